@@ -1,0 +1,92 @@
+/* number.h - small number formats on the host, bit by bit: IEEE f16, bf16, OCP e4m3, e2m1. Conversions round to
+ * nearest, ties to even. The device has its own instructions for these; tests check one against the other. */
+#ifndef RONDO_NUMBER_H
+#define RONDO_NUMBER_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t bits_of_f32(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+static inline float f32_of_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static inline float f32_of_bf16(uint16_t half) { return f32_of_bits((uint32_t)half << 16); }
+
+static inline uint16_t bf16_of_f32(float value) {
+  uint32_t bits = bits_of_f32(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40u); /* keep NaN a NaN */
+  return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+static inline float f32_of_f16(uint16_t half) {
+  uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+  uint32_t rest = half & 0x7fffu;
+  if (rest >= 0x7c00u) return f32_of_bits(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));
+  /* 2^112 moves the exponent bias from 15 to 127 and makes subnormals normal. */
+  return f32_of_bits(sign | bits_of_f32(f32_of_bits(rest << 13) * 0x1p112f));
+}
+
+static inline uint16_t f16_of_f32(float value) {
+  uint32_t bits = bits_of_f32(value);
+  uint16_t sign = (uint16_t)((bits >> 16) & 0x8000u);
+  bits &= 0x7fffffffu;
+  if (bits > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+  if (bits >= 0x47800000u) return (uint16_t)(sign | 0x7c00u); /* 65536 and more */
+  if (bits < 0x38800000u)                                     /* subnormal: let the adder round at bit 2^-24 */
+    return (uint16_t)(sign | (uint16_t)(bits_of_f32(f32_of_bits(bits) + 0.5f) - bits_of_f32(0.5f)));
+  bits += 0xfffu + ((bits >> 13) & 1u);
+  return (uint16_t)(sign | (uint16_t)((bits - 0x38000000u) >> 13));
+}
+
+static inline float f32_of_e4m3(uint8_t code) {
+  uint32_t sign = (uint32_t)(code & 0x80u) << 24;
+  uint32_t rest = code & 0x7fu;
+  if (rest == 0x7fu) return f32_of_bits(sign | 0x7fc00000u);
+  return f32_of_bits(sign | bits_of_f32(f32_of_bits(rest << 20) * 0x1p120f));
+}
+
+/* Saturates to 448, NaN stays NaN. */
+static inline uint8_t e4m3_of_f32(float value) {
+  uint32_t bits = bits_of_f32(value);
+  uint8_t sign = (uint8_t)((bits >> 24) & 0x80u);
+  bits &= 0x7fffffffu;
+  if (bits > 0x7f800000u) return (uint8_t)(sign | 0x7fu);
+  if (bits >= bits_of_f32(448.0f)) return (uint8_t)(sign | 0x7eu);
+  if (bits < bits_of_f32(0x1p-6f)) /* subnormal: round at bit 2^-9 */
+    return (uint8_t)(sign | (uint8_t)(bits_of_f32(f32_of_bits(bits) + 0x1p14f) - bits_of_f32(0x1p14f)));
+  bits += 0x7ffffu + ((bits >> 20) & 1u);
+  return (uint8_t)(sign | (uint8_t)((bits - (120u << 23)) >> 20));
+}
+
+static inline float f32_of_e2m1(uint8_t code) {
+  static const float magnitudes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  float magnitude = magnitudes[code & 7u];
+  return (code & 8u) ? -magnitude : magnitude;
+}
+
+/* Saturates to 6. NaN gives 6 as the hardware's satfinite conversion does. */
+static inline uint8_t e2m1_of_f32(float value) {
+  uint8_t sign = (bits_of_f32(value) >> 31) ? 8u : 0u;
+  float a = fabsf(value);
+  /* Halfway points go to the even code. */
+  uint8_t code = a <= 0.25f   ? 0
+                 : a < 0.75f  ? 1
+                 : a <= 1.25f ? 2
+                 : a < 1.75f  ? 3
+                 : a <= 2.5f  ? 4
+                 : a < 3.5f   ? 5
+                 : a <= 5.0f  ? 6
+                              : 7;
+  return (uint8_t)(sign | code);
+}
+
+#endif

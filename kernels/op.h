@@ -1,0 +1,113 @@
+/* op.h - what an operation is to the rest of Rondo.
+ *
+ * An operation is one row of the table in ops.c: a name and five pure functions of a task's description. The builder
+ * calls check, the planner scratch_bytes, the host backend host_items and host_run, the CUDA backend select. Nothing
+ * here knows a device: select only says which kernel to launch, with which grid and parameters.
+ *
+ * Each family's folder holds FAMILY.h (its rows, attribute and parameter structs, shared with the .cu files), FAMILY.c
+ * (rondo_add_*, check, scratch), FAMILY_host.c, FAMILY_select.c and FAMILY_*.cu.
+ */
+#ifndef RONDO_OP_H
+#define RONDO_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../runtime/rondo.h"
+
+enum {
+  OP_MAX_OPERANDS = RONDO_MAX_ARGUMENTS,
+  OP_MAX_LAUNCHES = 4,
+  OP_ATTRIBUTE_BYTES = 64,
+  OP_PARAMETER_BYTES = 512,
+};
+
+/* A tensor or view as a task sees it. Rank is the described one; shape and stride (in elements) are filled up to it. */
+struct op_operand {
+  bool present; /* false: an optional operand left out; the rest is zero */
+  rondo_access access;
+  rondo_dtype dtype;
+  uint32_t rank;
+  int64_t shape[RONDO_MAX_RANK];
+  int64_t stride[RONDO_MAX_RANK];
+  uint64_t offset_bytes; /* of the first element in its tensor, which is 256-byte aligned: gives the alignment */
+};
+
+struct op_task {
+  const struct op *op;
+  const char *name;
+  uint32_t operand_count;
+  struct op_operand operands[OP_MAX_OPERANDS];
+  _Alignas(8) unsigned char attributes[OP_ATTRIBUTE_BYTES]; /* the operation's own attribute struct */
+};
+
+/* A task with addresses. data[i] is the address of operand i's first element, NULL if absent; scratch is 256-byte
+ * aligned, op->scratch_bytes long, undefined at entry and shared with other tasks afterwards. */
+struct op_call {
+  const struct op_task *task;
+  void *data[OP_MAX_OPERANDS];
+  void *scratch;
+};
+
+struct chip {
+  int32_t version; /* 80, 90, 100: compute capability times ten */
+  int32_t multiprocessors;
+  int32_t shared_bytes; /* most dynamic shared memory of one block, opted in */
+};
+
+/* One kernel launch. The kernel is extern "C" and takes one struct by value (const __grid_constant__), laid out alike
+ * in C and CUDA; select writes it into parameters. */
+struct op_launch {
+  const char *kernel;
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes; /* dynamic */
+  uint32_t parameter_bytes;
+  _Alignas(64) unsigned char parameters[OP_PARAMETER_BYTES];
+};
+
+/* Launches of one task, run one after the other. None is allowed: an empty task. */
+struct op_launches {
+  uint32_t count;
+  struct op_launch items[OP_MAX_LAUNCHES];
+};
+
+struct op {
+  const char *name;
+  /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
+   * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before
+   * it. */
+  rondo_status (*check)(const struct op_task *task);
+  /* Device memory the task needs while it runs, on any chip. NULL: none. */
+  uint64_t (*scratch_bytes)(const struct op_task *task);
+  /* Independent items of work on the host, each computed by one thread in a fixed order. */
+  int64_t (*host_items)(const struct op_task *task);
+  void (*host_run)(const struct op_call *call, int64_t first, int64_t last);
+  /* Which kernels, on this chip. Addresses may be NULL when only the choice is wanted; it must not depend on them. */
+  rondo_status (*select)(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+};
+
+/* graph.c: adds a task. operands[i] says tensor and access; an absent tensor is passed as all zero. An operand that may
+ * be the very same view as an earlier written or read one (in place) carries that operand's index plus one. */
+struct op_argument {
+  const char *name; /* the operand's name in messages: "q", "tau" */
+  rondo_tensor tensor;
+  rondo_access access;
+  uint32_t in_place_of;
+};
+rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name, const struct op_argument *arguments,
+                       uint32_t argument_count, const void *attributes, size_t attribute_bytes);
+
+/* ops.c: the table, ended by a NULL. */
+extern const struct op *const op_table[];
+
+/* status.c: records the sentence for rondo_error_text and returns status. */
+rondo_status status_set(rondo_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static inline int64_t op_elements(const struct op_operand *operand) {
+  int64_t count = operand->present ? 1 : 0;
+  for (uint32_t i = 0; i < operand->rank; i++) count *= operand->shape[i];
+  return count;
+}
+
+#endif

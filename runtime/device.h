@@ -1,0 +1,80 @@
+/* device.h - the seam between exec and a backend: one table of functions, two implementations (host/, cuda/).
+ *
+ * exec.c turns a graph and its plan into a program: a list of nodes in a legal order, with addresses and exact
+ * predecessors. A backend makes one launchable thing of it per slot. Nothing above this line knows CUDA.
+ */
+#ifndef RONDO_DEVICE_H
+#define RONDO_DEVICE_H
+
+#include <stdatomic.h>
+
+#include "../kernels/op.h"
+
+struct device;      /* a backend's own */
+struct device_exec; /* one launchable graph, of one slot */
+
+struct user_work {   /* of rondo_add_kernel or rondo_add_capture */
+  const void *image; /* NULL: a capture */
+  size_t image_bytes;
+  char function[256];
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes;
+  uint32_t argument_count;
+  uint16_t argument_bytes[RONDO_MAX_ARGUMENTS]; /* of a value; 0: a tensor */
+  unsigned char values[RONDO_MAX_ARGUMENTS][64];
+  rondo_capture_function capture;
+  rondo_host_function host;
+  void *user;
+};
+
+/* A node runs one task: an operation, or the user's own work (then call.task->op is NULL, and call.data[i] is the
+ * address of argument i: a tensor, or the value itself). */
+struct device_node {
+  struct op_call call;
+  const struct user_work *user_work;
+  const uint32_t *predecessors; /* indices of earlier nodes */
+  uint32_t predecessor_count;
+};
+
+struct device_program {
+  const struct device_node *nodes;
+  uint32_t node_count;
+  /* Completion: after every node, *replay_count (device memory, zero at first) is incremented and its new value stored
+   * to *completion (pinned), released after all the nodes' writes. */
+  uint64_t *replay_count;
+  _Atomic uint64_t *completion;
+  void *host_memory; /* device_ops.exec_host_bytes(program) bytes for the backend's bookkeeping, in the host pool */
+};
+
+struct device_info {
+  char name[96];
+  char reason[192];
+  struct chip chip; /* version 0 on the host */
+  int32_t driver_version;
+};
+
+struct device_ops {
+  rondo_backend backend;
+  /* Opens the device and takes the two slabs (256-byte aligned, zeroed). RONDO_NO_DEVICE: this backend cannot be used
+   * here, with the reason as error text. `allocator` is where host memory may come from. */
+  rondo_status (*open)(const rondo_options *options, const rondo_allocator *allocator, struct device **device,
+                       struct device_info *info, void **device_memory, void **pinned_memory);
+  void (*close)(struct device *device);
+  /* Synchronous, ordered after all replays. device_memory addresses on the device side. */
+  rondo_status (*upload)(struct device *device, void *destination, const void *source, uint64_t bytes);
+  rondo_status (*download)(struct device *device, void *destination, const void *source, uint64_t bytes);
+  rondo_status (*zero)(struct device *device, void *destination, uint64_t bytes);
+  /* One executable graph. exec_host_bytes is pure and looks at program->node_count only. */
+  uint64_t (*exec_host_bytes)(const struct device_program *program);
+  rondo_status (*exec_create)(struct device *device, const struct device_program *program, struct device_exec **exec);
+  rondo_status (*exec_launch)(struct device_exec *exec); /* never blocks, never allocates */
+  void (*exec_destroy)(struct device_exec *exec);        /* not in flight */
+  /* RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Called now and then while waiting. */
+  rondo_status (*health)(struct device *device);
+  /* Waits until everything launched is done. */
+  rondo_status (*drain)(struct device *device);
+};
+
+extern const struct device_ops host_device_ops;
+
+#endif

@@ -1,0 +1,327 @@
+/* exec.c - instantiate: addresses for everything, one launchable graph per slot, a warm replay of each. And its end. */
+#include "exec.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../kernels/copy/copy.h"
+#include "replay.h"
+
+static const uint64_t exec_magic = 0x63657865646e6f52;
+static const uint64_t warm_replay_timeout_ns = UINT64_C(120) * 1000 * 1000 * 1000;
+
+rondo_status exec_check(const rondo_exec *exec, const char *function) {
+  if (!exec) return status_set(RONDO_INVALID_ARGUMENT, "%s: the exec is NULL", function);
+  if (exec->magic != exec_magic) return status_set(RONDO_INVALID_STATE, "%s: the exec is closed", function);
+  return RONDO_OK;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t backend_bytes(const struct device_ops *ops, uint32_t node_count) {
+  struct device_program program = {.node_count = node_count};
+  return pool_round(ops->exec_host_bytes(&program));
+}
+
+/* Lays an exec out in `memory`; with NULL it only measures. */
+static uint64_t exec_layout(rondo_exec *exec, unsigned char *memory, const struct plan *plan, uint32_t tensor_count,
+                            uint32_t slot_count, uint64_t backend_slot_bytes) {
+  uint64_t used = pool_round(sizeof(rondo_exec)), begin[7];
+  uint64_t sizes[7] = {tensor_count * sizeof(struct exec_tensor),
+                       plan->node_count * sizeof(struct device_node),
+                       plan->node_count * sizeof(struct op_task),
+                       plan->node_count * sizeof(struct user_work),
+                       plan->summary.edge_count * sizeof(uint32_t),
+                       plan->node_count * sizeof(char[NAME_BYTES]),
+                       slot_count * backend_slot_bytes};
+  for (int i = 0; i < 7; i++) {
+    begin[i] = used;
+    used += pool_round(sizes[i]);
+  }
+  if (memory) {
+    exec->tensors = (void *)(memory + begin[0]);
+    exec->nodes = (void *)(memory + begin[1]);
+    exec->tasks = (void *)(memory + begin[2]);
+    exec->user_work = (void *)(memory + begin[3]);
+    exec->predecessors = (void *)(memory + begin[4]);
+    exec->names = (void *)(memory + begin[5]);
+    exec->backend_memory = memory + begin[6];
+    exec->backend_slot_bytes = backend_slot_bytes;
+  }
+  return used;
+}
+
+rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *summary) {
+  rondo_status status = graph_check(graph, "rondo_plan_graph");
+  if (status != RONDO_OK) return status;
+  if (!summary) return status_set(RONDO_INVALID_ARGUMENT, "rondo_plan_graph: the plan is NULL");
+  struct plan plan;
+  status = plan_make(graph, &plan);
+  if (status != RONDO_OK) return status;
+  uint64_t host = backend_bytes(&host_device_ops, plan.node_count);
+  plan.summary.host_bytes =
+      exec_layout(NULL, NULL, &plan, graph->tensor_count, RONDO_MAX_SLOTS, host) + pool_round(plan.memory_bytes);
+  *summary = plan.summary;
+  plan_free(&plan);
+  return RONDO_OK;
+}
+
+static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, const rondo_graph *graph,
+                              const struct plan *plan, uint32_t slot_count) {
+  uint64_t backend_slot_bytes = backend_bytes(runtime->ops, plan->node_count);
+  uint64_t host_bytes = exec_layout(NULL, NULL, plan, graph->tensor_count, slot_count, backend_slot_bytes);
+  void *host = NULL, *device = NULL, *pinned = NULL;
+  pthread_mutex_lock(&runtime->lock);
+  rondo_status status = pool_carve(&runtime->host_pool, host_bytes, "an exec", &host);
+  if (status == RONDO_OK) status = pool_carve(&runtime->device_pool, plan->summary.device_bytes, "an exec", &device);
+  if (status == RONDO_OK)
+    status = pool_carve(&runtime->pinned_pool, plan->summary.pinned_bytes_per_slot * slot_count, "an exec", &pinned);
+  if (status != RONDO_OK) {
+    pool_return(&runtime->device_pool, device);
+    pool_return(&runtime->host_pool, host);
+  } else {
+    runtime->open_execs++;
+  }
+  pthread_mutex_unlock(&runtime->lock);
+  if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
+  rondo_exec *exec = host;
+  memset(exec, 0, host_bytes);
+  exec_layout(exec, host, plan, graph->tensor_count, slot_count, backend_slot_bytes);
+  exec->runtime = runtime;
+  exec->graph = graph;
+  exec->slot_count = slot_count;
+  exec->tensor_count = graph->tensor_count;
+  exec->node_count = plan->node_count;
+  exec->host_memory = host;
+  exec->device_memory = device;
+  exec->pinned_memory = pinned;
+  exec->constant_bytes = plan->summary.constant_bytes;
+  memset(pinned, 0, plan->summary.pinned_bytes_per_slot * slot_count);
+  *exec_out = exec;
+  return RONDO_OK;
+}
+
+static void exec_dismantle(rondo_exec *exec) {
+  rondo_runtime *runtime = exec->runtime;
+  for (uint32_t s = 0; s < exec->slot_count; s++)
+    if (exec->slots[s].device_exec) runtime->ops->exec_destroy(exec->slots[s].device_exec);
+  exec->magic = 0;
+  pthread_mutex_lock(&runtime->lock);
+  pool_return(&runtime->pinned_pool, exec->pinned_memory);
+  pool_return(&runtime->device_pool, exec->device_memory);
+  pool_return(&runtime->host_pool, exec->host_memory);
+  runtime->open_execs--;
+  pthread_mutex_unlock(&runtime->lock);
+}
+
+/* ---- The program ----------------------------------------------------------------------------------------------------
+ */
+
+/* The copy between a slot's pinned block and the device, as a task of its own. */
+static void copy_task(struct op_task *task, const char *name, const struct tensor *tensor) {
+  struct op_operand dense = {.present = true, .dtype = tensor->dtype, .rank = tensor->rank};
+  memcpy(dense.shape, tensor->shape, sizeof dense.shape);
+  memcpy(dense.stride, tensor->stride, sizeof dense.stride);
+  *task = (struct op_task){.op = &op_copy, .name = name, .operand_count = 2, .operands = {dense, dense}};
+  task->operands[0].access = RONDO_READ;
+  task->operands[1].access = RONDO_WRITE;
+}
+
+static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
+  for (uint32_t i = 0; i < graph->tensor_count; i++) {
+    const struct tensor *tensor = &graph->tensors[i];
+    exec->tensors[i] = (struct exec_tensor){.kind = tensor->kind,
+                                            .is_view = tensor->root != i,
+                                            .bytes = tensor_bytes(tensor),
+                                            .device_offset = plan->device_offset[tensor->root],
+                                            .pinned_offset = plan->pinned_offset[tensor->root]};
+  }
+}
+
+static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
+  for (uint32_t n = 0; n < plan->node_count; n++) {
+    uint32_t index = plan->nodes[n].index;
+    exec->nodes[n].call.task = &exec->tasks[n];
+    if (plan->nodes[n].kind == NODE_TASK) {
+      const struct task *task = &graph->tasks[index];
+      memcpy(exec->names[n], task->name, NAME_BYTES);
+      exec->tasks[n] = task->op_task;
+      exec->tasks[n].name = exec->names[n];
+      if (!task->op_task.op) {
+        exec->user_work[n] = task->user_work;
+        exec->nodes[n].user_work = &exec->user_work[n];
+      }
+    } else {
+      const char *direction = plan->nodes[n].kind == NODE_INPUT ? "copy in" : "copy out";
+      snprintf(exec->names[n], NAME_BYTES, "%s %.48s", direction, graph->tensors[index].name);
+      copy_task(&exec->tasks[n], exec->names[n], &graph->tensors[index]);
+    }
+  }
+}
+
+static void predecessors_fill(rondo_exec *exec, const struct plan *plan) {
+  uint32_t used = 0;
+  for (uint32_t n = 0; n < plan->node_count; n++) {
+    const uint64_t *row = bit_row(&plan->edges, n);
+    exec->nodes[n].predecessors = &exec->predecessors[used];
+    for (uint32_t p = bits_next(row, plan->edges.row_words, 0); p < plan->node_count;
+         p = bits_next(row, plan->edges.row_words, p + 1)) {
+      exec->predecessors[used++] = p;
+      exec->nodes[n].predecessor_count++;
+    }
+  }
+}
+
+/* Addresses of the nodes' operands. Those of copies in and out depend on the slot. */
+static void addresses_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan,
+                           const struct slot *slot) {
+  for (uint32_t n = 0; n < plan->node_count; n++) {
+    struct op_call *call = &exec->nodes[n].call;
+    uint32_t index = plan->nodes[n].index;
+    if (plan->nodes[n].kind != NODE_TASK) {
+      void *pinned = slot->pinned + plan->pinned_offset[index];
+      void *device = exec->device_memory + plan->device_offset[index];
+      call->data[0] = plan->nodes[n].kind == NODE_INPUT ? pinned : device;
+      call->data[1] = plan->nodes[n].kind == NODE_INPUT ? device : pinned;
+      continue;
+    }
+    const struct task *task = &graph->tasks[index];
+    for (uint32_t i = 0; i < task->op_task.operand_count; i++) {
+      if (task->tensors[i] != NO_TENSOR)
+        call->data[i] = exec->device_memory + plan->device_offset[graph->tensors[task->tensors[i]].root] +
+                        task->op_task.operands[i].offset_bytes;
+      else if (exec->nodes[n].user_work)
+        call->data[i] = exec->user_work[n].values[i];
+    }
+    call->scratch = exec->device_memory + plan->scratch_offset[index];
+  }
+}
+
+/* ---- Instantiate
+ * ------------------------------------------------------------------------------------------------------ */
+
+static rondo_status slots_create(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
+  const struct device_ops *ops = exec->runtime->ops;
+  unsigned char *counts = exec->device_memory + plan->count_offset;
+  rondo_status status = ops->zero(exec->runtime->device, counts, RONDO_MAX_SLOTS * sizeof(uint64_t));
+  for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
+    struct slot *slot = &exec->slots[s];
+    slot->pinned = exec->pinned_memory + s * plan->summary.pinned_bytes_per_slot;
+    slot->completion = (_Atomic uint64_t *)(void *)slot->pinned;
+    addresses_fill(exec, graph, plan, slot);
+    struct device_program program = {.nodes = exec->nodes,
+                                     .node_count = exec->node_count,
+                                     .replay_count = (uint64_t *)(void *)(counts + s * sizeof(uint64_t)),
+                                     .completion = slot->completion,
+                                     .host_memory = exec->backend_memory + s * exec->backend_slot_bytes};
+    status = ops->exec_create(exec->runtime->device, &program, &slot->device_exec);
+  }
+  return status;
+}
+
+/* Every lazy cost of the first launch is paid here, on zeroed inputs; constants and states are zeroed again behind it.
+ */
+static rondo_status warm_up(rondo_exec *exec) {
+  const struct device_ops *ops = exec->runtime->ops;
+  rondo_status status = ops->zero(exec->runtime->device, exec->device_memory, exec->constant_bytes);
+  for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
+    struct slot *slot = &exec->slots[s];
+    status = slot_launch(exec, slot);
+    if (status == RONDO_OK) status = slot_wait(exec, slot, warm_replay_timeout_ns);
+    if (status == RONDO_TIMEOUT)
+      status = status_set(RONDO_DEVICE_ERROR, "instantiate: the warm replay of slot %u was not done after 120 s", s);
+    if (status == RONDO_OK && atomic_load(slot->completion) != 1)
+      status = status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected 1", s,
+                          atomic_load(slot->completion));
+  }
+  if (status == RONDO_OK) status = ops->zero(exec->runtime->device, exec->device_memory, exec->constant_bytes);
+  return status;
+}
+
+rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
+                               rondo_exec **exec_out) {
+  rondo_status status = runtime_check(runtime, "rondo_instantiate");
+  if (status == RONDO_OK) status = graph_check(graph, "rondo_instantiate");
+  if (status != RONDO_OK) return status;
+  if (!exec_out) return status_set(RONDO_INVALID_ARGUMENT, "rondo_instantiate: the exec's address is NULL");
+  uint32_t slot_count = options && options->slots ? options->slots : 1;
+  if (slot_count > RONDO_MAX_SLOTS)
+    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", slot_count, RONDO_MAX_SLOTS);
+  status = runtime->ops->health(runtime->device);
+  if (status != RONDO_OK) return status;
+  struct plan plan;
+  status = plan_make(graph, &plan);
+  if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
+  rondo_exec *exec = NULL;
+  status = carve_all(&exec, runtime, graph, &plan, slot_count);
+  if (status != RONDO_OK) goto done;
+  tensors_fill(exec, graph, &plan);
+  tasks_fill(exec, graph, &plan);
+  predecessors_fill(exec, &plan);
+  status = slots_create(exec, graph, &plan);
+  if (status == RONDO_OK) status = warm_up(exec);
+  if (status != RONDO_OK) {
+    runtime->ops->drain(runtime->device); /* a warm replay may still run; the text must stay the first one */
+    exec_dismantle(exec);
+    goto done;
+  }
+  exec->magic = exec_magic;
+  *exec_out = exec;
+
+done:
+  plan_free(&plan);
+  return status;
+}
+
+rondo_status rondo_close_exec(rondo_exec **exec_address) {
+  if (!exec_address || !*exec_address) return RONDO_OK;
+  rondo_exec *exec = *exec_address;
+  rondo_status status = exec_check(exec, "rondo_close_exec");
+  if (status != RONDO_OK) return status;
+  for (uint32_t s = 0; s < exec->slot_count; s++) {
+    status = slot_wait(exec, &exec->slots[s], RONDO_FOREVER);
+    if (status != RONDO_OK) break; /* only a lost device ends the wait early; closing goes on */
+  }
+  exec_dismantle(exec);
+  *exec_address = NULL;
+  return RONDO_OK;
+}
+
+/* ---- Constants and states
+ * --------------------------------------------------------------------------------------------- */
+
+static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
+                                   const char *function) {
+  rondo_status status = exec_check(exec, function);
+  if (status != RONDO_OK) return status;
+  if (tensor.graph != exec->graph || tensor.index >= exec->tensor_count)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph", function);
+  const struct exec_tensor *place = &exec->tensors[tensor.index];
+  if (place->is_view || (place->kind != TENSOR_CONSTANT && place->kind != TENSOR_STATE))
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor %u is %s%s, expected a constant or a state", function,
+                      tensor.index, place->is_view ? "a view of a tensor of kind " : "of kind ",
+                      tensor_kind_name(place->kind));
+  if (bytes != place->bytes)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor %u has %" PRIu64 " bytes, not %" PRIu64, function,
+                      tensor.index, place->bytes, bytes);
+  if (!data && bytes) return status_set(RONDO_INVALID_ARGUMENT, "%s: the data is NULL", function);
+  for (uint32_t s = 0; s < exec->slot_count; s++)
+    if (!slot_done(&exec->slots[s])) return status_set(RONDO_BUSY, "%s: slot %u is in flight", function, s);
+  return RONDO_OK;
+}
+
+rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes) {
+  rondo_status status = resident_check(exec, tensor, data, bytes, "rondo_upload");
+  if (status != RONDO_OK || !bytes) return status;
+  return exec->runtime->ops->upload(exec->runtime->device,
+                                    exec->device_memory + exec->tensors[tensor.index].device_offset, data, bytes);
+}
+
+rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {
+  rondo_status status = resident_check(exec, tensor, data, bytes, "rondo_download");
+  if (status != RONDO_OK || !bytes) return status;
+  return exec->runtime->ops->download(exec->runtime->device, data,
+                                      exec->device_memory + exec->tensors[tensor.index].device_offset, bytes);
+}

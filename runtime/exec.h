@@ -1,0 +1,44 @@
+/* exec.h - the inside of an instantiated graph. */
+#ifndef RONDO_EXEC_H
+#define RONDO_EXEC_H
+
+#include "plan.h"
+
+struct exec_tensor {
+  enum tensor_kind kind;
+  bool is_view;
+  uint64_t bytes;
+  uint64_t device_offset;
+  uint64_t pinned_offset; /* inputs and outputs, in the slot's pinned extent */
+};
+
+/* One in-flight replay. A replay is done when *completion has reached `launched`. */
+struct slot {
+  _Alignas(128) _Atomic uint64_t launched;
+  _Atomic uint64_t *completion; /* pinned, written by the device */
+  struct device_exec *device_exec;
+  unsigned char *pinned;
+  uint32_t lease; /* odd while somebody holds the slot */
+};
+
+struct rondo_exec {
+  uint64_t magic;
+  rondo_runtime *runtime;
+  const rondo_graph *graph; /* an identity only: the graph may be gone */
+  uint32_t slot_count, next_slot;
+  uint32_t tensor_count, node_count;
+  struct exec_tensor *tensors;
+  struct device_node *nodes;
+  struct op_task *tasks; /* of the nodes, so that the graph may go */
+  struct user_work *user_work;
+  uint32_t *predecessors;
+  char (*names)[NAME_BYTES];
+  unsigned char *backend_memory;
+  uint64_t backend_slot_bytes;
+  void *host_memory;
+  unsigned char *device_memory, *pinned_memory;
+  uint64_t constant_bytes;
+  struct slot slots[RONDO_MAX_SLOTS];
+};
+
+#endif

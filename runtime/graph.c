@@ -1,0 +1,331 @@
+/* graph.c - describing tasks: operands, checks, and dependencies inferred from overlapping rectangles. */
+#include "graph.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint64_t graph_magic = 0x68706172476f6452;
+
+rondo_status graph_check(const rondo_graph *graph, const char *function) {
+  if (!graph) return status_set(RONDO_INVALID_ARGUMENT, "%s: the graph is NULL", function);
+  if (graph->magic != graph_magic) return status_set(RONDO_INVALID_STATE, "%s: the graph is destroyed", function);
+  return RONDO_OK;
+}
+
+rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits *limits, rondo_graph **graph_out) {
+  if (!graph_out) return status_set(RONDO_INVALID_ARGUMENT, "rondo_graph_create: the graph's address is NULL");
+  if (runtime) {
+    rondo_status status = runtime_check(runtime, "rondo_graph_create");
+    if (status != RONDO_OK) return status;
+  }
+  uint32_t tensors = limits && limits->tensors ? limits->tensors : 1024;
+  uint32_t tasks = limits && limits->tasks ? limits->tasks : 256;
+  if (tensors > 65536 || tasks > 16384)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "rondo_graph_create: limits of %u tensors and %u tasks: expected at most 65536 and 16384",
+                      tensors, tasks);
+  uint64_t tensor_begin = pool_round(sizeof(rondo_graph));
+  uint64_t task_begin = tensor_begin + pool_round(tensors * sizeof(struct tensor));
+  uint64_t bits_begin = task_begin + pool_round(tasks * sizeof(struct task));
+  uint64_t bytes = bits_begin + pool_round(bit_matrix_bytes(tasks, tasks));
+  void *memory;
+  rondo_status status = memory_take((struct memory_source){runtime}, bytes, "a graph", &memory);
+  if (status != RONDO_OK) return status;
+  rondo_graph *graph = memory;
+  *graph = (rondo_graph){.magic = graph_magic,
+                         .source = {runtime},
+                         .memory_bytes = bytes,
+                         .tensor_limit = tensors,
+                         .task_limit = tasks,
+                         .tensors = (void *)((unsigned char *)memory + tensor_begin),
+                         .tasks = (void *)((unsigned char *)memory + task_begin),
+                         .ancestors = {(void *)((unsigned char *)memory + bits_begin), bit_row_words(tasks)}};
+  if (runtime) {
+    pthread_mutex_lock(&runtime->lock);
+    runtime->open_graphs++;
+    pthread_mutex_unlock(&runtime->lock);
+  }
+  *graph_out = graph;
+  return RONDO_OK;
+}
+
+rondo_status rondo_graph_destroy(rondo_graph **graph_address) {
+  if (!graph_address || !*graph_address) return RONDO_OK;
+  rondo_graph *graph = *graph_address;
+  rondo_status status = graph_check(graph, "rondo_graph_destroy");
+  if (status != RONDO_OK) return status;
+  graph->magic = 0;
+  rondo_runtime *runtime = graph->source.runtime;
+  memory_give(graph->source, graph, graph->memory_bytes);
+  if (runtime) {
+    pthread_mutex_lock(&runtime->lock);
+    runtime->open_graphs--;
+    pthread_mutex_unlock(&runtime->lock);
+  }
+  *graph_address = NULL;
+  return RONDO_OK;
+}
+
+/* ---- Dependencies -------------------------------------------------------------------------------------------------
+ */
+
+static bool rectangles_overlap(const struct tensor *a, const struct tensor *b) {
+  if (a->root != b->root) return false;
+  for (uint32_t i = 0; i < a->rank; i++)
+    if (a->offset[i] >= b->offset[i] + b->shape[i] || b->offset[i] >= a->offset[i] + a->shape[i]) return false;
+  return tensor_elements(a) > 0 && tensor_elements(b) > 0;
+}
+
+static bool rectangles_equal(const struct tensor *a, const struct tensor *b) {
+  return a->root == b->root && !memcmp(a->offset, b->offset, sizeof a->offset) &&
+         !memcmp(a->shape, b->shape, sizeof a->shape);
+}
+
+static bool tasks_conflict(const rondo_graph *graph, const struct task *a, const struct task *b) {
+  for (uint32_t i = 0; i < a->op_task.operand_count; i++) {
+    if (a->tensors[i] == NO_TENSOR) continue;
+    for (uint32_t j = 0; j < b->op_task.operand_count; j++) {
+      if (b->tensors[j] == NO_TENSOR) continue;
+      if (!((a->op_task.operands[i].access | b->op_task.operands[j].access) & RONDO_WRITE)) continue;
+      if (rectangles_overlap(&graph->tensors[a->tensors[i]], &graph->tensors[b->tensors[j]])) return true;
+    }
+  }
+  return false;
+}
+
+/* Puts `prerequisite` and all before it into the rows of `task` and of all behind it. */
+static void closure_add(rondo_graph *graph, uint32_t task, uint32_t prerequisite) {
+  uint32_t words = graph->ancestors.row_words;
+  const uint64_t *source = bit_row(&graph->ancestors, prerequisite);
+  for (uint32_t t = 0; t < graph->task_count; t++) {
+    uint64_t *row = bit_row(&graph->ancestors, t);
+    if (t != task && !bit_get(row, task)) continue;
+    bits_or(row, source, words);
+    bit_put(row, prerequisite);
+  }
+}
+
+rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_task prerequisite) {
+  rondo_status status = graph_check(graph, "rondo_after");
+  if (status != RONDO_OK) return status;
+  uint32_t highest = task > prerequisite ? task : prerequisite;
+  if (highest >= graph->task_count)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_after: task %u does not exist: the graph has %u",
+                      highest, graph->task_count);
+  if (task == prerequisite || bit_get(bit_row(&graph->ancestors, prerequisite), task))
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: rondo_after: task %u '%s' after task %u '%s' would close a cycle", task,
+                      graph->tasks[task].name, prerequisite, graph->tasks[prerequisite].name);
+  closure_add(graph, task, prerequisite);
+  return RONDO_OK;
+}
+
+rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task) {
+  rondo_status status = graph_check(graph, "rondo_last_task");
+  if (status != RONDO_OK) return status;
+  if (!task) return status_set(RONDO_INVALID_ARGUMENT, "rondo_last_task: the task's address is NULL");
+  if (!graph->task_count) return status_set(RONDO_INVALID_STATE, "rondo_last_task: the graph has no task");
+  *task = graph->task_count - 1;
+  return RONDO_OK;
+}
+
+/* ---- Tasks ----------------------------------------------------------------------------------------------------------
+ */
+
+/* One sentence for every way a task can be wrong: "describe: task 7 'attention': ...". */
+#define TASK_ERROR(status, graph, task, ...) task_error((status), (graph)->task_count, (task)->name, __VA_ARGS__)
+static rondo_status __attribute__((format(printf, 4, 5)))
+task_error(rondo_status status, uint32_t number, const char *name, const char *format, ...) {
+  char text[384];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return status_set(status, "describe: task %u '%s': %s", number, name, text);
+}
+
+static void operand_fill(struct op_operand *operand, const struct tensor *tensor, rondo_access access) {
+  operand->present = true;
+  operand->access = access;
+  operand->dtype = tensor->dtype;
+  operand->rank = tensor->rank;
+  memcpy(operand->shape, tensor->shape, sizeof operand->shape);
+  memcpy(operand->stride, tensor->stride, sizeof operand->stride);
+  operand->offset_bytes = tensor_offset_bytes(tensor);
+}
+
+static rondo_status operands_fill(const rondo_graph *graph, struct task *task, const struct op_argument *arguments,
+                                  uint32_t count) {
+  task->op_task.operand_count = count;
+  for (uint32_t i = 0; i < count; i++) {
+    rondo_tensor handle = arguments[i].tensor;
+    task->tensors[i] = NO_TENSOR;
+    if (!handle.graph) continue;
+    if (handle.graph != graph)
+      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s belongs to another graph", arguments[i].name);
+    if (handle.index >= graph->tensor_count)
+      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s is not a tensor of this graph", arguments[i].name);
+    const struct tensor *tensor = &graph->tensors[handle.index];
+    if (arguments[i].access < RONDO_READ || arguments[i].access > RONDO_READ_WRITE)
+      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s: access %d does not exist", arguments[i].name,
+                        (int)arguments[i].access);
+    if ((arguments[i].access & RONDO_WRITE) && tensor->kind == TENSOR_CONSTANT)
+      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s would write the constant '%s'", arguments[i].name,
+                        tensor->name);
+    task->tensors[i] = handle.index;
+    operand_fill(&task->op_task.operands[i], tensor, arguments[i].access);
+  }
+  return RONDO_OK;
+}
+
+static rondo_status operands_check_overlap(const rondo_graph *graph, const struct task *task,
+                                           const struct op_argument *arguments, uint32_t count) {
+  for (uint32_t j = 1; j < count; j++) {
+    for (uint32_t i = 0; i < j; i++) {
+      if (task->tensors[i] == NO_TENSOR || task->tensors[j] == NO_TENSOR) continue;
+      if (!((arguments[i].access | arguments[j].access) & RONDO_WRITE)) continue;
+      const struct tensor *a = &graph->tensors[task->tensors[i]], *b = &graph->tensors[task->tensors[j]];
+      if (!rectangles_overlap(a, b)) continue;
+      if (arguments[j].in_place_of == i + 1 && rectangles_equal(a, b)) continue;
+      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s and %s overlap in '%s' and one of them is written",
+                        arguments[i].name, arguments[j].name, a->name);
+    }
+  }
+  return RONDO_OK;
+}
+
+/* Prepares the next row of the task table; nothing is kept unless task_commit follows. */
+static rondo_status task_begin(rondo_graph *graph, const char *name, const char *default_name, struct task **out) {
+  if (graph->task_count == graph->task_limit)
+    return status_set(RONDO_OUT_OF_MEMORY, "describe: task '%s': the graph holds %u tasks: raise limits.tasks",
+                      name ? name : default_name, graph->task_limit);
+  struct task *task = &graph->tasks[graph->task_count];
+  memset(task, 0, sizeof *task);
+  snprintf(task->name, sizeof task->name, "%s", name ? name : default_name);
+  task->op_task.name = task->name;
+  *out = task;
+  return RONDO_OK;
+}
+
+static void task_commit(rondo_graph *graph, const struct task *task) {
+  uint32_t number = graph->task_count++;
+  memset(bit_row(&graph->ancestors, number), 0, graph->ancestors.row_words * sizeof(uint64_t));
+  for (uint32_t p = number; p-- > 0;)
+    if (!bit_get(bit_row(&graph->ancestors, number), p) && tasks_conflict(graph, &graph->tasks[p], task))
+      closure_add(graph, number, p);
+}
+
+rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name, const struct op_argument *arguments,
+                       uint32_t argument_count, const void *attributes, size_t attribute_bytes) {
+  rondo_status status = graph_check(graph, "describe");
+  if (status != RONDO_OK) return status;
+  if (argument_count > OP_MAX_OPERANDS || attribute_bytes > OP_ATTRIBUTE_BYTES)
+    return status_set(RONDO_INTERNAL, "describe: operation '%s' has too many operands or attributes", op->name);
+  struct task *task;
+  status = task_begin(graph, name, op->name, &task);
+  if (status != RONDO_OK) return status;
+  task->op_task.op = op;
+  if (attribute_bytes) memcpy(task->op_task.attributes, attributes, attribute_bytes);
+  status = operands_fill(graph, task, arguments, argument_count);
+  if (status != RONDO_OK) return status;
+  status = op->check(&task->op_task);
+  if (status != RONDO_OK) return TASK_ERROR(status, graph, task, "%s", rondo_error_text());
+  status = operands_check_overlap(graph, task, arguments, argument_count);
+  if (status != RONDO_OK) return status;
+  task_commit(graph, task);
+  return RONDO_OK;
+}
+
+/* ---- The user's own work --------------------------------------------------------------------------------------------
+ */
+
+static rondo_status user_arguments_fill(const rondo_graph *graph, struct task *task, const rondo_argument *arguments,
+                                        uint32_t count, bool values_allowed) {
+  struct op_argument operands[RONDO_MAX_ARGUMENTS];
+  char names[RONDO_MAX_ARGUMENTS][16];
+  if (count > RONDO_MAX_ARGUMENTS || (count && !arguments))
+    return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task,
+                      count > RONDO_MAX_ARGUMENTS ? "more than 16 arguments" : "the arguments are NULL");
+  task->user_work.argument_count = count;
+  for (uint32_t i = 0; i < count; i++) {
+    snprintf(names[i], sizeof names[i], "argument %u", i);
+    operands[i] = (struct op_argument){names[i], arguments[i].tensor, arguments[i].access, 0};
+    if (arguments[i].tensor.graph) continue;
+    if (!values_allowed) return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s is not a tensor", names[i]);
+    if (!arguments[i].value || !arguments[i].bytes || arguments[i].bytes > sizeof task->user_work.values[i])
+      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s is neither a tensor nor a value of 1 to 64 bytes",
+                        names[i]);
+    task->user_work.argument_bytes[i] = (uint16_t)arguments[i].bytes;
+    memcpy(task->user_work.values[i], arguments[i].value, arguments[i].bytes);
+  }
+  rondo_status status = operands_fill(graph, task, operands, count);
+  if (status != RONDO_OK) return status;
+  return operands_check_overlap(graph, task, operands, count);
+}
+
+static rondo_status launch_shape_check(const rondo_graph *graph, const struct task *task,
+                                       const struct user_work *work) {
+  static const uint32_t grid_limit[3] = {INT32_MAX, 65535, 65535}, block_limit[3] = {1024, 1024, 64};
+  uint64_t threads = 1;
+  for (int i = 0; i < 3; i++) {
+    if (work->grid[i] > grid_limit[i] || work->block[i] > block_limit[i])
+      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s[%d] is beyond CUDA's limit",
+                        work->grid[i] > grid_limit[i] ? "grid" : "block", i);
+    threads *= work->block[i];
+  }
+  if (threads > 1024)
+    return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "a block of %" PRIu64 " threads, expected at most 1024",
+                      threads);
+  return RONDO_OK;
+}
+
+rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc) {
+  rondo_status status = graph_check(graph, "describe");
+  if (status != RONDO_OK) return status;
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_kernel: the description is NULL");
+  struct task *task;
+  status = task_begin(graph, desc->name, desc->function ? desc->function : "kernel", &task);
+  if (status != RONDO_OK) return status;
+  if (!desc->image && !desc->host)
+    return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "neither an image nor a host function is given");
+  if (desc->image && (!desc->image_bytes || !desc->function))
+    return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "the image has no %s",
+                      desc->function ? "bytes" : "function name");
+  struct user_work *work = &task->user_work;
+  work->image = desc->image;
+  work->image_bytes = desc->image_bytes;
+  work->shared_bytes = desc->shared_bytes;
+  work->host = desc->host;
+  work->user = desc->user;
+  if (desc->function) snprintf(work->function, sizeof work->function, "%s", desc->function);
+  for (int i = 0; i < 3; i++) {
+    work->grid[i] = desc->grid[i] ? desc->grid[i] : 1;
+    work->block[i] = desc->block[i] ? desc->block[i] : 1;
+  }
+  status = launch_shape_check(graph, task, work);
+  if (status != RONDO_OK) return status;
+  status = user_arguments_fill(graph, task, desc->arguments, desc->argument_count, true);
+  if (status != RONDO_OK) return status;
+  task_commit(graph, task);
+  return RONDO_OK;
+}
+
+rondo_status rondo_add_capture(rondo_graph *graph, const rondo_capture_desc *desc, rondo_capture_function callback) {
+  rondo_status status = graph_check(graph, "describe");
+  if (status != RONDO_OK) return status;
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_capture: the description is NULL");
+  struct task *task;
+  status = task_begin(graph, desc->name, "capture", &task);
+  if (status != RONDO_OK) return status;
+  if (!callback && !desc->host)
+    return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "neither a callback nor a host function is given");
+  task->user_work.capture = callback;
+  task->user_work.host = desc->host;
+  task->user_work.user = desc->user;
+  status = user_arguments_fill(graph, task, desc->arguments, desc->argument_count, false);
+  if (status != RONDO_OK) return status;
+  task_commit(graph, task);
+  return RONDO_OK;
+}

@@ -1,0 +1,59 @@
+/* graph.h - the description: tensors, tasks, and which task must come before which. Pure data; no device. */
+#ifndef RONDO_GRAPH_H
+#define RONDO_GRAPH_H
+
+#include "bits.h"
+#include "device.h"
+#include "runtime.h"
+
+enum { NAME_BYTES = 64, NO_TENSOR = UINT32_MAX };
+
+enum tensor_kind { TENSOR_INPUT, TENSOR_OUTPUT, TENSOR_CONSTANT, TENSOR_STATE, TENSOR_TEMPORARY };
+
+/* A tensor or a view. A view's rectangle is [offset, offset + shape) of its root, and its strides are the root's. */
+struct tensor {
+  char name[NAME_BYTES];
+  enum tensor_kind kind;
+  rondo_dtype dtype;
+  uint32_t root; /* its own index, if it is no view */
+  uint32_t rank;
+  int64_t shape[RONDO_MAX_RANK];
+  int64_t offset[RONDO_MAX_RANK];
+  int64_t stride[RONDO_MAX_RANK]; /* elements */
+};
+
+struct task {
+  char name[NAME_BYTES];
+  struct op_task op_task;            /* op NULL: the user's own work */
+  uint32_t tensors[OP_MAX_OPERANDS]; /* tensor indices, NO_TENSOR where absent */
+  struct user_work user_work;
+};
+
+struct rondo_graph {
+  uint64_t magic;
+  struct memory_source source;
+  uint64_t memory_bytes;
+  uint32_t tensor_limit, task_limit;
+  uint32_t tensor_count, task_count;
+  struct tensor *tensors;
+  struct task *tasks;
+  /* Row t has bit p if task p must come before task t, directly or not: the transitive closure, kept up to date. */
+  struct bit_matrix ancestors;
+};
+
+rondo_status graph_check(const rondo_graph *graph, const char *function);
+
+/* The tensor behind a handle; the caller has checked that it belongs to this graph. */
+static inline const struct tensor *graph_root(const rondo_graph *graph, uint32_t index) {
+  return &graph->tensors[graph->tensors[index].root];
+}
+
+int64_t tensor_elements(const struct tensor *tensor);
+uint64_t tensor_bytes(const struct tensor *tensor); /* dense */
+uint64_t tensor_offset_bytes(const struct tensor *tensor);
+const char *tensor_kind_name(enum tensor_kind kind);
+
+/* "[2, 3, 4] f32" into text. */
+void tensor_describe(const struct tensor *tensor, char *text, size_t bytes);
+
+#endif

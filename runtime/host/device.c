@@ -1,0 +1,174 @@
+/* device.c - the host backend: the same execs, slots and byte offsets as on a GPU, with "device" memory from the
+ * allocator and a team of threads for a stream. Tasks run in the plan's order, each one shared by the team. */
+#include "../device.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "team.h"
+
+struct device {
+  rondo_allocator allocator;
+  struct team team;
+  void *device_memory, *pinned_memory;
+  uint64_t device_bytes, pinned_bytes;
+};
+
+struct host_node {
+  struct op_call call;
+  struct team_job job;
+  rondo_host_function function; /* the user's own work, else NULL */
+  void *user;
+};
+
+struct device_exec {
+  struct device *device;
+  uint64_t *replay_count;
+  _Atomic uint64_t *completion;
+  uint32_t node_count;
+  struct host_node nodes[];
+};
+
+static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
+  void *memory = bytes <= SIZE_MAX / 2 ? allocator->allocate(allocator->user, bytes ? bytes : 1, 256) : NULL;
+  if (memory) memset(memory, 0, bytes); /* also touches every page before the first replay */
+  return memory;
+}
+
+static void run_program(struct team *team, void *program) {
+  struct device_exec *exec = program;
+  for (uint32_t n = 0; n < exec->node_count; n++) {
+    struct host_node *node = &exec->nodes[n];
+    if (node->function)
+      node->function(node->user, node->call.data);
+    else if (node->job.items > 0)
+      team_run(team, &node->job);
+  }
+  *exec->replay_count += 1;
+  atomic_store_explicit(exec->completion, *exec->replay_count, memory_order_release);
+}
+
+static void host_close(struct device *device) {
+  rondo_allocator allocator = device->allocator;
+  if (device->team.queue) team_stop(&device->team, &allocator);
+  if (device->device_memory) allocator.release(allocator.user, device->device_memory, device->device_bytes);
+  if (device->pinned_memory) allocator.release(allocator.user, device->pinned_memory, device->pinned_bytes);
+  allocator.release(allocator.user, device, sizeof *device);
+}
+
+static uint32_t thread_count_of(const rondo_options *options) {
+  if (options->host_threads) return options->host_threads;
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  return cores < 1 ? 1 : cores > 64 ? 64 : (uint32_t)cores;
+}
+
+static rondo_status host_open(const rondo_options *options, const rondo_allocator *allocator,
+                              struct device **device_out, struct device_info *info, void **device_memory,
+                              void **pinned_memory) {
+  struct device *device = allocator->allocate(allocator->user, sizeof *device, 256);
+  if (!device) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %zu bytes", sizeof *device);
+  memset(device, 0, sizeof *device);
+  device->allocator = *allocator;
+  device->device_bytes = options->device_bytes;
+  device->pinned_bytes = options->pinned_bytes;
+  device->device_memory = slab(allocator, options->device_bytes);
+  device->pinned_memory = slab(allocator, options->pinned_bytes);
+  rondo_status status = RONDO_OK;
+  if (!device->device_memory || !device->pinned_memory)
+    status = status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes for the %s pool",
+                        device->device_memory ? options->pinned_bytes : options->device_bytes,
+                        device->device_memory ? "pinned" : "device");
+  uint32_t threads = thread_count_of(options);
+  if (status == RONDO_OK) status = team_start(&device->team, allocator, threads, options->wait_mode, run_program);
+  if (status != RONDO_OK) {
+    device->team.queue = NULL; /* a team that did not start has cleaned up behind itself */
+    host_close(device);
+    return status;
+  }
+  *info = (struct device_info){.chip = {.multiprocessors = (int32_t)threads}};
+  snprintf(info->name, sizeof info->name, "host, %u thread%s", threads, threads == 1 ? "" : "s");
+  snprintf(info->reason, sizeof info->reason, "host: asked for");
+  *device_out = device;
+  *device_memory = device->device_memory;
+  *pinned_memory = device->pinned_memory;
+  return RONDO_OK;
+}
+
+static rondo_status host_copy(struct device *device, void *destination, const void *source, uint64_t bytes) {
+  (void)device;
+  memcpy(destination, source, bytes);
+  return RONDO_OK;
+}
+
+static rondo_status host_zero(struct device *device, void *destination, uint64_t bytes) {
+  (void)device;
+  memset(destination, 0, bytes);
+  return RONDO_OK;
+}
+
+static uint64_t host_exec_bytes(const struct device_program *program) {
+  return sizeof(struct device_exec) + program->node_count * sizeof(struct host_node);
+}
+
+static rondo_status host_exec_create(struct device *device, const struct device_program *program,
+                                     struct device_exec **exec_out) {
+  struct device_exec *exec = program->host_memory;
+  *exec = (struct device_exec){.device = device,
+                               .replay_count = program->replay_count,
+                               .completion = program->completion,
+                               .node_count = program->node_count};
+  for (uint32_t n = 0; n < program->node_count; n++) {
+    const struct device_node *node = &program->nodes[n];
+    struct host_node *mine = &exec->nodes[n];
+    *mine = (struct host_node){.call = node->call};
+    if (node->user_work) {
+      if (!node->user_work->host)
+        return status_set(RONDO_UNSUPPORTED,
+                          "instantiate: task '%s' has no host function, and this is the host backend",
+                          node->call.task->name);
+      mine->function = node->user_work->host;
+      mine->user = node->user_work->user;
+    } else {
+      int64_t items = node->call.task->op->host_items(node->call.task);
+      mine->job = (struct team_job){&mine->call, items, team_chunks(&device->team, items)};
+    }
+  }
+  *exec_out = exec;
+  return RONDO_OK;
+}
+
+static rondo_status host_exec_launch(struct device_exec *exec) { return team_push(&exec->device->team, exec); }
+
+static void host_exec_destroy(struct device_exec *exec) { (void)exec; }
+
+static rondo_status host_health(struct device *device) {
+  (void)device;
+  return RONDO_OK;
+}
+
+static rondo_status host_drain(struct device *device) {
+  struct team *team = &device->team;
+  while (atomic_load(&team->finished) != atomic_load(&team->queue_tail)) {
+    struct timespec sleep = {.tv_nsec = 100000};
+    nanosleep(&sleep, NULL);
+  }
+  return RONDO_OK;
+}
+
+const struct device_ops host_device_ops = {
+    .backend = RONDO_BACKEND_HOST,
+    .open = host_open,
+    .close = host_close,
+    .upload = host_copy,
+    .download = host_copy,
+    .zero = host_zero,
+    .exec_host_bytes = host_exec_bytes,
+    .exec_create = host_exec_create,
+    .exec_launch = host_exec_launch,
+    .exec_destroy = host_exec_destroy,
+    .health = host_health,
+    .drain = host_drain,
+};

@@ -1,0 +1,52 @@
+/* team.h - the host backend's fixed team of threads: a leader that takes queued programs one after the other, and
+ * workers that share the items of one task at a time. */
+#ifndef RONDO_HOST_TEAM_H
+#define RONDO_HOST_TEAM_H
+
+#include <pthread.h>
+
+#include "../device.h"
+
+enum { TEAM_QUEUE_LENGTH = 4096 /* all slots of all execs that a pool can hold fit */, TEAM_MAX_THREADS = 1024 };
+
+/* What the leader runs for one queued entry. */
+struct team;
+typedef void (*team_program)(struct team *team, void *program);
+
+/* A task whose items may be computed side by side, in `chunks` runs of items. */
+struct team_job {
+  const struct op_call *call;
+  int64_t items;
+  uint32_t chunks;
+};
+
+struct team {
+  rondo_wait_mode wait_mode;
+  uint32_t thread_count;
+  team_program program;
+  pthread_t *threads;
+  /* Bounded queue of programs; any thread may push, the leader pops. A cell is full when sequence == position + 1. */
+  struct team_cell {
+    _Atomic uint64_t sequence;
+    void *program;
+  } * queue;
+  _Alignas(128) _Atomic uint64_t queue_tail;
+  _Alignas(128) uint64_t queue_head;
+  _Atomic uint64_t finished; /* programs run to their end */
+  /* The job in progress. ticket = generation | chunk count | next chunk: taking a chunk is one compare-and-swap, which
+   * fails if the leader has moved on, so that nobody has to wait for a worker that slept through a job. */
+  _Alignas(128) _Atomic uint64_t ticket;
+  _Atomic(const struct team_job *) job;
+  _Alignas(128) _Atomic uint32_t unfinished_chunks;
+  _Atomic bool stop;
+};
+
+rondo_status team_start(struct team *team, const rondo_allocator *allocator, uint32_t thread_count,
+                        rondo_wait_mode wait_mode, team_program program);
+void team_stop(struct team *team, const rondo_allocator *allocator);
+rondo_status team_push(struct team *team, void *program);
+/* Leader only: runs all items of a job and returns when they are done. */
+void team_run(struct team *team, const struct team_job *job);
+uint32_t team_chunks(const struct team *team, int64_t items);
+
+#endif

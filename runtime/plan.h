@@ -1,0 +1,48 @@
+/* plan.h - a legal order and a place for every tensor. Knows no device. */
+#ifndef RONDO_PLAN_H
+#define RONDO_PLAN_H
+
+#include "graph.h"
+
+/* What runs: the tasks, and a copy for every input (pinned to device, before all its readers) and every output (device
+ * to pinned, after all its writers). */
+enum node_kind { NODE_INPUT, NODE_TASK, NODE_OUTPUT };
+
+struct plan_node {
+  enum node_kind kind;
+  uint32_t index; /* of the tensor or the task */
+};
+
+/* A plan lives in one piece of memory taken from the graph's source. */
+struct plan {
+  rondo_plan summary;
+  struct memory_source source;
+  void *memory;
+  uint64_t memory_bytes;
+  uint32_t node_count;
+  struct plan_node *nodes;     /* in a legal order */
+  struct bit_matrix ancestors; /* of nodes: row n has bit m if node m must come before n */
+  struct bit_matrix edges;     /* its transitive reduction */
+  /* By tensor index (roots only): where in the device extent, and where in a slot's pinned extent. */
+  uint64_t *device_offset;
+  uint64_t *pinned_offset;
+  uint64_t *scratch_offset; /* by task index, in the device extent */
+  uint64_t count_offset;    /* the slots' replay counts, in the device extent */
+  /* Arena buffers, for reports and tests: roots that are inputs, outputs or temporaries, then scratch. */
+  uint32_t buffer_count;
+  struct plan_buffer {
+    bool is_scratch;
+    uint32_t index; /* tensor or task */
+    uint64_t bytes, offset;
+    uint32_t first_node, last_node; /* in the order above */
+  } * buffers;
+  struct bit_matrix conflicts; /* of buffers */
+};
+
+enum { PLAN_PINNED_HEADER_BYTES = 256 }; /* the slot's completion word and room for its parameter block */
+
+/* Errors: a tensor read before anything writes it, an output nobody writes, out of memory. */
+rondo_status plan_make(const rondo_graph *graph, struct plan *plan);
+void plan_free(struct plan *plan);
+
+#endif

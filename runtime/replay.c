@@ -1,0 +1,150 @@
+/* replay.c - the hot path: acquire, fill, replay, poll, wait, release. No allocation, no lock, and on the replaying
+ * thread no system call of ours (the clock is read through the vDSO). */
+#include "replay.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum {
+  SPINS_PER_CLOCK = 128,   /* the clock costs some 20 ns, a look at the completion word one */
+  SPINS_PER_HEALTH = 1024, /* a driver call: a dead device never writes the word */
+  SPIN_BEFORE_YIELD_NS = 50 * 1000,
+  BLOCK_SLEEP_NS = 20 * 1000,
+};
+
+static inline void cpu_relax(void) {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static uint64_t now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
+}
+
+rondo_status slot_launch(const rondo_exec *exec, struct slot *slot) {
+  /* Counted before the launch: whoever polls from another thread must not take the old completion for the new one. */
+  uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
+  atomic_store_explicit(&slot->launched, launched + 1, memory_order_release);
+  rondo_status status = exec->runtime->ops->exec_launch(slot->device_exec);
+  if (status != RONDO_OK) atomic_store_explicit(&slot->launched, launched, memory_order_release);
+  return status;
+}
+
+static void pause_for(rondo_wait_mode mode, uint64_t waited_ns) {
+  if (mode == RONDO_WAIT_BLOCK) {
+    struct timespec sleep = {.tv_nsec = BLOCK_SLEEP_NS};
+    nanosleep(&sleep, NULL);
+  } else if (mode == RONDO_WAIT_SPIN_YIELD && waited_ns > SPIN_BEFORE_YIELD_NS) {
+    sched_yield();
+  }
+}
+
+rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
+  if (slot_done(slot)) return RONDO_OK;
+  uint64_t begin_ns = now_ns(), waited_ns = 0;
+  for (uint64_t spins = 1;; spins++) {
+    cpu_relax();
+    if (slot_done(slot)) return RONDO_OK;
+    if (spins % SPINS_PER_HEALTH == 0) {
+      rondo_status status = exec->runtime->ops->health(exec->runtime->device);
+      if (status != RONDO_OK) return status;
+    }
+    bool look_at_clock = spins % SPINS_PER_CLOCK == 0 || waited_ns > SPIN_BEFORE_YIELD_NS;
+    if (!look_at_clock && exec->runtime->wait_mode != RONDO_WAIT_BLOCK) continue;
+    waited_ns = now_ns() - begin_ns;
+    if (waited_ns >= timeout_ns) return status_set(RONDO_TIMEOUT, "rondo_wait: not done in time");
+    pause_for(exec->runtime->wait_mode, waited_ns);
+  }
+}
+
+/* ---- Public
+ * ------------------------------------------------------------------------------------------------------------ */
+
+static rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot) {
+  rondo_status status = exec_check(handle.exec, function);
+  if (status != RONDO_OK) return status;
+  if (handle.index >= handle.exec->slot_count)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: slot %u does not exist: the exec has %u", function, handle.index,
+                      handle.exec->slot_count);
+  *slot = &handle.exec->slots[handle.index];
+  if ((*slot)->lease != handle.lease)
+    return status_set(RONDO_INVALID_STATE, "%s: slot %u was released", function, handle.index);
+  return RONDO_OK;
+}
+
+rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
+  rondo_status status = exec_check(exec, "rondo_acquire");
+  if (status != RONDO_OK) return status;
+  if (!handle) return status_set(RONDO_INVALID_ARGUMENT, "rondo_acquire: the slot's address is NULL");
+  for (uint32_t i = 0; i < exec->slot_count; i++) {
+    uint32_t index = (exec->next_slot + i) % exec->slot_count;
+    struct slot *slot = &exec->slots[index];
+    if (slot->lease % 2) continue;
+    slot->lease++;
+    exec->next_slot = (index + 1) % exec->slot_count;
+    *handle = (rondo_slot){exec, index, slot->lease};
+    return RONDO_OK;
+  }
+  return status_set(RONDO_BUSY, "rondo_acquire: all %u slots are held", exec->slot_count);
+}
+
+void *rondo_data(rondo_slot handle, rondo_tensor tensor) {
+  struct slot *slot = NULL;
+  if (slot_check(handle, "rondo_data", &slot) != RONDO_OK) return NULL;
+  if (tensor.graph != handle.exec->graph || tensor.index >= handle.exec->tensor_count) {
+    status_set(RONDO_INVALID_ARGUMENT, "rondo_data: the tensor belongs to another graph");
+    return NULL;
+  }
+  const struct exec_tensor *place = &handle.exec->tensors[tensor.index];
+  if (place->is_view || (place->kind != TENSOR_INPUT && place->kind != TENSOR_OUTPUT)) {
+    status_set(RONDO_INVALID_ARGUMENT, "rondo_data: tensor %u is %s%s, expected an input or an output", tensor.index,
+               place->is_view ? "a view of a tensor of kind " : "of kind ", tensor_kind_name(place->kind));
+    return NULL;
+  }
+  return slot->pinned + place->pinned_offset;
+}
+
+rondo_status rondo_replay(rondo_slot handle) {
+  struct slot *slot = NULL;
+  rondo_status status = slot_check(handle, "rondo_replay", &slot);
+  if (status != RONDO_OK) return status;
+  if (!slot_done(slot)) return status_set(RONDO_BUSY, "rondo_replay: slot %u is in flight", handle.index);
+  return slot_launch(handle.exec, slot);
+}
+
+rondo_status rondo_poll(rondo_slot handle) {
+  struct slot *slot = NULL;
+  rondo_status status = slot_check(handle, "rondo_poll", &slot);
+  if (status != RONDO_OK || slot_done(slot)) return status;
+  status = handle.exec->runtime->ops->health(handle.exec->runtime->device);
+  return status == RONDO_OK ? RONDO_BUSY : status;
+}
+
+rondo_status rondo_wait(rondo_slot handle, uint64_t timeout_ns) {
+  struct slot *slot = NULL;
+  rondo_status status = slot_check(handle, "rondo_wait", &slot);
+  if (status != RONDO_OK) return status;
+  return slot_wait(handle.exec, slot, timeout_ns);
+}
+
+rondo_status rondo_release(rondo_slot handle) {
+  struct slot *slot = NULL;
+  rondo_status status = slot_check(handle, "rondo_release", &slot);
+  if (status != RONDO_OK) return status;
+  if (!slot_done(slot)) {
+    status = handle.exec->runtime->ops->health(handle.exec->runtime->device);
+    return status == RONDO_OK ? status_set(RONDO_BUSY, "rondo_release: slot %u is in flight", handle.index) : status;
+  }
+  slot->lease++;
+  return RONDO_OK;
+}

@@ -1,0 +1,21 @@
+/* replay.h - launching and waiting on one slot, as exec.c's warm-up and replay.c's public calls need it. */
+#ifndef RONDO_REPLAY_H
+#define RONDO_REPLAY_H
+
+#include "exec.h"
+
+rondo_status exec_check(const rondo_exec *exec, const char *function);
+
+/* Has the slot's last launch completed? Acquires what the replay wrote. */
+static inline bool slot_done(const struct slot *slot) {
+  uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
+  return launched == 0 || atomic_load_explicit(slot->completion, memory_order_acquire) >= launched;
+}
+
+/* The slot must not be in flight. */
+rondo_status slot_launch(const rondo_exec *exec, struct slot *slot);
+
+/* RONDO_OK, RONDO_TIMEOUT or RONDO_DEVICE_LOST. */
+rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns);
+
+#endif

@@ -1,0 +1,155 @@
+/* report.c - pictures of a graph and its plan: DOT, SVG, and which kernels would run. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plan.h"
+
+static rondo_status report_open(rondo_graph *graph, const char *path, const char *function, struct plan *plan,
+                                FILE **file) {
+  rondo_status status = graph_check(graph, function);
+  if (status != RONDO_OK) return status;
+  if (!path) return status_set(RONDO_INVALID_ARGUMENT, "%s: the path is NULL", function);
+  status = plan_make(graph, plan);
+  if (status != RONDO_OK) return status_set(status, "%s: %s", function, rondo_error_text());
+  *file = fopen(path, "w");
+  if (*file) return RONDO_OK;
+  plan_free(plan);
+  return status_set(RONDO_IO_ERROR, "%s: '%s' cannot be written: %s", function, path, strerror(errno));
+}
+
+static rondo_status report_close(const char *path, const char *function, struct plan *plan, FILE *file) {
+  plan_free(plan);
+  bool failed = ferror(file) != 0;
+  if (fclose(file) || failed)
+    return status_set(RONDO_IO_ERROR, "%s: '%s' was not written whole: %s", function, path, strerror(errno));
+  return RONDO_OK;
+}
+
+/* Writes a name with what DOT and XML would read as their own taken out. */
+static void write_name(FILE *file, const char *name) {
+  for (; *name; name++) fputc(strchr("\"\\<>&'{}|", *name) || (unsigned char)*name < 32 ? '_' : *name, file);
+}
+
+static const char *node_name(const rondo_graph *graph, const struct plan_node *node) {
+  return node->kind == NODE_TASK ? graph->tasks[node->index].name : graph->tensors[node->index].name;
+}
+
+rondo_status rondo_write_dot(rondo_graph *graph, const char *path) {
+  struct plan plan;
+  FILE *file;
+  rondo_status status = report_open(graph, path, "rondo_write_dot", &plan, &file);
+  if (status != RONDO_OK) return status;
+  fputs("digraph rondo {\n  rankdir=LR;\n  node [fontname=\"sans-serif\", shape=box];\n", file);
+  for (uint32_t n = 0; n < plan.node_count; n++) {
+    const struct plan_node *node = &plan.nodes[n];
+    fprintf(file, "  n%u [label=\"", n);
+    write_name(file, node_name(graph, node));
+    if (node->kind == NODE_TASK) {
+      const struct op *op = graph->tasks[node->index].op_task.op;
+      fprintf(file, "\\n%s\"];\n", op ? op->name : graph->tasks[node->index].user_work.capture ? "capture" : "kernel");
+    } else {
+      char text[128];
+      tensor_describe(&graph->tensors[node->index], text, sizeof text);
+      fprintf(file, "\\n%s %s\", shape=ellipse];\n", node->kind == NODE_INPUT ? "in" : "out", text);
+    }
+  }
+  for (uint32_t n = 0; n < plan.node_count; n++) {
+    const uint64_t *row = bit_row(&plan.edges, n);
+    for (uint32_t p = bits_next(row, plan.edges.row_words, 0); p < plan.node_count;
+         p = bits_next(row, plan.edges.row_words, p + 1))
+      fprintf(file, "  n%u -> n%u;\n", p, n);
+  }
+  fputs("}\n", file);
+  return report_close(path, "rondo_write_dot", &plan, file);
+}
+
+rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path) {
+  static const char *const colours[] = {"#4e79a7", "#59a14f", "#f28e2b", "#b07aa1"}; /* in, out, temporary, scratch */
+  struct plan plan;
+  FILE *file;
+  rondo_status status = report_open(graph, path, "rondo_write_plan_svg", &plan, &file);
+  if (status != RONDO_OK) return status;
+  const double width = 1000, height = 600, left = 20, top = 50;
+  double per_node = width / (plan.node_count ? plan.node_count : 1);
+  double arena = plan.summary.temporary_bytes ? (double)plan.summary.temporary_bytes : 1;
+  fprintf(file,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
+          "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
+          "<text x=\"%.0f\" y=\"20\" font-size=\"14\">arena %" PRIu64 " bytes; lower bound %" PRIu64
+          "; without sharing %" PRIu64 "; constants and states %" PRIu64 "</text>\n"
+          "<text x=\"%.0f\" y=\"38\">time (tasks in order) to the right, bytes down; blue input, green output, orange "
+          "temporary, violet scratch</text>\n"
+          "<rect x=\"%.0f\" y=\"%.0f\" width=\"%.0f\" height=\"%.0f\" fill=\"none\" stroke=\"#999\"/>\n",
+          width + 2 * left, height + top + 20, left, plan.summary.temporary_bytes, plan.summary.lower_bound_bytes,
+          plan.summary.unshared_bytes, plan.summary.constant_bytes, left, left, top, width, height);
+  for (uint32_t b = 0; b < plan.buffer_count; b++) {
+    const struct plan_buffer *buffer = &plan.buffers[b];
+    if (!buffer->bytes) continue;
+    enum tensor_kind kind = buffer->is_scratch ? TENSOR_TEMPORARY : graph->tensors[buffer->index].kind;
+    int colour = buffer->is_scratch ? 3 : kind == TENSOR_INPUT ? 0 : kind == TENSOR_OUTPUT ? 1 : 2;
+    double x = left + buffer->first_node * per_node, w = (buffer->last_node - buffer->first_node + 1) * per_node;
+    double y = top + (double)(buffer->offset - plan.summary.constant_bytes) / arena * height;
+    double h = (double)buffer->bytes / arena * height;
+    const char *name = buffer->is_scratch ? graph->tasks[buffer->index].name : graph->tensors[buffer->index].name;
+    fprintf(file,
+            "<g><rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" fill-opacity=\"0.6\" "
+            "stroke=\"#333\"/><title>",
+            x, y, w, h, colours[colour]);
+    write_name(file, name);
+    fprintf(file, ": %" PRIu64 " bytes at %" PRIu64 "</title>", buffer->bytes, buffer->offset);
+    if (h >= 12 && w >= 40) {
+      fprintf(file, "<text x=\"%.2f\" y=\"%.2f\">", x + 3, y + 11);
+      write_name(file, name);
+      fputs("</text>", file);
+    }
+    fputs("</g>\n", file);
+  }
+  fputs("</svg>\n", file);
+  return report_close(path, "rondo_write_plan_svg", &plan, file);
+}
+
+static rondo_status explain_task(FILE *file, const struct task *task, uint32_t number, const struct chip *chip) {
+  const struct op *op = task->op_task.op;
+  fprintf(file, "task %u '%s': %s", number, task->name, op ? op->name : "user's own work");
+  rondo_status status = RONDO_OK;
+  if (op && !chip->version) {
+    fprintf(file, ": host, %" PRId64 " items\n", op->host_items(&task->op_task));
+  } else if (op) {
+    struct op_call call = {.task = &task->op_task};
+    struct op_launches launches = {0};
+    status = op->select ? op->select(&call, chip, &launches) : RONDO_OK;
+    for (uint32_t i = 0; status == RONDO_OK && i < launches.count; i++) {
+      const struct op_launch *launch = &launches.items[i];
+      fprintf(file, "%s %s grid %ux%ux%u block %ux%ux%u shared %u", i ? "," : ":", launch->kernel, launch->grid[0],
+              launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2],
+              launch->shared_bytes);
+    }
+    fputs(status != RONDO_OK ? ": no kernel\n" : launches.count ? "\n" : ": nothing to do\n", file);
+  } else {
+    fputc('\n', file);
+  }
+  return status;
+}
+
+rondo_status rondo_explain(rondo_graph *graph, int32_t chip_version, const char *path) {
+  /* Multiprocessors and shared memory of A100, H200 and B200. */
+  static const struct chip chips[] = {{0, 0, 0}, {80, 108, 166912}, {90, 132, 232448}, {100, 148, 232448}};
+  const struct chip *chip = NULL;
+  for (size_t i = 0; i < sizeof chips / sizeof *chips; i++)
+    if (chips[i].version == chip_version) chip = &chips[i];
+  if (!chip)
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_explain: chip %d: expected 0, 80, 90 or 100", chip_version);
+  struct plan plan;
+  FILE *file;
+  rondo_status status = report_open(graph, path, "rondo_explain", &plan, &file);
+  if (status != RONDO_OK) return status;
+  rondo_status first = RONDO_OK;
+  for (uint32_t t = 0; t < graph->task_count; t++) {
+    status = explain_task(file, &graph->tasks[t], t, chip);
+    if (first == RONDO_OK) first = status;
+  }
+  status = report_close(path, "rondo_explain", &plan, file);
+  return first != RONDO_OK ? first : status;
+}

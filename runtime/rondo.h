@@ -1,0 +1,474 @@
+/* rondo.h - a static runtime for GPU task graphs.
+ *
+ *     describe            plan                 instantiate            replay
+ *     graph        ->     order, lifetimes ->  addresses, one exec -> one driver call,
+ *     tensors, tasks      offsets, bytes       graph per slot         one word to wait on
+ *
+ * A program opens a runtime with three fixed pools (device, pinned, host), describes its work once as a graph of
+ * tasks over tensors, instantiates it, and from then on only replays it. Where there is no GPU the same graph runs
+ * on the host backend, with the same plan.
+ *
+ * Conventions, true for every function below unless it says otherwise:
+ *   - The result is a rondo_status; the last argument is the out-parameter, written only on RONDO_OK.
+ *   - On failure rondo_error_text() gives one sentence about the last failed call of the calling thread: it names the
+ *     phase, the task, the tensor and what was expected. A failed call changes nothing.
+ *   - Structures are plain descriptors for designated initialisers: a zero field means the documented default, an
+ *     all-zero rondo_tensor means "absent".
+ *   - A graph is used by one thread at a time. An exec is filled and replayed by one thread at a time; rondo_poll and
+ *     rondo_wait may be called from one other thread. Different graphs and execs are independent of each other.
+ *   - Handles are owned by the caller and ended by the function that takes their address, which sets them to NULL.
+ *     Ending NULL is a no-op.
+ */
+#ifndef RONDO_H
+#define RONDO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define RONDO_API __attribute__((visibility("default")))
+#else
+#define RONDO_API
+#endif
+
+#define RONDO_ABI_VERSION 1u
+#define RONDO_MAX_RANK    4
+#define RONDO_MAX_SLOTS   16
+/* The most elements of one tensor: 2^31. */
+#define RONDO_MAX_ELEMENTS (INT64_C(1) << 31)
+
+/* ---- Status --------------------------------------------------------------------------------------------------- */
+
+typedef enum rondo_status {
+  RONDO_OK = 0,
+  RONDO_BUSY,             /* the slot is in flight, or no slot is free: try again later */
+  RONDO_TIMEOUT,          /* rondo_wait: the replay was not done in time; it is still in flight */
+  RONDO_INVALID_ARGUMENT, /* the call's arguments do not fit together */
+  RONDO_INVALID_STATE,    /* the call is not allowed now: an exec still open, a stale slot, a sealed graph */
+  RONDO_OUT_OF_MEMORY,    /* a pool or the allocator is too small; the text says how many bytes were needed */
+  RONDO_UNSUPPORTED,      /* well-formed, but no code for it on this backend or chip */
+  RONDO_NO_DEVICE,        /* the backend asked for cannot be used here; the text says why */
+  RONDO_DEVICE_ERROR,     /* the driver refused a call; the runtime stays usable */
+  RONDO_DEVICE_LOST,      /* a fatal device error: every later call on the runtime returns this and the first cause */
+  RONDO_IO_ERROR,         /* a report could not be written */
+  RONDO_INTERNAL          /* a bug in Rondo */
+} rondo_status;
+
+/* The status as a word, such as "RONDO_BUSY". Never NULL. */
+RONDO_API const char *rondo_status_name(rondo_status status);
+
+/* The sentence about the last failed call of this thread, "" if none failed. Valid until the thread's next failure. */
+RONDO_API const char *rondo_error_text(void);
+
+/* ---- Runtime: one device, three fixed pools --------------------------------------------------------------------- */
+
+typedef struct rondo_runtime rondo_runtime;
+
+typedef enum rondo_backend {
+  RONDO_BACKEND_AUTO = 0, /* CUDA where a usable GPU is present, else the host */
+  RONDO_BACKEND_HOST,
+  RONDO_BACKEND_CUDA
+} rondo_backend;
+
+/* How rondo_wait and the host backend's threads wait. */
+typedef enum rondo_wait_mode {
+  RONDO_WAIT_SPIN_YIELD = 0, /* spin some microseconds, then yield the core between looks */
+  RONDO_WAIT_SPIN,           /* spin only: no system call, one core busy */
+  RONDO_WAIT_BLOCK           /* sleep between looks: least CPU, tens of microseconds more latency */
+} rondo_wait_mode;
+
+/* Where host memory comes from at rondo_open (and for graphs created with no runtime). allocate returns NULL when out
+ * of memory; alignment is a power of two. Called by rondo_open, rondo_close, rondo_graph_create and
+ * rondo_graph_destroy only. */
+typedef struct rondo_allocator {
+  void *user;
+  void *(*allocate)(void *user, size_t bytes, size_t alignment);
+  void (*release)(void *user, void *memory, size_t bytes);
+} rondo_allocator;
+
+typedef struct rondo_options {
+  rondo_backend backend;
+  int32_t device;        /* CUDA device ordinal */
+  uint64_t device_bytes; /* pool sizes; rondo_plan_graph says what a graph needs */
+  uint64_t pinned_bytes;
+  uint64_t host_bytes;   /* bookkeeping of graphs and execs; 0: 16 MiB */
+  uint32_t host_threads; /* host backend: threads of the team; 0: one per core, at most 64 */
+  rondo_wait_mode wait_mode;
+  const rondo_allocator *allocator; /* NULL: mimalloc. Copied. */
+} rondo_options;
+
+/* Opens a runtime: loads the driver, makes the context, takes the three pools. Nothing is allocated after it.
+ * Errors: RONDO_NO_DEVICE, RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT. Call it as rondo_open. */
+RONDO_API rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime);
+static inline rondo_status rondo_open(const rondo_options *options, rondo_runtime **runtime) {
+  return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
+}
+
+/* Closes the runtime and sets *runtime to NULL. RONDO_INVALID_STATE while an exec or a graph made with it is open. */
+RONDO_API rondo_status rondo_close(rondo_runtime **runtime);
+
+typedef struct rondo_pool_info {
+  uint64_t capacity_bytes;
+  uint64_t used_bytes;
+  uint64_t high_water_bytes;
+} rondo_pool_info;
+
+typedef struct rondo_info {
+  rondo_backend backend;   /* HOST or CUDA, never AUTO */
+  const char *reason;      /* why this backend, e.g. "host: no libcuda.so.1". Lives as long as the runtime */
+  const char *device_name; /* e.g. "NVIDIA H200", "host, 16 threads" */
+  int32_t chip;            /* 90 for sm_90; 0 on the host */
+  int32_t multiprocessors; /* of the GPU; threads of the team on the host */
+  int32_t driver_version;  /* CUDA's number, 13000 for 13.0; 0 on the host */
+  rondo_pool_info device, pinned, host;
+} rondo_info;
+
+RONDO_API rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info);
+
+/* ---- Describe: tensors ------------------------------------------------------------------------------------------ */
+
+typedef struct rondo_graph rondo_graph;
+
+/* A tensor or a view of one: a small value, valid while its graph lives. */
+typedef struct rondo_tensor {
+  rondo_graph *graph;
+  uint32_t index;
+} rondo_tensor;
+
+typedef enum rondo_dtype {
+  RONDO_F64 = 1,
+  RONDO_F32,
+  RONDO_F16,
+  RONDO_BF16,
+  RONDO_E4M3,  /* fp8, 4 exponent and 3 mantissa bits, bias 7, no infinity (OCP FP8 E4M3) */
+  RONDO_NVFP4, /* e2m1 codes, two a byte, the even element in the low nibble; scales are a tensor of their own */
+  RONDO_I32,
+  RONDO_U8
+} rondo_dtype;
+
+/* Bits of one element; 0 if dtype is not one of the above. */
+RONDO_API uint32_t rondo_dtype_bits(rondo_dtype dtype);
+RONDO_API const char *rondo_dtype_name(rondo_dtype dtype);
+
+typedef struct rondo_graph_limits {
+  uint32_t tensors; /* tensors and views; 0: 1024, at most 65536 */
+  uint32_t tasks;   /* 0: 256, at most 16384 */
+} rondo_graph_limits;
+
+/* Creates an empty graph. With a runtime its memory is carved from the host pool, without one it comes from mimalloc
+ * (such a graph can be planned anywhere, and instantiated on any runtime). limits may be NULL. */
+RONDO_API rondo_status rondo_graph_create(rondo_runtime *runtime_or_null, const rondo_graph_limits *limits,
+                                          rondo_graph **graph);
+/* Execs made from the graph live on without it. */
+RONDO_API rondo_status rondo_graph_destroy(rondo_graph **graph);
+
+/* Adds a tensor: row-major, dense, 1 to 4 dimensions; a dimension may be 0. The name is copied (63 bytes kept), used
+ * in messages and reports, and may be NULL. An nvfp4 tensor's last dimension is even.
+ *   input      filled by the caller in each slot before a replay        (pinned, one per slot)
+ *   output     read by the caller from the slot after a replay          (pinned, one per slot)
+ *   constant   uploaded after instantiate, never written by a task
+ *   state      lives across replays and slots, zero at first, e.g. a KV cache
+ *   temporary  lives between its first writer and its last reader; shares bytes with others */
+RONDO_API rondo_status rondo_input(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
+                                   const int64_t *shape, rondo_tensor *tensor);
+RONDO_API rondo_status rondo_output(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
+                                    const int64_t *shape, rondo_tensor *tensor);
+RONDO_API rondo_status rondo_constant(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
+                                      const int64_t *shape, rondo_tensor *tensor);
+RONDO_API rondo_status rondo_state(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
+                                   const int64_t *shape, rondo_tensor *tensor);
+RONDO_API rondo_status rondo_temporary(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
+                                       const int64_t *shape, rondo_tensor *tensor);
+
+/* A rectangle of a tensor (or of a view): offset and extent per dimension, same rank. It keeps the strides of the
+ * tensor: this is how a matrix gets a leading dimension, and QR a column panel. nvfp4: even offset and extent in the
+ * last dimension. */
+RONDO_API rondo_status rondo_view(rondo_graph *graph, rondo_tensor tensor, const int64_t *offset, const int64_t *extent,
+                                  rondo_tensor *view);
+
+/* Dense bytes of a tensor or view, as moved by rondo_upload and held by a slot. */
+RONDO_API rondo_status rondo_tensor_bytes(rondo_tensor tensor, uint64_t *bytes);
+
+/* ---- Describe: tasks -------------------------------------------------------------------------------------------- */
+
+/* Tasks run as if in the order in which they are added; those whose rectangles do not conflict may run side by side.
+ * Operands of one task must not overlap where one is written, unless the description allows in-place use.
+ * Every name is optional, copied, and used in messages and reports. */
+
+/* The number of a task in its graph: 0, 1, 2 ... in the order of the calls that added them. */
+typedef uint32_t rondo_task;
+
+/* The task that the last successful rondo_add_* added. RONDO_INVALID_STATE if there is none. */
+RONDO_API rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task);
+
+/* Makes `task` wait for `prerequisite`, for dependencies that no tensor shows. An edge that closes a cycle is refused.
+ */
+RONDO_API rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_task prerequisite);
+
+typedef enum rondo_layout {
+  RONDO_COLUMN_MAJOR = 0, /* LAPACK's: an m x n matrix is a tensor [n, m]; leading dimension = row stride of the view */
+  RONDO_ROW_MAJOR         /* an m x n matrix is a tensor [m, n] */
+} rondo_layout;
+
+/* Batched Householder QR (LAPACK geqrf), f32 or f64: A = Q R for each matrix, k = min(m, n), any m, n, batch >= 0.
+ * Matrices are the last two dimensions, in `layout`; a leading dimension, if any, is the batch.
+ * Which outputs are present chooses the form:
+ *   h and tau      H as geqrf leaves it (R above, reflectors below the diagonal) and tau [batch, k]; h may be a itself
+ *   r              R only, k x n, zeros below the diagonal
+ *   q, and maybe r thin Q, m x k, and R
+ * Signs as LAPACK's: R's diagonal may be negative. Infinities and NaN stay inside their own matrix. */
+typedef struct rondo_qr_desc {
+  const char *name;
+  rondo_layout layout;
+  rondo_tensor a;
+  rondo_tensor h, tau;
+  rondo_tensor r;
+  rondo_tensor q;
+} rondo_qr_desc;
+RONDO_API rondo_status rondo_add_qr(rondo_graph *graph, const rondo_qr_desc *desc);
+
+/* Factors a panel in place (LAPACK geqr2): a is a view of m x nb, tau [batch, min(m, nb)]. */
+typedef struct rondo_qr_panel_desc {
+  const char *name;
+  rondo_layout layout;
+  rondo_tensor a, tau;
+} rondo_qr_panel_desc;
+RONDO_API rondo_status rondo_add_qr_panel(rondo_graph *graph, const rondo_qr_panel_desc *desc);
+
+/* Trailing update: C := Q^T C in place, with the reflectors of a panel v (m x nb, as qr_panel leaves it) applied one
+ * after the other from shared memory, without forming T. c is m x nc. */
+typedef struct rondo_qr_update_desc {
+  const char *name;
+  rondo_layout layout;
+  rondo_tensor v, tau, c;
+} rondo_qr_update_desc;
+RONDO_API rondo_status rondo_add_qr_update(rondo_graph *graph, const rondo_qr_update_desc *desc);
+
+/* LAPACK ormqr from the left, in place: C := Q C, or Q^T C with `transpose`. v is m x n as qr leaves h, tau [batch, k],
+ * c is m x nc. */
+typedef struct rondo_qr_apply_desc {
+  const char *name;
+  rondo_layout layout;
+  int32_t transpose;
+  rondo_tensor v, tau, c;
+} rondo_qr_apply_desc;
+RONDO_API rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_apply_desc *desc);
+
+/* Inverse of unit lower triangular matrices, f32 or f64, n = 16..128: a, out [batch, n, n], row-major. What a holds on
+ * and above the diagonal is not read; out gets ones and zeros there. out may be a itself. */
+typedef struct rondo_triangular_inverse_desc {
+  const char *name;
+  rondo_tensor a, out;
+} rondo_triangular_inverse_desc;
+RONDO_API rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triangular_inverse_desc *desc);
+
+/* Row maxima of S = scale * A B^T: a [batch, m, k], b [batch, n, k] in f16 or bf16 (same), max f32 [batch, m].
+ * causal: column j counts for row i only if j <= i + n - m (bottom-right aligned); a row without columns gives
+ * -infinity. The batch dimension may be left out of all. scale 0 means 1. fp32 accumulation. */
+typedef struct rondo_gemm_rowmax_desc {
+  const char *name;
+  rondo_tensor a, b, max;
+  float scale;
+  int32_t causal;
+} rondo_gemm_rowmax_desc;
+RONDO_API rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gemm_rowmax_desc *desc);
+
+/* P = softmax over rows of S, S as above: p [batch, m, n] in f16, bf16 or f32. A row without columns gives zeros. */
+typedef struct rondo_gemm_softmax_desc {
+  const char *name;
+  rondo_tensor a, b, p;
+  float scale;
+  int32_t causal;
+} rondo_gemm_softmax_desc;
+RONDO_API rondo_status rondo_add_gemm_softmax(rondo_graph *graph, const rondo_gemm_softmax_desc *desc);
+
+typedef enum rondo_head_layout {
+  RONDO_BHSD = 0, /* [batch, heads, sequence, head dimension] */
+  RONDO_BSHD      /* [batch, sequence, heads, head dimension] */
+} rondo_head_layout;
+
+/* O = softmax(scale * Q K^T) V per head, f16 or bf16, head dimension 32, 64, 128 or 256. Query heads are a multiple of
+ * KV heads (GQA). causal is bottom-right aligned: row i sees column j if j <= i + length - query length.
+ *   kv_lengths  optional i32 [batch], read on the device at each replay: only the first kv_lengths[b] of the K and V
+ *               rows count (clamped to 0 .. their capacity); what lies behind them is never used
+ *   lse         optional f32 [batch, query heads, query length]: log-sum-exp of the scaled scores, -infinity for a row
+ *               that sees nothing (its output is 0)
+ *   scale       0 means 1/sqrt(head dimension)
+ *   splits      parts into which the KV sequence is cut; 0 lets Rondo choose. The result's bits depend on it. */
+typedef struct rondo_attention_desc {
+  const char *name;
+  rondo_head_layout layout;
+  rondo_tensor q, k, v, o;
+  rondo_tensor kv_lengths;
+  rondo_tensor lse;
+  float scale;
+  int32_t causal;
+  int32_t splits;
+} rondo_attention_desc;
+RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc);
+
+/* y = scale * W x for 1..16 vectors: weights [batch, m, k], vectors [batch, count, k], out [batch, count, m] in f16,
+ * bf16 or f32. The batch dimension may be left out of all. fp32 accumulation, sums in a fixed order.
+ *   weights        f16, bf16 (vectors of the same type) | e4m3 (vectors f16 or bf16) | nvfp4 (vectors f16, bf16, nvfp4)
+ *   weight_scales  nvfp4: e4m3 [batch, m, k/16], k a multiple of 16. e4m3: optional f32 [batch, m]. Else absent
+ *   vector_scales  nvfp4 vectors: e4m3 [batch, count, k/16]. Else absent
+ *   scale          per-tensor fp32 factor; 0 means 1
+ * Values beyond out's range become infinities; a NaN scale makes its row NaN; code 8 is -0. */
+typedef struct rondo_gemv_desc {
+  const char *name;
+  rondo_tensor weights, weight_scales;
+  rondo_tensor vectors, vector_scales;
+  rondo_tensor out;
+  float scale;
+} rondo_gemv_desc;
+RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
+
+/* Quantises rows to NVFP4: x [..., k] in f32, f16 or bf16, codes nvfp4 of the same shape, scales e4m3 [..., k/16], k a
+ * multiple of 16. Per block of 16: scale = e4m3(amax / (6 global_scale)), code = e2m1(x / (scale global_scale)), both
+ * round-to-nearest-even, saturating. x ~ code * scale * global_scale; global_scale 0 means 1. A NaN in a block makes
+ * its scale NaN. */
+typedef struct rondo_quantize_nvfp4_desc {
+  const char *name;
+  rondo_tensor x, codes, scales;
+  float global_scale;
+} rondo_quantize_nvfp4_desc;
+RONDO_API rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_nvfp4_desc *desc);
+
+/* dst := src, same dtype and shape; either may be a view. */
+typedef struct rondo_copy_desc {
+  const char *name;
+  rondo_tensor src, dst;
+} rondo_copy_desc;
+RONDO_API rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc);
+
+/* ---- Describe: the user's own work --------------------------------------------------------------------------------
+ */
+
+typedef enum rondo_access { RONDO_READ = 1, RONDO_WRITE = 2, RONDO_READ_WRITE = 3 } rondo_access;
+
+#define RONDO_MAX_ARGUMENTS 16
+
+/* One argument of a user's kernel, in the order of its parameters: a tensor (passed as the device pointer of its first
+ * element) or, where tensor is absent, `bytes` bytes by value from `value` (copied when the task is added). */
+typedef struct rondo_argument {
+  rondo_tensor tensor;
+  rondo_access access;
+  const void *value;
+  uint32_t bytes; /* at most 64 */
+} rondo_argument;
+
+/* The same work for the host backend: data[i] is the address of argument i (a tensor's first element, or the copied
+ * value). Runs on one thread of the team. */
+typedef void (*rondo_host_function)(void *user, void *const *data);
+
+/* A CUDA kernel of the user's, from a cubin, fatbin or PTX image, which must live until the task is instantiated.
+ * `host` stands in on the host backend; without it such a graph cannot be instantiated there. */
+typedef struct rondo_kernel_desc {
+  const char *name;
+  const void *image;
+  size_t image_bytes;
+  const char *function;
+  uint32_t grid[3], block[3]; /* zeros mean 1 */
+  uint32_t shared_bytes;      /* dynamic */
+  const rondo_argument *arguments;
+  uint32_t argument_count;
+  rondo_host_function host;
+  void *user;
+} rondo_kernel_desc;
+RONDO_API rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc);
+
+/* Third-party stream work (cuBLAS, cuDNN, NCCL). The callback enqueues its work on `stream` (a CUstream, also a
+ * cudaStream_t) and returns 0; it is called once per slot at instantiate, while the stream captures. Work that
+ * allocates, frees or calls back to the host is refused. Arguments must all be tensors. */
+typedef int (*rondo_capture_function)(void *user, void *stream, void *const *data);
+typedef struct rondo_capture_desc {
+  const char *name;
+  const rondo_argument *arguments;
+  uint32_t argument_count;
+  rondo_host_function host;
+  void *user;
+} rondo_capture_desc;
+RONDO_API rondo_status rondo_add_capture(rondo_graph *graph, const rondo_capture_desc *desc,
+                                         rondo_capture_function callback);
+
+/* ---- Plan ---------------------------------------------------------------------------------------------------------
+ */
+
+/* What the graph needs of each pool. Pure: no device is opened. */
+typedef struct rondo_plan {
+  uint64_t device_bytes;          /* of the device pool, for one exec with any number of slots */
+  uint64_t pinned_bytes_per_slot; /* of the pinned pool: times the slot count */
+  uint64_t host_bytes;            /* of the host pool, for one exec and the planning itself */
+  uint64_t constant_bytes;        /* of device_bytes: constants and states */
+  uint64_t temporary_bytes;       /* of device_bytes: the shared arena of temporaries, inputs and outputs */
+  uint64_t unshared_bytes;        /* what that arena would be if no bytes were shared */
+  uint64_t lower_bound_bytes;     /* no placement can make that arena smaller than this */
+  uint32_t task_count;
+  uint32_t edge_count; /* after transitive reduction */
+} rondo_plan;
+RONDO_API rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan);
+
+/* ---- Instantiate ----------------------------------------------------------------------------------------------------
+ */
+
+typedef struct rondo_exec rondo_exec;
+
+typedef struct rondo_exec_options {
+  uint32_t slots; /* 1..16; 0: 1 */
+} rondo_exec_options;
+
+/* Places every tensor, builds one executable graph per slot, and replays each once as a warm-up. options may be NULL.
+ * The graph may be changed or destroyed afterwards. */
+RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
+                                         rondo_exec **exec);
+
+/* Waits for replays in flight, then frees. Sets *exec to NULL. */
+RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
+
+/* Sets a constant or a state; bytes must be rondo_tensor_bytes. RONDO_BUSY while a replay is in flight. */
+RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);
+/* Reads a constant or a state back. */
+RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes);
+
+/* ---- Replay ---------------------------------------------------------------------------------------------------------
+ */
+
+/* One in-flight replay with inputs and outputs of its own. */
+typedef struct rondo_slot {
+  rondo_exec *exec;
+  uint32_t index;
+  uint32_t lease; /* which acquisition this is: a released slot is refused */
+} rondo_slot;
+
+/* Takes a free slot. RONDO_BUSY if none is free. */
+RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
+/* Where an input is filled or an output is read, dense row-major. NULL (and an error text) if the slot is stale or the
+ * tensor is neither. */
+RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
+/* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight. */
+RONDO_API rondo_status rondo_replay(rondo_slot slot);
+/* RONDO_OK once the last replay is done, RONDO_BUSY before. */
+RONDO_API rondo_status rondo_poll(rondo_slot slot);
+#define RONDO_FOREVER UINT64_MAX
+RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
+/* Gives the slot back. RONDO_BUSY while in flight. */
+RONDO_API rondo_status rondo_release(rondo_slot slot);
+
+/* ---- Reports --------------------------------------------------------------------------------------------------------
+ */
+
+/* The graph for Graphviz. */
+RONDO_API rondo_status rondo_write_dot(rondo_graph *graph, const char *path);
+/* The memory plan as a picture: time across, bytes up, one box a tensor. */
+RONDO_API rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path);
+/* Which kernels would run each task on a chip (80, 90, 100; 0: the host), one line each. */
+RONDO_API rondo_status rondo_explain(rondo_graph *graph, int32_t chip, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

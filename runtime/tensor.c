@@ -1,0 +1,181 @@
+/* tensor.c - describing tensors and views. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "graph.h"
+
+uint32_t rondo_dtype_bits(rondo_dtype dtype) {
+  switch (dtype) {
+  case RONDO_F64:
+    return 64;
+  case RONDO_F32:
+  case RONDO_I32:
+    return 32;
+  case RONDO_F16:
+  case RONDO_BF16:
+    return 16;
+  case RONDO_E4M3:
+  case RONDO_U8:
+    return 8;
+  case RONDO_NVFP4:
+    return 4;
+  }
+  return 0;
+}
+
+const char *rondo_dtype_name(rondo_dtype dtype) {
+  switch (dtype) {
+  case RONDO_F64:
+    return "f64";
+  case RONDO_F32:
+    return "f32";
+  case RONDO_F16:
+    return "f16";
+  case RONDO_BF16:
+    return "bf16";
+  case RONDO_E4M3:
+    return "e4m3";
+  case RONDO_NVFP4:
+    return "nvfp4";
+  case RONDO_I32:
+    return "i32";
+  case RONDO_U8:
+    return "u8";
+  }
+  return "unknown dtype";
+}
+
+const char *tensor_kind_name(enum tensor_kind kind) {
+  static const char *const names[] = {"input", "output", "constant", "state", "temporary"};
+  return names[kind];
+}
+
+int64_t tensor_elements(const struct tensor *tensor) {
+  int64_t count = 1;
+  for (uint32_t i = 0; i < tensor->rank; i++) count *= tensor->shape[i];
+  return count;
+}
+
+uint64_t tensor_bytes(const struct tensor *tensor) {
+  return (uint64_t)tensor_elements(tensor) * rondo_dtype_bits(tensor->dtype) / 8;
+}
+
+uint64_t tensor_offset_bytes(const struct tensor *tensor) {
+  int64_t elements = 0;
+  for (uint32_t i = 0; i < tensor->rank; i++) elements += tensor->offset[i] * tensor->stride[i];
+  return (uint64_t)elements * rondo_dtype_bits(tensor->dtype) / 8;
+}
+
+void tensor_describe(const struct tensor *tensor, char *text, size_t bytes) {
+  size_t used = 0;
+  for (uint32_t i = 0; i < tensor->rank && used < bytes; i++)
+    used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i ? ", " : "[", tensor->shape[i]);
+  if (used < bytes) snprintf(text + used, bytes - used, "] %s", rondo_dtype_name(tensor->dtype));
+}
+
+static rondo_status shape_check(const char *name, rondo_dtype dtype, uint32_t rank, const int64_t *shape) {
+  if (!rondo_dtype_bits(dtype))
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s': dtype %d does not exist", name, (int)dtype);
+  if (rank < 1 || rank > RONDO_MAX_RANK)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s': rank %u, expected 1 to %d", name, rank,
+                      RONDO_MAX_RANK);
+  if (!shape) return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s': the shape is NULL", name);
+  int64_t elements = 1;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (shape[i] < 0)
+      return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s': dimension %u is %" PRId64, name, i, shape[i]);
+    /* A dimension alone may not pass the limit either, so that products of strides stay far from overflow. */
+    if (shape[i] > RONDO_MAX_ELEMENTS || (shape[i] && elements > RONDO_MAX_ELEMENTS / shape[i]))
+      return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s' has more than 2^31 elements", name);
+    elements *= shape[i];
+  }
+  if (dtype == RONDO_NVFP4 && shape[rank - 1] % 2)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: tensor '%s': the last dimension of an nvfp4 tensor is %" PRId64 ", expected even",
+                      name, shape[rank - 1]);
+  return RONDO_OK;
+}
+
+static rondo_status slot_of_table(rondo_graph *graph, const rondo_tensor *out) {
+  if (!out) return status_set(RONDO_INVALID_ARGUMENT, "describe: the tensor's address is NULL");
+  if (graph->tensor_count == graph->tensor_limit)
+    return status_set(RONDO_OUT_OF_MEMORY, "describe: the graph holds %u tensors and views: raise limits.tensors",
+                      graph->tensor_limit);
+  return RONDO_OK;
+}
+
+static rondo_status tensor_add(rondo_graph *graph, enum tensor_kind kind, const char *name, rondo_dtype dtype,
+                               uint32_t rank, const int64_t *shape, rondo_tensor *out) {
+  rondo_status status = graph_check(graph, "describe");
+  if (status == RONDO_OK) status = slot_of_table(graph, out);
+  if (status == RONDO_OK) status = shape_check(name ? name : "", dtype, rank, shape);
+  if (status != RONDO_OK) return status;
+  struct tensor *tensor = &graph->tensors[graph->tensor_count];
+  *tensor = (struct tensor){.kind = kind, .dtype = dtype, .root = graph->tensor_count, .rank = rank};
+  if (name)
+    snprintf(tensor->name, sizeof tensor->name, "%s", name);
+  else
+    snprintf(tensor->name, sizeof tensor->name, "%s %u", tensor_kind_name(kind), graph->tensor_count);
+  int64_t stride = 1;
+  for (uint32_t i = rank; i-- > 0;) {
+    tensor->shape[i] = shape[i];
+    tensor->stride[i] = stride;
+    stride *= shape[i];
+  }
+  *out = (rondo_tensor){graph, graph->tensor_count++};
+  return RONDO_OK;
+}
+
+#define TENSOR_FUNCTION(function, kind)                                                                                \
+  rondo_status function(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank, const int64_t *shape,  \
+                        rondo_tensor *tensor) {                                                                        \
+    return tensor_add(graph, kind, name, dtype, rank, shape, tensor);                                                  \
+  }
+TENSOR_FUNCTION(rondo_input, TENSOR_INPUT)
+TENSOR_FUNCTION(rondo_output, TENSOR_OUTPUT)
+TENSOR_FUNCTION(rondo_constant, TENSOR_CONSTANT)
+TENSOR_FUNCTION(rondo_state, TENSOR_STATE)
+TENSOR_FUNCTION(rondo_temporary, TENSOR_TEMPORARY)
+
+rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *offset, const int64_t *extent,
+                        rondo_tensor *view) {
+  rondo_status status = graph_check(graph, "describe");
+  if (status == RONDO_OK) status = slot_of_table(graph, view);
+  if (status != RONDO_OK) return status;
+  if (handle.graph != graph || handle.index >= graph->tensor_count)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_view: the tensor belongs to another graph");
+  if (!offset || !extent)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_view: the %s is NULL", offset ? "extent" : "offset");
+  const struct tensor *parent = &graph->tensors[handle.index];
+  for (uint32_t i = 0; i < parent->rank; i++)
+    if (offset[i] < 0 || extent[i] < 0 || offset[i] > parent->shape[i] || extent[i] > parent->shape[i] - offset[i])
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "describe: view of '%s': dimension %u: offset %" PRId64 " and extent %" PRId64
+                        " do not fit in %" PRId64,
+                        parent->name, i, offset[i], extent[i], parent->shape[i]);
+  uint32_t last = parent->rank - 1;
+  if (parent->dtype == RONDO_NVFP4 && (offset[last] % 2 || extent[last] % 2))
+    return status_set(
+        RONDO_INVALID_ARGUMENT,
+        "describe: view of '%s': nvfp4 needs an even offset and extent in the last dimension, not %" PRId64
+        " and %" PRId64,
+        parent->name, offset[last], extent[last]);
+  struct tensor *tensor = &graph->tensors[graph->tensor_count];
+  *tensor = *parent;
+  for (uint32_t i = 0; i < parent->rank; i++) {
+    tensor->offset[i] += offset[i];
+    tensor->shape[i] = extent[i];
+  }
+  *view = (rondo_tensor){graph, graph->tensor_count++};
+  return RONDO_OK;
+}
+
+rondo_status rondo_tensor_bytes(rondo_tensor handle, uint64_t *bytes) {
+  rondo_status status = graph_check(handle.graph, "rondo_tensor_bytes");
+  if (status != RONDO_OK) return status;
+  if (handle.index >= handle.graph->tensor_count || !bytes)
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_tensor_bytes: %s", bytes ? "no such tensor" : "bytes is NULL");
+  *bytes = tensor_bytes(&handle.graph->tensors[handle.index]);
+  return RONDO_OK;
+}

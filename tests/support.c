@@ -1,0 +1,200 @@
+/* support.c - see support.h. */
+#include "support.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Backends and statuses
+ * ------------------------------------------------------------------------------------------- */
+
+void require_backend(rondo_backend backend) {
+  rondo_runtime *runtime = NULL;
+  rondo_options options = {.backend = backend};
+  rondo_status status = rondo_open(&options, &runtime);
+  if (status == RONDO_NO_DEVICE) cr_skip_test("%s", rondo_error_text());
+  require_ok(status, "rondo_open");
+  require_ok(rondo_close(&runtime), "rondo_close");
+}
+
+void require_ok(rondo_status status, const char *what) {
+  if (status != RONDO_OK) cr_assert_fail("%s: %s: %s", what, rondo_status_name(status), rondo_error_text());
+}
+
+void require_error(rondo_status got, rondo_status expected, const char *fragment, const char *what) {
+  if (got != expected)
+    cr_assert_fail("%s: got %s, expected %s (%s)", what, rondo_status_name(got), rondo_status_name(expected),
+                   rondo_error_text());
+  if (!strstr(rondo_error_text(), fragment))
+    cr_assert_fail("%s: the text '%s' does not contain '%s'", what, rondo_error_text(), fragment);
+}
+
+/* ---- One graph from description to result
+ * ------------------------------------------------------------------------------- */
+
+void trial_describe(struct trial *trial, rondo_backend backend) {
+  *trial = (struct trial){.backend = backend};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &trial->graph));
+}
+
+void trial_instantiate(struct trial *trial) {
+  rondo_plan plan;
+  REQUIRE_OK(rondo_plan_graph(trial->graph, &plan));
+  rondo_options options = {.backend = trial->backend,
+                           .device_bytes = plan.device_bytes,
+                           .pinned_bytes = plan.pinned_bytes_per_slot,
+                           .host_bytes = plan.host_bytes};
+  REQUIRE_OK(rondo_open(&options, &trial->runtime));
+  REQUIRE_OK(rondo_instantiate(trial->runtime, trial->graph, NULL, &trial->exec));
+  REQUIRE_OK(rondo_acquire(trial->exec, &trial->slot));
+}
+
+void trial_set(struct trial *trial, rondo_tensor tensor, const void *data) {
+  uint64_t bytes;
+  REQUIRE_OK(rondo_tensor_bytes(tensor, &bytes));
+  void *place = rondo_data(trial->slot, tensor);
+  if (place)
+    memcpy(place, data, bytes);
+  else
+    REQUIRE_OK(rondo_upload(trial->exec, tensor, data, bytes));
+}
+
+void trial_replay(struct trial *trial) {
+  REQUIRE_OK(rondo_replay(trial->slot));
+  REQUIRE_OK(rondo_wait(trial->slot, UINT64_C(120) * 1000 * 1000 * 1000));
+}
+
+const void *trial_output(struct trial *trial, rondo_tensor tensor) {
+  const void *data = rondo_data(trial->slot, tensor);
+  cr_assert_not_null(data, "%s", rondo_error_text());
+  return data;
+}
+
+void trial_get(struct trial *trial, rondo_tensor tensor, void *data) {
+  uint64_t bytes;
+  REQUIRE_OK(rondo_tensor_bytes(tensor, &bytes));
+  const void *place = rondo_data(trial->slot, tensor);
+  if (place)
+    memcpy(data, place, bytes);
+  else
+    REQUIRE_OK(rondo_download(trial->exec, tensor, data, bytes));
+}
+
+void trial_end(struct trial *trial) {
+  if (trial->exec) REQUIRE_OK(rondo_release(trial->slot));
+  REQUIRE_OK(rondo_close_exec(&trial->exec));
+  REQUIRE_OK(rondo_graph_destroy(&trial->graph));
+  REQUIRE_OK(rondo_close(&trial->runtime));
+}
+
+/* ---- Random numbers: splitmix64 (Steele, Lea, Flood 2014)
+ * ------------------------------------------------------------------ */
+
+uint64_t random_bits(struct random *random) {
+  uint64_t z = random->state += UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return z ^ (z >> 31);
+}
+
+double random_uniform(struct random *random) { return (double)(random_bits(random) >> 11) * 0x1p-53; }
+
+double random_normal(struct random *random) {
+  double u = 1.0 - random_uniform(random), v = random_uniform(random);
+  return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
+}
+
+int64_t random_between(struct random *random, int64_t low, int64_t high) {
+  return low + (int64_t)(random_bits(random) % (uint64_t)(high - low + 1));
+}
+
+/* ---- Number formats, by another road than kernels/common/number.h: scaling with ldexp and rounding with nearbyint
+ * ------------ */
+
+static double from_fields(uint32_t sign, int exponent_bits, int mantissa_bits, uint32_t exponent, uint32_t mantissa) {
+  int bias = (1 << (exponent_bits - 1)) - 1;
+  double magnitude = exponent ? ldexp(1.0 + ldexp((double)mantissa, -mantissa_bits), (int)exponent - bias)
+                              : ldexp((double)mantissa, 1 - bias - mantissa_bits);
+  return sign ? -magnitude : magnitude;
+}
+
+static double from_ieee(uint16_t bits, int exponent_bits, int mantissa_bits) {
+  uint32_t mantissa = bits & ((1u << mantissa_bits) - 1u);
+  uint32_t exponent = (uint32_t)(bits >> mantissa_bits) & ((1u << exponent_bits) - 1u);
+  uint32_t sign = bits >> 15;
+  if (exponent == (1u << exponent_bits) - 1u) return mantissa ? NAN : sign ? -INFINITY : INFINITY;
+  return from_fields(sign, exponent_bits, mantissa_bits, exponent, mantissa);
+}
+
+double oracle_f16(uint16_t bits) { return from_ieee(bits, 5, 10); }
+double oracle_bf16(uint16_t bits) { return from_ieee(bits, 8, 7); }
+
+double oracle_e4m3(uint8_t bits) {
+  if ((bits & 0x7f) == 0x7f) return NAN;
+  return from_fields(bits >> 7, 4, 3, (bits >> 3) & 15u, bits & 7u);
+}
+
+double oracle_e2m1(uint8_t code) { return from_fields((code >> 3) & 1u, 2, 1, (code >> 1) & 3u, code & 1u); }
+
+static uint16_t to_ieee(double value, int exponent_bits, int mantissa_bits) {
+  uint32_t infinity = ((1u << exponent_bits) - 1u) << mantissa_bits;
+  uint32_t sign = signbit(value) ? 0x8000u : 0u;
+  if (isnan(value)) return (uint16_t)(infinity | (1u << (mantissa_bits - 1)));
+  double magnitude = fabs(value);
+  if (magnitude == 0) return (uint16_t)sign;
+  if (isinf(magnitude)) return (uint16_t)(sign | infinity);
+  int bias = (1 << (exponent_bits - 1)) - 1, exponent;
+  frexp(magnitude, &exponent); /* magnitude in [2^(exponent-1), 2^exponent) */
+  int unit = exponent - 1 < 1 - bias ? 1 - bias - mantissa_bits : exponent - 1 - mantissa_bits;
+  double steps = nearbyint(ldexp(magnitude, -unit)); /* of size 2^unit, exact in double */
+  /* Counting in steps from the smallest subnormal makes the carry into the exponent come out by itself. */
+  int64_t code = (int64_t)steps;
+  if (unit > 1 - bias - mantissa_bits) code += (int64_t)(unit - (1 - bias - mantissa_bits)) << mantissa_bits;
+  return (uint16_t)(sign | (code >= (int64_t)infinity ? infinity : (uint32_t)code));
+}
+
+uint16_t oracle_to_f16(double value) { return to_ieee(value, 5, 10); }
+uint16_t oracle_to_bf16(double value) { return to_ieee(value, 8, 7); }
+
+double oracle_read(rondo_dtype dtype, const void *data, int64_t index) {
+  switch (dtype) {
+  case RONDO_F64:
+    return ((const double *)data)[index];
+  case RONDO_F32:
+    return (double)((const float *)data)[index];
+  case RONDO_F16:
+    return oracle_f16(((const uint16_t *)data)[index]);
+  case RONDO_BF16:
+    return oracle_bf16(((const uint16_t *)data)[index]);
+  case RONDO_E4M3:
+    return oracle_e4m3(((const uint8_t *)data)[index]);
+  case RONDO_NVFP4:
+    return oracle_e2m1((uint8_t)(((const uint8_t *)data)[index / 2] >> (index % 2 * 4) & 15));
+  case RONDO_I32:
+    return ((const int32_t *)data)[index];
+  case RONDO_U8:
+    return ((const uint8_t *)data)[index];
+  }
+  cr_assert_fail("oracle_read: dtype %d", (int)dtype);
+  return 0;
+}
+
+void oracle_write(rondo_dtype dtype, void *data, int64_t index, double value) {
+  switch (dtype) {
+  case RONDO_F64:
+    ((double *)data)[index] = value;
+    return;
+  case RONDO_F32:
+    ((float *)data)[index] = (float)value;
+    return;
+  case RONDO_F16:
+    ((uint16_t *)data)[index] = oracle_to_f16(value);
+    return;
+  case RONDO_BF16:
+    ((uint16_t *)data)[index] = oracle_to_bf16(value);
+    return;
+  default:
+    cr_assert_fail("oracle_write: dtype %d", (int)dtype);
+  }
+}

@@ -1,0 +1,58 @@
+/* support.h - what the tests share: one graph on one backend from description to result, random numbers, conversions.
+ * Every failure inside ends the test with the library's own error text. */
+#ifndef RONDO_TESTS_SUPPORT_H
+#define RONDO_TESTS_SUPPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../runtime/rondo.h"
+
+/* Ends the test as skipped, with a reason, if the backend cannot be used here. Call it first. */
+void require_backend(rondo_backend backend);
+
+/* Asserts that a call succeeds; on failure prints the call's text. */
+void require_ok(rondo_status status, const char *what);
+#define REQUIRE_OK(call) require_ok((call), #call)
+/* Asserts a status, and that the error text contains `fragment`. */
+void require_error(rondo_status got, rondo_status expected, const char *fragment, const char *what);
+#define REQUIRE_ERROR(call, expected, fragment) require_error((call), (expected), (fragment), #call)
+
+/* A graph that is described, then run. */
+struct trial {
+  rondo_backend backend;
+  rondo_runtime *runtime;
+  rondo_graph *graph;
+  rondo_exec *exec;
+  rondo_slot slot;
+};
+
+void trial_describe(struct trial *trial, rondo_backend backend); /* an empty graph, no runtime yet */
+void trial_instantiate(struct trial *trial);                     /* pools of exactly the planned size, one slot */
+void trial_set(struct trial *trial, rondo_tensor tensor, const void *data); /* input, constant or state; dense */
+void trial_replay(struct trial *trial);                                     /* replays and waits */
+void trial_get(struct trial *trial, rondo_tensor tensor, void *data);       /* output or state; dense */
+const void *trial_output(struct trial *trial, rondo_tensor tensor);
+void trial_end(struct trial *trial);
+
+/* A fixed, portable generator: the same numbers everywhere. */
+struct random {
+  uint64_t state;
+};
+uint64_t random_bits(struct random *random);
+double random_uniform(struct random *random); /* [0, 1) */
+double random_normal(struct random *random);
+int64_t random_between(struct random *random, int64_t low, int64_t high); /* both included */
+
+/* Independent of kernels/common/number.h, for oracles: through the compiler's own types and tables. */
+double oracle_f16(uint16_t bits);
+double oracle_bf16(uint16_t bits);
+double oracle_e4m3(uint8_t bits);
+double oracle_e2m1(uint8_t code);     /* low nibble */
+uint16_t oracle_to_f16(double value); /* nearest even */
+uint16_t oracle_to_bf16(double value);
+double oracle_read(rondo_dtype dtype, const void *data, int64_t index);
+void oracle_write(rondo_dtype dtype, void *data, int64_t index, double value); /* f64 f32 f16 bf16 */
+
+#endif

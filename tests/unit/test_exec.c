@@ -1,0 +1,319 @@
+/* test_exec.c - runtimes, execs and slots: their states, their errors, and that nothing is left behind. Host backend.
+ */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../support.h"
+
+enum { COUNT = 1000 };
+
+/* y = 2 x + state; state += 1, as two tasks of the user's own. */
+static void scale(void *user, void *const *data) {
+  (void)user;
+  const float *x = data[0], *state = data[1];
+  float *y = data[2];
+  for (int i = 0; i < COUNT; i++) y[i] = 2 * x[i] + state[0];
+}
+
+static void count_up(void *user, void *const *data) {
+  (void)user;
+  float step;
+  memcpy(&step, data[1], sizeof step);
+  ((float *)data[0])[0] += step;
+}
+
+struct doubling {
+  rondo_graph *graph;
+  rondo_tensor x, y, state;
+};
+
+static struct doubling describe(rondo_runtime *runtime) {
+  struct doubling d = {0};
+  int64_t shape[] = {COUNT}, one[] = {1};
+  REQUIRE_OK(rondo_graph_create(runtime, &(rondo_graph_limits){.tensors = 16, .tasks = 16}, &d.graph));
+  REQUIRE_OK(rondo_input(d.graph, "x", RONDO_F32, 1, shape, &d.x));
+  REQUIRE_OK(rondo_output(d.graph, "y", RONDO_F32, 1, shape, &d.y));
+  REQUIRE_OK(rondo_state(d.graph, "count", RONDO_F32, 1, one, &d.state));
+  rondo_argument first[] = {{.tensor = d.x, .access = RONDO_READ},
+                            {.tensor = d.state, .access = RONDO_READ},
+                            {.tensor = d.y, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_kernel(
+      d.graph, &(rondo_kernel_desc){.name = "scale", .host = scale, .arguments = first, .argument_count = 3}));
+  float step = 1;
+  rondo_argument second[] = {{.tensor = d.state, .access = RONDO_READ_WRITE}, {.value = &step, .bytes = sizeof step}};
+  REQUIRE_OK(rondo_add_kernel(
+      d.graph, &(rondo_kernel_desc){.name = "count", .host = count_up, .arguments = second, .argument_count = 2}));
+  return d;
+}
+
+static rondo_runtime *open_host(uint64_t device_bytes, uint64_t pinned_bytes) {
+  rondo_runtime *runtime = NULL;
+  rondo_options options = {
+      .backend = RONDO_BACKEND_HOST, .device_bytes = device_bytes, .pinned_bytes = pinned_bytes, .host_threads = 2};
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  return runtime;
+}
+
+Test(exec, replays_and_states_live_across_replays_and_slots) {
+  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  struct doubling d = describe(runtime);
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 3}, &exec));
+  REQUIRE_OK(rondo_graph_destroy(&d.graph)); /* execs live on without their graph */
+  rondo_slot slots[3];
+  for (int s = 0; s < 3; s++) REQUIRE_OK(rondo_acquire(exec, &slots[s]));
+  for (int replay = 0; replay < 300; replay++) {
+    rondo_slot slot = slots[replay % 3];
+    REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+    if (replay >= 3) {
+      const float *y = rondo_data(slot, d.y);
+      for (int i = 0; i < COUNT; i++) cr_assert_eq(y[i], (float)(2 * (replay - 3 + i) + replay - 3));
+    }
+    float *x = rondo_data(slot, d.x);
+    for (int i = 0; i < COUNT; i++) x[i] = (float)(replay + i);
+    REQUIRE_OK(rondo_replay(slot));
+  }
+  for (int s = 0; s < 3; s++) {
+    REQUIRE_OK(rondo_wait(slots[s], RONDO_FOREVER));
+    REQUIRE_OK(rondo_release(slots[s]));
+  }
+  float count = 0;
+  REQUIRE_OK(rondo_download(exec, d.state, &count, sizeof count));
+  cr_assert_eq(count, 300, "the warm replay must leave no trace in a state");
+  count = 5;
+  REQUIRE_OK(rondo_upload(exec, d.state, &count, sizeof count));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+Test(exec, pools_of_the_planned_size_fit_and_one_byte_less_does_not) {
+  struct doubling d = describe(NULL);
+  rondo_plan plan;
+  REQUIRE_OK(rondo_plan_graph(d.graph, &plan));
+  for (int less = 0; less < 4; less++) {
+    rondo_options options = {.backend = RONDO_BACKEND_HOST,
+                             .device_bytes = plan.device_bytes - (less == 1),
+                             .pinned_bytes = 2 * plan.pinned_bytes_per_slot - (less == 2),
+                             .host_bytes = less == 3 ? 4096 : plan.host_bytes};
+    static const char *const pool[] = {"", "device pool", "pinned pool", "host pool"};
+    rondo_runtime *runtime = NULL;
+    rondo_exec *exec = NULL;
+    REQUIRE_OK(rondo_open(&options, &runtime));
+    if (less)
+      REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 2}, &exec), RONDO_OUT_OF_MEMORY,
+                    pool[less]);
+    else
+      REQUIRE_OK(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 2}, &exec));
+    cr_assert_eq(exec == NULL, less > 0);
+    rondo_info info;
+    REQUIRE_OK(rondo_runtime_info(runtime, &info));
+    if (less)
+      cr_assert_eq(info.device.used_bytes + info.pinned.used_bytes + info.host.used_bytes, 0,
+                   "something is left in a pool");
+    REQUIRE_OK(rondo_close_exec(&exec));
+    REQUIRE_OK(rondo_close(&runtime));
+  }
+  REQUIRE_OK(rondo_graph_destroy(&d.graph));
+}
+
+Test(exec, a_graph_can_be_planned_and_created_in_the_planned_host_pool) {
+  struct doubling d = describe(NULL);
+  rondo_plan plan;
+  REQUIRE_OK(rondo_plan_graph(d.graph, &plan));
+  rondo_options options = {.backend = RONDO_BACKEND_HOST,
+                           .device_bytes = plan.device_bytes,
+                           .pinned_bytes = 16 * plan.pinned_bytes_per_slot,
+                           .host_bytes = plan.host_bytes};
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 16}, &exec));
+  REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, NULL, &exec), RONDO_OUT_OF_MEMORY, "pool");
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&d.graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+static atomic_bool gate_open;
+static void wait_at_gate(void *user, void *const *data) {
+  (void)user;
+  (void)data;
+  while (!atomic_load(&gate_open)) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+Test(exec, a_busy_slot_is_refused_and_a_wait_times_out) {
+  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_graph *graph = NULL;
+  rondo_tensor state, x;
+  REQUIRE_OK(rondo_graph_create(runtime, NULL, &graph));
+  REQUIRE_OK(rondo_state(graph, "s", RONDO_F32, 1, (int64_t[]){1}, &state));
+  REQUIRE_OK(rondo_input(graph, "x", RONDO_F32, 1, (int64_t[]){1}, &x));
+  rondo_argument arguments[] = {{.tensor = state, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_kernel(
+      graph, &(rondo_kernel_desc){.name = "gate", .host = wait_at_gate, .arguments = arguments, .argument_count = 1}));
+  atomic_store(&gate_open, true);
+  rondo_exec *exec = NULL;
+  rondo_slot slot, none;
+  REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  REQUIRE_ERROR(rondo_acquire(exec, &none), RONDO_BUSY, "all 1 slots");
+  REQUIRE_OK(rondo_poll(slot));
+  atomic_store(&gate_open, false);
+  REQUIRE_OK(rondo_replay(slot));
+  REQUIRE_ERROR(rondo_replay(slot), RONDO_BUSY, "in flight");
+  cr_assert_eq(rondo_poll(slot), RONDO_BUSY);
+  REQUIRE_ERROR(rondo_release(slot), RONDO_BUSY, "in flight");
+  REQUIRE_ERROR(rondo_wait(slot, 0), RONDO_TIMEOUT, "not done in time");
+  REQUIRE_ERROR(rondo_wait(slot, 2000000), RONDO_TIMEOUT, "not done in time");
+  float value = 0;
+  REQUIRE_ERROR(rondo_upload(exec, state, &value, sizeof value), RONDO_BUSY, "in flight");
+  atomic_store(&gate_open, true);
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  REQUIRE_OK(rondo_replay(slot)); /* closing while in flight waits */
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+Test(exec, stale_and_foreign_handles_are_refused) {
+  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  struct doubling d = describe(runtime), other = describe(NULL);
+  rondo_exec *exec = NULL;
+  REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 17}, &exec), RONDO_INVALID_ARGUMENT,
+                "17 slots");
+  REQUIRE_ERROR(rondo_instantiate(NULL, d.graph, NULL, &exec), RONDO_INVALID_ARGUMENT, "runtime is NULL");
+  REQUIRE_ERROR(rondo_instantiate(runtime, NULL, NULL, &exec), RONDO_INVALID_ARGUMENT, "graph is NULL");
+  REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, NULL, NULL), RONDO_INVALID_ARGUMENT, "address is NULL");
+  REQUIRE_OK(rondo_instantiate(runtime, d.graph, NULL, &exec));
+  rondo_slot slot, stale;
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  stale = slot;
+  cr_assert_null(rondo_data(slot, d.state), "a state is no input or output");
+  cr_assert_null(rondo_data(slot, other.x));
+  cr_assert_not_null(rondo_data(slot, d.x));
+  REQUIRE_OK(rondo_release(slot));
+  REQUIRE_ERROR(rondo_replay(stale), RONDO_INVALID_STATE, "was released");
+  REQUIRE_ERROR(rondo_release(stale), RONDO_INVALID_STATE, "was released");
+  cr_assert_null(rondo_data(stale, d.x));
+  REQUIRE_ERROR(rondo_replay((rondo_slot){0}), RONDO_INVALID_ARGUMENT, "exec is NULL");
+  REQUIRE_ERROR(rondo_replay((rondo_slot){exec, 9, 1}), RONDO_INVALID_ARGUMENT, "slot 9 does not exist");
+  float value = 0;
+  REQUIRE_ERROR(rondo_upload(exec, d.x, &value, 4), RONDO_INVALID_ARGUMENT, "expected a constant or a state");
+  REQUIRE_ERROR(rondo_upload(exec, other.state, &value, 4), RONDO_INVALID_ARGUMENT, "another graph");
+  REQUIRE_ERROR(rondo_upload(exec, d.state, &value, 3), RONDO_INVALID_ARGUMENT, "has 4 bytes, not 3");
+  REQUIRE_ERROR(rondo_upload(exec, d.state, NULL, 4), RONDO_INVALID_ARGUMENT, "data is NULL");
+  REQUIRE_ERROR(rondo_close(&runtime), RONDO_INVALID_STATE, "1 execs and 1 graphs");
+  rondo_exec *alias = exec;
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_ERROR(rondo_acquire(alias, &slot), RONDO_INVALID_STATE, "exec is closed");
+  REQUIRE_ERROR(rondo_replay(stale), RONDO_INVALID_STATE, "exec is closed");
+  REQUIRE_ERROR(rondo_close_exec(&alias), RONDO_INVALID_STATE, "exec is closed");
+  rondo_graph *graph_alias = d.graph;
+  REQUIRE_OK(rondo_graph_destroy(&d.graph));
+  REQUIRE_ERROR(rondo_plan_graph(graph_alias, &(rondo_plan){0}), RONDO_INVALID_STATE, "graph is destroyed");
+  REQUIRE_OK(rondo_graph_destroy(&other.graph));
+  REQUIRE_OK(rondo_close(&runtime));
+  cr_assert_null(runtime);
+  REQUIRE_ERROR(rondo_runtime_info(runtime, &(rondo_info){0}), RONDO_INVALID_ARGUMENT, "runtime is NULL");
+}
+
+Test(exec, open_refuses_what_it_does_not_know) {
+  rondo_runtime *runtime = NULL;
+  REQUIRE_ERROR(rondo_open(NULL, &runtime), RONDO_INVALID_ARGUMENT, "options is NULL");
+  REQUIRE_ERROR(rondo_open(&(rondo_options){0}, NULL), RONDO_INVALID_ARGUMENT, "address is NULL");
+  REQUIRE_ERROR(rondo_open_abi(99, &(rondo_options){0}, &runtime), RONDO_INVALID_ARGUMENT, "ABI 99");
+  REQUIRE_ERROR(rondo_open(&(rondo_options){.backend = (rondo_backend)7}, &runtime), RONDO_INVALID_ARGUMENT,
+                "backend 7");
+  REQUIRE_ERROR(rondo_open(&(rondo_options){.wait_mode = (rondo_wait_mode)7}, &runtime), RONDO_INVALID_ARGUMENT,
+                "wait mode 7");
+  REQUIRE_ERROR(rondo_open(&(rondo_options){.device = -1}, &runtime), RONDO_INVALID_ARGUMENT, "device -1");
+  rondo_options huge = {.backend = RONDO_BACKEND_HOST, .device_bytes = UINT64_MAX};
+  REQUIRE_ERROR(rondo_open(&huge, &runtime), RONDO_OUT_OF_MEMORY, "device pool");
+  huge = (rondo_options){.backend = RONDO_BACKEND_HOST, .host_bytes = UINT64_MAX - 4096};
+  REQUIRE_ERROR(rondo_open(&huge, &runtime), RONDO_OUT_OF_MEMORY, "host pool");
+  cr_assert_null(runtime);
+}
+
+Test(exec, a_kernel_with_no_host_function_is_refused_on_the_host) {
+  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_graph *graph = NULL;
+  REQUIRE_OK(rondo_graph_create(runtime, NULL, &graph));
+  REQUIRE_OK(rondo_add_kernel(
+      graph, &(rondo_kernel_desc){.name = "only cuda", .image = "x", .image_bytes = 1, .function = "f"}));
+  rondo_exec *exec = NULL;
+  REQUIRE_ERROR(rondo_instantiate(runtime, graph, NULL, &exec), RONDO_UNSUPPORTED,
+                "task 'only cuda' has no host function");
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+/* An allocator that counts, and fails at the n-th call. */
+static int live, calls, fail_at;
+static void *counting_allocate(void *user, size_t bytes, size_t alignment) {
+  (void)user;
+  if (++calls == fail_at) return NULL;
+  live++;
+  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+static void counting_release(void *user, void *memory, size_t bytes) {
+  (void)user;
+  (void)bytes;
+  live--;
+  free(memory);
+}
+
+Test(exec, every_failing_allocation_at_open_is_a_clean_error) {
+  rondo_allocator allocator = {.allocate = counting_allocate, .release = counting_release};
+  rondo_options options = {
+      .backend = RONDO_BACKEND_HOST, .device_bytes = 4096, .pinned_bytes = 4096, .allocator = &allocator};
+  bool opened = false;
+  for (fail_at = 1; !opened; fail_at++) {
+    cr_assert_lt(fail_at, 50);
+    rondo_runtime *runtime = NULL;
+    calls = 0;
+    rondo_status status = rondo_open(&options, &runtime);
+    opened = status == RONDO_OK;
+    if (!opened) require_error(status, RONDO_OUT_OF_MEMORY, "open", "rondo_open");
+    REQUIRE_OK(rondo_close(&runtime));
+    cr_assert_eq(live, 0, "allocation %d failing leaks", fail_at);
+  }
+  cr_assert_gt(fail_at, 4);
+}
+
+struct replayer {
+  rondo_runtime *runtime;
+  int offset;
+};
+
+static void *replay_many(void *argument) {
+  struct replayer *replayer = argument;
+  struct doubling d = describe(NULL);
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_instantiate(replayer->runtime, d.graph, NULL, &exec));
+  rondo_slot slot;
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  for (int replay = 0; replay < 500; replay++) {
+    float *x = rondo_data(slot, d.x);
+    for (int i = 0; i < COUNT; i++) x[i] = (float)(replayer->offset + i);
+    REQUIRE_OK(rondo_replay(slot));
+    REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+    const float *y = rondo_data(slot, d.y);
+    for (int i = 0; i < COUNT; i++) cr_assert_eq(y[i], (float)(2 * (replayer->offset + i) + replay));
+  }
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&d.graph));
+  return NULL;
+}
+
+Test(exec, two_threads_may_use_two_execs_of_one_runtime) {
+  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  pthread_t threads[2];
+  struct replayer replayers[2] = {{runtime, 0}, {runtime, 1000}};
+  for (int i = 0; i < 2; i++) cr_assert_eq(pthread_create(&threads[i], NULL, replay_many, &replayers[i]), 0);
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  REQUIRE_OK(rondo_close(&runtime));
+}

@@ -1,0 +1,238 @@
+/* test_plan.c - placement: never an overlap of two tensors that may live together in some legal order, never below the
+ * lower bound, and good on the shapes planners are judged by. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../runtime/place.h"
+#include "../../runtime/plan.h"
+#include "../support.h"
+
+enum { TENSORS = 24 };
+
+static void no_work(void *user, void *const *data) {
+  (void)user;
+  (void)data;
+}
+
+/* Random tensors of every kind, random tasks over random rectangles of them; every temporary is written first. */
+static rondo_graph *random_graph(struct random *random, uint32_t tasks) {
+  rondo_graph *graph = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  rondo_tensor tensors[TENSORS];
+  bool written[TENSORS] = {false};
+  for (int i = 0; i < TENSORS; i++) {
+    int64_t shape[] = {random_between(random, 1, 64), random_between(random, 1, 64)};
+    switch (random_between(random, 0, 5)) {
+    case 0:
+      REQUIRE_OK(rondo_input(graph, NULL, RONDO_F32, 2, shape, &tensors[i]));
+      written[i] = true;
+      break;
+    case 1:
+      REQUIRE_OK(rondo_state(graph, NULL, RONDO_F32, 2, shape, &tensors[i]));
+      written[i] = true;
+      break;
+    default:
+      REQUIRE_OK(rondo_temporary(graph, NULL, RONDO_F32, 2, shape, &tensors[i]));
+    }
+  }
+  for (uint32_t t = 0; t < tasks; t++) {
+    rondo_argument arguments[4] = {0};
+    uint32_t count = 0;
+    uint64_t used = 0;
+    for (int i = 0; i < 4; i++) {
+      int pick = (int)random_between(random, 0, TENSORS - 1);
+      if (used >> pick & 1) continue;
+      used |= UINT64_C(1) << pick;
+      rondo_access access = !written[pick] ? RONDO_WRITE : (rondo_access)random_between(random, 1, 3);
+      written[pick] = true;
+      rondo_tensor view = tensors[pick];
+      const struct tensor *tensor = &graph->tensors[view.index];
+      if (random_between(random, 0, 1)) {
+        int64_t offset[2], extent[2];
+        for (int d = 0; d < 2; d++) {
+          offset[d] = random_between(random, 0, tensor->shape[d] - 1);
+          extent[d] = random_between(random, 1, tensor->shape[d] - offset[d]);
+        }
+        REQUIRE_OK(rondo_view(graph, view, offset, extent, &view));
+      }
+      arguments[count++] = (rondo_argument){.tensor = view, .access = access};
+    }
+    REQUIRE_OK(rondo_add_kernel(
+        graph, &(rondo_kernel_desc){.host = no_work, .arguments = arguments, .argument_count = count}));
+    if (t > 2 && random_between(random, 0, 9) == 0) /* may be refused: a cycle */
+      rondo_after(graph, (rondo_task)random_between(random, 0, t), (rondo_task)random_between(random, 0, t));
+  }
+  return graph;
+}
+
+/* A random legal order of the plan's nodes. */
+static void random_order(const struct plan *plan, struct random *random, uint32_t *position) {
+  bool done[512] = {false};
+  for (uint32_t placed = 0; placed < plan->node_count; placed++) {
+    uint32_t ready[512], count = 0;
+    for (uint32_t n = 0; n < plan->node_count; n++) {
+      if (done[n]) continue;
+      bool free = true;
+      const uint64_t *row = bit_row(&plan->edges, n);
+      for (uint32_t p = 0; p < plan->node_count; p++) free = free && !(bit_get(row, p) && !done[p]);
+      if (free) ready[count++] = n;
+    }
+    cr_assert_gt(count, 0, "the edges have a cycle");
+    uint32_t pick = ready[random_between(random, 0, count - 1)];
+    done[pick] = true;
+    position[pick] = placed;
+  }
+}
+
+static bool touches(const rondo_graph *graph, const struct plan *plan, uint32_t node,
+                    const struct plan_buffer *buffer) {
+  const struct plan_node *n = &plan->nodes[node];
+  if (buffer->is_scratch) return n->kind == NODE_TASK && n->index == buffer->index;
+  if (n->kind != NODE_TASK) return n->index == buffer->index;
+  const struct task *task = &graph->tasks[n->index];
+  for (uint32_t i = 0; i < task->op_task.operand_count; i++)
+    if (task->tensors[i] != NO_TENSOR && graph->tensors[task->tensors[i]].root == buffer->index) return true;
+  return false;
+}
+
+Test(plan, never_overlaps_live_tensors_in_any_legal_order) {
+  struct random random = {7};
+  uint64_t shared_graphs = 0;
+  for (int round = 0; round < 60; round++) {
+    rondo_graph *graph = random_graph(&random, (uint32_t)random_between(&random, 1, 60));
+    struct plan plan;
+    REQUIRE_OK(plan_make(graph, &plan));
+    cr_assert_geq(plan.summary.temporary_bytes, plan.summary.lower_bound_bytes);
+    cr_assert_leq(plan.summary.temporary_bytes, plan.summary.unshared_bytes);
+    shared_graphs += plan.summary.temporary_bytes < plan.summary.unshared_bytes;
+    for (int order = 0; order < 8; order++) {
+      uint32_t position[512];
+      random_order(&plan, &random, position);
+      uint32_t first[256], last[256];
+      cr_assert_leq(plan.buffer_count, 256);
+      for (uint32_t b = 0; b < plan.buffer_count; b++) {
+        first[b] = UINT32_MAX;
+        last[b] = 0;
+        for (uint32_t n = 0; n < plan.node_count; n++) {
+          if (!touches(graph, &plan, n, &plan.buffers[b])) continue;
+          if (position[n] < first[b] || first[b] == UINT32_MAX) first[b] = position[n];
+          if (position[n] > last[b]) last[b] = position[n];
+        }
+      }
+      for (uint32_t a = 0; a < plan.buffer_count; a++)
+        for (uint32_t b = 0; b < a; b++) {
+          const struct plan_buffer *x = &plan.buffers[a], *y = &plan.buffers[b];
+          if (first[a] == UINT32_MAX || first[b] == UINT32_MAX) continue;
+          bool live_together = first[a] <= last[b] && first[b] <= last[a];
+          bool share = x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
+          cr_assert(!(live_together && share), "round %d: buffers %u and %u", round, a, b);
+        }
+    }
+    plan_free(&plan);
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+  cr_assert_gt(shared_graphs, 30, "hardly any graph shared bytes: the test would prove little");
+}
+
+Test(plan, every_conflicting_pair_of_tasks_is_ordered_by_the_edges) {
+  struct random random = {11};
+  for (int round = 0; round < 20; round++) {
+    rondo_graph *graph = random_graph(&random, 40);
+    struct plan plan;
+    REQUIRE_OK(plan_make(graph, &plan));
+    /* Reachability over the reduced edges must give the closure back. */
+    static uint64_t reach_words[512 * 8];
+    struct bit_matrix reach = {reach_words, plan.edges.row_words};
+    memset(reach_words, 0, sizeof reach_words);
+    for (uint32_t n = 0; n < plan.node_count; n++) {
+      const uint64_t *row = bit_row(&plan.edges, n);
+      for (uint32_t p = 0; p < n; p++)
+        if (bit_get(row, p)) {
+          bits_or(bit_row(&reach, n), bit_row(&reach, p), reach.row_words);
+          bit_put(bit_row(&reach, n), p);
+        }
+      cr_assert_arr_eq(bit_row(&reach, n), bit_row(&plan.ancestors, n), reach.row_words * sizeof(uint64_t));
+    }
+    plan_free(&plan);
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+}
+
+Test(plan, parallel_branches_do_not_share_but_a_chain_does) {
+  for (int chained = 0; chained < 2; chained++) {
+    rondo_graph *graph = NULL;
+    REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+    rondo_tensor state, step[8];
+    REQUIRE_OK(rondo_state(graph, "s", RONDO_U8, 1, (int64_t[]){4096}, &state));
+    for (int i = 0; i < 8; i++) {
+      REQUIRE_OK(rondo_temporary(graph, NULL, RONDO_U8, 1, (int64_t[]){4096}, &step[i]));
+      rondo_argument arguments[] = {{.tensor = chained && i ? step[i - 1] : state, .access = RONDO_READ},
+                                    {.tensor = step[i], .access = RONDO_WRITE}};
+      REQUIRE_OK(
+          rondo_add_kernel(graph, &(rondo_kernel_desc){.host = no_work, .arguments = arguments, .argument_count = 2}));
+    }
+    rondo_plan plan;
+    REQUIRE_OK(rondo_plan_graph(graph, &plan));
+    cr_assert_eq(plan.temporary_bytes, chained ? 2 * 4096 : 8 * 4096);
+    cr_assert_eq(plan.constant_bytes, 4096);
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+}
+
+/* Buffers that live from begin to end on a line, as the public minimalloc instances describe them. */
+static double ratio_to_bound(struct random *random, uint32_t count) {
+  uint64_t *bytes = calloc(count, sizeof *bytes), *offsets = calloc(count, sizeof *offsets);
+  uint32_t *birth = calloc(count, sizeof *birth), *death = calloc(count, sizeof *death);
+  uint64_t *words = calloc(1, bit_matrix_bytes(count, count));
+  void *work = malloc(place_work_bytes(count));
+  struct placement_problem problem = {
+      .count = count, .bytes = bytes, .birth = birth, .conflicts = {words, bit_row_words(count)}};
+  for (uint32_t i = 0; i < count; i++) {
+    bytes[i] = 256 * (uint64_t)random_between(random, 1, 400);
+    birth[i] = (uint32_t)random_between(random, 0, 200);
+    death[i] = birth[i] + (uint32_t)random_between(random, 1, 40);
+  }
+  uint64_t bound = 0;
+  for (uint32_t t = 0; t < 300; t++) {
+    uint64_t live = 0;
+    for (uint32_t i = 0; i < count; i++) live += birth[i] <= t && t < death[i] ? bytes[i] : 0;
+    if (live > bound) bound = live;
+  }
+  for (uint32_t i = 0; i < count; i++)
+    for (uint32_t j = 0; j < count; j++)
+      if (i != j && birth[i] < death[j] && birth[j] < death[i]) bit_put(bit_row(&problem.conflicts, i), j);
+  uint64_t peak = place_buffers(&problem, offsets, work), seen = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    if (offsets[i] + bytes[i] > seen) seen = offsets[i] + bytes[i];
+    for (uint32_t j = 0; j < i; j++)
+      cr_assert(!(bit_get(bit_row(&problem.conflicts, i), j) && offsets[i] < offsets[j] + bytes[j] &&
+                  offsets[j] < offsets[i] + bytes[i]));
+  }
+  cr_assert_eq(seen, peak);
+  free(bytes), free(offsets), free(birth), free(death), free(words), free(work);
+  return (double)peak / (double)bound;
+}
+
+Test(plan, placement_stays_near_the_lower_bound_on_random_intervals) {
+  struct random random = {5};
+  double worst = 0, sum = 0;
+  for (int i = 0; i < 10; i++) {
+    double ratio = ratio_to_bound(&random, 150);
+    sum += ratio;
+    if (ratio > worst) worst = ratio;
+  }
+  cr_log_info("placement over lower bound: mean %.3f worst %.3f", sum / 10, worst);
+  cr_assert_leq(worst, 1.25);
+  cr_assert_geq(sum, 10.0 - 1e-9, "below the lower bound: the bound or the peak is wrong");
+}
+
+Test(plan, an_empty_graph_needs_next_to_nothing) {
+  rondo_graph *graph = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  rondo_plan plan;
+  REQUIRE_OK(rondo_plan_graph(graph, &plan));
+  cr_assert_eq(plan.temporary_bytes, 0);
+  cr_assert_eq(plan.task_count, 0);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
