@@ -3,4 +3,7 @@
 
 #include "copy/copy.h"
 
-const struct op *const op_table[] = {&op_copy, NULL};
+const struct op *const op_table[] = {
+    &op_copy,
+    NULL,
+};

@@ -76,5 +76,6 @@ struct device_ops {
 };
 
 extern const struct device_ops host_device_ops;
+extern const struct device_ops cuda_device_ops;
 
 #endif

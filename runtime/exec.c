@@ -61,8 +61,10 @@ rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *summary) {
   status = plan_make(graph, &plan);
   if (status != RONDO_OK) return status;
   uint64_t host = backend_bytes(&host_device_ops, plan.node_count);
+  uint64_t cuda = backend_bytes(&cuda_device_ops, plan.node_count);
   plan.summary.host_bytes =
-      exec_layout(NULL, NULL, &plan, graph->tensor_count, RONDO_MAX_SLOTS, host) + pool_round(plan.memory_bytes);
+      exec_layout(NULL, NULL, &plan, graph->tensor_count, RONDO_MAX_SLOTS, host > cuda ? host : cuda) +
+      pool_round(plan.memory_bytes);
   *summary = plan.summary;
   plan_free(&plan);
   return RONDO_OK;

@@ -293,6 +293,9 @@ rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc)
   if (desc->image && (!desc->image_bytes || !desc->function))
     return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "the image has no %s",
                       desc->function ? "bytes" : "function name");
+  if (desc->function && strlen(desc->function) >= sizeof ((struct user_work *)0)->function)
+    return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "the function's name is longer than %zu bytes",
+                      sizeof ((struct user_work *)0)->function - 1);
   struct user_work *work = &task->user_work;
   work->image = desc->image;
   work->image_bytes = desc->image_bytes;

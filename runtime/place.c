@@ -2,7 +2,7 @@
  *
  * No single greedy order wins (measured on the minimalloc instances: size-descending first fit lies 29 to 41% above the
  * lower bound, and time order is better on some), so a portfolio of orders is tried and the best kept, then a bounded
- * number of rounds moves a buffer at the peak to the front of the order and keeps the change if it does not get worse.
+ * local search moves single buffers within that order.
  */
 #include "place.h"
 
@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum {
-  IMPROVE_OPERATIONS = 50 * 1000 * 1000
-}; /* bounds the improvement to some tenths of a second, whatever the count */
+  IMPROVE_OPERATIONS = 200 * 1000 * 1000
+}; /* bounds the improvement to about half a second, whatever the count */
 
 struct interval {
   uint64_t begin, end;
@@ -120,22 +120,52 @@ static void keys_fill(const struct placement_problem *problem, enum key key, uin
   }
 }
 
-/* Moves one of the buffers that end at the peak to the front, over and over; a fixed sequence of choices. */
+/* A fixed sequence of choices (Knuth's MMIX generator): the same plan every time. */
+static uint32_t choose(uint64_t *state, uint32_t below) {
+  *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (uint32_t)((*state >> 33) % below);
+}
+
+static uint32_t index_in(const uint32_t *order, uint32_t buffer) {
+  uint32_t i = 0;
+  while (order[i] != buffer) i++;
+  return i;
+}
+
+/* Which buffer to move, by its place in the order: half the time one that ends at the peak, mostly else one that is in
+ * conflict with it, now and then any. */
+static uint32_t choose_move(const struct placement_problem *problem, const uint32_t *order, const uint64_t *offsets,
+                            uint64_t peak, uint64_t *state) {
+  uint32_t kind = choose(state, 8), top = problem->count - 1;
+  if (kind == 7) return choose(state, problem->count);
+  while (offsets[order[top]] + problem->bytes[order[top]] != peak) top--;
+  if (kind < 4) return top;
+  const uint64_t *row = bit_row(&problem->conflicts, order[top]);
+  uint32_t words = problem->conflicts.row_words;
+  uint32_t neighbour = bits_next(row, words, choose(state, problem->count));
+  if (neighbour >= problem->count) neighbour = bits_next(row, words, 0);
+  return neighbour < problem->count ? index_in(order, neighbour) : top;
+}
+
+static void move(uint32_t *order, uint32_t from, uint32_t to) {
+  uint32_t moved = order[from];
+  if (to < from)
+    memmove(&order[to + 1], &order[to], (from - to) * sizeof *order);
+  else
+    memmove(&order[from], &order[from + 1], (to - from) * sizeof *order);
+  order[to] = moved;
+}
+
+/* Moves one buffer in the order, over and over, and keeps what does not make the peak worse. */
 static uint64_t improve(const struct placement_problem *problem, struct work work, uint64_t peak, bool best_fit,
                         uint64_t *offsets) {
   uint32_t count = problem->count;
-  uint64_t cost = (uint64_t)count * count + 1, rounds = IMPROVE_OPERATIONS / cost, choice = 1;
+  uint64_t rounds = IMPROVE_OPERATIONS / ((uint64_t)count * count + 1), state = 1;
   if (rounds > 20000) rounds = 20000;
   for (uint64_t round = 0; round < rounds && peak > problem->lower_bound_bytes; round++) {
     memcpy(work.order, work.best_order, count * sizeof *work.order);
-    uint32_t top = 0;
-    for (uint32_t i = 0; i < count; i++)
-      if (offsets[work.order[i]] + problem->bytes[work.order[i]] == peak) top = i;
-    choice = choice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    uint32_t to = top ? (uint32_t)((choice >> 33) % top) : 0;
-    uint32_t moved = work.order[top];
-    memmove(&work.order[to + 1], &work.order[to], (top - to) * sizeof *work.order);
-    work.order[to] = moved;
+    uint32_t from = choose_move(problem, work.order, offsets, peak, &state);
+    move(work.order, from, choose(&state, count));
     uint64_t got = place_in_order(problem, work.order, best_fit, peak + 1, work.offsets, work.taken);
     if (got > peak) continue;
     peak = got;

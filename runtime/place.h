@@ -18,8 +18,8 @@ struct placement_problem {
 /* Words of working memory that place_buffers needs. */
 uint64_t place_work_bytes(uint32_t count);
 
-/* Tries several orders with first fit and best fit, improves the best by moving what sits on top to the front, and
- * keeps the lowest peak. Deterministic. Writes offsets and returns the peak. */
+/* Tries several orders with first fit and best fit, improves the best by a bounded local search, and keeps the
+ * lowest peak. Deterministic. Writes offsets and returns the peak. */
 uint64_t place_buffers(const struct placement_problem *problem, uint64_t *offsets, void *work);
 
 #endif

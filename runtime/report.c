@@ -119,7 +119,7 @@ static rondo_status explain_task(FILE *file, const struct task *task, uint32_t n
   } else if (op) {
     struct op_call call = {.task = &task->op_task};
     struct op_launches launches = {0};
-    status = op->select ? op->select(&call, chip, &launches) : RONDO_OK;
+    status = op->select(&call, chip, &launches);
     for (uint32_t i = 0; status == RONDO_OK && i < launches.count; i++) {
       const struct op_launch *launch = &launches.items[i];
       fprintf(file, "%s %s grid %ux%ux%u block %ux%ux%u shared %u", i ? "," : ":", launch->kernel, launch->grid[0],

@@ -64,8 +64,10 @@ static rondo_status device_open(rondo_runtime *runtime, const rondo_options *opt
   struct device_info *info = &runtime->info;
   char why_not_cuda[sizeof info->reason / 2] = "";
   if (options->backend != RONDO_BACKEND_HOST) {
-    rondo_status status = status_set(RONDO_NO_DEVICE, "this build has no CUDA backend");
-    if (options->backend == RONDO_BACKEND_CUDA) return status;
+    runtime->ops = &cuda_device_ops;
+    rondo_status status =
+        runtime->ops->open(options, &runtime->allocator, &runtime->device, info, device_memory, pinned_memory);
+    if (status != RONDO_NO_DEVICE || options->backend == RONDO_BACKEND_CUDA) return status;
     snprintf(why_not_cuda, sizeof why_not_cuda, "%s", rondo_error_text());
   }
   memset(info, 0, sizeof *info);

@@ -1,51 +1,68 @@
-/* copy.c - describing a copy, and its host function: one item is one row of the last dimension. */
+/* copy.c - describing a copy: rondo_add_copy, its check, and the rectangle as rows of bytes. */
 #include "copy.h"
 
 #include <inttypes.h>
-#include <string.h>
-
-static rondo_status check(const struct op_task *task) {
-  const struct op_operand *src = &task->operands[0], *dst = &task->operands[1];
-  if (!src->present || !dst->present)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is missing", src->present ? "dst" : "src");
-  if (src->dtype != dst->dtype)
-    return status_set(RONDO_INVALID_ARGUMENT, "dst is %s, expected %s as src", rondo_dtype_name(dst->dtype),
-                      rondo_dtype_name(src->dtype));
-  if (src->rank != dst->rank)
-    return status_set(RONDO_INVALID_ARGUMENT, "dst has rank %u, expected %u as src", dst->rank, src->rank);
-  for (uint32_t i = 0; i < src->rank; i++)
-    if (src->shape[i] != dst->shape[i])
-      return status_set(RONDO_INVALID_ARGUMENT, "dst's dimension %u is %" PRId64 ", expected %" PRId64 " as src", i,
-                        dst->shape[i], src->shape[i]);
-  return RONDO_OK;
-}
-
-static int64_t host_items(const struct op_task *task) {
-  const struct op_operand *src = &task->operands[0];
-  int64_t last = src->shape[src->rank - 1];
-  return last ? op_elements(src) / last : 0;
-}
-
-/* Byte offset of row `row`, counted over all but the last dimension. */
-static int64_t row_offset(const struct op_operand *operand, int64_t row) {
-  int64_t elements = 0;
-  for (uint32_t i = operand->rank - 1; i-- > 0; row /= operand->shape[i])
-    elements += row % operand->shape[i] * operand->stride[i];
-  return elements * rondo_dtype_bits(operand->dtype) / 8;
-}
-
-static void host_run(const struct op_call *call, int64_t first, int64_t last) {
-  const struct op_operand *src = &call->task->operands[0], *dst = &call->task->operands[1];
-  size_t bytes = (size_t)(src->shape[src->rank - 1] * rondo_dtype_bits(src->dtype) / 8);
-  for (int64_t row = first; row < last; row++)
-    memcpy((char *)call->data[1] + row_offset(dst, row), (const char *)call->data[0] + row_offset(src, row), bytes);
-}
-
-const struct op op_copy = {.name = "copy", .check = check, .host_items = host_items, .host_run = host_run};
+#include <stdio.h>
 
 rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_copy: the description is NULL");
-  const struct op_argument arguments[] = {{.name = "src", .tensor = desc->src, .access = RONDO_READ},
-                                          {.name = "dst", .tensor = desc->dst, .access = RONDO_WRITE}};
+  struct op_argument arguments[] = {
+      [COPY_SRC] = {"src", desc->src, RONDO_READ, 0},
+      [COPY_DST] = {"dst", desc->dst, RONDO_WRITE, 0},
+  };
   return graph_add(graph, &op_copy, desc->name, arguments, 2, NULL, 0);
 }
+
+/* "[4, 7] f32". */
+static void operand_text(char *text, size_t bytes, const struct op_operand *operand) {
+  size_t used = 0;
+  for (uint32_t i = 0; i < operand->rank && used < bytes; i++)
+    used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i ? ", " : "[", operand->shape[i]);
+  if (used < bytes) snprintf(text + used, bytes - used, "] %s", rondo_dtype_name(operand->dtype));
+}
+
+static rondo_status copy_check(const struct op_task *task) {
+  const struct op_operand *src = &task->operands[COPY_SRC], *dst = &task->operands[COPY_DST];
+  if (!src->present || !dst->present)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected a tensor", src->present ? "dst" : "src");
+  bool same = src->dtype == dst->dtype && src->rank == dst->rank;
+  for (uint32_t i = 0; same && i < src->rank; i++) same = src->shape[i] == dst->shape[i];
+  if (same) return RONDO_OK;
+  char src_text[128], dst_text[128];
+  operand_text(src_text, sizeof src_text, src);
+  operand_text(dst_text, sizeof dst_text, dst);
+  return status_set(RONDO_INVALID_ARGUMENT, "dst is %s, expected the same dtype and shape as src, %s", dst_text,
+                    src_text);
+}
+
+struct copy_shape copy_shape_of(const struct op_task *task) {
+  const struct op_operand *src = &task->operands[COPY_SRC], *dst = &task->operands[COPY_DST];
+  int64_t bits = rondo_dtype_bits(src->dtype);
+  struct copy_shape shape = {.extent = {1, 1, 1}, .row_bytes = bits, .rows = op_elements(src) > 0};
+  if (!shape.rows) return shape;
+  /* Elements in the last dimension are dense and, for nvfp4, even in number, so that all below is whole bytes. */
+  shape.row_bytes = src->shape[src->rank - 1] * bits / 8;
+  uint32_t outer = COPY_OUTER;
+  for (uint32_t i = src->rank - 1; i-- > 0;) {
+    if (src->shape[i] == 1) continue;
+    int64_t src_stride = src->stride[i] * bits / 8, dst_stride = dst->stride[i] * bits / 8;
+    if (outer == COPY_OUTER && src_stride == shape.row_bytes && dst_stride == shape.row_bytes) {
+      shape.row_bytes *= src->shape[i];
+    } else {
+      outer--;
+      shape.extent[outer] = src->shape[i];
+      shape.src_stride[outer] = src_stride;
+      shape.dst_stride[outer] = dst_stride;
+      shape.rows *= src->shape[i];
+    }
+  }
+  return shape;
+}
+
+const struct op op_copy = {
+    .name = "copy",
+    .check = copy_check,
+    .host_items = copy_host_items,
+    .host_run = copy_host_run,
+    .select = copy_select,
+};

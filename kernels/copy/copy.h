@@ -1,9 +1,53 @@
-/* copy.h - dst := src for rectangles of any strides. */
+/* copy.h - copying rectangles: the row of the operation table, and what host code and kernel tell each other.
+ *
+ * A rectangle is rows of bytes: dimensions that lie densely in both tensors are folded into the row, and the rest, at
+ * most three, are counted from outermost to innermost. exec.c uses the same operation to move inputs and outputs
+ * between pinned and device memory, so either address may be the host's. */
 #ifndef RONDO_COPY_H
 #define RONDO_COPY_H
 
+#include <stdint.h>
+
+enum {
+  COPY_OUTER = 3, /* dimensions around the rows */
+  COPY_THREADS = 256,
+  COPY_UNROLL = 4, /* loads in flight in each thread */
+};
+
+/* rondo_copy. Everything is counted in vectors of vector_bytes: 16, 8, 4, 2 or 1, as alignment and sizes allow. A
+ * tensor has at most 2^31 elements of at least half a byte and a vector holds whole bytes, so `total` fits. */
+struct copy_parameters {
+  const void *src;
+  void *dst;
+  int64_t src_stride[COPY_OUTER], dst_stride[COPY_OUTER];
+  uint32_t extent[COPY_OUTER]; /* outermost first; 1 where there is no dimension */
+  uint32_t row;                /* vectors in a row */
+  uint32_t total;              /* vectors in all */
+  uint32_t vector_bytes;
+};
+
+#ifndef __CUDACC__
+#include <assert.h>
+
 #include "../op.h"
+
+static_assert(sizeof(struct copy_parameters) == 88, "laid out alike in C and CUDA");
 
 extern const struct op op_copy;
 
+enum { COPY_SRC, COPY_DST }; /* operands */
+
+/* The rectangle in bytes. */
+struct copy_shape {
+  int64_t extent[COPY_OUTER];
+  int64_t src_stride[COPY_OUTER], dst_stride[COPY_OUTER];
+  int64_t row_bytes;
+  int64_t rows; /* the product of the extents; 0 if there is nothing to copy */
+};
+struct copy_shape copy_shape_of(const struct op_task *task);
+
+int64_t copy_host_items(const struct op_task *task);
+void copy_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status copy_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+#endif
 #endif

@@ -7,7 +7,11 @@
 
 #include "../support.h"
 
-enum { TENSORS = 20, TASKS = 40, OPERANDS = 4 };
+#include "hash_rectangles.h"
+
+enum { TENSORS = 20, TASKS = 40, OPERANDS = HASH_OPERANDS };
+
+extern const unsigned char hash_rectangles_fatbin[], hash_rectangles_fatbin_end[];
 
 struct rectangle {
   int tensor;
@@ -17,32 +21,21 @@ struct rectangle {
 
 struct work {
   uint64_t seed;
+  struct hash_shape shape;
   uint32_t count;
   struct rectangle operands[OPERANDS];
 };
 
-static uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-  return hash ^ (hash >> 29);
-}
-
-/* Reads every element of the read rectangles, then writes a hash of them into every element of the written ones. */
-static void hash_rectangles(void *user, void *const *data) {
-  const struct work *work = user;
-  uint64_t hash = work->seed;
-  for (uint32_t i = 0; i < work->count; i++) {
-    const struct rectangle *r = &work->operands[i];
-    if (!(r->access & RONDO_READ)) continue;
-    for (int64_t y = 0; y < r->extent[0]; y++)
-      for (int64_t x = 0; x < r->extent[1]; x++) hash = mix(hash, ((const uint32_t *)data[i])[y * r->row_stride + x]);
-  }
-  for (uint32_t i = 0; i < work->count; i++) {
-    const struct rectangle *r = &work->operands[i];
-    if (!(r->access & RONDO_WRITE)) continue;
-    for (int64_t y = 0; y < r->extent[0]; y++)
-      for (int64_t x = 0; x < r->extent[1]; x++)
-        ((uint32_t *)data[i])[y * r->row_stride + x] = (uint32_t)mix(hash, (uint64_t)(y * 1000 + x));
-  }
+/* Arguments: OPERANDS addresses, the shape, the seed. */
+static void hash_on_host(void *user, void *const *data) {
+  (void)user;
+  uint32_t *operands[OPERANDS];
+  uint64_t seed;
+  struct hash_shape shape;
+  for (int i = 0; i < OPERANDS; i++) operands[i] = data[i];
+  memcpy(&shape, data[OPERANDS], sizeof shape);
+  memcpy(&seed, data[OPERANDS + 1], sizeof seed);
+  hash_rectangles(operands, &shape, seed);
 }
 
 struct scenario {
@@ -70,7 +63,7 @@ static void make_tensors(struct scenario *s, rondo_graph *graph, struct random *
 static void make_task(struct scenario *s, rondo_graph *graph, struct random *random, int t, bool *defined) {
   struct work *work = &s->works[t];
   *work = (struct work){.seed = random_bits(random)};
-  rondo_argument arguments[OPERANDS];
+  rondo_argument arguments[OPERANDS + 2];
   bool used[TENSORS] = {false};
   for (int i = 0; i < OPERANDS; i++) {
     int pick = t < TENSORS && i == 0 ? t : (int)random_between(random, 0, TENSORS - 1);
@@ -88,33 +81,46 @@ static void make_task(struct scenario *s, rondo_graph *graph, struct random *ran
     defined[pick] = true;
     rondo_tensor view;
     REQUIRE_OK(rondo_view(graph, s->tensors[pick], r->offset, r->extent, &view));
-    arguments[work->count++] = (rondo_argument){.tensor = view, .access = r->access};
+    arguments[work->count] = (rondo_argument){.tensor = view, .access = r->access};
+    work->shape.operands[work->count].access = (uint8_t)r->access;
+    work->shape.operands[work->count].rows = (uint8_t)r->extent[0];
+    work->shape.operands[work->count].columns = (uint8_t)r->extent[1];
+    work->shape.operands[work->count++].stride = (uint8_t)r->row_stride;
   }
-  REQUIRE_OK(rondo_add_kernel(
-      graph, &(rondo_kernel_desc){
-                 .host = hash_rectangles, .user = work, .arguments = arguments, .argument_count = work->count}));
+  static void *const nothing;
+  for (uint32_t i = work->count; i < OPERANDS; i++)
+    arguments[i] = (rondo_argument){.value = &nothing, .bytes = sizeof nothing};
+  arguments[OPERANDS] = (rondo_argument){.value = &work->shape, .bytes = sizeof work->shape};
+  arguments[OPERANDS + 1] = (rondo_argument){.value = &work->seed, .bytes = sizeof work->seed};
+  size_t image_bytes = (size_t)(hash_rectangles_fatbin_end - hash_rectangles_fatbin);
+  REQUIRE_OK(rondo_add_kernel(graph, &(rondo_kernel_desc){.image = image_bytes ? hash_rectangles_fatbin : NULL,
+                                                          .image_bytes = image_bytes,
+                                                          .function = "hash_rectangles_kernel",
+                                                          .host = hash_on_host,
+                                                          .arguments = arguments,
+                                                          .argument_count = OPERANDS + 2}));
   if (t > 3 && random_between(random, 0, 4) == 0)
     rondo_after(graph, (rondo_task)random_between(random, 0, t), (rondo_task)random_between(random, 0, t));
 }
 
 static void run_reference(struct scenario *s) {
   for (int t = 0; t < TASKS; t++) {
-    void *data[OPERANDS];
+    uint32_t *data[OPERANDS] = {0};
     for (uint32_t i = 0; i < s->works[t].count; i++) {
       const struct rectangle *r = &s->works[t].operands[i];
       data[i] = s->reference[r->tensor] + r->offset[0] * r->row_stride + r->offset[1];
     }
-    hash_rectangles(&s->works[t], data);
+    hash_rectangles(data, &s->works[t].shape, s->works[t].seed);
   }
 }
 
-Test(replay, a_graph_computes_what_its_tasks_compute_one_by_one) {
+static void compare_with_one_by_one(rondo_backend backend, int rounds) {
   struct random random = {2024};
-  for (int round = 0; round < 40; round++) {
+  for (int round = 0; round < rounds; round++) {
     struct scenario s = {0};
     struct trial trial;
     bool defined[TENSORS];
-    trial_describe(&trial, RONDO_BACKEND_HOST);
+    trial_describe(&trial, backend);
     make_tensors(&s, trial.graph, &random, defined);
     for (int t = 0; t < TASKS; t++) make_task(&s, trial.graph, &random, t, defined);
     trial_instantiate(&trial);
@@ -137,4 +143,13 @@ Test(replay, a_graph_computes_what_its_tasks_compute_one_by_one) {
     trial_end(&trial);
     for (int i = 0; i < TENSORS; i++) free(s.reference[i]);
   }
+}
+
+Test(replay, a_graph_computes_what_its_tasks_compute_one_by_one_host) {
+  compare_with_one_by_one(RONDO_BACKEND_HOST, 40);
+}
+
+Test(replay, a_graph_computes_what_its_tasks_compute_one_by_one_cuda) {
+  require_backend(RONDO_BACKEND_CUDA);
+  compare_with_one_by_one(RONDO_BACKEND_CUDA, 20);
 }

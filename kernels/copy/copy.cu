@@ -1,0 +1,62 @@
+/* copy.cu - dst := src, rows of bytes moved as vectors of 1 to 16 bytes.
+ *
+ * Consecutive threads take consecutive vectors, so that a warp moves whole sectors, over PCIe whole read requests; each
+ * thread has four loads in flight before it stores the first. Bound by the memory, or by the bus where src or dst is
+ * pinned host memory. */
+#include "copy.h"
+
+/* Where vector `index` of the rectangle lies in src and in dst. */
+struct place {
+  int64_t src, dst;
+};
+
+__device__ __forceinline__ place place_of(const copy_parameters &p, uint32_t index) {
+  uint32_t row = index / p.row, column = index - row * p.row;
+  place at = {column, column};
+#pragma unroll
+  for (int i = COPY_OUTER - 1; i >= 0; i--) {
+    if (p.extent[i] == 1) continue;
+    uint32_t outer = row / p.extent[i], inner = row - outer * p.extent[i];
+    at.src += inner * p.src_stride[i];
+    at.dst += inner * p.dst_stride[i];
+    row = outer;
+  }
+  return at;
+}
+
+template <typename V> __device__ __forceinline__ void copy(const copy_parameters &p) {
+  const V *src = (const V *)p.src;
+  V *dst = (V *)p.dst;
+  const uint32_t step = gridDim.x * COPY_THREADS;
+  const bool dense = p.row == p.total;
+  for (uint32_t begin = blockIdx.x * COPY_THREADS + threadIdx.x; begin < p.total; begin += COPY_UNROLL * step) {
+    V value[COPY_UNROLL];
+    int64_t to[COPY_UNROLL];
+#pragma unroll
+    for (int u = 0; u < COPY_UNROLL; u++) {
+      uint32_t index = begin + u * step;
+      if (index >= p.total) continue;
+      place at = dense ? place{index, index} : place_of(p, index);
+      to[u] = at.dst;
+      value[u] = src[at.src];
+    }
+#pragma unroll
+    for (int u = 0; u < COPY_UNROLL; u++)
+      if (begin + u * step < p.total) dst[to[u]] = value[u];
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(COPY_THREADS) rondo_copy(const __grid_constant__ copy_parameters p) {
+  switch (p.vector_bytes) {
+  case 16:
+    return copy<uint4>(p);
+  case 8:
+    return copy<uint2>(p);
+  case 4:
+    return copy<uint32_t>(p);
+  case 2:
+    return copy<uint16_t>(p);
+  default:
+    return copy<uint8_t>(p);
+  }
+}

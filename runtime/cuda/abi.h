@@ -1,0 +1,124 @@
+/* abi.h - the little of the CUDA driver's binary interface that Rondo uses, declared by Rondo itself, so that it builds
+ * where there is no CUDA toolkit. Handles are opaque; the numbers are those of the driver's ABI, which never change.
+ * tests/driver/abi_check.c compares all of it with NVIDIA's header where there is one. */
+#ifndef RONDO_CUDA_ABI_H
+#define RONDO_CUDA_ABI_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cu_context;
+struct cu_library;
+struct cu_kernel;
+struct cu_function;
+struct cu_stream;
+struct cu_graph;
+struct cu_graph_node;
+struct cu_graph_exec;
+
+typedef int32_t cu_device;
+typedef uint64_t cu_address; /* of device memory */
+
+typedef enum cu_result {
+  CU_SUCCESS = 0,
+  CU_INVALID_VALUE = 1,
+  CU_OUT_OF_MEMORY = 2,
+  CU_STUB_LIBRARY = 34,
+  CU_NO_DEVICE = 100,
+  CU_NO_BINARY_FOR_GPU = 209,
+  CU_ECC_UNCORRECTABLE = 214,
+  CU_NVLINK_UNCORRECTABLE = 220,
+  CU_CONTAINED = 226,
+  CU_INVALID_HANDLE = 400,
+  CU_NOT_FOUND = 500,
+  CU_NOT_READY = 600,
+  CU_ILLEGAL_ADDRESS = 700,
+  CU_LAUNCH_TIMEOUT = 702,
+  CU_CONTEXT_IS_DESTROYED = 709,
+  CU_ASSERT = 710,
+  CU_HARDWARE_STACK_ERROR = 714,
+  CU_LAUNCH_FAILED = 719,
+  CU_TENSOR_MEMORY_LEAK = 721,
+  CU_CAPTURE_UNSUPPORTED = 900,
+  CU_CAPTURE_INVALIDATED = 901,
+  CU_EXTERNAL_DEVICE = 911,
+  CU_RESULT_WIDTH = INT32_MAX /* any int may come back */
+} cu_result;
+
+enum cu_symbol_status { CU_SYMBOL_FOUND = 0, CU_SYMBOL_NOT_FOUND = 1, CU_SYMBOL_VERSION_TOO_LOW = 2 };
+
+enum {
+  CU_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+  CU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
+  CU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+  CU_ATTRIBUTE_MAX_SHARED_BYTES_PER_BLOCK_OPTIN = 97,
+
+  CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES = 8,
+
+  CU_HOST_ALLOC_PORTABLE = 1,
+  CU_HOST_ALLOC_DEVICE_MAP = 2,
+
+  CU_STREAM_NON_BLOCKING = 1,
+
+  CU_CAPTURE_THREAD_LOCAL = 1, /* mode */
+  CU_CAPTURE_ACTIVE = 1,       /* status */
+
+  CU_INSTANTIATE_UPLOAD = 2,
+};
+
+enum cu_node_type {
+  CU_NODE_KERNEL = 0,
+  CU_NODE_MEMCPY = 1,
+  CU_NODE_MEMSET = 2,
+  CU_NODE_HOST = 3,
+  CU_NODE_GRAPH = 4,
+  CU_NODE_EMPTY = 5,
+  CU_NODE_MEM_ALLOC = 10,
+  CU_NODE_MEM_FREE = 11,
+};
+
+struct cu_kernel_node {
+  struct cu_function *function; /* NULL: `kernel` in `context` */
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes;
+  void **parameters; /* one address for each of the kernel's parameters; copied by the driver */
+  void **extra;
+  struct cu_kernel *kernel;
+  struct cu_context *context;
+};
+
+/* A tagged union; every unused byte must be zero. */
+struct cu_node_parameters {
+  int32_t type; /* enum cu_node_type */
+  int32_t reserved0[3];
+  union {
+    int64_t padding[29];
+    struct cu_kernel_node kernel;
+  };
+  int64_t reserved1;
+};
+
+struct cu_edge {
+  uint8_t from_port, to_port, type, reserved[5];
+};
+
+struct cu_instantiate_parameters {
+  uint64_t flags;
+  struct cu_stream *upload_stream;
+  struct cu_graph_node *error_node; /* out */
+  int32_t result;                   /* out */
+};
+
+static_assert(sizeof(void *) == 8, "the layouts below are those of 64-bit Linux");
+static_assert(sizeof(cu_result) == 4, "an int");
+static_assert(sizeof(struct cu_kernel_node) == 72, "CUDA_KERNEL_NODE_PARAMS_v3");
+static_assert(offsetof(struct cu_kernel_node, parameters) == 40, "CUDA_KERNEL_NODE_PARAMS_v3");
+static_assert(offsetof(struct cu_kernel_node, kernel) == 56, "CUDA_KERNEL_NODE_PARAMS_v3");
+static_assert(sizeof(struct cu_node_parameters) == 256, "CUgraphNodeParams");
+static_assert(offsetof(struct cu_node_parameters, kernel) == 16, "CUgraphNodeParams");
+static_assert(offsetof(struct cu_node_parameters, reserved1) == 248, "CUgraphNodeParams");
+static_assert(sizeof(struct cu_edge) == 8, "CUgraphEdgeData");
+static_assert(sizeof(struct cu_instantiate_parameters) == 32, "CUDA_GRAPH_INSTANTIATE_PARAMS");
+
+#endif

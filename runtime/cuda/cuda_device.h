@@ -1,0 +1,59 @@
+/* cuda_device.h - the inside of a CUDA device: what device.c, graph.c and capture.c share. */
+#ifndef RONDO_CUDA_DEVICE_H
+#define RONDO_CUDA_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "../device.h"
+#include "driver.h"
+
+enum { CAPTURE_NODE_LIMIT = 16384, CAUSE_BYTES = 384 };
+
+struct device {
+  struct driver driver;
+  rondo_allocator allocator;
+  uint64_t own_bytes;
+  cu_device ordinal;
+  bool context_retained;
+  struct cu_context *context; /* the primary one, shared with whoever else uses the GPU in this process */
+  struct cu_stream *stream;   /* all replays, uploads and downloads, in order */
+  cu_address device_memory;
+  void *pinned_memory;
+  struct chip chip;
+  /* The first fatal error. Whoever wins `claimed` writes `cause` and then sets `lost`. */
+  atomic_bool claimed, lost;
+  char cause[CAUSE_BYTES];
+  /* Instantiating takes turns: kernel attributes, the capture stream and the node list are the device's. */
+  pthread_mutex_t lock;
+  struct cu_stream *capture_stream;
+  struct cu_graph_node *captured[CAPTURE_NODE_LIMIT];
+  uint32_t library_count;
+  struct cu_library *libraries[]; /* of device_images */
+};
+
+/* Makes the device's context current; RONDO_DEVICE_LOST once it is lost. */
+rondo_status device_enter(struct device *device, const char *phase);
+void device_leave(struct device *device);
+
+/* A driver call failed: text and status, and if the error is fatal the device is lost from now on. The sentence begins
+ * as the format says, "instantiate: task 'a': cuGraphAddNode". */
+rondo_status device_failed(struct device *device, cu_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+bool device_lost(const struct device *device);
+
+/* Looks a kernel up in Rondo's own images. CU_NOT_FOUND if none has it. */
+cu_result device_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel);
+
+/* graph.c */
+uint64_t cuda_exec_host_bytes(const struct device_program *program);
+rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
+rondo_status cuda_exec_launch(struct device_exec *exec);
+void cuda_exec_destroy(struct device_exec *exec);
+
+/* capture.c: lets the user's callback enqueue its work behind `dependencies`, into the graph. The nodes after which all
+ * of it is done are left at the start of device->captured. The device's lock is held. */
+rondo_status capture_into(struct device *device, struct cu_graph *graph, const struct device_node *node,
+                          struct cu_graph_node *const *dependencies, size_t dependency_count, size_t *leaf_count);
+
+#endif

@@ -1,0 +1,313 @@
+/* device.c - one GPU: its primary context, a stream, the two slabs, Rondo's device code; and what happens when a driver
+ * call fails.
+ *
+ * The context is pushed around every call, so that any thread may make it and whatever context the caller has stays
+ * current. A fatal error leaves the context, and with it this process's use of the GPU, unusable: nothing more is asked
+ * of the driver then, and the handles are leaked on purpose. */
+#include "cuda_device.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../../kernels/images.h"
+
+enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256 };
+
+/* ---- Failure ------------------------------------------------------------------------------------------------------ */
+
+/* After these the driver's documentation asks for the process to end, or the hardware is gone. */
+static bool is_fatal(cu_result result) {
+  switch ((int)result) {
+  case CU_ECC_UNCORRECTABLE:
+  case CU_NVLINK_UNCORRECTABLE:
+  case CU_CONTAINED:
+  case CU_ILLEGAL_ADDRESS:
+  case CU_LAUNCH_TIMEOUT:
+  case CU_CONTEXT_IS_DESTROYED:
+  case CU_ASSERT:
+  case CU_TENSOR_MEMORY_LEAK:
+  case CU_EXTERNAL_DEVICE: return true;
+  default: return (int)result >= CU_HARDWARE_STACK_ERROR && (int)result <= CU_LAUNCH_FAILED;
+  }
+}
+
+bool device_lost(const struct device *device) { return atomic_load_explicit(&device->lost, memory_order_acquire); }
+
+static rondo_status lost_status(const struct device *device, const char *phase) {
+  return status_set(RONDO_DEVICE_LOST, "%s: the device was lost before: %s", phase, device->cause);
+}
+
+static rondo_status device_lose(struct device *device, const char *cause) {
+  if (!atomic_exchange(&device->claimed, true)) {
+    snprintf(device->cause, sizeof device->cause, "%s", cause);
+    atomic_store_explicit(&device->lost, true, memory_order_release);
+  }
+  return status_set(RONDO_DEVICE_LOST, "%s", cause);
+}
+
+rondo_status device_failed(struct device *device, cu_result result, const char *format, ...) {
+  char where[CAUSE_BYTES / 2], what[CAUSE_BYTES / 2 - 4], text[CAUSE_BYTES];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(where, sizeof where, format, arguments);
+  va_end(arguments);
+  driver_describe(&device->driver, result, what, sizeof what);
+  snprintf(text, sizeof text, "%s: %s", where, what);
+  if (is_fatal(result)) return device_lose(device, text);
+  rondo_status status = result == CU_OUT_OF_MEMORY       ? RONDO_OUT_OF_MEMORY
+                        : result == CU_NO_BINARY_FOR_GPU ? RONDO_UNSUPPORTED
+                                                         : RONDO_DEVICE_ERROR;
+  return status_set(status, "%s", text);
+}
+
+rondo_status device_enter(struct device *device, const char *phase) {
+  if (device_lost(device)) return lost_status(device, phase);
+  cu_result result = device->driver.cuCtxPushCurrent(device->context);
+  return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "%s: cuCtxPushCurrent", phase);
+}
+
+void device_leave(struct device *device) {
+  struct cu_context *context;
+  device->driver.cuCtxPopCurrent(&context);
+}
+
+/* ---- Open and close ------------------------------------------------------------------------------------------------- */
+
+static rondo_status choose_device(struct device *device, int wanted, struct device_info *info) {
+  const struct driver *driver = &device->driver;
+  int count = 0, major = 0, minor = 0, multiprocessors = 0, shared_bytes = 0;
+  cu_result result = driver->cuDeviceGetCount(&count);
+  if (result != CU_SUCCESS) return device_failed(device, result, "open: cuDeviceGetCount");
+  if (count == 0) return status_set(RONDO_NO_DEVICE, "no CUDA device");
+  if (wanted >= count)
+    return status_set(RONDO_NO_DEVICE, "device %d does not exist: there %s %d", wanted, count == 1 ? "is" : "are",
+                      count);
+  result = driver->cuDeviceGet(&device->ordinal, wanted);
+  if (result != CU_SUCCESS) return device_failed(device, result, "open: cuDeviceGet");
+  result = driver->cuDeviceGetName(info->name, sizeof info->name, device->ordinal);
+  if (result != CU_SUCCESS) return device_failed(device, result, "open: cuDeviceGetName");
+  const struct {
+    int attribute, *value;
+  } wishes[] = {{CU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major},
+                {CU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor},
+                {CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, &multiprocessors},
+                {CU_ATTRIBUTE_MAX_SHARED_BYTES_PER_BLOCK_OPTIN, &shared_bytes}};
+  for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
+    result = driver->cuDeviceGetAttribute(wishes[i].value, wishes[i].attribute, device->ordinal);
+    if (result != CU_SUCCESS) return device_failed(device, result, "open: cuDeviceGetAttribute");
+  }
+  device->chip = (struct chip){major * 10 + minor, multiprocessors, shared_bytes};
+  if (device->chip.version < OLDEST_CHIP)
+    return status_set(RONDO_NO_DEVICE, "device %d (%s) is sm_%d, Rondo needs sm_%d or newer", wanted, info->name,
+                      device->chip.version, OLDEST_CHIP);
+  info->chip = device->chip;
+  info->driver_version = driver->version;
+  return RONDO_OK;
+}
+
+static rondo_status make_streams(struct device *device) {
+  const struct driver *driver = &device->driver;
+  int least = 0, greatest = 0;
+  cu_result result = driver->cuCtxGetStreamPriorityRange(&least, &greatest);
+  if (result != CU_SUCCESS) return device_failed(device, result, "open: cuCtxGetStreamPriorityRange");
+  /* Non-blocking: legacy default stream work of other code in this process must neither wait for us nor break our
+   * captures. Captures have a stream of their own, since replays go on while another graph is instantiated. */
+  result = driver->cuStreamCreateWithPriority(&device->stream, CU_STREAM_NON_BLOCKING, greatest);
+  if (result == CU_SUCCESS)
+    result = driver->cuStreamCreateWithPriority(&device->capture_stream, CU_STREAM_NON_BLOCKING, greatest);
+  return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "open: cuStreamCreateWithPriority");
+}
+
+static rondo_status take_device_memory(struct device *device, uint64_t bytes) {
+  const struct driver *driver = &device->driver;
+  size_t wanted = bytes < SLAB_ALIGNMENT ? SLAB_ALIGNMENT : bytes;
+  cu_result result = driver->cuMemAlloc(&device->device_memory, wanted);
+  if (result == CU_OUT_OF_MEMORY) {
+    size_t free_bytes = 0, total_bytes = 0;
+    if (driver->cuMemGetInfo && driver->cuMemGetInfo(&free_bytes, &total_bytes) == CU_SUCCESS)
+      return status_set(RONDO_OUT_OF_MEMORY,
+                        "open: the device has no %zu bytes for the device pool: %zu of %zu are free", wanted,
+                        free_bytes, total_bytes);
+  }
+  if (result != CU_SUCCESS)
+    return device_failed(device, result, "open: cuMemAlloc of %zu bytes for the device pool", wanted);
+  result = driver->cuMemsetD8Async(device->device_memory, 0, wanted, device->stream);
+  if (result != CU_SUCCESS) return device_failed(device, result, "open: cuMemsetD8Async");
+  result = driver->cuStreamSynchronize(device->stream);
+  return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "open: cuStreamSynchronize");
+}
+
+static rondo_status take_pinned_memory(struct device *device, uint64_t bytes) {
+  const struct driver *driver = &device->driver;
+  size_t wanted = bytes < SLAB_ALIGNMENT ? SLAB_ALIGNMENT : bytes;
+  cu_result result =
+      driver->cuMemHostAlloc(&device->pinned_memory, wanted, CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP);
+  if (result != CU_SUCCESS) {
+    device->pinned_memory = NULL;
+    return device_failed(device, result, "open: cuMemHostAlloc of %zu bytes for the pinned pool", wanted);
+  }
+  cu_address address = 0;
+  result = driver->cuMemHostGetDevicePointer(&address, device->pinned_memory, 0);
+  if (result != CU_SUCCESS) return device_failed(device, result, "open: cuMemHostGetDevicePointer");
+  if (address != (uintptr_t)device->pinned_memory)
+    return status_set(RONDO_NO_DEVICE, "device %d sees pinned memory at another address than the host does",
+                      device->ordinal);
+  memset(device->pinned_memory, 0, wanted);
+  return RONDO_OK;
+}
+
+static rondo_status load_images(struct device *device) {
+  for (uint32_t i = 0; i < device_image_count; i++) {
+    cu_result result = device->driver.cuLibraryLoadData(&device->libraries[i], device_images[i].begin, NULL, NULL, 0,
+                                                        NULL, NULL, 0);
+    if (result != CU_SUCCESS)
+      return device_failed(device, result, "open: cuLibraryLoadData of %s for sm_%d", device_images[i].name,
+                           device->chip.version);
+    device->library_count = i + 1;
+  }
+  return RONDO_OK;
+}
+
+cu_result device_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel) {
+  cu_result result = CU_NOT_FOUND;
+  for (uint32_t i = 0; i < device->library_count && result == CU_NOT_FOUND; i++)
+    result = device->driver.cuLibraryGetKernel(kernel, device->libraries[i], name);
+  return result;
+}
+
+/* Gives back what was taken, in reverse, as far as open came. */
+static void give_back(struct device *device) {
+  const struct driver *driver = &device->driver;
+  if (!device->context_retained || device_lost(device)) return;
+  if (device_enter(device, "close") == RONDO_OK) {
+    for (uint32_t i = device->library_count; i-- > 0;) driver->cuLibraryUnload(device->libraries[i]);
+    if (device->pinned_memory) driver->cuMemFreeHost(device->pinned_memory);
+    if (device->device_memory) driver->cuMemFree(device->device_memory);
+    if (device->capture_stream) driver->cuStreamDestroy(device->capture_stream);
+    if (device->stream) driver->cuStreamDestroy(device->stream);
+    device_leave(device);
+  }
+  driver->cuDevicePrimaryCtxRelease(device->ordinal);
+}
+
+static void cuda_close(struct device *device) {
+  give_back(device);
+  pthread_mutex_destroy(&device->lock);
+  rondo_allocator allocator = device->allocator;
+  allocator.release(allocator.user, device, device->own_bytes);
+}
+
+static rondo_status take_all(struct device *device, const rondo_options *options, struct device_info *info) {
+  rondo_status status = driver_load(&device->driver);
+  if (status == RONDO_OK) status = choose_device(device, options->device, info);
+  if (status != RONDO_OK) return status;
+  cu_result result = device->driver.cuDevicePrimaryCtxRetain(&device->context, device->ordinal);
+  if (result != CU_SUCCESS) return device_failed(device, result, "open: cuDevicePrimaryCtxRetain");
+  device->context_retained = true;
+  status = device_enter(device, "open");
+  if (status != RONDO_OK) return status;
+  status = make_streams(device);
+  if (status == RONDO_OK) status = load_images(device);
+  if (status == RONDO_OK) status = take_device_memory(device, options->device_bytes);
+  if (status == RONDO_OK) status = take_pinned_memory(device, options->pinned_bytes);
+  device_leave(device);
+  return status;
+}
+
+static rondo_status cuda_open(const rondo_options *options, const rondo_allocator *allocator,
+                              struct device **device_out, struct device_info *info, void **device_memory,
+                              void **pinned_memory) {
+  if (device_image_count == 0)
+    return status_set(RONDO_NO_DEVICE, "this build has no device code: it was made without nvcc");
+  uint64_t own_bytes = sizeof(struct device) + device_image_count * sizeof(struct cu_library *);
+  struct device *device = allocator->allocate(allocator->user, own_bytes, SLAB_ALIGNMENT);
+  if (!device) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes", own_bytes);
+  memset(device, 0, own_bytes);
+  device->allocator = *allocator;
+  device->own_bytes = own_bytes;
+  pthread_mutex_init(&device->lock, NULL);
+  *info = (struct device_info){0};
+  rondo_status status = take_all(device, options, info);
+  if (status != RONDO_OK) {
+    cuda_close(device);
+    return status;
+  }
+  snprintf(info->reason, sizeof info->reason, "cuda: %s",
+           options->backend == RONDO_BACKEND_CUDA ? "asked for" : "a usable GPU is present");
+  *device_out = device;
+  *device_memory = (void *)(uintptr_t)device->device_memory;
+  *pinned_memory = device->pinned_memory;
+  return RONDO_OK;
+}
+
+/* ---- Memory and waiting --------------------------------------------------------------------------------------------- */
+
+/* Ends a call that put work on the stream: waits for it, and restores the caller's context. */
+static rondo_status finish(struct device *device, cu_result result, const char *phase, const char *function) {
+  if (result == CU_SUCCESS) {
+    result = device->driver.cuStreamSynchronize(device->stream);
+    function = "cuStreamSynchronize";
+  }
+  rondo_status status = result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "%s: %s", phase, function);
+  device_leave(device);
+  return status;
+}
+
+static rondo_status cuda_upload(struct device *device, void *destination, const void *source, uint64_t bytes) {
+  rondo_status status = device_enter(device, "upload");
+  if (status != RONDO_OK) return status;
+  cu_result result = CU_SUCCESS;
+  if (bytes) result = device->driver.cuMemcpyHtoDAsync((uintptr_t)destination, source, bytes, device->stream);
+  return finish(device, result, "upload", "cuMemcpyHtoDAsync");
+}
+
+static rondo_status cuda_download(struct device *device, void *destination, const void *source, uint64_t bytes) {
+  rondo_status status = device_enter(device, "download");
+  if (status != RONDO_OK) return status;
+  cu_result result = CU_SUCCESS;
+  if (bytes) result = device->driver.cuMemcpyDtoHAsync(destination, (uintptr_t)source, bytes, device->stream);
+  return finish(device, result, "download", "cuMemcpyDtoHAsync");
+}
+
+static rondo_status cuda_zero(struct device *device, void *destination, uint64_t bytes) {
+  rondo_status status = device_enter(device, "zero");
+  if (status != RONDO_OK) return status;
+  cu_result result = CU_SUCCESS;
+  if (bytes) result = device->driver.cuMemsetD8Async((uintptr_t)destination, 0, bytes, device->stream);
+  return finish(device, result, "zero", "cuMemsetD8Async");
+}
+
+static rondo_status cuda_drain(struct device *device) {
+  rondo_status status = device_enter(device, "drain");
+  return status == RONDO_OK ? finish(device, CU_SUCCESS, "drain", "") : status;
+}
+
+static rondo_status cuda_health(struct device *device) {
+  rondo_status status = device_enter(device, "wait");
+  if (status != RONDO_OK) return status;
+  cu_result result = device->driver.cuStreamQuery(device->stream);
+  device_leave(device);
+  if (result == CU_SUCCESS || result == CU_NOT_READY) return RONDO_OK;
+  /* Whatever the code: a stream that cannot even be asked will not finish, and somebody is waiting for it. */
+  char what[CAUSE_BYTES / 2], text[CAUSE_BYTES];
+  driver_describe(&device->driver, result, what, sizeof what);
+  snprintf(text, sizeof text, "wait: cuStreamQuery: %s", what);
+  return device_lose(device, text);
+}
+
+const struct device_ops cuda_device_ops = {
+    .backend = RONDO_BACKEND_CUDA,
+    .open = cuda_open,
+    .close = cuda_close,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .zero = cuda_zero,
+    .exec_host_bytes = cuda_exec_host_bytes,
+    .exec_create = cuda_exec_create,
+    .exec_launch = cuda_exec_launch,
+    .exec_destroy = cuda_exec_destroy,
+    .health = cuda_health,
+    .drain = cuda_drain,
+};

@@ -1,0 +1,73 @@
+/* entry_points.h - the driver's functions that Rondo calls: name, the CUDA version of the signature we declare, whether
+ * Rondo can do without it, and its parameters. To be included with ENTRY_POINT defined; every function returns
+ * cu_result. The version is that of each signature, not of the driver: CUDA 13 changed signatures behind unchanged
+ * names, and cuGetProcAddress tells them apart by it. */
+
+ENTRY_POINT(cuDriverGetVersion, 2020, MANDATORY, int *version)
+ENTRY_POINT(cuGetErrorName, 6000, MANDATORY, cu_result error, const char **text)
+ENTRY_POINT(cuGetErrorString, 6000, MANDATORY, cu_result error, const char **text)
+ENTRY_POINT(cuInit, 2000, MANDATORY, unsigned flags)
+
+ENTRY_POINT(cuDeviceGetCount, 2000, MANDATORY, int *count)
+ENTRY_POINT(cuDeviceGet, 2000, MANDATORY, cu_device *device, int ordinal)
+ENTRY_POINT(cuDeviceGetName, 2000, MANDATORY, char *name, int bytes, cu_device device)
+ENTRY_POINT(cuDeviceGetAttribute, 2000, MANDATORY, int *value, int attribute, cu_device device)
+ENTRY_POINT(cuDevicePrimaryCtxRetain, 7000, MANDATORY, struct cu_context **context, cu_device device)
+ENTRY_POINT(cuDevicePrimaryCtxRelease, 11000, MANDATORY, cu_device device)
+
+ENTRY_POINT(cuCtxPushCurrent, 4000, MANDATORY, struct cu_context *context)
+ENTRY_POINT(cuCtxPopCurrent, 4000, MANDATORY, struct cu_context **context)
+ENTRY_POINT(cuCtxGetStreamPriorityRange, 5050, MANDATORY, int *least, int *greatest)
+
+ENTRY_POINT(cuLibraryLoadData, 12000, MANDATORY, struct cu_library **library, const void *image, int *jit_options,
+            void **jit_values, unsigned jit_count, int *options, void **values, unsigned count)
+ENTRY_POINT(cuLibraryUnload, 12000, MANDATORY, struct cu_library *library)
+ENTRY_POINT(cuLibraryGetKernel, 12000, MANDATORY, struct cu_kernel **kernel, struct cu_library *library,
+            const char *name)
+ENTRY_POINT(cuKernelGetFunction, 12000, MANDATORY, struct cu_function **function, struct cu_kernel *kernel)
+ENTRY_POINT(cuKernelGetAttribute, 12000, MANDATORY, int *value, int attribute, struct cu_kernel *kernel,
+            cu_device device)
+ENTRY_POINT(cuKernelSetAttribute, 12000, MANDATORY, int attribute, int value, struct cu_kernel *kernel,
+            cu_device device)
+ENTRY_POINT(cuKernelGetParamInfo, 12040, OPTIONAL, struct cu_kernel *kernel, size_t index, size_t *offset,
+            size_t *bytes)
+ENTRY_POINT(cuFuncLoad, 12040, OPTIONAL, struct cu_function *function)
+
+ENTRY_POINT(cuMemAlloc, 3020, MANDATORY, cu_address *memory, size_t bytes)
+ENTRY_POINT(cuMemFree, 3020, MANDATORY, cu_address memory)
+ENTRY_POINT(cuMemGetInfo, 3020, OPTIONAL, size_t *free_bytes, size_t *total_bytes)
+ENTRY_POINT(cuMemHostAlloc, 2020, MANDATORY, void **memory, size_t bytes, unsigned flags)
+ENTRY_POINT(cuMemFreeHost, 2000, MANDATORY, void *memory)
+ENTRY_POINT(cuMemHostGetDevicePointer, 3020, MANDATORY, cu_address *address, void *memory, unsigned flags)
+ENTRY_POINT(cuMemcpyHtoDAsync, 3020, MANDATORY, cu_address destination, const void *source, size_t bytes,
+            struct cu_stream *stream)
+ENTRY_POINT(cuMemcpyDtoHAsync, 3020, MANDATORY, void *destination, cu_address source, size_t bytes,
+            struct cu_stream *stream)
+ENTRY_POINT(cuMemsetD8Async, 3020, MANDATORY, cu_address destination, unsigned char value, size_t bytes,
+            struct cu_stream *stream)
+
+ENTRY_POINT(cuStreamCreateWithPriority, 5050, MANDATORY, struct cu_stream **stream, unsigned flags, int priority)
+ENTRY_POINT(cuStreamDestroy, 4000, MANDATORY, struct cu_stream *stream)
+ENTRY_POINT(cuStreamSynchronize, 2000, MANDATORY, struct cu_stream *stream)
+ENTRY_POINT(cuStreamQuery, 2000, MANDATORY, struct cu_stream *stream)
+ENTRY_POINT(cuStreamBeginCaptureToGraph, 12030, MANDATORY, struct cu_stream *stream, struct cu_graph *graph,
+            struct cu_graph_node *const *dependencies, const struct cu_edge *edges, size_t count, int mode)
+ENTRY_POINT(cuStreamGetCaptureInfo, 12030, MANDATORY, struct cu_stream *stream, int *status, uint64_t *id,
+            struct cu_graph **graph, struct cu_graph_node *const **dependencies, const struct cu_edge **edges,
+            size_t *count)
+ENTRY_POINT(cuStreamEndCapture, 10000, MANDATORY, struct cu_stream *stream, struct cu_graph **graph)
+
+ENTRY_POINT(cuGraphCreate, 10000, MANDATORY, struct cu_graph **graph, unsigned flags)
+ENTRY_POINT(cuGraphDestroy, 10000, MANDATORY, struct cu_graph *graph)
+ENTRY_POINT(cuGraphAddNode, 12030, MANDATORY, struct cu_graph_node **node, struct cu_graph *graph,
+            struct cu_graph_node *const *dependencies, const struct cu_edge *edges, size_t count,
+            struct cu_node_parameters *parameters)
+ENTRY_POINT(cuGraphGetNodes, 10000, MANDATORY, struct cu_graph *graph, struct cu_graph_node **nodes, size_t *count)
+ENTRY_POINT(cuGraphNodeGetType, 10000, MANDATORY, struct cu_graph_node *node, int *type)
+ENTRY_POINT(cuGraphChildGraphNodeGetGraph, 10000, MANDATORY, struct cu_graph_node *node, struct cu_graph **graph)
+ENTRY_POINT(cuGraphInstantiateWithParams, 12000, MANDATORY, struct cu_graph_exec **exec, struct cu_graph *graph,
+            struct cu_instantiate_parameters *parameters)
+ENTRY_POINT(cuGraphLaunch, 10000, MANDATORY, struct cu_graph_exec *exec, struct cu_stream *stream)
+ENTRY_POINT(cuGraphExecDestroy, 10000, MANDATORY, struct cu_graph_exec *exec)
+
+#undef ENTRY_POINT

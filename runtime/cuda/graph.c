@@ -1,0 +1,340 @@
+/* graph.c - a program becomes an executable graph: explicit kernel nodes with exactly the program's edges, captured
+ * nodes for third-party work, and the node that publishes completion behind all of them.
+ *
+ * Everything a first launch would pay for is paid here: kernels are loaded, shared memory is opted into, the graph is
+ * uploaded. A launch afterwards is one cuGraphLaunch. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda_device.h"
+#include "done.h"
+
+enum { SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024 };
+
+struct device_exec {
+  struct device *device;
+  struct cu_graph_exec *graph_exec;
+  uint32_t library_count;
+  struct cu_library **libraries; /* of the user's images */
+};
+
+/* One instantiation on its way. The arrays have a place for each node. */
+struct build {
+  struct device *device;
+  const struct device_program *program;
+  struct device_exec *exec;
+  struct cu_graph *graph;
+  struct cu_graph_node **exits; /* after exits[n], node n is done */
+  struct cu_graph_node **dependencies;
+  const void **images; /* of exec->libraries */
+};
+
+static uint64_t round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+uint64_t cuda_exec_host_bytes(const struct device_program *program) {
+  return round_up(sizeof(struct device_exec)) + 4 * round_up(program->node_count * sizeof(void *));
+}
+
+static void build_start(struct build *build, struct device *device, const struct device_program *program) {
+  unsigned char *memory = program->host_memory;
+  uint64_t array_bytes = round_up(program->node_count * sizeof(void *));
+  struct device_exec *exec = (void *)memory;
+  memory += round_up(sizeof *exec);
+  *exec = (struct device_exec){.device = device, .libraries = (void *)memory};
+  *build = (struct build){.device = device,
+                          .program = program,
+                          .exec = exec,
+                          .exits = (void *)(memory + array_bytes),
+                          .dependencies = (void *)(memory + 2 * array_bytes),
+                          .images = (void *)(memory + 3 * array_bytes)};
+}
+
+static rondo_status task_failed(const struct build *build, cu_result result, const char *task, const char *function) {
+  return device_failed(build->device, result, "instantiate: task '%s': %s", task, function);
+}
+
+/* ---- Kernel nodes ------------------------------------------------------------------------------------------------- */
+
+static rondo_status add_node(const struct build *build, const char *task, struct cu_node_parameters *parameters,
+                             struct cu_graph_node *const *dependencies, size_t dependency_count,
+                             struct cu_graph_node **node) {
+  cu_result result = build->device->driver.cuGraphAddNode(node, build->graph, dependencies, NULL, dependency_count,
+                                                          parameters);
+  return result == CU_SUCCESS ? RONDO_OK : task_failed(build, result, task, "cuGraphAddNode");
+}
+
+/* Kernels are loaded lazily and may then allocate and synchronise: now, not in a replay. The opt-in to more shared
+ * memory belongs to the kernel, so it only ever grows. */
+static rondo_status prepare_kernel(const struct build *build, const char *task, struct cu_kernel *kernel,
+                                   uint32_t shared_bytes) {
+  const struct driver *driver = &build->device->driver;
+  int opted_in = 0;
+  cu_result result = CU_SUCCESS;
+  if (driver->cuFuncLoad) {
+    struct cu_function *function = NULL;
+    result = driver->cuKernelGetFunction(&function, kernel);
+    if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetFunction");
+    result = driver->cuFuncLoad(function);
+    if (result != CU_SUCCESS) return task_failed(build, result, task, "cuFuncLoad");
+  }
+  if (shared_bytes <= SHARED_BYTES_WITHOUT_OPT_IN) return RONDO_OK;
+  result = driver->cuKernelGetAttribute(&opted_in, CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, kernel,
+                                        build->device->ordinal);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetAttribute");
+  if ((uint32_t)opted_in >= shared_bytes) return RONDO_OK;
+  result = driver->cuKernelSetAttribute(CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, (int)shared_bytes, kernel,
+                                        build->device->ordinal);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  return device_failed(build->device, result, "instantiate: task '%s': %u bytes of shared memory: cuKernelSetAttribute",
+                       task, shared_bytes);
+}
+
+/* A kernel must have as many parameters as there are arguments, each of the argument's size: what the driver is given
+ * are addresses only. Rondo's own kernels take one struct. */
+static rondo_status check_own_parameters(const struct build *build, const char *task, const struct op_launch *launch,
+                                         struct cu_kernel *kernel) {
+  size_t offset = 0, bytes = 0;
+  if (!build->device->driver.cuKernelGetParamInfo) return RONDO_OK;
+  cu_result result = build->device->driver.cuKernelGetParamInfo(kernel, 0, &offset, &bytes);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetParamInfo");
+  if (bytes == launch->parameter_bytes) return RONDO_OK;
+  return status_set(RONDO_INTERNAL, "instantiate: task '%s': kernel '%s' takes %zu bytes, not %u", task, launch->kernel,
+                    bytes, launch->parameter_bytes);
+}
+
+static rondo_status check_user_parameters(const struct build *build, const char *task, const struct user_work *work,
+                                          struct cu_kernel *kernel) {
+  const struct driver *driver = &build->device->driver;
+  const char *function = work->function;
+  uint32_t count = work->argument_count;
+  for (uint32_t i = 0; driver->cuKernelGetParamInfo && i <= count; i++) {
+    size_t offset = 0, found = 0, expected = i < count && work->argument_bytes[i] ? work->argument_bytes[i] : 8;
+    cu_result result = driver->cuKernelGetParamInfo(kernel, i, &offset, &found);
+    bool exists = result == CU_SUCCESS;
+    if (!exists && result != CU_INVALID_VALUE) return task_failed(build, result, task, "cuKernelGetParamInfo");
+    if (!exists && i < count)
+      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has %u parameters, not %u", task,
+                        function, i, count);
+    if (exists && i == count)
+      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has more than %u parameters", task,
+                        function, count);
+    if (exists && found != expected)
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "instantiate: task '%s': parameter %u of kernel '%s' has %zu bytes, not %zu", task, i, function,
+                        found, expected);
+  }
+  return RONDO_OK;
+}
+
+static rondo_status add_kernel_node(const struct build *build, const char *task, struct cu_kernel_node *kernel_node,
+                                    struct cu_graph_node *const *dependencies, size_t dependency_count,
+                                    struct cu_graph_node **node) {
+  rondo_status status = prepare_kernel(build, task, kernel_node->kernel, kernel_node->shared_bytes);
+  if (status != RONDO_OK) return status;
+  struct cu_node_parameters parameters;
+  memset(&parameters, 0, sizeof parameters);
+  parameters.type = CU_NODE_KERNEL;
+  parameters.kernel = *kernel_node;
+  parameters.kernel.context = build->device->context;
+  return add_node(build, task, &parameters, dependencies, dependency_count, node);
+}
+
+/* Keeps the edges of a task that launches nothing. */
+static rondo_status add_empty_node(const struct build *build, const char *task,
+                                   struct cu_graph_node *const *dependencies, size_t dependency_count,
+                                   struct cu_graph_node **node) {
+  struct cu_node_parameters parameters;
+  memset(&parameters, 0, sizeof parameters);
+  parameters.type = CU_NODE_EMPTY;
+  return add_node(build, task, &parameters, dependencies, dependency_count, node);
+}
+
+/* One of Rondo's own kernels, which take one struct by value. */
+static rondo_status add_own_kernel(const struct build *build, const char *task, struct op_launch *launch,
+                                   struct cu_graph_node *const *dependencies, size_t dependency_count,
+                                   struct cu_graph_node **node) {
+  struct cu_kernel *kernel = NULL;
+  cu_result result = device_find_kernel(build->device, launch->kernel, &kernel);
+  if (result == CU_NOT_FOUND)
+    return status_set(RONDO_INTERNAL, "instantiate: task '%s': no kernel '%s' for sm_%d in the library", task,
+                      launch->kernel, build->device->chip.version);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryGetKernel");
+  rondo_status status = check_own_parameters(build, task, launch, kernel);
+  if (status != RONDO_OK) return status;
+  void *parameters[] = {launch->parameters};
+  struct cu_kernel_node kernel_node = {.kernel = kernel,
+                                       .grid = {launch->grid[0], launch->grid[1], launch->grid[2]},
+                                       .block = {launch->block[0], launch->block[1], launch->block[2]},
+                                       .shared_bytes = launch->shared_bytes,
+                                       .parameters = parameters};
+  return add_kernel_node(build, task, &kernel_node, dependencies, dependency_count, node);
+}
+
+/* The launches of an operation, one after the other. */
+static rondo_status add_operation(const struct build *build, const struct op_call *call, size_t dependency_count,
+                                  struct cu_graph_node **exit) {
+  const char *task = call->task->name;
+  struct op_launches launches;
+  rondo_status status = call->task->op->select(call, &build->device->chip, &launches);
+  if (status != RONDO_OK) return status_set(status, "instantiate: task '%s': %s", task, rondo_error_text());
+  if (launches.count == 0) return add_empty_node(build, task, build->dependencies, dependency_count, exit);
+  for (uint32_t i = 0; i < launches.count && status == RONDO_OK; i++) {
+    struct cu_graph_node *previous = *exit;
+    status = i == 0 ? add_own_kernel(build, task, &launches.items[i], build->dependencies, dependency_count, exit)
+                    : add_own_kernel(build, task, &launches.items[i], &previous, 1, exit);
+  }
+  return status;
+}
+
+/* ---- The user's kernels ------------------------------------------------------------------------------------------- */
+
+/* The driver is given no length: what is neither a fatbin nor an ELF file it reads as text, up to a NUL. */
+static bool is_bounded(const struct user_work *work) {
+  static const unsigned char fatbin[4] = {0x50, 0xed, 0x55, 0xba}, elf[4] = {0x7f, 'E', 'L', 'F'};
+  if (work->image_bytes < sizeof elf) return false;
+  if (!memcmp(work->image, fatbin, sizeof fatbin) || !memcmp(work->image, elf, sizeof elf)) return true;
+  return memchr(work->image, 0, work->image_bytes) != NULL;
+}
+
+static rondo_status load_user_image(const struct build *build, const char *task, const struct user_work *work,
+                                    struct cu_library **library) {
+  struct device_exec *exec = build->exec;
+  for (uint32_t i = 0; i < exec->library_count; i++) {
+    if (build->images[i] != work->image) continue;
+    *library = exec->libraries[i];
+    return RONDO_OK;
+  }
+  if (!is_bounded(work))
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "instantiate: task '%s': the image is no fatbin or cubin, and as PTX it has no NUL at its end",
+                      task);
+  cu_result result = build->device->driver.cuLibraryLoadData(library, work->image, NULL, NULL, 0, NULL, NULL, 0);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryLoadData");
+  build->images[exec->library_count] = work->image;
+  exec->libraries[exec->library_count++] = *library;
+  return RONDO_OK;
+}
+
+static rondo_status add_user_kernel(const struct build *build, const struct device_node *node, size_t dependency_count,
+                                    struct cu_graph_node **exit) {
+  const struct user_work *work = node->user_work;
+  const char *task = node->call.task->name;
+  struct cu_library *library = NULL;
+  struct cu_kernel *kernel = NULL;
+  rondo_status status = load_user_image(build, task, work, &library);
+  if (status != RONDO_OK) return status;
+  cu_result result = build->device->driver.cuLibraryGetKernel(&kernel, library, work->function);
+  if (result == CU_NOT_FOUND)
+    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': the image has no kernel '%s'", task,
+                      work->function);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryGetKernel");
+  status = check_user_parameters(build, task, work, kernel);
+  if (status != RONDO_OK) return status;
+  void *parameters[RONDO_MAX_ARGUMENTS];
+  for (uint32_t i = 0; i < work->argument_count; i++)
+    parameters[i] = work->argument_bytes[i] ? node->call.data[i] : (void *)&node->call.data[i];
+  struct cu_kernel_node kernel_node = {.kernel = kernel,
+                                       .grid = {work->grid[0], work->grid[1], work->grid[2]},
+                                       .block = {work->block[0], work->block[1], work->block[2]},
+                                       .shared_bytes = work->shared_bytes,
+                                       .parameters = parameters};
+  return add_kernel_node(build, task, &kernel_node, build->dependencies, dependency_count, exit);
+}
+
+/* ---- The whole graph ------------------------------------------------------------------------------------------------ */
+
+static rondo_status add_program_node(const struct build *build, uint32_t index) {
+  const struct device_node *node = &build->program->nodes[index];
+  const char *task = node->call.task->name;
+  struct cu_graph_node **exit = &build->exits[index];
+  for (uint32_t i = 0; i < node->predecessor_count; i++) build->dependencies[i] = build->exits[node->predecessors[i]];
+  if (!node->user_work) return add_operation(build, &node->call, node->predecessor_count, exit);
+  if (node->user_work->image) return add_user_kernel(build, node, node->predecessor_count, exit);
+  size_t leaf_count = 0;
+  rondo_status status =
+      capture_into(build->device, build->graph, node, build->dependencies, node->predecessor_count, &leaf_count);
+  if (status != RONDO_OK) return status;
+  return add_empty_node(build, task, build->device->captured, leaf_count, exit);
+}
+
+/* The completion node waits for every node that nothing else waits for. */
+static rondo_status add_done(const struct build *build) {
+  const struct device_program *program = build->program;
+  struct done_parameters parameters = {program->replay_count, (uint64_t *)(void *)program->completion};
+  struct op_launch launch = {
+      .kernel = "rondo_done", .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter_bytes = sizeof parameters};
+  memcpy(launch.parameters, &parameters, sizeof parameters);
+  memcpy(build->dependencies, build->exits, program->node_count * sizeof *build->exits);
+  for (uint32_t n = 0; n < program->node_count; n++)
+    for (uint32_t i = 0; i < program->nodes[n].predecessor_count; i++)
+      build->dependencies[program->nodes[n].predecessors[i]] = NULL;
+  size_t sink_count = 0;
+  for (uint32_t n = 0; n < program->node_count; n++)
+    if (build->dependencies[n]) build->dependencies[sink_count++] = build->dependencies[n];
+  struct cu_graph_node *done = NULL;
+  return add_own_kernel(build, "completion", &launch, build->dependencies, sink_count, &done);
+}
+
+static rondo_status instantiate(const struct build *build) {
+  struct cu_instantiate_parameters parameters = {.flags = CU_INSTANTIATE_UPLOAD,
+                                                 .upload_stream = build->device->stream};
+  cu_result result =
+      build->device->driver.cuGraphInstantiateWithParams(&build->exec->graph_exec, build->graph, &parameters);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  build->exec->graph_exec = NULL;
+  for (uint32_t n = 0; parameters.error_node && n < build->program->node_count; n++)
+    if (build->exits[n] == parameters.error_node)
+      return task_failed(build, result, build->program->nodes[n].call.task->name, "cuGraphInstantiateWithParams");
+  return device_failed(build->device, result, "instantiate: cuGraphInstantiateWithParams (result %d)",
+                       (int)parameters.result);
+}
+
+static rondo_status build_graph(struct build *build) {
+  const struct driver *driver = &build->device->driver;
+  cu_result result = driver->cuGraphCreate(&build->graph, 0);
+  if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: cuGraphCreate");
+  rondo_status status = RONDO_OK;
+  for (uint32_t n = 0; n < build->program->node_count && status == RONDO_OK; n++) status = add_program_node(build, n);
+  if (status == RONDO_OK) status = add_done(build);
+  if (status == RONDO_OK) status = instantiate(build);
+  if (!device_lost(build->device)) driver->cuGraphDestroy(build->graph);
+  return status;
+}
+
+static void release(struct device_exec *exec) {
+  const struct driver *driver = &exec->device->driver;
+  if (device_lost(exec->device)) return;
+  if (exec->graph_exec) driver->cuGraphExecDestroy(exec->graph_exec);
+  for (uint32_t i = exec->library_count; i-- > 0;) driver->cuLibraryUnload(exec->libraries[i]);
+}
+
+rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec) {
+  rondo_status status = device_enter(device, "instantiate");
+  if (status != RONDO_OK) return status;
+  pthread_mutex_lock(&device->lock);
+  struct build build;
+  build_start(&build, device, program);
+  status = build_graph(&build);
+  if (status != RONDO_OK) release(build.exec);
+  pthread_mutex_unlock(&device->lock);
+  device_leave(device);
+  if (status == RONDO_OK) *exec = build.exec;
+  return status;
+}
+
+rondo_status cuda_exec_launch(struct device_exec *exec) {
+  struct device *device = exec->device;
+  rondo_status status = device_enter(device, "replay");
+  if (status != RONDO_OK) return status;
+  cu_result result = device->driver.cuGraphLaunch(exec->graph_exec, device->stream);
+  if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
+  device_leave(device);
+  return status;
+}
+
+void cuda_exec_destroy(struct device_exec *exec) {
+  struct device *device = exec->device;
+  if (device_enter(device, "close") != RONDO_OK) return;
+  release(exec);
+  device_leave(device);
+}

@@ -1,0 +1,148 @@
+/* threads.c - the thread rules of rondo.h, exercised for ThreadSanitizer: two threads on two execs of one runtime, one
+ * thread replaying while another waits, several wait modes and team sizes, close while in flight. A program of its own
+ * because Criterion's sandbox does not start under ThreadSanitizer. Runs on the host backend, and with --cuda on the
+ * CUDA backend (or whatever stands in for its driver). */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../runtime/rondo.h"
+
+enum { COUNT = 4096, REPLAYS = 400 };
+
+static rondo_backend backend = RONDO_BACKEND_HOST;
+
+static void check(rondo_status status, const char *what) {
+  if (status == RONDO_OK) return;
+  fprintf(stderr, "%s: %s: %s\n", what, rondo_status_name(status), rondo_error_text());
+  exit(1);
+}
+#define CHECK(call) check((call), #call)
+
+/* out := in, by way of two temporaries, so that the team has work to share. */
+struct chain {
+  rondo_graph *graph;
+  rondo_tensor in, out;
+};
+
+static struct chain describe(void) {
+  struct chain c = {0};
+  int64_t shape[] = {64, COUNT / 64};
+  rondo_tensor t[2];
+  CHECK(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 16, .tasks = 16}, &c.graph));
+  CHECK(rondo_input(c.graph, "in", RONDO_I32, 2, shape, &c.in));
+  CHECK(rondo_output(c.graph, "out", RONDO_I32, 2, shape, &c.out));
+  for (int i = 0; i < 2; i++) CHECK(rondo_temporary(c.graph, NULL, RONDO_I32, 2, shape, &t[i]));
+  CHECK(rondo_add_copy(c.graph, &(rondo_copy_desc){.src = c.in, .dst = t[0]}));
+  CHECK(rondo_add_copy(c.graph, &(rondo_copy_desc){.src = t[0], .dst = t[1]}));
+  CHECK(rondo_add_copy(c.graph, &(rondo_copy_desc){.src = t[1], .dst = c.out}));
+  return c;
+}
+
+static rondo_runtime *open_runtime(uint32_t threads, rondo_wait_mode mode) {
+  rondo_runtime *runtime = NULL;
+  rondo_options options = {
+      .backend = backend, .device_bytes = 1 << 20, .pinned_bytes = 1 << 20, .host_threads = threads, .wait_mode = mode};
+  CHECK(rondo_open(&options, &runtime));
+  return runtime;
+}
+
+static void fill(int32_t *data, int32_t seed) {
+  for (int32_t i = 0; i < COUNT; i++) data[i] = seed * 7919 + i;
+}
+
+static void expect(const int32_t *data, int32_t seed) {
+  for (int32_t i = 0; i < COUNT; i++) {
+    if (data[i] == seed * 7919 + i) continue;
+    fprintf(stderr, "element %d is %d, expected %d\n", i, data[i], seed * 7919 + i);
+    exit(1);
+  }
+}
+
+struct user {
+  rondo_runtime *runtime;
+  int32_t seed;
+};
+
+static void *use_own_exec(void *argument) {
+  struct user *user = argument;
+  struct chain c = describe();
+  rondo_exec *exec = NULL;
+  CHECK(rondo_instantiate(user->runtime, c.graph, &(rondo_exec_options){.slots = 2}, &exec));
+  rondo_slot slots[2];
+  for (int s = 0; s < 2; s++) CHECK(rondo_acquire(exec, &slots[s]));
+  for (int32_t replay = 0; replay < REPLAYS; replay++) {
+    rondo_slot slot = slots[replay % 2];
+    CHECK(rondo_wait(slot, RONDO_FOREVER));
+    if (replay >= 2) expect(rondo_data(slot, c.out), user->seed + replay - 2);
+    fill(rondo_data(slot, c.in), user->seed + replay);
+    CHECK(rondo_replay(slot));
+  }
+  CHECK(rondo_close_exec(&exec)); /* with two replays in flight */
+  CHECK(rondo_graph_destroy(&c.graph));
+  return NULL;
+}
+
+static void two_threads_on_two_execs(void) {
+  for (uint32_t threads = 1; threads <= 3; threads++) {
+    rondo_runtime *runtime = open_runtime(threads, (rondo_wait_mode)(threads - 1));
+    pthread_t ids[2];
+    struct user users[2] = {{runtime, 1}, {runtime, 100000}};
+    for (int i = 0; i < 2; i++) pthread_create(&ids[i], NULL, use_own_exec, &users[i]);
+    for (int i = 0; i < 2; i++) pthread_join(ids[i], NULL);
+    CHECK(rondo_close(&runtime));
+  }
+  puts("two threads on two execs: ok");
+}
+
+struct handover {
+  rondo_slot slot;
+  rondo_tensor out;
+  _Atomic int32_t replayed, seen;
+};
+
+static void *wait_for_replays(void *argument) {
+  struct handover *handover = argument;
+  for (int32_t replay = 1; replay <= REPLAYS; replay++) {
+    while (atomic_load(&handover->replayed) < replay) {}
+    while (rondo_poll(handover->slot) == RONDO_BUSY && replay % 2) {}
+    CHECK(rondo_wait(handover->slot, RONDO_FOREVER));
+    expect(rondo_data(handover->slot, handover->out), replay);
+    atomic_store(&handover->seen, replay);
+  }
+  return NULL;
+}
+
+static void one_replays_another_waits(void) {
+  rondo_runtime *runtime = open_runtime(2, RONDO_WAIT_SPIN_YIELD);
+  struct chain c = describe();
+  rondo_exec *exec = NULL;
+  CHECK(rondo_instantiate(runtime, c.graph, NULL, &exec));
+  CHECK(rondo_graph_destroy(&c.graph));
+  struct handover handover = {.out = c.out};
+  CHECK(rondo_acquire(exec, &handover.slot));
+  pthread_t id;
+  pthread_create(&id, NULL, wait_for_replays, &handover);
+  for (int32_t replay = 1; replay <= REPLAYS; replay++) {
+    fill(rondo_data(handover.slot, c.in), replay);
+    CHECK(rondo_replay(handover.slot));
+    atomic_store(&handover.replayed, replay);
+    while (atomic_load(&handover.seen) < replay) {}
+  }
+  pthread_join(id, NULL);
+  CHECK(rondo_close_exec(&exec));
+  CHECK(rondo_close(&runtime));
+  puts("one thread replays, another waits: ok");
+}
+
+int main(int argc, char **argv) {
+  if (argc == 2 && !strcmp(argv[1], "--cuda"))
+    backend = RONDO_BACKEND_CUDA;
+  else if (argc > 1)
+    return fprintf(stderr, "usage: threads [--cuda]\n"), 2;
+  two_threads_on_two_execs();
+  one_replays_another_waits();
+  return 0;
+}

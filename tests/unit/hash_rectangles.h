@@ -1,0 +1,42 @@
+/* hash_rectangles.h - a task for tests of the runtime, the same on the host and on the device: it hashes every element
+ * of the rectangles it reads and writes numbers made of the hash to every element of those it writes, so that one wrong
+ * byte changes all that follows. Elements are 32 bits. */
+#ifndef RONDO_TESTS_HASH_RECTANGLES_H
+#define RONDO_TESTS_HASH_RECTANGLES_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define HASH_FUNCTION __device__ static inline
+#else
+#define HASH_FUNCTION static inline
+#endif
+
+enum { HASH_OPERANDS = 4 };
+
+/* By value, 64 bytes at most each. */
+struct hash_shape {
+  struct {
+    uint8_t access, rows, columns, stride; /* access: 1 read, 2 write, 3 both, 0 absent */
+  } operands[HASH_OPERANDS];
+};
+
+HASH_FUNCTION uint64_t hash_mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+  return hash ^ (hash >> 29);
+}
+
+HASH_FUNCTION void hash_rectangles(uint32_t *const *data, const struct hash_shape *shape, uint64_t hash) {
+  for (int i = 0; i < HASH_OPERANDS; i++)
+    if (shape->operands[i].access & 1)
+      for (uint32_t y = 0; y < shape->operands[i].rows; y++)
+        for (uint32_t x = 0; x < shape->operands[i].columns; x++)
+          hash = hash_mix(hash, data[i][y * shape->operands[i].stride + x]);
+  for (int i = 0; i < HASH_OPERANDS; i++)
+    if (shape->operands[i].access & 2)
+      for (uint32_t y = 0; y < shape->operands[i].rows; y++)
+        for (uint32_t x = 0; x < shape->operands[i].columns; x++)
+          data[i][y * shape->operands[i].stride + x] = (uint32_t)hash_mix(hash, (uint64_t)(y * 1000 + x));
+}
+
+#endif
