@@ -21,6 +21,15 @@ device_images:
 
 image done
 image copy
+image gemv
+image quantize
+image qr_apply
+image qr_blocked
+image qr_shared
+image qr_triangular_inverse
+image attention
+image attention_combine
+image gemm_softmax
 
   .section .data.rel.ro.device_images, "aw", @progbits
 .Ltable_end:

@@ -101,8 +101,11 @@ rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name
 /* ops.c: the table, ended by a NULL. */
 extern const struct op *const op_table[];
 
-/* status.c: records the sentence for rondo_error_text and returns status. */
-rondo_status status_set(rondo_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* status.c: status_set records the sentence for rondo_error_text and gives the status back. (A macro, so that a reader
+ * of the caller, person or analyser, sees which status that is.) */
+void status_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define status_set(status, ...) (status_text(__VA_ARGS__), status_same(status))
+static inline rondo_status status_same(rondo_status status) { return status; }
 
 static inline int64_t op_elements(const struct op_operand *operand) {
   int64_t count = operand->present ? 1 : 0;

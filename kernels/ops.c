@@ -2,8 +2,22 @@
 #include "op.h"
 
 #include "copy/copy.h"
+#include "gemv/gemv.h"
+#include "qr/qr.h"
+#include "softmax/attention.h"
+#include "softmax/softmax.h"
 
 const struct op *const op_table[] = {
+    &op_qr,
+    &op_qr_panel,
+    &op_qr_update,
+    &op_qr_apply,
+    &op_triangular_inverse,
+    &op_gemm_rowmax,
+    &op_gemm_softmax,
+    &op_attention,
+    &op_gemv,
+    &op_quantize_nvfp4,
     &op_copy,
     NULL,
 };

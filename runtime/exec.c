@@ -17,8 +17,7 @@ rondo_status exec_check(const rondo_exec *exec, const char *function) {
   return RONDO_OK;
 }
 
-/* ---- Memory ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t backend_bytes(const struct device_ops *ops, uint32_t node_count) {
   struct device_program program = {.node_count = node_count};
@@ -118,8 +117,7 @@ static void exec_dismantle(rondo_exec *exec) {
   pthread_mutex_unlock(&runtime->lock);
 }
 
-/* ---- The program ----------------------------------------------------------------------------------------------------
- */
+/* ---- The program ------------------------------------------------------------------------------------------------- */
 
 /* The copy between a slot's pinned block and the device, as a task of its own. */
 static void copy_task(struct op_task *task, const char *name, const struct tensor *tensor) {
@@ -201,8 +199,7 @@ static void addresses_fill(rondo_exec *exec, const rondo_graph *graph, const str
   }
 }
 
-/* ---- Instantiate
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Instantiate ------------------------------------------------------------------------------------------------- */
 
 static rondo_status slots_create(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   const struct device_ops *ops = exec->runtime->ops;
@@ -291,8 +288,7 @@ rondo_status rondo_close_exec(rondo_exec **exec_address) {
   return RONDO_OK;
 }
 
-/* ---- Constants and states
- * --------------------------------------------------------------------------------------------- */
+/* ---- Constants and states ---------------------------------------------------------------------------------------- */
 
 static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
                                    const char *function) {

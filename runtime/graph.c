@@ -68,8 +68,7 @@ rondo_status rondo_graph_destroy(rondo_graph **graph_address) {
   return RONDO_OK;
 }
 
-/* ---- Dependencies -------------------------------------------------------------------------------------------------
- */
+/* ---- Dependencies ------------------------------------------------------------------------------------------------ */
 
 static bool rectangles_overlap(const struct tensor *a, const struct tensor *b) {
   if (a->root != b->root) return false;
@@ -131,8 +130,7 @@ rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task) {
   return RONDO_OK;
 }
 
-/* ---- Tasks ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
 /* One sentence for every way a task can be wrong: "describe: task 7 'attention': ...". */
 #define TASK_ERROR(status, graph, task, ...) task_error((status), (graph)->task_count, (task)->name, __VA_ARGS__)
@@ -238,8 +236,7 @@ rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name
   return RONDO_OK;
 }
 
-/* ---- The user's own work --------------------------------------------------------------------------------------------
- */
+/* ---- The user's own work ----------------------------------------------------------------------------------------- */
 
 static rondo_status user_arguments_fill(const rondo_graph *graph, struct task *task, const rondo_argument *arguments,
                                         uint32_t count, bool values_allowed) {
@@ -293,9 +290,9 @@ rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc)
   if (desc->image && (!desc->image_bytes || !desc->function))
     return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "the image has no %s",
                       desc->function ? "bytes" : "function name");
-  if (desc->function && strlen(desc->function) >= sizeof ((struct user_work *)0)->function)
+  if (desc->function && strlen(desc->function) >= sizeof((struct user_work *)0)->function)
     return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "the function's name is longer than %zu bytes",
-                      sizeof ((struct user_work *)0)->function - 1);
+                      sizeof((struct user_work *)0)->function - 1);
   struct user_work *work = &task->user_work;
   work->image = desc->image;
   work->image_bytes = desc->image_bytes;

@@ -9,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  IMPROVE_OPERATIONS = 200 * 1000 * 1000
-}; /* bounds the improvement to about half a second, whatever the count */
+enum { IMPROVE_OPERATIONS = 200 * 1000 * 1000 }; /* bounds the improvement to about half a second, whatever the count */
 
 struct interval {
   uint64_t begin, end;

@@ -9,8 +9,7 @@
 
 #include "place.h"
 
-/* ---- Memory: one piece, measured first and cut afterwards
- * --------------------------------------------------------------- */
+/* ---- Memory: one piece, measured first and cut afterwards -------------------------------------------------------- */
 
 struct cutter {
   unsigned char *base; /* NULL while measuring */
@@ -62,8 +61,7 @@ static void cut_all(struct cutter *cutter, const rondo_graph *graph, uint32_t no
   pad->placing = cut(cutter, place_work_bytes(buffer_count));
 }
 
-/* ---- Order
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Order ------------------------------------------------------------------------------------------------------- */
 
 /* Tasks in program order where rondo_after allows it: always the lowest-numbered task whose ancestors are all placed.
  */
@@ -144,8 +142,7 @@ static void reduce_edges(struct plan *plan) {
   plan->summary.edge_count = edges;
 }
 
-/* ---- Is every value written before it is read?
- * ------------------------------------------------------------------------------ */
+/* ---- Is every value written before it is read? ------------------------------------------------------------------- */
 
 static bool written_before(const rondo_graph *graph, uint32_t task_number, uint32_t root) {
   for (uint32_t p = 0; p < task_number; p++) {
@@ -179,8 +176,7 @@ static rondo_status values_check(const rondo_graph *graph) {
   return RONDO_OK;
 }
 
-/* ---- Lifetimes and places
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Lifetimes and places ---------------------------------------------------------------------------------------- */
 
 static bool in_arena(const struct tensor *tensor, uint32_t index) {
   return tensor->root == index && tensor->kind != TENSOR_CONSTANT && tensor->kind != TENSOR_STATE;

@@ -67,8 +67,7 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
   }
 }
 
-/* ---- Public
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Public ------------------------------------------------------------------------------------------------------ */
 
 static rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot) {
   rondo_status status = exec_check(handle.exec, function);

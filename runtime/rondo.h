@@ -41,7 +41,7 @@ extern "C" {
 /* The most elements of one tensor: 2^31. */
 #define RONDO_MAX_ELEMENTS (INT64_C(1) << 31)
 
-/* ---- Status --------------------------------------------------------------------------------------------------- */
+/* ---- Status ------------------------------------------------------------------------------------------------------ */
 
 typedef enum rondo_status {
   RONDO_OK = 0,
@@ -64,7 +64,7 @@ RONDO_API const char *rondo_status_name(rondo_status status);
 /* The sentence about the last failed call of this thread, "" if none failed. Valid until the thread's next failure. */
 RONDO_API const char *rondo_error_text(void);
 
-/* ---- Runtime: one device, three fixed pools --------------------------------------------------------------------- */
+/* ---- Runtime: one device, three fixed pools ---------------------------------------------------------------------- */
 
 typedef struct rondo_runtime rondo_runtime;
 
@@ -129,7 +129,7 @@ typedef struct rondo_info {
 
 RONDO_API rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info);
 
-/* ---- Describe: tensors ------------------------------------------------------------------------------------------ */
+/* ---- Describe: tensors ------------------------------------------------------------------------------------------- */
 
 typedef struct rondo_graph rondo_graph;
 
@@ -193,7 +193,7 @@ RONDO_API rondo_status rondo_view(rondo_graph *graph, rondo_tensor tensor, const
 /* Dense bytes of a tensor or view, as moved by rondo_upload and held by a slot. */
 RONDO_API rondo_status rondo_tensor_bytes(rondo_tensor tensor, uint64_t *bytes);
 
-/* ---- Describe: tasks -------------------------------------------------------------------------------------------- */
+/* ---- Describe: tasks --------------------------------------------------------------------------------------------- */
 
 /* Tasks run as if in the order in which they are added; those whose rectangles do not conflict may run side by side.
  * Operands of one task must not overlap where one is written, unless the description allows in-place use.
@@ -345,8 +345,7 @@ typedef struct rondo_copy_desc {
 } rondo_copy_desc;
 RONDO_API rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc);
 
-/* ---- Describe: the user's own work --------------------------------------------------------------------------------
- */
+/* ---- Describe: the user's own work ------------------------------------------------------------------------------- */
 
 typedef enum rondo_access { RONDO_READ = 1, RONDO_WRITE = 2, RONDO_READ_WRITE = 3 } rondo_access;
 
@@ -395,8 +394,7 @@ typedef struct rondo_capture_desc {
 RONDO_API rondo_status rondo_add_capture(rondo_graph *graph, const rondo_capture_desc *desc,
                                          rondo_capture_function callback);
 
-/* ---- Plan ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
 /* What the graph needs of each pool. Pure: no device is opened. */
 typedef struct rondo_plan {
@@ -412,8 +410,7 @@ typedef struct rondo_plan {
 } rondo_plan;
 RONDO_API rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan);
 
-/* ---- Instantiate ----------------------------------------------------------------------------------------------------
- */
+/* ---- Instantiate ------------------------------------------------------------------------------------------------- */
 
 typedef struct rondo_exec rondo_exec;
 
@@ -434,8 +431,7 @@ RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const
 /* Reads a constant or a state back. */
 RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes);
 
-/* ---- Replay ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Replay ------------------------------------------------------------------------------------------------------ */
 
 /* One in-flight replay with inputs and outputs of its own. */
 typedef struct rondo_slot {
@@ -458,8 +454,7 @@ RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
 /* Gives the slot back. RONDO_BUSY while in flight. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);
 
-/* ---- Reports --------------------------------------------------------------------------------------------------------
- */
+/* ---- Reports ----------------------------------------------------------------------------------------------------- */
 
 /* The graph for Graphviz. */
 RONDO_API rondo_status rondo_write_dot(rondo_graph *graph, const char *path);

@@ -30,7 +30,7 @@ const char *rondo_status_name(rondo_status status) {
 
 const char *rondo_error_text(void) { return error_text; }
 
-rondo_status status_set(rondo_status status, const char *format, ...) {
+void status_text(const char *format, ...) {
   /* The old text may be among the arguments: callers put a phase and a task before what a callee said. */
   char text[sizeof error_text];
   va_list arguments;
@@ -41,5 +41,4 @@ rondo_status status_set(rondo_status status, const char *format, ...) {
     error_text[i] = text[i];
     if (text[i] == '\0') break;
   }
-  return status;
 }

@@ -43,14 +43,22 @@ static double f16_value(uint16_t bits) {
 
 double npy_element(const struct npy *array, int64_t index) {
   switch (array->type) {
-  case NPY_F64: return ((const double *)array->data)[index];
-  case NPY_F32: return (double)((const float *)array->data)[index];
-  case NPY_F16: return f16_value(((const uint16_t *)array->data)[index]);
-  case NPY_I32: return ((const int32_t *)array->data)[index];
-  case NPY_U16: return ((const uint16_t *)array->data)[index];
-  case NPY_U8: return ((const uint8_t *)array->data)[index];
-  case NPY_I8: return ((const int8_t *)array->data)[index];
-  default: return (double)NAN;
+  case NPY_F64:
+    return ((const double *)array->data)[index];
+  case NPY_F32:
+    return (double)((const float *)array->data)[index];
+  case NPY_F16:
+    return f16_value(((const uint16_t *)array->data)[index]);
+  case NPY_I32:
+    return ((const int32_t *)array->data)[index];
+  case NPY_U16:
+    return ((const uint16_t *)array->data)[index];
+  case NPY_U8:
+    return ((const uint8_t *)array->data)[index];
+  case NPY_I8:
+    return ((const int8_t *)array->data)[index];
+  default:
+    return (double)NAN;
   }
 }
 
@@ -218,7 +226,8 @@ bool npy_read(const char *path, struct npy *array, char message[NPY_MESSAGE_BYTE
 bool npy_write(const char *path, const struct npy *array, char message[NPY_MESSAGE_BYTES]) {
   /* Magic, version and dictionary, padded with spaces and ended with a newline at a multiple of 64 bytes. */
   char header[256] = "\x93NUMPY\x01", *at = header + 10, *end = header + sizeof header;
-  at += snprintf(at, (size_t)(end - at), "{'descr': '%s', 'fortran_order': False, 'shape': (", types[array->type].descr);
+  at +=
+      snprintf(at, (size_t)(end - at), "{'descr': '%s', 'fortran_order': False, 'shape': (", types[array->type].descr);
   for (uint32_t i = 0; i < array->rank; i++) at += snprintf(at, (size_t)(end - at), "%" PRId64 ", ", array->shape[i]);
   at += snprintf(at, (size_t)(end - at), "), }");
   size_t used = ((size_t)(at - header) + 1 + 63) / 64 * 64;

@@ -24,8 +24,8 @@ bool npy_read(const char *path, struct npy *array, char message[NPY_MESSAGE_BYTE
 bool npy_write(const char *path, const struct npy *array, char message[NPY_MESSAGE_BYTES]);
 void npy_free(struct npy *array);
 
-int64_t npy_count(const struct npy *array);                   /* elements */
-double npy_element(const struct npy *array, int64_t index);   /* in C order */
-const char *npy_type_name(enum npy_type type);                /* NumPy's: "float16" */
+int64_t npy_count(const struct npy *array);                 /* elements */
+double npy_element(const struct npy *array, int64_t index); /* in C order */
+const char *npy_type_name(enum npy_type type);              /* NumPy's: "float16" */
 
 #endif

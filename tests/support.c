@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Backends and statuses
- * ------------------------------------------------------------------------------------------- */
+/* ---- Backends and statuses --------------------------------------------------------------------------------------- */
 
 void require_backend(rondo_backend backend) {
   rondo_runtime *runtime = NULL;
@@ -30,8 +29,7 @@ void require_error(rondo_status got, rondo_status expected, const char *fragment
     cr_assert_fail("%s: the text '%s' does not contain '%s'", what, rondo_error_text(), fragment);
 }
 
-/* ---- One graph from description to result
- * ------------------------------------------------------------------------------- */
+/* ---- One graph from description to result ------------------------------------------------------------------------ */
 
 void trial_describe(struct trial *trial, rondo_backend backend) {
   *trial = (struct trial){.backend = backend};
@@ -88,8 +86,7 @@ void trial_end(struct trial *trial) {
   REQUIRE_OK(rondo_close(&trial->runtime));
 }
 
-/* ---- Random numbers: splitmix64 (Steele, Lea, Flood 2014)
- * ------------------------------------------------------------------ */
+/* ---- Random numbers: splitmix64 (Steele, Lea, Flood 2014) -------------------------------------------------------- */
 
 uint64_t random_bits(struct random *random) {
   uint64_t z = random->state += UINT64_C(0x9e3779b97f4a7c15);
@@ -109,8 +106,7 @@ int64_t random_between(struct random *random, int64_t low, int64_t high) {
   return low + (int64_t)(random_bits(random) % (uint64_t)(high - low + 1));
 }
 
-/* ---- Number formats, by another road than kernels/common/number.h: scaling with ldexp and rounding with nearbyint
- * ------------ */
+/* ---- Number formats, by another road than kernels/common/number.h: ldexp and nearbyint --------------------------- */
 
 static double from_fields(uint32_t sign, int exponent_bits, int mantissa_bits, uint32_t exponent, uint32_t mantissa) {
   int bias = (1 << (exponent_bits - 1)) - 1;

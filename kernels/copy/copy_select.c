@@ -39,7 +39,8 @@ rondo_status copy_select(const struct op_call *call, const struct chip *chip, st
   }
   /* Narrow vectors need more threads for the same bytes. */
   int64_t blocks = blocks_by_bytes(shape.rows * shape.row_bytes);
-  int64_t by_vectors = ((int64_t)parameters.total + COPY_THREADS * COPY_UNROLL - 1) / (COPY_THREADS * COPY_UNROLL);
+  const uint32_t per_block = COPY_THREADS * COPY_UNROLL;
+  int64_t by_vectors = ((int64_t)parameters.total + per_block - 1) / per_block;
   int64_t most = 4 * (int64_t)(chip->multiprocessors > 0 ? chip->multiprocessors : 1);
   if (blocks < by_vectors && vector_bytes < 16) blocks = by_vectors;
   if (blocks > most) blocks = most;

@@ -7,10 +7,14 @@
 
 static const char *forbidden(int type) {
   switch (type) {
-  case CU_NODE_HOST: return "a host callback";
-  case CU_NODE_MEM_ALLOC: return "a memory allocation";
-  case CU_NODE_MEM_FREE: return "a memory release";
-  default: return NULL;
+  case CU_NODE_HOST:
+    return "a host callback";
+  case CU_NODE_MEM_ALLOC:
+    return "a memory allocation";
+  case CU_NODE_MEM_FREE:
+    return "a memory release";
+  default:
+    return NULL;
   }
 }
 

@@ -15,7 +15,7 @@
 
 enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256 };
 
-/* ---- Failure ------------------------------------------------------------------------------------------------------ */
+/* ---- Failure ----------------------------------------------------------------------------------------------------- */
 
 /* After these the driver's documentation asks for the process to end, or the hardware is gone. */
 static bool is_fatal(cu_result result) {
@@ -28,8 +28,10 @@ static bool is_fatal(cu_result result) {
   case CU_CONTEXT_IS_DESTROYED:
   case CU_ASSERT:
   case CU_TENSOR_MEMORY_LEAK:
-  case CU_EXTERNAL_DEVICE: return true;
-  default: return (int)result >= CU_HARDWARE_STACK_ERROR && (int)result <= CU_LAUNCH_FAILED;
+  case CU_EXTERNAL_DEVICE:
+    return true;
+  default:
+    return (int)result >= CU_HARDWARE_STACK_ERROR && (int)result <= CU_LAUNCH_FAILED;
   }
 }
 
@@ -73,7 +75,7 @@ void device_leave(struct device *device) {
   device->driver.cuCtxPopCurrent(&context);
 }
 
-/* ---- Open and close ------------------------------------------------------------------------------------------------- */
+/* ---- Open and close ---------------------------------------------------------------------------------------------- */
 
 static rondo_status choose_device(struct device *device, int wanted, struct device_info *info) {
   const struct driver *driver = &device->driver;
@@ -160,8 +162,8 @@ static rondo_status take_pinned_memory(struct device *device, uint64_t bytes) {
 
 static rondo_status load_images(struct device *device) {
   for (uint32_t i = 0; i < device_image_count; i++) {
-    cu_result result = device->driver.cuLibraryLoadData(&device->libraries[i], device_images[i].begin, NULL, NULL, 0,
-                                                        NULL, NULL, 0);
+    cu_result result =
+        device->driver.cuLibraryLoadData(&device->libraries[i], device_images[i].begin, NULL, NULL, 0, NULL, NULL, 0);
     if (result != CU_SUCCESS)
       return device_failed(device, result, "open: cuLibraryLoadData of %s for sm_%d", device_images[i].name,
                            device->chip.version);
@@ -242,7 +244,7 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
   return RONDO_OK;
 }
 
-/* ---- Memory and waiting --------------------------------------------------------------------------------------------- */
+/* ---- Memory and waiting ------------------------------------------------------------------------------------------ */
 
 /* Ends a call that put work on the stream: waits for it, and restores the caller's context. */
 static rondo_status finish(struct device *device, cu_result result, const char *phase, const char *function) {

@@ -66,8 +66,7 @@ static rondo_status entry_point_find(struct driver *driver, get_proc_address fin
 static rondo_status version_check(struct driver *driver) {
   cu_result result = driver->cuDriverGetVersion(&driver->version);
   if (result == CU_STUB_LIBRARY) return status_set(RONDO_NO_DEVICE, "libcuda.so.1 is the toolkit's stub");
-  if (result != CU_SUCCESS)
-    return status_set(RONDO_NO_DEVICE, "cuDriverGetVersion: CUDA error %d", (int)result);
+  if (result != CU_SUCCESS) return status_set(RONDO_NO_DEVICE, "cuDriverGetVersion: CUDA error %d", (int)result);
   return driver->version < DRIVER_OLDEST_VERSION ? too_old(driver->version) : RONDO_OK;
 }
 

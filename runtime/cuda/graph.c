@@ -53,13 +53,13 @@ static rondo_status task_failed(const struct build *build, cu_result result, con
   return device_failed(build->device, result, "instantiate: task '%s': %s", task, function);
 }
 
-/* ---- Kernel nodes ------------------------------------------------------------------------------------------------- */
+/* ---- Kernel nodes ------------------------------------------------------------------------------------------------ */
 
 static rondo_status add_node(const struct build *build, const char *task, struct cu_node_parameters *parameters,
                              struct cu_graph_node *const *dependencies, size_t dependency_count,
                              struct cu_graph_node **node) {
-  cu_result result = build->device->driver.cuGraphAddNode(node, build->graph, dependencies, NULL, dependency_count,
-                                                          parameters);
+  cu_result result =
+      build->device->driver.cuGraphAddNode(node, build->graph, dependencies, NULL, dependency_count, parameters);
   return result == CU_SUCCESS ? RONDO_OK : task_failed(build, result, task, "cuGraphAddNode");
 }
 
@@ -186,7 +186,7 @@ static rondo_status add_operation(const struct build *build, const struct op_cal
   return status;
 }
 
-/* ---- The user's kernels ------------------------------------------------------------------------------------------- */
+/* ---- The user's kernels ------------------------------------------------------------------------------------------ */
 
 /* The driver is given no length: what is neither a fatbin nor an ELF file it reads as text, up to a NUL. */
 static bool is_bounded(const struct user_work *work) {
@@ -241,7 +241,7 @@ static rondo_status add_user_kernel(const struct build *build, const struct devi
   return add_kernel_node(build, task, &kernel_node, build->dependencies, dependency_count, exit);
 }
 
-/* ---- The whole graph ------------------------------------------------------------------------------------------------ */
+/* ---- The whole graph --------------------------------------------------------------------------------------------- */
 
 static rondo_status add_program_node(const struct build *build, uint32_t index) {
   const struct device_node *node = &build->program->nodes[index];

@@ -1,4 +1,5 @@
-/* test_copy.c - rondo_add_copy: every dtype, rank and spacing, byte by byte, and nothing beside the rectangle touched. */
+/* test_copy.c - rondo_add_copy: every dtype, rank and spacing, byte by byte, and nothing beside the rectangle touched.
+ */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -28,15 +28,15 @@ HASH_FUNCTION uint64_t hash_mix(uint64_t hash, uint64_t value) {
 
 HASH_FUNCTION void hash_rectangles(uint32_t *const *data, const struct hash_shape *shape, uint64_t hash) {
   for (int i = 0; i < HASH_OPERANDS; i++)
-    if (shape->operands[i].access & 1)
+    if (data[i] && shape->operands[i].access & 1)
       for (uint32_t y = 0; y < shape->operands[i].rows; y++)
         for (uint32_t x = 0; x < shape->operands[i].columns; x++)
           hash = hash_mix(hash, data[i][y * shape->operands[i].stride + x]);
   for (int i = 0; i < HASH_OPERANDS; i++)
-    if (shape->operands[i].access & 2)
+    if (data[i] && shape->operands[i].access & 2)
       for (uint32_t y = 0; y < shape->operands[i].rows; y++)
         for (uint32_t x = 0; x < shape->operands[i].columns; x++)
-          data[i][y * shape->operands[i].stride + x] = (uint32_t)hash_mix(hash, (uint64_t)(y * 1000 + x));
+          data[i][y * shape->operands[i].stride + x] = (uint32_t)hash_mix(hash, y * 1000u + x);
 }
 
 #endif

@@ -71,8 +71,9 @@ Test(cuda, says_what_it_runs_on) {
   REQUIRE_OK(rondo_close(&runtime));
   REQUIRE_ERROR(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device = 1000}, &runtime), RONDO_NO_DEVICE,
                 "device 1000 does not exist");
-  REQUIRE_ERROR(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = UINT64_C(1) << 50}, &runtime),
-                RONDO_OUT_OF_MEMORY, "are free");
+  REQUIRE_ERROR(
+      rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA, .device_bytes = UINT64_C(1) << 50}, &runtime),
+      RONDO_OUT_OF_MEMORY, "are free");
 }
 
 Test(cuda, slots_in_flight_keep_their_own_inputs_and_outputs) {
@@ -138,7 +139,7 @@ Test(cuda, a_bad_user_kernel_is_refused_and_the_runtime_stays_usable) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
-/* ---- Capture: the driver's own asynchronous work stands for a library's. ------------------------------------------- */
+/* ---- Capture: the driver's own asynchronous work stands for a library's. ----------------------------------------- */
 
 enum behaviour { FILLS, COPIES_TWICE, DOES_NOTHING, REFUSES, ALLOCATES, CALLS_BACK };
 
@@ -156,17 +157,22 @@ static int enqueue(void *user, void *stream, void *const *data) {
   const struct third_party *work = user;
   uint64_t address = 0;
   switch (work->behaviour) {
-  case FILLS: return work->fill((uint64_t)(uintptr_t)data[1], 0x41, COUNT * sizeof(float), stream);
+  case FILLS:
+    return work->fill((uint64_t)(uintptr_t)data[1], 0x41, COUNT * sizeof(float), stream);
   case COPIES_TWICE: {
     size_t half = COUNT / 2 * sizeof(float);
     uint64_t x = (uint64_t)(uintptr_t)data[0], y = (uint64_t)(uintptr_t)data[1];
     int result = work->copy(y, x + half, half, stream);
     return result ? result : work->copy(y + half, x, half, stream);
   }
-  case DOES_NOTHING: return 0;
-  case REFUSES: return 17;
-  case ALLOCATES: return work->allocate(&address, 1024, stream);
-  case CALLS_BACK: return work->call_back(stream, never_called, NULL);
+  case DOES_NOTHING:
+    return 0;
+  case REFUSES:
+    return 17;
+  case ALLOCATES:
+    return work->allocate(&address, 1024, stream);
+  case CALLS_BACK:
+    return work->call_back(stream, never_called, NULL);
   }
   return 1;
 }
@@ -258,9 +264,8 @@ Test(cuda, a_kernel_that_faults_loses_the_device_with_its_cause) {
   rondo_tensor flag;
   REQUIRE_OK(rondo_input(s.graph, "flag", RONDO_F32, 1, small, &flag));
   float c = 0;
-  rondo_argument arguments[] = {{.value = &wild, .bytes = sizeof wild},
-                                {.tensor = s.y, .access = RONDO_WRITE},
-                                {.value = &c, .bytes = sizeof c}};
+  rondo_argument arguments[] = {
+      {.value = &wild, .bytes = sizeof wild}, {.tensor = s.y, .access = RONDO_WRITE}, {.value = &c, .bytes = sizeof c}};
   REQUIRE_OK(rondo_add_kernel(s.graph, &(rondo_kernel_desc){.name = "wild",
                                                             .image = scale_ptx,
                                                             .image_bytes = sizeof scale_ptx,

@@ -1,0 +1,102 @@
+/* gemv.h - products of a matrix with up to 16 vectors, and quantising to NVFP4: the rows of the operation table, and
+ * what host code and kernels tell each other.
+ *
+ * k may be cut into slices (split-K) where rows alone do not fill a GPU. The cut follows from the shape only, so that
+ * a plan is good for every chip. With one slice the first kernel writes the result; with more it writes fp32 partial
+ * sums [slices][batch][count][m] to the scratch, and a second kernel adds them in order. */
+#ifndef RONDO_GEMV_H
+#define RONDO_GEMV_H
+
+#include <stdint.h>
+
+#include "../../runtime/rondo.h"
+
+enum {
+  GEMV_COUNT = 16,        /* the most vectors */
+  GEMV_BLOCK = 16,        /* nvfp4: elements that share a scale */
+  GEMV_LOAD_BYTES = 16,   /* of weights, per lane and step */
+  GEMV_WARPS = 4,         /* of a thread block: each has rows of its own */
+  GEMV_ROWS = 2,          /* of a warp, */
+  GEMV_ROWS_NVFP4_X1 = 4, /* and where unpacking a single vector costs as much as a row */
+  GEMV_TILE = 4,          /* vectors of a pass over the weights, if there is more than one */
+  GEMV_REDUCE_THREADS = 128,
+  QUANTIZE_THREADS = 256,
+  QUANTIZE_ELEMENTS = 8, /* of a thread: two neighbours share a block */
+  QUANTIZE_OUTER = 3,    /* dimensions around the rows */
+};
+
+/* rondo_gemv_* and rondo_gemv_reduce. Strides are bytes for weights, vectors and e4m3 scales, elements for f32 scales
+ * and the result. */
+struct gemv_parameters {
+  const void *weights, *weight_scales, *vectors, *vector_scales;
+  void *out;
+  float *partials; /* used if slices > 1 */
+  int64_t weight_batch, weight_row;
+  int64_t weight_scale_batch, weight_scale_row;
+  int64_t vector_batch, vector_row;
+  int64_t vector_scale_batch, vector_scale_row;
+  int64_t out_batch, out_row;
+  uint32_t batch, m, k, count;
+  uint32_t row_groups; /* of one matrix: what a warp computes */
+  uint32_t warps;      /* batch x row_groups */
+  uint32_t slice;      /* elements of k */
+  uint32_t slices;
+  uint32_t weight_dtype, vector_dtype, out_dtype; /* rondo_dtype */
+  float scale;
+};
+
+/* rondo_quantize_nvfp4. Strides are elements for x, bytes for codes and scales. */
+struct quantize_parameters {
+  const void *x;
+  unsigned char *codes, *scales;
+  int64_t x_stride[QUANTIZE_OUTER], code_stride[QUANTIZE_OUTER], scale_stride[QUANTIZE_OUTER];
+  uint32_t extent[QUANTIZE_OUTER]; /* outermost first; 1 where there is no dimension */
+  uint32_t row_parts;              /* of QUANTIZE_ELEMENTS, in a row */
+  uint32_t parts;                  /* in all */
+  uint32_t dtype;                  /* rondo_dtype of x */
+  uint32_t aligned;                /* 16-byte loads of x and 4-byte stores of codes are possible */
+  float global_scale, six_global_scale;
+};
+
+#ifndef __CUDACC__
+#include <assert.h>
+
+#include "../op.h"
+
+static_assert(sizeof(struct gemv_parameters) == 176, "laid out alike in C and CUDA");
+static_assert(sizeof(struct quantize_parameters) == 136, "laid out alike in C and CUDA");
+
+extern const struct op op_gemv;
+extern const struct op op_quantize_nvfp4;
+
+enum { GEMV_WEIGHTS, GEMV_WEIGHT_SCALES, GEMV_VECTORS, GEMV_VECTOR_SCALES, GEMV_OUT, GEMV_OPERANDS };
+
+struct gemv_attributes {
+  float scale; /* never 0 */
+};
+
+/* The sizes, and how k is cut. */
+struct gemv_shape {
+  int64_t batch, m, k, count;
+  int64_t slice; /* elements; a multiple of what a warp reads of a row in one step */
+  int64_t slices;
+};
+struct gemv_shape gemv_shape_of(const struct op_task *task);
+/* An operand's stride from one matrix, or set of vectors, to the next; 0 without a batch dimension. */
+int64_t gemv_batch_stride(const struct op_operand *operand);
+
+int64_t gemv_host_items(const struct op_task *task);
+void gemv_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status gemv_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+
+enum { QUANTIZE_X, QUANTIZE_CODES, QUANTIZE_SCALES, QUANTIZE_OPERANDS };
+
+struct quantize_attributes {
+  float global_scale; /* never 0 */
+};
+
+int64_t quantize_host_items(const struct op_task *task);
+void quantize_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status quantize_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+#endif
+#endif

@@ -1,0 +1,106 @@
+/* quantize.cu - rows to NVFP4: per block of 16 an e4m3 scale and 16 e2m1 codes.
+ *
+ * A thread has eight elements and a neighbour the other eight of the block, so that a warp reads whole sectors and
+ * writes its codes as words. Bound by memory. Divisions are IEEE's and every comparison is exact: the bytes are those
+ * of quantize_host.c. */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "gemv.h"
+
+/* Where a thread's part begins in x (elements), codes and scales (bytes). */
+struct place {
+  int64_t x, codes, scale;
+};
+
+__device__ __forceinline__ place place_of(const quantize_parameters &p, uint32_t part) {
+  uint32_t row = part / p.row_parts, column = part - row * p.row_parts;
+  place at = {(int64_t)column * QUANTIZE_ELEMENTS, (int64_t)column * (QUANTIZE_ELEMENTS / 2), column / 2};
+#pragma unroll
+  for (int i = QUANTIZE_OUTER - 1; i >= 0; i--) {
+    if (p.extent[i] == 1) continue;
+    uint32_t outer = row / p.extent[i], inner = row - outer * p.extent[i];
+    at.x += inner * p.x_stride[i];
+    at.codes += inner * p.code_stride[i];
+    at.scale += inner * p.scale_stride[i];
+    row = outer;
+  }
+  return at;
+}
+
+__device__ __forceinline__ float2 pair_of(uint32_t dtype, uint32_t word) {
+  if (dtype == RONDO_F16) return __half22float2(*reinterpret_cast<__half2 *>(&word));
+  return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
+}
+
+__device__ __forceinline__ void load_part(const quantize_parameters &p, int64_t element, float (&values)[8]) {
+  if (p.dtype == RONDO_F32) {
+    const float *x = (const float *)p.x + element;
+    if (p.aligned) {
+      float4 low = __ldg((const float4 *)x), high = __ldg((const float4 *)x + 1);
+      values[0] = low.x, values[1] = low.y, values[2] = low.z, values[3] = low.w;
+      values[4] = high.x, values[5] = high.y, values[6] = high.z, values[7] = high.w;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; i++) values[i] = __ldg(x + i);
+    }
+    return;
+  }
+  const uint16_t *x = (const uint16_t *)p.x + element;
+  uint4 words;
+  if (p.aligned) {
+    words = __ldg((const uint4 *)x);
+  } else {
+    words.x = __ldg(x) | (uint32_t)__ldg(x + 1) << 16;
+    words.y = __ldg(x + 2) | (uint32_t)__ldg(x + 3) << 16;
+    words.z = __ldg(x + 4) | (uint32_t)__ldg(x + 5) << 16;
+    words.w = __ldg(x + 6) | (uint32_t)__ldg(x + 7) << 16;
+  }
+  float2 a = pair_of(p.dtype, words.x), b = pair_of(p.dtype, words.y);
+  float2 c = pair_of(p.dtype, words.z), d = pair_of(p.dtype, words.w);
+  values[0] = a.x, values[1] = a.y, values[2] = b.x, values[3] = b.y;
+  values[4] = c.x, values[5] = c.y, values[6] = d.x, values[7] = d.y;
+}
+
+/* Nearest, ties to the even code, saturating at 6: code c is reached where the magnitude passes the middle between c -
+ * 1 and c, or meets it and c is even. */
+__device__ __forceinline__ uint32_t e2m1_of(float value) {
+  float a = fabsf(value);
+  uint32_t code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
+  return code | (__float_as_uint(value) >> 31 << 3);
+}
+
+extern "C" __global__ void __launch_bounds__(QUANTIZE_THREADS)
+    rondo_quantize_nvfp4(const __grid_constant__ quantize_parameters p) {
+  const uint32_t index = blockIdx.x * QUANTIZE_THREADS + threadIdx.x;
+  /* Threads past the end repeat the last pair of parts: they are needed for the exchange. */
+  const uint32_t part = index < p.parts ? index : p.parts - 2 + index % 2;
+  const place at = place_of(p, part);
+  float values[8];
+  load_part(p, at.x, values);
+
+  uint32_t largest = 0; /* magnitudes compare as their bits do, and NaN is above infinity */
+#pragma unroll
+  for (int i = 0; i < 8; i++) largest = max(largest, __float_as_uint(values[i]) & 0x7fffffffu);
+  largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+  uint32_t scale =
+      __nv_cvt_float_to_fp8(__fdiv_rn(__uint_as_float(largest), p.six_global_scale), __NV_SATFINITE, __NV_E4M3);
+  if (largest > 0x7f800000u) scale = 0x7f;
+
+  const float divisor =
+      __half2float(__half(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)scale, __NV_E4M3))) * p.global_scale;
+  uint32_t codes = 0;
+  if (divisor > 0) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) codes |= e2m1_of(__fdiv_rn(values[i], divisor)) << (4 * i);
+  }
+  if (index >= p.parts) return;
+  if (p.aligned) {
+    *(uint32_t *)(p.codes + at.codes) = codes;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) p.codes[at.codes + i] = (unsigned char)(codes >> (8 * i));
+  }
+  if (part % 2 == 0) p.scales[at.scale] = (unsigned char)scale;
+}

@@ -1,0 +1,353 @@
+/* qr.c - describing QR tasks: rondo_add_qr and its family, what their operands must be, and what scratch they need. */
+#include "qr.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* ---- Adding tasks ----------------------------------------------------------------------------------------------- */
+
+#define DESC_CHECK(desc, function)                                                                                     \
+  if (!(desc)) return status_set(RONDO_INVALID_ARGUMENT, "describe: " function ": the description is NULL")
+
+rondo_status rondo_add_qr(rondo_graph *graph, const rondo_qr_desc *desc) {
+  DESC_CHECK(desc, "rondo_add_qr");
+  struct op_argument arguments[] = {
+      [QR_A] = {"a", desc->a, RONDO_READ, 0},        [QR_H] = {"h", desc->h, RONDO_WRITE, QR_A + 1},
+      [QR_TAU] = {"tau", desc->tau, RONDO_WRITE, 0}, [QR_R] = {"r", desc->r, RONDO_WRITE, 0},
+      [QR_Q] = {"q", desc->q, RONDO_WRITE, 0},
+  };
+  struct qr_attributes attributes = {.layout = (int32_t)desc->layout};
+  return graph_add(graph, &op_qr, desc->name, arguments, 5, &attributes, sizeof attributes);
+}
+
+rondo_status rondo_add_qr_panel(rondo_graph *graph, const rondo_qr_panel_desc *desc) {
+  DESC_CHECK(desc, "rondo_add_qr_panel");
+  struct op_argument arguments[] = {
+      [QR_PANEL_A] = {"a", desc->a, RONDO_READ_WRITE, 0},
+      [QR_PANEL_TAU] = {"tau", desc->tau, RONDO_WRITE, 0},
+  };
+  struct qr_attributes attributes = {.layout = (int32_t)desc->layout};
+  return graph_add(graph, &op_qr_panel, desc->name, arguments, 2, &attributes, sizeof attributes);
+}
+
+static rondo_status apply_add(rondo_graph *graph, const struct op *op, const char *name, rondo_tensor v,
+                              rondo_tensor tau, rondo_tensor c, struct qr_attributes attributes) {
+  struct op_argument arguments[] = {
+      [QR_APPLY_V] = {"v", v, RONDO_READ, 0},
+      [QR_APPLY_TAU] = {"tau", tau, RONDO_READ, 0},
+      [QR_APPLY_C] = {"c", c, RONDO_READ_WRITE, 0},
+  };
+  return graph_add(graph, op, name, arguments, 3, &attributes, sizeof attributes);
+}
+
+rondo_status rondo_add_qr_update(rondo_graph *graph, const rondo_qr_update_desc *desc) {
+  DESC_CHECK(desc, "rondo_add_qr_update");
+  return apply_add(graph, &op_qr_update, desc->name, desc->v, desc->tau, desc->c,
+                   (struct qr_attributes){.layout = (int32_t)desc->layout, .transpose = 1});
+}
+
+rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_apply_desc *desc) {
+  DESC_CHECK(desc, "rondo_add_qr_apply");
+  return apply_add(graph, &op_qr_apply, desc->name, desc->v, desc->tau, desc->c,
+                   (struct qr_attributes){.layout = (int32_t)desc->layout, .transpose = desc->transpose != 0});
+}
+
+rondo_status qr_add_extract(rondo_graph *graph, const char *name, rondo_layout layout, rondo_tensor h, rondo_tensor r,
+                            rondo_tensor q) {
+  struct op_argument arguments[] = {
+      [QR_EXTRACT_H] = {"h", h, RONDO_READ, 0},
+      [QR_EXTRACT_R] = {"r", r, RONDO_WRITE, 0},
+      [QR_EXTRACT_Q] = {"q", q, RONDO_WRITE, 0},
+  };
+  struct qr_attributes attributes = {.layout = (int32_t)layout};
+  return graph_add(graph, &op_qr_extract, name, arguments, 3, &attributes, sizeof attributes);
+}
+
+rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triangular_inverse_desc *desc) {
+  DESC_CHECK(desc, "rondo_add_triangular_inverse");
+  struct op_argument arguments[] = {
+      [TRIANGULAR_INVERSE_A] = {"a", desc->a, RONDO_READ, 0},
+      [TRIANGULAR_INVERSE_OUT] = {"out", desc->out, RONDO_WRITE, TRIANGULAR_INVERSE_A + 1},
+  };
+  return graph_add(graph, &op_triangular_inverse, desc->name, arguments, 2, NULL, 0);
+}
+
+/* ---- Operands --------------------------------------------------------------------------------------------------- */
+
+static const struct qr_attributes *attributes_of(const struct op_task *task) {
+  return (const struct qr_attributes *)task->attributes;
+}
+
+/* "[4, 7] f32". */
+static void shape_text(char *text, size_t bytes, rondo_dtype dtype, uint32_t rank, const int64_t *shape) {
+  size_t used = 0;
+  for (uint32_t i = 0; i < rank && used < bytes; i++)
+    used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i ? ", " : "[", shape[i]);
+  if (used < bytes) snprintf(text + used, bytes - used, "] %s", rondo_dtype_name(dtype));
+}
+
+static rondo_status operand_error(const char *name, const struct op_operand *operand, const char *expected) {
+  char text[128];
+  if (!operand->present)
+    snprintf(text, sizeof text, "absent");
+  else
+    shape_text(text, sizeof text, operand->dtype, operand->rank, operand->shape);
+  return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected %s", name, text, expected);
+}
+
+/* Matrices are the last two dimensions; one before them is the batch. */
+static rondo_status matrix_check(const char *name, const struct op_operand *operand) {
+  if (!operand->present || (operand->rank != 2 && operand->rank != 3) ||
+      (operand->dtype != RONDO_F32 && operand->dtype != RONDO_F64))
+    return operand_error(name, operand, "a matrix or a batch of matrices, f32 or f64");
+  return RONDO_OK;
+}
+
+/* The batch and sizes of a matrix operand that passed matrix_check. */
+struct matrix_sizes {
+  int64_t batch, rows, columns;
+};
+
+static struct matrix_sizes sizes_of(const struct op_operand *operand, int32_t layout) {
+  uint32_t rank = operand->rank;
+  int64_t outer = operand->shape[rank - 2], inner = operand->shape[rank - 1];
+  bool row_major = layout == RONDO_ROW_MAJOR;
+  return (struct matrix_sizes){rank == 3 ? operand->shape[0] : 1, row_major ? outer : inner, row_major ? inner : outer};
+}
+
+static rondo_status exact_check(const char *name, const struct op_operand *operand, rondo_dtype dtype, uint32_t rank,
+                                const int64_t *shape) {
+  bool same = operand->present && operand->dtype == dtype && operand->rank == rank;
+  for (uint32_t i = 0; same && i < rank; i++) same = operand->shape[i] == shape[i];
+  if (same) return RONDO_OK;
+  char expected[128];
+  shape_text(expected, sizeof expected, dtype, rank, shape);
+  return operand_error(name, operand, expected);
+}
+
+/* rows x columns in the layout and batch of `like`. */
+static rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
+                                      int32_t layout, int64_t rows, int64_t columns) {
+  int64_t shape[3] = {like->shape[0]};
+  uint32_t rank = like->rank;
+  shape[rank - 2] = layout == RONDO_ROW_MAJOR ? rows : columns;
+  shape[rank - 1] = layout == RONDO_ROW_MAJOR ? columns : rows;
+  return exact_check(name, operand, like->dtype, rank, shape);
+}
+
+static rondo_status tau_check(const struct op_operand *tau, const struct op_operand *like, int64_t k) {
+  int64_t shape[2] = {like->shape[0]};
+  shape[like->rank - 2] = k;
+  return exact_check("tau", tau, like->dtype, like->rank - 1, shape);
+}
+
+static rondo_status layout_check(int32_t layout) {
+  if (layout != RONDO_COLUMN_MAJOR && layout != RONDO_ROW_MAJOR)
+    return status_set(RONDO_INVALID_ARGUMENT, "layout %d does not exist", layout);
+  return RONDO_OK;
+}
+
+struct qr_matrix qr_matrix_of(const struct op_operand *operand, void *data, int32_t layout) {
+  if (!operand || !operand->present) return (struct qr_matrix){0};
+  uint32_t rank = operand->rank;
+  int64_t outer = operand->stride[rank - 2], inner = operand->stride[rank - 1];
+  bool row_major = layout == RONDO_ROW_MAJOR;
+  return (struct qr_matrix){data, row_major ? outer : inner, row_major ? inner : outer,
+                            rank == 3 ? operand->stride[0] : 0};
+}
+
+struct qr_vector qr_vector_of(const struct op_operand *operand, void *data) {
+  if (!operand || !operand->present) return (struct qr_vector){0};
+  return (struct qr_vector){data, operand->rank == 2 ? operand->stride[0] : 0};
+}
+
+/* ---- Checks ----------------------------------------------------------------------------------------------------- */
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static rondo_status form_check(const struct op_task *task) {
+  bool h = task->operands[QR_H].present, tau = task->operands[QR_TAU].present;
+  bool r = task->operands[QR_R].present, q = task->operands[QR_Q].present;
+  if (h != tau) return status_set(RONDO_INVALID_ARGUMENT, "%s is absent: h and tau come together", h ? "tau" : "h");
+  if (h && (r || q))
+    return status_set(RONDO_INVALID_ARGUMENT, "%s is present beside h and tau: expected h and tau, or r, or q and r",
+                      r ? "r" : "q");
+  if (!h && !r && !q)
+    return status_set(RONDO_INVALID_ARGUMENT, "h is absent, and so are r and q: expected h and tau, or r, or q and r");
+  return RONDO_OK;
+}
+
+static rondo_status qr_check(const struct op_task *task) {
+  const struct op_operand *operands = task->operands, *a = &operands[QR_A];
+  int32_t layout = attributes_of(task)->layout;
+  rondo_status status = layout_check(layout);
+  if (status == RONDO_OK) status = matrix_check("a", a);
+  if (status == RONDO_OK) status = form_check(task);
+  if (status != RONDO_OK) return status;
+  struct matrix_sizes sizes = sizes_of(a, layout);
+  int64_t k = smaller(sizes.rows, sizes.columns);
+  if (operands[QR_H].present) {
+    status = matrix_like_check("h", &operands[QR_H], a, layout, sizes.rows, sizes.columns);
+    return status == RONDO_OK ? tau_check(&operands[QR_TAU], a, k) : status;
+  }
+  if (operands[QR_R].present) status = matrix_like_check("r", &operands[QR_R], a, layout, k, sizes.columns);
+  if (status == RONDO_OK && operands[QR_Q].present)
+    status = matrix_like_check("q", &operands[QR_Q], a, layout, sizes.rows, k);
+  return status;
+}
+
+static rondo_status qr_panel_check(const struct op_task *task) {
+  const struct op_operand *a = &task->operands[QR_PANEL_A];
+  int32_t layout = attributes_of(task)->layout;
+  rondo_status status = layout_check(layout);
+  if (status == RONDO_OK) status = matrix_check("a", a);
+  if (status != RONDO_OK) return status;
+  struct matrix_sizes sizes = sizes_of(a, layout);
+  return tau_check(&task->operands[QR_PANEL_TAU], a, smaller(sizes.rows, sizes.columns));
+}
+
+static rondo_status qr_apply_check(const struct op_task *task) {
+  const struct op_operand *v = &task->operands[QR_APPLY_V], *c = &task->operands[QR_APPLY_C];
+  int32_t layout = attributes_of(task)->layout;
+  rondo_status status = layout_check(layout);
+  if (status == RONDO_OK) status = matrix_check("v", v);
+  if (status == RONDO_OK) status = matrix_check("c", c);
+  if (status != RONDO_OK) return status;
+  struct matrix_sizes sizes = sizes_of(v, layout);
+  status = tau_check(&task->operands[QR_APPLY_TAU], v, smaller(sizes.rows, sizes.columns));
+  if (status != RONDO_OK) return status;
+  if (c->rank != v->rank) return operand_error("c", c, v->rank == 2 ? "one matrix, as v is" : "a batch, as v is");
+  return matrix_like_check("c", c, v, layout, sizes.rows, sizes_of(c, layout).columns);
+}
+
+static rondo_status qr_extract_check(const struct op_task *task) {
+  const struct op_operand *h = &task->operands[QR_EXTRACT_H];
+  const struct op_operand *r = &task->operands[QR_EXTRACT_R], *q = &task->operands[QR_EXTRACT_Q];
+  int32_t layout = attributes_of(task)->layout;
+  rondo_status status = layout_check(layout);
+  if (status == RONDO_OK) status = matrix_check("h", h);
+  if (status != RONDO_OK) return status;
+  struct matrix_sizes sizes = sizes_of(h, layout);
+  int64_t k = smaller(sizes.rows, sizes.columns);
+  if (r->present) status = matrix_like_check("r", r, h, layout, k, sizes.columns);
+  if (status == RONDO_OK && q->present) status = matrix_like_check("q", q, h, layout, sizes.rows, k);
+  return status;
+}
+
+static rondo_status triangular_inverse_check(const struct op_task *task) {
+  const struct op_operand *a = &task->operands[TRIANGULAR_INVERSE_A];
+  rondo_status status = matrix_check("a", a);
+  if (status != RONDO_OK) return status;
+  struct matrix_sizes sizes = sizes_of(a, RONDO_ROW_MAJOR);
+  if (sizes.rows != sizes.columns || sizes.rows < 16 || sizes.rows > 128)
+    return operand_error("a", a, "square matrices of 16 to 128 rows");
+  return exact_check("out", &task->operands[TRIANGULAR_INVERSE_OUT], a->dtype, a->rank, a->shape);
+}
+
+/* ---- What a task factors ---------------------------------------------------------------------------------------- */
+
+struct qr_problem qr_problem_of(const struct op_call *call) {
+  const struct op_task *task = call->task;
+  struct matrix_sizes sizes = sizes_of(&task->operands[0], attributes_of(task)->layout);
+  struct qr_problem problem = {
+      .batch = sizes.batch,
+      .m = sizes.rows,
+      .n = sizes.columns,
+      .k = smaller(sizes.rows, sizes.columns),
+      .element_bytes = rondo_dtype_bits(task->operands[0].dtype) / 8,
+      .a = &task->operands[0],
+      .a_data = call->data[0],
+  };
+  if (task->op == &op_qr_panel) { /* h is a */
+    problem.h = problem.a;
+    problem.h_data = problem.a_data;
+    problem.tau = &task->operands[QR_PANEL_TAU];
+    problem.tau_data = call->data[QR_PANEL_TAU];
+    return problem;
+  }
+  if (task->op != &op_qr) return problem;
+#define OPERAND(field, index)                                                                                          \
+  if (task->operands[index].present) problem.field = &task->operands[index], problem.field##_data = call->data[index]
+  OPERAND(h, QR_H);
+  OPERAND(tau, QR_TAU);
+  OPERAND(r, QR_R);
+  OPERAND(q, QR_Q);
+#undef OPERAND
+  return problem;
+}
+
+enum qr_place qr_place_of(const struct qr_problem *problem) {
+  if (problem->h) return QR_IN_H;
+  if (problem->q && (problem->m >= problem->n || !problem->r)) return QR_IN_Q;
+  return problem->m <= problem->n ? QR_IN_R : QR_IN_WORKSPACE;
+}
+
+static uint64_t round_to_256(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
+  struct qr_workspace workspace = {0};
+  if (problem->h || !problem->k || !problem->batch) return workspace;
+  /* One part for each block of a kernel that works in global memory: enough to fill a chip twice. Matrices that stay in
+   * shared memory need it on the host only, for at most 64 threads. */
+  bool small = qr_fits_every_chip(problem->element_bytes, problem->m, problem->n);
+  workspace.workers = smaller(problem->batch, small ? 64 : 320);
+  if (qr_place_of(problem) == QR_IN_WORKSPACE)
+    workspace.work_bytes = round_to_256((uint64_t)problem->m * (uint64_t)problem->n * problem->element_bytes);
+  workspace.worker_bytes = workspace.work_bytes + round_to_256((uint64_t)problem->k * problem->element_bytes);
+  return workspace;
+}
+
+static uint64_t qr_scratch_bytes(const struct op_task *task) {
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task});
+  struct qr_workspace workspace = qr_workspace_of(&problem);
+  return (uint64_t)workspace.workers * workspace.worker_bytes;
+}
+
+const struct op op_qr = {
+    .name = "qr",
+    .check = qr_check,
+    .scratch_bytes = qr_scratch_bytes,
+    .host_items = qr_host_items,
+    .host_run = qr_host_run,
+    .select = qr_select,
+};
+
+const struct op op_qr_panel = {
+    .name = "qr_panel",
+    .check = qr_panel_check,
+    .host_items = qr_host_items,
+    .host_run = qr_host_run,
+    .select = qr_select,
+};
+
+const struct op op_qr_update = {
+    .name = "qr_update",
+    .check = qr_apply_check,
+    .host_items = qr_apply_host_items,
+    .host_run = qr_apply_host_run,
+    .select = qr_apply_select,
+};
+
+const struct op op_qr_apply = {
+    .name = "qr_apply",
+    .check = qr_apply_check,
+    .host_items = qr_apply_host_items,
+    .host_run = qr_apply_host_run,
+    .select = qr_apply_select,
+};
+
+const struct op op_qr_extract = {
+    .name = "qr_extract",
+    .check = qr_extract_check,
+    .host_items = qr_extract_host_items,
+    .host_run = qr_extract_host_run,
+    .select = qr_extract_select,
+};
+
+const struct op op_triangular_inverse = {
+    .name = "triangular_inverse",
+    .check = triangular_inverse_check,
+    .host_items = triangular_inverse_host_items,
+    .host_run = triangular_inverse_host_run,
+    .select = triangular_inverse_select,
+};

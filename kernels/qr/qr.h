@@ -1,0 +1,142 @@
+/* qr.h - batched Householder QR: the rows of the operation table, and what host code and kernels tell each other.
+ *
+ * A matrix is an address and three strides, so that both layouts, leading dimensions and column panels are one case.
+ * Conventions are LAPACK's: H = I - tau v v^T with v = (0, .., 0, 1, x / (alpha - beta)), beta = -sign(alpha) |(alpha,
+ * x)|, and tau = 0 (H = I, alpha kept) where x is zero or has no elements. */
+#ifndef RONDO_QR_H
+#define RONDO_QR_H
+
+#include <stdint.h>
+
+struct qr_matrix {
+  void *data;                                      /* NULL: absent */
+  int64_t row_stride, column_stride, batch_stride; /* in elements */
+};
+
+struct qr_vector {
+  void *data;
+  int64_t batch_stride;
+};
+
+/* rondo_qr_*. Which of h, r, q are present is the form. `work` is where kernels that do not keep the matrix in shared
+ * memory factor it: h, r or q themselves, or (workers != 0) one workspace for each block of the grid. */
+struct qr_parameters {
+  struct qr_matrix a, h, r, q, work;
+  struct qr_vector tau, work_tau;
+  int64_t m, n, batch;
+  int64_t work_columns;     /* n, or less where the rest of R is not wanted */
+  int32_t workers;          /* work and work_tau advance with: 0 the matrix, 1 the block of the grid */
+  int32_t work_tau_workers; /* the same for work_tau */
+  int32_t leading;          /* elements from column to column in shared memory */
+  int32_t panel;            /* columns factored at a time, and updated at a time */
+};
+
+/* rondo_qr_apply_*: C := Q C (backward) or Q^T C (forward), one block for `block_columns` columns of one matrix. */
+struct qr_apply_parameters {
+  struct qr_matrix v, c;
+  struct qr_vector tau;
+  int64_t m, reflectors, columns;
+  int64_t blocks; /* of the grid for one matrix */
+  int32_t backward;
+  int32_t leading;
+  int32_t block_columns;
+  int32_t chunk; /* reflectors in shared memory at a time */
+};
+
+/* rondo_qr_extract_*: r := the upper triangle of h, q := the first columns of the identity. */
+struct qr_extract_parameters {
+  struct qr_matrix h, r, q;
+  int64_t m, n, k, batch;
+};
+
+/* rondo_triangular_inverse_*: `matrices` of them in each block. */
+struct triangular_inverse_parameters {
+  struct qr_matrix a, out;
+  int64_t batch;
+  int32_t n, matrices;
+};
+
+enum {
+  QR_TILE_COLUMNS = 4,      /* columns that a thread updates at a time */
+  QR_PANEL_COLUMNS = 32,    /* widest panel of the blocked kernel */
+  QR_TRIANGULAR_BLOCK = 16, /* rows that a thread of the triangular inverse keeps in registers */
+  QR_BLOCKED_THREADS = 512,
+  QR_GLOBAL_THREADS = 256,
+  QR_EXTRACT_THREADS = 256,
+};
+
+#ifndef __CUDACC__
+#include <assert.h>
+
+#include "../op.h"
+
+static_assert(sizeof(struct qr_parameters) == 240, "laid out alike in C and CUDA");
+static_assert(sizeof(struct qr_apply_parameters) == 128, "laid out alike in C and CUDA");
+static_assert(sizeof(struct qr_extract_parameters) == 128, "laid out alike in C and CUDA");
+static_assert(sizeof(struct triangular_inverse_parameters) == 80, "laid out alike in C and CUDA");
+
+extern const struct op op_qr, op_qr_panel, op_qr_update, op_qr_apply, op_qr_extract, op_triangular_inverse;
+
+enum { QR_A, QR_H, QR_TAU, QR_R, QR_Q };           /* operands of qr */
+enum { QR_PANEL_A, QR_PANEL_TAU };                 /* of qr_panel */
+enum { QR_APPLY_V, QR_APPLY_TAU, QR_APPLY_C };     /* of qr_update and qr_apply */
+enum { QR_EXTRACT_H, QR_EXTRACT_R, QR_EXTRACT_Q }; /* of qr_extract */
+enum { TRIANGULAR_INVERSE_A, TRIANGULAR_INVERSE_OUT };
+
+/* Attributes of all but triangular_inverse. */
+struct qr_attributes {
+  int32_t layout;
+  int32_t transpose; /* qr_apply; qr_update always transposes */
+};
+
+/* What a task factors, whatever its form: qr and qr_panel seen alike. Operand indices, -1 where there is none. */
+struct qr_problem {
+  int64_t batch, m, n, k;
+  uint32_t element_bytes;
+  const struct op_operand *a, *h, *tau, *r, *q; /* NULL where absent */
+  void *a_data, *h_data, *tau_data, *r_data, *q_data;
+};
+struct qr_problem qr_problem_of(const struct op_call *call);
+
+/* The workspace of tasks whose output is too small to factor the matrix in: see qr_workspace_of. */
+struct qr_workspace {
+  int64_t workers;       /* how many matrices are worked on at a time, each with its own part; 0: no workspace */
+  uint64_t work_bytes;   /* of one worker's copy of the matrix, 0 where an output serves */
+  uint64_t worker_bytes; /* of one worker: the matrix, then tau */
+};
+struct qr_workspace qr_workspace_of(const struct qr_problem *problem);
+
+/* Where a matrix is factored that does not stay in shared memory. */
+enum qr_place { QR_IN_H, QR_IN_R, QR_IN_Q, QR_IN_WORKSPACE };
+enum qr_place qr_place_of(const struct qr_problem *problem);
+
+struct qr_matrix qr_matrix_of(const struct op_operand *operand, void *data, int32_t layout);
+struct qr_vector qr_vector_of(const struct op_operand *operand, void *data);
+
+/* Elements from column to column in shared memory, and the bytes of a whole matrix there with its tau. */
+int64_t qr_leading(int64_t m);
+uint64_t qr_shared_bytes(uint32_t element_bytes, int64_t m, int64_t n);
+/* Is a matrix factored in shared memory even on the smallest of the chips Rondo is compiled for? */
+bool qr_fits_every_chip(uint32_t element_bytes, int64_t m, int64_t n);
+
+rondo_status qr_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+rondo_status qr_extract_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+rondo_status triangular_inverse_select(const struct op_call *call, const struct chip *chip,
+                                       struct op_launches *launches);
+
+int64_t qr_host_items(const struct op_task *task);
+void qr_host_run(const struct op_call *call, int64_t first, int64_t last);
+int64_t qr_apply_host_items(const struct op_task *task);
+void qr_apply_host_run(const struct op_call *call, int64_t first, int64_t last);
+int64_t qr_extract_host_items(const struct op_task *task);
+void qr_extract_host_run(const struct op_call *call, int64_t first, int64_t last);
+int64_t triangular_inverse_host_items(const struct op_task *task);
+void triangular_inverse_host_run(const struct op_call *call, int64_t first, int64_t last);
+
+/* Adds the task by which rondo_graph_qr reads its results out of H: r (optional) := the upper triangle of h, k x n,
+ * zeros below; q (optional) := the first columns of the identity, to which qr_apply is applied. */
+rondo_status qr_add_extract(rondo_graph *graph, const char *name, rondo_layout layout, rondo_tensor h, rondo_tensor r,
+                            rondo_tensor q);
+#endif
+#endif

@@ -1,0 +1,129 @@
+/* qr_blocked.cu - QR of matrices that do not fit in shared memory: one block walks one matrix at a time.
+ *
+ * rondo_qr_blocked_*  factors `panel` columns at a time in shared memory and applies them, one reflector after the
+ * other, to the columns on their right, `panel` of those at a time. Two panels must fit. rondo_qr_global_*   for
+ * columns so long that not even four of them fit twice: the same steps, column by column, on the matrix where it is.
+ *
+ * The matrix is factored in `work`: one of the outputs, or a workspace of this block. Thin Q grows where the reflectors
+ * are, from the last panel to the first. Bound by the latency of a column step and by L2: one matrix has only one
+ * multiprocessor; rondo_graph_qr spreads large matrices over many. */
+#include "qr_device.cuh"
+
+/* Applies the reflectors of v to columns [begin, end) of target: the first one first, or (backward) the last one first.
+ * `width` columns at a time come into shared memory. */
+template <typename T, typename Team>
+__device__ __forceinline__ void update_columns(const Team &team, const matrix_in<T, int> &v, const T *tau,
+                                               const matrix_in<T, int> &block, const matrix_in<T, int64_t> &target,
+                                               int m, int reflectors, int64_t begin, int64_t end, int width,
+                                               bool backward) {
+  const bool along_columns = target.row_stride != 1;
+  for (int64_t first = begin; first < end; first += width) {
+    const int columns = end - first < width ? (int)(end - first) : width;
+    const matrix_in<T, int64_t> place = target.part(0, first);
+    copy(team.thread, team.threads, along_columns, m, columns, place, block);
+    team.sync();
+#pragma unroll 1
+    for (int step = 0; step < reflectors; step++) {
+      const int j = backward ? reflectors - 1 - step : step;
+      reflect(team, v.part(0, j), block, m, j, tau[j], 0, columns);
+    }
+    team.sync();
+    copy(team.thread, team.threads, along_columns, m, columns, block, place);
+    team.sync();
+  }
+}
+
+/* The outputs beside `work`, which holds H: R, and where Q is to be formed the reflectors. */
+template <typename T, typename Team>
+__device__ __forceinline__ void store_r(const Team &team, const qr_parameters &p, int64_t item,
+                                        const matrix_in<T, int64_t> &work) {
+  const int64_t k = p.m < p.n ? p.m : p.n;
+  if (p.q.data && p.q.data != p.work.data) {
+    const matrix_in<T, int64_t> q = matrix_at<T>(p.q, item);
+    copy(team.thread, team.threads, q.row_stride != 1, p.m, k, work, q);
+    team.sync();
+  }
+  if (p.r.data) { /* may be work itself */
+    const matrix_in<T, int64_t> r = matrix_at<T>(p.r, item);
+    const auto upper = [&](int64_t row, int64_t column) { return row <= column ? work(row, column) : T(0); };
+    copy(team.thread, team.threads, r.row_stride != 1, k, p.n, upper, r);
+    team.sync();
+  }
+}
+
+template <typename T> __device__ __forceinline__ void qr_blocked(const qr_parameters &p) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  const team<32, false> team;
+  const matrix_in<T, int> panel = {(T *)shared, 1, p.leading};
+  const matrix_in<T, int> block = panel.part(0, p.panel);
+  T *tau = block.data + p.leading * p.panel;
+  const int64_t k = p.m < p.n ? p.m : p.n;
+
+  for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
+    const matrix_in<T, int64_t> work = matrix_at<T>(p.work, p.workers ? blockIdx.x : item);
+    T *work_tau = vector_at<T>(p.work_tau, p.work_tau_workers ? blockIdx.x : item);
+    const bool along_columns = work.row_stride != 1;
+    if (p.a.data != p.work.data) {
+      copy(team.thread, team.threads, along_columns, p.m, p.work_columns, matrix_at<T>(p.a, item), work);
+      team.sync();
+    }
+    for (int64_t j = 0; j < k; j += p.panel) {
+      const int rows = (int)(p.m - j), width = k - j < p.panel ? (int)(k - j) : p.panel;
+      const matrix_in<T, int64_t> place = work.part(j, j);
+      copy(team.thread, team.threads, along_columns, rows, width, place, panel);
+      factor(team, panel, rows, width, tau);
+      copy(team.thread, team.threads, along_columns, rows, width, panel, place);
+      for (int i = team.thread; i < width; i += team.threads) work_tau[j + i] = tau[i];
+      update_columns(team, panel, tau, block, work.part(j, 0), rows, width, j + width, p.work_columns, p.panel, false);
+      team.sync();
+    }
+    store_r<T>(team, p, item, work);
+    if (!p.q.data) continue;
+    const matrix_in<T, int64_t> q = matrix_at<T>(p.q, item);
+    for (int64_t j = (k - 1) / p.panel * p.panel; j >= 0; j -= p.panel) {
+      const int rows = (int)(p.m - j), width = k - j < p.panel ? (int)(k - j) : p.panel;
+      const matrix_in<T, int64_t> place = q.part(j, j);
+      copy(team.thread, team.threads, along_columns, rows, width, place, panel);
+      for (int i = team.thread; i < width; i += team.threads) tau[i] = work_tau[j + i];
+      team.sync();
+      update_columns(team, panel, tau, block, q.part(j, 0), rows, width, j + width, k, p.panel, true);
+      form(team, panel, rows, width, tau);
+      copy(team.thread, team.threads, along_columns, rows, width, panel, place);
+      const auto zero = [](int64_t, int64_t) { return T(0); };
+      copy(team.thread, team.threads, along_columns, j, (int64_t)width, zero, q.part(0, j));
+      team.sync();
+    }
+  }
+}
+
+template <typename T> __device__ __forceinline__ void qr_global(const qr_parameters &p) {
+  const team<32, false> team;
+  const int64_t k = p.m < p.n ? p.m : p.n;
+  for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
+    const matrix_in<T, int64_t> work = matrix_at<T>(p.work, p.workers ? blockIdx.x : item);
+    T *tau = vector_at<T>(p.work_tau, p.work_tau_workers ? blockIdx.x : item);
+    if (p.a.data != p.work.data)
+      copy(team.thread, team.threads, work.row_stride != 1, p.m, p.work_columns, matrix_at<T>(p.a, item), work);
+    factor(team, work, p.m, p.work_columns, tau);
+    store_r<T>(team, p, item, work);
+    if (p.q.data) form(team, matrix_at<T>(p.q, item), p.m, k, tau);
+    team.sync(); /* a workspace is used again */
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(QR_BLOCKED_THREADS, 1)
+    rondo_qr_blocked_f32(const __grid_constant__ qr_parameters p) {
+  qr_blocked<float>(p);
+}
+extern "C" __global__ void __launch_bounds__(QR_BLOCKED_THREADS, 1)
+    rondo_qr_blocked_f64(const __grid_constant__ qr_parameters p) {
+  qr_blocked<double>(p);
+}
+extern "C" __global__ void __launch_bounds__(QR_GLOBAL_THREADS, 1)
+    rondo_qr_global_f32(const __grid_constant__ qr_parameters p) {
+  qr_global<float>(p);
+}
+extern "C" __global__ void __launch_bounds__(QR_GLOBAL_THREADS, 1)
+    rondo_qr_global_f64(const __grid_constant__ qr_parameters p) {
+  qr_global<double>(p);
+}

@@ -1,0 +1,332 @@
+/* qr_device.cuh - the Householder steps that all QR kernels share.
+ *
+ * A team of threads (a warp or a block) works on one matrix. Each warp is LANES row lanes by 32 / LANES column lanes:
+ * row i belongs to row lane i mod LANES, and within a step a column belongs to one column lane, so that every element
+ * is read and written by one thread. The only thing read across threads is the pivot column, which nobody writes in its
+ * own step: it is turned into v after the next barrier, when nobody reads it any more. So a column costs one barrier.
+ *
+ * One reduction for each column: the dot products with the unscaled column x do not depend on its norm,
+ *   y = a_j + (x . a) / (alpha - beta),  w = tau y,  a_j -= w,  a -= v w,  v = x / (alpha - beta),
+ * unless the products leave the range of numbers; then they are summed again with v, which is at most 1 (LAPACK's
+ * order). Every thread computes norm, beta and tau for itself from the same sums in the same order: no exchange is
+ * needed. */
+#ifndef RONDO_QR_DEVICE_CUH
+#define RONDO_QR_DEVICE_CUH
+
+#include <cfloat>
+#include <cstdint>
+
+#include "qr.h"
+
+template <typename T> struct range_of;
+template <> struct range_of<float> {
+  static constexpr float smallest = FLT_MIN, epsilon = FLT_EPSILON, largest = FLT_MAX;
+  static constexpr int exponent_limit = 126;
+};
+template <> struct range_of<double> {
+  static constexpr double smallest = DBL_MIN, epsilon = DBL_EPSILON, largest = DBL_MAX;
+  static constexpr int exponent_limit = 1022;
+};
+
+__device__ __forceinline__ float square_root(float x) { return sqrtf(x); }
+__device__ __forceinline__ double square_root(double x) { return sqrt(x); }
+__device__ __forceinline__ int exponent_of(float x) { return ilogbf(x); }
+__device__ __forceinline__ int exponent_of(double x) { return ilogb(x); }
+__device__ __forceinline__ void power_of_two(int exponent, float *out) {
+  *out = __int_as_float((exponent + 127) << 23);
+}
+__device__ __forceinline__ void power_of_two(int exponent, double *out) {
+  *out = __longlong_as_double((int64_t)(exponent + 1023) << 52);
+}
+
+/* A matrix in shared (Index int, row_stride 1) or global memory (Index int64_t). */
+template <typename T, typename Index> struct matrix_in {
+  T *data;
+  Index row_stride, column_stride;
+  __device__ __forceinline__ T &operator()(Index row, Index column) const {
+    return data[row * row_stride + column * column_stride];
+  }
+  __device__ __forceinline__ matrix_in part(Index row, Index column) const {
+    return {data + row * row_stride + column * column_stride, row_stride, column_stride};
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ matrix_in<T, int64_t> matrix_at(const qr_matrix &matrix, int64_t item) {
+  return {(T *)matrix.data + item * matrix.batch_stride, matrix.row_stride, matrix.column_stride};
+}
+
+template <typename T> __device__ __forceinline__ T *vector_at(const qr_vector &vector, int64_t item) {
+  return (T *)vector.data + item * vector.batch_stride;
+}
+
+/* WARP: the team is one warp. Else it is the block. */
+template <int LANES_, bool WARP> struct team {
+  static constexpr int LANES = LANES_;
+  int thread, threads;
+  int row, column, columns; /* lanes */
+  int warp_column;          /* the first column lane of this warp */
+  __device__ __forceinline__ team() {
+    thread = WARP ? (int)(threadIdx.x & 31) : (int)threadIdx.x;
+    threads = WARP ? 32 : (int)blockDim.x;
+    row = thread & (LANES - 1);
+    column = thread / LANES;
+    columns = threads / LANES;
+    warp_column = (thread & ~31) / LANES;
+  }
+  __device__ __forceinline__ void sync() const {
+    if (WARP)
+      __syncwarp();
+    else
+      __syncthreads();
+  }
+  /* The first row from `row_from` on that belongs to this thread. */
+  template <typename Index> __device__ __forceinline__ Index first_row(Index row_from) const {
+    return row_from + (Index)((row - (int)(row_from & (LANES - 1))) & (LANES - 1));
+  }
+};
+
+/* Over the row lanes; every lane gets the same bits. */
+template <int LANES, typename T> __device__ __forceinline__ T sum_over_rows(T value) {
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  return value;
+}
+
+template <int LANES, typename T> __device__ __forceinline__ T largest_over_rows(T value) {
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2) {
+    const T other = __shfl_xor_sync(0xffffffffu, value, offset);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+/* v_i = (x_i scale) inverse; scale is a power of two and 1 but for columns of extreme size. */
+template <typename T> struct reflector { T tau, beta, scale, inverse; };
+
+/* LAPACK larfg for the column under alpha = a(j, j), from the sum of squares below it. All threads of the team agree.
+ */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ reflector<T> make_reflector(const Team &team, const matrix_in<T, Index> &a, Index m, Index j,
+                                                       T sum) {
+  constexpr T low = range_of<T>::smallest / (range_of<T>::epsilon * range_of<T>::epsilon), high = T(1) / low;
+  T alpha = a(j, j);
+  reflector<T> result = {T(0), alpha, T(1), T(1)};
+  if (!(sum > low && sum + alpha * alpha < high)) { /* rare; NaN comes here too */
+    T largest = T(0), poison = T(0);                /* x - x is zero unless x is infinite or not a number */
+    for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
+      const T x = a(i, j), magnitude = x < T(0) ? -x : x;
+      largest = magnitude > largest ? magnitude : largest;
+      poison += x - x;
+    }
+    largest = largest_over_rows<Team::LANES>(largest);
+    poison = sum_over_rows<Team::LANES>(poison);
+    if (largest == T(0) && poison == T(0)) return result; /* H = I; alpha is kept, whatever its sign */
+    poison += alpha - alpha;
+    const T magnitude = alpha < T(0) ? -alpha : alpha;
+    largest = magnitude > largest ? magnitude : largest;
+    if (poison == T(0)) {
+      constexpr int limit = range_of<T>::exponent_limit; /* 2^-exponent is itself a normal number */
+      const int exponent = exponent_of(largest);
+      power_of_two(exponent > limit ? -limit : exponent < -limit ? limit : -exponent, &result.scale);
+    }
+    sum = T(0);
+    for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
+      const T x = a(i, j) * result.scale;
+      sum += x * x;
+    }
+    sum = sum_over_rows<Team::LANES>(sum);
+    alpha *= result.scale;
+  }
+  const T norm = square_root(alpha * alpha + sum), magnitude = alpha < T(0) ? -alpha : alpha;
+  const T beta = signbit(alpha) ? norm : -norm;
+  result.tau = T(1) + magnitude / norm;
+  result.inverse = T(1) / (alpha - beta);
+  result.beta = beta / result.scale;
+  return result;
+}
+
+/* The columns that this thread updates together. Those beyond the last are taken as zeros and never written. */
+template <typename T, typename Index> struct column_tile {
+  Index column[QR_TILE_COLUMNS];
+  bool valid[QR_TILE_COLUMNS];
+  template <typename Team> __device__ __forceinline__ column_tile(const Team &team, Index base, Index end) {
+#pragma unroll
+    for (int q = 0; q < QR_TILE_COLUMNS; q++) {
+      column[q] = base + (Index)(team.column + q * team.columns);
+      valid[q] = column[q] < end;
+    }
+  }
+};
+
+/* c(row of the one, columns of the tile) from the lane that owns the row. `target` may be a matrix other than v's. */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ void pivot_row(const Team &team, const matrix_in<T, Index> &target,
+                                          const column_tile<T, Index> &tile, Index j, T (&pivot)[QR_TILE_COLUMNS]) {
+  const int owner = (int)(j & (Team::LANES - 1));
+#pragma unroll
+  for (int q = 0; q < QR_TILE_COLUMNS; q++) {
+    pivot[q] = team.row == owner && tile.valid[q] ? target(j, tile.column[q]) : T(0);
+    pivot[q] = __shfl_sync(0xffffffffu, pivot[q], owner, Team::LANES);
+  }
+}
+
+/* C := C - v w for the tile: w in the row of the one, v_i w below it. Here and below v is a matrix of one column. */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ void subtract(const Team &team, const matrix_in<T, Index> &v,
+                                         const matrix_in<T, Index> &target, const column_tile<T, Index> &tile, Index m,
+                                         Index j, T scale, T inverse, const T (&w)[QR_TILE_COLUMNS],
+                                         const T (&pivot)[QR_TILE_COLUMNS]) {
+  if (team.row == (int)(j & (Team::LANES - 1))) {
+#pragma unroll
+    for (int q = 0; q < QR_TILE_COLUMNS; q++)
+      if (tile.valid[q]) target(j, tile.column[q]) = pivot[q] - w[q];
+  }
+#pragma unroll 2
+  for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
+    const T v_i = v(i, 0) * scale * inverse;
+#pragma unroll
+    for (int q = 0; q < QR_TILE_COLUMNS; q++)
+      if (tile.valid[q]) target(i, tile.column[q]) -= v_i * w[q];
+  }
+}
+
+/* v . c for the tile, below the one. */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ void dot_with_v(const Team &team, const matrix_in<T, Index> &v,
+                                           const matrix_in<T, Index> &target, const column_tile<T, Index> &tile,
+                                           Index m, Index j, T scale, T inverse, T (&dot)[QR_TILE_COLUMNS]) {
+#pragma unroll
+  for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] = T(0);
+#pragma unroll 2
+  for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
+    const T v_i = v(i, 0) * scale * inverse;
+#pragma unroll
+    for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] += v_i * (tile.valid[q] ? target(i, tile.column[q]) : T(0));
+  }
+#pragma unroll
+  for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] = sum_over_rows<Team::LANES>(dot[q]);
+}
+
+/* Target := (I - tau v v^T) target for its columns [begin, end); v, already scaled, has its one in row j. */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ void reflect(const Team &team, const matrix_in<T, Index> &v,
+                                        const matrix_in<T, Index> &target, Index m, Index j, T tau, Index begin,
+                                        Index end) {
+  if (tau == T(0)) return;
+  for (Index base = begin; base + team.warp_column < end; base += (Index)(QR_TILE_COLUMNS * team.columns)) {
+    const column_tile<T, Index> tile(team, base, end);
+    T pivot[QR_TILE_COLUMNS], w[QR_TILE_COLUMNS];
+    pivot_row(team, target, tile, j, pivot);
+    dot_with_v(team, v, target, tile, m, j, T(1), T(1), w);
+#pragma unroll
+    for (int q = 0; q < QR_TILE_COLUMNS; q++) w[q] = tau * (pivot[q] + w[q]);
+    subtract(team, v, target, tile, m, j, T(1), T(1), w, pivot);
+  }
+}
+
+/* Step j of the factorisation: makes the reflector and applies it to columns j + 1 .. n - 1, which this thread owns in
+ * part. Column j itself is left alone. */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ reflector<T> factor_step(const Team &team, const matrix_in<T, Index> &a, Index m, Index n,
+                                                    Index j) {
+  constexpr T tiny = range_of<T>::smallest / range_of<T>::epsilon;
+  reflector<T> step = {};
+  Index base = j + 1;
+  do {
+    const column_tile<T, Index> tile(team, base, n);
+    T dot[QR_TILE_COLUMNS] = {}, pivot[QR_TILE_COLUMNS], w[QR_TILE_COLUMNS], sum = T(0);
+    pivot_row(team, a, tile, j, pivot);
+#pragma unroll 2
+    for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
+      const T x = a(i, j);
+      sum += x * x;
+#pragma unroll
+      for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] += x * (tile.valid[q] ? a(i, tile.column[q]) : T(0));
+    }
+    if (base == j + 1) {
+      step = make_reflector(team, a, m, j, sum_over_rows<Team::LANES>(sum));
+      if (step.tau == T(0)) return step;
+    }
+    bool direct = step.scale != T(1);
+#pragma unroll
+    for (int q = 0; q < QR_TILE_COLUMNS; q++) {
+      dot[q] = sum_over_rows<Team::LANES>(dot[q]);
+      const T magnitude = dot[q] < T(0) ? -dot[q] : dot[q];
+      direct |= tile.valid[q] && !(magnitude >= tiny && magnitude <= range_of<T>::largest);
+      dot[q] *= step.inverse;
+    }
+    if (__any_sync(0xffffffffu, direct)) dot_with_v(team, a.part(0, j), a, tile, m, j, step.scale, step.inverse, dot);
+#pragma unroll
+    for (int q = 0; q < QR_TILE_COLUMNS; q++) w[q] = step.tau * (pivot[q] + dot[q]);
+    subtract(team, a.part(0, j), a, tile, m, j, step.scale, step.inverse, w, pivot);
+    base += (Index)(QR_TILE_COLUMNS * team.columns);
+  } while (base + team.warp_column < n);
+  return step;
+}
+
+/* Column j becomes (.., beta, v), once nobody reads x any more: by the column lane that has the fewest columns left. */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ void store_reflector(const Team &team, const matrix_in<T, Index> &a, Index m, Index j,
+                                                const reflector<T> &step, T *tau) {
+  if (team.thread == 0) tau[j] = step.tau;
+  if (step.tau == T(0) || team.column != team.columns - 1) return;
+  for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) a(i, j) = a(i, j) * step.scale * step.inverse;
+  if (team.row == (int)(j & (Team::LANES - 1))) a(j, j) = step.beta;
+}
+
+/* geqr2: A becomes R and the reflectors below its diagonal, tau the min(m, n) factors. The team is in step at the end.
+ */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ void factor(const Team &team, const matrix_in<T, Index> &a, Index m, Index n, T *tau) {
+  const Index k = m < n ? m : n;
+  reflector<T> step = {};
+#pragma unroll 1
+  for (Index j = 0; j < k; j++) {
+    team.sync();
+    if (j > 0) store_reflector(team, a, m, j - 1, step, tau);
+    step = factor_step(team, a, m, n, j);
+  }
+  team.sync();
+  if (k > 0) store_reflector(team, a, m, k - 1, step, tau);
+  team.sync();
+}
+
+/* Column j of Q from v: -tau v below the one, 1 - tau in its row, zeros above. By column lane 0, which owns the column
+ * in the step that follows without a barrier. */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ void store_column(const Team &team, const matrix_in<T, Index> &q, Index m, Index j, T tau) {
+  if (team.column != 0) return;
+  for (Index i = team.first_row((Index)0); i < m; i += Team::LANES)
+    q(i, j) = i > j ? q(i, j) * -tau : i == j ? T(1) - tau : T(0);
+}
+
+/* org2r: the reflectors in the first k columns become the first k columns of Q. The team is in step at the end. */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ void form(const Team &team, const matrix_in<T, Index> &q, Index m, Index k, const T *tau) {
+#pragma unroll 1
+  for (Index j = k - 1; j >= 0; j--) {
+    team.sync();
+    if (j < k - 1) store_column(team, q, m, j + 1, tau[j + 1]);
+    reflect(team, q.part(0, j), q, m, j, tau[j], j + 1, k);
+  }
+  team.sync();
+  if (k > 0) store_column(team, q, m, (Index)0, tau[0]);
+  team.sync();
+}
+
+/* to(row, column) = from(row, column) for m rows and n columns. Lanes run along the unit stride of the operand in
+ * global memory. */
+template <typename Index, typename From, typename To>
+__device__ __forceinline__ void copy(int thread, int threads, bool along_columns, Index m, Index n, const From &from,
+                                     const To &to) {
+  const Index inner_count = along_columns ? n : m, outer_count = along_columns ? m : n;
+  const int shift = inner_count >= 32 ? 5 : inner_count <= 1 ? 0 : 32 - __clz((int)inner_count - 1);
+  for (Index outer = thread >> shift; outer < outer_count; outer += threads >> shift)
+    for (Index inner = thread & ((1 << shift) - 1); inner < inner_count; inner += 1 << shift) {
+      const Index row = along_columns ? outer : inner, column = along_columns ? inner : outer;
+      to(row, column) = from(row, column);
+    }
+}
+#endif

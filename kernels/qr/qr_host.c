@@ -1,0 +1,88 @@
+/* qr_host.c - batched QR on the host: one item is one matrix (for qr_apply, some columns of one), computed by one
+ * thread in a fixed order. */
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+
+#include "qr.h"
+
+#define REAL         float
+#define REAL_MIN     FLT_MIN
+#define REAL_EPSILON FLT_EPSILON
+#define NAME(x)      x##_f32
+#include "qr_host_real.h"
+#undef REAL
+#undef REAL_MIN
+#undef REAL_EPSILON
+#undef NAME
+
+#define REAL         double
+#define REAL_MIN     DBL_MIN
+#define REAL_EPSILON DBL_EPSILON
+#define NAME(x)      x##_f64
+#include "qr_host_real.h"
+
+enum { APPLY_COLUMNS = 32 }; /* of one item */
+
+static int32_t layout_of(const struct op_task *task) {
+  return ((const struct qr_attributes *)task->attributes)->layout;
+}
+
+static bool is_f32(const struct op_task *task) { return task->operands[0].dtype == RONDO_F32; }
+
+/* With a workspace, item i is the i-th part of it and every workers-th matrix. */
+int64_t qr_host_items(const struct op_task *task) {
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task});
+  if (!problem.k) return 0;
+  return problem.h ? problem.batch : qr_workspace_of(&problem).workers;
+}
+
+void qr_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  struct qr_problem problem = qr_problem_of(call);
+  struct qr_workspace workspace = qr_workspace_of(&problem);
+  int64_t step = problem.h ? problem.batch : workspace.workers;
+  for (int64_t item = first; item < last; item++) {
+    unsigned char *scratch =
+        problem.h ? NULL : (unsigned char *)call->scratch + (uint64_t)item * workspace.worker_bytes;
+    for (int64_t matrix = item; matrix < problem.batch; matrix += step)
+      (is_f32(call->task) ? factor_item_f32 : factor_item_f64)(&problem, layout_of(call->task), matrix, scratch);
+  }
+}
+
+static int64_t apply_columns(const struct op_task *task) {
+  const struct op_operand *c = &task->operands[QR_APPLY_C];
+  return c->shape[c->rank - (layout_of(task) == RONDO_ROW_MAJOR ? 1 : 2)];
+}
+
+int64_t qr_apply_host_items(const struct op_task *task) {
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task});
+  return problem.k ? problem.batch * ((apply_columns(task) + APPLY_COLUMNS - 1) / APPLY_COLUMNS) : 0;
+}
+
+void qr_apply_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  int64_t columns = apply_columns(call->task), blocks = (columns + APPLY_COLUMNS - 1) / APPLY_COLUMNS;
+  for (int64_t item = first; item < last; item++) {
+    int64_t begin = item % blocks * APPLY_COLUMNS;
+    int64_t end = begin + APPLY_COLUMNS < columns ? begin + APPLY_COLUMNS : columns;
+    (is_f32(call->task) ? apply_item_f32 : apply_item_f64)(call, item / blocks, begin, end);
+  }
+}
+
+int64_t qr_extract_host_items(const struct op_task *task) {
+  return qr_problem_of(&(struct op_call){.task = task}).batch;
+}
+
+void qr_extract_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  for (int64_t item = first; item < last; item++)
+    (is_f32(call->task) ? extract_item_f32 : extract_item_f64)(call, item);
+}
+
+int64_t triangular_inverse_host_items(const struct op_task *task) {
+  const struct op_operand *a = &task->operands[TRIANGULAR_INVERSE_A];
+  return a->rank == 3 ? a->shape[0] : 1;
+}
+
+void triangular_inverse_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  for (int64_t item = first; item < last; item++)
+    (is_f32(call->task) ? triangular_inverse_item_f32 : triangular_inverse_item_f64)(call, item);
+}

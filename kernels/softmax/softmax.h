@@ -1,0 +1,65 @@
+/* softmax.h - products whose rows are reduced while they are still in registers: the rows of the operation table, and
+ * what host code and kernels tell each other. */
+#ifndef RONDO_SOFTMAX_H
+#define RONDO_SOFTMAX_H
+
+#include <stdint.h>
+
+enum {
+  GEMM_SOFTMAX_THREADS = 128, /* four warps */
+  GEMM_SOFTMAX_ROWS = 64,     /* of A in a block, 16 for each warp */
+  GEMM_SOFTMAX_DEPTH = 64,    /* of k in a stage of shared memory */
+  GEMM_SOFTMAX_STAGES = 2,
+  GEMM_SOFTMAX_PITCH =
+      72, /* of a row in shared memory: 144 bytes spread the eight rows of an ldmatrix over all banks */
+};
+
+enum gemm_softmax_output { GEMM_SOFTMAX_F32, GEMM_SOFTMAX_F16, GEMM_SOFTMAX_BF16 };
+
+/* rondo_gemm_rowmax_* and rondo_gemm_softmax_*. Strides are in elements. */
+struct gemm_softmax_parameters {
+  const void *a, *b;
+  void *out; /* max, or p */
+  int64_t a_batch_stride, a_row_stride, b_batch_stride, b_row_stride, out_batch_stride, out_row_stride;
+  int64_t m, n, k;
+  uint32_t row_tiles; /* of GEMM_SOFTMAX_ROWS in a matrix; the grid is row_tiles * batch */
+  float scale;
+  uint32_t causal;
+  uint32_t vectors; /* rows of A and B begin at multiples of 16 bytes */
+  uint32_t pairs;   /* rows of P begin at multiples of two elements */
+  uint32_t output;  /* enum gemm_softmax_output, of P */
+};
+
+#ifndef __CUDACC__
+#include <assert.h>
+
+#include "../op.h"
+
+static_assert(sizeof(struct gemm_softmax_parameters) == 120, "laid out alike in C and CUDA");
+
+extern const struct op op_gemm_rowmax;
+extern const struct op op_gemm_softmax;
+extern const struct op op_attention; /* attention.c */
+
+enum { GEMM_A, GEMM_B, GEMM_OUT }; /* operands of both operations; the last is max or p */
+
+struct gemm_softmax_attributes {
+  float scale; /* 0: 1 */
+  int32_t causal;
+};
+
+/* Sizes and strides of a task of either operation, with a batch of one where the batch dimension is left out. */
+struct gemm_softmax_shape {
+  int64_t batch, m, n, k;
+  int64_t a_batch_stride, a_row_stride, b_batch_stride, b_row_stride, out_batch_stride, out_row_stride;
+  float scale;
+  bool causal;
+};
+struct gemm_softmax_shape gemm_softmax_shape_of(const struct op_task *task);
+
+int64_t gemm_softmax_host_items(const struct op_task *task);
+void gemm_rowmax_host_run(const struct op_call *call, int64_t first, int64_t last);
+void gemm_softmax_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status gemm_softmax_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+#endif
+#endif

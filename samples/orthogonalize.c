@@ -1,0 +1,98 @@
+/* orthogonalize - the thin Q of every head's weight block, in one graph: batched Householder QR.
+ *
+ * Reads weights [heads, rows, columns], computes A = Q R for each head, and checks in fp64, as LAPACK's own tester
+ * (dqrt01) does, that Q is orthonormal and that Q R is A. */
+#include <math.h>
+#include <rondo.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sample.h"
+
+static const char help[] =
+    "usage: orthogonalize [OPTION VALUE]... WEIGHTS.npy\n\n"
+    "Computes the thin QR factorisation of each block of WEIGHTS, float32 [heads, rows, columns].\n\n"
+    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
+    "  --replays N               how many times to replay (100)\n"
+    "  --out FILE.npy            write Q, float32 [heads, rows, min(rows, columns)]\n";
+
+/* The largest column sum of |X|, for an X given element by element. */
+struct one_norm {
+  double largest, column;
+};
+static void end_column(struct one_norm *norm) {
+  if (!(norm->column <= norm->largest)) norm->largest = norm->column; /* a NaN stays */
+  norm->column = 0;
+}
+
+/* LAPACK's two ratios for one matrix, each in units of rows times machine epsilon: sound code stays below 30. */
+static void check_head(const float *a, const float *q, const float *r, int64_t m, int64_t n, double *orthogonality,
+                       double *residual) {
+  int64_t k = m < n ? m : n;
+  struct one_norm identity = {0}, difference = {0}, norm_a = {0};
+  for (int64_t j = 0; j < k; j++, end_column(&identity))
+    for (int64_t i = 0; i < k; i++) {
+      double sum = i == j ? -1 : 0;
+      for (int64_t row = 0; row < m; row++) sum += (double)q[row * k + i] * (double)q[row * k + j];
+      identity.column += fabs(sum);
+    }
+  for (int64_t j = 0; j < n; j++, end_column(&difference), end_column(&norm_a))
+    for (int64_t row = 0; row < m; row++) {
+      double sum = -(double)a[row * n + j];
+      for (int64_t i = 0; i < k; i++) sum += (double)q[row * k + i] * (double)r[i * n + j];
+      difference.column += fabs(sum);
+      norm_a.column += fabs((double)a[row * n + j]);
+    }
+  double unit = (double)(m > 0 ? m : 1) * 0x1p-24;
+  *orthogonality = identity.largest / unit;
+  *residual = difference.largest == 0 ? 0 : difference.largest / (norm_a.largest * unit);
+}
+
+static bool check_all(const float *a, const float *q, const float *r, const int64_t *shape) {
+  int64_t m = shape[1], n = shape[2], k = m < n ? m : n;
+  double worst_orthogonality = 0, worst_residual = 0;
+  for (int64_t head = 0; head < shape[0]; head++) {
+    double orthogonality, residual;
+    check_head(a + head * m * n, q + head * m * k, r + head * k * n, m, n, &orthogonality, &residual);
+    if (!(orthogonality <= worst_orthogonality)) worst_orthogonality = orthogonality;
+    if (!(residual <= worst_residual)) worst_residual = residual;
+  }
+  bool orthonormal = check("|I - Q'Q| / (rows eps)", worst_orthogonality, 30);
+  return check("|A - QR| / (|A| rows eps)", worst_residual, 30) && orthonormal;
+}
+
+int main(int argc, char **argv) {
+  struct options options = options_parse(argc, argv, help, 1);
+  struct npy weights = read_array(options.paths[0], NPY_F32, 3);
+  int64_t heads = weights.shape[0], m = weights.shape[1], n = weights.shape[2], k = m < n ? m : n;
+  printf("orthogonalize: %lld blocks of %lld x %lld from %s\n", (long long)heads, (long long)m, (long long)n,
+         options.paths[0]);
+
+  rondo_graph *graph;
+  rondo_tensor a, q, r;
+  TRY(rondo_graph_create(NULL, NULL, &graph));
+  TRY(rondo_input(graph, "weights", RONDO_F32, 3, weights.shape, &a));
+  TRY(rondo_output(graph, "q", RONDO_F32, 3, (int64_t[]){heads, m, k}, &q));
+  TRY(rondo_output(graph, "r", RONDO_F32, 3, (int64_t[]){heads, k, n}, &r));
+  TRY(rondo_add_qr(graph, &(rondo_qr_desc){.name = "qr", .layout = RONDO_ROW_MAJOR, .a = a, .q = q, .r = r}));
+
+  rondo_runtime *runtime = open_for(graph, &options, 1);
+  rondo_exec *exec;
+  rondo_slot slot;
+  TRY(rondo_instantiate(runtime, graph, NULL, &exec));
+  TRY(rondo_acquire(exec, &slot));
+  if (weights.bytes > 0) memcpy(rondo_data(slot, a), weights.data, weights.bytes);
+  replay_timed(slot, &options);
+
+  float *q_data = rondo_data(slot, q);
+  bool fine = check_all(weights.data, q_data, rondo_data(slot, r), weights.shape);
+  write_array(&options, &(struct npy){.type = NPY_F32, .rank = 3, .shape = {heads, m, k}, .data = q_data});
+
+  TRY(rondo_release(slot));
+  TRY(rondo_close_exec(&exec));
+  TRY(rondo_graph_destroy(&graph));
+  TRY(rondo_close(&runtime));
+  npy_free(&weights);
+  return fine ? SAMPLE_OK : SAMPLE_WRONG;
+}

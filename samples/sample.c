@@ -1,0 +1,136 @@
+/* sample.c - see sample.h. */
+#include "sample.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+_Noreturn void give_up(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  fputc('\n', stderr);
+  exit(SAMPLE_UNUSABLE);
+}
+
+void require_ok(rondo_status status, const char *call) {
+  if (status != RONDO_OK) give_up("%s (%s, from %s)", rondo_error_text(), rondo_status_name(status), call);
+}
+
+static rondo_backend backend_parse(const char *name) {
+  if (strcmp(name, "auto") == 0) return RONDO_BACKEND_AUTO;
+  if (strcmp(name, "host") == 0) return RONDO_BACKEND_HOST;
+  if (strcmp(name, "cuda") == 0) return RONDO_BACKEND_CUDA;
+  give_up("--backend is auto, host or cuda, not '%s'", name);
+}
+
+static uint32_t replays_parse(const char *text) {
+  char *end;
+  errno = 0;
+  long count = strtol(text, &end, 10);
+  if (errno || end == text || *end || count < 1 || count > 1000000)
+    give_up("--replays is a number from 1 to 1000000, not '%s'", text);
+  return (uint32_t)count;
+}
+
+struct options options_parse(int argc, char **argv, const char *help, uint32_t path_count) {
+  struct options options = {.replays = 100};
+  uint32_t paths = 0;
+  for (int i = 1; i < argc; i++) {
+    const char *word = argv[i];
+    if (strcmp(word, "--help") == 0) {
+      fputs(help, stdout);
+      exit(SAMPLE_OK);
+    }
+    if (strncmp(word, "--", 2) != 0) {
+      if (paths == path_count) give_up("'%s' is one file too many; see %s --help", word, argv[0]);
+      options.paths[paths++] = word;
+      continue;
+    }
+    if (i + 1 == argc) give_up("%s is unknown or lacks its value; see %s --help", word, argv[0]);
+    const char *value = argv[++i];
+    if (strcmp(word, "--backend") == 0)
+      options.backend = backend_parse(value);
+    else if (strcmp(word, "--replays") == 0)
+      options.replays = replays_parse(value);
+    else if (strcmp(word, "--out") == 0)
+      options.out = value;
+    else
+      give_up("there is no option %s; see %s --help", word, argv[0]);
+  }
+  if (paths < path_count) {
+    fputs(help, stderr);
+    give_up("%u of %u files are missing", path_count - paths, path_count);
+  }
+  return options;
+}
+
+struct npy read_array(const char *path, enum npy_type type, uint32_t rank) {
+  struct npy array;
+  char message[NPY_MESSAGE_BYTES];
+  if (!npy_read(path, &array, message)) give_up("%s", message);
+  if (array.type != type) give_up("%s: holds %s, expected is %s", path, npy_type_name(array.type), npy_type_name(type));
+  if (array.rank != rank) give_up("%s: has %u dimensions, expected are %u", path, array.rank, rank);
+  return array;
+}
+
+void write_array(const struct options *options, const struct npy *array) {
+  char message[NPY_MESSAGE_BYTES];
+  if (!options->out) return;
+  if (!npy_write(options->out, array, message)) give_up("%s", message);
+  printf("wrote      %s\n", options->out);
+}
+
+rondo_runtime *open_for(rondo_graph *graph, const struct options *options, uint32_t slots) {
+  rondo_plan plan;
+  TRY(rondo_plan_graph(graph, &plan));
+  rondo_runtime *runtime;
+  TRY(rondo_open(&(rondo_options){.backend = options->backend,
+                                  .device_bytes = plan.device_bytes,
+                                  .pinned_bytes = plan.pinned_bytes_per_slot * slots,
+                                  .host_bytes = plan.host_bytes},
+                 &runtime));
+  rondo_info info;
+  TRY(rondo_runtime_info(runtime, &info));
+  printf("runs on    %s\n", info.device_name);
+  printf("because    %s\n", info.reason);
+  printf("memory     %llu bytes of device memory, %llu of pinned memory\n", (unsigned long long)plan.device_bytes,
+         (unsigned long long)plan.pinned_bytes_per_slot * slots);
+  return runtime;
+}
+
+uint64_t clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int compare_times(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+void replay_timed(rondo_slot slot, const struct options *options) {
+  uint64_t *times = malloc(options->replays * sizeof *times);
+  if (!times) give_up("no memory for %u times", options->replays);
+  for (uint32_t i = 0; i < options->replays; i++) {
+    uint64_t begin = clock_ns();
+    TRY(rondo_replay(slot));
+    TRY(rondo_wait(slot, RONDO_FOREVER));
+    times[i] = clock_ns() - begin;
+  }
+  qsort(times, options->replays, sizeof *times, compare_times);
+  uint64_t median = times[options->replays / 2];
+  printf("replay     %.1f us, the median of %u\n", (double)median / 1e3, options->replays);
+  free(times);
+}
+
+bool check(const char *what, double figure, double bound) {
+  bool fine = figure <= bound; /* false for NaN */
+  printf("checked    %s: %.3g, at most %.3g: %s\n", what, figure, bound, fine ? "ok" : "WRONG");
+  return fine;
+}

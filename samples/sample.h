@@ -1,0 +1,45 @@
+/* sample.h - what the samples share that is not Rondo: the command line, files, and the clock. */
+#ifndef SAMPLE_H
+#define SAMPLE_H
+
+#include <rondo.h>
+
+#include "npy.h"
+
+enum { SAMPLE_OK = 0, SAMPLE_WRONG = 1, SAMPLE_UNUSABLE = 2 }; /* exit codes: fine, check failed, usage or input */
+enum { SAMPLE_MAX_PATHS = 4 };
+
+struct options {
+  rondo_backend backend;               /* --backend auto|host|cuda */
+  uint32_t replays;                    /* --replays N */
+  const char *out;                     /* --out FILE.npy, or NULL */
+  const char *paths[SAMPLE_MAX_PATHS]; /* what remains */
+};
+
+/* Reads the command line; prints `help` for --help and ends the program. Exactly path_count paths are expected. */
+struct options options_parse(int argc, char **argv, const char *help, uint32_t path_count);
+
+/* Ends the program with a sentence. */
+_Noreturn void give_up(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Ends the program with the library's own sentence unless the call succeeded. */
+void require_ok(rondo_status status, const char *call);
+#define TRY(call) require_ok((call), #call)
+
+/* Reads an array of a type and rank, or gives up. */
+struct npy read_array(const char *path, enum npy_type type, uint32_t rank);
+/* Writes one where --out says, if it does. */
+void write_array(const struct options *options, const struct npy *array);
+
+/* Opens a runtime whose pools are exactly what the graph needs, and says on what it runs and why. */
+rondo_runtime *open_for(rondo_graph *graph, const struct options *options, uint32_t slots);
+
+/* Replays the slot as often as asked, prints the median time from rondo_replay to the end of rondo_wait. */
+void replay_timed(rondo_slot slot, const struct options *options);
+
+uint64_t clock_ns(void);
+
+/* Prints a check's figure beside its bound; false if it is beyond, or not a number. */
+bool check(const char *what, double figure, double bound);
+
+#endif

@@ -1,0 +1,579 @@
+/* test_attention.c - rondo_add_attention and its ready-made graph: every type, head dimension, layout, mask, group and cut
+ * against double precision, what memory behind lengths and around views must not do, and bad descriptions. */
+#include "../../kernels/softmax/attention.h"
+#include "../../graphs/rondo_graphs.h"
+#include "test_attention_oracle.h"
+
+#define BOTH_BACKENDS(name, function)                                                                                  \
+  Test(attention, name##_host) { function(RONDO_BACKEND_HOST); }                                                       \
+  Test(attention, name##_cuda) {                                                                                       \
+    require_backend(RONDO_BACKEND_CUDA);                                                                               \
+    function(RONDO_BACKEND_CUDA);                                                                                      \
+  }
+
+static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
+static const int64_t dimensions[] = {32, 64, 128, 256};
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* ---- Shapes -------------------------------------------------------------------------------------------------------- */
+
+/* Lengths around tiles, fewer and more queries than keys: FlashAttention's list, shortened, and ours. */
+static const struct {
+  int64_t query_length, capacity, query_heads, kv_heads;
+} prefills[] = {
+    {1, 1, 1, 1},     {7, 7, 2, 1},     {63, 64, 2, 2},   {64, 65, 3, 1},   {65, 63, 4, 2},   {128, 128, 1, 1}, {113, 203, 2, 1},
+    {239, 1, 1, 1},   {108, 256, 1, 1}, {200, 63, 3, 3},  {128, 217, 1, 1}, {7, 200, 8, 1},   {333, 333, 1, 1}, {256, 129, 1, 1},
+};
+
+static void prefill(rondo_backend backend) {
+  static struct attention tasks[COUNT(dtypes) * COUNT(dimensions) * COUNT(prefills)];
+  size_t count = 0;
+  for (size_t t = 0; t < COUNT(dtypes); t++)
+    for (size_t n = 0; n < COUNT(dimensions); n++)
+      for (size_t s = 0; s < COUNT(prefills); s++, count++)
+        tasks[count] = (struct attention){.dtype = dtypes[t],
+                                          .layout = (s + n + t) % 2 ? RONDO_BSHD : RONDO_BHSD,
+                                          .batch = s < 3 ? 2 : 1,
+                                          .query_heads = prefills[s].query_heads,
+                                          .kv_heads = prefills[s].kv_heads,
+                                          .query_length = prefills[s].query_length,
+                                          .capacity = prefills[s].capacity,
+                                          .dimension = dimensions[n],
+                                          .causal = (s + n) % 3 != 0,
+                                          .lse_wanted = s % 2 == 0};
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(prefill_agrees_with_double_precision, prefill)
+
+/* The other half: what is causal above is not here, and the other way round. */
+static void masks(rondo_backend backend) {
+  static struct attention tasks[COUNT(dimensions) * 2 * COUNT(prefills)];
+  size_t count = 0;
+  for (size_t n = 0; n < COUNT(dimensions); n++)
+    for (int32_t causal = 0; causal < 2; causal++)
+      for (size_t s = 0; s + 2 < COUNT(prefills); s++, count++)
+        tasks[count] = (struct attention){.dtype = dtypes[(s + n) % 2],
+                                          .layout = s % 2 ? RONDO_BHSD : RONDO_BSHD,
+                                          .batch = 1,
+                                          .query_heads = prefills[s].query_heads,
+                                          .kv_heads = prefills[s].kv_heads,
+                                          .query_length = prefills[s].query_length,
+                                          .capacity = prefills[s].capacity,
+                                          .dimension = dimensions[n],
+                                          .causal = causal,
+                                          .lse_wanted = true};
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(masks_are_aligned_to_the_bottom_right, masks)
+
+/* Few queries, all groups and cuts. 730 is no multiple of any tile or split. */
+static void decode(rondo_backend backend) {
+  static const int64_t groups[] = {1, 2, 3, 8};
+  static const int32_t splits[] = {0, 1, 2, 5, 32};
+  static struct attention tasks[COUNT(dimensions) * COUNT(groups) * COUNT(splits)];
+  size_t count = 0;
+  for (size_t n = 0; n < COUNT(dimensions); n++)
+    for (size_t g = 0; g < COUNT(groups); g++)
+      for (size_t s = 0; s < COUNT(splits); s++, count++)
+        tasks[count] = (struct attention){.dtype = dtypes[(n + g + s) % 2],
+                                          .layout = (g + s / 2) % 2 ? RONDO_BSHD : RONDO_BHSD,
+                                          .batch = 2,
+                                          .query_heads = 2 * groups[g],
+                                          .kv_heads = 2,
+                                          .query_length = 1 + (int64_t)(s + g) % 4,
+                                          .capacity = 730,
+                                          .dimension = dimensions[n],
+                                          .causal = (int32_t)(s + n) % 2,
+                                          .splits = splits[s],
+                                          .lse_wanted = s % 2 == 0};
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(decode_agrees_with_double_precision_for_every_group_and_cut, decode)
+
+static void long_decode(rondo_backend backend) {
+  static const int32_t lengths[] = {16384, 9001};
+  struct attention tasks[] = {
+      {.dtype = RONDO_BF16, .query_heads = 8, .kv_heads = 1, .query_length = 1, .capacity = 16384, .splits = 0},
+      {.dtype = RONDO_F16, .query_heads = 8, .kv_heads = 1, .query_length = 2, .capacity = 16384, .splits = 0},
+      {.dtype = RONDO_BF16, .query_heads = 2, .kv_heads = 2, .query_length = 1, .capacity = 16384, .splits = 256},
+  };
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i].batch = 2;
+    tasks[i].dimension = i == 1 ? 64 : 128;
+    tasks[i].lengths = lengths;
+    tasks[i].causal = 1;
+    tasks[i].lse_wanted = true;
+    tasks[i].layout = i ? RONDO_BSHD : RONDO_BHSD;
+  }
+  attentions_check(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(a_long_sequence_is_cut_and_merged_right, long_decode)
+
+/* More than one row tile with splits: every partial result finds its way back. */
+static void cut_prefill(rondo_backend backend) {
+  static struct attention tasks[COUNT(dimensions) * 3];
+  size_t count = 0;
+  for (size_t n = 0; n < COUNT(dimensions); n++)
+    for (int32_t s = 0; s < 3; s++, count++)
+      tasks[count] = (struct attention){.dtype = dtypes[(n + (size_t)s) % 2],
+                                        .layout = n % 2 ? RONDO_BSHD : RONDO_BHSD,
+                                        .batch = 2,
+                                        .query_heads = s == 1 ? 6 : 2,
+                                        .kv_heads = 2,
+                                        .query_length = s == 2 ? 300 : 70,
+                                        .capacity = 250,
+                                        .dimension = dimensions[n],
+                                        .causal = s != 1,
+                                        .splits = 2 + s,
+                                        .lse_wanted = true};
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(splits_and_row_tiles_go_together, cut_prefill)
+
+/* ---- Lengths ------------------------------------------------------------------------------------------------------- */
+
+static const int32_t some_lengths[] = {0, -5, 1, 63, 64, 65, 200, 1000};
+
+static void lengths(rondo_backend backend) {
+  static const int32_t splits[] = {0, 1, 3};
+  static struct attention tasks[COUNT(dimensions) * COUNT(splits) * 2];
+  size_t count = 0;
+  for (size_t n = 0; n < COUNT(dimensions); n++)
+    for (size_t s = 0; s < COUNT(splits); s++)
+      for (int32_t causal = 0; causal < 2; causal++, count++)
+        tasks[count] = (struct attention){.dtype = dtypes[(n + s) % 2],
+                                          .layout = causal ? RONDO_BHSD : RONDO_BSHD,
+                                          .batch = COUNT(some_lengths),
+                                          .query_heads = 4,
+                                          .kv_heads = 2,
+                                          .query_length = s == 1 ? 40 : 3,
+                                          .capacity = 200,
+                                          .dimension = dimensions[n],
+                                          .causal = causal,
+                                          .splits = splits[s],
+                                          .lengths = some_lengths,
+                                          .lse_wanted = true};
+  attentions_check(backend, tasks, count); /* attention_fill has put NaN behind every length */
+}
+BOTH_BACKENDS(what_lies_behind_a_length_is_never_used, lengths)
+
+/* The same exec, other lengths: memory that counted before is NaN afterwards. */
+static void changing_lengths(rondo_backend backend) {
+  static const int32_t first[] = {700, 0, 65}, second[] = {64, 700, 1}, third[] = {699, 333, 0};
+  const int32_t *const all[] = {first, second, third};
+  struct attention a = {.dtype = RONDO_BF16, .layout = RONDO_BSHD, .batch = 3, .query_heads = 4, .kv_heads = 2,
+                        .query_length = 2, .capacity = 700, .dimension = 64, .causal = 1, .lengths = first,
+                        .lse_wanted = true};
+  struct trial trial;
+  struct random random = {11};
+  trial_describe(&trial, backend);
+  attention_add(&a, &trial);
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < COUNT(all); i++) {
+    a.lengths = all[i];
+    attention_fill(&a, &random);
+    attention_set(&a, &trial);
+    trial_replay(&trial);
+    attention_get(&a, &trial);
+    attention_check(&a);
+    attention_free(&a);
+  }
+  trial_end(&trial);
+}
+BOTH_BACKENDS(lengths_are_read_at_each_replay, changing_lengths)
+
+/* ---- Numbers ------------------------------------------------------------------------------------------------------- */
+
+static void hard_numbers(rondo_backend backend) {
+  static const enum data kinds[] = {EQUAL, RISING, FALLING, OUTLIER, ENORMOUS};
+  static struct attention tasks[COUNT(kinds) * COUNT(dimensions) * 2];
+  size_t count = 0;
+  for (size_t d = 0; d < COUNT(kinds); d++)
+    for (size_t n = 0; n < COUNT(dimensions); n++)
+      for (int32_t s = 1; s < 3; s++, count++)
+        tasks[count] = (struct attention){.dtype = dtypes[(d + n + (size_t)s) % 2],
+                                          .layout = RONDO_BHSD,
+                                          .batch = 1,
+                                          .query_heads = 2,
+                                          .kv_heads = 1,
+                                          .query_length = 50,
+                                          .capacity = 300,
+                                          .dimension = dimensions[n],
+                                          .scale = kinds[d] == ENORMOUS ? 1.0f : n == 1 ? -0.125f : 0.0f,
+                                          .causal = (int32_t)n % 2,
+                                          .splits = s,
+                                          .lse_wanted = true,
+                                          .data = kinds[d]};
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(hard_scores_agree_with_double_precision, hard_numbers)
+
+/* NaN and infinities in rows that are seen: through scores into the rows that see them, through values into their column
+ * alone. In each of two heads; the oracle knows where they go. */
+static void plant(struct attention *a, bool values) {
+  struct rectangle query = query_rectangle(a), kv = kv_rectangle(a);
+  int64_t third = a->capacity / 3;
+  if (!values) {
+    oracle_write(a->dtype, a->q_memory, row_index(a, &query, 0, 0, 5) + 3, NAN);
+    oracle_write(a->dtype, a->k_memory, row_index(a, &kv, 0, 0, a->capacity - 4) + 1, NAN);
+    oracle_write(a->dtype, a->k_memory, row_index(a, &kv, 0, 1, third) + 7, INFINITY);
+    oracle_write(a->dtype, a->k_memory, row_index(a, &kv, 0, 1, 2 * third) + 7, -INFINITY);
+  } else {
+    oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 0, third) + 2, NAN);
+    oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 0, third) + 4, INFINITY);
+    oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 1, third) + 5, -INFINITY);
+    oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 1, third) + 6, INFINITY);
+    oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 1, 2 * third) + 6, -INFINITY);
+  }
+}
+
+static void not_numbers(rondo_backend backend) {
+  struct attention tasks[COUNT(dimensions) * 4];
+  struct trial trial;
+  struct random random = {13};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = (struct attention){.dtype = dtypes[i % 2],
+                                  .layout = RONDO_BSHD,
+                                  .batch = 1,
+                                  .query_heads = 2,
+                                  .kv_heads = 2,
+                                  .query_length = 80,
+                                  .capacity = 150,
+                                  .dimension = dimensions[i / 4],
+                                  .causal = i % 4 < 2, /* a value may reach rows that do not see it yet */
+                                  .splits = 1 + (int32_t)i % 2,
+                                  .lse_wanted = true};
+    attention_add(&tasks[i], &trial);
+  }
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    attention_fill(&tasks[i], &random);
+    plant(&tasks[i], i % 4 >= 2);
+    attention_set(&tasks[i], &trial);
+  }
+  trial_replay(&trial);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    char text[256];
+    attention_get(&tasks[i], &trial);
+    struct verdict verdict = attention_verdict(&tasks[i]);
+    cr_expect(verdict.wrong == 0, "%s: %ld numbers are wrong", attention_text(&tasks[i], text, sizeof text),
+              (long)verdict.wrong);
+    attention_free(&tasks[i]);
+  }
+  trial_end(&trial);
+}
+BOTH_BACKENDS(nan_and_infinity_go_where_they_are_seen, not_numbers)
+
+/* ---- Views --------------------------------------------------------------------------------------------------------- */
+
+static void views(rondo_backend backend) {
+  static const int32_t three[] = {130, 64, 77};
+  static struct attention tasks[2 * COUNT(dimensions) * 4];
+  size_t count = 0;
+  for (int place = STRIDED; place <= MISALIGNED; place++)
+    for (size_t n = 0; n < COUNT(dimensions); n++)
+      for (size_t s = 0; s < 4; s++, count++)
+        tasks[count] = (struct attention){.dtype = dtypes[(n + s) % 2],
+                                          .layout = s % 2 ? RONDO_BSHD : RONDO_BHSD,
+                                          .batch = 3,
+                                          .query_heads = s == 3 ? 3 : 4,
+                                          .kv_heads = s == 3 ? 3 : 2,
+                                          .query_length = s == 0 ? 1 : 67,
+                                          .capacity = 130,
+                                          .dimension = dimensions[n],
+                                          .causal = s >= 2,
+                                          .splits = s == 1 ? 2 : 0,
+                                          .lengths = s == 2 ? three : NULL,
+                                          .lse_wanted = s != 1,
+                                          .place = (enum place)place};
+  attentions_check(backend, tasks, count); /* NaN around q, k and v; a guard around o */
+}
+BOTH_BACKENDS(views_are_read_and_written_inside_their_rectangles, views)
+
+static void empty(rondo_backend backend) {
+  static const int32_t none[] = {0, 3};
+  struct attention tasks[] = {
+      {.batch = 2, .query_heads = 2, .kv_heads = 1, .query_length = 5, .capacity = 0},
+      {.batch = 2, .query_heads = 2, .kv_heads = 1, .query_length = 5, .capacity = 0, .splits = 4, .lengths = none},
+      {.batch = 2, .query_heads = 2, .kv_heads = 1, .query_length = 0, .capacity = 9},
+      {.batch = 0, .query_heads = 2, .kv_heads = 1, .query_length = 5, .capacity = 9},
+      {.batch = 2, .query_heads = 0, .kv_heads = 3, .query_length = 5, .capacity = 9},
+      {.batch = 2, .query_heads = 0, .kv_heads = 0, .query_length = 5, .capacity = 9},
+      {.batch = 2, .query_heads = 2, .kv_heads = 1, .query_length = 5, .capacity = 9, .causal = 1},
+  };
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i].dtype = RONDO_F16;
+    tasks[i].dimension = 64;
+    tasks[i].lse_wanted = true;
+  }
+  attentions_check(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(empty_sizes_are_no_work_and_no_keys_give_zero, empty)
+
+/* ---- The same bits --------------------------------------------------------------------------------------------------- */
+
+static void repeat(rondo_backend backend) {
+  static struct attention tasks[COUNT(dimensions) * 2];
+  struct trial trial;
+  struct random random = {17};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = (struct attention){.dtype = dtypes[i % 2],
+                                  .layout = RONDO_BHSD,
+                                  .batch = 2,
+                                  .query_heads = 4,
+                                  .kv_heads = 2,
+                                  .query_length = i < 4 ? 130 : 2,
+                                  .capacity = 1100,
+                                  .dimension = dimensions[i / 2],
+                                  .causal = 1,
+                                  .lse_wanted = true};
+    attention_add(&tasks[i], &trial);
+  }
+  trial_instantiate(&trial);
+  uint16_t *first[COUNT(tasks)];
+  uint64_t bytes[COUNT(tasks)];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    attention_fill(&tasks[i], &random);
+    attention_set(&tasks[i], &trial);
+    REQUIRE_OK(rondo_tensor_bytes(tasks[i].o, &bytes[i]));
+    first[i] = attention_memory((int64_t)bytes[i], 1);
+  }
+  for (int replay = 0; replay < 5; replay++) {
+    for (size_t i = 0; i < COUNT(tasks); i++) trial_set(&trial, tasks[i].o, tasks[i].q_memory); /* something else */
+    trial_replay(&trial);
+    for (size_t i = 0; i < COUNT(tasks); i++) {
+      attention_get(&tasks[i], &trial);
+      if (!replay) memcpy(first[i], tasks[i].o_memory, bytes[i]);
+      cr_expect(!memcmp(first[i], tasks[i].o_memory, bytes[i]), "task %zu differs in replay %d", i, replay);
+    }
+  }
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    free(first[i]);
+    attention_free(&tasks[i]);
+  }
+  trial_end(&trial);
+}
+BOTH_BACKENDS(every_replay_gives_the_same_bits, repeat)
+
+/* ---- The choice of kernels ------------------------------------------------------------------------------------------- */
+
+static struct op_operand heads(rondo_dtype dtype, int64_t batch, int64_t head_count, int64_t length, int64_t dimension) {
+  return (struct op_operand){.present = true,
+                             .dtype = dtype,
+                             .rank = 4,
+                             .shape = {batch, head_count, length, dimension},
+                             .stride = {head_count * length * dimension, length * dimension, dimension, 1}};
+}
+
+static struct op_task task_of(rondo_dtype dtype, int64_t batch, int64_t query_heads, int64_t kv_heads,
+                              int64_t query_length, int64_t capacity, int64_t dimension, int32_t splits) {
+  struct op_task task = {.op = &op_attention, .name = "attention", .operand_count = 6};
+  task.operands[ATTENTION_Q] = task.operands[ATTENTION_O] = heads(dtype, batch, query_heads, query_length, dimension);
+  task.operands[ATTENTION_K] = task.operands[ATTENTION_V] = heads(dtype, batch, kv_heads, capacity, dimension);
+  struct attention_attributes attributes = {.layout = RONDO_BHSD, .splits = splits};
+  memcpy(task.attributes, &attributes, sizeof attributes);
+  return task;
+}
+
+static const struct chip chips[] = {{80, 108, 166912}, {90, 132, 232448}, {100, 148, 232448}};
+
+Test(attention, every_chip_has_a_kernel_and_the_same_cut) {
+  for (size_t t = 0; t < COUNT(dtypes); t++)
+    for (size_t n = 0; n < COUNT(dimensions); n++)
+      for (size_t c = 0; c < COUNT(chips); c++) {
+        struct op_task task = task_of(dtypes[t], 2, 8, 2, 1, 4096, dimensions[n], 0);
+        struct op_call call = {.task = &task};
+        struct op_launches launches;
+        char kernel[64];
+        snprintf(kernel, sizeof kernel, "rondo_attention_%s_%d", t ? "bf16" : "f16", (int)dimensions[n]);
+        REQUIRE_OK(attention_select(&call, &chips[c], &launches));
+        cr_assert_eq(launches.count, 2);
+        cr_expect_str_eq(launches.items[0].kernel, kernel);
+        cr_expect_str_eq(launches.items[1].kernel, "rondo_attention_combine");
+        cr_expect_eq(launches.items[0].grid[0], 4 * 16); /* 4 KV heads, splits of 256 rows */
+        cr_expect_eq(launches.items[1].grid[0], 16 / 4);
+        cr_expect_leq(launches.items[0].shared_bytes, (uint32_t)chips[c].shared_bytes);
+      }
+}
+
+Test(attention, cuts_are_of_whole_tiles_and_cover_the_capacity) {
+  static const int64_t capacities[] = {0, 1, 64, 65, 511, 512, 513, 4096, 100000};
+  static const int32_t splits[] = {0, 1, 2, 5, 32, 256};
+  for (size_t i = 0; i < COUNT(capacities); i++)
+    for (size_t s = 0; s < COUNT(splits); s++) {
+      struct op_task task = task_of(RONDO_F16, 1, 4, 1, 1, capacities[i], 64, splits[s]);
+      struct attention_shape shape = attention_shape_of(&task);
+      cr_expect_geq(shape.splits, 1);
+      cr_expect_eq(shape.split_rows % 64, 0);
+      cr_expect_geq(shape.splits * shape.split_rows, capacities[i]);
+      cr_expect(shape.splits == 1 || (shape.splits - 1) * shape.split_rows < capacities[i]); /* none is empty */
+      if (splits[s]) cr_expect_leq(shape.splits, splits[s]);
+      if (!splits[s] && shape.splits > 1) cr_expect_geq(shape.split_rows, 256);
+      uint64_t expected = shape.splits > 1 ? (uint64_t)shape.splits * 4 * (64 + 1) * sizeof(float) : 0;
+      cr_expect_eq(attention_scratch_bytes(&task), expected);
+    }
+}
+
+Test(attention, choice_knows_alignment_and_refuses_a_chip_that_is_too_small) {
+  struct op_task task = task_of(RONDO_BF16, 1, 2, 2, 64, 64, 256, 1);
+  struct op_call call = {.task = &task};
+  struct op_launches launches;
+  struct attention_parameters parameters;
+  struct chip small = {75, 40, 65536};
+  REQUIRE_ERROR(attention_select(&call, &small, &launches), RONDO_UNSUPPORTED, "shared memory");
+  REQUIRE_OK(attention_select(&call, &chips[1], &launches));
+  cr_assert_eq(launches.count, 1);
+  cr_assert_eq(launches.items[0].parameter_bytes, sizeof parameters);
+  memcpy(&parameters, launches.items[0].parameters, sizeof parameters);
+  cr_expect(parameters.aligned);
+  for (int i = 0; i < 2; i++) {
+    struct op_task moved = task;
+    if (i)
+      moved.operands[ATTENTION_V].stride[2] += 1;
+    else
+      moved.operands[ATTENTION_K].offset_bytes = 8;
+    call.task = &moved;
+    REQUIRE_OK(attention_select(&call, &chips[1], &launches));
+    memcpy(&parameters, launches.items[0].parameters, sizeof parameters);
+    cr_expect_not(parameters.aligned);
+  }
+}
+
+/* ---- Bad descriptions ------------------------------------------------------------------------------------------------- */
+
+static rondo_tensor tensor_of(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t w, int64_t x, int64_t y,
+                              int64_t z) {
+  rondo_tensor tensor;
+  REQUIRE_OK(rondo_temporary(graph, NULL, dtype, rank, (int64_t[]){w, x, y, z}, &tensor));
+  return tensor;
+}
+
+Test(attention, refuses_operands_that_do_not_fit_together) {
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  rondo_tensor q = tensor_of(g, RONDO_F16, 4, 2, 12, 7, 64), o = tensor_of(g, RONDO_F16, 4, 2, 12, 7, 64);
+  rondo_tensor k = tensor_of(g, RONDO_F16, 4, 2, 4, 9, 64), v = tensor_of(g, RONDO_F16, 4, 2, 4, 9, 64);
+  rondo_tensor five = tensor_of(g, RONDO_F16, 4, 2, 5, 9, 64), longer = tensor_of(g, RONDO_F16, 4, 2, 4, 10, 64);
+  rondo_tensor bf16 = tensor_of(g, RONDO_BF16, 4, 2, 4, 9, 64), f32 = tensor_of(g, RONDO_F32, 4, 2, 12, 7, 64);
+  rondo_tensor wide = tensor_of(g, RONDO_F16, 4, 2, 4, 9, 128), odd = tensor_of(g, RONDO_F16, 4, 2, 12, 7, 96);
+  rondo_tensor flat = tensor_of(g, RONDO_F16, 3, 2, 12, 64, 0), batch = tensor_of(g, RONDO_F16, 4, 3, 4, 9, 64);
+  rondo_tensor short_o = tensor_of(g, RONDO_F16, 4, 2, 12, 6, 64), heads_o = tensor_of(g, RONDO_F16, 4, 2, 4, 7, 64);
+  rondo_tensor lse = tensor_of(g, RONDO_F32, 3, 2, 12, 7, 0), lse_f16 = tensor_of(g, RONDO_F16, 3, 2, 12, 7, 0);
+  rondo_tensor lse_7 = tensor_of(g, RONDO_F32, 3, 2, 7, 12, 0);
+  rondo_tensor lengths = tensor_of(g, RONDO_I32, 1, 2, 0, 0, 0), three = tensor_of(g, RONDO_I32, 1, 3, 0, 0, 0);
+  rondo_tensor lengths_f32 = tensor_of(g, RONDO_F32, 1, 2, 0, 0, 0);
+#define REFUSED(fragment, ...)                                                                                         \
+  REQUIRE_ERROR(rondo_add_attention(g, &(rondo_attention_desc){__VA_ARGS__}), RONDO_INVALID_ARGUMENT, fragment)
+  REFUSED("q is absent", .k = k, .v = v, .o = o);
+  REFUSED("k is absent", .q = q, .v = v, .o = o);
+  REFUSED("v is absent", .q = q, .k = k, .o = o);
+  REFUSED("o is absent", .q = q, .k = k, .v = v);
+  REFUSED("k has 5 heads, q has 12: query heads must be a multiple", .q = q, .k = five, .v = five, .o = o);
+  REFUSED("v has heads: 5, k has 4", .q = q, .k = k, .v = five, .o = o);
+  REFUSED("v has length 10, k has 9", .q = q, .k = k, .v = longer, .o = o);
+  REFUSED("k is bf16, expected q's type, f16", .q = q, .k = bf16, .v = v, .o = o);
+  REFUSED("q is f32, expected f16 or bf16", .q = f32, .k = k, .v = v, .o = o);
+  REFUSED("o is f32, expected f16 or bf16", .q = q, .k = k, .v = v, .o = f32);
+  REFUSED("v has head dimension 128, q has 64", .q = q, .k = k, .v = wide, .o = o);
+  REFUSED("q has head dimension 96, expected 32, 64, 128 or 256", .q = odd, .k = k, .v = v, .o = o);
+  REFUSED("q has rank 3, expected 4", .q = flat, .k = k, .v = v, .o = o);
+  REFUSED("k has batch 3, q has 2", .q = q, .k = batch, .v = v, .o = o);
+  REFUSED("o has length 6, q has 7", .q = q, .k = k, .v = v, .o = short_o);
+  REFUSED("o has heads: 4, q has 12", .q = q, .k = k, .v = v, .o = heads_o);
+  REFUSED("lse is f16, expected f32", .q = q, .k = k, .v = v, .o = o, .lse = lse_f16);
+  REFUSED("lse is not of shape [2, 12, 7]", .q = q, .k = k, .v = v, .o = o, .lse = lse_7);
+  REFUSED("kv_lengths is f32, expected i32", .q = q, .k = k, .v = v, .o = o, .kv_lengths = lengths_f32);
+  REFUSED("kv_lengths has rank 1 and 3 numbers", .q = q, .k = k, .v = v, .o = o, .kv_lengths = three);
+  REFUSED("layout 7 does not exist", .layout = (rondo_head_layout)7, .q = q, .k = k, .v = v, .o = o);
+  REFUSED("k has 9 heads, q has 7", .layout = RONDO_BSHD, .q = q, .k = k, .v = v, .o = o);
+  REFUSED("splits is -1, expected 0", .q = q, .k = k, .v = v, .o = o, .splits = -1);
+  REFUSED("splits is 257, expected 0", .q = q, .k = k, .v = v, .o = o, .splits = 257);
+  REFUSED("scale is nan", .q = q, .k = k, .v = v, .o = o, .scale = NAN);
+  REFUSED("overlap", .q = q, .k = k, .v = v, .o = q);
+#undef REFUSED
+  REQUIRE_ERROR(rondo_add_attention(g, NULL), RONDO_INVALID_ARGUMENT, "the description is NULL");
+  REQUIRE_ERROR(rondo_add_attention(NULL, &(rondo_attention_desc){.q = q}), RONDO_INVALID_ARGUMENT, "graph");
+  REQUIRE_OK(rondo_add_attention(
+      g, &(rondo_attention_desc){.q = q, .k = k, .v = v, .o = o, .kv_lengths = lengths, .lse = lse, .splits = 256}));
+  trial_end(&trial);
+}
+
+/* ---- The ready-made graph ---------------------------------------------------------------------------------------------- */
+
+static void ready_made(rondo_backend backend) {
+  for (int decode_step = 0; decode_step < 2; decode_step++) {
+    static const int32_t some[] = {300, 17};
+    struct attention a = {.dtype = RONDO_BF16, .layout = decode_step ? RONDO_BSHD : RONDO_BHSD, .batch = 2,
+                          .query_heads = 6, .kv_heads = 2, .query_length = decode_step ? 1 : 70, .capacity = 300,
+                          .dimension = 64, .causal = 1, .splits = decode_step ? 3 : 0,
+                          .lengths = decode_step ? some : NULL, .lse_wanted = decode_step};
+    struct trial trial;
+    struct random random = {19};
+    rondo_graph_attention_tensors tensors;
+    trial_describe(&trial, backend);
+    REQUIRE_OK(rondo_graph_attention(trial.graph,
+                                     &(rondo_graph_attention_desc){.dtype = a.dtype,
+                                                                   .layout = a.layout,
+                                                                   .batch = a.batch,
+                                                                   .query_heads = a.query_heads,
+                                                                   .kv_heads = a.kv_heads,
+                                                                   .query_length = a.query_length,
+                                                                   .kv_length = a.capacity,
+                                                                   .head_dimension = a.dimension,
+                                                                   .causal = 1,
+                                                                   .splits = a.splits,
+                                                                   .kv_is_state = decode_step,
+                                                                   .with_lengths = decode_step,
+                                                                   .with_lse = decode_step},
+                                     &tensors));
+    cr_expect((tensors.lse.graph != NULL) == decode_step && (tensors.kv_lengths.graph != NULL) == decode_step);
+    a.q = tensors.q, a.k = tensors.k, a.v = tensors.v, a.o = tensors.o, a.lse = tensors.lse;
+    trial_instantiate(&trial);
+    attention_fill(&a, &random);
+    trial_set(&trial, a.q, a.q_memory);
+    trial_set(&trial, a.k, a.k_memory);
+    trial_set(&trial, a.v, a.v_memory);
+    if (decode_step) trial_set(&trial, tensors.kv_lengths, some);
+    trial_replay(&trial);
+    attention_get(&a, &trial);
+    attention_check(&a);
+    attention_free(&a);
+    trial_end(&trial);
+  }
+}
+BOTH_BACKENDS(ready_made_graph_prefills_and_decodes, ready_made)
+
+Test(attention, ready_made_graph_refuses_bad_sizes_before_it_adds_anything) {
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  const rondo_graph_attention_desc good = {.dtype = RONDO_F16, .batch = 1, .query_heads = 4, .kv_heads = 2,
+                                           .query_length = 3, .kv_length = 5, .head_dimension = 64};
+  rondo_graph_attention_tensors tensors;
+  rondo_task task;
+  rondo_plan before, after;
+  REQUIRE_OK(rondo_plan_graph(trial.graph, &before));
+#define REFUSED(fragment, field, value)                                                                                \
+  do {                                                                                                                 \
+    rondo_graph_attention_desc desc = good;                                                                            \
+    desc.field = value;                                                                                                \
+    REQUIRE_ERROR(rondo_graph_attention(trial.graph, &desc, &tensors), RONDO_INVALID_ARGUMENT, fragment);              \
+  } while (0)
+  REFUSED("dtype is f32, expected f16 or bf16", dtype, RONDO_F32);
+  REFUSED("layout 2 does not exist", layout, (rondo_head_layout)2);
+  REFUSED("head_dimension is 80", head_dimension, 80);
+  REFUSED("query_heads is 4, expected a multiple of kv_heads, 3", kv_heads, 3);
+  REFUSED("kv_length is -1", kv_length, -1);
+  REFUSED("splits is 1000", splits, 1000);
+  REFUSED("scale is inf", scale, INFINITY);
+#undef REFUSED
+  REQUIRE_ERROR(rondo_graph_attention(trial.graph, NULL, &tensors), RONDO_INVALID_ARGUMENT, "the description is NULL");
+  REQUIRE_ERROR(rondo_graph_attention(trial.graph, &good, NULL), RONDO_INVALID_ARGUMENT, "the tensors' address is NULL");
+  REQUIRE_ERROR(rondo_last_task(trial.graph, &task), RONDO_INVALID_STATE, "no task");
+  REQUIRE_OK(rondo_plan_graph(trial.graph, &after));
+  cr_expect_eq(after.pinned_bytes_per_slot, before.pinned_bytes_per_slot);
+  trial_end(&trial);
+}

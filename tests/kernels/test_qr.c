@@ -1,0 +1,661 @@
+/* test_qr.c - rondo_add_qr and rondo_add_qr_panel: LAPACK's ratios for every form, layout and kernel, and what batches,
+ * padding and extreme numbers must not change. */
+#include <assert.h>
+#include <lapacke.h>
+
+#include "test_qr_oracle.h"
+
+enum form { FORM_H, FORM_PANEL, FORM_R, FORM_Q, FORM_QR };
+static const char *const form_names[] = {"h and tau", "panel", "r", "q", "q and r"};
+
+/* One task and its data. Item i of the batch is of kind kinds[i mod kind_count]. */
+struct factorisation {
+  rondo_dtype dtype;
+  rondo_layout layout;
+  enum form form;
+  int64_t m, n, batch;
+  int64_t padding; /* around every matrix */
+  const enum qr_kind *kinds;
+  int64_t kind_count;
+  /* Filled by factorisation_add and _read. */
+  int64_t k;
+  struct qr_place a_place, h_place, r_place, q_place;
+  rondo_tensor a, h, tau, r, q;
+  double *matrices; /* [batch][n][m] */
+};
+
+static const enum qr_kind every_kind[] = {
+    QR_DIAGONAL,        QR_UPPER,          QR_LOWER,         QR_CONDITION_2,    QR_CONDITION_MIDDLE,
+    QR_CONDITION_LARGE, QR_NEAR_UNDERFLOW, QR_NEAR_OVERFLOW, QR_RANDOM,         QR_DUPLICATE,
+    QR_RANK_DEFICIENT,  QR_COLUMN_SCALES,  QR_ROW_SCALES,    QR_NEAR_COLLINEAR, QR_CLUSTERED,
+    QR_ALTERNATING,     QR_TINY_BELOW,     QR_WILD_SCALES,   QR_BAND,           QR_ZERO,
+};
+static const enum qr_kind hard_kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_NEAR_OVERFLOW, QR_WILD_SCALES};
+static const enum qr_kind random_kind[] = {QR_RANDOM};
+
+static const double *matrix_of(const struct factorisation *f, int64_t item) { return f->matrices + item * f->m * f->n; }
+
+static struct qr_place place_of(const struct factorisation *f, int64_t m, int64_t n) {
+  return (struct qr_place){f->dtype, f->layout, f->batch, m, n, f->padding ? 1 : 0, f->padding ? f->padding - 1 : 0};
+}
+
+static void factorisation_add(struct factorisation *f, struct trial *trial) {
+  f->k = qr_min(f->m, f->n);
+  bool panel = f->form == FORM_PANEL;
+  f->a_place = f->h_place = place_of(f, f->m, f->n);
+  f->r_place = place_of(f, f->k, f->n);
+  f->q_place = place_of(f, f->m, f->k);
+  rondo_tensor a, h = {0}, r = {0}, q = {0}, tau = {0};
+  f->a = qr_place_add(&f->a_place, trial->graph, panel ? rondo_state : rondo_input, "a", &a);
+  if (f->form == FORM_H) f->h = qr_place_add(&f->h_place, trial->graph, rondo_state, "h", &h);
+  if (panel) f->h = f->a;
+  if (f->form == FORM_R || f->form == FORM_QR) f->r = qr_place_add(&f->r_place, trial->graph, rondo_state, "r", &r);
+  if (f->form == FORM_Q || f->form == FORM_QR) f->q = qr_place_add(&f->q_place, trial->graph, rondo_state, "q", &q);
+  if (f->form == FORM_H || panel) {
+    REQUIRE_OK(rondo_state(trial->graph, "tau", f->dtype, 2, (int64_t[]){f->batch, f->k + f->padding}, &f->tau));
+    REQUIRE_OK(rondo_view(trial->graph, f->tau, (int64_t[]){0, f->padding ? 1 : 0}, (int64_t[]){f->batch, f->k}, &tau));
+  }
+  if (panel)
+    REQUIRE_OK(rondo_add_qr_panel(trial->graph, &(rondo_qr_panel_desc){.layout = f->layout, .a = a, .tau = tau}));
+  else
+    REQUIRE_OK(
+        rondo_add_qr(trial->graph, &(rondo_qr_desc){.layout = f->layout, .a = a, .h = h, .tau = tau, .r = r, .q = q}));
+}
+
+static void factorisation_fill(struct factorisation *f, struct random *random) {
+  f->matrices = qr_memory(f->batch * f->m * f->n, sizeof(double));
+  for (int64_t item = 0; item < f->batch; item++)
+    qr_fill(random, f->dtype, f->kinds[item % f->kind_count], f->m, f->n, f->matrices + item * f->m * f->n);
+}
+
+/* Padding is filled with a number that no factorisation gives. */
+static const double guard = 1234.5;
+
+static void *guarded(rondo_dtype dtype, int64_t count) {
+  void *data = qr_memory(count, qr_bytes(dtype));
+  for (int64_t i = 0; i < count; i++) oracle_write(dtype, data, i, guard);
+  return data;
+}
+
+static void guarded_set(struct trial *trial, const struct factorisation *f, rondo_tensor tensor, int64_t count) {
+  if (!tensor.graph) return;
+  void *data = guarded(f->dtype, count);
+  trial_set(trial, tensor, data);
+  free(data);
+}
+
+static int64_t tau_count(const struct factorisation *f) { return f->batch * (f->k + f->padding); }
+
+static void factorisation_set(struct factorisation *f, struct trial *trial) {
+  if (f->form == FORM_H) guarded_set(trial, f, f->h, qr_place_count(&f->h_place));
+  guarded_set(trial, f, f->tau, tau_count(f));
+  guarded_set(trial, f, f->r, qr_place_count(&f->r_place));
+  guarded_set(trial, f, f->q, qr_place_count(&f->q_place));
+  void *data = guarded(f->dtype, qr_place_count(&f->a_place));
+  for (int64_t item = 0; item < f->batch; item++) qr_place_write(&f->a_place, item, matrix_of(f, item), data);
+  trial_set(trial, f->a, data);
+  free(data);
+}
+
+static void *fetched(struct trial *trial, rondo_tensor tensor, rondo_dtype dtype, int64_t count) {
+  void *data = qr_memory(count, qr_bytes(dtype));
+  trial_get(trial, tensor, data);
+  return data;
+}
+
+static void describe(const struct factorisation *f, int64_t item, char *text, size_t bytes) {
+  snprintf(text, bytes, "%s %dx%d %s, %s, item %d of kind %d", rondo_dtype_name(f->dtype), (int)f->m, (int)f->n,
+           f->layout == RONDO_ROW_MAJOR ? "row-major" : "column-major", form_names[f->form], (int)item,
+           (int)f->kinds[item % f->kind_count]);
+}
+
+/* Everything outside the matrices still holds the guard. */
+static void expect_guards(const struct qr_place *place, const void *data, const char *what) {
+  int64_t count = qr_place_count(place);
+  bool *inside = qr_memory(count, sizeof *inside);
+  for (int64_t item = 0; item < place->batch; item++)
+    for (int64_t j = 0; j < place->n; j++)
+      for (int64_t i = 0; i < place->m; i++) inside[qr_place_index(place, item, i, j)] = true;
+  int64_t touched = 0;
+  for (int64_t i = 0; i < count; i++)
+    if (!inside[i] && oracle_read(place->dtype, data, i) != guard) touched++;
+  cr_expect(touched == 0, "%d elements around %s were written", (int)touched, what);
+  free(inside);
+}
+
+/* The results of a factorisation. */
+struct results {
+  void *h, *tau, *r, *q;
+};
+
+static struct results results_get(const struct factorisation *f, struct trial *trial) {
+  struct results results = {0};
+  if (f->h.graph) results.h = fetched(trial, f->h, f->dtype, qr_place_count(&f->h_place));
+  if (f->tau.graph) results.tau = fetched(trial, f->tau, f->dtype, tau_count(f));
+  if (f->r.graph) results.r = fetched(trial, f->r, f->dtype, qr_place_count(&f->r_place));
+  if (f->q.graph) results.q = fetched(trial, f->q, f->dtype, qr_place_count(&f->q_place));
+  return results;
+}
+
+static void results_free(struct results *results) {
+  free(results->h);
+  free(results->tau);
+  free(results->r);
+  free(results->q);
+}
+
+static double tau_of(const struct factorisation *f, const struct results *results, int64_t item, int64_t j) {
+  return oracle_read(f->dtype, results->tau, item * (f->k + f->padding) + (f->padding ? 1 : 0) + j);
+}
+
+static void expect_item(const struct factorisation *f, const struct results *results, int64_t item) {
+  char where[160];
+  describe(f, item, where, sizeof where);
+  double *h = qr_memory(f->m * f->n, sizeof *h), *tau = qr_memory(f->k, sizeof *tau);
+  double *r = qr_memory(f->k * f->n, sizeof *r), *q = qr_memory(f->m * f->k, sizeof *q);
+  const double *a = matrix_of(f, item);
+  if (results->h) {
+    qr_place_read(&f->h_place, item, results->h, h);
+    for (int64_t j = 0; j < f->k; j++) tau[j] = tau_of(f, results, item, j);
+    qr_expect_factored(f->dtype, f->m, f->n, a, h, tau, where);
+  }
+  if (results->r) qr_place_read(&f->r_place, item, results->r, r);
+  if (results->q) qr_place_read(&f->q_place, item, results->q, q);
+  if (results->r && results->q) qr_expect_thin(f->dtype, f->m, f->n, a, q, r, where);
+  if (results->r && !results->q) qr_expect_gram(f->dtype, f->m, f->n, a, r, where);
+  if (results->q && !results->r) { /* R := triu(Q^T A), whose lower part is the residual */
+    long double sum, norm = 0, largest = 0, column;
+    for (int64_t j = 0; j<f->n; j++, norm = column> norm ? column : norm) {
+      column = 0;
+      for (int64_t i = 0; i < f->m; i++) column += fabsl((long double)a[j * f->m + i]);
+      for (int64_t i = j + 1; i < f->k; i++) {
+        sum = 0;
+        for (int64_t row = 0; row < f->m; row++) sum += (long double)q[i * f->m + row] * a[j * f->m + row];
+        if (!(fabsl(sum) <= largest)) largest = fabsl(sum);
+      }
+    }
+    if (largest != 0)
+      qr_expect_ratio("|below the diagonal of Q'A|", largest / ((long double)f->m * norm * qr_epsilon(f->dtype)),
+                      where);
+    long double *exact = qr_memory(f->m * f->k, sizeof *exact);
+    for (int64_t i = 0; i < f->m * f->k; i++) exact[i] = q[i];
+    qr_expect_orthonormal(f->dtype, f->m, f->k, exact, where);
+    free(exact);
+  }
+  free(h), free(tau), free(r), free(q);
+}
+
+static void expect_all(const struct factorisation *f, struct trial *trial) {
+  struct results results = results_get(f, trial);
+  for (int64_t item = 0; item < f->batch; item++) expect_item(f, &results, item);
+  if (results.h) expect_guards(&f->h_place, results.h, "h");
+  if (results.r) expect_guards(&f->r_place, results.r, "r");
+  if (results.q) expect_guards(&f->q_place, results.q, "q");
+  if (results.tau)
+    for (int64_t i = 0; i < tau_count(f); i++) {
+      int64_t j = i % (f->k + f->padding) - (f->padding ? 1 : 0);
+      if (j >= 0 && j < f->k) continue;
+      cr_expect(oracle_read(f->dtype, results.tau, i) == guard, "an element around tau was written");
+    }
+  results_free(&results);
+}
+
+/* Many factorisations in one graph. */
+static void run(rondo_backend backend, struct factorisation *all, size_t count) {
+  struct trial trial;
+  struct random random = {20260711};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < count; i++) factorisation_add(&all[i], &trial);
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < count; i++) {
+    factorisation_fill(&all[i], &random);
+    factorisation_set(&all[i], &trial);
+  }
+  trial_replay(&trial);
+  for (size_t i = 0; i < count; i++) {
+    expect_all(&all[i], &trial);
+    free(all[i].matrices);
+  }
+  trial_end(&trial);
+}
+
+#define BOTH_BACKENDS(suite, name, function)                                                                           \
+  Test(suite, name##_host) { function(RONDO_BACKEND_HOST); }                                                           \
+  Test(suite, name##_cuda) {                                                                                           \
+    require_backend(RONDO_BACKEND_CUDA);                                                                               \
+    function(RONDO_BACKEND_CUDA);                                                                                      \
+  }
+
+/* ---- Ratios ----------------------------------------------------------------------------------------------------- */
+
+/* Small shapes around every edge of the kernels, each with every kind of matrix in its batch. */
+static void small_shapes(rondo_backend backend) {
+  static const int8_t shapes[][2] = {{0, 0},   {0, 3},   {3, 0},   {1, 1},   {1, 5},  {5, 1},   {2, 3},  {3, 2},
+                                     {4, 4},   {5, 7},   {7, 5},   {8, 8},   {9, 8},  {15, 16}, {17, 9}, {16, 31},
+                                     {31, 33}, {32, 32}, {33, 31}, {33, 33}, {40, 3}, {3, 40},  {65, 9}, {64, 16}};
+  enum { COUNT = sizeof shapes / sizeof shapes[0] };
+  for (int pass = 0; pass < 4; pass++) { /* forms and layouts in turn, so that each shape sees four of them */
+    struct factorisation all[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+      int turn = i + pass * 3;
+      all[i] = (struct factorisation){.dtype = pass % 2 ? RONDO_F32 : RONDO_F64,
+                                      .layout = (turn + pass / 2) % 2 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR,
+                                      .form = (enum form)((turn + i / 5) % 5),
+                                      .m = shapes[i][0],
+                                      .n = shapes[i][1],
+                                      .batch = QR_KINDS,
+                                      .kinds = every_kind,
+                                      .kind_count = QR_KINDS};
+    }
+    run(backend, all, COUNT);
+  }
+}
+BOTH_BACKENDS(qr, small_matrices_of_every_kind_meet_lapack_ratios, small_shapes)
+
+/* One matrix in one block, in shared memory. */
+static void middle_shapes(rondo_backend backend) {
+  static const struct {
+    int16_t m, n;
+    uint8_t form, layout;
+  } shapes[] = {{64, 64, FORM_H, 0},       {65, 63, FORM_QR, 1},   {63, 65, FORM_QR, 0}, {64, 65, FORM_R, 1},
+                {127, 64, FORM_Q, 0},      {128, 16, FORM_QR, 0},  {129, 16, FORM_R, 1}, {16, 129, FORM_PANEL, 0},
+                {128, 128, FORM_PANEL, 0}, {129, 127, FORM_QR, 1}, {256, 16, FORM_H, 1}, {300, 7, FORM_QR, 0}};
+  enum { COUNT = sizeof shapes / sizeof shapes[0] };
+  struct factorisation all[2 * COUNT];
+  for (int i = 0; i < 2 * COUNT; i++)
+    all[i] = (struct factorisation){.dtype = i < COUNT ? RONDO_F32 : RONDO_F64,
+                                    .layout = (rondo_layout)shapes[i % COUNT].layout,
+                                    .form = (enum form)shapes[i % COUNT].form,
+                                    .m = shapes[i % COUNT].m,
+                                    .n = shapes[i % COUNT].n,
+                                    .batch = 4,
+                                    .kinds = hard_kinds,
+                                    .kind_count = 4};
+  run(backend, all, sizeof all / sizeof all[0]);
+}
+BOTH_BACKENDS(qr, middle_matrices_meet_lapack_ratios, middle_shapes)
+
+/* Beyond shared memory: panels of every width, columns too long for panels, and every place the work is done in. */
+static void large_shapes(rondo_backend backend) {
+  static const struct {
+    int16_t m, n;
+    uint8_t form, layout, dtype;
+  } shapes[] = {
+      {352, 352, FORM_H, 0, RONDO_F32},  {260, 250, FORM_QR, 1, RONDO_F32},    {200, 260, FORM_QR, 0, RONDO_F64},
+      {200, 170, FORM_R, 0, RONDO_F64},  {170, 200, FORM_R, 1, RONDO_F64},     {170, 210, FORM_Q, 0, RONDO_F64},
+      {1024, 70, FORM_Q, 1, RONDO_F32},  {1500, 40, FORM_PANEL, 0, RONDO_F32}, {2500, 20, FORM_QR, 0, RONDO_F64},
+      {12000, 6, FORM_QR, 0, RONDO_F32}, {6000, 6, FORM_R, 1, RONDO_F64},      {6000, 5, FORM_PANEL, 1, RONDO_F64},
+      {5, 12000, FORM_QR, 0, RONDO_F32}};
+  enum { COUNT = sizeof shapes / sizeof shapes[0] };
+  struct factorisation all[COUNT];
+  for (int i = 0; i < COUNT; i++)
+    all[i] = (struct factorisation){.dtype = (rondo_dtype)shapes[i].dtype,
+                                    .layout = (rondo_layout)shapes[i].layout,
+                                    .form = (enum form)shapes[i].form,
+                                    .m = shapes[i].m,
+                                    .n = shapes[i].n,
+                                    .batch = 2,
+                                    .kinds = i % 2 ? hard_kinds : random_kind,
+                                    .kind_count = i % 2 ? 2 : 1};
+  run(backend, all, COUNT);
+}
+BOTH_BACKENDS(qr, large_matrices_meet_lapack_ratios, large_shapes)
+
+/* ---- Where a matrix stands -------------------------------------------------------------------------------------- */
+
+/* A leading dimension beyond m, a base that is not aligned, guards on every side. */
+static void padded(rondo_backend backend) {
+  static const int16_t shapes[][2] = {{7, 5}, {5, 7}, {32, 32}, {65, 40}, {130, 12}, {270, 260}};
+  enum { SHAPES = sizeof shapes / sizeof shapes[0], FORMS = 5 };
+  struct factorisation all[SHAPES * FORMS];
+  for (int i = 0; i < SHAPES * FORMS; i++) {
+    int shape = i / FORMS, form = i % FORMS;
+    bool large = shapes[shape][0] > 200;
+    all[i] = (struct factorisation){.dtype = (shape + form) % 2 ? RONDO_F64 : RONDO_F32,
+                                    .layout = (shape + form / 2) % 2 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR,
+                                    .form = (enum form)form,
+                                    .m = large ? 170 : shapes[shape][0],
+                                    .n = large ? 165 : shapes[shape][1],
+                                    .batch = large ? 1 : 3,
+                                    .padding = 4,
+                                    .kinds = random_kind,
+                                    .kind_count = 1};
+    if (large) all[i].dtype = RONDO_F64;
+  }
+  run(backend, all, sizeof all / sizeof all[0]);
+}
+BOTH_BACKENDS(qr, nothing_is_written_around_padded_matrices, padded)
+
+/* Writes over its own input, as qr_panel does. */
+static void in_place(rondo_backend backend) {
+  struct trial trial;
+  trial_describe(&trial, backend);
+  enum { M = 20, N = 12, BATCH = 5, SIZE = M * N, FACTORS = BATCH * N };
+  rondo_tensor a, tau, h, tau_apart, other;
+  int64_t shape[] = {BATCH, N, M}, tau_shape[] = {BATCH, N};
+  REQUIRE_OK(rondo_state(trial.graph, "a", RONDO_F64, 3, shape, &a));
+  REQUIRE_OK(rondo_input(trial.graph, "other", RONDO_F64, 3, shape, &other));
+  REQUIRE_OK(rondo_output(trial.graph, "h", RONDO_F64, 3, shape, &h));
+  REQUIRE_OK(rondo_output(trial.graph, "tau", RONDO_F64, 2, tau_shape, &tau));
+  REQUIRE_OK(rondo_output(trial.graph, "tau apart", RONDO_F64, 2, tau_shape, &tau_apart));
+  REQUIRE_OK(rondo_add_qr(trial.graph, &(rondo_qr_desc){.a = a, .h = a, .tau = tau}));
+  REQUIRE_OK(rondo_add_qr(trial.graph, &(rondo_qr_desc){.a = other, .h = h, .tau = tau_apart}));
+  trial_instantiate(&trial);
+  double data[BATCH * N * M], result[BATCH * N * M];
+  struct random random = {7};
+  for (int i = 0; i < BATCH * N * M; i++) data[i] = random_normal(&random);
+  trial_set(&trial, a, data);
+  trial_set(&trial, other, data);
+  trial_replay(&trial);
+  trial_get(&trial, a, result);
+  cr_expect_arr_eq(result, trial_output(&trial, h), sizeof result);
+  cr_expect_arr_eq(trial_output(&trial, tau), trial_output(&trial, tau_apart), FACTORS * sizeof(double));
+  for (int64_t item = 0; item < BATCH; item++)
+    qr_expect_factored(RONDO_F64, M, N, data + item * SIZE, result + item * SIZE,
+                       (const double *)trial_output(&trial, tau) + item * N, "in place");
+  trial_end(&trial);
+}
+BOTH_BACKENDS(qr, h_may_be_a_itself, in_place)
+
+/* Matrices without a batch dimension. */
+static void unbatched(rondo_backend backend) {
+  struct trial trial;
+  trial_describe(&trial, backend);
+  enum { M = 9, N = 6 };
+  rondo_tensor a, h, tau;
+  REQUIRE_OK(rondo_input(trial.graph, "a", RONDO_F32, 2, (int64_t[]){M, N}, &a));
+  REQUIRE_OK(rondo_output(trial.graph, "h", RONDO_F32, 2, (int64_t[]){M, N}, &h));
+  REQUIRE_OK(rondo_output(trial.graph, "tau", RONDO_F32, 1, (int64_t[]){N}, &tau));
+  REQUIRE_OK(rondo_add_qr(trial.graph, &(rondo_qr_desc){.layout = RONDO_ROW_MAJOR, .a = a, .h = h, .tau = tau}));
+  trial_instantiate(&trial);
+  struct qr_place place = {RONDO_F32, RONDO_ROW_MAJOR, 1, M, N, 0, 0};
+  double matrix[M * N], result[M * N], factors[N];
+  struct random random = {8};
+  qr_fill(&random, RONDO_F32, QR_RANDOM, M, N, matrix);
+  float data[M * N];
+  qr_place_write(&place, 0, matrix, data);
+  trial_set(&trial, a, data);
+  trial_replay(&trial);
+  qr_place_read(&place, 0, trial_output(&trial, h), result);
+  for (int j = 0; j < N; j++) factors[j] = oracle_read(RONDO_F32, trial_output(&trial, tau), j);
+  qr_expect_factored(RONDO_F32, M, N, matrix, result, factors, "one matrix without a batch");
+  trial_end(&trial);
+}
+BOTH_BACKENDS(qr, a_matrix_needs_no_batch_dimension, unbatched)
+
+/* Runs the same shape for its own batch and keeps the results. */
+static struct results run_kept(rondo_backend backend, struct factorisation *f, int replays) {
+  struct trial trial;
+  trial_describe(&trial, backend);
+  factorisation_add(f, &trial);
+  trial_instantiate(&trial);
+  struct results results = {0};
+  for (int i = 0; i < replays; i++) {
+    factorisation_set(f, &trial);
+    trial_replay(&trial);
+    struct results again = results_get(f, &trial);
+    if (i > 0) {
+      cr_expect_arr_eq(again.h, results.h, (size_t)qr_place_count(&f->h_place) * qr_bytes(f->dtype));
+      cr_expect_arr_eq(again.tau, results.tau, (size_t)tau_count(f) * qr_bytes(f->dtype));
+    }
+    results_free(&results);
+    results = again;
+  }
+  trial_end(&trial);
+  return results;
+}
+
+static void expect_same_item(const struct factorisation *f, const struct results *x, int64_t x_item,
+                             const struct results *y, int64_t y_item) {
+  size_t h_bytes = (size_t)(f->m * f->n) * qr_bytes(f->dtype), tau_bytes = (size_t)f->k * qr_bytes(f->dtype);
+  const char *x_h = x->h, *y_h = y->h, *x_tau = x->tau, *y_tau = y->tau;
+  assert(x_h && y_h && x_tau && y_tau);
+  bool same = !memcmp(x_h + (size_t)x_item * h_bytes, y_h + (size_t)y_item * h_bytes, h_bytes) &&
+              !memcmp(x_tau + (size_t)x_item * tau_bytes, y_tau + (size_t)y_item * tau_bytes, tau_bytes);
+  char where[160];
+  describe(f, x_item, where, sizeof where);
+  cr_expect(same, "items %d and %d differ: %s", (int)x_item, (int)y_item, where);
+}
+
+static void deterministic(rondo_backend backend) {
+  static const int16_t shapes[][3] = {{4, 4, 133}, {8, 8, 132},  {17, 33, 131},
+                                      {96, 96, 7}, {150, 20, 7}, {280, 250, 2}};
+  for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+    struct factorisation f = {.dtype = RONDO_F32,
+                              .m = shapes[s][0],
+                              .n = shapes[s][1],
+                              .batch = shapes[s][2],
+                              .kinds = random_kind,
+                              .kind_count = 1};
+    struct random random = {s + 1};
+    factorisation_fill(&f, &random);
+    /* Item 0 again at the end and in the middle. */
+    size_t matrix_bytes = (size_t)(f.m * f.n) * sizeof(double);
+    memcpy(f.matrices + (f.batch - 1) * f.m * f.n, f.matrices, matrix_bytes);
+    memcpy(f.matrices + f.batch / 2 * f.m * f.n, f.matrices, matrix_bytes);
+    struct results results = run_kept(backend, &f, 3);
+    expect_same_item(&f, &results, 0, &results, f.batch - 1);
+    expect_same_item(&f, &results, 0, &results, f.batch / 2);
+    struct factorisation alone = f;
+    alone.batch = 1;
+    struct results single = run_kept(backend, &alone, 1);
+    expect_same_item(&f, &results, 0, &single, 0);
+    results_free(&results);
+    results_free(&single);
+    free(f.matrices);
+  }
+}
+BOTH_BACKENDS(qr, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, deterministic)
+
+/* Infinity, NaN and a matrix of NaN among good ones. */
+static void poisoned(rondo_backend backend) {
+  static const int16_t shapes[][2] = {{4, 4}, {8, 8}, {20, 31}, {70, 70}, {200, 9}, {250, 240}};
+  for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+    struct factorisation f = {.dtype = s % 2 ? RONDO_F32 : RONDO_F64,
+                              .m = shapes[s][0],
+                              .n = shapes[s][1],
+                              .batch = 9,
+                              .kinds = random_kind,
+                              .kind_count = 1};
+    struct random random = {s + 100};
+    factorisation_fill(&f, &random);
+    struct results good = run_kept(backend, &f, 1);
+    int64_t size = f.m * f.n;
+    f.matrices[1 * size + f.m + 2] = INFINITY;
+    f.matrices[4 * size + size / 2] = (double)NAN;
+    for (int64_t i = 0; i < size; i++) f.matrices[6 * size + i] = (double)NAN;
+    struct results bad = run_kept(backend, &f, 1);
+    for (int64_t item = 0; item < f.batch; item++)
+      if (item != 1 && item != 4 && item != 6) expect_same_item(&f, &good, item, &bad, item);
+    for (int64_t j = 0; j + 1 < f.k; j++) cr_expect(isnan(tau_of(&f, &bad, 6, j)), "a column of NaN gives NaN");
+    bool spread = false;
+    for (int64_t j = 0; j < f.k; j++) spread |= isnan(tau_of(&f, &bad, 4, j));
+    for (int64_t i = 0; i < size; i++) spread |= isnan(oracle_read(f.dtype, bad.h, 4 * size + i));
+    cr_expect(spread, "a NaN must not vanish");
+    results_free(&good);
+    results_free(&bad);
+    free(f.matrices);
+  }
+}
+BOTH_BACKENDS(qr, infinities_and_nan_stay_in_their_own_matrix, poisoned)
+
+static void huge_batch(rondo_backend backend) {
+  struct factorisation f = {.dtype = RONDO_F32, .m = 4, .n = 3, .batch = 70001, .kinds = random_kind, .kind_count = 1};
+  struct random random = {65536};
+  factorisation_fill(&f, &random);
+  struct results results = run_kept(backend, &f, 1);
+  for (int64_t item = 0; item < f.batch; item += item < 100 || item > f.batch - 100 ? 1 : 97)
+    expect_item(&f, &results, item);
+  results_free(&results);
+  free(f.matrices);
+}
+BOTH_BACKENDS(qr, a_batch_may_pass_65535, huge_batch)
+
+/* More matrices than the grid has workspaces: each block takes several of them. */
+static void more_than_workspaces(rondo_backend backend) {
+  struct factorisation all[] = {
+      {.dtype = RONDO_F64, .form = FORM_R, .m = 3500, .n = 9, .batch = 330},  /* panels in shared memory */
+      {.dtype = RONDO_F32, .form = FORM_Q, .m = 29600, .n = 2, .batch = 327}, /* columns too long for that */
+  };
+  for (size_t s = 0; s < sizeof all / sizeof all[0]; s++) {
+    struct factorisation *f = &all[s];
+    struct random random = {s + 17};
+    f->kinds = random_kind;
+    f->kind_count = 1;
+    int64_t count = f->batch * f->m * f->n;
+    f->matrices = qr_memory(count, sizeof(double));
+    for (int64_t i = 0; i < count; i++) f->matrices[i] = qr_rounded(f->dtype, random_uniform(&random) - 0.5);
+    struct results results = run_kept(backend, f, 1);
+    for (int64_t item = 0; item < f->batch; item += item < 3 || item >= 318 ? 1 : 63) expect_item(f, &results, item);
+    results_free(&results);
+    free(f->matrices);
+  }
+}
+BOTH_BACKENDS(qr, a_batch_may_pass_the_workspaces, more_than_workspaces)
+
+/* Nothing to do is no error, whatever the form. */
+static void empty_batch(rondo_backend backend) {
+  struct factorisation all[5];
+  for (int form = 0; form < 5; form++)
+    all[form] = (struct factorisation){.dtype = RONDO_F64,
+                                       .form = (enum form)form,
+                                       .m = 200,
+                                       .n = 180,
+                                       .batch = 0,
+                                       .padding = form % 2 ? 4 : 0,
+                                       .kinds = random_kind,
+                                       .kind_count = 1};
+  run(backend, all, 5);
+}
+BOTH_BACKENDS(qr, a_batch_may_be_empty, empty_batch)
+
+/* ---- LAPACK's conventions --------------------------------------------------------------------------------------- */
+
+/* Signs, zero factors and kept alphas are LAPACK's own, element by element where the problem is well conditioned and
+ * exactly where every H is the identity. */
+static void like_lapack(rondo_backend backend) {
+  static const enum qr_kind kinds[] = {QR_RANDOM,        QR_CONDITION_2, QR_LOWER,    QR_NEAR_UNDERFLOW,
+                                       QR_NEAR_OVERFLOW, QR_UPPER,       QR_DIAGONAL, QR_ZERO};
+  static const int8_t shapes[][2] = {{1, 1}, {1, 4}, {4, 1}, {6, 6}, {30, 20}, {20, 30}, {60, 50}};
+  for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+    struct factorisation f = {
+        .dtype = RONDO_F64, .m = shapes[s][0], .n = shapes[s][1], .batch = 8, .kinds = kinds, .kind_count = 8};
+    struct random random = {s + 30};
+    factorisation_fill(&f, &random);
+    struct results results = run_kept(backend, &f, 1);
+    assert(results.h && results.tau);
+    for (int64_t item = 0; item < f.batch; item++) {
+      double *expected = qr_memory(f.m * f.n, sizeof *expected), *expected_tau = qr_memory(f.k, sizeof(double));
+      memcpy(expected, matrix_of(&f, item), (size_t)(f.m * f.n) * sizeof(double));
+      cr_assert_eq(LAPACKE_dgeqrf(LAPACK_COL_MAJOR, (int)f.m, (int)f.n, expected, (int)f.m, expected_tau), 0);
+      const double *h = (const double *)results.h + item * f.m * f.n;
+      long double norm = 0;
+      for (int64_t i = 0; i < f.m * f.n; i++) norm = fmaxl(norm, fabsl((long double)matrix_of(&f, item)[i]));
+      bool exact = kinds[item] >= QR_ZERO || kinds[item] == QR_UPPER || kinds[item] == QR_DIAGONAL;
+      long double tolerance = exact || f.m == 1 ? 0 : 1e-9L;
+      char where[160];
+      describe(&f, item, where, sizeof where);
+      for (int64_t i = 0; i < f.m * f.n; i++) {
+        int64_t row = i % f.m, column = i / f.m;
+        long double size = row > column ? 1 : norm * (long double)f.m; /* reflectors, or R */
+        if (kinds[item] == QR_LOWER) size *= 1e3L;
+        cr_expect(fabsl((long double)h[i] - expected[i]) <= tolerance * size, "h(%d, %d) is %g, LAPACK has %g: %s",
+                  (int)row, (int)column, h[i], expected[i], where);
+      }
+      for (int64_t j = 0; j < f.k; j++)
+        cr_expect(fabsl((long double)tau_of(&f, &results, item, j) - expected_tau[j]) <= tolerance * 1e3L,
+                  "tau[%d] is %g, LAPACK has %g: %s", (int)j, tau_of(&f, &results, item, j), expected_tau[j], where);
+      free(expected);
+      free(expected_tau);
+    }
+    results_free(&results);
+    free(f.matrices);
+  }
+}
+BOTH_BACKENDS(qr, signs_and_zero_factors_are_those_of_lapack, like_lapack)
+
+/* dlarfg's own cases: {alpha, x} -> {beta, v, tau}. */
+static void single_reflectors(rondo_backend backend) {
+  static const double cases[][5] = {
+      {3, 4, -5, 0.5, 1.6}, {-3, 4, 5, -0.5, 1.6}, {0, 2, -2, 1, 1}, {-0.0, 2, 2, -1, 1},
+      {-7, 0, -7, 0, 0},    {7, 0, 7, 0, 0},       {0, 0, 0, 0, 0},
+  };
+  enum { COUNT = sizeof cases / sizeof cases[0], SCALES = 3, ALL = COUNT * SCALES };
+  struct trial trial;
+  trial_describe(&trial, backend);
+  rondo_tensor a, h, tau;
+  REQUIRE_OK(rondo_input(trial.graph, "a", RONDO_F64, 3, (int64_t[]){ALL, 1, 2}, &a));
+  REQUIRE_OK(rondo_output(trial.graph, "h", RONDO_F64, 3, (int64_t[]){ALL, 1, 2}, &h));
+  REQUIRE_OK(rondo_output(trial.graph, "tau", RONDO_F64, 2, (int64_t[]){ALL, 1}, &tau));
+  REQUIRE_OK(rondo_add_qr(trial.graph, &(rondo_qr_desc){.a = a, .h = h, .tau = tau}));
+  trial_instantiate(&trial);
+  static const double scales[SCALES] = {1, 0x1p-1060, 0x1p1020}; /* the tiny ones are subnormal */
+  double data[ALL][2];
+  for (int i = 0; i < ALL; i++)
+    for (int e = 0; e < 2; e++) data[i][e] = cases[i % COUNT][e] * scales[i / COUNT];
+  trial_set(&trial, a, data);
+  trial_replay(&trial);
+  const double(*got)[2] = trial_output(&trial, h), *factors = trial_output(&trial, tau);
+  for (int i = 0; i < ALL; i++) {
+    const double *expected = cases[i % COUNT];
+    double scale = scales[i / COUNT];
+    cr_expect(fabs(got[i][0] / scale - expected[2]) <= 1e-12, "beta of case %d is %g", i, got[i][0] / scale);
+    cr_expect(fabs(got[i][1] - expected[3]) <= 1e-12, "v of case %d is %g", i, got[i][1]);
+    cr_expect(fabs(factors[i] - expected[4]) <= 1e-12, "tau of case %d is %g", i, factors[i]);
+  }
+  trial_end(&trial);
+}
+BOTH_BACKENDS(qr, reflectors_of_two_elements_are_those_of_larfg, single_reflectors)
+
+/* ---- Bad descriptions ------------------------------------------------------------------------------------------- */
+
+static rondo_tensor tensor_of(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t x, int64_t y, int64_t z) {
+  rondo_tensor tensor;
+  REQUIRE_OK(rondo_temporary(graph, NULL, dtype, rank, (int64_t[]){x, y, z}, &tensor));
+  return tensor;
+}
+
+Test(qr, refuses_operands_that_do_not_fit_together) {
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  rondo_tensor a = tensor_of(g, RONDO_F32, 3, 4, 8, 16), h = tensor_of(g, RONDO_F32, 3, 4, 8, 16);
+  rondo_tensor tau = tensor_of(g, RONDO_F32, 2, 4, 8, 0), r = tensor_of(g, RONDO_F32, 3, 4, 8, 8);
+  rondo_tensor q = tensor_of(g, RONDO_F32, 3, 4, 8, 16), none = {0};
+  rondo_tensor short_tau = tensor_of(g, RONDO_F32, 2, 4, 7, 0), f64_tau = tensor_of(g, RONDO_F64, 2, 4, 8, 0);
+  rondo_tensor f16 = tensor_of(g, RONDO_F16, 3, 4, 8, 16), vector = tensor_of(g, RONDO_F32, 1, 8, 0, 0);
+  rondo_tensor other_batch = tensor_of(g, RONDO_F32, 3, 5, 8, 16);
+  rondo_tensor view;
+  REQUIRE_OK(rondo_view(g, a, (int64_t[]){0, 0, 0}, (int64_t[]){4, 8, 8}, &view));
+#define REFUSED(fragment, ...)                                                                                         \
+  REQUIRE_ERROR(rondo_add_qr(g, &(rondo_qr_desc){__VA_ARGS__}), RONDO_INVALID_ARGUMENT, fragment)
+  REFUSED("a is absent", .h = h, .tau = tau);
+  REFUSED("a is [4, 8, 16] f16, expected a matrix", .a = f16, .h = h, .tau = tau);
+  REFUSED("a is [8] f32, expected a matrix", .a = vector, .h = h, .tau = tau);
+  REFUSED("tau is [4, 7] f32, expected [4, 8] f32", .a = a, .h = h, .tau = short_tau);
+  REFUSED("tau is [4, 8] f64, expected [4, 8] f32", .a = a, .h = h, .tau = f64_tau);
+  REFUSED("h is [5, 8, 16] f32, expected [4, 8, 16] f32", .a = a, .h = other_batch, .tau = tau);
+  REFUSED("tau is absent", .a = a, .h = h);
+  REFUSED("h is absent", .a = a, .tau = tau);
+  REFUSED("h is absent, and so are r and q", .a = a);
+  REFUSED("r is present beside h and tau", .a = a, .h = h, .tau = tau, .r = r);
+  REFUSED("q is present beside h and tau", .a = a, .h = h, .tau = tau, .q = q);
+  REFUSED("r is [4, 8, 16] f32, expected [4, 8, 8] f32", .a = a, .r = q);
+  REFUSED("q is [4, 8, 8] f32, expected [4, 8, 16] f32", .a = a, .q = r);
+  REFUSED("layout 7 does not exist", .layout = (rondo_layout)7, .a = a, .h = h, .tau = tau);
+  REFUSED("a and r overlap", .a = a, .r = view);
+  REFUSED("a and q overlap", .a = a, .q = a);
+#undef REFUSED
+  REQUIRE_ERROR(rondo_add_qr(g, NULL), RONDO_INVALID_ARGUMENT, "rondo_add_qr: the description is NULL");
+  REQUIRE_ERROR(rondo_add_qr(NULL, &(rondo_qr_desc){.a = a, .r = r}), RONDO_INVALID_ARGUMENT, "graph");
+  REQUIRE_ERROR(rondo_add_qr_panel(g, NULL), RONDO_INVALID_ARGUMENT, "the description is NULL");
+  REQUIRE_ERROR(rondo_add_qr_panel(g, &(rondo_qr_panel_desc){.a = a, .tau = short_tau}), RONDO_INVALID_ARGUMENT,
+                "tau is [4, 7] f32, expected [4, 8] f32");
+  REQUIRE_ERROR(rondo_add_qr_panel(g, &(rondo_qr_panel_desc){.a = none, .tau = tau}), RONDO_INVALID_ARGUMENT,
+                "a is absent");
+  rondo_task task;
+  REQUIRE_ERROR(rondo_last_task(g, &task), RONDO_INVALID_STATE, "no task");
+  REQUIRE_OK(rondo_add_qr(g, &(rondo_qr_desc){.a = a, .h = a, .tau = tau})); /* the same descriptions, but right */
+  REQUIRE_OK(rondo_add_qr(g, &(rondo_qr_desc){.a = a, .q = q, .r = r}));
+  trial_end(&trial);
+}

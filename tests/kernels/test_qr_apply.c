@@ -1,0 +1,610 @@
+/* test_qr_apply.c - rondo_add_qr_update, rondo_add_qr_apply and rondo_add_triangular_inverse against sums in long
+ * double. */
+#include "test_qr_oracle.h"
+
+#define BOTH_BACKENDS(suite, name, function)                                                                           \
+  Test(suite, name##_host) { function(RONDO_BACKEND_HOST); }                                                           \
+  Test(suite, name##_cuda) {                                                                                           \
+    require_backend(RONDO_BACKEND_CUDA);                                                                               \
+    function(RONDO_BACKEND_CUDA);                                                                                      \
+  }
+
+/* Padding is filled with a number that no result has. */
+static const double guard = 1234.5;
+
+static void *guarded(rondo_dtype dtype, int64_t count) {
+  void *data = qr_memory(count, qr_bytes(dtype));
+  for (int64_t i = 0; i < count; i++) oracle_write(dtype, data, i, guard);
+  return data;
+}
+
+static void expect_guards(const struct qr_place *place, const void *data, const char *where) {
+  int64_t count = qr_place_count(place), touched = 0;
+  bool *inside = qr_memory(count, sizeof *inside);
+  for (int64_t item = 0; item < place->batch; item++)
+    for (int64_t j = 0; j < place->n; j++)
+      for (int64_t i = 0; i < place->m; i++) inside[qr_place_index(place, item, i, j)] = true;
+  for (int64_t i = 0; i < count; i++)
+    if (!inside[i] && oracle_read(place->dtype, data, i) != guard) touched++;
+  cr_expect(touched == 0, "%d elements around %s were written", (int)touched, where);
+  free(inside);
+}
+
+/* ---- qr_update, qr_apply ---------------------------------------------------------------------------------------- */
+
+enum form { UPDATE, APPLY, APPLY_TRANSPOSED, FORMS };
+static const char *const form_names[] = {"qr_update", "qr_apply", "qr_apply transposed"};
+
+/* One task and its data: v is m x n, c is m x columns. */
+struct application {
+  rondo_dtype dtype;
+  rondo_layout layout;
+  enum form form;
+  int64_t m, n, columns, batch, padding;
+  /* Filled by application_add and application_fill. */
+  int64_t k;
+  struct qr_place v_place, c_place;
+  rondo_tensor v, tau, c;
+  double *reflectors, *factors, *before; /* [batch][n][m], [batch][k], [batch][columns][m] */
+};
+
+static struct qr_place place_of(const struct application *x, int64_t columns) {
+  return (struct qr_place){
+      x->dtype, x->layout, x->batch, x->m, columns, x->padding ? 1 : 0, x->padding ? x->padding - 1 : 0};
+}
+
+static int64_t tau_count(const struct application *x) { return x->batch * (x->k + x->padding); }
+
+static void application_add(struct application *x, struct trial *trial) {
+  x->k = qr_min(x->m, x->n);
+  x->v_place = place_of(x, x->n);
+  x->c_place = place_of(x, x->columns);
+  rondo_tensor v, tau, c;
+  x->v = qr_place_add(&x->v_place, trial->graph, rondo_constant, "v", &v);
+  x->c = qr_place_add(&x->c_place, trial->graph, rondo_state, "c", &c);
+  REQUIRE_OK(rondo_constant(trial->graph, "tau", x->dtype, 2, (int64_t[]){x->batch, x->k + x->padding}, &x->tau));
+  REQUIRE_OK(rondo_view(trial->graph, x->tau, (int64_t[]){0, x->padding ? 1 : 0}, (int64_t[]){x->batch, x->k}, &tau));
+  if (x->form == UPDATE)
+    REQUIRE_OK(
+        rondo_add_qr_update(trial->graph, &(rondo_qr_update_desc){.layout = x->layout, .v = v, .tau = tau, .c = c}));
+  else
+    REQUIRE_OK(rondo_add_qr_apply(
+        trial->graph,
+        &(rondo_qr_apply_desc){
+            .layout = x->layout, .transpose = x->form == APPLY_TRANSPOSED ? 3 : 0, .v = v, .tau = tau, .c = c}));
+}
+
+/* Reflectors of any size with the tau that makes each orthogonal up to rounding, and now and then tau = 0, an identity.
+ * On and above the diagonal, where R would be, there is NaN: it must not be read into any sum. */
+static void application_fill(struct application *x, struct random *random) {
+  x->reflectors = qr_memory(x->batch * x->m * x->n, sizeof(double));
+  x->factors = qr_memory(x->batch * x->k, sizeof(double));
+  x->before = qr_memory(x->batch * x->m * x->columns, sizeof(double));
+  for (int64_t item = 0; item < x->batch; item++) {
+    double *v = x->reflectors + item * x->m * x->n;
+    for (int64_t j = 0; j < x->n; j++) {
+      double squares = 1, size = random_uniform(random) < 0.5 ? 1 : 1 / sqrt((double)x->m);
+      for (int64_t i = 0; i < x->m; i++) {
+        v[j * x->m + i] = i <= j ? (double)NAN : qr_rounded(x->dtype, size * random_normal(random));
+        if (i > j) squares += v[j * x->m + i] * v[j * x->m + i];
+      }
+      if (j < x->k) x->factors[item * x->k + j] = random_uniform(random) < 0.1 ? 0 : qr_rounded(x->dtype, 2 / squares);
+    }
+  }
+  for (int64_t i = 0; i < x->batch * x->m * x->columns; i++) x->before[i] = qr_rounded(x->dtype, random_normal(random));
+}
+
+static void application_free(struct application *x) {
+  free(x->reflectors);
+  free(x->factors);
+  free(x->before);
+}
+
+static void matrices_set(struct trial *trial, const struct qr_place *place, const double *matrices,
+                         rondo_tensor tensor) {
+  void *data = guarded(place->dtype, qr_place_count(place));
+  for (int64_t item = 0; item < place->batch; item++)
+    qr_place_write(place, item, matrices + item * place->m * place->n, data);
+  trial_set(trial, tensor, data);
+  free(data);
+}
+
+static void application_set(const struct application *x, struct trial *trial) {
+  matrices_set(trial, &x->v_place, x->reflectors, x->v);
+  matrices_set(trial, &x->c_place, x->before, x->c);
+  void *tau = guarded(x->dtype, tau_count(x));
+  for (int64_t i = 0; i < x->batch * x->k; i++)
+    oracle_write(x->dtype, tau, i / x->k * (x->k + x->padding) + (x->padding ? 1 : 0) + i % x->k, x->factors[i]);
+  trial_set(trial, x->tau, tau);
+  free(tau);
+}
+
+static void application_where(const struct application *x, int64_t item, char *text, size_t bytes) {
+  snprintf(text, bytes, "%s %s %dx%d to %d columns, %s, item %d", rondo_dtype_name(x->dtype), form_names[x->form],
+           (int)x->m, (int)x->n, (int)x->columns, x->layout == RONDO_ROW_MAJOR ? "row-major" : "column-major",
+           (int)item);
+}
+
+static void application_expect(const struct application *x, const void *data, int64_t item) {
+  char where[160];
+  application_where(x, item, where, sizeof where);
+  int64_t count = x->m * x->columns;
+  const double *before = x->before + item * count;
+  double *after = qr_memory(count, sizeof *after);
+  long double *exact = qr_memory(count, sizeof *exact);
+  qr_place_read(&x->c_place, item, data, after);
+  for (int64_t i = 0; i < count; i++) exact[i] = before[i];
+  long double norm = qr_one_norm(x->m, x->columns, exact);
+  qr_oracle_apply(x->m, x->k, x->reflectors + item * x->m * x->n, x->factors + item * x->k, x->form != APPLY,
+                  x->columns, exact);
+  for (int64_t i = 0; i < count; i++) exact[i] -= after[i];
+  long double difference = qr_one_norm(x->m, x->columns, exact);
+  qr_expect_ratio("|C - QC|", difference == 0 ? 0 : difference / ((long double)x->m * norm * qr_epsilon(x->dtype)),
+                  where);
+  free(exact);
+  free(after);
+}
+
+static void applications_run(rondo_backend backend, struct application *all, size_t count) {
+  struct trial trial;
+  struct random random = {20260712};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < count; i++) application_add(&all[i], &trial);
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < count; i++) {
+    application_fill(&all[i], &random);
+    application_set(&all[i], &trial);
+  }
+  trial_replay(&trial);
+  for (size_t i = 0; i < count; i++) {
+    const struct application *x = &all[i];
+    void *data = qr_memory(qr_place_count(&x->c_place), qr_bytes(x->dtype));
+    trial_get(&trial, x->c, data);
+    for (int64_t item = 0; item < x->batch; item++) application_expect(x, data, item);
+    char where[160];
+    application_where(x, 0, where, sizeof where);
+    expect_guards(&x->c_place, data, where);
+    free(data);
+    application_free(&all[i]);
+  }
+  trial_end(&trial);
+}
+
+/* Every form, layout and type for shapes around the kernels' edges: tiles of 4 columns, blocks of 16, chunks of 32. */
+static void every_shape(rondo_backend backend) {
+  static const int16_t shapes[][4] = {
+      /* m, n, columns, batch */
+      {1, 1, 1, 2},   {1, 3, 2, 2},   {3, 1, 5, 3},    {5, 9, 4, 3},    {8, 4, 17, 2},    {31, 7, 3, 2},
+      {33, 33, 8, 2}, {40, 20, 1, 5}, {64, 32, 33, 2}, {65, 33, 16, 2}, {100, 70, 40, 2}, {257, 16, 9, 2},
+      {7, 5, 0, 2},   {7, 0, 5, 2},   {0, 4, 5, 2},    {6, 4, 3, 0},
+  };
+  enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+  for (int pass = 0; pass < 4; pass++) {
+    struct application all[SHAPES * FORMS];
+    for (int i = 0; i < SHAPES * FORMS; i++) {
+      const int16_t *shape = shapes[i / FORMS];
+      all[i] = (struct application){.dtype = pass % 2 ? RONDO_F32 : RONDO_F64,
+                                    .layout = pass / 2 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR,
+                                    .form = (enum form)(i % FORMS),
+                                    .m = shape[0],
+                                    .n = shape[1],
+                                    .columns = shape[2],
+                                    .batch = shape[3],
+                                    .padding = i / FORMS % 3 == pass % 3 ? 3 : 0};
+    }
+    applications_run(backend, all, sizeof all / sizeof all[0]);
+  }
+}
+BOTH_BACKENDS(qr_apply, meets_the_gate_for_every_form_shape_and_layout, every_shape)
+
+/* Columns of C so long that fewer and fewer fit in shared memory, down to none, and enough of them to fill a chip. */
+static void long_and_wide(rondo_backend backend) {
+  struct application all[] = {
+      {.dtype = RONDO_F32, .form = APPLY, .m = 900, .n = 40, .columns = 20, .batch = 1},
+      {.dtype = RONDO_F64, .form = UPDATE, .m = 2500, .n = 9, .columns = 5, .batch = 1},
+      {.dtype = RONDO_F64, .form = APPLY, .layout = RONDO_ROW_MAJOR, .m = 12000, .n = 3, .columns = 2, .batch = 1},
+      {.dtype = RONDO_F64, .form = APPLY_TRANSPOSED, .m = 15000, .n = 3, .columns = 5, .batch = 2},
+      {.dtype = RONDO_F32, .form = APPLY, .layout = RONDO_ROW_MAJOR, .m = 31000, .n = 2, .columns = 3, .batch = 1},
+      {.dtype = RONDO_F32, .form = UPDATE, .m = 40, .n = 33, .columns = 5000, .batch = 1},
+      {.dtype = RONDO_F64, .form = APPLY, .m = 20, .n = 9, .columns = 31, .batch = 300},
+  };
+  applications_run(backend, all, sizeof all / sizeof all[0]);
+}
+BOTH_BACKENDS(qr_apply, meets_the_gate_for_long_and_wide_matrices, long_and_wide)
+
+static void huge_batch(rondo_backend backend) {
+  struct application all[] = {{.dtype = RONDO_F32, .form = APPLY, .m = 3, .n = 2, .columns = 1, .batch = 70001}};
+  applications_run(backend, all, 1);
+}
+BOTH_BACKENDS(qr_apply, a_batch_may_pass_65535, huge_batch)
+
+/* Matrices without a batch dimension; the update is the transposed application, bit for bit; and the two directions
+ * undo each other. */
+static void both_ways(rondo_backend backend) {
+  enum { M = 37, N = 11, COLUMNS = 6 };
+  struct trial trial;
+  trial_describe(&trial, backend);
+  int64_t v_shape[] = {N, M}, c_shape[] = {COLUMNS, M}, tau_shape[] = {N};
+  rondo_tensor v, tau, there, back, updated;
+  REQUIRE_OK(rondo_constant(trial.graph, "v", RONDO_F64, 2, v_shape, &v));
+  REQUIRE_OK(rondo_constant(trial.graph, "tau", RONDO_F64, 1, tau_shape, &tau));
+  REQUIRE_OK(rondo_state(trial.graph, "there", RONDO_F64, 2, c_shape, &there));
+  REQUIRE_OK(rondo_state(trial.graph, "updated", RONDO_F64, 2, c_shape, &updated));
+  REQUIRE_OK(rondo_output(trial.graph, "back", RONDO_F64, 2, c_shape, &back));
+  REQUIRE_OK(rondo_add_qr_apply(trial.graph, &(rondo_qr_apply_desc){.transpose = 1, .v = v, .tau = tau, .c = there}));
+  REQUIRE_OK(rondo_add_qr_update(trial.graph, &(rondo_qr_update_desc){.v = v, .tau = tau, .c = updated}));
+  REQUIRE_OK(rondo_add_copy(trial.graph, &(rondo_copy_desc){.src = there, .dst = back}));
+  REQUIRE_OK(rondo_add_qr_apply(trial.graph, &(rondo_qr_apply_desc){.v = v, .tau = tau, .c = back}));
+  trial_instantiate(&trial);
+  struct application x = {.dtype = RONDO_F64, .m = M, .n = N, .columns = COLUMNS, .batch = 1, .k = N};
+  struct random random = {3};
+  application_fill(&x, &random);
+  trial_set(&trial, v, x.reflectors);
+  trial_set(&trial, tau, x.factors);
+  trial_set(&trial, there, x.before);
+  trial_set(&trial, updated, x.before);
+  trial_replay(&trial);
+  double one[M * COLUMNS], other[M * COLUMNS];
+  trial_get(&trial, there, one);
+  trial_get(&trial, updated, other);
+  cr_expect_arr_eq(one, other, sizeof one, "qr_update and qr_apply with transpose differ");
+  cr_expect_arr_neq(one, x.before, sizeof one, "Q^T did nothing");
+  const double *again = trial_output(&trial, back);
+  for (int i = 0; i < M * COLUMNS; i++)
+    cr_expect(fabs(again[i] - x.before[i]) <= 1e-12, "Q Q^T c[%d] is %g, was %g", i, again[i], x.before[i]);
+  application_free(&x);
+  trial_end(&trial);
+}
+BOTH_BACKENDS(qr_apply, update_is_the_transposed_application_and_apply_undoes_it, both_ways)
+
+/* C of one item, as it is in memory, of a run of its own. */
+static void *application_bits(rondo_backend backend, struct application *x, int replays) {
+  struct trial trial;
+  trial_describe(&trial, backend);
+  application_add(x, &trial);
+  trial_instantiate(&trial);
+  size_t bytes = (size_t)qr_place_count(&x->c_place) * qr_bytes(x->dtype);
+  void *data = qr_memory(qr_place_count(&x->c_place), qr_bytes(x->dtype)), *again = malloc(bytes);
+  for (int i = 0; i < replays; i++) {
+    application_set(x, &trial);
+    trial_replay(&trial);
+    trial_get(&trial, x->c, i ? again : data);
+    if (i) cr_expect_arr_eq(again, data, bytes, "replay %d differs", i);
+  }
+  free(again);
+  trial_end(&trial);
+  return data;
+}
+
+/* A matrix has the same bits in every replay and batch, and what is not finite stays with its own matrix and column. */
+static void same_bits(rondo_backend backend) {
+  enum { M = 50, N = 40, COLUMNS = 21, BATCH = 7, SIZE = M * COLUMNS };
+  struct application x = {.dtype = RONDO_F32, .form = APPLY, .m = M, .n = N, .columns = COLUMNS, .batch = BATCH};
+  struct random random = {4};
+  x.k = N;
+  application_fill(&x, &random);
+  float *all = application_bits(backend, &x, 3);
+  struct application first = x;
+  first.batch = 1;
+  float *alone = application_bits(backend, &first, 1);
+  cr_expect_arr_eq(alone, all, SIZE * sizeof(float), "a matrix differs by itself");
+  x.before[2 * SIZE + 3 * M + 5] = (double)NAN; /* item 2, column 3 */
+  x.reflectors[4 * M * N + 7 * M + 9] = INFINITY;
+  x.factors[4 * N + 7] = 1;
+  float *poisoned = application_bits(backend, &x, 1);
+  for (int item = 0; item < BATCH; item++)
+    for (int column = 0; column < COLUMNS; column++) {
+      bool same = true, bad = false;
+      for (int i = 0; i < M; i++) {
+        const float *got = &poisoned[item * SIZE + column * M + i];
+        same &= *got == all[item * SIZE + column * M + i];
+        bad |= !isfinite(*got);
+      }
+      bool expected = item == 4 || (item == 2 && column == 3);
+      cr_expect(expected ? bad : same, "item %d, column %d", item, column);
+    }
+  free(all), free(alone), free(poisoned);
+  application_free(&x);
+}
+BOTH_BACKENDS(qr_apply, a_matrix_has_the_same_bits_everywhere_and_keeps_its_nan, same_bits)
+
+/* What qr leaves is what qr_apply takes: Q^T A is R. */
+static void after_qr(rondo_backend backend) {
+  enum { M = 45, N = 30, BATCH = 3 };
+  for (int layout = 0; layout < 2; layout++) {
+    struct qr_place place = {RONDO_F64, (rondo_layout)layout, BATCH, M, N, 0, 0};
+    struct trial trial;
+    trial_describe(&trial, backend);
+    rondo_tensor a, c, h, tau, view;
+    a = qr_place_add(&place, trial.graph, rondo_input, "a", &view);
+    h = qr_place_add(&place, trial.graph, rondo_output, "h", &view);
+    c = qr_place_add(&place, trial.graph, rondo_output, "c", &view);
+    REQUIRE_OK(rondo_temporary(trial.graph, "tau", RONDO_F64, 2, (int64_t[]){BATCH, N}, &tau));
+    REQUIRE_OK(rondo_add_qr(trial.graph, &(rondo_qr_desc){.layout = place.layout, .a = a, .h = h, .tau = tau}));
+    REQUIRE_OK(rondo_add_copy(trial.graph, &(rondo_copy_desc){.src = a, .dst = c}));
+    REQUIRE_OK(rondo_add_qr_apply(
+        trial.graph, &(rondo_qr_apply_desc){.layout = place.layout, .transpose = 1, .v = h, .tau = tau, .c = c}));
+    trial_instantiate(&trial);
+    double matrices[BATCH][M * N];
+    struct random random = {5};
+    for (int item = 0; item < BATCH; item++) qr_fill(&random, RONDO_F64, QR_RANDOM, M, N, matrices[item]);
+    matrices_set(&trial, &place, matrices[0], a);
+    trial_replay(&trial);
+    for (int item = 0; item < BATCH; item++) {
+      double reflectors[M * N], result[M * N];
+      qr_place_read(&place, item, trial_output(&trial, h), reflectors);
+      qr_place_read(&place, item, trial_output(&trial, c), result);
+      for (int i = 0; i < M * N; i++)
+        cr_expect(fabs(result[i] - (i % M <= i / M ? reflectors[i] : 0)) <= 1e-13 * M, "(Q^T A)(%d, %d)", i % M, i / M);
+    }
+    trial_end(&trial);
+  }
+}
+BOTH_BACKENDS(qr_apply, turns_a_into_r_with_what_qr_leaves, after_qr)
+
+static rondo_tensor tensor_of(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t x, int64_t y, int64_t z) {
+  rondo_tensor tensor;
+  REQUIRE_OK(rondo_state(graph, NULL, dtype, rank, (int64_t[]){x, y, z}, &tensor));
+  return tensor;
+}
+
+Test(qr_apply, refuses_operands_that_do_not_fit_together) {
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  /* Column-major: v is 16 x 8, c is 16 x 5. */
+  rondo_tensor v = tensor_of(g, RONDO_F32, 3, 4, 8, 16), tau = tensor_of(g, RONDO_F32, 2, 4, 8, 0);
+  rondo_tensor c = tensor_of(g, RONDO_F32, 3, 4, 5, 16), low_c = tensor_of(g, RONDO_F32, 3, 4, 5, 15);
+  rondo_tensor f64_c = tensor_of(g, RONDO_F64, 3, 4, 5, 16), other_c = tensor_of(g, RONDO_F32, 3, 3, 5, 16);
+  rondo_tensor one_c = tensor_of(g, RONDO_F32, 2, 5, 16, 0), f16 = tensor_of(g, RONDO_F16, 3, 4, 8, 16);
+  rondo_tensor short_tau = tensor_of(g, RONDO_F32, 2, 4, 7, 0), flat_tau = tensor_of(g, RONDO_F32, 1, 8, 0, 0);
+  rondo_tensor v_head;
+  REQUIRE_OK(rondo_view(g, v, (int64_t[]){0, 0, 0}, (int64_t[]){4, 2, 16}, &v_head));
+#define REFUSED(fragment, ...)                                                                                         \
+  do {                                                                                                                 \
+    REQUIRE_ERROR(rondo_add_qr_update(g, &(rondo_qr_update_desc){__VA_ARGS__}), RONDO_INVALID_ARGUMENT, fragment);     \
+    REQUIRE_ERROR(rondo_add_qr_apply(g, &(rondo_qr_apply_desc){__VA_ARGS__}), RONDO_INVALID_ARGUMENT, fragment);       \
+  } while (0)
+  REFUSED("v is absent", .tau = tau, .c = c);
+  REFUSED("tau is absent", .v = v, .c = c);
+  REFUSED("c is absent", .v = v, .tau = tau);
+  REFUSED("v is [4, 8, 16] f16, expected a matrix", .v = f16, .tau = tau, .c = c);
+  REFUSED("tau is [4, 7] f32, expected [4, 8] f32", .v = v, .tau = short_tau, .c = c);
+  REFUSED("tau is [8] f32, expected [4, 8] f32", .v = v, .tau = flat_tau, .c = c);
+  REFUSED("c is [4, 5, 15] f32, expected [4, 5, 16] f32", .v = v, .tau = tau, .c = low_c);
+  REFUSED("c is [4, 5, 16] f64, expected [4, 5, 16] f32", .v = v, .tau = tau, .c = f64_c);
+  REFUSED("c is [3, 5, 16] f32, expected [4, 5, 16] f32", .v = v, .tau = tau, .c = other_c);
+  REFUSED("c is [5, 16] f32, expected a batch", .v = v, .tau = tau, .c = one_c);
+  REFUSED("c is [4, 5, 16] f32, expected [4, 8, 16] f32", .layout = RONDO_ROW_MAJOR, .v = v, .tau = tau, .c = c);
+  REFUSED("layout -1 does not exist", .layout = (rondo_layout)-1, .v = v, .tau = tau, .c = c);
+  REFUSED("overlap", .v = v, .tau = tau, .c = v_head);
+#undef REFUSED
+  REQUIRE_ERROR(rondo_add_qr_update(g, NULL), RONDO_INVALID_ARGUMENT, "rondo_add_qr_update: the description is NULL");
+  REQUIRE_ERROR(rondo_add_qr_apply(g, NULL), RONDO_INVALID_ARGUMENT, "rondo_add_qr_apply: the description is NULL");
+  rondo_task task;
+  REQUIRE_ERROR(rondo_last_task(g, &task), RONDO_INVALID_STATE, "no task");
+  REQUIRE_OK(rondo_add_qr_update(g, &(rondo_qr_update_desc){.v = v, .tau = tau, .c = c}));
+  REQUIRE_OK(rondo_add_qr_apply(g, &(rondo_qr_apply_desc){.v = v, .tau = tau, .c = c}));
+  trial_end(&trial);
+}
+
+/* ---- triangular_inverse ----------------------------------------------------------------------------------------- */
+
+enum triangle {
+  TRIANGLE_SMALL,     /* entries of 1 / sqrt(n) */
+  TRIANGLE_LARGE,     /* in [-1, 1]: the inverse grows exponentially */
+  TRIANGLE_ONES,      /* -1 everywhere: the inverse is 2^(i - j - 1), exactly */
+  TRIANGLE_IDENTITY,  /* zeros */
+  TRIANGLE_BIDIAGONAL /* 1 below the diagonal: the inverse is +-1, exactly */
+};
+enum { TRIANGLES = 5 };
+
+static double triangle_value(struct random *random, enum triangle kind, int64_t n, int64_t i, int64_t j) {
+  double x = random_uniform(random) * 2 - 1;
+  switch (kind) {
+  case TRIANGLE_SMALL:
+    return x / sqrt((double)n);
+  case TRIANGLE_LARGE:
+    return x;
+  case TRIANGLE_ONES:
+    return -1;
+  case TRIANGLE_BIDIAGONAL:
+    return i == j + 1;
+  default:
+    return 0;
+  }
+}
+
+struct inversion {
+  rondo_dtype dtype;
+  int64_t n, batch, padding;
+  bool in_place, unbatched;
+  struct qr_place place;
+  rondo_tensor a, out;
+  double *matrices; /* [batch][n][n], NaN on and above the diagonal */
+};
+
+static void inversion_add(struct inversion *x, struct trial *trial) {
+  x->place = (struct qr_place){
+      x->dtype, RONDO_ROW_MAJOR, x->batch, x->n, x->n, x->padding ? 1 : 0, x->padding ? x->padding - 1 : 0};
+  rondo_tensor a, out;
+  if (x->unbatched) {
+    int64_t shape[] = {x->n, x->n};
+    REQUIRE_OK(rondo_state(trial->graph, "a", x->dtype, 2, shape, &x->a));
+    REQUIRE_OK(rondo_state(trial->graph, "out", x->dtype, 2, shape, &x->out));
+    a = x->a, out = x->out;
+  } else {
+    x->a = qr_place_add(&x->place, trial->graph, rondo_state, "a", &a);
+    x->out = x->a, out = a;
+    if (!x->in_place) x->out = qr_place_add(&x->place, trial->graph, rondo_state, "out", &out);
+  }
+  REQUIRE_OK(rondo_add_triangular_inverse(trial->graph, &(rondo_triangular_inverse_desc){.a = a, .out = out}));
+}
+
+static void inversion_fill(struct inversion *x, struct random *random) {
+  x->matrices = qr_memory(x->batch * x->n * x->n, sizeof(double));
+  for (int64_t item = 0; item < x->batch; item++)
+    for (int64_t j = 0; j < x->n; j++)
+      for (int64_t i = 0; i < x->n; i++)
+        x->matrices[(item * x->n + j) * x->n + i] =
+            i > j ? qr_rounded(x->dtype, triangle_value(random, (enum triangle)(item % TRIANGLES), x->n, i, j))
+                  : (double)NAN;
+}
+
+/* Column by column |L x - e| <= n eps |L| |x|, element by element (Higham, Accuracy and Stability, theorem 8.5). */
+static long double inversion_ratio(const struct inversion *x, const double *a, const double *inverse) {
+  long double worst = 0;
+  for (int64_t j = 0; j < x->n; j++)
+    for (int64_t i = j; i < x->n; i++) {
+      long double sum = inverse[j * x->n + i] - (i == j), size = fabsl((long double)inverse[j * x->n + i]);
+      for (int64_t s = j; s < i; s++) {
+        long double product = (long double)a[s * x->n + i] * inverse[j * x->n + s];
+        sum += product;
+        size += fabsl(product);
+      }
+      /* Products may vanish below the smallest number. */
+      long double bound = (long double)x->n * (qr_epsilon(x->dtype) * size + qr_smallest(x->dtype));
+      if (!(fabsl(sum) / bound <= worst)) worst = fabsl(sum) / bound;
+    }
+  return worst;
+}
+
+static void inversion_expect(const struct inversion *x, const void *data, int64_t item) {
+  char where[128];
+  enum triangle kind = (enum triangle)(item % TRIANGLES);
+  snprintf(where, sizeof where, "%s inverse of %d, item %d of kind %d", rondo_dtype_name(x->dtype), (int)x->n,
+           (int)item, (int)kind);
+  double *inverse = qr_memory(x->n * x->n, sizeof *inverse);
+  qr_place_read(&x->place, item, data, inverse);
+  int64_t wrong = 0;
+  for (int64_t j = 0; j < x->n; j++)
+    for (int64_t i = 0; i < x->n; i++) {
+      double got = inverse[j * x->n + i];
+      if (i <= j) wrong += got != (i == j);
+      if (i > j && kind == TRIANGLE_ONES) wrong += got != ldexp(1, (int)(i - j - 1));
+      if (i > j && kind == TRIANGLE_IDENTITY) wrong += got != 0;
+      if (i > j && kind == TRIANGLE_BIDIAGONAL) wrong += got != ((i - j) % 2 ? -1 : 1);
+    }
+  cr_expect(wrong == 0, "%d elements are not what they must be exactly: %s", (int)wrong, where);
+  long double ratio = inversion_ratio(x, x->matrices + item * x->n * x->n, inverse);
+  cr_expect(ratio <= 1, "|LX - I| is %.2Lf of its bound: %s", ratio, where);
+  free(inverse);
+}
+
+static void inversions_run(rondo_backend backend, struct inversion *all, size_t count, int64_t check_every) {
+  struct trial trial;
+  struct random random = {20260713};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < count; i++) inversion_add(&all[i], &trial);
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < count; i++) {
+    inversion_fill(&all[i], &random);
+    matrices_set(&trial, &all[i].place, all[i].matrices, all[i].a);
+    if (all[i].in_place) continue;
+    void *data = guarded(all[i].dtype, qr_place_count(&all[i].place));
+    trial_set(&trial, all[i].out, data);
+    free(data);
+  }
+  trial_replay(&trial);
+  for (size_t i = 0; i < count; i++) {
+    const struct inversion *x = &all[i];
+    void *data = qr_memory(qr_place_count(&x->place), qr_bytes(x->dtype));
+    trial_get(&trial, x->out, data);
+    for (int64_t item = 0; item < x->batch; item += check_every) inversion_expect(x, data, item);
+    expect_guards(&x->place, data, "an inverse");
+    free(data);
+    free(x->matrices);
+  }
+  trial_end(&trial);
+}
+
+static void every_order(rondo_backend backend) {
+  static const int16_t orders[] = {16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 80, 96, 100, 112, 127, 128};
+  enum { ORDERS = sizeof orders / sizeof orders[0] };
+  struct inversion all[2 * ORDERS];
+  for (int i = 0; i < 2 * ORDERS; i++)
+    all[i] = (struct inversion){.dtype = i < ORDERS ? RONDO_F32 : RONDO_F64,
+                                .n = orders[i % ORDERS],
+                                .batch = 1 + 10 / (1 + orders[i % ORDERS] / 64), /* blocks not filled by matrices */
+                                .padding = i % 3 == 1 ? 5 : 0,
+                                .in_place = i % 2 != 0};
+  inversions_run(backend, all, sizeof all / sizeof all[0], 1);
+}
+BOTH_BACKENDS(triangular_inverse, every_order_meets_its_bound_and_nothing_else_is_read_or_written, every_order)
+
+static void single_and_empty(rondo_backend backend) {
+  struct inversion all[] = {{.dtype = RONDO_F32, .n = 40, .batch = 1, .unbatched = true},
+                            {.dtype = RONDO_F64, .n = 128, .batch = 1, .unbatched = true},
+                            {.dtype = RONDO_F64, .n = 20, .batch = 0}};
+  inversions_run(backend, all, 3, 1);
+}
+BOTH_BACKENDS(triangular_inverse, a_matrix_needs_no_batch_and_a_batch_no_matrix, single_and_empty)
+
+static void many_inverses(rondo_backend backend) {
+  struct inversion all[] = {{.dtype = RONDO_F32, .n = 16, .batch = 65541, .in_place = true}};
+  inversions_run(backend, all, 1, 37);
+}
+BOTH_BACKENDS(triangular_inverse, a_batch_may_pass_65535, many_inverses)
+
+/* A NaN below the diagonal stays in its own matrix, reaches no row above it, and leaves ones and zeros alone. */
+static void poisoned_triangle(rondo_backend backend) {
+  enum { N = 20, BATCH = 13, ROW = 11 };
+  struct trial trial;
+  trial_describe(&trial, backend);
+  struct inversion x = {.dtype = RONDO_F32, .n = N, .batch = BATCH};
+  struct random random = {6};
+  inversion_add(&x, &trial);
+  trial_instantiate(&trial);
+  inversion_fill(&x, &random);
+  x.matrices[(4 * N + 3) * N + ROW] = (double)NAN; /* row 11, column 3 of matrix 4 */
+  matrices_set(&trial, &x.place, x.matrices, x.a);
+  trial_replay(&trial);
+  float *data = qr_memory(qr_place_count(&x.place), sizeof *data);
+  trial_get(&trial, x.out, data);
+  for (int item = 0; item < BATCH; item++)
+    for (int i = 0; i < N; i++)
+      for (int j = 0; j < N; j++) {
+        float got = data[(item * N + i) * N + j];
+        if (j >= i) cr_expect(got == (float)(i == j), "matrix %d, row %d, column %d", item, i, j);
+        if (item != 4 || i < ROW) cr_expect(isfinite(got), "matrix %d, row %d, column %d", item, i, j);
+      }
+  cr_expect(isnan(data[(4 * N + ROW) * N + 3]), "a NaN must not vanish");
+  free(data);
+  free(x.matrices);
+  trial_end(&trial);
+}
+BOTH_BACKENDS(triangular_inverse, nan_stays_in_its_own_matrix_below_the_diagonal, poisoned_triangle)
+
+Test(triangular_inverse, refuses_operands_that_do_not_fit_together) {
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  rondo_tensor a = tensor_of(g, RONDO_F32, 3, 2, 32, 32), out = tensor_of(g, RONDO_F32, 3, 2, 32, 32);
+  rondo_tensor flat = tensor_of(g, RONDO_F32, 2, 32, 32, 0), f16 = tensor_of(g, RONDO_F16, 3, 2, 32, 32);
+  rondo_tensor oblong = tensor_of(g, RONDO_F32, 3, 2, 32, 31), small = tensor_of(g, RONDO_F32, 3, 2, 15, 15);
+  rondo_tensor large = tensor_of(g, RONDO_F32, 3, 2, 129, 129), f64 = tensor_of(g, RONDO_F64, 3, 2, 32, 32);
+  rondo_tensor vector = tensor_of(g, RONDO_F32, 1, 32, 0, 0);
+  rondo_tensor low, high;
+  REQUIRE_OK(rondo_view(g, large, (int64_t[]){0, 0, 0}, (int64_t[]){2, 32, 32}, &low));
+  REQUIRE_OK(rondo_view(g, large, (int64_t[]){0, 31, 31}, (int64_t[]){2, 32, 32}, &high));
+#define REFUSED(fragment, ...)                                                                                         \
+  REQUIRE_ERROR(rondo_add_triangular_inverse(g, &(rondo_triangular_inverse_desc){__VA_ARGS__}),                        \
+                RONDO_INVALID_ARGUMENT, fragment)
+  REFUSED("a is absent", .out = out);
+  REFUSED("out is absent", .a = a);
+  REFUSED("a is [2, 32, 32] f16, expected a matrix", .a = f16, .out = f16);
+  REFUSED("a is [32] f32, expected a matrix", .a = vector, .out = vector);
+  REFUSED("a is [2, 32, 31] f32, expected square matrices", .a = oblong, .out = oblong);
+  REFUSED("a is [2, 15, 15] f32, expected square matrices of 16 to 128 rows", .a = small, .out = small);
+  REFUSED("a is [2, 129, 129] f32, expected square matrices of 16 to 128 rows", .a = large, .out = large);
+  REFUSED("out is [2, 32, 32] f64, expected [2, 32, 32] f32", .a = a, .out = f64);
+  REFUSED("out is [32, 32] f32, expected [2, 32, 32] f32", .a = a, .out = flat);
+  REFUSED("overlap", .a = low, .out = high);
+#undef REFUSED
+  REQUIRE_ERROR(rondo_add_triangular_inverse(g, NULL), RONDO_INVALID_ARGUMENT, "the description is NULL");
+  rondo_task task;
+  REQUIRE_ERROR(rondo_last_task(g, &task), RONDO_INVALID_STATE, "no task");
+  REQUIRE_OK(rondo_add_triangular_inverse(g, &(rondo_triangular_inverse_desc){.a = a, .out = out}));
+  REQUIRE_OK(rondo_add_triangular_inverse(g, &(rondo_triangular_inverse_desc){.a = a, .out = a}));
+  trial_end(&trial);
+}

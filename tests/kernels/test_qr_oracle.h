@@ -1,0 +1,326 @@
+/* test_qr_oracle.h - what the QR tests share: matrices of known difficulty, their place in a tensor, and LAPACK's
+ * ratios computed in long double. No code in common with the library.
+ *
+ * A matrix here is column-major and dense, in double, whose values are exact in the type under test. */
+#ifndef RONDO_TEST_QR_ORACLE_H
+#define RONDO_TEST_QR_ORACLE_H
+
+#include <criterion/criterion.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../support.h"
+
+/* LAPACK's gate, and where we want to be told. */
+#define QR_RATIO_GATE  30.0L
+#define QR_RATIO_ALARM 5.0L
+
+static inline int64_t qr_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t qr_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static inline void *qr_memory(int64_t count, size_t bytes) {
+  void *memory = calloc((size_t)qr_max(count, 1), bytes);
+  cr_assert_not_null(memory);
+  return memory;
+}
+
+/* The unit roundoff: LAPACK's eps. */
+static inline long double qr_epsilon(rondo_dtype dtype) {
+  return dtype == RONDO_F32 ? (long double)FLT_EPSILON / 2 : (long double)DBL_EPSILON / 2;
+}
+static inline double qr_smallest(rondo_dtype dtype) { return dtype == RONDO_F32 ? (double)FLT_MIN : DBL_MIN; }
+static inline double qr_largest(rondo_dtype dtype) { return dtype == RONDO_F32 ? (double)FLT_MAX : DBL_MAX; }
+static inline double qr_rounded(rondo_dtype dtype, long double value) {
+  return dtype == RONDO_F32 ? (double)(float)value : (double)value;
+}
+
+/* ---- Matrices --------------------------------------------------------------------------------------------------- */
+
+/* LAPACK's eight (dchkqr), then those of research and practice. */
+enum qr_kind {
+  QR_DIAGONAL,
+  QR_UPPER,
+  QR_LOWER,
+  QR_CONDITION_2,
+  QR_CONDITION_MIDDLE, /* sqrt(0.1 / eps) */
+  QR_CONDITION_LARGE,  /* 0.1 / eps */
+  QR_NEAR_UNDERFLOW,
+  QR_NEAR_OVERFLOW,
+  QR_RANDOM,
+  QR_DUPLICATE,      /* two equal columns */
+  QR_RANK_DEFICIENT, /* the last quarter is zero */
+  QR_COLUMN_SCALES,  /* 1 .. 1e-12 */
+  QR_ROW_SCALES,     /* 1 .. 1e-8 */
+  QR_NEAR_COLLINEAR, /* columns 1e-4 apart */
+  QR_CLUSTERED,      /* half the columns at 4 eps */
+  QR_ALTERNATING,    /* every other column near underflow */
+  QR_TINY_BELOW,     /* ones on the diagonal, near underflow elsewhere */
+  QR_WILD_SCALES,    /* columns over most of the exponent range: their products leave it */
+  QR_BAND,
+  QR_ZERO,
+  QR_KINDS
+};
+
+/* Geometric singular values 1 .. 1 / condition between random reflectors on both sides. */
+static inline void qr_fill_conditioned(struct random *random, int64_t m, int64_t n, long double condition,
+                                       long double *a) {
+  int64_t k = qr_min(m, n);
+  for (int64_t i = 0; i < k; i++) a[i * m + i] = powl(condition, k > 1 ? -(long double)i / (long double)(k - 1) : 0);
+  long double *u = qr_memory(qr_max(m, n), sizeof *u);
+  for (int side = 0; side < 6; side++) {
+    int64_t length = side % 2 ? n : m, others = side % 2 ? m : n;
+    int64_t step = side % 2 ? m : 1, other_step = side % 2 ? 1 : m;
+    long double norm = 0;
+    for (int64_t i = 0; i < length; i++) {
+      u[i] = random_normal(random);
+      norm += u[i] * u[i];
+    }
+    for (int64_t c = 0; c < others; c++) {
+      long double dot = 0;
+      for (int64_t i = 0; i < length; i++) dot += u[i] * a[i * step + c * other_step];
+      for (int64_t i = 0; i < length; i++) a[i * step + c * other_step] -= 2 * dot / norm * u[i];
+    }
+  }
+  free(u);
+}
+
+static inline long double qr_value(struct random *random, rondo_dtype dtype, enum qr_kind kind, int64_t m, int64_t n,
+                                   int64_t i, int64_t j, const double *shared) {
+  long double x = random_normal(random), tiny = qr_smallest(dtype);
+  switch (kind) {
+  case QR_DIAGONAL:
+    return i == j ? x : 0;
+  case QR_UPPER:
+    return i <= j ? x : 0;
+  case QR_LOWER:
+    return i >= j ? x : 0;
+  case QR_NEAR_UNDERFLOW:
+    return x * 100 * tiny;
+  case QR_NEAR_OVERFLOW:
+    return x * (qr_largest(dtype) / 1000);
+  case QR_DUPLICATE:
+    return j == n / 2 || j == 0 ? shared[i] : x;
+  case QR_RANK_DEFICIENT:
+    return j >= n - n / 4 ? 0 : x;
+  case QR_COLUMN_SCALES:
+    return x * powl(10, -12.0L * (long double)j / (long double)n);
+  case QR_ROW_SCALES:
+    return x * powl(10, -8.0L * (long double)i / (long double)m);
+  case QR_NEAR_COLLINEAR:
+    return shared[i] + 1e-4L * x;
+  case QR_CLUSTERED:
+    return j < n / 2 ? shared[i] + 4 * qr_epsilon(dtype) * x : x;
+  case QR_ALTERNATING:
+    return j % 2 ? x : x * tiny * 1e4L;
+  case QR_TINY_BELOW:
+    return i == j ? 1 : x * tiny * 1e3L;
+  case QR_WILD_SCALES:
+    return ldexpl(x, (int)((j * 37) % 201 - 100) * (dtype == RONDO_F32 ? 1 : 8));
+  case QR_BAND:
+    return i - j <= 2 && j - i <= 2 ? x : 0;
+  case QR_ZERO:
+    return 0;
+  default:
+    return x;
+  }
+}
+
+static inline void qr_fill(struct random *random, rondo_dtype dtype, enum qr_kind kind, int64_t m, int64_t n,
+                           double *a) {
+  long double *exact = qr_memory(m * n, sizeof *exact);
+  double *shared = qr_memory(m, sizeof *shared);
+  for (int64_t i = 0; i < m; i++) shared[i] = random_normal(random);
+  long double eps = qr_epsilon(dtype);
+  if (kind >= QR_CONDITION_2 && kind <= QR_CONDITION_LARGE)
+    qr_fill_conditioned(random, m, n,
+                        kind == QR_CONDITION_2        ? 2
+                        : kind == QR_CONDITION_MIDDLE ? sqrtl(0.1L / eps)
+                                                      : 0.1L / eps,
+                        exact);
+  else
+    for (int64_t j = 0; j < n; j++)
+      for (int64_t i = 0; i < m; i++) exact[j * m + i] = qr_value(random, dtype, kind, m, n, i, j, shared);
+  for (int64_t i = 0; i < m * n; i++) a[i] = qr_rounded(dtype, exact[i]);
+  free(shared);
+  free(exact);
+}
+
+/* ---- Tensors ---------------------------------------------------------------------------------------------------- */
+
+/* A batch of matrices in a dense tensor that may be larger than them: rows and columns before and behind. */
+struct qr_place {
+  rondo_dtype dtype;
+  rondo_layout layout;
+  int64_t batch, m, n;
+  int64_t before, behind; /* rows and columns of padding */
+};
+
+static inline void qr_place_shape(const struct qr_place *place, int64_t shape[3]) {
+  int64_t pad = place->before + place->behind;
+  shape[0] = place->batch;
+  shape[1] = pad + (place->layout == RONDO_ROW_MAJOR ? place->m : place->n);
+  shape[2] = pad + (place->layout == RONDO_ROW_MAJOR ? place->n : place->m);
+}
+
+static inline int64_t qr_place_count(const struct qr_place *place) {
+  int64_t shape[3];
+  qr_place_shape(place, shape);
+  return shape[0] * shape[1] * shape[2];
+}
+
+static inline int64_t qr_place_index(const struct qr_place *place, int64_t item, int64_t row, int64_t column) {
+  int64_t shape[3];
+  qr_place_shape(place, shape);
+  int64_t outer = place->before + (place->layout == RONDO_ROW_MAJOR ? row : column);
+  int64_t inner = place->before + (place->layout == RONDO_ROW_MAJOR ? column : row);
+  return (item * shape[1] + outer) * shape[2] + inner;
+}
+
+static inline void qr_place_write(const struct qr_place *place, int64_t item, const double *a, void *data) {
+  for (int64_t j = 0; j < place->n; j++)
+    for (int64_t i = 0; i < place->m; i++)
+      oracle_write(place->dtype, data, qr_place_index(place, item, i, j), a[j * place->m + i]);
+}
+
+static inline void qr_place_read(const struct qr_place *place, int64_t item, const void *data, double *a) {
+  for (int64_t j = 0; j < place->n; j++)
+    for (int64_t i = 0; i < place->m; i++)
+      a[j * place->m + i] = oracle_read(place->dtype, data, qr_place_index(place, item, i, j));
+}
+
+/* Adds the tensor, and a view of the matrices in it where it is larger than them. */
+typedef rondo_status (*qr_tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
+                                           const int64_t *shape, rondo_tensor *tensor);
+static inline rondo_tensor qr_place_add(const struct qr_place *place, rondo_graph *graph, qr_tensor_function add,
+                                        const char *name, rondo_tensor *view) {
+  int64_t shape[3];
+  qr_place_shape(place, shape);
+  rondo_tensor tensor;
+  REQUIRE_OK(add(graph, name, place->dtype, 3, shape, &tensor));
+  *view = tensor;
+  int64_t pad = place->before + place->behind;
+  if (pad)
+    REQUIRE_OK(rondo_view(graph, tensor, (int64_t[]){0, place->before, place->before},
+                          (int64_t[]){shape[0], shape[1] - pad, shape[2] - pad}, view));
+  return tensor;
+}
+
+static inline size_t qr_bytes(rondo_dtype dtype) { return dtype == RONDO_F32 ? 4 : 8; }
+
+/* ---- Ratios ----------------------------------------------------------------------------------------------------- */
+
+static inline long double qr_one_norm(int64_t m, int64_t n, const long double *a) {
+  long double largest = 0;
+  for (int64_t j = 0; j < n; j++) {
+    long double sum = 0;
+    for (int64_t i = 0; i < m; i++) sum += fabsl(a[j * m + i]);
+    if (!(sum <= largest)) largest = sum; /* a NaN stays */
+  }
+  return largest;
+}
+
+static inline void qr_expect_ratio(const char *what, long double ratio, const char *where) {
+  if (ratio > QR_RATIO_ALARM) fprintf(stderr, "alarm: %s is %.1Lf for %s\n", what, ratio, where);
+  cr_expect(ratio < QR_RATIO_GATE, "%s is %.1Lf for %s", what, ratio, where);
+}
+
+/* C := H_1 .. H_k C, or its transpose, from reflectors below the diagonal of v (leading dimension m). */
+static inline void qr_oracle_apply(int64_t m, int64_t k, const double *v, const double *tau, bool transpose,
+                                   int64_t columns, long double *c) {
+  for (int64_t step = 0; step < k; step++) {
+    int64_t j = transpose ? step : k - 1 - step;
+    for (int64_t column = 0; column < columns; column++) {
+      long double *target = c + column * m, w = target[j];
+      for (int64_t i = j + 1; i < m; i++) w += (long double)v[j * m + i] * target[i];
+      w *= tau[j];
+      target[j] -= w;
+      for (int64_t i = j + 1; i < m; i++) target[i] -= (long double)v[j * m + i] * w;
+    }
+  }
+}
+
+/* |I - Q^T Q| / (m eps), Q m x k. */
+static inline void qr_expect_orthonormal(rondo_dtype dtype, int64_t m, int64_t k, const long double *q,
+                                         const char *where) {
+  long double *gram = qr_memory(k * k, sizeof *gram);
+  for (int64_t j = 0; j < k; j++)
+    for (int64_t i = 0; i < k; i++) {
+      long double sum = i == j ? -1 : 0;
+      for (int64_t row = 0; row < m; row++) sum += q[i * m + row] * q[j * m + row];
+      gram[j * k + i] = sum;
+    }
+  qr_expect_ratio("|I - Q'Q|", qr_one_norm(k, k, gram) / ((long double)qr_max(m, 1) * qr_epsilon(dtype)), where);
+  free(gram);
+}
+
+/* H and tau: |R - Q^T A| and the orthogonality of its first columns (dqrt01, dqrt02); tau in {0} and [1, 2]. */
+static inline void qr_expect_factored(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *h,
+                                      const double *tau, const char *where) {
+  int64_t k = qr_min(m, n);
+  for (int64_t j = 0; j < k; j++)
+    cr_expect(tau[j] == 0 || (tau[j] >= 1 && tau[j] <= 2), "tau[%d] is %g for %s", (int)j, tau[j], where);
+  if (m <= n && k > 0) cr_expect(tau[k - 1] == 0, "the last tau is %g for %s", tau[k - 1], where);
+  long double *c = qr_memory(m * n, sizeof *c);
+  for (int64_t i = 0; i < m * n; i++) c[i] = a[i];
+  long double norm = qr_one_norm(m, n, c);
+  qr_oracle_apply(m, k, h, tau, true, n, c);
+  for (int64_t j = 0; j < n; j++)
+    for (int64_t i = 0; i <= j && i < m; i++) c[j * m + i] -= h[j * m + i];
+  long double difference = qr_one_norm(m, n, c);
+  qr_expect_ratio("|R - Q'A|",
+                  difference == 0 ? 0 : difference / ((long double)qr_max(m, 1) * norm * qr_epsilon(dtype)), where);
+  free(c);
+  long double *q = qr_memory(m * k, sizeof *q);
+  for (int64_t j = 0; j < k; j++) q[j * m + j] = 1;
+  qr_oracle_apply(m, k, h, tau, false, k, q);
+  qr_expect_orthonormal(dtype, m, k, q, where);
+  free(q);
+}
+
+static inline void qr_expect_triangular(int64_t m, int64_t n, const double *r, const char *where) {
+  int64_t k = qr_min(m, n);
+  for (int64_t j = 0; j < n; j++)
+    for (int64_t i = j + 1; i < k; i++) cr_expect(r[j * k + i] == 0, "r(%d, %d) of %s", (int)i, (int)j, where);
+}
+
+/* R alone: R^T R = A^T A. Squares of f64's largest numbers stay in the range of long double. */
+static inline void qr_expect_gram(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *r,
+                                  const char *where) {
+  int64_t k = qr_min(m, n);
+  qr_expect_triangular(m, n, r, where);
+  long double norm = 0, largest = 0;
+  for (int64_t i = 0; i < n * n; i++) {
+    int64_t p = i / n, s = i % n;
+    long double sum = 0;
+    for (int64_t row = 0; row < m; row++) sum += (long double)a[p * m + row] * a[s * m + row];
+    if (p == s && sum > norm) norm = sum;
+    for (int64_t row = 0; row < k; row++) sum -= (long double)r[p * k + row] * r[s * k + row];
+    if (!(fabsl(sum) <= largest)) largest = fabsl(sum);
+  }
+  qr_expect_ratio("|A'A - R'R|", largest == 0 ? 0 : largest / ((long double)qr_max(m, 1) * norm * qr_epsilon(dtype)),
+                  where);
+}
+
+/* Thin Q and R: |A - Q R| and the orthogonality of Q. */
+static inline void qr_expect_thin(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *q,
+                                  const double *r, const char *where) {
+  int64_t k = qr_min(m, n);
+  qr_expect_triangular(m, n, r, where);
+  long double *c = qr_memory(m * n, sizeof *c), *exact = qr_memory(m * k, sizeof *exact);
+  for (int64_t i = 0; i < m * n; i++) c[i] = a[i];
+  for (int64_t i = 0; i < m * k; i++) exact[i] = q[i];
+  long double norm = qr_one_norm(m, n, c);
+  for (int64_t j = 0; j < n; j++)
+    for (int64_t s = 0; s <= j && s < k; s++)
+      for (int64_t i = 0; i < m; i++) c[j * m + i] -= exact[s * m + i] * r[j * k + s];
+  long double difference = qr_one_norm(m, n, c);
+  qr_expect_ratio("|A - QR|", difference == 0 ? 0 : difference / ((long double)qr_max(m, 1) * norm * qr_epsilon(dtype)),
+                  where);
+  qr_expect_orthonormal(dtype, m, k, exact, where);
+  free(exact);
+  free(c);
+}
+#endif
