@@ -11,8 +11,8 @@
 #endif
 
 enum {
-  SPINS_PER_CLOCK = 128,   /* the clock costs some 20 ns, a look at the completion word one */
-  SPINS_PER_HEALTH = 1024, /* a driver call: a dead device never writes the word */
+  SPINS_PER_CLOCK = 128,         /* the clock costs some 20 ns, a look at the completion word one */
+  HEALTH_PERIOD_NS = 100 * 1000, /* a driver call: a dead device never writes the word */
   SPIN_BEFORE_YIELD_NS = 50 * 1000,
   BLOCK_SLEEP_NS = 20 * 1000,
 };
@@ -51,17 +51,18 @@ static void pause_for(rondo_wait_mode mode, uint64_t waited_ns) {
 
 rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
   if (slot_done(slot)) return RONDO_OK;
-  uint64_t begin_ns = now_ns(), waited_ns = 0;
+  uint64_t begin_ns = now_ns(), waited_ns = 0, health_ns = HEALTH_PERIOD_NS;
   for (uint64_t spins = 1;; spins++) {
     cpu_relax();
     if (slot_done(slot)) return RONDO_OK;
-    if (spins % SPINS_PER_HEALTH == 0) {
-      rondo_status status = exec->runtime->ops->health(exec->runtime->device);
-      if (status != RONDO_OK) return status;
-    }
     bool look_at_clock = spins % SPINS_PER_CLOCK == 0 || waited_ns > SPIN_BEFORE_YIELD_NS;
     if (!look_at_clock && exec->runtime->wait_mode != RONDO_WAIT_BLOCK) continue;
     waited_ns = now_ns() - begin_ns;
+    if (waited_ns >= health_ns) { /* by the clock: a spin that yields or sleeps may take milliseconds */
+      rondo_status status = exec->runtime->ops->health(exec->runtime->device);
+      if (status != RONDO_OK) return status;
+      health_ns = waited_ns + HEALTH_PERIOD_NS;
+    }
     if (waited_ns >= timeout_ns) return status_set(RONDO_TIMEOUT, "rondo_wait: not done in time");
     pause_for(exec->runtime->wait_mode, waited_ns);
   }

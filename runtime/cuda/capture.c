@@ -63,7 +63,7 @@ static rondo_status read_leaves(struct device *device, const char *task, size_t 
   if (*leaf_count > CAPTURE_NODE_LIMIT)
     return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': more than %d nodes were captured", task,
                       CAPTURE_NODE_LIMIT);
-  memcpy(device->captured, leaves, *leaf_count * sizeof *leaves);
+  if (*leaf_count) memcpy(device->captured, leaves, *leaf_count * sizeof *leaves); /* of none, leaves may be NULL */
   return RONDO_OK;
 }
 

@@ -191,7 +191,7 @@ static void give_back(struct device *device) {
     if (device->stream) driver->cuStreamDestroy(device->stream);
     device_leave(device);
   }
-  driver->cuDevicePrimaryCtxRelease(device->ordinal);
+  if (!device_lost(device)) driver->cuDevicePrimaryCtxRelease(device->ordinal);
 }
 
 static void cuda_close(struct device *device) {

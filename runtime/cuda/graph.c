@@ -250,6 +250,9 @@ static rondo_status add_program_node(const struct build *build, uint32_t index) 
   for (uint32_t i = 0; i < node->predecessor_count; i++) build->dependencies[i] = build->exits[node->predecessors[i]];
   if (!node->user_work) return add_operation(build, &node->call, node->predecessor_count, exit);
   if (node->user_work->image) return add_user_kernel(build, node, node->predecessor_count, exit);
+  if (!node->user_work->capture)
+    return status_set(RONDO_UNSUPPORTED,
+                      "instantiate: task '%s' has neither an image nor a callback, and this is the CUDA backend", task);
   size_t leaf_count = 0;
   rondo_status status =
       capture_into(build->device, build->graph, node, build->dependencies, node->predecessor_count, &leaf_count);

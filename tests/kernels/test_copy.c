@@ -59,7 +59,7 @@ static void oracle_copy(struct copied *c) {
         for (int64_t y = 0; y < e[3] * nibbles; y++) {
           int64_t from = (((a + so[0]) * s[1] + b + so[1]) * s[2] + x + so[2]) * s[3] * nibbles + so[3] * nibbles + y;
           int64_t into = (((a + d0[0]) * d[1] + b + d0[1]) * d[2] + x + d0[2]) * d[3] * nibbles + d0[3] * nibbles + y;
-          unsigned value = c->src_bytes[from / 2] >> (from % 2 * 4) & 15u;
+          unsigned value = (unsigned)c->src_bytes[from / 2] >> (from % 2 * 4) & 15u;
           unsigned char *byte = &c->dst_bytes[into / 2];
           *byte = (unsigned char)(into % 2 ? (*byte & 15u) | value << 4 : (*byte & 240u) | value);
         }

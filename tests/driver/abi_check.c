@@ -1,0 +1,182 @@
+/* abi_check.c - Rondo's own declarations of the CUDA driver against NVIDIA's header, at compile time, where there is
+ * one. There is nothing to run: that it compiles is the check. */
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#if CUDA_VERSION < 13000
+#error "the declarations are those of CUDA 13.0"
+#endif
+
+/* The one name that both headers have. */
+enum { THEIR_STREAM_NON_BLOCKING = CU_STREAM_NON_BLOCKING };
+#define CU_STREAM_NON_BLOCKING OUR_STREAM_NON_BLOCKING
+
+#include "../../runtime/cuda/abi.h"
+
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+
+#define SAME(ours, theirs) static_assert((long long)(ours) == (long long)(theirs), #ours)
+
+SAME(CU_SUCCESS, CUDA_SUCCESS);
+SAME(CU_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE);
+SAME(CU_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
+SAME(CU_STUB_LIBRARY, CUDA_ERROR_STUB_LIBRARY);
+SAME(CU_NO_DEVICE, CUDA_ERROR_NO_DEVICE);
+SAME(CU_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_BINARY_FOR_GPU);
+SAME(CU_ECC_UNCORRECTABLE, CUDA_ERROR_ECC_UNCORRECTABLE);
+SAME(CU_NVLINK_UNCORRECTABLE, CUDA_ERROR_NVLINK_UNCORRECTABLE);
+SAME(CU_CONTAINED, CUDA_ERROR_CONTAINED);
+SAME(CU_INVALID_HANDLE, CUDA_ERROR_INVALID_HANDLE);
+SAME(CU_NOT_FOUND, CUDA_ERROR_NOT_FOUND);
+SAME(CU_NOT_READY, CUDA_ERROR_NOT_READY);
+SAME(CU_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_ADDRESS);
+SAME(CU_LAUNCH_TIMEOUT, CUDA_ERROR_LAUNCH_TIMEOUT);
+SAME(CU_CONTEXT_IS_DESTROYED, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+SAME(CU_ASSERT, CUDA_ERROR_ASSERT);
+SAME(CU_HARDWARE_STACK_ERROR, CUDA_ERROR_HARDWARE_STACK_ERROR);
+SAME(CU_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED);
+SAME(CU_TENSOR_MEMORY_LEAK, CUDA_ERROR_TENSOR_MEMORY_LEAK);
+SAME(CU_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+SAME(CU_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+SAME(CU_EXTERNAL_DEVICE, CUDA_ERROR_EXTERNAL_DEVICE);
+
+SAME(CU_SYMBOL_FOUND, CU_GET_PROC_ADDRESS_SUCCESS);
+SAME(CU_SYMBOL_NOT_FOUND, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+SAME(CU_SYMBOL_VERSION_TOO_LOW, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+
+SAME(CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+SAME(CU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+SAME(CU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+SAME(CU_ATTRIBUTE_MAX_SHARED_BYTES_PER_BLOCK_OPTIN, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+SAME(CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+
+SAME(CU_HOST_ALLOC_PORTABLE, CU_MEMHOSTALLOC_PORTABLE);
+SAME(CU_HOST_ALLOC_DEVICE_MAP, CU_MEMHOSTALLOC_DEVICEMAP);
+SAME(OUR_STREAM_NON_BLOCKING, THEIR_STREAM_NON_BLOCKING);
+SAME(CU_CAPTURE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+SAME(CU_CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+SAME(CU_INSTANTIATE_UPLOAD, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
+
+SAME(CU_NODE_KERNEL, CU_GRAPH_NODE_TYPE_KERNEL);
+SAME(CU_NODE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMCPY);
+SAME(CU_NODE_MEMSET, CU_GRAPH_NODE_TYPE_MEMSET);
+SAME(CU_NODE_HOST, CU_GRAPH_NODE_TYPE_HOST);
+SAME(CU_NODE_GRAPH, CU_GRAPH_NODE_TYPE_GRAPH);
+SAME(CU_NODE_EMPTY, CU_GRAPH_NODE_TYPE_EMPTY);
+SAME(CU_NODE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+SAME(CU_NODE_MEM_FREE, CU_GRAPH_NODE_TYPE_MEM_FREE);
+
+/* ---- Layouts ----------------------------------------------------------------------------------------------------- */
+
+#define SAME_MEMBER(our_type, our_member, their_type, their_member)                                                    \
+  SAME(offsetof(our_type, our_member), offsetof(their_type, their_member));                                            \
+  SAME(sizeof(((our_type *)0)->our_member), sizeof(((their_type *)0)->their_member))
+
+SAME(sizeof(cu_result), sizeof(CUresult));
+SAME(sizeof(cu_device), sizeof(CUdevice));
+SAME(sizeof(cu_address), sizeof(CUdeviceptr));
+
+SAME(sizeof(struct cu_kernel_node), sizeof(CUDA_KERNEL_NODE_PARAMS_v3));
+SAME_MEMBER(struct cu_kernel_node, function, CUDA_KERNEL_NODE_PARAMS_v3, func);
+SAME(offsetof(struct cu_kernel_node, grid), offsetof(CUDA_KERNEL_NODE_PARAMS_v3, gridDimX));
+SAME(offsetof(struct cu_kernel_node, grid[1]), offsetof(CUDA_KERNEL_NODE_PARAMS_v3, gridDimY));
+SAME(offsetof(struct cu_kernel_node, grid[2]), offsetof(CUDA_KERNEL_NODE_PARAMS_v3, gridDimZ));
+SAME(offsetof(struct cu_kernel_node, block), offsetof(CUDA_KERNEL_NODE_PARAMS_v3, blockDimX));
+SAME(offsetof(struct cu_kernel_node, block[1]), offsetof(CUDA_KERNEL_NODE_PARAMS_v3, blockDimY));
+SAME(offsetof(struct cu_kernel_node, block[2]), offsetof(CUDA_KERNEL_NODE_PARAMS_v3, blockDimZ));
+SAME_MEMBER(struct cu_kernel_node, shared_bytes, CUDA_KERNEL_NODE_PARAMS_v3, sharedMemBytes);
+SAME_MEMBER(struct cu_kernel_node, parameters, CUDA_KERNEL_NODE_PARAMS_v3, kernelParams);
+SAME_MEMBER(struct cu_kernel_node, extra, CUDA_KERNEL_NODE_PARAMS_v3, extra);
+SAME_MEMBER(struct cu_kernel_node, kernel, CUDA_KERNEL_NODE_PARAMS_v3, kern);
+SAME_MEMBER(struct cu_kernel_node, context, CUDA_KERNEL_NODE_PARAMS_v3, ctx);
+
+SAME(sizeof(struct cu_node_parameters), sizeof(CUgraphNodeParams));
+SAME_MEMBER(struct cu_node_parameters, type, CUgraphNodeParams, type);
+SAME_MEMBER(struct cu_node_parameters, reserved0, CUgraphNodeParams, reserved0);
+SAME_MEMBER(struct cu_node_parameters, padding, CUgraphNodeParams, reserved1);
+SAME_MEMBER(struct cu_node_parameters, kernel, CUgraphNodeParams, kernel);
+SAME_MEMBER(struct cu_node_parameters, reserved1, CUgraphNodeParams, reserved2);
+
+SAME(sizeof(struct cu_edge), sizeof(CUgraphEdgeData));
+SAME_MEMBER(struct cu_edge, from_port, CUgraphEdgeData, from_port);
+SAME_MEMBER(struct cu_edge, to_port, CUgraphEdgeData, to_port);
+SAME_MEMBER(struct cu_edge, type, CUgraphEdgeData, type);
+SAME_MEMBER(struct cu_edge, reserved, CUgraphEdgeData, reserved);
+
+SAME(sizeof(struct cu_instantiate_parameters), sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS));
+SAME_MEMBER(struct cu_instantiate_parameters, flags, CUDA_GRAPH_INSTANTIATE_PARAMS, flags);
+SAME_MEMBER(struct cu_instantiate_parameters, upload_stream, CUDA_GRAPH_INSTANTIATE_PARAMS, hUploadStream);
+SAME_MEMBER(struct cu_instantiate_parameters, error_node, CUDA_GRAPH_INSTANTIATE_PARAMS, hErrNode_out);
+SAME_MEMBER(struct cu_instantiate_parameters, result, CUDA_GRAPH_INSTANTIATE_PARAMS, result_out);
+
+/* ---- Entry points ------------------------------------------------------------------------------------------------ */
+
+/* Our list once more, with NVIDIA's types for ours: name and version must be there, and the signature the same. */
+#define cu_context                CUctx_st
+#define cu_library                CUlib_st
+#define cu_kernel                 CUkern_st
+#define cu_function               CUfunc_st
+#define cu_stream                 CUstream_st
+#define cu_graph                  CUgraph_st
+#define cu_graph_node             CUgraphNode_st
+#define cu_graph_exec             CUgraphExec_st
+#define cu_edge                   CUgraphEdgeData_st
+#define cu_node_parameters        CUgraphNodeParams_st
+#define cu_instantiate_parameters CUDA_GRAPH_INSTANTIATE_PARAMS_st
+#define cu_device                 CUdevice
+#define cu_address                CUdeviceptr
+#define cu_result                 CUresult
+#define uint64_t                  cuuint64_t
+
+/* Where NVIDIA has an enum we have an int, which the ABI passes alike. */
+static_assert(sizeof(CUdevice_attribute) == sizeof(int), "an int");
+static_assert(sizeof(CUfunction_attribute) == sizeof(int), "an int");
+static_assert(sizeof(CUjit_option) == sizeof(int), "an int");
+static_assert(sizeof(CUlibraryOption) == sizeof(int), "an int");
+static_assert(sizeof(CUstreamCaptureMode) == sizeof(int), "an int");
+static_assert(sizeof(CUstreamCaptureStatus) == sizeof(int), "an int");
+static_assert(sizeof(CUgraphNodeType) == sizeof(int), "an int");
+typedef CUresult enum_cuDeviceGetAttribute(int *, CUdevice_attribute, CUdevice);
+typedef CUresult enum_cuLibraryLoadData(CUlibrary *, const void *, CUjit_option *, void **, unsigned, CUlibraryOption *,
+                                        void **, unsigned);
+typedef CUresult enum_cuKernelGetAttribute(int *, CUfunction_attribute, CUkernel, CUdevice);
+typedef CUresult enum_cuKernelSetAttribute(CUfunction_attribute, int, CUkernel, CUdevice);
+typedef CUresult enum_cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
+                                                  size_t, CUstreamCaptureMode);
+typedef CUresult enum_cuStreamGetCaptureInfo(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
+                                             const CUgraphNode **, const CUgraphEdgeData **, size_t *);
+typedef CUresult enum_cuGraphNodeGetType(CUgraphNode, CUgraphNodeType *);
+typedef CUresult int_cuDeviceGetAttribute(int *, int, CUdevice);
+typedef CUresult int_cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
+typedef CUresult int_cuKernelGetAttribute(int *, int, CUkernel, CUdevice);
+typedef CUresult int_cuKernelSetAttribute(int, int, CUkernel, CUdevice);
+typedef CUresult int_cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
+                                                 size_t, int);
+typedef CUresult int_cuStreamGetCaptureInfo(CUstream, int *, cuuint64_t *, CUgraph *, const CUgraphNode **,
+                                            const CUgraphEdgeData **, size_t *);
+typedef CUresult int_cuGraphNodeGetType(CUgraphNode, int *);
+
+#define ENTRY_POINT(name, version, need, ...) typedef CUresult our_##name(__VA_ARGS__);
+#include "../../runtime/cuda/entry_points.h"
+
+#define SAME_FUNCTION(ours, with_int, with_enum, theirs)                                                               \
+  static_assert(__builtin_types_compatible_p(ours *, theirs), "the same function");
+#define SAME_BUT_FOR_ENUMS(ours, with_int, with_enum, theirs)                                                          \
+  static_assert(__builtin_types_compatible_p(ours, with_int), "as ours is expected");                                  \
+  static_assert(__builtin_types_compatible_p(with_enum *, theirs), "the same function but for ints");
+
+/* A function named here gets the second check: the macro adds an argument in front of the first. */
+#define ENUM_cuDeviceGetAttribute        ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuLibraryLoadData           ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuKernelGetAttribute        ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuKernelSetAttribute        ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuStreamBeginCaptureToGraph ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuStreamGetCaptureInfo      ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuGraphNodeGetType          ~, SAME_BUT_FOR_ENUMS
+#define SECOND(first, second, ...)       second
+#define CHOOSE(...)                      SECOND(__VA_ARGS__)
+
+/* All pasted here, since NVIDIA's header renames functions by macros. */
+#define ENTRY_POINT(name, version, need, ...)                                                                          \
+  CHOOSE(ENUM_##name, SAME_FUNCTION, ~)(our_##name, int_##name, enum_##name, PFN_##name##_v##version)
+#include "../../runtime/cuda/entry_points.h"

@@ -1,0 +1,122 @@
+/* driver_support.c - see driver_support.h. */
+#include "driver_support.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "../../kernels/images.h"
+
+/* Rondo's device code, as far as the fake has it: takes the place of the library's own table, which is empty where
+ * there is no nvcc. Two images, so that a kernel is looked for in both. */
+static const char done_image[] = "fake image: rondo_done", copy_image[] = "fake image: rondo_copy";
+const struct device_image device_images[] = {{"done.cu", done_image, done_image + sizeof done_image},
+                                             {"copy.cu", copy_image, copy_image + sizeof copy_image}};
+const uint32_t device_image_count = 2;
+
+const struct fake_driver *fake;
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the sanitizer's name.
+ * Criterion's runner loses a little memory of its own when it has more than one worker; ours is still looked for. */
+const char *__lsan_default_suppressions(void) __attribute__((visibility("default"), weak));
+const char *__lsan_default_suppressions(void) { return "leak:libcriterion\n"; }
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+const char mix_image[] = "fake image: mixture mix mix_unregistered";
+const size_t mix_image_bytes = sizeof mix_image;
+
+static void mix(const uint32_t *a, const uint32_t *b, uint32_t *out, uint32_t count, uint32_t salt) {
+  for (uint32_t i = 0; i < count; i++) out[i] = 31 * a[i] + 17 * b[i] + salt;
+}
+
+static void mix_kernel(const struct fake_launch *launch) {
+  void *const *p = launch->parameters;
+  mix(*(uint32_t **)p[0], *(uint32_t **)p[1], *(uint32_t **)p[2], *(uint32_t *)p[3], *(uint32_t *)p[4]);
+}
+
+void mix_host(void *user, void *const *data) {
+  (void)user;
+  uint32_t count, salt;
+  memcpy(&count, data[3], sizeof count);
+  memcpy(&salt, data[4], sizeof salt);
+  mix(data[0], data[1], data[2], count, salt);
+}
+
+void driver_setup(void) {
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) cr_assert_fail("no libcuda.so.1: run with LD_LIBRARY_PATH set to the fake's folder");
+  void *symbol = dlsym(library, "fake_driver");
+  if (!symbol) cr_assert_fail("libcuda.so.1 is not the fake: run with LD_LIBRARY_PATH set to the fake's folder");
+  fake_driver_function find;
+  memcpy(&find, &symbol, sizeof find);
+  fake = find();
+  fake->reset();
+  fake->register_kernel("mix", mix_kernel, MIX_ARGUMENTS, (const size_t[]){8, 8, 8, 4, 4});
+}
+
+void require_no_violation(const char *when) {
+  char text[1024];
+  if (fake->violations(text, sizeof text)) cr_assert_fail("%s: %s", when, text);
+}
+
+void require_clean(const char *when) {
+  char text[1024];
+  require_no_violation(when);
+  if (fake->live(text, sizeof text)) cr_assert_fail("%s: left behind: %s", when, text);
+  if (fake->context_depth()) cr_assert_fail("%s: %d contexts are still pushed", when, fake->context_depth());
+}
+
+void set_mode(enum fake_mode mode) {
+  struct fake_settings settings = fake->settings();
+  settings.mode = mode;
+  fake->configure(&settings);
+}
+
+void set_seed(uint64_t seed) {
+  struct fake_settings settings = fake->settings();
+  settings.seed = seed;
+  fake->configure(&settings);
+}
+
+rondo_task add_mix(rondo_graph *graph, const char *name, rondo_tensor a, rondo_tensor b, rondo_tensor out,
+                   uint32_t count, uint32_t salt) {
+  rondo_argument arguments[] = {{.tensor = a, .access = RONDO_READ},
+                                {.tensor = b, .access = RONDO_READ},
+                                {.tensor = out, .access = RONDO_WRITE},
+                                {.value = &count, .bytes = sizeof count},
+                                {.value = &salt, .bytes = sizeof salt}};
+  REQUIRE_OK(rondo_add_kernel(graph, &(rondo_kernel_desc){.name = name,
+                                                          .image = mix_image,
+                                                          .image_bytes = sizeof mix_image,
+                                                          .function = "mix",
+                                                          .arguments = arguments,
+                                                          .argument_count = MIX_ARGUMENTS,
+                                                          .host = mix_host}));
+  rondo_task task;
+  REQUIRE_OK(rondo_last_task(graph, &task));
+  return task;
+}
+
+rondo_task add_copy(rondo_graph *graph, const char *name, rondo_tensor src, rondo_tensor dst) {
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.name = name, .src = src, .dst = dst}));
+  rondo_task task;
+  REQUIRE_OK(rondo_last_task(graph, &task));
+  return task;
+}
+
+rondo_tensor add_vector(rondo_status (*add)(rondo_graph *, const char *, rondo_dtype, uint32_t, const int64_t *,
+                                            rondo_tensor *),
+                        rondo_graph *graph, const char *name, uint32_t count) {
+  rondo_tensor tensor;
+  REQUIRE_OK(add(graph, name, RONDO_I32, 1, &(int64_t){count}, &tensor));
+  return tensor;
+}
+
+rondo_options options_for(rondo_graph *graph, rondo_backend backend, uint32_t slots) {
+  rondo_plan plan;
+  REQUIRE_OK(rondo_plan_graph(graph, &plan));
+  return (rondo_options){.backend = backend,
+                         .device_bytes = plan.device_bytes,
+                         .pinned_bytes = plan.pinned_bytes_per_slot * slots,
+                         .host_bytes = plan.host_bytes,
+                         .host_threads = 1};
+}

@@ -1,0 +1,225 @@
+/* fake.h - the inside of the fake driver: its state, and what its files share. */
+#ifndef RONDO_FAKE_H
+#define RONDO_FAKE_H
+
+#include <pthread.h>
+
+#include "../../runtime/cuda/abi.h"
+#include "fake_driver.h"
+
+/* Results that only the fake returns. */
+enum { FAKE_NOT_INITIALIZED = 3, FAKE_INVALID_CONTEXT = 201, FAKE_ILLEGAL_STATE = 401 };
+
+enum call_name {
+#define ENTRY_POINT(name, version, need, ...) CALL_##name,
+#include "../../runtime/cuda/entry_points.h"
+  CALL_cuGetProcAddress_v2,
+  CALL_COUNT
+};
+
+enum kind { CONTEXT = 1, LIBRARY, KERNEL, FUNCTION, STREAM, GRAPH, NODE, EXEC, KIND_COUNT };
+
+/* The registered kernels. */
+enum { KERNEL_LIMIT = 64, KERNEL_PARAMETERS = 16, KERNEL_NAME_BYTES = 128 };
+
+struct kernel_code {
+  char name[KERNEL_NAME_BYTES];
+  fake_kernel function;
+  uint32_t parameter_count;
+  size_t parameter_bytes[KERNEL_PARAMETERS];
+};
+
+struct memory {
+  struct memory *next;
+  void *begin;
+  size_t bytes;
+  bool pinned;
+};
+
+struct fake {
+  pthread_mutex_t lock;   /* around all that follows; not held while a kernel runs */
+  pthread_cond_t changed; /* work was put on a stream, or ran; a mode changed */
+  struct fake_settings settings;
+  bool initialized;
+  bool func_load_found; /* by the caller */
+
+  struct kernel_code kernels[KERNEL_LIMIT];
+  uint32_t kernel_count;
+
+  struct memory *memory;
+  uint64_t device_bytes_used;
+
+  void *context;
+  int32_t context_retained, context_depth;
+
+  struct stream *streams;
+  uint64_t random;
+  bool lose_armed;
+  uint64_t lose_after;
+  cu_result lose_result;
+  cu_result lost;     /* the sticky error, or CU_SUCCESS */
+  bool lost_observed; /* a caller has seen it */
+
+  uint64_t calls[CALL_COUNT], all_calls;
+  uint64_t fail_at; /* in all_calls; 0: never */
+  cu_result fail_result;
+  const char *failed_call;
+  const char *hidden;
+  int32_t hidden_status;
+
+  uint32_t violation_count;
+  char violations[1024];
+  uint32_t last_order[256], last_order_count;
+};
+
+extern struct fake fake;
+
+/* ---- Calls: fake_driver.c ---------------------------------------------------------------------------------------- */
+
+/* Every entry point begins with CALL or ENDING_CALL, which take the lock until it returns. An injected failure returns
+ * at once from a CALL; an ENDING_CALL does its work and returns call.later, so that no handle outlives its end. */
+struct call {
+  cu_result now, later;
+};
+struct call call_begin(enum call_name name, bool ending);
+void call_end(struct call *call);
+
+#define CALL(name)                                                                                                     \
+  __attribute__((cleanup(call_end))) struct call call = call_begin(CALL_##name, false);                                \
+  if (call.now != CU_SUCCESS) return call.now
+#define ENDING_CALL(name)                                                                                              \
+  __attribute__((cleanup(call_end))) struct call call = call_begin(CALL_##name, true);                                 \
+  if (call.now != CU_SUCCESS) return call.now
+
+/* Of entry points that need a current context. */
+bool context_is_current(const char *function);
+bool result_is_sticky(cu_result result);
+
+#define ENTRY_POINT(name, version, need, ...) cu_result fake_##name(__VA_ARGS__);
+#include "../../runtime/cuda/entry_points.h"
+
+/* ---- Handles and violations: fake_object.c ----------------------------------------------------------------------- */
+
+__attribute__((format(printf, 1, 2))) void violation(const char *format, ...);
+
+/* Handles are numbers, not addresses: kind, generation and index, so that one used after its end is known. */
+void *object_create(enum kind kind, void *body);
+void *object_body(const void *handle, enum kind kind, const char *function); /* NULL, and a violation, if not live */
+void object_end(const void *handle);
+uint32_t objects_live(char *text, size_t bytes);
+void objects_reset(void);
+
+/* ---- Memory: fake_memory.c --------------------------------------------------------------------------------------- */
+
+bool memory_holds(uint64_t address, uint64_t bytes);
+uint32_t memory_live(char *text, size_t bytes);
+void memory_reset(void);
+
+/* ---- Kernels: fake_kernel.c -------------------------------------------------------------------------------------- */
+
+struct kernel {
+  void *handle, *function; /* the function is NULL until it is asked for */
+  const struct kernel_code *code;
+  int32_t dynamic_shared_bytes; /* the opted-in limit */
+  bool loaded;
+  struct kernel *next; /* of its library */
+};
+
+void kernels_reset(void);
+void register_kernel(const char *name, fake_kernel function, uint32_t parameter_count, const size_t *parameter_bytes);
+size_t kernel_parameter_offset(const struct kernel_code *code, size_t index);
+
+/* ---- Graphs: fake_graph.c ---------------------------------------------------------------------------------------- */
+
+/* What a node does. */
+struct node_work {
+  int32_t type;
+  const struct kernel_code *code; /* NULL: `work` */
+  uint32_t grid[3], block[3], shared_bytes;
+  _Alignas(16) unsigned char values[1024]; /* of the parameters */
+  struct fake_work work;
+};
+
+struct node {
+  void *handle;
+  struct graph *graph;
+  uint32_t index;
+  struct node_work work;
+  struct graph *child;
+  uint32_t dependency_count;
+  struct node **dependencies;
+};
+
+struct graph {
+  void *handle;
+  bool is_child;
+  uint32_t node_count, node_room;
+  struct node **nodes; /* each after those that it depends on */
+};
+
+struct exec_node {
+  struct node_work work;
+  uint32_t dependency_count;
+  uint32_t *dependencies;
+};
+
+struct exec {
+  void *handle;
+  uint32_t node_count, node_room;
+  struct exec_node *nodes;
+  uint32_t in_flight;
+};
+
+struct node *graph_append(struct graph *graph, const struct node_work *work, struct node *const *dependencies,
+                          size_t count);
+struct graph *graph_new(bool is_child);
+void graph_free(struct graph *graph);
+void exec_free(struct exec *exec);
+
+/* ---- Streams: fake_stream.c -------------------------------------------------------------------------------------- */
+
+enum item_kind { ITEM_LAUNCH, ITEM_COPY, ITEM_FILL };
+
+/* A piece of work on a stream. */
+struct item {
+  struct item *next;
+  enum item_kind kind;
+  void *destination;
+  const void *source;
+  int value;
+  size_t bytes;
+  struct exec *exec;
+  uint32_t done_count;
+  uint64_t *priority; /* of the exec's nodes; 0: has run */
+  uint32_t *order;
+};
+
+enum { CAPTURE_NONE = 0, CAPTURE_INVALIDATED = 2 }; /* and CU_CAPTURE_ACTIVE */
+
+struct stream {
+  struct stream *next;
+  void *handle;
+  struct item *first, *last;
+  bool running; /* somebody runs the first item's step */
+  /* Capture. */
+  int32_t capture;
+  struct graph *graph;
+  pthread_t capturer;
+  uint32_t frontier_count;
+  void *frontier[64]; /* handles of the nodes that the next one comes after */
+};
+
+cu_result stream_put(struct stream *stream, struct item *item);
+bool streams_idle(void);
+void streams_reset(void);
+void worker_start(void); /* of FAKE_THREAD */
+void stream_lose(cu_result result);
+
+/* ---- Capture: fake_capture.c ------------------------------------------------------------------------------------- */
+
+/* Calls that a capture does not survive: on a capturing stream, or (stream NULL) on the capturing thread. */
+bool capture_forbids(struct stream *stream, const char *function);
+int32_t fake_enqueue(void *stream, const struct fake_work *work, uint32_t count);
+void fake_break_capture(void *stream);
+
+#endif

@@ -1,0 +1,281 @@
+/* fake_graph.c - graphs: nodes and their edges, checked as the driver checks them and a little more, and executable
+ * graphs, which are flat copies. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake.h"
+
+enum { MOST_THREADS = 1024, MOST_GRID_YZ = 65535, EDGE_TYPE_PROGRAMMATIC = 1 };
+
+/* ---- Graphs ------------------------------------------------------------------------------------------------------ */
+
+struct graph *graph_new(bool is_child) {
+  struct graph *graph = calloc(1, sizeof *graph);
+  if (!graph) abort();
+  graph->is_child = is_child;
+  graph->handle = object_create(GRAPH, graph);
+  return graph;
+}
+
+void graph_free(struct graph *graph) {
+  for (uint32_t i = 0; i < graph->node_count; i++) {
+    struct node *node = graph->nodes[i];
+    if (node->child) graph_free(node->child);
+    object_end(node->handle);
+    free(node->dependencies);
+    free(node);
+  }
+  object_end(graph->handle);
+  free(graph->nodes);
+  free(graph);
+}
+
+struct node *graph_append(struct graph *graph, const struct node_work *work, struct node *const *dependencies,
+                          size_t count) {
+  if (graph->node_count == graph->node_room) {
+    graph->node_room = graph->node_room ? 2 * graph->node_room : 16;
+    graph->nodes = realloc(graph->nodes, graph->node_room * sizeof(struct node *));
+    if (!graph->nodes) abort();
+  }
+  struct node *node = calloc(1, sizeof *node);
+  struct node **copy = malloc((count + 1) * sizeof(struct node *));
+  if (!node || !copy) abort();
+  for (size_t i = 0; i < count; i++) copy[i] = dependencies[i];
+  *node = (struct node){.graph = graph,
+                        .index = graph->node_count,
+                        .work = *work,
+                        .dependency_count = (uint32_t)count,
+                        .dependencies = copy};
+  node->handle = object_create(NODE, node);
+  graph->nodes[graph->node_count++] = node;
+  return node;
+}
+
+cu_result fake_cuGraphCreate(struct cu_graph **graph, unsigned flags) {
+  CALL(cuGraphCreate);
+  if (flags) return CU_INVALID_VALUE;
+  *graph = graph_new(false)->handle;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuGraphDestroy(struct cu_graph *handle) {
+  ENDING_CALL(cuGraphDestroy);
+  struct graph *graph = object_body(handle, GRAPH, "cuGraphDestroy");
+  if (!graph) return CU_INVALID_HANDLE;
+  if (graph->is_child) {
+    violation("cuGraphDestroy of a child graph");
+    return CU_INVALID_VALUE;
+  }
+  for (struct stream *stream = fake.streams; stream; stream = stream->next)
+    if (stream->capture != CAPTURE_NONE && stream->graph == graph) violation("cuGraphDestroy while it is captured to");
+  graph_free(graph);
+  return call.later;
+}
+
+/* ---- Adding a node ----------------------------------------------------------------------------------------------- */
+
+static bool is_zero(const void *memory, size_t bytes) {
+  const unsigned char *byte = memory;
+  for (size_t i = 0; i < bytes; i++)
+    if (byte[i]) return false;
+  return true;
+}
+
+/* "Any unused bytes must be set to zero." */
+static bool unused_bytes_are_zero(const struct cu_node_parameters *parameters) {
+  const unsigned char *bytes = (const unsigned char *)parameters;
+  size_t begin = offsetof(struct cu_node_parameters, padding);
+  if (parameters->type == CU_NODE_KERNEL) begin += sizeof(struct cu_kernel_node);
+  return is_zero(parameters->reserved0, sizeof parameters->reserved0) &&
+         is_zero(bytes + begin, sizeof *parameters - begin);
+}
+
+static cu_result kernel_work(const struct cu_kernel_node *given, struct node_work *work) {
+  if (given->function || given->extra) {
+    violation("cuGraphAddNode: the fake knows kernels only by handle, with separate parameters");
+    return CU_INVALID_VALUE;
+  }
+  struct kernel *kernel = object_body(given->kernel, KERNEL, "cuGraphAddNode");
+  if (!kernel) return CU_INVALID_HANDLE;
+  if (given->context ? given->context != fake.context : !context_is_current("cuGraphAddNode"))
+    return (cu_result)FAKE_INVALID_CONTEXT;
+  const uint32_t *grid = given->grid, *block = given->block;
+  uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+  if (threads == 0 || threads > MOST_THREADS || block[2] > 64) return CU_INVALID_VALUE;
+  if (!grid[0] || !grid[1] || !grid[2] || grid[0] > INT32_MAX || grid[1] > MOST_GRID_YZ || grid[2] > MOST_GRID_YZ)
+    return CU_INVALID_VALUE;
+  if (given->shared_bytes > (uint32_t)kernel->dynamic_shared_bytes) return CU_INVALID_VALUE;
+  if (!kernel->loaded && fake.func_load_found)
+    violation("cuGraphAddNode: %s is not loaded: the first replay would load it", kernel->code->name);
+  work->code = kernel->code;
+  memcpy(work->grid, given->grid, sizeof work->grid);
+  memcpy(work->block, given->block, sizeof work->block);
+  work->shared_bytes = given->shared_bytes;
+  for (uint32_t i = 0; i < kernel->code->parameter_count; i++)
+    memcpy(work->values + kernel_parameter_offset(kernel->code, i), given->parameters[i],
+           kernel->code->parameter_bytes[i]);
+  return CU_SUCCESS;
+}
+
+static cu_result check_edge(const struct cu_edge *edge, int32_t to_type, const struct node *from) {
+  if (edge->to_port || !is_zero(edge->reserved, sizeof edge->reserved) || edge->type > EDGE_TYPE_PROGRAMMATIC)
+    return CU_INVALID_VALUE;
+  if (edge->type == EDGE_TYPE_PROGRAMMATIC) {
+    bool kernels = from->work.type == CU_NODE_KERNEL && to_type == CU_NODE_KERNEL;
+    return kernels && (edge->from_port == 1 || edge->from_port == 2) ? CU_SUCCESS : CU_INVALID_VALUE;
+  }
+  return edge->from_port == 0 ? CU_SUCCESS : CU_INVALID_VALUE;
+}
+
+/* Handles to nodes of this graph, each once. */
+static cu_result find_dependencies(const struct graph *graph, struct cu_graph_node *const *handles, size_t count,
+                                   struct node **nodes) {
+  for (size_t i = 0; i < count; i++) {
+    nodes[i] = object_body(handles[i], NODE, "cuGraphAddNode");
+    if (!nodes[i]) return CU_INVALID_HANDLE;
+    bool twice = false;
+    for (size_t j = 0; j < i; j++) twice = twice || nodes[j] == nodes[i];
+    if (twice) violation("cuGraphAddNode: a dependency is named twice");
+    if (nodes[i]->graph != graph) violation("cuGraphAddNode: a dependency is in another graph");
+    if (twice || nodes[i]->graph != graph) return CU_INVALID_VALUE;
+  }
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuGraphAddNode(struct cu_graph_node **node, struct cu_graph *handle,
+                              struct cu_graph_node *const *dependencies, const struct cu_edge *edges, size_t count,
+                              struct cu_node_parameters *parameters) {
+  CALL(cuGraphAddNode);
+  struct graph *graph = object_body(handle, GRAPH, "cuGraphAddNode");
+  if (!graph) return CU_INVALID_HANDLE;
+  if (!unused_bytes_are_zero(parameters)) {
+    violation("cuGraphAddNode: an unused byte is not zero");
+    return CU_INVALID_VALUE;
+  }
+  struct node_work work = {.type = parameters->type};
+  cu_result result = CU_SUCCESS;
+  if (work.type == CU_NODE_KERNEL)
+    result = kernel_work(&parameters->kernel, &work);
+  else if (work.type != CU_NODE_EMPTY)
+    result = CU_INVALID_VALUE; /* Rondo adds no others; captured ones come from fake_enqueue */
+  struct node **nodes = calloc(count + 1, sizeof(struct node *));
+  if (!nodes) abort();
+  if (result == CU_SUCCESS) result = find_dependencies(graph, dependencies, count, nodes);
+  for (size_t i = 0; edges && i < count && result == CU_SUCCESS; i++)
+    result = check_edge(&edges[i], work.type, nodes[i]);
+  if (result == CU_SUCCESS) *node = graph_append(graph, &work, nodes, count)->handle;
+  free(nodes);
+  return result;
+}
+
+/* ---- Questions --------------------------------------------------------------------------------------------------- */
+
+cu_result fake_cuGraphGetNodes(struct cu_graph *handle, struct cu_graph_node **nodes, size_t *count) {
+  CALL(cuGraphGetNodes);
+  struct graph *graph = object_body(handle, GRAPH, "cuGraphGetNodes");
+  if (!graph) return CU_INVALID_HANDLE;
+  if (nodes) {
+    /* Documented: what is left of a larger array is set to NULL. */
+    for (size_t i = 0; i < *count; i++) nodes[i] = i < graph->node_count ? graph->nodes[i]->handle : NULL;
+    if (*count > graph->node_count) *count = graph->node_count;
+  } else {
+    *count = graph->node_count;
+  }
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuGraphNodeGetType(struct cu_graph_node *handle, int *type) {
+  CALL(cuGraphNodeGetType);
+  struct node *node = object_body(handle, NODE, "cuGraphNodeGetType");
+  if (!node) return CU_INVALID_HANDLE;
+  *type = node->work.type;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuGraphChildGraphNodeGetGraph(struct cu_graph_node *handle, struct cu_graph **graph) {
+  CALL(cuGraphChildGraphNodeGetGraph);
+  struct node *node = object_body(handle, NODE, "cuGraphChildGraphNodeGetGraph");
+  if (!node) return CU_INVALID_HANDLE;
+  if (!node->child) return CU_INVALID_VALUE;
+  *graph = node->child->handle;
+  return CU_SUCCESS;
+}
+
+/* ---- Executable graphs ------------------------------------------------------------------------------------------- */
+
+static uint32_t exec_append(struct exec *exec, const struct node_work *work, const uint32_t *dependencies,
+                            uint32_t count) {
+  if (exec->node_count == exec->node_room) {
+    exec->node_room = exec->node_room ? 2 * exec->node_room : 16;
+    struct exec_node *nodes = aligned_alloc(64, exec->node_room * sizeof *nodes);
+    if (!nodes) abort();
+    if (exec->node_count) memcpy(nodes, exec->nodes, exec->node_count * sizeof *nodes);
+    free(exec->nodes);
+    exec->nodes = nodes;
+  }
+  uint32_t *copy = malloc((count + 1) * sizeof *copy);
+  if (!copy) abort();
+  for (uint32_t i = 0; i < count; i++) copy[i] = dependencies[i];
+  exec->nodes[exec->node_count] = (struct exec_node){.work = *work, .dependency_count = count, .dependencies = copy};
+  return exec->node_count++;
+}
+
+/* Appends a graph's nodes behind `entry` (the node that stands for its beginning, UINT32_MAX: none). A child graph is
+ * its nodes, and then an empty one behind all of them. */
+static void flatten(struct exec *exec, const struct graph *graph, uint32_t entry, uint32_t *index_of_last) {
+  uint32_t *index = calloc(graph->node_count + 1u, sizeof *index);
+  uint32_t *dependencies = calloc(graph->node_count + 1u, sizeof *dependencies);
+  if (!index || !dependencies) abort();
+  const struct node_work nothing = {.type = CU_NODE_EMPTY};
+  for (uint32_t n = 0; n < graph->node_count; n++) {
+    const struct node *node = graph->nodes[n];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->dependency_count; i++) dependencies[count++] = index[node->dependencies[i]->index];
+    if (count == 0 && entry != UINT32_MAX) dependencies[count++] = entry;
+    index[n] = exec_append(exec, &node->work, dependencies, count);
+    if (node->child) flatten(exec, node->child, index[n], &index[n]);
+  }
+  if (index_of_last) *index_of_last = exec_append(exec, &nothing, index, graph->node_count);
+  free(dependencies);
+  free(index);
+}
+
+void exec_free(struct exec *exec) {
+  for (uint32_t i = 0; i < exec->node_count; i++) free(exec->nodes[i].dependencies);
+  free(exec->nodes);
+  object_end(exec->handle);
+  free(exec);
+}
+
+cu_result fake_cuGraphInstantiateWithParams(struct cu_graph_exec **handle, struct cu_graph *graph_handle,
+                                            struct cu_instantiate_parameters *parameters) {
+  CALL(cuGraphInstantiateWithParams);
+  struct graph *graph = object_body(graph_handle, GRAPH, "cuGraphInstantiateWithParams");
+  if (!graph) return CU_INVALID_HANDLE;
+  parameters->error_node = NULL;
+  parameters->result = 0;
+  if (parameters->flags != CU_INSTANTIATE_UPLOAD) {
+    violation("cuGraphInstantiateWithParams: the first replay would upload the graph");
+    return CU_INVALID_VALUE;
+  }
+  if (!object_body(parameters->upload_stream, STREAM, "cuGraphInstantiateWithParams")) return CU_INVALID_HANDLE;
+  struct exec *exec = calloc(1, sizeof *exec);
+  if (!exec) abort();
+  flatten(exec, graph, UINT32_MAX, NULL);
+  exec->handle = object_create(EXEC, exec);
+  *handle = exec->handle;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuGraphExecDestroy(struct cu_graph_exec *handle) {
+  ENDING_CALL(cuGraphExecDestroy);
+  struct exec *exec = object_body(handle, EXEC, "cuGraphExecDestroy");
+  if (!exec) return CU_INVALID_HANDLE;
+  if (exec->in_flight) {
+    /* A real driver destroys it when it is done; but Rondo then gives its memory to somebody else. */
+    violation("cuGraphExecDestroy while the graph is in flight");
+    return CU_INVALID_VALUE;
+  }
+  exec_free(exec);
+  return call.later;
+}

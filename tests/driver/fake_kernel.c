@@ -1,0 +1,245 @@
+/* fake_kernel.c - libraries, kernels, and the two kernels of Rondo's that the tests need, written again in plain C from
+ * what their headers promise. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../kernels/copy/copy.h"
+#include "../../runtime/cuda/done.h"
+#include "fake.h"
+
+enum { SHARED_BYTES_WITHOUT_OPT_IN = 49152 };
+
+struct library {
+  struct library *next;
+  void *handle;
+  const char *image;
+  struct kernel *kernels;
+};
+
+static struct library *libraries;
+
+/* ---- Rondo's kernels --------------------------------------------------------------------------------------------- */
+
+static void __attribute__((format(printf, 2, 3))) fault(cu_result result, const char *format, ...) {
+  char text[256];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  pthread_mutex_lock(&fake.lock);
+  violation("%s", text);
+  stream_lose(result);
+  pthread_mutex_unlock(&fake.lock);
+}
+
+static bool is_allocated(const void *address, uint64_t bytes) {
+  pthread_mutex_lock(&fake.lock);
+  bool held = memory_holds((uintptr_t)address, bytes);
+  pthread_mutex_unlock(&fake.lock);
+  return held;
+}
+
+static void copy_row(const struct copy_parameters *p, int64_t i, int64_t j, int64_t k) {
+  int64_t width = p->vector_bytes, bytes = width * p->row;
+  const char *from =
+      (const char *)p->src + width * (i * p->src_stride[0] + j * p->src_stride[1] + k * p->src_stride[2]);
+  char *to = (char *)p->dst + width * (i * p->dst_stride[0] + j * p->dst_stride[1] + k * p->dst_stride[2]);
+  if (is_allocated(from, (uint64_t)bytes) && is_allocated(to, (uint64_t)bytes))
+    memcpy(to, from, (size_t)bytes);
+  else
+    fault(CU_ILLEGAL_ADDRESS, "rondo_copy: %p or %p is not allocated", (const void *)from, (void *)to);
+}
+
+static void kernel_copy(const struct fake_launch *launch) {
+  const struct copy_parameters *p = launch->parameters[0];
+  uint64_t vectors = (uint64_t)p->extent[0] * p->extent[1] * p->extent[2] * p->row;
+  if (launch->block[0] != COPY_THREADS || vectors != p->total)
+    fault(CU_LAUNCH_FAILED, "rondo_copy: %u threads for %u of %llu vectors", launch->block[0], p->total,
+          (unsigned long long)vectors);
+  else if (((uintptr_t)p->src | (uintptr_t)p->dst) % p->vector_bytes)
+    fault((cu_result)716, "rondo_copy: %p or %p is no multiple of %u", p->src, p->dst, p->vector_bytes);
+  else
+    for (int64_t i = 0; i < p->extent[0]; i++)
+      for (int64_t j = 0; j < p->extent[1]; j++)
+        for (int64_t k = 0; k < p->extent[2]; k++) copy_row(p, i, j, k);
+}
+
+static void kernel_done(const struct fake_launch *launch) {
+  const struct done_parameters *p = launch->parameters[0];
+  if (!is_allocated(p->replay_count, 8) || !is_allocated(p->completion, 8)) {
+    fault(CU_ILLEGAL_ADDRESS, "rondo_done: %p or %p is not allocated", (void *)p->replay_count, (void *)p->completion);
+    return;
+  }
+  __atomic_store_n(p->completion, ++*p->replay_count, __ATOMIC_RELEASE);
+}
+
+static const struct kernel_code own_kernels[] = {
+    {"rondo_copy", kernel_copy, 1, {sizeof(struct copy_parameters)}},
+    {"rondo_done", kernel_done, 1, {sizeof(struct done_parameters)}},
+};
+
+/* ---- Registry ---------------------------------------------------------------------------------------------------- */
+
+void register_kernel(const char *name, fake_kernel function, uint32_t parameter_count, const size_t *parameter_bytes) {
+  if (fake.kernel_count == KERNEL_LIMIT || parameter_count > KERNEL_PARAMETERS) abort();
+  struct kernel_code *code = &fake.kernels[fake.kernel_count++];
+  *code = (struct kernel_code){.function = function, .parameter_count = parameter_count};
+  snprintf(code->name, sizeof code->name, "%s", name);
+  for (uint32_t i = 0; i < parameter_count; i++) code->parameter_bytes[i] = parameter_bytes[i];
+}
+
+static const struct kernel_code *code_find(const char *name) {
+  for (size_t i = 0; i < sizeof own_kernels / sizeof *own_kernels; i++)
+    if (!strcmp(own_kernels[i].name, name)) return &own_kernels[i];
+  for (uint32_t i = 0; i < fake.kernel_count; i++)
+    if (!strcmp(fake.kernels[i].name, name)) return &fake.kernels[i];
+  return NULL;
+}
+
+/* Does the image's text list the kernel? */
+static bool image_has(const char *image, const char *name) {
+  static const char mark[] = "fake image:";
+  if (strncmp(image, mark, sizeof mark - 1) != 0) return true;
+  size_t length = strlen(name);
+  for (const char *at = strstr(image, name); at; at = strstr(at + 1, name))
+    if (at[-1] == ' ' && (at[length] == ' ' || at[length] == '\0')) return true;
+  return false;
+}
+
+/* Parameters lie one behind the other, aligned as C aligns what has their size. */
+size_t kernel_parameter_offset(const struct kernel_code *code, size_t index) {
+  size_t offset = 0;
+  for (size_t i = 0;; i++) {
+    size_t bytes = code->parameter_bytes[i], alignment = bytes & -bytes;
+    if (alignment > 8) alignment = 8;
+    offset = (offset + alignment - 1) / alignment * alignment;
+    if (i == index) return offset;
+    offset += bytes;
+  }
+}
+
+/* ---- Libraries --------------------------------------------------------------------------------------------------- */
+
+cu_result fake_cuLibraryLoadData(struct cu_library **handle, const void *image, int *jit_options, void **jit_values,
+                                 unsigned jit_count, int *options, void **values, unsigned count) {
+  CALL(cuLibraryLoadData);
+  (void)jit_options, (void)jit_values, (void)options, (void)values;
+  if (!image || jit_count || count) return CU_INVALID_VALUE;
+  struct library *library = calloc(1, sizeof *library);
+  if (!library) abort();
+  *library = (struct library){.next = libraries, .image = image, .handle = object_create(LIBRARY, library)};
+  libraries = library;
+  *handle = library->handle;
+  return CU_SUCCESS;
+}
+
+static void library_free(struct library *library) {
+  while (library->kernels) {
+    struct kernel *next = library->kernels->next;
+    object_end(library->kernels->handle);
+    if (library->kernels->function) object_end(library->kernels->function);
+    free(library->kernels);
+    library->kernels = next;
+  }
+  free(library);
+}
+
+cu_result fake_cuLibraryUnload(struct cu_library *handle) {
+  ENDING_CALL(cuLibraryUnload);
+  struct library *library = object_body(handle, LIBRARY, "cuLibraryUnload");
+  if (!library) return CU_INVALID_HANDLE;
+  if (!streams_idle()) violation("cuLibraryUnload while work is in flight");
+  struct library **link = &libraries;
+  while (*link != library) link = &(*link)->next;
+  *link = library->next;
+  object_end(handle);
+  library_free(library);
+  return call.later;
+}
+
+void kernels_reset(void) {
+  while (libraries) {
+    struct library *next = libraries->next;
+    library_free(libraries);
+    libraries = next;
+  }
+}
+
+cu_result fake_cuLibraryGetKernel(struct cu_kernel **handle, struct cu_library *library_handle, const char *name) {
+  CALL(cuLibraryGetKernel);
+  struct library *library = object_body(library_handle, LIBRARY, "cuLibraryGetKernel");
+  if (!library) return CU_INVALID_HANDLE;
+  const struct kernel_code *code = image_has(library->image, name) ? code_find(name) : NULL;
+  if (!code) return CU_NOT_FOUND;
+  struct kernel *kernel = library->kernels;
+  while (kernel && kernel->code != code) kernel = kernel->next;
+  if (!kernel) {
+    kernel = calloc(1, sizeof *kernel);
+    if (!kernel) abort();
+    *kernel = (struct kernel){.next = library->kernels,
+                              .code = code,
+                              .dynamic_shared_bytes = SHARED_BYTES_WITHOUT_OPT_IN,
+                              .handle = object_create(KERNEL, kernel)};
+    library->kernels = kernel;
+  }
+  *handle = kernel->handle;
+  return CU_SUCCESS;
+}
+
+/* ---- Kernels ----------------------------------------------------------------------------------------------------- */
+
+cu_result fake_cuKernelGetFunction(struct cu_function **function, struct cu_kernel *handle) {
+  CALL(cuKernelGetFunction);
+  struct kernel *kernel = object_body(handle, KERNEL, "cuKernelGetFunction");
+  if (!kernel) return CU_INVALID_HANDLE;
+  if (!context_is_current("cuKernelGetFunction")) return (cu_result)FAKE_INVALID_CONTEXT;
+  if (!kernel->function) kernel->function = object_create(FUNCTION, kernel);
+  *function = kernel->function;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuFuncLoad(struct cu_function *function) {
+  CALL(cuFuncLoad);
+  struct kernel *kernel = object_body(function, FUNCTION, "cuFuncLoad");
+  if (!kernel) return CU_INVALID_HANDLE;
+  if (!context_is_current("cuFuncLoad")) return (cu_result)FAKE_INVALID_CONTEXT;
+  kernel->loaded = true;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuKernelGetAttribute(int *value, int attribute, struct cu_kernel *handle, cu_device device) {
+  CALL(cuKernelGetAttribute);
+  struct kernel *kernel = object_body(handle, KERNEL, "cuKernelGetAttribute");
+  if (!kernel) return CU_INVALID_HANDLE;
+  if (attribute != CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES || device != 0) {
+    violation("cuKernelGetAttribute: the fake has no attribute %d of device %d", attribute, device);
+    return CU_INVALID_VALUE;
+  }
+  *value = kernel->dynamic_shared_bytes;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuKernelSetAttribute(int attribute, int value, struct cu_kernel *handle, cu_device device) {
+  CALL(cuKernelSetAttribute);
+  struct kernel *kernel = object_body(handle, KERNEL, "cuKernelSetAttribute");
+  if (!kernel) return CU_INVALID_HANDLE;
+  if (attribute != CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES || device != 0) {
+    violation("cuKernelSetAttribute: the fake has no attribute %d of device %d", attribute, device);
+    return CU_INVALID_VALUE;
+  }
+  if (value < 0 || value > fake.settings.shared_bytes) return CU_INVALID_VALUE;
+  kernel->dynamic_shared_bytes = value;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuKernelGetParamInfo(struct cu_kernel *handle, size_t index, size_t *offset, size_t *bytes) {
+  CALL(cuKernelGetParamInfo);
+  struct kernel *kernel = object_body(handle, KERNEL, "cuKernelGetParamInfo");
+  if (!kernel) return CU_INVALID_HANDLE;
+  if (index >= kernel->code->parameter_count) return CU_INVALID_VALUE;
+  *offset = kernel_parameter_offset(kernel->code, index);
+  if (bytes) *bytes = kernel->code->parameter_bytes[index];
+  return CU_SUCCESS;
+}

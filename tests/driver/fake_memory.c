@@ -1,0 +1,157 @@
+/* fake_memory.c - device and pinned memory: both the host's, filled with garbage as the real one is. Every access the
+ * fake makes is checked to lie in an allocation that is alive. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake.h"
+
+enum { DEVICE_ALIGNMENT = 512, PINNED_ALIGNMENT = 4096, GARBAGE = 0xa5 };
+
+static void *memory_take(size_t bytes, bool pinned) {
+  struct memory *memory = calloc(1, sizeof *memory);
+  void *begin = NULL;
+  /* The exact size, so that AddressSanitizer sees the first byte behind it. */
+  if (!memory || posix_memalign(&begin, pinned ? PINNED_ALIGNMENT : DEVICE_ALIGNMENT, bytes)) abort();
+  memset(begin, GARBAGE, bytes);
+  *memory = (struct memory){.next = fake.memory, .begin = begin, .bytes = bytes, .pinned = pinned};
+  fake.memory = memory;
+  if (!pinned) fake.device_bytes_used += bytes;
+  return begin;
+}
+
+static cu_result memory_give(const void *begin, bool pinned, const char *function) {
+  struct memory **link = &fake.memory;
+  while (*link && ((*link)->begin != begin || (*link)->pinned != pinned)) link = &(*link)->next;
+  if (!*link) {
+    violation("%s: %p is not allocated", function, begin);
+    return CU_INVALID_VALUE;
+  }
+  if (!streams_idle()) violation("%s while work is in flight", function);
+  struct memory *memory = *link;
+  *link = memory->next;
+  if (!pinned) fake.device_bytes_used -= memory->bytes;
+  free(memory->begin);
+  free(memory);
+  return CU_SUCCESS;
+}
+
+bool memory_holds(uint64_t address, uint64_t bytes) {
+  for (const struct memory *memory = fake.memory; memory; memory = memory->next) {
+    uint64_t offset = address - (uintptr_t)memory->begin;
+    if (offset <= memory->bytes && bytes <= memory->bytes - offset) return true;
+  }
+  return false;
+}
+
+uint32_t memory_live(char *text, size_t bytes) {
+  uint32_t live = 0;
+  for (const struct memory *memory = fake.memory; memory; memory = memory->next, live++) {
+    size_t used = strlen(text);
+    snprintf(text + used, bytes - used, "%zu bytes of %s memory ", memory->bytes, memory->pinned ? "pinned" : "device");
+  }
+  return live;
+}
+
+void memory_reset(void) {
+  while (fake.memory) {
+    struct memory *next = fake.memory->next;
+    free(fake.memory->begin);
+    free(fake.memory);
+    fake.memory = next;
+  }
+}
+
+/* ---- Entry points ------------------------------------------------------------------------------------------------ */
+
+cu_result fake_cuMemAlloc(cu_address *memory, size_t bytes) {
+  CALL(cuMemAlloc);
+  if (capture_forbids(NULL, "cuMemAlloc")) return CU_CAPTURE_UNSUPPORTED;
+  if (!context_is_current("cuMemAlloc")) return (cu_result)FAKE_INVALID_CONTEXT;
+  if (bytes == 0) return CU_INVALID_VALUE;
+  if (bytes > fake.settings.device_bytes - fake.device_bytes_used) return CU_OUT_OF_MEMORY;
+  *memory = (uintptr_t)memory_take(bytes, false);
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuMemFree(cu_address memory) {
+  ENDING_CALL(cuMemFree);
+  if (capture_forbids(NULL, "cuMemFree")) return CU_CAPTURE_UNSUPPORTED;
+  if (!context_is_current("cuMemFree")) return (cu_result)FAKE_INVALID_CONTEXT;
+  cu_result result = memory_give((void *)(uintptr_t)memory, false, "cuMemFree");
+  return result == CU_SUCCESS ? call.later : result;
+}
+
+cu_result fake_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+  CALL(cuMemGetInfo);
+  if (!context_is_current("cuMemGetInfo")) return (cu_result)FAKE_INVALID_CONTEXT;
+  *total_bytes = fake.settings.device_bytes;
+  *free_bytes = fake.settings.device_bytes - fake.device_bytes_used;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
+  CALL(cuMemHostAlloc);
+  if (capture_forbids(NULL, "cuMemHostAlloc")) return CU_CAPTURE_UNSUPPORTED;
+  if (!context_is_current("cuMemHostAlloc")) return (cu_result)FAKE_INVALID_CONTEXT;
+  if (bytes == 0 || flags > 7) return CU_INVALID_VALUE;
+  *memory = memory_take(bytes, true);
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuMemFreeHost(void *memory) {
+  ENDING_CALL(cuMemFreeHost);
+  if (capture_forbids(NULL, "cuMemFreeHost")) return CU_CAPTURE_UNSUPPORTED;
+  if (!context_is_current("cuMemFreeHost")) return (cu_result)FAKE_INVALID_CONTEXT;
+  cu_result result = memory_give(memory, true, "cuMemFreeHost");
+  return result == CU_SUCCESS ? call.later : result;
+}
+
+cu_result fake_cuMemHostGetDevicePointer(cu_address *address, void *memory, unsigned flags) {
+  CALL(cuMemHostGetDevicePointer);
+  if (flags || !memory_holds((uintptr_t)memory, 1)) return CU_INVALID_VALUE;
+  *address = (uintptr_t)memory + (fake.settings.pinned_moves ? UINT64_C(1) << 40 : 0);
+  return CU_SUCCESS;
+}
+
+/* Copies run in stream order, also those from pageable memory, which a real driver may stage earlier. */
+static cu_result put(struct cu_stream *handle, const char *function, const struct item *wanted) {
+  struct stream *stream = object_body(handle, STREAM, function);
+  if (!stream) return CU_INVALID_HANDLE;
+  if (capture_forbids(stream, function)) return CU_CAPTURE_UNSUPPORTED;
+  struct item *item = malloc(sizeof *item);
+  if (!item) abort();
+  *item = *wanted;
+  return stream_put(stream, item);
+}
+
+static bool in_memory(const char *function, cu_address address, size_t bytes) {
+  if (memory_holds(address, bytes)) return true;
+  violation("%s: %zu bytes at %#llx are not all allocated", function, bytes, (unsigned long long)address);
+  return false;
+}
+
+cu_result fake_cuMemcpyHtoDAsync(cu_address destination, const void *source, size_t bytes, struct cu_stream *stream) {
+  CALL(cuMemcpyHtoDAsync);
+  if (!in_memory("cuMemcpyHtoDAsync", destination, bytes)) return CU_INVALID_VALUE;
+  return put(stream, "cuMemcpyHtoDAsync",
+             &(struct item){
+                 .kind = ITEM_COPY, .destination = (void *)(uintptr_t)destination, .source = source, .bytes = bytes});
+}
+
+cu_result fake_cuMemcpyDtoHAsync(void *destination, cu_address source, size_t bytes, struct cu_stream *stream) {
+  CALL(cuMemcpyDtoHAsync);
+  if (!in_memory("cuMemcpyDtoHAsync", source, bytes)) return CU_INVALID_VALUE;
+  return put(
+      stream, "cuMemcpyDtoHAsync",
+      &(struct item){
+          .kind = ITEM_COPY, .destination = destination, .source = (const void *)(uintptr_t)source, .bytes = bytes});
+}
+
+cu_result fake_cuMemsetD8Async(cu_address destination, unsigned char value, size_t bytes, struct cu_stream *stream) {
+  CALL(cuMemsetD8Async);
+  if (!in_memory("cuMemsetD8Async", destination, bytes)) return CU_INVALID_VALUE;
+  return put(
+      stream, "cuMemsetD8Async",
+      &(struct item){.kind = ITEM_FILL, .destination = (void *)(uintptr_t)destination, .value = value, .bytes = bytes});
+}

@@ -1,0 +1,250 @@
+/* fake_stream.c - streams: work in order, and within a graph in any order that its edges allow, drawn at random; when
+ * it runs is a mode. And the sticky error, after which nothing runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake.h"
+
+static uint64_t random_next(void) { /* splitmix64 */
+  uint64_t z = fake.random += UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+  return z ^ z >> 31;
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------- */
+
+static void node_run(const struct node_work *work) {
+  if (!work->code) {
+    if (work->work.function) work->work.function(work->work.arguments);
+    return;
+  }
+  void *parameters[KERNEL_PARAMETERS];
+  for (uint32_t i = 0; i < work->code->parameter_count; i++)
+    parameters[i] = (void *)(uintptr_t)(work->values + kernel_parameter_offset(work->code, i));
+  struct fake_launch launch = {.shared_bytes = work->shared_bytes, .parameters = parameters};
+  memcpy(launch.grid, work->grid, sizeof launch.grid);
+  memcpy(launch.block, work->block, sizeof launch.block);
+  work->code->function(&launch);
+}
+
+enum { HAS_RUN = 0 }; /* the priority of a node that has run */
+
+static bool is_ready(const struct item *item, uint32_t n) {
+  const struct exec_node *node = &item->exec->nodes[n];
+  if (item->priority[n] == HAS_RUN) return false;
+  for (uint32_t i = 0; i < node->dependency_count; i++)
+    if (item->priority[node->dependencies[i]] != HAS_RUN) return false;
+  return true;
+}
+
+/* Random priorities, drawn once for a launch, give every legal order a chance, and some nodes a long wait. */
+static uint32_t choose_node(const struct item *item) {
+  uint32_t best = UINT32_MAX;
+  for (uint32_t n = 0; n < item->exec->node_count; n++)
+    if (is_ready(item, n) && (best == UINT32_MAX || item->priority[n] > item->priority[best])) best = n;
+  return best;
+}
+
+static void item_end(struct stream *stream) {
+  struct item *item = stream->first;
+  stream->first = item->next;
+  if (!stream->first) stream->last = NULL;
+  if (item->kind == ITEM_LAUNCH) {
+    item->exec->in_flight--;
+    fake.last_order_count = 0;
+    for (uint32_t i = 0; i < item->done_count && i < sizeof fake.last_order / sizeof *fake.last_order; i++)
+      fake.last_order[fake.last_order_count++] = item->order[i];
+    free(item->priority);
+    free(item->order);
+  }
+  free(item);
+}
+
+void stream_lose(cu_result result) {
+  if (fake.lost == CU_SUCCESS) fake.lost = result;
+  pthread_cond_broadcast(&fake.changed);
+}
+
+/* Runs one step of the stream's first item, without the lock. */
+static void step(struct stream *stream) {
+  struct item *item = stream->first;
+  uint32_t n = UINT32_MAX;
+  if (item->kind == ITEM_LAUNCH && item->done_count < item->exec->node_count) {
+    if (fake.lose_armed && fake.lose_after-- == 0) {
+      fake.lose_armed = false;
+      stream_lose(fake.lose_result);
+      return;
+    }
+    n = choose_node(item);
+  }
+  stream->running = true;
+  pthread_mutex_unlock(&fake.lock);
+  if (n != UINT32_MAX)
+    node_run(&item->exec->nodes[n].work);
+  else if (item->kind == ITEM_COPY)
+    memcpy(item->destination, item->source, item->bytes);
+  else if (item->kind == ITEM_FILL)
+    memset(item->destination, item->value, item->bytes);
+  pthread_mutex_lock(&fake.lock);
+  stream->running = false;
+  if (n != UINT32_MAX) {
+    item->priority[n] = HAS_RUN;
+    item->order[item->done_count++] = n;
+  }
+  if (item->kind != ITEM_LAUNCH || item->done_count == item->exec->node_count) item_end(stream);
+  pthread_cond_broadcast(&fake.changed);
+}
+
+static bool may_run(const struct stream *stream) {
+  return stream->first && !stream->running && fake.lost == CU_SUCCESS && fake.settings.mode != FAKE_NEVER;
+}
+
+/* ---- The thread of FAKE_THREAD ----------------------------------------------------------------------------------- */
+
+static struct {
+  pthread_t thread;
+  bool started, stop;
+} worker;
+
+static void *worker_run(void *unused) {
+  (void)unused;
+  pthread_mutex_lock(&fake.lock);
+  while (!worker.stop) {
+    struct stream *stream = fake.settings.mode == FAKE_THREAD ? fake.streams : NULL;
+    while (stream && !may_run(stream)) stream = stream->next;
+    if (stream)
+      step(stream);
+    else
+      pthread_cond_wait(&fake.changed, &fake.lock);
+  }
+  pthread_mutex_unlock(&fake.lock);
+  return NULL;
+}
+
+void worker_start(void) {
+  if (worker.started) return;
+  worker.stop = false;
+  if (pthread_create(&worker.thread, NULL, worker_run, NULL)) abort();
+  worker.started = true;
+}
+
+static void worker_stop(void) {
+  if (!worker.started) return;
+  worker.stop = true;
+  pthread_cond_broadcast(&fake.changed);
+  pthread_mutex_unlock(&fake.lock);
+  pthread_join(worker.thread, NULL);
+  pthread_mutex_lock(&fake.lock);
+  worker.started = false;
+}
+
+/* ---- Work -------------------------------------------------------------------------------------------------------- */
+
+static void run_all(struct stream *stream) {
+  while (stream->first && fake.lost == CU_SUCCESS) {
+    if (may_run(stream) && fake.settings.mode != FAKE_THREAD)
+      step(stream);
+    else
+      pthread_cond_wait(&fake.changed, &fake.lock);
+  }
+}
+
+/* Lost while the call waited: the caller is told now. */
+static cu_result lost_now(void) {
+  if (fake.lost != CU_SUCCESS) fake.lost_observed = true;
+  return fake.lost;
+}
+
+cu_result stream_put(struct stream *stream, struct item *item) {
+  item->next = NULL;
+  *(stream->last ? &stream->last->next : &stream->first) = item;
+  stream->last = item;
+  pthread_cond_broadcast(&fake.changed);
+  if (fake.settings.mode == FAKE_IMMEDIATE) run_all(stream);
+  return CU_SUCCESS; /* what goes wrong on the device is told by the next call */
+}
+
+bool streams_idle(void) {
+  for (const struct stream *stream = fake.streams; stream; stream = stream->next)
+    if (stream->first && fake.lost == CU_SUCCESS) return false;
+  return true;
+}
+
+cu_result fake_cuGraphLaunch(struct cu_graph_exec *exec_handle, struct cu_stream *stream_handle) {
+  CALL(cuGraphLaunch);
+  struct exec *exec = object_body(exec_handle, EXEC, "cuGraphLaunch");
+  struct stream *stream = object_body(stream_handle, STREAM, "cuGraphLaunch");
+  if (!exec || !stream) return CU_INVALID_HANDLE;
+  if (capture_forbids(stream, "cuGraphLaunch")) return CU_CAPTURE_UNSUPPORTED;
+  struct item *item = calloc(1, sizeof *item);
+  uint64_t *priority = calloc(exec->node_count + 1u, sizeof *priority);
+  uint32_t *order = calloc(exec->node_count + 1u, sizeof *order);
+  if (!item || !priority || !order) abort();
+  for (uint32_t n = 0; n < exec->node_count; n++) priority[n] = random_next() | 1;
+  *item = (struct item){.kind = ITEM_LAUNCH, .exec = exec, .priority = priority, .order = order};
+  exec->in_flight++;
+  return stream_put(stream, item);
+}
+
+/* ---- Streams ----------------------------------------------------------------------------------------------------- */
+
+cu_result fake_cuStreamCreateWithPriority(struct cu_stream **handle, unsigned flags, int priority) {
+  CALL(cuStreamCreateWithPriority);
+  if (!context_is_current("cuStreamCreateWithPriority")) return (cu_result)FAKE_INVALID_CONTEXT;
+  if (flags != CU_STREAM_NON_BLOCKING)
+    violation("cuStreamCreateWithPriority: a blocking stream waits for the legacy default stream");
+  if (flags > 1 || priority > 0 || priority < -5) return CU_INVALID_VALUE;
+  struct stream *stream = calloc(1, sizeof *stream);
+  if (!stream) abort();
+  stream->next = fake.streams;
+  stream->handle = object_create(STREAM, stream);
+  fake.streams = stream;
+  *handle = stream->handle;
+  return CU_SUCCESS;
+}
+
+static void stream_free(struct stream *stream) {
+  while (stream->running) pthread_cond_wait(&fake.changed, &fake.lock);
+  while (stream->first) item_end(stream);
+  struct stream **link = &fake.streams;
+  while (*link != stream) link = &(*link)->next;
+  *link = stream->next;
+  object_end(stream->handle);
+  free(stream);
+}
+
+cu_result fake_cuStreamDestroy(struct cu_stream *handle) {
+  ENDING_CALL(cuStreamDestroy);
+  struct stream *stream = object_body(handle, STREAM, "cuStreamDestroy");
+  if (!stream) return CU_INVALID_HANDLE;
+  if (stream->first) violation("cuStreamDestroy while work is in flight");
+  if (stream->capture != CAPTURE_NONE) violation("cuStreamDestroy while the stream captures");
+  stream_free(stream);
+  return call.later;
+}
+
+void streams_reset(void) {
+  worker_stop();
+  while (fake.streams) stream_free(fake.streams);
+}
+
+cu_result fake_cuStreamQuery(struct cu_stream *handle) {
+  CALL(cuStreamQuery);
+  struct stream *stream = object_body(handle, STREAM, "cuStreamQuery");
+  if (!stream) return CU_INVALID_HANDLE;
+  if (capture_forbids(stream, "cuStreamQuery")) return CU_CAPTURE_UNSUPPORTED;
+  if (!stream->first) return CU_SUCCESS;
+  if (may_run(stream) && fake.settings.mode != FAKE_THREAD) step(stream);
+  return fake.lost != CU_SUCCESS ? lost_now() : CU_NOT_READY;
+}
+
+/* A real one that fails has waited too: it tells of something that went wrong before. */
+cu_result fake_cuStreamSynchronize(struct cu_stream *handle) {
+  ENDING_CALL(cuStreamSynchronize);
+  struct stream *stream = object_body(handle, STREAM, "cuStreamSynchronize");
+  if (!stream) return CU_INVALID_HANDLE;
+  if (capture_forbids(stream, "cuStreamSynchronize")) return CU_CAPTURE_UNSUPPORTED;
+  run_all(stream);
+  return fake.lost != CU_SUCCESS ? lost_now() : call.later;
+}

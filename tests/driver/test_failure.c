@@ -1,0 +1,372 @@
+/* test_failure.c - what Rondo does when the driver fails: at each single call, in the middle of a replay, or by never
+ * finishing. Every failure has a status and a text, leaves nothing behind, and changes nothing that was there before.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "driver_support.h"
+
+TestSuite(failure, .init = driver_setup, .timeout = 300);
+
+enum { COUNT = 48, SLOTS = 2, REPLAYS = 4, UNKNOWN_ERROR = 999 };
+
+/* ---- A program that uses all there is ---------------------------------------------------------------------------- */
+
+struct program {
+  rondo_graph *graph;
+  rondo_tensor x, y, state;
+  rondo_runtime *runtime;
+  rondo_exec *exec;
+  rondo_slot slots[SLOTS];
+  /* The first call that failed. */
+  rondo_status status;
+  const char *call;
+  char text[512];
+};
+
+static void add_thousand(void *const *arguments) {
+  const uint32_t *in = arguments[0];
+  uint32_t *out = arguments[1];
+  for (int i = 0; i < COUNT; i++) out[i] = in[i] + 1000;
+}
+
+static int library_call(void *user, void *stream, void *const *data) {
+  (void)user;
+  const struct fake_work inner = {.type = CU_NODE_EMPTY};
+  const struct fake_work work[] = {{CU_NODE_KERNEL, add_thousand, {data[0], data[1]}, NULL},
+                                   {.type = CU_NODE_GRAPH, .child = &inner}};
+  return fake->enqueue(stream, work, 2);
+}
+
+/* y = mix(state, library(x)), state := copy of y's way there. */
+static void describe(struct program *program) {
+  rondo_graph *graph = program->graph;
+  program->x = add_vector(rondo_input, graph, "x", COUNT);
+  program->y = add_vector(rondo_output, graph, "y", COUNT);
+  program->state = add_vector(rondo_state, graph, "state", COUNT);
+  rondo_tensor a = add_vector(rondo_temporary, graph, "a", COUNT), b = add_vector(rondo_temporary, graph, "b", COUNT);
+  rondo_argument arguments[] = {{.tensor = program->x, .access = RONDO_READ}, {.tensor = a, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_capture(
+      graph, &(rondo_capture_desc){.name = "library", .arguments = arguments, .argument_count = 2}, library_call));
+  uint32_t count = COUNT, salt = 1;
+  rondo_argument mixed[] = {{.tensor = program->state, .access = RONDO_READ},
+                            {.tensor = a, .access = RONDO_READ},
+                            {.tensor = b, .access = RONDO_WRITE},
+                            {.value = &count, .bytes = 4},
+                            {.value = &salt, .bytes = 4}};
+  REQUIRE_OK(rondo_add_kernel(graph, &(rondo_kernel_desc){.name = "mix",
+                                                          .image = mix_image,
+                                                          .image_bytes = mix_image_bytes,
+                                                          .function = "mix",
+                                                          .shared_bytes = 64 * 1024,
+                                                          .arguments = mixed,
+                                                          .argument_count = MIX_ARGUMENTS}));
+  add_copy(graph, "keep", b, program->state);
+  add_copy(graph, "show", b, program->y);
+}
+
+/* A call that fails changes nothing: it is made once more, and must then succeed, unless the device is lost. */
+static bool attempt(struct program *program, rondo_status status, const char *call) {
+  if (status == RONDO_OK || program->status != RONDO_OK) return status == RONDO_OK;
+  program->status = status;
+  program->call = call;
+  snprintf(program->text, sizeof program->text, "%s", rondo_error_text());
+  return false;
+}
+#define ATTEMPT(call)                                                                                                  \
+  do {                                                                                                                 \
+    if (!attempt(program, (call), #call) &&                                                                            \
+        (program->status == RONDO_DEVICE_LOST || !attempt(program, (call), #call)))                                    \
+      return;                                                                                                          \
+  } while (0)
+
+static void run_replays(struct program *program) {
+  uint32_t expected = 5; /* of state[i] */
+  for (uint32_t replay = 0; replay < REPLAYS; replay++) {
+    rondo_slot slot = program->slots[replay % SLOTS];
+    uint32_t *x = rondo_data(slot, program->x);
+    const uint32_t *y = rondo_data(slot, program->y);
+    for (uint32_t i = 0; i < COUNT; i++) x[i] = replay;
+    ATTEMPT(rondo_replay(slot));
+    ATTEMPT(rondo_wait(slot, RONDO_FOREVER));
+    expected = 31 * expected + 17 * (replay + 1000) + 1;
+    for (uint32_t i = 0; i < COUNT; i++) cr_assert_eq(y[i], expected, "replay %u after '%s'", replay, program->text);
+  }
+  uint32_t state[COUNT];
+  ATTEMPT(rondo_download(program->exec, program->state, state, sizeof state));
+  for (uint32_t i = 0; i < COUNT; i++) cr_assert_eq(state[i], expected, "the state after '%s'", program->text);
+}
+
+static void run_program(struct program *program, const rondo_options *options) {
+  ATTEMPT(rondo_open(options, &program->runtime));
+  ATTEMPT(rondo_instantiate(program->runtime, program->graph, &(rondo_exec_options){.slots = SLOTS}, &program->exec));
+  uint32_t state[COUNT];
+  for (int i = 0; i < COUNT; i++) state[i] = 5;
+  ATTEMPT(rondo_upload(program->exec, program->state, state, sizeof state));
+  for (int s = 0; s < SLOTS; s++) ATTEMPT(rondo_acquire(program->exec, &program->slots[s]));
+  run_replays(program);
+}
+
+/* The whole program, from open to close. */
+static void run(struct program *program, rondo_graph *graph, const rondo_options *options) {
+  rondo_tensor x = program->x, y = program->y, state = program->state;
+  *program = (struct program){.graph = graph, .x = x, .y = y, .state = state};
+  run_program(program, options);
+  REQUIRE_OK(rondo_close_exec(&program->exec));
+  REQUIRE_OK(rondo_close(&program->runtime));
+}
+
+/* ---- The n-th call fails ----------------------------------------------------------------------------------------- */
+
+static bool is_one_of(const char *name, const char *const *names) {
+  while (*names && strcmp(*names, name) != 0) names++;
+  return *names != NULL;
+}
+
+/* Calls whose failure may pass in silence: they end something, or Rondo can do without. */
+static const char *const silent[] = {"cuLibraryUnload",
+                                     "cuMemFree",
+                                     "cuMemFreeHost",
+                                     "cuStreamDestroy",
+                                     "cuGraphDestroy",
+                                     "cuGraphExecDestroy",
+                                     "cuCtxPopCurrent",
+                                     "cuMemGetInfo",
+                                     "cuDevicePrimaryCtxRelease",
+                                     "cuGetProcAddress_v2" /* of an optional function */,
+                                     NULL};
+static const char *const discovery[] = {"cuGetProcAddress_v2", "cuDriverGetVersion", "cuInit", NULL};
+
+static rondo_status expected_status(const char *function, int32_t result) {
+  if (is_one_of(function, discovery))
+    return result == CU_OUT_OF_MEMORY && !strcmp(function, "cuInit") ? RONDO_OUT_OF_MEMORY : RONDO_NO_DEVICE;
+  if (result == CU_ILLEGAL_ADDRESS || !strcmp(function, "cuStreamQuery")) return RONDO_DEVICE_LOST;
+  return result == CU_OUT_OF_MEMORY ? RONDO_OUT_OF_MEMORY : RONDO_DEVICE_ERROR;
+}
+
+static bool tells_of(const char *text, const char *function) {
+  if (strstr(text, function)) return true;
+  return !strcmp(function, "cuMemAlloc") ? strstr(text, "device pool") != NULL : is_one_of(function, discovery);
+}
+
+/* A context that cannot be entered when something is closed keeps what is in it until it is released. */
+static bool is_closing(const struct program *program, const char *function) {
+  return !strcmp(function, "cuCtxPushCurrent") && program->status == RONDO_OK;
+}
+
+static void require_told(const struct program *program, uint64_t n, int32_t result) {
+  const char *function = fake->failed_call();
+  if (program->status == RONDO_OK) {
+    /* A sticky error that a silent call saw first is told by the next one, or by none, at the end. */
+    cr_assert(is_one_of(function, silent) || is_closing(program, function), "call %lu, %s: error %d passed in silence",
+              n, function, result);
+    return;
+  }
+  cr_assert_neq(program->text[0], '\0', "call %lu, %s: no text", n, function);
+  if (result == CU_ILLEGAL_ADDRESS && is_one_of(function, silent) && !is_one_of(function, discovery)) {
+    cr_assert_eq(program->status, RONDO_DEVICE_LOST, "call %lu, %s: %s", n, function, program->text);
+    return;
+  }
+  cr_assert_eq(program->status, expected_status(function, result), "call %lu, %s: %s: %s: %s", n, function,
+               program->call, rondo_status_name(program->status), program->text);
+  cr_assert(tells_of(program->text, function), "call %lu, %s: '%s'", n, function, program->text);
+}
+
+static void fail_each_call(int32_t result) {
+  struct program program = {0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
+  describe(&program);
+  rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, SLOTS);
+  options.wait_mode = RONDO_WAIT_SPIN; /* soonest asks the driver, which runs the work then */
+  uint64_t n = 1;
+  for (;; n++) {
+    driver_setup();
+    set_mode(FAKE_DEFERRED);
+    fake->fail_call(n, result);
+    run(&program, program.graph, &options);
+    const char *function = fake->failed_call();
+    char when[128];
+    snprintf(when, sizeof when, "call %lu, %s, failed with %d", (unsigned long)n, function ? function : "none", result);
+    require_no_violation(when);
+    cr_assert_eq(fake->context_depth(), 0, "%s", when);
+    if (!function) break;
+    require_told(&program, n, result);
+    if (program.status == RONDO_DEVICE_LOST || result == CU_ILLEGAL_ADDRESS) continue; /* left behind on purpose */
+    if (!is_closing(&program, function)) require_clean(when);
+    run(&program, program.graph, &options); /* it opens again */
+    cr_assert_eq(program.status, RONDO_OK, "%s, then again: %s", when, program.text);
+  }
+  cr_assert_eq(program.status, RONDO_OK);
+  require_clean("without a failure");
+  cr_assert_gt(n, 150, "the program makes only %lu calls", n);
+  REQUIRE_OK(rondo_graph_destroy(&program.graph));
+}
+
+Test(failure, every_call_that_fails_is_told_and_leaves_nothing) { fail_each_call(UNKNOWN_ERROR); }
+Test(failure, every_call_that_is_out_of_memory_is_told_and_leaves_nothing) { fail_each_call(CU_OUT_OF_MEMORY); }
+Test(failure, every_call_that_loses_the_device_is_the_last) { fail_each_call(CU_ILLEGAL_ADDRESS); }
+
+/* A driver without the functions that Rondo can do without. */
+Test(failure, optional_functions_are_not_missed) {
+  static const char *const optional[] = {"cuFuncLoad", "cuKernelGetParamInfo", "cuMemGetInfo"};
+  struct program program = {0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
+  describe(&program);
+  rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, SLOTS);
+  for (int i = 0; i < 3; i++) {
+    driver_setup();
+    fake->hide(optional[i], CU_SYMBOL_NOT_FOUND);
+    run(&program, program.graph, &options);
+    cr_assert_eq(program.status, RONDO_OK, "%s: %s", optional[i], program.text);
+    cr_assert_eq(fake->calls(optional[i]), 0);
+    require_clean(optional[i]);
+  }
+  REQUIRE_OK(rondo_graph_destroy(&program.graph));
+}
+
+/* ---- The device is lost in a replay ------------------------------------------------------------------------------ */
+
+static void begin(struct program *program) {
+  *program = (struct program){0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &program->graph));
+  describe(program);
+  rondo_options options = options_for(program->graph, RONDO_BACKEND_CUDA, SLOTS);
+  REQUIRE_OK(rondo_open(&options, &program->runtime));
+  REQUIRE_OK(
+      rondo_instantiate(program->runtime, program->graph, &(rondo_exec_options){.slots = SLOTS}, &program->exec));
+  for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_acquire(program->exec, &program->slots[s]));
+}
+
+static void end(struct program *program) {
+  REQUIRE_OK(rondo_close_exec(&program->exec));
+  REQUIRE_OK(rondo_close(&program->runtime));
+  REQUIRE_OK(rondo_graph_destroy(&program->graph));
+}
+
+/* After the first, every call tells of the first cause and asks the driver nothing. */
+static void require_lost_for_good(struct program *program, const char *cause) {
+  uint64_t calls = fake->calls(NULL);
+  uint32_t data[COUNT] = {0};
+  rondo_exec *another = NULL;
+  REQUIRE_ERROR(rondo_wait(program->slots[0], RONDO_FOREVER), RONDO_DEVICE_LOST, cause);
+  REQUIRE_ERROR(rondo_poll(program->slots[0]), RONDO_DEVICE_LOST, cause);
+  REQUIRE_ERROR(rondo_release(program->slots[0]), RONDO_DEVICE_LOST, cause);
+  REQUIRE_ERROR(rondo_replay(program->slots[1]), RONDO_DEVICE_LOST, cause);
+  REQUIRE_ERROR(rondo_instantiate(program->runtime, program->graph, NULL, &another), RONDO_DEVICE_LOST, cause);
+  cr_assert_null(another);
+  rondo_status status = rondo_upload(program->exec, program->state, data, sizeof data);
+  cr_assert(status == RONDO_DEVICE_LOST || status == RONDO_BUSY, "%s", rondo_error_text());
+  cr_assert_eq(fake->calls(NULL), calls, "the driver was called after the device was lost");
+  end(program);
+  cr_assert_eq(fake->calls(NULL), calls, "close called the driver after the device was lost");
+}
+
+Test(failure, an_error_in_a_replay_ends_the_wait_and_stays) {
+  enum { MODES = 2, MOST_NODES = 20 };
+  static const enum fake_mode modes[MODES] = {FAKE_DEFERRED, FAKE_THREAD};
+  for (int m = 0; m < MODES; m++) {
+    bool completed = false;
+    for (uint64_t n = 0; !completed && n < MOST_NODES; n++) {
+      driver_setup();
+      struct program program;
+      begin(&program);
+      set_mode(modes[m]);
+      fake->lose_after_nodes(n, CU_ILLEGAL_ADDRESS);
+      REQUIRE_OK(rondo_replay(program.slots[0]));
+      rondo_status status = rondo_wait(program.slots[0], RONDO_FOREVER);
+      if (status == RONDO_OK) { /* the replay has no more than n nodes */
+        completed = true;
+        end(&program);
+        require_clean("after close");
+        cr_assert_gt(n, 5);
+      } else {
+        cr_assert_eq(status, RONDO_DEVICE_LOST);
+        require_lost_for_good(&program, "CUDA_ERROR_ILLEGAL_ADDRESS");
+        require_no_violation("after the device was lost");
+        cr_assert_eq(fake->context_depth(), 0);
+      }
+    }
+    cr_assert(completed);
+  }
+}
+
+Test(failure, an_error_in_the_warm_replay_fails_instantiate) {
+  for (uint64_t n = 0; n < 8; n++) {
+    driver_setup();
+    set_mode(FAKE_DEFERRED);
+    struct program program = {0};
+    REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
+    describe(&program);
+    rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, SLOTS);
+    REQUIRE_OK(rondo_open(&options, &program.runtime));
+    fake->lose_after_nodes(n, CU_LAUNCH_FAILED);
+    REQUIRE_ERROR(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec), RONDO_DEVICE_LOST,
+                  "CUDA_ERROR_LAUNCH_FAILED");
+    cr_assert_null(program.exec);
+    end(&program);
+    require_no_violation("after close");
+  }
+}
+
+Test(failure, an_error_shows_in_poll_too) {
+  struct program program;
+  begin(&program);
+  set_mode(FAKE_DEFERRED);
+  fake->lose_after_nodes(3, CU_ILLEGAL_ADDRESS);
+  REQUIRE_OK(rondo_replay(program.slots[0]));
+  rondo_status status = RONDO_BUSY;
+  for (int i = 0; i < 100 && status == RONDO_BUSY; i++) status = rondo_poll(program.slots[0]);
+  cr_assert_eq(status, RONDO_DEVICE_LOST);
+  require_lost_for_good(&program, "CUDA_ERROR_ILLEGAL_ADDRESS");
+  require_no_violation("after close");
+}
+
+/* The slot whose replay was done before keeps its result. */
+Test(failure, what_was_done_before_the_loss_stays_readable) {
+  struct program program;
+  begin(&program);
+  REQUIRE_OK(rondo_replay(program.slots[0]));
+  REQUIRE_OK(rondo_wait(program.slots[0], RONDO_FOREVER));
+  const uint32_t *y = rondo_data(program.slots[0], program.y);
+  uint32_t before = y[0];
+  fake->lose_after_nodes(2, CU_ILLEGAL_ADDRESS);
+  REQUIRE_OK(rondo_replay(program.slots[1])); /* the device is lost behind the call */
+  REQUIRE_ERROR(rondo_wait(program.slots[1], RONDO_FOREVER), RONDO_DEVICE_LOST, "CUDA_ERROR_ILLEGAL_ADDRESS");
+  REQUIRE_OK(rondo_wait(program.slots[0], RONDO_FOREVER));
+  cr_assert_eq(y[0], before);
+  end(&program);
+  require_no_violation("after close");
+}
+
+/* ---- The device hangs -------------------------------------------------------------------------------------------- */
+
+static void hang(rondo_wait_mode wait_mode) {
+  enum { TIMEOUT_NS = 20 * 1000 * 1000 };
+  struct program program = {0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
+  describe(&program);
+  rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, SLOTS);
+  options.wait_mode = wait_mode;
+  REQUIRE_OK(rondo_open(&options, &program.runtime));
+  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, &(rondo_exec_options){.slots = SLOTS}, &program.exec));
+  for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_acquire(program.exec, &program.slots[s]));
+  set_mode(FAKE_NEVER);
+  REQUIRE_OK(rondo_replay(program.slots[0]));
+  REQUIRE_ERROR(rondo_wait(program.slots[0], TIMEOUT_NS), RONDO_TIMEOUT, "rondo_wait: not done in time");
+  REQUIRE_ERROR(rondo_wait(program.slots[0], 0), RONDO_TIMEOUT, "rondo_wait");
+  cr_assert_eq(rondo_poll(program.slots[0]), RONDO_BUSY);
+  REQUIRE_ERROR(rondo_replay(program.slots[0]), RONDO_BUSY, "slot 0 is in flight");
+  REQUIRE_ERROR(rondo_release(program.slots[0]), RONDO_BUSY, "slot 0 is in flight");
+  REQUIRE_OK(rondo_replay(program.slots[1])); /* queued behind */
+  set_mode(FAKE_THREAD);
+  for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_wait(program.slots[s], RONDO_FOREVER));
+  const uint32_t *first = rondo_data(program.slots[0], program.y), *second = rondo_data(program.slots[1], program.y);
+  cr_assert_eq(first[0], 17 * 1000 + 1);
+  cr_assert_eq(second[0], 31 * first[0] + 17 * 1000 + 1);
+  end(&program);
+  require_clean("after close");
+}
+
+Test(failure, a_hang_times_out_and_may_still_complete) { hang(RONDO_WAIT_SPIN_YIELD); }
+Test(failure, a_hang_times_out_when_spinning) { hang(RONDO_WAIT_SPIN); }
+Test(failure, a_hang_times_out_when_blocking) { hang(RONDO_WAIT_BLOCK); }

@@ -1,0 +1,200 @@
+/* test_open.c - rondo_open on the fake driver: what it finds, and the reason it gives where it cannot be used. */
+#include <string.h>
+
+#include "driver_support.h"
+
+TestSuite(open, .init = driver_setup, .timeout = 60);
+
+static const rondo_options cuda = {
+    .backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 20, .pinned_bytes = 1 << 16, .host_bytes = 1 << 20};
+
+static void require_refused(rondo_status expected, const char *fragment) {
+  rondo_runtime *runtime = NULL;
+  REQUIRE_ERROR(rondo_open(&cuda, &runtime), expected, fragment);
+  cr_assert_null(runtime);
+  require_clean(fragment);
+}
+
+static void require_opens(const char *when) {
+  rondo_runtime *runtime = NULL;
+  rondo_status status = rondo_open(&cuda, &runtime);
+  if (status != RONDO_OK) cr_assert_fail("%s: %s", when, rondo_error_text());
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean(when);
+}
+
+Test(open, tells_which_device_and_why) {
+  rondo_runtime *runtime = NULL;
+  rondo_info info;
+  rondo_options automatic = cuda;
+  automatic.backend = RONDO_BACKEND_AUTO;
+  REQUIRE_OK(rondo_open(&automatic, &runtime));
+  REQUIRE_OK(rondo_runtime_info(runtime, &info));
+  cr_assert_eq(info.backend, RONDO_BACKEND_CUDA);
+  cr_assert_str_eq(info.device_name, "Fake GPU");
+  cr_assert_eq(info.chip, 90);
+  cr_assert_eq(info.multiprocessors, 132);
+  cr_assert_eq(info.driver_version, 13000);
+  cr_assert_eq(info.device.capacity_bytes, cuda.device_bytes);
+  cr_assert_eq(info.pinned.capacity_bytes, cuda.pinned_bytes);
+  cr_assert(strstr(info.reason, "cuda:"), "%s", info.reason);
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean("after close");
+}
+
+Test(open, leaves_the_callers_context_as_it_was) {
+  rondo_runtime *runtime = NULL;
+  REQUIRE_OK(rondo_open(&cuda, &runtime));
+  cr_assert_eq(fake->context_depth(), 0);
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean("after close");
+}
+
+Test(open, pools_of_no_bytes_are_pools_too) {
+  rondo_runtime *runtime = NULL;
+  rondo_options options = {.backend = RONDO_BACKEND_CUDA};
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean("after close");
+}
+
+/* ---- No usable driver -------------------------------------------------------------------------------------------- */
+
+Test(open, an_old_driver_is_told_by_the_number_users_know) {
+  static const struct {
+    int32_t version;
+    const char *fragment;
+  } drivers[] = {{12080, "driver 570 (CUDA 12.8) is older than 580 (CUDA 13.0)"},
+                 {12020, "driver 535 (CUDA 12.2)"},
+                 {12000, "driver 525"},
+                 {11040, "CUDA 11.4 is older"},
+                 {12990, "CUDA 12.99 is older"}};
+  struct fake_settings settings = fake->settings();
+  for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
+    settings.driver_version = drivers[i].version;
+    fake->configure(&settings);
+    require_refused(RONDO_NO_DEVICE, drivers[i].fragment);
+  }
+  settings.driver_version = 13010;
+  fake->configure(&settings);
+  require_opens("CUDA 13.1");
+}
+
+Test(open, the_toolkits_stub_is_recognised) {
+  struct fake_settings settings = fake->settings();
+  settings.discover_result = CU_STUB_LIBRARY;
+  fake->configure(&settings);
+  require_refused(RONDO_NO_DEVICE, "stub");
+  settings.discover_result = 0;
+  settings.version_result = CU_STUB_LIBRARY;
+  fake->configure(&settings);
+  require_refused(RONDO_NO_DEVICE, "stub");
+  settings.version_result = 0;
+  settings.init_result = CU_STUB_LIBRARY;
+  fake->configure(&settings);
+  require_refused(RONDO_NO_DEVICE, "stub");
+}
+
+Test(open, a_missing_function_is_named_and_an_optional_one_is_not_missed) {
+  enum { MANDATORY, OPTIONAL };
+  static const struct {
+    const char *name;
+    int need;
+  } functions[] = {
+#define ENTRY_POINT(name, version, need, ...) {#name, need},
+#include "../../runtime/cuda/entry_points.h"
+  };
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+    for (int status = CU_SYMBOL_NOT_FOUND; status <= CU_SYMBOL_VERSION_TOO_LOW; status++) {
+      fake->hide(functions[i].name, status);
+      if (functions[i].need == MANDATORY)
+        require_refused(RONDO_NO_DEVICE, functions[i].name);
+      else
+        require_opens(functions[i].name);
+    }
+  }
+}
+
+Test(open, a_machine_without_gpu_says_so) {
+  struct fake_settings settings = fake->settings();
+  settings.device_count = 0; /* cuInit then fails */
+  fake->configure(&settings);
+  require_refused(RONDO_NO_DEVICE, "no CUDA device");
+}
+
+Test(open, what_cuinit_says_is_passed_on) {
+  struct fake_settings settings = fake->settings();
+  settings.init_result = CU_NO_DEVICE;
+  fake->configure(&settings);
+  require_refused(RONDO_NO_DEVICE, "no CUDA device");
+  settings.init_result = CU_LAUNCH_FAILED;
+  fake->configure(&settings);
+  require_refused(RONDO_NO_DEVICE, "cuInit: CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure");
+  settings.init_result = 803; /* one that the driver itself has no name for */
+  fake->configure(&settings);
+  require_refused(RONDO_NO_DEVICE, "cuInit: CUDA error 803");
+}
+
+Test(open, auto_falls_back_to_the_host_and_keeps_the_reason) {
+  struct fake_settings settings = fake->settings();
+  settings.driver_version = 12080;
+  fake->configure(&settings);
+  rondo_runtime *runtime = NULL;
+  rondo_info info;
+  rondo_options automatic = cuda;
+  automatic.backend = RONDO_BACKEND_AUTO;
+  REQUIRE_OK(rondo_open(&automatic, &runtime));
+  REQUIRE_OK(rondo_runtime_info(runtime, &info));
+  cr_assert_eq(info.backend, RONDO_BACKEND_HOST);
+  cr_assert_str_eq(info.reason, "host: driver 570 (CUDA 12.8) is older than 580 (CUDA 13.0)");
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean("after close");
+}
+
+/* ---- No usable device -------------------------------------------------------------------------------------------- */
+
+Test(open, a_device_that_does_not_exist_is_refused) {
+  rondo_runtime *runtime = NULL;
+  rondo_options options = cuda;
+  options.device = 1;
+  REQUIRE_ERROR(rondo_open(&options, &runtime), RONDO_NO_DEVICE, "device 1 does not exist: there is 1");
+  require_clean("after the refusal");
+  struct fake_settings settings = fake->settings();
+  settings.device_count = 3;
+  fake->configure(&settings);
+  options.device = 4;
+  REQUIRE_ERROR(rondo_open(&options, &runtime), RONDO_NO_DEVICE, "device 4 does not exist: there are 3");
+  require_clean("after the refusal");
+}
+
+Test(open, an_old_chip_is_refused) {
+  struct fake_settings settings = fake->settings();
+  settings.chip = 75;
+  fake->configure(&settings);
+  require_refused(RONDO_NO_DEVICE, "(Fake GPU) is sm_75, Rondo needs sm_80 or newer");
+}
+
+Test(open, memory_that_the_host_and_the_device_see_apart_is_refused) {
+  struct fake_settings settings = fake->settings();
+  settings.pinned_moves = true;
+  fake->configure(&settings);
+  require_refused(RONDO_NO_DEVICE, "sees pinned memory at another address");
+}
+
+Test(open, a_pool_larger_than_the_device_says_what_is_free) {
+  struct fake_settings settings = fake->settings();
+  settings.device_bytes = 1 << 19;
+  fake->configure(&settings);
+  require_refused(RONDO_OUT_OF_MEMORY, "no 1048576 bytes for the device pool: 524288 of 524288 are free");
+  fake->hide("cuMemGetInfo", CU_SYMBOL_NOT_FOUND);
+  require_refused(RONDO_OUT_OF_MEMORY, "cuMemAlloc of 1048576 bytes");
+}
+
+Test(open, two_runtimes_share_the_context) {
+  rondo_runtime *first = NULL, *second = NULL;
+  REQUIRE_OK(rondo_open(&cuda, &first));
+  REQUIRE_OK(rondo_open(&cuda, &second));
+  REQUIRE_OK(rondo_close(&first));
+  REQUIRE_OK(rondo_close(&second));
+  require_clean("after both closed");
+}

@@ -1,0 +1,382 @@
+/* test_user_work.c - the user's own kernels and captured library calls on the fake driver: what is accepted, and what
+ * is refused before it could go wrong in a replay. */
+#include <stdio.h>
+#include <string.h>
+
+#include "driver_support.h"
+
+TestSuite(user_work, .init = driver_setup, .timeout = 60);
+
+enum { COUNT = 40, SLOTS = 2 };
+
+struct bench {
+  rondo_graph *graph;
+  rondo_runtime *runtime;
+  rondo_exec *exec;
+  rondo_tensor x, y;
+};
+
+static void bench_begin(struct bench *bench) {
+  *bench = (struct bench){0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &bench->graph));
+  bench->x = add_vector(rondo_input, bench->graph, "x", COUNT);
+  bench->y = add_vector(rondo_output, bench->graph, "y", COUNT);
+}
+
+static rondo_status bench_instantiate(struct bench *bench) {
+  if (!bench->runtime) {
+    rondo_options options = options_for(bench->graph, RONDO_BACKEND_CUDA, SLOTS);
+    REQUIRE_OK(rondo_open(&options, &bench->runtime));
+  }
+  return rondo_instantiate(bench->runtime, bench->graph, &(rondo_exec_options){.slots = SLOTS}, &bench->exec);
+}
+
+static void bench_end(struct bench *bench) {
+  REQUIRE_OK(rondo_close_exec(&bench->exec));
+  REQUIRE_OK(rondo_close(&bench->runtime));
+  REQUIRE_OK(rondo_graph_destroy(&bench->graph));
+  require_clean("after close");
+}
+
+/* Replays every slot in several orders and compares. */
+static void require_result(struct bench *bench, uint32_t (*expected)(uint32_t x)) {
+  rondo_slot slots[SLOTS];
+  for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_acquire(bench->exec, &slots[s]));
+  for (uint32_t round = 0; round < 20; round++) {
+    set_seed(round);
+    for (uint32_t s = 0; s < SLOTS; s++) {
+      uint32_t *x = rondo_data(slots[s], bench->x);
+      for (uint32_t i = 0; i < COUNT; i++) x[i] = 7 * i + 100 * s + round;
+      REQUIRE_OK(rondo_replay(slots[s]));
+    }
+    for (uint32_t s = 0; s < SLOTS; s++) {
+      REQUIRE_OK(rondo_wait(slots[s], RONDO_FOREVER));
+      const uint32_t *y = rondo_data(slots[s], bench->y);
+      for (uint32_t i = 0; i < COUNT; i++) cr_assert_eq(y[i], expected(7 * i + 100 * s + round), "round %u", round);
+    }
+  }
+  for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_release(slots[s]));
+}
+
+/* The graph is refused, nothing of it stays, and the runtime is as good as before. */
+static void require_refused(struct bench *bench, rondo_status expected, const char *fragment) {
+  char text[256];
+  REQUIRE_ERROR(bench_instantiate(bench), expected, fragment);
+  cr_assert_null(bench->exec);
+  require_no_violation(fragment);
+  cr_assert_eq(fake->context_depth(), 0);
+  cr_assert_eq(fake->calls("cuGraphCreate"), fake->calls("cuGraphDestroy"));
+  cr_assert_eq(fake->live(text, sizeof text), 7, "context, 2 libraries, 2 streams, 2 pools, but: %s", text);
+  rondo_info info;
+  REQUIRE_OK(rondo_runtime_info(bench->runtime, &info));
+  cr_assert_eq(info.device.used_bytes + info.pinned.used_bytes + info.host.used_bytes, 0);
+  struct bench good;
+  bench_begin(&good);
+  good.runtime = bench->runtime;
+  add_copy(good.graph, "good", good.x, good.y);
+  REQUIRE_OK(bench_instantiate(&good));
+  REQUIRE_OK(rondo_close_exec(&good.exec));
+  REQUIRE_OK(rondo_graph_destroy(&good.graph));
+  bench_end(bench);
+}
+
+/* ---- Kernels ----------------------------------------------------------------------------------------------------- */
+
+/* A task 'mine' with any function and arguments. */
+static void add_mine(struct bench *bench, size_t image_bytes, const char *function, uint32_t shared_bytes,
+                     uint32_t argument_count, uint32_t last_bytes) {
+  uint64_t value = COUNT;
+  rondo_argument arguments[] = {{.tensor = bench->x, .access = RONDO_READ},  {.tensor = bench->x, .access = RONDO_READ},
+                                {.tensor = bench->y, .access = RONDO_WRITE}, {.value = &value, .bytes = 4},
+                                {.value = &value, .bytes = last_bytes},      {.value = &value, .bytes = 8}};
+  REQUIRE_OK(rondo_add_kernel(bench->graph, &(rondo_kernel_desc){.name = "mine",
+                                                                 .image = mix_image,
+                                                                 .image_bytes = image_bytes,
+                                                                 .function = function,
+                                                                 .shared_bytes = shared_bytes,
+                                                                 .arguments = arguments,
+                                                                 .argument_count = argument_count}));
+}
+
+static uint32_t mixed(uint32_t x) { return 48 * x + COUNT; }
+
+Test(user_work, a_kernel_gets_its_tensors_and_values) {
+  struct bench bench;
+  bench_begin(&bench);
+  add_mine(&bench, mix_image_bytes, "mix", 0, 5, 4);
+  REQUIRE_OK(bench_instantiate(&bench));
+  require_result(&bench, mixed);
+  bench_end(&bench);
+}
+
+Test(user_work, a_kernel_missing_from_its_image_is_named) {
+  struct bench bench;
+  bench_begin(&bench);
+  add_mine(&bench, mix_image_bytes, "mix_nowhere", 0, 5, 4);
+  require_refused(&bench, RONDO_INVALID_ARGUMENT, "task 'mine': the image has no kernel 'mix_nowhere'");
+}
+
+Test(user_work, a_parameter_of_another_size_is_refused) {
+  struct bench bench;
+  bench_begin(&bench);
+  add_mine(&bench, mix_image_bytes, "mix", 0, 5, 8);
+  require_refused(&bench, RONDO_INVALID_ARGUMENT, "task 'mine': parameter 4 of kernel 'mix' has 4 bytes, not 8");
+}
+
+Test(user_work, too_few_parameters_are_refused) {
+  struct bench bench;
+  bench_begin(&bench);
+  add_mine(&bench, mix_image_bytes, "mix", 0, 4, 4);
+  require_refused(&bench, RONDO_INVALID_ARGUMENT, "task 'mine': kernel 'mix' has more than 4 parameters");
+}
+
+Test(user_work, too_many_parameters_are_refused) {
+  struct bench bench;
+  bench_begin(&bench);
+  add_mine(&bench, mix_image_bytes, "mix", 0, 6, 4);
+  require_refused(&bench, RONDO_INVALID_ARGUMENT, "task 'mine': kernel 'mix' has 5 parameters, not 6");
+}
+
+Test(user_work, more_shared_memory_is_opted_into) {
+  struct bench bench;
+  bench_begin(&bench);
+  add_mine(&bench, mix_image_bytes, "mix", 100 * 1024, 5, 4);
+  REQUIRE_OK(bench_instantiate(&bench));
+  cr_assert_eq(fake->calls("cuKernelSetAttribute"), SLOTS); /* each slot loads the image for itself */
+  require_result(&bench, mixed);
+  bench_end(&bench);
+}
+
+Test(user_work, more_shared_memory_than_the_chip_has_is_refused) {
+  struct bench bench;
+  bench_begin(&bench);
+  add_mine(&bench, mix_image_bytes, "mix", 232449, 5, 4);
+  require_refused(&bench, RONDO_DEVICE_ERROR, "task 'mine': 232449 bytes of shared memory");
+}
+
+Test(user_work, a_text_image_without_an_end_is_refused) {
+  struct bench bench;
+  bench_begin(&bench);
+  add_mine(&bench, 10, "mix", 0, 5, 4);
+  require_refused(&bench, RONDO_INVALID_ARGUMENT, "task 'mine'");
+}
+
+Test(user_work, an_image_of_several_tasks_is_loaded_once_for_a_slot) {
+  struct bench bench;
+  bench_begin(&bench);
+  rondo_tensor between = add_vector(rondo_temporary, bench.graph, "between", COUNT);
+  add_mix(bench.graph, "first", bench.x, bench.x, between, COUNT, 1);
+  add_mix(bench.graph, "second", between, between, bench.y, COUNT, 2);
+  REQUIRE_OK(bench_instantiate(&bench));
+  cr_assert_eq(fake->calls("cuLibraryLoadData"), 2 + SLOTS);
+  bench_end(&bench);
+}
+
+Test(user_work, a_task_for_the_host_alone_is_refused_on_the_device) {
+  struct bench bench;
+  bench_begin(&bench);
+  rondo_argument arguments[] = {{.tensor = bench.x, .access = RONDO_READ}, {.tensor = bench.y, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_kernel(
+      bench.graph,
+      &(rondo_kernel_desc){.name = "hosted", .arguments = arguments, .argument_count = 2, .host = mix_host}));
+  require_refused(&bench, RONDO_UNSUPPORTED, "hosted");
+}
+
+Test(user_work, a_capture_for_the_host_alone_is_refused_on_the_device) {
+  struct bench bench;
+  bench_begin(&bench);
+  rondo_argument arguments[] = {{.tensor = bench.x, .access = RONDO_READ}, {.tensor = bench.y, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_capture(
+      bench.graph,
+      &(rondo_capture_desc){.name = "hosted", .arguments = arguments, .argument_count = 2, .host = mix_host}, NULL));
+  require_refused(&bench, RONDO_UNSUPPORTED, "hosted");
+}
+
+/* ---- Captures ---------------------------------------------------------------------------------------------------- */
+
+/* The pieces of the captured work, out = f(in) each. */
+static void triple(void *const *arguments) {
+  const uint32_t *in = arguments[0];
+  uint32_t *out = arguments[1];
+  for (int i = 0; i < COUNT; i++) out[i] = 3 * in[i];
+}
+
+static void add_one_in_half(void *const *arguments) { /* of out, arguments[1] elements from arguments[0] on */
+  uint32_t *out = arguments[0];
+  for (int i = 0; i < COUNT / 2; i++) out[i] += 1;
+}
+
+static void square(void *const *arguments) {
+  uint32_t *out = arguments[0];
+  for (int i = 0; i < COUNT; i++) out[i] *= out[i];
+}
+
+static uint32_t tripled(uint32_t x) { return (3 * x + 1) * (3 * x + 1); }
+
+/* A capture of `user`'s kind: what a library would enqueue. */
+enum callback {
+  GOOD, /* one node, two side by side, one */
+  NOTHING,
+  BREAKS,
+  REFUSES,
+  FORBIDDEN_HOST,
+  FORBIDDEN_ALLOC,
+  FORBIDDEN_FREE,
+  FORBIDDEN_CHILD,
+};
+
+static int library_call(void *user, void *stream, void *const *data) {
+  uint32_t *out = data[1];
+  const struct fake_work first = {CU_NODE_KERNEL, triple, {data[0], out}, NULL};
+  const struct fake_work halves[] = {{CU_NODE_KERNEL, add_one_in_half, {out}, NULL},
+                                     {CU_NODE_KERNEL, add_one_in_half, {out + COUNT / 2}, NULL}};
+  const struct fake_work last = {CU_NODE_KERNEL, square, {out}, NULL};
+  const struct fake_work host = {.type = CU_NODE_HOST};
+  const struct fake_work others[] = {[FORBIDDEN_HOST] = {.type = CU_NODE_HOST},
+                                     [FORBIDDEN_ALLOC] = {.type = CU_NODE_MEM_ALLOC},
+                                     [FORBIDDEN_FREE] = {.type = CU_NODE_MEM_FREE},
+                                     [FORBIDDEN_CHILD] = {.type = CU_NODE_GRAPH, .child = &host}};
+  switch (*(const enum callback *)user) {
+  case NOTHING:
+    return 0;
+  case REFUSES:
+    return 13;
+  case BREAKS:
+    fake->break_capture(stream);
+    return 0;
+  case GOOD:
+    return fake->enqueue(stream, &first, 1) || fake->enqueue(stream, halves, 2) || fake->enqueue(stream, &last, 1);
+  default:
+    return fake->enqueue(stream, &first, 1) || fake->enqueue(stream, &others[*(const enum callback *)user], 1);
+  }
+}
+
+static void add_library_call(struct bench *bench, const char *name, rondo_tensor in, rondo_tensor out,
+                             const enum callback *kind) {
+  rondo_argument arguments[] = {{.tensor = in, .access = RONDO_READ}, {.tensor = out, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_capture(
+      bench->graph,
+      &(rondo_capture_desc){.name = name, .arguments = arguments, .argument_count = 2, .user = (void *)(uintptr_t)kind},
+      library_call));
+}
+
+Test(user_work, a_capture_runs_between_the_tasks_around_it) {
+  static const enum callback good = GOOD;
+  struct bench bench;
+  bench_begin(&bench);
+  rondo_tensor before = add_vector(rondo_temporary, bench.graph, "before", COUNT);
+  rondo_tensor after = add_vector(rondo_temporary, bench.graph, "after", COUNT);
+  add_copy(bench.graph, "copy before", bench.x, before);
+  add_library_call(&bench, "library", before, after, &good);
+  add_copy(bench.graph, "copy after", after, bench.y);
+  REQUIRE_OK(bench_instantiate(&bench));
+  cr_assert_eq(fake->calls("cuStreamBeginCaptureToGraph"), SLOTS, "once for each slot");
+  require_result(&bench, tripled);
+  bench_end(&bench);
+}
+
+Test(user_work, a_capture_alone_is_a_graph) {
+  static const enum callback good = GOOD;
+  struct bench bench;
+  bench_begin(&bench);
+  add_library_call(&bench, "library", bench.x, bench.y, &good);
+  REQUIRE_OK(bench_instantiate(&bench));
+  require_result(&bench, tripled);
+  bench_end(&bench);
+}
+
+/* Its leaves are more than one, and the next task waits for all. */
+static int leaves_apart(void *user, void *stream, void *const *data) {
+  (void)user;
+  uint32_t *out = data[1];
+  const struct fake_work first = {CU_NODE_KERNEL, triple, {data[0], out}, NULL};
+  const struct fake_work halves[] = {{CU_NODE_KERNEL, add_one_in_half, {out}, NULL},
+                                     {CU_NODE_KERNEL, add_one_in_half, {out + COUNT / 2}, NULL}};
+  return fake->enqueue(stream, &first, 1) || fake->enqueue(stream, halves, 2);
+}
+
+static uint32_t tripled_mixed(uint32_t x) { return 48 * (3 * x + 1) + 5; }
+
+Test(user_work, the_next_task_waits_for_all_of_a_capture) {
+  struct bench bench;
+  bench_begin(&bench);
+  rondo_tensor between = add_vector(rondo_temporary, bench.graph, "between", COUNT);
+  rondo_argument arguments[] = {{.tensor = bench.x, .access = RONDO_READ}, {.tensor = between, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_capture(bench.graph,
+                               &(rondo_capture_desc){.name = "library", .arguments = arguments, .argument_count = 2},
+                               leaves_apart));
+  add_mix(bench.graph, "mix", between, between, bench.y, COUNT, 5);
+  REQUIRE_OK(bench_instantiate(&bench));
+  require_result(&bench, tripled_mixed);
+  bench_end(&bench);
+}
+
+Test(user_work, a_capture_of_nothing_keeps_the_order) {
+  static const enum callback nothing = NOTHING;
+  struct bench bench;
+  bench_begin(&bench);
+  rondo_tensor state = add_vector(rondo_state, bench.graph, "state", COUNT);
+  add_library_call(&bench, "first", bench.x, state, &nothing); /* behind nothing but the copy in */
+  add_mix(bench.graph, "mix", bench.x, bench.x, bench.y, COUNT, COUNT);
+  REQUIRE_OK(bench_instantiate(&bench));
+  require_result(&bench, mixed);
+  bench_end(&bench);
+}
+
+/* Nothing comes before it, and it enqueues nothing: there is no node to wait for. */
+Test(user_work, a_capture_of_nothing_after_nothing_is_a_task) {
+  static const enum callback nothing = NOTHING;
+  struct bench bench;
+  bench_begin(&bench);
+  rondo_tensor a = add_vector(rondo_state, bench.graph, "a", COUNT),
+               b = add_vector(rondo_state, bench.graph, "b", COUNT);
+  add_library_call(&bench, "nothing", a, b, &nothing);
+  add_mix(bench.graph, "mix", bench.x, bench.x, bench.y, COUNT, COUNT);
+  REQUIRE_OK(bench_instantiate(&bench));
+  require_result(&bench, mixed);
+  bench_end(&bench);
+}
+
+/* ---- Captures that are refused ----------------------------------------------------------------------------------- */
+
+static void require_capture_refused(const enum callback *kind, rondo_status expected, const char *fragment) {
+  static const enum callback good = GOOD;
+  struct bench bench;
+  bench_begin(&bench);
+  rondo_tensor between = add_vector(rondo_temporary, bench.graph, "between", COUNT);
+  add_library_call(&bench, "good one", bench.x, between, &good);
+  add_library_call(&bench, "bad one", between, bench.y, kind);
+  char text[128];
+  snprintf(text, sizeof text, "instantiate: task 'bad one': %s", fragment);
+  require_refused(&bench, expected, text);
+}
+
+Test(user_work, a_captured_host_callback_is_refused) {
+  static const enum callback kind = FORBIDDEN_HOST;
+  require_capture_refused(&kind, RONDO_UNSUPPORTED, "the callback enqueued a host callback");
+}
+
+Test(user_work, a_captured_allocation_is_refused) {
+  static const enum callback kind = FORBIDDEN_ALLOC;
+  require_capture_refused(&kind, RONDO_UNSUPPORTED, "the callback enqueued a memory allocation");
+}
+
+Test(user_work, a_captured_release_is_refused) {
+  static const enum callback kind = FORBIDDEN_FREE;
+  require_capture_refused(&kind, RONDO_UNSUPPORTED, "the callback enqueued a memory release");
+}
+
+Test(user_work, a_host_callback_hidden_in_a_child_graph_is_refused) {
+  static const enum callback kind = FORBIDDEN_CHILD;
+  require_capture_refused(&kind, RONDO_UNSUPPORTED, "the callback enqueued a host callback");
+}
+
+Test(user_work, a_callback_that_fails_is_refused_with_what_it_returned) {
+  static const enum callback kind = REFUSES;
+  require_capture_refused(&kind, RONDO_DEVICE_ERROR, "the callback returned 13");
+}
+
+Test(user_work, a_callback_that_breaks_the_capture_is_refused) {
+  static const enum callback kind = BREAKS;
+  require_capture_refused(&kind, RONDO_DEVICE_ERROR, "the callback broke the stream's capture");
+}
