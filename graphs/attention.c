@@ -33,16 +33,17 @@ static rondo_status sizes_check(const rondo_graph_attention_desc *desc) {
                {"kv_length", desc->kv_length}};
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
     if (sizes[i].size < 0)
-      return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: %s is %" PRId64
-                        ", expected no negative size",
-                        sizes[i].name, sizes[i].size);
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "describe: rondo_graph_attention: %s is %" PRId64 ", expected no negative size", sizes[i].name,
+                        sizes[i].size);
   int64_t dimension = desc->head_dimension;
   if (dimension != 32 && dimension != 64 && dimension != 128 && dimension != 256)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: head_dimension is %" PRId64
-                      ", expected 32, 64, 128 or 256",
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: rondo_graph_attention: head_dimension is %" PRId64 ", expected 32, 64, 128 or 256",
                       dimension);
   if (desc->kv_heads ? desc->query_heads % desc->kv_heads : desc->query_heads)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: query_heads is %" PRId64
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: rondo_graph_attention: query_heads is %" PRId64
                       ", expected a multiple of kv_heads, %" PRId64,
                       desc->query_heads, desc->kv_heads);
   return RONDO_OK;
@@ -56,8 +57,8 @@ static rondo_status desc_check(const rondo_graph_attention_desc *desc) {
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: layout %d does not exist",
                       (int)desc->layout);
   if (desc->splits < 0 || desc->splits > ATTENTION_MAX_SPLITS)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: splits is %" PRId32
-                      ", expected 0 (Rondo chooses) to %d",
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: rondo_graph_attention: splits is %" PRId32 ", expected 0 (Rondo chooses) to %d",
                       desc->splits, ATTENTION_MAX_SPLITS);
   if (!isfinite(desc->scale))
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: scale is %f, expected a finite number",
@@ -69,8 +70,7 @@ static rondo_status tensors_add(rondo_graph *graph, const rondo_graph_attention_
                                 rondo_graph_attention_tensors *tensors) {
   char name[64];
   tensor_function add_kv = desc->kv_is_state ? rondo_state : rondo_input;
-  rondo_status status =
-      heads_add(graph, desc, rondo_input, "q", desc->query_heads, desc->query_length, &tensors->q);
+  rondo_status status = heads_add(graph, desc, rondo_input, "q", desc->query_heads, desc->query_length, &tensors->q);
   if (status == RONDO_OK) status = heads_add(graph, desc, add_kv, "k", desc->kv_heads, desc->kv_length, &tensors->k);
   if (status == RONDO_OK) status = heads_add(graph, desc, add_kv, "v", desc->kv_heads, desc->kv_length, &tensors->v);
   if (status == RONDO_OK && desc->with_lengths)

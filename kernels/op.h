@@ -63,6 +63,7 @@ struct op_launch {
   uint32_t grid[3], block[3];
   uint32_t shared_bytes; /* dynamic */
   uint32_t parameter_bytes;
+  uint32_t completion_offset; /* of a struct completion in the parameters, if the kernel can be a graph's last; or 0 */
   _Alignas(64) unsigned char parameters[OP_PARAMETER_BYTES];
 };
 
@@ -74,6 +75,8 @@ struct op_launches {
 
 struct op {
   const char *name;
+  /* Bit i: the kernels touch each element of operand i at most once, so that it may lie in the host's pinned memory. */
+  uint32_t once_operands;
   /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
    * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before
    * it. */

@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 
+#include "../kernels/common/completion.h"
 #include "../kernels/op.h"
 
 struct device;      /* a backend's own */
@@ -39,9 +40,9 @@ struct device_node {
 struct device_program {
   const struct device_node *nodes;
   uint32_t node_count;
-  /* Completion: after every node, *replay_count (device memory, zero at first) is incremented and its new value stored
+  /* Completion: after every node, counter->count (device memory, zero at first) is incremented and its new value stored
    * to *completion (pinned), released after all the nodes' writes. */
-  uint64_t *replay_count;
+  struct replay_counter *counter;
   _Atomic uint64_t *completion;
   void *host_memory; /* device_ops.exec_host_bytes(program) bytes for the backend's bookkeeping, in the host pool */
 };
@@ -71,6 +72,10 @@ struct device_ops {
   void (*exec_destroy)(struct device_exec *exec);        /* not in flight */
   /* RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Called now and then while waiting. */
   rondo_status (*health)(struct device *device);
+  /* Gives the device up as lost, with this cause: it does not finish what it was given. NULL: cannot happen. */
+  rondo_status (*lose)(struct device *device, const char *cause);
+  /* Starts and stops keeping the device awake; counted. The caller holds the runtime's lock. NULL: it never sleeps. */
+  rondo_status (*keep_warm)(struct device *device, bool on);
   /* Waits until everything launched is done. */
   rondo_status (*drain)(struct device *device);
 };

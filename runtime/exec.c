@@ -110,6 +110,7 @@ static void exec_dismantle(rondo_exec *exec) {
     if (exec->slots[s].device_exec) runtime->ops->exec_destroy(exec->slots[s].device_exec);
   exec->magic = 0;
   pthread_mutex_lock(&runtime->lock);
+  if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
   pool_return(&runtime->pinned_pool, exec->pinned_memory);
   pool_return(&runtime->device_pool, exec->device_memory);
   pool_return(&runtime->host_pool, exec->host_memory);
@@ -174,7 +175,7 @@ static void predecessors_fill(rondo_exec *exec, const struct plan *plan) {
   }
 }
 
-/* Addresses of the nodes' operands. Those of copies in and out depend on the slot. */
+/* Addresses of the nodes' operands. Those of inputs and outputs depend on the slot. */
 static void addresses_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan,
                            const struct slot *slot) {
   for (uint32_t n = 0; n < plan->node_count; n++) {
@@ -189,11 +190,14 @@ static void addresses_fill(rondo_exec *exec, const rondo_graph *graph, const str
     }
     const struct task *task = &graph->tasks[index];
     for (uint32_t i = 0; i < task->op_task.operand_count; i++) {
-      if (task->tensors[i] != NO_TENSOR)
-        call->data[i] = exec->device_memory + plan->device_offset[graph->tensors[task->tensors[i]].root] +
-                        task->op_task.operands[i].offset_bytes;
-      else if (exec->nodes[n].user_work)
+      if (task->tensors[i] != NO_TENSOR) {
+        const struct tensor *root = graph_root(graph, task->tensors[i]);
+        unsigned char *base = tensor_is_in_place(root) ? slot->pinned + plan->pinned_offset[root->root]
+                                                       : exec->device_memory + plan->device_offset[root->root];
+        call->data[i] = base + task->op_task.operands[i].offset_bytes;
+      } else if (exec->nodes[n].user_work) {
         call->data[i] = exec->user_work[n].values[i];
+      }
     }
     call->scratch = exec->device_memory + plan->scratch_offset[index];
   }
@@ -203,8 +207,8 @@ static void addresses_fill(rondo_exec *exec, const rondo_graph *graph, const str
 
 static rondo_status slots_create(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   const struct device_ops *ops = exec->runtime->ops;
-  unsigned char *counts = exec->device_memory + plan->count_offset;
-  rondo_status status = ops->zero(exec->runtime->device, counts, RONDO_MAX_SLOTS * sizeof(uint64_t));
+  struct replay_counter *counters = (void *)(exec->device_memory + plan->counter_offset);
+  rondo_status status = ops->zero(exec->runtime->device, counters, RONDO_MAX_SLOTS * sizeof(struct replay_counter));
   for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
     struct slot *slot = &exec->slots[s];
     slot->pinned = exec->pinned_memory + s * plan->summary.pinned_bytes_per_slot;
@@ -212,12 +216,20 @@ static rondo_status slots_create(rondo_exec *exec, const rondo_graph *graph, con
     addresses_fill(exec, graph, plan, slot);
     struct device_program program = {.nodes = exec->nodes,
                                      .node_count = exec->node_count,
-                                     .replay_count = (uint64_t *)(void *)(counts + s * sizeof(uint64_t)),
+                                     .counter = &counters[s],
                                      .completion = slot->completion,
                                      .host_memory = exec->backend_memory + s * exec->backend_slot_bytes};
     status = ops->exec_create(exec->runtime->device, &program, &slot->device_exec);
   }
   return status;
+}
+
+/* A warm replay that does not end can neither be waited for nor be taken apart. */
+static rondo_status give_up(const rondo_runtime *runtime, uint32_t slot) {
+  char cause[96];
+  snprintf(cause, sizeof cause, "instantiate: the warm replay of slot %u was not done after 120 s", slot);
+  if (runtime->ops->lose) return runtime->ops->lose(runtime->device, cause);
+  return status_set(RONDO_DEVICE_ERROR, "%s", cause);
 }
 
 /* Every lazy cost of the first launch is paid here, on zeroed inputs; constants and states are zeroed again behind it.
@@ -229,13 +241,22 @@ static rondo_status warm_up(rondo_exec *exec) {
     struct slot *slot = &exec->slots[s];
     status = slot_launch(exec, slot);
     if (status == RONDO_OK) status = slot_wait(exec, slot, warm_replay_timeout_ns);
-    if (status == RONDO_TIMEOUT)
-      status = status_set(RONDO_DEVICE_ERROR, "instantiate: the warm replay of slot %u was not done after 120 s", s);
+    if (status == RONDO_TIMEOUT) status = give_up(exec->runtime, s);
     if (status == RONDO_OK && atomic_load(slot->completion) != 1)
       status = status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected 1", s,
                           atomic_load(slot->completion));
   }
   if (status == RONDO_OK) status = ops->zero(exec->runtime->device, exec->device_memory, exec->constant_bytes);
+  return status;
+}
+
+static rondo_status keep_warm(rondo_exec *exec) {
+  rondo_runtime *runtime = exec->runtime;
+  if (!runtime->ops->keep_warm) return RONDO_OK;
+  pthread_mutex_lock(&runtime->lock);
+  rondo_status status = runtime->ops->keep_warm(runtime->device, true);
+  exec->keeps_warm = status == RONDO_OK;
+  pthread_mutex_unlock(&runtime->lock);
   return status;
 }
 
@@ -261,6 +282,7 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   predecessors_fill(exec, &plan);
   status = slots_create(exec, graph, &plan);
   if (status == RONDO_OK) status = warm_up(exec);
+  if (status == RONDO_OK && options && options->keep_warm) status = keep_warm(exec);
   if (status != RONDO_OK) {
     runtime->ops->drain(runtime->device); /* a warm replay may still run; the text must stay the first one */
     exec_dismantle(exec);

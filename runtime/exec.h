@@ -26,6 +26,7 @@ struct rondo_exec {
   rondo_runtime *runtime;
   const rondo_graph *graph; /* an identity only: the graph may be gone */
   uint32_t slot_count, next_slot;
+  bool keeps_warm;
   uint32_t tensor_count, node_count;
   struct exec_tensor *tensors;
   struct device_node *nodes;

@@ -207,7 +207,21 @@ static rondo_status task_begin(rondo_graph *graph, const char *name, const char 
   return RONDO_OK;
 }
 
+/* Keeps count of what tensor_is_in_place asks. */
+static void tensors_touch(rondo_graph *graph, const struct task *task) {
+  const struct op *op = task->op_task.op;
+  for (uint32_t i = 0; i < task->op_task.operand_count; i++) {
+    if (task->tensors[i] == NO_TENSOR) continue;
+    struct tensor *root = &graph->tensors[graph->tensors[task->tensors[i]].root];
+    rondo_access access = task->op_task.operands[i].access;
+    if (access & RONDO_READ) root->reader_count++;
+    if (!op || !(op->once_operands >> i & 1u) || access != (root->kind == TENSOR_INPUT ? RONDO_READ : RONDO_WRITE))
+      root->is_touched_often = true;
+  }
+}
+
 static void task_commit(rondo_graph *graph, const struct task *task) {
+  tensors_touch(graph, task);
   uint32_t number = graph->task_count++;
   memset(bit_row(&graph->ancestors, number), 0, graph->ancestors.row_words * sizeof(uint64_t));
   for (uint32_t p = number; p-- > 0;)

@@ -20,6 +20,9 @@ struct tensor {
   int64_t shape[RONDO_MAX_RANK];
   int64_t offset[RONDO_MAX_RANK];
   int64_t stride[RONDO_MAX_RANK]; /* elements */
+  /* Of a root, counted over it and its views as tasks are added. */
+  uint32_t reader_count;
+  bool is_touched_often; /* by a task that may touch an element twice, or that reads an output or writes an input */
 };
 
 struct task {
@@ -47,6 +50,12 @@ rondo_status graph_check(const rondo_graph *graph, const char *function);
 static inline const struct tensor *graph_root(const rondo_graph *graph, uint32_t index) {
   return &graph->tensors[graph->tensors[index].root];
 }
+
+/* Small inputs and outputs that the tasks touch only once stay in pinned memory: it saves a kernel for each. Measured
+ * on an H200 with a copy in between: 6.3 us for 7.8 at 1 KB, 8.6 for 10.5 at 64 KB. Larger ones would gain too where a
+ * kernel moves them in pieces as large as a copy's, but the bus is slow with small pieces. */
+enum { TENSOR_IN_PLACE_BYTES = 64 * 1024 };
+bool tensor_is_in_place(const struct tensor *root);
 
 int64_t tensor_elements(const struct tensor *tensor);
 uint64_t tensor_bytes(const struct tensor *tensor); /* dense */

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "../kernels/common/completion.h"
 #include "place.h"
 
 /* ---- Memory: one piece, measured first and cut afterwards -------------------------------------------------------- */
@@ -61,6 +62,12 @@ static void cut_all(struct cutter *cutter, const rondo_graph *graph, uint32_t no
   pad->placing = cut(cutter, place_work_bytes(buffer_count));
 }
 
+/* Does a copy move it between a slot's pinned memory and the device? */
+static bool is_moved(const rondo_graph *graph, uint32_t index, enum tensor_kind kind) {
+  const struct tensor *tensor = &graph->tensors[index];
+  return tensor->root == index && tensor->kind == kind && !tensor_is_in_place(tensor);
+}
+
 /* ---- Order ------------------------------------------------------------------------------------------------------- */
 
 /* Tasks in program order where rondo_after allows it: always the lowest-numbered task whose ancestors are all placed.
@@ -68,7 +75,7 @@ static void cut_all(struct cutter *cutter, const rondo_graph *graph, uint32_t no
 static void order_nodes(const rondo_graph *graph, struct plan *plan, struct scratchpad *pad) {
   uint32_t n = 0, words = graph->ancestors.row_words;
   for (uint32_t t = 0; t < graph->tensor_count; t++)
-    if (graph->tensors[t].root == t && graph->tensors[t].kind == TENSOR_INPUT) {
+    if (is_moved(graph, t, TENSOR_INPUT)) {
       pad->node_of_tensor[t] = n;
       plan->nodes[n++] = (struct plan_node){NODE_INPUT, t};
     }
@@ -86,7 +93,7 @@ static void order_nodes(const rondo_graph *graph, struct plan *plan, struct scra
     plan->nodes[n++] = (struct plan_node){NODE_TASK, t};
   }
   for (uint32_t t = 0; t < graph->tensor_count; t++)
-    if (graph->tensors[t].root == t && graph->tensors[t].kind == TENSOR_OUTPUT) {
+    if (is_moved(graph, t, TENSOR_OUTPUT)) {
       pad->node_of_tensor[t] = n;
       plan->nodes[n++] = (struct plan_node){NODE_OUTPUT, t};
     }
@@ -108,8 +115,8 @@ static void close_ancestors(const rondo_graph *graph, struct plan *plan, const s
     const struct task *task = &graph->tasks[plan->nodes[n].index];
     for (uint32_t i = 0; i < task->op_task.operand_count; i++) {
       if (task->tensors[i] == NO_TENSOR) continue;
-      const struct tensor *root = graph_root(graph, task->tensors[i]);
-      if (root->kind == TENSOR_INPUT) bit_put(row, pad->node_of_tensor[root->root]);
+      uint32_t root = graph->tensors[task->tensors[i]].root;
+      if (is_moved(graph, root, TENSOR_INPUT)) bit_put(row, pad->node_of_tensor[root]);
     }
   }
   for (uint32_t n = 0; n < plan->node_count; n++) { /* outputs: after every task that touches them */
@@ -117,9 +124,9 @@ static void close_ancestors(const rondo_graph *graph, struct plan *plan, const s
     const struct task *task = &graph->tasks[plan->nodes[n].index];
     for (uint32_t i = 0; i < task->op_task.operand_count; i++) {
       if (task->tensors[i] == NO_TENSOR) continue;
-      const struct tensor *root = graph_root(graph, task->tensors[i]);
-      if (root->kind != TENSOR_OUTPUT) continue;
-      uint64_t *row = bit_row(&plan->ancestors, pad->node_of_tensor[root->root]);
+      uint32_t root = graph->tensors[task->tensors[i]].root;
+      if (!is_moved(graph, root, TENSOR_OUTPUT)) continue;
+      uint64_t *row = bit_row(&plan->ancestors, pad->node_of_tensor[root]);
       bits_or(row, bit_row(&plan->ancestors, n), words);
       bit_put(row, n);
     }
@@ -179,7 +186,8 @@ static rondo_status values_check(const rondo_graph *graph) {
 /* ---- Lifetimes and places ---------------------------------------------------------------------------------------- */
 
 static bool in_arena(const struct tensor *tensor, uint32_t index) {
-  return tensor->root == index && tensor->kind != TENSOR_CONSTANT && tensor->kind != TENSOR_STATE;
+  return tensor->root == index && tensor->kind != TENSOR_CONSTANT && tensor->kind != TENSOR_STATE &&
+         !tensor_is_in_place(tensor);
 }
 
 static uint64_t task_scratch_bytes(const struct task *task) {
@@ -308,8 +316,8 @@ static void place_all(const rondo_graph *graph, struct plan *plan, struct scratc
     buffer->offset = summary->constant_bytes + pad->offsets[b];
     (buffer->is_scratch ? plan->scratch_offset : plan->device_offset)[buffer->index] = buffer->offset;
   }
-  plan->count_offset = summary->constant_bytes + summary->temporary_bytes;
-  summary->device_bytes = plan->count_offset + pool_round(RONDO_MAX_SLOTS * sizeof(uint64_t));
+  plan->counter_offset = summary->constant_bytes + summary->temporary_bytes;
+  summary->device_bytes = plan->counter_offset + pool_round(RONDO_MAX_SLOTS * sizeof(struct replay_counter));
 }
 
 rondo_status plan_make(const rondo_graph *graph, struct plan *plan) {
@@ -317,10 +325,8 @@ rondo_status plan_make(const rondo_graph *graph, struct plan *plan) {
   rondo_status status = values_check(graph);
   if (status != RONDO_OK) return status;
   uint32_t copies = 0;
-  for (uint32_t i = 0; i < graph->tensor_count; i++) {
-    const struct tensor *tensor = &graph->tensors[i];
-    copies += tensor->root == i && (tensor->kind == TENSOR_INPUT || tensor->kind == TENSOR_OUTPUT);
-  }
+  for (uint32_t i = 0; i < graph->tensor_count; i++)
+    copies += is_moved(graph, i, TENSOR_INPUT) || is_moved(graph, i, TENSOR_OUTPUT);
   plan->source = graph->source;
   plan->node_count = copies + graph->task_count;
   plan->buffer_count = count_buffers(graph);

@@ -27,7 +27,7 @@ struct plan {
   uint64_t *device_offset;
   uint64_t *pinned_offset;
   uint64_t *scratch_offset; /* by task index, in the device extent */
-  uint64_t count_offset;    /* the slots' replay counts, in the device extent */
+  uint64_t counter_offset;  /* the slots' replay counters, in the device extent */
   /* Arena buffers, for reports and tests: roots that are inputs, outputs or temporaries, then scratch. */
   uint32_t buffer_count;
   struct plan_buffer {

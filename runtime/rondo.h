@@ -416,6 +416,10 @@ typedef struct rondo_exec rondo_exec;
 
 typedef struct rondo_exec_options {
   uint32_t slots; /* 1..16; 0: 1 */
+  /* 1: while the exec is open a thread of Rondo's keeps the core of the thread that replays, and the GPU, from falling
+   * asleep: where no replay came by for 200 us it launches a tiny kernel. It takes one to two percent of that core,
+   * which the replaying thread should be pinned to, and some power. No effect on the host backend. */
+  int32_t keep_warm;
 } rondo_exec_options;
 
 /* Places every tensor, builds one executable graph per slot, and replays each once as a warm-up. options may be NULL.

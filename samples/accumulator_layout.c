@@ -13,7 +13,7 @@
 
 enum { SIZE = 16, LANES = 32, REGISTERS = 8 };
 
-/* The compiled kernels/softmax/layout_probe.cu; of no bytes where the sample was built without nvcc. */
+/* The compiled layout_probe.cu; of no bytes where the sample was built without nvcc. */
 extern const unsigned char layout_probe_fatbin[], layout_probe_fatbin_end[];
 
 static const char help[] =

@@ -61,6 +61,7 @@ struct copy_shape copy_shape_of(const struct op_task *task) {
 
 const struct op op_copy = {
     .name = "copy",
+    .once_operands = 1u << COPY_SRC | 1u << COPY_DST,
     .check = copy_check,
     .host_items = copy_host_items,
     .host_run = copy_host_run,

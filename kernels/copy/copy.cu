@@ -3,6 +3,7 @@
  * Consecutive threads take consecutive vectors, so that a warp moves whole sectors, over PCIe whole read requests; each
  * thread has four loads in flight before it stores the first. Bound by the memory, or by the bus where src or dst is
  * pinned host memory. */
+#include "../common/launch.cuh"
 #include "copy.h"
 
 /* Where vector `index` of the rectangle lies in src and in dst. */
@@ -47,16 +48,23 @@ template <typename V> __device__ __forceinline__ void copy(const copy_parameters
 }
 
 extern "C" __global__ void __launch_bounds__(COPY_THREADS) rondo_copy(const __grid_constant__ copy_parameters p) {
+  wait_for_predecessors();
+  const uint64_t number = replay_number(p.done);
   switch (p.vector_bytes) {
   case 16:
-    return copy<uint4>(p);
+    copy<uint4>(p);
+    break;
   case 8:
-    return copy<uint2>(p);
+    copy<uint2>(p);
+    break;
   case 4:
-    return copy<uint32_t>(p);
+    copy<uint32_t>(p);
+    break;
   case 2:
-    return copy<uint16_t>(p);
+    copy<uint16_t>(p);
+    break;
   default:
-    return copy<uint8_t>(p);
+    copy<uint8_t>(p);
   }
+  publish(p.done, number);
 }

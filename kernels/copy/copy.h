@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "../common/completion.h"
+
 enum {
   COPY_OUTER = 3, /* dimensions around the rows */
   COPY_THREADS = 256,
@@ -24,6 +26,7 @@ struct copy_parameters {
   uint32_t row;                /* vectors in a row */
   uint32_t total;              /* vectors in all */
   uint32_t vector_bytes;
+  struct completion done;
 };
 
 #ifndef __CUDACC__
@@ -31,7 +34,7 @@ struct copy_parameters {
 
 #include "../op.h"
 
-static_assert(sizeof(struct copy_parameters) == 88, "laid out alike in C and CUDA");
+static_assert(sizeof(struct copy_parameters) == 104, "laid out alike in C and CUDA");
 
 extern const struct op op_copy;
 

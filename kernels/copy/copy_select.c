@@ -48,7 +48,8 @@ rondo_status copy_select(const struct op_call *call, const struct chip *chip, st
   *launch = (struct op_launch){.kernel = "rondo_copy",
                                .grid = {(uint32_t)blocks, 1, 1},
                                .block = {COPY_THREADS, 1, 1},
-                               .parameter_bytes = sizeof parameters};
+                               .parameter_bytes = sizeof parameters,
+                               .completion_offset = offsetof(struct copy_parameters, done)};
   memcpy(launch->parameters, &parameters, sizeof parameters);
   return RONDO_OK;
 }

@@ -14,6 +14,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "../common/launch.cuh"
 #include "gemv.h"
 
 struct e4m3;
@@ -321,10 +322,12 @@ __device__ __forceinline__ void gemv(const gemv_parameters &p) {
 #define GEMV_KERNELS(name, W, V, rows_x1, blocks_x1, blocks_x4)                                                        \
   extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS, blocks_x1)                                             \
       rondo_gemv_##name##_x1(const __grid_constant__ gemv_parameters p) {                                              \
+    wait_for_predecessors();                                                                                           \
     gemv<W, V, 1, rows_x1>(p);                                                                                         \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS, blocks_x4)                                             \
       rondo_gemv_##name##_x4(const __grid_constant__ gemv_parameters p) {                                              \
+    wait_for_predecessors();                                                                                           \
     gemv<W, V, GEMV_TILE, GEMV_ROWS>(p);                                                                               \
   }
 
@@ -374,6 +377,7 @@ __device__ __forceinline__ float dot_of_block(const gemv_parameters &p, const un
 
 extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS)
     rondo_gemv_scalar(const __grid_constant__ gemv_parameters p) {
+  wait_for_predecessors();
   const uint32_t warp = blockIdx.x * GEMV_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp >= p.warps) return;
   const uint32_t batch = warp / p.row_groups, row = warp - batch * p.row_groups; /* groups of one row */
@@ -406,6 +410,7 @@ extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS)
 
 extern "C" __global__ void __launch_bounds__(GEMV_REDUCE_THREADS)
     rondo_gemv_reduce(const __grid_constant__ gemv_parameters p) {
+  wait_for_predecessors();
   const uint32_t vectors = p.batch * p.count, results = vectors * p.m;
   const uint32_t index = blockIdx.x * GEMV_REDUCE_THREADS + threadIdx.x;
   if (index >= results) return;

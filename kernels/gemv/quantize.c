@@ -60,6 +60,7 @@ static rondo_status quantize_check(const struct op_task *task) {
 
 const struct op op_quantize_nvfp4 = {
     .name = "quantize_nvfp4",
+    .once_operands = 1u << QUANTIZE_X | 1u << QUANTIZE_CODES | 1u << QUANTIZE_SCALES,
     .check = quantize_check,
     .host_items = quantize_host_items,
     .host_run = quantize_host_run,

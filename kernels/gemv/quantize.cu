@@ -7,6 +7,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "../common/launch.cuh"
 #include "gemv.h"
 
 /* Where a thread's part begins in x (elements), codes and scales (bytes). */
@@ -73,6 +74,7 @@ __device__ __forceinline__ uint32_t e2m1_of(float value) {
 
 extern "C" __global__ void __launch_bounds__(QUANTIZE_THREADS)
     rondo_quantize_nvfp4(const __grid_constant__ quantize_parameters p) {
+  wait_for_predecessors();
   const uint32_t index = blockIdx.x * QUANTIZE_THREADS + threadIdx.x;
   /* Threads past the end repeat the last pair of parts: they are needed for the exchange. */
   const uint32_t part = index < p.parts ? index : p.parts - 2 + index % 2;

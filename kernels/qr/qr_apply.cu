@@ -53,17 +53,21 @@ template <typename T> __device__ __forceinline__ void qr_apply_global(const qr_a
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4) rondo_qr_apply_f32(const __grid_constant__ qr_apply_parameters p) {
+  wait_for_predecessors();
   qr_apply<float>(p);
 }
 extern "C" __global__ void __launch_bounds__(256, 3) rondo_qr_apply_f64(const __grid_constant__ qr_apply_parameters p) {
+  wait_for_predecessors();
   qr_apply<double>(p);
 }
 extern "C" __global__ void __launch_bounds__(256, 1)
     rondo_qr_apply_global_f32(const __grid_constant__ qr_apply_parameters p) {
+  wait_for_predecessors();
   qr_apply_global<float>(p);
 }
 extern "C" __global__ void __launch_bounds__(256, 1)
     rondo_qr_apply_global_f64(const __grid_constant__ qr_apply_parameters p) {
+  wait_for_predecessors();
   qr_apply_global<double>(p);
 }
 
@@ -90,9 +94,11 @@ template <typename T> __device__ __forceinline__ void qr_extract(const qr_extrac
 
 extern "C" __global__ void __launch_bounds__(QR_EXTRACT_THREADS)
     rondo_qr_extract_f32(const __grid_constant__ qr_extract_parameters p) {
+  wait_for_predecessors();
   qr_extract<float>(p);
 }
 extern "C" __global__ void __launch_bounds__(QR_EXTRACT_THREADS)
     rondo_qr_extract_f64(const __grid_constant__ qr_extract_parameters p) {
+  wait_for_predecessors();
   qr_extract<double>(p);
 }

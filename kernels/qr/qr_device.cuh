@@ -16,6 +16,7 @@
 #include <cfloat>
 #include <cstdint>
 
+#include "../common/launch.cuh"
 #include "qr.h"
 
 template <typename T> struct range_of;

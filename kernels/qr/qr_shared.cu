@@ -42,6 +42,7 @@ template <typename T, int LANES, bool WARP> __device__ __forceinline__ void qr_s
 /* BLOCKS on a multiprocessor: what keeps the registers few (f32: 64, f64: 96) and spills none. */
 #define QR_KERNEL(name, T, LANES, WARP, THREADS, BLOCKS)                                                               \
   extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) name(const __grid_constant__ qr_parameters p) {        \
+    wait_for_predecessors();                                                                                           \
     qr_shared<T, LANES, WARP>(p);                                                                                      \
   }
 QR_KERNEL(rondo_qr_warp_f32, float, 8, true, 128, 8)

@@ -8,6 +8,7 @@
  * Shared memory holds the lower triangle in blocks of 16 rows, block I being 16 x 16 (I + 1); the inverse takes the
  * place of the matrix, block by block, once every thread has used that block. Bound by broadcast reads of shared
  * memory. */
+#include "../common/launch.cuh"
 #include "qr.h"
 
 constexpr int BLOCK = QR_TRIANGULAR_BLOCK;
@@ -78,9 +79,11 @@ template <typename T> __device__ __forceinline__ void triangular_inverse(const t
 
 extern "C" __global__ void __launch_bounds__(128, 4)
     rondo_triangular_inverse_f32(const __grid_constant__ triangular_inverse_parameters p) {
+  wait_for_predecessors();
   triangular_inverse<float>(p);
 }
 extern "C" __global__ void __launch_bounds__(128, 4)
     rondo_triangular_inverse_f64(const __grid_constant__ triangular_inverse_parameters p) {
+  wait_for_predecessors();
   triangular_inverse<double>(p);
 }

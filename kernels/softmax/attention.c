@@ -46,8 +46,9 @@ static rondo_status heads_check(const struct op_task *task, uint32_t index, cons
   const struct op_operand *operand = &task->operands[index], *q = &task->operands[ATTENTION_Q];
   if (!operand->present) return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected a tensor", name);
   if (operand->rank != 4)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s has rank %" PRIu32 ", expected 4: batch, heads, sequence, head dimension",
-                      name, operand->rank);
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "%s has rank %" PRIu32 ", expected 4: batch, heads, sequence, head dimension", name,
+                      operand->rank);
   if (operand->dtype != RONDO_F16 && operand->dtype != RONDO_BF16)
     return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected f16 or bf16", name, rondo_dtype_name(operand->dtype));
   if (operand->dtype != q->dtype)
@@ -70,7 +71,7 @@ static rondo_status same_size(const struct op_task *task, uint32_t index, const 
                               const char *other_name, int axis, const char *what) {
   int64_t size = task->operands[index].shape[axis], expected = task->operands[other].shape[axis];
   if (size == expected) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s has %s %" PRId64 ", %s has %" PRId64, name, what, size, other_name,
+  return status_set(RONDO_INVALID_ARGUMENT, "%s has %" PRId64 " %s, %s has %" PRId64, name, size, what, other_name,
                     expected);
 }
 
@@ -81,7 +82,8 @@ static rondo_status optional_check(const struct op_task *task) {
     if (lengths->dtype != RONDO_I32)
       return status_set(RONDO_INVALID_ARGUMENT, "kv_lengths is %s, expected i32", rondo_dtype_name(lengths->dtype));
     if (lengths->rank != 1 || lengths->shape[0] != q->shape[0])
-      return status_set(RONDO_INVALID_ARGUMENT, "kv_lengths has rank %" PRIu32 " and %" PRId64
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "kv_lengths has rank %" PRIu32 " and %" PRId64
                         " numbers, expected rank 1 and one for each of %" PRId64 " batch items",
                         lengths->rank, op_elements(lengths), q->shape[0]);
   }
@@ -112,10 +114,12 @@ static rondo_status attention_check(const struct op_task *task) {
     return status_set(RONDO_INVALID_ARGUMENT,
                       "k has %" PRId64 " heads, q has %" PRId64 ": query heads must be a multiple", kv_heads,
                       query_heads);
-  status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", head_axis(task), "heads:");
-  if (status == RONDO_OK) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", position_axis(task), "length");
-  if (status == RONDO_OK) status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", head_axis(task), "heads:");
-  if (status == RONDO_OK) status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", position_axis(task), "length");
+  status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", head_axis(task), "heads");
+  if (status == RONDO_OK)
+    status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", position_axis(task), "positions");
+  if (status == RONDO_OK) status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", head_axis(task), "heads");
+  if (status == RONDO_OK)
+    status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", position_axis(task), "positions");
   return status == RONDO_OK ? optional_check(task) : status;
 }
 
@@ -182,6 +186,7 @@ uint64_t attention_scratch_bytes(const struct op_task *task) {
 
 const struct op op_attention = {
     .name = "attention",
+    .once_operands = 1u << ATTENTION_O | 1u << ATTENTION_LSE,
     .check = attention_check,
     .scratch_bytes = attention_scratch_bytes,
     .host_items = attention_host_items,

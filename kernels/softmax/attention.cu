@@ -1,11 +1,11 @@
-/* attention.cu - softmax(scale Q K^T) V without ever storing the scores: FlashAttention-2 (Dao 2023, arXiv 2307.08691) on
- * mma.m16n8k16, for every chip from sm_80 on. See attention.h for what a row is.
+/* attention.cu - softmax(scale Q K^T) V without ever storing the scores: FlashAttention-2 (Dao 2023, arXiv 2307.08691)
+ * on mma.m16n8k16, for every chip from sm_80 on. See attention.h for what a row is.
  *
- * A block of 4 warps has 64 rows of one KV head, a warp 16 of them, and walks over its split's KV rows in tiles of 64 (32
- * where the head dimension is 256), which cp.async brings into 2 or 3 stages of shared memory. The scores of a warp's
- * rows stay in its registers: a row is in the four lanes of a quad, so that its maximum takes two shuffles, and the C
- * fragments of Q K^T are the A fragments of P V. Shared rows are of head dimension * 2 bytes; their 16-byte chunks are
- * permuted so that eight rows of a chunk lie in eight different banks' worth (ldmatrix without conflicts).
+ * A block of 4 warps has 64 rows of one KV head, a warp 16 of them, and walks over its split's KV rows in tiles of 64
+ * (32 where the head dimension is 256), which cp.async brings into 2 or 3 stages of shared memory. The scores of a
+ * warp's rows stay in its registers: a row is in the four lanes of a quad, so that its maximum takes two shuffles, and
+ * the C fragments of Q K^T are the A fragments of P V. Shared rows are of head dimension * 2 bytes; their 16-byte
+ * chunks are permuted so that eight rows of a chunk lie in eight different banks' worth (ldmatrix without conflicts).
  *
  * Masks: a KV row that no row of the block sees is read as zeros, whatever memory holds there. A score that a row does
  * not see becomes -infinity. A NaN or infinity in V reaches all rows that have its tile in common with a row that sees
@@ -14,6 +14,7 @@
  * Bound by the tensor cores and the exponentials in prefill, by the memory in decode. */
 #include <math.h>
 
+#include "../common/launch.cuh"
 #include "../common/ptx.cuh"
 #include "attention.h"
 
@@ -34,8 +35,8 @@ template <int Dimension> __device__ __forceinline__ uint32_t chunk_offset(uint32
   return row * tiling<Dimension>::row_bytes + ((chunk ^ turn) << 4);
 }
 
-/* The chunk 2 step + c of the row whose chunk c lies at `address`, c being 0 or 1. Shared rows and tiles begin at multiples
- * of 128 bytes, or of 64 where there are four chunks: turning flips bits of the address. */
+/* The chunk 2 step + c of the row whose chunk c lies at `address`, c being 0 or 1. Shared rows and tiles begin at
+ * multiples of 128 bytes, or of 64 where there are four chunks: turning flips bits of the address. */
 __device__ __forceinline__ uint32_t chunk_address(uint32_t address, uint32_t step) {
   return (address ^ (2 * step % 8 * 16)) + 2 * step / 8 * 8 * 16;
 }
@@ -43,9 +44,9 @@ __device__ __forceinline__ uint32_t chunk_address(uint32_t address, uint32_t ste
 /* What a block and a thread of it work on. */
 struct work {
   uint32_t batch, kv_head, split;
-  int row_begin;         /* of the block */
-  int length;            /* KV rows there are */
-  int kv_begin, kv_end;  /* KV rows of the split that some row of the block sees */
+  int row_begin;        /* of the block */
+  int length;           /* KV rows there are */
+  int kv_begin, kv_end; /* KV rows of the split that some row of the block sees */
 };
 
 /* The number of KV rows that a row sees. Rows behind the last are as the last. */
@@ -143,7 +144,8 @@ struct softmax_state {
 
 /* Scores to weights, against the larger of the old maximum and theirs; o and the sum are brought to the new one. */
 template <int Tile, int Dimension>
-__device__ __forceinline__ void softmax_step(softmax_state &state, float (&s)[Tile / 8][4], float (&o)[Dimension / 8][4]) {
+__device__ __forceinline__ void softmax_step(softmax_state &state, float (&s)[Tile / 8][4],
+                                             float (&o)[Dimension / 8][4]) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     float highest = -INFINITY;
@@ -184,7 +186,8 @@ __device__ __forceinline__ void lse_store(const attention_parameters &p, const w
 
 /* A split's o, in fp32. */
 template <int Dimension>
-__device__ __forceinline__ void partial_store(const attention_parameters &p, const work &w, const float (&o)[Dimension / 8][4]) {
+__device__ __forceinline__ void partial_store(const attention_parameters &p, const work &w,
+                                              const float (&o)[Dimension / 8][4]) {
   const uint32_t lane = threadIdx.x % 32, row = w.row_begin + threadIdx.x / 32 * 16 + lane / 4;
   uint64_t heads = (uint64_t)p.batch * p.kv_heads;
   uint64_t first = (w.split * heads + w.batch * p.kv_heads + w.kv_head) * p.rows + row;
@@ -200,8 +203,8 @@ __device__ __forceinline__ void partial_store(const attention_parameters &p, con
 
 /* o as T, by way of the warp's own rows of the query tile, which it no longer needs: so whole chunks are stored. */
 template <typename T, int Dimension>
-__device__ __forceinline__ void output_store(const attention_parameters &p, const work &w, const float (&o)[Dimension / 8][4],
-                                             unsigned char *shared) {
+__device__ __forceinline__ void output_store(const attention_parameters &p, const work &w,
+                                             const float (&o)[Dimension / 8][4], unsigned char *shared) {
   constexpr int chunks = tiling<Dimension>::chunks;
   const uint32_t lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16;
   __syncwarp();
@@ -266,8 +269,10 @@ template <typename T, int Dimension> __device__ __forceinline__ void attend(cons
 
   /* Each thread copies one chunk of every few rows. */
   const uint32_t chunk = threadIdx.x % size::chunks;
-  const uint16_t *k = static_cast<const uint16_t *>(p.k) + w.batch * p.k_stride.batch + w.kv_head * p.k_stride.head + chunk * 8;
-  const uint16_t *v = static_cast<const uint16_t *>(p.v) + w.batch * p.v_stride.batch + w.kv_head * p.v_stride.head + chunk * 8;
+  const uint16_t *k =
+      static_cast<const uint16_t *>(p.k) + w.batch * p.k_stride.batch + w.kv_head * p.k_stride.head + chunk * 8;
+  const uint16_t *v =
+      static_cast<const uint16_t *>(p.v) + w.batch * p.v_stride.batch + w.kv_head * p.v_stride.head + chunk * 8;
   auto load = [&](int t) {
     int stage = t % stages, begin = w.kv_begin + t * tile;
     tile_load<Dimension>(w, k, p.k_stride.position, begin, p.aligned, keys + stage * size::tile_bytes);
@@ -281,7 +286,8 @@ template <typename T, int Dimension> __device__ __forceinline__ void attend(cons
     cp_async_commit();
   }
 
-  /* Where the rows begin whose addresses the lane gives to ldmatrix. Of K, the second eight rows are the third matrix. */
+  /* Where the rows begin whose addresses the lane gives to ldmatrix. Of K, the second eight rows are the third matrix.
+   */
   const uint32_t query_lane = shared_address(shared) + chunk_offset<Dimension>(warp_row + lane % 16, lane / 16);
   const uint32_t key_lane = shared_address(keys) + chunk_offset<Dimension>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
   const uint32_t value_lane = shared_address(values) + chunk_offset<Dimension>(lane % 16, lane / 16);
@@ -290,8 +296,7 @@ template <typename T, int Dimension> __device__ __forceinline__ void attend(cons
   uint32_t q[size::query_in_registers ? Dimension / 16 : 1][4];
   if constexpr (size::query_in_registers) {
 #pragma unroll
-    for (int step = 0; step < Dimension / 16; step++)
-      ldmatrix_x4(q[step], chunk_address(query_lane, step));
+    for (int step = 0; step < Dimension / 16; step++) ldmatrix_x4(q[step], chunk_address(query_lane, step));
   }
 
   const int row = w.row_begin + warp_row + lane / 4;
@@ -362,6 +367,7 @@ template <typename T, int Dimension> __device__ __forceinline__ void attend(cons
 #define ATTENTION_KERNEL(name, type, dimension)                                                                        \
   extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                                      \
       rondo_attention_##name##_##dimension(const __grid_constant__ attention_parameters p) {                           \
+    wait_for_predecessors();                                                                                           \
     attend<type, dimension>(p);                                                                                        \
   }
 

@@ -1,7 +1,7 @@
 /* attention.h - attention: the row of the operation table, and what host code and kernels tell each other.
  *
- * The query heads that share a KV head are folded together with the query positions: of one batch item and KV head, row r
- * is position r / group, head r % group. So a KV head is read once for its whole group, and one query position with
+ * The query heads that share a KV head are folded together with the query positions: of one batch item and KV head, row
+ * r is position r / group, head r % group. So a KV head is read once for its whole group, and one query position with
  * eight heads to a KV head fills half of a 16-row fragment. Prefill and decode are the same kernel.
  *
  * The KV sequence may be cut in splits. Each is then attended on its own, into scratch; rondo_attention_combine merges
@@ -13,7 +13,7 @@
 
 enum {
   ATTENTION_THREADS = 128,
-  ATTENTION_ROWS = 64,      /* of a block; a warp has 16 */
+  ATTENTION_ROWS = 64, /* of a block; a warp has 16 */
   ATTENTION_MAX_SPLITS = 256,
   ATTENTION_SPLIT_UNIT = 64 /* a split is a multiple of so many KV rows */
 };
@@ -23,8 +23,8 @@ struct attention_stride {
   int64_t batch, head, position;
 };
 
-/* rondo_attention_DTYPE_DIMENSION and rondo_attention_combine. Of rows there are at most 2^26: a tensor has at most 2^31
- * elements and a head at least 32. */
+/* rondo_attention_DTYPE_DIMENSION and rondo_attention_combine. Of rows there are at most 2^26: a tensor has at most
+ * 2^31 elements and a head at least 32. */
 struct attention_parameters {
   const void *q, *k, *v;
   const int32_t *kv_lengths; /* or NULL */
@@ -39,11 +39,11 @@ struct attention_parameters {
   uint32_t rows; /* of a KV head: query length * group */
   int32_t query_length, capacity;
   uint32_t row_tiles, splits;
-  int32_t split_rows;     /* KV rows of a split */
+  int32_t split_rows; /* KV rows of a split */
   uint32_t head_dimension;
-  float scale_log2;       /* scale * log2(e): scores are exponents to base 2 */
+  float scale_log2;        /* scale * log2(e): scores are exponents to base 2 */
   int32_t causal, aligned; /* aligned: every row of q, k, v and o begins at a multiple of 16 bytes */
-  int32_t bf16;           /* o's type, for the merge: bf16 or f16 */
+  int32_t bf16;            /* o's type, for the merge: bf16 or f16 */
 };
 
 #ifndef __CUDACC__

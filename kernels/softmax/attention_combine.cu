@@ -1,10 +1,11 @@
-/* attention_combine.cu - merges what the splits of the KV sequence gave, in their order: o = sum_s w_s o_s / sum_s w_s with
- * w_s = 2^(lse_s - max). A warp has a row, a lane every 32nd column of it. A split in which the row saw nothing has
- * lse -infinity and its o is not read, for it may not have been written. Bound by the memory. */
+/* attention_combine.cu - merges what the splits of the KV sequence gave, in their order: o = sum_s w_s o_s / sum_s w_s
+ * with w_s = 2^(lse_s - max). A warp has a row, a lane every 32nd column of it. A split in which the row saw nothing
+ * has lse -infinity and its o is not read, for it may not have been written. Bound by the memory. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <math.h>
 
+#include "../common/launch.cuh"
 #include "attention.h"
 
 __device__ __forceinline__ uint16_t narrow(float value, bool bf16) {
@@ -15,7 +16,8 @@ template <int Columns> /* of a lane */
 __device__ __forceinline__ void combine(const attention_parameters &p, uint32_t row, uint32_t total_rows) {
   const uint32_t lane = threadIdx.x % 32;
   float highest = -INFINITY;
-  for (uint32_t s = lane; s < p.splits; s += 32) highest = fmaxf(highest, p.partial_lse[(uint64_t)s * total_rows + row]);
+  for (uint32_t s = lane; s < p.splits; s += 32)
+    highest = fmaxf(highest, p.partial_lse[(uint64_t)s * total_rows + row]);
 #pragma unroll
   for (int mask = 16; mask; mask /= 2) highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, mask));
   const float against = highest == -INFINITY ? 0.0f : highest;
@@ -46,6 +48,7 @@ __device__ __forceinline__ void combine(const attention_parameters &p, uint32_t 
 
 extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
     rondo_attention_combine(const __grid_constant__ attention_parameters p) {
+  wait_for_predecessors();
   const uint32_t total_rows = p.batch * p.kv_heads * p.rows;
   const uint32_t row = blockIdx.x * (ATTENTION_THREADS / 32) + threadIdx.x / 32;
   if (row >= total_rows) return;

@@ -1,6 +1,6 @@
 /* attention_host.c - attention on the host: an item is 16 rows (position and head of a group) of one batch item and KV
- * head. KV rows are taken 64 at a time through the online softmax (Milakov and Gimelshein 2018), all in fp32. The splits
- * are the device's affair: here a row is one sum from its first KV row to its last. */
+ * head. KV rows are taken 64 at a time through the online softmax (Milakov and Gimelshein 2018), all in fp32. The
+ * splits are the device's affair: here a row is one sum from its first KV row to its last. */
 #include <math.h>
 #include <string.h>
 
@@ -104,8 +104,7 @@ static void item_end(struct item *item, rondo_dtype dtype, uint16_t *o, float *l
     for (int64_t d = 0; d < shape->head_dimension; d++) item->o[r][d] = nothing ? 0.0f : item->o[r][d] / sum;
     row_write(dtype, item->o[r], shape->head_dimension,
               o + position * shape->o_stride.position + head * shape->o_stride.head);
-    if (lse)
-      lse[head * lse_head_stride + position] = nothing ? -INFINITY : (item->max[r] + log2f(sum)) * 0.693147181f;
+    if (lse) lse[head * lse_head_stride + position] = nothing ? -INFINITY : (item->max[r] + log2f(sum)) * 0.693147181f;
   }
 }
 
@@ -138,7 +137,8 @@ void attention_host_run(const struct op_call *call, int64_t first, int64_t last)
         if (item.limit[r] > begin) block_attend(&item, r, smaller(item.limit[r] - begin, BLOCK));
     }
     float *lse = call->data[ATTENTION_LSE];
-    item_end(&item, dtype, (uint16_t *)call->data[ATTENTION_O] + batch * shape.o_stride.batch + head * shape.o_stride.head,
+    item_end(&item, dtype,
+             (uint16_t *)call->data[ATTENTION_O] + batch * shape.o_stride.batch + head * shape.o_stride.head,
              lse ? lse + batch * lse_stride[0] + head * lse_stride[1] : NULL, lse_stride[1]);
   }
 }

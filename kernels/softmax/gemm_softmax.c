@@ -117,6 +117,7 @@ struct gemm_softmax_shape gemm_softmax_shape_of(const struct op_task *task) {
 
 const struct op op_gemm_rowmax = {
     .name = "gemm_rowmax",
+    .once_operands = 1u << GEMM_OUT,
     .check = rowmax_check,
     .host_items = gemm_softmax_host_items,
     .host_run = gemm_rowmax_host_run,
@@ -125,6 +126,7 @@ const struct op op_gemm_rowmax = {
 
 const struct op op_gemm_softmax = {
     .name = "gemm_softmax",
+    .once_operands = 1u << GEMM_OUT,
     .check = softmax_check,
     .host_items = gemm_softmax_host_items,
     .host_run = gemm_softmax_host_run,

@@ -11,6 +11,7 @@
  *
  * Columns that do not count, behind n or above the causal diagonal, are -infinity in the reductions and zero in P.
  * Blocks of columns that count for no row of the tile are not made. */
+#include "../common/launch.cuh"
 #include "../common/ptx.cuh"
 #include "softmax.h"
 
@@ -278,6 +279,7 @@ __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
 #define KERNEL(NAME, T, COLUMNS, SOFTMAX)                                                                              \
   extern "C" __global__ void __launch_bounds__(GEMM_SOFTMAX_THREADS, COLUMNS == 64 ? 4 : 3)                            \
       NAME(const __grid_constant__ gemm_softmax_parameters p) {                                                        \
+    wait_for_predecessors();                                                                                           \
     gemm_softmax<T, COLUMNS, SOFTMAX>(p);                                                                              \
   }
 

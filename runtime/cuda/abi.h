@@ -65,6 +65,9 @@ enum {
   CU_CAPTURE_ACTIVE = 1,       /* status */
 
   CU_INSTANTIATE_UPLOAD = 2,
+
+  CU_PORT_PROGRAMMATIC = 1, /* all blocks have triggered or ended */
+  CU_EDGE_PROGRAMMATIC = 1,
 };
 
 enum cu_node_type {

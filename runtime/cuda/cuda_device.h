@@ -8,7 +8,20 @@
 #include "../device.h"
 #include "driver.h"
 
-enum { CAPTURE_NODE_LIMIT = 16384, CAUSE_BYTES = 384 };
+enum { CAPTURE_NODE_LIMIT = 16384, CAUSE_BYTES = 384, EMPTY_EXEC_BYTES = 256 };
+
+/* keep_warm: see heartbeat.c. */
+struct heartbeat {
+  atomic_uint users;
+  atomic_bool stop;
+  atomic_int core; /* of the thread that replays */
+  _Atomic uint64_t replays;
+  pthread_t thread;
+  struct cu_stream *stream;
+  struct device_exec *exec;
+  struct cu_graph_exec *graph_exec;
+  _Alignas(64) unsigned char memory[EMPTY_EXEC_BYTES]; /* of an exec with no nodes */
+};
 
 struct device {
   struct driver driver;
@@ -19,14 +32,17 @@ struct device {
   struct cu_context *context; /* the primary one, shared with whoever else uses the GPU in this process */
   struct cu_stream *stream;   /* all replays, uploads and downloads, in order */
   cu_address device_memory;
+  struct replay_counter *own_memory; /* behind the device pool: the heartbeat's counter and word */
   void *pinned_memory;
   struct chip chip;
+  bool kernels_overlap; /* the code for this chip waits with griddepcontrol */
   /* The first fatal error. Whoever wins `claimed` writes `cause` and then sets `lost`. */
   atomic_bool claimed, lost;
   char cause[CAUSE_BYTES];
   /* Instantiating takes turns: kernel attributes, the capture stream and the node list are the device's. */
   pthread_mutex_t lock;
   struct cu_stream *capture_stream;
+  struct heartbeat heartbeat;
   struct cu_graph_node *captured[CAPTURE_NODE_LIMIT];
   uint32_t library_count;
   struct cu_library *libraries[]; /* of device_images */
@@ -50,6 +66,11 @@ uint64_t cuda_exec_host_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
 rondo_status cuda_exec_launch(struct device_exec *exec);
 void cuda_exec_destroy(struct device_exec *exec);
+struct cu_graph_exec *cuda_exec_graph(const struct device_exec *exec);
+
+/* heartbeat.c */
+rondo_status cuda_keep_warm(struct device *device, bool on);
+void heartbeat_follow(struct device *device); /* by whoever replays */
 
 /* capture.c: lets the user's callback enqueue its work behind `dependencies`, into the graph. The nodes after which all
  * of it is done are left at the start of device->captured. The device's lock is held. */

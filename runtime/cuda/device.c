@@ -13,7 +13,7 @@
 
 #include "../../kernels/images.h"
 
-enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256 };
+enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256, OWN_BYTES = 256 };
 
 /* ---- Failure ----------------------------------------------------------------------------------------------------- */
 
@@ -104,6 +104,8 @@ static rondo_status choose_device(struct device *device, int wanted, struct devi
   if (device->chip.version < OLDEST_CHIP)
     return status_set(RONDO_NO_DEVICE, "device %d (%s) is sm_%d, Rondo needs sm_%d or newer", wanted, info->name,
                       device->chip.version, OLDEST_CHIP);
+  /* Newer chips run the PTX of compute_80, which knows no griddepcontrol. */
+  device->kernels_overlap = device->chip.version == 90 || device->chip.version == 100;
   info->chip = device->chip;
   info->driver_version = driver->version;
   return RONDO_OK;
@@ -124,17 +126,20 @@ static rondo_status make_streams(struct device *device) {
 
 static rondo_status take_device_memory(struct device *device, uint64_t bytes) {
   const struct driver *driver = &device->driver;
-  size_t wanted = bytes < SLAB_ALIGNMENT ? SLAB_ALIGNMENT : bytes;
+  /* A size that wraps around is asked for as it is, and refused. */
+  size_t pool = (bytes + SLAB_ALIGNMENT - 1) / SLAB_ALIGNMENT * SLAB_ALIGNMENT, wanted = pool + OWN_BYTES;
+  if (wanted < bytes) wanted = bytes;
   cu_result result = driver->cuMemAlloc(&device->device_memory, wanted);
   if (result == CU_OUT_OF_MEMORY) {
     size_t free_bytes = 0, total_bytes = 0;
     if (driver->cuMemGetInfo && driver->cuMemGetInfo(&free_bytes, &total_bytes) == CU_SUCCESS)
       return status_set(RONDO_OUT_OF_MEMORY,
-                        "open: the device has no %zu bytes for the device pool: %zu of %zu are free", wanted,
+                        "open: the device has no %" PRIu64 " bytes for the device pool: %zu of %zu are free", bytes,
                         free_bytes, total_bytes);
   }
   if (result != CU_SUCCESS)
-    return device_failed(device, result, "open: cuMemAlloc of %zu bytes for the device pool", wanted);
+    return device_failed(device, result, "open: cuMemAlloc of %" PRIu64 " bytes for the device pool", bytes);
+  device->own_memory = (void *)(uintptr_t)(device->device_memory + pool);
   result = driver->cuMemsetD8Async(device->device_memory, 0, wanted, device->stream);
   if (result != CU_SUCCESS) return device_failed(device, result, "open: cuMemsetD8Async");
   result = driver->cuStreamSynchronize(device->stream);
@@ -311,5 +316,7 @@ const struct device_ops cuda_device_ops = {
     .exec_launch = cuda_exec_launch,
     .exec_destroy = cuda_exec_destroy,
     .health = cuda_health,
+    .lose = device_lose,
+    .keep_warm = cuda_keep_warm,
     .drain = cuda_drain,
 };

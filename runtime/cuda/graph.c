@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "cuda_device.h"
-#include "done.h"
 
 enum { SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024 };
 
@@ -18,35 +17,81 @@ struct device_exec {
   struct cu_library **libraries; /* of the user's images */
 };
 
-/* One instantiation on its way. The arrays have a place for each node. */
+/* After which node a task is done. */
+struct exit {
+  struct cu_graph_node *node;
+  bool is_own_kernel;
+};
+
+/* What a node waits for. */
+struct waits {
+  struct cu_graph_node **nodes;
+  struct cu_edge *edges;
+  size_t count;
+};
+
+/* One instantiation on its way. The arrays have a place for each node of the program. */
 struct build {
   struct device *device;
   const struct device_program *program;
   struct device_exec *exec;
   struct cu_graph *graph;
-  struct cu_graph_node **exits; /* after exits[n], node n is done */
-  struct cu_graph_node **dependencies;
+  struct exit *exits;
+  struct waits waits;  /* of the node that is being added */
   const void **images; /* of exec->libraries */
+  uint32_t last_node;  /* the one behind all others, or NONE */
+  bool is_published;   /* by the last node itself */
 };
+
+enum { NONE = UINT32_MAX };
 
 static uint64_t round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-uint64_t cuda_exec_host_bytes(const struct device_program *program) {
-  return round_up(sizeof(struct device_exec)) + 4 * round_up(program->node_count * sizeof(void *));
+/* Lays out the memory of an exec and its build; with NULL it only measures. */
+static uint64_t lay_out(struct build *build, unsigned char *memory, uint32_t node_count) {
+  const uint64_t sizes[] = {sizeof(struct device_exec),          node_count * sizeof(struct cu_library *),
+                            node_count * sizeof(struct exit),    node_count * sizeof(struct cu_graph_node *),
+                            node_count * sizeof(struct cu_edge), node_count * sizeof(const void *)};
+  enum { PIECES = sizeof sizes / sizeof *sizes };
+  uint64_t used = 0, begin[PIECES];
+  for (int i = 0; i < PIECES; i++) {
+    begin[i] = used;
+    used += round_up(sizes[i]);
+  }
+  if (!memory) return used;
+  build->exec = (void *)memory;
+  build->exec->libraries = (void *)(memory + begin[1]);
+  build->exits = (void *)(memory + begin[2]);
+  build->waits.nodes = (void *)(memory + begin[3]);
+  build->waits.edges = (void *)(memory + begin[4]);
+  build->images = (void *)(memory + begin[5]);
+  return used;
+}
+
+uint64_t cuda_exec_host_bytes(const struct device_program *program) { return lay_out(NULL, NULL, program->node_count); }
+
+/* The only node that nothing waits for. exits serves as a list of those that something does. */
+static uint32_t find_last_node(const struct build *build) {
+  const struct device_program *program = build->program;
+  for (uint32_t n = 0; n < program->node_count; n++) build->exits[n].is_own_kernel = false;
+  uint32_t last = NONE, awaited = 0;
+  for (uint32_t n = 0; n < program->node_count; n++)
+    for (uint32_t i = 0; i < program->nodes[n].predecessor_count; i++) {
+      bool *is_awaited = &build->exits[program->nodes[n].predecessors[i]].is_own_kernel;
+      awaited += !*is_awaited;
+      *is_awaited = true;
+    }
+  for (uint32_t n = 0; n < program->node_count; n++)
+    if (!build->exits[n].is_own_kernel) last = n;
+  return awaited + 1 == program->node_count ? last : NONE;
 }
 
 static void build_start(struct build *build, struct device *device, const struct device_program *program) {
-  unsigned char *memory = program->host_memory;
-  uint64_t array_bytes = round_up(program->node_count * sizeof(void *));
-  struct device_exec *exec = (void *)memory;
-  memory += round_up(sizeof *exec);
-  *exec = (struct device_exec){.device = device, .libraries = (void *)memory};
-  *build = (struct build){.device = device,
-                          .program = program,
-                          .exec = exec,
-                          .exits = (void *)(memory + array_bytes),
-                          .dependencies = (void *)(memory + 2 * array_bytes),
-                          .images = (void *)(memory + 3 * array_bytes)};
+  *build = (struct build){.device = device, .program = program};
+  lay_out(build, program->host_memory, program->node_count);
+  struct cu_library **libraries = build->exec->libraries;
+  *build->exec = (struct device_exec){.device = device, .libraries = libraries};
+  build->last_node = find_last_node(build);
 }
 
 static rondo_status task_failed(const struct build *build, cu_result result, const char *task, const char *function) {
@@ -56,11 +101,17 @@ static rondo_status task_failed(const struct build *build, cu_result result, con
 /* ---- Kernel nodes ------------------------------------------------------------------------------------------------ */
 
 static rondo_status add_node(const struct build *build, const char *task, struct cu_node_parameters *parameters,
-                             struct cu_graph_node *const *dependencies, size_t dependency_count,
-                             struct cu_graph_node **node) {
-  cu_result result =
-      build->device->driver.cuGraphAddNode(node, build->graph, dependencies, NULL, dependency_count, parameters);
+                             const struct waits *waits, struct exit *exit) {
+  cu_result result = build->device->driver.cuGraphAddNode(&exit->node, build->graph, waits->nodes, waits->edges,
+                                                          waits->count, parameters);
   return result == CU_SUCCESS ? RONDO_OK : task_failed(build, result, task, "cuGraphAddNode");
+}
+
+/* The edge from one of Rondo's own kernels to another is programmatic: see kernels/common/launch.cuh. */
+static struct cu_edge edge_from(const struct build *build, const struct exit *exit, bool to_own_kernel) {
+  bool overlaps = exit->is_own_kernel && to_own_kernel && build->device->kernels_overlap;
+  return overlaps ? (struct cu_edge){.from_port = CU_PORT_PROGRAMMATIC, .type = CU_EDGE_PROGRAMMATIC}
+                  : (struct cu_edge){0};
 }
 
 /* Kernels are loaded lazily and may then allocate and synchronise: now, not in a replay. The opt-in to more shared
@@ -127,8 +178,7 @@ static rondo_status check_user_parameters(const struct build *build, const char 
 }
 
 static rondo_status add_kernel_node(const struct build *build, const char *task, struct cu_kernel_node *kernel_node,
-                                    struct cu_graph_node *const *dependencies, size_t dependency_count,
-                                    struct cu_graph_node **node) {
+                                    const struct waits *waits, struct exit *exit) {
   rondo_status status = prepare_kernel(build, task, kernel_node->kernel, kernel_node->shared_bytes);
   if (status != RONDO_OK) return status;
   struct cu_node_parameters parameters;
@@ -136,23 +186,23 @@ static rondo_status add_kernel_node(const struct build *build, const char *task,
   parameters.type = CU_NODE_KERNEL;
   parameters.kernel = *kernel_node;
   parameters.kernel.context = build->device->context;
-  return add_node(build, task, &parameters, dependencies, dependency_count, node);
+  return add_node(build, task, &parameters, waits, exit);
 }
 
 /* Keeps the edges of a task that launches nothing. */
-static rondo_status add_empty_node(const struct build *build, const char *task,
-                                   struct cu_graph_node *const *dependencies, size_t dependency_count,
-                                   struct cu_graph_node **node) {
+static rondo_status add_empty_node(const struct build *build, const char *task, const struct waits *waits,
+                                   struct exit *exit) {
   struct cu_node_parameters parameters;
   memset(&parameters, 0, sizeof parameters);
   parameters.type = CU_NODE_EMPTY;
-  return add_node(build, task, &parameters, dependencies, dependency_count, node);
+  exit->is_own_kernel = false;
+  struct waits full = {waits->nodes, NULL, waits->count}; /* only kernels have programmatic edges */
+  return add_node(build, task, &parameters, &full, exit);
 }
 
 /* One of Rondo's own kernels, which take one struct by value. */
 static rondo_status add_own_kernel(const struct build *build, const char *task, struct op_launch *launch,
-                                   struct cu_graph_node *const *dependencies, size_t dependency_count,
-                                   struct cu_graph_node **node) {
+                                   const struct waits *waits, struct exit *exit) {
   struct cu_kernel *kernel = NULL;
   cu_result result = device_find_kernel(build->device, launch->kernel, &kernel);
   if (result == CU_NOT_FOUND)
@@ -167,21 +217,35 @@ static rondo_status add_own_kernel(const struct build *build, const char *task, 
                                        .block = {launch->block[0], launch->block[1], launch->block[2]},
                                        .shared_bytes = launch->shared_bytes,
                                        .parameters = parameters};
-  return add_kernel_node(build, task, &kernel_node, dependencies, dependency_count, node);
+  exit->is_own_kernel = true;
+  return add_kernel_node(build, task, &kernel_node, waits, exit);
 }
 
-/* The launches of an operation, one after the other. */
-static rondo_status add_operation(const struct build *build, const struct op_call *call, size_t dependency_count,
-                                  struct cu_graph_node **exit) {
+static struct completion completion_of(const struct device_program *program) {
+  return (struct completion){program->counter, (uint64_t *)(void *)program->completion};
+}
+
+/* The launches of an operation, one after the other. The last one of the whole graph publishes completion if it can. */
+static rondo_status add_operation(struct build *build, uint32_t index) {
+  const struct op_call *call = &build->program->nodes[index].call;
   const char *task = call->task->name;
+  struct exit *exit = &build->exits[index];
   struct op_launches launches;
   rondo_status status = call->task->op->select(call, &build->device->chip, &launches);
   if (status != RONDO_OK) return status_set(status, "instantiate: task '%s': %s", task, rondo_error_text());
-  if (launches.count == 0) return add_empty_node(build, task, build->dependencies, dependency_count, exit);
-  for (uint32_t i = 0; i < launches.count && status == RONDO_OK; i++) {
-    struct cu_graph_node *previous = *exit;
-    status = i == 0 ? add_own_kernel(build, task, &launches.items[i], build->dependencies, dependency_count, exit)
-                    : add_own_kernel(build, task, &launches.items[i], &previous, 1, exit);
+  if (launches.count == 0) return add_empty_node(build, task, &build->waits, exit);
+  struct op_launch *last = &launches.items[launches.count - 1];
+  if (index == build->last_node && last->completion_offset) {
+    struct completion completion = completion_of(build->program);
+    memcpy(last->parameters + last->completion_offset, &completion, sizeof completion);
+    build->is_published = true;
+  }
+  status = add_own_kernel(build, task, &launches.items[0], &build->waits, exit);
+  for (uint32_t i = 1; i < launches.count && status == RONDO_OK; i++) {
+    struct exit previous = *exit;
+    struct cu_edge edge = edge_from(build, &previous, true);
+    struct waits waits = {&previous.node, &edge, 1};
+    status = add_own_kernel(build, task, &launches.items[i], &waits, exit);
   }
   return status;
 }
@@ -215,8 +279,7 @@ static rondo_status load_user_image(const struct build *build, const char *task,
   return RONDO_OK;
 }
 
-static rondo_status add_user_kernel(const struct build *build, const struct device_node *node, size_t dependency_count,
-                                    struct cu_graph_node **exit) {
+static rondo_status add_user_kernel(const struct build *build, const struct device_node *node, struct exit *exit) {
   const struct user_work *work = node->user_work;
   const char *task = node->call.task->name;
   struct cu_library *library = NULL;
@@ -238,44 +301,56 @@ static rondo_status add_user_kernel(const struct build *build, const struct devi
                                        .block = {work->block[0], work->block[1], work->block[2]},
                                        .shared_bytes = work->shared_bytes,
                                        .parameters = parameters};
-  return add_kernel_node(build, task, &kernel_node, build->dependencies, dependency_count, exit);
+  exit->is_own_kernel = false;
+  return add_kernel_node(build, task, &kernel_node, &build->waits, exit);
 }
 
 /* ---- The whole graph --------------------------------------------------------------------------------------------- */
 
-static rondo_status add_program_node(const struct build *build, uint32_t index) {
-  const struct device_node *node = &build->program->nodes[index];
-  const char *task = node->call.task->name;
-  struct cu_graph_node **exit = &build->exits[index];
-  for (uint32_t i = 0; i < node->predecessor_count; i++) build->dependencies[i] = build->exits[node->predecessors[i]];
-  if (!node->user_work) return add_operation(build, &node->call, node->predecessor_count, exit);
-  if (node->user_work->image) return add_user_kernel(build, node, node->predecessor_count, exit);
-  if (!node->user_work->capture)
-    return status_set(RONDO_UNSUPPORTED,
-                      "instantiate: task '%s' has neither an image nor a callback, and this is the CUDA backend", task);
+static rondo_status add_capture(struct build *build, const struct device_node *node, struct exit *exit) {
   size_t leaf_count = 0;
   rondo_status status =
-      capture_into(build->device, build->graph, node, build->dependencies, node->predecessor_count, &leaf_count);
+      capture_into(build->device, build->graph, node, build->waits.nodes, build->waits.count, &leaf_count);
   if (status != RONDO_OK) return status;
-  return add_empty_node(build, task, build->device->captured, leaf_count, exit);
+  return add_empty_node(build, node->call.task->name, &(struct waits){build->device->captured, NULL, leaf_count}, exit);
 }
 
-/* The completion node waits for every node that nothing else waits for. */
-static rondo_status add_done(const struct build *build) {
+static rondo_status add_program_node(struct build *build, uint32_t index) {
+  const struct device_node *node = &build->program->nodes[index];
+  struct waits *waits = &build->waits;
+  waits->count = node->predecessor_count;
+  for (uint32_t i = 0; i < node->predecessor_count; i++) {
+    const struct exit *before = &build->exits[node->predecessors[i]];
+    waits->nodes[i] = before->node;
+    waits->edges[i] = edge_from(build, before, !node->user_work);
+  }
+  if (!node->user_work) return add_operation(build, index);
+  if (node->user_work->image) return add_user_kernel(build, node, &build->exits[index]);
+  if (node->user_work->capture) return add_capture(build, node, &build->exits[index]);
+  return status_set(RONDO_UNSUPPORTED,
+                    "instantiate: task '%s' has neither an image nor a callback, and this is the CUDA backend",
+                    node->call.task->name);
+}
+
+/* A node of its own for completion, behind every node that nothing else waits for. */
+static rondo_status add_done(struct build *build) {
   const struct device_program *program = build->program;
-  struct done_parameters parameters = {program->replay_count, (uint64_t *)(void *)program->completion};
+  struct waits *waits = &build->waits;
+  struct completion completion = completion_of(program);
   struct op_launch launch = {
-      .kernel = "rondo_done", .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter_bytes = sizeof parameters};
-  memcpy(launch.parameters, &parameters, sizeof parameters);
-  memcpy(build->dependencies, build->exits, program->node_count * sizeof *build->exits);
+      .kernel = "rondo_done", .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter_bytes = sizeof completion};
+  memcpy(launch.parameters, &completion, sizeof completion);
+  for (uint32_t n = 0; n < program->node_count; n++) waits->nodes[n] = build->exits[n].node;
   for (uint32_t n = 0; n < program->node_count; n++)
     for (uint32_t i = 0; i < program->nodes[n].predecessor_count; i++)
-      build->dependencies[program->nodes[n].predecessors[i]] = NULL;
-  size_t sink_count = 0;
-  for (uint32_t n = 0; n < program->node_count; n++)
-    if (build->dependencies[n]) build->dependencies[sink_count++] = build->dependencies[n];
-  struct cu_graph_node *done = NULL;
-  return add_own_kernel(build, "completion", &launch, build->dependencies, sink_count, &done);
+      waits->nodes[program->nodes[n].predecessors[i]] = NULL;
+  waits->count = 0;
+  for (uint32_t n = 0; n < program->node_count; n++) {
+    if (!waits->nodes[n]) continue;
+    waits->nodes[waits->count] = build->exits[n].node;
+    waits->edges[waits->count++] = edge_from(build, &build->exits[n], true);
+  }
+  return add_own_kernel(build, "completion", &launch, waits, &(struct exit){0});
 }
 
 static rondo_status instantiate(const struct build *build) {
@@ -286,7 +361,7 @@ static rondo_status instantiate(const struct build *build) {
   if (result == CU_SUCCESS) return RONDO_OK;
   build->exec->graph_exec = NULL;
   for (uint32_t n = 0; parameters.error_node && n < build->program->node_count; n++)
-    if (build->exits[n] == parameters.error_node)
+    if (build->exits[n].node == parameters.error_node)
       return task_failed(build, result, build->program->nodes[n].call.task->name, "cuGraphInstantiateWithParams");
   return device_failed(build->device, result, "instantiate: cuGraphInstantiateWithParams (result %d)",
                        (int)parameters.result);
@@ -298,7 +373,7 @@ static rondo_status build_graph(struct build *build) {
   if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: cuGraphCreate");
   rondo_status status = RONDO_OK;
   for (uint32_t n = 0; n < build->program->node_count && status == RONDO_OK; n++) status = add_program_node(build, n);
-  if (status == RONDO_OK) status = add_done(build);
+  if (status == RONDO_OK && !build->is_published) status = add_done(build);
   if (status == RONDO_OK) status = instantiate(build);
   if (!device_lost(build->device)) driver->cuGraphDestroy(build->graph);
   return status;
@@ -325,6 +400,10 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   return status;
 }
 
+struct cu_graph_exec *cuda_exec_graph(const struct device_exec *exec) {
+  return exec->graph_exec;
+}
+
 rondo_status cuda_exec_launch(struct device_exec *exec) {
   struct device *device = exec->device;
   rondo_status status = device_enter(device, "replay");
@@ -332,6 +411,7 @@ rondo_status cuda_exec_launch(struct device_exec *exec) {
   cu_result result = device->driver.cuGraphLaunch(exec->graph_exec, device->stream);
   if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
   device_leave(device);
+  if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
   return status;
 }
 

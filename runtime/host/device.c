@@ -26,7 +26,7 @@ struct host_node {
 
 struct device_exec {
   struct device *device;
-  uint64_t *replay_count;
+  struct replay_counter *counter;
   _Atomic uint64_t *completion;
   uint32_t node_count;
   struct host_node nodes[];
@@ -47,8 +47,8 @@ static void run_program(struct team *team, void *program) {
     else if (node->job.items > 0)
       team_run(team, &node->job);
   }
-  *exec->replay_count += 1;
-  atomic_store_explicit(exec->completion, *exec->replay_count, memory_order_release);
+  exec->counter->count++;
+  atomic_store_explicit(exec->completion, exec->counter->count, memory_order_release);
 }
 
 static void host_close(struct device *device) {
@@ -117,7 +117,7 @@ static rondo_status host_exec_create(struct device *device, const struct device_
                                      struct device_exec **exec_out) {
   struct device_exec *exec = program->host_memory;
   *exec = (struct device_exec){.device = device,
-                               .replay_count = program->replay_count,
+                               .counter = program->counter,
                                .completion = program->completion,
                                .node_count = program->node_count};
   for (uint32_t n = 0; n < program->node_count; n++) {

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "../../kernels/copy/copy.h"
-#include "../../runtime/cuda/done.h"
 #include "fake.h"
 
 enum { SHARED_BYTES_WITHOUT_OPT_IN = 49152 };
@@ -52,32 +51,34 @@ static void copy_row(const struct copy_parameters *p, int64_t i, int64_t j, int6
     fault(CU_ILLEGAL_ADDRESS, "rondo_copy: %p or %p is not allocated", (const void *)from, (void *)to);
 }
 
+static void publish(const struct completion *done, const char *kernel) {
+  if (!is_allocated(done->counter, sizeof *done->counter) || !is_allocated(done->word, sizeof *done->word))
+    fault(CU_ILLEGAL_ADDRESS, "%s: %p or %p is not allocated", kernel, (void *)done->counter, (void *)done->word);
+  else
+    __atomic_store_n(done->word, ++done->counter->count, __ATOMIC_RELEASE);
+}
+
 static void kernel_copy(const struct fake_launch *launch) {
   const struct copy_parameters *p = launch->parameters[0];
   uint64_t vectors = (uint64_t)p->extent[0] * p->extent[1] * p->extent[2] * p->row;
-  if (launch->block[0] != COPY_THREADS || vectors != p->total)
+  if (launch->block[0] != COPY_THREADS || vectors != p->total) {
     fault(CU_LAUNCH_FAILED, "rondo_copy: %u threads for %u of %llu vectors", launch->block[0], p->total,
           (unsigned long long)vectors);
-  else if (((uintptr_t)p->src | (uintptr_t)p->dst) % p->vector_bytes)
+  } else if (((uintptr_t)p->src | (uintptr_t)p->dst) % p->vector_bytes) {
     fault((cu_result)716, "rondo_copy: %p or %p is no multiple of %u", p->src, p->dst, p->vector_bytes);
-  else
+  } else {
     for (int64_t i = 0; i < p->extent[0]; i++)
       for (int64_t j = 0; j < p->extent[1]; j++)
         for (int64_t k = 0; k < p->extent[2]; k++) copy_row(p, i, j, k);
+    if (p->done.word) publish(&p->done, "rondo_copy");
+  }
 }
 
-static void kernel_done(const struct fake_launch *launch) {
-  const struct done_parameters *p = launch->parameters[0];
-  if (!is_allocated(p->replay_count, 8) || !is_allocated(p->completion, 8)) {
-    fault(CU_ILLEGAL_ADDRESS, "rondo_done: %p or %p is not allocated", (void *)p->replay_count, (void *)p->completion);
-    return;
-  }
-  __atomic_store_n(p->completion, ++*p->replay_count, __ATOMIC_RELEASE);
-}
+static void kernel_done(const struct fake_launch *launch) { publish(launch->parameters[0], "rondo_done"); }
 
 static const struct kernel_code own_kernels[] = {
     {"rondo_copy", kernel_copy, 1, {sizeof(struct copy_parameters)}},
-    {"rondo_done", kernel_done, 1, {sizeof(struct done_parameters)}},
+    {"rondo_done", kernel_done, 1, {sizeof(struct completion)}},
 };
 
 /* ---- Registry ---------------------------------------------------------------------------------------------------- */

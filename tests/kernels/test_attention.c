@@ -1,7 +1,7 @@
-/* test_attention.c - rondo_add_attention and its ready-made graph: every type, head dimension, layout, mask, group and cut
- * against double precision, what memory behind lengths and around views must not do, and bad descriptions. */
-#include "../../kernels/softmax/attention.h"
+/* test_attention.c - rondo_add_attention and its ready-made graph: every type, head dimension, layout, mask, group and
+ * cut against double precision, what memory behind lengths and around views must not do, and bad descriptions. */
 #include "../../graphs/rondo_graphs.h"
+#include "../../kernels/softmax/attention.h"
 #include "test_attention_oracle.h"
 
 #define BOTH_BACKENDS(name, function)                                                                                  \
@@ -16,14 +16,16 @@ static const int64_t dimensions[] = {32, 64, 128, 256};
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-/* ---- Shapes -------------------------------------------------------------------------------------------------------- */
+/* ---- Shapes --------------------------------------------------------------------------------------------------------
+ */
 
 /* Lengths around tiles, fewer and more queries than keys: FlashAttention's list, shortened, and ours. */
 static const struct {
   int64_t query_length, capacity, query_heads, kv_heads;
 } prefills[] = {
-    {1, 1, 1, 1},     {7, 7, 2, 1},     {63, 64, 2, 2},   {64, 65, 3, 1},   {65, 63, 4, 2},   {128, 128, 1, 1}, {113, 203, 2, 1},
-    {239, 1, 1, 1},   {108, 256, 1, 1}, {200, 63, 3, 3},  {128, 217, 1, 1}, {7, 200, 8, 1},   {333, 333, 1, 1}, {256, 129, 1, 1},
+    {1, 1, 1, 1},     {7, 7, 2, 1},     {63, 64, 2, 2},   {64, 65, 3, 1},   {65, 63, 4, 2},
+    {128, 128, 1, 1}, {113, 203, 2, 1}, {239, 1, 1, 1},   {108, 256, 1, 1}, {200, 63, 3, 3},
+    {128, 217, 1, 1}, {7, 200, 8, 1},   {333, 333, 1, 1}, {256, 129, 1, 1},
 };
 
 static void prefill(rondo_backend backend) {
@@ -131,7 +133,8 @@ static void cut_prefill(rondo_backend backend) {
 }
 BOTH_BACKENDS(splits_and_row_tiles_go_together, cut_prefill)
 
-/* ---- Lengths ------------------------------------------------------------------------------------------------------- */
+/* ---- Lengths -------------------------------------------------------------------------------------------------------
+ */
 
 static const int32_t some_lengths[] = {0, -5, 1, 63, 64, 65, 200, 1000};
 
@@ -162,8 +165,16 @@ BOTH_BACKENDS(what_lies_behind_a_length_is_never_used, lengths)
 static void changing_lengths(rondo_backend backend) {
   static const int32_t first[] = {700, 0, 65}, second[] = {64, 700, 1}, third[] = {699, 333, 0};
   const int32_t *const all[] = {first, second, third};
-  struct attention a = {.dtype = RONDO_BF16, .layout = RONDO_BSHD, .batch = 3, .query_heads = 4, .kv_heads = 2,
-                        .query_length = 2, .capacity = 700, .dimension = 64, .causal = 1, .lengths = first,
+  struct attention a = {.dtype = RONDO_BF16,
+                        .layout = RONDO_BSHD,
+                        .batch = 3,
+                        .query_heads = 4,
+                        .kv_heads = 2,
+                        .query_length = 2,
+                        .capacity = 700,
+                        .dimension = 64,
+                        .causal = 1,
+                        .lengths = first,
                         .lse_wanted = true};
   struct trial trial;
   struct random random = {11};
@@ -183,7 +194,8 @@ static void changing_lengths(rondo_backend backend) {
 }
 BOTH_BACKENDS(lengths_are_read_at_each_replay, changing_lengths)
 
-/* ---- Numbers ------------------------------------------------------------------------------------------------------- */
+/* ---- Numbers -------------------------------------------------------------------------------------------------------
+ */
 
 static void hard_numbers(rondo_backend backend) {
   static const enum data kinds[] = {EQUAL, RISING, FALLING, OUTLIER, ENORMOUS};
@@ -200,7 +212,9 @@ static void hard_numbers(rondo_backend backend) {
                                           .query_length = 50,
                                           .capacity = 300,
                                           .dimension = dimensions[n],
-                                          .scale = kinds[d] == ENORMOUS ? 1.0f : n == 1 ? -0.125f : 0.0f,
+                                          .scale = kinds[d] == ENORMOUS ? 1.0f
+                                                   : n == 1             ? -0.125f
+                                                                        : 0.0f,
                                           .causal = (int32_t)n % 2,
                                           .splits = s,
                                           .lse_wanted = true,
@@ -209,8 +223,8 @@ static void hard_numbers(rondo_backend backend) {
 }
 BOTH_BACKENDS(hard_scores_agree_with_double_precision, hard_numbers)
 
-/* NaN and infinities in rows that are seen: through scores into the rows that see them, through values into their column
- * alone. In each of two heads; the oracle knows where they go. */
+/* NaN and infinities in rows that are seen: through scores into the rows that see them, through values into their
+ * column alone. In each of two heads; the oracle knows where they go. */
 static void plant(struct attention *a, bool values) {
   struct rectangle query = query_rectangle(a), kv = kv_rectangle(a);
   int64_t third = a->capacity / 3;
@@ -266,7 +280,8 @@ static void not_numbers(rondo_backend backend) {
 }
 BOTH_BACKENDS(nan_and_infinity_go_where_they_are_seen, not_numbers)
 
-/* ---- Views --------------------------------------------------------------------------------------------------------- */
+/* ---- Views ---------------------------------------------------------------------------------------------------------
+ */
 
 static void views(rondo_backend backend) {
   static const int32_t three[] = {130, 64, 77};
@@ -312,7 +327,8 @@ static void empty(rondo_backend backend) {
 }
 BOTH_BACKENDS(empty_sizes_are_no_work_and_no_keys_give_zero, empty)
 
-/* ---- The same bits --------------------------------------------------------------------------------------------------- */
+/* ---- The same bits
+ * --------------------------------------------------------------------------------------------------- */
 
 static void repeat(rondo_backend backend) {
   static struct attention tasks[COUNT(dimensions) * 2];
@@ -358,9 +374,11 @@ static void repeat(rondo_backend backend) {
 }
 BOTH_BACKENDS(every_replay_gives_the_same_bits, repeat)
 
-/* ---- The choice of kernels ------------------------------------------------------------------------------------------- */
+/* ---- The choice of kernels
+ * ------------------------------------------------------------------------------------------- */
 
-static struct op_operand heads(rondo_dtype dtype, int64_t batch, int64_t head_count, int64_t length, int64_t dimension) {
+static struct op_operand heads(rondo_dtype dtype, int64_t batch, int64_t head_count, int64_t length,
+                               int64_t dimension) {
   return (struct op_operand){.present = true,
                              .dtype = dtype,
                              .rank = 4,
@@ -442,7 +460,8 @@ Test(attention, choice_knows_alignment_and_refuses_a_chip_that_is_too_small) {
   }
 }
 
-/* ---- Bad descriptions ------------------------------------------------------------------------------------------------- */
+/* ---- Bad descriptions
+ * ------------------------------------------------------------------------------------------------- */
 
 static rondo_tensor tensor_of(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t w, int64_t x, int64_t y,
                               int64_t z) {
@@ -473,8 +492,8 @@ Test(attention, refuses_operands_that_do_not_fit_together) {
   REFUSED("v is absent", .q = q, .k = k, .o = o);
   REFUSED("o is absent", .q = q, .k = k, .v = v);
   REFUSED("k has 5 heads, q has 12: query heads must be a multiple", .q = q, .k = five, .v = five, .o = o);
-  REFUSED("v has heads: 5, k has 4", .q = q, .k = k, .v = five, .o = o);
-  REFUSED("v has length 10, k has 9", .q = q, .k = k, .v = longer, .o = o);
+  REFUSED("v has 5 heads, k has 4", .q = q, .k = k, .v = five, .o = o);
+  REFUSED("v has 10 positions, k has 9", .q = q, .k = k, .v = longer, .o = o);
   REFUSED("k is bf16, expected q's type, f16", .q = q, .k = bf16, .v = v, .o = o);
   REFUSED("q is f32, expected f16 or bf16", .q = f32, .k = k, .v = v, .o = o);
   REFUSED("o is f32, expected f16 or bf16", .q = q, .k = k, .v = v, .o = f32);
@@ -482,8 +501,8 @@ Test(attention, refuses_operands_that_do_not_fit_together) {
   REFUSED("q has head dimension 96, expected 32, 64, 128 or 256", .q = odd, .k = k, .v = v, .o = o);
   REFUSED("q has rank 3, expected 4", .q = flat, .k = k, .v = v, .o = o);
   REFUSED("k has batch 3, q has 2", .q = q, .k = batch, .v = v, .o = o);
-  REFUSED("o has length 6, q has 7", .q = q, .k = k, .v = v, .o = short_o);
-  REFUSED("o has heads: 4, q has 12", .q = q, .k = k, .v = v, .o = heads_o);
+  REFUSED("o has 6 positions, q has 7", .q = q, .k = k, .v = v, .o = short_o);
+  REFUSED("o has 4 heads, q has 12", .q = q, .k = k, .v = v, .o = heads_o);
   REFUSED("lse is f16, expected f32", .q = q, .k = k, .v = v, .o = o, .lse = lse_f16);
   REFUSED("lse is not of shape [2, 12, 7]", .q = q, .k = k, .v = v, .o = o, .lse = lse_7);
   REFUSED("kv_lengths is f32, expected i32", .q = q, .k = k, .v = v, .o = o, .kv_lengths = lengths_f32);
@@ -502,15 +521,24 @@ Test(attention, refuses_operands_that_do_not_fit_together) {
   trial_end(&trial);
 }
 
-/* ---- The ready-made graph ---------------------------------------------------------------------------------------------- */
+/* ---- The ready-made graph
+ * ---------------------------------------------------------------------------------------------- */
 
 static void ready_made(rondo_backend backend) {
   for (int decode_step = 0; decode_step < 2; decode_step++) {
     static const int32_t some[] = {300, 17};
-    struct attention a = {.dtype = RONDO_BF16, .layout = decode_step ? RONDO_BSHD : RONDO_BHSD, .batch = 2,
-                          .query_heads = 6, .kv_heads = 2, .query_length = decode_step ? 1 : 70, .capacity = 300,
-                          .dimension = 64, .causal = 1, .splits = decode_step ? 3 : 0,
-                          .lengths = decode_step ? some : NULL, .lse_wanted = decode_step};
+    struct attention a = {.dtype = RONDO_BF16,
+                          .layout = decode_step ? RONDO_BSHD : RONDO_BHSD,
+                          .batch = 2,
+                          .query_heads = 6,
+                          .kv_heads = 2,
+                          .query_length = decode_step ? 1 : 70,
+                          .capacity = 300,
+                          .dimension = 64,
+                          .causal = 1,
+                          .splits = decode_step ? 3 : 0,
+                          .lengths = decode_step ? some : NULL,
+                          .lse_wanted = decode_step};
     struct trial trial;
     struct random random = {19};
     rondo_graph_attention_tensors tensors;
@@ -550,8 +578,13 @@ BOTH_BACKENDS(ready_made_graph_prefills_and_decodes, ready_made)
 Test(attention, ready_made_graph_refuses_bad_sizes_before_it_adds_anything) {
   struct trial trial;
   trial_describe(&trial, RONDO_BACKEND_HOST);
-  const rondo_graph_attention_desc good = {.dtype = RONDO_F16, .batch = 1, .query_heads = 4, .kv_heads = 2,
-                                           .query_length = 3, .kv_length = 5, .head_dimension = 64};
+  const rondo_graph_attention_desc good = {.dtype = RONDO_F16,
+                                           .batch = 1,
+                                           .query_heads = 4,
+                                           .kv_heads = 2,
+                                           .query_length = 3,
+                                           .kv_length = 5,
+                                           .head_dimension = 64};
   rondo_graph_attention_tensors tensors;
   rondo_task task;
   rondo_plan before, after;
@@ -571,7 +604,8 @@ Test(attention, ready_made_graph_refuses_bad_sizes_before_it_adds_anything) {
   REFUSED("scale is inf", scale, INFINITY);
 #undef REFUSED
   REQUIRE_ERROR(rondo_graph_attention(trial.graph, NULL, &tensors), RONDO_INVALID_ARGUMENT, "the description is NULL");
-  REQUIRE_ERROR(rondo_graph_attention(trial.graph, &good, NULL), RONDO_INVALID_ARGUMENT, "the tensors' address is NULL");
+  REQUIRE_ERROR(rondo_graph_attention(trial.graph, &good, NULL), RONDO_INVALID_ARGUMENT,
+                "the tensors' address is NULL");
   REQUIRE_ERROR(rondo_last_task(trial.graph, &task), RONDO_INVALID_STATE, "no task");
   REQUIRE_OK(rondo_plan_graph(trial.graph, &after));
   cr_expect_eq(after.pinned_bytes_per_slot, before.pinned_bytes_per_slot);

@@ -1,5 +1,6 @@
-/* test_attention_oracle.h - what the attention tests share: one task with its data, tensors that are rectangles of larger
- * ones, softmax(scale Q K^T) V in double, and how far from it a result may be. No code in common with the library. */
+/* test_attention_oracle.h - what the attention tests share: one task with its data, tensors that are rectangles of
+ * larger ones, softmax(scale Q K^T) V in double, and how far from it a result may be. No code in common with the
+ * library. */
 #ifndef RONDO_TEST_ATTENTION_ORACLE_H
 #define RONDO_TEST_ATTENTION_ORACLE_H
 
@@ -14,11 +15,11 @@
 /* How numbers are drawn. */
 enum data {
   NORMAL,
-  EQUAL,    /* all scores of a row are equal */
-  RISING,   /* each KV row scores more than the one before: the maximum grows in every tile */
-  FALLING,  /* the maximum is the first */
-  OUTLIER,  /* one score far above all others */
-  ENORMOUS  /* scores of some 10^4 */
+  EQUAL,   /* all scores of a row are equal */
+  RISING,  /* each KV row scores more than the one before: the maximum grows in every tile */
+  FALLING, /* the maximum is the first */
+  OUTLIER, /* one score far above all others */
+  ENORMOUS /* scores of some 10^4 */
 };
 
 /* Where tensors lie. */
@@ -116,7 +117,8 @@ static inline int64_t lse_index(const struct attention *a, int64_t batch, int64_
   return ((batch + offset[0]) * shape[1] + head + offset[1]) * shape[2] + position + offset[2];
 }
 
-/* ---- One task ------------------------------------------------------------------------------------------------------ */
+/* ---- One task ------------------------------------------------------------------------------------------------------
+ */
 
 static inline rondo_tensor rectangle_add(rondo_graph *graph, const struct attention *a, const char *name,
                                          struct rectangle r, rondo_tensor *whole) {
@@ -160,7 +162,8 @@ static inline double roughly_normal(struct random *random) {
 }
 
 /* One number of a row of q or k, as its data asks. */
-static inline double number_of(const struct attention *a, struct random *random, bool key, int64_t position, int64_t d) {
+static inline double number_of(const struct attention *a, struct random *random, bool key, int64_t position,
+                               int64_t d) {
   double normal = roughly_normal(random), share = (double)(position + 1) / (double)(a->capacity + 1);
   switch (a->data) {
   case EQUAL:
@@ -236,7 +239,8 @@ static inline const char *attention_text(const struct attention *a, char *text, 
   return text;
 }
 
-/* ---- The oracle ----------------------------------------------------------------------------------------------------- */
+/* ---- The oracle -----------------------------------------------------------------------------------------------------
+ */
 
 static inline double rounded(rondo_dtype dtype, double value) {
   return dtype == RONDO_F16 ? oracle_f16(oracle_to_f16(value)) : oracle_bf16(oracle_to_bf16(value));
@@ -250,12 +254,12 @@ static inline double *numbers_of(rondo_dtype dtype, const uint16_t *memory, int6
 
 /* A query row and what it should give. */
 struct oracle_row {
-  double exact[256];    /* o */
-  double mass[256];     /* sum of p |v| */
-  double all[256];      /* sum of |v| */
-  double low[256];      /* o as 16-bit arithmetic gives it, with scores, weights and result rounded to it */
+  double exact[256]; /* o */
+  double mass[256];  /* sum of p |v| */
+  double all[256];   /* sum of |v| */
+  double low[256];   /* o as 16-bit arithmetic gives it, with scores, weights and result rounded to it */
   double lse;
-  double score_error;   /* what fp32 may err in a score */
+  double score_error; /* what fp32 may err in a score */
 };
 
 /* K and V rows are `stride` numbers apart. */
@@ -298,7 +302,8 @@ static inline void oracle_row(const struct attention *a, const double *q, const 
   row->score_error = most * 0x1p-20;
 }
 
-/* ---- Checks -------------------------------------------------------------------------------------------------------- */
+/* ---- Checks --------------------------------------------------------------------------------------------------------
+ */
 
 /* What is known of a task's results. */
 struct verdict {
@@ -345,7 +350,8 @@ static inline struct verdict attention_verdict(const struct attention *a) {
   double *k = numbers_of(a->dtype, a->k_memory, rectangle_elements(&kv));
   double *v = numbers_of(a->dtype, a->v_memory, rectangle_elements(&kv));
   double *scores = attention_memory(2 * a->capacity, sizeof(double));
-  bool *inside = attention_memory(elements, sizeof(bool)), *lse_inside = attention_memory(lse_elements(a), sizeof(bool));
+  bool *inside = attention_memory(elements, sizeof(bool)),
+       *lse_inside = attention_memory(lse_elements(a), sizeof(bool));
   struct verdict verdict = {0};
   struct oracle_row row;
   for (int64_t b = 0; b < a->batch; b++)
@@ -388,7 +394,8 @@ static inline void attention_check(const struct attention *a) {
             verdict.error, verdict.low_error);
 }
 
-/* ---- Many tasks in one graph ---------------------------------------------------------------------------------------- */
+/* ---- Many tasks in one graph ----------------------------------------------------------------------------------------
+ */
 
 static inline void attentions_run(rondo_backend backend, struct attention *tasks, size_t count) {
   struct trial trial;

@@ -236,3 +236,29 @@ Test(plan, an_empty_graph_needs_next_to_nothing) {
   cr_assert_eq(plan.task_count, 0);
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
+
+/* A graph of one copy in, one copy out, and perhaps more tasks that touch the same tensors. */
+static uint32_t moves_of(int64_t elements, bool read_twice, bool read_back) {
+  rondo_graph *graph = NULL;
+  rondo_tensor in, state, out;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_input(graph, "in", RONDO_F32, 1, &elements, &in));
+  REQUIRE_OK(rondo_state(graph, "state", RONDO_F32, 1, &elements, &state));
+  REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 1, &elements, &out));
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = in, .dst = out}));
+  if (read_twice) REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = in, .dst = state}));
+  if (read_back) REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = out, .dst = state}));
+  struct plan plan;
+  REQUIRE_OK(plan_make(graph, &plan));
+  uint32_t moves = plan.node_count - graph->task_count;
+  plan_free(&plan);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  return moves;
+}
+
+Test(plan, only_what_is_small_and_touched_once_stays_in_pinned_memory) {
+  cr_assert_eq(moves_of(16384, false, false), 0);
+  cr_assert_eq(moves_of(16385, false, false), 2);
+  cr_assert_eq(moves_of(4096, true, false), 1, "the input is read by two tasks");
+  cr_assert_eq(moves_of(4096, false, true), 1, "the output is read back");
+}

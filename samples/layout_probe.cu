@@ -3,7 +3,7 @@
  * library.
  *
  * As in gemm_softmax.cu, the fragments come through ldmatrix and two mma.m16n8k16 make 16 columns. */
-#include "../common/ptx.cuh"
+#include "../kernels/common/ptx.cuh"
 
 constexpr int SIZE = 16, PITCH = 24; /* 48 bytes: the eight rows of an ldmatrix fall in different banks */
 

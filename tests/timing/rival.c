@@ -1,0 +1,106 @@
+/* rival.c - see rival.h. The kernel is Rondo's own copy kernel, so that only what surrounds it differs. */
+#include "rival.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../kernels/copy/copy.h"
+#include "../../kernels/images.h"
+
+enum { SLAB_BYTES = 64 << 20 };
+
+static void require(cu_result result, const char *call) {
+  if (result == CU_SUCCESS) return;
+  fprintf(stderr, "rival: %s: CUDA error %d\n", call, (int)result);
+  exit(1);
+}
+#define REQUIRE(call) require((call), #call)
+
+bool rival_open(struct rival *rival) {
+  struct driver *driver = &rival->driver;
+  cu_device device;
+  if (driver_load(driver) != RONDO_OK || driver->cuDeviceGet(&device, 0) != CU_SUCCESS) return false;
+  REQUIRE(driver->cuDevicePrimaryCtxRetain(&rival->context, device));
+  REQUIRE(driver->cuCtxPushCurrent(rival->context));
+  int least, greatest;
+  REQUIRE(driver->cuCtxGetStreamPriorityRange(&least, &greatest));
+  REQUIRE(driver->cuStreamCreateWithPriority(&rival->stream, CU_STREAM_NON_BLOCKING, greatest));
+  for (uint32_t i = 0; i < device_image_count && !rival->copy; i++) {
+    REQUIRE(driver->cuLibraryLoadData(&rival->library, device_images[i].begin, NULL, NULL, 0, NULL, NULL, 0));
+    if (driver->cuLibraryGetKernel(&rival->copy, rival->library, "rondo_copy") != CU_SUCCESS) rival->copy = NULL;
+  }
+  REQUIRE(driver->cuMemAlloc(&rival->memory, SLAB_BYTES));
+  REQUIRE(driver->cuMemHostAlloc(&rival->pinned, SLAB_BYTES, CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP));
+  memset(rival->pinned, 1, SLAB_BYTES);
+  return rival->copy != NULL;
+}
+
+/* The launch that Rondo chooses for the same copy. */
+static struct cu_graph_node *add_copy(struct rival *rival, struct cu_graph *graph, struct cu_graph_node *after,
+                                      uint64_t source, uint64_t destination, uint64_t bytes) {
+  struct op_operand dense = {.present = true, .dtype = RONDO_U8, .rank = 1, .shape = {(int64_t)bytes}, .stride = {1}};
+  struct op_task task = {.op = &op_copy, .name = "rival", .operand_count = 2, .operands = {dense, dense}};
+  struct op_call call = {.task = &task};
+  call.data[0] = (void *)(uintptr_t)source;
+  call.data[1] = (void *)(uintptr_t)destination;
+  struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = 227 * 1024};
+  struct op_launches launches;
+  if (copy_select(&call, &chip, &launches) != RONDO_OK || launches.count != 1) exit(1);
+  struct op_launch *launch = &launches.items[0];
+  void *parameters[] = {launch->parameters};
+  struct cu_node_parameters node_parameters;
+  memset(&node_parameters, 0, sizeof node_parameters);
+  node_parameters.type = CU_NODE_KERNEL;
+  node_parameters.kernel = (struct cu_kernel_node){.grid = {launch->grid[0], 1, 1},
+                                                   .block = {launch->block[0], 1, 1},
+                                                   .parameters = parameters,
+                                                   .kernel = rival->copy,
+                                                   .context = rival->context};
+  struct cu_graph_node *node;
+  REQUIRE(rival->driver.cuGraphAddNode(&node, graph, &after, NULL, after ? 1 : 0, &node_parameters));
+  return node;
+}
+
+static struct cu_graph_exec *instantiate(struct rival *rival, struct cu_graph *graph) {
+  struct cu_graph_exec *exec;
+  struct cu_instantiate_parameters parameters = {.flags = CU_INSTANTIATE_UPLOAD, .upload_stream = rival->stream};
+  REQUIRE(rival->driver.cuGraphInstantiateWithParams(&exec, graph, &parameters));
+  rival_launch(rival, exec);
+  rival_synchronize(rival);
+  return exec;
+}
+
+struct cu_graph_exec *rival_chain(struct rival *rival, uint32_t count) {
+  struct cu_graph *graph;
+  struct cu_graph_node *last = NULL;
+  REQUIRE(rival->driver.cuGraphCreate(&graph, 0));
+  for (uint32_t i = 0; i < count; i++)
+    last =
+        add_copy(rival, graph, last, rival->memory + i * TINY_BYTES, rival->memory + (i + 1) * TINY_BYTES, TINY_BYTES);
+  return instantiate(rival, graph);
+}
+
+struct cu_graph_exec *rival_in_out(struct rival *rival, uint64_t bytes) {
+  struct driver *driver = &rival->driver;
+  cu_address in = rival->memory, out = rival->memory + SLAB_BYTES / 2;
+  struct cu_graph *graph, *ended;
+  struct cu_graph_node *copied, *node;
+  REQUIRE(driver->cuGraphCreate(&graph, 0));
+  REQUIRE(driver->cuStreamBeginCaptureToGraph(rival->stream, graph, NULL, NULL, 0, CU_CAPTURE_THREAD_LOCAL));
+  REQUIRE(driver->cuMemcpyHtoDAsync(in, rival->pinned, bytes, rival->stream));
+  REQUIRE(driver->cuStreamEndCapture(rival->stream, &ended));
+  size_t count = 1;
+  REQUIRE(driver->cuGraphGetNodes(graph, &copied, &count));
+  node = add_copy(rival, graph, copied, in, out, bytes);
+  REQUIRE(driver->cuStreamBeginCaptureToGraph(rival->stream, graph, &node, NULL, 1, CU_CAPTURE_THREAD_LOCAL));
+  REQUIRE(driver->cuMemcpyDtoHAsync((char *)rival->pinned + SLAB_BYTES / 2, out, bytes, rival->stream));
+  REQUIRE(driver->cuStreamEndCapture(rival->stream, &ended));
+  return instantiate(rival, graph);
+}
+
+void rival_launch(struct rival *rival, struct cu_graph_exec *exec) {
+  REQUIRE(rival->driver.cuGraphLaunch(exec, rival->stream));
+}
+
+void rival_synchronize(struct rival *rival) { REQUIRE(rival->driver.cuStreamSynchronize(rival->stream)); }

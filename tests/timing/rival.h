@@ -1,0 +1,33 @@
+/* rival.h - the same small graphs made with the CUDA driver directly: what Rondo is measured against. */
+#ifndef RONDO_TIMING_RIVAL_H
+#define RONDO_TIMING_RIVAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../runtime/cuda/driver.h"
+
+enum { TINY_BYTES = 256 };
+
+struct rival {
+  struct driver driver;
+  struct cu_context *context;
+  struct cu_stream *stream;
+  struct cu_library *library;
+  struct cu_kernel *copy;
+  cu_address memory;
+  void *pinned;
+};
+
+/* false: no usable GPU. */
+bool rival_open(struct rival *rival);
+
+/* count copies of TINY_BYTES, one after the other. */
+struct cu_graph_exec *rival_chain(struct rival *rival, uint32_t count);
+/* Copy node in, one kernel, copy node out. */
+struct cu_graph_exec *rival_in_out(struct rival *rival, uint64_t bytes);
+
+void rival_launch(struct rival *rival, struct cu_graph_exec *exec);
+void rival_synchronize(struct rival *rival);
+
+#endif
