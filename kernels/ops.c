@@ -12,6 +12,7 @@ const struct op *const op_table[] = {
     &op_qr_panel,
     &op_qr_update,
     &op_qr_apply,
+    &op_qr_extract,
     &op_triangular_inverse,
     &op_gemm_rowmax,
     &op_gemm_softmax,
