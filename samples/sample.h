@@ -34,8 +34,9 @@ void write_array(const struct options *options, const struct npy *array);
 /* Opens a runtime whose pools are exactly what the graph needs, and says on what it runs and why. */
 rondo_runtime *open_for(rondo_graph *graph, const struct options *options, uint32_t slots);
 
-/* Replays the slot as often as asked, prints the median time from rondo_replay to the end of rondo_wait. */
-void replay_timed(rondo_slot slot, const struct options *options);
+/* Replays the slot as often as asked; prints the median time from rondo_replay to the end of rondo_wait, and whether
+ * the output had the same bits each time: the result. */
+bool replay_timed(rondo_slot slot, const struct options *options, rondo_tensor output);
 
 uint64_t clock_ns(void);
 
