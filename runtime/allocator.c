@@ -1,17 +1,26 @@
-/* allocator.c - the default host allocator: mimalloc. The only file that knows it. */
+/* allocator.c - the default host allocator: mimalloc. The only file that knows it.
+ *
+ * Aligned here and not by mi_malloc_aligned, which in the version that Debian 12 has (2.0.9) returns small blocks that
+ * are not (microsoft/mimalloc#700). The address of the block itself lies before what is handed out. */
 #include <mimalloc.h>
 
 #include "runtime.h"
 
 static void *allocate(void *user, size_t bytes, size_t alignment) {
   (void)user;
-  return mi_malloc_aligned(bytes, alignment);
+  if (bytes > SIZE_MAX - alignment - sizeof(void *)) return NULL;
+  unsigned char *block = mi_malloc(bytes + alignment + sizeof(void *));
+  if (!block) return NULL;
+  uintptr_t first = (uintptr_t)block + sizeof(void *);
+  void **memory = (void **)(void *)(block + sizeof(void *) + (alignment - first % alignment) % alignment);
+  memory[-1] = block;
+  return memory;
 }
 
 static void release(void *user, void *memory, size_t bytes) {
   (void)user;
   (void)bytes;
-  mi_free(memory);
+  if (memory) mi_free(((void **)memory)[-1]);
 }
 
 rondo_allocator allocator_default(void) { return (rondo_allocator){.allocate = allocate, .release = release}; }

@@ -69,7 +69,9 @@ struct device_ops {
   uint64_t (*exec_host_bytes)(const struct device_program *program);
   rondo_status (*exec_create)(struct device *device, const struct device_program *program, struct device_exec **exec);
   rondo_status (*exec_launch)(struct device_exec *exec); /* never blocks, never allocates */
-  void (*exec_destroy)(struct device_exec *exec);        /* not in flight */
+  /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */
+  rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
+  void (*exec_destroy)(struct device_exec *exec); /* not in flight */
   /* RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Called now and then while waiting. */
   rondo_status (*health)(struct device *device);
   /* Gives the device up as lost, with this cause: it does not finish what it was given. NULL: cannot happen. */

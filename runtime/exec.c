@@ -27,15 +27,18 @@ static uint64_t backend_bytes(const struct device_ops *ops, uint32_t node_count)
 /* Lays an exec out in `memory`; with NULL it only measures. */
 static uint64_t exec_layout(rondo_exec *exec, unsigned char *memory, const struct plan *plan, uint32_t tensor_count,
                             uint32_t slot_count, uint64_t backend_slot_bytes) {
-  uint64_t used = pool_round(sizeof(rondo_exec)), begin[7];
-  uint64_t sizes[7] = {tensor_count * sizeof(struct exec_tensor),
-                       plan->node_count * sizeof(struct device_node),
-                       plan->node_count * sizeof(struct op_task),
-                       plan->node_count * sizeof(struct user_work),
-                       plan->summary.edge_count * sizeof(uint32_t),
-                       plan->node_count * sizeof(char[NAME_BYTES]),
-                       slot_count * backend_slot_bytes};
-  for (int i = 0; i < 7; i++) {
+  enum { PIECES = 9 };
+  uint64_t used = pool_round(sizeof(rondo_exec)), begin[PIECES];
+  uint64_t sizes[PIECES] = {tensor_count * sizeof(struct exec_tensor),
+                            plan->node_count * sizeof(struct device_node),
+                            plan->node_count * sizeof(struct op_task),
+                            plan->node_count * sizeof(struct user_work),
+                            plan->summary.edge_count * sizeof(uint32_t),
+                            plan->node_count * sizeof(char[NAME_BYTES]),
+                            slot_count * backend_slot_bytes,
+                            plan->node_count * sizeof(struct operand_place[OP_MAX_OPERANDS]),
+                            sizeof(void *) * slot_count * tensor_count};
+  for (int i = 0; i < PIECES; i++) {
     begin[i] = used;
     used += pool_round(sizes[i]);
   }
@@ -47,6 +50,9 @@ static uint64_t exec_layout(rondo_exec *exec, unsigned char *memory, const struc
     exec->predecessors = (void *)(memory + begin[4]);
     exec->names = (void *)(memory + begin[5]);
     exec->backend_memory = memory + begin[6];
+    exec->places = (void *)(memory + begin[7]);
+    for (uint32_t s = 0; s < slot_count; s++)
+      exec->slots[s].rebound = (void **)(void *)(memory + begin[8]) + (uint64_t)s * tensor_count;
     exec->backend_slot_bytes = backend_slot_bytes;
   }
   return used;
@@ -175,37 +181,62 @@ static void predecessors_fill(rondo_exec *exec, const struct plan *plan) {
   }
 }
 
-/* Addresses of the nodes' operands. Those of inputs and outputs depend on the slot. */
-static void addresses_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan,
-                           const struct slot *slot) {
+static void places_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   for (uint32_t n = 0; n < plan->node_count; n++) {
-    struct op_call *call = &exec->nodes[n].call;
+    struct operand_place *places = exec->places[n];
     uint32_t index = plan->nodes[n].index;
     if (plan->nodes[n].kind != NODE_TASK) {
-      void *pinned = slot->pinned + plan->pinned_offset[index];
-      void *device = exec->device_memory + plan->device_offset[index];
-      call->data[0] = plan->nodes[n].kind == NODE_INPUT ? pinned : device;
-      call->data[1] = plan->nodes[n].kind == NODE_INPUT ? device : pinned;
+      places[0] = (struct operand_place){index, plan->nodes[n].kind == NODE_INPUT};
+      places[1] = (struct operand_place){index, plan->nodes[n].kind == NODE_OUTPUT};
       continue;
     }
     const struct task *task = &graph->tasks[index];
     for (uint32_t i = 0; i < task->op_task.operand_count; i++) {
-      if (task->tensors[i] != NO_TENSOR) {
-        const struct tensor *root = graph_root(graph, task->tensors[i]);
-        unsigned char *base = tensor_is_in_place(root) ? slot->pinned + plan->pinned_offset[root->root]
-                                                       : exec->device_memory + plan->device_offset[root->root];
-        call->data[i] = base + task->op_task.operands[i].offset_bytes;
-      } else if (exec->nodes[n].user_work) {
-        call->data[i] = exec->user_work[n].values[i];
-      }
+      places[i] = (struct operand_place){NO_TENSOR, false};
+      if (task->tensors[i] == NO_TENSOR) continue;
+      const struct tensor *root = graph_root(graph, task->tensors[i]);
+      places[i] = (struct operand_place){root->root, tensor_is_in_place(root)};
     }
-    call->scratch = exec->device_memory + plan->scratch_offset[index];
+    exec->nodes[n].call.scratch = exec->device_memory + plan->scratch_offset[index];
   }
+}
+
+static bool is_io(const struct exec_tensor *tensor) {
+  return tensor->kind == TENSOR_INPUT || tensor->kind == TENSOR_OUTPUT;
+}
+
+/* A buffer of the caller's takes the place of an input's or output's pinned memory, but of a constant's or state's
+ * device memory. */
+static unsigned char *address_of(const rondo_exec *exec, const struct slot *slot, struct operand_place place) {
+  const struct exec_tensor *tensor = &exec->tensors[place.tensor];
+  if (slot->rebound[place.tensor] && place.in_slot == is_io(tensor)) return slot->rebound[place.tensor];
+  return place.in_slot ? slot->pinned + tensor->pinned_offset : exec->device_memory + tensor->device_offset;
+}
+
+/* Addresses of a node's operands in one slot. */
+static void addresses_fill(rondo_exec *exec, const struct slot *slot, uint32_t node) {
+  struct op_call *call = &exec->nodes[node].call;
+  for (uint32_t i = 0; i < call->task->operand_count; i++) {
+    struct operand_place place = exec->places[node][i];
+    if (place.tensor != NO_TENSOR)
+      call->data[i] = address_of(exec, slot, place) + call->task->operands[i].offset_bytes;
+    else if (exec->nodes[node].user_work)
+      call->data[i] = exec->user_work[node].values[i];
+  }
+}
+
+static struct device_program program_of(const rondo_exec *exec, const struct slot *slot) {
+  return (struct device_program){.nodes = exec->nodes,
+                                 .node_count = exec->node_count,
+                                 .counter = slot->counter,
+                                 .completion = slot->completion,
+                                 .host_memory =
+                                     exec->backend_memory + (uint64_t)(slot - exec->slots) * exec->backend_slot_bytes};
 }
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
 
-static rondo_status slots_create(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
+static rondo_status slots_create(rondo_exec *exec, const struct plan *plan) {
   const struct device_ops *ops = exec->runtime->ops;
   struct replay_counter *counters = (void *)(exec->device_memory + plan->counter_offset);
   rondo_status status = ops->zero(exec->runtime->device, counters, RONDO_MAX_SLOTS * sizeof(struct replay_counter));
@@ -213,12 +244,9 @@ static rondo_status slots_create(rondo_exec *exec, const rondo_graph *graph, con
     struct slot *slot = &exec->slots[s];
     slot->pinned = exec->pinned_memory + s * plan->summary.pinned_bytes_per_slot;
     slot->completion = (_Atomic uint64_t *)(void *)slot->pinned;
-    addresses_fill(exec, graph, plan, slot);
-    struct device_program program = {.nodes = exec->nodes,
-                                     .node_count = exec->node_count,
-                                     .counter = &counters[s],
-                                     .completion = slot->completion,
-                                     .host_memory = exec->backend_memory + s * exec->backend_slot_bytes};
+    slot->counter = &counters[s];
+    for (uint32_t n = 0; n < exec->node_count; n++) addresses_fill(exec, slot, n);
+    struct device_program program = program_of(exec, slot);
     status = ops->exec_create(exec->runtime->device, &program, &slot->device_exec);
   }
   return status;
@@ -280,7 +308,8 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   tensors_fill(exec, graph, &plan);
   tasks_fill(exec, graph, &plan);
   predecessors_fill(exec, &plan);
-  status = slots_create(exec, graph, &plan);
+  places_fill(exec, graph, &plan);
+  status = slots_create(exec, &plan);
   if (status == RONDO_OK) status = warm_up(exec);
   if (status == RONDO_OK && options && options->keep_warm) status = keep_warm(exec);
   if (status != RONDO_OK) {
@@ -344,4 +373,54 @@ rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, u
   if (status != RONDO_OK || !bytes) return status;
   return exec->runtime->ops->download(exec->runtime->device, data,
                                       exec->device_memory + exec->tensors[tensor.index].device_offset, bytes);
+}
+
+/* ---- Buffers of the caller's ------------------------------------------------------------------------------------- */
+
+static bool node_touches(const rondo_exec *exec, uint32_t node, uint32_t tensor) {
+  for (uint32_t i = 0; i < exec->tasks[node].operand_count; i++) {
+    struct operand_place place = exec->places[node][i];
+    if (place.tensor == tensor && place.in_slot == is_io(&exec->tensors[tensor])) return true;
+  }
+  return false;
+}
+
+/* Gives every node that touches the tensor the address that slot->rebound says. */
+static rondo_status nodes_rebind(rondo_exec *exec, struct slot *slot, uint32_t tensor) {
+  rondo_status status = RONDO_OK;
+  struct device_program program = program_of(exec, slot);
+  for (uint32_t n = 0; n < exec->node_count && status == RONDO_OK; n++) {
+    if (!node_touches(exec, n, tensor)) continue;
+    addresses_fill(exec, slot, n);
+    status = exec->runtime->ops->exec_rebind(slot->device_exec, &program, n);
+  }
+  return status;
+}
+
+rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tensor, void *memory) {
+  if (tensor.graph != exec->graph || tensor.index >= exec->tensor_count)
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_rebind: the tensor belongs to another graph");
+  const struct exec_tensor *place = &exec->tensors[tensor.index];
+  if (place->is_view || place->kind == TENSOR_TEMPORARY)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "rondo_rebind: tensor %u is a %s, expected an input, output, constant or state", tensor.index,
+                      place->is_view ? "view" : "temporary");
+  if ((uintptr_t)memory % POOL_ALIGNMENT)
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_rebind: the buffer %p is not aligned to %d bytes", memory,
+                      POOL_ALIGNMENT);
+  for (uint32_t n = 0; n < exec->node_count; n++)
+    if (exec->nodes[n].user_work && exec->nodes[n].user_work->capture && node_touches(exec, n, tensor.index))
+      return status_set(RONDO_UNSUPPORTED, "rondo_rebind: task '%s' captured the address of tensor %u", exec->names[n],
+                        tensor.index);
+  void *before = slot->rebound[tensor.index];
+  slot->rebound[tensor.index] = memory;
+  rondo_status status = nodes_rebind(exec, slot, tensor.index);
+  if (status == RONDO_OK) return RONDO_OK;
+  char cause[256];
+  snprintf(cause, sizeof cause, "%s", rondo_error_text());
+  slot->rebound[tensor.index] = before;
+  if (nodes_rebind(exec, slot, tensor.index) != RONDO_OK && exec->runtime->ops->lose)
+    return exec->runtime->ops->lose(exec->runtime->device,
+                                    cause); /* half of the tasks have one address, half the other */
+  return status_set(status, "%s", cause);
 }

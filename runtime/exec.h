@@ -12,12 +12,20 @@ struct exec_tensor {
   uint64_t pinned_offset; /* inputs and outputs, in the slot's pinned extent */
 };
 
+/* Where an operand lies: in a tensor's device memory, or in the slot's pinned memory; NO_TENSOR: nowhere. */
+struct operand_place {
+  uint32_t tensor;
+  bool in_slot;
+};
+
 /* One in-flight replay. A replay is done when *completion has reached `launched`. */
 struct slot {
   _Alignas(128) _Atomic uint64_t launched;
   _Atomic uint64_t *completion; /* pinned, written by the device */
   struct device_exec *device_exec;
   unsigned char *pinned;
+  struct replay_counter *counter;
+  void **rebound; /* by tensor: the caller's buffer, or NULL */
   uint32_t lease; /* odd while somebody holds the slot */
 };
 
@@ -30,7 +38,8 @@ struct rondo_exec {
   uint32_t tensor_count, node_count;
   struct exec_tensor *tensors;
   struct device_node *nodes;
-  struct op_task *tasks; /* of the nodes, so that the graph may go */
+  struct operand_place (*places)[OP_MAX_OPERANDS]; /* of the nodes' operands */
+  struct op_task *tasks;                           /* of the nodes, so that the graph may go */
   struct user_work *user_work;
   uint32_t *predecessors;
   char (*names)[NAME_BYTES];

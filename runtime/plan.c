@@ -35,7 +35,8 @@ struct scratchpad {
   struct bit_matrix accessors; /* row b: nodes that touch buffer b */
   uint64_t *common;            /* one row of nodes */
   uint64_t *bytes, *offsets;
-  uint32_t *birth;
+  uint32_t *birth, *by_size;
+  uint64_t *candidates; /* one row of buffers */
   void *placing;
 };
 
@@ -59,6 +60,8 @@ static void cut_all(struct cutter *cutter, const rondo_graph *graph, uint32_t no
   pad->bytes = cut(cutter, buffer_count * sizeof(uint64_t));
   pad->offsets = cut(cutter, buffer_count * sizeof(uint64_t));
   pad->birth = cut(cutter, buffer_count * sizeof(uint32_t));
+  pad->by_size = cut(cutter, buffer_count * sizeof(uint32_t));
+  pad->candidates = cut(cutter, bit_matrix_bytes(1, buffer_count));
   pad->placing = cut(cutter, place_work_bytes(buffer_count));
 }
 
@@ -261,7 +264,7 @@ static void find_conflicts(struct plan *plan, const struct scratchpad *pad) {
 
 /* At any node, the buffers that it touches and those touched both before and after it all live at once: two of them
  * that did not conflict would put an access after one of its own ancestors. */
-static uint64_t lower_bound(const struct plan *plan, const struct scratchpad *pad) {
+static uint64_t bound_by_nodes(const struct plan *plan, const struct scratchpad *pad) {
   uint64_t bound = 0;
   uint32_t words = pad->accessors.row_words;
   for (uint32_t n = 0; n < plan->node_count; n++) {
@@ -277,6 +280,34 @@ static uint64_t lower_bound(const struct plan *plan, const struct scratchpad *pa
       if (before && after) live += plan->buffers[b].bytes;
     }
     if (live > bound) bound = live;
+  }
+  return bound;
+}
+
+/* Buffers that all conflict with each other can share nothing. Such sets are grown greedily, from each of the largest
+ * buffers in turn, the larger ones first. Tasks that no order ties together show here and not above. */
+static uint64_t bound_by_cliques(const struct plan *plan, const struct scratchpad *pad) {
+  enum { SEEDS = 128 };
+  uint32_t count = plan->buffer_count, words = plan->conflicts.row_words;
+  for (uint32_t b = 0; b < count; b++) { /* insertion sort: the counts are small */
+    uint32_t i = b;
+    for (; i > 0 && plan->buffers[pad->by_size[i - 1]].bytes < plan->buffers[b].bytes; i--)
+      pad->by_size[i] = pad->by_size[i - 1];
+    pad->by_size[i] = b;
+  }
+  uint64_t bound = 0;
+  for (uint32_t seed = 0; seed < count && seed < SEEDS; seed++) {
+    uint32_t first = pad->by_size[seed];
+    uint64_t bytes = plan->buffers[first].bytes;
+    memcpy(pad->candidates, bit_row(&plan->conflicts, first), words * sizeof(uint64_t));
+    for (uint32_t i = 0; i < count; i++) {
+      uint32_t b = pad->by_size[i];
+      if (!bit_get(pad->candidates, b)) continue;
+      bytes += plan->buffers[b].bytes;
+      const uint64_t *others = bit_row(&plan->conflicts, b);
+      for (uint32_t w = 0; w < words; w++) pad->candidates[w] &= others[w];
+    }
+    if (bytes > bound) bound = bytes;
   }
   return bound;
 }
@@ -303,7 +334,8 @@ static void place_all(const rondo_graph *graph, struct plan *plan, struct scratc
     pad->birth[b] = plan->buffers[b].first_node == UINT32_MAX ? 0 : plan->buffers[b].first_node;
     summary->unshared_bytes += pad->bytes[b];
   }
-  summary->lower_bound_bytes = lower_bound(plan, pad);
+  uint64_t by_nodes = bound_by_nodes(plan, pad), by_cliques = bound_by_cliques(plan, pad);
+  summary->lower_bound_bytes = by_nodes > by_cliques ? by_nodes : by_cliques;
   struct placement_problem problem = {.count = plan->buffer_count,
                                       .bytes = pad->bytes,
                                       .birth = pad->birth,

@@ -148,3 +148,11 @@ rondo_status rondo_release(rondo_slot handle) {
   slot->lease++;
   return RONDO_OK;
 }
+
+rondo_status rondo_rebind(rondo_slot handle, rondo_tensor tensor, void *memory) {
+  struct slot *slot = NULL;
+  rondo_status status = slot_check(handle, "rondo_rebind", &slot);
+  if (status != RONDO_OK) return status;
+  if (!slot_done(slot)) return status_set(RONDO_BUSY, "rondo_rebind: slot %u is in flight", handle.index);
+  return exec_rebind(handle.exec, slot, tensor, memory);
+}

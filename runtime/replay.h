@@ -15,6 +15,9 @@ static inline bool slot_done(const struct slot *slot) {
 /* The slot must not be in flight. */
 rondo_status slot_launch(const rondo_exec *exec, struct slot *slot);
 
+/* exec.c: rondo_rebind, of a slot that is not in flight. */
+rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tensor, void *memory);
+
 /* RONDO_OK, RONDO_TIMEOUT or RONDO_DEVICE_LOST. */
 rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns);
 

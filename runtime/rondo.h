@@ -451,6 +451,13 @@ RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
 RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
 /* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
+/* Lets an input, output, constant or state lie in a buffer of the caller's, in this slot's replays only, until it is
+ * bound anew; NULL: in its own place again. The buffer has rondo_tensor_bytes bytes, is 256-byte aligned, can be
+ * reached by the device (device or pinned memory; on the host backend any), overlaps no other tensor's, and outlives
+ * its use. Costs a driver call for every kernel that touches the tensor, and a somewhat slower next replay: not for
+ * every replay. rondo_data, rondo_upload and rondo_download still mean the tensor's own place. Errors: RONDO_BUSY while
+ * in flight; RONDO_UNSUPPORTED where captured work touches the tensor. */
+RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *memory);
 /* RONDO_OK once the last replay is done, RONDO_BUSY before. */
 RONDO_API rondo_status rondo_poll(rondo_slot slot);
 #define RONDO_FOREVER UINT64_MAX

@@ -2,9 +2,6 @@
 #include <mimalloc.h>
 #include <stdlib.h>
 
-void *mi_malloc_aligned(size_t bytes, size_t alignment) {
-  void *memory = NULL;
-  return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
-}
+void *mi_malloc(size_t bytes) { return malloc(bytes); }
 
 void mi_free(void *memory) { free(memory); }

@@ -6,8 +6,10 @@ struct NAME(matrix) {
   int64_t row_stride, column_stride;
 };
 
+/* Of an absent operand NULL: C17 adds nothing to that, not even 0. */
 static struct NAME(matrix) NAME(matrix_at)(struct qr_matrix matrix, int64_t item) {
-  return (struct NAME(matrix)){(REAL *)matrix.data + item * matrix.batch_stride, matrix.row_stride,
+  REAL *data = matrix.data;
+  return (struct NAME(matrix)){data ? data + item * matrix.batch_stride : NULL, matrix.row_stride,
                                matrix.column_stride};
 }
 

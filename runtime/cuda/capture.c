@@ -67,12 +67,12 @@ static rondo_status read_leaves(struct device *device, const char *task, size_t 
   return RONDO_OK;
 }
 
-rondo_status capture_into(struct device *device, struct cu_graph *graph, const struct device_node *node,
+rondo_status capture_into(struct device *device, struct cu_graph **graph, const struct device_node *node,
                           struct cu_graph_node *const *dependencies, size_t dependency_count, size_t *leaf_count) {
   const struct driver *driver = &device->driver;
   const struct user_work *work = node->user_work;
   const char *task = node->call.task->name;
-  cu_result result = driver->cuStreamBeginCaptureToGraph(device->capture_stream, graph, dependencies, NULL,
+  cu_result result = driver->cuStreamBeginCaptureToGraph(device->capture_stream, *graph, dependencies, NULL,
                                                          dependency_count, CU_CAPTURE_THREAD_LOCAL);
   if (result != CU_SUCCESS)
     return device_failed(device, result, "instantiate: task '%s': cuStreamBeginCaptureToGraph", task);
@@ -81,10 +81,11 @@ rondo_status capture_into(struct device *device, struct cu_graph *graph, const s
   if (refused)
     status = status_set(RONDO_DEVICE_ERROR, "instantiate: task '%s': the callback returned %d", task, refused);
   if (status == RONDO_OK) status = read_leaves(device, task, leaf_count);
-  /* Ended in any case, or the stream would capture for ever. */
+  /* Ended in any case, or the stream would capture for ever. The driver destroys the graph of a broken capture. */
   struct cu_graph *ended = NULL;
   result = device_lost(device) ? CU_SUCCESS : driver->cuStreamEndCapture(device->capture_stream, &ended);
+  if (result != CU_SUCCESS && !ended) *graph = NULL;
   if (status == RONDO_OK && result != CU_SUCCESS)
     status = device_failed(device, result, "instantiate: task '%s': cuStreamEndCapture", task);
-  return status == RONDO_OK ? audit(device, graph, task, *leaf_count) : status;
+  return status == RONDO_OK ? audit(device, *graph, task, *leaf_count) : status;
 }

@@ -8,7 +8,7 @@
 #include "../device.h"
 #include "driver.h"
 
-enum { CAPTURE_NODE_LIMIT = 16384, CAUSE_BYTES = 384, EMPTY_EXEC_BYTES = 256 };
+enum { CAPTURE_NODE_LIMIT = 16384, CAUSE_BYTES = 384, EMPTY_EXEC_BYTES = 512 };
 
 /* keep_warm: see heartbeat.c. */
 struct heartbeat {
@@ -19,7 +19,6 @@ struct heartbeat {
   pthread_t thread;
   struct cu_stream *stream;
   struct device_exec *exec;
-  struct cu_graph_exec *graph_exec;
   _Alignas(64) unsigned char memory[EMPTY_EXEC_BYTES]; /* of an exec with no nodes */
 };
 
@@ -61,20 +60,49 @@ bool device_lost(const struct device *device);
 /* Looks a kernel up in Rondo's own images. CU_NOT_FOUND if none has it. */
 cu_result device_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel);
 
+/* A kernel node, as rondo_rebind changes it. */
+struct launch_node {
+  struct cu_graph_node *node;
+  struct cu_kernel *kernel;
+};
+
+enum { NO_NODE = UINT32_MAX };
+
+struct device_exec {
+  struct device *device;
+  struct cu_graph *graph; /* its nodes are the names of the executable graph's */
+  struct cu_graph_exec *graph_exec;
+  uint32_t last_node;                              /* of the program: the one behind all others, or NO_NODE */
+  struct launch_node (*launches)[OP_MAX_LAUNCHES]; /* of each node of the program */
+  uint32_t library_count;
+  struct cu_library **libraries; /* of the user's images */
+};
+
+/* What an operation launches on this device. The last node of a graph publishes completion itself, if it can. */
+rondo_status choose_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
+                             const char *phase, struct op_launches *launches, bool *is_published);
+
+/* The addresses of a kernel's parameters. */
+void own_kernel_node(struct op_launch *launch, void **parameter, struct cu_kernel_node *kernel_node);
+void user_kernel_node(const struct device_node *node, void **parameters, struct cu_kernel_node *kernel_node);
+
 /* graph.c */
 uint64_t cuda_exec_host_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
 rondo_status cuda_exec_launch(struct device_exec *exec);
 void cuda_exec_destroy(struct device_exec *exec);
-struct cu_graph_exec *cuda_exec_graph(const struct device_exec *exec);
+
+/* rebind.c */
+rondo_status cuda_exec_rebind(struct device_exec *exec, const struct device_program *program, uint32_t node);
 
 /* heartbeat.c */
 rondo_status cuda_keep_warm(struct device *device, bool on);
 void heartbeat_follow(struct device *device); /* by whoever replays */
 
 /* capture.c: lets the user's callback enqueue its work behind `dependencies`, into the graph. The nodes after which all
- * of it is done are left at the start of device->captured. The device's lock is held. */
-rondo_status capture_into(struct device *device, struct cu_graph *graph, const struct device_node *node,
+ * of it is done are left at the start of device->captured. The device's lock is held. The graph is gone, and *graph
+ * NULL, after a capture that was broken. */
+rondo_status capture_into(struct device *device, struct cu_graph **graph, const struct device_node *node,
                           struct cu_graph_node *const *dependencies, size_t dependency_count, size_t *leaf_count);
 
 #endif

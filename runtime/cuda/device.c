@@ -314,6 +314,7 @@ const struct device_ops cuda_device_ops = {
     .exec_host_bytes = cuda_exec_host_bytes,
     .exec_create = cuda_exec_create,
     .exec_launch = cuda_exec_launch,
+    .exec_rebind = cuda_exec_rebind,
     .exec_destroy = cuda_exec_destroy,
     .health = cuda_health,
     .lose = device_lose,

@@ -68,6 +68,8 @@ ENTRY_POINT(cuGraphChildGraphNodeGetGraph, 10000, MANDATORY, struct cu_graph_nod
 ENTRY_POINT(cuGraphInstantiateWithParams, 12000, MANDATORY, struct cu_graph_exec **exec, struct cu_graph *graph,
             struct cu_instantiate_parameters *parameters)
 ENTRY_POINT(cuGraphLaunch, 10000, MANDATORY, struct cu_graph_exec *exec, struct cu_stream *stream)
+ENTRY_POINT(cuGraphExecKernelNodeSetParams, 12000, MANDATORY, struct cu_graph_exec *exec, struct cu_graph_node *node,
+            const struct cu_kernel_node *parameters)
 ENTRY_POINT(cuGraphExecDestroy, 10000, MANDATORY, struct cu_graph_exec *exec)
 
 #undef ENTRY_POINT

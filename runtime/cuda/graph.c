@@ -10,13 +10,6 @@
 
 enum { SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024 };
 
-struct device_exec {
-  struct device *device;
-  struct cu_graph_exec *graph_exec;
-  uint32_t library_count;
-  struct cu_library **libraries; /* of the user's images */
-};
-
 /* After which node a task is done. */
 struct exit {
   struct cu_graph_node *node;
@@ -35,23 +28,23 @@ struct build {
   struct device *device;
   const struct device_program *program;
   struct device_exec *exec;
-  struct cu_graph *graph;
   struct exit *exits;
   struct waits waits;  /* of the node that is being added */
   const void **images; /* of exec->libraries */
-  uint32_t last_node;  /* the one behind all others, or NONE */
-  bool is_published;   /* by the last node itself */
+  bool is_published;   /* completion, by the last node itself */
 };
-
-enum { NONE = UINT32_MAX };
 
 static uint64_t round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* Lays out the memory of an exec and its build; with NULL it only measures. */
 static uint64_t lay_out(struct build *build, unsigned char *memory, uint32_t node_count) {
-  const uint64_t sizes[] = {sizeof(struct device_exec),          node_count * sizeof(struct cu_library *),
-                            node_count * sizeof(struct exit),    node_count * sizeof(struct cu_graph_node *),
-                            node_count * sizeof(struct cu_edge), node_count * sizeof(const void *)};
+  const uint64_t sizes[] = {sizeof(struct device_exec),
+                            node_count * sizeof(struct cu_library *),
+                            node_count * sizeof(struct exit),
+                            node_count * sizeof(struct cu_graph_node *),
+                            node_count * sizeof(struct cu_edge),
+                            node_count * sizeof(const void *),
+                            node_count * sizeof(struct launch_node[OP_MAX_LAUNCHES])};
   enum { PIECES = sizeof sizes / sizeof *sizes };
   uint64_t used = 0, begin[PIECES];
   for (int i = 0; i < PIECES; i++) {
@@ -65,6 +58,7 @@ static uint64_t lay_out(struct build *build, unsigned char *memory, uint32_t nod
   build->waits.nodes = (void *)(memory + begin[3]);
   build->waits.edges = (void *)(memory + begin[4]);
   build->images = (void *)(memory + begin[5]);
+  build->exec->launches = (void *)(memory + begin[6]);
   return used;
 }
 
@@ -74,7 +68,7 @@ uint64_t cuda_exec_host_bytes(const struct device_program *program) { return lay
 static uint32_t find_last_node(const struct build *build) {
   const struct device_program *program = build->program;
   for (uint32_t n = 0; n < program->node_count; n++) build->exits[n].is_own_kernel = false;
-  uint32_t last = NONE, awaited = 0;
+  uint32_t last = NO_NODE, awaited = 0;
   for (uint32_t n = 0; n < program->node_count; n++)
     for (uint32_t i = 0; i < program->nodes[n].predecessor_count; i++) {
       bool *is_awaited = &build->exits[program->nodes[n].predecessors[i]].is_own_kernel;
@@ -83,15 +77,15 @@ static uint32_t find_last_node(const struct build *build) {
     }
   for (uint32_t n = 0; n < program->node_count; n++)
     if (!build->exits[n].is_own_kernel) last = n;
-  return awaited + 1 == program->node_count ? last : NONE;
+  return awaited + 1 == program->node_count ? last : NO_NODE;
 }
 
 static void build_start(struct build *build, struct device *device, const struct device_program *program) {
   *build = (struct build){.device = device, .program = program};
   lay_out(build, program->host_memory, program->node_count);
-  struct cu_library **libraries = build->exec->libraries;
-  *build->exec = (struct device_exec){.device = device, .libraries = libraries};
-  build->last_node = find_last_node(build);
+  struct device_exec *exec = build->exec;
+  *exec = (struct device_exec){
+      .device = device, .last_node = find_last_node(build), .launches = exec->launches, .libraries = exec->libraries};
 }
 
 static rondo_status task_failed(const struct build *build, cu_result result, const char *task, const char *function) {
@@ -102,7 +96,7 @@ static rondo_status task_failed(const struct build *build, cu_result result, con
 
 static rondo_status add_node(const struct build *build, const char *task, struct cu_node_parameters *parameters,
                              const struct waits *waits, struct exit *exit) {
-  cu_result result = build->device->driver.cuGraphAddNode(&exit->node, build->graph, waits->nodes, waits->edges,
+  cu_result result = build->device->driver.cuGraphAddNode(&exit->node, build->exec->graph, waits->nodes, waits->edges,
                                                           waits->count, parameters);
   return result == CU_SUCCESS ? RONDO_OK : task_failed(build, result, task, "cuGraphAddNode");
 }
@@ -201,8 +195,16 @@ static rondo_status add_empty_node(const struct build *build, const char *task, 
 }
 
 /* One of Rondo's own kernels, which take one struct by value. */
+void own_kernel_node(struct op_launch *launch, void **parameter, struct cu_kernel_node *kernel_node) {
+  *parameter = launch->parameters;
+  *kernel_node = (struct cu_kernel_node){.grid = {launch->grid[0], launch->grid[1], launch->grid[2]},
+                                         .block = {launch->block[0], launch->block[1], launch->block[2]},
+                                         .shared_bytes = launch->shared_bytes,
+                                         .parameters = parameter};
+}
+
 static rondo_status add_own_kernel(const struct build *build, const char *task, struct op_launch *launch,
-                                   const struct waits *waits, struct exit *exit) {
+                                   const struct waits *waits, struct exit *exit, struct cu_kernel **kernel_out) {
   struct cu_kernel *kernel = NULL;
   cu_result result = device_find_kernel(build->device, launch->kernel, &kernel);
   if (result == CU_NOT_FOUND)
@@ -211,12 +213,10 @@ static rondo_status add_own_kernel(const struct build *build, const char *task, 
   if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryGetKernel");
   rondo_status status = check_own_parameters(build, task, launch, kernel);
   if (status != RONDO_OK) return status;
-  void *parameters[] = {launch->parameters};
-  struct cu_kernel_node kernel_node = {.kernel = kernel,
-                                       .grid = {launch->grid[0], launch->grid[1], launch->grid[2]},
-                                       .block = {launch->block[0], launch->block[1], launch->block[2]},
-                                       .shared_bytes = launch->shared_bytes,
-                                       .parameters = parameters};
+  void *parameter;
+  struct cu_kernel_node kernel_node;
+  own_kernel_node(launch, &parameter, &kernel_node);
+  kernel_node.kernel = *kernel_out = kernel;
   exit->is_own_kernel = true;
   return add_kernel_node(build, task, &kernel_node, waits, exit);
 }
@@ -225,27 +225,37 @@ static struct completion completion_of(const struct device_program *program) {
   return (struct completion){program->counter, (uint64_t *)(void *)program->completion};
 }
 
-/* The launches of an operation, one after the other. The last one of the whole graph publishes completion if it can. */
+rondo_status choose_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
+                             const char *phase, struct op_launches *launches, bool *is_published) {
+  const struct op_call *call = &program->nodes[node].call;
+  launches->count = 0;
+  rondo_status status = call->task->op->select(call, &exec->device->chip, launches);
+  if (status != RONDO_OK) return status_set(status, "%s: task '%s': %s", phase, call->task->name, rondo_error_text());
+  struct op_launch *last = launches->count ? &launches->items[launches->count - 1] : NULL;
+  if (node == exec->last_node && last && last->completion_offset) {
+    struct completion completion = completion_of(program);
+    memcpy(last->parameters + last->completion_offset, &completion, sizeof completion);
+    *is_published = true;
+  }
+  return RONDO_OK;
+}
+
+/* The launches of an operation, one after the other. */
 static rondo_status add_operation(struct build *build, uint32_t index) {
-  const struct op_call *call = &build->program->nodes[index].call;
-  const char *task = call->task->name;
+  const char *task = build->program->nodes[index].call.task->name;
   struct exit *exit = &build->exits[index];
   struct op_launches launches;
-  rondo_status status = call->task->op->select(call, &build->device->chip, &launches);
-  if (status != RONDO_OK) return status_set(status, "instantiate: task '%s': %s", task, rondo_error_text());
+  rondo_status status =
+      choose_launches(build->exec, build->program, index, "instantiate", &launches, &build->is_published);
+  if (status != RONDO_OK) return status;
   if (launches.count == 0) return add_empty_node(build, task, &build->waits, exit);
-  struct op_launch *last = &launches.items[launches.count - 1];
-  if (index == build->last_node && last->completion_offset) {
-    struct completion completion = completion_of(build->program);
-    memcpy(last->parameters + last->completion_offset, &completion, sizeof completion);
-    build->is_published = true;
-  }
-  status = add_own_kernel(build, task, &launches.items[0], &build->waits, exit);
-  for (uint32_t i = 1; i < launches.count && status == RONDO_OK; i++) {
+  for (uint32_t i = 0; i < launches.count && status == RONDO_OK; i++) {
+    struct launch_node *launch = &build->exec->launches[index][i];
     struct exit previous = *exit;
     struct cu_edge edge = edge_from(build, &previous, true);
-    struct waits waits = {&previous.node, &edge, 1};
-    status = add_own_kernel(build, task, &launches.items[i], &waits, exit);
+    struct waits chain = {&previous.node, &edge, 1};
+    status = add_own_kernel(build, task, &launches.items[i], i ? &chain : &build->waits, exit, &launch->kernel);
+    launch->node = exit->node;
   }
   return status;
 }
@@ -279,7 +289,18 @@ static rondo_status load_user_image(const struct build *build, const char *task,
   return RONDO_OK;
 }
 
-static rondo_status add_user_kernel(const struct build *build, const struct device_node *node, struct exit *exit) {
+void user_kernel_node(const struct device_node *node, void **parameters, struct cu_kernel_node *kernel_node) {
+  const struct user_work *work = node->user_work;
+  for (uint32_t i = 0; i < work->argument_count; i++)
+    parameters[i] = work->argument_bytes[i] ? node->call.data[i] : (void *)&node->call.data[i];
+  *kernel_node = (struct cu_kernel_node){.grid = {work->grid[0], work->grid[1], work->grid[2]},
+                                         .block = {work->block[0], work->block[1], work->block[2]},
+                                         .shared_bytes = work->shared_bytes,
+                                         .parameters = parameters};
+}
+
+static rondo_status add_user_kernel(const struct build *build, const struct device_node *node, struct exit *exit,
+                                    struct launch_node *launch) {
   const struct user_work *work = node->user_work;
   const char *task = node->call.task->name;
   struct cu_library *library = NULL;
@@ -294,15 +315,13 @@ static rondo_status add_user_kernel(const struct build *build, const struct devi
   status = check_user_parameters(build, task, work, kernel);
   if (status != RONDO_OK) return status;
   void *parameters[RONDO_MAX_ARGUMENTS];
-  for (uint32_t i = 0; i < work->argument_count; i++)
-    parameters[i] = work->argument_bytes[i] ? node->call.data[i] : (void *)&node->call.data[i];
-  struct cu_kernel_node kernel_node = {.kernel = kernel,
-                                       .grid = {work->grid[0], work->grid[1], work->grid[2]},
-                                       .block = {work->block[0], work->block[1], work->block[2]},
-                                       .shared_bytes = work->shared_bytes,
-                                       .parameters = parameters};
+  struct cu_kernel_node kernel_node;
+  user_kernel_node(node, parameters, &kernel_node);
+  kernel_node.kernel = launch->kernel = kernel;
   exit->is_own_kernel = false;
-  return add_kernel_node(build, task, &kernel_node, &build->waits, exit);
+  status = add_kernel_node(build, task, &kernel_node, &build->waits, exit);
+  launch->node = exit->node;
+  return status;
 }
 
 /* ---- The whole graph --------------------------------------------------------------------------------------------- */
@@ -310,7 +329,7 @@ static rondo_status add_user_kernel(const struct build *build, const struct devi
 static rondo_status add_capture(struct build *build, const struct device_node *node, struct exit *exit) {
   size_t leaf_count = 0;
   rondo_status status =
-      capture_into(build->device, build->graph, node, build->waits.nodes, build->waits.count, &leaf_count);
+      capture_into(build->device, &build->exec->graph, node, build->waits.nodes, build->waits.count, &leaf_count);
   if (status != RONDO_OK) return status;
   return add_empty_node(build, node->call.task->name, &(struct waits){build->device->captured, NULL, leaf_count}, exit);
 }
@@ -325,7 +344,8 @@ static rondo_status add_program_node(struct build *build, uint32_t index) {
     waits->edges[i] = edge_from(build, before, !node->user_work);
   }
   if (!node->user_work) return add_operation(build, index);
-  if (node->user_work->image) return add_user_kernel(build, node, &build->exits[index]);
+  if (node->user_work->image)
+    return add_user_kernel(build, node, &build->exits[index], &build->exec->launches[index][0]);
   if (node->user_work->capture) return add_capture(build, node, &build->exits[index]);
   return status_set(RONDO_UNSUPPORTED,
                     "instantiate: task '%s' has neither an image nor a callback, and this is the CUDA backend",
@@ -350,14 +370,15 @@ static rondo_status add_done(struct build *build) {
     waits->nodes[waits->count] = build->exits[n].node;
     waits->edges[waits->count++] = edge_from(build, &build->exits[n], true);
   }
-  return add_own_kernel(build, "completion", &launch, waits, &(struct exit){0});
+  struct cu_kernel *kernel;
+  return add_own_kernel(build, "completion", &launch, waits, &(struct exit){0}, &kernel);
 }
 
 static rondo_status instantiate(const struct build *build) {
   struct cu_instantiate_parameters parameters = {.flags = CU_INSTANTIATE_UPLOAD,
                                                  .upload_stream = build->device->stream};
   cu_result result =
-      build->device->driver.cuGraphInstantiateWithParams(&build->exec->graph_exec, build->graph, &parameters);
+      build->device->driver.cuGraphInstantiateWithParams(&build->exec->graph_exec, build->exec->graph, &parameters);
   if (result == CU_SUCCESS) return RONDO_OK;
   build->exec->graph_exec = NULL;
   for (uint32_t n = 0; parameters.error_node && n < build->program->node_count; n++)
@@ -369,13 +390,12 @@ static rondo_status instantiate(const struct build *build) {
 
 static rondo_status build_graph(struct build *build) {
   const struct driver *driver = &build->device->driver;
-  cu_result result = driver->cuGraphCreate(&build->graph, 0);
+  cu_result result = driver->cuGraphCreate(&build->exec->graph, 0);
   if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: cuGraphCreate");
   rondo_status status = RONDO_OK;
   for (uint32_t n = 0; n < build->program->node_count && status == RONDO_OK; n++) status = add_program_node(build, n);
   if (status == RONDO_OK && !build->is_published) status = add_done(build);
   if (status == RONDO_OK) status = instantiate(build);
-  if (!device_lost(build->device)) driver->cuGraphDestroy(build->graph);
   return status;
 }
 
@@ -383,6 +403,7 @@ static void release(struct device_exec *exec) {
   const struct driver *driver = &exec->device->driver;
   if (device_lost(exec->device)) return;
   if (exec->graph_exec) driver->cuGraphExecDestroy(exec->graph_exec);
+  if (exec->graph) driver->cuGraphDestroy(exec->graph);
   for (uint32_t i = exec->library_count; i-- > 0;) driver->cuLibraryUnload(exec->libraries[i]);
 }
 

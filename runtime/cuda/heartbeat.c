@@ -40,7 +40,7 @@ static void *beat(void *argument) {
     core = wanted;
     uint64_t seen = atomic_load_explicit(&heartbeat->replays, memory_order_relaxed);
     if (seen == replays) {
-      cu_result result = driver->cuGraphLaunch(heartbeat->graph_exec, heartbeat->stream);
+      cu_result result = driver->cuGraphLaunch(heartbeat->exec->graph_exec, heartbeat->stream);
       if (result != CU_SUCCESS) {
         device_failed(device, result, "keep warm: cuGraphLaunch");
         break;
@@ -62,7 +62,6 @@ static rondo_status start(struct device *device) {
   assert(cuda_exec_host_bytes(&program) <= sizeof heartbeat->memory);
   rondo_status status = cuda_exec_create(device, &program, &heartbeat->exec);
   if (status != RONDO_OK) return status;
-  heartbeat->graph_exec = cuda_exec_graph(heartbeat->exec);
   status = device_enter(device, "keep warm");
   if (status != RONDO_OK) return status;
   cu_result result = device->driver.cuStreamCreateWithPriority(&heartbeat->stream, CU_STREAM_NON_BLOCKING, 0);

@@ -140,6 +140,11 @@ static rondo_status host_exec_create(struct device *device, const struct device_
   return RONDO_OK;
 }
 
+static rondo_status host_exec_rebind(struct device_exec *exec, const struct device_program *program, uint32_t node) {
+  exec->nodes[node].call = program->nodes[node].call;
+  return RONDO_OK;
+}
+
 static rondo_status host_exec_launch(struct device_exec *exec) { return team_push(&exec->device->team, exec); }
 
 static void host_exec_destroy(struct device_exec *exec) { (void)exec; }
@@ -168,6 +173,7 @@ const struct device_ops host_device_ops = {
     .exec_host_bytes = host_exec_bytes,
     .exec_create = host_exec_create,
     .exec_launch = host_exec_launch,
+    .exec_rebind = host_exec_rebind,
     .exec_destroy = host_exec_destroy,
     .health = host_health,
     .drain = host_drain,

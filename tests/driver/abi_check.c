@@ -105,6 +105,13 @@ SAME_MEMBER(struct cu_edge, to_port, CUgraphEdgeData, to_port);
 SAME_MEMBER(struct cu_edge, type, CUgraphEdgeData, type);
 SAME_MEMBER(struct cu_edge, reserved, CUgraphEdgeData, reserved);
 
+/* cuGraphExecKernelNodeSetParams takes the older one, which is laid out alike. */
+SAME(sizeof(struct cu_kernel_node), sizeof(CUDA_KERNEL_NODE_PARAMS_v2));
+SAME(offsetof(struct cu_kernel_node, grid), offsetof(CUDA_KERNEL_NODE_PARAMS_v2, gridDimX));
+SAME_MEMBER(struct cu_kernel_node, parameters, CUDA_KERNEL_NODE_PARAMS_v2, kernelParams);
+SAME_MEMBER(struct cu_kernel_node, kernel, CUDA_KERNEL_NODE_PARAMS_v2, kern);
+SAME_MEMBER(struct cu_kernel_node, context, CUDA_KERNEL_NODE_PARAMS_v2, ctx);
+
 SAME(sizeof(struct cu_instantiate_parameters), sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS));
 SAME_MEMBER(struct cu_instantiate_parameters, flags, CUDA_GRAPH_INSTANTIATE_PARAMS, flags);
 SAME_MEMBER(struct cu_instantiate_parameters, upload_stream, CUDA_GRAPH_INSTANTIATE_PARAMS, hUploadStream);
@@ -123,6 +130,7 @@ SAME_MEMBER(struct cu_instantiate_parameters, result, CUDA_GRAPH_INSTANTIATE_PAR
 #define cu_graph_node             CUgraphNode_st
 #define cu_graph_exec             CUgraphExec_st
 #define cu_edge                   CUgraphEdgeData_st
+#define cu_kernel_node            CUDA_KERNEL_NODE_PARAMS_v2_st
 #define cu_node_parameters        CUgraphNodeParams_st
 #define cu_instantiate_parameters CUDA_GRAPH_INSTANTIATE_PARAMS_st
 #define cu_device                 CUdevice
@@ -161,11 +169,13 @@ typedef CUresult int_cuGraphNodeGetType(CUgraphNode, int *);
 #define ENTRY_POINT(name, version, need, ...) typedef CUresult our_##name(__VA_ARGS__);
 #include "../../runtime/cuda/entry_points.h"
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): types cannot stand in parentheses here */
 #define SAME_FUNCTION(ours, with_int, with_enum, theirs)                                                               \
   static_assert(__builtin_types_compatible_p(ours *, theirs), "the same function");
 #define SAME_BUT_FOR_ENUMS(ours, with_int, with_enum, theirs)                                                          \
   static_assert(__builtin_types_compatible_p(ours, with_int), "as ours is expected");                                  \
   static_assert(__builtin_types_compatible_p(with_enum *, theirs), "the same function but for ints");
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* A function named here gets the second check: the macro adds an argument in front of the first. */
 #define ENUM_cuDeviceGetAttribute        ~, SAME_BUT_FOR_ENUMS

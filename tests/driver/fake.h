@@ -159,6 +159,7 @@ struct graph {
 
 struct exec_node {
   struct node_work work;
+  const void *source; /* the handle of the graph's node */
   uint32_t dependency_count;
   uint32_t *dependencies;
 };

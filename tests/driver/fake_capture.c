@@ -62,13 +62,19 @@ cu_result fake_cuStreamEndCapture(struct cu_stream *handle, struct cu_graph **gr
   ENDING_CALL(cuStreamEndCapture);
   struct stream *stream = object_body(handle, STREAM, "cuStreamEndCapture");
   if (!stream) return CU_INVALID_HANDLE;
-  if (stream->capture == CAPTURE_NONE || !pthread_equal(stream->capturer, pthread_self())) {
-    violation("cuStreamEndCapture: the stream does not capture, or another thread began it");
+  if (stream->capture == CAPTURE_NONE) {
+    violation("cuStreamEndCapture: the stream does not capture");
     return (cu_result)FAKE_ILLEGAL_STATE;
+  }
+  if (!pthread_equal(stream->capturer, pthread_self())) {
+    violation("cuStreamEndCapture: another thread began the capture");
+    stream->capture = CAPTURE_NONE;
+    return (cu_result)908; /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD */
   }
   bool invalidated = stream->capture == CAPTURE_INVALIDATED;
   stream->capture = CAPTURE_NONE;
   *graph = invalidated ? NULL : stream->graph->handle;
+  if (invalidated) graph_free(stream->graph); /* as the real driver does: conformance */
   return invalidated ? CU_CAPTURE_INVALIDATED : call.later;
 }
 

@@ -147,7 +147,7 @@ cu_result fake_cuGraphAddNode(struct cu_graph_node **node, struct cu_graph *hand
                               struct cu_node_parameters *parameters) {
   CALL(cuGraphAddNode);
   struct graph *graph = object_body(handle, GRAPH, "cuGraphAddNode");
-  if (!graph) return CU_INVALID_HANDLE;
+  if (!graph) return handle ? CU_INVALID_HANDLE : CU_INVALID_VALUE;
   if (!unused_bytes_are_zero(parameters)) {
     violation("cuGraphAddNode: an unused byte is not zero");
     return CU_INVALID_VALUE;
@@ -233,6 +233,7 @@ static void flatten(struct exec *exec, const struct graph *graph, uint32_t entry
     for (uint32_t i = 0; i < node->dependency_count; i++) dependencies[count++] = index[node->dependencies[i]->index];
     if (count == 0 && entry != UINT32_MAX) dependencies[count++] = entry;
     index[n] = exec_append(exec, &node->work, dependencies, count);
+    exec->nodes[index[n]].source = node->handle;
     if (node->child) flatten(exec, node->child, index[n], &index[n]);
   }
   if (index_of_last) *index_of_last = exec_append(exec, &nothing, index, graph->node_count);
@@ -265,6 +266,23 @@ cu_result fake_cuGraphInstantiateWithParams(struct cu_graph_exec **handle, struc
   exec->handle = object_create(EXEC, exec);
   *handle = exec->handle;
   return CU_SUCCESS;
+}
+
+cu_result fake_cuGraphExecKernelNodeSetParams(struct cu_graph_exec *handle, struct cu_graph_node *node_handle,
+                                              const struct cu_kernel_node *parameters) {
+  CALL(cuGraphExecKernelNodeSetParams);
+  struct exec *exec = object_body(handle, EXEC, "cuGraphExecKernelNodeSetParams");
+  if (!exec || !object_body(node_handle, NODE, "cuGraphExecKernelNodeSetParams")) return CU_INVALID_HANDLE;
+  if (exec->in_flight) violation("cuGraphExecKernelNodeSetParams while the graph is in flight");
+  for (uint32_t n = 0; n < exec->node_count; n++) {
+    struct exec_node *node = &exec->nodes[n];
+    if (node->source != node_handle) continue;
+    struct node_work work = {.type = CU_NODE_KERNEL};
+    cu_result result = node->work.type == CU_NODE_KERNEL ? kernel_work(parameters, &work) : CU_INVALID_VALUE;
+    if (result == CU_SUCCESS) node->work = work;
+    return result;
+  }
+  return CU_INVALID_VALUE;
 }
 
 cu_result fake_cuGraphExecDestroy(struct cu_graph_exec *handle) {

@@ -114,44 +114,79 @@ cu_result fake_cuMemHostGetDevicePointer(cu_address *address, void *memory, unsi
   return CU_SUCCESS;
 }
 
-/* Copies run in stream order, also those from pageable memory, which a real driver may stage earlier. */
-static cu_result put(struct cu_stream *handle, const char *function, const struct item *wanted) {
-  struct stream *stream = object_body(handle, STREAM, function);
-  if (!stream) return CU_INVALID_HANDLE;
-  if (capture_forbids(stream, function)) return CU_CAPTURE_UNSUPPORTED;
-  struct item *item = malloc(sizeof *item);
-  if (!item) abort();
-  *item = *wanted;
-  return stream_put(stream, item);
-}
-
 static bool in_memory(const char *function, cu_address address, size_t bytes) {
   if (memory_holds(address, bytes)) return true;
   violation("%s: %zu bytes at %#llx are not all allocated", function, bytes, (unsigned long long)address);
   return false;
 }
 
+/* What a captured copy or fill does in each replay: the memory may be gone by then. Without the lock, as all nodes. */
+enum { DESTINATION, SOURCE_OR_VALUE, BYTES, ON_DEVICE };
+
+static bool may_replay(void *const *arguments, const char *what) {
+  pthread_mutex_lock(&fake.lock);
+  bool held = in_memory(what, (uintptr_t)arguments[ON_DEVICE], (uintptr_t)arguments[BYTES]);
+  if (!held) stream_lose(CU_ILLEGAL_ADDRESS);
+  pthread_mutex_unlock(&fake.lock);
+  return held;
+}
+
+static void replay_copy(void *const *arguments) {
+  if (may_replay(arguments, "a captured copy"))
+    memcpy(arguments[DESTINATION], arguments[SOURCE_OR_VALUE], (uintptr_t)arguments[BYTES]);
+}
+
+static void replay_fill(void *const *arguments) {
+  if (may_replay(arguments, "a captured fill"))
+    memset(arguments[DESTINATION], (int)(uintptr_t)arguments[SOURCE_OR_VALUE], (uintptr_t)arguments[BYTES]);
+}
+
+/* A capturing stream keeps the work as a node. */
+static cu_result capture(struct cu_stream *stream, const struct item *wanted, cu_address on_device) {
+  bool fills = wanted->kind == ITEM_FILL;
+  const struct fake_work work = {
+      .type = fills ? CU_NODE_MEMSET : CU_NODE_MEMCPY,
+      .function = fills ? replay_fill : replay_copy,
+      .arguments = {[DESTINATION] = wanted->destination,
+                    [SOURCE_OR_VALUE] = (void *)(fills ? (uintptr_t)wanted->value : (uintptr_t)wanted->source),
+                    [BYTES] = (void *)(uintptr_t)wanted->bytes,
+                    [ON_DEVICE] = (void *)(uintptr_t)on_device}};
+  pthread_mutex_unlock(&fake.lock); /* fake_enqueue takes it */
+  cu_result result = (cu_result)fake_enqueue(stream, &work, 1);
+  pthread_mutex_lock(&fake.lock);
+  return result;
+}
+
+/* Copies run in stream order, also those from pageable memory, which a real driver may stage earlier. */
+static cu_result put(struct cu_stream *handle, const char *function, cu_address on_device, const struct item *wanted) {
+  struct stream *stream = object_body(handle, STREAM, function);
+  if (!stream) return CU_INVALID_HANDLE;
+  if (!in_memory(function, on_device, wanted->bytes)) return CU_INVALID_VALUE;
+  if (stream->capture != CAPTURE_NONE) return capture(handle, wanted, on_device);
+  struct item *item = malloc(sizeof *item);
+  if (!item) abort();
+  *item = *wanted;
+  return stream_put(stream, item);
+}
+
 cu_result fake_cuMemcpyHtoDAsync(cu_address destination, const void *source, size_t bytes, struct cu_stream *stream) {
   CALL(cuMemcpyHtoDAsync);
-  if (!in_memory("cuMemcpyHtoDAsync", destination, bytes)) return CU_INVALID_VALUE;
-  return put(stream, "cuMemcpyHtoDAsync",
+  return put(stream, "cuMemcpyHtoDAsync", destination,
              &(struct item){
                  .kind = ITEM_COPY, .destination = (void *)(uintptr_t)destination, .source = source, .bytes = bytes});
 }
 
 cu_result fake_cuMemcpyDtoHAsync(void *destination, cu_address source, size_t bytes, struct cu_stream *stream) {
   CALL(cuMemcpyDtoHAsync);
-  if (!in_memory("cuMemcpyDtoHAsync", source, bytes)) return CU_INVALID_VALUE;
   return put(
-      stream, "cuMemcpyDtoHAsync",
+      stream, "cuMemcpyDtoHAsync", source,
       &(struct item){
           .kind = ITEM_COPY, .destination = destination, .source = (const void *)(uintptr_t)source, .bytes = bytes});
 }
 
 cu_result fake_cuMemsetD8Async(cu_address destination, unsigned char value, size_t bytes, struct cu_stream *stream) {
   CALL(cuMemsetD8Async);
-  if (!in_memory("cuMemsetD8Async", destination, bytes)) return CU_INVALID_VALUE;
   return put(
-      stream, "cuMemsetD8Async",
+      stream, "cuMemsetD8Async", destination,
       &(struct item){.kind = ITEM_FILL, .destination = (void *)(uintptr_t)destination, .value = value, .bytes = bytes});
 }

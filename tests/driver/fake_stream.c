@@ -194,7 +194,9 @@ cu_result fake_cuStreamCreateWithPriority(struct cu_stream **handle, unsigned fl
   if (!context_is_current("cuStreamCreateWithPriority")) return (cu_result)FAKE_INVALID_CONTEXT;
   if (flags != CU_STREAM_NON_BLOCKING)
     violation("cuStreamCreateWithPriority: a blocking stream waits for the legacy default stream");
-  if (flags > 1 || priority > 0 || priority < -5) return CU_INVALID_VALUE;
+  /* Documented: clamped. But Rondo should have asked for the range. */
+  if (priority > 0 || priority < -5) violation("cuStreamCreateWithPriority: %d is no priority", priority);
+  if (flags > 1) return CU_INVALID_VALUE;
   struct stream *stream = calloc(1, sizeof *stream);
   if (!stream) abort();
   stream->next = fake.streams;

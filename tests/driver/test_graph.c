@@ -248,8 +248,8 @@ Test(graph, everything_is_instantiated_before_the_first_replay) {
   REQUIRE_OK(rondo_graph_destroy(&graph)); /* the exec needs it no more */
   cr_assert_eq(fake->calls("cuGraphInstantiateWithParams"), SLOTS);
   cr_assert_eq(fake->calls("cuGraphLaunch"), SLOTS, "one warm replay of each slot");
-  cr_assert_eq(fake->calls("cuGraphCreate"), fake->calls("cuGraphDestroy"));
   cr_assert_gt(fake->calls("cuFuncLoad"), 0);
   run_close(&cuda);
+  cr_assert_eq(fake->calls("cuGraphCreate"), fake->calls("cuGraphDestroy"));
   require_clean("after close");
 }

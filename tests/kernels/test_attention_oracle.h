@@ -345,7 +345,7 @@ static inline void lse_check(const struct attention *a, const struct oracle_row 
 /* Every number of the rectangle against the oracle, and nothing around it touched. */
 static inline struct verdict attention_verdict(const struct attention *a) {
   struct rectangle query = query_rectangle(a), kv = kv_rectangle(a);
-  int64_t elements = rectangle_elements(&query), group = a->kv_heads ? a->query_heads / a->kv_heads : 0;
+  int64_t elements = rectangle_elements(&query), group = a->kv_heads ? a->query_heads / a->kv_heads : 1;
   double *q = numbers_of(a->dtype, a->q_memory, elements);
   double *k = numbers_of(a->dtype, a->k_memory, rectangle_elements(&kv));
   double *v = numbers_of(a->dtype, a->v_memory, rectangle_elements(&kv));

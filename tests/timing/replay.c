@@ -326,7 +326,7 @@ static void idleness(struct bench *bench) {
     struct subject warm = instantiate(bench, chain(1), &(rondo_exec_options){.keep_warm = 1});
     double with = after_idle_us(warm.slots[0], idle_ms[i] * 1000000, count, name);
     dismantle(&warm);
-    strcat(name, ", keep_warm");
+    snprintf(name, sizeof name, "after %u ms of idleness with keep_warm", (unsigned)idle_ms[i]);
     report_ratio(&bench->options->report, name, with, without, "us", bench->has_rival && i ? 0.5 : 0);
   }
 }
@@ -368,7 +368,8 @@ static int parse(int count, char **words, struct options *options) {
     if (!strcmp(word, "--json")) {
       options->report.json = true;
     } else if (!strcmp(word, "--backend")) {
-      if (strcmp(value, "auto") && strcmp(value, "host") && strcmp(value, "cuda")) return usage(stderr, 2);
+      if (strcmp(value, "auto") != 0 && strcmp(value, "host") != 0 && strcmp(value, "cuda") != 0)
+        return usage(stderr, 2);
       options->backend = *value == 'a' ? RONDO_BACKEND_AUTO : *value == 'h' ? RONDO_BACKEND_HOST : RONDO_BACKEND_CUDA;
       i++;
     } else if (!strcmp(word, "--only") && *value) {

@@ -76,8 +76,8 @@ struct cu_graph_exec *rival_chain(struct rival *rival, uint32_t count) {
   struct cu_graph_node *last = NULL;
   REQUIRE(rival->driver.cuGraphCreate(&graph, 0));
   for (uint32_t i = 0; i < count; i++)
-    last =
-        add_copy(rival, graph, last, rival->memory + i * TINY_BYTES, rival->memory + (i + 1) * TINY_BYTES, TINY_BYTES);
+    last = add_copy(rival, graph, last, rival->memory + (cu_address)i * TINY_BYTES,
+                    rival->memory + (i + 1ull) * TINY_BYTES, TINY_BYTES);
   return instantiate(rival, graph);
 }
 

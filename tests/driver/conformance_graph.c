@@ -1,0 +1,302 @@
+/* conformance_graph.c - what the driver does with a graph: its nodes and edges, and its replays. */
+#include <string.h>
+
+#include "conformance.h"
+
+/* ---- Nodes ------------------------------------------------------------------------------------------------------- */
+
+/* The documentation names CUDA_ERROR_INVALID_VALUE and _NOT_SUPPORTED for cuGraphAddNode, and does not say what is
+ * looked at there and what by cuGraphInstantiateWithParams. The fake assumes 1, by cuGraphAddNode, in all cases. */
+static void expect_refused(const char *what, struct cu_node_parameters *parameters, struct cu_graph_node *const *nodes,
+                           const struct cu_edge *edges, size_t count) {
+  const char *by = "cuGraphAddNode";
+  size_t before = node_count();
+  struct cu_graph_node *node = NULL;
+  cu_result result = driver.cuGraphAddNode(&node, graph, nodes, edges, count, parameters);
+  if (result != CU_SUCCESS) {
+    expect_number("the count of nodes after a refused one", node_count(), before);
+  } else {
+    by = "cuGraphInstantiateWithParams";
+    result = instantiate();
+  }
+  answer("%s%s%d by %s", what, *what ? " " : "", (int)result, by);
+  if (!is_one_of(result, ONE_OF(CU_INVALID_VALUE, CU_INVALID_HANDLE, OUT_OF_RESOURCES, NOT_SUPPORTED)))
+    fail("expected 1, 400, 701 or 801 for %s, got %d by %s", *what ? what : "it", (int)result, by);
+}
+
+/* The fake assumes 1, for a NULL only; 400 for a handle that was one. */
+static void node_in_no_graph(void) {
+  struct cu_node_parameters parameters = empty_node();
+  struct cu_graph_node *node = NULL;
+  expect_one_of("cuGraphAddNode", driver.cuGraphAddNode(&node, NULL, NULL, NULL, 0, &parameters),
+                ONE_OF(CU_INVALID_VALUE, CU_INVALID_HANDLE));
+}
+
+static void node_of_an_unknown_type(void) {
+  struct cu_node_parameters parameters = empty_node();
+  parameters.type = 99;
+  expect_refused("", &parameters, NULL, NULL, 0);
+}
+
+/* "Any unused bytes must be set to zero": whether they are looked at is not said. The fake assumes so. */
+static void node_with_unused_bytes(void) {
+  struct cu_node_parameters parameters = empty_node();
+  struct cu_graph_node *node = NULL;
+  parameters.padding[28] = 1;
+  expect_one_of("cuGraphAddNode", driver.cuGraphAddNode(&node, graph, NULL, NULL, 0, &parameters),
+                ONE_OF(CU_SUCCESS, CU_INVALID_VALUE));
+}
+
+static void node_with_a_dependency_twice(void) {
+  struct cu_graph_node *first = add_empty(NULL);
+  struct cu_graph_node *twice[] = {first, first};
+  struct cu_node_parameters parameters = empty_node();
+  if (first) expect_refused("", &parameters, twice, NULL, 2);
+}
+
+static void node_behind_two(void) {
+  struct after two = {.nodes = {add_empty(NULL), add_empty(NULL)}, .count = 2};
+  REQUIRE_TRUE(two.nodes[0] && two.nodes[1] && add_empty(&two) && instantiated());
+  REQUIRE_TRUE(launched() && synchronized());
+}
+
+static void nodes_are_listed(void) {
+  struct cu_graph_node *nodes[5], *added[3];
+  size_t count = 5;
+  int type = -1;
+  for (int i = 0; i < 3; i++) REQUIRE_TRUE((added[i] = add_empty(NULL)));
+  expect_number("the count of nodes", node_count(), 3);
+  for (int i = 0; i < 5; i++) nodes[i] = added[0];
+  REQUIRE(cuGraphGetNodes(graph, nodes, &count));
+  expect_number("the count of nodes with room for more", count, 3);
+  if (nodes[3] || nodes[4]) fail("expected NULL behind the last node, got something else");
+  for (int i = 0; i < 3; i++)
+    if (nodes[0] != added[i] && nodes[1] != added[i] && nodes[2] != added[i]) fail("expected node %d, got none", i);
+  count = 2;
+  nodes[2] = NULL;
+  REQUIRE(cuGraphGetNodes(graph, nodes, &count));
+  expect_number("the count of nodes with room for two", count, 2);
+  if (nodes[2]) fail("expected two nodes, got a third");
+  REQUIRE(cuGraphNodeGetType(added[0], &type));
+  expect_number("the type of an empty node", (uint64_t)type, CU_NODE_EMPTY);
+}
+
+static void node_without_a_child(void) {
+  struct cu_graph *child = NULL;
+  struct cu_graph_node *node = add_empty(NULL);
+  if (node)
+    expect("cuGraphChildGraphNodeGetGraph", driver.cuGraphChildGraphNodeGetGraph(node, &child), CU_INVALID_VALUE);
+}
+
+/* A copy's kernel node, changed so that it should not pass. */
+static void expect_kernel_refused(uint32_t blocks, uint32_t threads, uint32_t shared_bytes) {
+  struct copy_parameters copy = copy_of(0, 1, 1);
+  void *arguments[] = {&copy};
+  struct cu_node_parameters parameters = kernel_node(copy_kernel, threads, arguments);
+  parameters.kernel.grid[0] = blocks;
+  parameters.kernel.shared_bytes = shared_bytes;
+  expect_refused("", &parameters, NULL, NULL, 0);
+}
+
+static void kernel_node_without_blocks(void) { expect_kernel_refused(0, COPY_THREADS, 0); }
+static void kernel_node_without_threads(void) { expect_kernel_refused(1, 0, 0); }
+static void kernel_node_of_2048_threads(void) { expect_kernel_refused(1, 2048, 0); }
+static void kernel_node_beyond_its_shared_memory(void) { expect_kernel_refused(1, COPY_THREADS, 65536); }
+
+/* ---- Edges ------------------------------------------------------------------------------------------------------- */
+
+/* An edge that should not pass, between two nodes that are kernels or not. */
+static void expect_edge_refused(bool from_kernel, bool to_kernel, struct cu_edge edge) {
+  struct copy_parameters copy = copy_of(1, 2, 1);
+  void *arguments[] = {&copy};
+  struct cu_node_parameters to = to_kernel ? kernel_node(copy_kernel, COPY_THREADS, arguments) : empty_node();
+  struct cu_graph_node *from = from_kernel ? add_copy(0, 1, 1, NULL) : add_empty(NULL);
+  if (from) expect_refused("", &to, &from, &edge, 1);
+}
+
+/* "It may only be used between kernel nodes", with the port for it. */
+static void programmatic_edge_from_an_empty_node(void) { expect_edge_refused(false, true, programmatic_edge); }
+static void programmatic_edge_to_an_empty_node(void) { expect_edge_refused(true, false, programmatic_edge); }
+static void programmatic_edge_from_the_full_port(void) {
+  expect_edge_refused(true, true, (struct cu_edge){.type = CU_EDGE_PROGRAMMATIC});
+}
+static void edge_from_an_unknown_port(void) { expect_edge_refused(true, true, (struct cu_edge){.from_port = 7}); }
+static void edge_from_a_port_of_an_empty_node(void) {
+  expect_edge_refused(false, false, (struct cu_edge){.from_port = 1});
+}
+static void edge_to_an_unknown_port(void) { expect_edge_refused(true, true, (struct cu_edge){.to_port = 1}); }
+static void edge_of_an_unknown_type(void) { expect_edge_refused(true, true, (struct cu_edge){.type = 99}); }
+static void edge_with_a_reserved_byte(void) { expect_edge_refused(true, true, (struct cu_edge){.reserved = {1}}); }
+
+/* ---- Replays ----------------------------------------------------------------------------------------------------- */
+
+static void graph_without_nodes(void) { REQUIRE_TRUE(instantiated() && launched() && launched() && synchronized()); }
+
+static void run_chain(bool programmatic) {
+  enum { LENGTH = 8, ROUNDS = 10 };
+  struct after before = {.programmatic = programmatic};
+  for (uint32_t i = 0; i < LENGTH; i++) {
+    struct cu_graph_node *node = add_copy(i, i + 1, 1, i ? &before : NULL);
+    REQUIRE_TRUE(node);
+    before.nodes[0] = node;
+    before.count = 1;
+  }
+  REQUIRE_TRUE(instantiated());
+  for (uint32_t round = 0; round < ROUNDS && !verdict.failed; round++)
+    REQUIRE_TRUE(upload(0, round) && launched() && holds(LENGTH, round));
+}
+
+static void chain_with_full_edges(void) { run_chain(false); }
+static void chain_with_programmatic_edges(void) { run_chain(true); }
+
+/* From piece 0 to 1, from there to 2 and to 3, and both to 4 and 5. */
+static void run_diamond(bool programmatic) {
+  enum { ROUNDS = 10 };
+  struct after top = {.count = 1, .programmatic = programmatic}, sides = {.count = 2, .programmatic = programmatic};
+  REQUIRE_TRUE((top.nodes[0] = add_copy(0, 1, 1, NULL)));
+  REQUIRE_TRUE((sides.nodes[0] = add_copy(1, 2, 1, &top)));
+  REQUIRE_TRUE((sides.nodes[1] = add_copy(1, 3, 1, &top)));
+  REQUIRE_TRUE(add_copy(2, 4, 2, &sides) && instantiated());
+  for (uint32_t round = 0; round < ROUNDS; round++)
+    REQUIRE_TRUE(upload(0, 100 + round) && launched() && holds(4, 100 + round) && holds(5, 100 + round));
+}
+
+static void diamond_with_full_edges(void) { run_diamond(false); }
+static void diamond_with_programmatic_edges(void) { run_diamond(true); }
+
+/* Each replay moves pieces 0 to 6 on by one. */
+static void replays_follow_each_other(void) {
+  enum { RING = 8, REPLAYS = 5 };
+  struct after first = {.count = 1};
+  for (uint32_t i = 0; i < RING; i++) REQUIRE_TRUE(upload(i, i));
+  REQUIRE_TRUE((first.nodes[0] = add_copy(0, RING, RING - 1, NULL)));
+  REQUIRE_TRUE(add_copy(RING, 1, RING - 1, &first) && instantiated());
+  for (uint32_t i = 0; i < REPLAYS; i++) REQUIRE_TRUE(launched());
+  for (uint32_t i = 0; i < RING; i++) REQUIRE_TRUE(holds(i, i < REPLAYS ? 0 : i - REPLAYS));
+}
+
+static cu_address counter(void) { return piece(PIECES); }
+static uint64_t *word(void) { return (uint64_t *)(void *)(host_memory + PIECE_BYTES); }
+
+static struct cu_graph_node *add_done(const struct after *after) {
+  struct completion done = {(struct replay_counter *)(uintptr_t)counter(), word()};
+  void *arguments[] = {&done};
+  struct cu_node_parameters parameters = kernel_node(done_kernel, 1, arguments);
+  return add(&parameters, after);
+}
+
+static bool zero_counter(void) {
+  *word() = 0;
+  return expect("cuMemsetD8Async", driver.cuMemsetD8Async(counter(), 0, COUNTER_BYTES, stream), CU_SUCCESS) &&
+         synchronized();
+}
+
+/* Ten replays, each of which must raise the count by one. */
+static void expect_counts(void) {
+  for (uint64_t replay = 1; replay <= 10; replay++) {
+    REQUIRE_TRUE(launched() && synchronized());
+    REQUIRE_TRUE(expect_number("the completion word", __atomic_load_n(word(), __ATOMIC_ACQUIRE), replay));
+  }
+  struct replay_counter count;
+  REQUIRE(cuMemcpyDtoHAsync(host_memory, counter(), sizeof count, stream));
+  REQUIRE_TRUE(synchronized());
+  memcpy(&count, host_memory, sizeof count);
+  expect_number("the device's count", count.count, 10);
+  expect_number("the device's count of arrived blocks", count.arrived, 0);
+}
+
+static void completion_by_its_own_kernel(void) {
+  struct after copy = {.count = 1};
+  REQUIRE_TRUE(zero_counter() && (copy.nodes[0] = add_copy(0, 1, 1, NULL)) && add_done(&copy) && instantiated());
+  expect_counts();
+}
+
+/* By several blocks. And cuGraphAddNode copies a kernel's parameters: what becomes of the caller's does not matter. */
+static void completion_by_the_last_kernel(void) {
+  struct copy_parameters copy = copy_of(0, 1, 1);
+  copy.done = (struct completion){(struct replay_counter *)(uintptr_t)counter(), word()};
+  void *arguments[] = {&copy};
+  struct cu_node_parameters parameters = kernel_node(copy_kernel, COPY_THREADS, arguments);
+  parameters.kernel.grid[0] = 4;
+  REQUIRE_TRUE(zero_counter() && add(&parameters, NULL));
+  memset(&copy, 0, sizeof copy);
+  arguments[0] = NULL;
+  REQUIRE_TRUE(instantiated());
+  expect_counts();
+}
+
+static void replay_after_its_graph(void) {
+  REQUIRE_TRUE(upload(0, 41) && add_copy(0, 1, 1, NULL) && instantiated());
+  cu_result result = driver.cuGraphDestroy(graph);
+  graph = NULL;
+  REQUIRE_TRUE(expect("cuGraphDestroy", result, CU_SUCCESS));
+  REQUIRE_TRUE(launched() && holds(1, 41));
+  REQUIRE_TRUE(upload(0, 42) && launched() && holds(1, 42));
+}
+
+static void graph_destroyed_in_a_replay(void) {
+  REQUIRE_TRUE(upload(0, 43) && add_copy(0, 1, 1, NULL) && instantiated() && launched());
+  cu_result result = driver.cuGraphDestroy(graph);
+  graph = NULL;
+  REQUIRE_TRUE(expect("cuGraphDestroy", result, CU_SUCCESS) && holds(1, 43));
+}
+
+static void exec_destroyed_after_its_replay(void) {
+  REQUIRE_TRUE(add_copy(0, 1, 1, NULL) && instantiated() && launched() && synchronized());
+  cu_result result = driver.cuGraphExecDestroy(exec);
+  exec = NULL;
+  expect("cuGraphExecDestroy", result, CU_SUCCESS);
+}
+
+static void query_of_an_idle_stream(void) {
+  expect("cuStreamQuery", driver.cuStreamQuery(stream), CU_SUCCESS);
+  expect("cuStreamSynchronize", driver.cuStreamSynchronize(stream), CU_SUCCESS);
+  expect("cuStreamQuery", driver.cuStreamQuery(stream), CU_SUCCESS);
+}
+
+/* Which of the two it is is a matter of time, so the answer is not printed. */
+static void query_after_a_launch(void) {
+  REQUIRE_TRUE(add_copy(0, 7, 7, NULL) && instantiated() && launched());
+  cu_result result = driver.cuStreamQuery(stream);
+  if (result != CU_SUCCESS) expect("cuStreamQuery", result, CU_NOT_READY);
+  REQUIRE_TRUE(synchronized());
+  expect("cuStreamQuery after cuStreamSynchronize", driver.cuStreamQuery(stream), CU_SUCCESS);
+}
+
+/* ---- All of them ------------------------------------------------------------------------------------------------- */
+
+const struct behaviour graph_behaviours[] = {
+    {NAMED(node_in_no_graph), NOTHING},
+    {NAMED(node_of_an_unknown_type), NOTHING},
+    {NAMED(node_with_unused_bytes), NOTHING},
+    {NAMED(node_with_a_dependency_twice), NOTHING},
+    {NAMED(node_behind_two), NOTHING},
+    {NAMED(nodes_are_listed), NOTHING},
+    {NAMED(node_without_a_child), NOTHING},
+    {NAMED(kernel_node_without_blocks), KERNELS},
+    {NAMED(kernel_node_without_threads), KERNELS},
+    {NAMED(kernel_node_of_2048_threads), KERNELS},
+    {NAMED(kernel_node_beyond_its_shared_memory), KERNELS},
+    {NAMED(programmatic_edge_from_an_empty_node), OVERLAP},
+    {NAMED(programmatic_edge_to_an_empty_node), OVERLAP},
+    {NAMED(programmatic_edge_from_the_full_port), OVERLAP},
+    {NAMED(edge_from_an_unknown_port), KERNELS},
+    {NAMED(edge_from_a_port_of_an_empty_node), NOTHING},
+    {NAMED(edge_to_an_unknown_port), KERNELS},
+    {NAMED(edge_of_an_unknown_type), KERNELS},
+    {NAMED(edge_with_a_reserved_byte), KERNELS},
+    {NAMED(graph_without_nodes), NOTHING},
+    {NAMED(chain_with_full_edges), KERNELS},
+    {NAMED(chain_with_programmatic_edges), OVERLAP},
+    {NAMED(diamond_with_full_edges), KERNELS},
+    {NAMED(diamond_with_programmatic_edges), OVERLAP},
+    {NAMED(replays_follow_each_other), KERNELS},
+    {NAMED(completion_by_its_own_kernel), KERNELS},
+    {NAMED(completion_by_the_last_kernel), KERNELS},
+    {NAMED(replay_after_its_graph), KERNELS},
+    {NAMED(graph_destroyed_in_a_replay), KERNELS},
+    {NAMED(exec_destroyed_after_its_replay), KERNELS},
+    {NAMED(query_of_an_idle_stream), NOTHING},
+    {NAMED(query_after_a_launch), KERNELS},
+    {0},
+};

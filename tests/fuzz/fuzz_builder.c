@@ -1,0 +1,187 @@
+/* fuzz_builder.c - any bytes as a program of calls: a graph is described with arguments right and wrong, planned, run
+ * on the host backend, its slots are misused, everything is closed. What must hold whatever the bytes are:
+ *   - a failed call has a sentence of its own and changes nothing; a call that succeeds has none
+ *   - a graph whose plan fits in the pools can be instantiated
+ *   - inputs and constants stay as they were; outputs and states are the same bits on each replay and in each slot
+ *   - sharing bytes changes no result: the same program with states for temporaries, which share none, gives those bits
+ *   - after closing, the pools are empty */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz_run.h"
+#include "fuzz_tasks.h"
+
+enum { MAX_STEPS = 32 };
+
+static rondo_graph *foreign; /* never the one being built */
+
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
+
+static void call_after(struct build *b) {
+  uint32_t task = next(b), before = next(b);
+  if (b->task_count && task < 240) task %= b->task_count;
+  if (b->task_count && before < 240) before %= b->task_count;
+  if (CALL(rondo_after(b->graph, task, before))) {
+    require(task < b->task_count && before < b->task_count && task != before, "an edge to no task");
+    require(!CALL(rondo_after(b->graph, before, task)), "a cycle was closed");
+  }
+  check_counts(b);
+}
+
+static void call_report(struct build *b) {
+  static const int32_t chips[] = {0, 80, 90, 100, 89, -1};
+  uint32_t which = below(b, 5), choice = next(b);
+  if (b->shadow || b->report_count++ == 2) return; /* planning takes most of the time */
+  rondo_plan plan;
+  switch (which) {
+  case 0:
+    CALL(rondo_write_dot(b->graph, "/dev/null"));
+    break;
+  case 1:
+    CALL(rondo_write_plan_svg(b->graph, "/dev/null"));
+    break;
+  case 2:
+    CALL(rondo_explain(b->graph, chips[choice % 6], "/dev/null"));
+    break;
+  case 3:
+    require(!CALL(rondo_write_dot(b->graph, choice & 1 ? NULL : "/nonexistent/file")), "a file was written nowhere");
+    require(!CALL(rondo_plan_graph(choice & 2 ? b->graph : NULL, NULL)), "NULL was accepted");
+    break;
+  default:
+    if (CALL(rondo_plan_graph(b->graph, &plan)))
+      require(plan.lower_bound_bytes <= plan.temporary_bytes && plan.temporary_bytes <= plan.unshared_bytes &&
+                  plan.task_count == b->task_count,
+              "the plan's sums");
+  }
+}
+
+static void call_null(struct build *b) {
+  rondo_graph *graph = next(b) & 1 ? b->graph : NULL;
+  uint32_t which = below(b, 14);
+  rondo_status status = RONDO_OK;
+  mark();
+  switch (which) {
+  case 0:
+    status = rondo_add_qr(graph, NULL);
+    break;
+  case 1:
+    status = rondo_add_qr_panel(graph, NULL);
+    break;
+  case 2:
+    status = rondo_add_qr_update(graph, NULL);
+    break;
+  case 3:
+    status = rondo_add_qr_apply(graph, NULL);
+    break;
+  case 4:
+    status = rondo_add_triangular_inverse(graph, NULL);
+    break;
+  case 5:
+    status = rondo_add_gemm_rowmax(graph, NULL);
+    break;
+  case 6:
+    status = rondo_add_gemm_softmax(graph, NULL);
+    break;
+  case 7:
+    status = rondo_add_attention(graph, NULL);
+    break;
+  case 8:
+    status = rondo_add_gemv(graph, NULL);
+    break;
+  case 9:
+    status = rondo_add_quantize_nvfp4(graph, NULL);
+    break;
+  case 10:
+    status = rondo_add_copy(graph, NULL);
+    break;
+  case 11:
+    status = rondo_add_kernel(graph, NULL);
+    break;
+  case 12:
+    status = rondo_add_capture(graph, NULL, user_capture);
+    break;
+  default:
+    status = rondo_last_task(graph, NULL);
+    break;
+  }
+  require(!judge(status, "a call with NULL"), "NULL was accepted");
+  check_counts(b);
+}
+
+static void build(struct build *b) {
+  static void (*const steps[])(struct build *) = {add_tensor,       add_view,   add_copy,     add_user,
+                                                  add_user,         add_qr,     add_qr_part,  add_triangular_inverse,
+                                                  add_gemm_softmax, add_gemv,   add_quantize, add_attention,
+                                                  add_ready_made,   call_after, call_report,  call_null,
+                                                  add_copy,         add_view};
+  for (int step = 0; step < MAX_STEPS && b->at < b->end; step++)
+    if (next(b) % 32 == 31)
+      break;
+    else
+      steps[b->at[-1] % 32 % 18](b);
+}
+
+/* ---- One input --------------------------------------------------------------------------------------------------- */
+
+/* Builds and runs the program; size of the results in snapshots[0], or -1 if it did not run or is not determined. */
+static int64_t perform(struct build *b, const uint8_t *data, size_t size, bool shadow) {
+  b->at = data, b->end = data + size;
+  b->graph = NULL, b->shadow = shadow, b->exact = true, b->huge = b->no_host = false;
+  b->tensor_count = b->task_count = b->user_count = b->report_count = 0;
+  memset(b->records, 0, sizeof b->records);
+  uint32_t flags = next(b);
+  struct filler filler = {data, size, flags & 1};
+  uint32_t slot_count = 1 + (flags >> 1 & 1);
+  rondo_graph_limits limits = {flags >> 2 & 1 ? MAX_TENSORS : 24, flags >> 3 & 1 ? MAX_TASKS : 6};
+  require(CALL(rondo_graph_create(flags & 16 ? runtime : NULL, &limits, &b->graph)), "no graph");
+  rondo_graph *stale = NULL;
+  require(CALL(rondo_graph_create(runtime, &limits, &stale)), "no graph");
+  stale_tensor = (rondo_tensor){stale, 0};
+  require(CALL(rondo_graph_destroy(&stale)) && !stale, "a graph was not destroyed");
+  build(b);
+  rondo_exec *exec = NULL;
+  int64_t used = -1;
+  if (instantiate(b, slot_count, &exec)) {
+    if (!shadow) misuse(b, exec, slot_count);
+    used = (int64_t)run(b, exec, slot_count, &filler);
+    rondo_slot held = {0};
+    require(CALL(rondo_acquire(exec, &held)) && CALL(rondo_replay(held)), "a last replay");
+    require(CALL(rondo_close_exec(&exec)) && !exec, "an exec was not closed");
+    require(!CALL(rondo_wait(held, 0)), "a slot of a closed exec");
+    require(CALL(rondo_close_exec(&exec)), "closing twice");
+  }
+  require(CALL(rondo_graph_destroy(&b->graph)) && !b->graph, "a graph was not destroyed");
+  check_pools(true);
+  return b->exact ? used : -1;
+}
+
+int LLVMFuzzerInitialize(int *argument_count, char ***arguments);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerInitialize(int *argument_count, char ***arguments) {
+  (void)argument_count, (void)arguments;
+  trace = getenv("FUZZ_TRACE") != NULL;
+  rondo_options options = {.backend = RONDO_BACKEND_HOST,
+                           .device_bytes = DEVICE_BYTES,
+                           .pinned_bytes = PINNED_BYTES,
+                           .host_bytes = HOST_BYTES,
+                           .host_threads = 2,
+                           .wait_mode = RONDO_WAIT_BLOCK};
+  require(rondo_open(&options, &runtime) == RONDO_OK, "no runtime");
+  require(rondo_graph_create(NULL, NULL, &foreign) == RONDO_OK, "no graph");
+  require(rondo_input(foreign, "foreign", RONDO_F32, 2, (int64_t[]){4, 4}, &foreign_tensor) == RONDO_OK, "no tensor");
+  return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static struct build b;
+  static uint8_t results[SNAPSHOT_BYTES];
+  int64_t used = perform(&b, data, size, false);
+  if (used <= 0) return 0;
+  memcpy(results, snapshots[0], (size_t)used);
+  int64_t unshared = perform(&b, data, size, true); /* may not fit in the pools */
+  require(unshared < 0 || (unshared == used && memcmp(results, snapshots[0], (size_t)used) == 0),
+          "without shared bytes the results are others");
+  return 0;
+}

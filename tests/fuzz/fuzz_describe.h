@@ -1,0 +1,97 @@
+/* fuzz_describe.h - the program that an input's bytes are, and what the harness knows of the graph it describes. */
+#ifndef RONDO_FUZZ_DESCRIBE_H
+#define RONDO_FUZZ_DESCRIBE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rondo_graphs.h"
+
+enum kind { INPUT, OUTPUT, CONSTANT, STATE, TEMPORARY, UNKNOWN };
+enum {
+  MAX_TENSORS = 96,
+  MAX_TASKS = 48,
+  MAX_ELEMENTS = 16384, /* of a tensor in a graph that is to run */
+  MAX_DIMENSION = 65536,
+  MAX_USERS = 48,
+};
+
+/* What the harness knows of a tensor or view. `known`: its geometry too, not only its kind. */
+struct record {
+  bool known;
+  enum kind kind;
+  rondo_dtype dtype;
+  uint32_t root, rank;
+  int64_t shape[RONDO_MAX_RANK], offset[RONDO_MAX_RANK], stride[RONDO_MAX_RANK];
+};
+
+/* The user's own work: reads and writes each byte of its rectangles, and none beside them. */
+struct user {
+  uint32_t count, salt;
+  struct {
+    struct record record;
+    rondo_access access;
+    uint32_t value_bytes; /* no tensor */
+  } arguments[RONDO_MAX_ARGUMENTS];
+};
+
+struct build {
+  const uint8_t *at, *end;
+  rondo_graph *graph;
+  bool shadow;  /* temporaries are states, which share no bytes */
+  bool exact;   /* nothing is read that was not written: results are determined */
+  bool huge;    /* only to be planned */
+  bool no_host; /* a task cannot run on the host */
+  uint32_t tensor_count, task_count, user_count, report_count;
+  struct record records[MAX_TENSORS];
+  struct user users[MAX_USERS];
+  uint8_t defined[MAX_TENSORS][MAX_ELEMENTS]; /* elements of a root that have a value */
+};
+
+extern bool trace; /* tells of each call */
+/* Handles that are wrong: of another graph, and of one that is no more. */
+extern rondo_tensor foreign_tensor, stale_tensor;
+
+/* What must hold, and an abort if it does not. */
+_Noreturn void broken(const char *what);
+static inline void require(bool condition, const char *what) {
+  if (!condition) broken(what);
+}
+/* Leaves a known sentence, so that judge can tell whether the call said something. */
+void mark(void);
+bool judge(rondo_status status, const char *call);
+#define CALL(call) (mark(), judge((call), #call))
+
+/* Bytes to arguments: likely ones, and now and then a wrong one. */
+uint32_t next(struct build *b);
+uint32_t below(struct build *b, uint32_t count);
+int64_t any_size(struct build *b);
+int64_t size_up_to(struct build *b, int64_t most);
+rondo_dtype any_dtype(struct build *b);
+float any_float(struct build *b);
+int32_t any_int(struct build *b);
+const char *any_name(struct build *b);
+/* A handle that is likely wrong. */
+rondo_tensor odd_tensor(struct build *b);
+/* An operand of this shape: one that is there, or a new one, dense or a view, or now and then a wrong one. */
+rondo_tensor operand(struct build *b, rondo_access access, rondo_dtype dtype, uint32_t rank, const int64_t *shape);
+
+uint64_t bits_of(const struct record *r);
+int64_t elements_of(const struct record *r);
+
+/* The tables are as long as the harness thinks: a failed call has added nothing. */
+void check_counts(const struct build *b);
+
+/* The steps of a program that make a tensor or a view. */
+void add_tensor(struct build *b);
+void add_view(struct build *b);
+
+struct use {
+  rondo_tensor tensor;
+  rondo_access access;
+};
+
+/* After a rondo_add_*: the counts, and which values the task read and wrote. */
+bool added(struct build *b, bool accepted, uint32_t count, const struct use *uses);
+
+#endif

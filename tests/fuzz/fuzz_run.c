@@ -1,0 +1,162 @@
+/* fuzz_run.c - replays of what was described, twice in each slot, and slots misused; what must hold of the results. */
+#include "fuzz_run.h"
+
+#include <string.h>
+
+rondo_runtime *runtime;
+uint8_t snapshots[2][SNAPSHOT_BYTES];
+
+static void fill(const struct filler *filler, const struct record *r, uint32_t index, uint8_t *bytes, uint64_t count) {
+  for (uint64_t at = 0; at < count; at++)
+    bytes[at] =
+        (uint8_t)((filler->size ? filler->data[(at * 7 + index * UINT64_C(31)) % filler->size] : 0) ^ (at >> 3) * 29);
+  if (!filler->tame || !r->known) return;
+  uint64_t width = bits_of(r) / 8;
+  for (uint64_t at = 0; width >= 2 && at + width <= count && r->dtype != RONDO_I32; at += width) {
+    uint8_t sign = bytes[at + width - 1] & 0x80;
+    bytes[at + width - 1] = (uint8_t)(sign | (r->dtype == RONDO_F16 ? 0x3c : 0x3f));
+    if (r->dtype == RONDO_BF16 || r->dtype == RONDO_F32) bytes[at + width - 2] |= 0x80;
+    if (r->dtype == RONDO_F64) bytes[at + width - 2] |= 0xf0;
+  }
+}
+
+static uint8_t scratch[DEVICE_BYTES];
+
+/* Sets all that a replay starts from. */
+static void prepare(const struct build *b, rondo_exec *exec, rondo_slot slot, const struct filler *filler) {
+  for (uint32_t i = 0; i < b->tensor_count; i++) {
+    const struct record *r = &b->records[i];
+    rondo_tensor tensor = {b->graph, i};
+    uint64_t bytes;
+    if (r->root != i || r->kind == UNKNOWN || r->kind == TEMPORARY) continue;
+    require(rondo_tensor_bytes(tensor, &bytes) == RONDO_OK, "a tensor is gone");
+    if (r->kind == INPUT || r->kind == OUTPUT) {
+      uint8_t *data = rondo_data(slot, tensor);
+      require(data != NULL, "no data");
+      require(!CALL(rondo_upload(exec, tensor, data, bytes)), "an input was uploaded");
+      fill(filler, r, i, data, bytes);
+    } else {
+      require(rondo_data(slot, tensor) == NULL, "a constant is in the slot");
+      fill(filler, r, i, scratch, bytes);
+      require(CALL(rondo_upload(exec, tensor, scratch, bytes)), "an upload failed");
+      require(!CALL(rondo_upload(exec, tensor, scratch, bytes + 1)), "an upload of another size");
+    }
+  }
+}
+
+/* Everything that can be seen after a replay; what no task may write is compared at once. */
+static size_t collect(const struct build *b, rondo_exec *exec, rondo_slot slot, const struct filler *filler,
+                      uint8_t *snapshot) {
+  size_t used = 0;
+  for (uint32_t i = 0; i < b->tensor_count; i++) {
+    const struct record *r = &b->records[i];
+    rondo_tensor tensor = {b->graph, i};
+    uint64_t bytes;
+    if (r->root != i || r->kind == UNKNOWN || r->kind == TEMPORARY) continue;
+    require(rondo_tensor_bytes(tensor, &bytes) == RONDO_OK && used + bytes <= SNAPSHOT_BYTES, "a tensor is gone");
+    if (r->kind == INPUT || r->kind == OUTPUT)
+      memcpy(snapshot + used, rondo_data(slot, tensor), bytes);
+    else
+      require(CALL(rondo_download(exec, tensor, snapshot + used, bytes)), "a download failed");
+    if (r->kind == OUTPUT && r->known) /* what no task wrote may be anything */
+      for (uint64_t at = 0; at < bytes; at++)
+        if (!b->defined[i][at * 8 / bits_of(r)]) snapshot[used + at] = 0;
+    if (r->kind == INPUT || r->kind == CONSTANT) {
+      fill(filler, r, i, scratch, bytes);
+      require(memcmp(scratch, snapshot + used, bytes) == 0, "an input or a constant has changed");
+    }
+    used += bytes;
+  }
+  return used;
+}
+
+static size_t replay_once(const struct build *b, rondo_exec *exec, rondo_slot slot, const struct filler *filler,
+                          uint8_t *snapshot) {
+  prepare(b, exec, slot, filler);
+  require(CALL(rondo_replay(slot)), "a replay did not start");
+  require(CALL(rondo_wait(slot, RONDO_FOREVER)), "a replay did not end");
+  require(rondo_poll(slot) == RONDO_OK, "a replay that ended has not");
+  return collect(b, exec, slot, filler, snapshot);
+}
+
+void misuse(struct build *b, rondo_exec *exec, uint32_t slot_count) {
+  rondo_slot slots[8] = {{0}};
+  uint32_t held = 0;
+  for (uint32_t step = below(b, 16); step > 0; step--) {
+    rondo_slot *slot = &slots[below(b, 8)], other = *slot;
+    switch (below(b, 9)) {
+    case 0:
+      require(CALL(rondo_acquire(exec, slot)) == (held < slot_count), "a slot too many or too few");
+      held += held < slot_count;
+      break;
+    case 1:
+      CALL(rondo_replay(*slot));
+      break;
+    case 2:
+      CALL(rondo_wait(*slot, next(b) & 1 ? 0 : RONDO_FOREVER));
+      break;
+    case 3:
+      rondo_poll(*slot);
+      break;
+    case 4:
+      held -= CALL(rondo_release(*slot));
+      break;
+    case 5:
+      rondo_data(*slot, odd_tensor(b));
+      break;
+    case 6:
+      other.index += 1 + next(b), other.lease += next(b);
+      CALL(rondo_replay(other));
+      break;
+    case 7:
+      CALL(rondo_upload(exec, odd_tensor(b), scratch, next(b)));
+      break;
+    default:
+      CALL(rondo_download(exec, odd_tensor(b), scratch, next(b)));
+    }
+  }
+  require(!CALL(rondo_close(&runtime)) && runtime, "a runtime with an exec open was closed");
+  for (uint32_t index = 0; index < slot_count; index++)
+    for (uint32_t lease = 1; lease < 64; lease++) { /* whatever is held */
+      rondo_slot slot = {exec, index, lease};
+      if (rondo_wait(slot, RONDO_FOREVER) == RONDO_OK) require(lease % 2 == 0 || CALL(rondo_release(slot)), "release");
+    }
+}
+
+size_t run(struct build *b, rondo_exec *exec, uint32_t slot_count, const struct filler *filler) {
+  rondo_slot slots[2];
+  size_t used = 0;
+  for (uint32_t s = 0; s < slot_count; s++) require(CALL(rondo_acquire(exec, &slots[s])), "no slot is free");
+  require(!CALL(rondo_acquire(exec, &(rondo_slot){0})), "a slot too many");
+  for (uint32_t s = 0; s < slot_count; s++)
+    for (int repeat = 0; repeat < 2; repeat++) {
+      bool first = s == 0 && repeat == 0;
+      size_t got = replay_once(b, exec, slots[s], filler, snapshots[first ? 0 : 1]);
+      require(first || got == used, "results of another size");
+      require(first || !b->exact || memcmp(snapshots[0], snapshots[1], used) == 0, "a replay gave other bits");
+      used = got;
+    }
+  for (uint32_t s = 0; s < slot_count; s++) require(CALL(rondo_release(slots[s])), "a slot was not released");
+  for (uint32_t s = 0; s < slot_count; s++) require(!CALL(rondo_replay(slots[s])), "a released slot was replayed");
+  return used;
+}
+
+void check_pools(bool empty) {
+  rondo_info info;
+  require(CALL(rondo_runtime_info(runtime, &info)), "no information");
+  require(!info.device.used_bytes && !info.pinned.used_bytes, "device or pinned bytes are still in use");
+  require(!empty || !info.host.used_bytes, "host bytes are still in use");
+}
+
+bool instantiate(struct build *b, uint32_t slot_count, rondo_exec **exec) {
+  rondo_plan plan;
+  rondo_exec_options options = {.slots = slot_count, .keep_warm = (int32_t)(slot_count & 1)};
+  bool planned = CALL(rondo_plan_graph(b->graph, &plan));
+  if (b->huge) return false;
+  bool ready = CALL(rondo_instantiate(runtime, b->graph, &options, exec));
+  bool fit = planned && plan.device_bytes <= DEVICE_BYTES && plan.pinned_bytes_per_slot * slot_count <= PINNED_BYTES;
+  require(!ready || (fit && !b->no_host), "what cannot run was instantiated");
+  if (fit && plan.host_bytes <= HOST_BYTES / 2) require(ready || b->no_host, "what fits was not instantiated");
+  if (!ready) check_pools(false);
+  return ready;
+}

@@ -1,0 +1,41 @@
+/* subject.h - the graph that the proofs replay, and one way to go through a replay. */
+#ifndef SUBJECT_H
+#define SUBJECT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../runtime/rondo.h"
+
+enum { SLOTS = 2, SMALL_COUNT = 512, LARGE_ROWS = 256, OUTPUTS = 5, OUTPUT_BYTES_MOST = 1 << 16 };
+enum { WEIGHT_ROWS = 16, PRODUCT_ROWS = 4, KEPT_ROWS = 64 };
+
+struct subject {
+  rondo_runtime *runtime;
+  rondo_graph *graph;
+  rondo_exec *exec;
+  rondo_tensor small, large; /* inputs of 1 KB and 256 KB */
+  rondo_tensor outputs[OUTPUTS];
+  uint64_t output_bytes[OUTPUTS];
+  uint16_t small_data[SMALL_COUNT], large_data[LARGE_ROWS * SMALL_COUNT];
+};
+
+/* Opens a runtime, describes the graph, instantiates it. Nothing is replayed but what rondo_instantiate does. */
+rondo_status subject_open(struct subject *subject, rondo_backend backend, uint32_t host_threads,
+                          rondo_wait_mode wait_mode);
+rondo_status subject_close(struct subject *subject);
+
+/* Both inputs, whole; or the small one and a row of the large one, which holds the same already. */
+void subject_fill(const struct subject *subject, rondo_slot slot);
+void subject_touch(const struct subject *subject, rondo_slot slot);
+
+/* What is done with a replay once it is done. False ends subject_replay. */
+typedef bool subject_reader(void *user, const struct subject *subject, rondo_slot slot);
+typedef void subject_filler(const struct subject *subject, rondo_slot slot);
+
+/* Acquire, fill, replay, wait, read, release: `count` times, each replay begun while the one before it is in flight in
+ * the other slot. RONDO_INTERNAL if `read` refused. */
+rondo_status subject_replay(const struct subject *subject, uint64_t count, subject_filler *fill, subject_reader *read,
+                            void *user);
+
+#endif
