@@ -72,6 +72,7 @@ static REAL NAME(reflector_make)(int64_t count, REAL *alpha_address, REAL *x, in
 /* C := (I - tau v v^T) C, where c starts in the row of v's implicit one and v holds what lies below it. */
 static void NAME(reflect)(int64_t count, const REAL *v, int64_t v_stride, REAL tau, struct NAME(matrix) c,
                           int64_t columns) {
+  assert(c.data || columns == 0);
   if (tau == 0) return;
   if (c.row_stride == 1) {
     for (int64_t column = 0; column < columns; column++) {
