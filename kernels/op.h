@@ -110,6 +110,14 @@ void status_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define status_set(status, ...) (status_text(__VA_ARGS__), status_same(status))
 static inline rondo_status status_same(rondo_status status) { return status; }
 
+/* op.c: "[4, 7] f32" into text. */
+void shape_describe(char *text, size_t bytes, rondo_dtype dtype, uint32_t rank, const int64_t *shape);
+/* "tau is [3] f32, expected ...", or "tau is absent, expected ...". */
+rondo_status op_unexpected(const char *name, const struct op_operand *operand, const char *expected);
+/* The operand must be there, with exactly this type and shape. */
+rondo_status op_expect(const char *name, const struct op_operand *operand, rondo_dtype dtype, uint32_t rank,
+                       const int64_t *shape);
+
 static inline int64_t op_elements(const struct op_operand *operand) {
   int64_t count = operand->present ? 1 : 0;
   for (uint32_t i = 0; i < operand->rank; i++) count *= operand->shape[i];

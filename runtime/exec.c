@@ -341,17 +341,25 @@ rondo_status rondo_close_exec(rondo_exec **exec_address) {
 
 /* ---- Constants and states ---------------------------------------------------------------------------------------- */
 
+rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, const char *expected,
+                               const char *function) {
+  if (tensor.graph != exec->graph || tensor.index >= exec->tensor_count)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph", function);
+  const struct exec_tensor *place = &exec->tensors[tensor.index];
+  if (!place->is_view && (kinds >> place->kind & 1u)) return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor %u is %s%s, expected %s", function, tensor.index,
+                    place->is_view ? "a view of a tensor of kind " : "of kind ", tensor_kind_name(place->kind),
+                    expected);
+}
+
 static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
                                    const char *function) {
   rondo_status status = exec_check(exec, function);
   if (status != RONDO_OK) return status;
-  if (tensor.graph != exec->graph || tensor.index >= exec->tensor_count)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph", function);
+  status =
+      exec_tensor_check(exec, tensor, 1u << TENSOR_CONSTANT | 1u << TENSOR_STATE, "a constant or a state", function);
+  if (status != RONDO_OK) return status;
   const struct exec_tensor *place = &exec->tensors[tensor.index];
-  if (place->is_view || (place->kind != TENSOR_CONSTANT && place->kind != TENSOR_STATE))
-    return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor %u is %s%s, expected a constant or a state", function,
-                      tensor.index, place->is_view ? "a view of a tensor of kind " : "of kind ",
-                      tensor_kind_name(place->kind));
   if (bytes != place->bytes)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor %u has %" PRIu64 " bytes, not %" PRIu64, function,
                       tensor.index, place->bytes, bytes);
@@ -398,13 +406,9 @@ static rondo_status nodes_rebind(rondo_exec *exec, struct slot *slot, uint32_t t
 }
 
 rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tensor, void *memory) {
-  if (tensor.graph != exec->graph || tensor.index >= exec->tensor_count)
-    return status_set(RONDO_INVALID_ARGUMENT, "rondo_rebind: the tensor belongs to another graph");
-  const struct exec_tensor *place = &exec->tensors[tensor.index];
-  if (place->is_view || place->kind == TENSOR_TEMPORARY)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "rondo_rebind: tensor %u is a %s, expected an input, output, constant or state", tensor.index,
-                      place->is_view ? "view" : "temporary");
+  rondo_status status =
+      exec_tensor_check(exec, tensor, ~(1u << TENSOR_TEMPORARY), "an input, output, constant or state", "rondo_rebind");
+  if (status != RONDO_OK) return status;
   if ((uintptr_t)memory % POOL_ALIGNMENT)
     return status_set(RONDO_INVALID_ARGUMENT, "rondo_rebind: the buffer %p is not aligned to %d bytes", memory,
                       POOL_ALIGNMENT);
@@ -414,13 +418,13 @@ rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tenso
                         tensor.index);
   void *before = slot->rebound[tensor.index];
   slot->rebound[tensor.index] = memory;
-  rondo_status status = nodes_rebind(exec, slot, tensor.index);
+  status = nodes_rebind(exec, slot, tensor.index);
   if (status == RONDO_OK) return RONDO_OK;
   char cause[256];
   snprintf(cause, sizeof cause, "%s", rondo_error_text());
   slot->rebound[tensor.index] = before;
+  /* If that fails too, half of the tasks have one address and half the other. */
   if (nodes_rebind(exec, slot, tensor.index) != RONDO_OK && exec->runtime->ops->lose)
-    return exec->runtime->ops->lose(exec->runtime->device,
-                                    cause); /* half of the tasks have one address, half the other */
+    return exec->runtime->ops->lose(exec->runtime->device, cause);
   return status_set(status, "%s", cause);
 }

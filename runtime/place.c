@@ -77,8 +77,8 @@ static uint64_t place_in_order(const struct placement_problem *problem, const ui
   return peak;
 }
 
-/* Orders by descending key, ties by index. Insertion sort on keys computed once: counts are small. */
-static void order_by(uint32_t count, const uint64_t *keys, uint32_t *order) {
+/* Insertion sort on keys computed once: counts are small. */
+void place_order(uint32_t count, const uint64_t *keys, uint32_t *order) {
   for (uint32_t i = 0; i < count; i++) {
     uint32_t j = i;
     for (; j > 0 && keys[order[j - 1]] < keys[i]; j--) order[j] = order[j - 1];
@@ -179,7 +179,7 @@ uint64_t place_buffers(const struct placement_problem *problem, uint64_t *offset
   bool best_fit = false;
   for (int key = 0; key < KEY_COUNT; key++) {
     keys_fill(problem, (enum key)key, work.pressure);
-    order_by(problem->count, work.pressure, work.order);
+    place_order(problem->count, work.pressure, work.order);
     for (int fit = 0; fit < 2; fit++) {
       uint64_t peak = place_in_order(problem, work.order, fit == 1, best, work.offsets, work.taken);
       if (peak >= best) continue;

@@ -15,6 +15,9 @@ struct placement_problem {
   uint64_t lower_bound_bytes; /* a peak this low cannot be beaten: the search stops there */
 };
 
+/* Indices 0 .. count - 1 by descending key, ties by index. */
+void place_order(uint32_t count, const uint64_t *keys, uint32_t *order);
+
 /* Words of working memory that place_buffers needs. */
 uint64_t place_work_bytes(uint32_t count);
 

@@ -289,12 +289,7 @@ static uint64_t bound_by_nodes(const struct plan *plan, const struct scratchpad 
 static uint64_t bound_by_cliques(const struct plan *plan, const struct scratchpad *pad) {
   enum { SEEDS = 128 };
   uint32_t count = plan->buffer_count, words = plan->conflicts.row_words;
-  for (uint32_t b = 0; b < count; b++) { /* insertion sort: the counts are small */
-    uint32_t i = b;
-    for (; i > 0 && plan->buffers[pad->by_size[i - 1]].bytes < plan->buffers[b].bytes; i--)
-      pad->by_size[i] = pad->by_size[i - 1];
-    pad->by_size[i] = b;
-  }
+  place_order(count, pad->bytes, pad->by_size);
   uint64_t bound = 0;
   for (uint32_t seed = 0; seed < count && seed < SEEDS; seed++) {
     uint32_t first = pad->by_size[seed];

@@ -101,17 +101,10 @@ rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
 void *rondo_data(rondo_slot handle, rondo_tensor tensor) {
   struct slot *slot = NULL;
   if (slot_check(handle, "rondo_data", &slot) != RONDO_OK) return NULL;
-  if (tensor.graph != handle.exec->graph || tensor.index >= handle.exec->tensor_count) {
-    status_set(RONDO_INVALID_ARGUMENT, "rondo_data: the tensor belongs to another graph");
+  if (exec_tensor_check(handle.exec, tensor, 1u << TENSOR_INPUT | 1u << TENSOR_OUTPUT, "an input or an output",
+                        "rondo_data") != RONDO_OK)
     return NULL;
-  }
-  const struct exec_tensor *place = &handle.exec->tensors[tensor.index];
-  if (place->is_view || (place->kind != TENSOR_INPUT && place->kind != TENSOR_OUTPUT)) {
-    status_set(RONDO_INVALID_ARGUMENT, "rondo_data: tensor %u is %s%s, expected an input or an output", tensor.index,
-               place->is_view ? "a view of a tensor of kind " : "of kind ", tensor_kind_name(place->kind));
-    return NULL;
-  }
-  return slot->pinned + place->pinned_offset;
+  return slot->pinned + handle.exec->tensors[tensor.index].pinned_offset;
 }
 
 rondo_status rondo_replay(rondo_slot handle) {

@@ -12,6 +12,10 @@ static inline bool slot_done(const struct slot *slot) {
   return launched == 0 || atomic_load_explicit(slot->completion, memory_order_acquire) >= launched;
 }
 
+/* exec.c: is it a tensor of the exec's graph, no view, of one of the kinds (bit 1 << kind)? */
+rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, const char *expected,
+                               const char *function);
+
 /* The slot must not be in flight. */
 rondo_status slot_launch(const rondo_exec *exec, struct slot *slot);
 

@@ -73,10 +73,7 @@ uint64_t tensor_offset_bytes(const struct tensor *tensor) {
 }
 
 void tensor_describe(const struct tensor *tensor, char *text, size_t bytes) {
-  size_t used = 0;
-  for (uint32_t i = 0; i < tensor->rank && used < bytes; i++)
-    used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i ? ", " : "[", tensor->shape[i]);
-  if (used < bytes) snprintf(text + used, bytes - used, "] %s", rondo_dtype_name(tensor->dtype));
+  shape_describe(text, bytes, tensor->dtype, tensor->rank, tensor->shape);
 }
 
 static rondo_status shape_check(const char *name, rondo_dtype dtype, uint32_t rank, const int64_t *shape) {

@@ -1,9 +1,6 @@
 /* copy.c - describing a copy: rondo_add_copy, its check, and the rectangle as rows of bytes. */
 #include "copy.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_copy: the description is NULL");
   struct op_argument arguments[] = {
@@ -11,14 +8,6 @@ rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc) {
       [COPY_DST] = {"dst", desc->dst, RONDO_WRITE, 0},
   };
   return graph_add(graph, &op_copy, desc->name, arguments, 2, NULL, 0);
-}
-
-/* "[4, 7] f32". */
-static void operand_text(char *text, size_t bytes, const struct op_operand *operand) {
-  size_t used = 0;
-  for (uint32_t i = 0; i < operand->rank && used < bytes; i++)
-    used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i ? ", " : "[", operand->shape[i]);
-  if (used < bytes) snprintf(text + used, bytes - used, "] %s", rondo_dtype_name(operand->dtype));
 }
 
 static rondo_status copy_check(const struct op_task *task) {
@@ -29,8 +18,8 @@ static rondo_status copy_check(const struct op_task *task) {
   for (uint32_t i = 0; same && i < src->rank; i++) same = src->shape[i] == dst->shape[i];
   if (same) return RONDO_OK;
   char src_text[128], dst_text[128];
-  operand_text(src_text, sizeof src_text, src);
-  operand_text(dst_text, sizeof dst_text, dst);
+  shape_describe(src_text, sizeof src_text, src->dtype, src->rank, src->shape);
+  shape_describe(dst_text, sizeof dst_text, dst->dtype, dst->rank, dst->shape);
   return status_set(RONDO_INVALID_ARGUMENT, "dst is %s, expected the same dtype and shape as src, %s", dst_text,
                     src_text);
 }

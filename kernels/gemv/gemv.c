@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 static const char *const operand_names[GEMV_OPERANDS] = {"weights", "weight_scales", "vectors", "vector_scales", "out"};
 
@@ -22,28 +21,9 @@ rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc) {
 
 /* ---- Check ------------------------------------------------------------------------------------------------------ */
 
-/* "[4, 7]". */
-static void shape_text(char *text, size_t bytes, uint32_t rank, const int64_t *shape) {
-  size_t used = 0;
-  for (uint32_t i = 0; i < rank && used < bytes; i++)
-    used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i ? ", " : "[", shape[i]);
-  if (used < bytes) snprintf(text + used, bytes - used, "]");
-}
-
 static rondo_status expect(const struct op_task *task, uint32_t index, rondo_dtype dtype, uint32_t rank,
                            const int64_t *shape) {
-  const struct op_operand *operand = &task->operands[index];
-  char expected[128], got[128];
-  shape_text(expected, sizeof expected, rank, shape);
-  if (!operand->present)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected %s %s", operand_names[index], expected,
-                      rondo_dtype_name(dtype));
-  bool same = operand->dtype == dtype && operand->rank == rank;
-  for (uint32_t i = 0; same && i < rank; i++) same = operand->shape[i] == shape[i];
-  if (same) return RONDO_OK;
-  shape_text(got, sizeof got, operand->rank, operand->shape);
-  return status_set(RONDO_INVALID_ARGUMENT, "%s is %s %s, expected %s %s", operand_names[index], got,
-                    rondo_dtype_name(operand->dtype), expected, rondo_dtype_name(dtype));
+  return op_expect(operand_names[index], &task->operands[index], dtype, rank, shape);
 }
 
 static rondo_status expect_absent(const struct op_task *task, uint32_t index, uint32_t owner) {

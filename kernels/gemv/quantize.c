@@ -1,7 +1,6 @@
 /* quantize.c - describing a quantisation to NVFP4: rondo_add_quantize_nvfp4 and its check. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 #include "gemv.h"
 
@@ -14,26 +13,6 @@ rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_n
   };
   struct quantize_attributes attributes = {.global_scale = desc->global_scale == 0 ? 1.0f : desc->global_scale};
   return graph_add(graph, &op_quantize_nvfp4, desc->name, arguments, QUANTIZE_OPERANDS, &attributes, sizeof attributes);
-}
-
-/* "[4, 7] f32". */
-static void operand_text(char *text, size_t bytes, uint32_t rank, const int64_t *shape, rondo_dtype dtype) {
-  size_t used = 0;
-  for (uint32_t i = 0; i < rank && used < bytes; i++)
-    used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i ? ", " : "[", shape[i]);
-  if (used < bytes) snprintf(text + used, bytes - used, "] %s", rondo_dtype_name(dtype));
-}
-
-static rondo_status expect(const struct op_operand *operand, const char *name, rondo_dtype dtype, uint32_t rank,
-                           const int64_t *shape) {
-  char got[128], expected[128];
-  operand_text(expected, sizeof expected, rank, shape, dtype);
-  if (!operand->present) return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected %s", name, expected);
-  bool fits = operand->dtype == dtype && operand->rank == rank;
-  for (uint32_t i = 0; fits && i < rank; i++) fits = operand->shape[i] == shape[i];
-  if (fits) return RONDO_OK;
-  operand_text(got, sizeof got, operand->rank, operand->shape, operand->dtype);
-  return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected %s", name, got, expected);
 }
 
 static rondo_status quantize_check(const struct op_task *task) {
@@ -50,12 +29,12 @@ static rondo_status quantize_check(const struct op_task *task) {
     return status_set(RONDO_INVALID_ARGUMENT,
                       "global_scale is %g, expected a positive number, 448 times which is finite",
                       (double)global_scale);
-  rondo_status status = expect(&task->operands[QUANTIZE_CODES], "codes", RONDO_NVFP4, x->rank, x->shape);
+  rondo_status status = op_expect("codes", &task->operands[QUANTIZE_CODES], RONDO_NVFP4, x->rank, x->shape);
   if (status != RONDO_OK) return status;
   int64_t scale_shape[RONDO_MAX_RANK];
   for (uint32_t i = 0; i < x->rank; i++) scale_shape[i] = x->shape[i];
   scale_shape[x->rank - 1] = k / GEMV_BLOCK;
-  return expect(&task->operands[QUANTIZE_SCALES], "scales", RONDO_E4M3, x->rank, scale_shape);
+  return op_expect("scales", &task->operands[QUANTIZE_SCALES], RONDO_E4M3, x->rank, scale_shape);
 }
 
 const struct op op_quantize_nvfp4 = {

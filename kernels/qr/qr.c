@@ -2,7 +2,6 @@
 #include "qr.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 /* ---- Adding tasks ----------------------------------------------------------------------------------------------- */
 
@@ -78,28 +77,11 @@ static const struct qr_attributes *attributes_of(const struct op_task *task) {
   return (const struct qr_attributes *)task->attributes;
 }
 
-/* "[4, 7] f32". */
-static void shape_text(char *text, size_t bytes, rondo_dtype dtype, uint32_t rank, const int64_t *shape) {
-  size_t used = 0;
-  for (uint32_t i = 0; i < rank && used < bytes; i++)
-    used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i ? ", " : "[", shape[i]);
-  if (used < bytes) snprintf(text + used, bytes - used, "] %s", rondo_dtype_name(dtype));
-}
-
-static rondo_status operand_error(const char *name, const struct op_operand *operand, const char *expected) {
-  char text[128];
-  if (!operand->present)
-    snprintf(text, sizeof text, "absent");
-  else
-    shape_text(text, sizeof text, operand->dtype, operand->rank, operand->shape);
-  return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected %s", name, text, expected);
-}
-
 /* Matrices are the last two dimensions; one before them is the batch. */
 static rondo_status matrix_check(const char *name, const struct op_operand *operand) {
   if (!operand->present || (operand->rank != 2 && operand->rank != 3) ||
       (operand->dtype != RONDO_F32 && operand->dtype != RONDO_F64))
-    return operand_error(name, operand, "a matrix or a batch of matrices, f32 or f64");
+    return op_unexpected(name, operand, "a matrix or a batch of matrices, f32 or f64");
   return RONDO_OK;
 }
 
@@ -115,16 +97,6 @@ static struct matrix_sizes sizes_of(const struct op_operand *operand, int32_t la
   return (struct matrix_sizes){rank == 3 ? operand->shape[0] : 1, row_major ? outer : inner, row_major ? inner : outer};
 }
 
-static rondo_status exact_check(const char *name, const struct op_operand *operand, rondo_dtype dtype, uint32_t rank,
-                                const int64_t *shape) {
-  bool same = operand->present && operand->dtype == dtype && operand->rank == rank;
-  for (uint32_t i = 0; same && i < rank; i++) same = operand->shape[i] == shape[i];
-  if (same) return RONDO_OK;
-  char expected[128];
-  shape_text(expected, sizeof expected, dtype, rank, shape);
-  return operand_error(name, operand, expected);
-}
-
 /* rows x columns in the layout and batch of `like`. */
 static rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
                                       int32_t layout, int64_t rows, int64_t columns) {
@@ -132,13 +104,13 @@ static rondo_status matrix_like_check(const char *name, const struct op_operand 
   uint32_t rank = like->rank;
   shape[rank - 2] = layout == RONDO_ROW_MAJOR ? rows : columns;
   shape[rank - 1] = layout == RONDO_ROW_MAJOR ? columns : rows;
-  return exact_check(name, operand, like->dtype, rank, shape);
+  return op_expect(name, operand, like->dtype, rank, shape);
 }
 
 static rondo_status tau_check(const struct op_operand *tau, const struct op_operand *like, int64_t k) {
   int64_t shape[2] = {like->shape[0]};
   shape[like->rank - 2] = k;
-  return exact_check("tau", tau, like->dtype, like->rank - 1, shape);
+  return op_expect("tau", tau, like->dtype, like->rank - 1, shape);
 }
 
 static rondo_status layout_check(int32_t layout) {
@@ -216,7 +188,7 @@ static rondo_status qr_apply_check(const struct op_task *task) {
   struct matrix_sizes sizes = sizes_of(v, layout);
   status = tau_check(&task->operands[QR_APPLY_TAU], v, smaller(sizes.rows, sizes.columns));
   if (status != RONDO_OK) return status;
-  if (c->rank != v->rank) return operand_error("c", c, v->rank == 2 ? "one matrix, as v is" : "a batch, as v is");
+  if (c->rank != v->rank) return op_unexpected("c", c, v->rank == 2 ? "one matrix, as v is" : "a batch, as v is");
   return matrix_like_check("c", c, v, layout, sizes.rows, sizes_of(c, layout).columns);
 }
 
@@ -240,8 +212,8 @@ static rondo_status triangular_inverse_check(const struct op_task *task) {
   if (status != RONDO_OK) return status;
   struct matrix_sizes sizes = sizes_of(a, RONDO_ROW_MAJOR);
   if (sizes.rows != sizes.columns || sizes.rows < 16 || sizes.rows > 128)
-    return operand_error("a", a, "square matrices of 16 to 128 rows");
-  return exact_check("out", &task->operands[TRIANGULAR_INVERSE_OUT], a->dtype, a->rank, a->shape);
+    return op_unexpected("a", a, "square matrices of 16 to 128 rows");
+  return op_expect("out", &task->operands[TRIANGULAR_INVERSE_OUT], a->dtype, a->rank, a->shape);
 }
 
 /* ---- What a task factors ---------------------------------------------------------------------------------------- */
