@@ -12,6 +12,14 @@
 /* Ends the test as skipped, with a reason, if the backend cannot be used here. Call it first. */
 void require_backend(rondo_backend backend);
 
+/* One promise as two tests, one a backend. */
+#define BOTH_BACKENDS(suite, name, function)                                                                           \
+  Test(suite, name##_host) { function(RONDO_BACKEND_HOST); }                                                           \
+  Test(suite, name##_cuda) {                                                                                           \
+    require_backend(RONDO_BACKEND_CUDA);                                                                               \
+    function(RONDO_BACKEND_CUDA);                                                                                      \
+  }
+
 /* Asserts that a call succeeds; on failure prints the call's text. */
 void require_ok(rondo_status status, const char *what);
 #define REQUIRE_OK(call) require_ok((call), #call)

@@ -1,15 +1,7 @@
-/* test_attention.c - rondo_add_attention and its ready-made graph: every type, head dimension, layout, mask, group and
+/* test_attention.c - rondo_add_attention: every type, head dimension, layout, mask, group and
  * cut against double precision, what memory behind lengths and around views must not do, and bad descriptions. */
-#include "../../graphs/rondo_graphs.h"
 #include "../../kernels/softmax/attention.h"
 #include "test_attention_oracle.h"
-
-#define BOTH_BACKENDS(name, function)                                                                                  \
-  Test(attention, name##_host) { function(RONDO_BACKEND_HOST); }                                                       \
-  Test(attention, name##_cuda) {                                                                                       \
-    require_backend(RONDO_BACKEND_CUDA);                                                                               \
-    function(RONDO_BACKEND_CUDA);                                                                                      \
-  }
 
 static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
 static const int64_t dimensions[] = {32, 64, 128, 256};
@@ -46,7 +38,7 @@ static void prefill(rondo_backend backend) {
                                           .lse_wanted = s % 2 == 0};
   attentions_check(backend, tasks, count);
 }
-BOTH_BACKENDS(prefill_agrees_with_double_precision, prefill)
+BOTH_BACKENDS(attention, prefill_agrees_with_double_precision, prefill)
 
 /* The other half: what is causal above is not here, and the other way round. */
 static void masks(rondo_backend backend) {
@@ -67,7 +59,7 @@ static void masks(rondo_backend backend) {
                                           .lse_wanted = true};
   attentions_check(backend, tasks, count);
 }
-BOTH_BACKENDS(masks_are_aligned_to_the_bottom_right, masks)
+BOTH_BACKENDS(attention, masks_are_aligned_to_the_bottom_right, masks)
 
 /* Few queries, all groups and cuts. 730 is no multiple of any tile or split. */
 static void decode(rondo_backend backend) {
@@ -91,7 +83,7 @@ static void decode(rondo_backend backend) {
                                           .lse_wanted = s % 2 == 0};
   attentions_check(backend, tasks, count);
 }
-BOTH_BACKENDS(decode_agrees_with_double_precision_for_every_group_and_cut, decode)
+BOTH_BACKENDS(attention, decode_agrees_with_double_precision_for_every_group_and_cut, decode)
 
 static void long_decode(rondo_backend backend) {
   static const int32_t lengths[] = {16384, 9001};
@@ -110,7 +102,7 @@ static void long_decode(rondo_backend backend) {
   }
   attentions_check(backend, tasks, COUNT(tasks));
 }
-BOTH_BACKENDS(a_long_sequence_is_cut_and_merged_right, long_decode)
+BOTH_BACKENDS(attention, a_long_sequence_is_cut_and_merged_right, long_decode)
 
 /* More than one row tile with splits: every partial result finds its way back. */
 static void cut_prefill(rondo_backend backend) {
@@ -131,7 +123,7 @@ static void cut_prefill(rondo_backend backend) {
                                         .lse_wanted = true};
   attentions_check(backend, tasks, count);
 }
-BOTH_BACKENDS(splits_and_row_tiles_go_together, cut_prefill)
+BOTH_BACKENDS(attention, splits_and_row_tiles_go_together, cut_prefill)
 
 /* ---- Lengths -------------------------------------------------------------------------------------------------------
  */
@@ -159,7 +151,7 @@ static void lengths(rondo_backend backend) {
                                           .lse_wanted = true};
   attentions_check(backend, tasks, count); /* attention_fill has put NaN behind every length */
 }
-BOTH_BACKENDS(what_lies_behind_a_length_is_never_used, lengths)
+BOTH_BACKENDS(attention, what_lies_behind_a_length_is_never_used, lengths)
 
 /* The same exec, other lengths: memory that counted before is NaN afterwards. */
 static void changing_lengths(rondo_backend backend) {
@@ -192,7 +184,7 @@ static void changing_lengths(rondo_backend backend) {
   }
   trial_end(&trial);
 }
-BOTH_BACKENDS(lengths_are_read_at_each_replay, changing_lengths)
+BOTH_BACKENDS(attention, lengths_are_read_at_each_replay, changing_lengths)
 
 /* ---- Numbers -------------------------------------------------------------------------------------------------------
  */
@@ -221,7 +213,7 @@ static void hard_numbers(rondo_backend backend) {
                                           .data = kinds[d]};
   attentions_check(backend, tasks, count);
 }
-BOTH_BACKENDS(hard_scores_agree_with_double_precision, hard_numbers)
+BOTH_BACKENDS(attention, hard_scores_agree_with_double_precision, hard_numbers)
 
 /* NaN and infinities in rows that are seen: through scores into the rows that see them, through values into their
  * column alone. In each of two heads; the oracle knows where they go. */
@@ -278,7 +270,7 @@ static void not_numbers(rondo_backend backend) {
   }
   trial_end(&trial);
 }
-BOTH_BACKENDS(nan_and_infinity_go_where_they_are_seen, not_numbers)
+BOTH_BACKENDS(attention, nan_and_infinity_go_where_they_are_seen, not_numbers)
 
 /* ---- Views ---------------------------------------------------------------------------------------------------------
  */
@@ -305,7 +297,7 @@ static void views(rondo_backend backend) {
                                           .place = (enum place)place};
   attentions_check(backend, tasks, count); /* NaN around q, k and v; a guard around o */
 }
-BOTH_BACKENDS(views_are_read_and_written_inside_their_rectangles, views)
+BOTH_BACKENDS(attention, views_are_read_and_written_inside_their_rectangles, views)
 
 static void empty(rondo_backend backend) {
   static const int32_t none[] = {0, 3};
@@ -325,7 +317,7 @@ static void empty(rondo_backend backend) {
   }
   attentions_check(backend, tasks, COUNT(tasks));
 }
-BOTH_BACKENDS(empty_sizes_are_no_work_and_no_keys_give_zero, empty)
+BOTH_BACKENDS(attention, empty_sizes_are_no_work_and_no_keys_give_zero, empty)
 
 /* ---- The same bits
  * --------------------------------------------------------------------------------------------------- */
@@ -372,7 +364,7 @@ static void repeat(rondo_backend backend) {
   }
   trial_end(&trial);
 }
-BOTH_BACKENDS(every_replay_gives_the_same_bits, repeat)
+BOTH_BACKENDS(attention, every_replay_gives_the_same_bits, repeat)
 
 /* ---- The choice of kernels
  * ------------------------------------------------------------------------------------------- */
@@ -518,96 +510,5 @@ Test(attention, refuses_operands_that_do_not_fit_together) {
   REQUIRE_ERROR(rondo_add_attention(NULL, &(rondo_attention_desc){.q = q}), RONDO_INVALID_ARGUMENT, "graph");
   REQUIRE_OK(rondo_add_attention(
       g, &(rondo_attention_desc){.q = q, .k = k, .v = v, .o = o, .kv_lengths = lengths, .lse = lse, .splits = 256}));
-  trial_end(&trial);
-}
-
-/* ---- The ready-made graph
- * ---------------------------------------------------------------------------------------------- */
-
-static void ready_made(rondo_backend backend) {
-  for (int decode_step = 0; decode_step < 2; decode_step++) {
-    static const int32_t some[] = {300, 17};
-    struct attention a = {.dtype = RONDO_BF16,
-                          .layout = decode_step ? RONDO_BSHD : RONDO_BHSD,
-                          .batch = 2,
-                          .query_heads = 6,
-                          .kv_heads = 2,
-                          .query_length = decode_step ? 1 : 70,
-                          .capacity = 300,
-                          .dimension = 64,
-                          .causal = 1,
-                          .splits = decode_step ? 3 : 0,
-                          .lengths = decode_step ? some : NULL,
-                          .lse_wanted = decode_step};
-    struct trial trial;
-    struct random random = {19};
-    rondo_graph_attention_tensors tensors;
-    trial_describe(&trial, backend);
-    REQUIRE_OK(rondo_graph_attention(trial.graph,
-                                     &(rondo_graph_attention_desc){.dtype = a.dtype,
-                                                                   .layout = a.layout,
-                                                                   .batch = a.batch,
-                                                                   .query_heads = a.query_heads,
-                                                                   .kv_heads = a.kv_heads,
-                                                                   .query_length = a.query_length,
-                                                                   .kv_length = a.capacity,
-                                                                   .head_dimension = a.dimension,
-                                                                   .causal = 1,
-                                                                   .splits = a.splits,
-                                                                   .kv_is_state = decode_step,
-                                                                   .with_lengths = decode_step,
-                                                                   .with_lse = decode_step},
-                                     &tensors));
-    cr_expect((tensors.lse.graph != NULL) == decode_step && (tensors.kv_lengths.graph != NULL) == decode_step);
-    a.q = tensors.q, a.k = tensors.k, a.v = tensors.v, a.o = tensors.o, a.lse = tensors.lse;
-    trial_instantiate(&trial);
-    attention_fill(&a, &random);
-    trial_set(&trial, a.q, a.q_memory);
-    trial_set(&trial, a.k, a.k_memory);
-    trial_set(&trial, a.v, a.v_memory);
-    if (decode_step) trial_set(&trial, tensors.kv_lengths, some);
-    trial_replay(&trial);
-    attention_get(&a, &trial);
-    attention_check(&a);
-    attention_free(&a);
-    trial_end(&trial);
-  }
-}
-BOTH_BACKENDS(ready_made_graph_prefills_and_decodes, ready_made)
-
-Test(attention, ready_made_graph_refuses_bad_sizes_before_it_adds_anything) {
-  struct trial trial;
-  trial_describe(&trial, RONDO_BACKEND_HOST);
-  const rondo_graph_attention_desc good = {.dtype = RONDO_F16,
-                                           .batch = 1,
-                                           .query_heads = 4,
-                                           .kv_heads = 2,
-                                           .query_length = 3,
-                                           .kv_length = 5,
-                                           .head_dimension = 64};
-  rondo_graph_attention_tensors tensors;
-  rondo_task task;
-  rondo_plan before, after;
-  REQUIRE_OK(rondo_plan_graph(trial.graph, &before));
-#define REFUSED(fragment, field, value)                                                                                \
-  do {                                                                                                                 \
-    rondo_graph_attention_desc desc = good;                                                                            \
-    desc.field = value;                                                                                                \
-    REQUIRE_ERROR(rondo_graph_attention(trial.graph, &desc, &tensors), RONDO_INVALID_ARGUMENT, fragment);              \
-  } while (0)
-  REFUSED("dtype is f32, expected f16 or bf16", dtype, RONDO_F32);
-  REFUSED("layout 2 does not exist", layout, (rondo_head_layout)2);
-  REFUSED("head_dimension is 80", head_dimension, 80);
-  REFUSED("query_heads is 4, expected a multiple of kv_heads, 3", kv_heads, 3);
-  REFUSED("kv_length is -1", kv_length, -1);
-  REFUSED("splits is 1000", splits, 1000);
-  REFUSED("scale is inf", scale, INFINITY);
-#undef REFUSED
-  REQUIRE_ERROR(rondo_graph_attention(trial.graph, NULL, &tensors), RONDO_INVALID_ARGUMENT, "the description is NULL");
-  REQUIRE_ERROR(rondo_graph_attention(trial.graph, &good, NULL), RONDO_INVALID_ARGUMENT,
-                "the tensors' address is NULL");
-  REQUIRE_ERROR(rondo_last_task(trial.graph, &task), RONDO_INVALID_STATE, "no task");
-  REQUIRE_OK(rondo_plan_graph(trial.graph, &after));
-  cr_expect_eq(after.pinned_bytes_per_slot, before.pinned_bytes_per_slot);
   trial_end(&trial);
 }

@@ -161,11 +161,7 @@ static void check_graphs(rondo_backend backend) {
   }
   trial_end(&trial);
 }
-Test(graph_gemv, the_product_matches_fp64_host) { check_graphs(RONDO_BACKEND_HOST); }
-Test(graph_gemv, the_product_matches_fp64_cuda) {
-  require_backend(RONDO_BACKEND_CUDA);
-  check_graphs(RONDO_BACKEND_CUDA);
-}
+BOTH_BACKENDS(graph_gemv, the_product_matches_fp64, check_graphs)
 
 Test(graph_gemv, what_does_not_fit_is_refused_before_anything_is_added) {
   const rondo_graph_gemv_desc good = {

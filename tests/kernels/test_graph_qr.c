@@ -4,13 +4,6 @@
 #include "../../runtime/graph.h"
 #include "test_qr_oracle.h"
 
-#define BOTH_BACKENDS(suite, name, function)                                                                           \
-  Test(suite, name##_host) { function(RONDO_BACKEND_HOST); }                                                           \
-  Test(suite, name##_cuda) {                                                                                           \
-    require_backend(RONDO_BACKEND_CUDA);                                                                               \
-    function(RONDO_BACKEND_CUDA);                                                                                      \
-  }
-
 /* One call of rondo_graph_qr and its matrices. */
 struct factorisation {
   rondo_graph_qr_desc desc;

@@ -1,36 +1,5 @@
-/* test_qr_apply.c - rondo_add_qr_update, rondo_add_qr_apply and rondo_add_triangular_inverse against sums in long
- * double. */
+/* test_qr_apply.c - rondo_add_qr_update and rondo_add_qr_apply against sums in long double. */
 #include "test_qr_oracle.h"
-
-#define BOTH_BACKENDS(suite, name, function)                                                                           \
-  Test(suite, name##_host) { function(RONDO_BACKEND_HOST); }                                                           \
-  Test(suite, name##_cuda) {                                                                                           \
-    require_backend(RONDO_BACKEND_CUDA);                                                                               \
-    function(RONDO_BACKEND_CUDA);                                                                                      \
-  }
-
-/* Padding is filled with a number that no result has. */
-static const double guard = 1234.5;
-
-static void *guarded(rondo_dtype dtype, int64_t count) {
-  void *data = qr_memory(count, qr_bytes(dtype));
-  for (int64_t i = 0; i < count; i++) oracle_write(dtype, data, i, guard);
-  return data;
-}
-
-static void expect_guards(const struct qr_place *place, const void *data, const char *where) {
-  int64_t count = qr_place_count(place), touched = 0;
-  bool *inside = qr_memory(count, sizeof *inside);
-  for (int64_t item = 0; item < place->batch; item++)
-    for (int64_t j = 0; j < place->n; j++)
-      for (int64_t i = 0; i < place->m; i++) inside[qr_place_index(place, item, i, j)] = true;
-  for (int64_t i = 0; i < count; i++)
-    if (!inside[i] && oracle_read(place->dtype, data, i) != guard) touched++;
-  cr_expect(touched == 0, "%d elements around %s were written", (int)touched, where);
-  free(inside);
-}
-
-/* ---- qr_update, qr_apply ---------------------------------------------------------------------------------------- */
 
 enum form { UPDATE, APPLY, APPLY_TRANSPOSED, FORMS };
 static const char *const form_names[] = {"qr_update", "qr_apply", "qr_apply transposed"};
@@ -100,19 +69,10 @@ static void application_free(struct application *x) {
   free(x->before);
 }
 
-static void matrices_set(struct trial *trial, const struct qr_place *place, const double *matrices,
-                         rondo_tensor tensor) {
-  void *data = guarded(place->dtype, qr_place_count(place));
-  for (int64_t item = 0; item < place->batch; item++)
-    qr_place_write(place, item, matrices + item * place->m * place->n, data);
-  trial_set(trial, tensor, data);
-  free(data);
-}
-
 static void application_set(const struct application *x, struct trial *trial) {
-  matrices_set(trial, &x->v_place, x->reflectors, x->v);
-  matrices_set(trial, &x->c_place, x->before, x->c);
-  void *tau = guarded(x->dtype, tau_count(x));
+  qr_matrices_set(trial, &x->v_place, x->reflectors, x->v);
+  qr_matrices_set(trial, &x->c_place, x->before, x->c);
+  void *tau = qr_guarded(x->dtype, tau_count(x));
   for (int64_t i = 0; i < x->batch * x->k; i++)
     oracle_write(x->dtype, tau, i / x->k * (x->k + x->padding) + (x->padding ? 1 : 0) + i % x->k, x->factors[i]);
   trial_set(trial, x->tau, tau);
@@ -163,7 +123,7 @@ static void applications_run(rondo_backend backend, struct application *all, siz
     for (int64_t item = 0; item < x->batch; item++) application_expect(x, data, item);
     char where[160];
     application_where(x, 0, where, sizeof where);
-    expect_guards(&x->c_place, data, where);
+    qr_expect_guards(&x->c_place, data, where);
     free(data);
     application_free(&all[i]);
   }
@@ -328,7 +288,7 @@ static void after_qr(rondo_backend backend) {
     double matrices[BATCH][M * N];
     struct random random = {5};
     for (int item = 0; item < BATCH; item++) qr_fill(&random, RONDO_F64, QR_RANDOM, M, N, matrices[item]);
-    matrices_set(&trial, &place, matrices[0], a);
+    qr_matrices_set(&trial, &place, matrices[0], a);
     trial_replay(&trial);
     for (int item = 0; item < BATCH; item++) {
       double reflectors[M * N], result[M * N];
@@ -342,22 +302,16 @@ static void after_qr(rondo_backend backend) {
 }
 BOTH_BACKENDS(qr_apply, turns_a_into_r_with_what_qr_leaves, after_qr)
 
-static rondo_tensor tensor_of(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t x, int64_t y, int64_t z) {
-  rondo_tensor tensor;
-  REQUIRE_OK(rondo_state(graph, NULL, dtype, rank, (int64_t[]){x, y, z}, &tensor));
-  return tensor;
-}
-
 Test(qr_apply, refuses_operands_that_do_not_fit_together) {
   struct trial trial;
   trial_describe(&trial, RONDO_BACKEND_HOST);
   rondo_graph *g = trial.graph;
   /* Column-major: v is 16 x 8, c is 16 x 5. */
-  rondo_tensor v = tensor_of(g, RONDO_F32, 3, 4, 8, 16), tau = tensor_of(g, RONDO_F32, 2, 4, 8, 0);
-  rondo_tensor c = tensor_of(g, RONDO_F32, 3, 4, 5, 16), low_c = tensor_of(g, RONDO_F32, 3, 4, 5, 15);
-  rondo_tensor f64_c = tensor_of(g, RONDO_F64, 3, 4, 5, 16), other_c = tensor_of(g, RONDO_F32, 3, 3, 5, 16);
-  rondo_tensor one_c = tensor_of(g, RONDO_F32, 2, 5, 16, 0), f16 = tensor_of(g, RONDO_F16, 3, 4, 8, 16);
-  rondo_tensor short_tau = tensor_of(g, RONDO_F32, 2, 4, 7, 0), flat_tau = tensor_of(g, RONDO_F32, 1, 8, 0, 0);
+  rondo_tensor v = qr_state(g, RONDO_F32, 3, 4, 8, 16), tau = qr_state(g, RONDO_F32, 2, 4, 8, 0);
+  rondo_tensor c = qr_state(g, RONDO_F32, 3, 4, 5, 16), low_c = qr_state(g, RONDO_F32, 3, 4, 5, 15);
+  rondo_tensor f64_c = qr_state(g, RONDO_F64, 3, 4, 5, 16), other_c = qr_state(g, RONDO_F32, 3, 3, 5, 16);
+  rondo_tensor one_c = qr_state(g, RONDO_F32, 2, 5, 16, 0), f16 = qr_state(g, RONDO_F16, 3, 4, 8, 16);
+  rondo_tensor short_tau = qr_state(g, RONDO_F32, 2, 4, 7, 0), flat_tau = qr_state(g, RONDO_F32, 1, 8, 0, 0);
   rondo_tensor v_head;
   REQUIRE_OK(rondo_view(g, v, (int64_t[]){0, 0, 0}, (int64_t[]){4, 2, 16}, &v_head));
 #define REFUSED(fragment, ...)                                                                                         \
@@ -385,226 +339,5 @@ Test(qr_apply, refuses_operands_that_do_not_fit_together) {
   REQUIRE_ERROR(rondo_last_task(g, &task), RONDO_INVALID_STATE, "no task");
   REQUIRE_OK(rondo_add_qr_update(g, &(rondo_qr_update_desc){.v = v, .tau = tau, .c = c}));
   REQUIRE_OK(rondo_add_qr_apply(g, &(rondo_qr_apply_desc){.v = v, .tau = tau, .c = c}));
-  trial_end(&trial);
-}
-
-/* ---- triangular_inverse ----------------------------------------------------------------------------------------- */
-
-enum triangle {
-  TRIANGLE_SMALL,     /* entries of 1 / sqrt(n) */
-  TRIANGLE_LARGE,     /* in [-1, 1]: the inverse grows exponentially */
-  TRIANGLE_ONES,      /* -1 everywhere: the inverse is 2^(i - j - 1), exactly */
-  TRIANGLE_IDENTITY,  /* zeros */
-  TRIANGLE_BIDIAGONAL /* 1 below the diagonal: the inverse is +-1, exactly */
-};
-enum { TRIANGLES = 5 };
-
-static double triangle_value(struct random *random, enum triangle kind, int64_t n, int64_t i, int64_t j) {
-  double x = random_uniform(random) * 2 - 1;
-  switch (kind) {
-  case TRIANGLE_SMALL:
-    return x / sqrt((double)n);
-  case TRIANGLE_LARGE:
-    return x;
-  case TRIANGLE_ONES:
-    return -1;
-  case TRIANGLE_BIDIAGONAL:
-    return i == j + 1;
-  default:
-    return 0;
-  }
-}
-
-struct inversion {
-  rondo_dtype dtype;
-  int64_t n, batch, padding;
-  bool in_place, unbatched;
-  struct qr_place place;
-  rondo_tensor a, out;
-  double *matrices; /* [batch][n][n], NaN on and above the diagonal */
-};
-
-static void inversion_add(struct inversion *x, struct trial *trial) {
-  x->place = (struct qr_place){
-      x->dtype, RONDO_ROW_MAJOR, x->batch, x->n, x->n, x->padding ? 1 : 0, x->padding ? x->padding - 1 : 0};
-  rondo_tensor a, out;
-  if (x->unbatched) {
-    int64_t shape[] = {x->n, x->n};
-    REQUIRE_OK(rondo_state(trial->graph, "a", x->dtype, 2, shape, &x->a));
-    REQUIRE_OK(rondo_state(trial->graph, "out", x->dtype, 2, shape, &x->out));
-    a = x->a, out = x->out;
-  } else {
-    x->a = qr_place_add(&x->place, trial->graph, rondo_state, "a", &a);
-    x->out = x->a, out = a;
-    if (!x->in_place) x->out = qr_place_add(&x->place, trial->graph, rondo_state, "out", &out);
-  }
-  REQUIRE_OK(rondo_add_triangular_inverse(trial->graph, &(rondo_triangular_inverse_desc){.a = a, .out = out}));
-}
-
-static void inversion_fill(struct inversion *x, struct random *random) {
-  x->matrices = qr_memory(x->batch * x->n * x->n, sizeof(double));
-  for (int64_t item = 0; item < x->batch; item++)
-    for (int64_t j = 0; j < x->n; j++)
-      for (int64_t i = 0; i < x->n; i++)
-        x->matrices[(item * x->n + j) * x->n + i] =
-            i > j ? qr_rounded(x->dtype, triangle_value(random, (enum triangle)(item % TRIANGLES), x->n, i, j))
-                  : (double)NAN;
-}
-
-/* Column by column |L x - e| <= n eps |L| |x|, element by element (Higham, Accuracy and Stability, theorem 8.5). */
-static long double inversion_ratio(const struct inversion *x, const double *a, const double *inverse) {
-  long double worst = 0;
-  for (int64_t j = 0; j < x->n; j++)
-    for (int64_t i = j; i < x->n; i++) {
-      long double sum = inverse[j * x->n + i] - (i == j), size = fabsl((long double)inverse[j * x->n + i]);
-      for (int64_t s = j; s < i; s++) {
-        long double product = (long double)a[s * x->n + i] * inverse[j * x->n + s];
-        sum += product;
-        size += fabsl(product);
-      }
-      /* Products may vanish below the smallest number. */
-      long double bound = (long double)x->n * (qr_epsilon(x->dtype) * size + qr_smallest(x->dtype));
-      if (!(fabsl(sum) / bound <= worst)) worst = fabsl(sum) / bound;
-    }
-  return worst;
-}
-
-static void inversion_expect(const struct inversion *x, const void *data, int64_t item) {
-  char where[128];
-  enum triangle kind = (enum triangle)(item % TRIANGLES);
-  snprintf(where, sizeof where, "%s inverse of %d, item %d of kind %d", rondo_dtype_name(x->dtype), (int)x->n,
-           (int)item, (int)kind);
-  double *inverse = qr_memory(x->n * x->n, sizeof *inverse);
-  qr_place_read(&x->place, item, data, inverse);
-  int64_t wrong = 0;
-  for (int64_t j = 0; j < x->n; j++)
-    for (int64_t i = 0; i < x->n; i++) {
-      double got = inverse[j * x->n + i];
-      if (i <= j) wrong += got != (i == j);
-      if (i > j && kind == TRIANGLE_ONES) wrong += got != ldexp(1, (int)(i - j - 1));
-      if (i > j && kind == TRIANGLE_IDENTITY) wrong += got != 0;
-      if (i > j && kind == TRIANGLE_BIDIAGONAL) wrong += got != ((i - j) % 2 ? -1 : 1);
-    }
-  cr_expect(wrong == 0, "%d elements are not what they must be exactly: %s", (int)wrong, where);
-  long double ratio = inversion_ratio(x, x->matrices + item * x->n * x->n, inverse);
-  cr_expect(ratio <= 1, "|LX - I| is %.2Lf of its bound: %s", ratio, where);
-  free(inverse);
-}
-
-static void inversions_run(rondo_backend backend, struct inversion *all, size_t count, int64_t check_every) {
-  struct trial trial;
-  struct random random = {20260713};
-  trial_describe(&trial, backend);
-  for (size_t i = 0; i < count; i++) inversion_add(&all[i], &trial);
-  trial_instantiate(&trial);
-  for (size_t i = 0; i < count; i++) {
-    inversion_fill(&all[i], &random);
-    matrices_set(&trial, &all[i].place, all[i].matrices, all[i].a);
-    if (all[i].in_place) continue;
-    void *data = guarded(all[i].dtype, qr_place_count(&all[i].place));
-    trial_set(&trial, all[i].out, data);
-    free(data);
-  }
-  trial_replay(&trial);
-  for (size_t i = 0; i < count; i++) {
-    const struct inversion *x = &all[i];
-    void *data = qr_memory(qr_place_count(&x->place), qr_bytes(x->dtype));
-    trial_get(&trial, x->out, data);
-    for (int64_t item = 0; item < x->batch; item += check_every) inversion_expect(x, data, item);
-    expect_guards(&x->place, data, "an inverse");
-    free(data);
-    free(x->matrices);
-  }
-  trial_end(&trial);
-}
-
-static void every_order(rondo_backend backend) {
-  static const int16_t orders[] = {16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 80, 96, 100, 112, 127, 128};
-  enum { ORDERS = sizeof orders / sizeof orders[0] };
-  struct inversion all[2 * ORDERS];
-  for (int i = 0; i < 2 * ORDERS; i++)
-    all[i] = (struct inversion){.dtype = i < ORDERS ? RONDO_F32 : RONDO_F64,
-                                .n = orders[i % ORDERS],
-                                .batch = 1 + 10 / (1 + orders[i % ORDERS] / 64), /* blocks not filled by matrices */
-                                .padding = i % 3 == 1 ? 5 : 0,
-                                .in_place = i % 2 != 0};
-  inversions_run(backend, all, sizeof all / sizeof all[0], 1);
-}
-BOTH_BACKENDS(triangular_inverse, every_order_meets_its_bound_and_nothing_else_is_read_or_written, every_order)
-
-static void single_and_empty(rondo_backend backend) {
-  struct inversion all[] = {{.dtype = RONDO_F32, .n = 40, .batch = 1, .unbatched = true},
-                            {.dtype = RONDO_F64, .n = 128, .batch = 1, .unbatched = true},
-                            {.dtype = RONDO_F64, .n = 20, .batch = 0}};
-  inversions_run(backend, all, 3, 1);
-}
-BOTH_BACKENDS(triangular_inverse, a_matrix_needs_no_batch_and_a_batch_no_matrix, single_and_empty)
-
-static void many_inverses(rondo_backend backend) {
-  struct inversion all[] = {{.dtype = RONDO_F32, .n = 16, .batch = 65541, .in_place = true}};
-  inversions_run(backend, all, 1, 37);
-}
-BOTH_BACKENDS(triangular_inverse, a_batch_may_pass_65535, many_inverses)
-
-/* A NaN below the diagonal stays in its own matrix, reaches no row above it, and leaves ones and zeros alone. */
-static void poisoned_triangle(rondo_backend backend) {
-  enum { N = 20, BATCH = 13, ROW = 11 };
-  struct trial trial;
-  trial_describe(&trial, backend);
-  struct inversion x = {.dtype = RONDO_F32, .n = N, .batch = BATCH};
-  struct random random = {6};
-  inversion_add(&x, &trial);
-  trial_instantiate(&trial);
-  inversion_fill(&x, &random);
-  x.matrices[(4 * N + 3) * N + ROW] = (double)NAN; /* row 11, column 3 of matrix 4 */
-  matrices_set(&trial, &x.place, x.matrices, x.a);
-  trial_replay(&trial);
-  float *data = qr_memory(qr_place_count(&x.place), sizeof *data);
-  trial_get(&trial, x.out, data);
-  for (int item = 0; item < BATCH; item++)
-    for (int i = 0; i < N; i++)
-      for (int j = 0; j < N; j++) {
-        float got = data[(item * N + i) * N + j];
-        if (j >= i) cr_expect(got == (float)(i == j), "matrix %d, row %d, column %d", item, i, j);
-        if (item != 4 || i < ROW) cr_expect(isfinite(got), "matrix %d, row %d, column %d", item, i, j);
-      }
-  cr_expect(isnan(data[(4 * N + ROW) * N + 3]), "a NaN must not vanish");
-  free(data);
-  free(x.matrices);
-  trial_end(&trial);
-}
-BOTH_BACKENDS(triangular_inverse, nan_stays_in_its_own_matrix_below_the_diagonal, poisoned_triangle)
-
-Test(triangular_inverse, refuses_operands_that_do_not_fit_together) {
-  struct trial trial;
-  trial_describe(&trial, RONDO_BACKEND_HOST);
-  rondo_graph *g = trial.graph;
-  rondo_tensor a = tensor_of(g, RONDO_F32, 3, 2, 32, 32), out = tensor_of(g, RONDO_F32, 3, 2, 32, 32);
-  rondo_tensor flat = tensor_of(g, RONDO_F32, 2, 32, 32, 0), f16 = tensor_of(g, RONDO_F16, 3, 2, 32, 32);
-  rondo_tensor oblong = tensor_of(g, RONDO_F32, 3, 2, 32, 31), small = tensor_of(g, RONDO_F32, 3, 2, 15, 15);
-  rondo_tensor large = tensor_of(g, RONDO_F32, 3, 2, 129, 129), f64 = tensor_of(g, RONDO_F64, 3, 2, 32, 32);
-  rondo_tensor vector = tensor_of(g, RONDO_F32, 1, 32, 0, 0);
-  rondo_tensor low, high;
-  REQUIRE_OK(rondo_view(g, large, (int64_t[]){0, 0, 0}, (int64_t[]){2, 32, 32}, &low));
-  REQUIRE_OK(rondo_view(g, large, (int64_t[]){0, 31, 31}, (int64_t[]){2, 32, 32}, &high));
-#define REFUSED(fragment, ...)                                                                                         \
-  REQUIRE_ERROR(rondo_add_triangular_inverse(g, &(rondo_triangular_inverse_desc){__VA_ARGS__}),                        \
-                RONDO_INVALID_ARGUMENT, fragment)
-  REFUSED("a is absent", .out = out);
-  REFUSED("out is absent", .a = a);
-  REFUSED("a is [2, 32, 32] f16, expected a matrix", .a = f16, .out = f16);
-  REFUSED("a is [32] f32, expected a matrix", .a = vector, .out = vector);
-  REFUSED("a is [2, 32, 31] f32, expected square matrices", .a = oblong, .out = oblong);
-  REFUSED("a is [2, 15, 15] f32, expected square matrices of 16 to 128 rows", .a = small, .out = small);
-  REFUSED("a is [2, 129, 129] f32, expected square matrices of 16 to 128 rows", .a = large, .out = large);
-  REFUSED("out is [2, 32, 32] f64, expected [2, 32, 32] f32", .a = a, .out = f64);
-  REFUSED("out is [32, 32] f32, expected [2, 32, 32] f32", .a = a, .out = flat);
-  REFUSED("overlap", .a = low, .out = high);
-#undef REFUSED
-  REQUIRE_ERROR(rondo_add_triangular_inverse(g, NULL), RONDO_INVALID_ARGUMENT, "the description is NULL");
-  rondo_task task;
-  REQUIRE_ERROR(rondo_last_task(g, &task), RONDO_INVALID_STATE, "no task");
-  REQUIRE_OK(rondo_add_triangular_inverse(g, &(rondo_triangular_inverse_desc){.a = a, .out = out}));
-  REQUIRE_OK(rondo_add_triangular_inverse(g, &(rondo_triangular_inverse_desc){.a = a, .out = a}));
   trial_end(&trial);
 }

@@ -323,4 +323,46 @@ static inline void qr_expect_thin(rondo_dtype dtype, int64_t m, int64_t n, const
   free(exact);
   free(c);
 }
+/* ---- Around the matrices ---------------------------------------------------------------------------------------- */
+
+/* Padding is filled with a number that no result has. */
+static const double qr_guard = 1234.5;
+
+static inline void *qr_guarded(rondo_dtype dtype, int64_t count) {
+  void *data = qr_memory(count, qr_bytes(dtype));
+  for (int64_t i = 0; i < count; i++) oracle_write(dtype, data, i, qr_guard);
+  return data;
+}
+
+/* Everything outside the matrices still holds the guard. */
+static inline void qr_expect_guards(const struct qr_place *place, const void *data, const char *what) {
+  int64_t count = qr_place_count(place), touched = 0;
+  bool *inside = qr_memory(count, sizeof *inside);
+  for (int64_t item = 0; item < place->batch; item++)
+    for (int64_t j = 0; j < place->n; j++)
+      for (int64_t i = 0; i < place->m; i++) inside[qr_place_index(place, item, i, j)] = true;
+  for (int64_t i = 0; i < count; i++)
+    if (!inside[i] && oracle_read(place->dtype, data, i) != qr_guard) touched++;
+  cr_expect(touched == 0, "%d elements around %s were written", (int)touched, what);
+  free(inside);
+}
+
+/* The matrices of a batch, one behind the other, with the guard around each. */
+static inline void qr_matrices_set(struct trial *trial, const struct qr_place *place, const double *matrices,
+                                   rondo_tensor tensor) {
+  void *data = qr_guarded(place->dtype, qr_place_count(place));
+  for (int64_t item = 0; item < place->batch; item++)
+    qr_place_write(place, item, matrices + item * place->m * place->n, data);
+  trial_set(trial, tensor, data);
+  free(data);
+}
+
+/* For descriptions that are to be refused. */
+static inline rondo_tensor qr_state(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t x, int64_t y,
+                                    int64_t z) {
+  rondo_tensor tensor;
+  REQUIRE_OK(rondo_state(graph, NULL, dtype, rank, (int64_t[]){x, y, z}, &tensor));
+  return tensor;
+}
+
 #endif

@@ -170,11 +170,7 @@ static void check_shapes(rondo_backend backend) {
   }
   check_problems(backend, problems, count);
 }
-Test(quantize, rows_of_every_type_and_rank_match_the_oracle_host) { check_shapes(RONDO_BACKEND_HOST); }
-Test(quantize, rows_of_every_type_and_rank_match_the_oracle_cuda) {
-  require_backend(RONDO_BACKEND_CUDA);
-  check_shapes(RONDO_BACKEND_CUDA);
-}
+BOTH_BACKENDS(quantize, rows_of_every_type_and_rank_match_the_oracle, check_shapes)
 
 static void check_empty(rondo_backend backend) {
   struct problem problems[] = {
@@ -185,11 +181,7 @@ static void check_empty(rondo_backend backend) {
   };
   check_problems(backend, problems, 4);
 }
-Test(quantize, empty_tensors_are_no_work_host) { check_empty(RONDO_BACKEND_HOST); }
-Test(quantize, empty_tensors_are_no_work_cuda) {
-  require_backend(RONDO_BACKEND_CUDA);
-  check_empty(RONDO_BACKEND_CUDA);
-}
+BOTH_BACKENDS(quantize, empty_tensors_are_no_work, check_empty)
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
 
@@ -257,11 +249,7 @@ static void check_values(rondo_backend backend) {
   };
   check_problems(backend, problems, sizeof problems / sizeof problems[0]);
 }
-Test(quantize, hard_values_give_the_documented_bytes_host) { check_values(RONDO_BACKEND_HOST); }
-Test(quantize, hard_values_give_the_documented_bytes_cuda) {
-  require_backend(RONDO_BACKEND_CUDA);
-  check_values(RONDO_BACKEND_CUDA);
-}
+BOTH_BACKENDS(quantize, hard_values_give_the_documented_bytes, check_values)
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
 

@@ -1,0 +1,199 @@
+/* test_qr_factorisation.h - one task of rondo_add_qr or rondo_add_qr_panel with its matrices, from description to
+ * LAPACK's ratios. */
+#ifndef RONDO_TEST_QR_FACTORISATION_H
+#define RONDO_TEST_QR_FACTORISATION_H
+
+#include "test_qr_oracle.h"
+
+enum form { FORM_H, FORM_PANEL, FORM_R, FORM_Q, FORM_QR };
+static const char *const form_names[] = {"h and tau", "panel", "r", "q", "q and r"};
+
+/* One task and its data. Item i of the batch is of kind kinds[i mod kind_count]. */
+struct factorisation {
+  rondo_dtype dtype;
+  rondo_layout layout;
+  enum form form;
+  int64_t m, n, batch;
+  int64_t padding; /* around every matrix */
+  const enum qr_kind *kinds;
+  int64_t kind_count;
+  /* Filled by factorisation_add and _read. */
+  int64_t k;
+  struct qr_place a_place, h_place, r_place, q_place;
+  rondo_tensor a, h, tau, r, q;
+  double *matrices; /* [batch][n][m] */
+};
+
+static const enum qr_kind every_kind[] = {
+    QR_DIAGONAL,        QR_UPPER,          QR_LOWER,         QR_CONDITION_2,    QR_CONDITION_MIDDLE,
+    QR_CONDITION_LARGE, QR_NEAR_UNDERFLOW, QR_NEAR_OVERFLOW, QR_RANDOM,         QR_DUPLICATE,
+    QR_RANK_DEFICIENT,  QR_COLUMN_SCALES,  QR_ROW_SCALES,    QR_NEAR_COLLINEAR, QR_CLUSTERED,
+    QR_ALTERNATING,     QR_TINY_BELOW,     QR_WILD_SCALES,   QR_BAND,           QR_ZERO,
+};
+static const enum qr_kind hard_kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_NEAR_OVERFLOW, QR_WILD_SCALES};
+static const enum qr_kind random_kind[] = {QR_RANDOM};
+
+static const double *matrix_of(const struct factorisation *f, int64_t item) { return f->matrices + item * f->m * f->n; }
+
+static inline struct qr_place place_of(const struct factorisation *f, int64_t m, int64_t n) {
+  return (struct qr_place){f->dtype, f->layout, f->batch, m, n, f->padding ? 1 : 0, f->padding ? f->padding - 1 : 0};
+}
+
+static inline void factorisation_add(struct factorisation *f, struct trial *trial) {
+  f->k = qr_min(f->m, f->n);
+  bool panel = f->form == FORM_PANEL;
+  f->a_place = f->h_place = place_of(f, f->m, f->n);
+  f->r_place = place_of(f, f->k, f->n);
+  f->q_place = place_of(f, f->m, f->k);
+  rondo_tensor a, h = {0}, r = {0}, q = {0}, tau = {0};
+  f->a = qr_place_add(&f->a_place, trial->graph, panel ? rondo_state : rondo_input, "a", &a);
+  if (f->form == FORM_H) f->h = qr_place_add(&f->h_place, trial->graph, rondo_state, "h", &h);
+  if (panel) f->h = f->a;
+  if (f->form == FORM_R || f->form == FORM_QR) f->r = qr_place_add(&f->r_place, trial->graph, rondo_state, "r", &r);
+  if (f->form == FORM_Q || f->form == FORM_QR) f->q = qr_place_add(&f->q_place, trial->graph, rondo_state, "q", &q);
+  if (f->form == FORM_H || panel) {
+    REQUIRE_OK(rondo_state(trial->graph, "tau", f->dtype, 2, (int64_t[]){f->batch, f->k + f->padding}, &f->tau));
+    REQUIRE_OK(rondo_view(trial->graph, f->tau, (int64_t[]){0, f->padding ? 1 : 0}, (int64_t[]){f->batch, f->k}, &tau));
+  }
+  if (panel)
+    REQUIRE_OK(rondo_add_qr_panel(trial->graph, &(rondo_qr_panel_desc){.layout = f->layout, .a = a, .tau = tau}));
+  else
+    REQUIRE_OK(
+        rondo_add_qr(trial->graph, &(rondo_qr_desc){.layout = f->layout, .a = a, .h = h, .tau = tau, .r = r, .q = q}));
+}
+
+static inline void factorisation_fill(struct factorisation *f, struct random *random) {
+  f->matrices = qr_memory(f->batch * f->m * f->n, sizeof(double));
+  for (int64_t item = 0; item < f->batch; item++)
+    qr_fill(random, f->dtype, f->kinds[item % f->kind_count], f->m, f->n, f->matrices + item * f->m * f->n);
+}
+
+static inline void guarded_set(struct trial *trial, const struct factorisation *f, rondo_tensor tensor, int64_t count) {
+  if (!tensor.graph) return;
+  void *data = qr_guarded(f->dtype, count);
+  trial_set(trial, tensor, data);
+  free(data);
+}
+
+static inline int64_t tau_count(const struct factorisation *f) { return f->batch * (f->k + f->padding); }
+
+static inline void factorisation_set(struct factorisation *f, struct trial *trial) {
+  if (f->form == FORM_H) guarded_set(trial, f, f->h, qr_place_count(&f->h_place));
+  guarded_set(trial, f, f->tau, tau_count(f));
+  guarded_set(trial, f, f->r, qr_place_count(&f->r_place));
+  guarded_set(trial, f, f->q, qr_place_count(&f->q_place));
+  void *data = qr_guarded(f->dtype, qr_place_count(&f->a_place));
+  for (int64_t item = 0; item < f->batch; item++) qr_place_write(&f->a_place, item, matrix_of(f, item), data);
+  trial_set(trial, f->a, data);
+  free(data);
+}
+
+static inline void *fetched(struct trial *trial, rondo_tensor tensor, rondo_dtype dtype, int64_t count) {
+  void *data = qr_memory(count, qr_bytes(dtype));
+  trial_get(trial, tensor, data);
+  return data;
+}
+
+static inline void describe(const struct factorisation *f, int64_t item, char *text, size_t bytes) {
+  snprintf(text, bytes, "%s %dx%d %s, %s, item %d of kind %d", rondo_dtype_name(f->dtype), (int)f->m, (int)f->n,
+           f->layout == RONDO_ROW_MAJOR ? "row-major" : "column-major", form_names[f->form], (int)item,
+           (int)f->kinds[item % f->kind_count]);
+}
+
+/* The results of a factorisation. */
+struct results {
+  void *h, *tau, *r, *q;
+};
+
+static inline struct results results_get(const struct factorisation *f, struct trial *trial) {
+  struct results results = {0};
+  if (f->h.graph) results.h = fetched(trial, f->h, f->dtype, qr_place_count(&f->h_place));
+  if (f->tau.graph) results.tau = fetched(trial, f->tau, f->dtype, tau_count(f));
+  if (f->r.graph) results.r = fetched(trial, f->r, f->dtype, qr_place_count(&f->r_place));
+  if (f->q.graph) results.q = fetched(trial, f->q, f->dtype, qr_place_count(&f->q_place));
+  return results;
+}
+
+static inline void results_free(struct results *results) {
+  free(results->h);
+  free(results->tau);
+  free(results->r);
+  free(results->q);
+}
+
+static inline double tau_of(const struct factorisation *f, const struct results *results, int64_t item, int64_t j) {
+  return oracle_read(f->dtype, results->tau, item * (f->k + f->padding) + (f->padding ? 1 : 0) + j);
+}
+
+static inline void expect_item(const struct factorisation *f, const struct results *results, int64_t item) {
+  char where[160];
+  describe(f, item, where, sizeof where);
+  double *h = qr_memory(f->m * f->n, sizeof *h), *tau = qr_memory(f->k, sizeof *tau);
+  double *r = qr_memory(f->k * f->n, sizeof *r), *q = qr_memory(f->m * f->k, sizeof *q);
+  const double *a = matrix_of(f, item);
+  if (results->h) {
+    qr_place_read(&f->h_place, item, results->h, h);
+    for (int64_t j = 0; j < f->k; j++) tau[j] = tau_of(f, results, item, j);
+    qr_expect_factored(f->dtype, f->m, f->n, a, h, tau, where);
+  }
+  if (results->r) qr_place_read(&f->r_place, item, results->r, r);
+  if (results->q) qr_place_read(&f->q_place, item, results->q, q);
+  if (results->r && results->q) qr_expect_thin(f->dtype, f->m, f->n, a, q, r, where);
+  if (results->r && !results->q) qr_expect_gram(f->dtype, f->m, f->n, a, r, where);
+  if (results->q && !results->r) { /* R := triu(Q^T A), whose lower part is the residual */
+    long double sum, norm = 0, largest = 0, column;
+    for (int64_t j = 0; j<f->n; j++, norm = column> norm ? column : norm) {
+      column = 0;
+      for (int64_t i = 0; i < f->m; i++) column += fabsl((long double)a[j * f->m + i]);
+      for (int64_t i = j + 1; i < f->k; i++) {
+        sum = 0;
+        for (int64_t row = 0; row < f->m; row++) sum += (long double)q[i * f->m + row] * a[j * f->m + row];
+        if (!(fabsl(sum) <= largest)) largest = fabsl(sum);
+      }
+    }
+    if (largest != 0)
+      qr_expect_ratio("|below the diagonal of Q'A|", largest / ((long double)f->m * norm * qr_epsilon(f->dtype)),
+                      where);
+    long double *exact = qr_memory(f->m * f->k, sizeof *exact);
+    for (int64_t i = 0; i < f->m * f->k; i++) exact[i] = q[i];
+    qr_expect_orthonormal(f->dtype, f->m, f->k, exact, where);
+    free(exact);
+  }
+  free(h), free(tau), free(r), free(q);
+}
+
+static inline void expect_all(const struct factorisation *f, struct trial *trial) {
+  struct results results = results_get(f, trial);
+  for (int64_t item = 0; item < f->batch; item++) expect_item(f, &results, item);
+  if (results.h) qr_expect_guards(&f->h_place, results.h, "h");
+  if (results.r) qr_expect_guards(&f->r_place, results.r, "r");
+  if (results.q) qr_expect_guards(&f->q_place, results.q, "q");
+  if (results.tau)
+    for (int64_t i = 0; i < tau_count(f); i++) {
+      int64_t j = i % (f->k + f->padding) - (f->padding ? 1 : 0);
+      if (j >= 0 && j < f->k) continue;
+      cr_expect(oracle_read(f->dtype, results.tau, i) == qr_guard, "an element around tau was written");
+    }
+  results_free(&results);
+}
+
+/* Many factorisations in one graph. */
+static inline void run(rondo_backend backend, struct factorisation *all, size_t count) {
+  struct trial trial;
+  struct random random = {20260711};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < count; i++) factorisation_add(&all[i], &trial);
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < count; i++) {
+    factorisation_fill(&all[i], &random);
+    factorisation_set(&all[i], &trial);
+  }
+  trial_replay(&trial);
+  for (size_t i = 0; i < count; i++) {
+    expect_all(&all[i], &trial);
+    free(all[i].matrices);
+  }
+  trial_end(&trial);
+}
+
+#endif
