@@ -29,12 +29,21 @@ struct copy_parameters {
   struct completion done;
 };
 
+/* rondo_copy_dense: one row from and to multiples of 16 bytes. */
+struct copy_dense_parameters {
+  const void *src;
+  void *dst;
+  uint64_t bytes;
+  struct completion done;
+};
+
 #ifndef __CUDACC__
 #include <assert.h>
 
 #include "../op.h"
 
 static_assert(sizeof(struct copy_parameters) == 104, "laid out alike in C and CUDA");
+static_assert(sizeof(struct copy_dense_parameters) == 40, "laid out alike in C and CUDA");
 
 extern const struct op op_copy;
 

@@ -74,10 +74,23 @@ static void kernel_copy(const struct fake_launch *launch) {
   }
 }
 
+static void kernel_copy_dense(const struct fake_launch *launch) {
+  const struct copy_dense_parameters *p = launch->parameters[0];
+  if (((uintptr_t)p->src | (uintptr_t)p->dst) % 16) {
+    fault((cu_result)716, "rondo_copy_dense: %p or %p is no multiple of 16", p->src, p->dst);
+  } else if (!is_allocated(p->src, p->bytes) || !is_allocated(p->dst, p->bytes)) {
+    fault(CU_ILLEGAL_ADDRESS, "rondo_copy_dense: %p or %p is not allocated", p->src, p->dst);
+  } else {
+    memcpy(p->dst, p->src, p->bytes);
+    if (p->done.word) publish(&p->done, "rondo_copy_dense");
+  }
+}
+
 static void kernel_done(const struct fake_launch *launch) { publish(launch->parameters[0], "rondo_done"); }
 
 static const struct kernel_code own_kernels[] = {
     {"rondo_copy", kernel_copy, 1, {sizeof(struct copy_parameters)}},
+    {"rondo_copy_dense", kernel_copy_dense, 1, {sizeof(struct copy_dense_parameters)}},
     {"rondo_done", kernel_done, 1, {sizeof(struct completion)}},
 };
 

@@ -26,14 +26,15 @@ bool rival_open(struct rival *rival) {
   int least, greatest;
   REQUIRE(driver->cuCtxGetStreamPriorityRange(&least, &greatest));
   REQUIRE(driver->cuStreamCreateWithPriority(&rival->stream, CU_STREAM_NON_BLOCKING, greatest));
-  for (uint32_t i = 0; i < device_image_count && !rival->copy; i++) {
+  struct cu_kernel *copy = NULL;
+  for (uint32_t i = 0; i < device_image_count && !copy; i++) {
     REQUIRE(driver->cuLibraryLoadData(&rival->library, device_images[i].begin, NULL, NULL, 0, NULL, NULL, 0));
-    if (driver->cuLibraryGetKernel(&rival->copy, rival->library, "rondo_copy") != CU_SUCCESS) rival->copy = NULL;
+    if (driver->cuLibraryGetKernel(&copy, rival->library, "rondo_copy") != CU_SUCCESS) copy = NULL;
   }
   REQUIRE(driver->cuMemAlloc(&rival->memory, SLAB_BYTES));
   REQUIRE(driver->cuMemHostAlloc(&rival->pinned, SLAB_BYTES, CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP));
   memset(rival->pinned, 1, SLAB_BYTES);
-  return rival->copy != NULL;
+  return copy != NULL;
 }
 
 /* The launch that Rondo chooses for the same copy. */
@@ -48,6 +49,8 @@ static struct cu_graph_node *add_copy(struct rival *rival, struct cu_graph *grap
   struct op_launches launches;
   if (copy_select(&call, &chip, &launches) != RONDO_OK || launches.count != 1) exit(1);
   struct op_launch *launch = &launches.items[0];
+  struct cu_kernel *kernel;
+  REQUIRE(rival->driver.cuLibraryGetKernel(&kernel, rival->library, launch->kernel));
   void *parameters[] = {launch->parameters};
   struct cu_node_parameters node_parameters;
   memset(&node_parameters, 0, sizeof node_parameters);
@@ -55,7 +58,7 @@ static struct cu_graph_node *add_copy(struct rival *rival, struct cu_graph *grap
   node_parameters.kernel = (struct cu_kernel_node){.grid = {launch->grid[0], 1, 1},
                                                    .block = {launch->block[0], 1, 1},
                                                    .parameters = parameters,
-                                                   .kernel = rival->copy,
+                                                   .kernel = kernel,
                                                    .context = rival->context};
   struct cu_graph_node *node;
   REQUIRE(rival->driver.cuGraphAddNode(&node, graph, &after, NULL, after ? 1 : 0, &node_parameters));
@@ -78,6 +81,13 @@ struct cu_graph_exec *rival_chain(struct rival *rival, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
     last = add_copy(rival, graph, last, rival->memory + (cu_address)i * TINY_BYTES,
                     rival->memory + (i + 1ull) * TINY_BYTES, TINY_BYTES);
+  return instantiate(rival, graph);
+}
+
+struct cu_graph_exec *rival_result(struct rival *rival) {
+  struct cu_graph *graph;
+  REQUIRE(rival->driver.cuGraphCreate(&graph, 0));
+  add_copy(rival, graph, NULL, rival->memory, (uint64_t)(uintptr_t)rival->pinned, TINY_BYTES);
   return instantiate(rival, graph);
 }
 

@@ -14,7 +14,6 @@ struct rival {
   struct cu_context *context;
   struct cu_stream *stream;
   struct cu_library *library;
-  struct cu_kernel *copy;
   cu_address memory;
   void *pinned;
 };
@@ -24,6 +23,8 @@ bool rival_open(struct rival *rival);
 
 /* count copies of TINY_BYTES, one after the other. */
 struct cu_graph_exec *rival_chain(struct rival *rival, uint32_t count);
+/* One copy of TINY_BYTES into pinned memory: what the host reads. */
+struct cu_graph_exec *rival_result(struct rival *rival);
 /* Copy node in, one kernel, copy node out. */
 struct cu_graph_exec *rival_in_out(struct rival *rival, uint64_t bytes);
 
