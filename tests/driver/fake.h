@@ -169,6 +169,7 @@ struct exec {
   uint32_t node_count, node_room;
   struct exec_node *nodes;
   uint32_t in_flight;
+  struct item *spare; /* of a launch: it allocates nothing unless the exec is in flight. NULL while in use */
 };
 
 struct node *graph_append(struct graph *graph, const struct node_work *work, struct node *const *dependencies,
@@ -211,6 +212,8 @@ struct stream {
 };
 
 cu_result stream_put(struct stream *stream, struct item *item);
+struct item *launch_item_new(struct exec *exec);
+void item_free(struct item *item);
 bool streams_idle(void);
 void streams_reset(void);
 void worker_start(void); /* of FAKE_THREAD */

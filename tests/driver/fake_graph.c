@@ -244,6 +244,7 @@ static void flatten(struct exec *exec, const struct graph *graph, uint32_t entry
 void exec_free(struct exec *exec) {
   for (uint32_t i = 0; i < exec->node_count; i++) free(exec->nodes[i].dependencies);
   free(exec->nodes);
+  item_free(exec->spare);
   object_end(exec->handle);
   free(exec);
 }
@@ -263,6 +264,7 @@ cu_result fake_cuGraphInstantiateWithParams(struct cu_graph_exec **handle, struc
   struct exec *exec = calloc(1, sizeof *exec);
   if (!exec) abort();
   flatten(exec, graph, UINT32_MAX, NULL);
+  exec->spare = launch_item_new(exec);
   exec->handle = object_create(EXEC, exec);
   *handle = exec->handle;
   return CU_SUCCESS;

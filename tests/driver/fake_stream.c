@@ -46,6 +46,22 @@ static uint32_t choose_node(const struct item *item) {
   return best;
 }
 
+struct item *launch_item_new(struct exec *exec) {
+  struct item *item = calloc(1, sizeof *item);
+  uint64_t *priority = calloc(exec->node_count + 1u, sizeof *priority);
+  uint32_t *order = calloc(exec->node_count + 1u, sizeof *order);
+  if (!item || !priority || !order) abort();
+  *item = (struct item){.kind = ITEM_LAUNCH, .exec = exec, .priority = priority, .order = order};
+  return item;
+}
+
+void item_free(struct item *item) {
+  if (!item) return;
+  free(item->priority);
+  free(item->order);
+  free(item);
+}
+
 static void item_end(struct stream *stream) {
   struct item *item = stream->first;
   stream->first = item->next;
@@ -55,10 +71,12 @@ static void item_end(struct stream *stream) {
     fake.last_order_count = 0;
     for (uint32_t i = 0; i < item->done_count && i < sizeof fake.last_order / sizeof *fake.last_order; i++)
       fake.last_order[fake.last_order_count++] = item->order[i];
-    free(item->priority);
-    free(item->order);
+    if (!item->exec->spare) {
+      item->exec->spare = item;
+      return;
+    }
   }
-  free(item);
+  item_free(item);
 }
 
 void stream_lose(cu_result result) {
@@ -177,12 +195,11 @@ cu_result fake_cuGraphLaunch(struct cu_graph_exec *exec_handle, struct cu_stream
   struct stream *stream = object_body(stream_handle, STREAM, "cuGraphLaunch");
   if (!exec || !stream) return CU_INVALID_HANDLE;
   if (capture_forbids(stream, "cuGraphLaunch")) return CU_CAPTURE_UNSUPPORTED;
-  struct item *item = calloc(1, sizeof *item);
-  uint64_t *priority = calloc(exec->node_count + 1u, sizeof *priority);
-  uint32_t *order = calloc(exec->node_count + 1u, sizeof *order);
-  if (!item || !priority || !order) abort();
-  for (uint32_t n = 0; n < exec->node_count; n++) priority[n] = random_next() | 1;
-  *item = (struct item){.kind = ITEM_LAUNCH, .exec = exec, .priority = priority, .order = order};
+  /* Execs of Rondo's are in flight once at most, and a replay allocates nothing: not here either. */
+  struct item *item = exec->spare ? exec->spare : launch_item_new(exec);
+  exec->spare = NULL;
+  item->done_count = 0;
+  for (uint32_t n = 0; n < exec->node_count; n++) item->priority[n] = random_next() | 1;
   exec->in_flight++;
   return stream_put(stream, item);
 }

@@ -100,6 +100,33 @@ Test(fake, deferred_work_runs_a_step_at_each_question) {
   cr_assert_eq(driver.cuStreamQuery(stream), CU_SUCCESS);
 }
 
+Test(fake, an_exec_may_be_in_flight_more_than_once) {
+  enum { LAUNCHES = 3 };
+  uint64_t number;
+  struct cu_graph *graph;
+  struct cu_graph_exec *exec;
+  uint32_t result, expected = 0;
+  set_mode(FAKE_DEFERRED);
+  cr_assert_eq(driver.cuMemAlloc(&number, 4), CU_SUCCESS);
+  cr_assert_eq(driver.cuGraphCreate(&graph, 0), CU_SUCCESS);
+  add_step(graph, number, 1, NULL);
+  struct cu_instantiate_parameters parameters = {.flags = CU_INSTANTIATE_UPLOAD, .upload_stream = stream};
+  cr_assert_eq(driver.cuGraphInstantiateWithParams(&exec, graph, &parameters), CU_SUCCESS);
+  cr_assert_eq(driver.cuGraphDestroy(graph), CU_SUCCESS);
+  cr_assert_eq(driver.cuMemsetD8Async(number, 0, 4, stream), CU_SUCCESS);
+  for (int round = 0; round < 2; round++) {
+    for (int i = 0; i < LAUNCHES; i++, expected = 48 * expected + 1)
+      cr_assert_eq(driver.cuGraphLaunch(exec, stream), CU_SUCCESS);
+    cr_assert_eq(driver.cuMemcpyDtoHAsync(&result, number, 4, stream), CU_SUCCESS);
+    cr_assert_eq(driver.cuStreamSynchronize(stream), CU_SUCCESS);
+    cr_assert_eq(result, expected);
+  }
+  cr_assert_eq(driver.cuGraphExecDestroy(exec), CU_SUCCESS);
+  cr_assert_eq(driver.cuMemFree(number), CU_SUCCESS);
+  teardown();
+  require_clean("after the runs");
+}
+
 static void require_violation(const char *fragment) {
   char text[1024];
   cr_assert_eq(fake->violations(text, sizeof text), 1, "%s", text);

@@ -1,5 +1,6 @@
-/* proofs.c - what rondo.h promises of a replay, shown by observation from outside: that it allocates nothing, makes no
- * system call, lets memory stay flat and gives the same bits each time. Every proof first shows that it can fail.
+/* proofs.c - what rondo.h promises of a replay, shown by observation from outside: that it allocates nothing (and asks
+ * neither a pool nor the driver for anything but its launch), makes no system call, lets memory stay flat and gives the
+ * same bits each time. Every proof first shows that it can fail. On the host, on a GPU, and on the fake driver.
  *
  * Each runs in a process of its own, forked before any runtime is opened, since CUDA does not survive fork. */
 #include <errno.h>
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 #include "allocations.h"
+#include "fake_device.h"
+#include "forbidden.h"
 #include "seal.h"
 #include "subject.h"
 
@@ -34,6 +37,7 @@ enum outcome { UNSAID, PROVEN, FAILED, SKIPPED };
 /* In memory shared by the proof's process and its parent. */
 struct verdict {
   enum outcome outcome;
+  bool is_fake; /* the driver */
   char text[2048];
   struct breach breach;
 };
@@ -65,9 +69,16 @@ static void check(const struct proof *proof, rondo_status status, const char *wh
 #define CHECK(call) check(proof, (call), #call)
 
 static void open_subject(const struct proof *proof, uint32_t host_threads, rondo_wait_mode wait_mode) {
+  proof->verdict->is_fake = proof->backend == RONDO_BACKEND_CUDA && fake_device_prepare();
   rondo_status status = subject_open(&subject, proof->backend, host_threads, wait_mode);
   if (status == RONDO_NO_DEVICE) conclude(proof, SKIPPED, "%s", rondo_error_text());
   check(proof, status, "opening the subject");
+}
+
+static void close_subject(const struct proof *proof) {
+  CHECK(subject_close(&subject));
+  const char *complaint = fake_device_complaint();
+  if (complaint) conclude(proof, FAILED, "a real driver would not forgive: %s", complaint);
 }
 
 /* Where threads have to share a busy core, those that yield wait longer for each other than those that sleep. */
@@ -104,16 +115,38 @@ static void rest(double seconds) {
   while (nanosleep(&time, &time) && errno == EINTR) {}
 }
 
-static void replay_allocates_nothing(const struct proof *proof) {
+/* The counters see what is called on purpose, and what instantiating and rebinding call. Leaves the subject open. */
+static void show_the_counters(const struct proof *proof) {
   const char *unseen = allocations_unseen();
+  if (!unseen) unseen = forbidden_unseen();
   if (unseen) conclude(proof, FAILED, "a call of %s on purpose was not counted", unseen);
+  forbidden_count();
   open_subject(proof, 0, usual_wait_mode(proof));
+  CHECK(subject_detour(&subject));
+  forbidden_stop();
+  const char *missed = forbidden_missed(proof->backend == RONDO_BACKEND_CUDA);
+  if (missed) conclude(proof, FAILED, "%s was not counted while an exec was instantiated, rebound and closed", missed);
+}
+
+static void check_forbidden(const struct proof *proof, uint64_t calls) {
+  char text[1024];
+  forbidden_describe(text, sizeof text);
+  if (calls) conclude(proof, FAILED, "%ju forbidden calls in %ju replays: %s", calls, proof->replays, text);
+  if (proof->backend == RONDO_BACKEND_CUDA && forbidden_launches() != proof->replays)
+    conclude(proof, FAILED, "%ju launches in %ju replays", forbidden_launches(), proof->replays);
+}
+
+static void replay_allocates_nothing(const struct proof *proof) {
+  show_the_counters(proof);
   double begin = now_s();
+  forbidden_count();
   allocations_count();
   rondo_status status = subject_replay(&subject, proof->replays, subject_touch, read_outputs, &output_sum);
   struct allocations calls = allocations_stop(), at_rest = {0};
+  uint64_t forbidden = forbidden_stop();
   double seconds = now_s() - begin, us = seconds * 1e6 / (double)proof->replays;
   check(proof, status, "replay");
+  check_forbidden(proof, forbidden);
   char text[1024];
   allocations_describe(text, sizeof text);
   if (calls.ours) conclude(proof, FAILED, "%ju calls in %ju replays: %s", calls.ours, proof->replays, text);
@@ -122,12 +155,16 @@ static void replay_allocates_nothing(const struct proof *proof) {
     rest(seconds);
     at_rest = allocations_stop();
   }
-  if (calls.foreign && (proof->backend == RONDO_BACKEND_HOST || !is_as_at_rest(calls.foreign, at_rest.foreign)))
+  bool has_own_threads = proof->backend == RONDO_BACKEND_CUDA && !proof->verdict->is_fake;
+  if (calls.foreign && (!has_own_threads || !is_as_at_rest(calls.foreign, at_rest.foreign)))
     conclude(proof, FAILED, "%ju calls by other threads in %ju replays, %ju in %.1f s of rest: %s", calls.foreign,
              proof->replays, at_rest.foreign, seconds, text);
-  CHECK(subject_close(&subject));
-  conclude(proof, PROVEN, "%ju replays, 0 calls of %d kinds; the driver's own threads: %ju, %ju at rest; %.1f us each",
-           proof->replays, ALLOCATION_CALL_COUNT, calls.foreign, at_rest.foreign, us);
+  close_subject(proof);
+  conclude(proof, PROVEN,
+           "%ju replays, 0 calls of %d kinds, 0 forbidden ones of %d; the driver's own threads: %ju, %ju at rest; "
+           "%.1f us each",
+           proof->replays, ALLOCATION_CALL_COUNT, forbidden_kinds(proof->backend == RONDO_BACKEND_CUDA), calls.foreign,
+           at_rest.foreign, us);
 }
 
 /* ---- replay_makes_no_system_call --------------------------------------------------------------------------------- */
@@ -241,7 +278,7 @@ static void memory_stays_flat(const struct proof *proof) {
     samples[i + 1] = memory_now();
   }
   double us = (now_s() - begin) * 1e6 / (double)(segment * SEGMENTS);
-  CHECK(subject_close(&subject));
+  close_subject(proof);
   if (grows(samples)) {
     char text[512];
     int used = 0;
@@ -315,7 +352,7 @@ static void bits_stay_the_same(const struct proof *proof) {
     conclude(proof, FAILED, "another input did not change the outputs");
   uint64_t bytes = 0;
   for (int i = 0; i < OUTPUTS; i++) bytes += subject.output_bytes[i];
-  CHECK(subject_close(&subject));
+  close_subject(proof);
   conclude(proof, PROVEN, "%ju replays, %ju and %ju in the slots, %ju bytes of outputs, %.1f us each", proof->replays,
            bits.compared[0], bits.compared[1], bytes, us);
 }
@@ -374,7 +411,7 @@ static bool run_proof(size_t index, const struct options *options, rondo_backend
     snprintf(verdict->text, sizeof verdict->text, "fork: %s", strerror(errno));
   bool is_cuda = backend == RONDO_BACKEND_CUDA;
   if (outcome == SKIPPED && is_cuda && options->cuda_is_needed) outcome = FAILED;
-  const char *name = proofs[index].name, *on = is_cuda ? "cuda" : "host";
+  const char *name = proofs[index].name, *on = !is_cuda ? "host" : verdict->is_fake ? "fake" : "cuda";
   if (outcome == PROVEN)
     printf("ok %s.%s (%s)\n", name, on, verdict->text);
   else
@@ -385,14 +422,17 @@ static bool run_proof(size_t index, const struct options *options, rondo_backend
 /* ---- Command line ------------------------------------------------------------------------------------------------ */
 
 static int usage(FILE *file, int status) {
-  fputs("usage: proofs [--backend host|cuda] [--replays N]\n\n"
-        "Shows that replays allocate nothing, make no system call, keep memory flat and give the same bits.\n"
-        "  --backend B  only host, or only cuda, which then must be there (default: host, and cuda if there is one)\n"
-        "  --replays N  that memory is watched for (default 200000); of half as many, at most 100000, the bits are "
-        "compared\n"
-        "               (default 20000)\n"
-        "Exit status: 0 none failed, 1 some failed, 2 wrong usage.\n",
-        file);
+  fputs(
+      "usage: proofs [--backend host|cuda] [--replays N]\n\n"
+      "Shows that replays allocate nothing, ask neither a pool nor the driver for anything but their one launch, make\n"
+      "no system call, keep memory flat and give the same bits.\n"
+      "  --backend B  only host, or only cuda, which then must be there (default: host, and cuda if there is one).\n"
+      "               With the fake driver's folder in LD_LIBRARY_PATH, cuda is the fake, and is called so\n"
+      "  --replays N  that memory is watched for (default 200000); of half as many, at most 100000, the bits are "
+      "compared\n"
+      "               (default 20000)\n"
+      "Exit status: 0 none failed, 1 some failed, 2 wrong usage.\n",
+      file);
   return status;
 }
 

@@ -100,6 +100,16 @@ rondo_status subject_close(struct subject *s) {
   return status == RONDO_OK ? rondo_close(&s->runtime) : status;
 }
 
+rondo_status subject_detour(const struct subject *s) {
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  rondo_status status = rondo_instantiate(s->runtime, s->graph, &(rondo_exec_options){.slots = 1}, &exec);
+  if (status == RONDO_OK) status = rondo_acquire(exec, &slot);
+  if (status == RONDO_OK) status = rondo_rebind(slot, s->small, NULL); /* to where it is, which is work all the same */
+  if (status == RONDO_OK) status = rondo_release(slot);
+  return status == RONDO_OK ? rondo_close_exec(&exec) : status;
+}
+
 /* ---- Replays ----------------------------------------------------------------------------------------------------- */
 
 void subject_fill(const struct subject *s, rondo_slot slot) {

@@ -24,6 +24,9 @@ struct subject {
 rondo_status subject_open(struct subject *subject, rondo_backend backend, uint32_t host_threads,
                           rondo_wait_mode wait_mode);
 rondo_status subject_close(struct subject *subject);
+/* What may be done outside replays only: instantiates the graph once more, rebinds a tensor of that exec and closes it.
+ */
+rondo_status subject_detour(const struct subject *subject);
 
 /* Both inputs, whole; or the small one and a row of the large one, which holds the same already. */
 void subject_fill(const struct subject *subject, rondo_slot slot);
