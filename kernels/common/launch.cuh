@@ -15,25 +15,39 @@ __device__ __forceinline__ void wait_for_predecessors() {
 #endif
 }
 
-/* The replay's number, read ahead of publish, so that its latency hides behind the kernel's work. */
-__device__ __forceinline__ uint64_t replay_number(const completion &done) {
-  return done.word && threadIdx.x == 0 ? done.counter->count + 1 : 0;
+/* How many replays are done; of use to thread 0. */
+__device__ __forceinline__ uint64_t replay_count(const completion &done) {
+  return done.word && threadIdx.x == 0 ? done.counter->count : 0;
 }
 
-/* The last statement of a kernel that can be the last of a graph; by all threads. The block that finishes last
- * publishes the replay's number: fences and the atomic order the other blocks' writes before it, the release at system
- * scope passes them on, those to pinned memory too, to the host that acquires the word. */
-__device__ __forceinline__ void publish(const completion &done, uint64_t number) {
+/* The block's place among those that have arrived, from 0 on; the last one, `last`, puts the count back to zero. */
+__device__ __forceinline__ uint32_t arrive(const completion &done, uint32_t last) {
+  uint32_t place;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(place)
+               : "l"(&done.counter->arrived), "r"(last)
+               : "memory");
+  return place;
+}
+
+/* The last statement of every kernel, on every path of every thread: a replay whose blocks do not all arrive here never
+ * ends. The block that arrives last publishes the replay's number. The barrier and the atomic order all blocks' writes
+ * before it; the release at system scope passes them on, those to pinned memory too, to the host that acquires the word
+ * (PTX ISA, memory consistency model, causality order). Blocks have one dimension. */
+__device__ __forceinline__ void publish(const completion &done, uint64_t count) {
   if (!done.word) return;
   __syncthreads();
   if (threadIdx.x) return;
-  if (gridDim.x > 1) {
-    __threadfence();
-    if (atomicInc(&done.counter->arrived, gridDim.x - 1) != gridDim.x - 1) return; /* wraps to zero at the last */
-    __threadfence();
-  }
+  const uint32_t last = gridDim.x * gridDim.y * gridDim.z - 1;
+  if (last && arrive(done, last) != last) return;
+  uint64_t number;
+  asm volatile("add.u64 %0, %1, 1;" : "=l"(number) : "l"(count)); /* volatile: or it moves up and waits for the count */
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(done.word), "l"(number) : "memory");
   done.counter->count = number;
 }
+
+/* The same for kernels that have no registers to hold the count in: read here, its latency hides behind the barrier and
+ * the atomic only. */
+__device__ __forceinline__ void publish(const completion &done) { publish(done, replay_count(done)); }
 
 #endif

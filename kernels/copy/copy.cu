@@ -50,7 +50,7 @@ template <typename V> __device__ __forceinline__ void copy(const copy_parameters
 
 extern "C" __global__ void __launch_bounds__(COPY_THREADS) rondo_copy(const __grid_constant__ copy_parameters p) {
   wait_for_predecessors();
-  const uint64_t number = replay_number(p.done);
+  const uint64_t count = replay_count(p.done);
   switch (p.vector_bytes) {
   case 16:
     copy<uint4>(p);
@@ -67,13 +67,13 @@ extern "C" __global__ void __launch_bounds__(COPY_THREADS) rondo_copy(const __gr
   default:
     copy<uint8_t>(p);
   }
-  publish(p.done, number);
+  publish(p.done, count);
 }
 
 extern "C" __global__ void __launch_bounds__(COPY_THREADS)
     rondo_copy_dense(const __grid_constant__ copy_dense_parameters p) {
   wait_for_predecessors();
-  const uint64_t number = replay_number(p.done);
+  const uint64_t count = replay_count(p.done);
   const uint4 *src = (const uint4 *)p.src;
   uint4 *dst = (uint4 *)p.dst;
   const uint32_t vectors = (uint32_t)(p.bytes / sizeof(uint4)), step = gridDim.x * COPY_THREADS;
@@ -88,5 +88,5 @@ extern "C" __global__ void __launch_bounds__(COPY_THREADS)
   }
   const uint64_t last = p.bytes / sizeof(uint4) * sizeof(uint4) + threadIdx.x;
   if (blockIdx.x == 0 && last < p.bytes) ((uint8_t *)p.dst)[last] = ((const uint8_t *)p.src)[last];
-  publish(p.done, number);
+  publish(p.done, count);
 }

@@ -8,7 +8,7 @@
  * over lanes, then the slices: the same for any number of vectors.
  *
  * Bound by the reads of weights. No shared memory; registers on sm_90a: 40 to 46 with one vector and 16- or 8-bit
- * weights, 107 to 122 with NVFP4, 92 to 156 with four vectors. rondo_gemv_scalar is for what is not aligned: one row a
+ * weights, 107 to 122 with NVFP4, 94 to 154 with four vectors. rondo_gemv_scalar is for what is not aligned: one row a
  * warp, an element or a block a lane, nothing in flight ahead. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -324,11 +324,13 @@ __device__ __forceinline__ void gemv(const gemv_parameters &p) {
       rondo_gemv_##name##_x1(const __grid_constant__ gemv_parameters p) {                                              \
     wait_for_predecessors();                                                                                           \
     gemv<W, V, 1, rows_x1>(p);                                                                                         \
+    publish(p.done);                                                                                                   \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS, blocks_x4)                                             \
       rondo_gemv_##name##_x4(const __grid_constant__ gemv_parameters p) {                                              \
     wait_for_predecessors();                                                                                           \
     gemv<W, V, GEMV_TILE, GEMV_ROWS>(p);                                                                               \
+    publish(p.done);                                                                                                   \
   }
 
 GEMV_KERNELS(f16, __half, __half, GEMV_ROWS, 6, 5)
@@ -375,9 +377,7 @@ __device__ __forceinline__ float dot_of_block(const gemv_parameters &p, const un
   return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS)
-    rondo_gemv_scalar(const __grid_constant__ gemv_parameters p) {
-  wait_for_predecessors();
+__device__ __forceinline__ void gemv_scalar(const gemv_parameters &p) {
   const uint32_t warp = blockIdx.x * GEMV_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp >= p.warps) return;
   const uint32_t batch = warp / p.row_groups, row = warp - batch * p.row_groups; /* groups of one row */
@@ -406,11 +406,17 @@ extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS)
   }
 }
 
+/* Without the second bound ptxas spills on sm_80. */
+extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS, 8)
+    rondo_gemv_scalar(const __grid_constant__ gemv_parameters p) {
+  wait_for_predecessors();
+  gemv_scalar(p);
+  publish(p.done);
+}
+
 /* ---- The slices ------------------------------------------------------------------------------------------------- */
 
-extern "C" __global__ void __launch_bounds__(GEMV_REDUCE_THREADS)
-    rondo_gemv_reduce(const __grid_constant__ gemv_parameters p) {
-  wait_for_predecessors();
+__device__ __forceinline__ void reduce(const gemv_parameters &p) {
   const uint32_t vectors = p.batch * p.count, results = vectors * p.m;
   const uint32_t index = blockIdx.x * GEMV_REDUCE_THREADS + threadIdx.x;
   if (index >= results) return;
@@ -418,4 +424,11 @@ extern "C" __global__ void __launch_bounds__(GEMV_REDUCE_THREADS)
   for (uint32_t slice = 0; slice < p.slices; slice++) sum += p.partials[(uint64_t)slice * results + index];
   const uint32_t vector = index / p.m, row = index - vector * p.m, batch = vector / p.count;
   store_result(p, batch, vector - batch * p.count, row, sum);
+}
+
+extern "C" __global__ void __launch_bounds__(GEMV_REDUCE_THREADS)
+    rondo_gemv_reduce(const __grid_constant__ gemv_parameters p) {
+  wait_for_predecessors();
+  reduce(p);
+  publish(p.done);
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "../../runtime/rondo.h"
+#include "../common/completion.h"
 
 enum {
   GEMV_COUNT = 16,        /* the most vectors */
@@ -43,6 +44,7 @@ struct gemv_parameters {
   uint32_t slices;
   uint32_t weight_dtype, vector_dtype, out_dtype; /* rondo_dtype */
   float scale;
+  struct completion done;
 };
 
 /* rondo_quantize_nvfp4. Strides are elements for x, bytes for codes and scales. */
@@ -56,6 +58,7 @@ struct quantize_parameters {
   uint32_t dtype;                  /* rondo_dtype of x */
   uint32_t aligned;                /* 16-byte loads of x and 4-byte stores of codes are possible */
   float global_scale, six_global_scale;
+  struct completion done;
 };
 
 #ifndef __CUDACC__
@@ -63,8 +66,8 @@ struct quantize_parameters {
 
 #include "../op.h"
 
-static_assert(sizeof(struct gemv_parameters) == 176, "laid out alike in C and CUDA");
-static_assert(sizeof(struct quantize_parameters) == 136, "laid out alike in C and CUDA");
+static_assert(sizeof(struct gemv_parameters) == 192, "laid out alike in C and CUDA");
+static_assert(sizeof(struct quantize_parameters) == 152, "laid out alike in C and CUDA");
 
 extern const struct op op_gemv;
 extern const struct op op_quantize_nvfp4;

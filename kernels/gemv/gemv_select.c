@@ -114,7 +114,8 @@ rondo_status gemv_select(const struct op_call *call, const struct chip *chip, st
   *launch = (struct op_launch){.kernel = kernel,
                                .grid = {(parameters.warps + GEMV_WARPS - 1) / GEMV_WARPS, parameters.slices, 1},
                                .block = {32 * GEMV_WARPS, 1, 1},
-                               .parameter_bytes = sizeof parameters};
+                               .parameter_bytes = sizeof parameters,
+                               .completion_offset = offsetof(struct gemv_parameters, done)};
   memcpy(launch->parameters, &parameters, sizeof parameters);
   if (shape.slices == 1) return RONDO_OK;
   uint32_t results = (uint32_t)(shape.batch * shape.count * shape.m);
@@ -122,7 +123,8 @@ rondo_status gemv_select(const struct op_call *call, const struct chip *chip, st
   *launch = (struct op_launch){.kernel = "rondo_gemv_reduce",
                                .grid = {(results + GEMV_REDUCE_THREADS - 1) / GEMV_REDUCE_THREADS, 1, 1},
                                .block = {GEMV_REDUCE_THREADS, 1, 1},
-                               .parameter_bytes = sizeof parameters};
+                               .parameter_bytes = sizeof parameters,
+                               .completion_offset = offsetof(struct gemv_parameters, done)};
   memcpy(launch->parameters, &parameters, sizeof parameters);
   return RONDO_OK;
 }

@@ -72,9 +72,7 @@ __device__ __forceinline__ uint32_t e2m1_of(float value) {
   return code | (__float_as_uint(value) >> 31 << 3);
 }
 
-extern "C" __global__ void __launch_bounds__(QUANTIZE_THREADS)
-    rondo_quantize_nvfp4(const __grid_constant__ quantize_parameters p) {
-  wait_for_predecessors();
+__device__ __forceinline__ void quantize(const quantize_parameters &p) {
   const uint32_t index = blockIdx.x * QUANTIZE_THREADS + threadIdx.x;
   /* Threads past the end repeat the last pair of parts: they are needed for the exchange. */
   const uint32_t part = index < p.parts ? index : p.parts - 2 + index % 2;
@@ -105,4 +103,11 @@ extern "C" __global__ void __launch_bounds__(QUANTIZE_THREADS)
     for (int i = 0; i < 4; i++) p.codes[at.codes + i] = (unsigned char)(codes >> (8 * i));
   }
   if (part % 2 == 0) p.scales[at.scale] = (unsigned char)scale;
+}
+
+extern "C" __global__ void __launch_bounds__(QUANTIZE_THREADS)
+    rondo_quantize_nvfp4(const __grid_constant__ quantize_parameters p) {
+  wait_for_predecessors();
+  quantize(p);
+  publish(p.done);
 }

@@ -43,7 +43,8 @@ rondo_status quantize_select(const struct op_call *call, const struct chip *chip
   *launch = (struct op_launch){.kernel = "rondo_quantize_nvfp4",
                                .grid = {(parameters.parts + QUANTIZE_THREADS - 1) / QUANTIZE_THREADS, 1, 1},
                                .block = {QUANTIZE_THREADS, 1, 1},
-                               .parameter_bytes = sizeof parameters};
+                               .parameter_bytes = sizeof parameters,
+                               .completion_offset = offsetof(struct quantize_parameters, done)};
   memcpy(launch->parameters, &parameters, sizeof parameters);
   return RONDO_OK;
 }

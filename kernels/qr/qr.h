@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "../common/completion.h"
+
 struct qr_matrix {
   void *data;                                      /* NULL: absent */
   int64_t row_stride, column_stride, batch_stride; /* in elements */
@@ -29,6 +31,7 @@ struct qr_parameters {
   int32_t work_tau_workers; /* the same for work_tau */
   int32_t leading;          /* elements from column to column in shared memory */
   int32_t panel;            /* columns factored at a time, and updated at a time */
+  struct completion done;
 };
 
 /* rondo_qr_apply_*: C := Q C (backward) or Q^T C (forward), one block for `block_columns` columns of one matrix. */
@@ -41,12 +44,14 @@ struct qr_apply_parameters {
   int32_t leading;
   int32_t block_columns;
   int32_t chunk; /* reflectors in shared memory at a time */
+  struct completion done;
 };
 
 /* rondo_qr_extract_*: r := the upper triangle of h, q := the first columns of the identity. */
 struct qr_extract_parameters {
   struct qr_matrix h, r, q;
   int64_t m, n, k, batch;
+  struct completion done;
 };
 
 /* rondo_triangular_inverse_*: `matrices` of them in each block. */
@@ -54,6 +59,7 @@ struct triangular_inverse_parameters {
   struct qr_matrix a, out;
   int64_t batch;
   int32_t n, matrices;
+  struct completion done;
 };
 
 enum {
@@ -70,10 +76,10 @@ enum {
 
 #include "../op.h"
 
-static_assert(sizeof(struct qr_parameters) == 240, "laid out alike in C and CUDA");
-static_assert(sizeof(struct qr_apply_parameters) == 128, "laid out alike in C and CUDA");
-static_assert(sizeof(struct qr_extract_parameters) == 128, "laid out alike in C and CUDA");
-static_assert(sizeof(struct triangular_inverse_parameters) == 80, "laid out alike in C and CUDA");
+static_assert(sizeof(struct qr_parameters) == 256, "laid out alike in C and CUDA");
+static_assert(sizeof(struct qr_apply_parameters) == 144, "laid out alike in C and CUDA");
+static_assert(sizeof(struct qr_extract_parameters) == 144, "laid out alike in C and CUDA");
+static_assert(sizeof(struct triangular_inverse_parameters) == 96, "laid out alike in C and CUDA");
 
 extern const struct op op_qr, op_qr_panel, op_qr_update, op_qr_apply, op_qr_extract, op_triangular_inverse;
 

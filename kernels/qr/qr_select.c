@@ -37,7 +37,7 @@ static int32_t layout_of(const struct op_task *task) {
 /* The one launch of a task. names: the kernel for f32, then for f64. */
 static rondo_status launch(struct op_launches *launches, const char *const names[2], const struct op_task *task,
                            int64_t grid, int64_t threads, uint64_t shared_bytes, const void *parameters,
-                           size_t parameter_bytes) {
+                           size_t parameter_bytes, size_t completion_offset) {
   if (grid > INT32_MAX)
     return status_set(RONDO_UNSUPPORTED, "a needs %" PRId64 " blocks, expected at most %" PRId32, grid, INT32_MAX);
   launches->count = 1;
@@ -46,7 +46,8 @@ static rondo_status launch(struct op_launches *launches, const char *const names
                              .grid = {(uint32_t)grid, 1, 1},
                              .block = {(uint32_t)threads, 1, 1},
                              .shared_bytes = (uint32_t)shared_bytes,
-                             .parameter_bytes = (uint32_t)parameter_bytes};
+                             .parameter_bytes = (uint32_t)parameter_bytes,
+                             .completion_offset = (uint32_t)completion_offset};
   memcpy(item->parameters, parameters, parameter_bytes);
   return RONDO_OK;
 }
@@ -104,13 +105,13 @@ static rondo_status shared_select(const struct qr_problem *problem, const struct
   uint64_t bytes = qr_shared_bytes(problem->element_bytes, problem->m, problem->n);
   if (problem->m <= WARP_ROWS && problem->n <= WARP_ROWS)
     return launch(launches, warp, task, ceiling(problem->batch, WARP_MATRICES), INT64_C(32) * WARP_MATRICES,
-                  WARP_MATRICES * bytes, parameters, sizeof *parameters);
+                  WARP_MATRICES * bytes, parameters, sizeof *parameters, offsetof(struct qr_parameters, done));
   /* As many column lanes as have a whole tile of columns, in whole warps. */
   bool is_tall = problem->m > 4 * problem->n;
   int64_t lanes = is_tall ? 32 : 8, threads = ceiling(lanes * ceiling(problem->n, QR_TILE_COLUMNS), 32) * 32;
   threads = larger(64, smaller(threads, 512));
-  return launch(launches, is_tall ? tall : square, task, problem->batch, threads, bytes, parameters,
-                sizeof *parameters);
+  return launch(launches, is_tall ? tall : square, task, problem->batch, threads, bytes, parameters, sizeof *parameters,
+                offsetof(struct qr_parameters, done));
 }
 
 rondo_status qr_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
@@ -129,9 +130,11 @@ rondo_status qr_select(const struct op_call *call, const struct chip *chip, stru
   for (parameters.panel = QR_PANEL_COLUMNS; parameters.panel >= 4; parameters.panel /= 2) {
     uint64_t bytes = (uint64_t)(parameters.panel * (2 * qr_leading(problem.m) + 1)) * problem.element_bytes;
     if (bytes <= limit)
-      return launch(launches, blocked, call->task, grid, QR_BLOCKED_THREADS, bytes, &parameters, sizeof parameters);
+      return launch(launches, blocked, call->task, grid, QR_BLOCKED_THREADS, bytes, &parameters, sizeof parameters,
+                    offsetof(struct qr_parameters, done));
   }
-  return launch(launches, global, call->task, grid, QR_GLOBAL_THREADS, 0, &parameters, sizeof parameters);
+  return launch(launches, global, call->task, grid, QR_GLOBAL_THREADS, 0, &parameters, sizeof parameters,
+                offsetof(struct qr_parameters, done));
 }
 
 /* ---- qr_update, qr_apply ---------------------------------------------------------------------------------------- */
@@ -188,7 +191,7 @@ rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip
   parameters.blocks = ceiling(parameters.columns, parameters.block_columns);
   int64_t warps = larger(2, smaller(8, parameters.block_columns / 2));
   return launch(launches, fits ? shared : global, call->task, problem.batch * parameters.blocks, 32 * warps, bytes,
-                &parameters, sizeof parameters);
+                &parameters, sizeof parameters, offsetof(struct qr_apply_parameters, done));
 }
 
 /* ---- qr_extract, triangular_inverse ----------------------------------------------------------------------------- */
@@ -212,7 +215,7 @@ rondo_status qr_extract_select(const struct op_call *call, const struct chip *ch
   int64_t elements = op_elements(&operands[QR_EXTRACT_R]) + op_elements(&operands[QR_EXTRACT_Q]);
   if (!elements) return RONDO_OK;
   return launch(launches, names, call->task, smaller(ceiling(elements, QR_EXTRACT_THREADS), 65536), QR_EXTRACT_THREADS,
-                0, &parameters, sizeof parameters);
+                0, &parameters, sizeof parameters, offsetof(struct qr_extract_parameters, done));
 }
 
 rondo_status triangular_inverse_select(const struct op_call *call, const struct chip *chip,
@@ -234,5 +237,6 @@ rondo_status triangular_inverse_select(const struct op_call *call, const struct 
   if (!batch) return RONDO_OK;
   uint64_t elements = (uint64_t)(blocks * (blocks + 1) / 2 * matrices * QR_TRIANGULAR_BLOCK * QR_TRIANGULAR_BLOCK);
   return launch(launches, names, call->task, ceiling(batch, matrices), matrices * threads,
-                elements * rondo_dtype_bits(a->dtype) / 8, &parameters, sizeof parameters);
+                elements * rondo_dtype_bits(a->dtype) / 8, &parameters, sizeof parameters,
+                offsetof(struct triangular_inverse_parameters, done));
 }

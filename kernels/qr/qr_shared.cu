@@ -44,6 +44,7 @@ template <typename T, int LANES, bool WARP> __device__ __forceinline__ void qr_s
   extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) name(const __grid_constant__ qr_parameters p) {        \
     wait_for_predecessors();                                                                                           \
     qr_shared<T, LANES, WARP>(p);                                                                                      \
+    publish(p.done);                                                                                                   \
   }
 QR_KERNEL(rondo_qr_warp_f32, float, 8, true, 128, 8)
 QR_KERNEL(rondo_qr_warp_f64, double, 8, true, 128, 6)

@@ -369,6 +369,7 @@ template <typename T, int Dimension> __device__ __forceinline__ void attend(cons
       rondo_attention_##name##_##dimension(const __grid_constant__ attention_parameters p) {                           \
     wait_for_predecessors();                                                                                           \
     attend<type, dimension>(p);                                                                                        \
+    publish(p.done);                                                                                                   \
   }
 
 ATTENTION_KERNEL(f16, __half, 32)

@@ -11,6 +11,8 @@
 
 #include <stdint.h>
 
+#include "../common/completion.h"
+
 enum {
   ATTENTION_THREADS = 128,
   ATTENTION_ROWS = 64, /* of a block; a warp has 16 */
@@ -44,6 +46,7 @@ struct attention_parameters {
   float scale_log2;        /* scale * log2(e): scores are exponents to base 2 */
   int32_t causal, aligned; /* aligned: every row of q, k, v and o begins at a multiple of 16 bytes */
   int32_t bf16;            /* o's type, for the merge: bf16 or f16 */
+  struct completion done;
 };
 
 #ifndef __CUDACC__
@@ -51,7 +54,7 @@ struct attention_parameters {
 
 #include "../op.h"
 
-static_assert(sizeof(struct attention_parameters) == 232, "laid out alike in C and CUDA");
+static_assert(sizeof(struct attention_parameters) == 248, "laid out alike in C and CUDA");
 
 extern const struct op op_attention;
 

@@ -46,9 +46,7 @@ __device__ __forceinline__ void combine(const attention_parameters &p, uint32_t 
         nothing ? -INFINITY : (highest + log2f(sum)) * 0.693147181f;
 }
 
-extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
-    rondo_attention_combine(const __grid_constant__ attention_parameters p) {
-  wait_for_predecessors();
+__device__ __forceinline__ void combine_rows(const attention_parameters &p) {
   const uint32_t total_rows = p.batch * p.kv_heads * p.rows;
   const uint32_t row = blockIdx.x * (ATTENTION_THREADS / 32) + threadIdx.x / 32;
   if (row >= total_rows) return;
@@ -62,4 +60,11 @@ extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
   default:
     return combine<8>(p, row, total_rows);
   }
+}
+
+extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
+    rondo_attention_combine(const __grid_constant__ attention_parameters p) {
+  wait_for_predecessors();
+  combine_rows(p);
+  publish(p.done);
 }

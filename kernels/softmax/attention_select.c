@@ -77,7 +77,8 @@ static void launch_add(struct op_launches *launches, const char *kernel, int64_t
                                .grid = {(uint32_t)blocks, 1, 1},
                                .block = {ATTENTION_THREADS, 1, 1},
                                .shared_bytes = shared_bytes,
-                               .parameter_bytes = sizeof *parameters};
+                               .parameter_bytes = sizeof *parameters,
+                               .completion_offset = offsetof(struct attention_parameters, done)};
   memcpy(launch->parameters, parameters, sizeof *parameters);
 }
 

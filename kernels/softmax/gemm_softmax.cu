@@ -281,6 +281,7 @@ __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
       NAME(const __grid_constant__ gemm_softmax_parameters p) {                                                        \
     wait_for_predecessors();                                                                                           \
     gemm_softmax<T, COLUMNS, SOFTMAX>(p);                                                                              \
+    publish(p.done);                                                                                                   \
   }
 
 KERNEL(rondo_gemm_rowmax_f16_64, __half, 64, false)

@@ -67,7 +67,8 @@ rondo_status gemm_softmax_select(const struct op_call *call, const struct chip *
                                .grid = {(uint32_t)blocks, 1, 1},
                                .block = {GEMM_SOFTMAX_THREADS, 1, 1},
                                .shared_bytes = shared_bytes,
-                               .parameter_bytes = sizeof parameters};
+                               .parameter_bytes = sizeof parameters,
+                               .completion_offset = offsetof(struct gemm_softmax_parameters, done)};
   memcpy(launch->parameters, &parameters, sizeof parameters);
   return RONDO_OK;
 }

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "../common/completion.h"
+
 enum {
   GEMM_SOFTMAX_THREADS = 128, /* four warps */
   GEMM_SOFTMAX_ROWS = 64,     /* of A in a block, 16 for each warp */
@@ -28,6 +30,7 @@ struct gemm_softmax_parameters {
   uint32_t vectors; /* rows of A and B begin at multiples of 16 bytes */
   uint32_t pairs;   /* rows of P begin at multiples of two elements */
   uint32_t output;  /* enum gemm_softmax_output, of P */
+  struct completion done;
 };
 
 #ifndef __CUDACC__
@@ -35,7 +38,7 @@ struct gemm_softmax_parameters {
 
 #include "../op.h"
 
-static_assert(sizeof(struct gemm_softmax_parameters) == 120, "laid out alike in C and CUDA");
+static_assert(sizeof(struct gemm_softmax_parameters) == 136, "laid out alike in C and CUDA");
 
 extern const struct op op_gemm_rowmax;
 extern const struct op op_gemm_softmax;

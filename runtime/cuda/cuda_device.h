@@ -78,7 +78,8 @@ struct device_exec {
   struct cu_library **libraries; /* of the user's images */
 };
 
-/* What an operation launches on this device. The last node of a graph publishes completion itself, if it can. */
+/* What an operation launches on this device. The last node of a graph publishes completion itself, if it can: see
+ * PUBLISHING_BLOCKS in graph.c. */
 rondo_status choose_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
                              const char *phase, struct op_launches *launches, bool *is_published);
 

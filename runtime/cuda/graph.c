@@ -8,7 +8,12 @@
 
 #include "cuda_device.h"
 
-enum { SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024 };
+enum {
+  SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024,
+  /* Of the last kernel, on each multiprocessor. A block that publishes lives longer by a fence and an atomic; where
+   * many follow one another that adds up to more than a node for it costs. */
+  PUBLISHING_BLOCKS = 8,
+};
 
 /* After which node a task is done. */
 struct exit {
@@ -225,6 +230,12 @@ static struct completion completion_of(const struct device_program *program) {
   return (struct completion){program->counter, (uint64_t *)(void *)program->completion};
 }
 
+/* Only where every block is resident at once, or nearly so. */
+static bool can_publish(const struct device_exec *exec, const struct op_launch *launch) {
+  uint64_t most = (uint64_t)PUBLISHING_BLOCKS * (uint64_t)exec->device->chip.multiprocessors;
+  return launch->completion_offset && (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2] <= most;
+}
+
 rondo_status choose_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
                              const char *phase, struct op_launches *launches, bool *is_published) {
   const struct op_call *call = &program->nodes[node].call;
@@ -232,7 +243,7 @@ rondo_status choose_launches(const struct device_exec *exec, const struct device
   rondo_status status = call->task->op->select(call, &exec->device->chip, launches);
   if (status != RONDO_OK) return status_set(status, "%s: task '%s': %s", phase, call->task->name, rondo_error_text());
   struct op_launch *last = launches->count ? &launches->items[launches->count - 1] : NULL;
-  if (node == exec->last_node && last && last->completion_offset) {
+  if (node == exec->last_node && last && can_publish(exec, last)) {
     struct completion completion = completion_of(program);
     memcpy(last->parameters + last->completion_offset, &completion, sizeof completion);
     *is_published = true;

@@ -1,0 +1,276 @@
+/* test_completion.c - the result is whole when the word says so. Each graph here ends in the one kernel it is about,
+ * which publishes completion itself, with results in pinned memory where its operation allows that. A block that
+ * publishes too early shows as bytes that are not there yet, one that never arrives as a replay without end. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../kernels/qr/qr.h"
+#include "../../runtime/graph.h"
+#include "../support.h"
+
+enum { POISON = 0xa5, MOST_INPUTS = 3, MOST_RESULTS = 3, HOST_REPLAYS = 6, CUDA_REPLAYS = 300 };
+
+/* A graph of one task, in the making. A tensor that is changed in place is in both lists. */
+struct subject {
+  struct trial trial;
+  rondo_tensor inputs[MOST_INPUTS], results[MOST_RESULTS];
+  uint32_t input_count, result_count;
+};
+
+/* One case: how its graph is described, and what from. */
+struct family {
+  const char *name;
+  void (*describe)(struct subject *subject, const struct family *family);
+  rondo_dtype dtype;
+  int64_t batch, m, n, k;
+  int32_t option; /* the family's own */
+};
+
+typedef int64_t shape[RONDO_MAX_RANK];
+
+static rondo_tensor input(struct subject *subject, rondo_dtype dtype, uint32_t rank, const int64_t *extent) {
+  rondo_tensor *tensor = &subject->inputs[subject->input_count++];
+  REQUIRE_OK(rondo_input(subject->trial.graph, "input", dtype, rank, extent, tensor));
+  return *tensor;
+}
+
+/* In pinned memory, touched by nothing but the kernel. */
+static rondo_tensor result(struct subject *subject, rondo_dtype dtype, uint32_t rank, const int64_t *extent) {
+  rondo_tensor *tensor = &subject->results[subject->result_count++];
+  REQUIRE_OK(rondo_output(subject->trial.graph, "result", dtype, rank, extent, tensor));
+  return *tensor;
+}
+
+/* In device memory: an output would be brought to pinned memory by a copy, which then published. */
+static rondo_tensor device_result(struct subject *subject, rondo_dtype dtype, uint32_t rank, const int64_t *extent) {
+  rondo_tensor *tensor = &subject->results[subject->result_count++];
+  REQUIRE_OK(rondo_state(subject->trial.graph, "result", dtype, rank, extent, tensor));
+  return *tensor;
+}
+
+/* ---- Families ---------------------------------------------------------------------------------------------------- */
+
+static void gemv(struct subject *s, const struct family *f) {
+  rondo_tensor weights = input(s, f->dtype, 2, (shape){f->m, f->k}),
+               vectors = input(s, f->dtype, 2, (shape){f->n, f->k});
+  rondo_gemv_desc desc = {.weights = weights, .vectors = vectors, .out = result(s, RONDO_F32, 2, (shape){f->n, f->m})};
+  REQUIRE_OK(rondo_add_gemv(s->trial.graph, &desc));
+}
+
+static void gemv_nvfp4(struct subject *s, const struct family *f) {
+  rondo_gemv_desc desc = {.weights = input(s, RONDO_NVFP4, 2, (shape){f->m, f->k}),
+                          .weight_scales = input(s, RONDO_E4M3, 2, (shape){f->m, f->k / 16}),
+                          .vectors = input(s, f->dtype, 2, (shape){f->n, f->k}),
+                          .out = result(s, f->dtype, 2, (shape){f->n, f->m})};
+  REQUIRE_OK(rondo_add_gemv(s->trial.graph, &desc));
+}
+
+static void quantize(struct subject *s, const struct family *f) {
+  rondo_quantize_nvfp4_desc desc = {.x = input(s, f->dtype, 2, (shape){f->m, f->n}),
+                                    .codes = result(s, RONDO_NVFP4, 2, (shape){f->m, f->n}),
+                                    .scales = result(s, RONDO_E4M3, 2, (shape){f->m, f->n / 16})};
+  REQUIRE_OK(rondo_add_quantize_nvfp4(s->trial.graph, &desc));
+}
+
+/* n query and 1 KV head; m query and k KV positions. */
+static void attention(struct subject *s, const struct family *f) {
+  enum { DIMENSION = 64 };
+  rondo_attention_desc desc = {.q = input(s, f->dtype, 4, (shape){f->batch, f->n, f->m, DIMENSION}),
+                               .k = input(s, f->dtype, 4, (shape){f->batch, 1, f->k, DIMENSION}),
+                               .v = input(s, f->dtype, 4, (shape){f->batch, 1, f->k, DIMENSION}),
+                               .o = result(s, f->dtype, 4, (shape){f->batch, f->n, f->m, DIMENSION}),
+                               .lse = result(s, RONDO_F32, 3, (shape){f->batch, f->n, f->m}),
+                               .splits = f->option};
+  REQUIRE_OK(rondo_add_attention(s->trial.graph, &desc));
+}
+
+static void gemm_softmax(struct subject *s, const struct family *f) {
+  rondo_gemm_softmax_desc desc = {.a = input(s, f->dtype, 3, (shape){f->batch, f->m, f->k}),
+                                  .b = input(s, f->dtype, 3, (shape){f->batch, f->n, f->k}),
+                                  .p = result(s, f->dtype, 3, (shape){f->batch, f->m, f->n}),
+                                  .causal = f->option};
+  REQUIRE_OK(rondo_add_gemm_softmax(s->trial.graph, &desc));
+}
+
+static void gemm_rowmax(struct subject *s, const struct family *f) {
+  rondo_gemm_rowmax_desc desc = {.a = input(s, f->dtype, 3, (shape){f->batch, f->m, f->k}),
+                                 .b = input(s, f->dtype, 3, (shape){f->batch, f->n, f->k}),
+                                 .max = result(s, RONDO_F32, 2, (shape){f->batch, f->m}),
+                                 .causal = f->option};
+  REQUIRE_OK(rondo_add_gemm_rowmax(s->trial.graph, &desc));
+}
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* h and tau, or (option) thin q and r. */
+static void qr(struct subject *s, const struct family *f) {
+  int64_t k = smaller(f->m, f->n);
+  rondo_qr_desc desc = {.layout = RONDO_ROW_MAJOR, .a = input(s, f->dtype, 3, (shape){f->batch, f->m, f->n})};
+  if (f->option) {
+    desc.r = device_result(s, f->dtype, 3, (shape){f->batch, k, f->n});
+    desc.q = device_result(s, f->dtype, 3, (shape){f->batch, f->m, k});
+  } else {
+    desc.h = device_result(s, f->dtype, 3, (shape){f->batch, f->m, f->n});
+    desc.tau = device_result(s, f->dtype, 2, (shape){f->batch, k});
+  }
+  REQUIRE_OK(rondo_add_qr(s->trial.graph, &desc));
+}
+
+/* k reflectors, applied in place. */
+static void qr_apply(struct subject *s, const struct family *f) {
+  rondo_qr_apply_desc desc = {.layout = RONDO_COLUMN_MAJOR,
+                              .transpose = f->option,
+                              .v = input(s, f->dtype, 3, (shape){f->batch, f->k, f->m}),
+                              .tau = input(s, f->dtype, 2, (shape){f->batch, f->k}),
+                              .c = device_result(s, f->dtype, 3, (shape){f->batch, f->n, f->m})};
+  s->inputs[s->input_count++] = desc.c;
+  REQUIRE_OK(rondo_add_qr_apply(s->trial.graph, &desc));
+}
+
+static void qr_extract(struct subject *s, const struct family *f) {
+  int64_t k = smaller(f->m, f->n);
+  rondo_tensor h = input(s, f->dtype, 3, (shape){f->batch, f->m, f->n});
+  rondo_tensor r = device_result(s, f->dtype, 3, (shape){f->batch, k, f->n});
+  rondo_tensor q = device_result(s, f->dtype, 3, (shape){f->batch, f->m, k});
+  REQUIRE_OK(qr_add_extract(s->trial.graph, "extract", RONDO_ROW_MAJOR, h, r, q));
+}
+
+static void triangular_inverse(struct subject *s, const struct family *f) {
+  rondo_triangular_inverse_desc desc = {.a = input(s, f->dtype, 3, (shape){f->batch, f->n, f->n}),
+                                        .out = device_result(s, f->dtype, 3, (shape){f->batch, f->n, f->n})};
+  REQUIRE_OK(rondo_add_triangular_inverse(s->trial.graph, &desc));
+}
+
+/* Blocks, warps and threads without work wherever a shape can leave some; one block, and many. */
+static const struct family families[] = {
+    {"gemv, one slice, many blocks", gemv, RONDO_F16, .m = 8191, .n = 1, .k = 64},
+    {"gemv, one block", gemv, RONDO_F16, .m = 5, .n = 1, .k = 64},
+    {"gemv, more blocks than publish", gemv, RONDO_F16, .m = 16001, .n = 1, .k = 16},
+    {"gemv, five vectors", gemv, RONDO_BF16, .m = 2999, .n = 5, .k = 32},
+    {"gemv, slices", gemv, RONDO_F16, .m = 67, .n = 5, .k = 8192},
+    {"gemv, unaligned", gemv, RONDO_F16, .m = 4099, .n = 3, .k = 7},
+    {"gemv, unaligned, slices", gemv, RONDO_BF16, .m = 33, .n = 1, .k = 4003},
+    {"gemv, nvfp4", gemv_nvfp4, RONDO_F16, .m = 8189, .n = 1, .k = 64},
+    {"quantize", quantize, RONDO_F32, .m = 67, .n = 1040},
+    {"quantize, one block", quantize, RONDO_F16, .m = 3, .n = 16},
+    {"attention", attention, RONDO_F16, 3, 70, 2, 130, 1},
+    {"attention, one block", attention, RONDO_BF16, 1, 3, 2, 40, 1},
+    {"attention, splits", attention, RONDO_BF16, 2, 7, 3, 640, 5},
+    {"gemm_softmax", gemm_softmax, RONDO_F16, 5, 100, 60, 40, 0},
+    {"gemm_softmax, wide, causal", gemm_softmax, RONDO_BF16, 1, 100, 300, 40, 1},
+    {"gemm_rowmax", gemm_rowmax, RONDO_F16, 17, 130, 40, 40, 0},
+    {"gemm_rowmax, wide, causal", gemm_rowmax, RONDO_BF16, 1, 30, 140, 70, 1},
+    {"qr, warps", qr, RONDO_F32, 301, 12, 9, 0, 0},
+    {"qr, warps, thin q", qr, RONDO_F64, 7, 20, 30, 0, 1},
+    {"qr, square", qr, RONDO_F64, 9, 40, 36, 0, 1},
+    {"qr, tall", qr, RONDO_F32, 5, 200, 12, 0, 0},
+    {"qr, blocked", qr, RONDO_F64, 2, 250, 140, 0, 1},
+    {"qr, global", qr, RONDO_F32, 2, 8000, 8, 0, 0},
+    {"qr_apply", qr_apply, RONDO_F32, 7, 50, 37, 20, 1},
+    {"qr_apply, global", qr_apply, RONDO_F64, 1, 30000, 5, 2, 0},
+    {"qr_extract", qr_extract, RONDO_F32, 6, 45, 31, 0, 0},
+    {"triangular_inverse", triangular_inverse, RONDO_F32, .batch = 41, .n = 20},
+    {"triangular_inverse, one block", triangular_inverse, RONDO_F64, .batch = 1, .n = 100},
+};
+
+/* ---- Replays ----------------------------------------------------------------------------------------------------- */
+
+/* Two sets of inputs, and what each first gave. */
+struct answers {
+  unsigned char *inputs[2][MOST_INPUTS], *results[2][MOST_RESULTS];
+};
+
+static uint64_t bytes_of(rondo_tensor tensor) {
+  uint64_t bytes;
+  REQUIRE_OK(rondo_tensor_bytes(tensor, &bytes));
+  return bytes;
+}
+
+/* Numbers small enough that nothing overflows; codes and scales of any value but NaN. */
+static unsigned char *random_data(struct random *random, rondo_tensor tensor) {
+  uint64_t bytes = bytes_of(tensor);
+  rondo_dtype dtype = tensor.graph->tensors[tensor.index].dtype;
+  unsigned char *data = malloc(bytes);
+  if (dtype == RONDO_NVFP4 || dtype == RONDO_E4M3)
+    for (uint64_t i = 0; i < bytes; i++) data[i] = (unsigned char)random_bits(random) & 0x77u;
+  else
+    for (int64_t i = 0; i < (int64_t)(bytes * 8 / rondo_dtype_bits(dtype)); i++)
+      oracle_write(dtype, data, i, random_uniform(random) - 0.5);
+  return data;
+}
+
+static void answers_make(struct answers *answers, const struct subject *subject, struct random *random) {
+  for (int set = 0; set < 2; set++) {
+    for (uint32_t i = 0; i < subject->input_count; i++)
+      answers->inputs[set][i] = random_data(random, subject->inputs[i]);
+    for (uint32_t i = 0; i < subject->result_count; i++)
+      answers->results[set][i] = malloc(bytes_of(subject->results[i]));
+  }
+}
+
+static void answers_free(struct answers *answers, const struct subject *subject) {
+  for (int set = 0; set < 2; set++) {
+    for (uint32_t i = 0; i < subject->input_count; i++) free(answers->inputs[set][i]);
+    for (uint32_t i = 0; i < subject->result_count; i++) free(answers->results[set][i]);
+  }
+}
+
+static void poison(struct trial *trial, rondo_tensor tensor) {
+  uint64_t bytes = bytes_of(tensor);
+  unsigned char *data = malloc(bytes);
+  memset(data, POISON, bytes);
+  trial_set(trial, tensor, data);
+  free(data);
+}
+
+/* Straight from where it lies, if that is pinned memory. */
+static void expect(struct trial *trial, rondo_tensor tensor, const unsigned char *expected, const char *name,
+                   int replay) {
+  uint64_t bytes = bytes_of(tensor), same = 0;
+  unsigned char *copy = NULL;
+  const unsigned char *got = rondo_data(trial->slot, tensor);
+  if (!got) trial_get(trial, tensor, copy = malloc(bytes)), got = copy;
+  if (memcmp(got, expected, bytes)) {
+    while (same < bytes && got[same] == expected[same]) same++;
+    cr_assert_fail("%s: replay %d, byte %llu of %llu", name, replay, (unsigned long long)same,
+                   (unsigned long long)bytes);
+  }
+  free(copy);
+}
+
+static void whole(rondo_backend backend, const struct family *family, struct random *random) {
+  struct subject subject = {0};
+  struct answers answers;
+  struct trial *trial = &subject.trial;
+  trial_describe(trial, backend);
+  family->describe(&subject, family);
+  trial_instantiate(trial);
+  for (uint32_t i = 0; i < subject.result_count; i++) {
+    const struct tensor *tensor = &trial->graph->tensors[subject.results[i].index];
+    cr_assert(tensor->kind == TENSOR_STATE || tensor_is_in_place(tensor), "%s: a copy publishes", family->name);
+  }
+  answers_make(&answers, &subject, random);
+  for (int replay = 0; replay < (backend == RONDO_BACKEND_HOST ? HOST_REPLAYS : CUDA_REPLAYS); replay++) {
+    int set = replay % 2;
+    for (uint32_t i = 0; i < subject.result_count; i++) poison(trial, subject.results[i]);
+    for (uint32_t i = 0; i < subject.input_count; i++) trial_set(trial, subject.inputs[i], answers.inputs[set][i]);
+    trial_replay(trial);
+    for (uint32_t i = 0; i < subject.result_count; i++)
+      if (replay < 2)
+        trial_get(trial, subject.results[i], answers.results[set][i]);
+      else
+        expect(trial, subject.results[i], answers.results[set][i], family->name, replay);
+  }
+  uint64_t bytes = bytes_of(subject.results[0]);
+  cr_assert(memcmp(answers.results[0][0], answers.results[1][0], bytes), "%s: nothing is computed", family->name);
+  answers_free(&answers, &subject);
+  trial_end(trial);
+}
+
+static void all_whole(rondo_backend backend) {
+  struct random random = {31};
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++) whole(backend, &families[i], &random);
+}
+
+BOTH_BACKENDS(completion, the_result_is_whole_when_the_word_says_so, all_whole)
