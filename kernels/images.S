@@ -21,6 +21,7 @@ device_images:
 
 image done
 image copy
+image transfer
 image gemv
 image quantize
 image qr_apply

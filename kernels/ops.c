@@ -2,6 +2,7 @@
 #include "op.h"
 
 #include "copy/copy.h"
+#include "copy/transfer.h"
 #include "gemv/gemv.h"
 #include "qr/qr.h"
 #include "softmax/attention.h"
@@ -20,5 +21,6 @@ const struct op *const op_table[] = {
     &op_gemv,
     &op_quantize_nvfp4,
     &op_copy,
+    &op_transfer,
     NULL,
 };

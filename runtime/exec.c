@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../kernels/copy/copy.h"
+#include "../kernels/copy/transfer.h"
 #include "replay.h"
 
 static const uint64_t exec_magic = 0x63657865646e6f52;
@@ -126,14 +127,28 @@ static void exec_dismantle(rondo_exec *exec) {
 
 /* ---- The program ------------------------------------------------------------------------------------------------- */
 
-/* The copy between a slot's pinned block and the device, as a task of its own. */
-static void copy_task(struct op_task *task, const char *name, const struct tensor *tensor) {
-  struct op_operand dense = {.present = true, .dtype = tensor->dtype, .rank = tensor->rank};
-  memcpy(dense.shape, tensor->shape, sizeof dense.shape);
-  memcpy(dense.stride, tensor->stride, sizeof dense.stride);
-  *task = (struct op_task){.op = &op_copy, .name = name, .operand_count = 2, .operands = {dense, dense}};
-  task->operands[0].access = RONDO_READ;
-  task->operands[1].access = RONDO_WRITE;
+/* "copy in a, b, c", cut to fit. */
+static void move_name(char *name, const rondo_graph *graph, const struct plan_node *node) {
+  size_t used = (size_t)snprintf(name, NAME_BYTES, "copy %s", node->kind == NODE_INPUT ? "in" : "out");
+  for (uint32_t i = 0; i < node->tensor_count && used < NAME_BYTES; i++)
+    used +=
+        (size_t)snprintf(name + used, NAME_BYTES - used, "%s %s", i ? "," : "", graph->tensors[node->tensors[i]].name);
+  if (used >= NAME_BYTES) memcpy(name + NAME_BYTES - 4, "...", 4);
+}
+
+/* The copy of tensors between a slot's pinned block and the device, as a task of its own: for each a source and a
+ * destination. */
+static void move_task(struct op_task *task, const char *name, const rondo_graph *graph, const struct plan_node *node) {
+  *task = (struct op_task){
+      .op = node->tensor_count == 1 ? &op_copy : &op_transfer, .name = name, .operand_count = 2 * node->tensor_count};
+  for (uint32_t i = 0; i < task->operand_count; i++) {
+    const struct tensor *tensor = &graph->tensors[node->tensors[i / 2]];
+    struct op_operand *dense = &task->operands[i];
+    *dense = (struct op_operand){.present = true, .dtype = tensor->dtype, .rank = tensor->rank};
+    memcpy(dense->shape, tensor->shape, sizeof dense->shape);
+    memcpy(dense->stride, tensor->stride, sizeof dense->stride);
+    dense->access = i % 2 ? RONDO_WRITE : RONDO_READ;
+  }
 }
 
 static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
@@ -149,10 +164,10 @@ static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struc
 
 static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   for (uint32_t n = 0; n < plan->node_count; n++) {
-    uint32_t index = plan->nodes[n].index;
+    const struct plan_node *node = &plan->nodes[n];
     exec->nodes[n].call.task = &exec->tasks[n];
-    if (plan->nodes[n].kind == NODE_TASK) {
-      const struct task *task = &graph->tasks[index];
+    if (node->kind == NODE_TASK) {
+      const struct task *task = &graph->tasks[node->index];
       memcpy(exec->names[n], task->name, NAME_BYTES);
       exec->tasks[n] = task->op_task;
       exec->tasks[n].name = exec->names[n];
@@ -161,9 +176,8 @@ static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct 
         exec->nodes[n].user_work = &exec->user_work[n];
       }
     } else {
-      const char *direction = plan->nodes[n].kind == NODE_INPUT ? "copy in" : "copy out";
-      snprintf(exec->names[n], NAME_BYTES, "%s %.48s", direction, graph->tensors[index].name);
-      copy_task(&exec->tasks[n], exec->names[n], &graph->tensors[index]);
+      move_name(exec->names[n], graph, node);
+      move_task(&exec->tasks[n], exec->names[n], graph, node);
     }
   }
 }
@@ -184,20 +198,20 @@ static void predecessors_fill(rondo_exec *exec, const struct plan *plan) {
 static void places_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   for (uint32_t n = 0; n < plan->node_count; n++) {
     struct operand_place *places = exec->places[n];
-    uint32_t index = plan->nodes[n].index;
-    if (plan->nodes[n].kind != NODE_TASK) {
-      places[0] = (struct operand_place){index, plan->nodes[n].kind == NODE_INPUT};
-      places[1] = (struct operand_place){index, plan->nodes[n].kind == NODE_OUTPUT};
+    const struct plan_node *node = &plan->nodes[n];
+    if (node->kind != NODE_TASK) {
+      for (uint32_t i = 0; i < 2 * node->tensor_count; i++) /* sources even, destinations odd */
+        places[i] = (struct operand_place){node->tensors[i / 2], (node->kind == NODE_INPUT) == (i % 2 == 0)};
       continue;
     }
-    const struct task *task = &graph->tasks[index];
+    const struct task *task = &graph->tasks[node->index];
     for (uint32_t i = 0; i < task->op_task.operand_count; i++) {
       places[i] = (struct operand_place){NO_TENSOR, false};
       if (task->tensors[i] == NO_TENSOR) continue;
       const struct tensor *root = graph_root(graph, task->tensors[i]);
       places[i] = (struct operand_place){root->root, tensor_is_in_place(root)};
     }
-    exec->nodes[n].call.scratch = exec->device_memory + plan->scratch_offset[index];
+    exec->nodes[n].call.scratch = exec->device_memory + plan->scratch_offset[node->index];
   }
 }
 

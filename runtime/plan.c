@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../kernels/common/completion.h"
+#include "../kernels/copy/transfer.h"
 #include "place.h"
 
 /* ---- Memory: one piece, measured first and cut afterwards -------------------------------------------------------- */
@@ -29,7 +30,7 @@ static struct bit_matrix cut_matrix(struct cutter *cutter, uint32_t rows) {
 
 /* Working memory of the planning itself. */
 struct scratchpad {
-  uint32_t *node_of_tensor; /* inputs and outputs */
+  uint32_t *node_of_tensor; /* moved inputs and outputs */
   uint32_t *node_of_task;
   uint32_t *buffer_of_tensor;
   struct bit_matrix accessors; /* row b: nodes that touch buffer b */
@@ -44,6 +45,7 @@ static void cut_all(struct cutter *cutter, const rondo_graph *graph, uint32_t no
                     struct plan *plan, struct scratchpad *pad) {
   uint32_t tensors = graph->tensor_count, tasks = graph->task_count;
   plan->nodes = cut(cutter, node_count * sizeof *plan->nodes);
+  plan->moved = cut(cutter, tensors * sizeof(uint32_t));
   plan->ancestors = cut_matrix(cutter, node_count);
   plan->edges = cut_matrix(cutter, node_count);
   plan->device_offset = cut(cutter, tensors * sizeof(uint64_t));
@@ -65,10 +67,47 @@ static void cut_all(struct cutter *cutter, const rondo_graph *graph, uint32_t no
   pad->placing = cut(cutter, place_work_bytes(buffer_count));
 }
 
+/* ---- What is moved ----------------------------------------------------------------------------------------------- */
+
 /* Does a copy move it between a slot's pinned memory and the device? */
 static bool is_moved(const rondo_graph *graph, uint32_t index, enum tensor_kind kind) {
   const struct tensor *tensor = &graph->tensors[index];
   return tensor->root == index && tensor->kind == kind && !tensor_is_in_place(tensor);
+}
+
+/* Together with others of its kind? */
+static bool is_small(const rondo_graph *graph, uint32_t index) {
+  return tensor_bytes(&graph->tensors[index]) <= TRANSFER_BYTES_MOST;
+}
+
+static uint32_t count_moves(const rondo_graph *graph, enum tensor_kind kind) {
+  uint32_t small = 0, large = 0;
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    if (!is_moved(graph, t, kind)) continue;
+    if (is_small(graph, t))
+      small++;
+    else
+      large++;
+  }
+  return (small + TRANSFER_TENSORS - 1) / TRANSFER_TENSORS + large;
+}
+
+/* Adds nodes from `begin` on, for the small tensors before the large ones; *moved counts plan->moved. Gives back where
+ * the nodes end. */
+static uint32_t add_moves(const rondo_graph *graph, enum tensor_kind kind, struct plan *plan, struct scratchpad *pad,
+                          uint32_t begin, uint32_t *moved) {
+  uint32_t n = begin;
+  for (int pass = 0; pass < 2; pass++)
+    for (uint32_t t = 0; t < graph->tensor_count; t++) {
+      if (!is_moved(graph, t, kind) || is_small(graph, t) != (pass == 0)) continue;
+      if (pass || n == begin || plan->nodes[n - 1].tensor_count == TRANSFER_TENSORS)
+        plan->nodes[n++] = (struct plan_node){.kind = kind == TENSOR_INPUT ? NODE_INPUT : NODE_OUTPUT,
+                                              .tensors = &plan->moved[*moved]};
+      plan->nodes[n - 1].tensor_count++;
+      plan->moved[(*moved)++] = t;
+      pad->node_of_tensor[t] = n - 1;
+    }
+  return n;
 }
 
 /* ---- Order ------------------------------------------------------------------------------------------------------- */
@@ -76,12 +115,8 @@ static bool is_moved(const rondo_graph *graph, uint32_t index, enum tensor_kind 
 /* Tasks in program order where rondo_after allows it: always the lowest-numbered task whose ancestors are all placed.
  */
 static void order_nodes(const rondo_graph *graph, struct plan *plan, struct scratchpad *pad) {
-  uint32_t n = 0, words = graph->ancestors.row_words;
-  for (uint32_t t = 0; t < graph->tensor_count; t++)
-    if (is_moved(graph, t, TENSOR_INPUT)) {
-      pad->node_of_tensor[t] = n;
-      plan->nodes[n++] = (struct plan_node){NODE_INPUT, t};
-    }
+  uint32_t moved = 0, n = add_moves(graph, TENSOR_INPUT, plan, pad, 0, &moved);
+  uint32_t words = graph->ancestors.row_words;
   /* pad->common is as wide as the nodes, so as wide as the tasks. */
   uint64_t *placed = pad->common;
   memset(placed, 0, bit_row_words(plan->node_count) * sizeof(uint64_t));
@@ -93,13 +128,9 @@ static void order_nodes(const rondo_graph *graph, struct plan *plan, struct scra
     bit_put(placed, t);
     while (from < graph->task_count && bit_get(placed, from)) from++;
     pad->node_of_task[t] = n;
-    plan->nodes[n++] = (struct plan_node){NODE_TASK, t};
+    plan->nodes[n++] = (struct plan_node){.kind = NODE_TASK, .index = t};
   }
-  for (uint32_t t = 0; t < graph->tensor_count; t++)
-    if (is_moved(graph, t, TENSOR_OUTPUT)) {
-      pad->node_of_tensor[t] = n;
-      plan->nodes[n++] = (struct plan_node){NODE_OUTPUT, t};
-    }
+  add_moves(graph, TENSOR_OUTPUT, plan, pad, n, &moved);
 }
 
 static void close_ancestors(const rondo_graph *graph, struct plan *plan, const struct scratchpad *pad) {
@@ -351,11 +382,8 @@ rondo_status plan_make(const rondo_graph *graph, struct plan *plan) {
   memset(plan, 0, sizeof *plan);
   rondo_status status = values_check(graph);
   if (status != RONDO_OK) return status;
-  uint32_t copies = 0;
-  for (uint32_t i = 0; i < graph->tensor_count; i++)
-    copies += is_moved(graph, i, TENSOR_INPUT) || is_moved(graph, i, TENSOR_OUTPUT);
   plan->source = graph->source;
-  plan->node_count = copies + graph->task_count;
+  plan->node_count = count_moves(graph, TENSOR_INPUT) + graph->task_count + count_moves(graph, TENSOR_OUTPUT);
   plan->buffer_count = count_buffers(graph);
   struct scratchpad pad;
   struct cutter cutter = {0};

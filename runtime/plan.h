@@ -4,13 +4,17 @@
 
 #include "graph.h"
 
-/* What runs: the tasks, and a copy for every input (pinned to device, before all its readers) and every output (device
- * to pinned, after all its writers). */
+/* What runs: the tasks, and copies of the inputs (pinned to device, before all tasks that touch them) and outputs
+ * (device to pinned, after all tasks that touch them) that are not used in place. Small ones share a node, which costs
+ * more than their bytes do, and one node at the end can publish completion. No node comes before an input's or after an
+ * output's, so none of this can close a cycle. */
 enum node_kind { NODE_INPUT, NODE_TASK, NODE_OUTPUT };
 
 struct plan_node {
   enum node_kind kind;
-  uint32_t index; /* of the tensor or the task */
+  uint32_t index;          /* of the task */
+  const uint32_t *tensors; /* else: what it moves */
+  uint32_t tensor_count;
 };
 
 /* A plan lives in one piece of memory taken from the graph's source. */
@@ -21,6 +25,7 @@ struct plan {
   uint64_t memory_bytes;
   uint32_t node_count;
   struct plan_node *nodes;     /* in a legal order */
+  uint32_t *moved;             /* the tensors of the nodes that move some, node by node */
   struct bit_matrix ancestors; /* of nodes: row n has bit m if node m must come before n */
   struct bit_matrix edges;     /* its transitive reduction */
   /* By tensor index (roots only): where in the device extent, and where in a slot's pinned extent. */

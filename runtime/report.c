@@ -32,8 +32,22 @@ static void write_name(FILE *file, const char *name) {
   for (; *name; name++) fputc(strchr("\"\\<>&'{}|", *name) || (unsigned char)*name < 32 ? '_' : *name, file);
 }
 
-static const char *node_name(const rondo_graph *graph, const struct plan_node *node) {
-  return node->kind == NODE_TASK ? graph->tasks[node->index].name : graph->tensors[node->index].name;
+static void write_task_label(FILE *file, const struct task *task) {
+  const struct op *op = task->op_task.op;
+  write_name(file, task->name);
+  fprintf(file, "\\n%s", op ? op->name : task->user_work.capture ? "capture" : "kernel");
+}
+
+/* The tensors that one node moves, one below the other. */
+static void write_move_label(FILE *file, const rondo_graph *graph, const struct plan_node *node) {
+  for (uint32_t i = 0; i < node->tensor_count; i++) {
+    const struct tensor *tensor = &graph->tensors[node->tensors[i]];
+    char text[128];
+    tensor_describe(tensor, text, sizeof text);
+    if (i) fputs("\\n", file);
+    write_name(file, tensor->name);
+    fprintf(file, "\\n%s %s", node->kind == NODE_INPUT ? "in" : "out", text);
+  }
 }
 
 rondo_status rondo_write_dot(rondo_graph *graph, const char *path) {
@@ -45,15 +59,11 @@ rondo_status rondo_write_dot(rondo_graph *graph, const char *path) {
   for (uint32_t n = 0; n < plan.node_count; n++) {
     const struct plan_node *node = &plan.nodes[n];
     fprintf(file, "  n%u [label=\"", n);
-    write_name(file, node_name(graph, node));
-    if (node->kind == NODE_TASK) {
-      const struct op *op = graph->tasks[node->index].op_task.op;
-      fprintf(file, "\\n%s\"];\n", op ? op->name : graph->tasks[node->index].user_work.capture ? "capture" : "kernel");
-    } else {
-      char text[128];
-      tensor_describe(&graph->tensors[node->index], text, sizeof text);
-      fprintf(file, "\\n%s %s\", shape=ellipse];\n", node->kind == NODE_INPUT ? "in" : "out", text);
-    }
+    if (node->kind == NODE_TASK)
+      write_task_label(file, &graph->tasks[node->index]);
+    else
+      write_move_label(file, graph, node);
+    fprintf(file, "\"%s];\n", node->kind == NODE_TASK ? "" : ", shape=ellipse");
   }
   for (uint32_t n = 0; n < plan.node_count; n++) {
     const uint64_t *row = bit_row(&plan.edges, n);

@@ -1,8 +1,8 @@
 /* copy.h - copying rectangles: the row of the operation table, and what host code and kernel tell each other.
  *
  * A rectangle is rows of bytes: dimensions that lie densely in both tensors are folded into the row, and the rest, at
- * most three, are counted from outermost to innermost. exec.c uses the same operation to move inputs and outputs
- * between pinned and device memory, so either address may be the host's. */
+ * most three, are counted from outermost to innermost. exec.c uses the same operation to move an input or
+ * output between pinned and device memory (several small ones: transfer.h), so either address may be the host's. */
 #ifndef RONDO_COPY_H
 #define RONDO_COPY_H
 

@@ -1,11 +1,12 @@
-/* fake_kernel.c - libraries, kernels, and the two kernels of Rondo's that the tests need, written again in plain C from
- * what their headers promise. */
+/* fake_kernel.c - libraries, kernels, and the three kernels of Rondo's that the tests need, written again in plain C
+ * from what their headers promise. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../../kernels/copy/copy.h"
+#include "../../kernels/copy/transfer.h"
 #include "fake.h"
 
 enum { SHARED_BYTES_WITHOUT_OPT_IN = 49152 };
@@ -86,11 +87,37 @@ static void kernel_copy_dense(const struct fake_launch *launch) {
   }
 }
 
+static void transfer_segment(const struct transfer_segment *s) {
+  if (((uintptr_t)s->src | (uintptr_t)s->dst) % TRANSFER_VECTOR_BYTES)
+    fault((cu_result)716, "rondo_transfer: %p or %p is no multiple of %d", s->src, s->dst, TRANSFER_VECTOR_BYTES);
+  else if (!is_allocated(s->src, s->bytes) || !is_allocated(s->dst, s->bytes))
+    fault(CU_ILLEGAL_ADDRESS, "rondo_transfer: %p or %p is not allocated", s->src, s->dst);
+  else
+    memcpy(s->dst, s->src, s->bytes);
+}
+
+static void kernel_transfer(const struct fake_launch *launch) {
+  const struct transfer_parameters *p = launch->parameters[0];
+  uint32_t blocks = 0, segment = 0;
+  for (; segment < TRANSFER_TENSORS && p->segments[segment].first_block == blocks; segment++)
+    blocks += (p->segments[segment].bytes + TRANSFER_BLOCK_BYTES - 1) / TRANSFER_BLOCK_BYTES;
+  bool ends = segment == TRANSFER_TENSORS || p->segments[segment].first_block == UINT32_MAX;
+  if (launch->block[0] != TRANSFER_THREADS || launch->grid[0] != blocks || !ends) {
+    fault(CU_LAUNCH_FAILED, "rondo_transfer: %u threads, %u blocks for %u segments", launch->block[0], launch->grid[0],
+          segment);
+    return;
+  }
+  for (uint32_t i = 0; i < segment; i++)
+    if (p->segments[i].bytes) transfer_segment(&p->segments[i]);
+  if (p->done.word) publish(&p->done, "rondo_transfer");
+}
+
 static void kernel_done(const struct fake_launch *launch) { publish(launch->parameters[0], "rondo_done"); }
 
 static const struct kernel_code own_kernels[] = {
     {"rondo_copy", kernel_copy, 1, {sizeof(struct copy_parameters)}},
     {"rondo_copy_dense", kernel_copy_dense, 1, {sizeof(struct copy_dense_parameters)}},
+    {"rondo_transfer", kernel_transfer, 1, {sizeof(struct transfer_parameters)}},
     {"rondo_done", kernel_done, 1, {sizeof(struct completion)}},
 };
 

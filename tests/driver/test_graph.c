@@ -207,6 +207,52 @@ Test(graph, independent_tasks_run_in_different_orders) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
+/* Four inputs that two tasks each read, four outputs: all tasks side by side between one node that moves the inputs and
+ * one that moves the outputs and publishes completion. */
+static void require_moved_together(enum fake_mode mode) {
+  enum { IO = 4, NODES = 1 + IO + 1 };
+  static const uint32_t counts[IO] = {1, 60, 1025, 16384};
+  rondo_graph *graph = NULL;
+  rondo_tensor x[IO], y[IO];
+  struct run host, cuda;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  for (int i = 0; i < IO; i++) {
+    x[i] = add_vector(rondo_input, graph, "x", counts[i]);
+    y[i] = add_vector(rondo_output, graph, "y", counts[i]);
+  }
+  for (uint32_t i = 0; i < IO; i++) add_mix(graph, "mix", x[i ? i - 1 : IO - 1], x[i], y[i], counts[i ? i - 1 : 0], i);
+  set_mode(mode);
+  run_open(&host, graph, RONDO_BACKEND_HOST);
+  run_open(&cuda, graph, RONDO_BACKEND_CUDA);
+  for (uint32_t round = 0; round < ORDERS; round++) {
+    set_seed(round);
+    for (int s = 0; s < SLOTS; s++) {
+      for (int i = 0; i < IO; i++)
+        for (uint32_t j = 0; j < counts[i]; j++)
+          ((uint32_t *)rondo_data(host.slots[s], x[i]))[j] = ((uint32_t *)rondo_data(cuda.slots[s], x[i]))[j] =
+              (round * SLOTS + (uint32_t)s) * 1000003 + j * (uint32_t)(i + 1);
+      REQUIRE_OK(rondo_replay(host.slots[s]));
+      REQUIRE_OK(rondo_replay(cuda.slots[s]));
+    }
+    for (int s = 0; s < SLOTS; s++) {
+      REQUIRE_OK(rondo_wait(host.slots[s], RONDO_FOREVER));
+      REQUIRE_OK(rondo_wait(cuda.slots[s], RONDO_FOREVER));
+      for (int i = 0; i < IO; i++)
+        cr_assert_arr_eq(rondo_data(cuda.slots[s], y[i]), rondo_data(host.slots[s], y[i]),
+                         counts[i ? i - 1 : 0] * sizeof(uint32_t), "round %u, slot %d, output %d", round, s, i);
+    }
+    uint32_t order[64];
+    cr_assert_eq(fake->node_order(order, 64), NODES);
+  }
+  run_close(&host);
+  run_close(&cuda);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  require_clean("after close");
+}
+
+Test(graph, small_inputs_and_outputs_move_together) { require_moved_together(FAKE_IMMEDIATE); }
+Test(graph, completion_waits_for_outputs_that_move_together) { require_moved_together(FAKE_DEFERRED); }
+
 /* ---- What a replay costs ----------------------------------------------------------------------------------------- */
 
 Test(graph, a_replay_is_one_launch_and_the_context_around_it) {

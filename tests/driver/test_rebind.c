@@ -20,16 +20,7 @@ struct subject {
   cu_address buffer; /* of the caller's, in device memory */
 };
 
-static void subject_open(struct subject *s) {
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &s->graph));
-  s->x = add_vector(rondo_input, s->graph, "x", COUNT);
-  s->constant = add_vector(rondo_constant, s->graph, "constant", COUNT);
-  s->y = add_vector(rondo_output, s->graph, "y", COUNT);
-  rondo_tensor a = add_vector(rondo_temporary, s->graph, "a", COUNT),
-               b = add_vector(rondo_temporary, s->graph, "b", COUNT);
-  add_mix(s->graph, "first", s->x, s->constant, a, COUNT, 1);
-  add_mix(s->graph, "second", a, s->constant, b, COUNT, 2);
-  add_mix(s->graph, "third", b, s->constant, s->y, COUNT, 3);
+static void subject_start(struct subject *s) {
   rondo_options options = options_for(s->graph, RONDO_BACKEND_CUDA, 1);
   REQUIRE_OK(rondo_open(&options, &s->runtime));
   REQUIRE_OK(rondo_instantiate(s->runtime, s->graph, NULL, &s->exec));
@@ -42,6 +33,19 @@ static void subject_open(struct subject *s) {
   cr_assert_eq(s->driver.cuCtxPushCurrent(context), CU_SUCCESS);
   cr_assert_eq(s->driver.cuMemAlloc(&s->buffer, BYTES), CU_SUCCESS);
   memcpy((void *)(uintptr_t)s->buffer, values, BYTES); /* the fake's device memory is the host's */
+}
+
+static void subject_open(struct subject *s) {
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &s->graph));
+  s->x = add_vector(rondo_input, s->graph, "x", COUNT);
+  s->constant = add_vector(rondo_constant, s->graph, "constant", COUNT);
+  s->y = add_vector(rondo_output, s->graph, "y", COUNT);
+  rondo_tensor a = add_vector(rondo_temporary, s->graph, "a", COUNT),
+               b = add_vector(rondo_temporary, s->graph, "b", COUNT);
+  add_mix(s->graph, "first", s->x, s->constant, a, COUNT, 1);
+  add_mix(s->graph, "second", a, s->constant, b, COUNT, 2);
+  add_mix(s->graph, "third", b, s->constant, s->y, COUNT, 3);
+  subject_start(s);
 }
 
 static void subject_close(struct subject *s) {
@@ -100,5 +104,30 @@ Test(rebind, it_costs_one_call_for_each_kernel_that_touches_the_tensor) {
   REQUIRE_ERROR(rondo_rebind(s.slot, s.constant, NULL), RONDO_BUSY, "in flight");
   set_mode(FAKE_IMMEDIATE);
   REQUIRE_OK(rondo_wait(s.slot, RONDO_FOREVER));
+  subject_close(&s);
+}
+
+Test(rebind, it_costs_one_call_for_a_tensor_that_moves_with_others) {
+  enum { INPUTS = 3 };
+  struct subject s = {0};
+  rondo_tensor inputs[INPUTS];
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &s.graph));
+  for (int i = 0; i < INPUTS; i++) inputs[i] = add_vector(rondo_input, s.graph, "x", COUNT);
+  s.x = inputs[1];
+  s.y = add_vector(rondo_output, s.graph, "y", COUNT);
+  rondo_tensor sum = add_vector(rondo_temporary, s.graph, "sum", COUNT);
+  add_mix(s.graph, "first", inputs[0], inputs[1], sum, COUNT, 1);
+  add_mix(s.graph, "second", inputs[2], sum, s.y, COUNT, 2);
+  subject_start(&s);
+  uint32_t own[COUNT], got[COUNT];
+  run(&s, own);
+  uint64_t calls = fake->calls("cuGraphExecKernelNodeSetParams");
+  REQUIRE_OK(rondo_rebind(s.slot, s.x, (void *)(uintptr_t)s.buffer));
+  cr_assert_eq(fake->calls("cuGraphExecKernelNodeSetParams") - calls, 1);
+  run(&s, got);
+  for (uint32_t i = 0; i < COUNT; i++) cr_assert_eq(got[i] - own[i], 17 * 17 * 1000, "the buffer holds 1000 more");
+  REQUIRE_OK(rondo_rebind(s.slot, s.x, NULL));
+  run(&s, got);
+  cr_assert_arr_eq(got, own, BYTES);
   subject_close(&s);
 }

@@ -96,6 +96,23 @@ static rondo_graph *in_out(uint64_t bytes, rondo_tensor *in, rondo_tensor *out) 
   return graph;
 }
 
+/* MANY times: an input that two tasks read, an output that two write and a third reads and writes. So all are moved. */
+static rondo_graph *many_in_out(void) {
+  static const int64_t in_shape[] = {2, MANY_BYTES / 2}, out_shape[] = {3, MANY_BYTES / 2}, row[] = {1, MANY_BYTES / 2};
+  rondo_graph *graph = graph_make();
+  for (int i = 0; i < MANY; i++) {
+    rondo_tensor in, out, in_rows[2], out_rows[3];
+    TRY(rondo_input(graph, "in", RONDO_U8, 2, in_shape, &in));
+    TRY(rondo_output(graph, "out", RONDO_U8, 2, out_shape, &out));
+    for (int64_t r = 0; r < 2; r++) TRY(rondo_view(graph, in, (int64_t[]){r, 0}, row, &in_rows[r]));
+    for (int64_t r = 0; r < 3; r++) TRY(rondo_view(graph, out, (int64_t[]){r, 0}, row, &out_rows[r]));
+    copy(graph, in_rows[0], out_rows[0]);
+    copy(graph, in_rows[1], out_rows[1]);
+    copy(graph, out_rows[1], out_rows[2]);
+  }
+  return graph;
+}
+
 static struct subject instantiate(struct bench *bench, rondo_graph *graph, const rondo_exec_options *options) {
   struct subject subject = {.graph = graph, .slot_count = options->slots ? options->slots : 1};
   TRY(rondo_instantiate(bench->runtime, graph, options, &subject.exec));
@@ -279,6 +296,8 @@ static void inputs_and_outputs(struct bench *bench) {
     struct cu_graph_exec *rival = bench->has_rival ? rival_in_out(&bench->rival, sizes[i].bytes) : NULL;
     compare(bench, name, in_out(sizes[i].bytes, &in, &out), rival, "copy nodes + synchronize", sizes[i].limit);
   }
+  struct cu_graph_exec *rival = bench->has_rival ? rival_many_in_out(&bench->rival) : NULL;
+  compare(bench, "4 times 1 KB in, read twice, 1.5 KB out", many_in_out(), rival, "copy nodes + synchronize", 0);
 }
 
 /* Replays back to back, `slots` in flight: microseconds a replay. */

@@ -91,21 +91,52 @@ struct cu_graph_exec *rival_result(struct rival *rival) {
   return instantiate(rival, graph);
 }
 
-struct cu_graph_exec *rival_in_out(struct rival *rival, uint64_t bytes) {
+/* A copy node between byte `offset` of the pinned memory and `device`. It is captured, and then is the only node that
+ * the stream's next work would wait for. */
+static struct cu_graph_node *add_copy_node(struct rival *rival, struct cu_graph *graph,
+                                           struct cu_graph_node *const *after, size_t after_count, bool is_input,
+                                           uint64_t offset, cu_address device, uint64_t bytes) {
   struct driver *driver = &rival->driver;
+  char *pinned = (char *)rival->pinned + offset;
+  struct cu_graph *ended;
+  struct cu_graph_node *const *frontier, *node;
+  const struct cu_edge *edges;
+  int status;
+  size_t count;
+  REQUIRE(driver->cuStreamBeginCaptureToGraph(rival->stream, graph, after, NULL, after_count, CU_CAPTURE_THREAD_LOCAL));
+  if (is_input)
+    REQUIRE(driver->cuMemcpyHtoDAsync(device, pinned, bytes, rival->stream));
+  else
+    REQUIRE(driver->cuMemcpyDtoHAsync(pinned, device, bytes, rival->stream));
+  REQUIRE(driver->cuStreamGetCaptureInfo(rival->stream, &status, NULL, NULL, &frontier, &edges, &count));
+  if (count != 1) exit(1);
+  node = frontier[0];
+  REQUIRE(driver->cuStreamEndCapture(rival->stream, &ended));
+  return node;
+}
+
+struct cu_graph_exec *rival_in_out(struct rival *rival, uint64_t bytes) {
   cu_address in = rival->memory, out = rival->memory + SLAB_BYTES / 2;
-  struct cu_graph *graph, *ended;
-  struct cu_graph_node *copied, *node;
-  REQUIRE(driver->cuGraphCreate(&graph, 0));
-  REQUIRE(driver->cuStreamBeginCaptureToGraph(rival->stream, graph, NULL, NULL, 0, CU_CAPTURE_THREAD_LOCAL));
-  REQUIRE(driver->cuMemcpyHtoDAsync(in, rival->pinned, bytes, rival->stream));
-  REQUIRE(driver->cuStreamEndCapture(rival->stream, &ended));
-  size_t count = 1;
-  REQUIRE(driver->cuGraphGetNodes(graph, &copied, &count));
-  node = add_copy(rival, graph, copied, in, out, bytes);
-  REQUIRE(driver->cuStreamBeginCaptureToGraph(rival->stream, graph, &node, NULL, 1, CU_CAPTURE_THREAD_LOCAL));
-  REQUIRE(driver->cuMemcpyDtoHAsync((char *)rival->pinned + SLAB_BYTES / 2, out, bytes, rival->stream));
-  REQUIRE(driver->cuStreamEndCapture(rival->stream, &ended));
+  struct cu_graph *graph;
+  REQUIRE(rival->driver.cuGraphCreate(&graph, 0));
+  struct cu_graph_node *copied = add_copy_node(rival, graph, NULL, 0, true, 0, in, bytes);
+  struct cu_graph_node *node = add_copy(rival, graph, copied, in, out, bytes);
+  add_copy_node(rival, graph, &node, 1, false, SLAB_BYTES / 2, out, bytes);
+  return instantiate(rival, graph);
+}
+
+struct cu_graph_exec *rival_many_in_out(struct rival *rival) {
+  const uint64_t half = MANY_BYTES / 2, apart = 4096;
+  struct cu_graph *graph;
+  REQUIRE(rival->driver.cuGraphCreate(&graph, 0));
+  for (uint64_t i = 0; i < MANY; i++) {
+    cu_address in = rival->memory + i * apart, out = rival->memory + SLAB_BYTES / 2 + i * apart;
+    struct cu_graph_node *copied = add_copy_node(rival, graph, NULL, 0, true, i * apart, in, MANY_BYTES), *done[2];
+    done[0] = add_copy(rival, graph, copied, in, out, half);
+    done[1] = add_copy(rival, graph, copied, in + half, out + half, half);
+    done[1] = add_copy(rival, graph, done[1], out + half, out + 2 * half, half);
+    add_copy_node(rival, graph, done, 2, false, SLAB_BYTES / 2 + i * apart, out, 3 * half);
+  }
   return instantiate(rival, graph);
 }
 

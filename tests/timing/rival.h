@@ -7,7 +7,7 @@
 
 #include "../../runtime/cuda/driver.h"
 
-enum { TINY_BYTES = 256 };
+enum { TINY_BYTES = 256, MANY = 4, MANY_BYTES = 1024 };
 
 struct rival {
   struct driver driver;
@@ -27,6 +27,9 @@ struct cu_graph_exec *rival_chain(struct rival *rival, uint32_t count);
 struct cu_graph_exec *rival_result(struct rival *rival);
 /* Copy node in, one kernel, copy node out. */
 struct cu_graph_exec *rival_in_out(struct rival *rival, uint64_t bytes);
+/* MANY times side by side: copy node in, two kernels that each move half of it, a third behind the second, copy node
+ * out. */
+struct cu_graph_exec *rival_many_in_out(struct rival *rival);
 
 void rival_launch(struct rival *rival, struct cu_graph_exec *exec);
 void rival_synchronize(struct rival *rival);

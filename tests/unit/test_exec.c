@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../../runtime/exec.h"
 #include "../support.h"
 
 enum { COUNT = 1000 };
@@ -248,6 +249,46 @@ Test(exec, a_kernel_with_no_host_function_is_refused_on_the_host) {
   REQUIRE_ERROR(rondo_instantiate(runtime, graph, NULL, &exec), RONDO_UNSUPPORTED,
                 "task 'only cuda' has no host function");
   REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+static void no_work(void *user, void *const *data) {
+  (void)user;
+  (void)data;
+}
+
+/* Messages and profilers show the names. */
+Test(exec, a_node_that_moves_tensors_is_named_after_them) {
+  static const struct {
+    const char *inputs[3];
+    const char *name;
+  } cases[] = {
+      {{"a"}, "copy in a"},
+      {{"a", "second", "c"}, "copy in a, second, c"},
+      {{"twenty-seven letters or so,", "and nearly as many again"},
+       "copy in twenty-seven letters or so,, and nearly as many again"},
+      {{"twenty-seven letters or so,", "twenty-seven more of them,,", "x"},
+       "copy in twenty-seven letters or so,, twenty-seven more of th..."},
+  };
+  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    rondo_graph *graph = NULL;
+    rondo_exec *exec = NULL;
+    rondo_argument arguments[3] = {0};
+    uint32_t count = 0;
+    REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+    for (; count < 3 && cases[c].inputs[count]; count++) {
+      arguments[count].access = RONDO_READ;
+      REQUIRE_OK(rondo_input(graph, cases[c].inputs[count], RONDO_F32, 1, (int64_t[]){4}, &arguments[count].tensor));
+    }
+    REQUIRE_OK(rondo_add_kernel(
+        graph, &(rondo_kernel_desc){.host = no_work, .arguments = arguments, .argument_count = count}));
+    REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
+    cr_assert_eq(exec->node_count, 2);
+    cr_assert_str_eq(exec->tasks[0].name, cases[c].name);
+    REQUIRE_OK(rondo_close_exec(&exec));
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
   REQUIRE_OK(rondo_close(&runtime));
 }
 

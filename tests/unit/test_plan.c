@@ -8,29 +8,40 @@
 #include "../../runtime/plan.h"
 #include "../support.h"
 
-enum { TENSORS = 24 };
+enum { TENSORS = 40 };
 
 static void no_work(void *user, void *const *data) {
   (void)user;
   (void)data;
 }
 
-/* Random tensors of every kind, random tasks over random rectangles of them; every temporary is written first. */
+static void add_task(rondo_graph *graph, const rondo_argument *arguments, uint32_t count) {
+  REQUIRE_OK(
+      rondo_add_kernel(graph, &(rondo_kernel_desc){.host = no_work, .arguments = arguments, .argument_count = count}));
+}
+
+/* Random tensors of every kind, a few of them large, random tasks over random rectangles of them; every temporary is
+ * written first, every output at some time. */
 static rondo_graph *random_graph(struct random *random, uint32_t tasks) {
   rondo_graph *graph = NULL;
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
   rondo_tensor tensors[TENSORS];
   bool written[TENSORS] = {false};
   for (int i = 0; i < TENSORS; i++) {
-    int64_t shape[] = {random_between(random, 1, 64), random_between(random, 1, 64)};
-    switch (random_between(random, 0, 5)) {
+    int64_t shape[] = {random_between(random, 1, 64), random_between(random, 1, i % 8 == 7 ? 2048 : 64)};
+    switch (random_between(random, 0, 9)) {
     case 0:
+    case 1:
       REQUIRE_OK(rondo_input(graph, NULL, RONDO_F32, 2, shape, &tensors[i]));
       written[i] = true;
       break;
-    case 1:
+    case 2:
       REQUIRE_OK(rondo_state(graph, NULL, RONDO_F32, 2, shape, &tensors[i]));
       written[i] = true;
+      break;
+    case 3:
+    case 4:
+      REQUIRE_OK(rondo_output(graph, NULL, RONDO_F32, 2, shape, &tensors[i]));
       break;
     default:
       REQUIRE_OK(rondo_temporary(graph, NULL, RONDO_F32, 2, shape, &tensors[i]));
@@ -58,11 +69,13 @@ static rondo_graph *random_graph(struct random *random, uint32_t tasks) {
       }
       arguments[count++] = (rondo_argument){.tensor = view, .access = access};
     }
-    REQUIRE_OK(rondo_add_kernel(
-        graph, &(rondo_kernel_desc){.host = no_work, .arguments = arguments, .argument_count = count}));
+    add_task(graph, arguments, count);
     if (t > 2 && random_between(random, 0, 9) == 0) /* may be refused: a cycle */
       rondo_after(graph, (rondo_task)random_between(random, 0, t), (rondo_task)random_between(random, 0, t));
   }
+  for (int i = 0; i < TENSORS; i++)
+    if (graph->tensors[tensors[i].index].kind == TENSOR_OUTPUT && !written[i])
+      add_task(graph, &(rondo_argument){.tensor = tensors[i], .access = RONDO_WRITE}, 1);
   return graph;
 }
 
@@ -89,7 +102,9 @@ static bool touches(const rondo_graph *graph, const struct plan *plan, uint32_t 
                     const struct plan_buffer *buffer) {
   const struct plan_node *n = &plan->nodes[node];
   if (buffer->is_scratch) return n->kind == NODE_TASK && n->index == buffer->index;
-  if (n->kind != NODE_TASK) return n->index == buffer->index;
+  for (uint32_t i = 0; i < n->tensor_count; i++)
+    if (n->tensors[i] == buffer->index) return true;
+  if (n->kind != NODE_TASK) return false;
   const struct task *task = &graph->tasks[n->index];
   for (uint32_t i = 0; i < task->op_task.operand_count; i++)
     if (task->tensors[i] != NO_TENSOR && graph->tensors[task->tensors[i]].root == buffer->index) return true;
@@ -97,7 +112,7 @@ static bool touches(const rondo_graph *graph, const struct plan *plan, uint32_t 
 }
 
 Test(plan, never_overlaps_live_tensors_in_any_legal_order) {
-  struct random random = {7};
+  struct random random = {7}, orders = {8};
   uint64_t shared_graphs = 0;
   for (int round = 0; round < 60; round++) {
     rondo_graph *graph = random_graph(&random, (uint32_t)random_between(&random, 1, 60));
@@ -108,7 +123,7 @@ Test(plan, never_overlaps_live_tensors_in_any_legal_order) {
     shared_graphs += plan.summary.temporary_bytes < plan.summary.unshared_bytes;
     for (int order = 0; order < 8; order++) {
       uint32_t position[512];
-      random_order(&plan, &random, position);
+      random_order(&plan, &orders, position);
       uint32_t first[256], last[256];
       cr_assert_leq(plan.buffer_count, 256);
       for (uint32_t b = 0; b < plan.buffer_count; b++) {
@@ -157,6 +172,56 @@ Test(plan, every_conflicting_pair_of_tasks_is_ordered_by_the_edges) {
     plan_free(&plan);
     REQUIRE_OK(rondo_graph_destroy(&graph));
   }
+}
+
+/* Is node `before` an ancestor of node `after`? */
+static bool is_ordered(const struct plan *plan, uint32_t before, uint32_t after) {
+  return bit_get(bit_row(&plan->ancestors, after), before);
+}
+
+static const struct plan_buffer no_buffer = {0};
+
+static const struct plan_buffer *buffer_of(const struct plan *plan, uint32_t tensor) {
+  for (uint32_t b = 0; b < plan->buffer_count; b++)
+    if (!plan->buffers[b].is_scratch && plan->buffers[b].index == tensor) return &plan->buffers[b];
+  cr_assert_fail("tensor %u is moved, but has no place on the device", tensor);
+  return &no_buffer;
+}
+
+Test(plan, what_is_moved_is_moved_once_before_all_that_read_it_and_after_all_that_write_it) {
+  struct random random = {13};
+  uint32_t shared_nodes[2] = {0};
+  for (int round = 0; round < 40; round++) {
+    rondo_graph *graph = random_graph(&random, (uint32_t)random_between(&random, 1, 60));
+    struct plan plan;
+    REQUIRE_OK(plan_make(graph, &plan));
+    uint32_t moves[4096] = {0};
+    for (uint32_t n = 0; n < plan.node_count; n++) {
+      const struct plan_node *node = &plan.nodes[n];
+      cr_assert_eq(node->tensor_count == 0, node->kind == NODE_TASK);
+      cr_assert_leq(node->tensor_count, 8);
+      if (node->tensor_count > 1) shared_nodes[node->kind == NODE_OUTPUT]++;
+      for (uint32_t i = 0; i < node->tensor_count; i++) {
+        uint32_t tensor = node->tensors[i];
+        moves[tensor]++;
+        cr_assert_eq(graph->tensors[tensor].kind, node->kind == NODE_INPUT ? TENSOR_INPUT : TENSOR_OUTPUT);
+        if (node->tensor_count > 1) cr_assert_leq(tensor_bytes(&graph->tensors[tensor]), 65536);
+        const struct plan_buffer *buffer = buffer_of(&plan, tensor);
+        for (uint32_t m = 0; m < plan.node_count; m++)
+          if (plan.nodes[m].kind == NODE_TASK && touches(graph, &plan, m, buffer))
+            cr_assert(node->kind == NODE_INPUT ? is_ordered(&plan, n, m) : is_ordered(&plan, m, n));
+      }
+    }
+    for (uint32_t t = 0; t < graph->tensor_count; t++) {
+      const struct tensor *tensor = &graph->tensors[t];
+      bool is_io = tensor->root == t && (tensor->kind == TENSOR_INPUT || tensor->kind == TENSOR_OUTPUT);
+      cr_assert_eq(moves[t], is_io && !tensor_is_in_place(tensor));
+    }
+    plan_free(&plan);
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+  cr_assert(shared_nodes[0] > 20 && shared_nodes[1] > 20, "hardly any node moved several: %u in, %u out",
+            shared_nodes[0], shared_nodes[1]);
 }
 
 Test(plan, parallel_branches_do_not_share_but_a_chain_does) {
@@ -261,4 +326,49 @@ Test(plan, only_what_is_small_and_touched_once_stays_in_pinned_memory) {
   cr_assert_eq(moves_of(16385, false, false), 2);
   cr_assert_eq(moves_of(4096, true, false), 1, "the input is read by two tasks");
   cr_assert_eq(moves_of(4096, false, true), 1, "the output is read back");
+}
+
+/* An input that two tasks read, or an output that is written and read back. */
+static void add_moved(rondo_graph *graph, bool is_input, int64_t bytes) {
+  rondo_tensor moved, state;
+  REQUIRE_OK(rondo_state(graph, NULL, RONDO_U8, 1, &bytes, &state));
+  REQUIRE_OK((is_input ? rondo_input : rondo_output)(graph, NULL, RONDO_U8, 1, &bytes, &moved));
+  rondo_tensor first = is_input ? moved : state, second = is_input ? state : moved;
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = first, .dst = second}));
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = moved, .dst = state}));
+}
+
+Test(plan, small_moved_tensors_share_nodes_in_groups_of_eight) {
+  enum { SMALL = 65536 };
+  static const struct {
+    uint32_t small, large; /* tensors */
+    uint32_t groups;
+  } cases[] = {{1, 0, 1}, {2, 0, 1}, {8, 0, 1}, {9, 0, 2}, {0, 3, 0}, {3, 2, 1}, {17, 1, 3}};
+  for (uint32_t c = 0; c < 2 * sizeof cases / sizeof *cases; c++) {
+    bool is_input = c % 2;
+    uint32_t small = cases[c / 2].small, large = cases[c / 2].large, groups = cases[c / 2].groups, seen = 0;
+    rondo_graph *graph = NULL;
+    REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+    for (uint32_t i = 0; i < small || i < large; i++) {
+      if (i < large) add_moved(graph, is_input, SMALL + 1);
+      if (i < small) add_moved(graph, is_input, SMALL);
+    }
+    struct plan plan;
+    REQUIRE_OK(plan_make(graph, &plan));
+    cr_assert_eq(plan.node_count, graph->task_count + groups + large, "case %u", c);
+    uint32_t begin = is_input ? 0 : graph->task_count;
+    for (uint32_t n = begin; n < begin + groups + large; n++) {
+      const struct plan_node *node = &plan.nodes[n];
+      uint32_t left = small - 8 * (n - begin);
+      cr_assert_eq(node->kind, is_input ? NODE_INPUT : NODE_OUTPUT);
+      cr_assert_eq(node->tensor_count, n - begin >= groups ? 1 : left < 8 ? left : 8, "case %u", c);
+      for (uint32_t i = 0; i < node->tensor_count; i++) {
+        cr_assert_eq(tensor_bytes(&graph->tensors[node->tensors[i]]), n - begin < groups ? SMALL : SMALL + 1);
+        seen++;
+      }
+    }
+    cr_assert_eq(seen, small + large);
+    plan_free(&plan);
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
 }

@@ -143,6 +143,49 @@ Test(rebind, binds_each_kind_of_tensor_for_one_slot_and_unbinds_it_cuda) {
   binds_and_unbinds(RONDO_BACKEND_CUDA);
 }
 
+/* Three inputs that one node moves in and three outputs that one moves out; of each the second is bound. */
+static void binds_one_of_several(rondo_backend backend) {
+  enum { COUNT = 3, BYTES = 1001, BOUND = 1, ROOM = 1024 };
+  rondo_tensor in[COUNT], out[COUNT];
+  struct trial trial;
+  trial_describe(&trial, backend);
+  for (int i = 0; i < COUNT; i++) { /* read twice and read back, so that they are not used in place */
+    rondo_tensor state;
+    REQUIRE_OK(rondo_input(trial.graph, "in", RONDO_U8, 1, (int64_t[]){BYTES}, &in[i]));
+    REQUIRE_OK(rondo_output(trial.graph, "out", RONDO_U8, 1, (int64_t[]){BYTES}, &out[i]));
+    REQUIRE_OK(rondo_state(trial.graph, "state", RONDO_U8, 1, (int64_t[]){BYTES}, &state));
+    add_copy(trial.graph, in[i], out[i]);
+    add_copy(trial.graph, in[i], state);
+    add_copy(trial.graph, out[i], state);
+  }
+  trial_instantiate(&trial);
+  unsigned char *from = buffer_take(backend, ROOM), *to = buffer_take(backend, ROOM);
+  for (int round = 0; round < 4; round++) { /* unbound, bound, twice */
+    bool bound = round % 2;
+    REQUIRE_OK(rondo_rebind(trial.slot, in[BOUND], bound ? from : NULL));
+    REQUIRE_OK(rondo_rebind(trial.slot, out[BOUND], bound ? to : NULL));
+    memset(from, 100 + round, ROOM);
+    memset(to, 200, ROOM);
+    for (int i = 0; i < COUNT; i++) {
+      memset(rondo_data(trial.slot, in[i]), 10 * round + i, BYTES);
+      memset(rondo_data(trial.slot, out[i]), 201, BYTES);
+    }
+    trial_replay(&trial);
+    for (int i = 0; i < COUNT; i++)
+      require_filled(rondo_data(trial.slot, out[i]), bound && i == BOUND ? 201 : 10 * round + i, BYTES, "the slot's");
+    require_filled(to, bound ? 100 + round : 200, BYTES, "the caller's");
+    require_filled(to + BYTES, 200, ROOM - BYTES, "behind the caller's");
+  }
+  trial_end(&trial);
+}
+
+Test(rebind, binds_one_of_several_that_move_together_host) { binds_one_of_several(RONDO_BACKEND_HOST); }
+
+Test(rebind, binds_one_of_several_that_move_together_cuda) {
+  require_backend(RONDO_BACKEND_CUDA);
+  binds_one_of_several(RONDO_BACKEND_CUDA);
+}
+
 Test(rebind, refuses_what_it_cannot_bind) {
   struct subject s = subject_open(RONDO_BACKEND_HOST);
   unsigned char *buffer = buffer_take(RONDO_BACKEND_HOST, SMALL);

@@ -51,6 +51,36 @@ Test(report, dot_names_every_task_and_draws_every_edge) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
+/* Three inputs that move together, each read by two tasks. */
+static rondo_graph *three_inputs(void) {
+  static const char *const names[] = {"a", "b", "c"};
+  rondo_graph *graph = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  for (int i = 0; i < 3; i++) {
+    rondo_tensor in, state;
+    REQUIRE_OK(rondo_input(graph, names[i], RONDO_F32, 1, (int64_t[]){4 + i}, &in));
+    for (int reader = 0; reader < 2; reader++) {
+      REQUIRE_OK(rondo_state(graph, "kept", RONDO_F32, 1, (int64_t[]){4 + i}, &state));
+      REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.name = "reader", .src = in, .dst = state}));
+    }
+  }
+  return graph;
+}
+
+Test(report, dot_draws_what_moves_together_as_one) {
+  rondo_graph *graph = three_inputs();
+  char *text = written(rondo_write_dot, graph);
+  cr_assert_eq(occurrences(text, "[label="), 1 + 6, "%s", text);
+  cr_assert_eq(occurrences(text, "n0 -> "), 6, "%s", text);
+  cr_assert_eq(occurrences(text, " -> "), 6, "%s", text);
+  cr_assert_not_null(strstr(text, "\"a\\nin [4] f32\\nb\\nin [5] f32\\nc\\nin [6] f32\""), "%s", text);
+  free(text);
+  text = written(rondo_write_plan_svg, graph);
+  cr_assert_eq(occurrences(text, "<title>"), 3, "%s", text);
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
 Test(report, plan_svg_draws_one_box_a_tensor) {
   rondo_graph *graph = two_copies();
   char *text = written(rondo_write_plan_svg, graph);

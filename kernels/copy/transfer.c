@@ -1,0 +1,97 @@
+/* transfer.c - the operation that copies several dense tensors: its check, the host's copying, and the kernel's grid.
+ */
+#include "transfer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- The tensors ------------------------------------------------------------------------------------------------- */
+
+static size_t pair_count(const struct op_task *task) { return task->operand_count / 2; }
+
+static int64_t pair_bytes(const struct op_task *task, size_t pair) {
+  const struct op_operand *src = &task->operands[2 * pair];
+  return op_elements(src) * rondo_dtype_bits(src->dtype) / 8;
+}
+
+static bool is_dense(const struct op_operand *operand) {
+  int64_t stride = 1;
+  for (uint32_t i = operand->rank; i-- > 0; stride *= operand->shape[i])
+    if (operand->shape[i] != 1 && operand->stride[i] != stride) return false;
+  return operand->offset_bytes % TRANSFER_VECTOR_BYTES == 0;
+}
+
+static rondo_status transfer_check(const struct op_task *task) {
+  if (!task->operand_count || task->operand_count % 2)
+    return status_set(RONDO_INVALID_ARGUMENT, "src and dst come in pairs, there are %u operands", task->operand_count);
+  for (size_t i = 0; i < pair_count(task); i++) {
+    const struct op_operand *src = &task->operands[2 * i], *dst = src + 1;
+    char name[32];
+    snprintf(name, sizeof name, "src %zu", i);
+    if (!src->present) return op_unexpected(name, src, "a tensor");
+    if (!is_dense(src)) return op_unexpected(name, src, "a dense one at a multiple of 16 bytes");
+    if (pair_bytes(task, i) > TRANSFER_BYTES_MOST) return op_unexpected(name, src, "at most 64 KB");
+    snprintf(name, sizeof name, "dst %zu", i);
+    rondo_status status = op_expect(name, dst, src->dtype, src->rank, src->shape);
+    if (status != RONDO_OK) return status;
+    if (!is_dense(dst)) return op_unexpected(name, dst, "a dense one at a multiple of 16 bytes");
+  }
+  return RONDO_OK;
+}
+
+/* ---- On the host: the tensors laid end to end, an item is 64 KB of that ------------------------------------------ */
+
+enum { ITEM_BYTES = 64 * 1024 };
+
+static int64_t transfer_host_items(const struct op_task *task) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < pair_count(task); i++) bytes += pair_bytes(task, i);
+  return (bytes + ITEM_BYTES - 1) / ITEM_BYTES;
+}
+
+static void transfer_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  int64_t from = first * ITEM_BYTES, to = last * ITEM_BYTES;
+  for (size_t i = 0; i < pair_count(call->task); i++) {
+    int64_t bytes = pair_bytes(call->task, i), begin = from > 0 ? from : 0, end = to < bytes ? to : bytes;
+    if (begin < end)
+      memcpy((unsigned char *)call->data[2 * i + 1] + begin, (const unsigned char *)call->data[2 * i] + begin,
+             (size_t)(end - begin));
+    from -= bytes;
+    to -= bytes;
+  }
+}
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+/* A block for each 4 KB is what a copy of up to 64 KB takes too (copy_select.c, where it was measured). */
+static rondo_status transfer_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  (void)chip;
+  struct transfer_parameters parameters = {0};
+  uint32_t blocks = 0;
+  for (size_t i = 0; i < TRANSFER_TENSORS; i++) {
+    parameters.segments[i].first_block = UINT32_MAX;
+    if (i >= pair_count(call->task)) continue;
+    uint32_t bytes = (uint32_t)pair_bytes(call->task, i);
+    parameters.segments[i] = (struct transfer_segment){call->data[2 * i], call->data[2 * i + 1], bytes, blocks};
+    blocks += (bytes + TRANSFER_BLOCK_BYTES - 1) / TRANSFER_BLOCK_BYTES;
+  }
+  launches->count = 0;
+  if (!blocks) return RONDO_OK;
+  struct op_launch *launch = &launches->items[launches->count++];
+  *launch = (struct op_launch){.kernel = "rondo_transfer",
+                               .grid = {blocks, 1, 1},
+                               .block = {TRANSFER_THREADS, 1, 1},
+                               .parameter_bytes = sizeof parameters,
+                               .completion_offset = offsetof(struct transfer_parameters, done)};
+  memcpy(launch->parameters, &parameters, sizeof parameters);
+  return RONDO_OK;
+}
+
+const struct op op_transfer = {
+    .name = "transfer",
+    .once_operands = (1u << 2 * TRANSFER_TENSORS) - 1,
+    .check = transfer_check,
+    .host_items = transfer_host_items,
+    .host_run = transfer_host_run,
+    .select = transfer_select,
+};

@@ -1,0 +1,47 @@
+/* transfer.h - several dense tensors copied by one launch: the row of the operation table, and what host code and
+ * kernel tell each other.
+ *
+ * No user asks for it. A graph's small inputs and outputs that are not used in place are moved by it, up to eight by
+ * one node (runtime/plan.c), so either address of a pair may be the host's, and a caller's buffer of exactly its size.
+ */
+#ifndef RONDO_TRANSFER_H
+#define RONDO_TRANSFER_H
+
+#include <stdint.h>
+
+#include "../common/completion.h"
+
+enum {
+  TRANSFER_TENSORS = 8,
+  TRANSFER_BYTES_MOST = 64 * 1024, /* of each tensor; above it a copy of its own spreads over more blocks */
+  TRANSFER_THREADS = 256,
+  TRANSFER_VECTOR_BYTES = 16,
+  TRANSFER_BLOCK_BYTES = TRANSFER_THREADS * TRANSFER_VECTOR_BYTES,
+};
+
+/* src and dst are multiples of 16. */
+struct transfer_segment {
+  const void *src;
+  void *dst;
+  uint32_t bytes;
+  uint32_t first_block; /* of as many as it takes for all bytes; UINT32_MAX in segments behind the last */
+};
+
+/* rondo_transfer */
+struct transfer_parameters {
+  struct transfer_segment segments[TRANSFER_TENSORS];
+  struct completion done;
+};
+
+#ifndef __CUDACC__
+#include <assert.h>
+
+#include "../op.h"
+
+static_assert(sizeof(struct transfer_parameters) == 208, "laid out alike in C and CUDA");
+static_assert(2 * TRANSFER_TENSORS <= OP_MAX_OPERANDS, "a source and a destination each");
+
+/* Operands: src 0, dst 0, src 1, dst 1 and so on. */
+extern const struct op op_transfer;
+#endif
+#endif
