@@ -63,7 +63,7 @@ struct op_launch {
   uint32_t grid[3], block[3];
   uint32_t shared_bytes; /* dynamic */
   uint32_t parameter_bytes;
-  uint32_t completion_offset; /* of a struct completion in the parameters: publish in common/launch.cuh. 0: none */
+  uint32_t completion_offset; /* of a struct completion in the parameters: see publish in common/launch.cuh */
   _Alignas(64) unsigned char parameters[OP_PARAMETER_BYTES];
 };
 

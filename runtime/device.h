@@ -40,10 +40,11 @@ struct device_node {
 struct device_program {
   const struct device_node *nodes;
   uint32_t node_count;
-  /* Completion: after every node, counter->count (device memory, zero at first) is incremented and its new value stored
-   * to *completion (pinned), released after all the nodes' writes. */
-  struct replay_counter *counter;
-  _Atomic uint64_t *completion;
+  /* Completion, COMPLETION_WORDS of each. After every node words[0] (pinned) holds the number of replays, counted in
+   * counts[0] (device memory, zero at first) and released after all the nodes' writes. The other words are UINT64_MAX:
+   * already there. A backend that publishes in parts sets as many to zero in exec_create, and counts for each. */
+  uint64_t *counts;
+  _Atomic uint64_t *words;
   void *host_memory; /* device_ops.exec_host_bytes(program) bytes for the backend's bookkeeping, in the host pool */
 };
 

@@ -242,8 +242,8 @@ static void addresses_fill(rondo_exec *exec, const struct slot *slot, uint32_t n
 static struct device_program program_of(const rondo_exec *exec, const struct slot *slot) {
   return (struct device_program){.nodes = exec->nodes,
                                  .node_count = exec->node_count,
-                                 .counter = slot->counter,
-                                 .completion = slot->completion,
+                                 .counts = slot->counts,
+                                 .words = slot->words,
                                  .host_memory =
                                      exec->backend_memory + (uint64_t)(slot - exec->slots) * exec->backend_slot_bytes};
 }
@@ -252,13 +252,14 @@ static struct device_program program_of(const rondo_exec *exec, const struct slo
 
 static rondo_status slots_create(rondo_exec *exec, const struct plan *plan) {
   const struct device_ops *ops = exec->runtime->ops;
-  struct replay_counter *counters = (void *)(exec->device_memory + plan->counter_offset);
-  rondo_status status = ops->zero(exec->runtime->device, counters, RONDO_MAX_SLOTS * sizeof(struct replay_counter));
+  uint64_t *counts = (void *)(exec->device_memory + plan->counts_offset);
+  rondo_status status = ops->zero(exec->runtime->device, counts, PLAN_COUNTS_BYTES);
   for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
     struct slot *slot = &exec->slots[s];
     slot->pinned = exec->pinned_memory + s * plan->summary.pinned_bytes_per_slot;
-    slot->completion = (_Atomic uint64_t *)(void *)slot->pinned;
-    slot->counter = &counters[s];
+    slot->words = (_Atomic uint64_t *)(void *)slot->pinned;
+    slot->counts = &counts[s * COMPLETION_WORDS];
+    for (int i = 0; i < COMPLETION_WORDS; i++) atomic_store(&slot->words[i], i ? UINT64_MAX : 0);
     for (uint32_t n = 0; n < exec->node_count; n++) addresses_fill(exec, slot, n);
     struct device_program program = program_of(exec, slot);
     status = ops->exec_create(exec->runtime->device, &program, &slot->device_exec);
@@ -284,9 +285,12 @@ static rondo_status warm_up(rondo_exec *exec) {
     status = slot_launch(exec, slot);
     if (status == RONDO_OK) status = slot_wait(exec, slot, warm_replay_timeout_ns);
     if (status == RONDO_TIMEOUT) status = give_up(exec->runtime, s);
-    if (status == RONDO_OK && atomic_load(slot->completion) != 1)
-      status = status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected 1", s,
-                          atomic_load(slot->completion));
+    for (int i = 0; i < COMPLETION_WORDS && status == RONDO_OK; i++) {
+      uint64_t replays = atomic_load(&slot->words[i]);
+      if (replays == 1 || (i && replays == UINT64_MAX)) continue;
+      status =
+          status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected 1", s, replays);
+    }
   }
   if (status == RONDO_OK) status = ops->zero(exec->runtime->device, exec->device_memory, exec->constant_bytes);
   return status;

@@ -18,13 +18,13 @@ struct operand_place {
   bool in_slot;
 };
 
-/* One in-flight replay. A replay is done when *completion has reached `launched`. */
+/* One in-flight replay. It is done when all words have reached `launched`. */
 struct slot {
   _Alignas(128) _Atomic uint64_t launched;
-  _Atomic uint64_t *completion; /* pinned, written by the device */
+  _Atomic uint64_t *words; /* COMPLETION_WORDS, pinned, written by the device */
   struct device_exec *device_exec;
   unsigned char *pinned;
-  struct replay_counter *counter;
+  uint64_t *counts;
   void **rebound; /* by tensor: the caller's buffer, or NULL */
   uint32_t lease; /* odd while somebody holds the slot */
 };

@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "../kernels/common/completion.h"
 #include "../kernels/copy/transfer.h"
 #include "place.h"
 
@@ -374,8 +373,8 @@ static void place_all(const rondo_graph *graph, struct plan *plan, struct scratc
     buffer->offset = summary->constant_bytes + pad->offsets[b];
     (buffer->is_scratch ? plan->scratch_offset : plan->device_offset)[buffer->index] = buffer->offset;
   }
-  plan->counter_offset = summary->constant_bytes + summary->temporary_bytes;
-  summary->device_bytes = plan->counter_offset + pool_round(RONDO_MAX_SLOTS * sizeof(struct replay_counter));
+  plan->counts_offset = summary->constant_bytes + summary->temporary_bytes;
+  summary->device_bytes = plan->counts_offset + pool_round(PLAN_COUNTS_BYTES);
 }
 
 rondo_status plan_make(const rondo_graph *graph, struct plan *plan) {

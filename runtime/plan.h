@@ -2,6 +2,7 @@
 #ifndef RONDO_PLAN_H
 #define RONDO_PLAN_H
 
+#include "../kernels/common/completion.h"
 #include "graph.h"
 
 /* What runs: the tasks, and copies of the inputs (pinned to device, before all tasks that touch them) and outputs
@@ -32,7 +33,7 @@ struct plan {
   uint64_t *device_offset;
   uint64_t *pinned_offset;
   uint64_t *scratch_offset; /* by task index, in the device extent */
-  uint64_t counter_offset;  /* the slots' replay counters, in the device extent */
+  uint64_t counts_offset;   /* the slots' counts of replays, in the device extent */
   /* Arena buffers, for reports and tests: roots that are inputs, outputs or temporaries, then scratch. */
   uint32_t buffer_count;
   struct plan_buffer {
@@ -44,7 +45,10 @@ struct plan {
   struct bit_matrix conflicts; /* of buffers */
 };
 
-enum { PLAN_PINNED_HEADER_BYTES = 256 }; /* the slot's completion word and room for its parameter block */
+enum {
+  PLAN_PINNED_HEADER_BYTES = 256, /* a slot's completion words and room for its parameter block */
+  PLAN_COUNTS_BYTES = RONDO_MAX_SLOTS * COMPLETION_WORDS * 8,
+};
 
 /* Errors: a tensor read before anything writes it, an output nobody writes, out of memory. */
 rondo_status plan_make(const rondo_graph *graph, struct plan *plan);

@@ -9,7 +9,9 @@ rondo_status exec_check(const rondo_exec *exec, const char *function);
 /* Has the slot's last launch completed? Acquires what the replay wrote. */
 static inline bool slot_done(const struct slot *slot) {
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
-  return launched == 0 || atomic_load_explicit(slot->completion, memory_order_acquire) >= launched;
+  for (int i = 0; i < COMPLETION_WORDS; i++)
+    if (atomic_load_explicit(&slot->words[i], memory_order_acquire) < launched) return false;
+  return true;
 }
 
 /* exec.c: is it a tensor of the exec's graph, no view, of one of the kinds (bit 1 << kind)? */

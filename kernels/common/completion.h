@@ -1,22 +1,19 @@
-/* completion.h - how the last kernel of a graph says that the replay is done: part of its parameters, shared by host
+/* completion.h - how the last kernels of a graph say that the replay is done: part of their parameters, shared by host
  * code and kernels. */
 #ifndef RONDO_COMPLETION_H
 #define RONDO_COMPLETION_H
 
 #include <stdint.h>
 
-/* Kept in device memory, zero before the first replay. The count is the device's own: reading the host's over the bus
- * would cost more than a microsecond. */
-struct replay_counter {
-  uint64_t count;   /* replays done */
-  uint32_t arrived; /* blocks of the last kernel that have finished; zero between replays */
-  uint32_t reserved;
-};
+/* Of a slot: one line of the cache, and the most blocks that publish. More are slower than a node behind them. */
+enum { COMPLETION_WORDS = 8 };
 
-/* The last kernel increments counter->count and stores it to *word, in pinned memory. word is NULL in any other. */
+/* For each block of a kernel that publishes: a word in pinned memory, where the host looks, and a count of the replays
+ * in device memory, zero before the first. The count is the device's own: reading the host's over the bus would cost
+ * more than a microsecond. words is NULL in a kernel that does not publish. */
 struct completion {
-  struct replay_counter *counter;
-  uint64_t *word;
+  uint64_t *counts;
+  uint64_t *words;
 };
 
 #endif

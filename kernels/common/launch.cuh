@@ -15,39 +15,27 @@ __device__ __forceinline__ void wait_for_predecessors() {
 #endif
 }
 
-/* How many replays are done; of use to thread 0. */
+/* How many replays this block has ended; of use to thread 0. */
 __device__ __forceinline__ uint64_t replay_count(const completion &done) {
-  return done.word && threadIdx.x == 0 ? done.counter->count : 0;
-}
-
-/* The block's place among those that have arrived, from 0 on; the last one, `last`, puts the count back to zero. */
-__device__ __forceinline__ uint32_t arrive(const completion &done, uint32_t last) {
-  uint32_t place;
-  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-               : "=r"(place)
-               : "l"(&done.counter->arrived), "r"(last)
-               : "memory");
-  return place;
+  return done.words && threadIdx.x == 0 ? done.counts[blockIdx.x] : 0;
 }
 
 /* The last statement of every kernel, on every path of every thread: a replay whose blocks do not all arrive here never
- * ends. The block that arrives last publishes the replay's number. The barrier and the atomic order all blocks' writes
- * before it; the release at system scope passes them on, those to pinned memory too, to the host that acquires the word
- * (PTX ISA, memory consistency model, causality order). Blocks have one dimension. */
+ * ends. Each block publishes in a word of its own, so that none waits for another. The barrier orders the writes of all
+ * its threads before the release, which passes them on, those to pinned memory too, to the host that acquires the word
+ * (PTX ISA, memory consistency model, causality order). Blocks and the grids that publish have one dimension. */
 __device__ __forceinline__ void publish(const completion &done, uint64_t count) {
-  if (!done.word) return;
+  if (!done.words) return;
   __syncthreads();
   if (threadIdx.x) return;
-  const uint32_t last = gridDim.x * gridDim.y * gridDim.z - 1;
-  if (last && arrive(done, last) != last) return;
   uint64_t number;
   asm volatile("add.u64 %0, %1, 1;" : "=l"(number) : "l"(count)); /* volatile: or it moves up and waits for the count */
-  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(done.word), "l"(number) : "memory");
-  done.counter->count = number;
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(done.words + blockIdx.x), "l"(number) : "memory");
+  done.counts[blockIdx.x] = number;
 }
 
-/* The same for kernels that have no registers to hold the count in: read here, its latency hides behind the barrier and
- * the atomic only. */
+/* The same for kernels that have no registers to hold the count in: read here, its latency hides behind the barrier
+ * only. */
 __device__ __forceinline__ void publish(const completion &done) { publish(done, replay_count(done)); }
 
 #endif

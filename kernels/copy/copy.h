@@ -14,6 +14,8 @@ enum {
   COPY_OUTER = 3, /* dimensions around the rows */
   COPY_THREADS = 256,
   COPY_UNROLL = 4, /* loads in flight in each thread */
+  COPY_VECTOR_BYTES = 16,
+  COPY_SMALL_BYTES = 64 * 1024,
 };
 
 /* rondo_copy. Everything is counted in vectors of vector_bytes: 16, 8, 4, 2 or 1, as alignment and sizes allow. A
@@ -29,11 +31,12 @@ struct copy_parameters {
   struct completion done;
 };
 
-/* rondo_copy_dense: one row from and to multiples of 16 bytes. */
-struct copy_dense_parameters {
+/* rondo_copy_small: one row of at most COPY_SMALL_BYTES, from and to multiples of 16, a vector for each thread. */
+struct copy_small_parameters {
   const void *src;
   void *dst;
-  uint64_t bytes;
+  uint32_t bytes;
+  uint32_t reserved;
   struct completion done;
 };
 
@@ -43,7 +46,7 @@ struct copy_dense_parameters {
 #include "../op.h"
 
 static_assert(sizeof(struct copy_parameters) == 104, "laid out alike in C and CUDA");
-static_assert(sizeof(struct copy_dense_parameters) == 40, "laid out alike in C and CUDA");
+static_assert(sizeof(struct copy_small_parameters) == 40, "laid out alike in C and CUDA");
 
 extern const struct op op_copy;
 

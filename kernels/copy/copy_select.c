@@ -20,11 +20,6 @@ static int64_t blocks_by_bytes(int64_t bytes) {
   return kilobytes <= 512 ? 32 : kilobytes / 16;
 }
 
-static int64_t at_most(int64_t blocks, const struct chip *chip) {
-  int64_t most = 4 * (int64_t)(chip->multiprocessors > 0 ? chip->multiprocessors : 1);
-  return blocks < most ? blocks : most;
-}
-
 static rondo_status select_rows(const struct op_call *call, const struct chip *chip, const struct copy_shape *shape,
                                 struct op_launch *launch) {
   uint32_t vector_bytes = vector_bytes_of(call->task, shape);
@@ -44,9 +39,11 @@ static rondo_status select_rows(const struct op_call *call, const struct chip *c
   int64_t blocks = blocks_by_bytes(shape->rows * shape->row_bytes);
   const uint32_t per_block = COPY_THREADS * COPY_UNROLL;
   int64_t by_vectors = ((int64_t)parameters.total + per_block - 1) / per_block;
+  int64_t most = 4 * (int64_t)(chip->multiprocessors > 0 ? chip->multiprocessors : 1);
   if (blocks < by_vectors && vector_bytes < 16) blocks = by_vectors;
+  if (blocks > most) blocks = most;
   *launch = (struct op_launch){.kernel = "rondo_copy",
-                               .grid = {(uint32_t)at_most(blocks, chip), 1, 1},
+                               .grid = {(uint32_t)blocks, 1, 1},
                                .block = {COPY_THREADS, 1, 1},
                                .parameter_bytes = sizeof parameters,
                                .completion_offset = offsetof(struct copy_parameters, done)};
@@ -54,25 +51,26 @@ static rondo_status select_rows(const struct op_call *call, const struct chip *c
   return RONDO_OK;
 }
 
-static rondo_status select_dense(const struct op_call *call, const struct chip *chip, uint64_t bytes,
-                                 struct op_launch *launch) {
-  struct copy_dense_parameters parameters = {.src = call->data[COPY_SRC], .dst = call->data[COPY_DST], .bytes = bytes};
-  *launch = (struct op_launch){.kernel = "rondo_copy_dense",
-                               .grid = {(uint32_t)at_most(blocks_by_bytes((int64_t)bytes), chip), 1, 1},
+static rondo_status select_small(const struct op_call *call, uint32_t bytes, struct op_launch *launch) {
+  enum { BLOCK_BYTES = COPY_THREADS * COPY_VECTOR_BYTES };
+  struct copy_small_parameters parameters = {.src = call->data[COPY_SRC], .dst = call->data[COPY_DST], .bytes = bytes};
+  *launch = (struct op_launch){.kernel = "rondo_copy_small",
+                               .grid = {(bytes + BLOCK_BYTES - 1) / BLOCK_BYTES, 1, 1},
                                .block = {COPY_THREADS, 1, 1},
                                .parameter_bytes = sizeof parameters,
-                               .completion_offset = offsetof(struct copy_dense_parameters, done)};
+                               .completion_offset = offsetof(struct copy_small_parameters, done)};
   memcpy(launch->parameters, &parameters, sizeof parameters);
   return RONDO_OK;
 }
 
 rondo_status copy_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   struct copy_shape shape = copy_shape_of(call->task);
+  const struct op_operand *operands = call->task->operands;
   launches->count = 0;
   if (!shape.rows) return RONDO_OK;
   launches->count = 1;
-  const struct op_operand *operands = call->task->operands;
-  bool is_aligned = (operands[COPY_SRC].offset_bytes | operands[COPY_DST].offset_bytes) % 16 == 0;
-  if (shape.rows == 1 && is_aligned) return select_dense(call, chip, (uint64_t)shape.row_bytes, &launches->items[0]);
+  bool is_aligned = (operands[COPY_SRC].offset_bytes | operands[COPY_DST].offset_bytes) % COPY_VECTOR_BYTES == 0;
+  if (shape.rows == 1 && shape.row_bytes <= COPY_SMALL_BYTES && is_aligned)
+    return select_small(call, (uint32_t)shape.row_bytes, &launches->items[0]);
   return select_rows(call, chip, &shape, &launches->items[0]);
 }

@@ -1,4 +1,4 @@
-/* cuda_device.h - the inside of a CUDA device: what device.c, graph.c and capture.c share. */
+/* cuda_device.h - the inside of a CUDA device: what its files share. */
 #ifndef RONDO_CUDA_DEVICE_H
 #define RONDO_CUDA_DEVICE_H
 
@@ -31,7 +31,7 @@ struct device {
   struct cu_context *context; /* the primary one, shared with whoever else uses the GPU in this process */
   struct cu_stream *stream;   /* all replays, uploads and downloads, in order */
   cu_address device_memory;
-  struct replay_counter *own_memory; /* behind the device pool: the heartbeat's counter and word */
+  uint64_t *own_memory; /* behind the device pool: the heartbeat's count and word */
   void *pinned_memory;
   struct chip chip;
   bool kernels_overlap; /* the code for this chip waits with griddepcontrol */
@@ -66,22 +66,22 @@ struct launch_node {
   struct cu_kernel *kernel;
 };
 
-enum { NO_NODE = UINT32_MAX };
-
 struct device_exec {
   struct device *device;
   struct cu_graph *graph; /* its nodes are the names of the executable graph's */
   struct cu_graph_exec *graph_exec;
-  uint32_t last_node;                              /* of the program: the one behind all others, or NO_NODE */
   struct launch_node (*launches)[OP_MAX_LAUNCHES]; /* of each node of the program */
+  uint8_t *first_word;                             /* of completion, for each node; see launches.c */
   uint32_t library_count;
   struct cu_library **libraries; /* of the user's images */
 };
 
-/* What an operation launches on this device. The last node of a graph publishes completion itself, if it can: see
- * PUBLISHING_BLOCKS in graph.c. */
+/* launches.c: what an operation launches on this device. Its last launch publishes completion if it has words. */
 rondo_status choose_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
-                             const char *phase, struct op_launches *launches, bool *is_published);
+                             const char *phase, struct op_launches *launches);
+/* Gives the nodes that end the graph their words. Returns how many; 0: a node behind them all must publish. */
+uint32_t assign_words(const struct device_exec *exec, const struct device_program *program);
+struct completion completion_at(const struct device_program *program, uint32_t word);
 
 /* The addresses of a kernel's parameters. */
 void own_kernel_node(struct op_launch *launch, void **parameter, struct cu_kernel_node *kernel_node);

@@ -1,5 +1,5 @@
 /* graph.c - a program becomes an executable graph: explicit kernel nodes with exactly the program's edges, captured
- * nodes for third-party work, and the node that publishes completion behind all of them.
+ * nodes for third-party work, and a node that publishes completion behind all of them where they do not themselves.
  *
  * Everything a first launch would pay for is paid here: kernels are loaded, shared memory is opted into, the graph is
  * uploaded. A launch afterwards is one cuGraphLaunch. */
@@ -8,12 +8,7 @@
 
 #include "cuda_device.h"
 
-enum {
-  SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024,
-  /* Of the last kernel, on each multiprocessor. A block that publishes lives longer by a fence and an atomic; where
-   * many follow one another that adds up to more than a node for it costs. */
-  PUBLISHING_BLOCKS = 8,
-};
+enum { SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024 };
 
 /* After which node a task is done. */
 struct exit {
@@ -36,7 +31,7 @@ struct build {
   struct exit *exits;
   struct waits waits;  /* of the node that is being added */
   const void **images; /* of exec->libraries */
-  bool is_published;   /* completion, by the last node itself */
+  bool is_published;   /* completion, by the nodes that end the graph */
 };
 
 static uint64_t round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -49,7 +44,8 @@ static uint64_t lay_out(struct build *build, unsigned char *memory, uint32_t nod
                             node_count * sizeof(struct cu_graph_node *),
                             node_count * sizeof(struct cu_edge),
                             node_count * sizeof(const void *),
-                            node_count * sizeof(struct launch_node[OP_MAX_LAUNCHES])};
+                            node_count * sizeof(struct launch_node[OP_MAX_LAUNCHES]),
+                            node_count * sizeof(uint8_t)};
   enum { PIECES = sizeof sizes / sizeof *sizes };
   uint64_t used = 0, begin[PIECES];
   for (int i = 0; i < PIECES; i++) {
@@ -64,33 +60,21 @@ static uint64_t lay_out(struct build *build, unsigned char *memory, uint32_t nod
   build->waits.edges = (void *)(memory + begin[4]);
   build->images = (void *)(memory + begin[5]);
   build->exec->launches = (void *)(memory + begin[6]);
+  build->exec->first_word = memory + begin[7];
   return used;
 }
 
 uint64_t cuda_exec_host_bytes(const struct device_program *program) { return lay_out(NULL, NULL, program->node_count); }
-
-/* The only node that nothing waits for. exits serves as a list of those that something does. */
-static uint32_t find_last_node(const struct build *build) {
-  const struct device_program *program = build->program;
-  for (uint32_t n = 0; n < program->node_count; n++) build->exits[n].is_own_kernel = false;
-  uint32_t last = NO_NODE, awaited = 0;
-  for (uint32_t n = 0; n < program->node_count; n++)
-    for (uint32_t i = 0; i < program->nodes[n].predecessor_count; i++) {
-      bool *is_awaited = &build->exits[program->nodes[n].predecessors[i]].is_own_kernel;
-      awaited += !*is_awaited;
-      *is_awaited = true;
-    }
-  for (uint32_t n = 0; n < program->node_count; n++)
-    if (!build->exits[n].is_own_kernel) last = n;
-  return awaited + 1 == program->node_count ? last : NO_NODE;
-}
 
 static void build_start(struct build *build, struct device *device, const struct device_program *program) {
   *build = (struct build){.device = device, .program = program};
   lay_out(build, program->host_memory, program->node_count);
   struct device_exec *exec = build->exec;
   *exec = (struct device_exec){
-      .device = device, .last_node = find_last_node(build), .launches = exec->launches, .libraries = exec->libraries};
+      .device = device, .launches = exec->launches, .first_word = exec->first_word, .libraries = exec->libraries};
+  uint32_t words = assign_words(exec, program);
+  for (uint32_t i = 1; i < words; i++) atomic_store(&program->words[i], 0);
+  build->is_published = words > 0;
 }
 
 static rondo_status task_failed(const struct build *build, cu_result result, const char *task, const char *function) {
@@ -226,38 +210,12 @@ static rondo_status add_own_kernel(const struct build *build, const char *task, 
   return add_kernel_node(build, task, &kernel_node, waits, exit);
 }
 
-static struct completion completion_of(const struct device_program *program) {
-  return (struct completion){program->counter, (uint64_t *)(void *)program->completion};
-}
-
-/* Only where every block is resident at once, or nearly so. */
-static bool can_publish(const struct device_exec *exec, const struct op_launch *launch) {
-  uint64_t most = (uint64_t)PUBLISHING_BLOCKS * (uint64_t)exec->device->chip.multiprocessors;
-  return launch->completion_offset && (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2] <= most;
-}
-
-rondo_status choose_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
-                             const char *phase, struct op_launches *launches, bool *is_published) {
-  const struct op_call *call = &program->nodes[node].call;
-  launches->count = 0;
-  rondo_status status = call->task->op->select(call, &exec->device->chip, launches);
-  if (status != RONDO_OK) return status_set(status, "%s: task '%s': %s", phase, call->task->name, rondo_error_text());
-  struct op_launch *last = launches->count ? &launches->items[launches->count - 1] : NULL;
-  if (node == exec->last_node && last && can_publish(exec, last)) {
-    struct completion completion = completion_of(program);
-    memcpy(last->parameters + last->completion_offset, &completion, sizeof completion);
-    *is_published = true;
-  }
-  return RONDO_OK;
-}
-
 /* The launches of an operation, one after the other. */
 static rondo_status add_operation(struct build *build, uint32_t index) {
   const char *task = build->program->nodes[index].call.task->name;
   struct exit *exit = &build->exits[index];
   struct op_launches launches;
-  rondo_status status =
-      choose_launches(build->exec, build->program, index, "instantiate", &launches, &build->is_published);
+  rondo_status status = choose_launches(build->exec, build->program, index, "instantiate", &launches);
   if (status != RONDO_OK) return status;
   if (launches.count == 0) return add_empty_node(build, task, &build->waits, exit);
   for (uint32_t i = 0; i < launches.count && status == RONDO_OK; i++) {
@@ -367,7 +325,7 @@ static rondo_status add_program_node(struct build *build, uint32_t index) {
 static rondo_status add_done(struct build *build) {
   const struct device_program *program = build->program;
   struct waits *waits = &build->waits;
-  struct completion completion = completion_of(program);
+  struct completion completion = completion_at(program, 0);
   struct op_launch launch = {
       .kernel = "rondo_done", .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter_bytes = sizeof completion};
   memcpy(launch.parameters, &completion, sizeof completion);

@@ -56,8 +56,8 @@ static void *beat(void *argument) {
 
 static rondo_status start(struct device *device) {
   struct heartbeat *heartbeat = &device->heartbeat;
-  struct device_program program = {.counter = device->own_memory,
-                                   .completion = (_Atomic uint64_t *)(void *)(device->own_memory + 1),
+  struct device_program program = {.counts = device->own_memory,
+                                   .words = (_Atomic uint64_t *)(void *)(device->own_memory + 1),
                                    .host_memory = heartbeat->memory};
   assert(cuda_exec_host_bytes(&program) <= sizeof heartbeat->memory);
   rondo_status status = cuda_exec_create(device, &program, &heartbeat->exec);

@@ -14,8 +14,7 @@ static rondo_status set_parameters(struct device_exec *exec, const struct launch
 
 static rondo_status rebind_operation(struct device_exec *exec, const struct device_program *program, uint32_t node) {
   struct op_launches launches;
-  bool is_published = false;
-  rondo_status status = choose_launches(exec, program, node, "rebind", &launches, &is_published);
+  rondo_status status = choose_launches(exec, program, node, "rebind", &launches);
   for (uint32_t i = 0; i < launches.count && status == RONDO_OK; i++) {
     void *parameter;
     struct cu_kernel_node kernel_node;

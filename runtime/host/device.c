@@ -26,8 +26,8 @@ struct host_node {
 
 struct device_exec {
   struct device *device;
-  struct replay_counter *counter;
-  _Atomic uint64_t *completion;
+  uint64_t *counts; /* both: the first is used */
+  _Atomic uint64_t *words;
   uint32_t node_count;
   struct host_node nodes[];
 };
@@ -47,8 +47,8 @@ static void run_program(struct team *team, void *program) {
     else if (node->job.items > 0)
       team_run(team, &node->job);
   }
-  exec->counter->count++;
-  atomic_store_explicit(exec->completion, exec->counter->count, memory_order_release);
+  exec->counts[0]++;
+  atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
 }
 
 static void host_close(struct device *device) {
@@ -116,10 +116,8 @@ static uint64_t host_exec_bytes(const struct device_program *program) {
 static rondo_status host_exec_create(struct device *device, const struct device_program *program,
                                      struct device_exec **exec_out) {
   struct device_exec *exec = program->host_memory;
-  *exec = (struct device_exec){.device = device,
-                               .counter = program->counter,
-                               .completion = program->completion,
-                               .node_count = program->node_count};
+  *exec = (struct device_exec){
+      .device = device, .counts = program->counts, .words = program->words, .node_count = program->node_count};
   for (uint32_t n = 0; n < program->node_count; n++) {
     const struct device_node *node = &program->nodes[n];
     struct host_node *mine = &exec->nodes[n];

@@ -54,7 +54,7 @@ static cu_result open_device(void) {
   if (result == CU_SUCCESS) result = driver.cuDeviceGetName(name, sizeof name, 0);
   if (result == CU_SUCCESS) result = driver.cuDeviceGetAttribute(&major, CU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0);
   if (result == CU_SUCCESS) result = driver.cuDeviceGetAttribute(&minor, CU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
-  if (result == CU_SUCCESS) result = driver.cuMemAlloc(&device_memory, (size_t)PIECES * PIECE_BYTES + COUNTER_BYTES);
+  if (result == CU_SUCCESS) result = driver.cuMemAlloc(&device_memory, (size_t)PIECES * PIECE_BYTES + COUNTS_BYTES);
   if (result == CU_SUCCESS)
     result = driver.cuMemHostAlloc(&host, PIECE_BYTES + 64, CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP);
   if (result != CU_SUCCESS) return result;

@@ -175,54 +175,55 @@ static void replays_follow_each_other(void) {
   for (uint32_t i = 0; i < RING; i++) REQUIRE_TRUE(holds(i, i < REPLAYS ? 0 : i - REPLAYS));
 }
 
-static cu_address counter(void) { return piece(PIECES); }
-static uint64_t *word(void) { return (uint64_t *)(void *)(host_memory + PIECE_BYTES); }
+static cu_address counts(void) { return piece(PIECES); }
+static uint64_t *words(void) { return (uint64_t *)(void *)(host_memory + PIECE_BYTES); }
 
 static struct cu_graph_node *add_done(const struct after *after) {
-  struct completion done = {(struct replay_counter *)(uintptr_t)counter(), word()};
+  struct completion done = {(uint64_t *)(uintptr_t)counts(), words()};
   void *arguments[] = {&done};
   struct cu_node_parameters parameters = kernel_node(done_kernel, 1, arguments);
   return add(&parameters, after);
 }
 
-static bool zero_counter(void) {
-  *word() = 0;
-  return expect("cuMemsetD8Async", driver.cuMemsetD8Async(counter(), 0, COUNTER_BYTES, stream), CU_SUCCESS) &&
+static bool zero_counts(void) {
+  memset(words(), 0, COUNTS_BYTES);
+  return expect("cuMemsetD8Async", driver.cuMemsetD8Async(counts(), 0, COUNTS_BYTES, stream), CU_SUCCESS) &&
          synchronized();
 }
 
-/* Ten replays, each of which must raise the count by one. */
-static void expect_counts(void) {
+/* Ten replays, each of which must raise the count of each block by one. */
+static void expect_counts(uint32_t blocks) {
+  uint64_t count[COMPLETION_WORDS];
   for (uint64_t replay = 1; replay <= 10; replay++) {
     REQUIRE_TRUE(launched() && synchronized());
-    REQUIRE_TRUE(expect_number("the completion word", __atomic_load_n(word(), __ATOMIC_ACQUIRE), replay));
+    for (uint32_t i = 0; i < COMPLETION_WORDS; i++)
+      REQUIRE_TRUE(expect_number("the completion word", __atomic_load_n(&words()[i], __ATOMIC_ACQUIRE),
+                                 i < blocks ? replay : 0));
   }
-  struct replay_counter count;
-  REQUIRE(cuMemcpyDtoHAsync(host_memory, counter(), sizeof count, stream));
+  REQUIRE(cuMemcpyDtoHAsync(host_memory, counts(), sizeof count, stream));
   REQUIRE_TRUE(synchronized());
-  memcpy(&count, host_memory, sizeof count);
-  expect_number("the device's count", count.count, 10);
-  expect_number("the device's count of arrived blocks", count.arrived, 0);
+  memcpy(count, host_memory, sizeof count);
+  for (uint32_t i = 0; i < COMPLETION_WORDS; i++) expect_number("the device's count", count[i], i < blocks ? 10 : 0);
 }
 
 static void completion_by_its_own_kernel(void) {
   struct after copy = {.count = 1};
-  REQUIRE_TRUE(zero_counter() && (copy.nodes[0] = add_copy(0, 1, 1, NULL)) && add_done(&copy) && instantiated());
-  expect_counts();
+  REQUIRE_TRUE(zero_counts() && (copy.nodes[0] = add_copy(0, 1, 1, NULL)) && add_done(&copy) && instantiated());
+  expect_counts(1);
 }
 
 /* By several blocks. And cuGraphAddNode copies a kernel's parameters: what becomes of the caller's does not matter. */
 static void completion_by_the_last_kernel(void) {
   struct copy_parameters copy = copy_of(0, 1, 1);
-  copy.done = (struct completion){(struct replay_counter *)(uintptr_t)counter(), word()};
+  copy.done = (struct completion){(uint64_t *)(uintptr_t)counts(), words()};
   void *arguments[] = {&copy};
   struct cu_node_parameters parameters = kernel_node(copy_kernel, COPY_THREADS, arguments);
   parameters.kernel.grid[0] = 4;
-  REQUIRE_TRUE(zero_counter() && add(&parameters, NULL));
+  REQUIRE_TRUE(zero_counts() && add(&parameters, NULL));
   memset(&copy, 0, sizeof copy);
   arguments[0] = NULL;
   REQUIRE_TRUE(instantiated());
-  expect_counts();
+  expect_counts(4);
 }
 
 static void replay_after_its_graph(void) {

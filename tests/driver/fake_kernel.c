@@ -52,11 +52,13 @@ static void copy_row(const struct copy_parameters *p, int64_t i, int64_t j, int6
     fault(CU_ILLEGAL_ADDRESS, "rondo_copy: %p or %p is not allocated", (const void *)from, (void *)to);
 }
 
-static void publish(const struct completion *done, const char *kernel) {
-  if (!is_allocated(done->counter, sizeof *done->counter) || !is_allocated(done->word, sizeof *done->word))
-    fault(CU_ILLEGAL_ADDRESS, "%s: %p or %p is not allocated", kernel, (void *)done->counter, (void *)done->word);
+static void publish(const struct completion *done, uint32_t blocks, const char *kernel) {
+  if (!done->words) return;
+  uint64_t bytes = blocks * sizeof(uint64_t);
+  if (!is_allocated(done->counts, bytes) || !is_allocated(done->words, bytes))
+    fault(CU_ILLEGAL_ADDRESS, "%s: %p or %p is not allocated", kernel, (void *)done->counts, (void *)done->words);
   else
-    __atomic_store_n(done->word, ++done->counter->count, __ATOMIC_RELEASE);
+    for (uint32_t i = 0; i < blocks; i++) __atomic_store_n(&done->words[i], ++done->counts[i], __ATOMIC_RELEASE);
 }
 
 static void kernel_copy(const struct fake_launch *launch) {
@@ -71,19 +73,22 @@ static void kernel_copy(const struct fake_launch *launch) {
     for (int64_t i = 0; i < p->extent[0]; i++)
       for (int64_t j = 0; j < p->extent[1]; j++)
         for (int64_t k = 0; k < p->extent[2]; k++) copy_row(p, i, j, k);
-    if (p->done.word) publish(&p->done, "rondo_copy");
+    publish(&p->done, launch->grid[0], "rondo_copy");
   }
 }
 
-static void kernel_copy_dense(const struct fake_launch *launch) {
-  const struct copy_dense_parameters *p = launch->parameters[0];
-  if (((uintptr_t)p->src | (uintptr_t)p->dst) % 16) {
-    fault((cu_result)716, "rondo_copy_dense: %p or %p is no multiple of 16", p->src, p->dst);
+static void kernel_copy_small(const struct fake_launch *launch) {
+  const struct copy_small_parameters *p = launch->parameters[0];
+  if (launch->block[0] != COPY_THREADS || launch->grid[0] * COPY_THREADS * COPY_VECTOR_BYTES < p->bytes) {
+    fault(CU_LAUNCH_FAILED, "rondo_copy_small: %u threads, %u blocks for %u bytes", launch->block[0], launch->grid[0],
+          p->bytes);
+  } else if (((uintptr_t)p->src | (uintptr_t)p->dst) % COPY_VECTOR_BYTES) {
+    fault((cu_result)716, "rondo_copy_small: %p or %p is no multiple of 16", p->src, p->dst);
   } else if (!is_allocated(p->src, p->bytes) || !is_allocated(p->dst, p->bytes)) {
-    fault(CU_ILLEGAL_ADDRESS, "rondo_copy_dense: %p or %p is not allocated", p->src, p->dst);
+    fault(CU_ILLEGAL_ADDRESS, "rondo_copy_small: %p or %p is not allocated", p->src, p->dst);
   } else {
     memcpy(p->dst, p->src, p->bytes);
-    if (p->done.word) publish(&p->done, "rondo_copy_dense");
+    publish(&p->done, launch->grid[0], "rondo_copy_small");
   }
 }
 
@@ -109,14 +114,14 @@ static void kernel_transfer(const struct fake_launch *launch) {
   }
   for (uint32_t i = 0; i < segment; i++)
     if (p->segments[i].bytes) transfer_segment(&p->segments[i]);
-  if (p->done.word) publish(&p->done, "rondo_transfer");
+  publish(&p->done, launch->grid[0], "rondo_transfer");
 }
 
-static void kernel_done(const struct fake_launch *launch) { publish(launch->parameters[0], "rondo_done"); }
+static void kernel_done(const struct fake_launch *launch) { publish(launch->parameters[0], 1, "rondo_done"); }
 
 static const struct kernel_code own_kernels[] = {
     {"rondo_copy", kernel_copy, 1, {sizeof(struct copy_parameters)}},
-    {"rondo_copy_dense", kernel_copy_dense, 1, {sizeof(struct copy_dense_parameters)}},
+    {"rondo_copy_small", kernel_copy_small, 1, {sizeof(struct copy_small_parameters)}},
     {"rondo_transfer", kernel_transfer, 1, {sizeof(struct transfer_parameters)}},
     {"rondo_done", kernel_done, 1, {sizeof(struct completion)}},
 };

@@ -211,7 +211,7 @@ Test(graph, independent_tasks_run_in_different_orders) {
  * one that moves the outputs and publishes completion. */
 static void require_moved_together(enum fake_mode mode) {
   enum { IO = 4, NODES = 1 + IO + 1 };
-  static const uint32_t counts[IO] = {1, 60, 1025, 16384};
+  static const uint32_t counts[IO] = {1, 60, 1025, 3000}; /* seven blocks of 4 KB */
   rondo_graph *graph = NULL;
   rondo_tensor x[IO], y[IO];
   struct run host, cuda;
@@ -252,6 +252,52 @@ static void require_moved_together(enum fake_mode mode) {
 
 Test(graph, small_inputs_and_outputs_move_together) { require_moved_together(FAKE_IMMEDIATE); }
 Test(graph, completion_waits_for_outputs_that_move_together) { require_moved_together(FAKE_DEFERRED); }
+
+/* Copies side by side, of so many blocks each. */
+static void require_nodes(uint32_t copies, uint32_t blocks, uint32_t nodes) {
+  enum { BLOCK = 1024 }; /* u32 */
+  rondo_graph *graph = NULL;
+  struct run cuda;
+  uint32_t order[64];
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  for (uint32_t i = 0; i < copies; i++)
+    add_copy(graph, "copy", add_vector(rondo_state, graph, "x", blocks * BLOCK),
+             add_vector(rondo_state, graph, "y", blocks * BLOCK));
+  run_open(&cuda, graph, RONDO_BACKEND_CUDA);
+  for (int round = 0; round < 3; round++)
+    for (int s = 0; s < SLOTS; s++) {
+      REQUIRE_OK(rondo_replay(cuda.slots[s]));
+      REQUIRE_OK(rondo_wait(cuda.slots[s], RONDO_FOREVER));
+      cr_assert_eq(fake->node_order(order, 64), nodes, "%u copies of %u blocks", copies, blocks);
+    }
+  run_close(&cuda);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+Test(graph, up_to_eight_blocks_publish_completion_and_a_node_does_for_more) {
+  require_nodes(1, 1, 1);
+  require_nodes(1, 8, 1);
+  require_nodes(1, 9, 1 + 1);
+  require_nodes(8, 1, 8);
+  require_nodes(4, 2, 4);
+  require_nodes(3, 3, 3 + 1);
+}
+
+Test(graph, a_replay_is_done_when_all_its_ends_are) {
+  rondo_graph *graph = NULL;
+  struct run cuda;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  for (int i = 0; i < 3; i++)
+    add_copy(graph, "copy", add_vector(rondo_state, graph, "x", 1), add_vector(rondo_state, graph, "y", 1));
+  set_mode(FAKE_DEFERRED);
+  run_open(&cuda, graph, RONDO_BACKEND_CUDA);
+  REQUIRE_OK(rondo_replay(cuda.slots[0]));
+  int polls = 0; /* each of which asks the driver, and so lets it take one step */
+  while (rondo_poll(cuda.slots[0]) == RONDO_BUSY) polls++;
+  cr_assert_eq(polls, 3);
+  run_close(&cuda);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
 
 /* ---- What a replay costs ----------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,62 @@
+/* launches.c - what an operation launches on this device, and which launches publish completion: those at the ends of
+ * the graph, if together they have no more blocks than a slot has words. Measured on an H200: up to eight blocks that
+ * publish beat a node behind them by 0.5 to 0.4 us, 16 by 0.2 us; 32 lose as much, and blocks that count each other
+ * with an atomic never win. */
+#include <string.h>
+
+#include "cuda_device.h"
+
+enum { NO_WORD = UINT8_MAX };
+
+static rondo_status select_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
+                                    struct op_launches *launches) {
+  const struct op_call *call = &program->nodes[node].call;
+  launches->count = 0;
+  return call->task->op->select(call, &exec->device->chip, launches);
+}
+
+/* Of the node's last launch; 0 if that cannot publish. */
+static uint32_t publishing_blocks(const struct device_exec *exec, const struct device_program *program, uint32_t node) {
+  struct op_launches launches;
+  if (program->nodes[node].user_work) return 0;
+  /* What goes wrong here goes wrong again when the node is added, and is told then. */
+  if (select_launches(exec, program, node, &launches) != RONDO_OK || !launches.count) return 0;
+  const struct op_launch *last = &launches.items[launches.count - 1];
+  return last->completion_offset && last->grid[1] == 1 && last->grid[2] == 1 ? last->grid[0] : 0;
+}
+
+uint32_t assign_words(const struct device_exec *exec, const struct device_program *program) {
+  uint32_t used = 0;
+  memset(exec->first_word, 0, program->node_count);
+  for (uint32_t n = 0; n < program->node_count; n++)
+    for (uint32_t i = 0; i < program->nodes[n].predecessor_count; i++)
+      exec->first_word[program->nodes[n].predecessors[i]] = NO_WORD;
+  for (uint32_t n = 0; n < program->node_count; n++) {
+    if (exec->first_word[n] == NO_WORD) continue;
+    uint32_t blocks = publishing_blocks(exec, program, n);
+    if (!blocks || blocks > COMPLETION_WORDS - used) {
+      memset(exec->first_word, NO_WORD, program->node_count);
+      return 0;
+    }
+    exec->first_word[n] = (uint8_t)used;
+    used += blocks;
+  }
+  return used;
+}
+
+struct completion completion_at(const struct device_program *program, uint32_t word) {
+  return (struct completion){program->counts + word, (uint64_t *)(void *)(program->words + word)};
+}
+
+rondo_status choose_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
+                             const char *phase, struct op_launches *launches) {
+  rondo_status status = select_launches(exec, program, node, launches);
+  if (status != RONDO_OK)
+    return status_set(status, "%s: task '%s': %s", phase, program->nodes[node].call.task->name, rondo_error_text());
+  if (exec->first_word[node] != NO_WORD) {
+    struct op_launch *last = &launches->items[launches->count - 1];
+    struct completion completion = completion_at(program, exec->first_word[node]);
+    memcpy(last->parameters + last->completion_offset, &completion, sizeof completion);
+  }
+  return RONDO_OK;
+}
