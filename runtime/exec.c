@@ -258,7 +258,7 @@ static rondo_status slots_create(rondo_exec *exec, const struct plan *plan) {
     struct slot *slot = &exec->slots[s];
     slot->pinned = exec->pinned_memory + s * plan->summary.pinned_bytes_per_slot;
     slot->words = (_Atomic uint64_t *)(void *)slot->pinned;
-    slot->counts = &counts[s * COMPLETION_WORDS];
+    slot->counts = counts + (size_t)s * COMPLETION_WORDS;
     for (int i = 0; i < COMPLETION_WORDS; i++) atomic_store(&slot->words[i], i ? UINT64_MAX : 0);
     for (uint32_t n = 0; n < exec->node_count; n++) addresses_fill(exec, slot, n);
     struct device_program program = program_of(exec, slot);

@@ -214,7 +214,7 @@ static void answers_make(struct answers *answers, const struct subject *subject,
     for (uint32_t i = 0; i < subject->input_count; i++)
       answers->inputs[set][i] = random_data(random, subject->inputs[i]);
     for (uint32_t i = 0; i < subject->result_count; i++)
-      answers->results[set][i] = malloc(bytes_of(subject->results[i]));
+      answers->results[set][i] = calloc(1, bytes_of(subject->results[i]));
   }
 }
 
@@ -240,7 +240,8 @@ static void expect(struct trial *trial, rondo_tensor tensor, const unsigned char
   unsigned char *copy = NULL;
   const unsigned char *got = rondo_data(trial->slot, tensor);
   if (!got) trial_get(trial, tensor, copy = malloc(bytes)), got = copy;
-  if (memcmp(got, expected, bytes)) {
+  cr_assert(got && expected);
+  if (memcmp(got, expected, bytes) != 0) {
     while (same < bytes && got[same] == expected[same]) same++;
     cr_assert_fail("%s: replay %d, byte %llu of %llu", name, replay, (unsigned long long)same,
                    (unsigned long long)bytes);
@@ -250,7 +251,7 @@ static void expect(struct trial *trial, rondo_tensor tensor, const unsigned char
 
 static void whole(rondo_backend backend, const struct family *family, struct random *random) {
   struct subject subject = {0};
-  struct answers answers;
+  struct answers answers = {0};
   struct trial *trial = &subject.trial;
   trial_describe(trial, backend);
   family->describe(&subject, family);
@@ -272,7 +273,7 @@ static void whole(rondo_backend backend, const struct family *family, struct ran
         expect(trial, subject.results[i], answers.results[set][i], family->name, replay);
   }
   uint64_t bytes = bytes_of(subject.results[0]);
-  cr_assert(memcmp(answers.results[0][0], answers.results[1][0], bytes), "%s: nothing is computed", family->name);
+  cr_assert(memcmp(answers.results[0][0], answers.results[1][0], bytes) != 0, "%s: nothing is computed", family->name);
   answers_free(&answers, &subject);
   trial_end(trial);
 }

@@ -291,7 +291,7 @@ static void after_qr(rondo_backend backend) {
     qr_matrices_set(&trial, &place, matrices[0], a);
     trial_replay(&trial);
     for (int item = 0; item < BATCH; item++) {
-      double reflectors[M * N], result[M * N];
+      double reflectors[M * N] = {0}, result[M * N] = {0};
       qr_place_read(&place, item, trial_output(&trial, h), reflectors);
       qr_place_read(&place, item, trial_output(&trial, c), result);
       for (int i = 0; i < M * N; i++)
