@@ -63,7 +63,7 @@ struct op_launch {
   uint32_t grid[3], block[3];
   uint32_t shared_bytes; /* dynamic */
   uint32_t parameter_bytes;
-  uint32_t completion_offset; /* of a struct completion in the parameters: see publish in common/launch.cuh */
+  uint32_t completion_offset; /* of a struct completion in the parameters (common/launch.cuh); 0: it cannot publish */
   _Alignas(64) unsigned char parameters[OP_PARAMETER_BYTES];
 };
 
@@ -79,7 +79,7 @@ struct op {
   uint32_t once_operands;
   /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
    * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before
-   * it. */
+   * it. NULL: no graph describes it, the runtime adds it itself. */
   rondo_status (*check)(const struct op_task *task);
   /* Device memory the task needs while it runs, on any chip. NULL: none. */
   uint64_t (*scratch_bytes)(const struct op_task *task);
@@ -117,6 +117,12 @@ rondo_status op_unexpected(const char *name, const struct op_operand *operand, c
 /* The operand must be there, with exactly this type and shape. */
 rondo_status op_expect(const char *name, const struct op_operand *operand, rondo_dtype dtype, uint32_t rank,
                        const int64_t *shape);
+
+/* Blocks of a task's last launch, if it can publish completion; else 0. */
+static inline uint32_t op_publishing_blocks(const struct op_launches *launches) {
+  const struct op_launch *last = launches->count ? &launches->items[launches->count - 1] : NULL;
+  return last && last->completion_offset && last->grid[1] == 1 && last->grid[2] == 1 ? last->grid[0] : 0;
+}
 
 static inline int64_t op_elements(const struct op_operand *operand) {
   int64_t count = operand->present ? 1 : 0;

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../kernels/copy/copy.h"
-#include "../kernels/copy/transfer.h"
 #include "replay.h"
 
 static const uint64_t exec_magic = 0x63657865646e6f52;
@@ -127,30 +125,6 @@ static void exec_dismantle(rondo_exec *exec) {
 
 /* ---- The program ------------------------------------------------------------------------------------------------- */
 
-/* "copy in a, b, c", cut to fit. */
-static void move_name(char *name, const rondo_graph *graph, const struct plan_node *node) {
-  size_t used = (size_t)snprintf(name, NAME_BYTES, "copy %s", node->kind == NODE_INPUT ? "in" : "out");
-  for (uint32_t i = 0; i < node->tensor_count && used < NAME_BYTES; i++)
-    used +=
-        (size_t)snprintf(name + used, NAME_BYTES - used, "%s %s", i ? "," : "", graph->tensors[node->tensors[i]].name);
-  if (used >= NAME_BYTES) memcpy(name + NAME_BYTES - 4, "...", 4);
-}
-
-/* The copy of tensors between a slot's pinned block and the device, as a task of its own: for each a source and a
- * destination. */
-static void move_task(struct op_task *task, const char *name, const rondo_graph *graph, const struct plan_node *node) {
-  *task = (struct op_task){
-      .op = node->tensor_count == 1 ? &op_copy : &op_transfer, .name = name, .operand_count = 2 * node->tensor_count};
-  for (uint32_t i = 0; i < task->operand_count; i++) {
-    const struct tensor *tensor = &graph->tensors[node->tensors[i / 2]];
-    struct op_operand *dense = &task->operands[i];
-    *dense = (struct op_operand){.present = true, .dtype = tensor->dtype, .rank = tensor->rank};
-    memcpy(dense->shape, tensor->shape, sizeof dense->shape);
-    memcpy(dense->stride, tensor->stride, sizeof dense->stride);
-    dense->access = i % 2 ? RONDO_WRITE : RONDO_READ;
-  }
-}
-
 static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   for (uint32_t i = 0; i < graph->tensor_count; i++) {
     const struct tensor *tensor = &graph->tensors[i];
@@ -176,8 +150,9 @@ static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct 
         exec->nodes[n].user_work = &exec->user_work[n];
       }
     } else {
-      move_name(exec->names[n], graph, node);
-      move_task(&exec->tasks[n], exec->names[n], graph, node);
+      plan_move_name(graph, node, exec->names[n]);
+      exec->tasks[n] = plan_move_task(graph, node);
+      exec->tasks[n].name = exec->names[n];
     }
   }
 }
@@ -331,8 +306,11 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   if (status == RONDO_OK) status = warm_up(exec);
   if (status == RONDO_OK && options && options->keep_warm) status = keep_warm(exec);
   if (status != RONDO_OK) {
-    runtime->ops->drain(runtime->device); /* a warm replay may still run; the text must stay the first one */
+    char cause[512]; /* what is done now may fail too, and leave its own text */
+    snprintf(cause, sizeof cause, "%s", rondo_error_text());
+    runtime->ops->drain(runtime->device); /* a warm replay may still run */
     exec_dismantle(exec);
+    status = status_set(status, "%s", cause);
     goto done;
   }
   exec->magic = exec_magic;
@@ -383,7 +361,7 @@ static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, 
                       tensor.index, place->bytes, bytes);
   if (!data && bytes) return status_set(RONDO_INVALID_ARGUMENT, "%s: the data is NULL", function);
   for (uint32_t s = 0; s < exec->slot_count; s++)
-    if (!slot_done(&exec->slots[s])) return status_set(RONDO_BUSY, "%s: slot %u is in flight", function, s);
+    if (!slot_done(&exec->slots[s])) return slot_in_flight(exec, s, function);
   return RONDO_OK;
 }
 

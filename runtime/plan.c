@@ -5,8 +5,10 @@
  * order (TFLM, XNNPACK, XLA's heap simulator) allow more, and would race here. */
 #include "plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"
 #include "place.h"
 
@@ -79,34 +81,51 @@ static bool is_small(const rondo_graph *graph, uint32_t index) {
   return tensor_bytes(&graph->tensors[index]) <= TRANSFER_BYTES_MOST;
 }
 
-static uint32_t count_moves(const rondo_graph *graph, enum tensor_kind kind) {
-  uint32_t small = 0, large = 0;
-  for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    if (!is_moved(graph, t, kind)) continue;
-    if (is_small(graph, t))
-      small++;
-    else
-      large++;
-  }
-  return (small + TRANSFER_TENSORS - 1) / TRANSFER_TENSORS + large;
-}
-
-/* Adds nodes from `begin` on, for the small tensors before the large ones; *moved counts plan->moved. Gives back where
- * the nodes end. */
-static uint32_t add_moves(const rondo_graph *graph, enum tensor_kind kind, struct plan *plan, struct scratchpad *pad,
-                          uint32_t begin, uint32_t *moved) {
-  uint32_t n = begin;
-  for (int pass = 0; pass < 2; pass++)
+/* Nodes from `begin` on: for the small tensors together, at most TRANSFER_TENSORS and TRANSFER_BYTES_MOST to a node,
+ * and for each large one. *moved counts plan->moved. Gives back where the nodes end. plan NULL: counts them only. */
+static uint32_t add_moves(const rondo_graph *graph, enum tensor_kind kind, uint32_t begin, struct plan *plan,
+                          struct scratchpad *pad, uint32_t *moved) {
+  uint32_t n = begin, count = 0;
+  uint64_t bytes = 0;
+  for (int large = 0; large < 2; large++)
     for (uint32_t t = 0; t < graph->tensor_count; t++) {
-      if (!is_moved(graph, t, kind) || is_small(graph, t) != (pass == 0)) continue;
-      if (pass || n == begin || plan->nodes[n - 1].tensor_count == TRANSFER_TENSORS)
-        plan->nodes[n++] = (struct plan_node){.kind = kind == TENSOR_INPUT ? NODE_INPUT : NODE_OUTPUT,
-                                              .tensors = &plan->moved[*moved]};
-      plan->nodes[n - 1].tensor_count++;
+      if (!is_moved(graph, t, kind) || is_small(graph, t) == large) continue;
+      uint64_t more = tensor_bytes(&graph->tensors[t]);
+      bool joins = !large && count > 0 && count < TRANSFER_TENSORS && bytes + more <= TRANSFER_BYTES_MOST;
+      count = joins ? count + 1 : 1;
+      bytes = joins ? bytes + more : more;
+      n += !joins;
+      if (!plan) continue;
+      if (!joins)
+        plan->nodes[n - 1] = (struct plan_node){.kind = kind == TENSOR_INPUT ? NODE_INPUT : NODE_OUTPUT,
+                                                .tensors = &plan->moved[*moved]};
+      plan->nodes[n - 1].tensor_count = count;
       plan->moved[(*moved)++] = t;
       pad->node_of_tensor[t] = n - 1;
     }
   return n;
+}
+
+void plan_move_name(const rondo_graph *graph, const struct plan_node *node, char name[NAME_BYTES]) {
+  size_t used = (size_t)snprintf(name, NAME_BYTES, "copy %s", node->kind == NODE_INPUT ? "in" : "out");
+  for (uint32_t i = 0; i < node->tensor_count && used < NAME_BYTES; i++)
+    used +=
+        (size_t)snprintf(name + used, NAME_BYTES - used, "%s %s", i ? "," : "", graph->tensors[node->tensors[i]].name);
+  if (used >= NAME_BYTES) memcpy(name + NAME_BYTES - 4, "...", 4);
+}
+
+struct op_task plan_move_task(const rondo_graph *graph, const struct plan_node *node) {
+  struct op_task task = {.op = node->tensor_count == 1 ? &op_copy : &op_transfer,
+                         .operand_count = 2 * node->tensor_count};
+  for (uint32_t i = 0; i < task.operand_count; i++) {
+    const struct tensor *tensor = &graph->tensors[node->tensors[i / 2]];
+    struct op_operand *dense = &task.operands[i];
+    *dense = (struct op_operand){.present = true, .dtype = tensor->dtype, .rank = tensor->rank};
+    memcpy(dense->shape, tensor->shape, sizeof dense->shape);
+    memcpy(dense->stride, tensor->stride, sizeof dense->stride);
+    dense->access = i % 2 ? RONDO_WRITE : RONDO_READ;
+  }
+  return task;
 }
 
 /* ---- Order ------------------------------------------------------------------------------------------------------- */
@@ -114,7 +133,7 @@ static uint32_t add_moves(const rondo_graph *graph, enum tensor_kind kind, struc
 /* Tasks in program order where rondo_after allows it: always the lowest-numbered task whose ancestors are all placed.
  */
 static void order_nodes(const rondo_graph *graph, struct plan *plan, struct scratchpad *pad) {
-  uint32_t moved = 0, n = add_moves(graph, TENSOR_INPUT, plan, pad, 0, &moved);
+  uint32_t moved = 0, n = add_moves(graph, TENSOR_INPUT, 0, plan, pad, &moved);
   uint32_t words = graph->ancestors.row_words;
   /* pad->common is as wide as the nodes, so as wide as the tasks. */
   uint64_t *placed = pad->common;
@@ -129,7 +148,7 @@ static void order_nodes(const rondo_graph *graph, struct plan *plan, struct scra
     pad->node_of_task[t] = n;
     plan->nodes[n++] = (struct plan_node){.kind = NODE_TASK, .index = t};
   }
-  add_moves(graph, TENSOR_OUTPUT, plan, pad, n, &moved);
+  add_moves(graph, TENSOR_OUTPUT, n, plan, pad, &moved);
 }
 
 static void close_ancestors(const rondo_graph *graph, struct plan *plan, const struct scratchpad *pad) {
@@ -382,7 +401,8 @@ rondo_status plan_make(const rondo_graph *graph, struct plan *plan) {
   rondo_status status = values_check(graph);
   if (status != RONDO_OK) return status;
   plan->source = graph->source;
-  plan->node_count = count_moves(graph, TENSOR_INPUT) + graph->task_count + count_moves(graph, TENSOR_OUTPUT);
+  plan->node_count = add_moves(graph, TENSOR_INPUT, 0, NULL, NULL, NULL) + graph->task_count;
+  plan->node_count = add_moves(graph, TENSOR_OUTPUT, plan->node_count, NULL, NULL, NULL);
   plan->buffer_count = count_buffers(graph);
   struct scratchpad pad;
   struct cutter cutter = {0};

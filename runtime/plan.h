@@ -6,9 +6,9 @@
 #include "graph.h"
 
 /* What runs: the tasks, and copies of the inputs (pinned to device, before all tasks that touch them) and outputs
- * (device to pinned, after all tasks that touch them) that are not used in place. Small ones share a node, which costs
- * more than their bytes do, and one node at the end can publish completion. No node comes before an input's or after an
- * output's, so none of this can close a cycle. */
+ * (device to pinned, after all tasks that touch them) that are not used in place. Small ones share a node, since a node
+ * costs more than the bytes of a small tensor. No node comes before an input's or after an output's, so none of this
+ * can close a cycle. */
 enum node_kind { NODE_INPUT, NODE_TASK, NODE_OUTPUT };
 
 struct plan_node {
@@ -46,12 +46,17 @@ struct plan {
 };
 
 enum {
-  PLAN_PINNED_HEADER_BYTES = 256, /* a slot's completion words and room for its parameter block */
+  PLAN_PINNED_HEADER_BYTES = 256, /* a slot's completion words, apart from its tensors */
   PLAN_COUNTS_BYTES = RONDO_MAX_SLOTS * COMPLETION_WORDS * 8,
 };
 
 /* Errors: a tensor read before anything writes it, an output nobody writes, out of memory. */
 rondo_status plan_make(const rondo_graph *graph, struct plan *plan);
 void plan_free(struct plan *plan);
+
+/* Of a node that moves tensors: "copy in a, b, c", cut to fit; and what runs, without a name: for each tensor a source
+ * and a destination. */
+void plan_move_name(const rondo_graph *graph, const struct plan_node *node, char name[NAME_BYTES]);
+struct op_task plan_move_task(const rondo_graph *graph, const struct plan_node *node);
 
 #endif

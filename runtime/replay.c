@@ -40,6 +40,11 @@ rondo_status slot_launch(const rondo_exec *exec, struct slot *slot) {
   return status;
 }
 
+rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *function) {
+  rondo_status status = exec->runtime->ops->health(exec->runtime->device);
+  return status == RONDO_OK ? status_set(RONDO_BUSY, "%s: slot %u is in flight", function, slot) : status;
+}
+
 static void pause_for(rondo_wait_mode mode, uint64_t waited_ns) {
   if (mode == RONDO_WAIT_BLOCK) {
     struct timespec sleep = {.tv_nsec = BLOCK_SLEEP_NS};
@@ -95,7 +100,8 @@ rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
     *handle = (rondo_slot){exec, index, slot->lease};
     return RONDO_OK;
   }
-  return status_set(RONDO_BUSY, "rondo_acquire: all %u slots are held", exec->slot_count);
+  status = exec->runtime->ops->health(exec->runtime->device); /* of a lost device no slot comes back */
+  return status == RONDO_OK ? status_set(RONDO_BUSY, "rondo_acquire: all %u slots are held", exec->slot_count) : status;
 }
 
 void *rondo_data(rondo_slot handle, rondo_tensor tensor) {
@@ -111,7 +117,7 @@ rondo_status rondo_replay(rondo_slot handle) {
   struct slot *slot = NULL;
   rondo_status status = slot_check(handle, "rondo_replay", &slot);
   if (status != RONDO_OK) return status;
-  if (!slot_done(slot)) return status_set(RONDO_BUSY, "rondo_replay: slot %u is in flight", handle.index);
+  if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_replay");
   return slot_launch(handle.exec, slot);
 }
 
@@ -134,10 +140,7 @@ rondo_status rondo_release(rondo_slot handle) {
   struct slot *slot = NULL;
   rondo_status status = slot_check(handle, "rondo_release", &slot);
   if (status != RONDO_OK) return status;
-  if (!slot_done(slot)) {
-    status = handle.exec->runtime->ops->health(handle.exec->runtime->device);
-    return status == RONDO_OK ? status_set(RONDO_BUSY, "rondo_release: slot %u is in flight", handle.index) : status;
-  }
+  if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_release");
   slot->lease++;
   return RONDO_OK;
 }
@@ -146,6 +149,6 @@ rondo_status rondo_rebind(rondo_slot handle, rondo_tensor tensor, void *memory) 
   struct slot *slot = NULL;
   rondo_status status = slot_check(handle, "rondo_rebind", &slot);
   if (status != RONDO_OK) return status;
-  if (!slot_done(slot)) return status_set(RONDO_BUSY, "rondo_rebind: slot %u is in flight", handle.index);
+  if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_rebind");
   return exec_rebind(handle.exec, slot, tensor, memory);
 }

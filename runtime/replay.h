@@ -14,6 +14,10 @@ static inline bool slot_done(const struct slot *slot) {
   return true;
 }
 
+/* The answer where a slot that is in flight stands in the way: RONDO_BUSY, or RONDO_DEVICE_LOST if it stays in flight
+ * for ever. */
+rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *function);
+
 /* exec.c: is it a tensor of the exec's graph, no view, of one of the kinds (bit 1 << kind)? */
 rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, const char *expected,
                                const char *function);

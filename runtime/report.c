@@ -120,27 +120,49 @@ rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path) {
   return report_close(path, "rondo_write_plan_svg", &plan, file);
 }
 
-static rondo_status explain_task(FILE *file, const struct task *task, uint32_t number, const struct chip *chip) {
-  const struct op *op = task->op_task.op;
-  fprintf(file, "task %u '%s': %s", number, task->name, op ? op->name : "user's own work");
-  rondo_status status = RONDO_OK;
-  if (op && !chip->version) {
-    fprintf(file, ": host, %" PRId64 " items\n", op->host_items(&task->op_task));
-  } else if (op) {
-    struct op_call call = {.task = &task->op_task};
-    struct op_launches launches = {0};
-    status = op->select(&call, chip, &launches);
-    for (uint32_t i = 0; status == RONDO_OK && i < launches.count; i++) {
-      const struct op_launch *launch = &launches.items[i];
-      fprintf(file, "%s %s grid %ux%ux%u block %ux%ux%u shared %u", i ? "," : ":", launch->kernel, launch->grid[0],
-              launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2],
-              launch->shared_bytes);
-    }
-    fputs(status != RONDO_OK ? ": no kernel\n" : launches.count ? "\n" : ": nothing to do\n", file);
-  } else {
+/* What the node runs; its blocks, if it can publish completion. */
+static rondo_status explain_task(FILE *file, const struct op_task *task, const struct chip *chip, uint32_t *blocks) {
+  struct op_launches launches = {0};
+  *blocks = 0;
+  fprintf(file, ": %s", task->op ? task->op->name : "user's own work");
+  if (!task->op) {
     fputc('\n', file);
+    return RONDO_OK;
   }
+  if (!chip->version) {
+    fprintf(file, ": host, %" PRId64 " items\n", task->op->host_items(task));
+    return RONDO_OK;
+  }
+  rondo_status status = task->op->select(&(struct op_call){.task = task}, chip, &launches);
+  if (status != RONDO_OK) launches.count = 0;
+  for (uint32_t i = 0; i < launches.count; i++) {
+    const struct op_launch *launch = &launches.items[i];
+    fprintf(file, "%s %s grid %ux%ux%u block %ux%ux%u shared %u", i ? "," : ":", launch->kernel, launch->grid[0],
+            launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2],
+            launch->shared_bytes);
+  }
+  fputs(status != RONDO_OK ? ": no kernel\n" : launches.count ? "\n" : ": nothing to do\n", file);
+  *blocks = op_publishing_blocks(&launches);
   return status;
+}
+
+static rondo_status explain_node(FILE *file, const rondo_graph *graph, const struct plan_node *node,
+                                 const struct chip *chip, uint32_t *blocks) {
+  if (node->kind == NODE_TASK) {
+    fprintf(file, "task %u '%s'", node->index, graph->tasks[node->index].name);
+    return explain_task(file, &graph->tasks[node->index].op_task, chip, blocks);
+  }
+  char name[NAME_BYTES];
+  plan_move_name(graph, node, name);
+  struct op_task task = plan_move_task(graph, node);
+  fputs(name, file);
+  return explain_task(file, &task, chip, blocks);
+}
+
+static bool is_end(const struct plan *plan, uint32_t node) {
+  for (uint32_t n = 0; n < plan->node_count; n++)
+    if (bit_get(bit_row(&plan->edges, n), node)) return false;
+  return true;
 }
 
 rondo_status rondo_explain(rondo_graph *graph, int32_t chip_version, const char *path) {
@@ -156,10 +178,18 @@ rondo_status rondo_explain(rondo_graph *graph, int32_t chip_version, const char 
   rondo_status status = report_open(graph, path, "rondo_explain", &plan, &file);
   if (status != RONDO_OK) return status;
   rondo_status first = RONDO_OK;
-  for (uint32_t t = 0; t < graph->task_count; t++) {
-    status = explain_task(file, &graph->tasks[t], t, chip);
+  uint64_t words = 0;
+  for (uint32_t n = 0; n < plan.node_count; n++) {
+    uint32_t blocks = 0;
+    status = explain_node(file, graph, &plan.nodes[n], chip, &blocks);
     if (first == RONDO_OK) first = status;
+    /* One end that cannot publish, or too many blocks in all: then a node does. */
+    if (is_end(&plan, n)) words += blocks ? blocks : COMPLETION_WORDS + 1;
   }
+  if (chip->version && words && words <= COMPLETION_WORDS)
+    fprintf(file, "completion: %" PRIu64 " blocks at the end of the graph\n", words);
+  else if (chip->version)
+    fputs("completion: rondo_done\n", file);
   status = report_close(path, "rondo_explain", &plan, file);
   return first != RONDO_OK ? first : status;
 }

@@ -471,7 +471,8 @@ RONDO_API rondo_status rondo_release(rondo_slot slot);
 RONDO_API rondo_status rondo_write_dot(rondo_graph *graph, const char *path);
 /* The memory plan as a picture: time across, bytes up, one box a tensor. */
 RONDO_API rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path);
-/* Which kernels would run each task on a chip (80, 90, 100; 0: the host), one line each. */
+/* Which kernels would run on a chip (80, 90, 100; 0: the host): a line for each task and for each copy of inputs and
+ * outputs, and one for what publishes completion: the last kernels' own blocks, or a kernel behind them. */
 RONDO_API rondo_status rondo_explain(rondo_graph *graph, int32_t chip, const char *path);
 
 #ifdef __cplusplus

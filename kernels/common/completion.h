@@ -5,7 +5,8 @@
 
 #include <stdint.h>
 
-/* Of a slot: one line of the cache, and the most blocks that publish. More are slower than a node behind them. */
+/* Of a slot, and the most blocks that publish: one line of the cache to look at. Measured on an H200, sixteen gain half
+ * of what eight do, and 32 lose. */
 enum { COMPLETION_WORDS = 8 };
 
 /* For each block of a kernel that publishes: a word in pinned memory, where the host looks, and a count of the replays

@@ -7,7 +7,7 @@
 /* The first statement of every kernel, on every path of every thread. An edge between two of Rondo's kernels is
  * programmatic on chips that have it (PTX ISA, griddepcontrol): the successor's blocks may start while this kernel
  * still runs, so that launching costs them nothing, and wait here until it has ended and its writes can be seen.
- * Because each kernel waits, "before" holds along chains too. build/check-waits keeps the rule. */
+ * Because each kernel waits, "before" holds along chains too. build/check-kernels keeps the rule. */
 __device__ __forceinline__ void wait_for_predecessors() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -29,7 +29,9 @@ __device__ __forceinline__ void publish(const completion &done, uint64_t count) 
   __syncthreads();
   if (threadIdx.x) return;
   uint64_t number;
-  asm volatile("add.u64 %0, %1, 1;" : "=l"(number) : "l"(count)); /* volatile: or it moves up and waits for the count */
+  /* Volatile, because the compiler puts a plain addition right behind the load of the count, long before the barrier,
+   * and there the block waits for it. */
+  asm volatile("add.u64 %0, %1, 1;" : "=l"(number) : "l"(count));
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(done.words + blockIdx.x), "l"(number) : "memory");
   done.counts[blockIdx.x] = number;
 }

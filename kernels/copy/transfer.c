@@ -1,8 +1,6 @@
-/* transfer.c - the operation that copies several dense tensors: its check, the host's copying, and the kernel's grid.
- */
+/* transfer.c - the operation that copies several dense tensors: the host's copying, and the kernel's grid. */
 #include "transfer.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* ---- The tensors ------------------------------------------------------------------------------------------------- */
@@ -12,31 +10,6 @@ static size_t pair_count(const struct op_task *task) { return task->operand_coun
 static int64_t pair_bytes(const struct op_task *task, size_t pair) {
   const struct op_operand *src = &task->operands[2 * pair];
   return op_elements(src) * rondo_dtype_bits(src->dtype) / 8;
-}
-
-static bool is_dense(const struct op_operand *operand) {
-  int64_t stride = 1;
-  for (uint32_t i = operand->rank; i-- > 0; stride *= operand->shape[i])
-    if (operand->shape[i] != 1 && operand->stride[i] != stride) return false;
-  return operand->offset_bytes % TRANSFER_VECTOR_BYTES == 0;
-}
-
-static rondo_status transfer_check(const struct op_task *task) {
-  if (!task->operand_count || task->operand_count % 2)
-    return status_set(RONDO_INVALID_ARGUMENT, "src and dst come in pairs, there are %u operands", task->operand_count);
-  for (size_t i = 0; i < pair_count(task); i++) {
-    const struct op_operand *src = &task->operands[2 * i], *dst = src + 1;
-    char name[32];
-    snprintf(name, sizeof name, "src %zu", i);
-    if (!src->present) return op_unexpected(name, src, "a tensor");
-    if (!is_dense(src)) return op_unexpected(name, src, "a dense one at a multiple of 16 bytes");
-    if (pair_bytes(task, i) > TRANSFER_BYTES_MOST) return op_unexpected(name, src, "at most 64 KB");
-    snprintf(name, sizeof name, "dst %zu", i);
-    rondo_status status = op_expect(name, dst, src->dtype, src->rank, src->shape);
-    if (status != RONDO_OK) return status;
-    if (!is_dense(dst)) return op_unexpected(name, dst, "a dense one at a multiple of 16 bytes");
-  }
-  return RONDO_OK;
 }
 
 /* ---- On the host: the tensors laid end to end, an item is 64 KB of that ------------------------------------------ */
@@ -90,7 +63,6 @@ static rondo_status transfer_select(const struct op_call *call, const struct chi
 const struct op op_transfer = {
     .name = "transfer",
     .once_operands = (1u << 2 * TRANSFER_TENSORS) - 1,
-    .check = transfer_check,
     .host_items = transfer_host_items,
     .host_run = transfer_host_run,
     .select = transfer_select,

@@ -13,7 +13,7 @@
 
 enum {
   TRANSFER_TENSORS = 8,
-  TRANSFER_BYTES_MOST = 64 * 1024, /* of each tensor; above it a copy of its own spreads over more blocks */
+  TRANSFER_BYTES_MOST = 64 * 1024, /* of a tensor and of a launch: up to here a block for each 4 KB is best */
   TRANSFER_THREADS = 256,
   TRANSFER_VECTOR_BYTES = 16,
   TRANSFER_BLOCK_BYTES = TRANSFER_THREADS * TRANSFER_VECTOR_BYTES,

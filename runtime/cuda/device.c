@@ -184,16 +184,24 @@ cu_result device_find_kernel(struct device *device, const char *name, struct cu_
   return result;
 }
 
+static void release_all(struct device *device) {
+  const struct driver *driver = &device->driver;
+  for (uint32_t i = device->library_count; i-- > 0;) driver->cuLibraryUnload(device->libraries[i]);
+  if (device->pinned_memory) driver->cuMemFreeHost(device->pinned_memory);
+  if (device->device_memory) driver->cuMemFree(device->device_memory);
+  if (device->capture_stream) driver->cuStreamDestroy(device->capture_stream);
+  if (device->stream) driver->cuStreamDestroy(device->stream);
+}
+
 /* Gives back what was taken, in reverse, as far as open came. */
 static void give_back(struct device *device) {
   const struct driver *driver = &device->driver;
   if (!device->context_retained || device_lost(device)) return;
   if (device_enter(device, "close") == RONDO_OK) {
-    for (uint32_t i = device->library_count; i-- > 0;) driver->cuLibraryUnload(device->libraries[i]);
-    if (device->pinned_memory) driver->cuMemFreeHost(device->pinned_memory);
-    if (device->device_memory) driver->cuMemFree(device->device_memory);
-    if (device->capture_stream) driver->cuStreamDestroy(device->capture_stream);
-    if (device->stream) driver->cuStreamDestroy(device->stream);
+    /* A replay is done for the host a little before its last kernel has ended. */
+    cu_result result = device->stream ? driver->cuStreamSynchronize(device->stream) : CU_SUCCESS;
+    if (result != CU_SUCCESS) device_failed(device, result, "close: cuStreamSynchronize");
+    if (!device_lost(device)) release_all(device);
     device_leave(device);
   }
   if (!device_lost(device)) driver->cuDevicePrimaryCtxRelease(device->ordinal);
@@ -292,15 +300,19 @@ static rondo_status cuda_drain(struct device *device) {
 }
 
 static rondo_status cuda_health(struct device *device) {
-  rondo_status status = device_enter(device, "wait");
-  if (status != RONDO_OK) return status;
-  cu_result result = device->driver.cuStreamQuery(device->stream);
-  device_leave(device);
+  if (device_lost(device)) return lost_status(device, "wait");
+  const char *function = "cuCtxPushCurrent";
+  cu_result result = device->driver.cuCtxPushCurrent(device->context);
+  if (result == CU_SUCCESS) {
+    function = "cuStreamQuery";
+    result = device->driver.cuStreamQuery(device->stream);
+    device_leave(device);
+  }
   if (result == CU_SUCCESS || result == CU_NOT_READY) return RONDO_OK;
   /* Whatever the code: a stream that cannot even be asked will not finish, and somebody is waiting for it. */
   char what[CAUSE_BYTES / 2], text[CAUSE_BYTES];
   driver_describe(&device->driver, result, what, sizeof what);
-  snprintf(text, sizeof text, "wait: cuStreamQuery: %s", what);
+  snprintf(text, sizeof text, "wait: %s: %s", function, what);
   return device_lose(device, text);
 }
 

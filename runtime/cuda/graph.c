@@ -390,10 +390,6 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   return status;
 }
 
-struct cu_graph_exec *cuda_exec_graph(const struct device_exec *exec) {
-  return exec->graph_exec;
-}
-
 rondo_status cuda_exec_launch(struct device_exec *exec) {
   struct device *device = exec->device;
   rondo_status status = device_enter(device, "replay");

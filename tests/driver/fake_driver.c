@@ -104,8 +104,9 @@ static void *find_symbol(const char *name, int version) {
   return NULL;
 }
 
-cu_result __attribute__((visibility("default")))
-cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status) {
+__attribute__((visibility("default"))) cu_result cuGetProcAddress_v2(const char *name, void **function, int version,
+                                                                     uint64_t flags, int *status);
+cu_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status) {
   __attribute__((cleanup(call_end))) struct call call = call_begin(CALL_cuGetProcAddress_v2, false);
   bool is_func_load = !strcmp(name, "cuFuncLoad");
   if (is_func_load) fake.func_load_found = false;

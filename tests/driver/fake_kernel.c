@@ -1,5 +1,5 @@
-/* fake_kernel.c - libraries, kernels, and the three kernels of Rondo's that the tests need, written again in plain C
- * from what their headers promise. */
+/* fake_kernel.c - libraries, kernels, and those kernels of Rondo's that the tests need, written again in plain C from
+ * what their headers promise. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

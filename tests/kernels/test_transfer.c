@@ -1,5 +1,5 @@
 /* test_transfer.c - the small inputs and outputs that one kernel moves together: every byte of each arrives, none
- * beside them is touched, replay after replay; and the operation's own check and grid. */
+ * beside them is touched, replay after replay; and the operation's own grid. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -83,7 +83,6 @@ Test(transfer, a_block_for_each_4_kb_and_none_for_nothing) {
   struct op_call call = {.task = &task};
   struct op_launches launches;
   struct transfer_parameters parameters;
-  REQUIRE_OK(op_transfer.check(&task));
   REQUIRE_OK(op_transfer.select(&call, &(struct chip){90, 132, 0}, &launches));
   cr_assert_eq(launches.count, 1);
   cr_assert_eq(launches.items[0].grid[0], 20);
@@ -122,32 +121,4 @@ Test(transfer, on_the_host_any_division_into_items_gives_the_same) {
       for (size_t b = (size_t)bytes[i]; b < sizeof to[i]; b++) cr_assert_eq(to[i][b], 0);
     }
   }
-}
-
-Test(transfer, refuses_what_it_cannot_move) {
-  static const int64_t bytes[] = {64, 96};
-  struct op_task task = task_of(bytes, 2);
-  REQUIRE_OK(op_transfer.check(&task));
-  task.operand_count = 3;
-  REQUIRE_ERROR(op_transfer.check(&task), RONDO_INVALID_ARGUMENT, "pairs, there are 3 operands");
-  task.operand_count = 0;
-  REQUIRE_ERROR(op_transfer.check(&task), RONDO_INVALID_ARGUMENT, "there are 0 operands");
-  task = task_of(bytes, 2);
-  task.operands[3] = (struct op_operand){0};
-  REQUIRE_ERROR(op_transfer.check(&task), RONDO_INVALID_ARGUMENT, "dst 1 is absent");
-  task = task_of(bytes, 2);
-  task.operands[2] = (struct op_operand){0};
-  REQUIRE_ERROR(op_transfer.check(&task), RONDO_INVALID_ARGUMENT, "src 1 is absent");
-  task = task_of(bytes, 2);
-  task.operands[1].shape[1] = 63;
-  REQUIRE_ERROR(op_transfer.check(&task), RONDO_INVALID_ARGUMENT, "dst 0 is [1, 63] u8, expected [1, 64] u8");
-  task = task_of(bytes, 2);
-  task.operands[2].shape[0] = task.operands[3].shape[0] = 2;
-  REQUIRE_OK(op_transfer.check(&task));
-  task.operands[3].stride[0] = 128;
-  REQUIRE_ERROR(op_transfer.check(&task), RONDO_INVALID_ARGUMENT, "dst 1 is [2, 96] u8, expected a dense one");
-  task.operands[2].offset_bytes = 8;
-  REQUIRE_ERROR(op_transfer.check(&task), RONDO_INVALID_ARGUMENT, "src 1 is [2, 96] u8, expected a dense one");
-  task = task_of((int64_t[]){65536, 65537}, 2);
-  REQUIRE_ERROR(op_transfer.check(&task), RONDO_INVALID_ARGUMENT, "src 1 is [1, 65537] u8, expected at most 64 KB");
 }

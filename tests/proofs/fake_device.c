@@ -14,6 +14,11 @@
 
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
 
+static void publish(const struct completion *done, uint32_t blocks) {
+  for (uint32_t i = 0; done->words && i < blocks; i++)
+    __atomic_store_n(&done->words[i], ++done->counts[i], __ATOMIC_RELEASE);
+}
+
 static float dot(const uint16_t *a, const uint16_t *b, uint32_t count) {
   float sum = 0;
   for (uint32_t i = 0; i < count; i++) sum += f32_of_f16(a[i]) * f32_of_f16(b[i]);
@@ -32,6 +37,7 @@ static void gemv(const struct fake_launch *launch) {
     else
       ((uint16_t *)p->out)[row] = f16_of_f32(sum);
   }
+  publish(&p->done, launch->grid[0]);
 }
 
 static unsigned char quantize_block(const uint16_t *x, float global_scale, unsigned char *codes) {
@@ -54,6 +60,7 @@ static void quantize(const struct fake_launch *launch) {
   for (size_t block = 0; block < p->parts * QUANTIZE_ELEMENTS / GEMV_BLOCK; block++)
     p->scales[block] =
         quantize_block((const uint16_t *)p->x + block * GEMV_BLOCK, p->global_scale, p->codes + block * GEMV_BLOCK / 2);
+  publish(&p->done, launch->grid[0]);
 }
 
 /* ---- Rondo's device code ----------------------------------------------------------------------------------------- */

@@ -22,7 +22,7 @@ int forbidden_kinds(bool is_cuda);
 
 /* Springs each trap on purpose, before a driver is loaded. NULL if all noticed, else the name of one that did not. */
 const char *forbidden_unseen(void);
-/* Are the traps in Rondo's way? NULL if all that opening, instantiating, rebinding and closing an exec calls was
+/* Are the traps in Rondo's way? NULL if the main calls of opening, instantiating, rebinding and closing an exec were
  * counted, else the name of what was not. */
 const char *forbidden_missed(bool is_cuda);
 

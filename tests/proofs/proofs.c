@@ -44,6 +44,7 @@ struct verdict {
 
 struct proof {
   rondo_backend backend;
+  enum ending ending;
   uint64_t replays;
   struct verdict *verdict;
 };
@@ -70,9 +71,11 @@ static void check(const struct proof *proof, rondo_status status, const char *wh
 
 static void open_subject(const struct proof *proof, uint32_t host_threads, rondo_wait_mode wait_mode) {
   proof->verdict->is_fake = proof->backend == RONDO_BACKEND_CUDA && fake_device_prepare();
-  rondo_status status = subject_open(&subject, proof->backend, host_threads, wait_mode);
+  rondo_status status = subject_open(&subject, proof->ending, proof->backend, host_threads, wait_mode);
   if (status == RONDO_NO_DEVICE) conclude(proof, SKIPPED, "%s", rondo_error_text());
   check(proof, status, "opening the subject");
+  if (proof->backend == RONDO_BACKEND_CUDA && !subject_ends_as_meant(&subject))
+    conclude(proof, FAILED, "completion is not published where it was meant to be");
 }
 
 static void close_subject(const struct proof *proof) {
@@ -364,10 +367,11 @@ static const struct {
   const char *name;
   void (*prove)(const struct proof *proof);
   uint64_t replays;
-} proofs[] = {{"replay_allocates_nothing", replay_allocates_nothing, ALLOCATION_REPLAYS},
-              {"replay_makes_no_system_call", replay_makes_no_system_call, SYSTEM_CALL_REPLAYS},
-              {"memory_stays_flat", memory_stays_flat, MEMORY_REPLAYS},
-              {"bits_stay_the_same", bits_stay_the_same, BITS_REPLAYS}};
+  enum ending ending;
+} proofs[] = {{"replay_allocates_nothing", replay_allocates_nothing, ALLOCATION_REPLAYS, ENDS_IN_BLOCKS},
+              {"replay_makes_no_system_call", replay_makes_no_system_call, SYSTEM_CALL_REPLAYS, ENDS_IN_A_NODE},
+              {"memory_stays_flat", memory_stays_flat, MEMORY_REPLAYS, ENDS_IN_A_NODE},
+              {"bits_stay_the_same", bits_stay_the_same, BITS_REPLAYS, ENDS_IN_BLOCKS}};
 enum { PROOFS = sizeof proofs / sizeof *proofs };
 
 static uint64_t replays_of(size_t index, const struct options *options) {
@@ -400,7 +404,7 @@ static enum outcome judge(struct verdict *verdict, int status) {
 
 static bool run_proof(size_t index, const struct options *options, rondo_backend backend, struct verdict *verdict) {
   *verdict = (struct verdict){.breach = {.number = -1}};
-  struct proof proof = {backend, replays_of(index, options), verdict};
+  struct proof proof = {backend, proofs[index].ending, replays_of(index, options), verdict};
   pid_t child = fork();
   if (child == 0) run_in_child(index, &proof);
   int status = 0;

@@ -3,12 +3,14 @@
  *     small -+-> gemv with constant weights -> quantize -> codes, scales
  *            +-> gemv with 4 rows of large -> product
  *            +-> state, after the state -> before: what the replay before this one left there
- *     the last 64 rows of large -> state -> rows
+ *     the last rows of large -> state -> rows
  *
  * Inputs and outputs of both kinds, those the tasks use in place and those that copies move. */
 #include "subject.h"
 
 #include <string.h>
+
+#include "../../runtime/exec.h"
 
 static uint16_t half_of(uint32_t *seed) {
   *seed = *seed * 1664525u + 1013904223u;
@@ -19,7 +21,7 @@ static rondo_status add_tensors(struct subject *s, rondo_tensor *weights, rondo_
                                 rondo_tensor *sums) {
   const int64_t row[] = {1, SMALL_COUNT}, large[] = {LARGE_ROWS, SMALL_COUNT}, part[] = {WEIGHT_ROWS, SMALL_COUNT};
   const int64_t sum[] = {1, WEIGHT_ROWS}, scales[] = {1, WEIGHT_ROWS / 16}, product[] = {1, PRODUCT_ROWS};
-  const int64_t rows[] = {KEPT_ROWS, SMALL_COUNT};
+  const int64_t rows[] = {s->ending, SMALL_COUNT};
   rondo_status status = rondo_input(s->graph, "small", RONDO_F16, 2, row, &s->small);
   if (status == RONDO_OK) status = rondo_input(s->graph, "large", RONDO_F16, 2, large, &s->large);
   if (status == RONDO_OK) status = rondo_constant(s->graph, "weights", RONDO_F16, 2, part, weights);
@@ -41,13 +43,13 @@ static rondo_status copy(struct subject *s, rondo_tensor src, rondo_tensor dst) 
 }
 
 static rondo_status describe(struct subject *s, rondo_tensor *weights) {
-  const int64_t first[] = {PRODUCT_ROWS, SMALL_COUNT}, last[] = {KEPT_ROWS, SMALL_COUNT};
+  const int64_t first[] = {PRODUCT_ROWS, SMALL_COUNT}, last[] = {s->ending, SMALL_COUNT};
   rondo_tensor previous, kept, sums, first_rows, last_rows;
   rondo_status status = rondo_graph_create(s->runtime, NULL, &s->graph);
   if (status == RONDO_OK) status = add_tensors(s, weights, &previous, &kept, &sums);
   if (status == RONDO_OK) status = rondo_view(s->graph, s->large, (int64_t[]){0, 0}, first, &first_rows);
   if (status == RONDO_OK)
-    status = rondo_view(s->graph, s->large, (int64_t[]){LARGE_ROWS - KEPT_ROWS, 0}, last, &last_rows);
+    status = rondo_view(s->graph, s->large, (int64_t[]){LARGE_ROWS - s->ending, 0}, last, &last_rows);
   if (status == RONDO_OK)
     status = rondo_add_gemv(s->graph, &(rondo_gemv_desc){.weights = *weights, .vectors = s->small, .out = sums});
   if (status == RONDO_OK)
@@ -74,9 +76,11 @@ static rondo_status fill_both_slots(struct subject *s) {
   return status;
 }
 
-rondo_status subject_open(struct subject *s, rondo_backend backend, uint32_t host_threads, rondo_wait_mode wait_mode) {
+rondo_status subject_open(struct subject *s, enum ending ending, rondo_backend backend, uint32_t host_threads,
+                          rondo_wait_mode wait_mode) {
   static uint16_t weights_data[WEIGHT_ROWS * SMALL_COUNT];
   uint32_t seed = 1;
+  s->ending = ending;
   for (int i = 0; i < SMALL_COUNT; i++) s->small_data[i] = half_of(&seed);
   for (int i = 0; i < LARGE_ROWS * SMALL_COUNT; i++) s->large_data[i] = half_of(&seed);
   for (int i = 0; i < WEIGHT_ROWS * SMALL_COUNT; i++) weights_data[i] = half_of(&seed);
@@ -92,6 +96,11 @@ rondo_status subject_open(struct subject *s, rondo_backend backend, uint32_t hos
     status = rondo_instantiate(s->runtime, s->graph, &(rondo_exec_options){.slots = SLOTS}, &s->exec);
   if (status == RONDO_OK) status = rondo_upload(s->exec, weights, weights_data, sizeof weights_data);
   return status == RONDO_OK ? fill_both_slots(s) : status;
+}
+
+bool subject_ends_as_meant(const struct subject *s) {
+  bool ends_in_blocks = atomic_load(&s->exec->slots[0].words[1]) != UINT64_MAX;
+  return ends_in_blocks == (s->ending == ENDS_IN_BLOCKS);
 }
 
 rondo_status subject_close(struct subject *s) {

@@ -8,12 +8,17 @@
 #include "../../runtime/rondo.h"
 
 enum { SLOTS = 2, SMALL_COUNT = 512, LARGE_ROWS = 256, OUTPUTS = 5, OUTPUT_BYTES_MOST = 1 << 16 };
-enum { WEIGHT_ROWS = 16, PRODUCT_ROWS = 4, KEPT_ROWS = 64 };
+enum { WEIGHT_ROWS = 16, PRODUCT_ROWS = 4 };
+
+/* How a replay says that it is done (runtime/cuda/launches.c), by how many rows the last output has: the few blocks at
+ * the graph's end do, or a node behind too many. */
+enum ending { ENDS_IN_BLOCKS = 8, ENDS_IN_A_NODE = 64 };
 
 struct subject {
   rondo_runtime *runtime;
   rondo_graph *graph;
   rondo_exec *exec;
+  enum ending ending;
   rondo_tensor small, large; /* inputs of 1 KB and 256 KB */
   rondo_tensor outputs[OUTPUTS];
   uint64_t output_bytes[OUTPUTS];
@@ -21,8 +26,10 @@ struct subject {
 };
 
 /* Opens a runtime, describes the graph, instantiates it. Nothing is replayed but what rondo_instantiate does. */
-rondo_status subject_open(struct subject *subject, rondo_backend backend, uint32_t host_threads,
+rondo_status subject_open(struct subject *subject, enum ending ending, rondo_backend backend, uint32_t host_threads,
                           rondo_wait_mode wait_mode);
+/* Of a CUDA backend. */
+bool subject_ends_as_meant(const struct subject *subject);
 rondo_status subject_close(struct subject *subject);
 /* What may be done outside replays only: instantiates the graph once more, rebinds a tensor of that exec and closes it.
  */

@@ -297,7 +297,7 @@ static void inputs_and_outputs(struct bench *bench) {
     compare(bench, name, in_out(sizes[i].bytes, &in, &out), rival, "copy nodes + synchronize", sizes[i].limit);
   }
   struct cu_graph_exec *rival = bench->has_rival ? rival_many_in_out(&bench->rival) : NULL;
-  compare(bench, "4 times 1 KB in, read twice, 1.5 KB out", many_in_out(), rival, "copy nodes + synchronize", 0);
+  compare(bench, "4 times 1 KB in, read by 2 tasks, 1.5 KB out", many_in_out(), rival, "copy nodes + synchronize", 0);
 }
 
 /* Replays back to back, `slots` in flight: microseconds a replay. */

@@ -257,7 +257,7 @@ static void no_work(void *user, void *const *data) {
   (void)data;
 }
 
-/* Messages and profilers show the names. */
+/* Messages show the names. */
 Test(exec, a_node_that_moves_tensors_is_named_after_them) {
   static const struct {
     const char *inputs[3];

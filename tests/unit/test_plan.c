@@ -339,7 +339,7 @@ static void add_moved(rondo_graph *graph, bool is_input, int64_t bytes) {
 }
 
 Test(plan, small_moved_tensors_share_nodes_in_groups_of_eight) {
-  enum { SMALL = 65536 };
+  enum { SMALL = 8192, LARGE = 65537 };
   static const struct {
     uint32_t small, large; /* tensors */
     uint32_t groups;
@@ -350,7 +350,7 @@ Test(plan, small_moved_tensors_share_nodes_in_groups_of_eight) {
     rondo_graph *graph = NULL;
     REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
     for (uint32_t i = 0; i < small || i < large; i++) {
-      if (i < large) add_moved(graph, is_input, SMALL + 1);
+      if (i < large) add_moved(graph, is_input, LARGE);
       if (i < small) add_moved(graph, is_input, SMALL);
     }
     struct plan plan;
@@ -363,7 +363,7 @@ Test(plan, small_moved_tensors_share_nodes_in_groups_of_eight) {
       cr_assert_eq(node->kind, is_input ? NODE_INPUT : NODE_OUTPUT);
       cr_assert_eq(node->tensor_count, n - begin >= groups ? 1 : left < 8 ? left : 8, "case %u", c);
       for (uint32_t i = 0; i < node->tensor_count; i++) {
-        cr_assert_eq(tensor_bytes(&graph->tensors[node->tensors[i]]), n - begin < groups ? SMALL : SMALL + 1);
+        cr_assert_eq(tensor_bytes(&graph->tensors[node->tensors[i]]), n - begin < groups ? SMALL : LARGE);
         seen++;
       }
     }
@@ -371,4 +371,17 @@ Test(plan, small_moved_tensors_share_nodes_in_groups_of_eight) {
     plan_free(&plan);
     REQUIRE_OK(rondo_graph_destroy(&graph));
   }
+}
+
+Test(plan, small_moved_tensors_share_nodes_of_64_kb_at_most) {
+  rondo_graph *graph = NULL;
+  struct plan plan;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  for (int i = 0; i < 3; i++) add_moved(graph, true, 32768);
+  add_moved(graph, true, 65536);
+  REQUIRE_OK(plan_make(graph, &plan));
+  cr_assert_eq(plan.node_count, graph->task_count + 3);
+  for (uint32_t n = 0; n < 3; n++) cr_assert_eq(plan.nodes[n].tensor_count, n ? 1 : 2);
+  plan_free(&plan);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
 }

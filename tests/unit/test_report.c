@@ -97,12 +97,23 @@ static rondo_status explain_hopper(rondo_graph *graph, const char *path) { retur
 Test(report, explain_says_what_runs_each_task) {
   rondo_graph *graph = two_copies();
   char *text = written(explain_host, graph);
-  cr_assert_eq(occurrences(text, "host, "), 2, "%s", text);
+  cr_assert_eq(occurrences(text, "host, "), 4, "%s", text);
+  cr_assert_eq(occurrences(text, "completion"), 0, "%s", text);
   free(text);
   text = written(explain_hopper, graph);
-  cr_assert_eq(occurrences(text, "rondo_copy"), 2, "%s", text);
+  cr_assert_eq(occurrences(text, "rondo_copy"), 4, "%s", text);
+  cr_assert_eq(occurrences(text, "completion: rondo_done"), 1, "%s", text);
   free(text);
   REQUIRE_ERROR(rondo_explain(graph, 75, "/tmp/x"), RONDO_INVALID_ARGUMENT, "chip 75");
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+Test(report, explain_shows_what_moves_and_what_publishes_completion) {
+  rondo_graph *graph = three_inputs();
+  char *text = written(explain_hopper, graph);
+  cr_assert_eq(occurrences(text, ": transfer: rondo_transfer grid 3x1x1"), 1, "%s", text);
+  cr_assert_eq(occurrences(text, "completion: 6 blocks"), 1, "%s", text);
+  free(text);
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
