@@ -299,6 +299,31 @@ Test(graph, a_replay_is_done_when_all_its_ends_are) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
+/* An empty task at the end cannot publish; what it waits for must be done nevertheless. */
+Test(graph, a_replay_is_done_when_what_an_empty_end_waits_for_is) {
+  for (uint32_t round = 0; round < ORDERS; round++) {
+    rondo_graph *graph = NULL;
+    rondo_task first, empty;
+    struct run cuda;
+    REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+    add_copy(graph, "first", add_vector(rondo_state, graph, "x", 1), add_vector(rondo_state, graph, "y", 1));
+    REQUIRE_OK(rondo_last_task(graph, &first));
+    add_copy(graph, "empty", add_vector(rondo_state, graph, "x", 0), add_vector(rondo_state, graph, "y", 0));
+    REQUIRE_OK(rondo_last_task(graph, &empty));
+    REQUIRE_OK(rondo_after(graph, empty, first));
+    add_copy(graph, "beside", add_vector(rondo_state, graph, "x", 1), add_vector(rondo_state, graph, "y", 1));
+    set_mode(FAKE_DEFERRED);
+    set_seed(round);
+    run_open(&cuda, graph, RONDO_BACKEND_CUDA);
+    REQUIRE_OK(rondo_replay(cuda.slots[0]));
+    int polls = 0;
+    while (rondo_poll(cuda.slots[0]) == RONDO_BUSY) polls++;
+    cr_assert_eq(polls, 4, "round %u: the three and the node behind them take a step each, not %d", round, polls);
+    run_close(&cuda);
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+}
+
 /* ---- What a replay costs ----------------------------------------------------------------------------------------- */
 
 Test(graph, a_replay_is_one_launch_and_the_context_around_it) {

@@ -92,6 +92,26 @@ Test(rebind, a_rebind_that_fails_changes_nothing) {
   subject_close(&s);
 }
 
+Test(rebind, a_kernel_that_publishes_completion_still_does) {
+  struct subject s = {0};
+  uint32_t got[COUNT];
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &s.graph));
+  s.x = add_vector(rondo_input, s.graph, "x", COUNT);
+  s.y = add_vector(rondo_output, s.graph, "y", COUNT);
+  add_copy(s.graph, "copy", s.x, s.y);
+  subject_start(&s);
+  cr_assert_eq(fake->calls("cuGraphAddNode"), 1);
+  for (int round = 0; round < 3; round++) {
+    REQUIRE_OK(rondo_rebind(s.slot, s.x, (void *)(uintptr_t)s.buffer));
+    run(&s, got);
+    for (uint32_t i = 0; i < COUNT; i++) cr_assert_eq(got[i], 1000 + i);
+    REQUIRE_OK(rondo_rebind(s.slot, s.x, NULL));
+    run(&s, got);
+    for (uint32_t i = 0; i < COUNT; i++) cr_assert_eq(got[i], i);
+  }
+  subject_close(&s);
+}
+
 Test(rebind, it_costs_one_call_for_each_kernel_that_touches_the_tensor) {
   struct subject s = {0};
   subject_open(&s);

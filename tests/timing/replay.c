@@ -198,7 +198,7 @@ static void launch_cost(struct bench *bench) {
     rival_launch(&bench->rival, rival);
     samples_add(&theirs, timing_now_ns() - begin);
     rival_synchronize(&bench->rival);
-    if (i % 1000 == 0) progress("launch", i, count - 1);
+    if ((i + 1) % 100 == 0) progress("launch", i + 1, count);
   }
   struct report *report = &bench->options->report;
   report_samples(report, "launch: rondo_replay alone", &ours);
@@ -397,6 +397,8 @@ static const struct {
               {"chains", chains},      {"branches", branches}, {"idle", idleness},
               {"slots", slots}};
 
+enum { GROUPS = sizeof groups / sizeof *groups };
+
 /* ---- Command line ------------------------------------------------------------------------------------------------ */
 
 static int usage(FILE *file, int status) {
@@ -421,7 +423,10 @@ static int parse(int count, char **words, struct options *options) {
         return usage(stderr, 2);
       options->backend = *value == 'a' ? RONDO_BACKEND_AUTO : *value == 'h' ? RONDO_BACKEND_HOST : RONDO_BACKEND_CUDA;
       i++;
-    } else if (!strcmp(word, "--only") && *value) {
+    } else if (!strcmp(word, "--only")) {
+      size_t group = 0;
+      while (group < GROUPS && strcmp(groups[group].name, value) != 0) group++;
+      if (group == GROUPS) return usage(stderr, 2);
       options->only = value;
       i++;
     } else if (!strcmp(word, "--samples")) {
@@ -451,10 +456,14 @@ int main(int count, char **words) {
                  &bench.runtime));
   rondo_info info;
   TRY(rondo_runtime_info(bench.runtime, &info));
-  bench.has_rival = info.backend == RONDO_BACKEND_CUDA && rival_open(&bench.rival);
-  if (!options.report.json) printf("%s (%s)\n", info.device_name, info.reason);
+  bench.has_rival = info.backend == RONDO_BACKEND_CUDA;
+  if (bench.has_rival && !rival_open(&bench.rival)) {
+    fprintf(stderr, "the rival cannot use the GPU that Rondo uses: nothing to compare with\n");
+    return 1;
+  }
   report_begin(&options.report);
-  for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+  report_machine(&options.report, &info);
+  for (size_t i = 0; i < GROUPS; i++)
     if (!options.only || !strcmp(options.only, groups[i].name)) groups[i].measure(&bench);
   report_end(&options.report);
   TRY(rondo_close(&bench.runtime));

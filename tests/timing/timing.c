@@ -67,6 +67,16 @@ static void separate(struct report *report) {
   report->lines++;
 }
 
+void report_machine(struct report *report, const rondo_info *info) {
+  const char *backend = info->backend == RONDO_BACKEND_CUDA ? "cuda" : "host";
+  separate(report);
+  if (report->json)
+    printf("{\"device\": \"%s\", \"backend\": \"%s\", \"driver\": %d}", info->device_name, backend,
+           info->driver_version);
+  else
+    printf("%s (%s)\n", info->device_name, info->reason);
+}
+
 /* Bars over time, each bin a tenth wider than the one before. The last one is all that came later. */
 static void print_histogram(const struct samples *samples) {
   enum { BINS = 24, BAR = 60 };

@@ -34,6 +34,8 @@ struct report {
 };
 
 void report_begin(struct report *report);
+/* What it is measured on. */
+void report_machine(struct report *report, const rondo_info *info);
 /* p50, p99, p99.9 and max of one figure, and its histogram. */
 void report_samples(struct report *report, const char *name, struct samples *samples);
 /* ours / rival, with what it must reach; limit 0: no such demand. */
