@@ -79,8 +79,9 @@ struct device_exec {
 /* launches.c: what an operation launches on this device. Its last launch publishes completion if it has words. */
 rondo_status choose_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
                              const char *phase, struct op_launches *launches);
-/* Gives the nodes that end the graph their words. Returns how many; 0: a node behind them all must publish. */
-uint32_t assign_words(const struct device_exec *exec, const struct device_program *program);
+/* Gives the nodes that end the graph their words. Returns how many; 0: a node behind them all must publish. *end_count
+ * is the number of those nodes. */
+uint32_t assign_words(const struct device_exec *exec, const struct device_program *program, uint32_t *end_count);
 struct completion completion_at(const struct device_program *program, uint32_t word);
 
 /* The addresses of a kernel's parameters. */

@@ -24,23 +24,25 @@ static uint32_t publishing_blocks(const struct device_exec *exec, const struct d
   return select_launches(exec, program, node, &launches) == RONDO_OK ? op_publishing_blocks(&launches) : 0;
 }
 
-uint32_t assign_words(const struct device_exec *exec, const struct device_program *program) {
+uint32_t assign_words(const struct device_exec *exec, const struct device_program *program, uint32_t *end_count) {
   uint32_t used = 0;
+  bool can_publish = true;
+  *end_count = 0;
   memset(exec->first_word, 0, program->node_count);
   for (uint32_t n = 0; n < program->node_count; n++)
     for (uint32_t i = 0; i < program->nodes[n].predecessor_count; i++)
       exec->first_word[program->nodes[n].predecessors[i]] = NO_WORD;
   for (uint32_t n = 0; n < program->node_count; n++) {
     if (exec->first_word[n] == NO_WORD) continue;
-    uint32_t blocks = publishing_blocks(exec, program, n);
-    if (!blocks || blocks > COMPLETION_WORDS - used) {
-      memset(exec->first_word, NO_WORD, program->node_count);
-      return 0;
-    }
+    (*end_count)++;
+    uint32_t blocks = can_publish ? publishing_blocks(exec, program, n) : 0;
+    can_publish = blocks && blocks <= COMPLETION_WORDS - used;
     exec->first_word[n] = (uint8_t)used;
-    used += blocks;
+    used += can_publish ? blocks : 0;
   }
-  return used;
+  if (can_publish) return used;
+  memset(exec->first_word, NO_WORD, program->node_count);
+  return 0;
 }
 
 struct completion completion_at(const struct device_program *program, uint32_t word) {

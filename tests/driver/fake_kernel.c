@@ -117,13 +117,17 @@ static void kernel_transfer(const struct fake_launch *launch) {
   publish(&p->done, launch->grid[0], "rondo_transfer");
 }
 
-static void kernel_done(const struct fake_launch *launch) { publish(launch->parameters[0], 1, "rondo_done"); }
+/* rondo_begin and rondo_done */
+static void kernel_point(const struct fake_launch *launch) {
+  publish(launch->parameters[0], 1, "a node of one thread");
+}
 
 static const struct kernel_code own_kernels[] = {
     {"rondo_copy", kernel_copy, 1, {sizeof(struct copy_parameters)}},
     {"rondo_copy_small", kernel_copy_small, 1, {sizeof(struct copy_small_parameters)}},
     {"rondo_transfer", kernel_transfer, 1, {sizeof(struct transfer_parameters)}},
-    {"rondo_done", kernel_done, 1, {sizeof(struct completion)}},
+    {"rondo_begin", kernel_point, 1, {sizeof(struct completion)}},
+    {"rondo_done", kernel_point, 1, {sizeof(struct completion)}},
 };
 
 /* ---- Registry ---------------------------------------------------------------------------------------------------- */

@@ -78,8 +78,8 @@ struct device_image __wrap_device_images[IMAGES_MOST];
 uint32_t __wrap_device_image_count;
 
 static void choose_images(bool is_fake) {
-  static const char image[] =
-      "fake image: rondo_copy rondo_copy_small rondo_transfer rondo_done rondo_gemv_f16_x1 rondo_quantize_nvfp4";
+  static const char image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer rondo_begin rondo_done "
+                              "rondo_gemv_f16_x1 rondo_quantize_nvfp4";
   __wrap_device_image_count = is_fake ? 1 : __real_device_image_count;
   if (__wrap_device_image_count > IMAGES_MOST) abort();
   for (uint32_t i = 0; i < __wrap_device_image_count; i++)

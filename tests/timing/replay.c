@@ -347,6 +347,10 @@ static void chains(struct bench *bench) {
 static void branches(struct bench *bench) {
   struct cu_graph_exec *rival = bench->has_rival ? rival_chain(&bench->rival, 10) : NULL;
   compare(bench, "1 + 8 + 1 tiny tasks, to visible result", fan(8), rival, "the ten in a chain", 0.75);
+  rondo_graph *graph = graph_make();
+  for (int i = 0; i < 8; i++) copy(graph, tiny_state(graph), tiny_state(graph));
+  rival = bench->has_rival ? rival_side_by_side(&bench->rival, 8) : NULL;
+  compare(bench, "8 tiny tasks side by side, to visible result", graph, rival, "the same + synchronize", 0);
 }
 
 static double after_idle_us(rondo_slot slot, uint64_t idle_ns, size_t count, const char *name) {

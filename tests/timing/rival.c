@@ -74,14 +74,21 @@ static struct cu_graph_exec *instantiate(struct rival *rival, struct cu_graph *g
   return exec;
 }
 
-struct cu_graph_exec *rival_chain(struct rival *rival, uint32_t count) {
+static struct cu_graph_exec *copies(struct rival *rival, uint32_t count, bool is_chain) {
   struct cu_graph *graph;
   struct cu_graph_node *last = NULL;
   REQUIRE(rival->driver.cuGraphCreate(&graph, 0));
   for (uint32_t i = 0; i < count; i++)
-    last = add_copy(rival, graph, last, rival->memory + (cu_address)i * TINY_BYTES,
+    last = add_copy(rival, graph, is_chain ? last : NULL, rival->memory + (cu_address)i * TINY_BYTES,
                     rival->memory + (i + 1ull) * TINY_BYTES, TINY_BYTES);
   return instantiate(rival, graph);
+}
+
+struct cu_graph_exec *rival_chain(struct rival *rival, uint32_t count) {
+  return copies(rival, count, true);
+}
+struct cu_graph_exec *rival_side_by_side(struct rival *rival, uint32_t count) {
+  return copies(rival, count, false);
 }
 
 struct cu_graph_exec *rival_result(struct rival *rival) {

@@ -23,6 +23,8 @@ bool rival_open(struct rival *rival);
 
 /* count copies of TINY_BYTES, one after the other. */
 struct cu_graph_exec *rival_chain(struct rival *rival, uint32_t count);
+/* The same side by side. */
+struct cu_graph_exec *rival_side_by_side(struct rival *rival, uint32_t count);
 /* One copy of TINY_BYTES into pinned memory: what the host reads. */
 struct cu_graph_exec *rival_result(struct rival *rival);
 /* Copy node in, one kernel, copy node out. */
