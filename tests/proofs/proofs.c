@@ -21,11 +21,12 @@
 #include "fake_device.h"
 #include "forbidden.h"
 #include "seal.h"
+#include "shapes.h"
 #include "subject.h"
 
 enum { ALLOCATION_REPLAYS = 100000, SYSTEM_CALL_REPLAYS = 20000, BITS_REPLAYS = 20000, BITS_REPLAYS_MOST = 100000 };
 enum { SYSTEM_CALL_BATCH = 100, SYSTEM_CALL_REPLAYS_LEAST = 1000, SYSTEM_CALL_SECONDS = 5 };
-enum { MEMORY_REPLAYS = 200000, WARM_REPLAYS = 2000, PAGE_BYTES = 4096, SECONDS_MOST = 300 };
+enum { SHAPE_REPLAYS = 500, MEMORY_REPLAYS = 200000, WARM_REPLAYS = 2000, PAGE_BYTES = 4096, SECONDS_MOST = 300 };
 
 struct options {
   bool host, cuda, cuda_is_needed;
@@ -168,6 +169,37 @@ static void replay_allocates_nothing(const struct proof *proof) {
            "%.1f us each",
            proof->replays, ALLOCATION_CALL_COUNT, forbidden_kinds(proof->backend == RONDO_BACKEND_CUDA), calls.foreign,
            at_rest.foreign, us);
+}
+
+/* ---- any_shape_allocates_nothing --------------------------------------------------------------------------------- */
+
+static void any_shape_allocates_nothing(const struct proof *proof) {
+  static const uint32_t widths[] = {1, 2, 3, 4, 5, 8, 16, 64};
+  const char *unseen = allocations_unseen();
+  if (!unseen) unseen = forbidden_unseen();
+  if (unseen) conclude(proof, FAILED, "a call of %s on purpose was not counted", unseen);
+  open_subject(proof, 0, usual_wait_mode(proof)); /* for its runtime */
+  int shapes = 0;
+  for (int kind = 0; kind < SHAPE_KINDS; kind++)
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++, shapes++) {
+      struct shape shape;
+      char name[64], text[1024];
+      shape_name(name, sizeof name, (enum shape_kind)kind, widths[w]);
+      check(proof, shape_open(&shape, subject.runtime, (enum shape_kind)kind, widths[w]), name);
+      forbidden_count();
+      allocations_count();
+      rondo_status status = shape_replay(&shape, proof->replays);
+      struct allocations calls = allocations_stop();
+      uint64_t forbidden = forbidden_stop();
+      check(proof, status, name);
+      check_forbidden(proof, forbidden);
+      allocations_describe(text, sizeof text);
+      if (calls.ours)
+        conclude(proof, FAILED, "%s: %ju calls in %ju replays: %s", name, calls.ours, proof->replays, text);
+      check(proof, shape_close(&shape), name);
+    }
+  close_subject(proof);
+  conclude(proof, PROVEN, "%d shapes, %ju replays of each", shapes, proof->replays);
 }
 
 /* ---- replay_makes_no_system_call --------------------------------------------------------------------------------- */
@@ -369,6 +401,7 @@ static const struct {
   uint64_t replays;
   enum ending ending;
 } proofs[] = {{"replay_allocates_nothing", replay_allocates_nothing, ALLOCATION_REPLAYS, ENDS_IN_BLOCKS},
+              {"any_shape_allocates_nothing", any_shape_allocates_nothing, SHAPE_REPLAYS, ENDS_IN_BLOCKS},
               {"replay_makes_no_system_call", replay_makes_no_system_call, SYSTEM_CALL_REPLAYS, ENDS_IN_A_NODE},
               {"memory_stays_flat", memory_stays_flat, MEMORY_REPLAYS, ENDS_IN_A_NODE},
               {"bits_stay_the_same", bits_stay_the_same, BITS_REPLAYS, ENDS_IN_BLOCKS}};
