@@ -78,10 +78,10 @@ static bool is_moved(const rondo_graph *graph, uint32_t index, enum tensor_kind 
 
 /* Together with others of its kind? */
 static bool is_small(const rondo_graph *graph, uint32_t index) {
-  return tensor_bytes(&graph->tensors[index]) <= TRANSFER_BYTES_MOST;
+  return tensor_bytes(&graph->tensors[index]) <= COPY_SMALL_BYTES;
 }
 
-/* Nodes from `begin` on: for the small tensors together, at most TRANSFER_TENSORS and TRANSFER_BYTES_MOST to a node,
+/* Nodes from `begin` on: for the small tensors together, at most TRANSFER_TENSORS and COPY_SMALL_BYTES to a node,
  * and for each large one. *moved counts plan->moved. Gives back where the nodes end. plan NULL: counts them only. */
 static uint32_t add_moves(const rondo_graph *graph, enum tensor_kind kind, uint32_t begin, struct plan *plan,
                           struct scratchpad *pad, uint32_t *moved) {
@@ -91,7 +91,7 @@ static uint32_t add_moves(const rondo_graph *graph, enum tensor_kind kind, uint3
     for (uint32_t t = 0; t < graph->tensor_count; t++) {
       if (!is_moved(graph, t, kind) || is_small(graph, t) == large) continue;
       uint64_t more = tensor_bytes(&graph->tensors[t]);
-      bool joins = !large && count > 0 && count < TRANSFER_TENSORS && bytes + more <= TRANSFER_BYTES_MOST;
+      bool joins = !large && count > 0 && count < TRANSFER_TENSORS && bytes + more <= COPY_SMALL_BYTES;
       count = joins ? count + 1 : 1;
       bytes = joins ? bytes + more : more;
       n += !joins;

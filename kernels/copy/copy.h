@@ -15,7 +15,8 @@ enum {
   COPY_THREADS = 256,
   COPY_UNROLL = 4, /* loads in flight in each thread */
   COPY_VECTOR_BYTES = 16,
-  COPY_SMALL_BYTES = 64 * 1024,
+  COPY_BLOCK_BYTES = COPY_THREADS * COPY_VECTOR_BYTES, /* of a small copy, for each block */
+  COPY_SMALL_BYTES = 64 * 1024,                        /* up to here a block for each 4 KB is best: copy_select.c */
 };
 
 /* rondo_copy. Everything is counted in vectors of vector_bytes: 16, 8, 4, 2 or 1, as alignment and sizes allow. A

@@ -52,10 +52,9 @@ static rondo_status select_rows(const struct op_call *call, const struct chip *c
 }
 
 static rondo_status select_small(const struct op_call *call, uint32_t bytes, struct op_launch *launch) {
-  enum { BLOCK_BYTES = COPY_THREADS * COPY_VECTOR_BYTES };
   struct copy_small_parameters parameters = {.src = call->data[COPY_SRC], .dst = call->data[COPY_DST], .bytes = bytes};
   *launch = (struct op_launch){.kernel = "rondo_copy_small",
-                               .grid = {(bytes + BLOCK_BYTES - 1) / BLOCK_BYTES, 1, 1},
+                               .grid = {(bytes + COPY_BLOCK_BYTES - 1) / COPY_BLOCK_BYTES, 1, 1},
                                .block = {COPY_THREADS, 1, 1},
                                .parameter_bytes = sizeof parameters,
                                .completion_offset = offsetof(struct copy_small_parameters, done)};

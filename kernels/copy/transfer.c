@@ -46,14 +46,14 @@ static rondo_status transfer_select(const struct op_call *call, const struct chi
     if (i >= pair_count(call->task)) continue;
     uint32_t bytes = (uint32_t)pair_bytes(call->task, i);
     parameters.segments[i] = (struct transfer_segment){call->data[2 * i], call->data[2 * i + 1], bytes, blocks};
-    blocks += (bytes + TRANSFER_BLOCK_BYTES - 1) / TRANSFER_BLOCK_BYTES;
+    blocks += (bytes + COPY_BLOCK_BYTES - 1) / COPY_BLOCK_BYTES;
   }
   launches->count = 0;
   if (!blocks) return RONDO_OK;
   struct op_launch *launch = &launches->items[launches->count++];
   *launch = (struct op_launch){.kernel = "rondo_transfer",
                                .grid = {blocks, 1, 1},
-                               .block = {TRANSFER_THREADS, 1, 1},
+                               .block = {COPY_THREADS, 1, 1},
                                .parameter_bytes = sizeof parameters,
                                .completion_offset = offsetof(struct transfer_parameters, done)};
   memcpy(launch->parameters, &parameters, sizeof parameters);

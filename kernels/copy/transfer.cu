@@ -14,19 +14,19 @@ __device__ __forceinline__ uint32_t segment_of(const transfer_parameters &p, uin
   return segment;
 }
 
-extern "C" __global__ void __launch_bounds__(TRANSFER_THREADS)
+extern "C" __global__ void __launch_bounds__(COPY_THREADS)
     rondo_transfer(const __grid_constant__ transfer_parameters p) {
   wait_for_predecessors();
   const uint64_t count = replay_count(p.done);
   const transfer_segment &segment = p.segments[segment_of(p, blockIdx.x)];
-  const uint32_t begin = (blockIdx.x - segment.first_block) * TRANSFER_BLOCK_BYTES;
-  const uint32_t bytes = min(segment.bytes - begin, (uint32_t)TRANSFER_BLOCK_BYTES);
+  const uint32_t begin = (blockIdx.x - segment.first_block) * COPY_BLOCK_BYTES;
+  const uint32_t bytes = min(segment.bytes - begin, (uint32_t)COPY_BLOCK_BYTES);
   const char *src = (const char *)segment.src + begin;
   char *dst = (char *)segment.dst + begin;
 
-  const uint32_t vectors = bytes / TRANSFER_VECTOR_BYTES, rest = bytes % TRANSFER_VECTOR_BYTES;
-  const uint32_t vector_at = threadIdx.x * TRANSFER_VECTOR_BYTES;
-  const uint32_t byte_at = vectors * TRANSFER_VECTOR_BYTES + threadIdx.x;
+  const uint32_t vectors = bytes / COPY_VECTOR_BYTES, rest = bytes % COPY_VECTOR_BYTES;
+  const uint32_t vector_at = threadIdx.x * COPY_VECTOR_BYTES;
+  const uint32_t byte_at = vectors * COPY_VECTOR_BYTES + threadIdx.x;
   uint4 vector = {};
   char byte = 0;
   if (threadIdx.x < vectors) vector = *(const uint4 *)(src + vector_at);

@@ -7,17 +7,9 @@
 #ifndef RONDO_TRANSFER_H
 #define RONDO_TRANSFER_H
 
-#include <stdint.h>
+#include "copy.h"
 
-#include "../common/completion.h"
-
-enum {
-  TRANSFER_TENSORS = 8,
-  TRANSFER_BYTES_MOST = 64 * 1024, /* of a tensor and of a launch: up to here a block for each 4 KB is best */
-  TRANSFER_THREADS = 256,
-  TRANSFER_VECTOR_BYTES = 16,
-  TRANSFER_BLOCK_BYTES = TRANSFER_THREADS * TRANSFER_VECTOR_BYTES,
-};
+enum { TRANSFER_TENSORS = 8 }; /* of COPY_SMALL_BYTES in all; threads and blocks are those of small copies */
 
 /* src and dst are multiples of 16. */
 struct transfer_segment {

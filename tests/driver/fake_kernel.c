@@ -93,8 +93,8 @@ static void kernel_copy_small(const struct fake_launch *launch) {
 }
 
 static void transfer_segment(const struct transfer_segment *s) {
-  if (((uintptr_t)s->src | (uintptr_t)s->dst) % TRANSFER_VECTOR_BYTES)
-    fault((cu_result)716, "rondo_transfer: %p or %p is no multiple of %d", s->src, s->dst, TRANSFER_VECTOR_BYTES);
+  if (((uintptr_t)s->src | (uintptr_t)s->dst) % COPY_VECTOR_BYTES)
+    fault((cu_result)716, "rondo_transfer: %p or %p is no multiple of %d", s->src, s->dst, COPY_VECTOR_BYTES);
   else if (!is_allocated(s->src, s->bytes) || !is_allocated(s->dst, s->bytes))
     fault(CU_ILLEGAL_ADDRESS, "rondo_transfer: %p or %p is not allocated", s->src, s->dst);
   else
@@ -105,9 +105,9 @@ static void kernel_transfer(const struct fake_launch *launch) {
   const struct transfer_parameters *p = launch->parameters[0];
   uint32_t blocks = 0, segment = 0;
   for (; segment < TRANSFER_TENSORS && p->segments[segment].first_block == blocks; segment++)
-    blocks += (p->segments[segment].bytes + TRANSFER_BLOCK_BYTES - 1) / TRANSFER_BLOCK_BYTES;
+    blocks += (p->segments[segment].bytes + COPY_BLOCK_BYTES - 1) / COPY_BLOCK_BYTES;
   bool ends = segment == TRANSFER_TENSORS || p->segments[segment].first_block == UINT32_MAX;
-  if (launch->block[0] != TRANSFER_THREADS || launch->grid[0] != blocks || !ends) {
+  if (launch->block[0] != COPY_THREADS || launch->grid[0] != blocks || !ends) {
     fault(CU_LAUNCH_FAILED, "rondo_transfer: %u threads, %u blocks for %u segments", launch->block[0], launch->grid[0],
           segment);
     return;

@@ -116,12 +116,7 @@ static void copies_every_rectangle(rondo_backend backend) {
   trial_end(&trial);
 }
 
-Test(copy, moves_every_rectangle_and_nothing_beside_it_host) { copies_every_rectangle(RONDO_BACKEND_HOST); }
-
-Test(copy, moves_every_rectangle_and_nothing_beside_it_cuda) {
-  require_backend(RONDO_BACKEND_CUDA);
-  copies_every_rectangle(RONDO_BACKEND_CUDA);
-}
+BOTH_BACKENDS(copy, moves_every_rectangle_and_nothing_beside_it, copies_every_rectangle)
 
 /* Inputs and outputs of every size class that the choice of blocks knows, through pinned memory and back. */
 static void inputs_come_out(rondo_backend backend) {
@@ -153,12 +148,7 @@ static void inputs_come_out(rondo_backend backend) {
   trial_end(&trial);
 }
 
-Test(copy, what_goes_in_comes_out_host) { inputs_come_out(RONDO_BACKEND_HOST); }
-
-Test(copy, what_goes_in_comes_out_cuda) {
-  require_backend(RONDO_BACKEND_CUDA);
-  inputs_come_out(RONDO_BACKEND_CUDA);
-}
+BOTH_BACKENDS(copy, what_goes_in_comes_out, inputs_come_out)
 
 Test(copy, refuses_what_does_not_match) {
   struct trial trial;

@@ -59,12 +59,7 @@ static void arrives_whole(rondo_backend backend) {
   trial_end(&trial);
 }
 
-Test(transfer, moves_every_byte_and_none_beside_host) { arrives_whole(RONDO_BACKEND_HOST); }
-
-Test(transfer, moves_every_byte_and_none_beside_cuda) {
-  require_backend(RONDO_BACKEND_CUDA);
-  arrives_whole(RONDO_BACKEND_CUDA);
-}
+BOTH_BACKENDS(transfer, moves_every_byte_and_none_beside, arrives_whole)
 
 /* ---- The operation by itself ------------------------------------------------------------------------------------- */
 
@@ -86,7 +81,7 @@ Test(transfer, a_block_for_each_4_kb_and_none_for_nothing) {
   REQUIRE_OK(op_transfer.select(&call, &(struct chip){90, 132, 0}, &launches));
   cr_assert_eq(launches.count, 1);
   cr_assert_eq(launches.items[0].grid[0], 20);
-  cr_assert_eq(launches.items[0].block[0], TRANSFER_THREADS);
+  cr_assert_eq(launches.items[0].block[0], COPY_THREADS);
   memcpy(&parameters, launches.items[0].parameters, sizeof parameters);
   for (int i = 0; i < 7; i++) {
     cr_assert_eq(parameters.segments[i].bytes, bytes[i]);

@@ -136,12 +136,7 @@ static void binds_and_unbinds(rondo_backend backend) {
   subject_close(&s);
 }
 
-Test(rebind, binds_each_kind_of_tensor_for_one_slot_and_unbinds_it_host) { binds_and_unbinds(RONDO_BACKEND_HOST); }
-
-Test(rebind, binds_each_kind_of_tensor_for_one_slot_and_unbinds_it_cuda) {
-  require_backend(RONDO_BACKEND_CUDA);
-  binds_and_unbinds(RONDO_BACKEND_CUDA);
-}
+BOTH_BACKENDS(rebind, binds_each_kind_of_tensor_for_one_slot_and_unbinds_it, binds_and_unbinds)
 
 /* Three inputs that one node moves in and three outputs that one moves out; of each the second is bound. */
 static void binds_one_of_several(rondo_backend backend) {
@@ -179,12 +174,7 @@ static void binds_one_of_several(rondo_backend backend) {
   trial_end(&trial);
 }
 
-Test(rebind, binds_one_of_several_that_move_together_host) { binds_one_of_several(RONDO_BACKEND_HOST); }
-
-Test(rebind, binds_one_of_several_that_move_together_cuda) {
-  require_backend(RONDO_BACKEND_CUDA);
-  binds_one_of_several(RONDO_BACKEND_CUDA);
-}
+BOTH_BACKENDS(rebind, binds_one_of_several_that_move_together, binds_one_of_several)
 
 Test(rebind, refuses_what_it_cannot_bind) {
   struct subject s = subject_open(RONDO_BACKEND_HOST);
