@@ -14,15 +14,16 @@
 struct device;      /* a backend's own */
 struct device_exec; /* one launchable graph, of one slot */
 
-struct user_work {   /* of rondo_add_kernel or rondo_add_capture */
+/* Of rondo_add_kernel or rondo_add_capture, in one piece with what it points to; see user_work.h. */
+struct user_work {
   const void *image; /* NULL: a capture */
   size_t image_bytes;
-  char function[256];
+  const char *function;
   uint32_t grid[3], block[3];
   uint32_t shared_bytes;
   uint32_t argument_count;
   uint16_t argument_bytes[RONDO_MAX_ARGUMENTS]; /* of a value; 0: a tensor */
-  unsigned char values[RONDO_MAX_ARGUMENTS][64];
+  void *values[RONDO_MAX_ARGUMENTS];            /* aligned to 64 bytes; NULL: a tensor */
   rondo_capture_function capture;
   rondo_host_function host;
   void *user;
@@ -35,17 +36,23 @@ struct device_node {
   const struct user_work *user_work;
   const uint32_t *predecessors; /* indices of earlier nodes */
   uint32_t predecessor_count;
+  uint32_t first_launch; /* of as many as its operation may need, 1 for the user's own work */
 };
 
 struct device_program {
-  const struct device_node *nodes;
+  const struct device_node *nodes; /* live as long as the exec; addresses are those of the slot only while it is made */
   uint32_t node_count;
+  uint32_t operand_count;    /* of all nodes */
+  uint32_t user_kernel_count; /* nodes with an image */
+  uint32_t launch_count;      /* of all nodes, at most */
+  void **data;               /* of all operands; node->call.data points into it */
   /* Completion, COMPLETION_WORDS of each. After every node words[0] (pinned) holds the number of replays, counted in
    * counts[0] (device memory, zero at first) and released after all the nodes' writes. The other words are UINT64_MAX:
    * already there. A backend that publishes in parts sets as many to zero in exec_create, and counts for each. */
   uint64_t *counts;
   _Atomic uint64_t *words;
-  void *host_memory; /* device_ops.exec_host_bytes(program) bytes for the backend's bookkeeping, in the host pool */
+  void *host_memory;  /* device_ops.exec_host_bytes(program) bytes for the backend's bookkeeping, in the host pool */
+  void *build_memory; /* build_host_bytes of them, until exec_create returns */
 };
 
 struct device_info {
@@ -66,8 +73,9 @@ struct device_ops {
   rondo_status (*upload)(struct device *device, void *destination, const void *source, uint64_t bytes);
   rondo_status (*download)(struct device *device, void *destination, const void *source, uint64_t bytes);
   rondo_status (*zero)(struct device *device, void *destination, uint64_t bytes);
-  /* One executable graph. exec_host_bytes is pure and looks at program->node_count only. */
+  /* One executable graph. exec_host_bytes is pure and looks at the program's counts only. */
   uint64_t (*exec_host_bytes)(const struct device_program *program);
+  uint64_t (*build_host_bytes)(const struct device_program *program); /* NULL: none */
   rondo_status (*exec_create)(struct device *device, const struct device_program *program, struct device_exec **exec);
   rondo_status (*exec_launch)(struct device_exec *exec); /* never blocks, never allocates */
   /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */

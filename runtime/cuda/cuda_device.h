@@ -70,7 +70,7 @@ struct device_exec {
   struct device *device;
   struct cu_graph *graph; /* its nodes are the names of the executable graph's */
   struct cu_graph_exec *graph_exec;
-  struct launch_node (*launches)[OP_MAX_LAUNCHES]; /* of each node of the program */
+  struct launch_node *launches; /* of each node of the program from its first_launch on */
   uint8_t *first_word;                             /* of completion, for each node; see launches.c */
   uint32_t library_count;
   struct cu_library **libraries; /* of the user's images */
@@ -90,6 +90,7 @@ void user_kernel_node(const struct device_node *node, void **parameters, struct 
 
 /* graph.c */
 uint64_t cuda_exec_host_bytes(const struct device_program *program);
+uint64_t cuda_build_host_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
 rondo_status cuda_exec_launch(struct device_exec *exec);
 void cuda_exec_destroy(struct device_exec *exec);

@@ -324,6 +324,7 @@ const struct device_ops cuda_device_ops = {
     .download = cuda_download,
     .zero = cuda_zero,
     .exec_host_bytes = cuda_exec_host_bytes,
+    .build_host_bytes = cuda_build_host_bytes,
     .exec_create = cuda_exec_create,
     .exec_launch = cuda_exec_launch,
     .exec_rebind = cuda_exec_rebind,

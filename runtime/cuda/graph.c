@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../cutter.h"
 #include "cuda_device.h"
 
 enum {
@@ -42,44 +43,41 @@ struct build {
   uint32_t end_count;  /* of those nodes */
 };
 
-static uint64_t round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-/* Lays out the memory of an exec and its build; with NULL it only measures. */
-static uint64_t lay_out(struct build *build, unsigned char *memory, uint32_t node_count) {
-  const uint64_t sizes[] = {sizeof(struct device_exec),
-                            node_count * sizeof(struct cu_library *),
-                            node_count * sizeof(struct exit),
-                            node_count * sizeof(struct cu_graph_node *),
-                            node_count * sizeof(struct cu_edge),
-                            node_count * sizeof(const void *),
-                            node_count * sizeof(struct launch_node[OP_MAX_LAUNCHES]),
-                            node_count * sizeof(uint8_t)};
-  enum { PIECES = sizeof sizes / sizeof *sizes };
-  uint64_t used = 0, begin[PIECES];
-  for (int i = 0; i < PIECES; i++) {
-    begin[i] = used;
-    used += round_up(sizes[i]);
-  }
-  if (!memory) return used;
-  build->exec = (void *)memory;
-  build->exec->libraries = (void *)(memory + begin[1]);
-  build->exits = (void *)(memory + begin[2]);
-  build->waits.nodes = (void *)(memory + begin[3]);
-  build->waits.edges = (void *)(memory + begin[4]);
-  build->images = (void *)(memory + begin[5]);
-  build->exec->launches = (void *)(memory + begin[6]);
-  build->exec->first_word = memory + begin[7];
-  return used;
+/* The memory of an exec, and of its build; without memory they only measure. */
+static struct device_exec *cut_exec(struct cutter *cutter, const struct device_program *program) {
+  struct device_exec *exec = cut(cutter, sizeof *exec), parts = {0};
+  parts.libraries = cut(cutter, program->user_kernel_count * sizeof *parts.libraries);
+  parts.launches = cut(cutter, program->launch_count * sizeof *parts.launches);
+  parts.first_word = cut(cutter, program->node_count * sizeof *parts.first_word);
+  if (cutter->base) *exec = parts;
+  return exec;
 }
 
-uint64_t cuda_exec_host_bytes(const struct device_program *program) { return lay_out(NULL, NULL, program->node_count); }
+static void cut_build(struct cutter *cutter, const struct device_program *program, struct build *build) {
+  build->exits = cut(cutter, program->node_count * sizeof *build->exits);
+  build->waits.nodes = cut(cutter, program->node_count * sizeof *build->waits.nodes);
+  build->waits.edges = cut(cutter, program->node_count * sizeof *build->waits.edges);
+  build->images = cut(cutter, program->user_kernel_count * sizeof *build->images);
+}
+
+uint64_t cuda_exec_host_bytes(const struct device_program *program) {
+  struct cutter cutter = {0};
+  cut_exec(&cutter, program);
+  return cutter.used;
+}
+
+uint64_t cuda_build_host_bytes(const struct device_program *program) {
+  struct cutter cutter = {0};
+  cut_build(&cutter, program, &(struct build){0});
+  return cutter.used;
+}
 
 static void build_start(struct build *build, struct device *device, const struct device_program *program) {
   *build = (struct build){.device = device, .program = program};
-  lay_out(build, program->host_memory, program->node_count);
-  struct device_exec *exec = build->exec;
-  *exec = (struct device_exec){
-      .device = device, .launches = exec->launches, .first_word = exec->first_word, .libraries = exec->libraries};
+  cut_build(&(struct cutter){program->build_memory, 0}, program, build);
+  if (program->node_count) memset(build->exits, 0, program->node_count * sizeof *build->exits);
+  struct device_exec *exec = build->exec = cut_exec(&(struct cutter){program->host_memory, 0}, program);
+  exec->device = device;
   uint32_t words = assign_words(exec, program, &build->end_count);
   for (uint32_t i = 1; i < words; i++) atomic_store(&program->words[i], 0);
   build->is_published = words > 0;
@@ -234,7 +232,7 @@ static rondo_status add_operation(struct build *build, uint32_t index) {
   if (status != RONDO_OK) return status;
   if (launches.count == 0) return add_empty_node(build, task, &build->waits, exit);
   for (uint32_t i = 0; i < launches.count && status == RONDO_OK; i++) {
-    struct launch_node *launch = &build->exec->launches[index][i];
+    struct launch_node *launch = &build->exec->launches[build->program->nodes[index].first_launch + i];
     struct exit previous = *exit;
     struct cu_edge edge = edge_from(build, &previous, true);
     struct waits chain = {&previous.node, &edge, 1};
@@ -327,7 +325,7 @@ static rondo_status add_program_node(struct build *build, uint32_t index) {
   if (!waits->count && build->begin.node) wait_for(build, &build->begin, !node->user_work);
   if (!node->user_work) return add_operation(build, index);
   if (node->user_work->image)
-    return add_user_kernel(build, node, &build->exits[index], &build->exec->launches[index][0]);
+    return add_user_kernel(build, node, &build->exits[index], &build->exec->launches[node->first_launch]);
   if (node->user_work->capture) return add_capture(build, node, &build->exits[index]);
   return status_set(RONDO_UNSUPPORTED,
                     "instantiate: task '%s' has neither an image nor a callback, and this is the CUDA backend",

@@ -17,19 +17,14 @@ struct device {
   uint64_t device_bytes, pinned_bytes;
 };
 
-struct host_node {
-  struct op_call call;
-  struct team_job job;
-  rondo_host_function function; /* the user's own work, else NULL */
-  void *user;
-};
-
 struct device_exec {
   struct device *device;
   uint64_t *counts; /* both: the first is used */
   _Atomic uint64_t *words;
   uint32_t node_count;
-  struct host_node nodes[];
+  const struct device_node *nodes; /* shared by the slots, all but the addresses */
+  void **shared_data;              /* into which the nodes' calls point */
+  void *data[];                    /* the same of this slot */
 };
 
 static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
@@ -41,11 +36,15 @@ static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
 static void run_program(struct team *team, void *program) {
   struct device_exec *exec = program;
   for (uint32_t n = 0; n < exec->node_count; n++) {
-    struct host_node *node = &exec->nodes[n];
-    if (node->function)
-      node->function(node->user, node->call.data);
-    else if (node->job.items > 0)
-      team_run(team, &node->job);
+    const struct device_node *node = &exec->nodes[n];
+    struct op_call call = {node->call.task, exec->data + (node->call.data - exec->shared_data), node->call.scratch};
+    if (node->user_work) {
+      node->user_work->host(node->user_work->user, call.data);
+      continue;
+    }
+    struct team_job job = {&call, call.task->op->host_items(call.task), 0};
+    job.chunks = team_chunks(team, job.items);
+    if (job.items > 0) team_run(team, &job);
   }
   exec->counts[0]++;
   atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
@@ -110,36 +109,30 @@ static rondo_status host_zero(struct device *device, void *destination, uint64_t
 }
 
 static uint64_t host_exec_bytes(const struct device_program *program) {
-  return sizeof(struct device_exec) + program->node_count * sizeof(struct host_node);
+  return sizeof(struct device_exec) + program->operand_count * sizeof(void *);
 }
 
 static rondo_status host_exec_create(struct device *device, const struct device_program *program,
                                      struct device_exec **exec_out) {
   struct device_exec *exec = program->host_memory;
-  *exec = (struct device_exec){
-      .device = device, .counts = program->counts, .words = program->words, .node_count = program->node_count};
-  for (uint32_t n = 0; n < program->node_count; n++) {
-    const struct device_node *node = &program->nodes[n];
-    struct host_node *mine = &exec->nodes[n];
-    *mine = (struct host_node){.call = node->call};
-    if (node->user_work) {
-      if (!node->user_work->host)
-        return status_set(RONDO_UNSUPPORTED,
-                          "instantiate: task '%s' has no host function, and this is the host backend",
-                          node->call.task->name);
-      mine->function = node->user_work->host;
-      mine->user = node->user_work->user;
-    } else {
-      int64_t items = node->call.task->op->host_items(node->call.task);
-      mine->job = (struct team_job){&mine->call, items, team_chunks(&device->team, items)};
-    }
-  }
+  *exec = (struct device_exec){.device = device,
+                               .counts = program->counts,
+                               .words = program->words,
+                               .node_count = program->node_count,
+                               .nodes = program->nodes,
+                               .shared_data = program->data};
+  if (program->operand_count) memcpy(exec->data, program->data, program->operand_count * sizeof(void *));
+  for (uint32_t n = 0; n < program->node_count; n++)
+    if (program->nodes[n].user_work && !program->nodes[n].user_work->host)
+      return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s' has no host function, and this is the host backend",
+                        program->nodes[n].call.task->name);
   *exec_out = exec;
   return RONDO_OK;
 }
 
 static rondo_status host_exec_rebind(struct device_exec *exec, const struct device_program *program, uint32_t node) {
-  exec->nodes[node].call = program->nodes[node].call;
+  const struct op_call *call = &program->nodes[node].call;
+  memcpy(exec->data + (call->data - program->data), call->data, call->task->operand_count * sizeof(void *));
   return RONDO_OK;
 }
 
