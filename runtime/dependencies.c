@@ -63,8 +63,8 @@ struct walk {
   struct root *roots;
   struct access *accesses; /* of all lists */
   struct box *runs;
-  uint32_t *found;         /* in the list that is looked at */
-  uint32_t *seen;          /* by task: 1 + the last task that waits for it */
+  uint32_t *found; /* in the list that is looked at */
+  uint32_t *seen;  /* by task: 1 + the last task that waits for it */
   uint64_t edge_count, join_edge_count;
   uint32_t join_count;
   struct dependencies *result;
@@ -299,7 +299,8 @@ static void lay_lists(struct walk *walk, uint32_t *root_count, uint32_t *access_
   const rondo_graph *graph = walk->graph;
   *root_count = *access_count = 0;
   for (uint32_t t = 0; t < graph->task_count; t++)
-    for (uint32_t i = 0; i < graph->tasks[t].operand_count; i++) *access_count += graph->tasks[t].tensors[i] != NO_TENSOR;
+    for (uint32_t i = 0; i < graph->tasks[t].operand_count; i++)
+      *access_count += graph->tasks[t].tensors[i] != NO_TENSOR;
   for (uint32_t i = 0; i < graph->tensor_count; i++)
     *root_count += graph->tensors[i].root == i && graph->tensors[i].kind != TENSOR_CONSTANT;
   if (!walk->roots) return;

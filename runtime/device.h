@@ -42,10 +42,10 @@ struct device_node {
 struct device_program {
   const struct device_node *nodes; /* live as long as the exec; addresses are those of the slot only while it is made */
   uint32_t node_count;
-  uint32_t operand_count;    /* of all nodes */
+  uint32_t operand_count;     /* of all nodes */
   uint32_t user_kernel_count; /* nodes with an image */
   uint32_t launch_count;      /* of all nodes, at most */
-  void **data;               /* of all operands; node->call.data points into it */
+  void **data;                /* of all operands; node->call.data points into it */
   /* Completion, COMPLETION_WORDS of each. After every node words[0] (pinned) holds the number of replays, counted in
    * counts[0] (device memory, zero at first) and released after all the nodes' writes. The other words are UINT64_MAX:
    * already there. A backend that publishes in parts sets as many to zero in exec_create, and counts for each. */

@@ -18,9 +18,9 @@ struct lifetimes {
   uint32_t *nodes;
   /* Working memory. Of those nodes, the ones that no other of them directly follows, or precedes. */
   uint32_t *first_begin, *first_nodes, *last_begin, *last_nodes;
-  uint32_t *mark, *other_mark;      /* by node */
-  uint32_t *column_of_node, *next;  /* the columns that stand for a node, as a list; by node, by column */
-  uint64_t *rows, *other_rows;      /* by node */
+  uint32_t *mark, *other_mark;       /* by node */
+  uint32_t *column_of_node, *next;   /* the columns that stand for a node, as a list; by node, by column */
+  uint64_t *rows, *other_rows;       /* by node */
   uint64_t *ordered, *other_ordered; /* by buffer: bit x, it lies wholly behind, or before, buffer x of the batch */
   uint64_t *live;                    /* bytes, by node */
 };

@@ -13,8 +13,8 @@ struct order_work {
 
 void order_cut(struct order_work *work, struct cutter *cutter, uint32_t unit_count, uint64_t edge_count);
 
-/* Tasks in program order where rondo_after allows it: always the lowest-numbered task whose predecessors are all placed,
- * and a join right before the first task that may need it. */
+/* Tasks in program order where rondo_after allows it: always the lowest-numbered task whose predecessors are all
+ * placed, and a join right before the first task that may need it. */
 void order_find(struct order_work *work, const rondo_graph *graph, const struct dependencies *dependencies,
                 uint32_t *order);
 

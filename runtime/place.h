@@ -9,7 +9,7 @@
  * read). */
 struct placement_problem {
   uint32_t count;
-  const uint64_t *bytes; /* sizes, already rounded to the alignment wanted */
+  const uint64_t *bytes;        /* sizes, already rounded to the alignment wanted */
   const uint32_t *first, *last; /* when a buffer lives, in one legal order */
   struct bit_matrix conflicts;
   uint64_t lower_bound_bytes; /* a peak this low cannot be beaten: the search stops there */

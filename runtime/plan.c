@@ -93,8 +93,8 @@ static bool is_small(const rondo_graph *graph, uint32_t index) {
 }
 
 /* Nodes from `begin` on: for the small tensors together, at most TRANSFER_TENSORS and COPY_SMALL_BYTES to a node,
- * and for each large one. node_of_tensor and plan are filled unless they are NULL; *moved counts plan->moved. Gives back
- * where the nodes end. */
+ * and for each large one. node_of_tensor and plan are filled unless they are NULL; *moved counts plan->moved. Gives
+ * back where the nodes end. */
 static uint32_t add_moves(const rondo_graph *graph, enum tensor_kind kind, uint32_t begin, uint32_t *node_of_tensor,
                           struct plan *plan, uint32_t *moved) {
   uint32_t n = begin, count = 0;
@@ -277,7 +277,8 @@ static void collect_buffers(const rondo_graph *graph, struct plan *plan, struct 
   }
   for (uint32_t t = 0; t < graph->task_count; t++) {
     uint64_t scratch = task_scratch_bytes(graph, &graph->tasks[t]);
-    if (scratch) plan->buffers[b++] = (struct plan_buffer){.is_scratch = true, .index = t, .bytes = pool_round(scratch)};
+    if (scratch)
+      plan->buffers[b++] = (struct plan_buffer){.is_scratch = true, .index = t, .bytes = pool_round(scratch)};
   }
   plan->buffer_count = b;
   memset(begin, 0, (b + UINT64_C(1)) * sizeof *begin);

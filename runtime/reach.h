@@ -1,5 +1,5 @@
-/* reach.h - which nodes of a graph lie behind which, for any number of nodes in memory that grows with their number: the
- * question is asked for REACH_COLUMNS nodes at a time, a bit for each, and one pass over the edges answers it. */
+/* reach.h - which nodes of a graph lie behind which, for any number of nodes in memory that grows with their number:
+ * the question is asked for REACH_COLUMNS nodes at a time, a bit for each, and one pass over the edges answers it. */
 #ifndef RONDO_REACH_H
 #define RONDO_REACH_H
 

@@ -90,7 +90,8 @@ static rondo_status shape_check(const char *name, rondo_dtype dtype, uint32_t ra
     /* Dimensions of 0 are left out: an empty tensor has strides too, and their products must not overflow. */
     int64_t factor = shape[i] ? shape[i] : 1;
     if (factor > RONDO_MAX_ELEMENTS / elements)
-      return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s': the dimensions, those of 0 left out, multiply to more than 2^31", name);
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "describe: tensor '%s': the dimensions, those of 0 left out, multiply to more than 2^31", name);
     elements *= factor;
   }
   if (dtype == RONDO_NVFP4 && shape[rank - 1] % 2)

@@ -18,10 +18,8 @@ static rondo_status join_select(const struct op_call *call, const struct chip *c
   (void)call;
   (void)chip;
   launches->count = 1;
-  launches->items[0] = (struct op_launch){.kernel = "rondo_begin",
-                                          .grid = {1, 1, 1},
-                                          .block = {1, 1, 1},
-                                          .parameter_bytes = sizeof(struct completion)};
+  launches->items[0] = (struct op_launch){
+      .kernel = "rondo_begin", .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter_bytes = sizeof(struct completion)};
   return RONDO_OK;
 }
 

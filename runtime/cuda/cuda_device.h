@@ -71,7 +71,7 @@ struct device_exec {
   struct cu_graph *graph; /* its nodes are the names of the executable graph's */
   struct cu_graph_exec *graph_exec;
   struct launch_node *launches; /* of each node of the program from its first_launch on */
-  uint8_t *first_word;                             /* of completion, for each node; see launches.c */
+  uint8_t *first_word;          /* of completion, for each node; see launches.c */
   uint32_t library_count;
   struct cu_library **libraries; /* of the user's images */
 };

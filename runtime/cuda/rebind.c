@@ -19,7 +19,8 @@ static rondo_status rebind_operation(struct device_exec *exec, const struct devi
     void *parameter;
     struct cu_kernel_node kernel_node;
     own_kernel_node(&launches.items[i], &parameter, &kernel_node);
-    status = set_parameters(exec, &exec->launches[program->nodes[node].first_launch + i], &kernel_node, program->nodes[node].call.task->name);
+    status = set_parameters(exec, &exec->launches[program->nodes[node].first_launch + i], &kernel_node,
+                            program->nodes[node].call.task->name);
   }
   return status;
 }
