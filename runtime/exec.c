@@ -96,7 +96,7 @@ static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, con
   memset(exec, 0, host_bytes);
   exec_layout(exec, host, plan, graph->tensor_count, slot_count, backend_slot_bytes);
   exec->runtime = runtime;
-  exec->graph = graph;
+  exec->graph_serial = graph->serial;
   exec->slot_count = slot_count;
   exec->tensor_count = graph->tensor_count;
   exec->node_count = plan->node_count;
@@ -114,6 +114,7 @@ static void exec_dismantle(rondo_exec *exec) {
   for (uint32_t s = 0; s < exec->slot_count; s++)
     if (exec->slots[s].device_exec) runtime->ops->exec_destroy(exec->slots[s].device_exec);
   exec->magic = 0;
+  atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
   pthread_mutex_lock(&runtime->lock);
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
   pool_return(&runtime->pinned_pool, exec->pinned_memory);
@@ -314,6 +315,7 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
     goto done;
   }
   exec->magic = exec_magic;
+  atomic_store_explicit(&exec->serial, serial_draw(), memory_order_relaxed);
   *exec_out = exec;
 
 done:
@@ -339,7 +341,7 @@ rondo_status rondo_close_exec(rondo_exec **exec_address) {
 
 rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, const char *expected,
                                const char *function) {
-  if (tensor.graph != exec->graph || tensor.index >= exec->tensor_count)
+  if (tensor.serial != exec->graph_serial || tensor.index >= exec->tensor_count)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph", function);
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   if (!place->is_view && (kinds >> place->kind & 1u)) return RONDO_OK;

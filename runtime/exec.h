@@ -30,9 +30,10 @@ struct slot {
 };
 
 struct rondo_exec {
+  _Atomic uint64_t serial; /* what its slots' handles carry; 0 unless it is open */
   uint64_t magic;
   rondo_runtime *runtime;
-  const rondo_graph *graph; /* an identity only: the graph may be gone */
+  uint64_t graph_serial; /* the graph may be gone */
   uint32_t slot_count, next_slot;
   bool keeps_warm;
   uint32_t tensor_count, node_count;

@@ -35,6 +35,7 @@ rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits
   if (status != RONDO_OK) return status;
   rondo_graph *graph = memory;
   *graph = (rondo_graph){.magic = graph_magic,
+                         .serial = serial_draw(),
                          .source = {runtime},
                          .memory_bytes = bytes,
                          .tensor_limit = tensors,
@@ -56,7 +57,7 @@ rondo_status rondo_graph_destroy(rondo_graph **graph_address) {
   rondo_graph *graph = *graph_address;
   rondo_status status = graph_check(graph, "rondo_graph_destroy");
   if (status != RONDO_OK) return status;
-  graph->magic = 0;
+  graph->magic = graph->serial = 0;
   rondo_runtime *runtime = graph->source.runtime;
   memory_give(graph->source, graph, graph->memory_bytes);
   if (runtime) {
@@ -161,7 +162,7 @@ static rondo_status operands_fill(const rondo_graph *graph, struct task *task, c
     rondo_tensor handle = arguments[i].tensor;
     task->tensors[i] = NO_TENSOR;
     if (!handle.graph) continue;
-    if (handle.graph != graph)
+    if (handle.graph != graph || handle.serial != graph->serial)
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s belongs to another graph", arguments[i].name);
     if (handle.index >= graph->tensor_count)
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s is not a tensor of this graph", arguments[i].name);

@@ -34,6 +34,7 @@ struct task {
 
 struct rondo_graph {
   uint64_t magic;
+  uint64_t serial; /* what its tensors' handles carry */
   struct memory_source source;
   uint64_t memory_bytes;
   uint32_t tensor_limit, task_limit;

@@ -75,9 +75,16 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
 
 /* ---- Public ------------------------------------------------------------------------------------------------------ */
 
+static rondo_status slot_refused(rondo_slot handle, const char *function) {
+  if (!handle.exec) return status_set(RONDO_INVALID_ARGUMENT, "%s: the slot's exec is NULL", function);
+  return status_set(RONDO_INVALID_STATE, "%s: the slot's exec is closed", function);
+}
+
+/* Of a closed exec the memory is still there, with anything in it: no more than the serial is looked at. */
 static rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot) {
-  rondo_status status = exec_check(handle.exec, function);
-  if (status != RONDO_OK) return status;
+  if (!handle.exec || !handle.serial ||
+      atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial)
+    return slot_refused(handle, function);
   if (handle.index >= handle.exec->slot_count)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: slot %u does not exist: the exec has %u", function, handle.index,
                       handle.exec->slot_count);
@@ -97,7 +104,7 @@ rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
     if (slot->lease % 2) continue;
     slot->lease++;
     exec->next_slot = (index + 1) % exec->slot_count;
-    *handle = (rondo_slot){exec, index, slot->lease};
+    *handle = (rondo_slot){exec, index, slot->lease, atomic_load_explicit(&exec->serial, memory_order_relaxed)};
     return RONDO_OK;
   }
   status = exec->runtime->ops->health(exec->runtime->device); /* of a lost device no slot comes back */

@@ -133,10 +133,13 @@ RONDO_API rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *in
 
 typedef struct rondo_graph rondo_graph;
 
-/* A tensor or a view of one: a small value, valid while its graph lives. */
+/* A tensor or a view of one: a small value, valid while its graph lives. Of a destroyed graph it is refused, also by a
+ * graph at the same address, as long as that graph's memory is there to be looked at: until the runtime it was made
+ * with is closed. An exec takes the tensors of the graph that it was made from, whether that still lives or not. */
 typedef struct rondo_tensor {
   rondo_graph *graph;
   uint32_t index;
+  uint64_t serial; /* of the graph */
 } rondo_tensor;
 
 typedef enum rondo_dtype {
@@ -427,7 +430,8 @@ typedef struct rondo_exec_options {
 RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
                                          rondo_exec **exec);
 
-/* Waits for replays in flight, then frees. Sets *exec to NULL. */
+/* Waits for replays in flight, then frees. Sets *exec to NULL. A copy of the pointer is refused as long as the runtime
+ * is open and no exec is made at the same address. */
 RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 
 /* Sets a constant or a state; bytes must be rondo_tensor_bytes. RONDO_BUSY while a replay is in flight. */
@@ -437,11 +441,14 @@ RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, voi
 
 /* ---- Replay ------------------------------------------------------------------------------------------------------ */
 
-/* One in-flight replay with inputs and outputs of its own. */
+/* One in-flight replay with inputs and outputs of its own. A slot that was released, or whose exec was closed, is
+ * refused by every call, whatever took its place since, as long as its runtime is open; after that using it is
+ * undefined. (A lease is one of 2^31.) */
 typedef struct rondo_slot {
   rondo_exec *exec;
   uint32_t index;
-  uint32_t lease; /* which acquisition this is: a released slot is refused */
+  uint32_t lease;  /* which acquisition this is */
+  uint64_t serial; /* of the exec */
 } rondo_slot;
 
 /* Takes a free slot. RONDO_BUSY if none is free. */

@@ -4,6 +4,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 static const uint64_t runtime_magic = 0x6f646e6f52;
 static const uint64_t default_host_bytes = UINT64_C(16) << 20;
@@ -12,6 +15,17 @@ rondo_status runtime_check(const rondo_runtime *runtime, const char *function) {
   if (!runtime) return status_set(RONDO_INVALID_ARGUMENT, "%s: the runtime is NULL", function);
   if (runtime->magic != runtime_magic) return status_set(RONDO_INVALID_STATE, "%s: the runtime is closed", function);
   return RONDO_OK;
+}
+
+uint64_t serial_draw(void) {
+  uint64_t serial = 0;
+  /* The call itself: a library's function may take memory for it. */
+  if (syscall(SYS_getrandom, &serial, sizeof serial, 0) != (long)sizeof serial) { /* older than Linux 3.17 */
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    serial = ((uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec) * UINT64_C(0x9e3779b97f4a7c15);
+  }
+  return serial | 1;
 }
 
 rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory) {

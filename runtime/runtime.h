@@ -24,6 +24,10 @@ struct rondo_runtime {
 /* RONDO_INVALID_ARGUMENT if runtime is NULL, RONDO_INVALID_STATE if it was closed. */
 rondo_status runtime_check(const rondo_runtime *runtime, const char *function);
 
+/* What tells an exec or a graph from every other at its address, before it or after: 64 random bits, never 0. Any two
+ * are alike, and any other bytes are like one, with a probability of 2^-63; and nobody has to count. */
+uint64_t serial_draw(void);
+
 /* allocator.c: mimalloc. */
 rondo_allocator allocator_default(void);
 

@@ -125,7 +125,7 @@ static rondo_status tensor_add(rondo_graph *graph, enum tensor_kind kind, const 
     tensor->stride[i] = stride;
     stride *= shape[i];
   }
-  *out = (rondo_tensor){graph, graph->tensor_count++};
+  *out = (rondo_tensor){graph, graph->tensor_count++, graph->serial};
   return RONDO_OK;
 }
 
@@ -145,7 +145,7 @@ rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *
   rondo_status status = graph_check(graph, "describe");
   if (status == RONDO_OK) status = slot_of_table(graph, view);
   if (status != RONDO_OK) return status;
-  if (handle.graph != graph || handle.index >= graph->tensor_count)
+  if (handle.graph != graph || handle.serial != graph->serial || handle.index >= graph->tensor_count)
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_view: the tensor belongs to another graph");
   if (!offset || !extent)
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_view: the %s is NULL", offset ? "extent" : "offset");
@@ -169,13 +169,15 @@ rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *
     tensor->offset[i] += offset[i];
     tensor->shape[i] = extent[i];
   }
-  *view = (rondo_tensor){graph, graph->tensor_count++};
+  *view = (rondo_tensor){graph, graph->tensor_count++, graph->serial};
   return RONDO_OK;
 }
 
 rondo_status rondo_tensor_bytes(rondo_tensor handle, uint64_t *bytes) {
   rondo_status status = graph_check(handle.graph, "rondo_tensor_bytes");
   if (status != RONDO_OK) return status;
+  if (handle.serial != handle.graph->serial)
+    return status_set(RONDO_INVALID_STATE, "rondo_tensor_bytes: the tensor's graph is destroyed");
   if (handle.index >= handle.graph->tensor_count || !bytes)
     return status_set(RONDO_INVALID_ARGUMENT, "rondo_tensor_bytes: %s", bytes ? "no such tensor" : "bytes is NULL");
   *bytes = tensor_bytes(&handle.graph->tensors[handle.index]);

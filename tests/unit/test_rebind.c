@@ -180,7 +180,7 @@ Test(rebind, refuses_what_it_cannot_bind) {
   struct subject s = subject_open(RONDO_BACKEND_HOST);
   unsigned char *buffer = buffer_take(RONDO_BACKEND_HOST, SMALL);
   rondo_graph *other = NULL;
-  rondo_tensor foreign, temporary = {s.graph, 100};
+  rondo_tensor foreign, temporary = {s.graph, 100, s.small.serial};
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &other));
   REQUIRE_OK(rondo_input(other, "foreign", RONDO_U8, 1, (int64_t[]){SMALL}, &foreign));
   REQUIRE_ERROR(rondo_rebind(s.slots[0], foreign, buffer), RONDO_INVALID_ARGUMENT, "another graph");
