@@ -391,16 +391,36 @@ static bool node_touches(const rondo_exec *exec, uint32_t node, uint32_t tensor)
   return false;
 }
 
-/* Gives every node that touches the tensor the address that slot->rebound says. */
+/* Gives every node that touches the tensor the address that slot->rebound says. The nodes are all slots', of which each
+ * may have its own thread. */
 static rondo_status nodes_rebind(rondo_exec *exec, struct slot *slot, uint32_t tensor) {
   rondo_status status = RONDO_OK;
   struct device_program program = program_of(exec, slot);
+  pthread_mutex_lock(&exec->runtime->lock);
   for (uint32_t n = 0; n < exec->node_count && status == RONDO_OK; n++) {
     if (!node_touches(exec, n, tensor)) continue;
     addresses_fill(exec, slot, n);
     status = exec->runtime->ops->exec_rebind(slot->device_exec, &program, n);
   }
+  pthread_mutex_unlock(&exec->runtime->lock);
   return status;
+}
+
+static rondo_status tensor_bind(rondo_exec *exec, struct slot *slot, uint32_t tensor, void *memory) {
+  void *before = slot->rebound[tensor];
+  slot->rebound[tensor] = memory;
+  rondo_status status = nodes_rebind(exec, slot, tensor);
+  if (status == RONDO_OK) {
+    slot->rebound_count += (memory ? 1u : 0) - (before ? 1u : 0);
+    return RONDO_OK;
+  }
+  char cause[256];
+  snprintf(cause, sizeof cause, "%s", rondo_error_text());
+  slot->rebound[tensor] = before;
+  /* If that fails too, half of the tasks have one address and half the other. */
+  if (nodes_rebind(exec, slot, tensor) != RONDO_OK && exec->runtime->ops->lose)
+    return exec->runtime->ops->lose(exec->runtime->device, cause);
+  return status_set(status, "%s", cause);
 }
 
 rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tensor, void *memory) {
@@ -414,15 +434,12 @@ rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tenso
     if (exec->nodes[n].user_work && exec->nodes[n].user_work->capture && node_touches(exec, n, tensor.index))
       return status_set(RONDO_UNSUPPORTED, "rondo_rebind: task '%s' captured the address of tensor %u", exec->names[n],
                         tensor.index);
-  void *before = slot->rebound[tensor.index];
-  slot->rebound[tensor.index] = memory;
-  status = nodes_rebind(exec, slot, tensor.index);
-  if (status == RONDO_OK) return RONDO_OK;
-  char cause[256];
-  snprintf(cause, sizeof cause, "%s", rondo_error_text());
-  slot->rebound[tensor.index] = before;
-  /* If that fails too, half of the tasks have one address and half the other. */
-  if (nodes_rebind(exec, slot, tensor.index) != RONDO_OK && exec->runtime->ops->lose)
-    return exec->runtime->ops->lose(exec->runtime->device, cause);
-  return status_set(status, "%s", cause);
+  return tensor_bind(exec, slot, tensor.index, memory);
+}
+
+rondo_status exec_unbind(rondo_exec *exec, struct slot *slot) {
+  rondo_status status = RONDO_OK;
+  for (uint32_t t = 0; slot->rebound_count && t < exec->tensor_count && status == RONDO_OK; t++)
+    if (slot->rebound[t]) status = tensor_bind(exec, slot, t, NULL);
+  return status;
 }

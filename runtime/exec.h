@@ -26,7 +26,8 @@ struct slot {
   unsigned char *pinned;
   uint64_t *counts;
   void **rebound; /* by tensor: the caller's buffer, or NULL */
-  uint32_t lease; /* odd while somebody holds the slot */
+  uint32_t rebound_count;
+  _Atomic uint32_t lease; /* odd while somebody holds the slot: what the holder did is seen by the next one */
 };
 
 struct rondo_exec {
@@ -34,7 +35,8 @@ struct rondo_exec {
   uint64_t magic;
   rondo_runtime *runtime;
   uint64_t graph_serial; /* the graph may be gone */
-  uint32_t slot_count, next_slot;
+  uint32_t slot_count;
+  _Atomic uint32_t next_slot; /* where the search for a free one begins: a hint */
   bool keeps_warm;
   uint32_t tensor_count, node_count;
   struct exec_tensor *tensors;

@@ -14,8 +14,11 @@
  *     phase, the task, the tensor and what was expected. A failed call changes nothing.
  *   - Structures are plain descriptors for designated initialisers: a zero field means the documented default, an
  *     all-zero rondo_tensor means "absent".
- *   - A graph is used by one thread at a time. An exec is filled and replayed by one thread at a time; rondo_poll and
- *     rondo_wait may be called from one other thread. Different graphs and execs are independent of each other.
+ *   - A graph is used by one thread at a time. Any number of threads may call rondo_acquire on one exec; a slot is then
+ *     its holder's, who fills, replays, rebinds and releases it, one thread at a time, while others hold other slots.
+ *     rondo_poll, rondo_wait and rondo_data of a slot may be called by any other thread too, at any time. rondo_upload
+ *     and rondo_download want that no other thread replays the exec, rondo_close_exec that none uses it.
+ *     Different graphs and execs are independent of each other.
  *   - Handles are owned by the caller and ended by the function that takes their address, which sets them to NULL.
  *     Ending NULL is a no-op.
  */
@@ -451,7 +454,7 @@ typedef struct rondo_slot {
   uint64_t serial; /* of the exec */
 } rondo_slot;
 
-/* Takes a free slot. RONDO_BUSY if none is free. */
+/* Takes a free slot. RONDO_BUSY if none is free. No two callers get the same; there is no lock. */
 RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
 /* Where an input is filled or an output is read, dense row-major. NULL (and an error text) if the slot is stale or the
  * tensor is neither. */
@@ -459,17 +462,19 @@ RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
 /* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
 /* Lets an input, output, constant or state lie in a buffer of the caller's, in this slot's replays only, until it is
- * bound anew; NULL: in its own place again. The buffer has rondo_tensor_bytes bytes, is 256-byte aligned, can be
- * reached by the device (device or pinned memory; on the host backend any), overlaps no other tensor's, and outlives
- * its use. Costs a driver call for every kernel that touches the tensor, and a somewhat slower next replay: not for
- * every replay. rondo_data, rondo_upload and rondo_download still mean the tensor's own place. Errors: RONDO_BUSY while
- * in flight; RONDO_UNSUPPORTED where captured work touches the tensor. */
+ * bound anew or the slot is released; NULL: in its own place again. The buffer has rondo_tensor_bytes bytes, is
+ * 256-byte aligned, can be reached by the device (device or pinned memory; on the host backend any), overlaps no other
+ * tensor's, and outlives its use. Costs a driver call for every kernel that touches the tensor, and a somewhat slower
+ * next replay: not for every replay. Releasing the slot costs as much again for each tensor that is still bound.
+ * rondo_data, rondo_upload and rondo_download still mean the tensor's own place. Errors: RONDO_BUSY while in flight;
+ * RONDO_UNSUPPORTED where captured work touches the tensor. */
 RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *memory);
 /* RONDO_OK once the last replay is done, RONDO_BUSY before. */
 RONDO_API rondo_status rondo_poll(rondo_slot slot);
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
-/* Gives the slot back. RONDO_BUSY while in flight. */
+/* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
+ * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);
 
 /* ---- Reports ----------------------------------------------------------------------------------------------------- */

@@ -14,7 +14,8 @@ struct rondo_runtime {
   const struct device_ops *ops;
   struct device *device;
   struct device_info info;
-  /* Guards the pools and the counts below. Taken by open, close, create and instantiate calls, never by a replay. */
+  /* Guards the pools and the counts below, and what rebinding changes in an exec. Taken by open, close, create,
+   * instantiate and rebind calls, and by the release of a slot that is rebound; never by a replay. */
   pthread_mutex_t lock;
   struct pool device_pool, pinned_pool, host_pool;
   void *host_memory;
