@@ -67,8 +67,8 @@ rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *summary) {
   uint64_t host = backend_bytes(&host_device_ops, plan.node_count);
   uint64_t cuda = backend_bytes(&cuda_device_ops, plan.node_count);
   plan.summary.host_bytes =
-      exec_layout(NULL, NULL, &plan, graph->tensor_count, RONDO_MAX_SLOTS, host > cuda ? host : cuda) +
-      pool_round(plan.memory_bytes);
+      pool_take_bytes(exec_layout(NULL, NULL, &plan, graph->tensor_count, RONDO_MAX_SLOTS, host > cuda ? host : cuda)) +
+      pool_take_bytes(plan.memory_bytes);
   *summary = plan.summary;
   plan_free(&plan);
   return RONDO_OK;
@@ -78,33 +78,35 @@ static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, con
                               const struct plan *plan, uint32_t slot_count) {
   uint64_t backend_slot_bytes = backend_bytes(runtime->ops, plan->node_count);
   uint64_t host_bytes = exec_layout(NULL, NULL, plan, graph->tensor_count, slot_count, backend_slot_bytes);
-  void *host = NULL, *device = NULL, *pinned = NULL;
+  void *host = NULL;
   pthread_mutex_lock(&runtime->lock);
-  rondo_status status = pool_carve(&runtime->host_pool, host_bytes, "an exec", &host);
-  if (status == RONDO_OK) status = pool_carve(&runtime->device_pool, plan->summary.device_bytes, "an exec", &device);
+  rondo_status status = pool_take(&runtime->host_pool, host_bytes, "an exec", &host);
+  rondo_exec *exec = host;
+  if (status == RONDO_OK) {
+    memset(exec, 0, host_bytes);
+    status = pool_carve(&runtime->device_pool, plan->summary.device_bytes, "an exec", &exec->device_extent);
+  }
   if (status == RONDO_OK)
-    status = pool_carve(&runtime->pinned_pool, plan->summary.pinned_bytes_per_slot * slot_count, "an exec", &pinned);
-  if (status != RONDO_OK) {
-    pool_return(&runtime->device_pool, device);
-    pool_return(&runtime->host_pool, host);
-  } else {
+    status = pool_carve(&runtime->pinned_pool, plan->summary.pinned_bytes_per_slot * slot_count, "an exec",
+                        &exec->pinned_extent);
+  if (status == RONDO_OK) {
     runtime->open_execs++;
+  } else if (exec) {
+    pool_return(&runtime->device_pool, &exec->device_extent);
+    pool_give(&runtime->host_pool, exec);
   }
   pthread_mutex_unlock(&runtime->lock);
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
-  rondo_exec *exec = host;
-  memset(exec, 0, host_bytes);
   exec_layout(exec, host, plan, graph->tensor_count, slot_count, backend_slot_bytes);
   exec->runtime = runtime;
   exec->graph_serial = graph->serial;
   exec->slot_count = slot_count;
   exec->tensor_count = graph->tensor_count;
   exec->node_count = plan->node_count;
-  exec->host_memory = host;
-  exec->device_memory = device;
-  exec->pinned_memory = pinned;
+  exec->device_memory = pool_memory(&runtime->device_pool, &exec->device_extent);
+  exec->pinned_memory = pool_memory(&runtime->pinned_pool, &exec->pinned_extent);
   exec->constant_bytes = plan->summary.constant_bytes;
-  memset(pinned, 0, plan->summary.pinned_bytes_per_slot * slot_count);
+  memset(exec->pinned_memory, 0, plan->summary.pinned_bytes_per_slot * slot_count);
   *exec_out = exec;
   return RONDO_OK;
 }
@@ -117,9 +119,9 @@ static void exec_dismantle(rondo_exec *exec) {
   atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
   pthread_mutex_lock(&runtime->lock);
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
-  pool_return(&runtime->pinned_pool, exec->pinned_memory);
-  pool_return(&runtime->device_pool, exec->device_memory);
-  pool_return(&runtime->host_pool, exec->host_memory);
+  pool_return(&runtime->pinned_pool, &exec->pinned_extent);
+  pool_return(&runtime->device_pool, &exec->device_extent);
+  pool_give(&runtime->host_pool, exec);
   runtime->open_execs--;
   pthread_mutex_unlock(&runtime->lock);
 }

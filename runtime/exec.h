@@ -48,7 +48,7 @@ struct rondo_exec {
   char (*names)[NAME_BYTES];
   unsigned char *backend_memory;
   uint64_t backend_slot_bytes;
-  void *host_memory;
+  struct pool_extent device_extent, pinned_extent; /* the exec itself is what it takes of the host pool */
   unsigned char *device_memory, *pinned_memory;
   uint64_t constant_bytes;
   struct slot slots[RONDO_MAX_SLOTS];

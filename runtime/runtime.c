@@ -31,7 +31,7 @@ uint64_t serial_draw(void) {
 rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory) {
   if (source.runtime) {
     pthread_mutex_lock(&source.runtime->lock);
-    rondo_status status = pool_carve(&source.runtime->host_pool, bytes, owner, memory);
+    rondo_status status = pool_take(&source.runtime->host_pool, bytes, owner, memory);
     pthread_mutex_unlock(&source.runtime->lock);
     return status;
   }
@@ -45,7 +45,7 @@ void memory_give(struct memory_source source, void *memory, uint64_t bytes) {
   if (!memory) return;
   if (source.runtime) {
     pthread_mutex_lock(&source.runtime->lock);
-    pool_return(&source.runtime->host_pool, memory);
+    pool_give(&source.runtime->host_pool, memory);
     pthread_mutex_unlock(&source.runtime->lock);
   } else {
     rondo_allocator allocator = allocator_default();

@@ -252,6 +252,39 @@ Test(exec, a_kernel_with_no_host_function_is_refused_on_the_host) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
+Test(exec, a_runtime_holds_as_many_execs_as_its_pools_have_room_for) {
+  enum { EXECS = 1000 };
+  struct doubling d = describe(NULL);
+  rondo_plan plan;
+  REQUIRE_OK(rondo_plan_graph(d.graph, &plan));
+  rondo_options options = {.backend = RONDO_BACKEND_HOST,
+                           .device_bytes = EXECS * plan.device_bytes,
+                           .pinned_bytes = EXECS * plan.pinned_bytes_per_slot,
+                           .host_bytes = EXECS * plan.host_bytes,
+                           .host_threads = 1};
+  rondo_runtime *runtime = NULL;
+  static rondo_exec *execs[EXECS];
+  rondo_exec *another = NULL;
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  for (int e = 0; e < EXECS; e++) REQUIRE_OK(rondo_instantiate(runtime, d.graph, NULL, &execs[e]));
+  REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, NULL, &another), RONDO_OUT_OF_MEMORY, "device pool");
+  for (int e = 0; e < EXECS; e += 37) {
+    rondo_slot slot;
+    REQUIRE_OK(rondo_acquire(execs[e], &slot));
+    ((float *)rondo_data(slot, d.x))[7] = (float)e;
+    REQUIRE_OK(rondo_replay(slot));
+    REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+    cr_assert_eq(((float *)rondo_data(slot, d.y))[7], (float)(2 * e));
+  }
+  rondo_info info;
+  for (int e = 0; e < EXECS; e++) REQUIRE_OK(rondo_close_exec(&execs[e * 7 % EXECS]));
+  REQUIRE_OK(rondo_runtime_info(runtime, &info));
+  cr_assert_eq(info.device.used_bytes + info.pinned.used_bytes + info.host.used_bytes, 0);
+  cr_assert_eq(info.device.high_water_bytes, info.device.capacity_bytes);
+  REQUIRE_OK(rondo_graph_destroy(&d.graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
 static void no_work(void *user, void *const *data) {
   (void)user;
   (void)data;
