@@ -31,12 +31,14 @@ rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits
   uint64_t bits_begin = task_begin + pool_round(tasks * sizeof(struct task));
   uint64_t bytes = bits_begin + pool_round(bit_matrix_bytes(tasks, tasks));
   void *memory;
-  rondo_status status = memory_take((struct memory_source){runtime}, bytes, "a graph", &memory);
+  struct memory_source source;
+  rondo_status status = memory_source_of(runtime, limits ? limits->allocator : NULL, "rondo_graph_create", &source);
+  if (status == RONDO_OK) status = memory_take(source, bytes, "a graph", &memory);
   if (status != RONDO_OK) return status;
   rondo_graph *graph = memory;
   *graph = (rondo_graph){.magic = graph_magic,
                          .serial = serial_draw(),
-                         .source = {runtime},
+                         .source = source,
                          .memory_bytes = bytes,
                          .tensor_limit = tensors,
                          .task_limit = tasks,

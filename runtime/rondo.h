@@ -84,9 +84,10 @@ typedef enum rondo_wait_mode {
   RONDO_WAIT_BLOCK           /* sleep between looks: least CPU, tens of microseconds more latency */
 } rondo_wait_mode;
 
-/* Where host memory comes from at rondo_open (and for graphs created with no runtime). allocate returns NULL when out
- * of memory; alignment is a power of two. Called by rondo_open, rondo_close, rondo_graph_create and
- * rondo_graph_destroy only. */
+/* Where host memory comes from. allocate returns NULL when out of memory; alignment is a power of two; release gets the
+ * bytes that allocate got. That of a runtime is called by rondo_open and rondo_close only. That of a graph made without
+ * a runtime is called by rondo_graph_create, by what plans (rondo_plan_graph, rondo_instantiate, the reports) and by
+ * rondo_graph_destroy. */
 typedef struct rondo_allocator {
   void *user;
   void *(*allocate)(void *user, size_t bytes, size_t alignment);
@@ -161,12 +162,14 @@ RONDO_API uint32_t rondo_dtype_bits(rondo_dtype dtype);
 RONDO_API const char *rondo_dtype_name(rondo_dtype dtype);
 
 typedef struct rondo_graph_limits {
-  uint32_t tensors; /* tensors and views; 0: 1024, at most 65536 */
-  uint32_t tasks;   /* 0: 256, at most 16384 */
+  uint32_t tensors;                 /* tensors and views; 0: 1024, at most 65536 */
+  uint32_t tasks;                   /* 0: 256, at most 16384 */
+  const rondo_allocator *allocator; /* of a graph made without a runtime; NULL: mimalloc. Copied */
 } rondo_graph_limits;
 
-/* Creates an empty graph. With a runtime its memory is carved from the host pool, without one it comes from mimalloc
- * (such a graph can be planned anywhere, and instantiated on any runtime). limits may be NULL. */
+/* Creates an empty graph. With a runtime its memory is carved from the host pool, and limits->allocator must be NULL;
+ * without one it comes from the allocator (such a graph can be planned anywhere, and instantiated on any runtime).
+ * Planning takes memory where the graph's comes from, and gives it back. limits may be NULL. */
 RONDO_API rondo_status rondo_graph_create(rondo_runtime *runtime_or_null, const rondo_graph_limits *limits,
                                           rondo_graph **graph);
 /* Execs made from the graph live on without it. */

@@ -28,6 +28,20 @@ uint64_t serial_draw(void) {
   return serial | 1;
 }
 
+rondo_status memory_source_of(rondo_runtime *runtime, const rondo_allocator *allocator, const char *function,
+                              struct memory_source *source) {
+  if (runtime && allocator)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "%s: the runtime's host pool is where memory comes from, so that no "
+                      "allocator can be given",
+                      function);
+  if (allocator && (!allocator->allocate || !allocator->release))
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the allocator lacks allocate or release", function);
+  *source = (struct memory_source){.runtime = runtime};
+  if (allocator) source->allocator = *allocator;
+  return RONDO_OK;
+}
+
 rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory) {
   if (source.runtime) {
     pthread_mutex_lock(&source.runtime->lock);
@@ -35,7 +49,7 @@ rondo_status memory_take(struct memory_source source, uint64_t bytes, const char
     pthread_mutex_unlock(&source.runtime->lock);
     return status;
   }
-  rondo_allocator allocator = allocator_default();
+  rondo_allocator allocator = source.allocator.allocate ? source.allocator : allocator_default();
   *memory = allocator.allocate(allocator.user, bytes, POOL_ALIGNMENT);
   if (*memory) return RONDO_OK;
   return status_set(RONDO_OUT_OF_MEMORY, "the allocator has no %" PRIu64 " bytes for %s", bytes, owner);
@@ -48,7 +62,7 @@ void memory_give(struct memory_source source, void *memory, uint64_t bytes) {
     pool_give(&source.runtime->host_pool, memory);
     pthread_mutex_unlock(&source.runtime->lock);
   } else {
-    rondo_allocator allocator = allocator_default();
+    rondo_allocator allocator = source.allocator.allocate ? source.allocator : allocator_default();
     allocator.release(allocator.user, memory, bytes);
   }
 }
@@ -69,6 +83,14 @@ static rondo_status options_check(uint32_t abi_version, const rondo_options *opt
                       options->host_threads);
   if (options->allocator && (!options->allocator->allocate || !options->allocator->release))
     return status_set(RONDO_INVALID_ARGUMENT, "open: the allocator lacks allocate or release");
+  const struct {
+    const char *pool;
+    uint64_t bytes;
+  } sizes[] = {{"device", options->device_bytes}, {"pinned", options->pinned_bytes}, {"host", options->host_bytes}};
+  for (int i = 0; i < 3; i++) /* so that no sum of sizes wraps */
+    if (sizes[i].bytes > UINT64_MAX / 4)
+      return status_set(RONDO_OUT_OF_MEMORY, "open: no machine has %" PRIu64 " bytes for the %s pool", sizes[i].bytes,
+                        sizes[i].pool);
   return RONDO_OK;
 }
 
@@ -103,8 +125,7 @@ rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, 
   memset(runtime, 0, sizeof *runtime);
   runtime->allocator = allocator;
   runtime->wait_mode = options->wait_mode;
-  runtime->host_memory =
-      host_bytes <= SIZE_MAX / 2 ? allocator.allocate(allocator.user, host_bytes, POOL_ALIGNMENT) : NULL;
+  runtime->host_memory = allocator.allocate(allocator.user, host_bytes, POOL_ALIGNMENT);
   if (!runtime->host_memory) {
     status =
         status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes for the host pool", host_bytes);

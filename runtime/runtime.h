@@ -32,10 +32,15 @@ uint64_t serial_draw(void);
 /* allocator.c: mimalloc. */
 rondo_allocator allocator_default(void);
 
-/* Host memory: from a runtime's host pool, or where there is none from mimalloc. The memory is not cleared. */
+/* Host memory: from a runtime's host pool, or where there is none from an allocator, or where there is neither from
+ * mimalloc. The memory is not cleared, and is given back with the bytes with which it was taken. */
 struct memory_source {
   rondo_runtime *runtime;
+  rondo_allocator allocator;
 };
+/* Errors: a runtime and an allocator, or half an allocator. */
+rondo_status memory_source_of(rondo_runtime *runtime_or_null, const rondo_allocator *allocator_or_null,
+                              const char *function, struct memory_source *source);
 rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory);
 void memory_give(struct memory_source source, void *memory, uint64_t bytes);
 

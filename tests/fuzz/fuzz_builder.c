@@ -134,7 +134,7 @@ static int64_t perform(struct build *b, const uint8_t *data, size_t size, bool s
   uint32_t flags = next(b);
   struct filler filler = {data, size, flags & 1};
   uint32_t slot_count = 1 + (flags >> 1 & 1);
-  rondo_graph_limits limits = {flags >> 2 & 1 ? MAX_TENSORS : 24, flags >> 3 & 1 ? MAX_TASKS : 6};
+  rondo_graph_limits limits = {.tensors = flags >> 2 & 1 ? MAX_TENSORS : 24, .tasks = flags >> 3 & 1 ? MAX_TASKS : 6};
   require(CALL(rondo_graph_create(flags & 16 ? runtime : NULL, &limits, &b->graph)), "no graph");
   b->serial = b->graph->serial;
   rondo_graph *stale = NULL;
