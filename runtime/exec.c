@@ -13,6 +13,7 @@ static const uint64_t warm_replay_timeout_ns = UINT64_C(120) * 1000 * 1000 * 100
 rondo_status exec_check(const rondo_exec *exec, const char *function) {
   if (!exec) return status_set(RONDO_INVALID_ARGUMENT, "%s: the exec is NULL", function);
   if (exec->magic != exec_magic) return status_set(RONDO_INVALID_STATE, "%s: the exec is closed", function);
+  if (!atomic_load_explicit(exec->opened_here, memory_order_relaxed)) return forked_status(function);
   return RONDO_OK;
 }
 
@@ -99,6 +100,7 @@ static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, con
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
   exec_layout(exec, host, plan, graph->tensor_count, slot_count, backend_slot_bytes);
   exec->runtime = runtime;
+  exec->opened_here = runtime->opened_here;
   exec->graph_serial = graph->serial;
   exec->slot_count = slot_count;
   exec->tensor_count = graph->tensor_count;

@@ -33,6 +33,7 @@ struct slot {
 struct rondo_exec {
   _Atomic uint64_t serial; /* what its slots' handles carry; 0 unless it is open */
   uint64_t magic;
+  const _Atomic uint32_t *opened_here; /* the runtime's */
   rondo_runtime *runtime;
   uint64_t graph_serial; /* the graph may be gone */
   uint32_t slot_count;

@@ -11,6 +11,7 @@ static const uint64_t graph_magic = 0x68706172476f6452;
 rondo_status graph_check(const rondo_graph *graph, const char *function) {
   if (!graph) return status_set(RONDO_INVALID_ARGUMENT, "%s: the graph is NULL", function);
   if (graph->magic != graph_magic) return status_set(RONDO_INVALID_STATE, "%s: the graph is destroyed", function);
+  if (graph->source.runtime) return runtime_check(graph->source.runtime, function); /* opened before fork? */
   return RONDO_OK;
 }
 

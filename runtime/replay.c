@@ -77,7 +77,9 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
 
 static rondo_status slot_refused(rondo_slot handle, const char *function) {
   if (!handle.exec) return status_set(RONDO_INVALID_ARGUMENT, "%s: the slot's exec is NULL", function);
-  return status_set(RONDO_INVALID_STATE, "%s: the slot's exec is closed", function);
+  if (!handle.serial || atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial)
+    return status_set(RONDO_INVALID_STATE, "%s: the slot's exec is closed", function);
+  return forked_status(function);
 }
 
 static rondo_status slot_released(rondo_slot handle, const char *function) {
@@ -87,7 +89,8 @@ static rondo_status slot_released(rondo_slot handle, const char *function) {
 /* Of a closed exec the memory is still there, with anything in it: no more than the serial is looked at. */
 static rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot) {
   if (!handle.exec || !handle.serial ||
-      atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial)
+      atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial ||
+      !atomic_load_explicit(handle.exec->opened_here, memory_order_relaxed))
     return slot_refused(handle, function);
   if (handle.index >= handle.exec->slot_count)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: slot %u does not exist: the exec has %u", function, handle.index,

@@ -19,6 +19,10 @@
  *     rondo_poll, rondo_wait and rondo_data of a slot may be called by any other thread too, at any time. rondo_upload
  *     and rondo_download want that no other thread replays the exec, rondo_close_exec that none uses it.
  *     Different graphs and execs are independent of each other.
+ *   - A child of fork cannot use what was made before with a runtime: every call on such a runtime, graph, exec or
+ * slot, closing too, is RONDO_INVALID_STATE there, at once, and touches neither the GPU nor any thread (Linux 4.14 and
+ *     newer). The child need close nothing. It may open a runtime of its own; CUDA's driver refuses that, as
+ *     RONDO_NO_DEVICE, where the parent has used the GPU. Graphs made without a runtime are the child's as any memory.
  *   - Handles are owned by the caller and ended by the function that takes their address, which sets them to NULL.
  *     Ending NULL is a no-op.
  */

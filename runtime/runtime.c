@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,8 +15,34 @@ static const uint64_t default_host_bytes = UINT64_C(16) << 20;
 rondo_status runtime_check(const rondo_runtime *runtime, const char *function) {
   if (!runtime) return status_set(RONDO_INVALID_ARGUMENT, "%s: the runtime is NULL", function);
   if (runtime->magic != runtime_magic) return status_set(RONDO_INVALID_STATE, "%s: the runtime is closed", function);
+  if (!atomic_load_explicit(runtime->opened_here, memory_order_relaxed)) return forked_status(function);
   return RONDO_OK;
 }
+
+/* ---- Fork -------------------------------------------------------------------------------------------------------- */
+
+/* A child of fork has the memory of the runtime, but neither its threads nor its GPU: it would wait for ever. It is
+ * told apart by a page that the kernel clears in children, so that every call may ask, a replay too: it costs a load.
+ */
+rondo_status forked_status(const char *function) {
+  return status_set(RONDO_INVALID_STATE, "%s: the runtime was opened before fork: open one in the child", function);
+}
+
+static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+static const _Atomic uint32_t *fork_page_take(void) {
+  _Atomic uint32_t *page = mmap(NULL, page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return NULL;
+  madvise((void *)page, page_bytes(), MADV_WIPEONFORK); /* before Linux 4.14 a child is not told apart */
+  atomic_init(page, 1);
+  return page;
+}
+
+static void fork_page_give(const _Atomic uint32_t *page) {
+  if (page) munmap((void *)(uintptr_t)page, page_bytes());
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 uint64_t serial_draw(void) {
   uint64_t serial = 0;
@@ -66,6 +93,8 @@ void memory_give(struct memory_source source, void *memory, uint64_t bytes) {
     allocator.release(allocator.user, memory, bytes);
   }
 }
+
+/* ---- Open and close ---------------------------------------------------------------------------------------------- */
 
 static rondo_status options_check(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime) {
   if (abi_version != RONDO_ABI_VERSION)
@@ -132,6 +161,11 @@ rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, 
     goto fail;
   }
   memset(runtime->host_memory, 0, host_bytes); /* touch every page now, not in a replay */
+  runtime->opened_here = fork_page_take();
+  if (!runtime->opened_here) {
+    status = status_set(RONDO_OUT_OF_MEMORY, "open: mmap has no page");
+    goto fail;
+  }
   void *device_memory = NULL, *pinned_memory = NULL;
   status = device_open(runtime, options, &device_memory, &pinned_memory);
   if (status != RONDO_OK) goto fail;
@@ -144,6 +178,7 @@ rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, 
   return RONDO_OK;
 
 fail:
+  fork_page_give(runtime->opened_here);
   if (runtime->host_memory) allocator.release(allocator.user, runtime->host_memory, host_bytes);
   allocator.release(allocator.user, runtime, sizeof *runtime);
   return status;
@@ -160,6 +195,7 @@ rondo_status rondo_close(rondo_runtime **runtime_address) {
   runtime->ops->close(runtime->device);
   pthread_mutex_destroy(&runtime->lock);
   runtime->magic = 0;
+  fork_page_give(runtime->opened_here);
   rondo_allocator allocator = runtime->allocator;
   allocator.release(allocator.user, runtime->host_memory, runtime->host_pool.capacity_bytes);
   allocator.release(allocator.user, runtime, sizeof *runtime);

@@ -9,6 +9,7 @@
 
 struct rondo_runtime {
   uint64_t magic;
+  const _Atomic uint32_t *opened_here; /* 0 in a child of the process that opened it: see runtime.c */
   rondo_allocator allocator;
   rondo_wait_mode wait_mode;
   const struct device_ops *ops;
@@ -22,8 +23,10 @@ struct rondo_runtime {
   uint32_t open_graphs, open_execs;
 };
 
-/* RONDO_INVALID_ARGUMENT if runtime is NULL, RONDO_INVALID_STATE if it was closed. */
+/* RONDO_INVALID_ARGUMENT if runtime is NULL, RONDO_INVALID_STATE if it was closed, or opened before fork. */
 rondo_status runtime_check(const rondo_runtime *runtime, const char *function);
+
+rondo_status forked_status(const char *function);
 
 /* What tells an exec or a graph from every other at its address, before it or after: 64 random bits, never 0. Any two
  * are alike, and any other bytes are like one, with a probability of 2^-63; and nobody has to count. */
