@@ -416,7 +416,7 @@ rondo_status dependencies_of(rondo_graph *graph, bool check, const struct depend
 }
 
 uint64_t dependencies_most_bytes(const rondo_graph *graph) {
-  return pool_round(walk_bytes(graph)) + pool_round(graph->dependencies->memory_bytes);
+  return pool_take_bytes(walk_bytes(graph)) + pool_take_bytes(graph->dependencies->memory_bytes);
 }
 
 void dependencies_drop(rondo_graph *graph) {

@@ -15,6 +15,7 @@ static const uint64_t warm_replay_timeout_ns = UINT64_C(120) * 1000 * 1000 * 100
 rondo_status exec_check(const rondo_exec *exec, const char *function) {
   if (!exec) return status_set(RONDO_INVALID_ARGUMENT, "%s: the exec is NULL", function);
   if (exec->magic != exec_magic) return status_set(RONDO_INVALID_STATE, "%s: the exec is closed", function);
+  if (!atomic_load_explicit(exec->opened_here, memory_order_relaxed)) return forked_status(function);
   return RONDO_OK;
 }
 
@@ -94,7 +95,7 @@ static rondo_exec *cut_exec(struct cutter *cutter, const struct exec_counts *cou
 static uint64_t exec_bytes(const struct exec_counts *counts, uint32_t slot_count, struct backend_bytes backend) {
   struct cutter cutter = {0};
   cut_exec(&cutter, counts, slot_count, backend);
-  return pool_round(cutter.used);
+  return cutter.used;
 }
 
 rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *summary) {
@@ -108,7 +109,7 @@ rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *summary) {
   uint64_t host = exec_bytes(&counts, RONDO_MAX_SLOTS, backend_bytes(&host_device_ops, &counts));
   uint64_t cuda = exec_bytes(&counts, RONDO_MAX_SLOTS, backend_bytes(&cuda_device_ops, &counts));
   *summary = plan->summary;
-  summary->host_bytes = (host > cuda ? host : cuda) + plan->planning_bytes;
+  summary->host_bytes = pool_take_bytes(host > cuda ? host : cuda) + plan->planning_bytes;
   return RONDO_OK;
 }
 
@@ -117,29 +118,33 @@ static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, con
   struct exec_counts counts = count_all(graph, plan);
   struct backend_bytes backend = backend_bytes(runtime->ops, &counts);
   uint64_t host_bytes = exec_bytes(&counts, slot_count, backend);
-  void *host = NULL, *device = NULL, *pinned = NULL;
+  void *host = NULL;
   pthread_mutex_lock(&runtime->lock);
-  rondo_status status = pool_carve(&runtime->host_pool, host_bytes, "an exec", &host);
-  if (status == RONDO_OK) status = pool_carve(&runtime->device_pool, plan->summary.device_bytes, "an exec", &device);
+  rondo_status status = pool_take(&runtime->host_pool, host_bytes, "an exec", &host);
+  rondo_exec *exec = NULL;
+  if (status == RONDO_OK) {
+    memset(host, 0, host_bytes);
+    exec = cut_exec(&(struct cutter){host, 0}, &counts, slot_count, backend);
+    status = pool_carve(&runtime->device_pool, plan->summary.device_bytes, "an exec", &exec->device_extent);
+  }
   if (status == RONDO_OK)
-    status = pool_carve(&runtime->pinned_pool, plan->summary.pinned_bytes_per_slot * slot_count, "an exec", &pinned);
-  if (status != RONDO_OK) {
-    pool_return(&runtime->device_pool, device);
-    pool_return(&runtime->host_pool, host);
-  } else {
+    status = pool_carve(&runtime->pinned_pool, plan->summary.pinned_bytes_per_slot * slot_count, "an exec",
+                        &exec->pinned_extent);
+  if (status == RONDO_OK) {
     runtime->open_execs++;
+  } else if (exec) {
+    pool_return(&runtime->device_pool, &exec->device_extent);
+    pool_give(&runtime->host_pool, exec);
   }
   pthread_mutex_unlock(&runtime->lock);
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
-  memset(host, 0, host_bytes);
-  rondo_exec *exec = cut_exec(&(struct cutter){host, 0}, &counts, slot_count, backend);
   exec->runtime = runtime;
-  exec->graph = graph;
-  exec->host_memory = host;
-  exec->device_memory = device;
-  exec->pinned_memory = pinned;
+  exec->opened_here = runtime->opened_here;
+  exec->graph_serial = graph->serial;
+  exec->device_memory = pool_memory(&runtime->device_pool, &exec->device_extent);
+  exec->pinned_memory = pool_memory(&runtime->pinned_pool, &exec->pinned_extent);
   exec->constant_bytes = plan->summary.constant_bytes;
-  memset(pinned, 0, plan->summary.pinned_bytes_per_slot * slot_count);
+  memset(exec->pinned_memory, 0, plan->summary.pinned_bytes_per_slot * slot_count);
   *exec_out = exec;
   return RONDO_OK;
 }
@@ -149,11 +154,12 @@ static void exec_dismantle(rondo_exec *exec) {
   for (uint32_t s = 0; s < exec->slot_count; s++)
     if (exec->slots[s].device_exec) runtime->ops->exec_destroy(exec->slots[s].device_exec);
   exec->magic = 0;
+  atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
   pthread_mutex_lock(&runtime->lock);
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
-  pool_return(&runtime->pinned_pool, exec->pinned_memory);
-  pool_return(&runtime->device_pool, exec->device_memory);
-  pool_return(&runtime->host_pool, exec->host_memory);
+  pool_return(&runtime->pinned_pool, &exec->pinned_extent);
+  pool_return(&runtime->device_pool, &exec->device_extent);
+  pool_give(&runtime->host_pool, exec);
   runtime->open_execs--;
   pthread_mutex_unlock(&runtime->lock);
 }
@@ -359,6 +365,7 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
     return status_set(status, "%s", cause);
   }
   exec->magic = exec_magic;
+  atomic_store_explicit(&exec->serial, serial_draw(), memory_order_relaxed);
   *exec_out = exec;
   return RONDO_OK;
 }
@@ -381,7 +388,7 @@ rondo_status rondo_close_exec(rondo_exec **exec_address) {
 
 rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, const char *expected,
                                const char *function) {
-  if (tensor.graph != exec->graph || tensor.index >= exec->tensor_count)
+  if (tensor.serial != exec->graph_serial || tensor.index >= exec->tensor_count)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph", function);
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   if (!place->is_view && (kinds >> place->kind & 1u)) return RONDO_OK;
@@ -431,16 +438,36 @@ static bool node_touches(const rondo_exec *exec, uint32_t node, uint32_t tensor)
   return false;
 }
 
-/* Gives every node that touches the tensor the address that slot->rebound says. */
+/* Gives every node that touches the tensor the address that slot->rebound says. The nodes are all slots', of which each
+ * may have its own thread. */
 static rondo_status nodes_rebind(rondo_exec *exec, struct slot *slot, uint32_t tensor) {
   rondo_status status = RONDO_OK;
   struct device_program program = program_of(exec, slot);
+  pthread_mutex_lock(&exec->runtime->lock);
   for (uint32_t n = 0; n < exec->node_count && status == RONDO_OK; n++) {
     if (!node_touches(exec, n, tensor)) continue;
     addresses_fill(exec, slot, n);
     status = exec->runtime->ops->exec_rebind(slot->device_exec, &program, n);
   }
+  pthread_mutex_unlock(&exec->runtime->lock);
   return status;
+}
+
+static rondo_status tensor_bind(rondo_exec *exec, struct slot *slot, uint32_t tensor, void *memory) {
+  void *before = slot->rebound[tensor];
+  slot->rebound[tensor] = memory;
+  rondo_status status = nodes_rebind(exec, slot, tensor);
+  if (status == RONDO_OK) {
+    slot->rebound_count += (memory ? 1u : 0) - (before ? 1u : 0);
+    return RONDO_OK;
+  }
+  char cause[256];
+  snprintf(cause, sizeof cause, "%s", rondo_error_text());
+  slot->rebound[tensor] = before;
+  /* If that fails too, half of the tasks have one address and half the other. */
+  if (nodes_rebind(exec, slot, tensor) != RONDO_OK && exec->runtime->ops->lose)
+    return exec->runtime->ops->lose(exec->runtime->device, cause);
+  return status_set(status, "%s", cause);
 }
 
 rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tensor, void *memory) {
@@ -454,15 +481,12 @@ rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tenso
     if (exec->nodes[n].user_work && exec->nodes[n].user_work->capture && node_touches(exec, n, tensor.index))
       return status_set(RONDO_UNSUPPORTED, "rondo_rebind: task '%s' captured the address of tensor %u", exec->names[n],
                         tensor.index);
-  void *before = slot->rebound[tensor.index];
-  slot->rebound[tensor.index] = memory;
-  status = nodes_rebind(exec, slot, tensor.index);
-  if (status == RONDO_OK) return RONDO_OK;
-  char cause[256];
-  snprintf(cause, sizeof cause, "%s", rondo_error_text());
-  slot->rebound[tensor.index] = before;
-  /* If that fails too, half of the tasks have one address and half the other. */
-  if (nodes_rebind(exec, slot, tensor.index) != RONDO_OK && exec->runtime->ops->lose)
-    return exec->runtime->ops->lose(exec->runtime->device, cause);
-  return status_set(status, "%s", cause);
+  return tensor_bind(exec, slot, tensor.index, memory);
+}
+
+rondo_status exec_unbind(rondo_exec *exec, struct slot *slot) {
+  rondo_status status = RONDO_OK;
+  for (uint32_t t = 0; slot->rebound_count && t < exec->tensor_count && status == RONDO_OK; t++)
+    if (slot->rebound[t]) status = tensor_bind(exec, slot, t, NULL);
+  return status;
 }

@@ -27,14 +27,18 @@ struct slot {
   uint64_t *counts;
   void **rebound; /* by tensor: the caller's buffer, or NULL */
   void *backend_memory;
-  uint32_t lease; /* odd while somebody holds the slot */
+  uint32_t rebound_count;
+  _Atomic uint32_t lease; /* odd while somebody holds the slot: what the holder did is seen by the next one */
 };
 
 struct rondo_exec {
+  _Atomic uint64_t serial; /* what its slots' handles carry; 0 unless it is open */
   uint64_t magic;
+  const _Atomic uint32_t *opened_here; /* the runtime's */
   rondo_runtime *runtime;
-  const rondo_graph *graph; /* an identity only: the graph may be gone */
-  uint32_t slot_count, next_slot;
+  uint64_t graph_serial; /* the graph may be gone */
+  uint32_t slot_count;
+  _Atomic uint32_t next_slot; /* where the search for a free one begins: a hint */
   bool keeps_warm;
   uint32_t tensor_count, node_count, operand_count, user_kernel_count, launch_count;
   struct exec_tensor *tensors;
@@ -48,7 +52,7 @@ struct rondo_exec {
   uint32_t *predecessors;
   char (*names)[NAME_BYTES];
   void *build_memory;
-  void *host_memory;
+  struct pool_extent device_extent, pinned_extent; /* the exec itself is what it takes of the host pool */
   unsigned char *device_memory, *pinned_memory;
   uint64_t constant_bytes;
   struct slot slots[RONDO_MAX_SLOTS];

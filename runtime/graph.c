@@ -21,6 +21,7 @@ static const uint64_t graph_magic = 0x68706172476f6452;
 rondo_status graph_check(const rondo_graph *graph, const char *function) {
   if (!graph) return status_set(RONDO_INVALID_ARGUMENT, "%s: the graph is NULL", function);
   if (graph->magic != graph_magic) return status_set(RONDO_INVALID_STATE, "%s: the graph is destroyed", function);
+  if (graph->source.runtime) return runtime_check(graph->source.runtime, function); /* opened before fork? */
   return RONDO_OK;
 }
 
@@ -40,11 +41,14 @@ rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits
   uint64_t task_begin = tensor_begin + pool_round(tensors * sizeof(struct tensor));
   uint64_t bytes = task_begin + pool_round(tasks * sizeof(struct task));
   void *memory;
-  rondo_status status = memory_take((struct memory_source){runtime}, bytes, "a graph", &memory);
+  struct memory_source source;
+  rondo_status status = memory_source_of(runtime, limits ? limits->allocator : NULL, "rondo_graph_create", &source);
+  if (status == RONDO_OK) status = memory_take(source, bytes, "a graph", &memory);
   if (status != RONDO_OK) return status;
   rondo_graph *graph = memory;
   *graph = (rondo_graph){.magic = graph_magic,
-                         .source = {runtime},
+                         .serial = serial_draw(),
+                         .source = source,
                          .memory_bytes = bytes,
                          .tensor_limit = tensors,
                          .task_limit = tasks,
@@ -70,7 +74,7 @@ rondo_status rondo_graph_destroy(rondo_graph **graph_address) {
     graph->chunks = chunk->next;
     memory_give(graph->source, chunk, chunk->bytes);
   }
-  graph->magic = 0;
+  graph->magic = graph->serial = 0;
   rondo_runtime *runtime = graph->source.runtime;
   memory_give(graph->source, graph, graph->memory_bytes);
   if (runtime) {
@@ -196,7 +200,7 @@ static rondo_status operands_fill(const rondo_graph *graph, struct task *task, c
     rondo_tensor handle = arguments[i].tensor;
     task->tensors[i] = NO_TENSOR;
     if (!handle.graph) continue;
-    if (handle.graph != graph)
+    if (handle.graph != graph || handle.serial != graph->serial)
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s belongs to another graph", arguments[i].name);
     if (handle.index >= graph->tensor_count)
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s is not a tensor of this graph", arguments[i].name);

@@ -54,6 +54,7 @@ struct graph_chunk {
 
 struct rondo_graph {
   uint64_t magic;
+  uint64_t serial; /* what its tensors' handles carry */
   struct memory_source source;
   uint64_t memory_bytes;
   uint32_t tensor_limit, task_limit;

@@ -460,7 +460,7 @@ rondo_status plan_of(rondo_graph *graph, const struct plan **plan) {
     memory_give(graph->source, memory, pad_bytes);
     if (status != RONDO_OK) return status;
     graph->plan->planning_bytes =
-        dependencies_most_bytes(graph) + pool_round(pad_bytes) + pool_round(graph->plan->memory_bytes);
+        dependencies_most_bytes(graph) + pool_take_bytes(pad_bytes) + pool_take_bytes(graph->plan->memory_bytes);
     dependencies_drop(graph);
   }
   *plan = graph->plan;

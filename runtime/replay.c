@@ -75,15 +75,29 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
 
 /* ---- Public ------------------------------------------------------------------------------------------------------ */
 
+static rondo_status slot_refused(rondo_slot handle, const char *function) {
+  if (!handle.exec) return status_set(RONDO_INVALID_ARGUMENT, "%s: the slot's exec is NULL", function);
+  if (!handle.serial || atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial)
+    return status_set(RONDO_INVALID_STATE, "%s: the slot's exec is closed", function);
+  return forked_status(function);
+}
+
+static rondo_status slot_released(rondo_slot handle, const char *function) {
+  return status_set(RONDO_INVALID_STATE, "%s: slot %u was released", function, handle.index);
+}
+
+/* Of a closed exec the memory is still there, with anything in it: no more than the serial is looked at. */
 static rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot) {
-  rondo_status status = exec_check(handle.exec, function);
-  if (status != RONDO_OK) return status;
+  if (!handle.exec || !handle.serial ||
+      atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial ||
+      !atomic_load_explicit(handle.exec->opened_here, memory_order_relaxed))
+    return slot_refused(handle, function);
   if (handle.index >= handle.exec->slot_count)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: slot %u does not exist: the exec has %u", function, handle.index,
                       handle.exec->slot_count);
   *slot = &handle.exec->slots[handle.index];
-  if ((*slot)->lease != handle.lease)
-    return status_set(RONDO_INVALID_STATE, "%s: slot %u was released", function, handle.index);
+  if (atomic_load_explicit(&(*slot)->lease, memory_order_relaxed) != handle.lease)
+    return slot_released(handle, function);
   return RONDO_OK;
 }
 
@@ -91,13 +105,16 @@ rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
   rondo_status status = exec_check(exec, "rondo_acquire");
   if (status != RONDO_OK) return status;
   if (!handle) return status_set(RONDO_INVALID_ARGUMENT, "rondo_acquire: the slot's address is NULL");
+  uint32_t first = atomic_load_explicit(&exec->next_slot, memory_order_relaxed);
   for (uint32_t i = 0; i < exec->slot_count; i++) {
-    uint32_t index = (exec->next_slot + i) % exec->slot_count;
+    uint32_t index = (first + i) % exec->slot_count;
     struct slot *slot = &exec->slots[index];
-    if (slot->lease % 2) continue;
-    slot->lease++;
-    exec->next_slot = (index + 1) % exec->slot_count;
-    *handle = (rondo_slot){exec, index, slot->lease};
+    uint32_t lease = atomic_load_explicit(&slot->lease, memory_order_relaxed);
+    if (lease % 2 || !atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_acquire,
+                                                              memory_order_relaxed))
+      continue; /* held, or somebody else was faster */
+    atomic_store_explicit(&exec->next_slot, (index + 1) % exec->slot_count, memory_order_relaxed);
+    *handle = (rondo_slot){exec, index, lease + 1, atomic_load_explicit(&exec->serial, memory_order_relaxed)};
     return RONDO_OK;
   }
   status = exec->runtime->ops->health(exec->runtime->device); /* of a lost device no slot comes back */
@@ -141,7 +158,12 @@ rondo_status rondo_release(rondo_slot handle) {
   rondo_status status = slot_check(handle, "rondo_release", &slot);
   if (status != RONDO_OK) return status;
   if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_release");
-  slot->lease++;
+  status = exec_unbind(handle.exec, slot);
+  if (status != RONDO_OK) return status;
+  uint32_t lease = handle.lease;
+  if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,
+                                               memory_order_relaxed))
+    return slot_released(handle, "rondo_release");
   return RONDO_OK;
 }
 

@@ -25,8 +25,9 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
 /* The slot must not be in flight. */
 rondo_status slot_launch(const rondo_exec *exec, struct slot *slot);
 
-/* exec.c: rondo_rebind, of a slot that is not in flight. */
+/* exec.c: rondo_rebind, and the end of all of them, of a slot that is not in flight. One that fails changes nothing. */
 rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tensor, void *memory);
+rondo_status exec_unbind(rondo_exec *exec, struct slot *slot);
 
 /* RONDO_OK, RONDO_TIMEOUT or RONDO_DEVICE_LOST. */
 rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns);

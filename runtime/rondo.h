@@ -14,8 +14,15 @@
  *     phase, the task, the tensor and what was expected. A failed call changes nothing.
  *   - Structures are plain descriptors for designated initialisers: a zero field means the documented default, an
  *     all-zero rondo_tensor means "absent".
- *   - A graph is used by one thread at a time. An exec is filled and replayed by one thread at a time; rondo_poll and
- *     rondo_wait may be called from one other thread. Different graphs and execs are independent of each other.
+ *   - A graph is used by one thread at a time. Any number of threads may call rondo_acquire on one exec; a slot is then
+ *     its holder's, who fills, replays, rebinds and releases it, one thread at a time, while others hold other slots.
+ *     rondo_poll, rondo_wait and rondo_data of a slot may be called by any other thread too, at any time. rondo_upload
+ *     and rondo_download want that no other thread replays the exec, rondo_close_exec that none uses it.
+ *     Different graphs and execs are independent of each other.
+ *   - A child of fork cannot use what was made before with a runtime: every call on such a runtime, graph, exec or
+ * slot, closing too, is RONDO_INVALID_STATE there, at once, and touches neither the GPU nor any thread (Linux 4.14 and
+ *     newer). The child need close nothing. It may open a runtime of its own; CUDA's driver refuses that, as
+ *     RONDO_NO_DEVICE, where the parent has used the GPU. Graphs made without a runtime are the child's as any memory.
  *   - Handles are owned by the caller and ended by the function that takes their address, which sets them to NULL.
  *     Ending NULL is a no-op.
  */
@@ -81,9 +88,10 @@ typedef enum rondo_wait_mode {
   RONDO_WAIT_BLOCK           /* sleep between looks: least CPU, tens of microseconds more latency */
 } rondo_wait_mode;
 
-/* Where host memory comes from at rondo_open (and for graphs created with no runtime). allocate returns NULL when out
- * of memory; alignment is a power of two. Called by rondo_open, rondo_close, rondo_graph_create and
- * rondo_graph_destroy only. */
+/* Where host memory comes from. allocate returns NULL when out of memory; alignment is a power of two; release gets the
+ * bytes that allocate got. That of a runtime is called by rondo_open and rondo_close only. That of a graph made without
+ * a runtime is called by rondo_graph_create and _destroy, by what describes, and by what plans (rondo_plan_graph,
+ * rondo_instantiate, the reports). */
 typedef struct rondo_allocator {
   void *user;
   void *(*allocate)(void *user, size_t bytes, size_t alignment);
@@ -133,10 +141,13 @@ RONDO_API rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *in
 
 typedef struct rondo_graph rondo_graph;
 
-/* A tensor or a view of one: a small value, valid while its graph lives. */
+/* A tensor or a view of one: a small value, valid while its graph lives. Of a destroyed graph it is refused, also by a
+ * graph at the same address, as long as that graph's memory is there to be looked at: until the runtime it was made
+ * with is closed. An exec takes the tensors of the graph that it was made from, whether that still lives or not. */
 typedef struct rondo_tensor {
   rondo_graph *graph;
   uint32_t index;
+  uint64_t serial; /* of the graph */
 } rondo_tensor;
 
 typedef enum rondo_dtype {
@@ -155,12 +166,15 @@ RONDO_API uint32_t rondo_dtype_bits(rondo_dtype dtype);
 RONDO_API const char *rondo_dtype_name(rondo_dtype dtype);
 
 typedef struct rondo_graph_limits {
-  uint32_t tensors; /* tensors and views; 0: 1024, at most 65536 */
-  uint32_t tasks;   /* 0: 256, at most 16384 */
+  uint32_t tensors;                 /* tensors and views; 0: 1024, at most 1048576 */
+  uint32_t tasks;                   /* 0: 256, at most 262144 */
+  const rondo_allocator *allocator; /* of a graph made without a runtime; NULL: mimalloc. Copied */
 } rondo_graph_limits;
 
-/* Creates an empty graph. With a runtime its memory is carved from the host pool, without one it comes from mimalloc
- * (such a graph can be planned anywhere, and instantiated on any runtime). limits may be NULL. */
+/* Creates an empty graph. With a runtime its memory is carved from the host pool, and limits->allocator must be NULL;
+ * without one it comes from the allocator (such a graph can be planned anywhere, and instantiated on any runtime).
+ * A user's own work takes more of that memory as it is added, and so does planning: the plan is made once, by whoever
+ * asks for it first, and kept until the description changes. limits may be NULL. */
 RONDO_API rondo_status rondo_graph_create(rondo_runtime *runtime_or_null, const rondo_graph_limits *limits,
                                           rondo_graph **graph);
 /* Execs made from the graph live on without it. */
@@ -205,8 +219,8 @@ typedef uint32_t rondo_task;
 /* The task that the last successful rondo_add_* added. RONDO_INVALID_STATE if there is none. */
 RONDO_API rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task);
 
-/* Makes `task` wait for `prerequisite`, for dependencies that no tensor shows. An edge that closes a cycle is refused.
- */
+/* Makes `task` wait for `prerequisite`, for dependencies that no tensor shows. An edge that closes a cycle is refused:
+ * where a task is to wait for a later one, that takes a look at the whole graph. */
 RONDO_API rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_task prerequisite);
 
 typedef enum rondo_layout {
@@ -427,7 +441,8 @@ typedef struct rondo_exec_options {
 RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
                                          rondo_exec **exec);
 
-/* Waits for replays in flight, then frees. Sets *exec to NULL. */
+/* Waits for replays in flight, then frees. Sets *exec to NULL. A copy of the pointer is refused as long as the runtime
+ * is open and no exec is made at the same address. */
 RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 
 /* Sets a constant or a state; bytes must be rondo_tensor_bytes. RONDO_BUSY while a replay is in flight. */
@@ -437,14 +452,17 @@ RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, voi
 
 /* ---- Replay ------------------------------------------------------------------------------------------------------ */
 
-/* One in-flight replay with inputs and outputs of its own. */
+/* One in-flight replay with inputs and outputs of its own. A slot that was released, or whose exec was closed, is
+ * refused by every call, whatever took its place since, as long as its runtime is open; after that using it is
+ * undefined. (A lease is one of 2^31.) */
 typedef struct rondo_slot {
   rondo_exec *exec;
   uint32_t index;
-  uint32_t lease; /* which acquisition this is: a released slot is refused */
+  uint32_t lease;  /* which acquisition this is */
+  uint64_t serial; /* of the exec */
 } rondo_slot;
 
-/* Takes a free slot. RONDO_BUSY if none is free. */
+/* Takes a free slot. RONDO_BUSY if none is free. No two callers get the same; there is no lock. */
 RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
 /* Where an input is filled or an output is read, dense row-major. NULL (and an error text) if the slot is stale or the
  * tensor is neither. */
@@ -452,17 +470,19 @@ RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
 /* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
 /* Lets an input, output, constant or state lie in a buffer of the caller's, in this slot's replays only, until it is
- * bound anew; NULL: in its own place again. The buffer has rondo_tensor_bytes bytes, is 256-byte aligned, can be
- * reached by the device (device or pinned memory; on the host backend any), overlaps no other tensor's, and outlives
- * its use. Costs a driver call for every kernel that touches the tensor, and a somewhat slower next replay: not for
- * every replay. rondo_data, rondo_upload and rondo_download still mean the tensor's own place. Errors: RONDO_BUSY while
- * in flight; RONDO_UNSUPPORTED where captured work touches the tensor. */
+ * bound anew or the slot is released; NULL: in its own place again. The buffer has rondo_tensor_bytes bytes, is
+ * 256-byte aligned, can be reached by the device (device or pinned memory; on the host backend any), overlaps no other
+ * tensor's, and outlives its use. Costs a driver call for every kernel that touches the tensor, and a somewhat slower
+ * next replay: not for every replay. Releasing the slot costs as much again for each tensor that is still bound.
+ * rondo_data, rondo_upload and rondo_download still mean the tensor's own place. Errors: RONDO_BUSY while in flight;
+ * RONDO_UNSUPPORTED where captured work touches the tensor. */
 RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *memory);
 /* RONDO_OK once the last replay is done, RONDO_BUSY before. */
 RONDO_API rondo_status rondo_poll(rondo_slot slot);
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
-/* Gives the slot back. RONDO_BUSY while in flight. */
+/* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
+ * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);
 
 /* ---- Reports ----------------------------------------------------------------------------------------------------- */

@@ -4,6 +4,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 static const uint64_t runtime_magic = 0x6f646e6f52;
 static const uint64_t default_host_bytes = UINT64_C(16) << 20;
@@ -11,17 +15,68 @@ static const uint64_t default_host_bytes = UINT64_C(16) << 20;
 rondo_status runtime_check(const rondo_runtime *runtime, const char *function) {
   if (!runtime) return status_set(RONDO_INVALID_ARGUMENT, "%s: the runtime is NULL", function);
   if (runtime->magic != runtime_magic) return status_set(RONDO_INVALID_STATE, "%s: the runtime is closed", function);
+  if (!atomic_load_explicit(runtime->opened_here, memory_order_relaxed)) return forked_status(function);
+  return RONDO_OK;
+}
+
+/* ---- Fork -------------------------------------------------------------------------------------------------------- */
+
+/* A child of fork has the memory of the runtime, but neither its threads nor its GPU: it would wait for ever. It is
+ * told apart by a page that the kernel clears in children, so that every call may ask, a replay too: it costs a load.
+ */
+rondo_status forked_status(const char *function) {
+  return status_set(RONDO_INVALID_STATE, "%s: the runtime was opened before fork: open one in the child", function);
+}
+
+static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+static const _Atomic uint32_t *fork_page_take(void) {
+  _Atomic uint32_t *page = mmap(NULL, page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return NULL;
+  madvise((void *)page, page_bytes(), MADV_WIPEONFORK); /* before Linux 4.14 a child is not told apart */
+  atomic_init(page, 1);
+  return page;
+}
+
+static void fork_page_give(const _Atomic uint32_t *page) {
+  if (page) munmap((void *)(uintptr_t)page, page_bytes());
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+uint64_t serial_draw(void) {
+  uint64_t serial = 0;
+  /* The call itself: a library's function may take memory for it. */
+  if (syscall(SYS_getrandom, &serial, sizeof serial, 0) != (long)sizeof serial) { /* older than Linux 3.17 */
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    serial = ((uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec) * UINT64_C(0x9e3779b97f4a7c15);
+  }
+  return serial | 1;
+}
+
+rondo_status memory_source_of(rondo_runtime *runtime, const rondo_allocator *allocator, const char *function,
+                              struct memory_source *source) {
+  if (runtime && allocator)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "%s: the runtime's host pool is where memory comes from, so that no "
+                      "allocator can be given",
+                      function);
+  if (allocator && (!allocator->allocate || !allocator->release))
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the allocator lacks allocate or release", function);
+  *source = (struct memory_source){.runtime = runtime};
+  if (allocator) source->allocator = *allocator;
   return RONDO_OK;
 }
 
 rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory) {
   if (source.runtime) {
     pthread_mutex_lock(&source.runtime->lock);
-    rondo_status status = pool_carve(&source.runtime->host_pool, bytes, owner, memory);
+    rondo_status status = pool_take(&source.runtime->host_pool, bytes, owner, memory);
     pthread_mutex_unlock(&source.runtime->lock);
     return status;
   }
-  rondo_allocator allocator = allocator_default();
+  rondo_allocator allocator = source.allocator.allocate ? source.allocator : allocator_default();
   *memory = allocator.allocate(allocator.user, bytes, POOL_ALIGNMENT);
   if (*memory) return RONDO_OK;
   return status_set(RONDO_OUT_OF_MEMORY, "the allocator has no %" PRIu64 " bytes for %s", bytes, owner);
@@ -31,13 +86,15 @@ void memory_give(struct memory_source source, void *memory, uint64_t bytes) {
   if (!memory) return;
   if (source.runtime) {
     pthread_mutex_lock(&source.runtime->lock);
-    pool_return(&source.runtime->host_pool, memory);
+    pool_give(&source.runtime->host_pool, memory);
     pthread_mutex_unlock(&source.runtime->lock);
   } else {
-    rondo_allocator allocator = allocator_default();
+    rondo_allocator allocator = source.allocator.allocate ? source.allocator : allocator_default();
     allocator.release(allocator.user, memory, bytes);
   }
 }
+
+/* ---- Open and close ---------------------------------------------------------------------------------------------- */
 
 static rondo_status options_check(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime) {
   if (abi_version != RONDO_ABI_VERSION)
@@ -55,6 +112,14 @@ static rondo_status options_check(uint32_t abi_version, const rondo_options *opt
                       options->host_threads);
   if (options->allocator && (!options->allocator->allocate || !options->allocator->release))
     return status_set(RONDO_INVALID_ARGUMENT, "open: the allocator lacks allocate or release");
+  const struct {
+    const char *pool;
+    uint64_t bytes;
+  } sizes[] = {{"device", options->device_bytes}, {"pinned", options->pinned_bytes}, {"host", options->host_bytes}};
+  for (int i = 0; i < 3; i++) /* so that no sum of sizes wraps */
+    if (sizes[i].bytes > UINT64_MAX / 4)
+      return status_set(RONDO_OUT_OF_MEMORY, "open: no machine has %" PRIu64 " bytes for the %s pool", sizes[i].bytes,
+                        sizes[i].pool);
   return RONDO_OK;
 }
 
@@ -89,14 +154,18 @@ rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, 
   memset(runtime, 0, sizeof *runtime);
   runtime->allocator = allocator;
   runtime->wait_mode = options->wait_mode;
-  runtime->host_memory =
-      host_bytes <= SIZE_MAX / 2 ? allocator.allocate(allocator.user, host_bytes, POOL_ALIGNMENT) : NULL;
+  runtime->host_memory = allocator.allocate(allocator.user, host_bytes, POOL_ALIGNMENT);
   if (!runtime->host_memory) {
     status =
         status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes for the host pool", host_bytes);
     goto fail;
   }
   memset(runtime->host_memory, 0, host_bytes); /* touch every page now, not in a replay */
+  runtime->opened_here = fork_page_take();
+  if (!runtime->opened_here) {
+    status = status_set(RONDO_OUT_OF_MEMORY, "open: mmap has no page");
+    goto fail;
+  }
   void *device_memory = NULL, *pinned_memory = NULL;
   status = device_open(runtime, options, &device_memory, &pinned_memory);
   if (status != RONDO_OK) goto fail;
@@ -109,6 +178,7 @@ rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, 
   return RONDO_OK;
 
 fail:
+  fork_page_give(runtime->opened_here);
   if (runtime->host_memory) allocator.release(allocator.user, runtime->host_memory, host_bytes);
   allocator.release(allocator.user, runtime, sizeof *runtime);
   return status;
@@ -125,6 +195,7 @@ rondo_status rondo_close(rondo_runtime **runtime_address) {
   runtime->ops->close(runtime->device);
   pthread_mutex_destroy(&runtime->lock);
   runtime->magic = 0;
+  fork_page_give(runtime->opened_here);
   rondo_allocator allocator = runtime->allocator;
   allocator.release(allocator.user, runtime->host_memory, runtime->host_pool.capacity_bytes);
   allocator.release(allocator.user, runtime, sizeof *runtime);

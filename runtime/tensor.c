@@ -128,7 +128,7 @@ static rondo_status tensor_add(rondo_graph *graph, enum tensor_kind kind, const 
     stride *= shape[i];
   }
   graph_changed(graph);
-  *out = (rondo_tensor){graph, graph->tensor_count++};
+  *out = (rondo_tensor){graph, graph->tensor_count++, graph->serial};
   return RONDO_OK;
 }
 
@@ -148,7 +148,7 @@ rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *
   rondo_status status = graph_check(graph, "describe");
   if (status == RONDO_OK) status = slot_of_table(graph, view);
   if (status != RONDO_OK) return status;
-  if (handle.graph != graph || handle.index >= graph->tensor_count)
+  if (handle.graph != graph || handle.serial != graph->serial || handle.index >= graph->tensor_count)
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_view: the tensor belongs to another graph");
   if (!offset || !extent)
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_view: the %s is NULL", offset ? "extent" : "offset");
@@ -173,13 +173,15 @@ rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *
     tensor->shape[i] = extent[i];
   }
   graph_changed(graph);
-  *view = (rondo_tensor){graph, graph->tensor_count++};
+  *view = (rondo_tensor){graph, graph->tensor_count++, graph->serial};
   return RONDO_OK;
 }
 
 rondo_status rondo_tensor_bytes(rondo_tensor handle, uint64_t *bytes) {
   rondo_status status = graph_check(handle.graph, "rondo_tensor_bytes");
   if (status != RONDO_OK) return status;
+  if (handle.serial != handle.graph->serial)
+    return status_set(RONDO_INVALID_STATE, "rondo_tensor_bytes: the tensor's graph is destroyed");
   if (handle.index >= handle.graph->tensor_count || !bytes)
     return status_set(RONDO_INVALID_ARGUMENT, "rondo_tensor_bytes: %s", bytes ? "no such tensor" : "bytes is NULL");
   *bytes = tensor_bytes(&handle.graph->tensors[handle.index]);

@@ -9,10 +9,12 @@ TestSuite(keep_warm, .init = driver_setup);
 enum { COUNT = 64 };
 static const rondo_exec_options warm = {.keep_warm = 1};
 
+static rondo_tensor x, y;
+
 static rondo_graph *one_copy(void) {
   rondo_graph *graph = NULL;
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  rondo_tensor x = add_vector(rondo_input, graph, "x", COUNT), y = add_vector(rondo_output, graph, "y", COUNT);
+  x = add_vector(rondo_input, graph, "x", COUNT), y = add_vector(rondo_output, graph, "y", COUNT);
   add_copy(graph, "copy", x, y);
   return graph;
 }
@@ -58,7 +60,6 @@ Test(keep_warm, replays_beside_the_beats_keep_their_results) {
   REQUIRE_OK(rondo_open(&options, &runtime));
   REQUIRE_OK(rondo_instantiate(runtime, graph, &warm, &exec));
   REQUIRE_OK(rondo_acquire(exec, &slot));
-  rondo_tensor x = {graph, 0}, y = {graph, 1};
   for (uint32_t replay = 0; replay < 200; replay++) {
     uint32_t *in = rondo_data(slot, x);
     const uint32_t *out = rondo_data(slot, y);

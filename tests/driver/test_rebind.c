@@ -127,6 +127,59 @@ Test(rebind, it_costs_one_call_for_each_kernel_that_touches_the_tensor) {
   subject_close(&s);
 }
 
+Test(rebind, a_release_costs_one_call_for_each_kernel_that_touches_what_is_bound_and_else_none) {
+  struct subject s = {0};
+  uint32_t own[COUNT], got[COUNT];
+  subject_open(&s);
+  run(&s, own);
+  uint64_t calls = fake->calls(NULL), set = fake->calls("cuGraphExecKernelNodeSetParams");
+  REQUIRE_OK(rondo_release(s.slot));
+  REQUIRE_OK(rondo_acquire(s.exec, &s.slot));
+  cr_assert_eq(fake->calls(NULL), calls);
+  for (int round = 0; round < 2; round++) { /* bound twice is bound once; bound and unbound is not bound */
+    REQUIRE_OK(rondo_rebind(s.slot, s.constant, (void *)(uintptr_t)s.buffer));
+    REQUIRE_OK(rondo_rebind(s.slot, s.constant, (void *)(uintptr_t)s.buffer));
+    if (round) REQUIRE_OK(rondo_rebind(s.slot, s.constant, NULL));
+    set = fake->calls("cuGraphExecKernelNodeSetParams");
+    REQUIRE_OK(rondo_release(s.slot));
+    cr_assert_eq(fake->calls("cuGraphExecKernelNodeSetParams") - set, round ? 0 : 3);
+    REQUIRE_OK(rondo_acquire(s.exec, &s.slot));
+    run(&s, got);
+    cr_assert_arr_eq(got, own, BYTES);
+  }
+  subject_close(&s);
+}
+
+Test(rebind, a_release_that_fails_leaves_the_slot_with_its_holder_and_can_be_repeated) {
+  struct subject s = {0};
+  uint32_t own[COUNT], bound[COUNT], got[COUNT];
+  subject_open(&s);
+  void *buffer = (void *)(uintptr_t)s.buffer;
+  run(&s, own);
+  REQUIRE_OK(rondo_rebind(s.slot, s.constant, buffer));
+  run(&s, bound);
+  bool failed = true;
+  for (uint64_t n = 1; failed; n++) {
+    fake->fail_call(n, CU_INVALID_VALUE);
+    rondo_status status = rondo_release(s.slot);
+    failed = fake->failed_call() != NULL;
+    fake->fail_call(0, 0);
+    cr_assert(n > 3 || failed);
+    if (status != RONDO_OK) {
+      cr_assert(strstr(rondo_error_text(), "rebind: "), "%s", rondo_error_text());
+      run(&s, got);
+      cr_assert_arr_eq(got, bound, BYTES, "call %d fails", (int)n);
+      continue;
+    }
+    REQUIRE_ERROR(rondo_replay(s.slot), RONDO_INVALID_STATE, "was released");
+    REQUIRE_OK(rondo_acquire(s.exec, &s.slot));
+    run(&s, got);
+    cr_assert_arr_eq(got, own, BYTES, "call %d fails", (int)n);
+    REQUIRE_OK(rondo_rebind(s.slot, s.constant, buffer));
+  }
+  subject_close(&s);
+}
+
 Test(rebind, it_costs_one_call_for_a_tensor_that_moves_with_others) {
   enum { INPUTS = 3 };
   struct subject s = {0};

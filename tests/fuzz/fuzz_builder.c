@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../runtime/graph.h"
 #include "fuzz_run.h"
 #include "fuzz_tasks.h"
 
@@ -133,11 +134,12 @@ static int64_t perform(struct build *b, const uint8_t *data, size_t size, bool s
   uint32_t flags = next(b);
   struct filler filler = {data, size, flags & 1};
   uint32_t slot_count = 1 + (flags >> 1 & 1);
-  rondo_graph_limits limits = {flags >> 2 & 1 ? MAX_TENSORS : 24, flags >> 3 & 1 ? MAX_TASKS : 6};
+  rondo_graph_limits limits = {.tensors = flags >> 2 & 1 ? MAX_TENSORS : 24, .tasks = flags >> 3 & 1 ? MAX_TASKS : 6};
   require(CALL(rondo_graph_create(flags & 16 ? runtime : NULL, &limits, &b->graph)), "no graph");
+  b->serial = b->graph->serial;
   rondo_graph *stale = NULL;
   require(CALL(rondo_graph_create(runtime, &limits, &stale)), "no graph");
-  stale_tensor = (rondo_tensor){stale, 0};
+  require(CALL(rondo_input(stale, NULL, RONDO_F32, 1, (int64_t[]){1}, &stale_tensor)), "no tensor");
   require(CALL(rondo_graph_destroy(&stale)) && !stale, "a graph was not destroyed");
   build(b);
   rondo_exec *exec = NULL;

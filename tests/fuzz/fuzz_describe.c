@@ -101,10 +101,11 @@ int64_t elements_of(const struct record *r) {
 void check_counts(const struct build *b) {
   uint64_t bytes;
   rondo_task last;
-  require(rondo_tensor_bytes((rondo_tensor){b->graph, b->tensor_count}, &bytes) == RONDO_INVALID_ARGUMENT,
+  require(rondo_tensor_bytes((rondo_tensor){b->graph, b->tensor_count, b->serial}, &bytes) == RONDO_INVALID_ARGUMENT,
           "there are more tensors than were added");
   if (b->tensor_count)
-    require(rondo_tensor_bytes((rondo_tensor){b->graph, b->tensor_count - 1}, &bytes) == RONDO_OK, "a tensor is gone");
+    require(rondo_tensor_bytes((rondo_tensor){b->graph, b->tensor_count - 1, b->serial}, &bytes) == RONDO_OK,
+            "a tensor is gone");
   if (rondo_last_task(b->graph, &last) == RONDO_OK)
     require(last + 1 == b->task_count, "there are more tasks, or fewer, than were added");
   else
@@ -161,9 +162,9 @@ rondo_tensor odd_tensor(struct build *b) {
   case 2:
     return stale_tensor;
   case 3:
-    return (rondo_tensor){b->graph, b->tensor_count + next(b) * 0x1010101};
+    return (rondo_tensor){b->graph, b->tensor_count + next(b) * 0x1010101, b->serial};
   default:
-    return (rondo_tensor){b->graph, b->tensor_count ? below(b, b->tensor_count) : 0};
+    return (rondo_tensor){b->graph, b->tensor_count ? below(b, b->tensor_count) : 0, b->serial};
   }
 }
 
@@ -181,7 +182,7 @@ rondo_tensor operand(struct build *b, rondo_access access, rondo_dtype dtype, ui
   if (how >= 96)
     for (uint32_t i = b->tensor_count; i-- > 0;)
       if (fits(&b->records[i], access, dtype, rank, shape) && (how & 1 || next(b) & 1))
-        return (rondo_tensor){b->graph, i};
+        return (rondo_tensor){b->graph, i, b->serial};
   enum kind kind = (access & RONDO_READ ? readable : writable)[how / 2 % 4];
   if (access == RONDO_READ_WRITE && kind == CONSTANT) kind = STATE;
   rondo_tensor tensor = {0}, view = {0};
@@ -210,8 +211,9 @@ void add_tensor(struct build *b) {
 }
 
 void add_view(struct build *b) {
-  rondo_tensor of =
-      next(b) >= 240 ? odd_tensor(b) : (rondo_tensor){b->graph, b->tensor_count ? below(b, b->tensor_count) : 0};
+  rondo_tensor of = next(b) >= 240
+                        ? odd_tensor(b)
+                        : (rondo_tensor){b->graph, b->tensor_count ? below(b, b->tensor_count) : 0, b->serial};
   int64_t offset[RONDO_MAX_RANK], extent[RONDO_MAX_RANK];
   const struct record *r = &b->records[of.graph == b->graph && of.index < b->tensor_count ? of.index : 0];
   for (uint32_t i = 0; i < RONDO_MAX_RANK; i++) {

@@ -38,6 +38,7 @@ struct user {
 struct build {
   const uint8_t *at, *end;
   rondo_graph *graph;
+  uint64_t serial; /* of its tensors */
   bool shadow;  /* temporaries are states, which share no bytes */
   bool exact;   /* nothing is read that was not written: results are determined */
   bool huge;    /* only to be planned */

@@ -1,5 +1,6 @@
 /* fuzz_run.c - replays of what was described, twice in each slot, and slots misused; what must hold of the results. */
 #include "fuzz_run.h"
+#include "../../runtime/exec.h"
 
 #include <string.h>
 
@@ -26,7 +27,7 @@ static uint8_t scratch[DEVICE_BYTES];
 static void prepare(const struct build *b, rondo_exec *exec, rondo_slot slot, const struct filler *filler) {
   for (uint32_t i = 0; i < b->tensor_count; i++) {
     const struct record *r = &b->records[i];
-    rondo_tensor tensor = {b->graph, i};
+    rondo_tensor tensor = {b->graph, i, b->serial};
     uint64_t bytes;
     if (r->root != i || r->kind == UNKNOWN || r->kind == TEMPORARY) continue;
     require(rondo_tensor_bytes(tensor, &bytes) == RONDO_OK, "a tensor is gone");
@@ -50,7 +51,7 @@ static size_t collect(const struct build *b, rondo_exec *exec, rondo_slot slot, 
   size_t used = 0;
   for (uint32_t i = 0; i < b->tensor_count; i++) {
     const struct record *r = &b->records[i];
-    rondo_tensor tensor = {b->graph, i};
+    rondo_tensor tensor = {b->graph, i, b->serial};
     uint64_t bytes;
     if (r->root != i || r->kind == UNKNOWN || r->kind == TEMPORARY) continue;
     require(rondo_tensor_bytes(tensor, &bytes) == RONDO_OK && used + bytes <= SNAPSHOT_BYTES, "a tensor is gone");
@@ -118,7 +119,7 @@ void misuse(struct build *b, rondo_exec *exec, uint32_t slot_count) {
   require(!CALL(rondo_close(&runtime)) && runtime, "a runtime with an exec open was closed");
   for (uint32_t index = 0; index < slot_count; index++)
     for (uint32_t lease = 1; lease < 64; lease++) { /* whatever is held */
-      rondo_slot slot = {exec, index, lease};
+      rondo_slot slot = {exec, index, lease, exec->serial};
       if (rondo_wait(slot, RONDO_FOREVER) == RONDO_OK) require(lease % 2 == 0 || CALL(rondo_release(slot)), "release");
     }
 }

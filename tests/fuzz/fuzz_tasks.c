@@ -32,7 +32,7 @@ void add_copy(struct build *b) {
   const struct record *r = &b->records[b->tensor_count ? below(b, b->tensor_count) : 0];
   struct record source = *r;
   if (!b->tensor_count || !source.known) return add_tensor(b);
-  rondo_copy_desc desc = {.name = any_name(b), .src = {b->graph, (uint32_t)(r - b->records)}};
+  rondo_copy_desc desc = {.name = any_name(b), .src = {b->graph, (uint32_t)(r - b->records), b->serial}};
   desc.dst = operand(b, RONDO_WRITE, source.dtype, source.rank, source.shape);
   ADDED(b, rondo_add_copy(b->graph, &desc), {desc.src, RONDO_READ}, {desc.dst, RONDO_WRITE});
 }
@@ -228,7 +228,7 @@ static void user_argument(struct build *b, struct user *user, uint32_t i, rondo_
     return;
   }
   struct record *r = &b->records[b->tensor_count ? below(b, b->tensor_count) : 0];
-  argument->tensor = (rondo_tensor){b->graph, (uint32_t)(r - b->records)};
+  argument->tensor = (rondo_tensor){b->graph, (uint32_t)(r - b->records), b->serial};
   if (!b->tensor_count || !r->known || next(b) >= 250) argument->tensor = odd_tensor(b);
   if (argument->tensor.graph == b->graph && argument->tensor.index < b->tensor_count) {
     user->arguments[i].record = b->records[argument->tensor.index];
@@ -276,7 +276,8 @@ static void adopt(struct build *b, rondo_tensor tensor, enum kind kind) {
 static void ready_made_added(struct build *b, bool accepted) {
   uint64_t bytes;
   rondo_task last;
-  for (; rondo_tensor_bytes((rondo_tensor){b->graph, b->tensor_count}, &bytes) == RONDO_OK; b->tensor_count++) {
+  for (; rondo_tensor_bytes((rondo_tensor){b->graph, b->tensor_count, b->serial}, &bytes) == RONDO_OK;
+       b->tensor_count++) {
     b->records[b->tensor_count] = (struct record){.kind = UNKNOWN, .root = b->tensor_count};
     b->huge |= bytes > UINT64_C(8) * MAX_ELEMENTS;
   }

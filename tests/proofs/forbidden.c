@@ -12,16 +12,19 @@
 
 enum trap {
   TRAP_pool_carve,
+  TRAP_pool_carve_top,
+  TRAP_pool_grow_down,
   TRAP_pool_return,
+  TRAP_pool_take,
+  TRAP_pool_give,
 #define ENTRY_POINT(name, version, need, ...) TRAP_##name,
 #include "../../runtime/cuda/entry_points.h"
   TRAP_COUNT,
-  POOL_TRAPS = TRAP_pool_return + 1 /* come first */
+  POOL_TRAPS = TRAP_pool_give + 1 /* come first */
 };
 
 static const char *const names[TRAP_COUNT] = {
-    "pool_carve",
-    "pool_return",
+    "pool_carve", "pool_carve_top", "pool_grow_down", "pool_return", "pool_take", "pool_give",
 #define ENTRY_POINT(name, version, need, ...) #name,
 #include "../../runtime/cuda/entry_points.h"
 };
@@ -74,18 +77,36 @@ uint64_t forbidden_launches(void) { return counts[TRAP_cuGraphLaunch]; }
 /* ---- Pools ------------------------------------------------------------------------------------------------------- */
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names. */
-rondo_status __real_pool_carve(struct pool *pool, uint64_t bytes, const char *owner, void **memory);
-rondo_status __wrap_pool_carve(struct pool *pool, uint64_t bytes, const char *owner, void **memory);
-rondo_status __wrap_pool_carve(struct pool *pool, uint64_t bytes, const char *owner, void **memory) {
-  count(TRAP_pool_carve);
-  return __real_pool_carve(pool, bytes, owner, memory);
+#define CARVE_TRAP(name)                                                                                               \
+  rondo_status __real_##name(struct pool *pool, uint64_t bytes, const char *owner, struct pool_extent *extent);        \
+  rondo_status __wrap_##name(struct pool *pool, uint64_t bytes, const char *owner, struct pool_extent *extent);        \
+  rondo_status __wrap_##name(struct pool *pool, uint64_t bytes, const char *owner, struct pool_extent *extent) {       \
+    count(TRAP_##name);                                                                                                \
+    return __real_##name(pool, bytes, owner, extent);                                                                  \
+  }
+CARVE_TRAP(pool_carve)
+CARVE_TRAP(pool_carve_top)
+CARVE_TRAP(pool_grow_down)
+
+void __real_pool_return(struct pool *pool, struct pool_extent *extent);
+void __wrap_pool_return(struct pool *pool, struct pool_extent *extent);
+void __wrap_pool_return(struct pool *pool, struct pool_extent *extent) {
+  count(TRAP_pool_return);
+  __real_pool_return(pool, extent);
 }
 
-void __real_pool_return(struct pool *pool, void *memory);
-void __wrap_pool_return(struct pool *pool, void *memory);
-void __wrap_pool_return(struct pool *pool, void *memory) {
-  count(TRAP_pool_return);
-  __real_pool_return(pool, memory);
+rondo_status __real_pool_take(struct pool *pool, uint64_t bytes, const char *owner, void **memory);
+rondo_status __wrap_pool_take(struct pool *pool, uint64_t bytes, const char *owner, void **memory);
+rondo_status __wrap_pool_take(struct pool *pool, uint64_t bytes, const char *owner, void **memory) {
+  count(TRAP_pool_take);
+  return __real_pool_take(pool, bytes, owner, memory);
+}
+
+void __real_pool_give(struct pool *pool, void *memory);
+void __wrap_pool_give(struct pool *pool, void *memory);
+void __wrap_pool_give(struct pool *pool, void *memory) {
+  count(TRAP_pool_give);
+  __real_pool_give(pool, memory);
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
 
@@ -126,12 +147,18 @@ rondo_status __wrap_driver_load(struct driver *driver) {
 /* ---- On purpose -------------------------------------------------------------------------------------------------- */
 
 const char *forbidden_unseen(void) {
-  static _Alignas(POOL_ALIGNMENT) unsigned char memory[POOL_ALIGNMENT];
+  static _Alignas(POOL_ALIGNMENT) unsigned char memory[6 * POOL_ALIGNMENT];
   static struct pool pool;
-  void *carved = NULL;
+  struct pool_extent low = {0}, high = {0};
+  void *taken = NULL;
   pool_init(&pool, "host", memory, sizeof memory);
   forbidden_count();
-  if (pool_carve(&pool, 1, "a trap", &carved) == RONDO_OK) pool_return(&pool, carved);
+  pool_carve(&pool, 1, "a trap", &low);
+  pool_carve_top(&pool, 1, "a trap", &high);
+  pool_grow_down(&pool, POOL_ALIGNMENT + 1, "a trap", &high);
+  pool_take(&pool, 1, "a trap", &taken);
+  pool_give(&pool, taken);
+  pool_return(&pool, &high);
 #define ENTRY_POINT(name, version, need, ...) trap_##name(0, 0, 0, 0, 0, 0, 0, 0);
 #include "../../runtime/cuda/entry_points.h"
   forbidden_stop();
@@ -141,7 +168,7 @@ const char *forbidden_unseen(void) {
 }
 
 const char *forbidden_missed(bool is_cuda) {
-  static const enum trap pools[] = {TRAP_pool_carve, TRAP_pool_return};
+  static const enum trap pools[] = {TRAP_pool_carve, TRAP_pool_return, TRAP_pool_take, TRAP_pool_give};
   static const enum trap calls[] = {TRAP_cuMemAlloc,
                                     TRAP_cuMemHostAlloc,
                                     TRAP_cuMemsetD8Async,

@@ -201,7 +201,7 @@ Test(exec, stale_and_foreign_handles_are_refused) {
   REQUIRE_ERROR(rondo_release(stale), RONDO_INVALID_STATE, "was released");
   cr_assert_null(rondo_data(stale, d.x));
   REQUIRE_ERROR(rondo_replay((rondo_slot){0}), RONDO_INVALID_ARGUMENT, "exec is NULL");
-  REQUIRE_ERROR(rondo_replay((rondo_slot){exec, 9, 1}), RONDO_INVALID_ARGUMENT, "slot 9 does not exist");
+  REQUIRE_ERROR(rondo_replay((rondo_slot){exec, 9, 1, slot.serial}), RONDO_INVALID_ARGUMENT, "slot 9 does not exist");
   float value = 0;
   REQUIRE_ERROR(rondo_upload(exec, d.x, &value, 4), RONDO_INVALID_ARGUMENT, "expected a constant or a state");
   REQUIRE_ERROR(rondo_upload(exec, other.state, &value, 4), RONDO_INVALID_ARGUMENT, "another graph");
@@ -249,6 +249,39 @@ Test(exec, a_kernel_with_no_host_function_is_refused_on_the_host) {
   REQUIRE_ERROR(rondo_instantiate(runtime, graph, NULL, &exec), RONDO_UNSUPPORTED,
                 "task 'only cuda' has no host function");
   REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+Test(exec, a_runtime_holds_as_many_execs_as_its_pools_have_room_for) {
+  enum { EXECS = 1000 };
+  struct doubling d = describe(NULL);
+  rondo_plan plan;
+  REQUIRE_OK(rondo_plan_graph(d.graph, &plan));
+  rondo_options options = {.backend = RONDO_BACKEND_HOST,
+                           .device_bytes = EXECS * plan.device_bytes,
+                           .pinned_bytes = EXECS * plan.pinned_bytes_per_slot,
+                           .host_bytes = EXECS * plan.host_bytes,
+                           .host_threads = 1};
+  rondo_runtime *runtime = NULL;
+  static rondo_exec *execs[EXECS];
+  rondo_exec *another = NULL;
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  for (int e = 0; e < EXECS; e++) REQUIRE_OK(rondo_instantiate(runtime, d.graph, NULL, &execs[e]));
+  REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, NULL, &another), RONDO_OUT_OF_MEMORY, "device pool");
+  for (int e = 0; e < EXECS; e += 37) {
+    rondo_slot slot;
+    REQUIRE_OK(rondo_acquire(execs[e], &slot));
+    ((float *)rondo_data(slot, d.x))[7] = (float)e;
+    REQUIRE_OK(rondo_replay(slot));
+    REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+    cr_assert_eq(((float *)rondo_data(slot, d.y))[7], (float)(2 * e));
+  }
+  rondo_info info;
+  for (int e = 0; e < EXECS; e++) REQUIRE_OK(rondo_close_exec(&execs[e * 7 % EXECS]));
+  REQUIRE_OK(rondo_runtime_info(runtime, &info));
+  cr_assert_eq(info.device.used_bytes + info.pinned.used_bytes + info.host.used_bytes, 0);
+  cr_assert_eq(info.device.high_water_bytes, info.device.capacity_bytes);
+  REQUIRE_OK(rondo_graph_destroy(&d.graph));
   REQUIRE_OK(rondo_close(&runtime));
 }
 

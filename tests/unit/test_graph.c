@@ -183,7 +183,7 @@ Test(graph, foreign_tensors_constants_and_bad_arguments_are_refused) {
   REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "would write the constant 'w'");
   desc.arguments = (rondo_argument[]){{.tensor = constant}};
   REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "access 0");
-  desc.arguments = (rondo_argument[]){{.tensor = {graph, 77}, .access = RONDO_READ}};
+  desc.arguments = (rondo_argument[]){{.tensor = {graph, 77, constant.serial}, .access = RONDO_READ}};
   REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "not a tensor of this graph");
   desc.arguments = (rondo_argument[]){{.value = NULL, .bytes = 4}};
   REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "neither a tensor nor a value");

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "../../runtime/exec.h"
 #include "../support.h"
 
 enum { SMALL = 1024, LARGE = 40000, BOTH_ROWS = 2 * LARGE, SLOTS = 2 };
@@ -138,6 +139,42 @@ static void binds_and_unbinds(rondo_backend backend) {
 
 BOTH_BACKENDS(rebind, binds_each_kind_of_tensor_for_one_slot_and_unbinds_it, binds_and_unbinds)
 
+/* What the former holder bound may be freed by now. */
+static void the_next_holder_finds_nothing_bound(rondo_backend backend) {
+  struct subject s = subject_open(backend);
+  const rondo_tensor tensors[] = {s.small, s.small_out, s.large, s.large_out, s.constant, s.from_constant, s.state};
+  const size_t bytes[] = {SMALL, SMALL, BOTH_ROWS, BOTH_ROWS, SMALL, SMALL, LARGE};
+  enum { TENSORS = sizeof bytes / sizeof *bytes };
+  unsigned char *buffers[TENSORS], own[BOTH_ROWS];
+  memset(own, 9, sizeof own);
+  REQUIRE_OK(rondo_upload(s.exec, s.constant, own, SMALL));
+  for (int t = 0; t < TENSORS; t++) {
+    buffers[t] = buffer_take(backend, bytes[t]);
+    memset(buffers[t], 10 + t, bytes[t]);
+    REQUIRE_OK(rondo_rebind(s.slots[0], tensors[t], buffers[t]));
+  }
+  replay(s.slots[0]);
+  require_filled(buffers[5], 14, SMALL, "from constant");
+  REQUIRE_OK(rondo_release(s.slots[0]));
+  for (int t = 0; t < TENSORS; t++) memset(buffers[t], 77, bytes[t]);
+  uint32_t before = s.slots[0].index;
+  cr_assert_eq(s.exec->slots[before].rebound_count, 0, "else every release to come would look for what is bound");
+  REQUIRE_OK(rondo_acquire(s.exec, &s.slots[0]));
+  cr_assert_eq(s.slots[0].index, before);
+  memset(rondo_data(s.slots[0], s.small), 1, SMALL);
+  memset(rondo_data(s.slots[0], s.large), 3, BOTH_ROWS);
+  replay(s.slots[0]);
+  for (int t = 0; t < TENSORS; t++) require_filled(buffers[t], 77, bytes[t], "the former holder's buffer");
+  require_filled(rondo_data(s.slots[0], s.small_out), 1, SMALL, "small out");
+  require_filled(rondo_data(s.slots[0], s.large_out), 3, BOTH_ROWS, "large out");
+  require_filled(rondo_data(s.slots[0], s.from_constant), 9, SMALL, "from constant");
+  REQUIRE_OK(rondo_download(s.exec, s.state, own, LARGE));
+  require_filled(own, 3, LARGE, "state");
+  subject_close(&s);
+}
+
+BOTH_BACKENDS(rebind, the_next_holder_of_a_slot_finds_nothing_bound, the_next_holder_finds_nothing_bound)
+
 /* Three inputs that one node moves in and three outputs that one moves out; of each the second is bound. */
 static void binds_one_of_several(rondo_backend backend) {
   enum { COUNT = 3, BYTES = 1001, BOUND = 1, ROOM = 1024 };
@@ -180,7 +217,7 @@ Test(rebind, refuses_what_it_cannot_bind) {
   struct subject s = subject_open(RONDO_BACKEND_HOST);
   unsigned char *buffer = buffer_take(RONDO_BACKEND_HOST, SMALL);
   rondo_graph *other = NULL;
-  rondo_tensor foreign, temporary = {s.graph, 100};
+  rondo_tensor foreign, temporary = {s.graph, 100, s.small.serial};
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &other));
   REQUIRE_OK(rondo_input(other, "foreign", RONDO_U8, 1, (int64_t[]){SMALL}, &foreign));
   REQUIRE_ERROR(rondo_rebind(s.slots[0], foreign, buffer), RONDO_INVALID_ARGUMENT, "another graph");

@@ -1,0 +1,133 @@
+/* test_handles.c - a handle that outlived what it was made for is refused, also where something new lies at the same
+ * address. Host backend. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "../../runtime/exec.h"
+#include "../support.h"
+
+static rondo_runtime *open_host(void) {
+  rondo_runtime *runtime = NULL;
+  REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_HOST,
+                                         .device_bytes = 1 << 20,
+                                         .pinned_bytes = 1 << 20,
+                                         .host_bytes = 1 << 20,
+                                         .host_threads = 1},
+                        &runtime));
+  return runtime;
+}
+
+/* out := in, of so many bytes. */
+struct copy {
+  rondo_graph *graph;
+  rondo_tensor in, out;
+};
+
+static struct copy describe(rondo_runtime *runtime, int64_t bytes) {
+  struct copy c = {0};
+  REQUIRE_OK(rondo_graph_create(runtime, &(rondo_graph_limits){.tensors = 4, .tasks = 2}, &c.graph));
+  REQUIRE_OK(rondo_input(c.graph, "in", RONDO_U8, 1, &bytes, &c.in));
+  REQUIRE_OK(rondo_output(c.graph, "out", RONDO_U8, 1, &bytes, &c.out));
+  REQUIRE_OK(rondo_add_copy(c.graph, &(rondo_copy_desc){.src = c.in, .dst = c.out}));
+  return c;
+}
+
+static void require_refused(rondo_slot slot, rondo_tensor in, const char *why) {
+  REQUIRE_ERROR(rondo_replay(slot), RONDO_INVALID_STATE, why);
+  REQUIRE_ERROR(rondo_poll(slot), RONDO_INVALID_STATE, why);
+  REQUIRE_ERROR(rondo_wait(slot, RONDO_FOREVER), RONDO_INVALID_STATE, why);
+  REQUIRE_ERROR(rondo_rebind(slot, in, NULL), RONDO_INVALID_STATE, why);
+  REQUIRE_ERROR(rondo_release(slot), RONDO_INVALID_STATE, why);
+  cr_assert_null(rondo_data(slot, in));
+  cr_assert(strstr(rondo_error_text(), why));
+}
+
+Test(handles, a_slot_of_a_closed_exec_is_refused_by_the_next_exec_at_its_address) {
+  rondo_runtime *runtime = open_host();
+  struct copy c = describe(runtime, 1000);
+  rondo_exec *first = NULL, *second = NULL;
+  rondo_slot old, new;
+  REQUIRE_OK(rondo_instantiate(runtime, c.graph, NULL, &first));
+  REQUIRE_OK(rondo_acquire(first, &old));
+  rondo_exec *address = first;
+  REQUIRE_OK(rondo_close_exec(&first));
+  require_refused(old, c.in, "exec is closed");
+  REQUIRE_OK(rondo_instantiate(runtime, c.graph, NULL, &second));
+  cr_assert_eq(second, address, "the test is about an exec at the same address");
+  require_refused(old, c.in, "exec is closed");
+  REQUIRE_OK(rondo_acquire(second, &new)); /* the same index and lease as the old one's */
+  require_refused(old, c.in, "exec is closed");
+  require_refused((rondo_slot){second, new.index, new.lease, 0}, c.in, "exec is closed");
+  REQUIRE_OK(rondo_release(new));
+  require_refused(new, c.in, "was released");
+  REQUIRE_OK(rondo_close_exec(&second));
+  REQUIRE_OK(rondo_graph_destroy(&c.graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+/* Whatever else lies there now: zeros, ones, or what was there before. */
+Test(handles, a_slot_of_a_closed_exec_is_refused_whatever_lies_at_its_address) {
+  enum { BYTES = 64 * 1024 };
+  rondo_runtime *runtime = open_host();
+  struct copy c = describe(NULL, 1000);
+  for (int round = 0; round < 256; round++) {
+    rondo_exec *exec = NULL;
+    rondo_slot slot;
+    void *memory = NULL;
+    REQUIRE_OK(rondo_instantiate(runtime, c.graph, NULL, &exec));
+    REQUIRE_OK(rondo_acquire(exec, &slot));
+    REQUIRE_OK(rondo_close_exec(&exec));
+    REQUIRE_OK(memory_take((struct memory_source){.runtime = runtime}, BYTES, "a test", &memory));
+    cr_assert((unsigned char *)slot.exec >= (unsigned char *)memory &&
+              (unsigned char *)slot.exec < (unsigned char *)memory + BYTES);
+    require_refused(slot, c.in, "exec is closed");
+    memset(memory, round, BYTES);
+    require_refused(slot, c.in, "exec is closed");
+    rondo_exec *pointer = slot.exec;
+    REQUIRE_ERROR(rondo_acquire(pointer, &slot), RONDO_INVALID_STATE, "exec is closed");
+    REQUIRE_ERROR(rondo_close_exec(&pointer), RONDO_INVALID_STATE, "exec is closed");
+    memory_give((struct memory_source){.runtime = runtime}, memory, BYTES);
+  }
+  REQUIRE_OK(rondo_graph_destroy(&c.graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+/* Graphs of a runtime, so that the second lies where the first lay. */
+Test(handles, a_tensor_is_of_its_own_graph_and_not_of_the_next_at_its_address) {
+  rondo_runtime *runtime = open_host();
+  struct copy large = describe(runtime, 4000);
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  REQUIRE_OK(rondo_instantiate(runtime, large.graph, NULL, &exec));
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  rondo_graph *address = large.graph;
+  REQUIRE_OK(rondo_graph_destroy(&large.graph));
+  REQUIRE_ERROR(rondo_tensor_bytes(large.in, &(uint64_t){0}), RONDO_INVALID_STATE, "destroyed");
+  struct copy small = describe(runtime, 16);
+  cr_assert_eq(small.graph, address, "the test is about a graph at the same address");
+  cr_assert_null(rondo_data(slot, small.in));
+  cr_assert_not_null(strstr(rondo_error_text(), "another graph"));
+  cr_assert_not_null(rondo_data(slot, large.in), "an exec takes its own graph's tensors when that is gone");
+  REQUIRE_ERROR(rondo_rebind(slot, small.in, NULL), RONDO_INVALID_ARGUMENT, "another graph");
+  REQUIRE_OK(rondo_rebind(slot, large.in, NULL));
+
+  rondo_tensor view;
+  const int64_t offset = 0, extent = 8;
+  REQUIRE_ERROR(rondo_tensor_bytes(large.in, &(uint64_t){0}), RONDO_INVALID_STATE, "destroyed");
+  REQUIRE_ERROR(rondo_view(small.graph, large.in, &offset, &extent, &view), RONDO_INVALID_ARGUMENT, "another graph");
+  REQUIRE_ERROR(rondo_add_copy(small.graph, &(rondo_copy_desc){.src = large.in, .dst = small.out}),
+                RONDO_INVALID_ARGUMENT, "belongs to another graph");
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&small.graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+Test(handles, no_two_graphs_or_execs_have_the_same_serial) {
+  enum { COUNT = 1000 };
+  static uint64_t seen[COUNT];
+  for (int i = 0; i < COUNT; i++) {
+    seen[i] = serial_draw();
+    cr_assert_neq(seen[i], 0);
+    for (int j = 0; j < i; j++) cr_assert_neq(seen[i], seen[j]);
+  }
+}
