@@ -34,6 +34,7 @@ struct rondo_exec {
   rondo_runtime *runtime;
   const rondo_graph *graph; /* an identity only: the graph may be gone */
   uint32_t slot_count, next_slot;
+  uint32_t lane;
   bool keeps_warm;
   uint32_t tensor_count, node_count;
   struct exec_tensor *tensors;
@@ -48,6 +49,7 @@ struct rondo_exec {
   void *host_memory;
   unsigned char *device_memory, *pinned_memory;
   uint64_t constant_bytes;
+  uint64_t device_bytes, pinned_bytes, host_bytes, driver_bytes; /* what it takes */
   struct slot slots[RONDO_MAX_SLOTS];
 };
 

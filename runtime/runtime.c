@@ -1,5 +1,5 @@
 /* runtime.c - rondo_open and rondo_close: a backend, a device, three pools. */
-#include "runtime.h"
+#include "lane.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,6 +12,10 @@ rondo_status runtime_check(const rondo_runtime *runtime, const char *function) {
   if (!runtime) return status_set(RONDO_INVALID_ARGUMENT, "%s: the runtime is NULL", function);
   if (runtime->magic != runtime_magic) return status_set(RONDO_INVALID_STATE, "%s: the runtime is closed", function);
   return RONDO_OK;
+}
+
+uint64_t runtime_free_bytes(const rondo_runtime *runtime) {
+  return runtime->ops->free_bytes ? runtime->ops->free_bytes(runtime->device) : 0;
 }
 
 rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory) {
@@ -55,14 +59,14 @@ static rondo_status options_check(uint32_t abi_version, const rondo_options *opt
                       options->host_threads);
   if (options->allocator && (!options->allocator->allocate || !options->allocator->release))
     return status_set(RONDO_INVALID_ARGUMENT, "open: the allocator lacks allocate or release");
-  return RONDO_OK;
+  return lanes_check(options);
 }
 
 /* Opens the backend asked for; AUTO falls back to the host and keeps CUDA's reason. */
 static rondo_status device_open(rondo_runtime *runtime, const rondo_options *options, void **device_memory,
                                 void **pinned_memory) {
   struct device_info *info = &runtime->info;
-  char why_not_cuda[sizeof info->reason / 2] = "";
+  char why_not_cuda[sizeof info->reason - sizeof "host: "] = "";
   if (options->backend != RONDO_BACKEND_HOST) {
     runtime->ops = &cuda_device_ops;
     rondo_status status =
@@ -140,6 +144,7 @@ rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info) {
   rondo_status status = runtime_check(runtime, "rondo_runtime_info");
   if (status != RONDO_OK) return status;
   if (!info) return status_set(RONDO_INVALID_ARGUMENT, "rondo_runtime_info: info is NULL");
+  uint64_t free_bytes = runtime_free_bytes(runtime);
   pthread_mutex_lock(&runtime->lock);
   *info = (rondo_info){.backend = runtime->ops->backend,
                        .reason = runtime->info.reason,
@@ -149,7 +154,10 @@ rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info) {
                        .driver_version = runtime->info.driver_version,
                        .device = pool_describe(&runtime->device_pool),
                        .pinned = pool_describe(&runtime->pinned_pool),
-                       .host = pool_describe(&runtime->host_pool)};
+                       .host = pool_describe(&runtime->host_pool),
+                       .lane_count = runtime->info.lane_count,
+                       .driver_bytes = runtime->info.driver_bytes,
+                       .free_device_bytes = free_bytes};
   pthread_mutex_unlock(&runtime->lock);
   return RONDO_OK;
 }

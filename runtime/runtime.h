@@ -14,7 +14,8 @@ struct rondo_runtime {
   const struct device_ops *ops;
   struct device *device;
   struct device_info info;
-  /* Guards the pools and the counts below. Taken by open, close, create and instantiate calls, never by a replay. */
+  /* Guards the pools and the counts below. Taken by open, close, create and instantiate calls, never by a replay, and
+   * while it is held nothing else is waited for: a callback of the user's may take it. */
   pthread_mutex_t lock;
   struct pool device_pool, pinned_pool, host_pool;
   void *host_memory;
@@ -23,6 +24,9 @@ struct rondo_runtime {
 
 /* RONDO_INVALID_ARGUMENT if runtime is NULL, RONDO_INVALID_STATE if it was closed. */
 rondo_status runtime_check(const rondo_runtime *runtime, const char *function);
+
+/* Of the device's memory, 0 where nobody knows. */
+uint64_t runtime_free_bytes(const rondo_runtime *runtime);
 
 /* allocator.c: mimalloc. */
 rondo_allocator allocator_default(void);

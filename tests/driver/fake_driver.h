@@ -36,6 +36,7 @@ struct fake_settings {
 /* What a kernel gets: the launch's shape and the addresses of its parameters. It runs the whole grid. */
 struct fake_launch {
   uint32_t grid[3], block[3], shared_bytes;
+  int32_t multiprocessors; /* that it may run on */
   void *const *parameters;
 };
 typedef void (*fake_kernel)(const struct fake_launch *launch);
@@ -75,6 +76,8 @@ struct fake_driver {
   int32_t (*context_depth)(void);                          /* contexts pushed and not popped, on all threads */
   uint32_t (*violations)(char *text, size_t bytes);        /* the first few, a line each */
   uint32_t (*node_order)(uint32_t *order, uint32_t limit); /* of the last graph launch that ended */
+
+  uint64_t (*launches_into)(void *stream); /* of graphs, since the stream was made */
 
   /* As a library's call on a stream, such as a captured cuBLAS one: `count` pieces of work side by side, behind what is
    * on the stream and before what comes. Returns a cu_result. */
