@@ -188,6 +188,7 @@ struct exec {
   uint32_t node_count, node_room;
   struct exec_node *nodes;
   uint32_t in_flight;
+  uint64_t device_bytes;
   struct item *spare; /* of a launch: it allocates nothing unless the exec is in flight. NULL while in use */
 };
 
@@ -196,6 +197,7 @@ struct node *graph_append(struct graph *graph, const struct node_work *work, str
 struct graph *graph_new(bool is_child);
 void graph_free(struct graph *graph);
 void exec_free(struct exec *exec);
+enum { EXEC_NODE_BYTES = 2700 }; /* of device memory, about as an H200's driver takes */
 
 /* ---- Streams: fake_stream.c -------------------------------------------------------------------------------------- */
 

@@ -246,6 +246,7 @@ void exec_free(struct exec *exec) {
   for (uint32_t i = 0; i < exec->node_count; i++) free(exec->nodes[i].dependencies);
   free(exec->nodes);
   item_free(exec->spare);
+  fake.device_bytes_used -= exec->device_bytes;
   object_end(exec->handle);
   free(exec);
 }
@@ -266,6 +267,8 @@ cu_result fake_cuGraphInstantiateWithParams(struct cu_graph_exec **handle, struc
   if (!exec) abort();
   flatten(exec, graph, UINT32_MAX, NULL);
   exec->spare = launch_item_new(exec);
+  exec->device_bytes = (uint64_t)exec->node_count * EXEC_NODE_BYTES;
+  fake.device_bytes_used += exec->device_bytes;
   exec->handle = object_create(EXEC, exec);
   *handle = exec->handle;
   return CU_SUCCESS;
