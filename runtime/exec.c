@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cutter.h"
+#include "lane.h"
 #include "replay.h"
 #include "user_work.h"
 
@@ -144,6 +145,9 @@ static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, con
   exec->device_memory = pool_memory(&runtime->device_pool, &exec->device_extent);
   exec->pinned_memory = pool_memory(&runtime->pinned_pool, &exec->pinned_extent);
   exec->constant_bytes = plan->summary.constant_bytes;
+  exec->device_bytes = plan->summary.device_bytes;
+  exec->pinned_bytes = plan->summary.pinned_bytes_per_slot * slot_count;
+  exec->host_bytes = host_bytes;
   memset(exec->pinned_memory, 0, plan->summary.pinned_bytes_per_slot * slot_count);
   *exec_out = exec;
   return RONDO_OK;
@@ -155,8 +159,8 @@ static void exec_dismantle(rondo_exec *exec) {
     if (exec->slots[s].device_exec) runtime->ops->exec_destroy(exec->slots[s].device_exec);
   exec->magic = 0;
   atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
-  pthread_mutex_lock(&runtime->lock);
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
+  pthread_mutex_lock(&runtime->lock);
   pool_return(&runtime->pinned_pool, &exec->pinned_extent);
   pool_return(&runtime->device_pool, &exec->device_extent);
   pool_give(&runtime->host_pool, exec);
@@ -265,6 +269,7 @@ static void addresses_fill(rondo_exec *exec, const struct slot *slot, uint32_t n
 static struct device_program program_of(const rondo_exec *exec, const struct slot *slot) {
   return (struct device_program){.nodes = exec->nodes,
                                  .node_count = exec->node_count,
+                                 .lane = exec->lane,
                                  .operand_count = exec->operand_count,
                                  .user_kernel_count = exec->user_kernel_count,
                                  .launch_count = exec->launch_count,
@@ -280,7 +285,7 @@ static struct device_program program_of(const rondo_exec *exec, const struct slo
 static rondo_status slots_create(rondo_exec *exec, const struct plan *plan) {
   const struct device_ops *ops = exec->runtime->ops;
   uint64_t *counts = (void *)(exec->device_memory + plan->counts_offset);
-  rondo_status status = ops->zero(exec->runtime->device, counts, PLAN_COUNTS_BYTES);
+  rondo_status status = ops->zero(exec->runtime->device, exec->lane, counts, PLAN_COUNTS_BYTES);
   for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
     struct slot *slot = &exec->slots[s];
     slot->pinned = exec->pinned_memory + s * plan->summary.pinned_bytes_per_slot;
@@ -306,7 +311,7 @@ static rondo_status give_up(const rondo_runtime *runtime, uint32_t slot) {
  */
 static rondo_status warm_up(rondo_exec *exec) {
   const struct device_ops *ops = exec->runtime->ops;
-  rondo_status status = ops->zero(exec->runtime->device, exec->device_memory, exec->constant_bytes);
+  rondo_status status = ops->zero(exec->runtime->device, exec->lane, exec->device_memory, exec->constant_bytes);
   for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
     struct slot *slot = &exec->slots[s];
     status = slot_launch(exec, slot);
@@ -319,17 +324,16 @@ static rondo_status warm_up(rondo_exec *exec) {
           status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected 1", s, replays);
     }
   }
-  if (status == RONDO_OK) status = ops->zero(exec->runtime->device, exec->device_memory, exec->constant_bytes);
+  if (status == RONDO_OK)
+    status = ops->zero(exec->runtime->device, exec->lane, exec->device_memory, exec->constant_bytes);
   return status;
 }
 
 static rondo_status keep_warm(rondo_exec *exec) {
   rondo_runtime *runtime = exec->runtime;
   if (!runtime->ops->keep_warm) return RONDO_OK;
-  pthread_mutex_lock(&runtime->lock);
   rondo_status status = runtime->ops->keep_warm(runtime->device, true);
   exec->keeps_warm = status == RONDO_OK;
-  pthread_mutex_unlock(&runtime->lock);
   return status;
 }
 
@@ -342,25 +346,36 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   uint32_t slot_count = options && options->slots ? options->slots : 1;
   if (slot_count > RONDO_MAX_SLOTS)
     return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", slot_count, RONDO_MAX_SLOTS);
-  status = runtime->ops->health(runtime->device);
+  uint32_t lane = options ? options->lane : 0;
+  status = lane_exists(runtime, lane, "instantiate");
+  if (status == RONDO_OK) status = runtime->ops->health(runtime->device);
   if (status != RONDO_OK) return status;
+  if (runtime->ops->in_callback && runtime->ops->in_callback(runtime->device))
+    return status_set(RONDO_INVALID_STATE, "instantiate: called inside a callback of a task of the same runtime");
   const struct plan *plan;
   status = plan_of(graph, &plan);
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
   rondo_exec *exec = NULL;
   status = carve_all(&exec, runtime, graph, plan, slot_count);
   if (status != RONDO_OK) return status;
+  exec->lane = lane;
   tensors_fill(exec, graph, plan);
   tasks_fill(exec, graph, plan);
   predecessors_fill(exec, plan);
   places_fill(exec, graph, plan);
+  uint64_t free_bytes = runtime_free_bytes(runtime);
   status = slots_create(exec, plan);
   if (status == RONDO_OK) status = warm_up(exec);
+  if (status == RONDO_OK) {
+    uint64_t left_bytes = runtime_free_bytes(runtime);
+    /* Others may have given some back meanwhile. */
+    exec->driver_bytes = left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0;
+  }
   if (status == RONDO_OK && options && options->keep_warm) status = keep_warm(exec);
   if (status != RONDO_OK) {
     char cause[512]; /* what is done now may fail too, and leave its own text */
     snprintf(cause, sizeof cause, "%s", rondo_error_text());
-    runtime->ops->drain(runtime->device); /* a warm replay may still run */
+    runtime->ops->drain(runtime->device, lane); /* a warm replay may still run */
     exec_dismantle(exec);
     return status_set(status, "%s", cause);
   }
@@ -381,6 +396,20 @@ rondo_status rondo_close_exec(rondo_exec **exec_address) {
   }
   exec_dismantle(exec);
   *exec_address = NULL;
+  return RONDO_OK;
+}
+
+rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage) {
+  rondo_status status = exec_check(exec, "rondo_exec_info");
+  if (status != RONDO_OK) return status;
+  if (!usage) return status_set(RONDO_INVALID_ARGUMENT, "rondo_exec_info: the usage is NULL");
+  *usage = (rondo_exec_usage){.device_bytes = exec->device_bytes,
+                              .pinned_bytes = exec->pinned_bytes,
+                              .host_bytes = exec->host_bytes,
+                              .driver_bytes = exec->driver_bytes,
+                              .lane = exec->lane,
+                              .slot_count = exec->slot_count,
+                              .node_count = exec->node_count};
   return RONDO_OK;
 }
 
@@ -417,14 +446,14 @@ static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, 
 rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes) {
   rondo_status status = resident_check(exec, tensor, data, bytes, "rondo_upload");
   if (status != RONDO_OK || !bytes) return status;
-  return exec->runtime->ops->upload(exec->runtime->device,
+  return exec->runtime->ops->upload(exec->runtime->device, exec->lane,
                                     exec->device_memory + exec->tensors[tensor.index].device_offset, data, bytes);
 }
 
 rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {
   rondo_status status = resident_check(exec, tensor, data, bytes, "rondo_download");
   if (status != RONDO_OK || !bytes) return status;
-  return exec->runtime->ops->download(exec->runtime->device, data,
+  return exec->runtime->ops->download(exec->runtime->device, exec->lane, data,
                                       exec->device_memory + exec->tensors[tensor.index].device_offset, bytes);
 }
 

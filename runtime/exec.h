@@ -39,6 +39,7 @@ struct rondo_exec {
   uint64_t graph_serial; /* the graph may be gone */
   uint32_t slot_count;
   _Atomic uint32_t next_slot; /* where the search for a free one begins: a hint */
+  uint32_t lane;
   bool keeps_warm;
   uint32_t tensor_count, node_count, operand_count, user_kernel_count, launch_count;
   struct exec_tensor *tensors;
@@ -55,6 +56,7 @@ struct rondo_exec {
   struct pool_extent device_extent, pinned_extent; /* the exec itself is what it takes of the host pool */
   unsigned char *device_memory, *pinned_memory;
   uint64_t constant_bytes;
+  uint64_t device_bytes, pinned_bytes, host_bytes, driver_bytes; /* what it takes */
   struct slot slots[RONDO_MAX_SLOTS];
 };
 

@@ -2,7 +2,7 @@
  * nodes for third-party work, and a node that publishes completion behind all of them where they do not themselves.
  *
  * Everything a first launch would pay for is paid here: kernels are loaded, shared memory is opted into, the graph is
- * uploaded. A launch afterwards is one cuGraphLaunch. */
+ * uploaded. A launch afterwards is one cuGraphLaunch: replay.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +20,8 @@ enum {
 struct exit {
   struct cu_graph_node *node;
   bool is_own_kernel;
-  bool is_awaited; /* by another node of the program */
+  bool is_awaited;     /* by another node of the program */
+  uint32_t node_count; /* of the graph once the task was captured; 0: it was not */
 };
 
 /* What a node waits for. */
@@ -39,8 +40,9 @@ struct build {
   struct waits waits;  /* of the node that is being added */
   const void **images; /* of exec->libraries */
   struct exit begin;   /* in front of all others, if there is one */
-  bool is_published;   /* completion, by the nodes that end the graph */
-  uint32_t end_count;  /* of those nodes */
+  bool has_captures;
+  bool is_published;  /* completion, by the nodes that end the graph */
+  uint32_t end_count; /* of those nodes */
 };
 
 /* The memory of an exec, and of its build; without memory they only measure. */
@@ -78,6 +80,7 @@ static void build_start(struct build *build, struct device *device, const struct
   if (program->node_count) memset(build->exits, 0, program->node_count * sizeof *build->exits);
   struct device_exec *exec = build->exec = cut_exec(&(struct cutter){program->host_memory, 0}, program);
   exec->device = device;
+  exec->lane = &device->lanes[program->lane];
   uint32_t words = assign_words(exec, program, &build->end_count);
   for (uint32_t i = 1; i < words; i++) atomic_store(&program->words[i], 0);
   build->is_published = words > 0;
@@ -181,7 +184,7 @@ static rondo_status add_kernel_node(const struct build *build, const char *task,
   memset(&parameters, 0, sizeof parameters);
   parameters.type = CU_NODE_KERNEL;
   parameters.kernel = *kernel_node;
-  parameters.kernel.context = build->device->context;
+  parameters.kernel.context = build->exec->lane->context;
   return add_node(build, task, &parameters, waits, exit);
 }
 
@@ -309,11 +312,27 @@ static rondo_status add_user_kernel(const struct build *build, const struct devi
 /* ---- The whole graph --------------------------------------------------------------------------------------------- */
 
 static rondo_status add_capture(struct build *build, const struct device_node *node, struct exit *exit) {
-  size_t leaf_count = 0;
-  rondo_status status =
-      capture_into(build->device, &build->exec->graph, node, build->waits.nodes, build->waits.count, &leaf_count);
+  struct captured captured = {0};
+  rondo_status status = capture_into(build->device, build->exec->lane, &build->exec->graph, node, build->waits.nodes,
+                                     build->waits.count, &captured);
   if (status != RONDO_OK) return status;
-  return add_empty_node(build, node->call.task->name, &(struct waits){build->device->captured, NULL, leaf_count}, exit);
+  build->has_captures = true;
+  exit->node_count = (uint32_t)captured.node_count;
+  struct waits leaves = {build->device->captured, NULL, captured.leaf_count};
+  return add_empty_node(build, node->call.task->name, &leaves, exit);
+}
+
+/* Once behind all captures: each would have the whole graph read again. Nodes are listed in the order in which they
+ * were added, and so have a task; nothing but the sentence depends on it. */
+static rondo_status audit(const struct build *build) {
+  const char *forbidden = NULL, *task = "";
+  size_t index = 0;
+  rondo_status status = capture_audit(build->device, build->exec->graph, &forbidden, &index);
+  if (status != RONDO_OK || !forbidden) return status;
+  for (uint32_t n = build->program->node_count; n-- > 0;)
+    if (build->exits[n].node_count > index) task = build->program->nodes[n].call.task->name;
+  return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': the callback enqueued %s, which no replay may do", task,
+                    forbidden);
 }
 
 static rondo_status add_program_node(struct build *build, uint32_t index) {
@@ -369,7 +388,7 @@ static rondo_status add_done(struct build *build) {
 
 static rondo_status instantiate(const struct build *build) {
   struct cu_instantiate_parameters parameters = {.flags = CU_INSTANTIATE_UPLOAD,
-                                                 .upload_stream = build->device->stream};
+                                                 .upload_stream = build->exec->lane->stream};
   cu_result result =
       build->device->driver.cuGraphInstantiateWithParams(&build->exec->graph_exec, build->exec->graph, &parameters);
   if (result == CU_SUCCESS) return RONDO_OK;
@@ -388,13 +407,17 @@ static rondo_status build_graph(struct build *build) {
   rondo_status status = add_begin(build);
   for (uint32_t n = 0; n < build->program->node_count && status == RONDO_OK; n++) status = add_program_node(build, n);
   if (status == RONDO_OK) status = add_done(build);
+  if (status == RONDO_OK && build->has_captures) status = audit(build);
   if (status == RONDO_OK) status = instantiate(build);
-  return status;
+  if (status != RONDO_OK) return status;
+  result = driver->cuEventCreate(&build->exec->event, CU_EVENT_DISABLE_TIMING);
+  return result == CU_SUCCESS ? RONDO_OK : device_failed(build->device, result, "instantiate: cuEventCreate");
 }
 
 static void release(struct device_exec *exec) {
   const struct driver *driver = &exec->device->driver;
   if (device_lost(exec->device)) return;
+  if (exec->event) driver->cuEventDestroy(exec->event);
   if (exec->graph_exec) driver->cuGraphExecDestroy(exec->graph_exec);
   if (exec->graph) driver->cuGraphDestroy(exec->graph);
   for (uint32_t i = exec->library_count; i-- > 0;) driver->cuLibraryUnload(exec->libraries[i]);
@@ -414,22 +437,11 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   return status;
 }
 
-rondo_status cuda_exec_launch(struct device_exec *exec) {
-  struct device *device = exec->device;
-  rondo_status status = device_enter(device, "replay");
-  if (status != RONDO_OK) return status;
-  cu_result result = device->driver.cuGraphLaunch(exec->graph_exec, device->stream);
-  if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
-  device_leave(device);
-  if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
-  return status;
-}
-
 void cuda_exec_destroy(struct device_exec *exec) {
   struct device *device = exec->device;
   if (device_enter(device, "close") != RONDO_OK) return;
   /* The host knew that the replay was done a little before its last node has ended. */
-  cu_result result = device->driver.cuStreamSynchronize(device->stream);
+  cu_result result = device->driver.cuStreamSynchronize(exec->lane->stream);
   if (result != CU_SUCCESS) device_failed(device, result, "close: cuStreamSynchronize");
   release(exec);
   device_leave(device);

@@ -6,7 +6,7 @@ static rondo_status set_parameters(struct device_exec *exec, const struct launch
                                    struct cu_kernel_node *kernel_node, const char *task) {
   struct device *device = exec->device;
   kernel_node->kernel = launch->kernel;
-  kernel_node->context = device->context;
+  kernel_node->context = exec->lane->context;
   cu_result result = device->driver.cuGraphExecKernelNodeSetParams(exec->graph_exec, launch->node, kernel_node);
   if (result == CU_SUCCESS) return RONDO_OK;
   return device_failed(device, result, "rebind: task '%s': cuGraphExecKernelNodeSetParams", task);

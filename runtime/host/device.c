@@ -1,6 +1,6 @@
 /* device.c - the host backend: the same execs, slots and byte offsets as on a GPU, with "device" memory from the
  * allocator and a team of threads for a stream. Tasks run in the plan's order, each one shared by the team. */
-#include "../device.h"
+#include "../lane.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -88,6 +88,8 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
     return status;
   }
   *info = (struct device_info){.chip = {.multiprocessors = (int32_t)threads}};
+  lanes_describe(options, info);
+  for (uint32_t i = 0; i < info->lane_count; i++) info->lanes[i].chip = info->chip;
   snprintf(info->name, sizeof info->name, "host, %u thread%s", threads, threads == 1 ? "" : "s");
   snprintf(info->reason, sizeof info->reason, "host: asked for");
   *device_out = device;
@@ -96,14 +98,17 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
   return RONDO_OK;
 }
 
-static rondo_status host_copy(struct device *device, void *destination, const void *source, uint64_t bytes) {
+static rondo_status host_copy(struct device *device, uint32_t lane, void *destination, const void *source,
+                              uint64_t bytes) {
   (void)device;
+  (void)lane;
   memcpy(destination, source, bytes);
   return RONDO_OK;
 }
 
-static rondo_status host_zero(struct device *device, void *destination, uint64_t bytes) {
+static rondo_status host_zero(struct device *device, uint32_t lane, void *destination, uint64_t bytes) {
   (void)device;
+  (void)lane;
   memset(destination, 0, bytes);
   return RONDO_OK;
 }
@@ -145,7 +150,8 @@ static rondo_status host_health(struct device *device) {
   return RONDO_OK;
 }
 
-static rondo_status host_drain(struct device *device) {
+static rondo_status host_drain(struct device *device, uint32_t lane) {
+  (void)lane;
   struct team *team = &device->team;
   while (atomic_load(&team->finished) != atomic_load(&team->queue_tail)) {
     struct timespec sleep = {.tv_nsec = 100000};
