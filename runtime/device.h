@@ -21,8 +21,8 @@ struct user_work {   /* of rondo_add_kernel or rondo_add_capture */
   uint32_t grid[3], block[3];
   uint32_t shared_bytes;
   uint32_t argument_count;
-  uint16_t argument_bytes[RONDO_MAX_ARGUMENTS]; /* of a value; 0: a tensor */
-  unsigned char values[RONDO_MAX_ARGUMENTS][64];
+  uint16_t argument_bytes[RONDO_MAX_ARGUMENTS];               /* of a value; 0: a tensor */
+  _Alignas(64) unsigned char values[RONDO_MAX_ARGUMENTS][64]; /* rondo_host_function is promised this alignment */
   rondo_capture_function capture;
   rondo_host_function host;
   void *user;

@@ -360,8 +360,9 @@ typedef struct rondo_argument {
   uint32_t bytes; /* at most 64 */
 } rondo_argument;
 
-/* The same work for the host backend: data[i] is the address of argument i (a tensor's first element, or the copied
- * value). Runs on one thread of the team. */
+/* The same work for the host backend: data[i] is the address of argument i: a tensor's first element, as aligned as its
+ * offset in the tensor allows, whose own first byte is 256-byte aligned; or the copied value, 64-byte aligned. Runs on
+ * one thread of the team. */
 typedef void (*rondo_host_function)(void *user, void *const *data);
 
 /* A CUDA kernel of the user's, from a cubin, fatbin or PTX image, which must live until the task is instantiated.
