@@ -61,7 +61,9 @@ struct device_ops {
    * here, with the reason as error text. `allocator` is where host memory may come from. */
   rondo_status (*open)(const rondo_options *options, const rondo_allocator *allocator, struct device **device,
                        struct device_info *info, void **device_memory, void **pinned_memory);
-  void (*close)(struct device *device);
+  /* False: of a lost device threads or a GPU may still touch the execs and the slabs; their memory is not to be given
+   * back. */
+  bool (*close)(struct device *device);
   /* Synchronous, ordered after all replays. device_memory addresses on the device side. */
   rondo_status (*upload)(struct device *device, void *destination, const void *source, uint64_t bytes);
   rondo_status (*download)(struct device *device, void *destination, const void *source, uint64_t bytes);
@@ -81,6 +83,9 @@ struct device_ops {
   rondo_status (*keep_warm)(struct device *device, bool on);
   /* Waits until everything launched is done. */
   rondo_status (*drain)(struct device *device);
+  /* Is the calling thread inside a task of this device, or in a callback it made, so that to wait for the device would
+   * be to wait for itself? NULL: never. */
+  bool (*in_callback)(struct device *device);
 };
 
 extern const struct device_ops host_device_ops;

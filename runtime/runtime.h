@@ -24,6 +24,9 @@ struct rondo_runtime {
 /* RONDO_INVALID_ARGUMENT if runtime is NULL, RONDO_INVALID_STATE if it was closed. */
 rondo_status runtime_check(const rondo_runtime *runtime, const char *function);
 
+/* RONDO_INVALID_STATE inside a host function or a capture callback of this runtime. Before every call that waits. */
+rondo_status runtime_check_outside(const rondo_runtime *runtime, const char *function);
+
 /* allocator.c: mimalloc. */
 rondo_allocator allocator_default(void);
 
