@@ -80,7 +80,9 @@ struct device_ops {
    * here, with the reason as error text. `allocator` is where host memory may come from. */
   rondo_status (*open)(const rondo_options *options, const rondo_allocator *allocator, struct device **device,
                        struct device_info *info, void **device_memory, void **pinned_memory);
-  void (*close)(struct device *device);
+  /* False: of a lost device threads or a GPU may still touch the execs and the slabs; their memory is not to be given
+   * back. */
+  bool (*close)(struct device *device);
   /* Synchronous, ordered after all replays of the lane. device_memory addresses on the device side. */
   rondo_status (*upload)(struct device *device, uint32_t lane, void *destination, const void *source, uint64_t bytes);
   rondo_status (*download)(struct device *device, uint32_t lane, void *destination, const void *source, uint64_t bytes);
@@ -104,7 +106,8 @@ struct device_ops {
   rondo_status (*keep_warm)(struct device *device, bool on);
   /* Waits until everything launched in the lane is done. */
   rondo_status (*drain)(struct device *device, uint32_t lane);
-  /* Is the calling thread inside a callback that this device called? NULL: there are none. */
+  /* Is the calling thread inside a task of this device, or in a callback it made, so that to wait for the device would
+   * be to wait for itself? NULL: never. */
   bool (*in_callback)(struct device *device);
   /* Of device memory, for whoever asks; 0 if that is not known. NULL: there is no such memory. */
   uint64_t (*free_bytes)(struct device *device);

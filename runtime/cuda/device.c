@@ -202,12 +202,14 @@ static void give_back(struct device *device) {
   if (!device_lost(device)) driver->cuDevicePrimaryCtxRelease(device->ordinal);
 }
 
-static void cuda_close(struct device *device) {
+static bool cuda_close(struct device *device) {
   give_back(device);
   pthread_mutex_destroy(&device->heartbeat.lock);
+  bool is_done = !device_lost(device);
   pthread_mutex_destroy(&device->lock);
   rondo_allocator allocator = device->allocator;
   allocator.release(allocator.user, device, device->own_bytes);
+  return is_done;
 }
 
 /* 0 if the driver does not say. The context is current. */
