@@ -37,7 +37,7 @@ struct scratchpad {
   struct bit_matrix accessors; /* row b: nodes that touch buffer b */
   uint64_t *common;            /* one row of nodes */
   uint64_t *bytes, *offsets;
-  uint32_t *birth, *by_size;
+  uint32_t *birth, *death, *by_size;
   uint64_t *candidates; /* one row of buffers */
   void *placing;
 };
@@ -63,6 +63,7 @@ static void cut_all(struct cutter *cutter, const rondo_graph *graph, uint32_t no
   pad->bytes = cut(cutter, buffer_count * sizeof(uint64_t));
   pad->offsets = cut(cutter, buffer_count * sizeof(uint64_t));
   pad->birth = cut(cutter, buffer_count * sizeof(uint32_t));
+  pad->death = cut(cutter, buffer_count * sizeof(uint32_t));
   pad->by_size = cut(cutter, buffer_count * sizeof(uint32_t));
   pad->candidates = cut(cutter, bit_matrix_bytes(1, buffer_count));
   pad->placing = cut(cutter, place_work_bytes(buffer_count));
@@ -376,13 +377,15 @@ static void place_all(const rondo_graph *graph, struct plan *plan, struct scratc
   for (uint32_t b = 0; b < plan->buffer_count; b++) {
     pad->bytes[b] = plan->buffers[b].bytes;
     pad->birth[b] = plan->buffers[b].first_node == UINT32_MAX ? 0 : plan->buffers[b].first_node;
+    pad->death[b] = plan->buffers[b].first_node == UINT32_MAX ? 0 : plan->buffers[b].last_node;
     summary->unshared_bytes += pad->bytes[b];
   }
   uint64_t by_nodes = bound_by_nodes(plan, pad), by_cliques = bound_by_cliques(plan, pad);
   summary->lower_bound_bytes = by_nodes > by_cliques ? by_nodes : by_cliques;
   struct placement_problem problem = {.count = plan->buffer_count,
                                       .bytes = pad->bytes,
-                                      .birth = pad->birth,
+                                      .first = pad->birth,
+                                      .last = pad->death,
                                       .conflicts = plan->conflicts,
                                       .lower_bound_bytes = summary->lower_bound_bytes};
   summary->temporary_bytes = place_buffers(&problem, pad->offsets, pad->placing);
