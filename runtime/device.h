@@ -61,7 +61,9 @@ struct device_ops {
    * here, with the reason as error text. `allocator` is where host memory may come from. */
   rondo_status (*open)(const rondo_options *options, const rondo_allocator *allocator, struct device **device,
                        struct device_info *info, void **device_memory, void **pinned_memory);
-  void (*close)(struct device *device);
+  /* False: of a lost device threads or a GPU may still touch the execs and the slabs; their memory is not to be given
+   * back. */
+  bool (*close)(struct device *device);
   /* Synchronous, ordered after all replays. device_memory addresses on the device side. */
   rondo_status (*upload)(struct device *device, void *destination, const void *source, uint64_t bytes);
   rondo_status (*download)(struct device *device, void *destination, const void *source, uint64_t bytes);
@@ -75,7 +77,7 @@ struct device_ops {
   void (*exec_destroy)(struct device_exec *exec); /* not in flight */
   /* RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Called now and then while waiting. */
   rondo_status (*health)(struct device *device);
-  /* Gives the device up as lost, with this cause: it does not finish what it was given. NULL: cannot happen. */
+  /* Gives the device up as lost, with this cause: it does not finish what it was given. The first cause stays. */
   rondo_status (*lose)(struct device *device, const char *cause);
   /* Starts and stops keeping the device awake; counted. The caller holds the runtime's lock. NULL: it never sleeps. */
   rondo_status (*keep_warm)(struct device *device, bool on);

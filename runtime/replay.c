@@ -73,6 +73,20 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
   }
 }
 
+rondo_status slots_wait(const rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot) {
+  rondo_status status = RONDO_OK;
+  uint64_t begin_ns = now_ns(), waited_ns = 0;
+  for (*slot = 0; *slot < exec->slot_count; ++*slot) {
+    uint64_t left_ns = timeout_ns == RONDO_FOREVER ? RONDO_FOREVER
+                       : timeout_ns > waited_ns    ? timeout_ns - waited_ns
+                                                   : 0;
+    status = slot_wait(exec, &exec->slots[*slot], left_ns);
+    if (status != RONDO_OK) return status;
+    waited_ns = now_ns() - begin_ns;
+  }
+  return RONDO_OK;
+}
+
 /* ---- Public ------------------------------------------------------------------------------------------------------ */
 
 static rondo_status slot_refused(rondo_slot handle, const char *function) {

@@ -116,7 +116,8 @@ static inline rondo_status rondo_open(const rondo_options *options, rondo_runtim
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
 }
 
-/* Closes the runtime and sets *runtime to NULL. RONDO_INVALID_STATE while an exec or a graph made with it is open. */
+/* Closes the runtime and sets *runtime to NULL. RONDO_INVALID_STATE while an exec or a graph made with it is open. Of a
+ * lost device what may still be touched is leaked: see rondo_close_exec_within. */
 RONDO_API rondo_status rondo_close(rondo_runtime **runtime);
 
 typedef struct rondo_pool_info {
@@ -443,6 +444,14 @@ RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *gr
 /* Waits for replays in flight, then frees. Sets *exec to NULL. A copy of the pointer is refused as long as the runtime
  * is open and no exec is made at the same address. */
 RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
+
+/* The same for one who must leave: waits so long at most. If a replay is not done by then, a kernel that hangs say, the
+ * device counts as lost, with the slot and the time as the cause, the exec is gone all the same, and the result is
+ * RONDO_DEVICE_LOST. From then on other execs can be closed without waiting, and nothing else is done on the runtime.
+ * What the device, or a thread that does not return, may still touch is leaked on purpose: the exec's part of the three
+ * pools until rondo_close, and for good, after rondo_close, the pools and all that the driver was asked for (memory,
+ * streams, graphs, the context). */
+RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
 
 /* Sets a constant or a state; bytes must be rondo_tensor_bytes. RONDO_BUSY while a replay is in flight. */
 RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);

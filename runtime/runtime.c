@@ -192,12 +192,12 @@ rondo_status rondo_close(rondo_runtime **runtime_address) {
   if (runtime->open_execs || runtime->open_graphs)
     return status_set(RONDO_INVALID_STATE, "close: %u execs and %u graphs of the runtime are still open",
                       runtime->open_execs, runtime->open_graphs);
-  runtime->ops->close(runtime->device);
+  bool nobody_touches_it = runtime->ops->close(runtime->device);
   pthread_mutex_destroy(&runtime->lock);
   runtime->magic = 0;
   fork_page_give(runtime->opened_here);
   rondo_allocator allocator = runtime->allocator;
-  allocator.release(allocator.user, runtime->host_memory, runtime->host_pool.capacity_bytes);
+  if (nobody_touches_it) allocator.release(allocator.user, runtime->host_memory, runtime->host_pool.capacity_bytes);
   allocator.release(allocator.user, runtime, sizeof *runtime);
   *runtime_address = NULL;
   return RONDO_OK;

@@ -207,11 +207,13 @@ static void give_back(struct device *device) {
   if (!device_lost(device)) driver->cuDevicePrimaryCtxRelease(device->ordinal);
 }
 
-static void cuda_close(struct device *device) {
+static bool cuda_close(struct device *device) {
   give_back(device);
+  bool is_done = !device_lost(device);
   pthread_mutex_destroy(&device->lock);
   rondo_allocator allocator = device->allocator;
   allocator.release(allocator.user, device, device->own_bytes);
+  return is_done;
 }
 
 static rondo_status take_all(struct device *device, const rondo_options *options, struct device_info *info) {

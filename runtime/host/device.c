@@ -10,11 +10,16 @@
 
 #include "team.h"
 
+enum { CAUSE_BYTES = 384 };
+
 struct device {
   rondo_allocator allocator;
   struct team team;
   void *device_memory, *pinned_memory;
   uint64_t device_bytes, pinned_bytes;
+  /* Whoever wins `claimed` writes `cause` and then sets `lost`. */
+  atomic_bool claimed, lost;
+  char cause[CAUSE_BYTES];
 };
 
 struct host_node {
@@ -51,12 +56,14 @@ static void run_program(struct team *team, void *program) {
   atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
 }
 
-static void host_close(struct device *device) {
+static bool host_close(struct device *device) {
   rondo_allocator allocator = device->allocator;
+  if (atomic_load(&device->lost)) return false; /* a thread of the team is in a task that does not return */
   if (device->team.queue) team_stop(&device->team, &allocator);
   if (device->device_memory) allocator.release(allocator.user, device->device_memory, device->device_bytes);
   if (device->pinned_memory) allocator.release(allocator.user, device->pinned_memory, device->pinned_bytes);
   allocator.release(allocator.user, device, sizeof *device);
+  return true;
 }
 
 static uint32_t thread_count_of(const rondo_options *options) {
@@ -143,18 +150,29 @@ static rondo_status host_exec_rebind(struct device_exec *exec, const struct devi
   return RONDO_OK;
 }
 
-static rondo_status host_exec_launch(struct device_exec *exec) { return team_push(&exec->device->team, exec); }
-
 static void host_exec_destroy(struct device_exec *exec) { (void)exec; }
 
+static rondo_status host_lose(struct device *device, const char *cause) {
+  if (!atomic_exchange(&device->claimed, true)) {
+    snprintf(device->cause, sizeof device->cause, "%s", cause);
+    atomic_store_explicit(&device->lost, true, memory_order_release);
+  }
+  return status_set(RONDO_DEVICE_LOST, "%s", cause);
+}
+
 static rondo_status host_health(struct device *device) {
-  (void)device;
-  return RONDO_OK;
+  if (!atomic_load_explicit(&device->lost, memory_order_acquire)) return RONDO_OK;
+  return status_set(RONDO_DEVICE_LOST, "wait: the device was lost before: %s", device->cause);
+}
+
+static rondo_status host_exec_launch(struct device_exec *exec) {
+  rondo_status status = host_health(exec->device);
+  return status == RONDO_OK ? team_push(&exec->device->team, exec) : status;
 }
 
 static rondo_status host_drain(struct device *device) {
   struct team *team = &device->team;
-  while (atomic_load(&team->finished) != atomic_load(&team->queue_tail)) {
+  while (atomic_load(&team->finished) != atomic_load(&team->queue_tail) && !atomic_load(&device->lost)) {
     struct timespec sleep = {.tv_nsec = 100000};
     nanosleep(&sleep, NULL);
   }
@@ -174,5 +192,6 @@ const struct device_ops host_device_ops = {
     .exec_rebind = host_exec_rebind,
     .exec_destroy = host_exec_destroy,
     .health = host_health,
+    .lose = host_lose,
     .drain = host_drain,
 };
