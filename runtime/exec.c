@@ -113,19 +113,31 @@ static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, con
   return RONDO_OK;
 }
 
-/* What is in flight is so for ever, on a lost device: nobody gets the memory that it may still touch. */
+/* Does the device, or a thread, still touch it? On a lost device for ever. */
+static bool exec_is_touched(rondo_exec *exec) {
+  const struct device_ops *ops = exec->runtime->ops;
+  bool is_touched = false;
+  for (uint32_t s = 0; s < exec->slot_count; s++) {
+    struct slot *slot = &exec->slots[s];
+    if (slot->device_exec && !slot_done(slot))
+      is_touched = true;
+    else if (slot->notifies && ops->exec_notify(slot->device_exec, -1) != RONDO_OK)
+      is_touched = true;
+  }
+  return is_touched;
+}
+
+/* Nobody gets memory that is still touched. */
 static void exec_dismantle(rondo_exec *exec) {
   rondo_runtime *runtime = exec->runtime;
-  bool in_flight = false;
-  for (uint32_t s = 0; s < exec->slot_count; s++)
-    in_flight |= exec->slots[s].device_exec && !slot_done(&exec->slots[s]);
+  bool is_touched = exec_is_touched(exec);
   for (uint32_t s = 0; s < exec->slot_count; s++)
     if (exec->slots[s].device_exec) runtime->ops->exec_destroy(exec->slots[s].device_exec);
   exec->magic = 0;
   atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
   pthread_mutex_lock(&runtime->lock);
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
-  if (!in_flight) {
+  if (!is_touched) {
     pool_return(&runtime->pinned_pool, &exec->pinned_extent);
     pool_return(&runtime->device_pool, &exec->device_extent);
     pool_give(&runtime->host_pool, exec);

@@ -27,6 +27,7 @@ struct slot {
   uint64_t *counts;
   void **rebound; /* by tensor: the caller's buffer, or NULL */
   uint32_t rebound_count;
+  bool notifies;
   _Atomic uint32_t lease; /* odd while somebody holds the slot: what the holder did is seen by the next one */
 };
 

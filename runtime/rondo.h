@@ -489,6 +489,15 @@ RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *
 RONDO_API rondo_status rondo_poll(rondo_slot slot);
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
+/* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd,
+ * after rondo_poll says RONDO_OK. -1, or the release of the slot, ends that, and waits for a write that is still on its
+ * way (microseconds): then the file may be closed. Read it, or make it EFD_NONBLOCK: a full one stops all replays.
+ * Nothing is written for a replay that a lost device does not finish: sleep with a time limit, then ask rondo_poll.
+ * Costs each replay of this slot a write by a thread of the team; with CUDA a second driver call, and behind the replay
+ * a call of a function by a thread of the driver's, for which the replays queued behind it wait. If that call is
+ * refused the device counts as lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is not
+ * open. */
+RONDO_API rondo_status rondo_notify(rondo_slot slot, int eventfd_or_minus_1);
 /* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
  * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);

@@ -416,12 +416,32 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   return status;
 }
 
+/* By a thread of the driver's, behind the replay in the stream's order. */
+static void send_notice(void *exec) { notice_send(&((struct device_exec *)exec)->notice); }
+
+/* The replay runs: that nobody will be told of its end cannot be taken back. */
+static rondo_status launch_notice(struct device_exec *exec) {
+  struct device *device = exec->device;
+  notice_expect(&exec->notice);
+  cu_result result = device->driver.cuLaunchHostFunc(device->stream, send_notice, exec);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  device_failed(device, result, "replay: cuLaunchHostFunc");
+  char cause[CAUSE_BYTES];
+  snprintf(cause, sizeof cause, "%s", rondo_error_text());
+  return cuda_device_ops.lose(device, cause);
+}
+
+rondo_status cuda_exec_notify(struct device_exec *exec, int file) {
+  return notice_change(&exec->notice, file, &cuda_device_ops, exec->device);
+}
+
 rondo_status cuda_exec_launch(struct device_exec *exec) {
   struct device *device = exec->device;
   rondo_status status = device_enter(device, "replay");
   if (status != RONDO_OK) return status;
   cu_result result = device->driver.cuGraphLaunch(exec->graph_exec, device->stream);
   if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
+  if (status == RONDO_OK && exec->notice.is_wanted) status = launch_notice(exec);
   device_leave(device);
   if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
   return status;

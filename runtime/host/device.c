@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../notice.h"
 #include "team.h"
 
 enum { CAUSE_BYTES = 384 };
@@ -33,6 +34,7 @@ struct device_exec {
   struct device *device;
   uint64_t *counts; /* both: the first is used */
   _Atomic uint64_t *words;
+  struct notice notice;
   uint32_t node_count;
   struct host_node nodes[];
 };
@@ -41,6 +43,15 @@ static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
   void *memory = bytes <= SIZE_MAX / 2 ? allocator->allocate(allocator->user, bytes ? bytes : 1, 256) : NULL;
   if (memory) memset(memory, 0, bytes); /* also touches every page before the first replay */
   return memory;
+}
+
+/* Whoever sees the word may close the exec, unless a notice is due. */
+static void publish(struct device_exec *exec) {
+  bool is_wanted = exec->notice.is_wanted;
+  if (is_wanted) notice_expect(&exec->notice);
+  exec->counts[0]++;
+  atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
+  if (is_wanted) notice_send(&exec->notice);
 }
 
 static void run_program(struct team *team, void *program) {
@@ -52,8 +63,7 @@ static void run_program(struct team *team, void *program) {
     else if (node->job.items > 0)
       team_run(team, &node->job);
   }
-  exec->counts[0]++;
-  atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
+  publish(exec);
 }
 
 static bool host_close(struct device *device) {
@@ -150,8 +160,6 @@ static rondo_status host_exec_rebind(struct device_exec *exec, const struct devi
   return RONDO_OK;
 }
 
-static void host_exec_destroy(struct device_exec *exec) { (void)exec; }
-
 static rondo_status host_lose(struct device *device, const char *cause) {
   if (!atomic_exchange(&device->claimed, true)) {
     snprintf(device->cause, sizeof device->cause, "%s", cause);
@@ -169,6 +177,12 @@ static rondo_status host_exec_launch(struct device_exec *exec) {
   rondo_status status = host_health(exec->device);
   return status == RONDO_OK ? team_push(&exec->device->team, exec) : status;
 }
+
+static rondo_status host_exec_notify(struct device_exec *exec, int file) {
+  return notice_change(&exec->notice, file, &host_device_ops, exec->device);
+}
+
+static void host_exec_destroy(struct device_exec *exec) { (void)exec; }
 
 static rondo_status host_drain(struct device *device) {
   struct team *team = &device->team;
@@ -190,6 +204,7 @@ const struct device_ops host_device_ops = {
     .exec_create = host_exec_create,
     .exec_launch = host_exec_launch,
     .exec_rebind = host_exec_rebind,
+    .exec_notify = host_exec_notify,
     .exec_destroy = host_exec_destroy,
     .health = host_health,
     .lose = host_lose,

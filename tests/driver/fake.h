@@ -180,7 +180,7 @@ void exec_free(struct exec *exec);
 
 /* ---- Streams: fake_stream.c -------------------------------------------------------------------------------------- */
 
-enum item_kind { ITEM_LAUNCH, ITEM_COPY, ITEM_FILL };
+enum item_kind { ITEM_LAUNCH, ITEM_COPY, ITEM_FILL, ITEM_CALL };
 
 /* A piece of work on a stream. */
 struct item {
@@ -190,6 +190,7 @@ struct item {
   const void *source;
   int value;
   size_t bytes;
+  void (*function)(void *data); /* ITEM_CALL, with the destination */
   struct exec *exec;
   uint32_t done_count;
   uint64_t *priority; /* of the exec's nodes; 0: has run */
