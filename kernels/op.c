@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+void *const op_nowhere[OP_MAX_OPERANDS] = {0};
+
 void shape_describe(char *text, size_t bytes, rondo_dtype dtype, uint32_t rank, const int64_t *shape) {
   size_t used = 0;
   for (uint32_t i = 0; i < rank && used < bytes; i++)

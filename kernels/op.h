@@ -18,7 +18,7 @@
 
 enum {
   OP_MAX_OPERANDS = RONDO_MAX_ARGUMENTS,
-  OP_MAX_LAUNCHES = 4,
+  OP_MAX_LAUNCHES = 2,
   OP_ATTRIBUTE_BYTES = 64,
   OP_PARAMETER_BYTES = 512,
 };
@@ -38,17 +38,21 @@ struct op_task {
   const struct op *op;
   const char *name;
   uint32_t operand_count;
-  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_operand *operands;
   _Alignas(8) unsigned char attributes[OP_ATTRIBUTE_BYTES]; /* the operation's own attribute struct */
 };
 
-/* A task with addresses. data[i] is the address of operand i's first element, NULL if absent; scratch is 256-byte
- * aligned, op->scratch_bytes long, undefined at entry and shared with other tasks afterwards. */
+/* A task with addresses. data[i] is the address of operand i's first element, NULL if absent or where only the choice
+ * of kernels is wanted; scratch is 256-byte aligned, op->scratch_bytes long, undefined at entry and shared with other
+ * tasks afterwards. */
 struct op_call {
   const struct op_task *task;
-  void *data[OP_MAX_OPERANDS];
+  void *const *data;
   void *scratch;
 };
+
+/* No addresses, for where only a task's shape is asked for. */
+extern void *const op_nowhere[OP_MAX_OPERANDS];
 
 struct chip {
   int32_t version; /* 80, 90, 100: compute capability times ten */
@@ -77,6 +81,7 @@ struct op {
   const char *name;
   /* Bit i: the kernels touch each element of operand i at most once, so that it may lie in the host's pinned memory. */
   uint32_t once_operands;
+  uint32_t launches_most; /* by select, for any task; 0 means 1 */
   /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
    * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before
    * it. NULL: no graph describes it, the runtime adds it itself. */

@@ -1,6 +1,7 @@
 /* ops.c - the table of operations: the one place that names them all. */
 #include "op.h"
 
+#include "common/join.h"
 #include "copy/copy.h"
 #include "copy/transfer.h"
 #include "gemv/gemv.h"
@@ -22,5 +23,6 @@ const struct op *const op_table[] = {
     &op_quantize_nvfp4,
     &op_copy,
     &op_transfer,
+    &op_join,
     NULL,
 };

@@ -14,15 +14,16 @@
 struct device;      /* a backend's own */
 struct device_exec; /* one launchable graph, of one slot */
 
-struct user_work {   /* of rondo_add_kernel or rondo_add_capture */
+/* Of rondo_add_kernel or rondo_add_capture, in one piece with what it points to; see user_work.h. */
+struct user_work {
   const void *image; /* NULL: a capture */
   size_t image_bytes;
-  char function[256];
+  const char *function;
   uint32_t grid[3], block[3];
   uint32_t shared_bytes;
   uint32_t argument_count;
   uint16_t argument_bytes[RONDO_MAX_ARGUMENTS]; /* of a value; 0: a tensor */
-  unsigned char values[RONDO_MAX_ARGUMENTS][64];
+  void *values[RONDO_MAX_ARGUMENTS];            /* aligned to 64 bytes; NULL: a tensor */
   rondo_capture_function capture;
   rondo_host_function host;
   void *user;
@@ -35,24 +36,42 @@ struct device_node {
   const struct user_work *user_work;
   const uint32_t *predecessors; /* indices of earlier nodes */
   uint32_t predecessor_count;
+  uint32_t first_launch; /* of as many as its operation may need, 1 for the user's own work */
 };
 
 struct device_program {
-  const struct device_node *nodes;
+  const struct device_node *nodes; /* live as long as the exec; addresses are those of the slot only while it is made */
   uint32_t node_count;
+  uint32_t lane;
+  uint32_t operand_count;     /* of all nodes */
+  uint32_t user_kernel_count; /* nodes with an image */
+  uint32_t launch_count;      /* of all nodes, at most */
+  void **data;                /* of all operands; node->call.data points into it */
   /* Completion, COMPLETION_WORDS of each. After every node words[0] (pinned) holds the number of replays, counted in
    * counts[0] (device memory, zero at first) and released after all the nodes' writes. The other words are UINT64_MAX:
    * already there. A backend that publishes in parts sets as many to zero in exec_create, and counts for each. */
   uint64_t *counts;
   _Atomic uint64_t *words;
-  void *host_memory; /* device_ops.exec_host_bytes(program) bytes for the backend's bookkeeping, in the host pool */
+  void *host_memory;  /* device_ops.exec_host_bytes(program) bytes for the backend's bookkeeping, in the host pool */
+  void *build_memory; /* build_host_bytes of them, until exec_create returns */
+};
+
+struct device_lane {
+  char name[64];
+  struct chip chip; /* of the multiprocessors that the lane has: what kernels are chosen for */
+  int32_t priority;
+  uint64_t arena_bytes;
+  void *stream;
 };
 
 struct device_info {
   char name[96];
-  char reason[192];
+  char reason[384];
   struct chip chip; /* version 0 on the host */
   int32_t driver_version;
+  uint64_t driver_bytes; /* of device memory, gone at open beside the slab */
+  uint32_t lane_count;   /* at least 1; open fills chip, priority and stream */
+  struct device_lane lanes[RONDO_MAX_LANES];
 };
 
 struct device_ops {
@@ -64,14 +83,17 @@ struct device_ops {
   /* False: of a lost device threads or a GPU may still touch the execs and the slabs; their memory is not to be given
    * back. */
   bool (*close)(struct device *device);
-  /* Synchronous, ordered after all replays. device_memory addresses on the device side. */
-  rondo_status (*upload)(struct device *device, void *destination, const void *source, uint64_t bytes);
-  rondo_status (*download)(struct device *device, void *destination, const void *source, uint64_t bytes);
-  rondo_status (*zero)(struct device *device, void *destination, uint64_t bytes);
-  /* One executable graph. exec_host_bytes is pure and looks at program->node_count only. */
+  /* Synchronous, ordered after all replays of the lane. device_memory addresses on the device side. */
+  rondo_status (*upload)(struct device *device, uint32_t lane, void *destination, const void *source, uint64_t bytes);
+  rondo_status (*download)(struct device *device, uint32_t lane, void *destination, const void *source, uint64_t bytes);
+  rondo_status (*zero)(struct device *device, uint32_t lane, void *destination, uint64_t bytes);
+  /* One executable graph. exec_host_bytes is pure and looks at the program's counts only. */
   uint64_t (*exec_host_bytes)(const struct device_program *program);
+  uint64_t (*build_host_bytes)(const struct device_program *program); /* NULL: none */
   rondo_status (*exec_create)(struct device *device, const struct device_program *program, struct device_exec **exec);
   rondo_status (*exec_launch)(struct device_exec *exec); /* never blocks, never allocates */
+  /* Likewise, in a stream of the caller's and yet in order with the lane. NULL: there are no streams. */
+  rondo_status (*exec_launch_on)(struct device_exec *exec, void *stream);
   /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
   /* From the next launch on every replay ends with a write of 1 to the file, after its words are there; -1: with none.
@@ -82,10 +104,15 @@ struct device_ops {
   rondo_status (*health)(struct device *device);
   /* Gives the device up as lost, with this cause: it does not finish what it was given. The first cause stays. */
   rondo_status (*lose)(struct device *device, const char *cause);
-  /* Starts and stops keeping the device awake; counted. The caller holds the runtime's lock. NULL: it never sleeps. */
+  /* Starts and stops keeping the device awake; counted. From any thread, but with no lock of the runtime's held: it may
+   * wait for an exec_create, whose callbacks may want that lock. NULL: it never sleeps. */
   rondo_status (*keep_warm)(struct device *device, bool on);
-  /* Waits until everything launched is done. */
-  rondo_status (*drain)(struct device *device);
+  /* Waits until everything launched in the lane is done. */
+  rondo_status (*drain)(struct device *device, uint32_t lane);
+  /* Is the calling thread inside a callback that this device called? NULL: there are none. */
+  bool (*in_callback)(struct device *device);
+  /* Of device memory, for whoever asks; 0 if that is not known. NULL: there is no such memory. */
+  uint64_t (*free_bytes)(struct device *device);
 };
 
 extern const struct device_ops host_device_ops;

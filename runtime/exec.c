@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cutter.h"
+#include "lane.h"
 #include "replay.h"
+#include "user_work.h"
 
 static const uint64_t exec_magic = 0x63657865646e6f52;
 static const uint64_t warm_replay_timeout_ns = UINT64_C(120) * 1000 * 1000 * 1000;
@@ -19,72 +22,110 @@ rondo_status exec_check(const rondo_exec *exec, const char *function) {
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t backend_bytes(const struct device_ops *ops, uint32_t node_count) {
-  struct device_program program = {.node_count = node_count};
-  return pool_round(ops->exec_host_bytes(&program));
+/* How much there is of what an exec keeps. */
+struct exec_counts {
+  uint32_t tensors, nodes, operands, edges, user_kernels, launches;
+  uint64_t user_work_bytes;
+};
+
+static uint32_t launches_most(const struct op *op) { return op && op->launches_most ? op->launches_most : 1; }
+
+static struct exec_counts count_all(const rondo_graph *graph, const struct plan *plan) {
+  struct exec_counts counts = {
+      .tensors = graph->tensor_count, .nodes = plan->node_count, .edges = plan->summary.edge_count};
+  for (uint32_t n = 0; n < plan->node_count; n++) {
+    const struct plan_node *node = &plan->nodes[n];
+    if (node->kind != NODE_TASK) {
+      counts.operands += 2 * node->tensor_count;
+      counts.launches++;
+      continue;
+    }
+    const struct task *task = &graph->tasks[node->index];
+    counts.operands += task->operand_count;
+    counts.launches += launches_most(task->op);
+    if (!task->user_work) continue;
+    counts.user_work_bytes += user_work_bytes(task->user_work);
+    counts.user_kernels += task->user_work->image != NULL;
+  }
+  return counts;
 }
 
-/* Lays an exec out in `memory`; with NULL it only measures. */
-static uint64_t exec_layout(rondo_exec *exec, unsigned char *memory, const struct plan *plan, uint32_t tensor_count,
-                            uint32_t slot_count, uint64_t backend_slot_bytes) {
-  enum { PIECES = 9 };
-  uint64_t used = pool_round(sizeof(rondo_exec)), begin[PIECES];
-  uint64_t sizes[PIECES] = {tensor_count * sizeof(struct exec_tensor),
-                            plan->node_count * sizeof(struct device_node),
-                            plan->node_count * sizeof(struct op_task),
-                            plan->node_count * sizeof(struct user_work),
-                            plan->summary.edge_count * sizeof(uint32_t),
-                            plan->node_count * sizeof(char[NAME_BYTES]),
-                            slot_count * backend_slot_bytes,
-                            plan->node_count * sizeof(struct operand_place[OP_MAX_OPERANDS]),
-                            sizeof(void *) * slot_count * tensor_count};
-  for (int i = 0; i < PIECES; i++) {
-    begin[i] = used;
-    used += pool_round(sizes[i]);
+/* What the backend needs for each slot, and while it makes one. */
+struct backend_bytes {
+  uint64_t slot, build;
+};
+
+static struct backend_bytes backend_bytes(const struct device_ops *ops, const struct exec_counts *counts) {
+  struct device_program program = {.node_count = counts->nodes,
+                                   .operand_count = counts->operands,
+                                   .user_kernel_count = counts->user_kernels,
+                                   .launch_count = counts->launches};
+  return (struct backend_bytes){ops->exec_host_bytes(&program),
+                                ops->build_host_bytes ? ops->build_host_bytes(&program) : 0};
+}
+
+/* An exec and all that it points to; without memory it only measures. */
+static rondo_exec *cut_exec(struct cutter *cutter, const struct exec_counts *counts, uint32_t slot_count,
+                            struct backend_bytes backend) {
+  rondo_exec *exec = cut(cutter, sizeof *exec), parts = {0};
+  parts.tensors = cut(cutter, counts->tensors * sizeof *parts.tensors);
+  parts.nodes = cut(cutter, counts->nodes * sizeof *parts.nodes);
+  parts.tasks = cut(cutter, counts->nodes * sizeof *parts.tasks);
+  parts.operands = cut(cutter, counts->operands * sizeof *parts.operands);
+  parts.data = cut(cutter, counts->operands * sizeof *parts.data);
+  parts.places = cut(cutter, counts->operands * sizeof *parts.places);
+  parts.user_work = cut(cutter, counts->user_work_bytes);
+  parts.predecessors = cut(cutter, counts->edges * sizeof *parts.predecessors);
+  parts.names = cut(cutter, counts->nodes * sizeof *parts.names);
+  for (uint32_t s = 0; s < slot_count; s++) {
+    parts.slots[s].rebound = cut(cutter, counts->tensors * sizeof(void *));
+    parts.slots[s].backend_memory = cut(cutter, backend.slot);
   }
-  if (memory) {
-    exec->tensors = (void *)(memory + begin[0]);
-    exec->nodes = (void *)(memory + begin[1]);
-    exec->tasks = (void *)(memory + begin[2]);
-    exec->user_work = (void *)(memory + begin[3]);
-    exec->predecessors = (void *)(memory + begin[4]);
-    exec->names = (void *)(memory + begin[5]);
-    exec->backend_memory = memory + begin[6];
-    exec->places = (void *)(memory + begin[7]);
-    for (uint32_t s = 0; s < slot_count; s++)
-      exec->slots[s].rebound = (void **)(void *)(memory + begin[8]) + (uint64_t)s * tensor_count;
-    exec->backend_slot_bytes = backend_slot_bytes;
-  }
-  return used;
+  parts.build_memory = cut(cutter, backend.build);
+  if (!cutter->base) return NULL;
+  parts.slot_count = slot_count;
+  parts.tensor_count = counts->tensors;
+  parts.node_count = counts->nodes;
+  parts.operand_count = counts->operands;
+  parts.user_kernel_count = counts->user_kernels;
+  parts.launch_count = counts->launches;
+  *exec = parts;
+  return exec;
+}
+
+static uint64_t exec_bytes(const struct exec_counts *counts, uint32_t slot_count, struct backend_bytes backend) {
+  struct cutter cutter = {0};
+  cut_exec(&cutter, counts, slot_count, backend);
+  return cutter.used;
 }
 
 rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *summary) {
   rondo_status status = graph_check(graph, "rondo_plan_graph");
   if (status != RONDO_OK) return status;
   if (!summary) return status_set(RONDO_INVALID_ARGUMENT, "rondo_plan_graph: the plan is NULL");
-  struct plan plan;
-  status = plan_make(graph, &plan);
+  const struct plan *plan;
+  status = plan_of(graph, &plan);
   if (status != RONDO_OK) return status;
-  uint64_t host = backend_bytes(&host_device_ops, plan.node_count);
-  uint64_t cuda = backend_bytes(&cuda_device_ops, plan.node_count);
-  plan.summary.host_bytes =
-      pool_take_bytes(exec_layout(NULL, NULL, &plan, graph->tensor_count, RONDO_MAX_SLOTS, host > cuda ? host : cuda)) +
-      pool_take_bytes(plan.memory_bytes);
-  *summary = plan.summary;
-  plan_free(&plan);
+  struct exec_counts counts = count_all(graph, plan);
+  uint64_t host = exec_bytes(&counts, RONDO_MAX_SLOTS, backend_bytes(&host_device_ops, &counts));
+  uint64_t cuda = exec_bytes(&counts, RONDO_MAX_SLOTS, backend_bytes(&cuda_device_ops, &counts));
+  *summary = plan->summary;
+  summary->host_bytes = pool_take_bytes(host > cuda ? host : cuda) + plan->planning_bytes;
   return RONDO_OK;
 }
 
 static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, const rondo_graph *graph,
                               const struct plan *plan, uint32_t slot_count) {
-  uint64_t backend_slot_bytes = backend_bytes(runtime->ops, plan->node_count);
-  uint64_t host_bytes = exec_layout(NULL, NULL, plan, graph->tensor_count, slot_count, backend_slot_bytes);
+  struct exec_counts counts = count_all(graph, plan);
+  struct backend_bytes backend = backend_bytes(runtime->ops, &counts);
+  uint64_t host_bytes = exec_bytes(&counts, slot_count, backend);
   void *host = NULL;
   pthread_mutex_lock(&runtime->lock);
   rondo_status status = pool_take(&runtime->host_pool, host_bytes, "an exec", &host);
-  rondo_exec *exec = host;
+  rondo_exec *exec = NULL;
   if (status == RONDO_OK) {
-    memset(exec, 0, host_bytes);
+    memset(host, 0, host_bytes);
+    exec = cut_exec(&(struct cutter){host, 0}, &counts, slot_count, backend);
     status = pool_carve(&runtime->device_pool, plan->summary.device_bytes, "an exec", &exec->device_extent);
   }
   if (status == RONDO_OK)
@@ -98,16 +139,15 @@ static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, con
   }
   pthread_mutex_unlock(&runtime->lock);
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
-  exec_layout(exec, host, plan, graph->tensor_count, slot_count, backend_slot_bytes);
   exec->runtime = runtime;
   exec->opened_here = runtime->opened_here;
   exec->graph_serial = graph->serial;
-  exec->slot_count = slot_count;
-  exec->tensor_count = graph->tensor_count;
-  exec->node_count = plan->node_count;
   exec->device_memory = pool_memory(&runtime->device_pool, &exec->device_extent);
   exec->pinned_memory = pool_memory(&runtime->pinned_pool, &exec->pinned_extent);
   exec->constant_bytes = plan->summary.constant_bytes;
+  exec->device_bytes = plan->summary.device_bytes;
+  exec->pinned_bytes = plan->summary.pinned_bytes_per_slot * slot_count;
+  exec->host_bytes = host_bytes;
   memset(exec->pinned_memory, 0, plan->summary.pinned_bytes_per_slot * slot_count);
   *exec_out = exec;
   return RONDO_OK;
@@ -135,8 +175,8 @@ static void exec_dismantle(rondo_exec *exec) {
     if (exec->slots[s].device_exec) runtime->ops->exec_destroy(exec->slots[s].device_exec);
   exec->magic = 0;
   atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
-  pthread_mutex_lock(&runtime->lock);
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
+  pthread_mutex_lock(&runtime->lock);
   if (!is_touched) {
     pool_return(&runtime->pinned_pool, &exec->pinned_extent);
     pool_return(&runtime->device_pool, &exec->device_extent);
@@ -160,42 +200,48 @@ static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struc
 }
 
 static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
+  unsigned char *user_work = exec->user_work;
+  uint32_t operands = 0, launches = 0;
   for (uint32_t n = 0; n < plan->node_count; n++) {
     const struct plan_node *node = &plan->nodes[n];
-    exec->nodes[n].call.task = &exec->tasks[n];
+    struct device_node *filled = &exec->nodes[n];
     if (node->kind == NODE_TASK) {
       const struct task *task = &graph->tasks[node->index];
       memcpy(exec->names[n], task->name, NAME_BYTES);
-      exec->tasks[n] = task->op_task;
-      exec->tasks[n].name = exec->names[n];
-      if (!task->op_task.op) {
-        exec->user_work[n] = task->user_work;
-        exec->nodes[n].user_work = &exec->user_work[n];
+      exec->tasks[n] = graph_op_task(graph, task, &exec->operands[operands]);
+      if (task->user_work) {
+        filled->user_work = user_work_copy(task->user_work, user_work);
+        user_work += user_work_bytes(task->user_work);
       }
     } else {
-      plan_move_name(graph, node, exec->names[n]);
-      exec->tasks[n] = plan_move_task(graph, node);
-      exec->tasks[n].name = exec->names[n];
+      plan_node_name(graph, node, exec->names[n]);
+      exec->tasks[n] = plan_node_task(graph, node, &exec->operands[operands]);
     }
+    exec->tasks[n].name = exec->names[n];
+    filled->call.task = &exec->tasks[n];
+    filled->call.data = &exec->data[operands];
+    filled->first_launch = launches;
+    launches += launches_most(exec->tasks[n].op);
+    operands += exec->tasks[n].operand_count;
   }
 }
 
 static void predecessors_fill(rondo_exec *exec, const struct plan *plan) {
-  uint32_t used = 0;
+  memcpy(exec->predecessors, plan->predecessors, plan->summary.edge_count * sizeof *exec->predecessors);
   for (uint32_t n = 0; n < plan->node_count; n++) {
-    const uint64_t *row = bit_row(&plan->edges, n);
-    exec->nodes[n].predecessors = &exec->predecessors[used];
-    for (uint32_t p = bits_next(row, plan->edges.row_words, 0); p < plan->node_count;
-         p = bits_next(row, plan->edges.row_words, p + 1)) {
-      exec->predecessors[used++] = p;
-      exec->nodes[n].predecessor_count++;
-    }
+    exec->nodes[n].predecessors = &exec->predecessors[plan->begin[n]];
+    exec->nodes[n].predecessor_count = plan->begin[n + 1] - plan->begin[n];
   }
+}
+
+/* Of the node's operands, in the order of its call's addresses. */
+static struct operand_place *places_of(const rondo_exec *exec, uint32_t node) {
+  return exec->places + (exec->nodes[node].call.data - exec->data);
 }
 
 static void places_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   for (uint32_t n = 0; n < plan->node_count; n++) {
-    struct operand_place *places = exec->places[n];
+    struct operand_place *places = places_of(exec, n);
     const struct plan_node *node = &plan->nodes[n];
     if (node->kind != NODE_TASK) {
       for (uint32_t i = 0; i < 2 * node->tensor_count; i++) /* sources even, destinations odd */
@@ -203,7 +249,7 @@ static void places_fill(rondo_exec *exec, const rondo_graph *graph, const struct
       continue;
     }
     const struct task *task = &graph->tasks[node->index];
-    for (uint32_t i = 0; i < task->op_task.operand_count; i++) {
+    for (uint32_t i = 0; i < task->operand_count; i++) {
       places[i] = (struct operand_place){NO_TENSOR, false};
       if (task->tensors[i] == NO_TENSOR) continue;
       const struct tensor *root = graph_root(graph, task->tensors[i]);
@@ -227,23 +273,29 @@ static unsigned char *address_of(const rondo_exec *exec, const struct slot *slot
 
 /* Addresses of a node's operands in one slot. */
 static void addresses_fill(rondo_exec *exec, const struct slot *slot, uint32_t node) {
-  struct op_call *call = &exec->nodes[node].call;
+  const struct op_call *call = &exec->nodes[node].call;
+  void **data = exec->data + (call->data - exec->data);
   for (uint32_t i = 0; i < call->task->operand_count; i++) {
-    struct operand_place place = exec->places[node][i];
+    struct operand_place place = places_of(exec, node)[i];
     if (place.tensor != NO_TENSOR)
-      call->data[i] = address_of(exec, slot, place) + call->task->operands[i].offset_bytes;
+      data[i] = address_of(exec, slot, place) + call->task->operands[i].offset_bytes;
     else if (exec->nodes[node].user_work)
-      call->data[i] = exec->user_work[node].values[i];
+      data[i] = exec->nodes[node].user_work->values[i];
   }
 }
 
 static struct device_program program_of(const rondo_exec *exec, const struct slot *slot) {
   return (struct device_program){.nodes = exec->nodes,
                                  .node_count = exec->node_count,
+                                 .lane = exec->lane,
+                                 .operand_count = exec->operand_count,
+                                 .user_kernel_count = exec->user_kernel_count,
+                                 .launch_count = exec->launch_count,
+                                 .data = exec->data,
                                  .counts = slot->counts,
                                  .words = slot->words,
-                                 .host_memory =
-                                     exec->backend_memory + (uint64_t)(slot - exec->slots) * exec->backend_slot_bytes};
+                                 .host_memory = slot->backend_memory,
+                                 .build_memory = exec->build_memory};
 }
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
@@ -251,7 +303,7 @@ static struct device_program program_of(const rondo_exec *exec, const struct slo
 static rondo_status slots_create(rondo_exec *exec, const struct plan *plan) {
   const struct device_ops *ops = exec->runtime->ops;
   uint64_t *counts = (void *)(exec->device_memory + plan->counts_offset);
-  rondo_status status = ops->zero(exec->runtime->device, counts, PLAN_COUNTS_BYTES);
+  rondo_status status = ops->zero(exec->runtime->device, exec->lane, counts, PLAN_COUNTS_BYTES);
   for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
     struct slot *slot = &exec->slots[s];
     slot->pinned = exec->pinned_memory + s * plan->summary.pinned_bytes_per_slot;
@@ -276,7 +328,7 @@ static rondo_status give_up(const rondo_runtime *runtime, uint32_t slot) {
  */
 static rondo_status warm_up(rondo_exec *exec) {
   const struct device_ops *ops = exec->runtime->ops;
-  rondo_status status = ops->zero(exec->runtime->device, exec->device_memory, exec->constant_bytes);
+  rondo_status status = ops->zero(exec->runtime->device, exec->lane, exec->device_memory, exec->constant_bytes);
   for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
     struct slot *slot = &exec->slots[s];
     status = slot_launch(exec, slot);
@@ -289,17 +341,16 @@ static rondo_status warm_up(rondo_exec *exec) {
           status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected 1", s, replays);
     }
   }
-  if (status == RONDO_OK) status = ops->zero(exec->runtime->device, exec->device_memory, exec->constant_bytes);
+  if (status == RONDO_OK)
+    status = ops->zero(exec->runtime->device, exec->lane, exec->device_memory, exec->constant_bytes);
   return status;
 }
 
 static rondo_status keep_warm(rondo_exec *exec) {
   rondo_runtime *runtime = exec->runtime;
   if (!runtime->ops->keep_warm) return RONDO_OK;
-  pthread_mutex_lock(&runtime->lock);
   rondo_status status = runtime->ops->keep_warm(runtime->device, true);
   exec->keeps_warm = status == RONDO_OK;
-  pthread_mutex_unlock(&runtime->lock);
   return status;
 }
 
@@ -312,36 +363,43 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   uint32_t slot_count = options && options->slots ? options->slots : 1;
   if (slot_count > RONDO_MAX_SLOTS)
     return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", slot_count, RONDO_MAX_SLOTS);
-  status = runtime->ops->health(runtime->device);
+  uint32_t lane = options ? options->lane : 0;
+  status = lane_exists(runtime, lane, "instantiate");
+  if (status == RONDO_OK) status = runtime->ops->health(runtime->device);
   if (status != RONDO_OK) return status;
-  struct plan plan;
-  status = plan_make(graph, &plan);
+  if (runtime->ops->in_callback && runtime->ops->in_callback(runtime->device))
+    return status_set(RONDO_INVALID_STATE, "instantiate: called inside a callback of a task of the same runtime");
+  const struct plan *plan;
+  status = plan_of(graph, &plan);
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
   rondo_exec *exec = NULL;
-  status = carve_all(&exec, runtime, graph, &plan, slot_count);
-  if (status != RONDO_OK) goto done;
-  tensors_fill(exec, graph, &plan);
-  tasks_fill(exec, graph, &plan);
-  predecessors_fill(exec, &plan);
-  places_fill(exec, graph, &plan);
-  status = slots_create(exec, &plan);
+  status = carve_all(&exec, runtime, graph, plan, slot_count);
+  if (status != RONDO_OK) return status;
+  exec->lane = lane;
+  tensors_fill(exec, graph, plan);
+  tasks_fill(exec, graph, plan);
+  predecessors_fill(exec, plan);
+  places_fill(exec, graph, plan);
+  uint64_t free_bytes = runtime_free_bytes(runtime);
+  status = slots_create(exec, plan);
   if (status == RONDO_OK) status = warm_up(exec);
+  if (status == RONDO_OK) {
+    uint64_t left_bytes = runtime_free_bytes(runtime);
+    /* Others may have given some back meanwhile. */
+    exec->driver_bytes = left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0;
+  }
   if (status == RONDO_OK && options && options->keep_warm) status = keep_warm(exec);
   if (status != RONDO_OK) {
     char cause[512]; /* what is done now may fail too, and leave its own text */
     snprintf(cause, sizeof cause, "%s", rondo_error_text());
-    runtime->ops->drain(runtime->device); /* a warm replay may still run */
+    runtime->ops->drain(runtime->device, lane); /* a warm replay may still run */
     exec_dismantle(exec);
-    status = status_set(status, "%s", cause);
-    goto done;
+    return status_set(status, "%s", cause);
   }
   exec->magic = exec_magic;
   atomic_store_explicit(&exec->serial, serial_draw(), memory_order_relaxed);
   *exec_out = exec;
-
-done:
-  plan_free(&plan);
-  return status;
+  return RONDO_OK;
 }
 
 rondo_status rondo_close_exec_within(rondo_exec **exec_address, uint64_t timeout_ns) {
@@ -366,6 +424,20 @@ rondo_status rondo_close_exec_within(rondo_exec **exec_address, uint64_t timeout
 
 rondo_status rondo_close_exec(rondo_exec **exec_address) {
   return rondo_close_exec_within(exec_address, RONDO_FOREVER);
+}
+
+rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage) {
+  rondo_status status = exec_check(exec, "rondo_exec_info");
+  if (status != RONDO_OK) return status;
+  if (!usage) return status_set(RONDO_INVALID_ARGUMENT, "rondo_exec_info: the usage is NULL");
+  *usage = (rondo_exec_usage){.device_bytes = exec->device_bytes,
+                              .pinned_bytes = exec->pinned_bytes,
+                              .host_bytes = exec->host_bytes,
+                              .driver_bytes = exec->driver_bytes,
+                              .lane = exec->lane,
+                              .slot_count = exec->slot_count,
+                              .node_count = exec->node_count};
+  return RONDO_OK;
 }
 
 /* ---- Constants and states ---------------------------------------------------------------------------------------- */
@@ -401,14 +473,14 @@ static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, 
 rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes) {
   rondo_status status = resident_check(exec, tensor, data, bytes, "rondo_upload");
   if (status != RONDO_OK || !bytes) return status;
-  return exec->runtime->ops->upload(exec->runtime->device,
+  return exec->runtime->ops->upload(exec->runtime->device, exec->lane,
                                     exec->device_memory + exec->tensors[tensor.index].device_offset, data, bytes);
 }
 
 rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {
   rondo_status status = resident_check(exec, tensor, data, bytes, "rondo_download");
   if (status != RONDO_OK || !bytes) return status;
-  return exec->runtime->ops->download(exec->runtime->device, data,
+  return exec->runtime->ops->download(exec->runtime->device, exec->lane, data,
                                       exec->device_memory + exec->tensors[tensor.index].device_offset, bytes);
 }
 
@@ -416,7 +488,7 @@ rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, u
 
 static bool node_touches(const rondo_exec *exec, uint32_t node, uint32_t tensor) {
   for (uint32_t i = 0; i < exec->tasks[node].operand_count; i++) {
-    struct operand_place place = exec->places[node][i];
+    struct operand_place place = places_of(exec, node)[i];
     if (place.tensor == tensor && place.in_slot == is_io(&exec->tensors[tensor])) return true;
   }
   return false;

@@ -26,6 +26,7 @@ struct slot {
   unsigned char *pinned;
   uint64_t *counts;
   void **rebound; /* by tensor: the caller's buffer, or NULL */
+  void *backend_memory;
   uint32_t rebound_count;
   bool notifies;
   _Atomic uint32_t lease; /* odd while somebody holds the slot: what the holder did is seen by the next one */
@@ -39,20 +40,24 @@ struct rondo_exec {
   uint64_t graph_serial; /* the graph may be gone */
   uint32_t slot_count;
   _Atomic uint32_t next_slot; /* where the search for a free one begins: a hint */
+  uint32_t lane;
   bool keeps_warm;
-  uint32_t tensor_count, node_count;
+  uint32_t tensor_count, node_count, operand_count, user_kernel_count, launch_count;
   struct exec_tensor *tensors;
   struct device_node *nodes;
-  struct operand_place (*places)[OP_MAX_OPERANDS]; /* of the nodes' operands */
-  struct op_task *tasks;                           /* of the nodes, so that the graph may go */
-  struct user_work *user_work;
+  struct op_task *tasks; /* of the nodes, so that the graph may go */
+  /* Of all nodes, one after the other: the operands, their addresses in one slot, and where they lie. */
+  struct op_operand *operands;
+  void **data;
+  struct operand_place *places;
+  unsigned char *user_work;
   uint32_t *predecessors;
   char (*names)[NAME_BYTES];
-  unsigned char *backend_memory;
-  uint64_t backend_slot_bytes;
+  void *build_memory;
   struct pool_extent device_extent, pinned_extent; /* the exec itself is what it takes of the host pool */
   unsigned char *device_memory, *pinned_memory;
   uint64_t constant_bytes;
+  uint64_t device_bytes, pinned_bytes, host_bytes, driver_bytes; /* what it takes */
   struct slot slots[RONDO_MAX_SLOTS];
 };
 

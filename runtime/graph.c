@@ -1,10 +1,20 @@
-/* graph.c - describing tasks: operands, checks, and dependencies inferred from overlapping rectangles. */
+/* graph.c - describing tasks: operands and checks. What must come before what is inferred in dependencies.c. */
 #include "graph.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "dependencies.h"
+#include "plan.h"
+#include "user_work.h"
+
+enum {
+  TENSORS_MOST = 1 << 20,
+  TASKS_MOST = 1 << 18,
+  CHUNK_BYTES = 64 * 1024,
+};
 
 static const uint64_t graph_magic = 0x68706172476f6452;
 
@@ -23,14 +33,13 @@ rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits
   }
   uint32_t tensors = limits && limits->tensors ? limits->tensors : 1024;
   uint32_t tasks = limits && limits->tasks ? limits->tasks : 256;
-  if (tensors > 65536 || tasks > 16384)
+  if (tensors > TENSORS_MOST || tasks > TASKS_MOST)
     return status_set(RONDO_INVALID_ARGUMENT,
-                      "rondo_graph_create: limits of %u tensors and %u tasks: expected at most 65536 and 16384",
-                      tensors, tasks);
+                      "rondo_graph_create: limits of %u tensors and %u tasks: expected at most %d and %d", tensors,
+                      tasks, TENSORS_MOST, TASKS_MOST);
   uint64_t tensor_begin = pool_round(sizeof(rondo_graph));
   uint64_t task_begin = tensor_begin + pool_round(tensors * sizeof(struct tensor));
-  uint64_t bits_begin = task_begin + pool_round(tasks * sizeof(struct task));
-  uint64_t bytes = bits_begin + pool_round(bit_matrix_bytes(tasks, tasks));
+  uint64_t bytes = task_begin + pool_round(tasks * sizeof(struct task));
   void *memory;
   struct memory_source source;
   rondo_status status = memory_source_of(runtime, limits ? limits->allocator : NULL, "rondo_graph_create", &source);
@@ -44,8 +53,7 @@ rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits
                          .tensor_limit = tensors,
                          .task_limit = tasks,
                          .tensors = (void *)((unsigned char *)memory + tensor_begin),
-                         .tasks = (void *)((unsigned char *)memory + task_begin),
-                         .ancestors = {(void *)((unsigned char *)memory + bits_begin), bit_row_words(tasks)}};
+                         .tasks = (void *)((unsigned char *)memory + task_begin)};
   if (runtime) {
     pthread_mutex_lock(&runtime->lock);
     runtime->open_graphs++;
@@ -60,6 +68,12 @@ rondo_status rondo_graph_destroy(rondo_graph **graph_address) {
   rondo_graph *graph = *graph_address;
   rondo_status status = graph_check(graph, "rondo_graph_destroy");
   if (status != RONDO_OK) return status;
+  graph_changed(graph);
+  while (graph->chunks) {
+    struct graph_chunk *chunk = graph->chunks;
+    graph->chunks = chunk->next;
+    memory_give(graph->source, chunk, chunk->bytes);
+  }
   graph->magic = graph->serial = 0;
   rondo_runtime *runtime = graph->source.runtime;
   memory_give(graph->source, graph, graph->memory_bytes);
@@ -72,7 +86,31 @@ rondo_status rondo_graph_destroy(rondo_graph **graph_address) {
   return RONDO_OK;
 }
 
-/* ---- Dependencies ------------------------------------------------------------------------------------------------ */
+/* ---- Memory that only some tasks need ---------------------------------------------------------------------------- */
+
+static rondo_status keep(rondo_graph *graph, uint64_t bytes, void **memory) {
+  struct graph_chunk *chunk = graph->chunks;
+  bytes = user_work_round(bytes);
+  if (!chunk || chunk->bytes - chunk->used < bytes) {
+    uint64_t head = user_work_round(sizeof *chunk), wanted = head + bytes > CHUNK_BYTES ? head + bytes : CHUNK_BYTES;
+    void *taken;
+    rondo_status status = memory_take(graph->source, wanted, "a graph's tasks", &taken);
+    if (status != RONDO_OK) return status_set(status, "describe: %s", rondo_error_text());
+    chunk = taken;
+    *chunk = (struct graph_chunk){graph->chunks, wanted, head};
+    graph->chunks = chunk;
+  }
+  *memory = (unsigned char *)chunk + chunk->used;
+  chunk->used += bytes;
+  return RONDO_OK;
+}
+
+void graph_changed(rondo_graph *graph) {
+  dependencies_drop(graph);
+  plan_drop(graph);
+}
+
+/* ---- Rectangles -------------------------------------------------------------------------------------------------- */
 
 static bool rectangles_overlap(const struct tensor *a, const struct tensor *b) {
   if (a->root != b->root) return false;
@@ -86,29 +124,7 @@ static bool rectangles_equal(const struct tensor *a, const struct tensor *b) {
          !memcmp(a->shape, b->shape, sizeof a->shape);
 }
 
-static bool tasks_conflict(const rondo_graph *graph, const struct task *a, const struct task *b) {
-  for (uint32_t i = 0; i < a->op_task.operand_count; i++) {
-    if (a->tensors[i] == NO_TENSOR) continue;
-    for (uint32_t j = 0; j < b->op_task.operand_count; j++) {
-      if (b->tensors[j] == NO_TENSOR) continue;
-      if (!((a->op_task.operands[i].access | b->op_task.operands[j].access) & RONDO_WRITE)) continue;
-      if (rectangles_overlap(&graph->tensors[a->tensors[i]], &graph->tensors[b->tensors[j]])) return true;
-    }
-  }
-  return false;
-}
-
-/* Puts `prerequisite` and all before it into the rows of `task` and of all behind it. */
-static void closure_add(rondo_graph *graph, uint32_t task, uint32_t prerequisite) {
-  uint32_t words = graph->ancestors.row_words;
-  const uint64_t *source = bit_row(&graph->ancestors, prerequisite);
-  for (uint32_t t = 0; t < graph->task_count; t++) {
-    uint64_t *row = bit_row(&graph->ancestors, t);
-    if (t != task && !bit_get(row, task)) continue;
-    bits_or(row, source, words);
-    bit_put(row, prerequisite);
-  }
-}
+/* ---- The order that no tensor shows ------------------------------------------------------------------------------ */
 
 rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_task prerequisite) {
   rondo_status status = graph_check(graph, "rondo_after");
@@ -117,11 +133,21 @@ rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_task prerequ
   if (highest >= graph->task_count)
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_after: task %u does not exist: the graph has %u",
                       highest, graph->task_count);
-  if (task == prerequisite || bit_get(bit_row(&graph->ancestors, prerequisite), task))
+  bool closes_cycle = task == prerequisite;
+  if (!closes_cycle) status = dependencies_reach(graph, task, prerequisite, &closes_cycle);
+  if (status != RONDO_OK) return status_set(status, "describe: rondo_after: %s", rondo_error_text());
+  if (closes_cycle)
     return status_set(RONDO_INVALID_ARGUMENT,
                       "describe: rondo_after: task %u '%s' after task %u '%s' would close a cycle", task,
                       graph->tasks[task].name, prerequisite, graph->tasks[prerequisite].name);
-  closure_add(graph, task, prerequisite);
+  void *memory;
+  status = keep(graph, sizeof(struct prerequisite), &memory);
+  if (status != RONDO_OK) return status;
+  plan_drop(graph);
+  struct prerequisite *added = memory;
+  *added = (struct prerequisite){graph->tasks[task].prerequisites, prerequisite};
+  graph->tasks[task].prerequisites = added;
+  graph->has_backward_edges |= prerequisite > task;
   return RONDO_OK;
 }
 
@@ -148,19 +174,28 @@ task_error(rondo_status status, uint32_t number, const char *name, const char *f
   return status_set(status, "describe: task %u '%s': %s", number, name, text);
 }
 
-static void operand_fill(struct op_operand *operand, const struct tensor *tensor, rondo_access access) {
-  operand->present = true;
-  operand->access = access;
-  operand->dtype = tensor->dtype;
-  operand->rank = tensor->rank;
-  memcpy(operand->shape, tensor->shape, sizeof operand->shape);
-  memcpy(operand->stride, tensor->stride, sizeof operand->stride);
-  operand->offset_bytes = tensor_offset_bytes(tensor);
+struct op_task graph_op_task(const rondo_graph *graph, const struct task *task, struct op_operand *operands) {
+  struct op_task op_task = {
+      .op = task->op, .name = task->name, .operand_count = task->operand_count, .operands = operands};
+  memcpy(op_task.attributes, task->attributes, sizeof op_task.attributes);
+  for (uint32_t i = 0; i < task->operand_count; i++) {
+    operands[i] = (struct op_operand){0};
+    if (task->tensors[i] == NO_TENSOR) continue;
+    const struct tensor *tensor = &graph->tensors[task->tensors[i]];
+    operands[i] = (struct op_operand){.present = true,
+                                      .access = task_access(task, i),
+                                      .dtype = tensor->dtype,
+                                      .rank = tensor->rank,
+                                      .offset_bytes = tensor_offset_bytes(tensor)};
+    memcpy(operands[i].shape, tensor->shape, sizeof operands[i].shape);
+    memcpy(operands[i].stride, tensor->stride, sizeof operands[i].stride);
+  }
+  return op_task;
 }
 
 static rondo_status operands_fill(const rondo_graph *graph, struct task *task, const struct op_argument *arguments,
                                   uint32_t count) {
-  task->op_task.operand_count = count;
+  task->operand_count = count;
   for (uint32_t i = 0; i < count; i++) {
     rondo_tensor handle = arguments[i].tensor;
     task->tensors[i] = NO_TENSOR;
@@ -177,7 +212,7 @@ static rondo_status operands_fill(const rondo_graph *graph, struct task *task, c
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s would write the constant '%s'", arguments[i].name,
                         tensor->name);
     task->tensors[i] = handle.index;
-    operand_fill(&task->op_task.operands[i], tensor, arguments[i].access);
+    task->access |= (uint32_t)arguments[i].access << (2 * i);
   }
   return RONDO_OK;
 }
@@ -206,31 +241,27 @@ static rondo_status task_begin(rondo_graph *graph, const char *name, const char 
   struct task *task = &graph->tasks[graph->task_count];
   memset(task, 0, sizeof *task);
   snprintf(task->name, sizeof task->name, "%s", name ? name : default_name);
-  task->op_task.name = task->name;
   *out = task;
   return RONDO_OK;
 }
 
 /* Keeps count of what tensor_is_in_place asks. */
 static void tensors_touch(rondo_graph *graph, const struct task *task) {
-  const struct op *op = task->op_task.op;
-  for (uint32_t i = 0; i < task->op_task.operand_count; i++) {
+  for (uint32_t i = 0; i < task->operand_count; i++) {
     if (task->tensors[i] == NO_TENSOR) continue;
     struct tensor *root = &graph->tensors[graph->tensors[task->tensors[i]].root];
-    rondo_access access = task->op_task.operands[i].access;
+    rondo_access access = task_access(task, i);
     if (access & RONDO_READ) root->reader_count++;
-    if (!op || !(op->once_operands >> i & 1u) || access != (root->kind == TENSOR_INPUT ? RONDO_READ : RONDO_WRITE))
+    if (!task->op || !(task->op->once_operands >> i & 1u) ||
+        access != (root->kind == TENSOR_INPUT ? RONDO_READ : RONDO_WRITE))
       root->is_touched_often = true;
   }
 }
 
 static void task_commit(rondo_graph *graph, const struct task *task) {
+  graph_changed(graph);
   tensors_touch(graph, task);
-  uint32_t number = graph->task_count++;
-  memset(bit_row(&graph->ancestors, number), 0, graph->ancestors.row_words * sizeof(uint64_t));
-  for (uint32_t p = number; p-- > 0;)
-    if (!bit_get(bit_row(&graph->ancestors, number), p) && tasks_conflict(graph, &graph->tasks[p], task))
-      closure_add(graph, number, p);
+  graph->task_count++;
 }
 
 rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name, const struct op_argument *arguments,
@@ -242,11 +273,13 @@ rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name
   struct task *task;
   status = task_begin(graph, name, op->name, &task);
   if (status != RONDO_OK) return status;
-  task->op_task.op = op;
-  if (attribute_bytes) memcpy(task->op_task.attributes, attributes, attribute_bytes);
+  task->op = op;
+  if (attribute_bytes) memcpy(task->attributes, attributes, attribute_bytes);
   status = operands_fill(graph, task, arguments, argument_count);
   if (status != RONDO_OK) return status;
-  status = op->check(&task->op_task);
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_task op_task = graph_op_task(graph, task, operands);
+  status = op->check(&op_task);
   if (status != RONDO_OK) return TASK_ERROR(status, graph, task, "%s", rondo_error_text());
   status = operands_check_overlap(graph, task, arguments, argument_count);
   if (status != RONDO_OK) return status;
@@ -256,28 +289,38 @@ rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name
 
 /* ---- The user's own work ----------------------------------------------------------------------------------------- */
 
-static rondo_status user_arguments_fill(const rondo_graph *graph, struct task *task, const rondo_argument *arguments,
-                                        uint32_t count, bool values_allowed) {
+static rondo_status user_arguments_fill(const rondo_graph *graph, struct task *task, struct user_work *work,
+                                        const rondo_argument *arguments, uint32_t count, bool values_allowed) {
   struct op_argument operands[RONDO_MAX_ARGUMENTS];
   char names[RONDO_MAX_ARGUMENTS][16];
   if (count > RONDO_MAX_ARGUMENTS || (count && !arguments))
     return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task,
                       count > RONDO_MAX_ARGUMENTS ? "more than 16 arguments" : "the arguments are NULL");
-  task->user_work.argument_count = count;
+  work->argument_count = count;
   for (uint32_t i = 0; i < count; i++) {
     snprintf(names[i], sizeof names[i], "argument %u", i);
     operands[i] = (struct op_argument){names[i], arguments[i].tensor, arguments[i].access, 0};
     if (arguments[i].tensor.graph) continue;
     if (!values_allowed) return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s is not a tensor", names[i]);
-    if (!arguments[i].value || !arguments[i].bytes || arguments[i].bytes > sizeof task->user_work.values[i])
-      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s is neither a tensor nor a value of 1 to 64 bytes",
-                        names[i]);
-    task->user_work.argument_bytes[i] = (uint16_t)arguments[i].bytes;
-    memcpy(task->user_work.values[i], arguments[i].value, arguments[i].bytes);
+    if (!arguments[i].value || !arguments[i].bytes || arguments[i].bytes > USER_VALUE_BYTES)
+      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s is neither a tensor nor a value of 1 to %d bytes",
+                        names[i], USER_VALUE_BYTES);
+    work->argument_bytes[i] = (uint16_t)arguments[i].bytes;
+    work->values[i] = (void *)(uintptr_t)arguments[i].value; /* the caller's, until the graph keeps a copy */
   }
   rondo_status status = operands_fill(graph, task, operands, count);
   if (status != RONDO_OK) return status;
   return operands_check_overlap(graph, task, operands, count);
+}
+
+/* The last step of adding a task: the graph keeps a copy of the work. */
+static rondo_status user_task_commit(rondo_graph *graph, struct task *task, const struct user_work *work) {
+  void *memory;
+  rondo_status status = keep(graph, user_work_bytes(work), &memory);
+  if (status != RONDO_OK) return status;
+  task->user_work = user_work_copy(work, memory);
+  task_commit(graph, task);
+  return RONDO_OK;
 }
 
 static rondo_status launch_shape_check(const rondo_graph *graph, const struct task *task,
@@ -308,26 +351,21 @@ rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc)
   if (desc->image && (!desc->image_bytes || !desc->function))
     return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "the image has no %s",
                       desc->function ? "bytes" : "function name");
-  if (desc->function && strlen(desc->function) >= sizeof((struct user_work *)0)->function)
-    return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "the function's name is longer than %zu bytes",
-                      sizeof((struct user_work *)0)->function - 1);
-  struct user_work *work = &task->user_work;
-  work->image = desc->image;
-  work->image_bytes = desc->image_bytes;
-  work->shared_bytes = desc->shared_bytes;
-  work->host = desc->host;
-  work->user = desc->user;
-  if (desc->function) snprintf(work->function, sizeof work->function, "%s", desc->function);
+  struct user_work work = {.image = desc->image,
+                           .image_bytes = desc->image_bytes,
+                           .function = desc->function,
+                           .shared_bytes = desc->shared_bytes,
+                           .host = desc->host,
+                           .user = desc->user};
   for (int i = 0; i < 3; i++) {
-    work->grid[i] = desc->grid[i] ? desc->grid[i] : 1;
-    work->block[i] = desc->block[i] ? desc->block[i] : 1;
+    work.grid[i] = desc->grid[i] ? desc->grid[i] : 1;
+    work.block[i] = desc->block[i] ? desc->block[i] : 1;
   }
-  status = launch_shape_check(graph, task, work);
+  status = launch_shape_check(graph, task, &work);
   if (status != RONDO_OK) return status;
-  status = user_arguments_fill(graph, task, desc->arguments, desc->argument_count, true);
+  status = user_arguments_fill(graph, task, &work, desc->arguments, desc->argument_count, true);
   if (status != RONDO_OK) return status;
-  task_commit(graph, task);
-  return RONDO_OK;
+  return user_task_commit(graph, task, &work);
 }
 
 rondo_status rondo_add_capture(rondo_graph *graph, const rondo_capture_desc *desc, rondo_capture_function callback) {
@@ -339,11 +377,8 @@ rondo_status rondo_add_capture(rondo_graph *graph, const rondo_capture_desc *des
   if (status != RONDO_OK) return status;
   if (!callback && !desc->host)
     return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "neither a callback nor a host function is given");
-  task->user_work.capture = callback;
-  task->user_work.host = desc->host;
-  task->user_work.user = desc->user;
-  status = user_arguments_fill(graph, task, desc->arguments, desc->argument_count, false);
+  struct user_work work = {.capture = callback, .host = desc->host, .user = desc->user};
+  status = user_arguments_fill(graph, task, &work, desc->arguments, desc->argument_count, false);
   if (status != RONDO_OK) return status;
-  task_commit(graph, task);
-  return RONDO_OK;
+  return user_task_commit(graph, task, &work);
 }

@@ -2,7 +2,6 @@
 #ifndef RONDO_GRAPH_H
 #define RONDO_GRAPH_H
 
-#include "bits.h"
 #include "device.h"
 #include "runtime.h"
 
@@ -25,11 +24,32 @@ struct tensor {
   bool is_touched_often; /* by a task that may touch an element twice, or that reads an output or writes an input */
 };
 
+/* What a task is; its operands' shapes are those of its tensors: see graph_op_task. */
 struct task {
   char name[NAME_BYTES];
-  struct op_task op_task;            /* op NULL: the user's own work */
+  const struct op *op; /* NULL: the user's own work */
+  _Alignas(8) unsigned char attributes[OP_ATTRIBUTE_BYTES];
+  uint32_t operand_count;
+  uint32_t access;                   /* two bits an operand */
   uint32_t tensors[OP_MAX_OPERANDS]; /* tensor indices, NO_TENSOR where absent */
-  struct user_work user_work;
+  struct user_work *user_work;       /* kept in the graph's chunks */
+  struct prerequisite *prerequisites;
+};
+
+static inline rondo_access task_access(const struct task *task, uint32_t operand) {
+  return (rondo_access)(task->access >> (2 * operand) & 3u);
+}
+
+/* What rondo_after said of a task, the latest first. */
+struct prerequisite {
+  struct prerequisite *next;
+  uint32_t task;
+};
+
+/* Memory for what only some tasks have. */
+struct graph_chunk {
+  struct graph_chunk *next;
+  uint64_t bytes, used;
 };
 
 struct rondo_graph {
@@ -41,11 +61,20 @@ struct rondo_graph {
   uint32_t tensor_count, task_count;
   struct tensor *tensors;
   struct task *tasks;
-  /* Row t has bit p if task p must come before task t, directly or not: the transitive closure, kept up to date. */
-  struct bit_matrix ancestors;
+  struct graph_chunk *chunks;
+  bool has_backward_edges; /* rondo_after said that a task comes after a later one */
+  /* Made when first asked for, and dropped when the description changes. */
+  struct dependencies *dependencies; /* between the tasks so far; of what rondo_after says, nothing */
+  struct plan *plan;
 };
 
 rondo_status graph_check(const rondo_graph *graph, const char *function);
+
+/* The description is about to change. */
+void graph_changed(rondo_graph *graph);
+
+/* The task as its operation sees it. `operands` has room for OP_MAX_OPERANDS, or for as many as the task has. */
+struct op_task graph_op_task(const rondo_graph *graph, const struct task *task, struct op_operand *operands);
 
 /* The tensor behind a handle; the caller has checked that it belongs to this graph. */
 static inline const struct tensor *graph_root(const rondo_graph *graph, uint32_t index) {

@@ -108,11 +108,11 @@ static void keys_fill(const struct placement_problem *problem, enum key key, uin
       keys[b] = problem->bytes[b] * (neighbours + 1);
       break;
     case KEY_TIME:
-      keys[b] = UINT32_MAX - problem->birth[b];
+      keys[b] = UINT32_MAX - problem->first[b];
       break;
     case KEY_TIME_REVERSED:
     case KEY_COUNT:
-      keys[b] = problem->birth[b];
+      keys[b] = problem->first[b];
       break;
     }
   }
@@ -191,4 +191,28 @@ uint64_t place_buffers(const struct placement_problem *problem, uint64_t *offset
   }
   if (problem->count < 2) return problem->count ? best : 0;
   return improve(problem, work, best, best_fit, offsets);
+}
+
+uint64_t place_many(uint32_t count, const uint64_t *bytes, const uint32_t *order, conflict_rows rows, void *context,
+                    uint64_t *offsets, void *work) {
+  uint32_t words = bit_row_words(count);
+  uint64_t *batch_rows = malloc(512 * (size_t)words * 8), peak = 0;
+  struct interval *taken = work;
+  bool *placed = calloc(count, 1);
+  for (uint32_t i = 0; i < count; i += 512) {
+    uint32_t n = count - i < 512 ? count - i : 512;
+    rows(context, order + i, n, batch_rows);
+    for (uint32_t j = 0; j < n; j++) {
+      uint32_t b = order[i + j], k = 0;
+      const uint64_t *row = batch_rows + (uint64_t)j * words;
+      for (uint32_t c = bits_next(row, words, 0); c < count; c = bits_next(row, words, c + 1))
+        if (placed[c] && bytes[c]) taken[k++] = (struct interval){offsets[c], offsets[c] + bytes[c]};
+      qsort(taken, k, sizeof *taken, compare_intervals);
+      offsets[b] = bytes[b] ? find_gap(taken, k, bytes[b], false) : 0;
+      placed[b] = true;
+      if (offsets[b] + bytes[b] > peak) peak = offsets[b] + bytes[b];
+    }
+  }
+  free(batch_rows), free(placed);
+  return peak;
 }

@@ -9,8 +9,8 @@
  * read). */
 struct placement_problem {
   uint32_t count;
-  const uint64_t *bytes; /* sizes, already rounded to the alignment wanted */
-  const uint32_t *birth; /* when a buffer first lives, in any order that grows with time */
+  const uint64_t *bytes;        /* sizes, already rounded to the alignment wanted */
+  const uint32_t *first, *last; /* when a buffer lives, in one legal order */
   struct bit_matrix conflicts;
   uint64_t lower_bound_bytes; /* a peak this low cannot be beaten: the search stops there */
 };
@@ -24,5 +24,9 @@ uint64_t place_work_bytes(uint32_t count);
 /* Tries several orders with first fit and best fit, improves the best by a bounded local search, and keeps the
  * lowest peak. Deterministic. Writes offsets and returns the peak. */
 uint64_t place_buffers(const struct placement_problem *problem, uint64_t *offsets, void *work);
+
+typedef void (*conflict_rows)(void *context, const uint32_t *batch, uint32_t batch_count, uint64_t *rows);
+uint64_t place_many(uint32_t count, const uint64_t *bytes, const uint32_t *order, conflict_rows rows, void *context,
+                    uint64_t *offsets, void *work);
 
 #endif

@@ -5,30 +5,31 @@
 #include "../kernels/common/completion.h"
 #include "graph.h"
 
-/* What runs: the tasks, and copies of the inputs (pinned to device, before all tasks that touch them) and outputs
- * (device to pinned, after all tasks that touch them) that are not used in place. Small ones share a node, since a node
- * costs more than the bytes of a small tensor. No node comes before an input's or after an output's, so none of this
- * can close a cycle. */
-enum node_kind { NODE_INPUT, NODE_TASK, NODE_OUTPUT };
+/* What runs: the tasks, joins (see dependencies.h), and copies of the inputs (pinned to device, before all tasks that
+ * touch them) and outputs (device to pinned, after all tasks that touch them) that are not used in place. Small ones
+ * share a node, since a node costs more than the bytes of a small tensor. No node comes before an input's or after an
+ * output's, so none of this can close a cycle. */
+enum node_kind { NODE_INPUT, NODE_TASK, NODE_JOIN, NODE_OUTPUT };
 
 struct plan_node {
   enum node_kind kind;
   uint32_t index;          /* of the task */
-  const uint32_t *tensors; /* else: what it moves */
+  const uint32_t *tensors; /* of an input's or output's node: what it moves */
   uint32_t tensor_count;
 };
 
-/* A plan lives in one piece of memory taken from the graph's source. */
+/* A plan lives in one piece of memory taken from the graph's source, which begins with this struct. */
 struct plan {
   rondo_plan summary;
   struct memory_source source;
-  void *memory;
   uint64_t memory_bytes;
+  uint64_t planning_bytes; /* what making it took at the most, itself included */
   uint32_t node_count;
-  struct plan_node *nodes;     /* in a legal order */
-  uint32_t *moved;             /* the tensors of the nodes that move some, node by node */
-  struct bit_matrix ancestors; /* of nodes: row n has bit m if node m must come before n */
-  struct bit_matrix edges;     /* its transitive reduction */
+  struct plan_node *nodes; /* in a legal order */
+  uint32_t *moved;         /* the tensors of the nodes that move some, node by node */
+  /* Node n waits for predecessors[begin[n]] to predecessors[begin[n + 1] - 1]: edges that no others imply. */
+  uint32_t *begin, *predecessors;
+  bool *is_awaited; /* by a later node */
   /* By tensor index (roots only): where in the device extent, and where in a slot's pinned extent. */
   uint64_t *device_offset;
   uint64_t *pinned_offset;
@@ -40,9 +41,8 @@ struct plan {
     bool is_scratch;
     uint32_t index; /* tensor or task */
     uint64_t bytes, offset;
-    uint32_t first_node, last_node; /* in the order above */
+    uint32_t first_node, last_node; /* in the order above; UINT32_MAX: none */
   } * buffers;
-  struct bit_matrix conflicts; /* of buffers */
 };
 
 enum {
@@ -50,13 +50,14 @@ enum {
   PLAN_COUNTS_BYTES = RONDO_MAX_SLOTS * COMPLETION_WORDS * 8,
 };
 
-/* Errors: a tensor read before anything writes it, an output nobody writes, out of memory. */
-rondo_status plan_make(const rondo_graph *graph, struct plan *plan);
-void plan_free(struct plan *plan);
+/* The graph's plan, made where the graph has none, and kept until the description changes. Errors: an element read
+ * before anything writes it, an output that is not written whole, out of memory. */
+rondo_status plan_of(rondo_graph *graph, const struct plan **plan);
+void plan_drop(rondo_graph *graph);
 
-/* Of a node that moves tensors: "copy in a, b, c", cut to fit; and what runs, without a name: for each tensor a source
- * and a destination. */
-void plan_move_name(const rondo_graph *graph, const struct plan_node *node, char name[NAME_BYTES]);
-struct op_task plan_move_task(const rondo_graph *graph, const struct plan_node *node);
+/* Of a node that is no task: "copy in a, b, c", cut to fit, or "join"; and what runs, without a name: for each tensor a
+ * source and a destination. `operands` has room for OP_MAX_OPERANDS. */
+void plan_node_name(const rondo_graph *graph, const struct plan_node *node, char name[NAME_BYTES]);
+struct op_task plan_node_task(const rondo_graph *graph, const struct plan_node *node, struct op_operand *operands);
 
 #endif

@@ -32,14 +32,18 @@ static uint64_t now_ns(void) {
   return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
 }
 
-rondo_status slot_launch(const rondo_exec *exec, struct slot *slot) {
+/* stream NULL: the lane's. */
+static rondo_status launch(const rondo_exec *exec, struct slot *slot, void *const *stream) {
+  const struct device_ops *ops = exec->runtime->ops;
   /* Counted before the launch: whoever polls from another thread must not take the old completion for the new one. */
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
   atomic_store_explicit(&slot->launched, launched + 1, memory_order_release);
-  rondo_status status = exec->runtime->ops->exec_launch(slot->device_exec);
+  rondo_status status = stream ? ops->exec_launch_on(slot->device_exec, *stream) : ops->exec_launch(slot->device_exec);
   if (status != RONDO_OK) atomic_store_explicit(&slot->launched, launched, memory_order_release);
   return status;
 }
+
+rondo_status slot_launch(const rondo_exec *exec, struct slot *slot) { return launch(exec, slot, NULL); }
 
 rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *function) {
   rondo_status status = exec->runtime->ops->health(exec->runtime->device);
@@ -151,6 +155,16 @@ rondo_status rondo_replay(rondo_slot handle) {
   if (status != RONDO_OK) return status;
   if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_replay");
   return slot_launch(handle.exec, slot);
+}
+
+rondo_status rondo_replay_on(rondo_slot handle, void *stream) {
+  struct slot *slot = NULL;
+  rondo_status status = slot_check(handle, "rondo_replay_on", &slot);
+  if (status != RONDO_OK) return status;
+  if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_replay_on");
+  if (!handle.exec->runtime->ops->exec_launch_on)
+    return status_set(RONDO_UNSUPPORTED, "rondo_replay_on: the host backend has no streams");
+  return launch(handle.exec, slot, &stream);
 }
 
 rondo_status rondo_poll(rondo_slot handle) {

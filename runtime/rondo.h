@@ -45,6 +45,7 @@ extern "C" {
 #define RONDO_ABI_VERSION 1u
 #define RONDO_MAX_RANK    4
 #define RONDO_MAX_SLOTS   16
+#define RONDO_MAX_LANES   8
 /* The most elements of one tensor: 2^31. */
 #define RONDO_MAX_ELEMENTS (INT64_C(1) << 31)
 
@@ -60,9 +61,11 @@ typedef enum rondo_status {
   RONDO_UNSUPPORTED,      /* well-formed, but no code for it on this backend or chip */
   RONDO_NO_DEVICE,        /* the backend asked for cannot be used here; the text says why */
   RONDO_DEVICE_ERROR,     /* the driver refused a call; the runtime stays usable */
-  RONDO_DEVICE_LOST,      /* a fatal device error: every later call on the runtime returns this and the first cause */
-  RONDO_IO_ERROR,         /* a report could not be written */
-  RONDO_INTERNAL          /* a bug in Rondo */
+  /* A fatal device error: every later call on the runtime returns this and the first cause. The driver then has no GPU
+   * for this process any more, whatever is closed and opened again: it must end. */
+  RONDO_DEVICE_LOST,
+  RONDO_IO_ERROR, /* a report could not be written */
+  RONDO_INTERNAL  /* a bug in Rondo */
 } rondo_status;
 
 /* The status as a word, such as "RONDO_BUSY". Never NULL. */
@@ -90,13 +93,26 @@ typedef enum rondo_wait_mode {
 
 /* Where host memory comes from. allocate returns NULL when out of memory; alignment is a power of two; release gets the
  * bytes that allocate got. That of a runtime is called by rondo_open and rondo_close only. That of a graph made without
- * a runtime is called by rondo_graph_create, by what plans (rondo_plan_graph, rondo_instantiate, the reports) and by
- * rondo_graph_destroy. */
+ * a runtime is called by rondo_graph_create and _destroy, by what describes, and by what plans (rondo_plan_graph,
+ * rondo_instantiate, the reports). */
 typedef struct rondo_allocator {
   void *user;
   void *(*allocate)(void *user, size_t bytes, size_t alignment);
   void (*release)(void *user, void *memory, size_t bytes);
 } rondo_allocator;
+
+/* A part of the device with a queue of its own. Execs of one lane follow each other; those of different lanes run side
+ * by side, and where each lane has multiprocessors of its own no lane waits for another's kernels. Memory bandwidth and
+ * caches stay shared. On the host backend all lanes are served, but by one team of threads. */
+typedef struct rondo_lane {
+  const char *name;        /* in messages; copied (63 bytes kept), may be NULL */
+  int32_t multiprocessors; /* for this lane alone, rounded up to what the chip can split off (8 at a time on sm_90);
+                              0: it shares what the other lanes leave */
+  int32_t priority;        /* among lanes that share multiprocessors: 0 is the lowest, more goes first, where a block of
+                              a kernel ends; as far as the driver goes (5) */
+  uint64_t arena_bytes;    /* kept at the top of the device pool for the temporaries of the lane's execs, which share
+                              them; 0: as much as its execs need, grown as they come */
+} rondo_lane;
 
 typedef struct rondo_options {
   rondo_backend backend;
@@ -107,10 +123,14 @@ typedef struct rondo_options {
   uint32_t host_threads; /* host backend: threads of the team; 0: one per core, at most 64 */
   rondo_wait_mode wait_mode;
   const rondo_allocator *allocator; /* NULL: mimalloc. Copied. */
+  const rondo_lane *lanes;          /* Copied. */
+  uint32_t lane_count; /* at most RONDO_MAX_LANES; 0: one lane, the whole device, of the highest priority */
 } rondo_options;
 
 /* Opens a runtime: loads the driver, makes the context, takes the three pools. Nothing is allocated after it.
- * Errors: RONDO_NO_DEVICE, RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT. Call it as rondo_open. */
+ * Errors: RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
+ * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is), RONDO_UNSUPPORTED (a driver
+ * that cannot split the device). Call it as rondo_open. */
 RONDO_API rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime);
 static inline rondo_status rondo_open(const rondo_options *options, rondo_runtime **runtime) {
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
@@ -134,9 +154,25 @@ typedef struct rondo_info {
   int32_t multiprocessors; /* of the GPU; threads of the team on the host */
   int32_t driver_version;  /* CUDA's number, 13000 for 13.0; 0 on the host */
   rondo_pool_info device, pinned, host;
+  uint32_t lane_count; /* at least 1 */
+  /* Of the GPU's memory; 0 on the host, or where the driver cannot tell. What rondo_open took beside the device pool:
+   * streams, lanes, Rondo's own device code. The CUDA context is not in it, since it may have been there before. Read
+   * off as free memory that went away, so what other processes take meanwhile is counted too. */
+  uint64_t driver_bytes;
+  uint64_t free_device_bytes; /* now, for all processes */
 } rondo_info;
 
 RONDO_API rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info);
+
+/* What a lane was given. */
+typedef struct rondo_lane_grant {
+  const char *name;        /* "" if it has none. Lives as long as the runtime */
+  int32_t multiprocessors; /* that its kernels run on and are chosen for; on the host threads of its team */
+  int32_t priority;
+  uint64_t arena_bytes;
+  void *stream; /* the lane's CUstream, for work of other libraries, in order with its replays; NULL on the host */
+} rondo_lane_grant;
+RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant);
 
 /* ---- Describe: tensors ------------------------------------------------------------------------------------------- */
 
@@ -167,14 +203,15 @@ RONDO_API uint32_t rondo_dtype_bits(rondo_dtype dtype);
 RONDO_API const char *rondo_dtype_name(rondo_dtype dtype);
 
 typedef struct rondo_graph_limits {
-  uint32_t tensors;                 /* tensors and views; 0: 1024, at most 65536 */
-  uint32_t tasks;                   /* 0: 256, at most 16384 */
+  uint32_t tensors;                 /* tensors and views; 0: 1024, at most 1048576 */
+  uint32_t tasks;                   /* 0: 256, at most 262144 */
   const rondo_allocator *allocator; /* of a graph made without a runtime; NULL: mimalloc. Copied */
 } rondo_graph_limits;
 
 /* Creates an empty graph. With a runtime its memory is carved from the host pool, and limits->allocator must be NULL;
  * without one it comes from the allocator (such a graph can be planned anywhere, and instantiated on any runtime).
- * Planning takes memory where the graph's comes from, and gives it back. limits may be NULL. */
+ * A user's own work takes more of that memory as it is added, and so does planning: the plan is made once, by whoever
+ * asks for it first, and kept until the description changes. limits may be NULL. */
 RONDO_API rondo_status rondo_graph_create(rondo_runtime *runtime_or_null, const rondo_graph_limits *limits,
                                           rondo_graph **graph);
 /* Execs made from the graph live on without it. */
@@ -219,8 +256,8 @@ typedef uint32_t rondo_task;
 /* The task that the last successful rondo_add_* added. RONDO_INVALID_STATE if there is none. */
 RONDO_API rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task);
 
-/* Makes `task` wait for `prerequisite`, for dependencies that no tensor shows. An edge that closes a cycle is refused.
- */
+/* Makes `task` wait for `prerequisite`, for dependencies that no tensor shows. An edge that closes a cycle is refused:
+ * where a task is to wait for a later one, that takes a look at the whole graph. */
 RONDO_API rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_task prerequisite);
 
 typedef enum rondo_layout {
@@ -396,7 +433,8 @@ RONDO_API rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_d
 
 /* Third-party stream work (cuBLAS, cuDNN, NCCL). The callback enqueues its work on `stream` (a CUstream, also a
  * cudaStream_t) and returns 0; it is called once per slot at instantiate, while the stream captures. Work that
- * allocates, frees or calls back to the host is refused. Arguments must all be tensors. */
+ * allocates, frees or calls back to the host is refused, and so is a graph of more than 131072 nodes that has captured
+ * ones. The callback may ask for rondo_runtime_info, but not instantiate. Arguments must all be tensors. */
 typedef int (*rondo_capture_function)(void *user, void *stream, void *const *data);
 typedef struct rondo_capture_desc {
   const char *name;
@@ -434,6 +472,7 @@ typedef struct rondo_exec_options {
    * asleep: where no replay came by for 200 us it launches a tiny kernel. It takes one to two percent of that core,
    * which the replaying thread should be pinned to, and some power. No effect on the host backend. */
   int32_t keep_warm;
+  uint32_t lane; /* which of the runtime's lanes its replays run in */
 } rondo_exec_options;
 
 /* Places every tensor, builds one executable graph per slot, and replays each once as a warm-up. options may be NULL.
@@ -452,6 +491,15 @@ RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
  * pools until rondo_close, and for good, after rondo_close, the pools and all that the driver was asked for (memory,
  * streams, graphs, the context). */
 RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
+/* What an exec takes. */
+typedef struct rondo_exec_usage {
+  uint64_t device_bytes, pinned_bytes, host_bytes; /* of the pools */
+  uint64_t driver_bytes; /* of the GPU's memory, by the driver for its graphs; measured as in rondo_info */
+  uint32_t lane;
+  uint32_t slot_count;
+  uint32_t node_count; /* tasks, and copies of inputs and outputs */
+} rondo_exec_usage;
+RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage);
 
 /* Sets a constant or a state; bytes must be rondo_tensor_bytes. RONDO_BUSY while a replay is in flight. */
 RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);
@@ -477,6 +525,11 @@ RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
 RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
 /* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
+/* The same in a CUstream of the caller's (also a cudaStream_t) in place of the lane's: it follows what the stream
+ * holds, and what is put there afterwards, an event too, follows it. Replays of the lane before and after it keep their
+ * order with it. The stream belongs to the device's primary context, as those of CUDA's runtime do, and does not
+ * capture. The stream's priority holds. Costs four more driver calls. RONDO_UNSUPPORTED on the host. */
+RONDO_API rondo_status rondo_replay_on(rondo_slot slot, void *stream);
 /* Lets an input, output, constant or state lie in a buffer of the caller's, in this slot's replays only, until it is
  * bound anew or the slot is released; NULL: in its own place again. The buffer has rondo_tensor_bytes bytes, is
  * 256-byte aligned, can be reached by the device (device or pinned memory; on the host backend any), overlaps no other

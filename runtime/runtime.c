@@ -1,5 +1,5 @@
 /* runtime.c - rondo_open and rondo_close: a backend, a device, three pools. */
-#include "runtime.h"
+#include "lane.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -69,6 +69,10 @@ rondo_status memory_source_of(rondo_runtime *runtime, const rondo_allocator *all
   return RONDO_OK;
 }
 
+uint64_t runtime_free_bytes(const rondo_runtime *runtime) {
+  return runtime->ops->free_bytes ? runtime->ops->free_bytes(runtime->device) : 0;
+}
+
 rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory) {
   if (source.runtime) {
     pthread_mutex_lock(&source.runtime->lock);
@@ -120,14 +124,14 @@ static rondo_status options_check(uint32_t abi_version, const rondo_options *opt
     if (sizes[i].bytes > UINT64_MAX / 4)
       return status_set(RONDO_OUT_OF_MEMORY, "open: no machine has %" PRIu64 " bytes for the %s pool", sizes[i].bytes,
                         sizes[i].pool);
-  return RONDO_OK;
+  return lanes_check(options);
 }
 
 /* Opens the backend asked for; AUTO falls back to the host and keeps CUDA's reason. */
 static rondo_status device_open(rondo_runtime *runtime, const rondo_options *options, void **device_memory,
                                 void **pinned_memory) {
   struct device_info *info = &runtime->info;
-  char why_not_cuda[sizeof info->reason / 2] = "";
+  char why_not_cuda[sizeof info->reason - sizeof "host: "] = "";
   if (options->backend != RONDO_BACKEND_HOST) {
     runtime->ops = &cuda_device_ops;
     rondo_status status =
@@ -211,6 +215,7 @@ rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info) {
   rondo_status status = runtime_check(runtime, "rondo_runtime_info");
   if (status != RONDO_OK) return status;
   if (!info) return status_set(RONDO_INVALID_ARGUMENT, "rondo_runtime_info: info is NULL");
+  uint64_t free_bytes = runtime_free_bytes(runtime);
   pthread_mutex_lock(&runtime->lock);
   *info = (rondo_info){.backend = runtime->ops->backend,
                        .reason = runtime->info.reason,
@@ -220,7 +225,10 @@ rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info) {
                        .driver_version = runtime->info.driver_version,
                        .device = pool_describe(&runtime->device_pool),
                        .pinned = pool_describe(&runtime->pinned_pool),
-                       .host = pool_describe(&runtime->host_pool)};
+                       .host = pool_describe(&runtime->host_pool),
+                       .lane_count = runtime->info.lane_count,
+                       .driver_bytes = runtime->info.driver_bytes,
+                       .free_device_bytes = free_bytes};
   pthread_mutex_unlock(&runtime->lock);
   return RONDO_OK;
 }

@@ -16,7 +16,8 @@ struct rondo_runtime {
   struct device *device;
   struct device_info info;
   /* Guards the pools and the counts below, and what rebinding changes in an exec. Taken by open, close, create,
-   * instantiate and rebind calls, and by the release of a slot that is rebound; never by a replay. */
+   * instantiate and rebind calls, and by the release of a slot that is rebound; never by a replay. While it is held
+   * nothing else is waited for: a callback of the user's may take it. */
   pthread_mutex_t lock;
   struct pool device_pool, pinned_pool, host_pool;
   void *host_memory;
@@ -31,6 +32,9 @@ rondo_status forked_status(const char *function);
 /* What tells an exec or a graph from every other at its address, before it or after: 64 random bits, never 0. Any two
  * are alike, and any other bytes are like one, with a probability of 2^-63; and nobody has to count. */
 uint64_t serial_draw(void);
+
+/* Of the device's memory, 0 where nobody knows. */
+uint64_t runtime_free_bytes(const rondo_runtime *runtime);
 
 /* allocator.c: mimalloc. */
 rondo_allocator allocator_default(void);

@@ -87,10 +87,12 @@ static rondo_status shape_check(const char *name, rondo_dtype dtype, uint32_t ra
   for (uint32_t i = 0; i < rank; i++) {
     if (shape[i] < 0)
       return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s': dimension %u is %" PRId64, name, i, shape[i]);
-    /* A dimension alone may not pass the limit either, so that products of strides stay far from overflow. */
-    if (shape[i] > RONDO_MAX_ELEMENTS || (shape[i] && elements > RONDO_MAX_ELEMENTS / shape[i]))
-      return status_set(RONDO_INVALID_ARGUMENT, "describe: tensor '%s' has more than 2^31 elements", name);
-    elements *= shape[i];
+    /* Dimensions of 0 are left out: an empty tensor has strides too, and their products must not overflow. */
+    int64_t factor = shape[i] ? shape[i] : 1;
+    if (factor > RONDO_MAX_ELEMENTS / elements)
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "describe: tensor '%s': the dimensions, those of 0 left out, multiply to more than 2^31", name);
+    elements *= factor;
   }
   if (dtype == RONDO_NVFP4 && shape[rank - 1] % 2)
     return status_set(RONDO_INVALID_ARGUMENT,
@@ -125,6 +127,7 @@ static rondo_status tensor_add(rondo_graph *graph, enum tensor_kind kind, const 
     tensor->stride[i] = stride;
     stride *= shape[i];
   }
+  graph_changed(graph);
   *out = (rondo_tensor){graph, graph->tensor_count++, graph->serial};
   return RONDO_OK;
 }
@@ -169,6 +172,7 @@ rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *
     tensor->offset[i] += offset[i];
     tensor->shape[i] = extent[i];
   }
+  graph_changed(graph);
   *view = (rondo_tensor){graph, graph->tensor_count++, graph->serial};
   return RONDO_OK;
 }

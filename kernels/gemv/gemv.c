@@ -156,6 +156,7 @@ static uint64_t gemv_scratch_bytes(const struct op_task *task) {
 const struct op op_gemv = {
     .name = "gemv",
     .once_operands = 1u << GEMV_OUT,
+    .launches_most = 2,
     .check = gemv_check,
     .scratch_bytes = gemv_scratch_bytes,
     .host_items = gemv_host_items,

@@ -187,6 +187,7 @@ uint64_t attention_scratch_bytes(const struct op_task *task) {
 const struct op op_attention = {
     .name = "attention",
     .once_operands = 1u << ATTENTION_O | 1u << ATTENTION_LSE,
+    .launches_most = 2,
     .check = attention_check,
     .scratch_bytes = attention_scratch_bytes,
     .host_items = attention_host_items,

@@ -16,6 +16,9 @@ struct cu_stream;
 struct cu_graph;
 struct cu_graph_node;
 struct cu_graph_exec;
+struct cu_event;
+struct cu_green_context;
+struct cu_resource_description;
 
 typedef int32_t cu_device;
 typedef uint64_t cu_address; /* of device memory */
@@ -40,6 +43,7 @@ typedef enum cu_result {
   CU_HARDWARE_STACK_ERROR = 714,
   CU_LAUNCH_FAILED = 719,
   CU_TENSOR_MEMORY_LEAK = 721,
+  CU_NOT_SUPPORTED = 801,
   CU_CAPTURE_UNSUPPORTED = 900,
   CU_CAPTURE_INVALIDATED = 901,
   CU_EXTERNAL_DEVICE = 911,
@@ -60,6 +64,11 @@ enum {
   CU_HOST_ALLOC_DEVICE_MAP = 2,
 
   CU_STREAM_NON_BLOCKING = 1,
+  CU_EVENT_DISABLE_TIMING = 2,
+
+  CU_RESOURCE_NONE = 0, /* type of a cu_resource */
+  CU_RESOURCE_MULTIPROCESSORS = 1,
+  CU_GREEN_DEFAULT_STREAM = 1,
 
   CU_CAPTURE_THREAD_LOCAL = 1, /* mode */
   CU_CAPTURE_ACTIVE = 1,       /* status */
@@ -106,6 +115,20 @@ struct cu_edge {
   uint8_t from_port, to_port, type, reserved[5];
 };
 
+/* A part of the device. */
+struct cu_resource {
+  int32_t type;
+  uint8_t reserved[92];
+  union {
+    struct {
+      uint32_t count;
+      uint32_t least;     /* that can be split off */
+      uint32_t alignment; /* counts are multiples of it */
+    } multiprocessors;
+    uint8_t padding[48];
+  };
+};
+
 struct cu_instantiate_parameters {
   uint64_t flags;
   struct cu_stream *upload_stream;
@@ -122,6 +145,7 @@ static_assert(sizeof(struct cu_node_parameters) == 256, "CUgraphNodeParams");
 static_assert(offsetof(struct cu_node_parameters, kernel) == 16, "CUgraphNodeParams");
 static_assert(offsetof(struct cu_node_parameters, reserved1) == 248, "CUgraphNodeParams");
 static_assert(sizeof(struct cu_edge) == 8, "CUgraphEdgeData");
+static_assert(sizeof(struct cu_resource) == 144, "CUdevResource_v1");
 static_assert(sizeof(struct cu_instantiate_parameters) == 32, "CUDA_GRAPH_INSTANTIATE_PARAMS");
 
 #endif

@@ -1,6 +1,6 @@
 /* capture.c - third-party stream work becomes nodes: the user's callback runs once, while a stream captures into the
- * graph being built. What it enqueued is then looked through: memory allocation and host callbacks would break the
- * promise that a replay allocates nothing and calls nobody, so they are refused by name. */
+ * graph being built. What was enqueued is looked through in the end: memory allocation and host callbacks would break
+ * the promise that a replay allocates nothing and calls nobody, so they are refused by name. */
 #include <string.h>
 
 #include "cuda_device.h"
@@ -18,44 +18,53 @@ static const char *forbidden(int type) {
   }
 }
 
-/* Every node of the graph; Rondo's own are all allowed. device->captured is used from `used` on, child graphs go
- * deeper behind their parents' nodes. */
-static rondo_status audit(struct device *device, struct cu_graph *graph, const char *task, size_t used) {
+/* Into device->captured from `used` on. */
+static rondo_status list_nodes(struct device *device, struct cu_graph *graph, size_t used, size_t *count) {
   const struct driver *driver = &device->driver;
-  size_t count = 0;
-  cu_result result = driver->cuGraphGetNodes(graph, NULL, &count);
-  if (result != CU_SUCCESS) return device_failed(device, result, "instantiate: task '%s': cuGraphGetNodes", task);
-  if (count > CAPTURE_NODE_LIMIT - used)
-    return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': the graph has more than %d nodes", task,
-                      CAPTURE_NODE_LIMIT);
-  struct cu_graph_node **nodes = device->captured + used;
-  result = driver->cuGraphGetNodes(graph, nodes, &count);
-  if (result != CU_SUCCESS) return device_failed(device, result, "instantiate: task '%s': cuGraphGetNodes", task);
-  for (size_t i = 0; i < count; i++) {
-    int type = CU_NODE_EMPTY;
-    result = driver->cuGraphNodeGetType(nodes[i], &type);
-    if (result != CU_SUCCESS) return device_failed(device, result, "instantiate: task '%s': cuGraphNodeGetType", task);
-    if (forbidden(type))
-      return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': the callback enqueued %s, which no replay may do",
-                        task, forbidden(type));
-    if (type != CU_NODE_GRAPH) continue;
-    struct cu_graph *child = NULL;
-    result = driver->cuGraphChildGraphNodeGetGraph(nodes[i], &child);
-    if (result != CU_SUCCESS)
-      return device_failed(device, result, "instantiate: task '%s': cuGraphChildGraphNodeGetGraph", task);
-    rondo_status status = audit(device, child, task, used + count);
-    if (status != RONDO_OK) return status;
-  }
-  return RONDO_OK;
+  cu_result result = driver->cuGraphGetNodes(graph, NULL, count);
+  if (result == CU_SUCCESS && *count > CAPTURE_NODE_LIMIT - used)
+    return status_set(RONDO_UNSUPPORTED, "instantiate: the graph has captured work and more than %d nodes: %zu",
+                      CAPTURE_NODE_LIMIT, used + *count);
+  if (result == CU_SUCCESS) result = driver->cuGraphGetNodes(graph, device->captured + used, count);
+  return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "instantiate: cuGraphGetNodes");
 }
 
+/* Every node; Rondo's own are all allowed. Child graphs go deeper behind their parents' nodes. */
+static rondo_status audit(struct device *device, struct cu_graph *graph, size_t used, const char **found,
+                          size_t *index) {
+  const struct driver *driver = &device->driver;
+  size_t count = 0;
+  rondo_status status = list_nodes(device, graph, used, &count);
+  for (size_t i = 0; i < count && status == RONDO_OK && !*found; i++) {
+    struct cu_graph_node *node = device->captured[used + i];
+    int type = CU_NODE_EMPTY;
+    cu_result result = driver->cuGraphNodeGetType(node, &type);
+    if (result != CU_SUCCESS) return device_failed(device, result, "instantiate: cuGraphNodeGetType");
+    *found = forbidden(type);
+    *index = i;
+    if (type != CU_NODE_GRAPH) continue;
+    struct cu_graph *child = NULL;
+    size_t inside;
+    result = driver->cuGraphChildGraphNodeGetGraph(node, &child);
+    if (result != CU_SUCCESS) return device_failed(device, result, "instantiate: cuGraphChildGraphNodeGetGraph");
+    status = audit(device, child, used + count, found, &inside);
+  }
+  return status;
+}
+
+rondo_status capture_audit(struct device *device, struct cu_graph *graph, const char **found, size_t *index) {
+  return audit(device, graph, 0, found, index);
+}
+
+bool cuda_in_callback(struct device *device) { return atomic_load(&device->capturer) == (uintptr_t)pthread_self(); }
+
 /* The nodes that the next work on the stream would wait for, kept at the start of device->captured. */
-static rondo_status read_leaves(struct device *device, const char *task, size_t *leaf_count) {
+static rondo_status read_leaves(struct device *device, const struct lane *lane, const char *task, size_t *leaf_count) {
   int capturing = 0;
   struct cu_graph_node *const *leaves = NULL;
   const struct cu_edge *edges = NULL;
-  cu_result result = device->driver.cuStreamGetCaptureInfo(device->capture_stream, &capturing, NULL, NULL, &leaves,
-                                                           &edges, leaf_count);
+  cu_result result =
+      device->driver.cuStreamGetCaptureInfo(lane->capture_stream, &capturing, NULL, NULL, &leaves, &edges, leaf_count);
   if (result != CU_SUCCESS)
     return device_failed(device, result, "instantiate: task '%s': cuStreamGetCaptureInfo", task);
   if (capturing != CU_CAPTURE_ACTIVE)
@@ -67,25 +76,31 @@ static rondo_status read_leaves(struct device *device, const char *task, size_t 
   return RONDO_OK;
 }
 
-rondo_status capture_into(struct device *device, struct cu_graph **graph, const struct device_node *node,
-                          struct cu_graph_node *const *dependencies, size_t dependency_count, size_t *leaf_count) {
+rondo_status capture_into(struct device *device, const struct lane *lane, struct cu_graph **graph,
+                          const struct device_node *node, struct cu_graph_node *const *dependencies,
+                          size_t dependency_count, struct captured *captured) {
   const struct driver *driver = &device->driver;
   const struct user_work *work = node->user_work;
   const char *task = node->call.task->name;
-  cu_result result = driver->cuStreamBeginCaptureToGraph(device->capture_stream, *graph, dependencies, NULL,
+  cu_result result = driver->cuStreamBeginCaptureToGraph(lane->capture_stream, *graph, dependencies, NULL,
                                                          dependency_count, CU_CAPTURE_THREAD_LOCAL);
   if (result != CU_SUCCESS)
     return device_failed(device, result, "instantiate: task '%s': cuStreamBeginCaptureToGraph", task);
-  int refused = work->capture(work->user, device->capture_stream, node->call.data);
+  atomic_store(&device->capturer, (uintptr_t)pthread_self());
+  int refused = work->capture(work->user, lane->capture_stream, node->call.data);
+  atomic_store(&device->capturer, 0);
   rondo_status status = RONDO_OK;
   if (refused)
     status = status_set(RONDO_DEVICE_ERROR, "instantiate: task '%s': the callback returned %d", task, refused);
-  if (status == RONDO_OK) status = read_leaves(device, task, leaf_count);
+  if (status == RONDO_OK) status = read_leaves(device, lane, task, &captured->leaf_count);
   /* Ended in any case, or the stream would capture for ever. The driver destroys the graph of a broken capture. */
   struct cu_graph *ended = NULL;
-  result = device_lost(device) ? CU_SUCCESS : driver->cuStreamEndCapture(device->capture_stream, &ended);
+  result = device_lost(device) ? CU_SUCCESS : driver->cuStreamEndCapture(lane->capture_stream, &ended);
   if (result != CU_SUCCESS && !ended) *graph = NULL;
   if (status == RONDO_OK && result != CU_SUCCESS)
     status = device_failed(device, result, "instantiate: task '%s': cuStreamEndCapture", task);
-  return status == RONDO_OK ? audit(device, *graph, task, *leaf_count) : status;
+  if (status != RONDO_OK) return status;
+  result = driver->cuGraphGetNodes(*graph, NULL, &captured->node_count);
+  return result == CU_SUCCESS ? RONDO_OK
+                              : device_failed(device, result, "instantiate: task '%s': cuGraphGetNodes", task);
 }

@@ -5,14 +5,15 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "../device.h"
+#include "../lane.h"
 #include "../notice.h"
 #include "driver.h"
 
-enum { CAPTURE_NODE_LIMIT = 16384, CAUSE_BYTES = 384, EMPTY_EXEC_BYTES = 512 };
+enum { CAPTURE_NODE_LIMIT = 131072, CAUSE_BYTES = 384, EMPTY_EXEC_BYTES = 512 };
 
 /* keep_warm: see heartbeat.c. */
 struct heartbeat {
+  pthread_mutex_t lock; /* around keep_warm; taken before the device's */
   atomic_uint users;
   atomic_bool stop;
   atomic_int core; /* of the thread that replays */
@@ -23,6 +24,15 @@ struct heartbeat {
   _Alignas(64) unsigned char memory[EMPTY_EXEC_BYTES]; /* of an exec with no nodes */
 };
 
+/* A queue of the device, perhaps with multiprocessors of its own: see lanes.c. */
+struct lane {
+  struct cu_green_context *green;   /* NULL: the whole device. Lanes that share multiprocessors share it */
+  struct cu_context *context;       /* that its kernel nodes name */
+  struct cu_stream *stream;         /* its replays, uploads and downloads, in order */
+  struct cu_stream *capture_stream; /* replays go on while another graph is instantiated */
+  struct chip chip;
+};
+
 struct device {
   struct driver driver;
   rondo_allocator allocator;
@@ -30,7 +40,8 @@ struct device {
   cu_device ordinal;
   bool context_retained;
   struct cu_context *context; /* the primary one, shared with whoever else uses the GPU in this process */
-  struct cu_stream *stream;   /* all replays, uploads and downloads, in order */
+  struct lane lanes[RONDO_MAX_LANES];
+  uint32_t lane_count;
   cu_address device_memory;
   uint64_t *own_memory; /* behind the device pool: the heartbeat's count and word */
   void *pinned_memory;
@@ -39,11 +50,11 @@ struct device {
   /* The first fatal error. Whoever wins `claimed` writes `cause` and then sets `lost`. */
   atomic_bool claimed, lost;
   char cause[CAUSE_BYTES];
-  /* Instantiating takes turns: kernel attributes, the capture stream and the node list are the device's. */
+  /* Instantiating takes turns: kernel attributes, capture streams and the node list are the device's. */
   pthread_mutex_t lock;
-  struct cu_stream *capture_stream;
+  atomic_uintptr_t capturer; /* the thread that is in a callback and holds the lock; 0: none */
   struct heartbeat heartbeat;
-  struct cu_graph_node *captured[CAPTURE_NODE_LIMIT];
+  struct cu_graph_node **captured; /* CAPTURE_NODE_LIMIT */
   uint32_t library_count;
   struct cu_library *libraries[]; /* of device_images */
 };
@@ -57,6 +68,7 @@ void device_leave(struct device *device);
 rondo_status device_failed(struct device *device, cu_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool device_lost(const struct device *device);
+rondo_status device_lose(struct device *device, const char *cause);
 
 /* Looks a kernel up in Rondo's own images. CU_NOT_FOUND if none has it. */
 cu_result device_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel);
@@ -69,10 +81,12 @@ struct launch_node {
 
 struct device_exec {
   struct device *device;
+  const struct lane *lane;
+  struct cu_event *event; /* orders a launch in another stream with the lane's */
   struct cu_graph *graph; /* its nodes are the names of the executable graph's */
   struct cu_graph_exec *graph_exec;
-  struct launch_node (*launches)[OP_MAX_LAUNCHES]; /* of each node of the program */
-  uint8_t *first_word;                             /* of completion, for each node; see launches.c */
+  struct launch_node *launches; /* of each node of the program from its first_launch on */
+  uint8_t *first_word;          /* of completion, for each node; see launches.c */
   uint32_t library_count;
   struct cu_library **libraries; /* of the user's images */
   struct notice notice;
@@ -90,10 +104,17 @@ struct completion completion_at(const struct device_program *program, uint32_t w
 void own_kernel_node(struct op_launch *launch, void **parameter, struct cu_kernel_node *kernel_node);
 void user_kernel_node(const struct device_node *node, void **parameters, struct cu_kernel_node *kernel_node);
 
-/* graph.c */
+/* lanes.c: makes them as the options ask, and tells in info what each was given. The device's context is current. */
+rondo_status lanes_open(struct device *device, const rondo_options *options, struct device_info *info);
+void lanes_close(struct device *device);
+cu_result lane_stream(const struct device *device, const struct lane *lane, int priority, struct cu_stream **stream);
+
+/* graph.c, replay.c */
 uint64_t cuda_exec_host_bytes(const struct device_program *program);
+uint64_t cuda_build_host_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
 rondo_status cuda_exec_launch(struct device_exec *exec);
+rondo_status cuda_exec_launch_on(struct device_exec *exec, void *stream);
 rondo_status cuda_exec_notify(struct device_exec *exec, int file);
 void cuda_exec_destroy(struct device_exec *exec);
 
@@ -104,10 +125,19 @@ rondo_status cuda_exec_rebind(struct device_exec *exec, const struct device_prog
 rondo_status cuda_keep_warm(struct device *device, bool on);
 void heartbeat_follow(struct device *device); /* by whoever replays */
 
-/* capture.c: lets the user's callback enqueue its work behind `dependencies`, into the graph. The nodes after which all
- * of it is done are left at the start of device->captured. The device's lock is held. The graph is gone, and *graph
- * NULL, after a capture that was broken. */
-rondo_status capture_into(struct device *device, struct cu_graph **graph, const struct device_node *node,
-                          struct cu_graph_node *const *dependencies, size_t dependency_count, size_t *leaf_count);
+/* capture.c: lets the user's callback enqueue its work on the lane's stream behind `dependencies`, into the graph. The
+ * nodes after which all of it is done are left at the start of device->captured. The device's lock is held. The graph
+ * is gone, and *graph NULL, after a capture that was broken. */
+struct captured {
+  size_t leaf_count;
+  size_t node_count; /* of the graph by then */
+};
+rondo_status capture_into(struct device *device, const struct lane *lane, struct cu_graph **graph,
+                          const struct device_node *node, struct cu_graph_node *const *dependencies,
+                          size_t dependency_count, struct captured *captured);
+/* Looks all captured work through. What no replay may do is left in *forbidden, NULL if there is none, and its place
+ * among the graph's nodes in *index. */
+rondo_status capture_audit(struct device *device, struct cu_graph *graph, const char **forbidden, size_t *index);
+bool cuda_in_callback(struct device *device);
 
 #endif

@@ -1,9 +1,11 @@
-/* device.c - one GPU: its primary context, a stream, the two slabs, Rondo's device code; and what happens when a driver
- * call fails.
+/* device.c - one GPU: its primary context, its lanes, the two slabs, Rondo's device code; and what happens when a
+ * driver call fails.
  *
  * The context is pushed around every call, so that any thread may make it and whatever context the caller has stays
  * current. A fatal error leaves the context, and with it this process's use of the GPU, unusable: nothing more is asked
- * of the driver then, and the handles are leaked on purpose. */
+ * of the driver then, and the handles are leaked on purpose. Nothing brings the GPU back into the process. Tried on an
+ * H200 after an illegal address: the primary context released by its last holder, or reset, and retained again; a
+ * context of our own destroyed and made again; a second context that was innocent. Each answers with the same error. */
 #include "cuda_device.h"
 
 #include <inttypes.h>
@@ -41,7 +43,7 @@ static rondo_status lost_status(const struct device *device, const char *phase) 
   return status_set(RONDO_DEVICE_LOST, "%s: the device was lost before: %s", phase, device->cause);
 }
 
-static rondo_status device_lose(struct device *device, const char *cause) {
+rondo_status device_lose(struct device *device, const char *cause) {
   if (!atomic_exchange(&device->claimed, true)) {
     snprintf(device->cause, sizeof device->cause, "%s", cause);
     atomic_store_explicit(&device->lost, true, memory_order_release);
@@ -111,19 +113,6 @@ static rondo_status choose_device(struct device *device, int wanted, struct devi
   return RONDO_OK;
 }
 
-static rondo_status make_streams(struct device *device) {
-  const struct driver *driver = &device->driver;
-  int least = 0, greatest = 0;
-  cu_result result = driver->cuCtxGetStreamPriorityRange(&least, &greatest);
-  if (result != CU_SUCCESS) return device_failed(device, result, "open: cuCtxGetStreamPriorityRange");
-  /* Non-blocking: legacy default stream work of other code in this process must neither wait for us nor break our
-   * captures. Captures have a stream of their own, since replays go on while another graph is instantiated. */
-  result = driver->cuStreamCreateWithPriority(&device->stream, CU_STREAM_NON_BLOCKING, greatest);
-  if (result == CU_SUCCESS)
-    result = driver->cuStreamCreateWithPriority(&device->capture_stream, CU_STREAM_NON_BLOCKING, greatest);
-  return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "open: cuStreamCreateWithPriority");
-}
-
 static rondo_status take_device_memory(struct device *device, uint64_t bytes) {
   const struct driver *driver = &device->driver;
   /* A size that wraps around is asked for as it is, and refused. */
@@ -140,9 +129,9 @@ static rondo_status take_device_memory(struct device *device, uint64_t bytes) {
   if (result != CU_SUCCESS)
     return device_failed(device, result, "open: cuMemAlloc of %" PRIu64 " bytes for the device pool", bytes);
   device->own_memory = (void *)(uintptr_t)(device->device_memory + pool);
-  result = driver->cuMemsetD8Async(device->device_memory, 0, wanted, device->stream);
+  result = driver->cuMemsetD8Async(device->device_memory, 0, wanted, device->lanes[0].stream);
   if (result != CU_SUCCESS) return device_failed(device, result, "open: cuMemsetD8Async");
-  result = driver->cuStreamSynchronize(device->stream);
+  result = driver->cuStreamSynchronize(device->lanes[0].stream);
   return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "open: cuStreamSynchronize");
 }
 
@@ -165,13 +154,18 @@ static rondo_status take_pinned_memory(struct device *device, uint64_t bytes) {
   return RONDO_OK;
 }
 
+/* Not for this chip: the device cannot be used. */
+static rondo_status image_failed(struct device *device, cu_result result, const char *image) {
+  rondo_status status =
+      device_failed(device, result, "open: cuLibraryLoadData of %s for sm_%d", image, device->chip.version);
+  return status == RONDO_UNSUPPORTED ? status_set(RONDO_NO_DEVICE, "%s", rondo_error_text()) : status;
+}
+
 static rondo_status load_images(struct device *device) {
   for (uint32_t i = 0; i < device_image_count; i++) {
     cu_result result =
         device->driver.cuLibraryLoadData(&device->libraries[i], device_images[i].begin, NULL, NULL, 0, NULL, NULL, 0);
-    if (result != CU_SUCCESS)
-      return device_failed(device, result, "open: cuLibraryLoadData of %s for sm_%d", device_images[i].name,
-                           device->chip.version);
+    if (result != CU_SUCCESS) return image_failed(device, result, device_images[i].name);
     device->library_count = i + 1;
   }
   return RONDO_OK;
@@ -189,8 +183,7 @@ static void release_all(struct device *device) {
   for (uint32_t i = device->library_count; i-- > 0;) driver->cuLibraryUnload(device->libraries[i]);
   if (device->pinned_memory) driver->cuMemFreeHost(device->pinned_memory);
   if (device->device_memory) driver->cuMemFree(device->device_memory);
-  if (device->capture_stream) driver->cuStreamDestroy(device->capture_stream);
-  if (device->stream) driver->cuStreamDestroy(device->stream);
+  lanes_close(device);
 }
 
 /* Gives back what was taken, in reverse, as far as open came. */
@@ -199,7 +192,9 @@ static void give_back(struct device *device) {
   if (!device->context_retained || device_lost(device)) return;
   if (device_enter(device, "close") == RONDO_OK) {
     /* A replay is done for the host a little before its last kernel has ended. */
-    cu_result result = device->stream ? driver->cuStreamSynchronize(device->stream) : CU_SUCCESS;
+    cu_result result = CU_SUCCESS;
+    for (uint32_t i = 0; i < device->lane_count && result == CU_SUCCESS; i++)
+      if (device->lanes[i].stream) result = driver->cuStreamSynchronize(device->lanes[i].stream);
     if (result != CU_SUCCESS) device_failed(device, result, "close: cuStreamSynchronize");
     if (!device_lost(device)) release_all(device);
     device_leave(device);
@@ -210,10 +205,20 @@ static void give_back(struct device *device) {
 static bool cuda_close(struct device *device) {
   give_back(device);
   bool is_done = !device_lost(device);
+  pthread_mutex_destroy(&device->heartbeat.lock);
   pthread_mutex_destroy(&device->lock);
   rondo_allocator allocator = device->allocator;
   allocator.release(allocator.user, device, device->own_bytes);
   return is_done;
+}
+
+/* 0 if the driver does not say. The context is current. */
+static rondo_status free_memory(struct device *device, uint64_t *bytes) {
+  size_t free_bytes = 0, total_bytes = 0;
+  cu_result result = CU_SUCCESS;
+  if (device->driver.cuMemGetInfo) result = device->driver.cuMemGetInfo(&free_bytes, &total_bytes);
+  *bytes = result == CU_SUCCESS ? free_bytes : 0;
+  return is_fatal(result) ? device_failed(device, result, "free memory: cuMemGetInfo") : RONDO_OK;
 }
 
 static rondo_status take_all(struct device *device, const rondo_options *options, struct device_info *info) {
@@ -225,12 +230,27 @@ static rondo_status take_all(struct device *device, const rondo_options *options
   device->context_retained = true;
   status = device_enter(device, "open");
   if (status != RONDO_OK) return status;
-  status = make_streams(device);
+  uint64_t free_bytes = 0, left_bytes = 0;
+  status = free_memory(device, &free_bytes);
+  if (status == RONDO_OK) status = lanes_open(device, options, info);
   if (status == RONDO_OK) status = load_images(device);
+  if (status == RONDO_OK) status = free_memory(device, &left_bytes);
+  info->driver_bytes =
+      left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0; /* others may have given some back */
   if (status == RONDO_OK) status = take_device_memory(device, options->device_bytes);
   if (status == RONDO_OK) status = take_pinned_memory(device, options->pinned_bytes);
   device_leave(device);
   return status;
+}
+
+/* Whatever the driver's answer, this device cannot be used here and now; only for want of memory the user should not be
+ * sent to another backend. */
+static rondo_status unusable(rondo_status status, const char *cause) {
+  if (status == RONDO_DEVICE_LOST)
+    return status_set(RONDO_NO_DEVICE,
+                      "%s. After a fatal error, perhaps of an earlier runtime, only a new process can use the device",
+                      cause);
+  return status_set(status == RONDO_DEVICE_ERROR ? RONDO_NO_DEVICE : status, "%s", cause);
 }
 
 static rondo_status cuda_open(const rondo_options *options, const rondo_allocator *allocator,
@@ -238,18 +258,24 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
                               void **pinned_memory) {
   if (device_image_count == 0)
     return status_set(RONDO_NO_DEVICE, "this build has no device code: it was made without nvcc");
-  uint64_t own_bytes = sizeof(struct device) + device_image_count * sizeof(struct cu_library *);
+  uint64_t captured_offset = sizeof(struct device) + device_image_count * sizeof(struct cu_library *);
+  uint64_t own_bytes = captured_offset + CAPTURE_NODE_LIMIT * sizeof(struct cu_graph_node *);
   struct device *device = allocator->allocate(allocator->user, own_bytes, SLAB_ALIGNMENT);
   if (!device) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes", own_bytes);
-  memset(device, 0, own_bytes);
+  memset(device, 0, captured_offset);
   device->allocator = *allocator;
   device->own_bytes = own_bytes;
+  device->captured = (void *)((unsigned char *)device + captured_offset);
   pthread_mutex_init(&device->lock, NULL);
+  pthread_mutex_init(&device->heartbeat.lock, NULL);
   *info = (struct device_info){0};
+  lanes_describe(options, info);
   rondo_status status = take_all(device, options, info);
   if (status != RONDO_OK) {
+    char cause[CAUSE_BYTES]; /* what is done now may fail too, and leave its own text */
+    snprintf(cause, sizeof cause, "%s", rondo_error_text());
     cuda_close(device);
-    return status;
+    return unusable(status, cause);
   }
   snprintf(info->reason, sizeof info->reason, "cuda: %s",
            options->backend == RONDO_BACKEND_CUDA ? "asked for" : "a usable GPU is present");
@@ -262,9 +288,10 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
 /* ---- Memory and waiting ------------------------------------------------------------------------------------------ */
 
 /* Ends a call that put work on the stream: waits for it, and restores the caller's context. */
-static rondo_status finish(struct device *device, cu_result result, const char *phase, const char *function) {
+static rondo_status finish(struct device *device, uint32_t lane, cu_result result, const char *phase,
+                           const char *function) {
   if (result == CU_SUCCESS) {
-    result = device->driver.cuStreamSynchronize(device->stream);
+    result = device->driver.cuStreamSynchronize(device->lanes[lane].stream);
     function = "cuStreamSynchronize";
   }
   rondo_status status = result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "%s: %s", phase, function);
@@ -272,33 +299,45 @@ static rondo_status finish(struct device *device, cu_result result, const char *
   return status;
 }
 
-static rondo_status cuda_upload(struct device *device, void *destination, const void *source, uint64_t bytes) {
+static rondo_status cuda_upload(struct device *device, uint32_t lane, void *destination, const void *source,
+                                uint64_t bytes) {
   rondo_status status = device_enter(device, "upload");
   if (status != RONDO_OK) return status;
   cu_result result = CU_SUCCESS;
-  if (bytes) result = device->driver.cuMemcpyHtoDAsync((uintptr_t)destination, source, bytes, device->stream);
-  return finish(device, result, "upload", "cuMemcpyHtoDAsync");
+  if (bytes)
+    result = device->driver.cuMemcpyHtoDAsync((uintptr_t)destination, source, bytes, device->lanes[lane].stream);
+  return finish(device, lane, result, "upload", "cuMemcpyHtoDAsync");
 }
 
-static rondo_status cuda_download(struct device *device, void *destination, const void *source, uint64_t bytes) {
+static rondo_status cuda_download(struct device *device, uint32_t lane, void *destination, const void *source,
+                                  uint64_t bytes) {
   rondo_status status = device_enter(device, "download");
   if (status != RONDO_OK) return status;
   cu_result result = CU_SUCCESS;
-  if (bytes) result = device->driver.cuMemcpyDtoHAsync(destination, (uintptr_t)source, bytes, device->stream);
-  return finish(device, result, "download", "cuMemcpyDtoHAsync");
+  if (bytes)
+    result = device->driver.cuMemcpyDtoHAsync(destination, (uintptr_t)source, bytes, device->lanes[lane].stream);
+  return finish(device, lane, result, "download", "cuMemcpyDtoHAsync");
 }
 
-static rondo_status cuda_zero(struct device *device, void *destination, uint64_t bytes) {
+static rondo_status cuda_zero(struct device *device, uint32_t lane, void *destination, uint64_t bytes) {
   rondo_status status = device_enter(device, "zero");
   if (status != RONDO_OK) return status;
   cu_result result = CU_SUCCESS;
-  if (bytes) result = device->driver.cuMemsetD8Async((uintptr_t)destination, 0, bytes, device->stream);
-  return finish(device, result, "zero", "cuMemsetD8Async");
+  if (bytes) result = device->driver.cuMemsetD8Async((uintptr_t)destination, 0, bytes, device->lanes[lane].stream);
+  return finish(device, lane, result, "zero", "cuMemsetD8Async");
 }
 
-static rondo_status cuda_drain(struct device *device) {
+static rondo_status cuda_drain(struct device *device, uint32_t lane) {
   rondo_status status = device_enter(device, "drain");
-  return status == RONDO_OK ? finish(device, CU_SUCCESS, "drain", "") : status;
+  return status == RONDO_OK ? finish(device, lane, CU_SUCCESS, "drain", "") : status;
+}
+
+static uint64_t cuda_free_bytes(struct device *device) {
+  if (device_enter(device, "free memory") != RONDO_OK) return 0;
+  uint64_t bytes;
+  free_memory(device, &bytes);
+  device_leave(device);
+  return bytes;
 }
 
 static rondo_status cuda_health(struct device *device) {
@@ -307,7 +346,7 @@ static rondo_status cuda_health(struct device *device) {
   cu_result result = device->driver.cuCtxPushCurrent(device->context);
   if (result == CU_SUCCESS) {
     function = "cuStreamQuery";
-    result = device->driver.cuStreamQuery(device->stream);
+    result = device->driver.cuStreamQuery(device->lanes[0].stream); /* any will do: what is fatal is so for all */
     device_leave(device);
   }
   if (result == CU_SUCCESS || result == CU_NOT_READY) return RONDO_OK;
@@ -326,8 +365,10 @@ const struct device_ops cuda_device_ops = {
     .download = cuda_download,
     .zero = cuda_zero,
     .exec_host_bytes = cuda_exec_host_bytes,
+    .build_host_bytes = cuda_build_host_bytes,
     .exec_create = cuda_exec_create,
     .exec_launch = cuda_exec_launch,
+    .exec_launch_on = cuda_exec_launch_on,
     .exec_rebind = cuda_exec_rebind,
     .exec_notify = cuda_exec_notify,
     .exec_destroy = cuda_exec_destroy,
@@ -335,4 +376,6 @@ const struct device_ops cuda_device_ops = {
     .lose = device_lose,
     .keep_warm = cuda_keep_warm,
     .drain = cuda_drain,
+    .in_callback = cuda_in_callback,
+    .free_bytes = cuda_free_bytes,
 };

@@ -19,6 +19,18 @@ ENTRY_POINT(cuCtxPushCurrent, 4000, MANDATORY, struct cu_context *context)
 ENTRY_POINT(cuCtxPopCurrent, 4000, MANDATORY, struct cu_context **context)
 ENTRY_POINT(cuCtxGetStreamPriorityRange, 5050, MANDATORY, int *least, int *greatest)
 
+ENTRY_POINT(cuDeviceGetDevResource, 12040, OPTIONAL, cu_device device, struct cu_resource *resource, int type)
+ENTRY_POINT(cuDevSmResourceSplitByCount, 12040, OPTIONAL, struct cu_resource *groups, unsigned *group_count,
+            const struct cu_resource *input, struct cu_resource *remaining, unsigned flags, unsigned least)
+ENTRY_POINT(cuDevResourceGenerateDesc, 12040, OPTIONAL, struct cu_resource_description **description,
+            struct cu_resource *resources, unsigned count)
+ENTRY_POINT(cuGreenCtxCreate, 12040, OPTIONAL, struct cu_green_context **green,
+            struct cu_resource_description *description, cu_device device, unsigned flags)
+ENTRY_POINT(cuGreenCtxDestroy, 12040, OPTIONAL, struct cu_green_context *green)
+ENTRY_POINT(cuCtxFromGreenCtx, 12040, OPTIONAL, struct cu_context **context, struct cu_green_context *green)
+ENTRY_POINT(cuGreenCtxStreamCreate, 12050, OPTIONAL, struct cu_stream **stream, struct cu_green_context *green,
+            unsigned flags, int priority)
+
 ENTRY_POINT(cuLibraryLoadData, 12000, MANDATORY, struct cu_library **library, const void *image, int *jit_options,
             void **jit_values, unsigned jit_count, int *options, void **values, unsigned count)
 ENTRY_POINT(cuLibraryUnload, 12000, MANDATORY, struct cu_library *library)
@@ -50,6 +62,10 @@ ENTRY_POINT(cuStreamCreateWithPriority, 5050, MANDATORY, struct cu_stream **stre
 ENTRY_POINT(cuStreamDestroy, 4000, MANDATORY, struct cu_stream *stream)
 ENTRY_POINT(cuStreamSynchronize, 2000, MANDATORY, struct cu_stream *stream)
 ENTRY_POINT(cuStreamQuery, 2000, MANDATORY, struct cu_stream *stream)
+ENTRY_POINT(cuStreamWaitEvent, 3020, MANDATORY, struct cu_stream *stream, struct cu_event *event, unsigned flags)
+ENTRY_POINT(cuEventCreate, 2000, MANDATORY, struct cu_event **event, unsigned flags)
+ENTRY_POINT(cuEventRecord, 2000, MANDATORY, struct cu_event *event, struct cu_stream *stream)
+ENTRY_POINT(cuEventDestroy, 4000, MANDATORY, struct cu_event *event)
 ENTRY_POINT(cuStreamBeginCaptureToGraph, 12030, MANDATORY, struct cu_stream *stream, struct cu_graph *graph,
             struct cu_graph_node *const *dependencies, const struct cu_edge *edges, size_t count, int mode)
 ENTRY_POINT(cuStreamGetCaptureInfo, 12030, MANDATORY, struct cu_stream *stream, int *status, uint64_t *id,

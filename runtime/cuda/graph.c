@@ -2,10 +2,10 @@
  * nodes for third-party work, and a node that publishes completion behind all of them where they do not themselves.
  *
  * Everything a first launch would pay for is paid here: kernels are loaded, shared memory is opted into, the graph is
- * uploaded. A launch afterwards is one cuGraphLaunch. */
-#include <stdio.h>
+ * uploaded. A launch afterwards is one cuGraphLaunch: replay.c. */
 #include <string.h>
 
+#include "../cutter.h"
 #include "cuda_device.h"
 
 enum {
@@ -19,7 +19,8 @@ enum {
 struct exit {
   struct cu_graph_node *node;
   bool is_own_kernel;
-  bool is_awaited; /* by another node of the program */
+  bool is_awaited;     /* by another node of the program */
+  uint32_t node_count; /* of the graph once the task was captured; 0: it was not */
 };
 
 /* What a node waits for. */
@@ -38,48 +39,47 @@ struct build {
   struct waits waits;  /* of the node that is being added */
   const void **images; /* of exec->libraries */
   struct exit begin;   /* in front of all others, if there is one */
-  bool is_published;   /* completion, by the nodes that end the graph */
-  uint32_t end_count;  /* of those nodes */
+  bool has_captures;
+  bool is_published;  /* completion, by the nodes that end the graph */
+  uint32_t end_count; /* of those nodes */
 };
 
-static uint64_t round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-/* Lays out the memory of an exec and its build; with NULL it only measures. */
-static uint64_t lay_out(struct build *build, unsigned char *memory, uint32_t node_count) {
-  const uint64_t sizes[] = {sizeof(struct device_exec),
-                            node_count * sizeof(struct cu_library *),
-                            node_count * sizeof(struct exit),
-                            node_count * sizeof(struct cu_graph_node *),
-                            node_count * sizeof(struct cu_edge),
-                            node_count * sizeof(const void *),
-                            node_count * sizeof(struct launch_node[OP_MAX_LAUNCHES]),
-                            node_count * sizeof(uint8_t)};
-  enum { PIECES = sizeof sizes / sizeof *sizes };
-  uint64_t used = 0, begin[PIECES];
-  for (int i = 0; i < PIECES; i++) {
-    begin[i] = used;
-    used += round_up(sizes[i]);
-  }
-  if (!memory) return used;
-  build->exec = (void *)memory;
-  build->exec->libraries = (void *)(memory + begin[1]);
-  build->exits = (void *)(memory + begin[2]);
-  build->waits.nodes = (void *)(memory + begin[3]);
-  build->waits.edges = (void *)(memory + begin[4]);
-  build->images = (void *)(memory + begin[5]);
-  build->exec->launches = (void *)(memory + begin[6]);
-  build->exec->first_word = memory + begin[7];
-  return used;
+/* The memory of an exec, and of its build; without memory they only measure. */
+static struct device_exec *cut_exec(struct cutter *cutter, const struct device_program *program) {
+  struct device_exec *exec = cut(cutter, sizeof *exec), parts = {0};
+  parts.libraries = cut(cutter, program->user_kernel_count * sizeof *parts.libraries);
+  parts.launches = cut(cutter, program->launch_count * sizeof *parts.launches);
+  parts.first_word = cut(cutter, program->node_count * sizeof *parts.first_word);
+  if (cutter->base) *exec = parts;
+  return exec;
 }
 
-uint64_t cuda_exec_host_bytes(const struct device_program *program) { return lay_out(NULL, NULL, program->node_count); }
+static void cut_build(struct cutter *cutter, const struct device_program *program, struct build *build) {
+  build->exits = cut(cutter, program->node_count * sizeof *build->exits);
+  build->waits.nodes = cut(cutter, program->node_count * sizeof *build->waits.nodes);
+  build->waits.edges = cut(cutter, program->node_count * sizeof *build->waits.edges);
+  build->images = cut(cutter, program->user_kernel_count * sizeof *build->images);
+}
+
+uint64_t cuda_exec_host_bytes(const struct device_program *program) {
+  struct cutter cutter = {0};
+  cut_exec(&cutter, program);
+  return cutter.used;
+}
+
+uint64_t cuda_build_host_bytes(const struct device_program *program) {
+  struct cutter cutter = {0};
+  cut_build(&cutter, program, &(struct build){0});
+  return cutter.used;
+}
 
 static void build_start(struct build *build, struct device *device, const struct device_program *program) {
   *build = (struct build){.device = device, .program = program};
-  lay_out(build, program->host_memory, program->node_count);
-  struct device_exec *exec = build->exec;
-  *exec = (struct device_exec){
-      .device = device, .launches = exec->launches, .first_word = exec->first_word, .libraries = exec->libraries};
+  cut_build(&(struct cutter){program->build_memory, 0}, program, build);
+  if (program->node_count) memset(build->exits, 0, program->node_count * sizeof *build->exits);
+  struct device_exec *exec = build->exec = cut_exec(&(struct cutter){program->host_memory, 0}, program);
+  exec->device = device;
+  exec->lane = &device->lanes[program->lane];
   uint32_t words = assign_words(exec, program, &build->end_count);
   for (uint32_t i = 1; i < words; i++) atomic_store(&program->words[i], 0);
   build->is_published = words > 0;
@@ -183,7 +183,7 @@ static rondo_status add_kernel_node(const struct build *build, const char *task,
   memset(&parameters, 0, sizeof parameters);
   parameters.type = CU_NODE_KERNEL;
   parameters.kernel = *kernel_node;
-  parameters.kernel.context = build->device->context;
+  parameters.kernel.context = build->exec->lane->context;
   return add_node(build, task, &parameters, waits, exit);
 }
 
@@ -234,7 +234,7 @@ static rondo_status add_operation(struct build *build, uint32_t index) {
   if (status != RONDO_OK) return status;
   if (launches.count == 0) return add_empty_node(build, task, &build->waits, exit);
   for (uint32_t i = 0; i < launches.count && status == RONDO_OK; i++) {
-    struct launch_node *launch = &build->exec->launches[index][i];
+    struct launch_node *launch = &build->exec->launches[build->program->nodes[index].first_launch + i];
     struct exit previous = *exit;
     struct cu_edge edge = edge_from(build, &previous, true);
     struct waits chain = {&previous.node, &edge, 1};
@@ -311,11 +311,27 @@ static rondo_status add_user_kernel(const struct build *build, const struct devi
 /* ---- The whole graph --------------------------------------------------------------------------------------------- */
 
 static rondo_status add_capture(struct build *build, const struct device_node *node, struct exit *exit) {
-  size_t leaf_count = 0;
-  rondo_status status =
-      capture_into(build->device, &build->exec->graph, node, build->waits.nodes, build->waits.count, &leaf_count);
+  struct captured captured = {0};
+  rondo_status status = capture_into(build->device, build->exec->lane, &build->exec->graph, node, build->waits.nodes,
+                                     build->waits.count, &captured);
   if (status != RONDO_OK) return status;
-  return add_empty_node(build, node->call.task->name, &(struct waits){build->device->captured, NULL, leaf_count}, exit);
+  build->has_captures = true;
+  exit->node_count = (uint32_t)captured.node_count;
+  struct waits leaves = {build->device->captured, NULL, captured.leaf_count};
+  return add_empty_node(build, node->call.task->name, &leaves, exit);
+}
+
+/* Once behind all captures: each would have the whole graph read again. Nodes are listed in the order in which they
+ * were added, and so have a task; nothing but the sentence depends on it. */
+static rondo_status audit(const struct build *build) {
+  const char *forbidden = NULL, *task = "";
+  size_t index = 0;
+  rondo_status status = capture_audit(build->device, build->exec->graph, &forbidden, &index);
+  if (status != RONDO_OK || !forbidden) return status;
+  for (uint32_t n = build->program->node_count; n-- > 0;)
+    if (build->exits[n].node_count > index) task = build->program->nodes[n].call.task->name;
+  return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': the callback enqueued %s, which no replay may do", task,
+                    forbidden);
 }
 
 static rondo_status add_program_node(struct build *build, uint32_t index) {
@@ -327,7 +343,7 @@ static rondo_status add_program_node(struct build *build, uint32_t index) {
   if (!waits->count && build->begin.node) wait_for(build, &build->begin, !node->user_work);
   if (!node->user_work) return add_operation(build, index);
   if (node->user_work->image)
-    return add_user_kernel(build, node, &build->exits[index], &build->exec->launches[index][0]);
+    return add_user_kernel(build, node, &build->exits[index], &build->exec->launches[node->first_launch]);
   if (node->user_work->capture) return add_capture(build, node, &build->exits[index]);
   return status_set(RONDO_UNSUPPORTED,
                     "instantiate: task '%s' has neither an image nor a callback, and this is the CUDA backend",
@@ -371,7 +387,7 @@ static rondo_status add_done(struct build *build) {
 
 static rondo_status instantiate(const struct build *build) {
   struct cu_instantiate_parameters parameters = {.flags = CU_INSTANTIATE_UPLOAD,
-                                                 .upload_stream = build->device->stream};
+                                                 .upload_stream = build->exec->lane->stream};
   cu_result result =
       build->device->driver.cuGraphInstantiateWithParams(&build->exec->graph_exec, build->exec->graph, &parameters);
   if (result == CU_SUCCESS) return RONDO_OK;
@@ -390,13 +406,17 @@ static rondo_status build_graph(struct build *build) {
   rondo_status status = add_begin(build);
   for (uint32_t n = 0; n < build->program->node_count && status == RONDO_OK; n++) status = add_program_node(build, n);
   if (status == RONDO_OK) status = add_done(build);
+  if (status == RONDO_OK && build->has_captures) status = audit(build);
   if (status == RONDO_OK) status = instantiate(build);
-  return status;
+  if (status != RONDO_OK) return status;
+  result = driver->cuEventCreate(&build->exec->event, CU_EVENT_DISABLE_TIMING);
+  return result == CU_SUCCESS ? RONDO_OK : device_failed(build->device, result, "instantiate: cuEventCreate");
 }
 
 static void release(struct device_exec *exec) {
   const struct driver *driver = &exec->device->driver;
   if (device_lost(exec->device)) return;
+  if (exec->event) driver->cuEventDestroy(exec->event);
   if (exec->graph_exec) driver->cuGraphExecDestroy(exec->graph_exec);
   if (exec->graph) driver->cuGraphDestroy(exec->graph);
   for (uint32_t i = exec->library_count; i-- > 0;) driver->cuLibraryUnload(exec->libraries[i]);
@@ -416,42 +436,11 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   return status;
 }
 
-/* By a thread of the driver's, behind the replay in the stream's order. */
-static void send_notice(void *exec) { notice_send(&((struct device_exec *)exec)->notice); }
-
-/* The replay runs: that nobody will be told of its end cannot be taken back. */
-static rondo_status launch_notice(struct device_exec *exec) {
-  struct device *device = exec->device;
-  notice_expect(&exec->notice);
-  cu_result result = device->driver.cuLaunchHostFunc(device->stream, send_notice, exec);
-  if (result == CU_SUCCESS) return RONDO_OK;
-  device_failed(device, result, "replay: cuLaunchHostFunc");
-  char cause[CAUSE_BYTES];
-  snprintf(cause, sizeof cause, "%s", rondo_error_text());
-  return cuda_device_ops.lose(device, cause);
-}
-
-rondo_status cuda_exec_notify(struct device_exec *exec, int file) {
-  return notice_change(&exec->notice, file, &cuda_device_ops, exec->device);
-}
-
-rondo_status cuda_exec_launch(struct device_exec *exec) {
-  struct device *device = exec->device;
-  rondo_status status = device_enter(device, "replay");
-  if (status != RONDO_OK) return status;
-  cu_result result = device->driver.cuGraphLaunch(exec->graph_exec, device->stream);
-  if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
-  if (status == RONDO_OK && exec->notice.is_wanted) status = launch_notice(exec);
-  device_leave(device);
-  if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
-  return status;
-}
-
 void cuda_exec_destroy(struct device_exec *exec) {
   struct device *device = exec->device;
   if (device_enter(device, "close") != RONDO_OK) return;
   /* The host knew that the replay was done a little before its last node has ended. */
-  cu_result result = device->driver.cuStreamSynchronize(device->stream);
+  cu_result result = device->driver.cuStreamSynchronize(exec->lane->stream);
   if (result != CU_SUCCESS) device_failed(device, result, "close: cuStreamSynchronize");
   release(exec);
   device_leave(device);

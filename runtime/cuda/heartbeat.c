@@ -1,6 +1,7 @@
 /* heartbeat.c - keep_warm: what falls asleep between replays is above all the processor core that starts them, with its
  * clock, its caches and the driver's code in them, and then the GPU. A thread on that same core launches a graph of one
- * tiny kernel whenever no replay came by lately, on a stream of its own, so that no replay waits for it.
+ * tiny kernel whenever no replay came by lately, on a stream of its own, so that no replay waits for it. It beats in
+ * the first lane, whichever the replays are in: what it keeps awake is the core and the whole GPU.
  *
  * Measured on an H200: after 10 ms and 100 ms of idleness a replay takes 17 and 35 us; with a beat every 200 us 6 and
  * 7 us; with one every millisecond 8 and 11 us; with beats from another core as long as with none. */
@@ -64,8 +65,8 @@ static rondo_status start(struct device *device) {
   if (status != RONDO_OK) return status;
   status = device_enter(device, "keep warm");
   if (status != RONDO_OK) return status;
-  cu_result result = device->driver.cuStreamCreateWithPriority(&heartbeat->stream, CU_STREAM_NON_BLOCKING, 0);
-  if (result != CU_SUCCESS) status = device_failed(device, result, "keep warm: cuStreamCreateWithPriority");
+  cu_result result = lane_stream(device, &device->lanes[0], 0, &heartbeat->stream);
+  if (result != CU_SUCCESS) status = device_failed(device, result, "keep warm: a stream of its own");
   device_leave(device);
   if (status != RONDO_OK) return status;
   atomic_store(&heartbeat->stop, false);
@@ -85,7 +86,7 @@ static void clean_up(struct device *device) {
   heartbeat->exec = NULL;
 }
 
-rondo_status cuda_keep_warm(struct device *device, bool on) {
+static rondo_status count_user(struct device *device, bool on) {
   struct heartbeat *heartbeat = &device->heartbeat;
   uint32_t users = atomic_load(&heartbeat->users);
   rondo_status status = RONDO_OK;
@@ -97,5 +98,12 @@ rondo_status cuda_keep_warm(struct device *device, bool on) {
     pthread_join(heartbeat->thread, NULL);
   }
   clean_up(device);
+  return status;
+}
+
+rondo_status cuda_keep_warm(struct device *device, bool on) {
+  pthread_mutex_lock(&device->heartbeat.lock);
+  rondo_status status = count_user(device, on);
+  pthread_mutex_unlock(&device->heartbeat.lock);
   return status;
 }

@@ -13,7 +13,7 @@ static rondo_status select_launches(const struct device_exec *exec, const struct
                                     struct op_launches *launches) {
   const struct op_call *call = &program->nodes[node].call;
   launches->count = 0;
-  return call->task->op->select(call, &exec->device->chip, launches);
+  return call->task->op->select(call, &exec->lane->chip, launches);
 }
 
 /* Of the node's last launch; 0 if that cannot publish. */

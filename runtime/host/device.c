@@ -1,6 +1,6 @@
 /* device.c - the host backend: the same execs, slots and byte offsets as on a GPU, with "device" memory from the
  * allocator and a team of threads for a stream. Tasks run in the plan's order, each one shared by the team. */
-#include "../device.h"
+#include "../lane.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,20 +23,15 @@ struct device {
   char cause[CAUSE_BYTES];
 };
 
-struct host_node {
-  struct op_call call;
-  struct team_job job;
-  rondo_host_function function; /* the user's own work, else NULL */
-  void *user;
-};
-
 struct device_exec {
   struct device *device;
   uint64_t *counts; /* both: the first is used */
   _Atomic uint64_t *words;
   struct notice notice;
   uint32_t node_count;
-  struct host_node nodes[];
+  const struct device_node *nodes; /* shared by the slots, all but the addresses */
+  void **shared_data;              /* into which the nodes' calls point */
+  void *data[];                    /* the same of this slot */
 };
 
 static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
@@ -57,11 +52,15 @@ static void publish(struct device_exec *exec) {
 static void run_program(struct team *team, void *program) {
   struct device_exec *exec = program;
   for (uint32_t n = 0; n < exec->node_count; n++) {
-    struct host_node *node = &exec->nodes[n];
-    if (node->function)
-      node->function(node->user, node->call.data);
-    else if (node->job.items > 0)
-      team_run(team, &node->job);
+    const struct device_node *node = &exec->nodes[n];
+    struct op_call call = {node->call.task, exec->data + (node->call.data - exec->shared_data), node->call.scratch};
+    if (node->user_work) {
+      node->user_work->host(node->user_work->user, call.data);
+      continue;
+    }
+    struct team_job job = {&call, call.task->op->host_items(call.task), 0};
+    job.chunks = team_chunks(team, job.items);
+    if (job.items > 0) team_run(team, &job);
   }
   publish(exec);
 }
@@ -106,6 +105,8 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
     return status;
   }
   *info = (struct device_info){.chip = {.multiprocessors = (int32_t)threads}};
+  lanes_describe(options, info);
+  for (uint32_t i = 0; i < info->lane_count; i++) info->lanes[i].chip = info->chip;
   snprintf(info->name, sizeof info->name, "host, %u thread%s", threads, threads == 1 ? "" : "s");
   snprintf(info->reason, sizeof info->reason, "host: asked for");
   *device_out = device;
@@ -114,49 +115,46 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
   return RONDO_OK;
 }
 
-static rondo_status host_copy(struct device *device, void *destination, const void *source, uint64_t bytes) {
+static rondo_status host_copy(struct device *device, uint32_t lane, void *destination, const void *source,
+                              uint64_t bytes) {
   (void)device;
+  (void)lane;
   memcpy(destination, source, bytes);
   return RONDO_OK;
 }
 
-static rondo_status host_zero(struct device *device, void *destination, uint64_t bytes) {
+static rondo_status host_zero(struct device *device, uint32_t lane, void *destination, uint64_t bytes) {
   (void)device;
+  (void)lane;
   memset(destination, 0, bytes);
   return RONDO_OK;
 }
 
 static uint64_t host_exec_bytes(const struct device_program *program) {
-  return sizeof(struct device_exec) + program->node_count * sizeof(struct host_node);
+  return sizeof(struct device_exec) + program->operand_count * sizeof(void *);
 }
 
 static rondo_status host_exec_create(struct device *device, const struct device_program *program,
                                      struct device_exec **exec_out) {
   struct device_exec *exec = program->host_memory;
-  *exec = (struct device_exec){
-      .device = device, .counts = program->counts, .words = program->words, .node_count = program->node_count};
-  for (uint32_t n = 0; n < program->node_count; n++) {
-    const struct device_node *node = &program->nodes[n];
-    struct host_node *mine = &exec->nodes[n];
-    *mine = (struct host_node){.call = node->call};
-    if (node->user_work) {
-      if (!node->user_work->host)
-        return status_set(RONDO_UNSUPPORTED,
-                          "instantiate: task '%s' has no host function, and this is the host backend",
-                          node->call.task->name);
-      mine->function = node->user_work->host;
-      mine->user = node->user_work->user;
-    } else {
-      int64_t items = node->call.task->op->host_items(node->call.task);
-      mine->job = (struct team_job){&mine->call, items, team_chunks(&device->team, items)};
-    }
-  }
+  *exec = (struct device_exec){.device = device,
+                               .counts = program->counts,
+                               .words = program->words,
+                               .node_count = program->node_count,
+                               .nodes = program->nodes,
+                               .shared_data = program->data};
+  if (program->operand_count) memcpy(exec->data, program->data, program->operand_count * sizeof(void *));
+  for (uint32_t n = 0; n < program->node_count; n++)
+    if (program->nodes[n].user_work && !program->nodes[n].user_work->host)
+      return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s' has no host function, and this is the host backend",
+                        program->nodes[n].call.task->name);
   *exec_out = exec;
   return RONDO_OK;
 }
 
 static rondo_status host_exec_rebind(struct device_exec *exec, const struct device_program *program, uint32_t node) {
-  exec->nodes[node].call = program->nodes[node].call;
+  const struct op_call *call = &program->nodes[node].call;
+  memcpy(exec->data + (call->data - program->data), call->data, call->task->operand_count * sizeof(void *));
   return RONDO_OK;
 }
 
@@ -184,7 +182,8 @@ static rondo_status host_exec_notify(struct device_exec *exec, int file) {
 
 static void host_exec_destroy(struct device_exec *exec) { (void)exec; }
 
-static rondo_status host_drain(struct device *device) {
+static rondo_status host_drain(struct device *device, uint32_t lane) {
+  (void)lane;
   struct team *team = &device->team;
   while (atomic_load(&team->finished) != atomic_load(&team->queue_tail) && !atomic_load(&device->lost)) {
     struct timespec sleep = {.tv_nsec = 100000};

@@ -7,9 +7,10 @@
 #error "the declarations are those of CUDA 13.0"
 #endif
 
-/* The one name that both headers have. */
-enum { THEIR_STREAM_NON_BLOCKING = CU_STREAM_NON_BLOCKING };
-#define CU_STREAM_NON_BLOCKING OUR_STREAM_NON_BLOCKING
+/* The names that both headers have. */
+enum { THEIR_STREAM_NON_BLOCKING = CU_STREAM_NON_BLOCKING, THEIR_EVENT_DISABLE_TIMING = CU_EVENT_DISABLE_TIMING };
+#define CU_STREAM_NON_BLOCKING  OUR_STREAM_NON_BLOCKING
+#define CU_EVENT_DISABLE_TIMING OUR_EVENT_DISABLE_TIMING
 
 #include "../../runtime/cuda/abi.h"
 
@@ -36,6 +37,7 @@ SAME(CU_ASSERT, CUDA_ERROR_ASSERT);
 SAME(CU_HARDWARE_STACK_ERROR, CUDA_ERROR_HARDWARE_STACK_ERROR);
 SAME(CU_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED);
 SAME(CU_TENSOR_MEMORY_LEAK, CUDA_ERROR_TENSOR_MEMORY_LEAK);
+SAME(CU_NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED);
 SAME(CU_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 SAME(CU_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 SAME(CU_EXTERNAL_DEVICE, CUDA_ERROR_EXTERNAL_DEVICE);
@@ -53,6 +55,10 @@ SAME(CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC
 SAME(CU_HOST_ALLOC_PORTABLE, CU_MEMHOSTALLOC_PORTABLE);
 SAME(CU_HOST_ALLOC_DEVICE_MAP, CU_MEMHOSTALLOC_DEVICEMAP);
 SAME(OUR_STREAM_NON_BLOCKING, THEIR_STREAM_NON_BLOCKING);
+SAME(OUR_EVENT_DISABLE_TIMING, THEIR_EVENT_DISABLE_TIMING);
+SAME(CU_RESOURCE_NONE, CU_DEV_RESOURCE_TYPE_INVALID);
+SAME(CU_RESOURCE_MULTIPROCESSORS, CU_DEV_RESOURCE_TYPE_SM);
+SAME(CU_GREEN_DEFAULT_STREAM, CU_GREEN_CTX_DEFAULT_STREAM);
 SAME(CU_CAPTURE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 SAME(CU_CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 SAME(CU_INSTANTIATE_UPLOAD, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
@@ -112,6 +118,12 @@ SAME_MEMBER(struct cu_kernel_node, parameters, CUDA_KERNEL_NODE_PARAMS_v2, kerne
 SAME_MEMBER(struct cu_kernel_node, kernel, CUDA_KERNEL_NODE_PARAMS_v2, kern);
 SAME_MEMBER(struct cu_kernel_node, context, CUDA_KERNEL_NODE_PARAMS_v2, ctx);
 
+SAME(sizeof(struct cu_resource), sizeof(CUdevResource));
+SAME_MEMBER(struct cu_resource, type, CUdevResource, type);
+SAME_MEMBER(struct cu_resource, multiprocessors.count, CUdevResource, sm.smCount);
+SAME_MEMBER(struct cu_resource, multiprocessors.least, CUdevResource, sm.minSmPartitionSize);
+SAME_MEMBER(struct cu_resource, multiprocessors.alignment, CUdevResource, sm.smCoscheduledAlignment);
+
 SAME(sizeof(struct cu_instantiate_parameters), sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS));
 SAME_MEMBER(struct cu_instantiate_parameters, flags, CUDA_GRAPH_INSTANTIATE_PARAMS, flags);
 SAME_MEMBER(struct cu_instantiate_parameters, upload_stream, CUDA_GRAPH_INSTANTIATE_PARAMS, hUploadStream);
@@ -129,6 +141,10 @@ SAME_MEMBER(struct cu_instantiate_parameters, result, CUDA_GRAPH_INSTANTIATE_PAR
 #define cu_graph                  CUgraph_st
 #define cu_graph_node             CUgraphNode_st
 #define cu_graph_exec             CUgraphExec_st
+#define cu_event                  CUevent_st
+#define cu_green_context          CUgreenCtx_st
+#define cu_resource_description   CUdevResourceDesc_st
+#define cu_resource               CUdevResource_st
 #define cu_edge                   CUgraphEdgeData_st
 #define cu_kernel_node            CUDA_KERNEL_NODE_PARAMS_v2_st
 #define cu_node_parameters        CUgraphNodeParams_st
@@ -146,6 +162,7 @@ static_assert(sizeof(CUlibraryOption) == sizeof(int), "an int");
 static_assert(sizeof(CUstreamCaptureMode) == sizeof(int), "an int");
 static_assert(sizeof(CUstreamCaptureStatus) == sizeof(int), "an int");
 static_assert(sizeof(CUgraphNodeType) == sizeof(int), "an int");
+static_assert(sizeof(CUdevResourceType) == sizeof(int), "an int");
 typedef CUresult enum_cuDeviceGetAttribute(int *, CUdevice_attribute, CUdevice);
 typedef CUresult enum_cuLibraryLoadData(CUlibrary *, const void *, CUjit_option *, void **, unsigned, CUlibraryOption *,
                                         void **, unsigned);
@@ -156,6 +173,8 @@ typedef CUresult enum_cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgra
 typedef CUresult enum_cuStreamGetCaptureInfo(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
                                              const CUgraphNode **, const CUgraphEdgeData **, size_t *);
 typedef CUresult enum_cuGraphNodeGetType(CUgraphNode, CUgraphNodeType *);
+typedef CUresult enum_cuDeviceGetDevResource(CUdevice, CUdevResource *, CUdevResourceType);
+typedef CUresult int_cuDeviceGetDevResource(CUdevice, CUdevResource *, int);
 typedef CUresult int_cuDeviceGetAttribute(int *, int, CUdevice);
 typedef CUresult int_cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
 typedef CUresult int_cuKernelGetAttribute(int *, int, CUkernel, CUdevice);
@@ -184,6 +203,7 @@ typedef CUresult int_cuGraphNodeGetType(CUgraphNode, int *);
 #define ENUM_cuKernelSetAttribute        ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuStreamBeginCaptureToGraph ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuStreamGetCaptureInfo      ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuDeviceGetDevResource      ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuGraphNodeGetType          ~, SAME_BUT_FOR_ENUMS
 #define SECOND(first, second, ...)       second
 #define CHOOSE(...)                      SECOND(__VA_ARGS__)

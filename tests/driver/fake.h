@@ -17,7 +17,7 @@ enum call_name {
   CALL_COUNT
 };
 
-enum kind { CONTEXT = 1, LIBRARY, KERNEL, FUNCTION, STREAM, GRAPH, NODE, EXEC, KIND_COUNT };
+enum kind { CONTEXT = 1, LIBRARY, KERNEL, FUNCTION, STREAM, GRAPH, NODE, EXEC, EVENT, GREEN, DESCRIPTION, KIND_COUNT };
 
 /* The registered kernels. */
 enum { KERNEL_LIMIT = 64, KERNEL_PARAMETERS = 16, KERNEL_NAME_BYTES = 128 };
@@ -109,6 +109,24 @@ void object_end(const void *handle);
 uint32_t objects_live(char *text, size_t bytes);
 void objects_reset(void);
 
+/* ---- Device and context: fake_driver.c ----------------------------------------------------------------------------
+ */
+
+bool device_exists(cu_device device);
+void primary_retain(void);
+void primary_release(void);
+
+/* ---- Parts of the device: fake_green.c --------------------------------------------------------------------------- */
+
+struct green {
+  void *handle, *context; /* the context is NULL until it is asked for */
+  uint64_t groups;        /* a bit for each; the last: what is in none */
+  int32_t multiprocessors;
+};
+
+/* Of a context that a kernel node may name; 0 if it may not. */
+int32_t context_multiprocessors(const void *context, const char *function);
+
 /* ---- Memory: fake_memory.c --------------------------------------------------------------------------------------- */
 
 bool memory_holds(uint64_t address, uint64_t bytes);
@@ -136,6 +154,7 @@ struct node_work {
   int32_t type;
   const struct kernel_code *code; /* NULL: `work` */
   uint32_t grid[3], block[3], shared_bytes;
+  int32_t multiprocessors;                 /* of the context that it runs in */
   _Alignas(16) unsigned char values[1024]; /* of the parameters */
   struct fake_work work;
 };
@@ -169,6 +188,7 @@ struct exec {
   uint32_t node_count, node_room;
   struct exec_node *nodes;
   uint32_t in_flight;
+  uint64_t device_bytes;
   struct item *spare; /* of a launch: it allocates nothing unless the exec is in flight. NULL while in use */
 };
 
@@ -177,10 +197,18 @@ struct node *graph_append(struct graph *graph, const struct node_work *work, str
 struct graph *graph_new(bool is_child);
 void graph_free(struct graph *graph);
 void exec_free(struct exec *exec);
+enum { EXEC_NODE_BYTES = 2700 }; /* of device memory, about as an H200's driver takes */
 
 /* ---- Streams: fake_stream.c -------------------------------------------------------------------------------------- */
 
-enum item_kind { ITEM_LAUNCH, ITEM_COPY, ITEM_FILL, ITEM_CALL };
+enum item_kind { ITEM_LAUNCH, ITEM_COPY, ITEM_FILL, ITEM_RECORD, ITEM_WAIT, ITEM_CALL };
+
+struct event {
+  void *handle;
+  uint64_t recorded, done; /* how many records were put on streams, and have run */
+  struct stream *stream;   /* of the last record */
+  uint32_t items;          /* that name it */
+};
 
 /* A piece of work on a stream. */
 struct item {
@@ -190,6 +218,8 @@ struct item {
   const void *source;
   int value;
   size_t bytes;
+  struct event *event;
+  uint64_t record; /* of the event: this one, or the one to wait for */
   void (*function)(void *data); /* ITEM_CALL, with the destination */
   struct exec *exec;
   uint32_t done_count;
@@ -202,6 +232,8 @@ enum { CAPTURE_NONE = 0, CAPTURE_INVALIDATED = 2 }; /* and CU_CAPTURE_ACTIVE */
 struct stream {
   struct stream *next;
   void *handle;
+  struct green *green; /* NULL: of the primary context */
+  uint64_t launches;
   struct item *first, *last;
   bool running; /* somebody runs the first item's step */
   /* Capture. */
@@ -216,6 +248,7 @@ cu_result stream_put(struct stream *stream, struct item *item);
 struct item *launch_item_new(struct exec *exec);
 void item_free(struct item *item);
 bool streams_idle(void);
+struct stream *stream_new(struct green *green, int priority);
 void streams_reset(void);
 void worker_start(void); /* of FAKE_THREAD */
 void stream_lose(cu_result result);

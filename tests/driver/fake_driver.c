@@ -175,7 +175,7 @@ static const struct result_text {
     {716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {CU_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {CU_TENSOR_MEMORY_LEAK, "CUDA_ERROR_TENSOR_MEMORY_LEAK", "tensor memory not completely freed"},
-    {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CU_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {CU_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
      "operation not permitted when stream is capturing"},
     {CU_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
@@ -183,6 +183,8 @@ static const struct result_text {
     {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
      "attempt to terminate a thread-local capture sequence from another thread"},
     {CU_EXTERNAL_DEVICE, "CUDA_ERROR_EXTERNAL_DEVICE", "external device error"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
+    {915, "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION", "invalid resource configuration"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
     {FAKE_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
 };
@@ -209,7 +211,7 @@ cu_result fake_cuGetErrorString(cu_result error, const char **text) {
 
 /* ---- Device ------------------------------------------------------------------------------------------------------ */
 
-static bool device_exists(cu_device device) { return device >= 0 && device < fake.settings.device_count; }
+bool device_exists(cu_device device) { return device >= 0 && device < fake.settings.device_count; }
 
 cu_result fake_cuDeviceGetCount(int *count) {
   CALL(cuDeviceGetCount);
@@ -267,10 +269,20 @@ bool context_is_current(const char *function) {
   return false;
 }
 
+void primary_retain(void) {
+  if (fake.context_retained++ == 0) fake.context = object_create(CONTEXT, &fake);
+}
+
+void primary_release(void) {
+  if (--fake.context_retained > 0) return;
+  object_end(fake.context);
+  fake.context = NULL;
+}
+
 cu_result fake_cuDevicePrimaryCtxRetain(struct cu_context **context, cu_device device) {
   CALL(cuDevicePrimaryCtxRetain);
   if (!device_exists(device)) return CU_INVALID_VALUE;
-  if (fake.context_retained++ == 0) fake.context = object_create(CONTEXT, &fake);
+  primary_retain();
   *context = fake.context;
   return CU_SUCCESS;
 }
@@ -282,10 +294,7 @@ cu_result fake_cuDevicePrimaryCtxRelease(cu_device device) {
     violation("cuDevicePrimaryCtxRelease: more often than retained");
     return (cu_result)FAKE_INVALID_CONTEXT;
   }
-  if (--fake.context_retained == 0) {
-    object_end(fake.context);
-    fake.context = NULL;
-  }
+  primary_release();
   return call.later;
 }
 
@@ -429,6 +438,14 @@ static uint32_t control_node_order(uint32_t *order, uint32_t limit) {
   return count;
 }
 
+static uint64_t control_launches_into(void *handle) {
+  pthread_mutex_lock(&fake.lock);
+  const struct stream *stream = object_body(handle, STREAM, "launches_into");
+  uint64_t launches = stream ? stream->launches : 0;
+  pthread_mutex_unlock(&fake.lock);
+  return launches;
+}
+
 static const struct fake_driver control = {
     .reset = control_reset,
     .settings = control_settings,
@@ -443,6 +460,7 @@ static const struct fake_driver control = {
     .context_depth = control_context_depth,
     .violations = control_violations,
     .node_order = control_node_order,
+    .launches_into = control_launches_into,
     .enqueue = fake_enqueue,
     .break_capture = fake_break_capture,
 };

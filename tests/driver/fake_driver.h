@@ -36,6 +36,7 @@ struct fake_settings {
 /* What a kernel gets: the launch's shape and the addresses of its parameters. It runs the whole grid. */
 struct fake_launch {
   uint32_t grid[3], block[3], shared_bytes;
+  int32_t multiprocessors; /* that it may run on */
   void *const *parameters;
 };
 typedef void (*fake_kernel)(const struct fake_launch *launch);
@@ -57,7 +58,8 @@ struct fake_driver {
   void (*configure)(const struct fake_settings *settings);
 
   /* Images are texts: "fake image:" and the names of the kernels in it, after spaces. Any other image has all kernels
-   * that are registered. rondo_done and the kernels of copies and transfers are the fake's own. */
+   * that are registered. rondo_done and the kernels of copies and transfers are the fake's own, unless a test registers
+   * others. */
   void (*register_kernel)(const char *name, fake_kernel function, uint32_t parameter_count,
                           const size_t *parameter_bytes);
 
@@ -75,6 +77,8 @@ struct fake_driver {
   int32_t (*context_depth)(void);                          /* contexts pushed and not popped, on all threads */
   uint32_t (*violations)(char *text, size_t bytes);        /* the first few, a line each */
   uint32_t (*node_order)(uint32_t *order, uint32_t limit); /* of the last graph launch that ended */
+
+  uint64_t (*launches_into)(void *stream); /* of graphs, since the stream was made */
 
   /* As a library's call on a stream, such as a captured cuBLAS one: `count` pieces of work side by side, behind what is
    * on the stream and before what comes. Returns a cu_result. */

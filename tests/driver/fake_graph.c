@@ -97,8 +97,9 @@ static cu_result kernel_work(const struct cu_kernel_node *given, struct node_wor
   }
   struct kernel *kernel = object_body(given->kernel, KERNEL, "cuGraphAddNode");
   if (!kernel) return CU_INVALID_HANDLE;
-  if (given->context ? given->context != fake.context : !context_is_current("cuGraphAddNode"))
-    return (cu_result)FAKE_INVALID_CONTEXT;
+  if (!given->context && !context_is_current("cuGraphAddNode")) return (cu_result)FAKE_INVALID_CONTEXT;
+  work->multiprocessors = context_multiprocessors(given->context ? given->context : fake.context, "cuGraphAddNode");
+  if (!work->multiprocessors) return (cu_result)FAKE_INVALID_CONTEXT;
   const uint32_t *grid = given->grid, *block = given->block;
   uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
   if (threads == 0 || threads > MOST_THREADS || block[2] > 64) return CU_INVALID_VALUE;
@@ -245,6 +246,7 @@ void exec_free(struct exec *exec) {
   for (uint32_t i = 0; i < exec->node_count; i++) free(exec->nodes[i].dependencies);
   free(exec->nodes);
   item_free(exec->spare);
+  fake.device_bytes_used -= exec->device_bytes;
   object_end(exec->handle);
   free(exec);
 }
@@ -265,6 +267,8 @@ cu_result fake_cuGraphInstantiateWithParams(struct cu_graph_exec **handle, struc
   if (!exec) abort();
   flatten(exec, graph, UINT32_MAX, NULL);
   exec->spare = launch_item_new(exec);
+  exec->device_bytes = (uint64_t)exec->node_count * EXEC_NODE_BYTES;
+  fake.device_bytes_used += exec->device_bytes;
   exec->handle = object_create(EXEC, exec);
   *handle = exec->handle;
   return CU_SUCCESS;
@@ -281,6 +285,10 @@ cu_result fake_cuGraphExecKernelNodeSetParams(struct cu_graph_exec *handle, stru
     if (node->source != node_handle) continue;
     struct node_work work = {.type = CU_NODE_KERNEL};
     cu_result result = node->work.type == CU_NODE_KERNEL ? kernel_work(parameters, &work) : CU_INVALID_VALUE;
+    if (result == CU_SUCCESS && work.multiprocessors != node->work.multiprocessors) {
+      violation("cuGraphExecKernelNodeSetParams: the node's context cannot change");
+      result = CU_INVALID_VALUE;
+    }
     if (result == CU_SUCCESS) node->work = work;
     return result;
   }

@@ -141,10 +141,10 @@ void register_kernel(const char *name, fake_kernel function, uint32_t parameter_
 }
 
 static const struct kernel_code *code_find(const char *name) {
-  for (size_t i = 0; i < sizeof own_kernels / sizeof *own_kernels; i++)
-    if (!strcmp(own_kernels[i].name, name)) return &own_kernels[i];
   for (uint32_t i = 0; i < fake.kernel_count; i++)
     if (!strcmp(fake.kernels[i].name, name)) return &fake.kernels[i];
+  for (size_t i = 0; i < sizeof own_kernels / sizeof *own_kernels; i++)
+    if (!strcmp(own_kernels[i].name, name)) return &own_kernels[i];
   return NULL;
 }
 

@@ -19,9 +19,17 @@ static struct object *objects;
 static uint32_t object_count, object_room;
 static uint32_t generation = 1; /* goes up with every reset */
 
-static const char *const kind_names[KIND_COUNT] = {
-    [CONTEXT] = "context", [LIBRARY] = "library", [KERNEL] = "kernel", [FUNCTION] = "function",
-    [STREAM] = "stream",   [GRAPH] = "graph",     [NODE] = "node",     [EXEC] = "executable graph"};
+static const char *const kind_names[KIND_COUNT] = {[CONTEXT] = "context",
+                                                   [LIBRARY] = "library",
+                                                   [KERNEL] = "kernel",
+                                                   [FUNCTION] = "function",
+                                                   [STREAM] = "stream",
+                                                   [GRAPH] = "graph",
+                                                   [NODE] = "node",
+                                                   [EXEC] = "executable graph",
+                                                   [EVENT] = "event",
+                                                   [GREEN] = "green context",
+                                                   [DESCRIPTION] = "description of resources"};
 
 void violation(const char *format, ...) {
   va_list arguments;
@@ -77,7 +85,7 @@ uint32_t objects_live(char *text, size_t bytes) {
   for (uint32_t i = 0; i < object_count; i++)
     if (objects[i].body) counts[objects[i].kind]++;
   /* Nodes, kernels and functions live and die with graphs and libraries. */
-  static const enum kind owned[] = {CONTEXT, LIBRARY, STREAM, GRAPH, EXEC};
+  static const enum kind owned[] = {CONTEXT, LIBRARY, STREAM, GRAPH, EXEC, EVENT, GREEN};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
     if (!counts[owned[i]]) continue;
     size_t used = strlen(text);
@@ -90,6 +98,7 @@ uint32_t objects_live(char *text, size_t bytes) {
 static void body_free(const struct object *object) {
   if (object->kind == GRAPH && !((struct graph *)object->body)->is_child) graph_free(object->body);
   if (object->kind == EXEC) exec_free(object->body);
+  if (object->kind == EVENT || object->kind == GREEN || object->kind == DESCRIPTION) free(object->body);
 }
 
 void objects_reset(void) {

@@ -22,7 +22,8 @@ static void node_run(const struct node_work *work) {
   void *parameters[KERNEL_PARAMETERS];
   for (uint32_t i = 0; i < work->code->parameter_count; i++)
     parameters[i] = (void *)(uintptr_t)(work->values + kernel_parameter_offset(work->code, i));
-  struct fake_launch launch = {.shared_bytes = work->shared_bytes, .parameters = parameters};
+  struct fake_launch launch = {
+      .shared_bytes = work->shared_bytes, .multiprocessors = work->multiprocessors, .parameters = parameters};
   memcpy(launch.grid, work->grid, sizeof launch.grid);
   memcpy(launch.block, work->block, sizeof launch.block);
   work->code->function(&launch);
@@ -66,6 +67,8 @@ static void item_end(struct stream *stream) {
   struct item *item = stream->first;
   stream->first = item->next;
   if (!stream->first) stream->last = NULL;
+  if (item->event) item->event->items--;
+  if (item->kind == ITEM_RECORD) item->event->done = item->record;
   if (item->kind == ITEM_LAUNCH) {
     item->exec->in_flight--;
     fake.last_order_count = 0;
@@ -116,8 +119,14 @@ static void step(struct stream *stream) {
   pthread_cond_broadcast(&fake.changed);
 }
 
+static bool waits_for_event(const struct stream *stream) {
+  const struct item *item = stream->first;
+  return item && item->kind == ITEM_WAIT && item->event->done < item->record;
+}
+
 static bool may_run(const struct stream *stream) {
-  return stream->first && !stream->running && fake.lost == CU_SUCCESS && fake.settings.mode != FAKE_NEVER;
+  return stream->first && !stream->running && !waits_for_event(stream) && fake.lost == CU_SUCCESS &&
+         fake.settings.mode != FAKE_NEVER;
 }
 
 /* ---- The thread of FAKE_THREAD ----------------------------------------------------------------------------------- */
@@ -163,8 +172,10 @@ static void worker_stop(void) {
 
 static void run_all(struct stream *stream) {
   while (stream->first && fake.lost == CU_SUCCESS) {
-    if (may_run(stream) && fake.settings.mode != FAKE_THREAD)
-      step(stream);
+    struct stream *next = stream; /* what it waits for has to run first */
+    while (waits_for_event(next)) next = next->first->event->stream;
+    if (may_run(next) && fake.settings.mode != FAKE_THREAD)
+      step(next);
     else
       pthread_cond_wait(&fake.changed, &fake.lock);
   }
@@ -201,6 +212,7 @@ cu_result fake_cuGraphLaunch(struct cu_graph_exec *exec_handle, struct cu_stream
   struct item *item = exec->spare ? exec->spare : launch_item_new(exec);
   exec->spare = NULL;
   item->done_count = 0;
+  stream->launches++;
   for (uint32_t n = 0; n < exec->node_count; n++) item->priority[n] = random_next() | 1;
   exec->in_flight++;
   return stream_put(stream, item);
@@ -221,20 +233,23 @@ cu_result fake_cuLaunchHostFunc(struct cu_stream *stream_handle, void (*function
 
 /* ---- Streams ----------------------------------------------------------------------------------------------------- */
 
+struct stream *stream_new(struct green *green, int priority) {
+  /* Documented: clamped. But Rondo should have asked for the range. */
+  if (priority > 0 || priority < -5) violation("a stream of priority %d: there is no such", priority);
+  struct stream *stream = calloc(1, sizeof *stream);
+  if (!stream) abort();
+  *stream = (struct stream){.next = fake.streams, .green = green, .handle = object_create(STREAM, stream)};
+  fake.streams = stream;
+  return stream;
+}
+
 cu_result fake_cuStreamCreateWithPriority(struct cu_stream **handle, unsigned flags, int priority) {
   CALL(cuStreamCreateWithPriority);
   if (!context_is_current("cuStreamCreateWithPriority")) return (cu_result)FAKE_INVALID_CONTEXT;
   if (flags != CU_STREAM_NON_BLOCKING)
     violation("cuStreamCreateWithPriority: a blocking stream waits for the legacy default stream");
-  /* Documented: clamped. But Rondo should have asked for the range. */
-  if (priority > 0 || priority < -5) violation("cuStreamCreateWithPriority: %d is no priority", priority);
   if (flags > 1) return CU_INVALID_VALUE;
-  struct stream *stream = calloc(1, sizeof *stream);
-  if (!stream) abort();
-  stream->next = fake.streams;
-  stream->handle = object_create(STREAM, stream);
-  fake.streams = stream;
-  *handle = stream->handle;
+  *handle = stream_new(NULL, priority)->handle;
   return CU_SUCCESS;
 }
 
@@ -268,8 +283,12 @@ cu_result fake_cuStreamQuery(struct cu_stream *handle) {
   struct stream *stream = object_body(handle, STREAM, "cuStreamQuery");
   if (!stream) return CU_INVALID_HANDLE;
   if (capture_forbids(stream, "cuStreamQuery")) return CU_CAPTURE_UNSUPPORTED;
-  if (!stream->first) return CU_SUCCESS;
-  if (may_run(stream) && fake.settings.mode != FAKE_THREAD) step(stream);
+  bool is_done = !stream->first;
+  struct stream *next = stream; /* the device also goes on with what other streams hold */
+  if (!may_run(next))
+    for (next = fake.streams; next && !may_run(next);) next = next->next;
+  if (next && fake.settings.mode != FAKE_THREAD) step(next);
+  if (is_done && fake.lost == CU_SUCCESS) return CU_SUCCESS;
   return fake.lost != CU_SUCCESS ? lost_now() : CU_NOT_READY;
 }
 
@@ -281,4 +300,63 @@ cu_result fake_cuStreamSynchronize(struct cu_stream *handle) {
   if (capture_forbids(stream, "cuStreamSynchronize")) return CU_CAPTURE_UNSUPPORTED;
   run_all(stream);
   return fake.lost != CU_SUCCESS ? lost_now() : call.later;
+}
+
+/* ---- Events ------------------------------------------------------------------------------------------------------ */
+
+static cu_result put_event(struct event *event, struct stream *stream, enum item_kind kind, const char *function) {
+  if (stream->capture != CAPTURE_NONE) {
+    violation("%s: the fake knows no events of captures", function);
+    return CU_CAPTURE_UNSUPPORTED;
+  }
+  struct item *item = calloc(1, sizeof *item);
+  if (!item) abort();
+  *item = (struct item){.kind = kind, .event = event, .record = event->recorded};
+  event->items++;
+  return stream_put(stream, item);
+}
+
+cu_result fake_cuEventCreate(struct cu_event **handle, unsigned flags) {
+  CALL(cuEventCreate);
+  if (!context_is_current("cuEventCreate")) return (cu_result)FAKE_INVALID_CONTEXT;
+  if (flags != CU_EVENT_DISABLE_TIMING) violation("cuEventCreate: an event that takes the time is slower");
+  struct event *event = calloc(1, sizeof *event);
+  if (!event) abort();
+  event->handle = object_create(EVENT, event);
+  *handle = event->handle;
+  return CU_SUCCESS;
+}
+
+cu_result fake_cuEventDestroy(struct cu_event *handle) {
+  ENDING_CALL(cuEventDestroy);
+  struct event *event = object_body(handle, EVENT, "cuEventDestroy");
+  if (!event) return CU_INVALID_HANDLE;
+  if (event->items) {
+    /* A real driver keeps it until then; but Rondo is to have waited. */
+    violation("cuEventDestroy while streams hold it");
+    return CU_INVALID_VALUE;
+  }
+  object_end(handle);
+  free(event);
+  return call.later;
+}
+
+cu_result fake_cuEventRecord(struct cu_event *event_handle, struct cu_stream *stream_handle) {
+  CALL(cuEventRecord);
+  struct event *event = object_body(event_handle, EVENT, "cuEventRecord");
+  struct stream *stream = object_body(stream_handle, STREAM, "cuEventRecord");
+  if (!event || !stream) return CU_INVALID_HANDLE;
+  event->recorded++;
+  event->stream = stream;
+  return put_event(event, stream, ITEM_RECORD, "cuEventRecord");
+}
+
+/* Of an event that nobody has recorded there is nothing to wait for. */
+cu_result fake_cuStreamWaitEvent(struct cu_stream *stream_handle, struct cu_event *event_handle, unsigned flags) {
+  CALL(cuStreamWaitEvent);
+  struct event *event = object_body(event_handle, EVENT, "cuStreamWaitEvent");
+  struct stream *stream = object_body(stream_handle, STREAM, "cuStreamWaitEvent");
+  if (!event || !stream) return CU_INVALID_HANDLE;
+  if (flags) return CU_INVALID_VALUE;
+  return put_event(event, stream, ITEM_WAIT, "cuStreamWaitEvent");
 }

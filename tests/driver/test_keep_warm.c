@@ -1,5 +1,7 @@
 /* test_keep_warm.c - keep_warm on the fake driver: it beats while nothing is replayed, stops with the last exec that
  * asked for it, and leaves nothing behind, whatever fails. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "driver_support.h"
@@ -96,4 +98,64 @@ Test(keep_warm, every_failing_call_is_a_clean_error) {
     if (status != RONDO_DEVICE_LOST) require_clean("after a failed call");
   }
   REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+/* ---- Beside a callback that asks the runtime --------------------------------------------------------------------- */
+
+struct asking {
+  rondo_runtime *runtime;
+  rondo_graph *warm_graph;
+  pthread_t warmer;
+  rondo_exec *warm_exec;
+  atomic_bool started;
+};
+
+static void *warm_up(void *user) {
+  struct asking *asking = user;
+  atomic_store(&asking->started, true);
+  REQUIRE_OK(rondo_instantiate(asking->runtime, asking->warm_graph, &warm, &asking->warm_exec));
+  return NULL;
+}
+
+/* Instantiating elsewhere by now waits for this callback to end, with or without the runtime's lock. */
+static int ask(void *user, void *stream, void *const *data) {
+  (void)stream;
+  (void)data;
+  struct asking *asking = user;
+  rondo_info info;
+  if (!atomic_load(&asking->started)) {
+    cr_assert_eq(pthread_create(&asking->warmer, NULL, warm_up, asking), 0);
+    while (!atomic_load(&asking->started)) sleep_ms(1);
+  }
+  sleep_ms(100);
+  REQUIRE_OK(rondo_runtime_info(asking->runtime, &info));
+  return 0;
+}
+
+static rondo_graph *one_capture(struct asking *asking) {
+  rondo_graph *graph = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  rondo_argument argument = {.tensor = add_vector(rondo_output, graph, "y", COUNT), .access = RONDO_WRITE};
+  REQUIRE_OK(rondo_add_capture(
+      graph, &(rondo_capture_desc){.arguments = &argument, .argument_count = 1, .user = asking}, ask));
+  return graph;
+}
+
+/* Of the exec that is to be kept warm only the heartbeat's own graph is left to instantiate when the callback of the
+ * second slot runs: that is where keep_warm waits. */
+Test(keep_warm, a_callback_may_ask_the_runtime_while_another_exec_starts_to_be_kept_warm, .timeout = 20) {
+  struct asking asking = {.warm_graph = one_copy()};
+  rondo_graph *graph = one_capture(&asking);
+  rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 16);
+  options.host_bytes += 4 << 20, options.device_bytes += 1 << 20, options.pinned_bytes += 1 << 20;
+  REQUIRE_OK(rondo_open(&options, &asking.runtime));
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_instantiate(asking.runtime, graph, &(rondo_exec_options){.slots = 8}, &exec));
+  cr_assert_eq(pthread_join(asking.warmer, NULL), 0);
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_close_exec(&asking.warm_exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_graph_destroy(&asking.warm_graph));
+  REQUIRE_OK(rondo_close(&asking.runtime));
+  require_clean("after close");
 }

@@ -15,6 +15,7 @@ struct subject {
   rondo_runtime *runtime;
   rondo_exec *exec;
   rondo_slot slot;
+  rondo_lane_grant another; /* with a stream that the exec is not of */
   int file;
 };
 
@@ -26,9 +27,12 @@ static struct subject subject_open(void) {
   s.y = add_vector(rondo_output, s.graph, "y", COUNT);
   add_copy(s.graph, "copy", s.x, s.y);
   rondo_options options = options_for(s.graph, RONDO_BACKEND_CUDA, 1);
+  options.lanes = (rondo_lane[]){{.name = "own"}, {.name = "another"}};
+  options.lane_count = 2;
   REQUIRE_OK(rondo_open(&options, &s.runtime));
   REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
   REQUIRE_OK(rondo_acquire(s.exec, &s.slot));
+  REQUIRE_OK(rondo_lane_info(s.runtime, 1, &s.another));
   return s;
 }
 
@@ -54,7 +58,10 @@ Test(notify, every_replay_that_is_asked_for_is_told_in_every_mode) {
       uint64_t calls = fake->calls("cuLaunchHostFunc");
       REQUIRE_OK(rondo_notify(s.slot, round % 2 ? s.file : -1));
       for (int replay = 0; replay < 3; replay++) {
-        REQUIRE_OK(rondo_replay(s.slot));
+        if (replay == 1)
+          REQUIRE_OK(rondo_replay_on(s.slot, s.another.stream));
+        else
+          REQUIRE_OK(rondo_replay(s.slot));
         REQUIRE_OK(rondo_wait(s.slot, RONDO_FOREVER));
       }
       REQUIRE_OK(rondo_release(s.slot));
@@ -73,9 +80,9 @@ Test(notify, a_refused_call_loses_the_device_with_its_cause) {
   REQUIRE_OK(rondo_notify(s.slot, s.file));
   set_mode(FAKE_NEVER);
   fake->fail_call(3, 2); /* push, launch, and this one */
-  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: cuLaunchHostFunc");
+  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: launched, and then cuLaunchHostFunc");
   cr_assert_str_eq(fake->failed_call(), "cuLaunchHostFunc");
-  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: cuLaunchHostFunc");
+  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: launched, and then cuLaunchHostFunc");
   subject_close(&s);
   require_no_violation("after close");
   cr_assert_eq(fake->context_depth(), 0);

@@ -151,6 +151,96 @@ Test(open, auto_falls_back_to_the_host_and_keeps_the_reason) {
   require_clean("after close");
 }
 
+/* Whatever the driver answers to whichever call: only for want of memory the program is told so itself. */
+static void each_failing_call_of_open_leads_to_the_host(int32_t result, const char *expected) {
+  rondo_options automatic = cuda;
+  automatic.backend = RONDO_BACKEND_AUTO;
+  automatic.lanes = (const rondo_lane[]){{.multiprocessors = 8}, {0}};
+  automatic.lane_count = 2;
+  for (uint64_t n = 1;; n++) {
+    driver_setup();
+    fake->fail_call(n, result);
+    rondo_runtime *runtime = NULL;
+    rondo_info info;
+    rondo_status status = rondo_open(&automatic, &runtime);
+    const char *function = fake->failed_call();
+    fake->fail_call(0, 0);
+    /* Without green contexts CUDA can be used, but not with these lanes. */
+    if (status == RONDO_UNSUPPORTED && !strcmp(function, "cuGetProcAddress_v2")) continue;
+    require_ok(status, function ? function : "no failure");
+    REQUIRE_OK(rondo_runtime_info(runtime, &info));
+    bool on_host = info.backend == RONDO_BACKEND_HOST;
+    if (on_host) {
+      const char *reason = strcmp(function, "cuGetProcAddress_v2") != 0 ? expected : "libcuda.so.1 has no";
+      if (!strcmp(function, "cuDriverGetVersion")) reason = "CUDA error";
+      cr_assert(strstr(info.reason, "host: ") && strstr(info.reason, reason), "%s: %s", function, info.reason);
+    }
+    REQUIRE_OK(rondo_close(&runtime));
+    if (result != CU_ILLEGAL_ADDRESS) require_clean(function ? function : "no failure");
+    if (!function) break;
+  }
+}
+
+Test(open, auto_takes_the_host_whichever_call_says_that_the_device_is_unavailable) {
+  each_failing_call_of_open_leads_to_the_host(46, "CUDA_ERROR_DEVICE_UNAVAILABLE");
+}
+
+Test(open, auto_takes_the_host_where_the_device_is_lost) {
+  each_failing_call_of_open_leads_to_the_host(CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS");
+}
+
+Test(open, a_device_that_was_lost_before_asks_for_a_new_process) {
+  bool is_retain = false;
+  for (uint64_t n = 1; !is_retain; n++) {
+    rondo_runtime *runtime = NULL;
+    driver_setup();
+    fake->fail_call(n, CU_ILLEGAL_ADDRESS);
+    rondo_status status = rondo_open(&cuda, &runtime);
+    is_retain = !strcmp(fake->failed_call(), "cuDevicePrimaryCtxRetain");
+    if (is_retain) cr_assert_eq(status, RONDO_NO_DEVICE);
+    if (status == RONDO_OK) REQUIRE_OK(rondo_close(&runtime)); /* it can do without what failed */
+  }
+  cr_assert(strstr(rondo_error_text(), "only a new process can use the device"), "%s", rondo_error_text());
+}
+
+/* What the driver takes for itself is told apart from the pools. */
+Test(open, an_exec_tells_what_it_takes_of_the_pools_and_what_the_driver_takes_for_it) {
+  rondo_graph *graph = NULL;
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  rondo_plan plan;
+  rondo_info before, info;
+  rondo_exec_usage usage;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  rondo_tensor x = add_vector(rondo_input, graph, "x", 16), y = add_vector(rondo_output, graph, "y", 16);
+  for (int i = 0; i < 9; i++) {
+    rondo_tensor next = add_vector(rondo_temporary, graph, "t", 16);
+    add_mix(graph, "mix", x, x, next, 16, 1);
+    x = next;
+  }
+  add_mix(graph, "last", x, x, y, 16, 1);
+  REQUIRE_OK(rondo_plan_graph(graph, &plan));
+  rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 2);
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  REQUIRE_OK(rondo_runtime_info(runtime, &before));
+  cr_assert_leq(before.free_device_bytes + options.device_bytes, fake->settings().device_bytes);
+  cr_assert_gt(before.free_device_bytes, 0);
+  REQUIRE_OK(rondo_instantiate(runtime, graph, &(rondo_exec_options){.slots = 2}, &exec));
+  REQUIRE_OK(rondo_exec_info(exec, &usage));
+  REQUIRE_OK(rondo_runtime_info(runtime, &info));
+  cr_assert_eq(usage.driver_bytes, before.free_device_bytes - info.free_device_bytes);
+  cr_assert_geq(usage.driver_bytes, 2 * 10 * 2700);
+  cr_assert_eq(usage.device_bytes, plan.device_bytes);
+  cr_assert_eq(usage.pinned_bytes, 2 * plan.pinned_bytes_per_slot);
+  cr_assert_leq(usage.host_bytes, info.host.used_bytes);
+  cr_assert_eq(usage.slot_count, 2);
+  cr_assert_geq(usage.node_count, 10);
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean("after close");
+}
+
 /* ---- No usable device -------------------------------------------------------------------------------------------- */
 
 Test(open, a_device_that_does_not_exist_is_refused) {

@@ -379,3 +379,88 @@ Test(user_work, a_callback_that_breaks_the_capture_is_refused) {
   static const enum callback kind = BREAKS;
   require_capture_refused(&kind, RONDO_DEVICE_ERROR, "the callback broke the stream's capture");
 }
+
+/* ---- Many captures, and what a callback may do ------------------------------------------------------------------- */
+
+/* As many captures in a row; how often the driver was asked for a node's type. */
+static uint64_t types_asked(uint32_t captures) {
+  static const enum callback kind = GOOD;
+  struct bench bench;
+  driver_setup();
+  bench_begin(&bench);
+  for (uint32_t i = 0; i < captures; i++) add_library_call(&bench, "library", bench.x, bench.y, &kind);
+  rondo_options options = options_for(bench.graph, RONDO_BACKEND_CUDA, 1);
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, bench.graph, NULL, &exec));
+  uint64_t asked = fake->calls("cuGraphNodeGetType");
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&bench.graph));
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean("after close");
+  return asked;
+}
+
+Test(user_work, each_node_is_looked_at_once_however_many_captures_there_are) {
+  uint64_t few = types_asked(10), many = types_asked(200);
+  cr_assert_gt(few, 40, "four nodes each");
+  cr_assert_lt(many, 21 * few, "%lu of 200 captures, %lu of 10", many, few);
+}
+
+Test(user_work, of_several_captures_the_forbidden_one_is_named) {
+  static const enum callback good = GOOD, bad = FORBIDDEN_HOST;
+  struct bench bench;
+  bench_begin(&bench);
+  add_library_call(&bench, "first", bench.x, bench.y, &good);
+  add_library_call(&bench, "second", bench.x, bench.y, &bad);
+  add_library_call(&bench, "third", bench.x, bench.y, &good);
+  require_refused(&bench, RONDO_UNSUPPORTED, "task 'second': the callback enqueued a host callback");
+}
+
+struct nested {
+  rondo_runtime *runtime;
+  rondo_graph *graph;
+  rondo_status status;
+  char text[256];
+  rondo_info info;
+};
+
+static int instantiate_inside(void *user, void *stream, void *const *data) {
+  (void)stream;
+  (void)data;
+  struct nested *nested = user;
+  rondo_exec *exec = NULL;
+  nested->status = rondo_instantiate(nested->runtime, nested->graph, NULL, &exec);
+  snprintf(nested->text, sizeof nested->text, "%s", rondo_error_text());
+  REQUIRE_OK(rondo_runtime_info(nested->runtime, &nested->info));
+  return 0;
+}
+
+Test(user_work, a_callback_that_instantiates_is_refused_and_one_that_asks_is_answered, .timeout = 20) {
+  struct bench bench;
+  struct nested nested = {0};
+  bench_begin(&bench);
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &nested.graph));
+  add_copy(nested.graph, "copy", add_vector(rondo_input, nested.graph, "x", COUNT),
+           add_vector(rondo_output, nested.graph, "y", COUNT));
+  rondo_argument arguments[] = {{.tensor = bench.x, .access = RONDO_READ}, {.tensor = bench.y, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_capture(bench.graph,
+                               &(rondo_capture_desc){.arguments = arguments, .argument_count = 2, .user = &nested},
+                               instantiate_inside));
+  rondo_options options = options_for(bench.graph, RONDO_BACKEND_CUDA, 1);
+  options.host_bytes *= 2, options.device_bytes *= 2, options.pinned_bytes *= 2;
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_open(&options, &nested.runtime));
+  REQUIRE_OK(rondo_instantiate(nested.runtime, bench.graph, NULL, &exec));
+  cr_assert_eq(nested.status, RONDO_INVALID_STATE);
+  cr_assert_str_eq(nested.text, "instantiate: called inside a callback of a task of the same runtime");
+  cr_assert_eq(nested.info.backend, RONDO_BACKEND_CUDA);
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_instantiate(nested.runtime, nested.graph, NULL, &exec)); /* outside it is allowed */
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&nested.graph));
+  REQUIRE_OK(rondo_graph_destroy(&bench.graph));
+  REQUIRE_OK(rondo_close(&nested.runtime));
+  require_clean("after close");
+}

@@ -378,9 +378,12 @@ static struct op_operand heads(rondo_dtype dtype, int64_t batch, int64_t head_co
                              .stride = {head_count * length * dimension, length * dimension, dimension, 1}};
 }
 
+/* One task at a time: they share their operands. */
 static struct op_task task_of(rondo_dtype dtype, int64_t batch, int64_t query_heads, int64_t kv_heads,
                               int64_t query_length, int64_t capacity, int64_t dimension, int32_t splits) {
-  struct op_task task = {.op = &op_attention, .name = "attention", .operand_count = 6};
+  static struct op_operand operands[OP_MAX_OPERANDS];
+  memset(operands, 0, sizeof operands);
+  struct op_task task = {.op = &op_attention, .name = "attention", .operand_count = 6, .operands = operands};
   task.operands[ATTENTION_Q] = task.operands[ATTENTION_O] = heads(dtype, batch, query_heads, query_length, dimension);
   task.operands[ATTENTION_K] = task.operands[ATTENTION_V] = heads(dtype, batch, kv_heads, capacity, dimension);
   struct attention_attributes attributes = {.layout = RONDO_BHSD, .splits = splits};
@@ -395,7 +398,7 @@ Test(attention, every_chip_has_a_kernel_and_the_same_cut) {
     for (size_t n = 0; n < COUNT(dimensions); n++)
       for (size_t c = 0; c < COUNT(chips); c++) {
         struct op_task task = task_of(dtypes[t], 2, 8, 2, 1, 4096, dimensions[n], 0);
-        struct op_call call = {.task = &task};
+        struct op_call call = {.task = &task, .data = (void *[6]){0}};
         struct op_launches launches;
         char kernel[64];
         snprintf(kernel, sizeof kernel, "rondo_attention_%s_%d", t ? "bf16" : "f16", (int)dimensions[n]);
@@ -429,7 +432,7 @@ Test(attention, cuts_are_of_whole_tiles_and_cover_the_capacity) {
 
 Test(attention, choice_knows_alignment_and_refuses_a_chip_that_is_too_small) {
   struct op_task task = task_of(RONDO_BF16, 1, 2, 2, 64, 64, 256, 1);
-  struct op_call call = {.task = &task};
+  struct op_call call = {.task = &task, .data = (void *[6]){0}};
   struct op_launches launches;
   struct attention_parameters parameters;
   struct chip small = {75, 40, 65536};
@@ -440,7 +443,9 @@ Test(attention, choice_knows_alignment_and_refuses_a_chip_that_is_too_small) {
   memcpy(&parameters, launches.items[0].parameters, sizeof parameters);
   cr_expect(parameters.aligned);
   for (int i = 0; i < 2; i++) {
+    struct op_operand operands[6];
     struct op_task moved = task;
+    moved.operands = memcpy(operands, task.operands, sizeof operands);
     if (i)
       moved.operands[ATTENTION_V].stride[2] += 1;
     else

@@ -376,8 +376,9 @@ static struct op_operand operand_of(rondo_dtype dtype, int64_t rows, int64_t col
 
 static struct op_launch launch_of(struct op_operand a, struct op_operand b, struct op_operand p,
                                   struct gemm_softmax_parameters *parameters) {
-  struct op_task task = {.op = &op_gemm_softmax, .operand_count = 3, .operands = {a, b, p}};
-  struct op_call call = {.task = &task};
+  struct op_operand operands[] = {a, b, p};
+  struct op_task task = {.op = &op_gemm_softmax, .operand_count = 3, .operands = operands};
+  struct op_call call = {.task = &task, .data = (void *[3]){0}};
   struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = 232448};
   struct op_launches launches;
   REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));

@@ -64,7 +64,8 @@ BOTH_BACKENDS(transfer, moves_every_byte_and_none_beside, arrives_whole)
 /* ---- The operation by itself ------------------------------------------------------------------------------------- */
 
 static struct op_task task_of(const int64_t *bytes, uint32_t count) {
-  struct op_task task = {.op = &op_transfer, .name = "transfer", .operand_count = 2 * count};
+  static struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_task task = {.op = &op_transfer, .name = "transfer", .operand_count = 2 * count, .operands = operands};
   for (uint32_t i = 0; i < 2 * count; i++)
     task.operands[i] = (struct op_operand){
         .present = true, .dtype = RONDO_U8, .rank = 2, .shape = {1, bytes[i / 2]}, .stride = {bytes[i / 2], 1}};
@@ -75,7 +76,8 @@ Test(transfer, a_block_for_each_4_kb_and_none_for_nothing) {
   static const int64_t bytes[] = {0, 1, 4096, 4097, 0, 65536, 0};
   static const uint32_t first_block[] = {0, 0, 1, 2, 4, 4, 20};
   struct op_task task = task_of(bytes, 7);
-  struct op_call call = {.task = &task};
+  void *data[OP_MAX_OPERANDS] = {0};
+  struct op_call call = {.task = &task, .data = data};
   struct op_launches launches;
   struct transfer_parameters parameters;
   REQUIRE_OK(op_transfer.select(&call, &(struct chip){90, 132, 0}, &launches));
@@ -98,11 +100,12 @@ Test(transfer, on_the_host_any_division_into_items_gives_the_same) {
   static unsigned char from[8][65536], to[8][65536];
   static const int64_t bytes[] = {65536, 1, 65535, 0, 40000, 65536, 17, 65536};
   struct op_task task = task_of(bytes, 8);
-  struct op_call call = {.task = &task};
+  void *data[OP_MAX_OPERANDS] = {0};
+  struct op_call call = {.task = &task, .data = data};
   struct random random = {10};
   for (size_t i = 0; i < 8; i++) {
-    call.data[2 * i] = from[i];
-    call.data[2 * i + 1] = to[i];
+    data[2 * i] = from[i];
+    data[2 * i + 1] = to[i];
     fill(&random, from[i], bytes[i]);
   }
   int64_t items = op_transfer.host_items(&task);

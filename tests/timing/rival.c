@@ -41,10 +41,10 @@ bool rival_open(struct rival *rival) {
 static struct cu_graph_node *add_copy(struct rival *rival, struct cu_graph *graph, struct cu_graph_node *after,
                                       uint64_t source, uint64_t destination, uint64_t bytes) {
   struct op_operand dense = {.present = true, .dtype = RONDO_U8, .rank = 1, .shape = {(int64_t)bytes}, .stride = {1}};
-  struct op_task task = {.op = &op_copy, .name = "rival", .operand_count = 2, .operands = {dense, dense}};
-  struct op_call call = {.task = &task};
-  call.data[0] = (void *)(uintptr_t)source;
-  call.data[1] = (void *)(uintptr_t)destination;
+  struct op_operand operands[] = {dense, dense};
+  struct op_task task = {.op = &op_copy, .name = "rival", .operand_count = 2, .operands = operands};
+  void *data[] = {(void *)(uintptr_t)source, (void *)(uintptr_t)destination};
+  struct op_call call = {.task = &task, .data = data};
   struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = 227 * 1024};
   struct op_launches launches;
   if (copy_select(&call, &chip, &launches) != RONDO_OK || launches.count != 1) exit(1);

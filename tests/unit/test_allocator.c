@@ -140,7 +140,12 @@ Test(allocator, of_a_graph_is_where_the_graph_and_its_planning_take_memory) {
   int calls = of_graph.calls;
   use(runtime, graph, in, out);
   cr_assert_gt(of_graph.calls, calls);
-  cr_assert_eq(live_bytes(&of_graph), of_graph_alone, "planning leaves something behind");
+  cr_assert_gt(live_bytes(&of_graph), of_graph_alone, "the plan is kept");
+  calls = of_graph.calls;
+  use(runtime, graph, in, out);
+  cr_assert_eq(of_graph.calls, calls, "a plan is made once");
+  REQUIRE_OK(rondo_state(graph, "more", RONDO_U8, 1, (int64_t[]){1}, &in));
+  cr_assert_eq(live_bytes(&of_graph), of_graph_alone, "of a description that has changed");
   REQUIRE_OK(rondo_graph_destroy(&graph));
   cr_assert_eq(live_bytes(&of_graph), 0);
   of_graph.sealed = true;

@@ -1,0 +1,59 @@
+/* lane.c - lanes as rondo_open is asked for them, and as they were granted. Splitting the device is the backend's. */
+#include "lane.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+rondo_status lanes_check(const rondo_options *options) {
+  uint64_t arena_bytes = 0;
+  if (options->lane_count > RONDO_MAX_LANES)
+    return status_set(RONDO_INVALID_ARGUMENT, "open: %u lanes are too many: %d at most", options->lane_count,
+                      RONDO_MAX_LANES);
+  if (options->lane_count && !options->lanes)
+    return status_set(RONDO_INVALID_ARGUMENT, "open: the lanes are NULL, and their count is %u", options->lane_count);
+  for (uint32_t i = 0; i < options->lane_count; i++) {
+    const rondo_lane *lane = &options->lanes[i];
+    if (lane->multiprocessors < 0 || lane->priority < 0)
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "open: lane %u '%s' has %d multiprocessors and priority %d: neither is negative", i,
+                        lane->name ? lane->name : "", lane->multiprocessors, lane->priority);
+    if (lane->arena_bytes > options->device_bytes - arena_bytes)
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "open: lane %u '%s' keeps %" PRIu64 " bytes of a device pool of %" PRIu64 ", of which %" PRIu64
+                        " are left",
+                        i, lane->name ? lane->name : "", lane->arena_bytes, options->device_bytes,
+                        options->device_bytes - arena_bytes);
+    arena_bytes += lane->arena_bytes;
+  }
+  return RONDO_OK;
+}
+
+void lanes_describe(const rondo_options *options, struct device_info *info) {
+  info->lane_count = options->lane_count ? options->lane_count : 1;
+  for (uint32_t i = 0; i < options->lane_count; i++) {
+    const rondo_lane *lane = &options->lanes[i];
+    struct device_lane *wanted = &info->lanes[i];
+    *wanted = (struct device_lane){.priority = lane->priority, .arena_bytes = lane->arena_bytes};
+    snprintf(wanted->name, sizeof wanted->name, "%s", lane->name ? lane->name : "");
+  }
+}
+
+rondo_status lane_exists(const rondo_runtime *runtime, uint32_t lane, const char *phase) {
+  uint32_t count = runtime->info.lane_count;
+  if (lane < count) return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT, "%s: lane %u does not exist: the runtime has %u", phase, lane, count);
+}
+
+rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant) {
+  rondo_status status = runtime_check(runtime, "rondo_lane_info");
+  if (status == RONDO_OK) status = lane_exists(runtime, lane, "rondo_lane_info");
+  if (status != RONDO_OK) return status;
+  if (!grant) return status_set(RONDO_INVALID_ARGUMENT, "rondo_lane_info: the grant is NULL");
+  const struct device_lane *given = &runtime->info.lanes[lane];
+  *grant = (rondo_lane_grant){.name = given->name,
+                              .multiprocessors = given->chip.multiprocessors,
+                              .priority = given->priority,
+                              .arena_bytes = given->arena_bytes,
+                              .stream = given->stream};
+  return RONDO_OK;
+}
