@@ -109,7 +109,8 @@ struct device_ops {
   rondo_status (*keep_warm)(struct device *device, bool on);
   /* Waits until everything launched in the lane is done. */
   rondo_status (*drain)(struct device *device, uint32_t lane);
-  /* Is the calling thread inside a callback that this device called? NULL: there are none. */
+  /* Is the calling thread inside a task of this device, or in a callback it made, so that to wait for the device would
+   * be to wait for itself? NULL: never. */
   bool (*in_callback)(struct device *device);
   /* Of device memory, for whoever asks; 0 if that is not known. NULL: there is no such memory. */
   uint64_t (*free_bytes)(struct device *device);

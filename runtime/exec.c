@@ -358,6 +358,7 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
                                rondo_exec **exec_out) {
   rondo_status status = runtime_check(runtime, "rondo_instantiate");
   if (status == RONDO_OK) status = graph_check(graph, "rondo_instantiate");
+  if (status == RONDO_OK) status = runtime_check_outside(runtime, "rondo_instantiate");
   if (status != RONDO_OK) return status;
   if (!exec_out) return status_set(RONDO_INVALID_ARGUMENT, "rondo_instantiate: the exec's address is NULL");
   uint32_t slot_count = options && options->slots ? options->slots : 1;
@@ -367,8 +368,6 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   status = lane_exists(runtime, lane, "instantiate");
   if (status == RONDO_OK) status = runtime->ops->health(runtime->device);
   if (status != RONDO_OK) return status;
-  if (runtime->ops->in_callback && runtime->ops->in_callback(runtime->device))
-    return status_set(RONDO_INVALID_STATE, "instantiate: called inside a callback of a task of the same runtime");
   const struct plan *plan;
   status = plan_of(graph, &plan);
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
@@ -406,6 +405,7 @@ rondo_status rondo_close_exec_within(rondo_exec **exec_address, uint64_t timeout
   if (!exec_address || !*exec_address) return RONDO_OK;
   rondo_exec *exec = *exec_address;
   rondo_status status = exec_check(exec, "rondo_close_exec");
+  if (status == RONDO_OK) status = runtime_check_outside(exec->runtime, "rondo_close_exec");
   if (status != RONDO_OK) return status;
   uint32_t slot = 0;
   status = slots_wait(exec, timeout_ns, &slot);
@@ -456,6 +456,7 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
 static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
                                    const char *function) {
   rondo_status status = exec_check(exec, function);
+  if (status == RONDO_OK) status = runtime_check_outside(exec->runtime, function);
   if (status != RONDO_OK) return status;
   status =
       exec_tensor_check(exec, tensor, 1u << TENSOR_CONSTANT | 1u << TENSOR_STATE, "a constant or a state", function);

@@ -33,7 +33,7 @@ struct scratchpad {
   uint32_t *first, *last;
   uint64_t *keys;
   uint32_t *by_key;
-  uint64_t *conflicts; /* of all buffers, or of a batch */
+  uint64_t *conflicts; /* of all buffers, unless there are too many */
   void *placing;
 };
 
@@ -59,9 +59,9 @@ static void cut_pad(struct cutter *cutter, const struct counts *counts, struct s
   pad->last = cut(cutter, buffers * word);
   pad->keys = cut(cutter, buffers * sizeof(uint64_t));
   pad->by_key = cut(cutter, buffers * word);
-  uint32_t rows = counts->buffers > DENSE_BUFFERS ? REACH_COLUMNS : counts->buffers;
-  pad->conflicts = cut(cutter, bit_matrix_bytes(rows, counts->buffers));
-  pad->placing = cut(cutter, place_work_bytes(counts->buffers));
+  bool is_dense = counts->buffers <= DENSE_BUFFERS;
+  if (is_dense) pad->conflicts = cut(cutter, bit_matrix_bytes(counts->buffers, counts->buffers));
+  pad->placing = cut(cutter, (is_dense ? place_work_bytes : place_many_work_bytes)(counts->buffers));
 }
 
 static struct plan *cut_plan(struct cutter *cutter, const struct counts *counts, uint32_t edge_count) {

@@ -178,6 +178,7 @@ rondo_status rondo_poll(rondo_slot handle) {
 rondo_status rondo_wait(rondo_slot handle, uint64_t timeout_ns) {
   struct slot *slot = NULL;
   rondo_status status = slot_check(handle, "rondo_wait", &slot);
+  if (status == RONDO_OK && !slot_done(slot)) status = runtime_check_outside(handle.exec->runtime, "rondo_wait");
   if (status != RONDO_OK) return status;
   return slot_wait(handle.exec, slot, timeout_ns);
 }

@@ -84,10 +84,12 @@ typedef enum rondo_backend {
   RONDO_BACKEND_CUDA
 } rondo_backend;
 
-/* How rondo_wait and the host backend's threads wait. */
+/* How rondo_wait and the host backend's threads wait. Threads of the host backend that have nothing to do soon sleep
+ * until they are woken, by one system call of rondo_replay; all but the one that RONDO_WAIT_SPIN tells of. */
 typedef enum rondo_wait_mode {
   RONDO_WAIT_SPIN_YIELD = 0, /* spin some microseconds, then yield the core between looks */
-  RONDO_WAIT_SPIN,           /* spin only: no system call, one core busy */
+  RONDO_WAIT_SPIN,           /* spin only: rondo_replay and rondo_wait make no system call. On the host backend one
+                                thread of the team spins too, busy with a core even when there is nothing to do */
   RONDO_WAIT_BLOCK           /* sleep between looks: least CPU, tens of microseconds more latency */
 } rondo_wait_mode;
 
@@ -120,7 +122,7 @@ typedef struct rondo_options {
   uint64_t device_bytes; /* pool sizes; rondo_plan_graph says what a graph needs */
   uint64_t pinned_bytes;
   uint64_t host_bytes;   /* bookkeeping of graphs and execs; 0: 16 MiB */
-  uint32_t host_threads; /* host backend: threads of the team; 0: one per core, at most 64 */
+  uint32_t host_threads; /* host backend: threads of the team; 0: one per core of the process, at most 64 */
   rondo_wait_mode wait_mode;
   const rondo_allocator *allocator; /* NULL: mimalloc. Copied. */
   const rondo_lane *lanes;          /* Copied. */
@@ -411,8 +413,13 @@ typedef struct rondo_argument {
   uint32_t bytes; /* at most 64 */
 } rondo_argument;
 
-/* The same work for the host backend: data[i] is the address of argument i (a tensor's first element, or the copied
- * value). Runs on one thread of the team. */
+/* The same work for the host backend: data[i] is the address of argument i: a tensor's first element, as aligned as its
+ * offset in the tensor allows, whose own first byte is 256-byte aligned; or the copied value, 64-byte aligned. Runs on
+ * one thread of the team, which takes no signals of the application and runs on all cores that the process was given,
+ * wherever the caller of rondo_open is pinned.
+ * It must return. It may replay and poll any exec, but waits for none of its own runtime: there rondo_wait of a replay
+ * in flight, rondo_instantiate, rondo_upload, rondo_download, rondo_close_exec and rondo_close answer
+ * RONDO_INVALID_STATE. */
 typedef void (*rondo_host_function)(void *user, void *const *data);
 
 /* A CUDA kernel of the user's, from a cubin, fatbin or PTX image, which must live until the task is instantiated.
@@ -523,7 +530,8 @@ RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
 /* Where an input is filled or an output is read, dense row-major. NULL (and an error text) if the slot is stale or the
  * tensor is neither. */
 RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
-/* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight. */
+/* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight; on the host backend
+ * also if 4096 replays of the runtime wait for their turn. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
 /* The same in a CUstream of the caller's (also a cudaStream_t) in place of the lane's: it follows what the stream
  * holds, and what is put there afterwards, an event too, follows it. Replays of the lane before and after it keep their

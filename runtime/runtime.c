@@ -73,6 +73,12 @@ uint64_t runtime_free_bytes(const rondo_runtime *runtime) {
   return runtime->ops->free_bytes ? runtime->ops->free_bytes(runtime->device) : 0;
 }
 
+rondo_status runtime_check_outside(const rondo_runtime *runtime, const char *function) {
+  const struct device_ops *ops = runtime->ops;
+  if (!ops->in_callback || !ops->in_callback(runtime->device)) return RONDO_OK;
+  return status_set(RONDO_INVALID_STATE, "%s: called from a task of this runtime: it would wait for itself", function);
+}
+
 rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory) {
   if (source.runtime) {
     pthread_mutex_lock(&source.runtime->lock);
@@ -192,16 +198,17 @@ rondo_status rondo_close(rondo_runtime **runtime_address) {
   if (!runtime_address || !*runtime_address) return RONDO_OK;
   rondo_runtime *runtime = *runtime_address;
   rondo_status status = runtime_check(runtime, "rondo_close");
+  if (status == RONDO_OK) status = runtime_check_outside(runtime, "rondo_close");
   if (status != RONDO_OK) return status;
   if (runtime->open_execs || runtime->open_graphs)
     return status_set(RONDO_INVALID_STATE, "close: %u execs and %u graphs of the runtime are still open",
                       runtime->open_execs, runtime->open_graphs);
-  bool nobody_touches_it = runtime->ops->close(runtime->device);
+  bool all_ended = runtime->ops->close(runtime->device);
   pthread_mutex_destroy(&runtime->lock);
   runtime->magic = 0;
   fork_page_give(runtime->opened_here);
   rondo_allocator allocator = runtime->allocator;
-  if (nobody_touches_it) allocator.release(allocator.user, runtime->host_memory, runtime->host_pool.capacity_bytes);
+  if (all_ended) allocator.release(allocator.user, runtime->host_memory, runtime->host_pool.capacity_bytes);
   allocator.release(allocator.user, runtime, sizeof *runtime);
   *runtime_address = NULL;
   return RONDO_OK;

@@ -36,6 +36,9 @@ uint64_t serial_draw(void);
 /* Of the device's memory, 0 where nobody knows. */
 uint64_t runtime_free_bytes(const rondo_runtime *runtime);
 
+/* RONDO_INVALID_STATE inside a host function or a capture callback of this runtime. Before every call that waits. */
+rondo_status runtime_check_outside(const rondo_runtime *runtime, const char *function);
+
 /* allocator.c: mimalloc. */
 rondo_allocator allocator_default(void);
 

@@ -1,23 +1,28 @@
 /* device.c - the host backend: the same execs, slots and byte offsets as on a GPU, with "device" memory from the
- * allocator and a team of threads for a stream. Tasks run in the plan's order, each one shared by the team. */
+ * allocator and a team of threads for a stream. Tasks run in the plan's order, each one shared by the team.
+ *
+ * A device is lost when a task of the user's does not return and somebody gives up waiting for it. The team then starts
+ * nothing more. If its threads have not ended a second after the device is closed, they are left to themselves, and
+ * what they may still touch is leaked on purpose: the team, both slabs, the device, and the host pool with the execs'
+ * bookkeeping (close returns false). */
 #include "../lane.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "../notice.h"
 #include "team.h"
 
-enum { CAUSE_BYTES = 384 };
+enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000 };
+static const uint64_t lost_close_ns = UINT64_C(1000) * 1000 * 1000;
 
 struct device {
   rondo_allocator allocator;
   struct team team;
   void *device_memory, *pinned_memory;
-  uint64_t device_bytes, pinned_bytes;
+  uint64_t device_bytes, pinned_bytes; /* as asked of the allocator */
   /* Whoever wins `claimed` writes `cause` and then sets `lost`. */
   atomic_bool claimed, lost;
   char cause[CAUSE_BYTES];
@@ -34,8 +39,29 @@ struct device_exec {
   void *data[];                    /* the same of this slot */
 };
 
+/* ---- Loss -------------------------------------------------------------------------------------------------------- */
+
+static bool is_lost(const struct device *device) { return atomic_load_explicit(&device->lost, memory_order_acquire); }
+
+static rondo_status host_lose(struct device *device, const char *cause) {
+  if (!atomic_exchange(&device->claimed, true)) {
+    snprintf(device->cause, sizeof device->cause, "%s", cause);
+    atomic_store_explicit(&device->lost, true, memory_order_release);
+  }
+  return status_set(RONDO_DEVICE_LOST, "%s", cause);
+}
+
+static rondo_status check_not_lost(const struct device *device, const char *phase) {
+  if (!is_lost(device)) return RONDO_OK;
+  return status_set(RONDO_DEVICE_LOST, "%s: the device was lost before: %s", phase, device->cause);
+}
+
+static rondo_status host_health(struct device *device) { return check_not_lost(device, "wait"); }
+
+/* ---- Open and close ---------------------------------------------------------------------------------------------- */
+
 static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
-  void *memory = bytes <= SIZE_MAX / 2 ? allocator->allocate(allocator->user, bytes ? bytes : 1, 256) : NULL;
+  void *memory = bytes <= SIZE_MAX / 2 ? allocator->allocate(allocator->user, bytes, 256) : NULL;
   if (memory) memset(memory, 0, bytes); /* also touches every page before the first replay */
   return memory;
 }
@@ -49,26 +75,30 @@ static void publish(struct device_exec *exec) {
   if (is_wanted) notice_send(&exec->notice);
 }
 
-static void run_program(struct team *team, void *program) {
+/* Of a lost device an exec is not touched after the task that was running: who gave up may have closed it. */
+static void run_program(struct team *team, void *owner, void *program) {
+  const struct device *device = owner;
   struct device_exec *exec = program;
+  if (is_lost(device)) return;
   for (uint32_t n = 0; n < exec->node_count; n++) {
     const struct device_node *node = &exec->nodes[n];
     struct op_call call = {node->call.task, exec->data + (node->call.data - exec->shared_data), node->call.scratch};
     if (node->user_work) {
       node->user_work->host(node->user_work->user, call.data);
-      continue;
+    } else {
+      struct team_job job = {&call, call.task->op->host_items(call.task), 0};
+      job.chunks = team_chunks(team, job.items);
+      if (job.items > 0) team_run(team, &job);
     }
-    struct team_job job = {&call, call.task->op->host_items(call.task), 0};
-    job.chunks = team_chunks(team, job.items);
-    if (job.items > 0) team_run(team, &job);
+    if (is_lost(device)) return;
   }
   publish(exec);
 }
 
 static bool host_close(struct device *device) {
   rondo_allocator allocator = device->allocator;
-  if (atomic_load(&device->lost)) return false; /* a thread of the team is in a task that does not return */
-  if (device->team.queue) team_stop(&device->team, &allocator);
+  uint64_t timeout_ns = is_lost(device) ? lost_close_ns : RONDO_FOREVER;
+  if (device->team.queue && !team_stop(&device->team, &allocator, timeout_ns)) return false;
   if (device->device_memory) allocator.release(allocator.user, device->device_memory, device->device_bytes);
   if (device->pinned_memory) allocator.release(allocator.user, device->pinned_memory, device->pinned_bytes);
   allocator.release(allocator.user, device, sizeof *device);
@@ -76,9 +106,8 @@ static bool host_close(struct device *device) {
 }
 
 static uint32_t thread_count_of(const rondo_options *options) {
-  if (options->host_threads) return options->host_threads;
-  long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  return cores < 1 ? 1 : cores > 64 ? 64 : (uint32_t)cores;
+  uint32_t cores = team_core_count();
+  return options->host_threads ? options->host_threads : cores > 64 ? 64 : cores;
 }
 
 static rondo_status host_open(const rondo_options *options, const rondo_allocator *allocator,
@@ -88,17 +117,18 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
   if (!device) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %zu bytes", sizeof *device);
   memset(device, 0, sizeof *device);
   device->allocator = *allocator;
-  device->device_bytes = options->device_bytes;
-  device->pinned_bytes = options->pinned_bytes;
-  device->device_memory = slab(allocator, options->device_bytes);
-  device->pinned_memory = slab(allocator, options->pinned_bytes);
+  device->device_bytes = options->device_bytes ? options->device_bytes : 1;
+  device->pinned_bytes = options->pinned_bytes ? options->pinned_bytes : 1;
+  device->device_memory = slab(allocator, device->device_bytes);
+  device->pinned_memory = slab(allocator, device->pinned_bytes);
   rondo_status status = RONDO_OK;
   if (!device->device_memory || !device->pinned_memory)
     status = status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes for the %s pool",
                         device->device_memory ? options->pinned_bytes : options->device_bytes,
                         device->device_memory ? "pinned" : "device");
   uint32_t threads = thread_count_of(options);
-  if (status == RONDO_OK) status = team_start(&device->team, allocator, threads, options->wait_mode, run_program);
+  if (status == RONDO_OK)
+    status = team_start(&device->team, allocator, threads, options->wait_mode, run_program, device);
   if (status != RONDO_OK) {
     device->team.queue = NULL; /* a team that did not start has cleaned up behind itself */
     host_close(device);
@@ -115,20 +145,52 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
   return RONDO_OK;
 }
 
-static rondo_status host_copy(struct device *device, uint32_t lane, void *destination, const void *source,
-                              uint64_t bytes) {
-  (void)device;
+/* ---- Memory and waiting ------------------------------------------------------------------------------------------ */
+
+/* Of what is launched meanwhile nothing is waited for. */
+static rondo_status wait_for_all(struct device *device, const char *phase) {
+  uint64_t pushed = atomic_load(&device->team.queue_tail);
+  for (uint32_t spins = 0; !team_has_finished(&device->team, pushed); spins += spins < SPINS_BEFORE_SLEEP) {
+    if (is_lost(device)) break;
+    if (spins == SPINS_BEFORE_SLEEP) nanosleep(&(struct timespec){.tv_nsec = DRAIN_POLL_NS}, NULL);
+  }
+  return check_not_lost(device, phase);
+}
+
+static rondo_status host_drain(struct device *device, uint32_t lane) {
   (void)lane;
-  memcpy(destination, source, bytes);
-  return RONDO_OK;
+  return wait_for_all(device, "drain");
+}
+
+static rondo_status copy(struct device *device, void *destination, const void *source, uint64_t bytes,
+                         const char *phase) {
+  rondo_status status = wait_for_all(device, phase);
+  if (status == RONDO_OK && bytes) memcpy(destination, source, bytes);
+  return status;
+}
+
+static rondo_status host_upload(struct device *device, uint32_t lane, void *destination, const void *source,
+                                uint64_t bytes) {
+  (void)lane;
+  return copy(device, destination, source, bytes, "upload");
+}
+
+static rondo_status host_download(struct device *device, uint32_t lane, void *destination, const void *source,
+                                  uint64_t bytes) {
+  (void)lane;
+  return copy(device, destination, source, bytes, "download");
 }
 
 static rondo_status host_zero(struct device *device, uint32_t lane, void *destination, uint64_t bytes) {
-  (void)device;
   (void)lane;
-  memset(destination, 0, bytes);
-  return RONDO_OK;
+  rondo_status status = wait_for_all(device, "zero");
+  if (status == RONDO_OK) memset(destination, 0, bytes);
+  return status;
 }
+
+static bool host_in_callback(struct device *device) { return team_is_mine(&device->team); }
+
+/* ---- Execs ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t host_exec_bytes(const struct device_program *program) {
   return sizeof(struct device_exec) + program->operand_count * sizeof(void *);
@@ -158,21 +220,8 @@ static rondo_status host_exec_rebind(struct device_exec *exec, const struct devi
   return RONDO_OK;
 }
 
-static rondo_status host_lose(struct device *device, const char *cause) {
-  if (!atomic_exchange(&device->claimed, true)) {
-    snprintf(device->cause, sizeof device->cause, "%s", cause);
-    atomic_store_explicit(&device->lost, true, memory_order_release);
-  }
-  return status_set(RONDO_DEVICE_LOST, "%s", cause);
-}
-
-static rondo_status host_health(struct device *device) {
-  if (!atomic_load_explicit(&device->lost, memory_order_acquire)) return RONDO_OK;
-  return status_set(RONDO_DEVICE_LOST, "wait: the device was lost before: %s", device->cause);
-}
-
 static rondo_status host_exec_launch(struct device_exec *exec) {
-  rondo_status status = host_health(exec->device);
+  rondo_status status = check_not_lost(exec->device, "replay");
   return status == RONDO_OK ? team_push(&exec->device->team, exec) : status;
 }
 
@@ -182,22 +231,12 @@ static rondo_status host_exec_notify(struct device_exec *exec, int file) {
 
 static void host_exec_destroy(struct device_exec *exec) { (void)exec; }
 
-static rondo_status host_drain(struct device *device, uint32_t lane) {
-  (void)lane;
-  struct team *team = &device->team;
-  while (atomic_load(&team->finished) != atomic_load(&team->queue_tail) && !atomic_load(&device->lost)) {
-    struct timespec sleep = {.tv_nsec = 100000};
-    nanosleep(&sleep, NULL);
-  }
-  return RONDO_OK;
-}
-
 const struct device_ops host_device_ops = {
     .backend = RONDO_BACKEND_HOST,
     .open = host_open,
     .close = host_close,
-    .upload = host_copy,
-    .download = host_copy,
+    .upload = host_upload,
+    .download = host_download,
     .zero = host_zero,
     .exec_host_bytes = host_exec_bytes,
     .exec_create = host_exec_create,
@@ -208,4 +247,5 @@ const struct device_ops host_device_ops = {
     .health = host_health,
     .lose = host_lose,
     .drain = host_drain,
+    .in_callback = host_in_callback,
 };

@@ -2,7 +2,9 @@
  * order, and items do not overlap. */
 #include "team.h"
 
+#include <assert.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -10,47 +12,78 @@
 #include <immintrin.h>
 #endif
 
-enum {
-  TICKET_BITS = 20,
-  CHUNKS_PER_THREAD = 4,
-  SPINS_BEFORE_YIELD = 4000,
-  YIELDS_BEFORE_SLEEP = 2000,
-  SLEEP_NS = 50000
-};
+enum { TICKET_BITS = 13, CHUNKS_PER_THREAD = 4, SPINS_BEFORE_YIELD = 4000, YIELDS_BEFORE_SLEEP = 1000 };
+enum { END_POLL_NS = 1000 * 1000 };
 static const uint64_t ticket_mask = (UINT64_C(1) << TICKET_BITS) - 1;
+static_assert(TEAM_MAX_THREADS * CHUNKS_PER_THREAD < 1 << TICKET_BITS, "a chunk count fits a ticket");
 
-/* One step of waiting for work; `steps` counts from the last work seen. A sleeper looks again by itself: nobody has to
- * wake it, so that pushing a program needs no system call. */
-static void idle(const struct team *team, uint64_t steps) {
-  if (team->wait_mode == RONDO_WAIT_SPIN || steps < SPINS_BEFORE_YIELD) {
+/* Of a team's own threads. In static TLS: touching it allocates nothing. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) const struct team *current_team;
+
+bool team_is_mine(const struct team *team) { return current_team == team; }
+
+/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
+
+/* Spins, yields, then sleeps on the bell, which whoever makes it ready rings. The leader of RONDO_WAIT_SPIN never
+ * sleeps, so that nobody needs a system call to wake it. */
+static void wait_until(struct team *team, bool (*ready)(const void *team), struct bell *bell) {
+  bool only_spins = team->wait_mode == RONDO_WAIT_SPIN && bell == &team->leader_bell;
+  uint32_t yields = team->wait_mode == RONDO_WAIT_BLOCK ? 0 : YIELDS_BEFORE_SLEEP;
+  for (uint32_t steps = 0; !ready(team); steps++) {
+    if (only_spins || steps < SPINS_BEFORE_YIELD) {
 #if defined(__x86_64__)
-    _mm_pause();
+      _mm_pause();
 #endif
-  } else if (team->wait_mode == RONDO_WAIT_SPIN_YIELD && steps < SPINS_BEFORE_YIELD + YIELDS_BEFORE_SLEEP) {
-    sched_yield();
-  } else {
-    struct timespec sleep = {.tv_nsec = SLEEP_NS};
-    nanosleep(&sleep, NULL);
+    } else if (steps < SPINS_BEFORE_YIELD + yields) {
+      sched_yield();
+    } else {
+      bell_sleep(bell, ready, team);
+      steps--;
+    }
   }
 }
+
+/* What is waited for; memory_order_seq_cst, as bell.h asks. */
+static bool is_chunk_left(uint64_t ticket) { return (ticket & ticket_mask) < (ticket >> TICKET_BITS & ticket_mask); }
+
+static bool worker_is_wanted(const void *argument) {
+  const struct team *team = argument;
+  return is_chunk_left(atomic_load(&team->ticket)) || atomic_load(&team->stop);
+}
+
+static bool is_program_queued(const struct team *team) {
+  return atomic_load(&team->queue[team->queue_head % TEAM_QUEUE_LENGTH].sequence) == team->queue_head + 1;
+}
+
+static bool leader_is_wanted(const void *argument) {
+  const struct team *team = argument;
+  return is_program_queued(team) || atomic_load(&team->stop);
+}
+
+static bool all_chunks_are_done(const void *argument) {
+  const struct team *team = argument;
+  return atomic_load(&team->unfinished_chunks) == 0;
+}
+
+/* ---- Sharing a job ----------------------------------------------------------------------------------------------- */
 
 static void run_chunk(const struct team_job *job, uint32_t chunk) {
   int64_t first = job->items * chunk / job->chunks, last = job->items * (chunk + 1) / job->chunks;
   if (first < last) job->call->task->op->host_run(job->call, first, last);
 }
 
-/* Takes and runs one chunk of the job in progress; false if there is none left. */
+/* Takes and runs one chunk of the job in progress; false if there is none left. The load of the ticket acquires what
+ * came before the job: the swaps of others since then continue the release sequence of the leader's store. */
 static bool help(struct team *team) {
   uint64_t ticket = atomic_load_explicit(&team->ticket, memory_order_acquire);
-  uint32_t chunk = (uint32_t)(ticket & ticket_mask);
-  if (chunk >= ((ticket >> TICKET_BITS) & ticket_mask)) return false;
-  /* Still the job of this ticket if the swap succeeds: the leader replaces it only when all its chunks are taken. */
+  if (!is_chunk_left(ticket)) return false;
+  /* Still the job of this ticket if the swap succeeds: the leader replaces it only when all its chunks are done. */
   const struct team_job *job = atomic_load_explicit(&team->job, memory_order_relaxed);
-  if (!atomic_compare_exchange_strong_explicit(&team->ticket, &ticket, ticket + 1, memory_order_acq_rel,
+  if (!atomic_compare_exchange_strong_explicit(&team->ticket, &ticket, ticket + 1, memory_order_relaxed,
                                                memory_order_relaxed))
     return true;
-  run_chunk(job, chunk);
-  atomic_fetch_sub_explicit(&team->unfinished_chunks, 1, memory_order_release);
+  run_chunk(job, (uint32_t)(ticket & ticket_mask));
+  if (atomic_fetch_sub(&team->unfinished_chunks, 1) == 1) bell_ring(&team->leader_bell, 1);
   return true;
 }
 
@@ -68,66 +101,122 @@ void team_run(struct team *team, const struct team_job *job) {
   atomic_store_explicit(&team->unfinished_chunks, job->chunks, memory_order_relaxed);
   atomic_store_explicit(&team->job, job, memory_order_relaxed);
   uint64_t generation = (atomic_load_explicit(&team->ticket, memory_order_relaxed) >> (2 * TICKET_BITS)) + 1;
-  atomic_store_explicit(&team->ticket, generation << (2 * TICKET_BITS) | (uint64_t)job->chunks << TICKET_BITS,
-                        memory_order_release);
+  atomic_store(&team->ticket, generation << (2 * TICKET_BITS) | (uint64_t)job->chunks << TICKET_BITS);
+  bell_ring(&team->worker_bell, job->chunks - 1);
   while (help(team)) {}
-  for (uint64_t steps = 0; atomic_load_explicit(&team->unfinished_chunks, memory_order_acquire); steps++)
-    idle(team, steps);
+  wait_until(team, all_chunks_are_done, &team->leader_bell);
 }
 
-static void *worker(void *argument) {
-  struct team *team = argument;
-  for (uint64_t steps = 0; !atomic_load_explicit(&team->stop, memory_order_relaxed);) {
-    if (help(team))
-      steps = 0;
-    else
-      idle(team, steps++);
-  }
-  return NULL;
-}
-
-static void *leader(void *argument) {
-  struct team *team = argument;
-  for (uint64_t steps = 0;;) {
-    struct team_cell *cell = &team->queue[team->queue_head % TEAM_QUEUE_LENGTH];
-    if (atomic_load_explicit(&cell->sequence, memory_order_acquire) == team->queue_head + 1) {
-      void *program = cell->program;
-      atomic_store_explicit(&cell->sequence, team->queue_head + TEAM_QUEUE_LENGTH, memory_order_release);
-      team->queue_head++;
-      team->program(team, program);
-      atomic_fetch_add_explicit(&team->finished, 1, memory_order_release);
-      steps = 0;
-    } else if (atomic_load_explicit(&team->stop, memory_order_relaxed)) {
-      return NULL;
-    } else {
-      idle(team, steps++);
-    }
-  }
-}
+/* ---- The queue --------------------------------------------------------------------------------------------------- */
 
 rondo_status team_push(struct team *team, void *program) {
   uint64_t position = atomic_load_explicit(&team->queue_tail, memory_order_relaxed);
   for (;;) {
     struct team_cell *cell = &team->queue[position % TEAM_QUEUE_LENGTH];
     uint64_t sequence = atomic_load_explicit(&cell->sequence, memory_order_acquire);
-    if (sequence < position) return status_set(RONDO_BUSY, "replay: %d replays are queued", TEAM_QUEUE_LENGTH);
+    if (sequence < position)
+      return status_set(RONDO_BUSY, "replay: %d replays of the runtime are queued, and there can be no more",
+                        TEAM_QUEUE_LENGTH);
     if (sequence == position && atomic_compare_exchange_weak_explicit(&team->queue_tail, &position, position + 1,
                                                                       memory_order_relaxed, memory_order_relaxed)) {
       cell->program = program;
-      atomic_store_explicit(&cell->sequence, position + 1, memory_order_release);
+      atomic_store(&cell->sequence, position + 1);
+      bell_ring(&team->leader_bell, 1);
       return RONDO_OK;
     }
     if (sequence > position) position = atomic_load_explicit(&team->queue_tail, memory_order_relaxed);
   }
 }
 
+static void *pop(struct team *team) {
+  struct team_cell *cell = &team->queue[team->queue_head % TEAM_QUEUE_LENGTH];
+  void *program = cell->program;
+  atomic_store_explicit(&cell->sequence, team->queue_head + TEAM_QUEUE_LENGTH, memory_order_release);
+  team->queue_head++;
+  return program;
+}
+
+bool team_has_finished(const struct team *team, uint64_t count) {
+  return atomic_load_explicit(&team->finished, memory_order_acquire) >= count;
+}
+
+/* ---- Threads ----------------------------------------------------------------------------------------------------- */
+
+/* As the program began: what taskset, numactl or a batch system gave it. A thread that is pinned, as the one that
+ * replays should be, passes that on to the threads it starts; a team on one core would be no team. */
+static cpu_set_t cores_at_start[8];
+static bool cores_are_known;
+
+__attribute__((constructor)) static void note_cores(void) {
+  cores_are_known = sched_getaffinity(0, sizeof cores_at_start, cores_at_start) == 0;
+}
+
+uint32_t team_core_count(void) {
+  int count = cores_are_known ? CPU_COUNT_S(sizeof cores_at_start, cores_at_start) : 1;
+  return count < 1 ? 1 : (uint32_t)count;
+}
+
+static void begin(const struct team *team) {
+  current_team = team;
+  if (cores_are_known) sched_setaffinity(0, sizeof cores_at_start, cores_at_start);
+}
+
+static void *worker(void *argument) {
+  struct team *team = argument;
+  begin(team);
+  while (!atomic_load_explicit(&team->stop, memory_order_relaxed)) {
+    while (help(team)) {}
+    wait_until(team, worker_is_wanted, &team->worker_bell);
+  }
+  atomic_fetch_add_explicit(&team->ended_count, 1, memory_order_release);
+  return NULL;
+}
+
+static void *leader(void *argument) {
+  struct team *team = argument;
+  begin(team);
+  for (;;) {
+    wait_until(team, leader_is_wanted, &team->leader_bell);
+    if (!is_program_queued(team)) break;
+    team->program(team, team->owner, pop(team));
+    atomic_fetch_add_explicit(&team->finished, 1, memory_order_release);
+  }
+  atomic_fetch_add_explicit(&team->ended_count, 1, memory_order_release);
+  return NULL;
+}
+
+/* All signals but those that a thread's own instructions raise: the application's handlers run on its own threads. */
+static sigset_t signals_of_others(void) {
+  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+  sigset_t set;
+  sigfillset(&set);
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&set, own[i]);
+  return set;
+}
+
+static rondo_status start_threads(struct team *team) {
+  sigset_t blocked = signals_of_others(), before;
+  rondo_status status = RONDO_OK;
+  pthread_sigmask(SIG_BLOCK, &blocked, &before);
+  for (uint32_t i = 0; i < team->thread_count && status == RONDO_OK; i++) {
+    if (pthread_create(&team->threads[i], NULL, i ? worker : leader, team))
+      status = status_set(RONDO_OUT_OF_MEMORY, "open: thread %u of %u could not be started", i + 1, team->thread_count);
+    else
+      team->started_count++;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return status;
+}
+
 static size_t queue_bytes(void) { return TEAM_QUEUE_LENGTH * sizeof(struct team_cell); }
 
 rondo_status team_start(struct team *team, const rondo_allocator *allocator, uint32_t thread_count,
-                        rondo_wait_mode wait_mode, team_program program) {
+                        rondo_wait_mode wait_mode, team_program program, void *owner) {
   memset(team, 0, sizeof *team);
   team->wait_mode = wait_mode;
+  team->thread_count = thread_count;
   team->program = program;
+  team->owner = owner;
   team->queue = allocator->allocate(allocator->user, queue_bytes(), 64);
   team->threads = allocator->allocate(allocator->user, thread_count * sizeof(pthread_t), 64);
   rondo_status status = RONDO_OK;
@@ -135,25 +224,29 @@ rondo_status team_start(struct team *team, const rondo_allocator *allocator, uin
     status =
         status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no memory for a team of %u threads", thread_count);
   for (uint64_t i = 0; i < TEAM_QUEUE_LENGTH && status == RONDO_OK; i++) atomic_init(&team->queue[i].sequence, i);
-  uint32_t started = 0;
-  for (; started < thread_count && status == RONDO_OK; started++) {
-    bool is_leader = started + 1 == thread_count;
-    if (is_leader) team->thread_count = thread_count; /* read by the leader only, which starts last */
-    if (pthread_create(&team->threads[started], NULL, is_leader ? leader : worker, team)) {
-      status = status_set(RONDO_OUT_OF_MEMORY, "open: thread %u of %u could not be started", started + 1, thread_count);
-      break;
-    }
-  }
-  if (status == RONDO_OK) return RONDO_OK;
-  team->thread_count = started; /* no leader runs, and workers do not read it */
-  team_stop(team, allocator);
+  if (status == RONDO_OK) status = start_threads(team);
+  if (status != RONDO_OK) team_stop(team, allocator, RONDO_FOREVER);
   return status;
 }
 
-void team_stop(struct team *team, const rondo_allocator *allocator) {
-  uint32_t count = team->thread_count;
+/* Have all threads ended, after a wait of timeout_ns at most? */
+static bool have_ended(const struct team *team, uint64_t timeout_ns) {
+  for (uint64_t waited_ns = 0;; waited_ns += END_POLL_NS) {
+    if (atomic_load_explicit(&team->ended_count, memory_order_acquire) == team->started_count) return true;
+    if (waited_ns >= timeout_ns) return false;
+    nanosleep(&(struct timespec){.tv_nsec = END_POLL_NS}, NULL);
+  }
+}
+
+bool team_stop(struct team *team, const rondo_allocator *allocator, uint64_t timeout_ns) {
   atomic_store(&team->stop, true);
-  for (uint32_t i = 0; i < count; i++) pthread_join(team->threads[i], NULL);
+  bell_ring(&team->leader_bell, 1);
+  bell_ring(&team->worker_bell, team->thread_count);
+  bool will_end = timeout_ns == RONDO_FOREVER || have_ended(team, timeout_ns);
+  for (uint32_t i = 0; i < team->started_count; i++)
+    will_end ? pthread_join(team->threads[i], NULL) : pthread_detach(team->threads[i]);
+  if (!will_end) return false;
   if (team->queue) allocator->release(allocator->user, team->queue, queue_bytes());
-  if (team->threads) allocator->release(allocator->user, team->threads, count * sizeof(pthread_t));
+  if (team->threads) allocator->release(allocator->user, team->threads, team->thread_count * sizeof(pthread_t));
+  return true;
 }

@@ -6,12 +6,13 @@
 #include <pthread.h>
 
 #include "../device.h"
+#include "bell.h"
 
-enum { TEAM_QUEUE_LENGTH = 4096 /* all slots of all execs that a pool can hold fit */, TEAM_MAX_THREADS = 1024 };
+enum { TEAM_QUEUE_LENGTH = 4096, TEAM_MAX_THREADS = 1024 };
 
 /* What the leader runs for one queued entry. */
 struct team;
-typedef void (*team_program)(struct team *team, void *program);
+typedef void (*team_program)(struct team *team, void *owner, void *program);
 
 /* A task whose items may be computed side by side, in `chunks` runs of items. */
 struct team_job {
@@ -23,7 +24,9 @@ struct team_job {
 struct team {
   rondo_wait_mode wait_mode;
   uint32_t thread_count;
+  uint32_t started_count; /* less only where not all could be started */
   team_program program;
+  void *owner;
   pthread_t *threads;
   /* Bounded queue of programs; any thread may push, the leader pops. A cell is full when sequence == position + 1. */
   struct team_cell {
@@ -38,15 +41,27 @@ struct team {
   _Alignas(128) _Atomic uint64_t ticket;
   _Atomic(const struct team_job *) job;
   _Alignas(128) _Atomic uint32_t unfinished_chunks;
+  _Atomic uint32_t ended_count; /* threads that will touch nothing any more */
   _Atomic bool stop;
+  struct bell leader_bell, worker_bell;
 };
 
 rondo_status team_start(struct team *team, const rondo_allocator *allocator, uint32_t thread_count,
-                        rondo_wait_mode wait_mode, team_program program);
-void team_stop(struct team *team, const rondo_allocator *allocator);
+                        rondo_wait_mode wait_mode, team_program program, void *owner);
+/* Ends the threads once the queue is empty, and gives back the team's memory. False, and nothing is given back, if that
+ * takes longer than timeout_ns: the threads are left to themselves. */
+bool team_stop(struct team *team, const rondo_allocator *allocator, uint64_t timeout_ns);
+/* RONDO_BUSY if TEAM_QUEUE_LENGTH programs are queued. */
 rondo_status team_push(struct team *team, void *program);
+/* Have the first `count` programs pushed run to their end? What they wrote is then visible. */
+bool team_has_finished(const struct team *team, uint64_t count);
 /* Leader only: runs all items of a job and returns when they are done. */
 void team_run(struct team *team, const struct team_job *job);
 uint32_t team_chunks(const struct team *team, int64_t items);
+/* Is the calling thread one of the team's, and so inside one of its programs? */
+bool team_is_mine(const struct team *team);
+
+/* The cores that the process was given before it pinned any thread to some of them; at least 1. Teams run on these. */
+uint32_t team_core_count(void);
 
 #endif

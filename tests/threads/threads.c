@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../../runtime/rondo.h"
+#include "team.h"
 
 enum { COUNT = 4096, REPLAYS = 400 };
 
@@ -137,6 +138,58 @@ static void one_replays_another_waits(void) {
   puts("one thread replays, another waits: ok");
 }
 
+/* ---- Jobs that a team shares ------------------------------------------------------------------------------------- */
+
+enum { BATCH = 64, ORDER = 32 };
+
+static void add_to_all(void *user, void *const *data) {
+  (void)user;
+  float *values = data[0];
+  for (int i = 0; i < BATCH * ORDER * ORDER; i++) values[i] += 1;
+}
+
+/* Between two operations of many chunks a task of the user's touches every byte on one thread; the caller fills and
+ * reads on another. */
+static void tasks_read_what_a_team_wrote(void) {
+  rondo_graph *graph = NULL;
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  rondo_tensor in, out, t[2];
+  int64_t shape[] = {BATCH, ORDER, ORDER};
+  CHECK(rondo_graph_create(NULL, NULL, &graph));
+  CHECK(rondo_input(graph, "in", RONDO_F32, 3, shape, &in));
+  CHECK(rondo_output(graph, "out", RONDO_F32, 3, shape, &out));
+  for (int i = 0; i < 2; i++) CHECK(rondo_temporary(graph, NULL, RONDO_F32, 3, shape, &t[i]));
+  rondo_argument argument = {.tensor = t[0], .access = RONDO_READ_WRITE};
+  rondo_kernel_desc add = {.host = add_to_all, .arguments = &argument, .argument_count = 1};
+  CHECK(rondo_add_triangular_inverse(graph, &(rondo_triangular_inverse_desc){.a = in, .out = t[0]}));
+  CHECK(rondo_add_kernel(graph, &add));
+  CHECK(rondo_add_triangular_inverse(graph, &(rondo_triangular_inverse_desc){.a = t[0], .out = t[1]}));
+  CHECK(rondo_add_triangular_inverse(graph, &(rondo_triangular_inverse_desc){.a = t[1], .out = out}));
+  rondo_runtime *runtime = open_runtime(3, RONDO_WAIT_SPIN_YIELD);
+  CHECK(rondo_instantiate(runtime, graph, NULL, &exec));
+  CHECK(rondo_acquire(exec, &slot));
+  for (int replay = 0; replay < 30; replay++) {
+    float *a = rondo_data(slot, in);
+    for (int i = 0; i < BATCH * ORDER * ORDER; i++) a[i] = 0;
+    CHECK(rondo_replay(slot));
+    CHECK(rondo_wait(slot, RONDO_FOREVER));
+    const float *x = rondo_data(slot, out);
+    for (int i = 0; i < BATCH * ORDER * ORDER; i++) {
+      /* The inverse of the identity, plus 1 everywhere; inverted twice, below the diagonal it is 1 again. */
+      int row = i / ORDER % ORDER, column = i % ORDER;
+      float expected = row < column ? 0 : 1;
+      if (x[i] == expected) continue;
+      fprintf(stderr, "element %d is %g, expected %g\n", i, (double)x[i], (double)expected);
+      exit(1);
+    }
+  }
+  CHECK(rondo_close_exec(&exec));
+  CHECK(rondo_graph_destroy(&graph));
+  CHECK(rondo_close(&runtime));
+  puts("tasks read what a team wrote: ok");
+}
+
 int main(int argc, char **argv) {
   if (argc == 2 && !strcmp(argv[1], "--cuda"))
     backend = RONDO_BACKEND_CUDA;
@@ -144,5 +197,10 @@ int main(int argc, char **argv) {
     return fprintf(stderr, "usage: threads [--cuda]\n"), 2;
   two_threads_on_two_execs();
   one_replays_another_waits();
+  if (backend == RONDO_BACKEND_HOST) {
+    tasks_read_what_a_team_wrote();
+    chunks_see_what_came_before_and_are_seen_behind();
+    cells_are_used_again();
+  }
   return 0;
 }

@@ -1,0 +1,18 @@
+/* bell.c - see bell.h. A futex (futex(2)); no library wraps it. */
+#include "bell.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void bell_sleep(struct bell *bell, bool (*ready)(const void *subject), const void *subject) {
+  atomic_fetch_add(&bell->sleepers, 1);
+  uint32_t seen = atomic_load(&bell->rings);
+  if (!ready(subject)) syscall(SYS_futex, &bell->rings, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+  atomic_fetch_sub(&bell->sleepers, 1);
+}
+
+void bell_wake(struct bell *bell, uint32_t count) {
+  atomic_fetch_add(&bell->rings, 1);
+  syscall(SYS_futex, &bell->rings, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}

@@ -1,0 +1,137 @@
+/* place_many.c - first fit in a given order, for hundreds or for hundreds of thousands of buffers.
+ *
+ * A buffer goes into the lowest gap between the placed ones it conflicts with, which takes these by ascending offset.
+ * Where it conflicts with few, they are collected from its row and sorted. Where it conflicts with many, all placed
+ * buffers are passed in the order in which they lie. That order is kept as two lists, a long one and one of at most a
+ * batch, so that an insertion never moves much; after each batch the short one is merged into the long one. */
+#include "place.h"
+
+#include <string.h>
+
+struct placed {
+  uint64_t begin, end;
+  uint32_t buffer;
+};
+
+struct packing {
+  struct placed *lying, *spare; /* by offset; the spare one is what the next merge fills */
+  struct placed *recent;        /* by offset: those of the current batch */
+  uint32_t lying_count, recent_count;
+  struct placed *found; /* those in conflict with one buffer */
+  uint64_t *mask;       /* the placed buffers */
+  uint64_t *rows;
+};
+
+uint64_t place_many_work_bytes(uint32_t count) {
+  uint64_t placed = 3 * (uint64_t)count + PLACE_BATCH, batch = count < PLACE_BATCH ? count : PLACE_BATCH;
+  return placed * sizeof(struct placed) + (1 + batch) * bit_matrix_bytes(1, count);
+}
+
+static struct packing packing_split(void *work, uint32_t count) {
+  struct packing packing = {.lying = work};
+  packing.spare = packing.lying + count;
+  packing.found = packing.spare + count;
+  packing.recent = packing.found + count;
+  packing.mask = (uint64_t *)(void *)(packing.recent + PLACE_BATCH);
+  packing.rows = packing.mask + bit_row_words(count);
+  memset(packing.mask, 0, bit_matrix_bytes(1, count));
+  return packing;
+}
+
+/* Heap sort: in place, and no worse on any input. */
+static void sift(struct placed *heap, uint32_t root, uint32_t count) {
+  struct placed moved = heap[root];
+  for (uint32_t child; (child = 2 * root + 1) < count; root = child) {
+    if (child + 1 < count && heap[child + 1].begin > heap[child].begin) child++;
+    if (heap[child].begin <= moved.begin) break;
+    heap[root] = heap[child];
+  }
+  heap[root] = moved;
+}
+
+static void sort(struct placed *placed, uint32_t count) {
+  for (uint32_t root = count / 2; root-- > 0;) sift(placed, root, count);
+  for (uint32_t end = count; end-- > 1;) {
+    struct placed last = placed[0];
+    placed[0] = placed[end];
+    placed[end] = last;
+    sift(placed, 0, end);
+  }
+}
+
+/* Passes one placed buffer, by ascending offset. Is the gap below it wide enough? Else *end is where the next begins.
+ */
+static bool gap_before(const struct placed *next, uint64_t bytes, uint64_t *end) {
+  if (next->begin >= *end && next->begin - *end >= bytes) return true;
+  if (next->end > *end) *end = next->end;
+  return false;
+}
+
+static uint64_t fit_among_few(struct packing *packing, const uint64_t *row, uint32_t words, uint64_t bytes,
+                              const uint64_t *all_bytes, const uint64_t *offsets) {
+  uint32_t count = 0;
+  uint64_t end = 0;
+  for (uint32_t w = 0; w < words; w++)
+    for (uint64_t bits = row[w] & packing->mask[w]; bits; bits &= bits - 1) {
+      uint32_t b = w * 64 + (uint32_t)__builtin_ctzll(bits);
+      packing->found[count++] = (struct placed){offsets[b], offsets[b] + all_bytes[b], b};
+    }
+  sort(packing->found, count);
+  for (uint32_t i = 0; i < count && !gap_before(&packing->found[i], bytes, &end);) i++;
+  return end;
+}
+
+static uint64_t fit_among_many(const struct packing *packing, const uint64_t *row, uint64_t bytes) {
+  const struct placed *a = packing->lying, *a_end = a + packing->lying_count;
+  const struct placed *b = packing->recent, *b_end = b + packing->recent_count;
+  uint64_t end = 0;
+  while (a < a_end || b < b_end) {
+    const struct placed *next = b == b_end || (a < a_end && a->begin <= b->begin) ? a++ : b++;
+    if (bit_get(row, next->buffer) && gap_before(next, bytes, &end)) break;
+  }
+  return end;
+}
+
+static void put(struct packing *packing, struct placed placed) {
+  uint32_t i = packing->recent_count++;
+  for (; i > 0 && packing->recent[i - 1].begin > placed.begin; i--) packing->recent[i] = packing->recent[i - 1];
+  packing->recent[i] = placed;
+  bit_put(packing->mask, placed.buffer);
+}
+
+static void merge_recent(struct packing *packing) {
+  struct placed *into = packing->spare, *a = packing->lying, *b = packing->recent;
+  struct placed *a_end = a + packing->lying_count, *b_end = b + packing->recent_count;
+  while (a < a_end || b < b_end) *into++ = b == b_end || (a < a_end && a->begin <= b->begin) ? *a++ : *b++;
+  packing->spare = packing->lying;
+  packing->lying = into - (packing->lying_count + packing->recent_count);
+  packing->lying_count += packing->recent_count;
+  packing->recent_count = 0;
+}
+
+uint64_t place_many(uint32_t count, const uint64_t *bytes, const uint32_t *order, conflict_rows rows, void *context,
+                    uint64_t *offsets, void *work) {
+  enum { FEW = 16 }; /* at most one in so many of the placed: sorting them costs less than passing all */
+  struct packing packing = packing_split(work, count);
+  uint32_t words = bit_row_words(count);
+  uint64_t peak = 0;
+  for (uint32_t begin = 0; begin < count; begin += PLACE_BATCH) {
+    uint32_t batch = count - begin < PLACE_BATCH ? count - begin : PLACE_BATCH;
+    rows(context, order + begin, batch, packing.rows);
+    for (uint32_t i = 0; i < batch; i++) {
+      uint32_t b = order[begin + i];
+      const uint64_t *row = packing.rows + (uint64_t)i * words;
+      offsets[b] = 0;
+      if (!bytes[b]) continue;
+      uint32_t in_conflict = 0;
+      for (uint32_t w = 0; w < words; w++) in_conflict += (uint32_t)__builtin_popcountll(row[w] & packing.mask[w]);
+      bool is_few = in_conflict <= (packing.lying_count + packing.recent_count) / FEW;
+      offsets[b] = is_few ? fit_among_few(&packing, row, words, bytes[b], bytes, offsets)
+                          : fit_among_many(&packing, row, bytes[b]);
+      put(&packing, (struct placed){offsets[b], offsets[b] + bytes[b], b});
+      if (offsets[b] + bytes[b] > peak) peak = offsets[b] + bytes[b];
+    }
+    merge_recent(&packing);
+  }
+  return peak;
+}

@@ -1,0 +1,166 @@
+/* plan_timing.c - how well and how fast buffers are placed: the public minimalloc instances, read from a folder. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../runtime/place.h"
+#include "timing.h"
+
+struct options {
+  const char *minimalloc;
+  uint64_t step_limit;
+  uint32_t missed;
+};
+
+static void *take(uint64_t bytes) {
+  void *memory = calloc(1, bytes ? bytes : 1);
+  if (memory) return memory;
+  fprintf(stderr, "no memory for %llu bytes\n", (unsigned long long)bytes);
+  exit(1);
+}
+
+/* ---- minimalloc -------------------------------------------------------------------------------------------------- */
+
+/* https://github.com/google/minimalloc, benchmarks/challenging: all fit into this many bytes. Lines of
+ * id,lower,upper,size after a head; a buffer lives from lower up to, but not including, upper. */
+enum { CAPACITY = 1048576, INSTANCE_BUFFERS = 4096 };
+
+struct instance {
+  uint32_t count;
+  uint64_t bytes[INSTANCE_BUFFERS];
+  uint32_t first[INSTANCE_BUFFERS], last[INSTANCE_BUFFERS];
+};
+
+static void read_instance(const char *path, struct instance *instance) {
+  FILE *file = fopen(path, "r");
+  if (!file || fscanf(file, "id,lower,upper,size") < 0) {
+    fprintf(stderr, "%s: %s\n", path, strerror(errno));
+    exit(1);
+  }
+  unsigned long long lower, upper, size;
+  instance->count = 0;
+  while (fscanf(file, "%*u,%llu,%llu,%llu", &lower, &upper, &size) == 3) {
+    if (instance->count == INSTANCE_BUFFERS || upper <= lower || upper > UINT32_MAX) {
+      fprintf(stderr, "%s: buffer %u: expected at most %d, each with lower < upper < 2^32\n", path, instance->count,
+              INSTANCE_BUFFERS);
+      exit(1);
+    }
+    instance->bytes[instance->count] = size;
+    instance->first[instance->count] = (uint32_t)lower;
+    instance->last[instance->count++] = (uint32_t)upper - 1;
+  }
+  if (!instance->count || !feof(file)) {
+    fprintf(stderr, "%s: expected lines of id,lower,upper,size\n", path);
+    exit(1);
+  }
+  fclose(file);
+}
+
+static bool live_together(const struct instance *instance, uint32_t a, uint32_t b) {
+  return instance->first[a] <= instance->last[b] && instance->first[b] <= instance->last[a];
+}
+
+/* Ends the program if two that live together share a byte: such a figure would be worth nothing. */
+static void check(const char *name, const struct instance *instance, const uint64_t *offsets, uint64_t peak) {
+  const uint64_t *bytes = instance->bytes;
+  for (uint32_t a = 0; a < instance->count; a++) {
+    bool wrong = offsets[a] + bytes[a] > peak;
+    for (uint32_t b = 0; b < a; b++)
+      wrong = wrong || (live_together(instance, a, b) && offsets[a] < offsets[b] + bytes[b] &&
+                        offsets[b] < offsets[a] + bytes[a]);
+    if (!wrong) continue;
+    fprintf(stderr, "%s: buffer %u is placed wrongly\n", name, a);
+    exit(1);
+  }
+}
+
+static void place_instance(struct options *options, const char *name, const struct instance *instance) {
+  uint32_t count = instance->count;
+  uint64_t steps, *offsets = take(count * sizeof *offsets);
+  struct bit_matrix conflicts = {take(bit_matrix_bytes(count, count)), bit_row_words(count)};
+  void *work = take(place_work_bytes(count));
+  for (uint32_t a = 0; a < count; a++)
+    for (uint32_t b = 0; b < count; b++)
+      if (a != b && live_together(instance, a, b)) bit_put(bit_row(&conflicts, a), b);
+  uint64_t begin_ns = timing_now_ns();
+  uint64_t peak = place_buffers(&(struct placement_problem){.count = count,
+                                                            .bytes = instance->bytes,
+                                                            .first = instance->first,
+                                                            .last = instance->last,
+                                                            .conflicts = conflicts,
+                                                            .step_limit = options->step_limit,
+                                                            .steps = &steps},
+                                offsets, work);
+  double seconds = (double)(timing_now_ns() - begin_ns) / 1e9;
+  check(name, instance, offsets, peak);
+  printf("%-24s %7u %9llu %7.4f %9llu %8.3f\n", name, count, (unsigned long long)peak, (double)peak / CAPACITY,
+         (unsigned long long)steps, seconds);
+  options->missed += peak > CAPACITY;
+  free(offsets), free(conflicts.words), free(work);
+}
+
+static int is_csv(const struct dirent *entry) {
+  size_t length = strlen(entry->d_name);
+  return length > 4 && !strcmp(entry->d_name + length - 4, ".csv");
+}
+
+static void minimalloc(struct options *options) {
+  struct dirent **entries;
+  int count = scandir(options->minimalloc, &entries, is_csv, alphasort);
+  if (count <= 0) {
+    fprintf(stderr, "%s: no .csv files\n", options->minimalloc);
+    exit(1);
+  }
+  struct instance *instance = take(sizeof *instance);
+  printf("%-24s %7s %9s %7s %9s %8s\n", "instance", "buffers", "peak", "ratio", "steps", "seconds");
+  for (int i = 0; i < count; i++) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", options->minimalloc, entries[i]->d_name);
+    read_instance(path, instance);
+    place_instance(options, entries[i]->d_name, instance);
+    free(entries[i]);
+  }
+  free(entries), free(instance);
+}
+
+/* ---- Command line ------------------------------------------------------------------------------------------------ */
+
+static int usage(FILE *file, int status) {
+  fputs("usage: plan_timing --minimalloc FOLDER [--steps N]\n\n"
+        "Places the buffers of each .csv file in FOLDER, as minimalloc's benchmarks have them.\n"
+        "  --steps N   at most so many in a search (default: what a plan takes)\n"
+        "Exit status: 0 all fit into 1048576 bytes, 1 an error, 3 some do not.\n",
+        file);
+  return status;
+}
+
+static int parse(int count, char **words, struct options *options) {
+  for (int i = 1; i < count; i++) {
+    const char *word = words[i], *value = i + 1 < count ? words[i + 1] : "";
+    if (!strcmp(word, "--help")) return usage(stdout, 0);
+    if (!strcmp(word, "--minimalloc") && *value) {
+      options->minimalloc = value;
+      i++;
+    } else if (!strcmp(word, "--steps")) {
+      char *end;
+      errno = 0;
+      unsigned long long steps = strtoull(value, &end, 10);
+      if (errno || *end || !steps) return usage(stderr, 2);
+      options->step_limit = steps;
+      i++;
+    } else {
+      return usage(stderr, 2);
+    }
+  }
+  return options->minimalloc ? -1 : usage(stderr, 2);
+}
+
+int main(int count, char **words) {
+  struct options options = {0};
+  int done = parse(count, words, &options);
+  if (done >= 0) return done;
+  minimalloc(&options);
+  return options.missed ? 3 : 0;
+}
