@@ -96,10 +96,13 @@ struct device_ops {
   rondo_status (*exec_launch_on)(struct device_exec *exec, void *stream);
   /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
-  void (*exec_destroy)(struct device_exec *exec); /* not in flight */
+  /* From the next launch on every replay ends with a write of 1 to the file, after its words are there; -1: with none.
+   * Not in flight. What was still to be written has been when it returns, or the device is lost. */
+  rondo_status (*exec_notify)(struct device_exec *exec, int file);
+  void (*exec_destroy)(struct device_exec *exec); /* not in flight, with no file to notify */
   /* RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Called now and then while waiting. */
   rondo_status (*health)(struct device *device);
-  /* Gives the device up as lost, with this cause: it does not finish what it was given. NULL: cannot happen. */
+  /* Gives the device up as lost, with this cause: it does not finish what it was given. The first cause stays. */
   rondo_status (*lose)(struct device *device, const char *cause);
   /* Starts and stops keeping the device awake; counted. From any thread, but with no lock of the runtime's held: it may
    * wait for an exec_create, whose callbacks may want that lock. NULL: it never sleeps. */

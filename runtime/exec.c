@@ -154,17 +154,35 @@ static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, con
   return RONDO_OK;
 }
 
+/* Does the device, or a thread, still touch it? On a lost device for ever. */
+static bool exec_is_touched(rondo_exec *exec) {
+  const struct device_ops *ops = exec->runtime->ops;
+  bool is_touched = false;
+  for (uint32_t s = 0; s < exec->slot_count; s++) {
+    struct slot *slot = &exec->slots[s];
+    if (slot->device_exec && !slot_done(slot))
+      is_touched = true;
+    else if (slot->notifies && ops->exec_notify(slot->device_exec, -1) != RONDO_OK)
+      is_touched = true;
+  }
+  return is_touched;
+}
+
+/* Nobody gets memory that is still touched. */
 static void exec_dismantle(rondo_exec *exec) {
   rondo_runtime *runtime = exec->runtime;
+  bool is_touched = exec_is_touched(exec);
   for (uint32_t s = 0; s < exec->slot_count; s++)
     if (exec->slots[s].device_exec) runtime->ops->exec_destroy(exec->slots[s].device_exec);
   exec->magic = 0;
   atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
   pthread_mutex_lock(&runtime->lock);
-  pool_return(&runtime->pinned_pool, &exec->pinned_extent);
-  pool_return(&runtime->device_pool, &exec->device_extent);
-  pool_give(&runtime->host_pool, exec);
+  if (!is_touched) {
+    pool_return(&runtime->pinned_pool, &exec->pinned_extent);
+    pool_return(&runtime->device_pool, &exec->device_extent);
+    pool_give(&runtime->host_pool, exec);
+  }
   runtime->open_execs--;
   pthread_mutex_unlock(&runtime->lock);
 }
@@ -304,8 +322,7 @@ static rondo_status slots_create(rondo_exec *exec, const struct plan *plan) {
 static rondo_status give_up(const rondo_runtime *runtime, uint32_t slot) {
   char cause[96];
   snprintf(cause, sizeof cause, "instantiate: the warm replay of slot %u was not done after 120 s", slot);
-  if (runtime->ops->lose) return runtime->ops->lose(runtime->device, cause);
-  return status_set(RONDO_DEVICE_ERROR, "%s", cause);
+  return runtime->ops->lose(runtime->device, cause);
 }
 
 /* Every lazy cost of the first launch is paid here, on zeroed inputs; constants and states are zeroed again behind it.
@@ -385,19 +402,29 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   return RONDO_OK;
 }
 
-rondo_status rondo_close_exec(rondo_exec **exec_address) {
+rondo_status rondo_close_exec_within(rondo_exec **exec_address, uint64_t timeout_ns) {
   if (!exec_address || !*exec_address) return RONDO_OK;
   rondo_exec *exec = *exec_address;
   rondo_status status = exec_check(exec, "rondo_close_exec");
   if (status == RONDO_OK) status = runtime_check_outside(exec->runtime, "rondo_close_exec");
   if (status != RONDO_OK) return status;
-  for (uint32_t s = 0; s < exec->slot_count; s++) {
-    status = slot_wait(exec, &exec->slots[s], RONDO_FOREVER);
-    if (status != RONDO_OK) break; /* only a lost device ends the wait early; closing goes on */
+  uint32_t slot = 0;
+  status = slots_wait(exec, timeout_ns, &slot);
+  if (status == RONDO_TIMEOUT) {
+    char cause[128];
+    snprintf(cause, sizeof cause, "rondo_close_exec_within: slot %u was not done after %" PRIu64 " ns", slot,
+             timeout_ns);
+    status = exec->runtime->ops->lose(exec->runtime->device, cause);
+  } else {
+    status = RONDO_OK; /* a device that was lost before ends the wait early; closing goes on */
   }
   exec_dismantle(exec);
   *exec_address = NULL;
-  return RONDO_OK;
+  return status;
+}
+
+rondo_status rondo_close_exec(rondo_exec **exec_address) {
+  return rondo_close_exec_within(exec_address, RONDO_FOREVER);
 }
 
 rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage) {
@@ -496,8 +523,7 @@ static rondo_status tensor_bind(rondo_exec *exec, struct slot *slot, uint32_t te
   snprintf(cause, sizeof cause, "%s", rondo_error_text());
   slot->rebound[tensor] = before;
   /* If that fails too, half of the tasks have one address and half the other. */
-  if (nodes_rebind(exec, slot, tensor) != RONDO_OK && exec->runtime->ops->lose)
-    return exec->runtime->ops->lose(exec->runtime->device, cause);
+  if (nodes_rebind(exec, slot, tensor) != RONDO_OK) return exec->runtime->ops->lose(exec->runtime->device, cause);
   return status_set(status, "%s", cause);
 }
 

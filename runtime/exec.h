@@ -28,6 +28,7 @@ struct slot {
   void **rebound; /* by tensor: the caller's buffer, or NULL */
   void *backend_memory;
   uint32_t rebound_count;
+  bool notifies;
   _Atomic uint32_t lease; /* odd while somebody holds the slot: what the holder did is seen by the next one */
 };
 

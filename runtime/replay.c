@@ -2,6 +2,7 @@
  * thread no system call of ours (the clock is read through the vDSO). */
 #include "replay.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <string.h>
 #include <time.h>
@@ -75,6 +76,20 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
     if (waited_ns >= timeout_ns) return status_set(RONDO_TIMEOUT, "rondo_wait: not done in time");
     pause_for(exec->runtime->wait_mode, waited_ns);
   }
+}
+
+rondo_status slots_wait(const rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot) {
+  rondo_status status = RONDO_OK;
+  uint64_t begin_ns = now_ns(), waited_ns = 0;
+  for (*slot = 0; *slot < exec->slot_count; ++*slot) {
+    uint64_t left_ns = timeout_ns == RONDO_FOREVER ? RONDO_FOREVER
+                       : timeout_ns > waited_ns    ? timeout_ns - waited_ns
+                                                   : 0;
+    status = slot_wait(exec, &exec->slots[*slot], left_ns);
+    if (status != RONDO_OK) return status;
+    waited_ns = now_ns() - begin_ns;
+  }
+  return RONDO_OK;
 }
 
 /* ---- Public ------------------------------------------------------------------------------------------------------ */
@@ -168,12 +183,29 @@ rondo_status rondo_wait(rondo_slot handle, uint64_t timeout_ns) {
   return slot_wait(handle.exec, slot, timeout_ns);
 }
 
+static rondo_status slot_notify(const rondo_exec *exec, struct slot *slot, int file) {
+  rondo_status status = exec->runtime->ops->exec_notify(slot->device_exec, file);
+  if (status == RONDO_OK) slot->notifies = file >= 0;
+  return status;
+}
+
+rondo_status rondo_notify(rondo_slot handle, int file) {
+  struct slot *slot = NULL;
+  rondo_status status = slot_check(handle, "rondo_notify", &slot);
+  if (status != RONDO_OK) return status;
+  if (file < -1 || (file >= 0 && fcntl(file, F_GETFD) < 0))
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_notify: %d is no open file", file);
+  if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_notify");
+  return slot_notify(handle.exec, slot, file);
+}
+
 rondo_status rondo_release(rondo_slot handle) {
   struct slot *slot = NULL;
   rondo_status status = slot_check(handle, "rondo_release", &slot);
   if (status != RONDO_OK) return status;
   if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_release");
   status = exec_unbind(handle.exec, slot);
+  if (status == RONDO_OK && slot->notifies) status = slot_notify(handle.exec, slot, -1);
   if (status != RONDO_OK) return status;
   uint32_t lease = handle.lease;
   if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,

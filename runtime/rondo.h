@@ -138,7 +138,8 @@ static inline rondo_status rondo_open(const rondo_options *options, rondo_runtim
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
 }
 
-/* Closes the runtime and sets *runtime to NULL. RONDO_INVALID_STATE while an exec or a graph made with it is open. */
+/* Closes the runtime and sets *runtime to NULL. RONDO_INVALID_STATE while an exec or a graph made with it is open. Of a
+ * lost device what may still be touched is leaked: see rondo_close_exec_within. */
 RONDO_API rondo_status rondo_close(rondo_runtime **runtime);
 
 typedef struct rondo_pool_info {
@@ -490,6 +491,13 @@ RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *gr
  * is open and no exec is made at the same address. */
 RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 
+/* The same for one who must leave: waits so long at most. If a replay is not done by then, a kernel that hangs say, the
+ * device counts as lost, with the slot and the time as the cause, the exec is gone all the same, and the result is
+ * RONDO_DEVICE_LOST. From then on other execs can be closed without waiting, and nothing else is done on the runtime.
+ * What the device, or a thread that does not return, may still touch is leaked on purpose: the exec's part of the three
+ * pools until rondo_close, and for good, after rondo_close, the pools and all that the driver was asked for (memory,
+ * streams, graphs, the context). */
+RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
 /* What an exec takes. */
 typedef struct rondo_exec_usage {
   uint64_t device_bytes, pinned_bytes, host_bytes; /* of the pools */
@@ -542,6 +550,15 @@ RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *
 RONDO_API rondo_status rondo_poll(rondo_slot slot);
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
+/* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd,
+ * after rondo_poll says RONDO_OK. -1, or the release of the slot, ends that, and waits for a write that is still on its
+ * way (microseconds): then the file may be closed. Read it, or make it EFD_NONBLOCK: a full one stops all replays.
+ * Nothing is written for a replay that a lost device does not finish: sleep with a time limit, then ask rondo_poll.
+ * Costs each replay of this slot a write by a thread of the team; with CUDA a second driver call, and behind the replay
+ * a call of a function by a thread of the driver's, for which the replays queued behind it wait. If that call is
+ * refused the device counts as lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is not
+ * open. */
+RONDO_API rondo_status rondo_notify(rondo_slot slot, int eventfd_or_minus_1);
 /* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
  * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);

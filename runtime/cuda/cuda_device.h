@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "../lane.h"
+#include "../notice.h"
 #include "driver.h"
 
 enum { CAPTURE_NODE_LIMIT = 131072, CAUSE_BYTES = 384, EMPTY_EXEC_BYTES = 512 };
@@ -88,6 +89,7 @@ struct device_exec {
   uint8_t *first_word;          /* of completion, for each node; see launches.c */
   uint32_t library_count;
   struct cu_library **libraries; /* of the user's images */
+  struct notice notice;
 };
 
 /* launches.c: what an operation launches on this device. Its last launch publishes completion if it has words. */
@@ -113,6 +115,7 @@ uint64_t cuda_build_host_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
 rondo_status cuda_exec_launch(struct device_exec *exec);
 rondo_status cuda_exec_launch_on(struct device_exec *exec, void *stream);
+rondo_status cuda_exec_notify(struct device_exec *exec, int file);
 void cuda_exec_destroy(struct device_exec *exec);
 
 /* rebind.c */

@@ -204,8 +204,8 @@ static void give_back(struct device *device) {
 
 static bool cuda_close(struct device *device) {
   give_back(device);
-  pthread_mutex_destroy(&device->heartbeat.lock);
   bool is_done = !device_lost(device);
+  pthread_mutex_destroy(&device->heartbeat.lock);
   pthread_mutex_destroy(&device->lock);
   rondo_allocator allocator = device->allocator;
   allocator.release(allocator.user, device, device->own_bytes);
@@ -370,6 +370,7 @@ const struct device_ops cuda_device_ops = {
     .exec_launch = cuda_exec_launch,
     .exec_launch_on = cuda_exec_launch_on,
     .exec_rebind = cuda_exec_rebind,
+    .exec_notify = cuda_exec_notify,
     .exec_destroy = cuda_exec_destroy,
     .health = cuda_health,
     .lose = device_lose,

@@ -73,6 +73,8 @@ ENTRY_POINT(cuStreamGetCaptureInfo, 12030, MANDATORY, struct cu_stream *stream, 
             size_t *count)
 ENTRY_POINT(cuStreamEndCapture, 10000, MANDATORY, struct cu_stream *stream, struct cu_graph **graph)
 
+ENTRY_POINT(cuLaunchHostFunc, 10000, MANDATORY, struct cu_stream *stream, void (*function)(void *data), void *data)
+
 ENTRY_POINT(cuGraphCreate, 10000, MANDATORY, struct cu_graph **graph, unsigned flags)
 ENTRY_POINT(cuGraphDestroy, 10000, MANDATORY, struct cu_graph *graph)
 ENTRY_POINT(cuGraphAddNode, 12030, MANDATORY, struct cu_graph_node **node, struct cu_graph *graph,

@@ -3,7 +3,6 @@
  *
  * Everything a first launch would pay for is paid here: kernels are loaded, shared memory is opted into, the graph is
  * uploaded. A launch afterwards is one cuGraphLaunch: replay.c. */
-#include <stdio.h>
 #include <string.h>
 
 #include "../cutter.h"

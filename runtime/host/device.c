@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../notice.h"
 #include "team.h"
 
 enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000 };
@@ -31,6 +32,7 @@ struct device_exec {
   struct device *device;
   uint64_t *counts; /* both: the first is used */
   _Atomic uint64_t *words;
+  struct notice notice;
   uint32_t node_count;
   const struct device_node *nodes; /* shared by the slots, all but the addresses */
   void **shared_data;              /* into which the nodes' calls point */
@@ -64,6 +66,15 @@ static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
   return memory;
 }
 
+/* Whoever sees the word may close the exec, unless a notice is due. */
+static void publish(struct device_exec *exec) {
+  bool is_wanted = exec->notice.is_wanted;
+  if (is_wanted) notice_expect(&exec->notice);
+  exec->counts[0]++;
+  atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
+  if (is_wanted) notice_send(&exec->notice);
+}
+
 /* Of a lost device an exec is not touched after the task that was running: who gave up may have closed it. */
 static void run_program(struct team *team, void *owner, void *program) {
   const struct device *device = owner;
@@ -81,8 +92,7 @@ static void run_program(struct team *team, void *owner, void *program) {
     }
     if (is_lost(device)) return;
   }
-  exec->counts[0]++;
-  atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
+  publish(exec);
 }
 
 static bool host_close(struct device *device) {
@@ -215,6 +225,10 @@ static rondo_status host_exec_launch(struct device_exec *exec) {
   return status == RONDO_OK ? team_push(&exec->device->team, exec) : status;
 }
 
+static rondo_status host_exec_notify(struct device_exec *exec, int file) {
+  return notice_change(&exec->notice, file, &host_device_ops, exec->device);
+}
+
 static void host_exec_destroy(struct device_exec *exec) { (void)exec; }
 
 const struct device_ops host_device_ops = {
@@ -228,6 +242,7 @@ const struct device_ops host_device_ops = {
     .exec_create = host_exec_create,
     .exec_launch = host_exec_launch,
     .exec_rebind = host_exec_rebind,
+    .exec_notify = host_exec_notify,
     .exec_destroy = host_exec_destroy,
     .health = host_health,
     .lose = host_lose,

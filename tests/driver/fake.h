@@ -201,7 +201,7 @@ enum { EXEC_NODE_BYTES = 2700 }; /* of device memory, about as an H200's driver 
 
 /* ---- Streams: fake_stream.c -------------------------------------------------------------------------------------- */
 
-enum item_kind { ITEM_LAUNCH, ITEM_COPY, ITEM_FILL, ITEM_RECORD, ITEM_WAIT };
+enum item_kind { ITEM_LAUNCH, ITEM_COPY, ITEM_FILL, ITEM_RECORD, ITEM_WAIT, ITEM_CALL };
 
 struct event {
   void *handle;
@@ -220,6 +220,7 @@ struct item {
   size_t bytes;
   struct event *event;
   uint64_t record; /* of the event: this one, or the one to wait for */
+  void (*function)(void *data); /* ITEM_CALL, with the destination */
   struct exec *exec;
   uint32_t done_count;
   uint64_t *priority; /* of the exec's nodes; 0: has run */

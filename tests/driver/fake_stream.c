@@ -107,6 +107,8 @@ static void step(struct stream *stream) {
     memcpy(item->destination, item->source, item->bytes);
   else if (item->kind == ITEM_FILL)
     memset(item->destination, item->value, item->bytes);
+  else if (item->kind == ITEM_CALL)
+    item->function(item->destination);
   pthread_mutex_lock(&fake.lock);
   stream->running = false;
   if (n != UINT32_MAX) {
@@ -213,6 +215,19 @@ cu_result fake_cuGraphLaunch(struct cu_graph_exec *exec_handle, struct cu_stream
   stream->launches++;
   for (uint32_t n = 0; n < exec->node_count; n++) item->priority[n] = random_next() | 1;
   exec->in_flight++;
+  return stream_put(stream, item);
+}
+
+/* As documented, nothing is called once the context has an error. */
+cu_result fake_cuLaunchHostFunc(struct cu_stream *stream_handle, void (*function)(void *data), void *data) {
+  CALL(cuLaunchHostFunc);
+  struct stream *stream = object_body(stream_handle, STREAM, "cuLaunchHostFunc");
+  if (!stream) return CU_INVALID_HANDLE;
+  if (!function) return CU_INVALID_VALUE;
+  if (capture_forbids(stream, "cuLaunchHostFunc")) return CU_CAPTURE_UNSUPPORTED;
+  struct item *item = calloc(1, sizeof *item);
+  if (!item) abort();
+  *item = (struct item){.kind = ITEM_CALL, .function = function, .destination = data};
   return stream_put(stream, item);
 }
 

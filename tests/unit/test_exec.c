@@ -180,6 +180,56 @@ Test(exec, a_busy_slot_is_refused_and_a_wait_times_out) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
+/* A task that does not return, and somebody who must leave. */
+Test(exec, closing_within_a_time_gives_up_what_hangs_and_ends, .timeout = 60) {
+  enum { TIMEOUT_NS = 5 * 1000 * 1000 };
+  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_graph *graph = NULL, *of_runtime = NULL;
+  rondo_tensor state;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_state(graph, "s", RONDO_F32, 1, (int64_t[]){1}, &state));
+  rondo_argument arguments[] = {{.tensor = state, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_kernel(
+      graph, &(rondo_kernel_desc){.name = "gate", .host = wait_at_gate, .arguments = arguments, .argument_count = 1}));
+  atomic_store(&gate_open, true);
+  rondo_exec *execs[3] = {NULL}, *another = NULL;
+  rondo_slot slots[3], stale;
+  for (int e = 0; e < 3; e++) {
+    REQUIRE_OK(rondo_instantiate(runtime, graph, &(rondo_exec_options){.slots = 2}, &execs[e]));
+    REQUIRE_OK(rondo_acquire(execs[e], &slots[e]));
+  }
+  REQUIRE_OK(rondo_acquire(execs[0], &stale));
+  REQUIRE_OK(rondo_replay(slots[2]));
+  REQUIRE_OK(rondo_close_exec_within(&execs[2], RONDO_FOREVER)); /* it does not hang yet */
+  cr_assert_null(execs[2]);
+  atomic_store(&gate_open, false);
+  REQUIRE_OK(rondo_replay(stale));
+  REQUIRE_OK(rondo_replay(slots[1]));
+  REQUIRE_ERROR(rondo_close_exec_within(&execs[0], TIMEOUT_NS), RONDO_DEVICE_LOST,
+                "slot 1 was not done after 5000000 ns");
+  cr_assert_null(execs[0]);
+  REQUIRE_ERROR(rondo_poll(stale), RONDO_INVALID_STATE, "exec is closed");
+  REQUIRE_ERROR(rondo_wait(slots[1], RONDO_FOREVER), RONDO_DEVICE_LOST, "slot 1 was not done after 5000000 ns");
+  REQUIRE_ERROR(rondo_replay(slots[1]), RONDO_DEVICE_LOST, "slot 1 was not done");
+  REQUIRE_ERROR(rondo_instantiate(runtime, graph, NULL, &another), RONDO_DEVICE_LOST, "slot 1 was not done");
+  cr_assert_null(another);
+  rondo_info info;
+  REQUIRE_OK(rondo_runtime_info(runtime, &info));
+  uint64_t host_bytes = info.host.used_bytes;
+  REQUIRE_OK(rondo_graph_create(runtime, NULL, &of_runtime)); /* not where the thread still looks */
+  REQUIRE_OK(rondo_runtime_info(runtime, &info));
+  cr_assert_gt(host_bytes, 0);
+  cr_assert_gt(info.host.used_bytes, host_bytes);
+  REQUIRE_OK(rondo_graph_destroy(&of_runtime));
+  REQUIRE_ERROR(rondo_close(&runtime), RONDO_INVALID_STATE, "1 execs");
+  REQUIRE_OK(rondo_close_exec(&execs[1])); /* with a replay that is in flight for ever */
+  REQUIRE_OK(rondo_runtime_info(runtime, &info));
+  cr_assert_eq(info.host.used_bytes, host_bytes, "of an exec in flight nothing is given back");
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+  atomic_store(&gate_open, true);
+}
+
 Test(exec, stale_and_foreign_handles_are_refused) {
   rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
   struct doubling d = describe(runtime), other = describe(NULL);

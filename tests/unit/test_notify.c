@@ -1,0 +1,171 @@
+/* test_notify.c - who sleeps in poll or epoll is woken by each replay's end, finds it done, and is not written to by
+ * anybody after the slot was released. */
+#include <criterion/criterion.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "../support.h"
+
+enum { COUNT = 512, SLOTS = 3, PATIENCE_MS = 20000 };
+
+struct subject {
+  rondo_runtime *runtime;
+  rondo_tensor in, out;
+  rondo_exec *exec;
+  rondo_slot slots[SLOTS];
+};
+
+static struct subject subject_open(rondo_backend backend) {
+  struct subject s = {0};
+  rondo_graph *graph = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_input(graph, "in", RONDO_I32, 1, (int64_t[]){COUNT}, &s.in));
+  REQUIRE_OK(rondo_output(graph, "out", RONDO_I32, 1, (int64_t[]){COUNT}, &s.out));
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = s.in, .dst = s.out}));
+  REQUIRE_OK(rondo_open(
+      &(rondo_options){.backend = backend, .device_bytes = 1 << 20, .pinned_bytes = 1 << 20, .host_threads = 2},
+      &s.runtime));
+  REQUIRE_OK(rondo_instantiate(s.runtime, graph, &(rondo_exec_options){.slots = SLOTS}, &s.exec));
+  for (int i = 0; i < SLOTS; i++) REQUIRE_OK(rondo_acquire(s.exec, &s.slots[i]));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  return s;
+}
+
+static void subject_close(struct subject *s) {
+  REQUIRE_OK(rondo_close_exec(&s->exec));
+  REQUIRE_OK(rondo_close(&s->runtime));
+}
+
+static int file_open(void) {
+  int file = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  cr_assert_geq(file, 0);
+  return file;
+}
+
+/* What was written since, at once; 0 if nothing was. */
+static uint64_t count_of(int file) {
+  uint64_t count = 0;
+  return read(file, &count, sizeof count) == sizeof count ? count : 0;
+}
+
+static void start(const struct subject *s, int slot, int32_t value) {
+  int32_t *in = rondo_data(s->slots[slot], s->in);
+  for (int i = 0; i < COUNT; i++) in[i] = value + i;
+  REQUIRE_OK(rondo_replay(s->slots[slot]));
+}
+
+static void require_value(const struct subject *s, int slot, int32_t value) {
+  const int32_t *out = rondo_data(s->slots[slot], s->out);
+  for (int i = 0; i < COUNT; i++) cr_assert_eq(out[i], value + i);
+}
+
+static void poll_wakes(rondo_backend backend) {
+  struct subject s = subject_open(backend);
+  int file = file_open();
+  REQUIRE_OK(rondo_notify(s.slots[0], file));
+  for (int32_t replay = 0; replay < 300; replay++) {
+    struct pollfd wanted = {.fd = file, .events = POLLIN};
+    start(&s, 0, replay);
+    cr_assert_eq(poll(&wanted, 1, PATIENCE_MS), 1, "nobody woke replay %d's sleeper", replay);
+    REQUIRE_OK(rondo_poll(s.slots[0]));
+    require_value(&s, 0, replay);
+    cr_assert_eq(count_of(file), 1);
+  }
+  REQUIRE_OK(rondo_notify(s.slots[0], -1));
+  start(&s, 0, 1);
+  REQUIRE_OK(rondo_wait(s.slots[0], RONDO_FOREVER));
+  start(&s, 1, 1); /* another slot */
+  REQUIRE_OK(rondo_wait(s.slots[1], RONDO_FOREVER));
+  subject_close(&s);
+  cr_assert_eq(count_of(file), 0);
+  close(file);
+}
+
+static void epoll_tells_slots_apart(rondo_backend backend) {
+  struct subject s = subject_open(backend);
+  int files[SLOTS], set = epoll_create1(EPOLL_CLOEXEC), done = 0;
+  bool seen[SLOTS] = {false};
+  cr_assert_geq(set, 0);
+  for (int i = 0; i < SLOTS; i++) {
+    files[i] = file_open();
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
+    cr_assert_eq(epoll_ctl(set, EPOLL_CTL_ADD, files[i], &event), 0);
+    REQUIRE_OK(rondo_notify(s.slots[i], files[i]));
+    start(&s, i, 100 * i);
+  }
+  while (done < SLOTS) {
+    struct epoll_event event;
+    cr_assert_eq(epoll_wait(set, &event, 1, PATIENCE_MS), 1);
+    int slot = (int)event.data.u32;
+    cr_assert_not(seen[slot]);
+    seen[slot] = true;
+    REQUIRE_OK(rondo_poll(s.slots[slot]));
+    require_value(&s, slot, 100 * slot);
+    cr_assert_eq(count_of(files[slot]), 1);
+    done++;
+  }
+  subject_close(&s);
+  for (int i = 0; i < SLOTS; i++) close(files[i]);
+  close(set);
+}
+
+/* The end of a replay can be seen a little before the write: who releases the slot then must be able to close the file,
+ * and to open another under the same number. */
+static void nothing_is_written_late(rondo_backend backend) {
+  struct subject s = subject_open(backend);
+  for (int32_t round = 0; round < 2000; round++) {
+    int file = file_open();
+    REQUIRE_OK(rondo_notify(s.slots[0], file));
+    int32_t replays = 1 + round % 3;
+    for (int32_t replay = 0; replay < replays; replay++) {
+      start(&s, 0, round);
+      REQUIRE_OK(rondo_wait(s.slots[0], RONDO_FOREVER));
+    }
+    if (round % 4 == 3)
+      REQUIRE_OK(rondo_notify(s.slots[0], -1));
+    else
+      REQUIRE_OK(rondo_release(s.slots[0]));
+    cr_assert_eq(count_of(file), (uint64_t)replays, "round %d", round);
+    close(file);
+    if (round % 4 != 3) REQUIRE_OK(rondo_acquire(s.exec, &s.slots[0]));
+    int other = file_open(); /* most likely the same number */
+    start(&s, 0, round);     /* the next holder has not asked to be told */
+    REQUIRE_OK(rondo_wait(s.slots[0], RONDO_FOREVER));
+    cr_assert_eq(count_of(other), 0, "round %d", round);
+    close(other);
+  }
+  subject_close(&s);
+}
+
+/* Closing the exec with a notice on its way. */
+static void closing_waits_for_the_write(rondo_backend backend) {
+  for (int round = 0; round < 200; round++) {
+    struct subject s = subject_open(backend);
+    int file = file_open();
+    REQUIRE_OK(rondo_notify(s.slots[0], file));
+    start(&s, 0, 1);
+    REQUIRE_OK(rondo_close_exec(&s.exec));
+    cr_assert_eq(count_of(file), 1, "round %d", round);
+    close(file);
+    REQUIRE_OK(rondo_close(&s.runtime));
+  }
+}
+
+BOTH_BACKENDS(notify, poll_wakes_when_a_replay_is_done, poll_wakes)
+BOTH_BACKENDS(notify, epoll_tells_which_slot_is_done, epoll_tells_slots_apart)
+BOTH_BACKENDS(notify, nothing_is_written_after_the_slot_was_released, nothing_is_written_late)
+BOTH_BACKENDS(notify, closing_the_exec_waits_for_the_write, closing_waits_for_the_write)
+
+Test(notify, a_file_that_is_not_open_is_refused) {
+  struct subject s = subject_open(RONDO_BACKEND_HOST);
+  int file = file_open();
+  close(file);
+  REQUIRE_ERROR(rondo_notify(s.slots[0], file), RONDO_INVALID_ARGUMENT, "is no open file");
+  REQUIRE_ERROR(rondo_notify(s.slots[0], -2), RONDO_INVALID_ARGUMENT, "-2 is no open file");
+  REQUIRE_OK(rondo_notify(s.slots[0], -1));
+  REQUIRE_OK(rondo_release(s.slots[0]));
+  REQUIRE_ERROR(rondo_notify(s.slots[0], -1), RONDO_INVALID_STATE, "was released");
+  subject_close(&s);
+}
