@@ -102,6 +102,7 @@ static void unmake(void) {
 
 static const char *reason_to_skip(enum need need) {
   if (need != NOTHING && !done_kernel) return "no device code for this GPU";
+  if (need == PARTS && !driver.cuGreenCtxStreamCreate) return "the driver has no green contexts";
   return need == OVERLAP && !kernels_overlap ? "kernels do not overlap on this GPU" : NULL;
 }
 
@@ -149,7 +150,7 @@ int main(int argc, char **argv) {
   }
   setvbuf(stdout, NULL, _IOLBF, 0); /* should one of them crash, the lines before it are seen */
   int failed = 0;
-  const struct behaviour *const files[] = {basic_behaviours, graph_behaviours, capture_behaviours};
+  const struct behaviour *const files[] = {basic_behaviours, graph_behaviours, capture_behaviours, lane_behaviours};
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     for (const struct behaviour *behaviour = files[i]; behaviour->name; behaviour++) failed += !run(behaviour);
   if (!close_device()) {

@@ -219,7 +219,8 @@ struct item {
   int value;
   size_t bytes;
   struct event *event;
-  uint64_t record; /* of the event: this one, or the one to wait for */
+  uint64_t record;     /* of the event: this one, or the one to wait for, */
+  struct stream *from; /* which was put on this stream */
   void (*function)(void *data); /* ITEM_CALL, with the destination */
   struct exec *exec;
   uint32_t done_count;

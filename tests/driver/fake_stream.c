@@ -173,7 +173,7 @@ static void worker_stop(void) {
 static void run_all(struct stream *stream) {
   while (stream->first && fake.lost == CU_SUCCESS) {
     struct stream *next = stream; /* what it waits for has to run first */
-    while (waits_for_event(next)) next = next->first->event->stream;
+    while (waits_for_event(next)) next = next->first->from;
     if (may_run(next) && fake.settings.mode != FAKE_THREAD)
       step(next);
     else
@@ -311,7 +311,7 @@ static cu_result put_event(struct event *event, struct stream *stream, enum item
   }
   struct item *item = calloc(1, sizeof *item);
   if (!item) abort();
-  *item = (struct item){.kind = kind, .event = event, .record = event->recorded};
+  *item = (struct item){.kind = kind, .event = event, .record = event->recorded, .from = event->stream};
   event->items++;
   return stream_put(stream, item);
 }

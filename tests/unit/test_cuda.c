@@ -281,4 +281,120 @@ Test(cuda, a_kernel_that_faults_loses_the_device_with_its_cause) {
   REQUIRE_OK(rondo_graph_destroy(&s.graph));
   REQUIRE_OK(rondo_graph_destroy(&good.graph));
   REQUIRE_OK(rondo_close(&runtime));
+  REQUIRE_ERROR(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA}, &runtime), RONDO_NO_DEVICE,
+                "only a new process can use the device");
+}
+
+/* ---- Lanes ------------------------------------------------------------------------------------------------------- */
+
+/* y[i] = the multiprocessor of block i. */
+static const char where_ptx[] =
+    ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry where(.param .u64 y)\n{\n"
+    ".reg .b64 %rd<4>;\n.reg .b32 %r<3>;\nld.param.u64 %rd1, [y];\n"
+    "mov.u32 %r1, %ctaid.x;\nmov.u32 %r2, %smid;\nmul.wide.u32 %rd2, %r1, 4;\n"
+    "add.s64 %rd3, %rd1, %rd2;\nst.global.u32 [%rd3], %r2;\nret;\n}\n";
+enum { BLOCKS = 2048, MULTIPROCESSORS_MOST = 1024 };
+
+static rondo_runtime *open_lanes(const rondo_lane *lanes, uint32_t count) {
+  rondo_runtime *runtime = NULL;
+  rondo_options options = {.backend = RONDO_BACKEND_CUDA,
+                           .device_bytes = 16 << 20,
+                           .pinned_bytes = 16 << 20,
+                           .lanes = lanes,
+                           .lane_count = count};
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  return runtime;
+}
+
+/* Which multiprocessors a lane's blocks ran on, in its own stream or in another. */
+static void find_where(rondo_runtime *runtime, uint32_t lane, void *const *stream, bool *used) {
+  rondo_graph *graph = NULL;
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  rondo_tensor y;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_output(graph, "y", RONDO_I32, 1, &(int64_t){BLOCKS}, &y));
+  rondo_argument argument = {.tensor = y, .access = RONDO_WRITE};
+  REQUIRE_OK(rondo_add_kernel(graph, &(rondo_kernel_desc){.name = "where",
+                                                          .image = where_ptx,
+                                                          .image_bytes = sizeof where_ptx,
+                                                          .function = "where",
+                                                          .grid = {BLOCKS},
+                                                          .arguments = &argument,
+                                                          .argument_count = 1}));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, &(rondo_exec_options){.lane = lane}, &exec));
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  REQUIRE_OK(stream ? rondo_replay_on(slot, *stream) : rondo_replay(slot));
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  const int32_t *where = rondo_data(slot, y);
+  for (int i = 0; i < BLOCKS; i++) {
+    cr_assert(where[i] >= 0 && where[i] < MULTIPROCESSORS_MOST);
+    used[where[i]] = true;
+  }
+  REQUIRE_OK(rondo_release(slot));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+Test(cuda, lanes_share_no_multiprocessor) {
+  require_backend(RONDO_BACKEND_CUDA);
+  rondo_runtime *runtime = open_lanes((const rondo_lane[]){{.multiprocessors = 8}, {.multiprocessors = 9}, {0}}, 3);
+  rondo_lane_grant grants[3];
+  bool used[3][MULTIPROCESSORS_MOST] = {0};
+  for (uint32_t lane = 0; lane < 3; lane++) {
+    REQUIRE_OK(rondo_lane_info(runtime, lane, &grants[lane]));
+    find_where(runtime, lane, NULL, used[lane]);
+  }
+  cr_assert_geq(grants[0].multiprocessors, 8);
+  cr_assert_geq(grants[1].multiprocessors, 9);
+  find_where(runtime, 0, &grants[2].stream, used[0]); /* in another lane's stream it still runs on its own */
+  int32_t counts[3] = {0};
+  for (int i = 0; i < MULTIPROCESSORS_MOST; i++) {
+    cr_assert_leq(used[0][i] + used[1][i] + used[2][i], 1, "multiprocessor %d", i);
+    for (int lane = 0; lane < 3; lane++) counts[lane] += used[lane][i];
+  }
+  for (int lane = 0; lane < 3; lane++)
+    cr_assert(counts[lane] > 0 && counts[lane] <= grants[lane].multiprocessors, "lane %d: %d of %d", lane, counts[lane],
+              grants[lane].multiprocessors);
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+/* A chain of replays, half of them in a stream of another context than the lane's, each of which adds to what the one
+ * before it left. */
+Test(cuda, replays_in_the_callers_stream_keep_the_lanes_order) {
+  require_backend(RONDO_BACKEND_CUDA);
+  rondo_runtime *runtime = open_lanes((const rondo_lane[]){{.multiprocessors = 8}, {0}}, 2);
+  rondo_lane_grant other;
+  REQUIRE_OK(rondo_lane_info(runtime, 1, &other));
+  struct scaling s = scaling_describe();
+  rondo_tensor sum;
+  REQUIRE_OK(rondo_state(s.graph, "sum", RONDO_F32, 1, shape, &sum));
+  s.x = sum;                                               /* the input is left out */
+  REQUIRE_OK(scaling_add(&s, &(rondo_kernel_desc){0}, 3)); /* y = 2 sum + 0.5 */
+  REQUIRE_OK(rondo_add_copy(s.graph, &(rondo_copy_desc){.src = s.y, .dst = sum}));
+  rondo_exec *exec = NULL;
+  rondo_slot slots[2];
+  REQUIRE_OK(rondo_instantiate(runtime, s.graph, &(rondo_exec_options){.slots = 2}, &exec));
+  for (int i = 0; i < 2; i++) REQUIRE_OK(rondo_acquire(exec, &slots[i]));
+  float expected = 0;
+  for (int round = 0; round < 50; round++) {
+    for (int i = 0; i < 20; i++) {
+      REQUIRE_OK(rondo_wait(slots[i % 2], RONDO_FOREVER));
+      REQUIRE_OK(i % 2 ? rondo_replay_on(slots[1], other.stream) : rondo_replay(slots[0]));
+      expected = 2 * expected + 0.5f;
+    }
+    float got[COUNT];
+    REQUIRE_OK(rondo_wait(slots[0], RONDO_FOREVER));
+    REQUIRE_OK(rondo_wait(slots[1], RONDO_FOREVER));
+    REQUIRE_OK(rondo_download(exec, sum, got, sizeof got));
+    for (int i = 0; i < COUNT; i++)
+      cr_assert_eq(got[i], expected, "round %d, %d: %g, not %g", round, i, got[i], expected);
+    memset(got, 0, sizeof got);
+    REQUIRE_OK(rondo_upload(exec, sum, got, sizeof got));
+    expected = 0;
+  }
+  for (int i = 0; i < 2; i++) REQUIRE_OK(rondo_release(slots[i]));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&s.graph));
+  REQUIRE_OK(rondo_close(&runtime));
 }
