@@ -425,10 +425,10 @@ static uint64_t draw(uint64_t *state, uint64_t below) {
   return (*state >> 33) % below;
 }
 
-/* Rounds of a few steps for each buffer. Most try to reach the bound at once, every eighth (later fourth) half of what
- * is left, then a quarter, then an eighth. Weights that have led nowhere for long are given up for others, and a round
- * then gets many steps, the next time twice as many: so a bound that cannot be reached is found out, if the problem is
- * small. */
+/* Rounds of a few steps for each buffer. Most try to reach the bound at once; every eighth, later fourth, tries half of
+ * what is left, then a quarter, then an eighth. Weights that have led nowhere for long are given up for others, and a
+ * round then gets many steps, the next time twice as many: so a bound that cannot be reached is found out, if the
+ * problem is small. */
 static uint64_t search_part(struct search *search, uint64_t bound, uint64_t peak, uint64_t step_limit,
                             uint64_t *offsets) {
   enum { STEPS_PER_BUFFER = 2, ROUNDS_OF_SAME_WEIGHTS = 256 };
