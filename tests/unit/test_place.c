@@ -242,6 +242,7 @@ static uint64_t layers_peak(uint32_t layers, uint64_t *steps) {
 
 Test(place, identical_layers_need_no_more_for_being_many) {
   uint64_t steps, four = layers_peak(4, &steps);
+  cr_assert_eq(layers_peak(100, &steps), four);
   cr_assert_eq(layers_peak(24, &steps), four);
   cr_assert_leq(steps, 10000, "an everyday graph took %llu steps", (unsigned long long)steps);
 }
