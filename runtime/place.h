@@ -9,7 +9,7 @@
 #include "bits.h"
 
 enum {
-  PLACE_SEARCH_COUNT = 1024,              /* more buffers than these are placed greedily only */
+  PLACE_SEARCH_COUNT = 4096,              /* more buffers than these are placed greedily only */
   PLACE_DEFAULT_WORK = 128 * 1024 * 1024, /* steps times buffers: a second or two at most */
   PLACE_BATCH = 512,                      /* rows that place_many asks for at a time */
 };

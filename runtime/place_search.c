@@ -43,6 +43,7 @@ struct search {
   uint32_t words, clique_words;
   uint64_t capacity;
   uint64_t *part;     /* the buffers searched now */
+  uint64_t *done;     /* these, and those searched before */
   uint64_t *unplaced; /* of these */
   uint64_t *rest, *low, *offsets;
 
@@ -67,7 +68,7 @@ struct search {
 
 enum {
   CLIQUES_PER_BUFFER = 2,   /* at most, on average */
-  CHANGES_PER_BUFFER = 256, /* a search that needs more starts anew */
+  CHANGES_PER_BUFFER = 256, /* for the first thousand, for the others a quarter; a round that needs more ends early */
   CHANGES_PER_STEP = 8,     /* at most so many times the buffers: 2 for cliques, 2 put higher, 1 that waits, ... */
 };
 
@@ -87,8 +88,10 @@ static void search_cut(struct search *search, uint32_t count, struct cutter *cut
   search->words = bit_row_words(count);
   search->clique_capacity = (uint32_t)cliques;
   search->clique_words = bit_row_words(search->clique_capacity);
-  search->change_capacity = CHANGES_PER_BUFFER * buffers;
+  uint64_t further = buffers > 1024 ? buffers - 1024 : 0;
+  search->change_capacity = CHANGES_PER_BUFFER * (buffers - further) + CHANGES_PER_BUFFER / 4 * further;
   search->part = cut(cutter, bit_matrix_bytes(1, count));
+  search->done = cut(cutter, bit_matrix_bytes(1, count));
   search->unplaced = cut(cutter, bit_matrix_bytes(1, count));
   search->row = cut(cutter, bit_matrix_bytes(1, count));
   search->rest = cut(cutter, buffers * sizeof(uint64_t));
@@ -144,7 +147,8 @@ static void add_clique(struct search *search, const uint64_t *members) {
     bit_drop(candidates, b);
     for (uint32_t w = 0; w < words; w++) candidates[w] &= bit_row(&problem->conflicts, b)[w];
   }
-  for (uint32_t i = 0; i < problem->count; i++) {
+  bool can_grow = bits_next(candidates, words, 0) < words * 64;
+  for (uint32_t i = 0; can_grow && i < problem->count; i++) {
     uint32_t b = search->order[i];
     if (!bit_get(candidates, b)) continue;
     bit_put(row, b);
@@ -183,9 +187,10 @@ static void add_uncovered(struct search *search, uint32_t buffer) {
   uint32_t words = search->words;
   for (uint32_t w = 0; w < words; w++) open[w] = conflicts[w] & search->part[w];
   bit_drop(open, buffer);
-  for (uint32_t c = 0; c < search->clique_count; c++)
-    if (bit_get(bit_row(&search->cliques, c), buffer))
-      for (uint32_t w = 0; w < words; w++) open[w] &= ~bit_row(&search->cliques, c)[w];
+  const uint64_t *cliques = bit_row(&search->cliques_of, buffer);
+  for (uint32_t c = bits_next(cliques, search->clique_words, 0); c < search->clique_count;
+       c = bits_next(cliques, search->clique_words, c + 1))
+    for (uint32_t w = 0; w < words; w++) open[w] &= ~bit_row(&search->cliques, c)[w];
   for (uint32_t b; (b = bits_next(open, words, 0)) < words * 64 && search->clique_count < search->clique_capacity;) {
     memset(search->row, 0, words * sizeof *search->row);
     bit_put(search->row, buffer);
@@ -406,7 +411,7 @@ static uint64_t peak_of(const struct search *search, const uint64_t *offsets) {
   return peak;
 }
 
-/* Offsets are sums of sizes, so multiples of what divides all sizes. */
+/* Offsets are sums of sizes, so multiples of what divides all sizes. Never 0. */
 static uint64_t common_divisor(const struct search *search) {
   uint64_t divisor = 0;
   for (uint32_t b = bits_next(search->part, search->words, 0); b < search->words * 64;
@@ -416,7 +421,7 @@ static uint64_t common_divisor(const struct search *search) {
       divisor = other;
       other = remainder;
     }
-  return divisor;
+  return divisor ? divisor : 1;
 }
 
 /* A fixed sequence of choices (Knuth's MMIX generator): the same placement every time. */
@@ -425,10 +430,10 @@ static uint64_t draw(uint64_t *state, uint64_t below) {
   return (*state >> 33) % below;
 }
 
-/* Rounds of a few steps for each buffer. Most try to reach the bound at once, every eighth (later fourth) half of what
- * is left, then a quarter, then an eighth. Weights that have led nowhere for long are given up for others, and a round
- * then gets many steps, the next time twice as many: so a bound that cannot be reached is found out, if the problem is
- * small. */
+/* Rounds of a few steps for each buffer. Most try to reach the bound at once; every eighth, later fourth, tries half of
+ * what is left, then a quarter, then an eighth. Weights that have led nowhere for long are given up for others, and a
+ * round then gets many steps, the next time twice as many: so a bound that cannot be reached is found out, if the
+ * problem is small. */
 static uint64_t search_part(struct search *search, uint64_t bound, uint64_t peak, uint64_t step_limit,
                             uint64_t *offsets) {
   enum { STEPS_PER_BUFFER = 2, ROUNDS_OF_SAME_WEIGHTS = 256 };
@@ -466,9 +471,11 @@ uint64_t place_search(const struct placement_problem *problem, uint64_t *offsets
   search_cut(&search, problem->count, &(struct cutter){.base = work});
   uint64_t step_limit = problem->step_limit ? problem->step_limit : PLACE_DEFAULT_WORK / (problem->count + 1);
   uint64_t highest = 0; /* of the parts done: none of the others needs to lie lower */
+  memset(search.done, 0, search.words * sizeof *search.done);
   for (uint32_t b = 0; b < problem->count; b++) {
+    if (!problem->bytes[b] || bit_get(search.done, b)) continue;
     find_part(&search, b);
-    if (bits_next(search.part, search.words, 0) != b) continue; /* 0 bytes, or not the first of its part */
+    bits_or(search.done, search.part, search.words);
     uint64_t peak = peak_of(&search, offsets);
     uint64_t bound = highest > problem->lower_bound_bytes ? highest : problem->lower_bound_bytes;
     if (peak > bound) {
