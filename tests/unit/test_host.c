@@ -432,11 +432,12 @@ Test(host, a_task_that_would_wait_for_itself_is_refused) {
 
 /* ---- A device that was lost -------------------------------------------------------------------------------------- */
 
-static atomic_bool gate_is_open, passed_gate, ran_next;
+static atomic_bool gate_is_open, reached_gate, passed_gate, ran_next;
 
 static void wait_at_gate(void *user, void *const *data) {
   (void)user;
   (void)data;
+  atomic_store(&reached_gate, true);
   while (!atomic_load(&gate_is_open)) sleep_us(100);
   atomic_store(&passed_gate, true);
 }
@@ -466,9 +467,11 @@ static struct hang lose_a_device(void) {
   hang.stuck = lone_task(hang.runtime, wait_at_gate, note_next, NULL);
   hang.queued = lone_task(hang.runtime, note_next, NULL, NULL);
   atomic_store(&gate_is_open, false);
+  atomic_store(&reached_gate, false);
   atomic_store(&passed_gate, false);
   atomic_store(&ran_next, false);
   REQUIRE_OK(rondo_replay(hang.stuck.slot));
+  while (!atomic_load(&reached_gate)) sleep_us(100);
   REQUIRE_OK(rondo_replay(hang.queued.slot));
   REQUIRE_ERROR(rondo_wait(hang.stuck.slot, 1000000), RONDO_TIMEOUT, "not done in time");
   const struct device_ops *ops = hang.runtime->ops;
