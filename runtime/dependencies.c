@@ -238,23 +238,36 @@ static struct root *root_of(const struct walk *walk, uint32_t tensor) {
   return root == NO_TENSOR ? NULL : &walk->roots[root];
 }
 
-static void drop_covered(struct access_list *list, const struct box *box, uint32_t *found) {
-  uint32_t found_count = find_overlaps(list, box, found);
-  for (uint32_t i = 0; i < found_count; i++) {
-    struct access *access = &list->items[found[i]];
-    if (!box_covers(box, &access->box)) continue;
-    access->task = NO_UNIT;
-    list->alive_count--;
-    list->version++;
-  }
-  while (list->first < list->count && list->items[list->first].task == NO_UNIT) list->first++;
-}
-
 static void box_grow(struct box *box, const struct box *more) {
   for (int i = 0; i < RONDO_MAX_RANK; i++) {
     if (more->low[i] < box->low[i]) box->low[i] = more->low[i];
     if (more->high[i] > box->high[i]) box->high[i] = more->high[i];
   }
+}
+
+/* Around what is alive in the run of an access; where nothing is, a box that nothing overlaps. */
+static void run_shrink(struct access_list *list, uint32_t index) {
+  uint32_t first = index / RUN_LENGTH * RUN_LENGTH;
+  uint32_t end = list->count - first < RUN_LENGTH ? list->count : first + RUN_LENGTH;
+  struct box box = {.low = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX}};
+  for (uint32_t i = first; i < end; i++)
+    if (list->items[i].task != NO_UNIT) box_grow(&box, &list->items[i].box);
+  list->runs[index / RUN_LENGTH] = box;
+}
+
+static void drop_covered(struct access_list *list, const struct box *box, uint32_t *found) {
+  uint32_t found_count = find_overlaps(list, box, found), dropped = NO_UNIT;
+  for (uint32_t i = 0; i < found_count; i++) {
+    struct access *access = &list->items[found[i]];
+    if (!box_covers(box, &access->box)) continue;
+    if (dropped != NO_UNIT && dropped / RUN_LENGTH != found[i] / RUN_LENGTH) run_shrink(list, dropped);
+    dropped = found[i];
+    access->task = NO_UNIT;
+    list->alive_count--;
+    list->version++;
+  }
+  if (dropped != NO_UNIT) run_shrink(list, dropped);
+  while (list->first < list->count && list->items[list->first].task == NO_UNIT) list->first++;
 }
 
 static void keep_access(struct root *root, const struct box *box, rondo_access access, uint32_t task, uint32_t *found) {
@@ -402,7 +415,7 @@ rondo_status dependencies_of(rondo_graph *graph, bool check, const struct depend
   if (!graph->dependencies) {
     uint64_t bytes = walk_bytes(graph);
     void *memory;
-    rondo_status status = memory_take(graph->source, bytes, "planning", &memory);
+    rondo_status status = memory_take_for_now(graph->source, bytes, "planning", &memory);
     if (status != RONDO_OK) return status;
     struct cutter cutter = {memory, 0};
     struct walk walk = cut_walk(&cutter, graph);
@@ -458,7 +471,7 @@ rondo_status dependencies_reach(rondo_graph *graph, uint32_t first, uint32_t sec
   uint32_t units = dependencies->task_count + dependencies->join_count;
   uint64_t bytes = units * (sizeof(uint32_t) + sizeof(bool));
   void *memory;
-  status = memory_take(graph->source, bytes, "the search for a cycle", &memory);
+  status = memory_take_for_now(graph->source, bytes, "the search for a cycle", &memory);
   if (status != RONDO_OK) return status;
   bool *entered = (bool *)memory + units * sizeof(uint32_t);
   memset(entered, 0, units * sizeof(bool));

@@ -23,7 +23,7 @@ struct user_work {
   uint32_t shared_bytes;
   uint32_t argument_count;
   uint16_t argument_bytes[RONDO_MAX_ARGUMENTS]; /* of a value; 0: a tensor */
-  void *values[RONDO_MAX_ARGUMENTS];            /* aligned to 64 bytes; NULL: a tensor */
+  unsigned char *values;                        /* USER_VALUE_BYTES for each argument that is one */
   rondo_capture_function capture;
   rondo_host_function host;
   void *user;

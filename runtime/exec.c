@@ -109,8 +109,9 @@ rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *summary) {
   struct exec_counts counts = count_all(graph, plan);
   uint64_t host = exec_bytes(&counts, RONDO_MAX_SLOTS, backend_bytes(&host_device_ops, &counts));
   uint64_t cuda = exec_bytes(&counts, RONDO_MAX_SLOTS, backend_bytes(&cuda_device_ops, &counts));
+  uint64_t instantiate_bytes = plan->kept_bytes + pool_take_bytes(host > cuda ? host : cuda);
   *summary = plan->summary;
-  summary->host_bytes = pool_take_bytes(host > cuda ? host : cuda) + plan->planning_bytes;
+  summary->host_bytes = plan->planning_bytes > instantiate_bytes ? plan->planning_bytes : instantiate_bytes;
   return RONDO_OK;
 }
 
@@ -121,7 +122,7 @@ static rondo_status carve_all(rondo_exec **exec_out, rondo_runtime *runtime, con
   uint64_t host_bytes = exec_bytes(&counts, slot_count, backend);
   void *host = NULL;
   pthread_mutex_lock(&runtime->lock);
-  rondo_status status = pool_take(&runtime->host_pool, host_bytes, "an exec", &host);
+  rondo_status status = pool_take(&runtime->host_pool, host_bytes, "an exec", false, &host);
   rondo_exec *exec = NULL;
   if (status == RONDO_OK) {
     memset(host, 0, host_bytes);
@@ -280,7 +281,7 @@ static void addresses_fill(rondo_exec *exec, const struct slot *slot, uint32_t n
     if (place.tensor != NO_TENSOR)
       data[i] = address_of(exec, slot, place) + call->task->operands[i].offset_bytes;
     else if (exec->nodes[node].user_work)
-      data[i] = exec->nodes[node].user_work->values[i];
+      data[i] = user_value(exec->nodes[node].user_work, i);
   }
 }
 

@@ -306,7 +306,7 @@ static rondo_status user_arguments_fill(const rondo_graph *graph, struct task *t
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s is neither a tensor nor a value of 1 to %d bytes",
                         names[i], USER_VALUE_BYTES);
     work->argument_bytes[i] = (uint16_t)arguments[i].bytes;
-    work->values[i] = (void *)(uintptr_t)arguments[i].value; /* the caller's, until the graph keeps a copy */
+    memcpy(user_value(work, i), arguments[i].value, arguments[i].bytes);
   }
   rondo_status status = operands_fill(graph, task, operands, count);
   if (status != RONDO_OK) return status;
@@ -351,7 +351,9 @@ rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc)
   if (desc->image && (!desc->image_bytes || !desc->function))
     return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "the image has no %s",
                       desc->function ? "bytes" : "function name");
+  unsigned char values[RONDO_MAX_ARGUMENTS * USER_VALUE_BYTES] = {0};
   struct user_work work = {.image = desc->image,
+                           .values = values,
                            .image_bytes = desc->image_bytes,
                            .function = desc->function,
                            .shared_bytes = desc->shared_bytes,

@@ -103,5 +103,5 @@ uint64_t place_buffers(const struct placement_problem *problem, uint64_t *offset
     memcpy(offsets, work.offsets, problem->count * sizeof *offsets);
   }
   if (best <= problem->lower_bound_bytes || problem->count > PLACE_SEARCH_COUNT) return best;
-  return place_search(problem, offsets, best, work.rest);
+  return place_search(problem, offsets, work.rest);
 }

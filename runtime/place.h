@@ -9,8 +9,8 @@
 #include "bits.h"
 
 enum {
-  PLACE_SEARCH_COUNT = 2048,              /* more buffers than these are placed greedily only */
-  PLACE_DEFAULT_WORK = 256 * 1024 * 1024, /* steps times buffers: about a second at most */
+  PLACE_SEARCH_COUNT = 1024,              /* more buffers than these are placed greedily only */
+  PLACE_DEFAULT_WORK = 128 * 1024 * 1024, /* steps times buffers: a second or two at most */
   PLACE_BATCH = 512,                      /* rows that place_many asks for at a time */
 };
 

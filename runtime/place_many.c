@@ -77,7 +77,8 @@ static uint64_t fit_among_few(struct packing *packing, const uint64_t *row, uint
       packing->found[count++] = (struct placed){offsets[b], offsets[b] + all_bytes[b], b};
     }
   sort(packing->found, count);
-  for (uint32_t i = 0; i < count && !gap_before(&packing->found[i], bytes, &end);) i++;
+  for (uint32_t i = 0; i < count; i++)
+    if (gap_before(&packing->found[i], bytes, &end)) break;
   return end;
 }
 

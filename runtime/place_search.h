@@ -6,8 +6,8 @@
 
 uint64_t place_search_work_bytes(uint32_t count);
 
-/* `offsets` hold a placement with this peak; they are replaced by the best one found. Returns its peak. For at most
- * PLACE_SEARCH_COUNT buffers. */
-uint64_t place_search(const struct placement_problem *problem, uint64_t *offsets, uint64_t peak, void *work);
+/* `offsets` hold a placement, and are replaced by the best one found. Returns its peak. For at most PLACE_SEARCH_COUNT
+ * buffers. */
+uint64_t place_search(const struct placement_problem *problem, uint64_t *offsets, void *work);
 
 #endif

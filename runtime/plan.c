@@ -452,15 +452,17 @@ rondo_status plan_of(rondo_graph *graph, const struct plan **plan) {
     cut_pad(&cutter, &counts, &pad);
     uint64_t pad_bytes = cutter.used;
     void *memory;
-    status = memory_take(graph->source, pad_bytes, "planning", &memory);
+    status = memory_take_for_now(graph->source, pad_bytes, "planning", &memory);
     if (status != RONDO_OK) return status;
     cutter = (struct cutter){memory, 0};
     cut_pad(&cutter, &counts, &pad);
     status = plan_make(graph, dependencies, &counts, &pad);
     memory_give(graph->source, memory, pad_bytes);
     if (status != RONDO_OK) return status;
-    graph->plan->planning_bytes =
-        dependencies_most_bytes(graph) + pool_take_bytes(pad_bytes) + pool_take_bytes(graph->plan->memory_bytes);
+    struct plan *made = graph->plan;
+    made->kept_bytes = pool_take_bytes(dependencies->memory_bytes) + pool_take_bytes(made->memory_bytes);
+    made->planning_bytes = made->kept_bytes + pool_take_bytes(pad_bytes);
+    if (dependencies_most_bytes(graph) > made->planning_bytes) made->planning_bytes = dependencies_most_bytes(graph);
     dependencies_drop(graph);
   }
   *plan = graph->plan;

@@ -23,7 +23,8 @@ struct plan {
   rondo_plan summary;
   struct memory_source source;
   uint64_t memory_bytes;
-  uint64_t planning_bytes; /* what making it took at the most, itself included */
+  /* Of a host pool: what making it took at the most, itself included, and where it ends once that is given back. */
+  uint64_t planning_bytes, kept_bytes;
   uint32_t node_count;
   struct plan_node *nodes; /* in a legal order */
   uint32_t *moved;         /* the tensors of the nodes that move some, node by node */

@@ -109,9 +109,10 @@ void pool_return(struct pool *pool, struct pool_extent *extent) {
   *extent = (struct pool_extent){0};
 }
 
-rondo_status pool_take(struct pool *pool, uint64_t bytes, const char *owner, void **memory) {
+rondo_status pool_take(struct pool *pool, uint64_t bytes, const char *owner, bool from_top, void **memory) {
   struct pool_extent extent;
-  rondo_status status = pool_carve(pool, bytes > UINT64_MAX / 2 ? bytes : pool_take_bytes(bytes), owner, &extent);
+  uint64_t wanted = bytes > UINT64_MAX / 2 ? bytes : pool_take_bytes(bytes);
+  rondo_status status = (from_top ? pool_carve_top : pool_carve)(pool, wanted, owner, &extent);
   if (status != RONDO_OK) return status;
   struct pool_extent *header = (void *)pool_memory(pool, &extent);
   *header = extent;

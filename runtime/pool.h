@@ -50,7 +50,7 @@ static inline unsigned char *pool_memory(const struct pool *pool, const struct p
 }
 
 /* Of a pool in the host's memory: the node lies in front of what is taken. NULL is a no-op for pool_give. */
-rondo_status pool_take(struct pool *pool, uint64_t bytes, const char *owner, void **memory);
+rondo_status pool_take(struct pool *pool, uint64_t bytes, const char *owner, bool from_top, void **memory);
 void pool_give(struct pool *pool, void *memory);
 
 /* What pool_take takes of the pool. */

@@ -79,10 +79,10 @@ rondo_status runtime_check_outside(const rondo_runtime *runtime, const char *fun
   return status_set(RONDO_INVALID_STATE, "%s: called from a task of this runtime: it would wait for itself", function);
 }
 
-rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory) {
+static rondo_status take(struct memory_source source, uint64_t bytes, const char *owner, bool from_top, void **memory) {
   if (source.runtime) {
     pthread_mutex_lock(&source.runtime->lock);
-    rondo_status status = pool_take(&source.runtime->host_pool, bytes, owner, memory);
+    rondo_status status = pool_take(&source.runtime->host_pool, bytes, owner, from_top, memory);
     pthread_mutex_unlock(&source.runtime->lock);
     return status;
   }
@@ -90,6 +90,14 @@ rondo_status memory_take(struct memory_source source, uint64_t bytes, const char
   *memory = allocator.allocate(allocator.user, bytes, POOL_ALIGNMENT);
   if (*memory) return RONDO_OK;
   return status_set(RONDO_OUT_OF_MEMORY, "the allocator has no %" PRIu64 " bytes for %s", bytes, owner);
+}
+
+rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory) {
+  return take(source, bytes, owner, false, memory);
+}
+
+rondo_status memory_take_for_now(struct memory_source source, uint64_t bytes, const char *owner, void **memory) {
+  return take(source, bytes, owner, true, memory);
 }
 
 void memory_give(struct memory_source source, void *memory, uint64_t bytes) {

@@ -52,6 +52,8 @@ struct memory_source {
 rondo_status memory_source_of(rondo_runtime *runtime_or_null, const rondo_allocator *allocator_or_null,
                               const char *function, struct memory_source *source);
 rondo_status memory_take(struct memory_source source, uint64_t bytes, const char *owner, void **memory);
+/* The same from the other end of a pool, for what is given back before the call returns: what stays lies together. */
+rondo_status memory_take_for_now(struct memory_source source, uint64_t bytes, const char *owner, void **memory);
 void memory_give(struct memory_source source, void *memory, uint64_t bytes);
 
 #endif

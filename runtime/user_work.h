@@ -14,23 +14,30 @@ static inline uint64_t user_work_round(uint64_t bytes) {
   return (bytes + USER_VALUE_BYTES - 1) / USER_VALUE_BYTES * USER_VALUE_BYTES;
 }
 
+static inline uint32_t user_value_count(const struct user_work *work, uint32_t arguments) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < arguments; i++) count += work->argument_bytes[i] > 0;
+  return count;
+}
+
+/* Of an argument that is a value. */
+static inline void *user_value(const struct user_work *work, uint32_t argument) {
+  return work->values + (size_t)user_value_count(work, argument) * USER_VALUE_BYTES;
+}
+
 static inline uint64_t user_work_bytes(const struct user_work *work) {
-  uint64_t bytes = user_work_round(sizeof *work);
-  for (uint32_t i = 0; i < work->argument_count; i++) bytes += work->values[i] ? USER_VALUE_BYTES : 0;
-  return bytes + user_work_round(work->function ? strlen(work->function) + 1 : 0);
+  return user_work_round(sizeof *work) + (uint64_t)user_value_count(work, work->argument_count) * USER_VALUE_BYTES +
+         user_work_round(work->function ? strlen(work->function) + 1 : 0);
 }
 
 /* Into user_work_bytes(from) bytes, aligned to 64. */
 static inline struct user_work *user_work_copy(const struct user_work *from, void *memory) {
   struct user_work *work = memory;
-  unsigned char *rest = (unsigned char *)memory + user_work_round(sizeof *work);
+  uint64_t value_bytes = (uint64_t)user_value_count(from, from->argument_count) * USER_VALUE_BYTES;
   *work = *from;
-  for (uint32_t i = 0; i < work->argument_count; i++) {
-    if (!from->values[i]) continue;
-    work->values[i] = memcpy(rest, from->values[i], work->argument_bytes[i]);
-    rest += USER_VALUE_BYTES;
-  }
-  if (from->function) work->function = memcpy(rest, from->function, strlen(from->function) + 1);
+  work->values = (unsigned char *)memory + user_work_round(sizeof *work);
+  if (value_bytes) memcpy(work->values, from->values, value_bytes);
+  if (from->function) work->function = memcpy(work->values + value_bytes, from->function, strlen(from->function) + 1);
   return work;
 }
 

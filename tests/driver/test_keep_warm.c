@@ -102,58 +102,71 @@ Test(keep_warm, every_failing_call_is_a_clean_error) {
 
 /* ---- Beside a callback that asks the runtime --------------------------------------------------------------------- */
 
-struct asking {
+static struct {
   rondo_runtime *runtime;
   rondo_graph *warm_graph;
-  pthread_t warmer;
-  rondo_exec *warm_exec;
-  atomic_bool started;
-};
+  atomic_bool is_replaying, may_end; /* the warm replay of the exec that is to be kept warm */
+} asking;
 
-static void *warm_up(void *user) {
-  struct asking *asking = user;
-  atomic_store(&asking->started, true);
-  REQUIRE_OK(rondo_instantiate(asking->runtime, asking->warm_graph, &warm, &asking->warm_exec));
+static void slow_kernel(const struct fake_launch *launch) {
+  (void)launch;
+  atomic_store(&asking.is_replaying, true);
+  while (!atomic_load(&asking.may_end)) sleep_ms(1);
+}
+
+static void *make_warm_exec(void *exec) {
+  REQUIRE_OK(
+      rondo_instantiate(asking.runtime, asking.warm_graph, &(rondo_exec_options){.keep_warm = 1, .lane = 1}, exec));
   return NULL;
 }
 
-/* Instantiating elsewhere by now waits for this callback to end, with or without the runtime's lock. */
+/* The other thread goes on to start the heartbeat, whose graph is not built before this callback has ended. */
 static int ask(void *user, void *stream, void *const *data) {
+  (void)user;
   (void)stream;
   (void)data;
-  struct asking *asking = user;
   rondo_info info;
-  if (!atomic_load(&asking->started)) {
-    cr_assert_eq(pthread_create(&asking->warmer, NULL, warm_up, asking), 0);
-    while (!atomic_load(&asking->started)) sleep_ms(1);
-  }
-  sleep_ms(100);
-  REQUIRE_OK(rondo_runtime_info(asking->runtime, &info));
+  atomic_store(&asking.may_end, true);
+  sleep_ms(200);
+  REQUIRE_OK(rondo_runtime_info(asking.runtime, &info));
   return 0;
 }
 
-static rondo_graph *one_capture(struct asking *asking) {
+static rondo_graph *one_slow_task(void) {
+  static const char image[] = "fake image: slow";
   rondo_graph *graph = NULL;
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  fake->register_kernel("slow", slow_kernel, 1, (const size_t[]){8});
   rondo_argument argument = {.tensor = add_vector(rondo_output, graph, "y", COUNT), .access = RONDO_WRITE};
-  REQUIRE_OK(rondo_add_capture(
-      graph, &(rondo_capture_desc){.arguments = &argument, .argument_count = 1, .user = asking}, ask));
+  REQUIRE_OK(rondo_add_kernel(graph, &(rondo_kernel_desc){.image = image,
+                                                          .image_bytes = sizeof image,
+                                                          .function = "slow",
+                                                          .arguments = &argument,
+                                                          .argument_count = 1}));
   return graph;
 }
 
-/* Of the exec that is to be kept warm only the heartbeat's own graph is left to instantiate when the callback of the
- * second slot runs: that is where keep_warm waits. */
 Test(keep_warm, a_callback_may_ask_the_runtime_while_another_exec_starts_to_be_kept_warm, .timeout = 20) {
-  struct asking asking = {.warm_graph = one_copy()};
-  rondo_graph *graph = one_capture(&asking);
-  rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 16);
-  options.host_bytes += 4 << 20, options.device_bytes += 1 << 20, options.pinned_bytes += 1 << 20;
+  rondo_graph *graph = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  rondo_argument argument = {.tensor = add_vector(rondo_output, graph, "y", COUNT), .access = RONDO_WRITE};
+  REQUIRE_OK(rondo_add_capture(graph, &(rondo_capture_desc){.arguments = &argument, .argument_count = 1}, ask));
+  asking.warm_graph = one_slow_task();
+  const rondo_options options = {.backend = RONDO_BACKEND_CUDA,
+                                 .device_bytes = 1 << 20,
+                                 .pinned_bytes = 1 << 20,
+                                 .host_bytes = 4 << 20,
+                                 .lanes = (const rondo_lane[]){{0}, {0}},
+                                 .lane_count = 2};
   REQUIRE_OK(rondo_open(&options, &asking.runtime));
-  rondo_exec *exec = NULL;
-  REQUIRE_OK(rondo_instantiate(asking.runtime, graph, &(rondo_exec_options){.slots = 8}, &exec));
-  cr_assert_eq(pthread_join(asking.warmer, NULL), 0);
+  rondo_exec *warm_exec = NULL, *exec = NULL;
+  pthread_t warmer;
+  cr_assert_eq(pthread_create(&warmer, NULL, make_warm_exec, &warm_exec), 0);
+  while (!atomic_load(&asking.is_replaying)) sleep_ms(1);
+  REQUIRE_OK(rondo_instantiate(asking.runtime, graph, NULL, &exec));
+  cr_assert_eq(pthread_join(warmer, NULL), 0);
   REQUIRE_OK(rondo_close_exec(&exec));
-  REQUIRE_OK(rondo_close_exec(&asking.warm_exec));
+  REQUIRE_OK(rondo_close_exec(&warm_exec));
   REQUIRE_OK(rondo_graph_destroy(&graph));
   REQUIRE_OK(rondo_graph_destroy(&asking.warm_graph));
   REQUIRE_OK(rondo_close(&asking.runtime));

@@ -292,6 +292,29 @@ static void replays_take_turns(enum fake_mode mode) {
 Test(lanes, a_replay_in_the_callers_stream_keeps_its_place_among_the_lanes) { replays_take_turns(FAKE_DEFERRED); }
 Test(lanes, also_where_the_device_runs_by_itself) { replays_take_turns(FAKE_THREAD); }
 
+/* The download waits for the second lane's stream alone, whose replay waits for the one before it in the first lane. */
+Test(lanes, a_replay_in_the_callers_stream_waits_for_those_before_it) {
+  struct ordered o;
+  rondo_graph *graph = NULL;
+  rondo_exec *other = NULL;
+  uint32_t x[COUNT];
+  ordered_begin(&o);
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  rondo_tensor from = add_vector(rondo_state, graph, "from", COUNT), to = add_vector(rondo_state, graph, "to", COUNT);
+  add_copy(graph, "copy", from, to);
+  REQUIRE_OK(rondo_instantiate(o.runtime, graph, &(rondo_exec_options){.lane = 1}, &other));
+  set_mode(FAKE_DEFERRED);
+  REQUIRE_OK(rondo_replay(o.slots[0]));
+  REQUIRE_OK(rondo_replay_on(o.slots[1], o.lanes[1].stream));
+  REQUIRE_OK(rondo_download(other, to, x, sizeof x));
+  REQUIRE_OK(rondo_poll(o.slots[1]));
+  REQUIRE_OK(rondo_poll(o.slots[0]));
+  cr_assert_eq(state_of(&o), after(0, 2));
+  REQUIRE_OK(rondo_close_exec(&other));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  ordered_end(&o);
+}
+
 /* Nothing of the second replay may run before the first, and the download must see both. */
 Test(lanes, a_download_sees_a_replay_in_the_callers_stream) {
   struct ordered o;

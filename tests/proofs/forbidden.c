@@ -95,11 +95,11 @@ void __wrap_pool_return(struct pool *pool, struct pool_extent *extent) {
   __real_pool_return(pool, extent);
 }
 
-rondo_status __real_pool_take(struct pool *pool, uint64_t bytes, const char *owner, void **memory);
-rondo_status __wrap_pool_take(struct pool *pool, uint64_t bytes, const char *owner, void **memory);
-rondo_status __wrap_pool_take(struct pool *pool, uint64_t bytes, const char *owner, void **memory) {
+rondo_status __real_pool_take(struct pool *pool, uint64_t bytes, const char *owner, bool from_top, void **memory);
+rondo_status __wrap_pool_take(struct pool *pool, uint64_t bytes, const char *owner, bool from_top, void **memory);
+rondo_status __wrap_pool_take(struct pool *pool, uint64_t bytes, const char *owner, bool from_top, void **memory) {
   count(TRAP_pool_take);
-  return __real_pool_take(pool, bytes, owner, memory);
+  return __real_pool_take(pool, bytes, owner, from_top, memory);
 }
 
 void __real_pool_give(struct pool *pool, void *memory);
@@ -156,7 +156,7 @@ const char *forbidden_unseen(void) {
   pool_carve(&pool, 1, "a trap", &low);
   pool_carve_top(&pool, 1, "a trap", &high);
   pool_grow_down(&pool, POOL_ALIGNMENT + 1, "a trap", &high);
-  pool_take(&pool, 1, "a trap", &taken);
+  pool_take(&pool, 1, "a trap", false, &taken);
   pool_give(&pool, taken);
   pool_return(&pool, &high);
 #define ENTRY_POINT(name, version, need, ...) trap_##name(0, 0, 0, 0, 0, 0, 0, 0);

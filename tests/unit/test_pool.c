@@ -40,7 +40,7 @@ Test(pool, refuses_sizes_that_would_overflow) {
   for (uint64_t bytes = UINT64_MAX; bytes > 1 << 20; bytes = bytes == UINT64_MAX ? UINT64_MAX - 300 : bytes / 2) {
     REQUIRE_ERROR(pool_carve(&pool, bytes, "x", &extent), RONDO_OUT_OF_MEMORY, "host pool");
     REQUIRE_ERROR(pool_carve_top(&pool, bytes, "x", &extent), RONDO_OUT_OF_MEMORY, "host pool");
-    REQUIRE_ERROR(pool_take(&pool, bytes, "x", &memory), RONDO_OUT_OF_MEMORY, "host pool");
+    REQUIRE_ERROR(pool_take(&pool, bytes, "x", false, &memory), RONDO_OUT_OF_MEMORY, "host pool");
   }
   REQUIRE_OK(pool_carve_top(&pool, 1, "x", &extent));
   REQUIRE_ERROR(pool_grow_down(&pool, UINT64_MAX, "x", &extent), RONDO_OUT_OF_MEMORY, "host pool");
@@ -143,7 +143,7 @@ Test(pool, random_carving_never_overlaps_and_returns_everything) {
       void *taken = NULL;
       rondo_status status = how == 0   ? pool_carve(&pool, bytes, "x", &live[i].extent)
                             : how == 1 ? pool_carve_top(&pool, bytes, "x", &live[i].extent)
-                                       : pool_take(&pool, bytes, "x", &taken);
+                                       : pool_take(&pool, bytes, "x", false, &taken);
       live[i].bytes = bytes;
       live[i].mark = (unsigned char)step;
       live[i].memory = taken;
