@@ -59,6 +59,12 @@ static void pause_for(rondo_wait_mode mode, uint64_t waited_ns) {
   }
 }
 
+/* A device may be lost behind a replay that was done between the two looks: its result stands, for this call as for the
+ * next. */
+static rondo_status done_after_all(const struct slot *slot, rondo_status status) {
+  return slot_done(slot) ? RONDO_OK : status;
+}
+
 rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
   if (slot_done(slot)) return RONDO_OK;
   uint64_t begin_ns = now_ns(), waited_ns = 0, health_ns = HEALTH_PERIOD_NS;
@@ -70,7 +76,7 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
     waited_ns = now_ns() - begin_ns;
     if (waited_ns >= health_ns) { /* by the clock: a spin that yields or sleeps may take milliseconds */
       rondo_status status = exec->runtime->ops->health(exec->runtime->device);
-      if (status != RONDO_OK) return status;
+      if (status != RONDO_OK) return done_after_all(slot, status);
       health_ns = waited_ns + HEALTH_PERIOD_NS;
     }
     if (waited_ns >= timeout_ns) return status_set(RONDO_TIMEOUT, "rondo_wait: not done in time");
@@ -172,7 +178,7 @@ rondo_status rondo_poll(rondo_slot handle) {
   rondo_status status = slot_check(handle, "rondo_poll", &slot);
   if (status != RONDO_OK || slot_done(slot)) return status;
   status = handle.exec->runtime->ops->health(handle.exec->runtime->device);
-  return status == RONDO_OK ? RONDO_BUSY : status;
+  return status == RONDO_OK ? RONDO_BUSY : done_after_all(slot, status);
 }
 
 rondo_status rondo_wait(rondo_slot handle, uint64_t timeout_ns) {

@@ -205,6 +205,7 @@ static void give_back(struct device *device) {
 static bool cuda_close(struct device *device) {
   give_back(device);
   bool is_done = !device_lost(device);
+  if (device->heartbeat.is_stuck) return is_done; /* the thread has the device still */
   pthread_mutex_destroy(&device->heartbeat.lock);
   pthread_mutex_destroy(&device->lock);
   rondo_allocator allocator = device->allocator;

@@ -86,6 +86,17 @@ static void clean_up(struct device *device) {
   heartbeat->exec = NULL;
 }
 
+/* The driver may hold a launch up for ever where a kernel that hangs has filled its queue. */
+static bool has_ended(struct device *device) {
+  enum { PATIENCE_S = 1 };
+  pthread_t thread = device->heartbeat.thread;
+  if (!device_lost(device)) return pthread_join(thread, NULL) == 0;
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += PATIENCE_S;
+  return pthread_timedjoin_np(thread, NULL, &until) == 0;
+}
+
 static rondo_status count_user(struct device *device, bool on) {
   struct heartbeat *heartbeat = &device->heartbeat;
   uint32_t users = atomic_load(&heartbeat->users);
@@ -95,7 +106,8 @@ static rondo_status count_user(struct device *device, bool on) {
     atomic_store(&heartbeat->users, on ? users + 1 : users - 1);
     if (on || users > 1) return RONDO_OK;
     atomic_store(&heartbeat->stop, true);
-    pthread_join(heartbeat->thread, NULL);
+    heartbeat->is_stuck = !has_ended(device);
+    if (heartbeat->is_stuck) return RONDO_OK;
   }
   clean_up(device);
   return status;

@@ -202,12 +202,20 @@ bool streams_idle(void) {
   return true;
 }
 
+/* A real queue holds some thousand; a launch into a full one waits. */
+static bool is_full(const struct stream *stream) {
+  uint32_t length = 0;
+  for (const struct item *item = stream->first; item; item = item->next) length++;
+  return fake.settings.queue_length && length >= fake.settings.queue_length;
+}
+
 cu_result fake_cuGraphLaunch(struct cu_graph_exec *exec_handle, struct cu_stream *stream_handle) {
   CALL(cuGraphLaunch);
   struct exec *exec = object_body(exec_handle, EXEC, "cuGraphLaunch");
   struct stream *stream = object_body(stream_handle, STREAM, "cuGraphLaunch");
   if (!exec || !stream) return CU_INVALID_HANDLE;
   if (capture_forbids(stream, "cuGraphLaunch")) return CU_CAPTURE_UNSUPPORTED;
+  while (is_full(stream)) pthread_cond_wait(&fake.changed, &fake.lock);
   /* Execs of Rondo's are in flight once at most, and a replay allocates nothing: not here either. */
   struct item *item = exec->spare ? exec->spare : launch_item_new(exec);
   exec->spare = NULL;

@@ -52,6 +52,29 @@ Test(keep_warm, beats_while_idle_and_stops_with_the_last_exec) {
   require_clean("after close");
 }
 
+/* A kernel that hangs fills the device, and the beats behind it the driver's queue: the thread does not come back. */
+Test(keep_warm, an_exec_can_be_left_though_its_heart_is_stuck_in_the_driver) {
+  rondo_graph *graph = one_copy();
+  rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 1);
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, &warm, &exec));
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  struct fake_settings settings = fake->settings();
+  settings.mode = FAKE_NEVER;
+  settings.queue_length = 4;
+  fake->configure(&settings);
+  REQUIRE_OK(rondo_replay(slot));
+  for (uint64_t before = 0; fake->calls("cuGraphLaunch") != before; sleep_ms(50)) before = fake->calls("cuGraphLaunch");
+  REQUIRE_ERROR(rondo_close_exec_within(&exec, 1000000), RONDO_DEVICE_LOST, "slot 0 was not done");
+  cr_assert_null(exec);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+  require_no_violation("after close");
+}
+
 Test(keep_warm, replays_beside_the_beats_keep_their_results) {
   rondo_graph *graph = one_copy();
   rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 1);

@@ -226,8 +226,8 @@ Test(exec, closing_within_a_time_gives_up_what_hangs_and_ends, .timeout = 60) {
   REQUIRE_OK(rondo_runtime_info(runtime, &info));
   cr_assert_eq(info.host.used_bytes, host_bytes, "of an exec in flight nothing is given back");
   REQUIRE_OK(rondo_graph_destroy(&graph));
+  atomic_store(&gate_open, true); /* else the thread and what it may touch would be left behind */
   REQUIRE_OK(rondo_close(&runtime));
-  atomic_store(&gate_open, true);
 }
 
 Test(exec, stale_and_foreign_handles_are_refused) {
