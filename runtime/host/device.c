@@ -3,9 +3,9 @@
  * lane's team. Teams share nothing but the cores, which the system deals out.
  *
  * A device is lost when a task of the user's does not return and somebody gives up waiting for it. All its teams then
- * start nothing more. If their threads have not ended a second after the device is closed, they are left to themselves,
- * and what they may still touch is leaked on purpose: the teams, both slabs, the device, and the host pool with the
- * execs' bookkeeping (close returns false). */
+ * start nothing more. An exec is closed when its team has left it, or a second after the loss. If threads have not
+ * ended a second after the device is closed, they are left to themselves, and what they may still touch is leaked on
+ * purpose: the teams, both slabs, the device, and the host pool with the execs' bookkeeping (close returns false). */
 #include "../lane.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 #include "team.h"
 
 enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000 };
-static const uint64_t lost_close_ns = UINT64_C(1000) * 1000 * 1000;
+static const uint64_t patience_ns = UINT64_C(1000) * 1000 * 1000;
 
 struct device {
   rondo_allocator allocator;
@@ -24,9 +24,10 @@ struct device {
   struct team teams[RONDO_MAX_LANES];
   void *device_memory, *pinned_memory;
   uint64_t device_bytes, pinned_bytes; /* as asked of the allocator */
-  /* Whoever wins `claimed` writes `cause` and then sets `lost`. */
+  /* Whoever wins `claimed` writes `cause` and `lost_ns`, and then sets `lost`. */
   atomic_bool claimed, lost;
   char cause[CAUSE_BYTES];
+  uint64_t lost_ns;
 };
 
 struct device_exec {
@@ -42,11 +43,18 @@ struct device_exec {
 
 /* ---- Loss -------------------------------------------------------------------------------------------------------- */
 
+static uint64_t now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
+}
+
 static bool is_lost(const struct device *device) { return atomic_load_explicit(&device->lost, memory_order_acquire); }
 
 static rondo_status host_lose(struct device *device, const char *cause) {
   if (!atomic_exchange(&device->claimed, true)) {
     snprintf(device->cause, sizeof device->cause, "%s", cause);
+    device->lost_ns = now_ns();
     atomic_store_explicit(&device->lost, true, memory_order_release);
   }
   return status_set(RONDO_DEVICE_LOST, "%s", cause);
@@ -90,7 +98,7 @@ static void run_program(struct team *team, void *owner, void *program) {
 
 static bool host_close(struct device *device) {
   rondo_allocator allocator = device->allocator;
-  uint64_t timeout_ns = is_lost(device) ? lost_close_ns : RONDO_FOREVER;
+  uint64_t timeout_ns = is_lost(device) ? patience_ns : RONDO_FOREVER;
   if (!teams_stop(device->teams, device->team_count, &allocator, timeout_ns)) return false;
   if (device->device_memory) allocator.release(allocator.user, device->device_memory, device->device_bytes);
   if (device->pinned_memory) allocator.release(allocator.user, device->pinned_memory, device->pinned_bytes);
@@ -256,7 +264,14 @@ static rondo_status host_exec_launch(struct device_exec *exec) {
   return status == RONDO_OK ? team_push(exec->team, exec) : status;
 }
 
-static void host_exec_destroy(struct device_exec *exec) { (void)exec; }
+/* Of a lost device nobody has waited for the exec's replays. Its team may be inside a task that does return, and then
+ * leaves the exec; a task that does not is given a second from the loss, whatever number of execs is closed. */
+static void host_exec_destroy(struct device_exec *exec) {
+  if (!is_lost(exec->device)) return;
+  uint64_t pushed = atomic_load(&exec->team->queue_tail);
+  while (!team_has_finished(exec->team, pushed) && now_ns() - exec->device->lost_ns < patience_ns)
+    nanosleep(&(struct timespec){.tv_nsec = DRAIN_POLL_NS}, NULL);
+}
 
 const struct device_ops host_device_ops = {
     .backend = RONDO_BACKEND_HOST,

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../../runtime/runtime.h"
 #include "lone_task.h"
 
 TestSuite(host_lanes, .timeout = 60); /* a lane that waits for another waits for ever */
@@ -175,6 +176,39 @@ Test(host_lanes, keep_their_execs_in_the_order_of_the_replays) {
     for (int i = 0; i < EXECS * ROUNDS; i++)
       cr_assert_eq(diaries[lane].entries[i], i % EXECS, "entry %d of lane %d", i, lane);
   }
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+/* ---- Loss -------------------------------------------------------------------------------------------------------- */
+
+static atomic_bool has_returned;
+
+/* Returns some time after the device is lost. */
+static void outlive_the_device(void *user, void *const *data) {
+  (void)data;
+  rondo_runtime *const *runtime = user;
+  if (!*runtime) return;
+  atomic_store(&is_at_gate, true);
+  while ((*runtime)->ops->health((*runtime)->device) == RONDO_OK) sleep_us(100);
+  sleep_us(5000);
+  atomic_store(&has_returned, true);
+}
+
+Test(host_lanes, are_left_by_their_team_before_an_exec_of_a_lost_device_is_closed) {
+  rondo_runtime *runtime = open_lanes(two, 2, 2), *running = NULL;
+  atomic_store(&gate_is_open, true);
+  struct lone_task stuck = lone_task_in(runtime, 0, wait_at_gate, NULL, NULL);
+  struct lone_task beside = lone_task_in(runtime, 1, outlive_the_device, NULL, &running);
+  running = runtime;
+  block_lane_0(&stuck);
+  atomic_store(&is_at_gate, false);
+  REQUIRE_OK(rondo_replay(beside.slot));
+  while (!atomic_load(&is_at_gate)) sleep_us(100);
+  cr_assert_eq(runtime->ops->lose(runtime->device, "the test: lane 0 is stuck"), RONDO_DEVICE_LOST);
+  lone_task_end(&beside);
+  cr_assert(atomic_load(&has_returned), "the exec's memory was given back under the task's feet");
+  atomic_store(&gate_is_open, true);
+  lone_task_end(&stuck);
   REQUIRE_OK(rondo_close(&runtime));
 }
 
