@@ -89,7 +89,7 @@ typedef enum rondo_backend {
 typedef enum rondo_wait_mode {
   RONDO_WAIT_SPIN_YIELD = 0, /* spin some microseconds, then yield the core between looks */
   RONDO_WAIT_SPIN,           /* spin only: rondo_replay and rondo_wait make no system call. On the host backend one
-                                thread of the team spins too, busy with a core even when there is nothing to do */
+                                thread of each lane spins too, busy with a core even when there is nothing to do */
   RONDO_WAIT_BLOCK           /* sleep between looks: least CPU, tens of microseconds more latency */
 } rondo_wait_mode;
 
@@ -105,7 +105,9 @@ typedef struct rondo_allocator {
 
 /* A part of the device with a queue of its own. Execs of one lane follow each other; those of different lanes run side
  * by side, and where each lane has multiprocessors of its own no lane waits for another's kernels. Memory bandwidth and
- * caches stay shared. On the host backend all lanes are served, but by one team of threads. */
+ * caches stay shared. On the host backend each lane has a team of threads of its own, and no priority; what
+ * multiprocessors says are its threads, of those that host_threads says: where all lanes ask for more, each gets its
+ * part of them, and at least one. */
 typedef struct rondo_lane {
   const char *name;        /* in messages; copied (63 bytes kept), may be NULL */
   int32_t multiprocessors; /* for this lane alone, rounded up to what the chip can split off (8 at a time on sm_90);
@@ -122,7 +124,7 @@ typedef struct rondo_options {
   uint64_t device_bytes; /* pool sizes; rondo_plan_graph says what a graph needs */
   uint64_t pinned_bytes;
   uint64_t host_bytes;   /* bookkeeping of graphs and execs; 0: 16 MiB */
-  uint32_t host_threads; /* host backend: threads of the team; 0: one per core of the process, at most 64 */
+  uint32_t host_threads; /* host backend: threads of all lanes; 0: one per core of the process, at most 64 */
   rondo_wait_mode wait_mode;
   const rondo_allocator *allocator; /* NULL: mimalloc. Copied. */
   const rondo_lane *lanes;          /* Copied. */
@@ -153,7 +155,7 @@ typedef struct rondo_info {
   const char *reason;      /* why this backend, e.g. "host: no libcuda.so.1". Lives as long as the runtime */
   const char *device_name; /* e.g. "NVIDIA H200", "host, 16 threads" */
   int32_t chip;            /* 90 for sm_90; 0 on the host */
-  int32_t multiprocessors; /* of the GPU; threads of the team on the host */
+  int32_t multiprocessors; /* of the GPU; threads of all lanes on the host */
   int32_t driver_version;  /* CUDA's number, 13000 for 13.0; 0 on the host */
   rondo_pool_info device, pinned, host;
   uint32_t lane_count; /* at least 1 */
@@ -531,7 +533,7 @@ RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
  * tensor is neither. */
 RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
 /* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight; on the host backend
- * also if 4096 replays of the runtime wait for their turn. */
+ * also if 4096 replays of the lane wait for their turn. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
 /* The same in a CUstream of the caller's (also a cudaStream_t) in place of the lane's: it follows what the stream
  * holds, and what is put there afterwards, an event too, follows it. Replays of the lane before and after it keep their

@@ -115,7 +115,7 @@ rondo_status team_push(struct team *team, void *program) {
     struct team_cell *cell = &team->queue[position % TEAM_QUEUE_LENGTH];
     uint64_t sequence = atomic_load_explicit(&cell->sequence, memory_order_acquire);
     if (sequence < position)
-      return status_set(RONDO_BUSY, "replay: %d replays of the runtime are queued, and there can be no more",
+      return status_set(RONDO_BUSY, "replay: %d replays of the lane are queued, and there can be no more",
                         TEAM_QUEUE_LENGTH);
     if (sequence == position && atomic_compare_exchange_weak_explicit(&team->queue_tail, &position, position + 1,
                                                                       memory_order_relaxed, memory_order_relaxed)) {
@@ -225,28 +225,37 @@ rondo_status team_start(struct team *team, const rondo_allocator *allocator, uin
         status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no memory for a team of %u threads", thread_count);
   for (uint64_t i = 0; i < TEAM_QUEUE_LENGTH && status == RONDO_OK; i++) atomic_init(&team->queue[i].sequence, i);
   if (status == RONDO_OK) status = start_threads(team);
-  if (status != RONDO_OK) team_stop(team, allocator, RONDO_FOREVER);
+  if (status != RONDO_OK) teams_stop(team, 1, allocator, RONDO_FOREVER);
   return status;
 }
 
 /* Have all threads ended, after a wait of timeout_ns at most? */
-static bool have_ended(const struct team *team, uint64_t timeout_ns) {
+static bool have_ended(const struct team *teams, uint32_t count, uint64_t timeout_ns) {
+  uint32_t ended = 0;
   for (uint64_t waited_ns = 0;; waited_ns += END_POLL_NS) {
-    if (atomic_load_explicit(&team->ended_count, memory_order_acquire) == team->started_count) return true;
+    while (ended < count &&
+           atomic_load_explicit(&teams[ended].ended_count, memory_order_acquire) == teams[ended].started_count)
+      ended++;
+    if (ended == count) return true;
     if (waited_ns >= timeout_ns) return false;
     nanosleep(&(struct timespec){.tv_nsec = END_POLL_NS}, NULL);
   }
 }
 
-bool team_stop(struct team *team, const rondo_allocator *allocator, uint64_t timeout_ns) {
-  atomic_store(&team->stop, true);
-  bell_ring(&team->leader_bell, 1);
-  bell_ring(&team->worker_bell, team->thread_count);
-  bool will_end = timeout_ns == RONDO_FOREVER || have_ended(team, timeout_ns);
-  for (uint32_t i = 0; i < team->started_count; i++)
-    will_end ? pthread_join(team->threads[i], NULL) : pthread_detach(team->threads[i]);
+bool teams_stop(struct team *teams, uint32_t count, const rondo_allocator *allocator, uint64_t timeout_ns) {
+  for (struct team *team = teams; team < teams + count; team++) {
+    atomic_store(&team->stop, true);
+    bell_ring(&team->leader_bell, 1);
+    bell_ring(&team->worker_bell, team->thread_count);
+  }
+  bool will_end = timeout_ns == RONDO_FOREVER || have_ended(teams, count, timeout_ns);
+  for (struct team *team = teams; team < teams + count; team++)
+    for (uint32_t i = 0; i < team->started_count; i++)
+      will_end ? pthread_join(team->threads[i], NULL) : pthread_detach(team->threads[i]);
   if (!will_end) return false;
-  if (team->queue) allocator->release(allocator->user, team->queue, queue_bytes());
-  if (team->threads) allocator->release(allocator->user, team->threads, team->thread_count * sizeof(pthread_t));
+  for (struct team *team = teams; team < teams + count; team++) {
+    if (team->queue) allocator->release(allocator->user, team->queue, queue_bytes());
+    if (team->threads) allocator->release(allocator->user, team->threads, team->thread_count * sizeof(pthread_t));
+  }
   return true;
 }

@@ -1,5 +1,5 @@
-/* team.h - the host backend's fixed team of threads: a leader that takes queued programs one after the other, and
- * workers that share the items of one task at a time. */
+/* team.h - a fixed team of threads, one for each lane of the host backend: a leader that takes queued programs one
+ * after the other, and workers that share the items of one task at a time. */
 #ifndef RONDO_HOST_TEAM_H
 #define RONDO_HOST_TEAM_H
 
@@ -48,9 +48,10 @@ struct team {
 
 rondo_status team_start(struct team *team, const rondo_allocator *allocator, uint32_t thread_count,
                         rondo_wait_mode wait_mode, team_program program, void *owner);
-/* Ends the threads once the queue is empty, and gives back the team's memory. False, and nothing is given back, if that
- * takes longer than timeout_ns: the threads are left to themselves. */
-bool team_stop(struct team *team, const rondo_allocator *allocator, uint64_t timeout_ns);
+/* Ends the threads of `count` teams once their queues are empty, and gives back the teams' memory. False, and nothing
+ * of any team is given back, if that takes longer than timeout_ns: all the threads are left to themselves, since those
+ * of one team may push to another. */
+bool teams_stop(struct team *teams, uint32_t count, const rondo_allocator *allocator, uint64_t timeout_ns);
 /* RONDO_BUSY if TEAM_QUEUE_LENGTH programs are queued. */
 rondo_status team_push(struct team *team, void *program);
 /* Have the first `count` programs pushed run to their end? What they wrote is then visible. */

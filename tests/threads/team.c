@@ -85,7 +85,7 @@ void chunks_see_what_came_before_and_are_seen_behind(void) {
       while (!team_has_finished(&team, p)) sched_yield();
       require(sum == expected, "a chunk was lost, run twice or not seen");
     }
-    team_stop(&team, &allocator, RONDO_FOREVER);
+    teams_stop(&team, 1, &allocator, RONDO_FOREVER);
   }
   puts("chunks see what came before and are seen behind: ok");
 }
@@ -121,6 +121,6 @@ void cells_are_used_again(void) {
   while (!team_has_finished(&team, TEAM_QUEUE_LENGTH + 1)) sched_yield();
   require(marks[0] == TEAM_QUEUE_LENGTH && marks[1] == 1, "a program was lost");
   pthread_join(other, NULL);
-  team_stop(&team, &allocator, RONDO_FOREVER);
+  teams_stop(&team, 1, &allocator, RONDO_FOREVER);
   puts("cells are used again: ok");
 }

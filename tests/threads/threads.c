@@ -42,10 +42,16 @@ static struct chain describe(void) {
   return c;
 }
 
-static rondo_runtime *open_runtime(uint32_t threads, rondo_wait_mode mode) {
+static rondo_runtime *open_runtime(uint32_t threads, rondo_wait_mode mode, uint32_t lane_count) {
+  static const rondo_lane lanes[RONDO_MAX_LANES];
   rondo_runtime *runtime = NULL;
-  rondo_options options = {
-      .backend = backend, .device_bytes = 1 << 20, .pinned_bytes = 1 << 20, .host_threads = threads, .wait_mode = mode};
+  rondo_options options = {.backend = backend,
+                           .device_bytes = 1 << 22,
+                           .pinned_bytes = 1 << 22,
+                           .host_threads = threads,
+                           .wait_mode = mode,
+                           .lanes = lanes,
+                           .lane_count = lane_count};
   CHECK(rondo_open(&options, &runtime));
   return runtime;
 }
@@ -64,6 +70,7 @@ static void expect(const int32_t *data, int32_t seed) {
 
 struct user {
   rondo_runtime *runtime;
+  uint32_t lane;
   int32_t seed;
 };
 
@@ -71,7 +78,7 @@ static void *use_own_exec(void *argument) {
   struct user *user = argument;
   struct chain c = describe();
   rondo_exec *exec = NULL;
-  CHECK(rondo_instantiate(user->runtime, c.graph, &(rondo_exec_options){.slots = 2}, &exec));
+  CHECK(rondo_instantiate(user->runtime, c.graph, &(rondo_exec_options){.slots = 2, .lane = user->lane}, &exec));
   rondo_slot slots[2];
   for (int s = 0; s < 2; s++) CHECK(rondo_acquire(exec, &slots[s]));
   for (int32_t replay = 0; replay < REPLAYS; replay++) {
@@ -86,16 +93,17 @@ static void *use_own_exec(void *argument) {
   return NULL;
 }
 
-static void two_threads_on_two_execs(void) {
+/* In one lane, or each in its own. */
+static void two_threads_on_two_execs(uint32_t lane_count) {
   for (uint32_t threads = 1; threads <= 3; threads++) {
-    rondo_runtime *runtime = open_runtime(threads, (rondo_wait_mode)(threads - 1));
+    rondo_runtime *runtime = open_runtime(threads * lane_count, (rondo_wait_mode)(threads - 1), lane_count);
     pthread_t ids[2];
-    struct user users[2] = {{runtime, 1}, {runtime, 100000}};
+    struct user users[2] = {{runtime, 0, 1}, {runtime, lane_count - 1, 100000}};
     for (int i = 0; i < 2; i++) pthread_create(&ids[i], NULL, use_own_exec, &users[i]);
     for (int i = 0; i < 2; i++) pthread_join(ids[i], NULL);
     CHECK(rondo_close(&runtime));
   }
-  puts("two threads on two execs: ok");
+  printf("two threads on two execs in %u lane%s: ok\n", lane_count, lane_count == 1 ? "" : "s");
 }
 
 struct handover {
@@ -117,7 +125,7 @@ static void *wait_for_replays(void *argument) {
 }
 
 static void one_replays_another_waits(void) {
-  rondo_runtime *runtime = open_runtime(2, RONDO_WAIT_SPIN_YIELD);
+  rondo_runtime *runtime = open_runtime(2, RONDO_WAIT_SPIN_YIELD, 1);
   struct chain c = describe();
   rondo_exec *exec = NULL;
   CHECK(rondo_instantiate(runtime, c.graph, NULL, &exec));
@@ -150,7 +158,8 @@ static void add_to_all(void *user, void *const *data) {
 
 /* Between two operations of many chunks a task of the user's touches every byte on one thread; the caller fills and
  * reads on another. */
-static void tasks_read_what_a_team_wrote(void) {
+static void *share_work(void *argument) {
+  const struct user *user = argument;
   rondo_graph *graph = NULL;
   rondo_exec *exec = NULL;
   rondo_slot slot;
@@ -160,14 +169,13 @@ static void tasks_read_what_a_team_wrote(void) {
   CHECK(rondo_input(graph, "in", RONDO_F32, 3, shape, &in));
   CHECK(rondo_output(graph, "out", RONDO_F32, 3, shape, &out));
   for (int i = 0; i < 2; i++) CHECK(rondo_temporary(graph, NULL, RONDO_F32, 3, shape, &t[i]));
-  rondo_argument argument = {.tensor = t[0], .access = RONDO_READ_WRITE};
-  rondo_kernel_desc add = {.host = add_to_all, .arguments = &argument, .argument_count = 1};
+  rondo_argument added = {.tensor = t[0], .access = RONDO_READ_WRITE};
+  rondo_kernel_desc add = {.host = add_to_all, .arguments = &added, .argument_count = 1};
   CHECK(rondo_add_triangular_inverse(graph, &(rondo_triangular_inverse_desc){.a = in, .out = t[0]}));
   CHECK(rondo_add_kernel(graph, &add));
   CHECK(rondo_add_triangular_inverse(graph, &(rondo_triangular_inverse_desc){.a = t[0], .out = t[1]}));
   CHECK(rondo_add_triangular_inverse(graph, &(rondo_triangular_inverse_desc){.a = t[1], .out = out}));
-  rondo_runtime *runtime = open_runtime(3, RONDO_WAIT_SPIN_YIELD);
-  CHECK(rondo_instantiate(runtime, graph, NULL, &exec));
+  CHECK(rondo_instantiate(user->runtime, graph, &(rondo_exec_options){.lane = user->lane}, &exec));
   CHECK(rondo_acquire(exec, &slot));
   for (int replay = 0; replay < 30; replay++) {
     float *a = rondo_data(slot, in);
@@ -186,8 +194,20 @@ static void tasks_read_what_a_team_wrote(void) {
   }
   CHECK(rondo_close_exec(&exec));
   CHECK(rondo_graph_destroy(&graph));
+  return NULL;
+}
+
+static void tasks_read_what_a_team_wrote(uint32_t lane_count) {
+  rondo_runtime *runtime = open_runtime(3 * lane_count, RONDO_WAIT_SPIN_YIELD, lane_count);
+  pthread_t ids[RONDO_MAX_LANES];
+  struct user users[RONDO_MAX_LANES];
+  for (uint32_t i = 0; i < lane_count; i++) {
+    users[i] = (struct user){.runtime = runtime, .lane = i};
+    pthread_create(&ids[i], NULL, share_work, &users[i]);
+  }
+  for (uint32_t i = 0; i < lane_count; i++) pthread_join(ids[i], NULL);
   CHECK(rondo_close(&runtime));
-  puts("tasks read what a team wrote: ok");
+  printf("tasks read what a team wrote in %u lane%s: ok\n", lane_count, lane_count == 1 ? "" : "s");
 }
 
 int main(int argc, char **argv) {
@@ -195,10 +215,12 @@ int main(int argc, char **argv) {
     backend = RONDO_BACKEND_CUDA;
   else if (argc > 1)
     return fprintf(stderr, "usage: threads [--cuda]\n"), 2;
-  two_threads_on_two_execs();
+  two_threads_on_two_execs(1);
+  two_threads_on_two_execs(2);
   one_replays_another_waits();
   if (backend == RONDO_BACKEND_HOST) {
-    tasks_read_what_a_team_wrote();
+    tasks_read_what_a_team_wrote(1);
+    tasks_read_what_a_team_wrote(2);
     chunks_see_what_came_before_and_are_seen_behind();
     cells_are_used_again();
   }

@@ -2,7 +2,6 @@
  * allocator's contract, which calls a task may make, and what is left of a device that was lost. */
 #include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,7 +14,8 @@
 
 #include "../../runtime/exec.h"
 #include "../../runtime/host/team.h"
-#include "../support.h"
+#include "ledger.h"
+#include "lone_task.h"
 
 TestSuite(host, .timeout = 60);
 
@@ -89,128 +89,51 @@ Test(host, values_are_aligned_to_64_bytes_in_every_task) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
-/* ---- One task of the test's own ---------------------------------------------------------------------------------- */
-
-struct lone_task {
-  rondo_graph *graph;
-  rondo_exec *exec;
-  rondo_slot slot;
-  rondo_tensor state;
-};
-
-/* A graph of `function`, and behind it `next` unless NULL. */
-static struct lone_task lone_task(rondo_runtime *runtime, rondo_host_function function, rondo_host_function next,
-                                  void *user) {
-  struct lone_task task = {0};
-  REQUIRE_OK(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 4, .tasks = 4}, &task.graph));
-  REQUIRE_OK(rondo_state(task.graph, "state", RONDO_F32, 1, (int64_t[]){1}, &task.state));
-  rondo_argument argument = {.tensor = task.state, .access = RONDO_READ_WRITE};
-  rondo_kernel_desc desc = {.host = function, .user = user, .arguments = &argument, .argument_count = 1};
-  REQUIRE_OK(rondo_add_kernel(task.graph, &desc));
-  desc.host = next;
-  if (next) REQUIRE_OK(rondo_add_kernel(task.graph, &desc));
-  REQUIRE_OK(rondo_instantiate(runtime, task.graph, NULL, &task.exec));
-  REQUIRE_OK(rondo_acquire(task.exec, &task.slot));
-  return task;
-}
-
-static void lone_task_end(struct lone_task *task) {
-  REQUIRE_OK(rondo_close_exec(&task->exec));
-  REQUIRE_OK(rondo_graph_destroy(&task->graph));
-}
-
-static void nothing(void *user, void *const *data) {
-  (void)user;
-  (void)data;
-}
-
 static void sleep_us(long us) {
   nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
 }
 
 /* ---- The allocator's contract ------------------------------------------------------------------------------------ */
 
-/* Records what it gave, fails at the n-th call, and insists on having it back as it was asked for. */
-static struct {
-  int calls, fail_at, live_count;
-  struct {
-    void *memory;
-    size_t bytes;
-  } blocks[64];
-} ledger;
-
-static void *ledger_allocate(void *user, size_t bytes, size_t alignment) {
-  (void)user;
-  if (++ledger.calls == ledger.fail_at) return NULL;
-  cr_assert(alignment && !(alignment & (alignment - 1)), "alignment %zu", alignment);
-  void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  for (int i = 0; i < 64; i++) {
-    if (ledger.blocks[i].memory) continue;
-    ledger.blocks[i].memory = memory;
-    ledger.blocks[i].bytes = bytes;
-    ledger.live_count++;
-    return memory;
+static void require_all_given_back(const rondo_lane *lanes, uint32_t lane_count, uint64_t pool_bytes) {
+  enum { THREADS = 4 };
+  rondo_options options = {.backend = RONDO_BACKEND_HOST,
+                           .device_bytes = pool_bytes,
+                           .pinned_bytes = pool_bytes,
+                           .host_bytes = 4096,
+                           .host_threads = THREADS,
+                           .lanes = lanes,
+                           .lane_count = lane_count,
+                           .allocator = &ledger_allocator};
+  int teams = lane_count ? (int)lane_count : 1;
+  bool opened = false;
+  for (int n = 1; !opened; n++) {
+    rondo_runtime *runtime = NULL;
+    ledger.calls = 0;
+    ledger.fail_at = n;
+    rondo_status status = rondo_open(&options, &runtime);
+    opened = status == RONDO_OK;
+    if (!opened) require_error(status, RONDO_OUT_OF_MEMORY, "open: the allocator has no", "rondo_open");
+    cr_assert(opened ? n > 2 + 2 * teams : n < 50);
+    REQUIRE_OK(rondo_close(&runtime));
+    cr_assert_eq(ledger.live_count, 0, "allocation %d failing leaks", n);
   }
-  cr_assert_fail("more than 64 blocks");
-  return NULL;
-}
-
-static void ledger_release(void *user, void *memory, size_t bytes) {
-  (void)user;
-  for (int i = 0; i < 64; i++) {
-    if (ledger.blocks[i].memory != memory) continue;
-    cr_assert_eq(ledger.blocks[i].bytes, bytes, "%zu bytes taken, %zu given back", ledger.blocks[i].bytes, bytes);
-    ledger.blocks[i].memory = NULL;
-    ledger.live_count--;
-    free(memory);
-    return;
+  ledger.fail_at = 0;
+  for (thread_fail_at = 1; thread_fail_at <= THREADS; thread_fail_at++) {
+    rondo_runtime *runtime = NULL;
+    thread_calls = 0;
+    REQUIRE_ERROR(rondo_open(&options, &runtime), RONDO_OUT_OF_MEMORY, "could not be started");
+    cr_assert_eq(ledger.live_count, 0, "thread %d failing leaks", thread_fail_at);
   }
-  cr_assert_fail("what is given back was never taken");
+  thread_fail_at = 0;
 }
-
-static const rondo_allocator ledger_allocator = {.allocate = ledger_allocate, .release = ledger_release};
-
-/* pthread_create of whatever the test program links, for the library's calls and its own: the n-th fails. */
-static int thread_calls, thread_fail_at;
-/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names. */
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*begin)(void *), void *argument);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*begin)(void *), void *argument);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*begin)(void *), void *argument) {
-  if (++thread_calls == thread_fail_at) return EAGAIN;
-  return __real_pthread_create(thread, attributes, begin, argument);
-}
-/* NOLINTEND(bugprone-reserved-identifier) */
 
 Test(host, every_byte_is_given_back_as_it_was_taken_whatever_fails_at_open) {
-  enum { THREADS = 4 };
+  static const rondo_lane lanes[] = {{.multiprocessors = 2}, {0}, {0}};
   static const uint64_t pool_bytes[] = {0, 1, 5000};
   for (size_t p = 0; p < sizeof pool_bytes / sizeof *pool_bytes; p++) {
-    rondo_options options = {.backend = RONDO_BACKEND_HOST,
-                             .device_bytes = pool_bytes[p],
-                             .pinned_bytes = pool_bytes[p],
-                             .host_bytes = 4096,
-                             .host_threads = THREADS,
-                             .allocator = &ledger_allocator};
-    bool opened = false;
-    for (int n = 1; !opened; n++) {
-      rondo_runtime *runtime = NULL;
-      ledger.calls = 0;
-      ledger.fail_at = n;
-      rondo_status status = rondo_open(&options, &runtime);
-      opened = status == RONDO_OK;
-      if (!opened) require_error(status, RONDO_OUT_OF_MEMORY, "open: the allocator has no", "rondo_open");
-      cr_assert(opened ? n > 4 : n < 50);
-      REQUIRE_OK(rondo_close(&runtime));
-      cr_assert_eq(ledger.live_count, 0, "allocation %d failing leaks", n);
-    }
-    ledger.fail_at = 0;
-    for (thread_fail_at = 1; thread_fail_at <= THREADS; thread_fail_at++) {
-      rondo_runtime *runtime = NULL;
-      thread_calls = 0;
-      REQUIRE_ERROR(rondo_open(&options, &runtime), RONDO_OUT_OF_MEMORY, "of 4 could not be started");
-      cr_assert_eq(ledger.live_count, 0, "thread %d failing leaks", thread_fail_at);
-    }
-    thread_fail_at = 0;
+    require_all_given_back(NULL, 0, pool_bytes[p]);
+    require_all_given_back(lanes, 3, pool_bytes[p]);
   }
 }
 
@@ -450,22 +373,26 @@ static void note_next(void *user, void *const *data) {
 
 struct hang {
   rondo_runtime *runtime;
-  struct lone_task stuck, queued;
+  struct lone_task stuck, queued, beside; /* beside: in another lane, if there is one */
 };
 
-/* A runtime that is lost while one of its tasks does not return. */
-static struct hang lose_a_device(void) {
+/* A runtime that is lost while a task of one lane does not return. */
+static struct hang lose_a_device(uint32_t lane_count) {
+  static const rondo_lane lanes[RONDO_MAX_LANES];
   static const char cause[] = "the test: a task does not return";
   struct hang hang = {0};
   rondo_options options = {.backend = RONDO_BACKEND_HOST,
                            .device_bytes = 1 << 16,
                            .pinned_bytes = 1 << 16,
                            .host_threads = 2,
+                           .lanes = lanes,
+                           .lane_count = lane_count,
                            .allocator = &ledger_allocator};
   REQUIRE_OK(rondo_open(&options, &hang.runtime));
   atomic_store(&gate_is_open, true);
-  hang.stuck = lone_task(hang.runtime, wait_at_gate, note_next, NULL);
-  hang.queued = lone_task(hang.runtime, note_next, NULL, NULL);
+  hang.stuck = lone_task_in(hang.runtime, lane_count / 2, wait_at_gate, note_next, NULL);
+  hang.queued = lone_task_in(hang.runtime, lane_count / 2, note_next, NULL, NULL);
+  hang.beside = lone_task_in(hang.runtime, lane_count - 1, note_next, NULL, NULL);
   atomic_store(&gate_is_open, false);
   atomic_store(&reached_gate, false);
   atomic_store(&passed_gate, false);
@@ -478,41 +405,54 @@ static struct hang lose_a_device(void) {
   cr_assert_eq(ops->lose(hang.runtime->device, cause), RONDO_DEVICE_LOST);
   cr_assert_eq(ops->lose(hang.runtime->device, "a later cause"), RONDO_DEVICE_LOST);
   REQUIRE_ERROR(ops->health(hang.runtime->device), RONDO_DEVICE_LOST, cause);
-  REQUIRE_ERROR(ops->drain(hang.runtime->device, 0), RONDO_DEVICE_LOST, cause);
-  REQUIRE_ERROR(ops->zero(hang.runtime->device, 0, NULL, 0), RONDO_DEVICE_LOST, cause);
-  REQUIRE_ERROR(ops->upload(hang.runtime->device, 0, NULL, NULL, 0), RONDO_DEVICE_LOST, cause);
-  REQUIRE_ERROR(ops->download(hang.runtime->device, 0, NULL, NULL, 0), RONDO_DEVICE_LOST, cause);
+  for (uint32_t lane = 0; lane < lane_count; lane++) {
+    REQUIRE_ERROR(ops->drain(hang.runtime->device, lane), RONDO_DEVICE_LOST, cause);
+    REQUIRE_ERROR(ops->zero(hang.runtime->device, lane, NULL, 0), RONDO_DEVICE_LOST, cause);
+    REQUIRE_ERROR(ops->upload(hang.runtime->device, lane, NULL, NULL, 0), RONDO_DEVICE_LOST, cause);
+    REQUIRE_ERROR(ops->download(hang.runtime->device, lane, NULL, NULL, 0), RONDO_DEVICE_LOST, cause);
+  }
   REQUIRE_ERROR(ops->exec_launch(hang.queued.exec->slots[0].device_exec), RONDO_DEVICE_LOST, cause);
   REQUIRE_ERROR(rondo_wait(hang.stuck.slot, RONDO_FOREVER), RONDO_DEVICE_LOST, cause);
   REQUIRE_ERROR(rondo_poll(hang.queued.slot), RONDO_DEVICE_LOST, cause);
   REQUIRE_ERROR(rondo_replay(hang.queued.slot), RONDO_DEVICE_LOST, cause);
+  REQUIRE_ERROR(rondo_replay(hang.beside.slot), RONDO_DEVICE_LOST, cause);
   rondo_exec *exec = NULL;
   REQUIRE_ERROR(rondo_instantiate(hang.runtime, hang.queued.graph, NULL, &exec), RONDO_DEVICE_LOST, cause);
   lone_task_end(&hang.stuck);
   lone_task_end(&hang.queued);
+  lone_task_end(&hang.beside);
   return hang;
 }
 
-Test(host, a_task_that_never_returns_costs_its_memory_and_not_the_program) {
+static void require_known_leak(uint32_t lane_count) {
   pid_t threads[MOST_THREADS];
   int count = threads_now(threads, MOST_THREADS);
-  struct hang hang = lose_a_device();
+  struct hang hang = lose_a_device(lane_count);
   REQUIRE_OK(rondo_close(&hang.runtime));
   cr_assert_null(hang.runtime);
-  cr_assert_gt(ledger.live_count, 0, "what the stuck thread may touch is not given back");
+  cr_assert_eq(ledger.live_count, 4 + 2 * (int)lane_count,
+               "what the stuck thread may touch is not given back: the host pool, the device, two slabs, each team's "
+               "queue and threads, but not %d blocks",
+               ledger.live_count);
   atomic_store(&gate_is_open, true);
   while (!atomic_load(&passed_gate)) sleep_us(100);
   while (threads_now(threads, MOST_THREADS) > count) sleep_us(1000); /* it ends by itself */
   cr_assert(!atomic_load(&ran_next), "nothing more is started");
 }
 
-Test(host, a_lost_device_whose_task_returns_after_all_leaks_nothing) {
-  struct hang hang = lose_a_device();
+Test(host, a_task_that_never_returns_costs_its_memory_and_not_the_program) { require_known_leak(1); }
+Test(host, a_lane_that_never_returns_loses_the_device_for_all) { require_known_leak(3); }
+
+static void require_no_leak(uint32_t lane_count) {
+  struct hang hang = lose_a_device(lane_count);
   atomic_store(&gate_is_open, true);
   REQUIRE_OK(rondo_close(&hang.runtime));
   cr_assert_eq(ledger.live_count, 0);
   cr_assert(!atomic_load(&ran_next), "nothing more is started");
 }
+
+Test(host, a_lost_device_whose_task_returns_after_all_leaks_nothing) { require_no_leak(1); }
+Test(host, a_lost_device_whose_lane_returns_after_all_leaks_nothing) { require_no_leak(3); }
 
 /* ---- The queue --------------------------------------------------------------------------------------------------- */
 
@@ -531,12 +471,12 @@ Test(host, a_full_queue_is_busy_and_takes_more_later) {
   while (team_push(&team, NULL) == RONDO_OK) {}
   while (atomic_load(&team.queue_tail) <= TEAM_QUEUE_LENGTH) team_push(&team, NULL); /* the leader takes one out */
   cr_assert_eq(atomic_load(&team.queue_tail), 1 + TEAM_QUEUE_LENGTH);
-  REQUIRE_ERROR(team_push(&team, NULL), RONDO_BUSY, "4096 replays of the runtime are queued");
+  REQUIRE_ERROR(team_push(&team, NULL), RONDO_BUSY, "4096 replays of the lane are queued");
   atomic_store(&gate_is_open, true);
   while (!team_has_finished(&team, 1 + TEAM_QUEUE_LENGTH)) sleep_us(100);
   for (uint32_t i = 0; i < 2 * TEAM_QUEUE_LENGTH; i++)
     while (team_push(&team, NULL) == RONDO_BUSY) sleep_us(100);
-  cr_assert(team_stop(&team, &ledger_allocator, RONDO_FOREVER));
+  cr_assert(teams_stop(&team, 1, &ledger_allocator, RONDO_FOREVER));
   cr_assert(team_has_finished(&team, 1 + 3 * TEAM_QUEUE_LENGTH), "a team that stops runs what is queued");
   cr_assert_eq(ledger.live_count, 0);
 }

@@ -1,0 +1,23 @@
+/* ledger.h - what the library takes of the system, memory and threads: written down, and refused on demand. */
+#ifndef RONDO_TESTS_LEDGER_H
+#define RONDO_TESTS_LEDGER_H
+
+#include <stddef.h>
+
+#include "../../runtime/rondo.h"
+
+/* Records what it gave, fails at the n-th call, and insists on having it back as it was asked for. */
+struct ledger {
+  int calls, fail_at, live_count;
+  struct {
+    void *memory;
+    size_t bytes;
+  } blocks[64];
+};
+extern struct ledger ledger;
+extern const rondo_allocator ledger_allocator;
+
+/* pthread_create of whatever the test program links, for the library's calls and its own: the n-th fails. */
+extern int thread_calls, thread_fail_at;
+
+#endif
