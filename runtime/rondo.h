@@ -159,9 +159,9 @@ typedef struct rondo_info {
   int32_t driver_version;  /* CUDA's number, 13000 for 13.0; 0 on the host */
   rondo_pool_info device, pinned, host;
   uint32_t lane_count; /* at least 1 */
-  /* Of the GPU's memory; 0 on the host, or where the driver cannot tell. What rondo_open took beside the device pool:
-   * streams, lanes, Rondo's own device code. The CUDA context is not in it, since it may have been there before. Read
-   * off as free memory that went away, so what other processes take meanwhile is counted too. */
+  /* Of the GPU's memory; 0 on the host, in a callback, or where the driver cannot tell. What rondo_open took beside the
+   * device pool: streams, lanes, Rondo's own device code. The CUDA context is not in it, since it may have been there
+   * before. Read off as free memory that went away, so what other processes take meanwhile is counted too. */
   uint64_t driver_bytes;
   uint64_t free_device_bytes; /* now, for all processes */
 } rondo_info;

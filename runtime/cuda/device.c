@@ -333,8 +333,9 @@ static rondo_status cuda_drain(struct device *device, uint32_t lane) {
   return status == RONDO_OK ? finish(device, lane, CU_SUCCESS, "drain", "") : status;
 }
 
+/* Not from a callback: whether a capture survives the question is not documented. */
 static uint64_t cuda_free_bytes(struct device *device) {
-  if (device_enter(device, "free memory") != RONDO_OK) return 0;
+  if (device_lost(device) || cuda_in_callback(device) || device_enter(device, "free memory") != RONDO_OK) return 0;
   uint64_t bytes;
   free_memory(device, &bytes);
   device_leave(device);

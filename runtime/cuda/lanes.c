@@ -44,8 +44,9 @@ static rondo_status split_device(struct device *device, struct split *split) {
   if (result != CU_SUCCESS) return split_failed(device, result, "cuDeviceGetDevResource");
   struct cu_resource remainder;
   memset(&remainder, 0, sizeof remainder);
-  unsigned count = GROUPS_MOST;
-  result = driver->cuDevSmResourceSplitByCount(split->groups, &count, &all, &remainder, 0, all.multiprocessors.least);
+  uint32_t least = all.multiprocessors.least ? all.multiprocessors.least : 1;
+  unsigned count = all.multiprocessors.count / least < GROUPS_MOST ? all.multiprocessors.count / least : GROUPS_MOST;
+  result = driver->cuDevSmResourceSplitByCount(split->groups, &count, &all, &remainder, 0, least);
   if (result != CU_SUCCESS) return split_failed(device, result, "cuDevSmResourceSplitByCount");
   split->count = count;
   split->has_remainder = remainder.type == CU_RESOURCE_MULTIPROCESSORS && remainder.multiprocessors.count;
