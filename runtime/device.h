@@ -74,6 +74,11 @@ struct device_info {
   struct device_lane lanes[RONDO_MAX_LANES];
 };
 
+/* Rows of bytes, dense in the host's memory and pitch_bytes apart in the device's. */
+struct device_rows {
+  uint64_t bytes, count, pitch_bytes;
+};
+
 struct device_ops {
   rondo_backend backend;
   /* Opens the device and takes the two slabs (256-byte aligned, zeroed). RONDO_NO_DEVICE: this backend cannot be used
@@ -84,8 +89,10 @@ struct device_ops {
    * back. */
   bool (*close)(struct device *device);
   /* Synchronous, ordered after all replays of the lane. device_memory addresses on the device side. */
-  rondo_status (*upload)(struct device *device, uint32_t lane, void *destination, const void *source, uint64_t bytes);
-  rondo_status (*download)(struct device *device, uint32_t lane, void *destination, const void *source, uint64_t bytes);
+  rondo_status (*upload)(struct device *device, uint32_t lane, void *destination, const void *source,
+                         struct device_rows rows);
+  rondo_status (*download)(struct device *device, uint32_t lane, void *destination, const void *source,
+                           struct device_rows rows);
   rondo_status (*zero)(struct device *device, uint32_t lane, void *destination, uint64_t bytes);
   /* One executable graph. exec_host_bytes is pure and looks at the program's counts only. */
   uint64_t (*exec_host_bytes)(const struct device_program *program);

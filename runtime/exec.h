@@ -4,12 +4,24 @@
 
 #include "plan.h"
 
+/* A rectangle as rows of bytes: count[0] of them pitch_bytes[0] apart, that count[1] times, and that count[2] times. */
+struct tensor_rows {
+  uint64_t bytes;
+  uint64_t count[3], pitch_bytes[3];
+};
+
 struct exec_tensor {
   enum tensor_kind kind;
-  bool is_view;
+  uint32_t root;
   uint64_t bytes;
-  uint64_t device_offset;
-  uint64_t pinned_offset; /* inputs and outputs, in the slot's pinned extent */
+  unsigned char *device_memory; /* of the root */
+  uint64_t pinned_offset;       /* of an input or output, in the slot's pinned extent */
+  uint64_t offset_bytes;        /* in the root */
+  struct tensor_rows rows;
+  /* Of a root that is a constant or a state: whose it is, its index there, and what this exec's tasks do with it. */
+  rondo_exec *owner;
+  uint32_t owner_index;
+  uint32_t access;
 };
 
 /* Where an operand lies: in a tensor's device memory, or in the slot's pinned memory; NO_TENSOR: nowhere. */
@@ -56,7 +68,14 @@ struct rondo_exec {
   void *build_memory;
   struct pool_extent device_extent, pinned_extent; /* the exec itself is what it takes of the host pool */
   unsigned char *device_memory, *pinned_memory;
-  uint64_t constant_bytes;
+  unsigned char *arena_memory; /* its end is the end of the lane's arena */
+  uint64_t arena_bytes, constant_bytes;
+  /* Guarded by the runtime's lock: the runtime's other execs, and those that it borrows from, each once. */
+  rondo_exec *next;
+  rondo_exec **lenders;
+  uint32_t lender_count;
+  uint32_t warm_replays;                                         /* of each slot: 1, or 0 */
+  atomic_bool states_are_used;                                   /* something else than zeros may be in them */
   uint64_t device_bytes, pinned_bytes, host_bytes, driver_bytes; /* what it takes */
   struct slot slots[RONDO_MAX_SLOTS];
 };

@@ -19,6 +19,9 @@ struct tensor {
   int64_t shape[RONDO_MAX_RANK];
   int64_t offset[RONDO_MAX_RANK];
   int64_t stride[RONDO_MAX_RANK]; /* elements */
+  /* Of a borrowed root: the graph that owns it and its index there; serial 0: it is the graph's own. */
+  uint64_t lender_serial;
+  uint32_t lender_index;
   /* Of a root, counted over it and its views as tasks are added. */
   uint32_t reader_count;
   bool is_touched_often; /* by a task that may touch an element twice, or that reads an output or writes an input */
@@ -86,6 +89,11 @@ static inline const struct tensor *graph_root(const rondo_graph *graph, uint32_t
  * where a kernel moves them in pieces as large as a copy's, but the bus is slow with small pieces. */
 enum { TENSOR_IN_PLACE_BYTES = 64 * 1024 };
 bool tensor_is_in_place(const struct tensor *root);
+
+/* Constants and states live across replays, in memory of the exec's own or of the exec that they are borrowed from. */
+static inline bool tensor_is_resident(const struct tensor *tensor) {
+  return tensor->kind == TENSOR_CONSTANT || tensor->kind == TENSOR_STATE;
+}
 
 int64_t tensor_elements(const struct tensor *tensor);
 uint64_t tensor_bytes(const struct tensor *tensor); /* dense */

@@ -44,6 +44,43 @@ rondo_status lane_exists(const rondo_runtime *runtime, uint32_t lane, const char
   return status_set(RONDO_INVALID_ARGUMENT, "%s: lane %u does not exist: the runtime has %u", phase, lane, count);
 }
 
+rondo_status lanes_reserve(rondo_runtime *runtime) {
+  rondo_status status = RONDO_OK;
+  for (uint32_t i = 0; i < runtime->info.lane_count && status == RONDO_OK; i++) {
+    struct lane_arena *arena = &runtime->arenas[i];
+    arena->kept_bytes = runtime->info.lanes[i].arena_bytes;
+    if (arena->kept_bytes)
+      status = pool_carve_top(&runtime->device_pool, arena->kept_bytes, "a lane's arena", &arena->extent);
+  }
+  return status == RONDO_OK ? status : status_set(status, "open: %s", rondo_error_text());
+}
+
+rondo_status arena_take(rondo_runtime *runtime, uint32_t lane, uint64_t bytes) {
+  struct lane_arena *arena = &runtime->arenas[lane];
+  rondo_status status = RONDO_OK;
+  if (!bytes) return status;
+  if (!arena->extent.bytes)
+    status = pool_carve_top(&runtime->device_pool, bytes, "the arena of an exec's temporaries", &arena->extent);
+  else
+    status = pool_grow_down(&runtime->device_pool, bytes, "the arena of an exec's temporaries", &arena->extent);
+  if (status == RONDO_OK)
+    arena->user_count++;
+  else if (arena->extent.bytes)
+    status = status_set(status, "lane %u '%s': %s, or give the lane arena_bytes", lane, runtime->info.lanes[lane].name,
+                        rondo_error_text());
+  return status;
+}
+
+void arena_give(rondo_runtime *runtime, uint32_t lane, uint64_t bytes) {
+  struct lane_arena *arena = &runtime->arenas[lane];
+  if (bytes && --arena->user_count == 0 && !arena->kept_bytes) pool_return(&runtime->device_pool, &arena->extent);
+}
+
+unsigned char *arena_memory(const rondo_runtime *runtime, uint32_t lane, uint64_t bytes) {
+  const struct pool_extent *extent = &runtime->arenas[lane].extent;
+  return pool_memory(&runtime->device_pool, extent) + extent->bytes - bytes;
+}
+
 rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant) {
   rondo_status status = runtime_check(runtime, "rondo_lane_info");
   if (status == RONDO_OK) status = lane_exists(runtime, lane, "rondo_lane_info");
@@ -53,7 +90,7 @@ rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_g
   *grant = (rondo_lane_grant){.name = given->name,
                               .multiprocessors = given->chip.multiprocessors,
                               .priority = given->priority,
-                              .arena_bytes = given->arena_bytes,
+                              .arena_bytes = runtime->arenas[lane].extent.bytes,
                               .stream = given->stream};
   return RONDO_OK;
 }

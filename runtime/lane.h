@@ -10,6 +10,15 @@ rondo_status lanes_check(const rondo_options *options);
 /* For a backend's open: the lanes' names and wishes into a cleared info, or one lane without any. */
 void lanes_describe(const rondo_options *options, struct device_info *info);
 
+/* The arenas that lanes keep, once the pools are there. */
+rondo_status lanes_reserve(rondo_runtime *runtime);
+
+/* Execs of a lane follow each other, so they share the memory of their temporaries, which ends where the arena ends: it
+ * grows at its other end. The runtime's lock is held. */
+rondo_status arena_take(rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
+void arena_give(rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
+unsigned char *arena_memory(const rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
+
 rondo_status lane_exists(const rondo_runtime *runtime, uint32_t lane, const char *phase);
 
 #endif

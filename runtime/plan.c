@@ -227,8 +227,7 @@ static void fill_nodes(const rondo_graph *graph, const struct counts *counts, co
 /* ---- Buffers ----------------------------------------------------------------------------------------------------- */
 
 static bool in_arena(const struct tensor *tensor, uint32_t index) {
-  return tensor->root == index && tensor->kind != TENSOR_CONSTANT && tensor->kind != TENSOR_STATE &&
-         !tensor_is_in_place(tensor);
+  return tensor->root == index && !tensor_is_resident(tensor) && !tensor_is_in_place(tensor);
 }
 
 static uint64_t task_scratch_bytes(const rondo_graph *graph, const struct task *task) {
@@ -372,7 +371,9 @@ static void place_all(const rondo_graph *graph, struct plan *plan, struct scratc
     plan->device_offset[i] = plan->pinned_offset[i] = 0;
     if (tensor->root != i) continue;
     uint64_t bytes = pool_round(tensor_bytes(tensor));
-    if (tensor->kind == TENSOR_CONSTANT || tensor->kind == TENSOR_STATE) {
+    if (tensor->lender_serial) {
+      summary->borrowed_bytes += bytes;
+    } else if (tensor_is_resident(tensor)) {
       plan->device_offset[i] = summary->constant_bytes;
       summary->constant_bytes += bytes;
     } else if (tensor->kind != TENSOR_TEMPORARY) {
@@ -389,11 +390,12 @@ static void place_all(const rondo_graph *graph, struct plan *plan, struct scratc
   memset(plan->scratch_offset, 0, graph->task_count * sizeof(uint64_t));
   for (uint32_t b = 0; b < plan->buffer_count; b++) {
     struct plan_buffer *buffer = &plan->buffers[b];
-    buffer->offset = summary->constant_bytes + pad->offsets[b];
+    buffer->offset = pad->offsets[b];
     (buffer->is_scratch ? plan->scratch_offset : plan->device_offset)[buffer->index] = buffer->offset;
   }
-  plan->counts_offset = summary->constant_bytes + summary->temporary_bytes;
-  summary->device_bytes = plan->counts_offset + pool_round(PLAN_COUNTS_BYTES);
+  plan->counts_offset = summary->constant_bytes;
+  plan->own_bytes = plan->counts_offset + pool_round(PLAN_COUNTS_BYTES);
+  summary->device_bytes = plan->own_bytes + summary->temporary_bytes;
 }
 
 /* ---- The whole --------------------------------------------------------------------------------------------------- */

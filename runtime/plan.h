@@ -31,11 +31,13 @@ struct plan {
   /* Node n waits for predecessors[begin[n]] to predecessors[begin[n + 1] - 1]: edges that no others imply. */
   uint32_t *begin, *predecessors;
   bool *is_awaited; /* by a later node */
-  /* By tensor index (roots only): where in the device extent, and where in a slot's pinned extent. */
+  /* By tensor index (roots only): where in the exec's own device memory (constants and states that are not borrowed) or
+   * in the arena (all else that is not used in place), and where in a slot's pinned extent. */
   uint64_t *device_offset;
   uint64_t *pinned_offset;
-  uint64_t *scratch_offset; /* by task index, in the device extent */
-  uint64_t counts_offset;   /* the slots' counts of replays, in the device extent */
+  uint64_t *scratch_offset; /* by task index, in the arena */
+  uint64_t counts_offset;   /* the slots' counts of replays, in the exec's own memory */
+  uint64_t own_bytes;       /* of that memory; the arena has summary.temporary_bytes */
   /* Arena buffers, for reports and tests: roots that are inputs, outputs or temporaries, then scratch. */
   uint32_t buffer_count;
   struct plan_buffer {

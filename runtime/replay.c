@@ -149,7 +149,7 @@ rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
 void *rondo_data(rondo_slot handle, rondo_tensor tensor) {
   struct slot *slot = NULL;
   if (slot_check(handle, "rondo_data", &slot) != RONDO_OK) return NULL;
-  if (exec_tensor_check(handle.exec, tensor, 1u << TENSOR_INPUT | 1u << TENSOR_OUTPUT, "an input or an output",
+  if (exec_tensor_check(handle.exec, tensor, 1u << TENSOR_INPUT | 1u << TENSOR_OUTPUT, false, "an input or an output",
                         "rondo_data") != RONDO_OK)
     return NULL;
   return slot->pinned + handle.exec->tensors[tensor.index].pinned_offset;

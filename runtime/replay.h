@@ -18,14 +18,16 @@ static inline bool slot_done(const struct slot *slot) {
  * for ever. */
 rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *function);
 
-/* exec.c: is it a tensor of the exec's graph, no view, of one of the kinds (bit 1 << kind)? */
-rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, const char *expected,
-                               const char *function);
+/* resident.c: is it a tensor of the exec's graph, of one of the kinds (bit 1 << kind), and no view unless they will do?
+ */
+rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, bool views,
+                               const char *expected, const char *function);
 
 /* The slot must not be in flight. */
 rondo_status slot_launch(const rondo_exec *exec, struct slot *slot);
 
-/* exec.c: rondo_rebind, and the end of all of them, of a slot that is not in flight. One that fails changes nothing. */
+/* program.c: rondo_rebind, and the end of all of them, of a slot that is not in flight. One that fails changes nothing.
+ */
 rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tensor, void *memory);
 rondo_status exec_unbind(rondo_exec *exec, struct slot *slot);
 

@@ -97,7 +97,7 @@ rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path) {
     enum tensor_kind kind = buffer->is_scratch ? TENSOR_TEMPORARY : graph->tensors[buffer->index].kind;
     int colour = buffer->is_scratch ? 3 : kind == TENSOR_INPUT ? 0 : kind == TENSOR_OUTPUT ? 1 : 2;
     double x = left + buffer->first_node * per_node, w = (buffer->last_node - buffer->first_node + 1) * per_node;
-    double y = top + (double)(buffer->offset - plan->summary.constant_bytes) / arena * height;
+    double y = top + (double)buffer->offset / arena * height;
     double h = (double)buffer->bytes / arena * height;
     const char *name = buffer->is_scratch ? graph->tasks[buffer->index].name : graph->tensors[buffer->index].name;
     fprintf(file,

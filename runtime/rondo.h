@@ -42,7 +42,7 @@ extern "C" {
 #define RONDO_API
 #endif
 
-#define RONDO_ABI_VERSION 1u
+#define RONDO_ABI_VERSION 2u
 #define RONDO_MAX_RANK    4
 #define RONDO_MAX_SLOTS   16
 #define RONDO_MAX_LANES   8
@@ -173,7 +173,7 @@ typedef struct rondo_lane_grant {
   const char *name;        /* "" if it has none. Lives as long as the runtime */
   int32_t multiprocessors; /* that its kernels run on and are chosen for; on the host threads of its team */
   int32_t priority;
-  uint64_t arena_bytes;
+  uint64_t arena_bytes; /* as large as it is now */
   void *stream; /* the lane's CUstream, for work of other libraries, in order with its replays; NULL on the host */
 } rondo_lane_grant;
 RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant);
@@ -244,6 +244,13 @@ RONDO_API rondo_status rondo_temporary(rondo_graph *graph, const char *name, ron
  * last dimension. */
 RONDO_API rondo_status rondo_view(rondo_graph *graph, rondo_tensor tensor, const int64_t *offset, const int64_t *extent,
                                   rondo_tensor *view);
+
+/* A constant or state of another graph, or a view of one, in this graph too: one set of weights and KV caches, many
+ * graphs over it. Its memory is that of the other graph's exec, uploaded there, once, and counted there; that exec is
+ * open before this graph is instantiated, and closed after this graph's execs. The other graph lives during this call
+ * only. What borrows the same tensor twice, or two views of it, gets views of one tensor, so that dependencies are
+ * seen. Several graphs may write a state they share: execs of one lane follow each other. */
+RONDO_API rondo_status rondo_borrow(rondo_graph *graph, rondo_tensor lent, rondo_tensor *tensor);
 
 /* Dense bytes of a tensor or view, as moved by rondo_upload and held by a slot. */
 RONDO_API rondo_status rondo_tensor_bytes(rondo_tensor tensor, uint64_t *bytes);
@@ -462,7 +469,8 @@ typedef struct rondo_plan {
   uint64_t device_bytes;          /* of the device pool, for one exec with any number of slots */
   uint64_t pinned_bytes_per_slot; /* of the pinned pool: times the slot count */
   uint64_t host_bytes;            /* of the host pool, for one exec and the planning itself */
-  uint64_t constant_bytes;        /* of device_bytes: constants and states */
+  uint64_t constant_bytes;        /* of device_bytes: constants and states of the graph's own */
+  uint64_t borrowed_bytes;        /* not of device_bytes: constants and states of other graphs */
   uint64_t temporary_bytes;       /* of device_bytes: the shared arena of temporaries, inputs and outputs */
   uint64_t unshared_bytes;        /* what that arena would be if no bytes were shared */
   uint64_t lower_bound_bytes;     /* no placement can make that arena smaller than this */
@@ -470,6 +478,10 @@ typedef struct rondo_plan {
   uint32_t edge_count; /* after transitive reduction */
 } rondo_plan;
 RONDO_API rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan);
+/* The same for several graphs with an exec of each open at the same time, in one lane: temporary_bytes is the largest
+ * graph's, since the execs of a lane share their arena; all else adds up, and what one graph borrows from another is
+ * counted once. */
+RONDO_API rondo_status rondo_plan_graphs(rondo_graph *const *graphs, uint32_t graph_count, rondo_plan *plan);
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
 
@@ -482,15 +494,20 @@ typedef struct rondo_exec_options {
    * which the replaying thread should be pinned to, and some power. No effect on the host backend. */
   int32_t keep_warm;
   uint32_t lane; /* which of the runtime's lanes its replays run in */
+  /* 1: the program itself sees to it that a state which this exec shares with execs of other lanes is not written by
+   * one of them while another one touches it. Without it such an exec is refused: nothing orders lanes. */
+  int32_t states_are_ordered;
 } rondo_exec_options;
 
-/* Places every tensor, builds one executable graph per slot, and replays each once as a warm-up. options may be NULL.
- * The graph may be changed or destroyed afterwards. */
+/* Places every tensor, builds one executable graph per slot, and replays each once as a warm-up: on zeroed inputs and
+ * states, which are zero again afterwards. A graph that writes a borrowed state is not warmed up once that state may
+ * hold something: instantiate all graphs first, then upload. Of every graph that it borrows from exactly one exec must
+ * be open in the runtime. options may be NULL. The graph may be changed or destroyed afterwards. */
 RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
                                          rondo_exec **exec);
 
-/* Waits for replays in flight, then frees. Sets *exec to NULL. A copy of the pointer is refused as long as the runtime
- * is open and no exec is made at the same address. */
+/* Waits for replays in flight, then frees. Sets *exec to NULL. RONDO_INVALID_STATE while another exec borrows from it.
+ * A copy of the pointer is refused as long as the runtime is open and no exec is made at the same address. */
 RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 
 /* The same for one who must leave: waits so long at most. If a replay is not done by then, a kernel that hangs say, the
@@ -502,7 +519,8 @@ RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
 /* What an exec takes. */
 typedef struct rondo_exec_usage {
-  uint64_t device_bytes, pinned_bytes, host_bytes; /* of the pools */
+  uint64_t device_bytes, pinned_bytes, host_bytes; /* of the pools; the lane's arena comes besides */
+  uint64_t arena_bytes;                            /* of the lane's arena, shared with its other execs */
   uint64_t driver_bytes; /* of the GPU's memory, by the driver for its graphs; measured as in rondo_info */
   uint32_t lane;
   uint32_t slot_count;
@@ -510,9 +528,11 @@ typedef struct rondo_exec_usage {
 } rondo_exec_usage;
 RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage);
 
-/* Sets a constant or a state; bytes must be rondo_tensor_bytes. RONDO_BUSY while a replay is in flight. */
+/* Sets a constant or a state, or a view of one, from dense data; bytes must be rondo_tensor_bytes. What is borrowed is
+ * set through the exec that it belongs to. RONDO_BUSY while a replay of the exec, or of one that borrows from it, is in
+ * flight. */
 RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);
-/* Reads a constant or a state back. */
+/* Reads a constant or a state, or a view of one, back into dense data. */
 RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes);
 
 /* ---- Replay ------------------------------------------------------------------------------------------------------ */

@@ -191,6 +191,12 @@ rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, 
   pool_init(&runtime->device_pool, "device", device_memory, options->device_bytes);
   pool_init(&runtime->pinned_pool, "pinned", pinned_memory, options->pinned_bytes);
   pool_init(&runtime->host_pool, "host", runtime->host_memory, host_bytes);
+  status = lanes_reserve(runtime);
+  if (status != RONDO_OK) {
+    runtime->ops->close(runtime->device);
+    pthread_mutex_destroy(&runtime->lock);
+    goto fail;
+  }
   runtime->magic = runtime_magic;
   *runtime_out = runtime;
   return RONDO_OK;

@@ -22,6 +22,12 @@ struct rondo_runtime {
   struct pool device_pool, pinned_pool, host_pool;
   void *host_memory;
   uint32_t open_graphs, open_execs;
+  rondo_exec *execs;
+  struct lane_arena {
+    struct pool_extent extent;
+    uint64_t kept_bytes; /* also while no exec uses it */
+    uint32_t user_count;
+  } arenas[RONDO_MAX_LANES];
 };
 
 /* RONDO_INVALID_ARGUMENT if runtime is NULL, RONDO_INVALID_STATE if it was closed, or opened before fork. */

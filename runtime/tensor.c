@@ -177,6 +177,63 @@ rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *
   return RONDO_OK;
 }
 
+/* The root that stands for another graph's in this one; NO_TENSOR if none does yet. */
+static uint32_t find_borrowed(const rondo_graph *graph, uint64_t lender_serial, uint32_t lender_index) {
+  for (uint32_t i = 0; i < graph->tensor_count; i++) {
+    const struct tensor *tensor = &graph->tensors[i];
+    if (tensor->lender_serial == lender_serial && tensor->lender_index == lender_index && tensor->root == i) return i;
+  }
+  return NO_TENSOR;
+}
+
+rondo_status rondo_borrow(rondo_graph *graph, rondo_tensor lent, rondo_tensor *out) {
+  rondo_status status = graph_check(graph, "describe");
+  if (status == RONDO_OK) status = graph_check(lent.graph, "describe: rondo_borrow: the lender");
+  if (status != RONDO_OK) return status;
+  if (!out) return status_set(RONDO_INVALID_ARGUMENT, "describe: the tensor's address is NULL");
+  const rondo_graph *lender = lent.graph;
+  if (lent.serial != lender->serial || lent.index >= lender->tensor_count)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_borrow: the tensor's graph is destroyed");
+  if (lender == graph)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_borrow: tensor '%s' is the graph's own",
+                      lender->tensors[lent.index].name);
+  const struct tensor *from = &lender->tensors[lent.index], *from_root = graph_root(lender, lent.index);
+  if (!tensor_is_resident(from))
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: rondo_borrow: tensor '%s' is of kind %s, expected a constant or a state", from->name,
+                      tensor_kind_name(from->kind));
+  /* What is borrowed already is borrowed from its owner. */
+  uint64_t owner_serial = from_root->lender_serial ? from_root->lender_serial : lender->serial;
+  uint32_t owner_index = from_root->lender_serial ? from_root->lender_index : from->root;
+  uint32_t root = owner_serial == graph->serial ? owner_index : find_borrowed(graph, owner_serial, owner_index);
+  bool is_view = from != from_root;
+  uint32_t needed = (root == NO_TENSOR ? 1u : 0) + (is_view ? 1u : 0);
+  if (graph->tensor_limit - graph->tensor_count < needed)
+    return status_set(RONDO_OUT_OF_MEMORY, "describe: the graph holds %u tensors and views: raise limits.tensors",
+                      graph->tensor_limit);
+  graph_changed(graph);
+  if (root == NO_TENSOR) {
+    root = graph->tensor_count++;
+    struct tensor *tensor = &graph->tensors[root];
+    *tensor = *from_root;
+    tensor->root = root;
+    tensor->lender_serial = owner_serial;
+    tensor->lender_index = owner_index;
+    tensor->reader_count = 0;
+    tensor->is_touched_often = false;
+  }
+  uint32_t index = root;
+  if (is_view) {
+    index = graph->tensor_count++;
+    graph->tensors[index] = *from;
+    graph->tensors[index].root = root;
+    graph->tensors[index].lender_serial = graph->tensors[root].lender_serial;
+    graph->tensors[index].lender_index = graph->tensors[root].lender_index;
+  }
+  *out = (rondo_tensor){graph, index, graph->serial};
+  return RONDO_OK;
+}
+
 rondo_status rondo_tensor_bytes(rondo_tensor handle, uint64_t *bytes) {
   rondo_status status = graph_check(handle.graph, "rondo_tensor_bytes");
   if (status != RONDO_OK) return status;

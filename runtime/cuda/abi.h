@@ -129,6 +129,22 @@ struct cu_resource {
   };
 };
 
+enum cu_memory_type { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
+
+struct cu_copy_side {
+  size_t x_bytes, y;
+  int32_t memory_type;
+  void *host;
+  cu_address device;
+  void *array;
+  size_t pitch_bytes;
+};
+
+struct cu_copy_2d {
+  struct cu_copy_side source, destination;
+  size_t width_bytes, height;
+};
+
 struct cu_instantiate_parameters {
   uint64_t flags;
   struct cu_stream *upload_stream;
@@ -146,6 +162,8 @@ static_assert(offsetof(struct cu_node_parameters, kernel) == 16, "CUgraphNodePar
 static_assert(offsetof(struct cu_node_parameters, reserved1) == 248, "CUgraphNodeParams");
 static_assert(sizeof(struct cu_edge) == 8, "CUgraphEdgeData");
 static_assert(sizeof(struct cu_resource) == 144, "CUdevResource_v1");
+static_assert(sizeof(struct cu_copy_2d) == 128, "CUDA_MEMCPY2D_v2");
+static_assert(offsetof(struct cu_copy_2d, destination) == 56, "CUDA_MEMCPY2D_v2");
 static_assert(sizeof(struct cu_instantiate_parameters) == 32, "CUDA_GRAPH_INSTANTIATE_PARAMS");
 
 #endif

@@ -16,7 +16,7 @@ struct heartbeat {
   pthread_mutex_t lock; /* around keep_warm; taken before the device's */
   atomic_uint users;
   atomic_bool stop;
-  bool is_stuck; /* of a lost device: its thread does not return from the driver */
+  bool is_stuck;   /* of a lost device: its thread does not return from the driver */
   atomic_int core; /* of the thread that replays */
   _Atomic uint64_t replays;
   pthread_t thread;

@@ -300,24 +300,47 @@ static rondo_status finish(struct device *device, uint32_t lane, cu_result resul
   return status;
 }
 
+/* The longest distance between rows that the driver takes. */
+static const uint64_t pitch_most = INT32_MAX;
+
+/* Of one row, or of many that lie close enough; else row by row. */
+static cu_result copy_rows(struct device *device, uint32_t lane, cu_address on_device, unsigned char *on_host,
+                           struct device_rows rows, bool is_upload) {
+  const struct driver *driver = &device->driver;
+  struct cu_stream *stream = device->lanes[lane].stream;
+  cu_result result = CU_SUCCESS;
+  if (!rows.bytes || !rows.count) return result;
+  if (rows.count > 1 && rows.pitch_bytes <= pitch_most) {
+    struct cu_copy_2d copy = {.width_bytes = rows.bytes, .height = rows.count};
+    struct cu_copy_side host = {.memory_type = CU_MEMORY_HOST, .host = on_host, .pitch_bytes = rows.bytes};
+    struct cu_copy_side there = {.memory_type = CU_MEMORY_DEVICE, .device = on_device, .pitch_bytes = rows.pitch_bytes};
+    copy.source = is_upload ? host : there;
+    copy.destination = is_upload ? there : host;
+    return driver->cuMemcpy2DAsync(&copy, stream);
+  }
+  for (uint64_t i = 0; i < rows.count && result == CU_SUCCESS; i++) {
+    cu_address there = on_device + i * rows.pitch_bytes;
+    unsigned char *here = on_host + i * rows.bytes;
+    result = is_upload ? driver->cuMemcpyHtoDAsync(there, here, rows.bytes, stream)
+                       : driver->cuMemcpyDtoHAsync(here, there, rows.bytes, stream);
+  }
+  return result;
+}
+
 static rondo_status cuda_upload(struct device *device, uint32_t lane, void *destination, const void *source,
-                                uint64_t bytes) {
+                                struct device_rows rows) {
   rondo_status status = device_enter(device, "upload");
   if (status != RONDO_OK) return status;
-  cu_result result = CU_SUCCESS;
-  if (bytes)
-    result = device->driver.cuMemcpyHtoDAsync((uintptr_t)destination, source, bytes, device->lanes[lane].stream);
-  return finish(device, lane, result, "upload", "cuMemcpyHtoDAsync");
+  cu_result result = copy_rows(device, lane, (uintptr_t)destination, (unsigned char *)(uintptr_t)source, rows, true);
+  return finish(device, lane, result, "upload", rows.count > 1 ? "cuMemcpy2DAsync" : "cuMemcpyHtoDAsync");
 }
 
 static rondo_status cuda_download(struct device *device, uint32_t lane, void *destination, const void *source,
-                                  uint64_t bytes) {
+                                  struct device_rows rows) {
   rondo_status status = device_enter(device, "download");
   if (status != RONDO_OK) return status;
-  cu_result result = CU_SUCCESS;
-  if (bytes)
-    result = device->driver.cuMemcpyDtoHAsync(destination, (uintptr_t)source, bytes, device->lanes[lane].stream);
-  return finish(device, lane, result, "download", "cuMemcpyDtoHAsync");
+  cu_result result = copy_rows(device, lane, (uintptr_t)source, destination, rows, false);
+  return finish(device, lane, result, "download", rows.count > 1 ? "cuMemcpy2DAsync" : "cuMemcpyDtoHAsync");
 }
 
 static rondo_status cuda_zero(struct device *device, uint32_t lane, void *destination, uint64_t bytes) {

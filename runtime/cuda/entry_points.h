@@ -55,6 +55,7 @@ ENTRY_POINT(cuMemcpyHtoDAsync, 3020, MANDATORY, cu_address destination, const vo
             struct cu_stream *stream)
 ENTRY_POINT(cuMemcpyDtoHAsync, 3020, MANDATORY, void *destination, cu_address source, size_t bytes,
             struct cu_stream *stream)
+ENTRY_POINT(cuMemcpy2DAsync, 3020, MANDATORY, const struct cu_copy_2d *copy, struct cu_stream *stream)
 ENTRY_POINT(cuMemsetD8Async, 3020, MANDATORY, cu_address destination, unsigned char value, size_t bytes,
             struct cu_stream *stream)
 

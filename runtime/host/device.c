@@ -208,21 +208,23 @@ static rondo_status wait_for_lane(struct device *device, uint32_t lane, const ch
 
 static rondo_status host_drain(struct device *device, uint32_t lane) { return wait_for_lane(device, lane, "drain"); }
 
-static rondo_status copy(struct device *device, uint32_t lane, void *destination, const void *source, uint64_t bytes,
+static rondo_status copy(struct device *device, uint32_t lane, unsigned char *destination, uint64_t destination_pitch,
+                         const unsigned char *source, uint64_t source_pitch, struct device_rows rows,
                          const char *phase) {
   rondo_status status = wait_for_lane(device, lane, phase);
-  if (status == RONDO_OK && bytes) memcpy(destination, source, bytes);
+  for (uint64_t i = 0; i < rows.count && rows.bytes && status == RONDO_OK; i++)
+    memcpy(destination + i * destination_pitch, source + i * source_pitch, rows.bytes);
   return status;
 }
 
 static rondo_status host_upload(struct device *device, uint32_t lane, void *destination, const void *source,
-                                uint64_t bytes) {
-  return copy(device, lane, destination, source, bytes, "upload");
+                                struct device_rows rows) {
+  return copy(device, lane, destination, rows.pitch_bytes, source, rows.bytes, rows, "upload");
 }
 
 static rondo_status host_download(struct device *device, uint32_t lane, void *destination, const void *source,
-                                  uint64_t bytes) {
-  return copy(device, lane, destination, source, bytes, "download");
+                                  struct device_rows rows) {
+  return copy(device, lane, destination, rows.bytes, source, rows.pitch_bytes, rows, "download");
 }
 
 static rondo_status host_zero(struct device *device, uint32_t lane, void *destination, uint64_t bytes) {

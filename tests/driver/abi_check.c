@@ -105,6 +105,24 @@ SAME_MEMBER(struct cu_node_parameters, padding, CUgraphNodeParams, reserved1);
 SAME_MEMBER(struct cu_node_parameters, kernel, CUgraphNodeParams, kernel);
 SAME_MEMBER(struct cu_node_parameters, reserved1, CUgraphNodeParams, reserved2);
 
+SAME(CU_MEMORY_HOST, CU_MEMORYTYPE_HOST);
+SAME(CU_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
+SAME(sizeof(struct cu_copy_2d), sizeof(CUDA_MEMCPY2D));
+SAME_MEMBER(struct cu_copy_2d, source.x_bytes, CUDA_MEMCPY2D, srcXInBytes);
+SAME_MEMBER(struct cu_copy_2d, source.y, CUDA_MEMCPY2D, srcY);
+SAME_MEMBER(struct cu_copy_2d, source.memory_type, CUDA_MEMCPY2D, srcMemoryType);
+SAME_MEMBER(struct cu_copy_2d, source.host, CUDA_MEMCPY2D, srcHost);
+SAME_MEMBER(struct cu_copy_2d, source.device, CUDA_MEMCPY2D, srcDevice);
+SAME_MEMBER(struct cu_copy_2d, source.array, CUDA_MEMCPY2D, srcArray);
+SAME_MEMBER(struct cu_copy_2d, source.pitch_bytes, CUDA_MEMCPY2D, srcPitch);
+SAME_MEMBER(struct cu_copy_2d, destination.x_bytes, CUDA_MEMCPY2D, dstXInBytes);
+SAME_MEMBER(struct cu_copy_2d, destination.memory_type, CUDA_MEMCPY2D, dstMemoryType);
+SAME_MEMBER(struct cu_copy_2d, destination.host, CUDA_MEMCPY2D, dstHost);
+SAME_MEMBER(struct cu_copy_2d, destination.device, CUDA_MEMCPY2D, dstDevice);
+SAME_MEMBER(struct cu_copy_2d, destination.pitch_bytes, CUDA_MEMCPY2D, dstPitch);
+SAME_MEMBER(struct cu_copy_2d, width_bytes, CUDA_MEMCPY2D, WidthInBytes);
+SAME_MEMBER(struct cu_copy_2d, height, CUDA_MEMCPY2D, Height);
+
 SAME(sizeof(struct cu_edge), sizeof(CUgraphEdgeData));
 SAME_MEMBER(struct cu_edge, from_port, CUgraphEdgeData, from_port);
 SAME_MEMBER(struct cu_edge, to_port, CUgraphEdgeData, to_port);
@@ -149,6 +167,7 @@ SAME_MEMBER(struct cu_instantiate_parameters, result, CUDA_GRAPH_INSTANTIATE_PAR
 #define cu_kernel_node            CUDA_KERNEL_NODE_PARAMS_v2_st
 #define cu_node_parameters        CUgraphNodeParams_st
 #define cu_instantiate_parameters CUDA_GRAPH_INSTANTIATE_PARAMS_st
+#define cu_copy_2d                CUDA_MEMCPY2D_st
 #define cu_device                 CUdevice
 #define cu_address                CUdeviceptr
 #define cu_result                 CUresult

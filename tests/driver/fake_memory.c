@@ -184,6 +184,27 @@ cu_result fake_cuMemcpyDtoHAsync(void *destination, cu_address source, size_t by
           .kind = ITEM_COPY, .destination = destination, .source = (const void *)(uintptr_t)source, .bytes = bytes});
 }
 
+/* Row by row; captured work has it nowhere. */
+cu_result fake_cuMemcpy2DAsync(const struct cu_copy_2d *copy, struct cu_stream *stream) {
+  CALL(cuMemcpy2DAsync);
+  const struct cu_copy_side *from = &copy->source, *to = &copy->destination;
+  bool is_upload = to->memory_type == CU_MEMORY_DEVICE;
+  cu_result result = CU_SUCCESS;
+  if (from->memory_type != (is_upload ? CU_MEMORY_HOST : CU_MEMORY_DEVICE) || from->pitch_bytes < copy->width_bytes ||
+      to->pitch_bytes < copy->width_bytes)
+    return CU_INVALID_VALUE;
+  for (size_t row = 0; row < copy->height && result == CU_SUCCESS; row++) {
+    cu_address there = (is_upload ? to : from)->device + row * (is_upload ? to : from)->pitch_bytes;
+    unsigned char *here = (unsigned char *)(is_upload ? from : to)->host + row * (is_upload ? from : to)->pitch_bytes;
+    struct item item = {.kind = ITEM_COPY,
+                        .destination = is_upload ? (void *)(uintptr_t)there : here,
+                        .source = is_upload ? here : (const void *)(uintptr_t)there,
+                        .bytes = copy->width_bytes};
+    result = put(stream, "cuMemcpy2DAsync", there, &item);
+  }
+  return result;
+}
+
 cu_result fake_cuMemsetD8Async(cu_address destination, unsigned char value, size_t bytes, struct cu_stream *stream) {
   CALL(cuMemsetD8Async);
   return put(

@@ -173,6 +173,7 @@ const char *forbidden_missed(bool is_cuda) {
                                     TRAP_cuMemHostAlloc,
                                     TRAP_cuMemsetD8Async,
                                     TRAP_cuMemcpyHtoDAsync,
+                                    TRAP_cuMemcpy2DAsync,
                                     TRAP_cuLibraryLoadData,
                                     TRAP_cuLibraryGetKernel,
                                     TRAP_cuKernelGetFunction,

@@ -317,7 +317,7 @@ Test(exec, a_runtime_holds_as_many_execs_as_its_pools_have_room_for) {
   rondo_exec *another = NULL;
   REQUIRE_OK(rondo_open(&options, &runtime));
   for (int e = 0; e < EXECS; e++) REQUIRE_OK(rondo_instantiate(runtime, d.graph, NULL, &execs[e]));
-  REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, NULL, &another), RONDO_OUT_OF_MEMORY, "device pool");
+  REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, NULL, &another), RONDO_OUT_OF_MEMORY, "pinned pool");
   for (int e = 0; e < EXECS; e += 37) {
     rondo_slot slot;
     REQUIRE_OK(rondo_acquire(execs[e], &slot));

@@ -1,0 +1,236 @@
+/* resident.c - see resident.h. Memory of constants and states belongs to the exec of the graph that described them; an
+ * exec of a graph that borrows them has their addresses in its nodes, and keeps the owner open. */
+#include "resident.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "replay.h"
+
+/* ---- Whose they are ---------------------------------------------------------------------------------------------- */
+
+static void accesses_fill(rondo_exec *exec, const rondo_graph *graph) {
+  for (uint32_t t = 0; t < graph->task_count; t++)
+    for (uint32_t i = 0; i < graph->tasks[t].operand_count; i++) {
+      uint32_t tensor = graph->tasks[t].tensors[i];
+      if (tensor != NO_TENSOR) exec->tensors[graph->tensors[tensor].root].access |= task_access(&graph->tasks[t], i);
+    }
+}
+
+static rondo_status find_owner(const rondo_exec *exec, const struct tensor *tensor, rondo_exec **owner) {
+  uint32_t found = 0;
+  for (rondo_exec *other = exec->runtime->execs; other; other = other->next) {
+    if (other->graph_serial != tensor->lender_serial) continue;
+    *owner = other;
+    found++;
+  }
+  if (found == 1) return RONDO_OK;
+  return status_set(RONDO_INVALID_STATE,
+                    "%s '%s' is borrowed from a graph of which %u execs are open in this runtime, expected one",
+                    tensor_kind_name(tensor->kind), tensor->name, found);
+}
+
+static void note_lender(rondo_exec *exec, rondo_exec *owner) {
+  for (uint32_t i = 0; i < exec->lender_count; i++)
+    if (exec->lenders[i] == owner) return;
+  exec->lenders[exec->lender_count++] = owner;
+}
+
+static rondo_status owners_fill(rondo_exec *exec, const rondo_graph *graph) {
+  for (uint32_t i = 0; i < graph->tensor_count; i++) {
+    const struct tensor *tensor = &graph->tensors[i];
+    struct exec_tensor *place = &exec->tensors[i];
+    if (!tensor_is_resident(tensor)) continue;
+    place->owner = exec;
+    place->owner_index = tensor->root;
+    if (!tensor->lender_serial) continue;
+    rondo_status status = find_owner(exec, tensor, &place->owner);
+    if (status != RONDO_OK) return status;
+    place->owner_index = tensor->lender_index;
+    place->device_memory = place->owner->tensors[tensor->lender_index].device_memory;
+    note_lender(exec, place->owner);
+  }
+  return RONDO_OK;
+}
+
+/* ---- Lanes ------------------------------------------------------------------------------------------------------- */
+
+static bool borrows_from(const rondo_exec *exec, const rondo_exec *owner) {
+  for (uint32_t i = 0; i < exec->lender_count; i++)
+    if (exec->lenders[i] == owner) return true;
+  return false;
+}
+
+/* What the tasks of an exec do with a state of the owner's. */
+static uint32_t access_of(const rondo_exec *exec, const rondo_exec *owner, uint32_t owner_index) {
+  if (exec == owner) return owner->tensors[owner_index].access;
+  uint32_t access = 0;
+  for (uint32_t i = 0; borrows_from(exec, owner) && i < exec->tensor_count; i++)
+    if (exec->tensors[i].root == i && exec->tensors[i].owner == owner && exec->tensors[i].owner_index == owner_index)
+      access |= exec->tensors[i].access;
+  return access;
+}
+
+static rondo_status lanes_share(const rondo_exec *exec, const rondo_graph *graph) {
+  for (uint32_t i = 0; i < exec->tensor_count; i++) {
+    const struct exec_tensor *place = &exec->tensors[i];
+    if (place->root != i || place->kind != TENSOR_STATE || !place->access) continue;
+    for (const rondo_exec *other = exec->runtime->execs; other; other = other->next) {
+      if (other->lane == exec->lane) continue;
+      uint32_t others = access_of(other, place->owner, place->owner_index);
+      if (!others || !((others | place->access) & RONDO_WRITE)) continue;
+      return status_set(
+          RONDO_INVALID_STATE,
+          "state '%s' is %s in lane %u and %s in lane %u: nothing orders lanes, so say states_are_ordered "
+          "if the program does",
+          graph->tensors[i].name, place->access & RONDO_WRITE ? "written" : "read", exec->lane,
+          others & RONDO_WRITE ? "written" : "read", other->lane);
+    }
+  }
+  return RONDO_OK;
+}
+
+/* ---- Attach and detach ------------------------------------------------------------------------------------------- */
+
+rondo_status residents_attach(rondo_exec *exec, const rondo_graph *graph, bool states_are_ordered) {
+  accesses_fill(exec, graph);
+  rondo_status status = owners_fill(exec, graph);
+  if (status == RONDO_OK && !states_are_ordered) status = lanes_share(exec, graph);
+  if (status != RONDO_OK) {
+    exec->lender_count = 0;
+    return status;
+  }
+  exec->next = exec->runtime->execs;
+  exec->runtime->execs = exec;
+  return RONDO_OK;
+}
+
+static bool was_replayed(const rondo_exec *exec) {
+  for (uint32_t s = 0; s < exec->slot_count; s++)
+    if (atomic_load_explicit(&exec->slots[s].launched, memory_order_relaxed) > exec->warm_replays) return true;
+  return false;
+}
+
+void residents_detach(rondo_exec *exec) {
+  rondo_exec **link = &exec->runtime->execs;
+  while (*link && *link != exec) link = &(*link)->next;
+  if (!*link) return; /* it was never attached */
+  *link = exec->next;
+  if (!was_replayed(exec)) return;
+  for (uint32_t i = 0; i < exec->lender_count; i++) atomic_store(&exec->lenders[i]->states_are_used, true);
+}
+
+uint32_t residents_borrowers(const rondo_exec *exec) {
+  uint32_t count = 0;
+  for (const rondo_exec *other = exec->runtime->execs; other; other = other->next) count += borrows_from(other, exec);
+  return count;
+}
+
+/* ---- The warm replay --------------------------------------------------------------------------------------------- */
+
+static bool writes_borrowed_state(const rondo_exec *exec, uint32_t tensor) {
+  const struct exec_tensor *place = &exec->tensors[tensor];
+  return place->root == tensor && place->kind == TENSOR_STATE && place->owner != exec && place->access & RONDO_WRITE;
+}
+
+static bool may_hold_something(const rondo_exec *owner) {
+  if (atomic_load(&owner->states_are_used) || was_replayed(owner)) return true;
+  for (const rondo_exec *other = owner->runtime->execs; other; other = other->next)
+    if (borrows_from(other, owner) && was_replayed(other)) return true;
+  return false;
+}
+
+bool residents_forbid_warming(const rondo_exec *exec) {
+  bool forbidden = false;
+  pthread_mutex_lock(&exec->runtime->lock);
+  for (uint32_t i = 0; i < exec->tensor_count && !forbidden; i++)
+    forbidden = writes_borrowed_state(exec, i) && may_hold_something(exec->tensors[i].owner);
+  pthread_mutex_unlock(&exec->runtime->lock);
+  return forbidden;
+}
+
+rondo_status residents_zero(rondo_exec *exec) {
+  const struct device_ops *ops = exec->runtime->ops;
+  rondo_status status = ops->zero(exec->runtime->device, exec->lane, exec->device_memory, exec->constant_bytes);
+  for (uint32_t i = 0; i < exec->tensor_count && status == RONDO_OK; i++)
+    if (writes_borrowed_state(exec, i))
+      status = ops->zero(exec->runtime->device, exec->lane, exec->tensors[i].device_memory, exec->tensors[i].bytes);
+  return status;
+}
+
+/* ---- Upload and download ----------------------------------------------------------------------------------------- */
+
+rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, bool views,
+                               const char *expected, const char *function) {
+  if (tensor.serial != exec->graph_serial || tensor.index >= exec->tensor_count)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph", function);
+  const struct exec_tensor *place = &exec->tensors[tensor.index];
+  bool is_view = place->root != tensor.index && !views;
+  if (!is_view && (kinds >> place->kind & 1u)) return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor %u is %s%s, expected %s", function, tensor.index,
+                    is_view ? "a view of a tensor of kind " : "of kind ", tensor_kind_name(place->kind), expected);
+}
+
+/* Neither the exec nor one that borrows from it may be in flight. */
+static rondo_status check_at_rest(const rondo_exec *exec, const char *function) {
+  rondo_status status = RONDO_OK;
+  pthread_mutex_lock(&exec->runtime->lock);
+  for (const rondo_exec *other = exec->runtime->execs; other && status == RONDO_OK; other = other->next)
+    for (uint32_t s = 0; s < other->slot_count && status == RONDO_OK; s++)
+      if ((other == exec || borrows_from(other, exec)) && !slot_done(&other->slots[s]))
+        status = slot_in_flight(other, s, function);
+  pthread_mutex_unlock(&exec->runtime->lock);
+  return status;
+}
+
+static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
+                                   const char *function) {
+  rondo_status status = exec_check(exec, function);
+  if (status == RONDO_OK) status = runtime_check_outside(exec->runtime, function);
+  if (status != RONDO_OK) return status;
+  status = exec_tensor_check(exec, tensor, 1u << TENSOR_CONSTANT | 1u << TENSOR_STATE, true, "a constant or a state",
+                             function);
+  if (status != RONDO_OK) return status;
+  const struct exec_tensor *place = &exec->tensors[tensor.index];
+  if (place->owner != exec)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "%s: tensor %u is borrowed: its content is that of the exec it belongs to", function,
+                      tensor.index);
+  if (bytes != place->bytes)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor %u has %" PRIu64 " bytes, not %" PRIu64, function,
+                      tensor.index, place->bytes, bytes);
+  if (!data && bytes) return status_set(RONDO_INVALID_ARGUMENT, "%s: the data is NULL", function);
+  return check_at_rest(exec, function);
+}
+
+/* All rows of a tensor or view, as many at once as lie the same distance apart. */
+static rondo_status move_rows(rondo_exec *exec, uint32_t tensor, void *data, bool is_upload) {
+  const struct device_ops *ops = exec->runtime->ops;
+  const struct exec_tensor *place = &exec->tensors[tensor];
+  const struct tensor_rows *rows = &place->rows;
+  unsigned char *dense = data;
+  rondo_status status = RONDO_OK;
+  for (uint64_t k = 0; k < rows->count[2]; k++)
+    for (uint64_t j = 0; j < rows->count[1] && status == RONDO_OK; j++) {
+      unsigned char *first =
+          place->device_memory + place->offset_bytes + k * rows->pitch_bytes[2] + j * rows->pitch_bytes[1];
+      struct device_rows moved = {rows->bytes, rows->count[0], rows->pitch_bytes[0]};
+      status = is_upload ? ops->upload(exec->runtime->device, exec->lane, first, dense, moved)
+                         : ops->download(exec->runtime->device, exec->lane, dense, first, moved);
+      dense += rows->bytes * rows->count[0];
+    }
+  return status;
+}
+
+rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes) {
+  rondo_status status = resident_check(exec, tensor, data, bytes, "rondo_upload");
+  if (status != RONDO_OK || !bytes) return status;
+  if (exec->tensors[tensor.index].kind == TENSOR_STATE) atomic_store(&exec->states_are_used, true);
+  return move_rows(exec, tensor.index, (void *)(uintptr_t)data, true);
+}
+
+rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {
+  rondo_status status = resident_check(exec, tensor, data, bytes, "rondo_download");
+  if (status != RONDO_OK || !bytes) return status;
+  return move_rows(exec, tensor.index, data, false);
+}

@@ -1,0 +1,20 @@
+/* resident.h - constants and states of an exec: what lives across replays, its own and what it borrows. */
+#ifndef RONDO_RESIDENT_H
+#define RONDO_RESIDENT_H
+
+#include "exec.h"
+
+/* Finds whose each constant and state is and puts the exec among the runtime's. Errors: an owner that is not open, or
+ * open twice; a state that another lane's exec writes, or that this one writes and another lane's touches, unless the
+ * program says that it keeps them in order. The runtime's lock is held, for both. */
+rondo_status residents_attach(rondo_exec *exec, const rondo_graph *graph, bool states_are_ordered);
+void residents_detach(rondo_exec *exec);
+
+/* How many open execs borrow from this one. */
+uint32_t residents_borrowers(const rondo_exec *exec);
+
+/* Would a warm replay write a borrowed state that may hold something? And what it wrote becomes zero again. */
+bool residents_forbid_warming(const rondo_exec *exec);
+rondo_status residents_zero(rondo_exec *exec);
+
+#endif
