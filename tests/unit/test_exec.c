@@ -305,19 +305,21 @@ Test(exec, a_kernel_with_no_host_function_is_refused_on_the_host) {
 Test(exec, a_runtime_holds_as_many_execs_as_its_pools_have_room_for) {
   enum { EXECS = 1000 };
   struct doubling d = describe(NULL);
+  static rondo_graph *graphs[EXECS];
+  for (int e = 0; e < EXECS; e++) graphs[e] = d.graph;
   rondo_plan plan;
-  REQUIRE_OK(rondo_plan_graph(d.graph, &plan));
+  REQUIRE_OK(rondo_plan_graphs(graphs, EXECS, &plan));
   rondo_options options = {.backend = RONDO_BACKEND_HOST,
-                           .device_bytes = EXECS * plan.device_bytes,
-                           .pinned_bytes = EXECS * plan.pinned_bytes_per_slot,
-                           .host_bytes = EXECS * plan.host_bytes,
+                           .device_bytes = plan.device_bytes,
+                           .pinned_bytes = plan.pinned_bytes_per_slot,
+                           .host_bytes = plan.host_bytes,
                            .host_threads = 1};
   rondo_runtime *runtime = NULL;
   static rondo_exec *execs[EXECS];
   rondo_exec *another = NULL;
   REQUIRE_OK(rondo_open(&options, &runtime));
   for (int e = 0; e < EXECS; e++) REQUIRE_OK(rondo_instantiate(runtime, d.graph, NULL, &execs[e]));
-  REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, NULL, &another), RONDO_OUT_OF_MEMORY, "pinned pool");
+  REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, NULL, &another), RONDO_OUT_OF_MEMORY, "device pool");
   for (int e = 0; e < EXECS; e += 37) {
     rondo_slot slot;
     REQUIRE_OK(rondo_acquire(execs[e], &slot));
