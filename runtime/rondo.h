@@ -105,9 +105,8 @@ typedef struct rondo_allocator {
 
 /* A part of the device with a queue of its own. Execs of one lane follow each other; those of different lanes run side
  * by side, and where each lane has multiprocessors of its own no lane waits for another's kernels. Memory bandwidth and
- * caches stay shared. On the host backend each lane has a team of threads of its own, and no priority; what
- * multiprocessors says are its threads, of those that host_threads says: where all lanes ask for more, each gets its
- * part of them, and at least one. */
+ * caches stay shared. On the host backend each lane has a team of threads of its own: as many as multiprocessors asks
+ * for, at least one, and in proportion where all lanes ask for more than host_threads. It knows no priorities. */
 typedef struct rondo_lane {
   const char *name;        /* in messages; copied (63 bytes kept), may be NULL */
   int32_t multiprocessors; /* for this lane alone, rounded up to what the chip can split off (8 at a time on sm_90);
