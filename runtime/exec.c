@@ -173,7 +173,7 @@ static rondo_status exec_take(rondo_exec *exec, const rondo_graph *graph, const 
 static void exec_give_back(rondo_exec *exec) {
   rondo_runtime *runtime = exec->runtime;
   residents_detach(exec);
-  if (exec->arena_memory) arena_give(runtime, exec->lane, exec->arena_bytes);
+  if (exec->arena_memory) arena_give(runtime, exec->lane);
   pool_return(&runtime->pinned_pool, &exec->pinned_extent);
   pool_return(&runtime->device_pool, &exec->device_extent);
   pool_give(&runtime->host_pool, exec);
