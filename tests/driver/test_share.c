@@ -1,7 +1,10 @@
 /* test_share.c - graphs that share states on the fake driver, with a failure at every driver call of an instantiate;
  * and inputs that change with each replay at the cost of no driver call. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "driver_support.h"
 
@@ -98,6 +101,44 @@ static void fail_everywhere(uint32_t content) {
 Test(share, an_instantiate_that_fails_anywhere_leaves_a_fresh_borrowed_state_zero) { fail_everywhere(0); }
 
 Test(share, an_instantiate_that_fails_anywhere_leaves_a_borrowed_state_as_it_is) { fail_everywhere(77); }
+
+/* Held by a capture while the first of its slots is made. */
+static atomic_bool gate_is_open, is_at_gate;
+static int wait_at_gate(void *user, void *stream, void *const *data) {
+  (void)user;
+  (void)stream;
+  (void)data;
+  atomic_store(&is_at_gate, true);
+  while (!atomic_load(&gate_is_open)) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+  return 0;
+}
+
+static void *instantiate_borrower(void *argument) {
+  struct couple *c = argument;
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_instantiate(c->runtime, c->borrower, &(rondo_exec_options){.slots = SLOTS}, &exec));
+  return exec;
+}
+
+Test(share, an_upload_is_busy_while_a_borrower_has_no_slots_yet) {
+  struct couple c;
+  uint32_t data[COUNT] = {0};
+  pthread_t thread;
+  void *exec = NULL;
+  couple_open(&c);
+  rondo_argument argument = {.tensor = c.y, .access = RONDO_WRITE};
+  REQUIRE_OK(rondo_add_capture(
+      c.borrower, &(rondo_capture_desc){.name = "gate", .arguments = &argument, .argument_count = 1}, wait_at_gate));
+  cr_assert_eq(pthread_create(&thread, NULL, instantiate_borrower, &c), 0);
+  while (!atomic_load(&is_at_gate)) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+  rondo_status status = rondo_upload(c.owner, c.state, data, sizeof data);
+  require_error(status, RONDO_BUSY, "is being instantiated", "rondo_upload");
+  atomic_store(&gate_is_open, true);
+  pthread_join(thread, &exec);
+  REQUIRE_OK(rondo_upload(c.owner, c.state, data, sizeof data));
+  REQUIRE_OK(rondo_close_exec(&(rondo_exec *){exec}));
+  couple_close(&c);
+}
 
 Test(share, execs_over_one_state_follow_each_other_whenever_the_driver_runs_them) {
   static const enum fake_mode modes[] = {FAKE_IMMEDIATE, FAKE_DEFERRED, FAKE_THREAD};
