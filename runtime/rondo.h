@@ -533,7 +533,7 @@ RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage
 
 /* Sets a constant or a state, or a view of one, from dense data; bytes must be rondo_tensor_bytes. What is borrowed is
  * set through the exec that it belongs to. RONDO_BUSY while a replay of the exec, or of one that borrows from it, is in
- * flight. */
+ * flight, and while one that borrows from it is being instantiated by another thread. */
 RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);
 /* Reads a constant or a state, or a view of one, back into dense data. */
 RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes);

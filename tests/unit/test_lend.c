@@ -155,6 +155,30 @@ Test(lend, a_borrower_wants_exactly_one_exec_of_the_lender_and_keeps_it_open) {
   REQUIRE_OK(rondo_close(&elsewhere));
 }
 
+/* A graph may be changed after instantiate: its exec knows nothing of what came later. */
+Test(lend, what_was_described_after_the_lenders_exec_was_made_is_not_there_to_borrow) {
+  rondo_runtime *runtime = open_runtime(1);
+  struct couple c = describe(0, RONDO_READ, no_work);
+  rondo_exec *lender = open_exec(runtime, c.lender), *borrower = NULL;
+  rondo_tensor late, borrowed;
+  REQUIRE_OK(rondo_state(c.lender, "late", RONDO_F32, 1, shape, &late));
+  REQUIRE_OK(rondo_borrow(c.borrower, late, &borrowed));
+  add_task(c.borrower, borrowed, RONDO_WRITE, add_one);
+  rondo_info before = info_of(runtime);
+  REQUIRE_ERROR(rondo_instantiate(runtime, c.borrower, NULL, &borrower), RONDO_INVALID_STATE,
+                "state 'late' is borrowed from a graph whose open exec was made before");
+  require_used(runtime, before);
+  REQUIRE_OK(rondo_close_exec(&lender));
+  lender = open_exec(runtime, c.lender);
+  borrower = open_exec(runtime, c.borrower);
+  replay_once(borrower);
+  require_all(lender, late, 1);
+  REQUIRE_OK(rondo_close_exec(&borrower));
+  REQUIRE_OK(rondo_close_exec(&lender));
+  forget(&c);
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
 /* It fails after it has found its lender: a task without a host function. */
 Test(lend, a_borrower_that_cannot_be_made_leaves_the_lender_as_it_was) {
   rondo_runtime *runtime = open_runtime(1);
