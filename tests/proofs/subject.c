@@ -84,7 +84,7 @@ rondo_status subject_open(struct subject *s, enum ending ending, rondo_backend b
   for (int i = 0; i < SMALL_COUNT; i++) s->small_data[i] = half_of(&seed);
   for (int i = 0; i < LARGE_ROWS * SMALL_COUNT; i++) s->large_data[i] = half_of(&seed);
   for (int i = 0; i < WEIGHT_ROWS * SMALL_COUNT; i++) weights_data[i] = half_of(&seed);
-  rondo_tensor weights;
+  rondo_tensor weights, half; /* of every row: uploaded as rows that lie apart */
   rondo_status status = rondo_open(&(rondo_options){.backend = backend,
                                                     .device_bytes = 4 << 20,
                                                     .pinned_bytes = 4 << 20,
@@ -93,8 +93,11 @@ rondo_status subject_open(struct subject *s, enum ending ending, rondo_backend b
                                    &s->runtime);
   if (status == RONDO_OK) status = describe(s, &weights);
   if (status == RONDO_OK)
+    status = rondo_view(s->graph, weights, (int64_t[]){0, 0}, (int64_t[]){WEIGHT_ROWS, SMALL_COUNT / 2}, &half);
+  if (status == RONDO_OK)
     status = rondo_instantiate(s->runtime, s->graph, &(rondo_exec_options){.slots = SLOTS}, &s->exec);
   if (status == RONDO_OK) status = rondo_upload(s->exec, weights, weights_data, sizeof weights_data);
+  if (status == RONDO_OK) status = rondo_upload(s->exec, half, weights_data, sizeof weights_data / 2);
   return status == RONDO_OK ? fill_both_slots(s) : status;
 }
 
