@@ -100,13 +100,11 @@ static void *neighbour_run(void *argument) {
   while (!atomic_load(&neighbour->stop)) {
     bool wanted = atomic_load(&neighbour->wanted);
     for (int i = 0; i < 2; i++) {
-      if (!wanted)
-        TRY(rondo_wait(neighbour->slots[i], RONDO_FOREVER));
-      else if (rondo_poll(neighbour->slots[i]) == RONDO_OK)
-        TRY(rondo_replay(neighbour->slots[i]));
+      TRY(rondo_wait(neighbour->slots[i], RONDO_FOREVER));
+      if (wanted) TRY(rondo_replay(neighbour->slots[i]));
     }
     atomic_store(&neighbour->runs, wanted);
-    nanosleep(&(struct timespec){.tv_nsec = 100 * 1000}, NULL);
+    if (!wanted) timing_sleep_ns(100 * 1000);
   }
   for (int i = 0; i < 2; i++) TRY(rondo_wait(neighbour->slots[i], RONDO_FOREVER));
   return NULL;
