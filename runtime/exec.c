@@ -173,7 +173,7 @@ static rondo_status exec_take(rondo_exec *exec, const rondo_graph *graph, const 
 static void exec_give_back(rondo_exec *exec) {
   rondo_runtime *runtime = exec->runtime;
   residents_detach(exec);
-  if (exec->arena_memory) arena_give(runtime, exec->lane, exec->arena_bytes);
+  if (exec->arena_memory) arena_give(runtime, exec->lane);
   pool_return(&runtime->pinned_pool, &exec->pinned_extent);
   pool_return(&runtime->device_pool, &exec->device_extent);
   pool_give(&runtime->host_pool, exec);
@@ -232,9 +232,10 @@ static void exec_dismantle(rondo_exec *exec) {
   atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
   pthread_mutex_lock(&runtime->lock);
-  if (!is_touched) {
+  if (!is_touched)
     exec_give_back(exec);
-  }
+  else
+    exec->lender_count = 0; /* it stays among the execs, since it has its memory; whom it borrowed from may go */
   runtime->open_execs--;
   pthread_mutex_unlock(&runtime->lock);
 }
@@ -268,11 +269,10 @@ static rondo_status give_up(const rondo_runtime *runtime, uint32_t slot) {
 /* Every lazy cost of the first launch is paid here, on zeroed inputs and states, which are zeroed again behind it.
  * Where a borrowed state may already hold something, the first replay pays what is left to pay. */
 static rondo_status warm_up(rondo_exec *exec) {
-  if (residents_forbid_warming(exec)) {
+  if (!residents_allow_warming(exec)) {
     const struct device_ops *ops = exec->runtime->ops;
     return ops->zero(exec->runtime->device, exec->lane, exec->device_memory, exec->constant_bytes);
   }
-  exec->warm_replays = 1;
   rondo_status status = residents_zero(exec);
   for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
     struct slot *slot = &exec->slots[s];
@@ -329,7 +329,8 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   if (status != RONDO_OK) {
     char cause[512]; /* what is done now may fail too, and leave its own text */
     snprintf(cause, sizeof cause, "%s", rondo_error_text());
-    runtime->ops->drain(runtime->device, lane); /* a warm replay may still run */
+    runtime->ops->drain(runtime->device, lane);   /* a warm replay may still run */
+    if (exec->warm_replays) residents_zero(exec); /* or has written what is borrowed and stays */
     exec_dismantle(exec);
     return status_set(status, "%s", cause);
   }

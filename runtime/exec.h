@@ -74,7 +74,7 @@ struct rondo_exec {
   rondo_exec *next;
   rondo_exec **lenders;
   uint32_t lender_count;
-  uint32_t warm_replays;                                         /* of each slot: 1, or 0 */
+  uint32_t warm_replays;                                         /* of each slot: 1, or 0; guarded as well */
   atomic_bool states_are_used;                                   /* something else than zeros may be in them */
   uint64_t device_bytes, pinned_bytes, host_bytes, driver_bytes; /* what it takes */
   struct slot slots[RONDO_MAX_SLOTS];

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "exec.h"
+
 rondo_status lanes_check(const rondo_options *options) {
   uint64_t arena_bytes = 0;
   if (options->lane_count > RONDO_MAX_LANES)
@@ -63,17 +65,18 @@ rondo_status arena_take(rondo_runtime *runtime, uint32_t lane, uint64_t bytes) {
     status = pool_carve_top(&runtime->device_pool, bytes, "the arena of an exec's temporaries", &arena->extent);
   else
     status = pool_grow_down(&runtime->device_pool, bytes, "the arena of an exec's temporaries", &arena->extent);
-  if (status == RONDO_OK)
-    arena->user_count++;
-  else if (arena->extent.bytes)
+  if (status != RONDO_OK && arena->extent.bytes)
     status = status_set(status, "lane %u '%s': %s, or give the lane arena_bytes", lane, runtime->info.lanes[lane].name,
                         rondo_error_text());
   return status;
 }
 
-void arena_give(rondo_runtime *runtime, uint32_t lane, uint64_t bytes) {
+void arena_give(rondo_runtime *runtime, uint32_t lane) {
   struct lane_arena *arena = &runtime->arenas[lane];
-  if (bytes && --arena->user_count == 0 && !arena->kept_bytes) pool_return(&runtime->device_pool, &arena->extent);
+  uint64_t bytes = arena->kept_bytes;
+  for (const rondo_exec *exec = runtime->execs; exec; exec = exec->next)
+    if (exec->lane == lane && exec->arena_bytes > bytes) bytes = exec->arena_bytes;
+  pool_shrink_up(&runtime->device_pool, bytes, &arena->extent);
 }
 
 unsigned char *arena_memory(const rondo_runtime *runtime, uint32_t lane, uint64_t bytes) {
@@ -87,10 +90,13 @@ rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_g
   if (status != RONDO_OK) return status;
   if (!grant) return status_set(RONDO_INVALID_ARGUMENT, "rondo_lane_info: the grant is NULL");
   const struct device_lane *given = &runtime->info.lanes[lane];
+  pthread_mutex_lock(&runtime->lock);
+  uint64_t arena_bytes = runtime->arenas[lane].extent.bytes;
+  pthread_mutex_unlock(&runtime->lock);
   *grant = (rondo_lane_grant){.name = given->name,
                               .multiprocessors = given->chip.multiprocessors,
                               .priority = given->priority,
-                              .arena_bytes = runtime->arenas[lane].extent.bytes,
+                              .arena_bytes = arena_bytes,
                               .stream = given->stream};
   return RONDO_OK;
 }

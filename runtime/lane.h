@@ -14,9 +14,10 @@ void lanes_describe(const rondo_options *options, struct device_info *info);
 rondo_status lanes_reserve(rondo_runtime *runtime);
 
 /* Execs of a lane follow each other, so they share the memory of their temporaries, which ends where the arena ends: it
- * grows at its other end. The runtime's lock is held. */
+ * grows at its other end, and shrinks to what the largest of the runtime's execs in the lane has, or to what the lane
+ * keeps. The runtime's lock is held. */
 rondo_status arena_take(rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
-void arena_give(rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
+void arena_give(rondo_runtime *runtime, uint32_t lane);
 unsigned char *arena_memory(const rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
 
 rondo_status lane_exists(const rondo_runtime *runtime, uint32_t lane, const char *phase);

@@ -109,6 +109,16 @@ void pool_return(struct pool *pool, struct pool_extent *extent) {
   *extent = (struct pool_extent){0};
 }
 
+void pool_shrink_up(struct pool *pool, uint64_t bytes, struct pool_extent *extent) {
+  uint64_t rounded = pool_round(bytes);
+  if (!rounded) pool_return(pool, extent);
+  if (rounded >= extent->bytes) return;
+  uint64_t less_bytes = extent->bytes - rounded;
+  extent->offset += less_bytes;
+  extent->bytes = rounded;
+  pool->used_bytes -= less_bytes;
+}
+
 rondo_status pool_take(struct pool *pool, uint64_t bytes, const char *owner, bool from_top, void **memory) {
   struct pool_extent extent;
   uint64_t wanted = bytes > UINT64_MAX / 2 ? bytes : pool_take_bytes(bytes);

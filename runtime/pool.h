@@ -42,6 +42,9 @@ rondo_status pool_carve_top(struct pool *pool, uint64_t bytes, const char *owner
  * top has room below it unless others were carved there. On failure nothing has changed. */
 rondo_status pool_grow_down(struct pool *pool, uint64_t bytes, const char *owner, struct pool_extent *extent);
 
+/* Leaves an extent the last bytes (rounded up) of what it has; 0: gives it back. */
+void pool_shrink_up(struct pool *pool, uint64_t bytes, struct pool_extent *extent);
+
 /* Gives an extent back; one that is not carved is a no-op. */
 void pool_return(struct pool *pool, struct pool_extent *extent);
 

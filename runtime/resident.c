@@ -17,10 +17,13 @@ static void accesses_fill(rondo_exec *exec, const rondo_graph *graph) {
     }
 }
 
+/* To whoever asked for it: not while it is made, when it may still fail, nor while it is taken apart. */
+static bool is_open(const rondo_exec *exec) { return atomic_load_explicit(&exec->serial, memory_order_relaxed) != 0; }
+
 static rondo_status find_owner(const rondo_exec *exec, const struct tensor *tensor, rondo_exec **owner) {
   uint32_t found = 0;
   for (rondo_exec *other = exec->runtime->execs; other; other = other->next) {
-    if (other->graph_serial != tensor->lender_serial) continue;
+    if (other->graph_serial != tensor->lender_serial || !is_open(other)) continue;
     *owner = other;
     found++;
   }
@@ -46,6 +49,10 @@ static rondo_status owners_fill(rondo_exec *exec, const rondo_graph *graph) {
     if (!tensor->lender_serial) continue;
     rondo_status status = find_owner(exec, tensor, &place->owner);
     if (status != RONDO_OK) return status;
+    if (tensor->lender_index >= place->owner->tensor_count)
+      return status_set(RONDO_INVALID_STATE,
+                        "%s '%s' is borrowed from a graph whose open exec was made before the tensor was described",
+                        tensor_kind_name(tensor->kind), tensor->name);
     place->owner_index = tensor->lender_index;
     place->device_memory = place->owner->tensors[tensor->lender_index].device_memory;
     note_lender(exec, place->owner);
@@ -140,13 +147,14 @@ static bool may_hold_something(const rondo_exec *owner) {
   return false;
 }
 
-bool residents_forbid_warming(const rondo_exec *exec) {
+bool residents_allow_warming(rondo_exec *exec) {
   bool forbidden = false;
   pthread_mutex_lock(&exec->runtime->lock);
   for (uint32_t i = 0; i < exec->tensor_count && !forbidden; i++)
     forbidden = writes_borrowed_state(exec, i) && may_hold_something(exec->tensors[i].owner);
+  exec->warm_replays = forbidden ? 0 : 1;
   pthread_mutex_unlock(&exec->runtime->lock);
-  return forbidden;
+  return !forbidden;
 }
 
 rondo_status residents_zero(rondo_exec *exec) {
@@ -162,8 +170,10 @@ rondo_status residents_zero(rondo_exec *exec) {
 
 rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, bool views,
                                const char *expected, const char *function) {
-  if (tensor.serial != exec->graph_serial || tensor.index >= exec->tensor_count)
+  if (tensor.serial != exec->graph_serial)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph", function);
+  if (tensor.index >= exec->tensor_count)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor was described after the exec was made", function);
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   bool is_view = place->root != tensor.index && !views;
   if (!is_view && (kinds >> place->kind & 1u)) return RONDO_OK;
@@ -171,20 +181,28 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
                     is_view ? "a view of a tensor of kind " : "of kind ", tensor_kind_name(place->kind), expected);
 }
 
-/* Neither the exec nor one that borrows from it may be in flight. */
-static rondo_status check_at_rest(const rondo_exec *exec, const char *function) {
+/* One that is being made has no slots yet, or is about to replay them for the first time, and to zero the states. */
+static rondo_status check_slots(const rondo_exec *exec, const char *function) {
+  if (!is_open(exec)) return status_set(RONDO_BUSY, "%s: an exec that borrows from it is being instantiated", function);
+  for (uint32_t s = 0; s < exec->slot_count; s++)
+    if (!slot_done(&exec->slots[s])) return slot_in_flight(exec, s, function);
+  return RONDO_OK;
+}
+
+/* Neither the exec nor one that borrows from it may be in flight. Under the same lock a state that is about to be set
+ * counts as used: whatever is instantiated from here on leaves it alone. */
+static rondo_status check_at_rest(rondo_exec *exec, bool sets_state, const char *function) {
   rondo_status status = RONDO_OK;
   pthread_mutex_lock(&exec->runtime->lock);
   for (const rondo_exec *other = exec->runtime->execs; other && status == RONDO_OK; other = other->next)
-    for (uint32_t s = 0; s < other->slot_count && status == RONDO_OK; s++)
-      if ((other == exec || borrows_from(other, exec)) && !slot_done(&other->slots[s]))
-        status = slot_in_flight(other, s, function);
+    if (other == exec || borrows_from(other, exec)) status = check_slots(other, function);
+  if (status == RONDO_OK && sets_state) atomic_store(&exec->states_are_used, true);
   pthread_mutex_unlock(&exec->runtime->lock);
   return status;
 }
 
-static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
-                                   const char *function) {
+static rondo_status resident_check(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
+                                   bool is_upload, const char *function) {
   rondo_status status = exec_check(exec, function);
   if (status == RONDO_OK) status = runtime_check_outside(exec->runtime, function);
   if (status != RONDO_OK) return status;
@@ -200,7 +218,7 @@ static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, 
     return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor %u has %" PRIu64 " bytes, not %" PRIu64, function,
                       tensor.index, place->bytes, bytes);
   if (!data && bytes) return status_set(RONDO_INVALID_ARGUMENT, "%s: the data is NULL", function);
-  return check_at_rest(exec, function);
+  return check_at_rest(exec, is_upload && bytes && place->kind == TENSOR_STATE, function);
 }
 
 /* All rows of a tensor or view, as many at once as lie the same distance apart. */
@@ -223,14 +241,13 @@ static rondo_status move_rows(rondo_exec *exec, uint32_t tensor, void *data, boo
 }
 
 rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes) {
-  rondo_status status = resident_check(exec, tensor, data, bytes, "rondo_upload");
+  rondo_status status = resident_check(exec, tensor, data, bytes, true, "rondo_upload");
   if (status != RONDO_OK || !bytes) return status;
-  if (exec->tensors[tensor.index].kind == TENSOR_STATE) atomic_store(&exec->states_are_used, true);
   return move_rows(exec, tensor.index, (void *)(uintptr_t)data, true);
 }
 
 rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {
-  rondo_status status = resident_check(exec, tensor, data, bytes, "rondo_download");
+  rondo_status status = resident_check(exec, tensor, data, bytes, false, "rondo_download");
   if (status != RONDO_OK || !bytes) return status;
   return move_rows(exec, tensor.index, data, false);
 }

@@ -13,8 +13,9 @@ void residents_detach(rondo_exec *exec);
 /* How many open execs borrow from this one. */
 uint32_t residents_borrowers(const rondo_exec *exec);
 
-/* Would a warm replay write a borrowed state that may hold something? And what it wrote becomes zero again. */
-bool residents_forbid_warming(const rondo_exec *exec);
+/* False, and exec->warm_replays 0, if a warm replay would write a borrowed state that may hold something. And what warm
+ * replays wrote becomes zero again. */
+bool residents_allow_warming(rondo_exec *exec);
 rondo_status residents_zero(rondo_exec *exec);
 
 #endif

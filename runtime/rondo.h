@@ -413,7 +413,11 @@ typedef enum rondo_access { RONDO_READ = 1, RONDO_WRITE = 2, RONDO_READ_WRITE = 
 #define RONDO_MAX_ARGUMENTS 16
 
 /* One argument of a user's kernel, in the order of its parameters: a tensor (passed as the device pointer of its first
- * element) or, where tensor is absent, `bytes` bytes by value from `value` (copied when the task is added). */
+ * element) or, where tensor is absent, `bytes` bytes by value from `value` (copied when the task is added).
+ * A value is fixed from then on. What changes from replay to replay, such as a position, a scale or a seed, is a small
+ * input: it is written where rondo_data says before each replay, with no driver call and no change of the graph, and
+ * the task reads it through its pointer. A kernel at the replay's begin moves small inputs to the device, eight at
+ * once. */
 typedef struct rondo_argument {
   rondo_tensor tensor;
   rondo_access access;
@@ -529,7 +533,7 @@ RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage
 
 /* Sets a constant or a state, or a view of one, from dense data; bytes must be rondo_tensor_bytes. What is borrowed is
  * set through the exec that it belongs to. RONDO_BUSY while a replay of the exec, or of one that borrows from it, is in
- * flight. */
+ * flight, and while one that borrows from it is being instantiated by another thread. */
 RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);
 /* Reads a constant or a state, or a view of one, back into dense data. */
 RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes);

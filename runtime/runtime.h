@@ -26,7 +26,6 @@ struct rondo_runtime {
   struct lane_arena {
     struct pool_extent extent;
     uint64_t kept_bytes; /* also while no exec uses it */
-    uint32_t user_count;
   } arenas[RONDO_MAX_LANES];
 };
 
