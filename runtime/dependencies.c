@@ -475,7 +475,10 @@ rondo_status dependencies_reach(rondo_graph *graph, uint32_t first, uint32_t sec
   uint64_t bytes = units * (sizeof(uint32_t) + sizeof(bool));
   void *memory;
   status = memory_take_for_now(graph->source, bytes, "the search for a cycle", &memory);
-  if (status != RONDO_OK) return status;
+  if (status != RONDO_OK) {
+    dependencies_drop(graph); /* a failed call keeps nothing */
+    return status;
+  }
   bool *entered = (bool *)memory + units * sizeof(uint32_t);
   memset(entered, 0, units * sizeof(bool));
   *reached = search(graph, dependencies, first, second, memory, entered);
