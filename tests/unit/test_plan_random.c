@@ -370,7 +370,8 @@ static uint32_t tile(struct random_graph *g, uint32_t root, int64_t row, int64_t
   return random_graph_view(g, root, (int64_t[]){row, column}, (int64_t[]){rows, columns});
 }
 
-/* Writers of tiles, then readers of all, of a half or of some rows, then writers again. */
+/* Writers of tiles, then readers of all, of one of two parts that begin together or of some rows, then writers again.
+ */
 static void fill_wide(struct random_graph *g, uint32_t rounds) {
   uint32_t width = (uint32_t)random_between(g->random, 16, 40), height = (uint32_t)random_between(g->random, 1, 3);
   uint32_t board = random_graph_root(g, TENSOR_STATE, RONDO_U8, 2, (int64_t[]){width, height});
@@ -379,18 +380,19 @@ static void fill_wide(struct random_graph *g, uint32_t rounds) {
       uint32_t view = tile(g, board, i, 1, random_between(g->random, 0, height - 1), 1);
       random_graph_kernel(g, &(struct operand){view, round % 2 ? RONDO_READ_WRITE : RONDO_WRITE}, 1);
     }
-    uint32_t half = tile(g, board, 0, random_between(g->random, 1, width), 0, height);
+    uint32_t parts[2];
+    for (int i = 0; i < 2; i++) parts[i] = tile(g, board, 0, random_between(g->random, 12, width), 0, height);
     for (uint32_t i = 0; i < (uint32_t)random_between(g->random, 1, 40); i++) {
       int kind = (int)random_between(g->random, 0, 5);
       int64_t row = random_between(g->random, 0, width - 1);
-      uint32_t view = kind < 3 ? board : kind < 5 ? half : tile(g, board, row, width - row, 0, 1);
+      uint32_t view = kind < 2 ? board : kind < 5 ? parts[kind % 2] : tile(g, board, row, width - row, 0, 1);
       struct operand operands[2] = {{view, RONDO_READ}};
       operands[1] = (struct operand){random_graph_root(g, TENSOR_TEMPORARY, RONDO_U8, 1, (int64_t[]){1}), RONDO_WRITE};
       random_graph_kernel(g, operands, 2);
       if (random_between(g->random, 0, 30) == 0)
         random_graph_after(g, (uint32_t)random_between(g->random, 0, g->task_count - 1), g->task_count - 1);
     }
-    if (random_between(g->random, 0, 1)) random_graph_kernel(g, &(struct operand){half, RONDO_WRITE}, 1);
+    if (random_between(g->random, 0, 1)) random_graph_kernel(g, &(struct operand){parts[0], RONDO_WRITE}, 1);
   }
 }
 
