@@ -35,6 +35,16 @@ static inline bool bits_within(const uint64_t *part, const uint64_t *whole, uint
   return true;
 }
 
+/* Are all bits from `begin` up to, but not including, `end` set? */
+static inline bool bits_are_set(const uint64_t *row, uint32_t begin, uint32_t end) {
+  for (uint32_t bit = begin; bit < end; bit = (bit | 63) + 1) {
+    uint64_t mask = ~UINT64_C(0) << (bit % 64);
+    if (end - bit / 64 * 64 < 64) mask &= ~(~UINT64_C(0) << (end % 64));
+    if (~row[bit / 64] & mask) return false;
+  }
+  return true;
+}
+
 /* for (uint32_t bit = bits_next(row, words, 0); bit < words * 64; bit = bits_next(row, words, bit + 1)) */
 static inline uint32_t bits_next(const uint64_t *row, uint32_t words, uint32_t from) {
   uint32_t word = from / 64;

@@ -36,7 +36,8 @@ struct access {
 struct fan {
   uint32_t version; /* of the list */
   uint32_t tensor;  /* NO_TENSOR: all of the list */
-  uint32_t join;    /* NO_UNIT until the set is wanted again */
+  uint32_t task;    /* the last that wanted it */
+  uint32_t join;    /* NO_UNIT until another one does */
 };
 
 /* Accesses stay where they are put, in runs of RUN_LENGTH with a box around each: tasks that follow each other mostly
@@ -146,11 +147,13 @@ static uint32_t wait_for(struct walk *walk, uint32_t task, struct access_list *l
   if (found_count >= JOIN_LEAST) {
     bool is_all = found_count == list->alive_count;
     if (is_same_fan(walk->graph, list, tensor, is_all)) {
+      if (list->fan.task == task) return found_count; /* by another operand */
+      list->fan.task = task;
       if (list->fan.join == NO_UNIT) list->fan.join = add_join(walk, task, list, found_count);
       add_edge(walk, task, list->fan.join);
       return found_count;
     }
-    list->fan = (struct fan){list->version, is_all ? NO_TENSOR : tensor, NO_UNIT};
+    list->fan = (struct fan){list->version, is_all ? NO_TENSOR : tensor, task, NO_UNIT};
   }
   for (uint32_t i = 0; i < found_count; i++) add_edge(walk, task, list->items[walk->found[i]].task);
   return found_count;
@@ -472,7 +475,10 @@ rondo_status dependencies_reach(rondo_graph *graph, uint32_t first, uint32_t sec
   uint64_t bytes = units * (sizeof(uint32_t) + sizeof(bool));
   void *memory;
   status = memory_take_for_now(graph->source, bytes, "the search for a cycle", &memory);
-  if (status != RONDO_OK) return status;
+  if (status != RONDO_OK) {
+    dependencies_drop(graph); /* a failed call keeps nothing */
+    return status;
+  }
   bool *entered = (bool *)memory + units * sizeof(uint32_t);
   memset(entered, 0, units * sizeof(bool));
   *reached = search(graph, dependencies, first, second, memory, entered);

@@ -70,13 +70,7 @@ struct direction {
 struct columns {
   uint32_t count;
   uint32_t node[REACH_COLUMNS];
-  uint32_t owner[REACH_COLUMNS]; /* buffer, by its place in the batch */
 };
-
-static void add_column(struct columns *columns, uint32_t column, uint32_t node, uint32_t owner) {
-  columns->node[column] = node;
-  columns->owner[column] = owner;
-}
 
 static void spread(struct lifetimes *l, const struct columns *columns, const struct direction *direction) {
   uint32_t nodes = l->graph->node_count;
@@ -114,39 +108,62 @@ static void ask_of_all(struct lifetimes *l, const struct direction *direction, c
   for (uint32_t x = 0; x < count; x++) {
     uint32_t begin = direction->batch_begin[batch[x]];
     bool is_touched = begin < direction->batch_begin[batch[x] + 1];
-    add_column(&columns, x, is_touched ? direction->batch_nodes[begin] : NO_COLUMN, x);
+    columns.node[x] = is_touched ? direction->batch_nodes[begin] : NO_COLUMN;
   }
   spread(l, &columns, direction);
   for (uint32_t b = 0; b < l->buffer_count; b++) reached(l, direction, b, reach_row(ordered, b));
 }
 
-/* Further columns of buffers that have some: one that does not reach b takes its owner's bit away. */
-static void ask_of_more(struct lifetimes *l, const struct direction *direction, struct columns *columns,
+/* Further columns of buffers that have some. Those of one buffer lie together. */
+struct more_columns {
+  struct columns columns;
+  uint64_t owners[REACH_WORDS]; /* by place in the batch, as begin and end are */
+  uint32_t begin[REACH_COLUMNS], end[REACH_COLUMNS];
+};
+
+static void add_column(struct more_columns *more, uint32_t node, uint32_t owner) {
+  uint32_t column = more->columns.count++;
+  more->columns.node[column] = node;
+  if (!bit_get(more->owners, owner)) more->begin[owner] = column;
+  more->end[owner] = column + 1;
+  bit_put(more->owners, owner);
+}
+
+/* One that does not reach b takes its owner's bit away. Most bits are gone before: what is left is looked at. */
+static void ask_of_more(struct lifetimes *l, const struct direction *direction, struct more_columns *more,
                         uint64_t *ordered) {
-  if (!columns->count) return;
-  spread(l, columns, direction);
+  if (!more->columns.count) return;
+  spread(l, &more->columns, direction);
   for (uint32_t b = 0; b < l->buffer_count; b++) {
-    uint64_t bits[REACH_WORDS];
+    uint64_t *row = reach_row(ordered, b), bits[REACH_WORDS], any = 0;
+    for (uint32_t w = 0; w < REACH_WORDS; w++) any |= row[w] & more->owners[w];
+    if (!any) continue;
     reached(l, direction, b, bits);
     for (uint32_t w = 0; w < REACH_WORDS; w++)
-      for (uint64_t missing = ~bits[w]; missing; missing &= missing - 1) {
-        uint32_t column = w * 64 + (uint32_t)__builtin_ctzll(missing);
-        if (column < columns->count) bit_drop(reach_row(ordered, b), columns->owner[column]);
+      for (uint64_t owners = row[w] & more->owners[w]; owners; owners &= owners - 1) {
+        uint32_t owner = w * 64 + (uint32_t)__builtin_ctzll(owners);
+        if (!bits_are_set(bits, more->begin[owner], more->end[owner])) bit_drop(row, owner);
       }
   }
-  columns->count = 0;
+  more->columns.count = 0;
+  memset(more->owners, 0, sizeof more->owners);
 }
 
 static void ask(struct lifetimes *l, const struct direction *direction, const uint32_t *batch, uint32_t count,
                 uint64_t *ordered) {
   ask_of_all(l, direction, batch, count, ordered);
-  struct columns columns = {0};
-  for (uint32_t x = 0; x < count; x++)
+  uint64_t open[REACH_WORDS] = {0}; /* of the batch: those whose first column reaches some buffer */
+  for (uint32_t b = 0; b < l->buffer_count; b++)
+    if (l->begin[b] < l->begin[b + 1]) bits_or(open, reach_row(ordered, b), REACH_WORDS);
+  struct more_columns more = {0};
+  for (uint32_t x = 0; x < count; x++) {
+    if (!bit_get(open, x)) continue;
     for (uint32_t i = direction->batch_begin[batch[x]] + 1; i < direction->batch_begin[batch[x] + 1]; i++) {
-      add_column(&columns, columns.count++, direction->batch_nodes[i], x);
-      if (columns.count == REACH_COLUMNS) ask_of_more(l, direction, &columns, ordered);
+      add_column(&more, direction->batch_nodes[i], x);
+      if (more.columns.count == REACH_COLUMNS) ask_of_more(l, direction, &more, ordered);
     }
-  ask_of_more(l, direction, &columns, ordered);
+  }
+  ask_of_more(l, direction, &more, ordered);
 }
 
 /* ---- Conflicts --------------------------------------------------------------------------------------------------- */

@@ -455,12 +455,16 @@ rondo_status plan_of(rondo_graph *graph, const struct plan **plan) {
     uint64_t pad_bytes = cutter.used;
     void *memory;
     status = memory_take_for_now(graph->source, pad_bytes, "planning", &memory);
-    if (status != RONDO_OK) return status;
-    cutter = (struct cutter){memory, 0};
-    cut_pad(&cutter, &counts, &pad);
-    status = plan_make(graph, dependencies, &counts, &pad);
-    memory_give(graph->source, memory, pad_bytes);
-    if (status != RONDO_OK) return status;
+    if (status == RONDO_OK) {
+      cutter = (struct cutter){memory, 0};
+      cut_pad(&cutter, &counts, &pad);
+      status = plan_make(graph, dependencies, &counts, &pad);
+      memory_give(graph->source, memory, pad_bytes);
+    }
+    if (status != RONDO_OK) {
+      dependencies_drop(graph); /* a failed call keeps nothing */
+      return status;
+    }
     struct plan *made = graph->plan;
     made->kept_bytes = pool_take_bytes(dependencies->memory_bytes) + pool_take_bytes(made->memory_bytes);
     made->planning_bytes = made->kept_bytes + pool_take_bytes(pad_bytes);

@@ -13,7 +13,10 @@
 
 enum {
   SPINS_PER_CLOCK = 128,         /* the clock costs some 20 ns, a look at the completion word one */
-  HEALTH_PERIOD_NS = 100 * 1000, /* a driver call: a dead device never writes the word */
+  /* A driver call: a dead device never writes the word. It takes the driver's lock, which others launch under, so that
+   * a long wait asks ever more rarely: when it has taken twice as long, and at least every 10 ms. */
+  HEALTH_FIRST_NS = 100 * 1000,
+  HEALTH_MOST_NS = 10 * 1000 * 1000,
   SPIN_BEFORE_YIELD_NS = 50 * 1000,
   BLOCK_SLEEP_NS = 20 * 1000,
 };
@@ -67,7 +70,7 @@ static rondo_status done_after_all(const struct slot *slot, rondo_status status)
 
 rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
   if (slot_done(slot)) return RONDO_OK;
-  uint64_t begin_ns = now_ns(), waited_ns = 0, health_ns = HEALTH_PERIOD_NS;
+  uint64_t begin_ns = now_ns(), waited_ns = 0, health_ns = HEALTH_FIRST_NS;
   for (uint64_t spins = 1;; spins++) {
     cpu_relax();
     if (slot_done(slot)) return RONDO_OK;
@@ -77,7 +80,7 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
     if (waited_ns >= health_ns) { /* by the clock: a spin that yields or sleeps may take milliseconds */
       rondo_status status = exec->runtime->ops->health(exec->runtime->device);
       if (status != RONDO_OK) return done_after_all(slot, status);
-      health_ns = waited_ns + HEALTH_PERIOD_NS;
+      health_ns = waited_ns + (waited_ns < HEALTH_MOST_NS ? waited_ns : HEALTH_MOST_NS);
     }
     if (waited_ns >= timeout_ns) return status_set(RONDO_TIMEOUT, "rondo_wait: not done in time");
     pause_for(exec->runtime->wait_mode, waited_ns);

@@ -51,7 +51,7 @@ static rondo_status owners_fill(rondo_exec *exec, const rondo_graph *graph) {
     if (status != RONDO_OK) return status;
     if (tensor->lender_index >= place->owner->tensor_count)
       return status_set(RONDO_INVALID_STATE,
-                        "%s '%s' is borrowed from a graph whose open exec was made before the tensor was described",
+                        "%s '%s' was described after the exec was made that would lend it: instantiate the lender anew",
                         tensor_kind_name(tensor->kind), tensor->name);
     place->owner_index = tensor->lender_index;
     place->device_memory = place->owner->tensors[tensor->lender_index].device_memory;

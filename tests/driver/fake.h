@@ -67,6 +67,7 @@ struct fake {
   const char *hidden;
   int32_t hidden_status;
 
+  uint64_t programmatic_edges;
   uint32_t violation_count;
   char violations[1024];
   uint32_t last_order[256], last_order_count;

@@ -430,6 +430,13 @@ static uint32_t control_violations(char *text, size_t bytes) {
   return count;
 }
 
+static uint64_t control_programmatic_edges(void) {
+  pthread_mutex_lock(&fake.lock);
+  uint64_t edges = fake.programmatic_edges;
+  pthread_mutex_unlock(&fake.lock);
+  return edges;
+}
+
 static uint32_t control_node_order(uint32_t *order, uint32_t limit) {
   pthread_mutex_lock(&fake.lock);
   uint32_t count = fake.last_order_count < limit ? fake.last_order_count : limit;
@@ -460,6 +467,7 @@ static const struct fake_driver control = {
     .context_depth = control_context_depth,
     .violations = control_violations,
     .node_order = control_node_order,
+    .programmatic_edges = control_programmatic_edges,
     .launches_into = control_launches_into,
     .enqueue = fake_enqueue,
     .break_capture = fake_break_capture,

@@ -79,6 +79,7 @@ struct fake_driver {
   uint32_t (*violations)(char *text, size_t bytes);        /* the first few, a line each */
   uint32_t (*node_order)(uint32_t *order, uint32_t limit); /* of the last graph launch that ended */
 
+  uint64_t (*programmatic_edges)(void);    /* that were added to graphs */
   uint64_t (*launches_into)(void *stream); /* of graphs, since the stream was made */
 
   /* As a library's call on a stream, such as a captured cuBLAS one: `count` pieces of work side by side, behind what is

@@ -164,6 +164,8 @@ cu_result fake_cuGraphAddNode(struct cu_graph_node **node, struct cu_graph *hand
   if (result == CU_SUCCESS) result = find_dependencies(graph, dependencies, count, nodes);
   for (size_t i = 0; edges && i < count && result == CU_SUCCESS; i++)
     result = check_edge(&edges[i], work.type, nodes[i]);
+  for (size_t i = 0; edges && i < count && result == CU_SUCCESS; i++)
+    fake.programmatic_edges += edges[i].type == EDGE_TYPE_PROGRAMMATIC;
   if (result == CU_SUCCESS) *node = graph_append(graph, &work, nodes, count)->handle;
   free(nodes);
   return result;

@@ -1,8 +1,10 @@
 /* lanes.c - does a replay keep its time beside work that fills the GPU? Ten small tasks, replayed every 30 us and
- * waited for, alone and beside an exec of another lane: in multiprocessors of their own, with a higher priority, and in
- * the same lane. What runs beside are blocks that do nothing for 20, 200 or 2000 us, as many as all other
- * multiprocessors hold and more, and copies that want all of the memory's bandwidth. */
+ * waited for, in turns alone and beside an exec of another lane that another thread replays: in multiprocessors of
+ * their own, with a higher priority, and in the same lane. What runs beside are blocks that do nothing for 20, 200 or
+ * 2000 us, as many as all other multiprocessors hold and more, and copies that want all of the memory's bandwidth. */
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@ enum {
   SPIN_THREADS = 1024,
   SPINS_EACH = 2, /* blocks that a multiprocessor holds */
   COPIES = 16,
+  TURNS = 10,
 };
 static const int64_t copy_bytes = INT64_C(128) << 20;
 
@@ -82,56 +85,67 @@ static rondo_graph *spins(uint64_t block_us, int32_t multiprocessors, bool on_ho
 
 /* ---- One measurement --------------------------------------------------------------------------------------------- */
 
-/* What runs beside, always one replay running and one behind it. */
+/* What runs beside: a thread keeps one replay running and one behind it, or lets both end. */
 struct neighbour {
   rondo_exec *exec;
   rondo_slot slots[2];
+  pthread_t thread;
+  atomic_bool wanted, stop; /* what the thread is asked for */
+  atomic_bool runs;         /* and what it does */
 };
 
-static struct neighbour neighbour_start(rondo_runtime *runtime, rondo_graph *graph, uint32_t lane) {
-  struct neighbour neighbour;
-  TRY(rondo_instantiate(runtime, graph, &(rondo_exec_options){.slots = 2, .lane = lane}, &neighbour.exec));
-  for (int i = 0; i < 2; i++) TRY(rondo_acquire(neighbour.exec, &neighbour.slots[i]));
-  TRY(rondo_graph_destroy(&graph));
-  return neighbour;
+static void *neighbour_run(void *argument) {
+  struct neighbour *neighbour = argument;
+  while (!atomic_load(&neighbour->stop)) {
+    bool wanted = atomic_load(&neighbour->wanted);
+    for (int i = 0; i < 2; i++) {
+      TRY(rondo_wait(neighbour->slots[i], RONDO_FOREVER));
+      if (wanted) TRY(rondo_replay(neighbour->slots[i]));
+    }
+    atomic_store(&neighbour->runs, wanted);
+    if (!wanted) timing_sleep_ns(100 * 1000);
+  }
+  for (int i = 0; i < 2; i++) TRY(rondo_wait(neighbour->slots[i], RONDO_FOREVER));
+  return NULL;
 }
 
-static void neighbour_goes_on(const struct neighbour *neighbour) {
-  for (int i = 0; i < 2; i++)
-    if (rondo_poll(neighbour->slots[i]) == RONDO_OK) TRY(rondo_replay(neighbour->slots[i]));
+static void neighbour_start(struct neighbour *neighbour, rondo_runtime *runtime, rondo_graph *graph, uint32_t lane) {
+  *neighbour = (struct neighbour){0};
+  TRY(rondo_instantiate(runtime, graph, &(rondo_exec_options){.slots = 2, .lane = lane}, &neighbour->exec));
+  for (int i = 0; i < 2; i++) TRY(rondo_acquire(neighbour->exec, &neighbour->slots[i]));
+  TRY(rondo_graph_destroy(&graph));
+  if (pthread_create(&neighbour->thread, NULL, neighbour_run, neighbour)) exit(1);
+}
+
+static void neighbour_ask(struct neighbour *neighbour, bool wanted) {
+  atomic_store(&neighbour->wanted, wanted);
+  while (atomic_load(&neighbour->runs) != wanted) continue;
 }
 
 static void neighbour_end(struct neighbour *neighbour) {
-  for (int i = 0; i < 2; i++) {
-    TRY(rondo_wait(neighbour->slots[i], RONDO_FOREVER));
-    TRY(rondo_release(neighbour->slots[i]));
-  }
+  atomic_store(&neighbour->stop, true);
+  pthread_join(neighbour->thread, NULL);
+  for (int i = 0; i < 2; i++) TRY(rondo_release(neighbour->slots[i]));
   TRY(rondo_close_exec(&neighbour->exec));
 }
 
-/* p99 of the replays. */
-static double measure(struct options *options, const char *name, rondo_slot slot, const struct neighbour *neighbour) {
-  struct samples samples = samples_take(options->samples);
-  uint64_t end = timing_now_ns() + (uint64_t)(options->seconds * 1e9);
-  for (int i = 0; i < 200 && timing_now_ns() < end; i++) { /* until caches and clocks are as they will be */
-    if (neighbour) neighbour_goes_on(neighbour);
+/* One turn of replays. */
+static void take_turn(const struct options *options, const char *name, rondo_slot slot, struct samples *samples) {
+  uint64_t end = timing_now_ns() + (uint64_t)(options->seconds * 1e9 / TURNS);
+  size_t most = samples->count + options->samples / TURNS + 1;
+  for (int i = 0; i < 100 && timing_now_ns() < end; i++) { /* until caches and clocks are as they will be */
     TRY(rondo_replay(slot));
     TRY(rondo_wait(slot, RONDO_FOREVER));
   }
-  while (samples.count < samples.capacity && (timing_now_ns() < end || !samples.count)) {
-    if (neighbour) neighbour_goes_on(neighbour);
+  while (samples->count < most && samples->count < samples->capacity && (timing_now_ns() < end || !samples->count)) {
     uint64_t begin = timing_now_ns();
     TRY(rondo_replay(slot));
     TRY(rondo_wait(slot, RONDO_FOREVER));
     uint64_t done = timing_now_ns();
-    samples_add(&samples, done - begin);
+    samples_add(samples, done - begin);
     while (timing_now_ns() - done < PAUSE_NS) continue;
-    if (samples.count % 100 == 0) progress(name, samples.count, samples.capacity);
+    if (samples->count % 100 == 0) progress(name, samples->count, samples->capacity);
   }
-  report_samples(&options->report, name, &samples);
-  double p99 = samples_us(&samples, 99);
-  samples_free(&samples);
-  return p99;
 }
 
 /* ---- One way to share the GPU ------------------------------------------------------------------------------------ */
@@ -173,8 +187,9 @@ static rondo_runtime *open_with(const struct options *options, const struct shar
   return runtime;
 }
 
+/* Alone and beside in turns, so that what else disturbs the machine disturbs both. */
 static void beside(struct options *options, const struct sharing *sharing, rondo_runtime *runtime, rondo_slot slot,
-                   double alone_us, uint64_t block_us) {
+                   uint64_t block_us) {
   char name[96];
   rondo_info info;
   rondo_lane_grant grant;
@@ -183,15 +198,26 @@ static void beside(struct options *options, const struct sharing *sharing, rondo
   TRY(rondo_lane_info(runtime, lane, &grant));
   bool on_host = info.backend == RONDO_BACKEND_HOST;
   if (on_host && !block_us) return; /* it has no such bandwidth */
-  struct neighbour neighbour = neighbour_start(
-      runtime, block_us ? spins(block_us, grant.multiprocessors, on_host) : copies(COPIES, copy_bytes), lane);
+  struct neighbour neighbour;
+  neighbour_start(&neighbour, runtime,
+                  block_us ? spins(block_us, grant.multiprocessors, on_host) : copies(COPIES, copy_bytes), lane);
   if (block_us)
     snprintf(name, sizeof name, "  beside blocks of %u us", (unsigned)block_us);
   else
     snprintf(name, sizeof name, "  beside copies of %d MB", (int)(copy_bytes >> 20));
-  double p99_us = measure(options, name, slot, &neighbour);
-  report_ratio(&options->report, "    p99 to its p99 alone", p99_us, alone_us, "us",
+  struct samples alone = samples_take(options->samples), shared = samples_take(options->samples);
+  for (int turn = 0; turn < TURNS; turn++) {
+    neighbour_ask(&neighbour, false);
+    take_turn(options, name, slot, &alone);
+    neighbour_ask(&neighbour, true);
+    take_turn(options, name, slot, &shared);
+  }
+  report_samples(&options->report, "  alone, in turns with what follows", &alone);
+  report_samples(&options->report, name, &shared);
+  report_ratio(&options->report, "    p99 to its p99 alone", samples_us(&shared, 99), samples_us(&alone, 99), "us",
                on_host || !block_us ? 0 : sharing->limit);
+  samples_free(&alone);
+  samples_free(&shared);
   neighbour_end(&neighbour);
 }
 
@@ -201,15 +227,13 @@ static void share(struct options *options, const struct sharing *sharing) {
   rondo_exec *exec;
   rondo_slot slot;
   rondo_lane_grant grant;
-  char name[96];
   TRY(rondo_lane_info(runtime, 0, &grant));
   TRY(rondo_instantiate(runtime, graph, NULL, &exec));
   TRY(rondo_acquire(exec, &slot));
-  snprintf(name, sizeof name, "%s (%d): ten tasks alone", sharing->name, grant.multiprocessors);
-  double alone_us = measure(options, name, slot, NULL);
+  if (!options->report.json) printf("%s (%d):\n", sharing->name, grant.multiprocessors);
   static const uint64_t blocks_us[] = {20, 200, 2000, 0};
   for (size_t i = 0; i < sizeof blocks_us / sizeof *blocks_us; i++)
-    beside(options, sharing, runtime, slot, alone_us, blocks_us[i]);
+    beside(options, sharing, runtime, slot, blocks_us[i]);
   TRY(rondo_release(slot));
   TRY(rondo_close_exec(&exec));
   TRY(rondo_graph_destroy(&graph));
@@ -221,8 +245,8 @@ static void share(struct options *options, const struct sharing *sharing) {
 static int usage(FILE *file, int status) {
   fputs("usage: lane_timing [--backend auto|host|cuda] [--samples N] [--seconds S] [--json]\n\n"
         "Times replays of ten small tasks beside work of another lane that fills the device.\n"
-        "  --samples N  of each measurement at most (default 10000)\n"
-        "  --seconds S  for each measurement at most (default 1)\n"
+        "  --samples N  of each measurement at most (default 20000)\n"
+        "  --seconds S  for each measurement at most (default 2)\n"
         "  --json       an array of figures instead of lines\n"
         "Exit status: 0 all figures reach what they must, 1 an error, 3 some do not.\n",
         file);
@@ -264,7 +288,7 @@ static int parse(int count, char **words, struct options *options) {
 }
 
 int main(int count, char **words) {
-  struct options options = {.samples = 10000, .seconds = 1};
+  struct options options = {.samples = 20000, .seconds = 2};
   int done = parse(count, words, &options);
   if (done >= 0) return done;
   rondo_runtime *runtime = open_with(&options, &sharings[SHARINGS - 1]);

@@ -1,4 +1,5 @@
-/* plan_timing.c - how well and how fast buffers are placed: the public minimalloc instances, read from a folder. */
+/* plan_timing.c - how well and how fast buffers are placed: the public minimalloc instances, read from a folder; and
+ * how long large graphs take, from plan_scale.c. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -6,12 +7,14 @@
 #include <string.h>
 
 #include "../../runtime/place.h"
+#include "plan_scale.h"
 #include "timing.h"
 
 struct options {
   const char *minimalloc;
   uint64_t step_limit;
   uint32_t missed;
+  bool scale;
 };
 
 static void *take(uint64_t bytes) {
@@ -128,11 +131,13 @@ static void minimalloc(struct options *options) {
 /* ---- Command line ------------------------------------------------------------------------------------------------ */
 
 static int usage(FILE *file, int status) {
-  fputs("usage: plan_timing --minimalloc FOLDER [--steps N]\n\n"
-        "Places the buffers of each .csv file in FOLDER, as minimalloc's benchmarks have them.\n"
-        "  --steps N   at most so many in a search (default: what a plan takes)\n"
-        "Exit status: 0 all fit into 1048576 bytes, 1 an error, 3 some do not.\n",
-        file);
+  fputs(
+      "usage: plan_timing [--scale] [--minimalloc FOLDER [--steps N]]\n\n"
+      "  --scale               describes, plans and instantiates graphs of 10,000 and 100,000 tasks on the host\n"
+      "  --minimalloc FOLDER   places the buffers of each .csv file in it, as minimalloc's benchmarks have them\n"
+      "  --steps N             at most so many in a search (default: what a plan takes)\n"
+      "Exit status: 0 all fit into 1048576 bytes, and no graph takes too long, 1 an error, 2 wrong usage, 3 missed.\n",
+      file);
   return status;
 }
 
@@ -143,6 +148,8 @@ static int parse(int count, char **words, struct options *options) {
     if (!strcmp(word, "--minimalloc") && *value) {
       options->minimalloc = value;
       i++;
+    } else if (!strcmp(word, "--scale")) {
+      options->scale = true;
     } else if (!strcmp(word, "--steps")) {
       char *end;
       errno = 0;
@@ -154,13 +161,14 @@ static int parse(int count, char **words, struct options *options) {
       return usage(stderr, 2);
     }
   }
-  return options->minimalloc ? -1 : usage(stderr, 2);
+  return options->minimalloc || options->scale ? -1 : usage(stderr, 2);
 }
 
 int main(int count, char **words) {
   struct options options = {0};
   int done = parse(count, words, &options);
   if (done >= 0) return done;
-  minimalloc(&options);
+  if (options.scale) options.missed += scale_table();
+  if (options.minimalloc) minimalloc(&options);
   return options.missed ? 3 : 0;
 }

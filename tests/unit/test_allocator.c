@@ -169,11 +169,13 @@ Test(allocator, of_a_graph_that_has_no_memory_is_a_clean_error) {
     recorder.fail_at = failures + 1;
     rondo_status status = rondo_graph_create(NULL, &(rondo_graph_limits){.allocator = &allocator}, &graph);
     if (status == RONDO_OK) describe(graph, &in, &out);
+    size_t described = live_bytes(&recorder);
     if (status == RONDO_OK) status = rondo_instantiate(runtime, graph, NULL, &exec);
     done = status == RONDO_OK;
     failures += !done;
     if (!done) require_error(status, RONDO_OUT_OF_MEMORY, "the allocator has no", "create or instantiate");
     cr_assert_eq(exec == NULL, !done);
+    if (!done) cr_assert_eq(live_bytes(&recorder), described, "a failed call keeps nothing");
     REQUIRE_OK(rondo_close_exec(&exec));
     REQUIRE_OK(rondo_graph_destroy(&graph));
     cr_assert_eq(live_bytes(&recorder), 0);

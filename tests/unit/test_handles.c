@@ -5,6 +5,7 @@
 
 #include "../../runtime/exec.h"
 #include "../support.h"
+#include "lone_task.h"
 
 static rondo_runtime *open_host(void) {
   rondo_runtime *runtime = NULL;
@@ -130,4 +131,27 @@ Test(handles, no_two_graphs_or_execs_have_the_same_serial) {
     cr_assert_neq(seen[i], 0);
     for (int j = 0; j < i; j++) cr_assert_neq(seen[i], seen[j]);
   }
+}
+
+/* A graph may grow after an exec was made of it; that exec has no memory for what came later. */
+Test(handles, a_tensor_described_after_the_lending_exec_was_made_is_refused) {
+  rondo_runtime *runtime = open_host();
+  struct lone_task lender = lone_task(runtime, nothing, NULL, NULL);
+  rondo_tensor early, late;
+  REQUIRE_OK(rondo_state(lender.graph, "late", RONDO_F32, 1, (int64_t[]){64}, &late));
+  rondo_graph *graph;
+  REQUIRE_OK(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 4, .tasks = 4}, &graph));
+  REQUIRE_OK(rondo_borrow(graph, lender.state, &early));
+  rondo_argument argument = {.tensor = early, .access = RONDO_READ_WRITE};
+  rondo_kernel_desc desc = {.host = nothing, .arguments = &argument, .argument_count = 1};
+  REQUIRE_OK(rondo_add_kernel(graph, &desc));
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_borrow(graph, late, &argument.tensor));
+  REQUIRE_OK(rondo_add_kernel(graph, &desc));
+  REQUIRE_ERROR(rondo_instantiate(runtime, graph, NULL, &exec), RONDO_INVALID_STATE, "'late' was described after");
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  lone_task_end(&lender);
+  REQUIRE_OK(rondo_close(&runtime));
 }

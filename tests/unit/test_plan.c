@@ -310,3 +310,27 @@ Test(plan, small_moved_tensors_share_nodes_of_64_kb_at_most) {
   for (uint32_t n = 0; n < 3; n++) cr_assert_eq(plan->nodes[n].tensor_count, n ? 1 : 2);
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
+
+/* A join pays where a second task wants the same many edges, not where one task names the same tensor again. */
+Test(plan, a_task_that_reads_the_same_tensor_twice_makes_no_join) {
+  enum { WRITERS = 20 };
+  rondo_graph *graph = NULL;
+  rondo_tensor state, row;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_state(graph, NULL, RONDO_F32, 1, (int64_t[]){WRITERS}, &state));
+  for (int64_t i = 0; i < WRITERS; i++) {
+    REQUIRE_OK(rondo_view(graph, state, &i, (int64_t[]){1}, &row));
+    add_task(graph, &(rondo_argument){.tensor = row, .access = RONDO_WRITE}, 1);
+  }
+  rondo_argument read = {.tensor = state, .access = RONDO_READ}, reads[] = {read, read, read};
+  const struct plan *plan;
+  add_task(graph, reads, 3);
+  REQUIRE_OK(plan_of(graph, &plan));
+  cr_assert_eq(plan->node_count, WRITERS + 1);
+  cr_assert_eq(plan->summary.edge_count, WRITERS);
+  add_task(graph, reads, 3);
+  REQUIRE_OK(plan_of(graph, &plan));
+  cr_assert_eq(plan->node_count, WRITERS + 3, "two readers and a join");
+  cr_assert_eq(plan->summary.edge_count, 2 * WRITERS + 1, "the first reader's, the join's, the second reader's");
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}

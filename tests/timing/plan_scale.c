@@ -1,0 +1,239 @@
+/* plan_scale.c - see plan_scale.h. Graphs of user kernels, since only their number and their tensors matter here: the
+ * shapes that were slow once, two factorisations of a matrix of tiles, and the layers of a transformer. */
+#include "plan_scale.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "timing.h"
+
+enum { VECTOR_BYTES = 1024, ROW_BYTES = 64, TILE = 8 };
+
+/* What is asked for: of 10,000 tasks a second in all and 20 MB, of ten times as many ten seconds. */
+static const double seconds_per_task_most = 1e-4, host_bytes_per_task_most = 2000;
+
+/* A graph that is being described. `task_limit` is what its shape aims at; some end a little below. */
+struct subject {
+  rondo_graph *graph;
+  uint32_t task_limit, task_count;
+  rondo_tensor in, out;
+};
+
+static void no_work(void *user, void *const *data) {
+  (void)user;
+  (void)data;
+}
+
+static void add(struct subject *s, uint32_t count, const rondo_argument *arguments) {
+  TRY(rondo_add_kernel(s->graph,
+                       &(rondo_kernel_desc){.host = no_work, .arguments = arguments, .argument_count = count}));
+  s->task_count++;
+}
+
+#define READS(t)                                                                                                       \
+  { .tensor = (t), .access = RONDO_READ }
+#define WRITES(t)                                                                                                      \
+  { .tensor = (t), .access = RONDO_WRITE }
+#define UPDATES(t)                                                                                                     \
+  { .tensor = (t), .access = RONDO_READ_WRITE }
+#define ADD(s, ...)                                                                                                    \
+  add((s), sizeof((rondo_argument[]){__VA_ARGS__}) / sizeof(rondo_argument), (rondo_argument[]){__VA_ARGS__})
+
+static rondo_tensor temporary(struct subject *s, int64_t bytes) {
+  rondo_tensor tensor;
+  TRY(rondo_temporary(s->graph, NULL, RONDO_U8, 1, &bytes, &tensor));
+  return tensor;
+}
+
+static rondo_tensor rectangle(struct subject *s, rondo_tensor of, int64_t row, int64_t rows, int64_t column,
+                              int64_t columns) {
+  rondo_tensor view;
+  TRY(rondo_view(s->graph, of, (int64_t[]){row, column}, (int64_t[]){rows, columns}, &view));
+  return view;
+}
+
+static bool is_full(const struct subject *s) { return s->task_count + 1 >= s->task_limit; }
+
+/* ---- Shapes ------------------------------------------------------------------------------------------------------ */
+
+static void chain(struct subject *s) {
+  rondo_tensor last = s->in;
+  while (!is_full(s)) {
+    rondo_tensor next = temporary(s, VECTOR_BYTES);
+    ADD(s, READS(last), WRITES(next));
+    last = next;
+  }
+  ADD(s, READS(last), WRITES(s->out));
+}
+
+static void fan(struct subject *s) {
+  while (!is_full(s)) ADD(s, READS(s->in), WRITES(temporary(s, VECTOR_BYTES)));
+  ADD(s, READS(s->in), WRITES(s->out));
+}
+
+static void fan_in(struct subject *s) {
+  rondo_tensor all;
+  TRY(rondo_temporary(s->graph, "all", RONDO_U8, 2, (int64_t[]){s->task_limit - 1, VECTOR_BYTES}, &all));
+  while (!is_full(s)) ADD(s, READS(s->in), WRITES(rectangle(s, all, s->task_count, 1, 0, VECTOR_BYTES)));
+  ADD(s, READS(all), WRITES(s->out));
+}
+
+/* Half of them write a row each, the others read all rows. */
+static void bipartite(struct subject *s) {
+  int64_t half = s->task_limit / 2;
+  rondo_tensor from, to;
+  TRY(rondo_temporary(s->graph, "from", RONDO_U8, 2, (int64_t[]){half, ROW_BYTES}, &from));
+  TRY(rondo_state(s->graph, "to", RONDO_U8, 2, (int64_t[]){half, ROW_BYTES}, &to));
+  for (int64_t i = 0; i < half; i++) ADD(s, READS(s->in), WRITES(rectangle(s, from, i, 1, 0, ROW_BYTES)));
+  for (int64_t i = 0; !is_full(s); i++) ADD(s, READS(from), WRITES(rectangle(s, to, i, 1, 0, ROW_BYTES)));
+  ADD(s, READS(s->in), WRITES(s->out));
+}
+
+/* A matrix of n x n tiles, each a view. */
+struct tiles {
+  int64_t n;
+  rondo_tensor *at;
+};
+
+static struct tiles tiles_of(struct subject *s, int64_t n) {
+  struct tiles tiles = {n, malloc((size_t)(n * n) * sizeof(rondo_tensor))};
+  rondo_tensor matrix;
+  if (!tiles.at) exit(1);
+  TRY(rondo_state(s->graph, "matrix", RONDO_U8, 2, (int64_t[]){n * TILE, n * TILE}, &matrix));
+  for (int64_t i = 0; i < n * n; i++) tiles.at[i] = rectangle(s, matrix, i / n * TILE, TILE, i % n * TILE, TILE);
+  return tiles;
+}
+
+static rondo_tensor tile(const struct tiles *tiles, int64_t row, int64_t column) {
+  return tiles->at[row * tiles->n + column];
+}
+
+static void cholesky(struct subject *s) {
+  int64_t n = 1;
+  while (n * (n + 1) * (n + 2) / 6 < s->task_limit) n++;
+  struct tiles a = tiles_of(s, n);
+  for (int64_t k = 0; k < n; k++) {
+    if (!is_full(s)) ADD(s, UPDATES(tile(&a, k, k)));
+    for (int64_t i = k + 1; i < n && !is_full(s); i++) ADD(s, READS(tile(&a, k, k)), UPDATES(tile(&a, i, k)));
+    for (int64_t i = k + 1; i < n; i++)
+      for (int64_t j = k + 1; j <= i && !is_full(s); j++)
+        if (i == j)
+          ADD(s, READS(tile(&a, i, k)), UPDATES(tile(&a, i, i)));
+        else
+          ADD(s, READS(tile(&a, i, k)), READS(tile(&a, j, k)), UPDATES(tile(&a, i, j)));
+  }
+  ADD(s, READS(s->in), WRITES(s->out));
+  free(a.at);
+}
+
+/* Each step factors a column of tiles, one under the other, and each of these is applied to the columns behind it. */
+static void qr(struct subject *s) {
+  int64_t n = 1;
+  while (n * (n + 1) * (2 * n + 1) / 6 < s->task_limit) n++;
+  struct tiles a = tiles_of(s, n);
+  for (int64_t k = 0; k < n; k++)
+    for (int64_t i = k; i < n && !is_full(s); i++) {
+      rondo_tensor tau = temporary(s, VECTOR_BYTES);
+      if (i == k)
+        ADD(s, UPDATES(tile(&a, k, k)), WRITES(tau));
+      else
+        ADD(s, UPDATES(tile(&a, k, k)), UPDATES(tile(&a, i, k)), WRITES(tau));
+      for (int64_t j = k + 1; j < n && !is_full(s); j++)
+        if (i == k)
+          ADD(s, READS(tau), READS(tile(&a, k, k)), UPDATES(tile(&a, k, j)));
+        else
+          ADD(s, READS(tau), READS(tile(&a, i, k)), UPDATES(tile(&a, k, j)), UPDATES(tile(&a, i, j)));
+    }
+  ADD(s, READS(s->in), WRITES(s->out));
+  free(a.at);
+}
+
+/* Twelve tasks a layer: two norms, q, k and v side by side, attention, three projections, an activation, two sums. */
+static void transformer(struct subject *s) {
+  enum { TASKS_OF_A_LAYER = 12, HIDDEN = 64 * 1024, WIDE = 4 * HIDDEN };
+  rondo_tensor x = temporary(s, HIDDEN);
+  ADD(s, READS(s->in), WRITES(x));
+  while (s->task_count + TASKS_OF_A_LAYER < s->task_limit) {
+    rondo_tensor normal = temporary(s, HIDDEN), q = temporary(s, HIDDEN), k = temporary(s, HIDDEN / 4);
+    rondo_tensor v = temporary(s, HIDDEN / 4), mixed = temporary(s, HIDDEN), projected = temporary(s, HIDDEN);
+    rondo_tensor sum = temporary(s, HIDDEN), again = temporary(s, HIDDEN), gate = temporary(s, WIDE);
+    rondo_tensor up = temporary(s, WIDE), down = temporary(s, HIDDEN), next = temporary(s, HIDDEN);
+    ADD(s, READS(x), WRITES(normal));
+    ADD(s, READS(normal), WRITES(q));
+    ADD(s, READS(normal), WRITES(k));
+    ADD(s, READS(normal), WRITES(v));
+    ADD(s, READS(q), READS(k), READS(v), WRITES(mixed));
+    ADD(s, READS(mixed), WRITES(projected));
+    ADD(s, READS(x), READS(projected), WRITES(sum));
+    ADD(s, READS(sum), WRITES(again));
+    ADD(s, READS(again), WRITES(gate));
+    ADD(s, READS(again), READS(gate), WRITES(up));
+    ADD(s, READS(up), WRITES(down));
+    ADD(s, READS(sum), READS(down), WRITES(next));
+    x = next;
+  }
+  ADD(s, READS(x), WRITES(s->out));
+}
+
+/* ---- The table --------------------------------------------------------------------------------------------------- */
+
+static double seconds_since(uint64_t *begin_ns) {
+  uint64_t now_ns = timing_now_ns(), passed_ns = now_ns - *begin_ns;
+  *begin_ns = now_ns;
+  return (double)passed_ns / 1e9;
+}
+
+/* A line of the table. Returns the bytes of the temporaries. */
+static uint64_t measure(const char *name, void (*shape)(struct subject *), uint32_t task_count, uint32_t *missed) {
+  struct subject s = {.task_limit = task_count};
+  uint64_t begin_ns = timing_now_ns();
+  rondo_graph_limits limits = {.tensors = 3 * task_count + 1024, .tasks = task_count + 1};
+  TRY(rondo_graph_create(NULL, &limits, &s.graph));
+  TRY(rondo_input(s.graph, "in", RONDO_U8, 1, &(int64_t){VECTOR_BYTES}, &s.in));
+  TRY(rondo_output(s.graph, "out", RONDO_U8, 1, &(int64_t){VECTOR_BYTES}, &s.out));
+  shape(&s);
+  double describe = seconds_since(&begin_ns);
+  rondo_plan plan;
+  TRY(rondo_plan_graph(s.graph, &plan));
+  double planning = seconds_since(&begin_ns);
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  TRY(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_HOST,
+                                  .device_bytes = plan.device_bytes,
+                                  .pinned_bytes = plan.pinned_bytes_per_slot,
+                                  .host_bytes = plan.host_bytes},
+                 &runtime));
+  seconds_since(&begin_ns);
+  TRY(rondo_instantiate(runtime, s.graph, NULL, &exec));
+  double instantiate = seconds_since(&begin_ns), all = describe + planning + instantiate;
+  TRY(rondo_close_exec(&exec));
+  TRY(rondo_graph_destroy(&s.graph));
+  TRY(rondo_close(&runtime));
+  /* Small graphs are there for their bytes. */
+  bool is_missed = task_count >= 1000 && (all > seconds_per_task_most * task_count ||
+                                          (double)plan.host_bytes > host_bytes_per_task_most * task_count);
+  *missed += is_missed;
+  printf("%-12s %7u %8u %8.3f %8.3f %11.3f %7.3f %7.2f %11.2f %11.2f%s\n", name, plan.task_count, plan.edge_count,
+         describe, planning, instantiate, all, (double)plan.host_bytes / 1e6, (double)plan.temporary_bytes / 1e6,
+         (double)plan.lower_bound_bytes / 1e6, is_missed ? "  missed" : "");
+  return plan.temporary_bytes;
+}
+
+uint32_t scale_table(void) {
+  static const struct {
+    const char *name;
+    void (*shape)(struct subject *);
+    uint32_t task_count;
+  } lines[] = {{"chain", chain, 10000},         {"fan", fan, 10000},           {"fan-in", fan_in, 10000},
+               {"bipartite", bipartite, 10000}, {"cholesky", cholesky, 10000}, {"qr", qr, 10000},
+               {"chain", chain, 100000}};
+  uint32_t missed = 0;
+  printf("%-12s %7s %8s %8s %8s %11s %7s %7s %11s %11s\n", "graph", "tasks", "edges", "describe", "plan", "instantiate",
+         "all s", "host MB", "temporaries", "lower bound");
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    measure(lines[i].name, lines[i].shape, lines[i].task_count, &missed);
+  uint64_t few = measure("4 layers", transformer, 4 * 12 + 2, &missed);
+  uint64_t many = measure("24 layers", transformer, 24 * 12 + 2, &missed);
+  if (many > few) puts("24 identical layers need more than 4 of them: missed");
+  return missed + (many > few);
+}

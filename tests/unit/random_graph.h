@@ -1,0 +1,74 @@
+/* random_graph.h - graphs of everything that can be described, and beside each what its description means, element by
+ * element: which task must come before which, and whether an element is read that nothing wrote. The meaning is kept in
+ * a map of all elements and shares no code with runtime/dependencies.c. */
+#ifndef RONDO_TESTS_RANDOM_GRAPH_H
+#define RONDO_TESTS_RANDOM_GRAPH_H
+
+#include "../../runtime/graph.h"
+#include "../support.h"
+
+enum { OPERANDS_MOST = 8, NO_TASK = UINT32_MAX };
+
+/* What a tensor or view covers of its root. Dimensions beyond the rank are [0, 1). */
+struct area {
+  uint32_t root;
+  int64_t low[RONDO_MAX_RANK], extent[RONDO_MAX_RANK];
+};
+
+struct operand {
+  uint32_t tensor;
+  rondo_access access;
+};
+
+struct random_graph {
+  rondo_graph *graph;
+  struct random *random;
+  uint32_t tensor_limit, task_limit, tensor_count, task_count;
+  rondo_tensor *handles; /* all by tensor */
+  struct area *areas;
+  uint32_t *cell_begin; /* of a root; a cell is an element or, of nvfp4, a byte */
+  struct task_operands {
+    uint32_t count;
+    struct operand operand[OPERANDS_MOST];
+  } * tasks;
+  bool *before;                        /* [t * task_limit + u]: u must come before t, with all that follows from it */
+  uint32_t after_count, refused_count; /* rondo_after */
+  /* The map. */
+  uint32_t cell_count, reader_count, reader_room;
+  struct cell {
+    uint32_t writer, readers; /* the last one, and the list of those since then */
+    bool is_written;
+  } * cells;
+  struct reader {
+    uint32_t task, next;
+  } * readers;
+  uint32_t *visited; /* the cells of one operand */
+  /* The first task that reads what nothing wrote, and the map at that time. */
+  uint32_t fault_task;
+  bool *written_at_fault;
+};
+
+void random_graph_begin(struct random_graph *g, struct random *random, uint32_t tensor_limit, uint32_t task_limit);
+void random_graph_end(struct random_graph *g);
+
+uint32_t random_graph_root(struct random_graph *g, enum tensor_kind kind, rondo_dtype dtype, uint32_t rank,
+                           const int64_t *shape);
+uint32_t random_graph_view(struct random_graph *g, uint32_t parent, const int64_t *offset, const int64_t *extent);
+void random_graph_kernel(struct random_graph *g, const struct operand *operands, uint32_t count);
+/* Also checks that exactly what would close a cycle is refused. */
+void random_graph_after(struct random_graph *g, uint32_t task, uint32_t prerequisite);
+
+/* Tensors of 1 to 4 dimensions, views of views, tasks of every kind over them. Where `may_read_unwritten`, some read
+ * what nothing wrote, and some outputs are left unfinished. */
+void random_graph_fill(struct random_graph *g, uint32_t root_count, uint32_t task_count, bool may_read_unwritten);
+
+bool random_graph_is_written(struct random_graph *g, uint32_t tensor);    /* wholly, by the tasks so far */
+uint32_t random_graph_cells(const struct random_graph *g, uint32_t root); /* how many it has, from cell_begin on */
+uint32_t random_graph_cell(const struct random_graph *g, uint32_t root, const int64_t *element);
+bool random_graph_touches(const struct random_graph *g, uint32_t task, uint32_t root);
+
+static inline bool must_precede(const struct random_graph *g, uint32_t first, uint32_t second) {
+  return g->before[(uint64_t)second * g->task_limit + first];
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* test_plan_unwritten.c - random graphs of which some read what nothing wrote: the planner refuses exactly those, and
+ * names an element that random_graph.c, too, says is not written. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../runtime/plan.h"
+#include "random_graph.h"
+
+/* "... element [1, 2] of ...": its cell; false where the text names none. */
+static bool cell_of_text(const struct random_graph *g, uint32_t root, const char *text, uint32_t *cell) {
+  const char *at = strstr(text, "element [");
+  if (!at) return false;
+  int64_t element[RONDO_MAX_RANK] = {0};
+  at += strlen("element [");
+  for (uint32_t i = 0; i < g->graph->tensors[root].rank; i++) {
+    char *end;
+    element[i] = strtol(at, &end, 10);
+    cr_assert(element[i] >= 0 && element[i] < g->areas[root].extent[i], "%s", text);
+    at = end + strlen(", ");
+  }
+  *cell = random_graph_cell(g, root, element);
+  return true;
+}
+
+static uint32_t root_of_text(const struct random_graph *g, const char *text) {
+  for (uint32_t i = 0; i < g->tensor_count; i++) {
+    char name[NAME_BYTES + 2];
+    snprintf(name, sizeof name, "'%s'", g->graph->tensors[i].name);
+    if (g->areas[i].root == i && strstr(text, name)) return i;
+  }
+  cr_assert_fail("no tensor is named in: %s", text);
+  return 0;
+}
+
+/* The text names an element that is not written, or a tensor of which nothing is. */
+static void check_text_of_fault(const struct random_graph *g) {
+  const char *text = rondo_error_text();
+  uint32_t root = root_of_text(g, text), cell;
+  if (g->fault_task != NO_TASK) {
+    char task[32];
+    snprintf(task, sizeof task, "plan: task %u ", g->fault_task);
+    cr_assert_eq(strncmp(text, task, strlen(task)), 0, "%s: expected task %u", text, g->fault_task);
+    cr_assert(random_graph_touches(g, g->fault_task, root), "%s", text);
+  } else {
+    cr_assert_eq(g->graph->tensors[root].kind, TENSOR_OUTPUT, "%s", text);
+  }
+  uint32_t begin = g->cell_begin[root], end = begin + random_graph_cells(g, root);
+  if (cell_of_text(g, root, text, &cell)) {
+    begin = cell;
+    end = cell + 1;
+  }
+  for (uint32_t c = begin; c < end; c++)
+    if (g->written_at_fault ? g->written_at_fault[c] : g->cells[c].is_written) cr_assert_fail("%s: it is", text);
+}
+
+Test(plan, exactly_the_graphs_that_read_what_nothing_wrote_are_refused) {
+  struct random random = {37};
+  uint32_t planned = 0, read = 0, unfinished = 0, elements = 0;
+  for (int round = 0; round < 1000; round++) {
+    struct random_graph g;
+    random_graph_begin(&g, &random, 300, 60);
+    random_graph_fill(&g, (uint32_t)random_between(&random, 1, 12), (uint32_t)random_between(&random, 0, 25), true);
+    bool is_unfinished = false;
+    for (uint32_t i = 0; i < g.tensor_count; i++)
+      is_unfinished = is_unfinished || (g.areas[i].root == i && g.graph->tensors[i].kind == TENSOR_OUTPUT &&
+                                        !random_graph_is_written(&g, i));
+    const struct plan *plan;
+    if (g.fault_task == NO_TASK && !is_unfinished) {
+      REQUIRE_OK(plan_of(g.graph, &plan));
+      planned++;
+    } else {
+      REQUIRE_ERROR(plan_of(g.graph, &plan), RONDO_INVALID_ARGUMENT,
+                    g.fault_task != NO_TASK ? "which no earlier task writes" : "is written by no task");
+      check_text_of_fault(&g);
+      read += g.fault_task != NO_TASK;
+      unfinished += g.fault_task == NO_TASK;
+      elements += strstr(rondo_error_text(), "element [") != NULL;
+    }
+    random_graph_end(&g);
+  }
+  cr_assert(planned > 300 && read > 150 && unfinished > 50 && elements > 50,
+            "%u planned, %u read, %u unfinished, %u named", planned, read, unfinished, elements);
+}
