@@ -28,6 +28,8 @@
 
 #include <string.h>
 
+#include "cutter.h"
+
 /* A value before it was changed, so that a step can be taken back. */
 struct change {
   uint64_t *where, old;
@@ -50,7 +52,8 @@ struct search {
   struct bit_matrix cliques;    /* row c: the buffers of clique c */
   struct bit_matrix cliques_of; /* row b: the cliques of buffer b */
   uint32_t clique_count, clique_capacity;
-  uint64_t *left;    /* bytes of its unplaced buffers, by clique */
+  uint64_t *whole;   /* bytes of its buffers, by clique */
+  uint64_t *left;    /* of those that are not placed */
   uint32_t *witness; /* see clique_fits */
 
   struct change *changes;
@@ -72,17 +75,6 @@ enum {
   CHANGES_PER_STEP = 8,     /* at most so many times the buffers: 2 for cliques, 2 put higher, 1 that waits, ... */
 };
 
-struct cutter {
-  unsigned char *base; /* NULL while measuring */
-  uint64_t used;
-};
-
-static void *cut(struct cutter *cutter, uint64_t bytes) {
-  void *piece = cutter->base ? cutter->base + cutter->used : NULL;
-  cutter->used += (bytes + 7) / 8 * 8;
-  return piece;
-}
-
 static void search_cut(struct search *search, uint32_t count, struct cutter *cutter) {
   uint64_t buffers = count, cliques = CLIQUES_PER_BUFFER * buffers;
   search->words = bit_row_words(count);
@@ -100,6 +92,7 @@ static void search_cut(struct search *search, uint32_t count, struct cutter *cut
   search->cliques = (struct bit_matrix){cut(cutter, bit_matrix_bytes(search->clique_capacity, count)), search->words};
   search->cliques_of =
       (struct bit_matrix){cut(cutter, bit_matrix_bytes(count, search->clique_capacity)), search->clique_words};
+  search->whole = cut(cutter, cliques * sizeof(uint64_t));
   search->left = cut(cutter, cliques * sizeof(uint64_t));
   search->witness = cut(cutter, cliques * sizeof(uint32_t));
   search->changes = cut(cutter, search->change_capacity * sizeof *search->changes);
@@ -159,7 +152,8 @@ static void add_clique(struct search *search, const uint64_t *members) {
     bit_put(bit_row(&search->cliques_of, b), clique);
     bytes += problem->bytes[b];
   }
-  search->left[clique] = bytes;
+  search->whole[clique] = bytes;
+  search->witness[clique] = bits_next(row, words, 0);
 }
 
 /* Those alive where `buffer` begins, unless the same ones are alive, and more, where the next one begins. */
@@ -216,8 +210,8 @@ static uint64_t find_cliques(struct search *search) {
   for (uint32_t c = 0; c < search->clique_count; c++) {
     const uint64_t *row = bit_row(&search->cliques, c);
     for (uint32_t b = bits_next(row, words, 0); b < words * 64; b = bits_next(row, words, b + 1))
-      if (search->left[c] > search->clique_bytes[b]) search->clique_bytes[b] = search->left[c];
-    if (search->left[c] > bound) bound = search->left[c];
+      if (search->whole[c] > search->clique_bytes[b]) search->clique_bytes[b] = search->whole[c];
+    if (search->whole[c] > bound) bound = search->whole[c];
   }
   return bound;
 }
@@ -351,14 +345,7 @@ static void begin(struct search *search) {
   memcpy(search->unplaced, search->part, search->words * sizeof(uint64_t));
   memset(search->rest, 0, search->problem->count * sizeof(uint64_t));
   memset(search->low, 0, search->problem->count * sizeof(uint64_t));
-  for (uint32_t c = 0; c < search->clique_count; c++) {
-    const uint64_t *row = bit_row(&search->cliques, c);
-    search->left[c] = 0;
-    search->witness[c] = bits_next(row, search->words, 0);
-    for (uint32_t b = bits_next(row, search->words, 0); b < search->words * 64;
-         b = bits_next(row, search->words, b + 1))
-      search->left[c] += search->problem->bytes[b];
-  }
+  memcpy(search->left, search->whole, search->clique_count * sizeof *search->left);
 }
 
 /* Can the part be placed below the capacity? Undecided after so many steps. */
