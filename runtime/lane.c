@@ -87,10 +87,13 @@ rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_g
   if (status != RONDO_OK) return status;
   if (!grant) return status_set(RONDO_INVALID_ARGUMENT, "rondo_lane_info: the grant is NULL");
   const struct device_lane *given = &runtime->info.lanes[lane];
+  pthread_mutex_lock(&runtime->lock);
+  uint64_t arena_bytes = runtime->arenas[lane].extent.bytes;
+  pthread_mutex_unlock(&runtime->lock);
   *grant = (rondo_lane_grant){.name = given->name,
                               .multiprocessors = given->chip.multiprocessors,
                               .priority = given->priority,
-                              .arena_bytes = runtime->arenas[lane].extent.bytes,
+                              .arena_bytes = arena_bytes,
                               .stream = given->stream};
   return RONDO_OK;
 }
