@@ -71,6 +71,13 @@ rondo_status device_failed(struct device *device, cu_result result, const char *
 bool device_lost(const struct device *device);
 rondo_status device_lose(struct device *device, const char *cause);
 
+/* Lets the thread's calls through beside captures of others: see device.c. The mode is given back. */
+int device_relax(const struct device *device);
+void device_restore(const struct device *device, int mode);
+/* cuStreamQuery and cuStreamSynchronize, so let through. The context is current. */
+cu_result device_query(const struct device *device, struct cu_stream *stream);
+cu_result device_synchronize(const struct device *device, struct cu_stream *stream);
+
 /* Looks a kernel up in Rondo's own images. CU_NOT_FOUND if none has it. */
 cu_result device_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel);
 

@@ -219,8 +219,8 @@ struct item {
   int value;
   size_t bytes;
   struct event *event;
-  uint64_t record;     /* of the event: this one, or the one to wait for, */
-  struct stream *from; /* which was put on this stream */
+  uint64_t record;              /* of the event: this one, or the one to wait for, */
+  struct stream *from;          /* which was put on this stream */
   void (*function)(void *data); /* ITEM_CALL, with the destination */
   struct exec *exec;
   uint32_t done_count;
@@ -258,6 +258,9 @@ void stream_lose(cu_result result);
 
 /* Calls that a capture does not survive: on a capturing stream, or (stream NULL) on the capturing thread. */
 bool capture_forbids(struct stream *stream, const char *function);
+/* Besides, of a call that waits, asks or allocates: any capture of the calling thread, or in the global mode by another
+ * one, unless the thread is relaxed. */
+bool capture_forbids_waiting(struct stream *stream, const char *function);
 int32_t fake_enqueue(void *stream, const struct fake_work *work, uint32_t count);
 void fake_break_capture(void *stream);
 

@@ -39,11 +39,13 @@ bool result_is_sticky(cu_result result) {
 /* Calls that need no device, and so know nothing of its loss. */
 static bool is_free(enum call_name name) {
   return name == CALL_cuGetErrorName || name == CALL_cuGetErrorString || name == CALL_cuDriverGetVersion ||
-         name == CALL_cuGetProcAddress_v2 || name == CALL_cuCtxPopCurrent;
+         name == CALL_cuGetProcAddress_v2 || name == CALL_cuCtxPopCurrent ||
+         name == CALL_cuThreadExchangeStreamCaptureMode;
 }
 
 static bool needs_no_init(enum call_name name) {
-  return name == CALL_cuInit || (is_free(name) && name != CALL_cuCtxPopCurrent);
+  return name == CALL_cuInit ||
+         (is_free(name) && name != CALL_cuCtxPopCurrent && name != CALL_cuThreadExchangeStreamCaptureMode);
 }
 
 struct call call_begin(enum call_name name, bool ending) {
