@@ -221,17 +221,12 @@ static rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, con
 }
 
 /* Does the device, or a thread, still touch it? On a lost device for ever. */
-static bool exec_is_touched(rondo_exec *exec) {
-  const struct device_ops *ops = exec->runtime->ops;
-  bool is_touched = false;
+static bool exec_is_touched(const rondo_exec *exec) {
   for (uint32_t s = 0; s < exec->slot_count; s++) {
-    struct slot *slot = &exec->slots[s];
-    if (slot->device_exec && !slot_done(slot))
-      is_touched = true;
-    else if (slot->notifies && ops->exec_notify(slot->device_exec, -1) != RONDO_OK)
-      is_touched = true;
+    const struct slot *slot = &exec->slots[s];
+    if (slot->device_exec && (!slot_done(slot) || slot->notifies)) return true;
   }
-  return is_touched;
+  return false;
 }
 
 /* Nobody gets memory that is still touched. */
@@ -360,7 +355,7 @@ rondo_status rondo_close_exec_within(rondo_exec **exec_address, uint64_t timeout
                       "rondo_close_exec: %u open execs borrow its constants or states: close them first",
                       borrower_count);
   uint32_t slot = 0;
-  status = slots_wait(exec, timeout_ns, &slot);
+  status = slots_end(exec, timeout_ns, &slot);
   if (status == RONDO_TIMEOUT) {
     char cause[128];
     snprintf(cause, sizeof cause, "rondo_close_exec_within: slot %u was not done after %" PRIu64 " ns", slot,

@@ -123,7 +123,7 @@ uint64_t cuda_build_host_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
 rondo_status cuda_exec_launch(struct device_exec *exec);
 rondo_status cuda_exec_launch_on(struct device_exec *exec, void *stream);
-rondo_status cuda_exec_notify(struct device_exec *exec, int file);
+rondo_status cuda_exec_notify(struct device_exec *exec, int file, uint64_t timeout_ns);
 void cuda_exec_destroy(struct device_exec *exec);
 
 /* rebind.c */

@@ -14,8 +14,8 @@ static rondo_status launch_notice(struct device_exec *exec) {
   return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());
 }
 
-rondo_status cuda_exec_notify(struct device_exec *exec, int file) {
-  return notice_change(&exec->notice, file, &cuda_device_ops, exec->device);
+rondo_status cuda_exec_notify(struct device_exec *exec, int file, uint64_t timeout_ns) {
+  return notice_change(&exec->notice, file, timeout_ns, &cuda_device_ops, exec->device);
 }
 
 rondo_status cuda_exec_launch(struct device_exec *exec) {
