@@ -32,6 +32,7 @@ struct lane {
   struct cu_stream *stream;         /* its replays, uploads and downloads, in order */
   struct cu_stream *capture_stream; /* replays go on while another graph is instantiated */
   struct chip chip;
+  _Atomic uint32_t launching; /* threads inside a launch: see replay.c */
 };
 
 struct device {
@@ -89,7 +90,7 @@ struct launch_node {
 
 struct device_exec {
   struct device *device;
-  const struct lane *lane;
+  struct lane *lane;
   struct cu_event *event; /* orders a launch in another stream with the lane's */
   struct cu_graph *graph; /* its nodes are the names of the executable graph's */
   struct cu_graph_exec *graph_exec;

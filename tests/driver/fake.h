@@ -60,6 +60,9 @@ struct fake {
   cu_result lost;     /* the sticky error, or CU_SUCCESS */
   bool lost_observed; /* a caller has seen it */
 
+  const char *hooked;
+  void (*hook)(void);
+
   uint64_t calls[CALL_COUNT], all_calls;
   uint64_t fail_at; /* in all_calls; 0: never */
   cu_result fail_result;

@@ -73,6 +73,9 @@ struct fake_driver {
   const char *(*failed_call)(void);                     /* the name of the call that failed so; NULL: none yet */
   void (*lose_after_nodes)(uint64_t n, int32_t result); /* after n more nodes of graphs have run, all else fails */
 
+  /* Called before each call of that name, by its thread. NULL: nothing is. */
+  void (*before_call)(const char *name, void (*function)(void));
+
   /* What happened since reset. */
   uint64_t (*calls)(const char *name);                     /* NULL: all */
   uint32_t (*live)(char *text, size_t bytes);              /* handles, memory and contexts; what they are */
