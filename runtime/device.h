@@ -104,8 +104,9 @@ struct device_ops {
   /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
   /* From the next launch on every replay ends with a write of 1 to the file, after its words are there; -1: with none.
-   * Not in flight. What was still to be written has been when it returns, or the device is lost. */
-  rondo_status (*exec_notify)(struct device_exec *exec, int file);
+   * Not in flight. What was still to be written has been when it returns, or the device is lost, or (RONDO_TIMEOUT,
+   * nothing is changed) it has not been in time. */
+  rondo_status (*exec_notify)(struct device_exec *exec, int file, uint64_t timeout_ns);
   void (*exec_destroy)(struct device_exec *exec); /* not in flight, with no file to notify */
   /* RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Called now and then while waiting. */
   rondo_status (*health)(struct device *device);

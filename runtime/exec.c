@@ -149,6 +149,17 @@ rondo_status rondo_plan_graphs(rondo_graph *const *graphs, uint32_t graph_count,
 
 rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan) { return rondo_plan_graphs(&graph, 1, plan); }
 
+/* Before the runtime's other execs can find it: whoever looks whether it is at rest reads the words. */
+static void slots_place(rondo_exec *exec, const struct plan *plan) {
+  uint64_t *counts = (void *)(exec->device_memory + plan->counts_offset);
+  for (uint32_t s = 0; s < exec->slot_count; s++) {
+    struct slot *slot = &exec->slots[s];
+    slot->pinned = exec->pinned_memory + s * plan->summary.pinned_bytes_per_slot;
+    slot->words = (_Atomic uint64_t *)(void *)slot->pinned;
+    slot->counts = counts + (size_t)s * COMPLETION_WORDS;
+  }
+}
+
 /* Memory of all pools, the lane's arena, and what the graph borrows. The runtime's lock is held; what was taken when it
  * failed is given back by exec_give_back. */
 static rondo_status exec_take(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan,
@@ -166,6 +177,7 @@ static rondo_status exec_take(rondo_exec *exec, const rondo_graph *graph, const 
   exec->constant_bytes = plan->summary.constant_bytes;
   exec->device_bytes = plan->own_bytes;
   exec->pinned_bytes = pinned_bytes;
+  slots_place(exec, plan);
   program_fill(exec, graph, plan);
   return residents_attach(exec, graph, options && options->states_are_ordered);
 }
@@ -209,17 +221,12 @@ static rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, con
 }
 
 /* Does the device, or a thread, still touch it? On a lost device for ever. */
-static bool exec_is_touched(rondo_exec *exec) {
-  const struct device_ops *ops = exec->runtime->ops;
-  bool is_touched = false;
+static bool exec_is_touched(const rondo_exec *exec) {
   for (uint32_t s = 0; s < exec->slot_count; s++) {
-    struct slot *slot = &exec->slots[s];
-    if (slot->device_exec && !slot_done(slot))
-      is_touched = true;
-    else if (slot->notifies && ops->exec_notify(slot->device_exec, -1) != RONDO_OK)
-      is_touched = true;
+    const struct slot *slot = &exec->slots[s];
+    if (slot->device_exec && (!slot_done(slot) || slot->notifies)) return true;
   }
-  return is_touched;
+  return false;
 }
 
 /* Nobody gets memory that is still touched. */
@@ -232,25 +239,19 @@ static void exec_dismantle(rondo_exec *exec) {
   atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
   pthread_mutex_lock(&runtime->lock);
-  if (!is_touched)
-    exec_give_back(exec);
-  else
-    exec->lender_count = 0; /* it stays among the execs, since it has its memory; whom it borrowed from may go */
+  residents_detach(exec); /* leaked or not: it does not keep those that it borrowed from open */
+  if (!is_touched) exec_give_back(exec);
   runtime->open_execs--;
   pthread_mutex_unlock(&runtime->lock);
 }
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
 
-static rondo_status slots_create(rondo_exec *exec, const struct plan *plan) {
+static rondo_status slots_create(rondo_exec *exec) {
   const struct device_ops *ops = exec->runtime->ops;
-  uint64_t *counts = (void *)(exec->device_memory + plan->counts_offset);
-  rondo_status status = ops->zero(exec->runtime->device, exec->lane, counts, PLAN_COUNTS_BYTES);
+  rondo_status status = ops->zero(exec->runtime->device, exec->lane, exec->slots[0].counts, PLAN_COUNTS_BYTES);
   for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
     struct slot *slot = &exec->slots[s];
-    slot->pinned = exec->pinned_memory + s * plan->summary.pinned_bytes_per_slot;
-    slot->words = (_Atomic uint64_t *)(void *)slot->pinned;
-    slot->counts = counts + (size_t)s * COMPLETION_WORDS;
     for (int i = 0; i < COMPLETION_WORDS; i++) atomic_store(&slot->words[i], i ? UINT64_MAX : 0);
     program_address(exec, slot);
     struct device_program program = program_of(exec, slot);
@@ -318,7 +319,7 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   status = exec_make(&exec, runtime, graph, plan, options);
   if (status != RONDO_OK) return status;
   uint64_t free_bytes = runtime_free_bytes(runtime);
-  status = slots_create(exec, plan);
+  status = slots_create(exec);
   if (status == RONDO_OK) status = warm_up(exec);
   if (status == RONDO_OK) {
     uint64_t left_bytes = runtime_free_bytes(runtime);
@@ -354,7 +355,7 @@ rondo_status rondo_close_exec_within(rondo_exec **exec_address, uint64_t timeout
                       "rondo_close_exec: %u open execs borrow its constants or states: close them first",
                       borrower_count);
   uint32_t slot = 0;
-  status = slots_wait(exec, timeout_ns, &slot);
+  status = slots_end(exec, timeout_ns, &slot);
   if (status == RONDO_TIMEOUT) {
     char cause[128];
     snprintf(cause, sizeof cause, "rondo_close_exec_within: slot %u was not done after %" PRIu64 " ns", slot,

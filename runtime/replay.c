@@ -87,16 +87,26 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
   }
 }
 
-rondo_status slots_wait(const rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot) {
+static rondo_status slot_notify(const rondo_exec *exec, struct slot *slot, int file, uint64_t timeout_ns) {
+  rondo_status status = exec->runtime->ops->exec_notify(slot->device_exec, file, timeout_ns);
+  if (status == RONDO_OK) slot->notifies = file >= 0;
+  return status;
+}
+
+static uint64_t left_of(uint64_t timeout_ns, uint64_t waited_ns) {
+  if (timeout_ns == RONDO_FOREVER) return RONDO_FOREVER;
+  return timeout_ns > waited_ns ? timeout_ns - waited_ns : 0;
+}
+
+rondo_status slots_end(rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot) {
   rondo_status status = RONDO_OK;
   uint64_t begin_ns = now_ns(), waited_ns = 0;
   for (*slot = 0; *slot < exec->slot_count; ++*slot) {
-    uint64_t left_ns = timeout_ns == RONDO_FOREVER ? RONDO_FOREVER
-                       : timeout_ns > waited_ns    ? timeout_ns - waited_ns
-                                                   : 0;
-    status = slot_wait(exec, &exec->slots[*slot], left_ns);
-    if (status != RONDO_OK) return status;
+    struct slot *ending = &exec->slots[*slot];
+    status = slot_wait(exec, ending, left_of(timeout_ns, waited_ns));
     waited_ns = now_ns() - begin_ns;
+    if (status == RONDO_OK && ending->notifies) status = slot_notify(exec, ending, -1, left_of(timeout_ns, waited_ns));
+    if (status != RONDO_OK) return status;
   }
   return RONDO_OK;
 }
@@ -192,12 +202,6 @@ rondo_status rondo_wait(rondo_slot handle, uint64_t timeout_ns) {
   return slot_wait(handle.exec, slot, timeout_ns);
 }
 
-static rondo_status slot_notify(const rondo_exec *exec, struct slot *slot, int file) {
-  rondo_status status = exec->runtime->ops->exec_notify(slot->device_exec, file);
-  if (status == RONDO_OK) slot->notifies = file >= 0;
-  return status;
-}
-
 rondo_status rondo_notify(rondo_slot handle, int file) {
   struct slot *slot = NULL;
   rondo_status status = slot_check(handle, "rondo_notify", &slot);
@@ -205,7 +209,7 @@ rondo_status rondo_notify(rondo_slot handle, int file) {
   if (file < -1 || (file >= 0 && fcntl(file, F_GETFD) < 0))
     return status_set(RONDO_INVALID_ARGUMENT, "rondo_notify: %d is no open file", file);
   if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_notify");
-  return slot_notify(handle.exec, slot, file);
+  return slot_notify(handle.exec, slot, file, RONDO_FOREVER);
 }
 
 rondo_status rondo_release(rondo_slot handle) {
@@ -214,7 +218,7 @@ rondo_status rondo_release(rondo_slot handle) {
   if (status != RONDO_OK) return status;
   if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_release");
   status = exec_unbind(handle.exec, slot);
-  if (status == RONDO_OK && slot->notifies) status = slot_notify(handle.exec, slot, -1);
+  if (status == RONDO_OK && slot->notifies) status = slot_notify(handle.exec, slot, -1, RONDO_FOREVER);
   if (status != RONDO_OK) return status;
   uint32_t lease = handle.lease;
   if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,

@@ -71,7 +71,8 @@ enum {
   CU_GREEN_DEFAULT_STREAM = 1,
 
   CU_CAPTURE_THREAD_LOCAL = 1, /* mode */
-  CU_CAPTURE_ACTIVE = 1,       /* status */
+  CU_CAPTURE_RELAXED = 2,
+  CU_CAPTURE_ACTIVE = 1, /* status */
 
   CU_INSTANTIATE_UPLOAD = 2,
 

@@ -87,7 +87,10 @@ rondo_status capture_into(struct device *device, const struct lane *lane, struct
   if (result != CU_SUCCESS)
     return device_failed(device, result, "instantiate: task '%s': cuStreamBeginCaptureToGraph", task);
   atomic_store(&device->capturer, (uintptr_t)pthread_self());
+  int mode = CU_CAPTURE_THREAD_LOCAL; /* not relaxed: what would break a capture of its own is refused */
+  driver->cuThreadExchangeStreamCaptureMode(&mode);
   int refused = work->capture(work->user, lane->capture_stream, node->call.data);
+  driver->cuThreadExchangeStreamCaptureMode(&mode);
   atomic_store(&device->capturer, 0);
   rondo_status status = RONDO_OK;
   if (refused)

@@ -32,6 +32,7 @@ struct lane {
   struct cu_stream *stream;         /* its replays, uploads and downloads, in order */
   struct cu_stream *capture_stream; /* replays go on while another graph is instantiated */
   struct chip chip;
+  _Atomic uint32_t launching; /* threads inside a launch: see replay.c */
 };
 
 struct device {
@@ -71,6 +72,13 @@ rondo_status device_failed(struct device *device, cu_result result, const char *
 bool device_lost(const struct device *device);
 rondo_status device_lose(struct device *device, const char *cause);
 
+/* Lets the thread's calls through beside captures of others: see device.c. The mode is given back. */
+int device_relax(const struct device *device);
+void device_restore(const struct device *device, int mode);
+/* cuStreamQuery and cuStreamSynchronize, so let through. The context is current. */
+cu_result device_query(const struct device *device, struct cu_stream *stream);
+cu_result device_synchronize(const struct device *device, struct cu_stream *stream);
+
 /* Looks a kernel up in Rondo's own images. CU_NOT_FOUND if none has it. */
 cu_result device_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel);
 
@@ -82,7 +90,7 @@ struct launch_node {
 
 struct device_exec {
   struct device *device;
-  const struct lane *lane;
+  struct lane *lane;
   struct cu_event *event; /* orders a launch in another stream with the lane's */
   struct cu_graph *graph; /* its nodes are the names of the executable graph's */
   struct cu_graph_exec *graph_exec;
@@ -116,7 +124,7 @@ uint64_t cuda_build_host_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
 rondo_status cuda_exec_launch(struct device_exec *exec);
 rondo_status cuda_exec_launch_on(struct device_exec *exec, void *stream);
-rondo_status cuda_exec_notify(struct device_exec *exec, int file);
+rondo_status cuda_exec_notify(struct device_exec *exec, int file, uint64_t timeout_ns);
 void cuda_exec_destroy(struct device_exec *exec);
 
 /* rebind.c */

@@ -77,6 +77,36 @@ void device_leave(struct device *device) {
   device->driver.cuCtxPopCurrent(&context);
 }
 
+/* ---- Beside captures of others -------------------------------------------------------------------------------------
+ */
+
+/* While any thread of the process captures in the global mode (CUDA's default, and PyTorch's), calls that ask, wait,
+ * allocate, instantiate or unload are refused, and break that capture; so they are on a thread that captures itself.
+ * None of ours concerns a stream that captures, and a thread that says so is let through. Seen on an H200: 900, and 901
+ * at the end of the capture; neither from a relaxed thread. Launches are always allowed. */
+int device_relax(const struct device *device) {
+  int mode = CU_CAPTURE_RELAXED; /* and then as it was */
+  return device->driver.cuThreadExchangeStreamCaptureMode(&mode) == CU_SUCCESS ? mode : CU_CAPTURE_RELAXED;
+}
+
+void device_restore(const struct device *device, int mode) {
+  if (mode != CU_CAPTURE_RELAXED) device->driver.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+cu_result device_query(const struct device *device, struct cu_stream *stream) {
+  int mode = device_relax(device);
+  cu_result result = device->driver.cuStreamQuery(stream);
+  device_restore(device, mode);
+  return result;
+}
+
+cu_result device_synchronize(const struct device *device, struct cu_stream *stream) {
+  int mode = device_relax(device);
+  cu_result result = device->driver.cuStreamSynchronize(stream);
+  device_restore(device, mode);
+  return result;
+}
+
 /* ---- Open and close ---------------------------------------------------------------------------------------------- */
 
 static rondo_status choose_device(struct device *device, int wanted, struct device_info *info) {
@@ -131,7 +161,7 @@ static rondo_status take_device_memory(struct device *device, uint64_t bytes) {
   device->own_memory = (void *)(uintptr_t)(device->device_memory + pool);
   result = driver->cuMemsetD8Async(device->device_memory, 0, wanted, device->lanes[0].stream);
   if (result != CU_SUCCESS) return device_failed(device, result, "open: cuMemsetD8Async");
-  result = driver->cuStreamSynchronize(device->lanes[0].stream);
+  result = device_synchronize(device, device->lanes[0].stream);
   return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "open: cuStreamSynchronize");
 }
 
@@ -190,16 +220,18 @@ static void release_all(struct device *device) {
 static void give_back(struct device *device) {
   const struct driver *driver = &device->driver;
   if (!device->context_retained || device_lost(device)) return;
+  int mode = device_relax(device);
   if (device_enter(device, "close") == RONDO_OK) {
     /* A replay is done for the host a little before its last kernel has ended. */
     cu_result result = CU_SUCCESS;
     for (uint32_t i = 0; i < device->lane_count && result == CU_SUCCESS; i++)
-      if (device->lanes[i].stream) result = driver->cuStreamSynchronize(device->lanes[i].stream);
+      if (device->lanes[i].stream) result = device_synchronize(device, device->lanes[i].stream);
     if (result != CU_SUCCESS) device_failed(device, result, "close: cuStreamSynchronize");
     if (!device_lost(device)) release_all(device);
     device_leave(device);
   }
   if (!device_lost(device)) driver->cuDevicePrimaryCtxRelease(device->ordinal);
+  device_restore(device, mode);
 }
 
 static bool cuda_close(struct device *device) {
@@ -231,6 +263,7 @@ static rondo_status take_all(struct device *device, const rondo_options *options
   device->context_retained = true;
   status = device_enter(device, "open");
   if (status != RONDO_OK) return status;
+  int mode = device_relax(device);
   uint64_t free_bytes = 0, left_bytes = 0;
   status = free_memory(device, &free_bytes);
   if (status == RONDO_OK) status = lanes_open(device, options, info);
@@ -240,6 +273,7 @@ static rondo_status take_all(struct device *device, const rondo_options *options
       left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0; /* others may have given some back */
   if (status == RONDO_OK) status = take_device_memory(device, options->device_bytes);
   if (status == RONDO_OK) status = take_pinned_memory(device, options->pinned_bytes);
+  device_restore(device, mode);
   device_leave(device);
   return status;
 }
@@ -292,7 +326,7 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
 static rondo_status finish(struct device *device, uint32_t lane, cu_result result, const char *phase,
                            const char *function) {
   if (result == CU_SUCCESS) {
-    result = device->driver.cuStreamSynchronize(device->lanes[lane].stream);
+    result = device_synchronize(device, device->lanes[lane].stream);
     function = "cuStreamSynchronize";
   }
   rondo_status status = result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "%s: %s", phase, function);
@@ -371,7 +405,7 @@ static rondo_status cuda_health(struct device *device) {
   cu_result result = device->driver.cuCtxPushCurrent(device->context);
   if (result == CU_SUCCESS) {
     function = "cuStreamQuery";
-    result = device->driver.cuStreamQuery(device->lanes[0].stream); /* any will do: what is fatal is so for all */
+    result = device_query(device, device->lanes[0].stream); /* any will do: what is fatal is so for all */
     device_leave(device);
   }
   if (result == CU_SUCCESS || result == CU_NOT_READY) return RONDO_OK;

@@ -4,6 +4,7 @@
  * Everything a first launch would pay for is paid here: kernels are loaded, shared memory is opted into, the graph is
  * uploaded. A launch afterwards is one cuGraphLaunch: replay.c. */
 #include <string.h>
+#include <time.h>
 
 #include "../cutter.h"
 #include "cuda_device.h"
@@ -426,22 +427,38 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   rondo_status status = device_enter(device, "instantiate");
   if (status != RONDO_OK) return status;
   pthread_mutex_lock(&device->lock);
+  int mode = device_relax(device);
   struct build build;
   build_start(&build, device, program);
   status = build_graph(&build);
   if (status != RONDO_OK) release(build.exec);
+  device_restore(device, mode);
   pthread_mutex_unlock(&device->lock);
   device_leave(device);
   if (status == RONDO_OK) *exec = build.exec;
   return status;
 }
 
+/* The host knew that the replay was done a little before its last node has ended: microseconds. What the lane holds
+ * for longer is another exec's, and not waited for: it may hang. The driver frees what is still in flight once it has
+ * ended (cuGraphExecDestroy). */
+static cu_result wait_for_last_node(const struct device_exec *exec) {
+  enum { WAIT_NS = 2 * 1000 * 1000, POLL_NS = 10 * 1000 };
+  cu_result result = CU_NOT_READY;
+  for (int waited_ns = 0; result == CU_NOT_READY && waited_ns < WAIT_NS; waited_ns += POLL_NS) {
+    result = device_query(exec->device, exec->lane->stream);
+    if (result == CU_NOT_READY) nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+  }
+  return result;
+}
+
 void cuda_exec_destroy(struct device_exec *exec) {
   struct device *device = exec->device;
   if (device_enter(device, "close") != RONDO_OK) return;
-  /* The host knew that the replay was done a little before its last node has ended. */
-  cu_result result = device->driver.cuStreamSynchronize(exec->lane->stream);
-  if (result != CU_SUCCESS) device_failed(device, result, "close: cuStreamSynchronize");
+  int mode = device_relax(device);
+  cu_result result = wait_for_last_node(exec);
+  if (result != CU_SUCCESS && result != CU_NOT_READY) device_failed(device, result, "close: cuStreamQuery");
   release(exec);
+  device_restore(device, mode);
   device_leave(device);
 }

@@ -50,7 +50,7 @@ static void *beat(void *argument) {
     replays = seen;
     nanosleep(&(struct timespec){.tv_nsec = PERIOD_NS}, NULL);
   }
-  if (!device_lost(device)) driver->cuStreamSynchronize(heartbeat->stream);
+  if (!device_lost(device)) device_synchronize(device, heartbeat->stream);
   device_leave(device);
   return NULL;
 }

@@ -276,8 +276,8 @@ static rondo_status host_exec_launch(struct device_exec *exec) {
   return status == RONDO_OK ? team_push(exec->team, exec) : status;
 }
 
-static rondo_status host_exec_notify(struct device_exec *exec, int file) {
-  return notice_change(&exec->notice, file, &host_device_ops, exec->device);
+static rondo_status host_exec_notify(struct device_exec *exec, int file, uint64_t timeout_ns) {
+  return notice_change(&exec->notice, file, timeout_ns, &host_device_ops, exec->device);
 }
 
 /* Of a lost device nobody has waited for the exec's replays. Its team may be inside a task that does return, and then

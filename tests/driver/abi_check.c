@@ -60,6 +60,7 @@ SAME(CU_RESOURCE_NONE, CU_DEV_RESOURCE_TYPE_INVALID);
 SAME(CU_RESOURCE_MULTIPROCESSORS, CU_DEV_RESOURCE_TYPE_SM);
 SAME(CU_GREEN_DEFAULT_STREAM, CU_GREEN_CTX_DEFAULT_STREAM);
 SAME(CU_CAPTURE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+SAME(CU_CAPTURE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
 SAME(CU_CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 SAME(CU_INSTANTIATE_UPLOAD, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
 SAME(CU_PORT_PROGRAMMATIC, CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC);
@@ -187,6 +188,7 @@ typedef CUresult enum_cuLibraryLoadData(CUlibrary *, const void *, CUjit_option 
                                         void **, unsigned);
 typedef CUresult enum_cuKernelGetAttribute(int *, CUfunction_attribute, CUkernel, CUdevice);
 typedef CUresult enum_cuKernelSetAttribute(CUfunction_attribute, int, CUkernel, CUdevice);
+typedef CUresult enum_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *);
 typedef CUresult enum_cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
                                                   size_t, CUstreamCaptureMode);
 typedef CUresult enum_cuStreamGetCaptureInfo(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
@@ -198,6 +200,7 @@ typedef CUresult int_cuDeviceGetAttribute(int *, int, CUdevice);
 typedef CUresult int_cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
 typedef CUresult int_cuKernelGetAttribute(int *, int, CUkernel, CUdevice);
 typedef CUresult int_cuKernelSetAttribute(int, int, CUkernel, CUdevice);
+typedef CUresult int_cuThreadExchangeStreamCaptureMode(int *);
 typedef CUresult int_cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
                                                  size_t, int);
 typedef CUresult int_cuStreamGetCaptureInfo(CUstream, int *, cuuint64_t *, CUgraph *, const CUgraphNode **,
@@ -216,16 +219,17 @@ typedef CUresult int_cuGraphNodeGetType(CUgraphNode, int *);
 /* NOLINTEND(bugprone-macro-parentheses) */
 
 /* A function named here gets the second check: the macro adds an argument in front of the first. */
-#define ENUM_cuDeviceGetAttribute        ~, SAME_BUT_FOR_ENUMS
-#define ENUM_cuLibraryLoadData           ~, SAME_BUT_FOR_ENUMS
-#define ENUM_cuKernelGetAttribute        ~, SAME_BUT_FOR_ENUMS
-#define ENUM_cuKernelSetAttribute        ~, SAME_BUT_FOR_ENUMS
-#define ENUM_cuStreamBeginCaptureToGraph ~, SAME_BUT_FOR_ENUMS
-#define ENUM_cuStreamGetCaptureInfo      ~, SAME_BUT_FOR_ENUMS
-#define ENUM_cuDeviceGetDevResource      ~, SAME_BUT_FOR_ENUMS
-#define ENUM_cuGraphNodeGetType          ~, SAME_BUT_FOR_ENUMS
-#define SECOND(first, second, ...)       second
-#define CHOOSE(...)                      SECOND(__VA_ARGS__)
+#define ENUM_cuDeviceGetAttribute              ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuLibraryLoadData                 ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuKernelGetAttribute              ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuKernelSetAttribute              ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuStreamBeginCaptureToGraph       ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuThreadExchangeStreamCaptureMode ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuStreamGetCaptureInfo            ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuDeviceGetDevResource            ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuGraphNodeGetType                ~, SAME_BUT_FOR_ENUMS
+#define SECOND(first, second, ...)             second
+#define CHOOSE(...)                            SECOND(__VA_ARGS__)
 
 /* All pasted here, since NVIDIA's header renames functions by macros. */
 #define ENTRY_POINT(name, version, need, ...)                                                                          \

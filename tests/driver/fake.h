@@ -60,6 +60,9 @@ struct fake {
   cu_result lost;     /* the sticky error, or CU_SUCCESS */
   bool lost_observed; /* a caller has seen it */
 
+  const char *hooked;
+  void (*hook)(void);
+
   uint64_t calls[CALL_COUNT], all_calls;
   uint64_t fail_at; /* in all_calls; 0: never */
   cu_result fail_result;
@@ -220,8 +223,8 @@ struct item {
   int value;
   size_t bytes;
   struct event *event;
-  uint64_t record;     /* of the event: this one, or the one to wait for, */
-  struct stream *from; /* which was put on this stream */
+  uint64_t record;              /* of the event: this one, or the one to wait for, */
+  struct stream *from;          /* which was put on this stream */
   void (*function)(void *data); /* ITEM_CALL, with the destination */
   struct exec *exec;
   uint32_t done_count;
@@ -259,6 +262,9 @@ void stream_lose(cu_result result);
 
 /* Calls that a capture does not survive: on a capturing stream, or (stream NULL) on the capturing thread. */
 bool capture_forbids(struct stream *stream, const char *function);
+/* Besides, of a call that waits, asks or allocates: any capture of the calling thread, or in the global mode by another
+ * one, unless the thread is relaxed. */
+bool capture_forbids_waiting(struct stream *stream, const char *function);
 int32_t fake_enqueue(void *stream, const struct fake_work *work, uint32_t count);
 void fake_break_capture(void *stream);
 

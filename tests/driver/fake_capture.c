@@ -14,6 +14,25 @@ bool capture_forbids(struct stream *stream, const char *function) {
   return false;
 }
 
+static _Thread_local int thread_mode;
+
+cu_result fake_cuThreadExchangeStreamCaptureMode(int *mode) {
+  CALL(cuThreadExchangeStreamCaptureMode);
+  int before = thread_mode;
+  if (*mode < 0 || *mode > CU_CAPTURE_RELAXED) return CU_INVALID_VALUE;
+  thread_mode = *mode;
+  *mode = before;
+  return CU_SUCCESS;
+}
+
+bool capture_forbids_waiting(struct stream *stream, const char *function) {
+  if (stream && capture_forbids(stream, function)) return true;
+  if (thread_mode == CU_CAPTURE_RELAXED) return false;
+  if (!fake.settings.captured_elsewhere) return capture_forbids(NULL, function);
+  violation("%s breaks a capture of another thread", function);
+  return true;
+}
+
 cu_result fake_cuStreamBeginCaptureToGraph(struct cu_stream *stream_handle, struct cu_graph *graph_handle,
                                            struct cu_graph_node *const *dependencies, const struct cu_edge *edges,
                                            size_t count, int mode) {

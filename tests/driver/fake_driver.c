@@ -39,14 +39,17 @@ bool result_is_sticky(cu_result result) {
 /* Calls that need no device, and so know nothing of its loss. */
 static bool is_free(enum call_name name) {
   return name == CALL_cuGetErrorName || name == CALL_cuGetErrorString || name == CALL_cuDriverGetVersion ||
-         name == CALL_cuGetProcAddress_v2 || name == CALL_cuCtxPopCurrent;
+         name == CALL_cuGetProcAddress_v2 || name == CALL_cuCtxPopCurrent ||
+         name == CALL_cuThreadExchangeStreamCaptureMode;
 }
 
 static bool needs_no_init(enum call_name name) {
-  return name == CALL_cuInit || (is_free(name) && name != CALL_cuCtxPopCurrent);
+  return name == CALL_cuInit ||
+         (is_free(name) && name != CALL_cuCtxPopCurrent && name != CALL_cuThreadExchangeStreamCaptureMode);
 }
 
 struct call call_begin(enum call_name name, bool ending) {
+  if (fake.hook && !strcmp(fake.hooked, call_names[name])) fake.hook();
   pthread_mutex_lock(&fake.lock);
   struct call call = {CU_SUCCESS, CU_SUCCESS};
   fake.calls[name]++;
@@ -383,6 +386,12 @@ static void control_fail_call(uint64_t n, int32_t result) {
   pthread_mutex_unlock(&fake.lock);
 }
 
+/* While nobody else calls the driver. */
+static void control_before_call(const char *name, void (*function)(void)) {
+  fake.hooked = name;
+  fake.hook = function;
+}
+
 static const char *control_failed_call(void) {
   pthread_mutex_lock(&fake.lock);
   const char *name = fake.failed_call;
@@ -462,6 +471,7 @@ static const struct fake_driver control = {
     .fail_call = control_fail_call,
     .failed_call = control_failed_call,
     .lose_after_nodes = control_lose_after_nodes,
+    .before_call = control_before_call,
     .calls = control_calls,
     .live = control_live,
     .context_depth = control_context_depth,

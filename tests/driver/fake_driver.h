@@ -30,8 +30,9 @@ struct fake_settings {
   int32_t version_result;  /* of cuDriverGetVersion */
   bool pinned_moves;       /* the device sees pinned memory at another address */
   enum fake_mode mode;
-  uint64_t seed;         /* of the order in which a graph's nodes run */
-  uint32_t queue_length; /* of a stream: a launch into a full one waits; 0: no limit */
+  uint64_t seed;           /* of the order in which a graph's nodes run */
+  bool captured_elsewhere; /* a thread that is not ours captures in the global mode */
+  uint32_t queue_length;   /* of a stream: a launch into a full one waits; 0: no limit */
 };
 
 /* What a kernel gets: the launch's shape and the addresses of its parameters. It runs the whole grid. */
@@ -71,6 +72,9 @@ struct fake_driver {
   void (*fail_call)(uint64_t n, int32_t result);
   const char *(*failed_call)(void);                     /* the name of the call that failed so; NULL: none yet */
   void (*lose_after_nodes)(uint64_t n, int32_t result); /* after n more nodes of graphs have run, all else fails */
+
+  /* Called before each call of that name, by its thread. NULL: nothing is. */
+  void (*before_call)(const char *name, void (*function)(void));
 
   /* What happened since reset. */
   uint64_t (*calls)(const char *name);                     /* NULL: all */

@@ -256,6 +256,7 @@ void exec_free(struct exec *exec) {
 cu_result fake_cuGraphInstantiateWithParams(struct cu_graph_exec **handle, struct cu_graph *graph_handle,
                                             struct cu_instantiate_parameters *parameters) {
   CALL(cuGraphInstantiateWithParams);
+  if (capture_forbids_waiting(NULL, "cuGraphInstantiateWithParams")) return CU_CAPTURE_UNSUPPORTED;
   struct graph *graph = object_body(graph_handle, GRAPH, "cuGraphInstantiateWithParams");
   if (!graph) return CU_INVALID_HANDLE;
   parameters->error_node = NULL;
@@ -299,6 +300,7 @@ cu_result fake_cuGraphExecKernelNodeSetParams(struct cu_graph_exec *handle, stru
 
 cu_result fake_cuGraphExecDestroy(struct cu_graph_exec *handle) {
   ENDING_CALL(cuGraphExecDestroy);
+  if (capture_forbids_waiting(NULL, "cuGraphExecDestroy")) return CU_CAPTURE_UNSUPPORTED;
   struct exec *exec = object_body(handle, EXEC, "cuGraphExecDestroy");
   if (!exec) return CU_INVALID_HANDLE;
   if (exec->in_flight) {

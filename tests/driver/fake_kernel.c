@@ -198,6 +198,7 @@ static void library_free(struct library *library) {
 
 cu_result fake_cuLibraryUnload(struct cu_library *handle) {
   ENDING_CALL(cuLibraryUnload);
+  if (capture_forbids_waiting(NULL, "cuLibraryUnload")) return CU_CAPTURE_UNSUPPORTED;
   struct library *library = object_body(handle, LIBRARY, "cuLibraryUnload");
   if (!library) return CU_INVALID_HANDLE;
   if (!streams_idle()) violation("cuLibraryUnload while work is in flight");

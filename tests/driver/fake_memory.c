@@ -66,7 +66,7 @@ void memory_reset(void) {
 
 cu_result fake_cuMemAlloc(cu_address *memory, size_t bytes) {
   CALL(cuMemAlloc);
-  if (capture_forbids(NULL, "cuMemAlloc")) return CU_CAPTURE_UNSUPPORTED;
+  if (capture_forbids_waiting(NULL, "cuMemAlloc")) return CU_CAPTURE_UNSUPPORTED;
   if (!context_is_current("cuMemAlloc")) return (cu_result)FAKE_INVALID_CONTEXT;
   if (bytes == 0) return CU_INVALID_VALUE;
   if (bytes > fake.settings.device_bytes - fake.device_bytes_used) return CU_OUT_OF_MEMORY;
@@ -76,7 +76,7 @@ cu_result fake_cuMemAlloc(cu_address *memory, size_t bytes) {
 
 cu_result fake_cuMemFree(cu_address memory) {
   ENDING_CALL(cuMemFree);
-  if (capture_forbids(NULL, "cuMemFree")) return CU_CAPTURE_UNSUPPORTED;
+  if (capture_forbids_waiting(NULL, "cuMemFree")) return CU_CAPTURE_UNSUPPORTED;
   if (!context_is_current("cuMemFree")) return (cu_result)FAKE_INVALID_CONTEXT;
   cu_result result = memory_give((void *)(uintptr_t)memory, false, "cuMemFree");
   return result == CU_SUCCESS ? call.later : result;
@@ -92,7 +92,7 @@ cu_result fake_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
 
 cu_result fake_cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
   CALL(cuMemHostAlloc);
-  if (capture_forbids(NULL, "cuMemHostAlloc")) return CU_CAPTURE_UNSUPPORTED;
+  if (capture_forbids_waiting(NULL, "cuMemHostAlloc")) return CU_CAPTURE_UNSUPPORTED;
   if (!context_is_current("cuMemHostAlloc")) return (cu_result)FAKE_INVALID_CONTEXT;
   if (bytes == 0 || flags > 7) return CU_INVALID_VALUE;
   *memory = memory_take(bytes, true);
@@ -101,7 +101,7 @@ cu_result fake_cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
 
 cu_result fake_cuMemFreeHost(void *memory) {
   ENDING_CALL(cuMemFreeHost);
-  if (capture_forbids(NULL, "cuMemFreeHost")) return CU_CAPTURE_UNSUPPORTED;
+  if (capture_forbids_waiting(NULL, "cuMemFreeHost")) return CU_CAPTURE_UNSUPPORTED;
   if (!context_is_current("cuMemFreeHost")) return (cu_result)FAKE_INVALID_CONTEXT;
   cu_result result = memory_give(memory, true, "cuMemFreeHost");
   return result == CU_SUCCESS ? call.later : result;

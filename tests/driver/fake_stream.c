@@ -290,7 +290,7 @@ cu_result fake_cuStreamQuery(struct cu_stream *handle) {
   CALL(cuStreamQuery);
   struct stream *stream = object_body(handle, STREAM, "cuStreamQuery");
   if (!stream) return CU_INVALID_HANDLE;
-  if (capture_forbids(stream, "cuStreamQuery")) return CU_CAPTURE_UNSUPPORTED;
+  if (capture_forbids_waiting(stream, "cuStreamQuery")) return CU_CAPTURE_UNSUPPORTED;
   bool is_done = !stream->first;
   struct stream *next = stream; /* the device also goes on with what other streams hold */
   if (!may_run(next))
@@ -305,7 +305,7 @@ cu_result fake_cuStreamSynchronize(struct cu_stream *handle) {
   ENDING_CALL(cuStreamSynchronize);
   struct stream *stream = object_body(handle, STREAM, "cuStreamSynchronize");
   if (!stream) return CU_INVALID_HANDLE;
-  if (capture_forbids(stream, "cuStreamSynchronize")) return CU_CAPTURE_UNSUPPORTED;
+  if (capture_forbids_waiting(stream, "cuStreamSynchronize")) return CU_CAPTURE_UNSUPPORTED;
   run_all(stream);
   return fake.lost != CU_SUCCESS ? lost_now() : call.later;
 }

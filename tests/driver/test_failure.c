@@ -136,7 +136,9 @@ static const char *const silent[] = {"cuLibraryUnload",
                                      "cuGraphExecDestroy",
                                      "cuCtxPopCurrent",
                                      "cuStreamSynchronize" /* in close */,
+                                     "cuStreamQuery" /* in close: a wait gives the device up */,
                                      "cuMemGetInfo",
+                                     "cuThreadExchangeStreamCaptureMode",
                                      "cuDevicePrimaryCtxRelease",
                                      "cuGetProcAddress_v2" /* of an optional function */,
                                      NULL};
@@ -437,6 +439,51 @@ Test(failure, a_close_within_a_time_gives_a_hanging_device_up) {
   end(&program);
   cr_assert_eq(fake->calls(NULL), calls, "the driver was called after the device was given up");
   require_no_violation("after close");
+}
+
+/* An exec that is done is closed at once, whatever another one of its lane holds up. */
+Test(failure, an_exec_that_is_done_is_closed_beside_one_that_hangs, .timeout = 20) {
+  struct program program = {0};
+  rondo_exec *done = NULL;
+  rondo_slot slot;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
+  add_copy(program.graph, "copy", add_vector(rondo_input, program.graph, "x", COUNT),
+           add_vector(rondo_output, program.graph, "y", COUNT));
+  rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, 2);
+  options.device_bytes *= 2, options.host_bytes *= 2;
+  REQUIRE_OK(rondo_open(&options, &program.runtime));
+  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &done));
+  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec));
+  REQUIRE_OK(rondo_acquire(program.exec, &slot));
+  set_mode(FAKE_NEVER);
+  REQUIRE_OK(rondo_replay(slot));
+  REQUIRE_OK(rondo_close_exec_within(&done, 3000000));
+  cr_assert_eq(rondo_poll(slot), RONDO_BUSY, "the device is not lost");
+  set_mode(FAKE_THREAD);
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  end(&program);
+  require_clean("after close");
+}
+
+/* Another library in the process captures, as PyTorch does, while Rondo is waited for. */
+Test(failure, captures_of_others_and_rondo_do_not_break_each_other) {
+  struct program program;
+  uint32_t state[COUNT] = {0};
+  struct fake_settings settings = fake->settings();
+  settings.captured_elsewhere = true;
+  fake->configure(&settings);
+  begin(&program);
+  for (int mode = FAKE_DEFERRED; mode <= FAKE_THREAD; mode++) {
+    set_mode((enum fake_mode)mode);
+    for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_replay(program.slots[s]));
+    for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_wait(program.slots[s], RONDO_FOREVER));
+    REQUIRE_OK(rondo_upload(program.exec, program.state, state, sizeof state));
+    REQUIRE_OK(rondo_download(program.exec, program.state, state, sizeof state));
+  }
+  REQUIRE_OK(rondo_close_exec(&program.exec));
+  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec));
+  end(&program);
+  require_clean("after close");
 }
 
 /* The limit is that of all slots together. */

@@ -1,6 +1,8 @@
 /* test_lanes.c - lanes on the fake driver: what each is granted, that its work runs there and only there, in order, and
  * that a replay in a stream of the caller's keeps its place. */
+#include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "driver_support.h"
 
@@ -291,6 +293,41 @@ static void replays_take_turns(enum fake_mode mode) {
 
 Test(lanes, a_replay_in_the_callers_stream_keeps_its_place_among_the_lanes) { replays_take_turns(FAKE_DEFERRED); }
 Test(lanes, also_where_the_device_runs_by_itself) { replays_take_turns(FAKE_THREAD); }
+
+/* Another thread's replay, begun between the calls that a replay in the caller's stream consists of. */
+static struct {
+  struct ordered ordered;
+  pthread_t thread;
+  uint32_t records; /* of events: the second follows the launch */
+  uint64_t launches;
+} meddler;
+
+static void *replay_the_other_slot(void *unused) {
+  (void)unused;
+  REQUIRE_OK(rondo_replay(meddler.ordered.slots[1]));
+  return NULL;
+}
+
+static void meddle(void) {
+  if (++meddler.records != 2) return;
+  meddler.launches = fake->launches_into(meddler.ordered.lanes[0].stream);
+  cr_assert_eq(pthread_create(&meddler.thread, NULL, replay_the_other_slot, NULL), 0);
+  nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
+  cr_assert_eq(fake->launches_into(meddler.ordered.lanes[0].stream), meddler.launches, "it is in order with neither");
+}
+
+Test(lanes, no_replay_of_another_thread_gets_between_the_calls_of_one_in_the_callers_stream) {
+  struct ordered *o = &meddler.ordered;
+  ordered_begin(o);
+  set_mode(FAKE_DEFERRED);
+  fake->before_call("cuEventRecord", meddle);
+  REQUIRE_OK(rondo_replay_on(o->slots[0], o->lanes[1].stream));
+  cr_assert_eq(pthread_join(meddler.thread, NULL), 0);
+  for (uint32_t i = 0; i < 2; i++) REQUIRE_OK(rondo_wait(o->slots[i], RONDO_FOREVER));
+  cr_assert_eq(fake->launches_into(o->lanes[0].stream), meddler.launches + 1);
+  cr_assert_eq(state_of(o), after(0, 2));
+  ordered_end(o);
+}
 
 /* The download waits for the second lane's stream alone, whose replay waits for the one before it in the first lane. */
 Test(lanes, a_replay_in_the_callers_stream_waits_for_those_before_it) {

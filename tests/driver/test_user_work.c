@@ -1,5 +1,6 @@
 /* test_user_work.c - the user's own kernels and captured library calls on the fake driver: what is accepted, and what
  * is refused before it could go wrong in a replay. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -417,6 +418,63 @@ Test(user_work, of_several_captures_the_forbidden_one_is_named) {
   add_library_call(&bench, "third", bench.x, bench.y, &good);
   require_refused(&bench, RONDO_UNSUPPORTED, "task 'second': the callback enqueued a host callback");
 }
+
+/* ---- Beside an exec that is being made --------------------------------------------------------------------------- */
+
+struct beside {
+  rondo_exec *owner;
+  rondo_tensor weights;
+  rondo_status status;
+};
+
+static void *upload_beside(void *argument) {
+  struct beside *beside = argument;
+  uint32_t data[COUNT] = {0};
+  beside->status = rondo_upload(beside->owner, beside->weights, data, sizeof data);
+  return NULL;
+}
+
+static int upload_from_another_thread(void *user, void *stream, void *const *data) {
+  (void)stream;
+  (void)data;
+  pthread_t thread;
+  cr_assert_eq(pthread_create(&thread, NULL, upload_beside, user), 0);
+  cr_assert_eq(pthread_join(thread, NULL), 0);
+  return 0;
+}
+
+/* What the upload asks of the borrower's slots must be there before the borrower is made. */
+Test(user_work, weights_are_uploaded_while_a_graph_that_borrows_them_is_instantiated) {
+  struct beside beside = {.status = RONDO_INTERNAL};
+  rondo_graph *lender = NULL, *borrower = NULL;
+  rondo_tensor weights;
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &lender));
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &borrower));
+  beside.weights = add_vector(rondo_constant, lender, "weights", COUNT);
+  add_copy(lender, "copy", beside.weights, add_vector(rondo_output, lender, "y", COUNT));
+  REQUIRE_OK(rondo_borrow(borrower, beside.weights, &weights));
+  rondo_argument arguments[] = {{.tensor = weights, .access = RONDO_READ},
+                                {.tensor = add_vector(rondo_output, borrower, "y", COUNT), .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_capture(borrower,
+                               &(rondo_capture_desc){.arguments = arguments, .argument_count = 2, .user = &beside},
+                               upload_from_another_thread));
+  rondo_options options = {
+      .backend = RONDO_BACKEND_CUDA, .device_bytes = 1 << 20, .pinned_bytes = 1 << 20, .host_bytes = 4 << 20};
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, lender, NULL, &beside.owner));
+  REQUIRE_OK(rondo_instantiate(runtime, borrower, &(rondo_exec_options){.slots = 2}, &exec));
+  REQUIRE_OK(beside.status);
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_close_exec(&beside.owner));
+  REQUIRE_OK(rondo_graph_destroy(&borrower));
+  REQUIRE_OK(rondo_graph_destroy(&lender));
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean("after close");
+}
+
+/* ---- Callbacks that call Rondo ----------------------------------------------------------------------------------- */
 
 struct nested {
   rondo_runtime *runtime;

@@ -180,6 +180,37 @@ Test(exec, a_busy_slot_is_refused_and_a_wait_times_out) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
+static rondo_graph *gate_over(rondo_tensor *state, const rondo_tensor *lent) {
+  rondo_graph *graph = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(lent ? rondo_borrow(graph, *lent, state) : rondo_state(graph, "s", RONDO_F32, 1, (int64_t[]){1}, state));
+  rondo_argument arguments[] = {{.tensor = *state, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_kernel(
+      graph, &(rondo_kernel_desc){.name = "gate", .host = wait_at_gate, .arguments = arguments, .argument_count = 1}));
+  return graph;
+}
+
+Test(exec, what_a_lost_exec_borrowed_from_can_be_closed, .timeout = 60) {
+  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_tensor state, borrowed;
+  rondo_graph *lender = gate_over(&state, NULL), *borrower = gate_over(&borrowed, &state);
+  rondo_exec *owner = NULL, *user = NULL;
+  rondo_slot slot;
+  atomic_store(&gate_open, true);
+  REQUIRE_OK(rondo_instantiate(runtime, lender, NULL, &owner));
+  REQUIRE_OK(rondo_instantiate(runtime, borrower, NULL, &user));
+  REQUIRE_OK(rondo_acquire(user, &slot));
+  atomic_store(&gate_open, false);
+  REQUIRE_OK(rondo_replay(slot));
+  REQUIRE_ERROR(rondo_close_exec(&owner), RONDO_INVALID_STATE, "1 open execs borrow");
+  REQUIRE_ERROR(rondo_close_exec_within(&user, 1000000), RONDO_DEVICE_LOST, "slot 0 was not done");
+  REQUIRE_OK(rondo_close_exec(&owner));
+  REQUIRE_OK(rondo_graph_destroy(&borrower));
+  REQUIRE_OK(rondo_graph_destroy(&lender));
+  atomic_store(&gate_open, true); /* else the thread and what it may touch would be left behind */
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
 /* A task that does not return, and somebody who must leave. */
 Test(exec, closing_within_a_time_gives_up_what_hangs_and_ends, .timeout = 60) {
   enum { TIMEOUT_NS = 5 * 1000 * 1000 };

@@ -153,6 +153,23 @@ static void closing_waits_for_the_write(rondo_backend backend) {
   }
 }
 
+/* A file that blocks, and that nobody reads, holds its thread up; who must leave is not. */
+Test(notify, closing_within_a_time_gives_up_a_full_file, .timeout = 20) {
+  struct subject s = subject_open(RONDO_BACKEND_HOST);
+  int file = eventfd(0, EFD_CLOEXEC);
+  const uint64_t most = UINT64_MAX - 1;
+  uint64_t count;
+  cr_assert_geq(file, 0);
+  cr_assert_eq(write(file, &most, sizeof most), sizeof most);
+  REQUIRE_OK(rondo_notify(s.slots[1], file));
+  start(&s, 1, 1);
+  REQUIRE_ERROR(rondo_close_exec_within(&s.exec, 20000000), RONDO_DEVICE_LOST, "slot 1 was not done after 20000000 ns");
+  cr_assert_null(s.exec);
+  cr_assert_eq(read(file, &count, sizeof count), sizeof count); /* else the thread would be left behind */
+  REQUIRE_OK(rondo_close(&s.runtime));
+  close(file);
+}
+
 BOTH_BACKENDS(notify, poll_wakes_when_a_replay_is_done, poll_wakes)
 BOTH_BACKENDS(notify, epoll_tells_which_slot_is_done, epoll_tells_slots_apart)
 BOTH_BACKENDS(notify, nothing_is_written_after_the_slot_was_released, nothing_is_written_late)
