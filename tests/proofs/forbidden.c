@@ -41,7 +41,7 @@ static void count(enum trap trap) {
 /* A launch with the context around it, and while somebody waits whether the device still lives. */
 static bool is_of_a_replay(int trap) {
   return trap == TRAP_cuCtxPushCurrent || trap == TRAP_cuGraphLaunch || trap == TRAP_cuCtxPopCurrent ||
-         trap == TRAP_cuStreamQuery;
+         trap == TRAP_cuStreamQuery || trap == TRAP_cuThreadExchangeStreamCaptureMode;
 }
 
 void forbidden_count(void) {
