@@ -17,7 +17,8 @@
  *   - A graph is used by one thread at a time. Any number of threads may call rondo_acquire on one exec; a slot is then
  *     its holder's, who fills, replays, rebinds and releases it, one thread at a time, while others hold other slots.
  *     rondo_poll, rondo_wait and rondo_data of a slot may be called by any other thread too, at any time. rondo_upload
- *     and rondo_download want that no other thread replays the exec, rondo_close_exec that none uses it.
+ *     and rondo_download want that no other thread replays the exec, or one that borrows from it, rondo_close_exec that
+ *     none uses it.
  *     Different graphs and execs are independent of each other.
  *   - A child of fork cannot use what was made before with a runtime: every call on such a runtime, graph, exec or
  * slot, closing too, is RONDO_INVALID_STATE there, at once, and touches neither the GPU nor any thread (Linux 4.14 and

@@ -166,7 +166,7 @@ Test(lend, what_was_described_after_the_lenders_exec_was_made_is_not_there_to_bo
   add_task(c.borrower, borrowed, RONDO_WRITE, add_one);
   rondo_info before = info_of(runtime);
   REQUIRE_ERROR(rondo_instantiate(runtime, c.borrower, NULL, &borrower), RONDO_INVALID_STATE,
-                "state 'late' was described after the exec was made that would lend it");
+                "state 'late' was described after the exec was made");
   require_used(runtime, before);
   REQUIRE_OK(rondo_close_exec(&lender));
   lender = open_exec(runtime, c.lender);
