@@ -12,7 +12,7 @@
 #endif
 
 enum {
-  SPINS_PER_CLOCK = 128,         /* the clock costs some 20 ns, a look at the completion word one */
+  SPINS_PER_CLOCK = 128, /* the clock costs some 20 ns, a look at the completion word one */
   /* A driver call: a dead device never writes the word. It takes the driver's lock, which others launch under, so that
    * a long wait asks ever more rarely: when it has taken twice as long, and at least every 10 ms. */
   HEALTH_FIRST_NS = 100 * 1000,

@@ -140,7 +140,8 @@ static inline rondo_status rondo_open(const rondo_options *options, rondo_runtim
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
 }
 
-/* Closes the runtime and sets *runtime to NULL. RONDO_INVALID_STATE while an exec or a graph made with it is open. Of a
+/* Closes the runtime and sets *runtime to NULL. Waits for what is on its lanes' streams, work of other libraries too.
+ * RONDO_INVALID_STATE while an exec or a graph made with it is open. Of a
  * lost device what may still be touched is leaked: see rondo_close_exec_within. */
 RONDO_API rondo_status rondo_close(rondo_runtime **runtime);
 
@@ -514,12 +515,12 @@ RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *gr
  * A copy of the pointer is refused as long as the runtime is open and no exec is made at the same address. */
 RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 
-/* The same for one who must leave: waits so long at most. If a replay is not done by then, a kernel that hangs say, the
- * device counts as lost, with the slot and the time as the cause, the exec is gone all the same, and the result is
- * RONDO_DEVICE_LOST. From then on other execs can be closed without waiting, and nothing else is done on the runtime.
- * What the device, or a thread that does not return, may still touch is leaked on purpose: the exec's part of the three
- * pools until rondo_close, and for good, after rondo_close, the pools and all that the driver was asked for (memory,
- * streams, graphs, the context). */
+/* The same for one who must leave: waits so long at most (on the host backend a second longer where a task hangs). If a
+ * replay is not done by then, a kernel that hangs say, the device counts as lost, with the slot and the time as the
+ * cause, the exec is gone all the same, and the result is RONDO_DEVICE_LOST. From then on other execs can be closed
+ * without waiting, and nothing else is done on the runtime. What the device, or a thread that does not return, may
+ * still touch is leaked on purpose: the exec's part of the three pools until rondo_close, and for good, after
+ * rondo_close, the pools and all that the driver was asked for (memory, streams, graphs, the context). */
 RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
 /* What an exec takes. */
 typedef struct rondo_exec_usage {
@@ -562,7 +563,8 @@ RONDO_API rondo_status rondo_replay(rondo_slot slot);
 /* The same in a CUstream of the caller's (also a cudaStream_t) in place of the lane's: it follows what the stream
  * holds, and what is put there afterwards, an event too, follows it. Replays of the lane before and after it keep their
  * order with it. The stream belongs to the device's primary context, as those of CUDA's runtime do, and does not
- * capture. The stream's priority holds. Costs four more driver calls. RONDO_UNSUPPORTED on the host. */
+ * capture. The stream's priority holds. Costs five more driver calls, for which other threads'
+ * replays in the lane wait. RONDO_UNSUPPORTED on the host. */
 RONDO_API rondo_status rondo_replay_on(rondo_slot slot, void *stream);
 /* Lets an input, output, constant or state lie in a buffer of the caller's, in this slot's replays only, until it is
  * bound anew or the slot is released; NULL: in its own place again. The buffer has rondo_tensor_bytes bytes, is
@@ -576,14 +578,14 @@ RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *
 RONDO_API rondo_status rondo_poll(rondo_slot slot);
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
-/* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd,
- * after rondo_poll says RONDO_OK. -1, or the release of the slot, ends that, and waits for a write that is still on its
- * way (microseconds): then the file may be closed. Read it, or make it EFD_NONBLOCK: a full one stops all replays.
- * Nothing is written for a replay that a lost device does not finish: sleep with a time limit, then ask rondo_poll.
- * Costs each replay of this slot a write by a thread of the team; with CUDA a second driver call, and behind the replay
- * a call of a function by a thread of the driver's, for which the replays queued behind it wait. If that call is
- * refused the device counts as lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is not
- * open. */
+/* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd
+ * (and nothing else: a pipe without a reader would raise a signal in a thread of the driver's), after rondo_poll says
+ * RONDO_OK. -1, or the release of the slot, ends that, and waits for a write that is still on its way (microseconds):
+ * then the file may be closed. Read it, or make it EFD_NONBLOCK: a full one stops all replays. Nothing is written for a
+ * replay that a lost device does not finish: sleep with a time limit, then ask rondo_poll. Costs each replay of this
+ * slot a write by a thread of the team; with CUDA a second driver call, and behind the replay a call of a function by a
+ * thread of the driver's, for which the replays queued behind it wait. If that call is refused the device counts as
+ * lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is not open. */
 RONDO_API rondo_status rondo_notify(rondo_slot slot, int eventfd_or_minus_1);
 /* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
  * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's. */

@@ -11,7 +11,7 @@
 
 #include "cuda_device.h"
 
-enum { PERIOD_NS = 200 * 1000 };
+enum { PERIOD_NS = 200 * 1000, PATIENCE_BEATS = 10 };
 
 void heartbeat_follow(struct device *device) {
   struct heartbeat *heartbeat = &device->heartbeat;
@@ -40,7 +40,8 @@ static void *beat(void *argument) {
     if (wanted != core) move_to(wanted);
     core = wanted;
     uint64_t seen = atomic_load_explicit(&heartbeat->replays, memory_order_relaxed);
-    if (seen == replays) {
+    /* One beat at a time: behind a kernel that hangs they would fill the driver's queue, and then block in it. */
+    if (seen == replays && device_query(device, heartbeat->stream) == CU_SUCCESS) {
       cu_result result = driver->cuGraphLaunch(heartbeat->exec->graph_exec, heartbeat->stream);
       if (result != CU_SUCCESS) {
         device_failed(device, result, "keep warm: cuGraphLaunch");
@@ -50,7 +51,11 @@ static void *beat(void *argument) {
     replays = seen;
     nanosleep(&(struct timespec){.tv_nsec = PERIOD_NS}, NULL);
   }
-  if (!device_lost(device)) device_synchronize(device, heartbeat->stream);
+  /* The last beat mostly ends at once. One that does not is destroyed on its way, as any replay is. */
+  for (int i = 0; i < PATIENCE_BEATS && !device_lost(device); i++) {
+    if (device_query(device, heartbeat->stream) != CU_NOT_READY) break;
+    nanosleep(&(struct timespec){.tv_nsec = PERIOD_NS}, NULL);
+  }
   device_leave(device);
   return NULL;
 }
