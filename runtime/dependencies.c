@@ -32,7 +32,8 @@ struct access {
   uint32_t task; /* NO_UNIT: nobody has to wait for it any more */
 };
 
-/* The last set of accesses that was large enough for a join. */
+/* A set of accesses that was large enough for a join; the last few of a list are kept. */
+enum { FANS = 4 };
 struct fan {
   uint32_t version; /* of the list */
   uint32_t tensor;  /* NO_TENSOR: all of the list */
@@ -50,7 +51,8 @@ struct access_list {
   uint32_t count, alive_count;
   uint32_t first;   /* all before it are dead */
   uint32_t version; /* grows when the list changes; 0: never */
-  struct fan fan;
+  uint32_t next_fan;
+  struct fan fans[FANS];
 };
 
 struct root {
@@ -118,12 +120,17 @@ static uint32_t add_join(struct walk *walk, uint32_t task, const struct access_l
   return join;
 }
 
-static bool is_same_fan(const rondo_graph *graph, const struct access_list *list, uint32_t tensor, bool is_all) {
-  const struct fan *fan = &list->fan;
-  if (!list->version || fan->version != list->version) return false;
-  if (is_all || fan->tensor == NO_TENSOR) return is_all && fan->tensor == NO_TENSOR;
-  const struct tensor *a = &graph->tensors[fan->tensor], *b = &graph->tensors[tensor];
-  return !memcmp(a->offset, b->offset, sizeof a->offset) && !memcmp(a->shape, b->shape, sizeof a->shape);
+/* NULL if nothing has waited for exactly this set lately. */
+static struct fan *find_fan(const rondo_graph *graph, struct access_list *list, uint32_t tensor) {
+  for (uint32_t i = 0; i < FANS; i++) {
+    struct fan *fan = &list->fans[i];
+    if (!fan->version || fan->version != list->version) continue;
+    if (fan->tensor == tensor) return fan;
+    if (fan->tensor == NO_TENSOR || tensor == NO_TENSOR) continue;
+    const struct tensor *a = &graph->tensors[fan->tensor], *b = &graph->tensors[tensor];
+    if (!memcmp(a->offset, b->offset, sizeof a->offset) && !memcmp(a->shape, b->shape, sizeof a->shape)) return fan;
+  }
+  return NULL;
 }
 
 /* Into `found`: the accesses that overlap the box. Returns how many. */
@@ -145,15 +152,16 @@ static uint32_t wait_for(struct walk *walk, uint32_t task, struct access_list *l
   struct box box = box_of(&walk->graph->tensors[tensor]);
   uint32_t found_count = find_overlaps(list, &box, walk->found);
   if (found_count >= JOIN_LEAST) {
-    bool is_all = found_count == list->alive_count;
-    if (is_same_fan(walk->graph, list, tensor, is_all)) {
-      if (list->fan.task == task) return found_count; /* by another operand */
-      list->fan.task = task;
-      if (list->fan.join == NO_UNIT) list->fan.join = add_join(walk, task, list, found_count);
-      add_edge(walk, task, list->fan.join);
+    uint32_t what = found_count == list->alive_count ? NO_TENSOR : tensor;
+    struct fan *fan = find_fan(walk->graph, list, what);
+    if (fan) {
+      if (fan->task == task) return found_count; /* by another operand */
+      fan->task = task;
+      if (fan->join == NO_UNIT) fan->join = add_join(walk, task, list, found_count);
+      add_edge(walk, task, fan->join);
       return found_count;
     }
-    list->fan = (struct fan){list->version, is_all ? NO_TENSOR : tensor, task, NO_UNIT};
+    list->fans[list->next_fan++ % FANS] = (struct fan){list->version, what, task, NO_UNIT};
   }
   for (uint32_t i = 0; i < found_count; i++) add_edge(walk, task, list->items[walk->found[i]].task);
   return found_count;
@@ -336,8 +344,7 @@ static void lay_lists(struct walk *walk, uint32_t *root_count, uint32_t *access_
     struct access_list *lists[] = {&walk->roots[r].writes, &walk->roots[r].reads};
     for (int l = 0; l < 2; l++) {
       uint32_t most = lists[l]->count;
-      *lists[l] = (struct access_list){
-          .items = walk->accesses + used, .runs = walk->runs + runs_used, .fan = {.join = NO_UNIT}};
+      *lists[l] = (struct access_list){.items = walk->accesses + used, .runs = walk->runs + runs_used};
       used += most;
       runs_used += (most + RUN_LENGTH - 1) / RUN_LENGTH;
     }

@@ -119,15 +119,16 @@ static rondo_status summarise(rondo_graph *graph, const char *function, rondo_pl
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-rondo_status rondo_plan_graphs(rondo_graph *const *graphs, uint32_t graph_count, rondo_plan *plan) {
+static rondo_status plan_graphs(rondo_graph *const *graphs, uint32_t graph_count, const char *function,
+                                rondo_plan *plan) {
   rondo_plan sum = {0};
   uint64_t planning_most = 0;
   if (!plan || (graph_count && !graphs))
-    return status_set(RONDO_INVALID_ARGUMENT, "rondo_plan_graphs: the %s NULL", plan ? "graphs are" : "plan is");
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the %s NULL", function, plan ? "graphs are" : "plan is");
   for (uint32_t i = 0; i < graph_count; i++) {
     rondo_plan one;
     uint64_t planning_bytes;
-    rondo_status status = summarise(graphs[i], "rondo_plan_graphs", &one, &planning_bytes);
+    rondo_status status = summarise(graphs[i], function, &one, &planning_bytes);
     if (status != RONDO_OK) return status;
     sum.device_bytes += one.device_bytes - one.temporary_bytes;
     sum.pinned_bytes_per_slot += one.pinned_bytes_per_slot;
@@ -147,7 +148,13 @@ rondo_status rondo_plan_graphs(rondo_graph *const *graphs, uint32_t graph_count,
   return RONDO_OK;
 }
 
-rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan) { return rondo_plan_graphs(&graph, 1, plan); }
+rondo_status rondo_plan_graphs(rondo_graph *const *graphs, uint32_t graph_count, rondo_plan *plan) {
+  return plan_graphs(graphs, graph_count, "rondo_plan_graphs", plan);
+}
+
+rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan) {
+  return plan_graphs(&graph, 1, "rondo_plan_graph", plan);
+}
 
 /* Before the runtime's other execs can find it: whoever looks whether it is at rest reads the words. */
 static void slots_place(rondo_exec *exec, const struct plan *plan) {

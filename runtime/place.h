@@ -10,7 +10,7 @@
 
 enum {
   PLACE_SEARCH_COUNT = 4096,              /* more buffers than these are placed greedily only */
-  PLACE_DEFAULT_WORK = 128 * 1024 * 1024, /* steps times buffers: a second or two at most */
+  PLACE_DEFAULT_WORK = 128 * 1024 * 1024, /* steps times buffers: a second or two, more for thousands */
   PLACE_BATCH = 512,                      /* rows that place_many asks for at a time */
 };
 

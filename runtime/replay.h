@@ -26,8 +26,8 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
 /* The slot must not be in flight. */
 rondo_status slot_launch(const rondo_exec *exec, struct slot *slot);
 
-/* program.c: rondo_rebind, and the end of all of them, of a slot that is not in flight. One that fails changes nothing.
- */
+/* program.c: rondo_rebind, and the end of all of them, of a slot that is not in flight. One tensor is bound
+ * or not; where unbinding all of them fails, those before it are unbound. */
 rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tensor, void *memory);
 rondo_status exec_unbind(rondo_exec *exec, struct slot *slot);
 

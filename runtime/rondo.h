@@ -484,8 +484,8 @@ typedef struct rondo_plan {
 } rondo_plan;
 RONDO_API rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan);
 /* The same for several graphs with an exec of each open at the same time, in one lane: temporary_bytes is the largest
- * graph's, since the execs of a lane share their arena; all else adds up, and what one graph borrows from another is
- * counted once. */
+ * graph's, since the execs of a lane share their arena; all else adds up. What several graphs borrow is in device_bytes
+ * once, with its owner. No graphs at all need nothing. */
 RONDO_API rondo_status rondo_plan_graphs(rondo_graph *const *graphs, uint32_t graph_count, rondo_plan *plan);
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
@@ -588,7 +588,8 @@ RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
  * lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is not open. */
 RONDO_API rondo_status rondo_notify(rondo_slot slot, int eventfd_or_minus_1);
 /* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
- * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's. */
+ * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's, with
+ * some of what was bound in its own place already. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);
 
 /* ---- Reports ----------------------------------------------------------------------------------------------------- */
