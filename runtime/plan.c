@@ -312,28 +312,41 @@ static uint32_t count_buffers(const rondo_graph *graph) {
 
 /* ---- Places ------------------------------------------------------------------------------------------------------ */
 
-/* Buffers that all conflict with each other can share nothing. Such sets are grown greedily, from each of the largest
- * buffers in turn, the larger ones first. Tasks that no order ties together show here and not in lifetimes_bound. */
-static uint64_t bound_by_cliques(const struct bit_matrix *conflicts, uint32_t count, const uint64_t *bytes,
+/* Buffers that all conflict with each other can share nothing. Such sets are grown greedily, from each of the first
+ * buffers by key in turn, those of larger keys first. Tasks that no order ties together show here and not in
+ * lifetimes_bound. */
+static uint64_t bound_by_cliques(const struct bit_matrix *conflicts, uint32_t count, const uint64_t *keys,
                                  struct scratchpad *pad) {
   enum { SEEDS = 128 };
   uint64_t *candidates = pad->offsets; /* a row of bits; the offsets are not there yet */
-  place_order(count, bytes, pad->by_key);
+  place_order(count, keys, pad->by_key);
   uint64_t bound = 0;
   for (uint32_t seed = 0; seed < count && seed < SEEDS; seed++) {
     uint32_t first = pad->by_key[seed];
-    uint64_t clique_bytes = bytes[first];
+    uint64_t clique_bytes = pad->bytes[first];
     memcpy(candidates, bit_row(conflicts, first), conflicts->row_words * sizeof(uint64_t));
     for (uint32_t i = 0; i < count; i++) {
       uint32_t b = pad->by_key[i];
       if (!bit_get(candidates, b)) continue;
-      clique_bytes += bytes[b];
+      clique_bytes += pad->bytes[b];
       const uint64_t *others = bit_row(conflicts, b);
       for (uint32_t w = 0; w < conflicts->row_words; w++) candidates[w] &= others[w];
     }
     if (clique_bytes > bound) bound = clique_bytes;
   }
   return bound;
+}
+
+/* By buffer: the bytes of all that it conflicts with. */
+static void find_pressure(const struct bit_matrix *conflicts, uint32_t count, const uint64_t *bytes,
+                          uint64_t *pressure) {
+  for (uint32_t b = 0; b < count; b++) {
+    const uint64_t *row = bit_row(conflicts, b);
+    pressure[b] = 0;
+    for (uint32_t c = bits_next(row, conflicts->row_words, 0); c < count;
+         c = bits_next(row, conflicts->row_words, c + 1))
+      pressure[b] += bytes[c];
+  }
 }
 
 static void place_dense(struct plan *plan, struct scratchpad *pad) {
@@ -344,7 +357,11 @@ static void place_dense(struct plan *plan, struct scratchpad *pad) {
   for (uint32_t i = 0; i < count; i += REACH_COLUMNS)
     lifetimes_conflicts(&pad->lifetimes, &pad->by_key[i], count - i < REACH_COLUMNS ? count - i : REACH_COLUMNS,
                         bit_row(&conflicts, i));
-  uint64_t cliques = bound_by_cliques(&conflicts, count, pad->bytes, pad);
+  /* Large buffers that live for a short time lead to one kind of sets, those in conflict with much to another. */
+  find_pressure(&conflicts, count, pad->bytes, pad->keys);
+  const uint64_t by_bytes = bound_by_cliques(&conflicts, count, pad->bytes, pad);
+  const uint64_t by_pressure = bound_by_cliques(&conflicts, count, pad->keys, pad);
+  uint64_t cliques = by_bytes > by_pressure ? by_bytes : by_pressure;
   if (cliques > summary->lower_bound_bytes) summary->lower_bound_bytes = cliques;
   struct placement_problem problem = {.count = count,
                                       .bytes = pad->bytes,
