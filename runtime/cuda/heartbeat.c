@@ -11,7 +11,13 @@
 
 #include "cuda_device.h"
 
-enum { PERIOD_NS = 200 * 1000, PATIENCE_BEATS = 10 };
+enum {
+  PERIOD_NS = 200 * 1000,
+  PATIENCE_BEATS = 10,
+  /* Behind a kernel that hangs beats would fill the driver's queue, and then block in it, so now and then one is sent
+   * only if those before it have ended. Not each time: a look costs the replays as much as a beat. */
+  BEATS_A_LOOK = 32,
+};
 
 void heartbeat_follow(struct device *device) {
   struct heartbeat *heartbeat = &device->heartbeat;
@@ -34,14 +40,15 @@ static void *beat(void *argument) {
   const struct driver *driver = &device->driver;
   int core = -1;
   uint64_t replays = 0;
+  uint32_t beats = 0;
   if (device_enter(device, "keep warm") != RONDO_OK) return NULL;
   while (!atomic_load_explicit(&heartbeat->stop, memory_order_relaxed) && !device_lost(device)) {
     int wanted = atomic_load_explicit(&heartbeat->core, memory_order_relaxed);
     if (wanted != core) move_to(wanted);
     core = wanted;
     uint64_t seen = atomic_load_explicit(&heartbeat->replays, memory_order_relaxed);
-    /* One beat at a time: behind a kernel that hangs they would fill the driver's queue, and then block in it. */
-    if (seen == replays && device_query(device, heartbeat->stream) == CU_SUCCESS) {
+    if (seen == replays && (beats % BEATS_A_LOOK || device_query(device, heartbeat->stream) == CU_SUCCESS)) {
+      beats++;
       cu_result result = driver->cuGraphLaunch(heartbeat->exec->graph_exec, heartbeat->stream);
       if (result != CU_SUCCESS) {
         device_failed(device, result, "keep warm: cuGraphLaunch");
