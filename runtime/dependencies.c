@@ -8,6 +8,7 @@
  * The walk is made twice, to count the edges and to fill them in: memory is measured first and taken in one piece. */
 #include "dependencies.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -354,6 +355,7 @@ static void lay_lists(struct walk *walk, uint32_t *root_count, uint32_t *access_
 static rondo_status walk_all(struct walk *walk) {
   uint32_t roots, accesses;
   lay_lists(walk, &roots, &accesses);
+  assert(walk->seen);
   memset(walk->seen, 0, walk->graph->task_count * sizeof *walk->seen);
   walk->edge_count = walk->join_edge_count = walk->join_count = 0;
   for (uint32_t t = 0; t < walk->graph->task_count; t++) {
@@ -406,6 +408,7 @@ static rondo_status infer(rondo_graph *graph, struct walk *walk) {
   if (status != RONDO_OK) return status;
   cutter = (struct cutter){memory, 0};
   struct dependencies *result = walk->result = cut_result(&cutter, walk);
+  assert(result);
   result->begin[graph->task_count] = (uint32_t)walk->edge_count;
   result->is_checked = walk->checks;
   walk->checks = false;

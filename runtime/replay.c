@@ -117,7 +117,8 @@ static rondo_status slot_refused(rondo_slot handle, const char *function) {
   if (!handle.exec) return status_set(RONDO_INVALID_ARGUMENT, "%s: the slot's exec is NULL", function);
   if (!handle.serial || atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial)
     return status_set(RONDO_INVALID_STATE, "%s: the slot's exec is closed", function);
-  return forked_status(function);
+  forked_status(function);
+  return RONDO_INVALID_STATE;
 }
 
 static rondo_status slot_released(rondo_slot handle, const char *function) {

@@ -79,6 +79,7 @@ static void build_start(struct build *build, struct device *device, const struct
   cut_build(&(struct cutter){program->build_memory, 0}, program, build);
   if (program->node_count) memset(build->exits, 0, program->node_count * sizeof *build->exits);
   struct device_exec *exec = build->exec = cut_exec(&(struct cutter){program->host_memory, 0}, program);
+  assert(exec);
   exec->device = device;
   exec->lane = &device->lanes[program->lane];
   uint32_t words = assign_words(exec, program, &build->end_count);

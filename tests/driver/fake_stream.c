@@ -68,7 +68,7 @@ static void item_end(struct stream *stream) {
   stream->first = item->next;
   if (!stream->first) stream->last = NULL;
   if (item->event) item->event->items--;
-  if (item->kind == ITEM_RECORD) item->event->done = item->record;
+  if (item->kind == ITEM_RECORD && item->event) item->event->done = item->record;
   if (item->kind == ITEM_LAUNCH) {
     item->exec->in_flight--;
     fake.last_order_count = 0;

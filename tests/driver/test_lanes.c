@@ -312,7 +312,7 @@ static void meddle(void) {
   if (++meddler.records != 2) return;
   meddler.launches = fake->launches_into(meddler.ordered.lanes[0].stream);
   cr_assert_eq(pthread_create(&meddler.thread, NULL, replay_the_other_slot, NULL), 0);
-  nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
+  nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
   cr_assert_eq(fake->launches_into(meddler.ordered.lanes[0].stream), meddler.launches, "it is in order with neither");
 }
 

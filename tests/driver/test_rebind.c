@@ -132,7 +132,7 @@ Test(rebind, a_release_costs_one_call_for_each_kernel_that_touches_what_is_bound
   uint32_t own[COUNT], got[COUNT];
   subject_open(&s);
   run(&s, own);
-  uint64_t calls = fake->calls(NULL), set = fake->calls("cuGraphExecKernelNodeSetParams");
+  uint64_t calls = fake->calls(NULL), set;
   REQUIRE_OK(rondo_release(s.slot));
   REQUIRE_OK(rondo_acquire(s.exec, &s.slot));
   cr_assert_eq(fake->calls(NULL), calls);

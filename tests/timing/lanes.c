@@ -103,7 +103,7 @@ static void *neighbour_run(void *argument) {
       if (wanted) TRY(rondo_replay(neighbour->slots[i]));
     }
     atomic_store(&neighbour->runs, wanted);
-    if (!wanted) timing_sleep_ns(100 * 1000);
+    if (!wanted) timing_sleep_ns(100000);
   }
   for (int i = 0; i < 2; i++) TRY(rondo_wait(neighbour->slots[i], RONDO_FOREVER));
   return NULL;

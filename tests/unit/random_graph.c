@@ -202,7 +202,7 @@ static uint32_t draw_root(struct random_graph *g) {
   static const int64_t longest[] = {300, 20, 8, 5};
   uint32_t rank = (uint32_t)random_between(g->random, 1, RONDO_MAX_RANK);
   rondo_dtype dtype = dtypes[random_between(g->random, 0, 4)];
-  int64_t shape[RONDO_MAX_RANK];
+  int64_t shape[RONDO_MAX_RANK] = {0};
   for (uint32_t i = 0; i < rank; i++) shape[i] = chance(g, 1) ? 0 : random_between(g->random, 1, longest[rank - 1]);
   if (chance(g, 4)) shape[0] *= 32; /* too large to be moved with others */
   if (dtype == RONDO_NVFP4) shape[rank - 1] *= 2;
@@ -283,7 +283,8 @@ static void draw_attention(struct random_graph *g) {
 static void draw_qr(struct random_graph *g) {
   uint32_t all = draw_state(g, RONDO_F32, 3, (int64_t[]){3, 6, 10});
   uint32_t tau = draw_result(g, RONDO_F32, 2, (int64_t[]){1, 6});
-  uint32_t a = random_graph_view(g, all, (int64_t[]){random_between(g->random, 0, 2), 0, 0}, (int64_t[]){1, 6, 10});
+  uint32_t a = random_graph_view(g, all, (int64_t[RONDO_MAX_RANK]){random_between(g->random, 0, 2), 0, 0},
+                                 (int64_t[RONDO_MAX_RANK]){1, 6, 10});
   REQUIRE_OK(rondo_add_qr(g->graph, &(rondo_qr_desc){.a = g->handles[a], .h = g->handles[a], .tau = g->handles[tau]}));
   note(g, (struct operand[]){{a, RONDO_READ}, {a, RONDO_WRITE}, {tau, RONDO_WRITE}}, 3);
 }

@@ -105,8 +105,8 @@ static void a_set_of_graphs_runs_in_pools_as_planned(rondo_backend backend) {
   uint32_t count = graphs_of(&m, graphs);
   rondo_plan plan;
   REQUIRE_OK(rondo_plan_graphs(graphs, count, &plan));
-  cr_assert_eq(plan.constant_bytes, (4 + ROWS) * ROW_BYTES, "the owner's alone");
-  cr_assert_eq(plan.borrowed_bytes, (count - 1) * (4 + ROWS) * ROW_BYTES);
+  cr_assert_eq(plan.constant_bytes, (uint64_t)(4 + ROWS) * ROW_BYTES, "the owner's alone");
+  cr_assert_eq(plan.borrowed_bytes, (uint64_t)(count - 1) * (4 + ROWS) * ROW_BYTES);
   for (int less = 2; less >= 0; less--) {
     rondo_options options = {.backend = backend,
                              .device_bytes = plan.device_bytes - (less == 1),
@@ -259,7 +259,7 @@ static uint32_t edges_between(int64_t first_row, int64_t second_row, bool whole)
   add_copy(graph, mine[1], output);
   rondo_plan plan;
   REQUIRE_OK(rondo_plan_graph(graph, &plan));
-  cr_assert_eq(plan.borrowed_bytes, ROWS * ROW_BYTES, "one tensor, borrowed twice");
+  cr_assert_eq(plan.borrowed_bytes, (uint64_t)ROWS * ROW_BYTES, "one tensor, borrowed twice");
   cr_assert_eq(plan.constant_bytes, 0);
   REQUIRE_OK(rondo_graph_destroy(&owner));
   REQUIRE_OK(rondo_graph_destroy(&graph));

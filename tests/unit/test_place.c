@@ -205,7 +205,7 @@ Test(place, buffers_of_no_bytes_are_in_nobodys_way) {
     problem.last[b] = 5;
   }
   conflicts_of_lifetimes(&problem);
-  cr_assert_eq(place(&problem), 256 * (1 + 2 + 4 + 5 + 7 + 8));
+  cr_assert_eq(place(&problem), UINT64_C(256) * (1 + 2 + 4 + 5 + 7 + 8));
   memset(problem.bytes, 0, 9 * sizeof(uint64_t));
   cr_assert_eq(place(&problem), 0);
   problem_end(&problem);
@@ -329,11 +329,11 @@ static uint32_t filled_boxes(uint32_t boxes, uint32_t count, uint64_t step_limit
 /* An inference that is wrong once cuts the only solution off. */
 Test(place, fills_every_small_box_that_was_cut_into_buffers) {
   for (uint32_t count = 6; count <= 24; count += 3)
-    cr_assert_eq(filled_boxes(100, count, 0, 256 * 64), 100, "of %u buffers", count);
+    cr_assert_eq(filled_boxes(100, count, 0, UINT64_C(256) * 64), 100, "of %u buffers", count);
 }
 
 Test(place, fills_most_large_boxes_that_were_cut_into_buffers) {
-  uint32_t filled = filled_boxes(20, 120, 20000, 256 * 1000);
+  uint32_t filled = filled_boxes(20, 120, 20000, UINT64_C(256) * 1000);
   cr_log_info("%u of 20 boxes filled", filled);
   cr_assert_geq(filled, 15, "%u of 20 boxes filled", filled);
 }
@@ -344,7 +344,7 @@ Test(place, conflicts_beyond_the_positions_are_kept_and_known_to_be_the_optimum)
   uint64_t sum = 0, steps = 1;
   problem.placement.steps = &steps;
   for (uint32_t b = 0; b < 40; b++) {
-    sum += problem.bytes[b] = 256 * (b + 1);
+    sum += problem.bytes[b] = UINT64_C(256) * (b + 1);
     problem.first[b] = problem.last[b] = b;
     for (uint32_t c = 0; c < b; c++) set_conflict(&problem, b, c);
   }

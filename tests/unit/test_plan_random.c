@@ -442,5 +442,6 @@ Test(plan, plans_of_thousands_are_as_exact) {
     trial_plan_end(&p, &seen);
     random_graph_end(&g);
   }
-  cr_assert(seen.most_nodes > 4096 && seen.most_buffers > 4096 && seen.joins && seen.shared_bytes > 100 * 4096);
+  cr_assert(seen.most_nodes > 4096 && seen.most_buffers > 4096 && seen.joins &&
+            seen.shared_bytes > UINT64_C(100) * 4096);
 }

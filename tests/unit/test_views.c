@@ -214,7 +214,7 @@ Test(views, of_tensors_beyond_4_gb_are_laid_out_in_64_bits) {
                (struct tensor_rows){8 * G - 8, {2, 1, 1}, {8 * G}});
   require_rows(lay_out(RONDO_F64, 4, (int64_t[]){2, 4, 1 << 14, 1 << 14}, (int64_t[]){1, 1, 1, 1},
                        (int64_t[]){1, 3, 16383, 16383}),
-               8 * G + 2 * G + 131072 + 8, (struct tensor_rows){16383 * 8, {16383, 3, 1}, {131072, 2 * G}});
+               8 * G + 2 * G + 131072 + 8, (struct tensor_rows){UINT64_C(16383) * 8, {16383, 3, 1}, {131072, 2 * G}});
   require_rows(lay_out(RONDO_NVFP4, 2, (int64_t[]){1 << 3, 1 << 28}, (int64_t[]){7, 2}, (int64_t[]){1, 1 << 20}),
                7 * (G / 8) + 1, (struct tensor_rows){1 << 19, {1, 1, 1}, {0}});
   require_rows(
