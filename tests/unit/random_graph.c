@@ -214,7 +214,7 @@ static uint32_t draw_tensor(struct random_graph *g) {
   uint32_t parent = (uint32_t)random_between(g->random, 0, g->tensor_count - 1);
   if (chance(g, 30) || g->tensor_count == g->tensor_limit) return parent;
   const struct tensor *tensor = &g->graph->tensors[parent];
-  int64_t offset[RONDO_MAX_RANK], extent[RONDO_MAX_RANK];
+  int64_t offset[RONDO_MAX_RANK] = {0}, extent[RONDO_MAX_RANK] = {0};
   for (uint32_t i = 0; i < tensor->rank; i++) {
     int64_t unit = tensor->dtype == RONDO_NVFP4 && i == tensor->rank - 1 ? 2 : 1, most = tensor->shape[i] / unit;
     bool is_whole = chance(g, 40);
