@@ -28,13 +28,6 @@ static inline void bits_or(uint64_t *into, const uint64_t *from, uint32_t words)
   for (uint32_t i = 0; i < words; i++) into[i] |= from[i];
 }
 
-/* Is every bit of `part` in `whole`? */
-static inline bool bits_within(const uint64_t *part, const uint64_t *whole, uint32_t words) {
-  for (uint32_t i = 0; i < words; i++)
-    if (part[i] & ~whole[i]) return false;
-  return true;
-}
-
 /* Are all bits from `begin` up to, but not including, `end` set? */
 static inline bool bits_are_set(const uint64_t *row, uint32_t begin, uint32_t end) {
   for (uint32_t bit = begin; bit < end; bit = (bit | 63) + 1) {

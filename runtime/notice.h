@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "device.h"
 
 struct notice {
@@ -28,21 +29,15 @@ static inline void notice_send(struct notice *notice) {
   atomic_fetch_sub_explicit(&notice->due_count, 1, memory_order_release);
 }
 
-static inline uint64_t notice_now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
-}
-
 /* -1: no more notices. None is on its way any more then: the file, and the exec, may go. RONDO_DEVICE_LOST if one is
  * but does not come, RONDO_TIMEOUT if it has not come yet: the file is full, and nobody reads it. */
 static inline rondo_status notice_change(struct notice *notice, int file, uint64_t timeout_ns,
                                          const struct device_ops *ops, struct device *device) {
-  uint64_t begin_ns = notice_now_ns();
+  uint64_t begin_ns = now_ns();
   while (atomic_load_explicit(&notice->due_count, memory_order_acquire)) {
     rondo_status status = ops->health(device);
     if (status != RONDO_OK) return status;
-    if (notice_now_ns() - begin_ns >= timeout_ns) return status_set(RONDO_TIMEOUT, "the file to notify is full");
+    if (now_ns() - begin_ns >= timeout_ns) return status_set(RONDO_TIMEOUT, "the file to notify is full");
     sched_yield();
   }
   notice->is_wanted = file >= 0;

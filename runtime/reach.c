@@ -5,10 +5,6 @@
 
 static const uint32_t dropped = UINT32_C(1) << 31;
 
-static void row_or(uint64_t *into, const uint64_t *from) {
-  for (int w = 0; w < REACH_WORDS; w++) into[w] |= from[w];
-}
-
 /* One pass for the edges that leave the nodes [first, first + REACH_COLUMNS): rows[n] becomes which of those nodes lie
  * before n, and an edge is implied if its begin lies before another predecessor. */
 static void mark_implied(const struct reach_graph *graph, uint32_t first, uint64_t *rows) {
@@ -19,7 +15,7 @@ static void mark_implied(const struct reach_graph *graph, uint32_t first, uint64
     for (uint32_t i = graph->begin[n]; i < graph->begin[n + 1]; i++) {
       uint32_t before = graph->predecessors[i] & ~dropped;
       if (before < first) continue;
-      row_or(further, reach_row(rows, before));
+      bits_or(further, reach_row(rows, before), REACH_WORDS);
       has_column |= before < last;
     }
     memcpy(row, further, sizeof further);
@@ -48,11 +44,11 @@ void reach_reduce(struct reach_graph *graph, uint64_t *rows) {
 void reach_spread_forward(const struct reach_graph *graph, uint64_t *rows) {
   for (uint32_t n = 0; n < graph->node_count; n++)
     for (uint32_t i = graph->begin[n]; i < graph->begin[n + 1]; i++)
-      row_or(reach_row(rows, n), reach_row(rows, graph->predecessors[i]));
+      bits_or(reach_row(rows, n), reach_row(rows, graph->predecessors[i]), REACH_WORDS);
 }
 
 void reach_spread_backward(const struct reach_graph *graph, uint64_t *rows) {
   for (uint32_t n = graph->node_count; n-- > 0;)
     for (uint32_t i = graph->begin[n]; i < graph->begin[n + 1]; i++)
-      row_or(reach_row(rows, graph->predecessors[i]), reach_row(rows, n));
+      bits_or(reach_row(rows, graph->predecessors[i]), reach_row(rows, n), REACH_WORDS);
 }

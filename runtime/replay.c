@@ -1,6 +1,7 @@
 /* replay.c - the hot path: acquire, fill, replay, poll, wait, release. No allocation, no lock, and on the replaying
  * thread no system call of ours (the clock is read through the vDSO). */
 #include "replay.h"
+#include "clock.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -27,12 +28,6 @@ static inline void cpu_relax(void) {
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
-}
-
-static uint64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
 }
 
 /* stream NULL: the lane's. */

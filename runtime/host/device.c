@@ -6,6 +6,7 @@
  * start nothing more. An exec is closed when its team has left it, or a second after the loss. If threads have not
  * ended a second after the device is closed, they are left to themselves, and what they may still touch is leaked on
  * purpose: the teams, both slabs, the device, and the host pool with the execs' bookkeeping (close returns false). */
+#include "../clock.h"
 #include "../lane.h"
 
 #include <inttypes.h>
@@ -44,12 +45,6 @@ struct device_exec {
 };
 
 /* ---- Loss -------------------------------------------------------------------------------------------------------- */
-
-static uint64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
-}
 
 static bool is_lost(const struct device *device) { return atomic_load_explicit(&device->lost, memory_order_acquire); }
 

@@ -1,0 +1,14 @@
+/* clock.h - nanoseconds that only ever grow; without a system call where the clock is in the vDSO. */
+#ifndef RONDO_CLOCK_H
+#define RONDO_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (uint64_t)time.tv_sec * UINT64_C(1000000000) + (uint64_t)time.tv_nsec;
+}
+
+#endif
