@@ -1,5 +1,5 @@
-/* images.S - the compiled device code inside the library, and the table of it that images.h declares. One line for each
- * .cu file; the fatbins are in out/device. */
+/* images.S - the compiled device code inside the library, and the table of it that runtime/kernels.h declares. images.o.list,
+ * which the build writes, has a line for each .cu file: image "out/device/kernels/copy/copy". */
 
 .macro image file
   .section .rodata.device_images, "a", @progbits
@@ -19,18 +19,7 @@
   .globl device_images
 device_images:
 
-image done
-image copy
-image transfer
-image gemv
-image quantize
-image qr_apply
-image qr_blocked
-image qr_shared
-image qr_triangular_inverse
-image attention
-image attention_combine
-image gemm_softmax
+  .include "images.o.list"
 
   .section .data.rel.ro.device_images, "aw", @progbits
 .Ltable_end:

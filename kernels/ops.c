@@ -1,7 +1,6 @@
 /* ops.c - the table of operations: the one place that names them all. */
-#include "op.h"
-
-#include "common/join.h"
+#include "../runtime/join.h"
+#include "../runtime/kernels.h"
 #include "copy/copy.h"
 #include "copy/transfer.h"
 #include "gemv/gemv.h"
@@ -10,19 +9,7 @@
 #include "softmax/softmax.h"
 
 const struct op *const op_table[] = {
-    &op_qr,
-    &op_qr_panel,
-    &op_qr_update,
-    &op_qr_apply,
-    &op_qr_extract,
-    &op_triangular_inverse,
-    &op_gemm_rowmax,
-    &op_gemm_softmax,
-    &op_attention,
-    &op_gemv,
-    &op_quantize_nvfp4,
-    &op_copy,
-    &op_transfer,
-    &op_join,
-    NULL,
+    &op_qr,          &op_qr_panel,     &op_qr_update, &op_qr_apply, &op_qr_extract,     &op_triangular_inverse,
+    &op_gemm_rowmax, &op_gemm_softmax, &op_attention, &op_gemv,     &op_quantize_nvfp4, &op_copy,
+    &op_transfer,    &op_join,         NULL,
 };

@@ -8,8 +8,8 @@
 
 #include <stdatomic.h>
 
-#include "../kernels/common/completion.h"
-#include "../kernels/op.h"
+#include "completion.h"
+#include "op.h"
 
 struct device;      /* a backend's own */
 struct device_exec; /* one launchable graph, of one slot */

@@ -5,10 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../kernels/common/join.h"
-#include "../kernels/copy/copy.h"
-#include "../kernels/copy/transfer.h"
 #include "dependencies.h"
+#include "join.h"
+#include "kernels.h"
 #include "lifetimes.h"
 #include "order.h"
 #include "place.h"
@@ -89,10 +88,10 @@ static bool is_moved(const rondo_graph *graph, uint32_t index, enum tensor_kind 
 
 /* Together with others of its kind? */
 static bool is_small(const rondo_graph *graph, uint32_t index) {
-  return tensor_bytes(&graph->tensors[index]) <= COPY_SMALL_BYTES;
+  return tensor_bytes(&graph->tensors[index]) <= OP_TRANSFER_BYTES;
 }
 
-/* Nodes from `begin` on: for the small tensors together, at most TRANSFER_TENSORS and COPY_SMALL_BYTES to a node,
+/* Nodes from `begin` on: for the small tensors together, at most OP_TRANSFER_TENSORS and OP_TRANSFER_BYTES to a node,
  * and for each large one. node_of_tensor and plan are filled unless they are NULL; *moved counts plan->moved. Gives
  * back where the nodes end. */
 static uint32_t add_moves(const rondo_graph *graph, enum tensor_kind kind, uint32_t begin, uint32_t *node_of_tensor,
@@ -103,7 +102,7 @@ static uint32_t add_moves(const rondo_graph *graph, enum tensor_kind kind, uint3
     for (uint32_t t = 0; t < graph->tensor_count; t++) {
       if (!is_moved(graph, t, kind) || is_small(graph, t) == large) continue;
       uint64_t more = tensor_bytes(&graph->tensors[t]);
-      bool joins = !large && count > 0 && count < TRANSFER_TENSORS && bytes + more <= COPY_SMALL_BYTES;
+      bool joins = !large && count > 0 && count < OP_TRANSFER_TENSORS && bytes + more <= OP_TRANSFER_BYTES;
       count = joins ? count + 1 : 1;
       bytes = joins ? bytes + more : more;
       n += !joins;

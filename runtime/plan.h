@@ -2,7 +2,7 @@
 #ifndef RONDO_PLAN_H
 #define RONDO_PLAN_H
 
-#include "../kernels/common/completion.h"
+#include "completion.h"
 #include "graph.h"
 
 /* What runs: the tasks, joins (see dependencies.h), and copies of the inputs (pinned to device, before all tasks that

@@ -4,7 +4,9 @@
 #ifndef RONDO_POOL_H
 #define RONDO_POOL_H
 
-#include "../kernels/op.h"
+#include <stdbool.h>
+
+#include "status.h"
 
 enum {
   POOL_ALIGNMENT = 256, /* of every extent: a 128-byte cache line pair, and what TMA and vector loads want */

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "../kernels/op.h"
+#include "status.h"
 
 static _Thread_local __attribute__((tls_model("initial-exec"))) char error_text[512];
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../runtime/rondo.h"
+#include <rondo.h>
 
 /* Ends the test as skipped, with a reason, if the backend cannot be used here. Call it first. */
 void require_backend(rondo_backend backend);

@@ -2,7 +2,7 @@
 #ifndef RONDO_LAUNCH_CUH
 #define RONDO_LAUNCH_CUH
 
-#include "completion.h"
+#include "../../runtime/completion.h"
 
 /* The first statement of every kernel, on every path of every thread. An edge between two of Rondo's kernels is
  * programmatic on chips that have it (PTX ISA, griddepcontrol): the successor's blocks may start while this kernel

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "../common/completion.h"
+#include "../../runtime/completion.h"
 
 enum {
   COPY_OUTER = 3, /* dimensions around the rows */
@@ -44,12 +44,10 @@ struct copy_small_parameters {
 #ifndef __CUDACC__
 #include <assert.h>
 
-#include "../op.h"
+#include "../../runtime/kernels.h"
 
 static_assert(sizeof(struct copy_parameters) == 104, "laid out alike in C and CUDA");
 static_assert(sizeof(struct copy_small_parameters) == 40, "laid out alike in C and CUDA");
-
-extern const struct op op_copy;
 
 enum { COPY_SRC, COPY_DST }; /* operands */
 

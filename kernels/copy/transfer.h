@@ -28,12 +28,11 @@ struct transfer_parameters {
 #ifndef __CUDACC__
 #include <assert.h>
 
-#include "../op.h"
+#include "../../runtime/kernels.h"
 
 static_assert(sizeof(struct transfer_parameters) == 208, "laid out alike in C and CUDA");
+static_assert((int)TRANSFER_TENSORS == (int)OP_TRANSFER_TENSORS && (int)COPY_SMALL_BYTES == (int)OP_TRANSFER_BYTES,
+              "what the runtime asks for");
 static_assert(2 * TRANSFER_TENSORS <= OP_MAX_OPERANDS, "a source and a destination each");
-
-/* Operands: src 0, dst 0, src 1, dst 1 and so on. */
-extern const struct op op_transfer;
 #endif
 #endif

@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-#include "../../runtime/rondo.h"
-#include "../common/completion.h"
+#include "../../runtime/completion.h"
+#include <rondo.h>
 
 enum {
   GEMV_COUNT = 16,        /* the most vectors */
@@ -64,7 +64,7 @@ struct quantize_parameters {
 #ifndef __CUDACC__
 #include <assert.h>
 
-#include "../op.h"
+#include "../../runtime/op.h"
 
 static_assert(sizeof(struct gemv_parameters) == 192, "laid out alike in C and CUDA");
 static_assert(sizeof(struct quantize_parameters) == 152, "laid out alike in C and CUDA");

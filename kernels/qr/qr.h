@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "../common/completion.h"
+#include "../../runtime/completion.h"
 
 struct qr_matrix {
   void *data;                                      /* NULL: absent */
@@ -74,7 +74,7 @@ enum {
 #ifndef __CUDACC__
 #include <assert.h>
 
-#include "../op.h"
+#include "../../runtime/op.h"
 
 static_assert(sizeof(struct qr_parameters) == 256, "laid out alike in C and CUDA");
 static_assert(sizeof(struct qr_apply_parameters) == 144, "laid out alike in C and CUDA");

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#include "../common/completion.h"
+#include "../../runtime/completion.h"
 
 enum {
   ATTENTION_THREADS = 128,
@@ -52,7 +52,7 @@ struct attention_parameters {
 #ifndef __CUDACC__
 #include <assert.h>
 
-#include "../op.h"
+#include "../../runtime/op.h"
 
 static_assert(sizeof(struct attention_parameters) == 248, "laid out alike in C and CUDA");
 

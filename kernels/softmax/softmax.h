@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "../common/completion.h"
+#include "../../runtime/completion.h"
 
 enum {
   GEMM_SOFTMAX_THREADS = 128, /* four warps */
@@ -36,7 +36,7 @@ struct gemm_softmax_parameters {
 #ifndef __CUDACC__
 #include <assert.h>
 
-#include "../op.h"
+#include "../../runtime/op.h"
 
 static_assert(sizeof(struct gemm_softmax_parameters) == 136, "laid out alike in C and CUDA");
 

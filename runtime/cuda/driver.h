@@ -3,7 +3,7 @@
 #ifndef RONDO_CUDA_DRIVER_H
 #define RONDO_CUDA_DRIVER_H
 
-#include "../../kernels/op.h"
+#include "../op.h"
 #include "abi.h"
 
 struct driver {

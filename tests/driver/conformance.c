@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../kernels/images.h"
+#include "../../runtime/kernels.h"
 #include "conformance.h"
 
 enum { EXIT_NO_DRIVER = 77, EXIT_USAGE = 2 };
@@ -62,7 +62,7 @@ static cu_result open_device(void) {
   memset(host_memory, 0, PIECE_BYTES + 64);
   copy_kernel = find_kernel("rondo_copy", &copy_library);
   done_kernel = copy_kernel ? find_kernel("rondo_done", &done_library) : NULL;
-  /* As in runtime/cuda/device.c. */
+  /* As in runtime/cuda/cuda_device.c. */
   kernels_overlap = (major == 9 || major == 10) && minor == 0;
   fprintf(stderr, "%s, sm_%d, CUDA %d.%d\n", name, 10 * major + minor, driver.version / 1000,
           driver.version % 1000 / 10);

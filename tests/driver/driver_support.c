@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "../../kernels/images.h"
+#include "../../runtime/kernels.h"
 
 /* Rondo's device code, as far as the fake has it: takes the place of the library's own table, which is empty where
  * there is no nvcc. Two images, so that a kernel is looked for in both. */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rondo_graphs.h"
+#include <rondo_graphs.h>
 
 enum kind { INPUT, OUTPUT, CONSTANT, STATE, TEMPORARY, UNKNOWN };
 enum {
@@ -39,10 +39,10 @@ struct build {
   const uint8_t *at, *end;
   rondo_graph *graph;
   uint64_t serial; /* of its tensors */
-  bool shadow;  /* temporaries are states, which share no bytes */
-  bool exact;   /* nothing is read that was not written: results are determined */
-  bool huge;    /* only to be planned */
-  bool no_host; /* a task cannot run on the host */
+  bool shadow;     /* temporaries are states, which share no bytes */
+  bool exact;      /* nothing is read that was not written: results are determined */
+  bool huge;       /* only to be planned */
+  bool no_host;    /* a task cannot run on the host */
   uint32_t tensor_count, task_count, user_count, report_count;
   struct record records[MAX_TENSORS];
   struct user users[MAX_USERS];

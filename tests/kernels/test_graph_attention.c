@@ -1,6 +1,6 @@
 /* test_graph_attention.c - the ready-made graph of an attention, prefill and decode, and bad sizes. */
-#include "../../graphs/rondo_graphs.h"
 #include "test_attention_oracle.h"
+#include <rondo_graphs.h>
 
 static void ready_made(rondo_backend backend) {
   for (int decode_step = 0; decode_step < 2; decode_step++) {

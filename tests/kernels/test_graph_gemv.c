@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../graphs/rondo_graphs.h"
 #include "../support.h"
+#include <rondo_graphs.h>
 
 enum { MOST_GRAPHS = 16 };
 

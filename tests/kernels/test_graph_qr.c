@@ -1,8 +1,8 @@
 /* test_graph_qr.c - rondo_graph_qr: every form, fused and in panels, meets LAPACK's ratios, and panels have lookahead.
  */
-#include "../../graphs/rondo_graphs.h"
 #include "../../runtime/dependencies.h"
 #include "test_qr_oracle.h"
+#include <rondo_graphs.h>
 
 /* One call of rondo_graph_qr and its matrices. */
 struct factorisation {

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../graphs/rondo_graphs.h"
 #include "../../kernels/softmax/softmax.h"
 #include "test_softmax_oracle.h"
+#include <rondo_graphs.h>
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 
 #include "../../kernels/common/number.h"
 #include "../../kernels/gemv/gemv.h"
-#include "../../kernels/images.h"
+#include "../../runtime/kernels.h"
 #include "../driver/fake_driver.h"
 
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */

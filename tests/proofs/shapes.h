@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "../../runtime/rondo.h"
+#include <rondo.h>
 
 enum shape_kind {
   SHAPE_BESIDE,  /* `width` tasks that have nothing to do with each other */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../runtime/rondo.h"
+#include <rondo.h>
 
 enum { SLOTS = 2, SMALL_COUNT = 512, LARGE_ROWS = 256, OUTPUTS = 5, OUTPUT_BYTES_MOST = 1 << 16 };
 enum { WEIGHT_ROWS = 16, PRODUCT_ROWS = 4 };

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../runtime/rondo.h"
+#include <rondo.h>
 
 enum { THREADS = 5, SLOTS = 3, ROUNDS = 400, COUNT = 64, ALIGNMENT = 256 };
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../runtime/rondo.h"
-#include "team.h"
+#include "thread_team.h"
+#include <rondo.h>
 
 enum { COUNT = 4096, REPLAYS = 400 };
 

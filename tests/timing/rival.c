@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "../../kernels/copy/copy.h"
-#include "../../kernels/images.h"
+#include "../../runtime/kernels.h"
 
 enum { SLAB_BYTES = 64 << 20 };
 

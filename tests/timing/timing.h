@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../../runtime/rondo.h"
+#include <rondo.h>
 
 /* Ends the program with the library's text unless the call succeeds. */
 #define TRY(call) timing_try((call), #call)

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "../../runtime/rondo.h"
+#include <rondo.h>
 
 /* Records what it gave, fails at the n-th call, and insists on having it back as it was asked for. */
 struct ledger {

@@ -2,8 +2,8 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "../../kernels/common/join.h"
 #include "../../kernels/copy/transfer.h"
+#include "../../runtime/join.h"
 
 Test(ops, every_row_is_whole_and_has_a_name_of_its_own) {
   uint32_t count = 0;

@@ -1,0 +1,110 @@
+/* graph_attention.c - the ready-made attention graph: its tensors in the layout asked for, and one task. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "../kernels/softmax/attention.h"
+#include <rondo_graphs.h>
+
+typedef rondo_status (*tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
+                                        const int64_t *shape, rondo_tensor *tensor);
+
+static const char *name_of(const rondo_graph_attention_desc *desc, char *text, size_t bytes, const char *part) {
+  snprintf(text, bytes, "%s %s", desc->name ? desc->name : "attention", part);
+  return text;
+}
+
+static rondo_status heads_add(rondo_graph *graph, const rondo_graph_attention_desc *desc, tensor_function add,
+                              const char *part, int64_t heads, int64_t length, rondo_tensor *tensor) {
+  char name[64];
+  bool heads_first = desc->layout == RONDO_BHSD;
+  int64_t shape[] = {desc->batch, heads_first ? heads : length, heads_first ? length : heads, desc->head_dimension};
+  return add(graph, name_of(desc, name, sizeof name, part), desc->dtype, 4, shape, tensor);
+}
+
+static rondo_status sizes_check(const rondo_graph_attention_desc *desc) {
+  const struct {
+    const char *name;
+    int64_t size;
+  } sizes[] = {{"batch", desc->batch},
+               {"query_heads", desc->query_heads},
+               {"kv_heads", desc->kv_heads},
+               {"query_length", desc->query_length},
+               {"kv_length", desc->kv_length}};
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    if (sizes[i].size < 0)
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "describe: rondo_graph_attention: %s is %" PRId64 ", expected no negative size", sizes[i].name,
+                        sizes[i].size);
+  int64_t dimension = desc->head_dimension;
+  if (dimension != 32 && dimension != 64 && dimension != 128 && dimension != 256)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: rondo_graph_attention: head_dimension is %" PRId64 ", expected 32, 64, 128 or 256",
+                      dimension);
+  if (desc->kv_heads ? desc->query_heads % desc->kv_heads : desc->query_heads)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: rondo_graph_attention: query_heads is %" PRId64
+                      ", expected a multiple of kv_heads, %" PRId64,
+                      desc->query_heads, desc->kv_heads);
+  return RONDO_OK;
+}
+
+static rondo_status desc_check(const rondo_graph_attention_desc *desc) {
+  if (desc->dtype != RONDO_F16 && desc->dtype != RONDO_BF16)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: dtype is %s, expected f16 or bf16",
+                      rondo_dtype_name(desc->dtype));
+  if (desc->layout != RONDO_BHSD && desc->layout != RONDO_BSHD)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: layout %d does not exist",
+                      (int)desc->layout);
+  if (desc->splits < 0 || desc->splits > ATTENTION_MAX_SPLITS)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: rondo_graph_attention: splits is %" PRId32 ", expected 0 (Rondo chooses) to %d",
+                      desc->splits, ATTENTION_MAX_SPLITS);
+  if (!isfinite(desc->scale))
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: scale is %f, expected a finite number",
+                      (double)desc->scale);
+  return sizes_check(desc);
+}
+
+static rondo_status tensors_add(rondo_graph *graph, const rondo_graph_attention_desc *desc,
+                                rondo_graph_attention_tensors *tensors) {
+  char name[64];
+  tensor_function add_kv = desc->kv_is_state ? rondo_state : rondo_input;
+  rondo_status status = heads_add(graph, desc, rondo_input, "q", desc->query_heads, desc->query_length, &tensors->q);
+  if (status == RONDO_OK) status = heads_add(graph, desc, add_kv, "k", desc->kv_heads, desc->kv_length, &tensors->k);
+  if (status == RONDO_OK) status = heads_add(graph, desc, add_kv, "v", desc->kv_heads, desc->kv_length, &tensors->v);
+  if (status == RONDO_OK && desc->with_lengths)
+    status = rondo_input(graph, name_of(desc, name, sizeof name, "kv_lengths"), RONDO_I32, 1, (int64_t[]){desc->batch},
+                         &tensors->kv_lengths);
+  if (status == RONDO_OK)
+    status = heads_add(graph, desc, rondo_output, "o", desc->query_heads, desc->query_length, &tensors->o);
+  if (status == RONDO_OK && desc->with_lse)
+    status = rondo_output(graph, name_of(desc, name, sizeof name, "lse"), RONDO_F32, 3,
+                          (int64_t[]){desc->batch, desc->query_heads, desc->query_length}, &tensors->lse);
+  return status;
+}
+
+rondo_status rondo_graph_attention(rondo_graph *graph, const rondo_graph_attention_desc *desc,
+                                   rondo_graph_attention_tensors *tensors) {
+  if (!desc || !tensors)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: the %s is NULL",
+                      desc ? "tensors' address" : "description");
+  rondo_status status = desc_check(desc);
+  if (status != RONDO_OK) return status;
+  rondo_graph_attention_tensors out = {0};
+  status = tensors_add(graph, desc, &out);
+  if (status == RONDO_OK)
+    status = rondo_add_attention(graph, &(rondo_attention_desc){.name = desc->name ? desc->name : "attention",
+                                                                .layout = desc->layout,
+                                                                .q = out.q,
+                                                                .k = out.k,
+                                                                .v = out.v,
+                                                                .o = out.o,
+                                                                .kv_lengths = out.kv_lengths,
+                                                                .lse = out.lse,
+                                                                .scale = desc->scale,
+                                                                .causal = desc->causal,
+                                                                .splits = desc->splits});
+  if (status == RONDO_OK) *tensors = out;
+  return status;
+}

@@ -1,0 +1,220 @@
+/* graph_qr.c - the ready-made QR graph: one fused task, or panels with lookahead.
+ *
+ * With panels P0, P1, .. and the trailing columns of each split in "next" (the columns of the next panel) and "rest":
+ *
+ *     panel 0 -> next 0 -> panel 1 -> next 1 -> panel 2 -> ..
+ *         \-> rest 0 ----------\----> rest 1 ..
+ *
+ * Panel 1 needs only next 0, so it runs beside rest 0: the long chain of column steps is hidden behind the updates. No
+ * edge is written here; they follow from the rectangles. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "../kernels/qr/qr.h"
+#include <rondo_graphs.h>
+
+/* What is being built. */
+struct builder {
+  rondo_graph *graph;
+  const rondo_graph_qr_desc *desc;
+  int64_t k, width;
+  rondo_tensor h, tau; /* outputs or temporaries, whatever the form */
+};
+
+typedef rondo_status (*tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
+                                        const int64_t *shape, rondo_tensor *tensor);
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static const char *name_of(const struct builder *builder, char *text, size_t bytes, const char *part) {
+  snprintf(text, bytes, "%s %s", builder->desc->name ? builder->desc->name : "qr", part);
+  return text;
+}
+
+static const char *panel_name(const struct builder *builder, char *text, size_t bytes, const char *part,
+                              int64_t panel) {
+  snprintf(text, bytes, "%s %s %" PRId64, builder->desc->name ? builder->desc->name : "qr", part, panel);
+  return text;
+}
+
+/* A batch of rows x columns, in the graph's layout. */
+static rondo_status matrix_add(const struct builder *builder, tensor_function add, const char *part, int64_t rows,
+                               int64_t columns, rondo_tensor *tensor) {
+  char name[64];
+  bool row_major = builder->desc->layout == RONDO_ROW_MAJOR;
+  int64_t shape[] = {builder->desc->batch, row_major ? rows : columns, row_major ? columns : rows};
+  return add(builder->graph, name_of(builder, name, sizeof name, part), builder->desc->dtype, 3, shape, tensor);
+}
+
+static rondo_status tau_add(const struct builder *builder, tensor_function add, rondo_tensor *tensor) {
+  char name[64];
+  int64_t shape[] = {builder->desc->batch, builder->k};
+  return add(builder->graph, name_of(builder, name, sizeof name, "tau"), builder->desc->dtype, 2, shape, tensor);
+}
+
+/* Rows from `row` on, columns [column, column + columns). */
+static rondo_status matrix_view(const struct builder *builder, rondo_tensor matrix, int64_t row, int64_t column,
+                                int64_t columns, rondo_tensor *view) {
+  bool row_major = builder->desc->layout == RONDO_ROW_MAJOR;
+  int64_t rows = builder->desc->m - row;
+  int64_t offset[] = {0, row_major ? row : column, row_major ? column : row};
+  int64_t extent[] = {builder->desc->batch, row_major ? rows : columns, row_major ? columns : rows};
+  return rondo_view(builder->graph, matrix, offset, extent, view);
+}
+
+/* The reflectors of the panel that starts in column j, and their factors. */
+static rondo_status panel_views(const struct builder *builder, int64_t j, rondo_tensor *panel, rondo_tensor *tau) {
+  int64_t columns = smaller(builder->width, builder->k - j);
+  rondo_status status = matrix_view(builder, builder->h, j, j, columns, panel);
+  if (status != RONDO_OK) return status;
+  return rondo_view(builder->graph, builder->tau, (int64_t[]){0, j}, (int64_t[]){builder->desc->batch, columns}, tau);
+}
+
+/* Columns [begin, end) := Q^T of them, with the panel that starts in column j. */
+static rondo_status update_add(const struct builder *builder, const char *part, int64_t j, int64_t begin, int64_t end,
+                               rondo_tensor panel, rondo_tensor tau) {
+  char name[64];
+  rondo_tensor c;
+  if (begin >= end) return RONDO_OK;
+  rondo_status status = matrix_view(builder, builder->h, j, begin, end - begin, &c);
+  if (status != RONDO_OK) return status;
+  return rondo_add_qr_update(
+      builder->graph, &(rondo_qr_update_desc){.name = panel_name(builder, name, sizeof name, part, j / builder->width),
+                                              .layout = builder->desc->layout,
+                                              .v = panel,
+                                              .tau = tau,
+                                              .c = c});
+}
+
+static rondo_status factor_add(const struct builder *builder) {
+  char name[64];
+  for (int64_t j = 0; j < builder->k; j += builder->width) {
+    rondo_tensor panel, tau;
+    rondo_status status = panel_views(builder, j, &panel, &tau);
+    if (status != RONDO_OK) return status;
+    status = rondo_add_qr_panel(builder->graph, &(rondo_qr_panel_desc){.name = panel_name(builder, name, sizeof name,
+                                                                                          "panel", j / builder->width),
+                                                                       .layout = builder->desc->layout,
+                                                                       .a = panel,
+                                                                       .tau = tau});
+    if (status != RONDO_OK) return status;
+    int64_t begin = smaller(j + builder->width, builder->k), next = smaller(begin + builder->width, builder->k);
+    status = update_add(builder, "next", j, begin, next, panel, tau);
+    if (status == RONDO_OK) status = update_add(builder, "rest", j, next, builder->desc->n, panel, tau);
+    if (status != RONDO_OK) return status;
+  }
+  return RONDO_OK;
+}
+
+/* Q = H_1 .. H_k I, from the last panel to the first. Columns before a panel are still those of the identity, which
+ * have zeros in its rows: they need no update. */
+static rondo_status form_add(const struct builder *builder, rondo_tensor q) {
+  char name[64];
+  for (int64_t j = builder->k ? (builder->k - 1) / builder->width * builder->width : -1; j >= 0; j -= builder->width) {
+    rondo_tensor panel, tau, c;
+    rondo_status status = panel_views(builder, j, &panel, &tau);
+    if (status == RONDO_OK) status = matrix_view(builder, q, j, j, builder->k - j, &c);
+    if (status != RONDO_OK) return status;
+    status = rondo_add_qr_apply(builder->graph, &(rondo_qr_apply_desc){.name = panel_name(builder, name, sizeof name,
+                                                                                          "form", j / builder->width),
+                                                                       .layout = builder->desc->layout,
+                                                                       .v = panel,
+                                                                       .tau = tau,
+                                                                       .c = c});
+    if (status != RONDO_OK) return status;
+  }
+  return RONDO_OK;
+}
+
+static rondo_status panels_add(struct builder *builder, rondo_graph_qr_tensors *tensors) {
+  const rondo_graph_qr_desc *desc = builder->desc;
+  char name[64];
+  bool reflectors_wanted = desc->form == RONDO_QR_H_TAU;
+  tensor_function add = reflectors_wanted ? rondo_output : rondo_temporary;
+  rondo_status status = matrix_add(builder, add, "h", desc->m, desc->n, &builder->h);
+  if (status == RONDO_OK) status = tau_add(builder, add, &builder->tau);
+  if (status == RONDO_OK)
+    status = rondo_add_copy(
+        builder->graph,
+        &(rondo_copy_desc){.name = name_of(builder, name, sizeof name, "copy"), .src = tensors->a, .dst = builder->h});
+  if (status == RONDO_OK) status = factor_add(builder);
+  if (status != RONDO_OK) return status;
+  if (reflectors_wanted) {
+    tensors->h = builder->h;
+    tensors->tau = builder->tau;
+    return RONDO_OK;
+  }
+  status = matrix_add(builder, rondo_output, "r", builder->k, desc->n, &tensors->r);
+  if (status == RONDO_OK && desc->form == RONDO_QR_THIN_Q)
+    status = matrix_add(builder, rondo_output, "q", desc->m, builder->k, &tensors->q);
+  if (status == RONDO_OK)
+    status = qr_add_extract(builder->graph, name_of(builder, name, sizeof name, "extract"), desc->layout, builder->h,
+                            tensors->r, tensors->q);
+  if (status == RONDO_OK && desc->form == RONDO_QR_THIN_Q) status = form_add(builder, tensors->q);
+  return status;
+}
+
+static rondo_status fused_add(const struct builder *builder, rondo_graph_qr_tensors *tensors) {
+  const rondo_graph_qr_desc *desc = builder->desc;
+  rondo_status status = RONDO_OK;
+  if (desc->form == RONDO_QR_H_TAU) {
+    status = matrix_add(builder, rondo_output, "h", desc->m, desc->n, &tensors->h);
+    if (status == RONDO_OK) status = tau_add(builder, rondo_output, &tensors->tau);
+  } else {
+    status = matrix_add(builder, rondo_output, "r", builder->k, desc->n, &tensors->r);
+    if (status == RONDO_OK && desc->form == RONDO_QR_THIN_Q)
+      status = matrix_add(builder, rondo_output, "q", desc->m, builder->k, &tensors->q);
+  }
+  if (status != RONDO_OK) return status;
+  return rondo_add_qr(builder->graph, &(rondo_qr_desc){.name = desc->name ? desc->name : "qr",
+                                                       .layout = desc->layout,
+                                                       .a = tensors->a,
+                                                       .h = tensors->h,
+                                                       .tau = tensors->tau,
+                                                       .r = tensors->r,
+                                                       .q = tensors->q});
+}
+
+/* The width of panels; 0: no panels. By default the widest panel that is factored in shared memory. */
+static int64_t width_of(const rondo_graph_qr_desc *desc) {
+  uint32_t element_bytes = rondo_dtype_bits(desc->dtype) / 8;
+  int64_t k = smaller(desc->m, desc->n), width = desc->panel_width;
+  if (!width && qr_fits_every_chip(element_bytes, desc->m, desc->n)) return 0;
+  if (!width) {
+    for (width = 32; width > 8; width /= 2)
+      if (qr_fits_every_chip(element_bytes, desc->m, width)) break;
+  }
+  return width < k || desc->n > k ? width : 0;
+}
+
+static rondo_status desc_check(const rondo_graph_qr_desc *desc) {
+  if (desc->dtype != RONDO_F32 && desc->dtype != RONDO_F64)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_qr: dtype is %s, expected f32 or f64",
+                      rondo_dtype_name(desc->dtype));
+  if (desc->layout != RONDO_COLUMN_MAJOR && desc->layout != RONDO_ROW_MAJOR)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_qr: layout %d does not exist", (int)desc->layout);
+  if (desc->form < RONDO_QR_H_TAU || desc->form > RONDO_QR_THIN_Q)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_qr: form %d does not exist", (int)desc->form);
+  if (desc->m < 0 || desc->n < 0 || desc->batch < 0 || desc->panel_width < 0)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: rondo_graph_qr: m %" PRId64 ", n %" PRId64 ", batch %" PRId64 ", panel_width %" PRId32
+                      ": expected no negative size",
+                      desc->m, desc->n, desc->batch, desc->panel_width);
+  return RONDO_OK;
+}
+
+rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_desc *desc, rondo_graph_qr_tensors *tensors) {
+  if (!desc || !tensors)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_qr: the %s is NULL",
+                      desc ? "tensors' address" : "description");
+  rondo_status status = desc_check(desc);
+  if (status != RONDO_OK) return status;
+  rondo_graph_qr_tensors out = {0};
+  struct builder builder = {.graph = graph, .desc = desc, .k = smaller(desc->m, desc->n)};
+  status = matrix_add(&builder, rondo_input, "a", desc->m, desc->n, &out.a);
+  if (status != RONDO_OK) return status;
+  builder.width = width_of(desc); /* sizes are known to be sane now */
+  status = builder.width ? panels_add(&builder, &out) : fused_add(&builder, &out);
+  if (status == RONDO_OK) *tensors = out;
+  return status;
+}

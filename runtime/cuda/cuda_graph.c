@@ -1,0 +1,466 @@
+/* cuda_graph.c - a program becomes an executable graph: explicit kernel nodes with exactly the program's edges,
+ * captured nodes for third-party work, and a node that publishes completion behind all of them where they do not
+ * themselves.
+ *
+ * Everything a first launch would pay for is paid here: kernels are loaded, shared memory is opted into, the graph is
+ * uploaded. A launch afterwards is one cuGraphLaunch: replay.c. */
+#include <string.h>
+#include <time.h>
+
+#include "../cutter.h"
+#include "cuda_device.h"
+
+enum {
+  SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024,
+  /* Of tasks that wait for nothing. Measured on an H200: each beyond the first costs 0.5 us in cuGraphLaunch, and a
+   * node in front of them 0.4 us on the device. */
+  BEGINNINGS_MOST = 2,
+};
+
+/* After which node a task is done. */
+struct exit {
+  struct cu_graph_node *node;
+  bool is_own_kernel;
+  bool is_awaited;     /* by another node of the program */
+  uint32_t node_count; /* of the graph once the task was captured; 0: it was not */
+};
+
+/* What a node waits for. */
+struct waits {
+  struct cu_graph_node **nodes;
+  struct cu_edge *edges;
+  size_t count;
+};
+
+/* One instantiation on its way. The arrays have a place for each node of the program. */
+struct build {
+  struct device *device;
+  const struct device_program *program;
+  struct device_exec *exec;
+  struct exit *exits;
+  struct waits waits;  /* of the node that is being added */
+  const void **images; /* of exec->libraries */
+  struct exit begin;   /* in front of all others, if there is one */
+  bool has_captures;
+  bool is_published;  /* completion, by the nodes that end the graph */
+  uint32_t end_count; /* of those nodes */
+};
+
+/* The memory of an exec, and of its build; without memory they only measure. */
+static struct device_exec *cut_exec(struct cutter *cutter, const struct device_program *program) {
+  struct device_exec *exec = cut(cutter, sizeof *exec), parts = {0};
+  parts.libraries = cut(cutter, program->user_kernel_count * sizeof *parts.libraries);
+  parts.launches = cut(cutter, program->launch_count * sizeof *parts.launches);
+  parts.first_word = cut(cutter, program->node_count * sizeof *parts.first_word);
+  if (cutter->base) *exec = parts;
+  return exec;
+}
+
+static void cut_build(struct cutter *cutter, const struct device_program *program, struct build *build) {
+  build->exits = cut(cutter, program->node_count * sizeof *build->exits);
+  build->waits.nodes = cut(cutter, program->node_count * sizeof *build->waits.nodes);
+  build->waits.edges = cut(cutter, program->node_count * sizeof *build->waits.edges);
+  build->images = cut(cutter, program->user_kernel_count * sizeof *build->images);
+}
+
+uint64_t cuda_exec_host_bytes(const struct device_program *program) {
+  struct cutter cutter = {0};
+  cut_exec(&cutter, program);
+  return cutter.used;
+}
+
+uint64_t cuda_build_host_bytes(const struct device_program *program) {
+  struct cutter cutter = {0};
+  cut_build(&cutter, program, &(struct build){0});
+  return cutter.used;
+}
+
+static void build_start(struct build *build, struct device *device, const struct device_program *program) {
+  *build = (struct build){.device = device, .program = program};
+  cut_build(&(struct cutter){program->build_memory, 0}, program, build);
+  if (program->node_count) memset(build->exits, 0, program->node_count * sizeof *build->exits);
+  struct device_exec *exec = build->exec = cut_exec(&(struct cutter){program->host_memory, 0}, program);
+  assert(exec);
+  exec->device = device;
+  exec->lane = &device->lanes[program->lane];
+  uint32_t words = assign_words(exec, program, &build->end_count);
+  for (uint32_t i = 1; i < words; i++) atomic_store(&program->words[i], 0);
+  build->is_published = words > 0;
+}
+
+static rondo_status task_failed(const struct build *build, cu_result result, const char *task, const char *function) {
+  return device_failed(build->device, result, "instantiate: task '%s': %s", task, function);
+}
+
+/* ---- Kernel nodes ------------------------------------------------------------------------------------------------ */
+
+static rondo_status add_node(const struct build *build, const char *task, struct cu_node_parameters *parameters,
+                             const struct waits *waits, struct exit *exit) {
+  cu_result result = build->device->driver.cuGraphAddNode(&exit->node, build->exec->graph, waits->nodes, waits->edges,
+                                                          waits->count, parameters);
+  return result == CU_SUCCESS ? RONDO_OK : task_failed(build, result, task, "cuGraphAddNode");
+}
+
+/* The edge from one of Rondo's own kernels to another is programmatic: see kernels/common/launch.cuh. */
+static struct cu_edge edge_from(const struct build *build, const struct exit *exit, bool to_own_kernel) {
+  bool overlaps = exit->is_own_kernel && to_own_kernel && build->device->kernels_overlap;
+  return overlaps ? (struct cu_edge){.from_port = CU_PORT_PROGRAMMATIC, .type = CU_EDGE_PROGRAMMATIC}
+                  : (struct cu_edge){0};
+}
+
+/* One more node that the next one to be added waits for. */
+static void wait_for(struct build *build, const struct exit *before, bool is_own_kernel) {
+  struct waits *waits = &build->waits;
+  waits->nodes[waits->count] = before->node;
+  waits->edges[waits->count++] = edge_from(build, before, is_own_kernel);
+}
+
+/* Kernels are loaded lazily and may then allocate and synchronise: now, not in a replay. The opt-in to more shared
+ * memory belongs to the kernel, so it only ever grows. */
+static rondo_status prepare_kernel(const struct build *build, const char *task, struct cu_kernel *kernel,
+                                   uint32_t shared_bytes) {
+  const struct driver *driver = &build->device->driver;
+  int opted_in = 0;
+  cu_result result = CU_SUCCESS;
+  if (driver->cuFuncLoad) {
+    struct cu_function *function = NULL;
+    result = driver->cuKernelGetFunction(&function, kernel);
+    if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetFunction");
+    result = driver->cuFuncLoad(function);
+    if (result != CU_SUCCESS) return task_failed(build, result, task, "cuFuncLoad");
+  }
+  if (shared_bytes <= SHARED_BYTES_WITHOUT_OPT_IN) return RONDO_OK;
+  result = driver->cuKernelGetAttribute(&opted_in, CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, kernel,
+                                        build->device->ordinal);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetAttribute");
+  if ((uint32_t)opted_in >= shared_bytes) return RONDO_OK;
+  result = driver->cuKernelSetAttribute(CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, (int)shared_bytes, kernel,
+                                        build->device->ordinal);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  return device_failed(build->device, result, "instantiate: task '%s': %u bytes of shared memory: cuKernelSetAttribute",
+                       task, shared_bytes);
+}
+
+/* A kernel must have as many parameters as there are arguments, each of the argument's size: what the driver is given
+ * are addresses only. Rondo's own kernels take one struct. */
+static rondo_status check_own_parameters(const struct build *build, const char *task, const struct op_launch *launch,
+                                         struct cu_kernel *kernel) {
+  size_t offset = 0, bytes = 0;
+  if (!build->device->driver.cuKernelGetParamInfo) return RONDO_OK;
+  cu_result result = build->device->driver.cuKernelGetParamInfo(kernel, 0, &offset, &bytes);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetParamInfo");
+  if (bytes == launch->parameter_bytes) return RONDO_OK;
+  return status_set(RONDO_INTERNAL, "instantiate: task '%s': kernel '%s' takes %zu bytes, not %u", task, launch->kernel,
+                    bytes, launch->parameter_bytes);
+}
+
+static rondo_status check_user_parameters(const struct build *build, const char *task, const struct user_work *work,
+                                          struct cu_kernel *kernel) {
+  const struct driver *driver = &build->device->driver;
+  const char *function = work->function;
+  uint32_t count = work->argument_count;
+  for (uint32_t i = 0; driver->cuKernelGetParamInfo && i <= count; i++) {
+    size_t offset = 0, found = 0, expected = i < count && work->argument_bytes[i] ? work->argument_bytes[i] : 8;
+    cu_result result = driver->cuKernelGetParamInfo(kernel, i, &offset, &found);
+    bool exists = result == CU_SUCCESS;
+    if (!exists && result != CU_INVALID_VALUE) return task_failed(build, result, task, "cuKernelGetParamInfo");
+    if (!exists && i < count)
+      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has %u parameters, not %u", task,
+                        function, i, count);
+    if (exists && i == count)
+      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has more than %u parameters", task,
+                        function, count);
+    if (exists && found != expected)
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "instantiate: task '%s': parameter %u of kernel '%s' has %zu bytes, not %zu", task, i, function,
+                        found, expected);
+  }
+  return RONDO_OK;
+}
+
+static rondo_status add_kernel_node(const struct build *build, const char *task, struct cu_kernel_node *kernel_node,
+                                    const struct waits *waits, struct exit *exit) {
+  rondo_status status = prepare_kernel(build, task, kernel_node->kernel, kernel_node->shared_bytes);
+  if (status != RONDO_OK) return status;
+  struct cu_node_parameters parameters;
+  memset(&parameters, 0, sizeof parameters);
+  parameters.type = CU_NODE_KERNEL;
+  parameters.kernel = *kernel_node;
+  parameters.kernel.context = build->exec->lane->context;
+  return add_node(build, task, &parameters, waits, exit);
+}
+
+/* Keeps the edges of a task that launches nothing. */
+static rondo_status add_empty_node(const struct build *build, const char *task, const struct waits *waits,
+                                   struct exit *exit) {
+  struct cu_node_parameters parameters;
+  memset(&parameters, 0, sizeof parameters);
+  parameters.type = CU_NODE_EMPTY;
+  exit->is_own_kernel = false;
+  struct waits full = {waits->nodes, NULL, waits->count}; /* only kernels have programmatic edges */
+  return add_node(build, task, &parameters, &full, exit);
+}
+
+/* One of Rondo's own kernels, which take one struct by value. */
+void own_kernel_node(struct op_launch *launch, void **parameter, struct cu_kernel_node *kernel_node) {
+  *parameter = launch->parameters;
+  *kernel_node = (struct cu_kernel_node){.grid = {launch->grid[0], launch->grid[1], launch->grid[2]},
+                                         .block = {launch->block[0], launch->block[1], launch->block[2]},
+                                         .shared_bytes = launch->shared_bytes,
+                                         .parameters = parameter};
+}
+
+static rondo_status add_own_kernel(const struct build *build, const char *task, struct op_launch *launch,
+                                   const struct waits *waits, struct exit *exit, struct cu_kernel **kernel_out) {
+  struct cu_kernel *kernel = NULL;
+  cu_result result = device_find_kernel(build->device, launch->kernel, &kernel);
+  if (result == CU_NOT_FOUND)
+    return status_set(RONDO_INTERNAL, "instantiate: task '%s': no kernel '%s' for sm_%d in the library", task,
+                      launch->kernel, build->device->chip.version);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryGetKernel");
+  rondo_status status = check_own_parameters(build, task, launch, kernel);
+  if (status != RONDO_OK) return status;
+  void *parameter;
+  struct cu_kernel_node kernel_node;
+  own_kernel_node(launch, &parameter, &kernel_node);
+  kernel_node.kernel = *kernel_out = kernel;
+  exit->is_own_kernel = true;
+  return add_kernel_node(build, task, &kernel_node, waits, exit);
+}
+
+/* The launches of an operation, one after the other. */
+static rondo_status add_operation(struct build *build, uint32_t index) {
+  const char *task = build->program->nodes[index].call.task->name;
+  struct exit *exit = &build->exits[index];
+  struct op_launches launches;
+  rondo_status status = choose_launches(build->exec, build->program, index, "instantiate", &launches);
+  if (status != RONDO_OK) return status;
+  if (launches.count == 0) return add_empty_node(build, task, &build->waits, exit);
+  for (uint32_t i = 0; i < launches.count && status == RONDO_OK; i++) {
+    struct launch_node *launch = &build->exec->launches[build->program->nodes[index].first_launch + i];
+    struct exit previous = *exit;
+    struct cu_edge edge = edge_from(build, &previous, true);
+    struct waits chain = {&previous.node, &edge, 1};
+    status = add_own_kernel(build, task, &launches.items[i], i ? &chain : &build->waits, exit, &launch->kernel);
+    launch->node = exit->node;
+  }
+  return status;
+}
+
+/* ---- The user's kernels ------------------------------------------------------------------------------------------ */
+
+/* The driver is given no length: what is neither a fatbin nor an ELF file it reads as text, up to a NUL. */
+static bool is_bounded(const struct user_work *work) {
+  static const unsigned char fatbin[4] = {0x50, 0xed, 0x55, 0xba}, elf[4] = {0x7f, 'E', 'L', 'F'};
+  if (work->image_bytes < sizeof elf) return false;
+  if (!memcmp(work->image, fatbin, sizeof fatbin) || !memcmp(work->image, elf, sizeof elf)) return true;
+  return memchr(work->image, 0, work->image_bytes) != NULL;
+}
+
+static rondo_status load_user_image(const struct build *build, const char *task, const struct user_work *work,
+                                    struct cu_library **library) {
+  struct device_exec *exec = build->exec;
+  for (uint32_t i = 0; i < exec->library_count; i++) {
+    if (build->images[i] != work->image) continue;
+    *library = exec->libraries[i];
+    return RONDO_OK;
+  }
+  if (!is_bounded(work))
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "instantiate: task '%s': the image is no fatbin or cubin, and as PTX it has no NUL at its end",
+                      task);
+  cu_result result = build->device->driver.cuLibraryLoadData(library, work->image, NULL, NULL, 0, NULL, NULL, 0);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryLoadData");
+  build->images[exec->library_count] = work->image;
+  exec->libraries[exec->library_count++] = *library;
+  return RONDO_OK;
+}
+
+void user_kernel_node(const struct device_node *node, void **parameters, struct cu_kernel_node *kernel_node) {
+  const struct user_work *work = node->user_work;
+  for (uint32_t i = 0; i < work->argument_count; i++)
+    parameters[i] = work->argument_bytes[i] ? node->call.data[i] : (void *)&node->call.data[i];
+  *kernel_node = (struct cu_kernel_node){.grid = {work->grid[0], work->grid[1], work->grid[2]},
+                                         .block = {work->block[0], work->block[1], work->block[2]},
+                                         .shared_bytes = work->shared_bytes,
+                                         .parameters = parameters};
+}
+
+static rondo_status add_user_kernel(const struct build *build, const struct device_node *node, struct exit *exit,
+                                    struct launch_node *launch) {
+  const struct user_work *work = node->user_work;
+  const char *task = node->call.task->name;
+  struct cu_library *library = NULL;
+  struct cu_kernel *kernel = NULL;
+  rondo_status status = load_user_image(build, task, work, &library);
+  if (status != RONDO_OK) return status;
+  cu_result result = build->device->driver.cuLibraryGetKernel(&kernel, library, work->function);
+  if (result == CU_NOT_FOUND)
+    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': the image has no kernel '%s'", task,
+                      work->function);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryGetKernel");
+  status = check_user_parameters(build, task, work, kernel);
+  if (status != RONDO_OK) return status;
+  void *parameters[RONDO_MAX_ARGUMENTS];
+  struct cu_kernel_node kernel_node;
+  user_kernel_node(node, parameters, &kernel_node);
+  kernel_node.kernel = launch->kernel = kernel;
+  exit->is_own_kernel = false;
+  status = add_kernel_node(build, task, &kernel_node, &build->waits, exit);
+  launch->node = exit->node;
+  return status;
+}
+
+/* ---- The whole graph --------------------------------------------------------------------------------------------- */
+
+static rondo_status add_capture(struct build *build, const struct device_node *node, struct exit *exit) {
+  struct captured captured = {0};
+  rondo_status status = capture_into(build->device, build->exec->lane, &build->exec->graph, node, build->waits.nodes,
+                                     build->waits.count, &captured);
+  if (status != RONDO_OK) return status;
+  build->has_captures = true;
+  exit->node_count = (uint32_t)captured.node_count;
+  struct waits leaves = {build->device->captured, NULL, captured.leaf_count};
+  return add_empty_node(build, node->call.task->name, &leaves, exit);
+}
+
+/* Once behind all captures: each would have the whole graph read again. Nodes are listed in the order in which they
+ * were added, and so have a task; nothing but the sentence depends on it. */
+static rondo_status audit(const struct build *build) {
+  const char *forbidden = NULL, *task = "";
+  size_t index = 0;
+  rondo_status status = capture_audit(build->device, build->exec->graph, &forbidden, &index);
+  if (status != RONDO_OK || !forbidden) return status;
+  for (uint32_t n = build->program->node_count; n-- > 0;)
+    if (build->exits[n].node_count > index) task = build->program->nodes[n].call.task->name;
+  return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': the callback enqueued %s, which no replay may do", task,
+                    forbidden);
+}
+
+static rondo_status add_program_node(struct build *build, uint32_t index) {
+  const struct device_node *node = &build->program->nodes[index];
+  struct waits *waits = &build->waits;
+  waits->count = 0;
+  for (uint32_t i = 0; i < node->predecessor_count; i++)
+    wait_for(build, &build->exits[node->predecessors[i]], !node->user_work);
+  if (!waits->count && build->begin.node) wait_for(build, &build->begin, !node->user_work);
+  if (!node->user_work) return add_operation(build, index);
+  if (node->user_work->image)
+    return add_user_kernel(build, node, &build->exits[index], &build->exec->launches[node->first_launch]);
+  if (node->user_work->capture) return add_capture(build, node, &build->exits[index]);
+  return status_set(RONDO_UNSUPPORTED,
+                    "instantiate: task '%s' has neither an image nor a callback, and this is the CUDA backend",
+                    node->call.task->name);
+}
+
+/* A node of one thread that waits for build->waits. */
+static rondo_status add_point(struct build *build, const char *kernel, struct completion completion,
+                              struct exit *exit) {
+  struct op_launch launch = {
+      .kernel = kernel, .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter_bytes = sizeof completion};
+  struct cu_kernel *unused;
+  memcpy(launch.parameters, &completion, sizeof completion);
+  return add_own_kernel(build, kernel, &launch, &build->waits, exit, &unused);
+}
+
+static rondo_status add_begin(struct build *build) {
+  uint32_t beginnings = 0;
+  for (uint32_t n = 0; n < build->program->node_count; n++)
+    beginnings += build->program->nodes[n].predecessor_count == 0;
+  build->waits.count = 0;
+  if (beginnings <= BEGINNINGS_MOST) return RONDO_OK;
+  return add_point(build, "rondo_begin", (struct completion){0}, &build->begin);
+}
+
+/* A graph ends in one node: for each other end cuGraphLaunch of driver 580 takes longer, and from some number on it
+ * allocates memory in every launch. That node publishes completion unless the ends do: then nobody waits for it. */
+static rondo_status add_done(struct build *build) {
+  const struct device_program *program = build->program;
+  if (build->is_published && build->end_count == 1) return RONDO_OK;
+  struct exit *exits = build->exits;
+  for (uint32_t n = 0; n < program->node_count; n++)
+    for (uint32_t i = 0; i < program->nodes[n].predecessor_count; i++)
+      exits[program->nodes[n].predecessors[i]].is_awaited = true;
+  build->waits.count = 0;
+  for (uint32_t n = 0; n < program->node_count; n++)
+    if (!exits[n].is_awaited) wait_for(build, &exits[n], true);
+  struct completion completion = build->is_published ? (struct completion){0} : completion_at(program, 0);
+  return add_point(build, "rondo_done", completion, &(struct exit){0});
+}
+
+static rondo_status instantiate(const struct build *build) {
+  struct cu_instantiate_parameters parameters = {.flags = CU_INSTANTIATE_UPLOAD,
+                                                 .upload_stream = build->exec->lane->stream};
+  cu_result result =
+      build->device->driver.cuGraphInstantiateWithParams(&build->exec->graph_exec, build->exec->graph, &parameters);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  build->exec->graph_exec = NULL;
+  for (uint32_t n = 0; parameters.error_node && n < build->program->node_count; n++)
+    if (build->exits[n].node == parameters.error_node)
+      return task_failed(build, result, build->program->nodes[n].call.task->name, "cuGraphInstantiateWithParams");
+  return device_failed(build->device, result, "instantiate: cuGraphInstantiateWithParams (result %d)",
+                       (int)parameters.result);
+}
+
+static rondo_status build_graph(struct build *build) {
+  const struct driver *driver = &build->device->driver;
+  cu_result result = driver->cuGraphCreate(&build->exec->graph, 0);
+  if (result != CU_SUCCESS) return device_failed(build->device, result, "instantiate: cuGraphCreate");
+  rondo_status status = add_begin(build);
+  for (uint32_t n = 0; n < build->program->node_count && status == RONDO_OK; n++) status = add_program_node(build, n);
+  if (status == RONDO_OK) status = add_done(build);
+  if (status == RONDO_OK && build->has_captures) status = audit(build);
+  if (status == RONDO_OK) status = instantiate(build);
+  if (status != RONDO_OK) return status;
+  result = driver->cuEventCreate(&build->exec->event, CU_EVENT_DISABLE_TIMING);
+  return result == CU_SUCCESS ? RONDO_OK : device_failed(build->device, result, "instantiate: cuEventCreate");
+}
+
+static void release(struct device_exec *exec) {
+  const struct driver *driver = &exec->device->driver;
+  if (device_lost(exec->device)) return;
+  if (exec->event) driver->cuEventDestroy(exec->event);
+  if (exec->graph_exec) driver->cuGraphExecDestroy(exec->graph_exec);
+  if (exec->graph) driver->cuGraphDestroy(exec->graph);
+  for (uint32_t i = exec->library_count; i-- > 0;) driver->cuLibraryUnload(exec->libraries[i]);
+}
+
+rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec) {
+  rondo_status status = device_enter(device, "instantiate");
+  if (status != RONDO_OK) return status;
+  pthread_mutex_lock(&device->lock);
+  int mode = device_relax(device);
+  struct build build;
+  build_start(&build, device, program);
+  status = build_graph(&build);
+  if (status != RONDO_OK) release(build.exec);
+  device_restore(device, mode);
+  pthread_mutex_unlock(&device->lock);
+  device_leave(device);
+  if (status == RONDO_OK) *exec = build.exec;
+  return status;
+}
+
+/* The host knew that the replay was done a little before its last node has ended: microseconds. What the lane holds
+ * for longer is another exec's, and not waited for: it may hang. The driver frees what is still in flight once it has
+ * ended (cuGraphExecDestroy). */
+static cu_result wait_for_last_node(const struct device_exec *exec) {
+  enum { WAIT_NS = 2 * 1000 * 1000, POLL_NS = 10 * 1000 };
+  cu_result result = CU_NOT_READY;
+  for (int waited_ns = 0; result == CU_NOT_READY && waited_ns < WAIT_NS; waited_ns += POLL_NS) {
+    result = device_query(exec->device, exec->lane->stream);
+    if (result == CU_NOT_READY) nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+  }
+  return result;
+}
+
+void cuda_exec_destroy(struct device_exec *exec) {
+  struct device *device = exec->device;
+  if (device_enter(device, "close") != RONDO_OK) return;
+  int mode = device_relax(device);
+  cu_result result = wait_for_last_node(exec);
+  if (result != CU_SUCCESS && result != CU_NOT_READY) device_failed(device, result, "close: cuStreamQuery");
+  release(exec);
+  device_restore(device, mode);
+  device_leave(device);
+}

@@ -1,0 +1,108 @@
+/* cuda_replay.c - launching an executable graph: into its lane, or into a stream of the caller's. */
+#include <sched.h>
+
+#include "cuda_device.h"
+
+/* ---- Turns ---------------------------------------------------------------------------------------------------------
+ */
+
+/* A launch in the caller's stream is five calls, between which no other thread may launch in the lane: its replay would
+ * be in order with neither what is before nor what is behind. Launches in the lane itself do not wait for each other.
+ */
+enum { ALONE = 1 << 30 };
+
+static void enter(struct lane *lane) {
+  while (atomic_fetch_add_explicit(&lane->launching, 1, memory_order_acquire) & ALONE) {
+    atomic_fetch_sub_explicit(&lane->launching, 1, memory_order_relaxed);
+    while (atomic_load_explicit(&lane->launching, memory_order_relaxed) & ALONE) sched_yield();
+  }
+}
+
+static void leave(struct lane *lane) { atomic_fetch_sub_explicit(&lane->launching, 1, memory_order_release); }
+
+static void enter_alone(struct lane *lane) {
+  while (atomic_fetch_or_explicit(&lane->launching, ALONE, memory_order_acquire) & ALONE) sched_yield();
+  while (atomic_load_explicit(&lane->launching, memory_order_acquire) != ALONE) sched_yield();
+}
+
+static void leave_alone(struct lane *lane) {
+  atomic_fetch_and_explicit(&lane->launching, ~(uint32_t)ALONE, memory_order_release);
+}
+
+/* ---- Notices -------------------------------------------------------------------------------------------------------
+ */
+
+/* By a thread of the driver's, behind the replay in the lane's order. */
+static void send_notice(void *exec) { notice_send(&((struct device_exec *)exec)->notice); }
+
+/* The replay runs: that nobody will be told of its end cannot be taken back. */
+static rondo_status launch_notice(struct device_exec *exec) {
+  struct device *device = exec->device;
+  notice_expect(&exec->notice);
+  cu_result result = device->driver.cuLaunchHostFunc(exec->lane->stream, send_notice, exec);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  rondo_status status = device_failed(device, result, "replay: launched, and then cuLaunchHostFunc");
+  return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());
+}
+
+rondo_status cuda_exec_notify(struct device_exec *exec, int file, uint64_t timeout_ns) {
+  return notice_change(&exec->notice, file, timeout_ns, &cuda_device_ops, exec->device);
+}
+
+/* ---- Launches ------------------------------------------------------------------------------------------------------
+ */
+
+rondo_status cuda_exec_launch(struct device_exec *exec) {
+  struct device *device = exec->device;
+  rondo_status status = device_enter(device, "replay");
+  if (status != RONDO_OK) return status;
+  enter(exec->lane);
+  cu_result result = device->driver.cuGraphLaunch(exec->graph_exec, exec->lane->stream);
+  leave(exec->lane);
+  if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
+  if (status == RONDO_OK && exec->notice.is_wanted) status = launch_notice(exec);
+  device_leave(device);
+  if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
+  return status;
+}
+
+/* Behind what the lane holds, before what it will hold. A call that fails after the launch leaves that order broken,
+ * and a replay on its way that the caller takes for refused: nothing after it can be trusted. */
+static rondo_status launch_between(struct device_exec *exec, struct cu_stream *stream) {
+  struct device *device = exec->device;
+  const struct driver *driver = &device->driver;
+  struct cu_stream *own = exec->lane->stream;
+  cu_result result = driver->cuEventRecord(exec->event, own);
+  if (result == CU_SUCCESS) result = driver->cuStreamWaitEvent(stream, exec->event, 0);
+  if (result != CU_SUCCESS)
+    return device_failed(device, result, "replay: the caller's stream cannot wait for the lane");
+  result = driver->cuGraphLaunch(exec->graph_exec, stream);
+  if (result != CU_SUCCESS) return device_failed(device, result, "replay: cuGraphLaunch in the caller's stream");
+  result = driver->cuEventRecord(exec->event, stream);
+  if (result == CU_SUCCESS) result = driver->cuStreamWaitEvent(own, exec->event, 0);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  rondo_status status =
+      device_failed(device, result, "replay: launched, and the lane cannot wait for the caller's stream");
+  return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());
+}
+
+rondo_status cuda_exec_launch_on(struct device_exec *exec, void *stream) {
+  struct device *device = exec->device;
+  rondo_status status = device_enter(device, "replay");
+  if (status != RONDO_OK) return status;
+  int capturing = 0;
+  cu_result result = device->driver.cuStreamGetCaptureInfo(stream, &capturing, NULL, NULL, NULL, NULL, NULL);
+  if (result != CU_SUCCESS)
+    status = device_failed(device, result, "replay in the caller's stream: cuStreamGetCaptureInfo");
+  else if (capturing)
+    status = status_set(RONDO_INVALID_STATE, "rondo_replay_on: the stream captures");
+  if (status == RONDO_OK) {
+    enter_alone(exec->lane);
+    status = launch_between(exec, stream);
+    leave_alone(exec->lane);
+  }
+  if (status == RONDO_OK && exec->notice.is_wanted) status = launch_notice(exec);
+  device_leave(device);
+  if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
+  return status;
+}

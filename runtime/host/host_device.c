@@ -1,0 +1,304 @@
+/* host_device.c - the host backend: the same execs, slots and byte offsets as on a GPU, with "device" memory from the
+ * allocator, and for each lane a team of threads for a stream. Tasks run in the plan's order, each one shared by its
+ * lane's team. Teams share nothing but the cores, which the system deals out.
+ *
+ * A device is lost when a task of the user's does not return and somebody gives up waiting for it. All its teams then
+ * start nothing more. An exec is closed when its team has left it, or a second after the loss. If threads have not
+ * ended a second after the device is closed, they are left to themselves, and what they may still touch is leaked on
+ * purpose: the teams, both slabs, the device, and the host pool with the execs' bookkeeping (close returns false). */
+#include "../clock.h"
+#include "../lane.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "../notice.h"
+#include "team.h"
+
+enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000 };
+static const uint64_t patience_ns = UINT64_C(1000) * 1000 * 1000;
+
+struct device {
+  rondo_allocator allocator;
+  uint32_t team_count; /* that were started */
+  struct team teams[RONDO_MAX_LANES];
+  void *device_memory, *pinned_memory;
+  uint64_t device_bytes, pinned_bytes; /* as asked of the allocator */
+  /* Whoever wins `claimed` writes `cause` and `lost_ns`, and then sets `lost`. */
+  atomic_bool claimed, lost;
+  char cause[CAUSE_BYTES];
+  uint64_t lost_ns;
+};
+
+struct device_exec {
+  struct device *device;
+  struct team *team;
+  uint64_t *counts; /* both: the first is used */
+  _Atomic uint64_t *words;
+  struct notice notice;
+  uint32_t node_count;
+  const struct device_node *nodes; /* shared by the slots, all but the addresses */
+  void **shared_data;              /* into which the nodes' calls point */
+  void *data[];                    /* the same of this slot */
+};
+
+/* ---- Loss -------------------------------------------------------------------------------------------------------- */
+
+static bool is_lost(const struct device *device) { return atomic_load_explicit(&device->lost, memory_order_acquire); }
+
+static rondo_status host_lose(struct device *device, const char *cause) {
+  if (!atomic_exchange(&device->claimed, true)) {
+    snprintf(device->cause, sizeof device->cause, "%s", cause);
+    device->lost_ns = now_ns();
+    atomic_store_explicit(&device->lost, true, memory_order_release);
+  }
+  return status_set(RONDO_DEVICE_LOST, "%s", cause);
+}
+
+static rondo_status check_not_lost(const struct device *device, const char *phase) {
+  if (!is_lost(device)) return RONDO_OK;
+  return status_set(RONDO_DEVICE_LOST, "%s: the device was lost before: %s", phase, device->cause);
+}
+
+static rondo_status host_health(struct device *device) { return check_not_lost(device, "wait"); }
+
+/* ---- Open and close ---------------------------------------------------------------------------------------------- */
+
+static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
+  void *memory = bytes <= SIZE_MAX / 2 ? allocator->allocate(allocator->user, bytes, 256) : NULL;
+  if (memory) memset(memory, 0, bytes); /* also touches every page before the first replay */
+  return memory;
+}
+
+/* Whoever sees the word may close the exec, unless a notice is due. */
+static void publish(struct device_exec *exec) {
+  bool is_wanted = exec->notice.is_wanted;
+  if (is_wanted) notice_expect(&exec->notice);
+  exec->counts[0]++;
+  atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
+  if (is_wanted) notice_send(&exec->notice);
+}
+
+/* Of a lost device an exec is not touched after the task that was running: who gave up may have closed it. */
+static void run_program(struct team *team, void *owner, void *program) {
+  const struct device *device = owner;
+  struct device_exec *exec = program;
+  if (is_lost(device)) return;
+  for (uint32_t n = 0; n < exec->node_count; n++) {
+    const struct device_node *node = &exec->nodes[n];
+    struct op_call call = {node->call.task, exec->data + (node->call.data - exec->shared_data), node->call.scratch};
+    if (node->user_work) {
+      node->user_work->host(node->user_work->user, call.data);
+    } else {
+      struct team_job job = {&call, call.task->op->host_items(call.task), 0};
+      job.chunks = team_chunks(team, job.items);
+      if (job.items > 0) team_run(team, &job);
+    }
+    if (is_lost(device)) return;
+  }
+  publish(exec);
+}
+
+static bool host_close(struct device *device) {
+  rondo_allocator allocator = device->allocator;
+  uint64_t timeout_ns = is_lost(device) ? patience_ns : RONDO_FOREVER;
+  if (!teams_stop(device->teams, device->team_count, &allocator, timeout_ns)) return false;
+  if (device->device_memory) allocator.release(allocator.user, device->device_memory, device->device_bytes);
+  if (device->pinned_memory) allocator.release(allocator.user, device->pinned_memory, device->pinned_bytes);
+  allocator.release(allocator.user, device, sizeof *device);
+  return true;
+}
+
+static uint32_t thread_count_of(const rondo_options *options) {
+  uint32_t cores = team_core_count();
+  return options->host_threads ? options->host_threads : cores > 64 ? 64 : cores;
+}
+
+/* Lanes that ask for threads get them, or, where they ask for more than there are, as one set of options for a GPU and
+ * the host does, their part of those; lanes that do not ask share evenly what is left. Each gets one. */
+static void threads_share(const rondo_lane *lanes, uint32_t lane_count, uint32_t threads, uint32_t *counts) {
+  uint64_t asked = 0;
+  uint32_t left = threads, sharers = 0;
+  for (uint32_t i = 0; i < lane_count; i++) {
+    asked += (uint64_t)lanes[i].multiprocessors;
+    sharers += lanes[i].multiprocessors == 0;
+  }
+  for (uint32_t i = 0; i < lane_count; i++) {
+    uint64_t wanted = (uint64_t)lanes[i].multiprocessors;
+    counts[i] = (uint32_t)(asked > threads ? wanted * threads / asked : wanted);
+    left -= counts[i];
+  }
+  for (uint32_t i = 0; i < lane_count; i++) {
+    if (lanes[i].multiprocessors == 0) {
+      counts[i] = (left + sharers - 1) / sharers;
+      left -= counts[i];
+      sharers--;
+    }
+    if (counts[i] == 0) counts[i] = 1;
+  }
+}
+
+static rondo_status teams_start(struct device *device, const rondo_options *options, struct device_info *info) {
+  static const rondo_lane whole;
+  uint32_t counts[RONDO_MAX_LANES];
+  threads_share(options->lane_count ? options->lanes : &whole, info->lane_count, thread_count_of(options), counts);
+  for (uint32_t i = 0; i < info->lane_count; i++) {
+    rondo_status status =
+        team_start(&device->teams[i], &device->allocator, counts[i], options->wait_mode, run_program, device);
+    if (status != RONDO_OK) return status;
+    device->team_count++;
+    info->lanes[i].chip.multiprocessors = (int32_t)counts[i];
+    info->lanes[i].priority = 0; /* the system's scheduler knows none of ours */
+    info->chip.multiprocessors += (int32_t)counts[i];
+  }
+  return RONDO_OK;
+}
+
+static rondo_status host_open(const rondo_options *options, const rondo_allocator *allocator,
+                              struct device **device_out, struct device_info *info, void **device_memory,
+                              void **pinned_memory) {
+  struct device *device = allocator->allocate(allocator->user, sizeof *device, 256);
+  if (!device) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %zu bytes", sizeof *device);
+  memset(device, 0, sizeof *device);
+  device->allocator = *allocator;
+  device->device_bytes = options->device_bytes ? options->device_bytes : 1;
+  device->pinned_bytes = options->pinned_bytes ? options->pinned_bytes : 1;
+  device->device_memory = slab(allocator, device->device_bytes);
+  device->pinned_memory = slab(allocator, device->pinned_bytes);
+  rondo_status status = RONDO_OK;
+  if (!device->device_memory || !device->pinned_memory)
+    status = status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes for the %s pool",
+                        device->device_memory ? options->pinned_bytes : options->device_bytes,
+                        device->device_memory ? "pinned" : "device");
+  *info = (struct device_info){0};
+  lanes_describe(options, info);
+  if (status == RONDO_OK) status = teams_start(device, options, info);
+  if (status != RONDO_OK) {
+    host_close(device);
+    return status;
+  }
+  int32_t threads = info->chip.multiprocessors;
+  snprintf(info->name, sizeof info->name, "host, %d thread%s", threads, threads == 1 ? "" : "s");
+  snprintf(info->reason, sizeof info->reason, "host: asked for");
+  *device_out = device;
+  *device_memory = device->device_memory;
+  *pinned_memory = device->pinned_memory;
+  return RONDO_OK;
+}
+
+/* ---- Memory and waiting ------------------------------------------------------------------------------------------ */
+
+/* Of what is launched meanwhile nothing is waited for. */
+static rondo_status wait_for_lane(struct device *device, uint32_t lane, const char *phase) {
+  const struct team *team = &device->teams[lane];
+  uint64_t pushed = atomic_load(&team->queue_tail);
+  for (uint32_t spins = 0; !team_has_finished(team, pushed); spins += spins < SPINS_BEFORE_SLEEP) {
+    if (is_lost(device)) break;
+    if (spins == SPINS_BEFORE_SLEEP) nanosleep(&(struct timespec){.tv_nsec = DRAIN_POLL_NS}, NULL);
+  }
+  return check_not_lost(device, phase);
+}
+
+static rondo_status host_drain(struct device *device, uint32_t lane) { return wait_for_lane(device, lane, "drain"); }
+
+static rondo_status copy(struct device *device, uint32_t lane, unsigned char *destination, uint64_t destination_pitch,
+                         const unsigned char *source, uint64_t source_pitch, struct device_rows rows,
+                         const char *phase) {
+  rondo_status status = wait_for_lane(device, lane, phase);
+  for (uint64_t i = 0; i < rows.count && rows.bytes && status == RONDO_OK; i++)
+    memcpy(destination + i * destination_pitch, source + i * source_pitch, rows.bytes);
+  return status;
+}
+
+static rondo_status host_upload(struct device *device, uint32_t lane, void *destination, const void *source,
+                                struct device_rows rows) {
+  return copy(device, lane, destination, rows.pitch_bytes, source, rows.bytes, rows, "upload");
+}
+
+static rondo_status host_download(struct device *device, uint32_t lane, void *destination, const void *source,
+                                  struct device_rows rows) {
+  return copy(device, lane, destination, rows.bytes, source, rows.pitch_bytes, rows, "download");
+}
+
+static rondo_status host_zero(struct device *device, uint32_t lane, void *destination, uint64_t bytes) {
+  rondo_status status = wait_for_lane(device, lane, "zero");
+  if (status == RONDO_OK) memset(destination, 0, bytes);
+  return status;
+}
+
+/* In whichever lane: two lanes that wait for each other would wait for themselves. */
+static bool host_in_callback(struct device *device) {
+  for (uint32_t i = 0; i < device->team_count; i++)
+    if (team_is_mine(&device->teams[i])) return true;
+  return false;
+}
+
+/* ---- Execs ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t host_exec_bytes(const struct device_program *program) {
+  return sizeof(struct device_exec) + program->operand_count * sizeof(void *);
+}
+
+static rondo_status host_exec_create(struct device *device, const struct device_program *program,
+                                     struct device_exec **exec_out) {
+  struct device_exec *exec = program->host_memory;
+  *exec = (struct device_exec){.device = device,
+                               .team = &device->teams[program->lane],
+                               .counts = program->counts,
+                               .words = program->words,
+                               .node_count = program->node_count,
+                               .nodes = program->nodes,
+                               .shared_data = program->data};
+  if (program->operand_count) memcpy(exec->data, program->data, program->operand_count * sizeof(void *));
+  for (uint32_t n = 0; n < program->node_count; n++)
+    if (program->nodes[n].user_work && !program->nodes[n].user_work->host)
+      return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s' has no host function, and this is the host backend",
+                        program->nodes[n].call.task->name);
+  *exec_out = exec;
+  return RONDO_OK;
+}
+
+static rondo_status host_exec_rebind(struct device_exec *exec, const struct device_program *program, uint32_t node) {
+  const struct op_call *call = &program->nodes[node].call;
+  memcpy(exec->data + (call->data - program->data), call->data, call->task->operand_count * sizeof(void *));
+  return RONDO_OK;
+}
+
+static rondo_status host_exec_launch(struct device_exec *exec) {
+  rondo_status status = check_not_lost(exec->device, "replay");
+  return status == RONDO_OK ? team_push(exec->team, exec) : status;
+}
+
+static rondo_status host_exec_notify(struct device_exec *exec, int file, uint64_t timeout_ns) {
+  return notice_change(&exec->notice, file, timeout_ns, &host_device_ops, exec->device);
+}
+
+/* Of a lost device nobody has waited for the exec's replays. Its team may be inside a task that does return, and then
+ * leaves the exec; a task that does not is given a second from the loss, whatever number of execs is closed. */
+static void host_exec_destroy(struct device_exec *exec) {
+  if (!is_lost(exec->device)) return;
+  uint64_t pushed = atomic_load(&exec->team->queue_tail);
+  while (!team_has_finished(exec->team, pushed) && now_ns() - exec->device->lost_ns < patience_ns)
+    nanosleep(&(struct timespec){.tv_nsec = DRAIN_POLL_NS}, NULL);
+}
+
+const struct device_ops host_device_ops = {
+    .backend = RONDO_BACKEND_HOST,
+    .open = host_open,
+    .close = host_close,
+    .upload = host_upload,
+    .download = host_download,
+    .zero = host_zero,
+    .exec_host_bytes = host_exec_bytes,
+    .exec_create = host_exec_create,
+    .exec_launch = host_exec_launch,
+    .exec_rebind = host_exec_rebind,
+    .exec_notify = host_exec_notify,
+    .exec_destroy = host_exec_destroy,
+    .health = host_health,
+    .lose = host_lose,
+    .drain = host_drain,
+    .in_callback = host_in_callback,
+};

@@ -1,0 +1,28 @@
+/* kernels.h - what kernels/ hands in. The runtime knows no family of operations: tasks bring theirs with them
+ * (graph_add), and the few that a plan adds by itself are declared here, with the device code of all. */
+#ifndef RONDO_KERNELS_H
+#define RONDO_KERNELS_H
+
+#include "op.h"
+
+/* Every operation, ended by a NULL. */
+extern const struct op *const op_table[];
+
+/* What moves inputs and outputs between pinned and device memory. Operands of a copy: the source, then the destination,
+ * of one shape. Of a transfer: as many such pairs, all dense and together no more than this. */
+extern const struct op op_copy;
+extern const struct op op_transfer;
+enum { OP_TRANSFER_TENSORS = 8, OP_TRANSFER_BYTES = 64 * 1024 };
+
+/* The compiled device code, one fatbin for each .cu file; none where Rondo was built without nvcc. In it are two
+ * kernels that the CUDA backend launches by itself, of one thread, which take a struct completion: rondo_begin in front
+ * of many tasks that wait for nothing, rondo_done behind what does not publish completion itself. */
+struct device_image {
+  const char *name; /* the .cu file, for messages */
+  const void *begin;
+  const void *end;
+};
+extern const struct device_image device_images[];
+extern const uint32_t device_image_count;
+
+#endif

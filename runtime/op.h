@@ -1,0 +1,129 @@
+/* op.h - what an operation is to the rest of Rondo.
+ *
+ * An operation is one row of the table in ops.c: a name and five pure functions of a task's description. The builder
+ * calls check, the planner scratch_bytes, the host backend host_items and host_run, the CUDA backend select. Nothing
+ * here knows a device: select only says which kernel to launch, with which grid and parameters.
+ *
+ * Each family's folder holds FAMILY.h (its rows, attribute and parameter structs, shared with the .cu files), FAMILY.c
+ * (rondo_add_*, check, scratch), FAMILY_host.c, FAMILY_select.c and FAMILY_*.cu.
+ */
+#ifndef RONDO_OP_H
+#define RONDO_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "status.h"
+
+enum {
+  OP_MAX_OPERANDS = RONDO_MAX_ARGUMENTS,
+  OP_MAX_LAUNCHES = 2,
+  OP_ATTRIBUTE_BYTES = 64,
+  OP_PARAMETER_BYTES = 512,
+};
+
+/* A tensor or view as a task sees it. Rank is the described one; shape and stride (in elements) are filled up to it. */
+struct op_operand {
+  bool present; /* false: an optional operand left out; the rest is zero */
+  rondo_access access;
+  rondo_dtype dtype;
+  uint32_t rank;
+  int64_t shape[RONDO_MAX_RANK];
+  int64_t stride[RONDO_MAX_RANK];
+  uint64_t offset_bytes; /* of the first element in its tensor, which is 256-byte aligned: gives the alignment */
+};
+
+struct op_task {
+  const struct op *op;
+  const char *name;
+  uint32_t operand_count;
+  struct op_operand *operands;
+  _Alignas(8) unsigned char attributes[OP_ATTRIBUTE_BYTES]; /* the operation's own attribute struct */
+};
+
+/* A task with addresses. data[i] is the address of operand i's first element, NULL if absent or where only the choice
+ * of kernels is wanted; scratch is 256-byte aligned, op->scratch_bytes long, undefined at entry and shared with other
+ * tasks afterwards. */
+struct op_call {
+  const struct op_task *task;
+  void *const *data;
+  void *scratch;
+};
+
+/* No addresses, for where only a task's shape is asked for. */
+extern void *const op_nowhere[OP_MAX_OPERANDS];
+
+struct chip {
+  int32_t version; /* 80, 90, 100: compute capability times ten */
+  int32_t multiprocessors;
+  int32_t shared_bytes; /* most dynamic shared memory of one block, opted in */
+};
+
+/* One kernel launch. The kernel is extern "C" and takes one struct by value (const __grid_constant__), laid out alike
+ * in C and CUDA; select writes it into parameters. */
+struct op_launch {
+  const char *kernel;
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes; /* dynamic */
+  uint32_t parameter_bytes;
+  uint32_t completion_offset; /* of a struct completion in the parameters (common/launch.cuh); 0: it cannot publish */
+  _Alignas(64) unsigned char parameters[OP_PARAMETER_BYTES];
+};
+
+/* Launches of one task, run one after the other. None is allowed: an empty task. */
+struct op_launches {
+  uint32_t count;
+  struct op_launch items[OP_MAX_LAUNCHES];
+};
+
+struct op {
+  const char *name;
+  /* Bit i: the kernels touch each element of operand i at most once, so that it may lie in the host's pinned memory. */
+  uint32_t once_operands;
+  uint32_t launches_most; /* by select, for any task; 0 means 1 */
+  /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
+   * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before
+   * it. NULL: no graph describes it, the runtime adds it itself. */
+  rondo_status (*check)(const struct op_task *task);
+  /* Device memory the task needs while it runs, on any chip. NULL: none. */
+  uint64_t (*scratch_bytes)(const struct op_task *task);
+  /* Independent items of work on the host, each computed by one thread in a fixed order. */
+  int64_t (*host_items)(const struct op_task *task);
+  void (*host_run)(const struct op_call *call, int64_t first, int64_t last);
+  /* Which kernels, on this chip. Addresses may be NULL when only the choice is wanted; it must not depend on them. */
+  rondo_status (*select)(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+};
+
+/* graph.c: adds a task. operands[i] says tensor and access; an absent tensor is passed as all zero. An operand that may
+ * be the very same view as an earlier written or read one (in place) carries that operand's index plus one. */
+struct op_argument {
+  const char *name; /* the operand's name in messages: "q", "tau" */
+  rondo_tensor tensor;
+  rondo_access access;
+  uint32_t in_place_of;
+};
+rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name, const struct op_argument *arguments,
+                       uint32_t argument_count, const void *attributes, size_t attribute_bytes);
+
+/* op.c: "[4, 7] f32" into text. */
+void shape_describe(char *text, size_t bytes, rondo_dtype dtype, uint32_t rank, const int64_t *shape);
+/* "tau is [3] f32, expected ...", or "tau is absent, expected ...". */
+rondo_status op_unexpected(const char *name, const struct op_operand *operand, const char *expected);
+/* The operand must be there, with exactly this type and shape. */
+rondo_status op_expect(const char *name, const struct op_operand *operand, rondo_dtype dtype, uint32_t rank,
+                       const int64_t *shape);
+
+/* Blocks of a task's last launch, if it can publish completion; else 0. */
+static inline uint32_t op_publishing_blocks(const struct op_launches *launches) {
+  const struct op_launch *last = launches->count ? &launches->items[launches->count - 1] : NULL;
+  return last && last->completion_offset && last->grid[1] == 1 && last->grid[2] == 1 ? last->grid[0] : 0;
+}
+
+static inline int64_t op_elements(const struct op_operand *operand) {
+  int64_t count = operand->present ? 1 : 0;
+  for (uint32_t i = 0; i < operand->rank; i++) count *= operand->shape[i];
+  return count;
+}
+
+#endif

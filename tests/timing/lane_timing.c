@@ -1,0 +1,303 @@
+/* lane_timing.c - does a replay keep its time beside work that fills the GPU? Ten small tasks, replayed every 30 us and
+ * waited for, in turns alone and beside an exec of another lane that another thread replays: in multiprocessors of
+ * their own, with a higher priority, and in the same lane. What runs beside are blocks that do nothing for 20, 200 or
+ * 2000 us, as many as all other multiprocessors hold and more, and copies that want all of the memory's bandwidth. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "timing.h"
+
+enum {
+  TASKS = 10,
+  TINY = 2048,
+  PAUSE_NS = 30 * 1000,
+  NEIGHBOUR_US = 5000, /* a replay of what runs beside takes about as long */
+  SPIN_THREADS = 1024,
+  SPINS_EACH = 2, /* blocks that a multiprocessor holds */
+  COPIES = 16,
+  TURNS = 10,
+};
+static const int64_t copy_bytes = INT64_C(128) << 20;
+
+/* Nothing, for `ns` nanoseconds in each block. */
+static const char spin_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
+                               ".visible .entry spin(.param .u64 unused, .param .u64 ns)\n.maxntid 1024, 1, 1\n{\n"
+                               ".reg .b64 %rd<6>;\n.reg .pred %p;\n"
+                               "ld.param.u64 %rd1, [ns];\nmov.u64 %rd2, %globaltimer;\n"
+                               "AGAIN:\nmov.u64 %rd3, %globaltimer;\nsub.u64 %rd4, %rd3, %rd2;\n"
+                               "setp.lt.u64 %p, %rd4, %rd1;\n@%p bra AGAIN;\nret;\n}\n";
+
+static void spin_host(void *user, void *const *data) {
+  uint64_t ns, begin = timing_now_ns();
+  (void)user;
+  memcpy(&ns, data[1], sizeof ns);
+  while (timing_now_ns() - begin < ns) continue;
+}
+
+struct options {
+  rondo_backend backend;
+  size_t samples;
+  double seconds; /* of each measurement at most */
+  struct report report;
+};
+
+/* ---- Graphs ------------------------------------------------------------------------------------------------------ */
+
+static rondo_graph *graph_make(void) {
+  rondo_graph *graph;
+  TRY(rondo_graph_create(NULL, NULL, &graph));
+  return graph;
+}
+
+static rondo_tensor state(rondo_graph *graph, int64_t bytes) {
+  rondo_tensor tensor;
+  TRY(rondo_state(graph, "state", RONDO_U8, 1, &bytes, &tensor));
+  return tensor;
+}
+
+static rondo_graph *copies(int count, int64_t bytes) {
+  rondo_graph *graph = graph_make();
+  rondo_tensor from = state(graph, bytes), to = state(graph, bytes);
+  for (int i = 0; i < count; i++)
+    TRY(rondo_add_copy(graph, &(rondo_copy_desc){.src = i % 2 ? to : from, .dst = i % 2 ? from : to}));
+  return graph;
+}
+
+static rondo_graph *spins(uint64_t block_us, int32_t multiprocessors, bool on_host) {
+  rondo_graph *graph = graph_make();
+  uint64_t waves = NEIGHBOUR_US / block_us + 1, ns = (on_host ? waves : 1) * block_us * 1000;
+  rondo_argument arguments[] = {{.tensor = state(graph, 16), .access = RONDO_WRITE}, {.value = &ns, .bytes = 8}};
+  TRY(rondo_add_kernel(graph, &(rondo_kernel_desc){.name = "spin",
+                                                   .image = spin_ptx,
+                                                   .image_bytes = sizeof spin_ptx,
+                                                   .function = "spin",
+                                                   .grid = {(uint32_t)(multiprocessors * SPINS_EACH) * (uint32_t)waves},
+                                                   .block = {SPIN_THREADS},
+                                                   .arguments = arguments,
+                                                   .argument_count = 2,
+                                                   .host = spin_host}));
+  return graph;
+}
+
+/* ---- One measurement --------------------------------------------------------------------------------------------- */
+
+/* What runs beside: a thread keeps one replay running and one behind it, or lets both end. */
+struct neighbour {
+  rondo_exec *exec;
+  rondo_slot slots[2];
+  pthread_t thread;
+  atomic_bool wanted, stop; /* what the thread is asked for */
+  atomic_bool runs;         /* and what it does */
+};
+
+static void *neighbour_run(void *argument) {
+  struct neighbour *neighbour = argument;
+  while (!atomic_load(&neighbour->stop)) {
+    bool wanted = atomic_load(&neighbour->wanted);
+    for (int i = 0; i < 2; i++) {
+      TRY(rondo_wait(neighbour->slots[i], RONDO_FOREVER));
+      if (wanted) TRY(rondo_replay(neighbour->slots[i]));
+    }
+    atomic_store(&neighbour->runs, wanted);
+    if (!wanted) timing_sleep_ns(100000);
+  }
+  for (int i = 0; i < 2; i++) TRY(rondo_wait(neighbour->slots[i], RONDO_FOREVER));
+  return NULL;
+}
+
+static void neighbour_start(struct neighbour *neighbour, rondo_runtime *runtime, rondo_graph *graph, uint32_t lane) {
+  *neighbour = (struct neighbour){0};
+  TRY(rondo_instantiate(runtime, graph, &(rondo_exec_options){.slots = 2, .lane = lane}, &neighbour->exec));
+  for (int i = 0; i < 2; i++) TRY(rondo_acquire(neighbour->exec, &neighbour->slots[i]));
+  TRY(rondo_graph_destroy(&graph));
+  if (pthread_create(&neighbour->thread, NULL, neighbour_run, neighbour)) exit(1);
+}
+
+static void neighbour_ask(struct neighbour *neighbour, bool wanted) {
+  atomic_store(&neighbour->wanted, wanted);
+  while (atomic_load(&neighbour->runs) != wanted) continue;
+}
+
+static void neighbour_end(struct neighbour *neighbour) {
+  atomic_store(&neighbour->stop, true);
+  pthread_join(neighbour->thread, NULL);
+  for (int i = 0; i < 2; i++) TRY(rondo_release(neighbour->slots[i]));
+  TRY(rondo_close_exec(&neighbour->exec));
+}
+
+/* One turn of replays. */
+static void take_turn(const struct options *options, const char *name, rondo_slot slot, struct samples *samples) {
+  uint64_t end = timing_now_ns() + (uint64_t)(options->seconds * 1e9 / TURNS);
+  size_t most = samples->count + options->samples / TURNS + 1;
+  for (int i = 0; i < 100 && timing_now_ns() < end; i++) { /* until caches and clocks are as they will be */
+    TRY(rondo_replay(slot));
+    TRY(rondo_wait(slot, RONDO_FOREVER));
+  }
+  while (samples->count < most && samples->count < samples->capacity && (timing_now_ns() < end || !samples->count)) {
+    uint64_t begin = timing_now_ns();
+    TRY(rondo_replay(slot));
+    TRY(rondo_wait(slot, RONDO_FOREVER));
+    uint64_t done = timing_now_ns();
+    samples_add(samples, done - begin);
+    while (timing_now_ns() - done < PAUSE_NS) continue;
+    if (samples->count % 100 == 0) progress(name, samples->count, samples->capacity);
+  }
+}
+
+/* ---- One way to share the GPU ------------------------------------------------------------------------------------ */
+
+struct sharing {
+  const char *name;
+  rondo_lane lanes[2]; /* of the ten tasks, and of what runs beside */
+  uint32_t lane_count;
+  double limit; /* of the p99 beside, as a multiple of that alone */
+};
+
+static const struct sharing sharings[] = {
+    {"8 multiprocessors of its own",
+     {{.name = "quick", .multiprocessors = 8, .priority = 5}, {.name = "bulk"}},
+     2,
+     1.25},
+    {"16 multiprocessors of its own",
+     {{.name = "quick", .multiprocessors = 16, .priority = 5}, {.name = "bulk"}},
+     2,
+     1.25},
+    {"32 multiprocessors of its own",
+     {{.name = "quick", .multiprocessors = 32, .priority = 5}, {.name = "bulk"}},
+     2,
+     1.25},
+    {"a higher priority", {{.name = "quick", .priority = 5}, {.name = "bulk"}}, 2, 0},
+    {"the same lane", {{.name = "all"}}, 1, 0},
+};
+enum { SHARINGS = sizeof sharings / sizeof *sharings };
+
+static rondo_runtime *open_with(const struct options *options, const struct sharing *sharing) {
+  rondo_runtime *runtime;
+  TRY(rondo_open(&(rondo_options){.backend = options->backend,
+                                  .device_bytes = 2 * (uint64_t)copy_bytes + (16 << 20),
+                                  .pinned_bytes = 1 << 20,
+                                  .wait_mode = RONDO_WAIT_SPIN,
+                                  .lanes = sharing->lanes,
+                                  .lane_count = sharing->lane_count},
+                 &runtime));
+  return runtime;
+}
+
+/* Alone and beside in turns, so that what else disturbs the machine disturbs both. */
+static void beside(struct options *options, const struct sharing *sharing, rondo_runtime *runtime, rondo_slot slot,
+                   uint64_t block_us) {
+  char name[96];
+  rondo_info info;
+  rondo_lane_grant grant;
+  uint32_t lane = sharing->lane_count - 1;
+  TRY(rondo_runtime_info(runtime, &info));
+  TRY(rondo_lane_info(runtime, lane, &grant));
+  bool on_host = info.backend == RONDO_BACKEND_HOST;
+  if (on_host && !block_us) return; /* it has no such bandwidth */
+  struct neighbour neighbour;
+  neighbour_start(&neighbour, runtime,
+                  block_us ? spins(block_us, grant.multiprocessors, on_host) : copies(COPIES, copy_bytes), lane);
+  if (block_us)
+    snprintf(name, sizeof name, "  beside blocks of %u us", (unsigned)block_us);
+  else
+    snprintf(name, sizeof name, "  beside copies of %d MB", (int)(copy_bytes >> 20));
+  struct samples alone = samples_take(options->samples), shared = samples_take(options->samples);
+  for (int turn = 0; turn < TURNS; turn++) {
+    neighbour_ask(&neighbour, false);
+    take_turn(options, name, slot, &alone);
+    neighbour_ask(&neighbour, true);
+    take_turn(options, name, slot, &shared);
+  }
+  report_samples(&options->report, "  alone, in turns with what follows", &alone);
+  report_samples(&options->report, name, &shared);
+  report_ratio(&options->report, "    p99 to its p99 alone", samples_us(&shared, 99), samples_us(&alone, 99), "us",
+               on_host || !block_us ? 0 : sharing->limit);
+  samples_free(&alone);
+  samples_free(&shared);
+  neighbour_end(&neighbour);
+}
+
+static void share(struct options *options, const struct sharing *sharing) {
+  rondo_runtime *runtime = open_with(options, sharing);
+  rondo_graph *graph = copies(TASKS, TINY);
+  rondo_exec *exec;
+  rondo_slot slot;
+  rondo_lane_grant grant;
+  TRY(rondo_lane_info(runtime, 0, &grant));
+  TRY(rondo_instantiate(runtime, graph, NULL, &exec));
+  TRY(rondo_acquire(exec, &slot));
+  if (!options->report.json) printf("%s (%d):\n", sharing->name, grant.multiprocessors);
+  static const uint64_t blocks_us[] = {20, 200, 2000, 0};
+  for (size_t i = 0; i < sizeof blocks_us / sizeof *blocks_us; i++)
+    beside(options, sharing, runtime, slot, blocks_us[i]);
+  TRY(rondo_release(slot));
+  TRY(rondo_close_exec(&exec));
+  TRY(rondo_graph_destroy(&graph));
+  TRY(rondo_close(&runtime));
+}
+
+/* ---- Command line ------------------------------------------------------------------------------------------------ */
+
+static int usage(FILE *file, int status) {
+  fputs("usage: lane_timing [--backend auto|host|cuda] [--samples N] [--seconds S] [--json]\n\n"
+        "Times replays of ten small tasks beside work of another lane that fills the device.\n"
+        "  --samples N  of each measurement at most (default 20000)\n"
+        "  --seconds S  for each measurement at most (default 2)\n"
+        "  --json       an array of figures instead of lines\n"
+        "Exit status: 0 all figures reach what they must, 1 an error, 3 some do not.\n",
+        file);
+  return status;
+}
+
+static bool parse_number(const char *word, double least, double most, double *number) {
+  char *end;
+  errno = 0;
+  *number = strtod(word, &end);
+  return !errno && end != word && !*end && *number >= least && *number <= most;
+}
+
+static int parse(int count, char **words, struct options *options) {
+  for (int i = 1; i < count; i++) {
+    const char *word = words[i], *value = i + 1 < count ? words[i + 1] : "";
+    double number;
+    if (!strcmp(word, "--help")) return usage(stdout, 0);
+    if (!strcmp(word, "--json")) {
+      options->report.json = true;
+      continue;
+    }
+    i++;
+    if (!strcmp(word, "--backend") && !strcmp(value, "auto")) {
+      options->backend = RONDO_BACKEND_AUTO;
+    } else if (!strcmp(word, "--backend") && !strcmp(value, "host")) {
+      options->backend = RONDO_BACKEND_HOST;
+    } else if (!strcmp(word, "--backend") && !strcmp(value, "cuda")) {
+      options->backend = RONDO_BACKEND_CUDA;
+    } else if (!strcmp(word, "--samples") && parse_number(value, 1, 1e7, &number)) {
+      options->samples = (size_t)number;
+    } else if (!strcmp(word, "--seconds") && parse_number(value, 0.01, 3600, &number)) {
+      options->seconds = number;
+    } else {
+      return usage(stderr, 2);
+    }
+  }
+  return -1;
+}
+
+int main(int count, char **words) {
+  struct options options = {.samples = 20000, .seconds = 2};
+  int done = parse(count, words, &options);
+  if (done >= 0) return done;
+  rondo_runtime *runtime = open_with(&options, &sharings[SHARINGS - 1]);
+  rondo_info info;
+  TRY(rondo_runtime_info(runtime, &info));
+  report_begin(&options.report);
+  report_machine(&options.report, &info);
+  TRY(rondo_close(&runtime));
+  for (int i = 0; i < SHARINGS; i++) share(&options, &sharings[i]);
+  report_end(&options.report);
+  return options.report.missed ? 3 : 0;
+}

@@ -1,0 +1,475 @@
+/* replay_timing.c - how long a replay takes: until it is launched, until its result can be seen, from one task to a
+ * thousand, with inputs and outputs, in parallel branches, after idleness, with several slots. Each beside the same
+ * work launched with the CUDA driver directly, in turns within one run. Without a GPU: the host backend, by itself. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rival.h"
+#include "timing.h"
+
+struct options {
+  rondo_backend backend;
+  const char *only;
+  size_t samples;
+  struct report report;
+};
+
+struct bench {
+  struct options *options;
+  rondo_runtime *runtime;
+  struct rival rival;
+  bool has_rival;
+};
+
+/* ---- Graphs ------------------------------------------------------------------------------------------------------ */
+
+/* One exec and its slots, all acquired. */
+struct subject {
+  rondo_graph *graph;
+  rondo_exec *exec;
+  rondo_slot slots[RONDO_MAX_SLOTS];
+  uint32_t slot_count;
+};
+
+static const int64_t tiny[] = {TINY_BYTES};
+
+static rondo_graph *graph_make(void) {
+  rondo_graph *graph;
+  TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 2048, .tasks = 1024}, &graph));
+  return graph;
+}
+
+static rondo_tensor tiny_state(rondo_graph *graph) {
+  rondo_tensor tensor;
+  TRY(rondo_state(graph, "tiny", RONDO_U8, 1, tiny, &tensor));
+  return tensor;
+}
+
+static void copy(rondo_graph *graph, rondo_tensor src, rondo_tensor dst) {
+  TRY(rondo_add_copy(graph, &(rondo_copy_desc){.src = src, .dst = dst}));
+}
+
+static rondo_graph *chain(uint32_t count) {
+  rondo_graph *graph = graph_make();
+  rondo_tensor from = tiny_state(graph);
+  for (uint32_t i = 0; i < count; i++) {
+    rondo_tensor to = tiny_state(graph);
+    copy(graph, from, to);
+    from = to;
+  }
+  return graph;
+}
+
+/* 1 + width + 1 tasks. */
+static rondo_graph *fan(uint32_t width) {
+  rondo_graph *graph = graph_make();
+  rondo_tensor first = tiny_state(graph), second = tiny_state(graph), middle, last;
+  const int64_t rows[] = {width, TINY_BYTES};
+  TRY(rondo_state(graph, "middle", RONDO_U8, 2, rows, &middle));
+  TRY(rondo_state(graph, "last", RONDO_U8, 2, rows, &last));
+  rondo_tensor source;
+  copy(graph, first, second);
+  rondo_task root;
+  TRY(rondo_last_task(graph, &root));
+  for (uint32_t i = 0; i < width; i++) {
+    rondo_tensor row;
+    TRY(rondo_state(graph, "source", RONDO_U8, 2, (int64_t[]){1, TINY_BYTES}, &source));
+    TRY(rondo_view(graph, middle, (int64_t[]){i, 0}, (int64_t[]){1, TINY_BYTES}, &row));
+    copy(graph, source, row);
+    rondo_task task;
+    TRY(rondo_last_task(graph, &task));
+    TRY(rondo_after(graph, task, root));
+  }
+  copy(graph, middle, last);
+  return graph;
+}
+
+static rondo_graph *in_out(uint64_t bytes, rondo_tensor *in, rondo_tensor *out) {
+  rondo_graph *graph = graph_make();
+  int64_t shape[] = {(int64_t)bytes};
+  TRY(rondo_input(graph, "in", RONDO_U8, 1, shape, in));
+  TRY(rondo_output(graph, "out", RONDO_U8, 1, shape, out));
+  copy(graph, *in, *out);
+  return graph;
+}
+
+/* MANY times: an input that two tasks read, an output that two write and a third reads and writes. So all are moved. */
+static rondo_graph *many_in_out(void) {
+  static const int64_t in_shape[] = {2, MANY_BYTES / 2}, out_shape[] = {3, MANY_BYTES / 2}, row[] = {1, MANY_BYTES / 2};
+  rondo_graph *graph = graph_make();
+  for (int i = 0; i < MANY; i++) {
+    rondo_tensor in, out, in_rows[2], out_rows[3];
+    TRY(rondo_input(graph, "in", RONDO_U8, 2, in_shape, &in));
+    TRY(rondo_output(graph, "out", RONDO_U8, 2, out_shape, &out));
+    for (int64_t r = 0; r < 2; r++) TRY(rondo_view(graph, in, (int64_t[]){r, 0}, row, &in_rows[r]));
+    for (int64_t r = 0; r < 3; r++) TRY(rondo_view(graph, out, (int64_t[]){r, 0}, row, &out_rows[r]));
+    copy(graph, in_rows[0], out_rows[0]);
+    copy(graph, in_rows[1], out_rows[1]);
+    copy(graph, out_rows[1], out_rows[2]);
+  }
+  return graph;
+}
+
+static struct subject instantiate(struct bench *bench, rondo_graph *graph, const rondo_exec_options *options) {
+  struct subject subject = {.graph = graph, .slot_count = options->slots ? options->slots : 1};
+  TRY(rondo_instantiate(bench->runtime, graph, options, &subject.exec));
+  for (uint32_t s = 0; s < subject.slot_count; s++) TRY(rondo_acquire(subject.exec, &subject.slots[s]));
+  return subject;
+}
+
+static void dismantle(struct subject *subject) {
+  for (uint32_t s = 0; s < subject->slot_count; s++) TRY(rondo_release(subject->slots[s]));
+  TRY(rondo_close_exec(&subject->exec));
+  TRY(rondo_graph_destroy(&subject->graph));
+}
+
+/* ---- One replay after the other ---------------------------------------------------------------------------------- */
+
+static void replay_once(rondo_slot slot) {
+  TRY(rondo_replay(slot));
+  TRY(rondo_wait(slot, RONDO_FOREVER));
+}
+
+static void rival_once(struct bench *bench, struct cu_graph_exec *exec) {
+  rival_launch(&bench->rival, exec);
+  rival_synchronize(&bench->rival);
+}
+
+/* Takes turns of a hundred, so that clocks and neighbours treat both alike. */
+static void in_turns(struct bench *bench, const char *name, rondo_slot slot, struct cu_graph_exec *rival, size_t count,
+                     struct samples *ours, struct samples *theirs) {
+  *ours = samples_take(count);
+  *theirs = samples_take(count);
+  for (int i = 0; i < 200; i++) replay_once(slot);
+  while (ours->count < count) {
+    for (int i = 0; i < 100; i++) {
+      uint64_t begin = timing_now_ns();
+      replay_once(slot);
+      samples_add(ours, timing_now_ns() - begin);
+    }
+    for (int i = 0; i < 100 && rival; i++) {
+      uint64_t begin = timing_now_ns();
+      rival_once(bench, rival);
+      samples_add(theirs, timing_now_ns() - begin);
+    }
+    progress(name, ours->count, count);
+  }
+}
+
+/* Visible time of a graph beside its rival's; the rival's p50 in *rival_us if asked for. */
+static void compare(struct bench *bench, const char *name, rondo_graph *graph, struct cu_graph_exec *rival,
+                    const char *against, double limit) {
+  struct report *report = &bench->options->report;
+  struct subject subject = instantiate(bench, graph, &(rondo_exec_options){0});
+  struct samples ours, theirs;
+  char text[96];
+  in_turns(bench, name, subject.slots[0], rival, bench->options->samples, &ours, &theirs);
+  report_samples(report, name, &ours);
+  if (rival) {
+    snprintf(text, sizeof text, "  %s", against);
+    report_samples(report, text, &theirs);
+    snprintf(text, sizeof text, "  ratio to %s", against);
+    report_ratio(report, text, samples_us(&ours, 50), samples_us(&theirs, 50), "us", limit);
+  }
+  samples_free(&ours);
+  samples_free(&theirs);
+  dismantle(&subject);
+}
+
+/* ---- The measurements -------------------------------------------------------------------------------------------- */
+
+/* The call alone: what Rondo adds to cuGraphLaunch. */
+static void launch_cost(struct bench *bench) {
+  if (!bench->has_rival) return;
+  size_t count = bench->options->samples;
+  struct subject subject = instantiate(bench, chain(1), &(rondo_exec_options){0});
+  struct cu_graph_exec *rival = rival_chain(&bench->rival, 1);
+  struct samples ours = samples_take(count), theirs = samples_take(count);
+  rondo_slot slot = subject.slots[0];
+  for (size_t i = 0; i < count; i++) {
+    uint64_t begin = timing_now_ns();
+    TRY(rondo_replay(slot));
+    samples_add(&ours, timing_now_ns() - begin);
+    TRY(rondo_wait(slot, RONDO_FOREVER));
+    begin = timing_now_ns();
+    rival_launch(&bench->rival, rival);
+    samples_add(&theirs, timing_now_ns() - begin);
+    rival_synchronize(&bench->rival);
+    if ((i + 1) % 100 == 0) progress("launch", i + 1, count);
+  }
+  struct report *report = &bench->options->report;
+  report_samples(report, "launch: rondo_replay alone", &ours);
+  report_samples(report, "  cuGraphLaunch alone", &theirs);
+  report_figure(report, "  own cost on top of cuGraphLaunch", (samples_us(&ours, 50) - samples_us(&theirs, 50)) * 1e3,
+                "ns", 80);
+  samples_free(&ours);
+  samples_free(&theirs);
+  dismantle(&subject);
+}
+
+/* PyTorch's replay of a graph with one small kernel, if python3 has torch and a GPU. 0: it has not. */
+static double torch_replay_us(void) {
+  static const char script[] =
+      "python3 - 2>/dev/null <<'END'\n"
+      "import time, torch\n"
+      "x, y = torch.ones(64, device='cuda'), torch.empty(64, device='cuda')\n"
+      "torch.add(x, 1, out=y); torch.cuda.synchronize()\n"
+      "g = torch.cuda.CUDAGraph()\n"
+      "with torch.cuda.graph(g): torch.add(x, 1, out=y)\n"
+      "t = []\n"
+      "for i in range(21000):\n"
+      "  b = time.perf_counter_ns(); g.replay(); torch.cuda.synchronize(); t.append(time.perf_counter_ns() - b)\n"
+      "t = sorted(t[1000:]); print(t[len(t) // 2] / 1e3)\n"
+      "END\n";
+  FILE *pipe = popen(script, "r");
+  double us = 0;
+  if (!pipe) return 0;
+  if (fscanf(pipe, "%lf", &us) != 1) us = 0;
+  pclose(pipe);
+  return us;
+}
+
+static const char one_task[] = "one task, result in host memory", on_device[] = "one task, result left on the device";
+
+/* One task beside its rival's. Leaves ours sorted, to be freed. */
+static struct samples visible_result(struct bench *bench, const char *name, rondo_graph *graph,
+                                     struct cu_graph_exec *rival) {
+  struct report *report = &bench->options->report;
+  struct subject subject = instantiate(bench, graph, &(rondo_exec_options){0});
+  struct samples ours, theirs;
+  in_turns(bench, name, subject.slots[0], rival, 10 * bench->options->samples, &ours, &theirs);
+  report->histogram = true;
+  report_samples(report, name, &ours);
+  if (rival) {
+    report_samples(report, "  cuGraphLaunch + cuStreamSynchronize", &theirs);
+    report_ratio(report, "  ratio to launch + synchronize", samples_us(&ours, 50), samples_us(&theirs, 50), "us", 0.85);
+  }
+  report->histogram = false;
+  report_figure(report, "  p99.9 / p50", samples_us(&ours, 99.9) / samples_us(&ours, 50), "x", rival ? 2.0 : 0);
+  samples_free(&theirs);
+  dismantle(&subject);
+  return ours;
+}
+
+/* What the operating system takes from a program that only looks at the clock, for as long as a replay lasts: no replay
+ * can be steadier. */
+static void machine(struct bench *bench, const struct samples *replays, double replay_us) {
+  struct samples spins = samples_take(replays->count);
+  for (size_t i = 0; i < replays->count; i++) {
+    uint64_t begin = timing_now_ns(), now = begin;
+    while ((double)(now - begin) < replay_us * 1e3) now = timing_now_ns();
+    samples_add(&spins, now - begin);
+  }
+  report_samples(&bench->options->report, "  as long, looking at the clock only", &spins);
+  report_figure(&bench->options->report, "  p99.9 / p50", samples_us(&spins, 99.9) / samples_us(&spins, 50), "x", 0);
+  samples_free(&spins);
+}
+
+static void visible(struct bench *bench) {
+  rondo_graph *graph = graph_make();
+  rondo_tensor from = tiny_state(graph), to;
+  TRY(rondo_output(graph, "result", RONDO_U8, 1, tiny, &to));
+  copy(graph, from, to);
+  struct samples ours = visible_result(bench, one_task, graph, bench->has_rival ? rival_result(&bench->rival) : NULL);
+  machine(bench, &ours, samples_us(&ours, 50));
+  samples_free(&ours);
+  ours = visible_result(bench, on_device, chain(1), bench->has_rival ? rival_chain(&bench->rival, 1) : NULL);
+  double torch_us = bench->has_rival ? torch_replay_us() : 0;
+  if (torch_us > 0)
+    report_ratio(&bench->options->report, "  ratio to PyTorch replay + synchronize", samples_us(&ours, 50), torch_us,
+                 "us", 0.6);
+  samples_free(&ours);
+}
+
+static void inputs_and_outputs(struct bench *bench) {
+  static const struct {
+    uint64_t bytes;
+    double limit;
+  } sizes[] = {{256, 0}, {1024, 0.5}, {4096, 0}, {16384, 0.5}, {65536, 0}, {262144, 0.9}, {1048576, 0}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    rondo_tensor in, out;
+    char name[96];
+    snprintf(name, sizeof name, "%u bytes in, one task, out", (unsigned)sizes[i].bytes);
+    struct cu_graph_exec *rival = bench->has_rival ? rival_in_out(&bench->rival, sizes[i].bytes) : NULL;
+    compare(bench, name, in_out(sizes[i].bytes, &in, &out), rival, "copy nodes + synchronize", sizes[i].limit);
+  }
+  struct cu_graph_exec *rival = bench->has_rival ? rival_many_in_out(&bench->rival) : NULL;
+  compare(bench, "4 times 1 KB in, read by 2 tasks, 1.5 KB out", many_in_out(), rival, "copy nodes + synchronize", 0);
+}
+
+/* Replays back to back, `slots` in flight: microseconds a replay. */
+static double throughput_us(struct bench *bench, rondo_graph *graph, uint32_t slots, size_t replays) {
+  struct subject subject = instantiate(bench, graph, &(rondo_exec_options){.slots = slots});
+  uint64_t begin = 0;
+  for (size_t i = 0; i < replays + 100; i++) {
+    rondo_slot slot = subject.slots[i % slots];
+    if (i == 100) begin = timing_now_ns();
+    TRY(rondo_wait(slot, RONDO_FOREVER));
+    TRY(rondo_replay(slot));
+  }
+  for (uint32_t s = 0; s < slots; s++) TRY(rondo_wait(subject.slots[s], RONDO_FOREVER));
+  double us = (double)(timing_now_ns() - begin) / 1e3 / (double)replays;
+  dismantle(&subject);
+  return us;
+}
+
+static double rival_throughput_us(struct bench *bench, struct cu_graph_exec *rival, size_t replays) {
+  uint64_t begin = 0;
+  for (size_t i = 0; i < replays + 100; i++) {
+    if (i == 100) begin = timing_now_ns();
+    rival_launch(&bench->rival, rival);
+    if (i % 16 == 15) rival_synchronize(&bench->rival);
+  }
+  rival_synchronize(&bench->rival);
+  return (double)(timing_now_ns() - begin) / 1e3 / (double)replays;
+}
+
+/* Device time: replays follow each other without a gap, so the time of one is the device's. */
+static void chains(struct bench *bench) {
+  static const uint32_t counts[] = {1, 10, 100, 1000};
+  size_t replays = bench->options->samples / 10 + 100;
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    char name[96];
+    snprintf(name, sizeof name, "chain of %u tiny tasks, device time", counts[i]);
+    double ours = throughput_us(bench, chain(counts[i]), 8, replays);
+    if (bench->has_rival)
+      report_ratio(&bench->options->report, name, ours,
+                   rival_throughput_us(bench, rival_chain(&bench->rival, counts[i]), replays), "us",
+                   counts[i] == 100 ? 0.9 : 0);
+    else
+      report_figure(&bench->options->report, name, ours, "us", 0);
+  }
+}
+
+static void branches(struct bench *bench) {
+  struct cu_graph_exec *rival = bench->has_rival ? rival_chain(&bench->rival, 10) : NULL;
+  compare(bench, "1 + 8 + 1 tiny tasks, to visible result", fan(8), rival, "the ten in a chain", 0.75);
+  rondo_graph *graph = graph_make();
+  for (int i = 0; i < 8; i++) copy(graph, tiny_state(graph), tiny_state(graph));
+  rival = bench->has_rival ? rival_side_by_side(&bench->rival, 8) : NULL;
+  compare(bench, "8 tiny tasks side by side, to visible result", graph, rival, "the same + synchronize", 0);
+}
+
+static double after_idle_us(rondo_slot slot, uint64_t idle_ns, size_t count, const char *name) {
+  struct samples samples = samples_take(count);
+  for (size_t i = 0; i < count; i++) {
+    timing_sleep_ns(idle_ns);
+    uint64_t begin = timing_now_ns();
+    replay_once(slot);
+    samples_add(&samples, timing_now_ns() - begin);
+    progress(name, i + 1, count);
+  }
+  double us = samples_us(&samples, 50);
+  samples_free(&samples);
+  return us;
+}
+
+static void idleness(struct bench *bench) {
+  static const uint64_t idle_ms[] = {1, 10, 100};
+  for (size_t i = 0; i < sizeof idle_ms / sizeof *idle_ms; i++) {
+    size_t count = idle_ms[i] == 100 ? 30 : 100;
+    char name[96];
+    snprintf(name, sizeof name, "replay after %u ms of idleness", (unsigned)idle_ms[i]);
+    struct subject cold = instantiate(bench, chain(1), &(rondo_exec_options){0});
+    double without = after_idle_us(cold.slots[0], idle_ms[i] * 1000000, count, name);
+    dismantle(&cold);
+    struct subject warm = instantiate(bench, chain(1), &(rondo_exec_options){.keep_warm = 1});
+    double with = after_idle_us(warm.slots[0], idle_ms[i] * 1000000, count, name);
+    dismantle(&warm);
+    snprintf(name, sizeof name, "after %u ms of idleness with keep_warm", (unsigned)idle_ms[i]);
+    report_ratio(&bench->options->report, name, with, without, "us", bench->has_rival && i ? 0.5 : 0);
+  }
+}
+
+static void slots(struct bench *bench) {
+  for (uint32_t count = 1; count <= 4; count *= 2) {
+    rondo_tensor in, out;
+    char name[96];
+    snprintf(name, sizeof name, "1024 bytes in, one task, out: %u slots, a replay", count);
+    report_figure(&bench->options->report, name,
+                  throughput_us(bench, in_out(1024, &in, &out), count, bench->options->samples), "us", 0);
+  }
+}
+
+static const struct {
+  const char *name;
+  void (*measure)(struct bench *bench);
+} groups[] = {{"launch", launch_cost}, {"visible", visible},   {"in-out", inputs_and_outputs},
+              {"chains", chains},      {"branches", branches}, {"idle", idleness},
+              {"slots", slots}};
+
+enum { GROUPS = sizeof groups / sizeof *groups };
+
+/* ---- Command line ------------------------------------------------------------------------------------------------ */
+
+static int usage(FILE *file, int status) {
+  fputs("usage: replay_timing [--backend auto|host|cuda] [--samples N] [--only GROUP] [--json]\n\n"
+        "Times replays, each kind beside the same work launched with the CUDA driver directly.\n"
+        "  --samples N   of each measurement (default 20000; ten times as many for one task)\n"
+        "  --only GROUP  launch, visible, in-out, chains, branches, idle or slots\n"
+        "  --json        an array of figures instead of lines\n"
+        "Exit status: 0 all figures reach what they must, 1 an error, 3 some do not.\n",
+        file);
+  return status;
+}
+
+static int parse(int count, char **words, struct options *options) {
+  for (int i = 1; i < count; i++) {
+    const char *word = words[i], *value = i + 1 < count ? words[i + 1] : "";
+    if (!strcmp(word, "--help")) return usage(stdout, 0);
+    if (!strcmp(word, "--json")) {
+      options->report.json = true;
+    } else if (!strcmp(word, "--backend")) {
+      if (strcmp(value, "auto") != 0 && strcmp(value, "host") != 0 && strcmp(value, "cuda") != 0)
+        return usage(stderr, 2);
+      options->backend = *value == 'a' ? RONDO_BACKEND_AUTO : *value == 'h' ? RONDO_BACKEND_HOST : RONDO_BACKEND_CUDA;
+      i++;
+    } else if (!strcmp(word, "--only")) {
+      size_t group = 0;
+      while (group < GROUPS && strcmp(groups[group].name, value) != 0) group++;
+      if (group == GROUPS) return usage(stderr, 2);
+      options->only = value;
+      i++;
+    } else if (!strcmp(word, "--samples")) {
+      char *end;
+      errno = 0;
+      unsigned long samples = strtoul(value, &end, 10);
+      if (errno || *end || samples < 100 || samples > 10000000) return usage(stderr, 2);
+      options->samples = samples / 100 * 100;
+      i++;
+    } else {
+      return usage(stderr, 2);
+    }
+  }
+  return -1;
+}
+
+int main(int count, char **words) {
+  struct options options = {.samples = 20000};
+  int done = parse(count, words, &options);
+  if (done >= 0) return done;
+  struct bench bench = {.options = &options};
+  TRY(rondo_open(&(rondo_options){.backend = options.backend,
+                                  .device_bytes = 64 << 20,
+                                  .pinned_bytes = 64 << 20,
+                                  .host_bytes = 64 << 20,
+                                  .wait_mode = RONDO_WAIT_SPIN},
+                 &bench.runtime));
+  rondo_info info;
+  TRY(rondo_runtime_info(bench.runtime, &info));
+  bench.has_rival = info.backend == RONDO_BACKEND_CUDA;
+  if (bench.has_rival && !rival_open(&bench.rival)) {
+    fprintf(stderr, "the rival cannot use the GPU that Rondo uses: nothing to compare with\n");
+    return 1;
+  }
+  report_begin(&options.report);
+  report_machine(&options.report, &info);
+  for (size_t i = 0; i < GROUPS; i++)
+    if (!options.only || !strcmp(options.only, groups[i].name)) groups[i].measure(&bench);
+  report_end(&options.report);
+  TRY(rondo_close(&bench.runtime));
+  return options.report.missed && bench.has_rival ? 3 : 0;
+}
