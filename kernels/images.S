@@ -1,5 +1,5 @@
 /* images.S - the compiled device code inside the library, and the table of it that runtime/kernels.h declares. images.o.list,
- * which the build writes, has a line for each .cu file: image "out/device/kernels/copy/copy". */
+ * which the build writes, has a line for each .cu file: image "kernels/copy/copy". */
 
 .macro image file
   .section .rodata.device_images, "a", @progbits
