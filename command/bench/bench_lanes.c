@@ -42,7 +42,8 @@ static void spin_host(void *user, void *const *data) {
 struct options {
   rondo_backend backend;
   int64_t samples;
-  double seconds; /* of each measurement at most */
+  double seconds;  /* of each measurement at most */
+  uint32_t wanted; /* bits of sharings; 0: all */
   const char *json;
 };
 
@@ -243,6 +244,11 @@ static void share(const struct options *options, struct report *report, const st
 
 /* ---- All of them ------------------------------------------------------------------------------------------------- */
 
+/* In the order of the table. */
+static const struct choice sharing_names[] = {{"own-8", 1},    {"own-16", 2}, {"own-32", 4},
+                                              {"priority", 8}, {"same", 16},  {NULL, 0}};
+_Static_assert(sizeof sharing_names / sizeof *sharing_names == SHARINGS + 1, "a name for each");
+
 static const struct argument arguments[] = {
     BACKEND_ARGUMENT(struct options),
     {.name = "samples",
@@ -257,6 +263,11 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, seconds),
      .least = 0.01,
      .most = 3600},
+    {.name = "only",
+     .help = "some ways to share the device; may come several times",
+     .kind = VALUE_CHOICES,
+     .offset = offsetof(struct options, wanted),
+     .choices = sharing_names},
     JSON_ARGUMENT(struct options),
 };
 
@@ -276,6 +287,7 @@ int bench_lanes(int count, char **words) {
   report_begin(&report, options.json);
   report_machine(&report, &info);
   TRY(rondo_close(&runtime));
-  for (int i = 0; i < SHARINGS; i++) share(&options, &report, &sharings[i]);
+  for (int i = 0; i < SHARINGS; i++)
+    if (!options.wanted || options.wanted >> i & 1) share(&options, &report, &sharings[i]);
   return report_end(&report);
 }
