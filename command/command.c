@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "command.h"
 
@@ -43,4 +45,13 @@ void output_print(struct output *output, const char *format, ...) {
   va_start(arguments, format);
   if (output->table) vfprintf(output->table, format, arguments);
   va_end(arguments);
+}
+
+FILE *memory_file(char path[MEMORY_PATH_BYTES]) {
+  int descriptor = memfd_create("rondo", MFD_CLOEXEC);
+  FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "r");
+  snprintf(path, MEMORY_PATH_BYTES, "/proc/self/fd/%d", descriptor);
+  if (!file) command_failed("no file in memory: %s", strerror(errno));
+  if (!file && descriptor >= 0) close(descriptor);
+  return file;
 }

@@ -43,6 +43,11 @@ void output_print(struct output *output, const char *format, ...) __attribute__(
 bool output_open(struct output *output, const char *json_path); /* false, with a sentence: it cannot be written */
 bool output_close(struct output *output);                       /* false, with a sentence: it was not written whole */
 
+/* The library's reports go to a path: that of a file in memory, to be read back. NULL, with a sentence: there is none.
+ */
+enum { MEMORY_PATH_BYTES = 64 };
+FILE *memory_file(char path[MEMORY_PATH_BYTES]);
+
 /* ---- Commands over ready-made graphs ----------------------------------------------------------------------------- */
 
 /* A graph that was described on the command line, and that line again: "gemv m=4096 k=4096". */

@@ -1,9 +1,6 @@
 /* command_explain.c - rondo explain: which kernels would run for a graph, chip by chip. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "command.h"
 
@@ -29,9 +26,7 @@ static const struct argument arguments[] = {
 static void write_lines(struct output *output, FILE *report) {
   char *line = NULL;
   size_t bytes = 0;
-  ssize_t length;
-  rewind(report);
-  while ((length = getline(&line, &bytes, report)) > 0) {
+  while (getline(&line, &bytes, report) > 0) {
     line[strcspn(line, "\n")] = '\0';
     output_print(output, "  %s\n", line);
     json_text(&output->json, NULL, line);
@@ -39,13 +34,11 @@ static void write_lines(struct output *output, FILE *report) {
   free(line);
 }
 
-/* The library writes to a path: that of a file in memory. */
 static int explain_chip(const struct described *described, const struct choice *chip, struct output *output) {
-  char path[64];
-  int code = EXIT_OK, descriptor = memfd_create("rondo-explain", MFD_CLOEXEC);
-  FILE *report = descriptor < 0 ? NULL : fdopen(descriptor, "r");
-  if (!report) return command_failed("no file in memory: %s", strerror(errno));
-  snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+  char path[MEMORY_PATH_BYTES];
+  int code = EXIT_OK;
+  FILE *report = memory_file(path);
+  if (!report) return EXIT_FAILED;
   if (rondo_explain(described->graph, chip->value, path) != RONDO_OK) code = command_failed("%s", rondo_error_text());
   output_print(output, "%s%s:\n", chip->value ? "sm_" : "", chip->name);
   json_begin(&output->json, NULL, '{');
