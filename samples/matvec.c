@@ -44,7 +44,7 @@ static struct quantised quantise(const struct npy *weights, const struct options
   TRY(rondo_tensor_bytes(codes, &result.code_bytes));
   TRY(rondo_tensor_bytes(scales, &result.scale_bytes));
 
-  rondo_runtime *runtime = open_for(graph, options, 1);
+  rondo_runtime *runtime = open_quietly(graph, options, 1);
   rondo_exec *exec;
   rondo_slot slot;
   TRY(rondo_instantiate(runtime, graph, NULL, &exec));

@@ -85,7 +85,7 @@ void write_array(const struct options *options, const struct npy *array) {
   printf("wrote      %s\n", options->out);
 }
 
-rondo_runtime *open_for(rondo_graph *graph, const struct options *options, uint32_t slots) {
+rondo_runtime *open_quietly(rondo_graph *graph, const struct options *options, uint32_t slots) {
   rondo_plan plan;
   TRY(rondo_plan_graph(graph, &plan));
   rondo_runtime *runtime;
@@ -94,12 +94,17 @@ rondo_runtime *open_for(rondo_graph *graph, const struct options *options, uint3
                                   .pinned_bytes = plan.pinned_bytes_per_slot * slots,
                                   .host_bytes = plan.host_bytes},
                  &runtime));
+  return runtime;
+}
+
+rondo_runtime *open_for(rondo_graph *graph, const struct options *options, uint32_t slots) {
+  rondo_runtime *runtime = open_quietly(graph, options, slots);
   rondo_info info;
   TRY(rondo_runtime_info(runtime, &info));
   printf("runs on    %s\n", info.device_name);
   printf("because    %s\n", info.reason);
-  printf("memory     %llu bytes of device memory, %llu of pinned memory\n", (unsigned long long)plan.device_bytes,
-         (unsigned long long)plan.pinned_bytes_per_slot * slots);
+  printf("memory     %llu bytes of device memory, %llu of pinned memory\n",
+         (unsigned long long)info.device.capacity_bytes, (unsigned long long)info.pinned.capacity_bytes);
   return runtime;
 }
 

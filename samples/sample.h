@@ -31,7 +31,9 @@ struct npy read_array(const char *path, enum npy_type type, uint32_t rank);
 /* Writes one where --out says, if it does. */
 void write_array(const struct options *options, const struct npy *array);
 
-/* Opens a runtime whose pools are exactly what the graph needs, and says on what it runs and why. */
+/* Opens a runtime whose pools are exactly what the graph needs. */
+rondo_runtime *open_quietly(rondo_graph *graph, const struct options *options, uint32_t slots);
+/* The same, and says on what the graph runs and why. */
 rondo_runtime *open_for(rondo_graph *graph, const struct options *options, uint32_t slots);
 
 /* Replays the slot as often as asked; prints the median time from rondo_replay to the end of rondo_wait, and whether

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../command/arguments.h"
 #include "allocations.h"
 #include "fake_device.h"
 #include "forbidden.h"
@@ -28,9 +29,11 @@ enum { ALLOCATION_REPLAYS = 100000, SYSTEM_CALL_REPLAYS = 20000, BITS_REPLAYS = 
 enum { SYSTEM_CALL_BATCH = 100, SYSTEM_CALL_REPLAYS_LEAST = 1000, SYSTEM_CALL_SECONDS = 5 };
 enum { SHAPE_REPLAYS = 500, MEMORY_REPLAYS = 200000, WARM_REPLAYS = 2000, PAGE_BYTES = 4096, SECONDS_MOST = 300 };
 
+enum { ONLY_HOST = 1, ONLY_CUDA };
+
 struct options {
-  bool host, cuda, cuda_is_needed;
-  uint64_t replays; /* 0: the defaults */
+  int32_t backend; /* one of them; 0: the host, and CUDA if it is there */
+  int64_t replays; /* 0: the defaults */
 };
 
 enum outcome { UNSAID, PROVEN, FAILED, SKIPPED };
@@ -406,9 +409,9 @@ enum { PROOFS = sizeof proofs / sizeof *proofs };
 
 static uint64_t replays_of(size_t index, const struct options *options) {
   if (!options->replays) return proofs[index].replays;
-  uint64_t half = options->replays / 2;
+  uint64_t half = (uint64_t)options->replays / 2;
   if (proofs[index].prove == bits_stay_the_same) return half < BITS_REPLAYS_MOST ? half : BITS_REPLAYS_MOST;
-  return proofs[index].prove == memory_stays_flat ? options->replays : proofs[index].replays;
+  return proofs[index].prove == memory_stays_flat ? (uint64_t)options->replays : proofs[index].replays;
 }
 
 static void run_in_child(size_t index, const struct proof *proof) {
@@ -445,7 +448,7 @@ static bool run_proof(size_t index, const struct options *options, rondo_backend
   else
     snprintf(verdict->text, sizeof verdict->text, "fork: %s", strerror(errno));
   bool is_cuda = backend == RONDO_BACKEND_CUDA;
-  if (outcome == SKIPPED && is_cuda && options->cuda_is_needed) outcome = FAILED;
+  if (outcome == SKIPPED && is_cuda && options->backend == ONLY_CUDA) outcome = FAILED;
   const char *name = proofs[index].name, *on = !is_cuda ? "host" : verdict->is_fake ? "fake" : "cuda";
   if (outcome == PROVEN)
     printf("ok %s.%s (%s)\n", name, on, verdict->text);
@@ -456,52 +459,42 @@ static bool run_proof(size_t index, const struct options *options, rondo_backend
 
 /* ---- Command line ------------------------------------------------------------------------------------------------ */
 
-static int usage(FILE *file, int status) {
-  fputs(
-      "usage: proofs [--backend host|cuda] [--replays N]\n\n"
-      "Shows that replays allocate nothing, ask neither a pool nor the driver for anything but their one launch, make\n"
-      "no system call, keep memory flat and give the same bits.\n"
-      "  --backend B  only host, or only cuda, which then must be there (default: host, and cuda if there is one).\n"
-      "               With the fake driver's folder in LD_LIBRARY_PATH, cuda is the fake, and is called so\n"
-      "  --replays N  that memory is watched for (default 200000); of half as many, at most 100000, the bits are "
-      "compared\n"
-      "               (default 20000)\n"
-      "Exit status: 0 none failed, 1 some failed, 2 wrong usage.\n",
-      file);
-  return status;
-}
+static const struct choice backends[] = {{"host", ONLY_HOST}, {"cuda", ONLY_CUDA}, {NULL, 0}};
 
-static int parse(int count, char **words, struct options *options) {
-  for (int i = 1; i < count; i++) {
-    const char *word = words[i], *value = i + 1 < count ? words[i + 1] : "";
-    if (!strcmp(word, "--help")) return usage(stdout, 0);
-    if (!strcmp(word, "--backend")) {
-      options->host = !strcmp(value, "host");
-      options->cuda = options->cuda_is_needed = !strcmp(value, "cuda");
-      if (!options->host && !options->cuda) return usage(stderr, 2);
-      i++;
-    } else if (!strcmp(word, "--replays")) {
-      char *end;
-      errno = 0;
-      options->replays = strtoull(value, &end, 10);
-      if (errno || *end || options->replays < 100 || options->replays > 1000000000) return usage(stderr, 2);
-      i++;
-    } else {
-      return usage(stderr, 2);
-    }
-  }
-  return -1;
-}
+static const struct argument arguments[] = {
+    {.name = "backend",
+     .help = "only this one, and cuda must be there; default host, and cuda if there is one",
+     .kind = VALUE_CHOICE,
+     .offset = offsetof(struct options, backend),
+     .choices = backends},
+    {.name = "replays",
+     .help = "that memory is watched for, default 200000; of half as many the bits are compared",
+     .kind = VALUE_INT64,
+     .offset = offsetof(struct options, replays),
+     .least = 100,
+     .most = 1e9},
+};
+
+static const struct grammar grammar = {.program = "proofs",
+                                       .about = "Shows that replays allocate nothing, ask neither a pool nor the "
+                                                "driver for anything but their one launch, make\n"
+                                                "no system call, keep memory flat and give the same bits. With the "
+                                                "fake driver's folder in LD_LIBRARY_PATH, cuda\n"
+                                                "is the fake, and is called so.\n",
+                                       .status = "Exit status: 0 none failed, 1 some failed, 2 wrong usage.",
+                                       .options = ARGUMENT_TABLE(arguments)};
 
 int main(int count, char **words) {
-  struct options options = {.host = true, .cuda = true};
-  int done = parse(count, words, &options);
-  if (done >= 0) return done;
+  struct options options = {0};
+  int done = arguments_read(&grammar, count - 1, words + 1, &options, NULL);
+  if (done != ARGUMENTS_READ) return done;
   struct verdict *verdict = mmap(NULL, sizeof *verdict, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (verdict == MAP_FAILED) return fprintf(stderr, "no shared memory\n"), 1;
   setvbuf(stdout, NULL, _IOLBF, 0);
   bool all = true;
-  for (size_t i = 0; options.host && i < PROOFS; i++) all &= run_proof(i, &options, RONDO_BACKEND_HOST, verdict);
-  for (size_t i = 0; options.cuda && i < PROOFS; i++) all &= run_proof(i, &options, RONDO_BACKEND_CUDA, verdict);
+  for (size_t i = 0; options.backend != ONLY_CUDA && i < PROOFS; i++)
+    all &= run_proof(i, &options, RONDO_BACKEND_HOST, verdict);
+  for (size_t i = 0; options.backend != ONLY_HOST && i < PROOFS; i++)
+    all &= run_proof(i, &options, RONDO_BACKEND_CUDA, verdict);
   return all ? 0 : 1;
 }

@@ -1,24 +1,26 @@
-/* replay_timing.c - how long a replay takes: until it is launched, until its result can be seen, from one task to a
- * thousand, with inputs and outputs, in parallel branches, after idleness, with several slots. Each beside the same
- * work launched with the CUDA driver directly, in turns within one run. Without a GPU: the host backend, by itself. */
-#include <errno.h>
+/* bench_replay.c - rondo bench replay: how long a replay takes: until it is launched, until its result can be seen,
+ * from one task to a thousand, with inputs and outputs, in parallel branches, after idleness, with several slots. Each
+ * beside the same work launched with the CUDA driver directly, in turns within one run. Without a GPU: the host
+ * backend, by itself. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench.h"
 #include "rival.h"
 #include "timing.h"
 
 struct options {
   rondo_backend backend;
-  const char *only;
-  size_t samples;
-  struct report report;
+  uint32_t groups; /* bits; 0: all */
+  int64_t samples;
+  const char *json;
 };
 
 struct bench {
-  struct options *options;
+  size_t samples;
+  struct report report;
   rondo_runtime *runtime;
   struct rival rival;
   bool has_rival;
@@ -162,11 +164,11 @@ static void in_turns(struct bench *bench, const char *name, rondo_slot slot, str
 /* Visible time of a graph beside its rival's; the rival's p50 in *rival_us if asked for. */
 static void compare(struct bench *bench, const char *name, rondo_graph *graph, struct cu_graph_exec *rival,
                     const char *against, double limit) {
-  struct report *report = &bench->options->report;
+  struct report *report = &bench->report;
   struct subject subject = instantiate(bench, graph, &(rondo_exec_options){0});
   struct samples ours, theirs;
   char text[96];
-  in_turns(bench, name, subject.slots[0], rival, bench->options->samples, &ours, &theirs);
+  in_turns(bench, name, subject.slots[0], rival, bench->samples, &ours, &theirs);
   report_samples(report, name, &ours);
   if (rival) {
     snprintf(text, sizeof text, "  %s", against);
@@ -184,7 +186,7 @@ static void compare(struct bench *bench, const char *name, rondo_graph *graph, s
 /* The call alone: what Rondo adds to cuGraphLaunch. */
 static void launch_cost(struct bench *bench) {
   if (!bench->has_rival) return;
-  size_t count = bench->options->samples;
+  size_t count = bench->samples;
   struct subject subject = instantiate(bench, chain(1), &(rondo_exec_options){0});
   struct cu_graph_exec *rival = rival_chain(&bench->rival, 1);
   struct samples ours = samples_take(count), theirs = samples_take(count);
@@ -200,7 +202,7 @@ static void launch_cost(struct bench *bench) {
     rival_synchronize(&bench->rival);
     if ((i + 1) % 100 == 0) progress("launch", i + 1, count);
   }
-  struct report *report = &bench->options->report;
+  struct report *report = &bench->report;
   report_samples(report, "launch: rondo_replay alone", &ours);
   report_samples(report, "  cuGraphLaunch alone", &theirs);
   report_figure(report, "  own cost on top of cuGraphLaunch", (samples_us(&ours, 50) - samples_us(&theirs, 50)) * 1e3,
@@ -237,10 +239,10 @@ static const char one_task[] = "one task, result in host memory", on_device[] = 
 /* One task beside its rival's. Leaves ours sorted, to be freed. */
 static struct samples visible_result(struct bench *bench, const char *name, rondo_graph *graph,
                                      struct cu_graph_exec *rival) {
-  struct report *report = &bench->options->report;
+  struct report *report = &bench->report;
   struct subject subject = instantiate(bench, graph, &(rondo_exec_options){0});
   struct samples ours, theirs;
-  in_turns(bench, name, subject.slots[0], rival, 10 * bench->options->samples, &ours, &theirs);
+  in_turns(bench, name, subject.slots[0], rival, 10 * bench->samples, &ours, &theirs);
   report->histogram = true;
   report_samples(report, name, &ours);
   if (rival) {
@@ -263,8 +265,8 @@ static void machine(struct bench *bench, const struct samples *replays, double r
     while ((double)(now - begin) < replay_us * 1e3) now = timing_now_ns();
     samples_add(&spins, now - begin);
   }
-  report_samples(&bench->options->report, "  as long, looking at the clock only", &spins);
-  report_figure(&bench->options->report, "  p99.9 / p50", samples_us(&spins, 99.9) / samples_us(&spins, 50), "x", 0);
+  report_samples(&bench->report, "  as long, looking at the clock only", &spins);
+  report_figure(&bench->report, "  p99.9 / p50", samples_us(&spins, 99.9) / samples_us(&spins, 50), "x", 0);
   samples_free(&spins);
 }
 
@@ -279,8 +281,7 @@ static void visible(struct bench *bench) {
   ours = visible_result(bench, on_device, chain(1), bench->has_rival ? rival_chain(&bench->rival, 1) : NULL);
   double torch_us = bench->has_rival ? torch_replay_us() : 0;
   if (torch_us > 0)
-    report_ratio(&bench->options->report, "  ratio to PyTorch replay + synchronize", samples_us(&ours, 50), torch_us,
-                 "us", 0.6);
+    report_ratio(&bench->report, "  ratio to PyTorch replay + synchronize", samples_us(&ours, 50), torch_us, "us", 0.6);
   samples_free(&ours);
 }
 
@@ -330,17 +331,17 @@ static double rival_throughput_us(struct bench *bench, struct cu_graph_exec *riv
 /* Device time: replays follow each other without a gap, so the time of one is the device's. */
 static void chains(struct bench *bench) {
   static const uint32_t counts[] = {1, 10, 100, 1000};
-  size_t replays = bench->options->samples / 10 + 100;
+  size_t replays = bench->samples / 10 + 100;
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     char name[96];
     snprintf(name, sizeof name, "chain of %u tiny tasks, device time", counts[i]);
     double ours = throughput_us(bench, chain(counts[i]), 8, replays);
     if (bench->has_rival)
-      report_ratio(&bench->options->report, name, ours,
+      report_ratio(&bench->report, name, ours,
                    rival_throughput_us(bench, rival_chain(&bench->rival, counts[i]), replays), "us",
                    counts[i] == 100 ? 0.9 : 0);
     else
-      report_figure(&bench->options->report, name, ours, "us", 0);
+      report_figure(&bench->report, name, ours, "us", 0);
   }
 }
 
@@ -380,7 +381,7 @@ static void idleness(struct bench *bench) {
     double with = after_idle_us(warm.slots[0], idle_ms[i] * 1000000, count, name);
     dismantle(&warm);
     snprintf(name, sizeof name, "after %u ms of idleness with keep_warm", (unsigned)idle_ms[i]);
-    report_ratio(&bench->options->report, name, with, without, "us", bench->has_rival && i ? 0.5 : 0);
+    report_ratio(&bench->report, name, with, without, "us", bench->has_rival && i ? 0.5 : 0);
   }
 }
 
@@ -389,87 +390,71 @@ static void slots(struct bench *bench) {
     rondo_tensor in, out;
     char name[96];
     snprintf(name, sizeof name, "1024 bytes in, one task, out: %u slots, a replay", count);
-    report_figure(&bench->options->report, name,
-                  throughput_us(bench, in_out(1024, &in, &out), count, bench->options->samples), "us", 0);
+    report_figure(&bench->report, name, throughput_us(bench, in_out(1024, &in, &out), count, bench->samples), "us", 0);
   }
 }
 
-static const struct {
-  const char *name;
-  void (*measure)(struct bench *bench);
-} groups[] = {{"launch", launch_cost}, {"visible", visible},   {"in-out", inputs_and_outputs},
-              {"chains", chains},      {"branches", branches}, {"idle", idleness},
-              {"slots", slots}};
+/* ---- All of them ------------------------------------------------------------------------------------------------- */
 
-enum { GROUPS = sizeof groups / sizeof *groups };
+/* One bit each, in the order in which they run. */
+enum group { LAUNCH, VISIBLE, IN_OUT, CHAINS, BRANCHES, IDLE, SLOTS, GROUPS };
 
-/* ---- Command line ------------------------------------------------------------------------------------------------ */
+static void (*const measures[GROUPS])(struct bench *) = {
+    [LAUNCH] = launch_cost, [VISIBLE] = visible,   [IN_OUT] = inputs_and_outputs,
+    [CHAINS] = chains,      [BRANCHES] = branches, [IDLE] = idleness,
+    [SLOTS] = slots};
 
-static int usage(FILE *file, int status) {
-  fputs("usage: replay_timing [--backend auto|host|cuda] [--samples N] [--only GROUP] [--json]\n\n"
-        "Times replays, each kind beside the same work launched with the CUDA driver directly.\n"
-        "  --samples N   of each measurement (default 20000; ten times as many for one task)\n"
-        "  --only GROUP  launch, visible, in-out, chains, branches, idle or slots\n"
-        "  --json        an array of figures instead of lines\n"
-        "Exit status: 0 all figures reach what they must, 1 an error, 3 some do not.\n",
-        file);
-  return status;
+static const struct choice groups[] = {
+    {"launch", 1 << LAUNCH},     {"visible", 1 << VISIBLE}, {"in-out", 1 << IN_OUT}, {"chains", 1 << CHAINS},
+    {"branches", 1 << BRANCHES}, {"idle", 1 << IDLE},       {"slots", 1 << SLOTS},   {NULL, 0}};
+
+static const struct argument arguments[] = {
+    BACKEND_ARGUMENT(struct options),
+    {.name = "samples",
+     .help = "of each measurement, ten times as many for one task; default 20000",
+     .kind = VALUE_INT64,
+     .offset = offsetof(struct options, samples),
+     .least = 100,
+     .most = 1e7},
+    {.name = "only",
+     .help = "some of the groups; may come several times",
+     .kind = VALUE_CHOICES,
+     .offset = offsetof(struct options, groups),
+     .choices = groups},
+    JSON_ARGUMENT(struct options),
+};
+
+static void measure(struct bench *bench, uint32_t wanted) {
+  rondo_info info;
+  TRY(rondo_runtime_info(bench->runtime, &info));
+  bench->has_rival = info.backend == RONDO_BACKEND_CUDA;
+  if (bench->has_rival && !rival_open(&bench->rival))
+    exit(command_failed("the rival cannot use the GPU that Rondo uses: nothing to compare with"));
+  report_machine(&bench->report, &info);
+  for (int i = 0; i < GROUPS; i++)
+    if (!wanted || wanted >> i & 1) measures[i](bench);
 }
 
-static int parse(int count, char **words, struct options *options) {
-  for (int i = 1; i < count; i++) {
-    const char *word = words[i], *value = i + 1 < count ? words[i + 1] : "";
-    if (!strcmp(word, "--help")) return usage(stdout, 0);
-    if (!strcmp(word, "--json")) {
-      options->report.json = true;
-    } else if (!strcmp(word, "--backend")) {
-      if (strcmp(value, "auto") != 0 && strcmp(value, "host") != 0 && strcmp(value, "cuda") != 0)
-        return usage(stderr, 2);
-      options->backend = *value == 'a' ? RONDO_BACKEND_AUTO : *value == 'h' ? RONDO_BACKEND_HOST : RONDO_BACKEND_CUDA;
-      i++;
-    } else if (!strcmp(word, "--only")) {
-      size_t group = 0;
-      while (group < GROUPS && strcmp(groups[group].name, value) != 0) group++;
-      if (group == GROUPS) return usage(stderr, 2);
-      options->only = value;
-      i++;
-    } else if (!strcmp(word, "--samples")) {
-      char *end;
-      errno = 0;
-      unsigned long samples = strtoul(value, &end, 10);
-      if (errno || *end || samples < 100 || samples > 10000000) return usage(stderr, 2);
-      options->samples = samples / 100 * 100;
-      i++;
-    } else {
-      return usage(stderr, 2);
-    }
-  }
-  return -1;
-}
-
-int main(int count, char **words) {
+int bench_replay(int count, char **words) {
+  static const struct grammar grammar = {.program = "rondo bench replay",
+                                         .about = "Times replays, each kind beside the same work launched with the "
+                                                  "CUDA driver directly. Without a GPU: the host\n"
+                                                  "backend by itself, and no figure can miss.\n",
+                                         .status = BENCH_STATUS,
+                                         .options = ARGUMENT_TABLE(arguments)};
   struct options options = {.samples = 20000};
-  int done = parse(count, words, &options);
-  if (done >= 0) return done;
-  struct bench bench = {.options = &options};
+  int done = arguments_read(&grammar, count, words, &options, NULL);
+  if (done != ARGUMENTS_READ) return done;
+  struct bench bench = {.samples = (size_t)options.samples / 100 * 100};
   TRY(rondo_open(&(rondo_options){.backend = options.backend,
                                   .device_bytes = 64 << 20,
                                   .pinned_bytes = 64 << 20,
                                   .host_bytes = 64 << 20,
                                   .wait_mode = RONDO_WAIT_SPIN},
                  &bench.runtime));
-  rondo_info info;
-  TRY(rondo_runtime_info(bench.runtime, &info));
-  bench.has_rival = info.backend == RONDO_BACKEND_CUDA;
-  if (bench.has_rival && !rival_open(&bench.rival)) {
-    fprintf(stderr, "the rival cannot use the GPU that Rondo uses: nothing to compare with\n");
-    return 1;
-  }
-  report_begin(&options.report);
-  report_machine(&options.report, &info);
-  for (size_t i = 0; i < GROUPS; i++)
-    if (!options.only || !strcmp(options.only, groups[i].name)) groups[i].measure(&bench);
-  report_end(&options.report);
+  report_begin(&bench.report, options.json);
+  measure(&bench, options.groups);
+  int code = report_end(&bench.report);
   TRY(rondo_close(&bench.runtime));
-  return options.report.missed && bench.has_rival ? 3 : 0;
+  return code == EXIT_MISSED && !bench.has_rival ? EXIT_OK : code;
 }

@@ -1,5 +1,5 @@
-/* plan_timing.c - how well and how fast buffers are placed: the public minimalloc instances, read from a folder; and
- * how long large graphs take, from plan_scale.c. */
+/* bench_plan.c - rondo bench plan: how well and how fast buffers are placed, of the public minimalloc instances, read
+ * from a folder; and how long large graphs take, from bench_scale.c. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -7,14 +7,15 @@
 #include <string.h>
 
 #include "../../runtime/place.h"
-#include "plan_scale.h"
+#include "bench.h"
+#include "bench_scale.h"
 #include "timing.h"
 
 struct options {
   const char *minimalloc;
-  uint64_t step_limit;
-  uint32_t missed;
+  int64_t step_limit;
   bool scale;
+  const char *json;
 };
 
 static void *take(uint64_t bytes) {
@@ -79,7 +80,8 @@ static void check(const char *name, const struct instance *instance, const uint6
   }
 }
 
-static void place_instance(struct options *options, const char *name, const struct instance *instance) {
+static void place_instance(const struct options *options, struct report *report, const char *name,
+                           const struct instance *instance) {
   uint32_t count = instance->count;
   uint64_t steps, *offsets = take(count * sizeof *offsets);
   struct bit_matrix conflicts = {take(bit_matrix_bytes(count, count)), bit_row_words(count)};
@@ -93,14 +95,23 @@ static void place_instance(struct options *options, const char *name, const stru
                                                             .first = instance->first,
                                                             .last = instance->last,
                                                             .conflicts = conflicts,
-                                                            .step_limit = options->step_limit,
+                                                            .step_limit = (uint64_t)options->step_limit,
                                                             .steps = &steps},
                                 offsets, work);
   double seconds = (double)(timing_now_ns() - begin_ns) / 1e9;
   check(name, instance, offsets, peak);
-  printf("%-24s %7u %9llu %7.4f %9llu %8.3f\n", name, count, (unsigned long long)peak, (double)peak / CAPACITY,
-         (unsigned long long)steps, seconds);
-  options->missed += peak > CAPACITY;
+  struct json *json = &report->output.json;
+  json_begin_line(json, NULL, '{');
+  json_text(json, "instance", name);
+  json_whole(json, "buffers", count);
+  json_whole(json, "peak_bytes", peak);
+  json_real(json, "ratio", (double)peak / CAPACITY);
+  json_whole(json, "steps", steps);
+  json_real(json, "seconds", seconds);
+  json_end(json, '}');
+  output_print(&report->output, "%-24s %7u %9llu %7.4f %9llu %8.3f\n", name, count, (unsigned long long)peak,
+               (double)peak / CAPACITY, (unsigned long long)steps, seconds);
+  report->missed += peak > CAPACITY;
   free(offsets), free(conflicts.words), free(work);
 }
 
@@ -109,7 +120,7 @@ static int is_csv(const struct dirent *entry) {
   return length > 4 && !strcmp(entry->d_name + length - 4, ".csv");
 }
 
-static void minimalloc(struct options *options) {
+static void minimalloc(const struct options *options, struct report *report) {
   struct dirent **entries;
   int count = scandir(options->minimalloc, &entries, is_csv, alphasort);
   if (count <= 0) {
@@ -117,58 +128,55 @@ static void minimalloc(struct options *options) {
     exit(1);
   }
   struct instance *instance = take(sizeof *instance);
-  printf("%-24s %7s %9s %7s %9s %8s\n", "instance", "buffers", "peak", "ratio", "steps", "seconds");
+  output_print(&report->output, "%-24s %7s %9s %7s %9s %8s\n", "instance", "buffers", "peak", "ratio", "steps",
+               "seconds");
   for (int i = 0; i < count; i++) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", options->minimalloc, entries[i]->d_name);
     read_instance(path, instance);
-    place_instance(options, entries[i]->d_name, instance);
+    progress("placing", (size_t)i, (size_t)count);
+    place_instance(options, report, entries[i]->d_name, instance);
     free(entries[i]);
   }
+  progress("placing", (size_t)count, (size_t)count);
   free(entries), free(instance);
 }
 
-/* ---- Command line ------------------------------------------------------------------------------------------------ */
+/* ---- Both -------------------------------------------------------------------------------------------------------- */
 
-static int usage(FILE *file, int status) {
-  fputs(
-      "usage: plan_timing [--scale] [--minimalloc FOLDER [--steps N]]\n\n"
-      "  --scale               describes, plans and instantiates graphs of 10,000 and 100,000 tasks on the host\n"
-      "  --minimalloc FOLDER   places the buffers of each .csv file in it, as minimalloc's benchmarks have them\n"
-      "  --steps N             at most so many in a search (default: what a plan takes)\n"
-      "Exit status: 0 all fit into 1048576 bytes, and no graph takes too long, 1 an error, 2 wrong usage, 3 missed.\n",
-      file);
-  return status;
-}
+static const struct argument arguments[] = {
+    {.name = "scale",
+     .help = "instantiate 10,000 and 100,000 tasks on the host; default without a folder",
+     .kind = VALUE_FLAG,
+     .offset = offsetof(struct options, scale)},
+    {.name = "minimalloc",
+     .help = "place the buffers of each .csv file in it, as minimalloc's benchmarks have them",
+     .kind = VALUE_TEXT,
+     .offset = offsetof(struct options, minimalloc),
+     .value_name = "FOLDER"},
+    {.name = "steps",
+     .help = "at most so many in a search; default what a plan takes",
+     .kind = VALUE_INT64,
+     .offset = offsetof(struct options, step_limit),
+     .least = 1,
+     .most = 1e15},
+    JSON_ARGUMENT(struct options),
+};
 
-static int parse(int count, char **words, struct options *options) {
-  for (int i = 1; i < count; i++) {
-    const char *word = words[i], *value = i + 1 < count ? words[i + 1] : "";
-    if (!strcmp(word, "--help")) return usage(stdout, 0);
-    if (!strcmp(word, "--minimalloc") && *value) {
-      options->minimalloc = value;
-      i++;
-    } else if (!strcmp(word, "--scale")) {
-      options->scale = true;
-    } else if (!strcmp(word, "--steps")) {
-      char *end;
-      errno = 0;
-      unsigned long long steps = strtoull(value, &end, 10);
-      if (errno || *end || !steps) return usage(stderr, 2);
-      options->step_limit = steps;
-      i++;
-    } else {
-      return usage(stderr, 2);
-    }
-  }
-  return options->minimalloc || options->scale ? -1 : usage(stderr, 2);
-}
-
-int main(int count, char **words) {
+int bench_plan(int count, char **words) {
+  static const struct grammar grammar = {
+      .program = "rondo bench plan",
+      .about =
+          "Times how long large graphs take from their description to an exec, and places the buffers of minimalloc's\n"
+          "benchmarks, which must fit into 1048576 bytes.\n",
+      .status = BENCH_STATUS,
+      .options = ARGUMENT_TABLE(arguments)};
   struct options options = {0};
-  int done = parse(count, words, &options);
-  if (done >= 0) return done;
-  if (options.scale) options.missed += scale_table();
-  if (options.minimalloc) minimalloc(&options);
-  return options.missed ? 3 : 0;
+  struct report report = {0};
+  int done = arguments_read(&grammar, count, words, &options, NULL);
+  if (done != ARGUMENTS_READ) return done;
+  report_begin(&report, options.json);
+  if (options.scale || !options.minimalloc) bench_scale(&report);
+  if (options.minimalloc) minimalloc(&options, &report);
+  return report_end(&report);
 }

@@ -1,14 +1,15 @@
-/* lane_timing.c - does a replay keep its time beside work that fills the GPU? Ten small tasks, replayed every 30 us and
- * waited for, in turns alone and beside an exec of another lane that another thread replays: in multiprocessors of
- * their own, with a higher priority, and in the same lane. What runs beside are blocks that do nothing for 20, 200 or
- * 2000 us, as many as all other multiprocessors hold and more, and copies that want all of the memory's bandwidth. */
-#include <errno.h>
+/* bench_lanes.c - rondo bench lanes: does a replay keep its time beside work that fills the GPU? Ten small tasks,
+ * replayed every 30 us and waited for, in turns alone and beside an exec of another lane that another thread replays:
+ * in multiprocessors of their own, with a higher priority, and in the same lane. What runs beside are blocks that do
+ * nothing for 20, 200 or 2000 us, as many as all other multiprocessors hold and more, and copies that want all of the
+ * memory's bandwidth. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench.h"
 #include "timing.h"
 
 enum {
@@ -40,9 +41,10 @@ static void spin_host(void *user, void *const *data) {
 
 struct options {
   rondo_backend backend;
-  size_t samples;
-  double seconds; /* of each measurement at most */
-  struct report report;
+  int64_t samples;
+  double seconds;  /* of each measurement at most */
+  uint32_t wanted; /* bits of sharings; 0: all */
+  const char *json;
 };
 
 /* ---- Graphs ------------------------------------------------------------------------------------------------------ */
@@ -132,7 +134,7 @@ static void neighbour_end(struct neighbour *neighbour) {
 /* One turn of replays. */
 static void take_turn(const struct options *options, const char *name, rondo_slot slot, struct samples *samples) {
   uint64_t end = timing_now_ns() + (uint64_t)(options->seconds * 1e9 / TURNS);
-  size_t most = samples->count + options->samples / TURNS + 1;
+  size_t most = samples->count + (size_t)options->samples / TURNS + 1;
   for (int i = 0; i < 100 && timing_now_ns() < end; i++) { /* until caches and clocks are as they will be */
     TRY(rondo_replay(slot));
     TRY(rondo_wait(slot, RONDO_FOREVER));
@@ -188,8 +190,8 @@ static rondo_runtime *open_with(const struct options *options, const struct shar
 }
 
 /* Alone and beside in turns, so that what else disturbs the machine disturbs both. */
-static void beside(struct options *options, const struct sharing *sharing, rondo_runtime *runtime, rondo_slot slot,
-                   uint64_t block_us) {
+static void beside(const struct options *options, struct report *report, const struct sharing *sharing,
+                   rondo_runtime *runtime, rondo_slot slot, uint64_t block_us) {
   char name[96];
   rondo_info info;
   rondo_lane_grant grant;
@@ -205,23 +207,23 @@ static void beside(struct options *options, const struct sharing *sharing, rondo
     snprintf(name, sizeof name, "  beside blocks of %u us", (unsigned)block_us);
   else
     snprintf(name, sizeof name, "  beside copies of %d MB", (int)(copy_bytes >> 20));
-  struct samples alone = samples_take(options->samples), shared = samples_take(options->samples);
+  struct samples alone = samples_take((size_t)options->samples), shared = samples_take((size_t)options->samples);
   for (int turn = 0; turn < TURNS; turn++) {
     neighbour_ask(&neighbour, false);
     take_turn(options, name, slot, &alone);
     neighbour_ask(&neighbour, true);
     take_turn(options, name, slot, &shared);
   }
-  report_samples(&options->report, "  alone, in turns with what follows", &alone);
-  report_samples(&options->report, name, &shared);
-  report_ratio(&options->report, "    p99 to its p99 alone", samples_us(&shared, 99), samples_us(&alone, 99), "us",
+  report_samples(report, "  alone, in turns with what follows", &alone);
+  report_samples(report, name, &shared);
+  report_ratio(report, "    p99 to its p99 alone", samples_us(&shared, 99), samples_us(&alone, 99), "us",
                on_host || !block_us ? 0 : sharing->limit);
   samples_free(&alone);
   samples_free(&shared);
   neighbour_end(&neighbour);
 }
 
-static void share(struct options *options, const struct sharing *sharing) {
+static void share(const struct options *options, struct report *report, const struct sharing *sharing) {
   rondo_runtime *runtime = open_with(options, sharing);
   rondo_graph *graph = copies(TASKS, TINY);
   rondo_exec *exec;
@@ -230,74 +232,62 @@ static void share(struct options *options, const struct sharing *sharing) {
   TRY(rondo_lane_info(runtime, 0, &grant));
   TRY(rondo_instantiate(runtime, graph, NULL, &exec));
   TRY(rondo_acquire(exec, &slot));
-  if (!options->report.json) printf("%s (%d):\n", sharing->name, grant.multiprocessors);
+  report_heading(report, sharing->name, grant.multiprocessors);
   static const uint64_t blocks_us[] = {20, 200, 2000, 0};
   for (size_t i = 0; i < sizeof blocks_us / sizeof *blocks_us; i++)
-    beside(options, sharing, runtime, slot, blocks_us[i]);
+    beside(options, report, sharing, runtime, slot, blocks_us[i]);
   TRY(rondo_release(slot));
   TRY(rondo_close_exec(&exec));
   TRY(rondo_graph_destroy(&graph));
   TRY(rondo_close(&runtime));
 }
 
-/* ---- Command line ------------------------------------------------------------------------------------------------ */
+/* ---- All of them ------------------------------------------------------------------------------------------------- */
 
-static int usage(FILE *file, int status) {
-  fputs("usage: lane_timing [--backend auto|host|cuda] [--samples N] [--seconds S] [--json]\n\n"
-        "Times replays of ten small tasks beside work of another lane that fills the device.\n"
-        "  --samples N  of each measurement at most (default 20000)\n"
-        "  --seconds S  for each measurement at most (default 2)\n"
-        "  --json       an array of figures instead of lines\n"
-        "Exit status: 0 all figures reach what they must, 1 an error, 3 some do not.\n",
-        file);
-  return status;
-}
+/* In the order of the table. */
+static const struct choice sharing_names[] = {{"own-8", 1},    {"own-16", 2}, {"own-32", 4},
+                                              {"priority", 8}, {"same", 16},  {NULL, 0}};
+_Static_assert(sizeof sharing_names / sizeof *sharing_names == SHARINGS + 1, "a name for each");
 
-static bool parse_number(const char *word, double least, double most, double *number) {
-  char *end;
-  errno = 0;
-  *number = strtod(word, &end);
-  return !errno && end != word && !*end && *number >= least && *number <= most;
-}
+static const struct argument arguments[] = {
+    BACKEND_ARGUMENT(struct options),
+    {.name = "samples",
+     .help = "of each measurement at most; default 20000",
+     .kind = VALUE_INT64,
+     .offset = offsetof(struct options, samples),
+     .least = 1,
+     .most = 1e7},
+    {.name = "seconds",
+     .help = "for each measurement at most; default 2",
+     .kind = VALUE_DOUBLE,
+     .offset = offsetof(struct options, seconds),
+     .least = 0.01,
+     .most = 3600},
+    {.name = "only",
+     .help = "some ways to share the device; may come several times",
+     .kind = VALUE_CHOICES,
+     .offset = offsetof(struct options, wanted),
+     .choices = sharing_names},
+    JSON_ARGUMENT(struct options),
+};
 
-static int parse(int count, char **words, struct options *options) {
-  for (int i = 1; i < count; i++) {
-    const char *word = words[i], *value = i + 1 < count ? words[i + 1] : "";
-    double number;
-    if (!strcmp(word, "--help")) return usage(stdout, 0);
-    if (!strcmp(word, "--json")) {
-      options->report.json = true;
-      continue;
-    }
-    i++;
-    if (!strcmp(word, "--backend") && !strcmp(value, "auto")) {
-      options->backend = RONDO_BACKEND_AUTO;
-    } else if (!strcmp(word, "--backend") && !strcmp(value, "host")) {
-      options->backend = RONDO_BACKEND_HOST;
-    } else if (!strcmp(word, "--backend") && !strcmp(value, "cuda")) {
-      options->backend = RONDO_BACKEND_CUDA;
-    } else if (!strcmp(word, "--samples") && parse_number(value, 1, 1e7, &number)) {
-      options->samples = (size_t)number;
-    } else if (!strcmp(word, "--seconds") && parse_number(value, 0.01, 3600, &number)) {
-      options->seconds = number;
-    } else {
-      return usage(stderr, 2);
-    }
-  }
-  return -1;
-}
-
-int main(int count, char **words) {
+int bench_lanes(int count, char **words) {
+  static const struct grammar grammar = {
+      .program = "rondo bench lanes",
+      .about = "Times replays of ten small tasks beside work of another lane that fills the device.\n",
+      .status = BENCH_STATUS,
+      .options = ARGUMENT_TABLE(arguments)};
   struct options options = {.samples = 20000, .seconds = 2};
-  int done = parse(count, words, &options);
-  if (done >= 0) return done;
+  struct report report = {0};
+  int done = arguments_read(&grammar, count, words, &options, NULL);
+  if (done != ARGUMENTS_READ) return done;
   rondo_runtime *runtime = open_with(&options, &sharings[SHARINGS - 1]);
   rondo_info info;
   TRY(rondo_runtime_info(runtime, &info));
-  report_begin(&options.report);
-  report_machine(&options.report, &info);
+  report_begin(&report, options.json);
+  report_machine(&report, &info);
   TRY(rondo_close(&runtime));
-  for (int i = 0; i < SHARINGS; i++) share(&options, &sharings[i]);
-  report_end(&options.report);
-  return options.report.missed ? 3 : 0;
+  for (int i = 0; i < SHARINGS; i++)
+    if (!options.wanted || options.wanted >> i & 1) share(&options, &report, &sharings[i]);
+  return report_end(&report);
 }

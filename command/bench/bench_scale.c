@@ -1,11 +1,9 @@
-/* plan_scale.c - see plan_scale.h. Graphs of user kernels, since only their number and their tensors matter here: the
+/* bench_scale.c - see bench_scale.h. Graphs of user kernels, since only their number and their tensors matter here: the
  * shapes that were slow once, two factorisations of a matrix of tiles, and the layers of a transformer. */
-#include "plan_scale.h"
+#include "bench_scale.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "timing.h"
 
 enum { VECTOR_BYTES = 1024, ROW_BYTES = 64, TILE = 8 };
 
@@ -184,7 +182,7 @@ static double seconds_since(uint64_t *begin_ns) {
 }
 
 /* A line of the table. Returns the bytes of the temporaries. */
-static uint64_t measure(const char *name, void (*shape)(struct subject *), uint32_t task_count, uint32_t *missed) {
+static uint64_t measure(const char *name, void (*shape)(struct subject *), uint32_t task_count, struct report *report) {
   struct subject s = {.task_limit = task_count};
   uint64_t begin_ns = timing_now_ns();
   rondo_graph_limits limits = {.tensors = 3 * task_count + 1024, .tasks = task_count + 1};
@@ -212,14 +210,27 @@ static uint64_t measure(const char *name, void (*shape)(struct subject *), uint3
   /* Small graphs are there for their bytes. */
   bool is_missed = task_count >= 1000 && (all > seconds_per_task_most * task_count ||
                                           (double)plan.host_bytes > host_bytes_per_task_most * task_count);
-  *missed += is_missed;
-  printf("%-12s %7u %8u %8.3f %8.3f %11.3f %7.3f %7.2f %11.2f %11.2f%s\n", name, plan.task_count, plan.edge_count,
-         describe, planning, instantiate, all, (double)plan.host_bytes / 1e6, (double)plan.temporary_bytes / 1e6,
-         (double)plan.lower_bound_bytes / 1e6, is_missed ? "  missed" : "");
+  report->missed += is_missed;
+  struct json *json = &report->output.json;
+  json_begin_line(json, NULL, '{');
+  json_text(json, "graph", name);
+  json_whole(json, "tasks", plan.task_count);
+  json_whole(json, "edges", plan.edge_count);
+  json_real(json, "describe_s", describe);
+  json_real(json, "plan_s", planning);
+  json_real(json, "instantiate_s", instantiate);
+  json_whole(json, "host_bytes", plan.host_bytes);
+  json_whole(json, "temporary_bytes", plan.temporary_bytes);
+  json_whole(json, "lower_bound_bytes", plan.lower_bound_bytes);
+  json_flag(json, "missed", is_missed);
+  json_end(json, '}');
+  output_print(&report->output, "%-12s %7u %8u %8.3f %8.3f %11.3f %7.3f %7.2f %11.2f %11.2f%s\n", name, plan.task_count,
+               plan.edge_count, describe, planning, instantiate, all, (double)plan.host_bytes / 1e6,
+               (double)plan.temporary_bytes / 1e6, (double)plan.lower_bound_bytes / 1e6, is_missed ? "  missed" : "");
   return plan.temporary_bytes;
 }
 
-uint32_t scale_table(void) {
+void bench_scale(struct report *report) {
   static const struct {
     const char *name;
     void (*shape)(struct subject *);
@@ -227,13 +238,17 @@ uint32_t scale_table(void) {
   } lines[] = {{"chain", chain, 10000},         {"fan", fan, 10000},           {"fan-in", fan_in, 10000},
                {"bipartite", bipartite, 10000}, {"cholesky", cholesky, 10000}, {"qr", qr, 10000},
                {"chain", chain, 100000}};
-  uint32_t missed = 0;
-  printf("%-12s %7s %8s %8s %8s %11s %7s %7s %11s %11s\n", "graph", "tasks", "edges", "describe", "plan", "instantiate",
-         "all s", "host MB", "temporaries", "lower bound");
-  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-    measure(lines[i].name, lines[i].shape, lines[i].task_count, &missed);
-  uint64_t few = measure("4 layers", transformer, 4 * 12 + 2, &missed);
-  uint64_t many = measure("24 layers", transformer, 24 * 12 + 2, &missed);
-  if (many > few) puts("24 identical layers need more than 4 of them: missed");
-  return missed + (many > few);
+  const size_t count = sizeof lines / sizeof *lines;
+  output_print(&report->output, "%-12s %7s %8s %8s %8s %11s %7s %7s %11s %11s\n", "graph", "tasks", "edges", "describe",
+               "plan", "instantiate", "all s", "host MB", "temporaries", "lower bound");
+  for (size_t i = 0; i < count; i++) {
+    progress(lines[i].name, i, count);
+    measure(lines[i].name, lines[i].shape, lines[i].task_count, report);
+  }
+  progress("layers", count, count);
+  uint64_t few = measure("4 layers", transformer, 4 * 12 + 2, report);
+  uint64_t many = measure("24 layers", transformer, 24 * 12 + 2, report);
+  if (many <= few) return;
+  output_print(&report->output, "24 identical layers need more than 4 of them: missed\n");
+  report->missed++;
 }

@@ -1,0 +1,9 @@
+/* bench.h - the commands below `rondo bench`. */
+#ifndef RONDO_BENCH_H
+#define RONDO_BENCH_H
+
+int bench_lanes(int count, char **words);
+int bench_plan(int count, char **words);
+int bench_replay(int count, char **words);
+
+#endif

@@ -1,0 +1,57 @@
+/* command.c - see command.h. */
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "command.h"
+
+const struct choice backend_choices[] = {
+    {"auto", RONDO_BACKEND_AUTO}, {"host", RONDO_BACKEND_HOST}, {"cuda", RONDO_BACKEND_CUDA}, {NULL, 0}};
+
+int command_failed(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  fputs("rondo: ", stderr);
+  vfprintf(stderr, format, arguments);
+  fputc('\n', stderr);
+  va_end(arguments);
+  return EXIT_FAILED;
+}
+
+bool output_open(struct output *output, const char *json_path) {
+  *output = (struct output){.table = stdout, .path = json_path};
+  if (!json_path) return true;
+  bool is_stdout = !strcmp(json_path, "-");
+  if (is_stdout) output->table = NULL;
+  output->json.file = is_stdout ? stdout : fopen(json_path, "w");
+  if (output->json.file) return true;
+  command_failed("'%s' cannot be written: %s", json_path, strerror(errno));
+  return false;
+}
+
+bool output_close(struct output *output) {
+  FILE *file = output->json.file;
+  if (!file || file == stdout) return true;
+  bool failed = ferror(file) != 0;
+  if (!fclose(file) && !failed) return true;
+  command_failed("'%s' was not written whole: %s", output->path, strerror(errno));
+  return false;
+}
+
+void output_print(struct output *output, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  if (output->table) vfprintf(output->table, format, arguments);
+  va_end(arguments);
+}
+
+FILE *memory_file(char path[MEMORY_PATH_BYTES]) {
+  int descriptor = memfd_create("rondo", MFD_CLOEXEC);
+  FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "r");
+  snprintf(path, MEMORY_PATH_BYTES, "/proc/self/fd/%d", descriptor);
+  if (!file) command_failed("no file in memory: %s", strerror(errno));
+  if (!file && descriptor >= 0) close(descriptor);
+  return file;
+}

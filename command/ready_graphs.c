@@ -1,0 +1,151 @@
+/* ready_graphs.c - see ready_graphs.h. A field keeps the name that it has in rondo_graphs.h; what values fit together
+ * is for the library to say. */
+#include "ready_graphs.h"
+
+#include <string.h>
+
+static const struct choice dtypes[] = {{"f64", RONDO_F64},   {"f32", RONDO_F32},   {"f16", RONDO_F16},
+                                       {"bf16", RONDO_BF16}, {"e4m3", RONDO_E4M3}, {"nvfp4", RONDO_NVFP4},
+                                       {"i32", RONDO_I32},   {"u8", RONDO_U8},     {NULL, 0}};
+static const struct choice layouts[] = {
+    {"column_major", RONDO_COLUMN_MAJOR}, {"row_major", RONDO_ROW_MAJOR}, {NULL, 0}};
+static const struct choice head_layouts[] = {{"bhsd", RONDO_BHSD}, {"bshd", RONDO_BSHD}, {NULL, 0}};
+static const struct choice forms[] = {
+    {"h_tau", RONDO_QR_H_TAU}, {"r", RONDO_QR_R}, {"thin_q", RONDO_QR_THIN_Q}, {NULL, 0}};
+
+#define FIELD(graph, field, kind_of, text)                                                                             \
+  .name = #field, .help = (text), .kind = (kind_of), .offset = offsetof(rondo_graph_##graph##_desc, field)
+#define NAME(graph)                                                                                                    \
+  { FIELD(graph, name, VALUE_TEXT, "comes before the names of tensors and tasks") }
+#define SIZE(graph, field, text)                                                                                       \
+  { FIELD(graph, field, VALUE_INT64, text) }
+#define COUNT(graph, field, text)                                                                                      \
+  { FIELD(graph, field, VALUE_INT32, text) }
+#define REAL(graph, field, text)                                                                                       \
+  { FIELD(graph, field, VALUE_FLOAT, text) }
+#define TYPE(graph, field, text)                                                                                       \
+  { FIELD(graph, field, VALUE_CHOICE, text), .choices = dtypes, .value_name = "TYPE" }
+#define ONE_OF(graph, field, list, text)                                                                               \
+  { FIELD(graph, field, VALUE_CHOICE, text), .choices = (list) }
+
+static const struct argument attention_fields[] = {
+    NAME(attention),
+    TYPE(attention, dtype, "f16 or bf16"),
+    ONE_OF(attention, layout, head_layouts, "order of dimensions: batch, heads, sequence, head dimension"),
+    SIZE(attention, batch, "items"),
+    SIZE(attention, query_heads, "a multiple of kv_heads"),
+    SIZE(attention, kv_heads, "heads of K and V"),
+    SIZE(attention, query_length, "queries of each head"),
+    SIZE(attention, kv_length, "rows of K and V"),
+    SIZE(attention, head_dimension, "32, 64, 128 or 256"),
+    REAL(attention, scale, "of Q K^T; 0: 1 / sqrt(head_dimension)"),
+    COUNT(attention, causal, "1: later rows are masked"),
+    COUNT(attention, splits, "parts of the KV rows; 0: Rondo chooses"),
+    COUNT(attention, kv_is_state, "1: K and V live across replays"),
+    COUNT(attention, with_lengths, "1: KV rows that count are an input"),
+    COUNT(attention, with_lse, "1: log-sum-exp is an output too"),
+};
+
+static const struct argument gemm_softmax_fields[] = {
+    NAME(gemm_softmax),
+    TYPE(gemm_softmax, dtype, "of A and B: f16 or bf16"),
+    TYPE(gemm_softmax, p_dtype, "of P: f16, bf16 or f32"),
+    SIZE(gemm_softmax, batch, "matrices"),
+    SIZE(gemm_softmax, m, "rows of A"),
+    SIZE(gemm_softmax, n, "rows of B"),
+    SIZE(gemm_softmax, k, "columns of both"),
+    REAL(gemm_softmax, scale, "of A B^T; 0: 1"),
+    COUNT(gemm_softmax, causal, "1: later columns are masked"),
+    COUNT(gemm_softmax, b_constant, "1: B is uploaded once"),
+};
+
+static const struct argument gemv_fields[] = {
+    NAME(gemv),
+    TYPE(gemv, weights, "nvfp4, e4m3, f16 or bf16"),
+    TYPE(gemv, vectors, "what the product sees"),
+    TYPE(gemv, out, "f32, f16 or bf16"),
+    SIZE(gemv, m, "rows of the weights"),
+    SIZE(gemv, k, "columns of the weights"),
+    SIZE(gemv, batch, "matrices; 0: no such dimension"),
+    COUNT(gemv, count, "vectors of each matrix, 1 to 16; 0: 1"),
+    REAL(gemv, scale, "of the product; 0: 1"),
+    COUNT(gemv, row_scales, "1: e4m3 weights have a factor for each row"),
+    TYPE(gemv, quantize_from, "nvfp4 vectors: the input's type, f32, f16 or bf16"),
+    REAL(gemv, quantize_scale, "factor of all of them; 0: 1"),
+};
+
+static const struct argument qr_fields[] = {
+    NAME(qr),
+    TYPE(qr, dtype, "f32 or f64"),
+    ONE_OF(qr, layout, layouts, "of each matrix"),
+    SIZE(qr, m, "rows"),
+    SIZE(qr, n, "columns"),
+    SIZE(qr, batch, "matrices"),
+    ONE_OF(qr, form, forms, "H and tau, R alone, or thin Q and R"),
+    COUNT(qr, panel_width, "columns of a panel; 0: Rondo chooses"),
+};
+
+static rondo_status add_attention(rondo_graph *graph, const union ready_desc *desc) {
+  return rondo_graph_attention(graph, &desc->attention, &(rondo_graph_attention_tensors){0});
+}
+static rondo_status add_gemm_softmax(rondo_graph *graph, const union ready_desc *desc) {
+  return rondo_graph_gemm_softmax(graph, &desc->gemm_softmax, &(rondo_graph_gemm_softmax_tensors){0});
+}
+static rondo_status add_gemv(rondo_graph *graph, const union ready_desc *desc) {
+  return rondo_graph_gemv(graph, &desc->gemv, &(rondo_graph_gemv_tensors){0});
+}
+static rondo_status add_qr(rondo_graph *graph, const union ready_desc *desc) {
+  return rondo_graph_qr(graph, &desc->qr, &(rondo_graph_qr_tensors){0});
+}
+
+const char ready_graph_names[] = "attention, gemm_softmax, gemv or qr";
+
+const struct ready_graph ready_graphs[] = {
+    {.name = "attention",
+     .about = "softmax(Q K^T) V: prefill, or decode against a KV cache",
+     .fields = ARGUMENT_TABLE(attention_fields),
+     .desc_bytes = sizeof(rondo_graph_attention_desc),
+     .preset.attention = {.dtype = RONDO_F16,
+                          .batch = 1,
+                          .query_heads = 32,
+                          .kv_heads = 8,
+                          .query_length = 1,
+                          .kv_length = 4096,
+                          .head_dimension = 128,
+                          .kv_is_state = 1},
+     .add = add_attention},
+    {.name = "gemm_softmax",
+     .about = "softmax over the rows of A B^T",
+     .fields = ARGUMENT_TABLE(gemm_softmax_fields),
+     .desc_bytes = sizeof(rondo_graph_gemm_softmax_desc),
+     .preset.gemm_softmax = {.dtype = RONDO_F16, .p_dtype = RONDO_F16, .batch = 1, .m = 1024, .n = 1024, .k = 64},
+     .add = add_gemm_softmax},
+    {.name = "gemv",
+     .about = "W x for 1 to 16 vectors",
+     .fields = ARGUMENT_TABLE(gemv_fields),
+     .desc_bytes = sizeof(rondo_graph_gemv_desc),
+     .preset.gemv = {.weights = RONDO_NVFP4, .vectors = RONDO_BF16, .out = RONDO_F32, .m = 4096, .k = 4096},
+     .add = add_gemv},
+    {.name = "qr",
+     .about = "QR of a batch of matrices",
+     .fields = ARGUMENT_TABLE(qr_fields),
+     .desc_bytes = sizeof(rondo_graph_qr_desc),
+     .preset.qr =
+         {.dtype = RONDO_F32, .layout = RONDO_ROW_MAJOR, .m = 64, .n = 16, .batch = 1000, .form = RONDO_QR_THIN_Q},
+     .add = add_qr},
+};
+const size_t ready_graph_count = sizeof ready_graphs / sizeof *ready_graphs;
+
+const struct ready_graph *ready_graph_called(const char *name) {
+  for (size_t i = 0; i < ready_graph_count; i++)
+    if (!strcmp(ready_graphs[i].name, name)) return &ready_graphs[i];
+  return NULL;
+}
+
+rondo_status ready_graph_describe(const struct ready_graph *ready, const union ready_desc *desc, rondo_graph **graph) {
+  rondo_status status = rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 65536, .tasks = 16384}, graph);
+  if (status != RONDO_OK) return status;
+  status = ready->add(*graph, desc);
+  if (status != RONDO_OK) rondo_graph_destroy(graph);
+  return status;
+}

@@ -1,0 +1,37 @@
+/* ready_graphs.h - the ready-made graphs by name, each with a table of its descriptor's fields, so that a command line
+ * can describe one. */
+#ifndef RONDO_READY_GRAPHS_H
+#define RONDO_READY_GRAPHS_H
+
+#include <rondo_graphs.h>
+
+#include "arguments.h"
+
+union ready_desc {
+  rondo_graph_attention_desc attention;
+  rondo_graph_gemm_softmax_desc gemm_softmax;
+  rondo_graph_gemv_desc gemv;
+  rondo_graph_qr_desc qr;
+};
+
+struct ready_graph {
+  const char *name, *about;
+  struct argument_table fields;
+  size_t desc_bytes;
+  union ready_desc preset; /* what holds for fields that are not given: a shape as models have it */
+  rondo_status (*add)(rondo_graph *graph, const union ready_desc *desc);
+};
+
+extern const struct ready_graph ready_graphs[];
+extern const size_t ready_graph_count;
+
+/* NULL: there is none of that name. */
+const struct ready_graph *ready_graph_called(const char *name);
+
+/* "attention, gemm_softmax, gemv or qr". */
+extern const char ready_graph_names[];
+
+/* The graph of the descriptor, with room for as many tasks as a large QR has. */
+rondo_status ready_graph_describe(const struct ready_graph *ready, const union ready_desc *desc, rondo_graph **graph);
+
+#endif

@@ -1,0 +1,32 @@
+/* shell.h - runs the programs of this build as a person would, and keeps what they print. */
+#ifndef RONDO_TESTS_SHELL_H
+#define RONDO_TESTS_SHELL_H
+
+#include <stdbool.h>
+
+enum { SHELL_TEXT_BYTES = 1 << 18 };
+
+/* What one run left; static memory of the next run. */
+struct ran {
+  int code; /* its exit status; -1 if it died otherwise */
+  const char *out, *error;
+};
+
+/* The folder that holds bin/, samples/, fake/ and this program's tests/. */
+const char *shell_root(void);
+/* A folder of this test's own, made when first asked for. */
+const char *shell_folder(void);
+void shell_remove_folder(void);
+
+/* "rondo WORDS"; before it `environment`, such as "A=b ", which may be empty. */
+struct ran shell_rondo(const char *environment, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Any command line. */
+struct ran shell_run(const char *line);
+
+/* A whole file, as text; "" if there is none. */
+const char *shell_read(const char *path);
+
+/* Where the text stops being one JSON value; NULL: nowhere. */
+const char *json_fault(const char *text);
+
+#endif

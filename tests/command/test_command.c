@@ -1,0 +1,343 @@
+/* test_command.c - the command `rondo`, run as a person runs it: help, exit codes, what is printed and what is written.
+ * None of it needs a GPU. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../command/ready_graphs.h"
+#include "../../samples/npy.h"
+#include "../support.h"
+#include "shell.h"
+
+TestSuite(command, .fini = shell_remove_folder, .timeout = 240);
+
+static int occurrences(const char *text, const char *part) {
+  int count = 0;
+  for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) count++;
+  return count;
+}
+
+#define REQUIRE_CODE(ran, expected)                                                                                    \
+  cr_assert_eq((ran).code, (expected), "exit status %d\n%s\n%s", (ran).code, (ran).out, (ran).error)
+
+static void require_json(const char *text) {
+  const char *fault = json_fault(text);
+  cr_assert_null(fault, "no JSON from here on: %s\nin %s", fault, text);
+}
+
+/* ---- Help and wrong usage ---------------------------------------------------------------------------------------- */
+
+Test(command, help_of_every_command_exits_0_and_goes_to_stdout) {
+  static const char *const commands[] = {
+      "",      "info",         "explain",     "explain gemv", "plan",           "plan qr",
+      "bench", "bench replay", "bench lanes", "bench plan",   "plan attention", "plan gemm_softmax"};
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    struct ran ran = shell_rondo("", "%s --help", commands[i]);
+    REQUIRE_CODE(ran, 0);
+    cr_assert_eq(strncmp(ran.out, "usage: rondo", 12), 0, "%s: %s", commands[i], ran.out);
+    cr_assert_str_empty(ran.error);
+  }
+}
+
+Test(command, version_goes_to_stdout) {
+  struct ran ran = shell_rondo("", "--version");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(strncmp(ran.out, "rondo", 5), 0, "%s", ran.out);
+}
+
+Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
+  static const struct {
+    const char *words, *says;
+  } lines[] = {
+      {"", "usage: rondo"},
+      {"plam", "the command is info, explain, plan or bench, not 'plam'"},
+      {"--version now", "'now' is one word too many"},
+      {"info now", "'now' is not an option"},
+      {"plan", "the graph is missing: attention, gemm_softmax, gemv or qr"},
+      {"plan gemw", "the graph is attention, gemm_softmax, gemv or qr, not 'gemw'"},
+      {"plan gemv --sgv x", "there is no option '--sgv', only --svg, --dot, --json and --help"},
+      {"plan gemv --svg", "--svg lacks its value"},
+      {"plan gemv m", "'m' is not an option, nor FIELD=VALUE"},
+      {"plan qr rows=3", "there is no field 'rows', only name, dtype, layout, m, n, batch, form and panel_width"},
+      {"plan gemv m=4k", "m is a whole number, not '4k'"},
+      {"plan gemv m=", "m is a whole number, not ''"},
+      {"plan gemv m=9223372036854775808", "m is a whole number"},
+      {"plan gemv count=4294967297", "count is a whole number of 32 bits, not '4294967297'"},
+      {"plan gemv scale=1e99", "scale is a number, not '1e99'"},
+      {"plan qr form=q", "form is h_tau, r or thin_q, not 'q'"},
+      {"explain gemv --chip 75", "--chip is host, 80, 90, 100 or all, not '75'"},
+      {"bench", "the bench is missing: replay, lanes or plan"},
+      {"bench replays", "the bench is replay, lanes or plan, not 'replays'"},
+      {"bench replay --samples 99", "--samples is a whole number from 100 to 10000000, not '99'"},
+      {"bench replay --only all", "--only is launch, visible, in-out, chains, branches, idle or slots, not 'all'"},
+      {"bench lanes --seconds nan", "--seconds is a number from 0.01 to 3600, not 'nan'"},
+      {"bench plan --scale=1", "--scale takes no value"},
+  };
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    struct ran ran = shell_rondo("", "%s", lines[i].words);
+    REQUIRE_CODE(ran, 2);
+    cr_assert_not_null(strstr(ran.error, lines[i].says), "%s: %s", lines[i].words, ran.error);
+    cr_assert_not_null(strstr(ran.error, "--help"), "%s: %s", lines[i].words, ran.error);
+    cr_assert_str_empty(ran.out);
+  }
+}
+
+Test(command, work_that_fails_exits_1_with_the_librarys_sentence) {
+  static const struct {
+    const char *words, *says;
+  } lines[] = {
+      {"plan gemv k=-1", "rondo_graph_gemv: m 4096, k -1, batch 0: expected no negative size"},
+      {"explain attention head_dimension=48", "head_dimension is 48, expected 32, 64, 128 or 256"},
+      {"plan gemv --svg /nonexistent/a.svg", "'/nonexistent/a.svg' cannot be written"},
+      {"plan gemv --json /nonexistent/a.json", "'/nonexistent/a.json' cannot be written"},
+      {"plan gemv --json /dev/full", "'/dev/full' was not written whole"},
+      {"plan gemv --json - >/dev/full", "stdout cannot be written"},
+      {"bench replay --backend cuda", "RONDO_NO_DEVICE"},
+  };
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    /* An empty list hides every GPU from the driver. */
+    struct ran ran = shell_rondo("CUDA_VISIBLE_DEVICES=", "%s", lines[i].words);
+    REQUIRE_CODE(ran, 1);
+    cr_assert_not_null(strstr(ran.error, lines[i].says), "%s: %s", lines[i].words, ran.error);
+  }
+}
+
+/* ---- Descriptions ------------------------------------------------------------------------------------------------ */
+
+static size_t field_bytes(const struct argument *field) {
+  switch (field->kind) {
+  case VALUE_TEXT:
+    return sizeof(const char *);
+  case VALUE_INT64:
+  case VALUE_DOUBLE:
+    return 8;
+  default:
+    return 4;
+  }
+}
+
+static size_t rounded(size_t offset, size_t alignment) { return (offset + alignment - 1) / alignment * alignment; }
+
+Test(command, every_field_of_every_descriptor_can_be_set) {
+  for (size_t i = 0; i < ready_graph_count; i++) {
+    const struct ready_graph *ready = &ready_graphs[i];
+    size_t end = 0;
+    for (size_t f = 0; f < ready->fields.count; f++) {
+      const struct argument *field = &ready->fields.items[f];
+      cr_assert_eq(field->offset, rounded(end, field_bytes(field)), "%s: what comes before %s?", ready->name,
+                   field->name);
+      end = field->offset + field_bytes(field);
+    }
+    cr_assert_eq(rounded(end, 8), ready->desc_bytes, "%s: what comes after the last field?", ready->name);
+  }
+}
+
+Test(command, a_field_that_is_given_is_described_with_that_value) {
+  for (size_t i = 0; i < ready_graph_count; i++) {
+    const struct ready_graph *ready = &ready_graphs[i];
+    struct grammar grammar = {.program = "test", .fields = ready->fields};
+    for (size_t f = 0; f < ready->fields.count; f++) {
+      const struct argument *field = &ready->fields.items[f];
+      char word[64], wanted[80], text[512] = "";
+      snprintf(word, sizeof word, "%s=%s", field->name, field->choices ? field->choices[1].name : "7");
+      snprintf(wanted, sizeof wanted, " %s", word);
+      union ready_desc desc = ready->preset;
+      cr_assert_eq(arguments_read(&grammar, 1, (char *[]){word}, NULL, &desc), ARGUMENTS_READ);
+      FILE *file = fmemopen(text, sizeof text, "w");
+      arguments_write(&ready->fields, &desc, file);
+      fclose(file);
+      cr_assert_not_null(strstr(text, wanted), "%s after %s:%s", ready->name, word, text);
+    }
+  }
+}
+
+Test(command, an_option_may_be_given_with_an_equals_sign_and_the_last_one_counts) {
+  struct ran ran = shell_rondo("", "explain gemv --chip=80 m=7 m=8 --chip=90");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_not_null(strstr(ran.out, " m=8 "), "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "sm_90:"), 1, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "sm_80:"), 0, "%s", ran.out);
+}
+
+/* ---- Commands ---------------------------------------------------------------------------------------------------- */
+
+/* Every task once and with what runs it, on one chip. */
+static void require_explained(const struct ready_graph *ready, const char *words, const char *chip, uint32_t tasks) {
+  struct ran ran = shell_rondo("", "explain %s %s --chip %s", ready->name, words, chip);
+  REQUIRE_CODE(ran, 0);
+  bool is_host = !strcmp(chip, "host");
+  for (uint32_t task = 0; task < tasks; task++) {
+    char text[32];
+    snprintf(text, sizeof text, "\n  task %u '", task);
+    cr_assert_eq(occurrences(ran.out, text), 1, "%s %s on %s: task %u: %s", ready->name, words, chip, task, ran.out);
+  }
+  cr_assert_eq(occurrences(ran.out, "\n  completion: "), !is_host, "%s", ran.out);
+  char *rest = NULL;
+  for (char *line = strtok_r((char *)(uintptr_t)strstr(ran.out, "\n  "), "\n", &rest); line;
+       line = strtok_r(NULL, "\n", &rest))
+    cr_assert(strstr(line, is_host ? ": host, " : " grid ") || strstr(line, "  completion: "), "nothing runs: %s",
+              line);
+}
+
+Test(command, explain_names_what_runs_every_task_of_every_graph_on_every_chip) {
+  static const char *const chips[] = {"host", "80", "90", "100"};
+  static const struct {
+    const char *graph, *words;
+  } shapes[] = {{"attention", ""},
+                {"attention", "query_length=512 kv_length=512 causal=1 with_lse=1 with_lengths=1 dtype=bf16"},
+                {"gemm_softmax", ""},
+                {"gemm_softmax", "m=7 n=9000 k=48 p_dtype=f32 causal=1"},
+                {"gemv", ""},
+                {"gemv", "weights=nvfp4 vectors=nvfp4 quantize_from=f32 count=16 batch=3"},
+                {"gemv", "weights=e4m3 vectors=f16 row_scales=1"},
+                {"gemv", "weights=f16 vectors=f16 out=f16 m=7 k=9"},
+                {"qr", ""},
+                {"qr", "m=512 n=256 batch=2 form=thin_q"},
+                {"qr", "m=512 n=256 batch=2 dtype=f64 form=r layout=column_major"}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    const struct ready_graph *ready = ready_graph_called(shapes[i].graph);
+    struct ran ran = shell_rondo("", "plan %s %s --json -", ready->name, shapes[i].words);
+    REQUIRE_CODE(ran, 0);
+    const char *count = strstr(ran.out, "\"task_count\": ");
+    cr_assert_not_null(count, "%s", ran.out);
+    uint32_t tasks = (uint32_t)strtoul(count + strlen("\"task_count\": "), NULL, 10);
+    cr_assert_gt(tasks, 0);
+    for (size_t c = 0; c < sizeof chips / sizeof *chips; c++)
+      require_explained(ready, shapes[i].words, chips[c], tasks);
+  }
+}
+
+Test(command, explain_answers_for_every_chip_if_none_is_named) {
+  struct ran ran = shell_rondo("", "explain gemv");
+  REQUIRE_CODE(ran, 0);
+  static const char *const headings[] = {"\nhost:\n", "\nsm_80:\n", "\nsm_90:\n", "\nsm_100:\n"};
+  for (size_t i = 0; i < sizeof headings / sizeof *headings; i++)
+    cr_assert_eq(occurrences(ran.out, headings[i]), 1, "%s", ran.out);
+}
+
+Test(command, plan_prints_what_rondo_plan_graph_says) {
+  for (size_t i = 0; i < ready_graph_count; i++) {
+    rondo_graph *graph;
+    rondo_plan plan;
+    char text[64];
+    REQUIRE_OK(ready_graph_describe(&ready_graphs[i], &ready_graphs[i].preset, &graph));
+    REQUIRE_OK(rondo_plan_graph(graph, &plan));
+    struct ran ran = shell_rondo("", "plan %s --json -", ready_graphs[i].name);
+    snprintf(text, sizeof text, "\"device_bytes\": %llu,", (unsigned long long)plan.device_bytes);
+    cr_assert_not_null(strstr(ran.out, text), "%s: %s", text, ran.out);
+    snprintf(text, sizeof text, "\"edge_count\": %u\n", plan.edge_count);
+    cr_assert_not_null(strstr(ran.out, text), "%s: %s", text, ran.out);
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+}
+
+Test(command, plan_writes_its_pictures) {
+  const char *folder = shell_folder();
+  char path[256];
+  struct ran ran = shell_rondo("", "plan qr --svg %s/plan.svg --dot %s/plan.dot", folder, folder);
+  REQUIRE_CODE(ran, 0);
+  snprintf(path, sizeof path, "%s/plan.svg", folder);
+  cr_assert_not_null(strstr(shell_read(path), "</svg>"));
+  snprintf(path, sizeof path, "%s/plan.dot", folder);
+  cr_assert_eq(strncmp(shell_read(path), "digraph", 7), 0);
+}
+
+Test(command, json_of_every_command_parses) {
+  char path[256], line[1024];
+  const char *folder = shell_folder();
+  snprintf(line, sizeof line, "printf 'id,lower,upper,size\\n0,0,2,64\\n1,1,3,64\\n' >%s/two.csv", folder);
+  REQUIRE_CODE(shell_run(line), 0);
+  snprintf(line, sizeof line, "bench plan --minimalloc %s", folder);
+  const char *const lines[] = {"info",
+                               "explain attention",
+                               "explain gemm_softmax",
+                               "explain gemv --chip 100 name='a\"\\\t'",
+                               "explain qr m=512 n=256 batch=2",
+                               "plan attention",
+                               "plan gemm_softmax",
+                               "plan gemv name='a\"\\\t'",
+                               "plan qr",
+                               "bench replay --backend host --samples 100 --only visible",
+                               "bench lanes --backend host --samples 1 --seconds 0.01 --only own-8",
+                               line};
+  snprintf(path, sizeof path, "%s/json", folder);
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    struct ran ran = shell_rondo("", "%s --json %s", lines[i], path);
+    REQUIRE_CODE(ran, 0);
+    cr_assert_str_not_empty(ran.out, "the table stays");
+    require_json(shell_read(path));
+  }
+}
+
+Test(command, json_on_stdout_comes_alone) {
+  static const char *const lines[] = {"info", "explain gemv", "plan gemv",
+                                      "bench replay --backend host --samples 100 --only launch"};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    struct ran ran = shell_rondo("", "%s --json -", lines[i]);
+    REQUIRE_CODE(ran, 0);
+    require_json(ran.out);
+    cr_assert_str_empty(ran.error, "no progress where there is no terminal: %s", ran.error);
+  }
+}
+
+Test(command, bench_measures_the_groups_that_are_asked_for) {
+  struct ran ran = shell_rondo("", "bench replay --backend host --samples 100 --only slots --only chains");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, "slots, a replay"), 3, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "\nchain of "), 4, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "\n"), 1 + 3 + 4 + 1, "%s", ran.out);
+}
+
+Test(command, bench_plan_exits_3_if_buffers_do_not_fit) {
+  char line[1024];
+  snprintf(line, sizeof line, "printf 'id,lower,upper,size\\n0,0,2,1048576\\n1,1,3,64\\n' >%s/large.csv",
+           shell_folder());
+  REQUIRE_CODE(shell_run(line), 0);
+  struct ran ran = shell_rondo("", "bench plan --minimalloc %s", shell_folder());
+  REQUIRE_CODE(ran, 3);
+  cr_assert_not_null(strstr(ran.out, "1 figures missed"), "%s", ran.out);
+}
+
+Test(command, info_says_what_runs_here_and_why) {
+  struct ran ran = shell_rondo("", "info");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_not_null(strstr(ran.out, "runs on    "), "%s", ran.out);
+  cr_assert_not_null(strstr(ran.out, "because    "), "%s", ran.out);
+  cr_assert_not_null(strstr(ran.out, "\nhost, "), "%s", ran.out);
+}
+
+Test(command, info_lists_each_gpu_with_its_driver_and_lanes) {
+  char environment[512];
+  snprintf(environment, sizeof environment, "LD_LIBRARY_PATH=%s/fake", shell_root());
+  struct ran ran = shell_rondo(environment, "info");
+  REQUIRE_CODE(ran, 0);
+  if (strstr(ran.out, "made without nvcc")) cr_skip_test("this build has no device code");
+  cr_assert_not_null(strstr(ran.out, "device 0: Fake GPU\n"), "%s", ran.out);
+  cr_assert_not_null(strstr(ran.out, "multiprocessors  132\n"), "%s", ran.out);
+  cr_assert_not_null(strstr(ran.out, "driver           CUDA 13.0\n"), "%s", ran.out);
+  cr_assert_not_null(strstr(ran.out, "at most 8 with multiprocessors of their own, 8 at a time\n"), "%s", ran.out);
+}
+
+/* ---- Samples ----------------------------------------------------------------------------------------------------- */
+
+static void write_ones(const char *path, int64_t rows, int64_t columns) {
+  static uint16_t ones[64 * 64];
+  char message[NPY_MESSAGE_BYTES];
+  for (int64_t i = 0; i < rows * columns; i++) ones[i] = 0x3c00;
+  struct npy array = {.type = NPY_F16, .rank = 2, .shape = {rows, columns}, .data = ones};
+  cr_assert(npy_write(path, &array, message), "%s", message);
+}
+
+Test(command, matvec_says_once_where_it_runs) {
+  char weights[256], vectors[256], line[1024];
+  snprintf(weights, sizeof weights, "%s/weights.npy", shell_folder());
+  snprintf(vectors, sizeof vectors, "%s/vectors.npy", shell_folder());
+  write_ones(weights, 32, 64);
+  write_ones(vectors, 2, 64);
+  snprintf(line, sizeof line, "%s/samples/matvec --backend host --replays 2 %s %s", shell_root(), weights, vectors);
+  struct ran ran = shell_run(line);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, "runs on"), 1, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "\nmemory"), 1, "%s", ran.out);
+}
