@@ -1,6 +1,7 @@
-/* ops.c - the table of operations: the one place that names them all. */
+/* ops.c - the table of operations, the one place that names them all; and the kernels that belong to none. */
 #include "../runtime/join.h"
 #include "../runtime/kernels.h"
+#include "common/done.h"
 #include "copy/copy.h"
 #include "copy/transfer.h"
 #include "gemv/gemv.h"
@@ -13,3 +14,7 @@ const struct op *const op_table[] = {
     &op_gemm_rowmax, &op_gemm_softmax, &op_attention, &op_gemv,     &op_quantize_nvfp4, &op_copy,
     &op_transfer,    &op_join,         NULL,
 };
+
+#define DEFINE(chips, parameters, name, constant)                                                                      \
+  const struct op_kernel constant = {#name, sizeof(struct parameters), 0, chips};
+DONE_KERNELS(DEFINE)

@@ -1,7 +1,7 @@
 /* join.c - see join.h. On the device it is the node of one thread that stands in front of many beginnings too. */
 #include "join.h"
 
-#include "completion.h"
+#include "kernels.h"
 
 static int64_t join_host_items(const struct op_task *task) {
   (void)task;
@@ -18,8 +18,10 @@ static rondo_status join_select(const struct op_call *call, const struct chip *c
   (void)call;
   (void)chip;
   launches->count = 1;
-  launches->items[0] = (struct op_launch){
-      .kernel = "rondo_begin", .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter_bytes = sizeof(struct completion)};
+  launches->items[0] = (struct op_launch){.kernel = op_begin_kernel.name,
+                                          .grid = {1, 1, 1},
+                                          .block = {1, 1, 1},
+                                          .parameter_bytes = op_begin_kernel.parameter_bytes};
   return RONDO_OK;
 }
 

@@ -14,9 +14,11 @@ extern const struct op op_copy;
 extern const struct op op_transfer;
 enum { OP_TRANSFER_TENSORS = 8, OP_TRANSFER_BYTES = 64 * 1024 };
 
-/* The compiled device code, one fatbin for each .cu file; none where Rondo was built without nvcc. In it are two
- * kernels that the CUDA backend launches by itself, of one thread, which take a struct completion: rondo_begin in front
- * of many tasks that wait for nothing, rondo_done behind what does not publish completion itself. */
+/* Two kernels that the CUDA backend launches by itself, of one thread, which take a struct completion: one in front of
+ * many tasks that wait for nothing, one behind what does not publish completion itself. */
+extern const struct op_kernel op_begin_kernel, op_done_kernel;
+
+/* The compiled device code, one fatbin for each .cu file; none where Rondo was built without nvcc. */
 struct device_image {
   const char *name; /* the .cu file, for messages */
   const void *begin;

@@ -1,4 +1,4 @@
-/* op.c - what the checks of operations share: operands in words. */
+/* op.c - what operations share: operands in words for their checks, alignment for the choice of a kernel. */
 #include "op.h"
 
 #include <inttypes.h>
@@ -27,4 +27,12 @@ rondo_status op_expect(const char *name, const struct op_operand *operand, rondo
   char expected[128];
   shape_describe(expected, sizeof expected, dtype, rank, shape);
   return op_unexpected(name, operand, expected);
+}
+
+/* Tensors begin at multiples of 256 bytes. Where a dimension has one element, its stride leads nowhere. */
+bool op_rows_aligned(const struct op_operand *operand, uint64_t bytes) {
+  uint64_t bits = operand->offset_bytes * 8, element_bits = rondo_dtype_bits(operand->dtype);
+  for (uint32_t i = 0; i + 1 < operand->rank; i++)
+    if (operand->shape[i] > 1) bits |= (uint64_t)operand->stride[i] * element_bits;
+  return bits % (8 * bytes) == 0;
 }

@@ -4,8 +4,8 @@
  * calls check, the planner scratch_bytes, the host backend host_items and host_run, the CUDA backend select. Nothing
  * here knows a device: select only says which kernel to launch, with which grid and parameters.
  *
- * Each family's folder holds FAMILY.h (its rows, attribute and parameter structs, shared with the .cu files), FAMILY.c
- * (rondo_add_*, check, scratch), FAMILY_host.c, FAMILY_select.c and FAMILY_*.cu.
+ * Each family's folder holds FAMILY.h (its rows, attribute and parameter structs and the list of its kernels, shared
+ * with the .cu files), FAMILY.c (rondo_add_*, check, scratch), FAMILY_host.c, FAMILY_select.c and FAMILY_*.cu.
  */
 #ifndef RONDO_OP_H
 #define RONDO_OP_H
@@ -60,14 +60,25 @@ struct chip {
   int32_t shared_bytes; /* most dynamic shared memory of one block, opted in */
 };
 
-/* One kernel launch. The kernel is extern "C" and takes one struct by value (const __grid_constant__), laid out alike
- * in C and CUDA; select writes it into parameters. */
+/* What device code is compiled for, as bits; newer chips translate the portable code of the first. */
+enum { CHIP_SM_80 = 1, CHIP_SM_90A = 2, CHIP_SM_100A = 4, EVERY_CHIP = 7 };
+
+/* A kernel as its family's header lists it (kernels/common/launch.h). It is extern "C" and takes one struct by value
+ * (const __grid_constant__), laid out alike in C and CUDA; the build compares this with what was compiled. */
+struct op_kernel {
+  const char *name;
+  uint32_t parameter_bytes;
+  uint32_t completion_offset; /* of a struct completion in the parameters; 0: it cannot publish */
+  uint32_t chips;
+};
+
+/* One launch of a kernel. select writes its parameters. */
 struct op_launch {
   const char *kernel;
   uint32_t grid[3], block[3];
   uint32_t shared_bytes; /* dynamic */
   uint32_t parameter_bytes;
-  uint32_t completion_offset; /* of a struct completion in the parameters (common/launch.cuh); 0: it cannot publish */
+  uint32_t completion_offset;
   _Alignas(64) unsigned char parameters[OP_PARAMETER_BYTES];
 };
 
@@ -113,6 +124,12 @@ rondo_status op_unexpected(const char *name, const struct op_operand *operand, c
 /* The operand must be there, with exactly this type and shape. */
 rondo_status op_expect(const char *name, const struct op_operand *operand, rondo_dtype dtype, uint32_t rank,
                        const int64_t *shape);
+
+/* Do all rows of the operand, those along its last dimension, begin at multiples of this many bytes, at most 256? */
+bool op_rows_aligned(const struct op_operand *operand, uint64_t bytes);
+
+/* The operation's own attribute struct. */
+static inline const void *op_attributes(const struct op_task *task) { return task->attributes; }
 
 /* Blocks of a task's last launch, if it can publish completion; else 0. */
 static inline uint32_t op_publishing_blocks(const struct op_launches *launches) {

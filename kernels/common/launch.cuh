@@ -40,4 +40,13 @@ __device__ __forceinline__ void publish(const completion &done, uint64_t count) 
  * only. */
 __device__ __forceinline__ void publish(const completion &done) { publish(done, replay_count(done)); }
 
+/* For a list of kernels (launch.h): one that keeps both rules. `threads` is the most of a block, `blocks` how many of
+ * them a multiprocessor must hold at least (0: ptxas may choose), and what is behind is called with the parameters. */
+#define DEFINE_KERNEL(chips, parameters, name, threads, blocks, ...)                                                   \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
+    wait_for_predecessors();                                                                                           \
+    __VA_ARGS__(p);                                                                                                    \
+    publish(p.done);                                                                                                   \
+  }
+
 #endif

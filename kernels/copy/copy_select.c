@@ -1,7 +1,9 @@
 /* copy_select.c - how wide the vectors of a copy are and how many blocks it is spread over. */
-#include <string.h>
-
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
 #include "copy.h"
+
+COPY_KERNELS(KERNEL_CONSTANT)
 
 /* The widest vector that divides every offset, stride and size. Tensors begin at multiples of 256 bytes. */
 static uint32_t vector_bytes_of(const struct op_task *task, const struct copy_shape *shape) {
@@ -20,8 +22,8 @@ static int64_t blocks_by_bytes(int64_t bytes) {
   return kilobytes <= 512 ? 32 : kilobytes / 16;
 }
 
-static rondo_status select_rows(const struct op_call *call, const struct chip *chip, const struct copy_shape *shape,
-                                struct op_launch *launch) {
+static void select_rows(const struct op_call *call, const struct chip *chip, const struct copy_shape *shape,
+                        struct op_launches *launches) {
   uint32_t vector_bytes = vector_bytes_of(call->task, shape);
   struct copy_parameters parameters = {
       .src = call->data[COPY_SRC],
@@ -37,29 +39,15 @@ static rondo_status select_rows(const struct op_call *call, const struct chip *c
   }
   /* Narrow vectors need more threads for the same bytes. */
   int64_t blocks = blocks_by_bytes(shape->rows * shape->row_bytes);
-  const uint32_t per_block = COPY_THREADS * COPY_UNROLL;
-  int64_t by_vectors = ((int64_t)parameters.total + per_block - 1) / per_block;
-  int64_t most = 4 * (int64_t)(chip->multiprocessors > 0 ? chip->multiprocessors : 1);
-  if (blocks < by_vectors && vector_bytes < 16) blocks = by_vectors;
-  if (blocks > most) blocks = most;
-  *launch = (struct op_launch){.kernel = "rondo_copy",
-                               .grid = {(uint32_t)blocks, 1, 1},
-                               .block = {COPY_THREADS, 1, 1},
-                               .parameter_bytes = sizeof parameters,
-                               .completion_offset = offsetof(struct copy_parameters, done)};
-  memcpy(launch->parameters, &parameters, sizeof parameters);
-  return RONDO_OK;
+  if (vector_bytes < 16) blocks = larger(blocks, divide_up(parameters.total, (int64_t)COPY_THREADS * COPY_UNROLL));
+  blocks = smaller(blocks, 4 * larger(chip->multiprocessors, 1));
+  launch_add(launches, &rondo_copy, blocks, COPY_THREADS, 0, &parameters, sizeof parameters);
 }
 
-static rondo_status select_small(const struct op_call *call, uint32_t bytes, struct op_launch *launch) {
+static void select_small(const struct op_call *call, uint32_t bytes, struct op_launches *launches) {
   struct copy_small_parameters parameters = {.src = call->data[COPY_SRC], .dst = call->data[COPY_DST], .bytes = bytes};
-  *launch = (struct op_launch){.kernel = "rondo_copy_small",
-                               .grid = {(bytes + COPY_BLOCK_BYTES - 1) / COPY_BLOCK_BYTES, 1, 1},
-                               .block = {COPY_THREADS, 1, 1},
-                               .parameter_bytes = sizeof parameters,
-                               .completion_offset = offsetof(struct copy_small_parameters, done)};
-  memcpy(launch->parameters, &parameters, sizeof parameters);
-  return RONDO_OK;
+  launch_add(launches, &rondo_copy_small, divide_up(bytes, COPY_BLOCK_BYTES), COPY_THREADS, 0, &parameters,
+             sizeof parameters);
 }
 
 rondo_status copy_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
@@ -67,9 +55,10 @@ rondo_status copy_select(const struct op_call *call, const struct chip *chip, st
   const struct op_operand *operands = call->task->operands;
   launches->count = 0;
   if (!shape.rows) return RONDO_OK;
-  launches->count = 1;
   bool is_aligned = (operands[COPY_SRC].offset_bytes | operands[COPY_DST].offset_bytes) % COPY_VECTOR_BYTES == 0;
   if (shape.rows == 1 && shape.row_bytes <= COPY_SMALL_BYTES && is_aligned)
-    return select_small(call, (uint32_t)shape.row_bytes, &launches->items[0]);
-  return select_rows(call, chip, &shape, &launches->items[0]);
+    select_small(call, (uint32_t)shape.row_bytes, launches);
+  else
+    select_rows(call, chip, &shape, launches);
+  return RONDO_OK;
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "../common/launch.h"
+
 /* ---- The tensors ------------------------------------------------------------------------------------------------- */
 
 static size_t pair_count(const struct op_task *task) { return task->operand_count / 2; }
@@ -36,6 +38,8 @@ static void transfer_host_run(const struct op_call *call, int64_t first, int64_t
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
+TRANSFER_KERNELS(KERNEL_CONSTANT)
+
 /* A block for each 4 KB is what a copy of up to 64 KB takes too (copy_select.c, where it was measured). */
 static rondo_status transfer_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   (void)chip;
@@ -50,13 +54,7 @@ static rondo_status transfer_select(const struct op_call *call, const struct chi
   }
   launches->count = 0;
   if (!blocks) return RONDO_OK;
-  struct op_launch *launch = &launches->items[launches->count++];
-  *launch = (struct op_launch){.kernel = "rondo_transfer",
-                               .grid = {blocks, 1, 1},
-                               .block = {COPY_THREADS, 1, 1},
-                               .parameter_bytes = sizeof parameters,
-                               .completion_offset = offsetof(struct transfer_parameters, done)};
-  memcpy(launch->parameters, &parameters, sizeof parameters);
+  launch_add(launches, &rondo_transfer, blocks, COPY_THREADS, 0, &parameters, sizeof parameters);
   return RONDO_OK;
 }
 

@@ -25,12 +25,14 @@ struct transfer_parameters {
   struct completion done;
 };
 
+/* KERNEL(chips, parameters, name) */
+#define TRANSFER_KERNELS(KERNEL) KERNEL(EVERY_CHIP, transfer_parameters, rondo_transfer)
+
 #ifndef __CUDACC__
 #include <assert.h>
 
 #include "../../runtime/kernels.h"
 
-static_assert(sizeof(struct transfer_parameters) == 208, "laid out alike in C and CUDA");
 static_assert((int)TRANSFER_TENSORS == (int)OP_TRANSFER_TENSORS && (int)COPY_SMALL_BYTES == (int)OP_TRANSFER_BYTES,
               "what the runtime asks for");
 static_assert(2 * TRANSFER_TENSORS <= OP_MAX_OPERANDS, "a source and a destination each");

@@ -74,9 +74,9 @@ static rondo_status check_sizes(const struct op_task *task) {
                       GEMV_BLOCK);
   if (count < 1 || count > GEMV_COUNT)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %" PRId64 ", expected 1 to %d", count, GEMV_COUNT);
-  float scale = ((const struct gemv_attributes *)(const void *)task->attributes)->scale;
-  if (!isfinite(scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)scale);
+  const struct gemv_attributes *attributes = op_attributes(task);
+  if (!isfinite(attributes->scale))
+    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
   return RONDO_OK;
 }
 

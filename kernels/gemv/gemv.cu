@@ -14,11 +14,12 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "gemv.h"
 
-struct e4m3;
-struct nvfp4;
+using e4m3 = element<RONDO_E4M3>;
+using nvfp4 = element<RONDO_NVFP4>;
 
 template <typename T> struct bits_of;
 template <> struct bits_of<__half> { static constexpr uint32_t value = 16; };
@@ -318,28 +319,9 @@ __device__ __forceinline__ void gemv(const gemv_parameters &p) {
   }
 }
 
-/* Blocks that a multiprocessor must hold at least: the rest of the registers is for loads under way. */
-#define GEMV_KERNELS(name, W, V, rows_x1, blocks_x1, blocks_x4)                                                        \
-  extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS, blocks_x1)                                             \
-      rondo_gemv_##name##_x1(const __grid_constant__ gemv_parameters p) {                                              \
-    wait_for_predecessors();                                                                                           \
-    gemv<W, V, 1, rows_x1>(p);                                                                                         \
-    publish(p.done);                                                                                                   \
-  }                                                                                                                    \
-  extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS, blocks_x4)                                             \
-      rondo_gemv_##name##_x4(const __grid_constant__ gemv_parameters p) {                                              \
-    wait_for_predecessors();                                                                                           \
-    gemv<W, V, GEMV_TILE, GEMV_ROWS>(p);                                                                               \
-    publish(p.done);                                                                                                   \
-  }
-
-GEMV_KERNELS(f16, __half, __half, GEMV_ROWS, 6, 5)
-GEMV_KERNELS(bf16, __nv_bfloat16, __nv_bfloat16, GEMV_ROWS, 6, 5)
-GEMV_KERNELS(e4m3_f16, e4m3, __half, GEMV_ROWS, 6, 4)
-GEMV_KERNELS(e4m3_bf16, e4m3, __nv_bfloat16, GEMV_ROWS, 6, 4)
-GEMV_KERNELS(nvfp4_f16, nvfp4, __half, GEMV_ROWS_NVFP4_X1, 4, 3)
-GEMV_KERNELS(nvfp4_bf16, nvfp4, __nv_bfloat16, GEMV_ROWS_NVFP4_X1, 4, 3)
-GEMV_KERNELS(nvfp4_nvfp4, nvfp4, nvfp4, GEMV_ROWS_NVFP4_X1, 4, 3)
+#define DEFINE(chips, parameters, name, W, V, rows, vectors, blocks)                                                   \
+  DEFINE_KERNEL(chips, parameters, name, 32 * GEMV_WARPS, blocks, gemv<element<W>, element<V>, vectors, rows>)
+GEMV_KERNELS(DEFINE)
 
 /* ---- Any alignment ---------------------------------------------------------------------------------------------- */
 
@@ -406,14 +388,6 @@ __device__ __forceinline__ void gemv_scalar(const gemv_parameters &p) {
   }
 }
 
-/* Without the second bound ptxas spills on sm_80. */
-extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS, 8)
-    rondo_gemv_scalar(const __grid_constant__ gemv_parameters p) {
-  wait_for_predecessors();
-  gemv_scalar(p);
-  publish(p.done);
-}
-
 /* ---- The slices ------------------------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void reduce(const gemv_parameters &p) {
@@ -426,9 +400,4 @@ __device__ __forceinline__ void reduce(const gemv_parameters &p) {
   store_result(p, batch, vector - batch * p.count, row, sum);
 }
 
-extern "C" __global__ void __launch_bounds__(GEMV_REDUCE_THREADS)
-    rondo_gemv_reduce(const __grid_constant__ gemv_parameters p) {
-  wait_for_predecessors();
-  reduce(p);
-  publish(p.done);
-}
+GEMV_OTHER_KERNELS(DEFINE_KERNEL)

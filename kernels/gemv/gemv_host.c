@@ -84,7 +84,8 @@ static void store(const struct op_call *call, int64_t batch, int64_t vector, int
   const struct op_operand *scales = &task->operands[GEMV_WEIGHT_SCALES], *out = &task->operands[GEMV_OUT];
   if (task->operands[GEMV_WEIGHTS].dtype == RONDO_E4M3 && scales->present)
     sum *= ((const float *)call->data[GEMV_WEIGHT_SCALES])[batch * (scales->rank == 2 ? scales->stride[0] : 0) + row];
-  sum *= ((const struct gemv_attributes *)(const void *)task->attributes)->scale;
+  const struct gemv_attributes *attributes = op_attributes(task);
+  sum *= attributes->scale;
   int64_t element = batch * gemv_batch_stride(out) + vector * out->stride[out->rank - 2] + row;
   if (out->dtype == RONDO_F16)
     ((uint16_t *)call->data[GEMV_OUT])[element] = f16_of_f32(sum);

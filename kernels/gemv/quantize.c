@@ -23,7 +23,8 @@ static rondo_status quantize_check(const struct op_task *task) {
   int64_t k = x->shape[x->rank - 1];
   if (k % GEMV_BLOCK)
     return status_set(RONDO_INVALID_ARGUMENT, "x has rows of %" PRId64 ", expected a multiple of %d", k, GEMV_BLOCK);
-  float global_scale = ((const struct quantize_attributes *)(const void *)task->attributes)->global_scale;
+  const struct quantize_attributes *attributes = op_attributes(task);
+  float global_scale = attributes->global_scale;
   /* 448 is the largest scale: no divisor overflows, so no quotient is NaN. */
   if (!(global_scale > 0) || !isfinite(448.0f * global_scale))
     return status_set(RONDO_INVALID_ARGUMENT,

@@ -105,9 +105,4 @@ __device__ __forceinline__ void quantize(const quantize_parameters &p) {
   if (part % 2 == 0) p.scales[at.scale] = (unsigned char)scale;
 }
 
-extern "C" __global__ void __launch_bounds__(QUANTIZE_THREADS)
-    rondo_quantize_nvfp4(const __grid_constant__ quantize_parameters p) {
-  wait_for_predecessors();
-  quantize(p);
-  publish(p.done);
-}
+QUANTIZE_KERNELS(DEFINE_KERNEL)

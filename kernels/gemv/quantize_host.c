@@ -46,7 +46,7 @@ static uint8_t quantize_block(const float *values, float global_scale, uint8_t *
 
 void quantize_host_run(const struct op_call *call, int64_t first, int64_t last) {
   const struct op_operand *operands = call->task->operands;
-  float global_scale = ((const struct quantize_attributes *)(const void *)call->task->attributes)->global_scale;
+  const struct quantize_attributes *attributes = op_attributes(call->task);
   int64_t end = block_count(call->task);
   if (last * BLOCKS_OF_ITEM < end) end = last * BLOCKS_OF_ITEM;
   for (int64_t block = first * BLOCKS_OF_ITEM; block < end; block++) {
@@ -56,6 +56,6 @@ void quantize_host_run(const struct op_call *call, int64_t first, int64_t last) 
     uint8_t *codes =
         (uint8_t *)call->data[QUANTIZE_CODES] + block_offset(&operands[QUANTIZE_CODES], block, GEMV_BLOCK) / 2;
     uint8_t *scale = (uint8_t *)call->data[QUANTIZE_SCALES] + block_offset(&operands[QUANTIZE_SCALES], block, 1);
-    *scale = quantize_block(values, global_scale, codes);
+    *scale = quantize_block(values, attributes->global_scale, codes);
   }
 }

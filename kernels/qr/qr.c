@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 
+#include "../../runtime/integer.h"
+
 /* ---- Adding tasks ----------------------------------------------------------------------------------------------- */
 
 #define DESC_CHECK(desc, function)                                                                                     \
@@ -73,10 +75,6 @@ rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triang
 
 /* ---- Operands --------------------------------------------------------------------------------------------------- */
 
-static const struct qr_attributes *attributes_of(const struct op_task *task) {
-  return (const struct qr_attributes *)task->attributes;
-}
-
 /* Matrices are the last two dimensions; one before them is the batch. */
 static rondo_status matrix_check(const char *name, const struct op_operand *operand) {
   if (!operand->present || (operand->rank != 2 && operand->rank != 3) ||
@@ -135,8 +133,6 @@ struct qr_vector qr_vector_of(const struct op_operand *operand, void *data) {
 
 /* ---- Checks ----------------------------------------------------------------------------------------------------- */
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static rondo_status form_check(const struct op_task *task) {
   bool h = task->operands[QR_H].present, tau = task->operands[QR_TAU].present;
   bool r = task->operands[QR_R].present, q = task->operands[QR_Q].present;
@@ -151,7 +147,7 @@ static rondo_status form_check(const struct op_task *task) {
 
 static rondo_status qr_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *a = &operands[QR_A];
-  int32_t layout = attributes_of(task)->layout;
+  int32_t layout = qr_layout_of(task);
   rondo_status status = layout_check(layout);
   if (status == RONDO_OK) status = matrix_check("a", a);
   if (status == RONDO_OK) status = form_check(task);
@@ -170,7 +166,7 @@ static rondo_status qr_check(const struct op_task *task) {
 
 static rondo_status qr_panel_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[QR_PANEL_A];
-  int32_t layout = attributes_of(task)->layout;
+  int32_t layout = qr_layout_of(task);
   rondo_status status = layout_check(layout);
   if (status == RONDO_OK) status = matrix_check("a", a);
   if (status != RONDO_OK) return status;
@@ -180,7 +176,7 @@ static rondo_status qr_panel_check(const struct op_task *task) {
 
 static rondo_status qr_apply_check(const struct op_task *task) {
   const struct op_operand *v = &task->operands[QR_APPLY_V], *c = &task->operands[QR_APPLY_C];
-  int32_t layout = attributes_of(task)->layout;
+  int32_t layout = qr_layout_of(task);
   rondo_status status = layout_check(layout);
   if (status == RONDO_OK) status = matrix_check("v", v);
   if (status == RONDO_OK) status = matrix_check("c", c);
@@ -195,7 +191,7 @@ static rondo_status qr_apply_check(const struct op_task *task) {
 static rondo_status qr_extract_check(const struct op_task *task) {
   const struct op_operand *h = &task->operands[QR_EXTRACT_H];
   const struct op_operand *r = &task->operands[QR_EXTRACT_R], *q = &task->operands[QR_EXTRACT_Q];
-  int32_t layout = attributes_of(task)->layout;
+  int32_t layout = qr_layout_of(task);
   rondo_status status = layout_check(layout);
   if (status == RONDO_OK) status = matrix_check("h", h);
   if (status != RONDO_OK) return status;
@@ -220,7 +216,7 @@ static rondo_status triangular_inverse_check(const struct op_task *task) {
 
 struct qr_problem qr_problem_of(const struct op_call *call) {
   const struct op_task *task = call->task;
-  struct matrix_sizes sizes = sizes_of(&task->operands[0], attributes_of(task)->layout);
+  struct matrix_sizes sizes = sizes_of(&task->operands[0], qr_layout_of(task));
   struct qr_problem problem = {
       .batch = sizes.batch,
       .m = sizes.rows,

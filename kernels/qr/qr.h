@@ -66,20 +66,45 @@ enum {
   QR_TILE_COLUMNS = 4,      /* columns that a thread updates at a time */
   QR_PANEL_COLUMNS = 32,    /* widest panel of the blocked kernel */
   QR_TRIANGULAR_BLOCK = 16, /* rows that a thread of the triangular inverse keeps in registers */
+  QR_WARP_MATRICES = 4,     /* of the warp kernel, in a block */
+  QR_WARP_THREADS = 32 * QR_WARP_MATRICES,
+  QR_SHARED_THREADS = 512, /* at most, of the square and the tall kernel */
   QR_BLOCKED_THREADS = 512,
   QR_GLOBAL_THREADS = 256,
   QR_EXTRACT_THREADS = 256,
+  QR_APPLY_THREADS = 256,           /* at most */
+  TRIANGULAR_INVERSE_THREADS = 128, /* at most */
 };
 
+/* The kernels: a list for each .cu file. KERNEL(chips, parameters, name, the most threads of a block, blocks that a
+ * multiprocessor must hold at least, what it calls). So many blocks that registers are few and none is spilled. */
+#define QR_SHARED_KERNELS(KERNEL)                                                                                      \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_warp_f32, QR_WARP_THREADS, 8, qr_shared<float, 8, true>)                  \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_warp_f64, QR_WARP_THREADS, 6, qr_shared<double, 8, true>)                 \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_square_f32, QR_SHARED_THREADS, 2, qr_shared<float, 8, false>)             \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_square_f64, QR_SHARED_THREADS, 1, qr_shared<double, 8, false>)            \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_tall_f32, QR_SHARED_THREADS, 2, qr_shared<float, 32, false>)              \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_tall_f64, QR_SHARED_THREADS, 1, qr_shared<double, 32, false>)
+#define QR_BLOCKED_KERNELS(KERNEL)                                                                                     \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_blocked_f32, QR_BLOCKED_THREADS, 1, qr_blocked<float>)                    \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_blocked_f64, QR_BLOCKED_THREADS, 1, qr_blocked<double>)                   \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_global_f32, QR_GLOBAL_THREADS, 1, qr_global<float>)                       \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_global_f64, QR_GLOBAL_THREADS, 1, qr_global<double>)
+#define QR_APPLY_KERNELS(KERNEL)                                                                                       \
+  KERNEL(EVERY_CHIP, qr_apply_parameters, rondo_qr_apply_f32, QR_APPLY_THREADS, 4, qr_apply<float>)                    \
+  KERNEL(EVERY_CHIP, qr_apply_parameters, rondo_qr_apply_f64, QR_APPLY_THREADS, 3, qr_apply<double>)                   \
+  KERNEL(EVERY_CHIP, qr_apply_parameters, rondo_qr_apply_global_f32, QR_APPLY_THREADS, 1, qr_apply_global<float>)      \
+  KERNEL(EVERY_CHIP, qr_apply_parameters, rondo_qr_apply_global_f64, QR_APPLY_THREADS, 1, qr_apply_global<double>)     \
+  KERNEL(EVERY_CHIP, qr_extract_parameters, rondo_qr_extract_f32, QR_EXTRACT_THREADS, 0, qr_extract<float>)            \
+  KERNEL(EVERY_CHIP, qr_extract_parameters, rondo_qr_extract_f64, QR_EXTRACT_THREADS, 0, qr_extract<double>)
+#define TRIANGULAR_INVERSE_KERNELS(KERNEL)                                                                             \
+  KERNEL(EVERY_CHIP, triangular_inverse_parameters, rondo_triangular_inverse_f32, TRIANGULAR_INVERSE_THREADS, 4,       \
+         triangular_inverse<float>)                                                                                    \
+  KERNEL(EVERY_CHIP, triangular_inverse_parameters, rondo_triangular_inverse_f64, TRIANGULAR_INVERSE_THREADS, 4,       \
+         triangular_inverse<double>)
+
 #ifndef __CUDACC__
-#include <assert.h>
-
 #include "../../runtime/op.h"
-
-static_assert(sizeof(struct qr_parameters) == 256, "laid out alike in C and CUDA");
-static_assert(sizeof(struct qr_apply_parameters) == 144, "laid out alike in C and CUDA");
-static_assert(sizeof(struct qr_extract_parameters) == 144, "laid out alike in C and CUDA");
-static_assert(sizeof(struct triangular_inverse_parameters) == 96, "laid out alike in C and CUDA");
 
 extern const struct op op_qr, op_qr_panel, op_qr_update, op_qr_apply, op_qr_extract, op_triangular_inverse;
 
@@ -94,6 +119,12 @@ struct qr_attributes {
   int32_t layout;
   int32_t transpose; /* qr_apply; qr_update always transposes */
 };
+
+/* The layout of a task's matrices. */
+static inline int32_t qr_layout_of(const struct op_task *task) {
+  const struct qr_attributes *attributes = op_attributes(task);
+  return attributes->layout;
+}
 
 /* What a task factors, whatever its form: qr and qr_panel seen alike. Operand indices, -1 where there is none. */
 struct qr_problem {

@@ -52,29 +52,6 @@ template <typename T> __device__ __forceinline__ void qr_apply_global(const qr_a
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4) rondo_qr_apply_f32(const __grid_constant__ qr_apply_parameters p) {
-  wait_for_predecessors();
-  qr_apply<float>(p);
-  publish(p.done);
-}
-extern "C" __global__ void __launch_bounds__(256, 3) rondo_qr_apply_f64(const __grid_constant__ qr_apply_parameters p) {
-  wait_for_predecessors();
-  qr_apply<double>(p);
-  publish(p.done);
-}
-extern "C" __global__ void __launch_bounds__(256, 1)
-    rondo_qr_apply_global_f32(const __grid_constant__ qr_apply_parameters p) {
-  wait_for_predecessors();
-  qr_apply_global<float>(p);
-  publish(p.done);
-}
-extern "C" __global__ void __launch_bounds__(256, 1)
-    rondo_qr_apply_global_f64(const __grid_constant__ qr_apply_parameters p) {
-  wait_for_predecessors();
-  qr_apply_global<double>(p);
-  publish(p.done);
-}
-
 /* R and the start of Q: r := upper triangle of h, q := first columns of the identity. A thread for an element of both.
  */
 template <typename T> __device__ __forceinline__ void qr_extract(const qr_extract_parameters &p) {
@@ -96,15 +73,4 @@ template <typename T> __device__ __forceinline__ void qr_extract(const qr_extrac
   }
 }
 
-extern "C" __global__ void __launch_bounds__(QR_EXTRACT_THREADS)
-    rondo_qr_extract_f32(const __grid_constant__ qr_extract_parameters p) {
-  wait_for_predecessors();
-  qr_extract<float>(p);
-  publish(p.done);
-}
-extern "C" __global__ void __launch_bounds__(QR_EXTRACT_THREADS)
-    rondo_qr_extract_f64(const __grid_constant__ qr_extract_parameters p) {
-  wait_for_predecessors();
-  qr_extract<double>(p);
-  publish(p.done);
-}
+QR_APPLY_KERNELS(DEFINE_KERNEL)

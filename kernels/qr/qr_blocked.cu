@@ -111,27 +111,4 @@ template <typename T> __device__ __forceinline__ void qr_global(const qr_paramet
   }
 }
 
-extern "C" __global__ void __launch_bounds__(QR_BLOCKED_THREADS, 1)
-    rondo_qr_blocked_f32(const __grid_constant__ qr_parameters p) {
-  wait_for_predecessors();
-  qr_blocked<float>(p);
-  publish(p.done);
-}
-extern "C" __global__ void __launch_bounds__(QR_BLOCKED_THREADS, 1)
-    rondo_qr_blocked_f64(const __grid_constant__ qr_parameters p) {
-  wait_for_predecessors();
-  qr_blocked<double>(p);
-  publish(p.done);
-}
-extern "C" __global__ void __launch_bounds__(QR_GLOBAL_THREADS, 1)
-    rondo_qr_global_f32(const __grid_constant__ qr_parameters p) {
-  wait_for_predecessors();
-  qr_global<float>(p);
-  publish(p.done);
-}
-extern "C" __global__ void __launch_bounds__(QR_GLOBAL_THREADS, 1)
-    rondo_qr_global_f64(const __grid_constant__ qr_parameters p) {
-  wait_for_predecessors();
-  qr_global<double>(p);
-  publish(p.done);
-}
+QR_BLOCKED_KERNELS(DEFINE_KERNEL)

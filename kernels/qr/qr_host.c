@@ -24,10 +24,6 @@
 
 enum { APPLY_COLUMNS = 32 }; /* of one item */
 
-static int32_t layout_of(const struct op_task *task) {
-  return ((const struct qr_attributes *)task->attributes)->layout;
-}
-
 static bool is_f32(const struct op_task *task) { return task->operands[0].dtype == RONDO_F32; }
 
 /* With a workspace, item i is the i-th part of it and every workers-th matrix. */
@@ -45,13 +41,13 @@ void qr_host_run(const struct op_call *call, int64_t first, int64_t last) {
     unsigned char *scratch =
         problem.h ? NULL : (unsigned char *)call->scratch + (uint64_t)item * workspace.worker_bytes;
     for (int64_t matrix = item; matrix < problem.batch; matrix += step)
-      (is_f32(call->task) ? factor_item_f32 : factor_item_f64)(&problem, layout_of(call->task), matrix, scratch);
+      (is_f32(call->task) ? factor_item_f32 : factor_item_f64)(&problem, qr_layout_of(call->task), matrix, scratch);
   }
 }
 
 static int64_t apply_columns(const struct op_task *task) {
   const struct op_operand *c = &task->operands[QR_APPLY_C];
-  return c->shape[c->rank - (layout_of(task) == RONDO_ROW_MAJOR ? 1 : 2)];
+  return c->shape[c->rank - (qr_layout_of(task) == RONDO_ROW_MAJOR ? 1 : 2)];
 }
 
 int64_t qr_apply_host_items(const struct op_task *task) {

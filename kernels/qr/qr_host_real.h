@@ -168,7 +168,7 @@ static void NAME(factor_item)(const struct qr_problem *problem, int32_t layout, 
 
 static void NAME(apply_item)(const struct op_call *call, int64_t item, int64_t first, int64_t last) {
   const struct op_operand *operands = call->task->operands;
-  const struct qr_attributes *attributes = (const struct qr_attributes *)call->task->attributes;
+  const struct qr_attributes *attributes = op_attributes(call->task);
   struct qr_problem problem = qr_problem_of(call);
   struct NAME(matrix) v =
       NAME(matrix_at)(qr_matrix_of(&operands[QR_APPLY_V], call->data[QR_APPLY_V], attributes->layout), item);
@@ -185,7 +185,7 @@ static void NAME(apply_item)(const struct op_call *call, int64_t item, int64_t f
 
 static void NAME(extract_item)(const struct op_call *call, int64_t item) {
   const struct op_operand *operands = call->task->operands;
-  int32_t layout = ((const struct qr_attributes *)call->task->attributes)->layout;
+  int32_t layout = qr_layout_of(call->task);
   struct qr_problem problem = qr_problem_of(call);
   struct NAME(matrix) h =
       NAME(matrix_at)(qr_matrix_of(&operands[QR_EXTRACT_H], call->data[QR_EXTRACT_H], layout), item);

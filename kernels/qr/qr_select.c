@@ -3,8 +3,9 @@
  * Nothing here depends on the batch but the size of the grid and, for qr_apply, the columns of a block, and neither
  * changes a result: a matrix has the same bits wherever it stands. */
 #include <inttypes.h>
-#include <string.h>
 
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
 #include "qr.h"
 
 enum {
@@ -12,12 +13,12 @@ enum {
    * code may have less: then select falls back to the blocked kernels. */
   EVERY_CHIP_SHARED_BYTES = 163 * 1024,
   WARP_ROWS = 32, /* largest matrix of the warp kernel, both ways */
-  WARP_MATRICES = 4,
 };
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t ceiling(int64_t a, int64_t b) { return (a + b - 1) / b; }
+QR_SHARED_KERNELS(KERNEL_CONSTANT)
+QR_BLOCKED_KERNELS(KERNEL_CONSTANT)
+QR_APPLY_KERNELS(KERNEL_CONSTANT)
+TRIANGULAR_INVERSE_KERNELS(KERNEL_CONSTANT)
 
 /* 8 modulo 16: the four column lanes of a warp read different banks (f64: the two of each half). */
 int64_t qr_leading(int64_t m) { return (m + 7) / 16 * 16 + 8; }
@@ -30,32 +31,21 @@ bool qr_fits_every_chip(uint32_t element_bytes, int64_t m, int64_t n) {
   return qr_shared_bytes(element_bytes, m, n) <= EVERY_CHIP_SHARED_BYTES;
 }
 
-static int32_t layout_of(const struct op_task *task) {
-  return ((const struct qr_attributes *)task->attributes)->layout;
-}
-
-/* The one launch of a task. names: the kernel for f32, then for f64. */
-static rondo_status launch(struct op_launches *launches, const char *const names[2], const struct op_task *task,
-                           int64_t grid, int64_t threads, uint64_t shared_bytes, const void *parameters,
-                           size_t parameter_bytes, size_t completion_offset) {
+/* The one launch of a task. kernels: for f32, then for f64. */
+static rondo_status launch(struct op_launches *launches, const struct op_kernel *const kernels[2],
+                           const struct op_task *task, int64_t grid, int64_t threads, uint64_t shared_bytes,
+                           const void *parameters, size_t parameter_bytes) {
   if (grid > INT32_MAX)
     return status_set(RONDO_UNSUPPORTED, "a needs %" PRId64 " blocks, expected at most %" PRId32, grid, INT32_MAX);
-  launches->count = 1;
-  struct op_launch *item = &launches->items[0];
-  *item = (struct op_launch){.kernel = names[task->operands[0].dtype == RONDO_F64],
-                             .grid = {(uint32_t)grid, 1, 1},
-                             .block = {(uint32_t)threads, 1, 1},
-                             .shared_bytes = (uint32_t)shared_bytes,
-                             .parameter_bytes = (uint32_t)parameter_bytes,
-                             .completion_offset = (uint32_t)completion_offset};
-  memcpy(item->parameters, parameters, parameter_bytes);
+  launch_add(launches, kernels[task->operands[0].dtype == RONDO_F64], grid, threads, shared_bytes, parameters,
+             parameter_bytes);
   return RONDO_OK;
 }
 
 /* ---- qr, qr_panel ----------------------------------------------------------------------------------------------- */
 
 static struct qr_parameters qr_parameters_of(const struct qr_problem *problem, const struct op_call *call) {
-  int32_t layout = layout_of(call->task);
+  int32_t layout = qr_layout_of(call->task);
   return (struct qr_parameters){
       .a = qr_matrix_of(problem->a, problem->a_data, layout),
       .h = qr_matrix_of(problem->h, problem->h_data, layout),
@@ -99,24 +89,24 @@ static void place_work(const struct qr_problem *problem, void *scratch, struct q
 
 static rondo_status shared_select(const struct qr_problem *problem, const struct op_task *task,
                                   const struct qr_parameters *parameters, struct op_launches *launches) {
-  static const char *const warp[] = {"rondo_qr_warp_f32", "rondo_qr_warp_f64"};
-  static const char *const square[] = {"rondo_qr_square_f32", "rondo_qr_square_f64"};
-  static const char *const tall[] = {"rondo_qr_tall_f32", "rondo_qr_tall_f64"};
+  static const struct op_kernel *const warp[] = {&rondo_qr_warp_f32, &rondo_qr_warp_f64};
+  static const struct op_kernel *const square[] = {&rondo_qr_square_f32, &rondo_qr_square_f64};
+  static const struct op_kernel *const tall[] = {&rondo_qr_tall_f32, &rondo_qr_tall_f64};
   uint64_t bytes = qr_shared_bytes(problem->element_bytes, problem->m, problem->n);
   if (problem->m <= WARP_ROWS && problem->n <= WARP_ROWS)
-    return launch(launches, warp, task, ceiling(problem->batch, WARP_MATRICES), INT64_C(32) * WARP_MATRICES,
-                  WARP_MATRICES * bytes, parameters, sizeof *parameters, offsetof(struct qr_parameters, done));
+    return launch(launches, warp, task, divide_up(problem->batch, QR_WARP_MATRICES), QR_WARP_THREADS,
+                  QR_WARP_MATRICES * bytes, parameters, sizeof *parameters);
   /* As many column lanes as have a whole tile of columns, in whole warps. */
   bool is_tall = problem->m > 4 * problem->n;
-  int64_t lanes = is_tall ? 32 : 8, threads = ceiling(lanes * ceiling(problem->n, QR_TILE_COLUMNS), 32) * 32;
-  threads = larger(64, smaller(threads, 512));
-  return launch(launches, is_tall ? tall : square, task, problem->batch, threads, bytes, parameters, sizeof *parameters,
-                offsetof(struct qr_parameters, done));
+  int64_t lanes = is_tall ? 32 : 8, threads = divide_up(lanes * divide_up(problem->n, QR_TILE_COLUMNS), 32) * 32;
+  threads = larger(64, smaller(threads, QR_SHARED_THREADS));
+  return launch(launches, is_tall ? tall : square, task, problem->batch, threads, bytes, parameters,
+                sizeof *parameters);
 }
 
 rondo_status qr_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  static const char *const blocked[] = {"rondo_qr_blocked_f32", "rondo_qr_blocked_f64"};
-  static const char *const global[] = {"rondo_qr_global_f32", "rondo_qr_global_f64"};
+  static const struct op_kernel *const blocked[] = {&rondo_qr_blocked_f32, &rondo_qr_blocked_f64};
+  static const struct op_kernel *const global[] = {&rondo_qr_global_f32, &rondo_qr_global_f64};
   struct qr_problem problem = qr_problem_of(call);
   launches->count = 0;
   if (!problem.k || !problem.batch) return RONDO_OK;
@@ -130,11 +120,9 @@ rondo_status qr_select(const struct op_call *call, const struct chip *chip, stru
   for (parameters.panel = QR_PANEL_COLUMNS; parameters.panel >= 4; parameters.panel /= 2) {
     uint64_t bytes = (uint64_t)(parameters.panel * (2 * qr_leading(problem.m) + 1)) * problem.element_bytes;
     if (bytes <= limit)
-      return launch(launches, blocked, call->task, grid, QR_BLOCKED_THREADS, bytes, &parameters, sizeof parameters,
-                    offsetof(struct qr_parameters, done));
+      return launch(launches, blocked, call->task, grid, QR_BLOCKED_THREADS, bytes, &parameters, sizeof parameters);
   }
-  return launch(launches, global, call->task, grid, QR_GLOBAL_THREADS, 0, &parameters, sizeof parameters,
-                offsetof(struct qr_parameters, done));
+  return launch(launches, global, call->task, grid, QR_GLOBAL_THREADS, 0, &parameters, sizeof parameters);
 }
 
 /* ---- qr_update, qr_apply ---------------------------------------------------------------------------------------- */
@@ -156,11 +144,12 @@ static bool apply_fit(uint64_t limit, uint32_t element_bytes, int64_t leading, i
 }
 
 rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  static const char *const shared[] = {"rondo_qr_apply_f32", "rondo_qr_apply_f64"};
-  static const char *const global[] = {"rondo_qr_apply_global_f32", "rondo_qr_apply_global_f64"};
+  static const struct op_kernel *const shared[] = {&rondo_qr_apply_f32, &rondo_qr_apply_f64};
+  static const struct op_kernel *const global[] = {&rondo_qr_apply_global_f32, &rondo_qr_apply_global_f64};
   const struct op_operand *operands = call->task->operands;
   struct qr_problem problem = qr_problem_of(call);
-  int32_t layout = layout_of(call->task);
+  const struct qr_attributes *attributes = op_attributes(call->task);
+  int32_t layout = attributes->layout;
   const struct op_operand *c = &operands[QR_APPLY_C];
   struct qr_apply_parameters parameters = {
       .v = qr_matrix_of(&operands[QR_APPLY_V], call->data[QR_APPLY_V], layout),
@@ -169,7 +158,7 @@ rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip
       .m = problem.m,
       .reflectors = problem.k,
       .columns = c->shape[c->rank - (layout == RONDO_ROW_MAJOR ? 1 : 2)],
-      .backward = !((const struct qr_attributes *)call->task->attributes)->transpose,
+      .backward = !attributes->transpose,
       .leading = (int32_t)smaller(qr_leading(problem.m), INT32_MAX),
       .block_columns = 16,
       .chunk = (int32_t)smaller(problem.k, 32),
@@ -178,7 +167,7 @@ rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip
   if (!problem.k || !problem.batch || !parameters.columns) return RONDO_OK;
   /* Few columns in all: narrower blocks, for more multiprocessors. */
   while (parameters.block_columns > 4 &&
-         problem.batch * ceiling(parameters.columns, parameters.block_columns) < INT64_C(2) * chip->multiprocessors)
+         problem.batch * divide_up(parameters.columns, parameters.block_columns) < INT64_C(2) * chip->multiprocessors)
     parameters.block_columns /= 2;
   uint64_t bytes = 0, limit = (uint64_t)chip->shared_bytes;
   int64_t leading = qr_leading(problem.m);
@@ -188,20 +177,20 @@ rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip
     parameters.block_columns = 4;
     bytes = 0;
   }
-  parameters.blocks = ceiling(parameters.columns, parameters.block_columns);
-  int64_t warps = larger(2, smaller(8, parameters.block_columns / 2));
+  parameters.blocks = divide_up(parameters.columns, parameters.block_columns);
+  int64_t warps = larger(2, smaller(QR_APPLY_THREADS / 32, parameters.block_columns / 2));
   return launch(launches, fits ? shared : global, call->task, problem.batch * parameters.blocks, 32 * warps, bytes,
-                &parameters, sizeof parameters, offsetof(struct qr_apply_parameters, done));
+                &parameters, sizeof parameters);
 }
 
 /* ---- qr_extract, triangular_inverse ----------------------------------------------------------------------------- */
 
 rondo_status qr_extract_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  static const char *const names[] = {"rondo_qr_extract_f32", "rondo_qr_extract_f64"};
+  static const struct op_kernel *const names[] = {&rondo_qr_extract_f32, &rondo_qr_extract_f64};
   (void)chip;
   const struct op_operand *operands = call->task->operands;
   struct qr_problem problem = qr_problem_of(call);
-  int32_t layout = layout_of(call->task);
+  int32_t layout = qr_layout_of(call->task);
   struct qr_extract_parameters parameters = {
       .h = qr_matrix_of(&operands[QR_EXTRACT_H], call->data[QR_EXTRACT_H], layout),
       .r = qr_matrix_of(&operands[QR_EXTRACT_R], call->data[QR_EXTRACT_R], layout),
@@ -214,18 +203,19 @@ rondo_status qr_extract_select(const struct op_call *call, const struct chip *ch
   launches->count = 0;
   int64_t elements = op_elements(&operands[QR_EXTRACT_R]) + op_elements(&operands[QR_EXTRACT_Q]);
   if (!elements) return RONDO_OK;
-  return launch(launches, names, call->task, smaller(ceiling(elements, QR_EXTRACT_THREADS), 65536), QR_EXTRACT_THREADS,
-                0, &parameters, sizeof parameters, offsetof(struct qr_extract_parameters, done));
+  return launch(launches, names, call->task, smaller(divide_up(elements, QR_EXTRACT_THREADS), 65536),
+                QR_EXTRACT_THREADS, 0, &parameters, sizeof parameters);
 }
 
 rondo_status triangular_inverse_select(const struct op_call *call, const struct chip *chip,
                                        struct op_launches *launches) {
-  static const char *const names[] = {"rondo_triangular_inverse_f32", "rondo_triangular_inverse_f64"};
+  static const struct op_kernel *const names[] = {&rondo_triangular_inverse_f32, &rondo_triangular_inverse_f64};
   (void)chip; /* the largest, 74 KB, fits everywhere */
   const struct op_operand *a = &call->task->operands[TRIANGULAR_INVERSE_A];
   const struct op_operand *out = &call->task->operands[TRIANGULAR_INVERSE_OUT];
   int64_t n = a->shape[a->rank - 1], batch = a->rank == 3 ? a->shape[0] : 1;
-  int64_t blocks = ceiling(n, QR_TRIANGULAR_BLOCK), threads = blocks * QR_TRIANGULAR_BLOCK, matrices = 128 / threads;
+  int64_t blocks = divide_up(n, QR_TRIANGULAR_BLOCK), threads = blocks * QR_TRIANGULAR_BLOCK,
+          matrices = TRIANGULAR_INVERSE_THREADS / threads;
   struct triangular_inverse_parameters parameters = {
       .a = qr_matrix_of(a, call->data[TRIANGULAR_INVERSE_A], RONDO_ROW_MAJOR),
       .out = qr_matrix_of(out, call->data[TRIANGULAR_INVERSE_OUT], RONDO_ROW_MAJOR),
@@ -236,7 +226,6 @@ rondo_status triangular_inverse_select(const struct op_call *call, const struct 
   launches->count = 0;
   if (!batch) return RONDO_OK;
   uint64_t elements = (uint64_t)(blocks * (blocks + 1) / 2 * matrices * QR_TRIANGULAR_BLOCK * QR_TRIANGULAR_BLOCK);
-  return launch(launches, names, call->task, ceiling(batch, matrices), matrices * threads,
-                elements * rondo_dtype_bits(a->dtype) / 8, &parameters, sizeof parameters,
-                offsetof(struct triangular_inverse_parameters, done));
+  return launch(launches, names, call->task, divide_up(batch, matrices), matrices * threads,
+                elements * rondo_dtype_bits(a->dtype) / 8, &parameters, sizeof parameters);
 }

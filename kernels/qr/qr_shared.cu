@@ -39,16 +39,4 @@ template <typename T, int LANES, bool WARP> __device__ __forceinline__ void qr_s
   }
 }
 
-/* BLOCKS on a multiprocessor: what keeps the registers few (f32: 64, f64: 96) and spills none. */
-#define QR_KERNEL(name, T, LANES, WARP, THREADS, BLOCKS)                                                               \
-  extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) name(const __grid_constant__ qr_parameters p) {        \
-    wait_for_predecessors();                                                                                           \
-    qr_shared<T, LANES, WARP>(p);                                                                                      \
-    publish(p.done);                                                                                                   \
-  }
-QR_KERNEL(rondo_qr_warp_f32, float, 8, true, 128, 8)
-QR_KERNEL(rondo_qr_warp_f64, double, 8, true, 128, 6)
-QR_KERNEL(rondo_qr_square_f32, float, 8, false, 512, 2)
-QR_KERNEL(rondo_qr_square_f64, double, 8, false, 512, 1)
-QR_KERNEL(rondo_qr_tall_f32, float, 32, false, 512, 2)
-QR_KERNEL(rondo_qr_tall_f64, double, 32, false, 512, 1)
+QR_SHARED_KERNELS(DEFINE_KERNEL)

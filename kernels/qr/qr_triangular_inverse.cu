@@ -77,15 +77,4 @@ template <typename T> __device__ __forceinline__ void triangular_inverse(const t
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, 4)
-    rondo_triangular_inverse_f32(const __grid_constant__ triangular_inverse_parameters p) {
-  wait_for_predecessors();
-  triangular_inverse<float>(p);
-  publish(p.done);
-}
-extern "C" __global__ void __launch_bounds__(128, 4)
-    rondo_triangular_inverse_f64(const __grid_constant__ triangular_inverse_parameters p) {
-  wait_for_predecessors();
-  triangular_inverse<double>(p);
-  publish(p.done);
-}
+TRIANGULAR_INVERSE_KERNELS(DEFINE_KERNEL)

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "../../runtime/integer.h"
+
 rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention: the description is NULL");
   struct op_argument arguments[] = {
@@ -22,15 +24,14 @@ rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc 
 
 /* ---- Check ----------------------------------------------------------------------------------------------------- */
 
-static const struct attention_attributes *attributes_of(const struct op_task *task) {
-  return (const struct attention_attributes *)task->attributes;
+static int head_axis(const struct op_task *task) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  return attributes->layout == RONDO_BHSD ? 1 : 2;
 }
-
-static int head_axis(const struct op_task *task) { return attributes_of(task)->layout == RONDO_BHSD ? 1 : 2; }
 static int position_axis(const struct op_task *task) { return 3 - head_axis(task); }
 
 static rondo_status attributes_check(const struct op_task *task) {
-  const struct attention_attributes *attributes = attributes_of(task);
+  const struct attention_attributes *attributes = op_attributes(task);
   if (attributes->layout != RONDO_BHSD && attributes->layout != RONDO_BSHD)
     return status_set(RONDO_INVALID_ARGUMENT, "layout %" PRId32 " does not exist", attributes->layout);
   if (attributes->splits < 0 || attributes->splits > ATTENTION_MAX_SPLITS)
@@ -125,8 +126,6 @@ static rondo_status attention_check(const struct op_task *task) {
 
 /* ---- Shape ------------------------------------------------------------------------------------------------------- */
 
-static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static struct attention_stride stride_of(const struct op_task *task, uint32_t index) {
   const int64_t *stride = task->operands[index].stride;
   return (struct attention_stride){stride[0], stride[head_axis(task)], stride[position_axis(task)]};
@@ -149,7 +148,7 @@ static void cut(struct attention_shape *shape, int64_t splits) {
 }
 
 struct attention_shape attention_shape_of(const struct op_task *task) {
-  const struct attention_attributes *attributes = attributes_of(task);
+  const struct attention_attributes *attributes = op_attributes(task);
   const int64_t *q = task->operands[ATTENTION_Q].shape, *k = task->operands[ATTENTION_K].shape;
   int head = head_axis(task), position = position_axis(task);
   struct attention_shape shape = {

@@ -14,25 +14,33 @@
  * Bound by the tensor cores and the exponentials in prefill, by the memory in decode. */
 #include <math.h>
 
+#include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
 #include "attention.h"
 
-template <int Dimension> struct tiling {
-  static constexpr int tile = Dimension == 256 ? 32 : 64; /* KV rows; as in attention_select.c */
-  static constexpr int stages = Dimension <= 64 ? 3 : 2;
+/* What a kernel is made for: a line of the list in attention.h. */
+template <rondo_dtype Dtype, int Dimension, int Tile, int Stages> struct tiling {
+  using type = element<Dtype>;
+  static constexpr int dimension = Dimension, tile = Tile, stages = Stages;
   static constexpr int chunks = Dimension / 8; /* of 16 bytes in a row */
   static constexpr int row_bytes = Dimension * 2;
   static constexpr int tile_bytes = tile * row_bytes;
   static constexpr int query_bytes = ATTENTION_ROWS * row_bytes;
   /* O alone takes 128 registers at 256: there Q is read from shared memory again for each tile. */
   static constexpr bool query_in_registers = Dimension <= 128;
+  static_assert(query_bytes + 2 * stages * tile_bytes == ATTENTION_SHARED_BYTES(Dimension, Tile, Stages),
+                "what a launch asks for");
 };
 
+/* Of a warp's 16 rows, in the words of ptx.cuh. */
+template <typename Size> using score_fragments = float[Size::tile / 8][4];
+template <typename Size> using output_fragments = float[Size::dimension / 8][4];
+
 /* Where a chunk of a row lies in shared memory. Rows of 64 bytes share a line of 128 in twos. */
-template <int Dimension> __device__ __forceinline__ uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
-  uint32_t turn = Dimension >= 64 ? row & 7 : (row >> 1) & 3;
-  return row * tiling<Dimension>::row_bytes + ((chunk ^ turn) << 4);
+template <typename Size> __device__ __forceinline__ uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
+  uint32_t turn = Size::dimension >= 64 ? row & 7 : (row >> 1) & 3;
+  return row * Size::row_bytes + ((chunk ^ turn) << 4);
 }
 
 /* The chunk 2 step + c of the row whose chunk c lies at `address`, c being 0 or 1. Shared rows and tiles begin at
@@ -47,6 +55,7 @@ struct work {
   int row_begin;        /* of the block */
   int length;           /* KV rows there are */
   int kv_begin, kv_end; /* KV rows of the split that some row of the block sees */
+  int warp_row, lane;   /* of the thread: its warp's first row in the block */
 };
 
 /* The number of KV rows that a row sees. Rows behind the last are as the last. */
@@ -70,6 +79,8 @@ __device__ __forceinline__ work work_of(const attention_parameters &p) {
   w.length = p.kv_lengths ? min(max(p.kv_lengths[w.batch], 0), p.capacity) : p.capacity;
   w.kv_begin = (int)w.split * p.split_rows;
   w.kv_end = min(w.kv_begin + p.split_rows, limit_of(p, w.row_begin + ATTENTION_ROWS - 1, w.length));
+  w.warp_row = (int)threadIdx.x / 32 * 16;
+  w.lane = (int)threadIdx.x % 32;
   return w;
 }
 
@@ -104,10 +115,10 @@ __device__ __forceinline__ void chunk_load(unsigned char *shared, const void *gl
     *reinterpret_cast<uint4 *>(shared) = gather(global, present);
 }
 
-template <int Dimension>
+template <typename Size>
 __device__ __forceinline__ void query_load(const attention_parameters &p, const work &w, unsigned char *shared) {
-  constexpr int rows_at_once = ATTENTION_THREADS / tiling<Dimension>::chunks;
-  const uint32_t chunk = threadIdx.x % tiling<Dimension>::chunks, first = threadIdx.x / tiling<Dimension>::chunks;
+  constexpr int rows_at_once = ATTENTION_THREADS / Size::chunks;
+  const uint32_t chunk = threadIdx.x % Size::chunks, first = threadIdx.x / Size::chunks;
   const uint16_t *q = static_cast<const uint16_t *>(p.q) + (int64_t)w.batch * p.q_stride.batch +
                       (int64_t)w.kv_head * p.group * p.q_stride.head + chunk * 8;
 #pragma unroll 1
@@ -115,26 +126,139 @@ __device__ __forceinline__ void query_load(const attention_parameters &p, const 
     uint32_t row = w.row_begin + r;
     bool present = row < p.rows;
     uint32_t position = present ? row / p.group : 0, head = present ? row % p.group : 0;
-    chunk_load(shared + chunk_offset<Dimension>(r, chunk), q + position * p.q_stride.position + head * p.q_stride.head,
+    chunk_load(shared + chunk_offset<Size>(r, chunk), q + position * p.q_stride.position + head * p.q_stride.head,
                present, p.aligned);
   }
 }
 
 /* A tile of K or of V. KV rows from w.kv_end on are zeros. `from` is the thread's chunk of the KV head's first row. */
-template <int Dimension>
+template <typename Size>
 __device__ __forceinline__ void tile_load(const work &w, const uint16_t *from, int64_t stride, int begin, bool aligned,
                                           unsigned char *shared) {
-  constexpr int rows_at_once = ATTENTION_THREADS / tiling<Dimension>::chunks;
-  const uint32_t chunk = threadIdx.x % tiling<Dimension>::chunks, first = threadIdx.x / tiling<Dimension>::chunks;
+  constexpr int rows_at_once = ATTENTION_THREADS / Size::chunks;
+  const uint32_t chunk = threadIdx.x % Size::chunks, first = threadIdx.x / Size::chunks;
 #pragma unroll
-  for (int pass = 0; pass < tiling<Dimension>::tile / rows_at_once; pass++) {
+  for (int pass = 0; pass < Size::tile / rows_at_once; pass++) {
     int r = first + pass * rows_at_once, row = begin + r;
-    chunk_load(shared + chunk_offset<Dimension>(r, chunk), from + min(row, w.kv_end - 1) * stride, row < w.kv_end,
-               aligned);
+    chunk_load(shared + chunk_offset<Size>(r, chunk), from + min(row, w.kv_end - 1) * stride, row < w.kv_end, aligned);
   }
 }
 
-/* ---- Two rows of a thread ---------------------------------------------------------------------------------------- */
+/* ---- A tile's way through a warp --------------------------------------------------------------------------------- */
+
+/* Tiles of K and V on their way through the stages of shared memory. */
+template <typename Size> struct pipeline {
+  const attention_parameters &p;
+  const work &w;
+  const uint16_t *k, *v;        /* this thread's chunk of the KV head's first row */
+  unsigned char *keys, *values; /* the stages */
+  int tiles;
+
+  __device__ __forceinline__ pipeline(const attention_parameters &p, const work &w, unsigned char *shared)
+      : p(p), w(w), keys(shared + Size::query_bytes), values(keys + Size::stages * Size::tile_bytes) {
+    tiles = w.kv_begin < w.kv_end ? (w.kv_end - w.kv_begin + Size::tile - 1) / Size::tile : 0;
+    const uint32_t chunk = threadIdx.x % Size::chunks;
+    k = static_cast<const uint16_t *>(p.k) + w.batch * p.k_stride.batch + w.kv_head * p.k_stride.head + chunk * 8;
+    v = static_cast<const uint16_t *>(p.v) + w.batch * p.v_stride.batch + w.kv_head * p.v_stride.head + chunk * 8;
+  }
+
+  /* Begins to load tile t, if there is one; a group of copies either way, so that waiting can count them. */
+  __device__ __forceinline__ void load(int t) {
+    if (t < tiles) {
+      int stage = t % Size::stages, begin = w.kv_begin + t * Size::tile;
+      tile_load<Size>(w, k, p.k_stride.position, begin, p.aligned, keys + stage * Size::tile_bytes);
+      tile_load<Size>(w, v, p.v_stride.position, begin, p.aligned, values + stage * Size::tile_bytes);
+    }
+    cp_async_commit();
+  }
+
+  /* Tile t is there, and everyone is done with the stage that the next load overwrites. */
+  __device__ __forceinline__ void wait_and_load_next(int t) {
+    cp_async_wait<Size::stages - 2>();
+    __syncthreads();
+    load(t + Size::stages - 1);
+  }
+};
+
+/* Where the rows begin whose addresses the lane gives to ldmatrix. Of K, the second eight rows are the third matrix. */
+struct lane_addresses {
+  uint32_t query, key, value;
+};
+
+template <typename Size>
+__device__ __forceinline__ lane_addresses addresses_of(const work &w, const pipeline<Size> &kv,
+                                                       const unsigned char *shared) {
+  return {shared_address(shared) + chunk_offset<Size>(w.warp_row + w.lane % 16, w.lane / 16),
+          shared_address(kv.keys) + chunk_offset<Size>(w.lane % 8 + w.lane / 16 * 8, w.lane / 8 % 2),
+          shared_address(kv.values) + chunk_offset<Size>(w.lane % 16, w.lane / 16)};
+}
+
+/* The warp's 16 rows of Q as A fragments, in registers where there is room for them. */
+template <typename Size> struct query_fragments {
+  uint32_t address, held[Size::query_in_registers ? Size::dimension / 16 : 1][4];
+
+  __device__ __forceinline__ explicit query_fragments(uint32_t address) : address(address) {
+    if constexpr (Size::query_in_registers) {
+#pragma unroll
+      for (int step = 0; step < Size::dimension / 16; step++) ldmatrix_x4(held[step], chunk_address(address, step));
+    }
+  }
+
+  __device__ __forceinline__ void get(int step, uint32_t (&a)[4]) const {
+    if constexpr (Size::query_in_registers) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) a[i] = held[step][i];
+    } else {
+      ldmatrix_x4(a, chunk_address(address, step));
+    }
+  }
+};
+
+/* s += Q K^T; `key` is the lane's address in the tile. */
+template <typename Size>
+__device__ __forceinline__ void score(const query_fragments<Size> &q, uint32_t key, score_fragments<Size> &s) {
+#pragma unroll
+  for (int step = 0; step < Size::dimension / 16; step++) {
+    uint32_t a[4];
+    q.get(step, a);
+#pragma unroll
+    for (int j = 0; j < Size::tile / 16; j++) {
+      uint32_t b[4];
+      ldmatrix_x4(b, chunk_address(key, step) + 16 * j * Size::row_bytes);
+      mma_16x8x16<typename Size::type>(s[2 * j], a, b[0], b[1]);
+      mma_16x8x16<typename Size::type>(s[2 * j + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+/* How many KV rows are seen. */
+struct limits {
+  int row[2]; /* by the thread's rows, group and group + 8 of the warp's 16 */
+  int all;    /* by each row of the warp */
+  int any;    /* by some row of the warp; 0 where it has no rows */
+};
+
+__device__ __forceinline__ limits limits_of(const attention_parameters &p, const work &w) {
+  const int first = w.row_begin + w.warp_row, row = first + w.lane / 4;
+  return {{limit_of(p, row, w.length), limit_of(p, row + 8, w.length)},
+          limit_of(p, first, w.length),
+          first < (int)p.rows ? limit_of(p, first + 15, w.length) : 0};
+}
+
+/* Scores to exponents to base 2, those that a row does not see to -infinity. */
+template <typename Size>
+__device__ __forceinline__ void mask(const limits &limits, int begin, int lane, float scale_log2,
+                                     score_fragments<Size> &s) {
+  const bool whole = begin + Size::tile <= limits.all;
+#pragma unroll
+  for (int j = 0; j < Size::tile / 8; j++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      s[j][i] *= scale_log2;
+      if (!whole && begin + 8 * j + lane % 4 * 2 + i % 2 >= limits.row[i / 2]) s[j][i] = -INFINITY;
+    }
+  }
+}
 
 /* The rows group and group + 8 of the warp's 16, in the words of ptx.cuh. */
 struct softmax_state {
@@ -143,30 +267,48 @@ struct softmax_state {
 };
 
 /* Scores to weights, against the larger of the old maximum and theirs; o and the sum are brought to the new one. */
-template <int Tile, int Dimension>
-__device__ __forceinline__ void softmax_step(softmax_state &state, float (&s)[Tile / 8][4],
-                                             float (&o)[Dimension / 8][4]) {
+template <typename Size>
+__device__ __forceinline__ void update(softmax_state &state, score_fragments<Size> &s, output_fragments<Size> &o) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     float highest = -INFINITY;
 #pragma unroll
-    for (int j = 0; j < Tile / 8; j++) highest = fmaxf(highest, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
+    for (int j = 0; j < Size::tile / 8; j++) highest = fmaxf(highest, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
     highest = fmaxf(state.max[half], quad_max(highest));
     /* While a row has seen nothing, exponents are taken against 0: they give 0, and a NaN stays one. */
     float against = highest == -INFINITY ? 0.0f : highest;
     float keep = exp2f(state.max[half] - against), sum = 0.0f;
     state.max[half] = highest;
 #pragma unroll
-    for (int j = 0; j < Tile / 8; j++) {
+    for (int j = 0; j < Size::tile / 8; j++) {
       s[j][2 * half] = exp2f(s[j][2 * half] - against);
       s[j][2 * half + 1] = exp2f(s[j][2 * half + 1] - against);
       sum += s[j][2 * half] + s[j][2 * half + 1];
     }
     state.sum[half] = state.sum[half] * keep + sum;
 #pragma unroll
-    for (int j = 0; j < Dimension / 8; j++) {
+    for (int j = 0; j < Size::dimension / 8; j++) {
       o[j][2 * half] *= keep;
       o[j][2 * half + 1] *= keep;
+    }
+  }
+}
+
+/* o += P V, the weights P rounded to V's type; `value` is the lane's address in the tile. */
+template <typename Size>
+__device__ __forceinline__ void accumulate(const score_fragments<Size> &s, uint32_t value, output_fragments<Size> &o) {
+  using type = typename Size::type;
+#pragma unroll
+  for (int step = 0; step < Size::tile / 16; step++) {
+    const uint32_t a[4] = {
+        pack_two<type>(s[2 * step][0], s[2 * step][1]), pack_two<type>(s[2 * step][2], s[2 * step][3]),
+        pack_two<type>(s[2 * step + 1][0], s[2 * step + 1][1]), pack_two<type>(s[2 * step + 1][2], s[2 * step + 1][3])};
+#pragma unroll
+    for (int j = 0; j < Size::dimension / 16; j++) {
+      uint32_t b[4];
+      ldmatrix_x4_transposed(b, chunk_address(value, j) + 16 * step * Size::row_bytes);
+      mma_16x8x16<type>(o[2 * j], a, b[0], b[1]);
+      mma_16x8x16<type>(o[2 * j + 1], a, b[2], b[3]);
     }
   }
 }
@@ -185,35 +327,36 @@ __device__ __forceinline__ void lse_store(const attention_parameters &p, const w
 }
 
 /* A split's o, in fp32. */
-template <int Dimension>
+template <typename Size>
 __device__ __forceinline__ void partial_store(const attention_parameters &p, const work &w,
-                                              const float (&o)[Dimension / 8][4]) {
+                                              const output_fragments<Size> &o) {
   const uint32_t lane = threadIdx.x % 32, row = w.row_begin + threadIdx.x / 32 * 16 + lane / 4;
   uint64_t heads = (uint64_t)p.batch * p.kv_heads;
   uint64_t first = (w.split * heads + w.batch * p.kv_heads + w.kv_head) * p.rows + row;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     if (row + 8 * half >= p.rows) continue;
-    float *to = p.partial_o + (first + 8 * half) * Dimension + lane % 4 * 2;
+    float *to = p.partial_o + (first + 8 * half) * Size::dimension + lane % 4 * 2;
 #pragma unroll
-    for (int j = 0; j < Dimension / 8; j++)
+    for (int j = 0; j < Size::dimension / 8; j++)
       *reinterpret_cast<float2 *>(to + 8 * j) = make_float2(o[j][2 * half], o[j][2 * half + 1]);
   }
 }
 
 /* o as T, by way of the warp's own rows of the query tile, which it no longer needs: so whole chunks are stored. */
-template <typename T, int Dimension>
+template <typename Size>
 __device__ __forceinline__ void output_store(const attention_parameters &p, const work &w,
-                                             const float (&o)[Dimension / 8][4], unsigned char *shared) {
-  constexpr int chunks = tiling<Dimension>::chunks;
+                                             const output_fragments<Size> &o, unsigned char *shared) {
+  constexpr int chunks = Size::chunks;
   const uint32_t lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16;
   __syncwarp();
 #pragma unroll
   for (int j = 0; j < chunks; j++) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      uint32_t offset = chunk_offset<Dimension>(warp_row + lane / 4 + 8 * half, j) + lane % 4 * 4;
-      *reinterpret_cast<uint32_t *>(shared + offset) = pack_two<T>(o[j][2 * half], o[j][2 * half + 1]);
+      uint32_t offset = chunk_offset<Size>(warp_row + lane / 4 + 8 * half, j) + lane % 4 * 4;
+      *reinterpret_cast<uint32_t *>(shared + offset) =
+          pack_two<typename Size::type>(o[j][2 * half], o[j][2 * half + 1]);
     }
   }
   __syncwarp();
@@ -223,7 +366,7 @@ __device__ __forceinline__ void output_store(const attention_parameters &p, cons
   for (uint32_t i = lane; i < 16 * chunks; i += 32) {
     uint32_t r = warp_row + i / chunks, chunk = i % chunks, row = w.row_begin + r;
     if (row >= p.rows) break;
-    uint4 value = *reinterpret_cast<const uint4 *>(shared + chunk_offset<Dimension>(r, chunk));
+    uint4 value = *reinterpret_cast<const uint4 *>(shared + chunk_offset<Size>(r, chunk));
     uint16_t *at = to + row / p.group * p.o_stride.position + row % p.group * p.o_stride.head + chunk * 8;
     if (p.aligned)
       *reinterpret_cast<uint4 *>(at) = value;
@@ -232,9 +375,9 @@ __device__ __forceinline__ void output_store(const attention_parameters &p, cons
   }
 }
 
-template <typename T, int Dimension>
+template <typename Size>
 __device__ __forceinline__ void finish(const attention_parameters &p, const work &w, softmax_state &state,
-                                       float (&o)[Dimension / 8][4], unsigned char *shared) {
+                                       output_fragments<Size> &o, unsigned char *shared) {
   const uint32_t lane = threadIdx.x % 32, row = w.row_begin + threadIdx.x / 32 * 16 + lane / 4;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -243,7 +386,7 @@ __device__ __forceinline__ void finish(const attention_parameters &p, const work
     bool nothing = sum == 0.0f;
     float inverse = 1.0f / sum;
 #pragma unroll
-    for (int j = 0; j < Dimension / 8; j++) {
+    for (int j = 0; j < Size::dimension / 8; j++) {
       o[j][2 * half] = nothing ? 0.0f : o[j][2 * half] * inverse;
       o[j][2 * half + 1] = nothing ? 0.0f : o[j][2 * half + 1] * inverse;
     }
@@ -251,132 +394,44 @@ __device__ __forceinline__ void finish(const attention_parameters &p, const work
       lse_store(p, w, row + 8 * half, nothing ? -INFINITY : state.max[half] + log2f(sum));
   }
   if (p.splits == 1)
-    output_store<T, Dimension>(p, w, o, shared);
+    output_store<Size>(p, w, o, shared);
   else if (w.kv_begin < w.kv_end) /* else nobody will look */
-    partial_store<Dimension>(p, w, o);
+    partial_store<Size>(p, w, o);
 }
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-template <typename T, int Dimension> __device__ __forceinline__ void attend(const attention_parameters &p) {
-  using size = tiling<Dimension>;
-  constexpr int tile = size::tile, stages = size::stages;
+template <typename Size> __device__ __forceinline__ void attend(const attention_parameters &p) {
   extern __shared__ __align__(128) unsigned char shared[];
-  unsigned char *const keys = shared + size::query_bytes, *const values = keys + stages * size::tile_bytes;
   const work w = work_of(p);
-  const int tiles = w.kv_begin < w.kv_end ? (w.kv_end - w.kv_begin + tile - 1) / tile : 0;
-  const int lane = (int)threadIdx.x % 32, warp_row = (int)threadIdx.x / 32 * 16;
-
-  /* Each thread copies one chunk of every few rows. */
-  const uint32_t chunk = threadIdx.x % size::chunks;
-  const uint16_t *k =
-      static_cast<const uint16_t *>(p.k) + w.batch * p.k_stride.batch + w.kv_head * p.k_stride.head + chunk * 8;
-  const uint16_t *v =
-      static_cast<const uint16_t *>(p.v) + w.batch * p.v_stride.batch + w.kv_head * p.v_stride.head + chunk * 8;
-  auto load = [&](int t) {
-    int stage = t % stages, begin = w.kv_begin + t * tile;
-    tile_load<Dimension>(w, k, p.k_stride.position, begin, p.aligned, keys + stage * size::tile_bytes);
-    tile_load<Dimension>(w, v, p.v_stride.position, begin, p.aligned, values + stage * size::tile_bytes);
-  };
-  query_load<Dimension>(p, w, shared);
+  pipeline<Size> kv(p, w, shared);
+  query_load<Size>(p, w, shared);
   cp_async_commit();
 #pragma unroll
-  for (int t = 0; t < stages - 1; t++) {
-    if (t < tiles) load(t);
-    cp_async_commit();
-  }
+  for (int t = 0; t < Size::stages - 1; t++) kv.load(t);
 
-  /* Where the rows begin whose addresses the lane gives to ldmatrix. Of K, the second eight rows are the third matrix.
-   */
-  const uint32_t query_lane = shared_address(shared) + chunk_offset<Dimension>(warp_row + lane % 16, lane / 16);
-  const uint32_t key_lane = shared_address(keys) + chunk_offset<Dimension>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-  const uint32_t value_lane = shared_address(values) + chunk_offset<Dimension>(lane % 16, lane / 16);
-  cp_async_wait<stages - 1>();
+  const lane_addresses at = addresses_of<Size>(w, kv, shared);
+  cp_async_wait<Size::stages - 1>();
   __syncthreads();
-  uint32_t q[size::query_in_registers ? Dimension / 16 : 1][4];
-  if constexpr (size::query_in_registers) {
-#pragma unroll
-    for (int step = 0; step < Dimension / 16; step++) ldmatrix_x4(q[step], chunk_address(query_lane, step));
-  }
+  const query_fragments<Size> q(at.query);
+  const limits limits = limits_of(p, w);
 
-  const int row = w.row_begin + warp_row + lane / 4;
-  const int limit[2] = {limit_of(p, row, w.length), limit_of(p, row + 8, w.length)};
-  /* Of the warp's first and last row: what all of them see, and what none sees. A warp without rows sees nothing. */
-  const int whole_end = limit_of(p, w.row_begin + warp_row, w.length);
-  const int warp_end = w.row_begin + warp_row < (int)p.rows ? limit_of(p, w.row_begin + warp_row + 15, w.length) : 0;
-
-  float o[Dimension / 8][4] = {};
+  output_fragments<Size> o = {};
   softmax_state state = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
-  for (int t = 0; t < tiles; t++) {
-    /* Tile t is there, and everyone is done with the stage that the next load overwrites. */
-    cp_async_wait<stages - 2>();
-    __syncthreads();
-    if (t + stages - 1 < tiles) load(t + stages - 1);
-    cp_async_commit();
-    const int begin = w.kv_begin + t * tile;
-    if (begin >= warp_end) continue;
-    const uint32_t stage = t % stages * size::tile_bytes;
-
-    float s[tile / 8][4] = {};
-#pragma unroll
-    for (int step = 0; step < Dimension / 16; step++) {
-      uint32_t a[4];
-      if constexpr (size::query_in_registers) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) a[i] = q[step][i];
-      } else {
-        ldmatrix_x4(a, chunk_address(query_lane, step));
-      }
-#pragma unroll
-      for (int j = 0; j < tile / 16; j++) {
-        uint32_t b[4];
-        ldmatrix_x4(b, chunk_address(key_lane + stage, step) + 16 * j * size::row_bytes);
-        mma_16x8x16<T>(s[2 * j], a, b[0], b[1]);
-        mma_16x8x16<T>(s[2 * j + 1], a, b[2], b[3]);
-      }
-    }
-
-    const bool whole = begin + tile <= whole_end;
-#pragma unroll
-    for (int j = 0; j < tile / 8; j++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        s[j][i] *= p.scale_log2;
-        if (!whole && begin + 8 * j + lane % 4 * 2 + i % 2 >= limit[i / 2]) s[j][i] = -INFINITY;
-      }
-    }
-    softmax_step<tile, Dimension>(state, s, o);
-
-#pragma unroll
-    for (int step = 0; step < tile / 16; step++) {
-      const uint32_t a[4] = {pack_two<T>(s[2 * step][0], s[2 * step][1]), pack_two<T>(s[2 * step][2], s[2 * step][3]),
-                             pack_two<T>(s[2 * step + 1][0], s[2 * step + 1][1]),
-                             pack_two<T>(s[2 * step + 1][2], s[2 * step + 1][3])};
-#pragma unroll
-      for (int j = 0; j < Dimension / 16; j++) {
-        uint32_t b[4];
-        ldmatrix_x4_transposed(b, chunk_address(value_lane + stage, j) + 16 * step * size::row_bytes);
-        mma_16x8x16<T>(o[2 * j], a, b[0], b[1]);
-        mma_16x8x16<T>(o[2 * j + 1], a, b[2], b[3]);
-      }
-    }
+  for (int t = 0; t < kv.tiles; t++) {
+    kv.wait_and_load_next(t);
+    const int begin = w.kv_begin + t * Size::tile;
+    if (begin >= limits.any) continue;
+    const uint32_t stage = t % Size::stages * Size::tile_bytes;
+    score_fragments<Size> s = {};
+    score<Size>(q, at.key + stage, s);
+    mask<Size>(limits, begin, w.lane, p.scale_log2, s);
+    update<Size>(state, s, o);
+    accumulate<Size>(s, at.value + stage, o);
   }
-  finish<T, Dimension>(p, w, state, o, shared);
+  finish<Size>(p, w, state, o, shared);
 }
 
-#define ATTENTION_KERNEL(name, type, dimension)                                                                        \
-  extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                                      \
-      rondo_attention_##name##_##dimension(const __grid_constant__ attention_parameters p) {                           \
-    wait_for_predecessors();                                                                                           \
-    attend<type, dimension>(p);                                                                                        \
-    publish(p.done);                                                                                                   \
-  }
-
-ATTENTION_KERNEL(f16, __half, 32)
-ATTENTION_KERNEL(f16, __half, 64)
-ATTENTION_KERNEL(f16, __half, 128)
-ATTENTION_KERNEL(f16, __half, 256)
-ATTENTION_KERNEL(bf16, __nv_bfloat16, 32)
-ATTENTION_KERNEL(bf16, __nv_bfloat16, 64)
-ATTENTION_KERNEL(bf16, __nv_bfloat16, 128)
-ATTENTION_KERNEL(bf16, __nv_bfloat16, 256)
+#define DEFINE(chips, parameters, name, type, dimension, tile, stages)                                                 \
+  DEFINE_KERNEL(chips, parameters, name, ATTENTION_THREADS, 0, attend<tiling<type, dimension, tile, stages>>)
+ATTENTION_KERNELS(DEFINE)

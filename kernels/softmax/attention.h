@@ -49,12 +49,26 @@ struct attention_parameters {
   struct completion done;
 };
 
+/* Shared memory of a block: the query rows, then the stages of K, then those of V, all of two-byte numbers. */
+#define ATTENTION_SHARED_BYTES(dimension, tile, stages) (2 * (dimension) * (ATTENTION_ROWS + 2 * (tile) * (stages)))
+
+/* KERNEL(chips, parameters, name, type, head dimension, KV rows of a tile, tiles in shared memory) */
+#define ATTENTION_KERNELS(KERNEL)                                                                                      \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_32, RONDO_F16, 32, 64, 3)                               \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_64, RONDO_F16, 64, 64, 3)                               \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_128, RONDO_F16, 128, 64, 2)                             \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_256, RONDO_F16, 256, 32, 2)                             \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_32, RONDO_BF16, 32, 64, 3)                             \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_64, RONDO_BF16, 64, 64, 3)                             \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_128, RONDO_BF16, 128, 64, 2)                           \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_256, RONDO_BF16, 256, 32, 2)
+
+/* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, what it calls) */
+#define ATTENTION_COMBINE_KERNELS(KERNEL)                                                                              \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_combine, ATTENTION_THREADS, 0, combine_rows)
+
 #ifndef __CUDACC__
-#include <assert.h>
-
 #include "../../runtime/op.h"
-
-static_assert(sizeof(struct attention_parameters) == 248, "laid out alike in C and CUDA");
 
 extern const struct op op_attention;
 

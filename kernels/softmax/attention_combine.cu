@@ -62,9 +62,4 @@ __device__ __forceinline__ void combine_rows(const attention_parameters &p) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
-    rondo_attention_combine(const __grid_constant__ attention_parameters p) {
-  wait_for_predecessors();
-  combine_rows(p);
-  publish(p.done);
-}
+ATTENTION_COMBINE_KERNELS(DEFINE_KERNEL)

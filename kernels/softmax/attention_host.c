@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../../runtime/integer.h"
 #include "../common/number.h"
 #include "attention.h"
 
@@ -21,9 +22,7 @@ struct item {
   float values[BLOCK][MOST_DIMENSION];
 };
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-static int64_t items_per_head(const struct attention_shape *shape) { return (shape->rows + ITEM_ROWS - 1) / ITEM_ROWS; }
+static int64_t items_per_head(const struct attention_shape *shape) { return divide_up(shape->rows, ITEM_ROWS); }
 
 int64_t attention_host_items(const struct op_task *task) {
   struct attention_shape shape = attention_shape_of(task);

@@ -1,33 +1,33 @@
 /* attention_select.c - which kernel attends: by type and head dimension; with splits, one more that merges. */
 #include <inttypes.h>
-#include <string.h>
 
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
 #include "attention.h"
 
 struct variant {
+  struct op_kernel kernel;
   rondo_dtype dtype;
   int64_t head_dimension;
-  const char *kernel;
-  uint32_t tile, stages; /* KV rows of a tile, and tiles in shared memory: as in attention.cu */
+  uint32_t shared_bytes;
 };
 
-static const struct variant variants[] = {
-    {RONDO_F16, 32, "rondo_attention_f16_32", 64, 3},     {RONDO_F16, 64, "rondo_attention_f16_64", 64, 3},
-    {RONDO_F16, 128, "rondo_attention_f16_128", 64, 2},   {RONDO_F16, 256, "rondo_attention_f16_256", 32, 2},
-    {RONDO_BF16, 32, "rondo_attention_bf16_32", 64, 3},   {RONDO_BF16, 64, "rondo_attention_bf16_64", 64, 3},
-    {RONDO_BF16, 128, "rondo_attention_bf16_128", 64, 2}, {RONDO_BF16, 256, "rondo_attention_bf16_256", 32, 2},
-};
+#define VARIANT(chips, parameters, name, dtype, dimension, tile, stages)                                               \
+  {KERNEL_ENTRY(chips, parameters, name), dtype, dimension, ATTENTION_SHARED_BYTES(dimension, tile, stages)},
+static const struct variant variants[] = {ATTENTION_KERNELS(VARIANT)};
 
-/* The query tile, and K and V tiles. */
-static uint32_t shared_bytes_of(const struct variant *variant) {
-  return (uint32_t)variant->head_dimension * 2 * (ATTENTION_ROWS + 2 * variant->tile * variant->stages);
+ATTENTION_COMBINE_KERNELS(KERNEL_CONSTANT)
+
+static const struct variant *variant_of(rondo_dtype dtype, int64_t head_dimension) {
+  const struct variant *variant = variants;
+  while (variant->dtype != dtype || variant->head_dimension != head_dimension) variant++;
+  return variant;
 }
 
-/* Does every row of the operand begin at a multiple of 16 bytes? Tensors begin at multiples of 256. */
-static bool rows_aligned(const struct op_operand *operand) {
-  if (operand->offset_bytes % 16) return false;
-  for (int i = 0; i < 3; i++)
-    if (operand->shape[i] > 1 && operand->stride[i] % 8) return false;
+static bool rows_aligned(const struct op_task *task) {
+  static const uint32_t indices[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O};
+  for (int i = 0; i < 4; i++)
+    if (!op_rows_aligned(&task->operands[indices[i]], 16)) return false;
   return true;
 }
 
@@ -59,8 +59,7 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
       .head_dimension = (uint32_t)shape->head_dimension,
       .scale_log2 = shape->scale * 1.44269504f,
       .causal = shape->causal,
-      .aligned = rows_aligned(&operands[ATTENTION_Q]) && rows_aligned(&operands[ATTENTION_K]) &&
-                 rows_aligned(&operands[ATTENTION_V]) && rows_aligned(&operands[ATTENTION_O]),
+      .aligned = rows_aligned(call->task),
       .bf16 = operands[ATTENTION_Q].dtype == RONDO_BF16,
   };
   if (shape->splits > 1 && call->scratch) {
@@ -70,36 +69,22 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
   return parameters;
 }
 
-static void launch_add(struct op_launches *launches, const char *kernel, int64_t blocks, uint32_t shared_bytes,
-                       const struct attention_parameters *parameters) {
-  struct op_launch *launch = &launches->items[launches->count++];
-  *launch = (struct op_launch){.kernel = kernel,
-                               .grid = {(uint32_t)blocks, 1, 1},
-                               .block = {ATTENTION_THREADS, 1, 1},
-                               .shared_bytes = shared_bytes,
-                               .parameter_bytes = sizeof *parameters,
-                               .completion_offset = offsetof(struct attention_parameters, done)};
-  memcpy(launch->parameters, parameters, sizeof *parameters);
-}
-
 /* Blocks stay below 2^31: q bounds rows and k bounds KV rows by 2^26 in all, and a split has at least 64. */
 rondo_status attention_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   struct attention_shape shape = attention_shape_of(call->task);
   launches->count = 0;
   if (!shape.total_rows) return RONDO_OK;
-  const struct variant *variant = variants;
-  while (variant->dtype != call->task->operands[ATTENTION_Q].dtype || variant->head_dimension != shape.head_dimension)
-    variant++;
-  uint32_t shared_bytes = shared_bytes_of(variant);
-  if (shared_bytes > (uint32_t)chip->shared_bytes)
+  const struct variant *variant = variant_of(call->task->operands[ATTENTION_Q].dtype, shape.head_dimension);
+  if (variant->shared_bytes > (uint32_t)chip->shared_bytes)
     return status_set(RONDO_UNSUPPORTED,
                       "head dimension %" PRId64 " needs %" PRIu32 " bytes of shared memory, the chip has %" PRId32,
-                      shape.head_dimension, shared_bytes, chip->shared_bytes);
+                      shape.head_dimension, variant->shared_bytes, chip->shared_bytes);
   struct attention_parameters parameters = parameters_of(call, &shape);
-  launch_add(launches, variant->kernel, shape.row_tiles * shape.batch * shape.kv_heads * shape.splits, shared_bytes,
-             &parameters);
-  enum { WARPS = ATTENTION_THREADS / 32 }; /* a warp merges a row */
-  if (shape.splits > 1)
-    launch_add(launches, "rondo_attention_combine", (shape.total_rows + WARPS - 1) / WARPS, 0, &parameters);
+  int64_t blocks = shape.row_tiles * shape.batch * shape.kv_heads * shape.splits;
+  launch_add(launches, &variant->kernel, blocks, ATTENTION_THREADS, variant->shared_bytes, &parameters,
+             sizeof parameters);
+  if (shape.splits == 1) return RONDO_OK;
+  blocks = divide_up(shape.total_rows, ATTENTION_THREADS / 32); /* a warp merges a row */
+  launch_add(launches, &rondo_attention_combine, blocks, ATTENTION_THREADS, 0, &parameters, sizeof parameters);
   return RONDO_OK;
 }

@@ -2,7 +2,6 @@
  * rondo_add_gemm_softmax and their checks. */
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "softmax.h"
 
@@ -65,10 +64,9 @@ static rondo_status product_check(const struct op_task *task, const char *out_na
   if (status == RONDO_OK && row) status = extent_check(out_name, out, 0, "matrices", a->shape[0], "a");
   if (status == RONDO_OK) status = extent_check(out_name, out, row, "rows", a->shape[row], "a");
   if (status != RONDO_OK) return status;
-  struct gemm_softmax_attributes attributes;
-  memcpy(&attributes, task->attributes, sizeof attributes);
-  if (!isfinite(attributes.scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes.scale);
+  const struct gemm_softmax_attributes *attributes = op_attributes(task);
+  if (!isfinite(attributes->scale))
+    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
   return RONDO_OK;
 }
 
@@ -96,8 +94,7 @@ static rondo_status softmax_check(const struct op_task *task) {
 
 struct gemm_softmax_shape gemm_softmax_shape_of(const struct op_task *task) {
   const struct op_operand *a = &task->operands[GEMM_A], *b = &task->operands[GEMM_B], *out = &task->operands[GEMM_OUT];
-  struct gemm_softmax_attributes attributes;
-  memcpy(&attributes, task->attributes, sizeof attributes);
+  const struct gemm_softmax_attributes *attributes = op_attributes(task);
   uint32_t row = a->rank - 2; /* the dimension of A's rows, of B's and of the result's */
   return (struct gemm_softmax_shape){
       .batch = row ? a->shape[0] : 1,
@@ -110,8 +107,8 @@ struct gemm_softmax_shape gemm_softmax_shape_of(const struct op_task *task) {
       .b_row_stride = b->stride[row],
       .out_batch_stride = row ? out->stride[0] : 0,
       .out_row_stride = out->stride[row],
-      .scale = attributes.scale == 0 ? 1 : attributes.scale,
-      .causal = attributes.causal != 0,
+      .scale = attributes->scale == 0 ? 1 : attributes->scale,
+      .causal = attributes->causal != 0,
   };
 }
 

@@ -11,6 +11,7 @@
  *
  * Columns that do not count, behind n or above the causal diagonal, are -infinity in the reductions and zero in P.
  * Blocks of columns that count for no row of the tile are not made. */
+#include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
 #include "softmax.h"
@@ -117,6 +118,8 @@ template <int Columns> struct pipeline {
   int pass = 0, block = 0, k = 0, stage = 0; /* of the next tile */
 
   static constexpr int A_STAGE = ROWS * PITCH, B_STAGE = Columns * PITCH, B_BEGIN = GEMM_SOFTMAX_STAGES * A_STAGE;
+  static_assert((B_BEGIN + GEMM_SOFTMAX_STAGES * B_STAGE) * sizeof(uint16_t) == GEMM_SOFTMAX_SHARED_BYTES(Columns),
+                "what a launch asks for");
 
   __device__ __forceinline__ void load_next() {
     if (pass == passes || blocks == 0 || k_steps == 0) return;
@@ -275,20 +278,6 @@ __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
 
 } // namespace
 
-/* Three blocks of 128 columns on a multiprocessor, or four of 64: without the second bound ptxas spills for more. */
-#define KERNEL(NAME, T, COLUMNS, SOFTMAX)                                                                              \
-  extern "C" __global__ void __launch_bounds__(GEMM_SOFTMAX_THREADS, COLUMNS == 64 ? 4 : 3)                            \
-      NAME(const __grid_constant__ gemm_softmax_parameters p) {                                                        \
-    wait_for_predecessors();                                                                                           \
-    gemm_softmax<T, COLUMNS, SOFTMAX>(p);                                                                              \
-    publish(p.done);                                                                                                   \
-  }
-
-KERNEL(rondo_gemm_rowmax_f16_64, __half, 64, false)
-KERNEL(rondo_gemm_rowmax_f16_128, __half, 128, false)
-KERNEL(rondo_gemm_rowmax_bf16_64, __nv_bfloat16, 64, false)
-KERNEL(rondo_gemm_rowmax_bf16_128, __nv_bfloat16, 128, false)
-KERNEL(rondo_gemm_softmax_f16_64, __half, 64, true)
-KERNEL(rondo_gemm_softmax_f16_128, __half, 128, true)
-KERNEL(rondo_gemm_softmax_bf16_64, __nv_bfloat16, 64, true)
-KERNEL(rondo_gemm_softmax_bf16_128, __nv_bfloat16, 128, true)
+#define DEFINE(chips, parameters, name, type, columns, is_softmax, blocks)                                             \
+  DEFINE_KERNEL(chips, parameters, name, GEMM_SOFTMAX_THREADS, blocks, gemm_softmax<element<type>, columns, is_softmax>)
+GEMM_SOFTMAX_KERNELS(DEFINE)

@@ -33,16 +33,27 @@ struct gemm_softmax_parameters {
   struct completion done;
 };
 
+/* Shared memory of a block: the stages of A, then those of B. `columns` of S are made at a time. */
+#define GEMM_SOFTMAX_SHARED_BYTES(columns)                                                                             \
+  (GEMM_SOFTMAX_STAGES * (GEMM_SOFTMAX_ROWS + (columns)) * GEMM_SOFTMAX_PITCH * sizeof(uint16_t))
+
+/* KERNEL(chips, parameters, name, type, columns, is softmax, blocks that a multiprocessor must hold at least): without
+ * the last ptxas spills for more of them. */
+#define GEMM_SOFTMAX_KERNELS(KERNEL)                                                                                   \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_f16_64, RONDO_F16, 64, false, 4)                       \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_f16_128, RONDO_F16, 128, false, 3)                     \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_bf16_64, RONDO_BF16, 64, false, 4)                     \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_bf16_128, RONDO_BF16, 128, false, 3)                   \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_f16_64, RONDO_F16, 64, true, 4)                       \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_f16_128, RONDO_F16, 128, true, 3)                     \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_bf16_64, RONDO_BF16, 64, true, 4)                     \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_bf16_128, RONDO_BF16, 128, true, 3)
+
 #ifndef __CUDACC__
-#include <assert.h>
-
 #include "../../runtime/op.h"
-
-static_assert(sizeof(struct gemm_softmax_parameters) == 136, "laid out alike in C and CUDA");
 
 extern const struct op op_gemm_rowmax;
 extern const struct op op_gemm_softmax;
-extern const struct op op_attention; /* attention.c */
 
 enum { GEMM_A, GEMM_B, GEMM_OUT }; /* operands of both operations; the last is max or p */
 

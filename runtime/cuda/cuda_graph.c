@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "../cutter.h"
+#include "../kernels.h"
 #include "cuda_device.h"
 
 enum {
@@ -369,7 +370,7 @@ static rondo_status add_begin(struct build *build) {
     beginnings += build->program->nodes[n].predecessor_count == 0;
   build->waits.count = 0;
   if (beginnings <= BEGINNINGS_MOST) return RONDO_OK;
-  return add_point(build, "rondo_begin", (struct completion){0}, &build->begin);
+  return add_point(build, op_begin_kernel.name, (struct completion){0}, &build->begin);
 }
 
 /* A graph ends in one node: for each other end cuGraphLaunch of driver 580 takes longer, and from some number on it
@@ -385,7 +386,7 @@ static rondo_status add_done(struct build *build) {
   for (uint32_t n = 0; n < program->node_count; n++)
     if (!exits[n].is_awaited) wait_for(build, &exits[n], true);
   struct completion completion = build->is_published ? (struct completion){0} : completion_at(program, 0);
-  return add_point(build, "rondo_done", completion, &(struct exit){0});
+  return add_point(build, op_done_kernel.name, completion, &(struct exit){0});
 }
 
 static rondo_status instantiate(const struct build *build) {

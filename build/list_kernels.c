@@ -1,0 +1,35 @@
+/* list_kernels.c - prints what the families list, for build/compare-kernels: a line for each kernel with its name, the
+ * bytes of its parameter struct in C, and the chips that have it. */
+#include <stdio.h>
+
+#include "../kernels/common/done.h"
+#include "../kernels/copy/copy.h"
+#include "../kernels/copy/transfer.h"
+#include "../kernels/gemv/gemv.h"
+#include "../kernels/qr/qr.h"
+#include "../kernels/softmax/attention.h"
+#include "../kernels/softmax/softmax.h"
+
+static void print(const char *name, size_t parameter_bytes, uint32_t chips) {
+  printf("%s %zu%s%s%s\n", name, parameter_bytes, chips & CHIP_SM_80 ? " sm_80 compute_80" : "",
+         chips & CHIP_SM_90A ? " sm_90a" : "", chips & CHIP_SM_100A ? " sm_100a" : "");
+}
+
+#define PRINT(chips, parameters, name, ...) print(#name, sizeof(struct parameters), chips);
+
+int main(void) {
+  DONE_KERNELS(PRINT);
+  COPY_KERNELS(PRINT);
+  TRANSFER_KERNELS(PRINT);
+  GEMV_KERNELS(PRINT);
+  GEMV_OTHER_KERNELS(PRINT);
+  QUANTIZE_KERNELS(PRINT);
+  QR_SHARED_KERNELS(PRINT);
+  QR_BLOCKED_KERNELS(PRINT);
+  QR_APPLY_KERNELS(PRINT);
+  TRIANGULAR_INVERSE_KERNELS(PRINT);
+  ATTENTION_KERNELS(PRINT);
+  ATTENTION_COMBINE_KERNELS(PRINT);
+  GEMM_SOFTMAX_KERNELS(PRINT);
+  return fflush(stdout) ? 1 : 0;
+}

@@ -1,0 +1,12 @@
+/* done.h - the list of the kernels in done.cu, and by what names the runtime has them (runtime/kernels.h). */
+#ifndef RONDO_DONE_H
+#define RONDO_DONE_H
+
+#include "../../runtime/completion.h"
+
+/* KERNEL(chips, parameters, name, constant) */
+#define DONE_KERNELS(KERNEL)                                                                                           \
+  KERNEL(EVERY_CHIP, completion, rondo_begin, op_begin_kernel)                                                         \
+  KERNEL(EVERY_CHIP, completion, rondo_done, op_done_kernel)
+
+#endif

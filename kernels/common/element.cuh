@@ -1,0 +1,17 @@
+/* element.cuh - the type on the device of what a list of kernels calls by its rondo_dtype. Numbers of less than 16 bits
+ * have none that can be computed with: there the name is only a tag. */
+#ifndef RONDO_ELEMENT_CUH
+#define RONDO_ELEMENT_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <rondo.h>
+
+template <rondo_dtype Dtype> struct element_of { struct type; };
+template <> struct element_of<RONDO_F64> { using type = double; };
+template <> struct element_of<RONDO_F32> { using type = float; };
+template <> struct element_of<RONDO_F16> { using type = __half; };
+template <> struct element_of<RONDO_BF16> { using type = __nv_bfloat16; };
+template <rondo_dtype Dtype> using element = typename element_of<Dtype>::type;
+
+#endif

@@ -1,0 +1,20 @@
+/* launch.c - see launch.h. */
+#include "launch.h"
+
+#include <assert.h>
+#include <string.h>
+
+struct op_launch *launch_add(struct op_launches *launches, const struct op_kernel *kernel, int64_t blocks,
+                             int64_t threads, uint64_t shared_bytes, const void *parameters, size_t parameter_bytes) {
+  assert(launches->count < OP_MAX_LAUNCHES && parameter_bytes == kernel->parameter_bytes);
+  assert(parameter_bytes <= OP_PARAMETER_BYTES);
+  struct op_launch *launch = &launches->items[launches->count++];
+  *launch = (struct op_launch){.kernel = kernel->name,
+                               .grid = {(uint32_t)blocks, 1, 1},
+                               .block = {(uint32_t)threads, 1, 1},
+                               .shared_bytes = (uint32_t)shared_bytes,
+                               .parameter_bytes = kernel->parameter_bytes,
+                               .completion_offset = kernel->completion_offset};
+  memcpy(launch->parameters, parameters, parameter_bytes);
+  return launch;
+}

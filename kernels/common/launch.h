@@ -1,0 +1,24 @@
+/* launch.h - from the list of a family's kernels to a launch of one of them, on the host's side.
+ *
+ * A family's header states each of its kernels once, in a list that applies a macro to all of them:
+ *
+ *   KERNEL(chips, parameters, name, what else the .cu and the select file have to agree on: types, tiles, stages, ..)
+ *
+ * The .cu file makes the kernels of it, the select file chooses among the entries, and build/list_kernels.c tells the
+ * build what has to be in the device code. */
+#ifndef RONDO_LAUNCH_H
+#define RONDO_LAUNCH_H
+
+#include "../../runtime/op.h"
+
+/* For KERNEL: the description of a kernel; and a constant of the kernel's name with it. */
+#define KERNEL_ENTRY(chips, parameters, name, ...)                                                                     \
+  { #name, sizeof(struct parameters), offsetof(struct parameters, done), chips }
+#define KERNEL_CONSTANT(chips, parameters, name, ...)                                                                  \
+  static const struct op_kernel name = KERNEL_ENTRY(chips, parameters, name);
+
+/* Adds a launch with a grid and blocks of one dimension. `parameters` is the kernel's struct. */
+struct op_launch *launch_add(struct op_launches *launches, const struct op_kernel *kernel, int64_t blocks,
+                             int64_t threads, uint64_t shared_bytes, const void *parameters, size_t parameter_bytes);
+
+#endif

@@ -1,0 +1,12 @@
+/* integer.h - three operations that C has no function for. */
+#ifndef RONDO_INTEGER_H
+#define RONDO_INTEGER_H
+
+#include <stdint.h>
+
+static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Rounded up. Neither is negative. */
+static inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+#endif
