@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "../kernels/qr/qr.h"
+#include "../runtime/integer.h"
 #include <rondo_graphs.h>
 
 /* What is being built. */
@@ -23,8 +24,6 @@ struct builder {
 
 typedef rondo_status (*tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
                                         const int64_t *shape, rondo_tensor *tensor);
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static const char *name_of(const struct builder *builder, char *text, size_t bytes, const char *part) {
   snprintf(text, bytes, "%s %s", builder->desc->name ? builder->desc->name : "qr", part);

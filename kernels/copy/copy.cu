@@ -5,6 +5,7 @@
  * pinned host memory; the smallest ones by the way to the first instruction and through the code, which is why they
  * have a kernel of their own, a fiftieth as long. */
 #include "../common/launch.cuh"
+#include "../common/rectangle.cuh"
 #include "copy.h"
 
 /* Where vector `index` of the rectangle lies in src and in dst. */
@@ -15,14 +16,10 @@ struct place {
 __device__ __forceinline__ place place_of(const copy_parameters &p, uint32_t index) {
   uint32_t row = index / p.row, column = index - row * p.row;
   place at = {column, column};
-#pragma unroll
-  for (int i = COPY_OUTER - 1; i >= 0; i--) {
-    if (p.extent[i] == 1) continue;
-    uint32_t outer = row / p.extent[i], inner = row - outer * p.extent[i];
-    at.src += inner * p.src_stride[i];
-    at.dst += inner * p.dst_stride[i];
-    row = outer;
-  }
+  row_indices(row, p.extent, [&](int i, uint32_t index) {
+    at.src += index * p.src_stride[i];
+    at.dst += index * p.dst_stride[i];
+  });
   return at;
 }
 

@@ -1,6 +1,7 @@
 /* copy_host.c - a copy on the host: an item is about 64 KB, some whole rows or a piece of one. */
 #include <string.h>
 
+#include "../../runtime/integer.h"
 #include "copy.h"
 
 enum { ITEM_BYTES = 64 * 1024 };
@@ -11,7 +12,7 @@ struct partition {
 };
 
 static struct partition partition_of(const struct copy_shape *shape) {
-  if (shape->row_bytes >= ITEM_BYTES) return (struct partition){1, (shape->row_bytes + ITEM_BYTES - 1) / ITEM_BYTES};
+  if (shape->row_bytes >= ITEM_BYTES) return (struct partition){1, divide_up(shape->row_bytes, ITEM_BYTES)};
   return (struct partition){ITEM_BYTES / shape->row_bytes, 1};
 }
 
@@ -19,7 +20,7 @@ int64_t copy_host_items(const struct op_task *task) {
   struct copy_shape shape = copy_shape_of(task);
   if (!shape.rows) return 0;
   struct partition partition = partition_of(&shape);
-  return (shape.rows + partition.rows_per_item - 1) / partition.rows_per_item * partition.pieces;
+  return divide_up(shape.rows, partition.rows_per_item) * partition.pieces;
 }
 
 static int64_t row_offset(const struct copy_shape *shape, const int64_t *stride, int64_t row) {

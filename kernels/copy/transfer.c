@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../../runtime/integer.h"
 #include "../common/launch.h"
 
 /* ---- The tensors ------------------------------------------------------------------------------------------------- */
@@ -21,7 +22,7 @@ enum { ITEM_BYTES = 64 * 1024 };
 static int64_t transfer_host_items(const struct op_task *task) {
   int64_t bytes = 0;
   for (size_t i = 0; i < pair_count(task); i++) bytes += pair_bytes(task, i);
-  return (bytes + ITEM_BYTES - 1) / ITEM_BYTES;
+  return divide_up(bytes, ITEM_BYTES);
 }
 
 static void transfer_host_run(const struct op_call *call, int64_t first, int64_t last) {
@@ -50,7 +51,7 @@ static rondo_status transfer_select(const struct op_call *call, const struct chi
     if (i >= pair_count(call->task)) continue;
     uint32_t bytes = (uint32_t)pair_bytes(call->task, i);
     parameters.segments[i] = (struct transfer_segment){call->data[2 * i], call->data[2 * i + 1], bytes, blocks};
-    blocks += (bytes + COPY_BLOCK_BYTES - 1) / COPY_BLOCK_BYTES;
+    blocks += (uint32_t)divide_up(bytes, COPY_BLOCK_BYTES);
   }
   launches->count = 0;
   if (!blocks) return RONDO_OK;

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "../../runtime/integer.h"
+
 static const char *const operand_names[GEMV_OPERANDS] = {"weights", "weight_scales", "vectors", "vector_scales", "out"};
 
 rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc) {
@@ -124,14 +126,14 @@ int64_t gemv_batch_stride(const struct op_operand *operand) { return operand->ra
 /* Not by the number of vectors: a vector's result has the same bits whatever the others are. */
 static void cut(struct gemv_shape *shape, rondo_dtype dtype) {
   int64_t step = INT64_C(32) * GEMV_LOAD_BYTES * 8 / rondo_dtype_bits(dtype);
-  int64_t steps = (shape->k + step - 1) / step, rows = shape->batch * shape->m;
+  int64_t steps = divide_up(shape->k, step), rows = shape->batch * shape->m;
   shape->slices = rows > 0 ? ENOUGH_ROWS / rows : 1;
   if (shape->slices > steps / STEPS_OF_SLICE) shape->slices = steps / STEPS_OF_SLICE;
   if (shape->slices > MOST_SLICES) shape->slices = MOST_SLICES;
   if (shape->slices < 1) shape->slices = 1;
-  int64_t steps_of_slice = (steps + shape->slices - 1) / shape->slices;
+  int64_t steps_of_slice = divide_up(steps, shape->slices);
   shape->slice = steps_of_slice * step;
-  if (steps) shape->slices = (steps + steps_of_slice - 1) / steps_of_slice;
+  if (steps) shape->slices = divide_up(steps, steps_of_slice);
 }
 
 struct gemv_shape gemv_shape_of(const struct op_task *task) {

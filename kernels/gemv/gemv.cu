@@ -320,7 +320,7 @@ __device__ __forceinline__ void gemv(const gemv_parameters &p) {
 }
 
 #define DEFINE(chips, parameters, name, W, V, rows, vectors, blocks)                                                   \
-  DEFINE_KERNEL(chips, parameters, name, 32 * GEMV_WARPS, blocks, gemv<element<W>, element<V>, vectors, rows>)
+  DEFINE_KERNEL(chips, parameters, name, GEMV_THREADS, blocks, gemv<element<W>, element<V>, vectors, rows>)
 GEMV_KERNELS(DEFINE)
 
 /* ---- Any alignment ---------------------------------------------------------------------------------------------- */

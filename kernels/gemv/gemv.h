@@ -13,10 +13,11 @@
 #include <rondo.h>
 
 enum {
-  GEMV_COUNT = 16,        /* the most vectors */
-  GEMV_BLOCK = 16,        /* nvfp4: elements that share a scale */
-  GEMV_LOAD_BYTES = 16,   /* of weights, per lane and step */
-  GEMV_WARPS = 4,         /* of a thread block: each has rows of its own */
+  GEMV_COUNT = 16,      /* the most vectors */
+  GEMV_BLOCK = 16,      /* nvfp4: elements that share a scale */
+  GEMV_LOAD_BYTES = 16, /* of weights, per lane and step */
+  GEMV_WARPS = 4,       /* of a thread block: each has rows of its own */
+  GEMV_THREADS = 32 * GEMV_WARPS,
   GEMV_ROWS = 2,          /* of a warp, */
   GEMV_ROWS_NVFP4_X1 = 4, /* and where unpacking a single vector costs as much as a row */
   GEMV_REDUCE_THREADS = 128,
@@ -82,7 +83,7 @@ struct quantize_parameters {
 /* KERNEL(chips, parameters, name, threads, blocks as above, what it calls). With fewer blocks ptxas spills the scalar
  * one on sm_80. */
 #define GEMV_OTHER_KERNELS(KERNEL)                                                                                     \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_scalar, 32 * GEMV_WARPS, 8, gemv_scalar)                              \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_scalar, GEMV_THREADS, 8, gemv_scalar)                                 \
   KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_reduce, GEMV_REDUCE_THREADS, 0, reduce)
 #define QUANTIZE_KERNELS(KERNEL)                                                                                       \
   KERNEL(EVERY_CHIP, quantize_parameters, rondo_quantize_nvfp4, QUANTIZE_THREADS, 0, quantize)

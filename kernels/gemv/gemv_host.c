@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../../runtime/integer.h"
 #include "../common/number.h"
 #include "gemv.h"
 
@@ -18,7 +19,7 @@ struct work {
 
 static struct work work_of(const struct op_call *call, const struct op_task *task) {
   struct work work = {.call = call, .shape = gemv_shape_of(task)};
-  work.groups = (work.shape.m + ROWS - 1) / ROWS;
+  work.groups = divide_up(work.shape.m, ROWS);
   return work;
 }
 
@@ -101,7 +102,7 @@ static void run_group(const struct work *work, int64_t batch, int64_t first_row)
   float vectors[GEMV_COUNT][TILE], weights[TILE];
   for (int64_t column = 0; column < work->shape.k; column += TILE) {
     int64_t length = work->shape.k - column < TILE ? work->shape.k - column : TILE;
-    int64_t padded = (length + LANES - 1) / LANES * LANES;
+    int64_t padded = divide_up(length, LANES) * LANES;
     for (int64_t v = 0; v < count; v++) decode(work->call, GEMV_VECTORS, batch, v, column, length, vectors[v]);
     for (int64_t r = 0; r < rows; r++) {
       decode(work->call, GEMV_WEIGHTS, batch, first_row + r, column, length, weights);

@@ -100,7 +100,7 @@ rondo_status gemv_select(const struct op_call *call, const struct chip *chip, st
   const struct variant *variant = vector_loads_possible(call->task, &shape) ? variant_of(call->task, &shape) : NULL;
   struct gemv_parameters parameters = parameters_of(call, &shape, variant ? variant->rows : 1);
   const struct op_kernel *kernel = variant ? &variant->kernel : &rondo_gemv_scalar;
-  struct op_launch *launch = launch_add(launches, kernel, divide_up(parameters.warps, GEMV_WARPS), 32 * GEMV_WARPS, 0,
+  struct op_launch *launch = launch_add(launches, kernel, divide_up(parameters.warps, GEMV_WARPS), GEMV_THREADS, 0,
                                         &parameters, sizeof parameters);
   launch->grid[1] = parameters.slices;
   if (shape.slices == 1) return RONDO_OK;

@@ -8,6 +8,7 @@
 #include <cuda_fp8.h>
 
 #include "../common/launch.cuh"
+#include "../common/rectangle.cuh"
 #include "gemv.h"
 
 /* Where a thread's part begins in x (elements), codes and scales (bytes). */
@@ -18,15 +19,11 @@ struct place {
 __device__ __forceinline__ place place_of(const quantize_parameters &p, uint32_t part) {
   uint32_t row = part / p.row_parts, column = part - row * p.row_parts;
   place at = {(int64_t)column * QUANTIZE_ELEMENTS, (int64_t)column * (QUANTIZE_ELEMENTS / 2), column / 2};
-#pragma unroll
-  for (int i = QUANTIZE_OUTER - 1; i >= 0; i--) {
-    if (p.extent[i] == 1) continue;
-    uint32_t outer = row / p.extent[i], inner = row - outer * p.extent[i];
-    at.x += inner * p.x_stride[i];
-    at.codes += inner * p.code_stride[i];
-    at.scale += inner * p.scale_stride[i];
-    row = outer;
-  }
+  row_indices(row, p.extent, [&](int i, uint32_t index) {
+    at.x += index * p.x_stride[i];
+    at.codes += index * p.code_stride[i];
+    at.scale += index * p.scale_stride[i];
+  });
   return at;
 }
 

@@ -1,5 +1,6 @@
 /* quantize_host.c - quantising to NVFP4 on the host: an item is up to 256 blocks of 16. Every operation is one that
  * IEEE 754 defines to the last bit, in the same order as in quantize.cu: both give the same bytes. */
+#include "../../runtime/integer.h"
 #include "../common/number.h"
 #include "gemv.h"
 
@@ -7,9 +8,7 @@ enum { BLOCKS_OF_ITEM = 256 };
 
 static int64_t block_count(const struct op_task *task) { return op_elements(&task->operands[QUANTIZE_X]) / GEMV_BLOCK; }
 
-int64_t quantize_host_items(const struct op_task *task) {
-  return (block_count(task) + BLOCKS_OF_ITEM - 1) / BLOCKS_OF_ITEM;
-}
+int64_t quantize_host_items(const struct op_task *task) { return divide_up(block_count(task), BLOCKS_OF_ITEM); }
 
 /* The element at which block `block` of the tensor begins, with `unit` elements to a block. */
 static int64_t block_offset(const struct op_operand *operand, int64_t block, int64_t unit) {

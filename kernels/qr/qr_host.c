@@ -4,6 +4,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "../../runtime/integer.h"
 #include "qr.h"
 
 #define REAL         float
@@ -52,11 +53,11 @@ static int64_t apply_columns(const struct op_task *task) {
 
 int64_t qr_apply_host_items(const struct op_task *task) {
   struct qr_problem problem = qr_problem_of(&(struct op_call){task, op_nowhere, NULL});
-  return problem.k ? problem.batch * ((apply_columns(task) + APPLY_COLUMNS - 1) / APPLY_COLUMNS) : 0;
+  return problem.k ? problem.batch * divide_up(apply_columns(task), APPLY_COLUMNS) : 0;
 }
 
 void qr_apply_host_run(const struct op_call *call, int64_t first, int64_t last) {
-  int64_t columns = apply_columns(call->task), blocks = (columns + APPLY_COLUMNS - 1) / APPLY_COLUMNS;
+  int64_t columns = apply_columns(call->task), blocks = divide_up(columns, APPLY_COLUMNS);
   for (int64_t item = first; item < last; item++) {
     int64_t begin = item % blocks * APPLY_COLUMNS;
     int64_t end = begin + APPLY_COLUMNS < columns ? begin + APPLY_COLUMNS : columns;

@@ -1,4 +1,5 @@
 /* attention_select.c - which kernel attends: by type and head dimension; with splits, one more that merges. */
+#include <assert.h>
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
@@ -19,9 +20,10 @@ static const struct variant variants[] = {ATTENTION_KERNELS(VARIANT)};
 ATTENTION_COMBINE_KERNELS(KERNEL_CONSTANT)
 
 static const struct variant *variant_of(rondo_dtype dtype, int64_t head_dimension) {
-  const struct variant *variant = variants;
-  while (variant->dtype != dtype || variant->head_dimension != head_dimension) variant++;
-  return variant;
+  for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
+    if (variants[i].dtype == dtype && variants[i].head_dimension == head_dimension) return &variants[i];
+  assert(!"a kernel for every task that passes the check");
+  return NULL;
 }
 
 static bool rows_aligned(const struct op_task *task) {

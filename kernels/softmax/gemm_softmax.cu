@@ -118,7 +118,7 @@ template <int Columns> struct pipeline {
   int pass = 0, block = 0, k = 0, stage = 0; /* of the next tile */
 
   static constexpr int A_STAGE = ROWS * PITCH, B_STAGE = Columns * PITCH, B_BEGIN = GEMM_SOFTMAX_STAGES * A_STAGE;
-  static_assert((B_BEGIN + GEMM_SOFTMAX_STAGES * B_STAGE) * sizeof(uint16_t) == GEMM_SOFTMAX_SHARED_BYTES(Columns),
+  static_assert(2 * (B_BEGIN + GEMM_SOFTMAX_STAGES * B_STAGE) == GEMM_SOFTMAX_SHARED_BYTES(Columns),
                 "what a launch asks for");
 
   __device__ __forceinline__ void load_next() {

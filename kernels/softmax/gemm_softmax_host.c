@@ -6,6 +6,7 @@
  * ascending order, whatever the block it is in. */
 #include <math.h>
 
+#include "../../runtime/integer.h"
 #include "../common/number.h"
 #include "softmax.h"
 
@@ -101,7 +102,7 @@ static void stats_update(struct tile *tile, int64_t first) {
 /* Starts an item; returns its matrix. */
 static int64_t tile_begin(struct tile *tile, const struct op_call *call, int64_t item) {
   struct gemm_softmax_shape shape = gemm_softmax_shape_of(call->task);
-  int64_t tiles = (shape.m + ROWS - 1) / ROWS, matrix = item / tiles;
+  int64_t tiles = divide_up(shape.m, ROWS), matrix = item / tiles;
   tile->shape = shape;
   tile->a = (const uint16_t *)call->data[GEMM_A] + matrix * shape.a_batch_stride;
   tile->b = (const uint16_t *)call->data[GEMM_B] + matrix * shape.b_batch_stride;
@@ -121,7 +122,7 @@ static int64_t tile_begin(struct tile *tile, const struct op_call *call, int64_t
 int64_t gemm_softmax_host_items(const struct op_task *task) {
   if (op_elements(&task->operands[GEMM_OUT]) == 0) return 0;
   struct gemm_softmax_shape shape = gemm_softmax_shape_of(task);
-  return shape.batch * ((shape.m + ROWS - 1) / ROWS);
+  return shape.batch * divide_up(shape.m, ROWS);
 }
 
 void gemm_rowmax_host_run(const struct op_call *call, int64_t first, int64_t last) {

@@ -1,5 +1,7 @@
 /* gemm_softmax_select.c - which of the kernels in gemm_softmax.cu a product takes: wide or narrow blocks of columns,
  * and what the alignment of its rows allows. */
+#include <assert.h>
+
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "softmax.h"
@@ -17,11 +19,14 @@ struct variant {
 static const struct variant variants[] = {GEMM_SOFTMAX_KERNELS(VARIANT)};
 
 static const struct variant *variant_of(const struct op_task *task, int64_t columns) {
-  const struct variant *variant = variants;
-  while (variant->is_softmax != (task->op == &op_gemm_softmax) || variant->dtype != task->operands[GEMM_A].dtype ||
-         variant->columns != columns)
-    variant++;
-  return variant;
+  rondo_dtype dtype = task->operands[GEMM_A].dtype;
+  bool is_softmax = task->op == &op_gemm_softmax;
+  for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
+    const struct variant *variant = &variants[i];
+    if (variant->is_softmax == is_softmax && variant->dtype == dtype && variant->columns == columns) return variant;
+  }
+  assert(!"a kernel for every task that passes the check");
+  return NULL;
 }
 
 static uint32_t output_of(rondo_dtype dtype) {

@@ -33,9 +33,9 @@ struct gemm_softmax_parameters {
   struct completion done;
 };
 
-/* Shared memory of a block: the stages of A, then those of B. `columns` of S are made at a time. */
+/* Shared memory of a block that makes `columns` of S at a time: the stages of A, then those of B. */
 #define GEMM_SOFTMAX_SHARED_BYTES(columns)                                                                             \
-  (GEMM_SOFTMAX_STAGES * (GEMM_SOFTMAX_ROWS + (columns)) * GEMM_SOFTMAX_PITCH * sizeof(uint16_t))
+  (2 * GEMM_SOFTMAX_STAGES * (GEMM_SOFTMAX_ROWS + (columns)) * GEMM_SOFTMAX_PITCH)
 
 /* KERNEL(chips, parameters, name, type, columns, is softmax, blocks that a multiprocessor must hold at least): without
  * the last ptxas spills for more of them. */
