@@ -38,17 +38,33 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define RONDO_API __attribute__((visibility("default")))
+#define RONDO_API    __attribute__((visibility("default")))
+#define RONDO_INLINE __attribute__((always_inline)) inline
 #else
 #define RONDO_API
+#define RONDO_INLINE inline
 #endif
 
+/* Of this header; rondo_version tells the library's. RONDO_VERSION grows with every release: 10203 for 1.2.3. */
+#define RONDO_VERSION_MAJOR                  0
+#define RONDO_VERSION_MINOR                  1
+#define RONDO_VERSION_PATCH                  0
+#define RONDO_VERSION                        (RONDO_VERSION_MAJOR * 10000u + RONDO_VERSION_MINOR * 100u + RONDO_VERSION_PATCH)
+#define RONDO_VERSION_STRING                 RONDO_JOIN_VERSION(RONDO_VERSION_MAJOR, RONDO_VERSION_MINOR, RONDO_VERSION_PATCH)
+#define RONDO_JOIN_VERSION(a, b, c)          RONDO_JOIN_VERSION_EXPANDED(a, b, c)
+#define RONDO_JOIN_VERSION_EXPANDED(a, b, c) #a "." #b "." #c
+
+/* What a program and the library must agree on: it is the number in the library's soname, and rondo_open checks it. */
 #define RONDO_ABI_VERSION 2u
-#define RONDO_MAX_RANK    4
-#define RONDO_MAX_SLOTS   16
-#define RONDO_MAX_LANES   8
+
+#define RONDO_MAX_RANK  4
+#define RONDO_MAX_SLOTS 16
+#define RONDO_MAX_LANES 8
 /* The most elements of one tensor: 2^31. */
 #define RONDO_MAX_ELEMENTS (INT64_C(1) << 31)
+
+/* The library's RONDO_VERSION. Any thread, any time; never fails. */
+RONDO_API uint32_t rondo_version(void);
 
 /* ---- Status ------------------------------------------------------------------------------------------------------ */
 
@@ -134,9 +150,12 @@ typedef struct rondo_options {
 /* Opens a runtime: loads the driver, makes the context, takes the three pools. Nothing is allocated after it.
  * Errors: RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
  * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is), RONDO_UNSUPPORTED (a driver
- * that cannot split the device). Call it as rondo_open. */
+ * that cannot split the device).
+ * A call of rondo_open passes the ABI that the program was compiled for: another library refuses it, with
+ * RONDO_INVALID_ARGUMENT. A program that finds its functions with dlsym calls rondo_open_abi(RONDO_ABI_VERSION, ...);
+ * the symbol rondo_open is in the library as well, and passes the library's own number: no check. */
 RONDO_API rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime);
-static inline rondo_status rondo_open(const rondo_options *options, rondo_runtime **runtime) {
+RONDO_API RONDO_INLINE rondo_status rondo_open(const rondo_options *options, rondo_runtime **runtime) {
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
 }
 
