@@ -7,8 +7,8 @@ int main() {
   rondo_runtime *runtime;
   const int64_t shape[] = {4};
   TRY(rondo_graph_create(nullptr, nullptr, &graph));
-  TRY(rondo_input(graph, "from", RONDO_F32, 1, shape, &from));
-  TRY(rondo_output(graph, "to", RONDO_F32, 1, shape, &to));
+  TRY(rondo_input(graph, "from", RONDO_I32, 1, shape, &from));
+  TRY(rondo_output(graph, "to", RONDO_I32, 1, shape, &to));
   const rondo_copy_desc copy = {.src = from, .dst = to};
   TRY(rondo_add_copy(graph, &copy));
   const rondo_options options = {.backend = RONDO_BACKEND_HOST, .device_bytes = 4096, .pinned_bytes = 4096};

@@ -22,7 +22,7 @@
 
 /* Fails unless the numbers arrive and header and library are of one version. */
 static void check_replay(rondo_runtime *runtime, rondo_graph *graph, rondo_tensor from, rondo_tensor to) {
-  const float numbers[4] = {1.0f, -2.5f, 3e30f, 0.0f};
+  const int32_t numbers[4] = {1, -2, INT32_MAX, 0};
   rondo_exec *exec;
   rondo_slot slot;
   TRY(rondo_instantiate(runtime, graph, NULL, &exec));
