@@ -38,17 +38,41 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define RONDO_API __attribute__((visibility("default")))
+#define RONDO_API    __attribute__((visibility("default")))
+#define RONDO_INLINE __attribute__((always_inline)) inline
 #else
 #define RONDO_API
+#define RONDO_INLINE inline
 #endif
 
+/* What a field of a descriptor is that an initialiser leaves out. C knows; in C++ it keeps g++ -Wextra from a warning
+ * for each such field. Before C++14 a structure that says so would not be initialised in braces. */
+#if defined(__cplusplus) && __cplusplus >= 201402L
+#define RONDO_ZERO = {}
+#else
+#define RONDO_ZERO
+#endif
+
+/* Of this header; rondo_version tells the library's. RONDO_VERSION grows with every release: 10203 for 1.2.3. */
+#define RONDO_VERSION_MAJOR                  0
+#define RONDO_VERSION_MINOR                  1
+#define RONDO_VERSION_PATCH                  0
+#define RONDO_VERSION                        (RONDO_VERSION_MAJOR * 10000u + RONDO_VERSION_MINOR * 100u + RONDO_VERSION_PATCH)
+#define RONDO_VERSION_STRING                 RONDO_JOIN_VERSION(RONDO_VERSION_MAJOR, RONDO_VERSION_MINOR, RONDO_VERSION_PATCH)
+#define RONDO_JOIN_VERSION(a, b, c)          RONDO_JOIN_VERSION_EXPANDED(a, b, c)
+#define RONDO_JOIN_VERSION_EXPANDED(a, b, c) #a "." #b "." #c
+
+/* What a program and the library must agree on: it is the number in the library's soname, and rondo_open checks it. */
 #define RONDO_ABI_VERSION 2u
-#define RONDO_MAX_RANK    4
-#define RONDO_MAX_SLOTS   16
-#define RONDO_MAX_LANES   8
+
+#define RONDO_MAX_RANK  4
+#define RONDO_MAX_SLOTS 16
+#define RONDO_MAX_LANES 8
 /* The most elements of one tensor: 2^31. */
 #define RONDO_MAX_ELEMENTS (INT64_C(1) << 31)
+
+/* The library's RONDO_VERSION. Any thread, any time; never fails. */
+RONDO_API uint32_t rondo_version(void);
 
 /* ---- Status ------------------------------------------------------------------------------------------------------ */
 
@@ -109,34 +133,40 @@ typedef struct rondo_allocator {
  * caches stay shared. On the host backend each lane has a team of threads of its own: as many as multiprocessors asks
  * for, at least one, and in proportion where all lanes ask for more than host_threads. It knows no priorities. */
 typedef struct rondo_lane {
-  const char *name;        /* in messages; copied (63 bytes kept), may be NULL */
-  int32_t multiprocessors; /* for this lane alone, rounded up to what the chip can split off (8 at a time on sm_90);
-                              0: it shares what the other lanes leave */
-  int32_t priority;        /* among lanes that share multiprocessors: 0 is the lowest, more goes first, where a block of
-                              a kernel ends; as far as the driver goes (5) */
-  uint64_t arena_bytes;    /* kept at the top of the device pool for the temporaries of the lane's execs, which share
-                              them; 0: as much as its execs need, grown as they come */
+  const char *name RONDO_ZERO; /* in messages; copied (63 bytes kept), may be NULL */
+  /* For this lane alone, rounded up to what the chip can split off (8 at a time on sm_90); 0: it shares what the other
+   * lanes leave. */
+  int32_t multiprocessors RONDO_ZERO;
+  /* Among lanes that share multiprocessors: 0 is the lowest, more goes first, where a block of a kernel ends; as far as
+   * the driver goes (5). */
+  int32_t priority RONDO_ZERO;
+  /* Kept at the top of the device pool for the temporaries of the lane's execs, which share them; 0: as much as its
+   * execs need, grown as they come. */
+  uint64_t arena_bytes RONDO_ZERO;
 } rondo_lane;
 
 typedef struct rondo_options {
-  rondo_backend backend;
-  int32_t device;        /* CUDA device ordinal */
-  uint64_t device_bytes; /* pool sizes; rondo_plan_graph says what a graph needs */
-  uint64_t pinned_bytes;
-  uint64_t host_bytes;   /* bookkeeping of graphs and execs; 0: 16 MiB */
-  uint32_t host_threads; /* host backend: threads of all lanes; 0: one per core of the process, at most 64 */
-  rondo_wait_mode wait_mode;
-  const rondo_allocator *allocator; /* NULL: mimalloc. Copied. */
-  const rondo_lane *lanes;          /* Copied. */
-  uint32_t lane_count; /* at most RONDO_MAX_LANES; 0: one lane, the whole device, of the highest priority */
+  rondo_backend backend RONDO_ZERO;
+  int32_t device RONDO_ZERO;        /* CUDA device ordinal */
+  uint64_t device_bytes RONDO_ZERO; /* pool sizes; rondo_plan_graph says what a graph needs */
+  uint64_t pinned_bytes RONDO_ZERO;
+  uint64_t host_bytes RONDO_ZERO;   /* bookkeeping of graphs and execs; 0: 16 MiB */
+  uint32_t host_threads RONDO_ZERO; /* host backend: threads of all lanes; 0: one per core of the process, at most 64 */
+  rondo_wait_mode wait_mode RONDO_ZERO;
+  const rondo_allocator *allocator RONDO_ZERO; /* NULL: mimalloc. Copied. */
+  const rondo_lane *lanes RONDO_ZERO;          /* Copied. */
+  uint32_t lane_count RONDO_ZERO; /* at most RONDO_MAX_LANES; 0: one lane, the whole device, of the highest priority */
 } rondo_options;
 
 /* Opens a runtime: loads the driver, makes the context, takes the three pools. Nothing is allocated after it.
  * Errors: RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
  * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is), RONDO_UNSUPPORTED (a driver
- * that cannot split the device). Call it as rondo_open. */
+ * that cannot split the device).
+ * A call of rondo_open passes the ABI that the program was compiled for: another library refuses it, with
+ * RONDO_INVALID_ARGUMENT. A program that finds its functions with dlsym calls rondo_open_abi(RONDO_ABI_VERSION, ...);
+ * the symbol rondo_open is in the library as well, and passes the library's own number: no check. */
 RONDO_API rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime);
-static inline rondo_status rondo_open(const rondo_options *options, rondo_runtime **runtime) {
+RONDO_API RONDO_INLINE rondo_status rondo_open(const rondo_options *options, rondo_runtime **runtime) {
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
 }
 
@@ -208,9 +238,9 @@ RONDO_API uint32_t rondo_dtype_bits(rondo_dtype dtype);
 RONDO_API const char *rondo_dtype_name(rondo_dtype dtype);
 
 typedef struct rondo_graph_limits {
-  uint32_t tensors;                 /* tensors and views; 0: 1024, at most 1048576 */
-  uint32_t tasks;                   /* 0: 256, at most 262144 */
-  const rondo_allocator *allocator; /* of a graph made without a runtime; NULL: mimalloc. Copied */
+  uint32_t tensors RONDO_ZERO;                 /* tensors and views; 0: 1024, at most 1048576 */
+  uint32_t tasks RONDO_ZERO;                   /* 0: 256, at most 262144 */
+  const rondo_allocator *allocator RONDO_ZERO; /* of a graph made without a runtime; NULL: mimalloc. Copied */
 } rondo_graph_limits;
 
 /* Creates an empty graph. With a runtime its memory is carved from the host pool, and limits->allocator must be NULL;
@@ -285,47 +315,47 @@ typedef enum rondo_layout {
  *   q, and maybe r thin Q, m x k, and R
  * Signs as LAPACK's: R's diagonal may be negative. Infinities and NaN stay inside their own matrix. */
 typedef struct rondo_qr_desc {
-  const char *name;
-  rondo_layout layout;
-  rondo_tensor a;
-  rondo_tensor h, tau;
-  rondo_tensor r;
-  rondo_tensor q;
+  const char *name RONDO_ZERO;
+  rondo_layout layout RONDO_ZERO;
+  rondo_tensor a RONDO_ZERO;
+  rondo_tensor h RONDO_ZERO, tau RONDO_ZERO;
+  rondo_tensor r RONDO_ZERO;
+  rondo_tensor q RONDO_ZERO;
 } rondo_qr_desc;
 RONDO_API rondo_status rondo_add_qr(rondo_graph *graph, const rondo_qr_desc *desc);
 
 /* Factors a panel in place (LAPACK geqr2): a is a view of m x nb, tau [batch, min(m, nb)]. */
 typedef struct rondo_qr_panel_desc {
-  const char *name;
-  rondo_layout layout;
-  rondo_tensor a, tau;
+  const char *name RONDO_ZERO;
+  rondo_layout layout RONDO_ZERO;
+  rondo_tensor a RONDO_ZERO, tau RONDO_ZERO;
 } rondo_qr_panel_desc;
 RONDO_API rondo_status rondo_add_qr_panel(rondo_graph *graph, const rondo_qr_panel_desc *desc);
 
 /* Trailing update: C := Q^T C in place, with the reflectors of a panel v (m x nb, as qr_panel leaves it) applied one
  * after the other from shared memory, without forming T. c is m x nc. */
 typedef struct rondo_qr_update_desc {
-  const char *name;
-  rondo_layout layout;
-  rondo_tensor v, tau, c;
+  const char *name RONDO_ZERO;
+  rondo_layout layout RONDO_ZERO;
+  rondo_tensor v RONDO_ZERO, tau RONDO_ZERO, c RONDO_ZERO;
 } rondo_qr_update_desc;
 RONDO_API rondo_status rondo_add_qr_update(rondo_graph *graph, const rondo_qr_update_desc *desc);
 
 /* LAPACK ormqr from the left, in place: C := Q C, or Q^T C with `transpose`. v is m x n as qr leaves h, tau [batch, k],
  * c is m x nc. */
 typedef struct rondo_qr_apply_desc {
-  const char *name;
-  rondo_layout layout;
-  int32_t transpose;
-  rondo_tensor v, tau, c;
+  const char *name RONDO_ZERO;
+  rondo_layout layout RONDO_ZERO;
+  int32_t transpose RONDO_ZERO;
+  rondo_tensor v RONDO_ZERO, tau RONDO_ZERO, c RONDO_ZERO;
 } rondo_qr_apply_desc;
 RONDO_API rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_apply_desc *desc);
 
 /* Inverse of unit lower triangular matrices, f32 or f64, n = 16..128: a, out [batch, n, n], row-major. What a holds on
  * and above the diagonal is not read; out gets ones and zeros there. out may be a itself. */
 typedef struct rondo_triangular_inverse_desc {
-  const char *name;
-  rondo_tensor a, out;
+  const char *name RONDO_ZERO;
+  rondo_tensor a RONDO_ZERO, out RONDO_ZERO;
 } rondo_triangular_inverse_desc;
 RONDO_API rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triangular_inverse_desc *desc);
 
@@ -333,19 +363,19 @@ RONDO_API rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const ro
  * causal: column j counts for row i only if j <= i + n - m (bottom-right aligned); a row without columns gives
  * -infinity. The batch dimension may be left out of all. scale 0 means 1. fp32 accumulation. */
 typedef struct rondo_gemm_rowmax_desc {
-  const char *name;
-  rondo_tensor a, b, max;
-  float scale;
-  int32_t causal;
+  const char *name RONDO_ZERO;
+  rondo_tensor a RONDO_ZERO, b RONDO_ZERO, max RONDO_ZERO;
+  float scale RONDO_ZERO;
+  int32_t causal RONDO_ZERO;
 } rondo_gemm_rowmax_desc;
 RONDO_API rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gemm_rowmax_desc *desc);
 
 /* P = softmax over rows of S, S as above: p [batch, m, n] in f16, bf16 or f32. A row without columns gives zeros. */
 typedef struct rondo_gemm_softmax_desc {
-  const char *name;
-  rondo_tensor a, b, p;
-  float scale;
-  int32_t causal;
+  const char *name RONDO_ZERO;
+  rondo_tensor a RONDO_ZERO, b RONDO_ZERO, p RONDO_ZERO;
+  float scale RONDO_ZERO;
+  int32_t causal RONDO_ZERO;
 } rondo_gemm_softmax_desc;
 RONDO_API rondo_status rondo_add_gemm_softmax(rondo_graph *graph, const rondo_gemm_softmax_desc *desc);
 
@@ -363,14 +393,14 @@ typedef enum rondo_head_layout {
  *   scale       0 means 1/sqrt(head dimension)
  *   splits      parts into which the KV sequence is cut; 0 lets Rondo choose. The result's bits depend on it. */
 typedef struct rondo_attention_desc {
-  const char *name;
-  rondo_head_layout layout;
-  rondo_tensor q, k, v, o;
-  rondo_tensor kv_lengths;
-  rondo_tensor lse;
-  float scale;
-  int32_t causal;
-  int32_t splits;
+  const char *name RONDO_ZERO;
+  rondo_head_layout layout RONDO_ZERO;
+  rondo_tensor q RONDO_ZERO, k RONDO_ZERO, v RONDO_ZERO, o RONDO_ZERO;
+  rondo_tensor kv_lengths RONDO_ZERO;
+  rondo_tensor lse RONDO_ZERO;
+  float scale RONDO_ZERO;
+  int32_t causal RONDO_ZERO;
+  int32_t splits RONDO_ZERO;
 } rondo_attention_desc;
 RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc);
 
@@ -382,11 +412,11 @@ RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_atten
  *   scale          per-tensor fp32 factor; 0 means 1
  * Values beyond out's range become infinities; a NaN scale makes its row NaN; code 8 is -0. */
 typedef struct rondo_gemv_desc {
-  const char *name;
-  rondo_tensor weights, weight_scales;
-  rondo_tensor vectors, vector_scales;
-  rondo_tensor out;
-  float scale;
+  const char *name RONDO_ZERO;
+  rondo_tensor weights RONDO_ZERO, weight_scales RONDO_ZERO;
+  rondo_tensor vectors RONDO_ZERO, vector_scales RONDO_ZERO;
+  rondo_tensor out RONDO_ZERO;
+  float scale RONDO_ZERO;
 } rondo_gemv_desc;
 RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
 
@@ -395,16 +425,16 @@ RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc 
  * round-to-nearest-even, saturating. x ~ code * scale * global_scale; global_scale 0 means 1. A NaN in a block makes
  * its scale NaN. */
 typedef struct rondo_quantize_nvfp4_desc {
-  const char *name;
-  rondo_tensor x, codes, scales;
-  float global_scale;
+  const char *name RONDO_ZERO;
+  rondo_tensor x RONDO_ZERO, codes RONDO_ZERO, scales RONDO_ZERO;
+  float global_scale RONDO_ZERO;
 } rondo_quantize_nvfp4_desc;
 RONDO_API rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_nvfp4_desc *desc);
 
 /* dst := src, same dtype and shape; either may be a view. */
 typedef struct rondo_copy_desc {
-  const char *name;
-  rondo_tensor src, dst;
+  const char *name RONDO_ZERO;
+  rondo_tensor src RONDO_ZERO, dst RONDO_ZERO;
 } rondo_copy_desc;
 RONDO_API rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc);
 
@@ -421,10 +451,10 @@ typedef enum rondo_access { RONDO_READ = 1, RONDO_WRITE = 2, RONDO_READ_WRITE = 
  * the task reads it through its pointer. A kernel at the replay's begin moves small inputs to the device, eight at
  * once. */
 typedef struct rondo_argument {
-  rondo_tensor tensor;
-  rondo_access access;
-  const void *value;
-  uint32_t bytes; /* at most 64 */
+  rondo_tensor tensor RONDO_ZERO;
+  rondo_access access RONDO_ZERO;
+  const void *value RONDO_ZERO;
+  uint32_t bytes RONDO_ZERO; /* at most 64 */
 } rondo_argument;
 
 /* The same work for the host backend: data[i] is the address of argument i: a tensor's first element, as aligned as its
@@ -439,16 +469,16 @@ typedef void (*rondo_host_function)(void *user, void *const *data);
 /* A CUDA kernel of the user's, from a cubin, fatbin or PTX image, which must live until the task is instantiated.
  * `host` stands in on the host backend; without it such a graph cannot be instantiated there. */
 typedef struct rondo_kernel_desc {
-  const char *name;
-  const void *image;
-  size_t image_bytes;
-  const char *function;
-  uint32_t grid[3], block[3]; /* zeros mean 1 */
-  uint32_t shared_bytes;      /* dynamic */
-  const rondo_argument *arguments;
-  uint32_t argument_count;
-  rondo_host_function host;
-  void *user;
+  const char *name RONDO_ZERO;
+  const void *image RONDO_ZERO;
+  size_t image_bytes RONDO_ZERO;
+  const char *function RONDO_ZERO;
+  uint32_t grid[3] RONDO_ZERO, block[3] RONDO_ZERO; /* zeros mean 1 */
+  uint32_t shared_bytes RONDO_ZERO;                 /* dynamic */
+  const rondo_argument *arguments RONDO_ZERO;
+  uint32_t argument_count RONDO_ZERO;
+  rondo_host_function host RONDO_ZERO;
+  void *user RONDO_ZERO;
 } rondo_kernel_desc;
 RONDO_API rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc);
 
@@ -458,11 +488,11 @@ RONDO_API rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_d
  * ones. The callback may ask for rondo_runtime_info, but not instantiate. Arguments must all be tensors. */
 typedef int (*rondo_capture_function)(void *user, void *stream, void *const *data);
 typedef struct rondo_capture_desc {
-  const char *name;
-  const rondo_argument *arguments;
-  uint32_t argument_count;
-  rondo_host_function host;
-  void *user;
+  const char *name RONDO_ZERO;
+  const rondo_argument *arguments RONDO_ZERO;
+  uint32_t argument_count RONDO_ZERO;
+  rondo_host_function host RONDO_ZERO;
+  void *user RONDO_ZERO;
 } rondo_capture_desc;
 RONDO_API rondo_status rondo_add_capture(rondo_graph *graph, const rondo_capture_desc *desc,
                                          rondo_capture_function callback);
@@ -493,15 +523,15 @@ RONDO_API rondo_status rondo_plan_graphs(rondo_graph *const *graphs, uint32_t gr
 typedef struct rondo_exec rondo_exec;
 
 typedef struct rondo_exec_options {
-  uint32_t slots; /* 1..16; 0: 1 */
+  uint32_t slots RONDO_ZERO; /* 1..16; 0: 1 */
   /* 1: while the exec is open a thread of Rondo's keeps the core of the thread that replays, and the GPU, from falling
    * asleep: where no replay came by for 200 us it launches a tiny kernel. It takes one to two percent of that core,
    * which the replaying thread should be pinned to, and some power. No effect on the host backend. */
-  int32_t keep_warm;
-  uint32_t lane; /* which of the runtime's lanes its replays run in */
+  int32_t keep_warm RONDO_ZERO;
+  uint32_t lane RONDO_ZERO; /* which of the runtime's lanes its replays run in */
   /* 1: the program itself sees to it that a state which this exec shares with execs of other lanes is not written by
    * one of them while another one touches it. Without it such an exec is refused: nothing orders lanes. */
-  int32_t states_are_ordered;
+  int32_t states_are_ordered RONDO_ZERO;
 } rondo_exec_options;
 
 /* Places every tensor, builds one executable graph per slot, and replays each once as a warm-up: on zeroed inputs and

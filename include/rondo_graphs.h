@@ -25,12 +25,12 @@ typedef enum rondo_qr_form {
  * thin Q is then formed from the last panel to the first. panel_width  columns of a panel; 0 lets Rondo choose,
  * including whether there are panels at all */
 typedef struct rondo_graph_qr_desc {
-  const char *name; /* comes before the names of tensors and tasks; NULL: "qr" */
-  rondo_dtype dtype;
-  rondo_layout layout;
-  int64_t m, n, batch;
-  rondo_qr_form form;
-  int32_t panel_width;
+  const char *name RONDO_ZERO; /* comes before the names of tensors and tasks; NULL: "qr" */
+  rondo_dtype dtype RONDO_ZERO;
+  rondo_layout layout RONDO_ZERO;
+  int64_t m RONDO_ZERO, n RONDO_ZERO, batch RONDO_ZERO;
+  rondo_qr_form form RONDO_ZERO;
+  int32_t panel_width RONDO_ZERO;
 } rondo_graph_qr_desc;
 
 /* Tensors [batch, columns, rows] (column-major) or [batch, rows, columns]. Those that the form does not have are all
@@ -51,13 +51,13 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
 
 /* P = softmax over rows of scale * A B^T for `batch` matrices, as rondo_add_gemm_softmax; sizes >= 0. */
 typedef struct rondo_graph_gemm_softmax_desc {
-  const char *name;    /* comes before the names of tensors; NULL: "gemm_softmax" */
-  rondo_dtype dtype;   /* of A and B: f16 or bf16 */
-  rondo_dtype p_dtype; /* of P: f16, bf16 or f32 */
-  int64_t batch, m, n, k;
-  float scale;        /* 0 means 1 */
-  int32_t causal;     /* column j counts for row i only if j <= i + n - m */
-  int32_t b_constant; /* B is uploaded once instead of filled in for each replay */
+  const char *name RONDO_ZERO;    /* comes before the names of tensors; NULL: "gemm_softmax" */
+  rondo_dtype dtype RONDO_ZERO;   /* of A and B: f16 or bf16 */
+  rondo_dtype p_dtype RONDO_ZERO; /* of P: f16, bf16 or f32 */
+  int64_t batch RONDO_ZERO, m RONDO_ZERO, n RONDO_ZERO, k RONDO_ZERO;
+  float scale RONDO_ZERO;        /* 0 means 1 */
+  int32_t causal RONDO_ZERO;     /* column j counts for row i only if j <= i + n - m */
+  int32_t b_constant RONDO_ZERO; /* B is uploaded once instead of filled in for each replay */
 } rondo_graph_gemm_softmax_desc;
 
 typedef struct rondo_graph_gemm_softmax_tensors {
@@ -81,16 +81,16 @@ RONDO_API rondo_status rondo_graph_gemm_softmax(rondo_graph *graph, const rondo_
  *   with_lengths  there is an input kv_lengths: KV rows that count, for each batch item
  *   with_lse      there is an output lse */
 typedef struct rondo_graph_attention_desc {
-  const char *name; /* comes before the names of tensors; NULL: "attention" */
-  rondo_dtype dtype;
-  rondo_head_layout layout;
-  int64_t batch, query_heads, kv_heads;
-  int64_t query_length, kv_length;
-  int64_t head_dimension;
-  float scale;
-  int32_t causal;
-  int32_t splits;
-  int32_t kv_is_state, with_lengths, with_lse;
+  const char *name RONDO_ZERO; /* comes before the names of tensors; NULL: "attention" */
+  rondo_dtype dtype RONDO_ZERO;
+  rondo_head_layout layout RONDO_ZERO;
+  int64_t batch RONDO_ZERO, query_heads RONDO_ZERO, kv_heads RONDO_ZERO;
+  int64_t query_length RONDO_ZERO, kv_length RONDO_ZERO;
+  int64_t head_dimension RONDO_ZERO;
+  float scale RONDO_ZERO;
+  int32_t causal RONDO_ZERO;
+  int32_t splits RONDO_ZERO;
+  int32_t kv_is_state RONDO_ZERO, with_lengths RONDO_ZERO, with_lse RONDO_ZERO;
 } rondo_graph_attention_desc;
 
 /* Those that were not asked for are all zero. */
@@ -111,19 +111,19 @@ RONDO_API rondo_status rondo_graph_attention(rondo_graph *graph, const rondo_gra
 /* y = scale * W x for 1 to 16 vectors, in the types that rondo_gemv_desc lists. One task; two where the vectors come in
  * 16 or 32 bits and are quantised to NVFP4 first, which makes the product one of integers. */
 typedef struct rondo_graph_gemv_desc {
-  const char *name; /* comes before the names of tensors and tasks; NULL: "gemv" */
-  rondo_dtype weights;
-  rondo_dtype vectors; /* what the product sees */
-  rondo_dtype out;
-  int64_t m, k;
-  int64_t batch;      /* matrices; 0: tensors have no batch dimension */
-  int32_t count;      /* vectors of each matrix; 0: 1 */
-  float scale;        /* 0: 1. For NVFP4 weights their per-tensor factor */
-  int32_t row_scales; /* e4m3 weights: a factor for each row */
+  const char *name RONDO_ZERO; /* comes before the names of tensors and tasks; NULL: "gemv" */
+  rondo_dtype weights RONDO_ZERO;
+  rondo_dtype vectors RONDO_ZERO; /* what the product sees */
+  rondo_dtype out RONDO_ZERO;
+  int64_t m RONDO_ZERO, k RONDO_ZERO;
+  int64_t batch RONDO_ZERO;      /* matrices; 0: tensors have no batch dimension */
+  int32_t count RONDO_ZERO;      /* vectors of each matrix; 0: 1 */
+  float scale RONDO_ZERO;        /* 0: 1. For NVFP4 weights their per-tensor factor */
+  int32_t row_scales RONDO_ZERO; /* e4m3 weights: a factor for each row */
   /* vectors in NVFP4 only: the input is f32, f16 or bf16 (this type; 0: the input is NVFP4), quantised by blocks with
    * this factor for all (0: 1), by which the product is multiplied again. */
-  rondo_dtype quantize_from;
-  float quantize_scale;
+  rondo_dtype quantize_from RONDO_ZERO;
+  float quantize_scale RONDO_ZERO;
 } rondo_graph_gemv_desc;
 
 /* Tensors as rondo_gemv_desc has them. Those that the types do not need are all zero. */

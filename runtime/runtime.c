@@ -208,6 +208,11 @@ fail:
   return status;
 }
 
+/* The header's inline function as a symbol of the library. */
+extern rondo_status rondo_open(const rondo_options *options, rondo_runtime **runtime);
+
+uint32_t rondo_version(void) { return RONDO_VERSION; }
+
 rondo_status rondo_close(rondo_runtime **runtime_address) {
   if (!runtime_address || !*runtime_address) return RONDO_OK;
   rondo_runtime *runtime = *runtime_address;

@@ -196,7 +196,8 @@ static void execs_that_share_an_arena_may_all_be_in_flight(rondo_backend backend
     for (int s = 0; s < SLOTS; s++)
       for (int i = 0; i < BUCKETS; i++) {
         float *x = rondo_data(slots[i][s], set.x[i]);
-        for (int64_t k = 0; k < (int64_t)batch_of(i) * WIDTH; k++) x[k] = (float)(k + 10 * round + INT64_C(3) * s + i);
+        for (int64_t k = 0; k < (int64_t)batch_of(i) * WIDTH; k++)
+          x[k] = (float)(k + INT64_C(10) * round + INT64_C(3) * s + i);
         REQUIRE_OK(rondo_replay(slots[i][s]));
       }
     for (int s = 0; s < SLOTS; s++)

@@ -1,0 +1,25 @@
+# find_package(rondo) makes rondo::rondo, the shared library, and rondo::rondo_static. All paths follow from where this
+# file is; REALPATH, because CMake may have come here through Debian's link /lib.
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+
+get_filename_component(_rondo_libraries "${CMAKE_CURRENT_LIST_DIR}/../.." REALPATH)
+string(REGEX REPLACE "/@LIBDIR@$" "" _rondo_prefix "${_rondo_libraries}")
+
+if(NOT TARGET rondo::rondo)
+  add_library(rondo::rondo SHARED IMPORTED)
+  set_target_properties(rondo::rondo PROPERTIES
+    IMPORTED_LOCATION "${_rondo_libraries}/librondo.so.@VERSION@"
+    IMPORTED_SONAME librondo.so.@ABI@
+    INTERFACE_INCLUDE_DIRECTORIES "${_rondo_prefix}/include")
+
+  add_library(rondo::rondo_static STATIC IMPORTED)
+  set_target_properties(rondo::rondo_static PROPERTIES
+    IMPORTED_LOCATION "${_rondo_libraries}/librondo.a"
+    IMPORTED_LINK_INTERFACE_LANGUAGES C
+    INTERFACE_LINK_LIBRARIES "mimalloc;m;${CMAKE_DL_LIBS};Threads::Threads"
+    INTERFACE_INCLUDE_DIRECTORIES "${_rondo_prefix}/include")
+endif()
+
+unset(_rondo_libraries)
+unset(_rondo_prefix)

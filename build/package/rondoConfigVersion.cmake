@@ -1,0 +1,14 @@
+# A program asks for 0.1 or 1: before 1.0 every minor version may break what was, afterwards every major one.
+set(PACKAGE_VERSION @VERSION@)
+string(REGEX MATCH "^(0\\.[0-9]+|[1-9][0-9]*)" _rondo_series ${PACKAGE_VERSION})
+
+if("${PACKAGE_FIND_VERSION}." MATCHES "^${_rondo_series}\\." AND NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+    set(PACKAGE_VERSION_EXACT TRUE)
+  endif()
+endif()
+if(CMAKE_SIZEOF_VOID_P AND NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
+  set(PACKAGE_VERSION_UNSUITABLE TRUE)
+endif()
+unset(_rondo_series)
