@@ -11,6 +11,7 @@ struct tensor_rows {
 };
 
 struct exec_tensor {
+  const char *name; /* of the root */
   enum tensor_kind kind;
   uint32_t root;
   uint64_t bytes;
@@ -22,6 +23,7 @@ struct exec_tensor {
   rondo_exec *owner;
   uint32_t owner_index;
   uint32_t access;
+  bool is_uploaded; /* the owner's constant, in part at least; or it was to begin as zeros */
 };
 
 /* Where an operand lies: in a tensor's device memory, or in the slot's pinned memory; NO_TENSOR: nowhere. */
@@ -41,6 +43,7 @@ struct slot {
   void *backend_memory;
   uint32_t rebound_count;
   bool notifies;
+  bool constants_are_set; /* seen by a replay: not asked for again until a constant is bound no more */
   _Atomic uint32_t lease; /* odd while somebody holds the slot: what the holder did is seen by the next one */
 };
 
@@ -65,6 +68,7 @@ struct rondo_exec {
   unsigned char *user_work;
   uint32_t *predecessors;
   char (*names)[NAME_BYTES];
+  char *tensor_names; /* of the roots, one behind the other */
   void *build_memory;
   struct pool_extent device_extent, pinned_extent; /* the exec itself is what it takes of the host pool */
   unsigned char *device_memory, *pinned_memory;

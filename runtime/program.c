@@ -27,7 +27,9 @@ static struct tensor_rows rows_of(const struct tensor *tensor) {
   return rows;
 }
 
+/* A root comes before its views. */
 static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
+  char *names = exec->tensor_names;
   for (uint32_t i = 0; i < graph->tensor_count; i++) {
     const struct tensor *tensor = &graph->tensors[i];
     const unsigned char *base = tensor_is_resident(tensor) ? exec->device_memory : exec->arena_memory;
@@ -38,6 +40,8 @@ static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struc
                                             .pinned_offset = plan->pinned_offset[tensor->root],
                                             .offset_bytes = tensor_offset_bytes(tensor),
                                             .rows = rows_of(tensor)};
+    exec->tensors[i].name = tensor->root == i ? names : exec->tensors[tensor->root].name;
+    if (tensor->root == i) names = stpcpy(names, tensor->name) + 1;
   }
 }
 
@@ -182,6 +186,8 @@ static rondo_status tensor_bind(rondo_exec *exec, struct slot *slot, uint32_t te
   rondo_status status = nodes_rebind(exec, slot, tensor);
   if (status == RONDO_OK) {
     slot->rebound_count += (memory ? 1u : 0) - (before ? 1u : 0);
+    /* The buffer may have stood in for what was never uploaded. */
+    if (!memory && exec->tensors[tensor].kind == TENSOR_CONSTANT) slot->constants_are_set = false;
     return RONDO_OK;
   }
   char cause[256];
@@ -197,12 +203,12 @@ rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tenso
                                           "an input, output, constant or state", "rondo_rebind");
   if (status != RONDO_OK) return status;
   if ((uintptr_t)memory % POOL_ALIGNMENT)
-    return status_set(RONDO_INVALID_ARGUMENT, "rondo_rebind: the buffer %p is not aligned to %d bytes", memory,
-                      POOL_ALIGNMENT);
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_rebind: tensor '%s': the buffer %p is not aligned to %d bytes",
+                      exec->tensors[tensor.index].name, memory, POOL_ALIGNMENT);
   for (uint32_t n = 0; n < exec->node_count; n++)
     if (exec->nodes[n].user_work && exec->nodes[n].user_work->capture && node_touches(exec, n, tensor.index))
-      return status_set(RONDO_UNSUPPORTED, "rondo_rebind: task '%s' captured the address of tensor %u", exec->names[n],
-                        tensor.index);
+      return status_set(RONDO_UNSUPPORTED, "rondo_rebind: task '%s' captured the address of tensor '%s'",
+                        exec->names[n], exec->tensors[tensor.index].name);
   return tensor_bind(exec, slot, tensor.index, memory);
 }
 

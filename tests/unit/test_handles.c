@@ -150,7 +150,7 @@ Test(handles, a_tensor_described_after_the_lending_exec_was_made_is_refused) {
   REQUIRE_OK(rondo_close_exec(&exec));
   REQUIRE_OK(rondo_borrow(graph, late, &argument.tensor));
   REQUIRE_OK(rondo_add_kernel(graph, &desc));
-  REQUIRE_ERROR(rondo_instantiate(runtime, graph, NULL, &exec), RONDO_INVALID_STATE, "'late' was described after");
+  REQUIRE_ERROR(rondo_instantiate(runtime, graph, NULL, &exec), RONDO_INVALID_STATE, "'late' was added to its graph after");
   REQUIRE_OK(rondo_graph_destroy(&graph));
   lone_task_end(&lender);
   REQUIRE_OK(rondo_close(&runtime));

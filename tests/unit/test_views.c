@@ -161,14 +161,17 @@ Test(views, that_are_moved_with_wrong_bytes_are_refused_with_the_right_ones) {
   REQUIRE_OK(rondo_view(graph, whole, (int64_t[]){1, 2}, (int64_t[]){3, 5}, &view));
   REQUIRE_OK(rondo_view(graph, whole, (int64_t[]){4, 2}, (int64_t[]){0, 5}, &empty));
   REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
-  REQUIRE_ERROR(rondo_upload(exec, view, data, 64), RONDO_INVALID_ARGUMENT, "tensor 1 has 30 bytes, not 64");
-  REQUIRE_ERROR(rondo_download(exec, view, data, 31), RONDO_INVALID_ARGUMENT, "tensor 1 has 30 bytes, not 31");
-  REQUIRE_ERROR(rondo_upload(exec, empty, data, 1), RONDO_INVALID_ARGUMENT, "tensor 2 has 0 bytes, not 1");
-  REQUIRE_ERROR(rondo_upload(exec, view, NULL, 30), RONDO_INVALID_ARGUMENT, "data is NULL");
+  REQUIRE_ERROR(rondo_upload(exec, view, data, 64), RONDO_INVALID_ARGUMENT,
+                "rondo_upload: the view of tensor 't' has 30 bytes, not 64");
+  REQUIRE_ERROR(rondo_download(exec, view, data, 31), RONDO_INVALID_ARGUMENT,
+                "rondo_download: the view of tensor 't' has 30 bytes, not 31");
+  REQUIRE_ERROR(rondo_upload(exec, empty, data, 1), RONDO_INVALID_ARGUMENT,
+                "the view of tensor 't' has 0 bytes, not 1");
+  REQUIRE_ERROR(rondo_upload(exec, view, NULL, 30), RONDO_INVALID_ARGUMENT, "tensor 't': the data is NULL");
   REQUIRE_OK(rondo_upload(exec, empty, NULL, 0));
   REQUIRE_OK(rondo_view(graph, whole, (int64_t[]){0, 0}, (int64_t[]){1, 8}, &late));
   REQUIRE_ERROR(rondo_upload(exec, late, data, 16), RONDO_INVALID_ARGUMENT,
-                "the tensor was described after the exec was made");
+                "tensor 3 was added to the graph after rondo_instantiate, when there were 3");
   REQUIRE_OK(rondo_close_exec(&exec));
   REQUIRE_OK(rondo_graph_destroy(&graph));
   REQUIRE_OK(rondo_close(&runtime));
@@ -183,11 +186,12 @@ static struct exec_tensor lay_out(rondo_dtype dtype, uint32_t rank, const int64_
   const struct plan *plan;
   struct exec_tensor tensors[2];
   uint32_t no_edges[1];
+  char names[NAME_BYTES];
   REQUIRE_OK(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 2, .tasks = 1}, &graph));
   REQUIRE_OK(rondo_constant(graph, "large", dtype, rank, shape, &whole));
   REQUIRE_OK(rondo_view(graph, whole, offset, extent, &view));
   REQUIRE_OK(plan_of(graph, &plan));
-  rondo_exec *exec = &(rondo_exec){.tensors = tensors, .predecessors = no_edges};
+  rondo_exec *exec = &(rondo_exec){.tensors = tensors, .predecessors = no_edges, .tensor_names = names};
   program_fill(exec, graph, plan);
   REQUIRE_OK(rondo_graph_destroy(&graph));
   return tensors[1];
