@@ -98,8 +98,8 @@ static void places_fill(rondo_exec *exec, const rondo_graph *graph, const struct
     for (uint32_t i = 0; i < task->operand_count; i++) {
       places[i] = (struct operand_place){NO_TENSOR, false};
       if (task->tensors[i] == NO_TENSOR) continue;
-      const struct tensor *root = graph_root(graph, task->tensors[i]);
-      places[i] = (struct operand_place){root->root, tensor_is_in_place(root)};
+      uint32_t root = graph->tensors[task->tensors[i]].root;
+      places[i] = (struct operand_place){root, plan->places[root] == PLACE_SLOT};
     }
     exec->nodes[n].call.scratch = exec->arena_memory + plan->scratch_offset[node->index];
   }
