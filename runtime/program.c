@@ -46,7 +46,7 @@ static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struc
 }
 
 static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
-  unsigned char *user_work = exec->user_work;
+  struct cutter user_work = {exec->user_work, 0};
   uint32_t operands = 0, launches = 0;
   for (uint32_t n = 0; n < plan->node_count; n++) {
     const struct plan_node *node = &plan->nodes[n];
@@ -55,10 +55,7 @@ static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct 
       const struct task *task = &graph->tasks[node->index];
       memcpy(exec->names[n], task->name, NAME_BYTES);
       exec->tasks[n] = graph_op_task(graph, task, &exec->operands[operands]);
-      if (task->user_work) {
-        filled->user_work = user_work_copy(task->user_work, user_work);
-        user_work += user_work_bytes(task->user_work);
-      }
+      if (task->user_work) filled->user_work = user_work_cut(&user_work, task->user_work);
     } else {
       plan_node_name(graph, node, exec->names[n]);
       exec->tasks[n] = plan_node_task(graph, node, &exec->operands[operands]);

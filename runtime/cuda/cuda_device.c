@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../cutter.h"
 #include "../kernels.h"
 
 enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256, OWN_BYTES = 256 };
@@ -288,19 +289,29 @@ static rondo_status unusable(rondo_status status, const char *cause) {
   return status_set(status == RONDO_DEVICE_ERROR ? RONDO_NO_DEVICE : status, "%s", cause);
 }
 
+/* The device, its libraries and what it captured; all zeros but for the last, or, without memory, only measured. */
+static struct device *cut_device(struct cutter *cutter) {
+  uint64_t device_bytes = sizeof(struct device) + device_image_count * sizeof(struct cu_library *);
+  struct device *device = cut(cutter, device_bytes);
+  struct cu_graph_node **captured = cut(cutter, CAPTURE_NODE_LIMIT * sizeof *captured);
+  if (!cutter->base) return NULL;
+  memset(device, 0, device_bytes);
+  device->captured = captured;
+  return device;
+}
+
 static rondo_status cuda_open(const rondo_options *options, const rondo_allocator *allocator,
                               struct device **device_out, struct device_info *info, void **device_memory,
                               void **pinned_memory) {
   if (device_image_count == 0)
     return status_set(RONDO_NO_DEVICE, "this build has no device code: it was made without nvcc");
-  uint64_t captured_offset = sizeof(struct device) + device_image_count * sizeof(struct cu_library *);
-  uint64_t own_bytes = captured_offset + CAPTURE_NODE_LIMIT * sizeof(struct cu_graph_node *);
-  struct device *device = allocator->allocate(allocator->user, own_bytes, SLAB_ALIGNMENT);
-  if (!device) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes", own_bytes);
-  memset(device, 0, captured_offset);
+  struct cutter cutter = {0};
+  cut_device(&cutter);
+  void *memory = allocator->allocate(allocator->user, cutter.used, SLAB_ALIGNMENT);
+  if (!memory) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes", cutter.used);
+  struct device *device = cut_device(&(struct cutter){memory, 0});
   device->allocator = *allocator;
-  device->own_bytes = own_bytes;
-  device->captured = (void *)((unsigned char *)device + captured_offset);
+  device->own_bytes = cutter.used;
   pthread_mutex_init(&device->lock, NULL);
   pthread_mutex_init(&device->heartbeat.lock, NULL);
   *info = (struct device_info){0};
