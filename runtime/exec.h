@@ -4,12 +4,6 @@
 
 #include "plan.h"
 
-/* A rectangle as rows of bytes: count[0] of them pitch_bytes[0] apart, that count[1] times, and that count[2] times. */
-struct tensor_rows {
-  uint64_t bytes;
-  uint64_t count[3], pitch_bytes[3];
-};
-
 struct exec_tensor {
   const char *name; /* of the root */
   enum tensor_kind kind;
@@ -18,7 +12,7 @@ struct exec_tensor {
   unsigned char *device_memory; /* of the root */
   uint64_t pinned_offset;       /* of an input or output, in the slot's pinned extent */
   uint64_t offset_bytes;        /* in the root */
-  struct tensor_rows rows;
+  struct device_rows rows;
   /* Of a root that is a constant or a state: whose it is, its index there, and what this exec's tasks do with it. */
   rondo_exec *owner;
   uint32_t owner_index;

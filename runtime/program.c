@@ -11,8 +11,8 @@
 uint32_t launches_most(const struct op *op) { return op && op->launches_most ? op->launches_most : 1; }
 
 /* Merges the innermost directions as far as they lie one behind the other. */
-static struct tensor_rows rows_of(const struct tensor *tensor) {
-  struct tensor_rows rows = {.bytes = rondo_dtype_bits(tensor->dtype), .count = {1, 1, 1}};
+static struct device_rows rows_of(const struct tensor *tensor) {
+  struct device_rows rows = {.bytes = rondo_dtype_bits(tensor->dtype), .count = {1, 1, 1}};
   uint32_t level = 0;
   for (uint32_t i = tensor->rank; i-- > 0;) { /* in bits until the end: an nvfp4 element is half a byte */
     uint64_t pitch_bits = (uint64_t)tensor->stride[i] * rondo_dtype_bits(tensor->dtype);

@@ -46,7 +46,12 @@ static rondo_status owners_fill(rondo_exec *exec, const rondo_graph *graph) {
     if (!tensor_is_resident(tensor)) continue;
     place->owner = exec;
     place->owner_index = tensor->root;
-    if (!tensor->lender_serial) continue;
+    if (tensor->root != i) { /* a view: its root was there before */
+      place->owner = exec->tensors[tensor->root].owner;
+      place->device_memory = exec->tensors[tensor->root].device_memory;
+      place->owner_index = exec->tensors[tensor->root].owner_index;
+    }
+    if (tensor->root != i || !tensor->lender_serial) continue;
     rondo_status status = find_owner(exec, tensor, &place->owner);
     if (status != RONDO_OK) return status;
     if (tensor->lender_index >= place->owner->tensor_count)
@@ -183,8 +188,11 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   bool is_view = place->root != tensor.index && !views;
   if (!is_view && (kinds >> place->kind & 1u)) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s: %stensor '%s' is of kind %s, expected %s", function,
-                    is_view ? "a view: its " : "", place->name, tensor_kind_name(place->kind), expected);
+  if (is_view)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor is a view of '%s', which is of kind %s, expected %s",
+                      function, place->name, tensor_kind_name(place->kind), expected);
+  return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor '%s' is of kind %s, expected %s", function, place->name,
+                    tensor_kind_name(place->kind), expected);
 }
 
 /* One that is being made has no slots yet, or is about to replay them for the first time, and to zero the states. */
@@ -201,7 +209,11 @@ static rondo_status check_at_rest(rondo_exec *exec, bool sets_state, const char 
   rondo_status status = RONDO_OK;
   pthread_mutex_lock(&exec->runtime->lock);
   for (const rondo_exec *other = exec->runtime->execs; other && status == RONDO_OK; other = other->next)
-    if (other == exec || borrows_from(other, exec)) status = check_slots(other, function);
+    if (other == exec || borrows_from(other, exec)) {
+      status = check_slots(other, function);
+      if (status == RONDO_BUSY && other != exec && is_open(other))
+        status = status_set(status, "%s, of an exec that borrows from it", rondo_error_text());
+    }
   if (status == RONDO_OK && sets_state) atomic_store(&exec->states_are_used, true);
   pthread_mutex_unlock(&exec->runtime->lock);
   return status;
@@ -228,37 +240,22 @@ static rondo_status resident_check(rondo_exec *exec, rondo_tensor tensor, const 
   return check_at_rest(exec, is_upload && bytes && place->kind == TENSOR_STATE, function);
 }
 
-/* All rows of a tensor or view, as many at once as lie the same distance apart. */
-static rondo_status move_rows(rondo_exec *exec, uint32_t tensor, void *data, bool is_upload) {
-  const struct device_ops *ops = exec->runtime->ops;
-  const struct exec_tensor *place = &exec->tensors[tensor];
-  const struct tensor_rows *rows = &place->rows;
-  unsigned char *dense = data;
-  rondo_status status = RONDO_OK;
-  for (uint64_t k = 0; k < rows->count[2]; k++)
-    for (uint64_t j = 0; j < rows->count[1] && status == RONDO_OK; j++) {
-      unsigned char *first =
-          place->device_memory + place->offset_bytes + k * rows->pitch_bytes[2] + j * rows->pitch_bytes[1];
-      struct device_rows moved = {rows->bytes, rows->count[0], rows->pitch_bytes[0]};
-      status = is_upload ? ops->upload(exec->runtime->device, exec->lane, first, dense, moved)
-                         : ops->download(exec->runtime->device, exec->lane, dense, first, moved);
-      dense += rows->bytes * rows->count[0];
-    }
-  return status;
-}
-
 rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes) {
   rondo_status status = resident_check(exec, tensor, data, bytes, true, "rondo_upload");
   if (status != RONDO_OK || !bytes) return status;
-  status = move_rows(exec, tensor.index, (void *)(uintptr_t)data, true);
-  if (status == RONDO_OK) exec->tensors[exec->tensors[tensor.index].root].is_uploaded = true;
+  const struct exec_tensor *place = &exec->tensors[tensor.index];
+  status = exec->runtime->ops->upload(exec->runtime->device, exec->lane, place->device_memory + place->offset_bytes,
+                                      data, place->rows);
+  if (status == RONDO_OK) exec->tensors[place->root].is_uploaded = true;
   return status;
 }
 
 rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {
   rondo_status status = resident_check(exec, tensor, data, bytes, false, "rondo_download");
   if (status != RONDO_OK || !bytes) return status;
-  return move_rows(exec, tensor.index, data, false);
+  const struct exec_tensor *place = &exec->tensors[tensor.index];
+  return exec->runtime->ops->download(exec->runtime->device, exec->lane, data,
+                                      place->device_memory + place->offset_bytes, place->rows);
 }
 
 rondo_status constants_check(const rondo_exec *exec, struct slot *slot, const char *function) {

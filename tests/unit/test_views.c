@@ -197,7 +197,7 @@ static struct exec_tensor lay_out(rondo_dtype dtype, uint32_t rank, const int64_
   return tensors[1];
 }
 
-static void require_rows(struct exec_tensor got, uint64_t offset_bytes, struct tensor_rows expected) {
+static void require_rows(struct exec_tensor got, uint64_t offset_bytes, struct device_rows expected) {
   cr_assert_eq(got.offset_bytes, offset_bytes, "at %" PRIu64, got.offset_bytes);
   cr_assert_eq(got.rows.bytes, expected.bytes, "%" PRIu64 " bytes a row", got.rows.bytes);
   for (int i = 0; i < 3; i++) {
@@ -210,18 +210,18 @@ static void require_rows(struct exec_tensor got, uint64_t offset_bytes, struct t
 Test(views, of_tensors_beyond_4_gb_are_laid_out_in_64_bits) {
   const uint64_t G = UINT64_C(1) << 30;
   require_rows(lay_out(RONDO_F64, 1, (int64_t[]){INT64_C(1) << 31}, (int64_t[]){0}, (int64_t[]){INT64_C(1) << 31}), 0,
-               (struct tensor_rows){16 * G, {1, 1, 1}, {0}});
+               (struct device_rows){16 * G, {1, 1, 1}, {0}});
   require_rows(
       lay_out(RONDO_F64, 1, (int64_t[]){INT64_C(1) << 31}, (int64_t[]){(INT64_C(1) << 31) - 3}, (int64_t[]){3}),
-      16 * G - 24, (struct tensor_rows){24, {1, 1, 1}, {0}});
+      16 * G - 24, (struct device_rows){24, {1, 1, 1}, {0}});
   require_rows(lay_out(RONDO_F64, 2, (int64_t[]){2, 1 << 30}, (int64_t[]){0, 1}, (int64_t[]){2, (1 << 30) - 1}), 8,
-               (struct tensor_rows){8 * G - 8, {2, 1, 1}, {8 * G}});
+               (struct device_rows){8 * G - 8, {2, 1, 1}, {8 * G}});
   require_rows(lay_out(RONDO_F64, 4, (int64_t[]){2, 4, 1 << 14, 1 << 14}, (int64_t[]){1, 1, 1, 1},
                        (int64_t[]){1, 3, 16383, 16383}),
-               8 * G + 2 * G + 131072 + 8, (struct tensor_rows){UINT64_C(16383) * 8, {16383, 3, 1}, {131072, 2 * G}});
+               8 * G + 2 * G + 131072 + 8, (struct device_rows){UINT64_C(16383) * 8, {16383, 3, 1}, {131072, 2 * G}});
   require_rows(lay_out(RONDO_NVFP4, 2, (int64_t[]){1 << 3, 1 << 28}, (int64_t[]){7, 2}, (int64_t[]){1, 1 << 20}),
-               7 * (G / 8) + 1, (struct tensor_rows){1 << 19, {1, 1, 1}, {0}});
+               7 * (G / 8) + 1, (struct device_rows){1 << 19, {1, 1, 1}, {0}});
   require_rows(
       lay_out(RONDO_U8, 3, (int64_t[]){1 << 15, 1 << 15, 2}, (int64_t[]){0, 0, 1}, (int64_t[]){1 << 15, 1 << 15, 1}), 1,
-      (struct tensor_rows){1, {1 << 15, 1 << 15, 1}, {2, 1 << 16}});
+      (struct device_rows){1, {1 << 15, 1 << 15, 1}, {2, 1 << 16}});
 }
