@@ -189,8 +189,8 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
   bool is_view = place->root != tensor.index && !views;
   if (!is_view && (kinds >> place->kind & 1u)) return RONDO_OK;
   if (is_view)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor is a view of '%s', which is of kind %s, expected %s",
-                      function, place->name, tensor_kind_name(place->kind), expected);
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor is a view of %s '%s', expected the whole of %s", function,
+                      tensor_kind_name(place->kind), place->name, expected);
   return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor '%s' is of kind %s, expected %s", function, place->name,
                     tensor_kind_name(place->kind), expected);
 }
