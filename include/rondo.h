@@ -467,7 +467,10 @@ typedef struct rondo_argument {
 typedef void (*rondo_host_function)(void *user, void *const *data);
 
 /* A CUDA kernel of the user's, from a cubin, fatbin or PTX image, which must live until the task is instantiated.
- * `host` stands in on the host backend; without it such a graph cannot be instantiated there. */
+ * `host` stands in on the host backend; without it such a graph cannot be instantiated there.
+ * The kernel (or `host`) also runs once per slot inside rondo_instantiate, as that slot's warm-up, on inputs, states
+ * and constants that are all zeros: it has to end, and to touch nothing out of bounds, where every length, position
+ * and index that it reads is 0. One that does not is instantiated with without_warm_up. */
 typedef struct rondo_kernel_desc {
   const char *name RONDO_ZERO;
   const void *image RONDO_ZERO;
@@ -532,12 +535,24 @@ typedef struct rondo_exec_options {
   /* 1: the program itself sees to it that a state which this exec shares with execs of other lanes is not written by
    * one of them while another one touches it. Without it such an exec is refused: nothing orders lanes. */
   int32_t states_are_ordered RONDO_ZERO;
+  /* 1: no task runs inside rondo_instantiate. The first replay of each slot then pays what is paid only once. */
+  int32_t without_warm_up RONDO_ZERO;
+  /* 1: constants of the graph's own that were never uploaded are zeros, and no error; for timings, or where zeros are
+   * what is meant. What is borrowed follows the exec that it belongs to. */
+  int32_t constants_begin_as_zeros RONDO_ZERO;
 } rondo_exec_options;
 
-/* Places every tensor, builds one executable graph per slot, and replays each once as a warm-up: on zeroed inputs and
- * states, which are zero again afterwards. A graph that writes a borrowed state is not warmed up once that state may
- * hold something: instantiate all graphs first, then upload. Of every graph that it borrows from exactly one exec must
- * be open in the runtime. options may be NULL. The graph may be changed or destroyed afterwards. */
+/* Places every tensor, builds one executable graph per slot, and replays each once as a warm-up, so that the first real
+ * replay costs no more than any other. All tasks run in it, the user's own kernels and captured work too: once per
+ * slot, on inputs, states and constants of its own that are zeros, and on borrowed constants and states as they are.
+ * Afterwards states are zero again, and no replay is counted. The option without_warm_up leaves it out; else only a
+ * graph that writes a borrowed state is not warmed up, once that state may hold something: instantiate all graphs
+ * first, then upload.
+ * Of every graph that it borrows from exactly one exec must be open in the runtime. options may be NULL. The graph may
+ * be changed or destroyed afterwards. Waits for the warm-up; not to be called from a task.
+ * Errors: those of planning (see rondo_plan_graph); RONDO_OUT_OF_MEMORY where a pool is too small; RONDO_UNSUPPORTED;
+ * RONDO_INVALID_STATE where a lender is not open, or lanes share a state; RONDO_DEVICE_LOST, also where the warm-up
+ * does not end within 120 s. */
 RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
                                          rondo_exec **exec);
 
@@ -565,7 +580,9 @@ RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage
 
 /* Sets a constant or a state, or a view of one, from dense data; bytes must be rondo_tensor_bytes. What is borrowed is
  * set through the exec that it belongs to. RONDO_BUSY while a replay of the exec, or of one that borrows from it, is in
- * flight, and while one that borrows from it is being instantiated by another thread. */
+ * flight, and while one that borrows from it is being instantiated by another thread.
+ * Every constant that a task reads is uploaded before the first replay, in whole or in parts: the first part of a
+ * constant counts as its upload, and elements that no upload has set are zeros. */
 RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);
 /* Reads a constant or a state, or a view of one, back into dense data. */
 RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes);
@@ -588,7 +605,8 @@ RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
  * tensor is neither. */
 RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
 /* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight; on the host backend
- * also if 4096 replays of the lane wait for their turn. */
+ * also if 4096 replays of the lane wait for their turn. RONDO_INVALID_STATE if a constant that a task reads was never
+ * uploaded, is not bound to a buffer of the caller's in this slot (rondo_rebind), and was not to begin as zeros. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
 /* The same in a CUstream of the caller's (also a cudaStream_t) in place of the lane's: it follows what the stream
  * holds, and what is put there afterwards, an event too, follows it. Replays of the lane before and after it keep their

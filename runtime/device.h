@@ -74,9 +74,11 @@ struct device_info {
   struct device_lane lanes[RONDO_MAX_LANES];
 };
 
-/* Rows of bytes, dense in the host's memory and pitch_bytes apart in the device's. */
+/* A rectangle as rows of bytes, dense in the host's memory. In the device's count[0] of them lie pitch_bytes[0] apart,
+ * that count[1] times, and that count[2] times. */
 struct device_rows {
-  uint64_t bytes, count, pitch_bytes;
+  uint64_t bytes;
+  uint64_t count[3], pitch_bytes[3];
 };
 
 struct device_ops {

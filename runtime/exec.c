@@ -27,14 +27,17 @@ rondo_status exec_check(const rondo_exec *exec, const char *function) {
 /* How much there is of what an exec keeps. */
 struct exec_counts {
   uint32_t tensors, borrowed, nodes, operands, edges, user_kernels, launches;
-  uint64_t user_work_bytes;
+  uint64_t user_work_bytes, tensor_name_bytes;
 };
 
 static struct exec_counts count_all(const rondo_graph *graph, const struct plan *plan) {
   struct exec_counts counts = {
       .tensors = graph->tensor_count, .nodes = plan->node_count, .edges = plan->summary.edge_count};
-  for (uint32_t i = 0; i < graph->tensor_count; i++)
-    counts.borrowed += graph->tensors[i].lender_serial && graph->tensors[i].root == i;
+  for (uint32_t i = 0; i < graph->tensor_count; i++) {
+    if (graph->tensors[i].root != i) continue;
+    counts.borrowed += graph->tensors[i].lender_serial != 0;
+    counts.tensor_name_bytes += strlen(graph->tensors[i].name) + 1;
+  }
   for (uint32_t n = 0; n < plan->node_count; n++) {
     const struct plan_node *node = &plan->nodes[n];
     if (node->kind != NODE_TASK) {
@@ -79,6 +82,7 @@ static rondo_exec *cut_exec(struct cutter *cutter, const struct exec_counts *cou
   parts.user_work = cut(cutter, counts->user_work_bytes);
   parts.predecessors = cut(cutter, counts->edges * sizeof *parts.predecessors);
   parts.names = cut(cutter, counts->nodes * sizeof *parts.names);
+  parts.tensor_names = cut(cutter, counts->tensor_name_bytes);
   parts.lenders = cut(cutter, counts->borrowed * sizeof *parts.lenders);
   for (uint32_t s = 0; s < slot_count; s++) {
     parts.slots[s].rebound = cut(cutter, counts->tensors * sizeof(void *));
@@ -123,8 +127,9 @@ static rondo_status plan_graphs(rondo_graph *const *graphs, uint32_t graph_count
                                 rondo_plan *plan) {
   rondo_plan sum = {0};
   uint64_t planning_most = 0;
-  if (!plan || (graph_count && !graphs))
-    return status_set(RONDO_INVALID_ARGUMENT, "%s: the %s NULL", function, plan ? "graphs are" : "plan is");
+  if (!plan) return status_set(RONDO_INVALID_ARGUMENT, "%s: the plan is NULL", function);
+  if (graph_count && !graphs)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the graphs are NULL, and their count is %u", function, graph_count);
   for (uint32_t i = 0; i < graph_count; i++) {
     rondo_plan one;
     uint64_t planning_bytes;
@@ -186,7 +191,7 @@ static rondo_status exec_take(rondo_exec *exec, const rondo_graph *graph, const 
   exec->pinned_bytes = pinned_bytes;
   slots_place(exec, plan);
   program_fill(exec, graph, plan);
-  return residents_attach(exec, graph, options && options->states_are_ordered);
+  return residents_attach(exec, graph, options);
 }
 
 static void exec_give_back(rondo_exec *exec) {
@@ -200,20 +205,19 @@ static void exec_give_back(rondo_exec *exec) {
 
 static rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, const rondo_graph *graph,
                               const struct plan *plan, const rondo_exec_options *options) {
-  uint32_t slot_count = options && options->slots ? options->slots : 1;
   struct exec_counts counts = count_all(graph, plan);
   struct backend_bytes backend = backend_bytes(runtime->ops, &counts);
-  uint64_t host_bytes = exec_bytes(&counts, slot_count, backend);
+  uint64_t host_bytes = exec_bytes(&counts, options->slots, backend);
   void *host = NULL;
   pthread_mutex_lock(&runtime->lock);
   rondo_status status = pool_take(&runtime->host_pool, host_bytes, "an exec", false, &host);
   if (status == RONDO_OK) {
     memset(host, 0, host_bytes);
-    rondo_exec *exec = *exec_out = cut_exec(&(struct cutter){host, 0}, &counts, slot_count, backend);
+    rondo_exec *exec = *exec_out = cut_exec(&(struct cutter){host, 0}, &counts, options->slots, backend);
     exec->runtime = runtime;
     exec->opened_here = runtime->opened_here;
     exec->graph_serial = graph->serial;
-    exec->lane = options ? options->lane : 0;
+    exec->lane = options->lane;
     exec->host_bytes = host_bytes;
     status = exec_take(exec, graph, plan, options);
     if (status == RONDO_OK)
@@ -274,27 +278,28 @@ static rondo_status give_up(const rondo_runtime *runtime, uint32_t slot) {
   return runtime->ops->lose(runtime->device, cause);
 }
 
-/* Every lazy cost of the first launch is paid here, on zeroed inputs and states, which are zeroed again behind it.
- * Where a borrowed state may already hold something, the first replay pays what is left to pay. */
-static rondo_status warm_up(rondo_exec *exec) {
-  if (!residents_allow_warming(exec)) {
-    const struct device_ops *ops = exec->runtime->ops;
-    return ops->zero(exec->runtime->device, exec->lane, exec->device_memory, exec->constant_bytes);
+static rondo_status slot_warm_up(rondo_exec *exec, uint32_t index) {
+  struct slot *slot = &exec->slots[index];
+  rondo_status status = slot_launch(exec, slot);
+  if (status == RONDO_OK) status = slot_wait(exec, slot, warm_replay_timeout_ns);
+  if (status == RONDO_TIMEOUT) status = give_up(exec->runtime, index);
+  for (int i = 0; i < COMPLETION_WORDS && status == RONDO_OK; i++) {
+    uint64_t replays = atomic_load(&slot->words[i]);
+    if (replays == 1 || (i && replays == UINT64_MAX)) continue;
+    status = status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected 1", index,
+                        replays);
   }
+  return status;
+}
+
+/* Constants and states begin as zeros. Every lazy cost of the first launch is paid here, and what that wrote is zeroed
+ * again. Without a warm-up, since none is wanted or a borrowed state may already hold something, the first replay pays
+ * what is left to pay. */
+static rondo_status make_ready(rondo_exec *exec, bool without_warm_up) {
+  bool warms_up = !without_warm_up && residents_allow_warming(exec);
   rondo_status status = residents_zero(exec);
-  for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
-    struct slot *slot = &exec->slots[s];
-    status = slot_launch(exec, slot);
-    if (status == RONDO_OK) status = slot_wait(exec, slot, warm_replay_timeout_ns);
-    if (status == RONDO_TIMEOUT) status = give_up(exec->runtime, s);
-    for (int i = 0; i < COMPLETION_WORDS && status == RONDO_OK; i++) {
-      uint64_t replays = atomic_load(&slot->words[i]);
-      if (replays == 1 || (i && replays == UINT64_MAX)) continue;
-      status =
-          status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected 1", s, replays);
-    }
-  }
-  return status == RONDO_OK ? residents_zero(exec) : status;
+  for (uint32_t s = 0; warms_up && s < exec->slot_count && status == RONDO_OK; s++) status = slot_warm_up(exec, s);
+  return warms_up && status == RONDO_OK ? residents_zero(exec) : status;
 }
 
 static rondo_status keep_warm(rondo_exec *exec) {
@@ -305,40 +310,41 @@ static rondo_status keep_warm(rondo_exec *exec) {
   return status;
 }
 
-rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
+rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options_or_null,
                                rondo_exec **exec_out) {
+  rondo_exec_options options = options_or_null ? *options_or_null : (rondo_exec_options){0};
+  if (!options.slots) options.slots = 1;
   rondo_status status = runtime_check(runtime, "rondo_instantiate");
   if (status == RONDO_OK) status = graph_check(graph, "rondo_instantiate");
   if (status == RONDO_OK) status = runtime_check_outside(runtime, "rondo_instantiate");
   if (status != RONDO_OK) return status;
   if (!exec_out) return status_set(RONDO_INVALID_ARGUMENT, "rondo_instantiate: the exec's address is NULL");
-  uint32_t slot_count = options && options->slots ? options->slots : 1;
-  if (slot_count > RONDO_MAX_SLOTS)
-    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", slot_count, RONDO_MAX_SLOTS);
-  uint32_t lane = options ? options->lane : 0;
-  status = lane_exists(runtime, lane, "instantiate");
+  if (options.slots > RONDO_MAX_SLOTS)
+    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", options.slots,
+                      RONDO_MAX_SLOTS);
+  status = lane_exists(runtime, options.lane, "instantiate");
   if (status == RONDO_OK) status = runtime->ops->health(runtime->device);
   if (status != RONDO_OK) return status;
   const struct plan *plan;
   status = plan_of(graph, &plan);
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
   rondo_exec *exec = NULL;
-  status = exec_make(&exec, runtime, graph, plan, options);
+  status = exec_make(&exec, runtime, graph, plan, &options);
   if (status != RONDO_OK) return status;
   uint64_t free_bytes = runtime_free_bytes(runtime);
   status = slots_create(exec);
-  if (status == RONDO_OK) status = warm_up(exec);
+  if (status == RONDO_OK) status = make_ready(exec, options.without_warm_up);
   if (status == RONDO_OK) {
     uint64_t left_bytes = runtime_free_bytes(runtime);
     /* Others may have given some back meanwhile. */
     exec->driver_bytes = left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0;
   }
-  if (status == RONDO_OK && options && options->keep_warm) status = keep_warm(exec);
+  if (status == RONDO_OK && options.keep_warm) status = keep_warm(exec);
   if (status != RONDO_OK) {
     char cause[512]; /* what is done now may fail too, and leave its own text */
     snprintf(cause, sizeof cause, "%s", rondo_error_text());
-    runtime->ops->drain(runtime->device, lane);   /* a warm replay may still run */
-    if (exec->warm_replays) residents_zero(exec); /* or has written what is borrowed and stays */
+    runtime->ops->drain(runtime->device, options.lane); /* a warm replay may still run */
+    if (exec->warm_replays) residents_zero(exec);       /* or has written what is borrowed and stays */
     exec_dismantle(exec);
     return status_set(status, "%s", cause);
   }
@@ -348,25 +354,23 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   return RONDO_OK;
 }
 
-rondo_status rondo_close_exec_within(rondo_exec **exec_address, uint64_t timeout_ns) {
+static rondo_status close_within(rondo_exec **exec_address, uint64_t timeout_ns, const char *function) {
   if (!exec_address || !*exec_address) return RONDO_OK;
   rondo_exec *exec = *exec_address;
-  rondo_status status = exec_check(exec, "rondo_close_exec");
-  if (status == RONDO_OK) status = runtime_check_outside(exec->runtime, "rondo_close_exec");
+  rondo_status status = exec_check(exec, function);
+  if (status == RONDO_OK) status = runtime_check_outside(exec->runtime, function);
   if (status != RONDO_OK) return status;
   pthread_mutex_lock(&exec->runtime->lock);
   uint32_t borrower_count = residents_borrowers(exec);
   pthread_mutex_unlock(&exec->runtime->lock);
   if (borrower_count)
-    return status_set(RONDO_INVALID_STATE,
-                      "rondo_close_exec: %u open execs borrow its constants or states: close them first",
-                      borrower_count);
+    return status_set(RONDO_INVALID_STATE, "%s: %u open execs borrow its constants or states: close them first",
+                      function, borrower_count);
   uint32_t slot = 0;
   status = slots_end(exec, timeout_ns, &slot);
   if (status == RONDO_TIMEOUT) {
     char cause[128];
-    snprintf(cause, sizeof cause, "rondo_close_exec_within: slot %u was not done after %" PRIu64 " ns", slot,
-             timeout_ns);
+    snprintf(cause, sizeof cause, "%s: slot %u was not done after %" PRIu64 " ns", function, slot, timeout_ns);
     status = exec->runtime->ops->lose(exec->runtime->device, cause);
   } else {
     status = RONDO_OK; /* a device that was lost before ends the wait early; closing goes on */
@@ -376,14 +380,18 @@ rondo_status rondo_close_exec_within(rondo_exec **exec_address, uint64_t timeout
   return status;
 }
 
+rondo_status rondo_close_exec_within(rondo_exec **exec_address, uint64_t timeout_ns) {
+  return close_within(exec_address, timeout_ns, "rondo_close_exec_within");
+}
+
 rondo_status rondo_close_exec(rondo_exec **exec_address) {
-  return rondo_close_exec_within(exec_address, RONDO_FOREVER);
+  return close_within(exec_address, RONDO_FOREVER, "rondo_close_exec");
 }
 
 rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage) {
   rondo_status status = exec_check(exec, "rondo_exec_info");
   if (status != RONDO_OK) return status;
-  if (!usage) return status_set(RONDO_INVALID_ARGUMENT, "rondo_exec_info: the usage is NULL");
+  if (!usage) return status_set(RONDO_INVALID_ARGUMENT, "rondo_exec_info: the usage's address is NULL");
   *usage = (rondo_exec_usage){.device_bytes = exec->device_bytes,
                               .arena_bytes = exec->arena_bytes,
                               .pinned_bytes = exec->pinned_bytes,

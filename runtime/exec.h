@@ -4,24 +4,20 @@
 
 #include "plan.h"
 
-/* A rectangle as rows of bytes: count[0] of them pitch_bytes[0] apart, that count[1] times, and that count[2] times. */
-struct tensor_rows {
-  uint64_t bytes;
-  uint64_t count[3], pitch_bytes[3];
-};
-
 struct exec_tensor {
+  const char *name; /* of the root */
   enum tensor_kind kind;
   uint32_t root;
   uint64_t bytes;
   unsigned char *device_memory; /* of the root */
   uint64_t pinned_offset;       /* of an input or output, in the slot's pinned extent */
   uint64_t offset_bytes;        /* in the root */
-  struct tensor_rows rows;
+  struct device_rows rows;
   /* Of a root that is a constant or a state: whose it is, its index there, and what this exec's tasks do with it. */
   rondo_exec *owner;
   uint32_t owner_index;
   uint32_t access;
+  bool is_uploaded; /* the owner's constant, in part at least; or it was to begin as zeros */
 };
 
 /* Where an operand lies: in a tensor's device memory, or in the slot's pinned memory; NO_TENSOR: nowhere. */
@@ -41,6 +37,7 @@ struct slot {
   void *backend_memory;
   uint32_t rebound_count;
   bool notifies;
+  bool constants_are_set; /* seen by a replay: not asked for again until a constant is bound no more */
   _Atomic uint32_t lease; /* odd while somebody holds the slot: what the holder did is seen by the next one */
 };
 
@@ -65,6 +62,7 @@ struct rondo_exec {
   unsigned char *user_work;
   uint32_t *predecessors;
   char (*names)[NAME_BYTES];
+  char *tensor_names; /* of the roots, one behind the other */
   void *build_memory;
   struct pool_extent device_extent, pinned_extent; /* the exec itself is what it takes of the host pool */
   unsigned char *device_memory, *pinned_memory;

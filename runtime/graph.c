@@ -245,7 +245,7 @@ static rondo_status task_begin(rondo_graph *graph, const char *name, const char 
   return RONDO_OK;
 }
 
-/* Keeps count of what tensor_is_in_place asks. */
+/* Keeps count of what the plan asks before it leaves a tensor in pinned memory. */
 static void tensors_touch(rondo_graph *graph, const struct task *task) {
   for (uint32_t i = 0; i < task->operand_count; i++) {
     if (task->tensors[i] == NO_TENSOR) continue;

@@ -84,12 +84,6 @@ static inline const struct tensor *graph_root(const rondo_graph *graph, uint32_t
   return &graph->tensors[graph->tensors[index].root];
 }
 
-/* Small inputs and outputs that the tasks touch only once stay in pinned memory: it saves the kernel that moves them.
- * Measured on an H200 with a copy in between: 6.3 us for 7.8 at 1 KB, 8.6 for 10.5 at 64 KB. Larger ones would gain too
- * where a kernel moves them in pieces as large as a copy's, but the bus is slow with small pieces. */
-enum { TENSOR_IN_PLACE_BYTES = 64 * 1024 };
-bool tensor_is_in_place(const struct tensor *root);
-
 /* Constants and states live across replays, in memory of the exec's own or of the exec that they are borrowed from. */
 static inline bool tensor_is_resident(const struct tensor *tensor) {
   return tensor->kind == TENSOR_CONSTANT || tensor->kind == TENSOR_STATE;

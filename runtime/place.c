@@ -4,33 +4,20 @@
 
 #include <string.h>
 
+#include "cutter.h"
+#include "heap.h"
 #include "place_search.h"
 
-/* ---- Order: a heap sort, which needs no memory ------------------------------------------------------------------- */
+/* ---- Order ------------------------------------------------------------------------------------------------------- */
 
-static bool comes_before(const uint64_t *keys, uint32_t a, uint32_t b) {
-  return keys[a] > keys[b] || (keys[a] == keys[b] && a < b);
-}
-
-static void sift(const uint64_t *keys, uint32_t *heap, uint32_t root, uint32_t count) {
-  uint32_t moved = heap[root];
-  for (uint32_t child; (child = 2 * root + 1) < count; root = child) {
-    if (child + 1 < count && comes_before(keys, heap[child], heap[child + 1])) child++;
-    if (comes_before(keys, heap[child], moved)) break;
-    heap[root] = heap[child];
-  }
-  heap[root] = moved;
+static bool comes_after(const void *keys, uint32_t a, uint32_t b) {
+  uint64_t left = ((const uint64_t *)keys)[a], right = ((const uint64_t *)keys)[b];
+  return left != right ? left < right : a > b;
 }
 
 void place_order(uint32_t count, const uint64_t *keys, uint32_t *order) {
   for (uint32_t i = 0; i < count; i++) order[i] = i;
-  for (uint32_t root = count / 2; root-- > 0;) sift(keys, order, root, count);
-  for (uint32_t end = count; end-- > 1;) {
-    uint32_t last = order[0];
-    order[0] = order[end];
-    order[end] = last;
-    sift(keys, order, 0, end);
-  }
+  heap_sort((struct heap){order, count, comes_after, keys});
 }
 
 /* ---- First fit --------------------------------------------------------------------------------------------------- */
@@ -75,21 +62,24 @@ struct work {
   void *rest; /* of first fit, then of the search */
 };
 
-uint64_t place_work_bytes(uint32_t count) {
+static struct work cut_work(struct cutter *cutter, uint32_t count) {
   uint64_t first_fit = place_many_work_bytes(count), search = place_search_work_bytes(count);
-  return (uint64_t)count * 3 * sizeof(uint64_t) + (first_fit > search ? first_fit : search);
-}
-
-static struct work work_split(void *memory, uint32_t count) {
-  struct work work = {.offsets = memory};
-  work.keys = work.offsets + count;
-  work.order = (uint32_t *)(void *)(work.keys + count);
-  work.rest = work.keys + 2 * (uint64_t)count;
+  struct work work;
+  work.offsets = cut(cutter, count * sizeof *work.offsets);
+  work.keys = cut(cutter, count * sizeof *work.keys);
+  work.order = cut(cutter, count * sizeof *work.order);
+  work.rest = cut(cutter, first_fit > search ? first_fit : search);
   return work;
 }
 
+uint64_t place_work_bytes(uint32_t count) {
+  struct cutter cutter = {0};
+  cut_work(&cutter, count);
+  return cutter.used;
+}
+
 uint64_t place_buffers(const struct placement_problem *problem, uint64_t *offsets, void *memory) {
-  struct work work = work_split(memory, problem->count);
+  struct work work = cut_work(&(struct cutter){memory, 0}, problem->count);
   struct placement_problem context = *problem;
   uint64_t best = UINT64_MAX;
   if (problem->steps) *problem->steps = 0;

@@ -8,6 +8,9 @@
 
 #include <string.h>
 
+#include "cutter.h"
+#include "heap.h"
+
 struct placed {
   uint64_t begin, end;
   uint32_t buffer;
@@ -17,53 +20,37 @@ struct packing {
   struct placed *lying, *spare; /* by offset; the spare one is what the next merge fills */
   struct placed *recent;        /* by offset: those of the current batch */
   uint32_t lying_count, recent_count;
-  struct placed *found; /* those in conflict with one buffer */
-  uint64_t *mask;       /* the placed buffers */
+  uint32_t *found; /* those in conflict with one buffer */
+  uint64_t *mask;  /* the placed buffers */
   uint64_t *rows;
 };
 
-uint64_t place_many_work_bytes(uint32_t count) {
-  uint64_t placed = 3 * (uint64_t)count + PLACE_BATCH, batch = count < PLACE_BATCH ? count : PLACE_BATCH;
-  return placed * sizeof(struct placed) + (1 + batch) * bit_matrix_bytes(1, count);
-}
-
-static struct packing packing_split(void *work, uint32_t count) {
-  struct packing packing = {.lying = work};
-  packing.spare = packing.lying + count;
-  packing.found = packing.spare + count;
-  packing.recent = packing.found + count;
-  packing.mask = (uint64_t *)(void *)(packing.recent + PLACE_BATCH);
-  packing.rows = packing.mask + bit_row_words(count);
-  memset(packing.mask, 0, bit_matrix_bytes(1, count));
+static struct packing cut_packing(struct cutter *cutter, uint32_t count) {
+  struct packing packing = {0};
+  packing.lying = cut(cutter, count * sizeof *packing.lying);
+  packing.spare = cut(cutter, count * sizeof *packing.spare);
+  packing.recent = cut(cutter, PLACE_BATCH * sizeof *packing.recent);
+  packing.found = cut(cutter, count * sizeof *packing.found);
+  packing.mask = cut(cutter, bit_matrix_bytes(1, count));
+  packing.rows = cut(cutter, bit_matrix_bytes(count < PLACE_BATCH ? count : PLACE_BATCH, count));
   return packing;
 }
 
-/* Heap sort: in place, and no worse on any input. */
-static void sift(struct placed *heap, uint32_t root, uint32_t count) {
-  struct placed moved = heap[root];
-  for (uint32_t child; (child = 2 * root + 1) < count; root = child) {
-    if (child + 1 < count && heap[child + 1].begin > heap[child].begin) child++;
-    if (heap[child].begin <= moved.begin) break;
-    heap[root] = heap[child];
-  }
-  heap[root] = moved;
+uint64_t place_many_work_bytes(uint32_t count) {
+  struct cutter cutter = {0};
+  cut_packing(&cutter, count);
+  return cutter.used;
 }
 
-static void sort(struct placed *placed, uint32_t count) {
-  for (uint32_t root = count / 2; root-- > 0;) sift(placed, root, count);
-  for (uint32_t end = count; end-- > 1;) {
-    struct placed last = placed[0];
-    placed[0] = placed[end];
-    placed[end] = last;
-    sift(placed, 0, end);
-  }
+static bool lies_higher(const void *offsets, uint32_t a, uint32_t b) {
+  return ((const uint64_t *)offsets)[a] > ((const uint64_t *)offsets)[b];
 }
 
 /* Passes one placed buffer, by ascending offset. Is the gap below it wide enough? Else *end is where the next begins.
  */
-static bool gap_before(const struct placed *next, uint64_t bytes, uint64_t *end) {
-  if (next->begin >= *end && next->begin - *end >= bytes) return true;
-  if (next->end > *end) *end = next->end;
+static bool gap_before(uint64_t next_begin, uint64_t next_end, uint64_t bytes, uint64_t *end) {
+  if (next_begin >= *end && next_begin - *end >= bytes) return true;
+  if (next_end > *end) *end = next_end;
   return false;
 }
 
@@ -72,13 +59,13 @@ static uint64_t fit_among_few(struct packing *packing, const uint64_t *row, uint
   uint32_t count = 0;
   uint64_t end = 0;
   for (uint32_t w = 0; w < words; w++)
-    for (uint64_t bits = row[w] & packing->mask[w]; bits; bits &= bits - 1) {
-      uint32_t b = w * 64 + (uint32_t)__builtin_ctzll(bits);
-      packing->found[count++] = (struct placed){offsets[b], offsets[b] + all_bytes[b], b};
-    }
-  sort(packing->found, count);
-  for (uint32_t i = 0; i < count; i++)
-    if (gap_before(&packing->found[i], bytes, &end)) break;
+    for (uint64_t bits = row[w] & packing->mask[w]; bits; bits &= bits - 1)
+      packing->found[count++] = w * 64 + (uint32_t)__builtin_ctzll(bits);
+  heap_sort((struct heap){packing->found, count, lies_higher, offsets});
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t b = packing->found[i];
+    if (gap_before(offsets[b], offsets[b] + all_bytes[b], bytes, &end)) break;
+  }
   return end;
 }
 
@@ -88,7 +75,7 @@ static uint64_t fit_among_many(const struct packing *packing, const uint64_t *ro
   uint64_t end = 0;
   while (a < a_end || b < b_end) {
     const struct placed *next = b == b_end || (a < a_end && a->begin <= b->begin) ? a++ : b++;
-    if (bit_get(row, next->buffer) && gap_before(next, bytes, &end)) break;
+    if (bit_get(row, next->buffer) && gap_before(next->begin, next->end, bytes, &end)) break;
   }
   return end;
 }
@@ -113,8 +100,9 @@ static void merge_recent(struct packing *packing) {
 uint64_t place_many(uint32_t count, const uint64_t *bytes, const uint32_t *order, conflict_rows rows, void *context,
                     uint64_t *offsets, void *work) {
   enum { FEW = 16 }; /* at most one in so many of the placed: sorting them costs less than passing all */
-  struct packing packing = packing_split(work, count);
+  struct packing packing = cut_packing(&(struct cutter){work, 0}, count);
   uint32_t words = bit_row_words(count);
+  memset(packing.mask, 0, bit_matrix_bytes(1, count));
   uint64_t peak = 0;
   for (uint32_t begin = 0; begin < count; begin += PLACE_BATCH) {
     uint32_t batch = count - begin < PLACE_BATCH ? count - begin : PLACE_BATCH;

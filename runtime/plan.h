@@ -11,6 +11,14 @@
  * output's, so none of this can close a cycle. */
 enum node_kind { NODE_INPUT, NODE_TASK, NODE_JOIN, NODE_OUTPUT };
 
+/* Where the tasks find a tensor. */
+enum tensor_place {
+  PLACE_RESIDENT, /* in memory that lives across replays: a constant or a state, of this exec or of a lender */
+  PLACE_ARENA,    /* a temporary */
+  PLACE_MOVED,    /* in the arena: an input or output that a node moves from or to the slot's pinned memory */
+  PLACE_SLOT,     /* in the slot's pinned memory itself: an input or output used in place */
+};
+
 struct plan_node {
   enum node_kind kind;
   uint32_t index;          /* of the task */
@@ -28,11 +36,12 @@ struct plan {
   uint32_t node_count;
   struct plan_node *nodes; /* in a legal order */
   uint32_t *moved;         /* the tensors of the nodes that move some, node by node */
+  uint8_t *places;         /* enum tensor_place, by tensor; a view's is its root's */
   /* Node n waits for predecessors[begin[n]] to predecessors[begin[n + 1] - 1]: edges that no others imply. */
   uint32_t *begin, *predecessors;
   bool *is_awaited; /* by a later node */
   /* By tensor index (roots only): where in the exec's own device memory (constants and states that are not borrowed) or
-   * in the arena (all else that is not used in place), and where in a slot's pinned extent. */
+   * in the arena, and where in a slot's pinned extent. */
   uint64_t *device_offset;
   uint64_t *pinned_offset;
   uint64_t *scratch_offset; /* by task index, in the arena */

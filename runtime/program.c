@@ -11,8 +11,8 @@
 uint32_t launches_most(const struct op *op) { return op && op->launches_most ? op->launches_most : 1; }
 
 /* Merges the innermost directions as far as they lie one behind the other. */
-static struct tensor_rows rows_of(const struct tensor *tensor) {
-  struct tensor_rows rows = {.bytes = rondo_dtype_bits(tensor->dtype), .count = {1, 1, 1}};
+static struct device_rows rows_of(const struct tensor *tensor) {
+  struct device_rows rows = {.bytes = rondo_dtype_bits(tensor->dtype), .count = {1, 1, 1}};
   uint32_t level = 0;
   for (uint32_t i = tensor->rank; i-- > 0;) { /* in bits until the end: an nvfp4 element is half a byte */
     uint64_t pitch_bits = (uint64_t)tensor->stride[i] * rondo_dtype_bits(tensor->dtype);
@@ -27,7 +27,9 @@ static struct tensor_rows rows_of(const struct tensor *tensor) {
   return rows;
 }
 
+/* A root comes before its views. */
 static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
+  char *names = exec->tensor_names;
   for (uint32_t i = 0; i < graph->tensor_count; i++) {
     const struct tensor *tensor = &graph->tensors[i];
     const unsigned char *base = tensor_is_resident(tensor) ? exec->device_memory : exec->arena_memory;
@@ -38,11 +40,13 @@ static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struc
                                             .pinned_offset = plan->pinned_offset[tensor->root],
                                             .offset_bytes = tensor_offset_bytes(tensor),
                                             .rows = rows_of(tensor)};
+    exec->tensors[i].name = tensor->root == i ? names : exec->tensors[tensor->root].name;
+    if (tensor->root == i) names = stpcpy(names, tensor->name) + 1;
   }
 }
 
 static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
-  unsigned char *user_work = exec->user_work;
+  struct cutter user_work = {exec->user_work, 0};
   uint32_t operands = 0, launches = 0;
   for (uint32_t n = 0; n < plan->node_count; n++) {
     const struct plan_node *node = &plan->nodes[n];
@@ -51,10 +55,7 @@ static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct 
       const struct task *task = &graph->tasks[node->index];
       memcpy(exec->names[n], task->name, NAME_BYTES);
       exec->tasks[n] = graph_op_task(graph, task, &exec->operands[operands]);
-      if (task->user_work) {
-        filled->user_work = user_work_copy(task->user_work, user_work);
-        user_work += user_work_bytes(task->user_work);
-      }
+      if (task->user_work) filled->user_work = user_work_cut(&user_work, task->user_work);
     } else {
       plan_node_name(graph, node, exec->names[n]);
       exec->tasks[n] = plan_node_task(graph, node, &exec->operands[operands]);
@@ -94,8 +95,8 @@ static void places_fill(rondo_exec *exec, const rondo_graph *graph, const struct
     for (uint32_t i = 0; i < task->operand_count; i++) {
       places[i] = (struct operand_place){NO_TENSOR, false};
       if (task->tensors[i] == NO_TENSOR) continue;
-      const struct tensor *root = graph_root(graph, task->tensors[i]);
-      places[i] = (struct operand_place){root->root, tensor_is_in_place(root)};
+      uint32_t root = graph->tensors[task->tensors[i]].root;
+      places[i] = (struct operand_place){root, plan->places[root] == PLACE_SLOT};
     }
     exec->nodes[n].call.scratch = exec->arena_memory + plan->scratch_offset[node->index];
   }
@@ -182,6 +183,8 @@ static rondo_status tensor_bind(rondo_exec *exec, struct slot *slot, uint32_t te
   rondo_status status = nodes_rebind(exec, slot, tensor);
   if (status == RONDO_OK) {
     slot->rebound_count += (memory ? 1u : 0) - (before ? 1u : 0);
+    /* The buffer may have stood in for what was never uploaded. */
+    if (!memory && exec->tensors[tensor].kind == TENSOR_CONSTANT) slot->constants_are_set = false;
     return RONDO_OK;
   }
   char cause[256];
@@ -197,12 +200,12 @@ rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tenso
                                           "an input, output, constant or state", "rondo_rebind");
   if (status != RONDO_OK) return status;
   if ((uintptr_t)memory % POOL_ALIGNMENT)
-    return status_set(RONDO_INVALID_ARGUMENT, "rondo_rebind: the buffer %p is not aligned to %d bytes", memory,
-                      POOL_ALIGNMENT);
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_rebind: tensor '%s': the buffer %p is not aligned to %d bytes",
+                      exec->tensors[tensor.index].name, memory, POOL_ALIGNMENT);
   for (uint32_t n = 0; n < exec->node_count; n++)
     if (exec->nodes[n].user_work && exec->nodes[n].user_work->capture && node_touches(exec, n, tensor.index))
-      return status_set(RONDO_UNSUPPORTED, "rondo_rebind: task '%s' captured the address of tensor %u", exec->names[n],
-                        tensor.index);
+      return status_set(RONDO_UNSUPPORTED, "rondo_rebind: task '%s' captured the address of tensor '%s'",
+                        exec->names[n], exec->tensors[tensor.index].name);
   return tensor_bind(exec, slot, tensor.index, memory);
 }
 

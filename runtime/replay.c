@@ -4,6 +4,7 @@
 #include "clock.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <string.h>
 #include <time.h>
@@ -63,6 +64,11 @@ static rondo_status done_after_all(const struct slot *slot, rondo_status status)
   return slot_done(slot) ? RONDO_OK : status;
 }
 
+static rondo_status timed_out(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
+  return status_set(RONDO_TIMEOUT, "rondo_wait: slot %u was not done in time: it is in flight after %" PRIu64 " ns",
+                    (uint32_t)(slot - exec->slots), timeout_ns);
+}
+
 rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
   if (slot_done(slot)) return RONDO_OK;
   uint64_t begin_ns = now_ns(), waited_ns = 0, health_ns = HEALTH_FIRST_NS;
@@ -77,7 +83,7 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
       if (status != RONDO_OK) return done_after_all(slot, status);
       health_ns = waited_ns + (waited_ns < HEALTH_MOST_NS ? waited_ns : HEALTH_MOST_NS);
     }
-    if (waited_ns >= timeout_ns) return status_set(RONDO_TIMEOUT, "rondo_wait: not done in time");
+    if (waited_ns >= timeout_ns) return timed_out(exec, slot, timeout_ns);
     pause_for(exec->runtime->wait_mode, waited_ns);
   }
 }
@@ -117,7 +123,8 @@ static rondo_status slot_refused(rondo_slot handle, const char *function) {
 }
 
 static rondo_status slot_released(rondo_slot handle, const char *function) {
-  return status_set(RONDO_INVALID_STATE, "%s: slot %u was released", function, handle.index);
+  return status_set(RONDO_INVALID_STATE, "%s: slot %u was released: rondo_acquire gives one anew", function,
+                    handle.index);
 }
 
 /* Of a closed exec the memory is still there, with anything in it: no more than the serial is looked at. */
@@ -164,19 +171,24 @@ void *rondo_data(rondo_slot handle, rondo_tensor tensor) {
   return slot->pinned + handle.exec->tensors[tensor.index].pinned_offset;
 }
 
+/* Constants are asked for at the slot's first replay, and then no more. */
+static rondo_status ready_check(rondo_slot handle, const char *function, struct slot **slot) {
+  rondo_status status = slot_check(handle, function, slot);
+  if (status != RONDO_OK) return status;
+  if (!slot_done(*slot)) return slot_in_flight(handle.exec, handle.index, function);
+  return (*slot)->constants_are_set ? RONDO_OK : constants_check(handle.exec, *slot, function);
+}
+
 rondo_status rondo_replay(rondo_slot handle) {
   struct slot *slot = NULL;
-  rondo_status status = slot_check(handle, "rondo_replay", &slot);
-  if (status != RONDO_OK) return status;
-  if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_replay");
-  return slot_launch(handle.exec, slot);
+  rondo_status status = ready_check(handle, "rondo_replay", &slot);
+  return status == RONDO_OK ? slot_launch(handle.exec, slot) : status;
 }
 
 rondo_status rondo_replay_on(rondo_slot handle, void *stream) {
   struct slot *slot = NULL;
-  rondo_status status = slot_check(handle, "rondo_replay_on", &slot);
+  rondo_status status = ready_check(handle, "rondo_replay_on", &slot);
   if (status != RONDO_OK) return status;
-  if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_replay_on");
   if (!handle.exec->runtime->ops->exec_launch_on)
     return status_set(RONDO_UNSUPPORTED, "rondo_replay_on: the host backend has no streams");
   return launch(handle.exec, slot, &stream);
@@ -203,7 +215,8 @@ rondo_status rondo_notify(rondo_slot handle, int file) {
   rondo_status status = slot_check(handle, "rondo_notify", &slot);
   if (status != RONDO_OK) return status;
   if (file < -1 || (file >= 0 && fcntl(file, F_GETFD) < 0))
-    return status_set(RONDO_INVALID_ARGUMENT, "rondo_notify: %d is no open file", file);
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_notify: slot %u: %d is no open file, expected one or -1",
+                      handle.index, file);
   if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_notify");
   return slot_notify(handle.exec, slot, file, RONDO_FOREVER);
 }

@@ -23,6 +23,9 @@ rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *f
 rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, bool views,
                                const char *expected, const char *function);
 
+/* resident.c: is there something in every constant that the exec's tasks read in this slot's replays? */
+rondo_status constants_check(const rondo_exec *exec, struct slot *slot, const char *function);
+
 /* The slot must not be in flight. */
 rondo_status slot_launch(const rondo_exec *exec, struct slot *slot);
 

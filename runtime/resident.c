@@ -46,12 +46,18 @@ static rondo_status owners_fill(rondo_exec *exec, const rondo_graph *graph) {
     if (!tensor_is_resident(tensor)) continue;
     place->owner = exec;
     place->owner_index = tensor->root;
-    if (!tensor->lender_serial) continue;
+    if (tensor->root != i) { /* a view: its root was there before */
+      place->owner = exec->tensors[tensor->root].owner;
+      place->device_memory = exec->tensors[tensor->root].device_memory;
+      place->owner_index = exec->tensors[tensor->root].owner_index;
+    }
+    if (tensor->root != i || !tensor->lender_serial) continue;
     rondo_status status = find_owner(exec, tensor, &place->owner);
     if (status != RONDO_OK) return status;
     if (tensor->lender_index >= place->owner->tensor_count)
       return status_set(RONDO_INVALID_STATE,
-                        "%s '%s' was described after the exec was made that would lend it: instantiate the lender anew",
+                        "%s '%s' was added to its graph after rondo_instantiate made the exec that would lend it: "
+                        "instantiate the lender anew",
                         tensor_kind_name(tensor->kind), tensor->name);
     place->owner_index = tensor->lender_index;
     place->device_memory = place->owner->tensors[tensor->lender_index].device_memory;
@@ -99,14 +105,15 @@ static rondo_status lanes_share(const rondo_exec *exec, const rondo_graph *graph
 
 /* ---- Attach and detach ------------------------------------------------------------------------------------------- */
 
-rondo_status residents_attach(rondo_exec *exec, const rondo_graph *graph, bool states_are_ordered) {
+rondo_status residents_attach(rondo_exec *exec, const rondo_graph *graph, const rondo_exec_options *options) {
   accesses_fill(exec, graph);
   rondo_status status = owners_fill(exec, graph);
-  if (status == RONDO_OK && !states_are_ordered) status = lanes_share(exec, graph);
+  if (status == RONDO_OK && !options->states_are_ordered) status = lanes_share(exec, graph);
   if (status != RONDO_OK) {
     exec->lender_count = 0;
     return status;
   }
+  for (uint32_t i = 0; i < exec->tensor_count; i++) exec->tensors[i].is_uploaded = options->constants_begin_as_zeros;
   exec->next = exec->runtime->execs;
   exec->runtime->execs = exec;
   return RONDO_OK;
@@ -152,7 +159,7 @@ bool residents_allow_warming(rondo_exec *exec) {
   pthread_mutex_lock(&exec->runtime->lock);
   for (uint32_t i = 0; i < exec->tensor_count && !forbidden; i++)
     forbidden = writes_borrowed_state(exec, i) && may_hold_something(exec->tensors[i].owner);
-  exec->warm_replays = forbidden ? 0 : 1;
+  if (!forbidden) exec->warm_replays = 1;
   pthread_mutex_unlock(&exec->runtime->lock);
   return !forbidden;
 }
@@ -160,7 +167,7 @@ bool residents_allow_warming(rondo_exec *exec) {
 rondo_status residents_zero(rondo_exec *exec) {
   const struct device_ops *ops = exec->runtime->ops;
   rondo_status status = ops->zero(exec->runtime->device, exec->lane, exec->device_memory, exec->constant_bytes);
-  for (uint32_t i = 0; i < exec->tensor_count && status == RONDO_OK; i++)
+  for (uint32_t i = 0; exec->warm_replays && i < exec->tensor_count && status == RONDO_OK; i++)
     if (writes_borrowed_state(exec, i))
       status = ops->zero(exec->runtime->device, exec->lane, exec->tensors[i].device_memory, exec->tensors[i].bytes);
   return status;
@@ -170,15 +177,22 @@ rondo_status residents_zero(rondo_exec *exec) {
 
 rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint32_t kinds, bool views,
                                const char *expected, const char *function) {
+  if (!tensor.serial) return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor is absent (all zeros)", function);
   if (tensor.serial != exec->graph_serial)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph", function);
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph than the exec was made from",
+                      function);
   if (tensor.index >= exec->tensor_count)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor was described after the exec was made", function);
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "%s: tensor %u was added to the graph after rondo_instantiate, when there were %u", function,
+                      tensor.index, exec->tensor_count);
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   bool is_view = place->root != tensor.index && !views;
   if (!is_view && (kinds >> place->kind & 1u)) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor %u is %s%s, expected %s", function, tensor.index,
-                    is_view ? "a view of a tensor of kind " : "of kind ", tensor_kind_name(place->kind), expected);
+  if (is_view)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor is a view of %s '%s', expected the whole of %s", function,
+                      tensor_kind_name(place->kind), place->name, expected);
+  return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor '%s' is of kind %s, expected %s", function, place->name,
+                    tensor_kind_name(place->kind), expected);
 }
 
 /* One that is being made has no slots yet, or is about to replay them for the first time, and to zero the states. */
@@ -195,7 +209,11 @@ static rondo_status check_at_rest(rondo_exec *exec, bool sets_state, const char 
   rondo_status status = RONDO_OK;
   pthread_mutex_lock(&exec->runtime->lock);
   for (const rondo_exec *other = exec->runtime->execs; other && status == RONDO_OK; other = other->next)
-    if (other == exec || borrows_from(other, exec)) status = check_slots(other, function);
+    if (other == exec || borrows_from(other, exec)) {
+      status = check_slots(other, function);
+      if (status == RONDO_BUSY && other != exec && is_open(other))
+        status = status_set(status, "%s, of an exec that borrows from it", rondo_error_text());
+    }
   if (status == RONDO_OK && sets_state) atomic_store(&exec->states_are_used, true);
   pthread_mutex_unlock(&exec->runtime->lock);
   return status;
@@ -212,42 +230,44 @@ static rondo_status resident_check(rondo_exec *exec, rondo_tensor tensor, const 
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   if (place->owner != exec)
     return status_set(RONDO_INVALID_ARGUMENT,
-                      "%s: tensor %u is borrowed: its content is that of the exec it belongs to", function,
-                      tensor.index);
+                      "%s: tensor '%s' is borrowed: its content is that of the exec it belongs to", function,
+                      place->name);
   if (bytes != place->bytes)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor %u has %" PRIu64 " bytes, not %" PRIu64, function,
-                      tensor.index, place->bytes, bytes);
-  if (!data && bytes) return status_set(RONDO_INVALID_ARGUMENT, "%s: the data is NULL", function);
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: %stensor '%s' has %" PRIu64 " bytes, not %" PRIu64, function,
+                      place->root != tensor.index ? "the view of " : "", place->name, place->bytes, bytes);
+  if (!data && bytes)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor '%s': the data is NULL", function, place->name);
   return check_at_rest(exec, is_upload && bytes && place->kind == TENSOR_STATE, function);
-}
-
-/* All rows of a tensor or view, as many at once as lie the same distance apart. */
-static rondo_status move_rows(rondo_exec *exec, uint32_t tensor, void *data, bool is_upload) {
-  const struct device_ops *ops = exec->runtime->ops;
-  const struct exec_tensor *place = &exec->tensors[tensor];
-  const struct tensor_rows *rows = &place->rows;
-  unsigned char *dense = data;
-  rondo_status status = RONDO_OK;
-  for (uint64_t k = 0; k < rows->count[2]; k++)
-    for (uint64_t j = 0; j < rows->count[1] && status == RONDO_OK; j++) {
-      unsigned char *first =
-          place->device_memory + place->offset_bytes + k * rows->pitch_bytes[2] + j * rows->pitch_bytes[1];
-      struct device_rows moved = {rows->bytes, rows->count[0], rows->pitch_bytes[0]};
-      status = is_upload ? ops->upload(exec->runtime->device, exec->lane, first, dense, moved)
-                         : ops->download(exec->runtime->device, exec->lane, dense, first, moved);
-      dense += rows->bytes * rows->count[0];
-    }
-  return status;
 }
 
 rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes) {
   rondo_status status = resident_check(exec, tensor, data, bytes, true, "rondo_upload");
   if (status != RONDO_OK || !bytes) return status;
-  return move_rows(exec, tensor.index, (void *)(uintptr_t)data, true);
+  const struct exec_tensor *place = &exec->tensors[tensor.index];
+  status = exec->runtime->ops->upload(exec->runtime->device, exec->lane, place->device_memory + place->offset_bytes,
+                                      data, place->rows);
+  if (status == RONDO_OK) exec->tensors[place->root].is_uploaded = true;
+  return status;
 }
 
 rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {
   rondo_status status = resident_check(exec, tensor, data, bytes, false, "rondo_download");
   if (status != RONDO_OK || !bytes) return status;
-  return move_rows(exec, tensor.index, data, false);
+  const struct exec_tensor *place = &exec->tensors[tensor.index];
+  return exec->runtime->ops->download(exec->runtime->device, exec->lane, data,
+                                      place->device_memory + place->offset_bytes, place->rows);
+}
+
+rondo_status constants_check(const rondo_exec *exec, struct slot *slot, const char *function) {
+  for (uint32_t i = 0; i < exec->tensor_count; i++) {
+    const struct exec_tensor *place = &exec->tensors[i];
+    bool is_read = place->root == i && place->kind == TENSOR_CONSTANT && place->access && place->bytes;
+    if (!is_read || slot->rebound[i] || place->owner->tensors[place->owner_index].is_uploaded) continue;
+    return status_set(RONDO_INVALID_STATE,
+                      "%s: constant '%s'%s has never been uploaded: rondo_upload it, or instantiate with "
+                      "constants_begin_as_zeros",
+                      function, place->name, place->owner == exec ? "" : ", borrowed from another exec,");
+  }
+  slot->constants_are_set = true;
+  return RONDO_OK;
 }

@@ -7,15 +7,15 @@
 /* Finds whose each constant and state is and puts the exec among the runtime's. Errors: an owner that is not open, or
  * open twice; a state that another lane's exec writes, or that this one writes and another lane's touches, unless the
  * program says that it keeps them in order. The runtime's lock is held, for both. */
-rondo_status residents_attach(rondo_exec *exec, const rondo_graph *graph, bool states_are_ordered);
+rondo_status residents_attach(rondo_exec *exec, const rondo_graph *graph, const rondo_exec_options *options);
 void residents_detach(rondo_exec *exec);
 
 /* How many open execs borrow from this one. */
 uint32_t residents_borrowers(const rondo_exec *exec);
 
-/* False, and exec->warm_replays 0, if a warm replay would write a borrowed state that may hold something. And what warm
- * replays wrote becomes zero again. */
+/* False if a warm replay would write a borrowed state that may hold something. If true exec->warm_replays becomes 1. */
 bool residents_allow_warming(rondo_exec *exec);
+/* Zeros into all constants and states of the exec's own, and into what its warm replays wrote of others'. */
 rondo_status residents_zero(rondo_exec *exec);
 
 #endif

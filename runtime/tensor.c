@@ -51,11 +51,6 @@ const char *tensor_kind_name(enum tensor_kind kind) {
   return names[kind];
 }
 
-bool tensor_is_in_place(const struct tensor *root) {
-  return (root->kind == TENSOR_INPUT || root->kind == TENSOR_OUTPUT) && !root->is_touched_often &&
-         root->reader_count <= 1 && tensor_bytes(root) <= TENSOR_IN_PLACE_BYTES;
-}
-
 int64_t tensor_elements(const struct tensor *tensor) {
   int64_t count = 1;
   for (uint32_t i = 0; i < tensor->rank; i++) count *= tensor->shape[i];

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "cutter.h"
 #include "device.h"
 
 enum { USER_VALUE_BYTES = 64 };
@@ -25,20 +26,30 @@ static inline void *user_value(const struct user_work *work, uint32_t argument) 
   return work->values + (size_t)user_value_count(work, argument) * USER_VALUE_BYTES;
 }
 
+/* Into a piece that is cut for it; without memory it only measures. */
+static inline struct user_work *user_work_cut(struct cutter *cutter, const struct user_work *from) {
+  uint64_t value_bytes = (uint64_t)user_value_count(from, from->argument_count) * USER_VALUE_BYTES;
+  size_t function_bytes = from->function ? strlen(from->function) + 1 : 0;
+  struct user_work *work = cut(cutter, sizeof *work);
+  unsigned char *values = cut(cutter, value_bytes);
+  char *function = cut(cutter, function_bytes);
+  if (!cutter->base) return NULL;
+  *work = *from;
+  work->values = values;
+  if (value_bytes) memcpy(values, from->values, value_bytes);
+  if (function_bytes) work->function = memcpy(function, from->function, function_bytes);
+  return work;
+}
+
 static inline uint64_t user_work_bytes(const struct user_work *work) {
-  return user_work_round(sizeof *work) + (uint64_t)user_value_count(work, work->argument_count) * USER_VALUE_BYTES +
-         user_work_round(work->function ? strlen(work->function) + 1 : 0);
+  struct cutter cutter = {0};
+  user_work_cut(&cutter, work);
+  return cutter.used;
 }
 
 /* Into user_work_bytes(from) bytes, aligned to 64. */
 static inline struct user_work *user_work_copy(const struct user_work *from, void *memory) {
-  struct user_work *work = memory;
-  uint64_t value_bytes = (uint64_t)user_value_count(from, from->argument_count) * USER_VALUE_BYTES;
-  *work = *from;
-  work->values = (unsigned char *)memory + user_work_round(sizeof *work);
-  if (value_bytes) memcpy(work->values, from->values, value_bytes);
-  if (from->function) work->function = memcpy(work->values + value_bytes, from->function, strlen(from->function) + 1);
-  return work;
+  return user_work_cut(&(struct cutter){(unsigned char *)memory, 0}, from);
 }
 
 #endif

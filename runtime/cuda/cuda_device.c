@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../cutter.h"
 #include "../kernels.h"
 
 enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256, OWN_BYTES = 256 };
@@ -288,19 +289,29 @@ static rondo_status unusable(rondo_status status, const char *cause) {
   return status_set(status == RONDO_DEVICE_ERROR ? RONDO_NO_DEVICE : status, "%s", cause);
 }
 
+/* The device, its libraries and what it captured; all zeros but for the last, or, without memory, only measured. */
+static struct device *cut_device(struct cutter *cutter) {
+  uint64_t device_bytes = sizeof(struct device) + device_image_count * sizeof(struct cu_library *);
+  struct device *device = cut(cutter, device_bytes);
+  struct cu_graph_node **captured = cut(cutter, CAPTURE_NODE_LIMIT * sizeof *captured);
+  if (!cutter->base) return NULL;
+  memset(device, 0, device_bytes);
+  device->captured = captured;
+  return device;
+}
+
 static rondo_status cuda_open(const rondo_options *options, const rondo_allocator *allocator,
                               struct device **device_out, struct device_info *info, void **device_memory,
                               void **pinned_memory) {
   if (device_image_count == 0)
     return status_set(RONDO_NO_DEVICE, "this build has no device code: it was made without nvcc");
-  uint64_t captured_offset = sizeof(struct device) + device_image_count * sizeof(struct cu_library *);
-  uint64_t own_bytes = captured_offset + CAPTURE_NODE_LIMIT * sizeof(struct cu_graph_node *);
-  struct device *device = allocator->allocate(allocator->user, own_bytes, SLAB_ALIGNMENT);
-  if (!device) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes", own_bytes);
-  memset(device, 0, captured_offset);
+  struct cutter cutter = {0};
+  cut_device(&cutter);
+  void *memory = allocator->allocate(allocator->user, cutter.used, SLAB_ALIGNMENT);
+  if (!memory) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes", cutter.used);
+  struct device *device = cut_device(&(struct cutter){memory, 0});
   device->allocator = *allocator;
-  device->own_bytes = own_bytes;
-  device->captured = (void *)((unsigned char *)device + captured_offset);
+  device->own_bytes = cutter.used;
   pthread_mutex_init(&device->lock, NULL);
   pthread_mutex_init(&device->heartbeat.lock, NULL);
   *info = (struct device_info){0};
@@ -322,14 +333,19 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
 
 /* ---- Memory and waiting ------------------------------------------------------------------------------------------ */
 
-/* Ends a call that put work on the stream: waits for it, and restores the caller's context. */
+/* Ends a call that put work on the stream: waits for it, also for what was put there before a call that failed, since
+ * it may touch the caller's memory; and restores the caller's context. */
 static rondo_status finish(struct device *device, uint32_t lane, cu_result result, const char *phase,
                            const char *function) {
-  if (result == CU_SUCCESS) {
-    result = device_synchronize(device, device->lanes[lane].stream);
-    function = "cuStreamSynchronize";
+  struct cu_stream *stream = device->lanes[lane].stream;
+  rondo_status status = RONDO_OK;
+  if (result != CU_SUCCESS) {
+    status = device_failed(device, result, "%s: %s", phase, function);
+    if (!device_lost(device)) device_synchronize(device, stream);
+  } else {
+    result = device_synchronize(device, stream);
+    if (result != CU_SUCCESS) status = device_failed(device, result, "%s: cuStreamSynchronize", phase);
   }
-  rondo_status status = result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "%s: %s", phase, function);
   device_leave(device);
   return status;
 }
@@ -337,44 +353,54 @@ static rondo_status finish(struct device *device, uint32_t lane, cu_result resul
 /* The longest distance between rows that the driver takes. */
 static const uint64_t pitch_most = INT32_MAX;
 
-/* Of one row, or of many that lie close enough; else row by row. */
-static cu_result copy_rows(struct device *device, uint32_t lane, cu_address on_device, unsigned char *on_host,
-                           struct device_rows rows, bool is_upload) {
+/* Of one row, or of many that lie close enough; else row by row. *function is what was called last. */
+static cu_result copy_plane(struct device *device, uint32_t lane, cu_address on_device, unsigned char *on_host,
+                            const struct device_rows *rows, bool is_upload, const char **function) {
   const struct driver *driver = &device->driver;
   struct cu_stream *stream = device->lanes[lane].stream;
   cu_result result = CU_SUCCESS;
-  if (!rows.bytes || !rows.count) return result;
-  if (rows.count > 1 && rows.pitch_bytes <= pitch_most) {
-    struct cu_copy_2d copy = {.width_bytes = rows.bytes, .height = rows.count};
-    struct cu_copy_side host = {.memory_type = CU_MEMORY_HOST, .host = on_host, .pitch_bytes = rows.bytes};
-    struct cu_copy_side there = {.memory_type = CU_MEMORY_DEVICE, .device = on_device, .pitch_bytes = rows.pitch_bytes};
+  uint64_t row_count = rows->count[0], pitch_bytes = rows->pitch_bytes[0];
+  if (row_count > 1 && pitch_bytes <= pitch_most) {
+    struct cu_copy_2d copy = {.width_bytes = rows->bytes, .height = row_count};
+    struct cu_copy_side host = {.memory_type = CU_MEMORY_HOST, .host = on_host, .pitch_bytes = rows->bytes};
+    struct cu_copy_side there = {.memory_type = CU_MEMORY_DEVICE, .device = on_device, .pitch_bytes = pitch_bytes};
     copy.source = is_upload ? host : there;
     copy.destination = is_upload ? there : host;
+    *function = "cuMemcpy2DAsync";
     return driver->cuMemcpy2DAsync(&copy, stream);
   }
-  for (uint64_t i = 0; i < rows.count && result == CU_SUCCESS; i++) {
-    cu_address there = on_device + i * rows.pitch_bytes;
-    unsigned char *here = on_host + i * rows.bytes;
-    result = is_upload ? driver->cuMemcpyHtoDAsync(there, here, rows.bytes, stream)
-                       : driver->cuMemcpyDtoHAsync(here, there, rows.bytes, stream);
+  *function = is_upload ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync";
+  for (uint64_t i = 0; i < row_count && result == CU_SUCCESS; i++) {
+    cu_address there = on_device + i * pitch_bytes;
+    unsigned char *here = on_host + i * rows->bytes;
+    result = is_upload ? driver->cuMemcpyHtoDAsync(there, here, rows->bytes, stream)
+                       : driver->cuMemcpyDtoHAsync(here, there, rows->bytes, stream);
   }
   return result;
 }
 
+/* All of a rectangle, and one wait for it. */
+static rondo_status copy_rows(struct device *device, uint32_t lane, cu_address on_device, unsigned char *on_host,
+                              const struct device_rows *rows, bool is_upload) {
+  const char *phase = is_upload ? "upload" : "download", *function = "";
+  rondo_status status = device_enter(device, phase);
+  if (status != RONDO_OK) return status;
+  cu_result result = CU_SUCCESS;
+  for (uint64_t k = 0; k < rows->count[2] && rows->bytes; k++)
+    for (uint64_t j = 0; j < rows->count[1] && result == CU_SUCCESS; j++, on_host += rows->bytes * rows->count[0])
+      result = copy_plane(device, lane, on_device + k * rows->pitch_bytes[2] + j * rows->pitch_bytes[1], on_host, rows,
+                          is_upload, &function);
+  return finish(device, lane, result, phase, function);
+}
+
 static rondo_status cuda_upload(struct device *device, uint32_t lane, void *destination, const void *source,
                                 struct device_rows rows) {
-  rondo_status status = device_enter(device, "upload");
-  if (status != RONDO_OK) return status;
-  cu_result result = copy_rows(device, lane, (uintptr_t)destination, (unsigned char *)(uintptr_t)source, rows, true);
-  return finish(device, lane, result, "upload", rows.count > 1 ? "cuMemcpy2DAsync" : "cuMemcpyHtoDAsync");
+  return copy_rows(device, lane, (uintptr_t)destination, (unsigned char *)(uintptr_t)source, &rows, true);
 }
 
 static rondo_status cuda_download(struct device *device, uint32_t lane, void *destination, const void *source,
                                   struct device_rows rows) {
-  rondo_status status = device_enter(device, "download");
-  if (status != RONDO_OK) return status;
-  cu_result result = copy_rows(device, lane, (uintptr_t)source, destination, rows, false);
-  return finish(device, lane, result, "download", rows.count > 1 ? "cuMemcpy2DAsync" : "cuMemcpyDtoHAsync");
+  return copy_rows(device, lane, (uintptr_t)source, destination, &rows, false);
 }
 
 static rondo_status cuda_zero(struct device *device, uint32_t lane, void *destination, uint64_t bytes) {

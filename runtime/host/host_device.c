@@ -203,23 +203,27 @@ static rondo_status wait_for_lane(struct device *device, uint32_t lane, const ch
 
 static rondo_status host_drain(struct device *device, uint32_t lane) { return wait_for_lane(device, lane, "drain"); }
 
-static rondo_status copy(struct device *device, uint32_t lane, unsigned char *destination, uint64_t destination_pitch,
-                         const unsigned char *source, uint64_t source_pitch, struct device_rows rows,
-                         const char *phase) {
-  rondo_status status = wait_for_lane(device, lane, phase);
-  for (uint64_t i = 0; i < rows.count && rows.bytes && status == RONDO_OK; i++)
-    memcpy(destination + i * destination_pitch, source + i * source_pitch, rows.bytes);
-  return status;
+static void copy_rows(unsigned char *there, unsigned char *here, const struct device_rows *rows, bool is_upload) {
+  for (uint64_t k = 0; k < rows->count[2]; k++)
+    for (uint64_t j = 0; j < rows->count[1]; j++)
+      for (uint64_t i = 0; i < rows->count[0]; i++, here += rows->bytes) {
+        unsigned char *row = there + k * rows->pitch_bytes[2] + j * rows->pitch_bytes[1] + i * rows->pitch_bytes[0];
+        memcpy(is_upload ? row : here, is_upload ? here : row, rows->bytes);
+      }
 }
 
 static rondo_status host_upload(struct device *device, uint32_t lane, void *destination, const void *source,
                                 struct device_rows rows) {
-  return copy(device, lane, destination, rows.pitch_bytes, source, rows.bytes, rows, "upload");
+  rondo_status status = wait_for_lane(device, lane, "upload");
+  if (status == RONDO_OK && rows.bytes) copy_rows(destination, (unsigned char *)(uintptr_t)source, &rows, true);
+  return status;
 }
 
 static rondo_status host_download(struct device *device, uint32_t lane, void *destination, const void *source,
                                   struct device_rows rows) {
-  return copy(device, lane, destination, rows.bytes, source, rows.pitch_bytes, rows, "download");
+  rondo_status status = wait_for_lane(device, lane, "download");
+  if (status == RONDO_OK && rows.bytes) copy_rows((unsigned char *)(uintptr_t)source, destination, &rows, false);
+  return status;
 }
 
 static rondo_status host_zero(struct device *device, uint32_t lane, void *destination, uint64_t bytes) {

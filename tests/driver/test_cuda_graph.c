@@ -370,3 +370,33 @@ Test(graph, everything_is_instantiated_before_the_first_replay) {
   cr_assert_eq(fake->calls("cuGraphCreate"), fake->calls("cuGraphDestroy"));
   require_clean("after close");
 }
+
+Test(graph, without_a_warm_up_nothing_is_launched_before_the_first_replay_and_kernels_are_loaded_all_the_same) {
+  rondo_graph *graph = NULL;
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  struct shape shape = {0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  shape.x = add_vector(rondo_input, graph, "x", COUNT);
+  shape.y[0] = add_vector(rondo_output, graph, "y", COUNT);
+  chain(graph, &shape);
+  rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 1);
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, &(rondo_exec_options){.without_warm_up = 1}, &exec));
+  uint64_t loads = fake->calls("cuFuncLoad");
+  cr_assert_eq(fake->calls("cuGraphLaunch"), 0);
+  cr_assert_gt(loads, 0);
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  for (uint64_t replay = 1; replay <= 3; replay++) {
+    REQUIRE_OK(rondo_replay(slot));
+    REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+    cr_assert_eq(fake->calls("cuGraphLaunch"), replay);
+  }
+  cr_assert_eq(fake->calls("cuFuncLoad"), loads);
+  REQUIRE_OK(rondo_release(slot));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean("after close");
+}

@@ -23,7 +23,7 @@ struct subject {
 static void subject_start(struct subject *s) {
   rondo_options options = options_for(s->graph, RONDO_BACKEND_CUDA, 1);
   REQUIRE_OK(rondo_open(&options, &s->runtime));
-  REQUIRE_OK(rondo_instantiate(s->runtime, s->graph, NULL, &s->exec));
+  REQUIRE_OK(rondo_instantiate(s->runtime, s->graph, &(rondo_exec_options){.constants_begin_as_zeros = 1}, &s->exec));
   REQUIRE_OK(rondo_acquire(s->exec, &s->slot));
   struct cu_context *context = NULL;
   uint32_t values[COUNT];

@@ -151,7 +151,8 @@ void check_pools(bool empty) {
 
 bool instantiate(struct build *b, uint32_t slot_count, rondo_exec **exec) {
   rondo_plan plan;
-  rondo_exec_options options = {.slots = slot_count, .keep_warm = (int32_t)(slot_count & 1)};
+  rondo_exec_options options = {
+      .slots = slot_count, .keep_warm = (int32_t)(slot_count & 1), .without_warm_up = (int32_t)(slot_count >> 1 & 1)};
   bool planned = CALL(rondo_plan_graph(b->graph, &plan));
   if (b->huge) return false;
   bool ready = CALL(rondo_instantiate(runtime, b->graph, &options, exec));

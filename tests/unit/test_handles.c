@@ -133,6 +133,43 @@ Test(handles, no_two_graphs_or_execs_have_the_same_serial) {
   }
 }
 
+/* Messages name them. */
+Test(handles, an_exec_knows_the_names_of_its_tensors_when_the_graph_is_gone) {
+  rondo_runtime *runtime = open_host();
+  rondo_graph *graph = NULL;
+  rondo_tensor in, temporary, state, view, half_of_in;
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  float data[16] = {0};
+  const int64_t shape = 16, offset = 4, extent = 8;
+  REQUIRE_OK(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 8, .tasks = 4}, &graph));
+  REQUIRE_OK(rondo_input(graph, "in", RONDO_F32, 1, &shape, &in));
+  REQUIRE_OK(rondo_temporary(graph, "between", RONDO_F32, 1, &shape, &temporary));
+  REQUIRE_OK(rondo_state(graph, "cache", RONDO_F32, 1, &shape, &state));
+  REQUIRE_OK(rondo_view(graph, state, &offset, &extent, &view));
+  REQUIRE_OK(rondo_view(graph, in, &offset, &extent, &half_of_in));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_ERROR(rondo_upload(exec, state, data, 5), RONDO_INVALID_ARGUMENT,
+                "rondo_upload: tensor 'cache' has 64 bytes, not 5");
+  REQUIRE_ERROR(rondo_download(exec, view, data, 64), RONDO_INVALID_ARGUMENT,
+                "rondo_download: the view of tensor 'cache' has 32 bytes, not 64");
+  REQUIRE_ERROR(rondo_upload(exec, in, data, 64), RONDO_INVALID_ARGUMENT,
+                "rondo_upload: tensor 'in' is of kind input, expected a constant or a state");
+  REQUIRE_ERROR(rondo_rebind(slot, temporary, NULL), RONDO_INVALID_ARGUMENT,
+                "rondo_rebind: tensor 'between' is of kind temporary, expected an input, output, constant or state");
+  REQUIRE_ERROR(rondo_rebind(slot, state, data + 1), RONDO_INVALID_ARGUMENT,
+                "rondo_rebind: tensor 'cache': the buffer");
+  REQUIRE_ERROR(rondo_upload(exec, (rondo_tensor){0}, data, 64), RONDO_INVALID_ARGUMENT,
+                "rondo_upload: the tensor is absent");
+  cr_assert_null(rondo_data(slot, half_of_in));
+  cr_assert_str_eq(rondo_error_text(),
+                   "rondo_data: the tensor is a view of input 'in', expected the whole of an input or an output");
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
 /* A graph may grow after an exec was made of it; that exec has no memory for what came later. */
 Test(handles, a_tensor_described_after_the_lending_exec_was_made_is_refused) {
   rondo_runtime *runtime = open_host();
@@ -150,7 +187,8 @@ Test(handles, a_tensor_described_after_the_lending_exec_was_made_is_refused) {
   REQUIRE_OK(rondo_close_exec(&exec));
   REQUIRE_OK(rondo_borrow(graph, late, &argument.tensor));
   REQUIRE_OK(rondo_add_kernel(graph, &desc));
-  REQUIRE_ERROR(rondo_instantiate(runtime, graph, NULL, &exec), RONDO_INVALID_STATE, "'late' was described after");
+  REQUIRE_ERROR(rondo_instantiate(runtime, graph, NULL, &exec), RONDO_INVALID_STATE,
+                "'late' was added to its graph after");
   REQUIRE_OK(rondo_graph_destroy(&graph));
   lone_task_end(&lender);
   REQUIRE_OK(rondo_close(&runtime));

@@ -190,8 +190,10 @@ Test(plan, what_is_moved_is_moved_once_before_all_that_read_it_and_after_all_tha
     }
     for (uint32_t t = 0; t < graph->tensor_count; t++) {
       const struct tensor *tensor = &graph->tensors[t];
-      bool is_io = tensor->root == t && (tensor->kind == TENSOR_INPUT || tensor->kind == TENSOR_OUTPUT);
-      cr_assert_eq(moves[t], is_io && !tensor_is_in_place(tensor));
+      cr_assert_eq(plan->places[t], plan->places[tensor->root]);
+      cr_assert_eq(plan->places[t] == PLACE_RESIDENT, tensor_is_resident(tensor));
+      cr_assert_eq(plan->places[t] == PLACE_ARENA, tensor->kind == TENSOR_TEMPORARY);
+      cr_assert_eq(moves[t], tensor->root == t && plan->places[t] == PLACE_MOVED);
     }
     REQUIRE_OK(rondo_graph_destroy(&graph));
   }

@@ -147,9 +147,8 @@ static void check_buffers_are_there(struct trial_plan *p) {
   const rondo_graph *graph = p->g->graph;
   uint32_t expected = 0, used = 0, room = 0;
   for (uint32_t i = 0; i < graph->tensor_count; i++) {
-    enum tensor_kind kind = graph->tensors[i].kind;
-    bool is_moved = (kind == TENSOR_INPUT || kind == TENSOR_OUTPUT) && !tensor_is_in_place(&graph->tensors[i]);
-    expected += p->g->areas[i].root == i && (kind == TENSOR_TEMPORARY || is_moved);
+    bool in_arena = p->plan->places[i] == PLACE_ARENA || p->plan->places[i] == PLACE_MOVED;
+    expected += p->g->areas[i].root == i && in_arena;
   }
   p->access_begin = take(p->plan->buffer_count + 1, sizeof *p->access_begin);
   for (uint32_t b = 0; b < p->plan->buffer_count; b++) {

@@ -161,14 +161,17 @@ Test(views, that_are_moved_with_wrong_bytes_are_refused_with_the_right_ones) {
   REQUIRE_OK(rondo_view(graph, whole, (int64_t[]){1, 2}, (int64_t[]){3, 5}, &view));
   REQUIRE_OK(rondo_view(graph, whole, (int64_t[]){4, 2}, (int64_t[]){0, 5}, &empty));
   REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
-  REQUIRE_ERROR(rondo_upload(exec, view, data, 64), RONDO_INVALID_ARGUMENT, "tensor 1 has 30 bytes, not 64");
-  REQUIRE_ERROR(rondo_download(exec, view, data, 31), RONDO_INVALID_ARGUMENT, "tensor 1 has 30 bytes, not 31");
-  REQUIRE_ERROR(rondo_upload(exec, empty, data, 1), RONDO_INVALID_ARGUMENT, "tensor 2 has 0 bytes, not 1");
-  REQUIRE_ERROR(rondo_upload(exec, view, NULL, 30), RONDO_INVALID_ARGUMENT, "data is NULL");
+  REQUIRE_ERROR(rondo_upload(exec, view, data, 64), RONDO_INVALID_ARGUMENT,
+                "rondo_upload: the view of tensor 't' has 30 bytes, not 64");
+  REQUIRE_ERROR(rondo_download(exec, view, data, 31), RONDO_INVALID_ARGUMENT,
+                "rondo_download: the view of tensor 't' has 30 bytes, not 31");
+  REQUIRE_ERROR(rondo_upload(exec, empty, data, 1), RONDO_INVALID_ARGUMENT,
+                "the view of tensor 't' has 0 bytes, not 1");
+  REQUIRE_ERROR(rondo_upload(exec, view, NULL, 30), RONDO_INVALID_ARGUMENT, "tensor 't': the data is NULL");
   REQUIRE_OK(rondo_upload(exec, empty, NULL, 0));
   REQUIRE_OK(rondo_view(graph, whole, (int64_t[]){0, 0}, (int64_t[]){1, 8}, &late));
   REQUIRE_ERROR(rondo_upload(exec, late, data, 16), RONDO_INVALID_ARGUMENT,
-                "the tensor was described after the exec was made");
+                "tensor 3 was added to the graph after rondo_instantiate, when there were 3");
   REQUIRE_OK(rondo_close_exec(&exec));
   REQUIRE_OK(rondo_graph_destroy(&graph));
   REQUIRE_OK(rondo_close(&runtime));
@@ -183,17 +186,18 @@ static struct exec_tensor lay_out(rondo_dtype dtype, uint32_t rank, const int64_
   const struct plan *plan;
   struct exec_tensor tensors[2];
   uint32_t no_edges[1];
+  char names[NAME_BYTES];
   REQUIRE_OK(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 2, .tasks = 1}, &graph));
   REQUIRE_OK(rondo_constant(graph, "large", dtype, rank, shape, &whole));
   REQUIRE_OK(rondo_view(graph, whole, offset, extent, &view));
   REQUIRE_OK(plan_of(graph, &plan));
-  rondo_exec *exec = &(rondo_exec){.tensors = tensors, .predecessors = no_edges};
+  rondo_exec *exec = &(rondo_exec){.tensors = tensors, .predecessors = no_edges, .tensor_names = names};
   program_fill(exec, graph, plan);
   REQUIRE_OK(rondo_graph_destroy(&graph));
   return tensors[1];
 }
 
-static void require_rows(struct exec_tensor got, uint64_t offset_bytes, struct tensor_rows expected) {
+static void require_rows(struct exec_tensor got, uint64_t offset_bytes, struct device_rows expected) {
   cr_assert_eq(got.offset_bytes, offset_bytes, "at %" PRIu64, got.offset_bytes);
   cr_assert_eq(got.rows.bytes, expected.bytes, "%" PRIu64 " bytes a row", got.rows.bytes);
   for (int i = 0; i < 3; i++) {
@@ -206,18 +210,18 @@ static void require_rows(struct exec_tensor got, uint64_t offset_bytes, struct t
 Test(views, of_tensors_beyond_4_gb_are_laid_out_in_64_bits) {
   const uint64_t G = UINT64_C(1) << 30;
   require_rows(lay_out(RONDO_F64, 1, (int64_t[]){INT64_C(1) << 31}, (int64_t[]){0}, (int64_t[]){INT64_C(1) << 31}), 0,
-               (struct tensor_rows){16 * G, {1, 1, 1}, {0}});
+               (struct device_rows){16 * G, {1, 1, 1}, {0}});
   require_rows(
       lay_out(RONDO_F64, 1, (int64_t[]){INT64_C(1) << 31}, (int64_t[]){(INT64_C(1) << 31) - 3}, (int64_t[]){3}),
-      16 * G - 24, (struct tensor_rows){24, {1, 1, 1}, {0}});
+      16 * G - 24, (struct device_rows){24, {1, 1, 1}, {0}});
   require_rows(lay_out(RONDO_F64, 2, (int64_t[]){2, 1 << 30}, (int64_t[]){0, 1}, (int64_t[]){2, (1 << 30) - 1}), 8,
-               (struct tensor_rows){8 * G - 8, {2, 1, 1}, {8 * G}});
+               (struct device_rows){8 * G - 8, {2, 1, 1}, {8 * G}});
   require_rows(lay_out(RONDO_F64, 4, (int64_t[]){2, 4, 1 << 14, 1 << 14}, (int64_t[]){1, 1, 1, 1},
                        (int64_t[]){1, 3, 16383, 16383}),
-               8 * G + 2 * G + 131072 + 8, (struct tensor_rows){UINT64_C(16383) * 8, {16383, 3, 1}, {131072, 2 * G}});
+               8 * G + 2 * G + 131072 + 8, (struct device_rows){UINT64_C(16383) * 8, {16383, 3, 1}, {131072, 2 * G}});
   require_rows(lay_out(RONDO_NVFP4, 2, (int64_t[]){1 << 3, 1 << 28}, (int64_t[]){7, 2}, (int64_t[]){1, 1 << 20}),
-               7 * (G / 8) + 1, (struct tensor_rows){1 << 19, {1, 1, 1}, {0}});
+               7 * (G / 8) + 1, (struct device_rows){1 << 19, {1, 1, 1}, {0}});
   require_rows(
       lay_out(RONDO_U8, 3, (int64_t[]){1 << 15, 1 << 15, 2}, (int64_t[]){0, 0, 1}, (int64_t[]){1 << 15, 1 << 15, 1}), 1,
-      (struct tensor_rows){1, {1 << 15, 1 << 15, 1}, {2, 1 << 16}});
+      (struct device_rows){1, {1 << 15, 1 << 15, 1}, {2, 1 << 16}});
 }

@@ -1,0 +1,23 @@
+/* lists.h - many lists in one array, made in two passes over the same entries: the first, with no array, counts the
+ * entries of each list in begin[list]; lists_end turns the counts into where each list ends; the second puts each entry
+ * in front of those of its list that are there. Then begin says where each list begins, and, by its last element, where
+ * the last one ends. */
+#ifndef RONDO_LISTS_H
+#define RONDO_LISTS_H
+
+#include <stdint.h>
+
+static inline void lists_put(uint32_t *begin, uint32_t *entries, uint32_t list, uint32_t entry) {
+  if (entries)
+    entries[--begin[list]] = entry;
+  else
+    begin[list]++;
+}
+
+/* begin has list_count + 1 elements; the first list begins at `first`. */
+static inline void lists_end(uint32_t *begin, uint32_t list_count, uint32_t first) {
+  for (uint32_t i = 0; i < list_count; i++) begin[i] = first += begin[i];
+  begin[list_count] = first;
+}
+
+#endif
