@@ -246,6 +246,14 @@ RONDO_API rondo_status rondo_temporary(rondo_graph *graph, const char *name, ron
 RONDO_API rondo_status rondo_view(rondo_graph *graph, rondo_tensor tensor, const int64_t *offset, const int64_t *extent,
                                   rondo_tensor *view);
 
+/* The same elements, in the order of memory, in another shape of as many: a product [count, heads * d] as the queries
+ * [count, heads, 1, d] of an attention. Nothing is copied. A tensor takes any shape, and so does a view that is dense. A
+ * view with room between its rows takes a shape that keeps them apart: dimensions may be split, and joined where the
+ * one lies densely in the other; RONDO_INVALID_ARGUMENT otherwise. nvfp4: an even last dimension. A reshape is a view in
+ * every other respect, and there are views of it and reshapes of those. */
+RONDO_API rondo_status rondo_reshape(rondo_graph *graph, rondo_tensor tensor, uint32_t rank, const int64_t *shape,
+                                     rondo_tensor *view);
+
 /* A constant or state of another graph, or a view of one, in this graph too: one set of weights and KV caches, many
  * graphs over it. Its memory is that of the other graph's exec, uploaded there, once, and counted there; that exec is
  * open before this graph is instantiated, and closed after this graph's execs. The other graph lives during this call

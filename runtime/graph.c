@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "dependencies.h"
+#include "elements.h"
 #include "plan.h"
 #include "user_work.h"
 
@@ -110,20 +111,6 @@ void graph_changed(rondo_graph *graph) {
   plan_drop(graph);
 }
 
-/* ---- Rectangles -------------------------------------------------------------------------------------------------- */
-
-static bool rectangles_overlap(const struct tensor *a, const struct tensor *b) {
-  if (a->root != b->root) return false;
-  for (uint32_t i = 0; i < a->rank; i++)
-    if (a->offset[i] >= b->offset[i] + b->shape[i] || b->offset[i] >= a->offset[i] + a->shape[i]) return false;
-  return tensor_elements(a) > 0 && tensor_elements(b) > 0;
-}
-
-static bool rectangles_equal(const struct tensor *a, const struct tensor *b) {
-  return a->root == b->root && !memcmp(a->offset, b->offset, sizeof a->offset) &&
-         !memcmp(a->shape, b->shape, sizeof a->shape);
-}
-
 /* ---- The order that no tensor shows ------------------------------------------------------------------------------ */
 
 rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_task prerequisite) {
@@ -224,8 +211,8 @@ static rondo_status operands_check_overlap(const rondo_graph *graph, const struc
       if (task->tensors[i] == NO_TENSOR || task->tensors[j] == NO_TENSOR) continue;
       if (!((arguments[i].access | arguments[j].access) & RONDO_WRITE)) continue;
       const struct tensor *a = &graph->tensors[task->tensors[i]], *b = &graph->tensors[task->tensors[j]];
-      if (!rectangles_overlap(a, b)) continue;
-      if (arguments[j].in_place_of == i + 1 && rectangles_equal(a, b)) continue;
+      if (!elements_overlap(a, b)) continue;
+      if (arguments[j].in_place_of == i + 1 && elements_equal(a, b)) continue;
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s and %s overlap in '%s' and one of them is written",
                         arguments[i].name, arguments[j].name, a->name);
     }

@@ -106,8 +106,8 @@ Test(graph, views_stay_inside_their_tensor) {
   rondo_tensor outer = part(graph, t, 2, 4, 4, 8), inner = part(graph, outer, 1, 1, 2, 2);
   const struct tensor *tensor = &graph->tensors[inner.index];
   cr_assert_eq(tensor->root, t.index);
-  cr_assert_eq(tensor->offset[0], 3);
-  cr_assert_eq(tensor->offset[1], 5);
+  cr_assert_eq(tensor->box.low[0], 3);
+  cr_assert_eq(tensor->box.low[1], 5);
   cr_assert_eq(tensor->stride[0], 16);
   rondo_tensor codes;
   REQUIRE_OK(rondo_constant(graph, "w", RONDO_NVFP4, 2, (int64_t[]){4, 32}, &codes));
