@@ -416,6 +416,22 @@ typedef struct rondo_copy_desc {
 } rondo_copy_desc;
 RONDO_API rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc);
 
+/* Rows of src into dst, from a row on that is read on the device at each replay: what grows by itself, such as a KV
+ * cache [batch, heads, capacity, d] (dimension 2) or [batch, capacity, heads, d] (dimension 1), without a word of the
+ * host's but a small input. All of dst that is not written stays as it was, so a dst that is no input, constant or state
+ * is written before. Any dtype; src has dst's, and its shape but for the rows.
+ *   dimension  which one counts rows; of nvfp4 not the last
+ *   position   i32 [1], or [batch] of as many as dimension 0 of dst is long: row r of src becomes row position + r. A
+ *              row that is not 0 to capacity - 1 is not written, whatever the position is, below 0 too; the rest are.
+ * An attention that follows takes kv_lengths = position + rows. */
+typedef struct rondo_append_desc {
+  const char *name;
+  rondo_tensor src, dst;
+  rondo_tensor position;
+  uint32_t dimension;
+} rondo_append_desc;
+RONDO_API rondo_status rondo_add_append(rondo_graph *graph, const rondo_append_desc *desc);
+
 /* ---- Describe: the user's own work ------------------------------------------------------------------------------- */
 
 typedef enum rondo_access { RONDO_READ = 1, RONDO_WRITE = 2, RONDO_READ_WRITE = 3 } rondo_access;
