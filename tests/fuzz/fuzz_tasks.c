@@ -37,6 +37,20 @@ void add_copy(struct build *b) {
   ADDED(b, rondo_add_copy(b->graph, &desc), {desc.src, RONDO_READ}, {desc.dst, RONDO_WRITE});
 }
 
+void add_append(struct build *b) {
+  struct shape dst = {.rank = 1 + below(b, 4)}, src;
+  uint32_t dimension = below(b, dst.rank), mode = next(b);
+  rondo_dtype dtype = any_dtype(b);
+  for (uint32_t i = 0; i < dst.rank; i++) dst.of[i] = size_up_to(b, dst.rank < 3 ? 48 : 8);
+  src = dst;
+  src.of[dimension] = mode >= 240 ? any_size(b) : size_up_to(b, dst.of[dimension] > 0 ? dst.of[dimension] : 0);
+  rondo_append_desc d = {.name = any_name(b), .dimension = mode >= 250 ? next(b) : dimension};
+  d.src = operand_of(b, RONDO_READ, dtype, src);
+  d.dst = operand_of(b, RONDO_READ_WRITE, dtype, dst);
+  d.position = operand_of(b, RONDO_READ, RONDO_I32, vector(false, 0, mode & 1 ? dst.of[0] : 1));
+  ADDED(b, rondo_add_append(b->graph, &d), {d.src, RONDO_READ}, {d.dst, RONDO_READ_WRITE}, {d.position, RONDO_READ});
+}
+
 void add_qr(struct build *b) {
   int64_t m = size_up_to(b, 33), n = size_up_to(b, 33), batch = size_up_to(b, 3), k = m < n ? m : n;
   bool batched = next(b) & 1, row_major = next(b) & 1;
