@@ -329,6 +329,22 @@ typedef struct rondo_qr_apply_desc {
 } rondo_qr_apply_desc;
 RONDO_API rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_apply_desc *desc);
 
+/* The way out of what qr_panel and qr_update leave: r := the upper triangle of h, k x n, zeros below (LAPACK lacpy), and
+ * q := the first k columns of the identity, m x k (laset), which qr_apply turns into thin Q. Either may be absent. h is
+ * m x n, k = min(m, n), f32 or f64. */
+typedef struct rondo_qr_extract_desc {
+  const char *name;
+  rondo_layout layout;
+  rondo_tensor h;
+  rondo_tensor r, q;
+} rondo_qr_extract_desc;
+RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_extract_desc *desc);
+
+/* How many columns a panel of an m x n matrix should have: the most of 32, 16 and 8 that qr_panel keeps in shared memory
+ * on every chip, else 8. 0: no panels, since rondo_add_qr keeps the whole matrix there, or it is no wider than one. A
+ * pure function, which any thread may call; 0 too for other types than f32 and f64 and for sizes below 1. */
+RONDO_API int32_t rondo_qr_panel_width(rondo_dtype dtype, int64_t m, int64_t n);
+
 /* Inverse of unit lower triangular matrices, f32 or f64, n = 16..128: a, out [batch, n, n], row-major. What a holds on
  * and above the diagonal is not read; out gets ones and zeros there. out may be a itself. */
 typedef struct rondo_triangular_inverse_desc {

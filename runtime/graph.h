@@ -86,6 +86,21 @@ rondo_status graph_check(const rondo_graph *graph, const char *function);
 /* The description is about to change. */
 void graph_changed(rondo_graph *graph);
 
+/* What a function adds by several calls, it adds wholly or not at all: between the two it calls what it likes, but
+ * rondo_after only for tasks that it added. Nests. graph_end gives back `status`; where that is an error the graph is
+ * again as it was, kept plans too, and `function` comes before what is wrong. */
+struct graph_mark {
+  const char *function;
+  uint32_t tensor_count, task_count;
+  struct graph_chunk *chunk;
+  uint64_t chunk_used;
+  bool has_backward_edges;
+  struct dependencies *dependencies;
+  struct plan *plan;
+};
+rondo_status graph_begin(rondo_graph *graph, const char *function, struct graph_mark *mark);
+rondo_status graph_end(rondo_graph *graph, const struct graph_mark *mark, rondo_status status);
+
 /* The task as its operation sees it. `operands` has room for OP_MAX_OPERANDS, or for as many as the task has. */
 struct op_task graph_op_task(const rondo_graph *graph, const struct task *task, struct op_operand *operands);
 

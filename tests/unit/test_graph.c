@@ -182,7 +182,10 @@ Test(graph, foreign_tensors_constants_and_bad_arguments_are_refused) {
   desc.arguments = (rondo_argument[]){{.tensor = constant, .access = RONDO_WRITE}};
   REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "would write the constant 'w'");
   desc.arguments = (rondo_argument[]){{.tensor = constant}};
-  REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "access 0");
+  REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT,
+                "argument 0, tensor 'w': access is not set: RONDO_READ, RONDO_WRITE or RONDO_READ_WRITE");
+  desc.arguments = (rondo_argument[]){{.tensor = constant, .access = (rondo_access)4}};
+  REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "access 4 does not exist");
   desc.arguments = (rondo_argument[]){{.tensor = {graph, 77, constant.serial}, .access = RONDO_READ}};
   REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "not a tensor of this graph");
   desc.arguments = (rondo_argument[]){{.value = NULL, .bytes = 4}};
