@@ -2,6 +2,7 @@
  * bytes of its parameter struct in C, and the chips that have it. */
 #include <stdio.h>
 
+#include "../kernels/append/append.h"
 #include "../kernels/common/done.h"
 #include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"
@@ -18,6 +19,7 @@ static void print(const char *name, size_t parameter_bytes, uint32_t chips) {
 #define PRINT(chips, parameters, name, ...) print(#name, sizeof(struct parameters), chips);
 
 int main(void) {
+  APPEND_KERNELS(PRINT);
   DONE_KERNELS(PRINT);
   COPY_KERNELS(PRINT);
   TRANSFER_KERNELS(PRINT);

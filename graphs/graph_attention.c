@@ -1,9 +1,7 @@
 /* graph_attention.c - the ready-made attention graph: its tensors in the layout asked for, and one task. */
-#include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 
-#include "../kernels/softmax/attention.h"
+#include "../runtime/graph.h"
 #include <rondo_graphs.h>
 
 typedef rondo_status (*tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
@@ -20,50 +18,6 @@ static rondo_status heads_add(rondo_graph *graph, const rondo_graph_attention_de
   bool heads_first = desc->layout == RONDO_BHSD;
   int64_t shape[] = {desc->batch, heads_first ? heads : length, heads_first ? length : heads, desc->head_dimension};
   return add(graph, name_of(desc, name, sizeof name, part), desc->dtype, 4, shape, tensor);
-}
-
-static rondo_status sizes_check(const rondo_graph_attention_desc *desc) {
-  const struct {
-    const char *name;
-    int64_t size;
-  } sizes[] = {{"batch", desc->batch},
-               {"query_heads", desc->query_heads},
-               {"kv_heads", desc->kv_heads},
-               {"query_length", desc->query_length},
-               {"kv_length", desc->kv_length}};
-  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-    if (sizes[i].size < 0)
-      return status_set(RONDO_INVALID_ARGUMENT,
-                        "describe: rondo_graph_attention: %s is %" PRId64 ", expected no negative size", sizes[i].name,
-                        sizes[i].size);
-  int64_t dimension = desc->head_dimension;
-  if (dimension != 32 && dimension != 64 && dimension != 128 && dimension != 256)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "describe: rondo_graph_attention: head_dimension is %" PRId64 ", expected 32, 64, 128 or 256",
-                      dimension);
-  if (desc->kv_heads ? desc->query_heads % desc->kv_heads : desc->query_heads)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "describe: rondo_graph_attention: query_heads is %" PRId64
-                      ", expected a multiple of kv_heads, %" PRId64,
-                      desc->query_heads, desc->kv_heads);
-  return RONDO_OK;
-}
-
-static rondo_status desc_check(const rondo_graph_attention_desc *desc) {
-  if (desc->dtype != RONDO_F16 && desc->dtype != RONDO_BF16)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: dtype is %s, expected f16 or bf16",
-                      rondo_dtype_name(desc->dtype));
-  if (desc->layout != RONDO_BHSD && desc->layout != RONDO_BSHD)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: layout %d does not exist",
-                      (int)desc->layout);
-  if (desc->splits < 0 || desc->splits > ATTENTION_MAX_SPLITS)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "describe: rondo_graph_attention: splits is %" PRId32 ", expected 0 (Rondo chooses) to %d",
-                      desc->splits, ATTENTION_MAX_SPLITS);
-  if (!isfinite(desc->scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: scale is %f, expected a finite number",
-                      (double)desc->scale);
-  return sizes_check(desc);
 }
 
 static rondo_status tensors_add(rondo_graph *graph, const rondo_graph_attention_desc *desc,
@@ -89,7 +43,8 @@ rondo_status rondo_graph_attention(rondo_graph *graph, const rondo_graph_attenti
   if (!desc || !tensors)
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_attention: the %s is NULL",
                       desc ? "tensors' address" : "description");
-  rondo_status status = desc_check(desc);
+  struct graph_mark mark;
+  rondo_status status = graph_begin(graph, "rondo_graph_attention", &mark);
   if (status != RONDO_OK) return status;
   rondo_graph_attention_tensors out = {0};
   status = tensors_add(graph, desc, &out);
@@ -105,6 +60,7 @@ rondo_status rondo_graph_attention(rondo_graph *graph, const rondo_graph_attenti
                                                                 .scale = desc->scale,
                                                                 .causal = desc->causal,
                                                                 .splits = desc->splits});
+  status = graph_end(graph, &mark, status);
   if (status == RONDO_OK) *tensors = out;
   return status;
 }

@@ -1,12 +1,12 @@
 /* graph_gemv.c - the ready-made graph of a product with vectors: weights as constants, vectors in, results out, and
  * before the product a quantisation where it is asked for. */
-#include <inttypes.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 
-#include "../kernels/gemv/gemv.h"
+#include "../runtime/graph.h"
 #include <rondo_graphs.h>
+
+enum { NVFP4_BLOCK = 16 }; /* elements that share a scale */
 
 struct builder {
   rondo_graph *graph;
@@ -43,7 +43,7 @@ static rondo_status weights_add(const struct builder *builder, rondo_graph_gemv_
   rondo_status status =
       matrix_add(builder, rondo_constant, "weights", desc->weights, desc->m, desc->k, &tensors->weights);
   if (status == RONDO_OK && desc->weights == RONDO_NVFP4)
-    status = matrix_add(builder, rondo_constant, "weight scales", RONDO_E4M3, desc->m, desc->k / GEMV_BLOCK,
+    status = matrix_add(builder, rondo_constant, "weight scales", RONDO_E4M3, desc->m, desc->k / NVFP4_BLOCK,
                         &tensors->weight_scales);
   if (status == RONDO_OK && desc->row_scales) status = row_scales_add(builder, &tensors->weight_scales);
   return status;
@@ -59,7 +59,7 @@ static rondo_status vectors_add(const struct builder *builder, rondo_graph_gemv_
                                    builder->count, desc->k, &tensors->vectors);
   if (status == RONDO_OK && packed)
     status = matrix_add(builder, quantize ? rondo_temporary : rondo_input, "vector scales", RONDO_E4M3, builder->count,
-                        desc->k / GEMV_BLOCK, scales);
+                        desc->k / NVFP4_BLOCK, scales);
   if (status != RONDO_OK) return status;
   *vectors = tensors->vectors;
   if (!quantize) {
@@ -76,66 +76,37 @@ static rondo_status vectors_add(const struct builder *builder, rondo_graph_gemv_
                                                                .global_scale = desc->quantize_scale});
 }
 
-/* ---- Check: what the tasks' own checks would find too late, after tensors have been added --------------------------
- */
-
-static rondo_status refuse_type(const char *field, rondo_dtype dtype, const char *expected) {
-  return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_gemv: %s is %s, expected %s", field,
-                    rondo_dtype_name(dtype), expected);
-}
-
-static bool is_half(rondo_dtype dtype) { return dtype == RONDO_F16 || dtype == RONDO_BF16; }
-
-static rondo_status types_check(const rondo_graph_gemv_desc *desc) {
-  if (!is_half(desc->weights) && desc->weights != RONDO_E4M3 && desc->weights != RONDO_NVFP4)
-    return refuse_type("weights", desc->weights, "f16, bf16, e4m3 or nvfp4");
-  if (is_half(desc->weights) && desc->vectors != desc->weights)
-    return refuse_type("vectors", desc->vectors, "the type of weights");
-  if (!is_half(desc->vectors) && (desc->weights == RONDO_E4M3 || desc->vectors != RONDO_NVFP4))
-    return refuse_type("vectors", desc->vectors, desc->weights == RONDO_E4M3 ? "f16 or bf16" : "f16, bf16 or nvfp4");
-  if (!is_half(desc->out) && desc->out != RONDO_F32) return refuse_type("out", desc->out, "f16, bf16 or f32");
-  if (desc->row_scales && desc->weights != RONDO_E4M3)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_gemv: row_scales are for weights in e4m3, not %s",
-                      rondo_dtype_name(desc->weights));
-  if (!desc->quantize_from) return RONDO_OK;
-  if (!is_half(desc->quantize_from) && desc->quantize_from != RONDO_F32)
-    return refuse_type("quantize_from", desc->quantize_from, "f32, f16 or bf16");
-  if (desc->vectors != RONDO_NVFP4) return refuse_type("vectors", desc->vectors, "nvfp4 to quantise to");
-  return RONDO_OK;
-}
-
+/* What belongs together here, and what no task sees. */
 static rondo_status desc_check(const rondo_graph_gemv_desc *desc) {
-  rondo_status status = types_check(desc);
-  if (status != RONDO_OK) return status;
-  if (desc->m < 0 || desc->k < 0 || desc->batch < 0)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "describe: rondo_graph_gemv: m %" PRId64 ", k %" PRId64 ", batch %" PRId64
-                      ": expected no negative size",
-                      desc->m, desc->k, desc->batch);
-  if (desc->count < 0 || desc->count > GEMV_COUNT)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_gemv: count is %" PRId32 ", expected 1 to %d",
-                      desc->count, GEMV_COUNT);
-  if (desc->weights == RONDO_NVFP4 && desc->k % GEMV_BLOCK)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "describe: rondo_graph_gemv: k is %" PRId64 ", expected a multiple of %d with weights in nvfp4",
-                      desc->k, GEMV_BLOCK);
   float quantize_scale = desc->quantize_scale;
   if (quantize_scale != 0 && !desc->quantize_from)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_gemv: quantize_scale is %g without quantize_from",
-                      (double)quantize_scale);
-  if (quantize_scale < 0 || !isfinite(448.0f * quantize_scale)) /* as quantize.c has it */
-    return status_set(
-        RONDO_INVALID_ARGUMENT,
-        "describe: rondo_graph_gemv: quantize_scale is %g, expected a positive number, 448 times which is "
-        "finite",
-        (double)quantize_scale);
+    return status_set(RONDO_INVALID_ARGUMENT, "quantize_scale is %g without quantize_from", (double)quantize_scale);
+  if (desc->quantize_from && desc->vectors != RONDO_NVFP4)
+    return status_set(RONDO_INVALID_ARGUMENT, "vectors is %s, expected nvfp4 to quantise to",
+                      rondo_dtype_name(desc->vectors));
   float scale = (desc->scale == 0 ? 1.0f : desc->scale) * (quantize_scale == 0 ? 1.0f : quantize_scale);
-  if (!isfinite(scale) || scale == 0)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "describe: rondo_graph_gemv: scale times quantize_scale is %g, expected a finite number other "
-                      "than 0",
-                      (double)scale);
-  return RONDO_OK;
+  if (isfinite(scale) && scale != 0) return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT, "scale times quantize_scale is %g, expected a finite number other than 0",
+                    (double)scale);
+}
+
+static rondo_status product_add(const struct builder *builder, rondo_graph_gemv_tensors *tensors) {
+  const rondo_graph_gemv_desc *desc = builder->desc;
+  rondo_tensor vectors = {0}, vector_scales = {0};
+  rondo_status status = weights_add(builder, tensors);
+  if (status == RONDO_OK) status = vectors_add(builder, tensors, &vectors, &vector_scales);
+  if (status == RONDO_OK)
+    status = matrix_add(builder, rondo_output, "out", desc->out, builder->count, desc->m, &tensors->out);
+  if (status != RONDO_OK) return status;
+  return rondo_add_gemv(builder->graph,
+                        &(rondo_gemv_desc){.name = desc->name ? desc->name : "gemv",
+                                           .weights = tensors->weights,
+                                           .weight_scales = tensors->weight_scales,
+                                           .vectors = vectors,
+                                           .vector_scales = vector_scales,
+                                           .out = tensors->out,
+                                           .scale = (desc->scale == 0 ? 1.0f : desc->scale) *
+                                                    (desc->quantize_scale == 0 ? 1.0f : desc->quantize_scale)});
 }
 
 rondo_status rondo_graph_gemv(rondo_graph *graph, const rondo_graph_gemv_desc *desc,
@@ -143,25 +114,14 @@ rondo_status rondo_graph_gemv(rondo_graph *graph, const rondo_graph_gemv_desc *d
   if (!desc || !tensors)
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_gemv: the %s is NULL",
                       desc ? "tensors' address" : "description");
-  rondo_status status = desc_check(desc);
+  struct graph_mark mark;
+  rondo_status status = graph_begin(graph, "rondo_graph_gemv", &mark);
   if (status != RONDO_OK) return status;
   struct builder builder = {.graph = graph, .desc = desc, .count = desc->count ? desc->count : 1};
   rondo_graph_gemv_tensors made = {0};
-  rondo_tensor vectors = {0}, vector_scales = {0};
-  status = weights_add(&builder, &made);
-  if (status == RONDO_OK) status = vectors_add(&builder, &made, &vectors, &vector_scales);
-  if (status == RONDO_OK)
-    status = matrix_add(&builder, rondo_output, "out", desc->out, builder.count, desc->m, &made.out);
-  if (status != RONDO_OK) return status;
-  status =
-      rondo_add_gemv(graph, &(rondo_gemv_desc){.name = desc->name ? desc->name : "gemv",
-                                               .weights = made.weights,
-                                               .weight_scales = made.weight_scales,
-                                               .vectors = vectors,
-                                               .vector_scales = vector_scales,
-                                               .out = made.out,
-                                               .scale = (desc->scale == 0 ? 1.0f : desc->scale) *
-                                                        (desc->quantize_scale == 0 ? 1.0f : desc->quantize_scale)});
+  status = desc_check(desc);
+  if (status == RONDO_OK) status = product_add(&builder, &made);
+  status = graph_end(graph, &mark, status);
   if (status == RONDO_OK) *tensors = made;
   return status;
 }

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "../kernels/qr/qr.h"
+#include "../runtime/graph.h"
 #include "../runtime/integer.h"
 #include <rondo_graphs.h>
 
@@ -147,8 +147,12 @@ static rondo_status panels_add(struct builder *builder, rondo_graph_qr_tensors *
   if (status == RONDO_OK && desc->form == RONDO_QR_THIN_Q)
     status = matrix_add(builder, rondo_output, "q", desc->m, builder->k, &tensors->q);
   if (status == RONDO_OK)
-    status = qr_add_extract(builder->graph, name_of(builder, name, sizeof name, "extract"), desc->layout, builder->h,
-                            tensors->r, tensors->q);
+    status = rondo_add_qr_extract(builder->graph,
+                                  &(rondo_qr_extract_desc){.name = name_of(builder, name, sizeof name, "extract"),
+                                                           .layout = desc->layout,
+                                                           .h = builder->h,
+                                                           .r = tensors->r,
+                                                           .q = tensors->q});
   if (status == RONDO_OK && desc->form == RONDO_QR_THIN_Q) status = form_add(builder, tensors->q);
   return status;
 }
@@ -174,46 +178,42 @@ static rondo_status fused_add(const struct builder *builder, rondo_graph_qr_tens
                                                        .q = tensors->q});
 }
 
-/* The width of panels; 0: no panels. By default the widest panel that is factored in shared memory. */
+/* The width of panels; 0: no panels. */
 static int64_t width_of(const rondo_graph_qr_desc *desc) {
-  uint32_t element_bytes = rondo_dtype_bits(desc->dtype) / 8;
   int64_t k = smaller(desc->m, desc->n), width = desc->panel_width;
-  if (!width && qr_fits_every_chip(element_bytes, desc->m, desc->n)) return 0;
-  if (!width) {
-    for (width = 32; width > 8; width /= 2)
-      if (qr_fits_every_chip(element_bytes, desc->m, width)) break;
-  }
+  if (!width) return rondo_qr_panel_width(desc->dtype, desc->m, desc->n);
   return width < k || desc->n > k ? width : 0;
 }
 
+/* What no task sees. */
 static rondo_status desc_check(const rondo_graph_qr_desc *desc) {
-  if (desc->dtype != RONDO_F32 && desc->dtype != RONDO_F64)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_qr: dtype is %s, expected f32 or f64",
-                      rondo_dtype_name(desc->dtype));
-  if (desc->layout != RONDO_COLUMN_MAJOR && desc->layout != RONDO_ROW_MAJOR)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_qr: layout %d does not exist", (int)desc->layout);
   if (desc->form < RONDO_QR_H_TAU || desc->form > RONDO_QR_THIN_Q)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_qr: form %d does not exist", (int)desc->form);
-  if (desc->m < 0 || desc->n < 0 || desc->batch < 0 || desc->panel_width < 0)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "describe: rondo_graph_qr: m %" PRId64 ", n %" PRId64 ", batch %" PRId64 ", panel_width %" PRId32
-                      ": expected no negative size",
-                      desc->m, desc->n, desc->batch, desc->panel_width);
+    return status_set(RONDO_INVALID_ARGUMENT, "form %d does not exist", (int)desc->form);
+  if (desc->panel_width < 0)
+    return status_set(RONDO_INVALID_ARGUMENT, "panel_width is %" PRId32 ", expected no negative size",
+                      desc->panel_width);
   return RONDO_OK;
+}
+
+static rondo_status qr_add(struct builder *builder, rondo_graph_qr_tensors *tensors) {
+  const rondo_graph_qr_desc *desc = builder->desc;
+  rondo_status status = desc_check(desc);
+  if (status == RONDO_OK) status = matrix_add(builder, rondo_input, "a", desc->m, desc->n, &tensors->a);
+  if (status != RONDO_OK) return status;
+  builder->width = width_of(desc); /* sizes are known to be sane now */
+  return builder->width ? panels_add(builder, tensors) : fused_add(builder, tensors);
 }
 
 rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_desc *desc, rondo_graph_qr_tensors *tensors) {
   if (!desc || !tensors)
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_graph_qr: the %s is NULL",
                       desc ? "tensors' address" : "description");
-  rondo_status status = desc_check(desc);
+  struct graph_mark mark;
+  rondo_status status = graph_begin(graph, "rondo_graph_qr", &mark);
   if (status != RONDO_OK) return status;
   rondo_graph_qr_tensors out = {0};
   struct builder builder = {.graph = graph, .desc = desc, .k = smaller(desc->m, desc->n)};
-  status = matrix_add(&builder, rondo_input, "a", desc->m, desc->n, &out.a);
-  if (status != RONDO_OK) return status;
-  builder.width = width_of(desc); /* sizes are known to be sane now */
-  status = builder.width ? panels_add(&builder, &out) : fused_add(&builder, &out);
+  status = graph_end(graph, &mark, qr_add(&builder, &out));
   if (status == RONDO_OK) *tensors = out;
   return status;
 }

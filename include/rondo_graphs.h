@@ -1,8 +1,8 @@
 /* rondo_graphs.h - ready-made graphs: each function adds tensors and tasks to a graph from a descriptor of sizes and
  * returns the tensors' handles.
  *
- * The conventions are those of rondo.h, with one difference: a call that fails halfway, for lack of room in the graph's
- * limits, leaves what it has added so far. Descriptors are checked before anything is added. */
+ * The conventions are those of rondo.h: a call that fails, halfway too, leaves the graph as it was. Its sentence names
+ * the function, then the task or tensor of it that is wrong. */
 #ifndef RONDO_GRAPHS_H
 #define RONDO_GRAPHS_H
 

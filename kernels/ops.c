@@ -1,6 +1,7 @@
 /* ops.c - the table of operations, the one place that names them all; and the kernels that belong to none. */
 #include "../runtime/join.h"
 #include "../runtime/kernels.h"
+#include "append/append.h"
 #include "common/done.h"
 #include "copy/copy.h"
 #include "copy/transfer.h"
@@ -12,7 +13,7 @@
 const struct op *const op_table[] = {
     &op_qr,          &op_qr_panel,     &op_qr_update, &op_qr_apply, &op_qr_extract,     &op_triangular_inverse,
     &op_gemm_rowmax, &op_gemm_softmax, &op_attention, &op_gemv,     &op_quantize_nvfp4, &op_copy,
-    &op_transfer,    &op_join,         NULL,
+    &op_append,      &op_transfer,     &op_join,      NULL,
 };
 
 #define DEFINE(chips, parameters, name, constant)                                                                      \

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "cutter.h"
+#include "elements.h"
 
 enum {
   NO_UNIT = UINT32_MAX,
@@ -23,14 +24,10 @@ enum {
   EDGES_MOST = 1 << 30,
 };
 
-/* A rectangle of a root, in elements. A tensor has at most 2^31 of them in any direction. */
-struct box {
-  uint32_t low[RONDO_MAX_RANK], high[RONDO_MAX_RANK];
-};
-
 struct access {
-  struct box box;
-  uint32_t task; /* NO_UNIT: nobody has to wait for it any more */
+  struct box box;  /* the tensor's */
+  uint32_t tensor; /* whose elements they are */
+  uint32_t task;   /* NO_UNIT: nobody has to wait for it any more */
 };
 
 /* A set of accesses that was large enough for a join; the last few of a list are kept. */
@@ -50,8 +47,9 @@ struct access_list {
   struct access *items;
   struct box *runs;
   uint32_t count, alive_count;
-  uint32_t first;   /* all before it are dead */
-  uint32_t version; /* grows when the list changes; 0: never */
+  bool has_only_boxes; /* no access of elements that are not all of their box */
+  uint32_t first;      /* all before it are dead */
+  uint32_t version;    /* grows when the list changes; 0: never */
   uint32_t next_fan;
   struct fan fans[FANS];
 };
@@ -73,21 +71,6 @@ struct walk {
   uint32_t join_count;
   struct dependencies *result;
 };
-
-static struct box box_of(const struct tensor *tensor) {
-  struct box box = {.high = {1, 1, 1, 1}};
-  for (uint32_t i = 0; i < tensor->rank; i++) {
-    box.low[i] = (uint32_t)tensor->offset[i];
-    box.high[i] = (uint32_t)(tensor->offset[i] + tensor->shape[i]);
-  }
-  return box;
-}
-
-static bool boxes_overlap(const struct box *a, const struct box *b) {
-  bool apart = false;
-  for (int i = 0; i < RONDO_MAX_RANK; i++) apart |= a->low[i] >= b->high[i] || b->low[i] >= a->high[i];
-  return !apart;
-}
 
 static bool box_covers(const struct box *whole, const struct box *part) {
   bool inside = true;
@@ -128,8 +111,7 @@ static struct fan *find_fan(const rondo_graph *graph, struct access_list *list, 
     if (!fan->version || fan->version != list->version) continue;
     if (fan->tensor == tensor) return fan;
     if (fan->tensor == NO_TENSOR || tensor == NO_TENSOR) continue;
-    const struct tensor *a = &graph->tensors[fan->tensor], *b = &graph->tensors[tensor];
-    if (!memcmp(a->offset, b->offset, sizeof a->offset) && !memcmp(a->shape, b->shape, sizeof a->shape)) return fan;
+    if (elements_equal(&graph->tensors[fan->tensor], &graph->tensors[tensor])) return fan;
   }
   return NULL;
 }
@@ -148,10 +130,18 @@ static uint32_t find_overlaps(const struct access_list *list, const struct box *
   return found_count;
 }
 
+/* Into walk->found: the accesses that have an element of the tensor. Returns how many. */
+static uint32_t find_conflicts(const struct walk *walk, const struct access_list *list, const struct tensor *tensor) {
+  uint32_t *found = walk->found, box_count = find_overlaps(list, &tensor->box, found), found_count = 0;
+  if (tensor->is_box && list->has_only_boxes) return box_count;
+  for (uint32_t i = 0; i < box_count; i++)
+    if (elements_overlap(tensor, &walk->graph->tensors[list->items[found[i]].tensor])) found[found_count++] = found[i];
+  return found_count;
+}
+
 /* The task waits for what of the list overlaps the tensor. Leaves in walk->found what that is, and returns how many. */
 static uint32_t wait_for(struct walk *walk, uint32_t task, struct access_list *list, uint32_t tensor) {
-  struct box box = box_of(&walk->graph->tensors[tensor]);
-  uint32_t found_count = find_overlaps(list, &box, walk->found);
+  uint32_t found_count = find_conflicts(walk, list, &walk->graph->tensors[tensor]);
   if (found_count >= JOIN_LEAST) {
     uint32_t what = found_count == list->alive_count ? NO_TENSOR : tensor;
     struct fan *fan = find_fan(walk->graph, list, what);
@@ -173,8 +163,8 @@ static uint32_t wait_for(struct walk *walk, uint32_t task, struct access_list *l
 /* Goes through `box` in the order of memory, from the end of one written rectangle to the next; false at the first
  * element that none of the found writes has, which is left in `element`. All lines between `element` and `line_end` are
  * covered by the same rectangles, so they are passed at once. */
-static bool is_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
-                       const struct box *box, uint32_t *element) {
+static bool is_box_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
+                           const struct box *box, uint32_t *element) {
   uint32_t line_end[RONDO_MAX_RANK], hint = 0;
   memcpy(element, box->low, sizeof box->low);
   memcpy(line_end, box->high, sizeof box->high);
@@ -204,6 +194,37 @@ static bool is_written(const struct walk *walk, const struct access_list *writes
   }
 }
 
+/* The same where not all are boxes: from the end of one written run of memory to the next. */
+static bool are_elements_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
+                                 const struct tensor *tensor, uint32_t *element) {
+  int64_t count = tensor_elements(tensor), run;
+  uint32_t hint = 0;
+  for (int64_t i = 0; i < count; i += run) {
+    int64_t at = elements_at(tensor, i), written = 0;
+    for (uint32_t f = 0; f < found_count && !written; f++) {
+      uint32_t candidate = hint + f < found_count ? hint + f : hint + f - found_count;
+      written = elements_run(&walk->graph->tensors[writes->items[walk->found[candidate]].tensor], at);
+      if (written) hint = candidate;
+    }
+    if (!written) {
+      const struct tensor *root = &walk->graph->tensors[tensor->root];
+      for (uint32_t d = 0; d < root->rank; at %= root->stride[d++]) element[d] = (uint32_t)(at / root->stride[d]);
+      return false;
+    }
+    run = elements_run(tensor, at);
+    if (written < run) run = written;
+  }
+  return true;
+}
+
+/* Are all elements of the tensor, which no found write may be missing of, written? Else `element` is one that is not.
+ */
+static bool is_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
+                       const struct tensor *tensor, uint32_t *element) {
+  if (tensor->is_box && writes->has_only_boxes) return is_box_written(walk, writes, found_count, &tensor->box, element);
+  return are_elements_written(walk, writes, found_count, tensor, element);
+}
+
 static void describe_element(const struct tensor *root, const uint32_t *element, char *text, size_t bytes) {
   size_t used = 0;
   for (uint32_t i = 0; i < root->rank && used < bytes; i++)
@@ -215,9 +236,8 @@ static rondo_status check_read(const struct walk *walk, uint32_t task, uint32_t 
   const struct tensor *root = graph_root(walk->graph, tensor);
   if (!walk->checks || (root->kind != TENSOR_TEMPORARY && root->kind != TENSOR_OUTPUT)) return RONDO_OK;
   const struct access_list *writes = &walk->roots[walk->root_of_tensor[root->root]].writes;
-  struct box box = box_of(&walk->graph->tensors[tensor]);
   uint32_t element[RONDO_MAX_RANK];
-  if (is_written(walk, writes, found_count, &box, element)) return RONDO_OK;
+  if (is_written(walk, writes, found_count, &walk->graph->tensors[tensor], element)) return RONDO_OK;
   char where[64] = "";
   if (writes->alive_count) describe_element(root, element, where, sizeof where);
   return status_set(RONDO_INVALID_ARGUMENT, "plan: task %u '%s' reads %s%s '%s', which no earlier task writes", task,
@@ -231,8 +251,7 @@ static rondo_status check_outputs(const struct walk *walk) {
     if (tensor->root != t || tensor->kind != TENSOR_OUTPUT || !tensor_elements(tensor)) continue;
     uint32_t element[RONDO_MAX_RANK];
     const struct access_list *writes = &walk->roots[walk->root_of_tensor[t]].writes;
-    struct box box = box_of(tensor);
-    if (is_written(walk, writes, find_overlaps(writes, &box, walk->found), &box, element)) continue;
+    if (is_written(walk, writes, find_conflicts(walk, writes, tensor), tensor, element)) continue;
     char where[64] = "";
     if (writes->alive_count) describe_element(tensor, element, where, sizeof where);
     return status_set(RONDO_INVALID_ARGUMENT, "plan: %soutput '%s' is written by no task", where, tensor->name);
@@ -267,11 +286,13 @@ static void run_shrink(struct access_list *list, uint32_t index) {
   list->runs[index / RUN_LENGTH] = box;
 }
 
-static void drop_covered(struct access_list *list, const struct box *box, uint32_t *found) {
-  uint32_t found_count = find_overlaps(list, box, found), dropped = NO_UNIT;
+static void drop_covered(const struct walk *walk, struct access_list *list, const struct tensor *tensor) {
+  uint32_t *found = walk->found, found_count = find_overlaps(list, &tensor->box, found), dropped = NO_UNIT;
   for (uint32_t i = 0; i < found_count; i++) {
     struct access *access = &list->items[found[i]];
-    if (!box_covers(box, &access->box)) continue;
+    if (!(tensor->is_box && box_covers(&tensor->box, &access->box)) &&
+        !elements_equal(tensor, &walk->graph->tensors[access->tensor]))
+      continue;
     if (dropped != NO_UNIT && dropped / RUN_LENGTH != found[i] / RUN_LENGTH) run_shrink(list, dropped);
     dropped = found[i];
     access->task = NO_UNIT;
@@ -282,16 +303,19 @@ static void drop_covered(struct access_list *list, const struct box *box, uint32
   while (list->first < list->count && list->items[list->first].task == NO_UNIT) list->first++;
 }
 
-static void keep_access(struct root *root, const struct box *box, rondo_access access, uint32_t task, uint32_t *found) {
+static void keep_access(const struct walk *walk, struct root *root, uint32_t index, rondo_access access,
+                        uint32_t task) {
+  const struct tensor *tensor = &walk->graph->tensors[index];
   if (access & RONDO_WRITE) {
-    drop_covered(&root->writes, box, found);
-    drop_covered(&root->reads, box, found);
+    drop_covered(walk, &root->writes, tensor);
+    drop_covered(walk, &root->reads, tensor);
   }
   struct access_list *list = access & RONDO_WRITE ? &root->writes : &root->reads;
   struct box *run = &list->runs[list->count / RUN_LENGTH];
-  if (list->count % RUN_LENGTH == 0) *run = *box;
-  box_grow(run, box);
-  list->items[list->count++] = (struct access){*box, task};
+  if (list->count % RUN_LENGTH == 0) *run = tensor->box;
+  box_grow(run, &tensor->box);
+  list->items[list->count++] = (struct access){tensor->box, index, task};
+  list->has_only_boxes &= tensor->is_box;
   list->alive_count++;
   list->version++;
 }
@@ -311,9 +335,7 @@ static rondo_status walk_task(struct walk *walk, uint32_t number) {
   }
   for (uint32_t i = 0; i < task->operand_count; i++) {
     struct root *root = root_of(walk, task->tensors[i]);
-    if (!root) continue;
-    struct box box = box_of(&walk->graph->tensors[task->tensors[i]]);
-    keep_access(root, &box, task_access(task, i), number, walk->found);
+    if (root) keep_access(walk, root, task->tensors[i], task_access(task, i), number);
   }
   return RONDO_OK;
 }
@@ -345,7 +367,8 @@ static void lay_lists(struct walk *walk, uint32_t *root_count, uint32_t *access_
     struct access_list *lists[] = {&walk->roots[r].writes, &walk->roots[r].reads};
     for (int l = 0; l < 2; l++) {
       uint32_t most = lists[l]->count;
-      *lists[l] = (struct access_list){.items = walk->accesses + used, .runs = walk->runs + runs_used};
+      *lists[l] =
+          (struct access_list){.items = walk->accesses + used, .runs = walk->runs + runs_used, .has_only_boxes = true};
       used += most;
       runs_used += (most + RUN_LENGTH - 1) / RUN_LENGTH;
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "dependencies.h"
+#include "elements.h"
 #include "plan.h"
 #include "user_work.h"
 
@@ -24,6 +25,42 @@ rondo_status graph_check(const rondo_graph *graph, const char *function) {
   if (graph->source.runtime) return runtime_check(graph->source.runtime, function); /* opened before fork? */
   return RONDO_OK;
 }
+
+/* ---- Memory that only some tasks need ---------------------------------------------------------------------------- */
+
+static rondo_status keep(rondo_graph *graph, uint64_t bytes, void **memory) {
+  struct graph_chunk *chunk = graph->chunks;
+  bytes = user_work_round(bytes);
+  if (!chunk || chunk->bytes - chunk->used < bytes) {
+    uint64_t head = user_work_round(sizeof *chunk), wanted = head + bytes > CHUNK_BYTES ? head + bytes : CHUNK_BYTES;
+    void *taken;
+    rondo_status status = memory_take(graph->source, wanted, "a graph's tasks", &taken);
+    if (status != RONDO_OK) return status_set(status, "describe: %s", rondo_error_text());
+    chunk = taken;
+    *chunk = (struct graph_chunk){graph->chunks, wanted, head};
+    graph->chunks = chunk;
+  }
+  *memory = (unsigned char *)chunk + chunk->used;
+  chunk->used += bytes;
+  return RONDO_OK;
+}
+
+void graph_changed(rondo_graph *graph) {
+  dependencies_drop(graph);
+  plan_drop(graph);
+}
+
+/* Of the newest chunk, until `last` is. */
+static void chunks_drop(rondo_graph *graph, const struct graph_chunk *last) {
+  while (graph->chunks != last) {
+    struct graph_chunk *chunk = graph->chunks;
+    graph->chunks = chunk->next;
+    memory_give(graph->source, chunk, chunk->bytes);
+  }
+}
+
+/* ---- The graph ----------------------------------------------------------------------------------------------------
+ */
 
 rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits *limits, rondo_graph **graph_out) {
   if (!graph_out) return status_set(RONDO_INVALID_ARGUMENT, "rondo_graph_create: the graph's address is NULL");
@@ -69,11 +106,7 @@ rondo_status rondo_graph_destroy(rondo_graph **graph_address) {
   rondo_status status = graph_check(graph, "rondo_graph_destroy");
   if (status != RONDO_OK) return status;
   graph_changed(graph);
-  while (graph->chunks) {
-    struct graph_chunk *chunk = graph->chunks;
-    graph->chunks = chunk->next;
-    memory_give(graph->source, chunk, chunk->bytes);
-  }
+  chunks_drop(graph, NULL);
   graph->magic = graph->serial = 0;
   rondo_runtime *runtime = graph->source.runtime;
   memory_give(graph->source, graph, graph->memory_bytes);
@@ -84,44 +117,6 @@ rondo_status rondo_graph_destroy(rondo_graph **graph_address) {
   }
   *graph_address = NULL;
   return RONDO_OK;
-}
-
-/* ---- Memory that only some tasks need ---------------------------------------------------------------------------- */
-
-static rondo_status keep(rondo_graph *graph, uint64_t bytes, void **memory) {
-  struct graph_chunk *chunk = graph->chunks;
-  bytes = user_work_round(bytes);
-  if (!chunk || chunk->bytes - chunk->used < bytes) {
-    uint64_t head = user_work_round(sizeof *chunk), wanted = head + bytes > CHUNK_BYTES ? head + bytes : CHUNK_BYTES;
-    void *taken;
-    rondo_status status = memory_take(graph->source, wanted, "a graph's tasks", &taken);
-    if (status != RONDO_OK) return status_set(status, "describe: %s", rondo_error_text());
-    chunk = taken;
-    *chunk = (struct graph_chunk){graph->chunks, wanted, head};
-    graph->chunks = chunk;
-  }
-  *memory = (unsigned char *)chunk + chunk->used;
-  chunk->used += bytes;
-  return RONDO_OK;
-}
-
-void graph_changed(rondo_graph *graph) {
-  dependencies_drop(graph);
-  plan_drop(graph);
-}
-
-/* ---- Rectangles -------------------------------------------------------------------------------------------------- */
-
-static bool rectangles_overlap(const struct tensor *a, const struct tensor *b) {
-  if (a->root != b->root) return false;
-  for (uint32_t i = 0; i < a->rank; i++)
-    if (a->offset[i] >= b->offset[i] + b->shape[i] || b->offset[i] >= a->offset[i] + a->shape[i]) return false;
-  return tensor_elements(a) > 0 && tensor_elements(b) > 0;
-}
-
-static bool rectangles_equal(const struct tensor *a, const struct tensor *b) {
-  return a->root == b->root && !memcmp(a->offset, b->offset, sizeof a->offset) &&
-         !memcmp(a->shape, b->shape, sizeof a->shape);
 }
 
 /* ---- The order that no tensor shows ------------------------------------------------------------------------------ */
@@ -158,6 +153,58 @@ rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task) {
   if (!graph->task_count) return status_set(RONDO_INVALID_STATE, "rondo_last_task: the graph has no task");
   *task = graph->task_count - 1;
   return RONDO_OK;
+}
+
+/* ---- All or nothing ------------------------------------------------------------------------------------------------
+ */
+
+static void tensors_touch(rondo_graph *graph, const struct task *task);
+
+rondo_status graph_begin(rondo_graph *graph, const char *function, struct graph_mark *mark) {
+  rondo_status status = graph_check(graph, function);
+  if (status != RONDO_OK) return status_set(status, "describe: %s", rondo_error_text());
+  *mark = (struct graph_mark){.function = function,
+                              .tensor_count = graph->tensor_count,
+                              .task_count = graph->task_count,
+                              .chunk = graph->chunks,
+                              .chunk_used = graph->chunks ? graph->chunks->used : 0,
+                              .has_backward_edges = graph->has_backward_edges,
+                              .dependencies = graph->dependencies,
+                              .plan = graph->plan};
+  graph->dependencies = NULL;
+  graph->plan = NULL;
+  return RONDO_OK;
+}
+
+static void roll_back(rondo_graph *graph, const struct graph_mark *mark) {
+  graph->tensor_count = mark->tensor_count;
+  graph->task_count = mark->task_count;
+  graph->has_backward_edges = mark->has_backward_edges;
+  chunks_drop(graph, mark->chunk);
+  if (graph->chunks) graph->chunks->used = mark->chunk_used;
+  for (uint32_t i = 0; i < graph->tensor_count; i++) {
+    graph->tensors[i].reader_count = 0;
+    graph->tensors[i].is_touched_often = false;
+  }
+  for (uint32_t t = 0; t < graph->task_count; t++) tensors_touch(graph, &graph->tasks[t]);
+}
+
+rondo_status graph_end(rondo_graph *graph, const struct graph_mark *mark, rondo_status status) {
+  struct dependencies *dependencies = graph->dependencies;
+  struct plan *plan = graph->plan;
+  bool is_kept = status == RONDO_OK;
+  /* What is of no use any more is dropped, the rest put in its place. */
+  graph->dependencies = is_kept ? mark->dependencies : dependencies;
+  graph->plan = is_kept ? mark->plan : plan;
+  graph_changed(graph);
+  graph->dependencies = is_kept ? dependencies : mark->dependencies;
+  graph->plan = is_kept ? plan : mark->plan;
+  if (is_kept) return RONDO_OK;
+  roll_back(graph, mark);
+  static const char phase[] = "describe: ";
+  const char *text = rondo_error_text();
+  if (!strncmp(text, phase, sizeof phase - 1)) text += sizeof phase - 1;
+  return status_set(status, "%s%s: %s", phase, mark->function, text);
 }
 
 /* ---- Tasks ------------------------------------------------------------------------------------------------------- */
@@ -205,9 +252,13 @@ static rondo_status operands_fill(const rondo_graph *graph, struct task *task, c
     if (handle.index >= graph->tensor_count)
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s is not a tensor of this graph", arguments[i].name);
     const struct tensor *tensor = &graph->tensors[handle.index];
-    if (arguments[i].access < RONDO_READ || arguments[i].access > RONDO_READ_WRITE)
-      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s: access %d does not exist", arguments[i].name,
-                        (int)arguments[i].access);
+    if (arguments[i].access < RONDO_READ || arguments[i].access > RONDO_READ_WRITE) {
+      char access[32] = "is not set";
+      if (arguments[i].access) snprintf(access, sizeof access, "%d does not exist", (int)arguments[i].access);
+      return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task,
+                        "%s, tensor '%s': access %s: RONDO_READ, RONDO_WRITE or RONDO_READ_WRITE", arguments[i].name,
+                        tensor->name, access);
+    }
     if ((arguments[i].access & RONDO_WRITE) && tensor->kind == TENSOR_CONSTANT)
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s would write the constant '%s'", arguments[i].name,
                         tensor->name);
@@ -224,8 +275,8 @@ static rondo_status operands_check_overlap(const rondo_graph *graph, const struc
       if (task->tensors[i] == NO_TENSOR || task->tensors[j] == NO_TENSOR) continue;
       if (!((arguments[i].access | arguments[j].access) & RONDO_WRITE)) continue;
       const struct tensor *a = &graph->tensors[task->tensors[i]], *b = &graph->tensors[task->tensors[j]];
-      if (!rectangles_overlap(a, b)) continue;
-      if (arguments[j].in_place_of == i + 1 && rectangles_equal(a, b)) continue;
+      if (!elements_overlap(a, b)) continue;
+      if (arguments[j].in_place_of == i + 1 && elements_equal(a, b)) continue;
       return TASK_ERROR(RONDO_INVALID_ARGUMENT, graph, task, "%s and %s overlap in '%s' and one of them is written",
                         arguments[i].name, arguments[j].name, a->name);
     }
@@ -264,6 +315,22 @@ static void task_commit(rondo_graph *graph, const struct task *task) {
   graph->task_count++;
 }
 
+/* The check's sentence starts with an operand's name; behind it comes what the tensor there is called. */
+static rondo_status refused_by_check(rondo_status status, const rondo_graph *graph, const struct task *task,
+                                     const struct op_argument *arguments, uint32_t count) {
+  const char *text = rondo_error_text();
+  size_t length = strcspn(text, " ,:");
+  for (uint32_t i = 0; i < count; i++) {
+    const char *name = arguments[i].name;
+    if (task->tensors[i] == NO_TENSOR || strlen(name) != length || strncmp(text, name, length) != 0) continue;
+    const struct tensor *tensor = &graph->tensors[task->tensors[i]];
+    if (strcmp(tensor->name, name) != 0)
+      return TASK_ERROR(status, graph, task, "%s (%s: %s '%s')", text, name, tensor_kind_name(tensor->kind),
+                        tensor->name);
+  }
+  return TASK_ERROR(status, graph, task, "%s", text);
+}
+
 rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name, const struct op_argument *arguments,
                        uint32_t argument_count, const void *attributes, size_t attribute_bytes) {
   rondo_status status = graph_check(graph, "describe");
@@ -280,7 +347,7 @@ rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task op_task = graph_op_task(graph, task, operands);
   status = op->check(&op_task);
-  if (status != RONDO_OK) return TASK_ERROR(status, graph, task, "%s", rondo_error_text());
+  if (status != RONDO_OK) return refused_by_check(status, graph, task, arguments, argument_count);
   status = operands_check_overlap(graph, task, arguments, argument_count);
   if (status != RONDO_OK) return status;
   task_commit(graph, task);

@@ -9,7 +9,15 @@ enum { NAME_BYTES = 64, NO_TENSOR = UINT32_MAX };
 
 enum tensor_kind { TENSOR_INPUT, TENSOR_OUTPUT, TENSOR_CONSTANT, TENSOR_STATE, TENSOR_TEMPORARY };
 
-/* A tensor or a view. A view's rectangle is [offset, offset + shape) of its root, and its strides are the root's. */
+/* A rectangle of a root, in elements. A tensor has at most 2^31 of them in any direction. */
+struct box {
+  uint32_t low[RONDO_MAX_RANK], high[RONDO_MAX_RANK];
+};
+
+/* A tensor, a view or a reshape. Where its elements lie is said once, by `first` and the strides, in the order of
+ * memory: each stride reaches at least over all that is inside it, and the last dimension is dense. `box` is the
+ * smallest rectangle of the root's own shape around them. It holds nothing else unless a view of a reshape cut across
+ * the root's dimensions; elements.h then tells which of the box they are. */
 struct tensor {
   char name[NAME_BYTES];
   enum tensor_kind kind;
@@ -17,8 +25,10 @@ struct tensor {
   uint32_t root; /* its own index, if it is no view */
   uint32_t rank;
   int64_t shape[RONDO_MAX_RANK];
-  int64_t offset[RONDO_MAX_RANK];
   int64_t stride[RONDO_MAX_RANK]; /* elements */
+  int64_t first;                  /* elements from the root's */
+  struct box box;
+  bool is_box; /* it has all elements of its box */
   /* Of a borrowed root: the graph that owns it and its index there; serial 0: it is the graph's own. */
   uint64_t lender_serial;
   uint32_t lender_index;
@@ -75,6 +85,21 @@ rondo_status graph_check(const rondo_graph *graph, const char *function);
 
 /* The description is about to change. */
 void graph_changed(rondo_graph *graph);
+
+/* What a function adds by several calls, it adds wholly or not at all: between the two it calls what it likes, but
+ * rondo_after only for tasks that it added. Nests. graph_end gives back `status`; where that is an error the graph is
+ * again as it was, kept plans too, and `function` comes before what is wrong. */
+struct graph_mark {
+  const char *function;
+  uint32_t tensor_count, task_count;
+  struct graph_chunk *chunk;
+  uint64_t chunk_used;
+  bool has_backward_edges;
+  struct dependencies *dependencies;
+  struct plan *plan;
+};
+rondo_status graph_begin(rondo_graph *graph, const char *function, struct graph_mark *mark);
+rondo_status graph_end(rondo_graph *graph, const struct graph_mark *mark, rondo_status status);
 
 /* The task as its operation sees it. `operands` has room for OP_MAX_OPERANDS, or for as many as the task has. */
 struct op_task graph_op_task(const rondo_graph *graph, const struct task *task, struct op_operand *operands);

@@ -1,9 +1,9 @@
-/* tensor.c - describing tensors and views. */
+/* tensor.c - describing tensors, views and reshapes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "graph.h"
+#include "elements.h"
 
 uint32_t rondo_dtype_bits(rondo_dtype dtype) {
   switch (dtype) {
@@ -62,9 +62,7 @@ uint64_t tensor_bytes(const struct tensor *tensor) {
 }
 
 uint64_t tensor_offset_bytes(const struct tensor *tensor) {
-  int64_t elements = 0;
-  for (uint32_t i = 0; i < tensor->rank; i++) elements += tensor->offset[i] * tensor->stride[i];
-  return (uint64_t)elements * rondo_dtype_bits(tensor->dtype) / 8;
+  return (uint64_t)tensor->first * rondo_dtype_bits(tensor->dtype) / 8;
 }
 
 void tensor_describe(const struct tensor *tensor, char *text, size_t bytes) {
@@ -104,6 +102,13 @@ static rondo_status slot_of_table(rondo_graph *graph, const rondo_tensor *out) {
   return RONDO_OK;
 }
 
+/* The next row of the table is filled in, all but its box. */
+static rondo_tensor tensor_commit(rondo_graph *graph, struct tensor *tensor) {
+  elements_find_box(tensor, &graph->tensors[tensor->root]);
+  graph_changed(graph);
+  return (rondo_tensor){graph, graph->tensor_count++, graph->serial};
+}
+
 static rondo_status tensor_add(rondo_graph *graph, enum tensor_kind kind, const char *name, rondo_dtype dtype,
                                uint32_t rank, const int64_t *shape, rondo_tensor *out) {
   rondo_status status = graph_check(graph, "describe");
@@ -122,8 +127,7 @@ static rondo_status tensor_add(rondo_graph *graph, enum tensor_kind kind, const 
     tensor->stride[i] = stride;
     stride *= shape[i];
   }
-  graph_changed(graph);
-  *out = (rondo_tensor){graph, graph->tensor_count++, graph->serial};
+  *out = tensor_commit(graph, tensor);
   return RONDO_OK;
 }
 
@@ -164,11 +168,68 @@ rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *
   struct tensor *tensor = &graph->tensors[graph->tensor_count];
   *tensor = *parent;
   for (uint32_t i = 0; i < parent->rank; i++) {
-    tensor->offset[i] += offset[i];
+    tensor->first += offset[i] * tensor->stride[i];
     tensor->shape[i] = extent[i];
   }
-  graph_changed(graph);
-  *view = (rondo_tensor){graph, graph->tensor_count++, graph->serial};
+  *view = tensor_commit(graph, tensor);
+  return RONDO_OK;
+}
+
+/* The strides of the same elements in another shape; false if there are none. Dimensions that lie one behind the other
+ * are one run; each run has to be as long as some of the new dimensions together, which then share it. */
+static bool reshape_strides(const struct tensor *from, struct tensor *to) {
+  uint32_t at = to->rank;
+  for (uint32_t i = from->rank; i-- > 0;) {
+    int64_t run = from->shape[i], stride = from->stride[i], used = 1;
+    while (i > 0 && (from->shape[i - 1] == 1 || from->stride[i - 1] == run * stride)) run *= from->shape[--i];
+    while (at > 0 && (used < run || to->shape[at - 1] == 1)) {
+      to->stride[--at] = used * stride;
+      used *= to->shape[at];
+    }
+    if (used != run) return false;
+  }
+  return to->shape[to->rank - 1] == 1 || to->stride[to->rank - 1] == 1;
+}
+
+static rondo_status reshape_check(const struct tensor *from, struct tensor *to) {
+  char old_text[128], new_text[128];
+  tensor_describe(from, old_text, sizeof old_text);
+  tensor_describe(to, new_text, sizeof new_text);
+  int64_t elements = tensor_elements(to);
+  if (elements != tensor_elements(from))
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "describe: reshape of '%s': %s has %" PRId64 " elements, expected the %" PRId64 " of %s",
+                      from->name, new_text, elements, tensor_elements(from), old_text);
+  if (!elements) {
+    for (uint32_t i = to->rank; i-- > 0;) to->stride[i] = i + 1 < to->rank ? to->stride[i + 1] * to->shape[i + 1] : 1;
+    return RONDO_OK;
+  }
+  if (reshape_strides(from, to)) return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT,
+                    "describe: reshape of '%s': the view, %s, is not dense, and no strides make its elements %s: "
+                    "expected a shape that keeps its rows apart, or a dense copy (rondo_add_copy)",
+                    from->name, old_text, new_text);
+}
+
+rondo_status rondo_reshape(rondo_graph *graph, rondo_tensor handle, uint32_t rank, const int64_t *shape,
+                           rondo_tensor *view) {
+  rondo_status status = graph_check(graph, "describe");
+  if (status == RONDO_OK) status = slot_of_table(graph, view);
+  if (status != RONDO_OK) return status;
+  if (handle.graph != graph || handle.serial != graph->serial || handle.index >= graph->tensor_count)
+    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_reshape: the tensor belongs to another graph");
+  const struct tensor *parent = &graph->tensors[handle.index];
+  status = shape_check(parent->name, parent->dtype, rank, shape);
+  if (status != RONDO_OK) return status;
+  struct tensor *tensor = &graph->tensors[graph->tensor_count];
+  *tensor = *parent;
+  tensor->rank = rank;
+  memset(tensor->shape, 0, sizeof tensor->shape);
+  memset(tensor->stride, 0, sizeof tensor->stride);
+  memcpy(tensor->shape, shape, rank * sizeof *shape);
+  status = reshape_check(parent, tensor);
+  if (status != RONDO_OK) return status;
+  *view = tensor_commit(graph, tensor);
   return RONDO_OK;
 }
 

@@ -53,15 +53,24 @@ rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_apply_desc *d
                    (struct qr_attributes){.layout = (int32_t)desc->layout, .transpose = desc->transpose != 0});
 }
 
-rondo_status qr_add_extract(rondo_graph *graph, const char *name, rondo_layout layout, rondo_tensor h, rondo_tensor r,
-                            rondo_tensor q) {
+rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_extract_desc *desc) {
+  DESC_CHECK(desc, "rondo_add_qr_extract");
   struct op_argument arguments[] = {
-      [QR_EXTRACT_H] = {"h", h, RONDO_READ, 0},
-      [QR_EXTRACT_R] = {"r", r, RONDO_WRITE, 0},
-      [QR_EXTRACT_Q] = {"q", q, RONDO_WRITE, 0},
+      [QR_EXTRACT_H] = {"h", desc->h, RONDO_READ, 0},
+      [QR_EXTRACT_R] = {"r", desc->r, RONDO_WRITE, 0},
+      [QR_EXTRACT_Q] = {"q", desc->q, RONDO_WRITE, 0},
   };
-  struct qr_attributes attributes = {.layout = (int32_t)layout};
-  return graph_add(graph, &op_qr_extract, name, arguments, 3, &attributes, sizeof attributes);
+  struct qr_attributes attributes = {.layout = (int32_t)desc->layout};
+  return graph_add(graph, &op_qr_extract, desc->name, arguments, 3, &attributes, sizeof attributes);
+}
+
+int32_t rondo_qr_panel_width(rondo_dtype dtype, int64_t m, int64_t n) {
+  if ((dtype != RONDO_F32 && dtype != RONDO_F64) || m <= 0 || n <= 0) return 0;
+  uint32_t element_bytes = rondo_dtype_bits(dtype) / 8;
+  if (m <= RONDO_MAX_ELEMENTS / n && qr_fits_every_chip(element_bytes, m, n)) return 0;
+  int32_t width = 32;
+  while (width > 8 && !(m <= RONDO_MAX_ELEMENTS / width && qr_fits_every_chip(element_bytes, m, width))) width /= 2;
+  return n > m || width < n ? width : 0; /* where n <= m it is the smaller one */
 }
 
 rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triangular_inverse_desc *desc) {

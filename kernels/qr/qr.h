@@ -170,10 +170,5 @@ int64_t qr_extract_host_items(const struct op_task *task);
 void qr_extract_host_run(const struct op_call *call, int64_t first, int64_t last);
 int64_t triangular_inverse_host_items(const struct op_task *task);
 void triangular_inverse_host_run(const struct op_call *call, int64_t first, int64_t last);
-
-/* Adds the task by which rondo_graph_qr reads its results out of H: r (optional) := the upper triangle of h, k x n,
- * zeros below; q (optional) := the first columns of the identity, to which qr_apply is applied. */
-rondo_status qr_add_extract(rondo_graph *graph, const char *name, rondo_layout layout, rondo_tensor h, rondo_tensor r,
-                            rondo_tensor q);
 #endif
 #endif

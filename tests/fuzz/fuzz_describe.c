@@ -146,7 +146,7 @@ static bool create_view(struct build *b, rondo_tensor of, const int64_t *offset,
   struct record *r = &b->records[b->tensor_count++];
   *r = b->records[of.index];
   for (uint32_t i = 0; i < r->rank; i++) {
-    r->offset[i] += offset[i];
+    r->first += offset[i] * r->stride[i];
     r->shape[i] = extent[i];
   }
   if (trace) fprintf(stderr, "  tensor %u: view of %u\n", b->tensor_count - 1, of.index);
@@ -228,16 +228,62 @@ void add_view(struct build *b) {
   create_view(b, of, offset, extent, &view);
 }
 
+/* Where the element with this number lies. */
+static int64_t place_of(const struct record *r, int64_t element) {
+  int64_t at = r->first;
+  for (uint32_t i = r->rank; i-- > 0; element /= r->shape[i]) at += element % r->shape[i] * r->stride[i];
+  return at;
+}
+
+/* The record of the same elements in another shape, which the library accepted. */
+static void reshape(struct record *r, const struct record *from, uint32_t rank, const int64_t *shape) {
+  int64_t inner = 1, elements = elements_of(from);
+  *r = *from;
+  r->rank = rank;
+  for (uint32_t i = rank; i-- > 0; inner *= shape[i]) {
+    r->shape[i] = shape[i];
+    r->stride[i] = elements && shape[i] > 1 ? place_of(from, inner) - from->first : 1;
+  }
+  for (int64_t i = 0; i < elements && elements <= MAX_ELEMENTS; i++)
+    require(place_of(r, i) == place_of(from, i), "a reshape has other elements");
+}
+
+void add_reshape(struct build *b) {
+  rondo_tensor of = next(b) >= 240
+                        ? odd_tensor(b)
+                        : (rondo_tensor){b->graph, b->tensor_count ? below(b, b->tensor_count) : 0, b->serial};
+  const struct record *from = &b->records[of.graph == b->graph && of.index < b->tensor_count ? of.index : 0];
+  int64_t shape[RONDO_MAX_RANK] = {1, 1, 1, 1}, rest = from->known ? elements_of(from) : 1;
+  uint32_t rank = next(b) >= 250 ? below(b, 7) : 1 + below(b, 4);
+  for (uint32_t i = 0; i < RONDO_MAX_RANK; i++) {
+    int64_t size = size_up_to(b, 16);
+    if (i + 1 == rank)
+      size = rest;
+    else if (size > 0 && rest % size && next(b) < 250)
+      size = 1;
+    shape[i] = size;
+    if (size > 0) rest /= size;
+  }
+  rondo_tensor tensor;
+  if (next(b) >= 252) require(!CALL(rondo_reshape(b->graph, of, rank, NULL, &tensor)), "NULL");
+  if (!CALL(rondo_reshape(b->graph, of, rank, shape, &tensor))) return check_counts(b);
+  require(of.graph == b->graph && of.index < b->tensor_count, "a reshape of no tensor");
+  require(tensor.graph == b->graph && tensor.index == b->tensor_count, "a strange handle");
+  struct record *r = &b->records[b->tensor_count++];
+  *r = *from;
+  if (from->known) reshape(r, from, rank, shape);
+  if (trace) fprintf(stderr, "  tensor %u: reshape of %u\n", tensor.index, of.index);
+}
+
 /* ---- Which elements have a value --------------------------------------------------------------------------------- */
 
 /* Sets the rectangle's elements, or tells whether all are set. */
 static bool elements_defined(struct build *b, const struct record *r, bool set) {
   if (elements_of(r) == 0 || elements_of(&b->records[r->root]) > MAX_ELEMENTS) return true;
-  int64_t shape[4] = {1, 1, 1, 1}, stride[4] = {0}, base = 0;
+  int64_t shape[4] = {1, 1, 1, 1}, stride[4] = {0}, base = r->first;
   for (uint32_t i = 0; i < r->rank; i++) {
     shape[i] = r->shape[i];
     stride[i] = r->stride[i];
-    base += r->offset[i] * r->stride[i];
   }
   for (int64_t i = 0; i < shape[0]; i++)
     for (int64_t j = 0; j < shape[1]; j++)

@@ -16,13 +16,14 @@ enum {
   MAX_USERS = 48,
 };
 
-/* What the harness knows of a tensor or view. `known`: its geometry too, not only its kind. */
+/* What the harness knows of a tensor, view or reshape. `known`: its geometry too, not only its kind. */
 struct record {
   bool known;
   enum kind kind;
   rondo_dtype dtype;
   uint32_t root, rank;
-  int64_t shape[RONDO_MAX_RANK], offset[RONDO_MAX_RANK], stride[RONDO_MAX_RANK];
+  int64_t shape[RONDO_MAX_RANK], stride[RONDO_MAX_RANK];
+  int64_t first; /* element of the root */
 };
 
 /* The user's own work: reads and writes each byte of its rectangles, and none beside them. */
@@ -83,9 +84,10 @@ int64_t elements_of(const struct record *r);
 /* The tables are as long as the harness thinks: a failed call has added nothing. */
 void check_counts(const struct build *b);
 
-/* The steps of a program that make a tensor or a view. */
+/* The steps of a program that make a tensor, a view or a reshape. */
 void add_tensor(struct build *b);
 void add_view(struct build *b);
+void add_reshape(struct build *b);
 
 struct use {
   rondo_tensor tensor;

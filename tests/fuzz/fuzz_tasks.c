@@ -37,6 +37,20 @@ void add_copy(struct build *b) {
   ADDED(b, rondo_add_copy(b->graph, &desc), {desc.src, RONDO_READ}, {desc.dst, RONDO_WRITE});
 }
 
+void add_append(struct build *b) {
+  struct shape dst = {.rank = 1 + below(b, 4)}, src;
+  uint32_t dimension = below(b, dst.rank), mode = next(b);
+  rondo_dtype dtype = any_dtype(b);
+  for (uint32_t i = 0; i < dst.rank; i++) dst.of[i] = size_up_to(b, dst.rank < 3 ? 48 : 8);
+  src = dst;
+  src.of[dimension] = mode >= 240 ? any_size(b) : size_up_to(b, dst.of[dimension] > 0 ? dst.of[dimension] : 0);
+  rondo_append_desc d = {.name = any_name(b), .dimension = mode >= 250 ? next(b) : dimension};
+  d.src = operand_of(b, RONDO_READ, dtype, src);
+  d.dst = operand_of(b, RONDO_READ_WRITE, dtype, dst);
+  d.position = operand_of(b, RONDO_READ, RONDO_I32, vector(false, 0, mode & 1 ? dst.of[0] : 1));
+  ADDED(b, rondo_add_append(b->graph, &d), {d.src, RONDO_READ}, {d.dst, RONDO_READ_WRITE}, {d.position, RONDO_READ});
+}
+
 void add_qr(struct build *b) {
   int64_t m = size_up_to(b, 33), n = size_up_to(b, 33), batch = size_up_to(b, 3), k = m < n ? m : n;
   bool batched = next(b) & 1, row_major = next(b) & 1;
@@ -56,15 +70,23 @@ void add_qr(struct build *b) {
         {d.q, RONDO_WRITE});
 }
 
-/* Panel, update and apply: reflectors v of m x n, a matrix c of m x nc. */
+/* Panel, update, apply and extract: reflectors v of m x n, a matrix c of m x nc. */
 void add_qr_part(struct build *b) {
   int64_t m = size_up_to(b, 33), n = size_up_to(b, 33), columns = size_up_to(b, 33), batch = size_up_to(b, 3),
           k = m < n ? m : n;
   bool batched = next(b) & 1, turned = next(b) & 1;
   rondo_layout layout = turned ? RONDO_COLUMN_MAJOR : RONDO_ROW_MAJOR;
   rondo_dtype dtype = next(b) & 1 ? RONDO_F32 : RONDO_F64;
-  uint32_t part = below(b, 3);
+  uint32_t part = below(b, 4);
   const char *name = any_name(b);
+  if (part == 3) {
+    rondo_qr_extract_desc d = {
+        name, layout, operand_of(b, RONDO_READ, dtype, matrix(batched, batch, m, n, turned)), {0}, {0}};
+    if (next(b) % 4) d.r = operand_of(b, RONDO_WRITE, dtype, matrix(batched, batch, k, n, turned));
+    if (next(b) % 4) d.q = operand_of(b, RONDO_WRITE, dtype, matrix(batched, batch, m, k, turned));
+    ADDED(b, rondo_add_qr_extract(b->graph, &d), {d.h, RONDO_READ}, {d.r, RONDO_WRITE}, {d.q, RONDO_WRITE});
+    return;
+  }
   rondo_tensor v = operand_of(b, part ? RONDO_READ : RONDO_READ_WRITE, dtype, matrix(batched, batch, m, n, turned));
   rondo_tensor tau = operand_of(b, part ? RONDO_READ : RONDO_WRITE, dtype, vector(batched, batch, k));
   if (part == 0) {
@@ -276,6 +298,7 @@ static void adopt(struct build *b, rondo_tensor tensor, enum kind kind) {
 static void ready_made_added(struct build *b, bool accepted) {
   uint64_t bytes;
   rondo_task last;
+  if (!accepted) return check_counts(b);
   for (; rondo_tensor_bytes((rondo_tensor){b->graph, b->tensor_count, b->serial}, &bytes) == RONDO_OK;
        b->tensor_count++) {
     b->records[b->tensor_count] = (struct record){.kind = UNKNOWN, .root = b->tensor_count};
@@ -283,7 +306,6 @@ static void ready_made_added(struct build *b, bool accepted) {
   }
   if (rondo_last_task(b->graph, &last) == RONDO_OK) b->task_count = last + 1;
   check_counts(b);
-  if (!accepted) b->exact = false; /* it may have stopped halfway */
 }
 
 void add_ready_made(struct build *b) {

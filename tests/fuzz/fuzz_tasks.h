@@ -6,6 +6,7 @@
 
 /* Each a task of that operation. */
 void add_copy(struct build *b);
+void add_append(struct build *b);
 void add_qr(struct build *b);
 void add_qr_part(struct build *b);
 void add_triangular_inverse(struct build *b);

@@ -136,7 +136,7 @@ static void qr_extract(struct subject *s, const struct family *f) {
   rondo_tensor h = input(s, f->dtype, 3, (shape){f->batch, f->m, f->n});
   rondo_tensor r = device_result(s, f->dtype, 3, (shape){f->batch, k, f->n});
   rondo_tensor q = device_result(s, f->dtype, 3, (shape){f->batch, f->m, k});
-  REQUIRE_OK(qr_add_extract(s->trial.graph, "extract", RONDO_ROW_MAJOR, h, r, q));
+  REQUIRE_OK(rondo_add_qr_extract(s->trial.graph, &(rondo_qr_extract_desc){"extract", RONDO_ROW_MAJOR, h, r, q}));
 }
 
 static void triangular_inverse(struct subject *s, const struct family *f) {

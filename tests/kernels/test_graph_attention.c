@@ -73,11 +73,12 @@ Test(graph_attention, refuses_bad_sizes_before_it_adds_anything) {
     desc.field = value;                                                                                                \
     REQUIRE_ERROR(rondo_graph_attention(trial.graph, &desc, &tensors), RONDO_INVALID_ARGUMENT, fragment);              \
   } while (0)
-  REFUSED("dtype is f32, expected f16 or bf16", dtype, RONDO_F32);
-  REFUSED("layout 2 does not exist", layout, (rondo_head_layout)2);
-  REFUSED("head_dimension is 80", head_dimension, 80);
-  REFUSED("query_heads is 4, expected a multiple of kv_heads, 3", kv_heads, 3);
-  REFUSED("kv_length is -1", kv_length, -1);
+  REFUSED("rondo_graph_attention: task 0 'attention': q is f32, expected f16 or bf16 (q: input 'attention q')", dtype,
+          RONDO_F32);
+  REFUSED("rondo_graph_attention: task 0 'attention': layout 2 does not exist", layout, (rondo_head_layout)2);
+  REFUSED("q has head dimension 80, expected 32, 64, 128 or 256", head_dimension, 80);
+  REFUSED("k has 3 heads, q has 4: query heads must be a multiple (k: input 'attention k')", kv_heads, 3);
+  REFUSED("rondo_graph_attention: tensor 'attention k': dimension 2 is -1", kv_length, -1);
   REFUSED("splits is 1000", splits, 1000);
   REFUSED("scale is inf", scale, INFINITY);
 #undef REFUSED

@@ -227,17 +227,22 @@ Test(graph_qr, refuses_bad_descriptions_before_anything_is_added) {
   rondo_graph_qr_tensors untouched = tensors;
 #define REFUSED(fragment, ...)                                                                                         \
   REQUIRE_ERROR(rondo_graph_qr(g, &(rondo_graph_qr_desc){__VA_ARGS__}, &tensors), RONDO_INVALID_ARGUMENT, fragment)
-  REFUSED("dtype is f16, expected f32 or f64", .dtype = RONDO_F16, .m = 4, .n = 4, .batch = 1);
-  REFUSED("expected f32 or f64", .m = 4, .n = 4, .batch = 1);
-  REFUSED("layout 9 does not exist", .dtype = RONDO_F32, .layout = (rondo_layout)9, .m = 4, .n = 4, .batch = 1);
+  REFUSED("task 0 'qr': a is [1, 4, 4] f16, expected a matrix or a batch of matrices, f32 or f64 (a: input 'qr a')",
+          .dtype = RONDO_F16, .m = 4, .n = 4, .batch = 1);
+  REFUSED("dtype 0 does not exist", .m = 4, .n = 4, .batch = 1);
+  REFUSED("rondo_graph_qr: task 0 'qr': layout 9 does not exist", .dtype = RONDO_F32, .layout = (rondo_layout)9, .m = 4,
+          .n = 4, .batch = 1);
   REFUSED("form 3 does not exist", .dtype = RONDO_F32, .form = (rondo_qr_form)3, .m = 4, .n = 4, .batch = 1);
-  REFUSED("m -1", .dtype = RONDO_F32, .m = -1, .n = 4, .batch = 1);
-  REFUSED("n -2", .dtype = RONDO_F32, .m = 1, .n = -2, .batch = 1);
-  REFUSED("batch -3", .dtype = RONDO_F32, .m = 1, .n = 1, .batch = -3);
-  REFUSED("panel_width -4", .dtype = RONDO_F32, .m = 1, .n = 1, .batch = 1, .panel_width = -4);
+  REFUSED("tensor 'qr a': dimension 2 is -1", .dtype = RONDO_F32, .m = -1, .n = 4, .batch = 1);
+  REFUSED("tensor 'qr a': dimension 1 is -2", .dtype = RONDO_F32, .m = 1, .n = -2, .batch = 1);
+  REFUSED("tensor 'qr a': dimension 0 is -3", .dtype = RONDO_F32, .m = 1, .n = 1, .batch = -3);
+  REFUSED("describe: rondo_graph_qr: panel_width is -4", .dtype = RONDO_F32, .m = 1, .n = 1, .batch = 1,
+          .panel_width = -4);
   REFUSED("a", .dtype = RONDO_F32, .m = INT64_C(1) << 40, .n = INT64_C(1) << 40, .batch = 1);
 #undef REFUSED
   rondo_graph_qr_desc desc = {.dtype = RONDO_F32, .m = 4, .n = 4, .batch = 1};
+  REQUIRE_ERROR(rondo_add_qr_extract(NULL, NULL), RONDO_INVALID_ARGUMENT,
+                "rondo_add_qr_extract: the description is NULL");
   REQUIRE_ERROR(rondo_graph_qr(g, NULL, &tensors), RONDO_INVALID_ARGUMENT, "rondo_graph_qr: the description is NULL");
   REQUIRE_ERROR(rondo_graph_qr(g, &desc, NULL), RONDO_INVALID_ARGUMENT, "rondo_graph_qr: the tensors' address is NULL");
   REQUIRE_ERROR(rondo_graph_qr(NULL, &desc, &tensors), RONDO_INVALID_ARGUMENT, "graph");

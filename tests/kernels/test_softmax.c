@@ -355,11 +355,12 @@ Test(softmax, gemm_softmax_refuses_what_does_not_fit_together) {
   REQUIRE_ERROR(rondo_graph_gemm_softmax(g, NULL, &tensors), invalid, "the description is NULL");
   REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, NULL), invalid, "the tensors' address is NULL");
   desc.dtype = RONDO_F32;
-  REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid, "dtype is f32");
+  REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid,
+                "a is f32, expected f16 or bf16 (a: input 'gemm_softmax a')");
   desc.dtype = RONDO_F16, desc.p_dtype = RONDO_E4M3;
-  REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid, "p_dtype is e4m3");
+  REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid, "p is e4m3, expected f16, bf16 or f32");
   desc.p_dtype = RONDO_F16, desc.n = -1;
-  REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid, "n -1");
+  REQUIRE_ERROR(rondo_graph_gemm_softmax(g, &desc, &tensors), invalid, "tensor 'gemm_softmax b': dimension 1 is -1");
   trial_end(&trial);
 }
 

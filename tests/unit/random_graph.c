@@ -27,11 +27,43 @@ void random_graph_begin(struct random_graph *g, struct random *random, uint32_t 
 
 void random_graph_end(struct random_graph *g) {
   REQUIRE_OK(rondo_graph_destroy(&g->graph));
+  for (uint32_t i = 0; i < g->tensor_count; i++) free(g->areas[i].elements);
   free(g->handles), free(g->areas), free(g->cell_begin), free(g->tasks), free(g->before);
   free(g->cells), free(g->readers), free(g->visited), free(g->written_at_fault);
 }
 
 /* ---- Tensors and their cells ------------------------------------------------------------------------------------- */
+
+static struct area *area_add(struct random_graph *g, uint32_t index, uint32_t root, uint32_t rank, const int64_t *shape,
+                             uint32_t count) {
+  struct area *area = &g->areas[index];
+  *area = (struct area){root, rank, count, {1, 1, 1, 1}, take(count, sizeof(uint32_t))};
+  memcpy(area->shape, shape, rank * sizeof *shape);
+  return area;
+}
+
+/* Does the library say of the tensor what its elements say? */
+static void check_box(const struct random_graph *g, uint32_t index) {
+  const struct area *area = &g->areas[index], *root = &g->areas[area->root];
+  const struct tensor *tensor = &g->graph->tensors[index];
+  struct box least = {.low = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX}};
+  int64_t volume = 1;
+  if (!area->count) return;
+  for (uint32_t i = 0; i < area->count; i++) {
+    uint32_t rest = area->elements[i];
+    for (int d = RONDO_MAX_RANK; d-- > 0; rest /= (uint32_t)root->shape[d]) {
+      uint32_t at = rest % (uint32_t)root->shape[d];
+      if (at < least.low[d]) least.low[d] = at;
+      if (at + 1 > least.high[d]) least.high[d] = at + 1;
+    }
+  }
+  for (int d = 0; d < RONDO_MAX_RANK; d++) {
+    volume *= least.high[d] - least.low[d];
+    if (tensor->box.low[d] > least.low[d] || tensor->box.high[d] < least.high[d]) cr_assert_fail("tensor %u", index);
+  }
+  cr_assert_eq(tensor->is_box, volume == area->count, "tensor %u", index);
+  if (tensor->is_box) cr_assert_eq(memcmp(&tensor->box, &least, sizeof least), 0, "tensor %u", index);
+}
 
 uint32_t random_graph_root(struct random_graph *g, enum tensor_kind kind, rondo_dtype dtype, uint32_t rank,
                            const int64_t *shape) {
@@ -40,13 +72,10 @@ uint32_t random_graph_root(struct random_graph *g, enum tensor_kind kind, rondo_
   uint32_t index = g->tensor_count++;
   REQUIRE_OK(make[kind](g->graph, NULL, dtype, rank, shape, &g->handles[index]));
   cr_assert_eq(g->handles[index].index, index);
-  struct area *area = &g->areas[index];
-  *area = (struct area){.root = index, .extent = {1, 1, 1, 1}};
   uint32_t elements = 1;
-  for (uint32_t i = 0; i < rank; i++) {
-    area->extent[i] = shape[i];
-    elements *= (uint32_t)shape[i];
-  }
+  for (uint32_t i = 0; i < rank; i++) elements *= (uint32_t)shape[i];
+  struct area *area = area_add(g, index, index, rank, shape, elements);
+  for (uint32_t i = 0; i < elements; i++) area->elements[i] = i;
   g->cell_begin[index] = g->cell_count;
   uint32_t end = g->cell_count + elements;
   g->cells = realloc(g->cells, (end + 1u) * sizeof *g->cells);
@@ -57,15 +86,79 @@ uint32_t random_graph_root(struct random_graph *g, enum tensor_kind kind, rondo_
   return index;
 }
 
+static int64_t flat_of(const struct area *area, const int64_t *at) {
+  int64_t flat = 0;
+  for (int i = 0; i < RONDO_MAX_RANK; i++) flat = flat * area->shape[i] + at[i];
+  return flat;
+}
+
 uint32_t random_graph_view(struct random_graph *g, uint32_t parent, const int64_t *offset, const int64_t *extent) {
   uint32_t index = g->tensor_count++;
   REQUIRE_OK(rondo_view(g->graph, g->handles[parent], offset, extent, &g->handles[index]));
-  g->areas[index] = g->areas[parent];
-  for (uint32_t i = 0; i < g->graph->tensors[parent].rank; i++) {
-    g->areas[index].low[i] += offset[i];
-    g->areas[index].extent[i] = extent[i];
-  }
+  const struct area *from = &g->areas[parent];
+  int64_t low[RONDO_MAX_RANK] = {0}, size[RONDO_MAX_RANK] = {1, 1, 1, 1}, at[RONDO_MAX_RANK];
+  memcpy(low, offset, from->rank * sizeof *offset);
+  memcpy(size, extent, from->rank * sizeof *extent);
+  struct area *area =
+      area_add(g, index, from->root, from->rank, size, (uint32_t)(size[0] * size[1] * size[2] * size[3]));
+  uint32_t count = 0;
+  for (at[0] = low[0]; at[0] < low[0] + size[0]; at[0]++)
+    for (at[1] = low[1]; at[1] < low[1] + size[1]; at[1]++)
+      for (at[2] = low[2]; at[2] < low[2] + size[2]; at[2]++)
+        for (at[3] = low[3]; at[3] < low[3] + size[3]; at[3]++)
+          area->elements[count++] = from->elements[flat_of(from, at)];
+  check_box(g, index);
   return index;
+}
+
+/* Do steps of the same length along each dimension, of one element along the last, lead to all elements? */
+static bool has_strides(const struct area *from, const int64_t *shape) {
+  int64_t stride[RONDO_MAX_RANK] = {0}, inner = 1, at[RONDO_MAX_RANK];
+  for (int d = RONDO_MAX_RANK; d-- > 0; inner *= shape[d])
+    if (shape[d] > 1) stride[d] = (int64_t)from->elements[inner] - from->elements[0];
+  uint32_t count = 0;
+  for (at[0] = 0; at[0] < shape[0]; at[0]++)
+    for (at[1] = 0; at[1] < shape[1]; at[1]++)
+      for (at[2] = 0; at[2] < shape[2]; at[2]++)
+        for (at[3] = 0; at[3] < shape[3]; at[3]++)
+          if (from->elements[count++] - from->elements[0] !=
+              at[0] * stride[0] + at[1] * stride[1] + at[2] * stride[2] + at[3] * stride[3])
+            return false;
+  return true;
+}
+
+uint32_t random_graph_reshape(struct random_graph *g, uint32_t parent, uint32_t rank, const int64_t *shape) {
+  const struct area *from = &g->areas[parent];
+  int64_t all[RONDO_MAX_RANK] = {1, 1, 1, 1};
+  memcpy(all, shape, rank * sizeof *shape);
+  bool is_last_dense = shape[rank - 1] < 2 || from->elements[1] == from->elements[0] + 1;
+  rondo_tensor handle;
+  if (from->count && !(is_last_dense && has_strides(from, all))) {
+    REQUIRE_ERROR(rondo_reshape(g->graph, g->handles[parent], rank, shape, &handle), RONDO_INVALID_ARGUMENT,
+                  "is not dense");
+    g->reshape_refused_count++;
+    return NO_TENSOR;
+  }
+  uint32_t index = g->tensor_count++;
+  REQUIRE_OK(rondo_reshape(g->graph, g->handles[parent], rank, shape, &g->handles[index]));
+  struct area *area = area_add(g, index, from->root, rank, shape, from->count);
+  if (from->count) memcpy(area->elements, from->elements, from->count * sizeof *area->elements);
+  check_box(g, index);
+  g->reshape_count++;
+  return index;
+}
+
+bool random_graph_overlap(const struct random_graph *g, uint32_t a, uint32_t b) {
+  const struct area *x = &g->areas[a], *y = &g->areas[b];
+  uint32_t i = 0, j = 0;
+  while (x->root == y->root && i < x->count && j < y->count) {
+    if (x->elements[i] == y->elements[j]) return true;
+    if (x->elements[i] < y->elements[j])
+      i++;
+    else
+      j++;
+  }
+  return false;
 }
 
 uint32_t random_graph_cells(const struct random_graph *g, uint32_t root) {
@@ -73,22 +166,19 @@ uint32_t random_graph_cells(const struct random_graph *g, uint32_t root) {
   return (uint32_t)(g->graph->tensors[root].dtype == RONDO_NVFP4 ? elements / 2 : elements);
 }
 
-uint32_t random_graph_cell(const struct random_graph *g, uint32_t root, const int64_t *element) {
-  int64_t flat = 0;
-  for (int i = 0; i < RONDO_MAX_RANK; i++) flat = flat * g->areas[root].extent[i] + element[i];
+static uint32_t cell_of(const struct random_graph *g, uint32_t root, int64_t flat) {
   return g->cell_begin[root] + (uint32_t)(g->graph->tensors[root].dtype == RONDO_NVFP4 ? flat / 2 : flat);
+}
+
+uint32_t random_graph_cell(const struct random_graph *g, uint32_t root, const int64_t *element) {
+  return cell_of(g, root, flat_of(&g->areas[root], element));
 }
 
 /* Into g->visited: the cells of a tensor. Returns how many. */
 static uint32_t visit(struct random_graph *g, uint32_t tensor) {
   const struct area *area = &g->areas[tensor];
-  uint32_t count = 0;
-  int64_t at[RONDO_MAX_RANK];
-  for (at[0] = area->low[0]; at[0] < area->low[0] + area->extent[0]; at[0]++)
-    for (at[1] = area->low[1]; at[1] < area->low[1] + area->extent[1]; at[1]++)
-      for (at[2] = area->low[2]; at[2] < area->low[2] + area->extent[2]; at[2]++)
-        for (at[3] = area->low[3]; at[3] < area->low[3] + area->extent[3]; at[3]++)
-          g->visited[count++] = random_graph_cell(g, area->root, at);
+  uint32_t count = 0, step = g->graph->tensors[tensor].dtype == RONDO_NVFP4 ? 2 : 1;
+  for (uint32_t i = 0; i < area->count; i += step) g->visited[count++] = cell_of(g, area->root, area->elements[i]);
   return count;
 }
 
@@ -209,10 +299,7 @@ static uint32_t draw_root(struct random_graph *g) {
   return random_graph_root(g, kinds[random_between(g->random, 0, 7)], dtype, rank, shape);
 }
 
-/* A tensor, a view or a view of a view that is there, or a new view of one. */
-static uint32_t draw_tensor(struct random_graph *g) {
-  uint32_t parent = (uint32_t)random_between(g->random, 0, g->tensor_count - 1);
-  if (chance(g, 30) || g->tensor_count == g->tensor_limit) return parent;
+static uint32_t draw_view(struct random_graph *g, uint32_t parent) {
   const struct tensor *tensor = &g->graph->tensors[parent];
   int64_t offset[RONDO_MAX_RANK] = {0}, extent[RONDO_MAX_RANK] = {0};
   for (uint32_t i = 0; i < tensor->rank; i++) {
@@ -225,28 +312,38 @@ static uint32_t draw_tensor(struct random_graph *g) {
   return random_graph_view(g, parent, offset, extent);
 }
 
-static bool overlap(const struct area *a, const struct area *b) {
-  bool both = a->root == b->root;
-  for (int i = 0; i < RONDO_MAX_RANK; i++) {
-    int64_t low = a->low[i] > b->low[i] ? a->low[i] : b->low[i];
-    int64_t a_high = a->low[i] + a->extent[i], b_high = b->low[i] + b->extent[i];
-    both = both && low < (a_high < b_high ? a_high : b_high);
-  }
-  return both;
+/* The prime factors of the number of elements, dealt out. */
+static uint32_t draw_reshape(struct random_graph *g, uint32_t parent) {
+  const struct area *from = &g->areas[parent];
+  bool has_pairs = g->graph->tensors[parent].dtype == RONDO_NVFP4;
+  int64_t shape[RONDO_MAX_RANK] = {1, 1, 1, 1}, rest = has_pairs ? from->count / 2 : from->count;
+  uint32_t rank = (uint32_t)random_between(g->random, 1, RONDO_MAX_RANK);
+  if (!rest) shape[0] = rest;
+  for (int64_t factor = 2; rest > 1; factor++)
+    for (; rest % factor == 0; rest /= factor) shape[random_between(g->random, 0, rank - 1)] *= factor;
+  if (has_pairs) shape[rank - 1] *= 2;
+  uint32_t reshape = random_graph_reshape(g, parent, rank, shape);
+  return reshape == NO_TENSOR ? parent : reshape;
+}
+
+uint32_t random_graph_tensor(struct random_graph *g) {
+  uint32_t parent = (uint32_t)random_between(g->random, 0, g->tensor_count - 1);
+  if (chance(g, 30) || g->tensor_count == g->tensor_limit) return parent;
+  return chance(g, 30) ? draw_reshape(g, parent) : draw_view(g, parent);
 }
 
 static void draw_kernel(struct random_graph *g, bool may_read_unwritten) {
   struct operand operands[OPERANDS_MOST];
   uint32_t count = 0, wanted = (uint32_t)random_between(g->random, 1, 5);
   for (uint32_t attempt = 0; attempt < 3 * wanted && count < wanted; attempt++) {
-    uint32_t tensor = draw_tensor(g);
+    uint32_t tensor = random_graph_tensor(g);
     enum tensor_kind kind = g->graph->tensors[tensor].kind;
     rondo_access access = kind == TENSOR_CONSTANT ? RONDO_READ : (rondo_access)random_between(g->random, 1, 3);
     if (!random_graph_is_written(g, tensor) && !(may_read_unwritten && chance(g, 12))) access = RONDO_WRITE;
     bool is_refused = false;
     for (uint32_t i = 0; i < count; i++)
       is_refused = is_refused || (((operands[i].access | access) & RONDO_WRITE) &&
-                                  overlap(&g->areas[operands[i].tensor], &g->areas[tensor]));
+                                  random_graph_overlap(g, operands[i].tensor, tensor));
     if (!is_refused) operands[count++] = (struct operand){tensor, access};
   }
   random_graph_kernel(g, operands, count);
@@ -308,7 +405,7 @@ static void draw_quantize(struct random_graph *g) {
 
 /* From whatever is written to a new tensor. */
 static void draw_copy(struct random_graph *g) {
-  uint32_t from = draw_tensor(g);
+  uint32_t from = random_graph_tensor(g);
   if (!random_graph_is_written(g, from)) return draw_inverse(g);
   const struct tensor *tensor = &g->graph->tensors[from];
   int64_t shape[RONDO_MAX_RANK];

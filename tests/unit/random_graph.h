@@ -9,10 +9,11 @@
 
 enum { OPERANDS_MOST = 8, NO_TASK = UINT32_MAX };
 
-/* What a tensor or view covers of its root. Dimensions beyond the rank are [0, 1). */
+/* What a tensor, view or reshape has of its root: every element, as its number in the root, in ascending order. */
 struct area {
-  uint32_t root;
-  int64_t low[RONDO_MAX_RANK], extent[RONDO_MAX_RANK];
+  uint32_t root, rank, count;
+  int64_t shape[RONDO_MAX_RANK]; /* dimensions beyond the rank are 1 */
+  uint32_t *elements;
 };
 
 struct operand {
@@ -33,6 +34,7 @@ struct random_graph {
   } * tasks;
   bool *before;                        /* [t * task_limit + u]: u must come before t, with all that follows from it */
   uint32_t after_count, refused_count; /* rondo_after */
+  uint32_t reshape_count, reshape_refused_count;
   /* The map. */
   uint32_t cell_count, reader_count, reader_room;
   struct cell {
@@ -54,12 +56,17 @@ void random_graph_end(struct random_graph *g);
 uint32_t random_graph_root(struct random_graph *g, enum tensor_kind kind, rondo_dtype dtype, uint32_t rank,
                            const int64_t *shape);
 uint32_t random_graph_view(struct random_graph *g, uint32_t parent, const int64_t *offset, const int64_t *extent);
+/* The tensor's number; NO_TENSOR if it was refused: exactly where no strides reach the elements. */
+uint32_t random_graph_reshape(struct random_graph *g, uint32_t parent, uint32_t rank, const int64_t *shape);
+/* A tensor that is there, or a new view or reshape of one. */
+uint32_t random_graph_tensor(struct random_graph *g);
+bool random_graph_overlap(const struct random_graph *g, uint32_t a, uint32_t b);
 void random_graph_kernel(struct random_graph *g, const struct operand *operands, uint32_t count);
 /* Also checks that exactly what would close a cycle is refused. */
 void random_graph_after(struct random_graph *g, uint32_t task, uint32_t prerequisite);
 
-/* Tensors of 1 to 4 dimensions, views of views, tasks of every kind over them. Where `may_read_unwritten`, some read
- * what nothing wrote, and some outputs are left unfinished. */
+/* Tensors of 1 to 4 dimensions, views and reshapes of each other, tasks of every kind over them. Where
+ * `may_read_unwritten`, some read what nothing wrote, and some outputs are left unfinished. */
 void random_graph_fill(struct random_graph *g, uint32_t root_count, uint32_t task_count, bool may_read_unwritten);
 
 bool random_graph_is_written(struct random_graph *g, uint32_t tensor);    /* wholly, by the tasks so far */

@@ -106,8 +106,8 @@ Test(graph, views_stay_inside_their_tensor) {
   rondo_tensor outer = part(graph, t, 2, 4, 4, 8), inner = part(graph, outer, 1, 1, 2, 2);
   const struct tensor *tensor = &graph->tensors[inner.index];
   cr_assert_eq(tensor->root, t.index);
-  cr_assert_eq(tensor->offset[0], 3);
-  cr_assert_eq(tensor->offset[1], 5);
+  cr_assert_eq(tensor->box.low[0], 3);
+  cr_assert_eq(tensor->box.low[1], 5);
   cr_assert_eq(tensor->stride[0], 16);
   rondo_tensor codes;
   REQUIRE_OK(rondo_constant(graph, "w", RONDO_NVFP4, 2, (int64_t[]){4, 32}, &codes));
@@ -182,7 +182,10 @@ Test(graph, foreign_tensors_constants_and_bad_arguments_are_refused) {
   desc.arguments = (rondo_argument[]){{.tensor = constant, .access = RONDO_WRITE}};
   REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "would write the constant 'w'");
   desc.arguments = (rondo_argument[]){{.tensor = constant}};
-  REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "access 0");
+  REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT,
+                "argument 0, tensor 'w': access is not set: RONDO_READ, RONDO_WRITE or RONDO_READ_WRITE");
+  desc.arguments = (rondo_argument[]){{.tensor = constant, .access = (rondo_access)4}};
+  REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "access 4 does not exist");
   desc.arguments = (rondo_argument[]){{.tensor = {graph, 77, constant.serial}, .access = RONDO_READ}};
   REQUIRE_ERROR(rondo_add_kernel(graph, &desc), RONDO_INVALID_ARGUMENT, "not a tensor of this graph");
   desc.arguments = (rondo_argument[]){{.value = NULL, .bytes = 4}};

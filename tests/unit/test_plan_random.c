@@ -261,7 +261,7 @@ static void check_places(const struct trial_plan *p) {
 
 /* How much there was to see, so that no test passes because its graphs are dull. */
 struct seen {
-  uint64_t joins, shared_bytes, scratch, backward, refused, most_nodes, most_buffers;
+  uint64_t joins, shared_bytes, scratch, backward, refused, reshapes, no_boxes, most_nodes, most_buffers;
 };
 
 static void trial_plan_begin(struct trial_plan *p, struct random_graph *g) {
@@ -277,6 +277,10 @@ static void trial_plan_end(struct trial_plan *p, struct seen *seen) {
   seen->shared_bytes += p->plan->summary.unshared_bytes - p->plan->summary.temporary_bytes;
   seen->backward += p->g->graph->has_backward_edges;
   seen->refused += p->g->refused_count;
+  seen->reshapes += p->g->reshape_count;
+  for (uint32_t t = 0; t < p->g->task_count; t++)
+    for (uint32_t i = 0; i < p->g->tasks[t].count; i++)
+      seen->no_boxes += !p->g->graph->tensors[p->g->tasks[t].operand[i].tensor].is_box;
   if (p->nodes > seen->most_nodes) seen->most_nodes = p->nodes;
   if (p->plan->buffer_count > seen->most_buffers) seen->most_buffers = p->plan->buffer_count;
   free(p->node_of_task), free(p->reaches), free(p->access_begin), free(p->accesses);
@@ -341,6 +345,8 @@ Test(plan, exactly_the_tasks_whose_elements_conflict_are_ordered) {
   }
   cr_assert(seen.backward > 100 && seen.refused > 300, "%lu graphs with edges backwards, %lu cycles refused",
             seen.backward, seen.refused);
+  cr_assert(seen.reshapes > 1500 && seen.no_boxes > 300, "%lu reshapes, %lu operands that are no box", seen.reshapes,
+            seen.no_boxes);
 }
 
 Test(plan, exactly_the_buffers_that_every_path_keeps_apart_may_share) {

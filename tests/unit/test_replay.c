@@ -59,6 +59,19 @@ static void make_tensors(struct scenario *s, rondo_graph *graph, struct random *
   }
 }
 
+/* The tensor, or all of it with rows of another length. */
+static rondo_tensor draw_shape(const struct scenario *s, rondo_graph *graph, struct random *random, int pick,
+                               int64_t *shape) {
+  int64_t elements = s->shape[pick][0] * s->shape[pick][1], columns = random_between(random, 1, 255);
+  rondo_tensor reshaped;
+  memcpy(shape, s->shape[pick], 2 * sizeof *shape);
+  while (elements % columns) columns--;
+  if (elements / columns > 255 || random_between(random, 0, 1)) return s->tensors[pick];
+  shape[0] = elements / columns, shape[1] = columns;
+  REQUIRE_OK(rondo_reshape(graph, s->tensors[pick], 2, shape, &reshaped));
+  return reshaped;
+}
+
 /* A temporary or output is first written whole, so that no value is read before it is defined. */
 static void make_task(struct scenario *s, rondo_graph *graph, struct random *random, int t, bool *defined) {
   struct work *work = &s->works[t];
@@ -70,8 +83,9 @@ static void make_task(struct scenario *s, rondo_graph *graph, struct random *ran
     if (used[pick]) continue;
     used[pick] = true;
     struct rectangle *r = &work->operands[work->count];
-    *r = (struct rectangle){
-        .tensor = pick, .extent = {s->shape[pick][0], s->shape[pick][1]}, .row_stride = s->shape[pick][1]};
+    int64_t shape[2];
+    rondo_tensor whole = draw_shape(s, graph, random, pick, shape);
+    *r = (struct rectangle){.tensor = pick, .extent = {shape[0], shape[1]}, .row_stride = shape[1]};
     r->access = defined[pick] ? (rondo_access)random_between(random, 1, 3) : RONDO_WRITE;
     if (defined[pick] && random_between(random, 0, 2))
       for (int d = 0; d < 2; d++) {
@@ -80,7 +94,7 @@ static void make_task(struct scenario *s, rondo_graph *graph, struct random *ran
       }
     defined[pick] = true;
     rondo_tensor view;
-    REQUIRE_OK(rondo_view(graph, s->tensors[pick], r->offset, r->extent, &view));
+    REQUIRE_OK(rondo_view(graph, whole, r->offset, r->extent, &view));
     arguments[work->count] = (rondo_argument){.tensor = view, .access = r->access};
     work->shape.operands[work->count].access = (uint8_t)r->access;
     work->shape.operands[work->count].rows = (uint8_t)r->extent[0];

@@ -14,7 +14,7 @@ static const rondo_dtype dtypes[] = {RONDO_F64,  RONDO_F32,   RONDO_F16, RONDO_B
 
 /* ---- The model: elements at four coordinates --------------------------------------------------------------------- */
 
-struct box {
+struct area {
   int64_t offset[RONDO_MAX_RANK], extent[RONDO_MAX_RANK]; /* in the tensor; missing dimensions come first, as 1 */
 };
 
@@ -35,7 +35,7 @@ static void element_set(unsigned char *dense, uint32_t bits, int64_t index, uint
 }
 
 /* Between the content and dense data, in the order of the box's coordinates. */
-static void move(const struct box *box, uint32_t bits, unsigned char *dense, bool into_content) {
+static void move(const struct area *box, uint32_t bits, unsigned char *dense, bool into_content) {
   int64_t i = 0, c[4];
   for (c[0] = box->offset[0]; c[0] < box->offset[0] + box->extent[0]; c[0]++)
     for (c[1] = box->offset[1]; c[1] < box->offset[1] + box->extent[1]; c[1]++)
@@ -49,7 +49,7 @@ static void move(const struct box *box, uint32_t bits, unsigned char *dense, boo
         }
 }
 
-static uint64_t box_bytes(const struct box *box, uint32_t bits) {
+static uint64_t box_bytes(const struct area *box, uint32_t bits) {
   return (uint64_t)(box->extent[0] * box->extent[1] * box->extent[2] * box->extent[3]) * bits / 8;
 }
 
@@ -59,7 +59,7 @@ struct subject {
   rondo_graph *graph;
   uint32_t rank, bits;
   rondo_tensor tensors[1 + VIEWS]; /* the whole, and views of it and of each other */
-  struct box boxes[1 + VIEWS];
+  struct area boxes[1 + VIEWS];
 };
 
 /* Of something from 0 to size long: even where nvfp4 wants it. */
@@ -81,7 +81,7 @@ static void describe(struct subject *s, rondo_dtype dtype, uint32_t rank, bool i
   REQUIRE_OK((is_state ? rondo_state : rondo_constant)(s->graph, "t", dtype, rank, shape, &s->tensors[0]));
   for (int v = 1; v <= VIEWS; v++) {
     int64_t parent = random_between(random, 0, v - 1);
-    struct box *box = &s->boxes[v], *of = &s->boxes[parent];
+    struct area *box = &s->boxes[v], *of = &s->boxes[parent];
     *box = *of;
     for (uint32_t d = missing; d < RONDO_MAX_RANK; d++) {
       bool even = dtype == RONDO_NVFP4 && d == RONDO_MAX_RANK - 1;

@@ -1,0 +1,86 @@
+/* append.c - describing an append: rondo_add_append, its check, and the tensors as pieces of bytes. */
+#include "append.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+rondo_status rondo_add_append(rondo_graph *graph, const rondo_append_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_append: the description is NULL");
+  struct op_argument arguments[] = {
+      [APPEND_SRC] = {"src", desc->src, RONDO_READ, 0},
+      [APPEND_DST] = {"dst", desc->dst, RONDO_READ_WRITE, 0}, /* what is not written stays as it was */
+      [APPEND_POSITION] = {"position", desc->position, RONDO_READ, 0},
+  };
+  struct append_attributes attributes = {desc->dimension};
+  return graph_add(graph, &op_append, desc->name, arguments, 3, &attributes, sizeof attributes);
+}
+
+static uint32_t dimension_of(const struct op_task *task) {
+  struct append_attributes attributes;
+  memcpy(&attributes, task->attributes, sizeof attributes);
+  return attributes.dimension;
+}
+
+static rondo_status rows_check(const struct op_operand *src, const struct op_operand *dst, uint32_t dimension) {
+  bool same = src->present && src->dtype == dst->dtype && src->rank == dst->rank;
+  for (uint32_t i = 0; same && i < dst->rank; i++) same = i == dimension || src->shape[i] == dst->shape[i];
+  if (!same) {
+    char dst_text[96], expected[192];
+    shape_describe(dst_text, sizeof dst_text, dst->dtype, dst->rank, dst->shape);
+    snprintf(expected, sizeof expected, "dst's dtype and, but for the rows in dimension %" PRIu32 ", its shape, %s",
+             dimension, dst_text);
+    return op_unexpected("src", src, expected);
+  }
+  if (src->shape[dimension] <= dst->shape[dimension]) return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT, "src has %" PRId64 " rows, dst has room for %" PRId64,
+                    src->shape[dimension], dst->shape[dimension]);
+}
+
+static rondo_status append_check(const struct op_task *task) {
+  const struct op_operand *dst = &task->operands[APPEND_DST], *position = &task->operands[APPEND_POSITION];
+  uint32_t dimension = dimension_of(task);
+  if (!dst->present) return op_unexpected("dst", dst, "a tensor");
+  if (dimension >= dst->rank)
+    return status_set(RONDO_INVALID_ARGUMENT, "dimension is %" PRIu32 ", expected less than dst's rank, %" PRIu32,
+                      dimension, dst->rank);
+  if (dst->dtype == RONDO_NVFP4 && dimension == dst->rank - 1)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "dimension is %" PRIu32 ", the last of dst, whose nvfp4 rows would be half a byte: expected less",
+                      dimension);
+  rondo_status status = rows_check(&task->operands[APPEND_SRC], dst, dimension);
+  if (status != RONDO_OK) return status;
+  bool is_one = position->present && position->dtype == RONDO_I32 && position->rank == 1 && position->shape[0] == 1;
+  if (is_one) return RONDO_OK;
+  if (dimension) return op_expect("position", position, RONDO_I32, 1, dst->shape);
+  return op_unexpected("position", position, "[1] i32");
+}
+
+struct append_shape append_shape_of(const struct op_task *task) {
+  const struct op_operand *src = &task->operands[APPEND_SRC], *dst = &task->operands[APPEND_DST];
+  int64_t bits = rondo_dtype_bits(src->dtype);
+  uint32_t last = src->rank - 1, dimension = dimension_of(task);
+  struct append_shape shape = {.extent = {1, 1, 1, 1},
+                               .piece_bytes = dimension == last ? bits / 8 : src->shape[last] * bits / 8,
+                               .pieces = op_elements(src) > 0,
+                               .capacity = dst->shape[dimension],
+                               .dimension = dimension,
+                               .per_item = task->operands[APPEND_POSITION].shape[0] > 1};
+  for (uint32_t i = 0; i < src->rank; i++) {
+    if (i == last && dimension != last) continue;
+    shape.extent[i] = src->shape[i];
+    shape.src_stride[i] = src->stride[i] * bits / 8;
+    shape.dst_stride[i] = dst->stride[i] * bits / 8;
+    shape.pieces *= src->shape[i];
+  }
+  return shape;
+}
+
+const struct op op_append = {
+    .name = "append",
+    .once_operands = 1u << APPEND_SRC,
+    .check = append_check,
+    .host_items = append_host_items,
+    .host_run = append_host_run,
+    .select = append_select,
+};

@@ -1,0 +1,78 @@
+/* append.cu - rows of src to rows of dst, from a position on that is read here, moved as vectors of 1 to 16 bytes.
+ *
+ * Consecutive threads take consecutive vectors of src, so that a warp reads and writes whole sectors where the pieces
+ * are as long; each thread has four loads in flight before it stores the first. A vector whose row dst does not have is
+ * not stored. Bound by the memory, and for the few rows of a decode step by the way to the first instruction. */
+#include "../common/launch.cuh"
+#include "append.h"
+
+/* Where vector `index` of src lies in src and in dst; dst is -1 if it has no such row. */
+struct place {
+  int64_t src, dst;
+};
+
+__device__ __forceinline__ place place_of(const append_parameters &p, uint32_t index) {
+  uint32_t piece = index / p.piece, column = index - piece * p.piece, row = 0, item = 0;
+  int64_t row_stride = 0;
+  place at = {column, column};
+#pragma unroll
+  for (int i = APPEND_OUTER - 1; i >= 0; i--) {
+    uint32_t outer = piece / p.extent[i], inner = piece - outer * p.extent[i];
+    at.src += inner * p.src_stride[i];
+    at.dst += inner * p.dst_stride[i];
+    if (i == p.dimension) {
+      row = inner;
+      row_stride = p.dst_stride[i];
+    }
+    if (i == 0) item = inner;
+    piece = outer;
+  }
+  int64_t position = p.positions[p.per_item ? item : 0];
+  bool is_there = position + row >= 0 && position + row < p.capacity;
+  at.dst = is_there ? at.dst + position * row_stride : -1;
+  return at;
+}
+
+template <typename V> __device__ __forceinline__ void append(const append_parameters &p) {
+  const V *src = (const V *)p.src;
+  V *dst = (V *)p.dst;
+  const uint32_t step = gridDim.x * APPEND_THREADS;
+  for (uint64_t begin = blockIdx.x * APPEND_THREADS + threadIdx.x; begin < p.total; begin += APPEND_UNROLL * step) {
+    V value[APPEND_UNROLL];
+    int64_t to[APPEND_UNROLL];
+#pragma unroll
+    for (int u = 0; u < APPEND_UNROLL; u++) {
+      uint64_t index = begin + u * (uint64_t)step;
+      to[u] = -1;
+      if (index >= p.total) continue;
+      place at = place_of(p, (uint32_t)index);
+      to[u] = at.dst;
+      value[u] = src[at.src];
+    }
+#pragma unroll
+    for (int u = 0; u < APPEND_UNROLL; u++)
+      if (to[u] >= 0) dst[to[u]] = value[u];
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(APPEND_THREADS) rondo_append(const __grid_constant__ append_parameters p) {
+  wait_for_predecessors();
+  const uint64_t count = replay_count(p.done);
+  switch (p.vector_bytes) {
+  case 16:
+    append<uint4>(p);
+    break;
+  case 8:
+    append<uint2>(p);
+    break;
+  case 4:
+    append<uint32_t>(p);
+    break;
+  case 2:
+    append<uint16_t>(p);
+    break;
+  default:
+    append<uint8_t>(p);
+  }
+  publish(p.done, count);
+}
