@@ -91,6 +91,17 @@ void report_name(FILE *file, const char *name, int32_t width) {
   if (is_cut) fputs("\xe2\x80\xa6", file);
 }
 
+void report_json_name(FILE *file, const char *name) {
+  for (uint32_t bytes; *name; name += bytes ? bytes : 1) {
+    bytes = character_bytes(name);
+    if (*name == '"' || *name == '\\') fputc('\\', file);
+    if (bytes)
+      fwrite(name, 1, bytes, file);
+    else
+      fputs("\xef\xbf\xbd", file);
+  }
+}
+
 size_t report_group_length(const char *name) {
   const char *first = strchr(name, '.');
   if (!first || !first[1]) return 0; /* nothing behind it */

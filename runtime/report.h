@@ -25,6 +25,8 @@ enum { REPORT_NAME_WHOLE = INT32_MAX };
  * becomes a replacement character; what is too wide ends with an ellipsis. */
 void report_name(FILE *file, const char *name, int32_t width);
 int32_t report_name_width(const char *name);
+/* Within a string of JSON, and on a line of its own. */
+void report_json_name(FILE *file, const char *name);
 
 /* "17 B", "12.3 MiB". */
 enum { BYTES_TEXT = 24 };

@@ -134,3 +134,50 @@ const char *dot_fault(const char *text) {
   }
   return depth ? at : NULL;
 }
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+static const char *json_string(const char *at) {
+  for (at++; *at != '"';) {
+    const char *next = (unsigned char)*at < 0x20 ? NULL : character(at);
+    if (*at == '\\') next = at[1] && strchr("\"\\/bfnrt", at[1]) ? at + 2 : NULL;
+    if (!next) return NULL;
+    at = next;
+  }
+  return at + 1;
+}
+
+static const char *json_number(const char *at) {
+  size_t digits = strspn(at, "0123456789");
+  if (!digits || (digits > 1 && *at == '0')) return NULL;
+  at += digits;
+  if (*at != '.') return at;
+  digits = strspn(at + 1, "0123456789");
+  return digits ? at + 1 + digits : NULL;
+}
+
+/* Behind the value, or NULL, and then *fault says where. */
+static const char *json_value(const char *at, int depth, const char **fault) {
+  *fault = at = space(at);
+  if (*at == '"') return json_string(at);
+  if (*at != '{' && *at != '[') return json_number(at);
+  bool is_object = *at == '{';
+  char end = is_object ? '}' : ']';
+  if (depth == DEPTH) return NULL;
+  at = space(at + 1);
+  while (*at != end) {
+    *fault = at;
+    if (is_object && (*at != '"' || !(at = json_string(at)) || *(at = space(at)) != ':')) return NULL;
+    if (!(at = json_value(at + is_object, depth + 1, fault))) return NULL;
+    *fault = at = space(at);
+    if (*at == end) break;
+    if (*at != ',' || *(at = space(at + 1)) == end) return NULL;
+  }
+  return at + 1;
+}
+
+const char *json_fault(const char *text) {
+  const char *fault = text, *at = json_value(text, 0, &fault);
+  if (!at) return fault;
+  return *space(at) ? at : NULL;
+}

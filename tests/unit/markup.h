@@ -1,4 +1,4 @@
-/* markup.h - is a text what readers of XML and of DOT take? Each gives NULL, or where it is not. Strict rather than
+/* markup.h - is a text what readers of XML, DOT or JSON take? Each gives NULL, or where it is not. Strict rather than
  * complete: what the reports do not use is a fault. */
 #ifndef RONDO_TESTS_MARKUP_H
 #define RONDO_TESTS_MARKUP_H
@@ -9,5 +9,8 @@ const char *xml_fault(const char *text);
 
 /* A digraph: statements, braces that match, strings, and HTML-like labels that are XML. */
 const char *dot_fault(const char *text);
+
+/* One value of JSON, with strings of valid UTF-8. */
+const char *json_fault(const char *text);
 
 #endif
