@@ -658,8 +658,9 @@ typedef struct rondo_profile_totals {
 RONDO_API rondo_status rondo_profile(rondo_slot slot, const rondo_profile_options *options, rondo_task_profile *tasks,
                                      uint32_t task_count, rondo_profile_totals *totals);
 
-/* A profile as a table, the longest task first: time, share of all tasks, bytes, and how near it came to the copy's
- * bandwidth. Any thread. */
+/* A profile as a table: what all tasks of an operation take together, then every task, the longest first, with its time
+ * and its share of all tasks', the bytes it must move, and how near it came to the copy's bandwidth; more than 100 % of
+ * that come from a cache. Any thread. */
 RONDO_API rondo_status rondo_write_profile(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
                                            const char *path);
 /* The same for https://ui.perfetto.dev or chrome://tracing: the replay as it was measured, its tasks one after the

@@ -76,13 +76,45 @@ static void write_task(FILE *file, uint32_t rank, const rondo_task_profile *task
 /* An entry of the list by which tasks are ranked. */
 struct rank {
   uint64_t time_ns;
-  uint32_t task;
+  uint32_t task; /* of an operation: the first */
+  uint32_t count;
 };
 
 static int compare_ranks(const void *left, const void *right) {
   const struct rank *a = left, *b = right;
   if (a->time_ns != b->time_ns) return a->time_ns > b->time_ns ? -1 : 1;
   return a->task < b->task ? -1 : 1;
+}
+
+/* All tasks of an operation together, those that take longest first. */
+static void write_operations(FILE *file, const rondo_task_profile *tasks, const rondo_profile_totals *totals,
+                             struct rank *ranks) {
+  uint32_t used = 0;
+  for (uint32_t i = 0; i < totals->task_count; i++) {
+    uint32_t o = 0;
+    while (o < used && strcmp(tasks[ranks[o].task].operation, tasks[i].operation) != 0) o++;
+    if (o == used) ranks[used++] = (struct rank){0, i, 0};
+    ranks[o].time_ns += tasks[i].time_ns;
+    ranks[o].count++;
+  }
+  if (used) qsort(ranks, used, sizeof *ranks, compare_ranks);
+  fprintf(file, "%5s  %12s  %6s  %s\n", "tasks", "time (us)", "%", "operation");
+  for (uint32_t o = 0; o < used; o++) {
+    char time[NUMBER_TEXT], share[NUMBER_TEXT];
+    fprintf(file, "%5u  %12s  %6s  %s\n", ranks[o].count, decimal(ranks[o].time_ns, 3, time),
+            decimal(per_mille((double)ranks[o].time_ns * 100, (double)totals->tasks_ns), 1, share),
+            tasks[ranks[o].task].operation);
+  }
+  fputc('\n', file);
+}
+
+static void write_tasks(FILE *file, const rondo_task_profile *tasks, const rondo_profile_totals *totals,
+                        struct rank *ranks) {
+  for (uint32_t i = 0; i < totals->task_count; i++) ranks[i] = (struct rank){tasks[i].time_ns, i, 1};
+  if (totals->task_count) qsort(ranks, totals->task_count, sizeof *ranks, compare_ranks);
+  fprintf(file, "%5s  %12s  %6s  %10s  %10s  %8s  %8s  %-18s  %s\n", "rank", "time (us)", "%", "memory", "bus", "GB/s",
+          "% copy's", "operation", "task");
+  for (uint32_t i = 0; i < totals->task_count; i++) write_task(file, i + 1, &tasks[ranks[i].task], totals);
 }
 
 rondo_status rondo_write_profile(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
@@ -98,13 +130,9 @@ rondo_status rondo_write_profile(const rondo_task_profile *tasks, const rondo_pr
     fclose(report.file);
     return status_set(status, "rondo_write_profile: %s", rondo_error_text());
   }
-  struct rank *ranks = memory;
-  for (uint32_t i = 0; i < totals->task_count; i++) ranks[i] = (struct rank){tasks[i].time_ns, i};
-  if (totals->task_count) qsort(ranks, totals->task_count, sizeof *ranks, compare_ranks);
   write_totals(report.file, totals);
-  fprintf(report.file, "%5s  %12s  %6s  %10s  %10s  %8s  %8s  %-18s  %s\n", "rank", "time (us)", "%", "memory", "bus",
-          "GB/s", "% copy's", "operation", "task");
-  for (uint32_t i = 0; i < totals->task_count; i++) write_task(report.file, i + 1, &tasks[ranks[i].task], totals);
+  write_operations(report.file, tasks, totals, memory);
+  write_tasks(report.file, tasks, totals, memory);
   memory_give(anywhere, memory, bytes);
   return report_close(&report);
 }
