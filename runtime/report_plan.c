@@ -308,7 +308,8 @@ static void write_head(FILE *file, const rondo_plan *plan, int32_t height) {
       "font-family=\"Helvetica, Arial, sans-serif\" fill=\"#222\">\n"
       "<style>g rect{stroke:#fff;stroke-width:5}g .thin{stroke:none}.grid{stroke:#ddd;stroke-width:6}.axis{stroke:#999;"
       "stroke-width:8}.frame{fill:none;stroke:#999;stroke-width:8}.stripe{fill:#f4f4f4}.bound{stroke:#c0392b;"
-      "stroke-width:14;stroke-dasharray:60 40}g text{fill:#111}</style>\n"
+      "stroke-width:14;stroke-dasharray:60 40}g "
+      "text{fill:#111}.halo{paint-order:stroke;stroke:#fff;stroke-width:40;stroke-linejoin:round}</style>\n"
       "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
       WIDTH / 10, height / 10, WIDTH, height, WIDTH, height);
   write_text(file, LEFT, 330, LARGE, "font-weight=\"bold\"", "Memory plan");
@@ -338,8 +339,10 @@ static void write_bound(FILE *file, const rondo_plan *plan, const struct scale *
   write_line(file, LEFT, bound, RIGHT, bound, "bound");
   snprintf(text, sizeof text, "arena %s", report_bytes(plan->temporary_bytes, bytes));
   write_text(file, LEFT + 60, arena - 60, SMALL * 12 / 10, "", text);
+  if (bound - arena > 2 * SMALL) arena = bound; /* apart from the arena's line: beside its own */
   snprintf(text, sizeof text, "lower bound %s", report_bytes(plan->lower_bound_bytes, bytes));
-  write_text(file, RIGHT - 60, arena - 60, SMALL * 12 / 10, "text-anchor=\"end\" fill=\"#c0392b\"", text);
+  write_text(file, RIGHT - 60, arena - 60, SMALL * 12 / 10, "class=\"halo\" text-anchor=\"end\" fill=\"#c0392b\"",
+             text);
 }
 
 /* Small inputs and outputs that stay in the slots' pinned memory. */
