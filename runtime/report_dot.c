@@ -428,7 +428,7 @@ static void cut_all(struct cutter *cutter, uint64_t edge_most, struct drawing *d
 
 static rondo_status prepare(struct drawing *d) {
   uint64_t edge_most = d->plan->summary.edge_count;
-  for (uint32_t n = 0; n < d->plan->node_count; n++) edge_most += 2 * access_count(d, &d->plan->nodes[n]);
+  for (uint32_t n = 0; n < d->plan->node_count; n++) edge_most += UINT64_C(2) * access_count(d, &d->plan->nodes[n]);
   struct cutter cutter = {0};
   cut_all(&cutter, edge_most, d);
   d->memory_bytes = cutter.used;

@@ -1,5 +1,6 @@
 /* report_groups.c - tasks by the beginnings of their names, such as "layer3.", and which of these groups are alike: see
  * report.h. */
+#include <assert.h>
 #include <string.h>
 
 #include "cutter.h"
@@ -7,11 +8,11 @@
 
 struct work {
   uint32_t *table; /* of groups, by the hash of their names or of what they are; NO_GROUP: free */
-  uint32_t table_size;
+  uint64_t table_size;
 };
 
 static void cut_all(struct cutter *cutter, uint32_t task_count, struct report_groups *groups, struct work *work) {
-  work->table_size = 2 * task_count + 1;
+  work->table_size = UINT64_C(2) * task_count + 1;
   groups->groups = cut(cutter, task_count * sizeof *groups->groups);
   groups->group_of = cut(cutter, task_count * sizeof *groups->group_of);
   groups->number_of = cut(cutter, task_count * sizeof *groups->number_of);
@@ -29,6 +30,7 @@ static const uint64_t hash_begin = UINT64_C(0xcbf29ce484222325);
 
 /* The group of that name, made where there is none. */
 static uint32_t find_group(struct report_groups *groups, const struct work *work, const char *name, size_t length) {
+  assert(work->table_size > 0);
   uint64_t slot = hash_bytes(hash_begin, name, length) % work->table_size;
   for (;; slot = (slot + 1) % work->table_size) {
     uint32_t g = work->table[slot];
@@ -73,7 +75,8 @@ static bool are_alike(const struct report_group *a, const struct report_group *b
 }
 
 static void find_alike(struct report_groups *groups, const struct work *work) {
-  for (uint32_t i = 0; i < work->table_size; i++) work->table[i] = NO_GROUP;
+  assert(work->table_size > 0);
+  for (uint64_t i = 0; i < work->table_size; i++) work->table[i] = NO_GROUP;
   for (uint32_t g = 0; g < groups->count; g++) {
     struct report_group *group = &groups->groups[g];
     uint64_t slot = group->hash % work->table_size;
@@ -97,7 +100,7 @@ rondo_status report_groups_make(const rondo_graph *graph, struct report_groups *
   if (status != RONDO_OK) return status;
   cutter = (struct cutter){groups->memory, 0};
   cut_all(&cutter, graph->task_count, groups, &work);
-  for (uint32_t i = 0; i < work.table_size; i++) work.table[i] = NO_GROUP;
+  for (uint64_t i = 0; i < work.table_size; i++) work.table[i] = NO_GROUP;
   put_tasks(graph, groups, &work);
   find_alike(groups, &work);
   return RONDO_OK;

@@ -67,7 +67,8 @@ static const char *tag(const char *at, struct tags *tags, const char **fault) {
   const char *name = at;
   at += length;
   if (closes) {
-    if (!tags->depth || tags->lengths[tags->depth - 1] != length || strncmp(tags->names[tags->depth - 1], name, length))
+    if (!tags->depth || tags->lengths[tags->depth - 1] != length ||
+        strncmp(tags->names[tags->depth - 1], name, length) != 0)
       return NULL;
     tags->depth--;
     return *at == '>' ? at + 1 : NULL;

@@ -22,7 +22,8 @@ struct copies {
 };
 
 static const int64_t shape[] = {128, 256}; /* too large to stay in pinned memory */
-enum { ELEMENTS = 128 * 256, TENSOR_BYTES = 4 * ELEMENTS };
+enum { ELEMENTS = 128 * 256 };
+static const uint64_t tensor_bytes = UINT64_C(4) * ELEMENTS;
 
 static void add_copy(struct copies *c, const char *name, rondo_tensor src, rondo_tensor dst) {
   REQUIRE_OK(rondo_add_copy(c->trial.graph, &(rondo_copy_desc){.name = name, .src = src, .dst = dst}));
@@ -31,10 +32,10 @@ static void add_copy(struct copies *c, const char *name, rondo_tensor src, rondo
 static struct copies copies(rondo_backend backend) {
   struct copies c;
   trial_describe(&c.trial, backend);
-  REQUIRE_OK(rondo_input(c.trial.graph, "in", RONDO_F32, 2, shape, &c.in));
-  REQUIRE_OK(rondo_temporary(c.trial.graph, "middle", RONDO_F32, 2, shape, &c.middle));
-  REQUIRE_OK(rondo_state(c.trial.graph, "side", RONDO_F32, 2, shape, &c.side));
-  REQUIRE_OK(rondo_output(c.trial.graph, "out", RONDO_F32, 2, shape, &c.out));
+  REQUIRE_OK(rondo_input(c.trial.graph, "in", RONDO_I32, 2, shape, &c.in));
+  REQUIRE_OK(rondo_temporary(c.trial.graph, "middle", RONDO_I32, 2, shape, &c.middle));
+  REQUIRE_OK(rondo_state(c.trial.graph, "side", RONDO_I32, 2, shape, &c.side));
+  REQUIRE_OK(rondo_output(c.trial.graph, "out", RONDO_I32, 2, shape, &c.out));
   add_copy(&c, "first", c.in, c.middle);
   add_copy(&c, "aside", c.in, c.side);
   add_copy(&c, "second", c.middle, c.out);
@@ -66,9 +67,9 @@ static void profile_tells_bytes_and_edges(rondo_backend backend) {
   cr_assert_eq(totals.path_ns, path);
   const rondo_task_profile *in = task_named(tasks, 5, "copy in in"), *first = task_named(tasks, 5, "first"),
                            *aside = task_named(tasks, 5, "aside"), *second = task_named(tasks, 5, "second");
-  uint64_t bus = backend == RONDO_BACKEND_CUDA ? TENSOR_BYTES : 0;
-  cr_assert(in->bus_bytes == bus && in->bytes == 2 * TENSOR_BYTES - bus);
-  cr_assert(first->bus_bytes == 0 && first->bytes == 2 * TENSOR_BYTES);
+  uint64_t bus = backend == RONDO_BACKEND_CUDA ? tensor_bytes : 0;
+  cr_assert(in->bus_bytes == bus && in->bytes == 2 * tensor_bytes - bus);
+  cr_assert(first->bus_bytes == 0 && first->bytes == 2 * tensor_bytes);
   cr_assert_eq(in->begin_ns, 0);
   cr_assert_eq(first->begin_ns, in->time_ns);
   cr_assert_eq(aside->begin_ns, in->time_ns, "it need not wait for the first");
@@ -79,11 +80,11 @@ BOTH_BACKENDS(profile, tells_bytes_and_edges, profile_tells_bytes_and_edges)
 
 static void profile_leaves_what_replays_leave(rondo_backend backend) {
   struct copies c = copies(backend);
-  static float in[ELEMENTS], got[ELEMENTS];
+  static int32_t in[ELEMENTS], got[ELEMENTS];
   rondo_task_profile tasks[ROOM];
   rondo_profile_totals totals;
   for (int round = 0; round < 2; round++) {
-    for (int i = 0; i < ELEMENTS; i++) in[i] = (float)(i + 7 * round + 1);
+    for (int i = 0; i < ELEMENTS; i++) in[i] = i + 7 * round + 1;
     trial_set(&c.trial, c.in, in);
     REQUIRE_OK(rondo_profile(c.trial.slot, &quick, tasks, 5, &totals));
     trial_get(&c.trial, c.out, got);
@@ -310,7 +311,7 @@ static const rondo_profile_totals some_totals = {.device_name = "a \"device\"",
                                                  .copy_bytes = 1 << 20};
 static const rondo_task_profile some_tasks[] = {
     {"copy in \xff<\\>\n", "copy", 1250, 0, 1 << 20, 1 << 20},
-    {"", "gemv", 6250, 0, 1024 * 1024 * 10, 0},
+    {"", "gemv", 6250, 0, UINT64_C(10) << 20, 0},
     {"nothing to see", "kernel", 0, 1250, 0, 0},
 };
 
@@ -321,10 +322,10 @@ Test(profile, table_ranks_tasks_by_time) {
       "a \"device\": a copy of 1 MiB moves 2000.0 GB/s, read and written\n"
       "a whole replay takes 9.500 us, of which a launch of next to nothing takes 5.000 us\n"
       "3 tasks and copies take 7.500 us one after the other, 6.250 us along the longest path of edges\n\n"
-            "tasks     time (us)       %  operation\n"
-            "    1         6.250    83.3  gemv\n"
-            "    1         1.250    16.7  copy\n"
-            "    1         0.000     0.0  kernel\n\n"
+      "tasks     time (us)       %  operation\n"
+      "    1         6.250    83.3  gemv\n"
+      "    1         1.250    16.7  copy\n"
+      "    1         0.000     0.0  kernel\n\n"
       " rank     time (us)       %      memory         bus      GB/s  % copy's  operation           task\n"
       "    1         6.250    83.3      10 MiB           -    1677.7      83.9  gemv                \n"
       "    2         1.250    16.7       1 MiB       1 MiB    1677.7      41.9  copy                copy in "

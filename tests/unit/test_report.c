@@ -264,7 +264,7 @@ static rondo_graph *gap(void) {
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
   REQUIRE_OK(rondo_state(graph, "order", RONDO_U8, 1, (int64_t[]){1}, &order));
   for (int t = 0; t < TENSORS; t++)
-    REQUIRE_OK(rondo_temporary(graph, "t", RONDO_U8, 1, (int64_t[]){256 * lives[t][2]}, &tensors[t]));
+    REQUIRE_OK(rondo_temporary(graph, "t", RONDO_U8, 1, (int64_t[]){INT64_C(256) * lives[t][2]}, &tensors[t]));
   for (int step = 0; step < STEPS; step++) {
     rondo_argument arguments[RONDO_MAX_ARGUMENTS] = {{.tensor = order, .access = RONDO_READ_WRITE}};
     uint32_t count = 1;
