@@ -65,6 +65,8 @@ static void use_what_is_not_its_own(struct subject *s) {
   EXPECT_REFUSED(rondo_wait(s->slot, RONDO_FOREVER));
   EXPECT_REFUSED(rondo_poll(s->slot));
   EXPECT_REFUSED(rondo_rebind(s->slot, s->in, NULL));
+  rondo_profile_totals totals;
+  EXPECT_REFUSED(rondo_profile(s->slot, NULL, NULL, 0, &totals));
   EXPECT_REFUSED(rondo_release(s->slot));
   EXPECT(rondo_data(s->slot, s->in) == NULL);
   EXPECT_REFUSED(rondo_acquire(s->exec, &slot));

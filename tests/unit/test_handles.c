@@ -38,6 +38,7 @@ static void require_refused(rondo_slot slot, rondo_tensor in, const char *why) {
   REQUIRE_ERROR(rondo_poll(slot), RONDO_INVALID_STATE, why);
   REQUIRE_ERROR(rondo_wait(slot, RONDO_FOREVER), RONDO_INVALID_STATE, why);
   REQUIRE_ERROR(rondo_rebind(slot, in, NULL), RONDO_INVALID_STATE, why);
+  REQUIRE_ERROR(rondo_profile(slot, NULL, NULL, 0, NULL), RONDO_INVALID_STATE, why);
   REQUIRE_ERROR(rondo_release(slot), RONDO_INVALID_STATE, why);
   cr_assert_null(rondo_data(slot, in));
   cr_assert(strstr(rondo_error_text(), why));
