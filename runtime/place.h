@@ -31,7 +31,8 @@ uint64_t place_work_bytes(uint32_t count);
 
 /* Tries first fit in a few orders, then searches (place_search.h) unless the bound is reached. The lowest peak found is
  * kept. Writes offsets and returns the peak. */
-uint64_t place_buffers(const struct placement_problem *problem, uint64_t *offsets, void *work);
+uint64_t place_buffers(const struct placement_problem *problem, uint64_t *offsets, void *work)
+    __attribute__((nonnull(3)));
 
 /* Fills `rows` with one row of bits for each buffer of the batch: who conflicts with it. Rows are
  * bit_row_words(count) wide and not cleared before the call. */
@@ -42,7 +43,7 @@ uint64_t place_many_work_bytes(uint32_t count);
 /* First fit in the given order: for so many buffers that their conflicts are better made a batch at a time than kept.
  * Writes offsets and returns the peak. */
 uint64_t place_many(uint32_t count, const uint64_t *bytes, const uint32_t *order, conflict_rows rows, void *context,
-                    uint64_t *offsets, void *work);
+                    uint64_t *offsets, void *work) __attribute__((nonnull(7)));
 
 /* Indices 0 .. count - 1 by descending key, ties by index. */
 void place_order(uint32_t count, const uint64_t *keys, uint32_t *order);
