@@ -95,9 +95,9 @@ typedef enum rondo_wait_mode {
 } rondo_wait_mode;
 
 /* Where host memory comes from. allocate returns NULL when out of memory; alignment is a power of two; release gets the
- * bytes that allocate got. That of a runtime is called by rondo_open and rondo_close only. That of a graph made without
- * a runtime is called by rondo_graph_create and _destroy, by what describes, and by what plans (rondo_plan_graph,
- * rondo_instantiate, the reports). */
+ * bytes that allocate got. That of a runtime is called by rondo_open, rondo_close and rondo_profile only. That of a
+ * graph made without a runtime is called by rondo_graph_create and _destroy, by what describes, and by what plans
+ * (rondo_plan_graph, rondo_instantiate, the reports). */
 typedef struct rondo_allocator {
   void *user;
   void *(*allocate)(void *user, size_t bytes, size_t alignment);
@@ -594,13 +594,78 @@ RONDO_API rondo_status rondo_release(rondo_slot slot);
 
 /* ---- Reports ----------------------------------------------------------------------------------------------------- */
 
-/* The graph for Graphviz. */
+/* Each writes a file anew. Errors, of all: RONDO_INVALID_ARGUMENT (path NULL), RONDO_IO_ERROR, and where the graph has
+ * no plan yet those of rondo_plan_graph. */
+
+/* The graph for Graphviz, from top to bottom: tasks with the constants and states they touch, what they hand on, and
+ * how many bytes that is. Tasks of names such as "layer3.query" stand in a frame "layer3"; in a graph of more than 32
+ * tasks and copies, of three or more such groups that are alike the first is drawn. */
 RONDO_API rondo_status rondo_write_dot(rondo_graph *graph, const char *path);
-/* The memory plan as a picture: time across, bytes up, one box a tensor. */
+/* The memory plan as a picture: time across, bytes up, one box a tensor, the lower bound as a line, and a bar of the
+ * constants and states. */
 RONDO_API rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path);
 /* Which kernels would run on a chip (80, 90, 100; 0: the host): a line for each task and for each copy of inputs and
  * outputs, and one for what publishes completion: the last kernels' own blocks, or a kernel behind them. */
 RONDO_API rondo_status rondo_explain(rondo_graph *graph, int32_t chip, const char *path);
+
+typedef struct rondo_profile_options {
+  uint32_t passes;     /* through all tasks, of which the medians are taken; 0: 20 */
+  uint64_t copy_bytes; /* of the copy that measures the bandwidth: more than the device's caches hold, and twice as much
+                          is taken besides the pools for that time; 0: 256 MiB */
+  void (*progress)(void *user, uint32_t done, uint32_t passes); /* after every pass, by the calling thread; may be NULL.
+                                                                   It calls nothing of Rondo */
+  void *user;
+} rondo_profile_options;
+
+/* One task, or copy of inputs or outputs, in a replay. */
+typedef struct rondo_task_profile {
+  char name[64];         /* of the task; "copy in a, b" */
+  const char *operation; /* "gemv", "copy", "kernel" or "capture". Lives as long as the program */
+  uint64_t time_ns;      /* what it adds to a chain of tasks, without the launch; 0: less than can be seen */
+  uint64_t begin_ns;     /* the earliest, where every task takes its time and waits for nothing but its edges */
+  /* What it must move: its operands' dense bytes, once for a read and once for a write. Of an operand of which a replay
+   * may touch a part (rows of a KV cache beyond kv_lengths, say) all bytes count. */
+  uint64_t bytes;     /* of the device's memory */
+  uint64_t bus_bytes; /* of pinned memory, across the bus; 0 on the host, where all memory is the device's */
+} rondo_task_profile;
+
+typedef struct rondo_profile_totals {
+  char device_name[96];
+  uint32_t task_count;       /* of rondo_task_profile */
+  uint32_t replay_count;     /* as often have the exec's states advanced */
+  uint64_t replay_ns;        /* a whole replay, from rondo_replay until the host sees its end; the median */
+  uint64_t launch_ns;        /* the same of a replay of next to nothing: one block that copies 8 bytes */
+  uint64_t tasks_ns;         /* the sum of all time_ns. What overlap gives: launch_ns + tasks_ns - replay_ns */
+  uint64_t path_ns;          /* along the longest path of edges: less would need tasks that are faster */
+  uint64_t bytes_per_second; /* read and written by a copy of copy_bytes in the exec's lane, on the device and in the
+                                same call; 0: there was no memory for it. What only reads may be a little faster */
+  uint64_t copy_bytes;
+} rondo_profile_totals;
+
+/* How long each task takes, in the slot's replays: with its inputs as they were filled, and what is bound to it.
+ * Outside the promises of a replay: it allocates (from the runtime's allocator and the driver) and takes long. Whole
+ * replays alternate with passes in which every task is launched by itself, in the plan's order and in the exec's lane,
+ * so that each finds the data and the caches that those before it left; before each measured pass there is one that is
+ * not. Its time is what it takes longer than the launch alone, with a tiny copy behind it in either. States advance by
+ * replay_count replays, and are not restored; outputs are those of the last one.
+ * tasks has room for the node_count of rondo_exec_info; it and *totals are the caller's, and written only on RONDO_OK.
+ * options may be NULL. Called by the slot's holder; nothing else is replayed in the lane meanwhile, and what a user's
+ * kernel and capture was described with (image, callback) still lives: it is loaded and called once more.
+ * Errors: RONDO_BUSY if the slot is in flight, another slot of the exec is held or another exec of the lane is in
+ * flight; RONDO_INVALID_ARGUMENT if task_count is not node_count; RONDO_OUT_OF_MEMORY; those of rondo_replay and
+ * rondo_wait. The exec stays as it was, with its states somewhere in between. A task that takes more than 120 seconds
+ * counts as a lost device. */
+RONDO_API rondo_status rondo_profile(rondo_slot slot, const rondo_profile_options *options, rondo_task_profile *tasks,
+                                     uint32_t task_count, rondo_profile_totals *totals);
+
+/* A profile as a table, the longest task first: time, share of all tasks, bytes, and how near it came to the copy's
+ * bandwidth. Any thread. */
+RONDO_API rondo_status rondo_write_profile(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
+                                           const char *path);
+/* The same for https://ui.perfetto.dev or chrome://tracing: the replay as it was measured, its tasks one after the
+ * other, and its tasks each as early as its edges allow. */
+RONDO_API rondo_status rondo_write_trace(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
+                                         const char *path);
 
 #ifdef __cplusplus
 }

@@ -79,6 +79,12 @@ struct device_rows {
   uint64_t bytes, count, pitch_bytes;
 };
 
+/* Memory besides the pools, all of it 256-byte aligned and of any content. */
+struct device_memory {
+  uint64_t device_bytes, pinned_bytes, host_bytes; /* 0: none */
+  void *device, *pinned, *host;
+};
+
 struct device_ops {
   rondo_backend backend;
   /* Opens the device and takes the two slabs (256-byte aligned, zeroed). RONDO_NO_DEVICE: this backend cannot be used
@@ -94,6 +100,10 @@ struct device_ops {
   rondo_status (*download)(struct device *device, uint32_t lane, void *destination, const void *source,
                            struct device_rows rows);
   rondo_status (*zero)(struct device *device, uint32_t lane, void *destination, uint64_t bytes);
+  /* For what is outside the promises of a replay. All addresses are NULL after a failure. Where a lost device may still
+   * touch what is given back, that is leaked. */
+  rondo_status (*memory_take)(struct device *device, struct device_memory *memory);
+  void (*memory_give)(struct device *device, const struct device_memory *memory);
   /* One executable graph. exec_host_bytes is pure and looks at the program's counts only. */
   uint64_t (*exec_host_bytes)(const struct device_program *program);
   uint64_t (*build_host_bytes)(const struct device_program *program); /* NULL: none */

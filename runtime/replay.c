@@ -121,7 +121,7 @@ static rondo_status slot_released(rondo_slot handle, const char *function) {
 }
 
 /* Of a closed exec the memory is still there, with anything in it: no more than the serial is looked at. */
-static rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot) {
+rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot) {
   if (!handle.exec || !handle.serial ||
       atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial ||
       !atomic_load_explicit(handle.exec->opened_here, memory_order_relaxed))

@@ -6,6 +6,9 @@
 
 rondo_status exec_check(const rondo_exec *exec, const char *function);
 
+/* The slot behind a handle that is held. */
+rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot);
+
 /* Has the slot's last launch completed? Acquires what the replay wrote. */
 static inline bool slot_done(const struct slot *slot) {
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);

@@ -1,189 +1,156 @@
-/* report.c - pictures of a graph and its plan: DOT, SVG, and which kernels would run. */
+/* report.c - see report.h. */
+#include "report.h"
+
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "plan.h"
+/* ---- Files ------------------------------------------------------------------------------------------------------- */
 
-static rondo_status report_open(rondo_graph *graph, const char *path, const char *function, const struct plan **plan,
-                                FILE **file) {
-  rondo_status status = graph_check(graph, function);
-  if (status != RONDO_OK) return status;
+rondo_status report_open(struct report *report, const char *path, const char *function) {
   if (!path) return status_set(RONDO_INVALID_ARGUMENT, "%s: the path is NULL", function);
-  status = plan_of(graph, plan);
-  if (status != RONDO_OK) return status_set(status, "%s: %s", function, rondo_error_text());
-  *file = fopen(path, "w");
-  if (*file) return RONDO_OK;
+  *report = (struct report){fopen(path, "w"), path, function};
+  if (report->file) return RONDO_OK;
   return status_set(RONDO_IO_ERROR, "%s: '%s' cannot be written: %s", function, path, strerror(errno));
 }
 
-static rondo_status report_close(const char *path, const char *function, FILE *file) {
-  bool failed = ferror(file) != 0;
-  if (fclose(file) || failed)
-    return status_set(RONDO_IO_ERROR, "%s: '%s' was not written whole: %s", function, path, strerror(errno));
+rondo_status report_open_plan(struct report *report, rondo_graph *graph, const char *path, const char *function,
+                              const struct plan **plan) {
+  rondo_status status = graph_check(graph, function);
+  if (status != RONDO_OK) return status;
+  status = plan_of(graph, plan);
+  if (status != RONDO_OK) return status_set(status, "%s: %s", function, rondo_error_text());
+  return report_open(report, path, function);
+}
+
+rondo_status report_close(const struct report *report) {
+  bool failed = ferror(report->file) != 0;
+  if (fclose(report->file) || failed)
+    return status_set(RONDO_IO_ERROR, "%s: '%s' was not written whole: %s", report->function, report->path,
+                      strerror(errno));
   return RONDO_OK;
 }
 
-/* Writes a name with what DOT and XML would read as their own taken out. */
-static void write_name(FILE *file, const char *name) {
-  for (; *name; name++) fputc(strchr("\"\\<>&'{}|", *name) || (unsigned char)*name < 32 ? '_' : *name, file);
-}
+/* ---- Names ------------------------------------------------------------------------------------------------------- */
 
-static void write_task_label(FILE *file, const struct task *task) {
-  write_name(file, task->name);
-  fprintf(file, "\\n%s", task->op ? task->op->name : task->user_work->capture ? "capture" : "kernel");
-}
-
-/* The tensors that one node moves, one below the other. */
-static void write_move_label(FILE *file, const rondo_graph *graph, const struct plan_node *node) {
-  for (uint32_t i = 0; i < node->tensor_count; i++) {
-    const struct tensor *tensor = &graph->tensors[node->tensors[i]];
-    char text[128];
-    tensor_describe(tensor, text, sizeof text);
-    if (i) fputs("\\n", file);
-    write_name(file, tensor->name);
-    fprintf(file, "\\n%s %s", node->kind == NODE_INPUT ? "in" : "out", text);
+/* Bytes of the UTF-8 character at the beginning of a text; 0 if there is none that XML has. */
+static uint32_t character_bytes(const char *text) {
+  const unsigned char *at = (const unsigned char *)text;
+  if (at[0] < 0x80) return at[0] >= 0x20 && at[0] != 0x7f;
+  uint32_t count = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
+  if (at[0] < 0xc2 || at[0] > 0xf4) return 0;
+  uint32_t code = at[0] & (0xffu >> (count + 1));
+  for (uint32_t i = 1; i < count; i++) {
+    if ((at[i] & 0xc0) != 0x80) return 0; /* the end of the text too */
+    code = code << 6 | (at[i] & 0x3fu);
   }
+  bool is_overlong = (count == 3 && code < 0x800) || (count == 4 && code < 0x10000);
+  bool is_forbidden = code < 0xa0 || (code >= 0xd800 && code < 0xe000) || (code & 0xfffe) == 0xfffe || code > 0x10ffff;
+  return is_overlong || is_forbidden ? 0 : count;
 }
 
-rondo_status rondo_write_dot(rondo_graph *graph, const char *path) {
-  const struct plan *plan;
-  FILE *file;
-  rondo_status status = report_open(graph, path, "rondo_write_dot", &plan, &file);
-  if (status != RONDO_OK) return status;
-  fputs("digraph rondo {\n  rankdir=LR;\n  node [fontname=\"sans-serif\", shape=box];\n", file);
-  for (uint32_t n = 0; n < plan->node_count; n++) {
-    const struct plan_node *node = &plan->nodes[n];
-    fprintf(file, "  n%u [label=\"", n);
-    if (node->kind == NODE_TASK)
-      write_task_label(file, &graph->tasks[node->index]);
+static int32_t character_width(const char *text) {
+  if ((unsigned char)*text >= 0x80) return 110;
+  return (*text >= 'A' && *text <= 'Z') || strchr("mw@%&", *text) ? 95 : 64;
+}
+
+static void write_character(FILE *file, const char *text, uint32_t bytes) {
+  if (bytes == 0)
+    fputs("\xef\xbf\xbd", file);
+  else if (*text == '&')
+    fputs("&amp;", file);
+  else if (*text == '<')
+    fputs("&lt;", file);
+  else if (*text == '>')
+    fputs("&gt;", file);
+  else if (*text == '"')
+    fputs("&quot;", file);
+  else
+    fwrite(text, 1, bytes, file);
+}
+
+int32_t report_name_width(const char *name) {
+  int32_t width = 0;
+  for (uint32_t bytes; *name; name += bytes ? bytes : 1) {
+    bytes = character_bytes(name);
+    width += character_width(name);
+  }
+  return width;
+}
+
+void report_name(FILE *file, const char *name, int32_t width) {
+  const int32_t ellipsis = 110;
+  bool is_cut = report_name_width(name) > width;
+  int32_t left = is_cut ? width - ellipsis : width;
+  for (uint32_t bytes; *name; name += bytes ? bytes : 1) {
+    bytes = character_bytes(name);
+    left -= character_width(name);
+    if (left < 0) break;
+    write_character(file, name, bytes);
+  }
+  if (is_cut) fputs("\xe2\x80\xa6", file);
+}
+
+void report_json_name(FILE *file, const char *name) {
+  for (uint32_t bytes; *name; name += bytes ? bytes : 1) {
+    bytes = character_bytes(name);
+    if (*name == '"' || *name == '\\') fputc('\\', file);
+    if (bytes)
+      fwrite(name, 1, bytes, file);
     else
-      write_move_label(file, graph, node);
-    fprintf(file, "\"%s];\n",
-            node->kind == NODE_TASK   ? ""
-            : node->kind == NODE_JOIN ? ", shape=point"
-                                      : ", shape=ellipse");
+      fputs("\xef\xbf\xbd", file);
   }
-  for (uint32_t n = 0; n < plan->node_count; n++)
-    for (uint32_t i = plan->begin[n]; i < plan->begin[n + 1]; i++)
-      fprintf(file, "  n%u -> n%u;\n", plan->predecessors[i], n);
-  fputs("}\n", file);
-  return report_close(path, "rondo_write_dot", file);
 }
 
-rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path) {
-  static const char *const colours[] = {"#4e79a7", "#59a14f", "#f28e2b", "#b07aa1"}; /* in, out, temporary, scratch */
-  const struct plan *plan;
-  FILE *file;
-  rondo_status status = report_open(graph, path, "rondo_write_plan_svg", &plan, &file);
-  if (status != RONDO_OK) return status;
-  const double width = 1000, height = 600, left = 20, top = 50;
-  double per_node = width / (plan->node_count ? plan->node_count : 1);
-  double arena = plan->summary.temporary_bytes ? (double)plan->summary.temporary_bytes : 1;
-  fprintf(file,
-          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
-          "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
-          "<text x=\"%.0f\" y=\"20\" font-size=\"14\">arena %" PRIu64 " bytes; lower bound %" PRIu64
-          "; without sharing %" PRIu64 "; constants and states %" PRIu64 "</text>\n"
-          "<text x=\"%.0f\" y=\"38\">time (tasks in order) to the right, bytes down; blue input, green output, orange "
-          "temporary, violet scratch</text>\n"
-          "<rect x=\"%.0f\" y=\"%.0f\" width=\"%.0f\" height=\"%.0f\" fill=\"none\" stroke=\"#999\"/>\n",
-          width + 2 * left, height + top + 20, left, plan->summary.temporary_bytes, plan->summary.lower_bound_bytes,
-          plan->summary.unshared_bytes, plan->summary.constant_bytes, left, left, top, width, height);
-  for (uint32_t b = 0; b < plan->buffer_count; b++) {
-    const struct plan_buffer *buffer = &plan->buffers[b];
-    if (!buffer->bytes) continue;
-    enum tensor_kind kind = buffer->is_scratch ? TENSOR_TEMPORARY : graph->tensors[buffer->index].kind;
-    int colour = buffer->is_scratch ? 3 : kind == TENSOR_INPUT ? 0 : kind == TENSOR_OUTPUT ? 1 : 2;
-    double x = left + buffer->first_node * per_node, w = (buffer->last_node - buffer->first_node + 1) * per_node;
-    double y = top + (double)buffer->offset / arena * height;
-    double h = (double)buffer->bytes / arena * height;
-    const char *name = buffer->is_scratch ? graph->tasks[buffer->index].name : graph->tensors[buffer->index].name;
-    fprintf(file,
-            "<g><rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" fill-opacity=\"0.6\" "
-            "stroke=\"#333\"/><title>",
-            x, y, w, h, colours[colour]);
-    write_name(file, name);
-    fprintf(file, ": %" PRIu64 " bytes at %" PRIu64 "</title>", buffer->bytes, buffer->offset);
-    if (h >= 12 && w >= 40) {
-      fprintf(file, "<text x=\"%.2f\" y=\"%.2f\">", x + 3, y + 11);
-      write_name(file, name);
-      fputs("</text>", file);
-    }
-    fputs("</g>\n", file);
-  }
-  fputs("</svg>\n", file);
-  return report_close(path, "rondo_write_plan_svg", file);
+size_t report_group_length(const char *name) {
+  const char *first = strchr(name, '.');
+  if (!first || !first[1]) return 0; /* nothing behind it */
+  for (const char *dot = first; dot && dot[1]; dot = strchr(dot + 1, '.'))
+    if (dot > name && dot[-1] >= '0' && dot[-1] <= '9') return (size_t)(dot - name);
+  return (size_t)(first - name);
 }
 
-/* What the node runs; its blocks, if it can publish completion. */
-static rondo_status explain_task(FILE *file, const struct op_task *task, const struct chip *chip, uint32_t *blocks) {
-  struct op_launches launches = {0};
-  *blocks = 0;
-  fprintf(file, ": %s", task->op ? task->op->name : "user's own work");
-  if (!task->op) {
-    fputc('\n', file);
-    return RONDO_OK;
-  }
-  if (!chip->version) {
-    fprintf(file, ": host, %" PRId64 " items\n", task->op->host_items(task));
-    return RONDO_OK;
-  }
-  rondo_status status = task->op->select(&(struct op_call){task, op_nowhere, NULL}, chip, &launches);
-  if (status != RONDO_OK) launches.count = 0;
-  for (uint32_t i = 0; i < launches.count; i++) {
-    const struct op_launch *launch = &launches.items[i];
-    fprintf(file, "%s %s grid %ux%ux%u block %ux%ux%u shared %u", i ? "," : ":", launch->kernel, launch->grid[0],
-            launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2],
-            launch->shared_bytes);
-  }
-  fputs(status != RONDO_OK ? ": no kernel\n" : launches.count ? "\n" : ": nothing to do\n", file);
-  *blocks = op_publishing_blocks(&launches);
-  return status;
+const char *report_short_name(const char *name) {
+  size_t length = report_group_length(name);
+  return length ? name + length + 1 : name;
 }
 
-static rondo_status explain_node(FILE *file, const rondo_graph *graph, const struct plan_node *node,
-                                 const struct chip *chip, uint32_t *blocks) {
-  struct op_operand operands[OP_MAX_OPERANDS];
-  struct op_task task;
-  if (node->kind == NODE_TASK) {
-    fprintf(file, "task %u '%s'", node->index, graph->tasks[node->index].name);
-    task = graph_op_task(graph, &graph->tasks[node->index], operands);
-  } else {
-    char name[NAME_BYTES];
-    plan_node_name(graph, node, name);
-    fputs(name, file);
-    task = plan_node_task(graph, node, operands);
+/* ---- Bytes ------------------------------------------------------------------------------------------------------- */
+
+const char *report_bytes(uint64_t bytes, char text[BYTES_TEXT]) {
+  static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) {
+    snprintf(text, BYTES_TEXT, "%" PRIu64 " B", bytes);
+    return text;
   }
-  return explain_task(file, &task, chip, blocks);
+  int unit = 0;
+  while (bytes >> (10 * (unit + 1)) >= 1024) unit++;
+  uint64_t whole = bytes >> (10 * (unit + 1)), rest = bytes >> (10 * unit) & 1023;
+  uint64_t hundredths = rest * 100 / 1024; /* cut, so that 1023.9 does not become 1024.0 */
+  if (whole >= 100 || hundredths == 0 || (whole >= 10 && hundredths < 10))
+    snprintf(text, BYTES_TEXT, "%" PRIu64 " %s", whole, units[unit]);
+  else if (whole >= 10 || hundredths % 10 == 0)
+    snprintf(text, BYTES_TEXT, "%" PRIu64 ".%" PRIu64 " %s", whole, hundredths / 10, units[unit]);
+  else
+    snprintf(text, BYTES_TEXT, "%" PRIu64 ".%02" PRIu64 " %s", whole, hundredths, units[unit]);
+  return text;
 }
 
-rondo_status rondo_explain(rondo_graph *graph, int32_t chip_version, const char *path) {
-  /* Multiprocessors and shared memory of A100, H200 and B200. */
-  static const struct chip chips[] = {{0, 0, 0}, {80, 108, 166912}, {90, 132, 232448}, {100, 148, 232448}};
-  const struct chip *chip = NULL;
-  for (size_t i = 0; i < sizeof chips / sizeof *chips; i++)
-    if (chips[i].version == chip_version) chip = &chips[i];
-  if (!chip)
-    return status_set(RONDO_INVALID_ARGUMENT, "rondo_explain: chip %d: expected 0, 80, 90 or 100", chip_version);
-  const struct plan *plan;
-  FILE *file;
-  rondo_status status = report_open(graph, path, "rondo_explain", &plan, &file);
-  if (status != RONDO_OK) return status;
-  rondo_status first = RONDO_OK;
-  uint64_t words = 0;
-  for (uint32_t n = 0; n < plan->node_count; n++) {
-    uint32_t blocks = 0;
-    status = explain_node(file, graph, &plan->nodes[n], chip, &blocks);
-    if (first == RONDO_OK) first = status;
-    /* One end that cannot publish, or too many blocks in all: then a node does. */
-    if (!plan->is_awaited[n]) words += blocks ? blocks : COMPLETION_WORDS + 1;
+static uint64_t operand_bytes(const struct op_operand *operand) {
+  return (uint64_t)op_elements(operand) * rondo_dtype_bits(operand->dtype) / 8;
+}
+
+struct report_traffic report_traffic(const struct op_task *task) {
+  struct report_traffic traffic = {0};
+  for (uint32_t i = 0; i < task->operand_count; i++) {
+    const struct op_operand *operand = &task->operands[i];
+    if (!operand->present) continue;
+    if (operand->access & RONDO_READ) traffic.read_bytes += operand_bytes(operand);
+    if (operand->access & RONDO_WRITE) traffic.written_bytes += operand_bytes(operand);
   }
-  if (chip->version && words && words <= COMPLETION_WORDS)
-    fprintf(file, "completion: %" PRIu64 " blocks at the end of the graph\n", words);
-  else if (chip->version)
-    fputs("completion: rondo_done\n", file);
-  status = report_close(path, "rondo_explain", file);
-  return first != RONDO_OK ? first : status;
+  return traffic;
+}
+
+const char *report_operation(const struct op *op, const struct user_work *work) {
+  return op ? op->name : work->capture ? "capture" : "kernel";
 }

@@ -385,6 +385,54 @@ static rondo_status cuda_zero(struct device *device, uint32_t lane, void *destin
   return finish(device, lane, result, "zero", "cuMemsetD8Async");
 }
 
+static void cuda_memory_give(struct device *device, const struct device_memory *memory) {
+  if (!device_lost(device) && (memory->device || memory->pinned) && device_enter(device, "give") == RONDO_OK) {
+    int mode = device_relax(device);
+    if (memory->pinned) device->driver.cuMemFreeHost(memory->pinned);
+    if (memory->device) device->driver.cuMemFree((uintptr_t)memory->device);
+    device_restore(device, mode);
+    device_leave(device);
+  }
+  if (memory->host) device->allocator.release(device->allocator.user, memory->host, memory->host_bytes);
+}
+
+static rondo_status take_from_driver(struct device *device, struct device_memory *memory) {
+  cu_address address = 0;
+  cu_result result = CU_SUCCESS;
+  if (memory->device_bytes) result = device->driver.cuMemAlloc(&address, memory->device_bytes);
+  if (result != CU_SUCCESS)
+    return device_failed(device, result, "cuMemAlloc of %" PRIu64 " bytes", memory->device_bytes);
+  memory->device = (void *)(uintptr_t)address;
+  if (memory->pinned_bytes)
+    result = device->driver.cuMemHostAlloc(&memory->pinned, memory->pinned_bytes,
+                                           CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  memory->pinned = NULL;
+  return device_failed(device, result, "cuMemHostAlloc of %" PRIu64 " bytes", memory->pinned_bytes);
+}
+
+static rondo_status cuda_memory_take(struct device *device, struct device_memory *memory) {
+  memory->device = memory->pinned = memory->host = NULL;
+  if (memory->host_bytes) {
+    memory->host = device->allocator.allocate(device->allocator.user, memory->host_bytes, SLAB_ALIGNMENT);
+    if (!memory->host)
+      return status_set(RONDO_OUT_OF_MEMORY, "the allocator has no %" PRIu64 " bytes", memory->host_bytes);
+  }
+  rondo_status status = device_enter(device, "take");
+  if (status == RONDO_OK) {
+    int mode = device_relax(device);
+    status = take_from_driver(device, memory);
+    device_restore(device, mode);
+    device_leave(device);
+  }
+  if (status == RONDO_OK) return status;
+  char cause[CAUSE_BYTES];
+  snprintf(cause, sizeof cause, "%s", rondo_error_text());
+  cuda_memory_give(device, memory);
+  memory->device = memory->pinned = memory->host = NULL;
+  return status_set(status, "%s", cause);
+}
+
 static rondo_status cuda_drain(struct device *device, uint32_t lane) {
   rondo_status status = device_enter(device, "drain");
   return status == RONDO_OK ? finish(device, lane, CU_SUCCESS, "drain", "") : status;
@@ -423,6 +471,8 @@ const struct device_ops cuda_device_ops = {
     .upload = cuda_upload,
     .download = cuda_download,
     .zero = cuda_zero,
+    .memory_take = cuda_memory_take,
+    .memory_give = cuda_memory_give,
     .exec_host_bytes = cuda_exec_host_bytes,
     .build_host_bytes = cuda_build_host_bytes,
     .exec_create = cuda_exec_create,

@@ -228,6 +228,35 @@ static rondo_status host_zero(struct device *device, uint32_t lane, void *destin
   return status;
 }
 
+static void host_memory_give(struct device *device, const struct device_memory *memory) {
+  const struct {
+    void *memory;
+    uint64_t bytes;
+  } parts[] = {{memory->device, memory->device_bytes},
+               {memory->pinned, memory->pinned_bytes},
+               {memory->host, memory->host_bytes}};
+  for (int i = 0; i < 3 && !is_lost(device); i++)
+    if (parts[i].memory) device->allocator.release(device->allocator.user, parts[i].memory, parts[i].bytes);
+}
+
+static rondo_status host_memory_take(struct device *device, struct device_memory *memory) {
+  const struct {
+    void **memory;
+    uint64_t bytes;
+  } parts[] = {{&memory->device, memory->device_bytes},
+               {&memory->pinned, memory->pinned_bytes},
+               {&memory->host, memory->host_bytes}};
+  memory->device = memory->pinned = memory->host = NULL;
+  for (int i = 0; i < 3; i++) {
+    if (parts[i].bytes) *parts[i].memory = slab(&device->allocator, parts[i].bytes);
+    if (*parts[i].memory || !parts[i].bytes) continue;
+    host_memory_give(device, memory);
+    memory->device = memory->pinned = memory->host = NULL;
+    return status_set(RONDO_OUT_OF_MEMORY, "the allocator has no %" PRIu64 " bytes", parts[i].bytes);
+  }
+  return RONDO_OK;
+}
+
 /* In whichever lane: two lanes that wait for each other would wait for themselves. */
 static bool host_in_callback(struct device *device) {
   for (uint32_t i = 0; i < device->team_count; i++)
@@ -291,6 +320,8 @@ const struct device_ops host_device_ops = {
     .upload = host_upload,
     .download = host_download,
     .zero = host_zero,
+    .memory_take = host_memory_take,
+    .memory_give = host_memory_give,
     .exec_host_bytes = host_exec_bytes,
     .exec_create = host_exec_create,
     .exec_launch = host_exec_launch,

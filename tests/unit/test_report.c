@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "../support.h"
+#include "markup.h"
 
 static rondo_graph *two_copies(void) {
   rondo_graph *graph = NULL;
@@ -26,9 +27,10 @@ static char *written(rondo_status (*report)(rondo_graph *, const char *), rondo_
   int descriptor = mkstemp(path);
   cr_assert_geq(descriptor, 0);
   REQUIRE_OK(report(graph, path));
-  char *text = calloc(1, 1 << 16);
+  enum { TEXT_BYTES = 1 << 21 };
+  char *text = calloc(1, TEXT_BYTES);
   FILE *file = fdopen(descriptor, "r");
-  fread(text, 1, (1 << 16) - 1, file);
+  cr_assert_lt(fread(text, 1, TEXT_BYTES, file), (size_t)TEXT_BYTES);
   fclose(file);
   unlink(path);
   return text;
@@ -40,13 +42,26 @@ static int occurrences(const char *text, const char *part) {
   return count;
 }
 
+static void require_dot(const char *text) {
+  const char *fault = dot_fault(text);
+  cr_assert_null(fault, "not DOT from here on: %.200s", fault);
+}
+
+static void require_xml(const char *text) {
+  const char *fault = xml_fault(text);
+  cr_assert_null(fault, "not XML from here on: %.200s", fault);
+}
+
 Test(report, dot_names_every_task_and_draws_every_edge) {
   rondo_graph *graph = two_copies();
   char *text = written(rondo_write_dot, graph);
-  cr_assert_eq(occurrences(text, "[label="), 4, "%s", text);
+  require_dot(text);
+  cr_assert_eq(occurrences(text, "[label=<<table"), 4, "%s", text);
   cr_assert_eq(occurrences(text, " -> "), 3, "%s", text);
-  cr_assert_not_null(strstr(text, "first\\ncopy"));
-  cr_assert_null(strstr(text, "\"input\""), "a quote in a name must not end the label: %s", text);
+  cr_assert_not_null(strstr(text, "<b>first</b></td></tr><tr><td align=\"left\">"));
+  cr_assert_not_null(strstr(text, ">copy: reads 128 KiB, writes 128 KiB<"), "%s", text);
+  cr_assert_not_null(strstr(text, "label=<&#160;middle 128 KiB>"), "a temporary is on its edge: %s", text);
+  cr_assert_not_null(strstr(text, "an &quot;input&quot; &lt;&amp;&gt; [128, 256] f32, 128 KiB, input"), "%s", text);
   free(text);
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
@@ -70,26 +85,201 @@ static rondo_graph *three_inputs(void) {
 Test(report, dot_draws_what_moves_together_as_one) {
   rondo_graph *graph = three_inputs();
   char *text = written(rondo_write_dot, graph);
-  cr_assert_eq(occurrences(text, "[label="), 1 + 6, "%s", text);
+  cr_assert_eq(occurrences(text, "[label=<<table"), 1 + 6, "%s", text);
   cr_assert_eq(occurrences(text, "n0 -> "), 6, "%s", text);
   cr_assert_eq(occurrences(text, " -> "), 6, "%s", text);
-  cr_assert_not_null(strstr(text, "\"a\\nin [4] f32\\nb\\nin [5] f32\\nc\\nin [6] f32\""), "%s", text);
+  cr_assert_eq(occurrences(text, "f32, 16 B, input<") + occurrences(text, "f32, 20 B, input<") +
+                   occurrences(text, "f32, 24 B, input<"),
+               3, "%s", text);
+  cr_assert_eq(occurrences(text, ", state, written<"), 6, "%s", text);
   free(text);
   text = written(rondo_write_plan_svg, graph);
-  cr_assert_eq(occurrences(text, "<title>"), 3, "%s", text);
+  cr_assert_eq(occurrences(text, "<title>"), 3 + 6, "three inputs and six states: %s", text);
   free(text);
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
-Test(report, plan_svg_draws_one_box_a_tensor) {
-  rondo_graph *graph = two_copies();
-  char *text = written(rondo_write_plan_svg, graph);
-  cr_assert_eq(occurrences(text, "<title>"), 3, "%s", text);
-  cr_assert_eq(occurrences(text, "<g>"), occurrences(text, "</g>"));
-  cr_assert_null(strstr(text, "<&>"));
+/* ---- Many tasks, and odd names ------------------------------------------------------------------------------------
+ */
+
+static void no_work(void *user, void *const *data) { (void)user, (void)data; }
+
+static void add_task(rondo_graph *graph, const char *name, rondo_tensor in, rondo_tensor weights, rondo_tensor out) {
+  rondo_argument arguments[] = {{.tensor = in, .access = RONDO_READ},
+                                {.tensor = weights, .access = RONDO_READ},
+                                {.tensor = out, .access = RONDO_WRITE}};
+  REQUIRE_OK(rondo_add_kernel(
+      graph, &(rondo_kernel_desc){.name = name, .host = no_work, .arguments = arguments, .argument_count = 3}));
+}
+
+/* A chain of layers of ten tasks each, whose tensors differ in size. In each name stand the letters of `odd`. */
+static rondo_graph *layers(int layer_count, const char *odd) {
+  rondo_graph *graph = NULL;
+  rondo_tensor in, weights, out;
+  char name[128];
+  REQUIRE_OK(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 8192, .tasks = 1024}, &graph));
+  REQUIRE_OK(rondo_input(graph, "tokens", RONDO_F32, 1, (int64_t[]){40000}, &in));
+  for (int task = 0; task < 10 * layer_count; task++) {
+    int64_t shape[] = {20000 + 1000 * (task % 10)};
+    snprintf(name, sizeof name, "layer%d.weights %d%s", task / 10, task % 10, odd);
+    REQUIRE_OK(rondo_constant(graph, name, RONDO_F32, 1, shape, &weights));
+    snprintf(name, sizeof name, "layer%d.out %d%s", task / 10, task % 10, odd);
+    REQUIRE_OK((task + 1 == 10 * layer_count ? rondo_output : rondo_temporary)(graph, name, RONDO_F32, 1, shape, &out));
+    snprintf(name, sizeof name, "layer%d.task %d%s", task / 10, task % 10, odd);
+    add_task(graph, name, in, weights, out);
+    in = out;
+  }
+  return graph;
+}
+
+/* Every name that the library keeps is cut at 63 bytes, in the middle of a character if need be. */
+static const char odd_letters[] =
+    "<&>\"'\\]]>{}|%s%n\n\t\x01\x7f\xff\xc3\xa9\xed\xa0\x80\xef\xbf\xbe\xf0\x9f\x98\x80\xe6\xbc\xa2"
+    "\xe6\xbc\xa2\xe6\xbc\xa2\xe6\xbc\xa2\xe6\xbc\xa2";
+
+Test(report, pictures_are_well_formed_whatever_the_names_are) {
+  static const int sizes[] = {1, 4, 30};
+  for (int i = 0; i < 3; i++) {
+    rondo_graph *graph = layers(sizes[i], odd_letters);
+    char *text = written(rondo_write_dot, graph);
+    require_dot(text);
+    free(text);
+    text = written(rondo_write_plan_svg, graph);
+    require_xml(text);
+    free(text);
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+}
+
+Test(report, a_name_of_16_thousand_bytes_is_no_worse_than_its_beginning) {
+  static char name[16385];
+  rondo_graph *graph = NULL;
+  rondo_tensor in, out;
+  for (size_t i = 0; i + 1 < sizeof name; i++) name[i] = odd_letters[i % (sizeof odd_letters - 1)];
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_input(graph, name, RONDO_F32, 1, (int64_t[]){100000}, &in));
+  REQUIRE_OK(rondo_output(graph, name + 1, RONDO_F32, 1, (int64_t[]){100000}, &out));
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.name = name + 2, .src = in, .dst = out}));
+  char *text = written(rondo_write_dot, graph);
+  require_dot(text);
+  free(text);
+  text = written(rondo_write_plan_svg, graph);
+  require_xml(text);
   free(text);
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
+
+Test(report, dot_frames_tasks_whose_names_begin_alike) {
+  rondo_graph *graph = layers(2, "");
+  char *text = written(rondo_write_dot, graph);
+  cr_assert_eq(occurrences(text, "subgraph cluster_"), 2, "%s", text);
+  cr_assert_not_null(strstr(text, "<b>layer1</b><br/>10 tasks, constants and states of 957 KiB>"), "%s", text);
+  for (int task = 0; task < 10; task++) {
+    char part[64];
+    snprintf(part, sizeof part, "<b>task %d</b>", task);
+    cr_assert_eq(occurrences(text, part), 2, "each layer has a %s: %s", part, text);
+    snprintf(part, sizeof part, ">weights %d [%d] f32, ", task, 20000 + 1000 * task);
+    cr_assert_eq(occurrences(text, part), 2, "%s: %s", part, text);
+  }
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+Test(report, dot_draws_many_groups_that_are_alike_once) {
+  rondo_graph *graph = layers(30, "");
+  char *text = written(rondo_write_dot, graph);
+  cr_assert_eq(occurrences(text, "subgraph cluster_"), 2, "the first, and the last, whose output is no temporary: %s",
+               text);
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+/* ---- What the plan's picture shows --------------------------------------------------------------------------------
+ */
+
+Test(report, plan_svg_draws_one_box_a_tensor) {
+  rondo_graph *graph = two_copies();
+  char *text = written(rondo_write_plan_svg, graph);
+  require_xml(text);
+  cr_assert_eq(occurrences(text, "<title>"), 3, "%s", text);
+  cr_assert_not_null(strstr(text, ">an &quot;input&quot; &lt;&amp;&gt;: input, 131072 bytes at "), "%s", text);
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+Test(report, plan_svg_shows_every_tensor_of_300_tasks) {
+  rondo_graph *graph = layers(30, "");
+  char *text = written(rondo_write_plan_svg, graph), part[64];
+  for (int task = 0; task < 300; task++) {
+    snprintf(part, sizeof part, ">layer%d.out %d: %s, ", task / 10, task % 10, task == 299 ? "output" : "temporary");
+    cr_assert_eq(occurrences(text, part), 1, "%s: %s", part, text);
+    snprintf(part, sizeof part, "%slayer%d.weights %d%s", task < 10 ? ">" : " ", task / 10, task % 10,
+             task < 290 ? "," : ":");
+    cr_assert_eq(occurrences(text, part), 1, "%s: %s", part, text);
+  }
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+static bool number_of(const char *tag, const char *attribute, double *number) {
+  const char *end = strchr(tag, '>'), *at = strstr(tag, attribute);
+  if (!at || at > end) return false;
+  *number = strtod(at + strlen(attribute), NULL);
+  return true;
+}
+
+Test(report, plan_svg_keeps_everything_inside_the_picture) {
+  static const int sizes[] = {1, 4, 30};
+  for (int i = 0; i < 3; i++) {
+    rondo_graph *graph = layers(sizes[i], i ? "" : odd_letters);
+    char *text = written(rondo_write_plan_svg, graph);
+    double width, height;
+    cr_assert_eq(sscanf(strstr(text, "viewBox"), "viewBox=\"0 0 %lf %lf\"", &width, &height), 2);
+    for (const char *at = strstr(text, "<rect"); at; at = strstr(at + 1, "<rect")) {
+      double x = 0, y = 0, w, h;
+      number_of(at, " x=\"", &x), number_of(at, " y=\"", &y);
+      cr_assert(number_of(at, " width=\"", &w) && number_of(at, " height=\"", &h));
+      cr_assert(x >= 0 && y >= 0 && w >= 0 && h >= 0 && x + w <= width && y + h <= height, "%.120s", at);
+    }
+    for (const char *at = strstr(text, "<text"); at; at = strstr(at + 1, "<text")) {
+      double x, y, size;
+      cr_assert(number_of(at, " x=\"", &x) && number_of(at, " y=\"", &y) && number_of(at, " font-size=\"", &size));
+      cr_assert(x >= 0 && y - size >= 0 && x <= width && y <= height && size >= 90, "%.120s", at);
+    }
+    free(text);
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+}
+
+/* The heights of two boxes tell the scale. */
+Test(report, plan_svg_draws_the_bound_at_its_height) {
+  rondo_graph *graph = layers(2, "");
+  char *text = written(rondo_write_plan_svg, graph);
+  double top_y = 1e9, top_bytes = 0, bottom_y = 0, bound_y, end_y;
+  for (const char *at = strstr(text, "<g><rect"); at; at = strstr(at + 1, "<g><rect")) {
+    const char *rect = at + strlen("<g>"), *title = strstr(at, "<title>"), *place = strstr(title, " bytes at ");
+    unsigned long long bytes, offset;
+    double y, h;
+    if (!place || place > strstr(title, "</title>")) continue; /* a constant */
+    while (place[-1] != ' ') place--;
+    cr_assert_eq(sscanf(place, "%llu bytes at %llu", &bytes, &offset), 2, "%s", place);
+    cr_assert(number_of(rect, " y=\"", &y) && number_of(rect, " height=\"", &h));
+    if (y < top_y) top_y = y, top_bytes = (double)(offset + bytes);
+    if (y + h > bottom_y) bottom_y = y + h;
+  }
+  const char *bound = strstr(text, "<path class=\"bound\" d=\"M900"); /* not the legend's */
+  cr_assert_eq(sscanf(bound, "<path class=\"bound\" d=\"M900 %lfL10400 %lf", &bound_y, &end_y), 2, "%s", bound);
+  rondo_plan plan;
+  REQUIRE_OK(rondo_plan_graph(graph, &plan));
+  double expected = bottom_y - (bottom_y - top_y) * (double)plan.lower_bound_bytes / top_bytes;
+  cr_assert(bound_y == end_y && bound_y - expected <= 1.5 && expected - bound_y <= 1.5, "at %g, expected %g", bound_y,
+            expected);
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+/* ---- Explain, and errors ------------------------------------------------------------------------------------------
+ */
 
 static rondo_status explain_host(rondo_graph *graph, const char *path) { return rondo_explain(graph, 0, path); }
 static rondo_status explain_hopper(rondo_graph *graph, const char *path) { return rondo_explain(graph, 90, path); }

@@ -1,0 +1,75 @@
+/* report_explain.c - which kernels would run on a chip, task by task. */
+#include <inttypes.h>
+
+#include "report.h"
+
+/* What the node runs; its blocks, if it can publish completion. */
+static rondo_status explain_task(FILE *file, const struct op_task *task, const struct chip *chip, uint32_t *blocks) {
+  struct op_launches launches = {0};
+  *blocks = 0;
+  fprintf(file, ": %s", task->op ? task->op->name : "user's own work");
+  if (!task->op) {
+    fputc('\n', file);
+    return RONDO_OK;
+  }
+  if (!chip->version) {
+    fprintf(file, ": host, %" PRId64 " items\n", task->op->host_items(task));
+    return RONDO_OK;
+  }
+  rondo_status status = task->op->select(&(struct op_call){task, op_nowhere, NULL}, chip, &launches);
+  if (status != RONDO_OK) launches.count = 0;
+  for (uint32_t i = 0; i < launches.count; i++) {
+    const struct op_launch *launch = &launches.items[i];
+    fprintf(file, "%s %s grid %ux%ux%u block %ux%ux%u shared %u", i ? "," : ":", launch->kernel, launch->grid[0],
+            launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2],
+            launch->shared_bytes);
+  }
+  fputs(status != RONDO_OK ? ": no kernel\n" : launches.count ? "\n" : ": nothing to do\n", file);
+  *blocks = op_publishing_blocks(&launches);
+  return status;
+}
+
+static rondo_status explain_node(FILE *file, const rondo_graph *graph, const struct plan_node *node,
+                                 const struct chip *chip, uint32_t *blocks) {
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_task task;
+  if (node->kind == NODE_TASK) {
+    fprintf(file, "task %u '%s'", node->index, graph->tasks[node->index].name);
+    task = graph_op_task(graph, &graph->tasks[node->index], operands);
+  } else {
+    char name[NAME_BYTES];
+    plan_node_name(graph, node, name);
+    fputs(name, file);
+    task = plan_node_task(graph, node, operands);
+  }
+  return explain_task(file, &task, chip, blocks);
+}
+
+rondo_status rondo_explain(rondo_graph *graph, int32_t chip_version, const char *path) {
+  /* Multiprocessors and shared memory of A100, H200 and B200. */
+  static const struct chip chips[] = {{0, 0, 0}, {80, 108, 166912}, {90, 132, 232448}, {100, 148, 232448}};
+  const struct chip *chip = NULL;
+  for (size_t i = 0; i < sizeof chips / sizeof *chips; i++)
+    if (chips[i].version == chip_version) chip = &chips[i];
+  if (!chip)
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_explain: chip %d: expected 0, 80, 90 or 100", chip_version);
+  const struct plan *plan;
+  struct report report;
+  rondo_status status = report_open_plan(&report, graph, path, "rondo_explain", &plan);
+  if (status != RONDO_OK) return status;
+  rondo_status first = RONDO_OK;
+  uint64_t words = 0;
+  for (uint32_t n = 0; n < plan->node_count; n++) {
+    uint32_t blocks = 0;
+    status = explain_node(report.file, graph, &plan->nodes[n], chip, &blocks);
+    if (first == RONDO_OK) first = status;
+    /* One end that cannot publish, or too many blocks in all: then a node does. */
+    if (!plan->is_awaited[n]) words += blocks ? blocks : COMPLETION_WORDS + 1;
+  }
+  if (chip->version && words && words <= COMPLETION_WORDS)
+    fprintf(report.file, "completion: %" PRIu64 " blocks at the end of the graph\n", words);
+  else if (chip->version)
+    fputs("completion: rondo_done\n", report.file);
+  status = report_close(&report);
+  return first != RONDO_OK ? first : status;
+}

@@ -1,0 +1,16 @@
+/* markup.h - is a text what readers of XML, DOT or JSON take? Each gives NULL, or where it is not. Strict rather than
+ * complete: what the reports do not use is a fault. */
+#ifndef RONDO_TESTS_MARKUP_H
+#define RONDO_TESTS_MARKUP_H
+
+/* One element with all that is in it: tags that match, attributes in double quotes, the five entities and numeric ones,
+ * valid UTF-8 of characters that XML has. */
+const char *xml_fault(const char *text);
+
+/* A digraph: statements, braces that match, strings, and HTML-like labels that are XML. */
+const char *dot_fault(const char *text);
+
+/* One value of JSON, with strings of valid UTF-8. */
+const char *json_fault(const char *text);
+
+#endif
