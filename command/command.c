@@ -55,3 +55,12 @@ FILE *memory_file(char path[MEMORY_PATH_BYTES]) {
   if (!file && descriptor >= 0) close(descriptor);
   return file;
 }
+
+/* The cursor goes back, so that the next line of the table is written over it. */
+void progress(const char *what, size_t done, size_t all) {
+  if (!isatty(STDERR_FILENO)) return;
+  if (done < all)
+    fprintf(stderr, "\r%-60s %3zu %%\r", what, done * 100 / all);
+  else
+    fputs("\r\033[K", stderr);
+}

@@ -10,6 +10,7 @@ int command_bench(int count, char **words);
 int command_explain(int count, char **words);
 int command_info(int count, char **words);
 int command_plan(int count, char **words);
+int command_profile(int count, char **words);
 
 /* --backend auto|host|cuda, a rondo_backend. */
 extern const struct choice backend_choices[];
@@ -48,11 +49,15 @@ bool output_close(struct output *output);                       /* false, with a
 enum { MEMORY_PATH_BYTES = 64 };
 FILE *memory_file(char path[MEMORY_PATH_BYTES]);
 
+/* A line on stderr while something long runs, where that is a terminal. */
+void progress(const char *what, size_t done, size_t all);
+
 /* ---- Commands over ready-made graphs ----------------------------------------------------------------------------- */
 
 /* A graph that was described on the command line, and that line again: "gemv m=4096 k=4096". */
 struct described {
   rondo_graph *graph;
+  union ready_tensors tensors;
   const char *text;
 };
 

@@ -1,4 +1,4 @@
-/* graph_command.c - see command.h: what explain and plan do alike. */
+/* graph_command.c - see command.h: what explain, plan and profile do alike. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,8 @@ static char *description_text(const struct ready_graph *ready, const union ready
 static int run_on(const struct graph_command *command, const struct ready_graph *ready, const union ready_desc *desc,
                   const void *options) {
   struct described described = {0};
-  if (ready_graph_describe(ready, desc, &described.graph) != RONDO_OK) return command_failed("%s", rondo_error_text());
+  if (ready_graph_describe(ready, desc, &described.graph, &described.tensors) != RONDO_OK)
+    return command_failed("%s", rondo_error_text());
   char *text = description_text(ready, desc);
   described.text = text;
   int code = text ? command->run(&described, options) : command_failed("no memory for the description");

@@ -85,17 +85,17 @@ static const struct argument qr_fields[] = {
     COUNT(qr, panel_width, "columns of a panel; 0: Rondo chooses"),
 };
 
-static rondo_status add_attention(rondo_graph *graph, const union ready_desc *desc) {
-  return rondo_graph_attention(graph, &desc->attention, &(rondo_graph_attention_tensors){0});
+static rondo_status add_attention(rondo_graph *graph, const union ready_desc *desc, union ready_tensors *tensors) {
+  return rondo_graph_attention(graph, &desc->attention, &tensors->attention);
 }
-static rondo_status add_gemm_softmax(rondo_graph *graph, const union ready_desc *desc) {
-  return rondo_graph_gemm_softmax(graph, &desc->gemm_softmax, &(rondo_graph_gemm_softmax_tensors){0});
+static rondo_status add_gemm_softmax(rondo_graph *graph, const union ready_desc *desc, union ready_tensors *tensors) {
+  return rondo_graph_gemm_softmax(graph, &desc->gemm_softmax, &tensors->gemm_softmax);
 }
-static rondo_status add_gemv(rondo_graph *graph, const union ready_desc *desc) {
-  return rondo_graph_gemv(graph, &desc->gemv, &(rondo_graph_gemv_tensors){0});
+static rondo_status add_gemv(rondo_graph *graph, const union ready_desc *desc, union ready_tensors *tensors) {
+  return rondo_graph_gemv(graph, &desc->gemv, &tensors->gemv);
 }
-static rondo_status add_qr(rondo_graph *graph, const union ready_desc *desc) {
-  return rondo_graph_qr(graph, &desc->qr, &(rondo_graph_qr_tensors){0});
+static rondo_status add_qr(rondo_graph *graph, const union ready_desc *desc, union ready_tensors *tensors) {
+  return rondo_graph_qr(graph, &desc->qr, &tensors->qr);
 }
 
 const char ready_graph_names[] = "attention, gemm_softmax, gemv or qr";
@@ -142,10 +142,12 @@ const struct ready_graph *ready_graph_called(const char *name) {
   return NULL;
 }
 
-rondo_status ready_graph_describe(const struct ready_graph *ready, const union ready_desc *desc, rondo_graph **graph) {
+rondo_status ready_graph_describe(const struct ready_graph *ready, const union ready_desc *desc, rondo_graph **graph,
+                                  union ready_tensors *tensors) {
   rondo_status status = rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 65536, .tasks = 16384}, graph);
   if (status != RONDO_OK) return status;
-  status = ready->add(*graph, desc);
+  memset(tensors, 0, sizeof *tensors);
+  status = ready->add(*graph, desc, tensors);
   if (status != RONDO_OK) rondo_graph_destroy(graph);
   return status;
 }

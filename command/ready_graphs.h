@@ -14,12 +14,22 @@ union ready_desc {
   rondo_graph_qr_desc qr;
 };
 
+enum { READY_TENSORS_MOST = 6 };
+union ready_tensors {
+  rondo_graph_attention_tensors attention;
+  rondo_graph_gemm_softmax_tensors gemm_softmax;
+  rondo_graph_gemv_tensors gemv;
+  rondo_graph_qr_tensors qr;
+  rondo_tensor each[READY_TENSORS_MOST]; /* those that the graph does not have are all zero */
+};
+_Static_assert(sizeof(union ready_tensors) == READY_TENSORS_MOST * sizeof(rondo_tensor), "tensors, and nothing else");
+
 struct ready_graph {
   const char *name, *about;
   struct argument_table fields;
   size_t desc_bytes;
   union ready_desc preset; /* what holds for fields that are not given: a shape as models have it */
-  rondo_status (*add)(rondo_graph *graph, const union ready_desc *desc);
+  rondo_status (*add)(rondo_graph *graph, const union ready_desc *desc, union ready_tensors *tensors);
 };
 
 extern const struct ready_graph ready_graphs[];
@@ -32,6 +42,7 @@ const struct ready_graph *ready_graph_called(const char *name);
 extern const char ready_graph_names[];
 
 /* The graph of the descriptor, with room for as many tasks as a large QR has. */
-rondo_status ready_graph_describe(const struct ready_graph *ready, const union ready_desc *desc, rondo_graph **graph);
+rondo_status ready_graph_describe(const struct ready_graph *ready, const union ready_desc *desc, rondo_graph **graph,
+                                  union ready_tensors *tensors);
 
 #endif

@@ -1,4 +1,4 @@
-/* rondo.c - the command: rondo info, explain, plan, bench. docs/rondo.1 is its manual. */
+/* rondo.c - the command: rondo info, explain, plan, profile, bench. docs/rondo.1 is its manual. */
 #include <string.h>
 
 #include "command.h"
@@ -10,6 +10,7 @@ static const struct {
     {"info", "the devices of this machine, and what a graph would run on", command_info},
     {"explain", "which kernels would run for a ready-made graph", command_explain},
     {"plan", "the memory that a ready-made graph takes, and pictures of it", command_plan},
+    {"profile", "how long each task of a ready-made graph takes here", command_profile},
     {"bench", "what a replay costs, alone and beside other work, and what planning takes", command_bench},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

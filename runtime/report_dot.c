@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cutter.h"
+#include "elements.h"
 #include "kernels.h"
 #include "report.h"
 
@@ -68,19 +69,11 @@ static struct access access_of(const struct drawing *d, const struct plan_node *
   return (struct access){&d->graph->tensors[tensor], d->graph->tensors[tensor].root, access};
 }
 
-/* Views of different rank are taken to overlap. */
-static bool overlap(const struct tensor *a, const struct tensor *b) {
-  if (a->root != b->root) return false;
-  for (uint32_t i = 0; i < a->rank && a->rank == b->rank; i++)
-    if (a->offset[i] >= b->offset[i] + b->shape[i] || b->offset[i] >= a->offset[i] + a->shape[i]) return false;
-  return true;
-}
-
 static bool writes(const struct drawing *d, uint32_t n, const struct tensor *read) {
   const struct plan_node *node = &d->plan->nodes[n];
   for (uint32_t i = 0; i < access_count(d, node); i++) {
     struct access access = access_of(d, node, i);
-    if (access.access & RONDO_WRITE && overlap(access.tensor, read)) return true;
+    if (access.access & RONDO_WRITE && elements_overlap(access.tensor, read)) return true;
   }
   return false;
 }
@@ -152,7 +145,7 @@ static void add_in_place(struct drawing *d, uint32_t n) {
   if (node->kind != NODE_TASK) return;
   for (uint32_t i = 0; i < access_count(d, node); i++) {
     struct access access = access_of(d, node, i);
-    if (!access.access || !tensor_is_in_place(&d->graph->tensors[access.root])) continue;
+    if (!access.access || d->plan->places[access.root] != PLACE_SLOT) continue;
     if (access.tensor->kind == TENSOR_INPUT)
       add_edge(d, id_of_tensor(d, access.root), n, FLOW);
     else
@@ -415,7 +408,7 @@ static void write_all(const struct drawing *d) {
     if (group_of_node(d, n) == NO_GROUP) write_node(d, n);
   for (uint32_t g = 0; g < d->groups.count; g++) write_frame(d, g);
   for (uint32_t t = 0; t < d->graph->tensor_count; t++)
-    if (d->graph->tensors[t].root == t && tensor_is_in_place(&d->graph->tensors[t])) write_in_place_node(d, t);
+    if (d->graph->tensors[t].root == t && d->plan->places[t] == PLACE_SLOT) write_in_place_node(d, t);
   for (uint32_t e = 0; e < d->edge_count; e++) write_edge(d, &d->edges[e]);
   fputs("}\n", d->file);
 }

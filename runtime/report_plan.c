@@ -31,7 +31,7 @@ static const struct {
                     [CONSTANT] = {"#b3a5d6", "constant"},   [STATE] = {"#e39ab5", "state"},
                     [TEMPORARY] = {"#f6bd84", "temporary"}, [SCRATCH] = {"#c4beb8", "a task's scratch"}};
 
-struct box {
+struct drawn_box {
   int32_t x, y, width, height;
 };
 
@@ -64,7 +64,7 @@ static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* A name without its group's, as large as fits, lying or standing; none where it could not be read. Below it the bytes,
  * where there is room. */
-static void write_box_name(FILE *file, struct box box, const char *name, uint64_t bytes) {
+static void write_box_name(FILE *file, struct drawn_box box, const char *name, uint64_t bytes) {
   const int32_t margin = 30, least_width = 250, line = SMALL * 13 / 10;
   name = report_short_name(name);
   bool stands = box.height > box.width && report_name_width(name) * LEAST_NAME / 100 > box.width - 2 * margin;
@@ -88,12 +88,12 @@ static void write_box_name(FILE *file, struct box box, const char *name, uint64_
 }
 
 /* A box up to where its explanation begins, and what is behind that. */
-static void begin_box(FILE *file, struct box box, enum colour colour) {
+static void begin_box(FILE *file, struct drawn_box box, enum colour colour) {
   fprintf(file, "<g><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\"%s/><title>", box.x, box.y, box.width,
           box.height, kinds[colour].colour, box.height < 40 ? " class=\"thin\"" : "");
 }
 
-static void end_box(FILE *file, struct box box, const char *name, uint64_t bytes) {
+static void end_box(FILE *file, struct drawn_box box, const char *name, uint64_t bytes) {
   fputs("</title>", file);
   write_box_name(file, box, name, bytes);
   fputs("</g>\n", file);
@@ -108,7 +108,7 @@ static void write_buffers(FILE *file, const rondo_graph *graph, const struct pla
     enum colour colour = buffer->is_scratch ? SCRATCH : of_kind[graph->tensors[buffer->index].kind];
     const char *name = buffer->is_scratch ? graph->tasks[buffer->index].name : graph->tensors[buffer->index].name;
     int32_t x = x_of(scale, buffer->first_node), y = y_of(scale, buffer->offset + buffer->bytes);
-    struct box box = {x, y, x_of(scale, buffer->last_node + UINT64_C(1)) - x, y_of(scale, buffer->offset) - y};
+    struct drawn_box box = {x, y, x_of(scale, buffer->last_node + UINT64_C(1)) - x, y_of(scale, buffer->offset) - y};
     begin_box(file, box, colour);
     report_name(file, name, REPORT_NAME_WHOLE);
     fprintf(file, ": %s, %" PRIu64 " bytes at %" PRIu64, kinds[colour].name, buffer->bytes, buffer->offset);
@@ -259,7 +259,7 @@ static void write_piece(struct bar *bar, uint32_t first) {
     count++;
     bytes += tensor_bytes(&bar->graph->tensors[t]);
   }
-  struct box box = {BAR_LEFT, y_of(&bar->scale, bar->offset + bytes), BAR_RIGHT - BAR_LEFT, 0};
+  struct drawn_box box = {BAR_LEFT, y_of(&bar->scale, bar->offset + bytes), BAR_RIGHT - BAR_LEFT, 0};
   box.height = y_of(&bar->scale, bar->offset) - box.y;
   bar->offset += bytes;
   begin_box(bar->file, box, tensor->kind == TENSOR_CONSTANT ? CONSTANT : STATE);
@@ -346,12 +346,12 @@ static void write_bound(FILE *file, const rondo_plan *plan, const struct scale *
 }
 
 /* Small inputs and outputs that stay in the slots' pinned memory. */
-static void write_in_place(FILE *file, const rondo_graph *graph, int32_t height) {
+static void write_in_place(FILE *file, const rondo_graph *graph, const struct plan *plan, int32_t height) {
   uint32_t count = 0;
   uint64_t bytes = 0;
   char text[BYTES_TEXT];
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    if (graph->tensors[t].root != t || !tensor_is_in_place(&graph->tensors[t])) continue;
+    if (graph->tensors[t].root != t || plan->places[t] != PLACE_SLOT) continue;
     fputs(count++ ? ", " : "<g><title>", file);
     report_name(file, graph->tensors[t].name, REPORT_NAME_WHOLE);
     bytes += tensor_bytes(&graph->tensors[t]);
@@ -383,7 +383,7 @@ rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path) {
   write_node_axis(file, plan, &scale, height);
   write_node_names(file, graph, plan, &scale);
   write_bar(file, graph);
-  write_in_place(file, graph, height);
+  write_in_place(file, graph, plan, height);
   fputs("</svg>\n", file);
   return report_close(&report);
 }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 void timing_try(rondo_status status, const char *call) {
   if (status == RONDO_OK) return;
@@ -155,13 +154,4 @@ int report_end(struct report *report) {
   output_print(&report->output, "%u figures missed what they must reach\n", report->missed);
   if (!output_close(&report->output)) return EXIT_FAILED;
   return report->missed ? EXIT_MISSED : EXIT_OK;
-}
-
-/* The cursor goes back, so that the next line of the table is written over it. */
-void progress(const char *what, size_t done, size_t all) {
-  if (!isatty(STDERR_FILENO)) return;
-  if (done < all)
-    fprintf(stderr, "\r%-60s %3zu %%\r", what, done * 100 / all);
-  else
-    fputs("\r\033[K", stderr);
 }

@@ -52,7 +52,4 @@ void report_figure(struct report *report, const char *name, double value, const 
  */
 int report_end(struct report *report);
 
-/* A line on stderr while something long runs, where that is a terminal. */
-void progress(const char *what, size_t done, size_t all);
-
 #endif

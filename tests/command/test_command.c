@@ -30,8 +30,8 @@ static void require_json(const char *text) {
 
 Test(command, help_of_every_command_exits_0_and_goes_to_stdout) {
   static const char *const commands[] = {
-      "",      "info",         "explain",     "explain gemv", "plan",           "plan qr",
-      "bench", "bench replay", "bench lanes", "bench plan",   "plan attention", "plan gemm_softmax"};
+      "",        "info",  "explain",      "explain gemv", "profile",    "profile gemv",   "plan",
+      "plan qr", "bench", "bench replay", "bench lanes",  "bench plan", "plan attention", "plan gemm_softmax"};
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     struct ran ran = shell_rondo("", "%s --help", commands[i]);
     REQUIRE_CODE(ran, 0);
@@ -51,7 +51,7 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
     const char *words, *says;
   } lines[] = {
       {"", "usage: rondo"},
-      {"plam", "the command is info, explain, plan or bench, not 'plam'"},
+      {"plam", "the command is info, explain, plan, profile or bench, not 'plam'"},
       {"--version now", "'now' is one word too many"},
       {"info now", "'now' is not an option"},
       {"plan", "the graph is missing: attention, gemm_softmax, gemv or qr"},
@@ -221,7 +221,8 @@ Test(command, plan_prints_what_rondo_plan_graph_says) {
     rondo_graph *graph;
     rondo_plan plan;
     char text[64];
-    REQUIRE_OK(ready_graph_describe(&ready_graphs[i], &ready_graphs[i].preset, &graph));
+    union ready_tensors tensors;
+    REQUIRE_OK(ready_graph_describe(&ready_graphs[i], &ready_graphs[i].preset, &graph, &tensors));
     REQUIRE_OK(rondo_plan_graph(graph, &plan));
     struct ran ran = shell_rondo("", "plan %s --json -", ready_graphs[i].name);
     snprintf(text, sizeof text, "\"device_bytes\": %llu,", (unsigned long long)plan.device_bytes);
@@ -243,6 +244,32 @@ Test(command, plan_writes_its_pictures) {
   cr_assert_eq(strncmp(shell_read(path), "digraph", 7), 0);
 }
 
+/* Small enough to take no time. */
+static const char *const small_graphs[] = {
+    "attention kv_length=16 query_heads=2 kv_heads=1 head_dimension=32 with_lengths=1", "gemm_softmax m=8 n=8 k=16",
+    "gemv m=8 k=32 weights=nvfp4 vectors=nvfp4 quantize_from=f32", "qr m=48 n=32 batch=1 panel_width=8"};
+
+Test(command, profile_times_every_task_of_every_graph) {
+  char path[256];
+  snprintf(path, sizeof path, "%s/trace.json", shell_folder());
+  for (size_t i = 0; i < sizeof small_graphs / sizeof *small_graphs; i++) {
+    struct ran ran = shell_rondo("", "profile %s --backend host --passes 1 --trace %s --json -", small_graphs[i], path);
+    REQUIRE_CODE(ran, 0);
+    require_json(ran.out);
+    require_json(shell_read(path));
+    int tasks = occurrences(ran.out, "\"time_ns\": ");
+    ran = shell_rondo("", "explain %s --chip host", small_graphs[i]);
+    cr_assert_eq(tasks, occurrences(ran.out, "\n  "), "%d tasks, and explain says %s", tasks, ran.out);
+  }
+}
+
+Test(command, profile_prints_a_table) {
+  struct ran ran = shell_rondo("", "profile %s --backend host --passes 1", small_graphs[3]);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_not_null(strstr(ran.out, "qr panel 0"), "%s", ran.out);
+  cr_assert_str_empty(ran.error);
+}
+
 Test(command, json_of_every_command_parses) {
   char path[256], line[1024];
   const char *folder = shell_folder();
@@ -258,6 +285,7 @@ Test(command, json_of_every_command_parses) {
                                "plan gemm_softmax",
                                "plan gemv name='a\"\\\t'",
                                "plan qr",
+                               "profile gemv --backend host --passes 1 m=64 k=64 name='a\"'",
                                "bench replay --backend host --samples 100 --only visible",
                                "bench lanes --backend host --samples 1 --seconds 0.01 --only own-8",
                                line};
