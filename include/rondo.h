@@ -277,9 +277,9 @@ RONDO_API rondo_status rondo_view(rondo_graph *graph, rondo_tensor tensor, const
                                   rondo_tensor *view);
 
 /* The same elements, in the order of memory, in another shape of as many: a product [count, heads * d] as the queries
- * [count, heads, 1, d] of an attention. Nothing is copied. A tensor takes any shape, and so does a view that is dense. A
- * view with room between its rows takes a shape that keeps them apart: dimensions may be split, and joined where the
- * one lies densely in the other; RONDO_INVALID_ARGUMENT otherwise. nvfp4: an even last dimension. A reshape is a view in
+ * [count, heads, 1, d] of an attention. Nothing is copied. A tensor takes any shape, and so does a view that is dense.
+ * A view with room between its rows takes a shape that keeps them apart: dimensions may be split, and joined where they
+ * lie one behind the other; RONDO_INVALID_ARGUMENT otherwise. nvfp4: an even last dimension. A reshape is a view in
  * every other respect, and there are views of it and reshapes of those. */
 RONDO_API rondo_status rondo_reshape(rondo_graph *graph, rondo_tensor tensor, uint32_t rank, const int64_t *shape,
                                      rondo_tensor *view);
@@ -359,9 +359,9 @@ typedef struct rondo_qr_apply_desc {
 } rondo_qr_apply_desc;
 RONDO_API rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_apply_desc *desc);
 
-/* The way out of what qr_panel and qr_update leave: r := the upper triangle of h, k x n, zeros below (LAPACK lacpy), and
- * q := the first k columns of the identity, m x k (laset), which qr_apply turns into thin Q. Either may be absent. h is
- * m x n, k = min(m, n), f32 or f64. */
+/* What is to be had of H as qr_panel and qr_update leave it: r := its upper triangle, k x n, zeros below (LAPACK's
+ * lacpy), and q := the first k columns of the identity, m x k (laset), which qr_apply turns into thin Q. Either may be
+ * absent. h is m x n, k = min(m, n), f32 or f64. */
 typedef struct rondo_qr_extract_desc {
   const char *name;
   rondo_layout layout;
@@ -370,9 +370,9 @@ typedef struct rondo_qr_extract_desc {
 } rondo_qr_extract_desc;
 RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_extract_desc *desc);
 
-/* How many columns a panel of an m x n matrix should have: the most of 32, 16 and 8 that qr_panel keeps in shared memory
- * on every chip, else 8. 0: no panels, since rondo_add_qr keeps the whole matrix there, or it is no wider than one. A
- * pure function, which any thread may call; 0 too for other types than f32 and f64 and for sizes below 1. */
+/* How many columns a panel of an m x n matrix should have: the most of 32, 16 and 8 that qr_panel keeps in shared
+ * memory on every chip, else 8. 0: no panels, since rondo_add_qr keeps the whole matrix there, or it is no wider than
+ * one panel. A pure function, for any thread; 0 too for other types than f32 and f64 and for sizes below 1. */
 RONDO_API int32_t rondo_qr_panel_width(rondo_dtype dtype, int64_t m, int64_t n);
 
 /* Inverse of unit lower triangular matrices, f32 or f64, n = 16..128: a, out [batch, n, n], row-major. What a holds on
@@ -463,13 +463,12 @@ typedef struct rondo_copy_desc {
 RONDO_API rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc);
 
 /* Rows of src into dst, from a row on that is read on the device at each replay: what grows by itself, such as a KV
- * cache [batch, heads, capacity, d] (dimension 2) or [batch, capacity, heads, d] (dimension 1), without a word of the
- * host's but a small input. All of dst that is not written stays as it was, so a dst that is no input, constant or state
- * is written before. Any dtype; src has dst's, and its shape but for the rows.
+ * cache [batch, heads, capacity, d] (dimension 2) or [batch, capacity, heads, d] (dimension 1). What is not written of
+ * dst stays as it was, so a dst that is a temporary or an output is written before. Any dtype; src has dst's, and its
+ * shape but for the rows. An attention that follows takes kv_lengths = position + rows.
  *   dimension  which one counts rows; of nvfp4 not the last
- *   position   i32 [1], or [batch] of as many as dimension 0 of dst is long: row r of src becomes row position + r. A
- *              row that is not 0 to capacity - 1 is not written, whatever the position is, below 0 too; the rest are.
- * An attention that follows takes kv_lengths = position + rows. */
+ *   position   i32 [1], or [batch] with one for each of dimension 0: row r of src becomes row position + r of dst. A
+ *              row that dst does not have, below 0 or beyond its capacity, is not written; the others are */
 typedef struct rondo_append_desc {
   const char *name;
   rondo_tensor src, dst;

@@ -217,8 +217,8 @@ static bool are_elements_written(const struct walk *walk, const struct access_li
   return true;
 }
 
-/* Are all elements of the tensor, which no found write may be missing of, written? Else `element` is one that is not.
- */
+/* Of all writes that have an element of the tensor. Where one is missing it is left in `element`, in the dimensions of
+ * the root. */
 static bool is_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
                        const struct tensor *tensor, uint32_t *element) {
   if (tensor->is_box && writes->has_only_boxes) return is_box_written(walk, writes, found_count, &tensor->box, element);

@@ -1,6 +1,7 @@
 /* elements.c - see elements.h. */
 #include "elements.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- Where they lie ---------------------------------------------------------------------------------------------- */
@@ -94,6 +95,7 @@ static bool overlap_in_step(const struct lattice *a, const struct lattice *b, in
 /* b's blocks, of which several fit into one of a's strides, are cut into groups as long as that; some may be left. */
 static bool overlap_in_groups(const struct lattice *a, const struct lattice *b, int64_t distance) {
   int64_t stride = a->level[0].stride, per_group = stride / b->level[0].stride;
+  assert(per_group);
   int64_t groups = b->level[0].count / per_group, rest = b->level[0].count % per_group;
   struct lattice grouped = {.levels = b->levels + 1}, left = *b;
   memcpy(grouped.level + 1, b->level, b->levels * sizeof *b->level);
@@ -112,7 +114,7 @@ static bool overlap(const struct lattice *a, const struct lattice *b, int64_t di
   if (!a_stride && !b_stride) return true;
   if (a_stride < b_stride) return overlap(b, a, -distance);
   if (a_stride == b_stride) return overlap_in_step(a, b, distance);
-  if (b_last >= a_stride && a_stride % b_stride == 0) return overlap_in_groups(a, b, distance);
+  if (b_stride && b_last >= a_stride && a_stride % b_stride == 0) return overlap_in_groups(a, b, distance);
   struct lattice block = block_of(a);
   int64_t first = floor_of(distance, a_stride), last = floor_of(distance + b_last, a_stride);
   for (int64_t i = first < 0 ? 0 : first; i <= last && i < a->level[0].count; i++)
@@ -129,11 +131,11 @@ bool elements_overlap(const struct tensor *a, const struct tensor *b) {
 }
 
 bool elements_equal(const struct tensor *a, const struct tensor *b) {
-  if (a->root != b->root || a->is_box != b->is_box || memcmp(&a->box, &b->box, sizeof a->box)) return false;
+  if (a->root != b->root || a->is_box != b->is_box || memcmp(&a->box, &b->box, sizeof a->box) != 0) return false;
   if (a->is_box) return true;
   struct lattice a_lattice = lattice_of(a), b_lattice = lattice_of(b);
   return a->first == b->first && a_lattice.levels == b_lattice.levels &&
-         !memcmp(a_lattice.level, b_lattice.level, sizeof a_lattice.level);
+         memcmp(a_lattice.level, b_lattice.level, sizeof a_lattice.level) == 0;
 }
 
 /* ---- One by one -------------------------------------------------------------------------------------------------- */

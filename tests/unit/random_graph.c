@@ -131,7 +131,7 @@ uint32_t random_graph_reshape(struct random_graph *g, uint32_t parent, uint32_t 
   const struct area *from = &g->areas[parent];
   int64_t all[RONDO_MAX_RANK] = {1, 1, 1, 1};
   memcpy(all, shape, rank * sizeof *shape);
-  bool is_last_dense = shape[rank - 1] < 2 || from->elements[1] == from->elements[0] + 1;
+  bool is_last_dense = !from->count || shape[rank - 1] < 2 || from->elements[1] == from->elements[0] + 1;
   rondo_tensor handle;
   if (from->count && !(is_last_dense && has_strides(from, all))) {
     REQUIRE_ERROR(rondo_reshape(g->graph, g->handles[parent], rank, shape, &handle), RONDO_INVALID_ARGUMENT,
