@@ -732,9 +732,9 @@ typedef struct rondo_profile_totals {
 /* How long each task takes, in the slot's replays: with its inputs as they were filled, and what is bound to it.
  * Outside the promises of a replay: it allocates (from the runtime's allocator and the driver) and takes long. Whole
  * replays alternate with passes in which every task is launched by itself, in the plan's order and in the exec's lane,
- * so that each finds the data and the caches that those before it left; before each measured pass there is one that is
- * not. Its time is what it takes longer than the launch alone, with a tiny copy behind it in either. States advance by
- * replay_count replays, and are not restored; outputs are those of the last one.
+ * so that each finds the data and the caches that those before it left; the first of either is not kept. A task's time
+ * is what it takes longer than the launch alone, with a tiny copy behind it in either. States advance by replay_count
+ * replays, and are not restored; outputs are those of the last one.
  * tasks has room for the node_count of rondo_exec_info; it and *totals are the caller's, and written only on RONDO_OK.
  * options may be NULL. Called by the slot's holder; nothing else is replayed in the lane meanwhile, and what a user's
  * kernel and capture was described with (image, callback) still lives: it is loaded and called once more.
