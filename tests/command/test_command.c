@@ -88,7 +88,7 @@ Test(command, work_that_fails_exits_1_with_the_librarys_sentence) {
     const char *words, *says;
   } lines[] = {
       {"plan gemv k=-1", "rondo: describe: rondo_graph_gemv: "},
-      {"explain attention head_dimension=48", "head_dimension is 48, expected 32, 64, 128 or 256"},
+      {"explain attention head_dimension=48", "q has head dimension 48, expected 32, 64, 128 or 256"},
       {"plan gemv --svg /nonexistent/a.svg", "'/nonexistent/a.svg' cannot be written"},
       {"plan gemv --json /nonexistent/a.json", "'/nonexistent/a.json' cannot be written"},
       {"plan gemv --json /dev/full", "'/dev/full' was not written whole"},
