@@ -44,14 +44,16 @@ static rondo_status owners_fill(rondo_exec *exec, const rondo_graph *graph) {
     const struct tensor *tensor = &graph->tensors[i];
     struct exec_tensor *place = &exec->tensors[i];
     if (!tensor_is_resident(tensor)) continue;
-    place->owner = exec;
-    place->owner_index = tensor->root;
     if (tensor->root != i) { /* a view: its root was there before */
-      place->owner = exec->tensors[tensor->root].owner;
-      place->device_memory = exec->tensors[tensor->root].device_memory;
-      place->owner_index = exec->tensors[tensor->root].owner_index;
+      const struct exec_tensor *root = &exec->tensors[tensor->root];
+      place->owner = root->owner;
+      place->owner_index = root->owner_index;
+      place->device_memory = root->device_memory;
+      continue;
     }
-    if (tensor->root != i || !tensor->lender_serial) continue;
+    place->owner = exec;
+    place->owner_index = i;
+    if (!tensor->lender_serial) continue;
     rondo_status status = find_owner(exec, tensor, &place->owner);
     if (status != RONDO_OK) return status;
     if (tensor->lender_index >= place->owner->tensor_count)
