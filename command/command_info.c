@@ -105,9 +105,10 @@ static int write_all(struct output *output) {
   rondo_info info;
   if (open_small(RONDO_BACKEND_AUTO, 0, NULL, 0, &runtime) != RONDO_OK) return command_failed("%s", rondo_error_text());
   if (rondo_runtime_info(runtime, &info) != RONDO_OK) return command_failed("%s", rondo_error_text());
-  output_print(output, "library    ABI %u\nruns on    %s\nbecause    %s\n", RONDO_ABI_VERSION, info.device_name,
-               info.reason);
+  output_print(output, "library    %s, ABI %u\nruns on    %s\nbecause    %s\n", RONDO_VERSION_STRING, RONDO_ABI_VERSION,
+               info.device_name, info.reason);
   json_begin(&output->json, NULL, '{');
+  json_text(&output->json, "version", RONDO_VERSION_STRING);
   json_whole(&output->json, "abi", RONDO_ABI_VERSION);
   json_text(&output->json, "runs_on", info.device_name);
   json_text(&output->json, "because", info.reason);

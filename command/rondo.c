@@ -46,7 +46,7 @@ static int run(int count, char **words) {
   if (!wants_version && strcmp(words[0], "--help") != 0) return wrong_command(words[0]);
   if (count > 1) return arguments_wrong("rondo", "'%s' is one word too many", words[1]);
   if (wants_version)
-    printf("rondo, ABI %u\n", RONDO_ABI_VERSION);
+    printf("rondo %s, ABI %u\n", RONDO_VERSION_STRING, RONDO_ABI_VERSION);
   else
     print_help(stdout);
   return EXIT_OK;

@@ -6,26 +6,91 @@
  *
  * A program opens a runtime with three fixed pools (device, pinned, host), describes its work once as a graph of
  * tasks over tensors, instantiates it, and from then on only replays it. Where there is no GPU the same graph runs
- * on the host backend, with the same plan.
+ * on the host backend, with the same plan. All of it, for y = W x with four-bit weights and one vector at a time:
+ *
+ *     #include <rondo.h>
+ *     #include <stdio.h>
+ *     #include <string.h>
+ *
+ *     #define TRY(call) if ((call) != RONDO_OK) return fprintf(stderr, "%s\n", rondo_error_text()), 1
+ *
+ *     enum { M = 1024, K = 512 };
+ *     static unsigned char codes[M * K / 2], scales[M * K / 16]; // two codes a byte, a scale for 16 of them
+ *
+ *     int main(void) {
+ *       memset(codes, 0x22, sizeof codes);   // e2m1: every weight is 1
+ *       memset(scales, 0x38, sizeof scales); // e4m3: times 1
+ *
+ *       rondo_graph *graph; // describe: no device yet
+ *       rondo_tensor w, w_scales, x, y;
+ *       TRY(rondo_graph_create(NULL, NULL, &graph));
+ *       TRY(rondo_constant(graph, "w", RONDO_NVFP4, 2, (int64_t[]){M, K}, &w));
+ *       TRY(rondo_constant(graph, "w scales", RONDO_E4M3, 2, (int64_t[]){M, K / 16}, &w_scales));
+ *       TRY(rondo_input(graph, "x", RONDO_BF16, 2, (int64_t[]){1, K}, &x));
+ *       TRY(rondo_output(graph, "y", RONDO_F32, 2, (int64_t[]){1, M}, &y));
+ *       TRY(rondo_add_gemv(graph, &(rondo_gemv_desc){
+ *                                     .name = "w x", .weights = w, .weight_scales = w_scales, .vectors = x, .out =
+ * y}));
+ *
+ *       rondo_plan plan; // plan: how much memory that takes
+ *       TRY(rondo_plan_graph(graph, &plan));
+ *
+ *       rondo_runtime *runtime;
+ *       TRY(rondo_open(&(rondo_options){.device_bytes = plan.device_bytes,
+ *                                       .pinned_bytes = plan.pinned_bytes_per_slot,
+ *                                       .host_bytes = plan.host_bytes},
+ *                      &runtime));
+ *
+ *       rondo_exec *exec; // instantiate: all that is slow
+ *       TRY(rondo_instantiate(runtime, graph, NULL, &exec));
+ *       TRY(rondo_upload(exec, w, codes, sizeof codes));
+ *       TRY(rondo_upload(exec, w_scales, scales, sizeof scales));
+ *
+ *       rondo_slot slot; // replay: as often as there is something to compute
+ *       TRY(rondo_acquire(exec, &slot));
+ *       uint16_t *input = rondo_data(slot, x);
+ *       for (int i = 0; i < K; i++) input[i] = 0x3f80; // bf16: 1
+ *       TRY(rondo_replay(slot));
+ *       TRY(rondo_wait(slot, RONDO_FOREVER));
+ *       const float *output = rondo_data(slot, y);
+ *       printf("y[0] is %g, expected %d\n", (double)output[0], K);
+ *       int wrong = output[0] != K;
+ *
+ *       TRY(rondo_release(slot));
+ *       TRY(rondo_close_exec(&exec));
+ *       TRY(rondo_close(&runtime));
+ *       TRY(rondo_graph_destroy(&graph));
+ *       return wrong;
+ *     }
  *
  * Conventions, true for every function below unless it says otherwise:
  *   - The result is a rondo_status; the last argument is the out-parameter, written only on RONDO_OK.
  *   - On failure rondo_error_text() gives one sentence about the last failed call of the calling thread: it names the
  *     phase, the task, the tensor and what was expected. A failed call changes nothing.
+ *   - Every function may fail with RONDO_INVALID_ARGUMENT (a NULL or an ended handle, a tensor of another graph, what
+ *     does not fit together) and RONDO_INVALID_STATE (not now, and not in a child of fork), those that describe or plan
+ *     with RONDO_OUT_OF_MEMORY, and those that reach the device with RONDO_DEVICE_ERROR and RONDO_DEVICE_LOST. "Errors"
+ *     below tells what else there is, or what is worth telling.
  *   - Structures are plain descriptors for designated initialisers: a zero field means the documented default, an
- *     all-zero rondo_tensor means "absent".
- *   - A graph is used by one thread at a time. Any number of threads may call rondo_acquire on one exec; a slot is then
- *     its holder's, who fills, replays, rebinds and releases it, one thread at a time, while others hold other slots.
- *     rondo_poll, rondo_wait and rondo_data of a slot may be called by any other thread too, at any time. rondo_upload
- *     and rondo_download want that no other thread replays the exec, or one that borrows from it, rondo_close_exec that
- *     none uses it.
- *     Different graphs and execs are independent of each other.
- *   - A child of fork cannot use what was made before with a runtime: every call on such a runtime, graph, exec or
- * slot, closing too, is RONDO_INVALID_STATE there, at once, and touches neither the GPU nor any thread (Linux 4.14 and
- *     newer). The child need close nothing. It may open a runtime of its own; CUDA's driver refuses that, as
- *     RONDO_NO_DEVICE, where the parent has used the GPU. Graphs made without a runtime are the child's as any memory.
+ *     all-zero rondo_tensor means "absent". What they point to is read during the call only, but for images of kernels,
+ *     callbacks and their `user`.
  *   - Handles are owned by the caller and ended by the function that takes their address, which sets them to NULL.
  *     Ending NULL is a no-op.
+ *
+ * Threads:
+ *   - A runtime: rondo_open, rondo_close and rondo_instantiate may be called by any thread, several at a time, and so
+ * may rondo_runtime_info and rondo_lane_info; nobody uses a runtime that is being closed.
+ *   - A graph is used by one thread at a time: all that describes, plans, instantiates or draws it.
+ *   - An exec: any number of threads may call rondo_acquire, with no lock. rondo_upload and rondo_download want that no
+ *     other thread replays it, or an exec that borrows from it; rondo_close_exec that nobody uses it.
+ *   - A slot is its holder's, who fills, replays, rebinds, profiles and releases it, one thread at a time, while others
+ *     hold other slots. rondo_poll, rondo_wait and rondo_data may be called by any other thread too, at any time.
+ *   - Different graphs and execs are independent of each other. Functions of values alone (rondo_dtype_bits, say) are
+ *     for any thread at any time.
+ *   - A child of fork cannot use what was made before with a runtime: every call on such a runtime, graph, exec or
+ *     slot, closing too, is RONDO_INVALID_STATE there, at once, and touches neither the GPU nor any thread (Linux 4.14
+ *     and newer). The child need close nothing. It may open a runtime of its own; CUDA's driver refuses that, as
+ *     RONDO_NO_DEVICE, where the parent has used the GPU. Graphs made without a runtime are the child's as any memory.
  */
 #ifndef RONDO_H
 #define RONDO_H
@@ -54,13 +119,16 @@ extern "C" {
 #endif
 
 /* Of this header; rondo_version tells the library's. RONDO_VERSION grows with every release: 10203 for 1.2.3. */
-#define RONDO_VERSION_MAJOR                  0
-#define RONDO_VERSION_MINOR                  1
-#define RONDO_VERSION_PATCH                  0
-#define RONDO_VERSION                        (RONDO_VERSION_MAJOR * 10000u + RONDO_VERSION_MINOR * 100u + RONDO_VERSION_PATCH)
-#define RONDO_VERSION_STRING                 RONDO_JOIN_VERSION(RONDO_VERSION_MAJOR, RONDO_VERSION_MINOR, RONDO_VERSION_PATCH)
-#define RONDO_JOIN_VERSION(a, b, c)          RONDO_JOIN_VERSION_EXPANDED(a, b, c)
-#define RONDO_JOIN_VERSION_EXPANDED(a, b, c) #a "." #b "." #c
+#define RONDO_VERSION_MAJOR 0
+#define RONDO_VERSION_MINOR 1
+#define RONDO_VERSION_PATCH 0
+
+#define RONDO_VERSION (RONDO_VERSION_MAJOR * 10000u + RONDO_VERSION_MINOR * 100u + RONDO_VERSION_PATCH)
+
+#define RONDO_VERSION_STRING RONDO_DOTTED(RONDO_VERSION_MAJOR, RONDO_VERSION_MINOR, RONDO_VERSION_PATCH)
+
+#define RONDO_DOTTED(a, b, c)      RONDO_DOTTED_TEXT(a, b, c)
+#define RONDO_DOTTED_TEXT(a, b, c) #a "." #b "." #c
 
 /* What a program and the library must agree on: it is the number in the library's soname, and rondo_open checks it. */
 #define RONDO_ABI_VERSION 2u
@@ -102,6 +170,8 @@ RONDO_API const char *rondo_error_text(void);
 /* ---- Runtime: one device, three fixed pools ---------------------------------------------------------------------- */
 
 typedef struct rondo_runtime rondo_runtime;
+typedef struct rondo_allocator rondo_allocator; /* see Advanced, at the end */
+typedef struct rondo_lane rondo_lane;
 
 typedef enum rondo_backend {
   RONDO_BACKEND_AUTO = 0, /* CUDA where a usable GPU is present, else the host */
@@ -118,33 +188,6 @@ typedef enum rondo_wait_mode {
   RONDO_WAIT_BLOCK           /* sleep between looks: least CPU, tens of microseconds more latency */
 } rondo_wait_mode;
 
-/* Where host memory comes from. allocate returns NULL when out of memory; alignment is a power of two; release gets the
- * bytes that allocate got. That of a runtime is called by rondo_open, rondo_close and rondo_profile only. That of a
- * graph made without a runtime is called by rondo_graph_create and _destroy, by what describes, and by what plans
- * (rondo_plan_graph, rondo_instantiate, the reports). */
-typedef struct rondo_allocator {
-  void *user;
-  void *(*allocate)(void *user, size_t bytes, size_t alignment);
-  void (*release)(void *user, void *memory, size_t bytes);
-} rondo_allocator;
-
-/* A part of the device with a queue of its own. Execs of one lane follow each other; those of different lanes run side
- * by side, and where each lane has multiprocessors of its own no lane waits for another's kernels. Memory bandwidth and
- * caches stay shared. On the host backend each lane has a team of threads of its own: as many as multiprocessors asks
- * for, at least one, and in proportion where all lanes ask for more than host_threads. It knows no priorities. */
-typedef struct rondo_lane {
-  const char *name RONDO_ZERO; /* in messages; copied (63 bytes kept), may be NULL */
-  /* For this lane alone, rounded up to what the chip can split off (8 at a time on sm_90); 0: it shares what the other
-   * lanes leave. */
-  int32_t multiprocessors RONDO_ZERO;
-  /* Among lanes that share multiprocessors: 0 is the lowest, more goes first, where a block of a kernel ends; as far as
-   * the driver goes (5). */
-  int32_t priority RONDO_ZERO;
-  /* Kept at the top of the device pool for the temporaries of the lane's execs, which share them; 0: as much as its
-   * execs need, grown as they come. */
-  uint64_t arena_bytes RONDO_ZERO;
-} rondo_lane;
-
 typedef struct rondo_options {
   rondo_backend backend RONDO_ZERO;
   int32_t device RONDO_ZERO;        /* CUDA device ordinal */
@@ -153,26 +196,25 @@ typedef struct rondo_options {
   uint64_t host_bytes RONDO_ZERO;   /* bookkeeping of graphs and execs; 0: 16 MiB */
   uint32_t host_threads RONDO_ZERO; /* host backend: threads of all lanes; 0: one per core of the process, at most 64 */
   rondo_wait_mode wait_mode RONDO_ZERO;
-  const rondo_allocator *allocator RONDO_ZERO; /* NULL: mimalloc. Copied. */
-  const rondo_lane *lanes RONDO_ZERO;          /* Copied. */
+  const rondo_allocator *allocator RONDO_ZERO; /* NULL: mimalloc. Copied */
+  const rondo_lane *lanes RONDO_ZERO;          /* Copied */
   uint32_t lane_count RONDO_ZERO; /* at most RONDO_MAX_LANES; 0: one lane, the whole device, of the highest priority */
 } rondo_options;
 
 /* Opens a runtime: loads the driver, makes the context, takes the three pools. Nothing is allocated after it.
  * Errors: RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
- * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is), RONDO_UNSUPPORTED (a driver
- * that cannot split the device).
- * A call of rondo_open passes the ABI that the program was compiled for: another library refuses it, with
- * RONDO_INVALID_ARGUMENT. A program that finds its functions with dlsym calls rondo_open_abi(RONDO_ABI_VERSION, ...);
- * the symbol rondo_open is in the library as well, and passes the library's own number: no check. */
+ * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is, and a library of another ABI
+ * than the program was compiled for), RONDO_UNSUPPORTED (a driver that cannot split the device).
+ * A program that finds its functions with dlsym calls rondo_open_abi(RONDO_ABI_VERSION, ...); the symbol rondo_open is
+ * in the library as well, and passes the library's own number: no check. */
 RONDO_API rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime);
 RONDO_API RONDO_INLINE rondo_status rondo_open(const rondo_options *options, rondo_runtime **runtime) {
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
 }
 
-/* Closes the runtime and sets *runtime to NULL. Waits for what is on its lanes' streams, work of other libraries too.
- * RONDO_INVALID_STATE while an exec or a graph made with it is open. Of a
- * lost device what may still be touched is leaked: see rondo_close_exec_within. */
+/* Closes the runtime and sets *runtime to NULL. Waits, without a limit, for what is on its lanes' streams, work of
+ * other libraries too. Of a lost device what may still be touched is leaked: see rondo_close_exec_within. Errors:
+ * RONDO_INVALID_STATE while an exec or a graph made with it is open, or inside a task of its own. */
 RONDO_API rondo_status rondo_close(rondo_runtime **runtime);
 
 typedef struct rondo_pool_info {
@@ -197,17 +239,8 @@ typedef struct rondo_info {
   uint64_t free_device_bytes; /* now, for all processes */
 } rondo_info;
 
+/* What was opened, and how full its pools are now. */
 RONDO_API rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info);
-
-/* What a lane was given. */
-typedef struct rondo_lane_grant {
-  const char *name;        /* "" if it has none. Lives as long as the runtime */
-  int32_t multiprocessors; /* that its kernels run on and are chosen for; on the host threads of its team */
-  int32_t priority;
-  uint64_t arena_bytes; /* as large as it is now */
-  void *stream; /* the lane's CUstream, for work of other libraries, in order with its replays; NULL on the host */
-} rondo_lane_grant;
-RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant);
 
 /* ---- Describe: tensors ------------------------------------------------------------------------------------------- */
 
@@ -235,6 +268,7 @@ typedef enum rondo_dtype {
 
 /* Bits of one element; 0 if dtype is not one of the above. */
 RONDO_API uint32_t rondo_dtype_bits(rondo_dtype dtype);
+/* "nvfp4", "bf16"; never NULL. */
 RONDO_API const char *rondo_dtype_name(rondo_dtype dtype);
 
 typedef struct rondo_graph_limits {
@@ -246,10 +280,11 @@ typedef struct rondo_graph_limits {
 /* Creates an empty graph. With a runtime its memory is carved from the host pool, and limits->allocator must be NULL;
  * without one it comes from the allocator (such a graph can be planned anywhere, and instantiated on any runtime).
  * A user's own work takes more of that memory as it is added, and so does planning: the plan is made once, by whoever
- * asks for it first, and kept until the description changes. limits may be NULL. */
+ * asks for it first, and kept until the description changes. limits may be NULL.
+ * Errors: RONDO_OUT_OF_MEMORY (the text says how many bytes were needed), RONDO_INVALID_ARGUMENT. */
 RONDO_API rondo_status rondo_graph_create(rondo_runtime *runtime_or_null, const rondo_graph_limits *limits,
                                           rondo_graph **graph);
-/* Execs made from the graph live on without it. */
+/* Gives its memory back. Execs made from the graph live on without it. */
 RONDO_API rondo_status rondo_graph_destroy(rondo_graph **graph);
 
 /* Adds a tensor: row-major, dense, 1 to 4 dimensions; a dimension may be 0. The name is copied (63 bytes kept), used
@@ -258,7 +293,9 @@ RONDO_API rondo_status rondo_graph_destroy(rondo_graph **graph);
  *   output     read by the caller from the slot after a replay          (pinned, one per slot)
  *   constant   uploaded after instantiate, never written by a task
  *   state      lives across replays and slots, zero at first, e.g. a KV cache
- *   temporary  lives between its first writer and its last reader; shares bytes with others */
+ *   temporary  lives between its first writer and its last reader; shares bytes with others
+ * Errors: RONDO_INVALID_ARGUMENT (a negative size, more than 2^31 elements, a type or rank that does not exist),
+ * RONDO_OUT_OF_MEMORY (more tensors than the graph's limit). */
 RONDO_API rondo_status rondo_input(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
                                    const int64_t *shape, rondo_tensor *tensor);
 RONDO_API rondo_status rondo_output(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
@@ -272,7 +309,7 @@ RONDO_API rondo_status rondo_temporary(rondo_graph *graph, const char *name, ron
 
 /* A rectangle of a tensor (or of a view): offset and extent per dimension, same rank. It keeps the strides of the
  * tensor: this is how a matrix gets a leading dimension, and QR a column panel. nvfp4: even offset and extent in the
- * last dimension. */
+ * last dimension. Errors: as rondo_input; a rectangle that is not inside the tensor. */
 RONDO_API rondo_status rondo_view(rondo_graph *graph, rondo_tensor tensor, const int64_t *offset, const int64_t *extent,
                                   rondo_tensor *view);
 
@@ -288,7 +325,8 @@ RONDO_API rondo_status rondo_reshape(rondo_graph *graph, rondo_tensor tensor, ui
  * graphs over it. Its memory is that of the other graph's exec, uploaded there, once, and counted there; that exec is
  * open before this graph is instantiated, and closed after this graph's execs. The other graph lives during this call
  * only. What borrows the same tensor twice, or two views of it, gets views of one tensor, so that dependencies are
- * seen. Several graphs may write a state they share: execs of one lane follow each other. */
+ * seen. Several graphs may write a state they share: execs of one lane follow each other.
+ * Errors: RONDO_INVALID_ARGUMENT for a tensor that is neither constant nor state, or of the same graph. */
 RONDO_API rondo_status rondo_borrow(rondo_graph *graph, rondo_tensor lent, rondo_tensor *tensor);
 
 /* Dense bytes of a tensor or view, as moved by rondo_upload and held by a slot. */
@@ -296,19 +334,104 @@ RONDO_API rondo_status rondo_tensor_bytes(rondo_tensor tensor, uint64_t *bytes);
 
 /* ---- Describe: tasks --------------------------------------------------------------------------------------------- */
 
-/* Tasks run as if in the order in which they are added; those whose rectangles do not conflict may run side by side.
+/* Tasks run as if in the order in which they are added; those whose elements do not conflict may run side by side.
  * Operands of one task must not overlap where one is written, unless the description allows in-place use.
- * Every name is optional, copied, and used in messages and reports. */
+ * Every name is optional, copied, and used in messages and reports. All rondo_add_*: RONDO_INVALID_ARGUMENT where
+ * operands do not fit, with the operand and the tensor; RONDO_OUT_OF_MEMORY beyond the graph's limit of tasks. */
 
-/* The number of a task in its graph: 0, 1, 2 ... in the order of the calls that added them. */
-typedef uint32_t rondo_task;
+/* dst := src, same dtype and shape; either may be a view. */
+typedef struct rondo_copy_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor src RONDO_ZERO, dst RONDO_ZERO;
+} rondo_copy_desc;
+RONDO_API rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc);
 
-/* The task that the last successful rondo_add_* added. RONDO_INVALID_STATE if there is none. */
-RONDO_API rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task);
+/* Rows of src into dst, from a row on that is read on the device at each replay: what grows by itself, such as a KV
+ * cache [batch, heads, capacity, d] (dimension 2) or [batch, capacity, heads, d] (dimension 1). What is not written of
+ * dst stays as it was, so a dst that is a temporary or an output is written before. Any dtype; src has dst's, and its
+ * shape but for the rows. An attention that follows takes kv_lengths = position + rows.
+ *   dimension  which one counts rows; of nvfp4 not the last
+ *   position   i32 [1], or [batch] with one for each of dimension 0: row r of src becomes row position + r of dst. A
+ *              row that dst does not have, below 0 or beyond its capacity, is not written; the others are */
+typedef struct rondo_append_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor src RONDO_ZERO, dst RONDO_ZERO;
+  rondo_tensor position RONDO_ZERO;
+  uint32_t dimension RONDO_ZERO;
+} rondo_append_desc;
+RONDO_API rondo_status rondo_add_append(rondo_graph *graph, const rondo_append_desc *desc);
 
-/* Makes `task` wait for `prerequisite`, for dependencies that no tensor shows. An edge that closes a cycle is refused:
- * where a task is to wait for a later one, that takes a look at the whole graph. */
-RONDO_API rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_task prerequisite);
+/* y = scale * W x for 1..16 vectors: weights [batch, m, k], vectors [batch, count, k], out [batch, count, m] in f16,
+ * bf16 or f32. The batch dimension may be left out of all. fp32 accumulation, sums in a fixed order.
+ *   weights        f16, bf16 (vectors of the same type) | e4m3 (vectors f16 or bf16) | nvfp4 (vectors f16, bf16, nvfp4)
+ *   weight_scales  nvfp4: e4m3 [batch, m, k/16], k a multiple of 16. e4m3: optional f32 [batch, m]. Else absent
+ *   vector_scales  nvfp4 vectors: e4m3 [batch, count, k/16]. Else absent
+ *   scale          per-tensor fp32 factor; 0 means 1
+ * Values beyond out's range become infinities; a NaN scale makes its row NaN; code 8 is -0. */
+typedef struct rondo_gemv_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor weights RONDO_ZERO, weight_scales RONDO_ZERO;
+  rondo_tensor vectors RONDO_ZERO, vector_scales RONDO_ZERO;
+  rondo_tensor out RONDO_ZERO;
+  float scale RONDO_ZERO;
+} rondo_gemv_desc;
+RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
+
+typedef enum rondo_head_layout {
+  RONDO_BHSD = 0, /* [batch, heads, sequence, head dimension] */
+  RONDO_BSHD      /* [batch, sequence, heads, head dimension] */
+} rondo_head_layout;
+
+/* O = softmax(scale * Q K^T) V per head, f16 or bf16, head dimension 32, 64, 128 or 256. Query heads are a multiple of
+ * KV heads (GQA). causal is bottom-right aligned: row i sees column j if j <= i + length - query length.
+ *   kv_lengths  optional i32 [batch], read on the device at each replay: only the first kv_lengths[b] of the K and V
+ *               rows count (clamped to 0 .. their capacity); what lies behind them is never used
+ *   lse         optional f32 [batch, query heads, query length]: log-sum-exp of the scaled scores, -infinity for a row
+ *               that sees nothing (its output is 0)
+ *   scale       0 means 1/sqrt(head dimension)
+ *   splits      parts into which the KV sequence is cut; 0 lets Rondo choose. The result's bits depend on it. */
+typedef struct rondo_attention_desc {
+  const char *name RONDO_ZERO;
+  rondo_head_layout layout RONDO_ZERO;
+  rondo_tensor q RONDO_ZERO, k RONDO_ZERO, v RONDO_ZERO, o RONDO_ZERO;
+  rondo_tensor kv_lengths RONDO_ZERO;
+  rondo_tensor lse RONDO_ZERO;
+  float scale RONDO_ZERO;
+  int32_t causal RONDO_ZERO;
+  int32_t splits RONDO_ZERO;
+} rondo_attention_desc;
+RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc);
+
+/* P = softmax over the rows of S = scale * A B^T: a [batch, m, k], b [batch, n, k] in f16 or bf16 (same), p [batch, m,
+ * n] in f16, bf16 or f32. causal: column j counts for row i only if j <= i + n - m (bottom-right aligned); a row
+ * without columns gives zeros. The batch dimension may be left out of all. scale 0 means 1. fp32 accumulation. */
+typedef struct rondo_gemm_softmax_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor a RONDO_ZERO, b RONDO_ZERO, p RONDO_ZERO;
+  float scale RONDO_ZERO;
+  int32_t causal RONDO_ZERO;
+} rondo_gemm_softmax_desc;
+RONDO_API rondo_status rondo_add_gemm_softmax(rondo_graph *graph, const rondo_gemm_softmax_desc *desc);
+
+/* Row maxima of the same S: max f32 [batch, m]. A row without columns gives -infinity. */
+typedef struct rondo_gemm_rowmax_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor a RONDO_ZERO, b RONDO_ZERO, max RONDO_ZERO;
+  float scale RONDO_ZERO;
+  int32_t causal RONDO_ZERO;
+} rondo_gemm_rowmax_desc;
+RONDO_API rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gemm_rowmax_desc *desc);
+
+/* Quantises rows to NVFP4: x [..., k] in f32, f16 or bf16, codes nvfp4 of the same shape, scales e4m3 [..., k/16], k a
+ * multiple of 16. Per block of 16: scale = e4m3(amax / (6 global_scale)), code = e2m1(x / (scale global_scale)), both
+ * round-to-nearest-even, saturating. x ~ code * scale * global_scale; global_scale 0 means 1. A NaN in a block makes
+ * its scale NaN. */
+typedef struct rondo_quantize_nvfp4_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor x RONDO_ZERO, codes RONDO_ZERO, scales RONDO_ZERO;
+  float global_scale RONDO_ZERO;
+} rondo_quantize_nvfp4_desc;
+RONDO_API rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_nvfp4_desc *desc);
 
 typedef enum rondo_layout {
   RONDO_COLUMN_MAJOR = 0, /* LAPACK's: an m x n matrix is a tensor [n, m]; leading dimension = row stride of the view */
@@ -363,10 +486,10 @@ RONDO_API rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_app
  * lacpy), and q := the first k columns of the identity, m x k (laset), which qr_apply turns into thin Q. Either may be
  * absent. h is m x n, k = min(m, n), f32 or f64. */
 typedef struct rondo_qr_extract_desc {
-  const char *name;
-  rondo_layout layout;
-  rondo_tensor h;
-  rondo_tensor r, q;
+  const char *name RONDO_ZERO;
+  rondo_layout layout RONDO_ZERO;
+  rondo_tensor h RONDO_ZERO;
+  rondo_tensor r RONDO_ZERO, q RONDO_ZERO;
 } rondo_qr_extract_desc;
 RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_extract_desc *desc);
 
@@ -382,100 +505,6 @@ typedef struct rondo_triangular_inverse_desc {
   rondo_tensor a RONDO_ZERO, out RONDO_ZERO;
 } rondo_triangular_inverse_desc;
 RONDO_API rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triangular_inverse_desc *desc);
-
-/* Row maxima of S = scale * A B^T: a [batch, m, k], b [batch, n, k] in f16 or bf16 (same), max f32 [batch, m].
- * causal: column j counts for row i only if j <= i + n - m (bottom-right aligned); a row without columns gives
- * -infinity. The batch dimension may be left out of all. scale 0 means 1. fp32 accumulation. */
-typedef struct rondo_gemm_rowmax_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor a RONDO_ZERO, b RONDO_ZERO, max RONDO_ZERO;
-  float scale RONDO_ZERO;
-  int32_t causal RONDO_ZERO;
-} rondo_gemm_rowmax_desc;
-RONDO_API rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gemm_rowmax_desc *desc);
-
-/* P = softmax over rows of S, S as above: p [batch, m, n] in f16, bf16 or f32. A row without columns gives zeros. */
-typedef struct rondo_gemm_softmax_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor a RONDO_ZERO, b RONDO_ZERO, p RONDO_ZERO;
-  float scale RONDO_ZERO;
-  int32_t causal RONDO_ZERO;
-} rondo_gemm_softmax_desc;
-RONDO_API rondo_status rondo_add_gemm_softmax(rondo_graph *graph, const rondo_gemm_softmax_desc *desc);
-
-typedef enum rondo_head_layout {
-  RONDO_BHSD = 0, /* [batch, heads, sequence, head dimension] */
-  RONDO_BSHD      /* [batch, sequence, heads, head dimension] */
-} rondo_head_layout;
-
-/* O = softmax(scale * Q K^T) V per head, f16 or bf16, head dimension 32, 64, 128 or 256. Query heads are a multiple of
- * KV heads (GQA). causal is bottom-right aligned: row i sees column j if j <= i + length - query length.
- *   kv_lengths  optional i32 [batch], read on the device at each replay: only the first kv_lengths[b] of the K and V
- *               rows count (clamped to 0 .. their capacity); what lies behind them is never used
- *   lse         optional f32 [batch, query heads, query length]: log-sum-exp of the scaled scores, -infinity for a row
- *               that sees nothing (its output is 0)
- *   scale       0 means 1/sqrt(head dimension)
- *   splits      parts into which the KV sequence is cut; 0 lets Rondo choose. The result's bits depend on it. */
-typedef struct rondo_attention_desc {
-  const char *name RONDO_ZERO;
-  rondo_head_layout layout RONDO_ZERO;
-  rondo_tensor q RONDO_ZERO, k RONDO_ZERO, v RONDO_ZERO, o RONDO_ZERO;
-  rondo_tensor kv_lengths RONDO_ZERO;
-  rondo_tensor lse RONDO_ZERO;
-  float scale RONDO_ZERO;
-  int32_t causal RONDO_ZERO;
-  int32_t splits RONDO_ZERO;
-} rondo_attention_desc;
-RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc);
-
-/* y = scale * W x for 1..16 vectors: weights [batch, m, k], vectors [batch, count, k], out [batch, count, m] in f16,
- * bf16 or f32. The batch dimension may be left out of all. fp32 accumulation, sums in a fixed order.
- *   weights        f16, bf16 (vectors of the same type) | e4m3 (vectors f16 or bf16) | nvfp4 (vectors f16, bf16, nvfp4)
- *   weight_scales  nvfp4: e4m3 [batch, m, k/16], k a multiple of 16. e4m3: optional f32 [batch, m]. Else absent
- *   vector_scales  nvfp4 vectors: e4m3 [batch, count, k/16]. Else absent
- *   scale          per-tensor fp32 factor; 0 means 1
- * Values beyond out's range become infinities; a NaN scale makes its row NaN; code 8 is -0. */
-typedef struct rondo_gemv_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor weights RONDO_ZERO, weight_scales RONDO_ZERO;
-  rondo_tensor vectors RONDO_ZERO, vector_scales RONDO_ZERO;
-  rondo_tensor out RONDO_ZERO;
-  float scale RONDO_ZERO;
-} rondo_gemv_desc;
-RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
-
-/* Quantises rows to NVFP4: x [..., k] in f32, f16 or bf16, codes nvfp4 of the same shape, scales e4m3 [..., k/16], k a
- * multiple of 16. Per block of 16: scale = e4m3(amax / (6 global_scale)), code = e2m1(x / (scale global_scale)), both
- * round-to-nearest-even, saturating. x ~ code * scale * global_scale; global_scale 0 means 1. A NaN in a block makes
- * its scale NaN. */
-typedef struct rondo_quantize_nvfp4_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor x RONDO_ZERO, codes RONDO_ZERO, scales RONDO_ZERO;
-  float global_scale RONDO_ZERO;
-} rondo_quantize_nvfp4_desc;
-RONDO_API rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_nvfp4_desc *desc);
-
-/* dst := src, same dtype and shape; either may be a view. */
-typedef struct rondo_copy_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor src RONDO_ZERO, dst RONDO_ZERO;
-} rondo_copy_desc;
-RONDO_API rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc);
-
-/* Rows of src into dst, from a row on that is read on the device at each replay: what grows by itself, such as a KV
- * cache [batch, heads, capacity, d] (dimension 2) or [batch, capacity, heads, d] (dimension 1). What is not written of
- * dst stays as it was, so a dst that is a temporary or an output is written before. Any dtype; src has dst's, and its
- * shape but for the rows. An attention that follows takes kv_lengths = position + rows.
- *   dimension  which one counts rows; of nvfp4 not the last
- *   position   i32 [1], or [batch] with one for each of dimension 0: row r of src becomes row position + r of dst. A
- *              row that dst does not have, below 0 or beyond its capacity, is not written; the others are */
-typedef struct rondo_append_desc {
-  const char *name;
-  rondo_tensor src, dst;
-  rondo_tensor position;
-  uint32_t dimension;
-} rondo_append_desc;
-RONDO_API rondo_status rondo_add_append(rondo_graph *graph, const rondo_append_desc *desc);
 
 /* ---- Describe: the user's own work ------------------------------------------------------------------------------- */
 
@@ -539,6 +568,18 @@ typedef struct rondo_capture_desc {
 RONDO_API rondo_status rondo_add_capture(rondo_graph *graph, const rondo_capture_desc *desc,
                                          rondo_capture_function callback);
 
+/* ---- Describe: an order that no tensor shows --------------------------------------------------------------------- */
+
+/* The number of a task in its graph: 0, 1, 2 ... in the order of the calls that added them. */
+typedef uint32_t rondo_task;
+
+/* The task that the last successful rondo_add_* added. RONDO_INVALID_STATE if there is none. */
+RONDO_API rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task);
+
+/* Makes `task` wait for `prerequisite`, for dependencies that no tensor shows. RONDO_INVALID_ARGUMENT for an edge that
+ * closes a cycle: where a task is to wait for a later one, that takes a look at the whole graph. */
+RONDO_API rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_task prerequisite);
+
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
 /* What the graph needs of each pool. Pure: no device is opened. */
@@ -554,6 +595,9 @@ typedef struct rondo_plan {
   uint32_t task_count;
   uint32_t edge_count; /* after transitive reduction */
 } rondo_plan;
+
+/* Errors: RONDO_INVALID_ARGUMENT where a task reads an element that nothing has written, or an output is not written
+ * whole, with task, tensor and element; RONDO_OUT_OF_MEMORY. */
 RONDO_API rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan);
 /* The same for several graphs with an exec of each open at the same time, in one lane: temporary_bytes is the largest
  * graph's, since the execs of a lane share their arena; all else adds up. What several graphs borrow is in device_bytes
@@ -595,17 +639,11 @@ typedef struct rondo_exec_options {
 RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
                                          rondo_exec **exec);
 
-/* Waits for replays in flight, then frees. Sets *exec to NULL. RONDO_INVALID_STATE while another exec borrows from it.
- * A copy of the pointer is refused as long as the runtime is open and no exec is made at the same address. */
+/* Waits for replays in flight, without a limit (rondo_close_exec_within has one), then frees. Sets *exec to NULL.
+ * RONDO_INVALID_STATE while another exec borrows from it, and inside a task of its runtime. A copy of the pointer is
+ * refused as long as the runtime is open and no exec is made at the same address. */
 RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 
-/* The same for one who must leave: waits so long at most (on the host backend a second longer where a task hangs). If a
- * replay is not done by then, a kernel that hangs say, the device counts as lost, with the slot and the time as the
- * cause, the exec is gone all the same, and the result is RONDO_DEVICE_LOST. From then on other execs can be closed
- * without waiting, and nothing else is done on the runtime. What the device, or a thread that does not return, may
- * still touch is leaked on purpose: the exec's part of the three pools until rondo_close, and for good, after
- * rondo_close, the pools and all that the driver was asked for (memory, streams, graphs, the context). */
-RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
 /* What an exec takes. */
 typedef struct rondo_exec_usage {
   uint64_t device_bytes, pinned_bytes, host_bytes; /* of the pools; the lane's arena comes besides */
@@ -623,7 +661,7 @@ RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage
  * Every constant that a task reads is uploaded before the first replay, in whole or in parts: the first part of a
  * constant counts as its upload, and elements that no upload has set are zeros. */
 RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);
-/* Reads a constant or a state, or a view of one, back into dense data. */
+/* Reads a constant or a state, or a view of one, back into dense data. Errors as rondo_upload. */
 RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes);
 
 /* ---- Replay ------------------------------------------------------------------------------------------------------ */
@@ -640,19 +678,40 @@ typedef struct rondo_slot {
 
 /* Takes a free slot. RONDO_BUSY if none is free. No two callers get the same; there is no lock. */
 RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
+
 /* Where an input is filled or an output is read, dense row-major. NULL (and an error text) if the slot is stale or the
  * tensor is neither. */
 RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
+
 /* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight; on the host backend
  * also if 4096 replays of the lane wait for their turn. RONDO_INVALID_STATE if a constant that a task reads was never
  * uploaded, is not bound to a buffer of the caller's in this slot (rondo_rebind), and was not to begin as zeros. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
-/* The same in a CUstream of the caller's (also a cudaStream_t) in place of the lane's: it follows what the stream
+/* RONDO_OK once the last replay is done, or if there was none; RONDO_BUSY before. Costs a look at eight words of
+ * memory. */
+RONDO_API rondo_status rondo_poll(rondo_slot slot);
+
+/* Waits for that, as the runtime's wait_mode says, and so long at most. The outputs may be read then, until the next
+ * replay. Errors: RONDO_TIMEOUT (the replay is still in flight); RONDO_INVALID_STATE inside a task of its own runtime.
+ */
+#define RONDO_FOREVER UINT64_MAX
+RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
+
+/* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
+ * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's, with
+ * some of what was bound in its own place already. */
+RONDO_API rondo_status rondo_release(rondo_slot slot);
+
+/* ---- Replay, advanced: other streams, other buffers, sleeping -----------------------------------------------------
+ */
+
+/* rondo_replay in a CUstream of the caller's (also a cudaStream_t) in place of the lane's: it follows what the stream
  * holds, and what is put there afterwards, an event too, follows it. Replays of the lane before and after it keep their
  * order with it. The stream belongs to the device's primary context, as those of CUDA's runtime do, and does not
- * capture. The stream's priority holds. Costs five more driver calls, for which other threads'
- * replays in the lane wait. RONDO_UNSUPPORTED on the host. */
+ * capture. The stream's priority holds. Costs five more driver calls, for which other threads' replays in the
+ * lane wait. Errors: those of rondo_replay; RONDO_UNSUPPORTED on the host. */
 RONDO_API rondo_status rondo_replay_on(rondo_slot slot, void *stream);
+
 /* Lets an input, output, constant or state lie in a buffer of the caller's, in this slot's replays only, until it is
  * bound anew or the slot is released; NULL: in its own place again. The buffer has rondo_tensor_bytes bytes, is
  * 256-byte aligned, can be reached by the device (device or pinned memory; on the host backend any), overlaps no other
@@ -661,10 +720,7 @@ RONDO_API rondo_status rondo_replay_on(rondo_slot slot, void *stream);
  * rondo_data, rondo_upload and rondo_download still mean the tensor's own place. Errors: RONDO_BUSY while in flight;
  * RONDO_UNSUPPORTED where captured work touches the tensor. */
 RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *memory);
-/* RONDO_OK once the last replay is done, RONDO_BUSY before. */
-RONDO_API rondo_status rondo_poll(rondo_slot slot);
-#define RONDO_FOREVER UINT64_MAX
-RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
+
 /* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd
  * (and nothing else: a pipe without a reader would raise a signal in a thread of the driver's), after rondo_poll says
  * RONDO_OK. -1, or the release of the slot, ends that, and waits for a write that is still on its way (microseconds):
@@ -674,34 +730,33 @@ RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
  * thread of the driver's, for which the replays queued behind it wait. If that call is refused the device counts as
  * lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is not open. */
 RONDO_API rondo_status rondo_notify(rondo_slot slot, int eventfd_or_minus_1);
-/* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
- * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's, with
- * some of what was bound in its own place already. */
-RONDO_API rondo_status rondo_release(rondo_slot slot);
 
 /* ---- Reports ----------------------------------------------------------------------------------------------------- */
 
-/* Each writes a file anew. Errors, of all: RONDO_INVALID_ARGUMENT (path NULL), RONDO_IO_ERROR, and where the graph has
- * no plan yet those of rondo_plan_graph. */
+/* Each writes a file anew, and uses its graph as planning does. Errors, of all: RONDO_INVALID_ARGUMENT (path NULL),
+ * RONDO_IO_ERROR, and where the graph has no plan yet those of rondo_plan_graph. */
 
 /* The graph for Graphviz, from top to bottom: tasks with the constants and states they touch, what they hand on, and
  * how many bytes that is. Tasks of names such as "layer3.query" stand in a frame "layer3"; in a graph of more than 32
  * tasks and copies, of three or more such groups that are alike the first is drawn. */
 RONDO_API rondo_status rondo_write_dot(rondo_graph *graph, const char *path);
+
 /* The memory plan as a picture: time across, bytes up, one box a tensor, the lower bound as a line, and a bar of the
  * constants and states. */
 RONDO_API rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path);
+
 /* Which kernels would run on a chip (80, 90, 100; 0: the host): a line for each task and for each copy of inputs and
  * outputs, and one for what publishes completion: the last kernels' own blocks, or a kernel behind them. */
 RONDO_API rondo_status rondo_explain(rondo_graph *graph, int32_t chip, const char *path);
 
 typedef struct rondo_profile_options {
-  uint32_t passes;     /* through all tasks, of which the medians are taken; 0: 20 */
-  uint64_t copy_bytes; /* of the copy that measures the bandwidth: more than the device's caches hold, and twice as much
-                          is taken besides the pools for that time; 0: 256 MiB */
-  void (*progress)(void *user, uint32_t done, uint32_t passes); /* after every pass, by the calling thread; may be NULL.
-                                                                   It calls nothing of Rondo */
-  void *user;
+  uint32_t passes RONDO_ZERO; /* through all tasks, of which the medians are taken; 0: 20 */
+  /* Of the copy that measures the bandwidth: more than the device's caches hold, and twice as much is taken besides the
+   * pools for that time; 0: 256 MiB. */
+  uint64_t copy_bytes RONDO_ZERO;
+  /* After every pass, by the calling thread; may be NULL. It calls nothing of Rondo. */
+  void (*progress)(void *user, uint32_t done, uint32_t passes) RONDO_ZERO;
+  void *user RONDO_ZERO;
 } rondo_profile_options;
 
 /* One task, or copy of inputs or outputs, in a replay. */
@@ -750,10 +805,64 @@ RONDO_API rondo_status rondo_profile(rondo_slot slot, const rondo_profile_option
  * that come from a cache. Any thread. */
 RONDO_API rondo_status rondo_write_profile(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
                                            const char *path);
+
 /* The same for https://ui.perfetto.dev or chrome://tracing: the replay as it was measured, its tasks one after the
  * other, and its tasks each as early as its edges allow. */
 RONDO_API rondo_status rondo_write_trace(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
                                          const char *path);
+
+/* ---- Advanced: lanes --------------------------------------------------------------------------------------------- */
+
+/* A part of the device with a queue of its own. Execs of one lane follow each other; those of different lanes run side
+ * by side, and where each lane has multiprocessors of its own no lane waits for another's kernels. Memory bandwidth and
+ * caches stay shared. On the host backend each lane has a team of threads of its own: as many as multiprocessors asks
+ * for, at least one, and in proportion where all lanes ask for more than host_threads. It knows no priorities. */
+struct rondo_lane {
+  const char *name RONDO_ZERO; /* in messages; copied (63 bytes kept), may be NULL */
+  /* For this lane alone, rounded up to what the chip can split off (8 at a time on sm_90); 0: it shares what the other
+   * lanes leave. */
+  int32_t multiprocessors RONDO_ZERO;
+  /* Among lanes that share multiprocessors: 0 is the lowest, more goes first, where a block of a kernel ends; as far as
+   * the driver goes (5). */
+  int32_t priority RONDO_ZERO;
+  /* Kept at the top of the device pool for the temporaries of the lane's execs, which share them; 0: as much as its
+   * execs need, grown as they come. */
+  uint64_t arena_bytes RONDO_ZERO;
+};
+
+/* What a lane was given. */
+typedef struct rondo_lane_grant {
+  const char *name;        /* "" if it has none. Lives as long as the runtime */
+  int32_t multiprocessors; /* that its kernels run on and are chosen for; on the host threads of its team */
+  int32_t priority;
+  uint64_t arena_bytes; /* as large as it is now */
+  void *stream; /* the lane's CUstream, for work of other libraries, in order with its replays; NULL on the host */
+} rondo_lane_grant;
+
+/* RONDO_INVALID_ARGUMENT for a lane that the runtime has not. */
+RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant);
+
+/* ---- Advanced: leaving what hangs, and where host memory comes from ------------------------------------------------
+ */
+
+/* rondo_close_exec for one who must leave: waits so long at most (on the host backend a second longer where a task
+ * hangs). If a replay is not done by then, a kernel that hangs say, the device counts as lost, with the slot and the
+ * time as the cause, the exec is gone all the same, and the result is RONDO_DEVICE_LOST. From then on other execs can
+ * be closed without waiting, and nothing else is done on the runtime. What the device, or a thread that does not
+ * return, may still touch is leaked on purpose: the exec's part of the three pools until rondo_close, and for good,
+ * after rondo_close, the pools and all that the driver was asked for (memory, streams, graphs, the context). */
+RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
+
+/* Where host memory comes from. allocate returns NULL when out of memory; alignment is a power of two; release gets the
+ * bytes that allocate got. That of a runtime is called by rondo_open, rondo_close and rondo_profile only. That of a
+ * graph made without a runtime is called by rondo_graph_create and _destroy, by what describes, and by what plans
+ * (rondo_plan_graph, rondo_instantiate, the reports). Several threads may be in it at once where several use runtimes
+ * and graphs. */
+struct rondo_allocator {
+  void *user;
+  void *(*allocate)(void *user, size_t bytes, size_t alignment);
+  void (*release)(void *user, void *memory, size_t bytes);
+};
 
 #ifdef __cplusplus
 }

@@ -113,6 +113,7 @@ static bool overlap(const struct lattice *a, const struct lattice *b, int64_t di
   if (distance > last_of(a) || distance + b_last < 0) return false;
   if (!a_stride && !b_stride) return true;
   if (a_stride < b_stride) return overlap(b, a, -distance);
+  assert(a_stride > 0);
   if (a_stride == b_stride) return overlap_in_step(a, b, distance);
   if (b_stride && b_last >= a_stride && a_stride % b_stride == 0) return overlap_in_groups(a, b, distance);
   struct lattice block = block_of(a);

@@ -1,5 +1,6 @@
 /* rms_norm - a kernel of one's own in a graph: normalises vectors with rms_norm.cu, then multiplies a matrix with them
  * by an operation of Rondo's. docs/own-kernels.md walks through it. */
+#include <immintrin.h>
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>
@@ -20,17 +21,18 @@ static const char help[] =
     "  --replays N               how many times to replay (100)\n"
     "  --out FILE.npy            write the products, float32 [count, m]\n";
 
-/* The stand-in on the host; data[i] is argument i. How many rows there are only the grid says, so `user` does here. */
+/* The stand-in on the host; data[i] is argument i. How many rows there are only the grid says, so `user` does here. The
+ * processor converts between f16 and f32 (F16C). */
 static void rms_norm_on_host(void *user, void *const *data) {
-  const _Float16 *x = data[0];
-  _Float16 *y = data[1];
+  const uint16_t *x = data[0];
+  uint16_t *y = data[1];
   int columns = *(const int *)data[2];
   float epsilon = *(const float *)data[3];
   for (int64_t row = 0; row < *(const int64_t *)user; row++, x += columns, y += columns) {
     float squares = 0;
-    for (int i = 0; i < columns; i++) squares += (float)x[i] * (float)x[i];
+    for (int i = 0; i < columns; i++) squares += _cvtsh_ss(x[i]) * _cvtsh_ss(x[i]);
     float scale = 1 / sqrtf(squares / (float)columns + epsilon);
-    for (int i = 0; i < columns; i++) y[i] = (_Float16)((float)x[i] * scale);
+    for (int i = 0; i < columns; i++) y[i] = _cvtss_sh(_cvtsh_ss(x[i]) * scale, 0);
   }
 }
 

@@ -80,7 +80,7 @@ static rondo_tensor product(const struct model *model, const char *name, rondo_t
 /* Reads hidden states, gives back what is to be added to them. */
 static rondo_tensor attention(const struct model *model, rondo_tensor in) {
   char text[NAME_BYTES];
-  rondo_tensor qkv = product(model, "qkv", in, (HEADS + 2 * KV_HEADS) * HEAD, HIDDEN);
+  rondo_tensor qkv = product(model, "qkv", in, INT64_C(1) * (HEADS + 2 * KV_HEADS) * HEAD, HIDDEN);
   rondo_tensor q = TENSOR(model, rondo_temporary, "q", PEOPLE, HEADS, 1, HEAD);
   rondo_tensor k = TENSOR(model, rondo_state, "k cache", PEOPLE, KV_HEADS, CONTEXT, HEAD);
   rondo_tensor v = TENSOR(model, rondo_state, "v cache", PEOPLE, KV_HEADS, CONTEXT, HEAD);
@@ -96,7 +96,7 @@ static rondo_tensor attention(const struct model *model, rondo_tensor in) {
 }
 
 static rondo_tensor feed_forward(const struct model *model, rondo_tensor in) {
-  rondo_tensor gate_up = product(model, "gate_up", in, 2 * INNER, HIDDEN);
+  rondo_tensor gate_up = product(model, "gate_up", in, INT64_C(2) * INNER, HIDDEN);
   rondo_tensor gated = TENSOR(model, rondo_temporary, "gated", PEOPLE, INNER);
   ADD(model, "silu", READS(gate_up), WRITES(gated));
   return product(model, "down", gated, HIDDEN, INNER);

@@ -94,8 +94,9 @@ static void leaves_what_replays_leave(enum fake_mode mode) {
                            *show = task_named(tasks, totals.task_count, "show");
   cr_assert_str_eq(library->operation, "capture");
   cr_assert_str_eq(mix->operation, "kernel");
-  cr_assert_eq(mix->bytes, 3 * 4 * COUNT, "its two numbers are no bytes of the device's");
-  cr_assert(show->bytes == 4 * COUNT && show->bus_bytes == 4 * COUNT, "y is written where it is pinned");
+  cr_assert_eq(mix->bytes, UINT64_C(12) * COUNT, "its two numbers are no bytes of the device's");
+  cr_assert(show->bytes == UINT64_C(4) * COUNT && show->bus_bytes == UINT64_C(4) * COUNT,
+            "y is written where it is pinned");
   cr_assert_gt(totals.bytes_per_second, 0);
   close_program(&p);
   require_clean("after close");

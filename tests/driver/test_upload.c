@@ -42,7 +42,7 @@ Test(upload, of_a_view_of_rank_4_waits_once) {
   cr_assert_eq(fake->calls("cuMemcpy2DAsync"), copies + PLANES);
   cr_assert_eq(fake->calls("cuStreamSynchronize"), waits + 1);
   REQUIRE_OK(rondo_download(s.exec, s.view, back, sizeof back));
-  cr_assert_eq(fake->calls("cuMemcpy2DAsync"), copies + 2 * PLANES);
+  cr_assert_eq(fake->calls("cuMemcpy2DAsync"), copies + UINT64_C(2) * PLANES);
   cr_assert_eq(fake->calls("cuStreamSynchronize"), waits + 2);
   cr_assert_arr_eq(back, data, sizeof data);
   subject_close(&s);

@@ -161,7 +161,7 @@ BOTH_BACKENDS(append, writes_the_rows_that_fit_and_nothing_beside_them, appends_
 /* Rows of megabytes, and so many that threads go round. */
 static void large(rondo_backend backend) {
 #define SHAPE(dtype_, rank_, dimension_, capacity_, positions_)                                                        \
-  .dtype = dtype_, .rank = rank_, .dimension = dimension_, .capacity = capacity_, .position_count = positions_
+  .dtype = (dtype_), .rank = (rank_), .dimension = (dimension_), .capacity = (capacity_), .position_count = (positions_)
   static const struct appended shapes[] = {
       {SHAPE(RONDO_U8, 2, 0, 4, 1), .extent = {2, 1500001}, .src_shape = {2, 1500001}, .dst_shape = {4, 1500001}},
       {SHAPE(RONDO_BF16, 4, 1, 3001, 2), .extent = {2, 3000, 8, 64}, .src_shape = {2, 3000, 24, 64},

@@ -221,7 +221,8 @@ Test(rebind, refuses_what_it_cannot_bind) {
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &other));
   REQUIRE_OK(rondo_input(other, "foreign", RONDO_U8, 1, (int64_t[]){SMALL}, &foreign));
   REQUIRE_ERROR(rondo_rebind(s.slots[0], foreign, buffer), RONDO_INVALID_ARGUMENT, "another graph");
-  REQUIRE_ERROR(rondo_rebind(s.slots[0], temporary, buffer), RONDO_INVALID_ARGUMENT, "tensor 100 was added to the graph after");
+  REQUIRE_ERROR(rondo_rebind(s.slots[0], temporary, buffer), RONDO_INVALID_ARGUMENT,
+                "tensor 100 was added to the graph after");
   REQUIRE_ERROR(rondo_rebind(s.slots[0], s.small, buffer + 16), RONDO_INVALID_ARGUMENT, "aligned to 256 bytes");
   REQUIRE_ERROR(rondo_rebind((rondo_slot){0}, s.small, buffer), RONDO_INVALID_ARGUMENT, "rondo_rebind");
   rondo_slot stale = s.slots[0];

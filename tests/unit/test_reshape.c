@@ -41,13 +41,13 @@ Test(reshape, wrong_shapes_are_refused_with_what_was_expected) {
 Test(reshape, a_view_between_other_columns_becomes_heads) {
   rondo_graph *graph = new_graph();
   rondo_tensor qkv, q, heads;
-  REQUIRE_OK(rondo_temporary(graph, "qkv", RONDO_F16, 2, (int64_t[]){4, 48 * 128}, &qkv));
-  REQUIRE_OK(rondo_view(graph, qkv, (int64_t[]){0, 8 * 128}, (int64_t[]){4, 32 * 128}, &q));
+  REQUIRE_OK(rondo_temporary(graph, "qkv", RONDO_F16, 2, (int64_t[]){4, INT64_C(48) * 128}, &qkv));
+  REQUIRE_OK(rondo_view(graph, qkv, (int64_t[]){0, INT64_C(8) * 128}, (int64_t[]){4, INT64_C(32) * 128}, &q));
   REQUIRE_OK(rondo_reshape(graph, q, 4, (int64_t[]){4, 32, 1, 128}, &heads));
   const struct tensor *tensor = &graph->tensors[heads.index];
-  const int64_t strides[] = {48 * 128, 128, 128, 1};
+  const int64_t strides[] = {INT64_C(48) * 128, 128, 128, 1};
   for (int i = 0; i < 4; i++) cr_assert_eq(tensor->stride[i], strides[i]);
-  cr_assert_eq(tensor_offset_bytes(tensor), 8 * 128 * 2);
+  cr_assert_eq(tensor_offset_bytes(tensor), UINT64_C(8) * 128 * 2);
   cr_assert(tensor->is_box, "its dependencies are as exact as the view's");
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
@@ -105,7 +105,8 @@ Test(reshape, has_exactly_the_elements_of_its_tensor) {
 static void move_element(uint32_t bits, unsigned char *to, uint32_t to_index, const unsigned char *from,
                          uint32_t from_index) {
   if (bits >= 8) {
-    memcpy(to + to_index * (bits / 8), from + from_index * (bits / 8), bits / 8);
+    size_t bytes = bits / 8;
+    memcpy(to + to_index * bytes, from + from_index * bytes, bytes);
     return;
   }
   unsigned value = (unsigned)from[from_index / 2] >> (from_index % 2 * 4) & 15u, shift = to_index % 2 * 4;
@@ -160,7 +161,7 @@ Test(reshape, halves_of_heads_are_told_apart) {
     REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 2, (int64_t[]){3, 32}, &out));
     REQUIRE_OK(rondo_reshape(graph, rows, 3, (int64_t[]){3, 4, 8}, &heads));
     for (int i = 0; i < 2; i++) {
-      int64_t offset[] = {0, 0, 4 * i}, extent[] = {3, i && missing ? 3 : 4, 4};
+      int64_t offset[] = {0, 0, INT64_C(4) * i}, extent[] = {3, i && missing ? 3 : 4, 4};
       rondo_tensor constant;
       REQUIRE_OK(rondo_view(graph, heads, offset, extent, &halves[i]));
       REQUIRE_OK(rondo_constant(graph, NULL, RONDO_F32, 3, extent, &constant));

@@ -57,7 +57,10 @@ Test(roll_back, leaves_the_graph_and_its_memory_as_they_were) {
       cr_assert_eq(graph->plan, kept);
       cr_assert_eq(ledger.live_count, live_count, "%d tasks", tasks);
       cr_assert(!graph->has_backward_edges);
-      cr_assert(!memcmp(tensors, graph->tensors, sizeof tensors), "which tasks touch what is counted without them");
+      for (int i = 0; i < 2; i++) {
+        cr_assert_eq(graph->tensors[i].reader_count, tensors[i].reader_count);
+        cr_assert_eq(graph->tensors[i].is_touched_often, tensors[i].is_touched_often);
+      }
       REQUIRE_OK(rondo_last_task(graph, &last));
       cr_assert_eq(last, first);
       rondo_graph *again = NULL; /* the same plan as a graph that never had more */
