@@ -22,7 +22,7 @@ ATTENTION_COMBINE_KERNELS(KERNEL_CONSTANT)
 static const struct variant *variant_of(rondo_dtype dtype, int64_t head_dimension) {
   for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
     if (variants[i].dtype == dtype && variants[i].head_dimension == head_dimension) return &variants[i];
-  assert(!"a kernel for every task that passes the check");
+  assert(false && "a kernel for every task that passes the check");
   return NULL;
 }
 

@@ -25,7 +25,7 @@ static const struct variant *variant_of(const struct op_task *task, int64_t colu
     const struct variant *variant = &variants[i];
     if (variant->is_softmax == is_softmax && variant->dtype == dtype && variant->columns == columns) return variant;
   }
-  assert(!"a kernel for every task that passes the check");
+  assert(false && "a kernel for every task that passes the check");
   return NULL;
 }
 
