@@ -1,5 +1,5 @@
 /* list_kernels.c - prints what the families list, for build/compare-kernels: a line for each kernel with its name, the
- * bytes of its parameter struct in C, and the chips that have it. */
+ * bytes of its parameter struct in C, the most threads of a block, and the chips that have it. */
 #include <stdio.h>
 
 #include "../kernels/append/append.h"
@@ -11,12 +11,12 @@
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/softmax.h"
 
-static void print(const char *name, size_t parameter_bytes, uint32_t chips) {
-  printf("%s %zu%s%s%s\n", name, parameter_bytes, chips & CHIP_SM_80 ? " sm_80 compute_80" : "",
+static void print(const char *name, size_t parameter_bytes, int threads, uint32_t chips) {
+  printf("%s %zu %d%s%s%s\n", name, parameter_bytes, threads, chips & CHIP_SM_80 ? " sm_80 compute_80" : "",
          chips & CHIP_SM_90A ? " sm_90a" : "", chips & CHIP_SM_100A ? " sm_100a" : "");
 }
 
-#define PRINT(chips, parameters, name, ...) print(#name, sizeof(struct parameters), chips);
+#define PRINT(chips, parameters, name, threads, ...) print(#name, sizeof(struct parameters), threads, chips);
 
 int main(void) {
   APPEND_KERNELS(PRINT);

@@ -16,6 +16,6 @@ const struct op *const op_table[] = {
     &op_append,      &op_transfer,     &op_join,      NULL,
 };
 
-#define DEFINE(chips, parameters, name, constant)                                                                      \
-  const struct op_kernel constant = {#name, sizeof(struct parameters), 0, chips};
+#define DEFINE(chips, parameters, name, threads, constant)                                                             \
+  const struct op_kernel constant = {#name, sizeof(struct parameters), 0, chips, threads};
 DONE_KERNELS(DEFINE)

@@ -70,6 +70,7 @@ struct op_kernel {
   uint32_t parameter_bytes;
   uint32_t completion_offset; /* of a struct completion in the parameters; 0: it cannot publish */
   uint32_t chips;
+  uint32_t threads; /* the most of a block */
 };
 
 /* One launch of a kernel. select writes its parameters. */

@@ -55,9 +55,7 @@ template <typename V> __device__ __forceinline__ void append(const append_parame
   }
 }
 
-extern "C" __global__ void __launch_bounds__(APPEND_THREADS) rondo_append(const __grid_constant__ append_parameters p) {
-  wait_for_predecessors();
-  const uint64_t count = replay_count(p.done);
+__device__ __forceinline__ void append_rows(const append_parameters &p) {
   switch (p.vector_bytes) {
   case 16:
     append<uint4>(p);
@@ -74,5 +72,6 @@ extern "C" __global__ void __launch_bounds__(APPEND_THREADS) rondo_append(const 
   default:
     append<uint8_t>(p);
   }
-  publish(p.done, count);
 }
+
+APPEND_KERNELS(DEFINE_SHORT_KERNEL)

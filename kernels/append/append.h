@@ -34,8 +34,8 @@ struct append_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name) */
-#define APPEND_KERNELS(KERNEL) KERNEL(EVERY_CHIP, append_parameters, rondo_append)
+/* KERNEL(chips, parameters, name, threads, what it calls) */
+#define APPEND_KERNELS(KERNEL) KERNEL(EVERY_CHIP, append_parameters, rondo_append, APPEND_THREADS, append_rows)
 
 #ifndef __CUDACC__
 #include "../../runtime/kernels.h"

@@ -3,8 +3,8 @@
 #include "done.h"
 #include "launch.cuh"
 
-#define DEFINE(chips, parameters, name, constant)                                                                      \
-  extern "C" __global__ void __launch_bounds__(1) name(const __grid_constant__ parameters p) {                         \
+#define DEFINE(chips, parameters, name, threads, constant)                                                             \
+  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ parameters p) {                   \
     wait_for_predecessors();                                                                                           \
     publish(p);                                                                                                        \
   }

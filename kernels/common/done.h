@@ -4,9 +4,9 @@
 
 #include "../../runtime/completion.h"
 
-/* KERNEL(chips, parameters, name, constant) */
+/* KERNEL(chips, parameters, name, threads, constant) */
 #define DONE_KERNELS(KERNEL)                                                                                           \
-  KERNEL(EVERY_CHIP, completion, rondo_begin, op_begin_kernel)                                                         \
-  KERNEL(EVERY_CHIP, completion, rondo_done, op_done_kernel)
+  KERNEL(EVERY_CHIP, completion, rondo_begin, 1, op_begin_kernel)                                                      \
+  KERNEL(EVERY_CHIP, completion, rondo_done, 1, op_done_kernel)
 
 #endif

@@ -7,7 +7,7 @@
 struct op_launch *launch_add(struct op_launches *launches, const struct op_kernel *kernel, int64_t blocks,
                              int64_t threads, uint64_t shared_bytes, const void *parameters, size_t parameter_bytes) {
   assert(launches->count < OP_MAX_LAUNCHES && parameter_bytes == kernel->parameter_bytes);
-  assert(parameter_bytes <= OP_PARAMETER_BYTES);
+  assert(parameter_bytes <= OP_PARAMETER_BYTES && threads <= kernel->threads);
   struct op_launch *launch = &launches->items[launches->count++];
   *launch = (struct op_launch){.kernel = kernel->name,
                                .grid = {(uint32_t)blocks, 1, 1},

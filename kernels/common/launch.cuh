@@ -49,4 +49,13 @@ __device__ __forceinline__ void publish(const completion &done) { publish(done, 
     publish(p.done);                                                                                                   \
   }
 
+/* The same for kernels that are short and have registers to hold the count in. */
+#define DEFINE_SHORT_KERNEL(chips, parameters, name, threads, ...)                                                     \
+  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ parameters p) {                   \
+    wait_for_predecessors();                                                                                           \
+    const uint64_t count = replay_count(p.done);                                                                       \
+    __VA_ARGS__(p);                                                                                                    \
+    publish(p.done, count);                                                                                            \
+  }
+
 #endif

@@ -2,7 +2,8 @@
  *
  * A family's header states each of its kernels once, in a list that applies a macro to all of them:
  *
- *   KERNEL(chips, parameters, name, what else the .cu and the select file have to agree on: types, tiles, stages, ..)
+ *   KERNEL(chips, parameters, name, the most threads of a block, what else the .cu and the select file have to agree
+ *          on: types, tiles, stages, ..)
  *
  * The .cu file makes the kernels of it, the select file chooses among the entries, and build/list_kernels.c tells the
  * build what has to be in the device code. */
@@ -12,10 +13,10 @@
 #include "../../runtime/op.h"
 
 /* For KERNEL: the description of a kernel; and a constant of the kernel's name with it. */
-#define KERNEL_ENTRY(chips, parameters, name, ...)                                                                     \
-  { #name, sizeof(struct parameters), offsetof(struct parameters, done), chips }
-#define KERNEL_CONSTANT(chips, parameters, name, ...)                                                                  \
-  static const struct op_kernel name = KERNEL_ENTRY(chips, parameters, name);
+#define KERNEL_ENTRY(chips, parameters, name, threads, ...)                                                            \
+  { #name, sizeof(struct parameters), offsetof(struct parameters, done), chips, threads }
+#define KERNEL_CONSTANT(chips, parameters, name, threads, ...)                                                         \
+  static const struct op_kernel name = KERNEL_ENTRY(chips, parameters, name, threads);
 
 /* Adds a launch with a grid and blocks of one dimension. `parameters` is the kernel's struct. */
 struct op_launch *launch_add(struct op_launches *launches, const struct op_kernel *kernel, int64_t blocks,

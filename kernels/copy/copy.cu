@@ -45,9 +45,7 @@ template <typename V> __device__ __forceinline__ void copy(const copy_parameters
   }
 }
 
-extern "C" __global__ void __launch_bounds__(COPY_THREADS) rondo_copy(const __grid_constant__ copy_parameters p) {
-  wait_for_predecessors();
-  const uint64_t count = replay_count(p.done);
+__device__ __forceinline__ void copy_rows(const copy_parameters &p) {
   switch (p.vector_bytes) {
   case 16:
     copy<uint4>(p);
@@ -64,14 +62,10 @@ extern "C" __global__ void __launch_bounds__(COPY_THREADS) rondo_copy(const __gr
   default:
     copy<uint8_t>(p);
   }
-  publish(p.done, count);
 }
 
 /* No loop and no choice: what is copied here takes less time than the code does to arrive. */
-extern "C" __global__ void __launch_bounds__(COPY_THREADS)
-    rondo_copy_small(const __grid_constant__ copy_small_parameters p) {
-  wait_for_predecessors();
-  const uint64_t count = replay_count(p.done);
+__device__ __forceinline__ void copy_small(const copy_small_parameters &p) {
   const uint32_t vectors = p.bytes / COPY_VECTOR_BYTES, rest = p.bytes % COPY_VECTOR_BYTES;
   const uint32_t vector_at = blockIdx.x * COPY_THREADS + threadIdx.x;
   const uint32_t byte_at = vectors * COPY_VECTOR_BYTES + vector_at;
@@ -81,5 +75,6 @@ extern "C" __global__ void __launch_bounds__(COPY_THREADS)
   if (vector_at < rest) byte = ((const char *)p.src)[byte_at];
   if (vector_at < vectors) ((uint4 *)p.dst)[vector_at] = vector;
   if (vector_at < rest) ((char *)p.dst)[byte_at] = byte;
-  publish(p.done, count);
 }
+
+COPY_KERNELS(DEFINE_SHORT_KERNEL)

@@ -41,10 +41,10 @@ struct copy_small_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name) */
+/* KERNEL(chips, parameters, name, threads, what it calls) */
 #define COPY_KERNELS(KERNEL)                                                                                           \
-  KERNEL(EVERY_CHIP, copy_parameters, rondo_copy)                                                                      \
-  KERNEL(EVERY_CHIP, copy_small_parameters, rondo_copy_small)
+  KERNEL(EVERY_CHIP, copy_parameters, rondo_copy, COPY_THREADS, copy_rows)                                             \
+  KERNEL(EVERY_CHIP, copy_small_parameters, rondo_copy_small, COPY_THREADS, copy_small)
 
 #ifndef __CUDACC__
 #include "../../runtime/kernels.h"

@@ -14,10 +14,7 @@ __device__ __forceinline__ uint32_t segment_of(const transfer_parameters &p, uin
   return segment;
 }
 
-extern "C" __global__ void __launch_bounds__(COPY_THREADS)
-    rondo_transfer(const __grid_constant__ transfer_parameters p) {
-  wait_for_predecessors();
-  const uint64_t count = replay_count(p.done);
+__device__ __forceinline__ void transfer(const transfer_parameters &p) {
   const transfer_segment &segment = p.segments[segment_of(p, blockIdx.x)];
   const uint32_t begin = (blockIdx.x - segment.first_block) * COPY_BLOCK_BYTES;
   const uint32_t bytes = min(segment.bytes - begin, (uint32_t)COPY_BLOCK_BYTES);
@@ -33,5 +30,6 @@ extern "C" __global__ void __launch_bounds__(COPY_THREADS)
   if (threadIdx.x < rest) byte = src[byte_at];
   if (threadIdx.x < vectors) *(uint4 *)(dst + vector_at) = vector;
   if (threadIdx.x < rest) dst[byte_at] = byte;
-  publish(p.done, count);
 }
+
+TRANSFER_KERNELS(DEFINE_SHORT_KERNEL)

@@ -25,8 +25,8 @@ struct transfer_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name) */
-#define TRANSFER_KERNELS(KERNEL) KERNEL(EVERY_CHIP, transfer_parameters, rondo_transfer)
+/* KERNEL(chips, parameters, name, threads, what it calls) */
+#define TRANSFER_KERNELS(KERNEL) KERNEL(EVERY_CHIP, transfer_parameters, rondo_transfer, COPY_THREADS, transfer)
 
 #ifndef __CUDACC__
 #include <assert.h>

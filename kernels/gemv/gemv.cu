@@ -116,6 +116,7 @@ template <typename T> __device__ __forceinline__ void decode(const words &loaded
 
 /* What a lane reads of one row in one step: 16 bytes and, for nvfp4, the scales of their two blocks. */
 template <typename T> struct chunk {
+  static_assert(GEMV_LOAD_BYTES == sizeof(uint4) && GEMV_BLOCK == 16, "what follows is written for");
   static constexpr uint32_t elements = 8 * GEMV_LOAD_BYTES / bits_of<T>::value;
   words data;
   uint32_t scales;
@@ -319,8 +320,8 @@ __device__ __forceinline__ void gemv(const gemv_parameters &p) {
   }
 }
 
-#define DEFINE(chips, parameters, name, W, V, rows, vectors, blocks)                                                   \
-  DEFINE_KERNEL(chips, parameters, name, GEMV_THREADS, blocks, gemv<element<W>, element<V>, vectors, rows>)
+#define DEFINE(chips, parameters, name, threads, W, V, rows, vectors, blocks)                                          \
+  DEFINE_KERNEL(chips, parameters, name, threads, blocks, gemv<element<W>, element<V>, vectors, rows>)
 GEMV_KERNELS(DEFINE)
 
 /* ---- Any alignment ---------------------------------------------------------------------------------------------- */

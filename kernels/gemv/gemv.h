@@ -18,8 +18,6 @@ enum {
   GEMV_LOAD_BYTES = 16, /* of weights, per lane and step */
   GEMV_WARPS = 4,       /* of a thread block: each has rows of its own */
   GEMV_THREADS = 32 * GEMV_WARPS,
-  GEMV_ROWS = 2,          /* of a warp, */
-  GEMV_ROWS_NVFP4_X1 = 4, /* and where unpacking a single vector costs as much as a row */
   GEMV_REDUCE_THREADS = 128,
   QUANTIZE_THREADS = 256,
   QUANTIZE_ELEMENTS = 8, /* of a thread: two neighbours share a block */
@@ -61,24 +59,25 @@ struct quantize_parameters {
   struct completion done;
 };
 
-/* Those with 16-byte loads. KERNEL(chips, parameters, name, weights, vectors, rows of a warp, vectors of a pass, blocks
- * that a multiprocessor must hold at least). The rest of the registers is for loads under way. Of the entries of a
- * pair of types the first that fits is taken. */
+/* Those with 16-byte loads. KERNEL(chips, parameters, name, threads, weights, vectors, rows of a warp, vectors of a
+ * pass, blocks that a multiprocessor must hold at least). A warp has two rows, and four where unpacking a single vector
+ * costs as much as a row. The rest of the registers is for loads under way. Of the entries of a pair of types the first
+ * that fits is taken. */
 #define GEMV_KERNELS(KERNEL)                                                                                           \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_f16_x1, RONDO_F16, RONDO_F16, GEMV_ROWS, 1, 6)                        \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_f16_x4, RONDO_F16, RONDO_F16, GEMV_ROWS, 4, 5)                        \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_bf16_x1, RONDO_BF16, RONDO_BF16, GEMV_ROWS, 1, 6)                     \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_bf16_x4, RONDO_BF16, RONDO_BF16, GEMV_ROWS, 4, 5)                     \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_e4m3_f16_x1, RONDO_E4M3, RONDO_F16, GEMV_ROWS, 1, 6)                  \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_e4m3_f16_x4, RONDO_E4M3, RONDO_F16, GEMV_ROWS, 4, 4)                  \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_e4m3_bf16_x1, RONDO_E4M3, RONDO_BF16, GEMV_ROWS, 1, 6)                \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_e4m3_bf16_x4, RONDO_E4M3, RONDO_BF16, GEMV_ROWS, 4, 4)                \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_f16_x1, RONDO_NVFP4, RONDO_F16, GEMV_ROWS_NVFP4_X1, 1, 4)       \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_f16_x4, RONDO_NVFP4, RONDO_F16, GEMV_ROWS, 4, 3)                \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_bf16_x1, RONDO_NVFP4, RONDO_BF16, GEMV_ROWS_NVFP4_X1, 1, 4)     \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_bf16_x4, RONDO_NVFP4, RONDO_BF16, GEMV_ROWS, 4, 3)              \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_nvfp4_x1, RONDO_NVFP4, RONDO_NVFP4, GEMV_ROWS_NVFP4_X1, 1, 4)   \
-  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_nvfp4_x4, RONDO_NVFP4, RONDO_NVFP4, GEMV_ROWS, 4, 3)
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_f16_x1, GEMV_THREADS, RONDO_F16, RONDO_F16, 2, 1, 6)                  \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_f16_x4, GEMV_THREADS, RONDO_F16, RONDO_F16, 2, 4, 5)                  \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_bf16_x1, GEMV_THREADS, RONDO_BF16, RONDO_BF16, 2, 1, 6)               \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_bf16_x4, GEMV_THREADS, RONDO_BF16, RONDO_BF16, 2, 4, 5)               \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_e4m3_f16_x1, GEMV_THREADS, RONDO_E4M3, RONDO_F16, 2, 1, 6)            \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_e4m3_f16_x4, GEMV_THREADS, RONDO_E4M3, RONDO_F16, 2, 4, 4)            \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_e4m3_bf16_x1, GEMV_THREADS, RONDO_E4M3, RONDO_BF16, 2, 1, 6)          \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_e4m3_bf16_x4, GEMV_THREADS, RONDO_E4M3, RONDO_BF16, 2, 4, 4)          \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_f16_x1, GEMV_THREADS, RONDO_NVFP4, RONDO_F16, 4, 1, 4)          \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_f16_x4, GEMV_THREADS, RONDO_NVFP4, RONDO_F16, 2, 4, 3)          \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_bf16_x1, GEMV_THREADS, RONDO_NVFP4, RONDO_BF16, 4, 1, 4)        \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_bf16_x4, GEMV_THREADS, RONDO_NVFP4, RONDO_BF16, 2, 4, 3)        \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_nvfp4_x1, GEMV_THREADS, RONDO_NVFP4, RONDO_NVFP4, 4, 1, 4)      \
+  KERNEL(EVERY_CHIP, gemv_parameters, rondo_gemv_nvfp4_nvfp4_x4, GEMV_THREADS, RONDO_NVFP4, RONDO_NVFP4, 2, 4, 3)
 
 /* KERNEL(chips, parameters, name, threads, blocks as above, what it calls). With fewer blocks ptxas spills the scalar
  * one on sm_80. */

@@ -12,8 +12,8 @@ struct variant {
   int64_t pass; /* vectors */
 };
 
-#define VARIANT(chips, parameters, name, weights, vectors, rows, pass, blocks)                                         \
-  {KERNEL_ENTRY(chips, parameters, name), weights, vectors, rows, pass},
+#define VARIANT(chips, parameters, name, threads, weights, vectors, rows, pass, blocks)                                \
+  {KERNEL_ENTRY(chips, parameters, name, threads), weights, vectors, rows, pass},
 static const struct variant variants[] = {GEMV_KERNELS(VARIANT)};
 
 GEMV_OTHER_KERNELS(KERNEL_CONSTANT)
@@ -38,7 +38,7 @@ static const struct variant *variant_of(const struct op_task *task, const struct
     const struct variant *variant = &variants[i];
     if (variant->weights != weights || variant->vectors != vectors) continue;
     /* Two rows are right for a matrix of one too: both are that row. */
-    bool has_rows = shape->m >= variant->rows || variant->rows == GEMV_ROWS;
+    bool has_rows = shape->m >= variant->rows || variant->rows == 2;
     if (has_rows && (shape->count == 1 || variant->pass > 1)) return variant;
   }
   return NULL;

@@ -11,6 +11,8 @@
 #include "../common/rectangle.cuh"
 #include "gemv.h"
 
+static_assert(QUANTIZE_ELEMENTS == 8 && GEMV_BLOCK == 2 * QUANTIZE_ELEMENTS, "what follows is written for");
+
 /* Where a thread's part begins in x (elements), codes and scales (bytes). */
 struct place {
   int64_t x, codes, scale;

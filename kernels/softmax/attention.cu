@@ -432,6 +432,6 @@ template <typename Size> __device__ __forceinline__ void attend(const attention_
   finish<Size>(p, w, state, o, shared);
 }
 
-#define DEFINE(chips, parameters, name, type, dimension, tile, stages)                                                 \
-  DEFINE_KERNEL(chips, parameters, name, ATTENTION_THREADS, 0, attend<tiling<type, dimension, tile, stages>>)
+#define DEFINE(chips, parameters, name, threads, type, dimension, tile, stages)                                        \
+  DEFINE_KERNEL(chips, parameters, name, threads, 0, attend<tiling<type, dimension, tile, stages>>)
 ATTENTION_KERNELS(DEFINE)

@@ -15,7 +15,7 @@
 
 enum {
   ATTENTION_THREADS = 128,
-  ATTENTION_ROWS = 64, /* of a block; a warp has 16 */
+  ATTENTION_ROWS = ATTENTION_THREADS / 32 * 16, /* of a block; a warp has 16 */
   ATTENTION_MAX_SPLITS = 256,
   ATTENTION_SPLIT_UNIT = 64 /* a split is a multiple of so many KV rows */
 };
@@ -52,16 +52,16 @@ struct attention_parameters {
 /* Shared memory of a block: the query rows, then the stages of K, then those of V, all of two-byte numbers. */
 #define ATTENTION_SHARED_BYTES(dimension, tile, stages) (2 * (dimension) * (ATTENTION_ROWS + 2 * (tile) * (stages)))
 
-/* KERNEL(chips, parameters, name, type, head dimension, KV rows of a tile, tiles in shared memory) */
+/* KERNEL(chips, parameters, name, threads, type, head dimension, KV rows of a tile, tiles in shared memory) */
 #define ATTENTION_KERNELS(KERNEL)                                                                                      \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_32, RONDO_F16, 32, 64, 3)                               \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_64, RONDO_F16, 64, 64, 3)                               \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_128, RONDO_F16, 128, 64, 2)                             \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_256, RONDO_F16, 256, 32, 2)                             \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_32, RONDO_BF16, 32, 64, 3)                             \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_64, RONDO_BF16, 64, 64, 3)                             \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_128, RONDO_BF16, 128, 64, 2)                           \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_256, RONDO_BF16, 256, 32, 2)
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_32, ATTENTION_THREADS, RONDO_F16, 32, 64, 3)            \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_64, ATTENTION_THREADS, RONDO_F16, 64, 64, 3)            \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_128, ATTENTION_THREADS, RONDO_F16, 128, 64, 2)          \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_256, ATTENTION_THREADS, RONDO_F16, 256, 32, 2)          \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_32, ATTENTION_THREADS, RONDO_BF16, 32, 64, 3)          \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_64, ATTENTION_THREADS, RONDO_BF16, 64, 64, 3)          \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_128, ATTENTION_THREADS, RONDO_BF16, 128, 64, 2)        \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_256, ATTENTION_THREADS, RONDO_BF16, 256, 32, 2)
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, what it calls) */
 #define ATTENTION_COMBINE_KERNELS(KERNEL)                                                                              \

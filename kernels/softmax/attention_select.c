@@ -13,8 +13,8 @@ struct variant {
   uint32_t shared_bytes;
 };
 
-#define VARIANT(chips, parameters, name, dtype, dimension, tile, stages)                                               \
-  {KERNEL_ENTRY(chips, parameters, name), dtype, dimension, ATTENTION_SHARED_BYTES(dimension, tile, stages)},
+#define VARIANT(chips, parameters, name, threads, dtype, dimension, tile, stages)                                      \
+  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, dimension, ATTENTION_SHARED_BYTES(dimension, tile, stages)},
 static const struct variant variants[] = {ATTENTION_KERNELS(VARIANT)};
 
 ATTENTION_COMBINE_KERNELS(KERNEL_CONSTANT)

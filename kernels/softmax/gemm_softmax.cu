@@ -19,7 +19,7 @@
 namespace {
 
 constexpr int ROWS = GEMM_SOFTMAX_ROWS, DEPTH = GEMM_SOFTMAX_DEPTH, PITCH = GEMM_SOFTMAX_PITCH;
-constexpr int THREADS = GEMM_SOFTMAX_THREADS;
+constexpr int THREADS = GEMM_THREADS;
 constexpr float LOG2_E = 1.4426950408889634f;
 
 /* NaN if either is (PTX ISA: max.NaN). */
@@ -278,6 +278,6 @@ __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
 
 } // namespace
 
-#define DEFINE(chips, parameters, name, type, columns, is_softmax, blocks)                                             \
-  DEFINE_KERNEL(chips, parameters, name, GEMM_SOFTMAX_THREADS, blocks, gemm_softmax<element<type>, columns, is_softmax>)
+#define DEFINE(chips, parameters, name, threads, type, columns, is_softmax, blocks)                                    \
+  DEFINE_KERNEL(chips, parameters, name, threads, blocks, gemm_softmax<element<type>, columns, is_softmax>)
 GEMM_SOFTMAX_KERNELS(DEFINE)

@@ -14,8 +14,8 @@ struct variant {
   uint32_t shared_bytes;
 };
 
-#define VARIANT(chips, parameters, name, dtype, columns, is_softmax, blocks)                                           \
-  {KERNEL_ENTRY(chips, parameters, name), dtype, columns, is_softmax, GEMM_SOFTMAX_SHARED_BYTES(columns)},
+#define VARIANT(chips, parameters, name, threads, dtype, columns, is_softmax, blocks)                                  \
+  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, columns, is_softmax, GEMM_SOFTMAX_SHARED_BYTES(columns)},
 static const struct variant variants[] = {GEMM_SOFTMAX_KERNELS(VARIANT)};
 
 static const struct variant *variant_of(const struct op_task *task, int64_t columns) {
@@ -67,7 +67,6 @@ rondo_status gemm_softmax_select(const struct op_call *call, const struct chip *
       .pairs = task->op == &op_gemm_softmax && op_rows_aligned(out, rondo_dtype_bits(out->dtype) / 4),
       .output = output_of(out->dtype),
   };
-  launch_add(launches, &variant->kernel, blocks, GEMM_SOFTMAX_THREADS, variant->shared_bytes, &parameters,
-             sizeof parameters);
+  launch_add(launches, &variant->kernel, blocks, GEMM_THREADS, variant->shared_bytes, &parameters, sizeof parameters);
   return RONDO_OK;
 }

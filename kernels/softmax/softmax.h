@@ -8,9 +8,9 @@
 #include "../../runtime/completion.h"
 
 enum {
-  GEMM_SOFTMAX_THREADS = 128, /* four warps */
-  GEMM_SOFTMAX_ROWS = 64,     /* of A in a block, 16 for each warp */
-  GEMM_SOFTMAX_DEPTH = 64,    /* of k in a stage of shared memory */
+  GEMM_THREADS = 128,
+  GEMM_SOFTMAX_ROWS = GEMM_THREADS / 32 * 16, /* of A in a block, 16 for each warp */
+  GEMM_SOFTMAX_DEPTH = 64,                    /* of k in a stage of shared memory */
   GEMM_SOFTMAX_STAGES = 2,
   GEMM_SOFTMAX_PITCH =
       72, /* of a row in shared memory: 144 bytes spread the eight rows of an ldmatrix over all banks */
@@ -37,17 +37,17 @@ struct gemm_softmax_parameters {
 #define GEMM_SOFTMAX_SHARED_BYTES(columns)                                                                             \
   (2 * GEMM_SOFTMAX_STAGES * (GEMM_SOFTMAX_ROWS + (columns)) * GEMM_SOFTMAX_PITCH)
 
-/* KERNEL(chips, parameters, name, type, columns, is softmax, blocks that a multiprocessor must hold at least): without
- * the last ptxas spills for more of them. */
+/* KERNEL(chips, parameters, name, threads, type, columns, is softmax, blocks that a multiprocessor must hold at least):
+ * without the last ptxas spills for more of them. */
 #define GEMM_SOFTMAX_KERNELS(KERNEL)                                                                                   \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_f16_64, RONDO_F16, 64, false, 4)                       \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_f16_128, RONDO_F16, 128, false, 3)                     \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_bf16_64, RONDO_BF16, 64, false, 4)                     \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_bf16_128, RONDO_BF16, 128, false, 3)                   \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_f16_64, RONDO_F16, 64, true, 4)                       \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_f16_128, RONDO_F16, 128, true, 3)                     \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_bf16_64, RONDO_BF16, 64, true, 4)                     \
-  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_bf16_128, RONDO_BF16, 128, true, 3)
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_f16_64, GEMM_THREADS, RONDO_F16, 64, false, 4)         \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_f16_128, GEMM_THREADS, RONDO_F16, 128, false, 3)       \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_bf16_64, GEMM_THREADS, RONDO_BF16, 64, false, 4)       \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_rowmax_bf16_128, GEMM_THREADS, RONDO_BF16, 128, false, 3)     \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_f16_64, GEMM_THREADS, RONDO_F16, 64, true, 4)         \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_f16_128, GEMM_THREADS, RONDO_F16, 128, true, 3)       \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_bf16_64, GEMM_THREADS, RONDO_BF16, 64, true, 4)       \
+  KERNEL(EVERY_CHIP, gemm_softmax_parameters, rondo_gemm_softmax_bf16_128, GEMM_THREADS, RONDO_BF16, 128, true, 3)
 
 #ifndef __CUDACC__
 #include "../../runtime/op.h"
