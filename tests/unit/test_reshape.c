@@ -31,6 +31,10 @@ Test(reshape, wrong_shapes_are_refused_with_what_was_expected) {
   REQUIRE_ERROR(rondo_reshape(graph, t, 2, (int64_t[]){-4, -6}, &r), RONDO_INVALID_ARGUMENT, "dimension 0 is -4");
   REQUIRE_ERROR(rondo_reshape(graph, t, 1, (int64_t[]){24}, NULL), RONDO_INVALID_ARGUMENT, "address is NULL");
   REQUIRE_ERROR(rondo_reshape(other, t, 1, (int64_t[]){24}, &r), RONDO_INVALID_ARGUMENT, "another graph");
+  REQUIRE_ERROR(rondo_reshape(graph, (rondo_tensor){0}, 1, (int64_t[]){24}, &r), RONDO_INVALID_ARGUMENT,
+                "rondo_reshape: the tensor is absent");
+  REQUIRE_ERROR(rondo_view(graph, (rondo_tensor){0}, (int64_t[]){0}, (int64_t[]){1}, &r), RONDO_INVALID_ARGUMENT,
+                "rondo_view: the tensor is absent");
   REQUIRE_ERROR(rondo_reshape(NULL, t, 1, (int64_t[]){24}, &r), RONDO_INVALID_ARGUMENT, "graph is NULL");
   cr_assert_eq(graph->tensor_count, 3, "a refused reshape leaves nothing behind");
   REQUIRE_OK(rondo_reshape(graph, view, 3, (int64_t[]){4, 2, 2}, &r));
