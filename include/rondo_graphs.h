@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* ---- qr: begin --------------------------------------------------------------------------------------------------- */
+/* ---- QR ---------------------------------------------------------------------------------------------------------- */
 
 typedef enum rondo_qr_form {
   RONDO_QR_H_TAU = 0, /* outputs h and tau, as LAPACK geqrf leaves them */
@@ -22,8 +22,8 @@ typedef enum rondo_qr_form {
 
 /* QR of `batch` matrices m x n, k = min(m, n), f32 or f64, sizes >= 0. One task while a matrix fits in shared memory.
  * Beyond that panels: factor one, update the next one (so that it can be factored at once), update the rest beside it;
- * thin Q is then formed from the last panel to the first. panel_width  columns of a panel; 0 lets Rondo choose,
- * including whether there are panels at all */
+ * thin Q is then formed from the last panel to the first.
+ *   panel_width  columns of a panel; 0 lets Rondo choose, including whether there are panels at all */
 typedef struct rondo_graph_qr_desc {
   const char *name RONDO_ZERO; /* comes before the names of tensors and tasks; NULL: "qr" */
   rondo_dtype dtype RONDO_ZERO;
@@ -44,10 +44,7 @@ typedef struct rondo_graph_qr_tensors {
 RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_desc *desc,
                                       rondo_graph_qr_tensors *tensors);
 
-/* ---- qr: end ----------------------------------------------------------------------------------------------------- */
-
-/* ---- softmax: begin ---------------------------------------------------------------------------------------------- */
-/* ---- gemm_softmax: begin ----------------------------------------------------------------------------------------- */
+/* ---- Softmax of a product ---------------------------------------------------------------------------------------- */
 
 /* P = softmax over rows of scale * A B^T for `batch` matrices, as rondo_add_gemm_softmax; sizes >= 0. */
 typedef struct rondo_graph_gemm_softmax_desc {
@@ -69,11 +66,7 @@ typedef struct rondo_graph_gemm_softmax_tensors {
 RONDO_API rondo_status rondo_graph_gemm_softmax(rondo_graph *graph, const rondo_graph_gemm_softmax_desc *desc,
                                                 rondo_graph_gemm_softmax_tensors *tensors);
 
-/* ---- gemm_softmax: end ------------------------------------------------------------------------------------------- */
-
-/* ---- softmax: end ------------------------------------------------------------------------------------------------ */
-
-/* ---- attention: begin -------------------------------------------------------------------------------------------- */
+/* ---- Attention --------------------------------------------------------------------------------------------------- */
 
 /* Attention as rondo_add_attention describes it: prefill, with as many queries as KV rows, or decode, with few queries
  * against a KV cache.
@@ -104,9 +97,7 @@ typedef struct rondo_graph_attention_tensors {
 RONDO_API rondo_status rondo_graph_attention(rondo_graph *graph, const rondo_graph_attention_desc *desc,
                                              rondo_graph_attention_tensors *tensors);
 
-/* ---- attention: end ---------------------------------------------------------------------------------------------- */
-
-/* ---- gemv: begin ------------------------------------------------------------------------------------------------- */
+/* ---- Products with vectors --------------------------------------------------------------------------------------- */
 
 /* y = scale * W x for 1 to 16 vectors, in the types that rondo_gemv_desc lists. One task; two where the vectors come in
  * 16 or 32 bits and are quantised to NVFP4 first, which makes the product one of integers. */
@@ -137,8 +128,6 @@ typedef struct rondo_graph_gemv_tensors {
 
 RONDO_API rondo_status rondo_graph_gemv(rondo_graph *graph, const rondo_graph_gemv_desc *desc,
                                         rondo_graph_gemv_tensors *tensors);
-
-/* ---- gemv: end --------------------------------------------------------------------------------------------------- */
 
 #ifdef __cplusplus
 }
