@@ -22,6 +22,7 @@ enum {
    * replay, and an edge costs some ten nanoseconds to launch. */
   JOIN_LEAST = 16,
   EDGES_MOST = 1 << 30,
+  PIECES_MOST = 256, /* that are compared in pairs */
 };
 
 struct access {
@@ -217,11 +218,34 @@ static bool are_elements_written(const struct walk *walk, const struct access_li
   return true;
 }
 
+/* Is it plain without a look at every element: one write has all of them, or they lie in as many pieces as there are
+ * writes? */
+static bool is_plainly_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
+                               const struct tensor *tensor) {
+  const struct tensor *tensors = walk->graph->tensors;
+  int64_t left = tensor_elements(tensor);
+  bool are_inside = tensor->is_box;
+  for (uint32_t i = 0; i < found_count; i++) {
+    const struct tensor *write = &tensors[writes->items[walk->found[i]].tensor];
+    if ((write->is_box && box_covers(&write->box, &tensor->box)) || elements_equal(write, tensor)) return true;
+    are_inside &= box_covers(&tensor->box, &write->box);
+    left -= tensor_elements(write);
+  }
+  if (left || !are_inside || found_count > PIECES_MOST) return false;
+  for (uint32_t i = 0; i < found_count; i++)
+    for (uint32_t j = 0; j < i; j++)
+      if (elements_overlap(&tensors[writes->items[walk->found[i]].tensor],
+                           &tensors[writes->items[walk->found[j]].tensor]))
+        return false;
+  return true;
+}
+
 /* Of all writes that have an element of the tensor. Where one is missing it is left in `element`, in the dimensions of
  * the root. */
 static bool is_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
                        const struct tensor *tensor, uint32_t *element) {
   if (tensor->is_box && writes->has_only_boxes) return is_box_written(walk, writes, found_count, &tensor->box, element);
+  if (is_plainly_written(walk, writes, found_count, tensor)) return true;
   return are_elements_written(walk, writes, found_count, tensor, element);
 }
 

@@ -106,6 +106,29 @@ static bool overlap_in_groups(const struct lattice *a, const struct lattice *b, 
   return rest && overlap(a, &left, distance + groups * stride);
 }
 
+static int64_t common_divisor(int64_t a, int64_t b) {
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+/* Each of a's blocks with all of b. Where b's stride divides the way between two of them they meet the same, or less
+ * where b begins or ends within one: as only the first and the last can be. */
+static bool overlap_block_by_block(const struct lattice *a, const struct lattice *b, int64_t distance) {
+  int64_t stride = a->level[0].stride, b_stride = b->levels ? b->level[0].stride : stride;
+  int64_t first = floor_of(distance, stride), last = floor_of(distance + last_of(b), stride);
+  struct lattice block = block_of(a);
+  if (first < 0) first = 0;
+  if (last >= a->level[0].count) last = a->level[0].count - 1;
+  int64_t again = first + b_stride / common_divisor(stride, b_stride);
+  for (int64_t i = first; i <= last && i <= again; i++)
+    if (overlap(&block, b, distance - i * stride)) return true;
+  return false;
+}
+
 /* Has b, which begins `distance` elements behind a, an element of a's? */
 static bool overlap(const struct lattice *a, const struct lattice *b, int64_t distance) {
   int64_t a_stride = a->levels ? a->level[0].stride : 0, b_stride = b->levels ? b->level[0].stride : 0;
@@ -116,11 +139,7 @@ static bool overlap(const struct lattice *a, const struct lattice *b, int64_t di
   assert(a_stride > 0);
   if (a_stride == b_stride) return overlap_in_step(a, b, distance);
   if (b_stride && b_last >= a_stride && a_stride % b_stride == 0) return overlap_in_groups(a, b, distance);
-  struct lattice block = block_of(a);
-  int64_t first = floor_of(distance, a_stride), last = floor_of(distance + b_last, a_stride);
-  for (int64_t i = first < 0 ? 0 : first; i <= last && i < a->level[0].count; i++)
-    if (overlap(&block, b, distance - i * a_stride)) return true;
-  return false;
+  return overlap_block_by_block(a, b, distance);
 }
 
 bool elements_overlap(const struct tensor *a, const struct tensor *b) {

@@ -354,7 +354,9 @@ static rondo_status check(rondo_slot handle, const rondo_profile_options *option
     return status_set(RONDO_INVALID_ARGUMENT,
                       "%s: copy_bytes is %" PRIu64 ", expected a multiple of 4 and at most 4 times 2^31", function,
                       options->copy_bytes);
-  return slot_done(*slot) ? check_lane(handle.exec) : slot_in_flight(handle.exec, handle.index, function);
+  if (!slot_done(*slot)) return slot_in_flight(handle.exec, handle.index, function);
+  if (!(*slot)->constants_are_set) status = constants_check(handle.exec, *slot, function);
+  return status == RONDO_OK ? check_lane(handle.exec) : status;
 }
 
 rondo_status rondo_profile(rondo_slot handle, const rondo_profile_options *options, rondo_task_profile *tasks,

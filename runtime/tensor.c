@@ -142,13 +142,21 @@ TENSOR_FUNCTION(rondo_constant, TENSOR_CONSTANT)
 TENSOR_FUNCTION(rondo_state, TENSOR_STATE)
 TENSOR_FUNCTION(rondo_temporary, TENSOR_TEMPORARY)
 
-rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *offset, const int64_t *extent,
-                        rondo_tensor *view) {
+/* May there be a view of it? */
+static rondo_status parent_check(rondo_graph *graph, rondo_tensor parent, const rondo_tensor *view,
+                                 const char *function) {
   rondo_status status = graph_check(graph, "describe");
   if (status == RONDO_OK) status = slot_of_table(graph, view);
   if (status != RONDO_OK) return status;
-  if (handle.graph != graph || handle.serial != graph->serial || handle.index >= graph->tensor_count)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_view: the tensor belongs to another graph");
+  if (parent.graph == graph && parent.serial == graph->serial && parent.index < graph->tensor_count) return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT, "describe: %s: the tensor %s", function,
+                    parent.serial ? "belongs to another graph" : "is absent (all zeros)");
+}
+
+rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *offset, const int64_t *extent,
+                        rondo_tensor *view) {
+  rondo_status status = parent_check(graph, handle, view, "rondo_view");
+  if (status != RONDO_OK) return status;
   if (!offset || !extent)
     return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_view: the %s is NULL", offset ? "extent" : "offset");
   const struct tensor *parent = &graph->tensors[handle.index];
@@ -213,11 +221,8 @@ static rondo_status reshape_check(const struct tensor *from, struct tensor *to) 
 
 rondo_status rondo_reshape(rondo_graph *graph, rondo_tensor handle, uint32_t rank, const int64_t *shape,
                            rondo_tensor *view) {
-  rondo_status status = graph_check(graph, "describe");
-  if (status == RONDO_OK) status = slot_of_table(graph, view);
+  rondo_status status = parent_check(graph, handle, view, "rondo_reshape");
   if (status != RONDO_OK) return status;
-  if (handle.graph != graph || handle.serial != graph->serial || handle.index >= graph->tensor_count)
-    return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_reshape: the tensor belongs to another graph");
   const struct tensor *parent = &graph->tensors[handle.index];
   status = shape_check(parent->name, parent->dtype, rank, shape);
   if (status != RONDO_OK) return status;

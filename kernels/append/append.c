@@ -50,10 +50,11 @@ static rondo_status append_check(const struct op_task *task) {
                       dimension);
   rondo_status status = rows_check(&task->operands[APPEND_SRC], dst, dimension);
   if (status != RONDO_OK) return status;
-  bool is_one = position->present && position->dtype == RONDO_I32 && position->rank == 1 && position->shape[0] == 1;
-  if (is_one) return RONDO_OK;
-  if (dimension) return op_expect("position", position, RONDO_I32, 1, dst->shape);
-  return op_unexpected("position", position, "[1] i32");
+  bool is_list = position->present && position->dtype == RONDO_I32 && position->rank == 1;
+  if (is_list && (position->shape[0] == 1 || (dimension && position->shape[0] == dst->shape[0]))) return RONDO_OK;
+  char expected[64] = "[1] i32";
+  if (dimension && dst->shape[0] != 1) snprintf(expected, sizeof expected, "[1] or [%" PRId64 "] i32", dst->shape[0]);
+  return op_unexpected("position", position, expected);
 }
 
 struct append_shape append_shape_of(const struct op_task *task) {

@@ -81,6 +81,12 @@ static void constants_are_asked_for(rondo_backend backend) {
   for (int s = 0; s < 2; s++)
     REQUIRE_ERROR(rondo_replay(slots[s]), RONDO_INVALID_STATE,
                   "rondo_replay: constant 'w' has never been uploaded: rondo_upload it");
+  rondo_task_profile tasks[8];
+  rondo_profile_totals totals;
+  rondo_exec_usage usage;
+  REQUIRE_OK(rondo_exec_info(exec, &usage));
+  REQUIRE_ERROR(rondo_profile(slots[0], NULL, tasks, usage.node_count, &totals), RONDO_INVALID_STATE,
+                "rondo_profile: constant 'w' has never been uploaded");
   REQUIRE_OK(rondo_poll(slots[0])); /* nothing was started */
   upload(exec, w, 2, COUNT);
   REQUIRE_ERROR(rondo_replay(slots[0]), RONDO_INVALID_STATE, "constant 'v' has never been uploaded");

@@ -266,7 +266,7 @@ Test(profile, takes_memory_and_gives_it_back_whatever_allocation_fails) {
     meter.calls = 0, meter.fail_at = n;
     rondo_status status = rondo_profile(task.slot, &quick, &profile, 1, &totals);
     cr_assert_eq(meter.live, live);
-    cr_assert_eq(status == RONDO_OK ? totals.bytes_per_second == 0 : 0, status == RONDO_OK && meter.calls >= n,
+    cr_assert_eq(status == RONDO_OK ? totals.copy_bytes == 0 : 0, status == RONDO_OK && meter.calls >= n,
                  "without its memory the large copy is left out");
     if (status != RONDO_OK) {
       require_error(status, RONDO_OUT_OF_MEMORY, "rondo_profile: the allocator has no", "rondo_profile");

@@ -31,6 +31,10 @@ Test(reshape, wrong_shapes_are_refused_with_what_was_expected) {
   REQUIRE_ERROR(rondo_reshape(graph, t, 2, (int64_t[]){-4, -6}, &r), RONDO_INVALID_ARGUMENT, "dimension 0 is -4");
   REQUIRE_ERROR(rondo_reshape(graph, t, 1, (int64_t[]){24}, NULL), RONDO_INVALID_ARGUMENT, "address is NULL");
   REQUIRE_ERROR(rondo_reshape(other, t, 1, (int64_t[]){24}, &r), RONDO_INVALID_ARGUMENT, "another graph");
+  REQUIRE_ERROR(rondo_reshape(graph, (rondo_tensor){0}, 1, (int64_t[]){24}, &r), RONDO_INVALID_ARGUMENT,
+                "rondo_reshape: the tensor is absent");
+  REQUIRE_ERROR(rondo_view(graph, (rondo_tensor){0}, (int64_t[]){0}, (int64_t[]){1}, &r), RONDO_INVALID_ARGUMENT,
+                "rondo_view: the tensor is absent");
   REQUIRE_ERROR(rondo_reshape(NULL, t, 1, (int64_t[]){24}, &r), RONDO_INVALID_ARGUMENT, "graph is NULL");
   cr_assert_eq(graph->tensor_count, 3, "a refused reshape leaves nothing behind");
   REQUIRE_OK(rondo_reshape(graph, view, 3, (int64_t[]){4, 2, 2}, &r));
@@ -179,6 +183,74 @@ Test(reshape, halves_of_heads_are_told_apart) {
     REQUIRE_ERROR(rondo_add_copy(graph, &(rondo_copy_desc){.src = heads, .dst = heads}), RONDO_INVALID_ARGUMENT,
                   "src and dst overlap");
     if (!missing) REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = halves[0], .dst = halves[1]}));
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+}
+
+static void no_work(void *user, void *const *data) {
+  (void)user;
+  (void)data;
+}
+
+static void add_touch(rondo_graph *graph, rondo_tensor tensor, rondo_access access) {
+  rondo_argument argument = {.tensor = tensor, .access = access};
+  REQUIRE_OK(
+      rondo_add_kernel(graph, &(rondo_kernel_desc){.host = no_work, .arguments = &argument, .argument_count = 1}));
+}
+
+/* One element of every `columns`. */
+static rondo_tensor column_of(rondo_graph *graph, rondo_tensor tensor, int64_t elements, int64_t columns,
+                              int64_t column) {
+  rondo_tensor rows, view;
+  REQUIRE_OK(rondo_reshape(graph, tensor, 2, (int64_t[]){elements / columns, columns}, &rows));
+  REQUIRE_OK(rondo_view(graph, rows, (int64_t[]){0, column}, (int64_t[]){elements / columns, 1}, &view));
+  return view;
+}
+
+/* Hundreds of millions of blocks: nobody waits until each has been looked at. */
+Test(reshape, of_the_largest_tensors_is_planned_at_once, .timeout = 10) {
+  const int64_t elements = INT64_C(2147483640);
+  rondo_graph *graph = new_graph();
+  rondo_tensor state, temporary, halves[2];
+  rondo_plan plan;
+  REQUIRE_OK(rondo_state(graph, "state", RONDO_U8, 1, &elements, &state));
+  add_touch(graph, column_of(graph, state, elements, 4, 0), RONDO_WRITE);
+  add_touch(graph, column_of(graph, state, elements, 6, 1), RONDO_WRITE);
+  REQUIRE_OK(rondo_plan_graph(graph, &plan));
+  cr_assert_eq(plan.edge_count, 0, "even elements and odd ones");
+  add_touch(graph, column_of(graph, state, elements, 6, 4), RONDO_WRITE);
+  REQUIRE_OK(rondo_plan_graph(graph, &plan));
+  cr_assert_eq(plan.edge_count, 1);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+
+  graph = new_graph();
+  REQUIRE_OK(rondo_temporary(graph, "temporary", RONDO_U8, 1, &elements, &temporary));
+  for (int i = 0; i < 2; i++) {
+    halves[i] = column_of(graph, temporary, elements, 2, i);
+    add_touch(graph, halves[i], RONDO_WRITE);
+  }
+  add_touch(graph, temporary, RONDO_READ_WRITE);
+  add_touch(graph, halves[1], RONDO_READ);
+  REQUIRE_OK(rondo_plan_graph(graph, &plan));
+  cr_assert_eq(plan.edge_count, 3, "each half, the whole, a half");
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+/* Each leaves out the fourth column: one write with the whole as its box, and two with as many elements as the whole.
+ */
+Test(reshape, pieces_that_leave_a_gap_are_not_the_whole) {
+  for (int two = 0; two < 2; two++) {
+    rondo_graph *graph = new_graph();
+    rondo_tensor whole, rows, piece;
+    rondo_plan plan;
+    REQUIRE_OK(rondo_temporary(graph, "whole", RONDO_F32, 2, (int64_t[]){4, 6}, &whole));
+    REQUIRE_OK(rondo_reshape(graph, whole, 2, (int64_t[]){6, 4}, &rows));
+    for (int i = 0; i <= two; i++) {
+      REQUIRE_OK(rondo_view(graph, rows, (int64_t[]){0, i}, (int64_t[]){6, two ? 2 : 3}, &piece));
+      add_touch(graph, piece, RONDO_WRITE);
+    }
+    add_touch(graph, whole, RONDO_READ);
+    REQUIRE_ERROR(rondo_plan_graph(graph, &plan), RONDO_INVALID_ARGUMENT, "reads element [0, 3] of temporary 'whole'");
     REQUIRE_OK(rondo_graph_destroy(&graph));
   }
 }
