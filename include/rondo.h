@@ -765,8 +765,9 @@ typedef struct rondo_task_profile {
   const char *operation; /* "gemv", "copy", "kernel" or "capture". Lives as long as the program */
   uint64_t time_ns;      /* what it adds to a chain of tasks, without the launch; 0: less than can be seen */
   uint64_t begin_ns;     /* the earliest, where every task takes its time and waits for nothing but its edges */
-  /* What it must move: its operands' dense bytes, once for a read and once for a write. Of an operand of which a replay
-   * may touch a part (rows of a KV cache beyond kv_lengths, say) all bytes count. */
+  /* What it must move: its operands' dense bytes, once for a read and once for a write. Of an append's dst the rows
+   * that are written count; of another operand of which a replay may touch a part (a KV cache beyond kv_lengths) all
+   * bytes. */
   uint64_t bytes;     /* of the device's memory */
   uint64_t bus_bytes; /* of pinned memory, across the bus; 0 on the host, where all memory is the device's */
 } rondo_task_profile;

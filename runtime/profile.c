@@ -250,8 +250,7 @@ static bool is_across_the_bus(const rondo_runtime *runtime, const void *address)
 static void fill_bytes(const struct profile *p, uint32_t node, rondo_task_profile *task) {
   const struct op_call *call = &p->programs[node].nodes[0].call;
   for (uint32_t i = 0; i < call->task->operand_count; i++) {
-    struct op_task alone = {.operand_count = 1, .operands = &call->task->operands[i]};
-    struct report_traffic traffic = report_traffic(&alone);
+    struct report_traffic traffic = report_operand_traffic(call->task, i);
     bool is_bus = is_across_the_bus(p->exec->runtime, call->data[i]);
     *(is_bus ? &task->bus_bytes : &task->bytes) += traffic.read_bytes + traffic.written_bytes;
   }

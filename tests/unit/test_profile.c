@@ -329,7 +329,7 @@ Test(profile, table_ranks_tasks_by_time) {
       " rank     time (us)       %      memory         bus      GB/s  % copy's  operation           task\n"
       "    1         6.250    83.3      10 MiB           -    1677.7      83.9  gemv                \n"
       "    2         1.250    16.7       1 MiB       1 MiB    1677.7      41.9  copy                copy in "
-      "\xef\xbf\xbd<\\\\>\xef\xbf\xbd\n"
+      "\xef\xbf\xbd<\\>\xef\xbf\xbd\n"
       "    3         0.000     0.0         0 B           -         -         -  kernel              nothing to see\n",
       "%s", text);
   free(text);

@@ -66,6 +66,22 @@ Test(report, dot_names_every_task_and_draws_every_edge) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
+/* One row of 64 f32 into a cache of 1024. */
+Test(report, an_append_moves_the_rows_that_it_writes) {
+  rondo_graph *graph = NULL;
+  rondo_tensor row, position, cache;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_input(graph, "row", RONDO_F32, 2, (int64_t[]){1, 64}, &row));
+  REQUIRE_OK(rondo_input(graph, "position", RONDO_I32, 1, (int64_t[]){1}, &position));
+  REQUIRE_OK(rondo_state(graph, "cache", RONDO_F32, 2, (int64_t[]){1024, 64}, &cache));
+  REQUIRE_OK(rondo_add_append(graph, &(rondo_append_desc){.src = row, .dst = cache, .position = position}));
+  char *text = written(rondo_write_dot, graph);
+  cr_assert_not_null(strstr(text, ">append: reads 260 B, writes 256 B<"), "%s", text);
+  cr_assert_not_null(strstr(text, "cache [1024, 64] f32, 256 KiB, state, updated<"), "%s", text);
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
 /* Three inputs that move together, each read by two tasks. */
 static rondo_graph *three_inputs(void) {
   static const char *const names[] = {"a", "b", "c"};
