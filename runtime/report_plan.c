@@ -273,8 +273,10 @@ static void write_piece(struct bar *bar, uint32_t first) {
           tensor_kind_name(tensor->kind), bytes);
   char name[NAME_BYTES + 16];
   bool fits = report_name_width(tensor->name) * LEAST_NAME / 100 <= box.width - 2 * MARGIN;
-  snprintf(name, sizeof name, count > 1 ? "%s \xc3\x97 %u" : "%s",
-           count == 1 && fits ? tensor->name : report_short_name(tensor->name), count);
+  if (count > 1) /* in front, where nothing is cut */
+    snprintf(name, sizeof name, "%u \xc3\x97 %s", count, report_short_name(tensor->name));
+  else
+    snprintf(name, sizeof name, "%s", fits ? tensor->name : report_short_name(tensor->name));
   end_box(bar->file, box, name, bytes);
 }
 
