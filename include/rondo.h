@@ -12,7 +12,10 @@
  *     #include <stdio.h>
  *     #include <string.h>
  *
- *     #define TRY(call) if ((call) != RONDO_OK) return fprintf(stderr, "%s\n", rondo_error_text()), 1
+ *     #define TRY(call) \
+ *       do { \
+ *         if ((call) != RONDO_OK) return fprintf(stderr, "%s\n", rondo_error_text()), 1; \
+ *       } while (0)
  *
  *     enum { M = 1024, K = 512 };
  *     static unsigned char codes[M * K / 2], scales[M * K / 16]; // two codes a byte, a scale for 16 of them
@@ -28,9 +31,8 @@
  *       TRY(rondo_constant(graph, "w scales", RONDO_E4M3, 2, (int64_t[]){M, K / 16}, &w_scales));
  *       TRY(rondo_input(graph, "x", RONDO_BF16, 2, (int64_t[]){1, K}, &x));
  *       TRY(rondo_output(graph, "y", RONDO_F32, 2, (int64_t[]){1, M}, &y));
- *       TRY(rondo_add_gemv(graph, &(rondo_gemv_desc){
- *                                     .name = "w x", .weights = w, .weight_scales = w_scales, .vectors = x, .out =
- * y}));
+ *       rondo_gemv_desc product = {.name = "w x", .weights = w, .weight_scales = w_scales, .vectors = x, .out = y};
+ *       TRY(rondo_add_gemv(graph, &product));
  *
  *       rondo_plan plan; // plan: how much memory that takes
  *       TRY(rondo_plan_graph(graph, &plan));
@@ -78,8 +80,8 @@
  *     Ending NULL is a no-op.
  *
  * Threads:
- *   - A runtime: rondo_open, rondo_close and rondo_instantiate may be called by any thread, several at a time, and so
- * may rondo_runtime_info and rondo_lane_info; nobody uses a runtime that is being closed.
+ *   - A runtime: rondo_open, rondo_close and rondo_instantiate may be called by any thread, several at a time, and
+ *     so may rondo_runtime_info and rondo_lane_info; nobody uses a runtime that is being closed.
  *   - A graph is used by one thread at a time: all that describes, plans, instantiates or draws it.
  *   - An exec: any number of threads may call rondo_acquire, with no lock. rondo_upload and rondo_download want that no
  *     other thread replays it, or an exec that borrows from it; rondo_close_exec that nobody uses it.
@@ -702,8 +704,7 @@ RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
  * some of what was bound in its own place already. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);
 
-/* ---- Replay, advanced: other streams, other buffers, sleeping -----------------------------------------------------
- */
+/* ---- Replay, advanced: other streams, other buffers, sleeping ---------------------------------------------------- */
 
 /* rondo_replay in a CUstream of the caller's (also a cudaStream_t) in place of the lane's: it follows what the stream
  * holds, and what is put there afterwards, an event too, follows it. Replays of the lane before and after it keep their
@@ -843,8 +844,7 @@ typedef struct rondo_lane_grant {
 /* RONDO_INVALID_ARGUMENT for a lane that the runtime has not. */
 RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant);
 
-/* ---- Advanced: leaving what hangs, and where host memory comes from ------------------------------------------------
- */
+/* ---- Advanced: leaving what hangs, and where host memory comes from ---------------------------------------------- */
 
 /* rondo_close_exec for one who must leave: waits so long at most (on the host backend a second longer where a task
  * hangs). If a replay is not done by then, a kernel that hangs say, the device counts as lost, with the slot and the
