@@ -59,8 +59,7 @@ static void chunks_drop(rondo_graph *graph, const struct graph_chunk *last) {
   }
 }
 
-/* ---- The graph ----------------------------------------------------------------------------------------------------
- */
+/* ---- The graph --------------------------------------------------------------------------------------------------- */
 
 rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits *limits, rondo_graph **graph_out) {
   if (!graph_out) return status_set(RONDO_INVALID_ARGUMENT, "rondo_graph_create: the graph's address is NULL");
@@ -155,8 +154,7 @@ rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task) {
   return RONDO_OK;
 }
 
-/* ---- All or nothing ------------------------------------------------------------------------------------------------
- */
+/* ---- All or nothing ---------------------------------------------------------------------------------------------- */
 
 static void tensors_touch(rondo_graph *graph, const struct task *task);
 

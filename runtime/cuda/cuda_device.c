@@ -78,8 +78,7 @@ void device_leave(struct device *device) {
   device->driver.cuCtxPopCurrent(&context);
 }
 
-/* ---- Beside captures of others -------------------------------------------------------------------------------------
- */
+/* ---- Beside captures of others ----------------------------------------------------------------------------------- */
 
 /* While any thread of the process captures in the global mode (CUDA's default, and PyTorch's), calls that ask, wait,
  * allocate, instantiate or unload are refused, and break that capture; so they are on a thread that captures itself.

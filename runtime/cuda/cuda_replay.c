@@ -3,8 +3,7 @@
 
 #include "cuda_device.h"
 
-/* ---- Turns ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Turns ------------------------------------------------------------------------------------------------------- */
 
 /* A launch in the caller's stream is five calls, between which no other thread may launch in the lane: its replay would
  * be in order with neither what is before nor what is behind. Launches in the lane itself do not wait for each other.
@@ -29,8 +28,7 @@ static void leave_alone(struct lane *lane) {
   atomic_fetch_and_explicit(&lane->launching, ~(uint32_t)ALONE, memory_order_release);
 }
 
-/* ---- Notices -------------------------------------------------------------------------------------------------------
- */
+/* ---- Notices ----------------------------------------------------------------------------------------------------- */
 
 /* By a thread of the driver's, behind the replay in the lane's order. */
 static void send_notice(void *exec) { notice_send(&((struct device_exec *)exec)->notice); }
@@ -49,8 +47,7 @@ rondo_status cuda_exec_notify(struct device_exec *exec, int file, uint64_t timeo
   return notice_change(&exec->notice, file, timeout_ns, &cuda_device_ops, exec->device);
 }
 
-/* ---- Launches ------------------------------------------------------------------------------------------------------
- */
+/* ---- Launches ---------------------------------------------------------------------------------------------------- */
 
 rondo_status cuda_exec_launch(struct device_exec *exec) {
   struct device *device = exec->device;

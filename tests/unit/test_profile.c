@@ -97,8 +97,7 @@ static void profile_leaves_what_replays_leave(rondo_backend backend) {
 }
 BOTH_BACKENDS(profile, leaves_what_replays_leave, profile_leaves_what_replays_leave)
 
-/* ---- Host ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Host -------------------------------------------------------------------------------------------------------- */
 
 static rondo_runtime *open_host(const rondo_allocator *allocator, uint32_t lanes) {
   rondo_runtime *runtime = NULL;
@@ -233,8 +232,7 @@ Test(profile, wrong_arguments_are_clear_errors) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
-/* ---- Memory --------------------------------------------------------------------------------------------------------
- */
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 struct meter {
   uint64_t calls, fail_at, most_bytes;
@@ -283,8 +281,7 @@ Test(profile, takes_memory_and_gives_it_back_whatever_allocation_fails) {
   cr_assert_eq(meter.live, 0);
 }
 
-/* ---- Reports -------------------------------------------------------------------------------------------------------
- */
+/* ---- Reports ----------------------------------------------------------------------------------------------------- */
 
 static char *written(rondo_status (*report)(const rondo_task_profile *, const rondo_profile_totals *, const char *),
                      const rondo_task_profile *tasks, const rondo_profile_totals *totals) {

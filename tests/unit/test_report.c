@@ -115,8 +115,7 @@ Test(report, dot_draws_what_moves_together_as_one) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
-/* ---- Many tasks, and odd names ------------------------------------------------------------------------------------
- */
+/* ---- Many tasks, and odd names ----------------------------------------------------------------------------------- */
 
 static void no_work(void *user, void *const *data) { (void)user, (void)data; }
 
@@ -244,8 +243,7 @@ Test(report, dot_names_what_a_task_reads_twice_once) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
-/* ---- What the plan's picture shows --------------------------------------------------------------------------------
- */
+/* ---- What the plan's picture shows ------------------------------------------------------------------------------- */
 
 Test(report, plan_svg_draws_one_box_a_tensor) {
   rondo_graph *graph = two_copies();
@@ -379,8 +377,7 @@ Test(report, plan_svg_draws_the_bound_at_its_height) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
-/* ---- Explain, and errors ------------------------------------------------------------------------------------------
- */
+/* ---- Explain, and errors ----------------------------------------------------------------------------------------- */
 
 static rondo_status explain_host(rondo_graph *graph, const char *path) { return rondo_explain(graph, 0, path); }
 static rondo_status explain_hopper(rondo_graph *graph, const char *path) { return rondo_explain(graph, 90, path); }
