@@ -353,7 +353,8 @@ static rondo_status check(rondo_slot handle, const rondo_profile_options *option
     return status_set(RONDO_INVALID_ARGUMENT,
                       "%s: copy_bytes is %" PRIu64 ", expected a multiple of 4 and at most 4 times 2^31", function,
                       options->copy_bytes);
-  return slot_done(*slot) ? check_lane(handle.exec) : slot_in_flight(handle.exec, handle.index, function);
+  status = slot_ready(handle, function, slot);
+  return status == RONDO_OK ? check_lane(handle.exec) : status;
 }
 
 rondo_status rondo_profile(rondo_slot handle, const rondo_profile_options *options, rondo_task_profile *tasks,

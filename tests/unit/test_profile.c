@@ -232,6 +232,33 @@ Test(profile, wrong_arguments_are_clear_errors) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
+Test(profile, a_constant_that_was_never_uploaded_is_an_error_as_in_a_replay) {
+  rondo_runtime *runtime = open_host(NULL, 0);
+  rondo_graph *graph = NULL;
+  rondo_tensor weights, out;
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  rondo_task_profile tasks[2];
+  rondo_profile_totals totals;
+  float data[4] = {0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_constant(graph, "weights", RONDO_F32, 1, (int64_t[]){4}, &weights));
+  REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 1, (int64_t[]){4}, &out));
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = weights, .dst = out}));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  rondo_exec_usage usage;
+  REQUIRE_OK(rondo_exec_info(exec, &usage));
+  REQUIRE_ERROR(rondo_profile(slot, &quick, tasks, usage.node_count, &totals), RONDO_INVALID_STATE,
+                "rondo_profile: constant 'weights' has never been uploaded");
+  REQUIRE_OK(rondo_upload(exec, weights, data, sizeof data));
+  REQUIRE_OK(rondo_profile(slot, &quick, tasks, usage.node_count, &totals));
+  REQUIRE_OK(rondo_release(slot));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 struct meter {
