@@ -782,8 +782,8 @@ typedef struct rondo_profile_totals {
   uint64_t tasks_ns;         /* the sum of all time_ns. What overlap gives: launch_ns + tasks_ns - replay_ns */
   uint64_t path_ns;          /* along the longest path of edges: less would need tasks that are faster */
   uint64_t bytes_per_second; /* read and written by a copy of copy_bytes in the exec's lane, on the device and in the
-                                same call; 0: there was no memory for it. What only reads may be a little faster */
-  uint64_t copy_bytes;
+                                same call; 0: it was too small to be seen. What only reads may be a little faster */
+  uint64_t copy_bytes;       /* 0: there was no memory for the copy, and bytes_per_second is 0 too */
 } rondo_profile_totals;
 
 /* How long each task takes, in the slot's replays: with its inputs as they were filled, and what is bound to it.

@@ -50,6 +50,9 @@ static void write_totals(FILE *file, const rondo_profile_totals *totals) {
   if (totals->bytes_per_second)
     fprintf(file, "a copy of %s moves %s GB/s, read and written\n", report_bytes(totals->copy_bytes, bytes),
             decimal(totals->bytes_per_second / 1000000, 1, a));
+  else if (totals->copy_bytes)
+    fprintf(file, "the bandwidth was not seen: a copy of %s took no longer than the launch\n",
+            report_bytes(totals->copy_bytes, bytes));
   else
     fputs("the bandwidth was not measured: there was no memory for a large copy\n", file);
   fprintf(file, "a whole replay takes %s us, of which a launch of next to nothing takes %s us\n",

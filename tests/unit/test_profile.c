@@ -291,7 +291,7 @@ Test(profile, takes_memory_and_gives_it_back_whatever_allocation_fails) {
     meter.calls = 0, meter.fail_at = n;
     rondo_status status = rondo_profile(task.slot, &quick, &profile, 1, &totals);
     cr_assert_eq(meter.live, live);
-    cr_assert_eq(status == RONDO_OK ? totals.bytes_per_second == 0 : 0, status == RONDO_OK && meter.calls >= n,
+    cr_assert_eq(status == RONDO_OK ? totals.copy_bytes == 0 : 0, status == RONDO_OK && meter.calls >= n,
                  "without its memory the large copy is left out");
     if (status != RONDO_OK) {
       require_error(status, RONDO_OUT_OF_MEMORY, "rondo_profile: the allocator has no", "rondo_profile");
@@ -356,6 +356,18 @@ Test(profile, table_ranks_tasks_by_time) {
       "\xef\xbf\xbd<\\>\xef\xbf\xbd\n"
       "    3         0.000     0.0         0 B           -         -         -  kernel              nothing to see\n",
       "%s", text);
+  free(text);
+}
+
+Test(profile, table_says_why_there_is_no_bandwidth) {
+  rondo_profile_totals totals = some_totals;
+  totals.bytes_per_second = 0;
+  char *text = written(rondo_write_profile, some_tasks, &totals);
+  cr_assert_not_null(strstr(text, "a copy of 1 MiB took no longer than the launch\n"), "%s", text);
+  free(text);
+  totals.copy_bytes = 0;
+  text = written(rondo_write_profile, some_tasks, &totals);
+  cr_assert_not_null(strstr(text, "there was no memory for a large copy\n"), "%s", text);
   free(text);
 }
 
