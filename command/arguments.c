@@ -80,7 +80,10 @@ static int wrong_number(const struct grammar *grammar, const struct argument *ar
     return arguments_wrong(grammar->program, "%s%s is %s from %.15g to %.15g, not '%s'", dashes(grammar, argument),
                            argument->name, kind, argument->least, argument->most, text);
   return arguments_wrong(grammar->program, "%s%s is %s%s, not '%s'", dashes(grammar, argument), argument->name, kind,
-                         argument->kind == VALUE_INT32 ? " of 32 bits" : "", text);
+                         argument->kind == VALUE_INT32   ? " of 32 bits"
+                         : argument->kind == VALUE_INT64 ? " of 64 bits"
+                                                         : "",
+                         text);
 }
 
 static const struct choice *choice_called(const struct choice *choices, const char *name) {
@@ -132,20 +135,32 @@ static int store(const struct grammar *grammar, const struct argument *argument,
   return ARGUMENTS_READ;
 }
 
-void arguments_write(const struct argument_table *fields, const void *values, FILE *file) {
+static bool is_zero(const struct argument *field, const void *values) {
+  const void *value = (const char *)values + field->offset;
+  switch (field->kind) {
+  case VALUE_TEXT:
+    return !*(const char *const *)value;
+  case VALUE_INT64:
+    return *(const int64_t *)value == 0;
+  case VALUE_FLOAT:
+    return *(const float *)value == 0;
+  case VALUE_DOUBLE:
+    return *(const double *)value == 0;
+  default:
+    return *(const int32_t *)value == 0;
+  }
+}
+
+void arguments_write(const struct argument_table *fields, const void *values, const void *preset, FILE *file) {
   for (size_t i = 0; i < fields->count; i++) {
     const struct argument *field = &fields->items[i];
     const void *value = (const char *)values + field->offset;
-    if (field->kind == VALUE_TEXT && *(const char *const *)value)
-      fprintf(file, " %s=%s", field->name, *(const char *const *)value);
-    if (field->kind == VALUE_INT32 && *(const int32_t *)value)
-      fprintf(file, " %s=%" PRId32, field->name, *(const int32_t *)value);
-    if (field->kind == VALUE_INT64 && *(const int64_t *)value)
-      fprintf(file, " %s=%" PRId64, field->name, *(const int64_t *)value);
-    if (field->kind == VALUE_FLOAT && *(const float *)value != 0)
-      fprintf(file, " %s=%.9g", field->name, (double)*(const float *)value);
-    if (field->kind == VALUE_DOUBLE && *(const double *)value != 0)
-      fprintf(file, " %s=%.17g", field->name, *(const double *)value);
+    if (!field->choices && is_zero(field, values) && is_zero(field, preset)) continue;
+    if (field->kind == VALUE_TEXT) fprintf(file, " %s=%s", field->name, *(const char *const *)value);
+    if (field->kind == VALUE_INT32) fprintf(file, " %s=%" PRId32, field->name, *(const int32_t *)value);
+    if (field->kind == VALUE_INT64) fprintf(file, " %s=%" PRId64, field->name, *(const int64_t *)value);
+    if (field->kind == VALUE_FLOAT) fprintf(file, " %s=%.9g", field->name, (double)*(const float *)value);
+    if (field->kind == VALUE_DOUBLE) fprintf(file, " %s=%.17g", field->name, *(const double *)value);
     for (const struct choice *choice = field->choices; choice && choice->name; choice++)
       if (*(const int32_t *)value == choice->value) fprintf(file, " %s=%s", field->name, choice->name);
   }

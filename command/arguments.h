@@ -58,7 +58,7 @@ void arguments_help(const struct grammar *grammar, FILE *file);
 /* "program: sentence", and where to read more. Returns EXIT_USAGE. */
 int arguments_wrong(const char *program, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The fields that are not zero as they are typed: " m=4096 k=4096". */
-void arguments_write(const struct argument_table *fields, const void *values, FILE *file);
+/* The fields as they are typed, " m=4096 k=0", but for those that are zero and were preset to it. */
+void arguments_write(const struct argument_table *fields, const void *values, const void *preset, FILE *file);
 
 #endif

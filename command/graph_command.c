@@ -13,7 +13,7 @@ static void print_help(const struct graph_command *command, const char *program)
   puts("\nGraphs, and what their fields are if not given:");
   for (size_t i = 0; i < ready_graph_count; i++) {
     printf("  %-13s %s\n  %-13s", ready_graphs[i].name, ready_graphs[i].about, "");
-    arguments_write(&ready_graphs[i].fields, &ready_graphs[i].preset, stdout);
+    arguments_write(&ready_graphs[i].fields, &ready_graphs[i].preset, &ready_graphs[i].preset, stdout);
     putchar('\n');
   }
   printf("\n%s GRAPH --help lists the fields of one.\n", program);
@@ -26,7 +26,7 @@ static char *description_text(const struct ready_graph *ready, const union ready
   FILE *file = open_memstream(&text, &bytes);
   if (!file) return NULL;
   fputs(ready->name, file);
-  arguments_write(&ready->fields, desc, file);
+  arguments_write(&ready->fields, desc, &ready->preset, file);
   if (fclose(file)) {
     free(text);
     return NULL;

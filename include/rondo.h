@@ -12,7 +12,10 @@
  *     #include <stdio.h>
  *     #include <string.h>
  *
- *     #define TRY(call) if ((call) != RONDO_OK) return fprintf(stderr, "%s\n", rondo_error_text()), 1
+ *     #define TRY(call) \
+ *       do { \
+ *         if ((call) != RONDO_OK) return fprintf(stderr, "%s\n", rondo_error_text()), 1; \
+ *       } while (0)
  *
  *     enum { M = 1024, K = 512 };
  *     static unsigned char codes[M * K / 2], scales[M * K / 16]; // two codes a byte, a scale for 16 of them
@@ -28,9 +31,8 @@
  *       TRY(rondo_constant(graph, "w scales", RONDO_E4M3, 2, (int64_t[]){M, K / 16}, &w_scales));
  *       TRY(rondo_input(graph, "x", RONDO_BF16, 2, (int64_t[]){1, K}, &x));
  *       TRY(rondo_output(graph, "y", RONDO_F32, 2, (int64_t[]){1, M}, &y));
- *       TRY(rondo_add_gemv(graph, &(rondo_gemv_desc){
- *                                     .name = "w x", .weights = w, .weight_scales = w_scales, .vectors = x, .out =
- * y}));
+ *       rondo_gemv_desc product = {.name = "w x", .weights = w, .weight_scales = w_scales, .vectors = x, .out = y};
+ *       TRY(rondo_add_gemv(graph, &product));
  *
  *       rondo_plan plan; // plan: how much memory that takes
  *       TRY(rondo_plan_graph(graph, &plan));
@@ -78,8 +80,8 @@
  *     Ending NULL is a no-op.
  *
  * Threads:
- *   - A runtime: rondo_open, rondo_close and rondo_instantiate may be called by any thread, several at a time, and so
- * may rondo_runtime_info and rondo_lane_info; nobody uses a runtime that is being closed.
+ *   - A runtime: rondo_open, rondo_close and rondo_instantiate may be called by any thread, several at a time, and
+ *     so may rondo_runtime_info and rondo_lane_info; nobody uses a runtime that is being closed.
  *   - A graph is used by one thread at a time: all that describes, plans, instantiates or draws it.
  *   - An exec: any number of threads may call rondo_acquire, with no lock. rondo_upload and rondo_download want that no
  *     other thread replays it, or an exec that borrows from it; rondo_close_exec that nobody uses it.
@@ -702,8 +704,7 @@ RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
  * some of what was bound in its own place already. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);
 
-/* ---- Replay, advanced: other streams, other buffers, sleeping -----------------------------------------------------
- */
+/* ---- Replay, advanced: other streams, other buffers, sleeping ---------------------------------------------------- */
 
 /* rondo_replay in a CUstream of the caller's (also a cudaStream_t) in place of the lane's: it follows what the stream
  * holds, and what is put there afterwards, an event too, follows it. Replays of the lane before and after it keep their
@@ -765,8 +766,9 @@ typedef struct rondo_task_profile {
   const char *operation; /* "gemv", "copy", "kernel" or "capture". Lives as long as the program */
   uint64_t time_ns;      /* what it adds to a chain of tasks, without the launch; 0: less than can be seen */
   uint64_t begin_ns;     /* the earliest, where every task takes its time and waits for nothing but its edges */
-  /* What it must move: its operands' dense bytes, once for a read and once for a write. Of an operand of which a replay
-   * may touch a part (rows of a KV cache beyond kv_lengths, say) all bytes count. */
+  /* What it must move: its operands' dense bytes, once for a read and once for a write. Of an append's dst the rows
+   * that are written count; of another operand of which a replay may touch a part (a KV cache beyond kv_lengths) all
+   * bytes. */
   uint64_t bytes;     /* of the device's memory */
   uint64_t bus_bytes; /* of pinned memory, across the bus; 0 on the host, where all memory is the device's */
 } rondo_task_profile;
@@ -780,9 +782,8 @@ typedef struct rondo_profile_totals {
   uint64_t tasks_ns;         /* the sum of all time_ns. What overlap gives: launch_ns + tasks_ns - replay_ns */
   uint64_t path_ns;          /* along the longest path of edges: less would need tasks that are faster */
   uint64_t bytes_per_second; /* read and written by a copy of copy_bytes in the exec's lane, on the device and in the
-                                same call; 0: there was no memory for it, or it took no longer than a launch. What only
-                                reads may be a little faster */
-  uint64_t copy_bytes;       /* 0: there was no memory for it */
+                                same call; 0: it was too small to be seen. What only reads may be a little faster */
+  uint64_t copy_bytes;       /* 0: there was no memory for the copy, and bytes_per_second is 0 too */
 } rondo_profile_totals;
 
 /* How long each task takes, in the slot's replays: with its inputs as they were filled, and what is bound to it.
@@ -843,8 +844,7 @@ typedef struct rondo_lane_grant {
 /* RONDO_INVALID_ARGUMENT for a lane that the runtime has not. */
 RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant);
 
-/* ---- Advanced: leaving what hangs, and where host memory comes from ------------------------------------------------
- */
+/* ---- Advanced: leaving what hangs, and where host memory comes from ---------------------------------------------- */
 
 /* rondo_close_exec for one who must leave: waits so long at most (on the host backend a second longer where a task
  * hangs). If a replay is not done by then, a kernel that hangs say, the device counts as lost, with the slot and the

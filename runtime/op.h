@@ -93,6 +93,9 @@ struct op {
   const char *name;
   /* Bit i: the kernels touch each element of operand i at most once, so that it may lie in the host's pinned memory. */
   uint32_t once_operands;
+  /* Bit i: operand i is read and written by its description, and by the kernels written alone, as many elements as
+   * operand 0 has: where, they read on the device. For reports. */
+  uint32_t appended_operands;
   uint32_t launches_most; /* by select, for any task; 0 means 1 */
   /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
    * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before

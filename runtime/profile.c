@@ -250,8 +250,7 @@ static bool is_across_the_bus(const rondo_runtime *runtime, const void *address)
 static void fill_bytes(const struct profile *p, uint32_t node, rondo_task_profile *task) {
   const struct op_call *call = &p->programs[node].nodes[0].call;
   for (uint32_t i = 0; i < call->task->operand_count; i++) {
-    struct op_task alone = {.operand_count = 1, .operands = &call->task->operands[i]};
-    struct report_traffic traffic = report_traffic(&alone);
+    struct report_traffic traffic = report_operand_traffic(call->task, i);
     bool is_bus = is_across_the_bus(p->exec->runtime, call->data[i]);
     *(is_bus ? &task->bus_bytes : &task->bytes) += traffic.read_bytes + traffic.written_bytes;
   }
@@ -354,8 +353,7 @@ static rondo_status check(rondo_slot handle, const rondo_profile_options *option
     return status_set(RONDO_INVALID_ARGUMENT,
                       "%s: copy_bytes is %" PRIu64 ", expected a multiple of 4 and at most 4 times 2^31", function,
                       options->copy_bytes);
-  if (!slot_done(*slot)) return slot_in_flight(handle.exec, handle.index, function);
-  if (!(*slot)->constants_are_set) status = constants_check(handle.exec, *slot, function);
+  status = slot_ready(handle, function, slot);
   return status == RONDO_OK ? check_lane(handle.exec) : status;
 }
 

@@ -172,7 +172,7 @@ void *rondo_data(rondo_slot handle, rondo_tensor tensor) {
 }
 
 /* Constants are asked for at the slot's first replay, and then no more. */
-static rondo_status ready_check(rondo_slot handle, const char *function, struct slot **slot) {
+rondo_status slot_ready(rondo_slot handle, const char *function, struct slot **slot) {
   rondo_status status = slot_check(handle, function, slot);
   if (status != RONDO_OK) return status;
   if (!slot_done(*slot)) return slot_in_flight(handle.exec, handle.index, function);
@@ -181,13 +181,13 @@ static rondo_status ready_check(rondo_slot handle, const char *function, struct 
 
 rondo_status rondo_replay(rondo_slot handle) {
   struct slot *slot = NULL;
-  rondo_status status = ready_check(handle, "rondo_replay", &slot);
+  rondo_status status = slot_ready(handle, "rondo_replay", &slot);
   return status == RONDO_OK ? slot_launch(handle.exec, slot) : status;
 }
 
 rondo_status rondo_replay_on(rondo_slot handle, void *stream) {
   struct slot *slot = NULL;
-  rondo_status status = ready_check(handle, "rondo_replay_on", &slot);
+  rondo_status status = slot_ready(handle, "rondo_replay_on", &slot);
   if (status != RONDO_OK) return status;
   if (!handle.exec->runtime->ops->exec_launch_on)
     return status_set(RONDO_UNSUPPORTED, "rondo_replay_on: the host backend has no streams");

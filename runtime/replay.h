@@ -9,6 +9,9 @@ rondo_status exec_check(const rondo_exec *exec, const char *function);
 /* The slot behind a handle that is held. */
 rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot);
 
+/* That, and it may be replayed: it is not in flight, and there is something in its constants. */
+rondo_status slot_ready(rondo_slot handle, const char *function, struct slot **slot);
+
 /* Has the slot's last launch completed? Acquires what the replay wrote. */
 static inline bool slot_done(const struct slot *slot) {
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);

@@ -91,10 +91,10 @@ void report_name(FILE *file, const char *name, int32_t width) {
   if (is_cut) fputs("\xe2\x80\xa6", file);
 }
 
-void report_json_name(FILE *file, const char *name) {
+void report_line_name(FILE *file, const char *name, const char *escaped) {
   for (uint32_t bytes; *name; name += bytes ? bytes : 1) {
     bytes = character_bytes(name);
-    if (*name == '"' || *name == '\\') fputc('\\', file);
+    if (strchr(escaped, *name)) fputc('\\', file);
     if (bytes)
       fwrite(name, 1, bytes, file);
     else
@@ -140,15 +140,23 @@ static uint64_t operand_bytes(const struct op_operand *operand) {
   return (uint64_t)op_elements(operand) * rondo_dtype_bits(operand->dtype) / 8;
 }
 
+struct report_traffic report_operand_traffic(const struct op_task *task, uint32_t index) {
+  const struct op_operand *operand = &task->operands[index];
+  if (!operand->present) return (struct report_traffic){0};
+  if (task->op && task->op->appended_operands >> index & 1)
+    return (struct report_traffic){.written_bytes = operand_bytes(&task->operands[0])};
+  uint64_t bytes = operand_bytes(operand);
+  return (struct report_traffic){operand->access & RONDO_READ ? bytes : 0, operand->access & RONDO_WRITE ? bytes : 0};
+}
+
 struct report_traffic report_traffic(const struct op_task *task) {
-  struct report_traffic traffic = {0};
+  struct report_traffic all = {0};
   for (uint32_t i = 0; i < task->operand_count; i++) {
-    const struct op_operand *operand = &task->operands[i];
-    if (!operand->present) continue;
-    if (operand->access & RONDO_READ) traffic.read_bytes += operand_bytes(operand);
-    if (operand->access & RONDO_WRITE) traffic.written_bytes += operand_bytes(operand);
+    struct report_traffic traffic = report_operand_traffic(task, i);
+    all.read_bytes += traffic.read_bytes;
+    all.written_bytes += traffic.written_bytes;
   }
-  return traffic;
+  return all;
 }
 
 const char *report_operation(const struct op *op, const struct user_work *work) {

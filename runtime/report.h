@@ -25,8 +25,8 @@ enum { REPORT_NAME_WHOLE = INT32_MAX };
  * becomes a replacement character; what is too wide ends with an ellipsis. */
 void report_name(FILE *file, const char *name, int32_t width);
 int32_t report_name_width(const char *name);
-/* Within a string of JSON, and on a line of its own. */
-void report_json_name(FILE *file, const char *name);
+/* On a line of plain text, a backslash before each of `escaped`: "" for people, "\"\\" within a string of JSON. */
+void report_line_name(FILE *file, const char *name, const char *escaped);
 
 /* "17 B", "12.3 MiB". */
 enum { BYTES_TEXT = 24 };
@@ -36,10 +36,11 @@ const char *report_bytes(uint64_t bytes, char text[BYTES_TEXT]);
 size_t report_group_length(const char *name);
 const char *report_short_name(const char *name); /* what is behind it and its dot */
 
-/* Reads and writes of all operands, each dense: what the task has to move at least if all of them are looked at. */
+/* Reads and writes of one operand, dense, or of all of them: what the task has to move at least if it looks at all. */
 struct report_traffic {
   uint64_t read_bytes, written_bytes;
 };
+struct report_traffic report_operand_traffic(const struct op_task *task, uint32_t operand);
 struct report_traffic report_traffic(const struct op_task *task);
 const char *report_operation(const struct op *op, const struct user_work *work);
 

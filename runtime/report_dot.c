@@ -285,6 +285,16 @@ static void write_in_place_node(const struct drawing *d, uint32_t tensor_index) 
   write_tooltip(d->file, tensor->name);
 }
 
+/* Does an earlier operand read the same? */
+static bool is_read_before(const struct drawing *d, const struct plan_node *node, uint32_t i) {
+  const struct tensor *tensor = access_of(d, node, i).tensor;
+  for (uint32_t earlier = 0; earlier < i; earlier++) {
+    struct access access = access_of(d, node, earlier);
+    if (access.access & RONDO_READ && access.tensor == tensor) return true;
+  }
+  return false;
+}
+
 /* The tensors that go from one node to the other. */
 static void write_edge_label(const struct drawing *d, const struct edge *edge) {
   uint32_t written = 0, more = 0;
@@ -292,7 +302,7 @@ static void write_edge_label(const struct drawing *d, const struct edge *edge) {
   const struct plan_node *node = &d->plan->nodes[edge->head];
   for (uint32_t i = 0; i < access_count(d, node); i++) {
     struct access access = access_of(d, node, i);
-    if (!(access.access & RONDO_READ) || !writes(d, edge->tail, access.tensor)) continue;
+    if (!(access.access & RONDO_READ) || !writes(d, edge->tail, access.tensor) || is_read_before(d, node, i)) continue;
     if (written == LABEL_TENSORS) {
       more++;
       continue;
@@ -355,12 +365,13 @@ static void write_frame_label(const struct drawing *d, uint32_t group) {
     fprintf(d->file, ": %u alike, the first is drawn", frame->alike_count);
     tasks *= frame->alike_count;
   }
-  fprintf(d->file, "</b><br/>%u task%s%s", tasks, tasks == 1 ? "" : "s", is_collapsed(d, group) ? " in all" : "");
+  fprintf(d->file, "</b><br align=\"left\"/>%u task%s%s", tasks, tasks == 1 ? "" : "s",
+          is_collapsed(d, group) ? " in all" : "");
   uint64_t resident = resident_bytes(d, group);
   if (resident)
     fprintf(d->file, ", constants and states of %s%s", report_bytes(resident, bytes),
             is_collapsed(d, group) ? " each" : "");
-  fputs(">;\n", d->file);
+  fputs("<br align=\"left\"/>>;\n", d->file);
 }
 
 static void write_frame(const struct drawing *d, uint32_t group) {
@@ -397,7 +408,9 @@ static void write_head(const struct drawing *d) {
   for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
     fprintf(d->file, "<font color=\"%s\">%s</font>, ", kind_colours[shown[i]], tensor_kind_name(shown[i]));
   fputs("temporaries on the edges; dashed: order alone", d->file);
-  fprintf(d->file, "%s>;\n", d->is_large ? "; <font color=\"#c0392b\">red: to the next one alike</font>" : "");
+  bool has_next = false;
+  for (uint32_t e = 0; e < d->edge_count; e++) has_next = has_next || d->edges[e].kind == NEXT;
+  fprintf(d->file, "%s>;\n", has_next ? "; <font color=\"#c0392b\">red: to the next one alike</font>" : "");
 }
 
 static bool is_drawn(const struct drawing *d, uint32_t n) { return drawn_of(d, n) == n; }

@@ -20,6 +20,7 @@ enum {
   SMALL = 100, /* sizes of letters */
   LARGE = 190,
   LEAST_NAME = 90,
+  MARGIN = 30, /* of a name in its box */
   TILTED_NAME_WIDTH = 1150,
   LEAST_ROOM = 140, /* between tilted names */
 };
@@ -62,13 +63,12 @@ static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* ---- Boxes ------------------------------------------------------------------------------------------------------- */
 
-/* A name without its group's, as large as fits, lying or standing; none where it could not be read. Below it the bytes,
- * where there is room. */
+/* A name as large as fits, lying or standing; none where it could not be read. Below it the bytes, where there is room.
+ */
 static void write_box_name(FILE *file, struct drawn_box box, const char *name, uint64_t bytes) {
-  const int32_t margin = 30, least_width = 250, line = SMALL * 13 / 10;
-  name = report_short_name(name);
-  bool stands = box.height > box.width && report_name_width(name) * LEAST_NAME / 100 > box.width - 2 * margin;
-  int32_t length = (stands ? box.height : box.width) - 2 * margin, thickness = stands ? box.width : box.height;
+  const int32_t least_width = 250, line = SMALL * 13 / 10;
+  bool stands = box.height > box.width && report_name_width(name) * LEAST_NAME / 100 > box.width - 2 * MARGIN;
+  int32_t length = (stands ? box.height : box.width) - 2 * MARGIN, thickness = stands ? box.width : box.height;
   int32_t size = smaller(thickness * 6 / 10, LARGE * 8 / 10), width = report_name_width(name);
   if (width > 0 && size > LEAST_NAME) { /* rather small than cut */
     int32_t fitting = (int32_t)((int64_t)length * 100 / width);
@@ -76,8 +76,8 @@ static void write_box_name(FILE *file, struct drawn_box box, const char *name, u
   }
   if (size < LEAST_NAME || length < least_width) return;
   bool has_bytes = !stands && box.height > size + 2 * line && length > 700;
-  int32_t x = stands ? box.x + box.width / 2 + size / 3 : box.x + margin;
-  int32_t y = stands ? box.y + box.height - margin : box.y + box.height / 2 + size / 3 - (has_bytes ? line / 2 : 0);
+  int32_t x = stands ? box.x + box.width / 2 + size / 3 : box.x + MARGIN;
+  int32_t y = stands ? box.y + box.height - MARGIN : box.y + box.height / 2 + size / 3 - (has_bytes ? line / 2 : 0);
   fprintf(file, "<text x=\"%d\" y=\"%d\" font-size=\"%d\"", x, y, size);
   if (stands) fprintf(file, " transform=\"rotate(-90 %d %d)\"", x, y);
   fputc('>', file);
@@ -112,7 +112,7 @@ static void write_buffers(FILE *file, const rondo_graph *graph, const struct pla
     begin_box(file, box, colour);
     report_name(file, name, REPORT_NAME_WHOLE);
     fprintf(file, ": %s, %" PRIu64 " bytes at %" PRIu64, kinds[colour].name, buffer->bytes, buffer->offset);
-    end_box(file, box, name, buffer->bytes);
+    end_box(file, box, report_short_name(name), buffer->bytes); /* the groups stand above the frame */
   }
 }
 
@@ -272,8 +272,11 @@ static void write_piece(struct bar *bar, uint32_t first) {
   fprintf(bar->file, ": %s%s, %" PRIu64 " bytes", tensor->lender_serial ? "borrowed " : "",
           tensor_kind_name(tensor->kind), bytes);
   char name[NAME_BYTES + 16];
-  snprintf(name, sizeof name, count > 1 ? "%s \xc3\x97 %u" : "%s",
-           count > 1 ? report_short_name(tensor->name) : tensor->name, count);
+  bool fits = report_name_width(tensor->name) * LEAST_NAME / 100 <= box.width - 2 * MARGIN;
+  if (count > 1) /* in front, where nothing is cut */
+    snprintf(name, sizeof name, "%u \xc3\x97 %s", count, report_short_name(tensor->name));
+  else
+    snprintf(name, sizeof name, "%s", fits ? tensor->name : report_short_name(tensor->name));
   end_box(bar->file, box, name, bytes);
 }
 

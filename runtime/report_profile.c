@@ -50,6 +50,9 @@ static void write_totals(FILE *file, const rondo_profile_totals *totals) {
   if (totals->bytes_per_second)
     fprintf(file, "a copy of %s moves %s GB/s, read and written\n", report_bytes(totals->copy_bytes, bytes),
             decimal(totals->bytes_per_second / 1000000, 1, a));
+  else if (totals->copy_bytes)
+    fprintf(file, "the bandwidth was not seen: a copy of %s took no longer than the launch\n",
+            report_bytes(totals->copy_bytes, bytes));
   else
     fputs("the bandwidth was not measured: there was no memory for a large copy\n", file);
   fprintf(file, "a whole replay takes %s us, of which a launch of next to nothing takes %s us\n",
@@ -69,7 +72,7 @@ static void write_task(FILE *file, uint32_t rank, const rondo_task_profile *task
   fprintf(file, "%5u  %12s  %6s  %10s  %10s  %8s  %8s  %-18s  ", rank, decimal(task->time_ns, 3, time), share,
           report_bytes(task->bytes, bytes), task->bus_bytes ? report_bytes(task->bus_bytes, bus) : "-", rate, reached,
           task->operation);
-  report_json_name(file, task->name);
+  report_line_name(file, task->name, "");
   fputc('\n', file);
 }
 
@@ -141,6 +144,8 @@ rondo_status rondo_write_profile(const rondo_task_profile *tasks, const rondo_pr
  * https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU: complete events ("X") and names
  * ("M"); times are microseconds. */
 
+static const char json_escaped[] = "\"\\";
+
 enum { REPLAY_ROW = 1, CHAIN_ROW = 2, FIRST_EDGE_ROW = 3, EDGE_ROWS = 128 };
 
 static void write_row_name(FILE *file, int row, const char *name, int number) {
@@ -155,7 +160,7 @@ static void write_event(FILE *file, int row, const char *name, const char *categ
                         uint64_t time_ns) {
   char begin[NUMBER_TEXT], time[NUMBER_TEXT];
   fprintf(file, "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"name\":\"", row);
-  report_json_name(file, *name ? name : " ");
+  report_line_name(file, *name ? name : " ", json_escaped);
   fprintf(file, "\",\"cat\":\"%s\",\"ts\":%s,\"dur\":%s", category, decimal(begin_ns, 3, begin),
           decimal(time_ns, 3, time));
 }
@@ -196,7 +201,7 @@ rondo_status rondo_write_trace(const rondo_task_profile *tasks, const rondo_prof
   fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{"
         "\"name\":\"Rondo: ",
         file);
-  report_json_name(file, totals->device_name);
+  report_line_name(file, totals->device_name, json_escaped);
   fputs("\"}},\n", file);
   write_row_name(file, REPLAY_ROW, "a whole replay, as the host sees it", 0);
   write_row_name(file, CHAIN_ROW, "tasks, one after the other", 0);

@@ -150,8 +150,12 @@ static rondo_status device_open(rondo_runtime *runtime, const rondo_options *opt
     runtime->ops = &cuda_device_ops;
     rondo_status status =
         runtime->ops->open(options, &runtime->allocator, &runtime->device, info, device_memory, pinned_memory);
-    if (status != RONDO_NO_DEVICE || options->backend == RONDO_BACKEND_CUDA) return status;
-    snprintf(why_not_cuda, sizeof why_not_cuda, "%s", rondo_error_text());
+    if (status != RONDO_NO_DEVICE) return status;
+    static const char phase[] = "open: "; /* of some reasons */
+    const char *why = rondo_error_text();
+    if (!strncmp(why, phase, sizeof phase - 1)) why += sizeof phase - 1;
+    if (options->backend == RONDO_BACKEND_CUDA) return status_set(status, "%s%s", phase, why);
+    snprintf(why_not_cuda, sizeof why_not_cuda, "%s", why);
   }
   memset(info, 0, sizeof *info);
   runtime->ops = &host_device_ops;

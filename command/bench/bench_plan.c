@@ -21,8 +21,7 @@ struct options {
 static void *take(uint64_t bytes) {
   void *memory = calloc(1, bytes ? bytes : 1);
   if (memory) return memory;
-  fprintf(stderr, "no memory for %llu bytes\n", (unsigned long long)bytes);
-  exit(1);
+  exit(command_failed("no memory for %llu bytes", (unsigned long long)bytes));
 }
 
 /* ---- minimalloc -------------------------------------------------------------------------------------------------- */
@@ -39,26 +38,19 @@ struct instance {
 
 static void read_instance(const char *path, struct instance *instance) {
   FILE *file = fopen(path, "r");
-  if (!file || fscanf(file, "id,lower,upper,size") < 0) {
-    fprintf(stderr, "%s: %s\n", path, strerror(errno));
-    exit(1);
-  }
+  if (!file) exit(command_failed("'%s': %s", path, strerror(errno)));
+  if (fscanf(file, "id,lower,upper,size") < 0) exit(command_failed("'%s' is empty or cannot be read", path));
   unsigned long long lower, upper, size;
   instance->count = 0;
   while (fscanf(file, "%*u,%llu,%llu,%llu", &lower, &upper, &size) == 3) {
-    if (instance->count == INSTANCE_BUFFERS || upper <= lower || upper > UINT32_MAX) {
-      fprintf(stderr, "%s: buffer %u: expected at most %d, each with lower < upper < 2^32\n", path, instance->count,
-              INSTANCE_BUFFERS);
-      exit(1);
-    }
+    if (instance->count == INSTANCE_BUFFERS || upper <= lower || upper > UINT32_MAX)
+      exit(command_failed("'%s': buffer %u: expected at most %d, each with lower < upper < 2^32", path, instance->count,
+                          INSTANCE_BUFFERS));
     instance->bytes[instance->count] = size;
     instance->first[instance->count] = (uint32_t)lower;
     instance->last[instance->count++] = (uint32_t)upper - 1;
   }
-  if (!instance->count || !feof(file)) {
-    fprintf(stderr, "%s: expected lines of id,lower,upper,size\n", path);
-    exit(1);
-  }
+  if (!instance->count || !feof(file)) exit(command_failed("'%s': expected lines of id,lower,upper,size", path));
   fclose(file);
 }
 
@@ -74,9 +66,7 @@ static void check(const char *name, const struct instance *instance, const uint6
     for (uint32_t b = 0; b < a; b++)
       wrong = wrong || (live_together(instance, a, b) && offsets[a] < offsets[b] + bytes[b] &&
                         offsets[b] < offsets[a] + bytes[a]);
-    if (!wrong) continue;
-    fprintf(stderr, "%s: buffer %u is placed wrongly\n", name, a);
-    exit(1);
+    if (wrong) exit(command_failed("%s: buffer %u is placed wrongly", name, a));
   }
 }
 
@@ -123,10 +113,8 @@ static int is_csv(const struct dirent *entry) {
 static void minimalloc(const struct options *options, struct report *report) {
   struct dirent **entries;
   int count = scandir(options->minimalloc, &entries, is_csv, alphasort);
-  if (count <= 0) {
-    fprintf(stderr, "%s: no .csv files\n", options->minimalloc);
-    exit(1);
-  }
+  if (count < 0) exit(command_failed("'%s': %s", options->minimalloc, strerror(errno)));
+  if (count == 0) exit(command_failed("'%s' has no .csv files", options->minimalloc));
   struct instance *instance = take(sizeof *instance);
   output_print(&report->output, "%-24s %7s %9s %7s %9s %8s\n", "instance", "buffers", "peak", "ratio", "steps",
                "seconds");

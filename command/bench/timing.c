@@ -7,10 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-void timing_try(rondo_status status, const char *call) {
-  if (status == RONDO_OK) return;
-  fprintf(stderr, "%s: %s: %s\n", call, rondo_status_name(status), rondo_error_text());
-  exit(1);
+void timing_try(rondo_status status) {
+  if (status != RONDO_OK) exit(command_failed("%s", rondo_error_text()));
 }
 
 uint64_t timing_now_ns(void) {
@@ -28,10 +26,7 @@ void timing_sleep_ns(uint64_t ns) {
 
 struct samples samples_take(size_t capacity) {
   struct samples samples = {.ns = malloc(capacity * sizeof(uint64_t)), .capacity = capacity};
-  if (!samples.ns) {
-    fprintf(stderr, "no memory for %zu samples\n", capacity);
-    exit(1);
-  }
+  if (!samples.ns) exit(command_failed("no memory for %zu samples", capacity));
   memset(samples.ns, 0, capacity * sizeof(uint64_t)); /* no page fault while measuring */
   return samples;
 }

@@ -10,8 +10,8 @@
 #include "../command.h"
 
 /* Ends the program with the library's text unless the call succeeds. */
-#define TRY(call) timing_try((call), #call)
-void timing_try(rondo_status status, const char *call);
+#define TRY(call) timing_try(call)
+void timing_try(rondo_status status);
 
 uint64_t timing_now_ns(void);
 void timing_sleep_ns(uint64_t ns);

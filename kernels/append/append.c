@@ -80,6 +80,7 @@ struct append_shape append_shape_of(const struct op_task *task) {
 const struct op op_append = {
     .name = "append",
     .once_operands = 1u << APPEND_SRC,
+    .appended_operands = 1u << APPEND_DST,
     .check = append_check,
     .host_items = append_host_items,
     .host_run = append_host_run,

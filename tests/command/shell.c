@@ -70,8 +70,7 @@ struct ran shell_rondo(const char *environment, const char *format, ...) {
   return shell_run(line);
 }
 
-/* ---- JSON: RFC 8259, each function returns what follows the value, or NULL with the fault noted -------------------
- */
+/* ---- JSON: RFC 8259, each function returns what follows the value, or NULL with the fault noted ------------------ */
 
 static const char *fault;
 

@@ -60,9 +60,9 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"plan gemv --svg", "--svg lacks its value"},
       {"plan gemv m", "'m' is not an option, nor FIELD=VALUE"},
       {"plan qr rows=3", "there is no field 'rows', only name, dtype, layout, m, n, batch, form and panel_width"},
-      {"plan gemv m=4k", "m is a whole number, not '4k'"},
-      {"plan gemv m=", "m is a whole number, not ''"},
-      {"plan gemv m=9223372036854775808", "m is a whole number"},
+      {"plan gemv m=4k", "m is a whole number of 64 bits, not '4k'"},
+      {"plan gemv m=", "m is a whole number of 64 bits, not ''"},
+      {"plan gemv m=9223372036854775808", "m is a whole number of 64 bits, not '9"},
       {"plan gemv count=4294967297", "count is a whole number of 32 bits, not '4294967297'"},
       {"plan gemv scale=1e99", "scale is a number, not '1e99'"},
       {"plan qr form=q", "form is h_tau, r or thin_q, not 'q'"},
@@ -93,7 +93,9 @@ Test(command, work_that_fails_exits_1_with_the_librarys_sentence) {
       {"plan gemv --json /nonexistent/a.json", "'/nonexistent/a.json' cannot be written"},
       {"plan gemv --json /dev/full", "'/dev/full' was not written whole"},
       {"plan gemv --json - >/dev/full", "stdout cannot be written"},
-      {"bench replay --backend cuda", "RONDO_NO_DEVICE"},
+      {"bench replay --backend cuda", "rondo: open: "},
+      {"bench plan --minimalloc /nonexistent", "rondo: '/nonexistent': No such file"},
+      {"bench plan --minimalloc /proc/self/fd", "rondo: '/proc/self/fd' has no .csv files"},
   };
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     /* An empty list hides every GPU from the driver. */
@@ -145,11 +147,17 @@ Test(command, a_field_that_is_given_is_described_with_that_value) {
       union ready_desc desc = ready->preset;
       cr_assert_eq(arguments_read(&grammar, 1, (char *[]){word}, NULL, &desc), ARGUMENTS_READ);
       FILE *file = fmemopen(text, sizeof text, "w");
-      arguments_write(&ready->fields, &desc, file);
+      arguments_write(&ready->fields, &desc, &ready->preset, file);
       fclose(file);
       cr_assert_not_null(strstr(text, wanted), "%s after %s:%s", ready->name, word, text);
     }
   }
+}
+
+Test(command, a_field_of_zero_is_described_where_it_is_preset_otherwise) {
+  struct ran ran = shell_rondo("", "plan qr m=0 batch=0 --json -");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_not_null(strstr(ran.out, "\"qr dtype=f32 layout=row_major m=0 n=16 batch=0 form=thin_q\""), "%s", ran.out);
 }
 
 Test(command, an_option_may_be_given_with_an_equals_sign_and_the_last_one_counts) {

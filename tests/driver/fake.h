@@ -113,8 +113,7 @@ void object_end(const void *handle);
 uint32_t objects_live(char *text, size_t bytes);
 void objects_reset(void);
 
-/* ---- Device and context: fake_driver.c ----------------------------------------------------------------------------
- */
+/* ---- Device and context: fake_driver.c --------------------------------------------------------------------------- */
 
 bool device_exists(cu_device device);
 void primary_retain(void);

@@ -11,6 +11,8 @@ static const rondo_options cuda = {
 static void require_refused(rondo_status expected, const char *fragment) {
   rondo_runtime *runtime = NULL;
   REQUIRE_ERROR(rondo_open(&cuda, &runtime), expected, fragment);
+  cr_assert(!strncmp(rondo_error_text(), "open: ", 6) && !strstr(rondo_error_text() + 1, "open: "), "%s",
+            rondo_error_text());
   cr_assert_null(runtime);
   require_clean(fragment);
 }
@@ -175,6 +177,7 @@ static void each_failing_call_of_open_leads_to_the_host(int32_t result, const ch
       const char *reason = strcmp(function, "cuGetProcAddress_v2") != 0 ? expected : "libcuda.so.1 has no";
       if (!strcmp(function, "cuDriverGetVersion")) reason = "CUDA error";
       cr_assert(strstr(info.reason, "host: ") && strstr(info.reason, reason), "%s: %s", function, info.reason);
+      cr_assert_null(strstr(info.reason, "open:"), "%s", info.reason);
     }
     REQUIRE_OK(rondo_close(&runtime));
     if (result != CU_ILLEGAL_ADDRESS) require_clean(function ? function : "no failure");

@@ -8,8 +8,7 @@ static const int64_t dimensions[] = {32, 64, 128, 256};
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-/* ---- Shapes --------------------------------------------------------------------------------------------------------
- */
+/* ---- Shapes ------------------------------------------------------------------------------------------------------ */
 
 /* Lengths around tiles, fewer and more queries than keys: FlashAttention's list, shortened, and ours. */
 static const struct {
@@ -125,8 +124,7 @@ static void cut_prefill(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention, splits_and_row_tiles_go_together, cut_prefill)
 
-/* ---- Lengths -------------------------------------------------------------------------------------------------------
- */
+/* ---- Lengths ----------------------------------------------------------------------------------------------------- */
 
 static const int32_t some_lengths[] = {0, -5, 1, 63, 64, 65, 200, 1000};
 
@@ -186,8 +184,7 @@ static void changing_lengths(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention, lengths_are_read_at_each_replay, changing_lengths)
 
-/* ---- Numbers -------------------------------------------------------------------------------------------------------
- */
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
 static void hard_numbers(rondo_backend backend) {
   static const enum data kinds[] = {EQUAL, RISING, FALLING, OUTLIER, ENORMOUS};
@@ -272,8 +269,7 @@ static void not_numbers(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention, nan_and_infinity_go_where_they_are_seen, not_numbers)
 
-/* ---- Views ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Views ------------------------------------------------------------------------------------------------------- */
 
 static void views(rondo_backend backend) {
   static const int32_t three[] = {130, 64, 77};

@@ -117,8 +117,7 @@ static inline int64_t lse_index(const struct attention *a, int64_t batch, int64_
   return ((batch + offset[0]) * shape[1] + head + offset[1]) * shape[2] + position + offset[2];
 }
 
-/* ---- One task ------------------------------------------------------------------------------------------------------
- */
+/* ---- One task ---------------------------------------------------------------------------------------------------- */
 
 static inline rondo_tensor rectangle_add(rondo_graph *graph, const struct attention *a, const char *name,
                                          struct rectangle r, rondo_tensor *whole) {
@@ -239,8 +238,7 @@ static inline const char *attention_text(const struct attention *a, char *text, 
   return text;
 }
 
-/* ---- The oracle -----------------------------------------------------------------------------------------------------
- */
+/* ---- The oracle -------------------------------------------------------------------------------------------------- */
 
 static inline double rounded(rondo_dtype dtype, double value) {
   return dtype == RONDO_F16 ? oracle_f16(oracle_to_f16(value)) : oracle_bf16(oracle_to_bf16(value));
@@ -302,8 +300,7 @@ static inline void oracle_row(const struct attention *a, const double *q, const 
   row->score_error = most * 0x1p-20;
 }
 
-/* ---- Checks --------------------------------------------------------------------------------------------------------
- */
+/* ---- Checks ------------------------------------------------------------------------------------------------------ */
 
 /* What is known of a task's results. */
 struct verdict {
@@ -394,8 +391,7 @@ static inline void attention_check(const struct attention *a) {
             verdict.error, verdict.low_error);
 }
 
-/* ---- Many tasks in one graph ----------------------------------------------------------------------------------------
- */
+/* ---- Many tasks in one graph ------------------------------------------------------------------------------------- */
 
 static inline void attentions_run(rondo_backend backend, struct attention *tasks, size_t count) {
   struct trial trial;

@@ -133,8 +133,7 @@ static void check_empty(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemv, no_rows_is_no_work_and_no_columns_gives_zeros, check_empty)
 
-/* ---- The same bits -------------------------------------------------------------------------------------------------
- */
+/* ---- The same bits ----------------------------------------------------------------------------------------------- */
 
 static void check_replays(rondo_backend backend) {
   static const struct problem shapes[] = {{.m = 37, .k = 4096, .count = 1}, {.m = 37, .k = 4096, .count = 7}};
@@ -187,8 +186,7 @@ static void check_company(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemv, a_vector_has_the_same_bits_in_any_company, check_company)
 
-/* ---- The choice of kernels ------------------------------------------------------------------------------------------
- */
+/* ---- The choice of kernels --------------------------------------------------------------------------------------- */
 
 /* What rondo_explain says of one problem on sm_90. */
 static void explain(struct problem problem, char *text, size_t bytes) {
@@ -238,8 +236,7 @@ Test(gemv, kernels_are_chosen_by_type_alignment_and_shape) {
   check_choice(p, "rondo_gemv_scalar", false);
 }
 
-/* ---- Errors --------------------------------------------------------------------------------------------------------
- */
+/* ---- Errors ------------------------------------------------------------------------------------------------------ */
 
 static rondo_tensor tensor_of(struct trial *trial, rondo_dtype dtype, uint32_t rank, int64_t a, int64_t b, int64_t c) {
   rondo_tensor tensor;

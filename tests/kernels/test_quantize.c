@@ -38,8 +38,7 @@ static void oracle_block(const double *x, float global_scale, uint8_t *codes, ui
   }
 }
 
-/* ---- One tensor to quantise ---------------------------------------------------------------------------------------
- */
+/* ---- One tensor to quantise -------------------------------------------------------------------------------------- */
 
 enum { MOST_PROBLEMS = 24 };
 

@@ -97,8 +97,7 @@ static void profile_leaves_what_replays_leave(rondo_backend backend) {
 }
 BOTH_BACKENDS(profile, leaves_what_replays_leave, profile_leaves_what_replays_leave)
 
-/* ---- Host ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Host -------------------------------------------------------------------------------------------------------- */
 
 static rondo_runtime *open_host(const rondo_allocator *allocator, uint32_t lanes) {
   rondo_runtime *runtime = NULL;
@@ -233,8 +232,34 @@ Test(profile, wrong_arguments_are_clear_errors) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
-/* ---- Memory --------------------------------------------------------------------------------------------------------
- */
+Test(profile, a_constant_that_was_never_uploaded_is_an_error_as_in_a_replay) {
+  rondo_runtime *runtime = open_host(NULL, 0);
+  rondo_graph *graph = NULL;
+  rondo_tensor weights, out;
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  rondo_task_profile tasks[2];
+  rondo_profile_totals totals;
+  float data[4] = {0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_constant(graph, "weights", RONDO_F32, 1, (int64_t[]){4}, &weights));
+  REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 1, (int64_t[]){4}, &out));
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = weights, .dst = out}));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  rondo_exec_usage usage;
+  REQUIRE_OK(rondo_exec_info(exec, &usage));
+  REQUIRE_ERROR(rondo_profile(slot, &quick, tasks, usage.node_count, &totals), RONDO_INVALID_STATE,
+                "rondo_profile: constant 'weights' has never been uploaded");
+  REQUIRE_OK(rondo_upload(exec, weights, data, sizeof data));
+  REQUIRE_OK(rondo_profile(slot, &quick, tasks, usage.node_count, &totals));
+  REQUIRE_OK(rondo_release(slot));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 struct meter {
   uint64_t calls, fail_at, most_bytes;
@@ -283,8 +308,7 @@ Test(profile, takes_memory_and_gives_it_back_whatever_allocation_fails) {
   cr_assert_eq(meter.live, 0);
 }
 
-/* ---- Reports -------------------------------------------------------------------------------------------------------
- */
+/* ---- Reports ----------------------------------------------------------------------------------------------------- */
 
 static char *written(rondo_status (*report)(const rondo_task_profile *, const rondo_profile_totals *, const char *),
                      const rondo_task_profile *tasks, const rondo_profile_totals *totals) {
@@ -329,9 +353,21 @@ Test(profile, table_ranks_tasks_by_time) {
       " rank     time (us)       %      memory         bus      GB/s  % copy's  operation           task\n"
       "    1         6.250    83.3      10 MiB           -    1677.7      83.9  gemv                \n"
       "    2         1.250    16.7       1 MiB       1 MiB    1677.7      41.9  copy                copy in "
-      "\xef\xbf\xbd<\\\\>\xef\xbf\xbd\n"
+      "\xef\xbf\xbd<\\>\xef\xbf\xbd\n"
       "    3         0.000     0.0         0 B           -         -         -  kernel              nothing to see\n",
       "%s", text);
+  free(text);
+}
+
+Test(profile, table_says_why_there_is_no_bandwidth) {
+  rondo_profile_totals totals = some_totals;
+  totals.bytes_per_second = 0;
+  char *text = written(rondo_write_profile, some_tasks, &totals);
+  cr_assert_not_null(strstr(text, "a copy of 1 MiB took no longer than the launch\n"), "%s", text);
+  free(text);
+  totals.copy_bytes = 0;
+  text = written(rondo_write_profile, some_tasks, &totals);
+  cr_assert_not_null(strstr(text, "there was no memory for a large copy\n"), "%s", text);
   free(text);
 }
 

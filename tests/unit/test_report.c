@@ -66,6 +66,22 @@ Test(report, dot_names_every_task_and_draws_every_edge) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
+/* One row of 64 f32 into a cache of 1024. */
+Test(report, an_append_moves_the_rows_that_it_writes) {
+  rondo_graph *graph = NULL;
+  rondo_tensor row, position, cache;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_input(graph, "row", RONDO_F32, 2, (int64_t[]){1, 64}, &row));
+  REQUIRE_OK(rondo_input(graph, "position", RONDO_I32, 1, (int64_t[]){1}, &position));
+  REQUIRE_OK(rondo_state(graph, "cache", RONDO_F32, 2, (int64_t[]){1024, 64}, &cache));
+  REQUIRE_OK(rondo_add_append(graph, &(rondo_append_desc){.src = row, .dst = cache, .position = position}));
+  char *text = written(rondo_write_dot, graph);
+  cr_assert_not_null(strstr(text, ">append: reads 260 B, writes 256 B<"), "%s", text);
+  cr_assert_not_null(strstr(text, "cache [1024, 64] f32, 256 KiB, state, updated<"), "%s", text);
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
 /* Three inputs that move together, each read by two tasks. */
 static rondo_graph *three_inputs(void) {
   static const char *const names[] = {"a", "b", "c"};
@@ -99,8 +115,7 @@ Test(report, dot_draws_what_moves_together_as_one) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
-/* ---- Many tasks, and odd names ------------------------------------------------------------------------------------
- */
+/* ---- Many tasks, and odd names ----------------------------------------------------------------------------------- */
 
 static void no_work(void *user, void *const *data) { (void)user, (void)data; }
 
@@ -173,7 +188,8 @@ Test(report, dot_frames_tasks_whose_names_begin_alike) {
   rondo_graph *graph = layers(2, "");
   char *text = written(rondo_write_dot, graph);
   cr_assert_eq(occurrences(text, "subgraph cluster_"), 2, "%s", text);
-  cr_assert_not_null(strstr(text, "<b>layer1</b><br/>10 tasks, constants and states of 957 KiB>"), "%s", text);
+  cr_assert_not_null(strstr(text, "<b>layer1</b><br align=\"left\"/>10 tasks, constants and states of 957 KiB<br "),
+                     "%s", text);
   for (int task = 0; task < 10; task++) {
     char part[64];
     snprintf(part, sizeof part, "<b>task %d</b>", task);
@@ -190,14 +206,44 @@ Test(report, dot_draws_many_groups_that_are_alike_once) {
   char *text = written(rondo_write_dot, graph);
   cr_assert_eq(occurrences(text, "subgraph cluster_"), 2, "the first reads more, the others are alike: %s", text);
   cr_assert_not_null(
-      strstr(text, "<b>layer1 \xe2\x80\xa6 layer29: 29 alike, the first is drawn</b><br/>290 tasks in all"), "%s",
-      text);
+      strstr(text, "<b>layer1 \xe2\x80\xa6 layer29: 29 alike, the first is drawn</b><br align=\"left\"/>290 tasks"),
+      "%s", text);
+  cr_assert_eq(occurrences(text, "red: to the next one alike"), 1, "%s", text);
   free(text);
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
-/* ---- What the plan's picture shows --------------------------------------------------------------------------------
- */
+Test(report, dot_explains_red_only_where_there_is_some) {
+  rondo_graph *graph = NULL;
+  rondo_tensor in, out;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_input(graph, "in", RONDO_F32, 1, (int64_t[]){8}, &in));
+  for (int task = 0; task < 40; task++) {
+    REQUIRE_OK(rondo_state(graph, "out", RONDO_F32, 1, (int64_t[]){8}, &out));
+    add_task(graph, "a name of no group", in, in, out);
+  }
+  char *text = written(rondo_write_dot, graph);
+  cr_assert_eq(occurrences(text, "red: to the next one alike"), 0, "%s", text);
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+Test(report, dot_names_what_a_task_reads_twice_once) {
+  rondo_graph *graph = NULL;
+  rondo_tensor in, middle, out;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_input(graph, "in", RONDO_F32, 1, (int64_t[]){8}, &in));
+  REQUIRE_OK(rondo_temporary(graph, "middle", RONDO_F32, 1, (int64_t[]){8}, &middle));
+  REQUIRE_OK(rondo_output(graph, "out", RONDO_F32, 1, (int64_t[]){8}, &out));
+  add_task(graph, "first", in, in, middle);
+  add_task(graph, "square", middle, middle, out);
+  char *text = written(rondo_write_dot, graph);
+  cr_assert_eq(occurrences(text, "middle 32 B"), 1, "%s", text);
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+/* ---- What the plan's picture shows ------------------------------------------------------------------------------- */
 
 Test(report, plan_svg_draws_one_box_a_tensor) {
   rondo_graph *graph = two_copies();
@@ -219,6 +265,31 @@ Test(report, plan_svg_shows_every_tensor_of_300_tasks) {
              task < 290 ? "," : ":");
     cr_assert_eq(occurrences(text, part), 1, "%s: %s", part, text);
   }
+  free(text);
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+static void add_layer_constant(rondo_graph *graph, const char *name, int64_t elements) {
+  rondo_tensor tensor;
+  REQUIRE_OK(rondo_constant(graph, name, RONDO_F32, 1, &elements, &tensor));
+}
+
+/* Beside the bar stand no groups: a piece of its own has its whole name, and of pieces alike what follows the group. */
+Test(report, plan_svg_names_constants_so_that_they_differ) {
+  rondo_graph *graph = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  char name[64];
+  for (int layer = 0; layer < 15; layer++) {
+    snprintf(name, sizeof name, "layer%d.query.weight", layer);
+    add_layer_constant(graph, name, 1000);
+    snprintf(name, sizeof name, "layer%d.key.weight", layer);
+    add_layer_constant(graph, name, 1000);
+  }
+  add_layer_constant(graph, "embed.weight", 10000);
+  char *text = written(rondo_write_plan_svg, graph);
+  cr_assert_not_null(strstr(text, ">15 \xc3\x97 query.weight<"), "%s", text);
+  cr_assert_not_null(strstr(text, ">15 \xc3\x97 key.weight<"), "%s", text);
+  cr_assert_not_null(strstr(text, ">embed.weight<"), "%s", text);
   free(text);
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
@@ -306,8 +377,7 @@ Test(report, plan_svg_draws_the_bound_at_its_height) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
-/* ---- Explain, and errors ------------------------------------------------------------------------------------------
- */
+/* ---- Explain, and errors ----------------------------------------------------------------------------------------- */
 
 static rondo_status explain_host(rondo_graph *graph, const char *path) { return rondo_explain(graph, 0, path); }
 static rondo_status explain_hopper(rondo_graph *graph, const char *path) { return rondo_explain(graph, 90, path); }
