@@ -116,7 +116,8 @@ static void step(int b, const double *x, int position, int length, double *y) {
       keys[b][i / WIDTH][position][i % WIDTH] = qkv[Q + i];
       values[b][i / WIDTH][position][i % WIDTH] = qkv[Q + KV + i];
     }
-  for (int head = 0; head < QUERY_HEADS; head++) attend(b, head, qkv + (ptrdiff_t)head * WIDTH, length, o + (ptrdiff_t)head * WIDTH);
+  for (int head = 0; head < QUERY_HEADS; head++)
+    attend(b, head, qkv + (ptrdiff_t)head * WIDTH, length, o + (ptrdiff_t)head * WIDTH);
   for (int i = 0; i < HIDDEN; i++) {
     y[i] = 0;
     for (int j = 0; j < Q; j++) y[i] += out_weights[i][j] * o[j];
