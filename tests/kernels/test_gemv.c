@@ -313,3 +313,11 @@ Test(gemv, shapes_that_do_not_fit_are_refused_with_a_reason) {
   REQUIRE_OK(rondo_add_gemv(t->graph, &good));
   trial_end(t);
 }
+
+/* A pair whose kernel is missing from the list would be multiplied by the scalar one: right, and many times slower. */
+Test(gemv, every_pair_of_types_has_kernels_with_wide_loads) {
+  static const struct problem shapes[] = {{.m = 4096, .k = 1024, .count = 1}, {.m = 4096, .k = 1024, .count = 2}};
+  struct problem problems[MOST_PROBLEMS];
+  int count = for_every_pair(shapes, 2, 0, problems);
+  for (int i = 0; i < count; i++) check_choice(problems[i], problems[i].count == 1 ? "_x1 " : "_x4 ", false);
+}
