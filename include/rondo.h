@@ -632,7 +632,7 @@ typedef struct rondo_exec_options {
  * slot, on inputs, states and constants of its own that are zeros, and on borrowed constants and states as they are.
  * Afterwards states are zero again, and no replay is counted. The option without_warm_up leaves it out; else only a
  * graph that writes a borrowed state is not warmed up, once that state may hold something: instantiate all graphs
- * first, then upload.
+ * first, then upload. While it is, no exec that shares the state is replayed by another thread.
  * Of every graph that it borrows from exactly one exec must be open in the runtime. options may be NULL. The graph may
  * be changed or destroyed afterwards. Waits for the warm-up; not to be called from a task.
  * Errors: those of planning (see rondo_plan_graph); RONDO_OUT_OF_MEMORY where a pool is too small; RONDO_UNSUPPORTED;
