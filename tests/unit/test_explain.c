@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <rondo_graphs.h>
 
 #include "../support.h"
+#include "report_text.h"
 
 /* ---- Ready-made graphs ------------------------------------------------------------------------------------------- */
 
@@ -86,26 +86,12 @@ static const struct {
 };
 enum { GRAPH_COUNT = sizeof graphs / sizeof *graphs };
 
-/* ---- What is said of them
- * --------------------------------------------------------------------------------------------- */
+/* ---- What is said of them ---------------------------------------------------------------------------------------- */
 
 static char *explained(rondo_graph *graph, int32_t chip) {
-  enum { TEXT_BYTES = 1 << 16 };
-  char path[] = "/tmp/rondo-explain-XXXXXX", *text = calloc(1, TEXT_BYTES);
-  int descriptor = mkstemp(path);
-  cr_assert_geq(descriptor, 0);
-  REQUIRE_OK(rondo_explain(graph, chip, path));
-  FILE *file = fdopen(descriptor, "r");
-  cr_assert_lt(fread(text, 1, TEXT_BYTES, file), (size_t)TEXT_BYTES);
-  fclose(file);
-  unlink(path);
-  return text;
-}
-
-static uint32_t occurrences(const char *text, const char *part) {
-  uint32_t count = 0;
-  for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) count++;
-  return count;
+  struct report_file file = report_file_open();
+  REQUIRE_OK(rondo_explain(graph, chip, file.path));
+  return report_file_read(file);
 }
 
 /* "rondo_gemv grid 4x1x1 block 256x1x1 shared 0", as often as there are launches. */
@@ -141,7 +127,7 @@ static void explain_names_a_kernel_for_every_task(int32_t chip, uint32_t shared_
     else
       cr_assert_gt(plan.task_count, 1, "%s", graphs[i].name);
     char *host = explained(graph, 0), *text = explained(graph, chip);
-    cr_assert_eq(occurrences(host, "task "), plan.task_count, "%s: %s", graphs[i].name, host);
+    cr_assert_eq((uint32_t)occurrences(host, "task "), plan.task_count, "%s: %s", graphs[i].name, host);
     cr_assert_eq(occurrences(host, ": host, "), occurrences(host, "\n"), "%s: %s", graphs[i].name, host);
     cr_assert_eq(occurrences(text, "\n"), occurrences(host, "\n") + 1, "%s: %s", graphs[i].name, text);
     cr_assert_eq(occurrences(text, "\ncompletion: "), 1, "%s: %s", graphs[i].name, text);

@@ -3,14 +3,13 @@
  * tested. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "lone_task.h"
 #include "markup.h"
+#include "report_text.h"
 
 enum { COPY_BYTES = 1 << 16, PASSES = 3, ROOM = 16 };
 static const rondo_profile_options quick = {.passes = PASSES, .copy_bytes = COPY_BYTES};
@@ -312,16 +311,9 @@ Test(profile, takes_memory_and_gives_it_back_whatever_allocation_fails) {
 
 static char *written(rondo_status (*report)(const rondo_task_profile *, const rondo_profile_totals *, const char *),
                      const rondo_task_profile *tasks, const rondo_profile_totals *totals) {
-  enum { TEXT_BYTES = 1 << 16 };
-  char path[] = "/tmp/rondo-profile-XXXXXX", *text = calloc(1, TEXT_BYTES);
-  int descriptor = mkstemp(path);
-  cr_assert_geq(descriptor, 0);
-  REQUIRE_OK(report(tasks, totals, path));
-  FILE *file = fdopen(descriptor, "r");
-  cr_assert_lt(fread(text, 1, TEXT_BYTES, file), (size_t)TEXT_BYTES);
-  fclose(file);
-  unlink(path);
-  return text;
+  struct report_file file = report_file_open();
+  REQUIRE_OK(report(tasks, totals, file.path));
+  return report_file_read(file);
 }
 
 static const rondo_profile_totals some_totals = {.device_name = "a \"device\"",

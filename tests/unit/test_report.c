@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../support.h"
 #include "markup.h"
+#include "report_text.h"
 
 static rondo_graph *two_copies(void) {
   rondo_graph *graph = NULL;
@@ -23,23 +23,9 @@ static rondo_graph *two_copies(void) {
 }
 
 static char *written(rondo_status (*report)(rondo_graph *, const char *), rondo_graph *graph) {
-  char path[] = "/tmp/rondo-report-XXXXXX";
-  int descriptor = mkstemp(path);
-  cr_assert_geq(descriptor, 0);
-  REQUIRE_OK(report(graph, path));
-  enum { TEXT_BYTES = 1 << 21 };
-  char *text = calloc(1, TEXT_BYTES);
-  FILE *file = fdopen(descriptor, "r");
-  cr_assert_lt(fread(text, 1, TEXT_BYTES, file), (size_t)TEXT_BYTES);
-  fclose(file);
-  unlink(path);
-  return text;
-}
-
-static int occurrences(const char *text, const char *part) {
-  int count = 0;
-  for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) count++;
-  return count;
+  struct report_file file = report_file_open();
+  REQUIRE_OK(report(graph, file.path));
+  return report_file_read(file);
 }
 
 static void require_dot(const char *text) {
