@@ -22,6 +22,7 @@ struct gemv_parameters {
   uint32_t early;                           /* weights may be read before the kernels this one depends on have ended */
   uint32_t rows_per_stream, longer_streams; /* of the streams, the first have one row more: see stream_of */
   uint32_t tiles;                           /* column kernel: tiles of 16 rows of one matrix */
+  uint32_t block_rows, group_tiles, chunks; /* staged kernel: rows of a block, tiles that meet at once, chunks of k */
   float scale;
 };
 

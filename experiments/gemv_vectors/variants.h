@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "common.cuh"
+#include "../gemv/common.cuh"
 
 /* 1: only the instances whose warps cover k exactly, for a quick build */
 #ifndef FIRST_FULL
