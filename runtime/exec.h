@@ -13,10 +13,10 @@ struct exec_tensor {
   uint64_t pinned_offset;       /* of an input or output, in the slot's pinned extent */
   uint64_t offset_bytes;        /* in the root */
   struct device_rows rows;
-  /* Of a root that is a constant or a state: whose it is, its index there, and what this exec's tasks do with it. */
+  uint32_t access; /* of a root: what this exec's tasks do with it */
+  /* Of a root that is a constant or a state: whose it is, and its index there. */
   rondo_exec *owner;
   uint32_t owner_index;
-  uint32_t access;
   bool is_uploaded; /* the owner's constant, in part at least; or it was to begin as zeros */
 };
 

@@ -45,6 +45,14 @@ static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struc
   }
 }
 
+static void accesses_fill(rondo_exec *exec, const rondo_graph *graph) {
+  for (uint32_t t = 0; t < graph->task_count; t++)
+    for (uint32_t i = 0; i < graph->tasks[t].operand_count; i++) {
+      uint32_t tensor = graph->tasks[t].tensors[i];
+      if (tensor != NO_TENSOR) exec->tensors[graph->tensors[tensor].root].access |= task_access(&graph->tasks[t], i);
+    }
+}
+
 static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   struct cutter user_work = {exec->user_work, 0};
   uint32_t operands = 0, launches = 0;
@@ -102,6 +110,32 @@ static void places_fill(rondo_exec *exec, const rondo_graph *graph, const struct
   }
 }
 
+/* Nobody writes it from the launch of a replay to its end. By whole tensors: a line of the cache that is fetched early
+ * holds a rectangle's neighbours too. A buffer of the caller's in its place overlaps no other. */
+static bool is_settled(const rondo_exec *exec, struct operand_place place) {
+  if (place.tensor == NO_TENSOR) return false;
+  const struct exec_tensor *root = &exec->tensors[place.tensor];
+  bool is_there_before =
+      place.in_slot ? root->kind == TENSOR_INPUT : root->kind == TENSOR_CONSTANT || root->kind == TENSOR_STATE;
+  return is_there_before && !(root->access & RONDO_WRITE);
+}
+
+/* The user's own work has ended when what follows it starts. */
+static bool follows_own_kernel(const rondo_exec *exec, const struct device_node *node) {
+  for (uint32_t i = 0; i < node->predecessor_count; i++)
+    if (!exec->nodes[node->predecessors[i]].user_work) return true;
+  return false;
+}
+
+static void settled_fill(rondo_exec *exec) {
+  for (uint32_t n = 0; n < exec->node_count; n++) {
+    struct device_node *node = &exec->nodes[n];
+    if (!follows_own_kernel(exec, node)) continue;
+    for (uint32_t i = 0; i < node->call.task->operand_count; i++)
+      if (is_settled(exec, places_of(exec, n)[i])) node->call.settled_operands |= 1u << i;
+  }
+}
+
 static bool is_io(const struct exec_tensor *tensor) {
   return tensor->kind == TENSOR_INPUT || tensor->kind == TENSOR_OUTPUT;
 }
@@ -143,9 +177,11 @@ struct device_program program_of(const rondo_exec *exec, const struct slot *slot
 
 void program_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   tensors_fill(exec, graph, plan);
+  accesses_fill(exec, graph);
   tasks_fill(exec, graph, plan);
   predecessors_fill(exec, plan);
   places_fill(exec, graph, plan);
+  settled_fill(exec);
 }
 
 void program_address(rondo_exec *exec, const struct slot *slot) {

@@ -16,7 +16,7 @@ static rondo_status explain_task(FILE *file, const struct op_task *task, const s
     fprintf(file, ": host, %" PRId64 " items\n", task->op->host_items(task));
     return RONDO_OK;
   }
-  rondo_status status = task->op->select(&(struct op_call){task, op_nowhere, NULL}, chip, &launches);
+  rondo_status status = task->op->select(&(struct op_call){.task = task, .data = op_nowhere}, chip, &launches);
   if (status != RONDO_OK) launches.count = 0;
   for (uint32_t i = 0; i < launches.count; i++) {
     const struct op_launch *launch = &launches.items[i];

@@ -9,14 +9,6 @@
 
 /* ---- Whose they are ---------------------------------------------------------------------------------------------- */
 
-static void accesses_fill(rondo_exec *exec, const rondo_graph *graph) {
-  for (uint32_t t = 0; t < graph->task_count; t++)
-    for (uint32_t i = 0; i < graph->tasks[t].operand_count; i++) {
-      uint32_t tensor = graph->tasks[t].tensors[i];
-      if (tensor != NO_TENSOR) exec->tensors[graph->tensors[tensor].root].access |= task_access(&graph->tasks[t], i);
-    }
-}
-
 /* To whoever asked for it: not while it is made, when it may still fail, nor while it is taken apart. */
 static bool is_open(const rondo_exec *exec) { return atomic_load_explicit(&exec->serial, memory_order_relaxed) != 0; }
 
@@ -108,7 +100,6 @@ static rondo_status lanes_share(const rondo_exec *exec, const rondo_graph *graph
 /* ---- Attach and detach ------------------------------------------------------------------------------------------- */
 
 rondo_status residents_attach(rondo_exec *exec, const rondo_graph *graph, const rondo_exec_options *options) {
-  accesses_fill(exec, graph);
   rondo_status status = owners_fill(exec, graph);
   if (status == RONDO_OK && !options->states_are_ordered) status = lanes_share(exec, graph);
   if (status != RONDO_OK) {

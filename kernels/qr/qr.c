@@ -275,7 +275,7 @@ struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
 }
 
 static uint64_t qr_scratch_bytes(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_of(&(struct op_call){task, op_nowhere, NULL});
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
   struct qr_workspace workspace = qr_workspace_of(&problem);
   return (uint64_t)workspace.workers * workspace.worker_bytes;
 }

@@ -29,7 +29,7 @@ static bool is_f32(const struct op_task *task) { return task->operands[0].dtype 
 
 /* With a workspace, item i is the i-th part of it and every workers-th matrix. */
 int64_t qr_host_items(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_of(&(struct op_call){task, op_nowhere, NULL});
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
   if (!problem.k) return 0;
   return problem.h ? problem.batch : qr_workspace_of(&problem).workers;
 }
@@ -52,7 +52,7 @@ static int64_t apply_columns(const struct op_task *task) {
 }
 
 int64_t qr_apply_host_items(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_of(&(struct op_call){task, op_nowhere, NULL});
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
   return problem.k ? problem.batch * divide_up(apply_columns(task), APPLY_COLUMNS) : 0;
 }
 
@@ -66,7 +66,7 @@ void qr_apply_host_run(const struct op_call *call, int64_t first, int64_t last) 
 }
 
 int64_t qr_extract_host_items(const struct op_task *task) {
-  return qr_problem_of(&(struct op_call){task, op_nowhere, NULL}).batch;
+  return qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere}).batch;
 }
 
 void qr_extract_host_run(const struct op_call *call, int64_t first, int64_t last) {

@@ -88,7 +88,8 @@ static void run_program(struct team *team, void *owner, void *program) {
   if (is_lost(device)) return;
   for (uint32_t n = 0; n < exec->node_count; n++) {
     const struct device_node *node = &exec->nodes[n];
-    struct op_call call = {node->call.task, exec->data + (node->call.data - exec->shared_data), node->call.scratch};
+    struct op_call call = node->call;
+    call.data = exec->data + (node->call.data - exec->shared_data);
     if (node->user_work) {
       node->user_work->host(node->user_work->user, call.data);
     } else {

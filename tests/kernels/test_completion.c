@@ -258,7 +258,7 @@ static uint32_t publishing_blocks(const rondo_graph *graph) {
   uint32_t blocks[3];
   for (int i = 0; i < 3; i++) {
     struct op_launches launches;
-    REQUIRE_OK(task.op->select(&(struct op_call){&task, op_nowhere, NULL}, &chips[i], &launches));
+    REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &chips[i], &launches));
     blocks[i] = op_publishing_blocks(&launches);
     cr_assert_eq(blocks[i], blocks[0]);
   }
