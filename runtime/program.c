@@ -110,14 +110,14 @@ static void places_fill(rondo_exec *exec, const rondo_graph *graph, const struct
   }
 }
 
-/* Nobody writes it from the launch of a replay to its end. By whole tensors: a line of the cache that is fetched early
- * holds a rectangle's neighbours too. A buffer of the caller's in its place overlaps no other. */
+/* From the launch of a replay to its end nobody writes it: no task, nor the node that copies an input to the device. By
+ * whole tensors: a line of the cache that is fetched early holds a rectangle's neighbours too. A buffer of the caller's
+ * that takes a tensor's place overlaps no other. */
 static bool is_settled(const rondo_exec *exec, struct operand_place place) {
   if (place.tensor == NO_TENSOR) return false;
   const struct exec_tensor *root = &exec->tensors[place.tensor];
-  bool is_there_before =
-      place.in_slot ? root->kind == TENSOR_INPUT : root->kind == TENSOR_CONSTANT || root->kind == TENSOR_STATE;
-  return is_there_before && !(root->access & RONDO_WRITE);
+  bool is_copied = root->kind == TENSOR_INPUT && !place.in_slot;
+  return !is_copied && !(root->access & RONDO_WRITE);
 }
 
 /* The user's own work has ended when what follows it starts. */
