@@ -4,14 +4,37 @@
 
 #include "../../runtime/completion.h"
 
-/* The first statement of every kernel, on every path of every thread. An edge between two of Rondo's kernels is
- * programmatic on chips that have it (PTX ISA, griddepcontrol): the successor's blocks may start while this kernel
- * still runs, so that launching costs them nothing, and wait here until it has ended and its writes can be seen.
- * Because each kernel waits, "before" holds along chains too. build/check-kernels keeps the rule. */
+/* The first statement of every kernel that does not fetch early, on every path of every thread. An edge between two of
+ * Rondo's kernels is programmatic on chips that have it (PTX ISA, griddepcontrol): the successor's blocks may start
+ * while this kernel still runs, so that launching costs them nothing, and wait here until it has ended and its writes
+ * can be seen. Because each kernel waits, "before" holds along chains too. build/check-waits keeps the rule. */
 __device__ __forceinline__ void wait_for_predecessors() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* A kernel of DEFINE_EARLY_KERNEL calls wait_for_predecessors() itself, in one place that every path of every thread
+ * comes by. Before it may stand arithmetic, shared memory and barriers, and fetches of what is settled (op.h): loads
+ * through the read-only path, and asynchronous copies to shared memory. Each of these says so:
+ *
+ *   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" EARLY : "=r"(..) ..);
+ *
+ * Whatever else the compiler moves before the wait has no such mark, and build/check-waits refuses it. */
+#define EARLY " // early"
+
+/* Between early loads and the wait: `words` is made of all that they load. ptxas moves loads of the read-only path to
+ * their uses, behind the wait, and then nothing is gained (measured, and refused by build/check-waits). It does not
+ * across this branch, which uses them and is never taken: `never` is a parameter, and 0. */
+__device__ __forceinline__ void keep_early(uint32_t never, uint32_t words) {
+  if (never) asm volatile("nanosleep.u32 %0;" ::"r"(words));
+}
+
+/* The first statement of a kernel that fetches early. */
+__device__ __forceinline__ void let_successors_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
@@ -45,6 +68,14 @@ __device__ __forceinline__ void publish(const completion &done) { publish(done, 
 #define DEFINE_KERNEL(chips, parameters, name, threads, blocks, ...)                                                   \
   extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
     wait_for_predecessors();                                                                                           \
+    __VA_ARGS__(p);                                                                                                    \
+    publish(p.done);                                                                                                   \
+  }
+
+/* The same for kernels that fetch what is settled before they wait, and wait themselves. */
+#define DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, ...)                                             \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
+    let_successors_start();                                                                                            \
     __VA_ARGS__(p);                                                                                                    \
     publish(p.done);                                                                                                   \
   }

@@ -85,7 +85,7 @@ static bool is_settled(const rondo_exec *exec, const char *task, rondo_tensor of
     for (uint32_t i = 0; i < call->task->operand_count; i++)
       if (places[i].tensor == exec->tensors[of.index].root) return call->settled_operands >> i & 1;
   }
-  cr_assert(false, "no task '%s' touches the tensor", task);
+  cr_assert_fail("no task '%s' touches the tensor", task);
   return false;
 }
 
