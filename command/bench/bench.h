@@ -2,6 +2,7 @@
 #ifndef RONDO_BENCH_H
 #define RONDO_BENCH_H
 
+int bench_kernels(int count, char **words);
 int bench_lanes(int count, char **words);
 int bench_plan(int count, char **words);
 int bench_replay(int count, char **words);

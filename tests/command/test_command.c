@@ -29,9 +29,21 @@ static void require_json(const char *text) {
 /* ---- Help and wrong usage ---------------------------------------------------------------------------------------- */
 
 Test(command, help_of_every_command_exits_0_and_goes_to_stdout) {
-  static const char *const commands[] = {
-      "",        "info",  "explain",      "explain gemv", "profile",    "profile gemv",   "plan",
-      "plan qr", "bench", "bench replay", "bench lanes",  "bench plan", "plan attention", "plan gemm_softmax"};
+  static const char *const commands[] = {"",
+                                         "info",
+                                         "explain",
+                                         "explain gemv",
+                                         "profile",
+                                         "profile gemv",
+                                         "plan",
+                                         "plan qr",
+                                         "bench",
+                                         "bench replay",
+                                         "bench lanes",
+                                         "bench kernels",
+                                         "bench plan",
+                                         "plan attention",
+                                         "plan gemm_softmax"};
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     struct ran ran = shell_rondo("", "%s --help", commands[i]);
     REQUIRE_CODE(ran, 0);
@@ -67,10 +79,12 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"plan gemv scale=1e99", "scale is a number, not '1e99'"},
       {"plan qr form=q", "form is h_tau, r or thin_q, not 'q'"},
       {"explain gemv --chip 75", "--chip is host, 80, 90, 100 or all, not '75'"},
-      {"bench", "the bench is missing: replay, lanes or plan"},
-      {"bench replays", "the bench is replay, lanes or plan, not 'replays'"},
+      {"bench", "the bench is missing: replay, lanes, kernels or plan"},
+      {"bench replays", "the bench is replay, lanes, kernels or plan, not 'replays'"},
       {"bench replay --samples 99", "--samples is a whole number from 100 to 10000000, not '99'"},
       {"bench replay --only all", "--only is launch, visible, in-out, chains, branches, idle or slots, not 'all'"},
+      {"bench kernels svd", "what is timed is gemv or chain, not 'svd'"},
+      {"bench kernels --edges none", "--edges is plain or programmatic, not 'none'"},
       {"bench lanes --seconds nan", "--seconds is a number from 0.01 to 3600, not 'nan'"},
       {"bench plan --scale=1", "--scale takes no value"},
   };
@@ -94,6 +108,9 @@ Test(command, work_that_fails_exits_1_with_the_librarys_sentence) {
       {"plan gemv --json /dev/full", "'/dev/full' was not written whole"},
       {"plan gemv --json - >/dev/full", "stdout cannot be written"},
       {"bench replay --backend cuda", "rondo: open: "},
+      {"bench kernels", "rondo: bench: "},
+      {"bench kernels --from /nonexistent", "'/nonexistent' cannot be read: No such file"},
+      {"bench kernels --rivals /dev/null", "'/dev/null' is no array of lines"},
       {"bench plan --minimalloc /nonexistent", "rondo: '/nonexistent': No such file"},
       {"bench plan --minimalloc /proc/self/fd", "rondo: '/proc/self/fd' has no .csv files"},
   };

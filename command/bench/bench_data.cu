@@ -1,0 +1,65 @@
+/* bench_data.cu - what rondo bench kernels needs on the device beside the kernels that it times: random numbers, and
+ * reading alone, which no kernel that needs the same bytes can beat. */
+#include <stdint.h>
+
+#include "bench_data.h"
+
+/* splitmix64 (Steele, Lea, Flood 2014), of an element's index. */
+__device__ uint64_t random_bits(uint64_t index, uint64_t seed) {
+  uint64_t z = (index + 1) * 0x9E3779B97F4A7C15ull + seed * 0xD1B54A32D192ED03ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+/* Any number but NaN; of scales 15 of 16 lie between 1/4 and 4. */
+__device__ uint32_t e4m3_byte(uint32_t random, bool is_scale) {
+  uint32_t byte = is_scale && random >> 8 & 15 ? 0x28 + (random & 31) : random & 255;
+  return (byte & 127) == 127 ? byte ^ 1 : byte;
+}
+
+/* Normal numbers of both signs: bf16 from 2^-9 to 2^3, f16 from 2^-7 to 2^3. */
+__device__ uint32_t half_word(uint32_t random, bool is_bf16) {
+  return is_bf16 ? (random & 0x807f) | (118 + (random >> 7 & 255) % 12) << 7
+                 : (random & 0x83ff) | (8 + (random >> 10 & 31) % 10) << 10;
+}
+
+extern "C" __global__ void __launch_bounds__(BENCH_FILL_THREADS)
+    bench_fill(uint32_t *out, uint64_t words, uint32_t data, uint32_t seed) {
+  uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
+  for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += threads) {
+    uint64_t random = random_bits(i, seed);
+    uint32_t word = 0;
+    if (data == BENCH_CODES)
+      word = (uint32_t)random;
+    else if (data == BENCH_E4M3 || data == BENCH_SCALES)
+      for (int byte = 0; byte < 4; byte++)
+        word |= e4m3_byte((uint32_t)(random >> 16 * byte & 0xffff), data == BENCH_SCALES) << 8 * byte;
+    else
+      for (int half = 0; half < 2; half++)
+        word |= half_word((uint32_t)(random >> 32 * half & 0xffff), data == BENCH_BF16) << 16 * half;
+    out[i] = word;
+  }
+}
+
+/* A block reads chunks of four times 16 bytes a thread, all asked for before the first is used; as many blocks as the
+ * launch has take turns. The sum is written where it can never be, so that nothing is left out and nothing stored. */
+extern "C" __global__ void __launch_bounds__(BENCH_READ_THREADS_MOST)
+    bench_read(const uint4 *data, uint64_t vectors, uint32_t *sink) {
+  const uint64_t chunk = 4 * (uint64_t)blockDim.x;
+  uint32_t all = 0;
+  for (uint64_t first = blockIdx.x * chunk + threadIdx.x; first < vectors; first += gridDim.x * chunk) {
+    uint4 loaded[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      uint64_t at = first + i * (uint64_t)blockDim.x;
+      if (at < vectors)
+        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(loaded[i].x), "=r"(loaded[i].y), "=r"(loaded[i].z), "=r"(loaded[i].w)
+                     : "l"(data + at));
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) all |= loaded[i].x & loaded[i].y & loaded[i].z & loaded[i].w;
+  }
+  if (all == 0xffffffffu && vectors == ~0ull) *sink = all;
+}

@@ -1,0 +1,203 @@
+/* bench_kernels.c - rondo bench kernels: how long kernels take where they are used, in a graph, with weights that no
+ * cache holds; beside reading the same bytes alone, what is asked of them, and rivals that another program timed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "bench_gemv.h"
+#include "kernel_results.h"
+#include "timing.h"
+
+enum edges { EDGES_PLAIN, EDGES_PROGRAMMATIC };
+
+struct options {
+  const char *only, *json, *rivals, *from;
+  int32_t edges, samples;
+  bool is_warm;
+};
+
+struct bench {
+  struct options options;
+  struct report report;
+  struct kernel_results results, rivals;
+  struct bench_device device;
+};
+
+/* ---- Products ---------------------------------------------------------------------------------------------------- */
+
+static void gemv_begin(struct bench *bench, struct gemv_memory *memory, const char *what) {
+  fprintf(stderr, "%s: filling memory\n", what);
+  gemv_memory_take(&bench->device, memory);
+}
+
+static bool is_wanted(const struct bench *bench, const struct kernel_case *shape, char label[KERNEL_LABEL_BYTES]) {
+  kernel_case_label(shape, label);
+  return kernel_label_wanted(label, bench->options.only);
+}
+
+/* Reading depends little on the number of vectors: once for all counts. */
+static double read_us(const struct bench *bench, const struct gemv_memory *memory, const struct kernel_case *shape,
+                      const struct gemv_options *options) {
+  for (size_t i = 0; i < bench->results.count; i++) {
+    const struct kernel_case *known = &bench->results.items[i].shape;
+    bool is_same = known->m == shape->m && known->k == shape->k && known->batch == shape->batch;
+    if (is_same && known->weights == shape->weights) return bench->results.items[i].read_us;
+  }
+  return gemv_read_us(memory, shape, options);
+}
+
+static void measure_gemv(struct bench *bench) {
+  static struct kernel_case cases[KERNEL_CASES_MOST];
+  struct gemv_options options = {bench->options.is_warm, bench->options.edges == EDGES_PROGRAMMATIC,
+                                 (uint32_t)bench->options.samples};
+  struct gemv_memory memory;
+  size_t count = kernel_cases(cases);
+  gemv_begin(bench, &memory, "gemv");
+  double rate = gemv_read_rate(&memory, options.samples);
+  report_figure(&bench->report, "reading 1 GB", rate / 1e3, "GB/s", 0);
+  for (size_t i = 0; i < count; i++) {
+    char label[KERNEL_LABEL_BYTES];
+    if (!is_wanted(bench, &cases[i], label)) continue;
+    fprintf(stderr, "%s\n", label);
+    struct gemv_timing timing = gemv_measure(&memory, &cases[i], &options);
+    struct kernel_result result = {.shape = cases[i],
+                                   .us = timing.us,
+                                   .read_us = read_us(bench, &memory, &cases[i], &options),
+                                   .bound_us = (double)kernel_case_bytes(&cases[i]) / rate,
+                                   .is_warm = options.is_warm,
+                                   .is_programmatic = options.is_programmatic};
+    memcpy(result.kernel, timing.kernel, sizeof result.kernel);
+    kernel_results_add(&bench->results, &result);
+    kernel_result_report(&bench->report, &bench->results, bench->results.count - 1, &bench->rivals);
+    fflush(stdout);
+  }
+}
+
+/* ---- Chains ------------------------------------------------------------------------------------------------------ */
+
+static void measure_chains(struct bench *bench) {
+  static const struct kernel_case cases[] = {{RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, 4096, 4096, 1, 1},
+                                             {RONDO_NVFP4, RONDO_BF16, RONDO_BF16, 4096, 4096, 1, 1}};
+  uint32_t samples = (uint32_t)bench->options.samples;
+  struct gemv_memory memory;
+  gemv_begin(bench, &memory, "chain");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char label[KERNEL_LABEL_BYTES], name[KERNEL_LABEL_BYTES + 64];
+    if (!is_wanted(bench, &cases[i], label)) continue;
+    double us[3];
+    for (int edges = CHAIN_PLAIN; edges <= CHAIN_EARLY; edges++) {
+      static const char *const names[] = {"plain edges", "programmatic edges", "early weights"};
+      fprintf(stderr, "chain of 8 %s, %s\n", label, names[edges]);
+      us[edges] = gemv_chain_us(&memory, &cases[i], (enum chain_edges)edges, samples);
+    }
+    snprintf(name, sizeof name, "chain of 8 %s, early weights / plain", label);
+    report_ratio(&bench->report, name, us[CHAIN_EARLY] * 8, us[CHAIN_PLAIN] * 8, "us", 0.8);
+    snprintf(name, sizeof name, "  early weights / programmatic edges");
+    report_ratio(&bench->report, name, us[CHAIN_EARLY] * 8, us[CHAIN_PROGRAMMATIC] * 8, "us", 0);
+    fflush(stdout);
+  }
+}
+
+/* ---- The command ------------------------------------------------------------------------------------------------- */
+
+static const struct {
+  const char *name;
+  void (*measure)(struct bench *bench);
+} groups[] = {{"gemv", measure_gemv}, {"chain", measure_chains}};
+enum { GROUPS = sizeof groups / sizeof *groups };
+
+static const struct choice edge_choices[] = {{"plain", EDGES_PLAIN}, {"programmatic", EDGES_PROGRAMMATIC}, {NULL, 0}};
+
+static const struct argument arguments[] = {
+    {.name = "only",
+     .help = "cases with these words in their labels: \"nvfp4:bf16 count=1\"",
+     .kind = VALUE_TEXT,
+     .offset = offsetof(struct options, only),
+     .value_name = "WORDS"},
+    {.name = "edges",
+     .help = "between one launch and the next; default plain",
+     .kind = VALUE_CHOICE,
+     .offset = offsetof(struct options, edges),
+     .choices = edge_choices},
+    {.name = "warm",
+     .help = "one copy of the weights, which a cache may hold",
+     .kind = VALUE_FLAG,
+     .offset = offsetof(struct options, is_warm)},
+    {.name = "samples",
+     .help = "replays, of which the median is taken; default 7",
+     .kind = VALUE_INT32,
+     .offset = offsetof(struct options, samples),
+     .least = 1,
+     .most = 10000},
+    {.name = "rivals",
+     .help = "what command/bench/rivals.py wrote: theirs beside ours",
+     .kind = VALUE_TEXT,
+     .offset = offsetof(struct options, rivals),
+     .value_name = "FILE"},
+    {.name = "from",
+     .help = "reads what --json wrote, in place of measuring",
+     .kind = VALUE_TEXT,
+     .offset = offsetof(struct options, from),
+     .value_name = "FILE"},
+    JSON_ARGUMENT(struct options),
+};
+
+static const struct grammar grammar = {
+    .program = "rondo bench kernels",
+    .about = "Times kernels in graphs of many launches, with weights that no cache holds, beside reading the same\n"
+             "bytes alone. gemv: products of a matrix with 1 to 16 vectors; chain: products one after the other, with\n"
+             "and without weights that are asked for early. Both, if none is named. Each case is checked first.\n",
+    .status = BENCH_STATUS,
+    .options = ARGUMENT_TABLE(arguments)};
+
+/* The leading word, if there is one: which group alone; GROUPS: all. -1, with a sentence: no such group. */
+static int read_group(int *count, char ***words) {
+  if (!*count || (*words)[0][0] == '-') return GROUPS;
+  for (int i = 0; i < GROUPS; i++) {
+    if (strcmp((*words)[0], groups[i].name)) continue;
+    ++*words;
+    --*count;
+    return i;
+  }
+  arguments_wrong(grammar.program, "what is timed is gemv or chain, not '%s'", (*words)[0]);
+  return -1;
+}
+
+static void measure(struct bench *bench, int group) {
+  bench_device_open(&bench->device);
+  report_machine(&bench->report, &(rondo_info){.backend = RONDO_BACKEND_CUDA,
+                                               .reason = bench->options.is_warm ? "warm" : "cold",
+                                               .device_name = bench->device.name,
+                                               .driver_version = bench->device.driver.version});
+  for (int i = 0; i < GROUPS; i++)
+    if (group == GROUPS || group == i) groups[i].measure(bench);
+  bench_device_close(&bench->device);
+}
+
+static bool report_again(struct bench *bench) {
+  struct kernel_results *results = &bench->results;
+  if (!kernel_results_read(results, bench->options.from)) return false;
+  for (size_t i = 0; i < results->count; i++) {
+    char label[KERNEL_LABEL_BYTES];
+    if (is_wanted(bench, &results->items[i].shape, label))
+      kernel_result_report(&bench->report, results, i, &bench->rivals);
+  }
+  return true;
+}
+
+int bench_kernels(int count, char **words) {
+  static struct bench bench; /* too large for a stack */
+  int group = read_group(&count, &words);
+  if (group < 0) return EXIT_USAGE;
+  bench.options = (struct options){.samples = 7};
+  int done = arguments_read(&grammar, count, words, &bench.options, NULL);
+  if (done != ARGUMENTS_READ) return done;
+  if (bench.options.rivals && !kernel_results_read(&bench.rivals, bench.options.rivals)) return EXIT_FAILED;
+  report_begin(&bench.report, bench.options.json);
+  if (!bench.options.from)
+    measure(&bench, group);
+  else if (!report_again(&bench))
+    return EXIT_FAILED;
+  return report_end(&bench.report);
+}

@@ -1,0 +1,57 @@
+/* reference.c - see reference.h. */
+#include "reference.h"
+
+#include <math.h>
+#include <string.h>
+
+static double e2m1(unsigned code) {
+  static const double magnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  return code & 8 ? -magnitudes[code & 7] : magnitudes[code & 7];
+}
+
+/* A sign, `exponent_bits` and `mantissa_bits`, as IEEE 754 has it but for what the largest exponent means. */
+static double number(unsigned bits, int exponent_bits, int mantissa_bits) {
+  int bias = (1 << (exponent_bits - 1)) - 1, exponent = (int)(bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
+  double mantissa = ldexp(bits & ((1u << mantissa_bits) - 1), -mantissa_bits);
+  double magnitude = exponent ? ldexp(1 + mantissa, exponent - bias) : ldexp(mantissa, 1 - bias);
+  return bits >> (exponent_bits + mantissa_bits) & 1 ? -magnitude : magnitude;
+}
+
+static double e4m3(unsigned bits) { return (bits & 127) == 127 ? NAN : number(bits, 4, 3); }
+
+/* The largest exponent means infinity, or NaN. */
+static double half(unsigned bits, int exponent_bits, int mantissa_bits) {
+  unsigned largest = ((1u << exponent_bits) - 1) << mantissa_bits;
+  if ((bits & largest) != largest) return number(bits, exponent_bits, mantissa_bits);
+  if (bits & ((1u << mantissa_bits) - 1)) return NAN;
+  return bits >> 15 ? -INFINITY : INFINITY;
+}
+
+void reference_decode(rondo_dtype dtype, const uint8_t *bytes, const uint8_t *scales, size_t count, double *values) {
+  double table[256]; /* of e4m3 */
+  for (unsigned i = 0; i < 256; i++) table[i] = e4m3(i);
+  for (size_t i = 0; i < count; i++) {
+    uint16_t bits = 0;
+    if (dtype == RONDO_NVFP4)
+      values[i] = e2m1(bytes[i / 2] >> (i % 2 * 4) & 15u) * table[scales[i / 16]];
+    else if (dtype == RONDO_E4M3)
+      values[i] = table[bytes[i]];
+    else
+      memcpy(&bits, bytes + 2 * i, sizeof bits);
+    if (dtype == RONDO_F16) values[i] = half(bits, 5, 10);
+    if (dtype == RONDO_BF16) values[i] = half(bits, 8, 7);
+  }
+}
+
+double reference_error(double result, double scale, const double *a, const double *b, size_t count, rondo_dtype out) {
+  double sum = 0, magnitude = 0;
+  for (size_t i = 0; i < count; i++) {
+    sum += a[i] * b[i];
+    magnitude += fabs(a[i] * b[i]);
+  }
+  /* Half a unit in the last place, and of f16 half the smallest number. */
+  double rounding = out == RONDO_F16 ? ldexp(fabs(scale * sum), -11) + ldexp(1, -25) : ldexp(fabs(scale * sum), -8);
+  double allowed = rounding + 4e-6 * fabs(scale) * magnitude;
+  double error = fabs(result - scale * sum);
+  return isfinite(result) ? (allowed > 0 ? error / allowed : error > 0 ? INFINITY : 0) : INFINITY;
+}

@@ -1,0 +1,17 @@
+/* reference.h - what a product must be, in double precision on the host, from the bytes that the device had. It shares
+ * no code with the kernels. */
+#ifndef RONDO_REFERENCE_H
+#define RONDO_REFERENCE_H
+
+#include <rondo.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* `count` numbers; scales, a byte for 16 of them, of nvfp4 only. */
+void reference_decode(rondo_dtype dtype, const uint8_t *bytes, const uint8_t *scales, size_t count, double *values);
+
+/* A result that should be scale times the sum of a[i] b[i]: how far off it is, in units of what is allowed, so at most
+ * 1. Allowed is the rounding to `out`, and 4e-6 of the sum of |a[i] b[i]| for fp32 sums in any order. */
+double reference_error(double result, double scale, const double *a, const double *b, size_t count, rondo_dtype out);
+
+#endif
