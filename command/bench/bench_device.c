@@ -10,7 +10,7 @@
 #include "../command.h"
 #include "timing.h"
 
-extern const unsigned char bench_data_fatbin[], bench_data_fatbin_end[];
+extern const unsigned char bench_data_fatbin[], bench_data_fatbin_end[], ladder_fatbin[];
 
 enum { OLDEST_CHIP = 80, SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024 };
 
@@ -71,6 +71,7 @@ void bench_device_open(struct bench_device *device) {
   REQUIRE(device, cuEventCreate, &device->begin, 0);
   REQUIRE(device, cuEventCreate, &device->end, 0);
   load(device, bench_data_fatbin);
+  load(device, ladder_fatbin);
   for (uint32_t i = 0; i < device_image_count; i++) load(device, device_images[i].begin);
 }
 

@@ -1,11 +1,13 @@
 /* bench_kernels.c - rondo bench kernels: how long kernels take where they are used, in a graph, with weights that no
  * cache holds; beside reading the same bytes alone, what is asked of them, and rivals that another program timed. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
 #include "bench_gemv.h"
+#include "bench_ladder.h"
 #include "kernel_results.h"
 #include "timing.h"
 
@@ -22,14 +24,11 @@ struct bench {
   struct report report;
   struct kernel_results results, rivals;
   struct bench_device device;
+  struct gemv_memory memory;
+  uint32_t wrong; /* products */
 };
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
-
-static void gemv_begin(struct bench *bench, struct gemv_memory *memory, const char *what) {
-  fprintf(stderr, "%s: filling memory\n", what);
-  gemv_memory_take(&bench->device, memory);
-}
 
 static bool is_wanted(const struct bench *bench, const struct kernel_case *shape, char label[KERNEL_LABEL_BYTES]) {
   kernel_case_label(shape, label);
@@ -37,36 +36,40 @@ static bool is_wanted(const struct bench *bench, const struct kernel_case *shape
 }
 
 /* Reading depends little on the number of vectors: once for all counts. */
-static double read_us(const struct bench *bench, const struct gemv_memory *memory, const struct kernel_case *shape,
-                      const struct gemv_options *options) {
+static double read_us(const struct bench *bench, const struct kernel_case *shape, const struct gemv_options *options) {
   for (size_t i = 0; i < bench->results.count; i++) {
     const struct kernel_case *known = &bench->results.items[i].shape;
     bool is_same = known->m == shape->m && known->k == shape->k && known->batch == shape->batch;
     if (is_same && known->weights == shape->weights) return bench->results.items[i].read_us;
   }
-  return gemv_read_us(memory, shape, options);
+  return gemv_read_us(&bench->memory, shape, options);
 }
 
 static void measure_gemv(struct bench *bench) {
   static struct kernel_case cases[KERNEL_CASES_MOST];
-  struct gemv_options options = {bench->options.is_warm, bench->options.edges == EDGES_PROGRAMMATIC,
-                                 (uint32_t)bench->options.samples};
-  struct gemv_memory memory;
+  bool is_programmatic = bench->options.edges == EDGES_PROGRAMMATIC;
+  struct gemv_options options = {.is_warm = bench->options.is_warm,
+                                 .is_programmatic = is_programmatic,
+                                 .samples = (uint32_t)bench->options.samples};
+  struct gemv_memory *memory = &bench->memory;
   size_t count = kernel_cases(cases);
-  gemv_begin(bench, &memory, "gemv");
-  double rate = gemv_read_rate(&memory, options.samples);
+  double rate = gemv_read_rate(memory, options.samples);
   report_figure(&bench->report, "reading 1 GB", rate / 1e3, "GB/s", 0);
   for (size_t i = 0; i < count; i++) {
     char label[KERNEL_LABEL_BYTES];
     if (!is_wanted(bench, &cases[i], label)) continue;
     fprintf(stderr, "%s\n", label);
-    struct gemv_timing timing = gemv_measure(&memory, &cases[i], &options);
+    struct gemv_timing timing = gemv_measure(memory, &cases[i], &options, is_programmatic);
+    if (isnan(timing.us)) {
+      bench->wrong++;
+      continue;
+    }
     struct kernel_result result = {.shape = cases[i],
                                    .us = timing.us,
-                                   .read_us = read_us(bench, &memory, &cases[i], &options),
+                                   .read_us = read_us(bench, &cases[i], &options),
                                    .bound_us = (double)kernel_case_bytes(&cases[i]) / rate,
                                    .is_warm = options.is_warm,
-                                   .is_programmatic = options.is_programmatic};
+                                   .is_programmatic = is_programmatic};
     memcpy(result.kernel, timing.kernel, sizeof result.kernel);
     kernel_results_add(&bench->results, &result);
     kernel_result_report(&bench->report, &bench->results, bench->results.count - 1, &bench->rivals);
@@ -79,24 +82,32 @@ static void measure_gemv(struct bench *bench) {
 static void measure_chains(struct bench *bench) {
   static const struct kernel_case cases[] = {{RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, 4096, 4096, 1, 1},
                                              {RONDO_NVFP4, RONDO_BF16, RONDO_BF16, 4096, 4096, 1, 1}};
-  uint32_t samples = (uint32_t)bench->options.samples;
-  struct gemv_memory memory;
-  gemv_begin(bench, &memory, "chain");
+  static const char *const edges[] = {"plain edges", "programmatic edges", "early weights"};
+  enum { PLAIN, PROGRAMMATIC, EARLY };
+  struct gemv_options options = {.samples = (uint32_t)bench->options.samples, .is_chain = true};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char label[KERNEL_LABEL_BYTES], name[KERNEL_LABEL_BYTES + 64];
     if (!is_wanted(bench, &cases[i], label)) continue;
     double us[3];
-    for (int edges = CHAIN_PLAIN; edges <= CHAIN_EARLY; edges++) {
-      static const char *const names[] = {"plain edges", "programmatic edges", "early weights"};
-      fprintf(stderr, "chain of 8 %s, %s\n", label, names[edges]);
-      us[edges] = gemv_chain_us(&memory, &cases[i], (enum chain_edges)edges, samples);
+    for (int e = PLAIN; e <= EARLY; e++) {
+      fprintf(stderr, "chain of 8 %s, %s\n", label, edges[e]);
+      options.is_programmatic = e != PLAIN;
+      us[e] = gemv_measure(&bench->memory, &cases[i], &options, e == EARLY).us * 8;
+    }
+    if (isnan(us[PLAIN] + us[PROGRAMMATIC] + us[EARLY])) {
+      bench->wrong++;
+      continue;
     }
     snprintf(name, sizeof name, "chain of 8 %s, early weights / plain", label);
-    report_ratio(&bench->report, name, us[CHAIN_EARLY] * 8, us[CHAIN_PLAIN] * 8, "us", 0.8);
+    report_ratio(&bench->report, name, us[EARLY], us[PLAIN], "us", 0.8);
     snprintf(name, sizeof name, "  early weights / programmatic edges");
-    report_ratio(&bench->report, name, us[CHAIN_EARLY] * 8, us[CHAIN_PROGRAMMATIC] * 8, "us", 0);
+    report_ratio(&bench->report, name, us[EARLY], us[PROGRAMMATIC], "us", 0);
     fflush(stdout);
   }
+}
+
+static void measure_ladder(struct bench *bench) {
+  bench->wrong += ladder_measure(&bench->memory, &bench->report, bench->options.only, (uint32_t)bench->options.samples);
 }
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
@@ -104,7 +115,7 @@ static void measure_chains(struct bench *bench) {
 static const struct {
   const char *name;
   void (*measure)(struct bench *bench);
-} groups[] = {{"gemv", measure_gemv}, {"chain", measure_chains}};
+} groups[] = {{"gemv", measure_gemv}, {"chain", measure_chains}, {"ladder", measure_ladder}};
 enum { GROUPS = sizeof groups / sizeof *groups };
 
 static const struct choice edge_choices[] = {{"plain", EDGES_PLAIN}, {"programmatic", EDGES_PROGRAMMATIC}, {NULL, 0}};
@@ -147,7 +158,8 @@ static const struct grammar grammar = {
     .program = "rondo bench kernels",
     .about = "Times kernels in graphs of many launches, with weights that no cache holds, beside reading the same\n"
              "bytes alone. gemv: products of a matrix with 1 to 16 vectors; chain: products one after the other, with\n"
-             "and without weights that are asked for early. Both, if none is named. Each case is checked first.\n",
+             "and without weights that are asked for early; ladder: eight kernels that show what each step from a\n"
+             "plain one buys. All three, if none is named. Each case is checked first.\n",
     .status = BENCH_STATUS,
     .options = ARGUMENT_TABLE(arguments)};
 
@@ -160,7 +172,7 @@ static int read_group(int *count, char ***words) {
     --*count;
     return i;
   }
-  arguments_wrong(grammar.program, "what is timed is gemv or chain, not '%s'", (*words)[0]);
+  arguments_wrong(grammar.program, "what is timed is gemv, chain or ladder, not '%s'", (*words)[0]);
   return -1;
 }
 
@@ -170,6 +182,8 @@ static void measure(struct bench *bench, int group) {
                                                .reason = bench->options.is_warm ? "warm" : "cold",
                                                .device_name = bench->device.name,
                                                .driver_version = bench->device.driver.version});
+  fputs("filling memory\n", stderr);
+  gemv_memory_take(&bench->device, &bench->memory);
   for (int i = 0; i < GROUPS; i++)
     if (group == GROUPS || group == i) groups[i].measure(bench);
   bench_device_close(&bench->device);
@@ -199,5 +213,6 @@ int bench_kernels(int count, char **words) {
     measure(&bench, group);
   else if (!report_again(&bench))
     return EXIT_FAILED;
-  return report_end(&bench.report);
+  int code = report_end(&bench.report);
+  return bench.wrong ? command_failed("bench: %u products are wrong", bench.wrong) : code;
 }
