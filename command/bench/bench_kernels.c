@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bandwidth_plot.h"
 #include "bench.h"
 #include "bench_gemv.h"
 #include "bench_ladder.h"
@@ -14,7 +15,7 @@
 enum edges { EDGES_PLAIN, EDGES_PROGRAMMATIC };
 
 struct options {
-  const char *only, *json, *rivals, *from;
+  const char *only, *json, *rivals, *from, *plot;
   int32_t edges, samples;
   bool is_warm;
 };
@@ -151,6 +152,11 @@ static const struct argument arguments[] = {
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, from),
      .value_name = "FILE"},
+    {.name = "plot",
+     .help = "draws bandwidth over bytes, as SVG",
+     .kind = VALUE_TEXT,
+     .offset = offsetof(struct options, plot),
+     .value_name = "FILE"},
     JSON_ARGUMENT(struct options),
 };
 
@@ -178,6 +184,7 @@ static int read_group(int *count, char ***words) {
 
 static void measure(struct bench *bench, int group) {
   bench_device_open(&bench->device);
+  memcpy(bench->results.device, bench->device.name, sizeof bench->results.device);
   report_machine(&bench->report, &(rondo_info){.backend = RONDO_BACKEND_CUDA,
                                                .reason = bench->options.is_warm ? "warm" : "cold",
                                                .device_name = bench->device.name,
@@ -214,5 +221,7 @@ int bench_kernels(int count, char **words) {
   else if (!report_again(&bench))
     return EXIT_FAILED;
   int code = report_end(&bench.report);
+  if (bench.options.plot && !bandwidth_plot_write(bench.options.plot, &bench.results, &bench.rivals))
+    code = EXIT_FAILED;
   return bench.wrong ? command_failed("bench: %u products are wrong", bench.wrong) : code;
 }

@@ -1,6 +1,7 @@
 /* bench_ladder.c - see bench_ladder.h. */
 #include "bench_ladder.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -38,6 +39,8 @@ static const struct step steps[] = {
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 
+static const char ours[] = "the library's";
+
 /* What add_step needs to know. */
 struct climb {
   const struct step *step;
@@ -62,33 +65,39 @@ static void add_step(void *user, struct bench_graph *graph, const struct gemv_op
                          climb->step->shared_bytes, parameters);
 }
 
-static void write_cell(struct report *report, const char *step, const struct kernel_case *shape, double us,
-                       double b200_us) {
+/* A line of the table: what was measured, of the shapes that are wanted. */
+static void write_row(struct report *report, const char *name, const bool wanted[SHAPES], const double us[SHAPES],
+                      const double b200_us[SHAPES]) {
   struct json *json = &report->output.json;
-  json_begin_line(json, NULL, '{');
-  json_text(json, "ladder", step);
-  json_whole(json, "m", (uint64_t)shape->m);
-  json_whole(json, "k", (uint64_t)shape->k);
-  json_whole(json, "batch", (uint64_t)shape->batch);
-  json_real(json, "us", us);
-  json_real(json, "b200_us", b200_us);
-  json_end(json, '}');
-  if (isnan(us))
-    output_print(&report->output, "  %9s", "WRONG");
-  else
-    output_print(&report->output, "  %9.2f", us);
-  if (b200_us > 0)
-    output_print(&report->output, " (%5.1f)", b200_us);
-  else
-    output_print(&report->output, "        ");
+  output_print(&report->output, "%-26s", name);
+  for (int s = 0; s < SHAPES; s++) {
+    if (!wanted[s]) continue;
+    json_begin_line(json, NULL, '{');
+    json_text(json, "ladder", name);
+    json_whole(json, "m", (uint64_t)shapes[s].m);
+    json_whole(json, "k", (uint64_t)shapes[s].k);
+    json_whole(json, "batch", (uint64_t)shapes[s].batch);
+    json_real(json, "us", us[s]);
+    if (b200_us) json_real(json, "b200_us", b200_us[s]);
+    json_end(json, '}');
+    if (isnan(us[s]))
+      output_print(&report->output, "  %9s", "WRONG");
+    else
+      output_print(&report->output, "  %9.2f", us[s]);
+    if (b200_us)
+      output_print(&report->output, " (%5.1f)", b200_us[s]);
+    else
+      output_print(&report->output, "        ");
+  }
+  output_print(&report->output, "\n");
 }
 
 static void print_heading(struct report *report, const bool wanted[SHAPES]) {
   output_print(&report->output, "%-26s", "ladder, us (on a B200)");
   for (int s = 0; s < SHAPES; s++) {
-    char label[KERNEL_LABEL_BYTES];
-    kernel_case_label(&shapes[s], label);
-    if (wanted[s]) output_print(&report->output, "  %17.*s", 17, label + sizeof "nvfp4:nvfp4");
+    char shape[KERNEL_LABEL_BYTES];
+    snprintf(shape, sizeof shape, "%" PRId64 " x %" PRId64 "x%" PRId64, shapes[s].batch, shapes[s].m, shapes[s].k);
+    if (wanted[s]) output_print(&report->output, "  %-17s", shape);
   }
   output_print(&report->output, "\n");
 }
@@ -99,8 +108,15 @@ static void announce(const char *name, const struct kernel_case *shape) {
   fprintf(stderr, "ladder: %s, %s\n", name, label);
 }
 
+static double measure_step(struct gemv_memory *memory, const struct step *step, const struct kernel_case *shape,
+                           const struct gemv_options *options) {
+  announce(step ? step->name : ours, shape);
+  if (!step) return gemv_measure(memory, shape, options, false).us;
+  struct climb climb = {step, shape, bench_kernel(memory->device, step->kernel)};
+  return gemv_time_us(memory, shape, options, &(struct gemv_way){step->kernel, add_step, &climb});
+}
+
 uint32_t ladder_measure(struct gemv_memory *memory, struct report *report, const char *only, uint32_t samples) {
-  static const char ours[] = "the library's";
   const struct gemv_options options = {.samples = samples};
   bool wanted[SHAPES], is_any_wanted = false;
   uint32_t wrong = 0;
@@ -112,28 +128,16 @@ uint32_t ladder_measure(struct gemv_memory *memory, struct report *report, const
   }
   if (!is_any_wanted) return 0;
   print_heading(report, wanted);
-  for (int i = 0; i < STEPS; i++) {
-    const struct step *step = &steps[i];
-    if (memory->device->chip.version < step->oldest_chip) continue;
-    output_print(&report->output, "%-26s", step->name);
+  for (int i = 0; i <= STEPS; i++) {
+    const struct step *step = i < STEPS ? &steps[i] : NULL; /* NULL: the library's */
+    if (step && memory->device->chip.version < step->oldest_chip) continue;
+    double us[SHAPES];
     for (int s = 0; s < SHAPES; s++) {
       if (!wanted[s]) continue;
-      announce(step->name, &shapes[s]);
-      struct climb climb = {step, &shapes[s], bench_kernel(memory->device, step->kernel)};
-      double us = gemv_time_us(memory, &shapes[s], &options, &(struct gemv_way){step->kernel, add_step, &climb});
-      wrong += isnan(us) ? 1 : 0;
-      write_cell(report, step->name, &shapes[s], us, step->b200_us[s]);
+      us[s] = measure_step(memory, step, &shapes[s], &options);
+      wrong += isnan(us[s]) ? 1 : 0;
     }
-    output_print(&report->output, "\n");
+    write_row(report, step ? step->name : ours, wanted, us, step ? step->b200_us : NULL);
   }
-  output_print(&report->output, "%-26s", ours);
-  for (int s = 0; s < SHAPES; s++) {
-    if (!wanted[s]) continue;
-    announce(ours, &shapes[s]);
-    double us = gemv_measure(memory, &shapes[s], &options, false).us;
-    wrong += isnan(us) ? 1 : 0;
-    write_cell(report, ours, &shapes[s], us, 0);
-  }
-  output_print(&report->output, "\n");
   return wrong;
 }

@@ -79,10 +79,10 @@ bool kernel_case_equal(const struct kernel_case *a, const struct kernel_case *b)
 /* ---- Labels ------------------------------------------------------------------------------------------------------ */
 
 void kernel_case_label(const struct kernel_case *shape, char label[KERNEL_LABEL_BYTES]) {
-  char batch[24] = "";
-  if (shape->batch > 1) snprintf(batch, sizeof batch, "%" PRId64 "x", shape->batch);
-  snprintf(label, KERNEL_LABEL_BYTES, "%s:%s %s%" PRId64 "x%" PRId64 " count=%" PRId64,
-           rondo_dtype_name(shape->weights), rondo_dtype_name(shape->vectors), batch, shape->m, shape->k, shape->count);
+  char batch[32] = "";
+  if (shape->batch > 1) snprintf(batch, sizeof batch, " batch=%" PRId64, shape->batch);
+  snprintf(label, KERNEL_LABEL_BYTES, "%s:%s %" PRId64 "x%" PRId64 "%s count=%" PRId64,
+           rondo_dtype_name(shape->weights), rondo_dtype_name(shape->vectors), shape->m, shape->k, batch, shape->count);
 }
 
 /* Does the word stand in the label with no letter or digit on either side? */

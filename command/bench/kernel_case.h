@@ -29,7 +29,7 @@ size_t kernel_cases(struct kernel_case cases[KERNEL_CASES_MOST]);
 struct kernel_must kernel_case_must(const struct kernel_case *shape);
 
 bool kernel_case_equal(const struct kernel_case *a, const struct kernel_case *b);
-/* "nvfp4:bf16 8x4096x7168 count=16". */
+/* "nvfp4:bf16 4096x7168 batch=8 count=16". */
 enum { KERNEL_LABEL_BYTES = 96 };
 void kernel_case_label(const struct kernel_case *shape, char label[KERNEL_LABEL_BYTES]);
 /* Are all the words, between spaces or commas, in the label, each as a whole? "nvfp4" and "nvfp4:bf16" are in the one

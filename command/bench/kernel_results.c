@@ -30,6 +30,9 @@ static int64_t whole(const struct json_object *object, const char *key) {
 static double finite_or_zero(double number) { return isfinite(number) && number > 0 ? number : 0; }
 
 static void take_line(void *user, const struct json_object *object) {
+  struct kernel_results *results = user;
+  const char *device = json_object_text(object, "device");
+  if (*device) snprintf(results->device, sizeof results->device, "%s", device);
   struct kernel_result result = {
       .shape = {dtype_called(json_object_text(object, "weights")), dtype_called(json_object_text(object, "vectors")),
                 dtype_called(json_object_text(object, "out")), whole(object, "m"), whole(object, "k"),
@@ -44,7 +47,7 @@ static void take_line(void *user, const struct json_object *object) {
   bool has_case = shape->weights && shape->vectors && shape->out && shape->m && shape->k && shape->batch;
   if (!has_case || !shape->count || !result.us) return;
   snprintf(result.kernel, sizeof result.kernel, "%s", json_object_text(object, "kernel"));
-  kernel_results_add(user, &result);
+  kernel_results_add(results, &result);
 }
 
 bool kernel_results_read(struct kernel_results *results, const char *path) {
@@ -124,7 +127,7 @@ void kernel_result_report(struct report *report, const struct kernel_results *re
   double must = kernel_must_us(results, index, rivals), one = single_us(results, index, 1);
   kernel_case_label(&result->shape, label);
   write_json(&output->json, result, must);
-  output_print(output, "%-34s %8.2f us %6.0f GB/s, read %8.2f, bound %8.2f (%3.0f %%)", label, result->us,
+  output_print(output, "%-38s %8.2f us %6.0f GB/s, read %8.2f, bound %8.2f (%3.0f %%)", label, result->us,
                (double)kernel_case_bytes(&result->shape) / result->us / 1e3, result->read_us, result->bound_us,
                100 * result->bound_us / result->us);
   if (result->shape.count > 1 && one > 0) output_print(output, ", %.2fx one", result->us / one);

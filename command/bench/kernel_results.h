@@ -17,6 +17,7 @@ struct kernel_result {
 };
 
 struct kernel_results {
+  char device[DEVICE_NAME_BYTES];
   size_t count;
   struct kernel_result items[KERNEL_CASES_MOST];
 };

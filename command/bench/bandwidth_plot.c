@@ -1,0 +1,257 @@
+/* bandwidth_plot.c - see bandwidth_plot.h. Lengths are tenths of a pixel, so that no number needs a decimal point. */
+#include "bandwidth_plot.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  WIDTH = 9600,
+  HEIGHT = 6000,
+  LEFT = 900, /* the frame */
+  TOP = 900,
+  RIGHT = 9300,
+  BOTTOM = 5200,
+  SMALL = 130, /* sizes of letters */
+  LARGE = 190,
+  DOT = 40,
+  DASH = 70, /* half of one */
+  LEGEND_LEFT = 6500,
+  LEGEND_LINE = 220,
+  PERCENT_STEP = 20,
+  SERIES_MOST = 8,
+};
+
+static const char *const colours[SERIES_MOST] = {"#0072b2", "#009e73", "#d55e00", "#b85c9e",
+                                                 "#56b4e9", "#806b00", "#000000", "#7f3f00"};
+
+/* What a point is: of a product, of reading its bytes, of what it must reach. */
+enum measure { OURS, READING, MUST };
+
+/* A pair of types. */
+struct series {
+  rondo_dtype weights, vectors;
+};
+
+struct plot {
+  const struct kernel_results *results, *rivals;
+  int64_t vector_count;           /* of the products that are shown */
+  double least_bytes, most_bytes; /* around what they move */
+  int32_t most_percent;
+  struct series series[SERIES_MOST];
+  size_t series_count;
+};
+
+static bool is_shown(const struct plot *plot, size_t index) {
+  const struct kernel_result *result = &plot->results->items[index];
+  return result->shape.count == plot->vector_count && result->bound_us > 0;
+}
+
+static double bytes_of(const struct plot *plot, size_t index) {
+  return (double)kernel_case_bytes(&plot->results->items[index].shape);
+}
+
+/* Of the read rate at 1 GB; 0: there is no such point. */
+static double percent_of(const struct plot *plot, size_t index, enum measure measure) {
+  const struct kernel_result *result = &plot->results->items[index];
+  double us = measure == OURS      ? result->us
+              : measure == READING ? result->read_us
+                                   : kernel_must_us(plot->results, index, plot->rivals);
+  return us > 0 ? 100 * result->bound_us / us : 0;
+}
+
+/* ---- Scales ------------------------------------------------------------------------------------------------------ */
+
+static void add_series(struct plot *plot, const struct kernel_case *shape) {
+  for (size_t s = 0; s < plot->series_count; s++)
+    if (plot->series[s].weights == shape->weights && plot->series[s].vectors == shape->vectors) return;
+  if (plot->series_count < SERIES_MOST)
+    plot->series[plot->series_count++] = (struct series){shape->weights, shape->vectors};
+}
+
+static struct plot plot_of(const struct kernel_results *results, const struct kernel_results *rivals) {
+  struct plot plot = {.results = results, .rivals = rivals};
+  double least = 0, most = 0, most_percent = 100;
+  for (size_t i = 0; i < results->count; i++) {
+    int64_t count = results->items[i].shape.count;
+    if (!plot.vector_count || count < plot.vector_count) plot.vector_count = count;
+  }
+  for (size_t i = 0; i < results->count; i++) {
+    if (!is_shown(&plot, i)) continue;
+    add_series(&plot, &results->items[i].shape);
+    least = least > 0 ? fmin(least, bytes_of(&plot, i)) : bytes_of(&plot, i);
+    most = fmax(most, bytes_of(&plot, i));
+    for (enum measure m = OURS; m <= MUST; m++) most_percent = fmax(most_percent, percent_of(&plot, i, m));
+  }
+  /* Warm products may be far above what memory gives. */
+  plot.most_percent = (int32_t)ceil(fmin(most_percent, 1000) / PERCENT_STEP) * PERCENT_STEP;
+  plot.least_bytes = (least > 0 ? least : 1e5) / 1.5;
+  plot.most_bytes = fmax(most, 10 * plot.least_bytes) * 1.5;
+  return plot;
+}
+
+static int32_t x_of(const struct plot *plot, double bytes) {
+  double share = log(bytes / plot->least_bytes) / log(plot->most_bytes / plot->least_bytes);
+  return LEFT + (int32_t)lround(share * (RIGHT - LEFT));
+}
+
+static int32_t y_of(const struct plot *plot, double percent) {
+  double share = fmin(percent, plot->most_percent) / plot->most_percent;
+  return BOTTOM - (int32_t)lround(share * (BOTTOM - TOP));
+}
+
+/* ---- Marks ------------------------------------------------------------------------------------------------------- */
+
+static void write_escaped(FILE *file, const char *text) {
+  for (; *text; text++)
+    if (strchr("&<>\"", *text) || (unsigned char)*text < ' ')
+      fprintf(file, "&#%d;", *text >= ' ' ? *text : ' ');
+    else
+      fputc(*text, file);
+}
+
+static void write_text(FILE *file, int32_t x, int32_t y, int32_t size, const char *anchor, const char *text) {
+  fprintf(file, "<text x=\"%d\" y=\"%d\" font-size=\"%d\" text-anchor=\"%s\">", x, y, size, anchor);
+  write_escaped(file, text);
+  fputs("</text>\n", file);
+}
+
+static void write_line(FILE *file, int32_t x1, int32_t y1, int32_t x2, int32_t y2, const char *colour) {
+  fprintf(file, "<path d=\"M%d %dL%d %d\" stroke=\"%s\"/>\n", x1, y1, x2, y2, colour);
+}
+
+/* "100 KB", "1 GB": of a power of ten. */
+static void bytes_text(double bytes, char *text, size_t text_bytes) {
+  static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  for (; bytes >= 1000 && unit + 1 < sizeof units / sizeof *units; unit++) bytes /= 1000;
+  snprintf(text, text_bytes, "%.0f %s", bytes, units[unit]);
+}
+
+static void write_axes(FILE *file, const struct plot *plot) {
+  static const char grid[] = "#dddddd", fine[] = "#f2f2f2";
+  char text[32];
+  for (int32_t percent = 0; percent <= plot->most_percent; percent += PERCENT_STEP) {
+    int32_t y = y_of(plot, percent);
+    write_line(file, LEFT, y, RIGHT, y, percent == 100 ? "#888888" : grid);
+    snprintf(text, sizeof text, "%d %%", percent);
+    write_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
+  }
+  for (double decade = pow(10, floor(log10(plot->least_bytes))); decade < plot->most_bytes; decade *= 10)
+    for (int i = 1; i < 10; i++) {
+      double bytes = decade * i;
+      if (bytes < plot->least_bytes || bytes > plot->most_bytes) continue;
+      write_line(file, x_of(plot, bytes), TOP, x_of(plot, bytes), BOTTOM, i == 1 ? grid : fine);
+      if (i > 1) continue;
+      bytes_text(bytes, text, sizeof text);
+      write_text(file, x_of(plot, bytes), BOTTOM + 2 * SMALL, SMALL, "middle", text);
+    }
+  write_line(file, LEFT, TOP, LEFT, BOTTOM, grid);
+  write_text(file, (LEFT + RIGHT) / 2, BOTTOM + 4 * SMALL, SMALL, "middle",
+             "bytes that a product must read and write, each once");
+}
+
+/* ---- Lines ------------------------------------------------------------------------------------------------------- */
+
+/* The points of a line, from left to right. series NULL: of all, for reading. */
+struct line {
+  size_t count, items[KERNEL_CASES_MOST];
+};
+
+static void line_add(struct line *line, const struct plot *plot, size_t index) {
+  size_t at = line->count++;
+  for (; at > 0 && bytes_of(plot, line->items[at - 1]) > bytes_of(plot, index); at--)
+    line->items[at] = line->items[at - 1];
+  line->items[at] = index;
+}
+
+static void line_of(struct line *line, const struct plot *plot, const struct series *series, enum measure measure) {
+  line->count = 0;
+  for (size_t i = 0; i < plot->results->count; i++) {
+    const struct kernel_case *shape = &plot->results->items[i].shape;
+    bool is_of = !series || (shape->weights == series->weights && shape->vectors == series->vectors);
+    if (is_of && is_shown(plot, i) && percent_of(plot, i, measure) > 0) line_add(line, plot, i);
+  }
+}
+
+static void write_path(FILE *file, const struct plot *plot, const struct line *line, enum measure measure,
+                       const char *colour, const char *style) {
+  if (!line->count) return;
+  fprintf(file, "<path fill=\"none\" stroke=\"%s\" %s d=\"", colour, style);
+  for (size_t i = 0; i < line->count; i++)
+    fprintf(file, "%c%d %d", i ? 'L' : 'M', x_of(plot, bytes_of(plot, line->items[i])),
+            y_of(plot, percent_of(plot, line->items[i], measure)));
+  fputs("\"/>\n", file);
+}
+
+static void write_dots(FILE *file, const struct plot *plot, const struct line *line, const char *colour) {
+  for (size_t i = 0; i < line->count; i++) {
+    const struct kernel_result *result = &plot->results->items[line->items[i]];
+    char label[KERNEL_LABEL_BYTES];
+    int32_t x = x_of(plot, bytes_of(plot, line->items[i]));
+    double percent = percent_of(plot, line->items[i], OURS), must = percent_of(plot, line->items[i], MUST);
+    kernel_case_label(&result->shape, label);
+    if (must > 0) write_line(file, x - DASH, y_of(plot, must), x + DASH, y_of(plot, must), colour);
+    fprintf(file, "<circle cx=\"%d\" cy=\"%d\" r=\"%d\" fill=\"%s\"><title>%s: %.2f us, %.0f %%</title></circle>\n", x,
+            y_of(plot, percent), DOT, colour, label, result->us, percent);
+  }
+}
+
+/* From the frame's bottom up, where no line is: what moves much is near the top. */
+static void write_legend(FILE *file, const struct plot *plot) {
+  int32_t y = BOTTOM - LEGEND_LINE * (int32_t)(plot->series_count + 2);
+  for (size_t s = 0; s < plot->series_count + 2; s++, y += LEGEND_LINE) {
+    char text[64];
+    const char *colour = s < plot->series_count ? colours[s] : "#888888";
+    if (s < plot->series_count)
+      snprintf(text, sizeof text, "%s x %s", rondo_dtype_name(plot->series[s].weights),
+               rondo_dtype_name(plot->series[s].vectors));
+    else
+      snprintf(text, sizeof text, "%s", s == plot->series_count ? "only reading the same bytes" : "what it must reach");
+    if (s <= plot->series_count)
+      fprintf(file, "<path d=\"M%d %dh360\" stroke=\"%s\" %s/>\n", LEGEND_LEFT, y, colour,
+              s < plot->series_count ? "stroke-width=\"20\"" : "stroke-dasharray=\"60 40\" stroke-width=\"14\"");
+    else
+      write_line(file, LEGEND_LEFT + 180 - DASH, y, LEGEND_LEFT + 180 + DASH, y, colour);
+    if (s < plot->series_count)
+      fprintf(file, "<circle cx=\"%d\" cy=\"%d\" r=\"%d\" fill=\"%s\"/>\n", LEGEND_LEFT + 180, y, DOT, colour);
+    write_text(file, LEGEND_LEFT + 480, y + SMALL / 3, SMALL, "start", text);
+  }
+}
+
+static void write_plot(FILE *file, const struct plot *plot) {
+  static struct line line;
+  char title[256];
+  fprintf(file,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+          "font-family=\"sans-serif\" stroke-width=\"10\">\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n"
+          "<style>text{stroke:none;fill:#222}</style>\n",
+          WIDTH / 10, HEIGHT / 10, WIDTH, HEIGHT, WIDTH, HEIGHT);
+  snprintf(title, sizeof title, "Bandwidth of products with %" PRId64 " vector%s, of what reading 1 GB reaches",
+           plot->vector_count, plot->vector_count == 1 ? "" : "s");
+  write_text(file, LEFT, 380, LARGE, "start", title);
+  write_text(file, LEFT, 640, SMALL, "start", plot->results->device);
+  write_axes(file, plot);
+  line_of(&line, plot, NULL, READING);
+  write_path(file, plot, &line, READING, "#888888", "stroke-dasharray=\"60 40\" stroke-width=\"14\"");
+  for (size_t s = 0; s < plot->series_count; s++) {
+    line_of(&line, plot, &plot->series[s], OURS);
+    write_path(file, plot, &line, OURS, colours[s], "stroke-width=\"20\"");
+    write_dots(file, plot, &line, colours[s]);
+  }
+  write_legend(file, plot);
+  fputs("</svg>\n", file);
+}
+
+bool bandwidth_plot_write(const char *path, const struct kernel_results *results, const struct kernel_results *rivals) {
+  struct plot plot = plot_of(results, rivals);
+  FILE *file = fopen(path, "w");
+  if (file) write_plot(file, &plot);
+  bool is_written = file && !ferror(file);
+  if (file && fclose(file)) is_written = false;
+  if (!is_written) command_failed("'%s' cannot be written: %s", path, strerror(errno));
+  return is_written;
+}

@@ -1,0 +1,240 @@
+/* test_bench_kernels.c - what of rondo bench kernels needs no GPU: which cases there are and which a word picks, what
+ * each must reach, results read back, the picture, and the reference that every timed kernel is checked against. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../../command/bench/kernel_case.h"
+#include "../../command/bench/reference.h"
+#include "shell.h"
+
+TestSuite(bench_kernels, .fini = shell_remove_folder, .timeout = 120);
+
+#define REQUIRE_CODE(ran, expected)                                                                                    \
+  cr_assert_eq((ran).code, (expected), "exit status %d\n%s\n%s", (ran).code, (ran).out, (ran).error)
+
+static int occurrences(const char *text, const char *part) {
+  int count = 0;
+  for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) count++;
+  return count;
+}
+
+/* A file of the test's folder, and its path. */
+static const char *write_file(const char *name, const char *text) {
+  static char path[256];
+  snprintf(path, sizeof path, "%s/%s", shell_folder(), name);
+  FILE *file = fopen(path, "w");
+  cr_assert_not_null(file);
+  fputs(text, file);
+  fclose(file);
+  return path;
+}
+
+#define LINE(weights, vectors, out, m, k, count, us)                                                                   \
+  "{\"weights\": \"" weights "\", \"vectors\": \"" vectors "\", \"out\": \"" out "\", \"m\": " #m ", \"k\": " #k       \
+  ", \"batch\": 1, \"count\": " #count ", \"us\": " #us ", \"read_us\": 3.7, \"bound_us\": 2.1, \"warm\": false, "     \
+  "\"programmatic\": false, \"kernel\": \"k\"}"
+
+/* ---- The table --------------------------------------------------------------------------------------------------- */
+
+static struct kernel_case cases[KERNEL_CASES_MOST];
+
+Test(bench_kernels, one_vector_comes_before_several_of_the_same_product) {
+  size_t count = kernel_cases(cases);
+  cr_assert_gt(count, 0);
+  for (size_t i = 0; i < count; i++) {
+    struct kernel_case single = cases[i];
+    single.count = 1;
+    size_t first = 0;
+    while (first < count && !kernel_case_equal(&cases[first], &single)) first++;
+    cr_assert_leq(first, i);
+  }
+}
+
+Test(bench_kernels, something_is_asked_of_every_product_with_several_vectors) {
+  size_t count = kernel_cases(cases);
+  for (size_t i = 0; i < count; i++)
+    if (cases[i].count > 1) cr_assert_geq(kernel_case_must(&cases[i]).single, 1.3);
+}
+
+Test(bench_kernels, a_case_that_is_not_in_the_table_has_nothing_to_reach) {
+  struct kernel_must must = kernel_case_must(&(struct kernel_case){RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, 7, 64, 1, 1});
+  cr_assert(must.us == 0 && must.read == 0 && must.rival == 0 && must.single == 0);
+}
+
+Test(bench_kernels, bytes_are_those_of_all_operands_and_their_scales) {
+  struct kernel_case nvfp4 = {RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, 10, 32, 3, 2};
+  cr_assert_eq(kernel_case_bytes(&nvfp4), 3u * (10 * 32 / 2 + 10 * 2 + 2 * 32 / 2 + 2 * 2 + 2 * 10 * 2));
+  struct kernel_case e4m3 = {RONDO_E4M3, RONDO_BF16, RONDO_BF16, 10, 32, 1, 1};
+  cr_assert_eq(kernel_case_bytes(&e4m3), 10u * 32 + 32 * 2 + 10 * 2);
+}
+
+Test(bench_kernels, words_pick_the_cases_that_have_all_of_them_whole) {
+  const char *label = "nvfp4:bf16 4096x7168 batch=8 count=16";
+  static const char *const in[] = {"nvfp4", "bf16",         "nvfp4:bf16",      "4096x7168", "count=16",
+                                   "",      "8, count=16 ", "bf16,4096x7168,", "batch=8",   NULL};
+  static const char *const not_in[] = {"count=1", "96x7168", "4096x716", "nvfp4 count=1", "fp4", "4096x7168 e4m3"};
+  for (size_t i = 0; i < sizeof in / sizeof *in; i++)
+    cr_assert(kernel_label_wanted(label, in[i]), "'%s'", in[i] ? in[i] : "NULL");
+  for (size_t i = 0; i < sizeof not_in / sizeof *not_in; i++)
+    cr_assert_not(kernel_label_wanted(label, not_in[i]), "'%s'", not_in[i]);
+}
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+Test(bench_kernels, results_that_reach_what_they_must_exit_0) {
+  const char *path = write_file("good.json", "[" LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 1,
+                                                      4.6) ",\n" LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 2, 5.9) "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s", path);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, "reached"), 2, "%s", ran.out);
+}
+
+Test(bench_kernels, a_result_that_is_slower_than_it_must_be_exits_3) {
+  static const char *const slow[] = {
+      "[" LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 1, 4.7) "]",
+      /* of one vector */
+      "[" LINE("bf16", "bf16", "bf16", 4096, 4096, 1, 10) "," LINE("bf16", "bf16", "bf16", 4096, 4096, 8, 14.1) "]",
+      /* of eight, though sixteen is within twice one */
+      "[" LINE("bf16", "bf16", "bf16", 4096, 4096, 8, 4) "," LINE("bf16", "bf16", "bf16", 4096, 4096, 16, 8.1) "]",
+      /* of the rate of reading */
+      "[" LINE("nvfp4", "bf16", "bf16", 128256, 4096, 1, 4.2) "]",
+  };
+  for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) {
+    struct ran ran = shell_rondo("", "bench kernels --from %s", write_file("slow.json", slow[i]));
+    REQUIRE_CODE(ran, 3);
+    cr_assert_eq(occurrences(ran.out, "MISSED"), 1, "%s", ran.out);
+  }
+}
+
+Test(bench_kernels, rivals_set_what_must_be_reached_for_the_same_types) {
+  char rivals[256];
+  snprintf(rivals, sizeof rivals, "%s",
+           write_file("rivals.json",
+                      "[{\"device\": \"x\"}, " LINE("bf16", "bf16", "bf16", 4096, 4096, 1,
+                                                    14.1) "," LINE("bf16", "bf16", "bf16", 4096, 4096, 1, 14.0) "]"));
+  const char *ours =
+      "[" LINE("bf16", "bf16", "bf16", 4096, 4096, 1, 10.1) "," LINE("e4m3", "bf16", "bf16", 4096, 4096, 1, 90) "]";
+  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s", write_file("ours.json", ours), rivals);
+  REQUIRE_CODE(ran, 3);
+  cr_assert_eq(occurrences(ran.out, "rival's bf16 14.00"), 2, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "at most 10.00"), 1, "%s", ran.out);
+}
+
+Test(bench_kernels, results_written_and_read_again_are_the_same) {
+  char again[4096];
+  const char *path = write_file("first.json", "[" LINE("nvfp4", "bf16", "bf16", 576, 1536, 1, 2.75) "," LINE(
+                                                  "nvfp4", "bf16", "bf16", 576, 1536, 16, 3.25) "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s --json -", path);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_null(json_fault(ran.out), "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "\"weights\": \"nvfp4\""), 2, "%s", ran.out);
+  snprintf(again, sizeof again, "%s", ran.out);
+  ran = shell_rondo("", "bench kernels --from %s --json -", write_file("second.json", ran.out));
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(strncmp(ran.out, again, sizeof again - 1), 0, "%s", ran.out);
+}
+
+Test(bench_kernels, only_shows_the_cases_that_are_wanted) {
+  const char *path = write_file("two.json", "[" LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 1,
+                                                     4.6) "," LINE("nvfp4", "bf16", "bf16", 4096, 4096, 1, 6.3) "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s --only nvfp4:bf16", path);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, "4096x4096"), 1, "%s", ran.out);
+}
+
+Test(bench_kernels, a_file_that_no_bench_wrote_is_refused) {
+  static const char *const texts[] = {"",
+                                      "{}",
+                                      "[",
+                                      "[{]",
+                                      "[{\"m\": }]",
+                                      "[{\"m\": 1,}]",
+                                      "[{\"m\": [1]}]",
+                                      "[{\"m\": 1}",
+                                      "[{\"m\": 1}] 2",
+                                      "[{\"m\": 0x}]",
+                                      "[{\"m\" 1}]",
+                                      "[{\"m\": \"a\\q\"}]",
+                                      "[{} {}]"};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    struct ran ran = shell_rondo("", "bench kernels --from %s", write_file("bad.json", texts[i]));
+    REQUIRE_CODE(ran, 1);
+    cr_assert_not_null(strstr(ran.error, "is no array of lines"), "%s: %s", texts[i], ran.error);
+  }
+}
+
+/* ---- The picture ------------------------------------------------------------------------------------------------- */
+
+Test(bench_kernels, the_picture_has_a_line_a_pair_of_types_and_a_dot_a_product) {
+  char plot[256];
+  snprintf(plot, sizeof plot, "%s/plot.svg", shell_folder());
+  const char *path = write_file(
+      "plot.json",
+      "[{\"device\": \"A <GPU> & \\\"more\\\"\"}," LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 1, 4.6) "," LINE(
+          "nvfp4", "nvfp4", "f16", 576, 576, 1, 2) "," LINE("nvfp4", "nvfp4", "f16", 576, 576, 2,
+                                                            2) "," LINE("bf16", "bf16", "bf16", 4096, 4096, 1, 9) "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s --plot %s", path, plot);
+  REQUIRE_CODE(ran, 0);
+  const char *svg = shell_read(plot);
+  cr_assert_eq(strncmp(svg, "<svg ", 5), 0);
+  cr_assert_not_null(strstr(svg, "</svg>"));
+  cr_assert_eq(occurrences(svg, "<title>"), 3, "%s", svg);
+  cr_assert_eq(occurrences(svg, "fill=\"none\""), 3, "two pairs of types, and reading: %s", svg);
+  cr_assert_not_null(strstr(svg, "nvfp4:nvfp4 576x576 count=1: 2.00 us"), "%s", svg);
+  cr_assert_not_null(strstr(svg, "A &#60;GPU&#62; &#38; &#34;more&#34;"), "%s", svg);
+  cr_assert_null(strstr(svg, "nan"), "%s", svg);
+}
+
+Test(bench_kernels, a_picture_that_cannot_be_written_exits_1) {
+  const char *path = write_file("none.json", "[]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s --plot /nonexistent/a.svg", path);
+  REQUIRE_CODE(ran, 1);
+  cr_assert_not_null(strstr(ran.error, "'/nonexistent/a.svg' cannot be written"), "%s", ran.error);
+}
+
+Test(bench_kernels, a_picture_of_nothing_is_a_frame) {
+  char plot[256];
+  snprintf(plot, sizeof plot, "%s/empty.svg", shell_folder());
+  struct ran ran = shell_rondo("", "bench kernels --from %s --plot %s", write_file("none.json", "[]"), plot);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_not_null(strstr(shell_read(plot), "</svg>"));
+  cr_assert_null(strstr(shell_read(plot), "nan"));
+}
+
+/* ---- The reference ----------------------------------------------------------------------------------------------- */
+
+Test(bench_kernels, the_reference_knows_the_numbers_of_every_type) {
+  double values[16];
+  const uint8_t codes[] = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe}, scales[] = {0x40}; /* 2 */
+  static const double e2m1[] = {0, 1, 2, 3, 4, 6, 8, 12, -0.0, -1, -2, -3, -4, -6, -8, -12};
+  reference_decode(RONDO_NVFP4, codes, scales, 16, values);
+  for (int i = 0; i < 16; i++) cr_assert(values[i] == e2m1[i], "code %d is %g", i, values[i]);
+
+  const uint8_t e4m3[] = {0x00, 0x01, 0x08, 0x38, 0x7e, 0xfe, 0xb9, 0x7f};
+  static const double e4m3_values[] = {0, 0x1p-9, 0x1p-6, 1, 448, -448, -1.125};
+  reference_decode(RONDO_E4M3, e4m3, NULL, 8, values);
+  for (int i = 0; i < 7; i++) cr_assert(values[i] == e4m3_values[i], "e4m3 %d is %g", i, values[i]);
+  cr_assert(isnan(values[7]));
+
+  const uint16_t f16[] = {0x3c00, 0x0001, 0xfbff, 0x7c00, 0x7e00}, bf16[] = {0x3f80, 0x4049, 0xff80, 0xffff};
+  reference_decode(RONDO_F16, (const uint8_t *)f16, NULL, 5, values);
+  cr_assert(values[0] == 1 && values[1] == 0x1p-24 && values[2] == -65504 && isinf(values[3]) && isnan(values[4]));
+  reference_decode(RONDO_BF16, (const uint8_t *)bf16, NULL, 4, values);
+  cr_assert(values[0] == 1 && values[1] == 3.140625 && values[2] == -INFINITY && isnan(values[3]));
+}
+
+Test(bench_kernels, a_result_is_right_within_its_rounding_and_no_further) {
+  const double a[] = {1000, 3}, b[] = {1, 0.25}; /* 1000.75; f16 has 1000.5 and 1001 there, bf16 1000 and 1004 */
+  cr_assert_leq(reference_error(1001, 1, a, b, 2, RONDO_F16), 1);
+  cr_assert_gt(reference_error(1002, 1, a, b, 2, RONDO_F16), 1);
+  cr_assert_leq(reference_error(1000, 1, a, b, 2, RONDO_BF16), 1);
+  cr_assert_gt(reference_error(1008, 1, a, b, 2, RONDO_BF16), 1);
+  cr_assert_leq(reference_error(2001.5, 2, a, b, 2, RONDO_F16), 1);
+  cr_assert_gt(reference_error((double)NAN, 1, a, b, 2, RONDO_F16), 1);
+  cr_assert_gt(reference_error((double)INFINITY, 1, a, b, 2, RONDO_F16), 1);
+  const double zero[] = {0};
+  cr_assert_leq(reference_error(0, 1, zero, zero, 1, RONDO_BF16), 1);
+  cr_assert_gt(reference_error(0.5, 1, zero, zero, 1, RONDO_BF16), 1);
+}
