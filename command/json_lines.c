@@ -29,22 +29,41 @@ static int next(FILE *file) {
   return letter;
 }
 
-/* Behind the opening quote. Escapes of letters beyond ASCII become a question mark: no bench writes any. */
+/* What stands behind a backslash; EOF if nothing does. A character beyond ASCII becomes a question mark: no bench
+ * writes any. */
+static int read_escape(FILE *file) {
+  unsigned code;
+  int letter = getc(file);
+  switch (letter) {
+  case '"':
+  case '\\':
+  case '/':
+    return letter;
+  case 'b':
+    return '\b';
+  case 'f':
+    return '\f';
+  case 'n':
+    return '\n';
+  case 'r':
+    return '\r';
+  case 't':
+    return '\t';
+  case 'u':
+    if (fscanf(file, "%4x", &code) != 1) return EOF;
+    return code < 128 ? (int)code : '?';
+  default:
+    return EOF;
+  }
+}
+
+/* Behind the opening quote. */
 static bool read_text(FILE *file, char text[JSON_TEXT_BYTES]) {
   size_t length = 0;
   for (int letter; (letter = getc(file)) != '"';) {
     if (letter == EOF || letter < ' ') return false;
-    if (letter == '\\') {
-      letter = getc(file);
-      const char *at = letter > 0 ? strchr("\"\"\\\\//b\bf\fn\nr\rt\t", letter) : NULL;
-      unsigned code;
-      if (letter == 'u' && fscanf(file, "%4x", &code) == 1)
-        letter = code < 128 ? (int)code : '?';
-      else if (at && letter != 'u')
-        letter = at[1];
-      else
-        return false;
-    }
+    if (letter == '\\') letter = read_escape(file);
+    if (letter == EOF) return false;
     if (length + 1 < JSON_TEXT_BYTES) text[length++] = (char)letter;
   }
   text[length] = '\0';

@@ -140,9 +140,9 @@ static void write_axes(FILE *file, const struct plot *plot) {
     snprintf(text, sizeof text, "%d %%", percent);
     write_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
   }
-  for (double decade = pow(10, floor(log10(plot->least_bytes))); decade < plot->most_bytes; decade *= 10)
+  for (int power = (int)floor(log10(plot->least_bytes)); power <= (int)log10(plot->most_bytes); power++)
     for (int i = 1; i < 10; i++) {
-      double bytes = decade * i;
+      double bytes = pow(10, power) * i;
       if (bytes < plot->least_bytes || bytes > plot->most_bytes) continue;
       write_line(file, x_of(plot, bytes), TOP, x_of(plot, bytes), BOTTOM, i == 1 ? grid : fine);
       if (i > 1) continue;

@@ -173,7 +173,7 @@ static const struct grammar grammar = {
 static int read_group(int *count, char ***words) {
   if (!*count || (*words)[0][0] == '-') return GROUPS;
   for (int i = 0; i < GROUPS; i++) {
-    if (strcmp((*words)[0], groups[i].name)) continue;
+    if (strcmp((*words)[0], groups[i].name) != 0) continue;
     ++*words;
     --*count;
     return i;
