@@ -33,7 +33,7 @@ void reference_decode(rondo_dtype dtype, const uint8_t *bytes, const uint8_t *sc
   for (size_t i = 0; i < count; i++) {
     uint16_t bits = 0;
     if (dtype == RONDO_NVFP4)
-      values[i] = e2m1(bytes[i / 2] >> (i % 2 * 4) & 15u) * table[scales[i / 16]];
+      values[i] = e2m1((unsigned)bytes[i / 2] >> i % 2 * 4 & 15) * table[scales[i / 16]];
     else if (dtype == RONDO_E4M3)
       values[i] = table[bytes[i]];
     else

@@ -65,7 +65,7 @@ Test(bench_kernels, a_case_that_is_not_in_the_table_has_nothing_to_reach) {
 
 Test(bench_kernels, bytes_are_those_of_all_operands_and_their_scales) {
   struct kernel_case nvfp4 = {RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, 10, 32, 3, 2};
-  cr_assert_eq(kernel_case_bytes(&nvfp4), 3 * (10 * 32 / 2 + 10 * 2 + 2 * 32 / 2 + 2 * 2 + 2 * 10 * 2));
+  cr_assert_eq(kernel_case_bytes(&nvfp4), UINT64_C(3) * (10 * 32 / 2 + 10 * 2 + 2 * 32 / 2 + 2 * 2 + 2 * 10 * 2));
   struct kernel_case e4m3 = {RONDO_E4M3, RONDO_BF16, RONDO_BF16, 10, 32, 1, 1};
   cr_assert_eq(kernel_case_bytes(&e4m3), 10 * 32 + 32 * 2 + 10 * 2);
 }
@@ -163,6 +163,14 @@ Test(bench_kernels, a_file_that_no_bench_wrote_is_refused) {
     REQUIRE_CODE(ran, 1);
     cr_assert_not_null(strstr(ran.error, "is no array of lines"), "%s: %s", texts[i], ran.error);
   }
+}
+
+Test(bench_kernels, a_driver_that_cannot_time_is_told) {
+  char environment[512];
+  snprintf(environment, sizeof environment, "LD_LIBRARY_PATH=%s/fake", shell_root());
+  struct ran ran = shell_rondo(environment, "bench kernels");
+  REQUIRE_CODE(ran, 1);
+  cr_assert_not_null(strstr(ran.error, "libcuda.so.1 has no cuEventElapsedTime"), "%s", ran.error);
 }
 
 /* ---- The picture ------------------------------------------------------------------------------------------------- */
