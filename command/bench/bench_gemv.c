@@ -251,10 +251,12 @@ static void add_chosen(void *user, struct bench_graph *graph, const struct gemv_
   data[GEMV_VECTORS] = pointer(true, at->vectors);
   data[GEMV_VECTOR_SCALES] = pointer(operands[GEMV_VECTOR_SCALES].present, at->vector_scales);
   data[GEMV_OUT] = pointer(true, at->out);
-  /* The one place that stands for what the runtime tells an operation of its operands. That weights are settled is
-   * told here once a call can say so. */
-  struct op_call call = {.task = &product->task, .data = data, .scratch = (void *)at->scratch};
-  (void)product->weights_are_settled;
+  /* As the runtime says it of constants: not of the first task, which follows none. */
+  bool is_early = product->weights_are_settled && graph->last;
+  struct op_call call = {.task = &product->task,
+                         .data = data,
+                         .scratch = (void *)at->scratch,
+                         .settled_operands = is_early ? 1u << GEMV_WEIGHTS | 1u << GEMV_WEIGHT_SCALES : 0};
   TRY(product->task.op->select(&call, product->chip, &launches));
   if (!launches.count) exit(command_failed("bench: the library launches nothing for a product"));
   for (uint32_t i = 0; i < launches.count; i++) bench_graph_add(graph, &launches.items[i]);
