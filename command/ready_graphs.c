@@ -10,6 +10,8 @@ static const struct choice dtypes[] = {{"f64", RONDO_F64},   {"f32", RONDO_F32},
 static const struct choice layouts[] = {
     {"column_major", RONDO_COLUMN_MAJOR}, {"row_major", RONDO_ROW_MAJOR}, {NULL, 0}};
 static const struct choice head_layouts[] = {{"bhsd", RONDO_BHSD}, {"bshd", RONDO_BSHD}, {NULL, 0}};
+static const struct choice scale_layouts[] = {
+    {"by_row", RONDO_SCALES_BY_ROW}, {"128x4", RONDO_SCALES_128X4}, {NULL, 0}};
 static const struct choice forms[] = {
     {"h_tau", RONDO_QR_H_TAU}, {"r", RONDO_QR_R}, {"thin_q", RONDO_QR_THIN_Q}, {NULL, 0}};
 
@@ -72,6 +74,14 @@ static const struct argument gemv_fields[] = {
     COUNT(gemv, row_scales, "1: e4m3 weights have a factor for each row"),
     TYPE(gemv, quantize_from, "nvfp4 vectors: the input's type, f32, f16 or bf16"),
     REAL(gemv, quantize_scale, "factor of all of them; 0: 1"),
+    ONE_OF(gemv, weight_scale_layout, scale_layouts, "of nvfp4 weights"),
+    ONE_OF(gemv, vector_scale_layout, scale_layouts, "of nvfp4 vectors"),
+    COUNT(gemv, one_order, "1: the same bits with any count of vectors"),
+    REAL(gemv, norm_epsilon, "above 0: RMS norm of the vectors"),
+    TYPE(gemv, bias, "none, or f32, f16 or bf16"),
+    COUNT(gemv, silu_mul, "1: rows are gate and up in turn"),
+    TYPE(gemv, residual, "none, or f32, f16 or bf16"),
+    REAL(gemv, out_global_scale, "factor of nvfp4 results; 0: 1"),
 };
 
 static const struct argument qr_fields[] = {

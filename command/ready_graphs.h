@@ -14,7 +14,7 @@ union ready_desc {
   rondo_graph_qr_desc qr;
 };
 
-enum { READY_TENSORS_MOST = 6 };
+enum { READY_TENSORS_MOST = 9 };
 union ready_tensors {
   rondo_graph_attention_tensors attention;
   rondo_graph_gemm_softmax_tensors gemm_softmax;

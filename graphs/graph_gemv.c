@@ -6,7 +6,7 @@
 #include "../runtime/graph.h"
 #include <rondo_graphs.h>
 
-enum { NVFP4_BLOCK = 16 }; /* elements that share a scale */
+enum { NVFP4_BLOCK = 16, SCALE_ROWS = 128, SCALE_COLUMNS = 4 }; /* elements that share a scale; a tile of scales */
 
 struct builder {
   rondo_graph *graph;
@@ -31,11 +31,23 @@ static rondo_status matrix_add(const struct builder *builder, tensor_function ad
              tensor);
 }
 
-static rondo_status row_scales_add(const struct builder *builder, rondo_tensor *tensor) {
+/* [batch, columns], or [columns] if there is no batch dimension. */
+static rondo_status rows_add(const struct builder *builder, const char *part, rondo_dtype dtype, int64_t columns,
+                             rondo_tensor *tensor) {
   char name[64];
-  int64_t batch = builder->desc->batch, shape[] = {batch, builder->desc->m};
-  return rondo_constant(builder->graph, name_of(builder, name, sizeof name, "row scales"), RONDO_F32, batch ? 2 : 1,
+  int64_t batch = builder->desc->batch, shape[] = {batch, columns};
+  return rondo_constant(builder->graph, name_of(builder, name, sizeof name, part), dtype, batch ? 2 : 1,
                         shape + (batch ? 0 : 1), tensor);
+}
+
+static int64_t round_up(int64_t number, int64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
+
+/* Of rows of NVFP4. */
+static rondo_status scales_add(const struct builder *builder, tensor_function add, const char *part, int64_t rows,
+                               int64_t k, rondo_scale_layout layout, rondo_tensor *tensor) {
+  int64_t blocks = k / NVFP4_BLOCK;
+  if (layout == RONDO_SCALES_128X4) rows = round_up(rows, SCALE_ROWS), blocks = round_up(blocks, SCALE_COLUMNS);
+  return matrix_add(builder, add, part, RONDO_E4M3, rows, blocks, tensor);
 }
 
 static rondo_status weights_add(const struct builder *builder, rondo_graph_gemv_tensors *tensors) {
@@ -43,9 +55,10 @@ static rondo_status weights_add(const struct builder *builder, rondo_graph_gemv_
   rondo_status status =
       matrix_add(builder, rondo_constant, "weights", desc->weights, desc->m, desc->k, &tensors->weights);
   if (status == RONDO_OK && desc->weights == RONDO_NVFP4)
-    status = matrix_add(builder, rondo_constant, "weight scales", RONDO_E4M3, desc->m, desc->k / NVFP4_BLOCK,
+    status = scales_add(builder, rondo_constant, "weight scales", desc->m, desc->k, desc->weight_scale_layout,
                         &tensors->weight_scales);
-  if (status == RONDO_OK && desc->row_scales) status = row_scales_add(builder, &tensors->weight_scales);
+  if (status == RONDO_OK && desc->row_scales)
+    status = rows_add(builder, "row scales", RONDO_F32, desc->m, &tensors->weight_scales);
   return status;
 }
 
@@ -58,8 +71,8 @@ static rondo_status vectors_add(const struct builder *builder, rondo_graph_gemv_
   rondo_status status = matrix_add(builder, rondo_input, "vectors", quantize ? desc->quantize_from : desc->vectors,
                                    builder->count, desc->k, &tensors->vectors);
   if (status == RONDO_OK && packed)
-    status = matrix_add(builder, quantize ? rondo_temporary : rondo_input, "vector scales", RONDO_E4M3, builder->count,
-                        desc->k / NVFP4_BLOCK, scales);
+    status = scales_add(builder, quantize ? rondo_temporary : rondo_input, "vector scales", builder->count, desc->k,
+                        desc->vector_scale_layout, scales);
   if (status != RONDO_OK) return status;
   *vectors = tensors->vectors;
   if (!quantize) {
@@ -90,13 +103,30 @@ static rondo_status desc_check(const rondo_graph_gemv_desc *desc) {
                     (double)scale);
 }
 
+/* What the product is multiplied with and added to, and where it goes. */
+static rondo_status results_add(const struct builder *builder, rondo_graph_gemv_tensors *tensors) {
+  const rondo_graph_gemv_desc *desc = builder->desc;
+  int64_t columns = desc->silu_mul ? desc->m / 2 : desc->m;
+  char name[64];
+  rondo_status status = matrix_add(builder, rondo_output, "out", desc->out, builder->count, columns, &tensors->out);
+  if (status == RONDO_OK && desc->norm_epsilon != 0)
+    status = rondo_constant(builder->graph, name_of(builder, name, sizeof name, "norm"), desc->vectors, 1, &desc->k,
+                            &tensors->norm);
+  if (status == RONDO_OK && desc->bias) status = rows_add(builder, "bias", desc->bias, desc->m, &tensors->bias);
+  if (status == RONDO_OK && desc->residual)
+    status = matrix_add(builder, rondo_input, "residual", desc->residual, builder->count, columns, &tensors->residual);
+  if (status == RONDO_OK && desc->out == RONDO_NVFP4)
+    status = scales_add(builder, rondo_output, "out scales", builder->count, columns, RONDO_SCALES_BY_ROW,
+                        &tensors->out_scales);
+  return status;
+}
+
 static rondo_status product_add(const struct builder *builder, rondo_graph_gemv_tensors *tensors) {
   const rondo_graph_gemv_desc *desc = builder->desc;
   rondo_tensor vectors = {0}, vector_scales = {0};
   rondo_status status = weights_add(builder, tensors);
   if (status == RONDO_OK) status = vectors_add(builder, tensors, &vectors, &vector_scales);
-  if (status == RONDO_OK)
-    status = matrix_add(builder, rondo_output, "out", desc->out, builder->count, desc->m, &tensors->out);
+  if (status == RONDO_OK) status = results_add(builder, tensors);
   if (status != RONDO_OK) return status;
   return rondo_add_gemv(builder->graph,
                         &(rondo_gemv_desc){.name = desc->name ? desc->name : "gemv",
@@ -106,7 +136,17 @@ static rondo_status product_add(const struct builder *builder, rondo_graph_gemv_
                                            .vector_scales = vector_scales,
                                            .out = tensors->out,
                                            .scale = (desc->scale == 0 ? 1.0f : desc->scale) *
-                                                    (desc->quantize_scale == 0 ? 1.0f : desc->quantize_scale)});
+                                                    (desc->quantize_scale == 0 ? 1.0f : desc->quantize_scale),
+                                           .weight_scale_layout = desc->weight_scale_layout,
+                                           .vector_scale_layout = desc->vector_scale_layout,
+                                           .one_order = desc->one_order,
+                                           .norm_epsilon = desc->norm_epsilon,
+                                           .norm = tensors->norm,
+                                           .bias = tensors->bias,
+                                           .silu_mul = desc->silu_mul,
+                                           .residual = tensors->residual,
+                                           .out_scales = tensors->out_scales,
+                                           .out_global_scale = desc->out_global_scale});
 }
 
 rondo_status rondo_graph_gemv(rondo_graph *graph, const rondo_graph_gemv_desc *desc,

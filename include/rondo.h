@@ -363,19 +363,60 @@ typedef struct rondo_append_desc {
 } rondo_append_desc;
 RONDO_API rondo_status rondo_add_append(rondo_graph *graph, const rondo_append_desc *desc);
 
+/* How the scales of NVFP4 operands lie.
+ *   RONDO_SCALES_BY_ROW  [.., rows, k/16]
+ *   RONDO_SCALES_128X4   blocked, as cuBLAS and Blackwell's tensor cores take them: [.., rows, k/16] with rows rounded
+ * up to 128s and k/16 to 4s, dense. Tiles of 128 rows x 4 scales, 512 bytes each, follow each other along k and then
+ * along rows; scale j of row i is byte i % 32 * 16 + i / 32 * 4 + j of its tile. What lies beyond the matrix is not
+ * read */
+typedef enum rondo_scale_layout { RONDO_SCALES_BY_ROW = 0, RONDO_SCALES_128X4 } rondo_scale_layout;
+
 /* y = scale * W x for 1..16 vectors: weights [batch, m, k], vectors [batch, count, k], out [batch, count, m] in f16,
- * bf16 or f32. The batch dimension may be left out of all. fp32 accumulation, sums in a fixed order.
+ * bf16, f32 or nvfp4. The batch dimension may be left out of all. fp32 accumulation, sums in a fixed order. Several
+ * matrices that see the same x, such as those of q, k and v, are one with all their rows, and their results views of
+ * out.
  *   weights        f16, bf16 (vectors of the same type) | e4m3 (vectors f16 or bf16) | nvfp4 (vectors f16, bf16, nvfp4)
  *   weight_scales  nvfp4: e4m3 [batch, m, k/16], k a multiple of 16. e4m3: optional f32 [batch, m]. Else absent
  *   vector_scales  nvfp4 vectors: e4m3 [batch, count, k/16]. Else absent
  *   scale          per-tensor fp32 factor; 0 means 1
- * Values beyond out's range become infinities; a NaN scale makes its row NaN; code 8 is -0. */
+ *   one_order      1: a vector's result has the same bits with any count of vectors. 0: the order of its sums may
+ * change between one vector, 2, 3 to 4, 5 to 8 and 9 to 16, which is faster
+ *
+ * What is done to x before, for vectors in f16 and bf16 (RMS norm: x / sqrt(mean(x^2) + epsilon) * norm):
+ *   norm_epsilon   > 0: x is normalised. The mean is fp32, and its factor is applied to the sums
+ *   norm           optional [k], of the vectors' type; x * norm is rounded to that type
+ *
+ * What is done to y before it is written, in this order, all of it in fp32:
+ *   bias           optional [m] or [batch, m] in f16, bf16 or f32, added
+ *   silu_mul       1: rows 2i and 2i + 1 of W are gate and up, and out is [batch, count, m/2]: silu(gate) * up
+ *   residual       optional, of out's shape, in f16, bf16 or f32, added. It may be out itself
+ *   out_scales     out is nvfp4, of rows that are a multiple of 16: e4m3 [batch, count, (columns of out)/16]. Quantised
+ *                  as rondo_add_quantize_nvfp4 does
+ *   out_global_scale  of that; 0 means 1
+ *
+ * Codes and scales of nvfp4 and e4m3 are taken exactly. A sum is off from its exact value by at most
+ *   (8 + 4 sqrt(k/16)) 2^-24 sum |w x| + k 2^-149, and
+ *   2^-38 max|x| sum |w| more with bf16 vectors and e4m3 or nvfp4 weights: parts of a vector become f16, each after a
+ *     power of two of its own
+ * times all that it is multiplied with. The factor of RMS norm is good to (4 + sqrt(k/16)) 2^-24 of itself, what is
+ * done to y adds fp32 roundings of its own, and out's rounding adds half a unit.
+ *
+ * Values beyond out's range become infinities; a NaN scale makes its row or vector NaN and no other; code 8 is -0. */
 typedef struct rondo_gemv_desc {
   const char *name RONDO_ZERO;
   rondo_tensor weights RONDO_ZERO, weight_scales RONDO_ZERO;
   rondo_tensor vectors RONDO_ZERO, vector_scales RONDO_ZERO;
   rondo_tensor out RONDO_ZERO;
   float scale RONDO_ZERO;
+  rondo_scale_layout weight_scale_layout RONDO_ZERO, vector_scale_layout RONDO_ZERO;
+  int32_t one_order RONDO_ZERO;
+  float norm_epsilon RONDO_ZERO;
+  rondo_tensor norm RONDO_ZERO;
+  rondo_tensor bias RONDO_ZERO;
+  int32_t silu_mul RONDO_ZERO;
+  rondo_tensor residual RONDO_ZERO;
+  rondo_tensor out_scales RONDO_ZERO;
+  float out_global_scale RONDO_ZERO;
 } rondo_gemv_desc;
 RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
 

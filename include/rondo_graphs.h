@@ -31,15 +31,27 @@ typedef struct rondo_graph_gemv_desc {
    * this factor for all (0: 1), by which the product is multiplied again. */
   rondo_dtype quantize_from RONDO_ZERO;
   float quantize_scale RONDO_ZERO;
+  /* As in rondo_gemv_desc, from here on. bias and residual are the types of these tensors; 0: there are none. */
+  rondo_scale_layout weight_scale_layout RONDO_ZERO, vector_scale_layout RONDO_ZERO;
+  int32_t one_order RONDO_ZERO;
+  float norm_epsilon RONDO_ZERO; /* not 0: there is a norm */
+  rondo_dtype bias RONDO_ZERO;
+  int32_t silu_mul RONDO_ZERO;
+  rondo_dtype residual RONDO_ZERO;
+  float out_global_scale RONDO_ZERO;
 } rondo_graph_gemv_desc;
 
-/* Tensors as rondo_gemv_desc has them. Those that the types do not need are all zero. */
+/* Tensors as rondo_gemv_desc has them. Those that the description does not need are all zero. */
 typedef struct rondo_graph_gemv_tensors {
   rondo_tensor weights;       /* constant */
   rondo_tensor weight_scales; /* constant: e4m3 for NVFP4 weights, f32 with row_scales */
   rondo_tensor vectors;       /* input */
   rondo_tensor vector_scales; /* input: e4m3 for NVFP4 vectors that are not quantised here */
   rondo_tensor out;           /* output */
+  rondo_tensor norm;          /* constant [k] */
+  rondo_tensor bias;          /* constant [batch, m] */
+  rondo_tensor residual;      /* input */
+  rondo_tensor out_scales;    /* output, for out in NVFP4 */
 } rondo_graph_gemv_tensors;
 
 RONDO_API rondo_status rondo_graph_gemv(rondo_graph *graph, const rondo_graph_gemv_desc *desc,

@@ -1,5 +1,6 @@
 /* number.h - small number formats on the host, bit by bit: IEEE f16, bf16, OCP e4m3, e2m1. Conversions round to
- * nearest, ties to even. The device has its own instructions for these; tests check one against the other. */
+ * nearest, ties to even. The device has its own instructions for these; tests check one against the other. Those to f32
+ * have neither branches nor tables, so that loops over them become vector instructions. */
 #ifndef RONDO_NUMBER_H
 #define RONDO_NUMBER_H
 
@@ -30,9 +31,9 @@ static inline uint16_t bf16_of_f32(float value) {
 static inline float f32_of_f16(uint16_t half) {
   uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
   uint32_t rest = half & 0x7fffu;
-  if (rest >= 0x7c00u) return f32_of_bits(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));
-  /* 2^112 moves the exponent bias from 15 to 127 and makes subnormals normal. */
-  return f32_of_bits(sign | bits_of_f32(f32_of_bits(rest << 13) * 0x1p112f));
+  /* 2^112 moves the exponent bias from 15 to 127 and makes subnormals normal; infinity and NaN keep their mantissa. */
+  uint32_t magnitude = bits_of_f32(f32_of_bits(rest << 13) * 0x1p112f);
+  return f32_of_bits(sign | magnitude | (rest >= 0x7c00u ? 0x7f800000u : 0));
 }
 
 static inline uint16_t f16_of_f32(float value) {
@@ -50,8 +51,8 @@ static inline uint16_t f16_of_f32(float value) {
 static inline float f32_of_e4m3(uint8_t code) {
   uint32_t sign = (uint32_t)(code & 0x80u) << 24;
   uint32_t rest = code & 0x7fu;
-  if (rest == 0x7fu) return f32_of_bits(sign | 0x7fc00000u);
-  return f32_of_bits(sign | bits_of_f32(f32_of_bits(rest << 20) * 0x1p120f));
+  uint32_t magnitude = bits_of_f32(f32_of_bits(rest << 20) * 0x1p120f);
+  return f32_of_bits(sign | magnitude | (rest == 0x7fu ? 0x7fc00000u : 0));
 }
 
 /* Saturates to 448, NaN stays NaN. */
@@ -68,9 +69,11 @@ static inline uint8_t e4m3_of_f32(float value) {
 }
 
 static inline float f32_of_e2m1(uint8_t code) {
-  static const float magnitudes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-  float magnitude = magnitudes[code & 7u];
-  return (code & 8u) ? -magnitude : magnitude;
+  uint32_t rest = code & 7u;
+  /* Two bits of exponent with a bias of 1, one of mantissa; 0 and 1 are subnormal. */
+  uint32_t subnormal = rest ? bits_of_f32(0.5f) : 0;
+  uint32_t magnitude = rest < 2 ? subnormal : (rest << 22) + (126u << 23);
+  return f32_of_bits(magnitude | (uint32_t)(code & 8u) << 28);
 }
 
 /* Saturates to 6. NaN gives 6 as the hardware's satfinite conversion does. */

@@ -1,4 +1,4 @@
-/* gemv.c - describing a product with vectors: rondo_add_gemv, its check, and how k is cut into slices. */
+/* gemv.c - describing a product with vectors: rondo_add_gemv and its check. */
 #include "gemv.h"
 
 #include <inttypes.h>
@@ -6,7 +6,9 @@
 
 #include "../../runtime/integer.h"
 
-static const char *const operand_names[GEMV_OPERANDS] = {"weights", "weight_scales", "vectors", "vector_scales", "out"};
+static const char *const operand_names[GEMV_OPERANDS] = {
+    "weights", "weight_scales", "vectors", "vector_scales", "out", "norm", "bias", "residual", "out_scales",
+};
 
 rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemv: the description is NULL");
@@ -16,8 +18,18 @@ rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc) {
       [GEMV_VECTORS] = {"vectors", desc->vectors, RONDO_READ, 0},
       [GEMV_VECTOR_SCALES] = {"vector_scales", desc->vector_scales, RONDO_READ, 0},
       [GEMV_OUT] = {"out", desc->out, RONDO_WRITE, 0},
+      [GEMV_NORM] = {"norm", desc->norm, RONDO_READ, 0},
+      [GEMV_BIAS] = {"bias", desc->bias, RONDO_READ, 0},
+      [GEMV_RESIDUAL] = {"residual", desc->residual, RONDO_READ, GEMV_OUT + 1},
+      [GEMV_OUT_SCALES] = {"out_scales", desc->out_scales, RONDO_WRITE, 0},
   };
-  struct gemv_attributes attributes = {.scale = desc->scale == 0 ? 1.0f : desc->scale};
+  struct gemv_attributes attributes = {.scale = desc->scale == 0 ? 1.0f : desc->scale,
+                                       .norm_epsilon = desc->norm_epsilon,
+                                       .out_global_scale = desc->out_global_scale,
+                                       .weight_scale_layout = (int32_t)desc->weight_scale_layout,
+                                       .vector_scale_layout = (int32_t)desc->vector_scale_layout,
+                                       .one_order = desc->one_order,
+                                       .silu_mul = desc->silu_mul};
   return graph_add(graph, &op_gemv, desc->name, arguments, GEMV_OPERANDS, &attributes, sizeof attributes);
 }
 
@@ -33,6 +45,8 @@ static rondo_status expect_absent(const struct op_task *task, uint32_t index, ui
   return status_set(RONDO_INVALID_ARGUMENT, "%s is present, expected none with %s in %s", operand_names[index],
                     operand_names[owner], rondo_dtype_name(task->operands[owner].dtype));
 }
+
+static bool is_number(rondo_dtype dtype) { return dtype == RONDO_F16 || dtype == RONDO_BF16 || dtype == RONDO_F32; }
 
 static rondo_status check_dtypes(const struct op_task *task) {
   rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype, vectors = task->operands[GEMV_VECTORS].dtype;
@@ -57,8 +71,12 @@ static rondo_status check_dtypes(const struct op_task *task) {
   if (!fits)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %s, expected %s with weights in %s",
                       rondo_dtype_name(vectors), expected, rondo_dtype_name(weights));
-  if (out != RONDO_F16 && out != RONDO_BF16 && out != RONDO_F32)
-    return status_set(RONDO_INVALID_ARGUMENT, "out is %s, expected f16, bf16 or f32", rondo_dtype_name(out));
+  if (!is_number(out) && out != RONDO_NVFP4)
+    return status_set(RONDO_INVALID_ARGUMENT, "out is %s, expected f16, bf16, f32 or nvfp4", rondo_dtype_name(out));
+  for (uint32_t i = GEMV_BIAS; i <= GEMV_RESIDUAL; i++)
+    if (task->operands[i].present && !is_number(task->operands[i].dtype))
+      return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected f16, bf16 or f32", operand_names[i],
+                        rondo_dtype_name(task->operands[i].dtype));
   return RONDO_OK;
 }
 
@@ -76,10 +94,115 @@ static rondo_status check_sizes(const struct op_task *task) {
                       GEMV_BLOCK);
   if (count < 1 || count > GEMV_COUNT)
     return status_set(RONDO_INVALID_ARGUMENT, "vectors are %" PRId64 ", expected 1 to %d", count, GEMV_COUNT);
+  return RONDO_OK;
+}
+
+/* What is no tensor. */
+static rondo_status check_attributes(const struct op_task *task) {
   const struct gemv_attributes *attributes = op_attributes(task);
+  const struct {
+    const char *name;
+    int32_t value;
+  } flags[] = {{"one_order", attributes->one_order}, {"silu_mul", attributes->silu_mul}};
   if (!isfinite(attributes->scale))
     return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
+  for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+    if (flags[i].value != 0 && flags[i].value != 1)
+      return status_set(RONDO_INVALID_ARGUMENT, "%s is %d, expected 0 or 1", flags[i].name, (int)flags[i].value);
+  float epsilon = attributes->norm_epsilon;
+  if (!(epsilon >= 0) || isinf(epsilon))
+    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected a finite number that is not negative",
+                      (double)epsilon);
   return RONDO_OK;
+}
+
+static int64_t round_up(int64_t number, int64_t multiple) { return divide_up(number, multiple) * multiple; }
+
+/* `blocks` is [batch, rows, k / 16] of the operand whose scales these are, cut to its rank. */
+static rondo_status check_blocked(const struct op_task *task, uint32_t index, uint32_t rank, const int64_t *blocks) {
+  const struct op_operand *scales = &task->operands[index];
+  int64_t shape[3] = {blocks[0]}, dense = 1;
+  shape[rank - 2] = round_up(blocks[rank - 2], GEMV_SCALE_ROWS);
+  shape[rank - 1] = round_up(blocks[rank - 1], GEMV_SCALE_COLUMNS);
+  rondo_status status = expect(task, index, RONDO_E4M3, rank, shape);
+  if (status != RONDO_OK || op_elements(scales) == 0) return status;
+  for (uint32_t i = rank; i-- > 0; dense *= shape[i])
+    if (shape[i] > 1 && scales->stride[i] != dense)
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "%s has a stride of %" PRId64 " in dimension %u, expected %" PRId64
+                        ": RONDO_SCALES_128X4 is dense",
+                        operand_names[index], scales->stride[i], i, dense);
+  return RONDO_OK;
+}
+
+static rondo_status check_scales(const struct op_task *task, uint32_t index, int32_t layout, uint32_t rank,
+                                 const int64_t *blocks) {
+  const struct op_operand *owner = &task->operands[index - 1];
+  const char *layout_name = index == GEMV_WEIGHT_SCALES ? "weight_scale_layout" : "vector_scale_layout";
+  if (layout != RONDO_SCALES_BY_ROW && layout != RONDO_SCALES_128X4)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s is %d, expected RONDO_SCALES_BY_ROW or RONDO_SCALES_128X4",
+                      layout_name, (int)layout);
+  if (owner->dtype == RONDO_NVFP4)
+    return layout == RONDO_SCALES_128X4 ? check_blocked(task, index, rank, blocks)
+                                        : expect(task, index, RONDO_E4M3, rank, blocks);
+  if (layout != RONDO_SCALES_BY_ROW)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s is RONDO_SCALES_128X4, expected RONDO_SCALES_BY_ROW with %s in %s",
+                      layout_name, operand_names[index - 1], rondo_dtype_name(owner->dtype));
+  if (owner->dtype != RONDO_E4M3) return expect_absent(task, index, index - 1);
+  return task->operands[index].present ? expect(task, index, RONDO_F32, rank - 1, blocks) : RONDO_OK;
+}
+
+static rondo_status check_norm(const struct op_task *task, const struct gemv_shape *shape) {
+  const struct gemv_attributes *attributes = op_attributes(task);
+  rondo_dtype vectors = task->operands[GEMV_VECTORS].dtype;
+  bool present = task->operands[GEMV_NORM].present;
+  if (attributes->norm_epsilon > 0 && vectors == RONDO_NVFP4)
+    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected 0 with vectors in nvfp4",
+                      (double)attributes->norm_epsilon);
+  if (present && attributes->norm_epsilon == 0)
+    return status_set(RONDO_INVALID_ARGUMENT, "norm is present, expected none where norm_epsilon is 0");
+  return present ? expect(task, GEMV_NORM, vectors, 1, &shape->k) : RONDO_OK;
+}
+
+/* NVFP4 out has scales, whose factor is the quantiser's. */
+static rondo_status check_quantised(const struct op_task *task, uint32_t rank, const int64_t *out_shape) {
+  const struct gemv_attributes *attributes = op_attributes(task);
+  float global_scale = attributes->out_global_scale;
+  rondo_dtype out = task->operands[GEMV_OUT].dtype;
+  int64_t columns = out_shape[rank - 1], shape[3] = {out_shape[0], out_shape[1]};
+  if (out != RONDO_NVFP4 && global_scale != 0)
+    return status_set(RONDO_INVALID_ARGUMENT, "out_global_scale is %g, expected 0 with out in %s", (double)global_scale,
+                      rondo_dtype_name(out));
+  if (out != RONDO_NVFP4) return expect_absent(task, GEMV_OUT_SCALES, GEMV_OUT);
+  if (columns % GEMV_BLOCK)
+    return status_set(RONDO_INVALID_ARGUMENT, "out has rows of %" PRId64 ", expected a multiple of %d in nvfp4",
+                      columns, GEMV_BLOCK);
+  if (global_scale != 0 && (!(global_scale > 0) || !isfinite(448.0f * global_scale)))
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "out_global_scale is %g, expected 0 or a positive number, 448 times which is finite",
+                      (double)global_scale);
+  shape[rank - 1] = columns / GEMV_BLOCK;
+  return expect(task, GEMV_OUT_SCALES, RONDO_E4M3, rank, shape);
+}
+
+/* What is done to the sums. */
+static rondo_status check_finish(const struct op_task *task, const struct gemv_shape *shape, uint32_t rank) {
+  const struct op_operand *operands = task->operands, *bias = &operands[GEMV_BIAS];
+  const struct gemv_attributes *attributes = op_attributes(task);
+  int64_t out_shape[] = {shape->batch, shape->count, shape->columns}, bias_shape[] = {shape->batch, shape->m};
+  const int64_t *out = out_shape + 3 - rank;
+  if (attributes->silu_mul && shape->m % 2)
+    return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " rows, expected an even number with silu_mul",
+                      shape->m);
+  rondo_status status = expect(task, GEMV_OUT, operands[GEMV_OUT].dtype, rank, out);
+  if (status == RONDO_OK) status = check_quantised(task, rank, out);
+  if (status == RONDO_OK && bias->present) { /* one for all matrices, or one for each */
+    uint32_t bias_rank = rank == 3 && bias->rank == 2 ? 2 : 1;
+    status = expect(task, GEMV_BIAS, bias->dtype, bias_rank, bias_shape + 2 - bias_rank);
+  }
+  if (status == RONDO_OK && operands[GEMV_RESIDUAL].present)
+    status = expect(task, GEMV_RESIDUAL, operands[GEMV_RESIDUAL].dtype, rank, out);
+  return status;
 }
 
 static rondo_status gemv_check(const struct op_task *task) {
@@ -89,78 +212,47 @@ static rondo_status gemv_check(const struct op_task *task) {
       return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected a tensor", operand_names[needed[i]]);
   rondo_status status = check_dtypes(task);
   if (status == RONDO_OK) status = check_sizes(task);
+  if (status == RONDO_OK) status = check_attributes(task);
   if (status != RONDO_OK) return status;
 
+  const struct gemv_attributes *attributes = op_attributes(task);
   const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
   uint32_t rank = weights->rank, first = 3 - rank; /* of [batch, .., ..] */
   struct gemv_shape shape = gemv_shape_of(task);
-  int64_t vector_shape[] = {shape.batch, shape.count, shape.k}, out_shape[] = {shape.batch, shape.count, shape.m};
+  int64_t vector_shape[] = {shape.batch, shape.count, shape.k};
   int64_t weight_blocks[] = {shape.batch, shape.m, shape.k / GEMV_BLOCK};
   int64_t vector_blocks[] = {shape.batch, shape.count, shape.k / GEMV_BLOCK};
   status = expect(task, GEMV_VECTORS, vectors->dtype, rank, vector_shape + first);
-  if (status == RONDO_OK) status = expect(task, GEMV_OUT, task->operands[GEMV_OUT].dtype, rank, out_shape + first);
-  if (status != RONDO_OK) return status;
-
-  if (weights->dtype == RONDO_NVFP4)
-    status = expect(task, GEMV_WEIGHT_SCALES, RONDO_E4M3, rank, weight_blocks + first);
-  else if (weights->dtype != RONDO_E4M3)
-    status = expect_absent(task, GEMV_WEIGHT_SCALES, GEMV_WEIGHTS);
-  else if (task->operands[GEMV_WEIGHT_SCALES].present)
-    status = expect(task, GEMV_WEIGHT_SCALES, RONDO_F32, rank - 1, weight_blocks + first);
-  if (status != RONDO_OK) return status;
-  return vectors->dtype == RONDO_NVFP4 ? expect(task, GEMV_VECTOR_SCALES, RONDO_E4M3, rank, vector_blocks + first)
-                                       : expect_absent(task, GEMV_VECTOR_SCALES, GEMV_VECTORS);
+  if (status == RONDO_OK)
+    status = check_scales(task, GEMV_WEIGHT_SCALES, attributes->weight_scale_layout, rank, weight_blocks + first);
+  if (status == RONDO_OK)
+    status = check_scales(task, GEMV_VECTOR_SCALES, attributes->vector_scale_layout, rank, vector_blocks + first);
+  if (status == RONDO_OK) status = check_norm(task, &shape);
+  return status == RONDO_OK ? check_finish(task, &shape, rank) : status;
 }
 
 /* ---- Shape ------------------------------------------------------------------------------------------------------ */
 
-enum {
-  /* Two rows a warp then make 16 warps on each of an H200's 132 multiprocessors. Fewer rows are cut along k. */
-  ENOUGH_ROWS = 4096,
-  MOST_SLICES = 32,
-  STEPS_OF_SLICE = 2, /* at least: a warp has one step under way while it computes the one before */
-};
-
 int64_t gemv_batch_stride(const struct op_operand *operand) { return operand->rank == 3 ? operand->stride[0] : 0; }
-
-/* Not by the number of vectors: a vector's result has the same bits whatever the others are. */
-static void cut(struct gemv_shape *shape, rondo_dtype dtype) {
-  int64_t step = INT64_C(32) * GEMV_LOAD_BYTES * 8 / rondo_dtype_bits(dtype);
-  int64_t steps = divide_up(shape->k, step), rows = shape->batch * shape->m;
-  shape->slices = rows > 0 ? ENOUGH_ROWS / rows : 1;
-  if (shape->slices > steps / STEPS_OF_SLICE) shape->slices = steps / STEPS_OF_SLICE;
-  if (shape->slices > MOST_SLICES) shape->slices = MOST_SLICES;
-  if (shape->slices < 1) shape->slices = 1;
-  int64_t steps_of_slice = divide_up(steps, shape->slices);
-  shape->slice = steps_of_slice * step;
-  if (steps) shape->slices = divide_up(steps, steps_of_slice);
-}
 
 struct gemv_shape gemv_shape_of(const struct op_task *task) {
   const struct op_operand *weights = &task->operands[GEMV_WEIGHTS], *vectors = &task->operands[GEMV_VECTORS];
+  const struct gemv_attributes *attributes = op_attributes(task);
   uint32_t rank = weights->rank;
-  struct gemv_shape shape = {
+  int64_t m = weights->shape[rank - 2];
+  return (struct gemv_shape){
       .batch = rank == 3 ? weights->shape[0] : 1,
-      .m = weights->shape[rank - 2],
+      .m = m,
       .k = weights->shape[rank - 1],
       .count = vectors->shape[rank - 2],
+      .columns = attributes->silu_mul ? m / 2 : m,
   };
-  cut(&shape, weights->dtype);
-  return shape;
-}
-
-static uint64_t gemv_scratch_bytes(const struct op_task *task) {
-  struct gemv_shape shape = gemv_shape_of(task);
-  if (shape.slices == 1) return 0;
-  return (uint64_t)(shape.slices * shape.batch * shape.count * shape.m) * sizeof(float);
 }
 
 const struct op op_gemv = {
     .name = "gemv",
-    .once_operands = 1u << GEMV_OUT,
-    .launches_most = 2,
+    .once_operands = 1u << GEMV_OUT | 1u << GEMV_OUT_SCALES | 1u << GEMV_RESIDUAL,
     .check = gemv_check,
-    .scratch_bytes = gemv_scratch_bytes,
     .host_items = gemv_host_items,
     .host_run = gemv_host_run,
     .select = gemv_select,

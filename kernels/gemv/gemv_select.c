@@ -1,111 +1,228 @@
-/* gemv_select.c - which kernel multiplies: 16-byte loads where everything is aligned for them, else one element at a
- * time; one vector or four in a pass; a second launch where k is cut. */
+/* gemv_select.c - what the kernel that gemv_ring_plan.c or gemv_plan.c chose is told. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
-#include "gemv.h"
-
-/* The kernels with 16-byte loads. */
-struct variant {
-  struct op_kernel kernel;
-  rondo_dtype weights, vectors;
-  int64_t rows; /* of a warp */
-  int64_t pass; /* vectors */
-};
-
-#define VARIANT(chips, parameters, name, threads, weights, vectors, rows, pass, blocks)                                \
-  {KERNEL_ENTRY(chips, parameters, name, threads), weights, vectors, rows, pass},
-static const struct variant variants[] = {GEMV_KERNELS(VARIANT)};
+#include "gemv_plan.h"
 
 GEMV_OTHER_KERNELS(KERNEL_CONSTANT)
 
-static int64_t bytes_of(const struct op_operand *operand, int64_t elements) {
-  return elements * (int64_t)rondo_dtype_bits(operand->dtype) / 8;
+static uint64_t bytes_of(const struct op_operand *operand, int64_t elements) {
+  return (uint64_t)(elements * (int64_t)rondo_dtype_bits(operand->dtype) / 8);
 }
 
-/* A lane reads 16 bytes of weights, the same elements of the vector, and two scales at once where there are any. */
-static bool vector_loads_possible(const struct op_task *task, const struct gemv_shape *shape) {
-  const struct op_operand *operands = task->operands;
-  if (shape->k == 0 || bytes_of(&operands[GEMV_WEIGHTS], shape->k) % GEMV_LOAD_BYTES) return false;
-  if (operands[GEMV_WEIGHTS].dtype == RONDO_NVFP4 && shape->k % (INT64_C(2) * GEMV_BLOCK)) return false;
-  if (!op_rows_aligned(&operands[GEMV_WEIGHTS], 16) || !op_rows_aligned(&operands[GEMV_VECTORS], 16)) return false;
-  if (operands[GEMV_WEIGHTS].dtype == RONDO_NVFP4 && !op_rows_aligned(&operands[GEMV_WEIGHT_SCALES], 2)) return false;
-  return operands[GEMV_VECTORS].dtype != RONDO_NVFP4 || op_rows_aligned(&operands[GEMV_VECTOR_SCALES], 2);
+static int64_t row_stride(const struct op_operand *operand) { return operand->stride[operand->rank - 2]; }
+
+/* [batch, m], or [m] for all matrices; in elements. */
+static int64_t rows_batch(const struct op_operand *operand) { return operand->rank == 2 ? operand->stride[0] : 0; }
+
+/* ---- Parameters ------------------------------------------------------------------------------------------------- */
+
+/* Blocked scales are tiles of 128 rows x 4, in which rows 32 apart lie side by side. */
+static struct gemv_scale_strides scale_strides(const struct op_operand *scales, int32_t layout) {
+  uint32_t row = (uint32_t)row_stride(scales);
+  if (layout == RONDO_SCALES_128X4)
+    return (struct gemv_scale_strides){.row = 16, .rows_32 = 4, .rows_128 = GEMV_SCALE_ROWS * row, .four = 512};
+  return (struct gemv_scale_strides){.row = row, .rows_32 = 32 * row, .rows_128 = GEMV_SCALE_ROWS * row, .four = 4};
 }
 
-static const struct variant *variant_of(const struct op_task *task, const struct gemv_shape *shape) {
-  rondo_dtype weights = task->operands[GEMV_WEIGHTS].dtype, vectors = task->operands[GEMV_VECTORS].dtype;
-  for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
-    const struct variant *variant = &variants[i];
-    if (variant->weights != weights || variant->vectors != vectors) continue;
-    /* Two rows are right for a matrix of one too: both are that row. */
-    bool has_rows = shape->m >= variant->rows || variant->rows == 2;
-    if (has_rows && (shape->count == 1 || variant->pass > 1)) return variant;
+static void set_scales(struct gemv_parameters *p, const struct op_call *call) {
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  const struct op_operand *weights = &call->task->operands[GEMV_WEIGHT_SCALES];
+  const struct op_operand *vectors = &call->task->operands[GEMV_VECTOR_SCALES];
+  p->weight_scales = call->data[GEMV_WEIGHT_SCALES];
+  p->vector_scales = call->data[GEMV_VECTOR_SCALES];
+  if (weights->present && p->weight_dtype == RONDO_NVFP4) {
+    p->weight_scale_batch = (uint64_t)gemv_batch_stride(weights);
+    p->weight_scale_strides = scale_strides(weights, attributes->weight_scale_layout);
+  } else if (weights->present) {
+    p->weight_scale_batch = bytes_of(weights, rows_batch(weights));
   }
-  return NULL;
+  if (vectors->present) {
+    p->vector_scale_batch = (uint64_t)gemv_batch_stride(vectors);
+    p->vector_scale_strides = scale_strides(vectors, attributes->vector_scale_layout);
+  }
 }
 
-static struct gemv_parameters parameters_of(const struct op_call *call, const struct gemv_shape *shape, int64_t rows) {
+static void set_finish(struct gemv_parameters *p, const struct op_call *call) {
   const struct gemv_attributes *attributes = op_attributes(call->task);
   const struct op_operand *operands = call->task->operands;
-  const struct op_operand *weights = &operands[GEMV_WEIGHTS], *weight_scales = &operands[GEMV_WEIGHT_SCALES];
-  const struct op_operand *vectors = &operands[GEMV_VECTORS], *vector_scales = &operands[GEMV_VECTOR_SCALES];
+  const struct op_operand *bias = &operands[GEMV_BIAS], *residual = &operands[GEMV_RESIDUAL];
+  const struct op_operand *out_scales = &operands[GEMV_OUT_SCALES];
+  p->silu_mul = (uint32_t)attributes->silu_mul;
+  p->finishing = p->silu_mul || bias->present || residual->present || out_scales->present;
+  p->bias = call->data[GEMV_BIAS];
+  p->bias_dtype = bias->dtype;
+  p->residual = call->data[GEMV_RESIDUAL];
+  p->residual_dtype = residual->dtype;
+  p->out_scales = call->data[GEMV_OUT_SCALES];
+  p->out_global_scale = attributes->out_global_scale == 0 ? 1.0f : attributes->out_global_scale;
+  p->six_out_global_scale = 6.0f * p->out_global_scale;
+  if (bias->present) p->bias_batch = rows_batch(bias);
+  if (residual->present) p->residual_batch = gemv_batch_stride(residual), p->residual_row = row_stride(residual);
+  if (out_scales->present)
+    p->out_scale_batch = gemv_batch_stride(out_scales), p->out_scale_row = row_stride(out_scales);
+}
+
+static struct gemv_parameters parameters_of(const struct op_call *call, const struct gemv_shape *shape) {
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  const struct op_operand *operands = call->task->operands;
+  const struct op_operand *weights = &operands[GEMV_WEIGHTS], *vectors = &operands[GEMV_VECTORS];
   const struct op_operand *out = &operands[GEMV_OUT];
-  uint32_t row = weights->rank - 2; /* the dimension that counts rows */
   struct gemv_parameters parameters = {
       .weights = call->data[GEMV_WEIGHTS],
-      .weight_scales = call->data[GEMV_WEIGHT_SCALES],
       .vectors = call->data[GEMV_VECTORS],
-      .vector_scales = call->data[GEMV_VECTOR_SCALES],
       .out = call->data[GEMV_OUT],
-      .partials = call->scratch,
+      .norm = call->data[GEMV_NORM],
       .weight_batch = bytes_of(weights, gemv_batch_stride(weights)),
-      .weight_row = bytes_of(weights, weights->stride[row]),
+      .weight_row = (uint32_t)bytes_of(weights, row_stride(weights)),
       .vector_batch = bytes_of(vectors, gemv_batch_stride(vectors)),
-      .vector_row = bytes_of(vectors, vectors->stride[row]),
+      .vector_row = (uint32_t)bytes_of(vectors, row_stride(vectors)),
       .out_batch = gemv_batch_stride(out),
-      .out_row = out->stride[row],
+      .out_row = row_stride(out),
       .batch = (uint32_t)shape->batch,
       .m = (uint32_t)shape->m,
       .k = (uint32_t)shape->k,
       .count = (uint32_t)shape->count,
-      .row_groups = (uint32_t)divide_up(shape->m, rows),
-      .slice = (uint32_t)shape->slice,
-      .slices = (uint32_t)shape->slices,
       .weight_dtype = weights->dtype,
       .vector_dtype = vectors->dtype,
       .out_dtype = out->dtype,
       .scale = attributes->scale,
+      .norm_epsilon = attributes->norm_epsilon,
   };
-  parameters.warps = parameters.batch * parameters.row_groups;
-  if (weights->dtype == RONDO_NVFP4) {
-    parameters.weight_scale_batch = gemv_batch_stride(weight_scales);
-    parameters.weight_scale_row = weight_scales->stride[row];
-  } else if (weight_scales->present) { /* f32 [batch, m] */
-    parameters.weight_scale_batch = weight_scales->rank == 2 ? weight_scales->stride[0] : 0;
-    parameters.weight_scale_row = 1;
-  }
-  if (shape->m == 1) parameters.weight_row = parameters.weight_scale_row = 0; /* a warp's second row is the first */
-  if (vector_scales->present) {
-    parameters.vector_scale_batch = gemv_batch_stride(vector_scales);
-    parameters.vector_scale_row = vector_scales->stride[row];
-  }
+  set_scales(&parameters, call);
+  set_finish(&parameters, call);
   return parameters;
 }
 
+/* Operands that weights' side of the product is made of, which early kernels read before they wait. */
+enum { EARLY_OPERANDS = 1 << GEMV_WEIGHTS | 1 << GEMV_WEIGHT_SCALES };
+
+static bool may_read_early(const struct op_call *call) {
+  uint32_t needed = EARLY_OPERANDS;
+  if (!call->task->operands[GEMV_WEIGHT_SCALES].present) needed &= ~(1u << GEMV_WEIGHT_SCALES);
+  return (call->settled_operands & needed) == needed;
+}
+
+static void set_parts(struct gemv_parameters *p, int64_t parts, int64_t groups, int64_t chunks, int64_t tiles) {
+  p->parts = (uint32_t)parts, p->groups = (uint32_t)groups;
+  p->chunks = (uint32_t)chunks, p->tiles = (uint32_t)tiles;
+  p->part_reciprocal = (uint32_t)divide_up(1 << 16, parts);
+}
+
+/* ---- The kernel for everything ---------------------------------------------------------------------------------- */
+
+enum { ENOUGH_BLOCKS = 264, MOST_GRID_Y = 65535 };
+
+/* Fewer rows a block, and more of its warps along k, where there would be few blocks; but a block of NVFP4 results is
+ * written by one block. */
+static void add_scalar(struct op_launches *launches, struct gemv_parameters *p) {
+  const int64_t warps = GEMV_SCALAR_THREADS / 32, steps = divide_up(p->k, GEMV_SCALAR_STEP);
+  int64_t groups = warps;
+  while (p->out_dtype != RONDO_NVFP4 && groups > 1 && warps / groups * 2 <= steps &&
+         divide_up(p->m, groups * GEMV_SCALAR_ROWS) * p->batch < ENOUGH_BLOCKS)
+    groups /= 2;
+  set_parts(p, warps / groups, groups, divide_up(steps, warps / groups), divide_up(p->m, groups * GEMV_SCALAR_ROWS));
+  struct op_launch *launch = launch_add(launches, &rondo_gemv_scalar, p->tiles, GEMV_SCALAR_THREADS, 0, p, sizeof *p);
+  launch->grid[1] = (uint32_t)smaller(p->batch, MOST_GRID_Y);
+  launch->grid[2] = (uint32_t)divide_up(p->batch, launch->grid[1]);
+}
+
+/* ---- The choice ------------------------------------------------------------------------------------------------- */
+
+/* Rows of whole 16-byte loads. */
+static bool has_wide_rows(const struct op_operand *operand) {
+  return bytes_of(operand, operand->shape[operand->rank - 1]) % 16 == 0 && op_rows_aligned(operand, 16);
+}
+
+/* Kernels count the bytes of a matrix's rows of scales, and from a row to the next, in 32 bits. */
+static bool has_short_strides(const struct op_operand *operand) {
+  return !operand->present || operand->rank < 2 ||
+         (uint64_t)(operand->shape[operand->rank - 2] * row_stride(operand)) <= UINT32_MAX;
+}
+
+/* Rows of NVFP4 weights, and of their scales, lie without gaps, and begin at multiples of 16 bytes. */
+static bool has_dense_weights(const struct op_operand *operands) {
+  const struct op_operand *weights = &operands[GEMV_WEIGHTS], *scales = &operands[GEMV_WEIGHT_SCALES];
+  return weights->dtype == RONDO_NVFP4 && row_stride(weights) == weights->shape[weights->rank - 1] &&
+         row_stride(scales) == scales->shape[scales->rank - 1] && op_rows_aligned(weights, 16) &&
+         op_rows_aligned(scales, 16);
+}
+
+/* Bytes of NVFP4's scales that may be loaded at once. */
+static int64_t scale_bytes(const struct op_operand *scales) {
+  for (uint64_t bytes = 8; bytes > 1; bytes /= 2)
+    if (op_rows_aligned(scales, bytes)) return (int64_t)bytes;
+  return 1;
+}
+
+static struct gemv_problem problem_of(const struct op_task *task, const struct gemv_shape *shape,
+                                      const struct gemv_parameters *p, const struct chip *chip) {
+  const struct gemv_attributes *attributes = op_attributes(task);
+  const struct op_operand *operands = task->operands;
+  struct gemv_problem problem = {
+      .weights = operands[GEMV_WEIGHTS].dtype,
+      .vectors = operands[GEMV_VECTORS].dtype,
+      .batch = shape->batch,
+      .m = shape->m,
+      .k = shape->k,
+      .count = shape->count,
+      .chip = chip->version == 90    ? CHIP_SM_90A
+              : chip->version == 100 ? CHIP_SM_100A
+                                     : CHIP_SM_80,
+      .multiprocessors = chip->multiprocessors,
+      .row_multiple = (p->out_dtype == RONDO_NVFP4 ? GEMV_BLOCK : 1) * (p->silu_mul ? 2 : 1),
+      .scale_bytes = 8,
+      .wide_loads = shape->k > 0 && has_wide_rows(&operands[GEMV_WEIGHTS]) && has_wide_rows(&operands[GEMV_VECTORS]) &&
+                    bytes_of(&operands[GEMV_WEIGHTS], row_stride(&operands[GEMV_WEIGHTS])) <= UINT32_MAX &&
+                    bytes_of(&operands[GEMV_VECTORS], row_stride(&operands[GEMV_VECTORS])) <= UINT32_MAX,
+      .dense_weights = has_dense_weights(operands),
+      .norm = p->norm_epsilon > 0,
+      .finishing = p->finishing,
+      .one_order = attributes->one_order,
+  };
+  if (problem.weights == RONDO_NVFP4) problem.scale_bytes = scale_bytes(&operands[GEMV_WEIGHT_SCALES]);
+  problem.blocked_scales = attributes->weight_scale_layout == RONDO_SCALES_128X4;
+  if (!has_short_strides(&operands[GEMV_WEIGHT_SCALES]) || !has_short_strides(&operands[GEMV_VECTOR_SCALES]))
+    problem.wide_loads = false;
+  if (problem.scale_bytes < 2 || shape->k % (problem.weights == RONDO_NVFP4 ? 2 * GEMV_BLOCK : 1))
+    problem.wide_loads = false;
+  if (operands[GEMV_VECTOR_SCALES].present && !op_rows_aligned(&operands[GEMV_VECTOR_SCALES], 2))
+    problem.wide_loads = false;
+  if (operands[GEMV_NORM].present && !op_rows_aligned(&operands[GEMV_NORM], 16)) problem.wide_loads = false;
+  return problem;
+}
+
+static void add_ring(struct op_launches *launches, struct gemv_parameters *p, const struct gemv_ring_plan *plan) {
+  set_parts(p, plan->parts, plan->groups, 1, plan->tiles);
+  p->block_rows = (uint32_t)plan->block_rows, p->group_rows = (uint32_t)plan->group_rows;
+  p->stages = (uint32_t)plan->stages, p->stage_bytes = (uint32_t)plan->stage_bytes;
+  p->first_stage = (uint32_t)plan->first_stage;
+  p->window_tiles = (uint32_t)plan->window_tiles, p->window_pitch = (uint32_t)plan->window_pitch;
+  p->held_pitch = (uint32_t)plan->held_pitch;
+  struct op_launch *launch = launch_add(launches, &plan->variant->kernel, plan->blocks, plan->threads,
+                                        (uint64_t)plan->shared_bytes, p, sizeof *p);
+  launch->grid[1] = p->batch;
+}
+
 rondo_status gemv_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  (void)chip;
   struct gemv_shape shape = gemv_shape_of(call->task);
   launches->count = 0;
   if (shape.batch == 0 || shape.m == 0) return RONDO_OK;
-  const struct variant *variant = vector_loads_possible(call->task, &shape) ? variant_of(call->task, &shape) : NULL;
-  struct gemv_parameters parameters = parameters_of(call, &shape, variant ? variant->rows : 1);
-  const struct op_kernel *kernel = variant ? &variant->kernel : &rondo_gemv_scalar;
-  struct op_launch *launch = launch_add(launches, kernel, divide_up(parameters.warps, GEMV_WARPS), GEMV_THREADS, 0,
-                                        &parameters, sizeof parameters);
-  launch->grid[1] = parameters.slices;
-  if (shape.slices == 1) return RONDO_OK;
-  int64_t results = shape.batch * shape.count * shape.m;
-  launch_add(launches, &rondo_gemv_reduce, divide_up(results, GEMV_REDUCE_THREADS), GEMV_REDUCE_THREADS, 0, &parameters,
-             sizeof parameters);
+  struct gemv_parameters parameters = parameters_of(call, &shape);
+  struct gemv_problem problem = problem_of(call->task, &shape, &parameters, chip);
+  struct gemv_ring_plan ring = gemv_ring_plan_of(&problem);
+  struct gemv_plan plan = gemv_plan_of(&problem);
+  if (!ring.variant && !plan.variant) {
+    add_scalar(launches, &parameters);
+    return RONDO_OK;
+  }
+  parameters.early = may_read_early(call);
+  if (ring.variant) {
+    add_ring(launches, &parameters, &ring);
+    return RONDO_OK;
+  }
+  set_parts(&parameters, plan.parts, plan.groups, plan.chunks, plan.tiles);
+  struct op_launch *launch = launch_add(launches, &plan.variant->kernel, plan.blocks, 32 * plan.parts * plan.groups,
+                                        (uint64_t)plan.shared_bytes, &parameters, sizeof parameters);
+  launch->grid[1] = (uint32_t)shape.batch;
   return RONDO_OK;
 }

@@ -1,15 +1,14 @@
 /* quantize.cu - rows to NVFP4: per block of 16 an e4m3 scale and 16 e2m1 codes.
  *
  * A thread has eight elements and a neighbour the other eight of the block, so that a warp reads whole sectors and
- * writes its codes as words. Bound by memory. Divisions are IEEE's and every comparison is exact: the bytes are those
- * of quantize_host.c. */
+ * writes its codes as words. Bound by memory. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_fp8.h>
 
 #include "../common/launch.cuh"
 #include "../common/rectangle.cuh"
 #include "gemv.h"
+#include "quantize.cuh"
 
 static_assert(QUANTIZE_ELEMENTS == 8 && GEMV_BLOCK == 2 * QUANTIZE_ELEMENTS, "what follows is written for");
 
@@ -63,14 +62,6 @@ __device__ __forceinline__ void load_part(const quantize_parameters &p, int64_t 
   values[4] = c.x, values[5] = c.y, values[6] = d.x, values[7] = d.y;
 }
 
-/* Nearest, ties to the even code, saturating at 6: code c is reached where the magnitude passes the middle between c -
- * 1 and c, or meets it and c is even. */
-__device__ __forceinline__ uint32_t e2m1_of(float value) {
-  float a = fabsf(value);
-  uint32_t code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
-  return code | (__float_as_uint(value) >> 31 << 3);
-}
-
 __device__ __forceinline__ void quantize(const quantize_parameters &p) {
   const uint32_t index = blockIdx.x * QUANTIZE_THREADS + threadIdx.x;
   /* Threads past the end repeat the last pair of parts: they are needed for the exchange. */
@@ -79,16 +70,12 @@ __device__ __forceinline__ void quantize(const quantize_parameters &p) {
   float values[8];
   load_part(p, at.x, values);
 
-  uint32_t largest = 0; /* magnitudes compare as their bits do, and NaN is above infinity */
+  uint32_t largest = 0;
 #pragma unroll
-  for (int i = 0; i < 8; i++) largest = max(largest, __float_as_uint(values[i]) & 0x7fffffffu);
+  for (int i = 0; i < 8; i++) largest = max(largest, magnitude_bits(values[i]));
   largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-  uint32_t scale =
-      __nv_cvt_float_to_fp8(__fdiv_rn(__uint_as_float(largest), p.six_global_scale), __NV_SATFINITE, __NV_E4M3);
-  if (largest > 0x7f800000u) scale = 0x7f;
-
-  const float divisor =
-      __half2float(__half(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)scale, __NV_E4M3))) * p.global_scale;
+  const uint32_t scale = scale_of_block(largest, p.six_global_scale);
+  const float divisor = divisor_of_block(scale, p.global_scale);
   uint32_t codes = 0;
   if (divisor > 0) {
 #pragma unroll

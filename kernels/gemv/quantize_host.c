@@ -27,7 +27,7 @@ static void load_block(rondo_dtype dtype, const void *data, int64_t offset, floa
 }
 
 /* Codes are 0 where the scale is NaN and where scale times global_scale is 0: there is nothing to divide by. */
-static uint8_t quantize_block(const float *values, float global_scale, uint8_t *codes) {
+uint8_t quantize_host_block(const float *values, float global_scale, uint8_t *codes) {
   uint32_t largest = 0; /* magnitudes compare as their bits do, and NaN is above infinity */
   for (int i = 0; i < GEMV_BLOCK; i++) {
     uint32_t magnitude = bits_of_f32(values[i]) & 0x7fffffffu;
@@ -55,6 +55,6 @@ void quantize_host_run(const struct op_call *call, int64_t first, int64_t last) 
     uint8_t *codes =
         (uint8_t *)call->data[QUANTIZE_CODES] + block_offset(&operands[QUANTIZE_CODES], block, GEMV_BLOCK) / 2;
     uint8_t *scale = (uint8_t *)call->data[QUANTIZE_SCALES] + block_offset(&operands[QUANTIZE_SCALES], block, 1);
-    *scale = quantize_block(values, attributes->global_scale, codes);
+    *scale = quantize_host_block(values, attributes->global_scale, codes);
   }
 }

@@ -159,6 +159,25 @@ void add_attention(struct build *b) {
         {d.kv_lengths, RONDO_READ}, {d.o, RONDO_WRITE}, {d.lse, RONDO_WRITE});
 }
 
+/* The scales of rows of nvfp4, by row or blocked. */
+static rondo_tensor scales_of(struct build *b, bool batched, int64_t batch, int64_t rows, int64_t k,
+                              rondo_scale_layout *layout) {
+  *layout = next(b) >= 192 ? RONDO_SCALES_128X4 : RONDO_SCALES_BY_ROW;
+  int64_t blocks = k / 16;
+  if (*layout == RONDO_SCALES_128X4) rows = (rows + 127) / 128 * 128, blocks = (blocks + 3) / 4 * 4;
+  return operand_of(b, RONDO_READ, RONDO_E4M3, matrix(batched, batch, rows, blocks, false));
+}
+
+/* What a product does besides, each with one bit. */
+struct extras {
+  bool norm, bias, silu_mul, residual, in_place, quantised;
+};
+static struct extras any_extras(struct build *b) {
+  uint32_t bits = next(b);
+  if (bits < 128) return (struct extras){0};
+  return (struct extras){bits & 1, bits & 2, bits & 4, bits & 8, bits & 16, bits & 32};
+}
+
 void add_gemv(struct build *b) {
   static const rondo_dtype weights[] = {RONDO_F16, RONDO_BF16, RONDO_E4M3, RONDO_NVFP4, RONDO_NVFP4};
   static const rondo_dtype results[] = {RONDO_F32, RONDO_F16, RONDO_BF16, RONDO_F32};
@@ -170,18 +189,36 @@ void add_gemv(struct build *b) {
                    : type == RONDO_NVFP4 || type == RONDO_E4M3 ? other
                                                                : type;
   rondo_gemv_desc d = {.name = any_name(b), .scale = any_float(b)};
+  struct extras extras = any_extras(b);
+  if (extras.quantised && m > 16) m = extras.silu_mul ? 32 : m / 16 * 16;
   d.weights = operand_of(b, RONDO_READ, type, matrix(batched, batch, m, k, false));
-  if (type == RONDO_NVFP4)
-    d.weight_scales = operand_of(b, RONDO_READ, RONDO_E4M3, matrix(batched, batch, m, k / 16, false));
+  if (type == RONDO_NVFP4) d.weight_scales = scales_of(b, batched, batch, m, k, &d.weight_scale_layout);
   if (type == RONDO_E4M3 && next(b) & 1)
     d.weight_scales = operand_of(b, RONDO_READ, RONDO_F32, vector(batched, batch, m));
   d.vectors = operand_of(b, RONDO_READ, in, matrix(batched, batch, count, k, false));
-  if (in == RONDO_NVFP4)
-    d.vector_scales = operand_of(b, RONDO_READ, RONDO_E4M3, matrix(batched, batch, count, k / 16, false));
-  rondo_dtype result = results[below(b, 4)];
-  d.out = operand_of(b, RONDO_WRITE, result, matrix(batched, batch, count, m, false));
+  if (in == RONDO_NVFP4) d.vector_scales = scales_of(b, batched, batch, count, k, &d.vector_scale_layout);
+  rondo_dtype result = extras.quantised ? RONDO_NVFP4 : results[below(b, 4)], added_dtype = results[below(b, 4)];
+  int64_t columns = extras.silu_mul ? m / 2 : m;
+  if (extras.norm) {
+    d.norm_epsilon = any_float(b);
+    if (next(b) & 1) d.norm = operand_of(b, RONDO_READ, in, vector(false, 0, k));
+  }
+  if (extras.bias) d.bias = operand_of(b, RONDO_READ, added_dtype, vector(batched && next(b) & 1, batch, m));
+  d.silu_mul = extras.silu_mul;
+  d.one_order = next(b) >= 250 ? any_int(b) : next(b) & 1;
+  d.out = operand_of(b, extras.in_place ? RONDO_READ_WRITE : RONDO_WRITE, result,
+                     matrix(batched, batch, count, columns, false));
+  if (extras.in_place)
+    d.residual = d.out;
+  else if (extras.residual)
+    d.residual = operand_of(b, RONDO_READ, added_dtype, matrix(batched, batch, count, columns, false));
+  if (extras.quantised) {
+    d.out_scales = operand_of(b, RONDO_WRITE, RONDO_E4M3, matrix(batched, batch, count, columns / 16, false));
+    d.out_global_scale = any_float(b);
+  }
   ADDED(b, rondo_add_gemv(b->graph, &d), {d.weights, RONDO_READ}, {d.weight_scales, RONDO_READ},
-        {d.vectors, RONDO_READ}, {d.vector_scales, RONDO_READ}, {d.out, RONDO_WRITE});
+        {d.vectors, RONDO_READ}, {d.vector_scales, RONDO_READ}, {d.out, RONDO_WRITE}, {d.norm, RONDO_READ},
+        {d.bias, RONDO_READ}, {d.residual, RONDO_READ}, {d.out_scales, RONDO_WRITE});
 }
 
 void add_quantize(struct build *b) {
@@ -344,22 +381,30 @@ void add_ready_made(struct build *b) {
   } else {
     static const rondo_dtype common[] = {RONDO_NVFP4, RONDO_E4M3, RONDO_F16, RONDO_BF16};
     rondo_graph_gemv_tensors t = {0};
-    rondo_graph_gemv_desc d = {name,
-                               common[below(b, 4)],
-                               next(b) & 1 ? RONDO_NVFP4 : t1,
-                               t3,
-                               s[3],
-                               next(b) & 1 ? 32 : s[4],
-                               s[0],
-                               any_int(b),
-                               any_float(b),
-                               next(b) & 1,
-                               next(b) & 1   ? RONDO_F32
-                               : next(b) & 1 ? t2
-                                             : 0,
-                               any_float(b)};
+    rondo_graph_gemv_desc d = {.name = name,
+                               .weights = common[below(b, 4)],
+                               .vectors = next(b) & 1 ? RONDO_NVFP4 : t1,
+                               .out = t3,
+                               .m = s[3],
+                               .k = next(b) & 1 ? 32 : s[4],
+                               .batch = s[0],
+                               .count = any_int(b),
+                               .scale = any_float(b),
+                               .row_scales = next(b) & 1,
+                               .quantize_from = next(b) & 1   ? RONDO_F32
+                                                : next(b) & 1 ? t2
+                                                              : 0,
+                               .quantize_scale = any_float(b)};
+    uint32_t more = next(b);
+    d.weight_scale_layout = more & 1 ? RONDO_SCALES_128X4 : RONDO_SCALES_BY_ROW;
+    d.silu_mul = more >> 1 & 1, d.one_order = more >> 2 & 1;
+    if (more & 8) d.norm_epsilon = any_float(b);
+    if (more & 16) d.bias = t2;
+    if (more & 32) d.residual = t2;
+    if (more & 64) d.out = RONDO_NVFP4, d.out_global_scale = any_float(b);
     ready_made_added(b, CALL(rondo_graph_gemv(b->graph, &d, &t)));
     adopt(b, t.weights, CONSTANT), adopt(b, t.weight_scales, CONSTANT), adopt(b, t.vectors, INPUT),
-        adopt(b, t.vector_scales, INPUT), adopt(b, t.out, OUTPUT);
+        adopt(b, t.vector_scales, INPUT), adopt(b, t.out, OUTPUT), adopt(b, t.norm, CONSTANT),
+        adopt(b, t.bias, CONSTANT), adopt(b, t.residual, INPUT), adopt(b, t.out_scales, OUTPUT);
   }
 }

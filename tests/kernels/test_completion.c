@@ -148,15 +148,15 @@ static void triangular_inverse(struct subject *s, const struct family *f) {
 /* One block, several, and (more) too many to publish; blocks, warps and threads without work wherever a shape can leave
  * some. */
 static const struct family families[] = {
-    {1, "gemv, one block", gemv, RONDO_F16, 0, 5, 1, 64, 0},
+    {1, "gemv, one block", gemv, RONDO_F16, 0, 6, 1, 64, 0},
     {8, "gemv", gemv, RONDO_F16, 0, 61, 1, 64, 0},
     {0, "gemv, more", gemv, RONDO_F16, 0, 8191, 1, 64, 0},
-    {8, "gemv, five vectors", gemv, RONDO_BF16, 0, 59, 5, 32, 0},
-    {3, "gemv, slices", gemv, RONDO_F16, 0, 67, 5, 8192, 0},
-    {0, "gemv, slices, more", gemv, RONDO_F16, 0, 997, 3, 8192, 0},
-    {8, "gemv, unaligned", gemv, RONDO_F16, 0, 29, 3, 7, 0},
-    {1, "gemv, unaligned, slices", gemv, RONDO_BF16, 0, 33, 1, 4003, 0},
-    {2, "gemv, nvfp4", gemv_nvfp4, RONDO_F16, 0, 31, 1, 64, 0},
+    {4, "gemv, five vectors", gemv, RONDO_BF16, 0, 299, 5, 32, 0},
+    {5, "gemv, chunks", gemv, RONDO_F16, 0, 67, 5, 8192, 0},
+    {0, "gemv, chunks, more", gemv, RONDO_F16, 0, 997, 3, 8192, 0},
+    {1, "gemv, unaligned", gemv, RONDO_F16, 0, 29, 3, 7, 0},
+    {0, "gemv, unaligned, more", gemv, RONDO_BF16, 0, 33, 1, 4003, 0},
+    {4, "gemv, nvfp4", gemv_nvfp4, RONDO_F16, 0, 31, 1, 64, 0},
     {1, "quantize, one block", quantize, RONDO_F16, 0, 3, 16, 0, 0},
     {7, "quantize", quantize, RONDO_F32, 0, 13, 1040, 0, 0},
     {0, "quantize, more", quantize, RONDO_F32, 0, 67, 1040, 0, 0},
@@ -260,9 +260,10 @@ static uint32_t publishing_blocks(const rondo_graph *graph) {
     struct op_launches launches;
     REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &chips[i], &launches));
     blocks[i] = op_publishing_blocks(&launches);
+    if (blocks[i] > COMPLETION_WORDS) blocks[i] = 0;
     cr_assert_eq(blocks[i], blocks[0]);
   }
-  return blocks[0] <= COMPLETION_WORDS ? blocks[0] : 0;
+  return blocks[0];
 }
 
 static void whole(rondo_backend backend, const struct family *family, struct random *random) {

@@ -189,7 +189,7 @@ Test(graph_gemv, what_does_not_fit_is_refused_before_anything_is_added) {
   bad.vectors = RONDO_F16;
   REFUSED("vectors is f16, expected nvfp4 to quantise to");
   bad.out = RONDO_NVFP4;
-  REFUSED("out is nvfp4, expected f16, bf16 or f32");
+  REFUSED("out has rows of 4, expected a multiple of 16 in nvfp4");
   bad.quantize_from = RONDO_F64;
   REFUSED("task 0 'gemv quantize': x is f64, expected f32, f16 or bf16 (x: input 'gemv vectors')");
   bad.row_scales = 1;
@@ -213,5 +213,86 @@ Test(graph_gemv, what_does_not_fit_is_refused_before_anything_is_added) {
   rondo_task task;
   REQUIRE_OK(rondo_last_task(trial.graph, &task));
   cr_assert_eq(task, 1, "a quantisation, then the product");
+  trial_end(&trial);
+}
+
+/* All that a decoder's gate and up products have around them, in one task. */
+static void check_extras(rondo_backend backend) {
+  enum { M = 64, K = 96, COUNT = 2 };
+  const rondo_graph_gemv_desc desc = {.weights = RONDO_NVFP4,
+                                      .vectors = RONDO_BF16,
+                                      .out = RONDO_F32,
+                                      .m = M,
+                                      .k = K,
+                                      .count = COUNT,
+                                      .scale = 0.01f,
+                                      .weight_scale_layout = RONDO_SCALES_128X4,
+                                      .one_order = 1,
+                                      .norm_epsilon = 0.5f,
+                                      .bias = RONDO_F32,
+                                      .silu_mul = 1,
+                                      .residual = RONDO_F16};
+  rondo_graph_gemv_tensors t;
+  struct trial trial;
+  struct random random = {.state = 17};
+  trial_describe(&trial, backend);
+  REQUIRE_OK(rondo_graph_gemv(trial.graph, &desc, &t));
+  uint8_t *weights = random_data(t.weights, RONDO_NVFP4, &random), scales[128 * 8], *x, *norm, *residual;
+  uint64_t scale_bytes;
+  REQUIRE_OK(rondo_tensor_bytes(t.weight_scales, &scale_bytes));
+  cr_assert_eq(scale_bytes, sizeof scales);
+  memset(scales, 0x38, sizeof scales); /* 1 */
+  float *bias = random_data(t.bias, RONDO_F32, &random), out[COUNT][M / 2];
+  x = random_data(t.vectors, RONDO_BF16, &random), norm = random_data(t.norm, RONDO_BF16, &random);
+  residual = random_data(t.residual, RONDO_F16, &random);
+  trial_instantiate(&trial);
+  trial_set(&trial, t.weights, weights), trial_set(&trial, t.weight_scales, scales);
+  trial_set(&trial, t.vectors, x), trial_set(&trial, t.norm, norm);
+  trial_set(&trial, t.bias, bias), trial_set(&trial, t.residual, residual);
+  trial_replay(&trial);
+  trial_get(&trial, t.out, out);
+  for (int64_t v = 0; v < COUNT; v++) {
+    double squares = 0, sums[M] = {0};
+    for (int64_t i = 0; i < K; i++) {
+      double element = oracle_read(RONDO_BF16, x, v * K + i);
+      double normed = oracle_bf16(oracle_to_bf16(element * oracle_read(RONDO_BF16, norm, i)));
+      squares += element * element;
+      for (int64_t r = 0; r < M; r++) sums[r] += oracle_read(RONDO_NVFP4, weights, r * K + i) * normed;
+    }
+    double factor = 0.01 / sqrt(squares / K + 0.5);
+    for (int64_t c = 0; c < M / 2; c++) {
+      double gate = sums[2 * c] * factor + (double)bias[2 * c], up = sums[2 * c + 1] * factor + (double)bias[2 * c + 1];
+      double expected = gate / (1 + exp(-gate)) * up + oracle_read(RONDO_F16, residual, v * (M / 2) + c);
+      cr_assert(fabs((double)out[v][c] - expected) <= 1e-5, "vector %d column %d: %g, expected %g", (int)v, (int)c,
+                (double)out[v][c], expected);
+    }
+  }
+  free(weights), free(x), free(norm), free(bias), free(residual);
+  trial_end(&trial);
+}
+BOTH_BACKENDS(graph_gemv, norm_bias_gates_and_residual_are_one_task, check_extras)
+
+Test(graph_gemv, nvfp4_results_bring_their_scales) {
+  const rondo_graph_gemv_desc desc = {.weights = RONDO_NVFP4,
+                                      .vectors = RONDO_NVFP4,
+                                      .out = RONDO_NVFP4,
+                                      .m = 96,
+                                      .k = 64,
+                                      .batch = 3,
+                                      .count = 2,
+                                      .vector_scale_layout = RONDO_SCALES_128X4,
+                                      .silu_mul = 1};
+  rondo_graph_gemv_tensors t;
+  struct trial trial;
+  uint64_t out_bytes, scale_bytes, vector_scale_bytes;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  REQUIRE_OK(rondo_graph_gemv(trial.graph, &desc, &t));
+  REQUIRE_OK(rondo_tensor_bytes(t.out, &out_bytes));
+  REQUIRE_OK(rondo_tensor_bytes(t.out_scales, &scale_bytes));
+  REQUIRE_OK(rondo_tensor_bytes(t.vector_scales, &vector_scale_bytes));
+  cr_assert_eq(out_bytes, 144);
+  cr_assert_eq(scale_bytes, 18);
+  cr_assert_eq(vector_scale_bytes, 1536);
+  cr_assert(!t.norm.graph && !t.bias.graph && !t.residual.graph);
   trial_end(&trial);
 }

@@ -122,8 +122,8 @@ Test(graph_limits, a_refused_graph_is_added_once_what_was_wrong_is_mended) {
   rondo_plan plan, expected;
   for (int i = 0; i < 3; i++)
     REQUIRE_ERROR(rondo_graph_gemv(graph, &desc, &tensors), RONDO_INVALID_ARGUMENT,
-                  "describe: rondo_graph_gemv: task 2 'gemv': out is f64, expected f16, bf16 or f32 (out: output 'gemv "
-                  "out')");
+                  "describe: rondo_graph_gemv: task 2 'gemv': out is f64, expected f16, bf16, f32 or nvfp4 "
+                  "(out: output 'gemv out')");
   desc.out = RONDO_F16;
   REQUIRE_OK(rondo_graph_gemv(graph, &desc, &tensors));
   REQUIRE_OK(rondo_graph_gemv(other, &desc, &tensors));

@@ -25,13 +25,13 @@ static float dot(const uint16_t *a, const uint16_t *b, uint32_t count) {
   return sum;
 }
 
-/* rondo_gemv_f16_x1 */
+/* Each of the kernels that gemv_plan.c has for one f16 vector of f16 weights. */
 static void gemv(const struct fake_launch *launch) {
   const struct gemv_parameters *p = launch->parameters[0];
-  if (p->weight_dtype != RONDO_F16 || p->count != 1 || p->batch != 1 || p->slices != 1) abort();
+  if (p->weight_dtype != RONDO_F16 || p->count != 1 || p->batch != 1) abort();
   for (uint32_t row = 0; row < p->m; row++) {
-    const char *weights = (const char *)p->weights + row * p->weight_row;
-    float sum = p->scale * dot((const void *)weights, p->vectors, p->k);
+    const char *weights = (const char *)p->weights + (size_t)row * p->weight_row;
+    float sum = p->scale * dot((const void *)weights, (const void *)p->vectors, p->k);
     if (p->out_dtype == RONDO_F32)
       ((float *)p->out)[row] = sum;
     else
@@ -78,8 +78,10 @@ struct device_image __wrap_device_images[IMAGES_MOST];
 uint32_t __wrap_device_image_count;
 
 static void choose_images(bool is_fake) {
+#define NAMED(chips, parameters, name, ...) " " #name
   static const char image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer rondo_begin rondo_done "
-                              "rondo_gemv_f16_x1 rondo_quantize_nvfp4";
+                              "rondo_quantize_nvfp4" GEMV_QUADS_16(NAMED, rondo_gemv_f16, RONDO_F16);
+#undef NAMED
   __wrap_device_image_count = is_fake ? 1 : __real_device_image_count;
   if (__wrap_device_image_count > IMAGES_MOST) abort();
   for (uint32_t i = 0; i < __wrap_device_image_count; i++)
@@ -103,7 +105,10 @@ bool fake_device_prepare(void) {
   struct fake_settings settings = fake->settings();
   settings.mode = FAKE_IMMEDIATE;
   fake->configure(&settings);
-  fake->register_kernel("rondo_gemv_f16_x1", gemv, 1, (const size_t[]){sizeof(struct gemv_parameters)});
+#define REGISTER(chips, parameters, name, ...)                                                                         \
+  fake->register_kernel(#name, gemv, 1, (const size_t[]){sizeof(struct parameters)});
+  GEMV_QUADS_16(REGISTER, rondo_gemv_f16, RONDO_F16)
+#undef REGISTER
   fake->register_kernel("rondo_quantize_nvfp4", quantize, 1, (const size_t[]){sizeof(struct quantize_parameters)});
   return true;
 }

@@ -1,0 +1,185 @@
+/* gemv_finish.cuh - from sums to what a product writes: factors, bias, silu(gate) * up, residual, rounding, NVFP4.
+ *
+ * The last microsecond of short kernels: a warp has vectors, its lanes rows, and nothing is divided. What most products
+ * ask for, a factor and a rounding, is a branch of its own. Sums and everything that is done to them are fp32; a result
+ * is rounded once, where it is stored. */
+#ifndef RONDO_GEMV_FINISH_CUH
+#define RONDO_GEMV_FINISH_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "gemv_formats.cuh"
+#include "quantize.cuh"
+
+/* An element of a tensor that this kernel may write too: not through the read-only cache. */
+__device__ __forceinline__ float load_number(uint32_t dtype, const void *data, int64_t element) {
+  if (dtype == RONDO_F32) return ((const float *)data)[element];
+  if (dtype == RONDO_F16) return __half2float(((const __half *)data)[element]);
+  return __bfloat162float(((const __nv_bfloat16 *)data)[element]);
+}
+
+__device__ __forceinline__ void store_number(uint32_t dtype, void *data, int64_t element, float value) {
+  if (dtype == RONDO_F32)
+    ((float *)data)[element] = value;
+  else if (dtype == RONDO_F16)
+    ((__half *)data)[element] = __float2half_rn(value);
+  else
+    ((__nv_bfloat16 *)data)[element] = __float2bfloat16_rn(value);
+}
+
+__device__ __forceinline__ float silu(float x) { return __fdiv_rn(x, 1.0f + expf(-x)); }
+
+/* The factor of RMS norm, of a vector's sum of squares. */
+__device__ __forceinline__ float rms_factor(const gemv_parameters &p, float squares) {
+  return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(squares, (float)max(p.k, 1u)) + p.norm_epsilon));
+}
+
+/* What depends on it is not computed before the loop over tiles, where it would hold registers all along. */
+__device__ __forceinline__ uint32_t computed_here(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+/* Where a tile's rows lie: rows first_row .. first_row + rows - 1 of a matrix, all of which exist. Those before
+ * first_new_row, which counts from the tile's first, are neither read nor written: another tile has them, and where the
+ * residual is the result's own place a second reader would find the sum. With out_scales, all three are multiples of 16
+ * columns; with silu_mul a column is two rows. */
+struct tile_rows {
+  uint32_t batch, first_row, rows, first_new_row;
+};
+
+__device__ __forceinline__ tile_rows tile_of(const gemv_parameters &p, uint32_t tile, uint32_t rows) {
+  const uint32_t first_row = first_row_of(p, tile, rows);
+  return {blockIdx.y, first_row, rows, tile * rows - first_row};
+}
+
+/* The f32 scales of a matrix's rows, or NULL. */
+__device__ __forceinline__ const float *row_scales(const gemv_parameters &p, uint32_t batch) {
+  if (p.weight_dtype != RONDO_E4M3 || !p.weight_scales) return nullptr;
+  return (const float *)(p.weight_scales + batch * p.weight_scale_batch);
+}
+
+/* Sixteen lanes, those of the warp's lower or upper half, have a block of results, which begins at this column. */
+__device__ __forceinline__ void store_quantised(const gemv_parameters &p, int64_t codes, int64_t scales,
+                                                uint32_t column, float value) {
+  const uint32_t lane = computed_here(threadIdx.x) % 32, half = 0xffffu << (lane & 16);
+  uint32_t largest = magnitude_bits(value);
+#pragma unroll
+  for (uint32_t distance = 8; distance; distance /= 2) largest = max(largest, __shfl_xor_sync(half, largest, distance));
+  const uint32_t scale = scale_of_block(largest, p.six_out_global_scale);
+  const float divisor = divisor_of_block(scale, p.out_global_scale);
+  const uint32_t code = divisor > 0 ? e2m1_of(__fdiv_rn(value, divisor)) : 0;
+  const uint32_t above = __shfl_xor_sync(half, code, 1);
+  if (lane % 2 == 0) ((unsigned char *)p.out)[(codes + column) / 2] = (unsigned char)(code | above << 4);
+  if (lane % GEMV_BLOCK == 0) p.out_scales[scales + column / GEMV_BLOCK] = (unsigned char)scale;
+}
+
+/* What few products ask for, of one vector. A lane has a column of the results, which are two rows of the matrix where
+ * these are gate and up. `result_of` gives a row's sum with all its factors. */
+template <typename Result>
+__device__ __forceinline__ void finish_columns(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
+                                               const Result &result_of) {
+  const uint32_t pair = p.silu_mul ? 1 : 0, first_column = tile.first_row >> pair;
+  const int64_t residual = tile.batch * p.residual_batch + vector * p.residual_row;
+  const int64_t out = tile.batch * p.out_batch + vector * p.out_row;
+  const auto biased = [&](uint32_t row) {
+    const float result = result_of(row);
+    if (!p.bias) return result;
+    return result + load_number(p.bias_dtype, p.bias, tile.batch * p.bias_batch + tile.first_row + row);
+  };
+  for (uint32_t i = (tile.first_new_row >> pair) + computed_here(threadIdx.x) % 32; i < tile.rows >> pair; i += 32) {
+    const uint32_t column = first_column + i;
+    float value = biased(i << pair);
+    if (pair) value = silu(value) * biased(2 * i + 1);
+    if (p.residual) value += load_number(p.residual_dtype, p.residual, residual + column);
+    if (p.out_scales)
+      store_quantised(p, out, tile.batch * p.out_scale_batch + vector * p.out_scale_row, column, value);
+    else
+      store_number(p.out_dtype, p.out, out + column, value);
+  }
+}
+
+/* All three are called by all threads of a block, with a barrier behind the last write of what sum_of and factor_of
+ * read:
+ *   sum_of(vector, row)  the sum of a row of the tile: any thread may ask for any
+ *   factor_of(vector)    1 / sqrt(mean square of x + norm_epsilon); asked for only where p.norm_epsilon > 0
+ *
+ * What most products ask for. */
+template <bool MayHaveRowScales, bool MayHaveNorm, typename Sum, typename Factor>
+__device__ __forceinline__ void finish_rows(const gemv_parameters &p, const tile_rows &tile, uint32_t thread,
+                                            const Sum &sum_of, const Factor &factor_of) {
+  const float *scales = MayHaveRowScales ? row_scales(p, tile.batch) : nullptr;
+  for (uint32_t vector = thread / 32; vector < p.count; vector += blockDim.x / 32) {
+    const float factor = MayHaveNorm && p.norm_epsilon > 0 ? factor_of(vector) * p.scale : p.scale;
+    const int64_t out = tile.batch * p.out_batch + vector * p.out_row;
+    for (uint32_t row = tile.first_new_row + thread % 32; row < tile.rows; row += 32) {
+      const float sum = sum_of(vector, row) * factor;
+      store_number(p.out_dtype, p.out, out + (tile.first_row + row),
+                   scales ? sum * __ldg(scales + tile.first_row + row) : sum);
+    }
+  }
+}
+
+/* The row of a vector that a lane finishes: known before the sums are, where a kernel has the registers for that. */
+struct row_of_lane {
+  unsigned char *out;
+  uint32_t vector, row;
+  bool is_all;  /* the block has a lane for every row of every vector */
+  bool is_mine; /* this lane has one */
+};
+__device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p, const tile_rows &tile) {
+  row_of_lane at;
+  at.vector = threadIdx.x / 32, at.row = threadIdx.x % 32;
+  at.is_all = tile.rows <= 32 && p.count <= blockDim.x / 32;
+  at.is_mine = at.vector < p.count && at.row >= tile.first_new_row && at.row < tile.rows;
+  const int64_t element = tile.batch * p.out_batch + at.vector * p.out_row + (tile.first_row + at.row);
+  at.out = (unsigned char *)p.out + (element << (p.out_dtype == RONDO_F32 ? 2 : 1));
+  asm volatile("" : "+l"(at.out)); /* now, not where it is used */
+  return at;
+}
+
+/* The same as finish_rows, to the bit, for a block in which is_all: which one finishes a row depends on the count. */
+template <bool MayHaveRowScales, bool MayHaveNorm, typename Sum, typename Factor>
+__device__ __forceinline__ void finish_row(const gemv_parameters &p, const tile_rows &tile, const row_of_lane &at,
+                                           const Sum &sum_of, const Factor &factor_of) {
+  if (!at.is_mine) return;
+  const float factor = MayHaveNorm && p.norm_epsilon > 0 ? factor_of(at.vector) * p.scale : p.scale;
+  float sum = sum_of(at.vector, at.row) * factor;
+  if (MayHaveRowScales) {
+    const float *scales = row_scales(p, tile.batch);
+    if (scales) sum *= __ldg(scales + tile.first_row + at.row);
+  }
+  store_number(p.out_dtype, at.out, 0, sum);
+}
+
+/* Anything that may be asked for, of one vector of a tile: called by all lanes of a warp. */
+template <typename Sum, typename Factor>
+__device__ __forceinline__ void finish_vector(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
+                                              const Sum &sum_of, const Factor &factor_of) {
+  const float *scales = row_scales(p, tile.batch);
+  const float factor = p.norm_epsilon > 0 ? factor_of(vector) * p.scale : p.scale;
+  finish_columns(p, tile, vector, [&](uint32_t row) {
+    const float sum = sum_of(vector, row) * factor;
+    return scales ? sum * __ldg(scales + tile.first_row + row) : sum;
+  });
+}
+
+/* With p.finishing. */
+template <typename Sum, typename Factor>
+__device__ __forceinline__ void finish_rows_fully(const gemv_parameters &p, const tile_rows &tile, const Sum &sum_of,
+                                                  const Factor &factor_of) {
+  for (uint32_t vector = computed_here(threadIdx.x) / 32; vector < p.count; vector += blockDim.x / 32)
+    finish_vector(p, tile, vector, sum_of, factor_of);
+}
+
+/* With several chunks of k: keeps a tile's sums, and those of the chunks before, in `held`, [count][rows]. */
+template <typename Sum>
+__device__ __forceinline__ void hold_rows(const gemv_parameters &p, const tile_rows &tile, uint32_t held,
+                                          const Sum &sum_of) {
+  for (uint32_t vector = threadIdx.x / 32; vector < p.count; vector += blockDim.x / 32)
+    for (uint32_t row = threadIdx.x % 32; row < tile.rows; row += 32)
+      store_shared(held + (vector * tile.rows + row) * (uint32_t)sizeof(float), sum_of(vector, row));
+}
+
+#endif

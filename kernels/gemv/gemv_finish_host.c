@@ -1,0 +1,83 @@
+/* gemv_finish_host.c - from sums to what a product writes, on the host: the order of gemv_finish.cuh. */
+#include <math.h>
+
+#include "../common/number.h"
+#include "gemv.h"
+
+static float load(const struct op_call *call, uint32_t index, int64_t element) {
+  const void *data = call->data[index];
+  switch (call->task->operands[index].dtype) {
+  case RONDO_F16:
+    return f32_of_f16(((const uint16_t *)data)[element]);
+  case RONDO_BF16:
+    return f32_of_bf16(((const uint16_t *)data)[element]);
+  default:
+    return ((const float *)data)[element];
+  }
+}
+
+/* The element with which a matrix's values for its rows begin: [batch, m], or [m] for all. */
+static int64_t rows_begin(const struct op_operand *operand, int64_t batch) {
+  return operand->rank == 2 ? batch * operand->stride[0] : 0;
+}
+
+static int64_t vector_begin(const struct op_operand *operand, int64_t batch, int64_t vector) {
+  return batch * gemv_batch_stride(operand) + vector * operand->stride[operand->rank - 2];
+}
+
+static void store(const struct op_call *call, int64_t element, const float *values, int64_t count) {
+  void *out = call->data[GEMV_OUT];
+  switch (call->task->operands[GEMV_OUT].dtype) {
+  case RONDO_F16:
+    for (int64_t i = 0; i < count; i++) ((uint16_t *)out)[element + i] = f16_of_f32(values[i]);
+    break;
+  case RONDO_BF16:
+    for (int64_t i = 0; i < count; i++) ((uint16_t *)out)[element + i] = bf16_of_f32(values[i]);
+    break;
+  default:
+    for (int64_t i = 0; i < count; i++) ((float *)out)[element + i] = values[i];
+    break;
+  }
+}
+
+/* `element` and `scale`: where the codes and the scales of these blocks begin. */
+static void store_quantised(const struct op_call *call, int64_t element, int64_t scale, const float *values,
+                            int64_t count) {
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  float global_scale = attributes->out_global_scale == 0 ? 1.0f : attributes->out_global_scale;
+  uint8_t *codes = (uint8_t *)call->data[GEMV_OUT] + element / 2, *scales = call->data[GEMV_OUT_SCALES];
+  for (int64_t block = 0; block < count / GEMV_BLOCK; block++)
+    scales[scale + block] =
+        quantize_host_block(values + block * GEMV_BLOCK, global_scale, codes + block * GEMV_BLOCK / 2);
+}
+
+void gemv_host_finish(const struct op_call *call, int64_t batch, int64_t vector, int64_t first_row, int64_t rows,
+                      float factor, float *sums) {
+  const struct op_operand *operands = call->task->operands;
+  const struct gemv_attributes *attributes = op_attributes(call->task);
+  int64_t columns = rows, first_column = first_row;
+  if (operands[GEMV_WEIGHTS].dtype == RONDO_E4M3 && operands[GEMV_WEIGHT_SCALES].present) {
+    int64_t begin = rows_begin(&operands[GEMV_WEIGHT_SCALES], batch) + first_row;
+    for (int64_t i = 0; i < rows; i++) sums[i] *= load(call, GEMV_WEIGHT_SCALES, begin + i);
+  }
+  for (int64_t i = 0; i < rows; i++) sums[i] *= factor;
+  if (operands[GEMV_BIAS].present) {
+    int64_t begin = rows_begin(&operands[GEMV_BIAS], batch) + first_row;
+    for (int64_t i = 0; i < rows; i++) sums[i] += load(call, GEMV_BIAS, begin + i);
+  }
+  if (attributes->silu_mul) {
+    columns /= 2, first_column /= 2;
+    for (int64_t i = 0; i < columns; i++) sums[i] = sums[2 * i] / (1.0f + expf(-sums[2 * i])) * sums[2 * i + 1];
+  }
+  if (operands[GEMV_RESIDUAL].present) {
+    int64_t begin = vector_begin(&operands[GEMV_RESIDUAL], batch, vector) + first_column;
+    for (int64_t i = 0; i < columns; i++) sums[i] += load(call, GEMV_RESIDUAL, begin + i);
+  }
+  int64_t element = vector_begin(&operands[GEMV_OUT], batch, vector) + first_column;
+  if (!operands[GEMV_OUT_SCALES].present) {
+    store(call, element, sums, columns);
+  } else {
+    int64_t scale = vector_begin(&operands[GEMV_OUT_SCALES], batch, vector) + first_column / GEMV_BLOCK;
+    store_quantised(call, element, scale, sums, columns);
+  }
+}

@@ -1,0 +1,196 @@
+/* gemv_formats.cuh - what the kernels of products with vectors share: loads, number formats, sums over lanes. */
+#ifndef RONDO_GEMV_FORMATS_CUH
+#define RONDO_GEMV_FORMATS_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "../common/launch.cuh"
+#include "e2m1.cuh"
+#include "gemv.h"
+
+/* ---- Loads ------------------------------------------------------------------------------------------------------ */
+
+struct words {
+  uint32_t word[4];
+};
+
+/* Weights are read once: past L1. All loads are volatile, since their order is the caller's: the first level of the
+ * cache answers in the order it was asked. */
+__device__ __forceinline__ words load_weights(const unsigned char *address) {
+  words loaded;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" EARLY
+               : "=r"(loaded.word[0]), "=r"(loaded.word[1]), "=r"(loaded.word[2]), "=r"(loaded.word[3])
+               : "l"(address));
+  return loaded;
+}
+
+/* Two and four scales of weights. */
+__device__ __forceinline__ uint32_t load_scale_pair(const unsigned char *address) {
+  uint32_t pair; /* PTX widens it; a 16-bit register would be widened at once, and wait for the load */
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.u16 %0, [%1];" EARLY : "=r"(pair) : "l"(address));
+  return pair;
+}
+__device__ __forceinline__ uint32_t load_four_scales(const unsigned char *address) {
+  uint32_t four;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.u32 %0, [%1];" EARLY : "=r"(four) : "l"(address));
+  return four;
+}
+
+/* Vectors: many warps read the same, so through L1; they may be another kernel's result, so not by the constant path.
+ */
+__device__ __forceinline__ words load_vector(const unsigned char *address) {
+  words loaded;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(loaded.word[0]), "=r"(loaded.word[1]), "=r"(loaded.word[2]), "=r"(loaded.word[3])
+               : "l"(address)
+               : "memory");
+  return loaded;
+}
+
+__device__ __forceinline__ uint32_t load_vector_scales(const unsigned char *address) {
+  uint32_t pair;
+  asm volatile("ld.global.u16 %0, [%1];" : "=r"(pair) : "l"(address) : "memory");
+  return pair;
+}
+
+/* base + index * stride in one instruction. */
+__device__ __forceinline__ const unsigned char *offset(const unsigned char *base, uint32_t index, uint32_t stride) {
+  return base + (uint64_t)index * stride;
+}
+
+/* Where the scales of a row begin, and from there those of a multiple of four blocks of 16 elements: both layouts of
+ * rondo_scale_layout by one formula. Up to a multiple of 32 rows lie scale_row apart. */
+__device__ __forceinline__ uint32_t scales_of_row(const gemv_scale_strides &strides, uint32_t row) {
+  return row / 128 * strides.rows_128 + row % 128 / 32 * strides.rows_32 + row % 32 * strides.row;
+}
+__device__ __forceinline__ uint32_t scale_of_block(const gemv_scale_strides &strides, uint32_t block) {
+  return block / 4 * strides.four + block % 4;
+}
+
+/* ---- Number formats --------------------------------------------------------------------------------------------- */
+
+/* Each nibble of the selector's low half picks one of eight bytes; its top bit asks for copies of that byte's sign
+ * instead (PTX ISA, prmt). __byte_perm does not promise the latter. */
+__device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+  return result;
+}
+
+__device__ __forceinline__ __half2 half2_of(uint32_t bits) { return *reinterpret_cast<__half2 *>(&bits); }
+__device__ __forceinline__ uint32_t bits_of(__half2 pair) { return *reinterpret_cast<uint32_t *>(&pair); }
+__device__ __forceinline__ uint32_t half_pair(float low, float high) { return bits_of(__floats2half2_rn(low, high)); }
+
+__device__ __forceinline__ float2 f32_of_bf16_pair(uint32_t pair) {
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+/* The e4m3 numbers in the lower, and in the upper half of a word: exact; NaN stays NaN. */
+__device__ __forceinline__ __half2 half2_of_e4m3(uint32_t pairs) {
+#if __CUDA_ARCH__ >= 890
+  uint32_t result;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}" : "=r"(result) : "r"(pairs));
+  return half2_of(result);
+#else
+  return __half2(__nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)(pairs & 0xffffu), __NV_E4M3));
+#endif
+}
+__device__ __forceinline__ __half2 half2_of_e4m3_high(uint32_t pairs) {
+#if __CUDA_ARCH__ >= 890
+  uint32_t result;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high;}" : "=r"(result) : "r"(pairs));
+  return half2_of(result);
+#else
+  return half2_of_e4m3(pairs >> 16);
+#endif
+}
+
+/* ---- Places ----------------------------------------------------------------------------------------------------- */
+
+/* A warp's place in its block: see gemv_parameters. */
+struct warp_place {
+  uint32_t part, group;
+};
+__device__ __forceinline__ warp_place place_of_warp(const gemv_parameters &p) {
+  const uint32_t warp = threadIdx.x / 32, group = warp * p.part_reciprocal >> 16;
+  return {warp - group * p.parts, group};
+}
+
+/* The first row of a tile. The last one moves up to end with the matrix, so that no row needs a bound: it computes some
+ * again, which finish_rows does not store. */
+__device__ __forceinline__ uint32_t first_row_of(const gemv_parameters &p, uint32_t tile, uint32_t rows) {
+  return min(tile * rows, p.m - rows);
+}
+
+/* ---- The order of loads ----------------------------------------------------------------------------------------- */
+
+/* A branch that is never taken. The compiler moves no load across; and as what is loaded in front of it is used behind
+ * it, the loads stay in front too, instead of sinking to where registers are cheapest. Without them half of the bytes
+ * are not in flight, or not before the predecessors end (the SASS says; asm volatile alone does not hold ptxas). */
+#define KEEP_LOADED(p, number, all)                                                                                    \
+  if ((p).never == (number)) {                                                                                         \
+    *(uint32_t *)(p).out = (all);                                                                                      \
+    return;                                                                                                            \
+  }
+#define KEEP_ORDER(p, number)                                                                                          \
+  if ((p).never == (number)) return
+
+/* ---- Sums ------------------------------------------------------------------------------------------------------- */
+
+/* Sums over the 32 lanes of Count values at once: while there are several, a step halves their number instead of adding
+ * all of them on both sides. Lane i ends with the sum of value i / (32 / Count). */
+template <int Count> __device__ __forceinline__ float sums_over_lanes(float (&values)[Count]) {
+  const uint32_t lane = threadIdx.x % 32;
+  int distance = 16;
+#pragma unroll
+  for (int left = Count; left > 1; left /= 2) {
+    bool upper = lane & distance;
+#pragma unroll
+    for (int i = 0; i < left / 2; i++) {
+      float keep = upper ? values[i + left / 2] : values[i], give = upper ? values[i] : values[i + left / 2];
+      values[i] = keep + __shfl_xor_sync(0xffffffffu, give, distance);
+    }
+    distance /= 2;
+  }
+  float sum = values[0];
+#pragma unroll
+  for (; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+  return sum;
+}
+
+/* Shared memory by its own addresses: through a generic one each access would first ask where shared memory is. */
+__device__ __forceinline__ uint32_t shared_address(const void *pointer) {
+  return (uint32_t)__cvta_generic_to_shared(pointer);
+}
+__device__ __forceinline__ float load_shared(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_shared(uint32_t address, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+/* The parts' sums, `stride` bytes apart, added in order. Four are asked for at once: this is the tail of a short
+ * kernel.
+ */
+__device__ __forceinline__ float sum_of_parts(uint32_t first, uint32_t stride, uint32_t parts) {
+  float sum = load_shared(first);
+#pragma unroll 1
+  for (uint32_t left = parts - 1; left; left -= min(left, 4u)) {
+    float value[4];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+      first += stride;
+      value[i] = i < left ? load_shared(first) : 0.0f;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+      if (i < left) sum += value[i];
+  }
+  return sum;
+}
+
+#endif

@@ -1,0 +1,175 @@
+/* gemv_integer.cu - one NVFP4 vector, NVFP4 weights: exact integer dot products of a block's 16 elements.
+ *
+ * Lane i of slice s owns elements 1024 s + 32 i .. + 31 of every row: 16 bytes of weights, two scales. A warp has Rows
+ * rows of its part of k in registers at once, and its part of the vector.
+ *
+ * Tiles, halves of tiles and the order of loads are those of gemv_quads.cuh. */
+#include "gemv_dot.cuh"
+#include "gemv_finish.cuh"
+#include "gemv_formats.cuh"
+
+enum { SLICE = 1024 };
+
+/* Shared memory, of floats: sums [2][parts][rows] of a tile, two, so that one barrier a tile is enough; with chunks
+ * held [tiles of a block][rows]. */
+template <int Rows, int Slices, bool Half, gemv_cut Cut>
+__device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
+  constexpr int first_rows = Half ? Rows / 2 : Rows;
+  /* Whether there are registers to know where results go before the sums are there. */
+  constexpr bool knows_ahead = Half || Cut == GEMV_MASKED;
+  constexpr uint32_t number = sizeof(float);
+  extern __shared__ float shared[];
+  const warp_place place = place_of_warp(p);
+  const uint32_t lane = threadIdx.x % 32, rows = p.groups * Rows, sums_bytes = p.parts * rows * number;
+  const uint32_t sums = shared_address(shared), held = sums + 2 * sums_bytes;
+  const unsigned char *const weights_of_batch = p.weights + blockIdx.y * p.weight_batch;
+  const unsigned char *const scales_of_batch = p.weight_scales + blockIdx.y * p.weight_scale_batch;
+
+  words weights[Rows][Slices];
+  uint32_t scales[Rows][Slices];
+  auto load_rows = [&](uint32_t tile, uint32_t element, int from, int to) {
+    const uint32_t row = first_row_of(p, tile, rows) + place.group * Rows;
+    uint32_t at[Slices]; /* beyond the end vectors are zero, and a NaN of the row makes it NaN anyway */
+#pragma unroll
+    for (int s = 0; s < Slices; s++)
+      if constexpr (Cut == GEMV_EXACT)
+        at[s] = (element < p.k ? element : lane * 32) + SLICE * s;
+      else
+        at[s] = element + SLICE * s < p.k ? element + SLICE * s : 0;
+    const unsigned char *scales_of_tile = scales_of_batch + scales_of_row(p.weight_scale_strides, row);
+    const unsigned char *weights_of_tile = offset(weights_of_batch, row, p.weight_row);
+#pragma unroll
+    for (int s = 0; s < Slices; s++) {
+      const unsigned char *of_slice = scales_of_tile + scale_of_block(p.weight_scale_strides, at[s] / 16);
+#pragma unroll
+      for (int r = from; r < to; r++) scales[r][s] = load_scale_pair(offset(of_slice, r, p.weight_scale_strides.row));
+    }
+#pragma unroll
+    for (int s = 0; s < Slices; s++) {
+      const unsigned char *of_slice = weights_of_tile + at[s] / 2;
+#pragma unroll
+      for (int r = from; r < to; r++) weights[r][s] = load_weights(offset(of_slice, r, p.weight_row));
+    }
+  };
+  auto all_of = [&](int from, int to) {
+    uint32_t all = 0;
+#pragma unroll
+    for (int r = from; r < to; r++)
+#pragma unroll
+      for (int s = 0; s < Slices; s++) {
+        all ^= scales[r][s];
+#pragma unroll
+        for (int i = 0; i < 4; i++) all ^= weights[r][s].word[i];
+      }
+    return all;
+  };
+
+  const tables t = load_tables();
+  const uint32_t chunks = Cut == GEMV_CHUNKED ? p.chunks : 1;
+  if (Cut == GEMV_CHUNKED) wait_for_predecessors();
+  uint32_t turn = 0;
+#pragma unroll 1
+  for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+    const uint32_t element = (chunk * p.parts + place.part) * (Slices * SLICE) + lane * 32;
+    const bool early = Cut != GEMV_CHUNKED && p.early;
+    if (early) {
+      load_rows(blockIdx.x, element, 0, first_rows);
+      keep_early(p.never, all_of(0, first_rows));
+    }
+    if (Cut != GEMV_CHUNKED) wait_for_predecessors();
+    if (!Half && !early) load_rows(blockIdx.x, element, 0, Rows);
+    words codes[Slices];
+    uint32_t pairs[Slices];
+#pragma unroll
+    for (int s = 0; s < Slices; s++) {
+      const uint32_t at = element + SLICE * s;
+      codes[s] = words(), pairs[s] = 0;
+      if (at >= p.k) continue;
+      codes[s] = load_vector(p.vectors + blockIdx.y * p.vector_batch + at / 2);
+      pairs[s] = load_vector_scales(p.vector_scales + blockIdx.y * p.vector_scale_batch +
+                                    scale_of_block(p.vector_scale_strides, at / 16));
+    }
+    if (Half && !early) {
+      KEEP_ORDER(p, 2);
+      load_rows(blockIdx.x, element, 0, first_rows);
+    }
+    if constexpr (Half) KEEP_LOADED(p, 3, all_of(0, first_rows))
+    uint32_t vector[Slices][8];
+    __half2 vector_scales[Slices];
+#pragma unroll
+    for (int s = 0; s < Slices; s++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) decode_vector_word(codes[s].word[i], vector[s][2 * i], vector[s][2 * i + 1]);
+      vector_scales[s] = __hmul2(half2_of_e4m3(pairs[s]), half2_of(0x34003400u)); /* a quarter: integers are 4 x */
+    }
+    if constexpr (Half) {
+      KEEP_ORDER(p, 4);
+      load_rows(blockIdx.x, element, first_rows, Rows);
+      KEEP_LOADED(p, 5, all_of(first_rows, Rows))
+    }
+
+    [[maybe_unused]] row_of_lane ahead;
+    if constexpr (knows_ahead) ahead = row_of_this_lane(p, tile_of(p, blockIdx.x, rows));
+#pragma unroll 1
+    for (uint32_t tile = blockIdx.x;;) {
+      float of_rows[Rows];
+#pragma unroll
+      for (int r = 0; r < Rows; r++) {
+        if constexpr (Half) /* the first half is multiplied before the second is waited for */
+          if (r == first_rows) KEEP_LOADED(p, 6, __float_as_uint(of_rows[0]) ^ __float_as_uint(of_rows[r - 1]))
+        float even = 0, odd = 0;
+#pragma unroll
+        for (int s = 0; s < Slices; s++) {
+          /* Exact in f16: at most 8 bits, a multiple of 2^-20, at most 50176. */
+          const __half2 product = __hmul2(half2_of_e4m3(scales[r][s]), vector_scales[s]);
+          const uint32_t *word = weights[r][s].word;
+          even = __fmaf_rn(dot_of_block(word[0], word[1], vector[s], t), __low2float(product), even);
+          odd = __fmaf_rn(dot_of_block(word[2], word[3], vector[s] + 4, t), __high2float(product), odd);
+        }
+        of_rows[r] = even + odd;
+      }
+      const float sum = sums_over_lanes<Rows>(of_rows);
+      const uint32_t met = sums + turn * sums_bytes;
+      if (lane % (32 / Rows) == 0)
+        store_shared(met + (place.part * rows + place.group * Rows + lane / (32 / Rows)) * number, sum);
+      const tile_rows done = tile_of(p, tile, rows);
+      const auto sum_of = [&](uint32_t, uint32_t row) {
+        return sum_of_parts(met + row * number, rows * number, p.parts);
+      };
+      const auto factor_of = [](uint32_t) { return 1.0f; };
+      const uint32_t next = tile + gridDim.x;
+      const bool more = !Half && next < p.tiles;
+      if constexpr (Cut != GEMV_CHUNKED) {
+        if (more && !p.finishing) load_rows(next, element, 0, Rows);
+        __syncthreads();
+        if (p.finishing) { /* the registers are needed for that: a block has one tile then */
+          finish_rows_fully(p, done, sum_of, factor_of);
+          break;
+        }
+        if (knows_ahead && ahead.is_all && (Half || tile == blockIdx.x))
+          finish_row<false, false>(p, done, ahead, sum_of, factor_of);
+        else
+          finish_rows<false, false>(p, done, threadIdx.x, sum_of, factor_of);
+      } else {
+        __syncthreads();
+        const uint32_t held_tile = held + tile / gridDim.x * rows * number;
+        const auto sum_of_chunks = [&](uint32_t vector, uint32_t row) {
+          const float sum_of_chunk = sum_of(vector, row);
+          return chunk ? load_shared(held_tile + row * number) + sum_of_chunk : sum_of_chunk;
+        };
+        if (chunk + 1 < chunks)
+          hold_rows(p, done, held_tile, sum_of_chunks);
+        else
+          finish_rows_fully(p, done, sum_of_chunks, factor_of);
+        if (more) load_rows(next, element, 0, Rows);
+      }
+      turn ^= 1;
+      if (!more) break;
+      tile = next;
+    }
+  }
+}
+
+#define DEFINE(chips, parameters, name, threads, blocks, rows, slices, half, cut)                                      \
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_integer<rows, slices, half, cut>)
+GEMV_INTEGER_KERNELS(DEFINE)

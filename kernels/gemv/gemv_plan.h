@@ -1,0 +1,68 @@
+/* gemv_plan.h - which kernel multiplies, and how rows and k are dealt to blocks and warps: split-K. */
+#ifndef RONDO_GEMV_PLAN_H
+#define RONDO_GEMV_PLAN_H
+
+#include "gemv.h"
+
+/* A kernel of gemv_integer.cu (quads is 0) or gemv_quads.cuh. */
+struct gemv_variant {
+  struct op_kernel kernel;
+  int64_t blocks; /* of as many threads as it may have, that a multiprocessor holds */
+  rondo_dtype weights, vectors;
+  int64_t quads, operands, rows, slices;
+  bool half;
+  enum gemv_cut cut;
+  int64_t cluster; /* blocks that split k */
+};
+
+struct gemv_problem {
+  rondo_dtype weights, vectors;
+  int64_t batch, m, k, count;
+  uint32_t chip; /* one of CHIP_SM_80, .. */
+  int64_t multiprocessors;
+  int64_t row_multiple; /* of a tile: what finishing takes at a time */
+  int64_t scale_bytes;  /* that a load of NVFP4's scales may take at once: 1, 2, 4 or 8 */
+  bool blocked_scales;  /* 128 x 4 */
+  bool wide_loads;      /* rows are multiples of 16 bytes, and aligned to them */
+  bool dense_weights;   /* of NVFP4: so are rows of scales by row, and rows of a matrix have no gaps */
+  bool norm;            /* vectors are normalised */
+  bool finishing;       /* anything but a factor is done to the results */
+  bool one_order;
+};
+
+struct gemv_plan {
+  const struct gemv_variant *variant; /* NULL: the kernel for everything */
+  int64_t parts, groups;              /* warps of a block that split k, and that have rows of their own */
+  int64_t chunks;                     /* how often they do so, one after the other, to come to the end of k */
+  int64_t tiles, blocks;              /* of one matrix; blocks are a multiple of a cluster's */
+  int64_t shared_bytes;
+};
+
+/* Pure: from the problem alone, so that bits never change. Of the count of vectors only the class counts (1, 2 to 4, 5
+ * to 8, 9 to 16); with one_order k is cut by k, the types and row_multiple alone. */
+struct gemv_plan gemv_plan_of(const struct gemv_problem *problem);
+
+/* A kernel of gemv_ring.cu: see GEMV_RING_KERNELS. */
+struct gemv_ring_variant {
+  struct op_kernel kernel;
+  int64_t blocks; /* as above */
+  rondo_dtype vectors;
+  int64_t most, rows, part, behind;
+};
+
+/* See gemv_parameters. */
+struct gemv_ring_plan {
+  const struct gemv_ring_variant *variant; /* NULL: it is not right */
+  int64_t parts, groups, tiles, block_rows, group_rows;
+  int64_t stages, stage_bytes, first_stage;
+  int64_t window_tiles, window_pitch, held_pitch;
+  int64_t blocks; /* of one matrix */
+  int64_t threads, shared_bytes;
+};
+
+/* Is asked first, and pure as well. Whether it is right depends on the matrices' bytes and the GPU too, so that with it
+ * the cut of k does; k is cut by k, the types and the class of the count: 1, 2, 3 to 4, 5 to 8. Never with one_order.
+ */
+struct gemv_ring_plan gemv_ring_plan_of(const struct gemv_problem *problem);
+
+#endif

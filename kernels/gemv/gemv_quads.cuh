@@ -1,0 +1,545 @@
+/* gemv_quads.cuh - 1 to 16 vectors on tensor cores, weights and vectors both straight to registers.
+ *
+ * mma.m16n8k16 multiplies A (16 x 16) with B (16 x 8); quad q of a warp holds rows q and q + 8 of A and column q of B.
+ * `Quads` quads share a row of weights and lie along k, so that 4 x Quads lanes read 64 x Quads bytes in a row; "row q"
+ * of A is quad q's piece of its row, and "column q" of B the same piece (q % Quads) of vector q / Quads. A product
+ * counts where both pieces are the same: 8 quads a row serve one vector (the diagonal), 2 four, and 1 eight or, with
+ * two operands B, sixteen. The work is always the same, and nothing is shuffled: the order of k inside a piece is free
+ * as long as weights and vectors share it.
+ *
+ * NVFP4 weights become f16 with the scale folded in: at most six bits, so exact. bf16 vectors beside 4- or 8-bit
+ * weights become f16 by a power of two of the largest magnitude of each quad's part, which the sums take back.
+ *
+ * A tile are `Rows` rows of each of the block's groups. Blocks take tiles gridDim.x apart: all at once, or as many
+ * blocks as fit, and then what was multiplied is asked for again at once. Where the matrix fills the GPU once only
+ * (`Half`), half of a tile is asked for before the vectors are converted and half behind: asked for at once, everything
+ * arrives at once, and nothing is left to hide the arithmetic. */
+#ifndef RONDO_GEMV_QUADS_CUH
+#define RONDO_GEMV_QUADS_CUH
+
+#include "../common/element.cuh"
+#include "gemv_finish.cuh"
+#include "gemv_formats.cuh"
+
+template <rondo_dtype W> constexpr int elements_per_load = W == RONDO_NVFP4 ? 32 : W == RONDO_E4M3 ? 16 : 8;
+
+/* c += rows of A, as loaded, times B. */
+template <bool Bf16>
+__device__ __forceinline__ void multiply_accumulate(float (&c)[4], const uint32_t *row, const uint32_t *row8,
+                                                    const uint32_t *b) {
+  if constexpr (Bf16)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(row[0]), "r"(row8[0]), "r"(row[1]), "r"(row8[1]), "r"(b[0]), "r"(b[1]));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(row[0]), "r"(row8[0]), "r"(row[1]), "r"(row8[1]), "r"(b[0]), "r"(b[1]));
+}
+
+/* ---- Weights ---------------------------------------------------------------------------------------------------- */
+
+/* Scale pairs of Slices slices of a row: one load of 2 x Slices bytes a lane, then a transpose among the row's lanes.
+ * out[s] has this lane's pair of slice s in its low half. */
+template <int Slices, int Lanes>
+__device__ __forceinline__ void turn_scales(const uint32_t *in, uint32_t (&out)[Slices]) {
+  const uint32_t lane = threadIdx.x % 32, l = lane % Lanes;
+  if constexpr (Slices == 4) {
+    static_assert(Lanes == 4, "a 4 x 4 transpose of pairs over the quad");
+    uint32_t taken = __shfl_xor_sync(0xffffffffu, l & 2 ? in[0] : in[1], 2);
+    uint32_t a = l & 2 ? taken : in[0], b = l & 2 ? in[1] : taken;
+    uint32_t kept = permute(a, b, l & 1 ? 0x7632 : 0x5410);
+    taken = __shfl_xor_sync(0xffffffffu, permute(a, b, l & 1 ? 0x5410 : 0x7632), 1);
+    uint32_t even = l & 1 ? taken : kept, odd = l & 1 ? kept : taken;
+    out[0] = even, out[1] = odd, out[2] = even >> 16, out[3] = odd >> 16;
+  } else if constexpr (Slices == 2) {
+    const uint32_t from = (lane & ~(Lanes - 1u)) + l / 2;
+    uint32_t first = __shfl_sync(0xffffffffu, in[0], from);
+    uint32_t second = __shfl_sync(0xffffffffu, in[0], from + Lanes / 2);
+    uint32_t both = permute(first, second, l & 1 ? 0x7632 : 0x5410);
+    out[0] = both, out[1] = both >> 16;
+  } else {
+    out[0] = in[0];
+  }
+}
+
+/* Where e2m1 codes come as their values times 2^-14, scales are taken times 2^7, and a number of NVFP4 comes as itself
+ * times 2^-7: exact in f16, as it has six bits at most. */
+static_assert(E2M1_EXPONENT == 0 || E2M1_EXPONENT == -14, "");
+constexpr float nvfp4_factor = E2M1_EXPONENT ? 1.0f / 128 : 1.0f;
+enum : uint32_t { TWO_TO_THE_7 = 0x58005800u };
+
+__device__ __forceinline__ __half2 block_scales(uint32_t pair) {
+  const __half2 scales = half2_of_e4m3(pair);
+  return nvfp4_factor == 1 ? scales : __hmul2(scales, half2_of(TWO_TO_THE_7));
+}
+
+/* Eight elements as two pairs of operand A's registers. */
+template <rondo_dtype W>
+__device__ __forceinline__ void decode_eight(const words &loaded, int eighth, __half2 scale, uint32_t (&out)[4]) {
+  if constexpr (W == RONDO_NVFP4) {
+    decode_e2m1(loaded.word[eighth], out);
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[i] = bits_of(__hmul2(half2_of(out[i]), scale));
+  } else if constexpr (W == RONDO_E4M3) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      out[2 * i] = bits_of(half2_of_e4m3(loaded.word[2 * eighth + i]));
+      out[2 * i + 1] = bits_of(half2_of_e4m3_high(loaded.word[2 * eighth + i]));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[i] = loaded.word[i];
+  }
+}
+
+/* ---- Vectors ---------------------------------------------------------------------------------------------------- */
+
+/* This lane's part of one vector, as loaded. */
+template <rondo_dtype W, rondo_dtype V, int Slices> struct raw_vector {
+  static constexpr int eights = V == RONDO_NVFP4 ? 1 : elements_per_load<W> / 8;
+  words loaded[Slices][eights];
+  uint32_t scales[V == RONDO_NVFP4 ? Slices : 1];
+};
+
+template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
+__device__ __forceinline__ void load_raw(const gemv_parameters &p, uint32_t vector, uint32_t element,
+                                         raw_vector<W, V, Slices> &raw) {
+  const uint32_t row = min(vector, p.count - 1); /* columns without a vector repeat the last */
+  const unsigned char *data = offset(p.vectors + blockIdx.y * p.vector_batch, row, p.vector_row);
+  if constexpr (V == RONDO_NVFP4) {
+    const unsigned char *scales =
+        p.vector_scales + blockIdx.y * p.vector_scale_batch + scales_of_row(p.vector_scale_strides, row);
+#pragma unroll
+    for (int s = 0; s < Slices; s++) {
+      const uint32_t at = element + Slice * s;
+      raw.loaded[s][0] = words();
+      raw.scales[s] = 0;
+      if (at >= p.k) continue;
+      raw.loaded[s][0] = load_vector(data + at / 2);
+      raw.scales[s] = load_vector_scales(scales + scale_of_block(p.vector_scale_strides, at / 16));
+    }
+  } else {
+#pragma unroll
+    for (int s = 0; s < Slices; s++)
+#pragma unroll
+      for (int i = 0; i < raw.eights; i++) {
+        const uint32_t at = element + Slice * s;
+        raw.loaded[s][i] = words();
+        if (at < p.k) raw.loaded[s][i] = load_vector(data + (uint64_t)at * 2 + 16 * i);
+      }
+  }
+}
+
+template <rondo_dtype V> __device__ __forceinline__ float2 f32_of_pair(uint32_t pair) {
+  if constexpr (V == RONDO_BF16) return f32_of_bf16_pair(pair);
+  return __half22float2(half2_of(pair));
+}
+
+/* RMS norm but for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. */
+template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
+__device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t element, raw_vector<W, V, Slices> &raw) {
+  float squares = 0;
+#pragma unroll
+  for (int s = 0; s < Slices; s++)
+#pragma unroll
+    for (int i = 0; i < raw.eights; i++) {
+      const uint32_t at = element + Slice * s;
+      uint32_t(&word)[4] = raw.loaded[s][i].word;
+      words norm = {};
+      if (p.norm && at < p.k) norm = load_vector((const unsigned char *)p.norm + (uint64_t)at * 2 + 16 * i);
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const float2 x = f32_of_pair<V>(word[j]), factor = f32_of_pair<V>(norm.word[j]);
+        squares = __fmaf_rn(x.x, x.x, squares);
+        squares = __fmaf_rn(x.y, x.y, squares);
+        if (!p.norm) continue;
+        if constexpr (V == RONDO_BF16) {
+          __nv_bfloat162 both = __floats2bfloat162_rn(x.x * factor.x, x.y * factor.y);
+          word[j] = *reinterpret_cast<uint32_t *>(&both);
+        } else {
+          word[j] = half_pair(x.x * factor.x, x.y * factor.y);
+        }
+      }
+    }
+  return squares;
+}
+
+/* As operand B, in the order of decode_eight. Returns what the sums are to be multiplied with. */
+template <rondo_dtype W, rondo_dtype V, int Slices>
+__device__ __forceinline__ float convert_vector(const raw_vector<W, V, Slices> &raw,
+                                                uint32_t (&out)[Slices][elements_per_load<W> / 2]) {
+  float correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
+  if constexpr (V == RONDO_NVFP4) {
+#pragma unroll
+    for (int s = 0; s < Slices; s++) {
+      const __half2 pair = block_scales(raw.scales[s]);
+#pragma unroll
+      for (int w = 0; w < 4; w++) {
+        decode_e2m1(raw.loaded[s][0].word[w], &out[s][4 * w]);
+        const __half2 scale = w < 2 ? __low2half2(pair) : __high2half2(pair);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          __half2 value = __hmul2(half2_of(out[s][4 * w + j]), scale);
+          if (nvfp4_factor != 1) value = __hmul2(value, half2_of(TWO_TO_THE_7));
+          out[s][4 * w + j] = bits_of(value);
+        }
+      }
+    }
+  } else if constexpr (V == W || V == RONDO_F16) {
+#pragma unroll
+    for (int s = 0; s < Slices; s++)
+#pragma unroll
+      for (int i = 0; i < raw.eights; i++) {
+        const uint32_t(&word)[4] = raw.loaded[s][i].word;
+        uint32_t *eight = &out[s][4 * i];
+        if constexpr (W == RONDO_NVFP4) {
+          order_as_e2m1(word, eight);
+        } else {
+#pragma unroll
+          for (int j = 0; j < 4; j++) eight[j] = word[j];
+        }
+      }
+  } else {
+    uint32_t largest = 0; /* two maxima, of magnitudes as bits */
+#pragma unroll
+    for (int s = 0; s < Slices; s++)
+#pragma unroll
+      for (int i = 0; i < raw.eights; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) largest = __vmaxu2(largest, raw.loaded[s][i].word[j] & 0x7fff7fffu);
+    largest = max(largest & 0xffffu, largest >> 16);
+    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+    const int exponent = min(13 + 127 - (int)(largest >> 7), 126); /* the largest comes to lie in [2^13, 2^14) */
+    const float factor = __uint_as_float((uint32_t)(127 + exponent) << 23);
+    correction *= __uint_as_float((uint32_t)(127 - exponent) << 23);
+#pragma unroll
+    for (int s = 0; s < Slices; s++)
+#pragma unroll
+      for (int i = 0; i < raw.eights; i++) {
+        float value[8];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          const float2 pair = f32_of_bf16_pair(raw.loaded[s][i].word[j]);
+          value[2 * j] = pair.x * factor, value[2 * j + 1] = pair.y * factor;
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          out[s][4 * i + j] = W == RONDO_NVFP4 ? half_pair(value[e2m1_element(2 * j)], value[e2m1_element(2 * j + 1)])
+                                               : half_pair(value[2 * j], value[2 * j + 1]);
+      }
+  }
+  return correction;
+}
+
+/* ---- Clusters --------------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void meet_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+/* What block `rank` of the cluster has at this address of its shared memory. */
+__device__ __forceinline__ float load_of_block(uint32_t address, uint32_t rank) {
+  float value = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];}"
+               : "=f"(value)
+               : "r"(address), "r"(rank)
+               : "memory");
+#endif
+  return value;
+}
+
+/* ---- The kernel ------------------------------------------------------------------------------------------------- */
+
+/* Shared memory, of floats:
+ *   sums     [2][parts][vectors][pitch]   of a tile; two, so that one barrier a tile is enough
+ *   squares  [parts][vectors]             with RMS norm
+ *   held     [tiles of a block][count][tile rows]  with several chunks of k: the sums of those before
+ * (gemv_select.c says how much). */
+template <rondo_dtype W, rondo_dtype V, int Quads, int Columns, int Rows, int Slices, bool Half, gemv_cut Cut,
+          int Cluster>
+__device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
+  constexpr int per_load = elements_per_load<W>, lanes = 4 * Quads, slice = lanes * per_load;
+  constexpr int rows_of_load = 8 / Quads, pairs = Rows / (2 * rows_of_load), vectors = rows_of_load * Columns;
+  static_assert(pairs >= 1 && pairs * 2 * rows_of_load == Rows && (Columns == 1 || Quads == 1), "");
+  static_assert(Quads == 1 || Quads == 2 || Quads == 8, "");
+  constexpr bool has_infinity = W == RONDO_F16 || W == RONDO_BF16;
+  constexpr bool scaled = W == RONDO_NVFP4, has_correction = V == RONDO_BF16 && W != RONDO_BF16;
+  constexpr int items = pairs * Slices, first_items = Half ? items / 2 : items; /* an item: a pair of rows, one slice */
+  /* Sixteen raw vectors at once do not fit into the registers. */
+  constexpr bool one_by_one = Columns == 2 && scaled && has_correction;
+  constexpr int weight_bits = 128 / per_load;
+  /* Whether there are registers to know where results go before the sums are there. */
+  constexpr bool knows_ahead = Half || Cut == GEMV_MASKED;
+  constexpr uint32_t number = sizeof(float);
+  extern __shared__ float shared[];
+  const warp_place place = place_of_warp(p);
+  const uint32_t rank = blockIdx.x % Cluster, first_tile = blockIdx.x / Cluster, tile_step = gridDim.x / Cluster;
+  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, row_in_load = lane / lanes;
+  const uint32_t rows = p.groups * Rows, pitch = rows + GEMV_PITCH_PADDING;
+  const uint32_t sums_bytes = p.parts * vectors * pitch * number;
+  const uint32_t sums = shared_address(shared), squares = sums + 2 * sums_bytes;
+  const uint32_t held = squares + p.parts * vectors * number;
+
+  const unsigned char *const weights_of_batch = p.weights + blockIdx.y * p.weight_batch;
+  const unsigned char *const scales_of_batch = p.weight_scales + blockIdx.y * p.weight_scale_batch;
+  words weights[pairs][2][Slices];
+  uint32_t scales[scaled ? pairs : 1][2][Slices == 4 ? 2 : 1];
+  auto load_scales = [&](uint32_t tile, uint32_t part_element) {
+    if constexpr (scaled) {
+      const uint32_t row = first_row_of(p, tile, rows) + place.group * Rows + row_in_load;
+      const uint32_t block = part_element / 16 + lane % lanes * (2 * Slices);
+      const uint32_t in_row = block < p.k / 16 ? block : 0; /* beyond the end vectors are zero */
+      const gemv_scale_strides &strides = p.weight_scale_strides;
+      const unsigned char *from = scales_of_batch + scales_of_row(strides, row) + scale_of_block(strides, in_row);
+#pragma unroll
+      for (int i = 0; i < pairs; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const unsigned char *at = offset(from, (2 * i + h) * rows_of_load, strides.row);
+          scales[i][h][0] = Slices == 1 ? load_scale_pair(at) : load_four_scales(at);
+          if constexpr (Slices == 4) scales[i][h][1] = load_four_scales(at + strides.four);
+        }
+    }
+  };
+  auto load_items = [&](uint32_t tile, uint32_t element, int from, int to) {
+    const uint32_t row = first_row_of(p, tile, rows) + place.group * Rows + row_in_load;
+    const unsigned char *address = offset(weights_of_batch, row, p.weight_row);
+#pragma unroll
+    for (int i = from; i < to; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int s = i % Slices, pair = i / Slices;
+        const unsigned char *of_row = offset(address, (2 * pair + h) * rows_of_load, p.weight_row);
+        if constexpr (Cut == GEMV_EXACT && (Cluster == 1 || !has_infinity)) {
+          /* a part is whole or beyond the end, where vectors are zero */
+          const uint32_t whole = element < p.k ? element : lane % lanes * per_load;
+          weights[pair][h][s] = load_weights(of_row + (uint64_t)whole * weight_bits / 8 + 16 * lanes * s);
+        } else if constexpr (!has_infinity) { /* a NaN of the row makes it NaN anyway */
+          const uint32_t at = element + slice * s < p.k ? element + slice * s : 0;
+          weights[pair][h][s] = load_weights(of_row + (uint64_t)at * weight_bits / 8);
+        } else { /* zero times infinity would be NaN */
+          const uint32_t at = element + slice * s;
+          weights[pair][h][s] = words();
+          if (at < p.k) weights[pair][h][s] = load_weights(of_row + (uint64_t)at * weight_bits / 8);
+        }
+      }
+  };
+  auto all_of = [&](int from, int to) {
+    uint32_t all = 0;
+#pragma unroll
+    for (int i = from; i < to; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) all ^= weights[i / Slices][h][i % Slices].word[j];
+    return all;
+  };
+
+  auto load_tile = [&](uint32_t tile, uint32_t part_element) {
+    load_scales(tile, part_element);
+    load_items(tile, part_element + lane % lanes * per_load, 0, items);
+  };
+
+  const uint32_t chunks = Cut == GEMV_CHUNKED ? p.chunks : 1;
+  if (Cut == GEMV_CHUNKED) wait_for_predecessors();
+  uint32_t turn = 0;
+#pragma unroll 1
+  for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+    const uint32_t part_element = ((chunk * Cluster + rank) * p.parts + place.part) * (Slices * slice);
+    const uint32_t element = part_element + lane % lanes * per_load;
+    const bool early = Cut != GEMV_CHUNKED && p.early;
+    if (early) {
+      load_scales(first_tile, part_element);
+      load_items(first_tile, element, 0, first_items);
+      keep_early(p.never, all_of(0, first_items));
+    }
+    if (Cut != GEMV_CHUNKED) wait_for_predecessors();
+    raw_vector<W, V, Slices> raw[Columns];
+#pragma unroll
+    for (int a = 0; a < (one_by_one ? 1 : Columns); a++)
+      load_raw<W, V, Slices, slice>(p, row_in_load + 8 * a, element, raw[a]);
+    if (!early) {
+      KEEP_ORDER(p, 2);
+      load_scales(first_tile, part_element);
+      load_items(first_tile, element, 0, first_items);
+    }
+    if constexpr (Half) KEEP_LOADED(p, 3, all_of(0, first_items))
+
+    uint32_t b[Columns][Slices][per_load / 2];
+    float corrections[Columns][2];
+#pragma unroll
+    for (int a = 0; a < Columns; a++) {
+      if (one_by_one && a) load_raw<W, V, Slices, slice>(p, row_in_load + 8 * a, element, raw[a]);
+      if constexpr (V != RONDO_NVFP4)
+        if (p.norm_epsilon > 0) {
+          float sum = normalise<W, V, Slices, slice>(p, element, raw[a]);
+#pragma unroll
+          for (int distance = 1; distance < lanes; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+          const uint32_t mine = squares + (place.part * vectors + row_in_load + 8 * a) * number;
+          if (lane % lanes == 0 && place.group == 0) store_shared(mine, chunk ? load_shared(mine) + sum : sum);
+        }
+      const float own = convert_vector<W, V, Slices>(raw[a], b[a]);
+#pragma unroll
+      for (int i = 0; i < 2; i++) /* of the result's columns 2 t and 2 t + 1 */
+        corrections[a][i] = has_correction ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
+    }
+    if constexpr (Half) {
+      KEEP_ORDER(p, 4);
+      load_items(first_tile, element, first_items, items);
+      KEEP_LOADED(p, 5, all_of(first_items, items))
+    }
+
+    [[maybe_unused]] row_of_lane ahead;
+    if constexpr (knows_ahead) ahead = row_of_this_lane(p, tile_of(p, first_tile, rows));
+#pragma unroll 1
+    for (uint32_t tile = first_tile;;) {
+      [[maybe_unused]] float row_sums[Rows];
+      const uint32_t met = sums + turn * sums_bytes;
+      const uint32_t mine = met + (place.part * vectors * pitch + place.group * Rows) * number;
+#pragma unroll
+      for (int pair = 0; pair < pairs; pair++) {
+        float c[Columns][4] = {};
+        uint32_t turned[2][Slices];
+        if constexpr (scaled)
+#pragma unroll
+          for (int h = 0; h < 2; h++) turn_scales<Slices, lanes>(scales[pair][h], turned[h]);
+#pragma unroll
+        for (int s = 0; s < Slices; s++) {
+          if constexpr (Half)
+            if (pair * Slices + s == first_items) KEEP_ORDER(p, 6);
+          __half2 scale[2] = {};
+          if constexpr (scaled)
+#pragma unroll
+            for (int h = 0; h < 2; h++) scale[h] = block_scales(turned[h][s]);
+#pragma unroll
+          for (int w = 0; w < per_load / 8; w++) {
+            uint32_t a[2][4];
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+              decode_eight<W>(weights[pair][h][s], w, w < 2 ? __low2half2(scale[h]) : __high2half2(scale[h]), a[h]);
+#pragma unroll
+            for (int n = 0; n < Columns; n++) {
+              multiply_accumulate<W == RONDO_BF16>(c[n], a[0], a[1], &b[n][s][4 * w]);
+              multiply_accumulate<W == RONDO_BF16>(c[n], a[0] + 2, a[1] + 2, &b[n][s][4 * w + 2]);
+            }
+          }
+        }
+        /* Row and vectors of what this lane keeps. */
+        [[maybe_unused]] const uint32_t row = 2 * pair * rows_of_load + g / Quads;
+#pragma unroll
+        for (int n = 0; n < Columns; n++)
+#pragma unroll
+          for (int h = 0; h < 2; h++) {
+            float first = c[n][2 * h] * corrections[n][0], second = c[n][2 * h + 1] * corrections[n][1];
+            if constexpr (Quads == 1) {
+              const uint32_t at = mine + ((8 * n + 2 * t) * pitch + row + 8 * h) * number;
+              store_shared(at, first);
+              store_shared(at + pitch * number, second);
+            } else if constexpr (Quads == 2) {
+              float sum = g % 2 ? second : first;
+              sum += __shfl_xor_sync(0xffffffffu, sum, 4);
+              if (g % 2 == 0) store_shared(mine + (t * pitch + row + h * rows_of_load) * number, sum);
+            } else { /* the diagonal */
+              row_sums[2 * pair + h] = t == g / 2 ? (g % 2 ? second : first) : 0.0f;
+            }
+          }
+      }
+      if constexpr (Quads == 8) {
+        const float sum = sums_over_lanes<Rows>(row_sums);
+        if (lane % (32 / Rows) == 0) store_shared(mine + lane / (32 / Rows) * number, sum);
+      }
+      const tile_rows done = tile_of(p, tile, rows);
+      const auto sum_of = [&](uint32_t vector, uint32_t row) {
+        return sum_of_parts(met + (vector * pitch + row) * number, vectors * pitch * number, p.parts);
+      };
+      const auto factor_of = [&](uint32_t vector) {
+        return rms_factor(p, sum_of_parts(squares + vector * number, vectors * number, p.parts));
+      };
+      const uint32_t next = tile + tile_step;
+      const bool more = !Half && next < p.tiles;
+      if constexpr (Cluster > 1) {
+        if (more) load_tile(next, part_element);
+        __syncthreads();
+        hold_rows(p, done, held + tile / tile_step * p.count * rows * number, sum_of);
+      } else if constexpr (Cut != GEMV_CHUNKED) {
+        if (more && !p.finishing) load_tile(next, part_element);
+        __syncthreads();
+        if (p.finishing) { /* the registers are needed for that: a block has one tile then */
+          finish_rows_fully(p, done, sum_of, factor_of);
+          break;
+        }
+        if (knows_ahead && ahead.is_all && (Half || tile == first_tile))
+          finish_row<W == RONDO_E4M3, V != RONDO_NVFP4>(p, done, ahead, sum_of, factor_of);
+        else
+          finish_rows<W == RONDO_E4M3, V != RONDO_NVFP4>(p, done, threadIdx.x, sum_of, factor_of);
+      } else {
+        __syncthreads();
+        const uint32_t held_tile = held + tile / tile_step * p.count * rows * number;
+        const auto sum_of_chunks = [&](uint32_t vector, uint32_t row) {
+          const float sum = sum_of(vector, row);
+          return chunk ? load_shared(held_tile + (vector * rows + row) * number) + sum : sum;
+        };
+        if (chunk + 1 < chunks)
+          hold_rows(p, done, held_tile, sum_of_chunks);
+        else
+          finish_rows_fully(p, done, sum_of_chunks, factor_of);
+        if (more) load_tile(next, part_element);
+      }
+      turn ^= 1;
+      if (!more) break;
+      tile = next;
+    }
+  }
+  if constexpr (Cluster > 1) { /* the blocks' parts of k, in order; a block finishes every so manieth of their tiles */
+    meet_cluster();
+    const auto factor_of = [&](uint32_t vector) {
+      float sum = 0;
+      for (uint32_t i = 0; i < Cluster; i++)
+        for (uint32_t part = 0; part < p.parts; part++)
+          sum += load_of_block(squares + (part * vectors + vector) * number, i);
+      return rms_factor(p, sum);
+    };
+    /* Each warp a vector of a tile: another block's memory is far, and one tile after the other would wait for it. */
+    uint32_t tile = first_tile + rank * tile_step, vector = threadIdx.x / 32;
+    for (;; vector += blockDim.x / 32) {
+      for (; vector >= p.count; vector -= p.count) tile += Cluster * tile_step;
+      if (tile >= p.tiles) break;
+      const uint32_t held_tile = held + tile / tile_step * p.count * rows * number;
+      const auto sum_of = [&](uint32_t n, uint32_t row) {
+        float part[Cluster], sum = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < Cluster; i++) part[i] = load_of_block(held_tile + (n * rows + row) * number, i);
+#pragma unroll
+        for (uint32_t i = 0; i < Cluster; i++) sum += part[i];
+        return sum;
+      };
+      finish_vector(p, tile_of(p, tile, rows), vector, sum_of, factor_of);
+    }
+    meet_cluster(); /* nobody may end while others read its sums */
+  }
+}
+
+/* Blocks of a multiprocessor. With three ptxas spills on sm_100a, where decoding takes other registers. */
+#if __CUDA_ARCH__ >= 1000
+#define BLOCKS(blocks) ((blocks) == 3 ? 2 : (blocks))
+#else
+#define BLOCKS(blocks) (blocks)
+#endif
+
+#define DEFINE_QUADS_KERNEL(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, half, cut)   \
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, BLOCKS(blocks),                                                \
+                      gemv_quads<W, V, quads, columns, rows, slices, half, cut, 1>)
+#define DEFINE_CLUSTER_KERNEL(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, cluster)   \
+  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, BLOCKS(blocks))                \
+      name(const __grid_constant__ parameters p) {                                                                     \
+    let_successors_start();                                                                                            \
+    gemv_quads<W, V, quads, columns, rows, slices, false, GEMV_EXACT, cluster>(p);                                     \
+    publish(p.done);                                                                                                   \
+  }
+
+#endif

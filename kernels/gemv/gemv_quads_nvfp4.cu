@@ -1,0 +1,11 @@
+/* gemv_quads_nvfp4.cu - the kernels of gemv_quads.cuh for weights in NVFP4. */
+#include "gemv_quads.cuh"
+
+GEMV_QUADS_NVFP4_KERNELS(DEFINE_QUADS_KERNEL)
+#if __CUDA_ARCH__ >= 900
+GEMV_LARGE_NVFP4_KERNELS(DEFINE_QUADS_KERNEL)
+GEMV_CLUSTERS_NVFP4_KERNELS(DEFINE_CLUSTER_KERNEL)
+#endif
+#if __CUDA_ARCH__ == 900
+GEMV_HOPPER_NVFP4_KERNELS(DEFINE_CLUSTER_KERNEL)
+#endif

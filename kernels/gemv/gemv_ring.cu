@@ -1,0 +1,494 @@
+/* gemv_ring.cu - products with NVFP4 matrices of several waves: weights travel through a ring in shared memory.
+ *
+ * A block owns block_rows rows of one matrix, which follow each other, and takes them tile by tile: one thread asks for
+ * whole tiles with bulk copies (PTX ISA, cp.async.bulk) into the stages of a ring, `parts` x `groups` warps multiply
+ * what has landed. What is in flight costs no registers and does not wait for arithmetic, which kernels that load
+ * straight to registers lose by in matrices that fill the GPU several times.
+ *
+ * It takes rows without gaps, which hold multiples of 16 bytes of scales, by row, and k of which only the last slices
+ * of the last part may be missing; no RMS norm. A block has more warps than vectors. gemv_ring_plan.c sees to that.
+ *
+ * Bound by memory where enough warps multiply: what a tile costs between its barrier and its last product is latency,
+ * so 14 to 16 warps, or two blocks of eight a multiprocessor, beat more stages. Stages of 30 to 60 KB: a copy costs its
+ * warp some 50 ns, and a tile the warps some hundred cycles. */
+#include "gemv_dot.cuh"
+#include "gemv_finish.cuh"
+#include "gemv_quads.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+enum : uint32_t { NUMBER = sizeof(float) };
+
+/* ---- Copies and barriers ---------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/* Until the phase of this parity has ended. */
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+               "@!done bra again;\n}" ::"r"(barrier),
+               "r"(parity)
+               : "memory");
+}
+/* Read once: evicted first from L2. */
+__device__ __forceinline__ uint64_t evict_first() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void bulk_copy(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t barrier,
+                                          uint64_t policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
+               "%4;" EARLY ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+               : "memory");
+}
+
+__device__ __forceinline__ words load_shared_words(uint32_t address) {
+  words loaded;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(loaded.word[0]), "=r"(loaded.word[1]), "=r"(loaded.word[2]), "=r"(loaded.word[3])
+               : "r"(address));
+  return loaded;
+}
+template <int Bytes> __device__ __forceinline__ uint32_t load_shared_scales(uint32_t address) {
+  uint32_t loaded;
+  if constexpr (Bytes == 4) {
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(loaded) : "r"(address));
+  } else {
+    uint16_t pair;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(pair) : "r"(address));
+    loaded = pair;
+  }
+  return loaded;
+}
+
+/* ---- The ring --------------------------------------------------------------------------------------------------- */
+
+/* A stage, and the parity of its phase. */
+struct ring_place {
+  uint32_t stage, parity;
+};
+__device__ __forceinline__ void advance(const gemv_parameters &p, ring_place &at) {
+  if (++at.stage < p.stages) return;
+  at.stage = 0;
+  at.parity ^= 1;
+}
+__device__ __forceinline__ uint32_t full_barrier(uint32_t ring, uint32_t stage) { return ring + 16 * stage; }
+__device__ __forceinline__ uint32_t empty_barrier(uint32_t ring, uint32_t stage) { return ring + 16 * stage + 8; }
+
+/* The thread that copies: a tile is one copy of weights and one of scales, since a copy costs the warp that asks for it
+ * some 50 ns. */
+struct producer {
+  const unsigned char *weights, *scales; /* of the next tile */
+  uint32_t tile_rows, rows_left;
+  uint64_t policy;
+
+  __device__ __forceinline__ producer(const gemv_parameters &p, uint32_t first_row, uint32_t rows)
+      : weights(offset(p.weights + blockIdx.y * p.weight_batch, first_row, p.weight_row)),
+        scales(offset(p.weight_scales + blockIdx.y * p.weight_scale_batch, first_row, p.weight_scale_strides.row)),
+        tile_rows(p.groups * p.group_rows), rows_left(rows), policy(evict_first()) {}
+
+  __device__ __forceinline__ void copy_tile(const gemv_parameters &p, uint32_t ring, uint32_t stage) {
+    const uint32_t rows = min(tile_rows, rows_left), full = full_barrier(ring, stage);
+    const uint32_t weight_bytes = rows * p.weight_row, scale_bytes = rows * p.weight_scale_strides.row;
+    const uint32_t to = ring + p.first_stage + stage * p.stage_bytes;
+    barrier_expect(full, weight_bytes + scale_bytes);
+    bulk_copy(to, weights, weight_bytes, full, policy);
+    bulk_copy(to + tile_rows * p.weight_row, scales, scale_bytes, full, policy);
+    weights += weight_bytes;
+    scales += scale_bytes;
+    rows_left -= rows;
+  }
+  __device__ __forceinline__ void fill(const gemv_parameters &p, uint32_t ring) {
+    for (uint32_t stage = 0; stage < p.stages && rows_left; stage++) copy_tile(p, ring, stage);
+  }
+  __device__ __forceinline__ void refill(const gemv_parameters &p, uint32_t ring) {
+    for (ring_place at = {0, 0}; rows_left; advance(p, at)) {
+      barrier_wait(empty_barrier(ring, at.stage), at.parity);
+      copy_tile(p, ring, at.stage);
+    }
+  }
+};
+
+/* ---- One NVFP4 vector: integers --------------------------------------------------------------------------------- */
+
+/* Lane i of slice s has elements 1024 s + 32 i .. + 31 of a row. */
+template <rondo_dtype V, int Rows, int Slices> struct integer_product {
+  static_assert(V == RONDO_NVFP4, "");
+  static constexpr int rows = Rows;
+  tables t;
+  uint32_t vector[Slices][8];
+  __half2 vector_scales[Slices];
+  /* This lane's first element in a row, and that of the last slice. Beyond the end vectors are zero, and a NaN of the
+   * row makes it NaN anyway. */
+  uint32_t element, last;
+
+  __device__ __forceinline__ void take_vectors(const gemv_parameters &p, uint32_t part) {
+    element = part * (Slices * 1024) + threadIdx.x % 32 * 32;
+    last = element + 1024 * (Slices - 1) < p.k ? element + 1024 * (Slices - 1) : 0;
+    t = load_tables();
+    words codes[Slices];
+    uint32_t pairs[Slices];
+#pragma unroll
+    for (int s = 0; s < Slices; s++) {
+      const uint32_t at = element + 1024 * s;
+      codes[s] = words(), pairs[s] = 0;
+      if (at >= p.k) continue;
+      codes[s] = load_vector(p.vectors + blockIdx.y * p.vector_batch + at / 2);
+      pairs[s] = load_vector_scales(p.vector_scales + blockIdx.y * p.vector_scale_batch +
+                                    scale_of_block(p.vector_scale_strides, at / 16));
+    }
+#pragma unroll
+    for (int s = 0; s < Slices; s++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) decode_vector_word(codes[s].word[i], vector[s][2 * i], vector[s][2 * i + 1]);
+      vector_scales[s] = __hmul2(half2_of_e4m3(pairs[s]), half2_of(0x34003400u)); /* a quarter: integers are 4 x */
+    }
+  }
+
+  template <typename Release>
+  __device__ __forceinline__ void multiply(const gemv_parameters &p, uint32_t weights_at, uint32_t scales_at,
+                                           uint32_t sums, const Release &release) {
+    const uint32_t lane = threadIdx.x % 32;
+    words weights[Rows][Slices];
+    uint32_t scales[Rows][Slices], loaded = 0;
+#pragma unroll
+    for (int r = 0; r < Rows; r++)
+#pragma unroll
+      for (int s = 0; s < Slices; s++) {
+        const uint32_t from = s == Slices - 1 ? last : element + 1024 * s;
+        weights[r][s] = load_shared_words(weights_at + r * p.weight_row + from / 2);
+        scales[r][s] = load_shared_scales<2>(scales_at + r * p.weight_scale_strides.row + from / 16);
+        loaded ^= weights[r][s].word[0] ^ scales[r][s];
+      }
+    release(loaded);
+    float row_sums[Rows];
+#pragma unroll
+    for (int r = 0; r < Rows; r++) {
+      float even = 0, odd = 0;
+#pragma unroll
+      for (int s = 0; s < Slices; s++) {
+        /* Exact in f16: at most 8 bits, a multiple of 2^-20, at most 50176. */
+        const __half2 product = __hmul2(half2_of_e4m3(scales[r][s]), vector_scales[s]);
+        const uint32_t *word = weights[r][s].word;
+        even = __fmaf_rn(dot_of_block(word[0], word[1], vector[s], t), __low2float(product), even);
+        odd = __fmaf_rn(dot_of_block(word[2], word[3], vector[s] + 4, t), __high2float(product), odd);
+      }
+      row_sums[r] = even + odd;
+    }
+    const float sum = sums_over_lanes<Rows>(row_sums);
+    if (lane % (32 / Rows) == 0) store_shared(sums + lane / (32 / Rows) * NUMBER, sum);
+  }
+};
+
+/* ---- Tensor cores ----------------------------------------------------------------------------------------------- */
+
+/* Where the lanes of a row have their slices: 32 elements each, in twos beside each other where Together is 2, so that
+ * four scales come with one load. Rows of stages lie at multiples of 128 bytes more often than not, and with one quad a
+ * row eight rows' scales are then in the same banks. */
+template <int Quads, int Slices, int Together> struct lane_slices {
+  static constexpr int lanes = 4 * Quads;
+  uint32_t element, last; /* as above; of the last Together slices */
+
+  static __device__ constexpr int place_of(int s) { return s / Together * (lanes * 32 * Together) + s % Together * 32; }
+
+  __device__ __forceinline__ void set(const gemv_parameters &p, uint32_t part) {
+    element = part * (Slices * lanes * 32) + threadIdx.x % lanes * (32 * Together);
+    last = element + place_of(Slices - Together);
+    if (last >= p.k) last = 0;
+  }
+  /* The element that slice s begins with, if not beyond the end. */
+  __device__ __forceinline__ uint32_t first_of(int s) const {
+    return (s >= Slices - Together ? last : element + place_of(s - s % Together)) + s % Together * 32;
+  }
+};
+
+/* A lane's piece of a vector at `at`, if that is in it. */
+template <rondo_dtype V, int Slices>
+__device__ __forceinline__ void load_piece(const gemv_parameters &p, uint32_t row, uint32_t at, bool in, int s,
+                                           raw_vector<RONDO_NVFP4, V, Slices> &raw) {
+  const unsigned char *data = offset(p.vectors + blockIdx.y * p.vector_batch, row, p.vector_row);
+#pragma unroll
+  for (int i = 0; i < raw.eights; i++) {
+    raw.loaded[s][i] = words();
+    if (in) raw.loaded[s][i] = load_vector(data + (V == RONDO_NVFP4 ? at / 2 : at * 2 + 16 * i));
+  }
+  if constexpr (V == RONDO_NVFP4) {
+    raw.scales[s] = 0;
+    if (in)
+      raw.scales[s] = load_vector_scales(p.vector_scales + blockIdx.y * p.vector_scale_batch +
+                                         scales_of_row(p.vector_scale_strides, row) +
+                                         scale_of_block(p.vector_scale_strides, at / 16));
+  }
+}
+
+/* Up to 8 / Quads vectors: the quads of gemv_quads.cuh. */
+template <rondo_dtype V, int Quads, int Slices> struct quads_product {
+  static constexpr int rows = 16 / Quads, lanes = 4 * Quads;
+  static constexpr int together = Quads == 1 && Slices % 2 == 0 ? 2 : 1;
+  uint32_t b[Slices][16];
+  float corrections[2]; /* of the result's columns 2 t and 2 t + 1 */
+  lane_slices<Quads, Slices, together> slices;
+
+  __device__ __forceinline__ void take_vectors(const gemv_parameters &p, uint32_t part) {
+    const uint32_t lane = threadIdx.x % 32;
+    slices.set(p, part);
+    raw_vector<RONDO_NVFP4, V, Slices> raw;
+#pragma unroll
+    for (int s = 0; s < Slices; s++) { /* columns without a vector repeat the last */
+      const uint32_t at = slices.element + slices.place_of(s);
+      load_piece<V>(p, min(lane / lanes, p.count - 1), at, at < p.k, s, raw);
+    }
+    const float own = convert_vector<RONDO_NVFP4, V, Slices>(raw, b);
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      corrections[i] = V == RONDO_BF16 ? __shfl_sync(0xffffffffu, own, 8 * (lane % 4) + 4 * i) : own;
+  }
+
+  template <typename Release>
+  __device__ __forceinline__ void multiply(const gemv_parameters &p, uint32_t weights_at, uint32_t scales_at,
+                                           uint32_t sums, const Release &release) {
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    float c[2][4] = {}; /* two, since each product waits for the one before it */
+    uint32_t scales[2];
+#pragma unroll
+    for (int s = 0; s < Slices; s++) {
+      words weights[2];
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const uint32_t row = lane / lanes + h * (rows / 2), at = slices.first_of(s);
+        weights[h] = load_shared_words(weights_at + row * p.weight_row + at / 2);
+        if (s % together == 0)
+          scales[h] = load_shared_scales<2 * together>(scales_at + row * p.weight_scale_strides.row + at / 16);
+        else
+          scales[h] >>= 16;
+      }
+      if (s == Slices - 1) /* the sums have used the slices before */
+        release(weights[0].word[0] ^ weights[1].word[0] ^ scales[0] ^ scales[1] ^ __float_as_uint(c[0][0]));
+      __half2 scale[2];
+#pragma unroll
+      for (int h = 0; h < 2; h++) scale[h] = block_scales(scales[h]);
+#pragma unroll
+      for (int w = 0; w < 4; w++) {
+        uint32_t a[2][4];
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+          decode_eight<RONDO_NVFP4>(weights[h], w, w < 2 ? __low2half2(scale[h]) : __high2half2(scale[h]), a[h]);
+        multiply_accumulate<false>(c[0], a[0], a[1], &b[s][4 * w]);
+        multiply_accumulate<false>(c[1], a[0] + 2, a[1] + 2, &b[s][4 * w + 2]);
+      }
+    }
+    float result[2][2]; /* [row][vector] */
+#pragma unroll
+    for (int i = 0; i < 4; i++) result[i / 2][i % 2] = (c[0][i] + c[1][i]) * corrections[i % 2];
+    if constexpr (Quads == 1) {
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        if (2 * t + i % 2 < p.count)
+          store_shared(sums + ((2 * t + i % 2) * p.window_pitch + g + i / 2 * 8) * NUMBER, result[i / 2][i % 2]);
+    } else {
+      /* Quads that share a row, each with the column of its own piece. From the first exchange on even quads have the
+       * first row, odd ones the second. */
+      const float first = g % 2 ? result[0][1] : result[0][0], second = g % 2 ? result[1][1] : result[1][0];
+      float sum = (g % 2 ? second : first) + __shfl_xor_sync(0xffffffffu, g % 2 ? first : second, 4);
+      if constexpr (Quads >= 4) sum += __shfl_xor_sync(0xffffffffu, sum, 9);
+      if constexpr (Quads == 8) sum += __shfl_xor_sync(0xffffffffu, sum, 18);
+      const uint32_t vector = Quads == 2 ? t : Quads == 4 ? t / 2 : 0;
+      const bool keeps = Quads == 2 || (Quads == 4 ? g % 4 < 2 && t % 2 == 0 : lane == 0 || lane == 4);
+      if (keeps && vector < p.count)
+        store_shared(sums + (vector * p.window_pitch + g / Quads + g % 2 * (rows / 2)) * NUMBER, sum);
+    }
+  }
+};
+
+/* One vector, a quad a row. Operand B's columns are not needed for vectors, so they keep the blocks of 16 apart, and
+ * the scale is multiplied to a block's sum instead of to 16 weights: column 2 t has lane t's piece of an even slice of
+ * the vector, column 2 t + 1 that of the odd one beside it, and zeros elsewhere. Of a slice's product, each lane's
+ * result in the slice's column is then the sum of its own block; the other column is of no use. */
+template <rondo_dtype V, int Slices> struct blocks_product {
+  static constexpr int rows = 16;
+  static_assert(Slices % 2 == 0, "slices in twos");
+  uint32_t b[Slices / 2][16];
+  float corrections[2];
+  lane_slices<1, Slices, 2> slices;
+
+  __device__ __forceinline__ void take_vectors(const gemv_parameters &p, uint32_t part) {
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    slices.set(p, part);
+    raw_vector<RONDO_NVFP4, V, Slices / 2> raw;
+#pragma unroll
+    for (int j = 0; j < Slices / 2; j++) {
+      const uint32_t at = slices.element + slices.place_of(2 * j) + g % 2 * 32;
+      load_piece<V>(p, 0, at, at < p.k && t == g / 2, j, raw);
+    }
+    /* Once more, since the scales that are multiplied to sums have no factor in them. */
+    const float own = convert_vector<RONDO_NVFP4, V, Slices / 2>(raw, b) / nvfp4_factor;
+#pragma unroll
+    for (int i = 0; i < 2; i++) corrections[i] = V == RONDO_BF16 ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
+  }
+
+  template <typename Release>
+  __device__ __forceinline__ void multiply(const gemv_parameters &p, uint32_t weights_at, uint32_t scales_at,
+                                           uint32_t sums, const Release &release) {
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    float sum[2][2] = {}; /* [row][column] */
+    uint32_t scales[2];
+#pragma unroll
+    for (int s = 0; s < Slices; s++) {
+      words weights[2];
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const uint32_t row = g + 8 * h, at = slices.first_of(s);
+        weights[h] = load_shared_words(weights_at + row * p.weight_row + at / 2);
+        if (s % 2 == 0)
+          scales[h] = load_shared_scales<4>(scales_at + row * p.weight_scale_strides.row + at / 16);
+        else
+          scales[h] >>= 16;
+      }
+      if (s == Slices - 1)
+        release(weights[0].word[0] ^ weights[1].word[0] ^ scales[0] ^ scales[1] ^ __float_as_uint(sum[0][0]) ^
+                __float_as_uint(sum[0][1]) ^ __float_as_uint(sum[1][0]) ^ __float_as_uint(sum[1][1]));
+      float c[2][4] = {}; /* of the two blocks */
+#pragma unroll
+      for (int w = 0; w < 4; w++) {
+        uint32_t a[2][4];
+#pragma unroll
+        for (int h = 0; h < 2; h++) decode_e2m1(weights[h].word[w], a[h]);
+        multiply_accumulate<false>(c[w / 2], a[0], a[1], &b[s / 2][4 * w]);
+        multiply_accumulate<false>(c[w / 2], a[0] + 2, a[1] + 2, &b[s / 2][4 * w + 2]);
+      }
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const float2 scale = __half22float2(half2_of_e4m3(scales[h]));
+        sum[h][s % 2] = __fmaf_rn(c[0][2 * h + s % 2], scale.x, sum[h][s % 2]);
+        sum[h][s % 2] = __fmaf_rn(c[1][2 * h + s % 2], scale.y, sum[h][s % 2]);
+      }
+    }
+    float of_row[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) of_row[h] = sum[h][0] * corrections[0] + sum[h][1] * corrections[1];
+    /* The row's lanes; from the first exchange on even lanes have the first row, odd ones the second. */
+    float mine = (t % 2 ? of_row[1] : of_row[0]) + __shfl_xor_sync(0xffffffffu, t % 2 ? of_row[0] : of_row[1], 1);
+    mine += __shfl_xor_sync(0xffffffffu, mine, 2);
+    if (t < 2) store_shared(sums + (g + 8 * t) * NUMBER, mine);
+  }
+};
+
+/* ---- The kernel ------------------------------------------------------------------------------------------------- */
+
+/* The warps that multiply. */
+__device__ __forceinline__ void meet_consumers(uint32_t consumers) {
+  asm volatile("bar.sync 1, %0;" ::"r"(consumers * 32) : "memory");
+}
+
+/* A warp has 32 rows of a vector. */
+template <typename Do>
+__device__ __forceinline__ void share_rows(const gemv_parameters &p, uint32_t rows, uint32_t warps, const Do &todo) {
+  uint32_t vector = 0;
+  for (uint32_t row = threadIdx.x / 32 * 32;; row += warps * 32) {
+    for (; row >= rows; row -= (rows + 31) / 32 * 32)
+      if (++vector == p.count) return;
+    todo(vector, row);
+  }
+}
+
+/* Shared memory: a full and an empty barrier of each stage; floats met [parts][count][window_pitch], the sums of a
+ * window of window_tiles tiles; if there are several windows, held [count][held_pitch], of those before the last; from
+ * first_stage on the stages, each weights [tile rows][weight_row] and scales [tile rows][weight_scale_row]. */
+template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv_parameters &p) {
+  extern __shared__ __align__(128) unsigned char ring_memory[];
+  const uint32_t ring = computed_here(shared_address(ring_memory)), consumers = p.parts * p.groups;
+  const uint32_t first_row = blockIdx.x * p.block_rows, rows = computed_here(min(p.block_rows, p.m - first_row));
+  const bool produces = threadIdx.x == consumers * 32;
+  producer weights(p, first_row, rows);
+  if (produces) {
+    for (uint32_t stage = 0; stage < p.stages; stage++) {
+      barrier_init(full_barrier(ring, stage), 1);
+      barrier_init(empty_barrier(ring, stage), consumers);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    if (p.early) weights.fill(p, ring);
+  }
+  wait_for_predecessors();
+  if (produces && !p.early) weights.fill(p, ring);
+  Product product;
+  const warp_place place = place_of_warp(p);
+  if (threadIdx.x < consumers * 32) product.take_vectors(p, place.part);
+  __syncthreads();
+  if (produces) weights.refill(p, ring);
+  if (threadIdx.x >= consumers * 32) return;
+
+  const uint32_t met = ring + 16 * p.stages, held = met + p.parts * p.count * p.window_pitch * NUMBER;
+  const uint32_t rows_of_tile = p.groups * p.group_rows, group_row = place.group * p.group_rows;
+  const auto sum_of_window = [&](uint32_t vector, uint32_t row) {
+    return sum_of_parts(met + (vector * p.window_pitch + row) * NUMBER, p.count * p.window_pitch * NUMBER, p.parts);
+  };
+  uint32_t window = 0, window_tiles = p.window_tiles; /* its first row, and how many tiles are left of it */
+  uint32_t sums = met + (place.part * p.count * p.window_pitch + group_row) * NUMBER;
+  ring_place at = {0, 0};
+#pragma unroll 1
+  for (uint32_t tile = 0;;) {
+    barrier_wait(full_barrier(ring, at.stage), at.parity);
+    /* Of all that was loaded something is used (`never` is 0), so that it has come. Without that the stage is refilled
+     * below the feet of loads from shared memory, though the arrival releases: with weights in L2, up to 54 launches of
+     * 60 had sums of the next tile's bytes (H200, 7 plans of 96), and none with it. */
+    const auto release = [&](uint32_t loaded) {
+      __syncwarp();
+      if (threadIdx.x % 32 == (loaded & p.never)) barrier_arrive(empty_barrier(ring, at.stage));
+    };
+    const uint32_t end = min(p.group_rows, rows - tile - min(rows - tile, group_row));
+    const uint32_t stage = ring + p.first_stage + at.stage * p.stage_bytes;
+    uint32_t weights_at = stage + group_row * p.weight_row;
+    uint32_t scales_at = stage + rows_of_tile * p.weight_row + group_row * p.weight_scale_strides.row;
+    if (end == 0) release(0);
+#pragma unroll 1
+    for (uint32_t row = 0; row < end; row += Product::rows) {
+      product.multiply(p, weights_at, scales_at, sums + row * NUMBER, [&](uint32_t loaded) {
+        if (row + Product::rows >= end) release(loaded);
+      });
+      weights_at += Product::rows * p.weight_row;
+      scales_at += Product::rows * p.weight_scale_strides.row;
+    }
+    tile += rows_of_tile;
+    if (tile >= rows) break;
+    advance(p, at);
+    sums += rows_of_tile * NUMBER;
+    if (--window_tiles) continue;
+    meet_consumers(consumers);
+    share_rows(p, tile - window, consumers, [&](uint32_t vector, uint32_t row) {
+      row += threadIdx.x % 32;
+      if (row < tile - window)
+        store_shared(held + (vector * p.held_pitch + window + row) * NUMBER, sum_of_window(vector, row));
+    });
+    meet_consumers(consumers);
+    sums -= (tile - window) * NUMBER;
+    window = tile;
+    window_tiles = p.window_tiles;
+  }
+  meet_consumers(consumers);
+  share_rows(p, rows, consumers, [&](uint32_t vector, uint32_t first) {
+    const tile_rows done = {blockIdx.y, first_row + first, min(32u, rows - first), 0};
+    const auto sum_of = [&](uint32_t n, uint32_t row) {
+      row += first;
+      return row < window ? load_shared(held + (n * p.held_pitch + row) * NUMBER) : sum_of_window(n, row - window);
+    };
+    if (p.finishing)
+      finish_columns(p, done, vector, [&](uint32_t row) { return sum_of(vector, row) * p.scale; });
+    else /* of a block with more warps than vectors, warp `vector` takes this one and no other */
+      finish_rows<false, false>(p, done, vector * 32 + threadIdx.x % 32, sum_of, [](uint32_t) { return 1.0f; });
+  });
+}
+
+#define DEFINE(chips, parameters, name, threads, blocks, vectors, most, rows, part, behind, product, ...)              \
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_ring<product<vectors, __VA_ARGS__>>)
+GEMV_RING_KERNELS(DEFINE)
+
+#endif

@@ -1,0 +1,236 @@
+/* test_gemv_ring_plan.c - whatever the problem, a plan for the ring keeps what its kernels rely on (gemv_ring.cu), and
+ * what cannot go through the ring is not sent there. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "../../kernels/gemv/gemv_plan.h"
+#include "../../runtime/plan.h"
+#include "../support.h"
+
+enum { PROBLEMS = 200000, MULTIPROCESSOR_BYTES = 228 << 10, BLOCK_BYTES = 1 << 10 };
+
+static int64_t one_of(struct random *random, const int64_t *values, int64_t count) {
+  return values[random_between(random, 0, count - 1)];
+}
+
+/* Mostly one that the ring could take. */
+static struct gemv_problem random_problem(struct random *random) {
+  static const int64_t multiples[] = {1, 1, 2, 16, 32}, multiprocessors[] = {78, 114, 132, 148};
+  static const int64_t vectors[] = {RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, RONDO_BF16},
+                       counts[] = {1, 1, 2, 3, 4, 6, 8, 9};
+  static const int64_t batches[] = {1, 1, 1, 2, 4, 8, 37, 300}, sizes[] = {1 << 22, 1 << 25, 1 << 27, 1 << 30};
+  struct gemv_problem problem = {.weights = RONDO_NVFP4,
+                                 .vectors = (rondo_dtype)one_of(random, vectors, 4),
+                                 .batch = one_of(random, batches, 8),
+                                 .k = 32 * random_between(random, 1, 600),
+                                 .count = one_of(random, counts, 8),
+                                 .chip = random_between(random, 0, 1) ? CHIP_SM_90A : CHIP_SM_100A,
+                                 .multiprocessors = one_of(random, multiprocessors, 4),
+                                 .row_multiple = one_of(random, multiples, 5),
+                                 .scale_bytes = 8,
+                                 .wide_loads = true,
+                                 .dense_weights = true};
+  if (random_between(random, 0, 3)) problem.k = 512 * random_between(random, 1, 36);
+  int64_t rows = random_between(random, 1, one_of(random, sizes, 4)) * 2 / problem.k / problem.batch;
+  problem.m = (rows / problem.row_multiple + 1) * problem.row_multiple;
+  problem.finishing = problem.row_multiple > 1;
+  return problem;
+}
+
+static void check_memory(const struct gemv_problem *problem, const struct gemv_ring_plan *plan) {
+  int64_t tile_rows = plan->groups * plan->group_rows, number = sizeof(float);
+  cr_assert_eq(problem->k / 2 % 16, 0); /* copies are multiples of rows */
+  cr_assert_eq(problem->k / 16 % 16, 0);
+  cr_assert_eq(plan->stage_bytes % 128, 0);
+  cr_assert_eq(plan->first_stage % 128, 0);
+  cr_assert_geq(plan->stage_bytes, tile_rows * (problem->k / 2 + problem->k / 16));
+  cr_assert(plan->window_tiles >= 1 && plan->window_tiles <= plan->tiles);
+  cr_assert_geq(plan->window_pitch, plan->window_tiles * tile_rows);
+  if (plan->window_tiles < plan->tiles) cr_assert_geq(plan->held_pitch, plan->block_rows);
+  int64_t sums = plan->parts * problem->count * plan->window_pitch + problem->count * plan->held_pitch;
+  cr_assert_geq(plan->first_stage, 16 * plan->stages + sums * number);
+  cr_assert_geq(plan->shared_bytes, plan->first_stage + plan->stages * plan->stage_bytes);
+  cr_assert_leq(plan->variant->blocks * (plan->shared_bytes + BLOCK_BYTES), MULTIPROCESSOR_BYTES);
+}
+
+static void check_rows(const struct gemv_problem *problem, const struct gemv_ring_plan *plan) {
+  int64_t tile_rows = plan->groups * plan->group_rows;
+  cr_assert_eq(plan->block_rows % problem->row_multiple, 0);
+  cr_assert(plan->blocks * plan->block_rows >= problem->m && (plan->blocks - 1) * plan->block_rows < problem->m);
+  cr_assert(plan->tiles * tile_rows >= plan->block_rows && (plan->tiles - 1) * tile_rows < plan->block_rows);
+  cr_assert(plan->stages >= 1 && plan->stages <= plan->tiles);
+  cr_assert_eq(plan->group_rows % plan->variant->rows, 0);
+}
+
+static void check_warps(const struct gemv_problem *problem, const struct gemv_ring_plan *plan) {
+  const struct gemv_ring_variant *variant = plan->variant;
+  int64_t behind = plan->parts * variant->part - problem->k;
+  cr_assert(behind >= 0 && behind < variant->behind);
+  cr_assert_eq(plan->threads, 32 * (plan->parts * plan->groups + 1));
+  cr_assert_leq(plan->threads, variant->kernel.threads);
+  cr_assert_gt(plan->threads / 32, problem->count);
+  cr_assert_leq(problem->count, variant->most);
+  cr_assert_eq(variant->vectors, problem->vectors);
+  cr_assert(variant->kernel.chips & problem->chip);
+}
+
+#define NAME(chips, parameters, name, ...) #name,
+static const char *const kernels[] = {GEMV_RING_KERNELS(NAME)};
+enum { KERNELS = sizeof kernels / sizeof *kernels };
+
+Test(gemv_ring_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
+  struct random random = {.state = 5};
+  int chosen[KERNELS] = {0};
+  for (int i = 0; i < PROBLEMS; i++) {
+    struct gemv_problem problem = random_problem(&random);
+    struct gemv_ring_plan plan = gemv_ring_plan_of(&problem);
+    if (!plan.variant) continue;
+    check_memory(&problem, &plan);
+    check_rows(&problem, &plan);
+    check_warps(&problem, &plan);
+    for (int kernel = 0; kernel < KERNELS; kernel++)
+      chosen[kernel] += !strcmp(kernels[kernel], plan.variant->kernel.name);
+  }
+  for (int kernel = 0; kernel < KERNELS; kernel++)
+    cr_expect_gt(chosen[kernel], 0, "%s is never chosen", kernels[kernel]);
+}
+
+/* What rondo.h says of the order of sums: 3 to 4 vectors have one, and 5 to 8. */
+Test(gemv_ring_plan, counts_of_a_class_cut_k_alike) {
+  struct random random = {.state = 6};
+  int taken = 0;
+  for (int i = 0; i < PROBLEMS; i++) {
+    struct gemv_problem problem = random_problem(&random);
+    if (problem.count < 3 || problem.count > 8) continue;
+    struct gemv_ring_plan plan = gemv_ring_plan_of(&problem);
+    int64_t least = problem.count <= 4 ? 3 : 5, most = problem.count <= 4 ? 4 : 8;
+    for (problem.count = least; problem.count <= most; problem.count++) {
+      struct gemv_ring_plan other = gemv_ring_plan_of(&problem);
+      cr_assert(other.variant == plan.variant && other.parts == plan.parts, "%d x [%d, %d], %d vectors",
+                (int)problem.batch, (int)problem.m, (int)problem.k, (int)problem.count);
+    }
+    taken += plan.variant != NULL;
+  }
+  cr_assert_gt(taken, 1000);
+}
+
+/* ---- What is not taken --------------------------------------------------------------------------------------------
+ */
+
+/* One that is, of 7168 x 16384. */
+static struct gemv_problem taken(rondo_dtype vectors, int64_t count) {
+  return (struct gemv_problem){.weights = RONDO_NVFP4,
+                               .vectors = vectors,
+                               .batch = 1,
+                               .m = 7168,
+                               .k = 16384,
+                               .count = count,
+                               .chip = CHIP_SM_90A,
+                               .multiprocessors = 132,
+                               .row_multiple = 1,
+                               .scale_bytes = 8,
+                               .wide_loads = true,
+                               .dense_weights = true};
+}
+
+static bool takes(struct gemv_problem problem) { return gemv_ring_plan_of(&problem).variant; }
+
+#define NOT_WITH(change)                                                                                               \
+  do {                                                                                                                 \
+    struct gemv_problem problem = taken(RONDO_BF16, 1);                                                                \
+    problem.change;                                                                                                    \
+    cr_expect_not(takes(problem), #change);                                                                            \
+  } while (0)
+
+Test(gemv_ring_plan, what_the_kernels_cannot_do_is_not_taken) {
+  cr_assert(takes(taken(RONDO_BF16, 1)) && takes(taken(RONDO_F16, 1)) && takes(taken(RONDO_NVFP4, 2)));
+  NOT_WITH(weights = RONDO_E4M3);
+  NOT_WITH(chip = CHIP_SM_80);
+  NOT_WITH(wide_loads = false);
+  NOT_WITH(dense_weights = false);
+  NOT_WITH(blocked_scales = true);
+  NOT_WITH(norm = true);
+  NOT_WITH(one_order = true);
+  NOT_WITH(count = 2);
+  NOT_WITH(k = 16384 - 32);
+  NOT_WITH(batch = 65536);
+}
+
+Test(gemv_ring_plan, blocks_that_would_leave_multiprocessors_idle_are_not_taken) {
+  struct gemv_problem problem = taken(RONDO_NVFP4, 8);
+  problem.k = 7168, problem.m = 1024;
+  for (problem.batch = 7; problem.batch <= 500; problem.batch++) {
+    struct gemv_ring_plan plan = gemv_ring_plan_of(&problem);
+    int64_t blocks = plan.blocks * problem.batch, waves = (blocks + 131) / 132;
+    if (plan.variant) cr_expect_geq(blocks * 10, waves * 132 * 9, "%d matrices", (int)problem.batch);
+  }
+  problem.batch = 66;
+  cr_expect(takes(problem));
+  problem.batch = 100;
+  cr_expect_not(takes(problem));
+}
+
+/* ---- By the description -------------------------------------------------------------------------------------------
+ */
+
+struct described {
+  rondo_dtype vectors;
+  int64_t gap; /* elements behind each row */
+  rondo_scale_layout layout;
+  float norm_epsilon;
+  int32_t one_order;
+  bool written; /* the weights are an input: something writes them in each replay */
+};
+
+static rondo_tensor columns_of(rondo_graph *graph, bool written, const char *name, rondo_dtype dtype, int64_t rows,
+                               int64_t columns, int64_t gap) {
+  rondo_tensor whole, view;
+  int64_t shape[] = {rows, columns + gap}, zero[] = {0, 0}, extent[] = {rows, columns};
+  REQUIRE_OK((written ? rondo_input : rondo_constant)(graph, name, dtype, 2, shape, &whole));
+  if (!gap) return whole;
+  REQUIRE_OK(rondo_view(graph, whole, zero, extent, &view));
+  return view;
+}
+
+/* The launch of one vector times 7168 x 16384. */
+static struct op_launch launch_of(struct described what) {
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_launches launches;
+  struct trial trial;
+  int64_t m = 7168, k = 16384;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_gemv_desc desc = {
+      .weight_scale_layout = what.layout, .norm_epsilon = what.norm_epsilon, .one_order = what.one_order};
+  desc.weights = columns_of(trial.graph, what.written, "weights", RONDO_NVFP4, m, k, what.gap);
+  desc.weight_scales = columns_of(trial.graph, what.written, "scales", RONDO_E4M3, m, k / 16, what.gap / 16);
+  desc.vectors = columns_of(trial.graph, true, "vectors", what.vectors, 1, k, 0);
+  REQUIRE_OK(rondo_output(trial.graph, "y", RONDO_F32, 2, (int64_t[]){1, m}, &desc.out));
+  REQUIRE_OK(rondo_add_gemv(trial.graph, &desc));
+  struct op_task task = graph_op_task(trial.graph, &trial.graph->tasks[0], operands);
+  struct op_call call = {.task = &task, .data = op_nowhere};
+  if (!what.written) call.settled_operands = 1 << GEMV_WEIGHTS | 1 << GEMV_WEIGHT_SCALES;
+  REQUIRE_OK(task.op->select(&call, &(struct chip){90, 132, 232448}, &launches));
+  cr_assert_eq(launches.count, 1);
+  trial_end(&trial);
+  return launches.items[0];
+}
+
+static bool is_ring(struct described what) { return strstr(launch_of(what).kernel, "_ring_") != NULL; }
+
+Test(gemv_ring_plan, descriptions_go_through_the_ring_where_their_operands_allow_it) {
+  cr_expect(is_ring((struct described){.vectors = RONDO_F16}));
+  cr_expect(is_ring((struct described){.vectors = RONDO_F16, .written = true}));
+  cr_expect_not(is_ring((struct described){.vectors = RONDO_F16, .gap = 256}));
+  cr_expect_not(is_ring((struct described){.vectors = RONDO_F16, .layout = RONDO_SCALES_128X4}));
+  cr_expect_not(is_ring((struct described){.vectors = RONDO_F16, .norm_epsilon = 1e-6f}));
+  cr_expect_not(is_ring((struct described){.vectors = RONDO_F16, .one_order = 1}));
+}
+
+Test(gemv_ring_plan, only_weights_that_nobody_writes_are_copied_early) {
+  struct gemv_parameters parameters;
+  for (int written = 0; written < 2; written++) {
+    struct op_launch launch = launch_of((struct described){.vectors = RONDO_F16, .written = written});
+    memcpy(&parameters, launch.parameters, sizeof parameters);
+    cr_expect_eq(parameters.early, !written);
+  }
+}
