@@ -380,7 +380,7 @@ typedef enum rondo_scale_layout { RONDO_SCALES_BY_ROW = 0, RONDO_SCALES_128X4 } 
  *   vector_scales  nvfp4 vectors: e4m3 [batch, count, k/16]. Else absent
  *   scale          per-tensor fp32 factor; 0 means 1
  *   one_order      1: a vector's result has the same bits with any count of vectors. 0: the order of its sums may
- * change between one vector, 2, 3 to 4, 5 to 8 and 9 to 16, which is faster
+ *                  change between one vector, 2, 3 to 4, 5 to 8 and 9 to 16, which is faster
  *
  * What is done to x before, for vectors in f16 and bf16 (RMS norm: x / sqrt(mean(x^2) + epsilon) * norm):
  *   norm_epsilon   > 0: x is normalised. The mean is fp32, and its factor is applied to the sums

@@ -84,33 +84,44 @@ static void check_special_values(rondo_backend backend) {
 }
 BOTH_BACKENDS(gemv_values, zeros_of_either_sign_are_zero_and_overflow_is_infinite, check_special_values)
 
-/* Infinities in the first and the last column of two rows; the other numbers are ones. Where k does not fill what warps
- * take of it, nothing makes a NaN of them. */
-static void check_infinite_weights(rondo_backend backend, rondo_dtype dtype, int64_t k, int64_t count) {
-  enum { ROWS = 20 };
-  struct problem p = {
-      .weights_dtype = dtype, .vectors_dtype = dtype, .out_dtype = RONDO_F32, .m = ROWS, .k = k, .count = count};
-  struct trial trial;
-  problems_begin(&trial, backend, &p, 1);
-  for (int64_t i = 0; i < ROWS * k; i++) oracle_write(dtype, p.weights.data, i, 1);
-  for (int64_t i = 0; i < count * k; i++) oracle_write(dtype, p.vectors.data, i, 1);
-  oracle_write(dtype, p.weights.data, 5 * k, INFINITY);
-  oracle_write(dtype, p.weights.data, 18 * k - 1, -INFINITY);
-  problems_run(&trial, &p, 1);
-  for (int64_t v = 0; v < count; v++)
-    for (int row = 0; row < ROWS; row++)
-      cr_assert(element_of(&p.out, 0, v, row) == (row == 5    ? INFINITY
-                                                  : row == 17 ? -INFINITY
-                                                              : (double)k),
-                "k %d, vector %d of %d row %d: %g", (int)k, (int)v, (int)count, row, element_of(&p.out, 0, v, row));
-  problems_end(&trial, &p, 1);
+enum { INFINITE_ROWS = 20 };
+
+static void fill_with_infinities(struct problem *p) {
+  for (int64_t i = 0; i < p->m * p->k; i++) oracle_write(p->weights_dtype, p->weights.data, i, 1);
+  for (int64_t i = 0; i < p->count * p->k; i++) oracle_write(p->vectors_dtype, p->vectors.data, i, 1);
+  oracle_write(p->weights_dtype, p->weights.data, 5 * p->k, INFINITY);
+  oracle_write(p->weights_dtype, p->weights.data, 18 * p->k - 1, -INFINITY);
 }
 
+/* Infinities in the first and the last column of two rows; the other numbers are ones. Where k does not fill what warps
+ * take of it, nothing makes a NaN of them. */
 static void check_infinities(rondo_backend backend) {
   static const int64_t lengths[] = {40, 1000, 4352, 8448, 16640, 20488};
+  struct problem problems[6 * COUNTS];
+  struct trial trial;
+  int count = 0;
   for (int l = 0; l < 6; l++)
-    for (int i = 0; i < COUNTS; i++)
-      check_infinite_weights(backend, i % 2 ? RONDO_F16 : RONDO_BF16, lengths[l], counts[i]);
+    for (int i = 0; i < COUNTS; i++) {
+      rondo_dtype dtype = i % 2 ? RONDO_F16 : RONDO_BF16;
+      problems[count++] = (struct problem){.weights_dtype = dtype,
+                                           .vectors_dtype = dtype,
+                                           .out_dtype = RONDO_F32,
+                                           .m = INFINITE_ROWS,
+                                           .k = lengths[l],
+                                           .count = counts[i]};
+    }
+  problems_begin(&trial, backend, problems, count);
+  for (int i = 0; i < count; i++) fill_with_infinities(&problems[i]);
+  problems_run(&trial, problems, count);
+  for (int i = 0; i < count; i++)
+    for (int64_t v = 0; v < problems[i].count; v++)
+      for (int row = 0; row < INFINITE_ROWS; row++)
+        cr_assert(element_of(&problems[i].out, 0, v, row) == (row == 5    ? INFINITY
+                                                              : row == 17 ? -INFINITY
+                                                                          : (double)problems[i].k),
+                  "k %d, vector %d of %d row %d: %g", (int)problems[i].k, (int)v, (int)problems[i].count, row,
+                  element_of(&problems[i].out, 0, v, row));
+  problems_end(&trial, problems, count);
 }
 BOTH_BACKENDS(gemv_values, an_infinite_weight_makes_its_row_infinite_and_no_other, check_infinities)
 
