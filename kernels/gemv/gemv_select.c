@@ -169,7 +169,7 @@ static struct gemv_problem problem_of(const struct op_task *task, const struct g
               : chip->version == 100 ? CHIP_SM_100A
                                      : CHIP_SM_80,
       .multiprocessors = chip->multiprocessors,
-      .row_multiple = (p->out_dtype == RONDO_NVFP4 ? GEMV_BLOCK : 1) * (p->silu_mul ? 2 : 1),
+      .row_multiple = (p->out_dtype == RONDO_NVFP4 ? INT64_C(1) * GEMV_BLOCK : 1) * (p->silu_mul ? 2 : 1),
       .scale_bytes = 8,
       .wide_loads = shape->k > 0 && has_wide_rows(&operands[GEMV_WEIGHTS]) && has_wide_rows(&operands[GEMV_VECTORS]) &&
                     bytes_of(&operands[GEMV_WEIGHTS], row_stride(&operands[GEMV_WEIGHTS])) <= UINT32_MAX &&

@@ -376,7 +376,7 @@ static inline struct sums sums_of_row(struct sums sums, const double *weights, c
 /* The sums of every result, [batch][rows][vectors]. */
 static inline struct sums *problem_sums(const struct problem *p) {
   size_t row_bytes = (size_t)(p->k ? p->k : 1) * sizeof(double);
-  double *weights = malloc(row_bytes), *vectors = malloc((size_t)p->count * row_bytes);
+  double *weights = calloc(1, row_bytes), *vectors = calloc((size_t)p->count, row_bytes);
   struct sums *all = calloc((size_t)(batch_of(p) * p->m * p->count) + 1, sizeof *all), *next = all, of_vectors[16];
   for (int64_t b = 0; b < batch_of(p); b++) {
     for (int64_t v = 0; v < p->count; v++) {
