@@ -45,4 +45,57 @@ __device__ __forceinline__ float dot_of_block(uint32_t first, uint32_t second, c
   return __int_as_float(above - below) - 12582912.0f;
 }
 
+/* The lanes' parts of one vector, of 1024 elements a slice, as loaded; beyond the end zeros. `element` is the first of
+ * this lane, which has 32 of a slice. */
+enum { INTEGER_SLICE = 1024 };
+template <int Slices> struct raw_integers {
+  words codes[Slices];
+  uint32_t scales[Slices];
+};
+
+template <int Slices>
+__device__ __forceinline__ void load_integers(const gemv_parameters &p, uint32_t element, raw_integers<Slices> &raw) {
+#pragma unroll
+  for (int s = 0; s < Slices; s++) {
+    const uint32_t at = element + INTEGER_SLICE * s;
+    raw.codes[s] = words(), raw.scales[s] = 0;
+    if (at >= p.k) continue;
+    raw.codes[s] = load_vector(p.vectors + blockIdx.y * p.vector_batch + at / 2);
+    raw.scales[s] = load_vector_scales(p.vector_scales + blockIdx.y * p.vector_scale_batch +
+                                       scale_of_block(p.vector_scale_strides, at / 16));
+  }
+}
+
+/* The same as bytes of twice the value. */
+template <int Slices> struct integers {
+  uint32_t bytes[Slices][8];
+  __half2 scales[Slices]; /* a quarter: dot products are four times */
+};
+
+template <int Slices>
+__device__ __forceinline__ void convert_integers(const raw_integers<Slices> &raw, integers<Slices> &out) {
+#pragma unroll
+  for (int s = 0; s < Slices; s++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) decode_vector_word(raw.codes[s].word[i], out.bytes[s][2 * i], out.bytes[s][2 * i + 1]);
+    out.scales[s] = __hmul2(half2_of_e4m3(raw.scales[s]), half2_of(0x34003400u));
+  }
+}
+
+/* This lane's share of a row times the vector. */
+template <int Slices>
+__device__ __forceinline__ float dot_of_row(const words (&weights)[Slices], const uint32_t (&scales)[Slices],
+                                            const integers<Slices> &vector, const tables &t) {
+  float even = 0, odd = 0;
+#pragma unroll
+  for (int s = 0; s < Slices; s++) {
+    /* Exact in f16: at most 8 bits, a multiple of 2^-20, at most 50176. */
+    const __half2 product = __hmul2(half2_of_e4m3(scales[s]), vector.scales[s]);
+    const uint32_t *word = weights[s].word;
+    even = __fmaf_rn(dot_of_block(word[0], word[1], vector.bytes[s], t), __low2float(product), even);
+    odd = __fmaf_rn(dot_of_block(word[2], word[3], vector.bytes[s] + 4, t), __high2float(product), odd);
+  }
+  return even + odd;
+}
+
 #endif

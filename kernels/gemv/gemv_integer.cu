@@ -8,8 +8,6 @@
 #include "gemv_finish.cuh"
 #include "gemv_formats.cuh"
 
-enum { SLICE = 1024 };
-
 /* Shared memory, of floats: sums [2][parts][rows] of a tile, two, so that one barrier a tile is enough; with chunks
  * held [tiles of a block][rows]. */
 template <int Rows, int Slices, bool Half, gemv_cut Cut>
@@ -33,9 +31,9 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
 #pragma unroll
     for (int s = 0; s < Slices; s++)
       if constexpr (Cut == GEMV_EXACT)
-        at[s] = (element < p.k ? element : lane * 32) + SLICE * s;
+        at[s] = (element < p.k ? element : lane * 32) + INTEGER_SLICE * s;
       else
-        at[s] = element + SLICE * s < p.k ? element + SLICE * s : 0;
+        at[s] = element + INTEGER_SLICE * s < p.k ? element + INTEGER_SLICE * s : 0;
     const unsigned char *scales_of_tile = scales_of_batch + scales_of_row(p.weight_scale_strides, row);
     const unsigned char *weights_of_tile = offset(weights_of_batch, row, p.weight_row);
 #pragma unroll
@@ -70,7 +68,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
   uint32_t turn = 0;
 #pragma unroll 1
   for (uint32_t chunk = 0; chunk < chunks; chunk++) {
-    const uint32_t element = (chunk * p.parts + place.part) * (Slices * SLICE) + lane * 32;
+    const uint32_t element = (chunk * p.parts + place.part) * (Slices * INTEGER_SLICE) + lane * 32;
     const bool early = Cut != GEMV_CHUNKED && p.early;
     if (early) {
       load_rows(blockIdx.x, element, 0, first_rows);
@@ -78,30 +76,15 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
     }
     if (Cut != GEMV_CHUNKED) wait_for_predecessors();
     if (!Half && !early) load_rows(blockIdx.x, element, 0, Rows);
-    words codes[Slices];
-    uint32_t pairs[Slices];
-#pragma unroll
-    for (int s = 0; s < Slices; s++) {
-      const uint32_t at = element + SLICE * s;
-      codes[s] = words(), pairs[s] = 0;
-      if (at >= p.k) continue;
-      codes[s] = load_vector(p.vectors + blockIdx.y * p.vector_batch + at / 2);
-      pairs[s] = load_vector_scales(p.vector_scales + blockIdx.y * p.vector_scale_batch +
-                                    scale_of_block(p.vector_scale_strides, at / 16));
-    }
+    raw_integers<Slices> raw;
+    load_integers(p, element, raw);
     if (Half && !early) {
       KEEP_ORDER(p, 2);
       load_rows(blockIdx.x, element, 0, first_rows);
     }
     if constexpr (Half) KEEP_LOADED(p, 3, all_of(0, first_rows))
-    uint32_t vector[Slices][8];
-    __half2 vector_scales[Slices];
-#pragma unroll
-    for (int s = 0; s < Slices; s++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) decode_vector_word(codes[s].word[i], vector[s][2 * i], vector[s][2 * i + 1]);
-      vector_scales[s] = __hmul2(half2_of_e4m3(pairs[s]), half2_of(0x34003400u)); /* a quarter: integers are 4 x */
-    }
+    integers<Slices> vector;
+    convert_integers(raw, vector);
     if constexpr (Half) {
       KEEP_ORDER(p, 4);
       load_rows(blockIdx.x, element, first_rows, Rows);
@@ -117,16 +100,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
       for (int r = 0; r < Rows; r++) {
         if constexpr (Half) /* the first half is multiplied before the second is waited for */
           if (r == first_rows) KEEP_LOADED(p, 6, __float_as_uint(of_rows[0]) ^ __float_as_uint(of_rows[r - 1]))
-        float even = 0, odd = 0;
-#pragma unroll
-        for (int s = 0; s < Slices; s++) {
-          /* Exact in f16: at most 8 bits, a multiple of 2^-20, at most 50176. */
-          const __half2 product = __hmul2(half2_of_e4m3(scales[r][s]), vector_scales[s]);
-          const uint32_t *word = weights[r][s].word;
-          even = __fmaf_rn(dot_of_block(word[0], word[1], vector[s], t), __low2float(product), even);
-          odd = __fmaf_rn(dot_of_block(word[2], word[3], vector[s] + 4, t), __high2float(product), odd);
-        }
-        of_rows[r] = even + odd;
+        of_rows[r] = dot_of_row(weights[r], scales[r], vector, t);
       }
       const float sum = sums_over_lanes<Rows>(of_rows);
       const uint32_t met = sums + turn * sums_bytes;

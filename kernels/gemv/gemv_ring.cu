@@ -125,8 +125,7 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
   static_assert(V == RONDO_NVFP4, "");
   static constexpr int rows = Rows;
   tables t;
-  uint32_t vector[Slices][8];
-  __half2 vector_scales[Slices];
+  integers<Slices> vector;
   /* This lane's first element in a row, and that of the last slice. Beyond the end vectors are zero, and a NaN of the
    * row makes it NaN anyway. */
   uint32_t element, last;
@@ -135,23 +134,9 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
     element = part * (Slices * 1024) + threadIdx.x % 32 * 32;
     last = element + 1024 * (Slices - 1) < p.k ? element + 1024 * (Slices - 1) : 0;
     t = load_tables();
-    words codes[Slices];
-    uint32_t pairs[Slices];
-#pragma unroll
-    for (int s = 0; s < Slices; s++) {
-      const uint32_t at = element + 1024 * s;
-      codes[s] = words(), pairs[s] = 0;
-      if (at >= p.k) continue;
-      codes[s] = load_vector(p.vectors + blockIdx.y * p.vector_batch + at / 2);
-      pairs[s] = load_vector_scales(p.vector_scales + blockIdx.y * p.vector_scale_batch +
-                                    scale_of_block(p.vector_scale_strides, at / 16));
-    }
-#pragma unroll
-    for (int s = 0; s < Slices; s++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) decode_vector_word(codes[s].word[i], vector[s][2 * i], vector[s][2 * i + 1]);
-      vector_scales[s] = __hmul2(half2_of_e4m3(pairs[s]), half2_of(0x34003400u)); /* a quarter: integers are 4 x */
-    }
+    raw_integers<Slices> raw;
+    load_integers(p, element, raw);
+    convert_integers(raw, vector);
   }
 
   template <typename Release>
@@ -172,18 +157,7 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
     release(loaded);
     float row_sums[Rows];
 #pragma unroll
-    for (int r = 0; r < Rows; r++) {
-      float even = 0, odd = 0;
-#pragma unroll
-      for (int s = 0; s < Slices; s++) {
-        /* Exact in f16: at most 8 bits, a multiple of 2^-20, at most 50176. */
-        const __half2 product = __hmul2(half2_of_e4m3(scales[r][s]), vector_scales[s]);
-        const uint32_t *word = weights[r][s].word;
-        even = __fmaf_rn(dot_of_block(word[0], word[1], vector[s], t), __low2float(product), even);
-        odd = __fmaf_rn(dot_of_block(word[2], word[3], vector[s] + 4, t), __high2float(product), odd);
-      }
-      row_sums[r] = even + odd;
-    }
+    for (int r = 0; r < Rows; r++) row_sums[r] = dot_of_row(weights[r], scales[r], vector, t);
     const float sum = sums_over_lanes<Rows>(row_sums);
     if (lane % (32 / Rows) == 0) store_shared(sums + lane / (32 / Rows) * NUMBER, sum);
   }
