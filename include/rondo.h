@@ -395,7 +395,7 @@ typedef enum rondo_scale_layout { RONDO_SCALES_BY_ROW = 0, RONDO_SCALES_128X4 } 
  *   out_global_scale  of that; 0 means 1
  *
  * Codes and scales of nvfp4 and e4m3 are taken exactly. A sum is off from its exact value by at most
- *   (8 + 4 sqrt(k/16)) 2^-24 sum |w x| + k 2^-149, and
+ *   (8 + 4 sqrt(k/16)) 2^-24 sum |w x| + k 2^-141, and
  *   2^-38 max|x| sum |w| more with bf16 vectors and e4m3 or nvfp4 weights: parts of a vector become f16, each after a
  *     power of two of its own
  * times all that it is multiplied with. The factor of RMS norm is good to (4 + sqrt(k/16)) 2^-24 of itself, what is

@@ -13,8 +13,10 @@ enum {
   GEMV_BLOCK = 16,       /* nvfp4: elements that share a scale */
   GEMV_SCALE_ROWS = 128, /* of a tile of blocked scales */
   GEMV_SCALE_COLUMNS = 4,
-  GEMV_MOST_PARTS = 16,   /* warps of a block that split k */
-  GEMV_PITCH_PADDING = 4, /* floats behind a vector's sums in shared memory, against conflicts of banks */
+  GEMV_MOST_PARTS = 16,         /* warps of a block that split k */
+  GEMV_PITCH_PADDING = 4,       /* floats behind a vector's sums in shared memory, against conflicts of banks */
+  GEMV_STREAM_SLOT_BYTES = 512, /* gemv_stream.cuh: sums of a warp, for each operand B */
+  GEMV_STREAM_FIXED_BYTES = 16 + (1 + GEMV_MOST_PARTS + 16) * 16 * 4, /* what lies behind all of these */
   GEMV_SCALAR_THREADS = 256,
   GEMV_SCALAR_ROWS = 4,   /* of a warp of the kernel for everything */
   GEMV_SCALAR_STEP = 128, /* elements that it takes of each row at a time */
@@ -23,44 +25,58 @@ enum {
   QUANTIZE_OUTER = 3,    /* dimensions around the rows */
 };
 
-/* Bytes between NVFP4's scales, in either layout: of one row and the next within 32, of 32 rows, of 128 rows, and of
- * four blocks of a row. */
+/* Bytes between NVFP4's scales, in either layout: of one row and the next within 32; what a step to the next 32 rows,
+ * and to the next 128, has more than that (modulo 2^32); and of four blocks of a row. */
 struct gemv_scale_strides {
-  uint32_t row, rows_32, rows_128, four;
+  uint32_t row, more_32, more_128, four;
 };
 
 /* Every product. A block has `groups` x `parts` warps: a group has rows of its own, and its parts split k among them.
- * `chunks` times, one after the other, they cover what the block has of k. */
+ * `chunks` times, one after the other, they cover what the block has of k. (Of gemv_short.cu a group is eight rows, of
+ * which a block has more than warps, and a part a load of 16 bytes of a row.) */
 struct gemv_parameters {
+  /* What a kernel needs before its first load, then what it ends with: parameters are read by lines of 64 bytes, of
+   * which the first has 48 for them, and each line costs a short kernel some 70 ns (H200). */
   const unsigned char *weights, *weight_scales, *vectors, *vector_scales;
-  void *out;
-  uint32_t m, k, count;
-  uint32_t parts, groups, chunks;
-  uint32_t part_reciprocal;        /* 2^16 / parts, rounded up: warp * part_reciprocal / 2^16 is the warp's group */
-  uint32_t tiles;                  /* of a block's rows, in one matrix */
-  uint32_t weight_row, vector_row; /* bytes */
-  uint32_t early; /* no task of the graph writes weights and their scales: they are read before the predecessors end */
+  uint32_t m, k;
   uint32_t never; /* 0: branches on it keep the compiler from moving loads */
-  struct gemv_scale_strides weight_scale_strides, vector_scale_strides;
+  uint32_t early; /* no task of the graph writes weights and their scales: they are read before the predecessors end */
+
+  uint32_t parts, groups;
+  uint32_t part_reciprocal; /* 2^16 / parts, rounded up: warp * part_reciprocal / 2^16 is the warp's group */
+  uint32_t count;
+  uint32_t weight_row, vector_row; /* bytes */
+  /* From one matrix, or set of vectors, to the next: in units of 16 bytes, and bytes of scales. The kernel for
+   * everything has batch_bytes. f32 scales of e4m3 rows follow each other. */
+  uint32_t weight_batch, vector_batch, weight_scale_batch, vector_scale_batch;
+  struct gemv_scale_strides weight_scale_strides;
+  uint32_t vector_scale_row, vector_scale_four; /* bytes; there are never more than 16 */
+
+  void *out;
+  int64_t out_batch, out_row; /* elements */
+  struct completion done;
+  uint32_t tiles;     /* of a block's rows, in one matrix */
   uint32_t finishing; /* 0: results are sums times factors. What else may be done to them, below; see rondo_gemv_desc */
   uint32_t out_dtype; /* rondo_dtype, as the others */
   float scale;
-  float norm_epsilon;         /* 0: vectors are taken as they are */
-  int64_t out_batch, out_row; /* elements */
-  /* Bytes from one matrix, or set of vectors, to the next. f32 scales of e4m3 rows follow each other. */
-  uint64_t weight_batch, weight_scale_batch, vector_batch, vector_scale_batch;
+  float norm_epsilon; /* 0: vectors are taken as they are */
+  uint32_t chunks;
+
   const void *norm; /* [k], of the vectors' type; NULL: 1 */
   uint32_t batch, weight_dtype, vector_dtype;
+  struct {
+    uint64_t weights, weight_scales, vectors, vector_scales;
+  } batch_bytes;
   uint32_t silu_mul, bias_dtype, residual_dtype;
   const void *bias, *residual;
   int64_t bias_batch, residual_batch, residual_row; /* elements */
   unsigned char *out_scales;
   int64_t out_scale_batch, out_scale_row;
   float out_global_scale, six_out_global_scale;
-  /* gemv_ring.cu alone: rows of a block, and of a group in a tile; the stages, their bytes and where they begin; tiles
-   * of a window, after which the parts' sums meet; floats from vector to vector of the sums of a window, of a block. */
+  /* first_stage is gemv_stream.cuh's too. The others are gemv_ring.cu's alone: rows of a block, and of a group in a
+   * tile; the stages, their bytes and where they begin; tiles of a window, after which the parts' sums meet; floats
+   * from vector to vector of the sums of a window, of a block. */
   uint32_t block_rows, group_rows, stages, stage_bytes, first_stage, window_tiles, window_pitch, held_pitch;
-  struct completion done;
 };
 
 /* rondo_quantize_nvfp4. Strides are elements for x, bytes for codes and scales. */
@@ -154,24 +170,10 @@ enum gemv_cut {
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_r16_s4, 512, 1, RONDO_E4M3, V, 1, 2, 16, 4, false,   \
          GEMV_EXACT)
 /* Blocks of a cluster split k too: KERNEL(.., vectors, quads, operands B, rows, slices, blocks of a cluster). */
-#define GEMV_CLUSTERS_NVFP4(KERNEL, name, V)                                                                           \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_r16_s4_c4, 256, 2, RONDO_NVFP4, V, 1, 1, 16, 4, 4)     \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_r16_s2_c2, 448, 1, RONDO_NVFP4, V, 1, 2, 16, 2, 2)
-#define GEMV_CLUSTERS_NVFP4_KERNELS(KERNEL)                                                                            \
-  GEMV_CLUSTERS_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                     \
-  GEMV_CLUSTERS_NVFP4(KERNEL, rondo_gemv_nvfp4_f16, RONDO_F16)                                                         \
-  GEMV_CLUSTERS_NVFP4(KERNEL, rondo_gemv_nvfp4_bf16, RONDO_BF16)
-/* sm_100a has not the registers. */
-#define GEMV_HOPPER_NVFP4(KERNEL, name, V)                                                                             \
-  KERNEL(CHIP_SM_90A, gemv_parameters, name##_q1x2_r16_s2_c4, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 2, 4)
-#define GEMV_HOPPER_NVFP4_KERNELS(KERNEL)                                                                              \
-  GEMV_HOPPER_NVFP4(KERNEL, rondo_gemv_nvfp4_nvfp4, RONDO_NVFP4)                                                       \
-  GEMV_HOPPER_NVFP4(KERNEL, rondo_gemv_nvfp4_f16, RONDO_F16)                                                           \
-  GEMV_HOPPER_NVFP4(KERNEL, rondo_gemv_nvfp4_bf16, RONDO_BF16)
 #define GEMV_CLUSTERS_E4M3(KERNEL, name, V)                                                                            \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q2_r8_s4_c2, 512, 1, RONDO_E4M3, V, 2, 1, 8, 4, 2)        \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_r16_s4_c4, 512, 1, RONDO_E4M3, V, 1, 1, 16, 4, 4)      \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_r16_s2_c4, 512, 1, RONDO_E4M3, V, 1, 2, 16, 2, 4)
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_r16_s4_c4, 512, 1, RONDO_E4M3, V, 1, 2, 16, 4, 4)
 #define GEMV_CLUSTERS_E4M3_KERNELS(KERNEL)                                                                             \
   GEMV_CLUSTERS_E4M3(KERNEL, rondo_gemv_e4m3_f16, RONDO_F16)                                                           \
   GEMV_CLUSTERS_E4M3(KERNEL, rondo_gemv_e4m3_bf16, RONDO_BF16)
@@ -214,15 +216,49 @@ enum gemv_cut {
   GEMV_RING(KERNEL, name##_q8_s2, 288, 2, V, 1, 2, 2048, 1024, quads_product, 8, 2)
 #define GEMV_RING_NVFP4(KERNEL, name, V)                                                                               \
   GEMV_RING(KERNEL, name##_s7, 384, 1, V, 1, 1, 7168, 1024, integer_product, 1, 7)                                     \
+  GEMV_RING(KERNEL, name##_s4, 512, 1, V, 1, 1, 4096, 1024, integer_product, 1, 4)                                     \
   GEMV_RING(KERNEL, name##_q4_s2, 512, 1, V, 2, 4, 1024, 512, quads_product, 4, 2)                                     \
-  GEMV_RING(KERNEL, name##_q4_s4, 512, 1, V, 2, 4, 2048, 512, quads_product, 4, 4)                                     \
-  GEMV_RING(KERNEL, name##_q2_s2, 288, 2, V, 4, 8, 512, 256, quads_product, 2, 2)                                      \
-  GEMV_RING(KERNEL, name##_q2_s4, 512, 1, V, 4, 8, 1024, 256, quads_product, 2, 4)                                     \
-  GEMV_RING(KERNEL, name##_q1_s4, 512, 1, V, 8, 16, 512, 256, quads_product, 1, 4)
+  GEMV_RING(KERNEL, name##_q2_s4, 512, 1, V, 4, 8, 1024, 256, quads_product, 2, 4)
 #define GEMV_RING_KERNELS(KERNEL)                                                                                      \
   GEMV_RING_16(KERNEL, rondo_gemv_ring_f16, RONDO_F16)                                                                 \
   GEMV_RING_16(KERNEL, rondo_gemv_ring_bf16, RONDO_BF16)                                                               \
   GEMV_RING_NVFP4(KERNEL, rondo_gemv_ring_nvfp4, RONDO_NVFP4)
+
+/* gemv_short.cu: a group is eight rows, and a warp has as many of them as there are turns, at most. */
+enum {
+  GEMV_SHORT_ROWS = 8,
+  GEMV_SHORT_WARPS = 16,
+  GEMV_SHORT_TURNS = 4,
+  GEMV_SHORT_VECTOR_BYTES = 2048, /* of shared memory: 960 elements in 16 bits, and 16 bytes more */
+  GEMV_SHORT_BEHIND = 16,         /* the scales: bytes that are read in vain */
+};
+/* Bytes from row to row in shared memory: four lanes' blocks of weights. */
+#define GEMV_SHORT_PITCH(blocks) (4 * (blocks)*GEMV_BLOCK / 2)
+/* KERNEL(chips, parameters, name, threads and blocks as above, vectors, blocks of 16 that a lane has of a row: an odd
+ * number. Seventeen do not fit into registers). */
+#define GEMV_SHORT(KERNEL, name, V, blocks)                                                                            \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name, GEMV_SHORT_WARPS * 32, 1, V, blocks)
+#define GEMV_SHORT_KERNELS(KERNEL)                                                                                     \
+  GEMV_SHORT(KERNEL, rondo_gemv_short_f16_b9, RONDO_F16, 9)                                                            \
+  GEMV_SHORT(KERNEL, rondo_gemv_short_f16_b15, RONDO_F16, 15)                                                          \
+  GEMV_SHORT(KERNEL, rondo_gemv_short_bf16_b9, RONDO_BF16, 9)                                                          \
+  GEMV_SHORT(KERNEL, rondo_gemv_short_bf16_b15, RONDO_BF16, 15)                                                        \
+  GEMV_SHORT(KERNEL, rondo_gemv_short_nvfp4_b9, RONDO_NVFP4, 9)                                                        \
+  GEMV_SHORT(KERNEL, rondo_gemv_short_nvfp4_b15, RONDO_NVFP4, 15)
+/* KERNEL(chips, parameters, name, the most threads of a block, vectors, operands B, slices of a part, stages of a
+ * warp's ring, blocks of a cluster, which split k): gemv_stream.cuh. */
+#define GEMV_STREAM(KERNEL, name, V)                                                                                   \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_s2, 512, V, 2, 2, 3, 1)                              \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_s2_c2, 512, V, 2, 2, 3, 2)                           \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_s4, 512, V, 1, 4, 2, 1)                                \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_s4_c2, 512, V, 1, 4, 2, 2)
+#define GEMV_STREAM_16_KERNELS(KERNEL)                                                                                 \
+  GEMV_STREAM(KERNEL, rondo_gemv_stream_f16, RONDO_F16)                                                                \
+  GEMV_STREAM(KERNEL, rondo_gemv_stream_bf16, RONDO_BF16)                                                              \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, rondo_gemv_stream_bf16_q1x2_s2_c4, 512, RONDO_BF16, 2, 2, 3, 4)
+#define GEMV_STREAM_KERNELS(KERNEL)                                                                                    \
+  GEMV_STREAM(KERNEL, rondo_gemv_stream_nvfp4, RONDO_NVFP4)                                                            \
+  GEMV_STREAM_16_KERNELS(KERNEL)
 
 /* KERNEL(chips, parameters, name, threads, blocks that a multiprocessor must hold at least, what it calls). */
 #define GEMV_OTHER_KERNELS(KERNEL)                                                                                     \

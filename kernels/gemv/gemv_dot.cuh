@@ -60,9 +60,8 @@ __device__ __forceinline__ void load_integers(const gemv_parameters &p, uint32_t
     const uint32_t at = element + INTEGER_SLICE * s;
     raw.codes[s] = words(), raw.scales[s] = 0;
     if (at >= p.k) continue;
-    raw.codes[s] = load_vector(p.vectors + blockIdx.y * p.vector_batch + at / 2);
-    raw.scales[s] = load_vector_scales(p.vector_scales + blockIdx.y * p.vector_scale_batch +
-                                       scale_of_block(p.vector_scale_strides, at / 16));
+    raw.codes[s] = load_vector(vector_from(p, 0, at / 32));
+    raw.scales[s] = load_vector_scales(vector_scales_from(p, 0, at / 16));
   }
 }
 

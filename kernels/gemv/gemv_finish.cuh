@@ -57,7 +57,7 @@ __device__ __forceinline__ tile_rows tile_of(const gemv_parameters &p, uint32_t 
 /* The f32 scales of a matrix's rows, or NULL. */
 __device__ __forceinline__ const float *row_scales(const gemv_parameters &p, uint32_t batch) {
   if (p.weight_dtype != RONDO_E4M3 || !p.weight_scales) return nullptr;
-  return (const float *)(p.weight_scales + batch * p.weight_scale_batch);
+  return (const float *)(p.weight_scales + batch * p.batch_bytes.weight_scales);
 }
 
 /* Sixteen lanes, those of the warp's lower or upper half, have a block of results, which begins at this column. */
@@ -128,14 +128,32 @@ struct row_of_lane {
   bool is_all;  /* the block has a lane for every row of every vector */
   bool is_mine; /* this lane has one */
 };
-__device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p, const tile_rows &tile) {
-  row_of_lane at;
-  at.vector = threadIdx.x / 32, at.row = threadIdx.x % 32;
-  at.is_all = tile.rows <= 32 && p.count <= blockDim.x / 32;
-  at.is_mine = at.vector < p.count && at.row >= tile.first_new_row && at.row < tile.rows;
-  const int64_t element = tile.batch * p.out_batch + at.vector * p.out_row + (tile.first_row + at.row);
+__device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p, const tile_rows &tile,
+                                                        uint32_t vector, uint32_t row) {
+  row_of_lane at = {nullptr, vector, row, tile.rows <= 32 && p.count <= blockDim.x / 32,
+                    vector < p.count && row >= tile.first_new_row && row < tile.rows};
+  if (vector >= p.count) return at; /* the whole warp */
+  const int64_t element = tile.batch * p.out_batch + vector * p.out_row + (tile.first_row + row);
   at.out = (unsigned char *)p.out + (element << (p.out_dtype == RONDO_F32 ? 2 : 1));
   asm volatile("" : "+l"(at.out)); /* now, not where it is used */
+  return at;
+}
+/* After sums have met: a warp a vector, a lane a row. */
+__device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p, const tile_rows &tile) {
+  return row_of_this_lane(p, tile, threadIdx.x / 32, threadIdx.x % 32);
+}
+
+/* Nothing is split: a warp has whole sums, which need not meet. */
+__device__ __forceinline__ bool has_whole_sums(const gemv_parameters &p) {
+  return p.parts == 1 && !p.finishing && !(p.norm_epsilon > 0);
+}
+/* The row whose sum the lane has after sums_over_lanes, of one vector. */
+template <int Rows>
+__device__ __forceinline__ row_of_lane row_of_whole_sum(const gemv_parameters &p, const tile_rows &tile,
+                                                        uint32_t first_row) {
+  const uint32_t lane = threadIdx.x % 32;
+  row_of_lane at = row_of_this_lane(p, tile, 0, first_row + lane / (32 / Rows));
+  at.is_mine &= lane % (32 / Rows) == 0;
   return at;
 }
 

@@ -7,6 +7,7 @@
 #include <cuda_fp8.h>
 
 #include "../common/launch.cuh"
+#include "../common/ptx.cuh"
 #include "e2m1.cuh"
 #include "gemv.h"
 
@@ -61,13 +62,55 @@ __device__ __forceinline__ const unsigned char *offset(const unsigned char *base
 }
 
 /* Where the scales of a row begin, and from there those of a multiple of four blocks of 16 elements: both layouts of
- * rondo_scale_layout by one formula. Up to a multiple of 32 rows lie scale_row apart. */
+ * rondo_scale_layout by one formula. Up to a multiple of 32 rows lie strides.row apart. */
 __device__ __forceinline__ uint32_t scales_of_row(const gemv_scale_strides &strides, uint32_t row) {
-  return row / 128 * strides.rows_128 + row % 128 / 32 * strides.rows_32 + row % 32 * strides.row;
+  return row * strides.row + row / 32 * strides.more_32 + row / 128 * strides.more_128;
 }
-__device__ __forceinline__ uint32_t scale_of_block(const gemv_scale_strides &strides, uint32_t block) {
-  return block / 4 * strides.four + block % 4;
+__device__ __forceinline__ uint32_t scale_of_block(uint32_t four, uint32_t block) {
+  return block / 4 * four + block % 4;
 }
+
+/* Where the loads of 16 bytes of a row of this block's matrix begin, and those of its scales; the same of its vectors.
+ */
+__device__ __forceinline__ const unsigned char *weights_from(const gemv_parameters &p, uint32_t row, uint32_t load) {
+  return offset(offset(p.weights, blockIdx.y * p.weight_batch + load, 16), row, p.weight_row);
+}
+__device__ __forceinline__ const unsigned char *weight_scales_from(const gemv_parameters &p, uint32_t row,
+                                                                   uint32_t block) {
+  return p.weight_scales + (blockIdx.y * p.weight_scale_batch + scales_of_row(p.weight_scale_strides, row) +
+                            scale_of_block(p.weight_scale_strides.four, block));
+}
+__device__ __forceinline__ const unsigned char *vector_from(const gemv_parameters &p, uint32_t row, uint32_t load) {
+  return offset(offset(p.vectors, blockIdx.y * p.vector_batch + load, 16), row, p.vector_row);
+}
+__device__ __forceinline__ const unsigned char *vector_scales_from(const gemv_parameters &p, uint32_t row,
+                                                                   uint32_t block) {
+  return p.vector_scales +
+         (blockIdx.y * p.vector_scale_batch + row * p.vector_scale_row + scale_of_block(p.vector_scale_four, block));
+}
+
+/* Here and now, not where it is used. */
+__device__ __forceinline__ const unsigned char *computed_now(const unsigned char *address) {
+  asm volatile("" : "+l"(address));
+  return address;
+}
+
+/* A lane's first piece of a vector; the next ones lie a constant number of elements further, in multiples of 64, or of
+ * 32 from a multiple of 64 on. Addresses are known before anything is asked for: under the predicate whether a piece
+ * exists, each constant that they are made of would be a load of its own (LDC instead of ULDC). */
+template <rondo_dtype V> struct vector_place {
+  const unsigned char *data, *scales;
+  __device__ __forceinline__ vector_place(const gemv_parameters &p, uint32_t row, uint32_t element) {
+    data = computed_now(vector_from(p, row, element / (V == RONDO_NVFP4 ? 32 : 8)));
+    if constexpr (V == RONDO_NVFP4) scales = computed_now(vector_scales_from(p, row, element / 16));
+  }
+  __device__ __forceinline__ words load(int further) const {
+    return load_vector(data + further * (V == RONDO_NVFP4 ? 4 : 16) / 8);
+  }
+  __device__ __forceinline__ uint32_t load_scales(const gemv_parameters &p, int further) const {
+    return load_vector_scales(scales + (further / 64 * p.vector_scale_four + further % 64 / 16));
+  }
+};
 
 /* ---- Number formats --------------------------------------------------------------------------------------------- */
 
@@ -81,6 +124,8 @@ __device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_
 
 __device__ __forceinline__ __half2 half2_of(uint32_t bits) { return *reinterpret_cast<__half2 *>(&bits); }
 __device__ __forceinline__ uint32_t bits_of(__half2 pair) { return *reinterpret_cast<uint32_t *>(&pair); }
+__device__ __forceinline__ __nv_bfloat162 bf162_of(uint32_t bits) { return *reinterpret_cast<__nv_bfloat162 *>(&bits); }
+__device__ __forceinline__ uint32_t bits_of(__nv_bfloat162 pair) { return *reinterpret_cast<uint32_t *>(&pair); }
 __device__ __forceinline__ uint32_t half_pair(float low, float high) { return bits_of(__floats2half2_rn(low, high)); }
 
 __device__ __forceinline__ float2 f32_of_bf16_pair(uint32_t pair) {
@@ -161,13 +206,22 @@ template <int Count> __device__ __forceinline__ float sums_over_lanes(float (&va
 }
 
 /* Shared memory by its own addresses: through a generic one each access would first ask where shared memory is. */
-__device__ __forceinline__ uint32_t shared_address(const void *pointer) {
-  return (uint32_t)__cvta_generic_to_shared(pointer);
-}
 __device__ __forceinline__ float load_shared(uint32_t address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
   return value;
+}
+__device__ __forceinline__ words load_shared_words(uint32_t address) {
+  words loaded;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(loaded.word[0]), "=r"(loaded.word[1]), "=r"(loaded.word[2]), "=r"(loaded.word[3])
+               : "r"(address));
+  return loaded;
+}
+__device__ __forceinline__ uint32_t load_shared_pair(uint32_t address) {
+  uint32_t pair;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=r"(pair) : "r"(address));
+  return pair;
 }
 __device__ __forceinline__ void store_shared(uint32_t address, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");

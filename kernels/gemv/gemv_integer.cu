@@ -3,10 +3,14 @@
  * Lane i of slice s owns elements 1024 s + 32 i .. + 31 of every row: 16 bytes of weights, two scales. A warp has Rows
  * rows of its part of k in registers at once, and its part of the vector.
  *
- * Tiles, halves of tiles and the order of loads are those of gemv_quads.cuh. */
+ * Tiles and halves of tiles are those of gemv_quads.cuh. Where a matrix fills the GPU once only, the vector is asked
+ * for before its weights, if these are not early; where it fills it several times, the other order is faster. */
 #include "gemv_dot.cuh"
 #include "gemv_finish.cuh"
 #include "gemv_formats.cuh"
+
+/* Where a lane's pieces of a tile's first row lie. */
+template <int Slices> struct slices_of_rows { const unsigned char *weights[Slices], *scales[Slices]; };
 
 /* Shared memory, of floats: sums [2][parts][rows] of a tile, two, so that one barrier a tile is enough; with chunks
  * held [tiles of a block][rows]. */
@@ -20,34 +24,29 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
   const warp_place place = place_of_warp(p);
   const uint32_t lane = threadIdx.x % 32, rows = p.groups * Rows, sums_bytes = p.parts * rows * number;
   const uint32_t sums = shared_address(shared), held = sums + 2 * sums_bytes;
-  const unsigned char *const weights_of_batch = p.weights + blockIdx.y * p.weight_batch;
-  const unsigned char *const scales_of_batch = p.weight_scales + blockIdx.y * p.weight_scale_batch;
-
   words weights[Rows][Slices];
   uint32_t scales[Rows][Slices];
-  auto load_rows = [&](uint32_t tile, uint32_t element, int from, int to) {
+  auto from_tile = [&](uint32_t tile, uint32_t element) {
     const uint32_t row = first_row_of(p, tile, rows) + place.group * Rows;
-    uint32_t at[Slices]; /* beyond the end vectors are zero, and a NaN of the row makes it NaN anyway */
+    slices_of_rows<Slices> from;
+#pragma unroll
+    for (int s = 0; s < Slices; s++) { /* beyond the end vectors are zero, and a NaN of the row makes it NaN anyway */
+      const uint32_t at = element + INTEGER_SLICE * s, in_row = Cut == GEMV_EXACT || at < p.k ? at : 0;
+      from.weights[s] = weights_from(p, row, in_row / 32);
+      from.scales[s] = weight_scales_from(p, row, in_row / 16);
+    }
+    return from;
+  };
+  auto load_rows = [&](const slices_of_rows<Slices> &from, int first, int end) {
 #pragma unroll
     for (int s = 0; s < Slices; s++)
-      if constexpr (Cut == GEMV_EXACT)
-        at[s] = (element < p.k ? element : lane * 32) + INTEGER_SLICE * s;
-      else
-        at[s] = element + INTEGER_SLICE * s < p.k ? element + INTEGER_SLICE * s : 0;
-    const unsigned char *scales_of_tile = scales_of_batch + scales_of_row(p.weight_scale_strides, row);
-    const unsigned char *weights_of_tile = offset(weights_of_batch, row, p.weight_row);
 #pragma unroll
-    for (int s = 0; s < Slices; s++) {
-      const unsigned char *of_slice = scales_of_tile + scale_of_block(p.weight_scale_strides, at[s] / 16);
+      for (int r = first; r < end; r++)
+        scales[r][s] = load_scale_pair(offset(from.scales[s], r, p.weight_scale_strides.row));
 #pragma unroll
-      for (int r = from; r < to; r++) scales[r][s] = load_scale_pair(offset(of_slice, r, p.weight_scale_strides.row));
-    }
+    for (int s = 0; s < Slices; s++)
 #pragma unroll
-    for (int s = 0; s < Slices; s++) {
-      const unsigned char *of_slice = weights_of_tile + at[s] / 2;
-#pragma unroll
-      for (int r = from; r < to; r++) weights[r][s] = load_weights(offset(of_slice, r, p.weight_row));
-    }
+      for (int r = first; r < end; r++) weights[r][s] = load_weights(offset(from.weights[s], r, p.weight_row));
   };
   auto all_of = [&](int from, int to) {
     uint32_t all = 0;
@@ -70,24 +69,31 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
   for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     const uint32_t element = (chunk * p.parts + place.part) * (Slices * INTEGER_SLICE) + lane * 32;
     const bool early = Cut != GEMV_CHUNKED && p.early;
+    slices_of_rows<Slices> first = from_tile(blockIdx.x, element);
+    if constexpr (Half) /* used in three places, and computed once */
+#pragma unroll
+      for (int s = 0; s < Slices; s++) {
+        first.weights[s] = computed_now(first.weights[s]);
+        first.scales[s] = computed_now(first.scales[s]);
+      }
     if (early) {
-      load_rows(blockIdx.x, element, 0, first_rows);
+      load_rows(first, 0, first_rows);
       keep_early(p.never, all_of(0, first_rows));
     }
     if (Cut != GEMV_CHUNKED) wait_for_predecessors();
-    if (!Half && !early) load_rows(blockIdx.x, element, 0, Rows);
+    if (!Half && !early) load_rows(first, 0, Rows);
     raw_integers<Slices> raw;
     load_integers(p, element, raw);
     if (Half && !early) {
       KEEP_ORDER(p, 2);
-      load_rows(blockIdx.x, element, 0, first_rows);
+      load_rows(first, 0, first_rows);
     }
     if constexpr (Half) KEEP_LOADED(p, 3, all_of(0, first_rows))
     integers<Slices> vector;
     convert_integers(raw, vector);
     if constexpr (Half) {
       KEEP_ORDER(p, 4);
-      load_rows(blockIdx.x, element, first_rows, Rows);
+      load_rows(first, first_rows, Rows);
       KEEP_LOADED(p, 5, all_of(first_rows, Rows))
     }
 
@@ -114,7 +120,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
       const uint32_t next = tile + gridDim.x;
       const bool more = !Half && next < p.tiles;
       if constexpr (Cut != GEMV_CHUNKED) {
-        if (more && !p.finishing) load_rows(next, element, 0, Rows);
+        if (more && !p.finishing) load_rows(from_tile(next, element), 0, Rows);
         __syncthreads();
         if (p.finishing) { /* the registers are needed for that: a block has one tile then */
           finish_rows_fully(p, done, sum_of, factor_of);
@@ -135,7 +141,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
           hold_rows(p, done, held_tile, sum_of_chunks);
         else
           finish_rows_fully(p, done, sum_of_chunks, factor_of);
-        if (more) load_rows(next, element, 0, Rows);
+        if (more) load_rows(from_tile(next, element), 0, Rows);
       }
       turn ^= 1;
       if (!more) break;

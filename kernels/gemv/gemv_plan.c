@@ -24,16 +24,14 @@
    GEMV_EXACT,                                                                                                         \
    cluster},
 static const struct gemv_variant variants[] = {
-    GEMV_INTEGER_KERNELS(INTEGER)        /**/
-    GEMV_QUADS_NVFP4_KERNELS(QUADS)      /**/
-    GEMV_QUADS_E4M3_KERNELS(QUADS)       /**/
-    GEMV_QUADS_16_KERNELS(QUADS)         /**/
-    GEMV_LARGE_NVFP4_KERNELS(QUADS)      /**/
-    GEMV_LARGE_E4M3_KERNELS(QUADS)       /**/
-    GEMV_CLUSTERS_NVFP4_KERNELS(CLUSTER) /**/
-    GEMV_CLUSTERS_E4M3_KERNELS(CLUSTER)  /**/
-    GEMV_CLUSTERS_16_KERNELS(CLUSTER)    /**/
-    GEMV_HOPPER_NVFP4_KERNELS(CLUSTER)   /**/
+    GEMV_INTEGER_KERNELS(INTEGER)       /**/
+    GEMV_QUADS_NVFP4_KERNELS(QUADS)     /**/
+    GEMV_QUADS_E4M3_KERNELS(QUADS)      /**/
+    GEMV_QUADS_16_KERNELS(QUADS)        /**/
+    GEMV_LARGE_NVFP4_KERNELS(QUADS)     /**/
+    GEMV_LARGE_E4M3_KERNELS(QUADS)      /**/
+    GEMV_CLUSTERS_E4M3_KERNELS(CLUSTER) /**/
+    GEMV_CLUSTERS_16_KERNELS(CLUSTER)   /**/
 };
 
 /* ---- Rules ------------------------------------------------------------------------------------------------------ */
@@ -91,7 +89,6 @@ static const struct rule nvfp4_rules[][MOST_RULES] = {
         {1, 1, 16, 2, false, GEMV_EXACT, STAYS, 8, 8, 0, 1},
         {2, 1, 8, 2, false, GEMV_EXACT, STAYS, 8, 4, 0, 1},
         {1, 1, 16, 4, false, GEMV_EXACT, STAYS, 16, 8, 0, 1},
-        {1, 1, 16, 4, false, GEMV_EXACT, STAYS, 8, 8, 0, 4},
         {1, 1, 16, 1, false, GEMV_CHUNKED, STAYS, 16, 16, 0, 1},
         {2, 1, 8, 1, false, GEMV_MASKED, ONCE, 8, 4, 0, 1},
         {0},
@@ -103,15 +100,12 @@ static const struct rule nvfp4_rules[][MOST_RULES] = {
         {1, 1, 16, 1, false, GEMV_MASKED, STAYS, 8, 1, 0, 1},
         {1, 1, 16, 2, false, GEMV_EXACT, STAYS, 16, 8, 0, 1},
         {1, 1, 16, 4, false, GEMV_EXACT, STAYS, 16, 8, 0, 1},
-        {1, 1, 16, 4, false, GEMV_EXACT, STAYS, 8, 8, 0, 4},
         {1, 1, 16, 1, false, GEMV_CHUNKED, STAYS, 16, 16, 0, 1},
         {0},
     },
     {
         {1, 2, 16, 1, false, GEMV_MASKED, STAYS, 10, 1, 0, 1},
         {1, 2, 16, 2, false, GEMV_EXACT, STAYS, 16, 8, 0, 1},
-        {1, 2, 16, 2, false, GEMV_EXACT, STAYS, 14, 14, MANY_BYTES, 2},
-        {1, 2, 16, 2, false, GEMV_EXACT, STAYS, 16, 16, 0, 4},
         {1, 2, 16, 1, false, GEMV_CHUNKED, STAYS, 16, 16, 0, 1},
         {0},
     },
@@ -145,7 +139,7 @@ static const struct rule e4m3_rules[][MOST_RULES] = {
     },
     {
         {1, 2, 16, 4, false, GEMV_EXACT, STAYS, 16, 16, 0, 1},
-        {1, 2, 16, 2, false, GEMV_EXACT, STAYS, 16, 16, 0, 4},
+        {1, 2, 16, 4, false, GEMV_EXACT, STAYS, 16, 16, 0, 4},
         {1, 2, 16, 2, false, GEMV_CHUNKED, STAYS, 16, 8, 0, 1},
         {0},
     },

@@ -21,10 +21,11 @@ struct gemv_problem {
   uint32_t chip; /* one of CHIP_SM_80, .. */
   int64_t multiprocessors;
   int64_t row_multiple; /* of a tile: what finishing takes at a time */
-  int64_t scale_bytes;  /* that a load of NVFP4's scales may take at once: 1, 2, 4 or 8 */
+  int64_t scale_bytes;  /* that a load of NVFP4's scales may take at once: 1, 2, .. 16 */
   bool blocked_scales;  /* 128 x 4 */
   bool wide_loads;      /* rows are multiples of 16 bytes, and aligned to them */
   bool dense_weights;   /* of NVFP4: so are rows of scales by row, and rows of a matrix have no gaps */
+  bool packed_weights;  /* of NVFP4: rows and scales have no gaps, and each matrix's begin at multiples of 16 bytes */
   bool norm;            /* vectors are normalised */
   bool finishing;       /* anything but a factor is done to the results */
   bool one_order;
@@ -60,9 +61,50 @@ struct gemv_ring_plan {
   int64_t threads, shared_bytes;
 };
 
-/* Is asked first, and pure as well. Whether it is right depends on the matrices' bytes and the GPU too, so that with it
- * the cut of k does; k is cut by k, the types and the class of the count: 1, 2, 3 to 4, 5 to 8. Never with one_order.
- */
+/* Is asked second, and pure as well. Whether it is right depends on the matrices' bytes and the GPU too, so that with
+ * it the cut of k does; k is cut by k, the types and the class of the count: 1, 2, 3 to 4. Never with one_order. */
 struct gemv_ring_plan gemv_ring_plan_of(const struct gemv_problem *problem);
+
+/* A kernel of gemv_short.cu: see GEMV_SHORT_KERNELS. */
+struct gemv_short_variant {
+  struct op_kernel kernel;
+  rondo_dtype vectors;
+  int64_t blocks; /* of 16 elements, that a lane has of a row */
+};
+
+/* See gemv_parameters. */
+struct gemv_short_plan {
+  const struct gemv_short_variant *variant; /* NULL: it is not right */
+  int64_t groups;                           /* of eight rows, that a block has */
+  int64_t blocks;                           /* of one matrix */
+  int64_t shared_bytes;
+};
+
+/* Is asked first, and pure as well. Whether it is right depends on the rows and the GPU too; the order of a
+ * row's sums then on k and the vector's type alone. Never with one_order. */
+struct gemv_short_plan gemv_short_plan_of(const struct gemv_problem *problem);
+
+/* A kernel of gemv_stream.cuh: see GEMV_STREAM_KERNELS. */
+struct gemv_stream_variant {
+  struct op_kernel kernel;
+  rondo_dtype vectors;
+  int64_t operands, slices, stages, cluster;
+};
+
+/* Elements of k that a warp has at once. */
+static inline int64_t gemv_stream_part(const struct gemv_stream_variant *variant) { return 128 * variant->slices; }
+
+/* See gemv_parameters. */
+struct gemv_stream_plan {
+  const struct gemv_stream_variant *variant; /* NULL: it is not right */
+  int64_t parts, groups, chunks, tiles;
+  int64_t blocks; /* of one matrix; a multiple of a cluster's */
+  int64_t threads, first_stage, shared_bytes;
+};
+
+/* Is asked third, and pure as well. Whether it is right depends on the matrices' bytes too, so that with it the cut of
+ * k does; k is cut by k, the types, row_multiple, finishing and the class of the count: 2 to 8, 9 to 16. Never with
+ * one_order. */
+struct gemv_stream_plan gemv_stream_plan_of(const struct gemv_problem *problem);
 
 #endif

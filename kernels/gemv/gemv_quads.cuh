@@ -21,6 +21,10 @@
 #include "gemv_finish.cuh"
 #include "gemv_formats.cuh"
 
+/* Whether the tensor cores are given bf16. */
+template <rondo_dtype W, rondo_dtype V, int Rows>
+constexpr bool takes_bf16 = W == RONDO_BF16 || (W == RONDO_NVFP4 && V == RONDO_BF16 && Rows == 2);
+
 template <rondo_dtype W> constexpr int elements_per_load = W == RONDO_NVFP4 ? 32 : W == RONDO_E4M3 ? 16 : 8;
 
 /* c += rows of A, as loaded, times B. */
@@ -74,10 +78,24 @@ __device__ __forceinline__ __half2 block_scales(uint32_t pair) {
   return nvfp4_factor == 1 ? scales : __hmul2(scales, half2_of(TWO_TO_THE_7));
 }
 
-/* Eight elements as two pairs of operand A's registers. */
-template <rondo_dtype W>
-__device__ __forceinline__ void decode_eight(const words &loaded, int eighth, __half2 scale, uint32_t (&out)[4]) {
-  if constexpr (W == RONDO_NVFP4) {
+/* In bf16 codes come as their values times 2^-126, scales are taken times 2^118, and a number is itself times 2^-8. */
+constexpr float nvfp4_factor_bf16 = 1.0f / 256;
+__device__ __forceinline__ uint32_t block_scales_bf16(uint32_t pair) {
+  const float2 scales = __half22float2(half2_of_e4m3(pair));
+  const float up = __uint_as_float((127u + 118) << 23);
+  return bits_of(__floats2bfloat162_rn(scales.x * up, scales.y * up));
+}
+
+/* Eight elements as two pairs of operand A's registers; `scales` are those of a load's two blocks of NVFP4. */
+template <rondo_dtype W, bool Bf16>
+__device__ __forceinline__ void decode_eight(const words &loaded, int eighth, uint32_t scales, uint32_t (&out)[4]) {
+  if constexpr (W == RONDO_NVFP4 && Bf16) {
+    const __nv_bfloat162 both = bf162_of(scales), scale = eighth < 2 ? __low2bfloat162(both) : __high2bfloat162(both);
+    decode_e2m1_bf16(loaded.word[eighth], out);
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[i] = bits_of(__hmul2(bf162_of(out[i]), scale));
+  } else if constexpr (W == RONDO_NVFP4) {
+    const __half2 both = half2_of(scales), scale = eighth < 2 ? __low2half2(both) : __high2half2(both);
     decode_e2m1(loaded.word[eighth], out);
 #pragma unroll
     for (int i = 0; i < 4; i++) out[i] = bits_of(__hmul2(half2_of(out[i]), scale));
@@ -105,29 +123,19 @@ template <rondo_dtype W, rondo_dtype V, int Slices> struct raw_vector {
 template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
 __device__ __forceinline__ void load_raw(const gemv_parameters &p, uint32_t vector, uint32_t element,
                                          raw_vector<W, V, Slices> &raw) {
-  const uint32_t row = min(vector, p.count - 1); /* columns without a vector repeat the last */
-  const unsigned char *data = offset(p.vectors + blockIdx.y * p.vector_batch, row, p.vector_row);
-  if constexpr (V == RONDO_NVFP4) {
-    const unsigned char *scales =
-        p.vector_scales + blockIdx.y * p.vector_scale_batch + scales_of_row(p.vector_scale_strides, row);
+  const vector_place<V> from(p, min(vector, p.count - 1), element); /* columns without a vector repeat the last */
 #pragma unroll
-    for (int s = 0; s < Slices; s++) {
-      const uint32_t at = element + Slice * s;
-      raw.loaded[s][0] = words();
-      raw.scales[s] = 0;
-      if (at >= p.k) continue;
-      raw.loaded[s][0] = load_vector(data + at / 2);
-      raw.scales[s] = load_vector_scales(scales + scale_of_block(p.vector_scale_strides, at / 16));
+  for (int s = 0; s < Slices; s++) {
+    const bool in = element + Slice * s < p.k;
+#pragma unroll
+    for (int i = 0; i < raw.eights; i++) {
+      raw.loaded[s][i] = words();
+      if (in) raw.loaded[s][i] = from.load(Slice * s + 8 * i);
     }
-  } else {
-#pragma unroll
-    for (int s = 0; s < Slices; s++)
-#pragma unroll
-      for (int i = 0; i < raw.eights; i++) {
-        const uint32_t at = element + Slice * s;
-        raw.loaded[s][i] = words();
-        if (at < p.k) raw.loaded[s][i] = load_vector(data + (uint64_t)at * 2 + 16 * i);
-      }
+    if constexpr (V == RONDO_NVFP4) {
+      raw.scales[s] = 0;
+      if (in) raw.scales[s] = from.load_scales(p, Slice * s);
+    }
   }
 }
 
@@ -155,8 +163,7 @@ __device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t el
         squares = __fmaf_rn(x.y, x.y, squares);
         if (!p.norm) continue;
         if constexpr (V == RONDO_BF16) {
-          __nv_bfloat162 both = __floats2bfloat162_rn(x.x * factor.x, x.y * factor.y);
-          word[j] = *reinterpret_cast<uint32_t *>(&both);
+          word[j] = bits_of(__floats2bfloat162_rn(x.x * factor.x, x.y * factor.y));
         } else {
           word[j] = half_pair(x.x * factor.x, x.y * factor.y);
         }
@@ -166,10 +173,10 @@ __device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t el
 }
 
 /* As operand B, in the order of decode_eight. Returns what the sums are to be multiplied with. */
-template <rondo_dtype W, rondo_dtype V, int Slices>
+template <rondo_dtype W, rondo_dtype V, int Slices, bool Bf16 = W == RONDO_BF16>
 __device__ __forceinline__ float convert_vector(const raw_vector<W, V, Slices> &raw,
                                                 uint32_t (&out)[Slices][elements_per_load<W> / 2]) {
-  float correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
+  float correction = W == RONDO_NVFP4 ? 1 / (Bf16 ? nvfp4_factor_bf16 : nvfp4_factor) : 1.0f;
   if constexpr (V == RONDO_NVFP4) {
 #pragma unroll
     for (int s = 0; s < Slices; s++) {
@@ -186,14 +193,16 @@ __device__ __forceinline__ float convert_vector(const raw_vector<W, V, Slices> &
         }
       }
     }
-  } else if constexpr (V == W || V == RONDO_F16) {
+  } else if constexpr (V == RONDO_F16 || Bf16) {
 #pragma unroll
     for (int s = 0; s < Slices; s++)
 #pragma unroll
       for (int i = 0; i < raw.eights; i++) {
         const uint32_t(&word)[4] = raw.loaded[s][i].word;
         uint32_t *eight = &out[s][4 * i];
-        if constexpr (W == RONDO_NVFP4) {
+        if constexpr (W == RONDO_NVFP4 && Bf16) {
+          order_as_bf16(word, eight);
+        } else if constexpr (W == RONDO_NVFP4) {
           order_as_e2m1(word, eight);
         } else {
 #pragma unroll
@@ -255,11 +264,17 @@ __device__ __forceinline__ float load_of_block(uint32_t address, uint32_t rank) 
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
+/* Where a lane's pieces of a tile's first row lie: of all slices, or of the first where they follow each other. */
+template <int Count> struct pieces_of_row {
+  const unsigned char *weights[Count], *scales;
+  bool is_there[Count];
+};
+
 /* Shared memory, of floats:
  *   sums     [2][parts][vectors][pitch]   of a tile; two, so that one barrier a tile is enough
  *   squares  [parts][vectors]             with RMS norm
  *   held     [tiles of a block][count][tile rows]  with several chunks of k: the sums of those before
- * (gemv_select.c says how much). */
+ * (gemv_plan.c says how much). */
 template <rondo_dtype W, rondo_dtype V, int Quads, int Columns, int Rows, int Slices, bool Half, gemv_cut Cut,
           int Cluster>
 __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
@@ -267,12 +282,18 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
   constexpr int rows_of_load = 8 / Quads, pairs = Rows / (2 * rows_of_load), vectors = rows_of_load * Columns;
   static_assert(pairs >= 1 && pairs * 2 * rows_of_load == Rows && (Columns == 1 || Quads == 1), "");
   static_assert(Quads == 1 || Quads == 2 || Quads == 8, "");
+  /* NVFP4 beside bf16 vectors meets in f16; in bf16 where a warp has few rows, so that converting the vector would be
+   * most of its work. Two chains of products where there are no others to hide their latency. */
+  constexpr bool in_bf16 = takes_bf16<W, V, Rows>;
+  constexpr int chains = pairs == 1 && Columns == 1 && Cut != GEMV_CHUNKED && (Quads == 8 || W != RONDO_NVFP4) ? 2 : 1;
   constexpr bool has_infinity = W == RONDO_F16 || W == RONDO_BF16;
-  constexpr bool scaled = W == RONDO_NVFP4, has_correction = V == RONDO_BF16 && W != RONDO_BF16;
+  constexpr bool scaled = W == RONDO_NVFP4, has_correction = V == RONDO_BF16 && !in_bf16;
   constexpr int items = pairs * Slices, first_items = Half ? items / 2 : items; /* an item: a pair of rows, one slice */
   /* Sixteen raw vectors at once do not fit into the registers. */
   constexpr bool one_by_one = Columns == 2 && scaled && has_correction;
-  constexpr int weight_bits = 128 / per_load;
+  /* A part is whole, and within k; or, without infinities, whole or beyond the end. Then one address is enough. */
+  constexpr bool parts_fit = Cut == GEMV_EXACT && Cluster == 1;
+  constexpr int piece_count = parts_fit || (Cut == GEMV_EXACT && !has_infinity) ? 1 : Slices;
   /* Whether there are registers to know where results go before the sums are there. */
   constexpr bool knows_ahead = Half || Cut == GEMV_MASKED;
   constexpr uint32_t number = sizeof(float);
@@ -285,48 +306,51 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
   const uint32_t sums = shared_address(shared), squares = sums + 2 * sums_bytes;
   const uint32_t held = squares + p.parts * vectors * number;
 
-  const unsigned char *const weights_of_batch = p.weights + blockIdx.y * p.weight_batch;
-  const unsigned char *const scales_of_batch = p.weight_scales + blockIdx.y * p.weight_scale_batch;
   words weights[pairs][2][Slices];
   uint32_t scales[scaled ? pairs : 1][2][Slices == 4 ? 2 : 1];
-  auto load_scales = [&](uint32_t tile, uint32_t part_element) {
+  auto from_tile = [&](uint32_t tile, uint32_t part_element) {
+    const uint32_t row = first_row_of(p, tile, rows) + place.group * Rows + row_in_load;
+    const uint32_t element = part_element + lane % lanes * per_load;
+    /* A whole part is there to be read instead of one beyond the end, or else the first load. */
+    const uint32_t instead = Cut == GEMV_EXACT ? lane % lanes * per_load : 0;
+    pieces_of_row<piece_count> from;
+#pragma unroll
+    for (int s = 0; s < piece_count; s++) {
+      const uint32_t at = element + slice * s;
+      /* Beyond the end vectors are zero. A NaN of the row makes it NaN anyway, but zero times infinity must not. */
+      const bool in_row = parts_fit || at < p.k;
+      from.is_there[s] = in_row || !has_infinity;
+      from.weights[s] = weights_from(p, row, (in_row ? at : instead) / per_load);
+    }
     if constexpr (scaled) {
-      const uint32_t row = first_row_of(p, tile, rows) + place.group * Rows + row_in_load;
       const uint32_t block = part_element / 16 + lane % lanes * (2 * Slices);
-      const uint32_t in_row = block < p.k / 16 ? block : 0; /* beyond the end vectors are zero */
-      const gemv_scale_strides &strides = p.weight_scale_strides;
-      const unsigned char *from = scales_of_batch + scales_of_row(strides, row) + scale_of_block(strides, in_row);
+      from.scales = weight_scales_from(p, row, parts_fit || block < p.k / 16 ? block : 0);
+    }
+    return from;
+  };
+  auto load_scales = [&](const pieces_of_row<piece_count> &from) {
+    if constexpr (scaled) {
 #pragma unroll
       for (int i = 0; i < pairs; i++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-          const unsigned char *at = offset(from, (2 * i + h) * rows_of_load, strides.row);
+          const unsigned char *at = offset(from.scales, (2 * i + h) * rows_of_load, p.weight_scale_strides.row);
           scales[i][h][0] = Slices == 1 ? load_scale_pair(at) : load_four_scales(at);
-          if constexpr (Slices == 4) scales[i][h][1] = load_four_scales(at + strides.four);
+          if constexpr (Slices == 4) scales[i][h][1] = load_four_scales(at + p.weight_scale_strides.four);
         }
     }
   };
-  auto load_items = [&](uint32_t tile, uint32_t element, int from, int to) {
-    const uint32_t row = first_row_of(p, tile, rows) + place.group * Rows + row_in_load;
-    const unsigned char *address = offset(weights_of_batch, row, p.weight_row);
+  auto load_items = [&](const pieces_of_row<piece_count> &from, int first, int end) {
 #pragma unroll
-    for (int i = from; i < to; i++)
+    for (int i = first; i < end; i++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const int s = i % Slices, pair = i / Slices;
-        const unsigned char *of_row = offset(address, (2 * pair + h) * rows_of_load, p.weight_row);
-        if constexpr (Cut == GEMV_EXACT && (Cluster == 1 || !has_infinity)) {
-          /* a part is whole or beyond the end, where vectors are zero */
-          const uint32_t whole = element < p.k ? element : lane % lanes * per_load;
-          weights[pair][h][s] = load_weights(of_row + (uint64_t)whole * weight_bits / 8 + 16 * lanes * s);
-        } else if constexpr (!has_infinity) { /* a NaN of the row makes it NaN anyway */
-          const uint32_t at = element + slice * s < p.k ? element + slice * s : 0;
-          weights[pair][h][s] = load_weights(of_row + (uint64_t)at * weight_bits / 8);
-        } else { /* zero times infinity would be NaN */
-          const uint32_t at = element + slice * s;
+        const int s = i % Slices, pair = i / Slices, piece = s % piece_count;
+        const unsigned char *at = offset(from.weights[piece], (2 * pair + h) * rows_of_load, p.weight_row);
+        if (from.is_there[piece])
+          weights[pair][h][s] = load_weights(at + (s - piece) * 16 * lanes);
+        else
           weights[pair][h][s] = words();
-          if (at < p.k) weights[pair][h][s] = load_weights(of_row + (uint64_t)at * weight_bits / 8);
-        }
       }
   };
   auto all_of = [&](int from, int to) {
@@ -341,8 +365,9 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
   };
 
   auto load_tile = [&](uint32_t tile, uint32_t part_element) {
-    load_scales(tile, part_element);
-    load_items(tile, part_element + lane % lanes * per_load, 0, items);
+    const pieces_of_row<piece_count> from = from_tile(tile, part_element);
+    load_scales(from);
+    load_items(from, 0, items);
   };
 
   const uint32_t chunks = Cut == GEMV_CHUNKED ? p.chunks : 1;
@@ -353,9 +378,15 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
     const uint32_t part_element = ((chunk * Cluster + rank) * p.parts + place.part) * (Slices * slice);
     const uint32_t element = part_element + lane % lanes * per_load;
     const bool early = Cut != GEMV_CHUNKED && p.early;
+    pieces_of_row<piece_count> first = from_tile(first_tile, part_element);
+    if constexpr (Cluster == 1) { /* others have not the registers */
+#pragma unroll
+      for (int s = 0; s < piece_count; s++) first.weights[s] = computed_now(first.weights[s]);
+      if constexpr (scaled) first.scales = computed_now(first.scales);
+    }
     if (early) {
-      load_scales(first_tile, part_element);
-      load_items(first_tile, element, 0, first_items);
+      load_scales(first);
+      load_items(first, 0, first_items);
       keep_early(p.never, all_of(0, first_items));
     }
     if (Cut != GEMV_CHUNKED) wait_for_predecessors();
@@ -365,8 +396,8 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
       load_raw<W, V, Slices, slice>(p, row_in_load + 8 * a, element, raw[a]);
     if (!early) {
       KEEP_ORDER(p, 2);
-      load_scales(first_tile, part_element);
-      load_items(first_tile, element, 0, first_items);
+      load_scales(first);
+      load_items(first, 0, first_items);
     }
     if constexpr (Half) KEEP_LOADED(p, 3, all_of(0, first_items))
 
@@ -383,19 +414,25 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
           const uint32_t mine = squares + (place.part * vectors + row_in_load + 8 * a) * number;
           if (lane % lanes == 0 && place.group == 0) store_shared(mine, chunk ? load_shared(mine) + sum : sum);
         }
-      const float own = convert_vector<W, V, Slices>(raw[a], b[a]);
+      const float own = convert_vector<W, V, Slices, in_bf16>(raw[a], b[a]);
 #pragma unroll
       for (int i = 0; i < 2; i++) /* of the result's columns 2 t and 2 t + 1 */
         corrections[a][i] = has_correction ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
     }
     if constexpr (Half) {
       KEEP_ORDER(p, 4);
-      load_items(first_tile, element, first_items, items);
+      load_items(first, first_items, items);
       KEEP_LOADED(p, 5, all_of(first_items, items))
     }
 
     [[maybe_unused]] row_of_lane ahead;
-    if constexpr (knows_ahead) ahead = row_of_this_lane(p, tile_of(p, first_tile, rows));
+    if constexpr (knows_ahead) {
+      const tile_rows tile = tile_of(p, first_tile, rows);
+      if (Quads == 8 && pairs == 1 && has_whole_sums(p))
+        ahead = row_of_whole_sum<Rows>(p, tile, place.group * Rows);
+      else
+        ahead = row_of_this_lane(p, tile);
+    }
 #pragma unroll 1
     for (uint32_t tile = first_tile;;) {
       [[maybe_unused]] float row_sums[Rows];
@@ -403,7 +440,7 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
       const uint32_t mine = met + (place.part * vectors * pitch + place.group * Rows) * number;
 #pragma unroll
       for (int pair = 0; pair < pairs; pair++) {
-        float c[Columns][4] = {};
+        float c[chains][Columns][4] = {};
         uint32_t turned[2][Slices];
         if constexpr (scaled)
 #pragma unroll
@@ -412,20 +449,20 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
         for (int s = 0; s < Slices; s++) {
           if constexpr (Half)
             if (pair * Slices + s == first_items) KEEP_ORDER(p, 6);
-          __half2 scale[2] = {};
+          uint32_t scale[2] = {};
           if constexpr (scaled)
 #pragma unroll
-            for (int h = 0; h < 2; h++) scale[h] = block_scales(turned[h][s]);
+            for (int h = 0; h < 2; h++)
+              scale[h] = in_bf16 ? block_scales_bf16(turned[h][s]) : bits_of(block_scales(turned[h][s]));
 #pragma unroll
           for (int w = 0; w < per_load / 8; w++) {
             uint32_t a[2][4];
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-              decode_eight<W>(weights[pair][h][s], w, w < 2 ? __low2half2(scale[h]) : __high2half2(scale[h]), a[h]);
+            for (int h = 0; h < 2; h++) decode_eight<W, in_bf16>(weights[pair][h][s], w, scale[h], a[h]);
 #pragma unroll
             for (int n = 0; n < Columns; n++) {
-              multiply_accumulate<W == RONDO_BF16>(c[n], a[0], a[1], &b[n][s][4 * w]);
-              multiply_accumulate<W == RONDO_BF16>(c[n], a[0] + 2, a[1] + 2, &b[n][s][4 * w + 2]);
+              multiply_accumulate<in_bf16>(c[0][n], a[0], a[1], &b[n][s][4 * w]);
+              multiply_accumulate<in_bf16>(c[chains - 1][n], a[0] + 2, a[1] + 2, &b[n][s][4 * w + 2]);
             }
           }
         }
@@ -435,7 +472,9 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
         for (int n = 0; n < Columns; n++)
 #pragma unroll
           for (int h = 0; h < 2; h++) {
-            float first = c[n][2 * h] * corrections[n][0], second = c[n][2 * h + 1] * corrections[n][1];
+            float first = c[0][n][2 * h], second = c[0][n][2 * h + 1];
+            if constexpr (chains == 2) first += c[1][n][2 * h], second += c[1][n][2 * h + 1];
+            first *= corrections[n][0], second *= corrections[n][1];
             if constexpr (Quads == 1) {
               const uint32_t at = mine + ((8 * n + 2 * t) * pitch + row + 8 * h) * number;
               store_shared(at, first);
@@ -449,19 +488,28 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
             }
           }
       }
+      const tile_rows done = tile_of(p, tile, rows);
+      const uint32_t next = tile + tile_step;
+      const bool more = !Half && next < p.tiles;
       if constexpr (Quads == 8) {
         const float sum = sums_over_lanes<Rows>(row_sums);
+        if (pairs == 1 && knows_ahead && has_whole_sums(p)) {
+          if (more) load_tile(next, part_element);
+          const row_of_lane at = tile == first_tile ? ahead : row_of_whole_sum<Rows>(p, done, place.group * Rows);
+          finish_row<W == RONDO_E4M3, false>(
+              p, done, at, [&](uint32_t, uint32_t) { return sum; }, [](uint32_t) { return 1.0f; });
+          if (!more) break;
+          tile = next;
+          continue;
+        }
         if (lane % (32 / Rows) == 0) store_shared(mine + lane / (32 / Rows) * number, sum);
       }
-      const tile_rows done = tile_of(p, tile, rows);
       const auto sum_of = [&](uint32_t vector, uint32_t row) {
         return sum_of_parts(met + (vector * pitch + row) * number, vectors * pitch * number, p.parts);
       };
       const auto factor_of = [&](uint32_t vector) {
         return rms_factor(p, sum_of_parts(squares + vector * number, vectors * number, p.parts));
       };
-      const uint32_t next = tile + tile_step;
-      const bool more = !Half && next < p.tiles;
       if constexpr (Cluster > 1) {
         if (more) load_tile(next, part_element);
         __syncthreads();

@@ -11,6 +11,7 @@
  * Bound by memory where enough warps multiply: what a tile costs between its barrier and its last product is latency,
  * so 14 to 16 warps, or two blocks of eight a multiprocessor, beat more stages. Stages of 30 to 60 KB: a copy costs its
  * warp some 50 ns, and a tile the warps some hundred cycles. */
+#include "gemv_copies.cuh"
 #include "gemv_dot.cuh"
 #include "gemv_finish.cuh"
 #include "gemv_quads.cuh"
@@ -21,27 +22,8 @@ enum : uint32_t { NUMBER = sizeof(float) };
 
 /* ---- Copies and barriers ---------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-/* Until the phase of this parity has ended. */
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-               "@!done bra again;\n}" ::"r"(barrier),
-               "r"(parity)
-               : "memory");
-}
-/* Read once: evicted first from L2. */
-__device__ __forceinline__ uint64_t evict_first() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
 }
 __device__ __forceinline__ void bulk_copy(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t barrier,
                                           uint64_t policy) {
@@ -51,13 +33,6 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const unsigned char *from
                : "memory");
 }
 
-__device__ __forceinline__ words load_shared_words(uint32_t address) {
-  words loaded;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(loaded.word[0]), "=r"(loaded.word[1]), "=r"(loaded.word[2]), "=r"(loaded.word[3])
-               : "r"(address));
-  return loaded;
-}
 template <int Bytes> __device__ __forceinline__ uint32_t load_shared_scales(uint32_t address) {
   uint32_t loaded;
   if constexpr (Bytes == 4) {
@@ -84,25 +59,37 @@ __device__ __forceinline__ void advance(const gemv_parameters &p, ring_place &at
 __device__ __forceinline__ uint32_t full_barrier(uint32_t ring, uint32_t stage) { return ring + 16 * stage; }
 __device__ __forceinline__ uint32_t empty_barrier(uint32_t ring, uint32_t stage) { return ring + 16 * stage + 8; }
 
-/* The thread that copies: a tile is one copy of weights and one of scales, since a copy costs the warp that asks for it
- * some 50 ns. */
+/* One lane of a warp whose lanes are all here, and always the same. Of what stands behind it ptxas knows that it is of
+ * one lane: where it must think that lanes differ, it puts a loop over them around each copy and each barrier's init.
+ */
+__device__ __forceinline__ bool elected() {
+  uint32_t is;
+  __syncwarp();
+  asm volatile("{.reg .pred one;\nelect.sync _|one, 0xffffffff;\nselp.u32 %0, 1, 0, one;}" : "=r"(is));
+  return is;
+}
+
+/* The warp that copies: a tile is one copy of weights and one of scales, since a copy costs the warp that asks for it
+ * some 50 ns. All its lanes count along, so that what copies are told is the same in all of them. */
 struct producer {
   const unsigned char *weights, *scales; /* of the next tile */
   uint32_t tile_rows, rows_left;
   uint64_t policy;
 
   __device__ __forceinline__ producer(const gemv_parameters &p, uint32_t first_row, uint32_t rows)
-      : weights(offset(p.weights + blockIdx.y * p.weight_batch, first_row, p.weight_row)),
-        scales(offset(p.weight_scales + blockIdx.y * p.weight_scale_batch, first_row, p.weight_scale_strides.row)),
+      : weights(weights_from(p, first_row, 0)), scales(weight_scales_from(p, first_row, 0)),
         tile_rows(p.groups * p.group_rows), rows_left(rows), policy(evict_first()) {}
 
   __device__ __forceinline__ void copy_tile(const gemv_parameters &p, uint32_t ring, uint32_t stage) {
     const uint32_t rows = min(tile_rows, rows_left), full = full_barrier(ring, stage);
     const uint32_t weight_bytes = rows * p.weight_row, scale_bytes = rows * p.weight_scale_strides.row;
     const uint32_t to = ring + p.first_stage + stage * p.stage_bytes;
-    barrier_expect(full, weight_bytes + scale_bytes);
-    bulk_copy(to, weights, weight_bytes, full, policy);
-    bulk_copy(to + tile_rows * p.weight_row, scales, scale_bytes, full, policy);
+    if (elected()) {
+      bulk_copy(to, weights, weight_bytes, full, policy);
+      bulk_copy(to + tile_rows * p.weight_row, scales, scale_bytes, full, policy);
+      /* Last: until it arrives the phase cannot end, whatever has come, and the copies are under way earlier. */
+      barrier_expect(full, weight_bytes + scale_bytes);
+    }
     weights += weight_bytes;
     scales += scale_bytes;
     rows_left -= rows;
@@ -185,42 +172,36 @@ template <int Quads, int Slices, int Together> struct lane_slices {
   }
 };
 
-/* A lane's piece of a vector at `at`, if that is in it. */
+/* A lane's piece s of a vector, so many elements behind its first, if it is in it. */
 template <rondo_dtype V, int Slices>
-__device__ __forceinline__ void load_piece(const gemv_parameters &p, uint32_t row, uint32_t at, bool in, int s,
-                                           raw_vector<RONDO_NVFP4, V, Slices> &raw) {
-  const unsigned char *data = offset(p.vectors + blockIdx.y * p.vector_batch, row, p.vector_row);
+__device__ __forceinline__ void load_piece(const gemv_parameters &p, const vector_place<V> &from, int further, bool in,
+                                           int s, raw_vector<RONDO_NVFP4, V, Slices> &raw) {
 #pragma unroll
   for (int i = 0; i < raw.eights; i++) {
     raw.loaded[s][i] = words();
-    if (in) raw.loaded[s][i] = load_vector(data + (V == RONDO_NVFP4 ? at / 2 : at * 2 + 16 * i));
+    if (in) raw.loaded[s][i] = from.load(further + 8 * i);
   }
   if constexpr (V == RONDO_NVFP4) {
     raw.scales[s] = 0;
-    if (in)
-      raw.scales[s] = load_vector_scales(p.vector_scales + blockIdx.y * p.vector_scale_batch +
-                                         scales_of_row(p.vector_scale_strides, row) +
-                                         scale_of_block(p.vector_scale_strides, at / 16));
+    if (in) raw.scales[s] = from.load_scales(p, further);
   }
 }
 
-/* Up to 8 / Quads vectors: the quads of gemv_quads.cuh. */
+/* Up to 8 / Quads vectors: the quads of gemv_quads.cuh, several a row. */
 template <rondo_dtype V, int Quads, int Slices> struct quads_product {
   static constexpr int rows = 16 / Quads, lanes = 4 * Quads;
-  static constexpr int together = Quads == 1 && Slices % 2 == 0 ? 2 : 1;
   uint32_t b[Slices][16];
   float corrections[2]; /* of the result's columns 2 t and 2 t + 1 */
-  lane_slices<Quads, Slices, together> slices;
+  lane_slices<Quads, Slices, 1> slices;
 
   __device__ __forceinline__ void take_vectors(const gemv_parameters &p, uint32_t part) {
     const uint32_t lane = threadIdx.x % 32;
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices> raw;
+    const vector_place<V> from(p, min(lane / lanes, p.count - 1), slices.element); /* columns without one repeat it */
 #pragma unroll
-    for (int s = 0; s < Slices; s++) { /* columns without a vector repeat the last */
-      const uint32_t at = slices.element + slices.place_of(s);
-      load_piece<V>(p, min(lane / lanes, p.count - 1), at, at < p.k, s, raw);
-    }
+    for (int s = 0; s < Slices; s++)
+      load_piece<V>(p, from, slices.place_of(s), slices.element + slices.place_of(s) < p.k, s, raw);
     const float own = convert_vector<RONDO_NVFP4, V, Slices>(raw, b);
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -240,22 +221,18 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
       for (int h = 0; h < 2; h++) {
         const uint32_t row = lane / lanes + h * (rows / 2), at = slices.first_of(s);
         weights[h] = load_shared_words(weights_at + row * p.weight_row + at / 2);
-        if (s % together == 0)
-          scales[h] = load_shared_scales<2 * together>(scales_at + row * p.weight_scale_strides.row + at / 16);
-        else
-          scales[h] >>= 16;
+        scales[h] = load_shared_pair(scales_at + row * p.weight_scale_strides.row + at / 16);
       }
       if (s == Slices - 1) /* the sums have used the slices before */
         release(weights[0].word[0] ^ weights[1].word[0] ^ scales[0] ^ scales[1] ^ __float_as_uint(c[0][0]));
-      __half2 scale[2];
+      uint32_t scale[2];
 #pragma unroll
-      for (int h = 0; h < 2; h++) scale[h] = block_scales(scales[h]);
+      for (int h = 0; h < 2; h++) scale[h] = bits_of(block_scales(scales[h]));
 #pragma unroll
       for (int w = 0; w < 4; w++) {
         uint32_t a[2][4];
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-          decode_eight<RONDO_NVFP4>(weights[h], w, w < 2 ? __low2half2(scale[h]) : __high2half2(scale[h]), a[h]);
+        for (int h = 0; h < 2; h++) decode_eight<RONDO_NVFP4, false>(weights[h], w, scale[h], a[h]);
         multiply_accumulate<false>(c[0], a[0], a[1], &b[s][4 * w]);
         multiply_accumulate<false>(c[1], a[0] + 2, a[1] + 2, &b[s][4 * w + 2]);
       }
@@ -263,23 +240,16 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
     float result[2][2]; /* [row][vector] */
 #pragma unroll
     for (int i = 0; i < 4; i++) result[i / 2][i % 2] = (c[0][i] + c[1][i]) * corrections[i % 2];
-    if constexpr (Quads == 1) {
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        if (2 * t + i % 2 < p.count)
-          store_shared(sums + ((2 * t + i % 2) * p.window_pitch + g + i / 2 * 8) * NUMBER, result[i / 2][i % 2]);
-    } else {
-      /* Quads that share a row, each with the column of its own piece. From the first exchange on even quads have the
-       * first row, odd ones the second. */
-      const float first = g % 2 ? result[0][1] : result[0][0], second = g % 2 ? result[1][1] : result[1][0];
-      float sum = (g % 2 ? second : first) + __shfl_xor_sync(0xffffffffu, g % 2 ? first : second, 4);
-      if constexpr (Quads >= 4) sum += __shfl_xor_sync(0xffffffffu, sum, 9);
-      if constexpr (Quads == 8) sum += __shfl_xor_sync(0xffffffffu, sum, 18);
-      const uint32_t vector = Quads == 2 ? t : Quads == 4 ? t / 2 : 0;
-      const bool keeps = Quads == 2 || (Quads == 4 ? g % 4 < 2 && t % 2 == 0 : lane == 0 || lane == 4);
-      if (keeps && vector < p.count)
-        store_shared(sums + (vector * p.window_pitch + g / Quads + g % 2 * (rows / 2)) * NUMBER, sum);
-    }
+    /* Quads that share a row, each with the column of its own piece. From the first exchange on even quads have the
+     * first row, odd ones the second. */
+    const float first = g % 2 ? result[0][1] : result[0][0], second = g % 2 ? result[1][1] : result[1][0];
+    float sum = (g % 2 ? second : first) + __shfl_xor_sync(0xffffffffu, g % 2 ? first : second, 4);
+    if constexpr (Quads >= 4) sum += __shfl_xor_sync(0xffffffffu, sum, 9);
+    if constexpr (Quads == 8) sum += __shfl_xor_sync(0xffffffffu, sum, 18);
+    const uint32_t vector = Quads == 2 ? t : Quads == 4 ? t / 2 : 0;
+    const bool keeps = Quads == 2 || (Quads == 4 ? g % 4 < 2 && t % 2 == 0 : lane == 0 || lane == 4);
+    if (keeps && vector < p.count)
+      store_shared(sums + (vector * p.window_pitch + g / Quads + g % 2 * (rows / 2)) * NUMBER, sum);
   }
 };
 
@@ -298,13 +268,12 @@ template <rondo_dtype V, int Slices> struct blocks_product {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices / 2> raw;
+    const uint32_t element = slices.element + g % 2 * 32;
+    const vector_place<V> from(p, 0, element);
 #pragma unroll
-    for (int j = 0; j < Slices / 2; j++) {
-      const uint32_t at = slices.element + slices.place_of(2 * j) + g % 2 * 32;
-      load_piece<V>(p, 0, at, at < p.k && t == g / 2, j, raw);
-    }
-    /* Once more, since the scales that are multiplied to sums have no factor in them. */
-    const float own = convert_vector<RONDO_NVFP4, V, Slices / 2>(raw, b) / nvfp4_factor;
+    for (int j = 0; j < Slices / 2; j++)
+      load_piece<V>(p, from, slices.place_of(2 * j), element + slices.place_of(2 * j) < p.k && t == g / 2, j, raw);
+    const float own = convert_vector<RONDO_NVFP4, V, Slices / 2>(raw, b);
 #pragma unroll
     for (int i = 0; i < 2; i++) corrections[i] = V == RONDO_BF16 ? __shfl_sync(0xffffffffu, own, 8 * t + 4 * i) : own;
   }
@@ -352,7 +321,9 @@ template <rondo_dtype V, int Slices> struct blocks_product {
     /* The row's lanes; from the first exchange on even lanes have the first row, odd ones the second. */
     float mine = (t % 2 ? of_row[1] : of_row[0]) + __shfl_xor_sync(0xffffffffu, t % 2 ? of_row[0] : of_row[1], 1);
     mine += __shfl_xor_sync(0xffffffffu, mine, 2);
-    if (t < 2) store_shared(sums + (g + 8 * t) * NUMBER, mine);
+    /* Once more, since the scales that are multiplied to sums have no factor in them; not in the corrections, which
+     * would be 2^128 beside the largest bf16. */
+    if (t < 2) store_shared(sums + (g + 8 * t) * NUMBER, mine * (1 / nvfp4_factor));
   }
 };
 
@@ -381,14 +352,17 @@ template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv
   extern __shared__ __align__(128) unsigned char ring_memory[];
   const uint32_t ring = computed_here(shared_address(ring_memory)), consumers = p.parts * p.groups;
   const uint32_t first_row = blockIdx.x * p.block_rows, rows = computed_here(min(p.block_rows, p.m - first_row));
-  const bool produces = threadIdx.x == consumers * 32;
+  /* From one lane, that ptxas knows it to be the same in all of them. */
+  const bool produces = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == consumers;
   producer weights(p, first_row, rows);
   if (produces) {
-    for (uint32_t stage = 0; stage < p.stages; stage++) {
-      barrier_init(full_barrier(ring, stage), 1);
-      barrier_init(empty_barrier(ring, stage), consumers);
+    if (elected()) {
+      for (uint32_t stage = 0; stage < p.stages; stage++) {
+        barrier_init(full_barrier(ring, stage), 1);
+        barrier_init(empty_barrier(ring, stage), consumers);
+      }
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     if (p.early) weights.fill(p, ring);
   }
   wait_for_predecessors();

@@ -1,8 +1,8 @@
 /* gemv_ring_plan.c - where NVFP4 matrices of several waves go through the ring of gemv_ring.cu, and how.
  *
  * Measured on an H200, against the kernels that load straight to registers. Not here because it was no faster there, or
- * not measured: matrices of one wave, k below 2048, e4m3 and 16-bit weights, several 16-bit vectors, more than eight.
- */
+ * not measured: matrices of one wave, k below 2048, e4m3 and 16-bit weights, several vectors in 16 bits, more than four
+ * in NVFP4. */
 #include <stddef.h>
 
 #include "../../runtime/integer.h"
@@ -40,13 +40,10 @@ static const struct rule rules_of_16_bits[] = {
 
 /* The classes of counts are the kernels' most vectors. */
 static const struct rule nvfp4_rules[] = {
+    {1, 3073, 4096, MANY_BYTES, INT64_MAX, 1, 4096, 12, 1, 3},
     {1, 6145, 7168, MANY_BYTES, INT64_MAX, 1, 7168, 8, 1, 2},
     {2, 8193, 14336, SEVERAL_WAVES, INT64_MAX, 4, 1024, 1, 1, 2},
-    {2, 14337, 16384, SEVERAL_WAVES, INT64_MAX, 4, 2048, 1, 1, 2},
-    {2, 3073, 4096, SEVERAL_WAVES, MANY_BYTES, 8, 512, 1, 1, 4},
-    {5, 3585, 4096, SEVERAL_WAVES, MANY_BYTES, 16, 512, 1, 1, 2},
     {2, 8193, 14336, SEVERAL_WAVES, INT64_MAX, 8, 1024, 1, 1, 2},
-    {2, 4097, 7168, SEVERAL_WAVES, INT64_MAX, 16, 512, 1, 1, 2},
     {0},
 };
 
@@ -73,9 +70,10 @@ enum {
 
 static int64_t aligned(int64_t value, int64_t multiple) { return divide_up(value, multiple) * multiple; }
 
-static int64_t met_bytes(const struct gemv_ring_plan *plan, int64_t count, int64_t tile_rows) {
+/* For the most vectors of a kernel: whether a plan is right must not depend on the count within a class. */
+static int64_t met_bytes(const struct gemv_ring_plan *plan, int64_t tile_rows) {
   int64_t pitch = plan->window_tiles * tile_rows + GEMV_PITCH_PADDING;
-  return plan->parts * count * pitch * (int64_t)sizeof(float);
+  return plan->parts * plan->variant->most * pitch * (int64_t)sizeof(float);
 }
 
 /* With so many blocks, or one more or less: each has the same rows, but for a matrix's last. */
@@ -87,13 +85,12 @@ static void deal_rows(const struct gemv_problem *problem, const struct rule *rul
   plan->tiles = divide_up(plan->block_rows, tile_rows);
   plan->stages = smaller(rule->stages, plan->tiles);
   plan->window_tiles = plan->tiles;
-  while (plan->window_tiles > 1 && met_bytes(plan, problem->count, tile_rows) > MET_BYTES)
+  while (plan->window_tiles > 1 && met_bytes(plan, tile_rows) > MET_BYTES)
     plan->window_tiles = divide_up(plan->window_tiles, 2);
   plan->window_pitch = plan->window_tiles * tile_rows + GEMV_PITCH_PADDING;
   plan->held_pitch = plan->window_tiles < plan->tiles ? plan->tiles * tile_rows : 0;
-  const int64_t held_bytes = problem->count * plan->held_pitch * (int64_t)sizeof(float);
-  plan->first_stage =
-      aligned(BARRIER_BYTES * plan->stages + met_bytes(plan, problem->count, tile_rows) + held_bytes, ALIGNMENT);
+  const int64_t held_bytes = plan->variant->most * plan->held_pitch * (int64_t)sizeof(float);
+  plan->first_stage = aligned(BARRIER_BYTES * plan->stages + met_bytes(plan, tile_rows) + held_bytes, ALIGNMENT);
   plan->shared_bytes = plan->first_stage + plan->stages * plan->stage_bytes;
 }
 
@@ -112,7 +109,7 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
   plan->group_rows = variant->rows * rule->passes;
   const int64_t warps = plan->parts * plan->groups + 1; /* the last one copies */
   plan->threads = 32 * warps;
-  if (plan->threads > variant->kernel.threads || warps < problem->count) return false;
+  if (plan->threads > variant->kernel.threads || warps < variant->most) return false;
   plan->stage_bytes = aligned(plan->groups * plan->group_rows * (problem->k / 2 + problem->k / GEMV_BLOCK), ALIGNMENT);
 
   const int64_t at_once = problem->multiprocessors * variant->blocks;

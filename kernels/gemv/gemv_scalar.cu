@@ -54,8 +54,7 @@ struct row {
 
 __device__ __forceinline__ row row_of(const unsigned char *data, const unsigned char *scales, uint32_t index,
                                       uint32_t data_row, const gemv_scale_strides &strides) {
-  const uint64_t scale =
-      (uint64_t)(index / 128) * strides.rows_128 + index % 128 / 32 * strides.rows_32 + index % 32 * strides.row;
+  const uint64_t scale = (uint64_t)(index / 128) * scales_of_row(strides, 128) + scales_of_row(strides, index % 128);
   return {data + (uint64_t)index * data_row, scales + scale, strides.four};
 }
 
@@ -98,8 +97,8 @@ __device__ __forceinline__ float sum_of_warp(float sum) {
 }
 
 __device__ __forceinline__ row vector_of(const gemv_parameters &p, uint32_t batch, uint32_t vector) {
-  return row_of(p.vectors + batch * p.vector_batch, p.vector_scales + batch * p.vector_scale_batch, vector,
-                p.vector_row, p.vector_scale_strides);
+  return row_of(p.vectors + batch * p.batch_bytes.vectors, p.vector_scales + batch * p.batch_bytes.vector_scales,
+                vector, p.vector_row, {p.vector_scale_row, 0, 0, p.vector_scale_four});
 }
 
 /* ---- Sums ------------------------------------------------------------------------------------------------------- */
@@ -112,7 +111,7 @@ __device__ __forceinline__ void multiply_pass(const gemv_parameters &p, uint32_t
   row rows[GEMV_SCALAR_ROWS], vectors[Pass];
 #pragma unroll
   for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++)
-    rows[i] = row_of(p.weights + batch * p.weight_batch, p.weight_scales + batch * p.weight_scale_batch,
+    rows[i] = row_of(p.weights + batch * p.batch_bytes.weights, p.weight_scales + batch * p.batch_bytes.weight_scales,
                      min(first_row + i, p.m - 1), p.weight_row, p.weight_scale_strides);
 #pragma unroll
   for (uint32_t v = 0; v < Pass; v++) vectors[v] = vector_of(p, batch, min(first + v, p.count - 1));

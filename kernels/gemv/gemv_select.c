@@ -1,9 +1,12 @@
-/* gemv_select.c - what the kernel that gemv_ring_plan.c or gemv_plan.c chose is told. */
+/* gemv_select.c - what a kernel is told that gemv_short_plan.c, gemv_ring_plan.c, gemv_stream_plan.c or gemv_plan.c
+ * chose. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "gemv_plan.h"
 
 GEMV_OTHER_KERNELS(KERNEL_CONSTANT)
+
+enum { WIDE_LOAD = 16 }; /* bytes */
 
 static uint64_t bytes_of(const struct op_operand *operand, int64_t elements) {
   return (uint64_t)(elements * (int64_t)rondo_dtype_bits(operand->dtype) / 8);
@@ -20,8 +23,9 @@ static int64_t rows_batch(const struct op_operand *operand) { return operand->ra
 static struct gemv_scale_strides scale_strides(const struct op_operand *scales, int32_t layout) {
   uint32_t row = (uint32_t)row_stride(scales);
   if (layout == RONDO_SCALES_128X4)
-    return (struct gemv_scale_strides){.row = 16, .rows_32 = 4, .rows_128 = GEMV_SCALE_ROWS * row, .four = 512};
-  return (struct gemv_scale_strides){.row = row, .rows_32 = 32 * row, .rows_128 = GEMV_SCALE_ROWS * row, .four = 4};
+    return (struct gemv_scale_strides){
+        .row = 16, .more_32 = 4u - 32 * 16, .more_128 = GEMV_SCALE_ROWS * row - 4 * 4, .four = 512};
+  return (struct gemv_scale_strides){.row = row, .four = 4};
 }
 
 static void set_scales(struct gemv_parameters *p, const struct op_call *call) {
@@ -31,14 +35,15 @@ static void set_scales(struct gemv_parameters *p, const struct op_call *call) {
   p->weight_scales = call->data[GEMV_WEIGHT_SCALES];
   p->vector_scales = call->data[GEMV_VECTOR_SCALES];
   if (weights->present && p->weight_dtype == RONDO_NVFP4) {
-    p->weight_scale_batch = (uint64_t)gemv_batch_stride(weights);
+    p->batch_bytes.weight_scales = (uint64_t)gemv_batch_stride(weights);
     p->weight_scale_strides = scale_strides(weights, attributes->weight_scale_layout);
   } else if (weights->present) {
-    p->weight_scale_batch = bytes_of(weights, rows_batch(weights));
+    p->batch_bytes.weight_scales = bytes_of(weights, rows_batch(weights));
   }
   if (vectors->present) {
-    p->vector_scale_batch = (uint64_t)gemv_batch_stride(vectors);
-    p->vector_scale_strides = scale_strides(vectors, attributes->vector_scale_layout);
+    const struct gemv_scale_strides strides = scale_strides(vectors, attributes->vector_scale_layout);
+    p->batch_bytes.vector_scales = (uint64_t)gemv_batch_stride(vectors);
+    p->vector_scale_row = strides.row, p->vector_scale_four = strides.four;
   }
 }
 
@@ -72,9 +77,7 @@ static struct gemv_parameters parameters_of(const struct op_call *call, const st
       .vectors = call->data[GEMV_VECTORS],
       .out = call->data[GEMV_OUT],
       .norm = call->data[GEMV_NORM],
-      .weight_batch = bytes_of(weights, gemv_batch_stride(weights)),
       .weight_row = (uint32_t)bytes_of(weights, row_stride(weights)),
-      .vector_batch = bytes_of(vectors, gemv_batch_stride(vectors)),
       .vector_row = (uint32_t)bytes_of(vectors, row_stride(vectors)),
       .out_batch = gemv_batch_stride(out),
       .out_row = row_stride(out),
@@ -88,8 +91,15 @@ static struct gemv_parameters parameters_of(const struct op_call *call, const st
       .scale = attributes->scale,
       .norm_epsilon = attributes->norm_epsilon,
   };
+  parameters.batch_bytes.weights = bytes_of(weights, gemv_batch_stride(weights));
+  parameters.batch_bytes.vectors = bytes_of(vectors, gemv_batch_stride(vectors));
   set_scales(&parameters, call);
   set_finish(&parameters, call);
+  /* What counts in 32 bits, where wide_loads says that it fits. */
+  parameters.weight_batch = (uint32_t)(parameters.batch_bytes.weights / WIDE_LOAD);
+  parameters.vector_batch = (uint32_t)(parameters.batch_bytes.vectors / WIDE_LOAD);
+  parameters.weight_scale_batch = (uint32_t)parameters.batch_bytes.weight_scales;
+  parameters.vector_scale_batch = (uint32_t)parameters.batch_bytes.vector_scales;
   return parameters;
 }
 
@@ -130,13 +140,15 @@ static void add_scalar(struct op_launches *launches, struct gemv_parameters *p) 
 
 /* Rows of whole 16-byte loads. */
 static bool has_wide_rows(const struct op_operand *operand) {
-  return bytes_of(operand, operand->shape[operand->rank - 1]) % 16 == 0 && op_rows_aligned(operand, 16);
+  return bytes_of(operand, operand->shape[operand->rank - 1]) % WIDE_LOAD == 0 && op_rows_aligned(operand, WIDE_LOAD);
 }
 
-/* Kernels count the bytes of a matrix's rows of scales, and from a row to the next, in 32 bits. */
-static bool has_short_strides(const struct op_operand *operand) {
-  return !operand->present || operand->rank < 2 ||
-         (uint64_t)(operand->shape[operand->rank - 2] * row_stride(operand)) <= UINT32_MAX;
+/* Kernels count units of all matrices in 32 bits. */
+static bool counts_in_32_bits(const struct op_operand *operand, uint64_t unit) {
+  if (!operand->present) return true;
+  int64_t end = operand->shape[operand->rank - 1];
+  for (uint32_t i = 0; i + 1 < operand->rank; i++) end += (operand->shape[i] - 1) * operand->stride[i];
+  return bytes_of(operand, end) / unit <= UINT32_MAX;
 }
 
 /* Rows of NVFP4 weights, and of their scales, lie without gaps, and begin at multiples of 16 bytes. */
@@ -147,9 +159,22 @@ static bool has_dense_weights(const struct op_operand *operands) {
          op_rows_aligned(scales, 16);
 }
 
+/* Matrices begin at a multiple of so many bytes. */
+static bool has_aligned_matrices(const struct op_operand *operand, uint64_t bytes) {
+  return (operand->offset_bytes | bytes_of(operand, gemv_batch_stride(operand))) % bytes == 0;
+}
+
+/* So they have, but scales need not begin so, other than those of a matrix. */
+static bool has_packed_weights(const struct op_operand *operands) {
+  const struct op_operand *weights = &operands[GEMV_WEIGHTS], *scales = &operands[GEMV_WEIGHT_SCALES];
+  return weights->dtype == RONDO_NVFP4 && row_stride(weights) == weights->shape[weights->rank - 1] &&
+         row_stride(scales) == scales->shape[scales->rank - 1] && op_rows_aligned(weights, 16) &&
+         has_aligned_matrices(scales, 16);
+}
+
 /* Bytes of NVFP4's scales that may be loaded at once. */
 static int64_t scale_bytes(const struct op_operand *scales) {
-  for (uint64_t bytes = 8; bytes > 1; bytes /= 2)
+  for (uint64_t bytes = 16; bytes > 1; bytes /= 2)
     if (op_rows_aligned(scales, bytes)) return (int64_t)bytes;
   return 1;
 }
@@ -175,13 +200,16 @@ static struct gemv_problem problem_of(const struct op_task *task, const struct g
                     bytes_of(&operands[GEMV_WEIGHTS], row_stride(&operands[GEMV_WEIGHTS])) <= UINT32_MAX &&
                     bytes_of(&operands[GEMV_VECTORS], row_stride(&operands[GEMV_VECTORS])) <= UINT32_MAX,
       .dense_weights = has_dense_weights(operands),
+      .packed_weights = has_packed_weights(operands),
       .norm = p->norm_epsilon > 0,
       .finishing = p->finishing,
       .one_order = attributes->one_order,
   };
   if (problem.weights == RONDO_NVFP4) problem.scale_bytes = scale_bytes(&operands[GEMV_WEIGHT_SCALES]);
   problem.blocked_scales = attributes->weight_scale_layout == RONDO_SCALES_128X4;
-  if (!has_short_strides(&operands[GEMV_WEIGHT_SCALES]) || !has_short_strides(&operands[GEMV_VECTOR_SCALES]))
+  if (!counts_in_32_bits(&operands[GEMV_WEIGHTS], WIDE_LOAD) || !counts_in_32_bits(&operands[GEMV_VECTORS], WIDE_LOAD))
+    problem.wide_loads = false;
+  if (!counts_in_32_bits(&operands[GEMV_WEIGHT_SCALES], 1) || !counts_in_32_bits(&operands[GEMV_VECTOR_SCALES], 1))
     problem.wide_loads = false;
   if (problem.scale_bytes < 2 || shape->k % (problem.weights == RONDO_NVFP4 ? 2 * GEMV_BLOCK : 1))
     problem.wide_loads = false;
@@ -191,6 +219,18 @@ static struct gemv_problem problem_of(const struct op_task *task, const struct g
   return problem;
 }
 
+static void add(struct op_launches *launches, const struct gemv_parameters *p, const struct op_kernel *kernel,
+                int64_t blocks, int64_t threads, int64_t shared_bytes) {
+  struct op_launch *launch = launch_add(launches, kernel, blocks, threads, (uint64_t)shared_bytes, p, sizeof *p);
+  launch->grid[1] = p->batch;
+}
+
+/* A part is a load, and a group eight rows. */
+static void add_short(struct op_launches *launches, struct gemv_parameters *p, const struct gemv_short_plan *plan) {
+  set_parts(p, p->k / (2 * GEMV_BLOCK), plan->groups, 1, 1);
+  add(launches, p, &plan->variant->kernel, plan->blocks, INT64_C(32) * GEMV_SHORT_WARPS, plan->shared_bytes);
+}
+
 static void add_ring(struct op_launches *launches, struct gemv_parameters *p, const struct gemv_ring_plan *plan) {
   set_parts(p, plan->parts, plan->groups, 1, plan->tiles);
   p->block_rows = (uint32_t)plan->block_rows, p->group_rows = (uint32_t)plan->group_rows;
@@ -198,9 +238,18 @@ static void add_ring(struct op_launches *launches, struct gemv_parameters *p, co
   p->first_stage = (uint32_t)plan->first_stage;
   p->window_tiles = (uint32_t)plan->window_tiles, p->window_pitch = (uint32_t)plan->window_pitch;
   p->held_pitch = (uint32_t)plan->held_pitch;
-  struct op_launch *launch = launch_add(launches, &plan->variant->kernel, plan->blocks, plan->threads,
-                                        (uint64_t)plan->shared_bytes, p, sizeof *p);
-  launch->grid[1] = p->batch;
+  add(launches, p, &plan->variant->kernel, plan->blocks, plan->threads, plan->shared_bytes);
+}
+
+static void add_stream(struct op_launches *launches, struct gemv_parameters *p, const struct gemv_stream_plan *plan) {
+  set_parts(p, plan->parts, plan->groups, plan->chunks, plan->tiles);
+  p->first_stage = (uint32_t)plan->first_stage;
+  add(launches, p, &plan->variant->kernel, plan->blocks, plan->threads, plan->shared_bytes);
+}
+
+static void add_tiles(struct op_launches *launches, struct gemv_parameters *p, const struct gemv_plan *plan) {
+  set_parts(p, plan->parts, plan->groups, plan->chunks, plan->tiles);
+  add(launches, p, &plan->variant->kernel, plan->blocks, 32 * plan->parts * plan->groups, plan->shared_bytes);
 }
 
 rondo_status gemv_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
@@ -209,20 +258,20 @@ rondo_status gemv_select(const struct op_call *call, const struct chip *chip, st
   if (shape.batch == 0 || shape.m == 0) return RONDO_OK;
   struct gemv_parameters parameters = parameters_of(call, &shape);
   struct gemv_problem problem = problem_of(call->task, &shape, &parameters, chip);
-  struct gemv_ring_plan ring = gemv_ring_plan_of(&problem);
-  struct gemv_plan plan = gemv_plan_of(&problem);
-  if (!ring.variant && !plan.variant) {
-    add_scalar(launches, &parameters);
-    return RONDO_OK;
-  }
+  const struct gemv_short_plan of_short = gemv_short_plan_of(&problem);
+  const struct gemv_ring_plan ring = gemv_ring_plan_of(&problem);
+  const struct gemv_stream_plan stream = gemv_stream_plan_of(&problem);
+  const struct gemv_plan tiles = gemv_plan_of(&problem);
   parameters.early = may_read_early(call);
-  if (ring.variant) {
+  if (of_short.variant)
+    add_short(launches, &parameters, &of_short);
+  else if (ring.variant)
     add_ring(launches, &parameters, &ring);
-    return RONDO_OK;
-  }
-  set_parts(&parameters, plan.parts, plan.groups, plan.chunks, plan.tiles);
-  struct op_launch *launch = launch_add(launches, &plan.variant->kernel, plan.blocks, 32 * plan.parts * plan.groups,
-                                        (uint64_t)plan.shared_bytes, &parameters, sizeof parameters);
-  launch->grid[1] = (uint32_t)shape.batch;
+  else if (stream.variant)
+    add_stream(launches, &parameters, &stream);
+  else if (tiles.variant)
+    add_tiles(launches, &parameters, &tiles);
+  else
+    add_scalar(launches, &parameters);
   return RONDO_OK;
 }

@@ -54,3 +54,20 @@ static void check_every_pair_of_bytes(rondo_backend backend) {
   trial_end(&trial);
 }
 BOTH_BACKENDS(e2m1, every_pair_of_bytes_decodes_to_its_values, check_every_pair_of_bytes)
+
+/* On the host alone: the same lines on all chips. */
+Test(e2m1, every_pair_of_bytes_decodes_to_its_values_in_bf16) {
+  const uint32_t numbers[4] = {0x10000, 0x30002, 0x50004, 0x70006};
+  uint32_t ordered[4], pairs[4];
+  order_as_bf16(numbers, ordered);
+  for (uint32_t i = 0; i < EVERY_E2M1_WORDS; i++) {
+    const uint32_t word = every_e2m1_word(i);
+    decode_e2m1_bf16(word, pairs);
+    for (int place = 0; place < 8; place++) {
+      const uint16_t expected =
+          oracle_to_bf16(ldexp(oracle_e2m1((uint8_t)(word >> 4 * half_of(ordered, place) & 15)), -126));
+      cr_assert(half_of(pairs, place) == expected, "codes %#x, place %d: %#x, expected %#x", word, place,
+                half_of(pairs, place), expected);
+    }
+  }
+}

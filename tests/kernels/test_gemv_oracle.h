@@ -2,11 +2,12 @@
  * that the oracles decode.
  *
  * The gate: a sum may be off by c 2^-24 sum |w x|, where c = 8 + 4 sqrt(k/16) stands for the rounding of as many fp32
- * additions, and of the factors at the end; k 2^-149 are additions of numbers at the small end of fp32. bf16 vectors of
- * nvfp4 and e4m3 weights may also lose 2^-38 max|x| sum |w|: a kernel multiplies part of a vector by the power of two
- * that brings its largest magnitude to [2^13, 2^14) and rounds to f16, whose smallest step is 2^-24; an element is off
- * by half of it at most. What is done to a sum carries that on and adds its own fp32 roundings; storing adds half a
- * unit of the output type. */
+ * additions, and of the factors at the end; k 2^-141 are additions of numbers at the small end of fp32, where the
+ * sums of nvfp4 weights and bf16 vectors may be 2^-8 of what they stand for. bf16 vectors of nvfp4 and e4m3 weights may
+ * also lose 2^-38 max|x| sum |w|: a kernel multiplies part of a vector by the power of two that brings its largest
+ * magnitude to [2^13, 2^14) and rounds to f16, whose smallest step is 2^-24; an element is off by half of it at most.
+ * What is done to a sum carries that on and adds its own fp32 roundings; storing adds half a unit of the output type.
+ */
 #ifndef RONDO_TEST_GEMV_ORACLE_H
 #define RONDO_TEST_GEMV_ORACLE_H
 
@@ -339,7 +340,7 @@ static inline double bound_of(const struct problem *p, const struct sums *sums) 
   bool becomes_f16 =
       p->vectors_dtype == RONDO_BF16 && (p->weights_dtype == RONDO_NVFP4 || p->weights_dtype == RONDO_E4M3);
   if (p->exact) return 0;
-  return (8 + 4 * sqrt((double)p->k / 16)) * 0x1p-24 * sums->magnitude + (double)p->k * 0x1p-149 +
+  return (8 + 4 * sqrt((double)p->k / 16)) * 0x1p-24 * sums->magnitude + (double)p->k * 0x1p-141 +
          (becomes_f16 ? 0x1p-38 * sums->largest * sums->weights : 0);
 }
 

@@ -1,0 +1,43 @@
+/* gemv_copies.cuh - early asynchronous copies of weights to shared memory, and barriers in it (PTX ISA, cp.async and
+ * mbarrier). Groups of copies end with cp_async_commit and are waited for with cp_async_wait, of common/ptx.cuh. */
+#ifndef RONDO_GEMV_COPIES_CUH
+#define RONDO_GEMV_COPIES_CUH
+
+#include "../common/launch.cuh"
+#include "../common/ptx.cuh"
+
+/* What is read once: evicted first from L2. */
+__device__ __forceinline__ uint64_t evict_first() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+/* 16 bytes past L1; and 8 bytes, for which there is no way past it. */
+__device__ __forceinline__ void copy_16(uint32_t to, const unsigned char *from) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_16(uint32_t to, const unsigned char *from, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from),
+               "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void copy_8(uint32_t to, const unsigned char *from) {
+  asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], 8;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/* Until the phase of this parity has ended. */
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+               "@!done bra again;\n}" ::"r"(barrier),
+               "r"(parity)
+               : "memory");
+}
+
+#endif

@@ -1,0 +1,274 @@
+/* test_gemv_stream_plan.c - whatever the problem, a plan for the rings of warps keeps what their kernels rely on
+ * (gemv_stream.cuh), and what these cannot do is not sent there. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "../../kernels/gemv/gemv_plan.h"
+#include "../../runtime/plan.h"
+#include "../support.h"
+
+enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 227 << 10, ROWS = 16 };
+
+static int64_t one_of(struct random *random, const int64_t *values, int64_t count) {
+  return values[random_between(random, 0, count - 1)];
+}
+
+/* Mostly one that is taken. */
+static struct gemv_problem random_problem(struct random *random) {
+  static const int64_t multiples[] = {1, 1, 2, 16, 32}, multiprocessors[] = {1, 78, 132, 148};
+  static const int64_t vectors[] = {RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, RONDO_BF16};
+  static const int64_t batches[] = {1, 1, 1, 2, 4, 8, 37, 300}, sizes[] = {1 << 18, 1 << 25, 1 << 27, 1 << 30};
+  struct gemv_problem problem = {.weights = RONDO_NVFP4,
+                                 .vectors = (rondo_dtype)one_of(random, vectors, 4),
+                                 .batch = one_of(random, batches, 8),
+                                 .k = 32 * random_between(random, 1, 600),
+                                 .count = random_between(random, 1, 16),
+                                 .chip = random_between(random, 0, 1) ? CHIP_SM_90A : CHIP_SM_100A,
+                                 .multiprocessors = one_of(random, multiprocessors, 4),
+                                 .row_multiple = one_of(random, multiples, 5),
+                                 .scale_bytes = 16,
+                                 .wide_loads = true};
+  if (random_between(random, 0, 7)) problem.k = 128 * random_between(random, 1, 300);
+  while (problem.k / 16 % problem.scale_bytes) problem.scale_bytes /= 2;
+  int64_t rows = random_between(random, 1, one_of(random, sizes, 4)) * 2 / problem.k / problem.batch;
+  problem.m = (rows / problem.row_multiple + 1) * problem.row_multiple;
+  problem.finishing = problem.row_multiple > 1 || random_between(random, 0, 3) == 0;
+  return problem;
+}
+
+/* ---- What kernels ask of a plan ---------------------------------------------------------------------------------- */
+
+static int64_t elements_of_part(const struct gemv_stream_variant *variant) { return variant->slices * 128; }
+
+static void check_k(const struct gemv_problem *problem, const struct gemv_stream_plan *plan) {
+  const struct gemv_stream_variant *variant = plan->variant;
+  int64_t part = elements_of_part(variant), chunk = plan->parts * part * variant->cluster;
+  cr_assert(plan->parts >= 1 && plan->parts <= GEMV_MOST_PARTS && plan->chunks >= 1);
+  cr_assert(plan->chunks * chunk >= problem->k && (plan->chunks - 1) * chunk < problem->k);
+  cr_assert(variant->cluster > 1 || plan->chunks == 1);
+  /* Two lanes copy the scales of a row of a piece: none of their copies crosses the end of k, all are aligned. */
+  cr_assert_eq(problem->k % (part / 2), 0);
+  cr_assert_geq(problem->scale_bytes, part / 32);
+}
+
+static void check_rows(const struct gemv_problem *problem, const struct gemv_stream_plan *plan) {
+  int64_t rows = plan->groups * ROWS, cluster = plan->variant->cluster;
+  cr_assert(plan->groups == 1 || (plan->groups == 2 && plan->parts <= 8)); /* sums lie in 16 slots */
+  cr_assert(rows <= problem->m && rows % problem->row_multiple == 0);
+  cr_assert(plan->tiles * rows >= problem->m && (plan->tiles - 1) * rows < problem->m);
+  cr_assert(plan->blocks >= cluster && plan->blocks <= plan->tiles * cluster && plan->blocks % cluster == 0);
+}
+
+static void check_memory(const struct gemv_problem *problem, const struct gemv_stream_plan *plan) {
+  const struct gemv_stream_variant *variant = plan->variant;
+  int64_t teams = plan->blocks / variant->cluster, tiles = (plan->tiles + teams - 1) / teams;
+  int64_t number = sizeof(float), tile_sums = number * ROWS * 8 * variant->operands;
+  int64_t first_stage = tile_sums * 2 * 16 + 16 + number * (1 + 16 + 16) * 16; /* sums, meeting, factors, squares */
+  if (variant->cluster > 1) first_stage += tiles * plan->groups * ROWS * problem->count * number;
+  int64_t piece = ROWS * elements_of_part(variant) / 2 + ROWS * elements_of_part(variant) / 16;
+  cr_assert_eq(plan->first_stage % 128, 0);
+  cr_assert_geq(plan->first_stage, first_stage);
+  cr_assert_geq(plan->shared_bytes, plan->first_stage + plan->threads / 32 * variant->stages * piece);
+  cr_assert_leq(plan->shared_bytes, MOST_SHARED_BYTES);
+}
+
+static void check_kernel(const struct gemv_problem *problem, const struct gemv_stream_plan *plan) {
+  const struct gemv_stream_variant *variant = plan->variant;
+  cr_assert_eq(plan->threads, 32 * plan->parts * plan->groups);
+  cr_assert_leq(plan->threads, variant->kernel.threads);
+  cr_assert(problem->count > 1 && problem->count <= 8 * variant->operands);
+  cr_assert_eq(variant->vectors, problem->vectors);
+  cr_assert(variant->kernel.chips & problem->chip);
+  cr_assert(variant->cluster > 1 || !problem->finishing);
+  cr_assert(variant->stages >= 2 && (variant->slices == 2 || variant->slices == 4));
+}
+
+#define NAME(chips, parameters, name, ...) #name,
+static const char *const kernels[] = {GEMV_STREAM_KERNELS(NAME)};
+enum { KERNELS = sizeof kernels / sizeof *kernels };
+
+Test(gemv_stream_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
+  struct random random = {.state = 5};
+  int chosen[KERNELS] = {0};
+  for (int i = 0; i < PROBLEMS; i++) {
+    struct gemv_problem problem = random_problem(&random);
+    struct gemv_stream_plan plan = gemv_stream_plan_of(&problem);
+    if (!plan.variant) continue;
+    check_kernel(&problem, &plan);
+    check_k(&problem, &plan);
+    check_rows(&problem, &plan);
+    check_memory(&problem, &plan);
+    for (int kernel = 0; kernel < KERNELS; kernel++)
+      chosen[kernel] += !strcmp(kernels[kernel], plan.variant->kernel.name);
+  }
+  for (int kernel = 0; kernel < KERNELS; kernel++)
+    cr_expect_gt(chosen[kernel], 0, "%s is never chosen", kernels[kernel]);
+}
+
+static bool same_cut(const struct gemv_stream_plan *a, const struct gemv_stream_plan *b) {
+  return a->variant == b->variant && a->parts == b->parts && a->chunks == b->chunks;
+}
+
+/* What rondo.h says of the order of sums, and that the number of rows or multiprocessors does not change how the same
+ * kernel cuts k. */
+Test(gemv_stream_plan, counts_of_a_class_and_any_rows_cut_k_alike) {
+  static const int64_t classes[][2] = {{2, 4}, {5, 8}, {9, 16}};
+  struct random random = {.state = 6};
+  int taken = 0;
+  for (int i = 0; i < PROBLEMS; i++) {
+    struct gemv_problem problem = random_problem(&random);
+    if (problem.count < 2) continue;
+    struct gemv_stream_plan plan = gemv_stream_plan_of(&problem);
+    const int64_t *class = classes[problem.count <= 4 ? 0 : problem.count <= 8 ? 1 : 2];
+    for (problem.count = class[0]; problem.count <= class[1]; problem.count++) {
+      struct gemv_stream_plan other = gemv_stream_plan_of(&problem);
+      cr_assert(same_cut(&plan, &other), "%d x [%d, %d], %d vectors", (int)problem.batch, (int)problem.m,
+                (int)problem.k, (int)problem.count);
+    }
+    problem.count = class[0];
+    problem.m += 32 * random_between(&random, 0, 100);
+    problem.multiprocessors = random_between(&random, 1, 200);
+    struct gemv_stream_plan other = gemv_stream_plan_of(&problem);
+    if (plan.variant && other.variant == plan.variant) cr_assert(same_cut(&plan, &other));
+    taken += plan.variant != NULL;
+  }
+  cr_assert_gt(taken, 1000);
+}
+
+/* ---- What is not taken --------------------------------------------------------------------------------------------
+ */
+
+/* One that is, of 7168 x 16384. */
+static struct gemv_problem taken(rondo_dtype vectors, int64_t count) {
+  return (struct gemv_problem){.weights = RONDO_NVFP4,
+                               .vectors = vectors,
+                               .batch = 1,
+                               .m = 7168,
+                               .k = 16384,
+                               .count = count,
+                               .chip = CHIP_SM_90A,
+                               .multiprocessors = 132,
+                               .row_multiple = 1,
+                               .scale_bytes = 16,
+                               .wide_loads = true};
+}
+
+static bool takes(struct gemv_problem problem) { return gemv_stream_plan_of(&problem).variant; }
+
+#define NOT_WITH(change)                                                                                               \
+  do {                                                                                                                 \
+    struct gemv_problem problem = taken(RONDO_BF16, 16);                                                               \
+    problem.change;                                                                                                    \
+    cr_expect_not(takes(problem), #change);                                                                            \
+  } while (0)
+
+Test(gemv_stream_plan, what_the_kernels_cannot_do_is_not_taken) {
+  for (int64_t count = 2; count <= 16; count++)
+    cr_assert(takes(taken(RONDO_BF16, count)) && takes(taken(RONDO_F16, count)) && takes(taken(RONDO_NVFP4, count)));
+  NOT_WITH(weights = RONDO_E4M3);
+  NOT_WITH(chip = CHIP_SM_80);
+  NOT_WITH(wide_loads = false);
+  NOT_WITH(blocked_scales = true);
+  NOT_WITH(one_order = true);
+  NOT_WITH(scale_bytes = 4);
+  NOT_WITH(count = 1);
+  NOT_WITH(k = 16384 - 32);
+  NOT_WITH(m = 15);
+  NOT_WITH(batch = 65536);
+}
+
+/* Results of gate and up in NVFP4 come from 32 rows at a time: two groups, so that parts are half as many. */
+Test(gemv_stream_plan, whatever_finishing_takes_at_a_time_is_in_one_tile) {
+  for (int64_t count = 2; count <= 16; count++)
+    for (int64_t multiple = 1; multiple <= 32; multiple *= 2) {
+      struct gemv_problem problem = taken(RONDO_F16, count);
+      problem.finishing = true, problem.row_multiple = multiple;
+      struct gemv_stream_plan plan = gemv_stream_plan_of(&problem);
+      cr_assert(plan.variant && plan.variant->cluster > 1);
+      cr_assert_eq(plan.groups * ROWS % multiple, 0);
+    }
+}
+
+/* All multiprocessors have a block, and blocks as many tiles as each other, but for a matrix's last. */
+Test(gemv_stream_plan, large_matrices_fill_the_multiprocessors) {
+  static const struct {
+    int64_t batch, m, k, count, blocks;
+  } cases[] = {{1, 7168, 16384, 16, 128},  {8, 4096, 7168, 16, 16},   {8, 4096, 7168, 8, 16},
+               {1, 128256, 4096, 16, 132}, {1, 14336, 4096, 16, 128}, {1, 4096, 14336, 8, 128}};
+  for (int i = 0; i < 6; i++) {
+    struct gemv_problem problem = taken(RONDO_NVFP4, cases[i].count);
+    problem.batch = cases[i].batch, problem.m = cases[i].m, problem.k = cases[i].k;
+    cr_expect_eq(gemv_stream_plan_of(&problem).blocks, cases[i].blocks, "case %d: %d", i,
+                 (int)gemv_stream_plan_of(&problem).blocks);
+  }
+}
+
+/* ---- By the description -------------------------------------------------------------------------------------------
+ */
+
+struct described {
+  rondo_dtype vectors;
+  int64_t count, gap; /* elements behind each row of the weights */
+  rondo_scale_layout layout;
+  float norm_epsilon;
+  int32_t one_order, silu_mul;
+  bool written; /* the weights are an input: something writes them in each replay */
+};
+
+static rondo_tensor columns_of(rondo_graph *graph, bool written, const char *name, rondo_dtype dtype, int64_t rows,
+                               int64_t columns, int64_t gap) {
+  rondo_tensor whole, view;
+  int64_t shape[] = {rows, columns + gap}, zero[] = {0, 0}, extent[] = {rows, columns};
+  REQUIRE_OK((written ? rondo_input : rondo_constant)(graph, name, dtype, 2, shape, &whole));
+  if (!gap) return whole;
+  REQUIRE_OK(rondo_view(graph, whole, zero, extent, &view));
+  return view;
+}
+
+/* The launch of a product with 7168 x 16384. */
+static struct op_launch launch_of(struct described what) {
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_launches launches;
+  struct trial trial;
+  int64_t m = 7168, k = 16384;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_gemv_desc desc = {.weight_scale_layout = what.layout,
+                          .norm_epsilon = what.norm_epsilon,
+                          .one_order = what.one_order,
+                          .silu_mul = what.silu_mul};
+  desc.weights = columns_of(trial.graph, what.written, "weights", RONDO_NVFP4, m, k, what.gap);
+  desc.weight_scales = columns_of(trial.graph, what.written, "scales", RONDO_E4M3, m, k / 16, what.gap / 16);
+  desc.vectors = columns_of(trial.graph, true, "vectors", what.vectors, what.count, k, 0);
+  REQUIRE_OK(
+      rondo_output(trial.graph, "y", RONDO_F32, 2, (int64_t[]){what.count, what.silu_mul ? m / 2 : m}, &desc.out));
+  REQUIRE_OK(rondo_add_gemv(trial.graph, &desc));
+  struct op_task task = graph_op_task(trial.graph, &trial.graph->tasks[0], operands);
+  struct op_call call = {.task = &task, .data = op_nowhere};
+  if (!what.written) call.settled_operands = 1 << GEMV_WEIGHTS | 1 << GEMV_WEIGHT_SCALES;
+  REQUIRE_OK(task.op->select(&call, &(struct chip){90, 132, 232448}, &launches));
+  cr_assert_eq(launches.count, 1);
+  trial_end(&trial);
+  return launches.items[0];
+}
+
+static bool is_stream(struct described what) { return strstr(launch_of(what).kernel, "_stream_") != NULL; }
+
+Test(gemv_stream_plan, descriptions_are_taken_where_their_operands_allow_it) {
+  cr_expect(is_stream((struct described){.vectors = RONDO_F16, .count = 16}));
+  cr_expect(is_stream((struct described){.vectors = RONDO_F16, .count = 8, .written = true}));
+  cr_expect(is_stream((struct described){.vectors = RONDO_F16, .count = 8, .gap = 256}));
+  cr_expect(is_stream((struct described){.vectors = RONDO_BF16, .count = 5, .norm_epsilon = 1e-6f}));
+  cr_expect(is_stream((struct described){.vectors = RONDO_BF16, .count = 9, .silu_mul = 1}));
+  cr_expect_not(is_stream((struct described){.vectors = RONDO_F16, .count = 8, .gap = 64}));
+  cr_expect_not(is_stream((struct described){.vectors = RONDO_F16, .count = 16, .layout = RONDO_SCALES_128X4}));
+  cr_expect_not(is_stream((struct described){.vectors = RONDO_F16, .count = 16, .one_order = 1}));
+}
+
+Test(gemv_stream_plan, only_weights_that_nobody_writes_are_copied_early) {
+  struct gemv_parameters parameters;
+  for (int written = 0; written < 2; written++) {
+    struct op_launch launch = launch_of((struct described){.vectors = RONDO_F16, .count = 16, .written = written});
+    memcpy(&parameters, launch.parameters, sizeof parameters);
+    cr_expect_eq(parameters.early, !written);
+  }
+}
