@@ -218,11 +218,12 @@ static rondo_tensor add_tensor(rondo_graph *graph, bool is_output, const char *n
   return tensor;
 }
 
-static void product_describe(struct product *product, const struct kernel_case *shape, float scale) {
+static void product_describe(struct product *product, const struct kernel_case *shape, float scale,
+                             bool has_one_order) {
   TRY(rondo_graph_create(NULL, NULL, &product->graph));
   rondo_graph *graph = product->graph;
   int64_t l = shape->batch, m = shape->m, k = shape->k, n = shape->count;
-  rondo_gemv_desc desc = {.name = "product", .scale = scale};
+  rondo_gemv_desc desc = {.name = "product", .scale = scale, .one_order = has_one_order};
   desc.weights = add_tensor(graph, false, "weights", shape->weights, l, m, k);
   desc.vectors = add_tensor(graph, false, "vectors", shape->vectors, l, n, k);
   desc.out = add_tensor(graph, true, "out", shape->out, l, n, m);
@@ -267,7 +268,7 @@ struct gemv_timing gemv_measure(struct gemv_memory *memory, const struct kernel_
                                 const struct gemv_options *options, bool weights_are_settled) {
   struct product product = {.chip = &memory->device->chip, .weights_are_settled = weights_are_settled};
   struct gemv_timing timing = {0};
-  product_describe(&product, shape, scale_for(shape, options->is_chain));
+  product_describe(&product, shape, scale_for(shape, options->is_chain), options->has_one_order);
   timing.us = gemv_time_us(memory, shape, options, &(struct gemv_way){product.kernel, add_chosen, &product});
   memcpy(timing.kernel, product.kernel, sizeof timing.kernel);
   TRY(rondo_graph_destroy(&product.graph));

@@ -7,7 +7,7 @@
 #include "kernel_case.h"
 
 struct gemv_options {
-  bool is_warm, is_programmatic;
+  bool is_warm, is_programmatic, has_one_order;
   uint32_t samples;
   /* Each product's vector is the result of the one before it, where the types allow that, but for every eighth. */
   bool is_chain;

@@ -17,7 +17,7 @@ enum edges { EDGES_PLAIN, EDGES_PROGRAMMATIC };
 struct options {
   const char *only, *json, *rivals, *from, *plot;
   int32_t edges, samples;
-  bool is_warm;
+  bool is_warm, has_one_order;
 };
 
 struct bench {
@@ -51,6 +51,7 @@ static void measure_gemv(struct bench *bench) {
   bool is_programmatic = bench->options.edges == EDGES_PROGRAMMATIC;
   struct gemv_options options = {.is_warm = bench->options.is_warm,
                                  .is_programmatic = is_programmatic,
+                                 .has_one_order = bench->options.has_one_order,
                                  .samples = (uint32_t)bench->options.samples};
   struct gemv_memory *memory = &bench->memory;
   size_t count = kernel_cases(cases);
@@ -136,6 +137,10 @@ static const struct argument arguments[] = {
      .help = "one copy of the weights, which a cache may hold",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, is_warm)},
+    {.name = "alike",
+     .help = "products with one_order: a vector has the same bits in any company",
+     .kind = VALUE_FLAG,
+     .offset = offsetof(struct options, has_one_order)},
     {.name = "samples",
      .help = "replays, of which the median is taken; default 7",
      .kind = VALUE_INT32,
