@@ -351,33 +351,8 @@ __device__ __forceinline__ void gemv_stream(const gemv_parameters &p) {
   }
   finish(row, held_before);
 
-  if constexpr (Cluster > 1) { /* the blocks' parts of k, in order; a block finishes every so manieth of their tiles */
-    meet_cluster();
-    const auto factor_of = [&](uint32_t vector) {
-      float sum = 0;
-      for (uint32_t i = 0; i < Cluster; i++)
-        for (uint32_t part = 0; part < p.parts; part++)
-          sum += load_of_block(squares + (part * 16 + vector) * STREAM_NUMBER, i);
-      return rms_factor(p, sum);
-    };
-    uint32_t tile = first_tile + rank * tile_step, vector = warp;
-    for (;; vector += warps) {
-      for (; vector >= p.count; vector -= p.count) tile += Cluster * tile_step;
-      if (tile >= p.tiles) break;
-      const uint32_t held_tile = held + tile / tile_step * p.count * rows * STREAM_NUMBER;
-      const auto sum_of = [&](uint32_t n, uint32_t row_in_tile) {
-        float part[Cluster], sum = 0;
-#pragma unroll
-        for (uint32_t i = 0; i < Cluster; i++)
-          part[i] = load_of_block(held_tile + (n * rows + row_in_tile) * STREAM_NUMBER, i);
-#pragma unroll
-        for (uint32_t i = 0; i < Cluster; i++) sum += part[i];
-        return sum * same_correction;
-      };
-      finish_vector(p, tile_of(p, tile, rows), vector, sum_of, factor_of);
-    }
-    meet_cluster(); /* nobody may end while others read its sums */
-  }
+  if constexpr (Cluster > 1)
+    finish_cluster<Cluster>(p, {first_tile, tile_step, rank}, rows, held, squares, 16, same_correction);
 }
 
 #define STREAM_CLUSTER_1
