@@ -6,6 +6,7 @@
 #include "../../kernels/gemv/gemv_plan.h"
 #include "../../runtime/plan.h"
 #include "../support.h"
+#include "test_gemv_launch.h"
 
 enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 232448, VECTOR_BYTES = 16, MOST_GROUPS = 16 * 4 };
 
@@ -147,7 +148,7 @@ Test(gemv_short_plan, the_cut_of_k_depends_on_k_and_the_type_alone) {
 /* ---- By the description -------------------------------------------------------------------------------------------
  */
 
-struct described {
+struct short_product {
   int64_t batch; /* 0: no batch dimension */
   int64_t m, k;
   int64_t offset; /* elements in front of the scales */
@@ -156,9 +157,7 @@ struct described {
 };
 
 /* The launch of one vector times so many rows. */
-static struct op_launch launch_of(struct described what) {
-  struct op_operand operands[OP_MAX_OPERANDS];
-  struct op_launches launches;
+static struct op_launch launch_of_short(struct short_product what) {
   struct trial trial;
   trial_describe(&trial, RONDO_BACKEND_HOST);
   rondo_gemv_desc desc = {0};
@@ -179,31 +178,26 @@ static struct op_launch launch_of(struct described what) {
   REQUIRE_OK(rondo_input(trial.graph, "x", RONDO_F16, rank, x + skipped, &desc.vectors));
   REQUIRE_OK(rondo_output(trial.graph, "y", RONDO_F32, rank, y + skipped, &desc.out));
   REQUIRE_OK(rondo_add_gemv(trial.graph, &desc));
-  struct op_task task = graph_op_task(trial.graph, &trial.graph->tasks[0], operands);
-  struct op_call call = {.task = &task, .data = op_nowhere};
-  if (!what.written) call.settled_operands = 1 << GEMV_WEIGHTS | 1 << GEMV_WEIGHT_SCALES;
-  REQUIRE_OK(task.op->select(&call, &(struct chip){90, 132, 232448}, &launches));
-  cr_assert_eq(launches.count, 1);
-  trial_end(&trial);
-  return launches.items[0];
+  return selected_launch(&trial, what.written);
 }
 
-static bool is_short(struct described what) { return strstr(launch_of(what).kernel, "_short_") != NULL; }
+static bool is_short(struct short_product what) { return strstr(launch_of_short(what).kernel, "_short_") != NULL; }
 
 Test(gemv_short_plan, scales_may_begin_where_a_copy_of_a_matrix_can) {
-  cr_expect(is_short((struct described){.m = 49152, .k = 576}));
-  cr_expect(is_short((struct described){.m = 49152, .k = 576, .written = true}));
-  cr_expect(is_short((struct described){.m = 49151, .k = 576, .offset = 16}));
-  cr_expect_not(is_short((struct described){.m = 49152, .k = 576, .offset = 8}));
-  cr_expect_not(is_short((struct described){.m = 49152, .k = 576, .gap = 32}));
-  cr_expect(is_short((struct described){.batch = 2, .m = 24576, .k = 576}));
-  cr_expect_not(is_short((struct described){.batch = 2, .m = 24575, .k = 576}));
+  cr_expect(is_short((struct short_product){.m = 49152, .k = 576}));
+  cr_expect(is_short((struct short_product){.m = 49152, .k = 576, .written = true}));
+  cr_expect(is_short((struct short_product){.m = 49151, .k = 576, .offset = 16}));
+  cr_expect_not(is_short((struct short_product){.m = 49152, .k = 576, .offset = 8}));
+  cr_expect_not(is_short((struct short_product){.m = 49152, .k = 576, .gap = 32}));
+  cr_expect(is_short((struct short_product){.batch = 2, .m = 24576, .k = 576}));
+  cr_expect_not(is_short((struct short_product){.batch = 2, .m = 24575, .k = 576}));
 }
 
 Test(gemv_short_plan, the_kernel_is_told_what_it_lays_out) {
   struct gemv_parameters parameters;
   for (int written = 0; written < 2; written++) {
-    struct op_launch launch = launch_of((struct described){.batch = 2, .m = 24576, .k = 576, .written = written});
+    struct op_launch launch =
+        launch_of_short((struct short_product){.batch = 2, .m = 24576, .k = 576, .written = written});
     memcpy(&parameters, launch.parameters, sizeof parameters);
     cr_expect_eq(parameters.early, !written);
     cr_expect_eq(parameters.parts, 576 / 32);

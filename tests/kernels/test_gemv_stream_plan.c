@@ -6,6 +6,7 @@
 #include "../../kernels/gemv/gemv_plan.h"
 #include "../../runtime/plan.h"
 #include "../support.h"
+#include "test_gemv_launch.h"
 
 enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 227 << 10, ROWS = 16 };
 
@@ -205,51 +206,6 @@ Test(gemv_stream_plan, large_matrices_fill_the_multiprocessors) {
 
 /* ---- By the description -------------------------------------------------------------------------------------------
  */
-
-struct described {
-  rondo_dtype vectors;
-  int64_t count, gap; /* elements behind each row of the weights */
-  rondo_scale_layout layout;
-  float norm_epsilon;
-  int32_t one_order, silu_mul;
-  bool written; /* the weights are an input: something writes them in each replay */
-};
-
-static rondo_tensor columns_of(rondo_graph *graph, bool written, const char *name, rondo_dtype dtype, int64_t rows,
-                               int64_t columns, int64_t gap) {
-  rondo_tensor whole, view;
-  int64_t shape[] = {rows, columns + gap}, zero[] = {0, 0}, extent[] = {rows, columns};
-  REQUIRE_OK((written ? rondo_input : rondo_constant)(graph, name, dtype, 2, shape, &whole));
-  if (!gap) return whole;
-  REQUIRE_OK(rondo_view(graph, whole, zero, extent, &view));
-  return view;
-}
-
-/* The launch of a product with 7168 x 16384. */
-static struct op_launch launch_of(struct described what) {
-  struct op_operand operands[OP_MAX_OPERANDS];
-  struct op_launches launches;
-  struct trial trial;
-  int64_t m = 7168, k = 16384;
-  trial_describe(&trial, RONDO_BACKEND_HOST);
-  rondo_gemv_desc desc = {.weight_scale_layout = what.layout,
-                          .norm_epsilon = what.norm_epsilon,
-                          .one_order = what.one_order,
-                          .silu_mul = what.silu_mul};
-  desc.weights = columns_of(trial.graph, what.written, "weights", RONDO_NVFP4, m, k, what.gap);
-  desc.weight_scales = columns_of(trial.graph, what.written, "scales", RONDO_E4M3, m, k / 16, what.gap / 16);
-  desc.vectors = columns_of(trial.graph, true, "vectors", what.vectors, what.count, k, 0);
-  REQUIRE_OK(
-      rondo_output(trial.graph, "y", RONDO_F32, 2, (int64_t[]){what.count, what.silu_mul ? m / 2 : m}, &desc.out));
-  REQUIRE_OK(rondo_add_gemv(trial.graph, &desc));
-  struct op_task task = graph_op_task(trial.graph, &trial.graph->tasks[0], operands);
-  struct op_call call = {.task = &task, .data = op_nowhere};
-  if (!what.written) call.settled_operands = 1 << GEMV_WEIGHTS | 1 << GEMV_WEIGHT_SCALES;
-  REQUIRE_OK(task.op->select(&call, &(struct chip){90, 132, 232448}, &launches));
-  cr_assert_eq(launches.count, 1);
-  trial_end(&trial);
-  return launches.items[0];
-}
 
 static bool is_stream(struct described what) { return strstr(launch_of(what).kernel, "_stream_") != NULL; }
 

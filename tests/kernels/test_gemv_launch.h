@@ -1,0 +1,62 @@
+/* test_gemv_launch.h - what the library launches for a product on an H200, asked for without one. */
+#ifndef RONDO_TEST_GEMV_LAUNCH_H
+#define RONDO_TEST_GEMV_LAUNCH_H
+
+#include <criterion/criterion.h>
+
+#include "../../kernels/gemv/gemv.h"
+#include "../../runtime/graph.h"
+#include "../../runtime/plan.h"
+#include "../support.h"
+
+/* The launch of the trial's only task, which there is one of; ends the trial. Weights are settled unless written. */
+static inline struct op_launch selected_launch(struct trial *trial, bool written) {
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_launches launches;
+  struct op_task task = graph_op_task(trial->graph, &trial->graph->tasks[0], operands);
+  struct op_call call = {.task = &task, .data = op_nowhere};
+  if (!written) call.settled_operands = 1 << GEMV_WEIGHTS | 1 << GEMV_WEIGHT_SCALES;
+  REQUIRE_OK(task.op->select(&call, &(struct chip){90, 132, 232448}, &launches));
+  cr_assert_eq(launches.count, 1);
+  trial_end(trial);
+  return launches.items[0];
+}
+
+struct described {
+  rondo_dtype vectors;
+  int64_t count; /* of vectors; 0: one */
+  int64_t gap;   /* elements behind each row of the weights */
+  rondo_scale_layout layout;
+  float norm_epsilon;
+  int32_t one_order, silu_mul;
+  bool written; /* the weights are an input: something writes them in each replay */
+};
+
+static inline rondo_tensor columns_of(rondo_graph *graph, bool written, const char *name, rondo_dtype dtype,
+                                      int64_t rows, int64_t columns, int64_t gap) {
+  rondo_tensor whole, view;
+  int64_t shape[] = {rows, columns + gap}, zero[] = {0, 0}, extent[] = {rows, columns};
+  REQUIRE_OK((written ? rondo_input : rondo_constant)(graph, name, dtype, 2, shape, &whole));
+  if (!gap) return whole;
+  REQUIRE_OK(rondo_view(graph, whole, zero, extent, &view));
+  return view;
+}
+
+/* The launch of a product with 7168 x 16384. */
+static inline struct op_launch launch_of(struct described what) {
+  struct trial trial;
+  const int64_t m = 7168, k = 16384, count = what.count ? what.count : 1;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_gemv_desc desc = {.weight_scale_layout = what.layout,
+                          .norm_epsilon = what.norm_epsilon,
+                          .one_order = what.one_order,
+                          .silu_mul = what.silu_mul};
+  desc.weights = columns_of(trial.graph, what.written, "weights", RONDO_NVFP4, m, k, what.gap);
+  desc.weight_scales = columns_of(trial.graph, what.written, "scales", RONDO_E4M3, m, k / 16, what.gap / 16);
+  desc.vectors = columns_of(trial.graph, true, "vectors", what.vectors, count, k, 0);
+  REQUIRE_OK(rondo_output(trial.graph, "y", RONDO_F32, 2, (int64_t[]){count, what.silu_mul ? m / 2 : m}, &desc.out));
+  REQUIRE_OK(rondo_add_gemv(trial.graph, &desc));
+  return selected_launch(&trial, what.written);
+}
+
+#endif
