@@ -20,7 +20,10 @@ enum {
   OP_MAX_OPERANDS = RONDO_MAX_ARGUMENTS,
   OP_MAX_LAUNCHES = 2,
   OP_ATTRIBUTE_BYTES = 64,
-  OP_PARAMETER_BYTES = 512,
+  OP_PARAMETER_BYTES = 1024,
+  OP_MAX_MAPS = 4, /* of a launch */
+  OP_MAP_BYTES = 128,
+  OP_MAP_RANK = RONDO_MAX_RANK + 1,
 };
 
 /* A tensor or view as a task sees it. Rank is the described one; shape and stride (in elements) are filled up to it. */
@@ -77,6 +80,23 @@ struct op_kernel {
   uint32_t threads; /* the most of a block */
 };
 
+/* A tensor map in a launch's parameters: what a kernel's cp.async.bulk.tensor reads or writes (PTX ISA, tensors). How
+ * its 128 bytes are laid out only the driver knows. select says what the map is of and where it stands, and leaves its
+ * place alone; the CUDA backend has it encoded whenever addresses are set, and never where select is only asked for its
+ * choice. Dimension 0 is the one that is dense in memory; what lies outside of the sizes is read as zeros and not
+ * written. kernels/common/tensor_map.h describes one of an operand. */
+struct op_map {
+  uint32_t parameter_offset; /* a multiple of its 128 bytes */
+  rondo_dtype dtype;         /* f32, f16, bf16; e4m3 as bytes */
+  uint32_t rank;
+  uint32_t swizzle_bytes; /* 128, and the box is no wider in dimension 0; 0: not swizzled */
+  uint32_t fetch_bytes;   /* by which L2 reads memory: 64, 128 or 256; 0: what it needs */
+  const void *base;       /* a multiple of 16 */
+  uint64_t size[OP_MAP_RANK];
+  uint64_t stride_bytes[OP_MAP_RANK]; /* multiples of 16; that of dimension 0 is its element's size */
+  uint32_t box[OP_MAP_RANK];
+};
+
 /* One launch of a kernel. select writes its parameters. */
 struct op_launch {
   const char *kernel;
@@ -84,6 +104,8 @@ struct op_launch {
   uint32_t shared_bytes; /* dynamic */
   uint32_t parameter_bytes;
   uint32_t completion_offset;
+  uint32_t map_count;
+  struct op_map maps[OP_MAX_MAPS];
   _Alignas(64) unsigned char parameters[OP_PARAMETER_BYTES];
 };
 

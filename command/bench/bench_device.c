@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../runtime/cuda/encode.h"
 #include "../../runtime/kernels.h"
 #include "../command.h"
 #include "timing.h"
@@ -171,8 +172,10 @@ static void add_node(struct bench_graph *graph, const struct cu_kernel_node *ker
 }
 
 void bench_graph_add(struct bench_graph *graph, const struct op_launch *launch) {
-  unsigned char bytes[OP_PARAMETER_BYTES];
-  void *parameters[] = {memcpy(bytes, launch->parameters, sizeof bytes)};
+  struct op_launch filled = *launch;
+  uint32_t failed;
+  require(graph->device, encode_maps(&graph->device->driver, &filled, &failed), "cuTensorMapEncodeTiled");
+  void *parameters[] = {filled.parameters};
   struct cu_kernel_node node = {.shared_bytes = launch->shared_bytes,
                                 .parameters = parameters,
                                 .kernel = bench_kernel(graph->device, launch->kernel)};

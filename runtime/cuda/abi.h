@@ -78,6 +78,19 @@ enum {
 
   CU_PORT_PROGRAMMATIC = 1, /* all blocks have triggered or ended */
   CU_EDGE_PROGRAMMATIC = 1,
+
+  CU_MAP_UINT8 = 0, /* type of a cu_tensor_map's elements */
+  CU_MAP_FLOAT16 = 6,
+  CU_MAP_FLOAT32 = 7,
+  CU_MAP_BFLOAT16 = 9,
+  CU_MAP_NOT_INTERLEAVED = 0,
+  CU_MAP_NOT_SWIZZLED = 0,
+  CU_MAP_SWIZZLE_128 = 3,
+  CU_MAP_FETCH_AS_NEEDED = 0,
+  CU_MAP_FETCH_64 = 1,
+  CU_MAP_FETCH_128 = 2,
+  CU_MAP_FETCH_256 = 3,
+  CU_MAP_ZEROS_OUTSIDE = 0,
 };
 
 enum cu_node_type {
@@ -146,6 +159,11 @@ struct cu_copy_2d {
   size_t width_bytes, height;
 };
 
+/* The driver's own business. */
+struct cu_tensor_map {
+  _Alignas(128) uint64_t opaque[16];
+};
+
 struct cu_instantiate_parameters {
   uint64_t flags;
   struct cu_stream *upload_stream;
@@ -165,6 +183,7 @@ static_assert(sizeof(struct cu_edge) == 8, "CUgraphEdgeData");
 static_assert(sizeof(struct cu_resource) == 144, "CUdevResource_v1");
 static_assert(sizeof(struct cu_copy_2d) == 128, "CUDA_MEMCPY2D_v2");
 static_assert(offsetof(struct cu_copy_2d, destination) == 56, "CUDA_MEMCPY2D_v2");
+static_assert(sizeof(struct cu_tensor_map) == 128, "CUtensorMap");
 static_assert(sizeof(struct cu_instantiate_parameters) == 32, "CUDA_GRAPH_INSTANTIATE_PARAMS");
 
 #endif

@@ -45,6 +45,10 @@ ENTRY_POINT(cuKernelGetParamInfo, 12040, OPTIONAL, struct cu_kernel *kernel, siz
             size_t *bytes)
 ENTRY_POINT(cuFuncLoad, 12040, OPTIONAL, struct cu_function *function)
 
+ENTRY_POINT(cuTensorMapEncodeTiled, 12000, OPTIONAL, struct cu_tensor_map *map, int type, uint32_t rank, void *base,
+            const uint64_t *size, const uint64_t *stride_bytes, const uint32_t *box, const uint32_t *step,
+            int interleave, int swizzle, int fetch, int outside)
+
 ENTRY_POINT(cuMemAlloc, 3020, MANDATORY, cu_address *memory, size_t bytes)
 ENTRY_POINT(cuMemFree, 3020, MANDATORY, cu_address memory)
 ENTRY_POINT(cuMemGetInfo, 3020, OPTIONAL, size_t *free_bytes, size_t *total_bytes)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cuda_device.h"
+#include "encode.h"
 
 enum { NO_WORD = UINT8_MAX };
 
@@ -49,11 +50,28 @@ struct completion completion_at(const struct device_program *program, uint32_t w
   return (struct completion){program->counts + word, (uint64_t *)(void *)(program->words + word)};
 }
 
+static rondo_status fill_maps(const struct device_exec *exec, const char *phase, const char *task,
+                              struct op_launch *launch) {
+  uint32_t failed = 0;
+  cu_result result = encode_maps(&exec->device->driver, launch, &failed);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  if (!exec->device->driver.cuTensorMapEncodeTiled)
+    return status_set(RONDO_UNSUPPORTED,
+                      "%s: task '%s': kernel '%s' takes a tensor map, and the driver has no cuTensorMapEncodeTiled",
+                      phase, task, launch->kernel);
+  return device_failed(exec->device, result, "%s: task '%s': map %u of kernel '%s': cuTensorMapEncodeTiled", phase,
+                       task, failed, launch->kernel);
+}
+
 rondo_status choose_launches(const struct device_exec *exec, const struct device_program *program, uint32_t node,
                              const char *phase, struct op_launches *launches) {
+  const char *task = program->nodes[node].call.task->name;
   rondo_status status = select_launches(exec, program, node, launches);
-  if (status != RONDO_OK)
-    return status_set(status, "%s: task '%s': %s", phase, program->nodes[node].call.task->name, rondo_error_text());
+  if (status != RONDO_OK) return status_set(status, "%s: task '%s': %s", phase, task, rondo_error_text());
+  for (uint32_t i = 0; i < launches->count; i++) {
+    status = fill_maps(exec, phase, task, &launches->items[i]);
+    if (status != RONDO_OK) return status;
+  }
   if (exec->first_word[node] != NO_WORD) {
     struct op_launch *last = &launches->items[launches->count - 1];
     struct completion completion = completion_at(program, exec->first_word[node]);

@@ -66,6 +66,19 @@ SAME(CU_INSTANTIATE_UPLOAD, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
 SAME(CU_PORT_PROGRAMMATIC, CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC);
 SAME(CU_EDGE_PROGRAMMATIC, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
 
+SAME(CU_MAP_UINT8, CU_TENSOR_MAP_DATA_TYPE_UINT8);
+SAME(CU_MAP_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16);
+SAME(CU_MAP_FLOAT32, CU_TENSOR_MAP_DATA_TYPE_FLOAT32);
+SAME(CU_MAP_BFLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+SAME(CU_MAP_NOT_INTERLEAVED, CU_TENSOR_MAP_INTERLEAVE_NONE);
+SAME(CU_MAP_NOT_SWIZZLED, CU_TENSOR_MAP_SWIZZLE_NONE);
+SAME(CU_MAP_SWIZZLE_128, CU_TENSOR_MAP_SWIZZLE_128B);
+SAME(CU_MAP_FETCH_AS_NEEDED, CU_TENSOR_MAP_L2_PROMOTION_NONE);
+SAME(CU_MAP_FETCH_64, CU_TENSOR_MAP_L2_PROMOTION_L2_64B);
+SAME(CU_MAP_FETCH_128, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+SAME(CU_MAP_FETCH_256, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+SAME(CU_MAP_ZEROS_OUTSIDE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+
 SAME(CU_NODE_KERNEL, CU_GRAPH_NODE_TYPE_KERNEL);
 SAME(CU_NODE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMCPY);
 SAME(CU_NODE_MEMSET, CU_GRAPH_NODE_TYPE_MEMSET);
@@ -143,6 +156,9 @@ SAME_MEMBER(struct cu_resource, multiprocessors.count, CUdevResource, sm.smCount
 SAME_MEMBER(struct cu_resource, multiprocessors.least, CUdevResource, sm.minSmPartitionSize);
 SAME_MEMBER(struct cu_resource, multiprocessors.alignment, CUdevResource, sm.smCoscheduledAlignment);
 
+SAME(sizeof(struct cu_tensor_map), sizeof(CUtensorMap));
+SAME(_Alignof(struct cu_tensor_map), _Alignof(CUtensorMap));
+
 SAME(sizeof(struct cu_instantiate_parameters), sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS));
 SAME_MEMBER(struct cu_instantiate_parameters, flags, CUDA_GRAPH_INSTANTIATE_PARAMS, flags);
 SAME_MEMBER(struct cu_instantiate_parameters, upload_stream, CUDA_GRAPH_INSTANTIATE_PARAMS, hUploadStream);
@@ -169,10 +185,12 @@ SAME_MEMBER(struct cu_instantiate_parameters, result, CUDA_GRAPH_INSTANTIATE_PAR
 #define cu_node_parameters        CUgraphNodeParams_st
 #define cu_instantiate_parameters CUDA_GRAPH_INSTANTIATE_PARAMS_st
 #define cu_copy_2d                CUDA_MEMCPY2D_st
+#define cu_tensor_map             CUtensorMap_st
 #define cu_device                 CUdevice
 #define cu_address                CUdeviceptr
 #define cu_result                 CUresult
 #define uint64_t                  cuuint64_t
+#define uint32_t                  cuuint32_t
 
 /* Where NVIDIA has an enum we have an int, which the ABI passes alike. */
 static_assert(sizeof(CUdevice_attribute) == sizeof(int), "an int");
@@ -183,6 +201,11 @@ static_assert(sizeof(CUstreamCaptureMode) == sizeof(int), "an int");
 static_assert(sizeof(CUstreamCaptureStatus) == sizeof(int), "an int");
 static_assert(sizeof(CUgraphNodeType) == sizeof(int), "an int");
 static_assert(sizeof(CUdevResourceType) == sizeof(int), "an int");
+static_assert(sizeof(CUtensorMapDataType) == sizeof(int), "an int");
+static_assert(sizeof(CUtensorMapInterleave) == sizeof(int), "an int");
+static_assert(sizeof(CUtensorMapSwizzle) == sizeof(int), "an int");
+static_assert(sizeof(CUtensorMapL2promotion) == sizeof(int), "an int");
+static_assert(sizeof(CUtensorMapFloatOOBfill) == sizeof(int), "an int");
 typedef CUresult enum_cuDeviceGetAttribute(int *, CUdevice_attribute, CUdevice);
 typedef CUresult enum_cuLibraryLoadData(CUlibrary *, const void *, CUjit_option *, void **, unsigned, CUlibraryOption *,
                                         void **, unsigned);
@@ -195,6 +218,10 @@ typedef CUresult enum_cuStreamGetCaptureInfo(CUstream, CUstreamCaptureStatus *, 
                                              const CUgraphNode **, const CUgraphEdgeData **, size_t *);
 typedef CUresult enum_cuGraphNodeGetType(CUgraphNode, CUgraphNodeType *);
 typedef CUresult enum_cuDeviceGetDevResource(CUdevice, CUdevResource *, CUdevResourceType);
+typedef CUresult enum_cuTensorMapEncodeTiled(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                             const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                                             CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                             CUtensorMapFloatOOBfill);
 typedef CUresult int_cuDeviceGetDevResource(CUdevice, CUdevResource *, int);
 typedef CUresult int_cuDeviceGetAttribute(int *, int, CUdevice);
 typedef CUresult int_cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
@@ -206,6 +233,9 @@ typedef CUresult int_cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgrap
 typedef CUresult int_cuStreamGetCaptureInfo(CUstream, int *, cuuint64_t *, CUgraph *, const CUgraphNode **,
                                             const CUgraphEdgeData **, size_t *);
 typedef CUresult int_cuGraphNodeGetType(CUgraphNode, int *);
+typedef CUresult int_cuTensorMapEncodeTiled(CUtensorMap *, int, cuuint32_t, void *, const cuuint64_t *,
+                                            const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, int, int, int,
+                                            int);
 
 #define ENTRY_POINT(name, version, need, ...) typedef CUresult our_##name(__VA_ARGS__);
 #include "../../runtime/cuda/entry_points.h"
@@ -228,6 +258,7 @@ typedef CUresult int_cuGraphNodeGetType(CUgraphNode, int *);
 #define ENUM_cuStreamGetCaptureInfo            ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuDeviceGetDevResource            ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuGraphNodeGetType                ~, SAME_BUT_FOR_ENUMS
+#define ENUM_cuTensorMapEncodeTiled            ~, SAME_BUT_FOR_ENUMS
 #define SECOND(first, second, ...)             second
 #define CHOOSE(...)                            SECOND(__VA_ARGS__)
 

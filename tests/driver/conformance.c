@@ -24,7 +24,7 @@ struct cu_graph *graph;
 struct cu_graph_exec *exec;
 
 static struct cu_library *done_library;
-static bool kernels_overlap;
+static bool kernels_overlap, has_maps;
 
 /* ---- The device -------------------------------------------------------------------------------------------------- */
 
@@ -64,6 +64,7 @@ static cu_result open_device(void) {
   done_kernel = copy_kernel ? find_kernel("rondo_done", &done_library) : NULL;
   /* As in runtime/cuda/cuda_device.c. */
   kernels_overlap = (major == 9 || major == 10) && minor == 0;
+  has_maps = major >= 9 && driver.cuTensorMapEncodeTiled;
   fprintf(stderr, "%s, sm_%d, CUDA %d.%d\n", name, 10 * major + minor, driver.version / 1000,
           driver.version % 1000 / 10);
   return CU_SUCCESS;
@@ -101,6 +102,7 @@ static void unmake(void) {
 }
 
 static const char *reason_to_skip(enum need need) {
+  if (need == MAPS) return has_maps ? NULL : "no tensor maps on this GPU, or none by this driver";
   if (need != NOTHING && !done_kernel) return "no device code for this GPU";
   if (need == PARTS && !driver.cuGreenCtxStreamCreate) return "the driver has no green contexts";
   return need == OVERLAP && !kernels_overlap ? "kernels do not overlap on this GPU" : NULL;
@@ -150,7 +152,8 @@ int main(int argc, char **argv) {
   }
   setvbuf(stdout, NULL, _IOLBF, 0); /* should one of them crash, the lines before it are seen */
   int failed = 0;
-  const struct behaviour *const files[] = {basic_behaviours, graph_behaviours, capture_behaviours, lane_behaviours};
+  const struct behaviour *const files[] = {basic_behaviours, graph_behaviours, capture_behaviours, lane_behaviours,
+                                           map_behaviours};
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     for (const struct behaviour *behaviour = files[i]; behaviour->name; behaviour++) failed += !run(behaviour);
   if (!close_device()) {

@@ -21,7 +21,7 @@ enum { CAPTURE_NONE = 0, CAPTURE_INVALIDATED = 2 }; /* and CU_CAPTURE_ACTIVE */
 /* Device memory in pieces, large enough that a copy by a single block takes longer than a launch. */
 enum { PIECE_BYTES = 1 << 18, PIECES = 16, COUNTS_BYTES = 64 };
 
-enum need { NOTHING, KERNELS, OVERLAP, PARTS };
+enum need { NOTHING, KERNELS, OVERLAP, PARTS, MAPS };
 
 /* A file's behaviours, in the order they run in; the last has no name. */
 struct behaviour {
@@ -30,7 +30,8 @@ struct behaviour {
   enum need need;
 };
 #define NAMED(function) #function, function
-extern const struct behaviour basic_behaviours[], graph_behaviours[], capture_behaviours[], lane_behaviours[];
+extern const struct behaviour basic_behaviours[], graph_behaviours[], capture_behaviours[], lane_behaviours[],
+    map_behaviours[];
 
 /* ---- What is open, in conformance.c ------------------------------------------------------------------------------ */
 

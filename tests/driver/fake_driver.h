@@ -53,6 +53,16 @@ struct fake_work {
   const struct fake_work *child;            /* of a CU_NODE_GRAPH: its one node */
 };
 
+enum { FAKE_MAP_RANK = 5 };
+
+/* What the fake writes for a tensor map, so that a kernel of a test can read it. */
+struct fake_map {
+  void *base;
+  uint64_t size[FAKE_MAP_RANK], stride_bytes[FAKE_MAP_RANK]; /* all of both, that of dimension 0 too */
+  uint16_t box[FAKE_MAP_RANK];
+  uint8_t rank, type, swizzled, fetch; /* type and fetch as the driver has them */
+};
+
 struct fake_driver {
   /* As a process that has not called the driver yet. */
   void (*reset)(void);
