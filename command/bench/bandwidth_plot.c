@@ -1,12 +1,11 @@
 /* bandwidth_plot.c - see bandwidth_plot.h. Lengths are tenths of a pixel, so that no number needs a decimal point. */
 #include "bandwidth_plot.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "svg.h"
 
 enum {
   WIDTH = 9600,
@@ -103,25 +102,7 @@ static int32_t y_of(const struct plot *plot, double percent) {
   return BOTTOM - (int32_t)lround(share * (BOTTOM - TOP));
 }
 
-/* ---- Marks ------------------------------------------------------------------------------------------------------- */
-
-static void write_escaped(FILE *file, const char *text) {
-  for (; *text; text++)
-    if (strchr("&<>\"", *text) || (unsigned char)*text < ' ')
-      fprintf(file, "&#%d;", *text >= ' ' ? *text : ' ');
-    else
-      fputc(*text, file);
-}
-
-static void write_text(FILE *file, int32_t x, int32_t y, int32_t size, const char *anchor, const char *text) {
-  fprintf(file, "<text x=\"%d\" y=\"%d\" font-size=\"%d\" text-anchor=\"%s\">", x, y, size, anchor);
-  write_escaped(file, text);
-  fputs("</text>\n", file);
-}
-
-static void write_line(FILE *file, int32_t x1, int32_t y1, int32_t x2, int32_t y2, const char *colour) {
-  fprintf(file, "<path d=\"M%d %dL%d %d\" stroke=\"%s\"/>\n", x1, y1, x2, y2, colour);
-}
+/* ---- Axes -------------------------------------------------------------------------------------------------------- */
 
 /* "100 KB", "1 GB": of a power of ten. */
 static void bytes_text(double bytes, char *text, size_t text_bytes) {
@@ -136,22 +117,22 @@ static void write_axes(FILE *file, const struct plot *plot) {
   char text[32];
   for (int32_t percent = 0; percent <= plot->most_percent; percent += PERCENT_STEP) {
     int32_t y = y_of(plot, percent);
-    write_line(file, LEFT, y, RIGHT, y, percent == 100 ? "#888888" : grid);
+    svg_line(file, LEFT, y, RIGHT, y, percent == 100 ? "#888888" : grid);
     snprintf(text, sizeof text, "%d %%", percent);
-    write_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
+    svg_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
   }
   for (int power = (int)floor(log10(plot->least_bytes)); power <= (int)log10(plot->most_bytes); power++)
     for (int i = 1; i < 10; i++) {
       double bytes = pow(10, power) * i;
       if (bytes < plot->least_bytes || bytes > plot->most_bytes) continue;
-      write_line(file, x_of(plot, bytes), TOP, x_of(plot, bytes), BOTTOM, i == 1 ? grid : fine);
+      svg_line(file, x_of(plot, bytes), TOP, x_of(plot, bytes), BOTTOM, i == 1 ? grid : fine);
       if (i > 1) continue;
       bytes_text(bytes, text, sizeof text);
-      write_text(file, x_of(plot, bytes), BOTTOM + 2 * SMALL, SMALL, "middle", text);
+      svg_text(file, x_of(plot, bytes), BOTTOM + 2 * SMALL, SMALL, "middle", text);
     }
-  write_line(file, LEFT, TOP, LEFT, BOTTOM, grid);
-  write_text(file, (LEFT + RIGHT) / 2, BOTTOM + 4 * SMALL, SMALL, "middle",
-             "bytes that a product must read and write, each once");
+  svg_line(file, LEFT, TOP, LEFT, BOTTOM, grid);
+  svg_text(file, (LEFT + RIGHT) / 2, BOTTOM + 4 * SMALL, SMALL, "middle",
+           "bytes that a product must read and write, each once");
 }
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
@@ -190,13 +171,13 @@ static void write_path(FILE *file, const struct plot *plot, const struct line *l
 static void write_dots(FILE *file, const struct plot *plot, const struct line *line, const char *colour) {
   for (size_t i = 0; i < line->count; i++) {
     const struct kernel_result *result = &plot->results->items[line->items[i]];
-    char label[KERNEL_LABEL_BYTES];
+    char label[KERNEL_LABEL_BYTES], title[KERNEL_LABEL_BYTES + 64];
     int32_t x = x_of(plot, bytes_of(plot, line->items[i]));
     double percent = percent_of(plot, line->items[i], OURS), must = percent_of(plot, line->items[i], MUST);
     kernel_case_label(&result->shape, label);
-    if (must > 0) write_line(file, x - DASH, y_of(plot, must), x + DASH, y_of(plot, must), colour);
-    fprintf(file, "<circle cx=\"%d\" cy=\"%d\" r=\"%d\" fill=\"%s\"><title>%s: %.2f us, %.0f %%</title></circle>\n", x,
-            y_of(plot, percent), DOT, colour, label, result->us, percent);
+    if (must > 0) svg_line(file, x - DASH, y_of(plot, must), x + DASH, y_of(plot, must), colour);
+    snprintf(title, sizeof title, "%s: %.2f us, %.0f %%", label, result->us, percent);
+    svg_dot(file, x, y_of(plot, percent), DOT, colour, title);
   }
 }
 
@@ -215,25 +196,21 @@ static void write_legend(FILE *file, const struct plot *plot) {
       fprintf(file, "<path d=\"M%d %dh360\" stroke=\"%s\" %s/>\n", LEGEND_LEFT, y, colour,
               s < plot->series_count ? "stroke-width=\"20\"" : "stroke-dasharray=\"60 40\" stroke-width=\"14\"");
     else
-      write_line(file, LEGEND_LEFT + 180 - DASH, y, LEGEND_LEFT + 180 + DASH, y, colour);
+      svg_line(file, LEGEND_LEFT + 180 - DASH, y, LEGEND_LEFT + 180 + DASH, y, colour);
     if (s < plot->series_count)
       fprintf(file, "<circle cx=\"%d\" cy=\"%d\" r=\"%d\" fill=\"%s\"/>\n", LEGEND_LEFT + 180, y, DOT, colour);
-    write_text(file, LEGEND_LEFT + 480, y + SMALL / 3, SMALL, "start", text);
+    svg_text(file, LEGEND_LEFT + 480, y + SMALL / 3, SMALL, "start", text);
   }
 }
 
 static void write_plot(FILE *file, const struct plot *plot) {
   static struct line line;
   char title[256];
-  fprintf(file,
-          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-          "font-family=\"sans-serif\" stroke-width=\"10\">\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n"
-          "<style>text{stroke:none;fill:#222}</style>\n",
-          WIDTH / 10, HEIGHT / 10, WIDTH, HEIGHT, WIDTH, HEIGHT);
+  svg_begin(file, WIDTH, HEIGHT);
   snprintf(title, sizeof title, "Bandwidth of products with %" PRId64 " vector%s, of what reading 1 GB reaches",
            plot->vector_count, plot->vector_count == 1 ? "" : "s");
-  write_text(file, LEFT, 380, LARGE, "start", title);
-  write_text(file, LEFT, 640, SMALL, "start", plot->results->device);
+  svg_text(file, LEFT, 380, LARGE, "start", title);
+  svg_text(file, LEFT, 640, SMALL, "start", plot->results->device);
   write_axes(file, plot);
   line_of(&line, plot, NULL, READING);
   write_path(file, plot, &line, READING, "#888888", "stroke-dasharray=\"60 40\" stroke-width=\"14\"");
@@ -243,15 +220,18 @@ static void write_plot(FILE *file, const struct plot *plot) {
     write_dots(file, plot, &line, colours[s]);
   }
   write_legend(file, plot);
-  fputs("</svg>\n", file);
+}
+
+struct drawing {
+  const struct kernel_results *results, *rivals;
+};
+
+static void draw(FILE *file, const void *user) {
+  const struct drawing *drawing = user;
+  struct plot plot = plot_of(drawing->results, drawing->rivals);
+  write_plot(file, &plot);
 }
 
 bool bandwidth_plot_write(const char *path, const struct kernel_results *results, const struct kernel_results *rivals) {
-  struct plot plot = plot_of(results, rivals);
-  FILE *file = fopen(path, "w");
-  if (file) write_plot(file, &plot);
-  bool is_written = file && !ferror(file);
-  if (file && fclose(file)) is_written = false;
-  if (!is_written) command_failed("'%s' cannot be written: %s", path, strerror(errno));
-  return is_written;
+  return svg_write(path, draw, &(struct drawing){results, rivals});
 }

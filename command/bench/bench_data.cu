@@ -1,5 +1,6 @@
 /* bench_data.cu - what rondo bench kernels needs on the device beside the kernels that it times: random numbers, and
  * reading alone, which no kernel that needs the same bytes can beat. */
+#include <cuda_bf16.h>
 #include <stdint.h>
 
 #include "bench_data.h"
@@ -24,6 +25,15 @@ __device__ uint32_t half_word(uint32_t random, bool is_bf16) {
                  : (random & 0x83ff) | (8 + (random >> 10 & 31) % 10) << 10;
 }
 
+/* Two of bf16 (Box and Muller 1958). */
+__device__ uint32_t normal_word(uint64_t random) {
+  float radius = sqrtf(-2 * logf(((uint32_t)random + 1.0f) * 0x1p-32f)), sine, cosine;
+  sincospif((float)(uint32_t)(random >> 32) * 0x1p-31f, &sine, &cosine);
+  uint32_t low = __bfloat16_as_ushort(__float2bfloat16(radius * sine)),
+           high = __bfloat16_as_ushort(__float2bfloat16(radius * cosine));
+  return low | high << 16;
+}
+
 extern "C" __global__ void __launch_bounds__(BENCH_FILL_THREADS)
     bench_fill(uint32_t *out, uint64_t words, uint32_t data, uint32_t seed) {
   uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
@@ -32,6 +42,8 @@ extern "C" __global__ void __launch_bounds__(BENCH_FILL_THREADS)
     uint32_t word = 0;
     if (data == BENCH_CODES)
       word = (uint32_t)random;
+    else if (data == BENCH_NORMAL)
+      word = normal_word(random);
     else if (data == BENCH_E4M3 || data == BENCH_SCALES)
       for (int byte = 0; byte < 4; byte++)
         word |= e4m3_byte((uint32_t)(random >> 16 * byte & 0xffff), data == BENCH_SCALES) << 8 * byte;

@@ -133,6 +133,11 @@ void bench_fetch(struct bench_device *device, void *to, cu_address memory, uint6
   synchronize(device);
 }
 
+void bench_store(struct bench_device *device, cu_address memory, const void *from, uint64_t bytes) {
+  REQUIRE(device, cuMemcpyHtoDAsync, memory, from, bytes, device->stream);
+  synchronize(device);
+}
+
 /* ---- Graphs ------------------------------------------------------------------------------------------------------ */
 
 struct bench_graph bench_graph_begin(struct bench_device *device, bool is_programmatic) {
@@ -203,21 +208,35 @@ void bench_graph_run(struct bench_graph *graph) {
   synchronize(graph->device);
 }
 
-double bench_graph_us(struct bench_graph *graph, uint32_t samples) {
+static void keep_busy(struct bench_graph *graph, uint64_t ns) {
+  for (uint64_t begin = timing_now_ns(); timing_now_ns() - begin < ns;) {
+    REQUIRE(graph->device, cuGraphLaunch, graph->exec, graph->device->stream);
+    bench_graph_run(graph);
+  }
+}
+
+double bench_graph_us_under(struct bench_graph *graph, uint32_t samples, struct bench_load load) {
   struct bench_device *device = graph->device;
   struct samples kept = samples_take(samples);
-  for (uint32_t i = 0; i < 2 + samples; i++) {
+  const uint32_t first = load.pause_ns ? 1 : 2;
+  keep_busy(graph, load.busy_ns);
+  for (uint32_t i = 0; i < first + samples; i++) {
     float milliseconds = 0;
+    if (load.pause_ns) timing_sleep_ns(load.pause_ns);
     REQUIRE(device, cuEventRecord, device->begin, device->stream);
     REQUIRE(device, cuGraphLaunch, graph->exec, device->stream);
     REQUIRE(device, cuEventRecord, device->end, device->stream);
     synchronize(device);
     require(device, device->elapsed(&milliseconds, device->begin, device->end), "cuEventElapsedTime");
-    if (i >= 2) samples_add(&kept, (uint64_t)((double)milliseconds * 1e6));
+    if (i >= first) samples_add(&kept, (uint64_t)((double)milliseconds * 1e6));
   }
   double us = samples_us(&kept, 50);
   samples_free(&kept);
   return us;
+}
+
+double bench_graph_us(struct bench_graph *graph, uint32_t samples) {
+  return bench_graph_us_under(graph, samples, (struct bench_load){0});
 }
 
 void bench_graph_end(struct bench_graph *graph) {

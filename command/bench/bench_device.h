@@ -36,6 +36,7 @@ cu_address bench_take(struct bench_device *device, uint64_t bytes);
 void bench_fill(struct bench_device *device, cu_address memory, uint64_t bytes, enum bench_data data, uint32_t seed);
 void bench_set(struct bench_device *device, cu_address memory, unsigned char value, uint64_t bytes);
 void bench_fetch(struct bench_device *device, void *to, cu_address memory, uint64_t bytes);
+void bench_store(struct bench_device *device, cu_address memory, const void *from, uint64_t bytes);
 
 /* Launches one after the other. */
 struct bench_graph {
@@ -55,6 +56,12 @@ void bench_graph_finish(struct bench_graph *graph);
 void bench_graph_run(struct bench_graph *graph);
 /* The median of `samples` runs, after two that are not kept. Microseconds. */
 double bench_graph_us(struct bench_graph *graph, uint32_t samples);
+/* The same behind a pause before each run, or behind runs without one for so long. A chip that is held by its power
+ * limit is up to 15 % slower than one that was idle: times of different loads are not to be compared. */
+struct bench_load {
+  uint64_t pause_ns, busy_ns;
+};
+double bench_graph_us_under(struct bench_graph *graph, uint32_t samples, struct bench_load load);
 void bench_graph_end(struct bench_graph *graph);
 
 /* ---- Method: what all timings have in common --------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* bench_kernels.c - rondo bench kernels: how long kernels take where they are used, in a graph, with weights that no
+/* bench_kernels.c - rondo bench kernels: how long kernels take where they are used, in a graph, with operands that no
  * cache holds; beside reading the same bytes alone, what is asked of them, and rivals that another program timed. */
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,9 @@
 #include "bench.h"
 #include "bench_gemv.h"
 #include "bench_ladder.h"
+#include "bench_softmax.h"
 #include "kernel_results.h"
+#include "speed_plot.h"
 #include "timing.h"
 
 enum edges { EDGES_PLAIN, EDGES_PROGRAMMATIC };
@@ -17,17 +19,26 @@ enum edges { EDGES_PLAIN, EDGES_PROGRAMMATIC };
 struct options {
   const char *only, *json, *rivals, *from, *plot;
   int32_t edges, samples;
-  bool is_warm, has_one_order;
+  bool is_warm, has_one_order, is_portable;
 };
 
 struct bench {
   struct options options;
   struct report report;
   struct kernel_results results, rivals;
+  struct softmax_results softmax_results, softmax_rivals;
   struct bench_device device;
+  /* Of no device until a group needs them. */
   struct gemv_memory memory;
-  uint32_t wrong; /* products */
+  struct softmax_memory softmax_memory;
+  uint32_t wrong; /* products, or cases of attention and softmax */
 };
+
+static struct gemv_memory *product_memory(struct bench *bench) {
+  if (!bench->memory.device) fputs("filling memory\n", stderr);
+  if (!bench->memory.device) gemv_memory_take(&bench->device, &bench->memory);
+  return &bench->memory;
+}
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
@@ -53,7 +64,7 @@ static void measure_gemv(struct bench *bench) {
                                  .is_programmatic = is_programmatic,
                                  .has_one_order = bench->options.has_one_order,
                                  .samples = (uint32_t)bench->options.samples};
-  struct gemv_memory *memory = &bench->memory;
+  struct gemv_memory *memory = product_memory(bench);
   size_t count = kernel_cases(cases);
   double rate = gemv_read_rate(memory, options.samples);
   report_figure(&bench->report, "reading 1 GB", rate / 1e3, "GB/s", 0);
@@ -87,6 +98,7 @@ static void measure_chains(struct bench *bench) {
   static const char *const edges[] = {"plain edges", "programmatic edges", "early weights"};
   enum { PLAIN, PROGRAMMATIC, EARLY };
   struct gemv_options options = {.samples = (uint32_t)bench->options.samples, .is_chain = true};
+  struct gemv_memory *memory = product_memory(bench);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char label[KERNEL_LABEL_BYTES], name[KERNEL_LABEL_BYTES + 64];
     if (!is_wanted(bench, &cases[i], label)) continue;
@@ -94,7 +106,7 @@ static void measure_chains(struct bench *bench) {
     for (int e = PLAIN; e <= EARLY; e++) {
       fprintf(stderr, "chain of 8 %s, %s\n", label, edges[e]);
       options.is_programmatic = e != PLAIN;
-      us[e] = gemv_measure(&bench->memory, &cases[i], &options, e == EARLY).us * 8;
+      us[e] = gemv_measure(memory, &cases[i], &options, e == EARLY).us * 8;
     }
     if (isnan(us[PLAIN] + us[PROGRAMMATIC] + us[EARLY])) {
       bench->wrong++;
@@ -109,15 +121,56 @@ static void measure_chains(struct bench *bench) {
 }
 
 static void measure_ladder(struct bench *bench) {
-  bench->wrong += ladder_measure(&bench->memory, &bench->report, bench->options.only, (uint32_t)bench->options.samples);
+  bench->wrong +=
+      ladder_measure(product_memory(bench), &bench->report, bench->options.only, (uint32_t)bench->options.samples);
 }
+
+/* ---- Attention and softmax --------------------------------------------------------------------------------------- */
+
+static bool is_softmax_wanted(const struct bench *bench, const struct softmax_case *shape,
+                              char label[SOFTMAX_LABEL_BYTES]) {
+  softmax_case_label(shape, label);
+  return kernel_label_wanted(label, bench->options.only);
+}
+
+static void measure_softmax(struct bench *bench, bool is_attention) {
+  struct softmax_case cases[SOFTMAX_CASES_MOST];
+  struct softmax_options options = {.is_warm = bench->options.is_warm,
+                                    .is_programmatic = bench->options.edges == EDGES_PROGRAMMATIC,
+                                    .is_portable = bench->options.is_portable,
+                                    .samples = (uint32_t)bench->options.samples};
+  size_t count = softmax_cases(cases);
+  if (!bench->softmax_memory.device) softmax_memory_take(&bench->device, &bench->softmax_memory);
+  for (size_t i = 0; i < count; i++) {
+    char label[SOFTMAX_LABEL_BYTES];
+    struct softmax_result results[2];
+    if (softmax_kind_is_attention(cases[i].kind) != is_attention || !is_softmax_wanted(bench, &cases[i], label))
+      continue;
+    fprintf(stderr, "%s\n", label);
+    size_t states = softmax_measure(&bench->softmax_memory, &cases[i], &options, results);
+    bench->wrong += states == 0;
+    for (size_t s = 0; s < states; s++) {
+      softmax_results_add(&bench->softmax_results, &results[s]);
+      softmax_result_report(&bench->report, &bench->softmax_results, bench->softmax_results.count - 1,
+                            &bench->softmax_rivals);
+    }
+    fflush(stdout);
+  }
+}
+
+static void measure_attention(struct bench *bench) { measure_softmax(bench, true); }
+static void measure_fused_softmax(struct bench *bench) { measure_softmax(bench, false); }
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
 static const struct {
   const char *name;
   void (*measure)(struct bench *bench);
-} groups[] = {{"gemv", measure_gemv}, {"chain", measure_chains}, {"ladder", measure_ladder}};
+} groups[] = {{"gemv", measure_gemv},
+              {"chain", measure_chains},
+              {"ladder", measure_ladder},
+              {"attention", measure_attention},
+              {"softmax", measure_fused_softmax}};
 enum { GROUPS = sizeof groups / sizeof *groups };
 
 static const struct choice edge_choices[] = {{"plain", EDGES_PLAIN}, {"programmatic", EDGES_PROGRAMMATIC}, {NULL, 0}};
@@ -134,13 +187,17 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, edges),
      .choices = edge_choices},
     {.name = "warm",
-     .help = "one copy of the weights, which a cache may hold",
+     .help = "one copy of the weights, or of the KV cache, which the chip's cache may hold",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, is_warm)},
     {.name = "alike",
      .help = "products with one_order: a vector has the same bits in any company",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, has_one_order)},
+    {.name = "portable",
+     .help = "attention and softmax by the kernels that are chosen for sm_80",
+     .kind = VALUE_FLAG,
+     .offset = offsetof(struct options, is_portable)},
     {.name = "samples",
      .help = "replays, of which the median is taken; default 7",
      .kind = VALUE_INT32,
@@ -158,7 +215,7 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, from),
      .value_name = "FILE"},
     {.name = "plot",
-     .help = "draws bandwidth over bytes, as SVG",
+     .help = "draws bandwidth over bytes as SVG, or attention's speed over length",
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, plot),
      .value_name = "FILE"},
@@ -167,10 +224,12 @@ static const struct argument arguments[] = {
 
 static const struct grammar grammar = {
     .program = "rondo bench kernels",
-    .about = "Times kernels in graphs of many launches, with weights that no cache holds, beside reading the same\n"
+    .about = "Times kernels in graphs of many launches, with operands that no cache holds, beside reading the same\n"
              "bytes alone. gemv: products of a matrix with 1 to 16 vectors; chain: products one after the other, with\n"
              "and without weights that are asked for early; ladder: eight kernels that show what each step from a\n"
-             "plain one buys. All three, if none is named. Each case is checked first.\n",
+             "plain one buys; attention: prompts, behind a pause and under sustained load, and decoding; softmax:\n"
+             "products whose rows become their softmax or their maximum. All, if none is named. Each case is checked\n"
+             "first.\n",
     .status = BENCH_STATUS,
     .options = ARGUMENT_TABLE(arguments)};
 
@@ -183,33 +242,46 @@ static int read_group(int *count, char ***words) {
     --*count;
     return i;
   }
-  arguments_wrong(grammar.program, "what is timed is gemv, chain or ladder, not '%s'", (*words)[0]);
+  arguments_wrong(grammar.program, "what is timed is gemv, chain, ladder, attention or softmax, not '%s'", (*words)[0]);
   return -1;
 }
 
 static void measure(struct bench *bench, int group) {
   bench_device_open(&bench->device);
   memcpy(bench->results.device, bench->device.name, sizeof bench->results.device);
+  memcpy(bench->softmax_results.device, bench->device.name, sizeof bench->softmax_results.device);
   report_machine(&bench->report, &(rondo_info){.backend = RONDO_BACKEND_CUDA,
                                                .reason = bench->options.is_warm ? "warm" : "cold",
                                                .device_name = bench->device.name,
                                                .driver_version = bench->device.driver.version});
-  fputs("filling memory\n", stderr);
-  gemv_memory_take(&bench->device, &bench->memory);
   for (int i = 0; i < GROUPS; i++)
     if (group == GROUPS || group == i) groups[i].measure(bench);
   bench_device_close(&bench->device);
 }
 
+static bool read_both(const char *path, struct kernel_results *products, struct softmax_results *others) {
+  return kernel_results_read(products, path) && softmax_results_read(others, path);
+}
+
 static bool report_again(struct bench *bench) {
   struct kernel_results *results = &bench->results;
-  if (!kernel_results_read(results, bench->options.from)) return false;
-  for (size_t i = 0; i < results->count; i++) {
-    char label[KERNEL_LABEL_BYTES];
+  struct softmax_results *others = &bench->softmax_results;
+  char label[KERNEL_LABEL_BYTES], other_label[SOFTMAX_LABEL_BYTES];
+  if (!read_both(bench->options.from, results, others)) return false;
+  for (size_t i = 0; i < results->count; i++)
     if (is_wanted(bench, &results->items[i].shape, label))
       kernel_result_report(&bench->report, results, i, &bench->rivals);
-  }
+  for (size_t i = 0; i < others->count; i++)
+    if (is_softmax_wanted(bench, &others->items[i].shape, other_label))
+      softmax_result_report(&bench->report, others, i, &bench->softmax_rivals);
   return true;
+}
+
+static bool draw(const struct bench *bench) {
+  const char *path = bench->options.plot;
+  return bench->results.count || !bench->softmax_results.count
+             ? bandwidth_plot_write(path, &bench->results, &bench->rivals)
+             : speed_plot_write(path, &bench->softmax_results, &bench->softmax_rivals);
 }
 
 int bench_kernels(int count, char **words) {
@@ -219,14 +291,14 @@ int bench_kernels(int count, char **words) {
   bench.options = (struct options){.samples = 7};
   int done = arguments_read(&grammar, count, words, &bench.options, NULL);
   if (done != ARGUMENTS_READ) return done;
-  if (bench.options.rivals && !kernel_results_read(&bench.rivals, bench.options.rivals)) return EXIT_FAILED;
+  if (bench.options.rivals && !read_both(bench.options.rivals, &bench.rivals, &bench.softmax_rivals))
+    return EXIT_FAILED;
   report_begin(&bench.report, bench.options.json);
   if (!bench.options.from)
     measure(&bench, group);
   else if (!report_again(&bench))
     return EXIT_FAILED;
   int code = report_end(&bench.report);
-  if (bench.options.plot && !bandwidth_plot_write(bench.options.plot, &bench.results, &bench.rivals))
-    code = EXIT_FAILED;
-  return bench.wrong ? command_failed("bench: %u products are wrong", bench.wrong) : code;
+  if (bench.options.plot && !draw(&bench)) code = EXIT_FAILED;
+  return bench.wrong ? command_failed("bench: %u cases are wrong", bench.wrong) : code;
 }

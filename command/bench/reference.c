@@ -55,3 +55,16 @@ double reference_error(double result, double scale, const double *a, const doubl
   double error = fabs(result - scale * sum);
   return isfinite(result) ? (allowed > 0 ? error / allowed : error > 0 ? INFINITY : 0) : INFINITY;
 }
+
+double reference_softmax(const double *a, const double *b, size_t count, size_t k, double scale, double *p) {
+  double most = -INFINITY, sum = 0;
+  for (size_t j = 0; j < count; j++) {
+    p[j] = 0;
+    for (size_t i = 0; i < k; i++) p[j] += a[i] * b[j * k + i];
+    p[j] *= scale;
+    most = fmax(most, p[j]);
+  }
+  for (size_t j = 0; j < count; j++) sum += p[j] = exp(p[j] - most);
+  for (size_t j = 0; j < count; j++) p[j] /= sum;
+  return most;
+}

@@ -14,4 +14,8 @@ void reference_decode(rondo_dtype dtype, const uint8_t *bytes, const uint8_t *sc
  * 1. Allowed is the rounding to `out`, and 4e-6 of the sum of |a[i] b[i]| for fp32 sums in any order. */
 double reference_error(double result, double scale, const double *a, const double *b, size_t count, rondo_dtype out);
 
+/* p[j] = softmax of scale times the product of a and row j of b, `count` rows of `k` numbers. Returns the largest
+ * scaled product. */
+double reference_softmax(const double *a, const double *b, size_t count, size_t k, double scale, double *p);
+
 #endif

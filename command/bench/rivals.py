@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Other libraries' times for the cases of `rondo bench kernels`, through PyTorch: bf16 and fp8 products of cuBLAS.
+"""Other libraries' times for the cases of `rondo bench kernels`, through PyTorch: bf16 and fp8 products of cuBLAS; with
+the word attention or softmax, what softmax_rivals.py names.
 
-    python3 command/bench/rivals.py --json rivals.json [--only "bf16 4096x4096"]
-    rondo bench kernels --rivals rivals.json
+    python3 command/bench/rivals.py [attention] --json rivals.json [--only "bf16 4096x4096"]
+    rondo bench kernels [attention] --rivals rivals.json
 
 By hand, on a machine with PyTorch and the GPU of the other run. The method is that run's: launches in a graph that moves
 about 20 GB, or of 2000, weights that rotate over copies so that 400 MB pass between two uses, events around the graph,
@@ -15,6 +16,8 @@ import re
 import sys
 
 import torch
+
+import softmax_rivals
 
 SHAPES = [(7168, 16384, 1), (4096, 7168, 8), (7168, 2048, 4), (4096, 4096, 1), (14336, 4096, 1), (4096, 14336, 1),
           (128256, 4096, 1), (576, 576, 1), (1536, 576, 1), (576, 1536, 1), (49152, 576, 1)]
@@ -115,33 +118,47 @@ def is_wanted(label, words):
                if word)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", default="rivals.json")
-    parser.add_argument("--only", default="", help='such as "bf16 4096x4096 count=1"')
-    parser.add_argument("--samples", type=int, default=7)
-    options = parser.parse_args()
-    lines = [{"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}]
+def measure_products(samples, wanted):
     for name, element_bytes, calls in (("bf16", 2, bf16_calls), ("e4m3", 1, fp8_calls)):
         for m, k, batch in SHAPES:
             for count in COUNTS:
                 label = f"{name}:{name} {m}x{k}{f' batch={batch}' if batch > 1 else ''} count={count}"
-                if not is_wanted(label, options.only):
+                if not wanted(label):
                     continue
                 print(label, file=sys.stderr, flush=True)
                 weight_bytes = m * k * batch * element_bytes
                 copies = ceiling(400_000_000, weight_bytes)
-                best = fastest(calls(m, k, batch, count, copies), copies, weight_bytes, options.samples)
+                best = fastest(calls(m, k, batch, count, copies), copies, weight_bytes, samples)
                 torch.cuda.empty_cache()
                 if best is None:
                     continue
                 us, call = best
                 print(f"{label:38} {us:8.2f} us {weight_bytes / us / 1e3:6.0f} GB/s  {call}", flush=True)
-                lines.append({"weights": name, "vectors": name, "out": "bf16", "m": m, "k": k, "batch": batch,
-                              "count": count, "bytes": weight_bytes, "us": round(us, 4), "warm": False,
-                              "kernel": f"cuBLAS {call}"})
-    with open(options.json, "w") as file:
-        file.write("[\n" + ",\n".join("  " + json.dumps(line) for line in lines) + "\n]\n")
+                yield {"weights": name, "vectors": name, "out": "bf16", "m": m, "k": k, "batch": batch, "count": count,
+                       "bytes": weight_bytes, "us": round(us, 4), "warm": False, "kernel": f"cuBLAS {call}"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("group", nargs="?", choices=["gemv", "attention", "softmax"], default="gemv")
+    parser.add_argument("--json", default="rivals.json")
+    parser.add_argument("--only", default="", help='such as "bf16 4096x4096 count=1"')
+    parser.add_argument("--rival", default="", help='of attention and softmax, a regular expression: "FlashAttention-3|cuDNN"')
+    parser.add_argument("--samples", type=int, default=7)
+    options = parser.parse_args()
+    lines = [{"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}]
+
+    def wanted(label):
+        return is_wanted(label, options.only)
+
+    if options.group == "gemv":
+        measured = measure_products(options.samples, wanted)
+    else:
+        measured = softmax_rivals.measure(options.group, options.samples, wanted, options.rival)
+    for line in measured:
+        lines.append(line)
+        with open(options.json, "w") as file:  # each time: a library may end the process
+            file.write("[\n" + ",\n".join("  " + json.dumps(line) for line in lines) + "\n]\n")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ cu_result fake_cuTensorMapEncodeTiled(struct cu_tensor_map *map, int type, uint3
                                       const uint64_t *size, const uint64_t *stride_bytes, const uint32_t *box,
                                       const uint32_t *step, int interleave, int swizzle, int fetch, int outside) {
   CALL(cuTensorMapEncodeTiled);
-  if (!map || (uintptr_t)map % 64 || !base || (uintptr_t)base % 16) return CU_INVALID_VALUE;
+  if ((uintptr_t)map % 64) violation("cuTensorMapEncodeTiled: the map is at no multiple of 64 bytes");
+  if (!map || !base || (uintptr_t)base % 16) return CU_INVALID_VALUE;
   if (rank < 1 || rank > FAKE_MAP_RANK || !sizes_are_valid(rank, size, stride_bytes, box, step))
     return CU_INVALID_VALUE;
   uint32_t bytes = element_bytes(type), inner_bytes = box[0] * bytes;

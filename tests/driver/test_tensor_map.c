@@ -58,6 +58,8 @@ static void mapped_run(const struct fake_launch *launch) {
   memcpy(&p, launch->parameters[0], sizeof p);
   memcpy(&map, &p.src, sizeof map);
   cr_assert(map.base && map.rank == 2 && map.size[0] == p.columns && map.size[1] == p.rows);
+  cr_assert(map.type == CU_MAP_FLOAT32 && map.swizzled && map.fetch == CU_MAP_FETCH_256);
+  cr_assert(map.box[0] == COLUMNS && map.box[1] == 1);
   for (uint32_t i = 0; i < p.rows; i++)
     memcpy(p.dst + (size_t)i * p.columns, (char *)map.base + i * map.stride_bytes[1], p.columns * sizeof(float));
   if (p.done.words) __atomic_store_n(p.done.words, ++*p.done.counts, __ATOMIC_RELEASE);

@@ -114,20 +114,21 @@ void __wrap_pool_give(struct pool *pool, void *memory) {
 
 static struct driver real; /* empty until one is loaded */
 
-/* All parameters of the driver's functions are integers and addresses, eight at most. A function of eight words stands
- * for any of them: in the calling conventions of x86-64 and AArch64 it finds them where they were left, passes them on
- * as it found them, and what is too many is not looked at. */
+/* All parameters of the driver's functions are integers and addresses, twelve at most. A function of twelve words
+ * stands for any of them: in the calling conventions of x86-64 and AArch64 it finds them where they were left, passes
+ * them on as it found them, and what is too many is not looked at. */
 typedef uintptr_t word;
-typedef cu_result of_words(word, word, word, word, word, word, word, word);
+typedef cu_result of_words(word, word, word, word, word, word, word, word, word, word, word, word);
 typedef void any_function(void);
 
-/* 0 if there are nine. */
-#define TENTH(a, b, c, d, e, f, g, h, i, j, ...) j
+/* 0 if there are thirteen. */
+#define FOURTEENTH(a, b, c, d, e, f, g, h, i, j, k, l, m, n, ...) n
 #define ENTRY_POINT(name, version, need, ...)                                                                          \
-  static_assert(TENTH(__VA_ARGS__, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1), "a parameter too many");                             \
-  static cu_result trap_##name(word a, word b, word c, word d, word e, word f, word g, word h) {                       \
+  static_assert(FOURTEENTH(__VA_ARGS__, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), "a parameter too many");            \
+  static cu_result trap_##name(word a, word b, word c, word d, word e, word f, word g, word h, word i, word j, word k, \
+                               word l) {                                                                               \
     count(TRAP_##name);                                                                                                \
-    return real.name ? ((of_words *)(any_function *)real.name)(a, b, c, d, e, f, g, h) : CU_SUCCESS;                   \
+    return real.name ? ((of_words *)(any_function *)real.name)(a, b, c, d, e, f, g, h, i, j, k, l) : CU_SUCCESS;       \
   }
 #include "../../runtime/cuda/entry_points.h"
 
@@ -159,7 +160,7 @@ const char *forbidden_unseen(void) {
   pool_take(&pool, 1, "a trap", false, &taken);
   pool_give(&pool, taken);
   pool_return(&pool, &high);
-#define ENTRY_POINT(name, version, need, ...) trap_##name(0, 0, 0, 0, 0, 0, 0, 0);
+#define ENTRY_POINT(name, version, need, ...) trap_##name(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
 #include "../../runtime/cuda/entry_points.h"
   forbidden_stop();
   for (int i = 0; i < TRAP_COUNT; i++)

@@ -1,0 +1,352 @@
+/* bench_softmax.c - see bench_softmax.h. Numbers are normally distributed, as those of the rivals are: how much power a
+ * product takes depends on them. */
+#include "bench_softmax.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../kernels/softmax/attention.h"
+#include "../../kernels/softmax/softmax.h"
+#include "../../runtime/graph.h"
+#include "../command.h"
+#include "reference.h"
+
+/* Room for every case: the copies that make it cold, or one of 540 MB. */
+#define OPERAND_CAPACITY UINT64_C(1000000000)
+enum {
+  SCRATCH_CAPACITY = 512 << 20,
+  BATCH_MOST = 64,
+  ALIGNMENT = 256,
+  PORTABLE_CHIP = 80,
+  PORTABLE_SHARED_BYTES = 163 * 1024,
+  PAUSE_NS = 100 * 1000 * 1000,
+  LOAD_NS = 200 * 1000 * 1000,
+};
+
+void softmax_memory_take(struct bench_device *device, struct softmax_memory *memory) {
+  *memory = (struct softmax_memory){.device = device};
+  memory->operands = bench_take(device, OPERAND_CAPACITY);
+  memory->scratch = bench_take(device, SCRATCH_CAPACITY);
+  memory->lengths = bench_take(device, BATCH_MOST * sizeof(int32_t));
+}
+
+/* ---- What the library launches ----------------------------------------------------------------------------------- */
+
+/* A task as the library sees it, and where its operands lie in each copy. */
+struct subject {
+  const struct softmax_case *shape;
+  rondo_graph *graph;
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_task task;
+  uint32_t out; /* which operand it is */
+  uint64_t offset[OP_MAX_OPERANDS], copy_bytes;
+  uint32_t copies;
+};
+
+static uint64_t operand_bytes(const struct op_operand *operand) {
+  return (uint64_t)op_elements(operand) * rondo_dtype_bits(operand->dtype) / 8;
+}
+
+/* A prompt's heads lie side by side, as a projection leaves them; a cache's behind each other. */
+static bool has_heads_first(const struct softmax_case *shape) { return shape->kind == SOFTMAX_DECODE; }
+
+static rondo_tensor add_heads(const struct subject *subject, bool is_output, const char *name, int64_t heads,
+                              int64_t positions) {
+  const struct softmax_case *shape = subject->shape;
+  bool heads_first = has_heads_first(shape);
+  const int64_t extents[] = {shape->batch, heads_first ? heads : positions, heads_first ? positions : heads,
+                             shape->dimension};
+  rondo_tensor tensor;
+  TRY(is_output ? rondo_output(subject->graph, name, RONDO_BF16, 4, extents, &tensor)
+                : rondo_constant(subject->graph, name, RONDO_BF16, 4, extents, &tensor));
+  return tensor;
+}
+
+static void describe_attention(struct subject *subject) {
+  const struct softmax_case *shape = subject->shape;
+  rondo_attention_desc desc = {.name = "attention",
+                               .layout = has_heads_first(shape) ? RONDO_BHSD : RONDO_BSHD,
+                               .causal = shape->causal,
+                               .q = add_heads(subject, false, "q", shape->heads, shape->queries),
+                               .k = add_heads(subject, false, "k", shape->kv_heads, shape->keys),
+                               .v = add_heads(subject, false, "v", shape->kv_heads, shape->keys),
+                               .o = add_heads(subject, true, "o", shape->heads, shape->queries)};
+  if (shape->kind == SOFTMAX_DECODE)
+    TRY(rondo_constant(subject->graph, "kv lengths", RONDO_I32, 1, &shape->batch, &desc.kv_lengths));
+  TRY(rondo_add_attention(subject->graph, &desc));
+  subject->out = ATTENTION_O;
+}
+
+static float gemm_scale(const struct softmax_case *shape) { return 1 / sqrtf((float)shape->dimension); }
+
+static void describe_gemm(struct subject *subject) {
+  const struct softmax_case *shape = subject->shape;
+  rondo_graph *graph = subject->graph;
+  float scale = gemm_scale(shape);
+  rondo_tensor a, b, out;
+  TRY(rondo_constant(graph, "a", RONDO_BF16, 2, (int64_t[]){shape->queries, shape->dimension}, &a));
+  TRY(rondo_constant(graph, "b", RONDO_BF16, 2, (int64_t[]){shape->keys, shape->dimension}, &b));
+  subject->out = GEMM_OUT;
+  if (shape->kind == SOFTMAX_ROWMAX) {
+    TRY(rondo_output(graph, "max", RONDO_F32, 1, &shape->queries, &out));
+    TRY(rondo_add_gemm_rowmax(graph, &(rondo_gemm_rowmax_desc){.a = a, .b = b, .max = out, .scale = scale}));
+    return;
+  }
+  TRY(rondo_output(graph, "p", RONDO_BF16, 2, (int64_t[]){shape->queries, shape->keys}, &out));
+  TRY(rondo_add_gemm_softmax(graph, &(rondo_gemm_softmax_desc){.a = a, .b = b, .p = out, .scale = scale}));
+}
+
+static void subject_describe(struct subject *subject, const struct softmax_case *shape, bool is_warm) {
+  *subject = (struct subject){.shape = shape};
+  TRY(rondo_graph_create(NULL, NULL, &subject->graph));
+  if (softmax_kind_is_attention(shape->kind))
+    describe_attention(subject);
+  else
+    describe_gemm(subject);
+  subject->task = graph_op_task(subject->graph, &subject->graph->tasks[0], subject->operands);
+  for (uint32_t i = 0; i < subject->task.operand_count; i++) {
+    subject->offset[i] = subject->copy_bytes;
+    subject->copy_bytes += (operand_bytes(&subject->operands[i]) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  }
+  enum softmax_state states[2];
+  softmax_case_states(shape, is_warm, states);
+  subject->copies = bench_copies(subject->copy_bytes, states[0] != SOFTMAX_COLD);
+  const struct op *op = subject->task.op;
+  if (subject->copies * subject->copy_bytes > OPERAND_CAPACITY || shape->batch > BATCH_MOST ||
+      (op->scratch_bytes && op->scratch_bytes(&subject->task) > SCRATCH_CAPACITY))
+    exit(command_failed("bench: %" PRIu64 " bytes of operands, or their scratch, are more than there is room for",
+                        subject->copy_bytes));
+}
+
+static cu_address operand_at(const struct softmax_memory *memory, const struct subject *subject, uint32_t operand,
+                             uint32_t copy) {
+  return memory->operands + copy * subject->copy_bytes + subject->offset[operand];
+}
+
+static void fill(const struct softmax_memory *memory, const struct subject *subject) {
+  struct bench_device *device = memory->device;
+  int32_t lengths[BATCH_MOST];
+  bench_fill(device, memory->operands, subject->copies * subject->copy_bytes, BENCH_NORMAL, 1);
+  /* A NaN: what is not written shows. The scratch is zero for whoever counts in it. */
+  for (uint32_t i = 0; i < subject->copies; i++)
+    bench_set(device, operand_at(memory, subject, subject->out, i), 0xff,
+              operand_bytes(&subject->operands[subject->out]));
+  bench_set(device, memory->scratch, 0, SCRATCH_CAPACITY);
+  for (int i = 0; i < BATCH_MOST; i++) lengths[i] = (int32_t)subject->shape->keys;
+  bench_store(device, memory->lengths, lengths, sizeof lengths);
+}
+
+static void add_task(const struct softmax_memory *memory, const struct subject *subject, const struct chip *chip,
+                     uint32_t copy, struct bench_graph *graph, char kernel[SOFTMAX_NAME_BYTES]) {
+  void *data[OP_MAX_OPERANDS] = {NULL};
+  struct op_launches launches = {0};
+  for (uint32_t i = 0; i < subject->task.operand_count; i++)
+    if (subject->operands[i].present) data[i] = (void *)operand_at(memory, subject, i, copy);
+  if (softmax_kind_is_attention(subject->shape->kind) && data[ATTENTION_KV_LENGTHS])
+    data[ATTENTION_KV_LENGTHS] = (void *)memory->lengths;
+  struct op_call call = {.task = &subject->task, .data = data, .scratch = (void *)memory->scratch};
+  TRY(subject->task.op->select(&call, chip, &launches));
+  if (!launches.count) exit(command_failed("bench: the library launches nothing for '%s'", subject->task.op->name));
+  for (uint32_t i = 0; i < launches.count; i++) bench_graph_add(graph, &launches.items[i]);
+  snprintf(kernel, SOFTMAX_NAME_BYTES, "%s", launches.items[0].kernel);
+}
+
+/* ---- Check ------------------------------------------------------------------------------------------------------- */
+
+static void *take(uint64_t bytes) {
+  void *memory = malloc(bytes ? bytes : 1);
+  if (!memory) exit(command_failed("bench: no memory for %" PRIu64 " bytes", bytes));
+  return memory;
+}
+
+/* `bytes` of an operand of copy 0, from byte `first` on. */
+static void *fetch(const struct softmax_memory *memory, const struct subject *subject, uint32_t operand, uint64_t first,
+                   uint64_t bytes) {
+  void *fetched = take(bytes);
+  bench_fetch(memory->device, fetched, operand_at(memory, subject, operand, 0) + first, bytes);
+  return fetched;
+}
+
+static double bf16(uint16_t bits) {
+  static double values[1 << 16];
+  if (!values[1])
+    for (uint32_t i = 0; i < 1 << 16; i++) {
+      uint16_t code = (uint16_t)i;
+      reference_decode(RONDO_BF16, (const uint8_t *)&code, NULL, 1, &values[i]);
+    }
+  return values[bits];
+}
+
+/* The rows of one head of a batch item, one behind the other. */
+static double *head_rows(const struct op_operand *operand, bool heads_first, const uint16_t *item, int64_t head,
+                         int64_t first, int64_t count) {
+  int64_t dimension = operand->shape[3], positions = operand->stride[heads_first ? 2 : 1],
+          heads = operand->stride[heads_first ? 1 : 2];
+  double *rows = take((uint64_t)(count * dimension) * sizeof *rows);
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t c = 0; c < dimension; c++)
+      rows[i * dimension + c] = bf16(item[head * heads + (first + i) * positions + c]);
+  return rows;
+}
+
+/* In units of what is allowed: of bf16 the rounding of each weight and that of the result, and as much again. */
+static double attention_row_error(const struct softmax_case *shape, const double *q, const double *k, const double *v,
+                                  int64_t row, const double *o) {
+  int64_t seen = shape->causal ? row + 1 + shape->keys - shape->queries : shape->keys, d = shape->dimension;
+  double *p = take((uint64_t)shape->keys * sizeof *p), worst = 0;
+  reference_softmax(q, k, (size_t)seen, (size_t)d, 1 / sqrt((double)d), p);
+  for (int64_t c = 0; c < d; c++) {
+    double sum = 0, magnitude = 0;
+    for (int64_t j = 0; j < seen; j++) {
+      sum += p[j] * v[j * d + c];
+      magnitude += p[j] * fabs(v[j * d + c]);
+    }
+    worst = fmax(worst, fabs(o[c] - sum) / ldexp(magnitude, -7));
+  }
+  free(p);
+  return worst;
+}
+
+/* First, middle and last row of one head. */
+static double head_error(const struct softmax_memory *memory, const struct subject *subject, int64_t item,
+                         int64_t head) {
+  const struct softmax_case *shape = subject->shape;
+  static const uint32_t operands[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O};
+  uint16_t *items[4];
+  double worst = 0;
+  for (int i = 0; i < 4; i++) {
+    uint64_t bytes = (uint64_t)subject->operands[operands[i]].stride[0] * sizeof(uint16_t);
+    items[i] = fetch(memory, subject, operands[i], (uint64_t)item * bytes, bytes);
+  }
+  bool heads_first = has_heads_first(shape);
+  int64_t kv_head = head / (shape->heads / shape->kv_heads);
+  double *k = head_rows(&subject->operands[ATTENTION_K], heads_first, items[1], kv_head, 0, shape->keys),
+         *v = head_rows(&subject->operands[ATTENTION_V], heads_first, items[2], kv_head, 0, shape->keys);
+  for (int64_t third = 0; third < 3; third++) {
+    int64_t row = third * (shape->queries - 1) / 2;
+    double *q = head_rows(&subject->operands[ATTENTION_Q], heads_first, items[0], head, row, 1),
+           *o = head_rows(&subject->operands[ATTENTION_O], heads_first, items[3], head, row, 1);
+    worst = fmax(worst, attention_row_error(shape, q, k, v, row, o));
+    free(q);
+    free(o);
+  }
+  free(k);
+  free(v);
+  for (int i = 0; i < 4; i++) free(items[i]);
+  return worst;
+}
+
+static double attention_error(const struct softmax_memory *memory, const struct subject *subject) {
+  return fmax(head_error(memory, subject, 0, 0),
+              head_error(memory, subject, subject->shape->batch - 1, subject->shape->heads - 1));
+}
+
+/* A few rows, the first and the last among them. */
+static double gemm_error(const struct softmax_memory *memory, const struct subject *subject) {
+  enum { SAMPLED_ROWS = 6 };
+  const struct softmax_case *shape = subject->shape;
+  int64_t m = shape->queries, n = shape->keys, k = shape->dimension;
+  uint16_t *a_bits = fetch(memory, subject, GEMM_A, 0, (uint64_t)(m * k) * 2),
+           *b_bits = fetch(memory, subject, GEMM_B, 0, (uint64_t)(n * k) * 2);
+  void *out = fetch(memory, subject, GEMM_OUT, 0, operand_bytes(&subject->operands[GEMM_OUT]));
+  double *a = take((uint64_t)k * sizeof *a), *b = take((uint64_t)(n * k) * sizeof *b),
+         *p = take((uint64_t)n * sizeof *p), worst = 0;
+  for (int64_t i = 0; i < n * k; i++) b[i] = bf16(b_bits[i]);
+  for (int64_t s = 0; s < SAMPLED_ROWS; s++) {
+    int64_t row = s * (m - 1) / (SAMPLED_ROWS - 1);
+    for (int64_t i = 0; i < k; i++) a[i] = bf16(a_bits[row * k + i]);
+    double most = reference_softmax(a, b, (size_t)n, (size_t)k, (double)gemm_scale(shape), p);
+    if (shape->kind == SOFTMAX_ROWMAX) worst = fmax(worst, fabs((double)((const float *)out)[row] - most) / 1e-4);
+    for (int64_t j = 0; j < n && shape->kind == SOFTMAX_GEMM; j++)
+      worst = fmax(worst, fabs(bf16(((const uint16_t *)out)[row * n + j]) - p[j]) / (ldexp(p[j], -7) + 1e-30));
+  }
+  free(a_bits);
+  free(b_bits);
+  free(out);
+  free(a);
+  free(b);
+  free(p);
+  return worst;
+}
+
+/* Of the result in copy 0. */
+static bool is_all_numbers(const struct softmax_memory *memory, const struct subject *subject) {
+  const struct op_operand *operand = &subject->operands[subject->out];
+  uint64_t count = operand_bytes(operand) / 2, bad = 0;
+  uint16_t *bits = fetch(memory, subject, subject->out, 0, 2 * count);
+  uint16_t exponent = 0x7f80; /* of bf16, and of the upper half of an f32 */
+  for (uint64_t i = operand->dtype == RONDO_F32; i < count; i += operand->dtype == RONDO_F32 ? 2 : 1)
+    bad += (bits[i] & exponent) == exponent;
+  free(bits);
+  return !bad;
+}
+
+static bool is_right(const struct softmax_memory *memory, const struct subject *subject, const char *kernel) {
+  char label[SOFTMAX_LABEL_BYTES];
+  softmax_case_label(subject->shape, label);
+  if (!is_all_numbers(memory, subject)) {
+    command_failed("bench: %s: %s leaves results that are no numbers", label, kernel);
+    return false;
+  }
+  double worst =
+      softmax_kind_is_attention(subject->shape->kind) ? attention_error(memory, subject) : gemm_error(memory, subject);
+  if (worst <= 1) return true;
+  command_failed("bench: %s: %s is wrong: a sampled row is %.3g times as far from its value in fp64 as is allowed",
+                 label, kernel, worst);
+  return false;
+}
+
+/* ---- Times ------------------------------------------------------------------------------------------------------- */
+
+/* What is bound by arithmetic need not be cold: about 8 ms on an H200, so that a pause's clock lasts for all of it. */
+static uint32_t launch_count(const struct softmax_case *shape, enum softmax_state state) {
+  if (state == SOFTMAX_COLD || shape->kind == SOFTMAX_DECODE || !softmax_kind_is_attention(shape->kind))
+    return bench_launches(softmax_case_bytes(shape));
+  double count = 6e12 / softmax_case_flops(shape);
+  return count > 20 ? 20 : count < 4 ? 4 : (uint32_t)count;
+}
+
+static struct chip chip_of(const struct bench_device *device, bool is_portable) {
+  struct chip chip = device->chip;
+  if (is_portable) chip.version = PORTABLE_CHIP;
+  if (is_portable && chip.shared_bytes > PORTABLE_SHARED_BYTES) chip.shared_bytes = PORTABLE_SHARED_BYTES;
+  return chip;
+}
+
+static double read_us(const struct softmax_memory *memory, const struct subject *subject, uint32_t samples) {
+  if (subject->shape->kind != SOFTMAX_DECODE) return 0;
+  return bench_read_us(memory->device, memory->operands, softmax_case_bytes(subject->shape), subject->copy_bytes,
+                       subject->copies, samples);
+}
+
+size_t softmax_measure(struct softmax_memory *memory, const struct softmax_case *shape,
+                       const struct softmax_options *options, struct softmax_result results[2]) {
+  struct bench_device *device = memory->device;
+  struct chip chip = chip_of(device, options->is_portable);
+  struct subject subject;
+  char kernel[SOFTMAX_NAME_BYTES] = "";
+  enum softmax_state states[2];
+  size_t count = softmax_case_states(shape, options->is_warm, states);
+  uint32_t launches = launch_count(shape, states[0]);
+  subject_describe(&subject, shape, options->is_warm);
+  fill(memory, &subject);
+  struct bench_graph graph = bench_graph_begin(device, options->is_programmatic);
+  for (uint32_t i = 0; i < launches; i++) add_task(memory, &subject, &chip, i % subject.copies, &graph, kernel);
+  bench_graph_finish(&graph);
+  bench_graph_run(&graph);
+  if (!is_right(memory, &subject, kernel)) count = 0;
+  for (size_t i = 0; i < count; i++) {
+    struct bench_load load = {.pause_ns = states[i] == SOFTMAX_PAUSE ? PAUSE_NS : 0,
+                              .busy_ns = states[i] == SOFTMAX_SUSTAINED ? LOAD_NS : 0};
+    results[i] = (struct softmax_result){.shape = *shape, .state = states[i], .is_portable = options->is_portable};
+    results[i].us = bench_graph_us_under(&graph, options->samples, load) / launches;
+    memcpy(results[i].kernel, kernel, sizeof kernel);
+  }
+  bench_graph_end(&graph);
+  if (count) results[0].read_us = read_us(memory, &subject, options->samples);
+  TRY(rondo_graph_destroy(&subject.graph));
+  return count;
+}

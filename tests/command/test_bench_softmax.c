@@ -1,0 +1,245 @@
+/* test_bench_softmax.c - what of rondo bench kernels attention and softmax needs no GPU: which cases there are, what
+ * each must reach, results read back, the picture, and the softmax that every timed kernel is checked against. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../../command/bench/reference.h"
+#include "../../command/bench/softmax_case.h"
+#include "shell.h"
+
+TestSuite(bench_softmax, .fini = shell_remove_folder, .timeout = 120);
+
+#define REQUIRE_CODE(ran, expected)                                                                                    \
+  cr_assert_eq((ran).code, (expected), "exit status %d\n%s\n%s", (ran).code, (ran).out, (ran).error)
+
+static int occurrences(const char *text, const char *part) {
+  int count = 0;
+  for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) count++;
+  return count;
+}
+
+/* A file of the test's folder, and its path. */
+static const char *write_file(const char *name, const char *text) {
+  static char paths[4][256], *path;
+  static int next;
+  path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", shell_folder(), name);
+  FILE *file = fopen(path, "w");
+  cr_assert_not_null(file);
+  fputs(text, file);
+  fclose(file);
+  return path;
+}
+
+#define LINE(kind, batch, heads, kv_heads, queries, keys, dimension, state, us, kernel)                                \
+  "{\"kind\": \"" kind "\", \"batch\": " #batch ", \"heads\": " #heads ", \"kv_heads\": " #kv_heads                    \
+  ", \"queries\": " #queries ", \"keys\": " #keys ", \"dimension\": " #dimension                                       \
+  ", \"causal\": false, \"state\": \"" state "\", \"us\": " #us ", \"kernel\": \"" kernel "\"}"
+#define PREFILL(length, batch, state, us, kernel) LINE("prefill", batch, 16, 16, length, length, 128, state, us, kernel)
+
+/* ---- The table --------------------------------------------------------------------------------------------------- */
+
+static struct softmax_case cases[SOFTMAX_CASES_MOST];
+
+Test(bench_softmax, something_is_asked_of_every_case) {
+  size_t count = softmax_cases(cases);
+  cr_assert_gt(count, 40);
+  for (size_t i = 0; i < count; i++) {
+    struct softmax_must must = softmax_case_must(&cases[i]);
+    cr_assert(must.us > 0 || must.rival > 0 || must.plain > 0, "case %zu", i);
+  }
+  struct softmax_case unknown = cases[0];
+  unknown.keys = 7;
+  struct softmax_must must = softmax_case_must(&unknown);
+  cr_assert(must.us == 0 && must.rival == 0 && must.plain == 0);
+}
+
+Test(bench_softmax, the_case_that_another_is_measured_by_comes_before_it) {
+  size_t count = softmax_cases(cases);
+  for (size_t i = 0; i < count; i++) {
+    if (softmax_case_must(&cases[i]).plain <= 0) continue;
+    struct softmax_case plain = softmax_case_plain(&cases[i]);
+    size_t first = 0;
+    while (first < i && !softmax_case_equal(&cases[first], &plain)) first++;
+    cr_assert_lt(first, i);
+  }
+}
+
+Test(bench_softmax, every_label_is_that_of_one_case) {
+  static char labels[SOFTMAX_CASES_MOST][SOFTMAX_LABEL_BYTES];
+  size_t count = softmax_cases(cases);
+  for (size_t i = 0; i < count; i++) {
+    softmax_case_label(&cases[i], labels[i]);
+    for (size_t j = 0; j < i; j++) cr_assert_str_neq(labels[i], labels[j]);
+  }
+}
+
+Test(bench_softmax, work_is_what_a_loop_counts) {
+  /* 3 queries see 3, 4 and 5 of 5 keys; half a pair less for each, which is how causal work is quoted */
+  struct softmax_case shape = {SOFTMAX_PREFILL, 2, 6, 3, 3, 5, 64, true};
+  cr_assert_eq(softmax_case_flops(&shape), 2 * 2 * (3 * 5 - 4.5) * 64 * 12);
+  cr_assert_eq(softmax_case_bytes(&shape), UINT64_C(128) * (2 * 6 * 3 * 2 + 2 * 3 * 5 * 2));
+  shape.causal = false;
+  cr_assert_eq(softmax_case_flops(&shape), 2 * 2 * 15.0 * 64 * 12);
+  struct softmax_case gemm = {SOFTMAX_GEMM, 1, 1, 1, 7, 5, 16, false};
+  cr_assert_eq(softmax_case_flops(&gemm), 2.0 * 7 * 5 * 16);
+  cr_assert_eq(softmax_case_bytes(&gemm), UINT64_C(2) * (7 * 16 + 5 * 16 + 7 * 5));
+  gemm.kind = SOFTMAX_ROWMAX;
+  cr_assert_eq(softmax_case_bytes(&gemm), UINT64_C(2) * (7 * 16 + 5 * 16) + UINT64_C(4) * 7);
+}
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+Test(bench_softmax, a_time_that_is_asked_for_is_reached_or_missed) {
+  struct ran ran =
+      shell_rondo("", "bench kernels --from %s",
+                  write_file("ours.json", "[" LINE("decode", 1, 32, 8, 1, 8192, 128, "cold", 12.5, "a") ",\n" LINE(
+                                              "gemm_softmax", 1, 1, 1, 4096, 4096, 64, "cold", 16.1, "b") "]"));
+  REQUIRE_CODE(ran, 3);
+  cr_assert_eq(occurrences(ran.out, "reached"), 1, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "MISSED"), 1, "%s", ran.out);
+}
+
+Test(bench_softmax, the_best_rival_in_the_same_state_sets_what_must_be_reached) {
+  const char *rivals =
+      write_file("rivals.json",
+                 "[{\"device\": \"x\"}," PREFILL(4096, 4, "pause", 790, "cuDNN") "," PREFILL(
+                     4096, 4, "pause", 760, "FlashAttention-3") "," PREFILL(4096, 4, "sustained", 850, "cuDNN") "]");
+  const char *ours =
+      write_file("ours.json", "[" PREFILL(4096, 4, "pause", 761, "a") "," PREFILL(4096, 4, "sustained", 840, "a") "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s", ours, rivals);
+  REQUIRE_CODE(ran, 3);
+  cr_assert_eq(occurrences(ran.out, "at most 760.00: 1.001 MISSED"), 1, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "at most 850.00: 0.988 reached"), 1, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "cuDNN 790.00 = 1.04x"), 1, "%s", ran.out);
+  ran = shell_rondo("", "bench kernels --from %s", ours);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, "at most"), 0, "%s", ran.out);
+}
+
+Test(bench_softmax, a_case_with_fewer_heads_is_measured_by_the_rate_of_the_plain_one) {
+  const char *ours =
+      write_file("ours.json", "[" PREFILL(4096, 4, "pause", 970, "a") "," LINE(
+                                  "prefill", 4, 16, 4, 4096, 4096, 128, "pause", 1000,
+                                  "a") "," LINE("prefill", 4, 16, 16, 2048, 4096, 128, "pause", 501, "a") "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s", ours);
+  REQUIRE_CODE(ran, 3);
+  cr_assert_eq(occurrences(ran.out, "at most 1000.00: 1.000 reached"), 1, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "at most 500.00: 1.002 MISSED"), 1, "%s", ran.out);
+}
+
+Test(bench_softmax, portable_kernels_are_measured_by_what_is_as_portable) {
+  const char *rivals = write_file("rivals.json", "[" PREFILL(2048, 8, "pause", 500, "FlashAttention-3") "," PREFILL(
+                                                     2048, 8, "pause", 900, "FlashAttention-2") "]");
+  char ours[512];
+  snprintf(ours, sizeof ours, "[%.*s, \"portable\": true}]", (int)(sizeof PREFILL(2048, 8, "pause", 899, "a") - 2),
+           PREFILL(2048, 8, "pause", 899, "a"));
+  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s", write_file("ours.json", ours), rivals);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, "at most 900.00: 0.999 reached"), 1, "%s", ran.out);
+}
+
+Test(bench_softmax, warm_decoding_has_nothing_to_reach) {
+  struct ran ran =
+      shell_rondo("", "bench kernels --from %s",
+                  write_file("warm.json", "[" LINE("decode", 1, 32, 8, 1, 8192, 128, "warm", 99, "a") "]"));
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, "at most"), 0, "%s", ran.out);
+}
+
+Test(bench_softmax, results_written_and_read_again_are_the_same) {
+  char again[4096];
+  const char *path = write_file("first.json", "[" PREFILL(512, 32, "sustained", 125.5, "a") "," LINE(
+                                                  "gemm_rowmax", 1, 1, 1, 4096, 4096, 64, "cold", 7.25, "b") "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s --json -", path);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_null(json_fault(ran.out), "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "\"kind\": "), 2, "%s", ran.out);
+  snprintf(again, sizeof again, "%s", ran.out);
+  ran = shell_rondo("", "bench kernels --from %s --json -", write_file("second.json", ran.out));
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(strncmp(ran.out, again, sizeof again - 1), 0, "%s", ran.out);
+}
+
+Test(bench_softmax, lines_of_products_and_of_attention_share_a_file) {
+  const char *path = write_file(
+      "both.json", "[" PREFILL(512, 32, "pause", 125.5, "a") ", {\"weights\": \"bf16\", \"vectors\": \"bf16\", "
+                                                             "\"out\": \"bf16\", \"m\": 576, \"k\": 576, \"batch\": "
+                                                             "1, \"count\": 1, \"us\": 2}]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s", path);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, " us "), 2, "%s", ran.out);
+  ran = shell_rondo("", "bench kernels --from %s --only prefill,hd=128", path);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, " us "), 1, "%s", ran.out);
+}
+
+Test(bench_softmax, lines_that_are_no_case_are_left_out) {
+  static const char *const lines[] = {
+      LINE("prefil", 1, 1, 1, 1, 1, 64, "pause", 1, "a"),   LINE("prefill", 1, 1, 1, 1, 1, 64, "paused", 1, "a"),
+      LINE("prefill", 0, 1, 1, 1, 1, 64, "pause", 1, "a"),  LINE("prefill", 1, 1, 1, 1, 1, 64, "pause", 0, "a"),
+      LINE("prefill", 1, 1, 1, 1, -4, 64, "pause", 1, "a"), "{\"us\": 1}"};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    char text[512];
+    snprintf(text, sizeof text, "[%s]", lines[i]);
+    struct ran ran = shell_rondo("", "bench kernels --from %s", write_file("odd.json", text));
+    REQUIRE_CODE(ran, 0);
+    cr_assert_eq(occurrences(ran.out, " us "), 0, "%s", ran.out);
+  }
+}
+
+Test(bench_softmax, without_a_device_to_time_each_group_says_so) {
+  char environment[512];
+  snprintf(environment, sizeof environment, "LD_LIBRARY_PATH=%s/fake", shell_root());
+  static const char *const groups[] = {"attention", "softmax"};
+  for (int i = 0; i < 2; i++) {
+    struct ran ran = shell_rondo(environment, "bench kernels %s", groups[i]);
+    REQUIRE_CODE(ran, 1);
+    cr_assert_not_null(strstr(ran.error, "libcuda.so.1 has no cuEventElapsedTime"), "%s", ran.error);
+  }
+  struct ran ran = shell_rondo("", "bench kernels attentions");
+  REQUIRE_CODE(ran, 2);
+  cr_assert_not_null(strstr(ran.error, "gemv, chain, ladder, attention or softmax, not 'attentions'"), "%s", ran.error);
+}
+
+/* ---- The picture ------------------------------------------------------------------------------------------------- */
+
+Test(bench_softmax, the_picture_has_a_line_a_contender_and_state_and_a_dot_a_length) {
+  char plot[256];
+  snprintf(plot, sizeof plot, "%s/plot.svg", shell_folder());
+  const char *ours =
+      write_file("ours.json", "[{\"device\": \"A <GPU>\"}," PREFILL(4096, 4, "pause", 760, "a") "," PREFILL(
+                                  512, 32, "pause", 120, "a") "," PREFILL(4096, 4, "sustained", 800,
+                                                                          "a") "," LINE("prefill", 4, 16, 4, 4096, 4096,
+                                                                                        128, "pause", 700, "a") "]");
+  const char *rivals = write_file(
+      "rivals.json", "[" PREFILL(4096, 4, "pause", 790, "<other>") "," PREFILL(4096, 4, "pause", 770, "<other>") "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s --plot %s", ours, rivals, plot);
+  REQUIRE_CODE(ran, 0);
+  const char *svg = shell_read(plot);
+  cr_assert_eq(strncmp(svg, "<svg ", 5), 0);
+  cr_assert_not_null(strstr(svg, "</svg>"));
+  cr_assert_eq(occurrences(svg, "fill=\"none\""), 3, "ours in two states, and a rival: %s", svg);
+  cr_assert_eq(occurrences(svg, "<title>"), 4, "%s", svg);
+  cr_assert_not_null(strstr(svg, "A &#60;GPU&#62;"), "%s", svg);
+  cr_assert_null(strstr(svg, "<other>"), "%s", svg);
+  cr_assert_null(strstr(svg, "nan"), "%s", svg);
+  ran = shell_rondo("", "bench kernels --from %s --plot /nonexistent/a.svg", ours);
+  REQUIRE_CODE(ran, 1);
+}
+
+/* ---- The reference ----------------------------------------------------------------------------------------------- */
+
+Test(bench_softmax, the_reference_is_a_softmax_of_products) {
+  const double a[] = {1, 2}, b[] = {0, 0, log(2), 0, 0, log(4) / 2, -1000, -1000};
+  double p[4];
+  cr_assert_float_eq(reference_softmax(a, b, 4, 2, 1, p), log(4), 1e-12);
+  cr_assert_float_eq(p[0], 1 / 7.0, 1e-12);
+  cr_assert_float_eq(p[1], 2 / 7.0, 1e-12);
+  cr_assert_float_eq(p[2], 4 / 7.0, 1e-12);
+  cr_assert_eq(p[3], 0);
+  cr_assert_float_eq(reference_softmax(a, b, 3, 2, 2, p), 2 * log(4), 1e-12);
+  cr_assert_float_eq(p[1], 4 / 21.0, 1e-12);
+}
