@@ -15,6 +15,13 @@ __device__ __forceinline__ void wait_for_predecessors() {
 #endif
 }
 
+/* Without letting successors start: they start when all blocks have done so, or ended. */
+__device__ __forceinline__ void only_wait_for_predecessors() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* A kernel of DEFINE_EARLY_KERNEL calls wait_for_predecessors() itself, in one place that every path of every thread
  * comes by. Before it may stand arithmetic, shared memory and barriers, and fetches of what is settled (op.h): loads
  * through the read-only path, and asynchronous copies to shared memory. Each of these says so:

@@ -31,6 +31,12 @@ struct gemv_scale_strides {
   uint32_t row, more_32, more_128, four;
 };
 
+enum gemv_early {
+  GEMV_READS_EARLY = 1, /* no task of the graph writes weights and their scales: they are read before the predecessors
+                           end */
+  GEMV_STARTS_ONE = 2,  /* successors start behind the wait, not at once: see gemv_formats.cuh */
+};
+
 /* Every product. A block has `groups` x `parts` warps: a group has rows of its own, and its parts split k among them.
  * `chunks` times, one after the other, they cover what the block has of k. (Of gemv_short.cu a group is eight rows, of
  * which a block has more than warps, and a part a load of 16 bytes of a row.) */
@@ -40,7 +46,7 @@ struct gemv_parameters {
   const unsigned char *weights, *weight_scales, *vectors, *vector_scales;
   uint32_t m, k;
   uint32_t never; /* 0: branches on it keep the compiler from moving loads */
-  uint32_t early; /* no task of the graph writes weights and their scales: they are read before the predecessors end */
+  uint32_t early; /* of enum gemv_early */
 
   uint32_t parts, groups;
   uint32_t part_reciprocal; /* 2^16 / parts, rounded up: warp * part_reciprocal / 2^16 is the warp's group */
@@ -73,9 +79,10 @@ struct gemv_parameters {
   unsigned char *out_scales;
   int64_t out_scale_batch, out_scale_row;
   float out_global_scale, six_out_global_scale;
-  /* first_stage is gemv_stream.cuh's too. The others are gemv_ring.cu's alone: rows of a block, and of a group in a
-   * tile; the stages, their bytes and where they begin; tiles of a window, after which the parts' sums meet; floats
-   * from vector to vector of the sums of a window, of a block. */
+  /* first_stage is gemv_stream.cuh's too; it, block_rows and stage_bytes, of a warp's slot, are gemv_rows.cu's. The
+   * others are gemv_ring.cu's alone: rows of a block, and of a group in a tile; the stages, their bytes and where they
+   * begin; tiles of a window, after which the parts' sums meet; floats from vector to vector of the sums of a window, of
+   * a block. */
   uint32_t block_rows, group_rows, stages, stage_bytes, first_stage, window_tiles, window_pitch, held_pitch;
 };
 
@@ -97,6 +104,7 @@ struct quantize_parameters {
 enum gemv_cut {
   GEMV_EXACT,   /* k is a multiple of a part's elements */
   GEMV_MASKED,  /* any k up to what a block covers */
+  GEMV_SINGLE,  /* the same, and a block has one tile: less code, which is what short kernels wait for */
   GEMV_CHUNKED, /* any k */
 };
 
@@ -113,17 +121,21 @@ enum gemv_cut {
 /* KERNEL(chips, parameters, name, threads and blocks as above, weights, vectors, quads of a row, operands B, rows of a
  * warp, slices of a part, half of a tile at a time): gemv_quads.cuh. */
 #define GEMV_QUADS_NVFP4(KERNEL, name, V)                                                                              \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r8_s1, 256, 3, RONDO_NVFP4, V, 2, 1, 8, 1, false, GEMV_MASKED)         \
+  KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r8_s1, 256, 3, RONDO_NVFP4, V, 2, 1, 8, 1, false, GEMV_SINGLE)         \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r8_s2, 256, 3, RONDO_NVFP4, V, 2, 1, 8, 2, false, GEMV_EXACT)          \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r16_s2_half, 512, 1, RONDO_NVFP4, V, 2, 1, 16, 2, true, GEMV_EXACT)    \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s1, 384, 2, RONDO_NVFP4, V, 1, 1, 16, 1, false, GEMV_MASKED)       \
+  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s1_single, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 1, false,             \
+         GEMV_SINGLE)                                                                                                  \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s2, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 2, false, GEMV_EXACT)        \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s1_chunked, 512, 1, RONDO_NVFP4, V, 1, 1, 16, 1, false,            \
          GEMV_CHUNKED)                                                                                                 \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r32_s2_half, 512, 1, RONDO_NVFP4, V, 1, 1, 32, 2, true, GEMV_EXACT)    \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1_chunked, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 1, false,          \
          GEMV_CHUNKED)                                                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1, 320, 2, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_MASKED)
+  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1, 320, 2, RONDO_NVFP4, V, 1, 2, 16, 1, false, GEMV_MASKED)     \
+  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s1_single, 512, 1, RONDO_NVFP4, V, 1, 2, 16, 1, false,           \
+         GEMV_SINGLE)
 #define GEMV_DIAGONAL_NVFP4(KERNEL, name, V)                                                                           \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r2_s1, 128, 8, RONDO_NVFP4, V, 8, 1, 2, 1, false, GEMV_MASKED)         \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1, 256, 3, RONDO_NVFP4, V, 8, 1, 4, 1, false, GEMV_MASKED)         \
@@ -245,17 +257,42 @@ enum {
   GEMV_SHORT(KERNEL, rondo_gemv_short_bf16_b15, RONDO_BF16, 15)                                                        \
   GEMV_SHORT(KERNEL, rondo_gemv_short_nvfp4_b9, RONDO_NVFP4, 9)                                                        \
   GEMV_SHORT(KERNEL, rondo_gemv_short_nvfp4_b15, RONDO_NVFP4, 15)
+
+/* gemv_rows.cu: a group is sixteen rows. */
+enum {
+  GEMV_ROWS_GROUP = 16,
+  GEMV_ROWS_WARPS = 24, /* at most */
+  GEMV_ROWS_MOST_K = 1024,
+  GEMV_ROWS_FACTOR_BYTES = 64,
+};
+/* Bytes in shared memory from row to row, of so many in 16 elements, and from vector to vector. */
+#define GEMV_ROWS_PITCH(k, bytes) ((((k) + 63) / 64 | 1) * 4 * (bytes))
+#define GEMV_ROWS_VECTOR_PITCH(k) (((k) + 63) / 64 * 128 + 16)
+/* KERNEL(chips, parameters, name, threads and blocks as above, weights, vectors, operands B). */
+#define GEMV_ROWS(KERNEL, name, W, V)                                                                                  \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1, GEMV_ROWS_WARPS * 32, 1, W, V, 1)                     \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2, GEMV_ROWS_WARPS * 32, 1, W, V, 2)
+#define GEMV_ROWS_KERNELS(KERNEL)                                                                                      \
+  GEMV_ROWS(KERNEL, rondo_gemv_rows_nvfp4_nvfp4, RONDO_NVFP4, RONDO_NVFP4)                                             \
+  GEMV_ROWS(KERNEL, rondo_gemv_rows_nvfp4_f16, RONDO_NVFP4, RONDO_F16)                                                 \
+  GEMV_ROWS(KERNEL, rondo_gemv_rows_nvfp4_bf16, RONDO_NVFP4, RONDO_BF16)                                               \
+  GEMV_ROWS(KERNEL, rondo_gemv_rows_e4m3_f16, RONDO_E4M3, RONDO_F16)                                                   \
+  GEMV_ROWS(KERNEL, rondo_gemv_rows_e4m3_bf16, RONDO_E4M3, RONDO_BF16)
+
 /* KERNEL(chips, parameters, name, the most threads of a block, vectors, operands B, slices of a part, stages of a
- * warp's ring, blocks of a cluster, which split k): gemv_stream.cuh. */
+ * warp's ring, blocks of a cluster, which split k; whether the tensor cores are given bf16): gemv_stream.cuh. */
 #define GEMV_STREAM(KERNEL, name, V)                                                                                   \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_s2, 512, V, 2, 2, 3, 1)                              \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_s2_c2, 512, V, 2, 2, 3, 2)                           \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_s4, 512, V, 1, 4, 2, 1)                                \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_s4_c2, 512, V, 1, 4, 2, 2)
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_s2, 512, V, 2, 2, 3, 1, false)                       \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_s2_c2, 512, V, 2, 2, 3, 2, false)                    \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_s4, 512, V, 1, 4, 2, 1, false)                         \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1_s4_c2, 512, V, 1, 4, 2, 2, false)
+#define GEMV_STREAM_BF16(KERNEL, name)                                                                                 \
+  GEMV_STREAM(KERNEL, name, RONDO_BF16)                                                                                \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_s2_in_bf16, 512, RONDO_BF16, 2, 2, 3, 1, true)       \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name##_q1x2_s2_c4, 512, RONDO_BF16, 2, 2, 3, 4, false)
 #define GEMV_STREAM_16_KERNELS(KERNEL)                                                                                 \
   GEMV_STREAM(KERNEL, rondo_gemv_stream_f16, RONDO_F16)                                                                \
-  GEMV_STREAM(KERNEL, rondo_gemv_stream_bf16, RONDO_BF16)                                                              \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, rondo_gemv_stream_bf16_q1x2_s2_c4, 512, RONDO_BF16, 2, 2, 3, 4)
+  GEMV_STREAM_BF16(KERNEL, rondo_gemv_stream_bf16)
 #define GEMV_STREAM_KERNELS(KERNEL)                                                                                    \
   GEMV_STREAM(KERNEL, rondo_gemv_stream_nvfp4, RONDO_NVFP4)                                                            \
   GEMV_STREAM_16_KERNELS(KERNEL)

@@ -121,6 +121,22 @@ __device__ __forceinline__ void finish_rows(const gemv_parameters &p, const tile
   }
 }
 
+/* The same where the warps of a group finish its rows. */
+template <int Rows, bool MayHaveRowScales, bool MayHaveNorm, typename Sum, typename Factor>
+__device__ __forceinline__ void finish_group(const gemv_parameters &p, const tile_rows &tile, const warp_place &place,
+                                             const Sum &sum_of, const Factor &factor_of) {
+  const float *scales = MayHaveRowScales ? row_scales(p, tile.batch) : nullptr;
+  const uint32_t first_row = place.group * Rows;
+  for (uint32_t result = place.part * 32 + threadIdx.x % 32; result < p.count * Rows; result += p.parts * 32) {
+    const uint32_t vector = result / Rows, row = first_row + result % Rows;
+    if (row < tile.first_new_row) continue;
+    const float factor = MayHaveNorm && p.norm_epsilon > 0 ? factor_of(vector) * p.scale : p.scale;
+    const float sum = sum_of(vector, row) * factor;
+    store_number(p.out_dtype, p.out, tile.batch * p.out_batch + vector * p.out_row + (tile.first_row + row),
+                 scales ? sum * __ldg(scales + tile.first_row + row) : sum);
+  }
+}
+
 /* The row of a vector that a lane finishes: known before the sums are, where a kernel has the registers for that. */
 struct row_of_lane {
   unsigned char *out;
@@ -136,6 +152,15 @@ __device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p
   const int64_t element = tile.batch * p.out_batch + vector * p.out_row + (tile.first_row + row);
   at.out = (unsigned char *)p.out + (element << (p.out_dtype == RONDO_F32 ? 2 : 1));
   asm volatile("" : "+l"(at.out)); /* now, not where it is used */
+  return at;
+}
+/* After sums have met: the warps of a group finish its rows, of as many vectors at once as they have lanes for. */
+template <int Rows>
+__device__ __forceinline__ row_of_lane row_of_group(const gemv_parameters &p, const tile_rows &tile,
+                                                    const warp_place &place) {
+  const uint32_t result = place.part * 32 + threadIdx.x % 32;
+  row_of_lane at = row_of_this_lane(p, tile, result / Rows, place.group * Rows + result % Rows);
+  at.is_all = p.count * Rows <= p.parts * 32;
   return at;
 }
 /* After sums have met: a warp a vector, a lane a row. */

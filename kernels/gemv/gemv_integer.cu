@@ -63,12 +63,12 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
 
   const tables t = load_tables();
   const uint32_t chunks = Cut == GEMV_CHUNKED ? p.chunks : 1;
-  if (Cut == GEMV_CHUNKED) wait_for_predecessors();
+  if (Cut == GEMV_CHUNKED) wait_and_may_start_one(p);
   uint32_t turn = 0;
 #pragma unroll 1
   for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     const uint32_t element = (chunk * p.parts + place.part) * (Slices * INTEGER_SLICE) + lane * 32;
-    const bool early = Cut != GEMV_CHUNKED && p.early;
+    const bool early = Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY;
     slices_of_rows<Slices> first = from_tile(blockIdx.x, element);
     if constexpr (Half) /* used in three places, and computed once */
 #pragma unroll
@@ -80,7 +80,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
       load_rows(first, 0, first_rows);
       keep_early(p.never, all_of(0, first_rows));
     }
-    if (Cut != GEMV_CHUNKED) wait_for_predecessors();
+    if (Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
     if (!Half && !early) load_rows(first, 0, Rows);
     raw_integers<Slices> raw;
     load_integers(p, element, raw);
@@ -151,5 +151,5 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, rows, slices, half, cut)                                      \
-  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_integer<rows, slices, half, cut>)
+  DEFINE_TILES_KERNEL(chips, parameters, name, threads, blocks, gemv_integer<rows, slices, half, cut>)
 GEMV_INTEGER_KERNELS(DEFINE)

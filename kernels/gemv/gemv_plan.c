@@ -82,7 +82,7 @@ static const struct rule nvfp4_rules[][MOST_RULES] = {
         {0},
     },
     {
-        {2, 1, 8, 1, false, GEMV_MASKED, WAVE, 6, 1, 0, 1},
+        {2, 1, 8, 1, false, GEMV_SINGLE, WAVE, 6, 1, 0, 1},
         {2, 1, 16, 2, true, GEMV_EXACT, WAVE, 16, 8, 0, 1},
         {1, 1, 16, 4, false, GEMV_EXACT, STAYS, 8, 8, MANY_BYTES, 1},
         {1, 1, 16, 1, false, GEMV_MASKED, STAYS, 8, 1, 0, 1},
@@ -90,11 +90,11 @@ static const struct rule nvfp4_rules[][MOST_RULES] = {
         {2, 1, 8, 2, false, GEMV_EXACT, STAYS, 8, 4, 0, 1},
         {1, 1, 16, 4, false, GEMV_EXACT, STAYS, 16, 8, 0, 1},
         {1, 1, 16, 1, false, GEMV_CHUNKED, STAYS, 16, 16, 0, 1},
-        {2, 1, 8, 1, false, GEMV_MASKED, ONCE, 8, 4, 0, 1},
+        {2, 1, 8, 1, false, GEMV_SINGLE, ONCE, 8, 4, 0, 1},
         {0},
     },
     {
-        {1, 1, 16, 1, false, GEMV_MASKED, WAVE, 12, 1, 0, 1},
+        {1, 1, 16, 1, false, GEMV_SINGLE, WAVE, 12, 1, 0, 1},
         {1, 1, 32, 2, true, GEMV_EXACT, WAVE, 16, 16, 0, 1},
         {1, 1, 16, 4, false, GEMV_EXACT, STAYS, 8, 8, MANY_BYTES, 1},
         {1, 1, 16, 1, false, GEMV_MASKED, STAYS, 8, 1, 0, 1},
@@ -104,6 +104,7 @@ static const struct rule nvfp4_rules[][MOST_RULES] = {
         {0},
     },
     {
+        {1, 2, 16, 1, false, GEMV_SINGLE, WAVE, 12, 1, 0, 1},
         {1, 2, 16, 1, false, GEMV_MASKED, STAYS, 10, 1, 0, 1},
         {1, 2, 16, 2, false, GEMV_EXACT, STAYS, 16, 8, 0, 1},
         {1, 2, 16, 1, false, GEMV_CHUNKED, STAYS, 16, 16, 0, 1},
@@ -124,6 +125,7 @@ static const struct rule e4m3_rules[][MOST_RULES] = {
     },
     {
         {2, 1, 32, 2, true, GEMV_EXACT, WAVE, 16, 16, 8 << 20, 1},
+        {2, 1, 8, 4, false, GEMV_EXACT, WAVE, 4, 1, 0, 1},
         {1, 1, 16, 4, false, GEMV_EXACT, STAYS, 16, 16, 0, 1},
         {2, 1, 8, 4, false, GEMV_EXACT, STAYS, 16, 16, 0, 1},
         {2, 1, 8, 4, false, GEMV_EXACT, STAYS, 16, 16, 0, 2},
@@ -132,12 +134,14 @@ static const struct rule e4m3_rules[][MOST_RULES] = {
     },
     {
         {1, 1, 32, 4, true, GEMV_EXACT, WAVE, 16, 16, 8 << 20, 1},
+        {1, 1, 16, 4, false, GEMV_EXACT, WAVE, 8, 1, 0, 1},
         {1, 1, 16, 4, false, GEMV_EXACT, STAYS, 16, 16, 0, 1},
         {1, 1, 16, 4, false, GEMV_EXACT, STAYS, 16, 16, 0, 4},
         {1, 1, 16, 2, false, GEMV_CHUNKED, STAYS, 16, 8, 0, 1},
         {0},
     },
     {
+        {1, 2, 16, 4, false, GEMV_EXACT, WAVE, 8, 1, 0, 1},
         {1, 2, 16, 4, false, GEMV_EXACT, STAYS, 16, 16, 0, 1},
         {1, 2, 16, 4, false, GEMV_EXACT, STAYS, 16, 16, 0, 4},
         {1, 2, 16, 2, false, GEMV_CHUNKED, STAYS, 16, 8, 0, 1},
@@ -149,7 +153,7 @@ static const struct rule e4m3_rules[][MOST_RULES] = {
 static const struct rule rules_of_16_bits[][MOST_RULES] = {
     {
         {8, 1, 2, 3, false, GEMV_MASKED, WAVE, 2, 4, 0, 1},
-        {2, 1, 8, 3, false, GEMV_MASKED, STAYS, 4, 3, 0, 1},
+        {8, 1, 2, 3, false, GEMV_MASKED, STAYS, 1, 4, 0, 1},
         {8, 1, 4, 4, false, GEMV_EXACT, ONCE, 7, 4, 400 << 20, 1},
         {2, 1, 8, 4, false, GEMV_EXACT, STAYS, 16, 16, 48 << 20, 1},
         {8, 1, 4, 4, false, GEMV_EXACT, STAYS, 16, 8, 0, 1},
@@ -284,6 +288,8 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
     teams = smaller(2 * teams, plan->tiles);
   plan->shared_bytes = shared_bytes(plan, problem->count, divide_up(plan->tiles, teams));
   plan->blocks = teams * cluster;
+  /* Blocks that take several tiles leave no room for a crowd. One vector is not faster so beside 16-bit weights. */
+  plan->starts_one = teams == plan->tiles && rondo_dtype_bits(problem->weights) < 16;
   return plan->blocks <= MOST_BLOCKS;
 }
 

@@ -25,7 +25,7 @@ struct gemv_problem {
   bool blocked_scales;  /* 128 x 4 */
   bool wide_loads;      /* rows are multiples of 16 bytes, and aligned to them */
   bool dense_weights;   /* of NVFP4: so are rows of scales by row, and rows of a matrix have no gaps */
-  bool packed_weights;  /* of NVFP4: rows and scales have no gaps, and each matrix's begin at multiples of 16 bytes */
+  bool packed_weights;  /* rows, and NVFP4's scales, have no gaps, and each matrix's begin at multiples of 16 bytes */
   bool norm;            /* vectors are normalised */
   bool finishing;       /* anything but a factor is done to the results */
   bool one_order;
@@ -37,6 +37,7 @@ struct gemv_plan {
   int64_t chunks;                     /* how often they do so, one after the other, to come to the end of k */
   int64_t tiles, blocks;              /* of one matrix; blocks are a multiple of a cluster's */
   int64_t shared_bytes;
+  bool starts_one; /* see gemv_early */
 };
 
 /* Pure: from the problem alone, so that bits never change. Of the count of vectors only the class counts (1, 2 to 4, 5
@@ -61,7 +62,7 @@ struct gemv_ring_plan {
   int64_t threads, shared_bytes;
 };
 
-/* Is asked second, and pure as well. Whether it is right depends on the matrices' bytes and the GPU too, so that with
+/* Is asked third, and pure as well. Whether it is right depends on the matrices' bytes and the GPU too, so that with
  * it the cut of k does; k is cut by k, the types and the class of the count: 1, 2, 3 to 4. Never with one_order. */
 struct gemv_ring_plan gemv_ring_plan_of(const struct gemv_problem *problem);
 
@@ -84,11 +85,34 @@ struct gemv_short_plan {
  * row's sums then on k and the vector's type alone. Never with one_order. */
 struct gemv_short_plan gemv_short_plan_of(const struct gemv_problem *problem);
 
+/* A kernel of gemv_rows.cu: see GEMV_ROWS_KERNELS. */
+struct gemv_rows_variant {
+  struct op_kernel kernel;
+  rondo_dtype weights, vectors;
+  int64_t operands;
+};
+
+/* See gemv_parameters. */
+struct gemv_rows_plan {
+  const struct gemv_rows_variant *variant; /* NULL: it is not right */
+  int64_t block_rows, blocks;              /* of one matrix */
+  int64_t warps, slot_bytes, first_stage;
+  int64_t row_loads; /* of 16 bytes */
+  int64_t shared_bytes;
+};
+
+/* Is asked second, and pure as well. Whether it is right depends on the rows and the GPU too; k is not cut, so that
+ * the order of a row's sums depends on the vectors' type and on whether there are more than eight. Never with
+ * one_order.
+ */
+struct gemv_rows_plan gemv_rows_plan_of(const struct gemv_problem *problem);
+
 /* A kernel of gemv_stream.cuh: see GEMV_STREAM_KERNELS. */
 struct gemv_stream_variant {
   struct op_kernel kernel;
   rondo_dtype vectors;
   int64_t operands, slices, stages, cluster;
+  bool in_bf16; /* what the tensor cores are given */
 };
 
 /* Elements of k that a warp has at once. */
@@ -102,7 +126,7 @@ struct gemv_stream_plan {
   int64_t threads, first_stage, shared_bytes;
 };
 
-/* Is asked third, and pure as well. Whether it is right depends on the matrices' bytes too, so that with it the cut of
+/* Is asked fourth, and pure as well. Whether it is right depends on the matrices' bytes too, so that with it the cut of
  * k does; k is cut by k, the types, row_multiple, finishing and the class of the count: 2 to 8, 9 to 16. Never with
  * one_order. */
 struct gemv_stream_plan gemv_stream_plan_of(const struct gemv_problem *problem);

@@ -334,7 +334,8 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
   constexpr bool parts_fit = Cut == GEMV_EXACT && Cluster == 1;
   constexpr int piece_count = parts_fit || (Cut == GEMV_EXACT && !has_infinity) ? 1 : Slices;
   /* Whether there are registers to know where results go before the sums are there. */
-  constexpr bool knows_ahead = Half || Cut == GEMV_MASKED;
+  constexpr bool knows_ahead = Half || Cut == GEMV_MASKED || Cut == GEMV_SINGLE;
+  constexpr bool has_one_tile = Half || Cut == GEMV_SINGLE;
   constexpr uint32_t number = sizeof(float);
   extern __shared__ float shared[];
   const warp_place place = place_of_warp(p);
@@ -410,13 +411,13 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
   };
 
   const uint32_t chunks = Cut == GEMV_CHUNKED ? p.chunks : 1;
-  if (Cut == GEMV_CHUNKED) wait_for_predecessors();
+  if (Cut == GEMV_CHUNKED) wait_and_may_start_one(p);
   uint32_t turn = 0;
 #pragma unroll 1
   for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     const uint32_t part_element = ((chunk * Cluster + rank) * p.parts + place.part) * (Slices * slice);
     const uint32_t element = part_element + lane % lanes * per_load;
-    const bool early = Cut != GEMV_CHUNKED && p.early;
+    const bool early = Cut != GEMV_CHUNKED && p.early & GEMV_READS_EARLY;
     pieces_of_row<piece_count> first = from_tile(first_tile, part_element);
     if constexpr (Cluster == 1) { /* others have not the registers */
 #pragma unroll
@@ -428,7 +429,7 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
       load_items(first, 0, first_items);
       keep_early(p.never, all_of(0, first_items));
     }
-    if (Cut != GEMV_CHUNKED) wait_for_predecessors();
+    if (Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
     raw_vector<W, V, Slices> raw[Columns];
 #pragma unroll
     for (int a = 0; a < (one_by_one ? 1 : Columns); a++)
@@ -469,14 +470,20 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
       const tile_rows tile = tile_of(p, first_tile, rows);
       if (Quads == 8 && pairs == 1 && has_whole_sums(p))
         ahead = row_of_whole_sum<Rows>(p, tile, place.group * Rows);
-      else
+      else if (Quads == 8)
         ahead = row_of_this_lane(p, tile);
+      else
+        ahead = row_of_group<Rows>(p, tile, place);
     }
 #pragma unroll 1
     for (uint32_t tile = first_tile;;) {
       [[maybe_unused]] float row_sums[Rows];
       const uint32_t met = sums + turn * sums_bytes;
-      const uint32_t mine = met + (place.part * vectors * pitch + place.group * Rows) * number;
+      uint32_t mine = met + (place.part * vectors * pitch + place.group * Rows) * number;
+      if constexpr (Cut == GEMV_SINGLE) { /* all of it before the products, in whose wake it would come last */
+        mine += Quads == 1 ? (2 * t * pitch + g) * number : (t * pitch + g / Quads) * number;
+        mine = computed_here(mine);
+      }
 #pragma unroll
       for (int pair = 0; pair < pairs; pair++) {
         float c[chains][Columns][4] = {};
@@ -506,7 +513,8 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
           }
         }
         /* Row and vectors of what this lane keeps. */
-        [[maybe_unused]] const uint32_t row = 2 * pair * rows_of_load + g / Quads;
+        [[maybe_unused]] const uint32_t row = 2 * pair * rows_of_load + (Cut == GEMV_SINGLE ? 0 : g / Quads);
+        [[maybe_unused]] const uint32_t column = Cut == GEMV_SINGLE ? 0 : t;
 #pragma unroll
         for (int n = 0; n < Columns; n++)
 #pragma unroll
@@ -515,13 +523,13 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
             if constexpr (chains == 2) first += c[1][n][2 * h], second += c[1][n][2 * h + 1];
             first *= corrections[n][0], second *= corrections[n][1];
             if constexpr (Quads == 1) {
-              const uint32_t at = mine + ((8 * n + 2 * t) * pitch + row + 8 * h) * number;
+              const uint32_t at = mine + ((8 * n + 2 * column) * pitch + row + 8 * h) * number;
               store_shared(at, first);
               store_shared(at + pitch * number, second);
             } else if constexpr (Quads == 2) {
               float sum = g % 2 ? second : first;
               sum += __shfl_xor_sync(0xffffffffu, sum, 4);
-              if (g % 2 == 0) store_shared(mine + (t * pitch + row + h * rows_of_load) * number, sum);
+              if (g % 2 == 0) store_shared(mine + (column * pitch + row + h * rows_of_load) * number, sum);
             } else { /* the diagonal */
               row_sums[2 * pair + h] = t == g / 2 ? (g % 2 ? second : first) : 0.0f;
             }
@@ -529,7 +537,7 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
       }
       const tile_rows done = tile_of(p, tile, rows);
       const uint32_t next = tile + tile_step;
-      const bool more = !Half && next < p.tiles;
+      const bool more = !has_one_tile && next < p.tiles;
       if constexpr (Quads == 8) {
         const float sum = sums_over_lanes<Rows>(row_sums);
         if (pairs == 1 && knows_ahead && has_whole_sums(p)) {
@@ -556,14 +564,20 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
       } else if constexpr (Cut != GEMV_CHUNKED) {
         if (more && !p.finishing) load_tile(next, part_element);
         __syncthreads();
-        if (p.finishing) { /* the registers are needed for that: a block has one tile then */
+        if (!p.finishing) {
+          if (knows_ahead && ahead.is_all && (has_one_tile || tile == first_tile))
+            finish_row<W == RONDO_E4M3, V != RONDO_NVFP4>(p, done, ahead, sum_of, factor_of);
+          else if (Quads < 8)
+            finish_group<Rows, W == RONDO_E4M3, V != RONDO_NVFP4>(p, done, place, sum_of, factor_of);
+          else
+            finish_rows<W == RONDO_E4M3, V != RONDO_NVFP4>(p, done, threadIdx.x, sum_of, factor_of);
+        }
+        /* The registers are needed for that: a block has one tile then. Asked for again, so that what few products need
+         * does not lie between what all do. */
+        if (computed_here(p.finishing)) {
           finish_rows_fully(p, done, sum_of, factor_of);
           break;
         }
-        if (knows_ahead && ahead.is_all && (Half || tile == first_tile))
-          finish_row<W == RONDO_E4M3, V != RONDO_NVFP4>(p, done, ahead, sum_of, factor_of);
-        else
-          finish_rows<W == RONDO_E4M3, V != RONDO_NVFP4>(p, done, threadIdx.x, sum_of, factor_of);
       } else {
         __syncthreads();
         const uint32_t held_tile = held + tile / tile_step * p.count * rows * number;
@@ -594,12 +608,12 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
 #endif
 
 #define DEFINE_QUADS_KERNEL(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, half, cut)   \
-  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, BLOCKS(blocks),                                                \
+  DEFINE_TILES_KERNEL(chips, parameters, name, threads, BLOCKS(blocks),                                                \
                       gemv_quads<W, V, quads, columns, rows, slices, half, cut, 1>)
 #define DEFINE_CLUSTER_KERNEL(chips, parameters, name, threads, blocks, W, V, quads, columns, rows, slices, cluster)   \
   extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, BLOCKS(blocks))                \
       name(const __grid_constant__ parameters p) {                                                                     \
-    let_successors_start();                                                                                            \
+    may_start_all(p);                                                                                                  \
     gemv_quads<W, V, quads, columns, rows, slices, false, GEMV_EXACT, cluster>(p);                                     \
     publish(p.done);                                                                                                   \
   }

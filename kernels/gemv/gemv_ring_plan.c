@@ -1,8 +1,8 @@
 /* gemv_ring_plan.c - where NVFP4 matrices of several waves go through the ring of gemv_ring.cu, and how.
  *
  * Measured on an H200, against the kernels that load straight to registers. Not here because it was no faster there, or
- * not measured: matrices of one wave, k below 2048, e4m3 and 16-bit weights, several vectors in 16 bits, more than four
- * in NVFP4. */
+ * not measured: matrices of one wave, k below 2048 and between 8192 and 13312, e4m3 and 16-bit weights, several vectors
+ * in 16 bits, more than four in NVFP4. */
 #include <stddef.h>
 
 #include "../../runtime/integer.h"
@@ -34,6 +34,8 @@ static const struct rule rules_of_16_bits[] = {
     {1, 3073, 4096, SEVERAL_WAVES, MANY_BYTES, 16, 512, 1, 1, 2},
     {1, 3073, 4096, MANY_BYTES, INT64_MAX, 16, 512, 1, 2, 2},
     {1, 4097, 7168, SEVERAL_WAVES, INT64_MAX, 16, 512, 1, 1, 2},
+    {1, 7169, 8192, SEVERAL_WAVES, INT64_MAX, 2, 2048, 2, 1, 2},
+    {1, 13313, 14336, SEVERAL_WAVES, INT64_MAX, 2, 2048, 1, 1, 2},
     {1, 14337, 16384, SEVERAL_WAVES, INT64_MAX, 2, 2048, 1, 2, 2},
     {0},
 };

@@ -1,5 +1,5 @@
-/* gemv_select.c - what a kernel is told that gemv_short_plan.c, gemv_ring_plan.c, gemv_stream_plan.c or gemv_plan.c
- * chose. */
+/* gemv_select.c - what a kernel is told that gemv_short_plan.c, gemv_rows_plan.c, gemv_ring_plan.c, gemv_stream_plan.c
+ * or gemv_plan.c chose. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "gemv_plan.h"
@@ -164,12 +164,12 @@ static bool has_aligned_matrices(const struct op_operand *operand, uint64_t byte
   return (operand->offset_bytes | bytes_of(operand, gemv_batch_stride(operand))) % bytes == 0;
 }
 
-/* So they have, but scales need not begin so, other than those of a matrix. */
+/* Rows have no gaps; those of NVFP4's scales need not begin so, other than those of a matrix. */
 static bool has_packed_weights(const struct op_operand *operands) {
   const struct op_operand *weights = &operands[GEMV_WEIGHTS], *scales = &operands[GEMV_WEIGHT_SCALES];
-  return weights->dtype == RONDO_NVFP4 && row_stride(weights) == weights->shape[weights->rank - 1] &&
-         row_stride(scales) == scales->shape[scales->rank - 1] && op_rows_aligned(weights, 16) &&
-         has_aligned_matrices(scales, 16);
+  if (row_stride(weights) != weights->shape[weights->rank - 1] || !op_rows_aligned(weights, 16)) return false;
+  return weights->dtype != RONDO_NVFP4 ||
+         (row_stride(scales) == scales->shape[scales->rank - 1] && has_aligned_matrices(scales, 16));
 }
 
 /* Bytes of NVFP4's scales that may be loaded at once. */
@@ -231,6 +231,14 @@ static void add_short(struct op_launches *launches, struct gemv_parameters *p, c
   add(launches, p, &plan->variant->kernel, plan->blocks, INT64_C(32) * GEMV_SHORT_WARPS, plan->shared_bytes);
 }
 
+/* A part is a load of a row, and a stage a slot. */
+static void add_rows(struct op_launches *launches, struct gemv_parameters *p, const struct gemv_rows_plan *plan) {
+  set_parts(p, plan->row_loads, 1, 1, 1);
+  p->block_rows = (uint32_t)plan->block_rows, p->first_stage = (uint32_t)plan->first_stage;
+  p->stage_bytes = (uint32_t)plan->slot_bytes;
+  add(launches, p, &plan->variant->kernel, plan->blocks, 32 * plan->warps, plan->shared_bytes);
+}
+
 static void add_ring(struct op_launches *launches, struct gemv_parameters *p, const struct gemv_ring_plan *plan) {
   set_parts(p, plan->parts, plan->groups, 1, plan->tiles);
   p->block_rows = (uint32_t)plan->block_rows, p->group_rows = (uint32_t)plan->group_rows;
@@ -249,6 +257,7 @@ static void add_stream(struct op_launches *launches, struct gemv_parameters *p, 
 
 static void add_tiles(struct op_launches *launches, struct gemv_parameters *p, const struct gemv_plan *plan) {
   set_parts(p, plan->parts, plan->groups, plan->chunks, plan->tiles);
+  if (plan->starts_one) p->early |= GEMV_STARTS_ONE;
   add(launches, p, &plan->variant->kernel, plan->blocks, 32 * plan->parts * plan->groups, plan->shared_bytes);
 }
 
@@ -259,12 +268,15 @@ rondo_status gemv_select(const struct op_call *call, const struct chip *chip, st
   struct gemv_parameters parameters = parameters_of(call, &shape);
   struct gemv_problem problem = problem_of(call->task, &shape, &parameters, chip);
   const struct gemv_short_plan of_short = gemv_short_plan_of(&problem);
+  const struct gemv_rows_plan of_rows = gemv_rows_plan_of(&problem);
   const struct gemv_ring_plan ring = gemv_ring_plan_of(&problem);
   const struct gemv_stream_plan stream = gemv_stream_plan_of(&problem);
   const struct gemv_plan tiles = gemv_plan_of(&problem);
-  parameters.early = may_read_early(call);
+  parameters.early = may_read_early(call) ? GEMV_READS_EARLY : 0;
   if (of_short.variant)
     add_short(launches, &parameters, &of_short);
+  else if (of_rows.variant)
+    add_rows(launches, &parameters, &of_rows);
   else if (ring.variant)
     add_ring(launches, &parameters, &ring);
   else if (stream.variant)

@@ -143,13 +143,14 @@ enum : uint32_t {
 };
 static_assert(STREAM_HELD == GEMV_STREAM_FIXED_BYTES, "what gemv_stream_plan.c counts with");
 
-template <rondo_dtype V, int Columns, int Slices, int Stages, int Cluster>
+template <rondo_dtype V, int Columns, int Slices, int Stages, int Cluster, bool InBf16>
 __device__ __forceinline__ void gemv_stream(const gemv_parameters &p) {
   constexpr rondo_dtype W = RONDO_NVFP4;
   using Piece = stream_piece<Slices>;
   using Sums = stream_sums<Columns>;
-  constexpr bool has_correction = V == RONDO_BF16;
-  constexpr float same_correction = has_correction ? 1 : 1 / nvfp4_factor; /* of all parts */
+  constexpr bool has_correction = V == RONDO_BF16 && !InBf16;
+  constexpr float of_weights = InBf16 ? nvfp4_factor_bf16 : nvfp4_factor;
+  constexpr float same_correction = has_correction ? 1 : 1 / of_weights; /* of all parts */
   /* There are no registers for raw vectors of both operands. */
   constexpr bool one_by_one = Columns == 2 && has_correction;
   constexpr bool keeps_corrections = has_correction && (Columns == 2 || !has_registers);
@@ -265,7 +266,7 @@ __device__ __forceinline__ void gemv_stream(const gemv_parameters &p) {
             const uint32_t mine = squares + (place.part * 16 + g + 8 * a) * STREAM_NUMBER;
             if (t == 0 && place.group == 0) store_shared(mine, chunk ? load_shared(mine) + sum : sum);
           }
-        const float own = convert_vector<W, V, Slices>(raw[a], b[a]);
+        const float own = convert_vector<W, V, Slices, InBf16>(raw[a], b[a]);
         if (keeps_corrections && t == 0) store_shared(kept + (warp * 16 + g + 8 * a) * STREAM_NUMBER, own);
         if constexpr (has_correction && !keeps_corrections)
 #pragma unroll
@@ -309,17 +310,17 @@ __device__ __forceinline__ void gemv_stream(const gemv_parameters &p) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
           loaded[h] = load_shared_words((chunk_of_stage ^ s * 16) + h * (512 * Slices));
-          scale[h] = bits_of(block_scales(scales[h][s]));
+          scale[h] = InBf16 ? block_scales_bf16(scales[h][s]) : bits_of(block_scales(scales[h][s]));
         }
 #pragma unroll
         for (int w = 0; w < 4; w++) {
           uint32_t a[2][4];
 #pragma unroll
-          for (int h = 0; h < 2; h++) decode_eight<W, false>(loaded[h], w, scale[h], a[h]);
+          for (int h = 0; h < 2; h++) decode_eight<W, InBf16>(loaded[h], w, scale[h], a[h]);
 #pragma unroll
           for (int n = 0; n < Columns; n++) {
-            multiply_accumulate<false>(c[n], a[0], a[1], &b[n][s][4 * w]);
-            multiply_accumulate<false>(c[n], a[0] + 2, a[1] + 2, &b[n][s][4 * w + 2]);
+            multiply_accumulate<InBf16>(c[n], a[0], a[1], &b[n][s][4 * w]);
+            multiply_accumulate<InBf16>(c[n], a[0] + 2, a[1] + 2, &b[n][s][4 * w + 2]);
           }
         }
       }
@@ -358,11 +359,11 @@ __device__ __forceinline__ void gemv_stream(const gemv_parameters &p) {
 #define STREAM_CLUSTER_1
 #define STREAM_CLUSTER_2 __cluster_dims__(2, 1, 1)
 #define STREAM_CLUSTER_4 __cluster_dims__(4, 1, 1)
-#define DEFINE_STREAM_KERNEL(chips, parameters, name, threads, V, columns, slices, stages, cluster)                    \
+#define DEFINE_STREAM_KERNEL(chips, parameters, name, threads, V, columns, slices, stages, cluster, in_bf16)           \
   extern "C" __global__ void STREAM_CLUSTER_##cluster __launch_bounds__(threads, 1)                                    \
       name(const __grid_constant__ parameters p) {                                                                     \
     let_successors_start();                                                                                            \
-    gemv_stream<V, columns, slices, stages, cluster>(p);                                                               \
+    gemv_stream<V, columns, slices, stages, cluster, in_bf16>(p);                                                      \
     publish(p.done);                                                                                                   \
   }
 

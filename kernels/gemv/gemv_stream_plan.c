@@ -9,8 +9,8 @@
 #include "../common/launch.h"
 #include "gemv_plan.h"
 
-#define STREAM(chips, parameters, name, threads, vectors, operands, slices, stages, cluster)                           \
-  {KERNEL_ENTRY(chips, parameters, name, threads), vectors, operands, slices, stages, cluster},
+#define STREAM(chips, parameters, name, threads, vectors, operands, slices, stages, cluster, in_bf16)                  \
+  {KERNEL_ENTRY(chips, parameters, name, threads), vectors, operands, slices, stages, cluster, in_bf16},
 static const struct gemv_stream_variant variants[] = {GEMV_STREAM_KERNELS(STREAM)};
 
 /* ---- Rules ------------------------------------------------------------------------------------------------------ */
@@ -22,6 +22,7 @@ struct rule {
   int64_t least_bytes; /* of weights, in all matrices */
   int64_t vectors;     /* a rondo_dtype, or ANY */
   int64_t operands, cluster;
+  bool in_bf16;
 };
 
 enum {
@@ -33,12 +34,15 @@ enum {
 };
 
 /* The first that fits is taken. Clusters of four leave multiprocessors over, where clusters of two take their tiles
- * twice, one chunk of k after the other: only sixteen vectors in bf16, which take longest to convert, are faster so. */
+ * twice, one chunk of k after the other: only sixteen vectors in bf16, which take longest to convert, are faster so.
+ * With few tiles a block bf16 vectors meet the weights in bf16: these take longer to decode, but vectors are only
+ * reordered.
+ */
 static const struct rule rules[] = {
-    {9, 16, 8193, INT64_MAX, 0, ANY, 2, 4},       {9, 16, 4097, INT64_MAX, 0, ANY, 2, 2},
-    {9, 16, 1537, 4096, ABOUT_A_WAVE, ANY, 2, 1}, {9, 16, 3073, 4096, LESS_THAN_A_WAVE, RONDO_BF16, 2, 1},
-    {2, 8, 8193, INT64_MAX, 0, ANY, 1, 2},        {2, 8, 4097, 8192, SEVERAL_WAVES, ANY, 1, 1},
-    {2, 8, 2048, 4096, MANY_BYTES, ANY, 1, 1},    {2, 8, 3073, 4096, SEVERAL_WAVES, RONDO_NVFP4, 1, 1},
+    {9, 16, 8193, INT64_MAX, 0, ANY, 2, 4, false},       {9, 16, 4097, INT64_MAX, 0, ANY, 2, 2, false},
+    {9, 16, 1537, 4096, ABOUT_A_WAVE, ANY, 2, 1, false}, {9, 16, 3073, 4096, LESS_THAN_A_WAVE, RONDO_BF16, 2, 1, true},
+    {2, 8, 8193, INT64_MAX, 0, ANY, 1, 2, false},        {2, 8, 4097, 8192, SEVERAL_WAVES, ANY, 1, 1, false},
+    {2, 8, 2048, 4096, MANY_BYTES, ANY, 1, 1, false},    {2, 8, 3073, 4096, SEVERAL_WAVES, RONDO_NVFP4, 1, 1, false},
 };
 enum { RULES = sizeof rules / sizeof *rules };
 
@@ -55,7 +59,7 @@ static const struct gemv_stream_variant *variant_of(const struct gemv_problem *p
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
     const struct gemv_stream_variant *v = &variants[i];
     if (v->vectors == problem->vectors && v->operands == rule->operands && v->cluster == cluster &&
-        v->kernel.chips & problem->chip)
+        v->in_bf16 == (rule->in_bf16 && cluster == 1) && v->kernel.chips & problem->chip)
       return v;
   }
   return NULL;

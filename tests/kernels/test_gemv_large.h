@@ -12,7 +12,7 @@
 
 enum { REPLAYS = 100, HOST_ROWS = 64, SAMPLES = 199, SETS = 2 };
 
-enum { PADDED = 1, NORMALISED = 2 };
+enum { PADDED = 1, NORMALISED = 2, IN_E4M3 = 4 };
 
 struct large {
   rondo_dtype vectors;
@@ -22,7 +22,8 @@ struct large {
 };
 
 static inline struct problem problem_of(rondo_backend backend, const struct large *large, rondo_dtype out) {
-  return (struct problem){.weights_dtype = RONDO_NVFP4,
+  return (struct problem){.weights_dtype = large->with & IN_E4M3 ? RONDO_E4M3 : RONDO_NVFP4,
+                          .row_scales = large->with & IN_E4M3,
                           .vectors_dtype = large->vectors,
                           .out_dtype = out,
                           .batch = large->batch,
@@ -34,12 +35,14 @@ static inline struct problem problem_of(rondo_backend backend, const struct larg
                           .norm = large->with & NORMALISED};
 }
 
-/* All codes; scales that are no NaN. */
+/* All codes of NVFP4; e4m3 that is no NaN. */
 static inline void fill_weights(struct problem *p, struct random *random) {
   struct operand *operands[] = {&p->weights, &p->weight_scales};
   if (p->norm) operand_fill(&p->norm_weights, random, 1, false);
-  for (int i = 0; i < 2; i++) {
-    const uint64_t kept = i ? UINT64_C(0x9f9f9f9f9f9f9f9f) : UINT64_MAX, set = i ? UINT64_C(0x2020202020202020) : 0;
+  if (p->row_scales) operand_fill(&p->weight_scales, random, 1, false);
+  for (int i = 0; i < (p->row_scales ? 1 : 2); i++) {
+    const bool all = operands[i]->dtype == RONDO_NVFP4;
+    const uint64_t kept = all ? UINT64_MAX : UINT64_C(0x9f9f9f9f9f9f9f9f), set = all ? 0 : UINT64_C(0x2020202020202020);
     size_t bytes = bytes_of(operands[i]);
     for (size_t at = 0; at < bytes; at += 8) {
       uint64_t bits = (random_bits(random) & kept) | set;

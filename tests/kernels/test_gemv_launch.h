@@ -24,6 +24,7 @@ static inline struct op_launch selected_launch(struct trial *trial, bool written
 
 struct described {
   rondo_dtype vectors;
+  int64_t m, k;  /* 0: 7168, 16384 */
   int64_t count; /* of vectors; 0: one */
   int64_t gap;   /* elements behind each row of the weights */
   rondo_scale_layout layout;
@@ -42,10 +43,9 @@ static inline rondo_tensor columns_of(rondo_graph *graph, bool written, const ch
   return view;
 }
 
-/* The launch of a product with 7168 x 16384. */
 static inline struct op_launch launch_of(struct described what) {
   struct trial trial;
-  const int64_t m = 7168, k = 16384, count = what.count ? what.count : 1;
+  const int64_t m = what.m ? what.m : 7168, k = what.k ? what.k : 16384, count = what.count ? what.count : 1;
   trial_describe(&trial, RONDO_BACKEND_HOST);
   rondo_gemv_desc desc = {.weight_scale_layout = what.layout,
                           .norm_epsilon = what.norm_epsilon,

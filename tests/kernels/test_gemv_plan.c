@@ -96,7 +96,8 @@ static void check_rows(const struct gemv_problem *p, const struct gemv_plan *pla
   REQUIRE_PLAN(plan->tiles * rows >= p->m && (plan->tiles - 1) * rows < p->m);
   const int64_t cluster = plan->variant->cluster;
   REQUIRE_PLAN(plan->blocks >= 1 && plan->blocks <= plan->tiles * cluster && plan->blocks % cluster == 0);
-  if (plan->variant->half || (p->finishing && plan->variant->cut != GEMV_CHUNKED && cluster == 1))
+  if (plan->variant->half || plan->variant->cut == GEMV_SINGLE ||
+      (p->finishing && plan->variant->cut != GEMV_CHUNKED && cluster == 1))
     REQUIRE_PLAN(plan->blocks == plan->tiles); /* the kernel takes one tile and ends */
 }
 
@@ -201,7 +202,8 @@ static bool same_cut(const struct gemv_plan *a, const struct gemv_plan *b) {
 
 static bool same_plan(const struct gemv_plan *a, const struct gemv_plan *b) {
   return a->variant == b->variant && a->parts == b->parts && a->groups == b->groups && a->chunks == b->chunks &&
-         a->tiles == b->tiles && a->blocks == b->blocks && a->shared_bytes == b->shared_bytes;
+         a->tiles == b->tiles && a->blocks == b->blocks && a->shared_bytes == b->shared_bytes &&
+         a->starts_one == b->starts_one;
 }
 
 Test(gemv_plan, a_problem_has_the_same_plan_whatever_was_planned_before) {

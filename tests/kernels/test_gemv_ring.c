@@ -13,6 +13,9 @@ static const struct large larges[] = {
     {RONDO_NVFP4, 0, 51301, 4096, 1, "rondo_gemv_ring_nvfp4_s4", 0},
     {RONDO_NVFP4, 0, 3601, 14080, 2, "rondo_gemv_ring_nvfp4_q4_s2", 0},
     {RONDO_NVFP4, 0, 3601, 14336, 4, "rondo_gemv_ring_nvfp4_q2_s4", 0},
+    {RONDO_F16, 0, 4003, 14336, 1, "rondo_gemv_ring_f16_q8_s2", 0},
+    {RONDO_BF16, 0, 4103, 13824, 1, "rondo_gemv_ring_bf16_q8_s2", 0},
+    {RONDO_BF16, 0, 6203, 8192, 1, "rondo_gemv_ring_bf16_q8_s2", 0},
 };
 enum { LARGES = sizeof larges / sizeof larges[0] };
 
@@ -23,9 +26,9 @@ BOTH_BACKENDS(gemv_ring, large_products_match_fp64_with_the_same_bits_in_every_r
 
 /* The largest bf16, which meets zeros only: what is left of a row is as small as ever. */
 static void check_largest(rondo_backend backend) {
-  static const int cases[] = {1, 2, 4};
+  static const int cases[] = {1, 2, 4, 10};
   struct random random = {.state = 25};
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 4; i++) {
     struct trial trial;
     struct problem p = problem_of(backend, &larges[cases[i]], RONDO_F32);
     trial_describe(&trial, backend);
@@ -64,8 +67,8 @@ static void check_all_finished(rondo_backend backend) {
   static const struct {
     int large;
     int64_t m;
-  } cases[] = {{0, 25003}, {3, 264 * 32 - 1}, {7, 132 * 32 - 1}, {8, 132 * 32 - 1}};
-  for (int i = 0; i < 4; i++) {
+  } cases[] = {{0, 25003}, {3, 264 * 32 - 1}, {7, 132 * 32 - 1}, {8, 132 * 32 - 1}, {9, 264 * 32 - 1}};
+  for (int i = 0; i < 5; i++) {
     struct large large = larges[cases[i].large];
     large.m = cases[i].m;
     check_finished(backend, large, large.kernel);

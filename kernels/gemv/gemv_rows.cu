@@ -1,0 +1,358 @@
+/* gemv_rows.cu - 1 to 16 vectors, matrices of many short rows in NVFP4 or e4m3: a warp has whole rows, and asks for all
+ * of them at once.
+ *
+ * A block has a multiprocessor for itself and `block_rows` rows of one matrix that follow each other. Each warp takes
+ * every so manieth group of sixteen of them, as operand A of mma.m16n8k16; operand B's columns are vectors, eight or,
+ * with two operands, sixteen. k is not split, so nothing meets: behind the one barrier that hands over the converted
+ * vectors no warp waits for another, and each only for what it asked for itself, with copies of 16 bytes a lane into a
+ * slot of its own. Mostly a multiprocessor's share fits into its slots, and all of it is asked for at once; else a slot
+ * is filled again when its rows are multiplied. What a warp asks for at a time follows each other in memory: pieces of
+ * 32 or 96 bytes of each row, which would let it begin earlier, arrive later by more than that.
+ *
+ * Quads take 64 elements of a row at a time, 16 a lane: a block of NVFP4 with its scale, of which operand A is made as
+ * in gemv_quads.cuh. Vectors lie in shared memory as f16 in the order of the decoded weights, and zeros behind the end
+ * of k. Rows there are an odd multiple of 64 elements apart, and vectors an odd multiple of 16 bytes, so that no two
+ * lanes that are served together meet in a bank.
+ *
+ * It takes k a multiple of 32 and, of NVFP4, scales without gaps, so that those of sixteen rows are a multiple of 16
+ * bytes; what is left of those of the last rows comes by plain loads. No RMS norm. gemv_rows_plan.c sees to that.
+ *
+ * Bound by memory, and by the tail from the last byte's arrival to the last store: of sixteen rows by 64 elements of
+ * NVFP4 and eight vectors some 80 instructions. */
+#include "gemv_copies.cuh"
+#include "gemv_finish.cuh"
+#include "gemv_quads.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_ROWS_GROUP };
+
+/* ---- Shared memory ---------------------------------------------------------------------------------------------- */
+
+/* What sums of each vector are multiplied with, GEMV_ROWS_FACTOR_BYTES; the vectors; each warp's slot, p.stage_bytes,
+ * from p.first_stage on: rows, then NVFP4's scales without gaps; with p.finishing the block's results,
+ * [count][block_rows]. */
+template <rondo_dtype W> struct rows_places {
+  static constexpr uint32_t lane_bytes = W == RONDO_NVFP4 ? 8 : 16; /* of 16 elements */
+  uint32_t factors, vectors, vector_pitch, row_pitch, slot, scales, held;
+
+  __device__ __forceinline__ rows_places(const gemv_parameters &p, const void *memory) {
+    factors = shared_address(memory);
+    vectors = factors + GEMV_ROWS_FACTOR_BYTES;
+    vector_pitch = GEMV_ROWS_VECTOR_PITCH(p.k), row_pitch = GEMV_ROWS_PITCH(p.k, lane_bytes);
+    slot = factors + p.first_stage + threadIdx.x / 32 * p.stage_bytes;
+    scales = slot + ROWS * row_pitch;
+    held = factors + p.first_stage + blockDim.x / 32 * p.stage_bytes;
+  }
+};
+
+__device__ __forceinline__ uint2 load_shared_codes(uint32_t address) {
+  uint2 codes;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(codes.x), "=r"(codes.y) : "r"(address) : "memory");
+  return codes;
+}
+__device__ __forceinline__ uint32_t load_shared_byte(uint32_t address) {
+  uint32_t loaded;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(loaded) : "r"(address) : "memory");
+  return loaded;
+}
+__device__ __forceinline__ float2 load_shared_two(uint32_t address) {
+  float2 value;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_shared_words(uint32_t address, const uint32_t *word) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]), "r"(word[1]), "r"(word[2]),
+               "r"(word[3])
+               : "memory");
+}
+
+/* ---- Copies ----------------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void copy_scale_pair(uint32_t to, const unsigned char *from) {
+  const uint32_t pair = load_scale_pair(from);
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)pair) : "memory");
+}
+
+/* A warp's groups, one after the other. Rows are p.parts loads of 16 bytes, and lane after lane takes one. */
+template <rondo_dtype W> struct rows_copies {
+  const unsigned char *weights, *scales; /* of this lane, in the group */
+  uint64_t policy;
+  uint32_t row, rows, step; /* of the block: the group's first, all, and from one group to the next */
+
+  __device__ __forceinline__ rows_copies(const gemv_parameters &p, uint32_t first_row, uint32_t of_block)
+      : row(threadIdx.x / 32 * ROWS), rows(of_block), step(blockDim.x / 32 * ROWS) {
+    const uint32_t lane = threadIdx.x % 32;
+    weights = weights_from(p, first_row + row, lane);
+    scales = offset(p.weight_scales + blockIdx.y * p.weight_scale_batch, first_row + row, p.k / GEMV_BLOCK) + lane * 16;
+    policy = evict_first();
+  }
+  __device__ __forceinline__ bool has_group() const { return row < rows; }
+  __device__ __forceinline__ uint32_t loads(const gemv_parameters &p) const {
+    return has_group() ? min(ROWS, rows - row) * p.parts : 0;
+  }
+  __device__ __forceinline__ void go_on(const gemv_parameters &p) {
+    row += step;
+    weights += (uint64_t)step * p.weight_row;
+    scales += step * (p.k / GEMV_BLOCK);
+  }
+  __device__ __forceinline__ void ask_for_scales(const gemv_parameters &p, uint32_t to) const {
+    if (W != RONDO_NVFP4 || !has_group()) return;
+    const uint32_t lane = threadIdx.x % 32, bytes = min(ROWS, rows - row) * (p.k / GEMV_BLOCK);
+#pragma unroll
+    for (uint32_t i = 0; i < GEMV_ROWS_MOST_K / 512; i++)
+      if (lane * 16 + i * 512 + 16 <= bytes) copy_16(to + lane * 16 + i * 512, scales + i * 512, policy);
+    if (bytes % 16) /* of the matrix's last rows */
+#pragma unroll 1
+      for (uint32_t i = (bytes & ~15u) + 2 * lane; i < bytes; i += 64) copy_scale_pair(to + i, scales - lane * 16 + i);
+  }
+  /* Loads first .. end - 1 of the group; `first` is a multiple of 32. */
+  __device__ __forceinline__ void ask(const gemv_parameters &p, const rows_places<W> &places, uint32_t first,
+                                      uint32_t end) const {
+    const uint32_t lane = threadIdx.x % 32, gap = places.row_pitch - p.parts * 16;
+    const unsigned char *from = weights + first * 16;
+    const uint32_t to = places.slot + lane * 16;
+    if (gap == 0) {
+#pragma unroll 1
+      for (uint32_t i = first; i < end; i += 128, from += 2048)
+#pragma unroll
+        for (uint32_t j = 0; j < 128; j += 32)
+          if (i + j + lane < end) copy_16(to + i * 16 + j * 16, from + j * 16, policy);
+    } else {
+#pragma unroll 1
+      for (uint32_t i = first; i + lane < end; i += 32, from += 512)
+        copy_16(to + i * 16 + ((i + lane) * p.part_reciprocal >> 16) * gap, from, policy);
+    }
+  }
+};
+
+/* ---- Vectors ---------------------------------------------------------------------------------------------------- */
+
+/* A warp converts one. In 16 bits a lane has pieces of 8 elements, 32 pieces apart; in NVFP4 one of 32. bf16 becomes
+ * f16 by a power of two of the largest magnitude. */
+template <rondo_dtype W, rondo_dtype V> struct rows_vector {
+  static constexpr int elements = V == RONDO_NVFP4 ? 32 : 8, pieces = GEMV_ROWS_MOST_K / 32 / elements;
+  words loaded[pieces];
+  uint32_t scales; /* of NVFP4 */
+
+  __device__ __forceinline__ void fetch(const gemv_parameters &p, uint32_t vector) {
+    const uint32_t lane = threadIdx.x % 32;
+    scales = 0;
+    if constexpr (V == RONDO_NVFP4)
+      if (lane < p.k / 32) scales = load_vector_scales(vector_scales_from(p, vector, 2 * lane));
+#pragma unroll
+    for (int i = 0; i < pieces; i++) {
+      const uint32_t piece = lane + 32 * i;
+      loaded[i] = words();
+      if (piece < p.k / elements) loaded[i] = load_vector(vector_from(p, vector, piece));
+    }
+  }
+  /* To `at`; returns what sums are to be multiplied with. */
+  __device__ __forceinline__ float convert(const gemv_parameters &p, uint32_t at) const {
+    const uint32_t lane = threadIdx.x % 32, end = divide_up_64(p.k) / elements;
+    float factor = 1, correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
+    if constexpr (V == RONDO_NVFP4) {
+      raw_vector<RONDO_NVFP4, V, 1> raw;
+      uint32_t out[1][16];
+      raw.loaded[0][0] = loaded[0], raw.scales[0] = scales;
+      correction = convert_vector<RONDO_NVFP4, V, 1, false>(raw, out);
+      if (lane < end)
+#pragma unroll
+        for (int i = 0; i < 4; i++) store_shared_words(at + lane * 64 + i * 16, &out[0][4 * i]);
+    }
+    if constexpr (V != RONDO_NVFP4) {
+      if constexpr (V == RONDO_BF16) {
+        uint32_t largest = 0; /* two maxima, of magnitudes as bits */
+#pragma unroll
+        for (int i = 0; i < pieces; i++)
+#pragma unroll
+          for (int j = 0; j < 4; j++) largest = __vmaxu2(largest, loaded[i].word[j] & 0x7fff7fffu);
+        largest = __reduce_max_sync(0xffffffffu, max(largest & 0xffffu, largest >> 16));
+        const int exponent = min(13 + 127 - (int)(largest >> 7), 126); /* it comes to lie in [2^13, 2^14) */
+        factor = __uint_as_float((uint32_t)(127 + exponent) << 23);
+        correction *= __uint_as_float((uint32_t)(127 - exponent) << 23);
+      }
+#pragma unroll
+      for (int i = 0; i < pieces; i++) {
+        const uint32_t piece = lane + 32 * i;
+        uint32_t pairs[4];
+        if constexpr (V == RONDO_BF16) {
+          float value[8];
+#pragma unroll
+          for (int j = 0; j < 4; j++) {
+            const float2 pair = f32_of_bf16_pair(loaded[i].word[j]);
+            value[2 * j] = pair.x * factor, value[2 * j + 1] = pair.y * factor;
+          }
+#pragma unroll
+          for (int j = 0; j < 4; j++)
+            pairs[j] = W == RONDO_NVFP4 ? half_pair(value[e2m1_element(2 * j)], value[e2m1_element(2 * j + 1)])
+                                        : half_pair(value[2 * j], value[2 * j + 1]);
+        } else if constexpr (W == RONDO_NVFP4) {
+          order_as_e2m1(loaded[i].word, pairs);
+        } else {
+#pragma unroll
+          for (int j = 0; j < 4; j++) pairs[j] = loaded[i].word[j];
+        }
+        if (piece < end) store_shared_words(at + piece * 16, pairs);
+      }
+    }
+    return correction;
+  }
+  static __device__ __forceinline__ uint32_t divide_up_64(uint32_t k) { return (k + 63) & ~63u; }
+};
+
+/* ---- Products --------------------------------------------------------------------------------------------------- */
+
+/* Of sixteen rows: lane 4 g + t gets those of rows g and g + 8 with vectors 2 t and 2 t + 1 (of each eight). The two
+ * halves of eight elements have sums of their own, so that products which follow each other wait for no other. */
+template <rondo_dtype W, int Columns> struct rows_product {
+  float sums[2][Columns][4];
+  uint32_t row_at, scales_at, vectors_at, t;
+
+  __device__ __forceinline__ rows_product(const gemv_parameters &p, const rows_places<W> &places) {
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4;
+    t = lane % 4;
+    row_at = places.slot + g * places.row_pitch;
+    scales_at = places.scales + g * (p.k / GEMV_BLOCK);
+    vectors_at = places.vectors + g * places.vector_pitch;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+      for (int n = 0; n < Columns; n++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) sums[i][n][j] = 0;
+  }
+  /* 64 elements from `first` on, which counts blocks of 16. */
+  __device__ __forceinline__ void add(const gemv_parameters &p, const rows_places<W> &places, uint32_t first) {
+    const uint32_t blocks = p.k / GEMV_BLOCK;
+    /* Behind the end vectors are zero, and a NaN of the row makes it NaN anyway. */
+    const uint32_t block = min(first + t, blocks - 1), vector_at = vectors_at + (first + t) * 32;
+    words loaded[2], x[Columns][2];
+    uint32_t scale[2] = {};
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const uint32_t at = row_at + h * (8 * places.row_pitch) + block * places.lane_bytes;
+      if constexpr (W == RONDO_NVFP4) {
+        const uint2 codes = load_shared_codes(at);
+        loaded[h].word[0] = codes.x, loaded[h].word[1] = codes.y;
+        scale[h] = bits_of(block_scales(load_shared_byte(scales_at + h * (8 * blocks) + block)));
+      } else {
+        loaded[h] = load_shared_words(at);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < Columns; n++)
+#pragma unroll
+      for (int w = 0; w < 2; w++) x[n][w] = load_shared_words(vector_at + n * (8 * places.vector_pitch) + w * 16);
+#pragma unroll
+    for (int w = 0; w < 2; w++) {
+      uint32_t a[2][4];
+#pragma unroll
+      for (int h = 0; h < 2; h++) decode_eight<W, false>(loaded[h], w, scale[h], a[h]);
+#pragma unroll
+      for (int n = 0; n < Columns; n++) {
+        multiply_accumulate<false>(sums[0][n], a[0], a[1], x[n][w].word);
+        multiply_accumulate<false>(sums[1][n], a[0] + 2, a[1] + 2, x[n][w].word + 2);
+      }
+    }
+  }
+};
+
+/* ---- The kernel ------------------------------------------------------------------------------------------------- */
+
+/* So many a warp are asked for before the predecessors end, the others behind the vectors: the first level of the cache
+ * answers in the order it was asked, and what of a vector came last would leave all arithmetic to the end. */
+enum : uint32_t { EARLY_LOADS = 128 };
+
+template <rondo_dtype W, rondo_dtype V, int Columns>
+__device__ __forceinline__ void gemv_rows(const gemv_parameters &p) {
+  extern __shared__ __align__(128) unsigned char rows_memory[];
+  const rows_places<W> places(p, rows_memory);
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, first_row = blockIdx.x * p.block_rows;
+  const uint32_t rows = min(p.block_rows, p.m - first_row);
+  rows_copies<W> copies(p, first_row, rows);
+  const uint32_t loads = copies.loads(p), early_loads = p.early ? min(loads, EARLY_LOADS) : 0;
+  copies.ask(p, places, 0, early_loads);
+  wait_for_predecessors();
+  rows_vector<W, V> vector;
+  if (warp < p.count) vector.fetch(p, warp);
+  copies.ask_for_scales(p, places.scales);
+  copies.ask(p, places, early_loads, loads);
+  cp_async_commit();
+  if (warp < p.count) {
+    const float correction = vector.convert(p, places.vectors + warp * places.vector_pitch);
+    if (lane == 0) store_shared(places.factors + warp * NUMBER, correction);
+  }
+  __syncthreads();
+
+  /* Of this lane's first sum. */
+  const uint32_t own_vector = lane % 4 * 2, own_row = lane / 4, shift = p.out_dtype == RONDO_F32 ? 2 : 1;
+  const int64_t element = blockIdx.y * p.out_batch + own_vector * p.out_row + (first_row + own_row);
+  unsigned char *const out = (unsigned char *)p.out + (element << shift);
+  const int64_t one_vector = p.out_row << shift, eight_vectors = 8 * one_vector;
+  const float *const row_factors = W == RONDO_E4M3 ? row_scales(p, blockIdx.y) : nullptr;
+  const auto factor_of_row = [&](uint32_t row) {
+    return row_factors && row + own_row < rows ? __ldg(row_factors + first_row + row + own_row) : 1.0f;
+  };
+#pragma unroll 1
+  while (copies.has_group()) {
+    const uint32_t row = copies.row;
+    cp_async_wait<0>();
+    __syncwarp();
+    rows_product<W, Columns> product(p, places);
+#pragma unroll 1
+    for (uint32_t first = 0; first < p.k / GEMV_BLOCK; first += 4) product.add(p, places, first);
+    copies.go_on(p);
+    if (copies.has_group()) {
+      __syncwarp(); /* every lane has read what is written over */
+      copies.ask_for_scales(p, places.scales);
+      copies.ask(p, places, 0, copies.loads(p));
+      cp_async_commit();
+    }
+    const float row_factor[2] = {factor_of_row(row), factor_of_row(row + 8)};
+#pragma unroll
+    for (int n = 0; n < Columns; n++) {
+      const float2 factor = load_shared_two(places.factors + (own_vector + 8 * n) * NUMBER);
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        float &sum = product.sums[0][n][i];
+        /* One after the other: all factors together may be 2^128, which is none of fp32. */
+        sum = (sum + product.sums[1][n][i]) * (i % 2 ? factor.y : factor.x) * p.scale;
+        if (W == RONDO_E4M3) sum *= row_factor[i / 2];
+      }
+    }
+    unsigned char *const at = out + ((uint64_t)row << shift);
+#pragma unroll
+    for (int n = 0; n < Columns; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const uint32_t vector_here = 8 * n + i % 2, row_here = i / 2 * 8;
+        if (own_vector + vector_here >= p.count || row + own_row + row_here >= rows) continue;
+        const float sum = product.sums[0][n][i];
+        unsigned char *const to = at + n * eight_vectors + (i % 2 ? one_vector : 0);
+        if (p.finishing)
+          store_shared(places.held + ((own_vector + vector_here) * p.block_rows + row + own_row + row_here) * NUMBER,
+                       sum);
+        else if (shift == 2)
+          *(float *)(to + row_here * 4) = sum;
+        else
+          *(uint16_t *)(to + row_here * 2) = p.out_dtype == RONDO_F16 ? __half_as_ushort(__float2half_rn(sum))
+                                                                      : __bfloat16_as_ushort(__float2bfloat16_rn(sum));
+      }
+  }
+  if (!p.finishing) return;
+  __syncthreads();
+  const uint32_t pieces = (rows + 31) / 32;
+  for (uint32_t i = warp; i < pieces * p.count; i += blockDim.x / 32) {
+    const uint32_t vector_here = i / pieces, from = i % pieces * 32;
+    finish_columns(p, {blockIdx.y, first_row + from, min(32u, rows - from), 0}, vector_here, [&](uint32_t row) {
+      return load_shared(places.held + (vector_here * p.block_rows + from + row) * NUMBER);
+    });
+  }
+}
+
+#define DEFINE(chips, parameters, name, threads, blocks, ...)                                                          \
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_rows<__VA_ARGS__>)
+GEMV_ROWS_KERNELS(DEFINE)
+
+#endif

@@ -1,0 +1,152 @@
+/* test_gemv_rows_plan.c - whatever the problem, a plan for several vectors with many short rows keeps what its kernels
+ * rely on (gemv_rows.cu), and what they cannot do is not sent there. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "../../kernels/gemv/gemv_plan.h"
+#include "../support.h"
+
+enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 232448 };
+
+static int64_t one_of(struct random *random, const int64_t *values, int64_t count) {
+  return values[random_between(random, 0, count - 1)];
+}
+
+/* Mostly one that could be taken. */
+static struct gemv_problem random_problem(struct random *random) {
+  static const int64_t multiples[] = {1, 1, 2, 16, 32}, multiprocessors[] = {78, 114, 132, 148};
+  static const int64_t vectors[] = {RONDO_F16, RONDO_BF16, RONDO_NVFP4}, batches[] = {1, 1, 1, 2, 4, 37, 132};
+  const bool in_e4m3 = random_between(random, 0, 1);
+  struct gemv_problem problem = {.weights = in_e4m3 ? RONDO_E4M3 : RONDO_NVFP4,
+                                 .vectors = (rondo_dtype)one_of(random, vectors, in_e4m3 ? 2 : 3),
+                                 .batch = one_of(random, batches, 7),
+                                 .k = 16 * random_between(random, 1, 70),
+                                 .count = random_between(random, 1, 16),
+                                 .chip = random_between(random, 0, 1) ? CHIP_SM_90A : CHIP_SM_100A,
+                                 .multiprocessors = one_of(random, multiprocessors, 4),
+                                 .row_multiple = one_of(random, multiples, 5),
+                                 .scale_bytes = 2,
+                                 .wide_loads = true,
+                                 .packed_weights = true};
+  int64_t rows = random_between(random, 1, 200000) / problem.batch;
+  problem.m = (rows / problem.row_multiple + 1) * problem.row_multiple;
+  problem.finishing = problem.row_multiple > 1;
+  return problem;
+}
+
+static void check_rows(const struct gemv_problem *problem, const struct gemv_rows_plan *plan) {
+  cr_assert_eq(plan->block_rows % 16, 0);
+  cr_assert_eq(plan->block_rows % problem->row_multiple, 0);
+  cr_assert(plan->blocks * plan->block_rows >= problem->m && (plan->blocks - 1) * plan->block_rows < problem->m);
+  cr_assert_leq(plan->blocks * problem->batch, problem->multiprocessors);
+}
+
+/* In shared memory rows are whole steps of 64 elements, an odd number of them. */
+static void check_memory(const struct gemv_problem *problem, const struct gemv_rows_plan *plan) {
+  const bool in_e4m3 = problem->weights == RONDO_E4M3;
+  const int64_t k = problem->k, step_bytes = in_e4m3 ? 64 : 32, steps = (k + 63) / 64;
+  cr_assert_eq(k % (in_e4m3 ? 16 : 32), 0);
+  cr_assert_leq(k, GEMV_ROWS_MOST_K);
+  cr_assert_eq(plan->row_loads * 16, in_e4m3 ? k : k / 2);
+  const int64_t vectors = 8 * plan->variant->operands * (steps * 128 + 16), pitch = (steps | 1) * step_bytes;
+  cr_assert_eq(plan->first_stage % 128, 0);
+  cr_assert_geq(plan->first_stage, 16 * (int64_t)sizeof(float) + vectors);
+  cr_assert_eq(plan->slot_bytes % 16, 0);
+  cr_assert_geq(plan->slot_bytes, 16 * (pitch + (in_e4m3 ? 0 : k / 16)));
+  const int64_t held = problem->finishing ? problem->count * plan->block_rows * (int64_t)sizeof(float) : 0;
+  cr_assert_geq(plan->shared_bytes, plan->first_stage + plan->warps * plan->slot_bytes + held);
+  cr_assert_leq(plan->shared_bytes, MOST_SHARED_BYTES);
+}
+
+static void check_kernel(const struct gemv_problem *problem, const struct gemv_rows_plan *plan) {
+  const struct gemv_rows_variant *variant = plan->variant;
+  cr_assert(variant->weights == problem->weights && variant->vectors == problem->vectors);
+  cr_assert(variant->kernel.chips & problem->chip);
+  cr_assert_leq(problem->count, 8 * variant->operands);
+  cr_assert_leq(32 * plan->warps, variant->kernel.threads);
+  cr_assert_geq(plan->warps, problem->count); /* each converts a vector */
+}
+
+#define NAME(chips, parameters, name, ...) #name,
+static const char *const kernels[] = {GEMV_ROWS_KERNELS(NAME)};
+enum { KERNELS = sizeof kernels / sizeof *kernels };
+
+Test(gemv_rows_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
+  struct random random = {.state = 8};
+  int chosen[KERNELS] = {0};
+  for (int i = 0; i < PROBLEMS; i++) {
+    struct gemv_problem problem = random_problem(&random);
+    struct gemv_rows_plan plan = gemv_rows_plan_of(&problem);
+    if (!plan.variant) continue;
+    check_kernel(&problem, &plan);
+    check_rows(&problem, &plan);
+    check_memory(&problem, &plan);
+    for (int kernel = 0; kernel < KERNELS; kernel++)
+      chosen[kernel] += !strcmp(kernels[kernel], plan.variant->kernel.name);
+  }
+  for (int kernel = 0; kernel < KERNELS; kernel++)
+    cr_expect_gt(chosen[kernel], 100, "%s is hardly chosen", kernels[kernel]);
+}
+
+/* ---- What is not taken --------------------------------------------------------------------------------------------
+ */
+
+/* One that is. */
+static struct gemv_problem taken(rondo_dtype weights, rondo_dtype vectors, int64_t count) {
+  return (struct gemv_problem){.weights = weights,
+                               .vectors = vectors,
+                               .batch = 1,
+                               .m = 49152,
+                               .k = 576,
+                               .count = count,
+                               .chip = CHIP_SM_90A,
+                               .multiprocessors = 132,
+                               .row_multiple = 1,
+                               .scale_bytes = 4,
+                               .wide_loads = true,
+                               .packed_weights = true};
+}
+
+static bool takes(struct gemv_problem problem) { return gemv_rows_plan_of(&problem).variant; }
+
+#define NOT_WITH(change)                                                                                               \
+  do {                                                                                                                 \
+    struct gemv_problem problem = taken(RONDO_NVFP4, RONDO_BF16, 8);                                                   \
+    problem.change;                                                                                                    \
+    cr_expect_not(takes(problem), #change);                                                                            \
+  } while (0)
+
+Test(gemv_rows_plan, what_the_kernels_cannot_do_is_not_taken) {
+  for (int64_t count = 2; count <= 16; count++) {
+    cr_assert(takes(taken(RONDO_NVFP4, RONDO_NVFP4, count)) && takes(taken(RONDO_NVFP4, RONDO_BF16, count)));
+    cr_assert(takes(taken(RONDO_E4M3, RONDO_F16, count)) && takes(taken(RONDO_E4M3, RONDO_BF16, count)));
+  }
+  cr_assert(takes(taken(RONDO_E4M3, RONDO_BF16, 1)));
+  NOT_WITH(count = 1);
+  NOT_WITH(weights = RONDO_BF16);
+  NOT_WITH(chip = CHIP_SM_80);
+  NOT_WITH(wide_loads = false);
+  NOT_WITH(packed_weights = false);
+  NOT_WITH(blocked_scales = true);
+  NOT_WITH(norm = true);
+  NOT_WITH(one_order = true);
+  NOT_WITH(k = 592);
+  NOT_WITH(k = 352);
+  NOT_WITH(k = 1056);
+  NOT_WITH(batch = 133);
+  NOT_WITH(m = 132 * 240);
+}
+
+/* So that, as rondo.h says, the order of sums does not change within a class of counts; here it is one for all. */
+Test(gemv_rows_plan, counts_of_a_class_are_taken_alike) {
+  static const int64_t classes[][2] = {{2, 8}, {9, 16}};
+  struct random random = {.state = 9};
+  for (int i = 0; i < PROBLEMS / 4; i++) {
+    struct gemv_problem problem = random_problem(&random);
+    for (int c = 0; c < 2; c++) {
+      problem.count = classes[c][0];
+      const bool is_taken = takes(problem);
+      for (; problem.count <= classes[c][1]; problem.count++) cr_assert_eq(takes(problem), is_taken);
+    }
+  }
+}
