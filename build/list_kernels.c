@@ -9,7 +9,8 @@
 #include "../kernels/gemv/gemv.h"
 #include "../kernels/qr/qr.h"
 #include "../kernels/softmax/attention.h"
-#include "../kernels/softmax/softmax.h"
+#include "../kernels/softmax/attention_decode.h"
+#include "../kernels/softmax/gemm_softmax_wgmma.h"
 
 static void print(const char *name, size_t parameter_bytes, int threads, uint32_t chips) {
   printf("%s %zu %d%s%s%s\n", name, parameter_bytes, threads, chips & CHIP_SM_80 ? " sm_80 compute_80" : "",
@@ -43,6 +44,9 @@ int main(void) {
   TRIANGULAR_INVERSE_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);
   ATTENTION_COMBINE_KERNELS(PRINT);
+  ATTENTION_DECODE_KERNELS(PRINT);
   GEMM_SOFTMAX_KERNELS(PRINT);
+  GEMM_SOFTMAX_RESIDENT_KERNELS(PRINT);
+  GEMM_SOFTMAX_STREAMED_KERNELS(PRINT);
   return fflush(stdout) ? 1 : 0;
 }

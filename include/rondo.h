@@ -432,7 +432,10 @@ typedef enum rondo_head_layout {
  *   lse         optional f32 [batch, query heads, query length]: log-sum-exp of the scaled scores, -infinity for a row
  *               that sees nothing (its output is 0)
  *   scale       0 means 1/sqrt(head dimension)
- *   splits      parts into which the KV sequence is cut; 0 lets Rondo choose. The result's bits depend on it. */
+ *   splits      parts into which the KV sequence is cut, at most; 0 lets Rondo choose. The result's bits depend on it.
+ * From compute capability 9.0 on, an item's bits do not depend on the batch where at most 16 query rows (query length *
+ * query heads / KV heads; with head dimension 256, 15) share a KV head, the head dimension is 64 or more, and rows
+ * begin at multiples of 16 bytes. */
 typedef struct rondo_attention_desc {
   const char *name RONDO_ZERO;
   rondo_head_layout layout RONDO_ZERO;

@@ -50,6 +50,15 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_
                : "memory");
 }
 
+/* Four such matrices back to shared memory: lane i gives the address of row i % 8 of matrix i / 8 (sm_90). */
+__device__ __forceinline__ void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+#endif
+}
+
 /* 16 bytes from global to shared memory, of which the first `bytes` (0 to 16) are read and the rest become zeros. */
 __device__ __forceinline__ void cp_async_16(uint32_t shared, const void *global, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");

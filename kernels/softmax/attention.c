@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "../../runtime/integer.h"
+#include "attention_decode.h"
 
 rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention: the description is NULL");
@@ -177,8 +178,12 @@ uint64_t attention_partial_o_bytes(const struct attention_shape *shape) {
   return (uint64_t)(shape->splits * shape->total_rows * shape->head_dimension) * sizeof(float);
 }
 
+/* For whichever kernels the chip will have. */
 uint64_t attention_scratch_bytes(const struct op_task *task) {
+  const struct attention_attributes *attributes = op_attributes(task);
   struct attention_shape shape = attention_shape_of(task);
+  if (shape.rows <= DECODE_MOST_ROWS)
+    shape.splits = larger(shape.splits, attention_decode_splits(shape.kv_heads, shape.capacity, attributes->splits));
   if (shape.splits == 1) return 0;
   return attention_partial_o_bytes(&shape) + (uint64_t)(shape.splits * shape.total_rows) * sizeof(float);
 }

@@ -1,10 +1,11 @@
-/* attention_select.c - which kernel attends: by type and head dimension; with splits, one more that merges. */
+/* attention_select.c - which kernel attends: few query rows go to attention_decode.cu where that can take them, others
+ * by type and head dimension; with splits, one more that merges. */
 #include <assert.h>
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
-#include "attention.h"
+#include "attention_decode.h"
 
 struct variant {
   struct op_kernel kernel;
@@ -72,21 +73,35 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
 }
 
 /* Blocks stay below 2^31: q bounds rows and k bounds KV rows by 2^26 in all, and a split has at least 64. */
+static rondo_status portable_launch(const struct op_call *call, const struct attention_shape *shape,
+                                    const struct chip *chip, struct op_launches *launches) {
+  const struct variant *variant = variant_of(call->task->operands[ATTENTION_Q].dtype, shape->head_dimension);
+  if (variant->shared_bytes > (uint32_t)chip->shared_bytes)
+    return status_set(RONDO_UNSUPPORTED,
+                      "head dimension %" PRId64 " needs %" PRIu32 " bytes of shared memory, the chip has %" PRId32,
+                      shape->head_dimension, variant->shared_bytes, chip->shared_bytes);
+  const struct attention_parameters parameters = parameters_of(call, shape);
+  int64_t blocks = shape->row_tiles * shape->batch * shape->kv_heads * shape->splits;
+  launch_add(launches, &variant->kernel, blocks, ATTENTION_THREADS, variant->shared_bytes, &parameters,
+             sizeof parameters);
+  return RONDO_OK;
+}
+
 rondo_status attention_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   struct attention_shape shape = attention_shape_of(call->task);
   launches->count = 0;
   if (!shape.total_rows) return RONDO_OK;
-  const struct variant *variant = variant_of(call->task->operands[ATTENTION_Q].dtype, shape.head_dimension);
-  if (variant->shared_bytes > (uint32_t)chip->shared_bytes)
-    return status_set(RONDO_UNSUPPORTED,
-                      "head dimension %" PRId64 " needs %" PRIu32 " bytes of shared memory, the chip has %" PRId32,
-                      shape.head_dimension, variant->shared_bytes, chip->shared_bytes);
-  struct attention_parameters parameters = parameters_of(call, &shape);
-  int64_t blocks = shape.row_tiles * shape.batch * shape.kv_heads * shape.splits;
-  launch_add(launches, &variant->kernel, blocks, ATTENTION_THREADS, variant->shared_bytes, &parameters,
-             sizeof parameters);
-  if (shape.splits == 1) return RONDO_OK;
-  blocks = divide_up(shape.total_rows, ATTENTION_THREADS / 32); /* a warp merges a row */
+  const struct attention_decode_plan decode = attention_decode_plan_for(call->task, &shape, chip);
+  rondo_status status = RONDO_OK;
+  if (decode.variant) {
+    shape.splits = decode.splits;
+    attention_decode_launch(call, &shape, &decode, launches);
+  } else {
+    status = portable_launch(call, &shape, chip, launches);
+  }
+  if (status != RONDO_OK || shape.splits == 1) return status;
+  const struct attention_parameters parameters = parameters_of(call, &shape);
+  const int64_t blocks = divide_up(shape.total_rows, ATTENTION_THREADS / 32); /* a warp merges a row */
   launch_add(launches, &rondo_attention_combine, blocks, ATTENTION_THREADS, 0, &parameters, sizeof parameters);
   return RONDO_OK;
 }

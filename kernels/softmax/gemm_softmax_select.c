@@ -1,10 +1,12 @@
-/* gemm_softmax_select.c - which of the kernels in gemm_softmax.cu a product takes: wide or narrow blocks of columns,
- * and what the alignment of its rows allows. */
+/* gemm_softmax_select.c - which kernels a product takes: those of sm_90a where tensor maps can be made of its operands
+ * and gemm_softmax_plan.c has one, else those of gemm_softmax.cu, with wide or narrow blocks of columns and what the
+ * alignment of the rows allows. */
 #include <assert.h>
+#include <math.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
-#include "softmax.h"
+#include "gemm_softmax_plan.h"
 
 struct variant {
   struct op_kernel kernel;
@@ -33,12 +35,94 @@ static uint32_t output_of(rondo_dtype dtype) {
   return dtype == RONDO_F32 ? GEMM_SOFTMAX_F32 : dtype == RONDO_F16 ? GEMM_SOFTMAX_F16 : GEMM_SOFTMAX_BF16;
 }
 
+/* ---- sm_90a ------------------------------------------------------------------------------------------------------ */
+
+/* The operand with its batch dimension, of one where it is left out: kernels give three coordinates. */
+static struct op_operand with_batch(const struct op_operand *operand) {
+  struct op_operand three = *operand;
+  if (operand->rank == 3) return three;
+  three.rank = 3;
+  three.shape[0] = 1, three.shape[1] = operand->shape[0], three.shape[2] = operand->shape[1];
+  three.stride[0] = operand->shape[0] * operand->stride[0], three.stride[1] = operand->stride[0];
+  three.stride[2] = operand->stride[1];
+  return three;
+}
+
+static void map_add(struct op_launch *launch, size_t offset, const struct op_call *call, int which, int64_t rows,
+                    int64_t columns) {
+  struct op_operand operand = with_batch(&call->task->operands[which]);
+  launch_map(launch, offset, &operand, call->data[which], (const uint32_t[]){1, (uint32_t)rows, (uint32_t)columns});
+}
+
+/* log2(e) |scale| must be a number too. */
+enum { MOST_SCALE_EXPONENT = 126 };
+
+static bool may_have_maps(const struct op_task *task, const struct gemm_softmax_shape *shape, const struct chip *chip) {
+  if (chip->version != 90 || fabsf(shape->scale) > ldexpf(1, MOST_SCALE_EXPONENT)) return false;
+  const int count = task->op == &op_gemm_softmax ? 3 : 2;
+  for (int i = 0; i < count; i++) {
+    struct op_operand operand = with_batch(&task->operands[i]);
+    if (!has_tensor_map(&operand)) return false;
+  }
+  return true;
+}
+
+/* Adds the launch of a plan. */
+static void wgmma_launch(const struct op_call *call, const struct gemm_softmax_shape *shape,
+                         const struct gemm_softmax_plan *plan, struct op_launches *launches) {
+  const bool is_softmax = call->task->op == &op_gemm_softmax;
+  const rondo_dtype out = call->task->operands[GEMM_OUT].dtype;
+  const float log2_e = 1.4426950408889634f, scale = fabsf(shape->scale);
+  struct gemm_softmax_wgmma_parameters parameters = {
+      .max = is_softmax ? NULL : call->data[GEMM_OUT],
+      .max_batch_stride = shape->out_batch_stride,
+      .max_row_stride = shape->out_row_stride,
+      .batch = (uint32_t)shape->batch,
+      .m = (uint32_t)shape->m,
+      .n = (uint32_t)shape->n,
+      .steps = (uint32_t)plan->steps,
+      .tiles = (uint32_t)plan->tiles,
+      .clusters = (uint32_t)plan->clusters,
+      .blocks = (uint32_t)plan->column_blocks,
+      .causal = shape->causal,
+      .negative = shape->scale < 0,
+      .output = output_of(out),
+      .factor = is_softmax ? scale * log2_e : scale,
+  };
+  struct op_launch *launch = launch_add(launches, &plan->variant->kernel, plan->grid, plan->variant->kernel.threads,
+                                        (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
+  map_add(launch, offsetof(struct gemm_softmax_wgmma_parameters, a), call, GEMM_A, plan->a_box_rows, WGMMA_DEPTH);
+  map_add(launch, offsetof(struct gemm_softmax_wgmma_parameters, b), call, GEMM_B, plan->b_box_rows, WGMMA_DEPTH);
+  if (is_softmax)
+    map_add(launch, offsetof(struct gemm_softmax_wgmma_parameters, p), call, GEMM_OUT, plan->p_box_rows,
+            8 * WGMMA_BOX_BYTES / rondo_dtype_bits(out));
+}
+
+static bool wgmma_select(const struct op_call *call, const struct gemm_softmax_shape *shape, const struct chip *chip,
+                         struct op_launches *launches) {
+  if (!may_have_maps(call->task, shape, chip)) return false;
+  const struct gemm_softmax_problem problem = {.dtype = call->task->operands[GEMM_A].dtype,
+                                               .is_softmax = call->task->op == &op_gemm_softmax,
+                                               .batch = shape->batch,
+                                               .m = shape->m,
+                                               .n = shape->n,
+                                               .k = shape->k,
+                                               .multiprocessors = chip->multiprocessors};
+  const struct gemm_softmax_plan plan = gemm_softmax_plan_of(&problem);
+  if (!plan.variant || plan.shared_bytes > chip->shared_bytes) return false;
+  wgmma_launch(call, shape, &plan, launches);
+  return true;
+}
+
+/* ---- Every chip -------------------------------------------------------------------------------------------------- */
+
 rondo_status gemm_softmax_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   const struct op_task *task = call->task;
   const struct op_operand *a = &task->operands[GEMM_A], *b = &task->operands[GEMM_B], *out = &task->operands[GEMM_OUT];
   launches->count = 0;
   if (op_elements(out) == 0) return RONDO_OK;
   struct gemm_softmax_shape shape = gemm_softmax_shape_of(task);
+  if (wgmma_select(call, &shape, chip, launches)) return RONDO_OK;
   int64_t row_tiles = divide_up(shape.m, GEMM_SOFTMAX_ROWS), blocks = row_tiles * shape.batch;
   if (blocks > INT32_MAX)
     return status_set(RONDO_UNSUPPORTED, "a has %lld tiles of %d rows, expected at most 2^31 - 1", (long long)blocks,

@@ -130,10 +130,28 @@ static void gemm_softmax_agrees_with_fp64_at_large_sizes(rondo_backend backend) 
       {.dtype = RONDO_BF16, .sizes = {1, 130, 1100, 1000}, .scale = 0.03f, .matrix = true},
       {.dtype = RONDO_BF16, .sizes = {3, 257, 640, 64}, .scale = 0.125f, .causal = true},
       {.dtype = RONDO_F16, .sizes = {1, 5, 5003, 72}, .scale = 0.125f},
+      {.dtype = RONDO_F16, .sizes = {1, 70, 5000, 72}, .scale = 0.125f},
+      {.dtype = RONDO_BF16, .sizes = {1, 200, 2064, 64}, .scale = -0.125f, .causal = true},
+      {.dtype = RONDO_BF16, .sizes = {1, 150, 264, 520}, .scale = -0.04f, .causal = true},
   };
   products_check(backend, products, COUNT(products), 2);
 }
 BOTH(gemm_softmax_agrees_with_fp64_at_large_sizes)
+
+/* More rows than there are clusters for, so that each takes tiles one after the other: with rows of every width that a
+ * cluster holds, and with wider ones, which come twice. */
+static void gemm_softmax_takes_many_tiles_of_rows(rondo_backend backend) {
+  static const struct product products[] = {
+      {.dtype = RONDO_BF16, .sizes = {40, 330, 264, 64}, .scale = 0.125f},
+      {.dtype = RONDO_F16, .sizes = {31, 130, 1032, 72}, .scale = 0.1f, .causal = true},
+      {.dtype = RONDO_BF16, .sizes = {16, 200, 2056, 64}, .scale = 0.125f},
+      {.dtype = RONDO_F16, .sizes = {7, 1000, 520, 136}, .scale = 0.08f},
+      {.dtype = RONDO_BF16, .sizes = {70, 200, 136, 200}, .scale = 0.05f, .causal = true},
+      {.dtype = RONDO_F16, .sizes = {8, 330, 1104, 136}, .scale = 0.1f, .causal = true},
+  };
+  products_check(backend, products, COUNT(products), 11);
+}
+BOTH(gemm_softmax_takes_many_tiles_of_rows)
 
 static void gemm_softmax_counts_causal_columns_from_the_bottom_right(rondo_backend backend) {
   static const struct sizes sizes[] = {{1, 1, 1, 16},    {2, 64, 64, 64},   {1, 65, 130, 33}, {1, 130, 65, 32},
@@ -156,6 +174,8 @@ static void gemm_softmax_keeps_to_its_views(rondo_backend backend) {
       {.dtype = RONDO_BF16, .sizes = {3, 40, 63, 130}, .scale = 0.2f, .border = 3, .causal = true},
       {.dtype = RONDO_F16, .sizes = {1, 64, 128, 64}, .border = 2, .matrix = true},
       {.dtype = RONDO_BF16, .sizes = {1, 70, 33, 24}, .border = 8, .matrix = true, .causal = true},
+      {.dtype = RONDO_BF16, .sizes = {2, 65, 270, 60}, .scale = 0.2f, .border = 8},
+      {.dtype = RONDO_F16, .sizes = {2, 130, 270, 140}, .scale = 0.1f, .border = 8, .causal = true},
   };
   products_check(backend, products, COUNT(products), 4);
 }
@@ -180,6 +200,10 @@ static void gemm_softmax_survives_large_logits(rondo_backend backend) {
       {.dtype = RONDO_F16, .sizes = {1, 64, 500, 64}, .scale = 3, .numbers = DECREASING},
       {.dtype = RONDO_BF16, .sizes = {1, 30, 333, 40}, .scale = 5, .numbers = EQUAL},
       {.dtype = RONDO_F16, .sizes = {1, 30, 50, 40}, .scale = 1e-30f},
+      {.dtype = RONDO_BF16, .sizes = {1, 64, 1040, 64}, .scale = 1e30f},
+      {.dtype = RONDO_BF16, .sizes = {1, 64, 1200, 136}, .scale = -1e4f},
+      {.dtype = RONDO_F16, .sizes = {1, 64, 2064, 64}, .scale = 3, .numbers = INCREASING},
+      {.dtype = RONDO_BF16, .sizes = {1, 64, 1200, 136}, .scale = 3, .numbers = INCREASING, .causal = true},
   };
   products_check(backend, products, COUNT(products), 6);
 }
@@ -195,6 +219,10 @@ static void gemm_softmax_keeps_nan_and_infinity_in_their_rows(rondo_backend back
       {.dtype = RONDO_BF16, .sizes = {1, 100, 60, 65}, .scale = 0.1f, .numbers = SPECIAL, .causal = true},
       {.dtype = RONDO_F16, .sizes = {1, 20, 300, 24}, .numbers = LATE},
       {.dtype = RONDO_BF16, .sizes = {1, 200, 200, 9}, .numbers = LATE, .causal = true},
+      {.dtype = RONDO_F16, .sizes = {1, 100, 1040, 64}, .scale = 0.1f, .numbers = SPECIAL, .causal = true},
+      {.dtype = RONDO_BF16, .sizes = {2, 40, 1200, 136}, .scale = 0.1f, .numbers = SPECIAL},
+      {.dtype = RONDO_F16, .sizes = {1, 20, 304, 24}, .numbers = LATE},
+      {.dtype = RONDO_BF16, .sizes = {1, 20, 264, 136}, .scale = 0.1f, .numbers = LATE},
   };
   products_check(backend, products, COUNT(products), 7);
 }
@@ -386,6 +414,41 @@ static struct op_launch launch_of(struct op_operand a, struct op_operand b, stru
   cr_assert(launches.count == 1);
   memcpy(parameters, launches.items[0].parameters, sizeof *parameters);
   return launches.items[0];
+}
+
+/* Tensor maps where all operands can have them, three coordinates whatever their rank; else the portable kernels. */
+Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_be_mapped) {
+  struct op_operand operands[] = {operand_of(RONDO_BF16, 4096, 60, 64, 0), operand_of(RONDO_BF16, 4095, 60, 64, 32),
+                                  operand_of(RONDO_F32, 4096, 4095, 4096, 16)};
+  struct op_task task = {.op = &op_gemm_softmax, .operand_count = 3, .operands = operands};
+  struct op_call call = {.task = &task, .data = (void *[3]){0}};
+  struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = 232448};
+  struct op_launches launches;
+  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  const struct op_launch *launch = &launches.items[0];
+  cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_resident_bf16_c8") == 0, "%s", launch->kernel);
+  cr_assert(launch->map_count == 3 && launch->grid[0] % 8 == 0);
+  for (uint32_t i = 0; i < 3; i++) cr_assert_eq(launch->maps[i].rank, 3);
+  cr_assert(launch->maps[2].box[0] == 32 && launch->maps[2].box[1] == 64 && launch->maps[2].size[0] == 4095);
+  cr_assert(launch->maps[1].box[0] == 64 && launch->maps[1].box[1] == 256 && launch->maps[1].size[0] == 60);
+
+  chip.version = 80;
+  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
+  chip.version = 90, chip.shared_bytes = 100000; /* too little of it */
+  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
+  chip.shared_bytes = 232448;
+  for (int i = 0; i < 3; i++) { /* one that begins at no multiple of 16 bytes */
+    operands[i].offset_bytes += 8;
+    REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+    cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0, "operand %d", i);
+    operands[i].offset_bytes -= 8;
+  }
+  struct gemm_softmax_attributes attributes = {.scale = 3e38f}; /* which times log2(e) is no number */
+  memcpy(task.attributes, &attributes, sizeof attributes);
+  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
 }
 
 Test(softmax, gemm_softmax_select_knows_alignment_and_width) {

@@ -1,0 +1,153 @@
+/* tensor_copy.cuh - bulk tensor copies and what goes with them, sm_90 (PTX ISA, cp.async.bulk.tensor, mbarrier and
+ * barrier.cluster): thin wrappers, one instruction each. Addresses are of shared memory. */
+#ifndef RONDO_TENSOR_COPY_CUH
+#define RONDO_TENSOR_COPY_CUH
+
+#include <stdint.h>
+
+/* ---- Barriers in shared memory ------------------------------------------------------------------------------------
+ */
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+/* Copies of this thread's block, and of others of the cluster, may use what has been initialised. */
+__device__ __forceinline__ void barriers_are_initialised() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/* Arrives, and the phase ends no sooner than so many bytes have come. */
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/* Until the phase of this parity has ended. */
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+               "@!done bra again;\n}" ::"r"(barrier),
+               "r"(parity)
+               : "memory");
+}
+
+/* The same where other blocks of the cluster have written, with store_there, what is read next. */
+__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+               "@!done bra again;\n}" ::"r"(barrier),
+               "r"(parity)
+               : "memory");
+}
+
+/* ---- Barriers of some warps of a block ----------------------------------------------------------------------------
+ */
+
+__device__ __forceinline__ void warps_meet(uint32_t barrier, uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void warps_arrive(uint32_t barrier, uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+/* ---- Copies -------------------------------------------------------------------------------------------------------
+ */
+
+__device__ __forceinline__ void tensor_prefetch(const void *map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+/* A box of the tensor, its first element at these coordinates, the innermost first. */
+__device__ __forceinline__ void tensor_copy(uint32_t to, const void *map, int c0, int c1, int c2, int c3, int c4,
+                                            uint32_t barrier, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, "
+               "{%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
+               "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier), "l"(policy)
+               : "memory");
+}
+/* The same to all blocks of the cluster in `blocks`, to the same place in each, where the barrier in the same place
+ * counts the bytes. */
+__device__ __forceinline__ void tensor_copy_to(uint16_t blocks, uint32_t to, const void *map, int c0, int c1, int c2,
+                                               int c3, int c4, uint32_t barrier, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+               ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8, %9;" ::"r"(to),
+               "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier), "h"(blocks), "l"(policy)
+               : "memory");
+}
+/* Both of a tensor of three dimensions. */
+__device__ __forceinline__ void tensor_copy(uint32_t to, const void *map, int c0, int c1, int c2, uint32_t barrier,
+                                            uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, "
+               "{%2, %3, %4}], [%5], %6;" ::"r"(to),
+               "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(barrier), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void tensor_copy_to(uint16_t blocks, uint32_t to, const void *map, int c0, int c1, int c2,
+                                               uint32_t barrier, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+               ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(to),
+               "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(barrier), "h"(blocks), "l"(policy)
+               : "memory");
+}
+/* A box of shared memory to a tensor of three dimensions; what lies outside is left out. */
+__device__ __forceinline__ void tensor_store(const void *map, int c0, int c1, int c2, uint32_t from, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2, %3}], [%4], %5;" ::"l"(map),
+      "r"(c0), "r"(c1), "r"(c2), "r"(from), "l"(policy)
+      : "memory");
+}
+__device__ __forceinline__ void tensor_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/* Until at most `Pending` of this thread's newest groups of stores still read shared memory. */
+template <int Pending> __device__ __forceinline__ void tensor_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
+/* Until all of this thread's stores have been written. */
+__device__ __forceinline__ void tensor_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+/* What this thread wrote to shared memory can be seen by products and copies that follow. */
+__device__ __forceinline__ void writes_reach_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ uint64_t read_once_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ uint64_t read_often_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+/* ---- Clusters -----------------------------------------------------------------------------------------------------
+ */
+
+__device__ __forceinline__ void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/* The address of the same thing in another block of the cluster. */
+__device__ __forceinline__ uint32_t address_in(uint32_t rank, uint32_t address) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+/* Without .release.cluster, which would put a fence of all memory before it: what the other block's copies overwrite
+ * was read by products that have ended. */
+__device__ __forceinline__ void barrier_arrive_there(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void or_there(uint32_t address, uint32_t bits) {
+  asm volatile("red.relaxed.cluster.shared::cluster.or.b32 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
+}
+/* Four numbers to another block of the cluster, whose barrier counts their sixteen bytes when they have come. */
+__device__ __forceinline__ void store_there(uint32_t address, float x, float y, float z, float w, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
+      "f"(x), "f"(y), "f"(z), "f"(w), "r"(barrier)
+      : "memory");
+}
+/* One number, which can be seen there behind cluster_meet. */
+__device__ __forceinline__ void store_there(uint32_t address, float x) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+
+#endif

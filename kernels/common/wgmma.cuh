@@ -1,0 +1,100 @@
+/* wgmma.cuh - matrix products of a warpgroup, sm_90a (PTX ISA, wgmma.mma_async): thin wrappers, one instruction each.
+ *
+ * D is 64 x Columns in fp32: warp w of the warpgroup has rows 16 w to 16 w + 15, and lane 4 group + quad of them rows
+ * group (d[i], i / 2 even) and group + 8, columns 8 (i / 4) + 2 quad + i % 2. A product reduces 16 numbers of two
+ * bytes. A from registers is laid out as D is, two numbers to a register.
+ *
+ * In shared memory an operand is in panels of 64 numbers by rows of 128 bytes with the 128-byte swizzle, as bulk tensor
+ * copies leave it, at multiples of 1024 bytes. */
+#ifndef RONDO_WGMMA_CUH
+#define RONDO_WGMMA_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+/* The descriptor of an operand at `address`; `panel_bytes` lie between two panels, and matter where the dimension that
+ * is not reduced is contiguous. 1024 bytes lie between one group of eight rows and the next. */
+constexpr uint64_t operand_layout = (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+__device__ __forceinline__ uint64_t operand_descriptor(uint32_t address, uint32_t panel_bytes) {
+  return (address & 0x3ffff) >> 4 | (uint64_t)(panel_bytes >> 4) << 16 | operand_layout;
+}
+/* The same, so many bytes further. */
+__device__ __forceinline__ uint64_t operand_further(uint64_t descriptor, uint32_t bytes) {
+  return descriptor + (bytes >> 4);
+}
+
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+/* Until at most `Pending` of the newest groups are under way. */
+template <int Pending> __device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+
+/* Ties registers to their place in program order: no use of them moves across this. The compiler does not know that
+ * products write registers long after the instruction. */
+template <int Count> __device__ __forceinline__ void pin(float (&registers)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; i++) asm volatile("" : "+f"(registers[i])::"memory");
+}
+template <int Count> __device__ __forceinline__ void pin(uint32_t (&registers)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; i++) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+/* shared: d = A B, or d += A B where `add`, both in shared memory with the reduced dimension contiguous. registers:
+ * d += A B, A in registers, B in shared memory with the other dimension contiguous. */
+template <typename T, int Columns> struct warpgroup_product;
+
+#define WGMMA_EIGHT(i)                                                                                                 \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),          \
+      "+f"(d[i + 7])
+#define WGMMA_D_64  WGMMA_EIGHT(0), WGMMA_EIGHT(8), WGMMA_EIGHT(16), WGMMA_EIGHT(24)
+#define WGMMA_D_80  WGMMA_D_64, WGMMA_EIGHT(32)
+#define WGMMA_D_128 WGMMA_D_80, WGMMA_EIGHT(40), WGMMA_EIGHT(48), WGMMA_EIGHT(56)
+#define WGMMA_D_256                                                                                                    \
+  WGMMA_D_128, WGMMA_EIGHT(64), WGMMA_EIGHT(72), WGMMA_EIGHT(80), WGMMA_EIGHT(88), WGMMA_EIGHT(96), WGMMA_EIGHT(104),  \
+      WGMMA_EIGHT(112), WGMMA_EIGHT(120)
+
+#define WGMMA_NAMES_64                                                                                                 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"                                               \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_NAMES_80 WGMMA_NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define WGMMA_NAMES_128                                                                                                \
+  WGMMA_NAMES_80 ", %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55"                    \
+                 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_NAMES_256                                                                                                \
+  WGMMA_NAMES_128 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"                   \
+                  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"                   \
+                  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"       \
+                  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+/* r0 to r4 are the numbers of the operands behind D. */
+#define WGMMA_PRODUCT(type, name, columns, r0, r1, r2, r3, r4)                                                         \
+  template <> struct warpgroup_product<type, columns> {                                                                \
+    static __device__ __forceinline__ void shared(float (&d)[columns / 2], uint64_t a, uint64_t b, int add) {          \
+      asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" r2 ", 0;\n"                                                \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." name "." name " {" WGMMA_NAMES_##columns    \
+                   "}, %" r0 ", %" r1 ", add, 1, 1, 0, 0;\n}"                                                          \
+                   : WGMMA_D_##columns                                                                                 \
+                   : "l"(a), "l"(b), "r"(add));                                                                        \
+    }                                                                                                                  \
+    static __device__ __forceinline__ void registers(float (&d)[columns / 2], uint32_t a0, uint32_t a1, uint32_t a2,   \
+                                                     uint32_t a3, uint64_t b) {                                        \
+      asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"                                                      \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." name "." name " {" WGMMA_NAMES_##columns    \
+                   "}, {%" r0 ", %" r1 ", %" r2 ", %" r3 "}, %" r4 ", add, 1, 1, 1;\n}"                                \
+                   : WGMMA_D_##columns                                                                                 \
+                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));                                                      \
+    }                                                                                                                  \
+  };
+#define WGMMA_PRODUCTS(columns, ...)                                                                                   \
+  WGMMA_PRODUCT(__half, "f16", columns, __VA_ARGS__)                                                                   \
+  WGMMA_PRODUCT(__nv_bfloat16, "bf16", columns, __VA_ARGS__)
+
+WGMMA_PRODUCTS(64, "32", "33", "34", "35", "36")
+WGMMA_PRODUCTS(80, "40", "41", "42", "43", "44")
+WGMMA_PRODUCTS(128, "64", "65", "66", "67", "68")
+WGMMA_PRODUCTS(256, "128", "129", "130", "131", "132")
+
+#endif

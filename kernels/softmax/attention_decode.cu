@@ -1,0 +1,322 @@
+/* attention_decode.cu - attention of few query rows over many KV rows: decoding, at the memory's speed.
+ *
+ * The products are turned around, S^T = K Q^T and O^T = V^T P^T: sixteen KV rows are the rows of mma.m16n8k16's A, and
+ * up to eight query rows (attention.h) the columns of its B, where rows of Q would fill half of A. K is read with
+ * ldmatrix, V with ldmatrix.trans, and movmatrix makes the weights' C fragments the B fragments of the second product.
+ *
+ * A warp brings its own KV rows into a ring of its own with cp.async, `Stages` tiles of 16 ahead, and has a maximum, a
+ * sum and an O of its own: no warp waits for another until the end. The reference of the exponents moves only where a
+ * score exceeds it by 8, so that most tiles rescale nothing and agree by one vote.
+ *
+ * How KV rows are dealt says attention_decode.h. Where there are few heads, a cluster of eight blocks has the parts of
+ * one; each warp then sends what it has to the blocks that finish these columns (st.async), and each block waits for
+ * that alone. Where there are many, a block takes all parts of a head one after the other, and joins them in the same
+ * order by the same arithmetic: fewer blocks come and go.
+ *
+ * Masks: a score that a row does not see becomes -infinity, and where rows of a tile see different KV rows, V is
+ * multiplied once for each position with what that one sees not: a NaN or an infinity reaches only rows that see it.
+ *
+ * Bound by the memory; at short lengths by latency: the launch, the first bytes, the exchange. */
+#include "../common/launch.cuh"
+#include "attention_decode_tile.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* ---- Between blocks of a cluster --------------------------------------------------------------------------------- */
+
+/* The same place in the shared memory of block `rank` of the cluster; and numbers sent there, which its barrier counts.
+ */
+__device__ __forceinline__ uint32_t in_block(uint32_t address, uint32_t rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+__device__ __forceinline__ void send_two(uint32_t to, float2 value, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+               "f"(value.x), "f"(value.y), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send_four(uint32_t to, float4 value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void barrier_init(uint32_t barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void barrier_wait_first(uint32_t barrier) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n@!done bra again;\n}" ::"r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+/* O of the warp's rows, by columns of one row, in what was its ring. */
+template <typename Size>
+__device__ __forceinline__ void lay_out(const attention_decode_parameters &p, const work<Size> &w,
+                                        const output_fragments<Size> &o) {
+  cp_async_wait<0>();
+  __syncwarp();
+#pragma unroll
+  for (int n = 0; n < Size::operands; n++)
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const uint32_t row = 8 * n + 2 * w.t + i;
+      if (row >= p.rows) continue;
+      const uint32_t to = w.ring + (row * Size::pitch + w.g) * sizeof(float);
+#pragma unroll
+      for (int j = 0; j < Size::dimension / 16; j++) {
+        store_shared(to + 16 * j * sizeof(float), o[n][j][i]);
+        store_shared(to + (16 * j + 8) * sizeof(float), o[n][j][i + 2]);
+      }
+    }
+}
+
+/* What the warp has of its part, to the blocks of the cluster, each its columns and all maxima and sums. */
+template <typename Size>
+__device__ __forceinline__ void send(const attention_decode_parameters &p, const work<Size> &w,
+                                     const partial<Size> &mine) {
+  const uint32_t slot = (w.rank * DECODE_WARPS + w.warp) * p.rows;
+  cluster_wait(); /* the others are there, and so are their barriers */
+#pragma unroll
+  for (int n = 0; n < Size::operands; n++)
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const uint32_t row = 8 * n + 2 * w.t + i;
+      if (row < p.rows) /* every lane knows them, so lanes 4 g + t send them to block g */
+        send_two(in_block(w.stats + (slot + row) * sizeof(float2), w.g), {mine.most[n][i], mine.sum[n][i]},
+                 in_block(w.barrier, w.g));
+    }
+  __syncwarp();
+  constexpr uint32_t fours = Size::dimension / 4, own_fours = Size::own / 4;
+  for (uint32_t i = w.lane; i < p.rows * fours; i += 32) {
+    const uint32_t row = i / fours, four = i % fours, block = four / own_fours;
+    send_four(in_block(w.received + ((slot + row) * own_fours + four % own_fours) * sizeof(float4), block),
+              load_shared_four(w.ring + (row * Size::pitch + four * 4) * sizeof(float)), in_block(w.barrier, block));
+  }
+}
+
+template <typename Size>
+__device__ __forceinline__ void keep(const attention_decode_parameters &p, const work<Size> &w,
+                                     const partial<Size> &mine) {
+#pragma unroll
+  for (int n = 0; n < Size::operands; n++)
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const uint32_t row = 8 * n + 2 * w.t + i;
+      if (w.g == 0 && row < p.rows)
+        store_shared_two(w.stats + (w.warp * p.rows + row) * sizeof(float2), {mine.most[n][i], mine.sum[n][i]});
+    }
+}
+
+/* Some columns of a row. */
+template <int Count> struct columns {
+  float most, sum, o[Count];
+
+  __device__ __forceinline__ void join(const columns &first, const columns &second) {
+    const join_factors factors(first.most, second.most);
+    const float all_sum = factors.of(first.sum, second.sum);
+#pragma unroll
+    for (int i = 0; i < Count; i++) o[i] = factors.of(first.o[i], second.o[i]);
+    most = factors.most, sum = all_sum;
+  }
+
+  /* With what the lane `distance` before or behind has; both get the same. */
+  __device__ __forceinline__ void join_lanes(uint32_t distance) {
+    const bool is_second = threadIdx.x & distance;
+    columns first, second;
+    exchange(is_second, distance, most, first.most, second.most);
+    exchange(is_second, distance, sum, first.sum, second.sum);
+#pragma unroll
+    for (int i = 0; i < Count; i++) exchange(is_second, distance, o[i], first.o[i], second.o[i]);
+    join(first, second);
+  }
+
+  static __device__ __forceinline__ void exchange(bool is_second, uint32_t distance, float mine, float &first,
+                                                  float &second) {
+    const float theirs = __shfl_xor_sync(0xffffffffu, mine, distance);
+    first = is_second ? theirs : mine;
+    second = is_second ? mine : theirs;
+  }
+};
+
+/* With splits as attention_combine.cu takes them. */
+template <typename Size, int Count>
+__device__ __forceinline__ void store(const attention_decode_parameters &p, const work<Size> &w, uint32_t row,
+                                      uint32_t column, const columns<Count> &all) {
+  const bool nothing = all.sum == 0.0f;
+  const float inverse = reciprocal(all.sum);
+  const query_place at = place_of(p, row);
+  const uint32_t head = w.kv_head * p.group + at.head;
+  float o[Count];
+#pragma unroll
+  for (int i = 0; i < Count; i++) o[i] = nothing ? 0.0f : all.o[i] * inverse;
+  if (p.partial_o) {
+    const uint64_t kv_heads = gridDim.x / Size::cluster;
+    const uint64_t index = ((w.split * (uint64_t)p.batch + w.batch) * kv_heads + w.kv_head) * p.rows + row;
+#pragma unroll
+    for (int i = 0; i < Count; i += 2)
+      *reinterpret_cast<float2 *>(p.partial_o + index * Size::dimension + column + i) = make_float2(o[i], o[i + 1]);
+    if (column == 0) p.partial_lse[index] = nothing ? -INFINITY : all.most + log2f(all.sum);
+    return;
+  }
+  uint16_t *to = static_cast<uint16_t *>(p.o) + offset_of(p.o_stride, w.batch, head) +
+                 (uint64_t)at.position * p.o_stride.position + column;
+#pragma unroll
+  for (int i = 0; i < Count; i += 2)
+    *reinterpret_cast<uint32_t *>(to + i) = pack_two<typename Size::type>(o[i], o[i + 1]);
+  if (p.lse && column == 0)
+    p.lse[(uint64_t)w.batch * p.lse_batch_stride + (uint64_t)head * p.lse_head_stride + at.position] =
+        nothing ? -INFINITY : (all.most + log2f(all.sum)) * 0.693147181f;
+}
+
+/* In clusters four lanes have two columns of a row, each what one warp of every part found. */
+template <typename Size>
+__device__ __forceinline__ void finish_parts(const attention_decode_parameters &p, const work<Size> &w) {
+  constexpr uint32_t pairs = Size::own / 2;
+  const uint32_t total = p.rows * pairs * DECODE_WARPS, warp = w.t;
+  for (uint32_t i = threadIdx.x; i - w.lane < total; i += DECODE_THREADS) {
+    const uint32_t row = min(i / DECODE_WARPS / pairs, p.rows - 1), column = i / DECODE_WARPS % pairs * 2;
+    columns<2> parts[DECODE_PARTS];
+#pragma unroll
+    for (int part = 0; part < DECODE_PARTS; part++) {
+      const uint32_t at = (part * DECODE_WARPS + warp) * p.rows + row;
+      const float2 stats = load_shared_two(w.stats + at * sizeof(float2));
+      const float2 o = load_shared_two(w.received + (at * Size::own + column) * sizeof(float));
+      parts[part] = {stats.x, stats.y, {o.x, o.y}};
+    }
+    columns<2> &all = parts[0];
+#pragma unroll
+    for (int part = 1; part < DECODE_PARTS; part++) all.join(all, parts[part]);
+#pragma unroll
+    for (uint32_t distance = 1; distance < DECODE_WARPS; distance *= 2) all.join_lanes(distance);
+    if (warp == 0 && i < total) store(p, w, row, w.rank * Size::own + column, all);
+  }
+}
+
+/* In a block that is alone a lane has four columns of a row, of all warps. */
+template <typename Size>
+__device__ __forceinline__ void finish_warps(const attention_decode_parameters &p, const work<Size> &w) {
+  constexpr uint32_t fours = Size::dimension / 4;
+  const uint32_t first_ring = w.ring - w.warp * Size::ring_bytes;
+  for (uint32_t i = threadIdx.x; i < p.rows * fours; i += DECODE_THREADS) {
+    const uint32_t row = i / fours, column = i % fours * 4;
+    columns<4> warps[DECODE_WARPS];
+#pragma unroll
+    for (uint32_t warp = 0; warp < DECODE_WARPS; warp++) {
+      const float2 stats = load_shared_two(w.stats + (warp * p.rows + row) * sizeof(float2));
+      const float4 o =
+          load_shared_four(first_ring + warp * Size::ring_bytes + (row * Size::pitch + column) * sizeof(float));
+      warps[warp] = {stats.x, stats.y, {o.x, o.y, o.z, o.w}};
+    }
+#pragma unroll
+    for (uint32_t distance = 1; distance < DECODE_WARPS; distance *= 2)
+#pragma unroll
+      for (uint32_t warp = 0; warp < DECODE_WARPS; warp += 2 * distance)
+        warps[warp].join(warps[warp], warps[warp + distance]);
+    store(p, w, row, column, warps[0]);
+  }
+}
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+/* Asks for as many tiles as the ring has stages. The first does not wait for the length: what lies behind it is read,
+ * and not used. Returns the length. */
+template <typename Size>
+__device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, const work<Size> &w, source<Size> &kv) {
+  int32_t given = (int32_t)p.capacity;
+  if (p.kv_lengths) given = p.kv_lengths[w.batch];
+  uint32_t length = p.capacity;
+#pragma unroll 1
+  for (uint32_t stage = 0; stage < Size::ring_bytes; stage += 2 * Size::tile_bytes) {
+    kv.ask(w, length, stage);
+    if (stage) continue;
+    copy_queries(p, w); /* in the group of the second tile */
+    if (Size::cluster > 1) {
+      if (threadIdx.x == 0) barrier_init(w.barrier);
+      __syncwarp();
+      if (threadIdx.x == 0)
+        barrier_expect(w.barrier, DECODE_PARTS * DECODE_WARPS * p.rows * (Size::own + 2) * (uint32_t)sizeof(float));
+      __syncwarp();
+      cluster_arrive();
+    }
+    length = min((uint32_t)max(given, 0), p.capacity);
+  }
+  return length;
+}
+
+template <typename Size> __device__ __forceinline__ void decode(const attention_decode_parameters &p) {
+  extern __shared__ __align__(128) unsigned char decode_memory[];
+  const work<Size> w(p, shared_address(decode_memory));
+  source<Size> kv(p, w);
+  const uint32_t length = begin(p, w, kv);
+  const limits<Size> limits(p, w, length);
+  const lane_addresses at = addresses_of(w);
+  query_fragments<Size> q;
+  cp_async_wait<Size::stages - 2>();
+  __syncwarp();
+  load_queries(p, w, q);
+
+  uint32_t stage = 0;
+  partial<Size> now, all;
+  const auto attend_part = [&](uint32_t part) {
+    now.clear();
+#pragma unroll 1
+    for (uint32_t first = w.first_of(part); first < length; first += w.step()) {
+      cp_async_wait<Size::stages - 1>();
+      __syncwarp();
+      attend_tile(p, w, limits, q, at, stage, (int)first, now);
+      __syncwarp();
+      kv.ask(w, length, stage);
+      stage += 2 * Size::tile_bytes;
+      if (stage == Size::ring_bytes) stage = 0;
+    }
+    now.sum_up();
+  };
+  if constexpr (Size::cluster > 1) {
+    attend_part(w.rank);
+    let_successors_start();
+    lay_out(p, w, now.o);
+    send(p, w, now);
+    barrier_wait_first(w.barrier);
+    finish_parts(p, w);
+  } else {
+#pragma unroll 1
+    for (uint32_t part = 0; part < DECODE_PARTS; part++) {
+      attend_part(part);
+      if (part == 0)
+        all = now;
+      else
+        join(all, now);
+    }
+    let_successors_start();
+    lay_out(p, w, all.o);
+    keep(p, w, all);
+    __syncthreads();
+    finish_warps(p, w);
+  }
+}
+
+#define DECODE_CLUSTER_1
+#define DECODE_CLUSTER_8 __cluster_dims__(8, 1, 1)
+#define DEFINE(chips, parameters, name, threads, type, dimension, operands, stages, cluster)                           \
+  extern "C" __global__ void DECODE_CLUSTER_##cluster __launch_bounds__(threads, 1)                                    \
+      name(const __grid_constant__ parameters p) {                                                                     \
+    only_wait_for_predecessors();                                                                                        \
+    decode<tiling<type, dimension, operands, stages, cluster>>(p);                                                     \
+    publish(p.done);                                                                                                   \
+  }
+ATTENTION_DECODE_KERNELS(DEFINE)
+
+#endif

@@ -1,0 +1,63 @@
+/* attention_decode_plan.c - which attention goes to attention_decode.cu, and how its heads are dealt to blocks.
+ *
+ * Measured on an H200, head dimension 128: 64 blocks on as many multiprocessors read as fast as the memory can. */
+#include "attention_decode.h"
+
+#include <stddef.h>
+
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
+
+#define VARIANT(chips, parameters, name, threads, dtype, dimension, operands, stages, cluster)                         \
+  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, dimension, operands, stages, cluster},
+static const struct attention_decode_variant variants[] = {ATTENTION_DECODE_KERNELS(VARIANT)};
+
+enum {
+  LEAST_SPLIT = 4096,         /* KV rows that are worth the second launch that merges splits */
+  HEADS_AT_ONCE = 8,          /* that eight blocks each read at the memory's speed */
+  LEAST_MULTIPROCESSORS = 16, /* of a lane that surely holds a cluster */
+  MOST_BATCH = 65535,         /* of a grid */
+};
+
+int64_t attention_decode_splits(int64_t kv_heads, int64_t capacity, int64_t asked) {
+  if (asked) return larger(smaller(asked, divide_up(capacity, DECODE_RUN)), 1);
+  return larger(smaller(HEADS_AT_ONCE / larger(kv_heads, 1), capacity / LEAST_SPLIT), 1);
+}
+
+/* The first that has enough rows. */
+static const struct attention_decode_variant *variant_of(const struct attention_decode_problem *problem,
+                                                         int64_t cluster) {
+  for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+    const struct attention_decode_variant *v = &variants[i];
+    if (v->dtype == problem->dtype && v->dimension == problem->dimension && 8 * v->operands >= problem->rows &&
+        v->cluster == cluster && v->kernel.chips & problem->chip)
+      return v;
+  }
+  return NULL;
+}
+
+/* A block that is alone with a head takes as long as all of it: only where there are enough heads to read at the
+ * memory's speed, or no room for clusters. */
+static const struct attention_decode_variant *variant_for(const struct attention_decode_problem *problem,
+                                                          int64_t heads) {
+  const bool has_clusters = problem->multiprocessors >= LEAST_MULTIPROCESSORS;
+  const struct attention_decode_variant *alone = variant_of(problem, 1);
+  if (alone && (!has_clusters || heads * 9 >= problem->multiprocessors * 4)) return alone;
+  return has_clusters ? variant_of(problem, DECODE_PARTS) : NULL;
+}
+
+struct attention_decode_plan attention_decode_plan_of(const struct attention_decode_problem *problem) {
+  struct attention_decode_plan plan = {0};
+  if (!problem->aligned || !problem->capacity || problem->batch > MOST_BATCH) return plan;
+  plan.splits = attention_decode_splits(problem->kv_heads, problem->capacity, problem->splits);
+  const int64_t heads = problem->batch * problem->kv_heads * plan.splits;
+  plan.variant = variant_for(problem, heads);
+  if (!plan.variant) return (struct attention_decode_plan){0};
+  plan.shared_bytes =
+      DECODE_SHARED_BYTES(plan.variant->dimension, plan.variant->stages, plan.variant->cluster, problem->rows);
+  if (plan.shared_bytes > problem->shared_bytes) return (struct attention_decode_plan){0};
+  /* Two blocks that are alone do not share a multiprocessor beside an idle one. */
+  if (plan.variant->cluster == 1 && heads <= problem->multiprocessors)
+    plan.shared_bytes = larger(plan.shared_bytes, problem->shared_bytes / 2 + 1);
+  return plan;
+}

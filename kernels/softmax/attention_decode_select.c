@@ -1,0 +1,74 @@
+/* attention_decode_select.c - what a kernel of attention_decode.cu is told. */
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
+#include "attention_decode.h"
+
+static bool rows_aligned(const struct op_task *task) {
+  static const uint32_t indices[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O};
+  for (int i = 0; i < 4; i++)
+    if (!op_rows_aligned(&task->operands[indices[i]], 16)) return false;
+  return true;
+}
+
+static uint32_t chip_bit(const struct chip *chip) {
+  return chip->version >= 100 ? CHIP_SM_100A : chip->version >= 90 ? CHIP_SM_90A : CHIP_SM_80;
+}
+
+struct attention_decode_plan attention_decode_plan_for(const struct op_task *task, const struct attention_shape *shape,
+                                                       const struct chip *chip) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  const struct attention_decode_problem problem = {.dtype = task->operands[ATTENTION_Q].dtype,
+                                                   .dimension = shape->head_dimension,
+                                                   .batch = shape->batch,
+                                                   .kv_heads = shape->kv_heads,
+                                                   .rows = shape->rows,
+                                                   .capacity = shape->capacity,
+                                                   .splits = attributes->splits,
+                                                   .aligned = rows_aligned(task),
+                                                   .chip = chip_bit(chip),
+                                                   .multiprocessors = chip->multiprocessors,
+                                                   .shared_bytes = chip->shared_bytes};
+  return attention_decode_plan_of(&problem);
+}
+
+/* A tensor has at most 2^31 elements, so do strides between the elements that there are. */
+static struct attention_decode_stride stride_of(const struct attention_stride *stride) {
+  return (struct attention_decode_stride){(uint32_t)stride->batch, (uint32_t)stride->head, (uint32_t)stride->position};
+}
+
+void attention_decode_launch(const struct op_call *call, const struct attention_shape *shape,
+                             const struct attention_decode_plan *plan, struct op_launches *launches) {
+  const int64_t *lse_stride = call->task->operands[ATTENTION_LSE].stride;
+  struct attention_decode_parameters parameters = {
+      .q = call->data[ATTENTION_Q],
+      .k = call->data[ATTENTION_K],
+      .v = call->data[ATTENTION_V],
+      .kv_lengths = call->data[ATTENTION_KV_LENGTHS],
+      .k_stride = stride_of(&shape->k_stride),
+      .v_stride = stride_of(&shape->v_stride),
+      .capacity = (uint32_t)shape->capacity,
+      .query_length = (uint32_t)shape->query_length,
+      .q_stride = stride_of(&shape->q_stride),
+      .group = (uint32_t)shape->group,
+      .group_reciprocal = (uint32_t)divide_up(1 << 16, shape->group),
+      .rows = (uint32_t)shape->rows,
+      .causal = shape->causal,
+      .scale_log2 = shape->scale * 1.44269504f,
+      .o = call->data[ATTENTION_O],
+      .o_stride = stride_of(&shape->o_stride),
+      .lse = call->data[ATTENTION_LSE],
+      .lse_batch_stride = (uint32_t)lse_stride[0],
+      .lse_head_stride = (uint32_t)lse_stride[1],
+      .batch = (uint32_t)shape->batch,
+  };
+  if (plan->splits > 1 && call->scratch) {
+    parameters.partial_o = call->scratch;
+    parameters.partial_lse = (float *)((unsigned char *)call->scratch + attention_partial_o_bytes(shape));
+  }
+  const struct attention_decode_variant *variant = plan->variant;
+  struct op_launch *launch =
+      launch_add(launches, &variant->kernel, shape->kv_heads * variant->cluster, variant->kernel.threads,
+                 (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
+  launch->grid[1] = (uint32_t)shape->batch;
+  launch->grid[2] = (uint32_t)plan->splits;
+}

@@ -1,0 +1,87 @@
+/* gemm_softmax_plan.c - see gemm_softmax_plan.h.
+ *
+ * Short k and rows that a cluster holds at once: B stays in shared memory. Everything else streams. */
+#include "gemm_softmax_plan.h"
+
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
+
+#define VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster)                                          \
+  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster},
+static const struct gemm_softmax_variant resident[] = {GEMM_SOFTMAX_RESIDENT_KERNELS(VARIANT)};
+static const struct gemm_softmax_variant streamed[] = {GEMM_SOFTMAX_STREAMED_KERNELS(VARIANT)};
+enum { RESIDENT = sizeof resident / sizeof *resident, STREAMED = sizeof streamed / sizeof *streamed };
+
+enum {
+  MOST = 1 << 30,     /* rows and columns: both have to be coordinates, and their difference too */
+  LEAST_COLUMNS = 129 /* up to there the portable kernel makes S once, and half of a warpgroup's columns are idle */
+};
+
+/* The narrowest that holds the row, or the widest there is. */
+static const struct gemm_softmax_variant *variant_of(const struct gemm_softmax_variant *list, size_t count,
+                                                     const struct gemm_softmax_problem *problem,
+                                                     int64_t columns_of_block) {
+  const struct gemm_softmax_variant *best = NULL;
+  for (size_t i = 0; i < count; i++) {
+    const struct gemm_softmax_variant *v = &list[i];
+    if (v->dtype != problem->dtype || v->is_softmax != problem->is_softmax) continue;
+    best = v; /* clusters grow along the list */
+    if (v->cluster * columns_of_block >= problem->n) return v;
+  }
+  return best;
+}
+
+/* Clusters lie within parts of a chip: of an H200's 132 multiprocessors those of four and eight find 120. */
+static int64_t clusters_at_once(int64_t multiprocessors, int64_t cluster) {
+  const int64_t found = cluster > 2 ? multiprocessors * 10 / 11 : multiprocessors;
+  return larger(found / cluster, 1);
+}
+
+static bool resident_is_right(const struct gemm_softmax_problem *problem, const struct gemm_softmax_variant *variant) {
+  const int64_t columns = variant->cluster * RESIDENT_PARTS * WGMMA_COLUMNS;
+  return divide_up(problem->k, WGMMA_DEPTH) <= RESIDENT_MOST_STEPS && problem->n <= columns &&
+         problem->n > WGMMA_COLUMNS;
+}
+
+static void plan_resident(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  const struct gemm_softmax_variant *variant = plan->variant;
+  const int64_t cluster = variant->cluster, panel = WGMMA_PANEL_BYTES;
+  const int64_t stages = problem->is_softmax ? RESIDENT_STAGES : RESIDENT_ROWMAX_STAGES;
+  plan->resident = true;
+  /* A block has room for the maxima of so many tiles that it owns. */
+  const int64_t least = problem->is_softmax ? 1 : divide_up(plan->tiles, RESIDENT_ROWMAX_TURNS * cluster);
+  plan->clusters = clusters_at_once(problem->multiprocessors, cluster) / problem->batch;
+  plan->clusters = smaller(larger(larger(plan->clusters, least), 1), plan->tiles);
+  plan->grid = problem->batch * plan->clusters * cluster;
+  plan->a_box_rows = WGMMA_TILE, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = WGMMA_TILE;
+  plan->shared_bytes = plan->steps * (RESIDENT_B_BYTES + stages * panel) +
+                       (problem->is_softmax ? RESIDENT_WARPGROUPS * WGMMA_STAGING_BYTES : 0) +
+                       RESIDENT_SLOT_BYTES(problem->is_softmax, cluster) + WGMMA_BARRIER_BYTES;
+}
+
+static void plan_streamed(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  const int64_t cluster = plan->variant->cluster;
+  plan->clusters = smaller(clusters_at_once(problem->multiprocessors, cluster), plan->tiles * problem->batch);
+  plan->column_blocks = divide_up(problem->n, cluster * WGMMA_COLUMNS);
+  plan->grid = plan->clusters * cluster;
+  plan->a_box_rows = 2 * WGMMA_TILE / cluster, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = 16;
+  plan->shared_bytes = STREAMED_STAGES * STREAMED_STAGE_BYTES + (problem->is_softmax ? 2 * WGMMA_PANEL_BYTES : 0) +
+                       STREAMED_SLOT_BYTES(cluster) + WGMMA_BARRIER_BYTES;
+}
+
+struct gemm_softmax_plan gemm_softmax_plan_of(const struct gemm_softmax_problem *problem) {
+  struct gemm_softmax_plan plan = {.steps = divide_up(problem->k, WGMMA_DEPTH),
+                                   .tiles = divide_up(problem->m, WGMMA_TILE)};
+  if (problem->n < LEAST_COLUMNS || problem->n > MOST || problem->m > MOST || problem->k > MOST || problem->k < 1 ||
+      problem->m < 1 || problem->batch < 1 || problem->batch > MOST / plan.tiles)
+    return plan;
+  plan.variant = variant_of(resident, RESIDENT, problem, RESIDENT_PARTS * WGMMA_COLUMNS);
+  if (plan.variant && resident_is_right(problem, plan.variant)) {
+    plan_resident(problem, &plan);
+    if (plan.grid <= MOST) return plan;
+  }
+  plan.resident = false;
+  plan.variant = variant_of(streamed, STREAMED, problem, WGMMA_COLUMNS);
+  if (plan.variant) plan_streamed(problem, &plan);
+  return plan;
+}

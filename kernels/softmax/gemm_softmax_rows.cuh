@@ -1,0 +1,243 @@
+/* gemm_softmax_rows.cuh - softmax and maxima of rows that lie in a warpgroup's accumulators (common/wgmma.cuh), and how
+ * blocks of a cluster that share rows agree on them. For sm_90a.
+ *
+ * A warpgroup has 64 x Columns of S; each lane has Columns / 4 numbers of two rows, group and group + 8 of its warp's
+ * 16, and element i belongs to row i / 2 % 2 of them, column 8 (i / 4) + i % 2 from the lane's first. That is the very
+ * order in which reductions want them: a loop over registers, and two shuffles in the quad.
+ *
+ * Exponents are counted from the largest logit that this warpgroup sees. Those that share a row then exchange (maximum,
+ * sum) once, and each scales what it has by 2^(own - all) / sum: S is made once, and exponentials are taken once. */
+#ifndef RONDO_GEMM_SOFTMAX_ROWS_CUH
+#define RONDO_GEMM_SOFTMAX_ROWS_CUH
+
+#include "../common/ptx.cuh"
+#include "../common/tensor_copy.cuh"
+#include "gemm_softmax_wgmma.h"
+
+namespace {
+
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+
+/* NaN if either is (PTX ISA: max.NaN). */
+__device__ __forceinline__ float max_or_nan(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+__device__ __forceinline__ float quad_max_or_nan(float value) {
+  value = max_or_nan(value, __shfl_xor_sync(0xffffffffu, value, 1));
+  return max_or_nan(value, __shfl_xor_sync(0xffffffffu, value, 2));
+}
+__device__ __forceinline__ float exponential_2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ __forceinline__ float reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/* Exponents are counted from here: the maximum, but not -infinity, so that 2^(-infinity - base) is 0. */
+__device__ __forceinline__ float base_of(float max) { return max == -INFINITY ? 0.0f : max; }
+
+/* By addresses in shared memory. */
+__device__ __forceinline__ float4 shared_float4(uint32_t address) {
+  float4 value;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+__device__ __forceinline__ float shared_float(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ void shared_store(uint32_t address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+/* ---- Rows in registers ------------------------------------------------------------------------------------------- */
+
+/* What a lane knows of its two rows. */
+struct row_pair {
+  float max[2], sum[2];
+};
+
+/* How many of its columns each row counts, from the lane's first; the rows of a pair are eight apart. */
+struct column_counts {
+  int of[2];
+  bool all; /* the warpgroup's rows count all of its columns */
+};
+__device__ __forceinline__ column_counts counts_of(const gemm_softmax_wgmma_parameters &p, int tile_row, int row,
+                                                   int first, int columns) {
+  const int quad = threadIdx.x % 4, diagonal = (int)p.n - (int)p.m + 1; /* columns of row 0, if causal */
+  column_counts counts;
+#pragma unroll
+  for (int r = 0; r < 2; r++)
+    counts.of[r] = (p.causal ? min((int)p.n, row + 8 * r + diagonal) : (int)p.n) - first - 2 * quad;
+  counts.all = first + columns <= (p.causal ? min((int)p.n, tile_row + diagonal) : (int)p.n);
+  return counts;
+}
+
+template <int Count>
+__device__ __forceinline__ void rows_fill(float (&s)[Count], const column_counts &counts, float value) {
+#pragma unroll
+  for (int i = 0; i < Count; i++)
+    if (8 * (i / 4) + i % 2 >= counts.of[i / 2 % 2]) s[i] = value;
+}
+
+/* Signs by which a larger number is a larger logit, and -infinity where a column does not count. */
+template <int Count>
+__device__ __forceinline__ void rows_prepare(const gemm_softmax_wgmma_parameters &p, float (&s)[Count],
+                                             const column_counts &counts) {
+  if (p.negative) {
+#pragma unroll
+    for (int i = 0; i < Count; i++) s[i] = -s[i];
+  }
+  if (!counts.all) rows_fill(s, counts, -INFINITY);
+}
+
+/* The maximum of row R of the pair. */
+template <int R, int Count> __device__ __forceinline__ float row_max(const float (&s)[Count]) {
+  float even = max_or_nan(s[2 * R], s[2 * R + 1]), odd = max_or_nan(s[4 + 2 * R], s[4 + 2 * R + 1]);
+#pragma unroll
+  for (int i = 8; i < Count; i += 8) {
+    even = max_or_nan(even, max_or_nan(s[i + 2 * R], s[i + 2 * R + 1]));
+    odd = max_or_nan(odd, max_or_nan(s[i + 4 + 2 * R], s[i + 4 + 2 * R + 1]));
+  }
+  return quad_max_or_nan(max_or_nan(even, odd));
+}
+
+/* s := 2^(factor (s - max)), and this lane's part of the sums. One rounding in factor s - factor max keeps the
+ * products' rounding errors out, as long as it is the same for a whole row; where the products are so large that the
+ * error would show, the difference comes first. */
+template <int Count>
+__device__ __forceinline__ void rows_exponentials(float (&s)[Count], const float (&max)[2], float factor,
+                                                  float (&sum)[2]) {
+  float offset[2], first[2];
+  bool any_large = false;
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    const float base = base_of(max[r]);
+    const bool large = fabsf(base * factor) > 4096.0f;
+    first[r] = large ? base : 0.0f;
+    offset[r] = large ? 0.0f : base * factor;
+    any_large |= large;
+  }
+  if (__any_sync(0xffffffffu, any_large)) {
+#pragma unroll
+    for (int i = 0; i < Count; i++) s[i] -= first[i / 2 % 2];
+  }
+  float odd[2] = {0.0f, 0.0f};
+#pragma unroll
+  for (int i = 0; i < Count; i += 2) {
+    const int r = i / 2 % 2;
+    s[i] = exponential_2(fmaf(s[i], factor, -offset[r]));
+    s[i + 1] = exponential_2(fmaf(s[i + 1], factor, -offset[r]));
+    sum[r] += s[i];
+    odd[r] += s[i + 1];
+  }
+  sum[0] += odd[0], sum[1] += odd[1];
+}
+
+/* ---- What blocks of a cluster tell each other -------------------------------------------------------------------- */
+
+/* A warp's {max, sum} of 16 rows into `slot` of `Blocks` blocks of the cluster, from block `first` on. The barrier in
+ * the same place of each counts the bytes, and expects those of this block from this arrival. */
+template <int Blocks>
+__device__ __forceinline__ void rows_tell(const row_pair &rows, uint32_t slot, uint32_t barrier, uint32_t first) {
+  const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+  if (lane == 0) barrier_expect(barrier, Blocks * 8 * 16);
+#pragma unroll
+  for (uint32_t block = quad; block < Blocks; block += 4)
+    store_there(address_in(first + block, slot + (8 * warp + group) * 16), rows.max[0], rows.sum[0], rows.max[1],
+                rows.sum[1], address_in(first + block, barrier));
+}
+
+/* All rows' maxima and sums from `Count` slots, in the order of the slots. */
+template <int Count> __device__ __forceinline__ row_pair rows_combine(uint32_t slots, float factor) {
+  constexpr int EACH = (Count + 3) / 4; /* slots of a lane of the quad */
+  const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+  row_pair part[EACH], all = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    part[i] = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+    if (4 * i + quad < Count) {
+      const float4 told = shared_float4(slots + (4 * i + quad) * WGMMA_SLOT_BYTES + (8 * warp + group) * 16);
+      part[i] = {{told.x, told.z}, {told.y, told.w}};
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) all.max[r] = max_or_nan(all.max[r], part[i].max[r]);
+    all.max[r] = quad_max_or_nan(all.max[r]);
+    const float base = base_of(all.max[r]) * factor;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) all.sum[r] += part[i].sum[r] * exponential_2(part[i].max[r] * factor - base);
+    all.sum[r] = quad_sum(all.sum[r]);
+  }
+  return all;
+}
+
+/* ---- Rows of P to shared memory ---------------------------------------------------------------------------------- */
+
+/* What exponentials counted from own are multiplied by. Without a column that counts, or with none but -infinity, the
+ * sum is 0 and this is NaN. */
+struct row_factors {
+  float of[2];
+};
+__device__ __forceinline__ row_factors factors_of(const row_pair &own, const row_pair &all, float factor) {
+  row_factors factors;
+#pragma unroll
+  for (int r = 0; r < 2; r++)
+    factors.of[r] = exponential_2(own.max[r] * factor - base_of(all.max[r]) * factor) * reciprocal(all.sum[r]);
+  return factors;
+}
+
+/* s := P. Columns that do not count are zero even in a row of NaN. */
+template <int Count>
+__device__ __forceinline__ void rows_finish(float (&s)[Count], const row_factors &factors,
+                                            const column_counts &counts) {
+#pragma unroll
+  for (int i = 0; i < Count; i++) s[i] *= factors.of[i / 2 % 2];
+  if (!counts.all) rows_fill(s, counts, 0.0f);
+}
+
+/* In 16 bits: element i and its neighbour in each. */
+template <int Count>
+__device__ __forceinline__ void rows_pack(uint32_t (&packed)[Count / 2], const float (&s)[Count], uint32_t output) {
+  if (output == GEMM_SOFTMAX_F16) {
+#pragma unroll
+    for (int i = 0; i < Count / 2; i++) packed[i] = pack_two<__half>(s[2 * i], s[2 * i + 1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < Count / 2; i++) packed[i] = pack_two<__nv_bfloat16>(s[2 * i], s[2 * i + 1]);
+  }
+}
+
+/* A warp's 16 rows of a box of 128 bytes, with the 128-byte swizzle; packed[0] is of the box's first columns. */
+__device__ __forceinline__ void box_fill_16(uint32_t box, const uint32_t *packed) {
+  const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+  for (uint32_t j = 0; j < 8; j += 2)
+    stmatrix_x4(box + lane % 16 * 128 + ((j + lane / 16) ^ lane % 8) * 16, packed[2 * j], packed[2 * j + 1],
+                packed[2 * j + 2], packed[2 * j + 3]);
+}
+__device__ __forceinline__ void box_fill_32(uint32_t box, const float *s) {
+  const uint32_t group = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
+#pragma unroll
+  for (uint32_t j = 0; j < 4; j++) {
+    const uint32_t at = box + group * 128 + ((2 * j + quad / 2) ^ group) * 16 + quad % 2 * 8;
+    shared_store(at, s[4 * j], s[4 * j + 1]);
+    shared_store(at + 8 * 128, s[4 * j + 2], s[4 * j + 3]);
+  }
+}
+
+} // namespace
+
+#endif

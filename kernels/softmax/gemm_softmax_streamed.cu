@@ -1,0 +1,265 @@
+/* gemm_softmax_streamed.cu - softmax and maxima of the rows of S = scale A B^T for any k and any number of columns.
+ *
+ * A block makes 128 x 256 of S at a time, two warpgroups 64 rows each, while one warp asks for the panels of A and B
+ * that come next, 64 of k a stage. Blocks of a cluster share the rows, side by side: each asks for its part of A's
+ * panel, and the copies go to all of them. The softmax happens in the accumulators, as in gemm_softmax_rows.cuh.
+ *
+ * Where the cluster's blocks together are as wide as a row, S is made once. Else each takes several blocks of columns,
+ * one after the other, for the maxima and sums, and makes them again to store P. Blocks of columns that no row of a
+ * tile counts are not made.
+ *
+ * 288 threads with 168 registers, 192 KB of stages. Bound by the products for long k: they run at the speed of a plain
+ * one, but rows wait for their softmax, some 3 us a tile. Measured on an H200: docs/performance.md. */
+#include "../common/element.cuh"
+#include "../common/launch.cuh"
+#include "../common/wgmma.cuh"
+#include "gemm_softmax_rows.cuh"
+
+#if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ == 900 && defined(__CUDA_ARCH_FEAT_SM90_ALL))
+
+namespace {
+
+constexpr int N = WGMMA_COLUMNS, STAGES = STREAMED_STAGES, WARPS = 8 /* that multiply */;
+constexpr uint32_t A_BYTES = 2 * WGMMA_PANEL_BYTES, WARP_BOX_BYTES = 16 * WGMMA_BOX_BYTES;
+
+/* Addresses in shared memory. */
+template <bool Softmax, int Cluster> struct places {
+  uint32_t ring, staging, slots, full, empty, heard;
+  __device__ __forceinline__ explicit places(uint32_t shared) {
+    ring = shared;
+    staging = ring + STAGES * STREAMED_STAGE_BYTES;
+    slots = staging + (Softmax ? WARPS * WARP_BOX_BYTES : 0);
+    full = slots + STREAMED_SLOT_BYTES(Cluster);
+    empty = full + 8 * STAGES;
+    heard = empty + 8 * STAGES; /* for each set of slots and each warpgroup */
+  }
+};
+
+/* Rows of a cluster: a range of units of 64, which it takes two at a time where they lie in one matrix. */
+struct row_tile {
+  uint32_t unit, end, units; /* the next, and those of the tile */
+  int matrix, row;           /* the first */
+  int column_end;            /* no row of the tile counts columns from here on */
+
+  __device__ __forceinline__ row_tile(const gemm_softmax_wgmma_parameters &p, uint32_t cluster) {
+    const uint32_t all = p.tiles * p.batch, least = all / p.clusters, more = all % p.clusters;
+    unit = cluster * least + min(cluster, more);
+    end = unit + least + (cluster < more);
+  }
+  __device__ __forceinline__ bool next(const gemm_softmax_wgmma_parameters &p) {
+    if (unit == end) return false;
+    matrix = unit / p.tiles;
+    row = unit % p.tiles * WGMMA_TILE;
+    units = min(min(2u, end - unit), p.tiles - unit % p.tiles);
+    unit += units;
+    const int last_row = min((int)p.m, row + (int)units * WGMMA_TILE) - 1;
+    column_end = p.causal ? max(0, last_row + (int)p.n - (int)p.m + 1) : (int)p.n;
+    return true;
+  }
+};
+
+/* A stage of the ring, and how often it has been used. */
+struct ring_turn {
+  uint32_t count = 0;
+  __device__ __forceinline__ uint32_t stage() const { return count % STAGES; }
+  __device__ __forceinline__ uint32_t parity() const { return count / STAGES % 2; }
+};
+
+/* The warp that asks for copies; one thread does. Each block of the cluster has the others' consent before its copies
+ * overwrite their stages: `empty` counts the warps of all. */
+template <bool Softmax, int Cluster>
+__device__ __forceinline__ void ask(const gemm_softmax_wgmma_parameters &p, const places<Softmax, Cluster> &at) {
+  constexpr uint32_t A_PART = A_BYTES / Cluster; /* of a panel of 128 rows */
+  const uint32_t rank = cluster_rank(), passes = Softmax && p.blocks > 1 ? 2 : 1;
+  const uint64_t policy = read_often_policy();
+  ring_turn turn;
+  row_tile tile(p, blockIdx.x / Cluster);
+  while (tile.next(p))
+    for (uint32_t pass = 0; pass < passes; pass++)
+      for (uint32_t block = 0; block < p.blocks && (int)(block * Cluster * N) < tile.column_end; block++)
+        for (uint32_t k = 0; k < p.steps; k++, turn.count++) {
+          const uint32_t to = at.ring + turn.stage() * STREAMED_STAGE_BYTES, barrier = at.full + 8 * turn.stage();
+          barrier_wait(at.empty + 8 * turn.stage(), turn.parity() ^ 1);
+          barrier_expect(barrier, STREAMED_STAGE_BYTES);
+          const int row = tile.row + rank * (128 / Cluster), column = (block * Cluster + rank) * N;
+          if constexpr (Cluster > 1)
+            tensor_copy_to((1 << Cluster) - 1, to + rank * A_PART, &p.a, WGMMA_DEPTH * k, row, tile.matrix, barrier,
+                           policy);
+          else
+            tensor_copy(to, &p.a, WGMMA_DEPTH * k, row, tile.matrix, barrier, policy);
+          tensor_copy(to + A_BYTES, &p.b, WGMMA_DEPTH * k, column, tile.matrix, barrier, policy);
+        }
+}
+
+/* This warp needs the stage no more, nor what any block's copies brought there. */
+template <int Cluster> __device__ __forceinline__ void stage_release(uint32_t empty, uint32_t stage) {
+  const uint32_t lane = threadIdx.x % 32;
+  if (lane < Cluster) barrier_arrive_there(address_in(lane, empty + 8 * stage));
+}
+
+/* s := 64 x 256 of A B^T. */
+template <typename T, int Cluster>
+__device__ __forceinline__ void multiply(float (&s)[N / 2], uint32_t steps, ring_turn &turn, uint32_t ring,
+                                         uint32_t full, uint32_t empty, uint32_t warpgroup) {
+  pin(s);
+  for (uint32_t k = 0; k < steps; k++, turn.count++) {
+    const uint32_t stage = ring + turn.stage() * STREAMED_STAGE_BYTES;
+    barrier_wait(full + 8 * turn.stage(), turn.parity());
+    const uint64_t a = operand_descriptor(stage + warpgroup * WGMMA_PANEL_BYTES, 0);
+    const uint64_t b = operand_descriptor(stage + A_BYTES, 0);
+    wgmma_fence();
+#pragma unroll
+    for (int q = 0; q < 4; q++)
+      warpgroup_product<T, N>::shared(s, operand_further(a, 32 * q), operand_further(b, 32 * q), k || q);
+    wgmma_commit();
+    if (k) {
+      wgmma_wait<1>();
+      stage_release<Cluster>(empty, (turn.count - 1) % STAGES);
+    }
+  }
+  wgmma_wait<0>();
+  pin(s);
+  if (steps) stage_release<Cluster>(empty, (turn.count - 1) % STAGES);
+  __syncwarp();
+}
+
+/* The warp's 16 rows of P, a box at a time. */
+__device__ __forceinline__ void rows_store(const gemm_softmax_wgmma_parameters &p, const float (&s)[N / 2],
+                                           uint32_t staging, int column, int row, int matrix) {
+  const uint64_t policy = read_once_policy();
+  const auto send = [&](int at) {
+    writes_reach_products();
+    __syncwarp();
+    if (threadIdx.x % 32) return;
+    tensor_store(&p.p, column + at, row, matrix, staging, policy);
+    tensor_store_commit();
+  };
+  const auto wait = [&] {
+    if (threadIdx.x % 32 == 0) tensor_store_wait_read<0>();
+    __syncwarp();
+  };
+  if (p.output == GEMM_SOFTMAX_F32) {
+#pragma unroll
+    for (int at = 0; at < N; at += 32) {
+      wait();
+      box_fill_32(staging, s + at / 2);
+      send(at);
+    }
+  } else {
+#pragma unroll
+    for (int at = 0; at < N; at += 64) {
+      uint32_t packed[16];
+      wait();
+      rows_pack(packed, reinterpret_cast<const float(&)[32]>(s[at / 2]), p.output);
+      box_fill_16(staging, packed);
+      send(at);
+    }
+  }
+}
+
+template <typename T, bool Softmax, int Cluster>
+__device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, const places<Softmax, Cluster> &at,
+                                       uint32_t warpgroup) {
+  const uint32_t rank = cluster_rank(), warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, group = lane / 4;
+  const uint32_t passes = Softmax && p.blocks > 1 ? 2 : 1;
+  const uint32_t staging = at.staging + threadIdx.x / 32 * WARP_BOX_BYTES;
+  uint32_t told = 0; /* tiles of this warpgroup whose rows have been told about */
+  const auto agree = [&](const row_pair &own) {
+    if constexpr (Cluster == 1) return own;
+    const uint32_t slots = at.slots + (told % 2 * 2 + warpgroup) * Cluster * WGMMA_SLOT_BYTES;
+    const uint32_t heard = at.heard + 8 * (told % 2 * 2 + warpgroup);
+    rows_tell<Cluster>(own, slots + rank * WGMMA_SLOT_BYTES, heard, 0);
+    barrier_wait_cluster(heard, told++ / 2 % 2);
+    return rows_combine<Cluster>(slots, p.factor);
+  };
+
+  ring_turn turn;
+  row_tile tile(p, blockIdx.x / Cluster);
+  while (tile.next(p)) {
+    const int tile_row = tile.row + WGMMA_TILE * warpgroup, row = tile_row + 16 * warp + group;
+    row_pair own = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; /* of this block's columns */
+    row_factors factors;
+    for (uint32_t pass = 0; pass < passes; pass++)
+      for (uint32_t block = 0; block < p.blocks; block++) {
+        const int first = (block * Cluster + rank) * N;
+        const uint32_t steps = (int)(block * Cluster * N) < tile.column_end ? p.steps : 0;
+        if (warpgroup >= tile.units) { /* has no rows */
+          for (uint32_t k = 0; k < steps; k++, turn.count++) {
+            barrier_wait(at.full + 8 * turn.stage(), turn.parity());
+            stage_release<Cluster>(at.empty, turn.stage());
+          }
+          continue;
+        }
+        float s[N / 2];
+        multiply<T, Cluster>(s, steps, turn, at.ring, at.full, at.empty, warpgroup);
+        const column_counts counts = counts_of(p, tile_row, row, first, N);
+        rows_prepare(p, s, counts);
+        if (pass == 0) {
+          const float top[2] = {row_max<0>(s), row_max<1>(s)};
+#pragma unroll
+          for (int r = 0; r < 2; r++) {
+            const float before = own.max[r];
+            own.max[r] = max_or_nan(before, top[r]);
+            if (Softmax) own.sum[r] *= exponential_2(before * p.factor - base_of(own.max[r]) * p.factor);
+          }
+          if (Softmax) rows_exponentials(s, own.max, p.factor, own.sum);
+        }
+        if constexpr (Softmax) {
+          if (pass == 0 && block == p.blocks - 1) {
+            own.sum[0] = quad_sum(own.sum[0]), own.sum[1] = quad_sum(own.sum[1]);
+            const row_pair all = agree(own);
+            if (passes > 1) own = all; /* exponentials are taken again, counted from there */
+            factors = factors_of(own, all, p.factor);
+          }
+          if (pass < passes - 1) continue;
+          if (pass) rows_exponentials(s, own.max, p.factor, own.sum);
+          rows_finish(s, factors, counts);
+          rows_store(p, s, staging, first, tile_row + 16 * warp, tile.matrix);
+        }
+      }
+    if constexpr (!Softmax) {
+      if (warpgroup >= tile.units) continue;
+      const row_pair all = agree(own);
+      if (rank || lane % 4) continue;
+      float *max = p.max + tile.matrix * p.max_batch_stride + row * p.max_row_stride;
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+        if (row + 8 * r < p.m) max[8 * r * p.max_row_stride] = all.max[r] * p.factor;
+    }
+  }
+  if (Softmax && lane == 0) tensor_store_wait();
+  __syncwarp();
+}
+
+template <typename T, bool Softmax, int Cluster>
+__device__ __forceinline__ void streamed(const gemm_softmax_wgmma_parameters &p) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const places<Softmax, Cluster> at(shared_address(shared));
+  const uint32_t warpgroup = __reduce_max_sync(0xffffffffu, threadIdx.x / 128);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; i++) barrier_init(at.full + 8 * i, 1), barrier_init(at.empty + 8 * i, WARPS * Cluster);
+    for (int i = 0; i < 4; i++) barrier_init(at.heard + 8 * i, 4);
+    barriers_are_initialised();
+  }
+  cluster_meet();
+  if (warpgroup < 2) {
+    reduce<T, Softmax, Cluster>(p, at, warpgroup);
+  } else {
+    if (threadIdx.x % 32 == 0) ask(p, at);
+    __syncwarp();
+  }
+  cluster_meet(); /* others still arrive at this block's barriers */
+}
+
+} // namespace
+
+#define DEFINE(chips, parameters, name, threads, type, is_softmax, cluster)                                            \
+  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                             \
+      name(const __grid_constant__ parameters p) {                                                                     \
+    wait_for_predecessors();                                                                                           \
+    streamed<element<type>, is_softmax, cluster>(p);                                                                   \
+    publish(p.done);                                                                                                   \
+  }
+GEMM_SOFTMAX_STREAMED_KERNELS(DEFINE)
+
+#endif

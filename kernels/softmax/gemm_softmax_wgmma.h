@@ -1,0 +1,89 @@
+/* gemm_softmax_wgmma.h - the kernels of sm_90a for products whose rows are reduced in registers, and what host code and
+ * kernels tell each other. */
+#ifndef RONDO_GEMM_SOFTMAX_WGMMA_H
+#define RONDO_GEMM_SOFTMAX_WGMMA_H
+
+#include "../common/tensor_map.h"
+#include "softmax.h"
+
+enum {
+  WGMMA_TILE = 64,                             /* rows of a warpgroup */
+  WGMMA_COLUMNS = 256,                         /* of a warpgroup */
+  WGMMA_DEPTH = 64,                            /* of k in a panel: 128 bytes */
+  WGMMA_BOX_BYTES = 128,                       /* of a row of P in a box of shared memory */
+  WGMMA_PANEL_BYTES = WGMMA_TILE * 128,        /* 64 rows of a panel, or of a box */
+  WGMMA_STAGING_BYTES = 4 * WGMMA_PANEL_BYTES, /* of a warpgroup's stores */
+  /* What the blocks of a cluster tell each other about 64 rows: for each warp and group {max, sum} of two rows. The
+   * rest keeps four lanes' reads in different banks. */
+  WGMMA_SLOT_BYTES = 512 + 64,
+  WGMMA_BARRIER_BYTES = 256,
+};
+
+/* rondo_gemm_softmax_resident_*, rondo_gemm_rowmax_resident_*: gemm_softmax_resident.cu. All of B's k lies in shared
+ * memory while a cluster takes its tiles of rows. */
+enum {
+  RESIDENT_PARTS = 2,      /* warpgroups that share a block's columns */
+  RESIDENT_WARPGROUPS = 2, /* of the softmax */
+  RESIDENT_ROWMAX_WARPGROUPS = 3,
+  RESIDENT_STAGES = 1, /* of A */
+  RESIDENT_ROWMAX_STAGES = 2,
+  RESIDENT_B_BYTES = RESIDENT_PARTS * WGMMA_COLUMNS * 128, /* for each WGMMA_DEPTH of k */
+  RESIDENT_MOST_STEPS = 2,                                 /* of WGMMA_DEPTH */
+  RESIDENT_ROWMAX_TURNS = 4,
+};
+
+/* Of shared memory: for the softmax two sets of slots, for the maxima those of all tiles that a block owns. */
+#define RESIDENT_SLOT_BYTES(is_softmax, cluster)                                                                       \
+  ((is_softmax) ? 2 * (cluster)*RESIDENT_PARTS * WGMMA_SLOT_BYTES                                                      \
+                : RESIDENT_ROWMAX_TURNS * (cluster)*RESIDENT_PARTS * WGMMA_TILE * 4)
+
+/* rondo_gemm_softmax_streamed_*, rondo_gemm_rowmax_streamed_*: gemm_softmax_streamed.cu. */
+enum {
+  STREAMED_THREADS = 288, /* two warpgroups that multiply and one warp that asks for copies */
+  STREAMED_STAGES = 4,
+  STREAMED_STAGE_BYTES = 2 * WGMMA_PANEL_BYTES + WGMMA_COLUMNS * 128,
+};
+
+#define STREAMED_SLOT_BYTES(cluster) (2 * 2 * (cluster)*WGMMA_SLOT_BYTES) /* two sets for each warpgroup */
+
+struct gemm_softmax_wgmma_parameters {
+  struct tensor_map a, b, p; /* p: of the softmax */
+  float *max;                /* of the maxima */
+  int64_t max_batch_stride, max_row_stride;
+  uint32_t batch, m, n;
+  uint32_t steps;    /* of WGMMA_DEPTH in k */
+  uint32_t tiles;    /* of 64 rows in a matrix */
+  uint32_t clusters; /* resident: of a matrix; streamed: of all */
+  uint32_t blocks;   /* streamed: of columns, that a block takes one after the other */
+  uint32_t causal, negative, output;
+  float factor; /* |scale|, times log2(e) for the softmax */
+  struct completion done;
+};
+
+/* KERNEL(chips, parameters, name, threads, type, is softmax, blocks of a cluster) */
+#define GEMM_SOFTMAX_RESIDENT(KERNEL, T, type)                                                                         \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c2, 256, type, true, 2)         \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c4, 256, type, true, 4)         \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c8, 256, type, true, 8)         \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident_##T##_c4, 384, type, false, 4)         \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident_##T##_c8, 384, type, false, 8)
+#define GEMM_SOFTMAX_RESIDENT_KERNELS(KERNEL)                                                                          \
+  GEMM_SOFTMAX_RESIDENT(KERNEL, f16, RONDO_F16)                                                                        \
+  GEMM_SOFTMAX_RESIDENT(KERNEL, bf16, RONDO_BF16)
+
+#define GEMM_SOFTMAX_STREAMED(KERNEL, T, type)                                                                         \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c1, STREAMED_THREADS, type,     \
+         true, 1)                                                                                                      \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c2, STREAMED_THREADS, type,     \
+         true, 2)                                                                                                      \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c4, STREAMED_THREADS, type,     \
+         true, 4)                                                                                                      \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_streamed_##T##_c1, STREAMED_THREADS, type,      \
+         false, 1)                                                                                                     \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_streamed_##T##_c4, STREAMED_THREADS, type,      \
+         false, 4)
+#define GEMM_SOFTMAX_STREAMED_KERNELS(KERNEL)                                                                          \
+  GEMM_SOFTMAX_STREAMED(KERNEL, f16, RONDO_F16)                                                                        \
+  GEMM_SOFTMAX_STREAMED(KERNEL, bf16, RONDO_BF16)
+
+#endif
