@@ -10,6 +10,7 @@
 #include "../kernels/qr/qr.h"
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/attention_decode.h"
+#include "../kernels/softmax/attention_wgmma.h"
 #include "../kernels/softmax/gemm_softmax_wgmma.h"
 
 static void print(const char *name, size_t parameter_bytes, int threads, uint32_t chips) {
@@ -45,6 +46,7 @@ int main(void) {
   ATTENTION_KERNELS(PRINT);
   ATTENTION_COMBINE_KERNELS(PRINT);
   ATTENTION_DECODE_KERNELS(PRINT);
+  ATTENTION_WGMMA_KERNELS(PRINT);
   GEMM_SOFTMAX_KERNELS(PRINT);
   GEMM_SOFTMAX_RESIDENT_KERNELS(PRINT);
   GEMM_SOFTMAX_STREAMED_KERNELS(PRINT);

@@ -433,9 +433,9 @@ typedef enum rondo_head_layout {
  *               that sees nothing (its output is 0)
  *   scale       0 means 1/sqrt(head dimension)
  *   splits      parts into which the KV sequence is cut, at most; 0 lets Rondo choose. The result's bits depend on it.
- * From compute capability 9.0 on, an item's bits do not depend on the batch where at most 16 query rows (query length *
- * query heads / KV heads; with head dimension 256, 15) share a KV head, the head dimension is 64 or more, and rows
- * begin at multiples of 16 bytes. */
+ * With compute capability 9.0 or 10.0, an item's bits do not depend on a batch of up to 65535 where at most 16 query
+ * rows (query length * query heads / KV heads; with head dimension 256, 15) share a KV head, the head dimension is 64
+ * or more, and rows begin at multiples of 16 bytes. */
 typedef struct rondo_attention_desc {
   const char *name RONDO_ZERO;
   rondo_head_layout layout RONDO_ZERO;

@@ -259,8 +259,21 @@ static void measure(struct bench *bench, int group) {
   bench_device_close(&bench->device);
 }
 
+/* A line has a time of the one or of the other. */
+struct both {
+  struct kernel_results *products;
+  struct softmax_results *others;
+};
+
+static void take_line(void *user, const struct json_object *object) {
+  const struct both *both = user;
+  kernel_results_take(both->products, object);
+  softmax_results_take(both->others, object);
+}
+
+/* Once, as it may be a pipe. */
 static bool read_both(const char *path, struct kernel_results *products, struct softmax_results *others) {
-  return kernel_results_read(products, path) && softmax_results_read(others, path);
+  return json_lines_read(path, take_line, &(struct both){products, others});
 }
 
 static bool report_again(struct bench *bench) {

@@ -130,11 +130,11 @@ static void fill(const struct softmax_memory *memory, const struct subject *subj
   struct bench_device *device = memory->device;
   int32_t lengths[BATCH_MOST];
   bench_fill(device, memory->operands, subject->copies * subject->copy_bytes, BENCH_NORMAL, 1);
-  /* A NaN: what is not written shows. The scratch is zero for whoever counts in it. */
+  /* NaNs: what is not written shows, and what is read of scratch that nobody has written. */
   for (uint32_t i = 0; i < subject->copies; i++)
     bench_set(device, operand_at(memory, subject, subject->out, i), 0xff,
               operand_bytes(&subject->operands[subject->out]));
-  bench_set(device, memory->scratch, 0, SCRATCH_CAPACITY);
+  bench_set(device, memory->scratch, 0xff, SCRATCH_CAPACITY);
   for (int i = 0; i < BATCH_MOST; i++) lengths[i] = (int32_t)subject->shape->keys;
   bench_store(device, memory->lengths, lengths, sizeof lengths);
 }

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../json_lines.h"
-
 void kernel_results_add(struct kernel_results *results, const struct kernel_result *result) {
   if (results->count == KERNEL_CASES_MOST) exit(command_failed("more than %d results", KERNEL_CASES_MOST));
   results->items[results->count++] = *result;
@@ -29,8 +27,13 @@ static int64_t whole(const struct json_object *object, const char *key) {
 
 static double finite_or_zero(double number) { return isfinite(number) && number > 0 ? number : 0; }
 
-static void take_line(void *user, const struct json_object *object) {
-  struct kernel_results *results = user;
+/* Each has 2^31 elements at most, as the library's have: bytes can be counted then. */
+static bool has_tensors(const struct kernel_case *shape) {
+  double m = (double)shape->m, k = (double)shape->k, count = (double)shape->count;
+  return (double)shape->batch * fmax(m * k, count * fmax(m, k)) <= 0x1p31;
+}
+
+void kernel_results_take(struct kernel_results *results, const struct json_object *object) {
   const char *device = json_object_text(object, "device");
   if (*device) snprintf(results->device, sizeof results->device, "%s", device);
   struct kernel_result result = {
@@ -45,13 +48,9 @@ static void take_line(void *user, const struct json_object *object) {
   };
   const struct kernel_case *shape = &result.shape;
   bool has_case = shape->weights && shape->vectors && shape->out && shape->m && shape->k && shape->batch;
-  if (!has_case || !shape->count || !result.us) return;
+  if (!has_case || !shape->count || !has_tensors(shape) || !result.us) return;
   snprintf(result.kernel, sizeof result.kernel, "%s", json_object_text(object, "kernel"));
   kernel_results_add(results, &result);
-}
-
-bool kernel_results_read(struct kernel_results *results, const char *path) {
-  return json_lines_read(path, take_line, results);
 }
 
 /* ---- What it must reach ------------------------------------------------------------------------------------------ */

@@ -3,6 +3,7 @@
 #ifndef RONDO_KERNEL_RESULTS_H
 #define RONDO_KERNEL_RESULTS_H
 
+#include "../json_lines.h"
 #include "bench_gemv.h"
 #include "timing.h"
 
@@ -23,8 +24,8 @@ struct kernel_results {
 };
 
 void kernel_results_add(struct kernel_results *results, const struct kernel_result *result);
-/* Adds all lines of a file that have a time of a product. false, with a sentence: it cannot be read. */
-bool kernel_results_read(struct kernel_results *results, const char *path);
+/* Adds a line of a file, if it has a time of a product. */
+void kernel_results_take(struct kernel_results *results, const struct json_object *object);
 
 /* The most that results->items[index] may take, cold, by what is known so far: the products before it in `results`, and
  * the rivals. 0: nothing is asked of it. */

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../json_lines.h"
-
 static const char portable_rival[] = "FlashAttention-2";
 
 void softmax_results_add(struct softmax_results *results, const struct softmax_result *result) {
@@ -35,8 +33,13 @@ static bool read_whole(const struct json_object *object, const char *key, int64_
   return *number > 0;
 }
 
-static void take_line(void *user, const struct json_object *object) {
-  struct softmax_results *results = user;
+/* Each has 2^31 elements at most, as the library's have: work and bytes can be counted then. */
+static bool has_tensors(const struct softmax_case *shape) {
+  double queries = (double)shape->heads * (double)shape->queries, keys = (double)shape->kv_heads * (double)shape->keys;
+  return (double)shape->batch * (double)shape->dimension * fmax(queries, keys) <= 0x1p31;
+}
+
+void softmax_results_take(struct softmax_results *results, const struct json_object *object) {
   struct softmax_result result = {.us = json_object_number(object, "us"),
                                   .read_us = json_object_number(object, "read_us"),
                                   .is_portable = json_object_number(object, "portable") == 1};
@@ -49,14 +52,10 @@ static void take_line(void *user, const struct json_object *object) {
                   read_whole(object, "batch", &shape->batch) && read_whole(object, "heads", &shape->heads) &&
                   read_whole(object, "kv_heads", &shape->kv_heads) && read_whole(object, "queries", &shape->queries) &&
                   read_whole(object, "keys", &shape->keys) && read_whole(object, "dimension", &shape->dimension);
-  if (!is_whole || !isfinite(result.us) || result.us <= 0) return;
+  if (!is_whole || !has_tensors(shape) || !isfinite(result.us) || result.us <= 0) return;
   if (!isfinite(result.read_us) || result.read_us < 0) result.read_us = 0;
   snprintf(result.kernel, sizeof result.kernel, "%s", json_object_text(object, "kernel"));
   softmax_results_add(results, &result);
-}
-
-bool softmax_results_read(struct softmax_results *results, const char *path) {
-  return json_lines_read(path, take_line, results);
 }
 
 /* ---- What it must reach ------------------------------------------------------------------------------------------ */

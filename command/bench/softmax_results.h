@@ -3,6 +3,7 @@
 #ifndef RONDO_SOFTMAX_RESULTS_H
 #define RONDO_SOFTMAX_RESULTS_H
 
+#include "../json_lines.h"
 #include "softmax_case.h"
 #include "timing.h"
 
@@ -25,8 +26,8 @@ struct softmax_results {
 };
 
 void softmax_results_add(struct softmax_results *results, const struct softmax_result *result);
-/* Adds all lines of a file that have a time of a case. false, with a sentence: it cannot be read. */
-bool softmax_results_read(struct softmax_results *results, const char *path);
+/* Adds a line of a file, if it has a time of a case. */
+void softmax_results_take(struct softmax_results *results, const struct json_object *object);
 
 /* The fastest rival in the same state; NULL: there is none. Beside portable kernels FlashAttention-2 alone counts,
  * which is as portable. */

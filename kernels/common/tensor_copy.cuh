@@ -5,8 +5,7 @@
 
 #include <stdint.h>
 
-/* ---- Barriers in shared memory ------------------------------------------------------------------------------------
- */
+/* ---- Barriers in shared memory ---------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -38,8 +37,7 @@ __device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t 
                : "memory");
 }
 
-/* ---- Barriers of some warps of a block ----------------------------------------------------------------------------
- */
+/* ---- Barriers of some warps of a block -------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void warps_meet(uint32_t barrier, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -48,8 +46,7 @@ __device__ __forceinline__ void warps_arrive(uint32_t barrier, uint32_t threads)
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/* ---- Copies -------------------------------------------------------------------------------------------------------
- */
+/* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void tensor_prefetch(const void *map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -69,6 +66,21 @@ __device__ __forceinline__ void tensor_copy_to(uint16_t blocks, uint32_t to, con
   asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
                ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8, %9;" ::"r"(to),
                "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier), "h"(blocks), "l"(policy)
+               : "memory");
+}
+/* Both of a tensor of four dimensions. */
+__device__ __forceinline__ void tensor_copy(uint32_t to, const void *map, int c0, int c1, int c2, int c3,
+                                            uint32_t barrier, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, "
+               "{%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+               "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void tensor_copy_to(uint16_t blocks, uint32_t to, const void *map, int c0, int c1, int c2,
+                                               int c3, uint32_t barrier, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+               ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7, %8;" ::"r"(to),
+               "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier), "h"(blocks), "l"(policy)
                : "memory");
 }
 /* Both of a tensor of three dimensions. */
@@ -113,8 +125,7 @@ __device__ __forceinline__ uint64_t read_often_policy() {
   return policy;
 }
 
-/* ---- Clusters -----------------------------------------------------------------------------------------------------
- */
+/* ---- Clusters --------------------------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void cluster_meet() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -148,6 +159,12 @@ __device__ __forceinline__ void store_there(uint32_t address, float x, float y, 
 /* One number, which can be seen there behind cluster_meet. */
 __device__ __forceinline__ void store_there(uint32_t address, float x) {
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+/* Two numbers to another block of the cluster, whose barrier counts their eight bytes when they have come. */
+__device__ __forceinline__ void store_there(uint32_t address, float x, float y, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(address),
+               "f"(x), "f"(y), "r"(barrier)
+               : "memory");
 }
 
 #endif

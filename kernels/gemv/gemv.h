@@ -81,8 +81,8 @@ struct gemv_parameters {
   float out_global_scale, six_out_global_scale;
   /* first_stage is gemv_stream.cuh's too; it, block_rows and stage_bytes, of a warp's slot, are gemv_rows.cu's. The
    * others are gemv_ring.cu's alone: rows of a block, and of a group in a tile; the stages, their bytes and where they
-   * begin; tiles of a window, after which the parts' sums meet; floats from vector to vector of the sums of a window, of
-   * a block. */
+   * begin; tiles of a window, after which the parts' sums meet; floats from vector to vector of the sums of a window,
+   * of a block. */
   uint32_t block_rows, group_rows, stages, stage_bytes, first_stage, window_tiles, window_pitch, held_pitch;
 };
 

@@ -148,7 +148,7 @@ __device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p
                                                         uint32_t vector, uint32_t row) {
   row_of_lane at = {nullptr, vector, row, tile.rows <= 32 && p.count <= blockDim.x / 32,
                     vector < p.count && row >= tile.first_new_row && row < tile.rows};
-  if (vector >= p.count) return at; /* the whole warp */
+  if (vector >= p.count) return at;
   const int64_t element = tile.batch * p.out_batch + vector * p.out_row + (tile.first_row + row);
   at.out = (unsigned char *)p.out + (element << (p.out_dtype == RONDO_F32 ? 2 : 1));
   asm volatile("" : "+l"(at.out)); /* now, not where it is used */

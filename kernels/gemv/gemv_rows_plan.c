@@ -34,7 +34,8 @@ static bool is_possible(const struct gemv_problem *problem) {
   if (problem->k < LEAST_K || problem->k > GEMV_ROWS_MOST_K || problem->batch > problem->multiprocessors) return false;
   if (!problem->packed_weights || problem->blocked_scales) return false;
   if (problem->count == 1 && problem->weights == RONDO_NVFP4) return false;
-  return problem->weights == RONDO_E4M3 || (problem->weights == RONDO_NVFP4 && problem->k % (2 * GEMV_BLOCK) == 0);
+  return problem->weights == RONDO_E4M3 ||
+         (problem->weights == RONDO_NVFP4 && problem->k % 2 == 0 && problem->k / 2 % GEMV_BLOCK == 0);
 }
 
 /* What gemv_rows.cu lays out: the vectors, slots, results. The order of sums is one whatever comes of it. */
@@ -46,7 +47,7 @@ static bool lay_out(const struct gemv_problem *problem, struct gemv_rows_plan *p
   const int64_t groups = plan->block_rows / GEMV_ROWS_GROUP;
   plan->first_stage = divide_up(GEMV_ROWS_FACTOR_BYTES + vectors * GEMV_ROWS_VECTOR_PITCH(k), 128) * 128;
   plan->slot_bytes = GEMV_ROWS_GROUP * (GEMV_ROWS_PITCH(k, lane_bytes) + scales);
-  plan->row_loads = k * lane_bytes / (GEMV_BLOCK * 16);
+  plan->row_loads = k * lane_bytes / GEMV_BLOCK / 16;
   const int64_t slots = (MOST_SHARED_BYTES - plan->first_stage - held) / plan->slot_bytes;
   const int64_t most = smaller(slots, GEMV_ROWS_WARPS);
   if (most < FEWEST_WARPS) return false;
@@ -66,6 +67,6 @@ struct gemv_rows_plan gemv_rows_plan_of(const struct gemv_problem *problem) {
   const int64_t share = divide_up(problem->m, problem->multiprocessors / problem->batch);
   plan.block_rows = divide_up(share, multiple) * multiple;
   plan.blocks = divide_up(problem->m, plan.block_rows);
-  if (plan.block_rows < GEMV_ROWS_GROUP * FEWEST_WARPS) return none;
+  if (plan.block_rows / GEMV_ROWS_GROUP < FEWEST_WARPS) return none;
   return lay_out(problem, &plan) ? plan : none;
 }

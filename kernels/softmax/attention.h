@@ -15,8 +15,7 @@
 #include "../../runtime/completion.h"
 
 enum {
-  ATTENTION_THREADS = 128,
-  ATTENTION_ROWS = ATTENTION_THREADS / 32 * 16, /* of a block; a warp has 16 */
+  ATTENTION_THREADS = 128, /* of a block that merges */
   ATTENTION_MAX_SPLITS = 256,
   ATTENTION_SPLIT_UNIT = 64 /* a split is a multiple of so many KV rows */
 };
@@ -26,8 +25,8 @@ struct attention_stride {
   int64_t batch, head, position;
 };
 
-/* rondo_attention_DTYPE_DIMENSION and rondo_attention_combine. Of rows there are at most 2^26: a tensor has at most
- * 2^31 elements and a head at least 32. */
+/* rondo_attention_DTYPE_DIMENSION, the same with _wide, and rondo_attention_combine. Of rows there are at most 2^26: a
+ * tensor has at most 2^31 elements and a head at least 32. */
 struct attention_parameters {
   const void *q, *k, *v;
   const int32_t *kv_lengths; /* or NULL */
@@ -42,7 +41,8 @@ struct attention_parameters {
   uint32_t rows; /* of a KV head: query length * group */
   int32_t query_length, capacity;
   uint32_t row_tiles, splits;
-  int32_t split_rows; /* KV rows of a split */
+  uint32_t section_heads; /* so many heads' rows are worked on side by side, the longest first */
+  int32_t split_rows;     /* KV rows of a split */
   uint32_t head_dimension;
   float scale_log2;        /* scale * log2(e): scores are exponents to base 2 */
   int32_t causal, aligned; /* aligned: every row of q, k, v and o begins at a multiple of 16 bytes */
@@ -51,18 +51,27 @@ struct attention_parameters {
 };
 
 /* Shared memory of a block: the query rows, then the stages of K, then those of V, all of two-byte numbers. */
-#define ATTENTION_SHARED_BYTES(dimension, tile, stages) (2 * (dimension) * (ATTENTION_ROWS + 2 * (tile) * (stages)))
+#define ATTENTION_SHARED_BYTES(dimension, rows, tile, stages) (2 * (dimension) * ((rows) + 2 * (tile) * (stages)))
 
-/* KERNEL(chips, parameters, name, threads, type, head dimension, KV rows of a tile, tiles in shared memory) */
+/* Of a block: its warps have one or two parts of 16 rows each. */
+#define ATTENTION_ROWS(threads, parts) ((threads) / 2 * (parts))
+
+/* KERNEL(chips, parameters, name, the most threads of a block, blocks of a multiprocessor, type, head dimension, parts
+ * of a warp, KV rows of a tile, tiles in shared memory, tiles there on sm_80, 16-column steps of Q in registers)
+ *
+ * The wide ones are for many rows: a fragment of K or V that is read serves two parts. sm_80 has shared memory for two
+ * blocks of the widest only with one tile: all else, and so the result's bits, are the same. */
+#define ATTENTION_TYPE_KERNELS(KERNEL, t, type)                                                                        \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_32, 128, 4, type, 32, 1, 64, 3, 3, 2)                 \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_64, 128, 3, type, 64, 1, 64, 3, 3, 4)                 \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_128, 128, 2, type, 128, 1, 64, 2, 2, 8)               \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_256, 128, 2, type, 256, 1, 32, 2, 2, 0)               \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_32_wide, 128, 2, type, 32, 2, 128, 2, 2, 2)           \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_64_wide, 128, 2, type, 64, 2, 128, 2, 2, 0)           \
+  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_##t##_128_wide, 128, 2, type, 128, 2, 64, 2, 1, 0)
 #define ATTENTION_KERNELS(KERNEL)                                                                                      \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_32, ATTENTION_THREADS, RONDO_F16, 32, 64, 3)            \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_64, ATTENTION_THREADS, RONDO_F16, 64, 64, 3)            \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_128, ATTENTION_THREADS, RONDO_F16, 128, 64, 2)          \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_f16_256, ATTENTION_THREADS, RONDO_F16, 256, 32, 2)          \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_32, ATTENTION_THREADS, RONDO_BF16, 32, 64, 3)          \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_64, ATTENTION_THREADS, RONDO_BF16, 64, 64, 3)          \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_128, ATTENTION_THREADS, RONDO_BF16, 128, 64, 2)        \
-  KERNEL(EVERY_CHIP, attention_parameters, rondo_attention_bf16_256, ATTENTION_THREADS, RONDO_BF16, 256, 32, 2)
+  ATTENTION_TYPE_KERNELS(KERNEL, f16, RONDO_F16)                                                                       \
+  ATTENTION_TYPE_KERNELS(KERNEL, bf16, RONDO_BF16)
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, what it calls) */
 #define ATTENTION_COMBINE_KERNELS(KERNEL)                                                                              \
@@ -89,7 +98,8 @@ struct attention_shape {
   int64_t query_length, capacity, head_dimension;
   int64_t rows;       /* of a KV head: query_length * group */
   int64_t total_rows; /* batch * kv_heads * rows */
-  int64_t row_tiles;  /* of ATTENTION_ROWS, of a KV head */
+  int64_t block_rows; /* 64 or, where there are many, 128 */
+  int64_t row_tiles;  /* of block_rows, of a KV head */
   int64_t splits, split_rows;
   float scale;
   bool causal;

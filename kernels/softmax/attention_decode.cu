@@ -313,7 +313,7 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
 #define DEFINE(chips, parameters, name, threads, type, dimension, operands, stages, cluster)                           \
   extern "C" __global__ void DECODE_CLUSTER_##cluster __launch_bounds__(threads, 1)                                    \
       name(const __grid_constant__ parameters p) {                                                                     \
-    only_wait_for_predecessors();                                                                                        \
+    only_wait_for_predecessors();                                                                                      \
     decode<tiling<type, dimension, operands, stages, cluster>>(p);                                                     \
     publish(p.done);                                                                                                   \
   }

@@ -47,9 +47,9 @@ struct attention_decode_parameters {
 
 /* Shared memory of a block: see attention_decode.cu. */
 #define DECODE_SHARED_BYTES(dimension, stages, cluster, rows)                                                          \
-  (128 + DECODE_WARPS * (stages)*2 * DECODE_TILE * 2 * (dimension) +                                                   \
-   ((cluster) > 1 ? DECODE_WARPS * (rows)*4 * (dimension) : 0) +                                                       \
-   ((cluster) > 1 ? DECODE_PARTS : 1) * DECODE_WARPS * (rows)*8 + DECODE_WARPS * (rows)*2 * (dimension))
+  (128 + (dimension)*4 * DECODE_WARPS * DECODE_TILE * (stages) +                                                       \
+   ((cluster) > 1 ? (rows)*4 * DECODE_WARPS * (dimension) : 0) +                                                       \
+   (rows)*8 * DECODE_WARPS * ((cluster) > 1 ? DECODE_PARTS : 1) + (rows)*2 * DECODE_WARPS * (dimension))
 
 /* KERNEL(chips, parameters, name, threads, type, head dimension, most query rows / 8, stages, blocks of a cluster). As
  * many stages as leave room for two blocks on a multiprocessor, where rows are few: so clusters are spread evenly
@@ -87,7 +87,7 @@ struct attention_decode_problem {
   int64_t capacity;
   int64_t splits; /* asked for; 0: chosen here */
   bool aligned;   /* every row of q, k, v and o begins at a multiple of 16 bytes */
-  uint32_t chip;  /* one of CHIP_SM_80, .. */
+  uint32_t chip;  /* CHIP_SM_90A or CHIP_SM_100A; 0: any other */
   int64_t multiprocessors, shared_bytes;
 };
 

@@ -10,8 +10,9 @@ static bool rows_aligned(const struct op_task *task) {
   return true;
 }
 
+/* Code for sm_90a and sm_100a runs on no other chip, not on newer ones of the same kind either. */
 static uint32_t chip_bit(const struct chip *chip) {
-  return chip->version >= 100 ? CHIP_SM_100A : chip->version >= 90 ? CHIP_SM_90A : CHIP_SM_80;
+  return chip->version == 90 ? CHIP_SM_90A : chip->version == 100 ? CHIP_SM_100A : 0;
 }
 
 struct attention_decode_plan attention_decode_plan_for(const struct op_task *task, const struct attention_shape *shape,

@@ -1,30 +1,46 @@
-/* attention_select.c - which kernel attends: few query rows go to attention_decode.cu where that can take them, others
- * by type and head dimension; with splits, one more that merges. */
+/* attention_select.c - which kernel attends: few query rows go to attention_decode.cu and many to attention_wgmma.cu
+ * where these can take them, others by type and head dimension; with splits, one more that merges. */
 #include <assert.h>
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "attention_decode.h"
+#include "attention_wgmma_plan.h"
 
 struct variant {
   struct op_kernel kernel;
+  int64_t threads, block_rows;
   rondo_dtype dtype;
   int64_t head_dimension;
-  uint32_t shared_bytes;
+  uint32_t shared_bytes, shared_bytes_80;
 };
 
-#define VARIANT(chips, parameters, name, threads, dtype, dimension, tile, stages)                                      \
-  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, dimension, ATTENTION_SHARED_BYTES(dimension, tile, stages)},
+#define VARIANT(chips, parameters, name, threads, blocks, dtype, dimension, parts, tile, stages, stages_80, held)      \
+  {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
+   threads,                                                                                                            \
+   (int64_t)ATTENTION_ROWS(threads, parts),                                                                            \
+   dtype,                                                                                                              \
+   dimension,                                                                                                          \
+   ATTENTION_SHARED_BYTES(dimension, ATTENTION_ROWS(threads, parts), tile, stages),                                    \
+   ATTENTION_SHARED_BYTES(dimension, ATTENTION_ROWS(threads, parts), tile, stages_80)},
 static const struct variant variants[] = {ATTENTION_KERNELS(VARIANT)};
 
 ATTENTION_COMBINE_KERNELS(KERNEL_CONSTANT)
 
-static const struct variant *variant_of(rondo_dtype dtype, int64_t head_dimension) {
+static const struct variant *variant_of(rondo_dtype dtype, const struct attention_shape *shape) {
   for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
-    if (variants[i].dtype == dtype && variants[i].head_dimension == head_dimension) return &variants[i];
+    if (variants[i].dtype == dtype && variants[i].head_dimension == shape->head_dimension &&
+        variants[i].block_rows == shape->block_rows)
+      return &variants[i];
   assert(false && "a kernel for every task that passes the check");
   return NULL;
+}
+
+/* Of a chip's images only those for sm_80 and older have the smaller stages; a newer chip that translates the portable
+ * code, which is sm_80's, is asked for more than it takes. */
+static uint32_t shared_bytes_of(const struct variant *variant, const struct chip *chip) {
+  return chip->version >= 90 ? variant->shared_bytes : variant->shared_bytes_80;
 }
 
 static bool rows_aligned(const struct op_task *task) {
@@ -32,6 +48,16 @@ static bool rows_aligned(const struct op_task *task) {
   for (int i = 0; i < 4; i++)
     if (!op_rows_aligned(&task->operands[indices[i]], 16)) return false;
   return true;
+}
+
+/* Under the causal mask, as many as have 32 MiB of K and V, so that they stay in L2 while the long row tiles of all of
+ * them go before the short ones of any. Else row tiles are alike, and those of a head go together. */
+static int64_t section_heads(const struct attention_shape *shape) {
+  int64_t heads = shape->batch * shape->kv_heads * shape->splits;
+  int64_t bytes = 4 * smaller(shape->split_rows, shape->capacity) * shape->head_dimension;
+  if (!shape->causal || !bytes) return 1;
+  int64_t held = ((int64_t)32 << 20) / bytes;
+  return held < 1 ? 1 : smaller(held, heads);
 }
 
 static struct attention_parameters parameters_of(const struct op_call *call, const struct attention_shape *shape) {
@@ -58,6 +84,7 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
       .capacity = (int32_t)shape->capacity,
       .row_tiles = (uint32_t)shape->row_tiles,
       .splits = (uint32_t)shape->splits,
+      .section_heads = (uint32_t)section_heads(shape),
       .split_rows = (int32_t)shape->split_rows,
       .head_dimension = (uint32_t)shape->head_dimension,
       .scale_log2 = shape->scale * 1.44269504f,
@@ -75,15 +102,15 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
 /* Blocks stay below 2^31: q bounds rows and k bounds KV rows by 2^26 in all, and a split has at least 64. */
 static rondo_status portable_launch(const struct op_call *call, const struct attention_shape *shape,
                                     const struct chip *chip, struct op_launches *launches) {
-  const struct variant *variant = variant_of(call->task->operands[ATTENTION_Q].dtype, shape->head_dimension);
-  if (variant->shared_bytes > (uint32_t)chip->shared_bytes)
+  const struct variant *variant = variant_of(call->task->operands[ATTENTION_Q].dtype, shape);
+  const uint32_t shared_bytes = shared_bytes_of(variant, chip);
+  if (shared_bytes > (uint32_t)chip->shared_bytes)
     return status_set(RONDO_UNSUPPORTED,
                       "head dimension %" PRId64 " needs %" PRIu32 " bytes of shared memory, the chip has %" PRId32,
-                      shape->head_dimension, variant->shared_bytes, chip->shared_bytes);
+                      shape->head_dimension, shared_bytes, chip->shared_bytes);
   const struct attention_parameters parameters = parameters_of(call, shape);
   int64_t blocks = shape->row_tiles * shape->batch * shape->kv_heads * shape->splits;
-  launch_add(launches, &variant->kernel, blocks, ATTENTION_THREADS, variant->shared_bytes, &parameters,
-             sizeof parameters);
+  launch_add(launches, &variant->kernel, blocks, variant->threads, shared_bytes, &parameters, sizeof parameters);
   return RONDO_OK;
 }
 
@@ -97,6 +124,7 @@ rondo_status attention_select(const struct op_call *call, const struct chip *chi
     shape.splits = decode.splits;
     attention_decode_launch(call, &shape, &decode, launches);
   } else {
+    if (attention_wgmma_select(call, &shape, chip, launches)) return RONDO_OK;
     status = portable_launch(call, &shape, chip, launches);
   }
   if (status != RONDO_OK || shape.splits == 1) return status;

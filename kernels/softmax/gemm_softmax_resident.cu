@@ -7,7 +7,7 @@
  * cluster, hears theirs, and scales. The next product is under way before P goes to shared memory and from there, by
  * tensor copies, to memory. For the maxima nobody waits: they go to the block that owns the tile, which ends with them.
  *
- * Softmax: 256 threads with 227 registers, 64 KB of B for each 64 of k, 64 KB of stores on their way. Measured on an
+ * Softmax: 256 threads with 223 registers, 64 KB of B for each 64 of k, 64 KB of stores on their way. Measured on an
  * H200: docs/performance.md. */
 #include "../common/element.cuh"
 #include "../common/launch.cuh"

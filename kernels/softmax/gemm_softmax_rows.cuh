@@ -39,6 +39,12 @@ __device__ __forceinline__ float reciprocal(float x) {
   return result;
 }
 
+/* 2^(factor (max - base)), the products rounded as where exponentials are counted from them: with one rounding less,
+ * their difference would not be 0 for the same maximum. */
+__device__ __forceinline__ float weight_of(float max, float base, float factor) {
+  return exponential_2(__fsub_rn(__fmul_rn(max, factor), __fmul_rn(base, factor)));
+}
+
 /* Exponents are counted from here: the maximum, but not -infinity, so that 2^(-infinity - base) is 0. */
 __device__ __forceinline__ float base_of(float max) { return max == -INFINITY ? 0.0f : max; }
 
@@ -176,9 +182,9 @@ template <int Count> __device__ __forceinline__ row_pair rows_combine(uint32_t s
 #pragma unroll
     for (int i = 0; i < EACH; i++) all.max[r] = max_or_nan(all.max[r], part[i].max[r]);
     all.max[r] = quad_max_or_nan(all.max[r]);
-    const float base = base_of(all.max[r]) * factor;
+    const float base = base_of(all.max[r]);
 #pragma unroll
-    for (int i = 0; i < EACH; i++) all.sum[r] += part[i].sum[r] * exponential_2(part[i].max[r] * factor - base);
+    for (int i = 0; i < EACH; i++) all.sum[r] += part[i].sum[r] * weight_of(part[i].max[r], base, factor);
     all.sum[r] = quad_sum(all.sum[r]);
   }
   return all;
@@ -195,7 +201,7 @@ __device__ __forceinline__ row_factors factors_of(const row_pair &own, const row
   row_factors factors;
 #pragma unroll
   for (int r = 0; r < 2; r++)
-    factors.of[r] = exponential_2(own.max[r] * factor - base_of(all.max[r]) * factor) * reciprocal(all.sum[r]);
+    factors.of[r] = weight_of(own.max[r], base_of(all.max[r]), factor) * reciprocal(all.sum[r]);
   return factors;
 }
 

@@ -63,6 +63,8 @@ static bool may_have_maps(const struct op_task *task, const struct gemm_softmax_
   for (int i = 0; i < count; i++) {
     struct op_operand operand = with_batch(&task->operands[i]);
     if (!has_tensor_map(&operand)) return false;
+    /* A copy out writes pieces of 16 bytes whole, over what lies behind the last column. */
+    if (operand.shape[2] * rondo_dtype_bits(operand.dtype) % 128 != 0) return false;
   }
   return true;
 }

@@ -200,7 +200,7 @@ __device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, c
           for (int r = 0; r < 2; r++) {
             const float before = own.max[r];
             own.max[r] = max_or_nan(before, top[r]);
-            if (Softmax) own.sum[r] *= exponential_2(before * p.factor - base_of(own.max[r]) * p.factor);
+            if (Softmax) own.sum[r] *= weight_of(before, base_of(own.max[r]), p.factor);
           }
           if (Softmax) rows_exponentials(s, own.max, p.factor, own.sum);
         }

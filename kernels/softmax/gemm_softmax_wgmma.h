@@ -22,8 +22,10 @@ enum {
 /* rondo_gemm_softmax_resident_*, rondo_gemm_rowmax_resident_*: gemm_softmax_resident.cu. All of B's k lies in shared
  * memory while a cluster takes its tiles of rows. */
 enum {
-  RESIDENT_PARTS = 2,      /* warpgroups that share a block's columns */
-  RESIDENT_WARPGROUPS = 2, /* of the softmax */
+  RESIDENT_PARTS = 2,                                /* warpgroups that share a block's columns */
+  RESIDENT_COLUMNS = RESIDENT_PARTS * WGMMA_COLUMNS, /* of a block */
+  RESIDENT_WARPGROUPS = 2,                           /* of the softmax */
+  RESIDENT_STAGING_BYTES = RESIDENT_WARPGROUPS * WGMMA_STAGING_BYTES,
   RESIDENT_ROWMAX_WARPGROUPS = 3,
   RESIDENT_STAGES = 1, /* of A */
   RESIDENT_ROWMAX_STAGES = 2,
@@ -41,10 +43,13 @@ enum {
 enum {
   STREAMED_THREADS = 288, /* two warpgroups that multiply and one warp that asks for copies */
   STREAMED_STAGES = 4,
+  STREAMED_ROWS = 2 * WGMMA_TILE,
   STREAMED_STAGE_BYTES = 2 * WGMMA_PANEL_BYTES + WGMMA_COLUMNS * 128,
+  STREAMED_RING_BYTES = STREAMED_STAGES * STREAMED_STAGE_BYTES,
+  STREAMED_STAGING_BYTES = 2 * WGMMA_PANEL_BYTES, /* a box of 16 rows for each warp */
 };
 
-#define STREAMED_SLOT_BYTES(cluster) (2 * 2 * (cluster)*WGMMA_SLOT_BYTES) /* two sets for each warpgroup */
+#define STREAMED_SLOT_BYTES(cluster) ((cluster)*4 * WGMMA_SLOT_BYTES) /* two sets for each warpgroup */
 
 struct gemm_softmax_wgmma_parameters {
   struct tensor_map a, b, p; /* p: of the softmax */
@@ -62,7 +67,6 @@ struct gemm_softmax_wgmma_parameters {
 
 /* KERNEL(chips, parameters, name, threads, type, is softmax, blocks of a cluster) */
 #define GEMM_SOFTMAX_RESIDENT(KERNEL, T, type)                                                                         \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c2, 256, type, true, 2)         \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c4, 256, type, true, 4)         \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c8, 256, type, true, 8)         \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident_##T##_c4, 384, type, false, 4)         \

@@ -165,6 +165,19 @@ Test(bench_kernels, a_file_that_no_bench_wrote_is_refused) {
   }
 }
 
+Test(bench_kernels, a_product_whose_tensors_cannot_be_is_left_out) {
+  static const char *const lines[] = {LINE("bf16", "bf16", "bf16", 2147483647, 2147483647, 2147483647, 1),
+                                      LINE("bf16", "bf16", "bf16", 65536, 32769, 1, 1),
+                                      LINE("bf16", "bf16", "bf16", 1, 32769, 65536, 1)};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    char text[512];
+    snprintf(text, sizeof text, "[%s]", lines[i]);
+    struct ran ran = shell_rondo("", "bench kernels --from %s", write_file("huge.json", text));
+    REQUIRE_CODE(ran, 0);
+    cr_assert_eq(occurrences(ran.out, " us "), 0, "%s", ran.out);
+  }
+}
+
 Test(bench_kernels, a_driver_that_cannot_time_is_told) {
   char environment[512];
   snprintf(environment, sizeof environment, "LD_LIBRARY_PATH=%s/fake", shell_root());

@@ -176,11 +176,22 @@ Test(bench_softmax, lines_of_products_and_of_attention_share_a_file) {
   cr_assert_eq(occurrences(ran.out, " us "), 1, "%s", ran.out);
 }
 
+Test(bench_softmax, results_may_come_through_a_pipe) {
+  char from[512];
+  snprintf(from, sizeof from, "cat %s |", write_file("ours.json", "[" PREFILL(4096, 4, "pause", 759, "a") "]"));
+  struct ran ran = shell_rondo(from, "bench kernels --from /dev/stdin");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, " us "), 1, "%s", ran.out);
+}
+
 Test(bench_softmax, lines_that_are_no_case_are_left_out) {
   static const char *const lines[] = {
-      LINE("prefil", 1, 1, 1, 1, 1, 64, "pause", 1, "a"),   LINE("prefill", 1, 1, 1, 1, 1, 64, "paused", 1, "a"),
-      LINE("prefill", 0, 1, 1, 1, 1, 64, "pause", 1, "a"),  LINE("prefill", 1, 1, 1, 1, 1, 64, "pause", 0, "a"),
-      LINE("prefill", 1, 1, 1, 1, -4, 64, "pause", 1, "a"), "{\"us\": 1}"};
+      LINE("prefil", 1, 1, 1, 1, 1, 64, "pause", 1, "a"), LINE("prefill", 1, 1, 1, 1, 1, 64, "paused", 1, "a"),
+      LINE("prefill", 0, 1, 1, 1, 1, 64, "pause", 1, "a"), LINE("prefill", 1, 1, 1, 1, 1, 64, "pause", 0, "a"),
+      LINE("prefill", 1, 1, 1, 1, -4, 64, "pause", 1, "a"), "{\"us\": 1}",
+      /* more elements than a tensor may have, which 64 bits cannot count */
+      LINE("prefill", 2147483647, 2147483647, 1, 2147483647, 1, 64, "pause", 1, "a"),
+      LINE("prefill", 1, 1, 32768, 1, 32768, 3, "pause", 1, "a")};
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     char text[512];
     snprintf(text, sizeof text, "[%s]", lines[i]);

@@ -147,7 +147,7 @@ Test(tensor_map, each_slot_reads_what_is_its_own) {
   struct subject s = {0};
   subject_start(&s);
   uint64_t encoded = fake->calls("cuTensorMapEncodeTiled");
-  cr_assert_eq(encoded, 3 * SLOTS);
+  cr_assert_eq(encoded, (uint64_t)3 * SLOTS);
   for (int round = 0; round < 2; round++)
     for (int i = 0; i < SLOTS; i++) require_results(&s, i, (float)(100 * i + round), NULL, "replayed in turn");
   cr_assert_eq(fake->calls("cuTensorMapEncodeTiled"), encoded, "a replay makes no map");

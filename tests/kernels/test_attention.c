@@ -124,6 +124,32 @@ static void cut_prefill(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention, splits_and_row_tiles_go_together, cut_prefill)
 
+/* As many rows as take the wide kernels, with all that the others are tried with. */
+static void wide(rondo_backend backend) {
+  static const int32_t lengths[] = {130, 0, 1, 129, 64, 65, 128, 130, 77, 2, 112, 113};
+  static struct attention tasks[3 * 4];
+  size_t count = 0;
+  for (size_t n = 0; n < 3; n++)
+    for (size_t s = 0; s < 4; s++, count++)
+      tasks[count] = (struct attention){.dtype = dtypes[(n + s) % 2],
+                                        .layout = s % 2 ? RONDO_BSHD : RONDO_BHSD,
+                                        .batch = 12,
+                                        .query_heads = s == 1 ? 16 : 8,
+                                        .kv_heads = 8,
+                                        .query_length = s == 1 ? 66 : 131,
+                                        .capacity = s == 0 ? 300 : 130,
+                                        .dimension = dimensions[n],
+                                        .scale = s == 3 ? -0.25f : 0.0f,
+                                        .causal = s != 2,
+                                        .splits = 1,
+                                        .lengths = s == 2 || s == 3 ? lengths : NULL,
+                                        .lse_wanted = true,
+                                        .data = s == 0 ? RISING : NORMAL,
+                                        .place = s == 2 ? MISALIGNED : DENSE};
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(attention, many_rows_agree_with_double_precision, wide)
+
 /* ---- Lengths ----------------------------------------------------------------------------------------------------- */
 
 static const int32_t some_lengths[] = {0, -5, 1, 63, 64, 65, 200, 1000};
@@ -213,7 +239,7 @@ static void hard_numbers(rondo_backend backend) {
 BOTH_BACKENDS(attention, hard_scores_agree_with_double_precision, hard_numbers)
 
 /* NaN and infinities in rows that are seen: through scores into the rows that see them, through values into their
- * column alone. In each of two heads; the oracle knows where they go. */
+ * column alone, and there into no row that does not see them. In each of two heads; the oracle knows where they go. */
 static void plant(struct attention *a, bool values) {
   struct rectangle query = query_rectangle(a), kv = kv_rectangle(a);
   int64_t third = a->capacity / 3;
@@ -225,6 +251,8 @@ static void plant(struct attention *a, bool values) {
   } else {
     oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 0, third) + 2, NAN);
     oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 0, third) + 4, INFINITY);
+    oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 0, a->capacity - 4) + 9, NAN);
+    oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 0, a->capacity - 70) + 17, -INFINITY);
     oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 1, third) + 5, -INFINITY);
     oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 1, third) + 6, INFINITY);
     oracle_write(a->dtype, a->v_memory, row_index(a, &kv, 0, 1, 2 * third) + 6, -INFINITY);
@@ -232,21 +260,22 @@ static void plant(struct attention *a, bool values) {
 }
 
 static void not_numbers(rondo_backend backend) {
-  struct attention tasks[COUNT(dimensions) * 4];
+  static struct attention tasks[COUNT(dimensions) * 4 * 3]; /* not causal, causal, and causal with many rows */
   struct trial trial;
   struct random random = {13};
   trial_describe(&trial, backend);
   for (size_t i = 0; i < COUNT(tasks); i++) {
+    const bool many = i % 12 >= 8;
     tasks[i] = (struct attention){.dtype = dtypes[i % 2],
                                   .layout = RONDO_BSHD,
-                                  .batch = 1,
-                                  .query_heads = 2,
-                                  .kv_heads = 2,
-                                  .query_length = 80,
+                                  .batch = many ? 12 : 1,
+                                  .query_heads = many ? 8 : 2,
+                                  .kv_heads = many ? 8 : 2,
+                                  .query_length = many ? 140 : 80,
                                   .capacity = 150,
-                                  .dimension = dimensions[i / 4],
-                                  .causal = i % 4 < 2, /* a value may reach rows that do not see it yet */
-                                  .splits = 1 + (int32_t)i % 2,
+                                  .dimension = dimensions[i / 12],
+                                  .causal = i % 12 >= 4,
+                                  .splits = many ? 1 : 1 + (int32_t)i % 2,
                                   .lse_wanted = true};
     attention_add(&tasks[i], &trial);
   }
@@ -408,6 +437,35 @@ Test(attention, every_chip_has_a_kernel_and_the_same_cut) {
       }
 }
 
+Test(attention, many_rows_have_blocks_of_128_and_few_of_64) {
+  static const struct {
+    int64_t batch, query_heads, kv_heads, query_length, block_rows;
+  } cases[] = {{1, 8, 8, 1, 64},    {1, 8, 8, 2048, 64},  {1, 12, 12, 2048, 128},
+               {64, 32, 8, 1, 64},  {64, 8, 8, 64, 64},   {64, 8, 8, 65, 128},
+               {64, 32, 8, 16, 64}, {64, 32, 8, 17, 128}, {4, 16, 16, 4096, 128}};
+  /* Chips without kernels of their own; a newer one than any translates the portable code. */
+  static const struct chip others[] = {{80, 108, 166912}, {110, 20, 232448}};
+  for (size_t n = 0; n < COUNT(dimensions); n++)
+    for (size_t i = 0; i < COUNT(cases); i++)
+      for (size_t c = 0; c < COUNT(others); c++) {
+        struct op_task task = task_of(RONDO_BF16, cases[i].batch, cases[i].query_heads, cases[i].kv_heads,
+                                      cases[i].query_length, 4096, dimensions[n], 1);
+        struct op_call call = {.task = &task, .data = (void *[6]){0}};
+        struct op_launches launches;
+        char kernel[64];
+        bool many = cases[i].block_rows == 128 && dimensions[n] < 256;
+        int64_t blocks = cases[i].batch * cases[i].kv_heads;
+        blocks *=
+            (cases[i].query_length * cases[i].query_heads / cases[i].kv_heads + (many ? 127 : 63)) / (many ? 128 : 64);
+        snprintf(kernel, sizeof kernel, "rondo_attention_bf16_%d%s", (int)dimensions[n], many ? "_wide" : "");
+        REQUIRE_OK(attention_select(&call, &others[c], &launches));
+        cr_expect_str_eq(launches.items[0].kernel, kernel);
+        cr_expect_eq(launches.items[0].grid[0], blocks);
+        /* Two of them to a multiprocessor, which takes 1 KiB for itself of each. */
+        if (many) cr_expect_leq(2 * (launches.items[0].shared_bytes + 2048), (uint32_t)others[c].shared_bytes + 1024);
+      }
+}
+
 Test(attention, cuts_are_of_whole_tiles_and_cover_the_capacity) {
   static const int64_t capacities[] = {0, 1, 64, 65, 511, 512, 513, 4096, 100000};
   static const int32_t splits[] = {0, 1, 2, 5, 32, 256};
@@ -433,7 +491,7 @@ Test(attention, choice_knows_alignment_and_refuses_a_chip_that_is_too_small) {
   struct attention_parameters parameters;
   struct chip small = {75, 40, 65536};
   REQUIRE_ERROR(attention_select(&call, &small, &launches), RONDO_UNSUPPORTED, "shared memory");
-  REQUIRE_OK(attention_select(&call, &chips[1], &launches));
+  REQUIRE_OK(attention_select(&call, &chips[2], &launches));
   cr_assert_eq(launches.count, 1);
   cr_assert_eq(launches.items[0].parameter_bytes, sizeof parameters);
   memcpy(&parameters, launches.items[0].parameters, sizeof parameters);
@@ -447,7 +505,7 @@ Test(attention, choice_knows_alignment_and_refuses_a_chip_that_is_too_small) {
     else
       moved.operands[ATTENTION_K].offset_bytes = 8;
     call.task = &moved;
-    REQUIRE_OK(attention_select(&call, &chips[1], &launches));
+    REQUIRE_OK(attention_select(&call, &chips[2], &launches));
     memcpy(&parameters, launches.items[0].parameters, sizeof parameters);
     cr_expect_not(parameters.aligned);
   }

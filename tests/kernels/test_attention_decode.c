@@ -164,6 +164,8 @@ Test(attention_decode, what_its_kernels_cannot_do_is_not_sent_there) {
       {1, 34, 2, 1, 128, 128, 1, 90, 132, 0, "rondo_attention_bf16_128", {2, 1, 1}},
       {1, 8, 8, 1, 128, 32, 1, 90, 132, 0, "rondo_attention_bf16_32", {8, 1, 1}},
       {1, 8, 8, 1, 128, 128, 1, 80, 108, 0, "rondo_attention_bf16_128", {8, 1, 1}},
+      {1, 8, 8, 1, 128, 128, 1, 103, 148, 0, "rondo_attention_bf16_128", {8, 1, 1}}, /* has only translated code */
+      {1, 8, 8, 1, 128, 128, 1, 120, 188, 0, "rondo_attention_bf16_128", {8, 1, 1}},
       {1, 8, 8, 1, 128, 128, 1, 90, 132, 8, "rondo_attention_bf16_128", {8, 1, 1}},  /* k is not aligned */
       {1, 8, 8, 1, 0, 128, 1, 90, 132, 0, "rondo_attention_bf16_128", {8, 1, 1}},    /* no memory to read ahead */
       {1, 8, 8, 16, 128, 256, 1, 90, 132, 0, "rondo_attention_bf16_256", {8, 1, 1}}, /* too much shared memory */

@@ -175,7 +175,8 @@ static void gemm_softmax_keeps_to_its_views(rondo_backend backend) {
       {.dtype = RONDO_F16, .sizes = {1, 64, 128, 64}, .border = 2, .matrix = true},
       {.dtype = RONDO_BF16, .sizes = {1, 70, 33, 24}, .border = 8, .matrix = true, .causal = true},
       {.dtype = RONDO_BF16, .sizes = {2, 65, 270, 60}, .scale = 0.2f, .border = 8},
-      {.dtype = RONDO_F16, .sizes = {2, 130, 270, 140}, .scale = 0.1f, .border = 8, .causal = true},
+      {.dtype = RONDO_BF16, .sizes = {2, 65, 264, 56}, .scale = 0.2f, .border = 8},
+      {.dtype = RONDO_F16, .sizes = {2, 130, 272, 136}, .scale = 0.1f, .border = 8, .causal = true},
   };
   products_check(backend, products, COUNT(products), 4);
 }
@@ -418,8 +419,8 @@ static struct op_launch launch_of(struct op_operand a, struct op_operand b, stru
 
 /* Tensor maps where all operands can have them, three coordinates whatever their rank; else the portable kernels. */
 Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_be_mapped) {
-  struct op_operand operands[] = {operand_of(RONDO_BF16, 4096, 60, 64, 0), operand_of(RONDO_BF16, 4095, 60, 64, 32),
-                                  operand_of(RONDO_F32, 4096, 4095, 4096, 16)};
+  struct op_operand operands[] = {operand_of(RONDO_BF16, 4096, 56, 64, 0), operand_of(RONDO_BF16, 4092, 56, 64, 32),
+                                  operand_of(RONDO_F32, 4096, 4092, 4096, 16)};
   struct op_task task = {.op = &op_gemm_softmax, .operand_count = 3, .operands = operands};
   struct op_call call = {.task = &task, .data = (void *[3]){0}};
   struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = 232448};
@@ -429,8 +430,8 @@ Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_b
   cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_resident_bf16_c8") == 0, "%s", launch->kernel);
   cr_assert(launch->map_count == 3 && launch->grid[0] % 8 == 0);
   for (uint32_t i = 0; i < 3; i++) cr_assert_eq(launch->maps[i].rank, 3);
-  cr_assert(launch->maps[2].box[0] == 32 && launch->maps[2].box[1] == 64 && launch->maps[2].size[0] == 4095);
-  cr_assert(launch->maps[1].box[0] == 64 && launch->maps[1].box[1] == 256 && launch->maps[1].size[0] == 60);
+  cr_assert(launch->maps[2].box[0] == 32 && launch->maps[2].box[1] == 64 && launch->maps[2].size[0] == 4092);
+  cr_assert(launch->maps[1].box[0] == 64 && launch->maps[1].box[1] == 256 && launch->maps[1].size[0] == 56);
 
   chip.version = 80;
   REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
@@ -445,6 +446,10 @@ Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_b
     cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0, "operand %d", i);
     operands[i].offset_bytes -= 8;
   }
+  operands[1].shape[0] = operands[2].shape[1] = 4091; /* rows that end inside of 16 bytes */
+  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
+  operands[1].shape[0] = operands[2].shape[1] = 4092;
   struct gemm_softmax_attributes attributes = {.scale = 3e38f}; /* which times log2(e) is no number */
   memcpy(task.attributes, &attributes, sizeof attributes);
   REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));

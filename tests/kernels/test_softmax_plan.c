@@ -86,7 +86,8 @@ Test(softmax_plan, gemm_softmax_plan_takes_short_k_where_b_stays_and_long_k_wher
   } cases[] = {
       {4096, 4096, 64, true, "rondo_gemm_softmax_resident_bf16_c8", 120},
       {4096, 4096, 128, true, "rondo_gemm_softmax_resident_bf16_c8", 120},
-      {1024, 1024, 64, true, "rondo_gemm_softmax_resident_bf16_c2", 32},
+      {1024, 1024, 64, true, "rondo_gemm_softmax_streamed_bf16_c4", 64},
+      {2048, 2048, 64, true, "rondo_gemm_softmax_resident_bf16_c4", 120},
       {4096, 4096, 64, false, "rondo_gemm_rowmax_resident_bf16_c8", 120},
       {8192, 1024, 1024, true, "rondo_gemm_softmax_streamed_bf16_c4", 120},
       {16384, 512, 512, true, "rondo_gemm_softmax_streamed_bf16_c2", 132},

@@ -1,0 +1,181 @@
+/* attention_tile.cuh - rows of Q, K and V in shared memory: what a kernel is made for, where the chunks of a row lie,
+ * and how tiles get there. */
+#ifndef RONDO_ATTENTION_TILE_CUH
+#define RONDO_ATTENTION_TILE_CUH
+
+#include "../common/element.cuh"
+#include "../common/ptx.cuh"
+#include "attention.h"
+
+/* What a kernel is made for: a line of the list in attention.h. */
+template <rondo_dtype Dtype, int Dimension, int Threads, int Parts, int Tile, int Stages, int Held> struct tiling {
+  using type = element<Dtype>;
+  static constexpr int dimension = Dimension, tile = Tile, stages = Stages;
+  static constexpr int threads = Threads;
+  static constexpr int parts = Parts; /* of 16 rows, of a warp */
+  static constexpr int warp_rows = 16 * Parts, rows = Threads / 32 * warp_rows;
+  static constexpr int chunks = Dimension / 8; /* of 16 bytes in a row */
+  static constexpr int row_bytes = Dimension * 2;
+  static constexpr int tile_bytes = tile * row_bytes;
+  static constexpr int query_bytes = rows * row_bytes;
+  static constexpr int held = Held; /* steps of 16 columns of Q in registers; the others are read again for each tile */
+  static_assert(query_bytes + 2 * stages * tile_bytes == ATTENTION_SHARED_BYTES(Dimension, rows, Tile, Stages),
+                "what a launch asks for");
+};
+
+/* Of a warp's rows, in the words of ptx.cuh. */
+template <typename Size> using score_fragments = float[Size::parts][Size::tile / 8][4];
+template <typename Size> using output_fragments = float[Size::parts][Size::dimension / 8][4];
+
+/* Where a chunk of a row lies in shared memory. Rows of 64 bytes share a line of 128 in twos. */
+template <typename Size> __device__ __forceinline__ uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
+  uint32_t turn = Size::dimension >= 64 ? row & 7 : (row >> 1) & 3;
+  return row * Size::row_bytes + ((chunk ^ turn) << 4);
+}
+
+/* The chunk 2 step + c of the row whose chunk c lies at `address`, c being 0 or 1. Shared rows and tiles begin at
+ * multiples of 128 bytes, or of 64 where there are four chunks: turning flips bits of the address. */
+__device__ __forceinline__ uint32_t chunk_address(uint32_t address, uint32_t step) {
+  return (address ^ (2 * step % 8 * 16)) + 2 * step / 8 * 8 * 16;
+}
+
+/* threadIdx.x, read anew by each caller, which volatile makes sure of: what is made of it, addresses above all, is not
+ * held in registers from one tile to the next. */
+__device__ __forceinline__ uint32_t thread_index() {
+  uint32_t index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
+/* Of the thread. */
+__device__ __forceinline__ uint32_t lane_index() { return thread_index() % 32; }
+template <typename Size> __device__ __forceinline__ uint32_t warp_row() { /* the warp's first in the block */
+  return thread_index() / 32 * Size::warp_rows;
+}
+
+/* ---- Moving chunks --------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ uint4 shared_load(uint32_t address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void shared_store(uint32_t address, uint4 value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+
+/* The same without a size: one instruction less where all is there. */
+__device__ __forceinline__ void cp_async_16(uint32_t shared, const void *global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+
+/* 2^x to 2 units in the last place; 0 below 2^-126. */
+__device__ __forceinline__ float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+template <typename T> constexpr uint16_t exponent_bits = 0;
+template <> constexpr uint16_t exponent_bits<__half> = 0x7c00;
+template <> constexpr uint16_t exponent_bits<__nv_bfloat16> = 0x7f80;
+
+template <typename T> __device__ __forceinline__ float widen(uint16_t bits);
+template <> __device__ __forceinline__ float widen<__half>(uint16_t bits) {
+  return __half2float(__ushort_as_half(bits));
+}
+template <> __device__ __forceinline__ float widen<__nv_bfloat16>(uint16_t bits) {
+  return __bfloat162float(__ushort_as_bfloat16(bits));
+}
+
+/* Eight numbers at any even address. */
+__device__ __forceinline__ uint4 gather(const void *global, bool present) {
+  const uint16_t *from = static_cast<const uint16_t *>(global);
+  uint32_t pair[4] = {0, 0, 0, 0};
+  if (present) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) pair[i] = from[2 * i] | (uint32_t)from[2 * i + 1] << 16;
+  }
+  return make_uint4(pair[0], pair[1], pair[2], pair[3]);
+}
+
+__device__ __forceinline__ void scatter(void *global, uint4 value) {
+  uint16_t *to = static_cast<uint16_t *>(global);
+  const uint32_t pair[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    to[2 * i] = (uint16_t)pair[i];
+    to[2 * i + 1] = (uint16_t)(pair[i] >> 16);
+  }
+}
+
+/* Tiles of K or of V on their way to the stages of shared memory. */
+template <typename Size> struct stream {
+  static constexpr int rows_at_once = Size::threads / Size::chunks, passes = Size::tile / rows_at_once;
+  static_assert(Size::tile % rows_at_once == 0, "a tile is whole passes");
+  const unsigned char *stages;
+
+  /* Where the thread's chunk of its first row in a stage lies. */
+  static __device__ __forceinline__ uint32_t first_chunk(const unsigned char *stages, uint32_t thread, uint32_t stage) {
+    return shared_address(stages) + stage * Size::tile_bytes +
+           chunk_offset<Size>(thread / Size::chunks, thread % Size::chunks);
+  }
+
+  /* Where the thread's chunk of a pass lies, `at` being that of the first: another row, another turn. */
+  static __device__ __forceinline__ uint32_t chunk_of_pass(uint32_t at, int pass) {
+    return (at ^ (pass * rows_at_once % 8 << 4)) + pass * rows_at_once * Size::row_bytes;
+  }
+
+  /* `from` is the KV head's first row. KV rows from `end` on are zeros. */
+  __device__ __forceinline__ void load(const uint16_t *from, int64_t stride, int begin, int end, int stage,
+                                       bool aligned) const {
+    const uint32_t thread = thread_index(), at = first_chunk(stages, thread, stage);
+    const int first = (int)(thread / Size::chunks);
+    from += thread % Size::chunks * 8;
+    if (aligned && begin + Size::tile <= end) {
+      const uint16_t *row = from + (begin + first) * stride;
+#pragma unroll
+      for (int pass = 0; pass < passes; pass++, row += rows_at_once * stride) cp_async_16(chunk_of_pass(at, pass), row);
+    } else {
+#pragma unroll 1
+      for (int pass = 0; pass < passes; pass++) {
+        const int row = begin + first + pass * rows_at_once;
+        const uint16_t *address = from + min(row, end - 1) * stride; /* one that could be read */
+        if (aligned)
+          cp_async_16(chunk_of_pass(at, pass), address, row < end ? 16 : 0);
+        else
+          shared_store(chunk_of_pass(at, pass), gather(address, row < end));
+      }
+    }
+  }
+
+  /* Makes zeros of what is not finite in the thread's chunks of a tile; whether there was any. */
+  __device__ __forceinline__ bool clean(int stage) const {
+    constexpr uint32_t exponent = exponent_bits<typename Size::type>;
+    bool found = false;
+    const uint32_t first = first_chunk(stages, thread_index(), stage);
+#pragma unroll 1
+    for (int pass = 0; pass < passes; pass++) {
+      const uint32_t at = chunk_of_pass(first, pass);
+      const uint4 chunk = shared_load(at);
+      uint32_t pair[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+      bool here = false;
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        if ((pair[i] & exponent) == exponent) here = true, pair[i] &= 0xffff0000u;
+        if ((pair[i] >> 16 & exponent) == exponent) here = true, pair[i] &= 0xffffu;
+      }
+      if (here) shared_store(at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
+      found |= here;
+    }
+    return found;
+  }
+};
+
+#endif

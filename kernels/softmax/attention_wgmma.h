@@ -1,0 +1,58 @@
+/* attention_wgmma.h - attention of many query rows on sm_90a: what host code and kernels of attention_wgmma.cu tell
+ * each other.
+ *
+ * A tile is so many positions of one query head, 64 for each warpgroup that computes. Tiles are dealt to clusters of
+ * blocks by arithmetic: attention_wgmma_tiles.cuh. */
+#ifndef RONDO_ATTENTION_WGMMA_H
+#define RONDO_ATTENTION_WGMMA_H
+
+#include "../common/tensor_map.h"
+#include "attention.h"
+
+enum {
+  ATTENTION_WGMMA_BARRIER_BYTES = 272,
+  ATTENTION_WGMMA_QUERY_BOX = 64,   /* positions that one copy of Q brings */
+  ATTENTION_WGMMA_MOST_TILES = 4096 /* tiles of a block: it remembers a bit for each */
+};
+
+struct attention_wgmma_parameters {
+  struct tensor_map q, k, v; /* of [batch][head][position][column], in boxes of query_box and kv_box columns */
+  void *o;
+  float *lse;                /* or NULL */
+  const int32_t *kv_lengths; /* or NULL */
+  struct attention_stride o_stride;
+  int64_t lse_batch_stride, lse_head_stride;
+  struct completion done;
+  uint32_t query_heads, group; /* group: query heads of a KV head */
+  uint32_t heads;              /* batch * query heads */
+  uint32_t row_tiles;          /* of a head, or of two blocks' in a cluster */
+  uint32_t heads_together;     /* causal: that are dealt as one */
+  uint32_t rounds;             /* in which a cluster takes its tiles of them */
+  int32_t query_length, capacity;
+  float scale_log2; /* scale * log2(e), positive */
+};
+
+/* Shared memory of a block: slots of Q, K and V; barriers; 32 for each slot of Q; for each of two passes a
+ * word and a bit for each tile; a word for each column of V. */
+#define ATTENTION_WGMMA_SHARED_BYTES(dimension, warpgroups, tile, kv_slots, query_slots)                               \
+  (2 * (dimension) * (64 * (warpgroups) * (query_slots) + 2 * (tile) * (kv_slots)) + ATTENTION_WGMMA_BARRIER_BYTES +   \
+   32 * (warpgroups) * (query_slots) + 2 * (ATTENTION_WGMMA_MOST_TILES / 8 + 4) + 4 * (dimension))
+
+/* KERNEL(chips, parameters, name, threads, type, head dimension, causal, warpgroups that compute, KV rows of a tile,
+ *        slots of K and of V, slots of Q, blocks of a cluster, eighths of a tile's exponentials before the wait) */
+#define ATTENTION_WGMMA_KERNELS_OF(KERNEL, name, T)                                                                    \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64, 384, T, 64, 0, 2, 128, 4, 2, 1, 4)                        \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_causal, 384, T, 64, 1, 2, 128, 4, 2, 1, 4)                 \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_high, 512, T, 64, 0, 3, 128, 4, 2, 1, 2)                   \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_64_high_causal, 512, T, 64, 1, 3, 128, 4, 2, 1, 2)            \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128, 384, T, 128, 0, 2, 128, 2, 2, 1, 4)                      \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_causal, 384, T, 128, 1, 2, 128, 2, 2, 1, 4)               \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_128_pair, 384, T, 128, 0, 2, 128, 2, 2, 2, 4)                 \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256, 384, T, 256, 0, 2, 64, 2, 1, 1, 4)                       \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_pair, 384, T, 256, 0, 2, 64, 2, 1, 2, 4)                  \
+  KERNEL(CHIP_SM_90A, attention_wgmma_parameters, name##_256_causal, 384, T, 256, 1, 2, 64, 2, 1, 1, 4)
+#define ATTENTION_WGMMA_KERNELS(KERNEL)                                                                                \
+  ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_f16, RONDO_F16)                                             \
+  ATTENTION_WGMMA_KERNELS_OF(KERNEL, rondo_attention_wgmma_bf16, RONDO_BF16)
+
+#endif

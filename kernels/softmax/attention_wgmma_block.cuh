@@ -1,0 +1,147 @@
+/* attention_wgmma_block.cuh - what all warps of a block of attention_wgmma.cu know: its sizes, where things lie in
+ * shared memory, and which tiles a pass has. */
+#ifndef RONDO_ATTENTION_WGMMA_BLOCK_CUH
+#define RONDO_ATTENTION_WGMMA_BLOCK_CUH
+
+#include "../common/element.cuh"
+#include "../common/ptx.cuh"
+#include "../common/tensor_copy.cuh"
+#include "attention_wgmma_tiles.cuh"
+
+/* What a kernel is made for: a line of the list in attention_wgmma.h. */
+template <rondo_dtype Dtype, int Dimension, int Causal, int Warpgroups, int Tile, int KvSlots, int QuerySlots,
+          int Cluster, int Early>
+struct wgmma_tiling {
+  using type = element<Dtype>;
+  static constexpr int dimension = Dimension, causal = Causal, warpgroups = Warpgroups, tile = Tile;
+  static constexpr int kv_slots = KvSlots, query_slots = QuerySlots, cluster = Cluster;
+  /* Barriers of copies of V that are cleaned. The other block of a pair may be a slot ahead: what it copies for that
+   * must not be counted for this one. */
+  static constexpr int landings = Cluster == 2 ? KvSlots : 1;
+  static constexpr int early = Tile / 2 * Early / 8 / 4 * 4; /* scores weighed before the wait */
+  static constexpr int rows = 64 * Warpgroups, panels = Dimension / 64;
+  static constexpr int query_bytes = 64 * Dimension * 2, kv_bytes = Tile * Dimension * 2; /* of a slot */
+  /* 64 Ki registers: as many at launch for each warpgroup, then few for the one that copies. */
+  static constexpr int copying_registers = Warpgroups == 2 ? 40 : 32, computing_registers = Warpgroups == 2 ? 232 : 160;
+  static_assert(!(Causal && Cluster > 1), "blocks of a cluster walk over the same KV tiles");
+  static_assert(Cluster <= 2, "a share is half of a KV tile");
+  static_assert((KvSlots & (KvSlots - 1)) == 0, "places in a ring are bits of a count");
+};
+
+enum : uint32_t {
+  TURN_BARRIER = 1, /* of the block's numbered barriers: one for each warpgroup that computes */
+  PASSES = 3,
+  PASS_BYTES = ATTENTION_WGMMA_MOST_TILES / 8 + 4
+};
+
+/* Where things lie in shared memory. */
+template <typename Size> struct places {
+  uint32_t query, key, value;                            /* slots */
+  uint32_t key_full, key_empty, value_full, value_empty; /* a barrier for each slot */
+  uint32_t query_full, query_empty;                      /* one for each slot and warpgroup */
+  uint32_t value_landed;                                 /* Size::landings */
+  uint32_t pass_ended;                                   /* one */
+  uint32_t columns_free, columns_full;                   /* one */
+  uint32_t tile;                                         /* what a slot of Q is of, for each slot and warpgroup */
+  uint32_t never;                                        /* written by nobody */
+  uint32_t failed;                                       /* for two passes: a word, and a bit for each tile */
+  uint32_t columns;                                      /* a word for each column of V */
+
+  __device__ __forceinline__ explicit places(uint32_t base) {
+    query = base;
+    key = query + Size::query_slots * Size::warpgroups * Size::query_bytes;
+    value = key + Size::kv_slots * Size::kv_bytes;
+    key_full = value + Size::kv_slots * Size::kv_bytes;
+    key_empty = key_full + 8 * Size::kv_slots;
+    value_full = key_empty + 8 * Size::kv_slots;
+    value_empty = value_full + 8 * Size::kv_slots;
+    query_full = value_empty + 8 * Size::kv_slots;
+    query_empty = query_full + 8 * Size::query_slots * Size::warpgroups;
+    value_landed = query_empty + 8 * Size::query_slots * Size::warpgroups;
+    pass_ended = value_landed + 8 * Size::landings;
+    columns_free = pass_ended + 8;
+    columns_full = columns_free + 8;
+    never = columns_full + 8;
+    tile = key_full + ATTENTION_WGMMA_BARRIER_BYTES;
+    failed = tile + 32 * Size::query_slots * Size::warpgroups;
+    columns = failed + 2 * PASS_BYTES;
+    static_assert(32 * Size::kv_slots + 16 * Size::query_slots * Size::warpgroups + 8 * Size::landings + 32 <=
+                      ATTENTION_WGMMA_BARRIER_BYTES,
+                  "barriers");
+  }
+};
+
+__device__ __forceinline__ uint32_t load_shared(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ uint4 load_shared_16(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+__device__ __forceinline__ void store_shared_16(uint32_t address, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+__device__ __forceinline__ void or_shared(uint32_t address, uint32_t bits) {
+  asm volatile("red.shared.or.b32 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
+}
+
+/* One lane of a warp whose lanes are all here, and always the same. */
+__device__ __forceinline__ bool elected() {
+  uint32_t is;
+  __syncwarp();
+  asm volatile("{.reg .pred one;\nelect.sync _|one, 0xffffffff;\nselp.u32 %0, 1, 0, one;}" : "=r"(is));
+  return is;
+}
+
+/* The same in all lanes, and known to be: ptxas puts a warp's reduction into a uniform register, and what follows from
+ * it, operand descriptors above all, into others. */
+__device__ __forceinline__ uint32_t uniform(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
+
+/* ---- Passes ------------------------------------------------------------------------------------------------------ */
+
+/* A tile has to be computed again, and with it those of the cluster's other blocks, which share copies. */
+template <typename Size> __device__ __forceinline__ void fail(const places<Size> &at, uint32_t pass, uint32_t number) {
+  const uint32_t any = at.failed + pass * PASS_BYTES, word = any + 4 + number / 32 * 4;
+  or_shared(any, 1);
+  or_shared(word, 1u << number % 32);
+  if constexpr (Size::cluster == 2) {
+    or_there(address_in(cluster_rank() ^ 1, any), 1);
+    or_there(address_in(cluster_rank() ^ 1, word), 1u << number % 32);
+  }
+}
+
+/* All warps of the cluster: whether there is another pass after this one. */
+template <typename Size> __device__ __forceinline__ bool again(const places<Size> &at, uint32_t pass) {
+  __syncwarp();
+  if constexpr (Size::cluster > 1) {
+    cluster_meet();
+  } else { /* no __syncthreads: warps come from two places */
+    if (threadIdx.x % 32 == 0) barrier_arrive(at.pass_ended);
+    barrier_wait(at.pass_ended, pass);
+  }
+  return load_shared(at.failed + pass * PASS_BYTES) != 0;
+}
+
+/* This block's next tile of a pass: all in the first, in a later one those that failed in the one before. */
+template <typename Size>
+__device__ __forceinline__ bool next_tile(tile_walk<Size> &walk, const places<Size> &at, uint32_t pass,
+                                          query_tile &tile) {
+  while (walk.next(tile)) {
+    if (!pass) return true;
+    const uint32_t word = at.failed + (pass - 1) * PASS_BYTES + 4 + tile.number / 32 * 4;
+    if (load_shared(word) >> tile.number % 32 & 1) return true;
+  }
+  return false;
+}
+
+#endif

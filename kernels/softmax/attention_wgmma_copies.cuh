@@ -1,0 +1,188 @@
+/* attention_wgmma_copies.cuh - the warps of attention_wgmma.cu that copy: one each for Q, K and V, each as far ahead of
+ * those that compute as it has empty slots. */
+#ifndef RONDO_ATTENTION_WGMMA_COPIES_CUH
+#define RONDO_ATTENTION_WGMMA_COPIES_CUH
+
+#include "attention_wgmma_block.cuh"
+
+/* The place in a ring of slots, and the parity that its empty barrier had before. */
+template <int Slots> struct ring_end {
+  uint32_t slot = 0, parity = 1;
+  __device__ __forceinline__ void advance() {
+    if (++slot < Slots) return;
+    slot = 0;
+    parity ^= 1;
+  }
+};
+
+/* Slots of Q say what tile they are of, so that those who compute need not find out; a batch of NO_TILE ends a pass. */
+enum : uint32_t { NO_TILE = 0xffffffffu };
+
+template <typename Size>
+__device__ __forceinline__ void copy_query(const attention_wgmma_parameters &p, const places<Size> &at,
+                                           const query_tile &tile, uint32_t slot, uint32_t parity) {
+  const uint64_t policy = read_once_policy();
+#pragma unroll 1
+  for (uint32_t w = 0; w < Size::warpgroups; w++) {
+    const uint32_t i = slot * Size::warpgroups + w, full = at.query_full + 8 * i, to = at.query + i * Size::query_bytes;
+    const int row = tile.row_begin + (int)w * 64, head = (int)tile.head, batch = (int)tile.batch;
+    barrier_wait(at.query_empty + 8 * i, parity);
+    if (!elected()) continue;
+    store_shared_16(at.tile + 32 * i, make_uint4(tile.batch, tile.head, (uint32_t)tile.row_begin, tile.length));
+    store_shared(at.tile + 32 * i + 16, tile.number);
+    if (tile.batch == NO_TILE) {
+      barrier_arrive(full);
+      continue;
+    }
+    barrier_expect(full, Size::query_bytes);
+    if constexpr (Size::panels == 1)
+      tensor_copy(to, &p.q, 0, row, head, batch, full, policy);
+    else
+      tensor_copy(to, &p.q, 0, row, head, batch, 0, full, policy);
+  }
+}
+
+/* KV rows from `row` on, the cluster's blocks a share each: panels where there are two, rows where there is one. */
+template <typename Size>
+__device__ __forceinline__ void copy_rows(const void *map, uint32_t to, int row, int head, int batch, uint32_t rank,
+                                          uint32_t barrier, uint64_t policy) {
+  const uint32_t share = to + rank * (Size::kv_bytes / 2);
+  if constexpr (Size::cluster == 2 && Size::panels == 4)
+    tensor_copy_to(3, share, map, 0, row, head, batch, (int)rank * 2, barrier, policy);
+  else if constexpr (Size::cluster == 2 && Size::panels == 2)
+    tensor_copy_to(3, share, map, (int)rank * 64, row, head, batch, barrier, policy);
+  else if constexpr (Size::cluster == 2)
+    tensor_copy_to(3, share, map, 0, row + (int)rank * (Size::tile / 2), head, batch, barrier, policy);
+  else if constexpr (Size::panels == 1)
+    tensor_copy(to, map, 0, row, head, batch, barrier, policy);
+  else
+    tensor_copy(to, map, 0, row, head, batch, 0, barrier, policy);
+}
+
+/* Bits of T whose exponent has all ones: infinities and NaNs. */
+template <typename T> constexpr uint32_t special_bits = 0x7f80;
+template <> constexpr uint32_t special_bits<__half> = 0x7c00;
+
+/* Takes infinities and NaNs out of eight numbers of a column each. A column's word has four bytes: the first row of the
+ * query tile that sees a NaN, infinity, -infinity; 255: none. */
+template <typename T> __device__ __forceinline__ uint4 take_out(uint4 eight, uint32_t first_row, uint32_t column_word) {
+  constexpr uint32_t special = special_bits<T>;
+  uint32_t word[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    const uint32_t number = word[i / 2] >> i % 2 * 16 & 0xffff;
+    if ((number & special) != special) continue;
+    const uint32_t kind = (number & ~special & 0x7fff) ? 0 : 1 + (number >> 15);
+    const uint32_t known = load_shared(column_word + 4 * i), seen = ~(0xffu << 8 * kind) | first_row << 8 * kind;
+    store_shared(column_word + 4 * i, __vminu4(known, seen));
+    word[i / 2] &= i % 2 ? 0xffffu : 0xffff0000u;
+  }
+  return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+/* A slot of V by a whole warp: rows beyond the length become zeros, whatever memory holds there. Where `all`, numbers
+ * that are none are taken out of the others. */
+template <typename Size>
+__device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const places<Size> &at,
+                                      const query_tile &tile, uint32_t slot, int row, bool all) {
+  const uint32_t lane = threadIdx.x % 32;
+  const int there = min(tile.length - row, Size::tile);
+#pragma unroll 1
+  for (int panel = 0; panel < Size::panels; panel++) {
+    const uint32_t from = slot + panel * (Size::tile * 128);
+    /* Four rows at a time, a lane 16 bytes; the swizzle turns the eights of a row by the row's last three bits. Lanes
+     * of the same columns take turns. */
+#pragma unroll 1
+    for (int r = all ? 0 : there & ~3; r < Size::tile; r += 4) {
+      const int mine = r + (int)lane / 8;
+      const uint32_t address = from + mine * 128 + lane % 8 * 16, eight = (lane ^ mine) % 8;
+      if (mine >= there) {
+        store_shared_16(address, make_uint4(0, 0, 0, 0));
+      }
+      for (uint32_t turn = 0; all && turn < 4; turn++) {
+        __syncwarp();
+        if (turn != lane / 8 || mine >= there) continue;
+        const int first = Size::causal ? row + mine - (tile.row_begin + tile.length - p.query_length) : 0;
+        store_shared_16(address, take_out<typename Size::type>(load_shared_16(address), min(max(first, 0), 255),
+                                                               at.columns + (panel * 64 + eight * 8) * 4));
+      }
+    }
+  }
+  writes_reach_products();
+  __syncwarp();
+}
+
+/* All KV tiles of a query tile, from the last to the first. */
+template <typename Size, bool Values>
+__device__ __forceinline__ void copy_kv(const attention_wgmma_parameters &p, const places<Size> &at,
+                                        const query_tile &tile, uint32_t rank, uint32_t pass,
+                                        ring_end<Size::kv_slots> &ring, uint32_t &landed, uint32_t &parity) {
+  const void *map = Values ? &p.v : &p.k;
+  const uint32_t to = Values ? at.value : at.key;
+  const uint32_t full = Values ? at.value_full : at.key_full, empty = Values ? at.value_empty : at.key_empty;
+  const uint64_t policy = read_often_policy();
+  const int head = (int)(tile.head / p.group), batch = (int)tile.batch;
+  const bool all = Values && pass == PASSES - 1;
+  if (all) {
+    barrier_wait(at.columns_free, parity);
+    for (uint32_t i = threadIdx.x % 32; i < Size::dimension; i += 32) store_shared(at.columns + 4 * i, 0xffffffffu);
+    __syncwarp();
+  }
+#pragma unroll 1
+  for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
+    const int row = j * Size::tile;
+    const uint32_t slot = to + ring.slot * Size::kv_bytes, barrier = full + 8 * ring.slot;
+    const uint32_t landing = ring.slot % Size::landings, landing_barrier = at.value_landed + 8 * landing;
+    /* Beyond the capacity copies bring zeros. */
+    const bool clean_it = Values && (all || (row + Size::tile > tile.length && tile.length < p.capacity));
+    barrier_wait(empty + 8 * ring.slot, ring.parity);
+    if (elected()) {
+      const uint32_t counted = clean_it ? landing_barrier : barrier;
+      barrier_expect(counted, Size::kv_bytes);
+      copy_rows<Size>(map, slot, row, head, batch, rank, counted, policy);
+    }
+    if (clean_it) {
+      barrier_wait(landing_barrier, landed >> landing & 1);
+      landed ^= 1u << landing;
+      clean<Size>(p, at, tile, slot, row, all);
+      if (elected()) barrier_arrive(barrier);
+    }
+    ring.advance();
+  }
+  if (all) {
+    barrier_arrive(at.columns_full);
+    parity ^= 1;
+  }
+}
+
+template <typename Size>
+__device__ __forceinline__ void copy(const attention_wgmma_parameters &p, const places<Size> &at, uint32_t rank) {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Size::copying_registers));
+  const uint32_t warp = uniform(threadIdx.x / 32);
+  ring_end<Size::kv_slots> kv;
+  ring_end<Size::query_slots> query;
+  uint32_t landed = 0, parity = 0; /* parities of V's landings; of columns_free */
+#pragma unroll 1
+  for (uint32_t pass = 0; pass < PASSES; pass++) {
+    tile_walk<Size> walk = {p, rank};
+    query_tile tile;
+    while (warp < 3 && next_tile(walk, at, pass, tile)) {
+      if (warp == 0) {
+        copy_kv<Size, false>(p, at, tile, rank, pass, kv, landed, parity);
+      } else if (warp == 1) {
+        copy_kv<Size, true>(p, at, tile, rank, pass, kv, landed, parity);
+      } else {
+        copy_query(p, at, tile, query.slot, query.parity);
+        query.advance();
+      }
+    }
+    if (warp == 2) {
+      tile.batch = NO_TILE;
+      copy_query(p, at, tile, query.slot, query.parity);
+      query.advance();
+    }
+    if (pass == PASSES - 1 || !again(at, pass)) break;
+  }
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* attention_wgmma_plan.c - which attentions go to the kernels of attention_wgmma.cu, to which, and how tiles are dealt.
+ *
+ * Three warpgroups (high tiles) beat two at head dimension 64 where few of their rows are wasted; pairs of blocks that
+ * share copies of K and V beat single ones where they do not have to be started for a few tiles. */
+#include "attention_wgmma_plan.h"
+
+#include <math.h>
+
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
+
+#define VARIANT(chips, parameters, name, threads, dtype, dimension, causal, warpgroups, tile, kv_slots, query_slots,   \
+                cluster, early)                                                                                        \
+  {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
+   dtype,                                                                                                              \
+   dimension,                                                                                                          \
+   causal,                                                                                                             \
+   INT64_C(64) * (warpgroups),                                                                                         \
+   tile,                                                                                                               \
+   cluster,                                                                                                            \
+   ATTENTION_WGMMA_SHARED_BYTES(dimension, warpgroups, tile, kv_slots, query_slots)},
+static const struct attention_wgmma_variant variants[] = {ATTENTION_WGMMA_KERNELS(VARIANT)};
+
+enum {
+  LEAST_QUERY_LENGTH = 64,  /* below it rows of a tile would be wasted that the portable kernel shares among heads */
+  SHORT_CAPACITY = 1024,    /* so few KV tiles need no splits */
+  TOGETHER_BYTES = 36 << 20 /* of K and V: they stay in L2 */
+};
+
+/* What a variant takes on an H200 with all multiprocessors at work: for a KV tile of a query tile, for a query tile
+ * besides, and for a launch besides. */
+static const struct speed {
+  int64_t head_dimension, rows, cluster;
+  int64_t tile_ns, query_ns, launch_ns;
+} speeds[] = {
+    {64, 128, 1, 960, 1040, 0},     {64, 192, 1, 1240, 1460, 0}, {128, 128, 1, 1310, 2050, 0},
+    {128, 128, 2, 1275, 2040, 600}, {256, 128, 1, 636, 2270, 0}, {256, 128, 2, 618, 2180, 600},
+};
+
+static const struct speed *speed_of(const struct attention_wgmma_variant *variant) {
+  const struct speed *speed = speeds;
+  while (speed->head_dimension != variant->head_dimension || speed->rows != variant->rows ||
+         speed->cluster != variant->cluster)
+    speed++;
+  return speed;
+}
+
+/* Are there tiles for a third of the chip, or KV tiles so few that cutting them would not help? */
+static bool is_possible(const struct attention_wgmma_problem *problem) {
+  const int64_t rows = problem->batch * problem->query_heads * problem->query_length;
+  return problem->one_split && problem->has_maps && problem->scale_log2 > 0.0f && isfinite(problem->scale_log2) &&
+         problem->capacity > 0 && problem->query_length >= LEAST_QUERY_LENGTH &&
+         (problem->capacity <= SHORT_CAPACITY || rows * 3 >= problem->multiprocessors * 128);
+}
+
+/* KV tiles that the rows of a query tile see, at full lengths. */
+static int64_t kv_tiles(const struct attention_wgmma_problem *problem, const struct attention_wgmma_variant *variant,
+                        int64_t row_tile) {
+  const int64_t last = (row_tile + 1) * variant->rows, offset = problem->capacity - problem->query_length;
+  const int64_t limit = problem->causal ? smaller(last + offset, problem->capacity) : problem->capacity;
+  return larger(divide_up(limit, variant->tile), 1);
+}
+
+/* Equally long tiles come in whole rounds; others are dealt so that all blocks have the same work. */
+static int64_t estimate_ns(const struct attention_wgmma_problem *problem,
+                           const struct attention_wgmma_variant *variant) {
+  const struct speed *speed = speed_of(variant);
+  const int64_t heads = problem->batch * problem->query_heads, clusters = problem->multiprocessors / variant->cluster;
+  const int64_t row_tiles = divide_up(problem->query_length, variant->rows * variant->cluster);
+  const int64_t longest_ns = kv_tiles(problem, variant, row_tiles - 1) * speed->tile_ns + speed->query_ns;
+  if (!problem->causal) return divide_up(heads * row_tiles, clusters) * longest_ns + speed->launch_ns;
+  int64_t head_ns = 0;
+  for (int64_t i = 0; i < row_tiles; i++) head_ns += kv_tiles(problem, variant, i) * speed->tile_ns + speed->query_ns;
+  return larger(divide_up(heads * head_ns, clusters), longest_ns) + speed->launch_ns;
+}
+
+static const struct attention_wgmma_variant *variant_of(const struct attention_wgmma_problem *problem) {
+  const struct attention_wgmma_variant *best = NULL;
+  for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+    const struct attention_wgmma_variant *v = &variants[i];
+    if (!(v->kernel.chips & problem->chip) || v->dtype != problem->dtype || v->causal != problem->causal ||
+        v->head_dimension != problem->head_dimension || v->shared_bytes > problem->shared_bytes ||
+        v->cluster > problem->multiprocessors)
+      continue;
+    if (!best || estimate_ns(problem, v) < estimate_ns(problem, best)) best = v;
+  }
+  return best;
+}
+
+/* Of the block that has most to do under the causal mask, as attention_wgmma_tiles.cuh deals tiles. */
+static int64_t most_work_ns(const struct attention_wgmma_problem *problem, const struct attention_wgmma_plan *plan,
+                            int64_t heads) {
+  const struct speed *speed = speed_of(plan->variant);
+  const int64_t blocks = plan->blocks, group_tiles = plan->heads_together * plan->row_tiles;
+  int64_t most = 0;
+  for (int64_t block = 0; block < blocks; block++) {
+    int64_t work = 0, turn = 0;
+    for (int64_t first = 0; first < heads; first += plan->heads_together) {
+      const int64_t together = smaller(plan->heads_together, heads - first);
+      for (int64_t begin = 0; begin < group_tiles; begin += blocks, turn++) {
+        const int64_t index = begin + (turn % 2 ? blocks - 1 - block : block);
+        if (index >= together * plan->row_tiles) continue;
+        const int64_t row_tile = plan->row_tiles - 1 - index / together;
+        work += kv_tiles(problem, plan->variant, row_tile) * speed->tile_ns + speed->query_ns;
+      }
+    }
+    most = larger(most, work);
+  }
+  return most;
+}
+
+static void deal(const struct attention_wgmma_problem *problem, int64_t heads_together,
+                 struct attention_wgmma_plan *plan) {
+  const int64_t cluster = plan->variant->cluster;
+  const int64_t clusters = smaller(problem->multiprocessors / cluster, heads_together * plan->row_tiles);
+  plan->heads_together = heads_together;
+  plan->rounds = divide_up(heads_together * plan->row_tiles, clusters);
+  plan->blocks = clusters * cluster;
+}
+
+/* Heads of about as many KV heads as stay in L2. With some fewer the rounds of a group may come out even, and so the
+ * work; groups are alike, and looking at those of some thousand tiles is enough. */
+static void deal_evenly(const struct attention_wgmma_problem *problem, struct attention_wgmma_plan *plan) {
+  enum { TRIALS = 40, PARTS = 64, SOME_TILES = 4096 };
+  const int64_t kv_head_bytes = problem->capacity * problem->head_dimension * 2 * 2;
+  const int64_t group = problem->query_heads / problem->kv_heads, heads = problem->batch * problem->query_heads;
+  const int64_t limit = smaller(larger(TOGETHER_BYTES / kv_head_bytes, 1) * group, heads);
+  const int64_t some_heads = smaller(heads, larger(SOME_TILES / plan->row_tiles, 1));
+  int64_t least = INT64_MAX, best = limit, last = 0;
+  for (int64_t i = 0; i < TRIALS; i++) {
+    const int64_t trial = limit - limit * i / PARTS;
+    if (trial == last) continue;
+    last = trial;
+    deal(problem, trial, plan);
+    const int64_t work = most_work_ns(problem, plan, some_heads);
+    if (work >= least) continue;
+    least = work;
+    best = trial;
+  }
+  deal(problem, best, plan);
+}
+
+struct attention_wgmma_plan attention_wgmma_plan_of(const struct attention_wgmma_problem *problem) {
+  static const struct attention_wgmma_plan elsewhere;
+  struct attention_wgmma_plan plan = {.variant = is_possible(problem) ? variant_of(problem) : NULL};
+  if (!plan.variant) return elsewhere;
+  const int64_t heads = problem->batch * problem->query_heads;
+  plan.row_tiles = divide_up(problem->query_length, plan.variant->rows * plan.variant->cluster);
+  if (problem->causal)
+    deal_evenly(problem, &plan);
+  else
+    deal(problem, heads, &plan);
+  return plan.rounds * divide_up(heads, plan.heads_together) <= ATTENTION_WGMMA_MOST_TILES ? plan : elsewhere;
+}

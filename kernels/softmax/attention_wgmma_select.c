@@ -1,0 +1,83 @@
+/* attention_wgmma_select.c - the launch of attention_wgmma.cu's kernels, where attention_wgmma_plan.c wants one. */
+#include "../common/launch.h"
+#include "attention_wgmma_plan.h"
+
+static struct attention_wgmma_problem problem_of(const struct op_task *task, const struct attention_shape *shape,
+                                                 const struct chip *chip) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  const struct op_operand *operands = task->operands;
+  return (struct attention_wgmma_problem){
+      .chip = chip->version == 90 ? CHIP_SM_90A : 0,
+      .multiprocessors = chip->multiprocessors,
+      .shared_bytes = chip->shared_bytes,
+      .dtype = operands[ATTENTION_Q].dtype,
+      .causal = shape->causal,
+      .one_split = attributes->splits <= 1,
+      .has_maps = has_tensor_map(&operands[ATTENTION_Q]) && has_tensor_map(&operands[ATTENTION_K]) &&
+                  has_tensor_map(&operands[ATTENTION_V]) && op_rows_aligned(&operands[ATTENTION_O], 16),
+      .scale_log2 = shape->scale * 1.44269504f,
+      .batch = shape->batch,
+      .query_heads = shape->query_heads,
+      .kv_heads = shape->kv_heads,
+      .query_length = shape->query_length,
+      .capacity = shape->capacity,
+      .head_dimension = shape->head_dimension,
+  };
+}
+
+static struct attention_wgmma_parameters parameters_of(const struct op_call *call, const struct attention_shape *shape,
+                                                       const struct attention_wgmma_problem *problem,
+                                                       const struct attention_wgmma_plan *plan) {
+  const int64_t *lse_stride = call->task->operands[ATTENTION_LSE].stride;
+  return (struct attention_wgmma_parameters){
+      .o = call->data[ATTENTION_O],
+      .lse = call->data[ATTENTION_LSE],
+      .kv_lengths = call->data[ATTENTION_KV_LENGTHS],
+      .o_stride = shape->o_stride,
+      .lse_batch_stride = lse_stride[0],
+      .lse_head_stride = lse_stride[1],
+      .query_heads = (uint32_t)shape->query_heads,
+      .group = (uint32_t)shape->group,
+      .heads = (uint32_t)(shape->batch * shape->query_heads),
+      .row_tiles = (uint32_t)plan->row_tiles,
+      .heads_together = (uint32_t)plan->heads_together,
+      .rounds = (uint32_t)plan->rounds,
+      .query_length = (int32_t)shape->query_length,
+      .capacity = (int32_t)shape->capacity,
+      .scale_log2 = problem->scale_log2,
+  };
+}
+
+/* Of [batch][head][position][column], whichever of both layouts the operand has. */
+static void add_map(struct op_launch *launch, size_t offset, const struct op_call *call, uint32_t index, int64_t rows,
+                    int64_t columns) {
+  const struct attention_attributes *attributes = op_attributes(call->task);
+  struct op_operand operand = call->task->operands[index];
+  if (attributes->layout == RONDO_BSHD) {
+    const int64_t positions = operand.shape[1], stride = operand.stride[1];
+    operand.shape[1] = operand.shape[2];
+    operand.stride[1] = operand.stride[2];
+    operand.shape[2] = positions;
+    operand.stride[2] = stride;
+  }
+  launch_map(launch, offset, &operand, call->data[index], (const uint32_t[]){1, 1, (uint32_t)rows, (uint32_t)columns});
+}
+
+bool attention_wgmma_select(const struct op_call *call, const struct attention_shape *shape, const struct chip *chip,
+                            struct op_launches *launches) {
+  const struct attention_wgmma_problem problem = problem_of(call->task, shape, chip);
+  const struct attention_wgmma_plan plan = attention_wgmma_plan_of(&problem);
+  const struct attention_wgmma_variant *variant = plan.variant;
+  if (!variant) return false;
+  const struct attention_wgmma_parameters parameters = parameters_of(call, shape, &problem, &plan);
+  struct op_launch *launch = launch_add(launches, &variant->kernel, plan.blocks, variant->kernel.threads,
+                                        (uint64_t)variant->shared_bytes, &parameters, sizeof parameters);
+  add_map(launch, offsetof(struct attention_wgmma_parameters, q), call, ATTENTION_Q, ATTENTION_WGMMA_QUERY_BOX,
+          shape->head_dimension);
+  /* Blocks of a cluster copy a share each. */
+  const int64_t rows = shape->head_dimension == 64 ? variant->tile / variant->cluster : variant->tile;
+  const int64_t columns = shape->head_dimension == 64 ? 64 : shape->head_dimension / variant->cluster;
+  add_map(launch, offsetof(struct attention_wgmma_parameters, k), call, ATTENTION_K, rows, columns);
+  add_map(launch, offsetof(struct attention_wgmma_parameters, v), call, ATTENTION_V, rows, columns);
+  return true;
+}

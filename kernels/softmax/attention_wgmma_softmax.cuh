@@ -1,0 +1,161 @@
+/* attention_wgmma_softmax.cuh - scores to weights, in the registers of a warpgroup's products (wgmma.cuh): of a
+ * thread's numbers, those with i / 2 even are of its first row, the others of its second, eight rows below.
+ *
+ * Weights are 2^(score * scale_log2 - reference). Any reference gives the same result up to rounding, as long as
+ * nothing overflows or vanishes, since weights, sums and O all carry the same factor. So it need not be the running
+ * maximum: a row keeps the maximum of its first tile and moves on only after a sum has grown large, which saves the
+ * maximum of every other tile, its shuffles and the chain of latencies behind them. Where a score is so far above the
+ * reference that a weight overflows, the sum shows it, and the row is computed again with the running maximum. */
+#ifndef RONDO_ATTENTION_WGMMA_SOFTMAX_CUH
+#define RONDO_ATTENTION_WGMMA_SOFTMAX_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <math.h>
+#include <stdint.h>
+
+#include "../common/ptx.cuh"
+
+/* A thread's two rows. */
+struct softmax_rows {
+  float reference[2]; /* an exponent to base 2; -infinity while nothing was seen */
+  float sum[2];       /* of this thread's columns */
+};
+
+__device__ __forceinline__ float exponential(float exponent) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
+  return power;
+}
+
+/* Columns from `visible` on, counted from the thread's first one, become -infinity. */
+template <int Count> __device__ __forceinline__ void mask(float (&s)[Count], int visible_first, int visible_second) {
+#pragma unroll
+  for (int i = 0; i < Count; i++)
+    if (8 * (i / 4) + i % 2 >= (i & 2 ? visible_second : visible_first)) s[i] = -INFINITY;
+}
+
+/* Over the row's four lanes. NaN is ignored here, and found in the sum. */
+template <int Count> __device__ __forceinline__ void row_maximum(const float (&s)[Count], float (&maximum)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    float even = fmaxf(s[2 * half], s[2 * half + 1]), odd = fmaxf(s[4 + 2 * half], s[5 + 2 * half]);
+#pragma unroll
+    for (int i = 8 + 2 * half; i < Count; i += 8) {
+      even = fmaxf(even, fmaxf(s[i], s[i + 1]));
+      odd = fmaxf(odd, fmaxf(s[i + 4], s[i + 5]));
+    }
+    maximum[half] = quad_max(fmaxf(even, odd));
+  }
+}
+
+/* s[Begin, End) to weights, which are added to the sums. */
+template <int Begin, int End, int Count>
+__device__ __forceinline__ void weigh(float (&s)[Count], float scale_log2, const float (&against)[2], float (&sum)[2]) {
+  float other[2] = {0.0f, 0.0f}; /* two chains of additions a row */
+#pragma unroll
+  for (int i = Begin; i < End; i += 4) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      s[i + 2 * half] = exponential(fmaf(s[i + 2 * half], scale_log2, -against[half]));
+      s[i + 2 * half + 1] = exponential(fmaf(s[i + 2 * half + 1], scale_log2, -against[half]));
+      sum[half] += s[i + 2 * half];
+      other[half] += s[i + 2 * half + 1];
+    }
+  }
+  sum[0] += other[0];
+  sum[1] += other[1];
+}
+
+/* Against 0 while a row has seen nothing: 2^-infinity is 0, and a NaN stays one. */
+__device__ __forceinline__ float against_of(float reference) { return reference == -INFINITY ? 0.0f : reference; }
+
+/* The first tile: its maximum is the reference. */
+template <int Count>
+__device__ __forceinline__ void weigh_first(float (&s)[Count], softmax_rows &rows, float scale_log2) {
+  float against[2];
+  row_maximum(s, rows.reference);
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    rows.reference[half] *= scale_log2;
+    against[half] = against_of(rows.reference[half]);
+    rows.sum[half] = 0.0f;
+  }
+  weigh<0, Count>(s, scale_log2, against, rows.sum);
+}
+
+/* A later tile, with the running maximum as reference. `factor` is what O has to be multiplied by. */
+template <int Count>
+__device__ __forceinline__ void weigh_with_maximum(float (&s)[Count], softmax_rows &rows, float scale_log2,
+                                                   float (&factor)[2]) {
+  float maximum[2], against[2];
+  row_maximum(s, maximum);
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const float highest = fmaxf(maximum[half] * scale_log2, rows.reference[half]);
+    against[half] = against_of(highest);
+    factor[half] = exponential(rows.reference[half] - against[half]);
+    rows.reference[half] = highest;
+    rows.sum[half] *= factor[half];
+  }
+  weigh<0, Count>(s, scale_log2, against, rows.sum);
+}
+
+/* Sums up to here need no new reference. No weight is larger, and f16 ends at 65504. */
+template <typename T> constexpr float most_sum = 0x1p30f;
+template <> constexpr float most_sum<__half> = 0x1p15f;
+
+/* Brings the larger of a row's sums down to [1, 2), and all that was weighed with it. */
+template <int Count>
+__device__ __forceinline__ void move_reference(float (&s)[Count], softmax_rows &rows, float (&factor)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int bits = __float_as_int(quad_max(rows.sum[half])), steps = max((bits >> 23) - 127, 0);
+    factor[half] = exponential(-(float)steps);
+    rows.reference[half] += (float)steps;
+    rows.sum[half] *= factor[half];
+#pragma unroll
+    for (int i = 2 * half; i < Count; i += 4) {
+      s[i] *= factor[half];
+      s[i + 1] *= factor[half];
+    }
+  }
+}
+
+template <int Count> __device__ __forceinline__ void rescale(float (&o)[Count], const float (&factor)[2]) {
+#pragma unroll
+  for (int i = 0; i < Count; i++) o[i] *= factor[i / 2 % 2];
+}
+
+/* Weights as operand A of the next product. */
+template <typename T, int Count>
+__device__ __forceinline__ void round_weights(uint32_t (&weights)[Count / 2], const float (&s)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count / 2; i++) weights[i] = pack_two<T>(s[2 * i], s[2 * i + 1]);
+}
+
+/* `so_far`, two zeros, while neither of the two numbers of `word` is an infinity or a NaN; from then on NaN. */
+template <typename T> __device__ __forceinline__ uint32_t zero_or_nan(uint32_t word, uint32_t so_far);
+template <> __device__ __forceinline__ uint32_t zero_or_nan<__half>(uint32_t word, uint32_t so_far) {
+  asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(so_far) : "r"(word), "r"(0));
+  return so_far;
+}
+template <> __device__ __forceinline__ uint32_t zero_or_nan<__nv_bfloat16>(uint32_t word, uint32_t so_far) {
+  asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(so_far) : "r"(word), "r"(0));
+  return so_far;
+}
+
+/* Keeps the exponentials so far before the wait that follows: ptxas hoists a wait for products above arithmetic that
+ * does not touch them, and so silently undoes that both run at once (measured: 680 to 609 TFLOP/s at head dimension
+ * 128). It does not hoist it above a store to memory. This one depends on the sums, hence on every exponential, and
+ * never happens: sums are not negative, and the scale is positive. Compared with 0 it would be taken out wherever ptxas
+ * sees that a sum begins with 0; of a parameter it knows nothing. build/check-overlap looks whether it stays. */
+template <int Count>
+__device__ __forceinline__ void hold(float (&s)[Count], const softmax_rows &rows, float scale_log2, uint32_t shared) {
+  pin(s);
+  asm volatile("{\n.reg .pred never;\nsetp.lt.f32 never, %1, %2;\n@never st.shared.f32 [%0], %1;\n}" ::"r"(shared),
+               "f"(rows.sum[0] + rows.sum[1]), "f"(-scale_log2)
+               : "memory");
+}
+
+#endif

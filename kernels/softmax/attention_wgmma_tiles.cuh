@@ -1,0 +1,77 @@
+/* attention_wgmma_tiles.cuh - which tiles a block of attention_wgmma.cu takes, in which order, and how many KV rows
+ * their rows see.
+ *
+ * Without a mask all tiles are equally long: clusters take them one after the other, head by head, so that those under
+ * way share K and V in L2. Under the causal mask the last positions see most. Then heads are dealt in groups, whose K
+ * and V stay in L2 together; of a group, the last positions of all heads go first, and clusters take turns forwards and
+ * backwards, so that who gets a longer tile in one round gets a shorter one in the next: after a group all have done
+ * the same, but for the shortest tiles. No table and no counter: nothing has to be made or reset, and a tile's bits do
+ * not depend on who computes it. */
+#ifndef RONDO_ATTENTION_WGMMA_TILES_CUH
+#define RONDO_ATTENTION_WGMMA_TILES_CUH
+
+#include "attention_wgmma.h"
+
+/* Rows of a query head that a block takes. */
+struct query_tile {
+  uint32_t batch, head;
+  int row_begin;
+  int length;      /* KV rows there are */
+  uint32_t number; /* of the block's tiles, from 0 */
+};
+
+/* A block's way through its tiles. */
+template <typename Size> struct tile_walk {
+  const attention_wgmma_parameters &p;
+  uint32_t rank; /* of the block in its cluster */
+  uint32_t number = 0, turn = 0, group = 0, round = 0;
+
+  __device__ __forceinline__ bool next(query_tile &tile) {
+    const uint32_t clusters = gridDim.x / Size::cluster, cluster = blockIdx.x / Size::cluster;
+    uint32_t head, row_tile;
+    if constexpr (Size::causal) {
+      uint32_t index, heads, first_head;
+      do {
+        first_head = group * p.heads_together;
+        if (first_head >= p.heads) return false;
+        heads = min(p.heads_together, p.heads - first_head);
+        index = round * clusters + (turn % 2 ? clusters - 1 - cluster : cluster);
+        turn++;
+        if (++round == p.rounds) {
+          round = 0;
+          group++;
+        }
+      } while (index >= heads * p.row_tiles);
+      const uint32_t from_last = index / heads;
+      head = first_head + index - from_last * heads;
+      row_tile = p.row_tiles - 1 - from_last;
+    } else {
+      const uint32_t index = turn++ * clusters + cluster;
+      if (index >= p.heads * p.row_tiles) return false;
+      head = index / p.row_tiles;
+      row_tile = index - head * p.row_tiles;
+    }
+    tile.batch = head / p.query_heads;
+    tile.head = head - tile.batch * p.query_heads;
+    tile.row_begin = (int)(row_tile * Size::cluster + rank) * Size::rows;
+    tile.length = p.capacity;
+    if (p.kv_lengths) tile.length = min(max(p.kv_lengths[tile.batch], 0), p.capacity);
+    tile.number = number++;
+    return true;
+  }
+};
+
+/* How many KV rows a row sees, of those that there are; below 1: none. */
+template <typename Size>
+__device__ __forceinline__ int limit_of(const attention_wgmma_parameters &p, const query_tile &tile, int row) {
+  return Size::causal ? min(row + 1 + tile.length - p.query_length, tile.length) : tile.length;
+}
+
+/* Tiles of K and V that some row of the query tile sees, and one for rows that see none. */
+template <typename Size>
+__device__ __forceinline__ int kv_tiles_of(const attention_wgmma_parameters &p, const query_tile &tile) {
+  const int limit = limit_of<Size>(p, tile, tile.row_begin + Size::rows - 1);
+  return max((limit + Size::tile - 1) / Size::tile, 1);
+}
+
+#endif

@@ -1,0 +1,209 @@
+/* test_attention_wgmma.c - attention of many query rows, as the kernels of attention_wgmma.cu compute it where there
+ * are tensor maps and products of warpgroups: every type, head dimension, mask and tile against double precision, what
+ * makes them compute a tile again, and where numbers that are none may go. */
+#include "test_attention_oracle.h"
+
+static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
+static const int64_t dimensions[] = {64, 128, 256};
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* Lengths around tiles of 64, 128 and 192 rows; fewer and more queries than keys; a limit at the very end of a tile. */
+static const struct {
+  int64_t query_length, capacity, query_heads, kv_heads;
+} shapes[] = {
+    {64, 1, 1, 1},    {64, 64, 2, 1},   {65, 63, 2, 2},   {128, 128, 1, 1}, {129, 257, 2, 1},
+    {192, 320, 3, 3}, {191, 127, 1, 1}, {300, 172, 2, 1}, {333, 333, 4, 2}, {128, 640, 8, 1},
+};
+
+static void prefill(rondo_backend backend) {
+  static struct attention tasks[COUNT(dimensions) * 2 * COUNT(shapes)];
+  for (size_t t = 0; t < COUNT(dtypes); t++) {
+    size_t count = 0;
+    for (size_t n = 0; n < COUNT(dimensions); n++)
+      for (int32_t causal = 0; causal < 2; causal++)
+        for (size_t s = 0; s < COUNT(shapes); s++, count++)
+          tasks[count] = (struct attention){.dtype = dtypes[t],
+                                            .layout = (s + t) % 2 ? RONDO_BSHD : RONDO_BHSD,
+                                            .batch = s < 4 ? 2 : 1,
+                                            .query_heads = shapes[s].query_heads,
+                                            .kv_heads = shapes[s].kv_heads,
+                                            .query_length = shapes[s].query_length,
+                                            .capacity = shapes[s].capacity,
+                                            .dimension = dimensions[n],
+                                            .causal = causal,
+                                            .lse_wanted = s % 3 != 0,
+                                            .place = s % 4 == 1 ? STRIDED : DENSE};
+    attentions_check(backend, tasks, count);
+  }
+}
+BOTH_BACKENDS(attention_wgmma, many_rows_agree_with_double_precision, prefill)
+
+/* So many rows and heads that tiles are high, blocks come in pairs, and each takes several. */
+static void many_tiles(rondo_backend backend) {
+  struct attention tasks[] = {
+      {.query_heads = 1, .kv_heads = 1, .query_length = 4200, .capacity = 130, .dimension = 64},
+      {.query_heads = 1, .kv_heads = 1, .query_length = 4200, .capacity = 150, .dimension = 64, .causal = 1},
+      {.query_heads = 140, .kv_heads = 70, .query_length = 300, .capacity = 40, .dimension = 128},
+      {.query_heads = 140, .kv_heads = 70, .query_length = 300, .capacity = 300, .dimension = 64, .causal = 1},
+      {.query_heads = 70, .kv_heads = 70, .query_length = 300, .capacity = 40, .dimension = 256},
+  };
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i].dtype = dtypes[i % 2];
+    tasks[i].layout = RONDO_BSHD;
+    tasks[i].batch = 1;
+    tasks[i].lse_wanted = true;
+  }
+  attentions_check(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_wgmma, many_tiles_find_their_places, many_tiles)
+
+static void lengths(rondo_backend backend) {
+  static const int32_t some[] = {0, -5, 1, 63, 64, 65, 200, 1000, 129};
+  static struct attention tasks[COUNT(dimensions) * 4];
+  size_t count = 0;
+  for (size_t n = 0; n < COUNT(dimensions); n++)
+    for (int32_t i = 0; i < 4; i++, count++)
+      tasks[count] = (struct attention){.dtype = dtypes[(n + (size_t)i) % 2],
+                                        .layout = i % 2 ? RONDO_BHSD : RONDO_BSHD,
+                                        .batch = COUNT(some),
+                                        .query_heads = 2,
+                                        .kv_heads = 1,
+                                        .query_length = i < 2 ? 70 : 210,
+                                        .capacity = 200,
+                                        .dimension = dimensions[n],
+                                        .causal = i % 2,
+                                        .lengths = some,
+                                        .lse_wanted = true};
+  attentions_check(backend, tasks, count); /* attention_fill has put NaN behind every length */
+}
+BOTH_BACKENDS(attention_wgmma, rows_behind_a_length_may_hold_anything, lengths)
+
+/* Scores of +-1e4, and some that leave all that the first KV tile had so far behind that weights overflow. */
+static void computed_again(rondo_backend backend) {
+  static const enum data kinds[] = {RISING, FALLING, OUTLIER, ENORMOUS};
+  static struct attention tasks[COUNT(kinds) * COUNT(dimensions) * 4];
+  size_t count = 0;
+  for (size_t d = 0; d < COUNT(kinds); d++)
+    for (size_t n = 0; n < COUNT(dimensions); n++)
+      for (int32_t i = 0; i < 4; i++, count++)
+        tasks[count] = (struct attention){.dtype = dtypes[(d + n + (size_t)i / 2) % 2],
+                                          .layout = RONDO_BHSD,
+                                          .batch = 1,
+                                          .query_heads = 2,
+                                          .kv_heads = 1,
+                                          .query_length = 200,
+                                          .capacity = 520,
+                                          .dimension = dimensions[n],
+                                          .scale = i < 2 ? 0.0f : 1.0f,
+                                          .causal = i % 2,
+                                          .lse_wanted = true,
+                                          .data = kinds[d]};
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(attention_wgmma, scores_far_above_the_first_are_computed_again, computed_again)
+
+/* In q or k, a number that is none makes whole rows; in v, one column of those that see it. Some lie where few rows of
+ * a tile do. */
+static void plant(struct attention *a, bool values) {
+  struct rectangle query = query_rectangle(a), kv = kv_rectangle(a);
+  static const double specials[] = {NAN, INFINITY, -INFINITY};
+  for (int64_t i = 0; i < 12; i++) {
+    int64_t row = i % 4 == 3 ? a->capacity - 1 - i : i * (a->capacity / 12), column = (i * 37) % a->dimension;
+    double special = specials[i % 3];
+    if (values) oracle_write(a->dtype, a->v_memory, row_index(a, &kv, i % a->batch, i % 2, row) + column, special);
+  }
+  if (values) return;
+  oracle_write(a->dtype, a->q_memory, row_index(a, &query, 0, 0, 70) + 3, NAN);
+  oracle_write(a->dtype, a->k_memory, row_index(a, &kv, 0, 0, a->capacity - 4) + 1, NAN);
+  oracle_write(a->dtype, a->k_memory, row_index(a, &kv, 0, 1, a->capacity / 2) + 7, INFINITY);
+}
+
+static void special_numbers(rondo_backend backend) {
+  struct attention tasks[COUNT(dimensions) * 4 + 1];
+  struct trial trial;
+  struct random random = {13};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = (struct attention){.dtype = dtypes[i % 2],
+                                  .layout = RONDO_BSHD,
+                                  .batch = 2,
+                                  .query_heads = 2,
+                                  .kv_heads = 2,
+                                  .query_length = 330,
+                                  .capacity = i % 4 == 3 ? 270 : 400,
+                                  .dimension = dimensions[i / 4 % COUNT(dimensions)],
+                                  .causal = i % 4 != 2,
+                                  .lse_wanted = true};
+    /* High tiles, and KV rows that are more than 255 too far for the first of them. */
+    if (i == COUNT(dimensions) * 4) {
+      tasks[i].dimension = 64, tasks[i].query_heads = 32;
+      tasks[i].query_length = 261, tasks[i].capacity = 326, tasks[i].causal = 1;
+    }
+    attention_add(&tasks[i], &trial);
+  }
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    attention_fill(&tasks[i], &random);
+    plant(&tasks[i], i % 4 != 0 || i == COUNT(dimensions) * 4);
+    attention_set(&tasks[i], &trial);
+  }
+  trial_replay(&trial);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    char text[256];
+    attention_get(&tasks[i], &trial);
+    struct verdict verdict = attention_verdict(&tasks[i]);
+    cr_expect(verdict.wrong == 0, "%s: %ld numbers are wrong", attention_text(&tasks[i], text, sizeof text),
+              (long)verdict.wrong);
+    attention_free(&tasks[i]);
+  }
+  trial_end(&trial);
+}
+BOTH_BACKENDS(attention_wgmma, special_numbers_reach_exactly_the_rows_that_see_them, special_numbers)
+
+static void repeat(rondo_backend backend) {
+  enum { REPLAYS = 100 };
+  static struct attention tasks[COUNT(dimensions) * 2];
+  struct trial trial;
+  struct random random = {17};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = (struct attention){.dtype = dtypes[i % 2],
+                                  .layout = RONDO_BHSD,
+                                  .batch = 1,
+                                  .query_heads = 4,
+                                  .kv_heads = 2,
+                                  .query_length = 130,
+                                  .capacity = 300,
+                                  .dimension = dimensions[i / 2],
+                                  .scale = i % 2 ? 1.0f : 0.0f, /* computed again */
+                                  .causal = 1,
+                                  .lse_wanted = true,
+                                  .data = i % 2 ? FALLING : NORMAL};
+    attention_add(&tasks[i], &trial);
+  }
+  trial_instantiate(&trial);
+  uint16_t *first[COUNT(tasks)];
+  uint64_t bytes[COUNT(tasks)];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    attention_fill(&tasks[i], &random);
+    attention_set(&tasks[i], &trial);
+    REQUIRE_OK(rondo_tensor_bytes(tasks[i].o, &bytes[i]));
+    first[i] = attention_memory((int64_t)bytes[i], 1);
+  }
+  for (int replay = 0; replay < (backend == RONDO_BACKEND_CUDA ? REPLAYS : 3); replay++) {
+    for (size_t i = 0; i < COUNT(tasks); i++) trial_set(&trial, tasks[i].o, tasks[i].q_memory); /* something else */
+    trial_replay(&trial);
+    for (size_t i = 0; i < COUNT(tasks); i++) {
+      attention_get(&tasks[i], &trial);
+      if (!replay) memcpy(first[i], tasks[i].o_memory, bytes[i]);
+      cr_expect(!memcmp(first[i], tasks[i].o_memory, bytes[i]), "task %zu differs in replay %d", i, replay);
+    }
+  }
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    free(first[i]);
+    attention_free(&tasks[i]);
+  }
+  trial_end(&trial);
+}
+BOTH_BACKENDS(attention_wgmma, every_replay_gives_the_same_bits, repeat)

@@ -1,0 +1,239 @@
+/* test_attention_wgmma_plan.c - which attentions go to the kernels of attention_wgmma.cu, with which maps, and that
+ * every tile is dealt once, whatever the problem. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../kernels/softmax/attention_wgmma_plan.h"
+#include "../support.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static const struct chip h200 = {90, 132, 232448};
+
+/* ---- Plans ------------------------------------------------------------------------------------------------------- */
+
+static int64_t one_of(struct random *random, const int64_t *values, int64_t count) {
+  return values[random_between(random, 0, count - 1)];
+}
+
+/* Mostly one that is taken. */
+static struct attention_wgmma_problem random_problem(struct random *random) {
+  static const int64_t multiprocessors[] = {1, 16, 78, 114, 132}, dimensions[] = {64, 128, 256},
+                       groups[] = {1, 1, 3, 8};
+  const int64_t kv_heads = random_between(random, 1, 40);
+  return (struct attention_wgmma_problem){.chip = CHIP_SM_90A,
+                                          .multiprocessors = one_of(random, multiprocessors, 5),
+                                          .shared_bytes = 232448,
+                                          .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
+                                          .causal = random_between(random, 0, 1),
+                                          .one_split = true,
+                                          .has_maps = true,
+                                          .scale_log2 = 0.125f,
+                                          .batch = random_between(random, 1, 9),
+                                          .query_heads = kv_heads * one_of(random, groups, 4),
+                                          .kv_heads = kv_heads,
+                                          .query_length = random_between(random, 64, 2000),
+                                          .capacity = random_between(random, 1, 3000),
+                                          .head_dimension = one_of(random, dimensions, 3)};
+}
+
+static int64_t divided_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+static void check_plan(const struct attention_wgmma_problem *problem, const struct attention_wgmma_plan *plan) {
+  const struct attention_wgmma_variant *variant = plan->variant;
+  cr_assert(variant->dtype == problem->dtype && variant->head_dimension == problem->head_dimension);
+  cr_assert_eq(variant->causal, problem->causal);
+  cr_assert_leq(variant->shared_bytes, problem->shared_bytes);
+  cr_assert_geq(variant->shared_bytes, 2 * variant->head_dimension * (variant->rows + 4 * variant->tile));
+  const int64_t rows = variant->rows * variant->cluster, heads = problem->batch * problem->query_heads;
+  cr_assert(plan->row_tiles * rows >= problem->query_length && (plan->row_tiles - 1) * rows < problem->query_length);
+  cr_assert(plan->heads_together >= 1 && plan->heads_together <= heads);
+  cr_assert(plan->blocks >= 1 && plan->blocks <= problem->multiprocessors && plan->blocks % variant->cluster == 0);
+  const int64_t clusters = plan->blocks / variant->cluster;
+  cr_assert_geq(plan->rounds * clusters, plan->heads_together * plan->row_tiles);
+  cr_assert_leq(divided_up(heads, plan->heads_together) * plan->rounds, ATTENTION_WGMMA_MOST_TILES);
+}
+
+Test(attention_wgmma_plan, whatever_is_planned_covers_every_row) {
+  enum { PROBLEMS = 20000 };
+  struct random random = {23};
+  int64_t planned = 0;
+  for (int i = 0; i < PROBLEMS; i++) {
+    const struct attention_wgmma_problem problem = random_problem(&random);
+    const struct attention_wgmma_plan plan = attention_wgmma_plan_of(&problem);
+    if (!plan.variant) continue;
+    planned++;
+    check_plan(&problem, &plan);
+  }
+  cr_expect_gt(planned, PROBLEMS / 2);
+}
+
+/* How attention_wgmma_tiles.cuh deals under the causal mask: in each round of a group's, cluster c takes tile c of
+ * those left, every other time counted from the end. */
+static void deal(const struct attention_wgmma_problem *problem, const struct attention_wgmma_plan *plan) {
+  const int64_t heads = problem->batch * problem->query_heads, clusters = plan->blocks / plan->variant->cluster;
+  const int64_t groups = divided_up(heads, plan->heads_together);
+  unsigned char *dealt = calloc((size_t)(heads * plan->row_tiles), 1);
+  cr_assert_not_null(dealt);
+  int64_t most = 0, least = INT64_MAX, longest = divided_up(problem->capacity, plan->variant->tile);
+  for (int64_t c = 0; c < clusters; c++) {
+    int64_t work = 0;
+    for (int64_t turn = 0; turn < groups * plan->rounds; turn++) {
+      int64_t first = turn / plan->rounds * plan->heads_together;
+      int64_t together = heads - first < plan->heads_together ? heads - first : plan->heads_together;
+      int64_t index = turn % plan->rounds * clusters + (turn % 2 ? clusters - 1 - c : c);
+      if (index >= together * plan->row_tiles) continue;
+      int64_t row_tile = plan->row_tiles - 1 - index / together, head = first + index % together;
+      cr_assert_eq(dealt[head * plan->row_tiles + row_tile]++, 0);
+      work += divided_up((row_tile + 1) * plan->variant->rows, plan->variant->tile);
+    }
+    most = work > most ? work : most;
+    least = work < least ? work : least;
+  }
+  for (int64_t i = 0; i < heads * plan->row_tiles; i++) cr_assert_eq(dealt[i], 1);
+  cr_expect_leq(most - least, 2 * longest);
+  free(dealt);
+}
+
+Test(attention_wgmma_plan, under_the_causal_mask_blocks_get_equal_work) {
+  static const int64_t lengths[] = {512, 1024, 4096, 16384}, dimensions[] = {64, 128, 256};
+  for (size_t i = 0; i < COUNT(lengths); i++)
+    for (size_t n = 0; n < COUNT(dimensions); n++) {
+      const struct attention_wgmma_problem problem = {.chip = CHIP_SM_90A,
+                                                      .multiprocessors = 132,
+                                                      .shared_bytes = 232448,
+                                                      .dtype = RONDO_BF16,
+                                                      .causal = true,
+                                                      .one_split = true,
+                                                      .has_maps = true,
+                                                      .scale_log2 = 0.1f,
+                                                      .batch = 16384 / lengths[i],
+                                                      .query_heads = 2048 / dimensions[n],
+                                                      .kv_heads = 2048 / dimensions[n],
+                                                      .query_length = lengths[i],
+                                                      .capacity = lengths[i],
+                                                      .head_dimension = dimensions[n]};
+      const struct attention_wgmma_plan plan = attention_wgmma_plan_of(&problem);
+      cr_assert_not_null(plan.variant);
+      check_plan(&problem, &plan);
+      deal(&problem, &plan);
+    }
+}
+
+/* ---- Launches ---------------------------------------------------------------------------------------------------- */
+
+struct description {
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_task task;
+};
+
+static struct op_operand operand_of(rondo_head_layout layout, rondo_dtype dtype, int64_t batch, int64_t heads,
+                                    int64_t length, int64_t dimension) {
+  struct op_operand operand = {.present = true, .dtype = dtype, .rank = 4, .shape = {batch, heads, length, dimension}};
+  if (layout == RONDO_BSHD) {
+    operand.shape[1] = length;
+    operand.shape[2] = heads;
+  }
+  operand.stride[3] = 1;
+  for (int i = 2; i >= 0; i--) operand.stride[i] = operand.stride[i + 1] * operand.shape[i + 1];
+  return operand;
+}
+
+static void describe(struct description *d, struct attention_attributes attributes, rondo_dtype dtype, int64_t batch,
+                     int64_t query_heads, int64_t kv_heads, int64_t query_length, int64_t capacity, int64_t dimension) {
+  rondo_head_layout layout = (rondo_head_layout)attributes.layout;
+  *d = (struct description){.task = {.op = &op_attention, .name = "attention", .operand_count = 6}};
+  d->task.operands = d->operands;
+  d->operands[ATTENTION_Q] = d->operands[ATTENTION_O] =
+      operand_of(layout, dtype, batch, query_heads, query_length, dimension);
+  d->operands[ATTENTION_K] = d->operands[ATTENTION_V] = operand_of(layout, dtype, batch, kv_heads, capacity, dimension);
+  memcpy(d->task.attributes, &attributes, sizeof attributes);
+}
+
+static const char *kernel_of(const struct description *d, const struct chip *chip, struct op_launches *launches) {
+  struct op_call call = {.task = &d->task, .data = op_nowhere};
+  REQUIRE_OK(attention_select(&call, chip, launches));
+  cr_assert_geq(launches->count, 1);
+  return launches->items[0].kernel;
+}
+
+Test(attention_wgmma_plan, every_type_dimension_and_mask_of_many_rows_has_a_kernel) {
+  static const struct {
+    int64_t dimension, length;
+    int32_t causal;
+    const char *kernel;
+  } cases[] = {
+      {64, 128, 0, "64"},           {64, 4096, 0, "64_high"},
+      {64, 512, 1, "64_causal"},    {64, 4096, 1, "64_high_causal"},
+      {128, 128, 0, "128"},         {128, 4096, 0, "128_pair"},
+      {128, 4096, 1, "128_causal"}, {256, 128, 0, "256"},
+      {256, 4096, 0, "256_pair"},   {256, 1024, 1, "256_causal"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++)
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+      char kernel[64];
+      struct description d;
+      struct op_launches launches;
+      snprintf(kernel, sizeof kernel, "rondo_attention_wgmma_%s_%s", bf16 ? "bf16" : "f16", cases[i].kernel);
+      describe(&d, (struct attention_attributes){.layout = RONDO_BSHD, .causal = cases[i].causal},
+               bf16 ? RONDO_BF16 : RONDO_F16, 4, 16, 4, cases[i].length, cases[i].length, cases[i].dimension);
+      cr_expect_str_eq(kernel_of(&d, &h200, &launches), kernel);
+      cr_expect_eq(launches.count, 1);
+      cr_expect_eq(launches.items[0].map_count, 3);
+    }
+}
+
+Test(attention_wgmma_plan, what_its_kernels_cannot_do_or_do_worse_goes_elsewhere) {
+  static const struct chip others[] = {{80, 108, 166912}, {100, 148, 232448}};
+  struct description d;
+  struct op_launches launches;
+  const struct attention_attributes plain = {.layout = RONDO_BHSD};
+#define ELSEWHERE(chip) cr_expect(!strstr(kernel_of(&d, &(chip), &launches), "wgmma"), "%s", launches.items[0].kernel)
+  describe(&d, plain, RONDO_BF16, 2, 8, 8, 512, 512, 128);
+  cr_expect(strstr(kernel_of(&d, &h200, &launches), "wgmma"));
+  ELSEWHERE(others[0]);
+  ELSEWHERE(others[1]);
+  d.operands[ATTENTION_K].offset_bytes = 8;
+  ELSEWHERE(h200);
+  describe(&d, plain, RONDO_BF16, 2, 8, 8, 512, 512, 128);
+  d.operands[ATTENTION_V].stride[1] += 4;
+  ELSEWHERE(h200);
+  describe(&d, plain, RONDO_BF16, 2, 8, 8, 512, 512, 128);
+  d.operands[ATTENTION_O].stride[2] += 1;
+  ELSEWHERE(h200);
+  describe(&d, plain, RONDO_BF16, 2, 8, 8, 512, 512, 32);
+  ELSEWHERE(h200);
+  describe(&d, plain, RONDO_BF16, 2, 8, 8, 1, 4096, 128);
+  ELSEWHERE(h200);
+  describe(&d, plain, RONDO_BF16, 1, 2, 2, 64, 65536, 128);
+  ELSEWHERE(h200);
+  describe(&d, plain, RONDO_BF16, 2, 8, 8, 512, 0, 128);
+  ELSEWHERE(h200);
+  describe(&d, (struct attention_attributes){.layout = RONDO_BHSD, .scale = -1.0f}, RONDO_BF16, 2, 8, 8, 512, 512, 128);
+  ELSEWHERE(h200);
+  describe(&d, (struct attention_attributes){.layout = RONDO_BHSD, .splits = 3}, RONDO_BF16, 2, 8, 8, 512, 512, 128);
+  ELSEWHERE(h200);
+}
+
+/* Of both layouts the map is that of [batch][head][position][column]. */
+Test(attention_wgmma_plan, maps_have_positions_behind_columns_in_both_layouts) {
+  for (int layout = RONDO_BHSD; layout <= RONDO_BSHD; layout++) {
+    struct description d;
+    struct op_launches launches;
+    describe(&d, (struct attention_attributes){.layout = layout}, RONDO_BF16, 4, 32, 8, 4096, 1000, 128);
+    kernel_of(&d, &h200, &launches);
+    const struct op_map *q = &launches.items[0].maps[0], *k = &launches.items[0].maps[1];
+    const uint64_t row = layout == RONDO_BHSD ? 256 : 32 * 256, head = layout == RONDO_BHSD ? 4096 * 256 : 256;
+    const uint64_t q_size[] = {64, 4096, 32, 4, 2}, q_strides[] = {2, row, head, 4096ull * 32 * 256, 128};
+    const uint64_t kv_size[] = {128, 1000, 8, 4};
+    const uint32_t q_box[] = {64, 64, 1, 1, 2}, kv_box[] = {64, 128, 1, 1}; /* a panel for each of a pair */
+    cr_assert(q->rank == 5 && k->rank == 4);
+    cr_expect_arr_eq(q->size, q_size, sizeof q_size);
+    cr_expect_arr_eq(q->stride_bytes, q_strides, sizeof q_strides);
+    cr_expect_arr_eq(q->box, q_box, sizeof q_box);
+    cr_expect_arr_eq(k->size, kv_size, sizeof kv_size);
+    cr_expect_arr_eq(k->box, kv_box, sizeof kv_box);
+  }
+}
