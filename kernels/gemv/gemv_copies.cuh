@@ -1,10 +1,12 @@
-/* gemv_copies.cuh - early asynchronous copies of weights to shared memory, and barriers in it (PTX ISA, cp.async and
- * mbarrier). Groups of copies end with cp_async_commit and are waited for with cp_async_wait, of common/ptx.cuh. */
+/* gemv_copies.cuh - early asynchronous copies of weights to shared memory, what else goes there and back, and barriers
+ * in it (PTX ISA, cp.async and mbarrier). Groups of copies end with cp_async_commit and are waited for with
+ * cp_async_wait, of common/ptx.cuh. */
 #ifndef RONDO_GEMV_COPIES_CUH
 #define RONDO_GEMV_COPIES_CUH
 
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
+#include "gemv_formats.cuh"
 
 /* What is read once: evicted first from L2. */
 __device__ __forceinline__ uint64_t evict_first() {
@@ -24,6 +26,24 @@ __device__ __forceinline__ void copy_16(uint32_t to, const unsigned char *from, 
 }
 __device__ __forceinline__ void copy_8(uint32_t to, const unsigned char *from) {
   asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], 8;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+
+/* Two scales of NVFP4 where copies of 16 bytes would read beyond the last row's. */
+__device__ __forceinline__ void copy_scale_pair(uint32_t to, const unsigned char *from) {
+  const uint32_t pair = load_scale_pair(from);
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)pair) : "memory");
+}
+
+/* Sixteen codes of NVFP4, and 16 bytes. */
+__device__ __forceinline__ uint2 load_shared_codes(uint32_t address) {
+  uint2 codes;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(codes.x), "=r"(codes.y) : "r"(address) : "memory");
+  return codes;
+}
+__device__ __forceinline__ void store_shared_words(uint32_t address, const uint32_t *word) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]), "r"(word[1]), "r"(word[2]),
+               "r"(word[3])
+               : "memory");
 }
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {

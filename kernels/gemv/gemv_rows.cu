@@ -46,11 +46,6 @@ template <rondo_dtype W> struct rows_places {
   }
 };
 
-__device__ __forceinline__ uint2 load_shared_codes(uint32_t address) {
-  uint2 codes;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(codes.x), "=r"(codes.y) : "r"(address) : "memory");
-  return codes;
-}
 __device__ __forceinline__ uint32_t load_shared_byte(uint32_t address) {
   uint32_t loaded;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(loaded) : "r"(address) : "memory");
@@ -61,18 +56,8 @@ __device__ __forceinline__ float2 load_shared_two(uint32_t address) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
   return value;
 }
-__device__ __forceinline__ void store_shared_words(uint32_t address, const uint32_t *word) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]), "r"(word[1]), "r"(word[2]),
-               "r"(word[3])
-               : "memory");
-}
 
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ void copy_scale_pair(uint32_t to, const unsigned char *from) {
-  const uint32_t pair = load_scale_pair(from);
-  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)pair) : "memory");
-}
 
 /* A warp's groups, one after the other. Rows are p.parts loads of 16 bytes, and lane after lane takes one. */
 template <rondo_dtype W> struct rows_copies {

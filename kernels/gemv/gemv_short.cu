@@ -49,28 +49,14 @@ template <int Blocks> struct short_places {
   }
 };
 
-__device__ __forceinline__ uint2 load_shared_codes(uint32_t address) {
-  uint2 codes;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(codes.x), "=r"(codes.y) : "r"(address) : "memory");
-  return codes;
-}
 __device__ __forceinline__ uint32_t load_shared_word(uint32_t address) {
   uint32_t loaded;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(loaded) : "r"(address) : "memory");
   return loaded;
 }
-__device__ __forceinline__ void store_shared_words(uint32_t address, const uint32_t (&word)[4]) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]), "r"(word[1]), "r"(word[2]),
-               "r"(word[3])
-               : "memory");
-}
 
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void copy_scale_pair(uint32_t to, const unsigned char *from) {
-  const uint32_t pair = load_scale_pair(from);
-  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)pair) : "memory");
-}
 __device__ __forceinline__ void wait_for_turn(uint32_t turn) {
   static_assert(GEMV_SHORT_TURNS == 4, "");
   if (turn == 0) cp_async_wait<3>();

@@ -160,6 +160,13 @@ static void widen(struct attention_shape *shape) {
   if (shape->head_dimension < 256 && shape->rows > 64 && blocks >= 192) rows_to_blocks(shape, 128);
 }
 
+bool attention_rows_aligned(const struct op_task *task) {
+  static const uint32_t indices[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O};
+  for (int i = 0; i < 4; i++)
+    if (!op_rows_aligned(&task->operands[indices[i]], 16)) return false;
+  return true;
+}
+
 struct attention_shape attention_shape_of(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   const int64_t *q = task->operands[ATTENTION_Q].shape, *k = task->operands[ATTENTION_K].shape;

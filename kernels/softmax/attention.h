@@ -106,6 +106,8 @@ struct attention_shape {
   struct attention_stride q_stride, k_stride, v_stride, o_stride;
 };
 struct attention_shape attention_shape_of(const struct op_task *task);
+/* Do all rows of q, k, v and o begin at multiples of 16 bytes? */
+bool attention_rows_aligned(const struct op_task *task);
 
 uint64_t attention_scratch_bytes(const struct op_task *task);
 /* Where the partial log-sum-exps begin in scratch. */

@@ -3,13 +3,6 @@
 #include "../common/launch.h"
 #include "attention_decode.h"
 
-static bool rows_aligned(const struct op_task *task) {
-  static const uint32_t indices[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O};
-  for (int i = 0; i < 4; i++)
-    if (!op_rows_aligned(&task->operands[indices[i]], 16)) return false;
-  return true;
-}
-
 /* Code for sm_90a and sm_100a runs on no other chip, not on newer ones of the same kind either. */
 static uint32_t chip_bit(const struct chip *chip) {
   return chip->version == 90 ? CHIP_SM_90A : chip->version == 100 ? CHIP_SM_100A : 0;
@@ -25,7 +18,7 @@ struct attention_decode_plan attention_decode_plan_for(const struct op_task *tas
                                                    .rows = shape->rows,
                                                    .capacity = shape->capacity,
                                                    .splits = attributes->splits,
-                                                   .aligned = rows_aligned(task),
+                                                   .aligned = attention_rows_aligned(task),
                                                    .chip = chip_bit(chip),
                                                    .multiprocessors = chip->multiprocessors,
                                                    .shared_bytes = chip->shared_bytes};

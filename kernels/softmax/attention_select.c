@@ -43,13 +43,6 @@ static uint32_t shared_bytes_of(const struct variant *variant, const struct chip
   return chip->version >= 90 ? variant->shared_bytes : variant->shared_bytes_80;
 }
 
-static bool rows_aligned(const struct op_task *task) {
-  static const uint32_t indices[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O};
-  for (int i = 0; i < 4; i++)
-    if (!op_rows_aligned(&task->operands[indices[i]], 16)) return false;
-  return true;
-}
-
 /* Under the causal mask, as many as have 32 MiB of K and V, so that they stay in L2 while the long row tiles of all of
  * them go before the short ones of any. Else row tiles are alike, and those of a head go together. */
 static int64_t section_heads(const struct attention_shape *shape) {
@@ -89,7 +82,7 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
       .head_dimension = (uint32_t)shape->head_dimension,
       .scale_log2 = shape->scale * 1.44269504f,
       .causal = shape->causal,
-      .aligned = rows_aligned(call->task),
+      .aligned = attention_rows_aligned(call->task),
       .bf16 = operands[ATTENTION_Q].dtype == RONDO_BF16,
   };
   if (shape->splits > 1 && call->scratch) {

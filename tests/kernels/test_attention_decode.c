@@ -327,15 +327,6 @@ static void not_numbers(rondo_backend backend) {
     }
     attention_set(&tasks[i], &trial);
   }
-  trial_replay(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    char text[256];
-    attention_get(&tasks[i], &trial);
-    struct verdict verdict = attention_verdict(&tasks[i]);
-    cr_expect(verdict.wrong == 0, "%s: %ld numbers are wrong", attention_text(&tasks[i], text, sizeof text),
-              (long)verdict.wrong);
-    attention_free(&tasks[i]);
-  }
-  trial_end(&trial);
+  attentions_end(&trial, tasks, COUNT(tasks));
 }
 BOTH_BACKENDS(attention_decode, nan_and_infinity_in_values_reach_only_rows_that_see_them, not_numbers)

@@ -148,16 +148,7 @@ static void special_numbers(rondo_backend backend) {
     plant(&tasks[i], i % 4 != 0 || i == COUNT(dimensions) * 4);
     attention_set(&tasks[i], &trial);
   }
-  trial_replay(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    char text[256];
-    attention_get(&tasks[i], &trial);
-    struct verdict verdict = attention_verdict(&tasks[i]);
-    cr_expect(verdict.wrong == 0, "%s: %ld numbers are wrong", attention_text(&tasks[i], text, sizeof text),
-              (long)verdict.wrong);
-    attention_free(&tasks[i]);
-  }
-  trial_end(&trial);
+  attentions_end(&trial, tasks, COUNT(tasks));
 }
 BOTH_BACKENDS(attention_wgmma, special_numbers_reach_exactly_the_rows_that_see_them, special_numbers)
 
