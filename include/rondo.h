@@ -427,12 +427,22 @@ typedef enum rondo_head_layout {
 
 /* O = softmax(scale * Q K^T) V per head, f16 or bf16, head dimension 32, 64, 128 or 256. Query heads are a multiple of
  * KV heads (GQA). causal is bottom-right aligned: row i sees column j if j <= i + length - query length.
+ * K and V may also be e4m3, both of them, and then q as well; o is f16 or bf16, and of q's type where q is not e4m3.
  *   kv_lengths  optional i32 [batch], read on the device at each replay: only the first kv_lengths[b] of the K and V
  *               rows count (clamped to 0 .. their capacity); what lies behind them is never used
  *   lse         optional f32 [batch, query heads, query length]: log-sum-exp of the scaled scores, -infinity for a row
  *               that sees nothing (its output is 0)
  *   scale       0 means 1/sqrt(head dimension)
  *   splits      parts into which the KV sequence is cut, at most; 0 lets Rondo choose. The result's bits depend on it.
+ *   kv_pages    optional i32 [batch, pages of an item], read on the device at each replay. k and v then are pools:
+ *               [pages, KV heads, page rows, d] or, with BSHD, [pages, page rows, KV heads, d], page rows being a
+ *               power of two of at least 16. KV row j of item b is row j % page rows of page
+ *               kv_pages[b][j / page rows]; the capacity is pages of an item * page rows, at most 2^26. Items may
+ *               share pages. An entry that is no page of the pool, such as -1, stands for rows that no query sees
+ *   window      with causal: a row sees only the last so many of the columns that it would see; 0: all of them
+ *   soft_cap    scores become soft_cap * tanh(score / soft_cap), before masks and softmax; 0: they stay as they are
+ *   q_scale, k_scale, v_scale
+ *               of an e4m3 tensor: its numbers are multiplied by this; 0 means 1
  * With compute capability 9.0 or 10.0, an item's bits do not depend on a batch of up to 65535 where at most 16 query
  * rows (query length * query heads / KV heads; with head dimension 256, 15) share a KV head, the head dimension is 64
  * or more, and rows begin at multiples of 16 bytes. */
@@ -445,6 +455,10 @@ typedef struct rondo_attention_desc {
   float scale RONDO_ZERO;
   int32_t causal RONDO_ZERO;
   int32_t splits RONDO_ZERO;
+  rondo_tensor kv_pages RONDO_ZERO;
+  int32_t window RONDO_ZERO;
+  float soft_cap RONDO_ZERO;
+  float q_scale RONDO_ZERO, k_scale RONDO_ZERO, v_scale RONDO_ZERO;
 } rondo_attention_desc;
 RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc);
 

@@ -16,9 +16,17 @@ rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc 
       [ATTENTION_KV_LENGTHS] = {"kv_lengths", desc->kv_lengths, RONDO_READ, 0},
       [ATTENTION_O] = {"o", desc->o, RONDO_WRITE, 0},
       [ATTENTION_LSE] = {"lse", desc->lse, RONDO_WRITE, 0},
+      [ATTENTION_KV_PAGES] = {"kv_pages", desc->kv_pages, RONDO_READ, 0},
   };
-  struct attention_attributes attributes = {
-      .layout = (int32_t)desc->layout, .causal = desc->causal != 0, .splits = desc->splits, .scale = desc->scale};
+  struct attention_attributes attributes = {.layout = (int32_t)desc->layout,
+                                            .causal = desc->causal != 0,
+                                            .splits = desc->splits,
+                                            .scale = desc->scale,
+                                            .window = desc->window,
+                                            .soft_cap = desc->soft_cap,
+                                            .q_scale = desc->q_scale,
+                                            .k_scale = desc->k_scale,
+                                            .v_scale = desc->v_scale};
   return graph_add(graph, &op_attention, desc->name, arguments, sizeof arguments / sizeof arguments[0], &attributes,
                    sizeof attributes);
 }
@@ -31,6 +39,18 @@ static int head_axis(const struct op_task *task) {
 }
 static int position_axis(const struct op_task *task) { return 3 - head_axis(task); }
 
+static bool paged(const struct op_task *task) { return task->operands[ATTENTION_KV_PAGES].present; }
+
+static float or_one(float scale) { return scale != 0.0f ? scale : 1.0f; }
+
+/* What a product of numbers of q and k as they are stored is multiplied by. */
+static float score_scale(const struct op_task *task) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  const int64_t dimension = task->operands[ATTENTION_Q].shape[3];
+  const float scale = attributes->scale != 0.0f ? attributes->scale : (float)(1.0 / sqrt((double)dimension));
+  return scale * or_one(attributes->q_scale) * or_one(attributes->k_scale);
+}
+
 static rondo_status attributes_check(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   if (attributes->layout != RONDO_BHSD && attributes->layout != RONDO_BSHD)
@@ -40,22 +60,47 @@ static rondo_status attributes_check(const struct op_task *task) {
                       attributes->splits, ATTENTION_MAX_SPLITS);
   if (!isfinite(attributes->scale))
     return status_set(RONDO_INVALID_ARGUMENT, "scale is %f, expected a finite number", (double)attributes->scale);
+  if (attributes->window < 0)
+    return status_set(RONDO_INVALID_ARGUMENT, "window is %" PRId32 ", expected 0 (none) or more", attributes->window);
+  if (attributes->window && !attributes->causal)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "window is %" PRId32 " without causal: it ends at the last column that a causal row sees",
+                      attributes->window);
+  if (!isfinite(attributes->soft_cap) || attributes->soft_cap < 0.0f)
+    return status_set(RONDO_INVALID_ARGUMENT, "soft_cap is %g, expected 0 (none) or a finite number above it",
+                      (double)attributes->soft_cap);
   return RONDO_OK;
 }
 
-/* q, k, v and o: present, of rank 4, of q's type and head dimension. */
+/* q: f16, bf16 or e4m3. k: q's type or e4m3. v: k's type. o: q's type, or any of two bytes where q is e4m3. */
+static rondo_status type_check(const struct op_task *task, uint32_t index, const char *name) {
+  const rondo_dtype dtype = task->operands[index].dtype, q = task->operands[ATTENTION_Q].dtype;
+  const bool two_bytes = dtype == RONDO_F16 || dtype == RONDO_BF16, e4m3 = dtype == RONDO_E4M3;
+  const char *found = rondo_dtype_name(dtype);
+  if (index == ATTENTION_V && dtype != task->operands[ATTENTION_K].dtype)
+    return status_set(RONDO_INVALID_ARGUMENT, "v is %s, expected k's type, %s", found,
+                      rondo_dtype_name(task->operands[ATTENTION_K].dtype));
+  if (index == ATTENTION_O ? !two_bytes : !two_bytes && !e4m3)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected %s", name, found,
+                      index == ATTENTION_O ? "f16 or bf16" : "f16, bf16 or e4m3");
+  if (q == RONDO_E4M3 ? index == ATTENTION_K && !e4m3 : !e4m3 && dtype != q)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected q's type, %s%s", name, found, rondo_dtype_name(q),
+                      index == ATTENTION_K && q != RONDO_E4M3 ? ", or e4m3" : "");
+  return RONDO_OK;
+}
+
+/* q, k, v and o: present, of rank 4, of a type and head dimension that go together. */
 static rondo_status heads_check(const struct op_task *task, uint32_t index, const char *name) {
   const struct op_operand *operand = &task->operands[index], *q = &task->operands[ATTENTION_Q];
+  const bool pool = paged(task) && (index == ATTENTION_K || index == ATTENTION_V);
   if (!operand->present) return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected a tensor", name);
   if (operand->rank != 4)
     return status_set(RONDO_INVALID_ARGUMENT,
-                      "%s has rank %" PRIu32 ", expected 4: batch, heads, sequence, head dimension", name,
-                      operand->rank);
-  if (operand->dtype != RONDO_F16 && operand->dtype != RONDO_BF16)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected f16 or bf16", name, rondo_dtype_name(operand->dtype));
-  if (operand->dtype != q->dtype)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s is %s, expected q's type, %s", name, rondo_dtype_name(operand->dtype),
-                      rondo_dtype_name(q->dtype));
+                      "%s has rank %" PRIu32 ", expected 4: %s, heads, %s, head dimension (BSHD: the middle two "
+                      "exchanged)",
+                      name, operand->rank, pool ? "pages" : "batch", pool ? "page rows" : "sequence");
+  rondo_status status = type_check(task, index, name);
+  if (status != RONDO_OK) return status;
   int64_t dimension = operand->shape[3];
   if (dimension != 32 && dimension != 64 && dimension != 128 && dimension != 256)
     return status_set(RONDO_INVALID_ARGUMENT, "%s has head dimension %" PRId64 ", expected 32, 64, 128 or 256", name,
@@ -63,9 +108,56 @@ static rondo_status heads_check(const struct op_task *task, uint32_t index, cons
   if (dimension != q->shape[3])
     return status_set(RONDO_INVALID_ARGUMENT, "%s has head dimension %" PRId64 ", q has %" PRId64, name, dimension,
                       q->shape[3]);
-  if (operand->shape[0] != q->shape[0])
+  if (!pool && operand->shape[0] != q->shape[0])
     return status_set(RONDO_INVALID_ARGUMENT, "%s has batch %" PRId64 ", q has %" PRId64, name, operand->shape[0],
                       q->shape[0]);
+  return RONDO_OK;
+}
+
+static rondo_status scale_check(const struct op_task *task, uint32_t index, const char *name, float scale) {
+  if (!isfinite(scale))
+    return status_set(RONDO_INVALID_ARGUMENT, "%s_scale is %f, expected a finite number", name, (double)scale);
+  if (scale != 0.0f && task->operands[index].dtype != RONDO_E4M3)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s_scale is %g, but %s is %s: only e4m3 has one", name, (double)scale,
+                      name, rondo_dtype_name(task->operands[index].dtype));
+  return RONDO_OK;
+}
+
+static rondo_status scales_check(const struct op_task *task) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  rondo_status status = scale_check(task, ATTENTION_Q, "q", attributes->q_scale);
+  if (status == RONDO_OK) status = scale_check(task, ATTENTION_K, "k", attributes->k_scale);
+  if (status == RONDO_OK) status = scale_check(task, ATTENTION_V, "v", attributes->v_scale);
+  if (status != RONDO_OK) return status;
+  const float scale = score_scale(task);
+  if (!isfinite(scale))
+    return status_set(RONDO_INVALID_ARGUMENT, "scale, q_scale and k_scale give %f, expected a finite product",
+                      (double)scale);
+  if (attributes->soft_cap != 0.0f && !isfinite(scale / attributes->soft_cap))
+    return status_set(RONDO_INVALID_ARGUMENT, "soft_cap is %g, too small for scores that are multiplied by %g",
+                      (double)attributes->soft_cap, (double)scale);
+  return RONDO_OK;
+}
+
+static rondo_status pages_check(const struct op_task *task) {
+  const struct op_operand *pages = &task->operands[ATTENTION_KV_PAGES], *q = &task->operands[ATTENTION_Q];
+  if (!pages->present) return RONDO_OK;
+  if (pages->dtype != RONDO_I32)
+    return status_set(RONDO_INVALID_ARGUMENT, "kv_pages is %s, expected i32", rondo_dtype_name(pages->dtype));
+  if (pages->rank != 2)
+    return status_set(RONDO_INVALID_ARGUMENT, "kv_pages has rank %" PRIu32 ", expected 2: batch, pages of an item",
+                      pages->rank);
+  if (pages->shape[0] != q->shape[0])
+    return status_set(RONDO_INVALID_ARGUMENT, "kv_pages has batch %" PRId64 ", q has %" PRId64, pages->shape[0],
+                      q->shape[0]);
+  const int64_t page_rows = task->operands[ATTENTION_K].shape[position_axis(task)];
+  if (page_rows < ATTENTION_LEAST_PAGE_ROWS || (page_rows & (page_rows - 1)))
+    return status_set(RONDO_INVALID_ARGUMENT, "k has pages of %" PRId64 " rows, expected a power of two of at least %d",
+                      page_rows, ATTENTION_LEAST_PAGE_ROWS);
+  if (pages->shape[1] > ATTENTION_MOST_CAPACITY / page_rows)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "kv_pages has %" PRId64 " pages of %" PRId64 " rows for an item, expected at most %d rows",
+                      pages->shape[1], page_rows, ATTENTION_MOST_CAPACITY);
   return RONDO_OK;
 }
 
@@ -116,7 +208,10 @@ static rondo_status attention_check(const struct op_task *task) {
     return status_set(RONDO_INVALID_ARGUMENT,
                       "k has %" PRId64 " heads, q has %" PRId64 ": query heads must be a multiple", kv_heads,
                       query_heads);
-  status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", head_axis(task), "heads");
+  status = scales_check(task);
+  if (status == RONDO_OK) status = pages_check(task);
+  if (status == RONDO_OK && paged(task)) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", 0, "pages");
+  if (status == RONDO_OK) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", head_axis(task), "heads");
   if (status == RONDO_OK)
     status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", position_axis(task), "positions");
   if (status == RONDO_OK) status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", head_axis(task), "heads");
@@ -141,6 +236,8 @@ static void cut(struct attention_shape *shape, int64_t splits) {
     if (splits > 32) splits = 32;
     if (splits > shape->capacity / 256) splits = shape->capacity / 256;
   }
+  /* Items that share pages may be so many that splits of each are too many for a grid. */
+  if (tiles && splits > INT32_MAX / tiles) splits = INT32_MAX / tiles;
   if (splits < 1) splits = 1;
   int64_t units = divide_up(shape->capacity, ATTENTION_SPLIT_UNIT);
   int64_t units_per_split = units ? divide_up(units, splits) : 1;
@@ -167,6 +264,23 @@ bool attention_rows_aligned(const struct op_task *task) {
   return true;
 }
 
+static void extras(struct attention_shape *shape, const struct op_task *task) {
+  const struct attention_attributes *attributes = op_attributes(task);
+  const struct op_operand *pages = &task->operands[ATTENTION_KV_PAGES], *k = &task->operands[ATTENTION_K];
+  if (pages->present) {
+    shape->paged = true;
+    shape->pool_pages = k->shape[0];
+    shape->page_rows = shape->capacity;
+    shape->item_pages = pages->shape[1];
+    shape->pages_stride = pages->stride[0];
+    shape->capacity = shape->item_pages * shape->page_rows;
+  }
+  shape->window = attributes->window < shape->capacity ? attributes->window : 0;
+  shape->soft_cap = attributes->soft_cap;
+  shape->v_scale = or_one(attributes->v_scale);
+  shape->plain = !shape->paged && !shape->window && shape->soft_cap == 0.0f && k->dtype != RONDO_E4M3;
+}
+
 struct attention_shape attention_shape_of(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   const int64_t *q = task->operands[ATTENTION_Q].shape, *k = task->operands[ATTENTION_K].shape;
@@ -179,18 +293,19 @@ struct attention_shape attention_shape_of(const struct op_task *task) {
       .query_length = q[position],
       .capacity = k[position],
       .head_dimension = q[3],
-      .scale = attributes->scale != 0.0f ? attributes->scale : (float)(1.0 / sqrt((double)q[3])),
+      .scale = score_scale(task),
       .causal = attributes->causal != 0,
       .q_stride = stride_of(task, ATTENTION_Q),
       .k_stride = stride_of(task, ATTENTION_K),
       .v_stride = stride_of(task, ATTENTION_V),
       .o_stride = stride_of(task, ATTENTION_O),
   };
+  extras(&shape, task);
   shape.rows = shape.query_length * shape.group;
   shape.total_rows = shape.batch * shape.kv_heads * shape.rows;
   rows_to_blocks(&shape, 64);
   cut(&shape, attributes->splits);
-  widen(&shape);
+  if (shape.plain) widen(&shape);
   return shape;
 }
 

@@ -17,7 +17,9 @@
 enum {
   ATTENTION_THREADS = 128, /* of a block that merges */
   ATTENTION_MAX_SPLITS = 256,
-  ATTENTION_SPLIT_UNIT = 64 /* a split is a multiple of so many KV rows */
+  ATTENTION_SPLIT_UNIT = 64, /* a split is a multiple of so many KV rows */
+  ATTENTION_LEAST_PAGE_ROWS = 16,
+  ATTENTION_MOST_CAPACITY = 1 << 26 /* of an item: without pages, the size of a tensor sees to it */
 };
 
 /* In elements. */
@@ -82,13 +84,26 @@ struct attention_parameters {
 
 extern const struct op op_attention;
 
-enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_KV_LENGTHS, ATTENTION_O, ATTENTION_LSE }; /* operands */
+/* Operands. */
+enum {
+  ATTENTION_Q,
+  ATTENTION_K,
+  ATTENTION_V,
+  ATTENTION_KV_LENGTHS,
+  ATTENTION_O,
+  ATTENTION_LSE,
+  ATTENTION_KV_PAGES,
+  ATTENTION_OPERANDS
+};
 
 struct attention_attributes {
   int32_t layout; /* rondo_head_layout */
   int32_t causal;
-  int32_t splits; /* 0: chosen here */
-  float scale;    /* 0: 1 / sqrt(head dimension) */
+  int32_t splits;                  /* 0: chosen here */
+  float scale;                     /* 0: 1 / sqrt(head dimension) */
+  int32_t window;                  /* 0: none */
+  float soft_cap;                  /* 0: none */
+  float q_scale, k_scale, v_scale; /* 0: 1 */
 };
 
 /* The sizes of a checked task, and how it is cut; from the description alone, so that the bits do not depend on the
@@ -101,9 +116,17 @@ struct attention_shape {
   int64_t block_rows; /* 64 or, where there are many, 128 */
   int64_t row_tiles;  /* of block_rows, of a KV head */
   int64_t splits, split_rows;
-  float scale;
+  float scale; /* of the products of numbers as they are stored: with q_scale and k_scale */
   bool causal;
   struct attention_stride q_stride, k_stride, v_stride, o_stride;
+  /* With kv_pages: K and V are pool_pages pages of page_rows rows, and their stride.batch leads from page to page.
+   * Item b has the entries kv_pages[b * pages_stride] and on, item_pages of them. */
+  bool paged;
+  int64_t pool_pages, page_rows, item_pages, pages_stride;
+  int64_t window; /* a row sees columns [limit - window, limit); 0: [0, limit). Always less than the capacity */
+  float soft_cap; /* 0: none */
+  float v_scale;  /* a result's last factor */
+  bool plain;     /* no pages, no window, no soft cap, no e4m3 */
 };
 struct attention_shape attention_shape_of(const struct op_task *task);
 /* Do all rows of q, k, v and o begin at multiples of 16 bytes? */

@@ -10,6 +10,7 @@ static uint32_t chip_bit(const struct chip *chip) {
 
 struct attention_decode_plan attention_decode_plan_for(const struct op_task *task, const struct attention_shape *shape,
                                                        const struct chip *chip) {
+  if (!shape->plain) return (struct attention_decode_plan){0};
   const struct attention_attributes *attributes = op_attributes(task);
   const struct attention_decode_problem problem = {.dtype = task->operands[ATTENTION_Q].dtype,
                                                    .dimension = shape->head_dimension,

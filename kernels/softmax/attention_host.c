@@ -10,15 +10,24 @@
 
 enum { ITEM_ROWS = 16, BLOCK = 64, MOST_DIMENSION = 256 };
 
+/* K or V of one KV head. `first` is the head's row 0 of the batch item or, with pages, of page 0. */
+struct rows {
+  rondo_dtype dtype;
+  const unsigned char *first;
+  int64_t page_stride, position_stride; /* in elements, as `first` is of bytes */
+};
+
 /* An item under way. */
 struct item {
   const struct attention_shape *shape;
+  const int32_t *pages; /* of the batch item, or NULL */
   int64_t row_begin, row_count;
-  int64_t limit[ITEM_ROWS]; /* KV rows that each row sees */
+  int64_t begin[ITEM_ROWS], limit[ITEM_ROWS]; /* the KV rows that each row sees, but for missing pages */
   float q[ITEM_ROWS][MOST_DIMENSION];
   float o[ITEM_ROWS][MOST_DIMENSION];
   float max[ITEM_ROWS], sum[ITEM_ROWS]; /* exponents to base 2 */
-  float keys[MOST_DIMENSION][BLOCK];    /* transposed: a row's scores then are whole vectors */
+  bool present[BLOCK];
+  float keys[MOST_DIMENSION][BLOCK]; /* transposed: a row's scores then are whole vectors */
   float values[BLOCK][MOST_DIMENSION];
 };
 
@@ -29,11 +38,16 @@ int64_t attention_host_items(const struct op_task *task) {
   return shape.batch * shape.kv_heads * items_per_head(&shape);
 }
 
-static void row_read(rondo_dtype dtype, const uint16_t *from, int64_t count, float *to) {
-  if (dtype == RONDO_F16)
-    for (int64_t i = 0; i < count; i++) to[i] = f32_of_f16(from[i]);
+static int64_t bytes_of(rondo_dtype dtype, int64_t elements) { return dtype == RONDO_E4M3 ? elements : 2 * elements; }
+
+static void row_read(rondo_dtype dtype, const unsigned char *from, int64_t count, float *to) {
+  const uint16_t *words = (const uint16_t *)(const void *)from;
+  if (dtype == RONDO_E4M3)
+    for (int64_t i = 0; i < count; i++) to[i] = f32_of_e4m3(from[i]);
+  else if (dtype == RONDO_F16)
+    for (int64_t i = 0; i < count; i++) to[i] = f32_of_f16(words[i]);
   else
-    for (int64_t i = 0; i < count; i++) to[i] = f32_of_bf16(from[i]);
+    for (int64_t i = 0; i < count; i++) to[i] = f32_of_bf16(words[i]);
 }
 
 static void row_write(rondo_dtype dtype, const float *from, int64_t count, uint16_t *to) {
@@ -43,36 +57,59 @@ static void row_write(rondo_dtype dtype, const float *from, int64_t count, uint1
     for (int64_t i = 0; i < count; i++) to[i] = bf16_of_f32(from[i]);
 }
 
-/* Keys and values [begin, begin + count) of one KV head. What lies behind them is zero, whatever memory holds there. */
-static void block_read(struct item *item, rondo_dtype dtype, const uint16_t *k, const uint16_t *v, int64_t begin,
-                       int64_t count) {
+/* NULL for a row of a page that does not exist. */
+static const unsigned char *row_of(const struct item *item, const struct rows *rows, int64_t position) {
+  int64_t page = 0;
+  if (item->pages) {
+    page = item->pages[position / item->shape->page_rows];
+    position %= item->shape->page_rows;
+    if (page < 0 || page >= item->shape->pool_pages) return NULL;
+  }
+  return rows->first + bytes_of(rows->dtype, page * rows->page_stride + position * rows->position_stride);
+}
+
+/* Keys and values [begin, begin + count) of one KV head. What lies behind them, and what no page holds, is zero,
+ * whatever memory holds there. */
+static void block_read(struct item *item, const struct rows *k, const struct rows *v, int64_t begin, int64_t count) {
   const struct attention_shape *shape = item->shape;
   float key[MOST_DIMENSION];
-  if (count < BLOCK) memset(item->keys, 0, sizeof item->keys);
+  memset(item->keys, 0, sizeof item->keys);
   for (int64_t j = 0; j < count; j++) {
-    row_read(dtype, k + (begin + j) * shape->k_stride.position, shape->head_dimension, key);
+    const unsigned char *key_row = row_of(item, k, begin + j);
+    item->present[j] = key_row != NULL;
+    if (!key_row) continue;
+    row_read(k->dtype, key_row, shape->head_dimension, key);
     for (int64_t d = 0; d < shape->head_dimension; d++) item->keys[d][j] = key[d];
-    row_read(dtype, v + (begin + j) * shape->v_stride.position, shape->head_dimension, item->values[j]);
+    row_read(v->dtype, row_of(item, v, begin + j), shape->head_dimension, item->values[j]);
   }
 }
 
-/* Takes the first `count` KV rows of the block into row r: at least one. */
-static void block_attend(struct item *item, int64_t r, int64_t count) {
+/* Scores as exponents to base 2. */
+static void scores_finish(const struct attention_shape *shape, float *scores) {
+  const float log2_e = 1.44269504f, cap = shape->soft_cap;
+  if (cap == 0.0f)
+    for (int64_t j = 0; j < BLOCK; j++) scores[j] *= shape->scale * log2_e;
+  else
+    for (int64_t j = 0; j < BLOCK; j++) scores[j] = cap * log2_e * tanhf(scores[j] * (shape->scale / cap));
+}
+
+/* Takes KV rows [first, last) of the block into row r, those that are there. */
+static void block_attend(struct item *item, int64_t r, int64_t first, int64_t last) {
   int64_t dimension = item->shape->head_dimension;
   float scores[BLOCK] = {0};
   for (int64_t d = 0; d < dimension; d++)
     for (int64_t j = 0; j < BLOCK; j++) scores[j] += item->q[r][d] * item->keys[d][j];
-  float scale_log2 = item->shape->scale * 1.44269504f, max = item->max[r];
-  for (int64_t j = 0; j < count; j++) {
-    scores[j] *= scale_log2;
-    if (scores[j] > max) max = scores[j];
-  }
+  scores_finish(item->shape, scores);
+  float max = item->max[r];
+  for (int64_t j = first; j < last; j++)
+    if (item->present[j] && scores[j] > max) max = scores[j];
   /* While all is -infinity, exponents are taken against 0: they give 0, and a NaN stays one. */
   float against = max == -INFINITY ? 0.0f : max, keep = exp2f(item->max[r] - against), sum = item->sum[r] * keep;
   item->max[r] = max;
   float *o = item->o[r];
   for (int64_t d = 0; d < dimension; d++) o[d] *= keep;
-  for (int64_t j = 0; j < count; j++) {
+  for (int64_t j = first; j < last; j++) {
+    if (!item->present[j]) continue;
     float weight = exp2f(scores[j] - against);
     sum += weight;
     for (int64_t d = 0; d < dimension; d++) o[d] += weight * item->values[j][d];
@@ -80,17 +117,30 @@ static void block_attend(struct item *item, int64_t r, int64_t count) {
   item->sum[r] = sum;
 }
 
-static void item_begin(struct item *item, rondo_dtype dtype, const uint16_t *q, int64_t length) {
+static void item_begin(struct item *item, rondo_dtype dtype, const unsigned char *q, int64_t length) {
   const struct attention_shape *shape = item->shape;
   for (int64_t r = 0; r < item->row_count; r++) {
     int64_t position = (item->row_begin + r) / shape->group, head = (item->row_begin + r) % shape->group;
-    row_read(dtype, q + position * shape->q_stride.position + head * shape->q_stride.head, shape->head_dimension,
-             item->q[r]);
+    row_read(dtype, q + bytes_of(dtype, position * shape->q_stride.position + head * shape->q_stride.head),
+             shape->head_dimension, item->q[r]);
     int64_t limit = shape->causal ? position + length - shape->query_length + 1 : length;
-    item->limit[r] = limit < 0 ? 0 : limit;
+    item->limit[r] = larger(limit, 0);
+    item->begin[r] = shape->window ? larger(limit - shape->window, 0) : 0;
     item->max[r] = -INFINITY;
     item->sum[r] = 0.0f;
     memset(item->o[r], 0, (size_t)shape->head_dimension * sizeof(float));
+  }
+}
+
+/* Neither do rows' first KV rows fall from row to row, nor their limits. */
+static void item_attend(struct item *item, const struct rows *k, const struct rows *v) {
+  const int64_t end = item->limit[item->row_count - 1];
+  for (int64_t begin = item->begin[0]; begin < end; begin += BLOCK) {
+    block_read(item, k, v, begin, smaller(end - begin, BLOCK));
+    for (int64_t r = 0; r < item->row_count; r++) {
+      const int64_t first = larger(item->begin[r] - begin, 0), last = smaller(item->limit[r] - begin, BLOCK);
+      if (first < last) block_attend(item, r, first, last);
+    }
   }
 }
 
@@ -100,44 +150,49 @@ static void item_end(struct item *item, rondo_dtype dtype, uint16_t *o, float *l
     int64_t position = (item->row_begin + r) / shape->group, head = (item->row_begin + r) % shape->group;
     float sum = item->sum[r];
     bool nothing = sum == 0.0f; /* a row that sees something has a weight of 1, or NaN; or scores of -infinity only */
-    for (int64_t d = 0; d < shape->head_dimension; d++) item->o[r][d] = nothing ? 0.0f : item->o[r][d] / sum;
+    for (int64_t d = 0; d < shape->head_dimension; d++)
+      item->o[r][d] = nothing ? 0.0f : item->o[r][d] / sum * shape->v_scale;
     row_write(dtype, item->o[r], shape->head_dimension,
               o + position * shape->o_stride.position + head * shape->o_stride.head);
     if (lse) lse[head * lse_head_stride + position] = nothing ? -INFINITY : (item->max[r] + log2f(sum)) * 0.693147181f;
   }
 }
 
+static struct rows rows_of(const struct op_call *call, const struct attention_shape *shape, uint32_t index,
+                           const struct attention_stride *stride, int64_t batch, int64_t kv_head) {
+  const rondo_dtype dtype = call->task->operands[index].dtype;
+  const int64_t elements = (shape->paged ? 0 : batch * stride->batch) + kv_head * stride->head;
+  const unsigned char *data = call->data[index];
+  if (data) data += bytes_of(dtype, elements); /* there may be no memory where there are no rows */
+  return (struct rows){dtype, data, stride->batch, stride->position};
+}
+
+static void item_run(struct item *item, const struct op_call *call, int64_t batch, int64_t kv_head) {
+  const struct attention_shape *shape = item->shape;
+  const struct op_operand *operands = call->task->operands;
+  const int64_t *lse_stride = operands[ATTENTION_LSE].stride, head = kv_head * shape->group;
+  const rondo_dtype q_dtype = operands[ATTENTION_Q].dtype;
+  const int32_t *kv_lengths = call->data[ATTENTION_KV_LENGTHS], *kv_pages = call->data[ATTENTION_KV_PAGES];
+  const unsigned char *q = call->data[ATTENTION_Q];
+  int64_t length = kv_lengths ? smaller(larger(kv_lengths[batch], 0), shape->capacity) : shape->capacity;
+  item->pages = shape->paged && shape->capacity ? kv_pages + batch * shape->pages_stride : NULL;
+  item_begin(item, q_dtype, q + bytes_of(q_dtype, batch * shape->q_stride.batch + head * shape->q_stride.head), length);
+  const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, batch, kv_head),
+                    v = rows_of(call, shape, ATTENTION_V, &shape->v_stride, batch, kv_head);
+  item_attend(item, &k, &v);
+  float *lse = call->data[ATTENTION_LSE];
+  item_end(item, operands[ATTENTION_O].dtype,
+           (uint16_t *)call->data[ATTENTION_O] + batch * shape->o_stride.batch + head * shape->o_stride.head,
+           lse ? lse + batch * lse_stride[0] + head * lse_stride[1] : NULL, lse_stride[1]);
+}
+
 void attention_host_run(const struct op_call *call, int64_t first, int64_t last) {
-  const struct op_task *task = call->task;
-  struct attention_shape shape = attention_shape_of(task);
-  rondo_dtype dtype = task->operands[ATTENTION_Q].dtype;
-  const int64_t *lse_stride = task->operands[ATTENTION_LSE].stride;
-  const int32_t *kv_lengths = call->data[ATTENTION_KV_LENGTHS];
+  struct attention_shape shape = attention_shape_of(call->task);
   int64_t per_head = items_per_head(&shape);
   struct item item = {.shape = &shape};
   for (int64_t index = first; index < last; index++) {
-    int64_t batch = index / (shape.kv_heads * per_head), kv_head = index / per_head % shape.kv_heads;
-    int64_t head = kv_head * shape.group, length = kv_lengths ? kv_lengths[batch] : shape.capacity;
-    length = length < 0 ? 0 : smaller(length, shape.capacity);
     item.row_begin = index % per_head * ITEM_ROWS;
     item.row_count = smaller(shape.rows - item.row_begin, ITEM_ROWS);
-    item_begin(&item, dtype,
-               (const uint16_t *)call->data[ATTENTION_Q] + batch * shape.q_stride.batch + head * shape.q_stride.head,
-               length);
-    const uint16_t *k = call->data[ATTENTION_K], *v = call->data[ATTENTION_V];
-    if (length) { /* else there may be no memory behind k and v */
-      k += batch * shape.k_stride.batch + kv_head * shape.k_stride.head;
-      v += batch * shape.v_stride.batch + kv_head * shape.v_stride.head;
-    }
-    /* Limits do not fall from row to row. */
-    for (int64_t begin = 0; begin < item.limit[item.row_count - 1]; begin += BLOCK) {
-      block_read(&item, dtype, k, v, begin, smaller(item.limit[item.row_count - 1] - begin, BLOCK));
-      for (int64_t r = 0; r < item.row_count; r++)
-        if (item.limit[r] > begin) block_attend(&item, r, smaller(item.limit[r] - begin, BLOCK));
-    }
-    float *lse = call->data[ATTENTION_LSE];
-    item_end(&item, dtype,
-             (uint16_t *)call->data[ATTENTION_O] + batch * shape.o_stride.batch + head * shape.o_stride.head,
-             lse ? lse + batch * lse_stride[0] + head * lse_stride[1] : NULL, lse_stride[1]);
+    item_run(&item, call, index / (shape.kv_heads * per_head), index / per_head % shape.kv_heads);
   }
 }

@@ -83,7 +83,7 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
       .scale_log2 = shape->scale * 1.44269504f,
       .causal = shape->causal,
       .aligned = attention_rows_aligned(call->task),
-      .bf16 = operands[ATTENTION_Q].dtype == RONDO_BF16,
+      .bf16 = operands[ATTENTION_O].dtype == RONDO_BF16,
   };
   if (shape->splits > 1 && call->scratch) {
     parameters.partial_o = call->scratch;
@@ -95,6 +95,8 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
 /* Blocks stay below 2^31: q bounds rows and k bounds KV rows by 2^26 in all, and a split has at least 64. */
 static rondo_status portable_launch(const struct op_call *call, const struct attention_shape *shape,
                                     const struct chip *chip, struct op_launches *launches) {
+  if (!shape->plain)
+    return status_set(RONDO_UNSUPPORTED, "kv_pages, window, soft_cap and e4m3 have no kernel for this chip");
   const struct variant *variant = variant_of(call->task->operands[ATTENTION_Q].dtype, shape);
   const uint32_t shared_bytes = shared_bytes_of(variant, chip);
   if (shared_bytes > (uint32_t)chip->shared_bytes)

@@ -65,6 +65,7 @@ static void add_map(struct op_launch *launch, size_t offset, const struct op_cal
 
 bool attention_wgmma_select(const struct op_call *call, const struct attention_shape *shape, const struct chip *chip,
                             struct op_launches *launches) {
+  if (!shape->plain) return false;
   const struct attention_wgmma_problem problem = problem_of(call->task, shape, chip);
   const struct attention_wgmma_plan plan = attention_wgmma_plan_of(&problem);
   const struct attention_wgmma_variant *variant = plan.variant;

@@ -399,7 +399,8 @@ static struct op_task task_of(rondo_dtype dtype, int64_t batch, int64_t query_he
                               int64_t query_length, int64_t capacity, int64_t dimension, int32_t splits) {
   static struct op_operand operands[OP_MAX_OPERANDS];
   memset(operands, 0, sizeof operands);
-  struct op_task task = {.op = &op_attention, .name = "attention", .operand_count = 6, .operands = operands};
+  struct op_task task = {
+      .op = &op_attention, .name = "attention", .operand_count = ATTENTION_OPERANDS, .operands = operands};
   task.operands[ATTENTION_Q] = task.operands[ATTENTION_O] = heads(dtype, batch, query_heads, query_length, dimension);
   task.operands[ATTENTION_K] = task.operands[ATTENTION_V] = heads(dtype, batch, kv_heads, capacity, dimension);
   struct attention_attributes attributes = {.layout = RONDO_BHSD, .splits = splits};
@@ -414,7 +415,7 @@ Test(attention, every_chip_has_a_kernel_and_the_same_cut) {
     for (size_t n = 0; n < COUNT(dimensions); n++)
       for (size_t c = 0; c < COUNT(chips); c++) {
         struct op_task task = task_of(dtypes[t], 2, 8, 2, 5, 4096, dimensions[n], 0); /* too many rows to decode */
-        struct op_call call = {.task = &task, .data = (void *[6]){0}};
+        struct op_call call = {.task = &task, .data = op_nowhere};
         struct op_launches launches;
         char kernel[64];
         snprintf(kernel, sizeof kernel, "rondo_attention_%s_%d", t ? "bf16" : "f16", (int)dimensions[n]);
@@ -441,7 +442,7 @@ Test(attention, many_rows_have_blocks_of_128_and_few_of_64) {
       for (size_t c = 0; c < COUNT(others); c++) {
         struct op_task task = task_of(RONDO_BF16, cases[i].batch, cases[i].query_heads, cases[i].kv_heads,
                                       cases[i].query_length, 4096, dimensions[n], 1);
-        struct op_call call = {.task = &task, .data = (void *[6]){0}};
+        struct op_call call = {.task = &task, .data = op_nowhere};
         struct op_launches launches;
         char kernel[64];
         bool many = cases[i].block_rows == 128 && dimensions[n] < 256;
@@ -477,7 +478,7 @@ Test(attention, cuts_are_of_whole_tiles_and_cover_the_capacity) {
 
 Test(attention, choice_knows_alignment_and_refuses_a_chip_that_is_too_small) {
   struct op_task task = task_of(RONDO_BF16, 1, 2, 2, 64, 64, 256, 1);
-  struct op_call call = {.task = &task, .data = (void *[6]){0}};
+  struct op_call call = {.task = &task, .data = op_nowhere};
   struct op_launches launches;
   struct attention_parameters parameters;
   struct chip small = {75, 40, 65536};
@@ -488,7 +489,7 @@ Test(attention, choice_knows_alignment_and_refuses_a_chip_that_is_too_small) {
   memcpy(&parameters, launches.items[0].parameters, sizeof parameters);
   cr_expect(parameters.aligned);
   for (int i = 0; i < 2; i++) {
-    struct op_operand operands[6];
+    struct op_operand operands[ATTENTION_OPERANDS];
     struct op_task moved = task;
     moved.operands = memcpy(operands, task.operands, sizeof operands);
     if (i)
@@ -536,8 +537,8 @@ Test(attention, refuses_operands_that_do_not_fit_together) {
   REFUSED("k has 5 heads, q has 12: query heads must be a multiple", .q = q, .k = five, .v = five, .o = o);
   REFUSED("v has 5 heads, k has 4", .q = q, .k = k, .v = five, .o = o);
   REFUSED("v has 10 positions, k has 9", .q = q, .k = k, .v = longer, .o = o);
-  REFUSED("k is bf16, expected q's type, f16", .q = q, .k = bf16, .v = v, .o = o);
-  REFUSED("q is f32, expected f16 or bf16", .q = f32, .k = k, .v = v, .o = o);
+  REFUSED("k is bf16, expected q's type, f16, or e4m3", .q = q, .k = bf16, .v = v, .o = o);
+  REFUSED("q is f32, expected f16, bf16 or e4m3", .q = f32, .k = k, .v = v, .o = o);
   REFUSED("o is f32, expected f16 or bf16", .q = q, .k = k, .v = v, .o = f32);
   REFUSED("v has head dimension 128, q has 64", .q = q, .k = k, .v = wide, .o = o);
   REFUSED("q has head dimension 96, expected 32, 64, 128 or 256", .q = odd, .k = k, .v = v, .o = o);

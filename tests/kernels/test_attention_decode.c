@@ -105,7 +105,8 @@ struct choice {
 
 static void check_choice(const struct choice *choice) {
   struct op_operand operands[OP_MAX_OPERANDS] = {0};
-  struct op_task task = {.op = &op_attention, .name = "attention", .operand_count = 6, .operands = operands};
+  struct op_task task = {
+      .op = &op_attention, .name = "attention", .operand_count = ATTENTION_OPERANDS, .operands = operands};
   operands[ATTENTION_Q] =
       heads(RONDO_BF16, choice->batch, choice->query_heads, choice->query_length, choice->dimension);
   operands[ATTENTION_K] = heads(RONDO_BF16, choice->batch, choice->kv_heads, choice->capacity, choice->dimension);

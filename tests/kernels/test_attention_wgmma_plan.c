@@ -144,7 +144,7 @@ static struct op_operand operand_of(rondo_head_layout layout, rondo_dtype dtype,
 static void describe(struct description *d, struct attention_attributes attributes, rondo_dtype dtype, int64_t batch,
                      int64_t query_heads, int64_t kv_heads, int64_t query_length, int64_t capacity, int64_t dimension) {
   rondo_head_layout layout = (rondo_head_layout)attributes.layout;
-  *d = (struct description){.task = {.op = &op_attention, .name = "attention", .operand_count = 6}};
+  *d = (struct description){.task = {.op = &op_attention, .name = "attention", .operand_count = ATTENTION_OPERANDS}};
   d->task.operands = d->operands;
   d->operands[ATTENTION_Q] = d->operands[ATTENTION_O] =
       operand_of(layout, dtype, batch, query_heads, query_length, dimension);
