@@ -1,0 +1,493 @@
+/* attention_block.cuh - softmax(scale Q K^T) V without ever storing the scores: FlashAttention-2 (Dao 2023, arXiv
+ * 2307.08691) on mma.m16n8k16, for every chip from sm_80 on. See attention.h for what a row is.
+ *
+ * A block has 64 or 128 rows of one KV head, a warp 16 or 32 of them, and walks over its split's KV rows in tiles,
+ * which cp.async brings to shared memory while the tile before them is worked on. The scores of a warp's rows stay in
+ * its registers, and the C fragments of Q K^T are the A fragments of P V. With 32 rows a warp, every fragment of K and
+ * V that ldmatrix reads serves two products: shared memory, not the tensor cores, is what 16 rows are bound by. Shared
+ * rows are of head dimension * 2 bytes; their 16-byte chunks are permuted so that eight rows of a chunk lie in eight
+ * different banks' worth (ldmatrix without conflicts).
+ *
+ * There is no running maximum. The weights of a row are taken relative to a reference, the maximum of its first tile:
+ * any reference gives the same result as long as nothing overflows, and nothing vanishes below the maximum of some of
+ * the scores. Where the weights of a tile pass 2^14 (f16 ends at 2^16), its scores are computed again, the reference
+ * becomes their maximum and what was accumulated is brought to it.
+ *
+ * Masks: a KV row that no row of the block sees is read as zeros, whatever memory holds there. A score that a row does
+ * not see becomes -infinity and its weight 0. Since 0 * NaN is NaN, tiles that only some rows of the block see have
+ * what is not finite in V replaced by zeros, and the rows that do see it get it added afterwards.
+ *
+ * Bound by the tensor cores, shared memory and the exponentials in prefill, by the memory in decode. */
+#ifndef RONDO_ATTENTION_BLOCK_CUH
+#define RONDO_ATTENTION_BLOCK_CUH
+
+#include <math.h>
+
+#include "attention_tile.cuh"
+
+/* What a block works on. It lies in shared memory: registers are scarce. */
+struct work {
+  uint32_t batch, kv_head, split;
+  int row_begin;         /* of the block */
+  int length;            /* KV rows there are */
+  int kv_begin, kv_end;  /* KV rows of the split that some row of the block sees */
+  int kv_all;            /* KV rows before this one are seen by every row of the block */
+  const uint16_t *k, *v; /* the KV head's first rows */
+};
+
+/* The number of KV rows that a row sees. Rows behind the last are as the last. */
+__device__ __forceinline__ int limit_of(const attention_parameters &p, int row, int length) {
+  if (!p.causal) return length;
+  int last = (int)p.rows - 1;
+  int position = (int)((uint32_t)(row < last ? row : last) / p.group);
+  return max(position + length - p.query_length + 1, 0);
+}
+
+template <typename Size> __device__ __forceinline__ work work_of(const attention_parameters &p) {
+  work w;
+  /* Under the causal mask the last rows see most: of a section, which is as many heads as L2 holds, they go first. */
+  const uint32_t heads = p.batch * p.kv_heads * p.splits, section = blockIdx.x / (p.section_heads * p.row_tiles);
+  const uint32_t first_head = section * p.section_heads, within = blockIdx.x - first_head * p.row_tiles;
+  const uint32_t section_heads = min(p.section_heads, heads - first_head);
+  w.row_begin = (int)(p.row_tiles - 1 - within / section_heads) * Size::rows;
+  uint32_t index = first_head + within % section_heads;
+  w.split = index % p.splits;
+  index /= p.splits;
+  w.kv_head = index % p.kv_heads;
+  w.batch = index / p.kv_heads;
+  w.length = p.kv_lengths ? min(max(p.kv_lengths[w.batch], 0), p.capacity) : p.capacity;
+  w.kv_begin = (int)w.split * p.split_rows;
+  w.kv_end = min(w.kv_begin + p.split_rows, limit_of(p, w.row_begin + Size::rows - 1, w.length));
+  w.kv_all = limit_of(p, w.row_begin, w.length);
+  w.k = static_cast<const uint16_t *>(p.k) + w.batch * p.k_stride.batch + w.kv_head * p.k_stride.head;
+  w.v = static_cast<const uint16_t *>(p.v) + w.batch * p.v_stride.batch + w.kv_head * p.v_stride.head;
+  return w;
+}
+
+/* Of a row: its position and its head in the group. */
+struct place {
+  uint32_t position, head;
+};
+
+__device__ __forceinline__ place place_of(const attention_parameters &p, uint32_t row) {
+  if (p.group == 1) return {row, 0};
+  return {row / p.group, row % p.group};
+}
+
+template <typename Size>
+__device__ __forceinline__ void query_load(const attention_parameters &p, const work &w, unsigned char *shared) {
+  constexpr int rows_at_once = Size::threads / Size::chunks;
+  const uint32_t thread = thread_index(), chunk = thread % Size::chunks, first = thread / Size::chunks;
+  const uint16_t *q = static_cast<const uint16_t *>(p.q) + (int64_t)w.batch * p.q_stride.batch +
+                      (int64_t)w.kv_head * p.group * p.q_stride.head + chunk * 8;
+#pragma unroll 1
+  for (uint32_t r = first; r < Size::rows; r += rows_at_once) {
+    const uint32_t row = w.row_begin + r;
+    const bool present = row < p.rows;
+    const place at = place_of(p, present ? row : 0);
+    const uint16_t *from = q + at.position * p.q_stride.position + at.head * p.q_stride.head;
+    unsigned char *to = shared + chunk_offset<Size>(r, chunk);
+    if (p.aligned)
+      cp_async_16(shared_address(to), from, present ? 16 : 0);
+    else
+      *reinterpret_cast<uint4 *>(to) = gather(from, present);
+  }
+}
+
+/* ---- A tile's way through a warp --------------------------------------------------------------------------------- */
+
+/* Where the row begins whose address the lane gives to ldmatrix, in 16 rows of Q or V: two matrices below each other,
+ * then two beside them; and of K, which is transposed, two beside each other first. */
+template <typename Size> __device__ __forceinline__ uint32_t lane_row(const unsigned char *rows) {
+  const uint32_t lane = lane_index();
+  return shared_address(rows) + chunk_offset<Size>(lane % 16, lane / 16);
+}
+template <typename Size> __device__ __forceinline__ uint32_t lane_key(const unsigned char *rows) {
+  const uint32_t lane = lane_index();
+  return shared_address(rows) + chunk_offset<Size>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+/* The warp's rows of Q as A fragments, in registers where there is room for them. */
+template <typename Size> struct query_fragments {
+  uint32_t address, held[Size::held ? Size::held : 1][Size::parts][4];
+
+  __device__ __forceinline__ explicit query_fragments(uint32_t address) : address(address) {
+#pragma unroll
+    for (int step = 0; step < Size::held; step++) read(step, held[step]);
+  }
+
+  __device__ __forceinline__ void read(int step, uint32_t (&a)[Size::parts][4]) const {
+#pragma unroll
+    for (int m = 0; m < Size::parts; m++) ldmatrix_x4(a[m], chunk_address(address, step) + 16 * m * Size::row_bytes);
+  }
+
+  __device__ __forceinline__ void get(int step, uint32_t (&a)[Size::parts][4]) const {
+    if (step < Size::held) {
+#pragma unroll
+      for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[m][i] = held[step][m][i];
+    } else {
+      read(step, a);
+    }
+  }
+};
+
+/* s += Q K^T; `key` is the lane's address in the tile. */
+template <typename Size>
+__device__ __forceinline__ void score(const query_fragments<Size> &q, uint32_t key, score_fragments<Size> &s) {
+#pragma unroll
+  for (int step = 0; step < Size::dimension / 16; step++) {
+    uint32_t a[Size::parts][4];
+    q.get(step, a);
+#pragma unroll
+    for (int j = 0; j < Size::tile / 16; j++) {
+      uint32_t b[4];
+      ldmatrix_x4(b, chunk_address(key, step) + 16 * j * Size::row_bytes);
+#pragma unroll
+      for (int m = 0; m < Size::parts; m++) {
+        mma_16x8x16<typename Size::type>(s[m][2 * j], a[m], b[0], b[1]);
+        mma_16x8x16<typename Size::type>(s[m][2 * j + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/* How many KV rows some row of the warp sees; 0 where it has no rows. */
+template <typename Size> __device__ __forceinline__ int warp_limit(const attention_parameters &p, const work &w) {
+  const int begin = w.row_begin + warp_row<Size>();
+  return begin < (int)p.rows ? limit_of(p, begin + Size::warp_rows - 1, w.length) : 0;
+}
+
+/* Of the thread's row group or, as the second half, group + 8 of 16 rows. */
+template <typename Size>
+__device__ __forceinline__ int limit_of(const attention_parameters &p, const work &w, int part, int half) {
+  return limit_of(p, w.row_begin + warp_row<Size>() + 16 * part + 8 * half + lane_index() / 4, w.length);
+}
+
+/* Scores that a row does not see to what the scale makes -infinity. */
+template <typename Size>
+__device__ __forceinline__ void mask(const attention_parameters &p, const work &w, int begin,
+                                     score_fragments<Size> &s) {
+  float scale_log2 = p.scale_log2;
+  /* So that `hidden` is not held from tile to tile, for which sm_100a has no register with 128 columns of O. */
+  if constexpr (Size::dimension == 128) asm volatile("" : "+f"(scale_log2));
+  const float hidden = scale_log2 < 0.0f ? INFINITY : -INFINITY;
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int seen = limit_of<Size>(p, w, m, half) - begin - lane_index() % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < Size::tile / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+          if (8 * j + i >= seen) s[m][j][2 * half + i] = hidden;
+    }
+}
+
+/* The thread's rows: group and group + 8 of 16, in the words of ptx.cuh. */
+template <typename Size> struct softmax_state {
+  float reference[Size::parts][2]; /* exponents to base 2; -infinity while the row has seen nothing */
+  float sum[Size::parts][2];       /* of this lane's columns */
+};
+
+/* The reference becomes the larger of itself and the scores, and o and the sum are brought to it. */
+template <typename Size>
+__device__ __forceinline__ void refer(const score_fragments<Size> &s, float scale_log2, softmax_state<Size> &state,
+                                      output_fragments<Size> &o) {
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float most = -INFINITY, least = INFINITY; /* the scale may be negative */
+#pragma unroll
+      for (int j = 0; j < Size::tile / 8; j++) {
+        most = fmaxf(most, fmaxf(s[m][j][2 * half], s[m][j][2 * half + 1]));
+        least = fminf(least, fminf(s[m][j][2 * half], s[m][j][2 * half + 1]));
+      }
+      float highest = scale_log2 * (scale_log2 < 0.0f ? least : most);
+      highest = fmaxf(state.reference[m][half], quad_max(highest));
+      const float keep = exp2_approximate(state.reference[m][half] - (highest == -INFINITY ? 0.0f : highest));
+      state.reference[m][half] = highest;
+      state.sum[m][half] *= keep;
+#pragma unroll
+      for (int j = 0; j < Size::dimension / 8; j++) {
+        o[m][j][2 * half] *= keep;
+        o[m][j][2 * half + 1] *= keep;
+      }
+    }
+}
+
+/* Scores to weights. Whether those of every row of the warp stay within what the sums and f16 can take; only then, or
+ * if `final`, do they count. While a row has seen nothing, exponents are taken against 0: they give 0, and a NaN stays
+ * one. */
+template <typename Size>
+__device__ __forceinline__ bool weigh(float scale_log2, bool final, softmax_state<Size> &state,
+                                      score_fragments<Size> &s) {
+  float sum[Size::parts][2];
+  bool within = true;
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const float reference = state.reference[m][half], against = reference == -INFINITY ? 0.0f : reference;
+      sum[m][half] = 0.0f;
+#pragma unroll
+      for (int j = 0; j < Size::tile / 8; j++) {
+        const float low = exp2_approximate(fmaf(s[m][j][2 * half], scale_log2, -against));
+        const float high = exp2_approximate(fmaf(s[m][j][2 * half + 1], scale_log2, -against));
+        s[m][j][2 * half] = low;
+        s[m][j][2 * half + 1] = high;
+        sum[m][half] += low + high;
+      }
+      within = within && sum[m][half] <= 0x1p14f && reference != -INFINITY;
+    }
+  if (!final && !__all_sync(0xffffffffu, within)) return false;
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) state.sum[m][half] += sum[m][half];
+  return true;
+}
+
+/* o += P V, the weights P rounded to V's type; `value` is the lane's address in the tile. */
+template <typename Size>
+__device__ __forceinline__ void accumulate(const score_fragments<Size> &s, uint32_t value, output_fragments<Size> &o) {
+  using type = typename Size::type;
+#pragma unroll
+  for (int step = 0; step < Size::tile / 16; step++) {
+    uint32_t a[Size::parts][4];
+#pragma unroll
+    for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        a[m][i] = pack_two<type>(s[m][2 * step + i / 2][i % 2 * 2], s[m][2 * step + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+    for (int j = 0; j < Size::dimension / 16; j++) {
+      uint32_t b[4];
+      ldmatrix_x4_transposed(b, chunk_address(value, j) + 16 * step * Size::row_bytes);
+#pragma unroll
+      for (int m = 0; m < Size::parts; m++) {
+        mma_16x8x16<type>(o[m][2 * j], a[m], b[0], b[1]);
+        mma_16x8x16<type>(o[m][2 * j + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/* What is not finite in the V rows [begin, end) is added to the rows that see it: their weights are not 0. */
+template <typename Size>
+__device__ __forceinline__ void spread(const attention_parameters &p, const work &w, int begin, int end,
+                                       output_fragments<Size> &o) {
+  const uint16_t *v = w.v + lane_index() % 4 * 2;
+#pragma unroll 1
+  for (int row = begin; row < end; row++) {
+    bool seen[Size::parts][2];
+#pragma unroll
+    for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) seen[m][half] = row < limit_of<Size>(p, w, m, half);
+#pragma unroll
+    for (int j = 0; j < Size::dimension / 8; j++)
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        float value = widen<typename Size::type>(v[row * p.v_stride.position + 8 * j + i]);
+        if (isfinite(value)) value = 0.0f;
+#pragma unroll
+        for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) o[m][j][2 * half + i] += seen[m][half] ? value : 0.0f;
+      }
+  }
+}
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+/* The log-sum-exp of a row, to base e or, for a split, to base 2. */
+__device__ __forceinline__ void lse_store(const attention_parameters &p, const work &w, uint32_t row, float lse_log2) {
+  if (p.splits > 1) {
+    uint64_t heads = (uint64_t)p.batch * p.kv_heads;
+    p.partial_lse[(w.split * heads + w.batch * p.kv_heads + w.kv_head) * p.rows + row] = lse_log2;
+  } else if (p.lse) {
+    const place at = place_of(p, row);
+    const uint32_t head = w.kv_head * p.group + at.head;
+    p.lse[w.batch * p.lse_batch_stride + head * p.lse_head_stride + at.position] = lse_log2 * 0.693147181f;
+  }
+}
+
+/* A split's o, in fp32. `row` is the thread's first of 16. */
+template <typename Size>
+__device__ __forceinline__ void partial_store(const attention_parameters &p, const work &w, uint32_t row,
+                                              const float (&o)[Size::dimension / 8][4]) {
+  uint64_t heads = (uint64_t)p.batch * p.kv_heads;
+  uint64_t first = (w.split * heads + w.batch * p.kv_heads + w.kv_head) * p.rows + row;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    if (row + 8 * half >= p.rows) continue;
+    float *to = p.partial_o + (first + 8 * half) * Size::dimension + lane_index() % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < Size::dimension / 8; j++)
+      *reinterpret_cast<float2 *>(to + 8 * j) = make_float2(o[j][2 * half], o[j][2 * half + 1]);
+  }
+}
+
+/* o as T, by way of the warp's own rows of the query tile, which it no longer needs: so whole chunks are stored. */
+template <typename Size>
+__device__ __forceinline__ void output_store(const attention_parameters &p, const work &w,
+                                             const output_fragments<Size> &o, unsigned char *shared) {
+  constexpr int chunks = Size::chunks;
+  __syncwarp();
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const uint32_t row = warp_row<Size>() + 16 * m + 8 * half + lane_index() / 4;
+#pragma unroll
+      for (int j = 0; j < chunks; j++)
+        *reinterpret_cast<uint32_t *>(shared + chunk_offset<Size>(row, j) + lane_index() % 4 * 4) =
+            pack_two<typename Size::type>(o[m][j][2 * half], o[m][j][2 * half + 1]);
+    }
+  __syncwarp();
+  uint16_t *to = static_cast<uint16_t *>(p.o) + (int64_t)w.batch * p.o_stride.batch +
+                 (int64_t)w.kv_head * p.group * p.o_stride.head;
+#pragma unroll 1
+  for (uint32_t i = lane_index(); i < Size::warp_rows * chunks; i += 32) {
+    const uint32_t r = warp_row<Size>() + i / chunks, chunk = i % chunks, row = w.row_begin + r;
+    if (row >= p.rows) break;
+    const uint4 value = *reinterpret_cast<const uint4 *>(shared + chunk_offset<Size>(r, chunk));
+    const place place = place_of(p, row);
+    uint16_t *at = to + place.position * p.o_stride.position + place.head * p.o_stride.head + chunk * 8;
+    if (p.aligned)
+      *reinterpret_cast<uint4 *>(at) = value;
+    else
+      scatter(at, value);
+  }
+}
+
+template <typename Size>
+__device__ __forceinline__ void finish(const attention_parameters &p, const work &w, const softmax_state<Size> &state,
+                                       output_fragments<Size> &o, unsigned char *shared) {
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++) {
+    const uint32_t row = w.row_begin + warp_row<Size>() + 16 * m + lane_index() / 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const float sum = quad_sum(state.sum[m][half]);
+      /* A row that sees something has a weight of 1, or a NaN; or scores of -infinity only. */
+      const bool nothing = sum == 0.0f;
+      const float inverse = 1.0f / sum;
+#pragma unroll
+      for (int j = 0; j < Size::dimension / 8; j++) {
+        o[m][j][2 * half] = nothing ? 0.0f : o[m][j][2 * half] * inverse;
+        o[m][j][2 * half + 1] = nothing ? 0.0f : o[m][j][2 * half + 1] * inverse;
+      }
+      if (lane_index() % 4 == 0 && row + 8 * half < p.rows)
+        lse_store(p, w, row + 8 * half, nothing ? -INFINITY : state.reference[m][half] + log2f(sum));
+    }
+    if (p.splits > 1 && w.kv_begin < w.kv_end) /* else nobody will look */
+      partial_store<Size>(p, w, row, o[m]);
+  }
+  if (p.splits == 1) output_store<Size>(p, w, o, shared);
+}
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+/* Of the tile that begins there. */
+template <typename Size> __device__ __forceinline__ uint32_t stage_of(int begin) {
+  return (uint32_t)begin / Size::tile % Size::stages;
+}
+
+template <typename Size> __device__ __forceinline__ void attend(const attention_parameters &p) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ work w;
+  __shared__ int limits[Size::threads / 32]; /* of the warps */
+  __shared__ int unclean[Size::stages];      /* the tile in which something in V was not finite */
+  if (threadIdx.x == 0) w = work_of<Size>(p);
+  if (threadIdx.x < Size::stages) unclean[threadIdx.x] = -1;
+  __syncthreads();
+  if (lane_index() == 0) limits[threadIdx.x / 32] = warp_limit<Size>(p, w);
+  unsigned char *const keys = shared + Size::query_bytes;
+  unsigned char *const values = keys + Size::stages * Size::tile_bytes;
+  const stream<Size> k{keys}, v{values};
+  query_load<Size>(p, w, shared);
+  cp_async_commit();
+  constexpr int ahead = Size::stages > 1 ? Size::stages - 1 : 1; /* so many tiles are under way */
+#pragma unroll
+  for (int t = 0; t < ahead; t++) {
+    const int begin = w.kv_begin + t * Size::tile;
+    const uint32_t stage = stage_of<Size>(begin);
+    if (begin < w.kv_end) k.load(w.k, p.k_stride.position, begin, w.kv_end, stage, p.aligned);
+    if (begin < w.kv_end && Size::stages > 1) v.load(w.v, p.v_stride.position, begin, w.kv_end, stage, p.aligned);
+    cp_async_commit();
+  }
+  cp_async_wait<ahead>();
+  __syncthreads();
+  const query_fragments<Size> q(lane_row<Size>(shared + warp_row<Size>() * Size::row_bytes));
+
+  output_fragments<Size> o = {};
+  softmax_state<Size> state;
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) state.reference[m][half] = -INFINITY, state.sum[m][half] = 0.0f;
+#pragma unroll 1
+  for (int begin = w.kv_begin; begin < w.kv_end; begin += Size::tile) {
+    const int next = begin + Size::tile;
+    uint32_t stage = stage_of<Size>(begin);
+    /* Else ptxas holds all addresses that it makes of the only stage, and runs out of registers. */
+    if constexpr (Size::stages == 1) asm volatile("" : "+r"(stage));
+    const bool active = begin < limits[threadIdx.x / 32];
+    const bool some = next > w.kv_all && w.kv_all < w.kv_end; /* not all rows of the block see all of the tile */
+    cp_async_wait<ahead - 1>();
+    if constexpr (Size::stages == 1) {
+      __syncthreads();
+      v.load(w.v, p.v_stride.position, begin, w.kv_end, 0, p.aligned);
+      cp_async_commit();
+    } else {
+      if (some && v.clean(stage)) atomicMax(&unclean[stage], begin);
+      __syncthreads();
+      const int begin_later = begin + ahead * Size::tile;
+      if (begin_later < w.kv_end) {
+        const uint32_t free_stage = stage_of<Size>(begin_later);
+        k.load(w.k, p.k_stride.position, begin_later, w.kv_end, free_stage, p.aligned);
+        v.load(w.v, p.v_stride.position, begin_later, w.kv_end, free_stage, p.aligned);
+      }
+      cp_async_commit();
+    }
+    score_fragments<Size> s;
+    if (active) {
+      bool again = begin == w.kv_begin;
+#pragma unroll 1
+      do {
+#pragma unroll
+        for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+          for (int j = 0; j < Size::tile / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) s[m][j][i] = 0.0f;
+        score<Size>(q, lane_key<Size>(keys + stage * Size::tile_bytes), s);
+        if (next > w.kv_all) mask<Size>(p, w, begin, s);
+        if (again) refer<Size>(s, p.scale_log2, state, o);
+        again = !weigh<Size>(p.scale_log2, again, state, s);
+      } while (again);
+    }
+    if constexpr (Size::stages == 1) {
+      cp_async_wait<0>();
+      if (some && v.clean(0)) atomicMax(&unclean[0], begin);
+      __syncthreads();
+      if (next < w.kv_end) k.load(w.k, p.k_stride.position, next, w.kv_end, 0, p.aligned);
+      cp_async_commit();
+    }
+    if (active) {
+      accumulate<Size>(s, lane_row<Size>(values + stage * Size::tile_bytes), o);
+      /* The address of its word is not held either. */
+      int found_in = begin;
+      asm volatile("" : "+r"(found_in));
+      if (unclean[stage_of<Size>(found_in)] == begin) spread<Size>(p, w, begin, min(next, w.kv_end), o);
+    }
+  }
+  finish<Size>(p, w, state, o, shared);
+}
+
+#endif
