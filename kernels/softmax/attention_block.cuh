@@ -96,29 +96,42 @@ __device__ __forceinline__ void query_load(const attention_parameters &p, const 
 
 /* ---- A tile's way through a warp --------------------------------------------------------------------------------- */
 
-/* Where the row begins whose address the lane gives to ldmatrix, in 16 rows of Q or V: two matrices below each other,
- * then two beside them; and of K, which is transposed, two beside each other first. */
-template <typename Size> __device__ __forceinline__ uint32_t lane_row(const unsigned char *rows) {
-  const uint32_t lane = lane_index();
-  return shared_address(rows) + chunk_offset<Size>(lane % 16, lane / 16);
-}
-template <typename Size> __device__ __forceinline__ uint32_t lane_key(const unsigned char *rows) {
-  const uint32_t lane = lane_index();
-  return shared_address(rows) + chunk_offset<Size>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-}
+/* Rows of which ldmatrix reads 16 with two chunks at a time: of Q and V two matrices below each other, then two beside
+ * them; of K, which is transposed, two beside each other first. */
+template <typename Size, bool BesideFirst> struct matrices {
+  uint32_t first; /* the address that the lane gives for the first */
+
+  static __device__ __forceinline__ uint32_t offset(int row, int step) {
+    const uint32_t lane = lane_index();
+    return BesideFirst ? chunk_offset<Size>(row + lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2)
+                       : chunk_offset<Size>(row + lane % 16, 2 * step + lane / 16);
+  }
+
+  __device__ __forceinline__ explicit matrices(const unsigned char *rows)
+      : first(shared_address(rows) + (Size::steps::flips ? offset(0, 0) : 0)) {}
+
+  /* For the rows from `row` on and the chunks 2 step and 2 step + 1. */
+  __device__ __forceinline__ uint32_t at(int row, int step) const {
+    if constexpr (!Size::steps::flips) return first + offset(row, step);
+    return chunk_address(first, step) + row * Size::row_bytes;
+  }
+};
+template <typename Size> using row_matrices = matrices<Size, false>;
+template <typename Size> using key_matrices = matrices<Size, Size::steps::ordered>;
 
 /* The warp's rows of Q as A fragments, in registers where there is room for them. */
 template <typename Size> struct query_fragments {
-  uint32_t address, held[Size::held ? Size::held : 1][Size::parts][4];
+  row_matrices<Size> rows;
+  uint32_t held[Size::held ? Size::held : 1][Size::parts][4];
 
-  __device__ __forceinline__ explicit query_fragments(uint32_t address) : address(address) {
+  __device__ __forceinline__ explicit query_fragments(const unsigned char *shared) : rows(shared) {
 #pragma unroll
     for (int step = 0; step < Size::held; step++) read(step, held[step]);
   }
 
   __device__ __forceinline__ void read(int step, uint32_t (&a)[Size::parts][4]) const {
 #pragma unroll
-    for (int m = 0; m < Size::parts; m++) ldmatrix_x4(a[m], chunk_address(address, step) + 16 * m * Size::row_bytes);
+    for (int m = 0; m < Size::parts; m++) ldmatrix_x4(a[m], rows.at(16 * m, step));
   }
 
   __device__ __forceinline__ void get(int step, uint32_t (&a)[Size::parts][4]) const {
@@ -133,21 +146,60 @@ template <typename Size> struct query_fragments {
   }
 };
 
-/* s += Q K^T; `key` is the lane's address in the tile. */
+/* A tile of K as B fragments. */
+template <typename Size> struct key_fragments {
+  static constexpr int steps = Size::dimension / 16, wish = Size::steps::read_ahead,
+                       ahead = wish < steps ? wish : steps - 1;
+  key_matrices<Size> rows;
+  uint32_t held[ahead + 1][Size::tile / 16][4];
+
+  __device__ __forceinline__ explicit key_fragments(const unsigned char *tile) : rows(tile) {
+#pragma unroll
+    for (int step = 0; step < ahead; step++) read(step);
+  }
+
+  __device__ __forceinline__ void read(int step) {
+#pragma unroll
+    for (int j = 0; j < Size::tile / 16; j++) ldmatrix_x4(held[step % (ahead + 1)][j], rows.at(16 * j, step));
+  }
+
+  /* Of every step in turn. */
+  __device__ __forceinline__ void begin(int step) {
+    if (ahead && step + ahead < steps) read(step + ahead);
+  }
+
+  __device__ __forceinline__ void get(int step, int j, uint32_t (&b)[4]) const {
+    if (!ahead) ldmatrix_x4(b, rows.at(16 * j, step));
+#pragma unroll
+    for (int i = 0; ahead && i < 4; i++) b[i] = held[step % (ahead + 1)][j][i];
+  }
+};
+
+/* s = Q K^T. */
 template <typename Size>
-__device__ __forceinline__ void score(const query_fragments<Size> &q, uint32_t key, score_fragments<Size> &s) {
+__device__ __forceinline__ void score(const query_fragments<Size> &q, const unsigned char *tile,
+                                      score_fragments<Size> &s) {
+  constexpr int second = Size::steps::ordered ? 1 : 2; /* of the registers of a fragment */
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int j = 0; j < Size::tile / 8; j++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) s[m][j][i] = 0.0f;
+  key_fragments<Size> k(tile);
 #pragma unroll
   for (int step = 0; step < Size::dimension / 16; step++) {
     uint32_t a[Size::parts][4];
     q.get(step, a);
+    k.begin(step);
 #pragma unroll
     for (int j = 0; j < Size::tile / 16; j++) {
       uint32_t b[4];
-      ldmatrix_x4(b, chunk_address(key, step) + 16 * j * Size::row_bytes);
+      k.get(step, j, b);
 #pragma unroll
       for (int m = 0; m < Size::parts; m++) {
-        mma_16x8x16<typename Size::type>(s[m][2 * j], a[m], b[0], b[1]);
-        mma_16x8x16<typename Size::type>(s[m][2 * j + 1], a[m], b[2], b[3]);
+        mma_16x8x16<typename Size::type>(s[m][2 * j], a[m], b[0], b[second]);
+        mma_16x8x16<typename Size::type>(s[m][2 * j + 1], a[m], b[3 - second], b[3]);
       }
     }
   }
@@ -204,7 +256,8 @@ __device__ __forceinline__ void refer(const score_fragments<Size> &s, float scal
 #pragma unroll
       for (int j = 0; j < Size::tile / 8; j++) {
         most = fmaxf(most, fmaxf(s[m][j][2 * half], s[m][j][2 * half + 1]));
-        least = fminf(least, fminf(s[m][j][2 * half], s[m][j][2 * half + 1]));
+        /* Of every tile only one of them would be sought, by kernels for either sign. */
+        if (Size::steps::one_reference) least = fminf(least, fminf(s[m][j][2 * half], s[m][j][2 * half + 1]));
       }
       float highest = scale_log2 * (scale_log2 < 0.0f ? least : most);
       highest = fmaxf(state.reference[m][half], quad_max(highest));
@@ -251,10 +304,12 @@ __device__ __forceinline__ bool weigh(float scale_log2, bool final, softmax_stat
   return true;
 }
 
-/* o += P V, the weights P rounded to V's type; `value` is the lane's address in the tile. */
+/* o += P V, the weights P rounded to V's type. */
 template <typename Size>
-__device__ __forceinline__ void accumulate(const score_fragments<Size> &s, uint32_t value, output_fragments<Size> &o) {
+__device__ __forceinline__ void accumulate(const score_fragments<Size> &s, const unsigned char *tile,
+                                           output_fragments<Size> &o) {
   using type = typename Size::type;
+  const row_matrices<Size> v(tile);
 #pragma unroll
   for (int step = 0; step < Size::tile / 16; step++) {
     uint32_t a[Size::parts][4];
@@ -266,7 +321,7 @@ __device__ __forceinline__ void accumulate(const score_fragments<Size> &s, uint3
 #pragma unroll
     for (int j = 0; j < Size::dimension / 16; j++) {
       uint32_t b[4];
-      ldmatrix_x4_transposed(b, chunk_address(value, j) + 16 * step * Size::row_bytes);
+      ldmatrix_x4_transposed(b, v.at(16 * step, j));
 #pragma unroll
       for (int m = 0; m < Size::parts; m++) {
         mma_16x8x16<type>(o[m][2 * j], a[m], b[0], b[1]);
@@ -391,39 +446,108 @@ __device__ __forceinline__ void finish(const attention_parameters &p, const work
   if (p.splits == 1) output_store<Size>(p, w, o, shared);
 }
 
-/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+/* ---- Tiles on their way ------------------------------------------------------------------------------------------ */
 
 /* Of the tile that begins there. */
 template <typename Size> __device__ __forceinline__ uint32_t stage_of(int begin) {
   return (uint32_t)begin / Size::tile % Size::stages;
 }
 
+/* The split's tiles of K and V. With several stages both of a tile travel together, the next ones while one is worked
+ * on; with one stage V arrives while the scores are made, and the next K while V is used. */
+template <typename Size> struct tiles {
+  static constexpr bool together = Size::stages > 1, eager = Size::steps::eager;
+  static constexpr int ahead = together ? Size::stages - 1 : 1; /* so many tiles are under way */
+  const attention_parameters &p;
+  const work &w;
+  stream<Size> k, v;
+  int *unclean; /* of a stage: the tile in which something in V was not finite */
+
+  __device__ __forceinline__ void load(const stream<Size> &to, const uint16_t *from, int64_t stride, int begin,
+                                       uint32_t stage) const {
+    to.load(from, stride, begin, w.kv_end, stage, p.aligned);
+  }
+  __device__ __forceinline__ void load_k(int begin, uint32_t stage) const {
+    load(k, w.k, p.k_stride.position, begin, stage);
+  }
+  __device__ __forceinline__ void load_v(int begin, uint32_t stage) const {
+    load(v, w.v, p.v_stride.position, begin, stage);
+  }
+
+  /* What comes before the first tile. */
+  __device__ __forceinline__ void begin() const {
+#pragma unroll
+    for (int t = 0; t < ahead; t++) {
+      const int begin = w.kv_begin + t * Size::tile;
+      const uint32_t stage = stage_of<Size>(begin);
+      if (eager && begin < w.kv_end) load_k(begin, stage);
+      if (together && begin < w.kv_end) load_v(begin, stage);
+      cp_async_commit();
+    }
+    cp_async_wait<ahead>();
+    __syncthreads();
+  }
+
+  /* Ends when the tile's K is there. */
+  __device__ __forceinline__ void take_keys(int begin, uint32_t stage, bool some) const {
+    cp_async_wait<ahead - 1>();
+    if constexpr (together) {
+      if (some && v.clean(stage)) atomicMax(&unclean[stage], begin);
+      __syncthreads();
+      const int later = begin + ahead * Size::tile;
+      if (later < w.kv_end) {
+        const uint32_t free_stage = stage_of<Size>(later);
+        load_k(later, free_stage);
+        load_v(later, free_stage);
+      }
+      cp_async_commit();
+    } else if constexpr (eager) {
+      __syncthreads();
+      load_v(begin, 0);
+      cp_async_commit();
+    } else {
+      __syncthreads();
+      load_k(begin, 0);
+      cp_async_commit();
+      cp_async_wait<0>();
+      __syncthreads();
+    }
+  }
+
+  /* When its scores are made: ends when its V is there. */
+  __device__ __forceinline__ void take_values(int begin, bool some) const {
+    if constexpr (together) return;
+    if constexpr (!eager) {
+      load_v(begin, 0);
+      cp_async_commit();
+    }
+    cp_async_wait<0>();
+    if (some && v.clean(0)) atomicMax(&unclean[0], begin);
+    __syncthreads();
+    const int next = begin + Size::tile;
+    if (eager && next < w.kv_end) load_k(next, 0);
+    cp_async_commit();
+  }
+};
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
 template <typename Size> __device__ __forceinline__ void attend(const attention_parameters &p) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ work w;
   __shared__ int limits[Size::threads / 32]; /* of the warps */
-  __shared__ int unclean[Size::stages];      /* the tile in which something in V was not finite */
+  __shared__ int unclean[Size::stages];
   if (threadIdx.x == 0) w = work_of<Size>(p);
   if (threadIdx.x < Size::stages) unclean[threadIdx.x] = -1;
   __syncthreads();
   if (lane_index() == 0) limits[threadIdx.x / 32] = warp_limit<Size>(p, w);
   unsigned char *const keys = shared + Size::query_bytes;
   unsigned char *const values = keys + Size::stages * Size::tile_bytes;
-  const stream<Size> k{keys}, v{values};
   query_load<Size>(p, w, shared);
   cp_async_commit();
-  constexpr int ahead = Size::stages > 1 ? Size::stages - 1 : 1; /* so many tiles are under way */
-#pragma unroll
-  for (int t = 0; t < ahead; t++) {
-    const int begin = w.kv_begin + t * Size::tile;
-    const uint32_t stage = stage_of<Size>(begin);
-    if (begin < w.kv_end) k.load(w.k, p.k_stride.position, begin, w.kv_end, stage, p.aligned);
-    if (begin < w.kv_end && Size::stages > 1) v.load(w.v, p.v_stride.position, begin, w.kv_end, stage, p.aligned);
-    cp_async_commit();
-  }
-  cp_async_wait<ahead>();
-  __syncthreads();
-  const query_fragments<Size> q(lane_row<Size>(shared + warp_row<Size>() * Size::row_bytes));
+  const tiles<Size> tiles = {p, w, {keys}, {values}, unclean};
+  tiles.begin();
+  const query_fragments<Size> q(shared + warp_row<Size>() * Size::row_bytes);
 
   output_fragments<Size> o = {};
   softmax_state<Size> state;
@@ -439,48 +563,21 @@ template <typename Size> __device__ __forceinline__ void attend(const attention_
     if constexpr (Size::stages == 1) asm volatile("" : "+r"(stage));
     const bool active = begin < limits[threadIdx.x / 32];
     const bool some = next > w.kv_all && w.kv_all < w.kv_end; /* not all rows of the block see all of the tile */
-    cp_async_wait<ahead - 1>();
-    if constexpr (Size::stages == 1) {
-      __syncthreads();
-      v.load(w.v, p.v_stride.position, begin, w.kv_end, 0, p.aligned);
-      cp_async_commit();
-    } else {
-      if (some && v.clean(stage)) atomicMax(&unclean[stage], begin);
-      __syncthreads();
-      const int begin_later = begin + ahead * Size::tile;
-      if (begin_later < w.kv_end) {
-        const uint32_t free_stage = stage_of<Size>(begin_later);
-        k.load(w.k, p.k_stride.position, begin_later, w.kv_end, free_stage, p.aligned);
-        v.load(w.v, p.v_stride.position, begin_later, w.kv_end, free_stage, p.aligned);
-      }
-      cp_async_commit();
-    }
+    tiles.take_keys(begin, stage, some);
     score_fragments<Size> s;
     if (active) {
-      bool again = begin == w.kv_begin;
+      bool again = !Size::steps::one_reference || begin == w.kv_begin;
 #pragma unroll 1
       do {
-#pragma unroll
-        for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-          for (int j = 0; j < Size::tile / 8; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) s[m][j][i] = 0.0f;
-        score<Size>(q, lane_key<Size>(keys + stage * Size::tile_bytes), s);
+        score<Size>(q, keys + stage * Size::tile_bytes, s);
         if (next > w.kv_all) mask<Size>(p, w, begin, s);
         if (again) refer<Size>(s, p.scale_log2, state, o);
         again = !weigh<Size>(p.scale_log2, again, state, s);
       } while (again);
     }
-    if constexpr (Size::stages == 1) {
-      cp_async_wait<0>();
-      if (some && v.clean(0)) atomicMax(&unclean[0], begin);
-      __syncthreads();
-      if (next < w.kv_end) k.load(w.k, p.k_stride.position, next, w.kv_end, 0, p.aligned);
-      cp_async_commit();
-    }
+    tiles.take_values(begin, some);
     if (active) {
-      accumulate<Size>(s, lane_row<Size>(values + stage * Size::tile_bytes), o);
+      accumulate<Size>(s, values + stage * Size::tile_bytes, o);
       /* The address of its word is not held either. */
       int found_in = begin;
       asm volatile("" : "+r"(found_in));

@@ -7,9 +7,23 @@
 #include "../common/ptx.cuh"
 #include "attention.h"
 
+/* What makes the kernel fast beside its sizes. The library's kernels take every step; rondo bench kernels
+ * attention-steps leaves out one at a time, and prints what it buys. */
+struct every_step {
+  static constexpr bool swizzle = true;       /* the chunks of rows are permuted: ldmatrix meets no bank twice */
+  static constexpr bool flips = true;         /* a permuted address is another one with bits flipped, not made anew */
+  static constexpr bool eager = true;         /* a tile is asked for before the one in front of it is used up */
+  static constexpr bool ordered = true;       /* ldmatrix leaves K's fragments in the registers that mma takes */
+  static constexpr int read_ahead = 0;        /* of K, the 16-column steps whose fragments are read before their turn */
+  static constexpr bool one_reference = true; /* no running maximum */
+};
+
 /* What a kernel is made for: a line of the list in attention.h. */
-template <rondo_dtype Dtype, int Dimension, int Threads, int Parts, int Tile, int Stages, int Held> struct tiling {
+template <rondo_dtype Dtype, int Dimension, int Threads, int Parts, int Tile, int Stages, int Held,
+          typename Steps = every_step>
+struct tiling {
   using type = element<Dtype>;
+  using steps = Steps;
   static constexpr int dimension = Dimension, tile = Tile, stages = Stages;
   static constexpr int threads = Threads;
   static constexpr int parts = Parts; /* of 16 rows, of a warp */
@@ -30,6 +44,7 @@ template <typename Size> using output_fragments = float[Size::parts][Size::dimen
 /* Where a chunk of a row lies in shared memory. Rows of 64 bytes share a line of 128 in twos. */
 template <typename Size> __device__ __forceinline__ uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
   uint32_t turn = Size::dimension >= 64 ? row & 7 : (row >> 1) & 3;
+  if (!Size::steps::swizzle) turn = 0;
   return row * Size::row_bytes + ((chunk ^ turn) << 4);
 }
 
@@ -129,7 +144,8 @@ template <typename Size> struct stream {
 
   /* Where the thread's chunk of a pass lies, `at` being that of the first: another row, another turn. */
   static __device__ __forceinline__ uint32_t chunk_of_pass(uint32_t at, int pass) {
-    return (at ^ (pass * rows_at_once % 8 << 4)) + pass * rows_at_once * Size::row_bytes;
+    const uint32_t turned = Size::steps::swizzle ? at ^ (pass * rows_at_once % 8 << 4) : at;
+    return turned + pass * rows_at_once * Size::row_bytes;
   }
 
   /* `from` is the KV head's first row. KV rows from `end` on are zeros. */
