@@ -11,9 +11,10 @@
 #include "../command.h"
 #include "timing.h"
 
-extern const unsigned char bench_data_fatbin[], bench_data_fatbin_end[], ladder_fatbin[];
+extern const unsigned char attention_steps_fatbin[], bench_data_fatbin[], bench_data_fatbin_end[], ladder_fatbin[],
+    rowmax_tile_fatbin[];
 
-enum { OLDEST_CHIP = 80, SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024 };
+enum { OLDEST_CHIP = 80 };
 
 static void require(const struct bench_device *device, cu_result result, const char *call) {
   if (result == CU_SUCCESS) return;
@@ -72,7 +73,9 @@ void bench_device_open(struct bench_device *device) {
   REQUIRE(device, cuEventCreate, &device->begin, 0);
   REQUIRE(device, cuEventCreate, &device->end, 0);
   load(device, bench_data_fatbin);
+  load(device, attention_steps_fatbin);
   load(device, ladder_fatbin);
+  load(device, rowmax_tile_fatbin);
   for (uint32_t i = 0; i < device_image_count; i++) load(device, device_images[i].begin);
 }
 
@@ -95,6 +98,20 @@ struct cu_kernel *bench_kernel(struct bench_device *device, const char *name) {
     if (result != CU_NOT_FOUND) require(device, result, "cuLibraryGetKernel");
   }
   exit(command_failed("bench: no image has the kernel '%s'", name));
+}
+
+struct bench_use bench_kernel_use(struct bench_device *device, const char *name) {
+  enum {
+    SHARED_BYTES = 1,
+    LOCAL_BYTES = 3,
+    REGISTERS = 4
+  }; /* of CUfunction_attribute, which the runtime needs less of */
+  struct cu_kernel *kernel = bench_kernel(device, name);
+  struct bench_use use;
+  REQUIRE(device, cuKernelGetAttribute, &use.shared_bytes, SHARED_BYTES, kernel, device->ordinal);
+  REQUIRE(device, cuKernelGetAttribute, &use.local_bytes, LOCAL_BYTES, kernel, device->ordinal);
+  REQUIRE(device, cuKernelGetAttribute, &use.registers, REGISTERS, kernel, device->ordinal);
+  return use;
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
@@ -148,7 +165,8 @@ struct bench_graph bench_graph_begin(struct bench_device *device, bool is_progra
   return graph;
 }
 
-/* What a first launch would pay for. */
+/* What a first launch would pay for. Without asking, a kernel may have 48 KB of shared memory, its static share among
+ * them. */
 static void prepare(struct bench_device *device, struct cu_kernel *kernel, uint32_t shared_bytes) {
   struct cu_function *function;
   int allowed = 0;
@@ -156,7 +174,6 @@ static void prepare(struct bench_device *device, struct cu_kernel *kernel, uint3
     REQUIRE(device, cuKernelGetFunction, &function, kernel);
     REQUIRE(device, cuFuncLoad, function);
   }
-  if (shared_bytes <= SHARED_BYTES_WITHOUT_OPT_IN) return;
   const int attribute = CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES;
   REQUIRE(device, cuKernelGetAttribute, &allowed, attribute, kernel, device->ordinal);
   if ((uint32_t)allowed < shared_bytes)

@@ -31,6 +31,12 @@ void bench_device_close(struct bench_device *device);
 
 struct cu_kernel *bench_kernel(struct bench_device *device, const char *name);
 
+/* What a kernel takes, of local memory for each thread, of shared memory without what its launch adds. */
+struct bench_use {
+  int registers, local_bytes, shared_bytes;
+};
+struct bench_use bench_kernel_use(struct bench_device *device, const char *name);
+
 /* Until the device is closed; 256-byte aligned. */
 cu_address bench_take(struct bench_device *device, uint64_t bytes);
 void bench_fill(struct bench_device *device, cu_address memory, uint64_t bytes, enum bench_data data, uint32_t seed);

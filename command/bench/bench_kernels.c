@@ -7,8 +7,10 @@
 
 #include "bandwidth_plot.h"
 #include "bench.h"
+#include "bench_attention_steps.h"
 #include "bench_gemv.h"
 #include "bench_ladder.h"
+#include "bench_rowmax_tile.h"
 #include "bench_softmax.h"
 #include "kernel_results.h"
 #include "speed_plot.h"
@@ -133,6 +135,11 @@ static bool is_softmax_wanted(const struct bench *bench, const struct softmax_ca
   return kernel_label_wanted(label, bench->options.only);
 }
 
+static struct softmax_memory *softmax_memory(struct bench *bench) {
+  if (!bench->softmax_memory.device) softmax_memory_take(&bench->device, &bench->softmax_memory);
+  return &bench->softmax_memory;
+}
+
 static void measure_softmax(struct bench *bench, bool is_attention) {
   struct softmax_case cases[SOFTMAX_CASES_MOST];
   struct softmax_options options = {.is_warm = bench->options.is_warm,
@@ -140,14 +147,13 @@ static void measure_softmax(struct bench *bench, bool is_attention) {
                                     .is_portable = bench->options.is_portable,
                                     .samples = (uint32_t)bench->options.samples};
   size_t count = softmax_cases(cases);
-  if (!bench->softmax_memory.device) softmax_memory_take(&bench->device, &bench->softmax_memory);
   for (size_t i = 0; i < count; i++) {
     char label[SOFTMAX_LABEL_BYTES];
     struct softmax_result results[2];
     if (softmax_kind_is_attention(cases[i].kind) != is_attention || !is_softmax_wanted(bench, &cases[i], label))
       continue;
     fprintf(stderr, "%s\n", label);
-    size_t states = softmax_measure(&bench->softmax_memory, &cases[i], &options, results);
+    size_t states = softmax_measure(softmax_memory(bench), &cases[i], &options, results);
     bench->wrong += states == 0;
     for (size_t s = 0; s < states; s++) {
       softmax_results_add(&bench->softmax_results, &results[s]);
@@ -161,6 +167,16 @@ static void measure_softmax(struct bench *bench, bool is_attention) {
 static void measure_attention(struct bench *bench) { measure_softmax(bench, true); }
 static void measure_fused_softmax(struct bench *bench) { measure_softmax(bench, false); }
 
+static void measure_attention_steps(struct bench *bench) {
+  bench->wrong += attention_steps_measure(softmax_memory(bench), &bench->report, bench->options.only,
+                                          (uint32_t)bench->options.samples);
+}
+
+static void measure_rowmax_tile(struct bench *bench) {
+  if (!bench->options.only)
+    bench->wrong += rowmax_tile_measure(&bench->device, &bench->report, (uint32_t)bench->options.samples);
+}
+
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -170,7 +186,9 @@ static const struct {
               {"chain", measure_chains},
               {"ladder", measure_ladder},
               {"attention", measure_attention},
-              {"softmax", measure_fused_softmax}};
+              {"attention-steps", measure_attention_steps},
+              {"softmax", measure_fused_softmax},
+              {"rowmax-tile", measure_rowmax_tile}};
 enum { GROUPS = sizeof groups / sizeof *groups };
 
 static const struct choice edge_choices[] = {{"plain", EDGES_PLAIN}, {"programmatic", EDGES_PROGRAMMATIC}, {NULL, 0}};
@@ -227,9 +245,10 @@ static const struct grammar grammar = {
     .about = "Times kernels in graphs of many launches, with operands that no cache holds, beside reading the same\n"
              "bytes alone. gemv: products of a matrix with 1 to 16 vectors; chain: products one after the other, with\n"
              "and without weights that are asked for early; ladder: eight kernels that show what each step from a\n"
-             "plain one buys; attention: prompts, behind a pause and under sustained load, and decoding; softmax:\n"
-             "products whose rows become their softmax or their maximum. All, if none is named. Each case is checked\n"
-             "first.\n",
+             "plain one buys; attention: prompts, behind a pause and under sustained load, and decoding;\n"
+             "attention-steps: the portable attention kernel without one of its steps at a time; softmax: products\n"
+             "whose rows become their softmax or their maximum; rowmax-tile: the maxima of one tile's rows, by way\n"
+             "of shared memory and in registers. All, if none is named. Each case is checked first.\n",
     .status = BENCH_STATUS,
     .options = ARGUMENT_TABLE(arguments)};
 
@@ -242,7 +261,9 @@ static int read_group(int *count, char ***words) {
     --*count;
     return i;
   }
-  arguments_wrong(grammar.program, "what is timed is gemv, chain, ladder, attention or softmax, not '%s'", (*words)[0]);
+  arguments_wrong(grammar.program,
+                  "what is timed is gemv, chain, ladder, attention, attention-steps, softmax or rowmax-tile, not '%s'",
+                  (*words)[0]);
   return -1;
 }
 

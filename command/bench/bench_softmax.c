@@ -139,8 +139,17 @@ static void fill(const struct softmax_memory *memory, const struct subject *subj
   bench_store(device, memory->lengths, lengths, sizeof lengths);
 }
 
-static void add_task(const struct softmax_memory *memory, const struct subject *subject, const struct chip *chip,
-                     uint32_t copy, struct bench_graph *graph, char kernel[SOFTMAX_NAME_BYTES]) {
+static struct chip chip_of(const struct bench_device *device, bool is_portable) {
+  struct chip chip = device->chip;
+  if (is_portable) chip.version = PORTABLE_CHIP;
+  if (is_portable && chip.shared_bytes > PORTABLE_SHARED_BYTES) chip.shared_bytes = PORTABLE_SHARED_BYTES;
+  return chip;
+}
+
+static void add_task(const struct softmax_memory *memory, const struct subject *subject,
+                     const struct softmax_options *options, uint32_t copy, struct bench_graph *graph,
+                     char kernel[SOFTMAX_NAME_BYTES]) {
+  const struct chip chip = chip_of(memory->device, options->is_portable);
   void *data[OP_MAX_OPERANDS] = {NULL};
   struct op_launches launches = {0};
   for (uint32_t i = 0; i < subject->task.operand_count; i++)
@@ -148,8 +157,9 @@ static void add_task(const struct softmax_memory *memory, const struct subject *
   if (softmax_kind_is_attention(subject->shape->kind) && data[ATTENTION_KV_LENGTHS])
     data[ATTENTION_KV_LENGTHS] = (void *)memory->lengths;
   struct op_call call = {.task = &subject->task, .data = data, .scratch = (void *)memory->scratch};
-  TRY(subject->task.op->select(&call, chip, &launches));
+  TRY(subject->task.op->select(&call, &chip, &launches));
   if (!launches.count) exit(command_failed("bench: the library launches nothing for '%s'", subject->task.op->name));
+  if (options->change) options->change(options->user, &launches.items[0]);
   for (uint32_t i = 0; i < launches.count; i++) bench_graph_add(graph, &launches.items[i]);
   snprintf(kernel, SOFTMAX_NAME_BYTES, "%s", launches.items[0].kernel);
 }
@@ -309,13 +319,6 @@ static uint32_t launch_count(const struct softmax_case *shape, enum softmax_stat
   return count > 20 ? 20 : count < 4 ? 4 : (uint32_t)count;
 }
 
-static struct chip chip_of(const struct bench_device *device, bool is_portable) {
-  struct chip chip = device->chip;
-  if (is_portable) chip.version = PORTABLE_CHIP;
-  if (is_portable && chip.shared_bytes > PORTABLE_SHARED_BYTES) chip.shared_bytes = PORTABLE_SHARED_BYTES;
-  return chip;
-}
-
 static double read_us(const struct softmax_memory *memory, const struct subject *subject, uint32_t samples) {
   if (subject->shape->kind != SOFTMAX_DECODE) return 0;
   return bench_read_us(memory->device, memory->operands, softmax_case_bytes(subject->shape), subject->copy_bytes,
@@ -325,7 +328,6 @@ static double read_us(const struct softmax_memory *memory, const struct subject 
 size_t softmax_measure(struct softmax_memory *memory, const struct softmax_case *shape,
                        const struct softmax_options *options, struct softmax_result results[2]) {
   struct bench_device *device = memory->device;
-  struct chip chip = chip_of(device, options->is_portable);
   struct subject subject;
   char kernel[SOFTMAX_NAME_BYTES] = "";
   enum softmax_state states[2];
@@ -334,9 +336,10 @@ size_t softmax_measure(struct softmax_memory *memory, const struct softmax_case 
   subject_describe(&subject, shape, options->is_warm);
   fill(memory, &subject);
   struct bench_graph graph = bench_graph_begin(device, options->is_programmatic);
-  for (uint32_t i = 0; i < launches; i++) add_task(memory, &subject, &chip, i % subject.copies, &graph, kernel);
+  for (uint32_t i = 0; i < launches; i++) add_task(memory, &subject, options, i % subject.copies, &graph, kernel);
   bench_graph_finish(&graph);
   bench_graph_run(&graph);
+  if (count > 1 && options->is_brief) count = 1;
   if (!is_right(memory, &subject, kernel)) count = 0;
   for (size_t i = 0; i < count; i++) {
     struct bench_load load = {.pause_ns = states[i] == SOFTMAX_PAUSE ? PAUSE_NS : 0,

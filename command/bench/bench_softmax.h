@@ -9,7 +9,11 @@
 struct softmax_options {
   bool is_warm, is_programmatic;
   bool is_portable; /* the kernels that the library chooses for sm_80 */
+  bool is_brief;    /* in the first of its states alone */
   uint32_t samples;
+  /* Or NULL: what becomes of the library's launch. */
+  void (*change)(const void *user, struct op_launch *launch);
+  const void *user;
 };
 
 /* Device memory for any case of the table. */

@@ -204,15 +204,17 @@ Test(bench_softmax, lines_that_are_no_case_are_left_out) {
 Test(bench_softmax, without_a_device_to_time_each_group_says_so) {
   char environment[512];
   snprintf(environment, sizeof environment, "LD_LIBRARY_PATH=%s/fake", shell_root());
-  static const char *const groups[] = {"attention", "softmax"};
-  for (int i = 0; i < 2; i++) {
+  static const char *const groups[] = {"attention", "attention-steps", "softmax", "rowmax-tile"};
+  for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
     struct ran ran = shell_rondo(environment, "bench kernels %s", groups[i]);
     REQUIRE_CODE(ran, 1);
     cr_assert_not_null(strstr(ran.error, "libcuda.so.1 has no cuEventElapsedTime"), "%s", ran.error);
   }
   struct ran ran = shell_rondo("", "bench kernels attentions");
   REQUIRE_CODE(ran, 2);
-  cr_assert_not_null(strstr(ran.error, "gemv, chain, ladder, attention or softmax, not 'attentions'"), "%s", ran.error);
+  cr_assert_not_null(
+      strstr(ran.error, "gemv, chain, ladder, attention, attention-steps, softmax or rowmax-tile, not 'attentions'"),
+      "%s", ran.error);
 }
 
 /* ---- The picture ------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,37 @@
+/* attention_steps.cu - the library's portable attention kernel for many rows, and the same with one of its steps left
+ * out, so that what each buys can be measured on this chip. See attention_tile.cuh for what the steps are. */
+#include "attention_steps.h"
+
+#include "../../kernels/common/launch.cuh"
+#include "../../kernels/softmax/attention_block.cuh"
+
+struct with_running_maximum : every_step {
+  static constexpr bool one_reference = false;
+};
+struct without_eagerness : every_step {
+  static constexpr bool eager = false;
+};
+struct without_order : every_step {
+  static constexpr bool ordered = false;
+};
+struct without_flips : every_step {
+  static constexpr bool flips = false;
+};
+struct without_swizzle : every_step {
+  static constexpr bool swizzle = false;
+};
+struct with_whole_tile : every_step {
+  static constexpr int read_ahead = 7; /* of the eight steps of 128 columns, or four */
+};
+struct with_two_buffers : every_step {
+  static constexpr int read_ahead = 1;
+};
+
+#define DEFINE_FOR(name, steps, threads, blocks, dimension, parts, stages, held)                                       \
+  DEFINE_KERNEL(                                                                                                       \
+      EVERY_CHIP, attention_parameters, name, threads, blocks,                                                         \
+      attend<tiling<RONDO_BF16, dimension, threads, parts, ATTENTION_STEPS_TILE(dimension), stages, held, steps>>)
+#define DEFINE(name, about, steps, threads, blocks, parts, stages, held_128, held_64)                                  \
+  DEFINE_FOR(attention_##name##_128, steps, threads, blocks, 128, parts, stages, held_128)                             \
+  DEFINE_FOR(attention_##name##_64, steps, threads, blocks, 64, parts, stages, held_64)
+ATTENTION_STEPS(DEFINE)

@@ -1,0 +1,25 @@
+/* attention_steps.h - what attention_steps.cu and bench_attention_steps.c tell each other: the library's kernels of
+ * many rows, in bf16, as they are and with one step of attention_tile.cuh left out. */
+#ifndef RONDO_ATTENTION_STEPS_H
+#define RONDO_ATTENTION_STEPS_H
+
+#include "../../kernels/softmax/attention.h"
+
+/* KERNEL(name, what is left out, steps, threads of a block, blocks of a multiprocessor, parts of a warp, tiles in
+ * shared memory, 16-column steps of Q in registers at dimension 128, and at 64); KV rows of a tile are
+ * ATTENTION_STEPS_TILE. */
+#define ATTENTION_STEPS(KERNEL)                                                                                        \
+  KERNEL(every_step, "with all", every_step, 128, 2, 2, 2, 0, 0)                                                       \
+  KERNEL(running_maximum, "a running maximum", with_running_maximum, 128, 2, 2, 2, 0, 0)                               \
+  KERNEL(sixteen_rows, "16 rows a warp and not 32", every_step, 256, 1, 1, 2, 8, 4)                                    \
+  KERNEL(one_stage, "one stage, loaded eagerly", every_step, 128, 2, 2, 1, 0, 0)                                       \
+  KERNEL(lazy, "loaded where it is used", without_eagerness, 128, 2, 2, 1, 0, 0)                                       \
+  KERNEL(disordered, "K's fragments in another order, with moves", without_order, 128, 2, 2, 2, 0, 0)                  \
+  KERNEL(recomputed, "the swizzle computed anew for each access", without_flips, 128, 2, 2, 2, 0, 0)                   \
+  KERNEL(unswizzled, "no swizzle", without_swizzle, 128, 2, 2, 2, 0, 0)                                                \
+  KERNEL(whole_tile, "all of K's fragments before the products", with_whole_tile, 128, 2, 2, 2, 0, 0)                  \
+  KERNEL(buffered, "K's fragments in two buffers", with_two_buffers, 128, 2, 2, 2, 0, 0)
+
+#define ATTENTION_STEPS_TILE(dimension) ((dimension) == 128 ? 64 : 128)
+
+#endif

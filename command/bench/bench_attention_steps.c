@@ -1,0 +1,131 @@
+/* bench_attention_steps.c - see bench_attention_steps.h. Each launch is the library's own, but for the kernel. */
+#include "bench_attention_steps.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "attention_steps.h"
+#include "kernel_case.h"
+
+enum { CASES = 4, TOKENS = 16384, LENGTH = 4096, MODEL_WIDTH = 2048 };
+static const struct {
+  const char *name;
+  int64_t dimension;
+  bool causal;
+} columns[CASES] = {{"128 all", 128, false}, {"128 causal", 128, true}, {"64 all", 64, false}, {"64 causal", 64, true}};
+
+#define STEP(name, about, steps, threads, blocks, parts, stages, held_128, held_64)                                    \
+  {about,                                                                                                              \
+   {"attention_" #name "_128", "attention_" #name "_64"},                                                              \
+   threads,                                                                                                            \
+   {ATTENTION_SHARED_BYTES(128, ATTENTION_ROWS(threads, parts), ATTENTION_STEPS_TILE(128), stages),                    \
+    ATTENTION_SHARED_BYTES(64, ATTENTION_ROWS(threads, parts), ATTENTION_STEPS_TILE(64), stages)},                     \
+   false},
+static const struct step {
+  const char *about;
+  const char *kernels[2]; /* for dimensions of 128 and 64 */
+  uint32_t threads, shared_bytes[2];
+  bool one_by_one; /* heads one after another, where the library has them side by side: under the causal mask */
+} steps[] = {ATTENTION_STEPS(STEP){"heads one after another",
+                                   {"attention_every_step_128", "attention_every_step_64"},
+                                   128,
+                                   {ATTENTION_SHARED_BYTES(128, 128, ATTENTION_STEPS_TILE(128), 2),
+                                    ATTENTION_SHARED_BYTES(64, 128, ATTENTION_STEPS_TILE(64), 2)},
+                                   true}};
+enum { STEPS = sizeof steps / sizeof *steps };
+
+static int of_dimension(int64_t dimension) { return dimension == 128 ? 0 : 1; }
+
+static struct softmax_case case_of(int column) {
+  const int64_t dimension = columns[column].dimension, heads = MODEL_WIDTH / dimension;
+  return (struct softmax_case){SOFTMAX_PREFILL, TOKENS / LENGTH, heads,     heads,
+                               LENGTH,          LENGTH,          dimension, columns[column].causal};
+}
+
+/* The library's launch, by the step's kernel: as many rows a block, and the same parameters. */
+static void change(const void *user, struct op_launch *launch) {
+  const struct step *step = user;
+  struct attention_parameters parameters;
+  memcpy(&parameters, launch->parameters, sizeof parameters);
+  const int i = of_dimension(parameters.head_dimension);
+  if (step->one_by_one) parameters.section_heads = 1;
+  memcpy(launch->parameters, &parameters, sizeof parameters);
+  launch->kernel = step->kernels[i];
+  launch->block[0] = step->threads;
+  launch->shared_bytes = step->shared_bytes[i];
+}
+
+/* Microseconds; 0: wrong. */
+static double measure_step(struct softmax_memory *memory, const struct step *step, const struct softmax_case *shape,
+                           uint32_t samples) {
+  const struct softmax_options options = {
+      .is_portable = true, .is_brief = true, .samples = samples, .change = change, .user = step};
+  struct softmax_result results[2];
+  char label[SOFTMAX_LABEL_BYTES];
+  softmax_case_label(shape, label);
+  fprintf(stderr, "attention-steps: %s, %s\n", step->about, label);
+  return softmax_measure(memory, shape, &options, results) ? results[0].us : 0;
+}
+
+static void write_figure(struct report *report, const struct step *step, int column, double us, double speed,
+                         const struct bench_use *use) {
+  struct json *json = &report->output.json;
+  json_begin_line(json, NULL, '{');
+  json_text(json, "attention_step", step->about);
+  json_whole(json, "dimension", (uint64_t)columns[column].dimension);
+  json_flag(json, "causal", columns[column].causal);
+  json_real(json, "us", us);
+  json_real(json, "tflops", speed);
+  json_whole(json, "registers", (uint64_t)use->registers);
+  json_whole(json, "local_bytes", (uint64_t)use->local_bytes);
+  json_end(json, '}');
+}
+
+/* One line. Returns how many of its results are wrong. */
+static uint32_t measure_line(struct softmax_memory *memory, struct report *report, const struct step *step,
+                             const bool wanted[CASES], uint32_t samples) {
+  struct bench_use use[2];
+  uint32_t wrong = 0;
+  for (int i = 0; i < 2; i++) use[i] = bench_kernel_use(memory->device, step->kernels[i]);
+  output_print(&report->output, "%-44s", step->about);
+  for (int c = 0; c < CASES; c++) {
+    const struct softmax_case shape = case_of(c);
+    if (!wanted[c]) continue;
+    if (step->one_by_one && !shape.causal) {
+      output_print(&report->output, "  %10s", "-");
+      continue;
+    }
+    const double us = measure_step(memory, step, &shape, samples);
+    if (us > 0) {
+      const double speed = softmax_case_flops(&shape) / us / 1e6;
+      output_print(&report->output, "  %10.0f", speed);
+      write_figure(report, step, c, us, speed, &use[of_dimension(shape.dimension)]);
+    } else {
+      output_print(&report->output, "  %10s", "WRONG");
+      wrong++;
+    }
+  }
+  output_print(&report->output, "  %12d, %d  %12d, %d\n", use[0].registers, use[0].local_bytes, use[1].registers,
+               use[1].local_bytes);
+  return wrong;
+}
+
+uint32_t attention_steps_measure(struct softmax_memory *memory, struct report *report, const char *only,
+                                 uint32_t samples) {
+  bool wanted[CASES], is_any_wanted = false;
+  uint32_t wrong = 0;
+  for (int c = 0; c < CASES; c++) {
+    char label[SOFTMAX_LABEL_BYTES];
+    const struct softmax_case shape = case_of(c);
+    softmax_case_label(&shape, label);
+    wanted[c] = kernel_label_wanted(label, only);
+    is_any_wanted |= wanted[c];
+  }
+  if (!is_any_wanted) return 0;
+  output_print(&report->output, "%-44s", "portable attention without a step, TFLOP/s");
+  for (int c = 0; c < CASES; c++)
+    if (wanted[c]) output_print(&report->output, "  %10s", columns[c].name);
+  output_print(&report->output, "  registers, spilled bytes: 128, 64\n");
+  for (int i = 0; i < STEPS; i++) wrong += measure_line(memory, report, &steps[i], wanted, samples);
+  return wrong;
+}
