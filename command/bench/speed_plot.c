@@ -162,8 +162,8 @@ static void write_series(FILE *file, const struct plot *plot, const struct panel
 }
 
 static void write_legend(FILE *file, const struct plot *plot) {
-  int32_t x = LEFT, y = HEIGHT - 300;
-  for (size_t s = 0; s < plot->series_count; s++, x += 1700) {
+  for (size_t s = 0; s < plot->series_count; s++) {
+    int32_t x = LEFT + (int32_t)s % 3 * 2900, y = HEIGHT - 480 + (int32_t)s / 3 * 260;
     fprintf(file, "<path d=\"M%d %dh240\" stroke=\"%s\" stroke-width=\"%d\"/>\n", x, y, colours[s], s ? 14 : 24);
     svg_text(file, x + 300, y + SMALL / 3, SMALL, "start", plot->series[s].title);
   }

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../../command/bench/reference.h"
@@ -241,6 +242,33 @@ Test(bench_softmax, the_picture_has_a_line_a_contender_and_state_and_a_dot_a_len
   cr_assert_null(strstr(svg, "nan"), "%s", svg);
   ran = shell_rondo("", "bench kernels --from %s --plot /nonexistent/a.svg", ours);
   REQUIRE_CODE(ran, 1);
+}
+
+Test(bench_softmax, the_picture_names_six_contenders_within_its_width) {
+  static const char *const names[] = {"Rondo", "FlashAttention-3", "FlashAttention-2",
+                                      "cuDNN", "memory efficient", "f"};
+  char plot[256], text[2048] = "[";
+  snprintf(plot, sizeof plot, "%s/plot.svg", shell_folder());
+  for (size_t i = 1; i < sizeof names / sizeof *names; i++)
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%s" PREFILL(4096, 4, "pause", 790, "%s"),
+             i > 1 ? "," : "", names[i]);
+  snprintf(text + strlen(text), sizeof text - strlen(text), "]");
+  const char *ours = write_file("ours.json", "[" PREFILL(4096, 4, "pause", 700, "a") "]");
+  struct ran ran =
+      shell_rondo("", "bench kernels --from %s --rivals %s --plot %s", ours, write_file("rivals.json", text), plot);
+  REQUIRE_CODE(ran, 0);
+  const char *svg = shell_read(plot), *size = strstr(svg, "viewBox=\"0 0 ");
+  cr_assert_not_null(size);
+  int width = atoi(size + strlen("viewBox=\"0 0 "));
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char end[64];
+    snprintf(end, sizeof end, ">%s</text>", names[i]);
+    const char *at = strstr(svg, end);
+    cr_assert_not_null(at, "%s", names[i]);
+    while (strncmp(at, " x=\"", 4) != 0) at--;
+    int x = atoi(at + 4), letter = 80;
+    cr_assert_leq(x + letter * (int)strlen(names[i]), width, "%s begins at %d of %d", names[i], x, width);
+  }
 }
 
 /* ---- The reference ----------------------------------------------------------------------------------------------- */
