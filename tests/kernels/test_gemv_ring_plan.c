@@ -7,35 +7,25 @@
 #include "../../runtime/plan.h"
 #include "../support.h"
 #include "test_gemv_launch.h"
+#include "test_gemv_problem.h"
 
 enum { PROBLEMS = 200000, MULTIPROCESSOR_BYTES = 228 << 10, BLOCK_BYTES = 1 << 10 };
 
-static int64_t one_of(struct random *random, const int64_t *values, int64_t count) {
-  return values[random_between(random, 0, count - 1)];
-}
-
 /* Mostly one that the ring could take. */
 static struct gemv_problem random_problem(struct random *random) {
-  static const int64_t multiples[] = {1, 1, 2, 16, 32}, multiprocessors[] = {78, 114, 132, 148};
   static const int64_t vectors[] = {RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, RONDO_BF16},
                        counts[] = {1, 1, 2, 3, 4, 6, 8, 9};
   static const int64_t batches[] = {1, 1, 1, 2, 4, 8, 37, 132, 300};
   static const int64_t sizes[] = {1 << 22, 1 << 25, 1 << 27, 1 << 30, INT64_C(1) << 34};
-  struct gemv_problem problem = {.weights = RONDO_NVFP4,
-                                 .vectors = (rondo_dtype)one_of(random, vectors, 4),
-                                 .batch = one_of(random, batches, 9),
-                                 .k = 32 * random_between(random, 1, 600),
-                                 .count = one_of(random, counts, 8),
-                                 .chip = random_between(random, 0, 1) ? CHIP_SM_90A : CHIP_SM_100A,
-                                 .multiprocessors = one_of(random, multiprocessors, 4),
-                                 .row_multiple = one_of(random, multiples, 5),
-                                 .scale_bytes = 8,
-                                 .wide_loads = true,
-                                 .dense_weights = true};
-  if (random_between(random, 0, 3)) problem.k = 512 * random_between(random, 1, 36);
+  struct gemv_problem problem = problem_begin(random);
+  problem.vectors = (rondo_dtype)one_of(random, vectors, 4);
+  problem.batch = one_of(random, batches, 9);
+  problem.k = random_between(random, 0, 3) ? 512 * random_between(random, 1, 36) : 32 * random_between(random, 1, 600);
+  problem.count = one_of(random, counts, 8);
+  problem.scale_bytes = 8;
+  problem.dense_weights = true;
   int64_t rows = random_between(random, 1, one_of(random, sizes, 5)) * 2 / problem.k / problem.batch;
-  problem.m = (rows / problem.row_multiple + 1) * problem.row_multiple;
-  problem.finishing = problem.row_multiple > 1;
+  problem_finish(&problem, rows);
   return problem;
 }
 

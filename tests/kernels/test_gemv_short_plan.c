@@ -7,31 +7,22 @@
 #include "../../runtime/plan.h"
 #include "../support.h"
 #include "test_gemv_launch.h"
+#include "test_gemv_problem.h"
 
 enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 232448, VECTOR_BYTES = 16, MOST_GROUPS = 16 * 4 };
 
-static int64_t one_of(struct random *random, const int64_t *values, int64_t count) {
-  return values[random_between(random, 0, count - 1)];
-}
-
 /* Mostly one that could be taken. */
 static struct gemv_problem random_problem(struct random *random) {
-  static const int64_t multiples[] = {1, 1, 2, 16, 32}, multiprocessors[] = {78, 114, 132, 148};
   static const int64_t vectors[] = {RONDO_NVFP4, RONDO_F16, RONDO_BF16}, batches[] = {1, 1, 1, 2, 4, 37, 132};
-  struct gemv_problem problem = {.weights = RONDO_NVFP4,
-                                 .vectors = (rondo_dtype)one_of(random, vectors, 3),
-                                 .batch = one_of(random, batches, 7),
-                                 .k = 32 * random_between(random, 1, 40),
-                                 .count = 1,
-                                 .chip = random_between(random, 0, 1) ? CHIP_SM_90A : CHIP_SM_100A,
-                                 .multiprocessors = one_of(random, multiprocessors, 4),
-                                 .row_multiple = one_of(random, multiples, 5),
-                                 .scale_bytes = 2,
-                                 .wide_loads = true,
-                                 .packed_weights = true};
+  struct gemv_problem problem = problem_begin(random);
+  problem.vectors = (rondo_dtype)one_of(random, vectors, 3);
+  problem.batch = one_of(random, batches, 7);
+  problem.k = 32 * random_between(random, 1, 40);
+  problem.count = 1;
+  problem.scale_bytes = 2;
+  problem.packed_weights = true;
   int64_t rows = random_between(random, 1, 100000) / problem.batch;
-  problem.m = (rows / problem.row_multiple + 1) * problem.row_multiple;
-  problem.finishing = problem.row_multiple > 1;
+  problem_finish(&problem, rows);
   return problem;
 }
 

@@ -7,33 +7,24 @@
 #include "../../runtime/plan.h"
 #include "../support.h"
 #include "test_gemv_launch.h"
+#include "test_gemv_problem.h"
 
 enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 227 << 10, ROWS = 16 };
 
-static int64_t one_of(struct random *random, const int64_t *values, int64_t count) {
-  return values[random_between(random, 0, count - 1)];
-}
-
 /* Mostly one that is taken. */
 static struct gemv_problem random_problem(struct random *random) {
-  static const int64_t multiples[] = {1, 1, 2, 16, 32}, multiprocessors[] = {1, 78, 132, 148};
   static const int64_t vectors[] = {RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, RONDO_BF16};
   static const int64_t batches[] = {1, 1, 1, 2, 4, 8, 37, 300}, sizes[] = {1 << 18, 1 << 25, 1 << 27, 1 << 30};
-  struct gemv_problem problem = {.weights = RONDO_NVFP4,
-                                 .vectors = (rondo_dtype)one_of(random, vectors, 4),
-                                 .batch = one_of(random, batches, 8),
-                                 .k = 32 * random_between(random, 1, 600),
-                                 .count = random_between(random, 1, 16),
-                                 .chip = random_between(random, 0, 1) ? CHIP_SM_90A : CHIP_SM_100A,
-                                 .multiprocessors = one_of(random, multiprocessors, 4),
-                                 .row_multiple = one_of(random, multiples, 5),
-                                 .scale_bytes = 16,
-                                 .wide_loads = true};
-  if (random_between(random, 0, 7)) problem.k = 128 * random_between(random, 1, 300);
+  struct gemv_problem problem = problem_begin(random);
+  problem.vectors = (rondo_dtype)one_of(random, vectors, 4);
+  problem.batch = one_of(random, batches, 8);
+  problem.k = random_between(random, 0, 7) ? 128 * random_between(random, 1, 300) : 32 * random_between(random, 1, 600);
+  problem.count = random_between(random, 1, 16);
+  problem.scale_bytes = 16;
   while (problem.k / 16 % problem.scale_bytes) problem.scale_bytes /= 2;
   int64_t rows = random_between(random, 1, one_of(random, sizes, 4)) * 2 / problem.k / problem.batch;
-  problem.m = (rows / problem.row_multiple + 1) * problem.row_multiple;
-  problem.finishing = problem.row_multiple > 1 || random_between(random, 0, 3) == 0;
+  problem_finish(&problem, rows);
+  problem.finishing |= random_between(random, 0, 3) == 0;
   return problem;
 }
 
