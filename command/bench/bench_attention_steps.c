@@ -38,8 +38,14 @@ static int of_dimension(int64_t dimension) { return dimension == 128 ? 0 : 1; }
 
 static struct softmax_case case_of(int column) {
   const int64_t dimension = columns[column].dimension, heads = MODEL_WIDTH / dimension;
-  return (struct softmax_case){SOFTMAX_PREFILL, TOKENS / LENGTH, heads,     heads,
-                               LENGTH,          LENGTH,          dimension, columns[column].causal};
+  return (struct softmax_case){.kind = SOFTMAX_PREFILL,
+                               .batch = TOKENS / LENGTH,
+                               .heads = heads,
+                               .kv_heads = heads,
+                               .queries = LENGTH,
+                               .keys = LENGTH,
+                               .dimension = dimension,
+                               .causal = columns[column].causal};
 }
 
 /* The library's launch, by the step's kernel: as many rows a block, and the same parameters. */

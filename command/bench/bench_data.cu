@@ -1,6 +1,7 @@
 /* bench_data.cu - what rondo bench kernels needs on the device beside the kernels that it times: random numbers, and
  * reading alone, which no kernel that needs the same bytes can beat. */
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 #include <stdint.h>
 
 #include "bench_data.h"
@@ -25,13 +26,21 @@ __device__ uint32_t half_word(uint32_t random, bool is_bf16) {
                  : (random & 0x83ff) | (8 + (random >> 10 & 31) % 10) << 10;
 }
 
-/* Two of bf16 (Box and Muller 1958). */
-__device__ uint32_t normal_word(uint64_t random) {
+/* Two (Box and Muller 1958). */
+__device__ float2 normal_pair(uint64_t random) {
   float radius = sqrtf(-2 * logf(((uint32_t)random + 1.0f) * 0x1p-32f)), sine, cosine;
   sincospif((float)(uint32_t)(random >> 32) * 0x1p-31f, &sine, &cosine);
-  uint32_t low = __bfloat16_as_ushort(__float2bfloat16(radius * sine)),
-           high = __bfloat16_as_ushort(__float2bfloat16(radius * cosine));
+  return make_float2(radius * sine, radius * cosine);
+}
+
+__device__ uint32_t normal_word(uint64_t random) {
+  const float2 pair = normal_pair(random);
+  uint32_t low = __bfloat16_as_ushort(__float2bfloat16(pair.x)), high = __bfloat16_as_ushort(__float2bfloat16(pair.y));
   return low | high << 16;
+}
+
+__device__ uint32_t normal_half_word_e4m3(uint64_t random) {
+  return __nv_cvt_float2_to_fp8x2(normal_pair(random), __NV_SATFINITE, __NV_E4M3);
 }
 
 extern "C" __global__ void __launch_bounds__(BENCH_FILL_THREADS)
@@ -44,6 +53,8 @@ extern "C" __global__ void __launch_bounds__(BENCH_FILL_THREADS)
       word = (uint32_t)random;
     else if (data == BENCH_NORMAL)
       word = normal_word(random);
+    else if (data == BENCH_NORMAL_E4M3)
+      word = normal_half_word_e4m3(random) | normal_half_word_e4m3(random_bits(i, ~(uint64_t)seed)) << 16;
     else if (data == BENCH_E4M3 || data == BENCH_SCALES)
       for (int byte = 0; byte < 4; byte++)
         word |= e4m3_byte((uint32_t)(random >> 16 * byte & 0xffff), data == BENCH_SCALES) << 8 * byte;

@@ -19,6 +19,7 @@
 enum {
   SCRATCH_CAPACITY = 512 << 20,
   BATCH_MOST = 64,
+  PAGES_MOST = 4096,
   ALIGNMENT = 256,
   PORTABLE_CHIP = 80,
   PORTABLE_SHARED_BYTES = 163 * 1024,
@@ -31,6 +32,7 @@ void softmax_memory_take(struct bench_device *device, struct softmax_memory *mem
   memory->operands = bench_take(device, OPERAND_CAPACITY);
   memory->scratch = bench_take(device, SCRATCH_CAPACITY);
   memory->lengths = bench_take(device, BATCH_MOST * sizeof(int32_t));
+  memory->pages = bench_take(device, PAGES_MOST * sizeof(int32_t));
 }
 
 /* ---- What the library launches ----------------------------------------------------------------------------------- */
@@ -53,27 +55,45 @@ static uint64_t operand_bytes(const struct op_operand *operand) {
 /* A prompt's heads lie side by side, as a projection leaves them; a cache's behind each other. */
 static bool has_heads_first(const struct softmax_case *shape) { return shape->kind == SOFTMAX_DECODE; }
 
-static rondo_tensor add_heads(const struct subject *subject, bool is_output, const char *name, int64_t heads,
-                              int64_t positions) {
-  const struct softmax_case *shape = subject->shape;
-  bool heads_first = has_heads_first(shape);
-  const int64_t extents[] = {shape->batch, heads_first ? heads : positions, heads_first ? positions : heads,
-                             shape->dimension};
+static rondo_tensor add_heads(const struct subject *subject, const char *name, rondo_dtype dtype, int64_t items,
+                              int64_t heads, int64_t positions) {
+  bool heads_first = has_heads_first(subject->shape);
+  const int64_t extents[] = {items, heads_first ? heads : positions, heads_first ? positions : heads,
+                             subject->shape->dimension};
   rondo_tensor tensor;
-  TRY(is_output ? rondo_output(subject->graph, name, RONDO_BF16, 4, extents, &tensor)
-                : rondo_constant(subject->graph, name, RONDO_BF16, 4, extents, &tensor));
+  TRY(*name == 'o' ? rondo_output(subject->graph, name, dtype, 4, extents, &tensor)
+                   : rondo_constant(subject->graph, name, dtype, 4, extents, &tensor));
   return tensor;
+}
+
+/* Of a batch item; the pool has as many as all items have. */
+static int64_t item_pages(const struct softmax_case *shape) { return shape->keys / shape->page_rows; }
+
+/* Which page of the pool is page `index` of an item: neighbours lie apart. The factor has no divisor in common with a
+ * power of two, which the number of pages is. */
+static int64_t page_of(const struct softmax_case *shape, int64_t item, int64_t index) {
+  int64_t pages = item_pages(shape);
+  return (item * pages + index) * 40503 % (shape->batch * pages);
 }
 
 static void describe_attention(struct subject *subject) {
   const struct softmax_case *shape = subject->shape;
+  const bool is_paged = shape->page_rows > 0;
+  const int64_t items = is_paged ? shape->batch * item_pages(shape) : shape->batch,
+                rows = is_paged ? shape->page_rows : shape->keys;
+  const rondo_dtype q = shape->e4m3 == SOFTMAX_E4M3_ALL ? RONDO_E4M3 : RONDO_BF16,
+                    kv = shape->e4m3 == SOFTMAX_E4M3_NONE ? RONDO_BF16 : RONDO_E4M3;
   rondo_attention_desc desc = {.name = "attention",
                                .layout = has_heads_first(shape) ? RONDO_BHSD : RONDO_BSHD,
                                .causal = shape->causal,
-                               .q = add_heads(subject, false, "q", shape->heads, shape->queries),
-                               .k = add_heads(subject, false, "k", shape->kv_heads, shape->keys),
-                               .v = add_heads(subject, false, "v", shape->kv_heads, shape->keys),
-                               .o = add_heads(subject, true, "o", shape->heads, shape->queries)};
+                               .window = (int32_t)shape->window,
+                               .q = add_heads(subject, "q", q, shape->batch, shape->heads, shape->queries),
+                               .k = add_heads(subject, "k", kv, items, shape->kv_heads, rows),
+                               .v = add_heads(subject, "v", kv, items, shape->kv_heads, rows),
+                               .o = add_heads(subject, "o", RONDO_BF16, shape->batch, shape->heads, shape->queries)};
+  if (is_paged)
+    TRY(rondo_constant(subject->graph, "kv pages", RONDO_I32, 2, (int64_t[]){shape->batch, item_pages(shape)},
+                       &desc.kv_pages));
   if (shape->kind == SOFTMAX_DECODE)
     TRY(rondo_constant(subject->graph, "kv lengths", RONDO_I32, 1, &shape->batch, &desc.kv_lengths));
   TRY(rondo_add_attention(subject->graph, &desc));
@@ -126,17 +146,32 @@ static cu_address operand_at(const struct softmax_memory *memory, const struct s
   return memory->operands + copy * subject->copy_bytes + subject->offset[operand];
 }
 
+static void fill_pages(const struct softmax_memory *memory, const struct softmax_case *shape) {
+  static int32_t pages[PAGES_MOST];
+  const int64_t of_item = item_pages(shape), count = shape->batch * of_item;
+  if (count > PAGES_MOST) exit(command_failed("bench: more than %d pages", PAGES_MOST));
+  for (int64_t i = 0; i < count; i++) pages[i] = (int32_t)page_of(shape, i / of_item, i % of_item);
+  bench_store(memory->device, memory->pages, pages, (uint64_t)count * sizeof *pages);
+}
+
 static void fill(const struct softmax_memory *memory, const struct subject *subject) {
   struct bench_device *device = memory->device;
+  const struct softmax_case *shape = subject->shape;
   int32_t lengths[BATCH_MOST];
   bench_fill(device, memory->operands, subject->copies * subject->copy_bytes, BENCH_NORMAL, 1);
+  for (uint32_t i = 0; i < subject->copies; i++)
+    for (uint32_t o = 0; o < subject->task.operand_count; o++)
+      if (subject->operands[o].dtype == RONDO_E4M3)
+        bench_fill(device, operand_at(memory, subject, o, i), operand_bytes(&subject->operands[o]), BENCH_NORMAL_E4M3,
+                   2 + o);
   /* NaNs: what is not written shows, and what is read of scratch that nobody has written. */
   for (uint32_t i = 0; i < subject->copies; i++)
     bench_set(device, operand_at(memory, subject, subject->out, i), 0xff,
               operand_bytes(&subject->operands[subject->out]));
   bench_set(device, memory->scratch, 0xff, SCRATCH_CAPACITY);
-  for (int i = 0; i < BATCH_MOST; i++) lengths[i] = (int32_t)subject->shape->keys;
+  for (int i = 0; i < BATCH_MOST; i++) lengths[i] = (int32_t)shape->keys;
   bench_store(device, memory->lengths, lengths, sizeof lengths);
+  if (shape->page_rows) fill_pages(memory, shape);
 }
 
 static struct chip chip_of(const struct bench_device *device, bool is_portable) {
@@ -156,6 +191,7 @@ static void add_task(const struct softmax_memory *memory, const struct subject *
     if (subject->operands[i].present) data[i] = (void *)operand_at(memory, subject, i, copy);
   if (softmax_kind_is_attention(subject->shape->kind) && data[ATTENTION_KV_LENGTHS])
     data[ATTENTION_KV_LENGTHS] = (void *)memory->lengths;
+  if (subject->shape->page_rows) data[ATTENTION_KV_PAGES] = (void *)memory->pages;
   struct op_call call = {.task = &subject->task, .data = data, .scratch = (void *)memory->scratch};
   TRY(subject->task.op->select(&call, &chip, &launches));
   if (!launches.count) exit(command_failed("bench: the library launches nothing for '%s'", subject->task.op->name));
@@ -190,22 +226,55 @@ static double bf16(uint16_t bits) {
   return values[bits];
 }
 
-/* The rows of one head of a batch item, one behind the other. */
-static double *head_rows(const struct op_operand *operand, bool heads_first, const uint16_t *item, int64_t head,
-                         int64_t first, int64_t count) {
-  int64_t dimension = operand->shape[3], positions = operand->stride[heads_first ? 2 : 1],
-          heads = operand->stride[heads_first ? 1 : 2];
-  double *rows = take((uint64_t)(count * dimension) * sizeof *rows);
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t c = 0; c < dimension; c++)
-      rows[i * dimension + c] = bf16(item[head * heads + (first + i) * positions + c]);
-  return rows;
+static void decode(rondo_dtype dtype, const uint8_t *bytes, int64_t count, double *values) {
+  const uint16_t *bits = (const uint16_t *)(const void *)bytes;
+  if (dtype != RONDO_BF16) reference_decode(dtype, bytes, NULL, (size_t)count, values);
+  for (int64_t i = 0; i < count && dtype == RONDO_BF16; i++) values[i] = bf16(bits[i]);
 }
 
-/* In units of what is allowed: of bf16 the rounding of each weight and that of the result, and as much again. */
+/* The rows of one head of a batch item, one behind the other; without pages all of the item comes at once. */
+static double *head_rows(const struct softmax_memory *memory, const struct subject *subject, uint32_t index,
+                         int64_t item, int64_t head, int64_t first, int64_t count) {
+  const struct op_operand *operand = &subject->operands[index];
+  const bool heads_first = has_heads_first(subject->shape),
+             is_paged = index != ATTENTION_Q && index != ATTENTION_O && subject->shape->page_rows;
+  const int64_t *stride = operand->stride, d = operand->shape[3], page_rows = operand->shape[2];
+  const uint64_t element_bytes = rondo_dtype_bits(operand->dtype) / 8, row_bytes = (uint64_t)d * element_bytes;
+  uint8_t *rows = take((uint64_t)count * row_bytes);
+  double *values = take((uint64_t)(count * d) * sizeof *values);
+  if (is_paged) {
+    for (int64_t row = 0; row < count; row += page_rows)
+      bench_fetch(memory->device, rows + (uint64_t)row * row_bytes,
+                  operand_at(memory, subject, index, 0) +
+                      (uint64_t)(page_of(subject->shape, item, row / page_rows) * stride[0] + head * stride[1]) *
+                          element_bytes,
+                  (uint64_t)page_rows * row_bytes);
+  } else {
+    const uint64_t item_bytes = (uint64_t)stride[0] * element_bytes;
+    uint8_t *bytes = fetch(memory, subject, index, (uint64_t)item * item_bytes, item_bytes);
+    for (int64_t row = 0; row < count; row++)
+      memcpy(rows + (uint64_t)row * row_bytes,
+             bytes + (uint64_t)(head * stride[heads_first ? 1 : 2] + (first + row) * stride[heads_first ? 2 : 1]) *
+                         element_bytes,
+             row_bytes);
+    free(bytes);
+  }
+  decode(operand->dtype, rows, count * d, values);
+  free(rows);
+  return values;
+}
+
+/* In units of what is allowed: of bf16 the rounding of each weight and that of the result, and as much again; where all
+ * is e4m3 each weight is rounded to four bits. */
 static double attention_row_error(const struct softmax_case *shape, const double *q, const double *k, const double *v,
                                   int64_t row, const double *o) {
   int64_t seen = shape->causal ? row + 1 + shape->keys - shape->queries : shape->keys, d = shape->dimension;
+  const int allowed = shape->e4m3 == SOFTMAX_E4M3_ALL ? -3 : -7;
+  if (shape->window && shape->window < seen) {
+    k += (seen - shape->window) * d;
+    v += (seen - shape->window) * d;
+    seen = shape->window;
+  }
   double *p = take((uint64_t)shape->keys * sizeof *p), worst = 0;
   reference_softmax(q, k, (size_t)seen, (size_t)d, 1 / sqrt((double)d), p);
   for (int64_t c = 0; c < d; c++) {
@@ -214,7 +283,7 @@ static double attention_row_error(const struct softmax_case *shape, const double
       sum += p[j] * v[j * d + c];
       magnitude += p[j] * fabs(v[j * d + c]);
     }
-    worst = fmax(worst, fabs(o[c] - sum) / ldexp(magnitude, -7));
+    worst = fmax(worst, fabs(o[c] - sum) / ldexp(magnitude, allowed));
   }
   free(p);
   return worst;
@@ -224,28 +293,20 @@ static double attention_row_error(const struct softmax_case *shape, const double
 static double head_error(const struct softmax_memory *memory, const struct subject *subject, int64_t item,
                          int64_t head) {
   const struct softmax_case *shape = subject->shape;
-  static const uint32_t operands[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O};
-  uint16_t *items[4];
+  const int64_t kv_head = head / (shape->heads / shape->kv_heads), d = shape->dimension;
   double worst = 0;
-  for (int i = 0; i < 4; i++) {
-    uint64_t bytes = (uint64_t)subject->operands[operands[i]].stride[0] * sizeof(uint16_t);
-    items[i] = fetch(memory, subject, operands[i], (uint64_t)item * bytes, bytes);
-  }
-  bool heads_first = has_heads_first(shape);
-  int64_t kv_head = head / (shape->heads / shape->kv_heads);
-  double *k = head_rows(&subject->operands[ATTENTION_K], heads_first, items[1], kv_head, 0, shape->keys),
-         *v = head_rows(&subject->operands[ATTENTION_V], heads_first, items[2], kv_head, 0, shape->keys);
+  double *k = head_rows(memory, subject, ATTENTION_K, item, kv_head, 0, shape->keys),
+         *v = head_rows(memory, subject, ATTENTION_V, item, kv_head, 0, shape->keys),
+         *q = head_rows(memory, subject, ATTENTION_Q, item, head, 0, shape->queries),
+         *o = head_rows(memory, subject, ATTENTION_O, item, head, 0, shape->queries);
   for (int64_t third = 0; third < 3; third++) {
     int64_t row = third * (shape->queries - 1) / 2;
-    double *q = head_rows(&subject->operands[ATTENTION_Q], heads_first, items[0], head, row, 1),
-           *o = head_rows(&subject->operands[ATTENTION_O], heads_first, items[3], head, row, 1);
-    worst = fmax(worst, attention_row_error(shape, q, k, v, row, o));
-    free(q);
-    free(o);
+    worst = fmax(worst, attention_row_error(shape, q + row * d, k, v, row, o + row * d));
   }
   free(k);
   free(v);
-  for (int i = 0; i < 4; i++) free(items[i]);
+  free(q);
+  free(o);
   return worst;
 }
 

@@ -19,7 +19,7 @@ struct softmax_options {
 /* Device memory for any case of the table. */
 struct softmax_memory {
   struct bench_device *device;
-  cu_address operands, scratch, lengths;
+  cu_address operands, scratch, lengths, pages;
 };
 void softmax_memory_take(struct bench_device *device, struct softmax_memory *memory);
 

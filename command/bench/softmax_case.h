@@ -16,11 +16,15 @@ enum softmax_kind {
   SOFTMAX_ROWMAX,  /* rondo_add_gemm_rowmax, likewise */
 };
 
-/* All in bf16; the last two have one batch and one head, and a rowmax is f32. */
+enum softmax_e4m3 { SOFTMAX_E4M3_NONE, SOFTMAX_E4M3_KV /* K and V */, SOFTMAX_E4M3_ALL /* Q, K and V */ };
+
+/* All else in bf16; the last two kinds have one batch and one head, and a rowmax is f32. */
 struct softmax_case {
   enum softmax_kind kind;
   int64_t batch, heads, kv_heads, queries, keys, dimension;
   bool causal;
+  int64_t window, page_rows; /* 0: none */
+  enum softmax_e4m3 e4m3;
 };
 
 /* How the device was before a launch was timed. */
@@ -46,18 +50,19 @@ struct softmax_must softmax_case_must(const struct softmax_case *shape);
 size_t softmax_case_states(const struct softmax_case *shape, bool is_warm, enum softmax_state states[2]);
 
 bool softmax_case_equal(const struct softmax_case *a, const struct softmax_case *b);
-/* The case with as many heads and queries as there are of K and V. */
+/* The case with as many heads and queries as there are of K and V, all in bf16, without window and pages. */
 struct softmax_case softmax_case_plain(const struct softmax_case *shape);
 bool softmax_kind_is_attention(enum softmax_kind kind);
 
-/* "prefill causal 4096x4096 hd=128 heads=16 kv_heads=4 batch=4", "gemm_softmax 4096x4096 k=64". */
+/* "prefill causal 4096x4096 hd=128 heads=16 kv_heads=4 batch=4 window=1024", "gemm_softmax 4096x4096 k=64". */
 enum { SOFTMAX_LABEL_BYTES = 128 };
 void softmax_case_label(const struct softmax_case *shape, char label[SOFTMAX_LABEL_BYTES]);
 const char *softmax_kind_name(enum softmax_kind kind);
 const char *softmax_state_name(enum softmax_state state);
+const char *softmax_e4m3_name(enum softmax_e4m3 e4m3);
 
 /* Additions and multiplications of the products; of causal ones only those of pairs that see each other, half of them
- * if there are as many queries as keys. */
+ * if there are as many queries as keys and no window. */
 double softmax_case_flops(const struct softmax_case *shape);
 /* Each operand once. */
 uint64_t softmax_case_bytes(const struct softmax_case *shape);

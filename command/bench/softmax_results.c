@@ -27,6 +27,13 @@ static bool read_state(const char *name, enum softmax_state *state) {
   return false;
 }
 
+static bool read_e4m3(const char *name, enum softmax_e4m3 *e4m3) {
+  if (!*name) return true; /* lines of rivals say nothing of it */
+  for (*e4m3 = SOFTMAX_E4M3_NONE; *e4m3 <= SOFTMAX_E4M3_ALL; ++*e4m3)
+    if (!strcmp(name, softmax_e4m3_name(*e4m3))) return true;
+  return false;
+}
+
 static bool read_whole(const struct json_object *object, const char *key, int64_t *number) {
   double read = json_object_number(object, key);
   *number = read >= 1 && read <= INT32_MAX ? (int64_t)read : 0;
@@ -49,9 +56,12 @@ void softmax_results_take(struct softmax_results *results, const struct json_obj
   shape->causal = json_object_number(object, "causal") == 1;
   bool is_whole = read_kind(json_object_text(object, "kind"), &shape->kind) &&
                   read_state(json_object_text(object, "state"), &result.state) &&
+                  read_e4m3(json_object_text(object, "e4m3"), &shape->e4m3) &&
                   read_whole(object, "batch", &shape->batch) && read_whole(object, "heads", &shape->heads) &&
                   read_whole(object, "kv_heads", &shape->kv_heads) && read_whole(object, "queries", &shape->queries) &&
                   read_whole(object, "keys", &shape->keys) && read_whole(object, "dimension", &shape->dimension);
+  read_whole(object, "window", &shape->window);
+  read_whole(object, "page_rows", &shape->page_rows);
   if (!is_whole || !has_tensors(shape) || !isfinite(result.us) || result.us <= 0) return;
   if (!isfinite(result.read_us) || result.read_us < 0) result.read_us = 0;
   snprintf(result.kernel, sizeof result.kernel, "%s", json_object_text(object, "kernel"));
@@ -118,6 +128,9 @@ static void write_json(struct json *json, const struct softmax_result *result, d
   json_whole(json, "keys", (uint64_t)shape->keys);
   json_whole(json, "dimension", (uint64_t)shape->dimension);
   json_flag(json, "causal", shape->causal);
+  if (shape->window) json_whole(json, "window", (uint64_t)shape->window);
+  if (shape->page_rows) json_whole(json, "page_rows", (uint64_t)shape->page_rows);
+  if (shape->e4m3) json_text(json, "e4m3", softmax_e4m3_name(shape->e4m3));
   json_whole(json, "bytes", softmax_case_bytes(shape));
   json_real(json, "flops", softmax_case_flops(shape));
   json_text(json, "state", softmax_state_name(result->state));

@@ -44,11 +44,12 @@ static const char *write_file(const char *name, const char *text) {
 
 static struct softmax_case cases[SOFTMAX_CASES_MOST];
 
-Test(bench_softmax, something_is_asked_of_every_case) {
+Test(bench_softmax, something_is_asked_of_every_case_without_window_pages_and_e4m3) {
   size_t count = softmax_cases(cases);
   cr_assert_gt(count, 40);
   for (size_t i = 0; i < count; i++) {
     struct softmax_must must = softmax_case_must(&cases[i]);
+    if (cases[i].window || cases[i].page_rows || cases[i].e4m3) continue;
     cr_assert(must.us > 0 || must.rival > 0 || must.plain > 0, "case %zu", i);
   }
   struct softmax_case unknown = cases[0];
@@ -79,12 +80,23 @@ Test(bench_softmax, every_label_is_that_of_one_case) {
 
 Test(bench_softmax, work_is_what_a_loop_counts) {
   /* 3 queries see 3, 4 and 5 of 5 keys; half a pair less for each, which is how causal work is quoted */
-  struct softmax_case shape = {SOFTMAX_PREFILL, 2, 6, 3, 3, 5, 64, true};
+  struct softmax_case shape = {SOFTMAX_PREFILL, 2, 6, 3, 3, 5, .dimension = 64, .causal = true};
   cr_assert_eq(softmax_case_flops(&shape), 2 * 2 * (3 * 5 - 4.5) * 64 * 12);
   cr_assert_eq(softmax_case_bytes(&shape), UINT64_C(128) * (2 * 6 * 3 * 2 + 2 * 3 * 5 * 2));
+  /* of three columns at most the queries see 2.5, 3 and 3; of one each, 1; of two queries of three see 1 and 2 */
+  shape.window = 3;
+  cr_assert_eq(softmax_case_flops(&shape), 2 * 2 * (2.5 + 3 + 3) * 64 * 12);
+  shape.window = 1;
+  cr_assert_eq(softmax_case_flops(&shape), 2 * 2 * 3.0 * 64 * 12);
+  shape.window = 0;
+  shape.e4m3 = SOFTMAX_E4M3_KV;
+  cr_assert_eq(softmax_case_bytes(&shape), UINT64_C(64) * (2 * 6 * 3 * 4 + 2 * 3 * 5 * 2));
+  shape.e4m3 = SOFTMAX_E4M3_ALL;
+  cr_assert_eq(softmax_case_bytes(&shape), UINT64_C(64) * (2 * 6 * 3 * 3 + 2 * 3 * 5 * 2));
+  shape.e4m3 = SOFTMAX_E4M3_NONE;
   shape.causal = false;
   cr_assert_eq(softmax_case_flops(&shape), 2 * 2 * 15.0 * 64 * 12);
-  struct softmax_case gemm = {SOFTMAX_GEMM, 1, 1, 1, 7, 5, 16, false};
+  struct softmax_case gemm = {SOFTMAX_GEMM, 1, 1, 1, 7, 5, .dimension = 16};
   cr_assert_eq(softmax_case_flops(&gemm), 2.0 * 7 * 5 * 16);
   cr_assert_eq(softmax_case_bytes(&gemm), UINT64_C(2) * (7 * 16 + 5 * 16 + 7 * 5));
   gemm.kind = SOFTMAX_ROWMAX;
