@@ -28,11 +28,11 @@ struct operands {
 };
 
 static struct operands operands_take(struct bench_device *device) {
-  const uint64_t matrix_bytes = NUMBERS * sizeof(uint16_t);
-  struct operands at = {.a = bench_take(device, 2 * matrix_bytes + 2 * ALIGNMENT)};
+  const uint64_t matrix_bytes = NUMBERS * sizeof(uint16_t), apart = ALIGNMENT;
+  struct operands at = {.a = bench_take(device, 2 * matrix_bytes + 2 * apart)};
   at.b = at.a + matrix_bytes;
   at.most = at.b + matrix_bytes;
-  at.cycles = at.most + ALIGNMENT;
+  at.cycles = at.most + apart;
   bench_fill(device, at.a, 2 * matrix_bytes, BENCH_NORMAL, 1);
   return at;
 }
@@ -72,10 +72,10 @@ static bool is_right(struct bench_device *device, const struct way *way, const s
   bench_fetch(device, bits, at->a, sizeof bits);
   bench_fetch(device, most, at->most, sizeof most);
   for (int m = 0; m < 2; m++) reference_decode(RONDO_BF16, (const uint8_t *)bits[m], NULL, NUMBERS, numbers[m]);
-  for (int r = 0; r < ROWMAX_TILE; r++) {
-    double expected = reference_softmax(numbers[0] + r * ROWMAX_TILE, numbers[1], ROWMAX_TILE, ROWMAX_TILE, 1, row);
+  for (size_t r = 0; r < ROWMAX_TILE; r++) {
+    double expected = reference_softmax(&numbers[0][r * ROWMAX_TILE], numbers[1], ROWMAX_TILE, ROWMAX_TILE, 1, row);
     if (fabs((double)most[r] - expected) <= 1e-5) continue;
-    command_failed("bench: %s is wrong: row %d has the maximum %.7g, not %.7g", way->kernel, r, (double)most[r],
+    command_failed("bench: %s is wrong: row %zu has the maximum %.7g, not %.7g", way->kernel, r, (double)most[r],
                    expected);
     return false;
   }

@@ -203,7 +203,7 @@ static void add_task(const struct softmax_memory *memory, const struct subject *
 /* ---- Check ------------------------------------------------------------------------------------------------------- */
 
 static void *take(uint64_t bytes) {
-  void *memory = malloc(bytes ? bytes : 1);
+  void *memory = calloc(1, bytes ? bytes : 1);
   if (!memory) exit(command_failed("bench: no memory for %" PRIu64 " bytes", bytes));
   return memory;
 }
@@ -234,7 +234,7 @@ static void decode(rondo_dtype dtype, const uint8_t *bytes, int64_t count, doubl
 
 /* The rows of one head of a batch item, one behind the other; without pages all of the item comes at once. */
 static double *head_rows(const struct softmax_memory *memory, const struct subject *subject, uint32_t index,
-                         int64_t item, int64_t head, int64_t first, int64_t count) {
+                         int64_t item, int64_t head, int64_t count) {
   const struct op_operand *operand = &subject->operands[index];
   const bool heads_first = has_heads_first(subject->shape),
              is_paged = index != ATTENTION_Q && index != ATTENTION_O && subject->shape->page_rows;
@@ -254,8 +254,7 @@ static double *head_rows(const struct softmax_memory *memory, const struct subje
     uint8_t *bytes = fetch(memory, subject, index, (uint64_t)item * item_bytes, item_bytes);
     for (int64_t row = 0; row < count; row++)
       memcpy(rows + (uint64_t)row * row_bytes,
-             bytes + (uint64_t)(head * stride[heads_first ? 1 : 2] + (first + row) * stride[heads_first ? 2 : 1]) *
-                         element_bytes,
+             bytes + (uint64_t)(head * stride[heads_first ? 1 : 2] + row * stride[heads_first ? 2 : 1]) * element_bytes,
              row_bytes);
     free(bytes);
   }
@@ -295,10 +294,10 @@ static double head_error(const struct softmax_memory *memory, const struct subje
   const struct softmax_case *shape = subject->shape;
   const int64_t kv_head = head / (shape->heads / shape->kv_heads), d = shape->dimension;
   double worst = 0;
-  double *k = head_rows(memory, subject, ATTENTION_K, item, kv_head, 0, shape->keys),
-         *v = head_rows(memory, subject, ATTENTION_V, item, kv_head, 0, shape->keys),
-         *q = head_rows(memory, subject, ATTENTION_Q, item, head, 0, shape->queries),
-         *o = head_rows(memory, subject, ATTENTION_O, item, head, 0, shape->queries);
+  double *k = head_rows(memory, subject, ATTENTION_K, item, kv_head, shape->keys),
+         *v = head_rows(memory, subject, ATTENTION_V, item, kv_head, shape->keys),
+         *q = head_rows(memory, subject, ATTENTION_Q, item, head, shape->queries),
+         *o = head_rows(memory, subject, ATTENTION_O, item, head, shape->queries);
   for (int64_t third = 0; third < 3; third++) {
     int64_t row = third * (shape->queries - 1) / 2;
     worst = fmax(worst, attention_row_error(shape, q + row * d, k, v, row, o + row * d));
