@@ -9,6 +9,7 @@
 #include "../kernels/gemv/gemv.h"
 #include "../kernels/qr/qr.h"
 #include "../kernels/softmax/attention.h"
+#include "../kernels/softmax/attention_any.h"
 #include "../kernels/softmax/attention_decode.h"
 #include "../kernels/softmax/attention_wgmma.h"
 #include "../kernels/softmax/gemm_softmax_wgmma.h"
@@ -44,6 +45,7 @@ int main(void) {
   QR_APPLY_KERNELS(PRINT);
   TRIANGULAR_INVERSE_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);
+  ATTENTION_ANY_KERNELS(PRINT);
   ATTENTION_COMBINE_KERNELS(PRINT);
   ATTENTION_DECODE_KERNELS(PRINT);
   ATTENTION_WGMMA_KERNELS(PRINT);

@@ -176,6 +176,15 @@ double oracle_read(rondo_dtype dtype, const void *data, int64_t index) {
   return 0;
 }
 
+/* Nearest even, 448 at most; NaN stays one. Numbers from 2^e on are multiples of 2^(e - 3), 8 to 15 of them. */
+uint8_t oracle_to_e4m3(double value) {
+  const uint8_t sign = signbit(value) ? 0x80 : 0;
+  if (isnan(value)) return 0x7f;
+  const double magnitude = fmin(fabs(value), 448.0);
+  const int exponent = magnitude < 0x1p-6 ? -6 : ilogb(magnitude);
+  return (uint8_t)(sign | ((exponent + 6) * 8 + (int)nearbyint(ldexp(magnitude, 3 - exponent))));
+}
+
 void oracle_write(rondo_dtype dtype, void *data, int64_t index, double value) {
   switch (dtype) {
   case RONDO_F64:
@@ -189,6 +198,9 @@ void oracle_write(rondo_dtype dtype, void *data, int64_t index, double value) {
     return;
   case RONDO_BF16:
     ((uint16_t *)data)[index] = oracle_to_bf16(value);
+    return;
+  case RONDO_E4M3:
+    ((uint8_t *)data)[index] = oracle_to_e4m3(value);
     return;
   default:
     cr_assert_fail("oracle_write: dtype %d", (int)dtype);

@@ -60,7 +60,8 @@ double oracle_e4m3(uint8_t bits);
 double oracle_e2m1(uint8_t code);     /* low nibble */
 uint16_t oracle_to_f16(double value); /* nearest even */
 uint16_t oracle_to_bf16(double value);
+uint8_t oracle_to_e4m3(double value); /* nearest even, 448 at most */
 double oracle_read(rondo_dtype dtype, const void *data, int64_t index);
-void oracle_write(rondo_dtype dtype, void *data, int64_t index, double value); /* f64 f32 f16 bf16 */
+void oracle_write(rondo_dtype dtype, void *data, int64_t index, double value); /* f64 f32 f16 bf16 e4m3 */
 
 #endif

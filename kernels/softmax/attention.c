@@ -251,10 +251,12 @@ static void rows_to_blocks(struct attention_shape *shape, int64_t block_rows) {
 }
 
 /* Blocks of 128 rows do more with what they read, those of 64 are twice as many. On an H200 they meet at about 192 of
- * the former. A head dimension of 256 leaves registers for 16 rows of a warp only. */
+ * the former. A head dimension of 256 leaves registers for 16 rows of a warp only. Tiles of KV rows may be of 128 then,
+ * and a split is whole tiles. */
 static void widen(struct attention_shape *shape) {
   int64_t blocks = divide_up(shape->rows, 128) * shape->batch * shape->kv_heads * shape->splits;
-  if (shape->head_dimension < 256 && shape->rows > 64 && blocks >= 192) rows_to_blocks(shape, 128);
+  bool whole = shape->splits == 1 || shape->split_rows % 128 == 0;
+  if (shape->head_dimension < 256 && shape->rows > 64 && blocks >= 192 && whole) rows_to_blocks(shape, 128);
 }
 
 bool attention_rows_aligned(const struct op_task *task) {

@@ -1,10 +1,12 @@
 /* attention_select.c - which kernel attends: few query rows go to attention_decode.cu and many to attention_wgmma.cu
- * where these can take them, others by type and head dimension; with splits, one more that merges. */
+ * where these can take them; others by type and head dimension to attention.cu or, with pages, a window, a soft cap or
+ * e4m3, to attention_any.cu; with splits, one more that merges. */
 #include <assert.h>
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
+#include "attention_any.h"
 #include "attention_decode.h"
 #include "attention_wgmma_plan.h"
 
@@ -25,14 +27,18 @@ struct variant {
    ATTENTION_SHARED_BYTES(dimension, ATTENTION_ROWS(threads, parts), tile, stages),                                    \
    ATTENTION_SHARED_BYTES(dimension, ATTENTION_ROWS(threads, parts), tile, stages_80)},
 static const struct variant variants[] = {ATTENTION_KERNELS(VARIANT)};
+static const struct variant any_variants[] = {ATTENTION_ANY_KERNELS(VARIANT)};
+
+enum { VARIANTS = sizeof variants / sizeof *variants, ANY_VARIANTS = sizeof any_variants / sizeof *any_variants };
 
 ATTENTION_COMBINE_KERNELS(KERNEL_CONSTANT)
 
 static const struct variant *variant_of(rondo_dtype dtype, const struct attention_shape *shape) {
-  for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
-    if (variants[i].dtype == dtype && variants[i].head_dimension == shape->head_dimension &&
-        variants[i].block_rows == shape->block_rows)
-      return &variants[i];
+  const struct variant *all = shape->plain ? variants : any_variants;
+  for (int i = 0; i < (shape->plain ? VARIANTS : ANY_VARIANTS); i++)
+    if (all[i].dtype == dtype && all[i].head_dimension == shape->head_dimension &&
+        all[i].block_rows == shape->block_rows)
+      return &all[i];
   assert(false && "a kernel for every task that passes the check");
   return NULL;
 }
@@ -92,20 +98,52 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
   return parameters;
 }
 
-/* Blocks stay below 2^31: q bounds rows and k bounds KV rows by 2^26 in all, and a split has at least 64. */
+static int32_t log2_of(int64_t power) {
+  int32_t log2 = 0;
+  while (power >> log2 > 1) log2++;
+  return log2;
+}
+
+static struct attention_any_parameters any_parameters_of(const struct op_call *call,
+                                                         const struct attention_shape *shape) {
+  const struct op_operand *operands = call->task->operands;
+  struct attention_any_parameters parameters = {
+      .plain = parameters_of(call, shape),
+      .kv_pages = call->data[ATTENTION_KV_PAGES],
+      .pages_stride = shape->pages_stride,
+      .pool_pages = (int32_t)shape->pool_pages,
+      .page_shift = shape->paged ? log2_of(shape->page_rows) : 30, /* or all in one page */
+      .window = (int32_t)shape->window,
+      .q_e4m3 = operands[ATTENTION_Q].dtype == RONDO_E4M3,
+      .kv_e4m3 = operands[ATTENTION_K].dtype == RONDO_E4M3,
+      .v_scale = shape->v_scale,
+  };
+  if (shape->soft_cap != 0.0f) {
+    parameters.capped = 1;
+    parameters.cap_scale = shape->scale / shape->soft_cap;
+    parameters.plain.scale_log2 = shape->soft_cap * 1.44269504f;
+  }
+  return parameters;
+}
+
+/* Blocks stay below 2^31: q bounds rows and k bounds KV rows by 2^26 in all, and a split has at least 64. With pages,
+ * cut() sees to it. */
 static rondo_status portable_launch(const struct op_call *call, const struct attention_shape *shape,
                                     const struct chip *chip, struct op_launches *launches) {
-  if (!shape->plain)
-    return status_set(RONDO_UNSUPPORTED, "kv_pages, window, soft_cap and e4m3 have no kernel for this chip");
-  const struct variant *variant = variant_of(call->task->operands[ATTENTION_Q].dtype, shape);
+  const struct variant *variant = variant_of(call->task->operands[ATTENTION_O].dtype, shape);
   const uint32_t shared_bytes = shared_bytes_of(variant, chip);
   if (shared_bytes > (uint32_t)chip->shared_bytes)
     return status_set(RONDO_UNSUPPORTED,
                       "head dimension %" PRId64 " needs %" PRIu32 " bytes of shared memory, the chip has %" PRId32,
                       shape->head_dimension, shared_bytes, chip->shared_bytes);
-  const struct attention_parameters parameters = parameters_of(call, shape);
-  int64_t blocks = shape->row_tiles * shape->batch * shape->kv_heads * shape->splits;
-  launch_add(launches, &variant->kernel, blocks, variant->threads, shared_bytes, &parameters, sizeof parameters);
+  const int64_t blocks = shape->row_tiles * shape->batch * shape->kv_heads * shape->splits;
+  if (shape->plain) {
+    const struct attention_parameters parameters = parameters_of(call, shape);
+    launch_add(launches, &variant->kernel, blocks, variant->threads, shared_bytes, &parameters, sizeof parameters);
+  } else {
+    const struct attention_any_parameters parameters = any_parameters_of(call, shape);
+    launch_add(launches, &variant->kernel, blocks, variant->threads, shared_bytes, &parameters, sizeof parameters);
+  }
   return RONDO_OK;
 }
 

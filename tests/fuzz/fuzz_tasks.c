@@ -144,11 +144,24 @@ void add_attention(struct build *b) {
   int64_t group = 1 + below(b, 3), width = next(b) >= 240 ? any_size(b) : INT64_C(32) << below(b, 2);
   if (kv_heads < 0 || kv_heads > 128) group = 1;
   bool bshd = next(b) & 1;
-  rondo_dtype dtype = next(b) & 1 ? RONDO_F16 : RONDO_BF16;
+  const uint32_t kind = next(b);
+  rondo_dtype dtype = kind & 1 ? RONDO_F16 : RONDO_BF16;
   rondo_attention_desc d = {.name = any_name(b), .layout = bshd ? RONDO_BSHD : RONDO_BHSD};
-  d.q = operand_of(b, RONDO_READ, dtype, heads(bshd, batch, kv_heads * group, queries, width));
-  d.k = operand_of(b, RONDO_READ, dtype, heads(bshd, batch, kv_heads, rows, width));
-  d.v = operand_of(b, RONDO_READ, dtype, heads(bshd, batch, kv_heads, rows, width));
+  struct shape kv = heads(bshd, batch, kv_heads, rows, width);
+  if (kind >= 192) { /* all that an attention may have besides */
+    const struct shape table = {2, {batch, size_up_to(b, 4)}};
+    kv = heads(bshd, size_up_to(b, 5), kv_heads, INT64_C(8) << below(b, 4), width);
+    d.kv_pages = operand_of(b, RONDO_READ, RONDO_I32, table);
+    d.window = any_int(b);
+    d.soft_cap = any_float(b);
+    if (kind & 2) d.q_scale = any_float(b);
+    if (kind & 4) d.k_scale = any_float(b), d.v_scale = any_float(b);
+  }
+  const rondo_dtype q_dtype = kind >= 192 && kind & 2 ? RONDO_E4M3 : dtype;
+  const rondo_dtype kv_dtype = kind >= 192 && kind & 4 ? RONDO_E4M3 : dtype;
+  d.q = operand_of(b, RONDO_READ, q_dtype, heads(bshd, batch, kv_heads * group, queries, width));
+  d.k = operand_of(b, RONDO_READ, kv_dtype, kv);
+  d.v = operand_of(b, RONDO_READ, kv_dtype, kv);
   d.o = operand_of(b, RONDO_WRITE, dtype, heads(bshd, batch, kv_heads * group, queries, width));
   if (next(b) & 1) d.kv_lengths = operand_of(b, RONDO_READ, RONDO_I32, vector(false, 0, batch));
   if (next(b) & 1) d.lse = operand_of(b, RONDO_WRITE, RONDO_F32, (struct shape){3, {batch, kv_heads * group, queries}});
@@ -156,7 +169,7 @@ void add_attention(struct build *b) {
   d.causal = any_int(b);
   d.splits = any_int(b);
   ADDED(b, rondo_add_attention(b->graph, &d), {d.q, RONDO_READ}, {d.k, RONDO_READ}, {d.v, RONDO_READ},
-        {d.kv_lengths, RONDO_READ}, {d.o, RONDO_WRITE}, {d.lse, RONDO_WRITE});
+        {d.kv_lengths, RONDO_READ}, {d.o, RONDO_WRITE}, {d.lse, RONDO_WRITE}, {d.kv_pages, RONDO_READ});
 }
 
 /* The scales of rows of nvfp4, by row or blocked. */

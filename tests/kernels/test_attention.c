@@ -1,6 +1,7 @@
 /* test_attention.c - rondo_add_attention: every type, head dimension, layout, mask, group and
  * cut against double precision, what memory behind lengths and around views must not do, and bad descriptions. */
 #include "../../kernels/softmax/attention.h"
+#include "../../kernels/softmax/attention_any.h"
 #include "test_attention_oracle.h"
 
 static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
@@ -149,6 +150,27 @@ static void wide(rondo_backend backend) {
   attentions_check(backend, tasks, count);
 }
 BOTH_BACKENDS(attention, many_rows_agree_with_double_precision, wide)
+
+/* And with splits, of whole and of half tiles of theirs. */
+static void wide_splits(rondo_backend backend) {
+  static struct attention tasks[COUNT(dimensions) * 3];
+  size_t count = 0;
+  for (size_t n = 0; n < COUNT(dimensions); n++)
+    for (int32_t s = 0; s < 3; s++, count++)
+      tasks[count] = (struct attention){.dtype = dtypes[(n + (size_t)s) % 2],
+                                        .layout = RONDO_BSHD,
+                                        .batch = 8,
+                                        .query_heads = 8,
+                                        .kv_heads = 8,
+                                        .query_length = 130,
+                                        .capacity = 256,
+                                        .dimension = dimensions[n],
+                                        .causal = s == 1,
+                                        .splits = s == 2 ? 4 : 2 + s,
+                                        .lse_wanted = true};
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(attention, many_rows_with_splits_agree_with_double_precision, wide_splits)
 
 /* ---- Lengths ----------------------------------------------------------------------------------------------------- */
 
@@ -458,6 +480,17 @@ Test(attention, many_rows_have_blocks_of_128_and_few_of_64) {
       }
 }
 
+/* The wide kernels of head dimensions 32 and 64 have tiles of 128 KV rows. */
+Test(attention, splits_of_half_a_wide_tile_have_blocks_of_64) {
+  for (size_t n = 0; n < COUNT(dimensions); n++)
+    for (int32_t splits = 1; splits < 9; splits++) {
+      struct op_task task = task_of(RONDO_F16, 8, 8, 8, 130, 512, dimensions[n], splits);
+      struct attention_shape shape = attention_shape_of(&task);
+      const bool whole = shape.splits == 1 || shape.split_rows % 128 == 0, wide = shape.block_rows == 128;
+      if (splits > 1) cr_expect_eq(wide, whole && dimensions[n] < 256, "%d splits", splits);
+    }
+}
+
 Test(attention, cuts_are_of_whole_tiles_and_cover_the_capacity) {
   static const int64_t capacities[] = {0, 1, 64, 65, 511, 512, 513, 4096, 100000};
   static const int32_t splits[] = {0, 1, 2, 5, 32, 256};
@@ -474,6 +507,75 @@ Test(attention, cuts_are_of_whole_tiles_and_cover_the_capacity) {
       uint64_t expected = shape.splits > 1 ? (uint64_t)shape.splits * 4 * (64 + 1) * sizeof(float) : 0;
       cr_expect_eq(attention_scratch_bytes(&task), expected);
     }
+}
+
+/* On a chip without kernels of its own. */
+static struct attention_any_parameters any_parameters_of(const struct op_task *task, const char *kernel,
+                                                         uint32_t blocks) {
+  const struct op_call call = {.task = task, .data = op_nowhere};
+  struct op_launches launches;
+  struct attention_any_parameters parameters;
+  REQUIRE_OK(attention_select(&call, &chips[0], &launches));
+  cr_expect_str_eq(launches.items[0].kernel, kernel);
+  cr_expect_eq(launches.items[0].grid[0], blocks);
+  cr_assert_eq(launches.items[0].parameter_bytes, sizeof parameters);
+  memcpy(&parameters, launches.items[0].parameters, sizeof parameters);
+  return parameters;
+}
+
+Test(attention, pages_windows_caps_and_e4m3_have_a_kernel_that_takes_them_all) {
+  for (size_t t = 0; t < COUNT(dtypes); t++)
+    for (size_t n = 0; n < COUNT(dimensions); n++) {
+      char kernel[64];
+      snprintf(kernel, sizeof kernel, "rondo_attention_any_%s_%d", t ? "bf16" : "f16", (int)dimensions[n]);
+      /* Never in blocks of 128 rows, however many there are. */
+      struct op_task task = task_of(dtypes[t], 12, 8, 8, 640, 32, dimensions[n], 1);
+      task.operands[ATTENTION_Q].dtype = task.operands[ATTENTION_K].dtype = task.operands[ATTENTION_V].dtype =
+          RONDO_E4M3;
+      task.operands[ATTENTION_K].shape[0] = task.operands[ATTENTION_V].shape[0] = 50; /* pages of 32 rows */
+      task.operands[ATTENTION_KV_PAGES] =
+          (struct op_operand){.present = true, .dtype = RONDO_I32, .rank = 2, .shape = {12, 20}, .stride = {23, 1}};
+      struct attention_attributes attributes = {.causal = 1,
+                                                .splits = 1,
+                                                .scale = 0.5f,
+                                                .window = 639,
+                                                .soft_cap = 4.0f,
+                                                .q_scale = 2.0f,
+                                                .k_scale = 3.0f,
+                                                .v_scale = 7.0f};
+      memcpy(task.attributes, &attributes, sizeof attributes);
+      struct attention_any_parameters parameters = any_parameters_of(&task, kernel, 12 * 8 * 10);
+      cr_expect_eq(parameters.plain.capacity, 640);
+      cr_expect_eq(parameters.pages_stride, 23);
+      cr_expect_eq(parameters.pool_pages, 50);
+      cr_expect_eq(parameters.page_shift, 5);
+      cr_expect_eq(parameters.window, 639);
+      cr_expect(parameters.q_e4m3 && parameters.kv_e4m3 && parameters.capped);
+      cr_expect_float_eq((double)parameters.cap_scale, 0.5 * 2.0 * 3.0 / 4.0, 1e-6);
+      cr_expect_float_eq((double)parameters.plain.scale_log2, 4.0 * 1.44269504, 1e-6);
+      cr_expect_float_eq((double)parameters.v_scale, 7.0, 1e-6);
+      cr_expect_eq(parameters.plain.bf16, t);
+    }
+}
+
+Test(attention, a_window_of_all_columns_is_none) {
+  struct op_task task = task_of(RONDO_F16, 1, 2, 2, 64, 640, 64, 1);
+  struct attention_attributes attributes = {.causal = 1, .splits = 1, .window = 640};
+  memcpy(task.attributes, &attributes, sizeof attributes);
+  cr_expect(attention_shape_of(&task).plain);
+  attributes.window = 639;
+  memcpy(task.attributes, &attributes, sizeof attributes);
+  cr_expect_eq(any_parameters_of(&task, "rondo_attention_any_f16_64", 2).window, 639);
+}
+
+Test(attention, items_that_share_pages_are_cut_into_a_grid_at_most) {
+  struct op_task task = task_of(RONDO_F16, (int64_t)1 << 24, 1, 1, 1, 16, 32, 256);
+  task.operands[ATTENTION_K].shape[0] = task.operands[ATTENTION_V].shape[0] = 1;
+  task.operands[ATTENTION_KV_PAGES] = (struct op_operand){
+      .present = true, .dtype = RONDO_I32, .rank = 2, .shape = {(int64_t)1 << 24, 2048}, .stride = {0, 1}};
+  struct attention_shape shape = attention_shape_of(&task);
+  cr_expect_leq(shape.splits, INT32_MAX >> 24);
+  cr_expect_geq(shape.splits * shape.split_rows, INT64_C(2048) * 16);
 }
 
 Test(attention, choice_knows_alignment_and_refuses_a_chip_that_is_too_small) {
@@ -561,5 +663,65 @@ Test(attention, refuses_operands_that_do_not_fit_together) {
   REQUIRE_ERROR(rondo_add_attention(NULL, &(rondo_attention_desc){.q = q}), RONDO_INVALID_ARGUMENT, "graph");
   REQUIRE_OK(rondo_add_attention(
       g, &(rondo_attention_desc){.q = q, .k = k, .v = v, .o = o, .kv_lengths = lengths, .lse = lse, .splits = 256}));
+  trial_end(&trial);
+}
+
+Test(attention, refuses_pages_windows_caps_and_scales_that_do_not_fit) {
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  rondo_tensor q = tensor_of(g, RONDO_F16, 4, 2, 12, 7, 64), o = tensor_of(g, RONDO_F16, 4, 2, 12, 7, 64);
+  rondo_tensor k = tensor_of(g, RONDO_F16, 4, 5, 4, 32, 64), v = tensor_of(g, RONDO_F16, 4, 5, 4, 32, 64);
+  rondo_tensor six = tensor_of(g, RONDO_F16, 4, 6, 4, 32, 64), longer = tensor_of(g, RONDO_F16, 4, 5, 4, 64, 64);
+  rondo_tensor of_8 = tensor_of(g, RONDO_F16, 4, 5, 4, 8, 64), of_48 = tensor_of(g, RONDO_F16, 4, 5, 4, 48, 64);
+  rondo_tensor flat = tensor_of(g, RONDO_F16, 3, 5, 4, 64, 0), none = tensor_of(g, RONDO_F16, 4, 5, 4, 0, 64);
+  rondo_tensor table = tensor_of(g, RONDO_I32, 2, 2, 9, 0, 0), three = tensor_of(g, RONDO_I32, 2, 3, 9, 0, 0);
+  rondo_tensor rank_1 = tensor_of(g, RONDO_I32, 1, 18, 0, 0, 0), floats = tensor_of(g, RONDO_F32, 2, 2, 9, 0, 0);
+  rondo_tensor endless = tensor_of(g, RONDO_I32, 2, 2, (1 << 21) + 1, 0, 0);
+  rondo_tensor kc = tensor_of(g, RONDO_E4M3, 4, 2, 4, 9, 64), vc = tensor_of(g, RONDO_E4M3, 4, 2, 4, 9, 64);
+  rondo_tensor k2 = tensor_of(g, RONDO_F16, 4, 2, 4, 9, 64), v2 = tensor_of(g, RONDO_F16, 4, 2, 4, 9, 64);
+  rondo_tensor qc = tensor_of(g, RONDO_E4M3, 4, 2, 12, 7, 64), oc = tensor_of(g, RONDO_E4M3, 4, 2, 12, 7, 64);
+  rondo_tensor bf16 = tensor_of(g, RONDO_BF16, 4, 2, 12, 7, 64);
+#define REFUSED(fragment, ...)                                                                                         \
+  REQUIRE_ERROR(rondo_add_attention(g, &(rondo_attention_desc){__VA_ARGS__}), RONDO_INVALID_ARGUMENT, fragment)
+#define PAGED .q = q, .v = v, .o = o
+  REFUSED("k has batch 5, q has 2", PAGED, .k = k);
+  REFUSED("kv_pages is f32, expected i32", PAGED, .k = k, .kv_pages = floats);
+  REFUSED("kv_pages has rank 1, expected 2: batch, pages of an item", PAGED, .k = k, .kv_pages = rank_1);
+  REFUSED("kv_pages has batch 3, q has 2", PAGED, .k = k, .kv_pages = three);
+  REFUSED("k has pages of 8 rows, expected a power of two of at least 16", PAGED, .k = of_8, .kv_pages = table);
+  REFUSED("k has pages of 48 rows, expected a power of two", PAGED, .k = of_48, .kv_pages = table);
+  REFUSED("k has pages of 0 rows, expected a power of two", PAGED, .k = none, .kv_pages = table);
+  REFUSED("kv_pages has 2097153 pages of 32 rows for an item, expected at most 67108864 rows", PAGED, .k = k,
+          .kv_pages = endless);
+  REFUSED("v has 5 pages, k has 6", PAGED, .k = six, .kv_pages = table);
+  REFUSED("v has 32 positions, k has 64", PAGED, .k = longer, .kv_pages = table);
+  REFUSED("k has rank 3, expected 4: pages, heads, page rows", PAGED, .k = flat, .kv_pages = table);
+#undef PAGED
+#define PLAIN .q = q, .k = k2, .v = v2, .o = o
+  REFUSED("window is -1, expected 0 (none) or more", PLAIN, .window = -1, .causal = 1);
+  REFUSED("window is 5 without causal", PLAIN, .window = 5);
+  REFUSED("soft_cap is -1, expected 0 (none) or a finite number above it", PLAIN, .soft_cap = -1.0f);
+  REFUSED("soft_cap is inf", PLAIN, .soft_cap = INFINITY);
+  REFUSED("soft_cap is nan", PLAIN, .soft_cap = NAN);
+  REFUSED("too small for scores that are multiplied by 0.125", PLAIN, .soft_cap = 1e-44f);
+  REFUSED("q_scale is 2, but q is f16: only e4m3 has one", PLAIN, .q_scale = 2.0f);
+  REFUSED("k_scale is 2, but k is f16: only e4m3 has one", PLAIN, .k_scale = 2.0f);
+  REFUSED("v_scale is 2, but v is f16: only e4m3 has one", PLAIN, .v_scale = 2.0f);
+#undef PLAIN
+  REFUSED("v is f16, expected k's type, e4m3", .q = q, .k = kc, .v = v2, .o = o);
+  REFUSED("v is e4m3, expected k's type, f16", .q = q, .k = k2, .v = vc, .o = o);
+  REFUSED("k is f16, expected q's type, e4m3", .q = qc, .k = k2, .v = v2, .o = o);
+  REFUSED("o is e4m3, expected f16 or bf16", .q = qc, .k = kc, .v = vc, .o = oc);
+  REFUSED("o is bf16, expected q's type, f16", .q = q, .k = kc, .v = vc, .o = bf16);
+#define CODES .q = qc, .k = kc, .v = vc, .o = o
+  REFUSED("v_scale is inf, expected a finite number", CODES, .v_scale = INFINITY);
+  REFUSED("q_scale is nan, expected a finite number", CODES, .q_scale = NAN);
+  REFUSED("scale, q_scale and k_scale give inf, expected a finite product", CODES, .q_scale = 1e30f, .k_scale = 1e30f);
+#undef CODES
+#undef REFUSED
+  REQUIRE_OK(rondo_add_attention(g, &(rondo_attention_desc){.q = q, .k = k, .v = v, .o = o, .kv_pages = table}));
+  REQUIRE_OK(rondo_add_attention(
+      g, &(rondo_attention_desc){.q = qc, .k = kc, .v = vc, .o = bf16, .q_scale = 2.0f, .k_scale = 0.5f}));
   trial_end(&trial);
 }

@@ -1,0 +1,263 @@
+/* attention_any.cu - attention with pages, a window, a soft cap and e4m3, in any combination, for every chip.
+ *
+ * The plain kernels' block (attention_block.cuh), with a simple loop of its own: a tile of K and V is read row by row
+ * through the table of pages, made two-byte numbers on its way, and lies in shared memory while it is worked on. There
+ * is one tile at a time and a running maximum. Products in 16 bits are exact to what e4m3 holds.
+ *
+ * What is not finite in V is always taken out of the tile, and added to the rows that see it. */
+#include <cuda_fp8.h>
+
+#include "../common/launch.cuh"
+#include "attention_any.h"
+#include "attention_block.cuh"
+
+/* ---- Rows of any type into shared memory ------------------------------------------------------------------------- */
+
+/* Two e4m3 codes, exactly. */
+template <typename T> __device__ __forceinline__ uint32_t widen_codes(uint16_t codes) {
+  const float2 pair = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
+  return pack_two<T>(pair.x, pair.y);
+}
+template <> __device__ __forceinline__ uint32_t widen_codes<__half>(uint16_t codes) {
+  const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3);
+  return pair.x | (uint32_t)pair.y << 16;
+}
+
+/* Eight numbers of a row, of a type or e4m3. Chunks of aligned rows are aligned to their own size. */
+template <typename T>
+__device__ __forceinline__ uint4 chunk_read(const unsigned char *row, uint32_t chunk, bool e4m3, bool aligned) {
+  if (!e4m3) {
+    row += chunk * 16;
+    return aligned ? *reinterpret_cast<const uint4 *>(row) : gather(row, true);
+  }
+  row += chunk * 8;
+  uint2 codes;
+  if (aligned) {
+    codes = *reinterpret_cast<const uint2 *>(row);
+  } else {
+    codes.x = row[0] | row[1] << 8 | row[2] << 16 | (uint32_t)row[3] << 24;
+    codes.y = row[4] | row[5] << 8 | row[6] << 16 | (uint32_t)row[7] << 24;
+  }
+  return make_uint4(widen_codes<T>((uint16_t)codes.x), widen_codes<T>((uint16_t)(codes.x >> 16)),
+                    widen_codes<T>((uint16_t)codes.y), widen_codes<T>((uint16_t)(codes.y >> 16)));
+}
+
+template <typename Size>
+__device__ __forceinline__ void any_query_load(const attention_any_parameters &any, const work &w,
+                                               unsigned char *shared) {
+  const attention_parameters &p = any.plain;
+  const uint32_t thread = thread_index(), chunk = thread % Size::chunks;
+  const int bytes = any.q_e4m3 ? 1 : 2;
+#pragma unroll 1
+  for (uint32_t r = thread / Size::chunks; r < Size::rows; r += Size::threads / Size::chunks) {
+    const uint32_t row = w.row_begin + r;
+    const place at = place_of(p, row < p.rows ? row : 0);
+    const int64_t offset = w.batch * p.q_stride.batch + (w.kv_head * p.group + at.head) * p.q_stride.head +
+                           at.position * p.q_stride.position;
+    const unsigned char *from = static_cast<const unsigned char *>(p.q) + offset * bytes;
+    const uint4 zeros = make_uint4(0, 0, 0, 0);
+    *reinterpret_cast<uint4 *>(shared + chunk_offset<Size>(r, chunk)) =
+        row < p.rows ? chunk_read<typename Size::type>(from, chunk, any.q_e4m3, p.aligned) : zeros;
+  }
+}
+
+/* ---- KV rows ----------------------------------------------------------------------------------------------------- */
+
+/* Where a KV row is in the pool, counted in rows of pages, or without pages in the item; -1 if nowhere. */
+__device__ __forceinline__ int pool_row(const attention_any_parameters &any, const work &w, int row) {
+  if (row >= w.kv_end) return -1;
+  if (!any.kv_pages) return row;
+  const int page = any.kv_pages[w.batch * any.pages_stride + (row >> any.page_shift)];
+  if (page < 0 || page >= any.pool_pages) return -1;
+  return page << any.page_shift | (row & ((1 << any.page_shift) - 1));
+}
+
+/* K or V of a KV head. */
+struct any_rows {
+  const unsigned char *first;
+  int64_t page_bytes, position_bytes;
+  int page_shift;
+
+  __device__ __forceinline__ any_rows(const attention_any_parameters &any, const work &w, const void *data,
+                                      const attention_stride &stride) {
+    const int bytes = any.kv_e4m3 ? 1 : 2;
+    const int64_t item = any.kv_pages ? 0 : w.batch * stride.batch;
+    first = static_cast<const unsigned char *>(data) + (item + w.kv_head * stride.head) * bytes;
+    page_bytes = stride.batch * bytes;
+    position_bytes = stride.position * bytes;
+    page_shift = any.page_shift;
+  }
+
+  __device__ __forceinline__ const unsigned char *at(int row) const {
+    return first + (row >> page_shift) * page_bytes + (row & ((1 << page_shift) - 1)) * position_bytes;
+  }
+};
+
+/* Numbers that are not finite become zeros; whether there was any. */
+template <typename T> __device__ __forceinline__ bool clean(uint32_t (&pair)[4]) {
+  constexpr uint32_t exponent = exponent_bits<T>;
+  bool found = false;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    if ((pair[i] & exponent) == exponent) found = true, pair[i] &= 0xffff0000u;
+    if ((pair[i] >> 16 & exponent) == exponent) found = true, pair[i] &= 0xffffu;
+  }
+  return found;
+}
+
+/* A tile, of which pool_rows tells the rows; those that are nowhere are zeros. Whether `Clean` found any. */
+template <typename Size, bool Clean>
+__device__ __forceinline__ bool any_tile_load(const attention_any_parameters &any, const any_rows &rows,
+                                              const int *pool_rows, unsigned char *tile) {
+  const uint32_t thread = thread_index(), chunk = thread % Size::chunks;
+  bool found = false;
+#pragma unroll 4
+  for (uint32_t r = thread / Size::chunks; r < Size::tile; r += Size::threads / Size::chunks) {
+    const int row = pool_rows[r];
+    uint4 value = make_uint4(0, 0, 0, 0);
+    if (row >= 0) value = chunk_read<typename Size::type>(rows.at(row), chunk, any.kv_e4m3, any.plain.aligned);
+    if constexpr (Clean) {
+      uint32_t pair[4] = {value.x, value.y, value.z, value.w};
+      found |= clean<typename Size::type>(pair);
+      value = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    }
+    *reinterpret_cast<uint4 *>(tile + chunk_offset<Size>(r, chunk)) = value;
+  }
+  return found;
+}
+
+/* ---- Scores ------------------------------------------------------------------------------------------------------ */
+
+/* To 2^-22 or so of 1, which is what a score's own rounding is to a cap that is worth having. */
+__device__ __forceinline__ float tanh_of(float x) {
+  return 1.0f - __fdividef(2.0f, exp2_approximate(2.88539008f * x) + 1.0f);
+}
+
+template <typename Size> __device__ __forceinline__ void cap(float cap_scale, score_fragments<Size> &s) {
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int j = 0; j < Size::tile / 8; j++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) s[m][j][i] = tanh_of(cap_scale * s[m][j][i]);
+}
+
+/* The columns that a row of the thread sees, but for missing pages: [first, limit). */
+struct span {
+  int first, limit;
+};
+
+template <typename Size>
+__device__ __forceinline__ span span_of(const attention_any_parameters &any, const work &w, int part, int half) {
+  const int limit = limit_of<Size>(any.plain, w, part, half);
+  return {any.window ? max(limit - any.window, 0) : 0, limit};
+}
+
+/* Scores that a row does not see to what the scale makes -infinity. */
+template <typename Size>
+__device__ __forceinline__ void hide(const attention_any_parameters &any, const work &w, int begin,
+                                     const int *pool_rows, score_fragments<Size> &s) {
+  const float hidden = any.plain.scale_log2 < 0.0f ? INFINITY : -INFINITY;
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const span seen = span_of<Size>(any, w, m, half);
+#pragma unroll
+      for (int j = 0; j < Size::tile / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+          const int column = 8 * j + lane_index() % 4 * 2 + i;
+          if (begin + column < seen.first || begin + column >= seen.limit || pool_rows[column] < 0)
+            s[m][j][2 * half + i] = hidden;
+        }
+    }
+}
+
+/* What is not finite in the tile's V rows is added to the rows that see it: their weights are not 0. */
+template <typename Size>
+__device__ __forceinline__ void any_spread(const attention_any_parameters &any, const work &w, int begin,
+                                           const any_rows &v, const int *pool_rows, output_fragments<Size> &o) {
+  using type = typename Size::type;
+#pragma unroll 1
+  for (int r = 0; r < Size::tile; r++) {
+    if (pool_rows[r] < 0) continue;
+    const unsigned char *row = v.at(pool_rows[r]);
+#pragma unroll
+    for (int j = 0; j < Size::dimension / 8; j++)
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const int column = 8 * j + lane_index() % 4 * 2 + i;
+        const uint16_t code =
+            any.kv_e4m3 ? (uint16_t)widen_codes<type>(row[column]) : reinterpret_cast<const uint16_t *>(row)[column];
+        const float value = widen<type>(code);
+        if (isfinite(value)) continue;
+#pragma unroll
+        for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            const span seen = span_of<Size>(any, w, m, half);
+            if (begin + r >= seen.first && begin + r < seen.limit) o[m][j][2 * half + i] += value;
+          }
+      }
+  }
+}
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+/* KV rows in front of the window of the block's first row are no work, in whole tiles. */
+template <typename Size> __device__ __forceinline__ work any_work_of(const attention_any_parameters &any) {
+  work w = work_of<Size>(any.plain);
+  if (any.window) w.kv_begin = max(w.kv_begin, (w.kv_all - any.window) / Size::tile * Size::tile);
+  return w;
+}
+
+template <typename Size> __device__ __forceinline__ void attend_any(const attention_any_parameters &any) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ work w;
+  __shared__ int pool_rows[Size::tile];
+  const attention_parameters &p = any.plain;
+  if (threadIdx.x == 0) w = any_work_of<Size>(any);
+  __syncthreads();
+  unsigned char *const keys = shared + Size::query_bytes, *const values = keys + Size::tile_bytes;
+  any_query_load<Size>(any, w, shared);
+  __syncthreads();
+  const query_fragments<Size> q(shared + warp_row<Size>() * Size::row_bytes);
+  const any_rows k(any, w, p.k, p.k_stride), v(any, w, p.v, p.v_stride);
+
+  output_fragments<Size> o = {};
+  softmax_state<Size> state;
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) state.reference[m][half] = -INFINITY, state.sum[m][half] = 0.0f;
+#pragma unroll 1
+  for (int begin = w.kv_begin; begin < w.kv_end; begin += Size::tile) {
+    __syncthreads(); /* the tile before is used up */
+    if (threadIdx.x < Size::tile) pool_rows[threadIdx.x] = pool_row(any, w, begin + (int)threadIdx.x);
+    __syncthreads();
+    any_tile_load<Size, false>(any, k, pool_rows, keys);
+    const bool found = any_tile_load<Size, true>(any, v, pool_rows, values);
+    const bool unclean = __syncthreads_or(found);
+    score_fragments<Size> s;
+    score<Size>(q, keys, s);
+    if (any.capped) cap<Size>(any.cap_scale, s);
+    hide<Size>(any, w, begin, pool_rows, s);
+    refer<Size>(s, p.scale_log2, state, o);
+    weigh<Size>(p.scale_log2, true, state, s);
+    accumulate<Size>(s, values, o);
+    if (unclean) any_spread<Size>(any, w, begin, v, pool_rows, o);
+  }
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int j = 0; j < Size::dimension / 8; j++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) o[m][j][i] *= any.v_scale;
+  finish<Size>(p, w, state, o, shared);
+}
+
+#define DEFINE(chips, parameters, name, threads, blocks, type, dimension, parts, tile, stages, stages_80, held)        \
+  DEFINE_KERNEL(chips, parameters, name, threads, blocks,                                                              \
+                attend_any<tiling<type, dimension, threads, parts, tile, stages, held>>)
+ATTENTION_ANY_KERNELS(DEFINE)
