@@ -167,7 +167,7 @@ void softmax_result_report(struct report *report, const struct softmax_results *
   double must = softmax_must_us(results, index, rivals);
   softmax_case_label(&result->shape, label);
   write_json(&output->json, result, must);
-  output_print(output, "%-58s %-9s %8.2f us", label, softmax_state_name(result->state), result->us);
+  output_print(output, "%-72s %-9s %8.2f us", label, softmax_state_name(result->state), result->us);
   if (result->shape.kind == SOFTMAX_DECODE)
     output_print(output, " %5.0f GB/s", (double)softmax_case_bytes(&result->shape) / result->us / 1e3);
   else
