@@ -176,6 +176,24 @@ Test(bench_softmax, results_written_and_read_again_are_the_same) {
   cr_assert_eq(strncmp(ran.out, again, sizeof again - 1), 0, "%s", ran.out);
 }
 
+Test(bench_softmax, windows_pages_and_e4m3_are_written_and_read_and_make_other_cases) {
+  const char *plain = PREFILL(4096, 4, "pause", 760, "a");
+  char ours[1024];
+  int length = (int)strlen(plain) - 1;
+  snprintf(ours, sizeof ours,
+           "[%.*s, \"window\": 1024, \"page_rows\": 64, \"e4m3\": \"kv\"}, %.*s, \"e4m3\": \"odd\"}]", length, plain,
+           length, plain);
+  const char *rivals = write_file("rivals.json", "[" PREFILL(4096, 4, "pause", 700, "cuDNN") "]");
+  struct ran ran =
+      shell_rondo("", "bench kernels --from %s --rivals %s --json -", write_file("ours.json", ours), rivals);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(occurrences(ran.out, "\"kind\": "), 1, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "\"window\": 1024, \"page_rows\": 64, \"e4m3\": \"kv\""), 1, "%s", ran.out);
+  ran = shell_rondo("", "bench kernels --from %s --rivals %s", write_file("ours.json", ours), rivals);
+  cr_assert_eq(occurrences(ran.out, " batch=4 window=1024 page_rows=64 e4m3=kv "), 1, "%s", ran.out);
+  cr_assert_eq(occurrences(ran.out, "cuDNN"), 0, "%s", ran.out);
+}
+
 Test(bench_softmax, lines_of_products_and_of_attention_share_a_file) {
   const char *path = write_file(
       "both.json", "[" PREFILL(512, 32, "pause", 125.5, "a") ", {\"weights\": \"bf16\", \"vectors\": \"bf16\", "
