@@ -445,7 +445,7 @@ typedef enum rondo_head_layout {
  *               of an e4m3 tensor: its numbers are multiplied by this; 0 means 1
  * With compute capability 9.0 or 10.0, an item's bits do not depend on a batch of up to 65535 where at most 16 query
  * rows (query length * query heads / KV heads; with head dimension 256, 15) share a KV head, the head dimension is 64
- * or more, and rows begin at multiples of 16 bytes. */
+ * or more, q is not e4m3, and rows begin at multiples of 16 bytes. */
 typedef struct rondo_attention_desc {
   const char *name RONDO_ZERO;
   rondo_head_layout layout RONDO_ZERO;

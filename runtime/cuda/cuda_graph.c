@@ -12,7 +12,6 @@
 #include "cuda_device.h"
 
 enum {
-  SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024,
   /* Of tasks that wait for nothing. Measured on an H200: each beyond the first costs 0.5 us in cuGraphLaunch, and a
    * node in front of them 0.4 us on the device. */
   BEGINNINGS_MOST = 2,
@@ -117,7 +116,7 @@ static void wait_for(struct build *build, const struct exit *before, bool is_own
 }
 
 /* Kernels are loaded lazily and may then allocate and synchronise: now, not in a replay. The opt-in to more shared
- * memory belongs to the kernel, so it only ever grows. */
+ * memory belongs to the kernel, so it only ever grows. What needs none, static shared memory makes less. */
 static rondo_status prepare_kernel(const struct build *build, const char *task, struct cu_kernel *kernel,
                                    uint32_t shared_bytes) {
   const struct driver *driver = &build->device->driver;
@@ -130,7 +129,7 @@ static rondo_status prepare_kernel(const struct build *build, const char *task, 
     result = driver->cuFuncLoad(function);
     if (result != CU_SUCCESS) return task_failed(build, result, task, "cuFuncLoad");
   }
-  if (shared_bytes <= SHARED_BYTES_WITHOUT_OPT_IN) return RONDO_OK;
+  if (!shared_bytes) return RONDO_OK;
   result = driver->cuKernelGetAttribute(&opted_in, CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, kernel,
                                         build->device->ordinal);
   if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetAttribute");

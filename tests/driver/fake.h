@@ -141,7 +141,7 @@ void memory_reset(void);
 struct kernel {
   void *handle, *function; /* the function is NULL until it is asked for */
   const struct kernel_code *code;
-  int32_t dynamic_shared_bytes; /* the opted-in limit */
+  int32_t static_shared_bytes, dynamic_shared_bytes; /* it has; the opted-in limit */
   bool loaded;
   struct kernel *next; /* of its library */
 };

@@ -30,9 +30,10 @@ struct fake_settings {
   int32_t version_result;  /* of cuDriverGetVersion */
   bool pinned_moves;       /* the device sees pinned memory at another address */
   enum fake_mode mode;
-  uint64_t seed;           /* of the order in which a graph's nodes run */
-  bool captured_elsewhere; /* a thread that is not ours captures in the global mode */
-  uint32_t queue_length;   /* of a stream: a launch into a full one waits; 0: no limit */
+  uint64_t seed;               /* of the order in which a graph's nodes run */
+  int32_t static_shared_bytes; /* of each kernel of a test */
+  bool captured_elsewhere;     /* a thread that is not ours captures in the global mode */
+  uint32_t queue_length;       /* of a stream: a launch into a full one waits; 0: no limit */
 };
 
 /* What a kernel gets: the launch's shape and the addresses of its parameters. It runs the whole grid. */

@@ -140,6 +140,10 @@ void register_kernel(const char *name, fake_kernel function, uint32_t parameter_
   for (uint32_t i = 0; i < parameter_count; i++) code->parameter_bytes[i] = parameter_bytes[i];
 }
 
+static bool is_own(const struct kernel_code *code) {
+  return code >= own_kernels && code < own_kernels + sizeof own_kernels / sizeof *own_kernels;
+}
+
 static const struct kernel_code *code_find(const char *name) {
   for (uint32_t i = 0; i < fake.kernel_count; i++)
     if (!strcmp(fake.kernels[i].name, name)) return &fake.kernels[i];
@@ -229,9 +233,11 @@ cu_result fake_cuLibraryGetKernel(struct cu_kernel **handle, struct cu_library *
   if (!kernel) {
     kernel = calloc(1, sizeof *kernel);
     if (!kernel) abort();
+    const int32_t static_bytes = is_own(code) ? 0 : fake.settings.static_shared_bytes;
     *kernel = (struct kernel){.next = library->kernels,
                               .code = code,
-                              .dynamic_shared_bytes = SHARED_BYTES_WITHOUT_OPT_IN,
+                              .static_shared_bytes = static_bytes,
+                              .dynamic_shared_bytes = SHARED_BYTES_WITHOUT_OPT_IN - static_bytes,
                               .handle = object_create(KERNEL, kernel)};
     library->kernels = kernel;
   }
@@ -280,7 +286,7 @@ cu_result fake_cuKernelSetAttribute(int attribute, int value, struct cu_kernel *
     violation("cuKernelSetAttribute: the fake has no attribute %d of device %d", attribute, device);
     return CU_INVALID_VALUE;
   }
-  if (value < 0 || value > fake.settings.shared_bytes) return CU_INVALID_VALUE;
+  if (value < 0 || value > fake.settings.shared_bytes - kernel->static_shared_bytes) return CU_INVALID_VALUE;
   kernel->dynamic_shared_bytes = value;
   return CU_SUCCESS;
 }

@@ -109,6 +109,18 @@ Test(user_work, a_kernel_gets_its_tensors_and_values) {
   bench_end(&bench);
 }
 
+Test(user_work, shared_memory_that_a_kernel_has_itself_counts_too) {
+  struct fake_settings settings = fake->settings();
+  struct bench bench;
+  settings.static_shared_bytes = 128;
+  fake->configure(&settings);
+  bench_begin(&bench);
+  add_mine(&bench, mix_image_bytes, "mix", 48 * 1024, 5, 4);
+  REQUIRE_OK(bench_instantiate(&bench));
+  require_result(&bench, mixed);
+  bench_end(&bench);
+}
+
 Test(user_work, a_kernel_missing_from_its_image_is_named) {
   struct bench bench;
   bench_begin(&bench);
