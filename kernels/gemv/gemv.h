@@ -51,7 +51,7 @@ struct gemv_parameters {
   uint32_t parts, groups;
   uint32_t part_reciprocal; /* 2^16 / parts, rounded up: warp * part_reciprocal / 2^16 is the warp's group */
   uint32_t count;
-  uint32_t weight_row, vector_row; /* bytes */
+  uint32_t weight_row, vector_row; /* bytes; 32 bits are enough where there are two, of a tensor's 2^31 elements */
   /* From one matrix, or set of vectors, to the next: in units of 16 bytes, and bytes of scales. The kernel for
    * everything has batch_bytes. f32 scales of e4m3 rows follow each other. */
   uint32_t weight_batch, vector_batch, weight_scale_batch, vector_scale_batch;
@@ -225,6 +225,7 @@ enum gemv_cut {
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_parameters, name, threads, blocks, V, most, rows, part, behind, __VA_ARGS__)
 #define GEMV_RING_16(KERNEL, name, V)                                                                                  \
   GEMV_RING(KERNEL, name##_blocks_s4, 512, 1, V, 1, 16, 512, 256, blocks_product, 4)                                   \
+  GEMV_RING(KERNEL, name##_q8_s1, 480, 2, V, 1, 2, 1024, 1024, quads_product, 8, 1)                                    \
   GEMV_RING(KERNEL, name##_q8_s2, 288, 2, V, 1, 2, 2048, 1024, quads_product, 8, 2)
 #define GEMV_RING_NVFP4(KERNEL, name, V)                                                                               \
   GEMV_RING(KERNEL, name##_s7, 384, 1, V, 1, 1, 7168, 1024, integer_product, 1, 7)                                     \

@@ -216,13 +216,29 @@ __device__ __forceinline__ void finish_rows_fully(const gemv_parameters &p, cons
     finish_vector(p, tile, vector, sum_of, factor_of);
 }
 
-/* With several chunks of k: keeps a tile's sums, and those of the chunks before, in `held`, [count][rows]. */
+/* Keeps a tile's sums in `held`, [count][rows]. */
 template <typename Sum>
 __device__ __forceinline__ void hold_rows(const gemv_parameters &p, const tile_rows &tile, uint32_t held,
                                           const Sum &sum_of) {
   for (uint32_t vector = threadIdx.x / 32; vector < p.count; vector += blockDim.x / 32)
     for (uint32_t row = threadIdx.x % 32; row < tile.rows; row += 32)
       store_shared(held + (vector * tile.rows + row) * (uint32_t)sizeof(float), sum_of(vector, row));
+}
+
+/* One of several chunks of k: together with those before it, which `held` has, kept there or, behind the last,
+ * finished.
+ */
+template <typename Sum, typename Factor>
+__device__ __forceinline__ void finish_chunk(const gemv_parameters &p, const tile_rows &tile, uint32_t chunk,
+                                             uint32_t held, const Sum &sum_of, const Factor &factor_of) {
+  const auto sum_of_chunks = [&](uint32_t vector, uint32_t row) {
+    const float sum = sum_of(vector, row);
+    return chunk ? load_shared(held + (vector * tile.rows + row) * (uint32_t)sizeof(float)) + sum : sum;
+  };
+  if (chunk + 1 < p.chunks)
+    hold_rows(p, tile, held, sum_of_chunks);
+  else
+    finish_rows_fully(p, tile, sum_of_chunks, factor_of);
 }
 
 #endif

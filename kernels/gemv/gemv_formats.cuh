@@ -66,7 +66,7 @@ __device__ __forceinline__ const unsigned char *offset(const unsigned char *base
 __device__ __forceinline__ uint32_t scales_of_row(const gemv_scale_strides &strides, uint32_t row) {
   return row * strides.row + row / 32 * strides.more_32 + row / 128 * strides.more_128;
 }
-__device__ __forceinline__ uint32_t scale_of_block(uint32_t four, uint32_t block) {
+__device__ __forceinline__ uint32_t place_of_block(uint32_t four, uint32_t block) {
   return block / 4 * four + block % 4;
 }
 
@@ -78,7 +78,7 @@ __device__ __forceinline__ const unsigned char *weights_from(const gemv_paramete
 __device__ __forceinline__ const unsigned char *weight_scales_from(const gemv_parameters &p, uint32_t row,
                                                                    uint32_t block) {
   return p.weight_scales + (blockIdx.y * p.weight_scale_batch + scales_of_row(p.weight_scale_strides, row) +
-                            scale_of_block(p.weight_scale_strides.four, block));
+                            place_of_block(p.weight_scale_strides.four, block));
 }
 __device__ __forceinline__ const unsigned char *vector_from(const gemv_parameters &p, uint32_t row, uint32_t load) {
   return offset(offset(p.vectors, blockIdx.y * p.vector_batch + load, 16), row, p.vector_row);
@@ -86,7 +86,7 @@ __device__ __forceinline__ const unsigned char *vector_from(const gemv_parameter
 __device__ __forceinline__ const unsigned char *vector_scales_from(const gemv_parameters &p, uint32_t row,
                                                                    uint32_t block) {
   return p.vector_scales +
-         (blockIdx.y * p.vector_scale_batch + row * p.vector_scale_row + scale_of_block(p.vector_scale_four, block));
+         (blockIdx.y * p.vector_scale_batch + row * p.vector_scale_row + place_of_block(p.vector_scale_four, block));
 }
 
 /* Here and now, not where it is used. */

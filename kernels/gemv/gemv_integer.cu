@@ -132,15 +132,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
           finish_rows<false, false>(p, done, threadIdx.x, sum_of, factor_of);
       } else {
         __syncthreads();
-        const uint32_t held_tile = held + tile / gridDim.x * rows * number;
-        const auto sum_of_chunks = [&](uint32_t vector, uint32_t row) {
-          const float sum_of_chunk = sum_of(vector, row);
-          return chunk ? load_shared(held_tile + row * number) + sum_of_chunk : sum_of_chunk;
-        };
-        if (chunk + 1 < chunks)
-          hold_rows(p, done, held_tile, sum_of_chunks);
-        else
-          finish_rows_fully(p, done, sum_of_chunks, factor_of);
+        finish_chunk(p, done, chunk, held + tile / gridDim.x * rows * number, sum_of, factor_of);
         if (more) load_rows(from_tile(next, element), 0, Rows);
       }
       turn ^= 1;

@@ -101,8 +101,8 @@ struct gemv_rows_plan {
   int64_t shared_bytes;
 };
 
-/* Is asked second, and pure as well. Whether it is right depends on the rows, the GPU and whether there are more than
- * eight vectors too; k is not cut, so that the order of a row's sums depends on k alone. Never with one_order. */
+/* Is asked second, and pure as well. Whether it is right depends on the rows, the GPU and whether there is one vector
+ * or more than eight too; k is not cut, so that the order of a row's sums depends on k alone. Never with one_order. */
 struct gemv_rows_plan gemv_rows_plan_of(const struct gemv_problem *problem);
 
 /* A kernel of gemv_stream.cuh: see GEMV_STREAM_KERNELS. */

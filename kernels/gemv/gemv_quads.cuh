@@ -7,9 +7,6 @@
  * two operands B, sixteen. The work is always the same, and nothing is shuffled: the order of k inside a piece is free
  * as long as weights and vectors share it.
  *
- * NVFP4 weights become f16 with the scale folded in: at most six bits, so exact. bf16 vectors beside 4- or 8-bit
- * weights become f16 by a power of two of the largest magnitude of each quad's part, which the sums take back.
- *
  * A tile are `Rows` rows of each of the block's groups. Blocks take tiles gridDim.x apart: all at once, or as many
  * blocks as fit, and then what was multiplied is asked for again at once. Where the matrix fills the GPU once only
  * (`Half`), half of a tile is asked for before the vectors are converted and half behind: asked for at once, everything
@@ -17,31 +14,15 @@
 #ifndef RONDO_GEMV_QUADS_CUH
 #define RONDO_GEMV_QUADS_CUH
 
-#include "../common/element.cuh"
+#include "gemv_clusters.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_formats.cuh"
+#include "gemv_operands.cuh"
 
 /* Whether the tensor cores are given bf16. */
 template <rondo_dtype W, rondo_dtype V, int Rows>
 constexpr bool takes_bf16 = W == RONDO_BF16 || (W == RONDO_NVFP4 && V == RONDO_BF16 && Rows == 2);
 
-template <rondo_dtype W> constexpr int elements_per_load = W == RONDO_NVFP4 ? 32 : W == RONDO_E4M3 ? 16 : 8;
-
-/* c += rows of A, as loaded, times B. */
-template <bool Bf16>
-__device__ __forceinline__ void multiply_accumulate(float (&c)[4], const uint32_t *row, const uint32_t *row8,
-                                                    const uint32_t *b) {
-  if constexpr (Bf16)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(row[0]), "r"(row8[0]), "r"(row[1]), "r"(row8[1]), "r"(b[0]), "r"(b[1]));
-  else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(row[0]), "r"(row8[0]), "r"(row[1]), "r"(row8[1]), "r"(b[0]), "r"(b[1]));
-}
-
-/* ---- Weights ---------------------------------------------------------------------------------------------------- */
+/* ---- Scales ----------------------------------------------------------------------------------------------------- */
 
 /* Scale pairs of Slices slices of a row: one load of 2 x Slices bytes a lane, then a transpose among the row's lanes.
  * out[s] has this lane's pair of slice s in its low half. */
@@ -65,240 +46,6 @@ __device__ __forceinline__ void turn_scales(const uint32_t *in, uint32_t (&out)[
   } else {
     out[0] = in[0];
   }
-}
-
-/* Where e2m1 codes come as their values times 2^-14, scales are taken times 2^7, and a number of NVFP4 comes as itself
- * times 2^-7: exact in f16, as it has six bits at most. */
-static_assert(E2M1_EXPONENT == 0 || E2M1_EXPONENT == -14, "");
-constexpr float nvfp4_factor = E2M1_EXPONENT ? 1.0f / 128 : 1.0f;
-enum : uint32_t { TWO_TO_THE_7 = 0x58005800u };
-
-__device__ __forceinline__ __half2 block_scales(uint32_t pair) {
-  const __half2 scales = half2_of_e4m3(pair);
-  return nvfp4_factor == 1 ? scales : __hmul2(scales, half2_of(TWO_TO_THE_7));
-}
-
-/* In bf16 codes come as their values times 2^-126, scales are taken times 2^118, and a number is itself times 2^-8. */
-constexpr float nvfp4_factor_bf16 = 1.0f / 256;
-__device__ __forceinline__ uint32_t block_scales_bf16(uint32_t pair) {
-  const float2 scales = __half22float2(half2_of_e4m3(pair));
-  const float up = __uint_as_float((127u + 118) << 23);
-  return bits_of(__floats2bfloat162_rn(scales.x * up, scales.y * up));
-}
-
-/* Eight elements as two pairs of operand A's registers; `scales` are those of a load's two blocks of NVFP4. */
-template <rondo_dtype W, bool Bf16>
-__device__ __forceinline__ void decode_eight(const words &loaded, int eighth, uint32_t scales, uint32_t (&out)[4]) {
-  if constexpr (W == RONDO_NVFP4 && Bf16) {
-    const __nv_bfloat162 both = bf162_of(scales), scale = eighth < 2 ? __low2bfloat162(both) : __high2bfloat162(both);
-    decode_e2m1_bf16(loaded.word[eighth], out);
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = bits_of(__hmul2(bf162_of(out[i]), scale));
-  } else if constexpr (W == RONDO_NVFP4) {
-    const __half2 both = half2_of(scales), scale = eighth < 2 ? __low2half2(both) : __high2half2(both);
-    decode_e2m1(loaded.word[eighth], out);
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = bits_of(__hmul2(half2_of(out[i]), scale));
-  } else if constexpr (W == RONDO_E4M3) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      out[2 * i] = bits_of(half2_of_e4m3(loaded.word[2 * eighth + i]));
-      out[2 * i + 1] = bits_of(half2_of_e4m3_high(loaded.word[2 * eighth + i]));
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = loaded.word[i];
-  }
-}
-
-/* ---- Vectors ---------------------------------------------------------------------------------------------------- */
-
-/* This lane's part of one vector, as loaded. */
-template <rondo_dtype W, rondo_dtype V, int Slices> struct raw_vector {
-  static constexpr int eights = V == RONDO_NVFP4 ? 1 : elements_per_load<W> / 8;
-  words loaded[Slices][eights];
-  uint32_t scales[V == RONDO_NVFP4 ? Slices : 1];
-};
-
-template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
-__device__ __forceinline__ void load_raw(const gemv_parameters &p, uint32_t vector, uint32_t element,
-                                         raw_vector<W, V, Slices> &raw) {
-  const vector_place<V> from(p, min(vector, p.count - 1), element); /* columns without a vector repeat the last */
-#pragma unroll
-  for (int s = 0; s < Slices; s++) {
-    const bool in = element + Slice * s < p.k;
-#pragma unroll
-    for (int i = 0; i < raw.eights; i++) {
-      raw.loaded[s][i] = words();
-      if (in) raw.loaded[s][i] = from.load(Slice * s + 8 * i);
-    }
-    if constexpr (V == RONDO_NVFP4) {
-      raw.scales[s] = 0;
-      if (in) raw.scales[s] = from.load_scales(p, Slice * s);
-    }
-  }
-}
-
-template <rondo_dtype V> __device__ __forceinline__ float2 f32_of_pair(uint32_t pair) {
-  if constexpr (V == RONDO_BF16) return f32_of_bf16_pair(pair);
-  return __half22float2(half2_of(pair));
-}
-
-/* RMS norm but for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. */
-template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
-__device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t element, raw_vector<W, V, Slices> &raw) {
-  float squares = 0;
-#pragma unroll
-  for (int s = 0; s < Slices; s++)
-#pragma unroll
-    for (int i = 0; i < raw.eights; i++) {
-      const uint32_t at = element + Slice * s;
-      uint32_t(&word)[4] = raw.loaded[s][i].word;
-      words norm = {};
-      if (p.norm && at < p.k) norm = load_vector((const unsigned char *)p.norm + (uint64_t)at * 2 + 16 * i);
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        const float2 x = f32_of_pair<V>(word[j]), factor = f32_of_pair<V>(norm.word[j]);
-        squares = __fmaf_rn(x.x, x.x, squares);
-        squares = __fmaf_rn(x.y, x.y, squares);
-        if (!p.norm) continue;
-        if constexpr (V == RONDO_BF16) {
-          word[j] = bits_of(__floats2bfloat162_rn(x.x * factor.x, x.y * factor.y));
-        } else {
-          word[j] = half_pair(x.x * factor.x, x.y * factor.y);
-        }
-      }
-    }
-  return squares;
-}
-
-/* As operand B, in the order of decode_eight. Returns what the sums are to be multiplied with. */
-template <rondo_dtype W, rondo_dtype V, int Slices, bool Bf16 = W == RONDO_BF16>
-__device__ __forceinline__ float convert_vector(const raw_vector<W, V, Slices> &raw,
-                                                uint32_t (&out)[Slices][elements_per_load<W> / 2]) {
-  float correction = W == RONDO_NVFP4 ? 1 / (Bf16 ? nvfp4_factor_bf16 : nvfp4_factor) : 1.0f;
-  if constexpr (V == RONDO_NVFP4) {
-#pragma unroll
-    for (int s = 0; s < Slices; s++) {
-      const __half2 pair = block_scales(raw.scales[s]);
-#pragma unroll
-      for (int w = 0; w < 4; w++) {
-        decode_e2m1(raw.loaded[s][0].word[w], &out[s][4 * w]);
-        const __half2 scale = w < 2 ? __low2half2(pair) : __high2half2(pair);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-          __half2 value = __hmul2(half2_of(out[s][4 * w + j]), scale);
-          if (nvfp4_factor != 1) value = __hmul2(value, half2_of(TWO_TO_THE_7));
-          out[s][4 * w + j] = bits_of(value);
-        }
-      }
-    }
-  } else if constexpr (V == RONDO_F16 || Bf16) {
-#pragma unroll
-    for (int s = 0; s < Slices; s++)
-#pragma unroll
-      for (int i = 0; i < raw.eights; i++) {
-        const uint32_t(&word)[4] = raw.loaded[s][i].word;
-        uint32_t *eight = &out[s][4 * i];
-        if constexpr (W == RONDO_NVFP4 && Bf16) {
-          order_as_bf16(word, eight);
-        } else if constexpr (W == RONDO_NVFP4) {
-          order_as_e2m1(word, eight);
-        } else {
-#pragma unroll
-          for (int j = 0; j < 4; j++) eight[j] = word[j];
-        }
-      }
-  } else {
-    uint32_t largest = 0; /* two maxima, of magnitudes as bits */
-#pragma unroll
-    for (int s = 0; s < Slices; s++)
-#pragma unroll
-      for (int i = 0; i < raw.eights; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) largest = __vmaxu2(largest, raw.loaded[s][i].word[j] & 0x7fff7fffu);
-    largest = max(largest & 0xffffu, largest >> 16);
-    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-    const int exponent = min(13 + 127 - (int)(largest >> 7), 126); /* the largest comes to lie in [2^13, 2^14) */
-    const float factor = __uint_as_float((uint32_t)(127 + exponent) << 23);
-    correction *= __uint_as_float((uint32_t)(127 - exponent) << 23);
-#pragma unroll
-    for (int s = 0; s < Slices; s++)
-#pragma unroll
-      for (int i = 0; i < raw.eights; i++) {
-        float value[8];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const float2 pair = f32_of_bf16_pair(raw.loaded[s][i].word[j]);
-          value[2 * j] = pair.x * factor, value[2 * j + 1] = pair.y * factor;
-        }
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-          out[s][4 * i + j] = W == RONDO_NVFP4 ? half_pair(value[e2m1_element(2 * j)], value[e2m1_element(2 * j + 1)])
-                                               : half_pair(value[2 * j], value[2 * j + 1]);
-      }
-  }
-  return correction;
-}
-
-/* ---- Clusters --------------------------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ void meet_cluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
-/* What block `rank` of the cluster has at this address of its shared memory. */
-__device__ __forceinline__ float load_of_block(uint32_t address, uint32_t rank) {
-  float value = 0;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("{.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];}"
-               : "=f"(value)
-               : "r"(address), "r"(rank)
-               : "memory");
-#endif
-  return value;
-}
-
-/* A cluster's tiles are first, first + step, ..; this block's place among its blocks. */
-struct cluster_place {
-  uint32_t first, step, rank;
-};
-
-/* The blocks' parts of k, in order: `held` has each block's sums, [tiles][count][rows], and `squares` those of its
- * parts of k, [parts][vectors]. A block finishes every so manieth of the tiles; each warp a vector of one, since
- * another block's memory is far, and one tile after the other would wait for it. */
-template <int Cluster>
-__device__ __forceinline__ void finish_cluster(const gemv_parameters &p, const cluster_place &place, uint32_t rows,
-                                               uint32_t held, uint32_t squares, uint32_t vectors, float factor) {
-  constexpr uint32_t number = sizeof(float);
-  meet_cluster();
-  const auto factor_of = [&](uint32_t vector) {
-    float sum = 0;
-    for (uint32_t i = 0; i < Cluster; i++)
-      for (uint32_t part = 0; part < p.parts; part++)
-        sum += load_of_block(squares + (part * vectors + vector) * number, i);
-    return rms_factor(p, sum);
-  };
-  const uint32_t warps = blockDim.x / 32;
-  uint32_t tile = place.first + place.rank * place.step, vector = threadIdx.x / 32;
-  for (;; vector += warps) {
-    for (; vector >= p.count; vector -= p.count) tile += Cluster * place.step;
-    if (tile >= p.tiles) break;
-    const uint32_t held_tile = held + tile / place.step * p.count * rows * number;
-    const auto sum_of = [&](uint32_t n, uint32_t row) {
-      float part[Cluster], sum = 0;
-#pragma unroll
-      for (uint32_t i = 0; i < Cluster; i++) part[i] = load_of_block(held_tile + (n * rows + row) * number, i);
-#pragma unroll
-      for (uint32_t i = 0; i < Cluster; i++) sum += part[i];
-      return sum * factor;
-    };
-    finish_vector(p, tile_of(p, tile, rows), vector, sum_of, factor_of);
-  }
-  meet_cluster(); /* nobody may end while others read its sums */
 }
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
@@ -580,15 +327,7 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
         }
       } else {
         __syncthreads();
-        const uint32_t held_tile = held + tile / tile_step * p.count * rows * number;
-        const auto sum_of_chunks = [&](uint32_t vector, uint32_t row) {
-          const float sum = sum_of(vector, row);
-          return chunk ? load_shared(held_tile + (vector * rows + row) * number) + sum : sum;
-        };
-        if (chunk + 1 < chunks)
-          hold_rows(p, done, held_tile, sum_of_chunks);
-        else
-          finish_rows_fully(p, done, sum_of_chunks, factor_of);
+        finish_chunk(p, done, chunk, held + tile / tile_step * p.count * rows * number, sum_of, factor_of);
         if (more) load_tile(next, part_element);
       }
       turn ^= 1;

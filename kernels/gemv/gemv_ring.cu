@@ -14,7 +14,7 @@
 #include "gemv_copies.cuh"
 #include "gemv_dot.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_quads.cuh"
+#include "gemv_operands.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 

@@ -1,8 +1,8 @@
 /* gemv_ring_plan.c - where NVFP4 matrices of several waves go through the ring of gemv_ring.cu, and how.
  *
  * Measured on an H200, against the kernels that load straight to registers. Not here because it was no faster there, or
- * not measured: matrices of one wave, k below 2048 and between 8192 and 13312, e4m3 and 16-bit weights, several vectors
- * in 16 bits, more than four in NVFP4. */
+ * not measured: matrices of one wave with k up to 8192, k below 2048, e4m3 and 16-bit weights, several vectors in 16
+ * bits, more than four in NVFP4. */
 #include <stddef.h>
 
 #include "../../runtime/integer.h"
@@ -26,7 +26,7 @@ struct rule {
   int64_t stages;
 };
 
-enum { SEVERAL_WAVES = 24 << 20, MANY_BYTES = 100 << 20 };
+enum { ABOUT_A_WAVE = 12 << 20, SEVERAL_WAVES = 24 << 20, MANY_BYTES = 100 << 20 };
 
 /* The first that fits is taken. */
 static const struct rule rules_of_16_bits[] = {
@@ -35,6 +35,7 @@ static const struct rule rules_of_16_bits[] = {
     {1, 3073, 4096, MANY_BYTES, INT64_MAX, 16, 512, 1, 2, 2},
     {1, 4097, 7168, SEVERAL_WAVES, INT64_MAX, 16, 512, 1, 1, 2},
     {1, 7169, 8192, SEVERAL_WAVES, INT64_MAX, 2, 2048, 2, 1, 2},
+    {1, 8193, 13312, ABOUT_A_WAVE, INT64_MAX, 2, 1024, 1, 2, 2},
     {1, 13313, 14336, SEVERAL_WAVES, INT64_MAX, 2, 2048, 1, 1, 2},
     {1, 14337, 16384, SEVERAL_WAVES, INT64_MAX, 2, 2048, 1, 2, 2},
     {0},

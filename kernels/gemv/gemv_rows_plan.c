@@ -1,8 +1,10 @@
 /* gemv_rows_plan.c - where matrices of many short rows go to gemv_rows.cu, and how.
  *
- * Measured on an H200 at 49152 x 576 alone, with 2, 8 and 16 vectors: NVFP4 beside NVFP4 9.4, 9.4 and 10.6 us, where
- * the kernels of gemv_plan.c take 9.1, 9.8 and 12.2; beside bf16 9.4, 9.3 and 10.5 (9.6, 10.4, 13.4); e4m3 11.1, 11.0
- * and 12.4 (13.9, 17.2, 21.9). One vector beside NVFP4 has gemv_short.cu. */
+ * Measured on an H200, k 448 to 1024, 34000 to 262144 rows, 1 or 2, 8 and 16 vectors, beside the kernels of
+ * gemv_plan.c: with NVFP4 they take 0.94 to 1.59 times as long, the more vectors the longer (49152 x 576, NVFP4 x
+ * NVFP4: 9.2, 9.8 and 12.3 us, here 8.2, 8.2 and 9.3); with e4m3 and eight or more 0.92 to 2.05 times (17.3 and 21.8
+ * us, here 10.1 and 10.7). One vector beside NVFP4 has gemv_short.cu, and beside e4m3 it is better off there where k
+ * has no remainder. */
 #include <stddef.h>
 
 #include "../../runtime/integer.h"
@@ -16,6 +18,7 @@ static const struct gemv_rows_variant variants[] = {GEMV_ROWS_KERNELS(ROWS_KERNE
 enum {
   MOST_SHARED_BYTES = 227 << 10, /* of a block */
   LEAST_K = 384,
+  REMAINDER = 256,   /* of e4m3: what 16 lanes load, half of what a warp of gemv_plan.c's kernels has */
   FEWEST_WARPS = 16, /* each converts a vector */
 };
 
@@ -33,7 +36,7 @@ static bool is_possible(const struct gemv_problem *problem) {
   if (!problem->wide_loads || problem->norm || problem->one_order) return false;
   if (problem->k < LEAST_K || problem->k > GEMV_ROWS_MOST_K || problem->batch > problem->multiprocessors) return false;
   if (!problem->packed_weights || problem->blocked_scales) return false;
-  if (problem->count == 1 && problem->weights == RONDO_NVFP4) return false;
+  if (problem->count == 1 && (problem->weights == RONDO_NVFP4 || problem->k % REMAINDER == 0)) return false;
   return problem->weights == RONDO_E4M3 ||
          (problem->weights == RONDO_NVFP4 && problem->k % 2 == 0 && problem->k / 2 % GEMV_BLOCK == 0);
 }

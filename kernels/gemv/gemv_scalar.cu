@@ -54,8 +54,7 @@ struct row {
 
 __device__ __forceinline__ row row_of(const unsigned char *data, const unsigned char *scales, uint32_t index,
                                       uint32_t data_row, const gemv_scale_strides &strides) {
-  const uint64_t scale = (uint64_t)(index / 128) * scales_of_row(strides, 128) + scales_of_row(strides, index % 128);
-  return {data + (uint64_t)index * data_row, scales + scale, strides.four};
+  return {data + (uint64_t)index * data_row, scales + scales_of_row(strides, index), strides.four};
 }
 
 /* The elements of `column` and of the one behind it; from `end` on zeros. */

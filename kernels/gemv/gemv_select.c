@@ -143,14 +143,6 @@ static bool has_wide_rows(const struct op_operand *operand) {
   return bytes_of(operand, operand->shape[operand->rank - 1]) % WIDE_LOAD == 0 && op_rows_aligned(operand, WIDE_LOAD);
 }
 
-/* Kernels count units of all matrices in 32 bits. */
-static bool counts_in_32_bits(const struct op_operand *operand, uint64_t unit) {
-  if (!operand->present) return true;
-  int64_t end = operand->shape[operand->rank - 1];
-  for (uint32_t i = 0; i + 1 < operand->rank; i++) end += (operand->shape[i] - 1) * operand->stride[i];
-  return bytes_of(operand, end) / unit <= UINT32_MAX;
-}
-
 /* Rows of NVFP4 weights, and of their scales, lie without gaps, and begin at multiples of 16 bytes. */
 static bool has_dense_weights(const struct op_operand *operands) {
   const struct op_operand *weights = &operands[GEMV_WEIGHTS], *scales = &operands[GEMV_WEIGHT_SCALES];
@@ -196,9 +188,7 @@ static struct gemv_problem problem_of(const struct op_task *task, const struct g
       .multiprocessors = chip->multiprocessors,
       .row_multiple = (p->out_dtype == RONDO_NVFP4 ? INT64_C(1) * GEMV_BLOCK : 1) * (p->silu_mul ? 2 : 1),
       .scale_bytes = 8,
-      .wide_loads = shape->k > 0 && has_wide_rows(&operands[GEMV_WEIGHTS]) && has_wide_rows(&operands[GEMV_VECTORS]) &&
-                    bytes_of(&operands[GEMV_WEIGHTS], row_stride(&operands[GEMV_WEIGHTS])) <= UINT32_MAX &&
-                    bytes_of(&operands[GEMV_VECTORS], row_stride(&operands[GEMV_VECTORS])) <= UINT32_MAX,
+      .wide_loads = shape->k > 0 && has_wide_rows(&operands[GEMV_WEIGHTS]) && has_wide_rows(&operands[GEMV_VECTORS]),
       .dense_weights = has_dense_weights(operands),
       .packed_weights = has_packed_weights(operands),
       .norm = p->norm_epsilon > 0,
@@ -207,10 +197,6 @@ static struct gemv_problem problem_of(const struct op_task *task, const struct g
   };
   if (problem.weights == RONDO_NVFP4) problem.scale_bytes = scale_bytes(&operands[GEMV_WEIGHT_SCALES]);
   problem.blocked_scales = attributes->weight_scale_layout == RONDO_SCALES_128X4;
-  if (!counts_in_32_bits(&operands[GEMV_WEIGHTS], WIDE_LOAD) || !counts_in_32_bits(&operands[GEMV_VECTORS], WIDE_LOAD))
-    problem.wide_loads = false;
-  if (!counts_in_32_bits(&operands[GEMV_WEIGHT_SCALES], 1) || !counts_in_32_bits(&operands[GEMV_VECTOR_SCALES], 1))
-    problem.wide_loads = false;
   if (problem.scale_bytes < 2 || shape->k % (problem.weights == RONDO_NVFP4 ? 2 * GEMV_BLOCK : 1))
     problem.wide_loads = false;
   if (operands[GEMV_VECTOR_SCALES].present && !op_rows_aligned(&operands[GEMV_VECTOR_SCALES], 2))

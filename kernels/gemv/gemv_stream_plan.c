@@ -39,10 +39,15 @@ enum {
  * reordered.
  */
 static const struct rule rules[] = {
-    {9, 16, 8193, INT64_MAX, 0, ANY, 2, 4, false},       {9, 16, 4097, INT64_MAX, 0, ANY, 2, 2, false},
-    {9, 16, 1537, 4096, ABOUT_A_WAVE, ANY, 2, 1, false}, {9, 16, 3073, 4096, LESS_THAN_A_WAVE, RONDO_BF16, 2, 1, true},
-    {2, 8, 8193, INT64_MAX, 0, ANY, 1, 2, false},        {2, 8, 4097, 8192, SEVERAL_WAVES, ANY, 1, 1, false},
-    {2, 8, 2048, 4096, MANY_BYTES, ANY, 1, 1, false},    {2, 8, 3073, 4096, SEVERAL_WAVES, RONDO_NVFP4, 1, 1, false},
+    {9, 16, 8193, INT64_MAX, 0, ANY, 2, 4, false},
+    {9, 16, 4097, INT64_MAX, 0, ANY, 2, 2, false},
+    {9, 16, 1537, 4096, ABOUT_A_WAVE, ANY, 2, 1, false},
+    {9, 16, 3073, 4096, LESS_THAN_A_WAVE, RONDO_BF16, 2, 1, true},
+    {2, 8, 8193, INT64_MAX, 0, ANY, 1, 2, false},
+    {2, 8, 4097, 8192, SEVERAL_WAVES, ANY, 1, 1, false},
+    {2, 8, 2048, 4096, MANY_BYTES, ANY, 1, 1, false},
+    {2, 8, 2048, 3072, SEVERAL_WAVES, ANY, 1, 1, false},
+    {2, 8, 3073, 4096, SEVERAL_WAVES, RONDO_NVFP4, 1, 1, false},
 };
 enum { RULES = sizeof rules / sizeof *rules };
 

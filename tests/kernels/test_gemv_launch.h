@@ -54,6 +54,8 @@ static inline struct op_launch launch_of(struct described what) {
   desc.weights = columns_of(trial.graph, what.written, "weights", RONDO_NVFP4, m, k, what.gap);
   desc.weight_scales = columns_of(trial.graph, what.written, "scales", RONDO_E4M3, m, k / 16, what.gap / 16);
   desc.vectors = columns_of(trial.graph, true, "vectors", what.vectors, count, k, 0);
+  if (what.vectors == RONDO_NVFP4)
+    desc.vector_scales = columns_of(trial.graph, true, "vector scales", RONDO_E4M3, count, k / 16, 0);
   REQUIRE_OK(rondo_output(trial.graph, "y", RONDO_F32, 2, (int64_t[]){count, what.silu_mul ? m / 2 : m}, &desc.out));
   REQUIRE_OK(rondo_add_gemv(trial.graph, &desc));
   return selected_launch(&trial, what.written);

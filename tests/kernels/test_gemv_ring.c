@@ -15,6 +15,8 @@ static const struct large larges[] = {
     {RONDO_NVFP4, 0, 3601, 14336, 4, "rondo_gemv_ring_nvfp4_q2_s4", 0},
     {RONDO_F16, 0, 4003, 14336, 1, "rondo_gemv_ring_f16_q8_s2", 0},
     {RONDO_BF16, 0, 4103, 13824, 1, "rondo_gemv_ring_bf16_q8_s2", 0},
+    {RONDO_F16, 0, 4103, 11008, 1, "rondo_gemv_ring_f16_q8_s1", 0},
+    {RONDO_BF16, 2, 1403, 9216, 1, "rondo_gemv_ring_bf16_q8_s1", 0},
     {RONDO_BF16, 0, 6203, 8192, 1, "rondo_gemv_ring_bf16_q8_s2", 0},
 };
 enum { LARGES = sizeof larges / sizeof larges[0] };

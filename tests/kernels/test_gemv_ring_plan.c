@@ -183,20 +183,3 @@ Test(gemv_ring_plan, only_weights_that_nobody_writes_are_copied_early) {
     cr_expect_eq(parameters.early, !written);
   }
 }
-
-static uint32_t early_of(struct described what) {
-  struct gemv_parameters parameters;
-  struct op_launch launch = launch_of(what);
-  memcpy(&parameters, launch.parameters, sizeof parameters);
-  return parameters.early;
-}
-
-Test(gemv_select, small_matrices_let_one_successor_start_whoever_writes_their_weights) {
-  cr_expect_eq(early_of((struct described){.vectors = RONDO_BF16, .m = 576, .k = 576}),
-               GEMV_READS_EARLY | GEMV_STARTS_ONE);
-  cr_expect_eq(early_of((struct described){.vectors = RONDO_BF16, .m = 576, .k = 576, .written = true}),
-               GEMV_STARTS_ONE);
-  /* A ring, and tiles that take turns. */
-  cr_expect_eq(early_of((struct described){.vectors = RONDO_BF16}), GEMV_READS_EARLY);
-  cr_expect_eq(early_of((struct described){.vectors = RONDO_F16, .count = 16, .one_order = 1}), GEMV_READS_EARLY);
-}

@@ -1,0 +1,65 @@
+/* gemv_clusters.cuh - where the blocks of a cluster have split k: their sums meet by way of each other's shared memory
+ * (PTX ISA, mapa and barrier.cluster), in order, and are finished. */
+#ifndef RONDO_GEMV_CLUSTERS_CUH
+#define RONDO_GEMV_CLUSTERS_CUH
+
+#include "gemv_finish.cuh"
+
+__device__ __forceinline__ void meet_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+/* What block `rank` of the cluster has at this address of its shared memory. */
+__device__ __forceinline__ float load_of_block(uint32_t address, uint32_t rank) {
+  float value = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];}"
+               : "=f"(value)
+               : "r"(address), "r"(rank)
+               : "memory");
+#endif
+  return value;
+}
+
+/* A cluster's tiles are first, first + step, ..; this block's place among its blocks. */
+struct cluster_place {
+  uint32_t first, step, rank;
+};
+
+/* The blocks' parts of k, in order: `held` has each block's sums, [tiles][count][rows], and `squares` those of its
+ * parts of k, [parts][vectors]. A block finishes every so manieth of the tiles; each warp a vector of one, since
+ * another block's memory is far, and one tile after the other would wait for it. */
+template <int Cluster>
+__device__ __forceinline__ void finish_cluster(const gemv_parameters &p, const cluster_place &place, uint32_t rows,
+                                               uint32_t held, uint32_t squares, uint32_t vectors, float factor) {
+  constexpr uint32_t number = sizeof(float);
+  meet_cluster();
+  const auto factor_of = [&](uint32_t vector) {
+    float sum = 0;
+    for (uint32_t i = 0; i < Cluster; i++)
+      for (uint32_t part = 0; part < p.parts; part++)
+        sum += load_of_block(squares + (part * vectors + vector) * number, i);
+    return rms_factor(p, sum);
+  };
+  const uint32_t warps = blockDim.x / 32;
+  uint32_t tile = place.first + place.rank * place.step, vector = threadIdx.x / 32;
+  for (;; vector += warps) {
+    for (; vector >= p.count; vector -= p.count) tile += Cluster * place.step;
+    if (tile >= p.tiles) break;
+    const uint32_t held_tile = held + tile / place.step * p.count * rows * number;
+    const auto sum_of = [&](uint32_t n, uint32_t row) {
+      float part[Cluster], sum = 0;
+#pragma unroll
+      for (uint32_t i = 0; i < Cluster; i++) part[i] = load_of_block(held_tile + (n * rows + row) * number, i);
+#pragma unroll
+      for (uint32_t i = 0; i < Cluster; i++) sum += part[i];
+      return sum * factor;
+    };
+    finish_vector(p, tile_of(p, tile, rows), vector, sum_of, factor_of);
+  }
+  meet_cluster(); /* nobody may end while others read its sums */
+}
+
+#endif
