@@ -7,8 +7,8 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
-#define VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster)                                          \
-  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster},
+#define VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster, held)                                    \
+  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held},
 static const struct gemm_softmax_variant resident[] = {GEMM_SOFTMAX_RESIDENT_KERNELS(VARIANT)};
 static const struct gemm_softmax_variant streamed[] = {GEMM_SOFTMAX_STREAMED_KERNELS(VARIANT)};
 enum { RESIDENT = sizeof resident / sizeof *resident, STREAMED = sizeof streamed / sizeof *streamed };
@@ -26,7 +26,7 @@ static const struct gemm_softmax_variant *variant_of(const struct gemm_softmax_v
   const struct gemm_softmax_variant *best = NULL;
   for (size_t i = 0; i < count; i++) {
     const struct gemm_softmax_variant *v = &list[i];
-    if (v->dtype != problem->dtype || v->is_softmax != problem->is_softmax) continue;
+    if (v->dtype != problem->dtype || v->is_softmax != problem->is_softmax || v->held) continue;
     best = v; /* clusters grow along the list */
     if (v->cluster * columns_of_block >= problem->n) return v;
   }
@@ -37,6 +37,29 @@ static const struct gemm_softmax_variant *variant_of(const struct gemm_softmax_v
 static int64_t clusters_at_once(int64_t multiprocessors, int64_t cluster) {
   const int64_t found = cluster > 2 ? multiprocessors * 10 / 11 : multiprocessors;
   return larger(found / cluster, 1);
+}
+
+/* The work of the cluster with the most rows: so many times 64 rows of a block of columns, of those that blocks make
+ * one after the other. */
+static int64_t work_of(const struct gemm_softmax_problem *problem, const struct gemm_softmax_variant *variant,
+                       int64_t tiles) {
+  const int64_t rows = divide_up(tiles * problem->batch, clusters_at_once(problem->multiprocessors, variant->cluster));
+  const int64_t blocks = divide_up(problem->n, variant->cluster * WGMMA_COLUMNS);
+  return rows * blocks * (blocks > 1 && !variant->held ? 2 : 1);
+}
+
+/* The one that streams with the least work; with as much, the one that holds nothing and rounds once. */
+static const struct gemm_softmax_variant *streamed_variant_of(const struct gemm_softmax_problem *problem,
+                                                              int64_t tiles) {
+  const struct gemm_softmax_variant *best = variant_of(streamed, STREAMED, problem, WGMMA_COLUMNS);
+  if (divide_up(problem->k, WGMMA_DEPTH) <= RESIDENT_MOST_STEPS) return best; /* the softmax is the most of it */
+  for (size_t i = 0; i < STREAMED; i++) {
+    const struct gemm_softmax_variant *v = &streamed[i];
+    if (!v->held || v->dtype != problem->dtype || !problem->is_softmax || problem->is_exact) continue;
+    if (problem->n <= v->cluster * WGMMA_COLUMNS || problem->n > 2 * v->cluster * WGMMA_COLUMNS) continue;
+    if (work_of(problem, v, tiles) < work_of(problem, best, tiles)) best = v;
+  }
+  return best;
 }
 
 static bool resident_is_right(const struct gemm_softmax_problem *problem, const struct gemm_softmax_variant *variant) {
@@ -83,7 +106,7 @@ struct gemm_softmax_plan gemm_softmax_plan_of(const struct gemm_softmax_problem 
     if (plan.grid <= MOST) return plan;
   }
   plan.resident = false;
-  plan.variant = variant_of(streamed, STREAMED, problem, WGMMA_COLUMNS);
+  plan.variant = streamed_variant_of(problem, plan.tiles);
   if (plan.variant) plan_streamed(problem, &plan);
   return plan;
 }

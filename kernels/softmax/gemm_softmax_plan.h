@@ -10,11 +10,13 @@ struct gemm_softmax_variant {
   rondo_dtype dtype;
   bool is_softmax;
   int64_t cluster; /* blocks that share rows */
+  bool held;       /* each makes two blocks of columns at once, the first held in 16 bits */
 };
 
 struct gemm_softmax_problem {
   rondo_dtype dtype;
   bool is_softmax;
+  bool is_exact; /* results have more than 16 bits */
   int64_t batch, m, n, k;
   int64_t multiprocessors;
 };

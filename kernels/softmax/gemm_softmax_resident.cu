@@ -201,7 +201,7 @@ __device__ __forceinline__ void resident(const gemm_softmax_wgmma_parameters &p)
 
 } // namespace
 
-#define DEFINE(chips, parameters, name, threads, type, is_softmax, cluster)                                            \
+#define DEFINE(chips, parameters, name, threads, type, is_softmax, cluster, held)                                      \
   extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                             \
       name(const __grid_constant__ parameters p) {                                                                     \
     wait_for_predecessors();                                                                                           \

@@ -164,6 +164,21 @@ __device__ __forceinline__ void rows_tell(const row_pair &rows, uint32_t slot, u
                 rows.sum[1], address_in(first + block, barrier));
 }
 
+/* {max, sum} of all of a quad's columns from its lanes' of `Count` parts; a part's maximum is the quad's. */
+template <int Count> __device__ __forceinline__ row_pair rows_join(const row_pair (&part)[Count], float factor) {
+  row_pair all = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+#pragma unroll
+    for (int i = 0; i < Count; i++) all.max[r] = max_or_nan(all.max[r], part[i].max[r]);
+#pragma unroll
+    for (int i = 0; i < Count; i++)
+      all.sum[r] += part[i].sum[r] * weight_of(part[i].max[r], base_of(all.max[r]), factor);
+    all.sum[r] = quad_sum(all.sum[r]);
+  }
+  return all;
+}
+
 /* All rows' maxima and sums from `Count` slots, in the order of the slots. */
 template <int Count> __device__ __forceinline__ row_pair rows_combine(uint32_t slots, float factor) {
   constexpr int EACH = (Count + 3) / 4; /* slots of a lane of the quad */
@@ -223,6 +238,19 @@ __device__ __forceinline__ void rows_pack(uint32_t (&packed)[Count / 2], const f
   } else {
 #pragma unroll
     for (int i = 0; i < Count / 2; i++) packed[i] = pack_two<__nv_bfloat16>(s[2 * i], s[2 * i + 1]);
+  }
+}
+
+template <int Count>
+__device__ __forceinline__ void rows_unpack(float (&s)[Count], const uint32_t *packed, uint32_t output) {
+#pragma unroll
+  for (int i = 0; i < Count / 2; i++) {
+    float2 two;
+    if (output == GEMM_SOFTMAX_F16)
+      two = __half22float2(reinterpret_cast<const __half2 &>(packed[i]));
+    else
+      two = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162 &>(packed[i]));
+    s[2 * i] = two.x, s[2 * i + 1] = two.y;
   }
 }
 

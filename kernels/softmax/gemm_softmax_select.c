@@ -105,6 +105,7 @@ static bool wgmma_select(const struct op_call *call, const struct gemm_softmax_s
   if (!may_have_maps(call->task, shape, chip)) return false;
   const struct gemm_softmax_problem problem = {.dtype = call->task->operands[GEMM_A].dtype,
                                                .is_softmax = call->task->op == &op_gemm_softmax,
+                                               .is_exact = call->task->operands[GEMM_OUT].dtype == RONDO_F32,
                                                .batch = shape->batch,
                                                .m = shape->m,
                                                .n = shape->n,

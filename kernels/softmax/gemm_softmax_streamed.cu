@@ -4,12 +4,14 @@
  * that come next, 64 of k a stage. Blocks of a cluster share the rows, side by side: each asks for its part of A's
  * panel, and the copies go to all of them. The softmax happens in the accumulators, as in gemm_softmax_rows.cuh.
  *
- * Where the cluster's blocks together are as wide as a row, S is made once. Else each takes several blocks of columns,
- * one after the other, for the maxima and sums, and makes them again to store P. Blocks of columns that no row of a
- * tile counts are not made.
+ * Where the cluster's blocks together are as wide as a row, S is made once. Where they are half as wide, each makes two
+ * blocks of columns and holds the exponentials of the first in 16 bits, beside the second's sums: S is made once then
+ * too. Else each takes several blocks of columns, one after the other, for the maxima and sums, and makes them again to
+ * store P. Blocks of columns that no row of a tile counts are not made.
  *
- * 288 threads with 168 registers, 192 KB of stages. Bound by the products for long k: they run at the speed of a plain
- * one, but rows wait for their softmax, some 3 us a tile. Measured on an H200: docs/performance.md. */
+ * 288 threads with 168 registers, or 384 of which those that multiply have 240, 192 KB of stages. Bound by the products
+ * for long k: they run at the speed of a plain one, but rows wait for their softmax, some 3 us a tile. Measured on an
+ * H200: docs/performance.md. */
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
@@ -67,10 +69,10 @@ struct ring_turn {
 
 /* The warp that asks for copies; one thread does. Each block of the cluster has the others' consent before its copies
  * overwrite their stages: `empty` counts the warps of all. */
-template <bool Softmax, int Cluster>
+template <bool Softmax, int Cluster, bool Held>
 __device__ __forceinline__ void ask(const gemm_softmax_wgmma_parameters &p, const places<Softmax, Cluster> &at) {
   constexpr uint32_t A_PART = A_BYTES / Cluster; /* of a panel of 128 rows */
-  const uint32_t rank = cluster_rank(), passes = Softmax && p.blocks > 1 ? 2 : 1;
+  const uint32_t rank = cluster_rank(), passes = Softmax && !Held && p.blocks > 1 ? 2 : 1;
   const uint64_t policy = read_often_policy();
   ring_turn turn;
   row_tile tile(p, blockIdx.x / Cluster);
@@ -123,38 +125,110 @@ __device__ __forceinline__ void multiply(float (&s)[N / 2], uint32_t steps, ring
   __syncwarp();
 }
 
+/* The warp's box, when the one before has been read, and what is in it to P. */
+__device__ __forceinline__ void box_wait() {
+  if (threadIdx.x % 32 == 0) tensor_store_wait_read<0>();
+  __syncwarp();
+}
+__device__ __forceinline__ void box_send(const gemm_softmax_wgmma_parameters &p, uint32_t staging, int column, int row,
+                                         int matrix) {
+  writes_reach_products();
+  __syncwarp();
+  if (threadIdx.x % 32) return;
+  tensor_store(&p.p, column, row, matrix, staging, read_once_policy());
+  tensor_store_commit();
+}
+
 /* The warp's 16 rows of P, a box at a time. */
 __device__ __forceinline__ void rows_store(const gemm_softmax_wgmma_parameters &p, const float (&s)[N / 2],
                                            uint32_t staging, int column, int row, int matrix) {
-  const uint64_t policy = read_once_policy();
-  const auto send = [&](int at) {
-    writes_reach_products();
-    __syncwarp();
-    if (threadIdx.x % 32) return;
-    tensor_store(&p.p, column + at, row, matrix, staging, policy);
-    tensor_store_commit();
-  };
-  const auto wait = [&] {
-    if (threadIdx.x % 32 == 0) tensor_store_wait_read<0>();
-    __syncwarp();
-  };
   if (p.output == GEMM_SOFTMAX_F32) {
 #pragma unroll
     for (int at = 0; at < N; at += 32) {
-      wait();
+      box_wait();
       box_fill_32(staging, s + at / 2);
-      send(at);
+      box_send(p, staging, column + at, row, matrix);
     }
   } else {
 #pragma unroll
     for (int at = 0; at < N; at += 64) {
       uint32_t packed[16];
-      wait();
+      box_wait();
       rows_pack(packed, reinterpret_cast<const float(&)[32]>(s[at / 2]), p.output);
       box_fill_16(staging, packed);
-      send(at);
+      box_send(p, staging, column + at, row, matrix);
     }
   }
+}
+
+/* The same, of exponentials in 16 bits. */
+__device__ __forceinline__ void held_store(const gemm_softmax_wgmma_parameters &p, const uint32_t (&held)[N / 4],
+                                           const row_factors &factors, uint32_t staging, int column, int tile_row,
+                                           int matrix) {
+  const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
+#pragma unroll
+  for (int at = 0; at < N; at += 64) {
+    float s[32];
+    uint32_t packed[16];
+    rows_unpack(s, held + at / 4, p.output);
+    rows_finish(s, factors, counts_of(p, tile_row, tile_row + 16 * warp + group, column + at, 64));
+    rows_pack(packed, s, p.output);
+    box_wait();
+    box_fill_16(staging, packed);
+    box_send(p, staging, column + at, tile_row + 16 * warp, matrix);
+  }
+}
+
+/* A warpgroup without rows lets a block of columns go by. */
+template <int Cluster>
+__device__ __forceinline__ void pass_by(uint32_t steps, ring_turn &turn, uint32_t full, uint32_t empty) {
+  for (uint32_t k = 0; k < steps; k++, turn.count++) {
+    barrier_wait(full + 8 * turn.stage(), turn.parity());
+    stage_release<Cluster>(empty, turn.stage());
+  }
+}
+
+/* The softmax where a block makes two blocks of columns, and holds the first. */
+template <typename T, int Cluster>
+__device__ __forceinline__ void reduce_held(const gemm_softmax_wgmma_parameters &p, const places<true, Cluster> &at,
+                                            uint32_t warpgroup) {
+  const uint32_t rank = cluster_rank(), warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
+  const uint32_t staging = at.staging + threadIdx.x / 32 * WARP_BOX_BYTES;
+  uint32_t told = 0;
+  ring_turn turn;
+  row_tile tile(p, blockIdx.x / Cluster);
+  while (tile.next(p)) {
+    const int tile_row = tile.row + WGMMA_TILE * warpgroup, row = tile_row + 16 * warp + group;
+    const auto first_of = [&](int block) { return (int)((block * Cluster + rank) * N); };
+    const auto steps_of = [&](int block) { return block * Cluster * N < tile.column_end ? p.steps : 0; };
+    if (warpgroup >= tile.units) {
+      for (int block = 0; block < 2; block++) pass_by<Cluster>(steps_of(block), turn, at.full, at.empty);
+      continue;
+    }
+    uint32_t held[N / 4];
+    row_pair part[2];
+    float s[N / 2];
+#pragma unroll
+    for (int block = 0; block < 2; block++) {
+      multiply<T, Cluster>(s, steps_of(block), turn, at.ring, at.full, at.empty, warpgroup);
+      rows_prepare(p, s, counts_of(p, tile_row, row, first_of(block), N));
+      part[block] = {{row_max<0>(s), row_max<1>(s)}, {0.0f, 0.0f}};
+      rows_exponentials(s, part[block].max, p.factor, part[block].sum);
+      if (block == 0) {
+        rows_pack(held, s, p.output);
+        pin(held);
+      }
+    }
+    const uint32_t set = told % 2 * 2 + warpgroup, slots = at.slots + set * Cluster * WGMMA_SLOT_BYTES;
+    rows_tell<Cluster>(rows_join(part, p.factor), slots + rank * WGMMA_SLOT_BYTES, at.heard + 8 * set, 0);
+    barrier_wait_cluster(at.heard + 8 * set, told++ / 2 % 2);
+    const row_pair all = rows_combine<Cluster>(slots, p.factor);
+    held_store(p, held, factors_of(part[0], all, p.factor), staging, first_of(0), tile_row, tile.matrix);
+    rows_finish(s, factors_of(part[1], all, p.factor), counts_of(p, tile_row, row, first_of(1), N));
+    rows_store(p, s, staging, first_of(1), tile_row + 16 * warp, tile.matrix);
+  }
+  if (threadIdx.x % 32 == 0) tensor_store_wait();
+  __syncwarp();
 }
 
 template <typename T, bool Softmax, int Cluster>
@@ -184,10 +258,7 @@ __device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, c
         const int first = (block * Cluster + rank) * N;
         const uint32_t steps = (int)(block * Cluster * N) < tile.column_end ? p.steps : 0;
         if (warpgroup >= tile.units) { /* has no rows */
-          for (uint32_t k = 0; k < steps; k++, turn.count++) {
-            barrier_wait(at.full + 8 * turn.stage(), turn.parity());
-            stage_release<Cluster>(at.empty, turn.stage());
-          }
+          pass_by<Cluster>(steps, turn, at.full, at.empty);
           continue;
         }
         float s[N / 2];
@@ -231,7 +302,7 @@ __device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, c
   __syncwarp();
 }
 
-template <typename T, bool Softmax, int Cluster>
+template <typename T, bool Softmax, int Cluster, bool Held>
 __device__ __forceinline__ void streamed(const gemm_softmax_wgmma_parameters &p) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const places<Softmax, Cluster> at(shared_address(shared));
@@ -243,9 +314,15 @@ __device__ __forceinline__ void streamed(const gemm_softmax_wgmma_parameters &p)
   }
   cluster_meet();
   if (warpgroup < 2) {
-    reduce<T, Softmax, Cluster>(p, at, warpgroup);
+    if constexpr (Held) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)STREAMED_HELD_REGISTERS));
+      reduce_held<T, Cluster>(p, at, warpgroup);
+    } else {
+      reduce<T, Softmax, Cluster>(p, at, warpgroup);
+    }
   } else {
-    if (threadIdx.x % 32 == 0) ask(p, at);
+    if constexpr (Held) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)STREAMED_ASKING_REGISTERS));
+    if (threadIdx.x == 2 * 128) ask<Softmax, Cluster, Held>(p, at);
     __syncwarp();
   }
   cluster_meet(); /* others still arrive at this block's barriers */
@@ -253,11 +330,11 @@ __device__ __forceinline__ void streamed(const gemm_softmax_wgmma_parameters &p)
 
 } // namespace
 
-#define DEFINE(chips, parameters, name, threads, type, is_softmax, cluster)                                            \
+#define DEFINE(chips, parameters, name, threads, type, is_softmax, cluster, held)                                      \
   extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                             \
       name(const __grid_constant__ parameters p) {                                                                     \
     wait_for_predecessors();                                                                                           \
-    streamed<element<type>, is_softmax, cluster>(p);                                                                   \
+    streamed<element<type>, is_softmax, cluster, held>(p);                                                             \
     publish(p.done);                                                                                                   \
   }
 GEMM_SOFTMAX_STREAMED_KERNELS(DEFINE)

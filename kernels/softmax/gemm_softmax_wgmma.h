@@ -42,6 +42,10 @@ enum {
 /* rondo_gemm_softmax_streamed_*, rondo_gemm_rowmax_streamed_*: gemm_softmax_streamed.cu. */
 enum {
   STREAMED_THREADS = 288, /* two warpgroups that multiply and one warp that asks for copies */
+  /* Where a block of columns is held, registers go from the copying warp's warpgroup to the others. */
+  STREAMED_HELD_THREADS = 384,
+  STREAMED_HELD_REGISTERS = 240,
+  STREAMED_ASKING_REGISTERS = 24,
   STREAMED_STAGES = 4,
   STREAMED_ROWS = 2 * WGMMA_TILE,
   STREAMED_STAGE_BYTES = 2 * WGMMA_PANEL_BYTES + WGMMA_COLUMNS * 128,
@@ -59,33 +63,37 @@ struct gemm_softmax_wgmma_parameters {
   uint32_t steps;    /* of WGMMA_DEPTH in k */
   uint32_t tiles;    /* of 64 rows in a matrix */
   uint32_t clusters; /* resident: of a matrix; streamed: of all */
-  uint32_t blocks;   /* streamed: of columns, that a block takes one after the other */
+  uint32_t blocks;   /* streamed: of columns, that a block takes one after the other; 2 where it holds one */
   uint32_t causal, negative, output;
   float factor; /* |scale|, times log2(e) for the softmax */
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, type, is softmax, blocks of a cluster) */
+/* KERNEL(chips, parameters, name, threads, type, is softmax, blocks of a cluster, a block of columns is held) */
 #define GEMM_SOFTMAX_RESIDENT(KERNEL, T, type)                                                                         \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c4, 256, type, true, 4)         \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c8, 256, type, true, 8)         \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident_##T##_c4, 384, type, false, 4)         \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident_##T##_c8, 384, type, false, 8)
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c4, 256, type, true, 4, false)  \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_resident_##T##_c8, 256, type, true, 8, false)  \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident_##T##_c4, 384, type, false, 4, false)  \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_resident_##T##_c8, 384, type, false, 8, false)
 #define GEMM_SOFTMAX_RESIDENT_KERNELS(KERNEL)                                                                          \
   GEMM_SOFTMAX_RESIDENT(KERNEL, f16, RONDO_F16)                                                                        \
   GEMM_SOFTMAX_RESIDENT(KERNEL, bf16, RONDO_BF16)
 
 #define GEMM_SOFTMAX_STREAMED(KERNEL, T, type)                                                                         \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c1, STREAMED_THREADS, type,     \
-         true, 1)                                                                                                      \
+         true, 1, false)                                                                                               \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c2, STREAMED_THREADS, type,     \
-         true, 2)                                                                                                      \
+         true, 2, false)                                                                                               \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c4, STREAMED_THREADS, type,     \
-         true, 4)                                                                                                      \
+         true, 4, false)                                                                                               \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_held_##T##_c2, STREAMED_HELD_THREADS, type,    \
+         true, 2, true)                                                                                                \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_held_##T##_c4, STREAMED_HELD_THREADS, type,    \
+         true, 4, true)                                                                                                \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_streamed_##T##_c1, STREAMED_THREADS, type,      \
-         false, 1)                                                                                                     \
+         false, 1, false)                                                                                              \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_rowmax_streamed_##T##_c4, STREAMED_THREADS, type,      \
-         false, 4)
+         false, 4, false)
 #define GEMM_SOFTMAX_STREAMED_KERNELS(KERNEL)                                                                          \
   GEMM_SOFTMAX_STREAMED(KERNEL, f16, RONDO_F16)                                                                        \
   GEMM_SOFTMAX_STREAMED(KERNEL, bf16, RONDO_BF16)

@@ -148,6 +148,8 @@ static void gemm_softmax_takes_many_tiles_of_rows(rondo_backend backend) {
       {.dtype = RONDO_F16, .sizes = {7, 1000, 520, 136}, .scale = 0.08f},
       {.dtype = RONDO_BF16, .sizes = {70, 200, 136, 200}, .scale = 0.05f, .causal = true},
       {.dtype = RONDO_F16, .sizes = {8, 330, 1104, 136}, .scale = 0.1f, .causal = true},
+      {.dtype = RONDO_BF16, .sizes = {2, 2000, 520, 136}, .scale = 0.1f, .causal = true},
+      {.dtype = RONDO_F16, .sizes = {1, 4000, 1000, 136}, .scale = 0.1f},
   };
   products_check(backend, products, COUNT(products), 11);
 }

@@ -214,6 +214,8 @@ static double p_bound(const struct row_oracle *o, const struct product *product,
   if (!(relative < 1e300)) relative = 1e300;                     /* of a p that is 0 anyway, or cannot be known */
   relative += (distance + 8 + (double)product->sizes.n / 4) * 0x1p-22; /* exp of a rounded argument; the sum */
   double unit = dtype == RONDO_F32 ? 0x1p-24 : dtype == RONDO_F16 ? 0x1p-11 : 0x1p-8;
+  /* Rows of such widths may be held in 16 bits until their sums are known: rounded twice. */
+  if (dtype != RONDO_F32 && product->sizes.n > 512 && product->sizes.n <= 2048) unit *= 2;
   double smallest = dtype == RONDO_F16 ? 0x1p-24 : 0x1p-126;
   return p * (relative + unit * (1 + relative)) + smallest;
 }

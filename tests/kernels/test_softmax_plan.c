@@ -17,6 +17,7 @@ static struct gemm_softmax_problem random_problem(struct random *random) {
   static const int64_t depths[] = {1, 64, 65, 128, 129, 512, 100000}, multiprocessors[] = {1, 78, 132, 148};
   return (struct gemm_softmax_problem){.dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
                                        .is_softmax = random_between(random, 0, 1),
+                                       .is_exact = random_between(random, 0, 1),
                                        .batch = one_of(random, batches, 6),
                                        .m = random_between(random, 0, one_of(random, most, 6)),
                                        .n = random_between(random, 0, one_of(random, most, 6)),
@@ -39,18 +40,19 @@ static void check_resident(const struct gemm_softmax_problem *problem, const str
   }
 }
 
-/* Every cluster has rows, and blocks of columns cover n, no more of them than it takes. */
+/* Every cluster has rows, and blocks of columns cover n, no more of them than it takes. Who holds one makes two. */
 static void check_streamed(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
   const int64_t cluster = plan->variant->cluster, columns = cluster * WGMMA_COLUMNS;
   cr_assert(plan->clusters >= 1 && plan->clusters <= plan->tiles * problem->batch);
   cr_assert_eq(plan->grid, plan->clusters * cluster);
   cr_assert(plan->column_blocks * columns >= problem->n && (plan->column_blocks - 1) * columns < problem->n);
   cr_assert(plan->a_box_rows * cluster == 128 && plan->b_box_rows == 256 && plan->p_box_rows == 16);
+  if (plan->variant->held) cr_assert(problem->is_softmax && !problem->is_exact && plan->column_blocks == 2);
 }
 
 Test(softmax_plan, gemm_softmax_plan_keeps_what_its_kernels_rely_on) {
   struct random random = {1};
-  int64_t residents = 0, streams = 0, portable = 0;
+  int64_t residents = 0, streams = 0, held = 0, portable = 0;
   for (int i = 0; i < PROBLEMS; i++) {
     const struct gemm_softmax_problem problem = random_problem(&random);
     const struct gemm_softmax_plan plan = gemm_softmax_plan_of(&problem);
@@ -70,33 +72,39 @@ Test(softmax_plan, gemm_softmax_plan_keeps_what_its_kernels_rely_on) {
     } else {
       check_streamed(&problem, &plan);
       streams++;
+      held += plan.variant->held;
     }
   }
-  cr_assert(residents > 1000 && streams > 1000 && portable > 1000, "%lld resident, %lld streamed, %lld portable",
-            (long long)residents, (long long)streams, (long long)portable);
+  cr_assert(residents > 1000 && streams > 1000 && held > 100 && portable > 1000,
+            "%lld resident, %lld streamed, %lld of them held, %lld portable", (long long)residents, (long long)streams,
+            (long long)held, (long long)portable);
 }
 
 /* What was measured. */
-Test(softmax_plan, gemm_softmax_plan_takes_short_k_where_b_stays_and_long_k_where_it_streams) {
+Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
   struct {
     int64_t m, n, k;
-    bool is_softmax;
+    bool is_softmax, is_exact;
     const char *name;
     int64_t grid;
   } cases[] = {
-      {4096, 4096, 64, true, "rondo_gemm_softmax_resident_bf16_c8", 120},
-      {4096, 4096, 128, true, "rondo_gemm_softmax_resident_bf16_c8", 120},
-      {1024, 1024, 64, true, "rondo_gemm_softmax_streamed_bf16_c4", 64},
-      {2048, 2048, 64, true, "rondo_gemm_softmax_resident_bf16_c4", 120},
-      {4096, 4096, 64, false, "rondo_gemm_rowmax_resident_bf16_c8", 120},
-      {8192, 1024, 1024, true, "rondo_gemm_softmax_streamed_bf16_c4", 120},
-      {16384, 512, 512, true, "rondo_gemm_softmax_streamed_bf16_c2", 132},
-      {100, 200, 64, true, "rondo_gemm_softmax_streamed_bf16_c1", 2},
-      {100, 9000, 64, true, "rondo_gemm_softmax_streamed_bf16_c4", 8},
+      {4096, 4096, 64, true, false, "rondo_gemm_softmax_resident_bf16_c8", 120},
+      {4096, 4096, 128, true, false, "rondo_gemm_softmax_resident_bf16_c8", 120},
+      {1024, 1024, 64, true, false, "rondo_gemm_softmax_streamed_bf16_c4", 64},
+      {2048, 2048, 64, true, false, "rondo_gemm_softmax_resident_bf16_c4", 120},
+      {4096, 4096, 64, false, false, "rondo_gemm_rowmax_resident_bf16_c8", 120},
+      {8192, 1024, 1024, true, false, "rondo_gemm_softmax_held_bf16_c2", 132},
+      {8192, 1024, 1024, true, true, "rondo_gemm_softmax_streamed_bf16_c4", 120},
+      {4096, 2048, 1024, true, false, "rondo_gemm_softmax_held_bf16_c4", 120},
+      {4096, 2048, 1024, true, true, "rondo_gemm_softmax_streamed_bf16_c4", 120},
+      {16384, 512, 512, true, false, "rondo_gemm_softmax_streamed_bf16_c2", 132},
+      {100, 200, 64, true, false, "rondo_gemm_softmax_streamed_bf16_c1", 2},
+      {100, 9000, 64, true, false, "rondo_gemm_softmax_streamed_bf16_c4", 8},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const struct gemm_softmax_problem problem = {.dtype = RONDO_BF16,
                                                  .is_softmax = cases[i].is_softmax,
+                                                 .is_exact = cases[i].is_exact,
                                                  .batch = 1,
                                                  .m = cases[i].m,
                                                  .n = cases[i].n,
