@@ -4,9 +4,12 @@
  * up to eight query rows (attention.h) the columns of its B, where rows of Q would fill half of A. K is read with
  * ldmatrix, V with ldmatrix.trans, and movmatrix makes the weights' C fragments the B fragments of the second product.
  *
- * A warp brings its own KV rows into a ring of its own with cp.async, `Stages` tiles of 16 ahead, and has a maximum, a
- * sum and an O of its own: no warp waits for another until the end. The reference of the exponents moves only where a
- * score exceeds it by 8, so that most tiles rescale nothing and agree by one vote.
+ * A warp brings its own KV rows into a ring of its own with cp.async, some tiles of 16 ahead, and has a maximum, a sum
+ * and an O of its own: no warp waits for another until the end. The reference of the exponents moves only where a score
+ * exceeds it by 8, so that most tiles rescale nothing and agree by one vote.
+ *
+ * Kernels are of three kinds (attention_decode.h), made of this by template switches: what the plain one does not need
+ * costs it nothing. e4m3 is read as it lies there and becomes f16, exactly, in the registers; weights are f16 then.
  *
  * How KV rows are dealt says attention_decode.h. Where there are few heads, a cluster of eight blocks has the parts of
  * one; each warp then sends what it has to the blocks that finish these columns (st.async), and each block waits for
@@ -18,6 +21,7 @@
  *
  * Bound by the memory; at short lengths by latency: the launch, the first bytes, the exchange. */
 #include "../common/launch.cuh"
+#include "attention_decode_copies.cuh"
 #include "attention_decode_tile.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -74,9 +78,13 @@ __device__ __forceinline__ void lay_out(const attention_decode_parameters &p, co
     for (int i = 0; i < 2; i++) {
       const uint32_t row = 8 * n + 2 * w.t + i;
       if (row >= p.rows) continue;
-      const uint32_t to = w.ring + (row * Size::pitch + w.g) * sizeof(float);
+      const uint32_t to = w.ring + (row * Size::pitch + w.g * (Size::e4m3 ? 2 : 1)) * sizeof(float);
 #pragma unroll
       for (int j = 0; j < Size::dimension / 16; j++) {
+        if (Size::e4m3) {
+          store_shared_two(to + 16 * j * sizeof(float), {o[n][j][i], o[n][j][i + 2]});
+          continue;
+        }
         store_shared(to + 16 * j * sizeof(float), o[n][j][i]);
         store_shared(to + (16 * j + 8) * sizeof(float), o[n][j][i + 2]);
       }
@@ -87,7 +95,7 @@ __device__ __forceinline__ void lay_out(const attention_decode_parameters &p, co
 template <typename Size>
 __device__ __forceinline__ void send(const attention_decode_parameters &p, const work<Size> &w,
                                      const partial<Size> &mine) {
-  const uint32_t slot = (w.rank * DECODE_WARPS + w.warp) * p.rows;
+  const uint32_t slot = (w.rank * Size::warps + w.warp) * p.rows;
   cluster_wait(); /* the others are there, and so are their barriers */
 #pragma unroll
   for (int n = 0; n < Size::operands; n++)
@@ -108,8 +116,8 @@ __device__ __forceinline__ void send(const attention_decode_parameters &p, const
 }
 
 template <typename Size>
-__device__ __forceinline__ void keep(const attention_decode_parameters &p, const work<Size> &w,
-                                     const partial<Size> &mine) {
+__device__ __forceinline__ void store_stats(const attention_decode_parameters &p, const work<Size> &w,
+                                            const partial<Size> &mine) {
 #pragma unroll
   for (int n = 0; n < Size::operands; n++)
 #pragma unroll
@@ -156,7 +164,7 @@ template <typename Size, int Count>
 __device__ __forceinline__ void store(const attention_decode_parameters &p, const work<Size> &w, uint32_t row,
                                       uint32_t column, const columns<Count> &all) {
   const bool nothing = all.sum == 0.0f;
-  const float inverse = reciprocal(all.sum);
+  const float inverse = Size::e4m3 ? reciprocal(all.sum) * p.v_scale : reciprocal(all.sum);
   const query_place at = place_of(p, row);
   const uint32_t head = w.kv_head * p.group + at.head;
   float o[Count];
@@ -175,23 +183,24 @@ __device__ __forceinline__ void store(const attention_decode_parameters &p, cons
                  (uint64_t)at.position * p.o_stride.position + column;
 #pragma unroll
   for (int i = 0; i < Count; i += 2)
-    *reinterpret_cast<uint32_t *>(to + i) = pack_two<typename Size::type>(o[i], o[i + 1]);
+    *reinterpret_cast<uint32_t *>(to + i) =
+        Size::e4m3 && p.bf16 ? pack_two<__nv_bfloat16>(o[i], o[i + 1]) : pack_two<typename Size::type>(o[i], o[i + 1]);
   if (p.lse && column == 0)
     p.lse[(uint64_t)w.batch * p.lse_batch_stride + (uint64_t)head * p.lse_head_stride + at.position] =
         nothing ? -INFINITY : (all.most + log2f(all.sum)) * 0.693147181f;
 }
 
-/* In clusters four lanes have two columns of a row, each what one warp of every part found. */
+/* In clusters as many lanes as a block has warps have two columns of a row, each what one warp of every part found. */
 template <typename Size>
 __device__ __forceinline__ void finish_parts(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr uint32_t pairs = Size::own / 2;
-  const uint32_t total = p.rows * pairs * DECODE_WARPS, warp = w.t;
-  for (uint32_t i = threadIdx.x; i - w.lane < total; i += DECODE_THREADS) {
-    const uint32_t row = min(i / DECODE_WARPS / pairs, p.rows - 1), column = i / DECODE_WARPS % pairs * 2;
+  const uint32_t total = p.rows * pairs * Size::warps, warp = w.lane % Size::warps;
+  for (uint32_t i = threadIdx.x; i - w.lane < total; i += Size::warps * 32) {
+    const uint32_t row = min(i / Size::warps / pairs, p.rows - 1), column = i / Size::warps % pairs * 2;
     columns<2> parts[DECODE_PARTS];
 #pragma unroll
     for (int part = 0; part < DECODE_PARTS; part++) {
-      const uint32_t at = (part * DECODE_WARPS + warp) * p.rows + row;
+      const uint32_t at = (part * Size::warps + warp) * p.rows + row;
       const float2 stats = load_shared_two(w.stats + at * sizeof(float2));
       const float2 o = load_shared_two(w.received + (at * Size::own + column) * sizeof(float));
       parts[part] = {stats.x, stats.y, {o.x, o.y}};
@@ -200,7 +209,7 @@ __device__ __forceinline__ void finish_parts(const attention_decode_parameters &
 #pragma unroll
     for (int part = 1; part < DECODE_PARTS; part++) all.join(all, parts[part]);
 #pragma unroll
-    for (uint32_t distance = 1; distance < DECODE_WARPS; distance *= 2) all.join_lanes(distance);
+    for (uint32_t distance = 1; distance < Size::warps; distance *= 2) all.join_lanes(distance);
     if (warp == 0 && i < total) store(p, w, row, w.rank * Size::own + column, all);
   }
 }
@@ -210,20 +219,20 @@ template <typename Size>
 __device__ __forceinline__ void finish_warps(const attention_decode_parameters &p, const work<Size> &w) {
   constexpr uint32_t fours = Size::dimension / 4;
   const uint32_t first_ring = w.ring - w.warp * Size::ring_bytes;
-  for (uint32_t i = threadIdx.x; i < p.rows * fours; i += DECODE_THREADS) {
+  for (uint32_t i = threadIdx.x; i < p.rows * fours; i += Size::warps * 32) {
     const uint32_t row = i / fours, column = i % fours * 4;
-    columns<4> warps[DECODE_WARPS];
+    columns<4> warps[Size::warps];
 #pragma unroll
-    for (uint32_t warp = 0; warp < DECODE_WARPS; warp++) {
+    for (uint32_t warp = 0; warp < Size::warps; warp++) {
       const float2 stats = load_shared_two(w.stats + (warp * p.rows + row) * sizeof(float2));
       const float4 o =
           load_shared_four(first_ring + warp * Size::ring_bytes + (row * Size::pitch + column) * sizeof(float));
       warps[warp] = {stats.x, stats.y, {o.x, o.y, o.z, o.w}};
     }
 #pragma unroll
-    for (uint32_t distance = 1; distance < DECODE_WARPS; distance *= 2)
+    for (uint32_t distance = 1; distance < Size::warps; distance *= 2)
 #pragma unroll
-      for (uint32_t warp = 0; warp < DECODE_WARPS; warp += 2 * distance)
+      for (uint32_t warp = 0; warp < Size::warps; warp += 2 * distance)
         warps[warp].join(warps[warp], warps[warp + distance]);
     store(p, w, row, column, warps[0]);
   }
@@ -231,23 +240,29 @@ __device__ __forceinline__ void finish_warps(const attention_decode_parameters &
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-/* Asks for as many tiles as the ring has stages. The first does not wait for the length: what lies behind it is read,
- * and not used. Returns the length. */
+/* Asks for the first tiles. The very first does not wait for the length: what lies behind it is read, and not used. But
+ * where there are pages or a window it must. Returns the length. */
 template <typename Size>
 __device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, const work<Size> &w, source<Size> &kv) {
   int32_t given = (int32_t)p.capacity;
   if (p.kv_lengths) given = p.kv_lengths[w.batch];
   uint32_t length = p.capacity;
+  if constexpr (Size::general)
+    if (p.kv_pages || p.window < DECODE_NO_WINDOW) {
+      length = min((uint32_t)max(given, 0), p.capacity);
+      kv.begin(p, w, length);
+    }
 #pragma unroll 1
-  for (uint32_t stage = 0; stage < Size::ring_bytes; stage += 2 * Size::tile_bytes) {
-    kv.ask(w, length, stage);
+  for (uint32_t stage = 0; stage < Size::ahead * Size::stage_bytes; stage += Size::stage_bytes) {
+    kv.ask(p, w, length, stage);
     if (stage) continue;
-    copy_queries(p, w); /* in the group of the second tile */
+    copy_queries(p, w);
+    cp_async_commit();
     if (Size::cluster > 1) {
       if (threadIdx.x == 0) barrier_init(w.barrier);
       __syncwarp();
       if (threadIdx.x == 0)
-        barrier_expect(w.barrier, DECODE_PARTS * DECODE_WARPS * p.rows * (Size::own + 2) * (uint32_t)sizeof(float));
+        barrier_expect(w.barrier, DECODE_PARTS * Size::warps * p.rows * (Size::own + 2) * (uint32_t)sizeof(float));
       __syncwarp();
       cluster_arrive();
     }
@@ -264,22 +279,31 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
   const limits<Size> limits(p, w, length);
   const lane_addresses at = addresses_of(w);
   query_fragments<Size> q;
-  cp_async_wait<Size::stages - 2>();
+  cp_async_wait<Size::ahead - 1>();
   __syncwarp();
-  load_queries(p, w, q);
+  of_rows<Size> scale;
+  if constexpr (Size::e4m3)
+    load_queries_e4m3(p, w, q, scale);
+  else
+    load_queries(p, w, q);
 
-  uint32_t stage = 0;
+  uint32_t stage = 0, before = Size::ring_bytes - Size::stage_bytes; /* and the stage before it */
   partial<Size> now, all;
   const auto attend_part = [&](uint32_t part) {
     now.clear();
 #pragma unroll 1
-    for (uint32_t first = w.first_of(part); first < length; first += w.step()) {
-      cp_async_wait<Size::stages - 1>();
+    for (uint32_t first = kv.start_of(w, part); first < length; first += w.step()) {
+      cp_async_wait<Size::ahead - 1>();
       __syncwarp();
-      attend_tile(p, w, limits, q, at, stage, (int)first, now);
+      const bool has = kv.has(Size::ahead - 1);
+      score_fragments<Size> s = {}, odd = {};
+      score<Size>(q, at.key + stage, s, odd);
+      if (Size::asks_early) kv.ask(p, w, length, before);
+      if (has) attend_tile<Size>(p, w, limits, scale, at.value + stage, (int)first, s, odd, now);
       __syncwarp();
-      kv.ask(w, length, stage);
-      stage += 2 * Size::tile_bytes;
+      if (!Size::asks_early) kv.ask(p, w, length, stage);
+      before = stage;
+      stage += Size::stage_bytes;
       if (stage == Size::ring_bytes) stage = 0;
     }
     now.sum_up();
@@ -293,16 +317,16 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
     finish_parts(p, w);
   } else {
 #pragma unroll 1
-    for (uint32_t part = 0; part < DECODE_PARTS; part++) {
+    for (uint32_t part = w.first_part(); part <= w.last_part(); part++) {
       attend_part(part);
-      if (part == 0)
+      if (part == w.first_part())
         all = now;
       else
         join(all, now);
     }
     let_successors_start();
     lay_out(p, w, all.o);
-    keep(p, w, all);
+    store_stats(p, w, all);
     __syncthreads();
     finish_warps(p, w);
   }
@@ -310,11 +334,11 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
 
 #define DECODE_CLUSTER_1
 #define DECODE_CLUSTER_8 __cluster_dims__(8, 1, 1)
-#define DEFINE(chips, parameters, name, threads, type, dimension, operands, stages, cluster)                           \
+#define DEFINE(chips, parameters, name, threads, type, kind, dimension, operands, warps, stages, cluster)              \
   extern "C" __global__ void DECODE_CLUSTER_##cluster __launch_bounds__(threads, 1)                                    \
       name(const __grid_constant__ parameters p) {                                                                     \
     only_wait_for_predecessors();                                                                                      \
-    decode<tiling<type, dimension, operands, stages, cluster>>(p);                                                     \
+    decode<tiling<type, kind, dimension, operands, warps, stages, cluster>>(p);                                        \
     publish(p.done);                                                                                                   \
   }
 ATTENTION_DECODE_KERNELS(DEFINE)

@@ -1,21 +1,25 @@
 /* attention_decode.h - attention of few query rows: its kernels, what they are told, and how they are chosen.
  *
- * KV rows are dealt in tiles of 16: of each split's, tile i goes to warp i % 4 of part i / 4 % 8. So that any length is
- * shared evenly, and which sums are made, and in which order they meet, depends on nothing but the length and the
- * number of splits: not on the batch, nor on whether a block has one part of a head or all of them. */
+ * KV rows are dealt in tiles of 16: of each split's, tile i goes to warp i % warps of part i / warps % 8. So that any
+ * length is shared evenly, and which sums are made, and in which order they meet, depends on nothing but the length and
+ * the number of splits: not on the batch, nor on whether a block has one part of a head or all of them. */
 #ifndef RONDO_ATTENTION_DECODE_H
 #define RONDO_ATTENTION_DECODE_H
 
 #include "attention.h"
 
 enum {
-  DECODE_WARPS = 4,
-  DECODE_THREADS = 32 * DECODE_WARPS,
-  DECODE_PARTS = 8,                                       /* of a split */
-  DECODE_TILE = 16,                                       /* KV rows */
-  DECODE_RUN = DECODE_PARTS * DECODE_WARPS * DECODE_TILE, /* KV rows: a tile for every warp of every part */
-  DECODE_MOST_ROWS = 16
+  DECODE_PARTS = 8, /* of a split */
+  DECODE_TILE = 16, /* KV rows */
+  DECODE_MOST_ROWS = 16,
+  DECODE_NO_WINDOW = 1 << 30
 };
+#define DECODE_RUN(warps) (DECODE_PARTS * (warps)*DECODE_TILE) /* KV rows: a tile for every warp of every part */
+enum { DECODE_LEAST_RUN = DECODE_RUN(4) };
+
+/* Plain; with what its parameters ask for of pages, a window and a soft cap; the same with K and V in e4m3, which are
+ * multiplied as f16. */
+enum decode_kind { DECODE_PLAIN, DECODE_GENERAL, DECODE_E4M3 };
 
 /* In elements. */
 struct attention_decode_stride {
@@ -43,45 +47,73 @@ struct attention_decode_parameters {
   uint32_t lse_batch_stride, batch;
   float *partial_o, *partial_lse; /* with splits, as attention_combine.cu has them; else NULL */
   struct completion done;
+
+  /* Of no use to plain kernels: */
+  const int32_t *kv_pages; /* or NULL: then each item is a page */
+  uint32_t pages_stride, pool_pages, page_shift;
+  int32_t window;              /* or DECODE_NO_WINDOW */
+  float cap_log2, cap_inverse; /* the soft cap and its inverse as exponents to base 2; 0: none */
+  float v_scale;
+  int32_t bf16; /* q's and o's type, with e4m3: bf16 or f16 */
 };
 
 /* Shared memory of a block: see attention_decode.cu. */
-#define DECODE_SHARED_BYTES(dimension, stages, cluster, rows)                                                          \
-  (128 + (dimension)*4 * DECODE_WARPS * DECODE_TILE * (stages) +                                                       \
-   ((cluster) > 1 ? (rows)*4 * DECODE_WARPS * (dimension) : 0) +                                                       \
-   (rows)*8 * DECODE_WARPS * ((cluster) > 1 ? DECODE_PARTS : 1) + (rows)*2 * DECODE_WARPS * (dimension))
+#define DECODE_SHARED_BYTES(dimension, kind, warps, stages, cluster, rows)                                             \
+  (128 + (warps) * ((dimension)*2 * ((kind) == DECODE_E4M3 ? 1 : 2) * DECODE_TILE * (stages) +                         \
+                    (rows)*8 * ((cluster) > 1 ? DECODE_PARTS : 1) + (rows)*2 * (dimension) +                           \
+                    ((cluster) > 1 ? (rows)*4 * (dimension) : 0)))
 
-/* KERNEL(chips, parameters, name, threads, type, head dimension, most query rows / 8, stages, blocks of a cluster). As
- * many stages as leave room for two blocks on a multiprocessor, where rows are few: so clusters are spread evenly
- * though others still run. */
-#define ATTENTION_DECODE_OF(KERNEL, name, ...)                                                                         \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, attention_decode_parameters, name, DECODE_THREADS, __VA_ARGS__)
-#define ATTENTION_DECODE_OF_TYPE(KERNEL, name, type)                                                                   \
-  ATTENTION_DECODE_OF(KERNEL, name##_64_8, type, 64, 1, 6, 8)                                                          \
-  ATTENTION_DECODE_OF(KERNEL, name##_64_16, type, 64, 2, 4, 8)                                                         \
-  ATTENTION_DECODE_OF(KERNEL, name##_128_8, type, 128, 1, 3, 8)                                                        \
-  ATTENTION_DECODE_OF(KERNEL, name##_128_16, type, 128, 2, 3, 8)                                                       \
-  ATTENTION_DECODE_OF(KERNEL, name##_256_8, type, 256, 1, 2, 8)                                                        \
-  ATTENTION_DECODE_OF(KERNEL, name##_256_16, type, 256, 2, 2, 8)                                                       \
-  ATTENTION_DECODE_OF(KERNEL, name##_64_8_alone, type, 64, 1, 6, 1)                                                    \
-  ATTENTION_DECODE_OF(KERNEL, name##_64_16_alone, type, 64, 2, 6, 1)                                                   \
-  ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone, type, 128, 1, 3, 1)                                                  \
-  ATTENTION_DECODE_OF(KERNEL, name##_128_16_alone, type, 128, 2, 3, 1)                                                 \
-  ATTENTION_DECODE_OF(KERNEL, name##_256_8_alone, type, 256, 1, 2, 1)
+/* KERNEL(chips, parameters, name, threads, type, kind, head dimension, most query rows / 8, warps, stages, blocks of a
+ * cluster). Of two-byte numbers, as many stages as leave room for two blocks on a multiprocessor, where rows are few:
+ * so clusters are spread evenly though others still run. Which KV rows meet in which order depends on the warps, so
+ * they are as many for a head that blocks share as for one that a block has alone. Four take too long to convert e4m3.
+ */
+#define ATTENTION_DECODE_OF(KERNEL, name, type, kind, dimension, operands, warps, stages, cluster)                     \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, attention_decode_parameters, name, 32 * (warps), type, kind, dimension, operands, \
+         warps, stages, cluster)
+#define ATTENTION_DECODE_OF_KIND(KERNEL, name, type, kind)                                                             \
+  ATTENTION_DECODE_OF(KERNEL, name##_64_8, type, kind, 64, 1, 4, 6, 8)                                                 \
+  ATTENTION_DECODE_OF(KERNEL, name##_64_16, type, kind, 64, 2, 4, 4, 8)                                                \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_8, type, kind, 128, 1, 4, 3, 8)                                               \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_16, type, kind, 128, 2, 4, 3, 8)                                              \
+  ATTENTION_DECODE_OF(KERNEL, name##_256_8, type, kind, 256, 1, 4, 2, 8)                                               \
+  ATTENTION_DECODE_OF(KERNEL, name##_256_16, type, kind, 256, 2, 4, 2, 8)                                              \
+  ATTENTION_DECODE_OF(KERNEL, name##_64_8_alone, type, kind, 64, 1, 4, 6, 1)                                           \
+  ATTENTION_DECODE_OF(KERNEL, name##_64_16_alone, type, kind, 64, 2, 4, 6, 1)                                          \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone, type, kind, 128, 1, 4, 3, 1)                                         \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone_deep, type, kind, 128, 1, 4, 4, 1)                                    \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_16_alone, type, kind, 128, 2, 4, 3, 1)                                        \
+  ATTENTION_DECODE_OF(KERNEL, name##_256_8_alone, type, kind, 256, 1, 4, 2, 1)
+#define ATTENTION_DECODE_OF_E4M3(KERNEL, name, type, kind)                                                             \
+  ATTENTION_DECODE_OF(KERNEL, name##_64_8, type, kind, 64, 1, 8, 6, 8)                                                 \
+  ATTENTION_DECODE_OF(KERNEL, name##_64_16, type, kind, 64, 2, 8, 6, 8)                                                \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_8, type, kind, 128, 1, 8, 2, 8)                                               \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_16, type, kind, 128, 2, 8, 3, 8)                                              \
+  ATTENTION_DECODE_OF(KERNEL, name##_256_8, type, kind, 256, 1, 4, 3, 8)                                               \
+  ATTENTION_DECODE_OF(KERNEL, name##_64_8_alone, type, kind, 64, 1, 8, 6, 1)                                           \
+  ATTENTION_DECODE_OF(KERNEL, name##_64_16_alone, type, kind, 64, 2, 8, 6, 1)                                          \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_8_alone, type, kind, 128, 1, 8, 3, 1)                                         \
+  ATTENTION_DECODE_OF(KERNEL, name##_128_16_alone, type, kind, 128, 2, 8, 3, 1)                                        \
+  ATTENTION_DECODE_OF(KERNEL, name##_256_8_alone, type, kind, 256, 1, 4, 4, 1)
 
 #define ATTENTION_DECODE_KERNELS(KERNEL)                                                                               \
-  ATTENTION_DECODE_OF_TYPE(KERNEL, rondo_attention_decode_f16, RONDO_F16)                                              \
-  ATTENTION_DECODE_OF_TYPE(KERNEL, rondo_attention_decode_bf16, RONDO_BF16)
+  ATTENTION_DECODE_OF_KIND(KERNEL, rondo_attention_decode_f16, RONDO_F16, DECODE_PLAIN)                                \
+  ATTENTION_DECODE_OF_KIND(KERNEL, rondo_attention_decode_bf16, RONDO_BF16, DECODE_PLAIN)                              \
+  ATTENTION_DECODE_OF_KIND(KERNEL, rondo_attention_decode_general_f16, RONDO_F16, DECODE_GENERAL)                      \
+  ATTENTION_DECODE_OF_KIND(KERNEL, rondo_attention_decode_general_bf16, RONDO_BF16, DECODE_GENERAL)                    \
+  ATTENTION_DECODE_OF_E4M3(KERNEL, rondo_attention_decode_e4m3, RONDO_F16, DECODE_E4M3)
 
 #ifndef __CUDACC__
 struct attention_decode_variant {
   struct op_kernel kernel;
   rondo_dtype dtype;
-  int64_t dimension, operands, stages, cluster;
+  enum decode_kind kind;
+  int64_t dimension, operands, warps, stages, cluster;
 };
 
 struct attention_decode_problem {
-  rondo_dtype dtype;
+  enum decode_kind kind;
+  rondo_dtype dtype; /* of q */
   int64_t dimension, batch, kv_heads;
   int64_t rows; /* of a KV head */
   int64_t capacity;

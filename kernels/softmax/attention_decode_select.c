@@ -1,18 +1,27 @@
 /* attention_decode_select.c - what a kernel of attention_decode.cu is told. */
+#include "attention_decode.h"
+
+#include <float.h>
+#include <math.h>
+
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
-#include "attention_decode.h"
 
 /* Code for sm_90a and sm_100a runs on no other chip, not on newer ones of the same kind either. */
 static uint32_t chip_bit(const struct chip *chip) {
   return chip->version == 90 ? CHIP_SM_90A : chip->version == 100 ? CHIP_SM_100A : 0;
 }
 
+static enum decode_kind kind_of(const struct op_task *task, const struct attention_shape *shape) {
+  return task->operands[ATTENTION_K].dtype == RONDO_E4M3 ? DECODE_E4M3 : shape->plain ? DECODE_PLAIN : DECODE_GENERAL;
+}
+
 struct attention_decode_plan attention_decode_plan_for(const struct op_task *task, const struct attention_shape *shape,
                                                        const struct chip *chip) {
-  if (!shape->plain) return (struct attention_decode_plan){0};
   const struct attention_attributes *attributes = op_attributes(task);
-  const struct attention_decode_problem problem = {.dtype = task->operands[ATTENTION_Q].dtype,
+  if (task->operands[ATTENTION_Q].dtype == RONDO_E4M3) return (struct attention_decode_plan){0};
+  const struct attention_decode_problem problem = {.kind = kind_of(task, shape),
+                                                   .dtype = task->operands[ATTENTION_Q].dtype,
                                                    .dimension = shape->head_dimension,
                                                    .batch = shape->batch,
                                                    .kv_heads = shape->kv_heads,
@@ -29,6 +38,28 @@ struct attention_decode_plan attention_decode_plan_for(const struct op_task *tas
 /* A tensor has at most 2^31 elements, so do strides between the elements that there are. */
 static struct attention_decode_stride stride_of(const struct attention_stride *stride) {
   return (struct attention_decode_stride){(uint32_t)stride->batch, (uint32_t)stride->head, (uint32_t)stride->position};
+}
+
+static uint32_t logarithm_of(int64_t power_of_two) {
+  uint32_t logarithm = 0;
+  while (power_of_two >> logarithm > 1) logarithm++;
+  return logarithm;
+}
+
+/* What only kernels that are not plain read. Without pages, an item is a page as large as any. */
+static void extend(struct attention_decode_parameters *parameters, const struct op_call *call,
+                   const struct attention_shape *shape) {
+  parameters->kv_pages = call->data[ATTENTION_KV_PAGES];
+  parameters->pages_stride = (uint32_t)shape->pages_stride;
+  parameters->pool_pages = (uint32_t)(shape->paged ? shape->pool_pages : shape->batch);
+  parameters->page_shift = shape->paged ? logarithm_of(shape->page_rows) : 31;
+  parameters->window = shape->window ? (int32_t)shape->window : DECODE_NO_WINDOW;
+  parameters->v_scale = shape->v_scale;
+  parameters->bf16 = call->task->operands[ATTENTION_O].dtype == RONDO_BF16;
+  if (shape->soft_cap != 0.0f) {
+    parameters->cap_log2 = shape->soft_cap * 1.44269504f;
+    parameters->cap_inverse = fminf(1.0f / parameters->cap_log2, FLT_MAX);
+  }
 }
 
 void attention_decode_launch(const struct op_call *call, const struct attention_shape *shape,
@@ -56,6 +87,7 @@ void attention_decode_launch(const struct op_call *call, const struct attention_
       .lse_head_stride = (uint32_t)lse_stride[1],
       .batch = (uint32_t)shape->batch,
   };
+  extend(&parameters, call, shape);
   if (plan->splits > 1 && call->scratch) {
     parameters.partial_o = call->scratch;
     parameters.partial_lse = (float *)((unsigned char *)call->scratch + attention_partial_o_bytes(shape));

@@ -1,5 +1,5 @@
-/* attention_decode_tile.cuh - what a warp of attention_decode.cu does with its KV rows: brings tiles of them into its
- * ring, scores, weighs and accumulates them, and joins what it has of several parts. */
+/* attention_decode_tile.cuh - what a warp of attention_decode.cu does with its KV rows: scores, weighs and accumulates
+ * tiles of them, and joins what it has of several parts. attention_decode_copies.cuh brings them. */
 #ifndef RONDO_ATTENTION_DECODE_TILE_CUH
 #define RONDO_ATTENTION_DECODE_TILE_CUH
 
@@ -12,21 +12,34 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 /* What a kernel is made for: a line of the list in attention_decode.h. */
-template <rondo_dtype Dtype, int Dimension, int Operands, int Stages, int Cluster> struct tiling {
-  using type = element<Dtype>;
-  static constexpr int dimension = Dimension, operands = Operands, stages = Stages, cluster = Cluster;
-  static constexpr int chunks = Dimension / 8; /* of 16 bytes in a row */
-  static constexpr int row_bytes = Dimension * 2;
+template <rondo_dtype Dtype, decode_kind Kind, int Dimension, int Operands, int Warps, int Stages, int Cluster>
+struct tiling {
+  using type = element<Dtype>; /* of the products */
+  static constexpr bool general = Kind != DECODE_PLAIN, e4m3 = Kind == DECODE_E4M3;
+  static constexpr int dimension = Dimension, operands = Operands, warps = Warps, stages = Stages, cluster = Cluster;
+  static constexpr int number_bytes = e4m3 ? 1 : 2;          /* of K and V */
+  static constexpr int row_bytes = Dimension * number_bytes; /* of K and V */
+  static constexpr int query_bytes = Dimension * 2;          /* of a row of Q */
+  static constexpr int chunks = row_bytes / 16;              /* of 16 bytes in a row */
   static constexpr int tile_bytes = DECODE_TILE * row_bytes; /* of K, and of V behind it in a stage */
-  static constexpr int ring_bytes = Stages * 2 * tile_bytes;
-  static constexpr int rows_at_once = 32 / chunks;             /* that a copy of the warp brings */
-  static constexpr int own = Dimension / Cluster;              /* columns of O that a block finishes */
-  static constexpr int slots = Cluster > 1 ? DECODE_PARTS : 1; /* that meet there, of each warp */
+  static constexpr int stage_bytes = 2 * tile_bytes, ring_bytes = Stages * stage_bytes;
+  /* A block that is alone asks for the next tile while a tile's first products are under way, for where the one before
+   * it was. In clusters, where warps wait for the memory, it asks for it where this one was, as soon as that is done.
+   */
+  static constexpr bool asks_early = Cluster == 1 && Stages > 2;
+  static constexpr int ahead = asks_early ? Stages - 1 : Stages;    /* tiles asked for before one is waited for */
+  static constexpr int rows_at_once = 32 / chunks;                  /* that a copy of the warp brings */
+  static constexpr int own = Dimension / Cluster;                   /* columns of O that a block finishes */
+  static constexpr int slots = Cluster > 1 ? DECODE_PARTS : 1;      /* that meet there, of each warp */
+  static constexpr bool has_registers = Dimension * Operands < 512; /* for more than must be in them */
   /* Of O on its way out of a warp's registers: floats of a row in shared memory, where eight lanes of a column and
    * four rows do not meet in a bank. */
   static constexpr int pitch = Dimension + 4;
   static_assert(Cluster == 1 || Cluster == DECODE_PARTS, "all parts of a split, or one");
   static_assert(8 * Operands * pitch * (int)sizeof(float) <= ring_bytes, "O leaves by way of the ring");
+
+  /* Chunk c of row r lies where c ^ permuted(r) would: eight rows of a column are in all banks. */
+  static __device__ __forceinline__ uint32_t permuted(uint32_t row) { return chunks < 8 ? row / 2 % 4 : row % 8; }
 };
 
 /* ---- Instructions ----------------------------------------------------------------------------------------------- */
@@ -40,6 +53,12 @@ __device__ __forceinline__ float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+/* The lower and the upper two of four e4m3 numbers. */
+__device__ __forceinline__ void halves_of(uint32_t four, uint32_t &low, uint32_t &high) {
+  asm("{\n.reg .b16 a, b;\nmov.b32 {a, b}, %2;\ncvt.rn.f16x2.e4m3x2 %0, a;\ncvt.rn.f16x2.e4m3x2 %1, b;\n}"
+      : "=r"(low), "=r"(high)
+      : "r"(four));
 }
 __device__ __forceinline__ uint32_t transposed(uint32_t a) {
   uint32_t d;
@@ -60,6 +79,11 @@ __device__ __forceinline__ float2 load_shared_two(uint32_t from) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(from) : "memory");
   return value;
 }
+__device__ __forceinline__ uint2 load_shared_words(uint32_t from) {
+  uint2 value;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(from) : "memory");
+  return value;
+}
 __device__ __forceinline__ float4 load_shared_four(uint32_t from) {
   float4 value;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -69,6 +93,11 @@ __device__ __forceinline__ float4 load_shared_four(uint32_t from) {
   return value;
 }
 
+/* Made once and kept in a register: without this, the compiler makes it of the thread's number again for every tile. */
+__device__ __forceinline__ void keep(uint32_t &value) { asm volatile("" : "+r"(value)); }
+__device__ __forceinline__ void keep(int &value) { asm volatile("" : "+r"(value)); }
+__device__ __forceinline__ void keep(const unsigned char *&value) { asm volatile("" : "+l"(value)); }
+
 /* ---- What a warp works on --------------------------------------------------------------------------------------- */
 
 /* Shared memory:
@@ -77,7 +106,7 @@ __device__ __forceinline__ float4 load_shared_four(uint32_t from) {
  *   received  [slots][warps][rows][own] floats, in clusters: O of all warps, the block's columns
  *   stats     [slots][warps][rows] of two floats: maximum and sum
  *   queries   [warps][rows][row]
- * Rows of 16-bit numbers have their chunks of 16 bytes permuted: chunk c of row r lies where c ^ r % 8 would. */
+ * Rows have their chunks of 16 bytes permuted: of queries, chunk c of row r lies where c ^ r % 8 would. */
 template <typename Size> struct work {
   uint32_t rank, kv_head, batch, split;
   uint32_t lane, warp, g, t; /* lane = 4 g + t */
@@ -87,18 +116,24 @@ template <typename Size> struct work {
     rank = blockIdx.x % Size::cluster, kv_head = blockIdx.x / Size::cluster;
     batch = blockIdx.y, split = blockIdx.z;
     lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    if (Size::has_registers) keep(g);
     barrier = shared;
     ring = shared + 128 + warp * Size::ring_bytes;
-    received = shared + 128 + DECODE_WARPS * Size::ring_bytes;
-    stats = received + (Size::cluster > 1 ? DECODE_WARPS * p.rows * Size::dimension * sizeof(float) : 0);
-    queries = stats + Size::slots * DECODE_WARPS * p.rows * sizeof(float2) + warp * p.rows * Size::row_bytes;
+    received = shared + 128 + Size::warps * Size::ring_bytes;
+    stats = received + (Size::cluster > 1 ? Size::warps * p.rows * Size::dimension * sizeof(float) : 0);
+    queries = stats + Size::slots * Size::warps * p.rows * sizeof(float2) + warp * p.rows * Size::query_bytes;
   }
 
   /* The first KV row of the warp's first tile in a part. */
   __device__ __forceinline__ uint32_t first_of(uint32_t part) const {
-    return ((split * DECODE_PARTS + part) * DECODE_WARPS + warp) * DECODE_TILE;
+    return ((split * DECODE_PARTS + part) * Size::warps + warp) * DECODE_TILE;
   }
-  __device__ __forceinline__ uint32_t step() const { return gridDim.z * DECODE_RUN; } /* to its next tile */
+  /* To its next tile. */
+  __device__ __forceinline__ uint32_t step() const { return gridDim.z * DECODE_RUN(Size::warps); }
+
+  /* Its parts: one, or all. */
+  __device__ __forceinline__ uint32_t first_part() const { return Size::cluster > 1 ? rank : 0; }
+  __device__ __forceinline__ uint32_t last_part() const { return Size::cluster > 1 ? rank : DECODE_PARTS - 1; }
 };
 
 /* A query row's place: position and head of its group. */
@@ -114,87 +149,14 @@ __device__ __forceinline__ uint64_t offset_of(const attention_decode_stride &str
   return (uint64_t)batch * stride.batch + (uint64_t)head * stride.head;
 }
 
-template <typename Size>
-__device__ __forceinline__ void copy_queries(const attention_decode_parameters &p, const work<Size> &w) {
-  const uint32_t first = w.lane / Size::chunks, chunk = w.lane % Size::chunks;
-  const uint16_t *from =
-      static_cast<const uint16_t *>(p.q) + offset_of(p.q_stride, w.batch, w.kv_head * p.group) + chunk * 8;
-#pragma unroll
-  for (int i = 0; i < 8 * Size::operands / Size::rows_at_once; i++) {
-    const uint32_t row = first + i * Size::rows_at_once;
-    const query_place at = place_of(p, row);
-    if (row < p.rows)
-      copy_16(w.queries + row * Size::row_bytes + ((chunk ^ row % 8) << 4),
-              from + offset_of({0, p.q_stride.head, p.q_stride.position}, 0, at.head) +
-                  (uint64_t)at.position * p.q_stride.position);
-  }
-}
+/* ---- A tile's way through a warp --------------------------------------------------------------------------------- */
 
 /* B fragments of Q^T; columns behind the last row repeat it. */
 template <typename Size> using query_fragments = uint32_t[Size::operands][Size::dimension / 16][2];
 
-template <typename Size>
-__device__ __forceinline__ void load_queries(const attention_decode_parameters &p, const work<Size> &w,
-                                             query_fragments<Size> &q) {
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++) {
-    const uint32_t row = min(8 * n + w.lane % 8, p.rows - 1), from = w.queries + row * Size::row_bytes;
-#pragma unroll
-    for (int two = 0; two < Size::dimension / 32; two++) {
-      uint32_t b[4];
-      ldmatrix_x4(b, from + (((4 * two + w.lane / 8) ^ row % 8) << 4));
-      q[n][2 * two][0] = b[0], q[n][2 * two][1] = b[1];
-      q[n][2 * two + 1][0] = b[2], q[n][2 * two + 1][1] = b[3];
-    }
-  }
-}
-
-/* ---- Tiles on their way ------------------------------------------------------------------------------------------ */
-
-/* The asking side of a warp's ring. */
-template <typename Size> struct source {
-  const unsigned char *k, *v; /* the lane's chunk of the KV head's first row */
-  uint32_t k_row, v_row;      /* bytes */
-  uint32_t row, to;           /* the lane's first row of a tile, and its place in the first stage */
-  uint32_t next, part;        /* the next tile's first KV row */
-
-  __device__ __forceinline__ source(const attention_decode_parameters &p, const work<Size> &w) {
-    const uint32_t chunk = w.lane % Size::chunks;
-    row = w.lane / Size::chunks;
-    k = (const unsigned char *)p.k + offset_of(p.k_stride, w.batch, w.kv_head) * 2 + chunk * 16;
-    v = (const unsigned char *)p.v + offset_of(p.v_stride, w.batch, w.kv_head) * 2 + chunk * 16;
-    k_row = p.k_stride.position * 2, v_row = p.v_stride.position * 2;
-    to = w.ring + row * Size::row_bytes + ((chunk ^ row) << 4);
-    part = Size::cluster > 1 ? w.rank : 0;
-    next = w.first_of(part);
-  }
-
-  /* Half of a tile. Behind the last KV row comes that one again. */
-  __device__ __forceinline__ void copy(const unsigned char *from, uint32_t row_bytes, uint32_t end,
-                                       uint32_t stage) const {
-#pragma unroll
-    for (int i = 0; i < DECODE_TILE; i += Size::rows_at_once)
-      copy_16((to ^ (i % 8 << 4)) + i * Size::row_bytes + stage,
-              from + (uint64_t)min(next + row + i, end - 1) * row_bytes);
-  }
-
-  /* Asks for the next of the tiles that begin before `end`, if there is one; a group of copies either way. */
-  __device__ __forceinline__ void ask(const work<Size> &w, uint32_t end, uint32_t stage) {
-    /* Where the next part has no tile for this warp, the ones behind it have none either. */
-    if (Size::cluster == 1 && next >= end && part < DECODE_PARTS - 1) next = w.first_of(++part);
-    if (next < end) {
-      copy(k, k_row, end, stage);
-      copy(v, v_row, end, stage + Size::tile_bytes);
-      next += w.step();
-    }
-    cp_async_commit();
-  }
-};
-
-/* ---- A tile's way through a warp --------------------------------------------------------------------------------- */
-
 /* Of the query rows 8 n + 2 t + i, as columns of the fragments: */
 template <typename Size> using of_rows = float[Size::operands][2];
+
 template <typename Size> using score_fragments = float[Size::operands][4]; /* KV rows g and g + 8 of the tile */
 template <typename Size> using output_fragments = float[Size::operands][Size::dimension / 16][4];
 
@@ -260,53 +222,87 @@ template <typename Size> __device__ __forceinline__ void join(partial<Size> &all
 
 /* How many KV rows are seen. */
 template <typename Size> struct limits {
-  int by_first;               /* by the first position; one more by each that follows, if there is a mask */
-  int row[Size::operands][2]; /* by the lane's columns */
-  int position[Size::operands][2];
-  int positions; /* that see different KV rows */
+  int by_first;                    /* by the first position; one more by each that follows, if there is a mask */
+  int position[Size::operands][2]; /* of the lane's columns */
+  int positions;                   /* that see different KV rows */
+  int window;                      /* each sees the last so many of these */
 
   __device__ __forceinline__ limits(const attention_decode_parameters &p, const work<Size> &w, uint32_t length) {
     by_first = (int)length - (p.causal ? (int)p.query_length - 1 : 0);
     positions = p.causal ? (int)p.query_length : 1;
+    window = Size::general ? p.window : 0;
 #pragma unroll
     for (int n = 0; n < Size::operands; n++)
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         const uint32_t row_index = min(8 * n + 2 * w.t + i, p.rows - 1);
         position[n][i] = p.causal ? (int)place_of(p, row_index).position : 0;
-        row[n][i] = by_first + position[n][i];
+        if (Size::has_registers) keep(position[n][i]);
       }
+  }
+
+  /* Do all rows see all of this tile? */
+  __device__ __forceinline__ bool whole(int begin) const {
+    return begin + DECODE_TILE <= by_first && (!Size::general || begin >= by_first + positions - 1 - window);
   }
 };
 
-/* s = K Q^T; `key` is the lane's address in the tile. Two sums, since each product waits for the one before it. */
+/* A fragments of K, 32 columns in two steps; `key` is the lane's address in the tile. */
+template <typename Size> __device__ __forceinline__ void load_keys_e4m3(uint32_t key, int two, uint32_t (&a)[2][4]) {
+  uint32_t r[4]; /* rows g and g + 8 of the first 16 columns, and of the others: columns 4 t to 4 t + 3 of them */
+  ldmatrix_x4(r, (key ^ (2 * two % 8 * 16)) + 2 * two / 8 * 128);
+#pragma unroll
+  for (int i = 0; i < 4; i++) halves_of(r[i], a[i / 2][i % 2], a[i / 2][i % 2 + 2]);
+}
+
+/* s + odd = K Q^T; `key` is the lane's address in the tile. Two sums, since each product waits for the one before. */
 template <typename Size>
-__device__ __forceinline__ void score(const query_fragments<Size> &q, uint32_t key, score_fragments<Size> &s) {
-  score_fragments<Size> odd = {};
+__device__ __forceinline__ void score(const query_fragments<Size> &q, uint32_t key, score_fragments<Size> &s,
+                                      score_fragments<Size> &odd) {
+  uint32_t a[2][4];
 #pragma unroll
   for (int step = 0; step < Size::dimension / 16; step++) {
-    uint32_t a[4];
-    ldmatrix_x4(a, (key ^ (2 * step % 8 * 16)) + 2 * step / 8 * 128);
+    if constexpr (!Size::e4m3)
+      ldmatrix_x4(a[step % 2], (key ^ (2 * step % 8 * 16)) + 2 * step / 8 * 128);
+    else if (step % 2 == 0)
+      load_keys_e4m3<Size>(key, step / 2, a);
 #pragma unroll
     for (int n = 0; n < Size::operands; n++)
-      mma_16x8x16<typename Size::type>(step % 2 ? odd[n] : s[n], a, q[n][step][0], q[n][step][1]);
+      mma_16x8x16<typename Size::type>(Size::has_registers && step % 2 ? odd[n] : s[n], a[step % 2], q[n][step][0],
+                                       q[n][step][1]);
   }
-#pragma unroll
-  for (int n = 0; n < Size::operands; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) s[n][i] += odd[n][i];
+}
+
+/* cap * tanh(s / cap) = cap - 2 cap / (e^(2 s / cap) + 1), and where s is small its series, since the difference would
+ * lose what it has of it; s and cap are exponents to base 2. */
+__device__ __forceinline__ float capped(const attention_decode_parameters &p, float s) {
+  const float x = s * p.cap_inverse, square = x * x;
+  const float series =
+      fmaf(fmaf(fmaf(fmaf(62.0f / 2835, square, -17.0f / 315), square, 2.0f / 15), square, -1.0f / 3), square, 1.0f);
+  const float from_exponential = fmaf(-2.0f * p.cap_log2, reciprocal(exp2_of(x * 2.88539008f) + 1.0f), p.cap_log2);
+  return fabsf(x) < 0.25f ? s * series : from_exponential;
 }
 
 /* Scores to exponents to base 2, those that a row does not see to -infinity. */
 template <typename Size>
-__device__ __forceinline__ void mask(const limits<Size> &limits, int begin, bool whole, uint32_t g, float scale_log2,
-                                     score_fragments<Size> &s) {
+__device__ __forceinline__ void mask(const attention_decode_parameters &p, const limits<Size> &limits, int begin,
+                                     bool whole, uint32_t g, const of_rows<Size> &scale, score_fragments<Size> &s) {
+#pragma unroll
+  for (int n = 0; n < Size::operands; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) s[n][i] = __fmul_rn(s[n][i], Size::e4m3 ? scale[n][i % 2] : p.scale_log2);
+  if (Size::general && p.cap_inverse != 0.0f)
+#pragma unroll
+    for (int n = 0; n < Size::operands; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) s[n][i] = capped(p, s[n][i]);
+  if (whole) return;
 #pragma unroll
   for (int n = 0; n < Size::operands; n++)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      s[n][i] *= scale_log2;
-      if (!whole && begin + (int)g + i / 2 * 8 >= limits.row[n][i % 2]) s[n][i] = -INFINITY;
+      const int kv_row = begin + (int)g + i / 2 * 8, end = limits.by_first + limits.position[n][i % 2];
+      if (kv_row >= end || (Size::general && kv_row < end - limits.window)) s[n][i] = -INFINITY;
     }
 }
 
@@ -353,21 +349,41 @@ __device__ __forceinline__ void weigh(const score_fragments<Size> &s, partial<Si
   }
 }
 
-/* The 16 columns of V behind chunk 2 j, as A fragments of V^T; `value` is the lane's address in the tile. */
-__device__ __forceinline__ void load_values(uint32_t value, int j, uint32_t (&a)[4]) {
-  ldmatrix_x4_transposed(a, (value ^ (2 * j % 8 * 16)) + 2 * j / 8 * 128);
+/* Columns of V behind chunk 2 j, as A fragments of V^T; `value` is the lane's address in the tile. The chunks have 16
+ * columns, or of e4m3 32: then row g of a fragment is column 2 g of its 16, and row g + 8 the one behind it. */
+template <typename Size> using value_fragments = uint32_t[2 / Size::number_bytes][4];
+
+template <typename Size> __device__ __forceinline__ void load_values(uint32_t value, int j, value_fragments<Size> &a) {
+  const uint32_t from = (value ^ (2 * j % 8 * 16)) + 2 * j / 8 * 128;
+  if constexpr (Size::e4m3) {
+    uint32_t r[4]; /* of KV rows 2 t and 2 t + 1, columns 2 g and 2 g + 1 each */
+    ldmatrix_x4_transposed(r, from);
+#pragma unroll
+    for (int i = 0; i < 4; i++) halves_of(__byte_perm(r[i], 0, 0x3120), a[i % 2][i / 2 * 2], a[i % 2][i / 2 * 2 + 1]);
+  } else {
+    ldmatrix_x4_transposed(a[0], from);
+  }
+}
+
+/* Of the two KV rows in a register of a fragment, those of the first `count`. */
+__device__ __forceinline__ uint32_t first_of_two(int count) {
+  return (count > 0 ? 0xffffu : 0) | (count > 1 ? 0xffff0000u : 0);
 }
 
 /* o += V^T P^T. */
 template <typename Size>
 __device__ __forceinline__ void accumulate(uint32_t value, const uint32_t (&weights)[Size::operands][2],
                                            output_fragments<Size> &o) {
+  constexpr int at_once = 2 / Size::number_bytes;
 #pragma unroll
-  for (int j = 0; j < Size::dimension / 16; j++) {
-    uint32_t a[4];
-    load_values(value, j, a);
+  for (int j = 0; j < Size::dimension / 16 / at_once; j++) {
+    value_fragments<Size> a;
+    load_values<Size>(value, j, a);
 #pragma unroll
-    for (int n = 0; n < Size::operands; n++) mma_16x8x16<typename Size::type>(o[n][j], a, weights[n][0], weights[n][1]);
+    for (int n = 0; n < Size::operands; n++)
+#pragma unroll
+      for (int i = 0; i < at_once; i++)
+        mma_16x8x16<typename Size::type>(o[n][j * at_once + i], a[i], weights[n][0], weights[n][1]);
   }
 }
 
@@ -377,23 +393,30 @@ template <typename Size>
 __device__ __forceinline__ void accumulate_seen(const limits<Size> &limits, int begin, uint32_t t, uint32_t value,
                                                 const uint32_t (&weights)[Size::operands][2],
                                                 output_fragments<Size> &o) {
+  constexpr int at_once = 2 / Size::number_bytes;
 #pragma unroll
-  for (int j = 0; j < Size::dimension / 16; j++) {
-    uint32_t a[4];
-    load_values(value, j, a);
+  for (int j = 0; j < Size::dimension / 16 / at_once; j++) {
+    value_fragments<Size> a;
+    load_values<Size>(value, j, a);
 #pragma unroll 1
     for (int position = 0; position < limits.positions; position++) {
       const int count = limits.by_first + position - begin - 2 * (int)t; /* the lane has KV rows 2 t + 0, 1, 8, 9 */
-      const uint32_t low = (count > 0 ? 0xffffu : 0) | (count > 1 ? 0xffff0000u : 0);
-      const uint32_t high = (count > 8 ? 0xffffu : 0) | (count > 9 ? 0xffff0000u : 0);
-      const uint32_t seen[4] = {a[0] & low, a[1] & low, a[2] & high, a[3] & high};
+      uint32_t low = first_of_two(count), high = first_of_two(count - 8);
+      if (Size::general) {
+        low &= ~first_of_two(count - limits.window);
+        high &= ~first_of_two(count - limits.window - 8);
+      }
 #pragma unroll
-      for (int n = 0; n < Size::operands; n++) {
-        float more[4] = {};
-        mma_16x8x16<typename Size::type>(more, seen, weights[n][0], weights[n][1]);
+      for (int part = 0; part < at_once; part++) {
+        const uint32_t seen[4] = {a[part][0] & low, a[part][1] & low, a[part][2] & high, a[part][3] & high};
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-          if (limits.position[n][i % 2] == position) o[n][j][i] += more[i];
+        for (int n = 0; n < Size::operands; n++) {
+          float more[4] = {};
+          mma_16x8x16<typename Size::type>(more, seen, weights[n][0], weights[n][1]);
+#pragma unroll
+          for (int i = 0; i < 4; i++)
+            if (limits.position[n][i % 2] == position) o[n][j * at_once + part][i] += more[i];
+        }
       }
     }
   }
@@ -406,26 +429,33 @@ struct lane_addresses {
 };
 
 template <typename Size> __device__ __forceinline__ lane_addresses addresses_of(const work<Size> &w) {
-  return {w.ring + w.lane % 16 * Size::row_bytes + ((w.lane / 16 ^ w.lane % 8) << 4),
-          w.ring + Size::tile_bytes + (w.lane % 8 + w.lane / 16 * 8) * Size::row_bytes +
-              ((w.lane / 8 % 2 ^ w.lane % 8) << 4)};
+  const uint32_t permuted = Size::permuted(w.lane % 8);
+  lane_addresses at = {w.ring + w.lane % 16 * Size::row_bytes + ((w.lane / 16 ^ permuted) << 4),
+                       w.ring + Size::tile_bytes + (w.lane % 8 + w.lane / 16 * 8) * Size::row_bytes +
+                           ((w.lane / 8 % 2 ^ permuted) << 4)};
+  if (Size::has_registers) keep(at.key), keep(at.value);
+  return at;
 }
 
+/* What comes after the scores, which are in two sums. */
 template <typename Size>
 __device__ __forceinline__ void attend_tile(const attention_decode_parameters &p, const work<Size> &w,
-                                            const limits<Size> &limits, const query_fragments<Size> &q,
-                                            const lane_addresses &at, uint32_t stage, int first, partial<Size> &now) {
-  const bool whole = first + DECODE_TILE <= limits.by_first;
-  score_fragments<Size> s = {};
+                                            const limits<Size> &limits, const of_rows<Size> &scale, uint32_t value,
+                                            int first, score_fragments<Size> &s, const score_fragments<Size> &odd,
+                                            partial<Size> &now) {
+  const bool whole = limits.whole(first);
   uint32_t weights[Size::operands][2];
-  score<Size>(q, at.key + stage, s);
-  mask<Size>(limits, first, whole, w.g, p.scale_log2, s);
+#pragma unroll
+  for (int n = 0; n < Size::operands; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) s[n][i] += odd[n][i];
+  mask<Size>(p, limits, first, whole, w.g, scale, s);
   move_reference<Size>(s, now);
   weigh<Size>(s, now, weights);
   if (whole)
-    accumulate<Size>(at.value + stage, weights, now.o);
+    accumulate<Size>(value, weights, now.o);
   else
-    accumulate_seen<Size>(limits, first, w.t, at.value + stage, weights, now.o);
+    accumulate_seen<Size>(limits, first, w.t, value, weights, now.o);
 }
 
 #endif

@@ -16,7 +16,8 @@ enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 232448 };
 static struct attention_decode_problem random_problem(struct random *random) {
   static const int64_t dimension[] = {32, 64, 128, 256}, multiprocessors[] = {8, 16, 78, 132, 148};
   static const int64_t batches[] = {1, 1, 2, 7, 16, 64, 65535, 65536};
-  return (struct attention_decode_problem){.dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
+  return (struct attention_decode_problem){.kind = (enum decode_kind)random_between(random, DECODE_PLAIN, DECODE_E4M3),
+                                           .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
                                            .dimension = dimension[random_between(random, 0, 3)],
                                            .batch = batches[random_between(random, 0, 7)],
                                            .kv_heads = random_between(random, 1, 40),
@@ -31,7 +32,8 @@ static struct attention_decode_problem random_problem(struct random *random) {
 
 static void check_plan(const struct attention_decode_problem *problem, const struct attention_decode_plan *plan) {
   const struct attention_decode_variant *variant = plan->variant;
-  cr_assert_eq(variant->dtype, problem->dtype);
+  cr_assert_eq(variant->kind, problem->kind);
+  cr_assert_eq(variant->dtype, problem->kind == DECODE_E4M3 ? RONDO_F16 : problem->dtype);
   cr_assert_eq(variant->dimension, problem->dimension);
   cr_assert_leq(problem->rows, 8 * variant->operands);
   cr_assert(variant->kernel.chips & problem->chip);
@@ -40,7 +42,7 @@ static void check_plan(const struct attention_decode_problem *problem, const str
   cr_assert_leq(plan->shared_bytes, MOST_SHARED_BYTES);
   cr_assert_geq(plan->splits, 1);
   if (problem->splits) cr_assert_leq(plan->splits, problem->splits);
-  cr_assert(plan->splits == 1 || (plan->splits - 1) * DECODE_RUN < problem->capacity); /* none is empty */
+  cr_assert(plan->splits == 1 || (plan->splits - 1) * DECODE_LEAST_RUN < problem->capacity); /* none is empty */
 }
 
 Test(attention_decode, a_plan_keeps_what_its_kernels_rely_on) {
@@ -59,6 +61,7 @@ Test(attention_decode, a_plan_keeps_what_its_kernels_rely_on) {
     const struct attention_decode_plan others = attention_decode_plan_of(&other);
     cr_assert(others.variant);
     cr_assert_eq(others.splits, plan.splits);
+    cr_assert_eq(others.variant->warps, plan.variant->warps);
   }
   cr_expect_gt(taken, PROBLEMS / 4);
 }
@@ -70,17 +73,19 @@ Test(attention_decode, shared_memory_has_room_for_all_that_lies_there) {
     const struct attention_decode_problem problem = random_problem(&random);
     const struct attention_decode_plan plan = attention_decode_plan_of(&problem);
     if (!plan.variant) continue;
-    const int64_t row = 2 * problem.dimension, own = problem.dimension / plan.variant->cluster;
-    const int64_t slots = plan.variant->cluster > 1 ? DECODE_PARTS * DECODE_WARPS : DECODE_WARPS;
-    const int64_t received = plan.variant->cluster > 1 ? slots * problem.rows * own * 4 : 0;
-    const int64_t needed = 128 + DECODE_WARPS * plan.variant->stages * 2 * DECODE_TILE * row + received +
-                           slots * problem.rows * 8 + DECODE_WARPS * problem.rows * row;
+    const struct attention_decode_variant *v = plan.variant;
+    const int64_t query = 2 * problem.dimension, row = problem.kind == DECODE_E4M3 ? problem.dimension : query;
+    const int64_t warps = v->warps, slots = v->cluster > 1 ? DECODE_PARTS * warps : warps;
+    const int64_t received = v->cluster > 1 ? slots * problem.rows * (problem.dimension / v->cluster) * 4 : 0;
+    const int64_t needed = 128 + warps * v->stages * 2 * DECODE_TILE * row + received + slots * problem.rows * 8 +
+                           warps * problem.rows * query;
+    cr_assert_eq(v->kernel.threads, 32 * warps);
     /* A block that is alone, and has a multiprocessor for itself, asks for more than half of what that has. */
     const int64_t heads = problem.batch * problem.kv_heads * plan.splits;
-    const bool by_itself = plan.variant->cluster == 1 && heads <= problem.multiprocessors;
+    const bool by_itself = v->cluster == 1 && heads <= problem.multiprocessors;
     cr_assert_eq(plan.shared_bytes, by_itself ? larger(needed, MOST_SHARED_BYTES / 2 + 1) : needed);
     /* O of a warp leaves by way of its ring. */
-    cr_assert_leq(problem.rows * (problem.dimension + 4) * 4, plan.variant->stages * 2 * DECODE_TILE * row);
+    cr_assert_leq(problem.rows * (problem.dimension + 4) * 4, v->stages * 2 * DECODE_TILE * row);
   }
 }
 
@@ -103,17 +108,38 @@ struct choice {
   uint32_t grid[3];
 };
 
-static void check_choice(const struct choice *choice) {
+struct extras {
+  bool e4m3, paged;
+  int32_t window;
+  float soft_cap;
+};
+static const struct extras none;
+
+static void check_choice(const struct choice *choice, const struct extras *extras) {
   struct op_operand operands[OP_MAX_OPERANDS] = {0};
   struct op_task task = {
       .op = &op_attention, .name = "attention", .operand_count = ATTENTION_OPERANDS, .operands = operands};
   operands[ATTENTION_Q] =
       heads(RONDO_BF16, choice->batch, choice->query_heads, choice->query_length, choice->dimension);
-  operands[ATTENTION_K] = heads(RONDO_BF16, choice->batch, choice->kv_heads, choice->capacity, choice->dimension);
+  const int64_t pages = extras->paged ? 1000 : choice->batch, page_rows = extras->paged ? 32 : choice->capacity;
+  operands[ATTENTION_K] =
+      heads(extras->e4m3 ? RONDO_E4M3 : RONDO_BF16, pages, choice->kv_heads, page_rows, choice->dimension);
+  if (extras->paged) {
+    const int64_t item_pages = choice->capacity / page_rows;
+    operands[ATTENTION_KV_PAGES] = (struct op_operand){.present = true,
+                                                       .dtype = RONDO_I32,
+                                                       .rank = 2,
+                                                       .shape = {choice->batch, item_pages},
+                                                       .stride = {item_pages, 1}};
+  }
   operands[ATTENTION_O] = operands[ATTENTION_Q];
   operands[ATTENTION_V] = operands[ATTENTION_K];
   operands[ATTENTION_K].offset_bytes = (uint64_t)choice->offset_bytes;
-  struct attention_attributes attributes = {.layout = RONDO_BHSD, .splits = choice->splits};
+  struct attention_attributes attributes = {.layout = RONDO_BHSD,
+                                            .causal = 1,
+                                            .splits = choice->splits,
+                                            .window = extras->window,
+                                            .soft_cap = extras->soft_cap};
   memcpy(task.attributes, &attributes, sizeof attributes);
   const struct op_call call = {.task = &task, .data = op_nowhere};
   const struct chip chip = {choice->chip, choice->multiprocessors, MOST_SHARED_BYTES};
@@ -144,6 +170,7 @@ Test(attention_decode, few_query_rows_go_to_its_kernels) {
       {1, 32, 8, 1, 8192, 128, 0, 90, 132, 0, DECODE("128_8"), {64, 1, 1}},
       {2, 32, 8, 1, 8192, 128, 0, 90, 132, 0, DECODE("128_8"), {64, 2, 1}},
       {16, 32, 8, 1, 8192, 128, 0, 90, 132, 0, DECODE("128_8_alone"), {8, 16, 1}},
+      {8, 32, 8, 1, 8192, 128, 0, 90, 132, 0, DECODE("128_8_alone_deep"), {8, 8, 1}}, /* multiprocessors stay idle */
       {1, 9, 3, 1, 512, 64, 0, 90, 132, 0, DECODE("64_8"), {24, 1, 1}},
       {64, 9, 3, 1, 512, 64, 0, 90, 132, 0, DECODE("64_8_alone"), {3, 64, 1}},
       {1, 32, 8, 4, 8192, 128, 0, 100, 148, 0, DECODE("128_16"), {64, 1, 1}},
@@ -156,7 +183,28 @@ Test(attention_decode, few_query_rows_go_to_its_kernels) {
       /* A lane that may not have room for clusters. */
       {1, 32, 8, 1, 8192, 128, 0, 90, 8, 0, DECODE("128_8_alone"), {8, 1, 1}},
   };
-  for (size_t i = 0; i < COUNT(choices); i++) check_choice(&choices[i]);
+  for (size_t i = 0; i < COUNT(choices); i++) check_choice(&choices[i], &none);
+}
+
+#define GENERAL(name) "rondo_attention_decode_general_bf16_" name
+#define E4M3(name)    "rondo_attention_decode_e4m3_" name
+
+Test(attention_decode, plain_tasks_have_kernels_of_their_own) {
+  static const struct {
+    struct choice choice;
+    struct extras extras;
+  } choices[] = {
+      {{1, 32, 8, 1, 8192, 128, 0, 90, 132, 0, GENERAL("128_8"), {64, 1, 1}}, {.paged = true}},
+      {{1, 32, 8, 1, 8192, 128, 0, 90, 132, 0, GENERAL("128_8"), {64, 1, 1}}, {.window = 8191}},
+      {{1, 32, 8, 1, 8192, 128, 0, 90, 132, 0, DECODE("128_8"), {64, 1, 1}}, {.window = 8192}}, /* of all there is */
+      {{1, 32, 8, 1, 8192, 128, 0, 90, 132, 0, GENERAL("128_8"), {64, 1, 1}}, {.soft_cap = 30.0f}},
+      {{16, 32, 8, 1, 8192, 128, 0, 90, 132, 0, GENERAL("128_8_alone"), {8, 16, 1}}, {.paged = true, .window = 100}},
+      {{1, 8, 1, 1, 32768, 128, 0, 90, 132, 0, GENERAL("128_8"), {8, 1, 8}}, {.paged = true}},
+      {{1, 32, 8, 1, 8192, 128, 0, 90, 132, 0, E4M3("128_8"), {64, 1, 1}}, {.e4m3 = true}},
+      {{16, 32, 8, 1, 8192, 128, 0, 90, 132, 0, E4M3("128_8_alone"), {8, 16, 1}}, {.e4m3 = true}},
+      {{1, 8, 8, 8, 128, 256, 1, 90, 132, 0, E4M3("256_8"), {64, 1, 1}}, {.e4m3 = true, .paged = true}},
+  };
+  for (size_t i = 0; i < COUNT(choices); i++) check_choice(&choices[i].choice, &choices[i].extras);
 }
 
 Test(attention_decode, what_its_kernels_cannot_do_is_not_sent_there) {
@@ -172,23 +220,44 @@ Test(attention_decode, what_its_kernels_cannot_do_is_not_sent_there) {
       {1, 8, 8, 16, 128, 256, 1, 90, 132, 0, "rondo_attention_bf16_256", {8, 1, 1}}, /* too much shared memory */
       {1, 8, 1, 2, 128, 256, 1, 90, 8, 0, "rondo_attention_bf16_256", {1, 1, 1}},    /* no cluster, and none alone */
   };
-  for (size_t i = 0; i < COUNT(choices); i++) check_choice(&choices[i]);
+  for (size_t i = 0; i < COUNT(choices); i++) check_choice(&choices[i], &none);
 }
 
 /* ---- The same bits ----------------------------------------------------------------------------------------------- */
 
-/* The first item of `one` into an item of `many`. */
-static void copy_item(const struct attention *one, struct attention *many, int64_t item) {
-  const size_t query = (size_t)(one->query_heads * one->query_length * one->dimension);
-  const size_t kv = (size_t)(one->kv_heads * one->capacity * one->dimension);
-  memcpy(many->q_memory + (size_t)item * query, one->q_memory, query * sizeof(uint16_t));
-  memcpy(many->k_memory + (size_t)item * kv, one->k_memory, kv * sizeof(uint16_t));
-  memcpy(many->v_memory + (size_t)item * kv, one->v_memory, kv * sizeof(uint16_t));
+/* What an item of `from` reads becomes what one of `to` reads, wherever either has its rows. */
+static void copy_item(const struct attention *from, int64_t from_item, struct attention *to, int64_t to_item) {
+  const struct rectangle from_kv = kv_rectangle(from), to_kv = kv_rectangle(to);
+  const struct rectangle from_query = query_rectangle(from), to_query = query_rectangle(to);
+  const size_t query_bytes = (size_t)from->dimension * 2, kv_bytes = query_bytes / (from->e4m3_kv ? 2 : 1);
+  const size_t number_bytes = from->e4m3_kv ? 1 : 2;
+  for (int64_t h = 0; h < from->query_heads; h++)
+    for (int64_t i = 0; i < from->query_length; i++)
+      memcpy(to->q_memory + row_index(to, &to_query, to_item, h, i),
+             from->q_memory + row_index(from, &from_query, from_item, h, i), query_bytes);
+  for (int64_t h = 0; h < from->kv_heads; h++)
+    for (int64_t j = 0; j < attention_length(from, from_item); j++) {
+      const int64_t source = kv_index(from, &from_kv, from_item, h, j), target = kv_index(to, &to_kv, to_item, h, j);
+      cr_assert(source >= 0 && target >= 0);
+      memcpy((char *)to->k_memory + (size_t)target * number_bytes,
+             (char *)from->k_memory + (size_t)source * number_bytes, kv_bytes);
+      memcpy((char *)to->v_memory + (size_t)target * number_bytes,
+             (char *)from->v_memory + (size_t)source * number_bytes, kv_bytes);
+    }
+}
+
+/* Plain, general and e4m3. */
+static struct attention of_kind(enum decode_kind kind) {
+  struct attention task = {.causal = 1, .lse_wanted = true};
+  if (kind == DECODE_PLAIN) return task;
+  task.page_rows = 32, task.window = 700, task.soft_cap = 20.0f;
+  if (kind == DECODE_E4M3) task.e4m3_kv = true, task.k_scale = 0.5f, task.v_scale = 3.0f;
+  return task;
 }
 
 static void batches(rondo_backend backend) {
   static const int64_t sizes[] = {1, 7, 64};
-  for (size_t c = 0; c < 2 * COUNT(dimensions); c++) {
+  for (size_t c = 0; c < 2 * COUNT(dimensions) * 3; c++) {
     static int32_t lengths[64];
     struct attention tasks[COUNT(sizes)];
     struct trial trial;
@@ -197,22 +266,17 @@ static void batches(rondo_backend backend) {
     lengths[0] = 1093;
     trial_describe(&trial, backend);
     for (size_t i = 0; i < COUNT(sizes); i++) {
-      tasks[i] = (struct attention){.dtype = dtypes[c % 2],
-                                    .batch = sizes[i],
-                                    .query_heads = 4,
-                                    .kv_heads = 2,
-                                    .query_length = c % 2 ? 1 : 3,
-                                    .capacity = 1100,
-                                    .dimension = dimensions[c / 2],
-                                    .causal = 1,
-                                    .lengths = lengths,
-                                    .lse_wanted = true};
+      tasks[i] = of_kind((enum decode_kind)(c % 3));
+      tasks[i].dtype = dtypes[c / 3 % 2];
+      tasks[i].batch = sizes[i];
+      tasks[i].query_heads = 4, tasks[i].kv_heads = 2, tasks[i].query_length = c / 3 % 2 ? 1 : 3;
+      tasks[i].capacity = 1120, tasks[i].dimension = dimensions[c / 6], tasks[i].lengths = lengths;
       attention_add(&tasks[i], &trial);
     }
     trial_instantiate(&trial);
     for (size_t i = 0; i < COUNT(sizes); i++) {
       attention_fill(&tasks[i], &random);
-      copy_item(&tasks[0], &tasks[i], 0);
+      copy_item(&tasks[0], 0, &tasks[i], 0);
       attention_set(&tasks[i], &trial);
     }
     trial_replay(&trial);
@@ -230,12 +294,80 @@ static void batches(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_decode, an_item_has_the_same_bits_in_any_batch, batches)
 
+/* By the plain kernel and by the general one; with e4m3, by one kernel both times. */
+static void same_rows(rondo_backend backend) {
+  for (size_t c = 0; c < 4 * COUNT(dimensions); c++) {
+    static const int32_t lengths[] = {577, 0, 16, 592, 47, 555, 500};
+    struct attention tasks[2];
+    struct trial trial;
+    struct random random = {31};
+    trial_describe(&trial, backend);
+    for (int i = 0; i < 2; i++) {
+      tasks[i] = (struct attention){.dtype = dtypes[c / 2 % 2],
+                                    .layout = c % 3 ? RONDO_BHSD : RONDO_BSHD,
+                                    .batch = c % 2 ? 7 : 1,
+                                    .query_heads = 20,
+                                    .kv_heads = 10,
+                                    .query_length = 2,
+                                    .capacity = 592,
+                                    .dimension = dimensions[c / 4],
+                                    .causal = 1,
+                                    .lengths = lengths,
+                                    .lse_wanted = true,
+                                    .e4m3_kv = c % 4 == 3,
+                                    .page_rows = i ? 16 : 0};
+      attention_add(&tasks[i], &trial);
+    }
+    trial_instantiate(&trial);
+    for (int i = 0; i < 2; i++) attention_fill(&tasks[i], &random);
+    for (int64_t b = 0; b < tasks[0].batch; b++) copy_item(&tasks[0], b, &tasks[1], b);
+    for (int i = 0; i < 2; i++) attention_set(&tasks[i], &trial);
+    trial_replay(&trial);
+    for (int i = 0; i < 2; i++) attention_get(&tasks[i], &trial);
+    attention_check(&tasks[1]);
+    const size_t rows = (size_t)(tasks[0].batch * 20 * 2), elements = rows * (size_t)tasks[0].dimension;
+    cr_expect(!memcmp(tasks[0].o_memory, tasks[1].o_memory, elements * sizeof(uint16_t)), "case %zu: o differs", c);
+    cr_expect(!memcmp(tasks[0].lse_memory, tasks[1].lse_memory, rows * sizeof(float)), "case %zu: lse differs", c);
+    for (int i = 0; i < 2; i++) attention_free(&tasks[i]);
+    trial_end(&trial);
+  }
+}
+BOTH_BACKENDS(attention_decode, a_table_of_pages_changes_no_bit, same_rows)
+
 static void replays(rondo_backend backend) {
   enum { REPLAYS = 1000 };
   struct attention tasks[] = {
       {.batch = 1, .query_heads = 8, .kv_heads = 2, .query_length = 1, .capacity = 1500, .dimension = 128},
       {.batch = 40, .query_heads = 4, .kv_heads = 2, .query_length = 2, .capacity = 130, .dimension = 64},
       {.batch = 1, .query_heads = 2, .kv_heads = 1, .query_length = 1, .capacity = 9000, .dimension = 64},
+      {.batch = 1,
+       .query_heads = 8,
+       .kv_heads = 2,
+       .query_length = 1,
+       .capacity = 1504,
+       .dimension = 128,
+       .page_rows = 16},
+      {.batch = 40,
+       .query_heads = 4,
+       .kv_heads = 2,
+       .query_length = 2,
+       .capacity = 1504,
+       .dimension = 128,
+       .window = 999},
+      {.batch = 40,
+       .query_heads = 4,
+       .kv_heads = 2,
+       .query_length = 2,
+       .capacity = 130,
+       .dimension = 64,
+       .e4m3_kv = true},
+      {.batch = 1,
+       .query_heads = 2,
+       .kv_heads = 1,
+       .query_length = 1,
+       .capacity = 9000,
+       .dimension = 128,
+       .e4m3_kv = true},
   };
   struct trial trial;
   struct random random = {23};
@@ -278,22 +410,22 @@ static const int32_t borders[] = {0,   1,   2,   15,  16,  17,  63,   64,   65, 
                                   511, 512, 513, 575, 576, 577, 1023, 1024, 1025, 1537, 1599, 1600};
 
 static void lengths(rondo_backend backend) {
-  static struct attention tasks[2 * COUNT(dimensions) * 2];
+  static struct attention tasks[8 * COUNT(dimensions)];
   size_t count = 0;
-  for (size_t n = 0; n < COUNT(dimensions); n++)
-    for (int64_t kv_heads = 1; kv_heads <= 3; kv_heads += 2)
-      for (int64_t rows = 1; rows < 7; rows += 5, count++)
-        tasks[count] = (struct attention){.dtype = dtypes[count % 2],
-                                          .layout = count % 3 ? RONDO_BHSD : RONDO_BSHD,
-                                          .batch = COUNT(borders),
-                                          .query_heads = kv_heads,
-                                          .kv_heads = kv_heads,
-                                          .query_length = rows,
-                                          .capacity = 1600,
-                                          .dimension = dimensions[n],
-                                          .causal = 1,
-                                          .lengths = borders,
-                                          .lse_wanted = true};
+  for (int kind = DECODE_PLAIN; kind <= DECODE_E4M3; kind++)
+    for (size_t n = 0; n < COUNT(dimensions); n++)
+      for (int64_t kv_heads = 1; kv_heads <= 3; kv_heads += 2)
+        for (int64_t rows = kind == DECODE_PLAIN ? 1 : 6; rows < 7; rows += 5, count++) {
+          tasks[count] = of_kind((enum decode_kind)kind);
+          tasks[count].dtype = dtypes[count % 2];
+          tasks[count].layout = count % 3 ? RONDO_BHSD : RONDO_BSHD;
+          tasks[count].batch = COUNT(borders), tasks[count].lengths = borders;
+          tasks[count].query_heads = tasks[count].kv_heads = kv_heads;
+          tasks[count].query_length = rows, tasks[count].capacity = 1600, tasks[count].dimension = dimensions[n];
+          if (kind && count % 4 == 0) tasks[count].page_rows = 0;
+          if (kind && count % 4 == 1) tasks[count].window = 0, tasks[count].table = MISSING;
+          if (kind && count % 4 == 2) tasks[count].window = 17, tasks[count].soft_cap = 0.0f;
+        }
   attentions_check(backend, tasks, count); /* attention_fill has put NaN behind every length */
 }
 BOTH_BACKENDS(attention_decode, lengths_at_every_border_agree_with_double_precision, lengths)

@@ -372,6 +372,9 @@ static inline double capped(const struct attention *a, double score) {
 /* Where all is e4m3, the device may round weights to it as well. */
 static inline bool weights_e4m3(const struct attention *a) { return a->device && a->e4m3_q; }
 
+/* Beside an e4m3 cache it may round them to f16, whatever q and o are. */
+static inline bool weights_f16(const struct attention *a) { return a->device && kv_dtype(a) == RONDO_E4M3; }
+
 /* As 16-bit arithmetic has it or, before it is divided, e4m3. */
 static inline double low_weight_of(const struct attention *a, double weight, double sum) {
   if (!weights_e4m3(a) || isnan(weight)) return rounded(a->dtype, weight / sum);
@@ -449,7 +452,8 @@ static inline void number_check(const struct attention *a, const struct oracle_r
     return;
   }
   double unit = a->dtype == RONDO_F16 ? 0x1p-11 : 0x1p-8, tiny = a->dtype == RONDO_F16 ? 0x1p-25 : 0x1p-126;
-  double weight_unit = weights_e4m3(a) ? 0x1p-4 : unit, weight_tiny = weights_e4m3(a) ? 0x1p-17 : tiny;
+  double weight_unit = weights_e4m3(a) ? 0x1p-4 : unit, weight_tiny = weights_f16(a) ? 0x1p-25 : tiny;
+  if (weights_e4m3(a)) weight_tiny = 0x1p-17;
   double bound = 1.01 * (unit * fabs(exact) + weight_unit * row->mass[d]) +
                  (4.0 * row->score_error + 0x1p-18) * row->mass[d] + weight_tiny * row->all[d] + tiny;
   verdict->wrong += error > bound;
