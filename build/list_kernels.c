@@ -11,6 +11,7 @@
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/attention_any.h"
 #include "../kernels/softmax/attention_decode.h"
+#include "../kernels/softmax/attention_e4m3.h"
 #include "../kernels/softmax/attention_wgmma.h"
 #include "../kernels/softmax/gemm_softmax_wgmma.h"
 
@@ -48,6 +49,7 @@ int main(void) {
   ATTENTION_ANY_KERNELS(PRINT);
   ATTENTION_COMBINE_KERNELS(PRINT);
   ATTENTION_DECODE_KERNELS(PRINT);
+  ATTENTION_E4M3_KERNELS(PRINT);
   ATTENTION_WGMMA_KERNELS(PRINT);
   GEMM_SOFTMAX_KERNELS(PRINT);
   GEMM_SOFTMAX_RESIDENT_KERNELS(PRINT);

@@ -8,6 +8,7 @@
 #include "../common/launch.h"
 #include "attention_any.h"
 #include "attention_decode.h"
+#include "attention_e4m3.h"
 #include "attention_wgmma_plan.h"
 
 struct variant {
@@ -157,7 +158,8 @@ rondo_status attention_select(const struct op_call *call, const struct chip *chi
     shape.splits = decode.splits;
     attention_decode_launch(call, &shape, &decode, launches);
   } else {
-    if (attention_wgmma_select(call, &shape, chip, launches)) return RONDO_OK;
+    if (attention_wgmma_select(call, &shape, chip, launches) || attention_e4m3_select(call, &shape, chip, launches))
+      return RONDO_OK;
     status = portable_launch(call, &shape, chip, launches);
   }
   if (status != RONDO_OK || shape.splits == 1) return status;

@@ -46,7 +46,7 @@ static const struct speed *speed_of(const struct attention_wgmma_variant *varian
 }
 
 /* Are there tiles for a third of the chip, or KV tiles so few that cutting them would not help? */
-static bool is_possible(const struct attention_wgmma_problem *problem) {
+bool attention_wgmma_is_possible(const struct attention_wgmma_problem *problem) {
   const int64_t rows = problem->batch * problem->query_heads * problem->query_length;
   return problem->one_split && problem->has_maps && problem->scale_log2 > 0.0f && isfinite(problem->scale_log2) &&
          problem->capacity > 0 && problem->query_length >= LEAST_QUERY_LENGTH &&
@@ -122,7 +122,8 @@ static void deal(const struct attention_wgmma_problem *problem, int64_t heads_to
  * work; groups are alike, and looking at those of some thousand tiles is enough. */
 static void deal_evenly(const struct attention_wgmma_problem *problem, struct attention_wgmma_plan *plan) {
   enum { TRIALS = 40, PARTS = 64, SOME_TILES = 4096 };
-  const int64_t kv_head_bytes = problem->capacity * problem->head_dimension * 2 * 2;
+  const int64_t number_bytes = rondo_dtype_bits(problem->dtype) / 8;
+  const int64_t kv_head_bytes = problem->capacity * problem->head_dimension * number_bytes * 2;
   const int64_t group = problem->query_heads / problem->kv_heads, heads = problem->batch * problem->query_heads;
   const int64_t limit = smaller(larger(TOGETHER_BYTES / kv_head_bytes, 1) * group, heads);
   const int64_t some_heads = smaller(heads, larger(SOME_TILES / plan->row_tiles, 1));
@@ -140,10 +141,11 @@ static void deal_evenly(const struct attention_wgmma_problem *problem, struct at
   deal(problem, best, plan);
 }
 
-struct attention_wgmma_plan attention_wgmma_plan_of(const struct attention_wgmma_problem *problem) {
-  static const struct attention_wgmma_plan elsewhere;
-  struct attention_wgmma_plan plan = {.variant = is_possible(problem) ? variant_of(problem) : NULL};
-  if (!plan.variant) return elsewhere;
+static const struct attention_wgmma_plan elsewhere;
+
+struct attention_wgmma_plan attention_wgmma_plan_with(const struct attention_wgmma_problem *problem,
+                                                      const struct attention_wgmma_variant *variant) {
+  struct attention_wgmma_plan plan = {.variant = variant};
   const int64_t heads = problem->batch * problem->query_heads;
   plan.row_tiles = divide_up(problem->query_length, plan.variant->rows * plan.variant->cluster);
   if (problem->causal)
@@ -151,4 +153,9 @@ struct attention_wgmma_plan attention_wgmma_plan_of(const struct attention_wgmma
   else
     deal(problem, heads, &plan);
   return plan.rounds * divide_up(heads, plan.heads_together) <= ATTENTION_WGMMA_MOST_TILES ? plan : elsewhere;
+}
+
+struct attention_wgmma_plan attention_wgmma_plan_of(const struct attention_wgmma_problem *problem) {
+  const struct attention_wgmma_variant *variant = attention_wgmma_is_possible(problem) ? variant_of(problem) : NULL;
+  return variant ? attention_wgmma_plan_with(problem, variant) : elsewhere;
 }

@@ -34,7 +34,22 @@ struct attention_wgmma_plan {
 };
 struct attention_wgmma_plan attention_wgmma_plan_of(const struct attention_wgmma_problem *problem);
 
-/* attention_wgmma_select.c: whether it has added the launch. */
+/* For kernels whose blocks take tiles likewise: whether such an attention may be for them, and the plan with one. */
+bool attention_wgmma_is_possible(const struct attention_wgmma_problem *problem);
+struct attention_wgmma_plan attention_wgmma_plan_with(const struct attention_wgmma_problem *problem,
+                                                      const struct attention_wgmma_variant *variant);
+
+/* attention_wgmma_select.c. The map of an operand as kernels want it: of [batch][head][position][column]. */
+struct attention_wgmma_problem attention_wgmma_problem_of(const struct op_task *task,
+                                                          const struct attention_shape *shape, const struct chip *chip);
+struct attention_wgmma_parameters attention_wgmma_parameters_of(const struct op_call *call,
+                                                                const struct attention_shape *shape,
+                                                                const struct attention_wgmma_problem *problem,
+                                                                const struct attention_wgmma_plan *plan);
+void attention_wgmma_map(struct op_launch *launch, size_t offset, const struct op_call *call, uint32_t index,
+                         int64_t rows, int64_t columns);
+
+/* Whether it has added the launch. */
 bool attention_wgmma_select(const struct op_call *call, const struct attention_shape *shape, const struct chip *chip,
                             struct op_launches *launches);
 

@@ -2,8 +2,8 @@
 #include "../common/launch.h"
 #include "attention_wgmma_plan.h"
 
-static struct attention_wgmma_problem problem_of(const struct op_task *task, const struct attention_shape *shape,
-                                                 const struct chip *chip) {
+struct attention_wgmma_problem
+attention_wgmma_problem_of(const struct op_task *task, const struct attention_shape *shape, const struct chip *chip) {
   const struct attention_attributes *attributes = op_attributes(task);
   const struct op_operand *operands = task->operands;
   return (struct attention_wgmma_problem){
@@ -25,9 +25,10 @@ static struct attention_wgmma_problem problem_of(const struct op_task *task, con
   };
 }
 
-static struct attention_wgmma_parameters parameters_of(const struct op_call *call, const struct attention_shape *shape,
-                                                       const struct attention_wgmma_problem *problem,
-                                                       const struct attention_wgmma_plan *plan) {
+struct attention_wgmma_parameters attention_wgmma_parameters_of(const struct op_call *call,
+                                                                const struct attention_shape *shape,
+                                                                const struct attention_wgmma_problem *problem,
+                                                                const struct attention_wgmma_plan *plan) {
   const int64_t *lse_stride = call->task->operands[ATTENTION_LSE].stride;
   return (struct attention_wgmma_parameters){
       .o = call->data[ATTENTION_O],
@@ -48,9 +49,9 @@ static struct attention_wgmma_parameters parameters_of(const struct op_call *cal
   };
 }
 
-/* Of [batch][head][position][column], whichever of both layouts the operand has. */
-static void add_map(struct op_launch *launch, size_t offset, const struct op_call *call, uint32_t index, int64_t rows,
-                    int64_t columns) {
+/* Whichever of both layouts the operand has. */
+void attention_wgmma_map(struct op_launch *launch, size_t offset, const struct op_call *call, uint32_t index,
+                         int64_t rows, int64_t columns) {
   const struct attention_attributes *attributes = op_attributes(call->task);
   struct op_operand operand = call->task->operands[index];
   if (attributes->layout == RONDO_BSHD) {
@@ -66,19 +67,19 @@ static void add_map(struct op_launch *launch, size_t offset, const struct op_cal
 bool attention_wgmma_select(const struct op_call *call, const struct attention_shape *shape, const struct chip *chip,
                             struct op_launches *launches) {
   if (!shape->plain) return false;
-  const struct attention_wgmma_problem problem = problem_of(call->task, shape, chip);
+  const struct attention_wgmma_problem problem = attention_wgmma_problem_of(call->task, shape, chip);
   const struct attention_wgmma_plan plan = attention_wgmma_plan_of(&problem);
   const struct attention_wgmma_variant *variant = plan.variant;
   if (!variant) return false;
-  const struct attention_wgmma_parameters parameters = parameters_of(call, shape, &problem, &plan);
+  const struct attention_wgmma_parameters parameters = attention_wgmma_parameters_of(call, shape, &problem, &plan);
   struct op_launch *launch = launch_add(launches, &variant->kernel, plan.blocks, variant->kernel.threads,
                                         (uint64_t)variant->shared_bytes, &parameters, sizeof parameters);
-  add_map(launch, offsetof(struct attention_wgmma_parameters, q), call, ATTENTION_Q, ATTENTION_WGMMA_QUERY_BOX,
-          shape->head_dimension);
+  attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, q), call, ATTENTION_Q,
+                      ATTENTION_WGMMA_QUERY_BOX, shape->head_dimension);
   /* Blocks of a cluster copy a share each. */
   const int64_t rows = shape->head_dimension == 64 ? variant->tile / variant->cluster : variant->tile;
   const int64_t columns = shape->head_dimension == 64 ? 64 : shape->head_dimension / variant->cluster;
-  add_map(launch, offsetof(struct attention_wgmma_parameters, k), call, ATTENTION_K, rows, columns);
-  add_map(launch, offsetof(struct attention_wgmma_parameters, v), call, ATTENTION_V, rows, columns);
+  attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, k), call, ATTENTION_K, rows, columns);
+  attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, v), call, ATTENTION_V, rows, columns);
   return true;
 }

@@ -369,8 +369,9 @@ static inline double capped(const struct attention *a, double score) {
   return cap > 0.0 ? cap * tanh(score / cap) : score;
 }
 
-/* Where all is e4m3, the device may round weights to it as well. */
-static inline bool weights_e4m3(const struct attention *a) { return a->device && a->e4m3_q; }
+/* Where all is e4m3, the device may round weights to it as well, and products of e4m3 keep 14 bits of a term
+ * (attention_e4m3.cu). */
+static inline bool weights_e4m3(const struct attention *a) { return a->device && a->e4m3_q && a->dimension == 128; }
 
 /* Beside an e4m3 cache it may round them to f16, whatever q and o are. */
 static inline bool weights_f16(const struct attention *a) { return a->device && kv_dtype(a) == RONDO_E4M3; }
@@ -378,7 +379,7 @@ static inline bool weights_f16(const struct attention *a) { return a->device && 
 /* As 16-bit arithmetic has it or, before it is divided, e4m3. */
 static inline double low_weight_of(const struct attention *a, double weight, double sum) {
   if (!weights_e4m3(a) || isnan(weight)) return rounded(a->dtype, weight / sum);
-  return oracle_e4m3(oracle_to_e4m3(256.0 * weight)) / 256.0 / sum;
+  return oracle_e4m3(oracle_to_e4m3(64.0 * weight)) / 64.0 / sum;
 }
 
 /* The K and V rows that it sees begin at the numbers rows[0 .. count). */
@@ -417,6 +418,7 @@ static inline void oracle_row(const struct attention *a, const double *q, const 
   for (int64_t d = 0; d < a->dimension; d++) row->low[d] = rounded(a->dtype, row->low[d]);
   row->lse = count ? max + log(sum) : -INFINITY;
   row->score_error = most * 0x1p-20 + (double)a->soft_cap * 0x1p-20;
+  if (weights_e4m3(a)) row->score_error += most * 0x1p-9;
   if (a->soft_cap > 0.0f && a->device) row->score_error += fabs(capped(a, most)) * 0x1p-10; /* of tanh.approx */
 }
 
@@ -452,8 +454,9 @@ static inline void number_check(const struct attention *a, const struct oracle_r
     return;
   }
   double unit = a->dtype == RONDO_F16 ? 0x1p-11 : 0x1p-8, tiny = a->dtype == RONDO_F16 ? 0x1p-25 : 0x1p-126;
-  double weight_unit = weights_e4m3(a) ? 0x1p-4 : unit, weight_tiny = weights_f16(a) ? 0x1p-25 : tiny;
-  if (weights_e4m3(a)) weight_tiny = 0x1p-17;
+  /* In e4m3 each weight errs by up to 2^-4, and as much their sum. */
+  double weight_unit = weights_e4m3(a) ? 0x1p-3 : unit, weight_tiny = weights_f16(a) ? 0x1p-25 : tiny;
+  if (weights_e4m3(a)) weight_tiny = 0x1p-16;
   double bound = 1.01 * (unit * fabs(exact) + weight_unit * row->mass[d]) +
                  (4.0 * row->score_error + 0x1p-18) * row->mass[d] + weight_tiny * row->all[d] + tiny;
   verdict->wrong += error > bound;
@@ -472,7 +475,8 @@ static inline void lse_check(const struct attention *a, const struct oracle_row 
   else if (isinf(row->lse))
     verdict->wrong += got != row->lse;
   else
-    verdict->wrong += !(fabs(got - row->lse) <= row->score_error + 1e-6 * (fabs(row->lse) + log((double)count) + 1.0));
+    verdict->wrong += !(fabs(got - row->lse) <= row->score_error + (weights_e4m3(a) ? 0x1.4p-4 : 0.0) +
+                                                    1e-6 * (fabs(row->lse) + log((double)count) + 1.0));
 }
 
 /* Every number of the rectangle against the oracle, and nothing around it touched. */

@@ -1,0 +1,203 @@
+/* test_attention_e4m3.c - attention of many query rows with e4m3 q, k and v, as the kernels of attention_e4m3.cu
+ * compute it where there are products of e4m3: masks, lengths, scales and both types of o against double precision,
+ * sums of many rows, where NaNs may go, and which attentions are theirs. */
+#include <stdio.h>
+
+#include "../../kernels/softmax/attention.h"
+#include "test_attention_oracle.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
+
+/* Lengths around tiles of 128 rows, and of 512, after which sums begin anew; fewer and more queries than keys; a limit
+ * at the very end of a tile. */
+static const struct {
+  int64_t query_length, capacity, query_heads, kv_heads;
+} shapes[] = {
+    {64, 1, 1, 1},    {64, 64, 2, 1},   {65, 63, 2, 2},   {128, 128, 1, 1}, {129, 257, 2, 1},  {192, 320, 3, 3},
+    {191, 127, 1, 1}, {300, 172, 2, 1}, {333, 333, 4, 2}, {128, 640, 8, 1}, {200, 1025, 2, 1},
+};
+
+static struct attention shaped(size_t s, size_t i) {
+  return (struct attention){.dtype = dtypes[i % 2],
+                            .layout = i % 3 ? RONDO_BSHD : RONDO_BHSD,
+                            .batch = 1,
+                            .query_heads = shapes[s].query_heads,
+                            .kv_heads = shapes[s].kv_heads,
+                            .query_length = shapes[s].query_length,
+                            .capacity = shapes[s].capacity,
+                            .dimension = 128,
+                            .lse_wanted = i % 4 != 1,
+                            .e4m3_q = true,
+                            .e4m3_kv = true};
+}
+
+static void prefill(rondo_backend backend) {
+  static struct attention tasks[COUNT(shapes) * 4];
+  size_t count = 0;
+  for (size_t s = 0; s < COUNT(shapes); s++)
+    for (size_t i = 0; i < 4; i++, count++) {
+      tasks[count] = shaped(s, s + i);
+      tasks[count].batch = s < 4 ? 2 : 1;
+      tasks[count].causal = i % 2;
+      if (i < 2) continue;
+      tasks[count].q_scale = 0.5f, tasks[count].k_scale = 0.75f, tasks[count].v_scale = -3.0f;
+    }
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(attention_e4m3, many_rows_agree_with_double_precision, prefill)
+
+static void lengths(rondo_backend backend) {
+  static const int32_t some[] = {0, -5, 1, 63, 64, 65, 200, 1000, 129};
+  struct attention tasks[4];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = shaped(1, i);
+    tasks[i].batch = COUNT(some), tasks[i].lengths = some;
+    tasks[i].query_length = i < 2 ? 70 : 210, tasks[i].capacity = 200;
+    tasks[i].causal = i % 2;
+  }
+  attentions_check(backend, tasks, COUNT(tasks)); /* attention_fill has put NaN behind every length */
+}
+BOTH_BACKENDS(attention_e4m3, rows_behind_a_length_may_hold_anything, lengths)
+
+/* Weights beyond what e4m3 has: the reference moves, or the tile is computed again. */
+static void high_weights(rondo_backend backend) {
+  static const enum data kinds[] = {EQUAL, RISING, FALLING, OUTLIER};
+  struct attention tasks[COUNT(kinds) * 4];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = shaped(1, i);
+    tasks[i].query_length = 200, tasks[i].capacity = 900;
+    tasks[i].scale = i % 4 < 2 ? 0.0f : 1.0f;
+    tasks[i].causal = i % 2;
+    tasks[i].data = kinds[i / 4];
+  }
+  attentions_check(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_e4m3, weights_far_above_the_first_do_not_saturate, high_weights)
+
+/* The mean of numbers near 1 is near 1, of however many. Summed in 14 bits all the way it would lose some percent. */
+static void long_sums(rondo_backend backend) {
+  struct attention task = shaped(0, 1);
+  struct trial trial;
+  struct random random = {29};
+  task.query_length = 64, task.capacity = 4096;
+  trial_describe(&trial, backend);
+  attention_add(&task, &trial);
+  trial_instantiate(&trial);
+  attention_fill(&task, &random);
+  const struct rectangle kv = kv_rectangle(&task);
+  for (int64_t i = 0; i < rectangle_elements(&kv); i++)
+    oracle_write(RONDO_E4M3, task.v_memory, i, (double)random_between(&random, 8, 15) / 12.0);
+  attention_set(&task, &trial);
+  trial_replay(&trial);
+  attention_get(&task, &trial);
+  const struct verdict verdict = attention_verdict(&task);
+  cr_expect_eq(verdict.wrong, 0);
+  cr_expect_lt(verdict.error, 0.03);
+  attention_free(&task);
+  trial_end(&trial);
+}
+BOTH_BACKENDS(attention_e4m3, sums_of_many_rows_lose_nothing, long_sums)
+
+/* In q or k, a NaN makes whole rows; in v, one column of those that see it. Some lie where few rows of a tile do. */
+static void plant(struct attention *a, bool values) {
+  struct rectangle query = query_rectangle(a), kv = kv_rectangle(a);
+  for (int64_t i = 0; i < 12 && values; i++) {
+    int64_t row = i % 4 == 3 ? a->capacity - 1 - i : i * (a->capacity / 12), column = (i * 37) % a->dimension;
+    oracle_write(RONDO_E4M3, a->v_memory, row_index(a, &kv, i % a->batch, i % 2, row) + column, NAN);
+  }
+  if (values) return;
+  oracle_write(RONDO_E4M3, a->q_memory, row_index(a, &query, 0, 0, 70) + 3, NAN);
+  oracle_write(RONDO_E4M3, a->k_memory, row_index(a, &kv, 0, 0, a->capacity - 4) + 1, NAN);
+}
+
+static void special_numbers(rondo_backend backend) {
+  struct attention tasks[6];
+  struct trial trial;
+  struct random random = {13};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = shaped(2, i);
+    tasks[i].batch = 2;
+    tasks[i].query_length = 330, tasks[i].capacity = i % 3 == 2 ? 270 : 400;
+    tasks[i].causal = i != 1;
+    attention_add(&tasks[i], &trial);
+  }
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    attention_fill(&tasks[i], &random);
+    plant(&tasks[i], i < 4);
+    attention_set(&tasks[i], &trial);
+  }
+  attentions_end(&trial, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_e4m3, a_nan_reaches_exactly_the_rows_that_see_it, special_numbers)
+
+/* ---- Which are theirs -------------------------------------------------------------------------------------------- */
+
+struct description {
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_task task;
+};
+
+static struct op_operand operand_of(rondo_dtype dtype, int64_t heads, int64_t length, int64_t dimension) {
+  return (struct op_operand){.present = true,
+                             .dtype = dtype,
+                             .rank = 4,
+                             .shape = {2, heads, length, dimension},
+                             .stride = {heads * length * dimension, length * dimension, dimension, 1}};
+}
+
+static void describe(struct description *d, struct attention_attributes attributes, rondo_dtype o, int64_t length,
+                     int64_t dimension) {
+  *d = (struct description){.task = {.op = &op_attention, .name = "attention", .operand_count = ATTENTION_OPERANDS}};
+  d->task.operands = d->operands;
+  attributes.layout = RONDO_BHSD;
+  d->operands[ATTENTION_Q] = operand_of(RONDO_E4M3, 8, length, dimension);
+  d->operands[ATTENTION_O] = operand_of(o, 8, length, dimension);
+  d->operands[ATTENTION_K] = d->operands[ATTENTION_V] = operand_of(RONDO_E4M3, 2, 512, dimension);
+  memcpy(d->task.attributes, &attributes, sizeof attributes);
+}
+
+static const char *kernel_of(const struct description *d, const struct chip *chip, struct op_launches *launches) {
+  struct op_call call = {.task = &d->task, .data = op_nowhere};
+  REQUIRE_OK(attention_select(&call, chip, launches));
+  cr_assert_geq(launches->count, 1);
+  return launches->items[0].kernel;
+}
+
+Test(attention_e4m3_plan, many_rows_of_dimension_128_without_extras_are_theirs) {
+  static const struct chip h200 = {90, 132, 232448}, others[] = {{80, 108, 166912}, {100, 148, 232448}};
+  struct description d;
+  struct op_launches launches;
+#define ELSEWHERE(chip) cr_expect(!strstr(kernel_of(&d, &(chip), &launches), "attention_e4m3"))
+  for (size_t i = 0; i < 4; i++) {
+    describe(&d, (struct attention_attributes){.causal = i % 2}, dtypes[i / 2], 512, 128);
+    cr_expect_str_eq(kernel_of(&d, &h200, &launches),
+                     i % 2 ? "rondo_attention_e4m3_128_causal" : "rondo_attention_e4m3_128");
+    cr_assert_eq(launches.items[0].map_count, 3);
+    const uint32_t boxes[3][4] = {{128, 64, 1, 1}, {128, 128, 1, 1}, {128, 64, 1, 1}};
+    for (size_t m = 0; m < 3; m++) {
+      cr_expect_arr_eq(launches.items[0].maps[m].box, boxes[m], sizeof boxes[m]);
+      cr_expect_eq(launches.items[0].maps[m].dtype, RONDO_E4M3);
+    }
+    ELSEWHERE(others[0]);
+    ELSEWHERE(others[1]);
+  }
+  describe(&d, (struct attention_attributes){.causal = 1, .window = 100}, RONDO_BF16, 512, 128);
+  ELSEWHERE(h200);
+  describe(&d, (struct attention_attributes){.soft_cap = 30.0f}, RONDO_BF16, 512, 128);
+  ELSEWHERE(h200);
+  describe(&d, (struct attention_attributes){.k_scale = -1.0f}, RONDO_BF16, 512, 128);
+  ELSEWHERE(h200);
+  describe(&d, (struct attention_attributes){.splits = 2}, RONDO_BF16, 512, 128);
+  ELSEWHERE(h200);
+  describe(&d, (struct attention_attributes){.causal = 0}, RONDO_BF16, 512, 64);
+  ELSEWHERE(h200);
+  describe(&d, (struct attention_attributes){.causal = 0}, RONDO_BF16, 63, 128);
+  ELSEWHERE(h200);
+  describe(&d, (struct attention_attributes){.causal = 0}, RONDO_BF16, 512, 128);
+  d.operands[ATTENTION_Q].dtype = d.operands[ATTENTION_O].dtype;
+  ELSEWHERE(h200);
+}
