@@ -5,7 +5,8 @@
  * copies: one warp each brings Q, K and V into slots of shared memory. The others compute, 64 query rows each, and
  * treat the KV tiles of all their query tiles as one stream: S = Q K(j)^T runs beside O += P V(j - 1), also across the
  * border of two query tiles, the exponentials beside the latter, and the warpgroups take turns at the tensor cores. KV
- * tiles go from the last to the first, so that those that need a mask come first.
+ * tiles go from the last to the first, so that those that need a mask come first; with a window, those at its edge
+ * last.
  *
  * What can go wrong is found in the sums and in O, and the query tile is computed again by the same launch: a second
  * time with the running maximum, where a sum is out of range (attention_wgmma_softmax.cuh); a third time with the
@@ -13,7 +14,7 @@
  * and so each column remembers which rows of the tile see what. V rows beyond a length are zeros from the start.
  *
  * One block a multiprocessor: 384 threads with 40 registers to copy and 232 to compute, or 512 with 32 and 160; 166 to
- * 199 KB of shared memory. Bound by the chip's power at head dimensions 128 and 256, by the exponentials' latencies
+ * 210 KB of shared memory. Bound by the chip's power at head dimensions 128 and 256, by the exponentials' latencies
  * beside the products at 64: 800, 805 and 600 of the 990 TFLOP/s that an H200 is made for (full attention, 4096
  * positions, bf16), 735, 740 and 540 under the causal mask. */
 #include <math.h>
@@ -157,6 +158,7 @@ template <typename Size> struct computing {
     wgmma_wait<1>();
     pin(s);
     keys.release();
+    if constexpr (Size::capped) cap(s, p.cap_scale);
   }
   __device__ __forceinline__ void score_alone() {
     keys.wait();
@@ -164,15 +166,30 @@ template <typename Size> struct computing {
     wgmma_wait<0>();
     pin(s);
     keys.release();
+    if constexpr (Size::capped) cap(s, p.cap_scale);
   }
 
-  /* Does some row of the warpgroup, or none before it, not see all of KV tile j? */
+  /* Does some row of the warpgroup, or none before it, not see the end of KV tile j? */
   __device__ __forceinline__ bool needs_mask(const query_tile &tile, int j) const {
-    return (j + 1) * Size::tile >= limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64);
+    return kv_begin_of<Size>(p, tile) + (j + 1) * Size::tile >=
+           limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64);
   }
   __device__ __forceinline__ void mask_tile(const query_tile &tile, int j) {
-    const int column = j * Size::tile + (int)threadIdx.x % 4 * 2, row = tile.row_begin + first_row;
+    const int column = kv_begin_of<Size>(p, tile) + j * Size::tile + (int)threadIdx.x % 4 * 2,
+              row = tile.row_begin + first_row;
     mask(s, limit_of<Size>(p, tile, row) - column, limit_of<Size>(p, tile, row + 8) - column);
+    if constexpr (Size::window)
+      if (j < edge_end(tile)) mask_edge(tile, j);
+  }
+  /* The first KV tile that all rows of the warpgroup see from its beginning on. */
+  __device__ __forceinline__ int edge_end(const query_tile &tile) const {
+    const int begin = begin_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64 + 63);
+    return Size::window ? (begin - kv_begin_of<Size>(p, tile) + Size::tile - 1) / Size::tile : 0;
+  }
+  __device__ __forceinline__ void mask_edge(const query_tile &tile, int j) {
+    const int column = kv_begin_of<Size>(p, tile) + j * Size::tile + (int)threadIdx.x % 4 * 2,
+              row = tile.row_begin + first_row;
+    mask_before(s, begin_of<Size>(p, tile, row) - column, begin_of<Size>(p, tile, row + 8) - column);
   }
 
   __device__ __forceinline__ void clear() {
@@ -192,11 +209,13 @@ template <typename Size> struct computing {
     rescale(o, factor);
   }
 
-  /* Any other. The wait for the sums sits amid the exponentials: those behind it share the pipes with the rounding of
-   * the weights, instead of coming before it. */
-  __device__ __forceinline__ void step() {
+  /* Any other, or one that all rows see the end of, but not all the beginning: the window's edge. The wait for the sums
+   * sits amid the exponentials: those behind it share the pipes with the rounding of the weights, instead of coming
+   * before it. */
+  template <bool Edge> __device__ __forceinline__ void step(const query_tile &tile, int j) {
     const float against[2] = {rows.reference[0], rows.reference[1]};
     score_beside_accumulate();
+    if constexpr (Edge) mask_edge(tile, j);
     weigh<0, Size::early>(s, p.scale_log2, against, rows.sum);
     hold(s, rows, p.scale_log2, at.never);
     end_accumulate();
@@ -216,7 +235,15 @@ template <typename Size> struct computing {
 #pragma unroll
     for (int i = 0; i < Size::dimension / 2; i++) {
       const uint32_t row = first_row + (i & 2 ? 8 : 0);
-      const uint32_t seen = load_shared(at.columns + 4 * (8 * (i / 4) + threadIdx.x % 4 * 2 + i % 2));
+      const uint32_t column = at.columns + (8 * (i / 4) + threadIdx.x % 4 * 2 + i % 2) * Size::column_bytes;
+      if constexpr (Size::window) {
+        const uint32_t word = column + row / 32 * 4, kind_bytes = Size::rows / 8;
+        if (load_shared(word) >> row % 32 & 1) o[i] += NAN;
+        if (load_shared(word + kind_bytes) >> row % 32 & 1) o[i] += INFINITY;
+        if (load_shared(word + 2 * kind_bytes) >> row % 32 & 1) o[i] -= INFINITY;
+        continue;
+      }
+      const uint32_t seen = load_shared(column);
       if (row >= (seen & 0xff)) o[i] += NAN;
       if (row >= (seen >> 8 & 0xff)) o[i] += INFINITY;
       if (row >= (seen >> 16 & 0xff)) o[i] -= INFINITY;
@@ -296,7 +323,9 @@ template <typename Size> struct computing {
       j--;
       if constexpr (Size::causal)
         for (; j >= 0 && needs_mask(tile, j); j--) masked_step(tile, j);
-      for (; j >= 0; j--) step();
+      for (const int end = edge_end(tile); j >= end; j--) step<false>(tile, j);
+      if constexpr (Size::window)
+        for (; j >= 0; j--) step<true>(tile, j);
       query.release();
       /* The first score of the next query tile beside the last sums of this one. */
       const query_tile done = tile;
@@ -403,12 +432,13 @@ template <typename Size> __device__ __forceinline__ void attend_wgmma(const atte
   if (Size::cluster > 1) cluster_meet();
 }
 
-#define DEFINE(chips, parameters, name, threads, type, dimension, causal, warpgroups, tile, kv_slots, query_slots,     \
+#define DEFINE(chips, parameters, name, threads, type, dimension, mask, cap, warpgroups, tile, kv_slots, query_slots,  \
                cluster, early)                                                                                         \
   extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                             \
       name(const __grid_constant__ parameters p) {                                                                     \
     let_successors_start();                                                                                            \
-    attend_wgmma<wgmma_tiling<type, dimension, causal, warpgroups, tile, kv_slots, query_slots, cluster, early>>(p);   \
+    attend_wgmma<wgmma_tiling<type, dimension, ATTENTION_WGMMA_##mask, cap, warpgroups, tile, kv_slots, query_slots,   \
+                              cluster, early>>(p);                                                                     \
     publish(p.done);                                                                                                   \
   }
 ATTENTION_WGMMA_KERNELS(DEFINE)

@@ -9,21 +9,23 @@
 #include "attention_wgmma_tiles.cuh"
 
 /* What a kernel is made for: a line of the list in attention_wgmma.h. */
-template <rondo_dtype Dtype, int Dimension, int Causal, int Warpgroups, int Tile, int KvSlots, int QuerySlots,
-          int Cluster, int Early>
+template <rondo_dtype Dtype, int Dimension, attention_wgmma_mask Mask, int Capped, int Warpgroups, int Tile,
+          int KvSlots, int QuerySlots, int Cluster, int Early>
 struct wgmma_tiling {
   using type = element<Dtype>;
-  static constexpr int dimension = Dimension, causal = Causal, warpgroups = Warpgroups, tile = Tile;
+  static constexpr bool causal = Mask != ATTENTION_WGMMA_ALL, window = Mask == ATTENTION_WGMMA_WINDOW, capped = Capped;
+  static constexpr int dimension = Dimension, warpgroups = Warpgroups, tile = Tile;
   static constexpr int kv_slots = KvSlots, query_slots = QuerySlots, cluster = Cluster;
   /* Barriers of copies of V that are cleaned. The other block of a pair may be a slot ahead: what it copies for that
    * must not be counted for this one. */
   static constexpr int landings = Cluster == 2 ? KvSlots : 1;
   static constexpr int early = Tile / 2 * Early / 8 / 4 * 4; /* scores weighed before the wait */
   static constexpr int rows = 64 * Warpgroups, panels = Dimension / 64;
+  static constexpr int column_bytes = ATTENTION_WGMMA_COLUMN_BYTES(Warpgroups, Mask);
   static constexpr int query_bytes = 64 * Dimension * 2, kv_bytes = Tile * Dimension * 2; /* of a slot */
   /* 64 Ki registers: as many at launch for each warpgroup, then few for the one that copies. */
   static constexpr int copying_registers = Warpgroups == 2 ? 40 : 32, computing_registers = Warpgroups == 2 ? 232 : 160;
-  static_assert(!(Causal && Cluster > 1), "blocks of a cluster walk over the same KV tiles");
+  static_assert(!(causal && Cluster > 1), "blocks of a cluster walk over the same KV tiles");
   static_assert(Cluster <= 2, "a share is half of a KV tile");
   static_assert((KvSlots & (KvSlots - 1)) == 0, "places in a ring are bits of a count");
 };
@@ -45,7 +47,7 @@ template <typename Size> struct places {
   uint32_t tile;                                         /* what a slot of Q is of, for each slot and warpgroup */
   uint32_t never;                                        /* written by nobody */
   uint32_t failed;                                       /* for two passes: a word, and a bit for each tile */
-  uint32_t columns;                                      /* a word for each column of V */
+  uint32_t columns;                                      /* what the third pass has taken out of each column of V */
 
   __device__ __forceinline__ explicit places(uint32_t base) {
     query = base;

@@ -63,18 +63,35 @@ __device__ __forceinline__ void copy_rows(const void *map, uint32_t to, int row,
 template <typename T> constexpr uint32_t special_bits = 0x7f80;
 template <> constexpr uint32_t special_bits<__half> = 0x7c00;
 
-/* Takes infinities and NaNs out of eight numbers of a column each. A column's word has four bytes: the first row of the
- * query tile that sees a NaN, infinity, -infinity; 255: none. */
-template <typename T> __device__ __forceinline__ uint4 take_out(uint4 eight, uint32_t first_row, uint32_t column_word) {
-  constexpr uint32_t special = special_bits<T>;
+/* Rows of the query tile from the first to the last see, in this column, a NaN (kind 0), infinity, or -infinity. A
+ * column's word has four bytes: the first row that sees one of a kind; 255: none. With a window also the last rows see
+ * it no more, and the column has a bit for each kind and row. */
+template <typename Size>
+__device__ __forceinline__ void note(uint32_t columns, uint32_t column, uint32_t kind, int first, int last) {
+  const uint32_t address = columns + column * Size::column_bytes;
+  if constexpr (Size::window) {
+#pragma unroll 1
+    for (int w = 0; w < Size::rows / 32; w++) {
+      const int begin = max(first - 32 * w, 0), end = min(last - 32 * w, 31);
+      if (begin <= end) or_shared(address + (kind * (Size::rows / 32) + w) * 4, ~0u >> (31 - end) & ~0u << begin);
+    }
+  } else {
+    const uint32_t known = load_shared(address), seen = ~(0xffu << 8 * kind) | min(max(first, 0), 255) << 8 * kind;
+    store_shared(address, __vminu4(known, seen));
+  }
+}
+
+/* Takes infinities and NaNs out of eight numbers, of a column each from `column` on. */
+template <typename Size>
+__device__ __forceinline__ uint4 take_out(uint4 eight, uint32_t columns, uint32_t column, int first, int last) {
+  constexpr uint32_t special = special_bits<typename Size::type>;
   uint32_t word[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
   for (int i = 0; i < 8; i++) {
     const uint32_t number = word[i / 2] >> i % 2 * 16 & 0xffff;
     if ((number & special) != special) continue;
     const uint32_t kind = (number & ~special & 0x7fff) ? 0 : 1 + (number >> 15);
-    const uint32_t known = load_shared(column_word + 4 * i), seen = ~(0xffu << 8 * kind) | first_row << 8 * kind;
-    store_shared(column_word + 4 * i, __vminu4(known, seen));
+    note<Size>(columns, column + i, kind, first, last);
     word[i / 2] &= i % 2 ? 0xffffu : 0xffff0000u;
   }
   return make_uint4(word[0], word[1], word[2], word[3]);
@@ -86,7 +103,8 @@ template <typename Size>
 __device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const places<Size> &at,
                                       const query_tile &tile, uint32_t slot, int row, bool all) {
   const uint32_t lane = threadIdx.x % 32;
-  const int there = min(tile.length - row, Size::tile);
+  /* With a window the last tile ends with the last row that is seen. */
+  const int there = Size::window ? Size::tile : min(tile.length - row, Size::tile);
 #pragma unroll 1
   for (int panel = 0; panel < Size::panels; panel++) {
     const uint32_t from = slot + panel * (Size::tile * 128);
@@ -99,12 +117,12 @@ __device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const
       if (mine >= there) {
         store_shared_16(address, make_uint4(0, 0, 0, 0));
       }
-      for (uint32_t turn = 0; all && turn < 4; turn++) {
+      for (uint32_t turn = 0; all && turn < (Size::window ? 1 : 4); turn++) {
         __syncwarp();
-        if (turn != lane / 8 || mine >= there) continue;
+        if (!Size::window && (turn != lane / 8 || mine >= there)) continue;
         const int first = Size::causal ? row + mine - (tile.row_begin + tile.length - p.query_length) : 0;
-        store_shared_16(address, take_out<typename Size::type>(load_shared_16(address), min(max(first, 0), 255),
-                                                               at.columns + (panel * 64 + eight * 8) * 4));
+        store_shared_16(address, take_out<Size>(load_shared_16(address), at.columns, panel * 64 + eight * 8, first,
+                                                Size::window ? first + p.window - 1 : 0));
       }
     }
   }
@@ -125,16 +143,19 @@ __device__ __forceinline__ void copy_kv(const attention_wgmma_parameters &p, con
   const bool all = Values && pass == PASSES - 1;
   if (all) {
     barrier_wait(at.columns_free, parity);
-    for (uint32_t i = threadIdx.x % 32; i < Size::dimension; i += 32) store_shared(at.columns + 4 * i, 0xffffffffu);
+    for (uint32_t i = threadIdx.x % 32; i < Size::dimension * Size::column_bytes / 4; i += 32)
+      store_shared(at.columns + 4 * i, Size::window ? 0 : 0xffffffffu);
     __syncwarp();
   }
 #pragma unroll 1
   for (int j = kv_tiles_of<Size>(p, tile) - 1; j >= 0; j--) {
-    const int row = j * Size::tile;
+    int row = j * Size::tile;
+    if constexpr (Size::window) row += kv_begin_of<Size>(p, tile);
     const uint32_t slot = to + ring.slot * Size::kv_bytes, barrier = full + 8 * ring.slot;
     const uint32_t landing = ring.slot % Size::landings, landing_barrier = at.value_landed + 8 * landing;
     /* Beyond the capacity copies bring zeros. */
-    const bool clean_it = Values && (all || (row + Size::tile > tile.length && tile.length < p.capacity));
+    const bool clean_it =
+        Values && (all || (!Size::window && row + Size::tile > tile.length && tile.length < p.capacity));
     barrier_wait(empty + 8 * ring.slot, ring.parity);
     if (elected()) {
       const uint32_t counted = clean_it ? landing_barrier : barrier;

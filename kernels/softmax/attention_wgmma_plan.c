@@ -9,16 +9,17 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
-#define VARIANT(chips, parameters, name, threads, dtype, dimension, causal, warpgroups, tile, kv_slots, query_slots,   \
-                cluster, early)                                                                                        \
+#define VARIANT(chips, parameters, name, threads, dtype, dimension, mask, capped, warpgroups, tile, kv_slots,          \
+                query_slots, cluster, early)                                                                           \
   {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
    dtype,                                                                                                              \
    dimension,                                                                                                          \
-   causal,                                                                                                             \
+   ATTENTION_WGMMA_##mask,                                                                                             \
+   capped,                                                                                                             \
    INT64_C(64) * (warpgroups),                                                                                         \
    tile,                                                                                                               \
    cluster,                                                                                                            \
-   ATTENTION_WGMMA_SHARED_BYTES(dimension, warpgroups, tile, kv_slots, query_slots)},
+   ATTENTION_WGMMA_SHARED_BYTES(dimension, warpgroups, tile, kv_slots, query_slots, ATTENTION_WGMMA_##mask)},
 static const struct attention_wgmma_variant variants[] = {ATTENTION_WGMMA_KERNELS(VARIANT)};
 
 enum {
@@ -33,7 +34,7 @@ static const struct speed {
   int64_t head_dimension, rows, cluster;
   int64_t tile_ns, query_ns, launch_ns;
 } speeds[] = {
-    {64, 128, 1, 960, 1040, 0},     {64, 192, 1, 1240, 1460, 0}, {128, 128, 1, 1310, 2050, 0},
+    {64, 128, 1, 960, 900, 0},      {64, 192, 1, 1240, 1460, 0}, {128, 128, 1, 1310, 2050, 0},
     {128, 128, 2, 1275, 2040, 600}, {256, 128, 1, 636, 2270, 0}, {256, 128, 2, 618, 2180, 600},
 };
 
@@ -45,20 +46,27 @@ static const struct speed *speed_of(const struct attention_wgmma_variant *varian
   return speed;
 }
 
+/* KV rows that a query tile sees at most, but for those of its own length. */
+static int64_t most_seen(const struct attention_wgmma_problem *problem) {
+  return problem->window ? smaller(problem->window, problem->capacity) : problem->capacity;
+}
+
 /* Are there tiles for a third of the chip, or KV tiles so few that cutting them would not help? */
 bool attention_wgmma_is_possible(const struct attention_wgmma_problem *problem) {
   const int64_t rows = problem->batch * problem->query_heads * problem->query_length;
   return problem->one_split && problem->has_maps && problem->scale_log2 > 0.0f && isfinite(problem->scale_log2) &&
          problem->capacity > 0 && problem->query_length >= LEAST_QUERY_LENGTH &&
-         (problem->capacity <= SHORT_CAPACITY || rows * 3 >= problem->multiprocessors * 128);
+         (most_seen(problem) <= SHORT_CAPACITY || rows * 3 >= problem->multiprocessors * 128);
 }
 
 /* KV tiles that the rows of a query tile see, at full lengths. */
 static int64_t kv_tiles(const struct attention_wgmma_problem *problem, const struct attention_wgmma_variant *variant,
                         int64_t row_tile) {
-  const int64_t last = (row_tile + 1) * variant->rows, offset = problem->capacity - problem->query_length;
-  const int64_t limit = problem->causal ? smaller(last + offset, problem->capacity) : problem->capacity;
-  return larger(divide_up(limit, variant->tile), 1);
+  const int64_t first = row_tile * variant->rows, offset = problem->capacity - problem->query_length;
+  int64_t limit = problem->capacity, begin = 0;
+  if (problem->causal) limit = smaller(first + variant->rows + offset, limit);
+  if (problem->window) begin = larger(first + 1 + offset - problem->window, 0);
+  return larger(divide_up(limit - begin, variant->tile), 1);
 }
 
 /* Equally long tiles come in whole rounds; others are dealt so that all blocks have the same work. */
@@ -74,13 +82,23 @@ static int64_t estimate_ns(const struct attention_wgmma_problem *problem,
   return larger(divide_up(heads * head_ns, clusters), longest_ns) + speed->launch_ns;
 }
 
+/* Kernels with a window place KV tiles so that the last ends with a query tile's last visible row: better wherever
+ * query tiles and KV tiles would not end together. Those with a cap all have one. */
+static enum attention_wgmma_mask mask_of(const struct attention_wgmma_problem *problem) {
+  const bool together = (problem->capacity - problem->query_length) % 128 == 0;
+  if (!problem->causal) return ATTENTION_WGMMA_ALL;
+  if (problem->window || problem->soft_cap > 0.0f || !together) return ATTENTION_WGMMA_WINDOW;
+  return ATTENTION_WGMMA_CAUSAL;
+}
+
 static const struct attention_wgmma_variant *variant_of(const struct attention_wgmma_problem *problem) {
   const struct attention_wgmma_variant *best = NULL;
+  const enum attention_wgmma_mask mask = mask_of(problem);
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
     const struct attention_wgmma_variant *v = &variants[i];
-    if (!(v->kernel.chips & problem->chip) || v->dtype != problem->dtype || v->causal != problem->causal ||
-        v->head_dimension != problem->head_dimension || v->shared_bytes > problem->shared_bytes ||
-        v->cluster > problem->multiprocessors)
+    if (!(v->kernel.chips & problem->chip) || v->dtype != problem->dtype || v->mask != mask ||
+        v->capped != (problem->soft_cap > 0.0f) || v->head_dimension != problem->head_dimension ||
+        v->shared_bytes > problem->shared_bytes || v->cluster > problem->multiprocessors)
       continue;
     if (!best || estimate_ns(problem, v) < estimate_ns(problem, best)) best = v;
   }
@@ -123,7 +141,7 @@ static void deal(const struct attention_wgmma_problem *problem, int64_t heads_to
 static void deal_evenly(const struct attention_wgmma_problem *problem, struct attention_wgmma_plan *plan) {
   enum { TRIALS = 40, PARTS = 64, SOME_TILES = 4096 };
   const int64_t number_bytes = rondo_dtype_bits(problem->dtype) / 8;
-  const int64_t kv_head_bytes = problem->capacity * problem->head_dimension * number_bytes * 2;
+  const int64_t kv_head_bytes = most_seen(problem) * problem->head_dimension * number_bytes * 2;
   const int64_t group = problem->query_heads / problem->kv_heads, heads = problem->batch * problem->query_heads;
   const int64_t limit = smaller(larger(TOGETHER_BYTES / kv_head_bytes, 1) * group, heads);
   const int64_t some_heads = smaller(heads, larger(SOME_TILES / plan->row_tiles, 1));

@@ -8,7 +8,8 @@ struct attention_wgmma_variant {
   struct op_kernel kernel;
   rondo_dtype dtype;
   int64_t head_dimension;
-  bool causal;
+  enum attention_wgmma_mask mask;
+  bool capped;
   int64_t rows; /* of a query tile */
   int64_t tile; /* KV rows */
   int64_t cluster;
@@ -23,6 +24,8 @@ struct attention_wgmma_problem {
   bool one_split; /* none are asked for */
   bool has_maps;  /* q, k and v can have tensor maps, and rows of o begin at multiples of 16 bytes */
   float scale_log2;
+  float soft_cap; /* or 0 */
+  int64_t window; /* or 0 */
   int64_t batch, query_heads, kv_heads, query_length, capacity, head_dimension;
 };
 

@@ -16,6 +16,8 @@ attention_wgmma_problem_of(const struct op_task *task, const struct attention_sh
       .has_maps = has_tensor_map(&operands[ATTENTION_Q]) && has_tensor_map(&operands[ATTENTION_K]) &&
                   has_tensor_map(&operands[ATTENTION_V]) && op_rows_aligned(&operands[ATTENTION_O], 16),
       .scale_log2 = shape->scale * 1.44269504f,
+      .soft_cap = shape->soft_cap,
+      .window = shape->window,
       .batch = shape->batch,
       .query_heads = shape->query_heads,
       .kv_heads = shape->kv_heads,
@@ -30,6 +32,7 @@ struct attention_wgmma_parameters attention_wgmma_parameters_of(const struct op_
                                                                 const struct attention_wgmma_problem *problem,
                                                                 const struct attention_wgmma_plan *plan) {
   const int64_t *lse_stride = call->task->operands[ATTENTION_LSE].stride;
+  const bool capped = plan->variant->capped;
   return (struct attention_wgmma_parameters){
       .o = call->data[ATTENTION_O],
       .lse = call->data[ATTENTION_LSE],
@@ -45,7 +48,9 @@ struct attention_wgmma_parameters attention_wgmma_parameters_of(const struct op_
       .rounds = (uint32_t)plan->rounds,
       .query_length = (int32_t)shape->query_length,
       .capacity = (int32_t)shape->capacity,
-      .scale_log2 = problem->scale_log2,
+      .scale_log2 = capped ? shape->soft_cap * 1.44269504f : problem->scale_log2,
+      .cap_scale = capped ? shape->scale / shape->soft_cap : 0.0f,
+      .window = shape->window ? (int32_t)shape->window : ATTENTION_WGMMA_NO_WINDOW,
   };
 }
 
@@ -66,7 +71,7 @@ void attention_wgmma_map(struct op_launch *launch, size_t offset, const struct o
 
 bool attention_wgmma_select(const struct op_call *call, const struct attention_shape *shape, const struct chip *chip,
                             struct op_launches *launches) {
-  if (!shape->plain) return false;
+  if (shape->paged || call->task->operands[ATTENTION_K].dtype == RONDO_E4M3) return false;
   const struct attention_wgmma_problem problem = attention_wgmma_problem_of(call->task, shape, chip);
   const struct attention_wgmma_plan plan = attention_wgmma_plan_of(&problem);
   const struct attention_wgmma_variant *variant = plan.variant;

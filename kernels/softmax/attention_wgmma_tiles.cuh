@@ -67,11 +67,27 @@ __device__ __forceinline__ int limit_of(const attention_wgmma_parameters &p, con
   return Size::causal ? min(row + 1 + tile.length - p.query_length, tile.length) : tile.length;
 }
 
+/* The first of them. */
+template <typename Size>
+__device__ __forceinline__ int begin_of(const attention_wgmma_parameters &p, const query_tile &tile, int row) {
+  return Size::window ? max(limit_of<Size>(p, tile, row) - p.window, 0) : 0;
+}
+
 /* Tiles of K and V that some row of the query tile sees, and one for rows that see none. */
 template <typename Size>
 __device__ __forceinline__ int kv_tiles_of(const attention_wgmma_parameters &p, const query_tile &tile) {
+  int rows = limit_of<Size>(p, tile, tile.row_begin + Size::rows - 1);
+  if constexpr (Size::window) rows -= begin_of<Size>(p, tile, tile.row_begin);
+  return max((rows + Size::tile - 1) / Size::tile, 1);
+}
+
+/* The first row of the first of them. With a window the last ends with the last row that is seen, wherever that is, and
+ * the first may begin before row 0: there copies bring zeros, and masks take them for invisible. */
+template <typename Size>
+__device__ __forceinline__ int kv_begin_of(const attention_wgmma_parameters &p, const query_tile &tile) {
+  if (!Size::window) return 0;
   const int limit = limit_of<Size>(p, tile, tile.row_begin + Size::rows - 1);
-  return max((limit + Size::tile - 1) / Size::tile, 1);
+  return limit - kv_tiles_of<Size>(p, tile) * Size::tile;
 }
 
 #endif

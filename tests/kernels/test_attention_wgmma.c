@@ -152,6 +152,159 @@ static void special_numbers(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_wgmma, special_numbers_reach_exactly_the_rows_that_see_them, special_numbers)
 
+/* Windows of one row, around tiles, and wider than some lengths; ends of rows anywhere in a tile of 128. */
+static const int32_t windows[] = {1, 63, 64, 65, 127, 128, 129, 200, 300, 1000};
+
+static void window_edges(rondo_backend backend) {
+  static struct attention tasks[COUNT(windows) * COUNT(dimensions) * 3];
+  static const int64_t lengths[][2] = {{333, 333}, {200, 457}, {330, 270}};
+  size_t count = 0;
+  for (size_t w = 0; w < COUNT(windows); w++)
+    for (size_t n = 0; n < COUNT(dimensions); n++)
+      for (size_t i = 0; i < COUNT(lengths); i++, count++)
+        tasks[count] = (struct attention){.dtype = dtypes[(w + n + i) % 2],
+                                          .layout = (w + i) % 2 ? RONDO_BSHD : RONDO_BHSD,
+                                          .batch = 1,
+                                          .query_heads = 2,
+                                          .kv_heads = i == 1 ? 1 : 2,
+                                          .query_length = lengths[i][0],
+                                          .capacity = lengths[i][1],
+                                          .dimension = dimensions[n],
+                                          .causal = 1,
+                                          .window = windows[w],
+                                          .soft_cap = (w + n) % 4 == 3 ? 5.0f : 0.0f,
+                                          .lse_wanted = true,
+                                          .place = i == 1 ? STRIDED : DENSE};
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(attention_wgmma, a_window_ends_at_its_row_wherever_tiles_do, window_edges)
+
+/* A block takes several tiles; tiles are high; lengths differ, and some are shorter than the window. */
+static void windows_of_lengths(rondo_backend backend) {
+  static const int32_t some[] = {0, -5, 1, 63, 64, 65, 200, 1000, 129};
+  static struct attention tasks[COUNT(dimensions) * 3 + 2];
+  size_t count = 0;
+  for (size_t n = 0; n < COUNT(dimensions); n++)
+    for (int32_t i = 0; i < 3; i++, count++)
+      tasks[count] = (struct attention){.batch = COUNT(some),
+                                        .query_heads = 2,
+                                        .query_length = i < 2 ? 70 : 210,
+                                        .capacity = 200,
+                                        .dimension = dimensions[n],
+                                        .lengths = some,
+                                        .window = (const int32_t[]){40, 128, 150}[i]};
+  tasks[count++] = (struct attention){
+      .batch = 1, .query_heads = 1, .query_length = 4200, .capacity = 4200, .dimension = 64, .window = 130};
+  tasks[count++] = (struct attention){
+      .batch = 1, .query_heads = 140, .query_length = 300, .capacity = 310, .dimension = 128, .window = 100};
+  for (size_t i = 0; i < count; i++) {
+    tasks[i].dtype = dtypes[i % 2];
+    tasks[i].layout = i / 2 % 2 ? RONDO_BHSD : RONDO_BSHD;
+    tasks[i].kv_heads = 1;
+    tasks[i].causal = 1;
+    tasks[i].lse_wanted = true;
+  }
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(attention_wgmma, windows_fit_every_length, windows_of_lengths)
+
+/* Scores far below the cap, around it and far above it; a cap far above all. */
+static void soft_caps(rondo_backend backend) {
+  static const struct {
+    float cap, scale;
+    enum data data;
+  } cases[] = {{50.0f, 0.0f, NORMAL},
+               {2.0f, 0.0f, NORMAL},
+               {50.0f, 0.0f, RISING},
+               {5.0f, 1.0f, ENORMOUS},
+               {1000.0f, 0.0f, NORMAL}};
+  static struct attention tasks[COUNT(cases) * COUNT(dimensions) * 2];
+  size_t count = 0;
+  for (size_t c = 0; c < COUNT(cases); c++)
+    for (size_t n = 0; n < COUNT(dimensions); n++)
+      for (int32_t causal = 0; causal < 2; causal++, count++)
+        tasks[count] = (struct attention){.dtype = dtypes[(c + n) % 2],
+                                          .layout = RONDO_BSHD,
+                                          .batch = 1,
+                                          .query_heads = 3,
+                                          .kv_heads = 3,
+                                          .query_length = 150,
+                                          .capacity = 333,
+                                          .dimension = dimensions[n],
+                                          .scale = cases[c].scale,
+                                          .causal = causal,
+                                          .soft_cap = cases[c].cap,
+                                          .lse_wanted = true,
+                                          .data = cases[c].data};
+  attentions_check(backend, tasks, count);
+}
+BOTH_BACKENDS(attention_wgmma, soft_caps_agree_with_double_precision, soft_caps)
+
+/* With a window, numbers that are none leave a row's sight again. */
+static void special_numbers_in_windows(rondo_backend backend) {
+  struct attention tasks[COUNT(dimensions) * 3];
+  struct trial trial;
+  struct random random = {19};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = (struct attention){.dtype = dtypes[i % 2],
+                                  .layout = RONDO_BHSD,
+                                  .batch = 2,
+                                  .query_heads = 2,
+                                  .kv_heads = 2,
+                                  .query_length = 330,
+                                  .capacity = i % 3 == 2 ? 270 : 400,
+                                  .dimension = dimensions[i / 3],
+                                  .causal = 1,
+                                  .window = (const int32_t[]){20, 140, 300}[i % 3],
+                                  .soft_cap = i % 2 ? 30.0f : 0.0f,
+                                  .lse_wanted = true};
+    attention_add(&tasks[i], &trial);
+  }
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    attention_fill(&tasks[i], &random);
+    plant(&tasks[i], true);
+    attention_set(&tasks[i], &trial);
+  }
+  attentions_end(&trial, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_wgmma, special_numbers_reach_only_rows_whose_window_has_them, special_numbers_in_windows)
+
+/* Two weights, far apart, are 2^127.5 times those of the first KV tile: sums end at 2^128. */
+static void nearly_infinite(rondo_backend backend) {
+  static const double keys[] = {11.0625, 7.8125, 5.53125}; /* times the dimension, scale and log2(e): 127.5 to 127.7 */
+  struct attention tasks[COUNT(dimensions) * 4];
+  struct trial trial;
+  struct random random = {29};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = (struct attention){.dtype = dtypes[i % 2],
+                                  .layout = RONDO_BHSD,
+                                  .batch = 1,
+                                  .query_heads = 2,
+                                  .kv_heads = 1,
+                                  .query_length = 300,
+                                  .capacity = i / 2 % 2 ? 600 : 700,
+                                  .dimension = dimensions[i / 4],
+                                  .causal = i / 2 % 2,
+                                  .lse_wanted = true};
+    attention_add(&tasks[i], &trial);
+  }
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    struct attention *a = &tasks[i];
+    struct rectangle kv = kv_rectangle(a), query = query_rectangle(a);
+    attention_fill(a, &random);
+    for (int64_t n = 0; n < rectangle_elements(&query); n++) oracle_write(a->dtype, a->q_memory, n, 1.0);
+    for (int64_t n = 0; n < rectangle_elements(&kv); n++)
+      oracle_write(a->dtype, a->k_memory, n, n / a->dimension == 20 || n / a->dimension == 200 ? keys[i / 4] : 0.0);
+    attention_set(a, &trial);
+  }
+  attentions_end(&trial, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_wgmma, a_sum_that_is_nearly_infinite_counts, nearly_infinite)
+
 static void repeat(rondo_backend backend) {
   enum { REPLAYS = 1000 };
   static struct attention tasks[COUNT(dimensions) * 2];

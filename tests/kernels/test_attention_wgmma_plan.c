@@ -1,6 +1,7 @@
 /* test_attention_wgmma_plan.c - which attentions go to the kernels of attention_wgmma.cu, with which maps, and that
  * every tile is dealt once, whatever the problem. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,20 +24,24 @@ static struct attention_wgmma_problem random_problem(struct random *random) {
   static const int64_t multiprocessors[] = {1, 16, 78, 114, 132}, dimensions[] = {64, 128, 256},
                        groups[] = {1, 1, 3, 8};
   const int64_t kv_heads = random_between(random, 1, 40);
-  return (struct attention_wgmma_problem){.chip = CHIP_SM_90A,
-                                          .multiprocessors = one_of(random, multiprocessors, 5),
-                                          .shared_bytes = 232448,
-                                          .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
-                                          .causal = random_between(random, 0, 1),
-                                          .one_split = true,
-                                          .has_maps = true,
-                                          .scale_log2 = 0.125f,
-                                          .batch = random_between(random, 1, 9),
-                                          .query_heads = kv_heads * one_of(random, groups, 4),
-                                          .kv_heads = kv_heads,
-                                          .query_length = random_between(random, 64, 2000),
-                                          .capacity = random_between(random, 1, 3000),
-                                          .head_dimension = one_of(random, dimensions, 3)};
+  const bool causal = random_between(random, 0, 1);
+  return (struct attention_wgmma_problem){
+      .chip = CHIP_SM_90A,
+      .multiprocessors = one_of(random, multiprocessors, 5),
+      .shared_bytes = 232448,
+      .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
+      .causal = causal,
+      .one_split = true,
+      .has_maps = true,
+      .scale_log2 = 0.125f,
+      .soft_cap = random_between(random, 0, 2) ? 0.0f : 30.0f,
+      .window = causal && random_between(random, 0, 1) ? random_between(random, 1, 2000) : 0,
+      .batch = random_between(random, 1, 9),
+      .query_heads = kv_heads * one_of(random, groups, 4),
+      .kv_heads = kv_heads,
+      .query_length = random_between(random, 64, 2000),
+      .capacity = random_between(random, 1, 3000),
+      .head_dimension = one_of(random, dimensions, 3)};
 }
 
 static int64_t divided_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
@@ -44,7 +49,9 @@ static int64_t divided_up(int64_t value, int64_t by) { return (value + by - 1) /
 static void check_plan(const struct attention_wgmma_problem *problem, const struct attention_wgmma_plan *plan) {
   const struct attention_wgmma_variant *variant = plan->variant;
   cr_assert(variant->dtype == problem->dtype && variant->head_dimension == problem->head_dimension);
-  cr_assert_eq(variant->causal, problem->causal);
+  cr_assert(problem->causal ? variant->mask != ATTENTION_WGMMA_ALL : variant->mask == ATTENTION_WGMMA_ALL);
+  cr_assert(!problem->window || variant->mask == ATTENTION_WGMMA_WINDOW);
+  cr_assert_eq(variant->capped, problem->soft_cap > 0.0f);
   cr_assert_leq(variant->shared_bytes, problem->shared_bytes);
   cr_assert_geq(variant->shared_bytes, 2 * variant->head_dimension * (variant->rows + 4 * variant->tile));
   const int64_t rows = variant->rows * variant->cluster, heads = problem->batch * problem->query_heads;
@@ -87,7 +94,9 @@ static void deal(const struct attention_wgmma_problem *problem, const struct att
       if (index >= together * plan->row_tiles) continue;
       int64_t row_tile = plan->row_tiles - 1 - index / together, head = first + index % together;
       cr_assert_eq(dealt[head * plan->row_tiles + row_tile]++, 0);
-      work += divided_up((row_tile + 1) * plan->variant->rows, plan->variant->tile);
+      const int64_t end = (row_tile + 1) * plan->variant->rows, row = row_tile * plan->variant->rows + 1;
+      const int64_t begin = problem->window && row > problem->window ? row - problem->window : 0;
+      work += divided_up(end - begin, plan->variant->tile);
     }
     most = work > most ? work : most;
     least = work < least ? work : least;
@@ -97,7 +106,7 @@ static void deal(const struct attention_wgmma_problem *problem, const struct att
   free(dealt);
 }
 
-Test(attention_wgmma_plan, under_the_causal_mask_blocks_get_equal_work) {
+static void check_equal_work(int64_t window) {
   static const int64_t lengths[] = {512, 1024, 4096, 16384}, dimensions[] = {64, 128, 256};
   for (size_t i = 0; i < COUNT(lengths); i++)
     for (size_t n = 0; n < COUNT(dimensions); n++) {
@@ -109,6 +118,7 @@ Test(attention_wgmma_plan, under_the_causal_mask_blocks_get_equal_work) {
                                                       .one_split = true,
                                                       .has_maps = true,
                                                       .scale_log2 = 0.1f,
+                                                      .window = window,
                                                       .batch = 16384 / lengths[i],
                                                       .query_heads = 2048 / dimensions[n],
                                                       .kv_heads = 2048 / dimensions[n],
@@ -120,6 +130,12 @@ Test(attention_wgmma_plan, under_the_causal_mask_blocks_get_equal_work) {
       check_plan(&problem, &plan);
       deal(&problem, &plan);
     }
+}
+
+Test(attention_wgmma_plan, under_the_causal_mask_blocks_get_equal_work) { check_equal_work(0); }
+Test(attention_wgmma_plan, with_a_window_blocks_get_equal_work) {
+  check_equal_work(128);
+  check_equal_work(1024);
 }
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
@@ -185,6 +201,47 @@ Test(attention_wgmma_plan, every_type_dimension_and_mask_of_many_rows_has_a_kern
     }
 }
 
+Test(attention_wgmma_plan, windows_caps_and_uneven_lengths_have_kernels_of_their_own) {
+  static const struct {
+    int64_t dimension, query_length, capacity;
+    int32_t causal, window;
+    float soft_cap;
+    const char *kernel;
+  } cases[] = {
+      {64, 512, 512, 1, 128, 0.0f, "64_window"},
+      {64, 4096, 4096, 1, 1024, 0.0f, "64_high_window"},
+      {64, 4096, 4096, 1, 0, 50.0f, "64_window_cap"},
+      {64, 4096, 4096, 0, 0, 50.0f, "64_cap"},
+      {128, 512, 512, 1, 512, 0.0f, "128_causal"}, /* all of them */
+      {128, 512, 512, 1, 511, 0.0f, "128_window"},
+      {128, 300, 330, 1, 0, 0.0f, "128_window"},
+      {128, 300, 330, 0, 0, 0.0f, "128"},
+      {128, 512, 512, 0, 0, 50.0f, "128_cap"},
+      {256, 512, 512, 1, 100, 50.0f, "256_window_cap"},
+      {256, 512, 512, 1, 0, 50.0f, "256_window_cap"},
+      {256, 512, 512, 0, 0, 50.0f, "256_cap"},
+      {256, 512, 512, 1, 100, 0.0f, "256_window"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    char kernel[64];
+    struct description d;
+    struct op_launches launches;
+    snprintf(kernel, sizeof kernel, "rondo_attention_wgmma_f16_%s", cases[i].kernel);
+    describe(
+        &d,
+        (struct attention_attributes){
+            .layout = RONDO_BHSD, .causal = cases[i].causal, .window = cases[i].window, .soft_cap = cases[i].soft_cap},
+        RONDO_F16, 4, 16, 4, cases[i].query_length, cases[i].capacity, cases[i].dimension);
+    cr_expect_str_eq(kernel_of(&d, &h200, &launches), kernel);
+    const struct attention_wgmma_parameters *p = (const void *)launches.items[0].parameters;
+    cr_expect_eq(p->window,
+                 cases[i].window && cases[i].window < cases[i].capacity ? cases[i].window : ATTENTION_WGMMA_NO_WINDOW);
+    const float scale = 1.0f / sqrtf((float)cases[i].dimension), cap = cases[i].soft_cap;
+    cr_expect_float_eq(p->scale_log2, (cap > 0.0f ? cap : scale) * 1.44269504f, 1e-5f);
+    if (cap > 0.0f) cr_expect_float_eq(p->cap_scale, scale / cap, 1e-8f);
+  }
+}
+
 Test(attention_wgmma_plan, what_its_kernels_cannot_do_or_do_worse_goes_elsewhere) {
   static const struct chip others[] = {{80, 108, 166912}, {100, 148, 232448}};
   struct description d;
@@ -215,6 +272,20 @@ Test(attention_wgmma_plan, what_its_kernels_cannot_do_or_do_worse_goes_elsewhere
   ELSEWHERE(h200);
   describe(&d, (struct attention_attributes){.layout = RONDO_BHSD, .splits = 3}, RONDO_BF16, 2, 8, 8, 512, 512, 128);
   ELSEWHERE(h200);
+}
+
+Test(attention_wgmma_plan, pages_and_e4m3_go_elsewhere) {
+  struct description d;
+  struct op_launches launches = {0};
+  struct op_call call = {.task = &d.task, .data = op_nowhere};
+  describe(&d, (struct attention_attributes){.layout = RONDO_BHSD}, RONDO_BF16, 2, 8, 8, 512, 512, 128);
+  struct attention_shape shape = attention_shape_of(&d.task);
+  cr_expect(attention_wgmma_select(&call, &shape, &h200, &launches));
+  shape.paged = true;
+  cr_expect(!attention_wgmma_select(&call, &shape, &h200, &launches));
+  shape.paged = false;
+  d.operands[ATTENTION_K].dtype = d.operands[ATTENTION_V].dtype = RONDO_E4M3;
+  cr_expect(!attention_wgmma_select(&call, &shape, &h200, &launches));
 }
 
 /* Of both layouts the map is that of [batch][head][position][column]. */
