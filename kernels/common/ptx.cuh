@@ -82,6 +82,18 @@ __device__ __forceinline__ float quad_sum(float value) {
   return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
+/* 2^x to 2 units in the last place, 0 below 2^-126; and 1/x to 1. */
+__device__ __forceinline__ float exp2_approximate(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+__device__ __forceinline__ float reciprocal(float x) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+}
+
 /* Two floats rounded to nearest even, `low` in the low half. */
 template <typename T> __device__ __forceinline__ uint32_t pack_two(float low, float high);
 

@@ -5,37 +5,7 @@
 
 #include <stdint.h>
 
-/* ---- Barriers in shared memory ---------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-/* Copies of this thread's block, and of others of the cluster, may use what has been initialised. */
-__device__ __forceinline__ void barriers_are_initialised() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-/* Arrives, and the phase ends no sooner than so many bytes have come. */
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-/* Until the phase of this parity has ended. */
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-               "@!done bra again;\n}" ::"r"(barrier),
-               "r"(parity)
-               : "memory");
-}
-
-/* The same where other blocks of the cluster have written, with store_there, what is read next. */
-__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
-  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-               "@!done bra again;\n}" ::"r"(barrier),
-               "r"(parity)
-               : "memory");
-}
+#include "barrier.cuh"
 
 /* ---- Barriers of some warps of a block -------------------------------------------------------------------------- */
 

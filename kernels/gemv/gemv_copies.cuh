@@ -4,6 +4,7 @@
 #ifndef RONDO_GEMV_COPIES_CUH
 #define RONDO_GEMV_COPIES_CUH
 
+#include "../common/barrier.cuh"
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
 #include "gemv_formats.cuh"
@@ -43,20 +44,6 @@ __device__ __forceinline__ uint2 load_shared_codes(uint32_t address) {
 __device__ __forceinline__ void store_shared_words(uint32_t address, const uint32_t *word) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]), "r"(word[1]), "r"(word[2]),
                "r"(word[3])
-               : "memory");
-}
-
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-/* Until the phase of this parity has ended. */
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-               "@!done bra again;\n}" ::"r"(barrier),
-               "r"(parity)
                : "memory");
 }
 

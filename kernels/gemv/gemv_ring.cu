@@ -22,9 +22,6 @@ enum : uint32_t { NUMBER = sizeof(float) };
 
 /* ---- Copies and barriers ---------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
 __device__ __forceinline__ void bulk_copy(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t barrier,
                                           uint64_t policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "

@@ -20,6 +20,7 @@
  * multiplied once for each position with what that one sees not: a NaN or an infinity reaches only rows that see it.
  *
  * Bound by the memory; at short lengths by latency: the launch, the first bytes, the exchange. */
+#include "../common/barrier.cuh"
 #include "../common/launch.cuh"
 #include "attention_decode_copies.cuh"
 #include "attention_decode_tile.cuh"
@@ -49,9 +50,6 @@ __device__ __forceinline__ void send_four(uint32_t to, float4 value, uint32_t ba
 __device__ __forceinline__ void barrier_init(uint32_t barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(barrier)
                : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void barrier_wait_first(uint32_t barrier) {
   asm volatile(

@@ -44,16 +44,6 @@ struct tiling {
 
 /* ---- Instructions ----------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 /* The lower and the upper two of four e4m3 numbers. */
 __device__ __forceinline__ void halves_of(uint32_t four, uint32_t &low, uint32_t &high) {
   asm("{\n.reg .b16 a, b;\nmov.b32 {a, b}, %2;\ncvt.rn.f16x2.e4m3x2 %0, a;\ncvt.rn.f16x2.e4m3x2 %1, b;\n}"
@@ -198,8 +188,8 @@ struct join_factors {
 
   __device__ __forceinline__ join_factors(float first_most, float second_most) {
     most = fmaxf(first_most, second_most);
-    first = exp2_of(first_most - most);
-    second = exp2_of(second_most - most);
+    first = exp2_approximate(first_most - most);
+    second = exp2_approximate(second_most - most);
   }
   __device__ __forceinline__ float of(float a, float b) const { return __fmaf_rn(b, second, __fmul_rn(a, first)); }
 };
@@ -279,7 +269,8 @@ __device__ __forceinline__ float capped(const attention_decode_parameters &p, fl
   const float x = s * p.cap_inverse, square = x * x;
   const float series =
       fmaf(fmaf(fmaf(fmaf(62.0f / 2835, square, -17.0f / 315), square, 2.0f / 15), square, -1.0f / 3), square, 1.0f);
-  const float from_exponential = fmaf(-2.0f * p.cap_log2, reciprocal(exp2_of(x * 2.88539008f) + 1.0f), p.cap_log2);
+  const float from_exponential =
+      fmaf(-2.0f * p.cap_log2, reciprocal(exp2_approximate(x * 2.88539008f) + 1.0f), p.cap_log2);
   return fabsf(x) < 0.25f ? s * series : from_exponential;
 }
 
@@ -324,7 +315,7 @@ __device__ __forceinline__ void move_reference(const score_fragments<Size> &s, p
       for (int distance = 4; distance < 32; distance *= 2)
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
       most = fmaxf(most, all.most[n][i]);
-      const float keep = exp2_of(all.most[n][i] - most);
+      const float keep = exp2_approximate(all.most[n][i] - most);
       all.most[n][i] = most;
       all.sum[n][i] *= keep;
 #pragma unroll
@@ -340,7 +331,7 @@ __device__ __forceinline__ void weigh(const score_fragments<Size> &s, partial<Si
   for (int n = 0; n < Size::operands; n++) {
     float weight[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) weight[i] = exp2_of(s[n][i] - all.most[n][i % 2]);
+    for (int i = 0; i < 4; i++) weight[i] = exp2_approximate(s[n][i] - all.most[n][i % 2]);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       all.sum[n][i] += weight[i] + weight[i + 2];

@@ -27,14 +27,14 @@ __device__ __forceinline__ void weigh_halves(float (&s)[Count], float scale_log2
 #pragma unroll
     for (int k = 0; k < 2; k++) {
       float &score = s[first_score(i) + (Upper ? 4 : 0) + k];
-      score = exponential(fmaf(score, scale_log2, -against[i % 2]));
+      score = exp2_approximate(fmaf(score, scale_log2, -against[i % 2]));
     }
   }
 }
 template <int Count>
 __device__ __forceinline__ void weigh_e4m3(float (&s)[Count], float scale_log2, const float (&against)[2]) {
 #pragma unroll
-  for (int i = 0; i < Count; i++) s[i] = exponential(fmaf(s[i], scale_log2, -against[i / 2 % 2]));
+  for (int i = 0; i < Count; i++) s[i] = exp2_approximate(fmaf(s[i], scale_log2, -against[i / 2 % 2]));
 }
 
 /* The first tile: its maximum makes the reference. */
@@ -61,7 +61,7 @@ __device__ __forceinline__ void weigh_with_maximum_e4m3(float (&s)[Count], softm
   for (int half = 0; half < 2; half++) {
     const float highest = fmaxf(fmaf(maximum[half], scale_log2, -(float)first_exponent), rows.reference[half]);
     against[half] = against_of(highest);
-    factor[half] = exponential(rows.reference[half] - against[half]);
+    factor[half] = exp2_approximate(rows.reference[half] - against[half]);
     rows.reference[half] = highest;
     rows.sum[half] *= factor[half];
   }
@@ -78,7 +78,7 @@ __device__ __forceinline__ void move_reference_e4m3(float (&s)[Count], softmax_r
   for (int half = 0; half < 2; half++) {
     const int exponent = (__float_as_int(maximum[half]) >> 23) - 127;
     const int steps = maximum[half] >= rounded_to_448 ? exponent - first_exponent : 0;
-    factor[half] = maximum[half] < INFINITY ? exponential(-(float)steps) : NAN;
+    factor[half] = maximum[half] < INFINITY ? exp2_approximate(-(float)steps) : NAN;
     rows.reference[half] += (float)steps;
     rows.sum[half] *= factor[half];
 #pragma unroll

@@ -90,13 +90,6 @@ __device__ __forceinline__ void cp_async_16(uint32_t shared, const void *global)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
 
-/* 2^x to 2 units in the last place; 0 below 2^-126. */
-__device__ __forceinline__ float exp2_approximate(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 template <typename T> constexpr uint16_t exponent_bits = 0;
 template <> constexpr uint16_t exponent_bits<__half> = 0x7c00;
 template <> constexpr uint16_t exponent_bits<__nv_bfloat16> = 0x7f80;

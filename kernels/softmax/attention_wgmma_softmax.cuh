@@ -22,12 +22,6 @@ struct softmax_rows {
   float sum[2];       /* of this thread's columns */
 };
 
-__device__ __forceinline__ float exponential(float exponent) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
-  return power;
-}
-
 /* Columns from `visible` on, counted from the thread's first one, become -infinity. */
 template <int Count> __device__ __forceinline__ void mask(float (&s)[Count], int visible_first, int visible_second) {
 #pragma unroll
@@ -71,8 +65,8 @@ __device__ __forceinline__ void weigh(float (&s)[Count], float scale_log2, const
   for (int i = Begin; i < End; i += 4) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      s[i + 2 * half] = exponential(fmaf(s[i + 2 * half], scale_log2, -against[half]));
-      s[i + 2 * half + 1] = exponential(fmaf(s[i + 2 * half + 1], scale_log2, -against[half]));
+      s[i + 2 * half] = exp2_approximate(fmaf(s[i + 2 * half], scale_log2, -against[half]));
+      s[i + 2 * half + 1] = exp2_approximate(fmaf(s[i + 2 * half + 1], scale_log2, -against[half]));
       sum[half] += s[i + 2 * half];
       other[half] += s[i + 2 * half + 1];
     }
@@ -108,7 +102,7 @@ __device__ __forceinline__ void weigh_with_maximum(float (&s)[Count], softmax_ro
   for (int half = 0; half < 2; half++) {
     const float highest = fmaxf(maximum[half] * scale_log2, rows.reference[half]);
     against[half] = against_of(highest);
-    factor[half] = exponential(rows.reference[half] - against[half]);
+    factor[half] = exp2_approximate(rows.reference[half] - against[half]);
     rows.reference[half] = highest;
     rows.sum[half] *= factor[half];
   }
@@ -125,7 +119,7 @@ __device__ __forceinline__ void move_reference(float (&s)[Count], softmax_rows &
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const int bits = __float_as_int(quad_max(rows.sum[half])), steps = min(max((bits >> 23) - 127, 0), 126);
-    factor[half] = exponential(-(float)steps);
+    factor[half] = exp2_approximate(-(float)steps);
     rows.reference[half] += (float)steps;
     rows.sum[half] *= factor[half];
 #pragma unroll

@@ -28,21 +28,11 @@ __device__ __forceinline__ float quad_max_or_nan(float value) {
   value = max_or_nan(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return max_or_nan(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
-__device__ __forceinline__ float exponential_2(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-__device__ __forceinline__ float reciprocal(float x) {
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
 
 /* 2^(factor (max - base)), the products rounded as where exponentials are counted from them: with one rounding less,
  * their difference would not be 0 for the same maximum. */
 __device__ __forceinline__ float weight_of(float max, float base, float factor) {
-  return exponential_2(__fsub_rn(__fmul_rn(max, factor), __fmul_rn(base, factor)));
+  return exp2_approximate(__fsub_rn(__fmul_rn(max, factor), __fmul_rn(base, factor)));
 }
 
 /* Exponents are counted from here: the maximum, but not -infinity, so that 2^(-infinity - base) is 0. */
@@ -142,8 +132,8 @@ __device__ __forceinline__ void rows_exponentials(float (&s)[Count], const float
 #pragma unroll
   for (int i = 0; i < Count; i += 2) {
     const int r = i / 2 % 2;
-    s[i] = exponential_2(fmaf(s[i], factor, -offset[r]));
-    s[i + 1] = exponential_2(fmaf(s[i + 1], factor, -offset[r]));
+    s[i] = exp2_approximate(fmaf(s[i], factor, -offset[r]));
+    s[i + 1] = exp2_approximate(fmaf(s[i + 1], factor, -offset[r]));
     sum[r] += s[i];
     odd[r] += s[i + 1];
   }
