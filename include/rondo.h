@@ -428,6 +428,10 @@ typedef enum rondo_head_layout {
 /* O = softmax(scale * Q K^T) V per head, f16 or bf16, head dimension 32, 64, 128 or 256. Query heads are a multiple of
  * KV heads (GQA). causal is bottom-right aligned: row i sees column j if j <= i + length - query length.
  * K and V may also be e4m3, both of them, and then q as well; o is f16 or bf16, and of q's type where q is not e4m3.
+ * Their numbers count exactly, but where q is e4m3 too, with compute capability 9.0, head dimension 128, at least 64
+ * query positions and without kv_pages, window and soft_cap, products and weights are e4m3: a score is off by up to
+ * 2^-9 of the sum of its terms' magnitudes, o by up to 1/8 of the weighted mean of |v| (some 3% of o for random v), lse
+ * by up to 0.08.
  *   kv_lengths  optional i32 [batch], read on the device at each replay: only the first kv_lengths[b] of the K and V
  *               rows count (clamped to 0 .. their capacity); what lies behind them is never used
  *   lse         optional f32 [batch, query heads, query length]: log-sum-exp of the scaled scores, -infinity for a row
@@ -444,8 +448,8 @@ typedef enum rondo_head_layout {
  *   q_scale, k_scale, v_scale
  *               of an e4m3 tensor: its numbers are multiplied by this; 0 means 1
  * With compute capability 9.0 or 10.0, an item's bits do not depend on a batch of up to 65535 where at most 16 query
- * rows (query length * query heads / KV heads; with head dimension 256, 15) share a KV head, the head dimension is 64
- * or more, q is not e4m3, and rows begin at multiples of 16 bytes. */
+ * rows (query length * query heads / KV heads; with head dimension 256, 15, or 8 where K and V are e4m3) share a KV
+ * head, the head dimension is 64 or more, q is not e4m3, and rows begin at multiples of 16 bytes. */
 typedef struct rondo_attention_desc {
   const char *name RONDO_ZERO;
   rondo_head_layout layout RONDO_ZERO;
@@ -464,7 +468,8 @@ RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_atten
 
 /* P = softmax over the rows of S = scale * A B^T: a [batch, m, k], b [batch, n, k] in f16 or bf16 (same), p [batch, m,
  * n] in f16, bf16 or f32. causal: column j counts for row i only if j <= i + n - m (bottom-right aligned); a row
- * without columns gives zeros. The batch dimension may be left out of all. scale 0 means 1. fp32 accumulation. */
+ * without columns gives zeros. The batch dimension may be left out of all. scale 0 means 1. fp32 accumulation; p in 16
+ * bits may be rounded twice, to within a unit in the last place. */
 typedef struct rondo_gemm_softmax_desc {
   const char *name RONDO_ZERO;
   rondo_tensor a RONDO_ZERO, b RONDO_ZERO, p RONDO_ZERO;
