@@ -263,12 +263,10 @@ static double *head_rows(const struct softmax_memory *memory, const struct subje
   return values;
 }
 
-/* In units of what is allowed: of bf16 the rounding of each weight and that of the result, and as much again; where all
- * is e4m3 each weight is rounded to four bits. */
+/* In units of what is allowed. */
 static double attention_row_error(const struct softmax_case *shape, const double *q, const double *k, const double *v,
                                   int64_t row, const double *o) {
   int64_t seen = shape->causal ? row + 1 + shape->keys - shape->queries : shape->keys, d = shape->dimension;
-  const int allowed = shape->e4m3 == SOFTMAX_E4M3_ALL ? -3 : -7;
   if (shape->window && shape->window < seen) {
     k += (seen - shape->window) * d;
     v += (seen - shape->window) * d;
@@ -276,14 +274,8 @@ static double attention_row_error(const struct softmax_case *shape, const double
   }
   double *p = take((uint64_t)shape->keys * sizeof *p), worst = 0;
   reference_softmax(q, k, (size_t)seen, (size_t)d, 1 / sqrt((double)d), p);
-  for (int64_t c = 0; c < d; c++) {
-    double sum = 0, magnitude = 0;
-    for (int64_t j = 0; j < seen; j++) {
-      sum += p[j] * v[j * d + c];
-      magnitude += p[j] * fabs(v[j * d + c]);
-    }
-    worst = fmax(worst, fabs(o[c] - sum) / ldexp(magnitude, allowed));
-  }
+  for (int64_t c = 0; c < d; c++)
+    worst = fmax(worst, reference_mean_error(o[c], p, v + c, (size_t)seen, (size_t)d, shape->e4m3 == SOFTMAX_E4M3_ALL));
   free(p);
   return worst;
 }

@@ -68,3 +68,16 @@ double reference_softmax(const double *a, const double *b, size_t count, size_t 
   for (size_t j = 0; j < count; j++) p[j] /= sum;
   return most;
 }
+
+double reference_mean_error(double result, const double *p, const double *v, size_t count, size_t step, bool in_e4m3) {
+  double sum = 0, magnitude = 0, squares = 0;
+  for (size_t j = 0; j < count; j++) {
+    const double term = p[j] * v[j * step];
+    sum += term;
+    magnitude += fabs(term);
+    squares += term * term;
+  }
+  double allowed = ldexp(magnitude, -7);
+  if (in_e4m3) allowed = fmin(allowed + 8 * ldexp(sqrt(squares), -4), ldexp(magnitude, -3));
+  return isfinite(result) ? fabs(result - sum) / allowed : INFINITY;
+}

@@ -4,6 +4,7 @@
 #define RONDO_REFERENCE_H
 
 #include <rondo.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,5 +18,11 @@ double reference_error(double result, double scale, const double *a, const doubl
 /* p[j] = softmax of scale times the product of a and row j of b, `count` rows of `k` numbers. Returns the largest
  * scaled product. */
 double reference_softmax(const double *a, const double *b, size_t count, size_t k, double scale, double *p);
+
+/* A result that should be the sum of p[j] v[j * step]: how far off it is, in units of what is allowed. Allowed is in
+ * bf16 the rounding of each weight and that of the result, and as much again. In e4m3 weights are off by 2^-4 at most,
+ * up or down by chance: eight times what that comes to is allowed, but not more than if all were off one way. Of many
+ * weights the latter alone would be more than the sum itself. */
+double reference_mean_error(double result, const double *p, const double *v, size_t count, size_t step, bool in_e4m3);
 
 #endif

@@ -40,6 +40,11 @@ static bool read_whole(const struct json_object *object, const char *key, int64_
   return *number > 0;
 }
 
+/* What most cases lack, and lines of rivals. */
+static bool read_optional(const struct json_object *object, const char *key, int64_t *number) {
+  return read_whole(object, key, number) || isnan(json_object_number(object, key));
+}
+
 /* Each has 2^31 elements at most, as the library's have: work and bytes can be counted then. */
 static bool has_tensors(const struct softmax_case *shape) {
   double queries = (double)shape->heads * (double)shape->queries, keys = (double)shape->kv_heads * (double)shape->keys;
@@ -59,9 +64,9 @@ void softmax_results_take(struct softmax_results *results, const struct json_obj
                   read_e4m3(json_object_text(object, "e4m3"), &shape->e4m3) &&
                   read_whole(object, "batch", &shape->batch) && read_whole(object, "heads", &shape->heads) &&
                   read_whole(object, "kv_heads", &shape->kv_heads) && read_whole(object, "queries", &shape->queries) &&
-                  read_whole(object, "keys", &shape->keys) && read_whole(object, "dimension", &shape->dimension);
-  read_whole(object, "window", &shape->window);
-  read_whole(object, "page_rows", &shape->page_rows);
+                  read_whole(object, "keys", &shape->keys) && read_whole(object, "dimension", &shape->dimension) &&
+                  read_optional(object, "window", &shape->window) &&
+                  read_optional(object, "page_rows", &shape->page_rows);
   if (!is_whole || !has_tensors(shape) || !isfinite(result.us) || result.us <= 0) return;
   if (!isfinite(result.read_us) || result.read_us < 0) result.read_us = 0;
   snprintf(result.kernel, sizeof result.kernel, "%s", json_object_text(object, "kernel"));

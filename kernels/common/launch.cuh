@@ -40,7 +40,7 @@ __device__ __forceinline__ void keep_early(uint32_t never, uint32_t words) {
   if (never) asm volatile("nanosleep.u32 %0;" ::"r"(words));
 }
 
-/* The first statement of a kernel that fetches early. */
+/* Once in a kernel that fetches early: its first statement, or behind the wait where successors are to start later. */
 __device__ __forceinline__ void let_successors_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

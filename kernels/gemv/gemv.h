@@ -53,7 +53,7 @@ struct gemv_parameters {
   uint32_t count;
   uint32_t weight_row, vector_row; /* bytes; 32 bits are enough where there are two, of a tensor's 2^31 elements */
   /* From one matrix, or set of vectors, to the next: in units of 16 bytes, and bytes of scales. The kernel for
-   * everything has batch_bytes. f32 scales of e4m3 rows follow each other. */
+   * everything has batch_bytes, and so have f32 scales of e4m3 rows, which follow each other. */
   uint32_t weight_batch, vector_batch, weight_scale_batch, vector_scale_batch;
   struct gemv_scale_strides weight_scale_strides;
   uint32_t vector_scale_row, vector_scale_four; /* bytes; there are never more than 16 */

@@ -358,7 +358,7 @@ template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv
         barrier_init(full_barrier(ring, stage), 1);
         barrier_init(empty_barrier(ring, stage), consumers);
       }
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      barriers_are_initialised();
     }
     if (p.early) weights.fill(p, ring);
   }

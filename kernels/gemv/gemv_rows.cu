@@ -14,8 +14,9 @@
  * end of k. Rows there are an odd multiple of 64 elements apart, and vectors an odd multiple of 16 bytes, so that no
  * two lanes that are served together meet in a bank.
  *
- * It takes k a multiple of 32 and, of NVFP4, scales without gaps, so that those of sixteen rows are a multiple of 16
- * bytes; what is left of those of the last rows comes by plain loads. No RMS norm. gemv_rows_plan.c sees to that.
+ * It takes rows of whole loads, so k a multiple of 16 in e4m3 and of 32 in NVFP4, whose scales have no gaps: those of
+ * sixteen rows are a multiple of 16 bytes, and what is left of those of the last rows comes by plain loads. No RMS
+ * norm. gemv_rows_plan.c sees to that.
  *
  * Bound by memory, and by the tail from the last byte's arrival to the last store: of sixteen rows by 64 elements of
  * NVFP4 and eight vectors some 80 instructions. */
@@ -50,11 +51,6 @@ __device__ __forceinline__ uint32_t load_shared_byte(uint32_t address) {
   uint32_t loaded;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(loaded) : "r"(address) : "memory");
   return loaded;
-}
-__device__ __forceinline__ float2 load_shared_two(uint32_t address) {
-  float2 value;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
-  return value;
 }
 
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
@@ -91,7 +87,7 @@ template <rondo_dtype W> struct rows_copies {
 #pragma unroll 1
       for (uint32_t i = (bytes & ~15u) + 2 * lane; i < bytes; i += 64) copy_scale_pair(to + i, scales - lane * 16 + i);
   }
-  /* Loads first .. end - 1 of the group; `first` is a multiple of 32. */
+  /* Loads first .. end - 1 of the group; `first` is 0 or `end`. */
   __device__ __forceinline__ void ask(const gemv_parameters &p, const rows_places<W> &places, uint32_t first,
                                       uint32_t end) const {
     const uint32_t lane = threadIdx.x % 32, gap = places.row_pitch - p.parts * 16;

@@ -95,7 +95,8 @@ static struct gemv_parameters parameters_of(const struct op_call *call, const st
   parameters.batch_bytes.vectors = bytes_of(vectors, gemv_batch_stride(vectors));
   set_scales(&parameters, call);
   set_finish(&parameters, call);
-  /* What counts in 32 bits, where wide_loads says that it fits. */
+  /* For all but the kernel for everything, which need rows of whole loads. What they use fits, as a tensor has at most
+   * 2^31 elements; f32 scales have batch_bytes alone. */
   parameters.weight_batch = (uint32_t)(parameters.batch_bytes.weights / WIDE_LOAD);
   parameters.vector_batch = (uint32_t)(parameters.batch_bytes.vectors / WIDE_LOAD);
   parameters.weight_scale_batch = (uint32_t)parameters.batch_bytes.weight_scales;

@@ -44,11 +44,6 @@ template <int Slices> __device__ __forceinline__ void load_scales_of_lane(uint32
   pairs[1] = pairs[0] >> 16;
 }
 
-__device__ __forceinline__ float2 load_shared_two(uint32_t address) {
-  float2 value;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
-  return value;
-}
 __device__ __forceinline__ void store_shared_four(uint32_t address, float a, float b, float c, float d) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }

@@ -116,7 +116,8 @@ static void wait_for(struct build *build, const struct exit *before, bool is_own
 }
 
 /* Kernels are loaded lazily and may then allocate and synchronise: now, not in a replay. The opt-in to more shared
- * memory belongs to the kernel, so it only ever grows. What needs none, static shared memory makes less. */
+ * memory belongs to the kernel, so it only ever grows. Less than 48 KB may need one too, as
+ * static shared memory counts: the kernel's attribute says how much it may have. */
 static rondo_status prepare_kernel(const struct build *build, const char *task, struct cu_kernel *kernel,
                                    uint32_t shared_bytes) {
   const struct driver *driver = &build->device->driver;

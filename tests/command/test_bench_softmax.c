@@ -8,6 +8,7 @@
 
 #include "../../command/bench/reference.h"
 #include "../../command/bench/softmax_case.h"
+#include "../support.h"
 #include "shell.h"
 
 TestSuite(bench_softmax, .fini = shell_remove_folder, .timeout = 120);
@@ -222,7 +223,10 @@ Test(bench_softmax, lines_that_are_no_case_are_left_out) {
       LINE("prefill", 1, 1, 1, 1, -4, 64, "pause", 1, "a"), "{\"us\": 1}",
       /* more elements than a tensor may have, which 64 bits cannot count */
       LINE("prefill", 2147483647, 2147483647, 1, 2147483647, 1, 64, "pause", 1, "a"),
-      LINE("prefill", 1, 1, 32768, 1, 32768, 3, "pause", 1, "a")};
+      LINE("prefill", 1, 1, 32768, 1, 32768, 3, "pause", 1, "a"),
+      /* these are not the case without them */
+      LINE("prefill", 1, 1, 1, 1, 1, 64, "pause", 1, "a\", \"window\": -1, \"as\": \"b"),
+      LINE("prefill", 1, 1, 1, 1, 1, 64, "pause", 1, "a\", \"page_rows\": 0.5, \"as\": \"b")};
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     char text[512];
     snprintf(text, sizeof text, "[%s]", lines[i]);
@@ -313,4 +317,27 @@ Test(bench_softmax, the_reference_is_a_softmax_of_products) {
   cr_assert_eq(p[3], 0);
   cr_assert_float_eq(reference_softmax(a, b, 3, 2, 2, p), 2 * log(4), 1e-12);
   cr_assert_float_eq(p[1], 4 / 21.0, 1e-12);
+}
+
+/* The mean of so many numbers is small beside them, and what each weight may be off beside it. */
+Test(bench_softmax, zeros_are_not_taken_for_a_mean_of_many) {
+  enum { COUNT = 4096 };
+  static double p[COUNT], v[COUNT];
+  for (int weights_are_e4m3 = 0; weights_are_e4m3 < 2; weights_are_e4m3++) {
+    struct random random = {.state = 3};
+    double sum = 0, off = 0;
+    for (int j = 0; j < COUNT; j++) {
+      p[j] = 1.0 / COUNT;
+      v[j] = (double)random_between(&random, -950, 1050) / 500;
+      sum += p[j] * v[j];
+      off += p[j] * v[j] * (1 + (double)random_between(&random, -1, 1) / 16);
+    }
+    cr_assert_gt(fabs(sum), 0.02);
+    cr_expect_gt(reference_mean_error(0, p, v, COUNT, 1, weights_are_e4m3), 1);
+    if (weights_are_e4m3) cr_expect_lt(reference_mean_error(off, p, v, COUNT, 1, true), 0.5);
+    cr_expect_lt(reference_mean_error(sum * (1 + 1.0 / 256), p, v, COUNT, 1, weights_are_e4m3), 1);
+    cr_expect_gt(reference_mean_error(NAN, p, v, COUNT, 1, weights_are_e4m3), 1);
+  }
+  cr_expect_leq(reference_mean_error(1.125, (double[]){1}, (double[]){1}, 1, 1, true), 1);
+  cr_expect_gt(reference_mean_error(1.25, (double[]){1}, (double[]){1}, 1, 1, true), 1);
 }
