@@ -444,7 +444,8 @@ typedef enum rondo_head_layout {
  *               kv_pages[b][j / page rows]; the capacity is pages of an item * page rows, at most 2^26. Items may
  *               share pages. An entry that is no page of the pool, such as -1, stands for rows that no query sees
  *   window      with causal: a row sees only the last so many of the columns that it would see; 0: all of them
- *   soft_cap    scores become soft_cap * tanh(score / soft_cap), before masks and softmax; 0: they stay as they are
+ *   soft_cap    scores become soft_cap * tanh(score / soft_cap), before masks and softmax; 0: they stay as they are.
+ *               With compute capability 9.0 and 64 query positions or more they may be off by 2^-11 of themselves
  *   q_scale, k_scale, v_scale
  *               of an e4m3 tensor: its numbers are multiplied by this; 0 means 1
  * With compute capability 9.0 or 10.0, an item's bits do not depend on a batch of up to 65535 where at most 16 query

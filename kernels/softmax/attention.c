@@ -1,6 +1,7 @@
 /* attention.c - describing attention: rondo_add_attention, its check, and how rows and KV sequence are cut. */
 #include "attention.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -66,9 +67,10 @@ static rondo_status attributes_check(const struct op_task *task) {
     return status_set(RONDO_INVALID_ARGUMENT,
                       "window is %" PRId32 " without causal: it ends at the last column that a causal row sees",
                       attributes->window);
-  if (!isfinite(attributes->soft_cap) || attributes->soft_cap < 0.0f)
-    return status_set(RONDO_INVALID_ARGUMENT, "soft_cap is %g, expected 0 (none) or a finite number above it",
-                      (double)attributes->soft_cap);
+  /* Kernels multiply it by log2(e). */
+  if (!(attributes->soft_cap >= 0.0f && attributes->soft_cap <= FLT_MAX / 2))
+    return status_set(RONDO_INVALID_ARGUMENT, "soft_cap is %g, expected 0 (none) or a number above it, at most %g",
+                      (double)attributes->soft_cap, (double)FLT_MAX / 2);
   return RONDO_OK;
 }
 
@@ -129,9 +131,10 @@ static rondo_status scales_check(const struct op_task *task) {
   if (status == RONDO_OK) status = scale_check(task, ATTENTION_K, "k", attributes->k_scale);
   if (status == RONDO_OK) status = scale_check(task, ATTENTION_V, "v", attributes->v_scale);
   if (status != RONDO_OK) return status;
+  /* Of a factor of 0, hidden scores of -infinity would become NaN. */
   const float scale = score_scale(task);
-  if (!isfinite(scale))
-    return status_set(RONDO_INVALID_ARGUMENT, "scale, q_scale and k_scale give %f, expected a finite product",
+  if (!isfinite(scale) || scale == 0.0f)
+    return status_set(RONDO_INVALID_ARGUMENT, "scale, q_scale and k_scale give %g, expected a finite product but 0",
                       (double)scale);
   if (attributes->soft_cap != 0.0f && !isfinite(scale / attributes->soft_cap))
     return status_set(RONDO_INVALID_ARGUMENT, "soft_cap is %g, too small for scores that are multiplied by %g",

@@ -3,7 +3,8 @@
  * The query heads that share a KV head are folded together with the query positions: of one batch item and KV head, row
  * r is position r / group, head r % group. So a KV head is read once for its whole group, and one query position with
  * eight heads to a KV head fills half of a 16-row fragment. Prefill and decode are the same kernel,
- * but for few rows newer chips have kernels of their own: attention_decode.h.
+ * but newer chips have kernels of their own for few rows (attention_decode.h) and for many (attention_wgmma.h), and
+ * what is not plain has others (attention_any.h).
  *
  * The KV sequence may be cut in splits. Each is then attended on its own, into scratch; rondo_attention_combine merges
  * them in their order. */

@@ -128,9 +128,9 @@ __device__ __forceinline__ bool any_tile_load(const attention_any_parameters &an
 
 /* ---- Scores ------------------------------------------------------------------------------------------------------ */
 
-/* To 2^-22 or so of 1, which is what a score's own rounding is to a cap that is worth having. */
 __device__ __forceinline__ float tanh_of(float x) {
-  return 1.0f - __fdividef(2.0f, exp2_approximate(2.88539008f * x) + 1.0f);
+  const float far = 1.0f - __fdividef(2.0f, exp2_approximate(2.88539008f * x) + 1.0f);
+  return fabsf(x) < 0.25f ? x * tanh_ratio(x * x) : far;
 }
 
 template <typename Size> __device__ __forceinline__ void cap(float cap_scale, score_fragments<Size> &s) {

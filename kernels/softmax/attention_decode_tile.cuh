@@ -263,15 +263,12 @@ __device__ __forceinline__ void score(const query_fragments<Size> &q, uint32_t k
   }
 }
 
-/* cap * tanh(s / cap) = cap - 2 cap / (e^(2 s / cap) + 1), and where s is small its series, since the difference would
- * lose what it has of it; s and cap are exponents to base 2. */
+/* cap * tanh(s / cap) = cap - 2 cap / (e^(2 s / cap) + 1); s and cap are exponents to base 2. */
 __device__ __forceinline__ float capped(const attention_decode_parameters &p, float s) {
-  const float x = s * p.cap_inverse, square = x * x;
-  const float series =
-      fmaf(fmaf(fmaf(fmaf(62.0f / 2835, square, -17.0f / 315), square, 2.0f / 15), square, -1.0f / 3), square, 1.0f);
+  const float x = s * p.cap_inverse;
   const float from_exponential =
       fmaf(-2.0f * p.cap_log2, reciprocal(exp2_approximate(x * 2.88539008f) + 1.0f), p.cap_log2);
-  return fabsf(x) < 0.25f ? s * series : from_exponential;
+  return fabsf(x) < 0.25f ? s * tanh_ratio(x * x) : from_exponential;
 }
 
 /* Scores to exponents to base 2, those that a row does not see to -infinity. */

@@ -701,9 +701,10 @@ Test(attention, refuses_pages_windows_caps_and_scales_that_do_not_fit) {
 #define PLAIN .q = q, .k = k2, .v = v2, .o = o
   REFUSED("window is -1, expected 0 (none) or more", PLAIN, .window = -1, .causal = 1);
   REFUSED("window is 5 without causal", PLAIN, .window = 5);
-  REFUSED("soft_cap is -1, expected 0 (none) or a finite number above it", PLAIN, .soft_cap = -1.0f);
+  REFUSED("soft_cap is -1, expected 0 (none) or a number above it", PLAIN, .soft_cap = -1.0f);
   REFUSED("soft_cap is inf", PLAIN, .soft_cap = INFINITY);
   REFUSED("soft_cap is nan", PLAIN, .soft_cap = NAN);
+  REFUSED("soft_cap is 3e+38, expected 0 (none) or a number above it, at most 1.70141e+38", PLAIN, .soft_cap = 3e38f);
   REFUSED("too small for scores that are multiplied by 0.125", PLAIN, .soft_cap = 1e-44f);
   REFUSED("q_scale is 2, but q is f16: only e4m3 has one", PLAIN, .q_scale = 2.0f);
   REFUSED("k_scale is 2, but k is f16: only e4m3 has one", PLAIN, .k_scale = 2.0f);
@@ -718,6 +719,7 @@ Test(attention, refuses_pages_windows_caps_and_scales_that_do_not_fit) {
   REFUSED("v_scale is inf, expected a finite number", CODES, .v_scale = INFINITY);
   REFUSED("q_scale is nan, expected a finite number", CODES, .q_scale = NAN);
   REFUSED("scale, q_scale and k_scale give inf, expected a finite product", CODES, .q_scale = 1e30f, .k_scale = 1e30f);
+  REFUSED("scale, q_scale and k_scale give 0, expected", CODES, .q_scale = 1e-30f, .k_scale = 1e-30f);
 #undef CODES
 #undef REFUSED
   REQUIRE_OK(rondo_add_attention(g, &(rondo_attention_desc){.q = q, .k = k, .v = v, .o = o, .kv_pages = table}));

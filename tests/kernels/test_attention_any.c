@@ -67,7 +67,7 @@ static void windows(rondo_backend backend) {
 BOTH_BACKENDS(attention_any, rows_see_the_last_columns_of_their_window, windows)
 
 static void caps(rondo_backend backend) {
-  static const float sizes[] = {0.25f, 5.0f, 50.0f, 1e4f};
+  static const float sizes[] = {0.25f, 5.0f, 50.0f, 1e4f, 1e8f}; /* the last changes nothing */
   static const enum data kinds[] = {NORMAL, EQUAL, RISING, OUTLIER, ENORMOUS};
   static struct attention tasks[COUNT(sizes) * COUNT(kinds) * COUNT(shapes)];
   size_t count = 0;

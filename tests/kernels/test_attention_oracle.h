@@ -417,7 +417,8 @@ static inline void oracle_row(const struct attention *a, const double *q, const 
   }
   for (int64_t d = 0; d < a->dimension; d++) row->low[d] = rounded(a->dtype, row->low[d]);
   row->lse = count ? max + log(sum) : -INFINITY;
-  row->score_error = most * 0x1p-20 + (double)a->soft_cap * 0x1p-20;
+  row->score_error = most * 0x1p-20;
+  if (a->soft_cap > 0.0f) row->score_error += fabs(capped(a, most)) * 0x1p-18;
   if (weights_e4m3(a)) row->score_error += most * 0x1p-9;
   if (a->soft_cap > 0.0f && a->device) row->score_error += fabs(capped(a, most)) * 0x1p-10; /* of tanh.approx */
 }
