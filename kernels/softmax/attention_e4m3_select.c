@@ -21,9 +21,12 @@ static const struct {
   struct attention_wgmma_variant variant;
 } variants[] = {ATTENTION_E4M3_KERNELS(VARIANT)};
 
+enum { MOST_ROWS = 1 << 19 }; /* of K and V, whose sums lose less than rounding the weights does */
+
 static struct attention_wgmma_plan plan_of(const struct attention_wgmma_problem *problem) {
   static const struct attention_wgmma_plan elsewhere;
-  if (!attention_wgmma_is_possible(problem) || !isnormal(problem->scale_log2)) return elsewhere;
+  if (!attention_wgmma_is_possible(problem) || !isnormal(problem->scale_log2) || problem->capacity > MOST_ROWS)
+    return elsewhere;
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
     const struct attention_wgmma_variant *v = &variants[i].variant;
     if (v->kernel.chips & problem->chip && v->head_dimension == problem->head_dimension &&

@@ -301,7 +301,7 @@ template <typename Size> struct computing {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const bool sees = limit_of<Size>(p, tile, tile.row_begin + first_row + 8 * half) > 0;
-      const bool fits = (sum[half] > 1e-12f && sum[half] < 1e30f) || !sees;
+      const bool fits = (sum[half] > 0.5f && sum[half] < 1e30f) || !sees;
       failed |= pass ? special[half] && !isnan(sum[half]) : special[half] || !fits;
     }
     if (pass < PASSES - 1 && __any_sync(0xffffffffu, failed) && threadIdx.x % 32 == 0) fail(at, pass, number);
@@ -365,7 +365,8 @@ template <typename Size> struct computing {
         float factor[2];
         score_alone();
         mask_tile(tile, j);
-        weigh_with_maximum(s, rows, p.scale_log2, factor);
+        scale_first(s, p.scale_log2);
+        weigh_with_maximum(s, rows, 1.0f, factor);
         rescale(o, factor);
         round_weights<T>(weights, s);
         values.wait();

@@ -92,6 +92,13 @@ __device__ __forceinline__ void weigh_first(float (&s)[Count], softmax_rows &row
   weigh<0, Count>(s, scale_log2, against, rows.sum);
 }
 
+/* To exponents, rounded as their maximum is. Of scores beyond 2^25 the difference from a rounded reference, which
+ * weigh() makes without rounding a product, may be so large that the greatest weight vanishes, or overflows. */
+template <int Count> __device__ __forceinline__ void scale_first(float (&s)[Count], float scale_log2) {
+#pragma unroll
+  for (int i = 0; i < Count; i++) s[i] = __fmul_rn(s[i], scale_log2);
+}
+
 /* A later tile, with the running maximum as reference. `factor` is what O has to be multiplied by. */
 template <int Count>
 __device__ __forceinline__ void weigh_with_maximum(float (&s)[Count], softmax_rows &rows, float scale_log2,
