@@ -136,9 +136,9 @@ static rondo_status scales_check(const struct op_task *task) {
   if (!isfinite(scale) || scale == 0.0f)
     return status_set(RONDO_INVALID_ARGUMENT, "scale, q_scale and k_scale give %g, expected a finite product but 0",
                       (double)scale);
-  /* Kernels take products times scale / soft_cap, and soft_cap as an exponent to base 2. */
+  /* Kernels take products times scale / soft_cap. */
   const float cap = attributes->soft_cap;
-  if (cap != 0.0f && (!isnormal(scale / cap) || !isfinite(cap * 1.44269504f)))
+  if (cap != 0.0f && !isnormal(scale / cap))
     return status_set(RONDO_INVALID_ARGUMENT, "soft_cap is %g, too %s for scores that are multiplied by %g",
                       (double)cap, fabsf(scale) > cap ? "small" : "large", (double)scale);
   return RONDO_OK;
