@@ -83,7 +83,7 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"bench replays", "the bench is replay, lanes, kernels or plan, not 'replays'"},
       {"bench replay --samples 99", "--samples is a whole number from 100 to 10000000, not '99'"},
       {"bench replay --only all", "--only is launch, visible, in-out, chains, branches, idle or slots, not 'all'"},
-      {"bench kernels svd", "what is timed is gemv, chain, ladder, attention or softmax, not 'svd'"},
+      {"bench kernels svd", "what is timed is gemv, chain, ladder, attention, attention-steps, softmax or rowmax-tile"},
       {"bench kernels --edges none", "--edges is plain or programmatic, not 'none'"},
       {"bench lanes --seconds nan", "--seconds is a number from 0.01 to 3600, not 'nan'"},
       {"bench plan --scale=1", "--scale takes no value"},

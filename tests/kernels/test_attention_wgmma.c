@@ -121,16 +121,18 @@ static void immense_scores(rondo_backend backend) {
     attention_add(&task, &trial);
     trial_instantiate(&trial);
     attention_fill(&task, &random);
-    for (int64_t i = 0; i < 256 * 128; i++) {
+    for (int64_t i = 0; i < (int64_t)256 * 128; i++) {
       oracle_write(task.dtype, task.k_memory, i, 24320.0);
       mean[i % 128] += oracle_read(task.dtype, task.v_memory, i) / 256.0;
     }
-    for (int64_t i = 0; i < 128 * 128; i++)
-      oracle_write(task.dtype, task.q_memory, i, 24320.0 + 16.0 * (double)(i / 128));
+    for (int64_t i = 0; i < (int64_t)128 * 128; i++) {
+      const int64_t row = i / 128;
+      oracle_write(task.dtype, task.q_memory, i, 24320.0 + 16.0 * (double)row);
+    }
     attention_set(&task, &trial);
     trial_replay(&trial);
     attention_get(&task, &trial);
-    for (int64_t i = 0; i < 128 * 128; i++) {
+    for (int64_t i = 0; i < (int64_t)128 * 128; i++) {
       const double error = fabs(oracle_read(task.dtype, task.o_memory, i) - mean[i % 128]);
       worst = isnan(error) ? INFINITY : fmax(worst, error);
     }
