@@ -233,12 +233,13 @@ Test(attention_wgmma_plan, windows_caps_and_uneven_lengths_have_kernels_of_their
             .layout = RONDO_BHSD, .causal = cases[i].causal, .window = cases[i].window, .soft_cap = cases[i].soft_cap},
         RONDO_F16, 4, 16, 4, cases[i].query_length, cases[i].capacity, cases[i].dimension);
     cr_expect_str_eq(kernel_of(&d, &h200, &launches), kernel);
-    const struct attention_wgmma_parameters *p = (const void *)launches.items[0].parameters;
-    cr_expect_eq(p->window,
+    struct attention_wgmma_parameters p;
+    memcpy(&p, launches.items[0].parameters, sizeof p);
+    cr_expect_eq(p.window,
                  cases[i].window && cases[i].window < cases[i].capacity ? cases[i].window : ATTENTION_WGMMA_NO_WINDOW);
     const float scale = 1.0f / sqrtf((float)cases[i].dimension), cap = cases[i].soft_cap;
-    cr_expect_float_eq(p->scale_log2, (cap > 0.0f ? cap : scale) * 1.44269504f, 1e-5f);
-    if (cap > 0.0f) cr_expect_float_eq(p->cap_scale, scale / cap, 1e-8f);
+    cr_expect_float_eq(p.scale_log2, (cap > 0.0f ? cap : scale) * 1.44269504f, 1e-5f);
+    if (cap > 0.0f) cr_expect_float_eq(p.cap_scale, scale / cap, 1e-8f);
   }
 }
 
