@@ -47,6 +47,24 @@ const char *shell_read(const char *path) {
   return text;
 }
 
+const char *shell_write(const char *name, const char *text) {
+  static char paths[4][256], *path;
+  static int next;
+  path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", shell_folder(), name);
+  FILE *file = fopen(path, "w");
+  cr_assert_not_null(file);
+  fputs(text, file);
+  fclose(file);
+  return path;
+}
+
+int shell_occurrences(const char *text, const char *part) {
+  int count = 0;
+  for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) count++;
+  return count;
+}
+
 struct ran shell_run(const char *line) {
   static char out[SHELL_TEXT_BYTES], error[SHELL_TEXT_BYTES];
   char whole[4 * PATH_MAX], out_path[PATH_MAX], error_path[PATH_MAX];

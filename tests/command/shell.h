@@ -2,7 +2,7 @@
 #ifndef RONDO_TESTS_SHELL_H
 #define RONDO_TESTS_SHELL_H
 
-#include <stdbool.h>
+#include <criterion/criterion.h>
 
 enum { SHELL_TEXT_BYTES = 1 << 18 };
 
@@ -23,8 +23,16 @@ struct ran shell_rondo(const char *environment, const char *format, ...) __attri
 /* Any command line. */
 struct ran shell_run(const char *line);
 
+/* Ends the test, with all that was printed, unless the run's exit status is this. */
+#define REQUIRE_CODE(ran, expected)                                                                                    \
+  cr_assert_eq((ran).code, (expected), "exit status %d\n%s\n%s", (ran).code, (ran).out, (ran).error)
+
 /* A whole file, as text; "" if there is none. */
 const char *shell_read(const char *path);
+/* A file of the test's folder, and its path: static memory of the fourth such file after it. */
+const char *shell_write(const char *name, const char *text);
+/* How often one text stands in another. */
+int shell_occurrences(const char *text, const char *part);
 
 /* Where the text stops being one JSON value; NULL: nowhere. */
 const char *json_fault(const char *text);

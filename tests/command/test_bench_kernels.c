@@ -11,26 +11,6 @@
 
 TestSuite(bench_kernels, .fini = shell_remove_folder, .timeout = 120);
 
-#define REQUIRE_CODE(ran, expected)                                                                                    \
-  cr_assert_eq((ran).code, (expected), "exit status %d\n%s\n%s", (ran).code, (ran).out, (ran).error)
-
-static int occurrences(const char *text, const char *part) {
-  int count = 0;
-  for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) count++;
-  return count;
-}
-
-/* A file of the test's folder, and its path. */
-static const char *write_file(const char *name, const char *text) {
-  static char path[256];
-  snprintf(path, sizeof path, "%s/%s", shell_folder(), name);
-  FILE *file = fopen(path, "w");
-  cr_assert_not_null(file);
-  fputs(text, file);
-  fclose(file);
-  return path;
-}
-
 #define LINE(weights, vectors, out, m, k, count, us)                                                                   \
   "{\"weights\": \"" weights "\", \"vectors\": \"" vectors "\", \"out\": \"" out "\", \"m\": " #m ", \"k\": " #k       \
   ", \"batch\": 1, \"count\": " #count ", \"us\": " #us ", \"read_us\": 3.7, \"bound_us\": 2.1, \"warm\": false, "     \
@@ -84,11 +64,11 @@ Test(bench_kernels, words_pick_the_cases_that_have_all_of_them_whole) {
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 Test(bench_kernels, results_that_reach_what_they_must_exit_0) {
-  const char *path = write_file("good.json", "[" LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 1,
-                                                      4.6) ",\n" LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 2, 5.9) "]");
+  const char *path = shell_write("good.json", "[" LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 1, 4.6) ",\n" LINE(
+                                                  "nvfp4", "nvfp4", "f16", 4096, 4096, 2, 5.9) "]");
   struct ran ran = shell_rondo("", "bench kernels --from %s", path);
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, "reached"), 2, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "reached"), 2, "%s", ran.out);
 }
 
 Test(bench_kernels, a_result_that_is_slower_than_it_must_be_exits_3) {
@@ -102,46 +82,46 @@ Test(bench_kernels, a_result_that_is_slower_than_it_must_be_exits_3) {
       "[" LINE("nvfp4", "bf16", "bf16", 128256, 4096, 1, 4.2) "]",
   };
   for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) {
-    struct ran ran = shell_rondo("", "bench kernels --from %s", write_file("slow.json", slow[i]));
+    struct ran ran = shell_rondo("", "bench kernels --from %s", shell_write("slow.json", slow[i]));
     REQUIRE_CODE(ran, 3);
-    cr_assert_eq(occurrences(ran.out, "MISSED"), 1, "%s", ran.out);
+    cr_assert_eq(shell_occurrences(ran.out, "MISSED"), 1, "%s", ran.out);
   }
 }
 
 Test(bench_kernels, rivals_set_what_must_be_reached_for_the_same_types) {
   char rivals[256];
   snprintf(rivals, sizeof rivals, "%s",
-           write_file("rivals.json",
-                      "[{\"device\": \"x\"}, " LINE("bf16", "bf16", "bf16", 4096, 4096, 1,
-                                                    14.1) "," LINE("bf16", "bf16", "bf16", 4096, 4096, 1, 14.0) "]"));
+           shell_write("rivals.json",
+                       "[{\"device\": \"x\"}, " LINE("bf16", "bf16", "bf16", 4096, 4096, 1,
+                                                     14.1) "," LINE("bf16", "bf16", "bf16", 4096, 4096, 1, 14.0) "]"));
   const char *ours =
       "[" LINE("bf16", "bf16", "bf16", 4096, 4096, 1, 10.1) "," LINE("e4m3", "bf16", "bf16", 4096, 4096, 1, 90) "]";
-  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s", write_file("ours.json", ours), rivals);
+  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s", shell_write("ours.json", ours), rivals);
   REQUIRE_CODE(ran, 3);
-  cr_assert_eq(occurrences(ran.out, "rival's bf16 14.00"), 2, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "at most 10.00"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "rival's bf16 14.00"), 2, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most 10.00"), 1, "%s", ran.out);
 }
 
 Test(bench_kernels, results_written_and_read_again_are_the_same) {
   char again[4096];
-  const char *path = write_file("first.json", "[" LINE("nvfp4", "bf16", "bf16", 576, 1536, 1, 2.75) "," LINE(
-                                                  "nvfp4", "bf16", "bf16", 576, 1536, 16, 3.25) "]");
+  const char *path = shell_write("first.json", "[" LINE("nvfp4", "bf16", "bf16", 576, 1536, 1, 2.75) "," LINE(
+                                                   "nvfp4", "bf16", "bf16", 576, 1536, 16, 3.25) "]");
   struct ran ran = shell_rondo("", "bench kernels --from %s --json -", path);
   REQUIRE_CODE(ran, 0);
   cr_assert_null(json_fault(ran.out), "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "\"weights\": \"nvfp4\""), 2, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\"weights\": \"nvfp4\""), 2, "%s", ran.out);
   snprintf(again, sizeof again, "%s", ran.out);
-  ran = shell_rondo("", "bench kernels --from %s --json -", write_file("second.json", ran.out));
+  ran = shell_rondo("", "bench kernels --from %s --json -", shell_write("second.json", ran.out));
   REQUIRE_CODE(ran, 0);
   cr_assert_eq(strncmp(ran.out, again, sizeof again - 1), 0, "%s", ran.out);
 }
 
 Test(bench_kernels, only_shows_the_cases_that_are_wanted) {
-  const char *path = write_file("two.json", "[" LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 1,
-                                                     4.6) "," LINE("nvfp4", "bf16", "bf16", 4096, 4096, 1, 6.3) "]");
+  const char *path = shell_write("two.json", "[" LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 1,
+                                                      4.6) "," LINE("nvfp4", "bf16", "bf16", 4096, 4096, 1, 6.3) "]");
   struct ran ran = shell_rondo("", "bench kernels --from %s --only nvfp4:bf16", path);
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, "4096x4096"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "4096x4096"), 1, "%s", ran.out);
 }
 
 Test(bench_kernels, a_file_that_no_bench_wrote_is_refused) {
@@ -159,7 +139,7 @@ Test(bench_kernels, a_file_that_no_bench_wrote_is_refused) {
                                       "[{\"m\": \"a\\q\"}]",
                                       "[{} {}]"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-    struct ran ran = shell_rondo("", "bench kernels --from %s", write_file("bad.json", texts[i]));
+    struct ran ran = shell_rondo("", "bench kernels --from %s", shell_write("bad.json", texts[i]));
     REQUIRE_CODE(ran, 1);
     cr_assert_not_null(strstr(ran.error, "is no array of lines"), "%s: %s", texts[i], ran.error);
   }
@@ -172,9 +152,9 @@ Test(bench_kernels, a_product_whose_tensors_cannot_be_is_left_out) {
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     char text[512];
     snprintf(text, sizeof text, "[%s]", lines[i]);
-    struct ran ran = shell_rondo("", "bench kernels --from %s", write_file("huge.json", text));
+    struct ran ran = shell_rondo("", "bench kernels --from %s", shell_write("huge.json", text));
     REQUIRE_CODE(ran, 0);
-    cr_assert_eq(occurrences(ran.out, " us "), 0, "%s", ran.out);
+    cr_assert_eq(shell_occurrences(ran.out, " us "), 0, "%s", ran.out);
   }
 }
 
@@ -191,7 +171,7 @@ Test(bench_kernels, a_driver_that_cannot_time_is_told) {
 Test(bench_kernels, the_picture_has_a_line_a_pair_of_types_and_a_dot_a_product) {
   char plot[256];
   snprintf(plot, sizeof plot, "%s/plot.svg", shell_folder());
-  const char *path = write_file(
+  const char *path = shell_write(
       "plot.json",
       "[{\"device\": \"A <GPU> & \\\"more\\\"\"}," LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 1, 4.6) "," LINE(
           "nvfp4", "nvfp4", "f16", 576, 576, 1, 2) "," LINE("nvfp4", "nvfp4", "f16", 576, 576, 2,
@@ -201,15 +181,15 @@ Test(bench_kernels, the_picture_has_a_line_a_pair_of_types_and_a_dot_a_product) 
   const char *svg = shell_read(plot);
   cr_assert_eq(strncmp(svg, "<svg ", 5), 0);
   cr_assert_not_null(strstr(svg, "</svg>"));
-  cr_assert_eq(occurrences(svg, "<title>"), 3, "%s", svg);
-  cr_assert_eq(occurrences(svg, "fill=\"none\""), 3, "two pairs of types, and reading: %s", svg);
+  cr_assert_eq(shell_occurrences(svg, "<title>"), 3, "%s", svg);
+  cr_assert_eq(shell_occurrences(svg, "fill=\"none\""), 3, "two pairs of types, and reading: %s", svg);
   cr_assert_not_null(strstr(svg, "nvfp4:nvfp4 576x576 count=1: 2.00 us"), "%s", svg);
   cr_assert_not_null(strstr(svg, "A &#60;GPU&#62; &#38; &#34;more&#34;"), "%s", svg);
   cr_assert_null(strstr(svg, "nan"), "%s", svg);
 }
 
 Test(bench_kernels, a_picture_that_cannot_be_written_exits_1) {
-  const char *path = write_file("none.json", "[]");
+  const char *path = shell_write("none.json", "[]");
   struct ran ran = shell_rondo("", "bench kernels --from %s --plot /nonexistent/a.svg", path);
   REQUIRE_CODE(ran, 1);
   cr_assert_not_null(strstr(ran.error, "'/nonexistent/a.svg' cannot be written"), "%s", ran.error);
@@ -218,7 +198,7 @@ Test(bench_kernels, a_picture_that_cannot_be_written_exits_1) {
 Test(bench_kernels, a_picture_of_nothing_is_a_frame) {
   char plot[256];
   snprintf(plot, sizeof plot, "%s/empty.svg", shell_folder());
-  struct ran ran = shell_rondo("", "bench kernels --from %s --plot %s", write_file("none.json", "[]"), plot);
+  struct ran ran = shell_rondo("", "bench kernels --from %s --plot %s", shell_write("none.json", "[]"), plot);
   REQUIRE_CODE(ran, 0);
   cr_assert_not_null(strstr(shell_read(plot), "</svg>"));
   cr_assert_null(strstr(shell_read(plot), "nan"));

@@ -13,28 +13,6 @@
 
 TestSuite(bench_softmax, .fini = shell_remove_folder, .timeout = 120);
 
-#define REQUIRE_CODE(ran, expected)                                                                                    \
-  cr_assert_eq((ran).code, (expected), "exit status %d\n%s\n%s", (ran).code, (ran).out, (ran).error)
-
-static int occurrences(const char *text, const char *part) {
-  int count = 0;
-  for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) count++;
-  return count;
-}
-
-/* A file of the test's folder, and its path. */
-static const char *write_file(const char *name, const char *text) {
-  static char paths[4][256], *path;
-  static int next;
-  path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", shell_folder(), name);
-  FILE *file = fopen(path, "w");
-  cr_assert_not_null(file);
-  fputs(text, file);
-  fclose(file);
-  return path;
-}
-
 #define LINE(kind, batch, heads, kv_heads, queries, keys, dimension, state, us, kernel)                                \
   "{\"kind\": \"" kind "\", \"batch\": " #batch ", \"heads\": " #heads ", \"kv_heads\": " #kv_heads                    \
   ", \"queries\": " #queries ", \"keys\": " #keys ", \"dimension\": " #dimension                                       \
@@ -109,70 +87,70 @@ Test(bench_softmax, work_is_what_a_loop_counts) {
 Test(bench_softmax, a_time_that_is_asked_for_is_reached_or_missed) {
   struct ran ran =
       shell_rondo("", "bench kernels --from %s",
-                  write_file("ours.json", "[" LINE("decode", 1, 32, 8, 1, 8192, 128, "cold", 12.5, "a") ",\n" LINE(
-                                              "gemm_softmax", 1, 1, 1, 4096, 4096, 64, "cold", 16.1, "b") "]"));
+                  shell_write("ours.json", "[" LINE("decode", 1, 32, 8, 1, 8192, 128, "cold", 12.5, "a") ",\n" LINE(
+                                               "gemm_softmax", 1, 1, 1, 4096, 4096, 64, "cold", 16.1, "b") "]"));
   REQUIRE_CODE(ran, 3);
-  cr_assert_eq(occurrences(ran.out, "reached"), 1, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "MISSED"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "reached"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "MISSED"), 1, "%s", ran.out);
 }
 
 Test(bench_softmax, the_best_rival_in_the_same_state_sets_what_must_be_reached) {
   const char *rivals =
-      write_file("rivals.json",
-                 "[{\"device\": \"x\"}," PREFILL(4096, 4, "pause", 790, "cuDNN") "," PREFILL(
-                     4096, 4, "pause", 760, "FlashAttention-3") "," PREFILL(4096, 4, "sustained", 850, "cuDNN") "]");
+      shell_write("rivals.json",
+                  "[{\"device\": \"x\"}," PREFILL(4096, 4, "pause", 790, "cuDNN") "," PREFILL(
+                      4096, 4, "pause", 760, "FlashAttention-3") "," PREFILL(4096, 4, "sustained", 850, "cuDNN") "]");
   const char *ours =
-      write_file("ours.json", "[" PREFILL(4096, 4, "pause", 761, "a") "," PREFILL(4096, 4, "sustained", 840, "a") "]");
+      shell_write("ours.json", "[" PREFILL(4096, 4, "pause", 761, "a") "," PREFILL(4096, 4, "sustained", 840, "a") "]");
   struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s", ours, rivals);
   REQUIRE_CODE(ran, 3);
-  cr_assert_eq(occurrences(ran.out, "at most 760.00: 1.001 MISSED"), 1, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "at most 850.00: 0.988 reached"), 1, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "cuDNN 790.00 = 1.04x"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most 760.00: 1.001 MISSED"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most 850.00: 0.988 reached"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "cuDNN 790.00 = 1.04x"), 1, "%s", ran.out);
   ran = shell_rondo("", "bench kernels --from %s", ours);
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, "at most"), 0, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most"), 0, "%s", ran.out);
 }
 
 Test(bench_softmax, a_case_with_fewer_heads_is_measured_by_the_rate_of_the_plain_one) {
   const char *ours =
-      write_file("ours.json", "[" PREFILL(4096, 4, "pause", 970, "a") "," LINE(
-                                  "prefill", 4, 16, 4, 4096, 4096, 128, "pause", 1000,
-                                  "a") "," LINE("prefill", 4, 16, 16, 2048, 4096, 128, "pause", 501, "a") "]");
+      shell_write("ours.json", "[" PREFILL(4096, 4, "pause", 970, "a") "," LINE(
+                                   "prefill", 4, 16, 4, 4096, 4096, 128, "pause", 1000,
+                                   "a") "," LINE("prefill", 4, 16, 16, 2048, 4096, 128, "pause", 501, "a") "]");
   struct ran ran = shell_rondo("", "bench kernels --from %s", ours);
   REQUIRE_CODE(ran, 3);
-  cr_assert_eq(occurrences(ran.out, "at most 1000.00: 1.000 reached"), 1, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "at most 500.00: 1.002 MISSED"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most 1000.00: 1.000 reached"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most 500.00: 1.002 MISSED"), 1, "%s", ran.out);
 }
 
 Test(bench_softmax, portable_kernels_are_measured_by_what_is_as_portable) {
-  const char *rivals = write_file("rivals.json", "[" PREFILL(2048, 8, "pause", 500, "FlashAttention-3") "," PREFILL(
-                                                     2048, 8, "pause", 900, "FlashAttention-2") "]");
+  const char *rivals = shell_write("rivals.json", "[" PREFILL(2048, 8, "pause", 500, "FlashAttention-3") "," PREFILL(
+                                                      2048, 8, "pause", 900, "FlashAttention-2") "]");
   char ours[512];
   snprintf(ours, sizeof ours, "[%.*s, \"portable\": true}]", (int)(sizeof PREFILL(2048, 8, "pause", 899, "a") - 2),
            PREFILL(2048, 8, "pause", 899, "a"));
-  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s", write_file("ours.json", ours), rivals);
+  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s", shell_write("ours.json", ours), rivals);
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, "at most 900.00: 0.999 reached"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most 900.00: 0.999 reached"), 1, "%s", ran.out);
 }
 
 Test(bench_softmax, warm_decoding_has_nothing_to_reach) {
   struct ran ran =
       shell_rondo("", "bench kernels --from %s",
-                  write_file("warm.json", "[" LINE("decode", 1, 32, 8, 1, 8192, 128, "warm", 99, "a") "]"));
+                  shell_write("warm.json", "[" LINE("decode", 1, 32, 8, 1, 8192, 128, "warm", 99, "a") "]"));
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, "at most"), 0, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most"), 0, "%s", ran.out);
 }
 
 Test(bench_softmax, results_written_and_read_again_are_the_same) {
   char again[4096];
-  const char *path = write_file("first.json", "[" PREFILL(512, 32, "sustained", 125.5, "a") "," LINE(
-                                                  "gemm_rowmax", 1, 1, 1, 4096, 4096, 64, "cold", 7.25, "b") "]");
+  const char *path = shell_write("first.json", "[" PREFILL(512, 32, "sustained", 125.5, "a") "," LINE(
+                                                   "gemm_rowmax", 1, 1, 1, 4096, 4096, 64, "cold", 7.25, "b") "]");
   struct ran ran = shell_rondo("", "bench kernels --from %s --json -", path);
   REQUIRE_CODE(ran, 0);
   cr_assert_null(json_fault(ran.out), "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "\"kind\": "), 2, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\"kind\": "), 2, "%s", ran.out);
   snprintf(again, sizeof again, "%s", ran.out);
-  ran = shell_rondo("", "bench kernels --from %s --json -", write_file("second.json", ran.out));
+  ran = shell_rondo("", "bench kernels --from %s --json -", shell_write("second.json", ran.out));
   REQUIRE_CODE(ran, 0);
   cr_assert_eq(strncmp(ran.out, again, sizeof again - 1), 0, "%s", ran.out);
 }
@@ -184,36 +162,36 @@ Test(bench_softmax, windows_pages_and_e4m3_are_written_and_read_and_make_other_c
   snprintf(ours, sizeof ours,
            "[%.*s, \"window\": 1024, \"page_rows\": 64, \"e4m3\": \"kv\"}, %.*s, \"e4m3\": \"odd\"}]", length, plain,
            length, plain);
-  const char *rivals = write_file("rivals.json", "[" PREFILL(4096, 4, "pause", 700, "cuDNN") "]");
+  const char *rivals = shell_write("rivals.json", "[" PREFILL(4096, 4, "pause", 700, "cuDNN") "]");
   struct ran ran =
-      shell_rondo("", "bench kernels --from %s --rivals %s --json -", write_file("ours.json", ours), rivals);
+      shell_rondo("", "bench kernels --from %s --rivals %s --json -", shell_write("ours.json", ours), rivals);
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, "\"kind\": "), 1, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "\"window\": 1024, \"page_rows\": 64, \"e4m3\": \"kv\""), 1, "%s", ran.out);
-  ran = shell_rondo("", "bench kernels --from %s --rivals %s", write_file("ours.json", ours), rivals);
-  cr_assert_eq(occurrences(ran.out, " batch=4 window=1024 page_rows=64 e4m3=kv "), 1, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "cuDNN"), 0, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\"kind\": "), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\"window\": 1024, \"page_rows\": 64, \"e4m3\": \"kv\""), 1, "%s", ran.out);
+  ran = shell_rondo("", "bench kernels --from %s --rivals %s", shell_write("ours.json", ours), rivals);
+  cr_assert_eq(shell_occurrences(ran.out, " batch=4 window=1024 page_rows=64 e4m3=kv "), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "cuDNN"), 0, "%s", ran.out);
 }
 
 Test(bench_softmax, lines_of_products_and_of_attention_share_a_file) {
-  const char *path = write_file(
+  const char *path = shell_write(
       "both.json", "[" PREFILL(512, 32, "pause", 125.5, "a") ", {\"weights\": \"bf16\", \"vectors\": \"bf16\", "
                                                              "\"out\": \"bf16\", \"m\": 576, \"k\": 576, \"batch\": "
                                                              "1, \"count\": 1, \"us\": 2}]");
   struct ran ran = shell_rondo("", "bench kernels --from %s", path);
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, " us "), 2, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, " us "), 2, "%s", ran.out);
   ran = shell_rondo("", "bench kernels --from %s --only prefill,hd=128", path);
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, " us "), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, " us "), 1, "%s", ran.out);
 }
 
 Test(bench_softmax, results_may_come_through_a_pipe) {
   char from[512];
-  snprintf(from, sizeof from, "cat %s |", write_file("ours.json", "[" PREFILL(4096, 4, "pause", 759, "a") "]"));
+  snprintf(from, sizeof from, "cat %s |", shell_write("ours.json", "[" PREFILL(4096, 4, "pause", 759, "a") "]"));
   struct ran ran = shell_rondo(from, "bench kernels --from /dev/stdin");
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, " us "), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, " us "), 1, "%s", ran.out);
 }
 
 Test(bench_softmax, lines_that_are_no_case_are_left_out) {
@@ -230,9 +208,9 @@ Test(bench_softmax, lines_that_are_no_case_are_left_out) {
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     char text[512];
     snprintf(text, sizeof text, "[%s]", lines[i]);
-    struct ran ran = shell_rondo("", "bench kernels --from %s", write_file("odd.json", text));
+    struct ran ran = shell_rondo("", "bench kernels --from %s", shell_write("odd.json", text));
     REQUIRE_CODE(ran, 0);
-    cr_assert_eq(occurrences(ran.out, " us "), 0, "%s", ran.out);
+    cr_assert_eq(shell_occurrences(ran.out, " us "), 0, "%s", ran.out);
   }
 }
 
@@ -257,20 +235,20 @@ Test(bench_softmax, without_a_device_to_time_each_group_says_so) {
 Test(bench_softmax, the_picture_has_a_line_a_contender_and_state_and_a_dot_a_length) {
   char plot[256];
   snprintf(plot, sizeof plot, "%s/plot.svg", shell_folder());
-  const char *ours =
-      write_file("ours.json", "[{\"device\": \"A <GPU>\"}," PREFILL(4096, 4, "pause", 760, "a") "," PREFILL(
-                                  512, 32, "pause", 120, "a") "," PREFILL(4096, 4, "sustained", 800,
-                                                                          "a") "," LINE("prefill", 4, 16, 4, 4096, 4096,
-                                                                                        128, "pause", 700, "a") "]");
-  const char *rivals = write_file(
+  const char *ours = shell_write(
+      "ours.json", "[{\"device\": \"A <GPU>\"}," PREFILL(4096, 4, "pause", 760, "a") "," PREFILL(
+                       512, 32, "pause", 120, "a") "," PREFILL(4096, 4, "sustained", 800,
+                                                               "a") "," LINE("prefill", 4, 16, 4, 4096, 4096, 128,
+                                                                             "pause", 700, "a") "]");
+  const char *rivals = shell_write(
       "rivals.json", "[" PREFILL(4096, 4, "pause", 790, "<other>") "," PREFILL(4096, 4, "pause", 770, "<other>") "]");
   struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s --plot %s", ours, rivals, plot);
   REQUIRE_CODE(ran, 0);
   const char *svg = shell_read(plot);
   cr_assert_eq(strncmp(svg, "<svg ", 5), 0);
   cr_assert_not_null(strstr(svg, "</svg>"));
-  cr_assert_eq(occurrences(svg, "fill=\"none\""), 3, "ours in two states, and a rival: %s", svg);
-  cr_assert_eq(occurrences(svg, "<title>"), 4, "%s", svg);
+  cr_assert_eq(shell_occurrences(svg, "fill=\"none\""), 3, "ours in two states, and a rival: %s", svg);
+  cr_assert_eq(shell_occurrences(svg, "<title>"), 4, "%s", svg);
   cr_assert_not_null(strstr(svg, "A &#60;GPU&#62;"), "%s", svg);
   cr_assert_null(strstr(svg, "<other>"), "%s", svg);
   cr_assert_null(strstr(svg, "nan"), "%s", svg);
@@ -287,9 +265,9 @@ Test(bench_softmax, the_picture_names_six_contenders_within_its_width) {
     snprintf(text + strlen(text), sizeof text - strlen(text), "%s" PREFILL(4096, 4, "pause", 790, "%s"),
              i > 1 ? "," : "", names[i]);
   snprintf(text + strlen(text), sizeof text - strlen(text), "]");
-  const char *ours = write_file("ours.json", "[" PREFILL(4096, 4, "pause", 700, "a") "]");
+  const char *ours = shell_write("ours.json", "[" PREFILL(4096, 4, "pause", 700, "a") "]");
   struct ran ran =
-      shell_rondo("", "bench kernels --from %s --rivals %s --plot %s", ours, write_file("rivals.json", text), plot);
+      shell_rondo("", "bench kernels --from %s --rivals %s --plot %s", ours, shell_write("rivals.json", text), plot);
   REQUIRE_CODE(ran, 0);
   const char *svg = shell_read(plot), *size = strstr(svg, "viewBox=\"0 0 ");
   cr_assert_not_null(size);

@@ -12,15 +12,6 @@
 
 TestSuite(command, .fini = shell_remove_folder, .timeout = 240);
 
-static int occurrences(const char *text, const char *part) {
-  int count = 0;
-  for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) count++;
-  return count;
-}
-
-#define REQUIRE_CODE(ran, expected)                                                                                    \
-  cr_assert_eq((ran).code, (expected), "exit status %d\n%s\n%s", (ran).code, (ran).out, (ran).error)
-
 static void require_json(const char *text) {
   const char *fault = json_fault(text);
   cr_assert_null(fault, "no JSON from here on: %s\nin %s", fault, text);
@@ -181,8 +172,8 @@ Test(command, an_option_may_be_given_with_an_equals_sign_and_the_last_one_counts
   struct ran ran = shell_rondo("", "explain gemv --chip=80 m=7 m=8 --chip=90");
   REQUIRE_CODE(ran, 0);
   cr_assert_not_null(strstr(ran.out, " m=8 "), "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "sm_90:"), 1, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "sm_80:"), 0, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "sm_90:"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "sm_80:"), 0, "%s", ran.out);
 }
 
 /* ---- Commands ---------------------------------------------------------------------------------------------------- */
@@ -195,9 +186,10 @@ static void require_explained(const struct ready_graph *ready, const char *words
   for (uint32_t task = 0; task < tasks; task++) {
     char text[32];
     snprintf(text, sizeof text, "\n  task %u '", task);
-    cr_assert_eq(occurrences(ran.out, text), 1, "%s %s on %s: task %u: %s", ready->name, words, chip, task, ran.out);
+    cr_assert_eq(shell_occurrences(ran.out, text), 1, "%s %s on %s: task %u: %s", ready->name, words, chip, task,
+                 ran.out);
   }
-  cr_assert_eq(occurrences(ran.out, "\n  completion: "), !is_host, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\n  completion: "), !is_host, "%s", ran.out);
   char *rest = NULL;
   for (char *line = strtok_r((char *)(uintptr_t)strstr(ran.out, "\n  "), "\n", &rest); line;
        line = strtok_r(NULL, "\n", &rest))
@@ -238,7 +230,7 @@ Test(command, explain_answers_for_every_chip_if_none_is_named) {
   REQUIRE_CODE(ran, 0);
   static const char *const headings[] = {"\nhost:\n", "\nsm_80:\n", "\nsm_90:\n", "\nsm_100:\n"};
   for (size_t i = 0; i < sizeof headings / sizeof *headings; i++)
-    cr_assert_eq(occurrences(ran.out, headings[i]), 1, "%s", ran.out);
+    cr_assert_eq(shell_occurrences(ran.out, headings[i]), 1, "%s", ran.out);
 }
 
 Test(command, plan_prints_what_rondo_plan_graph_says) {
@@ -282,9 +274,9 @@ Test(command, profile_times_every_task_of_every_graph) {
     REQUIRE_CODE(ran, 0);
     require_json(ran.out);
     require_json(shell_read(path));
-    int tasks = occurrences(ran.out, "\"time_ns\": ");
+    int tasks = shell_occurrences(ran.out, "\"time_ns\": ");
     ran = shell_rondo("", "explain %s --chip host", small_graphs[i]);
-    cr_assert_eq(tasks, occurrences(ran.out, "\n  "), "%d tasks, and explain says %s", tasks, ran.out);
+    cr_assert_eq(tasks, shell_occurrences(ran.out, "\n  "), "%d tasks, and explain says %s", tasks, ran.out);
   }
 }
 
@@ -337,9 +329,9 @@ Test(command, json_on_stdout_comes_alone) {
 Test(command, bench_measures_the_groups_that_are_asked_for) {
   struct ran ran = shell_rondo("", "bench replay --backend host --samples 100 --only slots --only chains");
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, "slots, a replay"), 3, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "\nchain of "), 4, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "\n"), 1 + 3 + 4 + 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "slots, a replay"), 3, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\nchain of "), 4, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\n"), 1 + 3 + 4 + 1, "%s", ran.out);
 }
 
 Test(command, bench_plan_exits_3_if_buffers_do_not_fit) {
@@ -391,6 +383,6 @@ Test(command, matvec_says_once_where_it_runs) {
   snprintf(line, sizeof line, "%s/samples/matvec --backend host --replays 2 %s %s", shell_root(), weights, vectors);
   struct ran ran = shell_run(line);
   REQUIRE_CODE(ran, 0);
-  cr_assert_eq(occurrences(ran.out, "runs on"), 1, "%s", ran.out);
-  cr_assert_eq(occurrences(ran.out, "\nmemory"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "runs on"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\nmemory"), 1, "%s", ran.out);
 }
