@@ -116,14 +116,19 @@ static uint32_t measure_line(struct softmax_memory *memory, struct report *repor
   return wrong;
 }
 
+bool attention_steps_label(size_t index, char label[SOFTMAX_LABEL_BYTES]) {
+  if (index >= CASES) return false;
+  const struct softmax_case shape = case_of((int)index);
+  softmax_case_label(&shape, label);
+  return true;
+}
+
 uint32_t attention_steps_measure(struct softmax_memory *memory, struct report *report, const char *only,
                                  uint32_t samples) {
+  char label[SOFTMAX_LABEL_BYTES];
   bool wanted[CASES], is_any_wanted = false;
   uint32_t wrong = 0;
-  for (int c = 0; c < CASES; c++) {
-    char label[SOFTMAX_LABEL_BYTES];
-    const struct softmax_case shape = case_of(c);
-    softmax_case_label(&shape, label);
+  for (size_t c = 0; attention_steps_label(c, label); c++) {
     wanted[c] = kernel_label_wanted(label, only);
     is_any_wanted |= wanted[c];
   }

@@ -94,21 +94,23 @@ static void measure_gemv(struct bench *bench) {
 
 /* ---- Chains ------------------------------------------------------------------------------------------------------ */
 
+static const struct kernel_case chain_cases[] = {{RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, 4096, 4096, 1, 1},
+                                                 {RONDO_NVFP4, RONDO_BF16, RONDO_BF16, 4096, 4096, 1, 1}};
+enum { CHAIN_CASES = sizeof chain_cases / sizeof *chain_cases };
+
 static void measure_chains(struct bench *bench) {
-  static const struct kernel_case cases[] = {{RONDO_NVFP4, RONDO_NVFP4, RONDO_F16, 4096, 4096, 1, 1},
-                                             {RONDO_NVFP4, RONDO_BF16, RONDO_BF16, 4096, 4096, 1, 1}};
   static const char *const edges[] = {"plain edges", "programmatic edges", "early weights"};
   enum { PLAIN, PROGRAMMATIC, EARLY };
   struct gemv_options options = {.samples = (uint32_t)bench->options.samples, .is_chain = true};
   struct gemv_memory *memory = product_memory(bench);
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+  for (size_t i = 0; i < CHAIN_CASES; i++) {
     char label[KERNEL_LABEL_BYTES], name[KERNEL_LABEL_BYTES + 64];
-    if (!is_wanted(bench, &cases[i], label)) continue;
+    if (!is_wanted(bench, &chain_cases[i], label)) continue;
     double us[3];
     for (int e = PLAIN; e <= EARLY; e++) {
       fprintf(stderr, "chain of 8 %s, %s\n", label, edges[e]);
       options.is_programmatic = e != PLAIN;
-      us[e] = gemv_measure(memory, &cases[i], &options, e == EARLY).us * 8;
+      us[e] = gemv_measure(memory, &chain_cases[i], &options, e == EARLY).us * 8;
     }
     if (isnan(us[PLAIN] + us[PROGRAMMATIC] + us[EARLY])) {
       bench->wrong++;
@@ -172,24 +174,61 @@ static void measure_attention_steps(struct bench *bench) {
                                           (uint32_t)bench->options.samples);
 }
 
+/* Not where all groups are asked for some words of a label: it has none. */
 static void measure_rowmax_tile(struct bench *bench) {
   if (!bench->options.only)
     bench->wrong += rowmax_tile_measure(&bench->device, &bench->report, (uint32_t)bench->options.samples);
 }
 
-/* ---- The command ------------------------------------------------------------------------------------------------- */
+/* ---- Groups of cases --------------------------------------------------------------------------------------------- */
 
-static const struct {
+enum { LABEL_BYTES = (int)SOFTMAX_LABEL_BYTES > (int)KERNEL_LABEL_BYTES ? SOFTMAX_LABEL_BYTES : KERNEL_LABEL_BYTES };
+
+static bool gemv_label(size_t index, char label[LABEL_BYTES]) {
+  static struct kernel_case cases[KERNEL_CASES_MOST];
+  if (index >= kernel_cases(cases)) return false;
+  kernel_case_label(&cases[index], label);
+  return true;
+}
+
+static bool chain_label(size_t index, char label[LABEL_BYTES]) {
+  if (index >= CHAIN_CASES) return false;
+  kernel_case_label(&chain_cases[index], label);
+  return true;
+}
+
+static bool either_label(size_t index, bool is_attention, char label[LABEL_BYTES]) {
+  struct softmax_case cases[SOFTMAX_CASES_MOST];
+  const size_t count = softmax_cases(cases);
+  for (size_t i = 0; i < count; i++) {
+    if (softmax_kind_is_attention(cases[i].kind) != is_attention || index--) continue;
+    softmax_case_label(&cases[i], label);
+    return true;
+  }
+  return false;
+}
+
+static bool attention_label(size_t index, char label[LABEL_BYTES]) { return either_label(index, true, label); }
+static bool softmax_label(size_t index, char label[LABEL_BYTES]) { return either_label(index, false, label); }
+
+/* Which options a group knows. */
+enum { KNOWS_ONLY = 1, KNOWS_WARM = 2, KNOWS_EDGES = 4, KNOWS_ALIKE = 8, KNOWS_PORTABLE = 16 };
+
+static const struct group {
   const char *name;
   void (*measure)(struct bench *bench);
-} groups[] = {{"gemv", measure_gemv},
-              {"chain", measure_chains},
-              {"ladder", measure_ladder},
-              {"attention", measure_attention},
-              {"attention-steps", measure_attention_steps},
-              {"softmax", measure_fused_softmax},
-              {"rowmax-tile", measure_rowmax_tile}};
+  unsigned knows;
+  bool (*label)(size_t index, char label[LABEL_BYTES]); /* false: so many cases there are not */
+} groups[] = {{"gemv", measure_gemv, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_ALIKE, gemv_label},
+              {"chain", measure_chains, KNOWS_ONLY, chain_label},
+              {"ladder", measure_ladder, KNOWS_ONLY, ladder_label},
+              {"attention", measure_attention, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_PORTABLE, attention_label},
+              {"attention-steps", measure_attention_steps, KNOWS_ONLY, attention_steps_label},
+              {"softmax", measure_fused_softmax, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_PORTABLE, softmax_label},
+              {"rowmax-tile", measure_rowmax_tile, 0, NULL}};
 enum { GROUPS = sizeof groups / sizeof *groups };
+
+/* ---- The command ------------------------------------------------------------------------------------------------- */
 
 static const struct choice edge_choices[] = {{"plain", EDGES_PLAIN}, {"programmatic", EDGES_PROGRAMMATIC}, {NULL, 0}};
 
@@ -267,6 +306,47 @@ static int read_group(int *count, char ***words) {
   return -1;
 }
 
+/* A group that is named has to know what it is told; all together take what they know. */
+static bool knows_options(const struct options *options, const struct group *group) {
+  const struct {
+    const char *name;
+    bool is_given;
+    unsigned bit;
+  } given[] = {{"only", options->only != NULL, KNOWS_ONLY},
+               {"warm", options->is_warm, KNOWS_WARM},
+               {"edges", options->edges != EDGES_PLAIN, KNOWS_EDGES},
+               {"alike", options->has_one_order, KNOWS_ALIKE},
+               {"portable", options->is_portable, KNOWS_PORTABLE}};
+  for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+    if (given[i].is_given && !(group->knows & given[i].bit)) {
+      arguments_wrong(grammar.program, "%s has no --%s", group->name, given[i].name);
+      return false;
+    }
+  return true;
+}
+
+/* The words of a label, behind those that are there, but for those that are among them. */
+static void add_words(char *label, char *words, size_t words_bytes) {
+  for (const char *word = strtok(label, " "); word; word = strtok(NULL, " ")) {
+    const size_t length = strlen(words);
+    if (length && kernel_label_wanted(words, word)) continue;
+    snprintf(words + length, words_bytes - length, "%s%s", length ? " " : "", word);
+  }
+}
+
+/* Is there a case that --only picks? Else, with a sentence, what could be picked. */
+static bool picks_some(const char *only, int group) {
+  char label[LABEL_BYTES], words[1 << 12] = "";
+  for (int g = 0; g < GROUPS; g++)
+    for (size_t i = 0; (group == GROUPS || group == g) && groups[g].label && groups[g].label(i, label); i++) {
+      if (kernel_label_wanted(label, only)) return true;
+      add_words(label, words, sizeof words);
+    }
+  arguments_wrong(grammar.program, "no case%s%s has all the words '%s'; those that there are: %s",
+                  group == GROUPS ? "" : " of ", group == GROUPS ? "" : groups[group].name, only, words);
+  return false;
+}
+
 static void measure(struct bench *bench, int group) {
   bench_device_open(&bench->device);
   memcpy(bench->results.device, bench->device.name, sizeof bench->results.device);
@@ -301,14 +381,21 @@ static bool report_again(struct bench *bench) {
   struct kernel_results *results = &bench->results;
   struct softmax_results *others = &bench->softmax_results;
   char label[KERNEL_LABEL_BYTES], other_label[SOFTMAX_LABEL_BYTES];
+  bool is_any_wanted = !bench->options.only;
   if (!read_both(bench->options.from, results, others)) return false;
-  for (size_t i = 0; i < results->count; i++)
-    if (is_wanted(bench, &results->items[i].shape, label))
-      kernel_result_report(&bench->report, results, i, &bench->rivals);
-  for (size_t i = 0; i < others->count; i++)
-    if (is_softmax_wanted(bench, &others->items[i].shape, other_label))
-      softmax_result_report(&bench->report, others, i, &bench->softmax_rivals);
-  return true;
+  for (size_t i = 0; i < results->count; i++) {
+    if (!is_wanted(bench, &results->items[i].shape, label)) continue;
+    kernel_result_report(&bench->report, results, i, &bench->rivals);
+    is_any_wanted = true;
+  }
+  for (size_t i = 0; i < others->count; i++) {
+    if (!is_softmax_wanted(bench, &others->items[i].shape, other_label)) continue;
+    softmax_result_report(&bench->report, others, i, &bench->softmax_rivals);
+    is_any_wanted = true;
+  }
+  if (!is_any_wanted)
+    command_failed("bench: %s has no case with all the words '%s'", bench->options.from, bench->options.only);
+  return is_any_wanted;
 }
 
 static bool draw(const struct bench *bench) {
@@ -325,6 +412,8 @@ int bench_kernels(int count, char **words) {
   bench.options = (struct options){.samples = 7};
   int done = arguments_read(&grammar, count, words, &bench.options, NULL);
   if (done != ARGUMENTS_READ) return done;
+  if (group != GROUPS && !knows_options(&bench.options, &groups[group])) return EXIT_USAGE;
+  if (bench.options.only && !bench.options.from && !picks_some(bench.options.only, group)) return EXIT_USAGE;
   if (bench.options.rivals && !read_both(bench.options.rivals, &bench.rivals, &bench.softmax_rivals))
     return EXIT_FAILED;
   report_begin(&bench.report, bench.options.json);

@@ -116,13 +116,18 @@ static double measure_step(struct gemv_memory *memory, const struct step *step, 
   return gemv_time_us(memory, shape, options, &(struct gemv_way){step->kernel, add_step, &climb});
 }
 
+bool ladder_label(size_t index, char label[KERNEL_LABEL_BYTES]) {
+  if (index >= SHAPES) return false;
+  kernel_case_label(&shapes[index], label);
+  return true;
+}
+
 uint32_t ladder_measure(struct gemv_memory *memory, struct report *report, const char *only, uint32_t samples) {
   const struct gemv_options options = {.samples = samples};
+  char label[KERNEL_LABEL_BYTES];
   bool wanted[SHAPES], is_any_wanted = false;
   uint32_t wrong = 0;
-  for (int s = 0; s < SHAPES; s++) {
-    char label[KERNEL_LABEL_BYTES];
-    kernel_case_label(&shapes[s], label);
+  for (size_t s = 0; ladder_label(s, label); s++) {
     wanted[s] = kernel_label_wanted(label, only);
     is_any_wanted |= wanted[s];
   }

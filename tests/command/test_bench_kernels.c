@@ -124,6 +124,51 @@ Test(bench_kernels, only_shows_the_cases_that_are_wanted) {
   cr_assert_eq(shell_occurrences(ran.out, "4096x4096"), 1, "%s", ran.out);
 }
 
+/* Words are looked at before there is a device. */
+Test(bench_kernels, words_that_no_case_has_are_wrong_usage_and_those_that_there_are_are_told) {
+  static const struct {
+    const char *words, *group, *there;
+  } wrong[] = {
+      {"gemv --only nvfp5", "of gemv ", "nvfp4:nvfp4 "},
+      {"chain --only count=1,8192x8192", "of chain ", "nvfp4:nvfp4 4096x4096 count=1 nvfp4:bf16"},
+      {"ladder --only bf16", "of ladder ", "nvfp4:nvfp4 7168x16384 count=1 4096x7168 batch=8 7168x2048 batch=4"},
+      {"attention --only 'prefill hd=96'", "of attention ", "prefill full 512x512 hd=128"},
+      {"attention-steps --only hd=256", "of attention-steps ", "prefill full 4096x4096 hd=128"},
+      {"softmax --only prefill", "of softmax ", "gemm_rowmax"},
+      {"--only nothing", "no case has ", "gemm_rowmax"},
+  };
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    struct ran ran = shell_rondo("", "bench kernels %s", wrong[i].words);
+    REQUIRE_CODE(ran, 2);
+    cr_assert_not_null(strstr(ran.error, "has all the words '"), "%s", ran.error);
+    cr_assert_not_null(strstr(ran.error, wrong[i].group), "%s", ran.error);
+    cr_assert_not_null(strstr(ran.error, wrong[i].there), "%s", ran.error);
+  }
+  const char *path = shell_write("one.json", "[" LINE("nvfp4", "nvfp4", "f16", 4096, 4096, 1, 4.6) "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s --only nvfp5", path);
+  REQUIRE_CODE(ran, 1);
+  cr_assert_not_null(strstr(ran.error, "one.json has no case with all the words 'nvfp5'"), "%s", ran.error);
+}
+
+Test(bench_kernels, an_option_that_a_group_does_not_know_is_refused) {
+  static const char *const wrong[][2] = {
+      {"gemv --portable", "gemv has no --portable"},
+      {"chain --edges programmatic", "chain has no --edges"},
+      {"ladder --warm", "ladder has no --warm"},
+      {"ladder --alike", "ladder has no --alike"},
+      {"attention --alike", "attention has no --alike"},
+      {"attention-steps --warm", "attention-steps has no --warm"},
+      {"attention-steps --portable", "attention-steps has no --portable"},
+      {"attention-steps --edges programmatic", "attention-steps has no --edges"},
+      {"rowmax-tile --only bf16", "rowmax-tile has no --only"},
+  };
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    struct ran ran = shell_rondo("", "bench kernels %s", wrong[i][0]);
+    REQUIRE_CODE(ran, 2);
+    cr_assert_not_null(strstr(ran.error, wrong[i][1]), "%s", ran.error);
+  }
+}
+
 Test(bench_kernels, a_file_that_no_bench_wrote_is_refused) {
   static const char *const texts[] = {"",
                                       "{}",
