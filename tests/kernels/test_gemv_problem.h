@@ -2,8 +2,13 @@
 #ifndef RONDO_TEST_GEMV_PROBLEM_H
 #define RONDO_TEST_GEMV_PROBLEM_H
 
+#include <criterion/criterion.h>
+#include <string.h>
+
 #include "../../kernels/gemv/gemv_plan.h"
 #include "../support.h"
+
+enum { PROBLEMS = 200000 };
 
 static inline int64_t one_of(struct random *random, const int64_t *values, int64_t count) {
   return values[random_between(random, 0, count - 1)];
@@ -23,6 +28,22 @@ static inline struct gemv_problem problem_begin(struct random *random) {
 static inline void problem_finish(struct gemv_problem *problem, int64_t rows) {
   problem->m = (rows / problem->row_multiple + 1) * problem->row_multiple;
   problem->finishing = problem->row_multiple > 1;
+}
+
+/* So many random problems, of which `check` looks at the plan, and tells whose it is: a kernel's name, or NULL where
+ * there is none. Each kernel has more than `least`. */
+static inline void plans_check(uint64_t seed, const char *(*check)(struct random *random), const char *const *kernels,
+                               int kernel_count, int least) {
+  enum { MOST_KERNELS = 64 };
+  struct random random = {.state = seed};
+  int chosen[MOST_KERNELS] = {0};
+  cr_assert_leq(kernel_count, MOST_KERNELS);
+  for (int i = 0; i < PROBLEMS; i++) {
+    const char *name = check(&random);
+    for (int kernel = 0; name && kernel < kernel_count; kernel++) chosen[kernel] += !strcmp(kernels[kernel], name);
+  }
+  for (int kernel = 0; kernel < kernel_count; kernel++)
+    cr_expect_gt(chosen[kernel], least, "%s is chosen %d times", kernels[kernel], chosen[kernel]);
 }
 
 #endif
