@@ -1,4 +1,4 @@
-/* integer.h - three operations that C has no function for. */
+/* integer.h - four operations that C has no function for. */
 #ifndef RONDO_INTEGER_H
 #define RONDO_INTEGER_H
 
@@ -8,5 +8,11 @@ static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Rounded up. Neither is negative. */
 static inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/* Of a power of two. */
+static inline int32_t log2_of(int64_t power) {
+  int32_t log2 = 0;
+  while (power >> log2 > 1) log2++;
+  return log2;
+}
 
 #endif

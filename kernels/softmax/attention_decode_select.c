@@ -40,19 +40,13 @@ static struct attention_decode_stride stride_of(const struct attention_stride *s
   return (struct attention_decode_stride){(uint32_t)stride->batch, (uint32_t)stride->head, (uint32_t)stride->position};
 }
 
-static uint32_t logarithm_of(int64_t power_of_two) {
-  uint32_t logarithm = 0;
-  while (power_of_two >> logarithm > 1) logarithm++;
-  return logarithm;
-}
-
 /* What only kernels that are not plain read. Without pages, an item is a page as large as any. */
 static void extend(struct attention_decode_parameters *parameters, const struct op_call *call,
                    const struct attention_shape *shape) {
   parameters->kv_pages = call->data[ATTENTION_KV_PAGES];
   parameters->pages_stride = (uint32_t)shape->pages_stride;
   parameters->pool_pages = (uint32_t)(shape->paged ? shape->pool_pages : shape->batch);
-  parameters->page_shift = shape->paged ? logarithm_of(shape->page_rows) : 31;
+  parameters->page_shift = shape->paged ? (uint32_t)log2_of(shape->page_rows) : 31;
   parameters->window = shape->window ? (int32_t)shape->window : DECODE_NO_WINDOW;
   parameters->v_scale = shape->v_scale;
   parameters->bf16 = call->task->operands[ATTENTION_O].dtype == RONDO_BF16;

@@ -99,12 +99,6 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
   return parameters;
 }
 
-static int32_t log2_of(int64_t power) {
-  int32_t log2 = 0;
-  while (power >> log2 > 1) log2++;
-  return log2;
-}
-
 static struct attention_any_parameters any_parameters_of(const struct op_call *call,
                                                          const struct attention_shape *shape) {
   const struct op_operand *operands = call->task->operands;
