@@ -244,10 +244,40 @@ template <typename Size> struct softmax_state {
   float sum[Size::parts][2];       /* of this lane's columns */
 };
 
+/* From here on a reference is rounded by 1 or more: against it the greatest weight of a row could vanish, or overflow,
+ * since weigh() rounds no product. */
+constexpr float immense_reference = 0x1p24f;
+
+/* 1 / x but for 2 ulp: reciprocal() makes 0 of large ones, and what C++ makes of it takes registers. */
+__device__ __forceinline__ float inverse_of(float x) {
+  float y;
+  asm("div.full.f32 %0, 0f3F800000, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/* Scores of rows whose reference is immense are rounded as it is, and become what they lack of it. */
+template <typename Size>
+__device__ __forceinline__ void lower(score_fragments<Size> &s, float scale_log2, const softmax_state<Size> &state) {
+  const float inverse = inverse_of(scale_log2);
+#pragma unroll
+  for (int m = 0; m < Size::parts; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const float reference = state.reference[m][half];
+      if (fabsf(reference) < immense_reference || reference == -INFINITY) continue;
+#pragma unroll
+      for (int j = 0; j < Size::tile / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+          s[m][j][2 * half + i] = (__fmul_rn(s[m][j][2 * half + i], scale_log2) - reference) * inverse;
+    }
+}
+
 /* The reference becomes the larger of itself and the scores, and o and the sum are brought to it. */
 template <typename Size>
-__device__ __forceinline__ void refer(const score_fragments<Size> &s, float scale_log2, softmax_state<Size> &state,
+__device__ __forceinline__ void refer(score_fragments<Size> &s, float scale_log2, softmax_state<Size> &state,
                                       output_fragments<Size> &o) {
+  bool immense = false;
 #pragma unroll
   for (int m = 0; m < Size::parts; m++)
 #pragma unroll
@@ -264,17 +294,19 @@ __device__ __forceinline__ void refer(const score_fragments<Size> &s, float scal
       const float keep = exp2_approximate(state.reference[m][half] - (highest == -INFINITY ? 0.0f : highest));
       state.reference[m][half] = highest;
       state.sum[m][half] *= keep;
+      immense |= fabsf(highest) >= immense_reference && highest != -INFINITY;
 #pragma unroll
       for (int j = 0; j < Size::dimension / 8; j++) {
         o[m][j][2 * half] *= keep;
         o[m][j][2 * half + 1] *= keep;
       }
     }
+  if (__any_sync(0xffffffffu, immense)) lower<Size>(s, scale_log2, state);
 }
 
 /* Scores to weights. Whether those of every row of the warp stay within what the sums and f16 can take; only then, or
  * if `final`, do they count. While a row has seen nothing, exponents are taken against 0: they give 0, and a NaN stays
- * one. */
+ * one. So they are where refer() has lowered scores; it has to for each tile, since none of these is within. */
 template <typename Size>
 __device__ __forceinline__ bool weigh(float scale_log2, bool final, softmax_state<Size> &state,
                                       score_fragments<Size> &s) {
@@ -284,7 +316,8 @@ __device__ __forceinline__ bool weigh(float scale_log2, bool final, softmax_stat
   for (int m = 0; m < Size::parts; m++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const float reference = state.reference[m][half], against = reference == -INFINITY ? 0.0f : reference;
+      const float reference = state.reference[m][half],
+                  against = fabsf(reference) < immense_reference ? reference : 0.0f;
       sum[m][half] = 0.0f;
 #pragma unroll
       for (int j = 0; j < Size::tile / 8; j++) {
@@ -294,7 +327,7 @@ __device__ __forceinline__ bool weigh(float scale_log2, bool final, softmax_stat
         s[m][j][2 * half + 1] = high;
         sum[m][half] += low + high;
       }
-      within = within && sum[m][half] <= 0x1p14f && reference != -INFINITY;
+      within = within && sum[m][half] <= 0x1p14f && fabsf(reference) < immense_reference;
     }
   if (!final && !__all_sync(0xffffffffu, within)) return false;
 #pragma unroll

@@ -260,6 +260,30 @@ static void hard_numbers(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention, hard_scores_agree_with_double_precision, hard_numbers)
 
+/* In rows that are not aligned and with a negative scale, which no chip has a kernel of its own for: of few and of many
+ * rows, plain ones and with a window, which sees all but one. */
+static void immense_scores(rondo_backend backend) {
+  static struct attention tasks[COUNT(dimensions) * 5];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    const bool many = i % 5 == 3, window = i % 5 == 4;
+    tasks[i] = (struct attention){.dtype = dtypes[i % 2],
+                                  .layout = RONDO_BHSD,
+                                  .batch = many ? 12 : 1,
+                                  .query_heads = many ? 8 : 1,
+                                  .kv_heads = many ? 8 : 1,
+                                  .query_length = many ? 129 : 80,
+                                  .capacity = many ? 129 : 257,
+                                  .dimension = dimensions[i / 5],
+                                  .scale = i % 5 == 2 ? -0.125f : 0.0f,
+                                  .causal = window,
+                                  .splits = 1,
+                                  .window = window ? 256 : 0,
+                                  .place = MISALIGNED};
+  }
+  attentions_immense(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention, scores_as_large_as_their_rounding_still_give_weights, immense_scores)
+
 /* NaN and infinities in rows that are seen: through scores into the rows that see them, through values into their
  * column alone, and there into no row that does not see them. In each of two heads; the oracle knows where they go. */
 static void plant(struct attention *a, bool values) {

@@ -15,11 +15,12 @@
 /* How numbers are drawn. */
 enum data {
   NORMAL,
-  EQUAL,   /* all scores of a row are equal */
-  RISING,  /* each KV row scores more than the one before: the maximum grows in every tile */
-  FALLING, /* the maximum is the first */
-  OUTLIER, /* one score far above all others */
-  ENORMOUS /* scores of some 10^4 */
+  EQUAL,    /* all scores of a row are equal */
+  RISING,   /* each KV row scores more than the one before: the maximum grows in every tile */
+  FALLING,  /* the maximum is the first */
+  OUTLIER,  /* one score far above all others */
+  ENORMOUS, /* scores of some 10^4 */
+  IMMENSE   /* equal scores of more than 2^30, whose rounding alone is more than f16 has exponents */
 };
 
 /* Where tensors lie. */
@@ -232,6 +233,8 @@ static inline double number_of(const struct attention *a, struct random *random,
     return key && position != a->capacity / 2 ? 0.1 * normal : 4.0 + 0.1 * normal;
   case ENORMOUS:
     return 30.0 * normal;
+  case IMMENSE:
+    return key ? 24320.0 : 24320.0 + 16.0 * (double)position;
   default:
     return normal;
   }
@@ -560,6 +563,19 @@ static inline void attentions_end(struct trial *trial, struct attention *tasks, 
     attention_free(&tasks[i]);
   }
   trial_end(trial);
+}
+
+/* Tasks of immense scores: what they must be within says nothing, but as they are equal, results are means. */
+static inline void attentions_immense(rondo_backend backend, struct attention *tasks, size_t count) {
+  for (size_t i = 0; i < count; i++) tasks[i].data = IMMENSE;
+  attentions_run(backend, tasks, count);
+  for (size_t i = 0; i < count; i++) {
+    char text[256];
+    struct verdict verdict = attention_verdict(&tasks[i]);
+    cr_expect(!verdict.wrong && verdict.error < 0.005, "%s: %ld numbers are wrong, the largest error is %g",
+              attention_text(&tasks[i], text, sizeof text), (long)verdict.wrong, verdict.error);
+    attention_free(&tasks[i]);
+  }
 }
 
 /* In graphs of so many tasks that their tensors are not too many. */

@@ -103,43 +103,18 @@ static void computed_again(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_wgmma, scores_far_above_the_first_are_computed_again, computed_again)
 
-/* Equal scores beyond 2^30, whose rounding alone is more than f16 has exponents: results are means. */
 static void immense_scores(rondo_backend backend) {
-  for (size_t t = 0; t < COUNT(dtypes); t++) {
-    struct attention task = {.dtype = dtypes[t],
-                             .layout = RONDO_BHSD,
-                             .batch = 1,
-                             .query_heads = 1,
-                             .kv_heads = 1,
-                             .query_length = 128,
-                             .capacity = 256,
-                             .dimension = 128};
-    struct trial trial;
-    struct random random = {31};
-    double mean[128] = {0}, worst = 0.0;
-    trial_describe(&trial, backend);
-    attention_add(&task, &trial);
-    trial_instantiate(&trial);
-    attention_fill(&task, &random);
-    for (int64_t i = 0; i < (int64_t)256 * 128; i++) {
-      oracle_write(task.dtype, task.k_memory, i, 24320.0);
-      mean[i % 128] += oracle_read(task.dtype, task.v_memory, i) / 256.0;
-    }
-    for (int64_t i = 0; i < (int64_t)128 * 128; i++) {
-      const int64_t row = i / 128;
-      oracle_write(task.dtype, task.q_memory, i, 24320.0 + 16.0 * (double)row);
-    }
-    attention_set(&task, &trial);
-    trial_replay(&trial);
-    attention_get(&task, &trial);
-    for (int64_t i = 0; i < (int64_t)128 * 128; i++) {
-      const double error = fabs(oracle_read(task.dtype, task.o_memory, i) - mean[i % 128]);
-      worst = isnan(error) ? INFINITY : fmax(worst, error);
-    }
-    cr_expect_lt(worst, 0.005);
-    attention_free(&task);
-    trial_end(&trial);
-  }
+  struct attention tasks[COUNT(dtypes)];
+  for (size_t t = 0; t < COUNT(dtypes); t++)
+    tasks[t] = (struct attention){.dtype = dtypes[t],
+                                  .layout = RONDO_BHSD,
+                                  .batch = 1,
+                                  .query_heads = 1,
+                                  .kv_heads = 1,
+                                  .query_length = 128,
+                                  .capacity = 256,
+                                  .dimension = 128};
+  attentions_immense(backend, tasks, COUNT(tasks));
 }
 BOTH_BACKENDS(attention_wgmma, scores_as_large_as_their_rounding_still_give_weights, immense_scores)
 
