@@ -205,35 +205,56 @@ BOTH_BACKENDS(attention_any, special_numbers_reach_exactly_the_rows_that_see_the
 
 /* ---- From replay to replay --------------------------------------------------------------------------------------- */
 
-/* The same exec, another table: pages that counted before are NaN afterwards. */
-static void changing_tables(rondo_backend backend) {
+/* The same exec, other lengths and, where there are pages, another table: what counted before is NaN afterwards. */
+static void replays_check(rondo_backend backend, struct attention *a) {
   static const int32_t first[] = {300, 17, 64}, second[] = {5, 320, 0};
+  struct trial trial;
+  struct random random = {37};
+  a->batch = 3, a->capacity = 320, a->causal = 1, a->lse_wanted = true, a->lengths = first;
+  trial_describe(&trial, backend);
+  attention_add(a, &trial);
+  trial_instantiate(&trial);
+  for (int replay = 0; replay < 6; replay++) {
+    a->lengths = replay % 2 ? second : first;
+    a->table = (enum table)(replay % 3);
+    attention_fill(a, &random);
+    attention_set(a, &trial);
+    trial_replay(&trial);
+    attention_get(a, &trial);
+    attention_check(a);
+    attention_free(a);
+  }
+  trial_end(&trial);
+}
+
+static void changing_tables(rondo_backend backend) {
   struct attention tasks[] = {
       {.dtype = RONDO_BF16, .query_heads = 4, .kv_heads = 2, .query_length = 2, .dimension = 128},
       {.dtype = RONDO_F16, .query_heads = 2, .kv_heads = 1, .query_length = 80, .dimension = 64, .e4m3_kv = true},
   };
   for (size_t i = 0; i < COUNT(tasks); i++) {
-    struct attention *a = &tasks[i];
-    struct trial trial;
-    struct random random = {37};
-    a->batch = 3, a->capacity = 320, a->page_rows = 32, a->causal = 1, a->lse_wanted = true, a->lengths = first;
-    trial_describe(&trial, backend);
-    attention_add(a, &trial);
-    trial_instantiate(&trial);
-    for (int replay = 0; replay < 6; replay++) {
-      a->lengths = replay % 2 ? second : first;
-      a->table = (enum table)(replay % 3);
-      attention_fill(a, &random);
-      attention_set(a, &trial);
-      trial_replay(&trial);
-      attention_get(a, &trial);
-      attention_check(a);
-      attention_free(a);
-    }
-    trial_end(&trial);
+    tasks[i].page_rows = 32;
+    replays_check(backend, &tasks[i]);
   }
 }
 BOTH_BACKENDS(attention_any, tables_are_read_at_each_replay, changing_tables)
+
+/* Of each family of kernels, with and without pages where it takes them. */
+static void made_tables(rondo_backend backend) {
+  struct attention tasks[] = {
+      {.dtype = RONDO_BF16, .query_heads = 4, .kv_heads = 2, .query_length = 2, .dimension = 128},
+      {.dtype = RONDO_BF16, .query_heads = 4, .kv_heads = 2, .query_length = 2, .dimension = 128, .page_rows = 16},
+      {.dtype = RONDO_F16, .query_heads = 2, .kv_heads = 2, .query_length = 80, .dimension = 32},
+      {.dtype = RONDO_F16, .query_heads = 2, .kv_heads = 1, .query_length = 80, .dimension = 64, .page_rows = 64},
+      {.dtype = RONDO_BF16, .query_heads = 2, .kv_heads = 1, .query_length = 130, .dimension = 128},
+      {.dtype = RONDO_F16, .query_heads = 2, .kv_heads = 1, .query_length = 130, .dimension = 128, .e4m3_q = true},
+  };
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i].made = true;
+    replays_check(backend, &tasks[i]);
+  }
+}
+BOTH_BACKENDS(attention_any, tables_and_lengths_may_come_from_earlier_tasks_of_the_graph, made_tables)
 
 static void repeat(rondo_backend backend) {
   static struct attention tasks[16];

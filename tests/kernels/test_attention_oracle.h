@@ -53,6 +53,7 @@ struct attention {
   float q_scale, k_scale, v_scale;
   int64_t page_rows; /* 0: no pages; else capacity is a multiple */
   enum table table;
+  bool made; /* lengths and pages are temporaries, which tasks in front of it copy */
   /* Filled by attention_add and attention_fill. */
   bool device;
   rondo_tensor q, k, v, o, lse, kv_lengths, kv_pages;  /* the whole tensors */
@@ -174,6 +175,14 @@ static inline rondo_tensor rectangle_add(rondo_graph *graph, const char *name, r
   return view;
 }
 
+/* A temporary that an earlier task of the graph makes. */
+static inline rondo_tensor copy_add(rondo_graph *graph, rondo_tensor from, uint32_t rank, const int64_t *shape) {
+  rondo_tensor made;
+  REQUIRE_OK(rondo_temporary(graph, "made", RONDO_I32, rank, shape, &made));
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = from, .dst = made}));
+  return made;
+}
+
 /* All but the lengths are states: what o and lse hold before and around the result can be seen, and the planner has
  * nothing to place. */
 static inline void attention_add(struct attention *a, struct trial *trial) {
@@ -203,6 +212,10 @@ static inline void attention_add(struct attention *a, struct trial *trial) {
     lse_rectangle(a, shape, offset, extent);
     REQUIRE_OK(rondo_state(trial->graph, "lse", RONDO_F32, 3, shape, &a->lse));
     REQUIRE_OK(rondo_view(trial->graph, a->lse, offset, extent, &desc.lse));
+  }
+  if (a->made) {
+    if (a->page_rows) desc.kv_pages = copy_add(trial->graph, desc.kv_pages, 2, (int64_t[]){a->batch, item_pages(a)});
+    if (a->lengths) desc.kv_lengths = copy_add(trial->graph, desc.kv_lengths, 1, (int64_t[]){a->batch});
   }
   REQUIRE_OK(rondo_add_attention(trial->graph, &desc));
 }
