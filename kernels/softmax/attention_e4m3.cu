@@ -41,8 +41,6 @@ template <int Slots, int Bytes> struct ring_begin {
 template <typename Size> struct computing {
   const attention_wgmma_parameters &p;
   const places<Size> &at;
-  const float v_scale;
-  const bool bf16;
   const uint32_t warpgroup;
   /* This thread's, in a query tile; the second is eight below. */
   const int first_row = (int)(warpgroup * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
@@ -56,8 +54,8 @@ template <typename Size> struct computing {
   uint32_t weights[Size::tile / 8], totals[Size::dimension / 4];
   softmax_rows rows;
 
-  __device__ __forceinline__ computing(const attention_e4m3_parameters &p, const places<Size> &at, uint32_t warpgroup)
-      : p(p.common), at(at), v_scale(p.v_scale), bf16(p.bf16),
+  __device__ __forceinline__ computing(const attention_wgmma_parameters &p, const places<Size> &at, uint32_t warpgroup)
+      : p(p), at(at),
         warpgroup(warpgroup), keys{at.key_full, at.key_empty, operand_descriptor(at.key, 16), threadIdx.x % 32 == 0},
         values{at.value_full, at.value_empty, operand_descriptor(at.value, 16), threadIdx.x % 32 == 0},
         query{at.query_full + 8 * warpgroup, at.query_empty + 8 * warpgroup, at.tile + 32 * warpgroup,
@@ -216,27 +214,13 @@ template <typename Size> struct computing {
     }
   }
 
-  /* Of four times eight columns, each of a quad's lanes has two of every eight. A transposition inside the quad gives
-   * it one eight whole, so that it stores 16 bytes at once. */
-  __device__ __forceinline__ void transpose(uint32_t (&word)[4]) const {
-    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
-    uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? word[0] : word[1], 1);
-    uint32_t b = __shfl_xor_sync(0xffffffffu, odd ? word[2] : word[3], 1);
-    (odd ? word[0] : word[1]) = a;
-    (odd ? word[2] : word[3]) = b;
-    a = __shfl_xor_sync(0xffffffffu, high ? word[0] : word[2], 2);
-    b = __shfl_xor_sync(0xffffffffu, high ? word[1] : word[3], 2);
-    (high ? word[0] : word[2]) = a;
-    (high ? word[1] : word[3]) = b;
-  }
-
   /* One of the thread's rows, o over the sum. Whether it has a NaN. */
   template <int Half>
   __device__ __forceinline__ bool store_row(const query_tile &tile, float reference, float sum) const {
     const int row = tile.row_begin + first_row + 8 * Half;
     const bool nothing = sum == 0.0f, there = row < p.query_length;
     const uint32_t lane = threadIdx.x % 4;
-    const float inverse = nothing ? 0.0f : __fdividef(v_scale, sum);
+    const float inverse = nothing ? 0.0f : __fdividef(p.v_scale, sum);
     uint16_t *to = static_cast<uint16_t *>(p.o) + tile.batch * p.o_stride.batch + tile.head * p.o_stride.head +
                    row * p.o_stride.position;
     float special = 0.0f; /* or NaN */
@@ -247,8 +231,8 @@ template <typename Size> struct computing {
       for (int j = 0; j < 4; j++) {
         const float first = o[4 * (g + j) + 2 * Half], second = o[4 * (g + j) + 2 * Half + 1];
         special = fmaf(first, 0.0f, fmaf(second, 0.0f, special));
-        word[j] = bf16 ? pack_two<__nv_bfloat16>(first * inverse, second * inverse)
-                       : pack_two<__half>(first * inverse, second * inverse);
+        word[j] = p.bf16 ? pack_two<__nv_bfloat16>(first * inverse, second * inverse)
+                         : pack_two<__half>(first * inverse, second * inverse);
       }
       transpose(word);
       if (there) *reinterpret_cast<uint4 *>(to + 8 * (g + lane)) = make_uint4(word[0], word[1], word[2], word[3]);
@@ -392,14 +376,14 @@ __device__ __forceinline__ void prepare(const attention_wgmma_parameters &p, con
   __syncthreads();
 }
 
-template <typename Size> __device__ __forceinline__ void attend_e4m3(const attention_e4m3_parameters &p) {
+template <typename Size> __device__ __forceinline__ void attend_e4m3(const attention_wgmma_parameters &p) {
   extern __shared__ __align__(1024) unsigned char wgmma_shared[];
   const places<Size> at(shared_address(wgmma_shared));
   const uint32_t warpgroup = uniform(threadIdx.x / 128);
-  prepare(p.common, at);
+  prepare(p, at);
   wait_for_predecessors();
   if (warpgroup == 0) {
-    copy_e4m3(p.common, at);
+    copy_e4m3(p, at);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Size::computing_registers));
     computing<Size> rows(p, at, warpgroup - 1);

@@ -44,18 +44,16 @@ bool attention_e4m3_select(const struct op_call *call, const struct attention_sh
   const struct attention_wgmma_plan plan = plan_of(&problem);
   const struct attention_wgmma_variant *variant = plan.variant;
   if (!variant) return false;
-  const struct attention_e4m3_parameters parameters = {
-      .common = attention_wgmma_parameters_of(call, shape, &problem, &plan),
-      .v_scale = shape->v_scale,
-      .bf16 = call->task->operands[ATTENTION_O].dtype == RONDO_BF16,
-  };
+  struct attention_wgmma_parameters parameters = attention_wgmma_parameters_of(call, shape, &problem, &plan);
+  parameters.v_scale = shape->v_scale;
+  parameters.bf16 = call->task->operands[ATTENTION_O].dtype == RONDO_BF16;
   struct op_launch *launch = launch_add(launches, &variant->kernel, plan.blocks, variant->kernel.threads,
                                         (uint64_t)variant->shared_bytes, &parameters, sizeof parameters);
-  attention_wgmma_map(launch, offsetof(struct attention_e4m3_parameters, common.q), call, ATTENTION_Q,
+  attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, q), call, ATTENTION_Q,
                       ATTENTION_WGMMA_QUERY_BOX, shape->head_dimension);
-  attention_wgmma_map(launch, offsetof(struct attention_e4m3_parameters, common.k), call, ATTENTION_K, variant->tile,
+  attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, k), call, ATTENTION_K, variant->tile,
                       shape->head_dimension);
-  attention_wgmma_map(launch, offsetof(struct attention_e4m3_parameters, common.v), call, ATTENTION_V,
-                      variant->tile / 2, shape->head_dimension);
+  attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, v), call, ATTENTION_V, variant->tile / 2,
+                      shape->head_dimension);
   return true;
 }

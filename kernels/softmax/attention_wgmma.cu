@@ -215,20 +215,6 @@ template <typename Size> struct computing {
     }
   }
 
-  /* Of four times eight columns, each of a quad's lanes has two of every eight. A transposition inside the quad gives
-   * it one eight whole, so that it stores 16 bytes at once. */
-  __device__ __forceinline__ void transpose(uint32_t (&word)[4]) const {
-    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
-    uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? word[0] : word[1], 1);
-    uint32_t b = __shfl_xor_sync(0xffffffffu, odd ? word[2] : word[3], 1);
-    (odd ? word[0] : word[1]) = a;
-    (odd ? word[2] : word[3]) = b;
-    a = __shfl_xor_sync(0xffffffffu, high ? word[0] : word[2], 2);
-    b = __shfl_xor_sync(0xffffffffu, high ? word[1] : word[3], 2);
-    (high ? word[0] : word[2]) = a;
-    (high ? word[1] : word[3]) = b;
-  }
-
   /* One of the thread's rows, o over the sum. Whether it has a number that is none. */
   template <int Half>
   __device__ __forceinline__ bool store_row(const query_tile &tile, float reference, float sum) const {

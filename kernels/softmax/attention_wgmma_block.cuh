@@ -109,6 +109,20 @@ __device__ __forceinline__ bool elected() {
  * it, operand descriptors above all, into others. */
 __device__ __forceinline__ uint32_t uniform(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
 
+/* Of four times eight columns, each of a quad's lanes has two of every eight. A transposition inside the quad gives
+ * it one eight whole, so that it stores 16 bytes at once. */
+__device__ __forceinline__ void transpose(uint32_t (&word)[4]) {
+  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+  uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? word[0] : word[1], 1);
+  uint32_t b = __shfl_xor_sync(0xffffffffu, odd ? word[2] : word[3], 1);
+  (odd ? word[0] : word[1]) = a;
+  (odd ? word[2] : word[3]) = b;
+  a = __shfl_xor_sync(0xffffffffu, high ? word[0] : word[2], 2);
+  b = __shfl_xor_sync(0xffffffffu, high ? word[1] : word[3], 2);
+  (high ? word[0] : word[2]) = a;
+  (high ? word[1] : word[3]) = b;
+}
+
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
 
 /* A tile has to be computed again, and with it those of the cluster's other blocks, which share copies. */
