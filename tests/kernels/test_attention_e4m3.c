@@ -76,6 +76,18 @@ static void high_weights(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_e4m3, weights_far_above_the_first_do_not_saturate, high_weights)
 
+/* A reference is so rounded that the weights of its tile are 2^5, 2^11, 2^21, or vanish. */
+static void immense_scores(rondo_backend backend) {
+  static const float scales[] = {1.0f, 5.0f, 10.0f, 30.0f};
+  struct attention tasks[COUNT(scales)];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = shaped(1, i);
+    tasks[i].query_length = 128, tasks[i].capacity = 256, tasks[i].scale = scales[i];
+  }
+  attentions_immense(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_e4m3, scores_as_large_as_their_rounding_still_give_weights, immense_scores)
+
 /* So many query rows that they are not cut into splits, on so many KV rows: attention_e4m3_plan. */
 enum { LONG_HEADS = 96, LONG_CAPACITY = 65536 };
 

@@ -247,6 +247,7 @@ static inline double number_of(const struct attention *a, struct random *random,
   case ENORMOUS:
     return 30.0 * normal;
   case IMMENSE:
+    if (a->e4m3_q) return 448.0; /* where e4m3 ends: the scale does the rest */
     return key ? 24320.0 : 24320.0 + 16.0 * (double)position;
   default:
     return normal;
