@@ -8,7 +8,7 @@
 
 struct softmax_options {
   bool is_warm, is_programmatic;
-  bool is_portable; /* the kernels that the library chooses for sm_80 */
+  bool is_portable; /* the kernels of chips that have none of their own */
   bool is_brief;    /* in the first of its states alone */
   uint32_t samples;
   /* Or NULL: what becomes of the library's launch. */
