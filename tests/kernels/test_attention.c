@@ -286,7 +286,8 @@ BOTH_BACKENDS(attention, scores_as_large_as_their_rounding_still_give_weights, i
 
 /* NaN and infinities in rows that are seen: through scores into the rows that see them, through values into their
  * column alone, and there into no row that does not see them. In each of two heads; the oracle knows where they go. */
-static void plant(struct attention *a, bool values) {
+static void plant(struct attention *a, size_t i) {
+  const bool values = i % 4 >= 2;
   struct rectangle query = query_rectangle(a), kv = kv_rectangle(a);
   int64_t third = a->capacity / 3;
   if (!values) {
@@ -307,9 +308,6 @@ static void plant(struct attention *a, bool values) {
 
 static void not_numbers(rondo_backend backend) {
   static struct attention tasks[COUNT(dimensions) * 4 * 3]; /* not causal, causal, and causal with many rows */
-  struct trial trial;
-  struct random random = {13};
-  trial_describe(&trial, backend);
   for (size_t i = 0; i < COUNT(tasks); i++) {
     const bool many = i % 12 >= 8;
     tasks[i] = (struct attention){.dtype = dtypes[i % 2],
@@ -323,15 +321,8 @@ static void not_numbers(rondo_backend backend) {
                                   .causal = i % 12 >= 4,
                                   .splits = many ? 1 : 1 + (int32_t)i % 2,
                                   .lse_wanted = true};
-    attention_add(&tasks[i], &trial);
   }
-  trial_instantiate(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    attention_fill(&tasks[i], &random);
-    plant(&tasks[i], i % 4 >= 2);
-    attention_set(&tasks[i], &trial);
-  }
-  attentions_end(&trial, tasks, COUNT(tasks));
+  attentions_planted(backend, tasks, COUNT(tasks), 13, plant);
 }
 BOTH_BACKENDS(attention, nan_and_infinity_go_where_they_are_seen, not_numbers)
 

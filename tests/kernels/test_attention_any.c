@@ -167,7 +167,8 @@ BOTH_BACKENDS(attention_any, empty_sizes_are_no_work_and_no_keys_give_zero, empt
 /* ---- What may lie where nobody looks ----------------------------------------------------------------------------- */
 
 /* NaN, and infinity where the type has one, at the first and last columns of windows and of pages, in K and in V. */
-static void plant(struct attention *a, bool values) {
+static void plant(struct attention *a, size_t task) {
+  const bool values = task / COUNT(shapes) % 2;
   const double specials[] = {NAN, a->e4m3_kv ? NAN : INFINITY, a->e4m3_kv ? NAN : -INFINITY};
   struct rectangle kv = kv_rectangle(a);
   for (int64_t i = 0; i < 10; i++) {
@@ -180,9 +181,6 @@ static void plant(struct attention *a, bool values) {
 
 static void special_numbers(rondo_backend backend) {
   static struct attention tasks[16 * COUNT(shapes)];
-  struct trial trial;
-  struct random random = {31};
-  trial_describe(&trial, backend);
   for (size_t i = 0; i < COUNT(tasks); i++) {
     tasks[i] = shaped(i % COUNT(shapes), i);
     tasks[i].page_rows = i % 3 ? 16 : 0;
@@ -191,15 +189,8 @@ static void special_numbers(rondo_backend backend) {
     tasks[i].soft_cap = i % 5 ? 0.0f : 20.0f;
     tasks[i].e4m3_kv = i % 7 == 3;
     tasks[i].splits = i % 6 == 5 ? 3 : 0;
-    attention_add(&tasks[i], &trial);
   }
-  trial_instantiate(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    attention_fill(&tasks[i], &random);
-    plant(&tasks[i], i / COUNT(shapes) % 2);
-    attention_set(&tasks[i], &trial);
-  }
-  attentions_end(&trial, tasks, COUNT(tasks));
+  attentions_planted(backend, tasks, COUNT(tasks), 31, plant);
 }
 BOTH_BACKENDS(attention_any, special_numbers_reach_exactly_the_rows_that_see_them, special_numbers)
 

@@ -433,12 +433,19 @@ static void lengths(rondo_backend backend) {
 BOTH_BACKENDS(attention_decode, lengths_at_every_border_agree_with_double_precision, lengths)
 
 /* The last KV rows are seen by the last positions only, and lie in one tile with rows that all see. */
+static const double planted[] = {NAN, INFINITY, -INFINITY};
+
+static void plant_in_the_last(struct attention *a, size_t i) {
+  struct rectangle kv = kv_rectangle(a);
+  const double value = planted[i / (2 * COUNT(dimensions))];
+  for (int64_t b = 0; b < a->batch; b++) {
+    oracle_write(a->dtype, a->v_memory, row_index(a, &kv, b, 0, 69) + 3, value);
+    oracle_write(a->dtype, a->v_memory, row_index(a, &kv, b, 0, 67) + 9, value);
+  }
+}
+
 static void not_numbers(rondo_backend backend) {
-  static const double planted[] = {NAN, INFINITY, -INFINITY};
   struct attention tasks[2 * COUNT(dimensions) * COUNT(planted)];
-  struct trial trial;
-  struct random random = {29};
-  trial_describe(&trial, backend);
   for (size_t i = 0; i < COUNT(tasks); i++) {
     tasks[i] = (struct attention){.dtype = dtypes[i % 2],
                                   .batch = i % 2 ? 1 : 70,
@@ -449,19 +456,7 @@ static void not_numbers(rondo_backend backend) {
                                   .dimension = dimensions[i / 2 % COUNT(dimensions)],
                                   .causal = 1,
                                   .lse_wanted = true};
-    attention_add(&tasks[i], &trial);
   }
-  trial_instantiate(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    struct rectangle kv = kv_rectangle(&tasks[i]);
-    const double value = planted[i / (2 * COUNT(dimensions))];
-    attention_fill(&tasks[i], &random);
-    for (int64_t b = 0; b < tasks[i].batch; b++) {
-      oracle_write(tasks[i].dtype, tasks[i].v_memory, row_index(&tasks[i], &kv, b, 0, 69) + 3, value);
-      oracle_write(tasks[i].dtype, tasks[i].v_memory, row_index(&tasks[i], &kv, b, 0, 67) + 9, value);
-    }
-    attention_set(&tasks[i], &trial);
-  }
-  attentions_end(&trial, tasks, COUNT(tasks));
+  attentions_planted(backend, tasks, COUNT(tasks), 29, plant_in_the_last);
 }
 BOTH_BACKENDS(attention_decode, nan_and_infinity_in_values_reach_only_rows_that_see_them, not_numbers)

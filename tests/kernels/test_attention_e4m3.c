@@ -122,7 +122,8 @@ static void long_sums(rondo_backend backend) {
 BOTH_BACKENDS(attention_e4m3, sums_of_many_rows_lose_nothing, long_sums)
 
 /* In q or k, a NaN makes whole rows; in v, one column of those that see it. Some lie where few rows of a tile do. */
-static void plant(struct attention *a, bool values) {
+static void plant(struct attention *a, size_t task) {
+  const bool values = task < 4;
   struct rectangle query = query_rectangle(a), kv = kv_rectangle(a);
   for (int64_t i = 0; i < 12 && values; i++) {
     int64_t row = i % 4 == 3 ? a->capacity - 1 - i : i * (a->capacity / 12), column = (i * 37) % a->dimension;
@@ -135,23 +136,13 @@ static void plant(struct attention *a, bool values) {
 
 static void special_numbers(rondo_backend backend) {
   struct attention tasks[6];
-  struct trial trial;
-  struct random random = {13};
-  trial_describe(&trial, backend);
   for (size_t i = 0; i < COUNT(tasks); i++) {
     tasks[i] = shaped(2, i);
     tasks[i].batch = 2;
     tasks[i].query_length = 330, tasks[i].capacity = i % 3 == 2 ? 270 : 400;
     tasks[i].causal = i != 1;
-    attention_add(&tasks[i], &trial);
   }
-  trial_instantiate(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    attention_fill(&tasks[i], &random);
-    plant(&tasks[i], i < 4);
-    attention_set(&tasks[i], &trial);
-  }
-  attentions_end(&trial, tasks, COUNT(tasks));
+  attentions_planted(backend, tasks, COUNT(tasks), 13, plant);
 }
 BOTH_BACKENDS(attention_e4m3, a_nan_reaches_exactly_the_rows_that_see_it, special_numbers)
 

@@ -564,19 +564,30 @@ static inline void attentions_run(rondo_backend backend, struct attention *tasks
   trial_end(&trial);
 }
 
-/* For tasks whose operands hold numbers that are none: replays once, and all that comes out is what double precision
- * says of each row. */
-static inline void attentions_end(struct trial *trial, struct attention *tasks, size_t count) {
-  trial_replay(trial);
+/* For tasks whose operands hold numbers that are none, or other than drawn ones: `plant` puts them there, by the task's
+ * place, and all that comes out of a replay is what double precision says of each row. */
+static inline void attentions_planted(rondo_backend backend, struct attention *tasks, size_t count, uint64_t seed,
+                                      void (*plant)(struct attention *a, size_t i)) {
+  struct trial trial;
+  struct random random = {seed};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < count; i++) attention_add(&tasks[i], &trial);
+  trial_instantiate(&trial);
+  for (size_t i = 0; i < count; i++) {
+    attention_fill(&tasks[i], &random);
+    plant(&tasks[i], i);
+    attention_set(&tasks[i], &trial);
+  }
+  trial_replay(&trial);
   for (size_t i = 0; i < count; i++) {
     char text[256];
-    attention_get(&tasks[i], trial);
+    attention_get(&tasks[i], &trial);
     struct verdict verdict = attention_verdict(&tasks[i]);
     cr_expect(verdict.wrong == 0, "%s: %ld numbers are wrong", attention_text(&tasks[i], text, sizeof text),
               (long)verdict.wrong);
     attention_free(&tasks[i]);
   }
-  trial_end(trial);
+  trial_end(&trial);
 }
 
 /* Tasks of immense scores: what they must be within says nothing, but as they are equal, results are means. */

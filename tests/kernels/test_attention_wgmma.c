@@ -134,11 +134,10 @@ static void plant(struct attention *a, bool values) {
   oracle_write(a->dtype, a->k_memory, row_index(a, &kv, 0, 1, a->capacity / 2) + 7, INFINITY);
 }
 
+static void plant_either(struct attention *a, size_t i) { plant(a, i % 4 != 0 || i == COUNT(dimensions) * 4); }
+
 static void special_numbers(rondo_backend backend) {
   struct attention tasks[COUNT(dimensions) * 4 + 1];
-  struct trial trial;
-  struct random random = {13};
-  trial_describe(&trial, backend);
   for (size_t i = 0; i < COUNT(tasks); i++) {
     tasks[i] = (struct attention){.dtype = dtypes[i % 2],
                                   .layout = RONDO_BSHD,
@@ -155,15 +154,8 @@ static void special_numbers(rondo_backend backend) {
       tasks[i].dimension = 64, tasks[i].query_heads = 32;
       tasks[i].query_length = 261, tasks[i].capacity = 326, tasks[i].causal = 1;
     }
-    attention_add(&tasks[i], &trial);
   }
-  trial_instantiate(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    attention_fill(&tasks[i], &random);
-    plant(&tasks[i], i % 4 != 0 || i == COUNT(dimensions) * 4);
-    attention_set(&tasks[i], &trial);
-  }
-  attentions_end(&trial, tasks, COUNT(tasks));
+  attentions_planted(backend, tasks, COUNT(tasks), 13, plant_either);
 }
 BOTH_BACKENDS(attention_wgmma, special_numbers_reach_exactly_the_rows_that_see_them, special_numbers)
 
@@ -255,12 +247,14 @@ static void soft_caps(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_wgmma, soft_caps_agree_with_double_precision, soft_caps)
 
+static void plant_values(struct attention *a, size_t i) {
+  (void)i;
+  plant(a, true);
+}
+
 /* With a window, numbers that are none leave a row's sight again. */
 static void special_numbers_in_windows(rondo_backend backend) {
   struct attention tasks[COUNT(dimensions) * 3];
-  struct trial trial;
-  struct random random = {19};
-  trial_describe(&trial, backend);
   for (size_t i = 0; i < COUNT(tasks); i++) {
     tasks[i] = (struct attention){.dtype = dtypes[i % 2],
                                   .layout = RONDO_BHSD,
@@ -274,25 +268,22 @@ static void special_numbers_in_windows(rondo_backend backend) {
                                   .window = (const int32_t[]){20, 140, 300}[i % 3],
                                   .soft_cap = i % 2 ? 30.0f : 0.0f,
                                   .lse_wanted = true};
-    attention_add(&tasks[i], &trial);
   }
-  trial_instantiate(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    attention_fill(&tasks[i], &random);
-    plant(&tasks[i], true);
-    attention_set(&tasks[i], &trial);
-  }
-  attentions_end(&trial, tasks, COUNT(tasks));
+  attentions_planted(backend, tasks, COUNT(tasks), 19, plant_values);
 }
 BOTH_BACKENDS(attention_wgmma, special_numbers_reach_only_rows_whose_window_has_them, special_numbers_in_windows)
 
 /* Two weights, far apart, are 2^127.5 times those of the first KV tile: sums end at 2^128. */
-static void nearly_infinite(rondo_backend backend) {
+static void plant_far_apart(struct attention *a, size_t i) {
   static const double keys[] = {11.0625, 7.8125, 5.53125}; /* times the dimension, scale and log2(e): 127.5 to 127.7 */
+  struct rectangle kv = kv_rectangle(a), query = query_rectangle(a);
+  for (int64_t n = 0; n < rectangle_elements(&query); n++) oracle_write(a->dtype, a->q_memory, n, 1.0);
+  for (int64_t n = 0; n < rectangle_elements(&kv); n++)
+    oracle_write(a->dtype, a->k_memory, n, n / a->dimension == 20 || n / a->dimension == 200 ? keys[i / 4] : 0.0);
+}
+
+static void nearly_infinite(rondo_backend backend) {
   struct attention tasks[COUNT(dimensions) * 4];
-  struct trial trial;
-  struct random random = {29};
-  trial_describe(&trial, backend);
   for (size_t i = 0; i < COUNT(tasks); i++) {
     tasks[i] = (struct attention){.dtype = dtypes[i % 2],
                                   .layout = RONDO_BHSD,
@@ -304,19 +295,8 @@ static void nearly_infinite(rondo_backend backend) {
                                   .dimension = dimensions[i / 4],
                                   .causal = i / 2 % 2,
                                   .lse_wanted = true};
-    attention_add(&tasks[i], &trial);
   }
-  trial_instantiate(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    struct attention *a = &tasks[i];
-    struct rectangle kv = kv_rectangle(a), query = query_rectangle(a);
-    attention_fill(a, &random);
-    for (int64_t n = 0; n < rectangle_elements(&query); n++) oracle_write(a->dtype, a->q_memory, n, 1.0);
-    for (int64_t n = 0; n < rectangle_elements(&kv); n++)
-      oracle_write(a->dtype, a->k_memory, n, n / a->dimension == 20 || n / a->dimension == 200 ? keys[i / 4] : 0.0);
-    attention_set(a, &trial);
-  }
-  attentions_end(&trial, tasks, COUNT(tasks));
+  attentions_planted(backend, tasks, COUNT(tasks), 29, plant_far_apart);
 }
 BOTH_BACKENDS(attention_wgmma, a_sum_that_is_nearly_infinite_counts, nearly_infinite)
 
