@@ -35,12 +35,7 @@ __device__ __forceinline__ void copy_scale_pair(uint32_t to, const unsigned char
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)pair) : "memory");
 }
 
-/* Two floats, sixteen codes of NVFP4, and 16 bytes. */
-__device__ __forceinline__ float2 load_shared_two(uint32_t address) {
-  float2 value;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
-  return value;
-}
+/* Sixteen codes of NVFP4, and 16 bytes. */
 __device__ __forceinline__ uint2 load_shared_codes(uint32_t address) {
   uint2 codes;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(codes.x), "=r"(codes.y) : "r"(address) : "memory");

@@ -64,11 +64,6 @@ __device__ __forceinline__ void store_shared(uint32_t to, float value) {
 __device__ __forceinline__ void store_shared_two(uint32_t to, float2 value) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(value.x), "f"(value.y) : "memory");
 }
-__device__ __forceinline__ float2 load_shared_two(uint32_t from) {
-  float2 value;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(from) : "memory");
-  return value;
-}
 __device__ __forceinline__ uint2 load_shared_words(uint32_t from) {
   uint2 value;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(from) : "memory");
