@@ -253,7 +253,8 @@ template <typename Size> struct computing {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const bool sees = limit_of<Size>(p, tile, tile.row_begin + first_row + 8 * half) > 0;
-      /* A reference of 2^24 is rounded by 1 or more: the largest weight of its tile may have been rounded to 448. */
+      /* A reference of 2^24 and more is rounded by up to 1, or by more: the largest weight of its tile may have been
+       * rounded to 448. */
       const bool near = fabsf(rows.reference[half]) < 0x1p24f;
       const bool fits = (sum[half] > 1.0f && sum[half] < 1e30f && near) || !sees;
       failed |= pass ? special[half] && !isnan(sum[half]) : special[half] || !fits;

@@ -235,7 +235,9 @@ template <typename Size> struct computing {
         special = zero_or_nan<T>(word[j], special);
       }
       transpose(word);
-      if (there) *reinterpret_cast<uint4 *>(to + 8 * (g + lane)) = make_uint4(word[0], word[1], word[2], word[3]);
+      const bool in_head = Size::dimension > ATTENTION_WGMMA_LEAST_DIMENSION || 8 * (int)(g + lane) < p.head_dimension;
+      if (there && in_head)
+        *reinterpret_cast<uint4 *>(to + 8 * (g + lane)) = make_uint4(word[0], word[1], word[2], word[3]);
     }
     if (there && lane == 0 && p.lse)
       p.lse[tile.batch * p.lse_batch_stride + tile.head * p.lse_head_stride + row] =

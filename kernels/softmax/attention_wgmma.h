@@ -13,7 +13,8 @@
 enum attention_wgmma_mask { ATTENTION_WGMMA_ALL, ATTENTION_WGMMA_CAUSAL, ATTENTION_WGMMA_WINDOW };
 
 enum {
-  ATTENTION_WGMMA_NO_WINDOW = 1 << 30, /* of the kernels that have one: as many as there are */
+  ATTENTION_WGMMA_NO_WINDOW = 1 << 30,  /* of the kernels that have one: as many as there are */
+  ATTENTION_WGMMA_LEAST_DIMENSION = 64, /* of a kernel: narrower heads are copied with zeros beside them */
   ATTENTION_WGMMA_BARRIER_BYTES = 272,
   ATTENTION_WGMMA_QUERY_BOX = 64,   /* positions that one copy of Q brings */
   ATTENTION_WGMMA_MOST_TILES = 4096 /* tiles of a block: it remembers a bit for each */
@@ -33,9 +34,10 @@ struct attention_wgmma_parameters {
   uint32_t heads_together;     /* causal: that are dealt as one */
   uint32_t rounds;             /* in which a cluster takes its tiles of them */
   int32_t query_length, capacity;
-  float scale_log2; /* scale * log2(e), positive; with a cap: cap * log2(e) */
-  float cap_scale;  /* with a cap: scale / cap */
-  int32_t window;   /* KV rows that a query row sees at most */
+  int32_t head_dimension; /* columns of O that there are */
+  float scale_log2;       /* scale * log2(e), positive; with a cap: cap * log2(e) */
+  float cap_scale;        /* with a cap: scale / cap */
+  int32_t window;         /* KV rows that a query row sees at most */
   /* Of attention_e4m3.h's kernels alone: */
   float v_scale; /* O is multiplied by it */
   int32_t bf16;  /* O's type: bf16, or f16 */

@@ -1,4 +1,5 @@
 /* attention_wgmma_select.c - the launch of attention_wgmma.cu's kernels, where attention_wgmma_plan.c wants one. */
+#include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "attention_wgmma_plan.h"
 
@@ -23,7 +24,7 @@ attention_wgmma_problem_of(const struct op_task *task, const struct attention_sh
       .kv_heads = shape->kv_heads,
       .query_length = shape->query_length,
       .capacity = shape->capacity,
-      .head_dimension = shape->head_dimension,
+      .head_dimension = larger(shape->head_dimension, ATTENTION_WGMMA_LEAST_DIMENSION),
   };
 }
 
@@ -48,6 +49,7 @@ struct attention_wgmma_parameters attention_wgmma_parameters_of(const struct op_
       .rounds = (uint32_t)plan->rounds,
       .query_length = (int32_t)shape->query_length,
       .capacity = (int32_t)shape->capacity,
+      .head_dimension = (int32_t)shape->head_dimension,
       .scale_log2 = capped ? shape->soft_cap * 1.44269504f : problem->scale_log2,
       .cap_scale = capped ? shape->scale / shape->soft_cap : 0.0f,
       .window = shape->window ? (int32_t)shape->window : ATTENTION_WGMMA_NO_WINDOW,
@@ -80,10 +82,11 @@ bool attention_wgmma_select(const struct op_call *call, const struct attention_s
   struct op_launch *launch = launch_add(launches, &variant->kernel, plan.blocks, variant->kernel.threads,
                                         (uint64_t)variant->shared_bytes, &parameters, sizeof parameters);
   attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, q), call, ATTENTION_Q,
-                      ATTENTION_WGMMA_QUERY_BOX, shape->head_dimension);
+                      ATTENTION_WGMMA_QUERY_BOX, variant->head_dimension);
   /* Blocks of a cluster copy a share each. */
-  const int64_t rows = shape->head_dimension == 64 ? variant->tile / variant->cluster : variant->tile;
-  const int64_t columns = shape->head_dimension == 64 ? 64 : shape->head_dimension / variant->cluster;
+  const bool narrow = variant->head_dimension == ATTENTION_WGMMA_LEAST_DIMENSION;
+  const int64_t rows = narrow ? variant->tile / variant->cluster : variant->tile;
+  const int64_t columns = narrow ? variant->head_dimension : variant->head_dimension / variant->cluster;
   attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, k), call, ATTENTION_K, rows, columns);
   attention_wgmma_map(launch, offsetof(struct attention_wgmma_parameters, v), call, ATTENTION_V, rows, columns);
   return true;

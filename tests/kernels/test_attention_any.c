@@ -235,7 +235,7 @@ static void made_tables(rondo_backend backend) {
   struct attention tasks[] = {
       {.dtype = RONDO_BF16, .query_heads = 4, .kv_heads = 2, .query_length = 2, .dimension = 128},
       {.dtype = RONDO_BF16, .query_heads = 4, .kv_heads = 2, .query_length = 2, .dimension = 128, .page_rows = 16},
-      {.dtype = RONDO_F16, .query_heads = 2, .kv_heads = 2, .query_length = 80, .dimension = 32},
+      {.dtype = RONDO_F16, .query_heads = 2, .kv_heads = 2, .query_length = 80, .dimension = 32, .scale = -0.125f},
       {.dtype = RONDO_F16, .query_heads = 2, .kv_heads = 1, .query_length = 80, .dimension = 64, .page_rows = 64},
       {.dtype = RONDO_BF16, .query_heads = 2, .kv_heads = 1, .query_length = 130, .dimension = 128},
       {.dtype = RONDO_F16, .query_heads = 2, .kv_heads = 1, .query_length = 130, .dimension = 128, .e4m3_q = true},

@@ -4,7 +4,7 @@
 #include "test_attention_oracle.h"
 
 static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
-static const int64_t dimensions[] = {64, 128, 256};
+static const int64_t dimensions[] = {32, 64, 128, 256};
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -275,7 +275,8 @@ BOTH_BACKENDS(attention_wgmma, special_numbers_reach_only_rows_whose_window_has_
 
 /* Two weights, far apart, are 2^127.5 times those of the first KV tile: sums end at 2^128. */
 static void plant_far_apart(struct attention *a, size_t i) {
-  static const double keys[] = {11.0625, 7.8125, 5.53125}; /* times the dimension, scale and log2(e): 127.5 to 127.7 */
+  /* Times the dimension, scale and log2(e): 127.5 to 127.7. */
+  static const double keys[COUNT(dimensions)] = {15.625, 11.0625, 7.8125, 5.53125};
   struct rectangle kv = kv_rectangle(a), query = query_rectangle(a);
   for (int64_t n = 0; n < rectangle_elements(&query); n++) oracle_write(a->dtype, a->q_memory, n, 1.0);
   for (int64_t n = 0; n < rectangle_elements(&kv); n++)
