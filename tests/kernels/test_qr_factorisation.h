@@ -3,6 +3,8 @@
 #ifndef RONDO_TEST_QR_FACTORISATION_H
 #define RONDO_TEST_QR_FACTORISATION_H
 
+#include <assert.h>
+
 #include "test_qr_oracle.h"
 
 enum form { FORM_H, FORM_PANEL, FORM_R, FORM_Q, FORM_QR };
@@ -14,7 +16,9 @@ struct factorisation {
   rondo_layout layout;
   enum form form;
   int64_t m, n, batch;
-  int64_t padding; /* around every matrix */
+  int64_t padding; /* rows and columns around every matrix, one of them before it, */
+  bool aligned;    /* or four; */
+  bool dense_h;    /* but none around h */
   const enum qr_kind *kinds;
   int64_t kind_count;
   /* Filled by factorisation_add and _read. */
@@ -25,10 +29,11 @@ struct factorisation {
 };
 
 static const enum qr_kind every_kind[] = {
-    QR_DIAGONAL,        QR_UPPER,          QR_LOWER,         QR_CONDITION_2,    QR_CONDITION_MIDDLE,
-    QR_CONDITION_LARGE, QR_NEAR_UNDERFLOW, QR_NEAR_OVERFLOW, QR_RANDOM,         QR_DUPLICATE,
-    QR_RANK_DEFICIENT,  QR_COLUMN_SCALES,  QR_ROW_SCALES,    QR_NEAR_COLLINEAR, QR_CLUSTERED,
-    QR_ALTERNATING,     QR_TINY_BELOW,     QR_WILD_SCALES,   QR_BAND,           QR_ZERO,
+    QR_DIAGONAL,       QR_UPPER,          QR_LOWER,     QR_CONDITION_2, QR_CONDITION_MIDDLE, QR_CONDITION_LARGE,
+    QR_NEAR_UNDERFLOW, QR_NEAR_OVERFLOW,  QR_RANDOM,    QR_DUPLICATE,   QR_RANK_DEFICIENT,   QR_COLUMN_SCALES,
+    QR_ROW_SCALES,     QR_NEAR_COLLINEAR, QR_CLUSTERED, QR_ALTERNATING, QR_TINY_BELOW,       QR_WILD_SCALES,
+    QR_BAND,           QR_ONE_TINY,       QR_ONE_HUGE,  QR_ONE_ZERO,    QR_ONE_DENORMAL,     QR_SMALL_UNITS,
+    QR_LARGE_UNITS,    QR_ZERO,
 };
 static const enum qr_kind hard_kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_NEAR_OVERFLOW, QR_WILD_SCALES};
 static const enum qr_kind random_kind[] = {QR_RANDOM};
@@ -36,13 +41,15 @@ static const enum qr_kind random_kind[] = {QR_RANDOM};
 static const double *matrix_of(const struct factorisation *f, int64_t item) { return f->matrices + item * f->m * f->n; }
 
 static inline struct qr_place place_of(const struct factorisation *f, int64_t m, int64_t n) {
-  return (struct qr_place){f->dtype, f->layout, f->batch, m, n, f->padding ? 1 : 0, f->padding ? f->padding - 1 : 0};
+  int64_t before = !f->padding ? 0 : f->aligned ? 4 : 1;
+  return (struct qr_place){f->dtype, f->layout, f->batch, m, n, before, f->padding - before};
 }
 
 static inline void factorisation_add(struct factorisation *f, struct trial *trial) {
   f->k = qr_min(f->m, f->n);
   bool panel = f->form == FORM_PANEL;
   f->a_place = f->h_place = place_of(f, f->m, f->n);
+  if (f->dense_h) f->h_place.before = f->h_place.behind = 0;
   f->r_place = place_of(f, f->k, f->n);
   f->q_place = place_of(f, f->m, f->k);
   rondo_tensor a, h = {0}, r = {0}, q = {0}, tau = {0};
@@ -194,6 +201,66 @@ static inline void run(rondo_backend backend, struct factorisation *all, size_t 
     free(all[i].matrices);
   }
   trial_end(&trial);
+}
+
+/* Runs the same shape for its own batch and keeps the results. */
+static inline struct results run_kept(rondo_backend backend, struct factorisation *f, int replays) {
+  struct trial trial;
+  trial_describe(&trial, backend);
+  factorisation_add(f, &trial);
+  trial_instantiate(&trial);
+  struct results results = {0};
+  for (int i = 0; i < replays; i++) {
+    factorisation_set(f, &trial);
+    trial_replay(&trial);
+    struct results again = results_get(f, &trial);
+    if (i > 0) {
+      cr_expect_arr_eq(again.h, results.h, (size_t)qr_place_count(&f->h_place) * qr_bytes(f->dtype));
+      cr_expect_arr_eq(again.tau, results.tau, (size_t)tau_count(f) * qr_bytes(f->dtype));
+    }
+    results_free(&results);
+    results = again;
+  }
+  trial_end(&trial);
+  return results;
+}
+
+static inline void expect_same_item(const struct factorisation *f, const struct results *x, int64_t x_item,
+                                    const struct results *y, int64_t y_item) {
+  size_t h_bytes = (size_t)(f->m * f->n) * qr_bytes(f->dtype), tau_bytes = (size_t)f->k * qr_bytes(f->dtype);
+  const char *x_h = x->h, *y_h = y->h, *x_tau = x->tau, *y_tau = y->tau;
+  assert(x_h && y_h && x_tau && y_tau);
+  bool same = !memcmp(x_h + (size_t)x_item * h_bytes, y_h + (size_t)y_item * h_bytes, h_bytes) &&
+              !memcmp(x_tau + (size_t)x_item * tau_bytes, y_tau + (size_t)y_item * tau_bytes, tau_bytes);
+  char where[160];
+  describe(f, x_item, where, sizeof where);
+  cr_expect(same, "items %d and %d differ: %s", (int)x_item, (int)y_item, where);
+}
+
+/* Infinity, NaN and a matrix of NaN stay where they are, and no other matrix has other bits than without them. */
+static inline void expect_poison_stays(rondo_backend backend, rondo_dtype dtype, int64_t m, int64_t n) {
+  struct factorisation f = {.dtype = dtype, .m = m, .n = n, .batch = 9, .kinds = random_kind, .kind_count = 1};
+  struct random random = {(uint64_t)(m * 1000 + n)};
+  factorisation_fill(&f, &random);
+  struct results good = run_kept(backend, &f, 1);
+  int64_t size = m * n;
+  f.matrices[1 * size + size / 3] = INFINITY;
+  f.matrices[4 * size + size / 2] = (double)NAN;
+  for (int64_t i = 0; i < size; i++) f.matrices[6 * size + i] = (double)NAN;
+  struct results bad = run_kept(backend, &f, 1);
+  for (int64_t item = 0; item < f.batch; item++)
+    if (item != 1 && item != 4 && item != 6) expect_same_item(&f, &good, item, &bad, item);
+  for (int64_t j = 0; j + 1 < f.k; j++) cr_expect(isnan(tau_of(&f, &bad, 6, j)), "a column of NaN gives NaN");
+  bool spread = false;
+  for (int64_t j = 0; j < f.k; j++) spread |= isnan(tau_of(&f, &bad, 4, j));
+  for (int64_t i = 0; i < size; i++) spread |= isnan(oracle_read(dtype, bad.h, 4 * size + i));
+  cr_expect(spread, "a NaN must not vanish");
+  bool finite = true;
+  for (int64_t i = 0; i < size; i++) finite &= isfinite(oracle_read(dtype, bad.h, size + i)) != 0;
+  cr_expect(!finite, "an infinity must not vanish");
+  results_free(&good);
+  results_free(&bad);
+  free(f.matrices);
 }
 
 #endif
