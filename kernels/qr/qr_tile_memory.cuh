@@ -303,10 +303,14 @@ template <typename Shape> struct tile_memory {
       for (int i = 0; i < P; i++) most[i & 1] = fmaxf(most[i & 1], fabsf(a[i][q]));
       return high_word(fmaxf(most[0], most[1]));
     } else {
-      uint32_t most[2] = {};
+      uint32_t most[2] = {}, low = 0;
 #pragma unroll
-      for (int i = 0; i < P; i++) most[i & 1] = max(most[i & 1], high_word(a[i][q]) & 0x7fffffffu);
-      return max(most[0], most[1]);
+      for (int i = 0; i < P; i++) {
+        most[i & 1] = max(most[i & 1], high_word(a[i][q]) & 0x7fffffffu);
+        low |= (uint32_t)__double2loint(a[i][q]);
+      }
+      const uint32_t largest = max(most[0], most[1]);
+      return largest == 0 && low ? 1 : largest; /* the smallest subnormal numbers have a low word only */
     }
   }
   static __device__ __forceinline__ bool outside(uint32_t word) {

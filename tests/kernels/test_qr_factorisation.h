@@ -203,26 +203,29 @@ static inline void run(rondo_backend backend, struct factorisation *all, size_t 
   trial_end(&trial);
 }
 
-/* Runs the same shape for its own batch and keeps the results. */
-static inline struct results run_kept(rondo_backend backend, struct factorisation *f, int replays) {
+/* Runs all of them for their own data, so many times in one graph, and keeps the results, which must be the same each
+ * time. */
+static inline void run_kept(rondo_backend backend, struct factorisation *all, size_t count, int replays,
+                            struct results *kept) {
   struct trial trial;
   trial_describe(&trial, backend);
-  factorisation_add(f, &trial);
+  for (size_t i = 0; i < count; i++) factorisation_add(&all[i], &trial);
   trial_instantiate(&trial);
-  struct results results = {0};
-  for (int i = 0; i < replays; i++) {
-    factorisation_set(f, &trial);
+  for (int replay = 0; replay < replays; replay++) {
+    for (size_t i = 0; i < count; i++) factorisation_set(&all[i], &trial);
     trial_replay(&trial);
-    struct results again = results_get(f, &trial);
-    if (i > 0) {
-      cr_expect_arr_eq(again.h, results.h, (size_t)qr_place_count(&f->h_place) * qr_bytes(f->dtype));
-      cr_expect_arr_eq(again.tau, results.tau, (size_t)tau_count(f) * qr_bytes(f->dtype));
+    for (size_t i = 0; i < count; i++) {
+      const struct factorisation *f = &all[i];
+      struct results again = results_get(f, &trial);
+      if (replay > 0) {
+        cr_expect_arr_eq(again.h, kept[i].h, (size_t)qr_place_count(&f->h_place) * qr_bytes(f->dtype));
+        cr_expect_arr_eq(again.tau, kept[i].tau, (size_t)tau_count(f) * qr_bytes(f->dtype));
+        results_free(&kept[i]);
+      }
+      kept[i] = again;
     }
-    results_free(&results);
-    results = again;
   }
   trial_end(&trial);
-  return results;
 }
 
 static inline void expect_same_item(const struct factorisation *f, const struct results *x, int64_t x_item,
@@ -237,30 +240,74 @@ static inline void expect_same_item(const struct factorisation *f, const struct 
   cr_expect(same, "items %d and %d differ: %s", (int)x_item, (int)y_item, where);
 }
 
-/* Infinity, NaN and a matrix of NaN stay where they are, and no other matrix has other bits than without them. */
-static inline void expect_poison_stays(rondo_backend backend, rondo_dtype dtype, int64_t m, int64_t n) {
-  struct factorisation f = {.dtype = dtype, .m = m, .n = n, .batch = 9, .kinds = random_kind, .kind_count = 1};
-  struct random random = {(uint64_t)(m * 1000 + n)};
-  factorisation_fill(&f, &random);
-  struct results good = run_kept(backend, &f, 1);
-  int64_t size = m * n;
-  f.matrices[1 * size + size / 3] = INFINITY;
-  f.matrices[4 * size + size / 2] = (double)NAN;
-  for (int64_t i = 0; i < size; i++) f.matrices[6 * size + i] = (double)NAN;
-  struct results bad = run_kept(backend, &f, 1);
-  for (int64_t item = 0; item < f.batch; item++)
-    if (item != 1 && item != 4 && item != 6) expect_same_item(&f, &good, item, &bad, item);
-  for (int64_t j = 0; j + 1 < f.k; j++) cr_expect(isnan(tau_of(&f, &bad, 6, j)), "a column of NaN gives NaN");
-  bool spread = false;
-  for (int64_t j = 0; j < f.k; j++) spread |= isnan(tau_of(&f, &bad, 4, j));
-  for (int64_t i = 0; i < size; i++) spread |= isnan(oracle_read(dtype, bad.h, 4 * size + i));
+enum { BITS_MOST = 32 }; /* factorisations in the two below */
+
+/* Of each, the first matrix stands in the batch again, in the middle and at the end; alone it has the same bits too. */
+static inline void expect_same_bits(rondo_backend backend, struct factorisation *all, size_t count) {
+  struct results results[BITS_MOST] = {0}, single[BITS_MOST] = {0};
+  struct factorisation alone[BITS_MOST];
+  struct random random = {31};
+  cr_assert_leq(count, BITS_MOST);
+  for (size_t i = 0; i < count; i++) {
+    struct factorisation *f = &all[i];
+    const int64_t size = f->m * f->n;
+    f->kinds = random_kind, f->kind_count = 1;
+    f->matrices = qr_memory(f->batch * size, sizeof(double));
+    for (int64_t e = 0; e < f->batch * size; e++) f->matrices[e] = qr_rounded(f->dtype, random_uniform(&random) - 0.5);
+    memcpy(f->matrices + (f->batch - 1) * size, f->matrices, (size_t)size * sizeof(double));
+    memcpy(f->matrices + f->batch / 2 * size, f->matrices, (size_t)size * sizeof(double));
+    alone[i] = *f;
+    alone[i].batch = 1;
+  }
+  run_kept(backend, all, count, 3, results);
+  run_kept(backend, alone, count, 1, single);
+  for (size_t i = 0; i < count; i++) {
+    expect_same_item(&all[i], &results[i], 0, &results[i], all[i].batch - 1);
+    expect_same_item(&all[i], &results[i], 0, &results[i], all[i].batch / 2);
+    expect_same_item(&all[i], &results[i], 0, &single[i], 0);
+    results_free(&results[i]);
+    results_free(&single[i]);
+    free(all[i].matrices);
+  }
+}
+
+static inline void expect_poisoned(const struct factorisation *f, const struct results *good,
+                                   const struct results *bad) {
+  const int64_t size = f->m * f->n;
+  for (int64_t item = 0; item < f->batch; item++)
+    if (item != 1 && item != 4 && item != 6) expect_same_item(f, good, item, bad, item);
+  for (int64_t j = 0; j + 1 < f->k; j++) cr_expect(isnan(tau_of(f, bad, 6, j)), "a column of NaN gives NaN");
+  bool spread = false, finite = true;
+  for (int64_t j = 0; j < f->k; j++) spread |= isnan(tau_of(f, bad, 4, j));
+  for (int64_t i = 0; i < size; i++) spread |= isnan(oracle_read(f->dtype, bad->h, 4 * size + i));
+  for (int64_t i = 0; i < size; i++) finite &= isfinite(oracle_read(f->dtype, bad->h, size + i)) != 0;
   cr_expect(spread, "a NaN must not vanish");
-  bool finite = true;
-  for (int64_t i = 0; i < size; i++) finite &= isfinite(oracle_read(dtype, bad.h, size + i)) != 0;
   cr_expect(!finite, "an infinity must not vanish");
-  results_free(&good);
-  results_free(&bad);
-  free(f.matrices);
+}
+
+/* Infinity, NaN and a matrix of NaN stay where they are, and no other matrix has other bits than without them. */
+static inline void expect_poison_stays(rondo_backend backend, struct factorisation *all, size_t count) {
+  struct results good[BITS_MOST] = {0}, bad[BITS_MOST] = {0};
+  struct random random = {100};
+  cr_assert_leq(count, BITS_MOST);
+  for (size_t i = 0; i < count; i++) {
+    all[i].batch = 9, all[i].kinds = random_kind, all[i].kind_count = 1;
+    factorisation_fill(&all[i], &random);
+  }
+  run_kept(backend, all, count, 1, good);
+  for (size_t i = 0; i < count; i++) {
+    const int64_t size = all[i].m * all[i].n;
+    all[i].matrices[size + size / 3] = INFINITY;
+    all[i].matrices[4 * size + size / 2] = (double)NAN;
+    for (int64_t e = 0; e < size; e++) all[i].matrices[6 * size + e] = (double)NAN;
+  }
+  run_kept(backend, all, count, 1, bad);
+  for (size_t i = 0; i < count; i++) {
+    expect_poisoned(&all[i], &good[i], &bad[i]);
+    results_free(&good[i]);
+    results_free(&bad[i]);
+    free(all[i].matrices);
+  }
 }
 
 #endif

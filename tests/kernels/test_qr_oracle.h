@@ -134,7 +134,7 @@ static inline long double qr_value(struct random *random, rondo_dtype dtype, enu
   case QR_ONE_ZERO:
     return j == n / 2 ? 0 : x;
   case QR_ONE_DENORMAL:
-    return j == n - 1 ? x * tiny / 1024 : x;
+    return j == n - 1 && n > 1 ? x * tiny * qr_epsilon(dtype) * 8192 : x;
   case QR_SMALL_UNITS:
     return x * sqrtl(tiny);
   case QR_LARGE_UNITS:
@@ -283,7 +283,7 @@ static inline void qr_expect_columns(rondo_dtype dtype, int64_t m, int64_t n, co
     for (int64_t i = 0; i < m; i++) sum += fabsl(difference[j * m + i]);
     long double own = 0;
     for (int64_t i = 0; i < m; i++) own += fabsl((long double)a[j * m + i]);
-    long double ratio = sum / ((long double)m * fmaxl(own, norm) * qr_epsilon(dtype));
+    long double ratio = sum / ((long double)qr_max(m, 1) * fmaxl(own, norm) * qr_epsilon(dtype));
     if (!(ratio <= worst)) worst = ratio; /* a NaN stays */
   }
   qr_expect_ratio("|R - Q'A| of a column", worst, where);

@@ -92,50 +92,37 @@ BOTH_BACKENDS(qr_tile, tiny_huge_and_zero_columns_meet_lapack_ratios, extreme_co
 
 /* ---- Bits ------------------------------------------------------------------------------------------------------- */
 
-/* The first matrix stands in the batch again, in the middle and at the end; alone it has the same bits too. */
-static void expect_same_bits(rondo_backend backend, rondo_dtype dtype, int64_t m, int64_t n, int64_t batch) {
-  struct factorisation f = {.dtype = dtype, .m = m, .n = n, .batch = batch, .kinds = random_kind, .kind_count = 1};
-  struct random random = {(uint64_t)(m + n)};
-  f.matrices = qr_memory(batch * m * n, sizeof(double));
-  for (int64_t i = 0; i < batch * m * n; i++) f.matrices[i] = qr_rounded(dtype, random_uniform(&random) - 0.5);
-  size_t matrix_bytes = (size_t)(m * n) * sizeof(double);
-  memcpy(f.matrices + (batch - 1) * m * n, f.matrices, matrix_bytes);
-  memcpy(f.matrices + batch / 2 * m * n, f.matrices, matrix_bytes);
-  struct results results = run_kept(backend, &f, 3);
-  expect_same_item(&f, &results, 0, &results, batch - 1);
-  expect_same_item(&f, &results, 0, &results, batch / 2);
-  struct factorisation alone = f;
-  alone.batch = 1;
-  struct results single = run_kept(backend, &alone, 1);
-  expect_same_item(&f, &results, 0, &single, 0);
-  results_free(&results);
-  results_free(&single);
-  free(f.matrices);
-}
-
 static void same_bits(rondo_backend backend) {
+  struct factorisation all[2 * TILES];
   for (int i = 0; i < 2 * TILES; i++)
-    expect_same_bits(backend, i < TILES ? RONDO_F32 : RONDO_F64, tiles[i % TILES][0], tiles[i % TILES][1], 301);
+    all[i] = (struct factorisation){.dtype = i < TILES ? RONDO_F32 : RONDO_F64,
+                                    .m = tiles[i % TILES][0],
+                                    .n = tiles[i % TILES][1],
+                                    .batch = 301}; /* more than a grid has blocks, where blocks take turns */
+  expect_same_bits(backend, all, 2 * TILES);
 }
 BOTH_BACKENDS(qr_tile, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, same_bits)
 
 /* Panels of many matrices take other kernels than those of few. */
 static void same_bits_of_many(rondo_backend backend) {
-  expect_same_bits(backend, RONDO_F32, 128, 16, 4099);
-  expect_same_bits(backend, RONDO_F32, 100, 9, 4099);
-  expect_same_bits(backend, RONDO_F32, 256, 16, 4099);
-  expect_same_bits(backend, RONDO_F32, 130, 5, 4099);
-  expect_same_bits(backend, RONDO_F64, 128, 16, 4099);
+  static const int16_t shapes[][2] = {{128, 16}, {100, 9}, {256, 16}, {130, 5}};
+  struct factorisation all[4];
+  for (int i = 0; i < 4; i++)
+    all[i] = (struct factorisation){.dtype = RONDO_F32, .m = shapes[i][0], .n = shapes[i][1], .batch = 4099};
+  expect_same_bits(backend, all, 4);
 }
 BOTH_BACKENDS(qr_tile, a_matrix_has_the_same_bits_in_a_batch_of_thousands_and_alone, same_bits_of_many)
 
 /* Some tiles have several matrices in a warp. */
 static void poisoned(rondo_backend backend) {
-  for (int i = 0; i < 2 * TILES; i++) {
-    const rondo_dtype dtype = i < TILES ? RONDO_F32 : RONDO_F64;
-    const int16_t *tile = tiles[i % TILES];
-    expect_poison_stays(backend, dtype, tile[0], tile[1]);
-    expect_poison_stays(backend, dtype, tile[0] - 1, tile[1] / 2 + 1);
+  for (int part = 0; part < 2; part++) {
+    struct factorisation all[2 * TILES];
+    for (int i = 0; i < 2 * TILES; i++) {
+      const int16_t *tile = tiles[i % TILES];
+      all[i] = (struct factorisation){
+          .dtype = i < TILES ? RONDO_F32 : RONDO_F64, .m = tile[0] - part, .n = part ? tile[1] / 2 + 1 : tile[1]};
+    }
+    expect_poison_stays(backend, all, 2 * TILES);
   }
 }
 BOTH_BACKENDS(qr_tile, infinities_and_nan_stay_in_their_own_matrix, poisoned)
