@@ -10,9 +10,11 @@
 #include "bench_attention_steps.h"
 #include "bench_gemv.h"
 #include "bench_ladder.h"
+#include "bench_qr.h"
 #include "bench_rowmax_tile.h"
 #include "bench_softmax.h"
 #include "kernel_results.h"
+#include "qr_plot.h"
 #include "speed_plot.h"
 #include "timing.h"
 
@@ -29,11 +31,12 @@ struct bench {
   struct report report;
   struct kernel_results results, rivals;
   struct softmax_results softmax_results, softmax_rivals;
+  struct qr_results qr_results, qr_rivals;
   struct bench_device device;
   /* Of no device until a group needs them. */
   struct gemv_memory memory;
   struct softmax_memory softmax_memory;
-  uint32_t wrong; /* products, or cases of attention and softmax */
+  uint32_t wrong; /* cases */
 };
 
 static struct gemv_memory *product_memory(struct bench *bench) {
@@ -177,6 +180,41 @@ static void measure_rowmax_tile(struct bench *bench) {
     bench->wrong += rowmax_tile_measure(&bench->device, &bench->report, (uint32_t)bench->options.samples);
 }
 
+/* ---- QR ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_qr_wanted(const struct bench *bench, const struct qr_case *shape, char label[QR_LABEL_BYTES]) {
+  qr_case_label(shape, label);
+  return kernel_label_wanted(label, bench->options.only);
+}
+
+/* Cold, and those that have something to reach warm too. */
+static void measure_qr(struct bench *bench) {
+  struct qr_case cases[QR_CASES_MOST];
+  struct qr_memory memory;
+  struct qr_options options = {.is_programmatic = bench->options.edges == EDGES_PROGRAMMATIC,
+                               .samples = (uint32_t)bench->options.samples};
+  size_t count = qr_cases(cases);
+  qr_memory_take(&bench->device, options.samples, &memory);
+  report_figure(&bench->report, "copying 1 GB", memory.copy_rate / 1e3, "GB/s", 0);
+  for (size_t i = 0; i < count; i++) {
+    char label[QR_LABEL_BYTES];
+    if (!is_qr_wanted(bench, &cases[i], label)) continue;
+    fprintf(stderr, "%s\n", label);
+    for (int is_warm = bench->options.is_warm; is_warm < 2; is_warm++) {
+      struct qr_result result;
+      options.is_warm = is_warm != 0;
+      if (is_warm && !bench->options.is_warm && qr_case_must_us(&cases[i]) <= 0) continue;
+      if (!qr_measure(&memory, &cases[i], &options, &result)) {
+        bench->wrong++;
+        break;
+      }
+      qr_results_add(&bench->qr_results, &result);
+      qr_result_report(&bench->report, &result, &bench->qr_rivals);
+    }
+    fflush(stdout);
+  }
+}
+
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -188,7 +226,8 @@ static const struct {
               {"attention", measure_attention},
               {"attention-steps", measure_attention_steps},
               {"softmax", measure_fused_softmax},
-              {"rowmax-tile", measure_rowmax_tile}};
+              {"rowmax-tile", measure_rowmax_tile},
+              {"qr", measure_qr}};
 enum { GROUPS = sizeof groups / sizeof *groups };
 
 static const struct choice edge_choices[] = {{"plain", EDGES_PLAIN}, {"programmatic", EDGES_PROGRAMMATIC}, {NULL, 0}};
@@ -205,7 +244,7 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, edges),
      .choices = edge_choices},
     {.name = "warm",
-     .help = "one copy of the weights, or of the KV cache, which the chip's cache may hold",
+     .help = "one copy of the weights, KV cache or matrices, which the chip's cache may hold",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, is_warm)},
     {.name = "alike",
@@ -233,7 +272,7 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, from),
      .value_name = "FILE"},
     {.name = "plot",
-     .help = "draws bandwidth over bytes as SVG, or attention's speed over length",
+     .help = "draws bandwidth over bytes as SVG, or attention's speed over length, or QR's over size",
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, plot),
      .value_name = "FILE"},
@@ -248,7 +287,8 @@ static const struct grammar grammar = {
              "plain one buys; attention: prompts, behind a pause and under sustained load, and decoding;\n"
              "attention-steps: the portable attention kernel without one of its steps at a time; softmax: products\n"
              "whose rows become their softmax or their maximum; rowmax-tile: the maxima of one tile's rows, by way\n"
-             "of shared memory and in registers. All, if none is named. Each case is checked first.\n",
+             "of shared memory and in registers; qr: batched QR, H and tau. All, if none is named. Each case is\n"
+             "checked first.\n",
     .status = BENCH_STATUS,
     .options = ARGUMENT_TABLE(arguments)};
 
@@ -261,9 +301,10 @@ static int read_group(int *count, char ***words) {
     --*count;
     return i;
   }
-  arguments_wrong(grammar.program,
-                  "what is timed is gemv, chain, ladder, attention, attention-steps, softmax or rowmax-tile, not '%s'",
-                  (*words)[0]);
+  arguments_wrong(
+      grammar.program,
+      "what is timed is gemv, chain, ladder, attention, attention-steps, softmax, rowmax-tile or qr, not '%s'",
+      (*words)[0]);
   return -1;
 }
 
@@ -271,6 +312,7 @@ static void measure(struct bench *bench, int group) {
   bench_device_open(&bench->device);
   memcpy(bench->results.device, bench->device.name, sizeof bench->results.device);
   memcpy(bench->softmax_results.device, bench->device.name, sizeof bench->softmax_results.device);
+  memcpy(bench->qr_results.device, bench->device.name, sizeof bench->qr_results.device);
   report_machine(&bench->report, &(rondo_info){.backend = RONDO_BACKEND_CUDA,
                                                .reason = bench->options.is_warm ? "warm" : "cold",
                                                .device_name = bench->device.name,
@@ -280,42 +322,52 @@ static void measure(struct bench *bench, int group) {
   bench_device_close(&bench->device);
 }
 
-/* A line has a time of the one or of the other. */
-struct both {
+/* A line has a time of one of them. */
+struct read {
   struct kernel_results *products;
-  struct softmax_results *others;
+  struct softmax_results *softmax;
+  struct qr_results *qr;
 };
 
 static void take_line(void *user, const struct json_object *object) {
-  const struct both *both = user;
-  kernel_results_take(both->products, object);
-  softmax_results_take(both->others, object);
+  const struct read *read = user;
+  kernel_results_take(read->products, object);
+  softmax_results_take(read->softmax, object);
+  qr_results_take(read->qr, object);
 }
 
 /* Once, as it may be a pipe. */
-static bool read_both(const char *path, struct kernel_results *products, struct softmax_results *others) {
-  return json_lines_read(path, take_line, &(struct both){products, others});
+static bool read_all(const char *path, struct kernel_results *products, struct softmax_results *softmax,
+                     struct qr_results *qr) {
+  return json_lines_read(path, take_line, &(struct read){products, softmax, qr});
 }
 
 static bool report_again(struct bench *bench) {
   struct kernel_results *results = &bench->results;
   struct softmax_results *others = &bench->softmax_results;
-  char label[KERNEL_LABEL_BYTES], other_label[SOFTMAX_LABEL_BYTES];
-  if (!read_both(bench->options.from, results, others)) return false;
+  char label[KERNEL_LABEL_BYTES], other_label[SOFTMAX_LABEL_BYTES], qr_label[QR_LABEL_BYTES];
+  struct qr_results *factorisations = &bench->qr_results;
+  if (!read_all(bench->options.from, results, others, factorisations)) return false;
   for (size_t i = 0; i < results->count; i++)
     if (is_wanted(bench, &results->items[i].shape, label))
       kernel_result_report(&bench->report, results, i, &bench->rivals);
   for (size_t i = 0; i < others->count; i++)
     if (is_softmax_wanted(bench, &others->items[i].shape, other_label))
       softmax_result_report(&bench->report, others, i, &bench->softmax_rivals);
+  for (size_t i = 0; i < factorisations->count; i++)
+    if (is_qr_wanted(bench, &factorisations->items[i].shape, qr_label))
+      qr_result_report(&bench->report, &factorisations->items[i], &bench->qr_rivals);
   return true;
 }
 
+/* Products if there are any, else attention, else QR. */
 static bool draw(const struct bench *bench) {
   const char *path = bench->options.plot;
-  return bench->results.count || !bench->softmax_results.count
-             ? bandwidth_plot_write(path, &bench->results, &bench->rivals)
-             : speed_plot_write(path, &bench->softmax_results, &bench->softmax_rivals);
+  if (!bench->results.count && bench->softmax_results.count)
+    return speed_plot_write(path, &bench->softmax_results, &bench->softmax_rivals);
+  if (!bench->results.count && bench->qr_results.count)
+    return qr_plot_write(path, &bench->qr_results, &bench->qr_rivals);
+  return bandwidth_plot_write(path, &bench->results, &bench->rivals);
 }
 
 int bench_kernels(int count, char **words) {
@@ -325,7 +377,7 @@ int bench_kernels(int count, char **words) {
   bench.options = (struct options){.samples = 7};
   int done = arguments_read(&grammar, count, words, &bench.options, NULL);
   if (done != ARGUMENTS_READ) return done;
-  if (bench.options.rivals && !read_both(bench.options.rivals, &bench.rivals, &bench.softmax_rivals))
+  if (bench.options.rivals && !read_all(bench.options.rivals, &bench.rivals, &bench.softmax_rivals, &bench.qr_rivals))
     return EXIT_FAILED;
   report_begin(&bench.report, bench.options.json);
   if (!bench.options.from)

@@ -155,7 +155,7 @@ static inline void expect_item(const struct factorisation *f, const struct resul
       for (int64_t i = j + 1; i < f->k; i++) {
         sum = 0;
         for (int64_t row = 0; row < f->m; row++) sum += (long double)q[i * f->m + row] * a[j * f->m + row];
-        if (!(fabsl(sum) <= largest)) largest = fabsl(sum);
+        largest = qr_larger(largest, fabsl(sum));
       }
     }
     if (largest != 0)

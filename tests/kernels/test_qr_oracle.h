@@ -230,12 +230,17 @@ static inline size_t qr_bytes(rondo_dtype dtype) { return dtype == RONDO_F32 ? 4
 
 /* ---- Ratios ----------------------------------------------------------------------------------------------------- */
 
+/* The larger one; a NaN stays. */
+static inline long double qr_larger(long double largest, long double x) {
+  return x > largest || isnan(x) ? x : largest;
+}
+
 static inline long double qr_one_norm(int64_t m, int64_t n, const long double *a) {
   long double largest = 0;
   for (int64_t j = 0; j < n; j++) {
     long double sum = 0;
     for (int64_t i = 0; i < m; i++) sum += fabsl(a[j * m + i]);
-    if (!(sum <= largest)) largest = sum; /* a NaN stays */
+    largest = qr_larger(largest, sum);
   }
   return largest;
 }
@@ -283,8 +288,7 @@ static inline void qr_expect_columns(rondo_dtype dtype, int64_t m, int64_t n, co
     for (int64_t i = 0; i < m; i++) sum += fabsl(difference[j * m + i]);
     long double own = 0;
     for (int64_t i = 0; i < m; i++) own += fabsl((long double)a[j * m + i]);
-    long double ratio = sum / ((long double)qr_max(m, 1) * fmaxl(own, norm) * qr_epsilon(dtype));
-    if (!(ratio <= worst)) worst = ratio; /* a NaN stays */
+    worst = qr_larger(worst, sum / ((long double)qr_max(m, 1) * fmaxl(own, norm) * qr_epsilon(dtype)));
   }
   qr_expect_ratio("|R - Q'A| of a column", worst, where);
 }
@@ -333,7 +337,7 @@ static inline void qr_expect_gram(rondo_dtype dtype, int64_t m, int64_t n, const
     for (int64_t row = 0; row < m; row++) sum += (long double)a[p * m + row] * a[s * m + row];
     if (p == s && sum > norm) norm = sum;
     for (int64_t row = 0; row < k; row++) sum -= (long double)r[p * k + row] * r[s * k + row];
-    if (!(fabsl(sum) <= largest)) largest = fabsl(sum);
+    largest = qr_larger(largest, fabsl(sum));
   }
   qr_expect_ratio("|A'A - R'R|", largest == 0 ? 0 : largest / ((long double)qr_max(m, 1) * norm * qr_epsilon(dtype)),
                   where);
