@@ -84,6 +84,10 @@ QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t columns) { return columns /
          QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_AT_ONCE | QR_TILE_UNROLLED)                                    \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x16_staged, 32, 1, float, 256, 16, 16, 2,                \
          QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_STAGED)                                                        \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x32, 32, 1, float, 128, 32, 8, 4,                        \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x32, 64, 1, float, 256, 32, 16, 4,                       \
+         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_512x32, 128, 2, float, 512, 32, 32, 4,                      \
          QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_AT_ONCE)                                      \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_512x32_staged, 128, 1, float, 512, 32, 32, 4,               \
@@ -110,6 +114,8 @@ QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t columns) { return columns /
          QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16_staged, 64, 1, double, 256, 16, 16, 4,               \
          QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x32, 64, 1, double, 128, 32, 8, 8, QR_TILE_STAGED)       \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x32, 128, 1, double, 256, 32, 16, 8, QR_TILE_STAGED)     \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_512x32, 256, 1, double, 512, 32, 32, 8,                     \
          QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK)                                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_512x32_staged, 256, 1, double, 512, 32, 32, 8,              \
