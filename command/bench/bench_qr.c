@@ -14,11 +14,12 @@
 
 /* The copies that make a case cold, or one of 1.4 GB. */
 #define OPERAND_CAPACITY UINT64_C(1500000000)
-enum { SCRATCH_CAPACITY = 64 << 20, COPIED_BYTES = 500000000, ALIGNMENT = 256, LEAST_LAUNCHES = 4, RATIO_GATE = 30 };
+#define COPIED_BYTES     UINT64_C(500000000)
+enum { SCRATCH_CAPACITY = 64 << 20, ALIGNMENT = 256, LEAST_LAUNCHES = 4, RATIO_GATE = 30 };
 
 /* ---- What the library launches ----------------------------------------------------------------------------------- */
 
-/* A task as the library sees it, and where its operands lie in each copy. */
+/* A task as the library sees it, and where its operands lie in each copy. Not to be moved: the task points at them. */
 struct subject {
   rondo_graph *graph;
   struct op_operand operands[OP_MAX_OPERANDS];
@@ -54,21 +55,20 @@ static void add_task(const struct qr_memory *memory, const struct subject *subje
   snprintf(kernel, QR_NAME_BYTES, "%s", launches.items[0].kernel);
 }
 
-static struct subject describe(const struct qr_case *shape) {
-  struct subject subject = {0};
+static void describe(const struct qr_case *shape, struct subject *subject) {
+  *subject = (struct subject){0};
   const int64_t k = shape->m < shape->n ? shape->m : shape->n;
   const int64_t matrices[] = {shape->batch, shape->n, shape->m}, factors[] = {shape->batch, k};
   rondo_qr_desc desc = {.name = "qr"};
-  TRY(rondo_graph_create(NULL, NULL, &subject.graph));
-  TRY(rondo_constant(subject.graph, "a", shape->dtype, 3, matrices, &desc.a));
-  TRY(rondo_output(subject.graph, "h", shape->dtype, 3, matrices, &desc.h));
-  TRY(rondo_output(subject.graph, "tau", shape->dtype, 2, factors, &desc.tau));
-  TRY(rondo_add_qr(subject.graph, &desc));
-  subject_end_description(&subject);
-  const struct op *op = subject.task.op;
-  if (op->scratch_bytes && op->scratch_bytes(&subject.task) > SCRATCH_CAPACITY)
+  TRY(rondo_graph_create(NULL, NULL, &subject->graph));
+  TRY(rondo_constant(subject->graph, "a", shape->dtype, 3, matrices, &desc.a));
+  TRY(rondo_output(subject->graph, "h", shape->dtype, 3, matrices, &desc.h));
+  TRY(rondo_output(subject->graph, "tau", shape->dtype, 2, factors, &desc.tau));
+  TRY(rondo_add_qr(subject->graph, &desc));
+  subject_end_description(subject);
+  const struct op *op = subject->task.op;
+  if (op->scratch_bytes && op->scratch_bytes(&subject->task) > SCRATCH_CAPACITY)
     exit(command_failed("bench: the scratch of a QR is more than there is room for"));
-  return subject;
 }
 
 /* ---- The bound --------------------------------------------------------------------------------------------------- */
@@ -90,7 +90,7 @@ static double copy_rate(const struct qr_memory *memory, uint32_t samples) {
   double us = bench_graph_us(&graph, samples) / launches;
   bench_graph_end(&graph);
   TRY(rondo_graph_destroy(&subject.graph));
-  return 2.0 * COPIED_BYTES / us;
+  return 2 * (double)COPIED_BYTES / us;
 }
 
 void qr_memory_take(struct bench_device *device, uint32_t samples, struct qr_memory *memory) {
@@ -147,7 +147,8 @@ static uint32_t launches_of(const struct qr_case *shape) {
 
 bool qr_measure(const struct qr_memory *memory, const struct qr_case *shape, const struct qr_options *options,
                 struct qr_result *result) {
-  struct subject subject = describe(shape);
+  struct subject subject;
+  describe(shape, &subject);
   struct bench_device *device = memory->device;
   const uint32_t copies = bench_copies(subject.copy_bytes, options->is_warm), launches = launches_of(shape);
   if (copies * subject.copy_bytes > OPERAND_CAPACITY)
@@ -162,7 +163,8 @@ bool qr_measure(const struct qr_memory *memory, const struct qr_case *shape, con
   for (uint32_t i = 0; i < copies; i++)
     bench_set(device, operand_at(memory, &subject, QR_H, i), 0xff, subject.copy_bytes - subject.offset[QR_H]);
   struct bench_graph graph = bench_graph_begin(device, options->is_programmatic);
-  for (uint32_t i = 0; i < launches; i++) add_task(memory, &subject, i % copies, &graph, result->kernel);
+  for (uint32_t i = 0; i < launches; i++)
+    add_task(memory, &subject, copies > 1 ? i % copies : 0, &graph, result->kernel);
   bench_graph_finish(&graph);
   bench_graph_run(&graph);
   bool right = is_right(memory, &subject, shape, result->kernel);

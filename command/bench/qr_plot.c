@@ -115,7 +115,8 @@ static int32_t y_of(const struct plot *plot, enum panel panel, double value) {
 static void write_axes(FILE *file, const struct plot *plot, enum panel panel) {
   const int32_t bottom = bottom_of(panel), top = bottom - PANEL_HEIGHT;
   char text[96];
-  for (double value = 0; value <= plot->most_value[panel] * 1.001; value += plot->step[panel]) {
+  for (int i = 0; i <= (int)lround(plot->most_value[panel] / plot->step[panel]); i++) {
+    double value = i * plot->step[panel];
     int32_t y = y_of(plot, panel, value);
     svg_line(file, LEFT, y, LEFT + PANEL_WIDTH, y, grid);
     snprintf(text, sizeof text, "%.3g", value);

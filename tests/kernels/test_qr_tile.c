@@ -2,7 +2,7 @@
  * filled, in every layout, with every kind of matrix; and that batch and neighbours change no bit. */
 #include "test_qr_factorisation.h"
 
-enum { TILES = 11 };
+enum { TILES = 11, BOTH_TYPES = 2 * TILES };
 static const int16_t tiles[TILES][2] = {{8, 8},    {16, 16},  {32, 32},   {64, 64},  {128, 128}, {128, 16},
                                         {256, 16}, {512, 32}, {1024, 32}, {128, 32}, {256, 32}};
 
@@ -10,7 +10,7 @@ static const int16_t tiles[TILES][2] = {{8, 8},    {16, 16},  {32, 32},   {64, 6
 
 /* Full tiles: out of place and in place. */
 static void full(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2], size_t count) {
-  struct factorisation all[2 * TILES];
+  struct factorisation all[BOTH_TYPES];
   for (size_t i = 0; i < 2 * count; i++)
     all[i] = (struct factorisation){.dtype = dtype,
                                     .form = i < count ? FORM_H : FORM_PANEL,
@@ -78,28 +78,29 @@ static void extreme_columns(rondo_backend backend) {
   static const enum qr_kind kinds[] = {QR_ONE_TINY,    QR_ONE_HUGE, QR_ONE_ZERO,    QR_ONE_DENORMAL,  QR_SMALL_UNITS,
                                        QR_LARGE_UNITS, QR_ZERO,     QR_ALTERNATING, QR_NEAR_UNDERFLOW};
   enum { KINDS = sizeof kinds / sizeof kinds[0] };
-  struct factorisation all[2 * PARTLY];
-  for (int i = 0; i < 2 * PARTLY; i++)
+  enum { BOTH = 2 * PARTLY };
+  struct factorisation all[BOTH];
+  for (int i = 0; i < BOTH; i++)
     all[i] = (struct factorisation){.dtype = i < PARTLY ? RONDO_F32 : RONDO_F64,
                                     .m = partly[i % PARTLY][0],
                                     .n = partly[i % PARTLY][1],
                                     .batch = KINDS,
                                     .kinds = kinds,
                                     .kind_count = KINDS};
-  run(backend, all, 2 * PARTLY);
+  run(backend, all, BOTH);
 }
 BOTH_BACKENDS(qr_tile, tiny_huge_and_zero_columns_meet_lapack_ratios, extreme_columns)
 
 /* ---- Bits ------------------------------------------------------------------------------------------------------- */
 
 static void same_bits(rondo_backend backend) {
-  struct factorisation all[2 * TILES];
-  for (int i = 0; i < 2 * TILES; i++)
+  struct factorisation all[BOTH_TYPES];
+  for (int i = 0; i < BOTH_TYPES; i++)
     all[i] = (struct factorisation){.dtype = i < TILES ? RONDO_F32 : RONDO_F64,
                                     .m = tiles[i % TILES][0],
                                     .n = tiles[i % TILES][1],
                                     .batch = 301}; /* more than a grid has blocks, where blocks take turns */
-  expect_same_bits(backend, all, 2 * TILES);
+  expect_same_bits(backend, all, BOTH_TYPES);
 }
 BOTH_BACKENDS(qr_tile, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, same_bits)
 
@@ -116,13 +117,13 @@ BOTH_BACKENDS(qr_tile, a_matrix_has_the_same_bits_in_a_batch_of_thousands_and_al
 /* Some tiles have several matrices in a warp. */
 static void poisoned(rondo_backend backend) {
   for (int part = 0; part < 2; part++) {
-    struct factorisation all[2 * TILES];
-    for (int i = 0; i < 2 * TILES; i++) {
+    struct factorisation all[BOTH_TYPES];
+    for (int i = 0; i < BOTH_TYPES; i++) {
       const int16_t *tile = tiles[i % TILES];
       all[i] = (struct factorisation){
           .dtype = i < TILES ? RONDO_F32 : RONDO_F64, .m = tile[0] - part, .n = part ? tile[1] / 2 + 1 : tile[1]};
     }
-    expect_poison_stays(backend, all, 2 * TILES);
+    expect_poison_stays(backend, all, BOTH_TYPES);
   }
 }
 BOTH_BACKENDS(qr_tile, infinities_and_nan_stay_in_their_own_matrix, poisoned)
