@@ -140,7 +140,7 @@ static bool is_right(const struct qr_memory *memory, const struct subject *subje
 
 /* Of factorisations that take long, fewer. */
 static uint32_t launches_of(const struct qr_case *shape) {
-  const double flops_of_graph = 2e11, most = bench_launches(qr_case_bytes(shape));
+  const double flops_of_graph = 5e10, most = bench_launches(qr_case_bytes(shape));
   double launches = flops_of_graph / qr_case_flops(shape);
   return (uint32_t)(launches > most ? most : launches < LEAST_LAUNCHES ? LEAST_LAUNCHES : launches);
 }

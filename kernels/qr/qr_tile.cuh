@@ -205,7 +205,8 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
     const int k = q * GC + column;
     const bool none = nu[q] == T(0);
     const T inverse = none ? T(0) : inverse_of(u[q]);
-    T tau = magnitude_of(u[q]) * inverse_of(nu[q]), unscale = T(1);
+    const T size = magnitude_of(u[q]), inverse_nu = inverse_of(nu[q]), quotient = size * inverse_nu;
+    T tau = fused(fused(-quotient, nu[q], size), inverse_nu, quotient), unscale = T(1);
     tau = none ? T(0) : tau < T(1) ? T(1) : tau > T(2) ? T(2) : tau;
     if (scaled) unscale = scales[k];
 #pragma unroll
@@ -368,19 +369,15 @@ template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_
   }
 }
 
-/* Blocks of a successor that start early take the places of this grid's own: they start when a block is done, but for
- * the kernel that is over before that matters (H200, 8 x 8 of f32: 1.84 us against 2.40). */
+/* Blocks of a successor that start early take the places of this grid's own: they start when a block is done. With many
+ * of the shortest blocks even that costs more than it saves (H200, 10,000 of 8 x 8 in f32: 5.07 us against 3.75). */
 template <typename Shape> __device__ __forceinline__ void qr_tile_launched(const qr_tile_parameters &p) {
-  constexpr bool SHORT = Shape::ROWS == 8 && sizeof(typename Shape::T) == 4;
-  if constexpr (SHORT)
-    wait_for_predecessors();
-  else
-    only_wait_for_predecessors();
+  only_wait_for_predecessors();
   if constexpr (Shape::HALVES)
     qr_tile_halves<Shape>(p);
   else
     qr_tile<Shape>(p);
-  if constexpr (!SHORT) let_successors_start();
+  if constexpr (Shape::ROWS > 8 || sizeof(typename Shape::T) > 4) let_successors_start();
 }
 
 /* For the lists of qr_tile.h. */
