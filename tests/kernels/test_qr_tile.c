@@ -93,16 +93,49 @@ BOTH_BACKENDS(qr_tile, tiny_huge_and_zero_columns_meet_lapack_ratios, extreme_co
 
 /* ---- Bits ------------------------------------------------------------------------------------------------------- */
 
+/* On the host nothing takes turns. Tiles whose blocks walk over matrices, in batches of more than two for each block: a
+ * multiprocessor (H200: 132) has 1, 2 or 4 blocks. */
+static const struct {
+  rondo_dtype dtype;
+  int16_t m, n, batch;
+} in_turns[] = {{RONDO_F32, 128, 128, 601}, {RONDO_F32, 512, 32, 601},  {RONDO_F32, 1024, 32, 301},
+                {RONDO_F64, 128, 128, 301}, {RONDO_F64, 256, 16, 1201}, {RONDO_F64, 512, 32, 301},
+                {RONDO_F64, 1024, 32, 301}};
+enum { IN_TURNS = sizeof in_turns / sizeof in_turns[0] };
+
 static void same_bits(rondo_backend backend) {
   struct factorisation all[BOTH_TYPES];
   for (int i = 0; i < BOTH_TYPES; i++)
-    all[i] = (struct factorisation){.dtype = i < TILES ? RONDO_F32 : RONDO_F64,
-                                    .m = tiles[i % TILES][0],
-                                    .n = tiles[i % TILES][1],
-                                    .batch = 301}; /* more than a grid has blocks, where blocks take turns */
+    all[i] = (struct factorisation){
+        .dtype = i < TILES ? RONDO_F32 : RONDO_F64, .m = tiles[i % TILES][0], .n = tiles[i % TILES][1], .batch = 67};
   expect_same_bits(backend, all, BOTH_TYPES);
 }
 BOTH_BACKENDS(qr_tile, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, same_bits)
+
+/* One at a time: the batches are large. */
+Test(qr_tile, a_matrix_has_the_same_bits_whichever_turn_of_a_block_it_is_cuda) {
+  require_backend(RONDO_BACKEND_CUDA);
+  for (int i = 0; i < IN_TURNS; i++) {
+    struct factorisation f = {
+        .dtype = in_turns[i].dtype, .m = in_turns[i].m, .n = in_turns[i].n, .batch = in_turns[i].batch};
+    expect_same_bits(RONDO_BACKEND_CUDA, &f, 1);
+  }
+}
+
+Test(qr_tile, padded_matrices_have_the_same_bits_whichever_turn_of_a_block_they_are_cuda) {
+  require_backend(RONDO_BACKEND_CUDA);
+  static const int16_t shapes[][2] = {{100, 90}, {300, 20}, {600, 9}, {600, 20}, {1024, 20}, {200, 7}};
+  enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+  for (int i = 0; i < 2 * SHAPES; i++) {
+    struct factorisation f = {.dtype = i < SHAPES ? RONDO_F32 : RONDO_F64,
+                              .m = shapes[i % SHAPES][0],
+                              .n = shapes[i % SHAPES][1],
+                              .batch = i == 2 * SHAPES - 1 ? 1201 : 701, /* 4 blocks a multiprocessor, or fewer */
+                              .padding = 4,
+                              .aligned = i % 2 == 0};
+    expect_same_bits(RONDO_BACKEND_CUDA, &f, 1);
+  }
+}
 
 /* Panels of many matrices take other kernels than those of few. */
 static void same_bits_of_many(rondo_backend backend) {
@@ -127,6 +160,19 @@ static void poisoned(rondo_backend backend) {
   }
 }
 BOTH_BACKENDS(qr_tile, infinities_and_nan_stay_in_their_own_matrix, poisoned)
+
+/* What one turn of a block leaves in shared memory and registers must not meet the next. */
+Test(qr_tile, infinities_and_nan_stay_in_their_own_turn_of_a_block_cuda) {
+  require_backend(RONDO_BACKEND_CUDA);
+  for (int part = 0; part < 2; part++)
+    for (int i = 0; i < IN_TURNS; i++) {
+      struct factorisation f = {.dtype = in_turns[i].dtype,
+                                .m = in_turns[i].m - 4 * part,
+                                .n = part ? in_turns[i].n * 5 / 8 : in_turns[i].n,
+                                .batch = in_turns[i].batch};
+      expect_poison_stays(RONDO_BACKEND_CUDA, &f, 1);
+    }
+}
 
 /* ---- What rondo.h says of remainders ---------------------------------------------------------------------------- */
 
