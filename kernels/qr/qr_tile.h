@@ -63,8 +63,8 @@ QR_TILE_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t row
 QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t columns) { return columns / 4 < 4 ? 4 : columns / 4; }
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, rows and columns of the tile, row and
- * column lanes, options). Of one size the first that can read and write the matrices is taken. Persistent grids have
- * `blocks` for each multiprocessor. */
+ * column lanes, options). Of one size the direct or persistent one stands in front of the staged one, and is_better of
+ * qr_tile_plan.c chooses. Persistent grids have `blocks` for each multiprocessor. */
 #define QR_TILE_F32_KERNELS(KERNEL)                                                                                    \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_8, 32, 1, float, 8, 8, 1, 8, QR_TILE_SHUFFLED)              \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_16, 32, 1, float, 16, 16, 1, 16, QR_TILE_SHUFFLED)          \
