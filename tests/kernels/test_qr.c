@@ -168,28 +168,28 @@ static const enum form both_forms[] = {FORM_H, FORM_QR};
 static void deterministic(rondo_backend backend) {
   static const int16_t shapes[][3] = {{4, 4, 133}, {8, 8, 132},  {17, 33, 131},
                                       {96, 96, 7}, {150, 20, 7}, {280, 250, 2}};
-  enum { SHAPES = sizeof shapes / sizeof shapes[0] };
-  struct factorisation all[2 * SHAPES];
-  for (int i = 0; i < 2 * SHAPES; i++)
+  enum { SHAPES = sizeof shapes / sizeof shapes[0], BOTH = 2 * SHAPES };
+  struct factorisation all[BOTH];
+  for (int i = 0; i < BOTH; i++)
     all[i] = (struct factorisation){.dtype = RONDO_F32,
                                     .form = both_forms[i / SHAPES],
                                     .m = shapes[i % SHAPES][0],
                                     .n = shapes[i % SHAPES][1],
                                     .batch = shapes[i % SHAPES][2]};
-  expect_same_bits(backend, all, 2 * SHAPES);
+  expect_same_bits(backend, all, BOTH);
 }
 BOTH_BACKENDS(qr, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, deterministic)
 
 static void poisoned(rondo_backend backend) {
   static const int16_t shapes[][2] = {{4, 4}, {8, 8}, {20, 31}, {70, 70}, {200, 9}, {250, 240}};
-  enum { SHAPES = sizeof shapes / sizeof shapes[0] };
-  struct factorisation all[2 * SHAPES];
-  for (int i = 0; i < 2 * SHAPES; i++)
+  enum { SHAPES = sizeof shapes / sizeof shapes[0], BOTH = 2 * SHAPES };
+  struct factorisation all[BOTH];
+  for (int i = 0; i < BOTH; i++)
     all[i] = (struct factorisation){.dtype = i % 2 ? RONDO_F32 : RONDO_F64,
                                     .form = both_forms[i / SHAPES],
                                     .m = shapes[i % SHAPES][0],
                                     .n = shapes[i % SHAPES][1]};
-  expect_poison_stays(backend, all, 2 * SHAPES);
+  expect_poison_stays(backend, all, BOTH);
 }
 BOTH_BACKENDS(qr, infinities_and_nan_stay_in_their_own_matrix, poisoned)
 
