@@ -8,6 +8,7 @@
 #include "../kernels/copy/transfer.h"
 #include "../kernels/gemv/gemv.h"
 #include "../kernels/qr/qr.h"
+#include "../kernels/qr/qr_tile.h"
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/attention_any.h"
 #include "../kernels/softmax/attention_decode.h"
@@ -44,6 +45,8 @@ int main(void) {
   QR_SHARED_KERNELS(PRINT);
   QR_BLOCKED_KERNELS(PRINT);
   QR_APPLY_KERNELS(PRINT);
+  QR_TILE_F32_KERNELS(PRINT);
+  QR_TILE_F64_KERNELS(PRINT);
   TRIANGULAR_INVERSE_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);
   ATTENTION_ANY_KERNELS(PRINT);
@@ -54,5 +57,6 @@ int main(void) {
   GEMM_SOFTMAX_KERNELS(PRINT);
   GEMM_SOFTMAX_RESIDENT_KERNELS(PRINT);
   GEMM_SOFTMAX_STREAMED_KERNELS(PRINT);
+  GEMM_SOFTMAX_TEAMS_KERNELS(PRINT);
   return fflush(stdout) ? 1 : 0;
 }

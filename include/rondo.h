@@ -510,7 +510,18 @@ typedef enum rondo_layout {
  *   h and tau      H as geqrf leaves it (R above, reflectors below the diagonal) and tau [batch, k]; h may be a itself
  *   r              R only, k x n, zeros below the diagonal
  *   q, and maybe r thin Q, m x k, and R
- * Signs as LAPACK's: R's diagonal may be negative. Infinities and NaN stay inside their own matrix. */
+ * Signs as LAPACK's: R's diagonal may be negative. Infinities and NaN stay inside their own matrix. A matrix has the
+ * same bits in every replay, wherever it stands in a batch of whatever size.
+ *
+ * On a GPU, H and tau of matrices up to 128 x 128, and of panels of up to 32 columns and 1024 rows (f64 beyond 512:
+ * column-major), come from one kernel that keeps a matrix in registers between its one read and its one write, and
+ * applies each reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs:
+ * Design, Optimization, and Tuning, ICCS 2022). That takes up to 146 KB of shared memory, which sm_80, sm_90 and sm_100
+ * have; with 99 KB f32 goes to 128 x 128 and 512 x 32, f64 to 64 x 64 and 256 x 32. All others, R alone and thin Q come
+ * from kernels that work in shared or global memory. The one in registers computes with columns of extreme size
+ * multiplied by a power of two, so that no square overflows. It departs from LAPACK in one point: a subcolumn of less
+ * than 2^-34 (f64: 2^-280) of its column may be taken as zero, so that tau is 0 and R's diagonal keeps its sign; to the
+ * column that is an error of a thousandth of eps. */
 typedef struct rondo_qr_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;

@@ -50,7 +50,7 @@ static bool check_rows(const struct npy *q, const struct npy *k, const struct np
     attend_row(q, k, v, row, head / group * k->shape[2], scores, expected, magnitude);
     for (int64_t i = 0; i < d; i++) {
       double error = fabs(npy_element(o, row * d + i) - expected[i]) / (0x1p-11 * magnitude[i] + 0x1p-24);
-      if (!(error <= worst)) worst = error;
+      if (error > worst || isnan(error)) worst = error;
     }
   }
   free(scores);

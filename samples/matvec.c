@@ -87,7 +87,7 @@ static bool check_product(const struct npy *weights, const struct npy *vectors, 
         magnitude += fabs(term);
       }
       double error = fabs((double)y[vector * m + row] - sum);
-      if (!(error <= worst * magnitude)) worst = error / magnitude;
+      if (error > worst * magnitude || isnan(error)) worst = error / magnitude;
     }
   for (int64_t i = 0; i < m * k; i++) {
     double exact = npy_element(weights, i), difference = dequantised(w, i) - exact;

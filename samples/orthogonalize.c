@@ -22,7 +22,7 @@ struct one_norm {
   double largest, column;
 };
 static void end_column(struct one_norm *norm) {
-  if (!(norm->column <= norm->largest)) norm->largest = norm->column; /* a NaN stays */
+  if (norm->column > norm->largest || isnan(norm->column)) norm->largest = norm->column; /* a NaN stays */
   norm->column = 0;
 }
 
@@ -55,8 +55,8 @@ static bool check_all(const float *a, const float *q, const float *r, const int6
   for (int64_t head = 0; head < shape[0]; head++) {
     double orthogonality, residual;
     check_head(a + head * m * n, q + head * m * k, r + head * k * n, m, n, &orthogonality, &residual);
-    if (!(orthogonality <= worst_orthogonality)) worst_orthogonality = orthogonality;
-    if (!(residual <= worst_residual)) worst_residual = residual;
+    if (orthogonality > worst_orthogonality || isnan(orthogonality)) worst_orthogonality = orthogonality;
+    if (residual > worst_residual || isnan(residual)) worst_residual = residual;
   }
   bool orthonormal = check("|I - Q'Q| / (rows eps)", worst_orthogonality, 30);
   return check("|A - QR| / (|A| rows eps)", worst_residual, 30) && orthonormal;

@@ -73,7 +73,7 @@ static double worst_error(const struct npy *weights, const struct npy *vectors, 
         magnitude += fabs(term);
       }
       double error = fabs((double)products[vector * m + row] - sum);
-      if (!(error <= worst * magnitude)) worst = error / magnitude;
+      if (error > worst * magnitude || isnan(error)) worst = error / magnitude;
     }
   }
   return worst;

@@ -43,6 +43,14 @@ __device__ uint32_t normal_half_word_e4m3(uint64_t random) {
   return __nv_cvt_float2_to_fp8x2(normal_pair(random), __NV_SATFINITE, __NV_E4M3);
 }
 
+/* One word of two numbers of f32, or of one of f64. */
+__device__ uint32_t normal_word_of_pair(uint64_t index, uint64_t seed, bool is_f64) {
+  const float2 pair = normal_pair(random_bits(index / 2, seed));
+  if (!is_f64) return __float_as_uint(index & 1 ? pair.y : pair.x);
+  const uint64_t number = (uint64_t)__double_as_longlong(pair.x + 0x1p-24 * pair.y);
+  return (uint32_t)(number >> 32 * (index & 1));
+}
+
 extern "C" __global__ void __launch_bounds__(BENCH_FILL_THREADS)
     bench_fill(uint32_t *out, uint64_t words, uint32_t data, uint32_t seed) {
   uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
@@ -55,6 +63,8 @@ extern "C" __global__ void __launch_bounds__(BENCH_FILL_THREADS)
       word = normal_word(random);
     else if (data == BENCH_NORMAL_E4M3)
       word = normal_half_word_e4m3(random) | normal_half_word_e4m3(random_bits(i, ~(uint64_t)seed)) << 16;
+    else if (data == BENCH_NORMAL_F32 || data == BENCH_NORMAL_F64)
+      word = normal_word_of_pair(i, seed, data == BENCH_NORMAL_F64);
     else if (data == BENCH_E4M3 || data == BENCH_SCALES)
       for (int byte = 0; byte < 4; byte++)
         word |= e4m3_byte((uint32_t)(random >> 16 * byte & 0xffff), data == BENCH_SCALES) << 8 * byte;

@@ -5,7 +5,17 @@
 enum { BENCH_FILL_THREADS = 256, BENCH_READ_THREADS_MOST = 512 };
 
 /* What the numbers are, for bench_fill; BENCH_NORMAL: bf16, normally distributed around 0 with variance 1, and
- * BENCH_NORMAL_E4M3 the same in e4m3. */
-enum bench_data { BENCH_CODES, BENCH_E4M3, BENCH_SCALES, BENCH_BF16, BENCH_F16, BENCH_NORMAL, BENCH_NORMAL_E4M3 };
+ * the others the same in their types. */
+enum bench_data {
+  BENCH_CODES,
+  BENCH_E4M3,
+  BENCH_SCALES,
+  BENCH_BF16,
+  BENCH_F16,
+  BENCH_NORMAL,
+  BENCH_NORMAL_E4M3,
+  BENCH_NORMAL_F32,
+  BENCH_NORMAL_F64
+};
 
 #endif

@@ -1,5 +1,6 @@
 /* bench_kernels.c - rondo bench kernels: how long kernels take where they are used, in a graph, with operands that no
  * cache holds; beside reading the same bytes alone, what is asked of them, and rivals that another program timed. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +11,11 @@
 #include "bench_attention_steps.h"
 #include "bench_gemv.h"
 #include "bench_ladder.h"
+#include "bench_qr.h"
 #include "bench_rowmax_tile.h"
 #include "bench_softmax.h"
 #include "kernel_results.h"
+#include "qr_plot.h"
 #include "speed_plot.h"
 #include "timing.h"
 
@@ -29,11 +32,12 @@ struct bench {
   struct report report;
   struct kernel_results results, rivals;
   struct softmax_results softmax_results, softmax_rivals;
+  struct qr_results qr_results, qr_rivals;
   struct bench_device device;
   /* Of no device until a group needs them. */
   struct gemv_memory memory;
   struct softmax_memory softmax_memory;
-  uint32_t wrong; /* products, or cases of attention and softmax */
+  uint32_t wrong; /* cases */
 };
 
 static struct gemv_memory *product_memory(struct bench *bench) {
@@ -180,9 +184,50 @@ static void measure_rowmax_tile(struct bench *bench) {
     bench->wrong += rowmax_tile_measure(&bench->device, &bench->report, (uint32_t)bench->options.samples);
 }
 
+/* ---- QR ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_qr_wanted(const struct bench *bench, const struct qr_case *shape, char label[QR_LABEL_BYTES]) {
+  qr_case_label(shape, label);
+  return kernel_label_wanted(label, bench->options.only);
+}
+
+/* Cold, and those that have something to reach warm too. */
+static void measure_qr(struct bench *bench) {
+  struct qr_case cases[QR_CASES_MOST];
+  struct qr_memory memory;
+  struct qr_options options = {.is_programmatic = bench->options.edges == EDGES_PROGRAMMATIC,
+                               .samples = (uint32_t)bench->options.samples};
+  size_t count = qr_cases(cases);
+  bool has_memory = false;
+  for (size_t i = 0; i < count; i++) {
+    char label[QR_LABEL_BYTES];
+    if (!is_qr_wanted(bench, &cases[i], label)) continue;
+    if (!has_memory) {
+      qr_memory_take(&bench->device, options.samples, &memory);
+      report_figure(&bench->report, "copying 1 GB", memory.copy_rate / 1e3, "GB/s", 0);
+      has_memory = true;
+    }
+    fprintf(stderr, "%s\n", label);
+    for (int is_warm = bench->options.is_warm; is_warm < 2; is_warm++) {
+      struct qr_result result;
+      options.is_warm = is_warm != 0;
+      if (is_warm && !bench->options.is_warm && qr_case_must_us(&cases[i]) <= 0) continue;
+      if (!qr_measure(&memory, &cases[i], &options, &result)) {
+        bench->wrong++;
+        break;
+      }
+      qr_results_add(&bench->qr_results, &result);
+      qr_result_report(&bench->report, &result, &bench->qr_rivals);
+    }
+    fflush(stdout);
+  }
+}
+
 /* ---- Groups of cases --------------------------------------------------------------------------------------------- */
 
-enum { LABEL_BYTES = (int)SOFTMAX_LABEL_BYTES > (int)KERNEL_LABEL_BYTES ? SOFTMAX_LABEL_BYTES : KERNEL_LABEL_BYTES };
+enum { LABEL_BYTES = SOFTMAX_LABEL_BYTES /* the longest */ };
+static_assert((int)KERNEL_LABEL_BYTES <= (int)LABEL_BYTES && (int)QR_LABEL_BYTES <= (int)LABEL_BYTES,
+              "any group's label");
 
 static bool gemv_label(size_t index, char label[LABEL_BYTES]) {
   static struct kernel_case cases[KERNEL_CASES_MOST];
@@ -211,6 +256,13 @@ static bool either_label(size_t index, bool is_attention, char label[LABEL_BYTES
 static bool attention_label(size_t index, char label[LABEL_BYTES]) { return either_label(index, true, label); }
 static bool softmax_label(size_t index, char label[LABEL_BYTES]) { return either_label(index, false, label); }
 
+static bool qr_label(size_t index, char label[LABEL_BYTES]) {
+  struct qr_case cases[QR_CASES_MOST];
+  if (index >= qr_cases(cases)) return false;
+  qr_case_label(&cases[index], label);
+  return true;
+}
+
 /* Which options a group knows. */
 enum { KNOWS_ONLY = 1, KNOWS_WARM = 2, KNOWS_EDGES = 4, KNOWS_ALIKE = 8, KNOWS_PORTABLE = 16 };
 
@@ -225,7 +277,8 @@ static const struct group {
               {"attention", measure_attention, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_PORTABLE, attention_label},
               {"attention-steps", measure_attention_steps, KNOWS_ONLY, attention_steps_label},
               {"softmax", measure_fused_softmax, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_PORTABLE, softmax_label},
-              {"rowmax-tile", measure_rowmax_tile, 0, NULL}};
+              {"rowmax-tile", measure_rowmax_tile, 0, NULL},
+              {"qr", measure_qr, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES, qr_label}};
 enum { GROUPS = sizeof groups / sizeof *groups };
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
@@ -244,7 +297,7 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, edges),
      .choices = edge_choices},
     {.name = "warm",
-     .help = "one copy of the weights, or of the KV cache, which the chip's cache may hold",
+     .help = "one copy of the weights, KV cache or matrices, which the chip's cache may hold",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, is_warm)},
     {.name = "alike",
@@ -272,7 +325,7 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, from),
      .value_name = "FILE"},
     {.name = "plot",
-     .help = "draws bandwidth over bytes as SVG, or attention's speed over length",
+     .help = "draws bandwidth over bytes as SVG, or attention's speed over length, or QR's over size",
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, plot),
      .value_name = "FILE"},
@@ -287,7 +340,8 @@ static const struct grammar grammar = {
              "plain one buys; attention: prompts, behind a pause and under sustained load, and decoding;\n"
              "attention-steps: the portable attention kernel without one of its steps at a time; softmax: products\n"
              "whose rows become their softmax or their maximum; rowmax-tile: the maxima of one tile's rows, by way\n"
-             "of shared memory and in registers. All, if none is named. Each case is checked first.\n",
+             "of shared memory and in registers; qr: batched QR, H and tau. All, if none is named. Each case is\n"
+             "checked first.\n",
     .status = BENCH_STATUS,
     .options = ARGUMENT_TABLE(arguments)};
 
@@ -300,9 +354,10 @@ static int read_group(int *count, char ***words) {
     --*count;
     return i;
   }
-  arguments_wrong(grammar.program,
-                  "what is timed is gemv, chain, ladder, attention, attention-steps, softmax or rowmax-tile, not '%s'",
-                  (*words)[0]);
+  arguments_wrong(
+      grammar.program,
+      "what is timed is gemv, chain, ladder, attention, attention-steps, softmax, rowmax-tile or qr, not '%s'",
+      (*words)[0]);
   return -1;
 }
 
@@ -351,6 +406,7 @@ static void measure(struct bench *bench, int group) {
   bench_device_open(&bench->device);
   memcpy(bench->results.device, bench->device.name, sizeof bench->results.device);
   memcpy(bench->softmax_results.device, bench->device.name, sizeof bench->softmax_results.device);
+  memcpy(bench->qr_results.device, bench->device.name, sizeof bench->qr_results.device);
   report_machine(&bench->report, &(rondo_info){.backend = RONDO_BACKEND_CUDA,
                                                .reason = bench->options.is_warm ? "warm" : "cold",
                                                .device_name = bench->device.name,
@@ -360,49 +416,66 @@ static void measure(struct bench *bench, int group) {
   bench_device_close(&bench->device);
 }
 
-/* A line has a time of the one or of the other. */
-struct both {
+/* A line has a time of one of them. */
+struct read {
   struct kernel_results *products;
-  struct softmax_results *others;
+  struct softmax_results *softmax;
+  struct qr_results *qr;
 };
 
 static void take_line(void *user, const struct json_object *object) {
-  const struct both *both = user;
-  kernel_results_take(both->products, object);
-  softmax_results_take(both->others, object);
+  const struct read *read = user;
+  kernel_results_take(read->products, object);
+  softmax_results_take(read->softmax, object);
+  qr_results_take(read->qr, object);
 }
 
 /* Once, as it may be a pipe. */
-static bool read_both(const char *path, struct kernel_results *products, struct softmax_results *others) {
-  return json_lines_read(path, take_line, &(struct both){products, others});
+static bool read_all(const char *path, struct kernel_results *products, struct softmax_results *softmax,
+                     struct qr_results *qr) {
+  return json_lines_read(path, take_line, &(struct read){products, softmax, qr});
 }
 
-static bool report_again(struct bench *bench) {
-  struct kernel_results *results = &bench->results;
-  struct softmax_results *others = &bench->softmax_results;
-  char label[KERNEL_LABEL_BYTES], other_label[SOFTMAX_LABEL_BYTES];
-  bool is_any_wanted = !bench->options.only;
-  if (!read_both(bench->options.from, results, others)) return false;
-  for (size_t i = 0; i < results->count; i++) {
-    if (!is_wanted(bench, &results->items[i].shape, label)) continue;
-    kernel_result_report(&bench->report, results, i, &bench->rivals);
-    is_any_wanted = true;
-  }
-  for (size_t i = 0; i < others->count; i++) {
-    if (!is_softmax_wanted(bench, &others->items[i].shape, other_label)) continue;
-    softmax_result_report(&bench->report, others, i, &bench->softmax_rivals);
-    is_any_wanted = true;
-  }
-  if (!is_any_wanted)
-    command_failed("bench: %s has no case with all the words '%s'", bench->options.from, bench->options.only);
-  return is_any_wanted;
+/* Has what was read a case with the words of --only? */
+static bool is_any_wanted(const struct bench *bench) {
+  char label[KERNEL_LABEL_BYTES], other_label[SOFTMAX_LABEL_BYTES], factored_label[QR_LABEL_BYTES];
+  for (size_t i = 0; i < bench->results.count; i++)
+    if (is_wanted(bench, &bench->results.items[i].shape, label)) return true;
+  for (size_t i = 0; i < bench->softmax_results.count; i++)
+    if (is_softmax_wanted(bench, &bench->softmax_results.items[i].shape, other_label)) return true;
+  for (size_t i = 0; i < bench->qr_results.count; i++)
+    if (is_qr_wanted(bench, &bench->qr_results.items[i].shape, factored_label)) return true;
+  return false;
 }
 
+static bool read_again(struct bench *bench) {
+  if (!read_all(bench->options.from, &bench->results, &bench->softmax_results, &bench->qr_results)) return false;
+  if (!bench->options.only || is_any_wanted(bench)) return true;
+  command_failed("bench: %s has no case with all the words '%s'", bench->options.from, bench->options.only);
+  return false;
+}
+
+static void report_again(struct bench *bench) {
+  char label[KERNEL_LABEL_BYTES], other_label[SOFTMAX_LABEL_BYTES], factored_label[QR_LABEL_BYTES];
+  for (size_t i = 0; i < bench->results.count; i++)
+    if (is_wanted(bench, &bench->results.items[i].shape, label))
+      kernel_result_report(&bench->report, &bench->results, i, &bench->rivals);
+  for (size_t i = 0; i < bench->softmax_results.count; i++)
+    if (is_softmax_wanted(bench, &bench->softmax_results.items[i].shape, other_label))
+      softmax_result_report(&bench->report, &bench->softmax_results, i, &bench->softmax_rivals);
+  for (size_t i = 0; i < bench->qr_results.count; i++)
+    if (is_qr_wanted(bench, &bench->qr_results.items[i].shape, factored_label))
+      qr_result_report(&bench->report, &bench->qr_results.items[i], &bench->qr_rivals);
+}
+
+/* Products if there are any, else attention, else QR. */
 static bool draw(const struct bench *bench) {
   const char *path = bench->options.plot;
-  return bench->results.count || !bench->softmax_results.count
-             ? bandwidth_plot_write(path, &bench->results, &bench->rivals)
-             : speed_plot_write(path, &bench->softmax_results, &bench->softmax_rivals);
+  if (!bench->results.count && bench->softmax_results.count)
+    return speed_plot_write(path, &bench->softmax_results, &bench->softmax_rivals);
+  if (!bench->results.count && bench->qr_results.count)
+    return qr_plot_write(path, &bench->qr_results, &bench->qr_rivals);
+  return bandwidth_plot_write(path, &bench->results, &bench->rivals);
 }
 
 int bench_kernels(int count, char **words) {
@@ -414,13 +487,14 @@ int bench_kernels(int count, char **words) {
   if (done != ARGUMENTS_READ) return done;
   if (group != GROUPS && !knows_options(&bench.options, &groups[group])) return EXIT_USAGE;
   if (bench.options.only && !bench.options.from && !picks_some(bench.options.only, group)) return EXIT_USAGE;
-  if (bench.options.rivals && !read_both(bench.options.rivals, &bench.rivals, &bench.softmax_rivals))
+  if (bench.options.rivals && !read_all(bench.options.rivals, &bench.rivals, &bench.softmax_rivals, &bench.qr_rivals))
     return EXIT_FAILED;
+  if (bench.options.from && !read_again(&bench)) return EXIT_FAILED;
   report_begin(&bench.report, bench.options.json);
-  if (!bench.options.from)
+  if (bench.options.from)
+    report_again(&bench);
+  else
     measure(&bench, group);
-  else if (!report_again(&bench))
-    return EXIT_FAILED;
   int code = report_end(&bench.report);
   if (bench.options.plot && !draw(&bench)) code = EXIT_FAILED;
   return bench.wrong ? command_failed("bench: %u cases are wrong", bench.wrong) : code;

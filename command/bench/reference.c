@@ -2,6 +2,7 @@
 #include "reference.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static double e2m1(unsigned code) {
@@ -80,4 +81,63 @@ double reference_mean_error(double result, const double *p, const double *v, siz
   double allowed = ldexp(magnitude, -7);
   if (in_e4m3) allowed = fmin(allowed + 8 * ldexp(sqrt(squares), -4), ldexp(magnitude, -3));
   return isfinite(result) ? fabs(result - sum) / allowed : INFINITY;
+}
+
+/* ---- QR ---------------------------------------------------------------------------------------------------------- */
+
+/* x := (I - tau v v') x for reflector j of H. */
+static void reflect(size_t m, const double *h, double tau, size_t j, double *x) {
+  const double *v = h + j * m;
+  double dot = x[j];
+  for (size_t i = j + 1; i < m; i++) dot += v[i] * x[i];
+  dot *= tau;
+  x[j] -= dot;
+  for (size_t i = j + 1; i < m; i++) x[i] -= dot * v[i];
+}
+
+/* One column of |R - Q'A|, and of A. */
+static double residual_of(size_t m, size_t k, size_t column, const double *a, const double *h, const double *tau,
+                          double *x, double *own) {
+  double sum = 0;
+  *own = 0;
+  memcpy(x, a + column * m, m * sizeof *x);
+  for (size_t i = 0; i < m; i++) *own += fabs(x[i]);
+  for (size_t j = 0; j < k; j++) reflect(m, h, tau[j], j, x);
+  for (size_t i = 0; i < m; i++) sum += fabs(i <= column ? x[i] - h[column * m + i] : x[i]);
+  return sum;
+}
+
+/* |I - Q'Q| of the first k columns of Q, which come to q. */
+static double lack_of_orthogonality(size_t m, size_t k, const double *h, const double *tau, double *q) {
+  double worst = 0;
+  memset(q, 0, m * k * sizeof *q);
+  for (size_t c = 0; c < k; c++) {
+    q[c * m + c] = 1;
+    for (size_t j = k; j-- > 0;) reflect(m, h, tau[j], j, q + c * m);
+  }
+  for (size_t c = 0; c < k; c++) {
+    double sum = 0;
+    for (size_t other = 0; other < k; other++) {
+      double dot = c == other ? -1 : 0;
+      for (size_t i = 0; i < m; i++) dot += q[c * m + i] * q[other * m + i];
+      sum += fabs(dot);
+    }
+    if (sum > worst || isnan(sum)) worst = sum; /* a NaN stays */
+  }
+  return worst;
+}
+
+double reference_qr_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *h, const double *tau) {
+  const size_t k = m < n ? m : n;
+  const double unit = (double)m * (dtype == RONDO_F32 ? 0x1p-24 : 0x1p-53);
+  double *q = calloc(m * k, sizeof *q), residual = 0, norm = 0;
+  if (!q) return NAN;
+  for (size_t c = 0; c < n; c++) {
+    double own, sum = residual_of(m, k, c, a, h, tau, q, &own);
+    if (sum > residual || isnan(sum)) residual = sum;
+    if (own > norm) norm = own;
+  }
+  double lack = lack_of_orthogonality(m, k, h, tau, q) / unit, ratio = residual == 0 ? 0 : residual / (norm * unit);
+  free(q);
+  return ratio > lack || isnan(ratio) ? ratio : lack;
 }

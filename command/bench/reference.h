@@ -25,4 +25,8 @@ double reference_softmax(const double *a, const double *b, size_t count, size_t 
  * weights the latter alone would be more than the sum itself. */
 double reference_mean_error(double result, const double *p, const double *v, size_t count, size_t step, bool in_e4m3);
 
+/* LAPACK's two ratios, |R - Q'A| and |I - Q'Q| (dqrt01), the larger of them, of H and tau of an m x n matrix, each
+ * column behind the other. NaN where there is no memory for it. Sound code stays below 30. */
+double reference_qr_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *h, const double *tau);
+
 #endif

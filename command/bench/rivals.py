@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Other libraries' times for the cases of `rondo bench kernels`, through PyTorch: bf16 and fp8 products of cuBLAS; with
-the word attention or softmax, what softmax_rivals.py names.
+the word attention or softmax, what softmax_rivals.py names, and with qr what qr_rivals.py does.
 
     python3 command/bench/rivals.py [attention] --json rivals.json [--only "bf16 4096x4096"]
     rondo bench kernels [attention] --rivals rivals.json
@@ -17,6 +17,7 @@ import sys
 
 import torch
 
+import qr_rivals
 import softmax_rivals
 
 SHAPES = [(7168, 16384, 1), (4096, 7168, 8), (7168, 2048, 4), (4096, 4096, 1), (14336, 4096, 1), (4096, 14336, 1),
@@ -140,7 +141,7 @@ def measure_products(samples, wanted):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("group", nargs="?", choices=["gemv", "attention", "softmax"], default="gemv")
+    parser.add_argument("group", nargs="?", choices=["gemv", "attention", "softmax", "qr"], default="gemv")
     parser.add_argument("--json", default="rivals.json")
     parser.add_argument("--only", default="", help='such as "bf16 4096x4096 count=1"')
     parser.add_argument("--rival", default="", help='of attention and softmax, a regular expression: "FlashAttention-3|cuDNN"')
@@ -153,6 +154,8 @@ def main():
 
     if options.group == "gemv":
         measured = measure_products(options.samples, wanted)
+    elif options.group == "qr":
+        measured = qr_rivals.measure(options.samples, wanted)
     else:
         measured = softmax_rivals.measure(options.group, options.samples, wanted, options.rival)
     for line in measured:

@@ -1,12 +1,14 @@
 /* qr_select.c - which QR kernel, with how many threads and how much shared memory: pure functions of shape and chip.
  *
- * Nothing here depends on the batch but the size of the grid and, for qr_apply, the columns of a block, and neither
- * changes a result: a matrix has the same bits wherever it stands. */
+ * Nothing here depends on the batch but the size of the grid, the columns of a block for qr_apply and, for panels of
+ * f32 in tiles of 16 columns, which of two kernels of the same arithmetic is taken (from 4096 matrices on the staged
+ * one). None of that changes a result: a matrix has the same bits wherever it stands. */
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "qr.h"
+#include "qr_tile_plan.h"
 
 enum {
   /* Most dynamic shared memory of one block on sm_80; sm_90 and sm_100 have more. Newer chips that run the portable
@@ -105,6 +107,35 @@ static rondo_status shared_select(const struct qr_problem *problem, const struct
                 sizeof *parameters);
 }
 
+/* H and tau in registers, if there is a tile for them. */
+static bool tile_select(const struct qr_problem *problem, const struct op_task *task, const struct chip *chip,
+                        const struct qr_parameters *parameters, struct op_launches *launches) {
+  if (!problem->h) return false;
+  int32_t layout = qr_layout_of(task);
+  const struct qr_tile_problem tile_problem = {.element_bytes = problem->element_bytes,
+                                               .m = problem->m,
+                                               .n = problem->n,
+                                               .batch = problem->batch,
+                                               .a_access = qr_tile_access_of(problem->a, layout, problem->m),
+                                               .h_access = qr_tile_access_of(problem->h, layout, problem->m),
+                                               .multiprocessors = chip->multiprocessors,
+                                               .shared_bytes = chip->shared_bytes};
+  const struct qr_tile_plan plan = qr_tile_plan_of(&tile_problem);
+  if (!plan.tile || plan.grid > INT32_MAX) return false;
+  const struct qr_tile_parameters tile_parameters = {.a = parameters->a,
+                                                     .h = parameters->h,
+                                                     .tau = parameters->tau,
+                                                     .batch = problem->batch,
+                                                     .m = (int32_t)problem->m,
+                                                     .n = (int32_t)problem->n,
+                                                     .offset = plan.offset,
+                                                     .a_access = (int32_t)tile_problem.a_access,
+                                                     .h_access = (int32_t)tile_problem.h_access};
+  launch_add(launches, &plan.tile->kernel, plan.grid, plan.tile->kernel.threads, (uint64_t)plan.shared_bytes,
+             &tile_parameters, sizeof tile_parameters);
+  return true;
+}
+
 rondo_status qr_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   static const struct op_kernel *const blocked[] = {&rondo_qr_blocked_f32, &rondo_qr_blocked_f64};
   static const struct op_kernel *const global[] = {&rondo_qr_global_f32, &rondo_qr_global_f64};
@@ -112,6 +143,7 @@ rondo_status qr_select(const struct op_call *call, const struct chip *chip, stru
   launches->count = 0;
   if (!problem.k || !problem.batch) return RONDO_OK;
   struct qr_parameters parameters = qr_parameters_of(&problem, call);
+  if (tile_select(&problem, call->task, chip, &parameters, launches)) return RONDO_OK;
   uint64_t limit = (uint64_t)chip->shared_bytes;
   if (qr_shared_bytes(problem.element_bytes, problem.m, problem.n) <= limit)
     return shared_select(&problem, call->task, &parameters, launches);

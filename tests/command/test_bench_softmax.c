@@ -226,7 +226,8 @@ Test(bench_softmax, without_a_device_to_time_each_group_says_so) {
   struct ran ran = shell_rondo("", "bench kernels attentions");
   REQUIRE_CODE(ran, 2);
   cr_assert_not_null(
-      strstr(ran.error, "gemv, chain, ladder, attention, attention-steps, softmax or rowmax-tile, not 'attentions'"),
+      strstr(ran.error,
+             "gemv, chain, ladder, attention, attention-steps, softmax, rowmax-tile or qr, not 'attentions'"),
       "%s", ran.error);
 }
 

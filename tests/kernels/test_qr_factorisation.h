@@ -3,6 +3,8 @@
 #ifndef RONDO_TEST_QR_FACTORISATION_H
 #define RONDO_TEST_QR_FACTORISATION_H
 
+#include <assert.h>
+
 #include "test_qr_oracle.h"
 
 enum form { FORM_H, FORM_PANEL, FORM_R, FORM_Q, FORM_QR };
@@ -14,7 +16,9 @@ struct factorisation {
   rondo_layout layout;
   enum form form;
   int64_t m, n, batch;
-  int64_t padding; /* around every matrix */
+  int64_t padding; /* rows and columns around every matrix, one of them before it, */
+  bool aligned;    /* or four; */
+  bool dense_h;    /* but none around h */
   const enum qr_kind *kinds;
   int64_t kind_count;
   /* Filled by factorisation_add and _read. */
@@ -25,10 +29,11 @@ struct factorisation {
 };
 
 static const enum qr_kind every_kind[] = {
-    QR_DIAGONAL,        QR_UPPER,          QR_LOWER,         QR_CONDITION_2,    QR_CONDITION_MIDDLE,
-    QR_CONDITION_LARGE, QR_NEAR_UNDERFLOW, QR_NEAR_OVERFLOW, QR_RANDOM,         QR_DUPLICATE,
-    QR_RANK_DEFICIENT,  QR_COLUMN_SCALES,  QR_ROW_SCALES,    QR_NEAR_COLLINEAR, QR_CLUSTERED,
-    QR_ALTERNATING,     QR_TINY_BELOW,     QR_WILD_SCALES,   QR_BAND,           QR_ZERO,
+    QR_DIAGONAL,       QR_UPPER,          QR_LOWER,     QR_CONDITION_2, QR_CONDITION_MIDDLE, QR_CONDITION_LARGE,
+    QR_NEAR_UNDERFLOW, QR_NEAR_OVERFLOW,  QR_RANDOM,    QR_DUPLICATE,   QR_RANK_DEFICIENT,   QR_COLUMN_SCALES,
+    QR_ROW_SCALES,     QR_NEAR_COLLINEAR, QR_CLUSTERED, QR_ALTERNATING, QR_TINY_BELOW,       QR_WILD_SCALES,
+    QR_BAND,           QR_ONE_TINY,       QR_ONE_HUGE,  QR_ONE_ZERO,    QR_ONE_DENORMAL,     QR_SMALL_UNITS,
+    QR_LARGE_UNITS,    QR_ZERO,
 };
 static const enum qr_kind hard_kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_NEAR_OVERFLOW, QR_WILD_SCALES};
 static const enum qr_kind random_kind[] = {QR_RANDOM};
@@ -36,13 +41,15 @@ static const enum qr_kind random_kind[] = {QR_RANDOM};
 static const double *matrix_of(const struct factorisation *f, int64_t item) { return f->matrices + item * f->m * f->n; }
 
 static inline struct qr_place place_of(const struct factorisation *f, int64_t m, int64_t n) {
-  return (struct qr_place){f->dtype, f->layout, f->batch, m, n, f->padding ? 1 : 0, f->padding ? f->padding - 1 : 0};
+  int64_t before = !f->padding ? 0 : f->aligned ? 4 : 1;
+  return (struct qr_place){f->dtype, f->layout, f->batch, m, n, before, f->padding - before};
 }
 
 static inline void factorisation_add(struct factorisation *f, struct trial *trial) {
   f->k = qr_min(f->m, f->n);
   bool panel = f->form == FORM_PANEL;
   f->a_place = f->h_place = place_of(f, f->m, f->n);
+  if (f->dense_h) f->h_place.before = f->h_place.behind = 0;
   f->r_place = place_of(f, f->k, f->n);
   f->q_place = place_of(f, f->m, f->k);
   rondo_tensor a, h = {0}, r = {0}, q = {0}, tau = {0};
@@ -148,7 +155,7 @@ static inline void expect_item(const struct factorisation *f, const struct resul
       for (int64_t i = j + 1; i < f->k; i++) {
         sum = 0;
         for (int64_t row = 0; row < f->m; row++) sum += (long double)q[i * f->m + row] * a[j * f->m + row];
-        if (!(fabsl(sum) <= largest)) largest = fabsl(sum);
+        largest = qr_larger(largest, fabsl(sum));
       }
     }
     if (largest != 0)
@@ -194,6 +201,153 @@ static inline void run(rondo_backend backend, struct factorisation *all, size_t 
     free(all[i].matrices);
   }
   trial_end(&trial);
+}
+
+static inline void expect_same_memory(const struct factorisation *f, const void *x, const void *y, int64_t count) {
+  cr_assert((x == NULL) == (y == NULL));
+  if (x) cr_expect_arr_eq(x, y, (size_t)count * qr_bytes(f->dtype), "replays differ: %s", form_names[f->form]);
+}
+
+/* Runs all of them for their own data, so many times in one graph, and keeps the results, which must be the same each
+ * time. */
+static inline void run_kept(rondo_backend backend, struct factorisation *all, size_t count, int replays,
+                            struct results *kept) {
+  struct trial trial;
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < count; i++) factorisation_add(&all[i], &trial);
+  trial_instantiate(&trial);
+  for (int replay = 0; replay < replays; replay++) {
+    for (size_t i = 0; i < count; i++) factorisation_set(&all[i], &trial);
+    trial_replay(&trial);
+    for (size_t i = 0; i < count; i++) {
+      const struct factorisation *f = &all[i];
+      struct results again = results_get(f, &trial);
+      if (replay > 0) {
+        expect_same_memory(f, again.h, kept[i].h, qr_place_count(&f->h_place));
+        expect_same_memory(f, again.tau, kept[i].tau, tau_count(f));
+        expect_same_memory(f, again.r, kept[i].r, qr_place_count(&f->r_place));
+        expect_same_memory(f, again.q, kept[i].q, qr_place_count(&f->q_place));
+        results_free(&kept[i]);
+      }
+      kept[i] = again;
+    }
+  }
+  trial_end(&trial);
+}
+
+/* All that was computed for one matrix, as doubles: to be freed. */
+static inline double *values_of(const struct factorisation *f, const struct results *results, int64_t item,
+                                int64_t *count) {
+  const int64_t h = f->m * f->n, r = f->k * f->n, q = f->m * f->k;
+  double *values = qr_memory(h + f->k + r + q, sizeof *values);
+  *count = 0;
+  if (results->h) {
+    qr_place_read(&f->h_place, item, results->h, values);
+    for (int64_t j = 0; j < f->k; j++) values[h + j] = tau_of(f, results, item, j);
+    *count = h + f->k;
+  }
+  if (results->r) qr_place_read(&f->r_place, item, results->r, values + *count), *count += r;
+  if (results->q) qr_place_read(&f->q_place, item, results->q, values + *count), *count += q;
+  assert(*count > 0);
+  return values;
+}
+
+/* The two differ in no more than their batch. */
+static inline void expect_same_item(const struct factorisation *f, const struct results *x, int64_t x_item,
+                                    const struct factorisation *g, const struct results *y, int64_t y_item) {
+  int64_t x_count, y_count;
+  double *x_values = values_of(f, x, x_item, &x_count), *y_values = values_of(g, y, y_item, &y_count);
+  bool same = x_count == y_count && !memcmp(x_values, y_values, (size_t)x_count * sizeof *x_values);
+  char where[160];
+  describe(f, x_item, where, sizeof where);
+  cr_expect(same, "items %d and %d differ: %s", (int)x_item, (int)y_item, where);
+  free(x_values);
+  free(y_values);
+}
+
+enum { BITS_MOST = 32 }; /* factorisations in the two below */
+
+/* Of each, the first matrix stands in the batch again, in the middle and at the end; alone it has the same bits too. */
+static inline void expect_same_bits(rondo_backend backend, struct factorisation *all, size_t count) {
+  struct results results[BITS_MOST] = {0}, single[BITS_MOST] = {0};
+  struct factorisation alone[BITS_MOST];
+  struct random random = {31};
+  cr_assert_leq(count, BITS_MOST);
+  for (size_t i = 0; i < count; i++) {
+    struct factorisation *f = &all[i];
+    const int64_t size = f->m * f->n;
+    f->kinds = random_kind, f->kind_count = 1;
+    f->matrices = qr_memory(f->batch * size, sizeof(double));
+    for (int64_t e = 0; e < f->batch * size; e++) f->matrices[e] = qr_rounded(f->dtype, random_uniform(&random) - 0.5);
+    memcpy(f->matrices + (f->batch - 1) * size, f->matrices, (size_t)size * sizeof(double));
+    memcpy(f->matrices + f->batch / 2 * size, f->matrices, (size_t)size * sizeof(double));
+    alone[i] = *f;
+    alone[i].batch = 1;
+  }
+  run_kept(backend, all, count, 3, results);
+  run_kept(backend, alone, count, 1, single);
+  for (size_t i = 0; i < count; i++) {
+    expect_same_item(&all[i], &results[i], 0, &all[i], &results[i], all[i].batch - 1);
+    expect_same_item(&all[i], &results[i], 0, &all[i], &results[i], all[i].batch / 2);
+    expect_same_item(&all[i], &results[i], 0, &alone[i], &single[i], 0);
+    results_free(&results[i]);
+    results_free(&single[i]);
+    free(all[i].matrices);
+  }
+}
+
+static inline bool none_is_nan(const double *values, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (isnan(values[i])) return false;
+  return true;
+}
+
+static inline bool all_are_finite(const double *values, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (!isfinite(values[i])) return false;
+  return true;
+}
+
+static inline void expect_poisoned(const struct factorisation *f, const struct results *good,
+                                   const struct results *bad) {
+  for (int64_t item = 0; item < f->batch; item++)
+    if (item != 1 && item != 4 && item != 6) expect_same_item(f, good, item, f, bad, item);
+  int64_t count;
+  double *infinite = values_of(f, bad, 1, &count), *one = values_of(f, bad, 4, &count);
+  cr_expect(!all_are_finite(infinite, count), "an infinity must not vanish: %s", form_names[f->form]);
+  cr_expect(!none_is_nan(one, count), "a NaN must not vanish: %s", form_names[f->form]);
+  double *r = qr_memory(f->k * f->n, sizeof *r);
+  if (bad->r) qr_place_read(&f->r_place, 6, bad->r, r);
+  for (int64_t j = 0; j + 1 < f->k; j++)
+    cr_expect(isnan(bad->r ? r[j * f->k + j] : tau_of(f, bad, 6, j)), "a column of NaN gives NaN");
+  free(infinite), free(one), free(r);
+}
+
+/* Infinity, NaN and a matrix of NaN stay where they are, and no other matrix has other bits than without them. A
+ * batch of 0 stands for 9. */
+static inline void expect_poison_stays(rondo_backend backend, struct factorisation *all, size_t count) {
+  struct results good[BITS_MOST] = {0}, bad[BITS_MOST] = {0};
+  struct random random = {100};
+  cr_assert_leq(count, BITS_MOST);
+  for (size_t i = 0; i < count; i++) {
+    if (!all[i].batch) all[i].batch = 9;
+    all[i].kinds = random_kind, all[i].kind_count = 1;
+    factorisation_fill(&all[i], &random);
+  }
+  run_kept(backend, all, count, 1, good);
+  for (size_t i = 0; i < count; i++) {
+    const int64_t size = all[i].m * all[i].n;
+    all[i].matrices[size + size / 3] = INFINITY;
+    all[i].matrices[4 * size + size / 2] = (double)NAN;
+    for (int64_t e = 0; e < size; e++) all[i].matrices[6 * size + e] = (double)NAN;
+  }
+  run_kept(backend, all, count, 1, bad);
+  for (size_t i = 0; i < count; i++) {
+    expect_poisoned(&all[i], &good[i], &bad[i]);
+    results_free(&good[i]);
+    results_free(&bad[i]);
+    free(all[i].matrices);
+  }
 }
 
 #endif

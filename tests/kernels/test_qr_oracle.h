@@ -60,6 +60,12 @@ enum qr_kind {
   QR_TINY_BELOW,     /* ones on the diagonal, near underflow elsewhere */
   QR_WILD_SCALES,    /* columns over most of the exponent range: their products leave it */
   QR_BAND,
+  QR_ONE_TINY, /* one column among ordinary ones: near underflow, */
+  QR_ONE_HUGE, /* near overflow, */
+  QR_ONE_ZERO,
+  QR_ONE_DENORMAL,
+  QR_SMALL_UNITS, /* squares underflow */
+  QR_LARGE_UNITS, /* squares overflow */
   QR_ZERO,
   QR_KINDS
 };
@@ -121,6 +127,18 @@ static inline long double qr_value(struct random *random, rondo_dtype dtype, enu
     return ldexpl(x, (int)((j * 37) % 201 - 100) * (dtype == RONDO_F32 ? 1 : 8));
   case QR_BAND:
     return i - j <= 2 && j - i <= 2 ? x : 0;
+  case QR_ONE_TINY:
+    return j == n / 2 ? x * tiny * 64 : x;
+  case QR_ONE_HUGE:
+    return j == n / 2 ? x * (qr_largest(dtype) / 64 / (long double)m) : x;
+  case QR_ONE_ZERO:
+    return j == n / 2 ? 0 : x;
+  case QR_ONE_DENORMAL:
+    return j == n - 1 && n > 1 ? x * tiny * qr_epsilon(dtype) * 8192 : x;
+  case QR_SMALL_UNITS:
+    return x * sqrtl(tiny);
+  case QR_LARGE_UNITS:
+    return x * sqrtl(qr_largest(dtype));
   case QR_ZERO:
     return 0;
   default:
@@ -212,12 +230,17 @@ static inline size_t qr_bytes(rondo_dtype dtype) { return dtype == RONDO_F32 ? 4
 
 /* ---- Ratios ----------------------------------------------------------------------------------------------------- */
 
+/* The larger one; a NaN stays. */
+static inline long double qr_larger(long double largest, long double x) {
+  return x > largest || isnan(x) ? x : largest;
+}
+
 static inline long double qr_one_norm(int64_t m, int64_t n, const long double *a) {
   long double largest = 0;
   for (int64_t j = 0; j < n; j++) {
     long double sum = 0;
     for (int64_t i = 0; i < m; i++) sum += fabsl(a[j * m + i]);
-    if (!(sum <= largest)) largest = sum; /* a NaN stays */
+    largest = qr_larger(largest, sum);
   }
   return largest;
 }
@@ -256,7 +279,22 @@ static inline void qr_expect_orthonormal(rondo_dtype dtype, int64_t m, int64_t k
   free(gram);
 }
 
-/* H and tau: |R - Q^T A| and the orthogonality of its first columns (dqrt01, dqrt02); tau in {0} and [1, 2]. */
+/* Each column of R - Q^T A against its own column of A, where rounding to subnormal numbers counts for nothing. */
+static inline void qr_expect_columns(rondo_dtype dtype, int64_t m, int64_t n, const double *a,
+                                     const long double *difference, const char *where) {
+  long double denormal = qr_smallest(dtype) * qr_epsilon(dtype) * 2, worst = 0;
+  for (int64_t j = 0; j < n; j++) {
+    long double sum = 0, norm = 2 * denormal / qr_epsilon(dtype);
+    for (int64_t i = 0; i < m; i++) sum += fabsl(difference[j * m + i]);
+    long double own = 0;
+    for (int64_t i = 0; i < m; i++) own += fabsl((long double)a[j * m + i]);
+    worst = qr_larger(worst, sum / ((long double)qr_max(m, 1) * fmaxl(own, norm) * qr_epsilon(dtype)));
+  }
+  qr_expect_ratio("|R - Q'A| of a column", worst, where);
+}
+
+/* H and tau: |R - Q^T A|, as a whole and by columns, and the orthogonality of its first columns (dqrt01, dqrt02); tau
+ * in {0} and [1, 2]. */
 static inline void qr_expect_factored(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *h,
                                       const double *tau, const char *where) {
   int64_t k = qr_min(m, n);
@@ -269,6 +307,7 @@ static inline void qr_expect_factored(rondo_dtype dtype, int64_t m, int64_t n, c
   qr_oracle_apply(m, k, h, tau, true, n, c);
   for (int64_t j = 0; j < n; j++)
     for (int64_t i = 0; i <= j && i < m; i++) c[j * m + i] -= h[j * m + i];
+  qr_expect_columns(dtype, m, n, a, c, where);
   long double difference = qr_one_norm(m, n, c);
   qr_expect_ratio("|R - Q'A|",
                   difference == 0 ? 0 : difference / ((long double)qr_max(m, 1) * norm * qr_epsilon(dtype)), where);
@@ -298,7 +337,7 @@ static inline void qr_expect_gram(rondo_dtype dtype, int64_t m, int64_t n, const
     for (int64_t row = 0; row < m; row++) sum += (long double)a[p * m + row] * a[s * m + row];
     if (p == s && sum > norm) norm = sum;
     for (int64_t row = 0; row < k; row++) sum -= (long double)r[p * k + row] * r[s * k + row];
-    if (!(fabsl(sum) <= largest)) largest = fabsl(sum);
+    largest = qr_larger(largest, fabsl(sum));
   }
   qr_expect_ratio("|A'A - R'R|", largest == 0 ? 0 : largest / ((long double)qr_max(m, 1) * norm * qr_epsilon(dtype)),
                   where);

@@ -75,7 +75,7 @@ static long double inversion_ratio(const struct inversion *x, const double *a, c
       }
       /* Products may vanish below the smallest number. */
       long double bound = (long double)x->n * (qr_epsilon(x->dtype) * size + qr_smallest(x->dtype));
-      if (!(fabsl(sum) / bound <= worst)) worst = fabsl(sum) / bound;
+      if (fabsl(sum) / bound > worst || isnan(sum)) worst = fabsl(sum) / bound; /* a NaN stays */
     }
   return worst;
 }

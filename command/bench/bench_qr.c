@@ -1,0 +1,175 @@
+/* bench_qr.c - see bench_qr.h. */
+#include "bench_qr.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../kernels/qr/qr.h"
+#include "../../runtime/graph.h"
+#include "../command.h"
+#include "reference.h"
+
+/* The copies that make a case cold, or one of 1.4 GB. */
+#define OPERAND_CAPACITY UINT64_C(1500000000)
+#define COPIED_BYTES     UINT64_C(500000000)
+enum { SCRATCH_CAPACITY = 64 << 20, ALIGNMENT = 256, LEAST_LAUNCHES = 4, RATIO_GATE = 30 };
+
+/* ---- What the library launches ----------------------------------------------------------------------------------- */
+
+/* A task as the library sees it, and where its operands lie in each copy. Not to be moved: the task points at them. */
+struct subject {
+  rondo_graph *graph;
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_task task;
+  uint64_t offset[OP_MAX_OPERANDS], copy_bytes;
+};
+
+static void subject_end_description(struct subject *subject) {
+  subject->task = graph_op_task(subject->graph, &subject->graph->tasks[0], subject->operands);
+  for (uint32_t i = 0; i < subject->task.operand_count; i++) {
+    const struct op_operand *operand = &subject->operands[i];
+    uint64_t bytes = (uint64_t)op_elements(operand) * rondo_dtype_bits(operand->dtype) / 8;
+    subject->offset[i] = subject->copy_bytes;
+    subject->copy_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  }
+}
+
+static cu_address operand_at(const struct qr_memory *memory, const struct subject *subject, uint32_t operand,
+                             uint32_t copy) {
+  return memory->operands + copy * subject->copy_bytes + subject->offset[operand];
+}
+
+static void add_task(const struct qr_memory *memory, const struct subject *subject, uint32_t copy,
+                     struct bench_graph *graph, char kernel[QR_NAME_BYTES]) {
+  void *data[OP_MAX_OPERANDS] = {NULL};
+  struct op_launches launches = {0};
+  for (uint32_t i = 0; i < subject->task.operand_count; i++)
+    if (subject->operands[i].present) data[i] = (void *)operand_at(memory, subject, i, copy);
+  struct op_call call = {.task = &subject->task, .data = data, .scratch = (void *)memory->scratch};
+  TRY(subject->task.op->select(&call, &memory->device->chip, &launches));
+  if (!launches.count) exit(command_failed("bench: the library launches nothing for '%s'", subject->task.op->name));
+  for (uint32_t i = 0; i < launches.count; i++) bench_graph_add(graph, &launches.items[i]);
+  snprintf(kernel, QR_NAME_BYTES, "%s", launches.items[0].kernel);
+}
+
+static void describe(const struct qr_case *shape, struct subject *subject) {
+  *subject = (struct subject){0};
+  const int64_t k = shape->m < shape->n ? shape->m : shape->n;
+  const int64_t matrices[] = {shape->batch, shape->n, shape->m}, factors[] = {shape->batch, k};
+  rondo_qr_desc desc = {.name = "qr"};
+  TRY(rondo_graph_create(NULL, NULL, &subject->graph));
+  TRY(rondo_constant(subject->graph, "a", shape->dtype, 3, matrices, &desc.a));
+  TRY(rondo_output(subject->graph, "h", shape->dtype, 3, matrices, &desc.h));
+  TRY(rondo_output(subject->graph, "tau", shape->dtype, 2, factors, &desc.tau));
+  TRY(rondo_add_qr(subject->graph, &desc));
+  subject_end_description(subject);
+  const struct op *op = subject->task.op;
+  if (op->scratch_bytes && op->scratch_bytes(&subject->task) > SCRATCH_CAPACITY)
+    exit(command_failed("bench: the scratch of a QR is more than there is room for"));
+}
+
+/* ---- The bound --------------------------------------------------------------------------------------------------- */
+
+static double copy_rate(const struct qr_memory *memory, uint32_t samples) {
+  struct subject subject = {0};
+  const int64_t bytes = COPIED_BYTES;
+  char kernel[QR_NAME_BYTES];
+  rondo_copy_desc desc = {.name = "copy"};
+  TRY(rondo_graph_create(NULL, NULL, &subject.graph));
+  TRY(rondo_constant(subject.graph, "from", RONDO_U8, 1, &bytes, &desc.src));
+  TRY(rondo_output(subject.graph, "to", RONDO_U8, 1, &bytes, &desc.dst));
+  TRY(rondo_add_copy(subject.graph, &desc));
+  subject_end_description(&subject);
+  struct bench_graph graph = bench_graph_begin(memory->device, false);
+  uint32_t launches = bench_launches(2 * COPIED_BYTES);
+  for (uint32_t i = 0; i < launches; i++) add_task(memory, &subject, 0, &graph, kernel);
+  bench_graph_finish(&graph);
+  double us = bench_graph_us(&graph, samples) / launches;
+  bench_graph_end(&graph);
+  TRY(rondo_graph_destroy(&subject.graph));
+  return 2 * (double)COPIED_BYTES / us;
+}
+
+void qr_memory_take(struct bench_device *device, uint32_t samples, struct qr_memory *memory) {
+  *memory = (struct qr_memory){.device = device};
+  memory->operands = bench_take(device, OPERAND_CAPACITY);
+  memory->scratch = bench_take(device, SCRATCH_CAPACITY);
+  memory->copy_rate = copy_rate(memory, samples);
+}
+
+/* ---- Check ------------------------------------------------------------------------------------------------------- */
+
+/* `count` numbers of an operand of copy 0, from number `first` on. */
+static double *fetch(const struct qr_memory *memory, const struct subject *subject, uint32_t operand, int64_t first,
+                     int64_t count) {
+  const rondo_dtype dtype = subject->operands[operand].dtype;
+  const uint64_t element_bytes = rondo_dtype_bits(dtype) / 8;
+  double *numbers = calloc((size_t)count, sizeof *numbers);
+  if (!numbers) exit(command_failed("bench: no memory for %" PRId64 " numbers", count));
+  bench_fetch(memory->device, numbers, operand_at(memory, subject, operand, 0) + (uint64_t)first * element_bytes,
+              (uint64_t)count * element_bytes);
+  const float *narrow = (const float *)(const void *)numbers;
+  for (int64_t i = count; i-- > 0 && dtype == RONDO_F32;) numbers[i] = (double)narrow[i];
+  return numbers;
+}
+
+/* The first matrix, one in the middle and the last. */
+static bool is_right(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
+                     const char *kernel) {
+  const int64_t m = shape->m, n = shape->n, k = m < n ? m : n;
+  double worst = 0;
+  for (int64_t third = 0; third < 3; third++) {
+    const int64_t item = third * (shape->batch - 1) / 2;
+    double *a = fetch(memory, subject, QR_A, item * m * n, m * n),
+           *h = fetch(memory, subject, QR_H, item * m * n, m * n), *tau = fetch(memory, subject, QR_TAU, item * k, k);
+    double ratio = reference_qr_ratio(shape->dtype, (size_t)m, (size_t)n, a, h, tau);
+    if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN stays */
+    free(a);
+    free(h);
+    free(tau);
+  }
+  if (worst < RATIO_GATE) return true;
+  fprintf(stderr, "bench: LAPACK's ratio of %s is %.3g, at most %d is right\n", kernel, worst, RATIO_GATE);
+  return false;
+}
+
+/* ---- Time -------------------------------------------------------------------------------------------------------- */
+
+/* Of factorisations that take long, fewer. */
+static uint32_t launches_of(const struct qr_case *shape) {
+  const double flops_of_graph = 5e10, most = bench_launches(qr_case_bytes(shape));
+  double launches = flops_of_graph / qr_case_flops(shape);
+  return (uint32_t)(launches > most ? most : launches < LEAST_LAUNCHES ? LEAST_LAUNCHES : launches);
+}
+
+bool qr_measure(const struct qr_memory *memory, const struct qr_case *shape, const struct qr_options *options,
+                struct qr_result *result) {
+  struct subject subject;
+  describe(shape, &subject);
+  struct bench_device *device = memory->device;
+  const uint32_t copies = bench_copies(subject.copy_bytes, options->is_warm), launches = launches_of(shape);
+  if (copies * subject.copy_bytes > OPERAND_CAPACITY)
+    exit(command_failed("bench: %" PRIu64 " bytes of operands are more than there is room for", subject.copy_bytes));
+  *result = (struct qr_result){.shape = *shape,
+                               .is_warm = options->is_warm,
+                               .is_programmatic = options->is_programmatic,
+                               .bound_us = (double)qr_case_bytes(shape) / memory->copy_rate};
+  bench_fill(device, memory->operands, copies * subject.copy_bytes,
+             shape->dtype == RONDO_F32 ? BENCH_NORMAL_F32 : BENCH_NORMAL_F64, 1);
+  /* NaNs in H and tau: what is not written shows. */
+  for (uint32_t i = 0; i < copies; i++)
+    bench_set(device, operand_at(memory, &subject, QR_H, i), 0xff, subject.copy_bytes - subject.offset[QR_H]);
+  struct bench_graph graph = bench_graph_begin(device, options->is_programmatic);
+  for (uint32_t i = 0; i < launches; i++)
+    add_task(memory, &subject, copies > 1 ? i % copies : 0, &graph, result->kernel);
+  bench_graph_finish(&graph);
+  bench_graph_run(&graph);
+  bool right = is_right(memory, &subject, shape, result->kernel);
+  if (right) result->us = bench_graph_us(&graph, options->samples) / launches;
+  bench_graph_end(&graph);
+  TRY(rondo_graph_destroy(&subject.graph));
+  return right;
+}

@@ -1,0 +1,124 @@
+/* qr_tile.h - the register-tile family of QR kernels: what host code and kernels tell each other.
+ *
+ * A kernel is compiled for a tile of so many rows and columns; any smaller matrix runs in it. The matrix stands
+ * `offset` rows and columns into the tile, as far down its diagonal as it fits: steps are cheapest at the end of a
+ * tile. */
+#ifndef RONDO_QR_TILE_H
+#define RONDO_QR_TILE_H
+
+#include "qr.h"
+
+/* How a matrix is read or written. Vectors have 16 bytes. */
+enum qr_tile_access {
+  QR_TILE_DENSE,   /* contiguous as a whole, aligned, its columns made of whole vectors */
+  QR_TILE_VECTORS, /* columns contiguous, aligned and made of whole vectors */
+  QR_TILE_CONTIGUOUS,
+  QR_TILE_ANY,
+};
+
+/* What a kernel is made of, or-ed together; which pays where is measured. */
+enum qr_tile_option {
+  QR_TILE_SHUFFLED = 1,    /* a matrix in one warp: the pivot column by shuffles, else through shared memory */
+  QR_TILE_OWN_NORM = 2,    /* a matrix in one warp: sigma is the owner's dot product, else every lane sums it */
+  QR_TILE_SCATTERED = 4,   /* sums by reduce-scatter and gather */
+  QR_TILE_STAGED = 8,      /* read and written through shared memory, else by each lane from where it stands */
+  QR_TILE_PERSISTENT = 16, /* blocks walk over matrices, and the next one is fetched while one is factored */
+  QR_TILE_AT_ONCE = 32,    /* columns are written as soon as they are final */
+  QR_TILE_MERGED = 64,     /* blocks of steps of twice the length: half the code */
+  QR_TILE_HALVES = 128,    /* twice as many columns as the tile: qr_tile_halves */
+  QR_TILE_BULK = 256,      /* a dense matrix is fetched by one bulk copy, on chips that have it */
+  QR_TILE_UNROLLED = 512,  /* every step has code of its own, else those of a block share it */
+};
+
+struct qr_tile_parameters {
+  struct qr_matrix a, h; /* may be the same */
+  struct qr_vector tau;
+  int64_t batch;
+  int32_t m, n, offset;
+  int32_t a_access, h_access; /* enum qr_tile_access */
+  struct completion done;
+};
+
+/* Pure functions for both sides. */
+#ifdef __CUDACC__
+#define QR_TILE_CONSTANT static __host__ __device__ constexpr
+#else
+#define QR_TILE_CONSTANT static inline
+#endif
+
+/* Shared memory of a block (tile_shape has the same, and the kernels check it). */
+QR_TILE_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
+                                              int32_t column_lanes, int32_t options) {
+  int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1, vector = 16 / element_bytes;
+  int32_t tile_rows = rows / row_lanes;
+  int32_t slice = tile_rows % vector == 0 && tile_rows > vector ? tile_rows + vector : tile_rows;
+  int32_t pivots = options & QR_TILE_SHUFFLED ? 0 : 2 * row_lanes * slice;
+  int32_t leading = options & QR_TILE_BULK ? rows : rows + vector;
+  int32_t stage = options & (QR_TILE_STAGED | QR_TILE_PERSISTENT | QR_TILE_HALVES) ? leading * columns : 0;
+  int32_t factors = options & QR_TILE_HALVES ? columns : 0;
+  return matrices * (pivots + columns + stage + factors) * element_bytes + (options & QR_TILE_BULK ? 16 : 0);
+}
+
+/* The offset of a matrix is a multiple of this. */
+QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t columns) { return columns / 4 < 4 ? 4 : columns / 4; }
+
+/* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, rows and columns of the tile, row and
+ * column lanes, options). Of one size the direct or persistent one stands in front of the staged one, and is_better of
+ * qr_tile_plan.c chooses. Persistent grids have `blocks` for each multiprocessor. */
+#define QR_TILE_F32_KERNELS(KERNEL)                                                                                    \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_8, 32, 1, float, 8, 8, 1, 8, QR_TILE_SHUFFLED)              \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_16, 32, 1, float, 16, 16, 1, 16, QR_TILE_SHUFFLED)          \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_16_staged, 32, 1, float, 16, 16, 1, 16,                     \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_32, 32, 1, float, 32, 32, 1, 32,                            \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_64, 32, 1, float, 64, 64, 2, 16,                            \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_MERGED)                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128, 128, 2, float, 128, 128, 8, 16,                        \
+         QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128_staged, 128, 1, float, 128, 128, 8, 16, QR_TILE_STAGED) \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16, 32, 1, float, 128, 16, 8, 4, QR_TILE_OWN_NORM)      \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16_staged, 32, 1, float, 128, 16, 8, 4,                 \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x16, 32, 1, float, 256, 16, 16, 2,                       \
+         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_AT_ONCE | QR_TILE_UNROLLED)                                    \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x16_staged, 32, 1, float, 256, 16, 16, 2,                \
+         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_STAGED)                                                        \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x32, 32, 1, float, 128, 32, 8, 4,                        \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x32, 64, 1, float, 256, 32, 16, 4,                       \
+         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_512x32, 128, 2, float, 512, 32, 32, 4,                      \
+         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_AT_ONCE)                                      \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_512x32_staged, 128, 1, float, 512, 32, 32, 4,               \
+         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_1024x32, 256, 1, float, 1024, 32, 32, 8,                    \
+         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK | QR_TILE_AT_ONCE)                                      \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_1024x32_staged, 256, 1, float, 1024, 32, 32, 8,             \
+         QR_TILE_STAGED | QR_TILE_SCATTERED)
+#define QR_TILE_F64_KERNELS(KERNEL)                                                                                    \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_8, 32, 1, double, 8, 8, 1, 8, QR_TILE_SHUFFLED)             \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_16, 32, 1, double, 16, 16, 1, 16,                           \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_32, 32, 1, double, 32, 32, 4, 8,                            \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                         \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_64, 64, 1, double, 64, 64, 4, 16, QR_TILE_STAGED)           \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128, 256, 1, double, 128, 128, 8, 32,                       \
+         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK)                                                        \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128_staged, 256, 1, double, 128, 128, 8, 32,                \
+         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4, QR_TILE_OWN_NORM)     \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16_staged, 32, 1, double, 128, 16, 8, 4,                \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16, 64, 4, double, 256, 16, 16, 4,                      \
+         QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16_staged, 64, 1, double, 256, 16, 16, 4,               \
+         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x32, 64, 1, double, 128, 32, 8, 8, QR_TILE_STAGED)       \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x32, 128, 1, double, 256, 32, 16, 8, QR_TILE_STAGED)     \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_512x32, 256, 1, double, 512, 32, 32, 8,                     \
+         QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK)                                                        \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_512x32_staged, 256, 1, double, 512, 32, 32, 8,              \
+         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_1024x32, 256, 1, double, 1024, 16, 32, 8, QR_TILE_HALVES)
+#endif

@@ -1,0 +1,31 @@
+/* qr_tile_plan.h - which register-tile kernel factors a matrix, if any does. */
+#ifndef RONDO_QR_TILE_PLAN_H
+#define RONDO_QR_TILE_PLAN_H
+
+#include "qr_tile.h"
+
+struct qr_tile {
+  struct op_kernel kernel;
+  int32_t blocks, element_bytes, rows, columns, row_lanes, column_lanes, options;
+};
+
+struct qr_tile_problem {
+  uint32_t element_bytes;
+  int64_t m, n, batch;
+  enum qr_tile_access a_access, h_access;
+  int64_t multiprocessors, shared_bytes; /* of the chip */
+};
+
+struct qr_tile_plan {
+  const struct qr_tile *tile; /* NULL: none holds the matrix, or fits the chip */
+  int32_t offset;
+  int64_t grid, shared_bytes;
+};
+
+/* How an m x n matrix may be read and written: of a QR task's operand in this layout. */
+enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m);
+
+/* Pure. The batch chooses between kernels that do the same arithmetic in the same order: it changes no bit. */
+struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem);
+
+#endif

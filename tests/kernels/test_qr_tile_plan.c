@@ -1,0 +1,174 @@
+/* test_qr_tile_plan.c - whatever the matrices, a plan for a register tile keeps what its kernel relies on
+ * (qr_tile_memory.cuh), and the batch chooses only between kernels of the same arithmetic. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "../../kernels/qr/qr_tile_plan.h"
+#include "../support.h"
+
+enum { PROBLEMS = 200000, H200_SHARED_BYTES = 227 << 10 };
+
+static struct qr_tile_problem random_problem(struct random *random) {
+  static const int64_t most[] = {8, 16, 33, 64, 128, 300, 1100, (int64_t)1 << 40}, chips[] = {48, 99, 163, 227};
+  struct qr_tile_problem problem = {.element_bytes = random_between(random, 0, 1) ? 4 : 8,
+                                    .m = random_between(random, 1, most[random_between(random, 0, 7)]),
+                                    .n = random_between(random, 1, most[random_between(random, 0, 5)]),
+                                    .batch = random_between(random, 1, INT64_C(1) << random_between(random, 0, 40)),
+                                    .a_access = (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY),
+                                    .h_access = (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY),
+                                    .multiprocessors = random_between(random, 1, 148),
+                                    .shared_bytes = chips[random_between(random, 0, 3)] << 10};
+  return problem;
+}
+
+static int64_t columns_of(const struct qr_tile *tile) {
+  return (int64_t)tile->columns << (tile->options & QR_TILE_HALVES ? 1 : 0);
+}
+
+static void check(const struct qr_tile_problem *problem, const struct qr_tile_plan *plan) {
+  const struct qr_tile *tile = plan->tile;
+  const bool staged = tile->options & QR_TILE_STAGED,
+             persistent = tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES);
+  cr_assert_eq(tile->element_bytes, problem->element_bytes);
+  cr_assert(problem->m <= tile->rows && problem->n <= columns_of(tile));
+  cr_assert(plan->shared_bytes >= 0 && plan->shared_bytes <= problem->shared_bytes);
+  /* The matrix stands on the diagonal, where steps are entered at. */
+  cr_assert(plan->offset >= 0 && plan->offset % qr_tile_offset_unit(tile->columns) == 0);
+  cr_assert(plan->offset + problem->m <= tile->rows && plan->offset + problem->n <= columns_of(tile));
+  if (tile->options & QR_TILE_HALVES) cr_assert_eq(plan->offset, 0);
+  /* Lanes that share a column go by contiguous columns, but for what comes through shared memory. */
+  if (tile->row_lanes > 1 && !staged) {
+    cr_assert_neq(problem->h_access, QR_TILE_ANY);
+    cr_assert(persistent || problem->a_access != QR_TILE_ANY);
+  }
+  const int64_t lanes = (int64_t)tile->row_lanes * tile->column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
+  cr_assert_eq(tile->kernel.threads, lanes * matrices);
+  cr_assert(plan->grid >= 1 && (plan->grid - 1) * matrices < problem->batch);
+  if (persistent)
+    cr_assert(matrices == 1 && plan->grid <= problem->multiprocessors * tile->blocks);
+  else
+    cr_assert_geq(plan->grid * matrices, problem->batch);
+}
+
+/* What decides on the order of sums. */
+static void check_same_bits(const struct qr_tile_plan *one, const struct qr_tile_plan *other) {
+  const struct qr_tile *a = one->tile, *b = other->tile;
+  const int32_t arithmetic = QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_MERGED | QR_TILE_HALVES;
+  cr_assert((a == NULL) == (b == NULL));
+  if (!a) return;
+  cr_assert(a->rows == b->rows && a->columns == b->columns && a->row_lanes == b->row_lanes &&
+            a->column_lanes == b->column_lanes && (a->options & arithmetic) == (b->options & arithmetic) &&
+            one->offset == other->offset);
+}
+
+Test(qr_tile_plan, a_plan_keeps_what_its_kernel_relies_on) {
+  struct random random = {1};
+  int64_t planned = 0, persistent = 0, switched = 0;
+  for (int i = 0; i < PROBLEMS; i++) {
+    struct qr_tile_problem problem = random_problem(&random);
+    const struct qr_tile_plan plan = qr_tile_plan_of(&problem);
+    if (plan.tile) {
+      check(&problem, &plan);
+      planned++;
+      persistent += (plan.tile->options & QR_TILE_PERSISTENT) != 0;
+    }
+    problem.batch = random_between(&random, 1, 10000);
+    const struct qr_tile_plan other = qr_tile_plan_of(&problem);
+    check_same_bits(&plan, &other);
+    switched += plan.tile != other.tile;
+  }
+  cr_assert(planned > 50000 && persistent > 5000 && switched > 1000, "%lld planned, %lld persistent, %lld switched",
+            (long long)planned, (long long)persistent, (long long)switched);
+}
+
+/* What was measured. */
+Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
+#define D QR_TILE_DENSE
+#define V QR_TILE_VECTORS
+#define C QR_TILE_CONTIGUOUS
+#define A QR_TILE_ANY
+  static const struct {
+    int32_t bytes, m, n, batch;
+    enum qr_tile_access a, h;
+    const char *name;
+    int32_t offset, grid;
+  } cases[] = {
+      {4, 8, 8, 1000, D, D, "rondo_qr_tile_f32_8", 0, 250},
+      {4, 3, 2, 1000, A, A, "rondo_qr_tile_f32_8", 4, 250},
+      {4, 16, 16, 1000, D, V, "rondo_qr_tile_f32_16", 0, 500},
+      {4, 16, 16, 1000, C, D, "rondo_qr_tile_f32_16_staged", 0, 500},
+      {4, 11, 10, 1001, V, V, "rondo_qr_tile_f32_16_staged", 4, 501},
+      {4, 17, 9, 1000, D, D, "rondo_qr_tile_f32_32", 8, 1000},
+      {4, 64, 64, 1000, A, A, "rondo_qr_tile_f32_64", 0, 1000},
+      {4, 48, 48, 1000, D, D, "rondo_qr_tile_f32_64", 16, 1000},
+      {4, 128, 128, 1000, D, D, "rondo_qr_tile_f32_128", 0, 264},
+      {4, 128, 128, 1000, D, A, "rondo_qr_tile_f32_128_staged", 0, 1000},
+      {4, 96, 96, 10, D, D, "rondo_qr_tile_f32_128", 32, 10},
+      {4, 128, 16, 1000, D, D, "rondo_qr_tile_f32_128x16", 0, 1000},
+      {4, 128, 16, 1000, A, A, "rondo_qr_tile_f32_128x16_staged", 0, 1000},
+      {4, 128, 16, 10000, D, D, "rondo_qr_tile_f32_128x16_staged", 0, 10000},
+      {4, 64, 16, 1000, D, D, "rondo_qr_tile_f32_128x16", 0, 1000},
+      {4, 128, 32, 1000, D, D, "rondo_qr_tile_f32_128x32", 0, 1000},
+      {4, 129, 17, 5000, A, A, "rondo_qr_tile_f32_256x32", 8, 5000},
+      {4, 60, 30, 1000, D, D, "rondo_qr_tile_f32_64", 0, 1000},
+      {4, 256, 16, 1000, C, C, "rondo_qr_tile_f32_256x16", 0, 1000},
+      {4, 256, 16, 10000, D, D, "rondo_qr_tile_f32_256x16_staged", 0, 10000},
+      {4, 512, 32, 1000, D, D, "rondo_qr_tile_f32_512x32", 0, 264},
+      {4, 512, 32, 1000, A, A, "rondo_qr_tile_f32_512x32_staged", 0, 1000},
+      {4, 1024, 32, 1000, D, D, "rondo_qr_tile_f32_1024x32", 0, 132},
+      {4, 600, 10, 1000, A, A, "rondo_qr_tile_f32_1024x32_staged", 16, 1000},
+      {8, 8, 8, 1000, D, D, "rondo_qr_tile_f64_8", 0, 250},
+      {8, 16, 16, 1000, D, D, "rondo_qr_tile_f64_16", 0, 500},
+      {8, 32, 32, 1000, A, A, "rondo_qr_tile_f64_32", 0, 1000},
+      {8, 64, 64, 1000, D, D, "rondo_qr_tile_f64_64", 0, 1000},
+      {8, 128, 128, 1000, D, D, "rondo_qr_tile_f64_128", 0, 132},
+      {8, 128, 16, 10000, D, D, "rondo_qr_tile_f64_128x16", 0, 10000},
+      {8, 128, 32, 1000, D, D, "rondo_qr_tile_f64_128x32", 0, 1000},
+      {8, 256, 32, 1000, A, D, "rondo_qr_tile_f64_256x32", 0, 1000},
+      {8, 256, 16, 1000, D, D, "rondo_qr_tile_f64_256x16", 0, 528},
+      {8, 512, 32, 1000, D, D, "rondo_qr_tile_f64_512x32", 0, 132},
+      {8, 1024, 32, 1000, A, D, "rondo_qr_tile_f64_1024x32", 0, 132},
+      {8, 600, 4, 100, D, D, "rondo_qr_tile_f64_1024x32", 0, 100},
+  };
+#undef D
+#undef V
+#undef C
+#undef A
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct qr_tile_problem problem = {.element_bytes = (uint32_t)cases[i].bytes,
+                                            .m = cases[i].m,
+                                            .n = cases[i].n,
+                                            .batch = cases[i].batch,
+                                            .a_access = cases[i].a,
+                                            .h_access = cases[i].h,
+                                            .multiprocessors = 132,
+                                            .shared_bytes = H200_SHARED_BYTES};
+    const struct qr_tile_plan plan = qr_tile_plan_of(&problem);
+    cr_assert_not_null(plan.tile, "case %zu takes no tile", i);
+    cr_expect_str_eq(plan.tile->kernel.name, cases[i].name, "case %zu takes %s", i, plan.tile->kernel.name);
+    cr_expect(plan.offset == cases[i].offset && plan.grid == cases[i].grid, "case %zu: offset %d, %lld blocks", i,
+              plan.offset, (long long)plan.grid);
+  }
+}
+
+Test(qr_tile_plan, matrices_that_no_tile_holds_are_left_to_the_other_kernels) {
+  static const struct {
+    int32_t bytes, m, n;
+    enum qr_tile_access h;
+    int64_t shared_bytes;
+  } cases[] = {
+      {4, 129, 33, QR_TILE_DENSE, H200_SHARED_BYTES}, {4, 1025, 1, QR_TILE_DENSE, H200_SHARED_BYTES},
+      {4, 16, 129, QR_TILE_DENSE, H200_SHARED_BYTES}, {8, 1024, 32, QR_TILE_ANY, H200_SHARED_BYTES},
+      {4, 1024, 32, QR_TILE_DENSE, 99 << 10},         {8, 128, 128, QR_TILE_DENSE, 99 << 10},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct qr_tile_problem problem = {.element_bytes = (uint32_t)cases[i].bytes,
+                                            .m = cases[i].m,
+                                            .n = cases[i].n,
+                                            .batch = 1000,
+                                            .h_access = cases[i].h,
+                                            .multiprocessors = 132,
+                                            .shared_bytes = cases[i].shared_bytes};
+    cr_expect_null(qr_tile_plan_of(&problem).tile, "case %zu", i);
+  }
+}
