@@ -11,6 +11,7 @@ struct gemm_softmax_variant {
   bool is_softmax;
   int64_t cluster; /* blocks that share rows */
   bool held;       /* each makes two blocks of columns at once, the first held in 16 bits */
+  int64_t steps;   /* teams: of WGMMA_DEPTH in k; else 0, any */
 };
 
 struct gemm_softmax_problem {
@@ -23,11 +24,11 @@ struct gemm_softmax_problem {
 
 struct gemm_softmax_plan {
   const struct gemm_softmax_variant *variant; /* NULL: the portable kernels */
-  bool resident;                              /* else streamed */
+  bool resident;                              /* B stays in shared memory; else streamed */
   int64_t steps, tiles;                       /* see gemm_softmax_wgmma_parameters */
   int64_t clusters;                           /* resident: of a matrix; streamed: of all */
   int64_t column_blocks;                      /* streamed */
-  int64_t a_box_rows, b_box_rows, p_box_rows;
+  int64_t a_box_rows, b_box_rows, p_box_rows; /* teams: of a alone */
   int64_t grid, shared_bytes;
 };
 

@@ -19,8 +19,8 @@ enum {
   WGMMA_BARRIER_BYTES = 256,
 };
 
-/* rondo_gemm_softmax_resident_*, rondo_gemm_rowmax_resident_*: gemm_softmax_resident.cu. All of B's k lies in shared
- * memory while a cluster takes its tiles of rows. */
+/* rondo_gemm_softmax_resident_*, in 32 bits, and rondo_gemm_rowmax_resident_*: gemm_softmax_resident.cu. All of B's k
+ * lies in shared memory while a cluster takes its tiles of rows. */
 enum {
   RESIDENT_PARTS = 2,                                /* warpgroups that share a block's columns */
   RESIDENT_COLUMNS = RESIDENT_PARTS * WGMMA_COLUMNS, /* of a block */
@@ -39,6 +39,29 @@ enum {
   ((is_softmax) ? 2 * (cluster)*RESIDENT_PARTS * WGMMA_SLOT_BYTES                                                      \
                 : RESIDENT_ROWMAX_TURNS * (cluster)*RESIDENT_PARTS * WGMMA_TILE * 4)
 
+/* rondo_gemm_softmax_teams_*: gemm_softmax_teams.cu. The same for the softmax in 16 bits, by teams of warps. */
+enum {
+  TEAMS = 3, /* of a block */
+  TEAM_SETS = 2 * TEAMS,
+  TEAM_WARPS = 4,
+  TEAM_THREADS = TEAMS * TEAM_WARPS * 32,
+  TEAM_ROWS = 32, /* of a tile */
+  TEAM_WARP_COLUMNS = 128,
+  TEAM_GROUP = 32, /* columns of four fragments, dealt so that a lane has eight neighbours */
+  TEAM_COLUMNS = TEAM_WARPS * TEAM_WARP_COLUMNS, /* of a block */
+  TEAM_A_BYTES = TEAM_ROWS * 128,                /* for each WGMMA_DEPTH of k, and each of two stages */
+  TEAM_B_BYTES = TEAM_COLUMNS * 128,             /* likewise */
+};
+
+/* {max, sum} of a row from `count` of those that share it. The rest keeps reads of several rows in different banks. */
+#define TEAM_SLOT_BYTES(count) ((count)*8 + 16)
+
+/* Of all teams: A's two stages, and two sets of slots, of the team's warps and of the cluster's blocks. */
+#define TEAM_SHARED_BYTES(steps, cluster)                                                                              \
+  ((steps)*TEAM_B_BYTES +                                                                                              \
+   ((steps)*TEAM_A_BYTES + (TEAM_SLOT_BYTES(cluster) + TEAM_SLOT_BYTES(TEAM_WARPS)) * TEAM_ROWS) * TEAM_SETS +         \
+   WGMMA_BARRIER_BYTES)
+
 /* rondo_gemm_softmax_streamed_*, rondo_gemm_rowmax_streamed_*: gemm_softmax_streamed.cu. */
 enum {
   STREAMED_THREADS = 288, /* two warpgroups that multiply and one warp that asks for copies */
@@ -56,16 +79,19 @@ enum {
 #define STREAMED_SLOT_BYTES(cluster) ((cluster)*4 * WGMMA_SLOT_BYTES) /* two sets for each warpgroup */
 
 struct gemm_softmax_wgmma_parameters {
-  struct tensor_map a, b, p; /* p: of the softmax */
-  float *max;                /* of the maxima */
-  int64_t max_batch_stride, max_row_stride;
-  uint32_t batch, m, n;
+  struct tensor_map a, b, p;            /* p: not for teams */
+  const void *b_rows;                   /* teams */
+  int64_t b_batch_stride, b_row_stride; /* in bytes */
+  void *out;                            /* of the maxima, and of teams */
+  int64_t out_batch_stride, out_row_stride;
+  uint32_t batch, m, n, k;
   uint32_t steps;    /* of WGMMA_DEPTH in k */
-  uint32_t tiles;    /* of 64 rows in a matrix */
-  uint32_t clusters; /* resident: of a matrix; streamed: of all */
+  uint32_t tiles;    /* of rows in a matrix: of 64, or of a team's */
+  uint32_t clusters; /* resident and teams: of a matrix; streamed: of all */
   uint32_t blocks;   /* streamed: of columns, that a block takes one after the other; 2 where it holds one */
   uint32_t causal, negative, output;
-  float factor; /* |scale|, times log2(e) for the softmax */
+  uint32_t b_groups; /* teams: of B's rows, from one matrix to the next; 0: b is no map */
+  float factor;      /* |scale|, times log2(e) for the softmax */
   struct completion done;
 };
 
@@ -78,6 +104,20 @@ struct gemm_softmax_wgmma_parameters {
 #define GEMM_SOFTMAX_RESIDENT_KERNELS(KERNEL)                                                                          \
   GEMM_SOFTMAX_RESIDENT(KERNEL, f16, RONDO_F16)                                                                        \
   GEMM_SOFTMAX_RESIDENT(KERNEL, bf16, RONDO_BF16)
+
+/* The same, and steps. */
+#define GEMM_SOFTMAX_TEAMS(KERNEL, T, type)                                                                            \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k64_c4, TEAM_THREADS, type, true,  \
+         4, false, 1)                                                                                                  \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k64_c8, TEAM_THREADS, type, true,  \
+         8, false, 1)                                                                                                  \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k128_c4, TEAM_THREADS, type, true, \
+         4, false, 2)                                                                                                  \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k128_c8, TEAM_THREADS, type, true, \
+         8, false, 2)
+#define GEMM_SOFTMAX_TEAMS_KERNELS(KERNEL)                                                                             \
+  GEMM_SOFTMAX_TEAMS(KERNEL, f16, RONDO_F16)                                                                           \
+  GEMM_SOFTMAX_TEAMS(KERNEL, bf16, RONDO_BF16)
 
 #define GEMM_SOFTMAX_STREAMED(KERNEL, T, type)                                                                         \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c1, STREAMED_THREADS, type,     \
