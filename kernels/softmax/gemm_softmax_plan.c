@@ -11,12 +11,12 @@
   {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held, 0},
 #define TEAMS_VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster, held, steps)                       \
   {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held, steps},
-static const struct gemm_softmax_variant resident[] = {GEMM_SOFTMAX_RESIDENT_KERNELS(VARIANT)};
 static const struct gemm_softmax_variant teams[] = {GEMM_SOFTMAX_TEAMS_KERNELS(TEAMS_VARIANT)};
+static const struct gemm_softmax_variant resident[] = {GEMM_SOFTMAX_RESIDENT_KERNELS(VARIANT)};
 static const struct gemm_softmax_variant streamed[] = {GEMM_SOFTMAX_STREAMED_KERNELS(VARIANT)};
 enum {
+  TEAMS_LISTED = sizeof teams / sizeof *teams,
   RESIDENT = sizeof resident / sizeof *resident,
-  TEAMS_COUNT = sizeof teams / sizeof *teams,
   STREAMED = sizeof streamed / sizeof *streamed
 };
 
@@ -99,7 +99,7 @@ static void plan_teams(const struct gemm_softmax_problem *problem, struct gemm_s
   plan->clusters = clusters_at_once(problem->multiprocessors, cluster) / problem->batch;
   plan->clusters = smaller(larger(plan->clusters, 1), plan->tiles);
   plan->grid = problem->batch * plan->clusters * cluster;
-  plan->a_box_rows = TEAM_ROWS;
+  plan->a_box_rows = TEAM_ROWS, plan->b_box_rows = 16, plan->p_box_rows = TEAM_BOX_ROWS(plan->steps);
   plan->shared_bytes = TEAM_SHARED_BYTES(plan->steps, cluster);
 }
 
@@ -119,15 +119,15 @@ struct gemm_softmax_plan gemm_softmax_plan_of(const struct gemm_softmax_problem 
   if (problem->n < LEAST_COLUMNS || problem->n > MOST || problem->m > MOST || problem->k > MOST || problem->k < 1 ||
       problem->m < 1 || problem->batch < 1 || problem->batch > MOST / plan.tiles)
     return plan;
-  const bool has_teams = problem->is_softmax && !problem->is_exact;
-  plan.variant = has_teams ? variant_of(teams, TEAMS_COUNT, problem, TEAM_COLUMNS)
+  const bool has_teams = problem->is_softmax && !problem->is_exact && problem->is_dealt;
+  plan.variant = has_teams ? variant_of(teams, TEAMS_LISTED, problem, TEAM_COLUMNS)
                            : variant_of(resident, RESIDENT, problem, RESIDENT_COLUMNS);
   if (plan.variant && resident_is_right(problem, plan.variant)) {
     if (has_teams)
       plan_teams(problem, &plan);
     else
       plan_resident(problem, &plan);
-    if (plan.grid <= MOST && plan.tiles * problem->batch <= MOST) return plan;
+    if (plan.grid <= MOST && plan.tiles <= MOST / problem->batch) return plan;
   }
   plan.resident = false;
   plan.tiles = divide_up(problem->m, WGMMA_TILE);

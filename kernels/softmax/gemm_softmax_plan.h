@@ -18,6 +18,7 @@ struct gemm_softmax_problem {
   rondo_dtype dtype;
   bool is_softmax;
   bool is_exact; /* results have more than 16 bits */
+  bool is_dealt; /* teams can take it: all columns count, in groups of TEAM_GROUP, that a map of B has */
   int64_t batch, m, n, k;
   int64_t multiprocessors;
 };
@@ -28,7 +29,7 @@ struct gemm_softmax_plan {
   int64_t steps, tiles;                       /* see gemm_softmax_wgmma_parameters */
   int64_t clusters;                           /* resident: of a matrix; streamed: of all */
   int64_t column_blocks;                      /* streamed */
-  int64_t a_box_rows, b_box_rows, p_box_rows; /* teams: of a alone */
+  int64_t a_box_rows, b_box_rows, p_box_rows;
   int64_t grid, shared_bytes;
 };
 

@@ -1,12 +1,11 @@
-/* gemm_softmax_resident.cu - maxima, and the softmax in 32 bits, of the rows of S = scale A B^T where k is short: what
- * they cost then is to make S and, for the softmax, to write P. In 16 bits teams of warps are faster
- * (gemm_softmax_teams.cu).
+/* gemm_softmax_resident.cu - softmax and maxima of the rows of S = scale A B^T where k is short: what they cost then is
+ * to make S and, for the softmax, to write P.
  *
  * A cluster takes 64 rows of S at a time, a warpgroup of each of its blocks 256 columns of them. B's rows of a block
  * stay in shared memory, where one thread has asked for them once; A's tiles come one behind the other. S never leaves
  * the registers: a warpgroup takes exponentials counted from its own maximum, tells its {max, sum} to all blocks of the
- * cluster, hears theirs, and scales. P goes to shared memory and from there, by tensor copies, to memory. For the
- * maxima nobody waits: they go to the block that owns the tile, which ends with them.
+ * cluster, hears theirs, and scales. The next product is under way before P goes to shared memory and from there, by
+ * tensor copies, to memory. For the maxima nobody waits: they go to the block that owns the tile, which ends with them.
  *
  * Softmax: 256 threads with 223 registers, 64 KB of B for each 64 of k, 64 KB of stores on their way. Measured on an
  * H200: docs/performance.md. */
@@ -47,14 +46,14 @@ __device__ __forceinline__ void staging_wait(uint32_t warpgroup) {
 
 /* What the warpgroup has written to its staging, boxes of 64 rows, to memory from `column` on. */
 __device__ __forceinline__ void staging_store(const gemm_softmax_wgmma_parameters &p, uint32_t staging,
-                                              uint32_t warpgroup, int column, int row, int matrix) {
+                                              uint32_t warpgroup, int column, int columns_of_box, int row, int matrix) {
   writes_reach_products();
   warps_meet(1 + warpgroup, 128);
   if (threadIdx.x % 128) return;
   const uint64_t policy = read_once_policy();
 #pragma unroll
   for (int box = 0; box < 4; box++)
-    tensor_store(&p.p, column + box * WGMMA_BOX_BYTES / 4, row, matrix, staging + box * WGMMA_PANEL_BYTES, policy);
+    tensor_store(&p.p, column + box * columns_of_box, row, matrix, staging + box * WGMMA_PANEL_BYTES, policy);
   tensor_store_commit();
 }
 
@@ -158,15 +157,26 @@ __device__ __forceinline__ void resident(const gemm_softmax_wgmma_parameters &p)
       rows_finish(s, factors_of(own, rows_combine<place::PARTICIPANTS>(slots, p.factor), p.factor), counts);
 
       const uint32_t staging = at.staging + warpgroup * WGMMA_STAGING_BYTES, rows_of_warp = staging + warp * 16 * 128;
+      uint32_t packed[N / 4];
+      staging_wait(warpgroup);
+      if (p.output == GEMM_SOFTMAX_F32) {
 #pragma unroll
-      for (int half = 0; half < 2; half++) {
-        staging_wait(warpgroup);
+        for (int half = 0; half < 2; half++) {
+          if (half) staging_wait(warpgroup);
 #pragma unroll
-        for (int box = 0; box < 4; box++)
-          box_fill_32(rows_of_warp + box * WGMMA_PANEL_BYTES, s + (4 * half + box) * 16);
-        staging_store(p, staging, warpgroup, first + half * N / 2, tile_row, matrix);
+          for (int box = 0; box < 4; box++)
+            box_fill_32(rows_of_warp + box * WGMMA_PANEL_BYTES, s + (4 * half + box) * 16);
+          staging_store(p, staging, warpgroup, first + half * N / 2, 32, tile_row, matrix);
+        }
+      } else {
+        rows_pack(packed, s, p.output);
       }
       multiply(item + place::WARPGROUPS);
+      if (p.output != GEMM_SOFTMAX_F32) {
+#pragma unroll
+        for (int box = 0; box < 4; box++) box_fill_16(rows_of_warp + box * WGMMA_PANEL_BYTES, packed + box * 16);
+        staging_store(p, staging, warpgroup, first, 64, tile_row, matrix);
+      }
     }
   }
 
@@ -184,7 +194,7 @@ __device__ __forceinline__ void resident(const gemm_softmax_wgmma_parameters &p)
         max = max_or_nan(
             max,
             shared_float(at.slots + ((i / WGMMA_TILE * place::PARTICIPANTS + slot) * WGMMA_TILE + i % WGMMA_TILE) * 4));
-      if (row < p.m) static_cast<float *>(p.out)[matrix * p.out_batch_stride + row * p.out_row_stride] = max * p.factor;
+      if (row < p.m) p.max[matrix * p.max_batch_stride + row * p.max_row_stride] = max * p.factor;
     }
   }
 }

@@ -292,10 +292,10 @@ __device__ __forceinline__ void reduce(const gemm_softmax_wgmma_parameters &p, c
       if (warpgroup >= tile.units) continue;
       const row_pair all = agree(own);
       if (rank || lane % 4) continue;
-      float *max = static_cast<float *>(p.out) + tile.matrix * p.out_batch_stride + row * p.out_row_stride;
+      float *max = p.max + tile.matrix * p.max_batch_stride + row * p.max_row_stride;
 #pragma unroll
       for (int r = 0; r < 2; r++)
-        if (row + 8 * r < p.m) max[8 * r * p.out_row_stride] = all.max[r] * p.factor;
+        if (row + 8 * r < p.m) max[8 * r * p.max_row_stride] = all.max[r] * p.factor;
     }
   }
   if (Softmax && lane == 0) tensor_store_wait();

@@ -1,66 +1,58 @@
-/* gemm_softmax_teams.cu - softmax of the rows of S = scale A B^T where k is short: what it costs then is to take the
- * exponentials and to write P.
+/* gemm_softmax_teams.cu - softmax of the rows of S = scale A B^T in 16 bits where k is short and a cluster's shared
+ * memory holds B: what it costs then is to write P.
  *
- * The blocks of a cluster share rows; B's rows of a block stay in its shared memory. A team of four warps takes 32 rows
- * at a time, one tile after the other, and its warps have 32 x 128 of S each in registers, made by mma.sync: a wgmma
- * tile of 64 rows would leave room for one tile in a multiprocessor, whose phases follow one another. Three teams are
- * in different phases instead, since they take turns to multiply: without turns they all multiply, take exponentials
- * and store at the same time (H200, 4096 x 4096 x 64: 21.5 us instead of 18.4).
+ * A cluster takes 32 rows of S at a time, each of its blocks 512 columns of them, and a block's teams of one warpgroup
+ * each take turns to multiply, so that one multiplies while another takes exponentials and a third stores: without
+ * turns all do the same at the same time. The product is S^T = B A^T: B's rows, 64 at a time, are the rows of the
+ * warpgroup's products, and A's 32 rows their columns.
  *
- * A warp takes exponentials counted from its own maximum. The team adds up, tells its {max, sum} to all blocks of the
- * cluster, hears theirs, and scales. Nobody waits for the whole block or the whole cluster.
+ * Of product b, warp w and lane 4 g + t have the products' rows 16 w + g + 8 h and columns 8 j + 2 t + e, h and e being
+ * 0 or 1 and j 0 to 3: s[b][4 j + 2 h + e]. Which column of S is which row of a product is free, because it is where a
+ * row of B lies in shared memory: column 128 w + 16 b + 8 h + g of the block is row 16 w + 8 h + g of product b, so
+ * that a warp has 128 neighbouring columns. stmatrix turns what it has back into rows of P.
  *
- * Columns are dealt to the fragments of mma so that a lane has eight neighbours in each 32, which it stores at once.
+ * A lane has numbers of eight rows, r = 2 j + e, and each row is in the eight lanes of a t. Reductions leave row r with
+ * the lane whose g is r: each lane speaks for one of the tile's 32 rows, 8 (g / 2) + 2 t + g % 2.
+ *
+ * Exponents are counted from what no logit of the row exceeds, factor |a| max |b|: known before the product and the
+ * same in all blocks, so that these exchange sums alone. Where a row's sum says that this was too much, or something is
+ * not finite, the tile is made again and counted from its maxima; all blocks see the same sums and decide alike.
  * Measured on an H200: docs/performance.md. */
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
+#include "../common/wgmma.cuh"
 #include "gemm_softmax_rows.cuh"
 
 #if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ == 900 && defined(__CUDA_ARCH_FEAT_SM90_ALL))
 
+#define WGMMA_D_32     WGMMA_EIGHT(0), WGMMA_EIGHT(8)
+#define WGMMA_NAMES_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+WGMMA_PRODUCTS(32, "16", "17", "18", "19", "20")
+
 namespace {
 
-constexpr int PARTS = TEAM_ROWS / 16;               /* of a warp's rows, in the words of ptx.cuh */
-constexpr int COLUMN_TILES = TEAM_WARP_COLUMNS / 8; /* likewise */
-constexpr int ELEMENTS = COLUMN_TILES * 4;          /* of a part, of a lane */
-using warp_rows = float[PARTS][ELEMENTS];
-
-/* A part's element i belongs to row group + 8 (i / 2 % 2), and to this column from the lane's first, 8 quad. */
-__device__ __forceinline__ constexpr int column_of(int i) { return 32 * (i / 16) + 2 * (i / 4 % 4) + i % 2; }
-
-/* threadIdx.x % 32, read anew by each caller, which volatile makes sure of: what is made of it is not held in registers
- * beside S. */
-__device__ __forceinline__ uint32_t lane_index() {
-  uint32_t index;
-  asm volatile("mov.u32 %0, %%laneid;" : "=r"(index));
-  return index;
-}
-/* The first of the lane's rows of a tile, and of its columns of a warp. */
-__device__ __forceinline__ int lane_row() { return lane_index() / 4; }
-__device__ __forceinline__ int lane_column() { return lane_index() % 4 * 8; }
-
-/* Addresses in shared memory: of the block, and of the thread's team. Panels come first: they begin at multiples of
- * 1024 bytes. */
-template <uint32_t Cluster, uint32_t Steps> struct team_places {
-  uint32_t b, b_full;
-  uint32_t a, own, told, a_full, heard;
-  uint32_t turn, next_turn; /* of the thread's warp, and of that warp of the team which multiplies next */
-
-  __device__ __forceinline__ team_places(uint32_t shared, uint32_t team, uint32_t warp) {
-    b = shared;
-    const uint32_t a_all = b + Steps * TEAM_B_BYTES, own_all = a_all + Steps * TEAMS * 2 * TEAM_A_BYTES;
-    const uint32_t told_all = own_all + TEAMS * 2 * TEAM_ROWS * TEAM_SLOT_BYTES(TEAM_WARPS);
-    b_full = told_all + TEAMS * 2 * TEAM_ROWS * TEAM_SLOT_BYTES(Cluster);
-    const uint32_t a_full_all = b_full + 8 * TEAM_WARPS * Steps, heard_all = a_full_all + 8 * 2 * TEAMS;
-    const uint32_t turns = heard_all + 8 * 2 * TEAMS;
-    a = a_all + team * 2 * Steps * TEAM_A_BYTES;
-    own = own_all + team * 2 * TEAM_ROWS * TEAM_SLOT_BYTES(TEAM_WARPS);
-    told = told_all + team * 2 * TEAM_ROWS * TEAM_SLOT_BYTES(Cluster);
-    a_full = a_full_all + 8 * 2 * team, heard = heard_all + 8 * 2 * team;
-    turn = turns + 8 * (team * TEAM_WARPS + warp);
-    next_turn = turns + 8 * ((team + 1) % TEAMS * TEAM_WARPS + warp);
-  }
+/* Places in shared memory. Panels come first: they begin at multiples of 1024 bytes. */
+template <int Cluster, int Steps> struct team_places {
+  static constexpr int B_PANEL = TEAM_COLUMNS * 128, A_PANEL = TEAM_ROWS * 128, A_TILE = Steps * A_PANEL;
+  static constexpr int A_TILES = TEAM_A_TILES(Steps), BOX_ROWS = TEAM_BOX_ROWS(Steps);
+  static constexpr int B_LENGTHS_COUNT = TEAMS * TEAM_WARPS * Cluster;
+  static constexpr int A = Steps * B_PANEL, STAGING = A + TEAMS * A_TILES * A_TILE;
+  static constexpr int OWN = STAGING + TEAMS * TEAM_WARPS * 2 * BOX_ROWS * 128; /* a row's sum, of each warp */
+  static constexpr int OWN_AGAIN = OWN + TEAMS * TEAM_WARPS * TEAM_ROWS * 4;    /* {max, sum} */
+  static constexpr int TOLD = OWN_AGAIN + TEAMS * TEAM_WARPS * TEAM_ROWS * 8;   /* of each block, two sets */
+  static constexpr int TOLD_AGAIN = TOLD + TEAMS * 2 * Cluster * TEAM_ROWS * 4;
+  static constexpr int A_LENGTHS = TOLD_AGAIN + TEAMS * Cluster * TEAM_ROWS * 8;
+  static constexpr int B_LENGTHS = A_LENGTHS + TEAMS * TEAM_ROWS * 4; /* of each warp of the cluster the longest row */
+  static constexpr int BARRIERS = B_LENGTHS + B_LENGTHS_COUNT * 4;
+  static constexpr int B_FULL = BARRIERS, A_FULL = B_FULL + 8 * TEAM_PRODUCTS, HEARD = A_FULL + 16 * TEAMS;
+  static constexpr int HEARD_AGAIN = HEARD + 16 * TEAMS, B_KNOWN = HEARD_AGAIN + 8 * TEAMS, TURN = B_KNOWN + 8;
+  static constexpr int BYTES = TURN + 8 * TEAMS * TEAM_WARPS;
+  static_assert(BYTES <= TEAM_SHARED_BYTES(Steps, Cluster), "what a launch asks for");
 };
+
+using tile_numbers = float[TEAM_PRODUCTS][16];
+
+/* ---- Wrappers ---------------------------------------------------------------------------------------------------- */
 
 /* The two halves of cluster_meet. Nothing but barriers has been written by then, and their initialisation has a fence.
  */
@@ -68,293 +60,416 @@ __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-
-/* ---- Operands ---------------------------------------------------------------------------------------------------- */
-
-/* Arrives when this thread's earlier cp.async copies have come; the barrier was initialised for this arrival too. */
-__device__ __forceinline__ void cp_async_arrive(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+__device__ __forceinline__ void stmatrix_x4_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
+                                                       uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
 }
-
-/* The block's rows of B, so that the eight which one ldmatrix reads lie in eight rows of shared memory: column
- * 32 j + 8 t + c, t being below 4 and c below 8, in row 32 j + 4 c + t. Row r of a panel has its chunk i of 16 bytes at
- * i ^ r % 8. `b_full` counts each warp's columns of each panel by themselves. */
-template <uint32_t Steps>
-__device__ __forceinline__ void b_copy(const gemm_softmax_wgmma_parameters &p, uint32_t b, uint32_t b_full,
-                                       uint32_t first, uint32_t matrix) {
-  for (uint32_t k = 0; k < Steps; k++)
-    for (uint32_t warp = 0; warp < TEAM_WARPS; warp++) {
-      const uint32_t barrier = b_full + 8 * (k * TEAM_WARPS + warp), row = warp * TEAM_WARP_COLUMNS;
-      barrier_expect(barrier, TEAM_WARP_COLUMNS * 128);
-      tensor_copy(b + k * TEAM_B_BYTES + row * 128, &p.b, WGMMA_DEPTH * k, 0, 0,
-                  matrix * p.b_groups + (first + row) / TEAM_GROUP, barrier, read_often_policy());
-    }
+__device__ __forceinline__ void store_one_there(uint32_t address, float x, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address),
+               "r"(__float_as_uint(x)), "r"(barrier)
+               : "memory");
 }
-
-/* The same without a map, by all threads. */
-template <uint32_t Steps>
-__device__ __forceinline__ void b_load(const gemm_softmax_wgmma_parameters &p, uint32_t b, uint32_t b_full,
-                                       uint32_t first, uint32_t matrix) {
-  const char *from = static_cast<const char *>(p.b_rows) + matrix * p.b_batch_stride;
-#pragma unroll 1
-  for (uint32_t part = 0; part < Steps * TEAM_WARPS; part++) {
-    const uint32_t panel = part / TEAM_WARPS, first_row = part % TEAM_WARPS * TEAM_WARP_COLUMNS;
-    for (uint32_t i = threadIdx.x; i < TEAM_WARP_COLUMNS * 8; i += TEAM_THREADS) {
-      const uint32_t row = first_row + i / 8, chunk = i % 8, k = WGMMA_DEPTH * panel + 8 * chunk;
-      const uint32_t column = first + row / 32 * 32 + row % 4 * 8 + row / 4 % 8;
-      const bool there = column < p.n && k < p.k;
-      cp_async_16(b + panel * TEAM_B_BYTES + row * 128 + ((chunk ^ row % 8) << 4),
-                  from + (there ? column * p.b_row_stride + 2 * k : 0), there ? 16 : 0);
-    }
-    cp_async_arrive(b_full + 8 * part);
-  }
+__device__ __forceinline__ void shared_store(uint32_t address, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
-
-/* s := A B^T. The next team may multiply behind the first 64 of k: with twice as many, two do at a time. */
-template <typename T, uint32_t Cluster, uint32_t Steps>
-__device__ __forceinline__ void multiply(warp_rows &s, const team_places<Cluster, Steps> &at, uint32_t a, uint32_t warp,
-                                         bool is_first) {
-  const uint32_t lane = lane_index();
-  const uint32_t a_lane = a + lane % 16 * 128 + ((lane / 16 ^ lane % 8) << 4);
-  const uint32_t b_turn = lane % 8 / 2 + lane % 2 * 4, b_row = warp * TEAM_WARP_COLUMNS + b_turn + lane / 16 * 8;
-  const uint32_t b_lane = at.b + b_row * 128 + ((lane / 8 % 2 ^ b_turn) << 4);
-#pragma unroll
-  for (int part = 0; part < PARTS; part++)
-#pragma unroll
-    for (int i = 0; i < ELEMENTS; i++) s[part][i] = 0.0f;
-#pragma unroll 1
-  for (uint32_t k = 0; k < Steps; k++) {
-    if (is_first) barrier_wait(at.b_full + 8 * (k * TEAM_WARPS + warp), 0);
-#pragma unroll
-    for (uint32_t q = 0; q < 4; q++) {
-      uint32_t rows[PARTS][4];
-#pragma unroll
-      for (int part = 0; part < PARTS; part++)
-        ldmatrix_x4(rows[part], (a_lane ^ 32 * q) + k * TEAM_A_BYTES + part * 16 * 128);
-#pragma unroll
-      for (int j = 0; j < COLUMN_TILES; j += 2) {
-        uint32_t columns[4];
-        ldmatrix_x4(columns, (b_lane ^ 32 * q) + k * TEAM_B_BYTES + j * 8 * 128);
-#pragma unroll
-        for (int part = 0; part < PARTS; part++) {
-          mma_16x8x16<T>(reinterpret_cast<float(&)[4]>(s[part][4 * j]), rows[part], columns[0], columns[1]);
-          mma_16x8x16<T>(reinterpret_cast<float(&)[4]>(s[part][4 * j + 4]), rows[part], columns[2], columns[3]);
-        }
-      }
-    }
-    if (k == 0) {
-      __syncwarp();
-      if (lane == 0) barrier_arrive(at.next_turn);
-    }
-  }
+__device__ __forceinline__ float root(float x) {
+  float result;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-/* The columns that a row counts. */
-__device__ __forceinline__ int columns_counted(const gemm_softmax_wgmma_parameters &p, int row) {
-  return p.causal ? min((int)p.n, row + (int)p.n - (int)p.m + 1) : (int)p.n;
-}
-
-/* Columns that do not count, of the tile from `tile_row` on and the warp's columns from `warp_column` on. */
-__device__ __forceinline__ void columns_fill(const gemm_softmax_wgmma_parameters &p, warp_rows &s, int tile_row,
-                                             int warp_column, float value) {
-  const int row = tile_row + lane_row(), first = warp_column + lane_column();
+/* The sum of the squares of eight numbers. Pairs of bf16 are added in 16 bits: it is for a bound, of which two digits
+ * are enough. f16 has too few exponents for squares. */
+__device__ __forceinline__ float squares_of(const uint32_t (&pairs)[4], __nv_bfloat16) {
+  __nv_bfloat162 sum = __float2bfloat162_rn(0.0f);
 #pragma unroll
-  for (int part = 0; part < PARTS; part++) {
-    const int counts[2] = {columns_counted(p, row + 16 * part) - first,
-                           columns_counted(p, row + 16 * part + 8) - first};
-#pragma unroll
-    for (int i = 0; i < ELEMENTS; i++)
-      if (column_of(i) >= counts[i / 2 % 2]) s[part][i] = value;
+  for (int i = 0; i < 4; i++) {
+    const __nv_bfloat162 pair = reinterpret_cast<const __nv_bfloat162 &>(pairs[i]);
+    sum = i ? __hfma2(pair, pair, sum) : __hmul2(pair, pair);
   }
+  const float2 two = __bfloat1622float2(sum);
+  return two.x + two.y;
 }
-
-/* As rows_exponentials, for all parts. */
-__device__ __forceinline__ void exponentials(warp_rows &s, row_pair (&own)[PARTS], float factor) {
+__device__ __forceinline__ float squares_of(const uint32_t (&pairs)[4], __half) {
+  float sum = 0.0f;
 #pragma unroll
-  for (int part = 0; part < PARTS; part++) {
-    own[part].sum[0] = own[part].sum[1] = 0.0f;
-    rows_exponentials(s[part], own[part].max, factor, own[part].sum);
-    own[part].sum[0] = quad_sum(own[part].sum[0]), own[part].sum[1] = quad_sum(own[part].sum[1]);
+  for (int i = 0; i < 4; i++) {
+    const float2 two = __half22float2(reinterpret_cast<const __half2 &>(pairs[i]));
+    sum = fmaf(two.x, two.x, fmaf(two.y, two.y, sum));
   }
+  return sum;
+}
+template <typename T> __device__ __forceinline__ float squares(uint32_t address) {
+  const float4 eight = shared_float4(address);
+  const uint32_t pairs[4] = {__float_as_uint(eight.x), __float_as_uint(eight.y), __float_as_uint(eight.z),
+                             __float_as_uint(eight.w)};
+  return squares_of(pairs, T());
 }
 
-/* ---- What warps of a team, and teams of a cluster, tell each other ----------------------------------------------- */
+/* Of eight numbers of each lane, one for each r, the lanes of a t make one each: that of r = g. Half of them my_turn to
+ * the lane whose g has the other bit, then a quarter, then an eighth. */
+template <typename Join> __device__ __forceinline__ float rows_deal(const float (&of)[8], uint32_t g, Join join) {
+  float four[4], two[2];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float keep = g & 4 ? of[4 + i] : of[i], give = g & 4 ? of[i] : of[4 + i];
+    four[i] = join(keep, __shfl_xor_sync(0xffffffffu, give, 16));
+  }
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const float keep = g & 2 ? four[2 + i] : four[i], give = g & 2 ? four[i] : four[2 + i];
+    two[i] = join(keep, __shfl_xor_sync(0xffffffffu, give, 8));
+  }
+  const float keep = g & 1 ? two[1] : two[0], give = g & 1 ? two[0] : two[1];
+  return join(keep, __shfl_xor_sync(0xffffffffu, give, 4));
+}
+/* What the lane that speaks for row r says. */
+__device__ __forceinline__ float of_row(float value, int r, uint32_t t) {
+  return __shfl_sync(0xffffffffu, value, 4 * r + t);
+}
 
-/* {max, sum} of all `Count` of them, that lie one behind the other at `slot`. */
-struct row_total {
+__device__ __forceinline__ float2 shared_float2(uint32_t address) {
+  float2 value;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
+  return value;
+}
+
+/* A row's {max, sum} from `Count` entries of it. */
+struct row_told {
   float max, sum;
 };
-template <int Count> __device__ __forceinline__ row_total row_join(uint32_t slot, float factor) {
+template <int Count> __device__ __forceinline__ row_told entries_join(uint32_t entries, uint32_t stride, float factor) {
+  row_told all = {-INFINITY, 0.0f};
   float max[Count], sum[Count];
-  row_total all = {-INFINITY, 0.0f};
 #pragma unroll
-  for (int i = 0; i < Count; i += 2) {
-    const float4 two = shared_float4(slot + i * 8);
-    max[i] = two.x, sum[i] = two.y, max[i + 1] = two.z, sum[i + 1] = two.w;
+  for (int i = 0; i < Count; i++) {
+    const float2 entry = shared_float2(entries + i * stride);
+    max[i] = entry.x, sum[i] = entry.y;
   }
 #pragma unroll
   for (int i = 0; i < Count; i++) all.max = max_or_nan(all.max, max[i]);
+  const float base = base_of(all.max);
 #pragma unroll
-  for (int i = 0; i < Count; i++) all.sum += sum[i] * weight_of(max[i], base_of(all.max), factor);
+  for (int i = 0; i < Count; i++) all.sum += sum[i] * weight_of(max[i], base, factor);
   return all;
 }
 
-/* The warp's {max, sum} to its team: the first lane of a quad tells those of its rows. */
-__device__ __forceinline__ void team_tell(uint32_t own, uint32_t warp, const row_pair (&rows)[PARTS]) {
-  const uint32_t lane = lane_index();
-  if (lane % 4) return;
+/* The warp's 128 columns of P, by two boxes of shared memory in turn. */
+template <typename P, int Rows>
+__device__ __forceinline__ void rows_store(const gemm_softmax_wgmma_parameters &p, const tile_numbers &s, float scale,
+                                           uint32_t boxes, int column, int row, int matrix) {
+  constexpr int OF_HALF = TEAM_ROWS / Rows; /* parts of 64 columns */
+  const uint32_t lane = threadIdx.x % 32, t = lane % 4;
 #pragma unroll
-  for (int part = 0; part < PARTS; part++)
+  for (int part = 0; part < 2 * OF_HALF; part++) {
+    const int half = part / OF_HALF, first_row = part % OF_HALF * Rows;
+    const uint32_t box = boxes + part % 2 * Rows * 128;
+    if (lane == 0) tensor_store_wait_read<1>();
+    __syncwarp();
 #pragma unroll
-    for (int r = 0; r < 2; r++)
-      shared_store(own + (16 * part + 8 * r + lane / 4) * TEAM_SLOT_BYTES(TEAM_WARPS) + warp * 8, rows[part].max[r],
-                   rows[part].sum[r]);
-}
-
-/* The team's to all blocks of the cluster: a lane tells those of one row, a warp to every so many of the blocks. */
-template <uint32_t Cluster>
-__device__ __forceinline__ void cluster_tell(uint32_t own, uint32_t told, uint32_t heard, uint32_t warp, float factor) {
-  const uint32_t row = lane_index();
-  const row_total team = row_join<TEAM_WARPS>(own + row * TEAM_SLOT_BYTES(TEAM_WARPS), factor);
-  const uint32_t slot = told + row * TEAM_SLOT_BYTES(Cluster) + cluster_rank() * 8;
+    for (int j = first_row / 8; j < (first_row + Rows) / 8; j++) {
+      const float x = of_row(scale, 2 * j, t), y = of_row(scale, 2 * j + 1, t);
 #pragma unroll
-  for (uint32_t i = 0; i < Cluster; i += TEAM_WARPS)
-    store_there(address_in(warp + i, slot), team.max, team.sum, address_in(warp + i, heard));
-}
-
-/* What the warp's exponentials of each row are multiplied by. A lane finds that of one row. */
-template <uint32_t Cluster>
-__device__ __forceinline__ void row_factors_of(row_factors (&factors)[PARTS], uint32_t own, uint32_t told,
-                                               uint32_t warp, float factor) {
-  const uint32_t row = lane_index(), group = row / 4;
-  const float max = shared_float(own + row * TEAM_SLOT_BYTES(TEAM_WARPS) + warp * 8);
-  const row_total all = row_join<Cluster>(told + row * TEAM_SLOT_BYTES(Cluster), factor);
-  const float of_row = weight_of(max, base_of(all.max), factor) * reciprocal(all.sum);
-#pragma unroll
-  for (int part = 0; part < PARTS; part++)
-#pragma unroll
-    for (int r = 0; r < 2; r++) factors[part].of[r] = __shfl_sync(0xffffffffu, of_row, 16 * part + 8 * r + group);
-}
-
-/* ---- P ----------------------------------------------------------------------------------------------------------- */
-
-/* 16 bytes that nobody here reads again. */
-__device__ __forceinline__ void store_16(void *to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-
-/* The warp's rows of P: 16 bytes of a row are there as a whole or not at all. */
-template <typename P>
-__device__ __forceinline__ void rows_store(const gemm_softmax_wgmma_parameters &p, const warp_rows &s,
-                                           const row_factors (&factors)[PARTS], uint32_t matrix, int tile_row,
-                                           int warp_column) {
-  const int row = tile_row + lane_row(), column = warp_column + lane_column();
-  P *to = static_cast<P *>(p.out) + matrix * p.out_batch_stride + row * p.out_row_stride + column;
-#pragma unroll
-  for (int part = 0; part < PARTS; part++)
-#pragma unroll
-    for (int r = 0; r < 2; r++, to += 8 * p.out_row_stride) {
-      if (row + 16 * part + 8 * r >= (int)p.m) continue;
-#pragma unroll
-      for (int i = 0; i < ELEMENTS; i += 16) {
-        const float *from = s[part] + i + 2 * r, factor = factors[part].of[r];
-        uint32_t two[4];
-#pragma unroll
-        for (int q = 0; q < 4; q++) two[q] = pack_two<P>(from[4 * q] * factor, from[4 * q + 1] * factor);
-        if (column + column_of(i) < (int)p.n) store_16(to + column_of(i), two[0], two[1], two[2], two[3]);
+      for (int i = 0; i < 2; i++) {
+        const float *one = &s[4 * half + 2 * i][4 * j], *two = &s[4 * half + 2 * i + 1][4 * j];
+        stmatrix_x4_transposed(box + (j * 8 - first_row + lane % 8) * 128 + ((4 * i + lane / 8) ^ lane % 8) * 16,
+                               pack_two<P>(one[0] * x, one[1] * y), pack_two<P>(one[2] * x, one[3] * y),
+                               pack_two<P>(two[0] * x, two[1] * y), pack_two<P>(two[2] * x, two[3] * y));
       }
     }
+    writes_reach_products();
+    __syncwarp();
+    if (lane == 0) {
+      tensor_store(&p.p, column + 64 * half, row + first_row, matrix, box, read_once_policy());
+      tensor_store_commit();
+    }
+  }
+}
+
+/* ---- A tile ------------------------------------------------------------------------------------------------------ */
+
+/* s := B A^T, under way. */
+template <typename T, int Steps>
+__device__ __forceinline__ void multiply(tile_numbers &s, uint32_t b_panels, uint32_t a_tile) {
+  const uint64_t a = operand_descriptor(a_tile, 0), b0 = operand_descriptor(b_panels, 0);
+#pragma unroll
+  for (int b = 0; b < TEAM_PRODUCTS; b++) pin(s[b]);
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < 4 * Steps; k++)
+#pragma unroll
+    for (int b = 0; b < TEAM_PRODUCTS; b++)
+      warpgroup_product<T, 32>::shared(s[b], operand_further(b0, k / 4 * TEAM_B_BYTES + b * 8192 + k % 4 * 32),
+                                       operand_further(a, k / 4 * TEAM_ROWS * 128 + k % 4 * 32), k > 0);
+  wgmma_commit();
+}
+
+/* Signs by which a larger number is a larger logit, and -infinity where columns do not count: all of a warp's, or none.
+ */
+__device__ __forceinline__ void prepare(tile_numbers &s, bool negative, bool counts) {
+  if (!negative && counts) return;
+#pragma unroll
+  for (int b = 0; b < TEAM_PRODUCTS; b++)
+#pragma unroll
+    for (int i = 0; i < 16; i++) s[b][i] = counts ? -s[b][i] : -INFINITY;
+}
+
+/* s := exponentials counted from the maxima of the warp's numbers. Returns {max, sum} of the row that the lane speaks
+ * for. */
+__device__ __forceinline__ row_told exponentials_from_maxima(tile_numbers &s, float factor, uint32_t g, uint32_t t) {
+  float part[8];
+#pragma unroll
+  for (int r = 0; r < 8; r++) {
+    const int i = r / 2 * 4 + r % 2;
+    part[r] = max_or_nan(s[0][i], s[0][i + 2]);
+#pragma unroll
+    for (int b = 1; b < TEAM_PRODUCTS; b++) part[r] = max_or_nan(part[r], max_or_nan(s[b][i], s[b][i + 2]));
+  }
+  row_told own = {rows_deal(part, g, [](float a, float b) { return max_or_nan(a, b); }), 0.0f};
+  /* One rounding in factor s - factor max keeps the products' rounding errors out; where they are so large that the
+   * error would show, the difference comes first. */
+  const float own_base = base_of(own.max);
+  const bool large = fabsf(own_base * factor) > 4096.0f;
+  const float offset = large ? 0.0f : own_base * factor;
+  if (__any_sync(0xffffffffu, large)) {
+#pragma unroll
+    for (int r = 0; r < 8; r++) {
+      const float less = of_row(large ? own_base : 0.0f, r, t);
+#pragma unroll
+      for (int b = 0; b < TEAM_PRODUCTS; b++) s[b][r / 2 * 4 + r % 2] -= less, s[b][r / 2 * 4 + r % 2 + 2] -= less;
+    }
+  }
+  const auto add = [&](int r) {
+    part[r] = s[0][r / 2 * 4 + r % 2] + s[0][r / 2 * 4 + r % 2 + 2];
+#pragma unroll
+    for (int b = 1; b < TEAM_PRODUCTS; b++) part[r] += s[b][r / 2 * 4 + r % 2] + s[b][r / 2 * 4 + r % 2 + 2];
+  };
+#pragma unroll
+  for (int r = 0; r < 8; r++) {
+    const float less = of_row(offset, r, t);
+#pragma unroll
+    for (int b = 0; b < TEAM_PRODUCTS; b++) {
+      float &x = s[b][r / 2 * 4 + r % 2], &y = s[b][r / 2 * 4 + r % 2 + 2];
+      x = exp2_approximate(fmaf(x, factor, -less)), y = exp2_approximate(fmaf(y, factor, -less));
+    }
+    if (r) add(r - 1);
+  }
+  add(7);
+  own.sum = rows_deal(part, g, [](float a, float b) { return a + b; });
+  return own;
+}
+
+/* s := exponentials, of each of the lane's rows counted from `less`. Returns the sum of the row that it speaks for. */
+__device__ __forceinline__ float exponentials_from(tile_numbers &s, const float (&less)[8], float factor, uint32_t g) {
+  float sum[8];
+#pragma unroll
+  for (int b = 0; b < TEAM_PRODUCTS; b++) {
+#pragma unroll
+    for (int i = 0; i < 16; i++) s[b][i] = exp2_approximate(fmaf(s[b][i], factor, -less[i / 4 * 2 + i % 2]));
+#pragma unroll
+    for (int r = 0; r < 8; r++) {
+      const float x = s[b][r / 2 * 4 + r % 2], y = s[b][r / 2 * 4 + r % 2 + 2];
+      sum[r] = b ? sum[r] + (x + y) : x + y;
+    }
+  }
+  return rows_deal(sum, g, [](float x, float y) { return x + y; });
 }
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-template <typename T, uint32_t Cluster, uint32_t Steps>
+template <typename T, int Cluster, int Steps>
 __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parameters &p) {
+  using place = team_places<Cluster, Steps>;
   extern __shared__ __align__(1024) unsigned char shared[];
-  const uint32_t warp_of_block = __reduce_max_sync(0xffffffffu, threadIdx.x / 32); /* uniform, and known to be */
-  const uint32_t team = warp_of_block / TEAM_WARPS, warp = warp_of_block % TEAM_WARPS;
-  const team_places<Cluster, Steps> at(shared_address(shared), team, warp);
-  const uint32_t cluster = blockIdx.x / Cluster, matrix = cluster / p.clusters, first_tile = cluster % p.clusters;
-  const uint32_t first_column = cluster_rank() * TEAM_COLUMNS;
-  const int warp_column = first_column + warp * TEAM_WARP_COLUMNS;
-  const bool asks = threadIdx.x % (32 * TEAM_WARPS) == 0; /* for the team's tiles of A */
+  const uint32_t base = shared_address(shared);
+  /* A reduction over the warp lands in a register of its own kind, from which descriptors are made without moves. */
+  const uint32_t warp = __reduce_max_sync(0xffffffffu, threadIdx.x / 32), team = warp / 4, w = warp % 4;
+  const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const uint32_t rank = cluster_rank(), cluster = blockIdx.x / Cluster;
+  const uint32_t matrix = cluster / p.clusters, first_tile = cluster % p.clusters;
+  const uint32_t b_full = base + place::B_FULL, a_full = base + place::A_FULL + team * 16,
+                 heard = base + place::HEARD + team * 16;
+  const uint32_t heard_again = base + place::HEARD_AGAIN + team * 8, b_known = base + place::B_KNOWN;
+  const uint32_t my_turn = base + place::TURN + (team * 4 + w) * 8,
+                 next_turn = base + place::TURN + ((team + 1) % TEAMS * 4 + w) * 8;
+  const uint32_t a_stages = base + place::A + team * place::A_TILES * place::A_TILE,
+                 told = base + place::TOLD + team * 2 * Cluster * 128;
+  const uint32_t told_again = base + place::TOLD_AGAIN + team * Cluster * 256,
+                 a_lengths = base + place::A_LENGTHS + team * 128;
+  const uint32_t own_sums = base + place::OWN + team * TEAM_WARPS * 128;
+  const uint32_t own_again = base + place::OWN_AGAIN + team * TEAM_WARPS * 256;
+  const bool asks = threadIdx.x % 128 == 0;
   const auto tile_of = [&](uint32_t turn) { return (turn * TEAMS + team) * p.clusters + first_tile; };
   const auto a_load = [&](uint32_t turn) {
     if (tile_of(turn) >= p.tiles) return;
-    const uint32_t stage = turn % 2, barrier = at.a_full + 8 * stage;
-    barrier_expect(barrier, Steps * TEAM_A_BYTES);
-    for (uint32_t k = 0; k < Steps; k++)
-      tensor_copy(at.a + (stage * Steps + k) * TEAM_A_BYTES, &p.a, WGMMA_DEPTH * k, tile_of(turn) * TEAM_ROWS, matrix,
-                  barrier, read_often_policy());
+    const uint32_t buffer = turn % place::A_TILES, barrier = a_full + 8 * buffer;
+    barrier_expect(barrier, place::A_TILE);
+    for (int k = 0; k < Steps; k++)
+      tensor_copy(a_stages + buffer * place::A_TILE + k * place::A_PANEL, &p.a, 64 * k, tile_of(turn) * TEAM_ROWS,
+                  matrix, barrier, read_often_policy());
   };
 
-  if (asks) {
-    for (int i = 0; i < 2; i++) barrier_init(at.a_full + 8 * i, 1), barrier_init(at.heard + 8 * i, 1);
-    for (int i = 0; i < TEAM_WARPS; i++) barrier_init(at.turn + 8 * i, 1);
-    if (team == 0)
-      for (uint32_t i = 0; i < TEAM_WARPS * Steps; i++) barrier_init(at.b_full + 8 * i, p.b_groups ? 1 : TEAM_THREADS);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < (place::BYTES - place::BARRIERS) / 8; i++) barrier_init(base + place::BARRIERS + 8 * i, 1);
     barriers_are_initialised();
-    a_load(0);
-    if (team == 0 && p.b_groups) b_copy<Steps>(p, at.b, at.b_full, first_column, matrix);
-    a_load(1);
-    for (int i = 0; i < 2; i++) barrier_expect(at.heard + 8 * i, Cluster * TEAM_ROWS * 8);
+    barrier_expect(b_known, place::B_LENGTHS_COUNT * 4);
+  } else if (threadIdx.x == 64) {
+    tensor_prefetch(&p.b);
+    tensor_prefetch(&p.a);
   }
-  __syncthreads();
+  __syncwarp();
   cluster_arrive();
-  if (!p.b_groups) b_load<Steps>(p, at.b, at.b_full, first_column, matrix);
-  cluster_wait();
-
-  for (uint32_t turn = 0; tile_of(turn) < p.tiles; turn++) {
-    const uint32_t stage = turn % 2, parity = turn / 2 % 2;
-    const int tile_row = tile_of(turn) * TEAM_ROWS;
-    const uint32_t own = at.own + stage * TEAM_ROWS * TEAM_SLOT_BYTES(TEAM_WARPS);
-    const uint32_t told = at.told + stage * TEAM_ROWS * TEAM_SLOT_BYTES(Cluster), heard = at.heard + 8 * stage;
-    warp_rows s;
-    barrier_wait(at.a_full + 8 * stage, parity);
-    barrier_wait(at.turn, (team ? turn : turn + 1) % 2); /* the first team need not wait for its first */
-    multiply<T>(s, at, at.a + stage * Steps * TEAM_A_BYTES, warp, turn == 0);
-
-    if (p.negative) {
-#pragma unroll
-      for (int part = 0; part < PARTS; part++)
-#pragma unroll
-        for (int i = 0; i < ELEMENTS; i++) s[part][i] = -s[part][i];
-    }
-    const bool all_count = warp_column + TEAM_WARP_COLUMNS <= columns_counted(p, tile_row);
-    if (!all_count) columns_fill(p, s, tile_row, warp_column, -INFINITY);
-    row_pair rows[PARTS];
-#pragma unroll
-    for (int part = 0; part < PARTS; part++)
-      rows[part].max[0] = row_max<0>(s[part]), rows[part].max[1] = row_max<1>(s[part]);
-    exponentials(s, rows, p.factor);
-
-    /* Two sets of slots: who tells of the next tile but one has heard of the next, so that all have read of this. */
-    team_tell(own, warp, rows);
-    warps_meet(1 + team, 32 * TEAM_WARPS);
-    cluster_tell<Cluster>(own, told, heard, warp, p.factor);
-    if (asks) a_load(turn + 2); /* all warps have read this tile of A */
-    __syncwarp();
-    barrier_wait_cluster(heard, parity);
-    row_factors factors[PARTS];
-    row_factors_of<Cluster>(factors, own, told, warp, p.factor);
-    if (!all_count) { /* those that do not count are 0 even in a row of NaN */
-#pragma unroll
-      for (int part = 0; part < PARTS; part++) {
-#pragma unroll
-        for (int i = 0; i < ELEMENTS; i++) s[part][i] *= factors[part].of[i / 2 % 2];
-        factors[part] = {{1.0f, 1.0f}};
+  __syncthreads();
+  if (asks) {
+    if (team == 0) a_load(0);
+    for (int b = team; b < TEAM_PRODUCTS; b += TEAMS) {
+      barrier_expect(b_full + 8 * b, Steps * 8192);
+      for (int k = 0; k < Steps; k++) {
+        /* Coordinates: k, the column in 16, b, w. */
+        tensor_copy(base + k * place::B_PANEL + b * 8192, &p.b, 64 * k, 0, b, matrix * p.b_groups + 4 * rank,
+                    b_full + 8 * b, read_often_policy());
       }
-      columns_fill(p, s, tile_row, warp_column, 0.0f);
     }
-    if (p.output == GEMM_SOFTMAX_F16)
-      rows_store<__half>(p, s, factors, matrix, tile_row, warp_column);
-    else
-      rows_store<__nv_bfloat16>(p, s, factors, matrix, tile_row, warp_column);
-    if (asks) barrier_expect(heard, Cluster * TEAM_ROWS * 8);
-    __syncwarp();
+    if (team) a_load(0);
+    if (place::A_TILES > 1) a_load(1);
   }
+  __syncwarp();
+
+  /* The longest row of B that this warp finds goes to all blocks. */
+  const auto b_measure = [&] {
+    float most = 0.0f;
+    for (uint32_t i = warp; i < TEAM_COLUMNS / 32; i += TEAMS * TEAM_WARPS) { /* 32 rows, of product i / 2 */
+      const uint32_t row = 32 * i + lane;
+      float sum[2] = {0.0f, 0.0f};
+      barrier_wait(b_full + 8 * (i / 2), 0);
+#pragma unroll
+      for (int chunk = 0; chunk < 8 * Steps; chunk++)
+        sum[chunk % 2] += squares<T>(base + chunk / 8 * place::B_PANEL + row * 128 + ((chunk % 8 ^ lane % 8) << 4));
+      most = max_or_nan(most, sum[0] + sum[1]);
+    }
+    most =
+        __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most) & 0x7fffffffu)); /* NaN is the largest */
+    cluster_wait();
+    if (lane < Cluster)
+      store_one_there(address_in(lane, base + place::B_LENGTHS + (rank * TEAMS * TEAM_WARPS + warp) * 4), most,
+                      address_in(lane, b_known));
+  };
+  float bound = 0.0f; /* of a row's exponents, for each unit of its length */
+  uint32_t agains = 0;
+  if (team) b_measure();
+
+  for (uint32_t turn = 0;; turn++) {
+    const uint32_t tile = tile_of(turn);
+    if (tile >= p.tiles) break;
+    const uint32_t buffer = turn & 1, parity = turn >> 1 & 1, a_buffer = turn % place::A_TILES;
+    const uint32_t a_tile = a_stages + a_buffer * place::A_TILE;
+    tile_numbers s;
+
+    const bool counts = rank * TEAM_COLUMNS + 128 * w < p.n;
+    barrier_wait(a_full + 8 * a_buffer, turn / place::A_TILES & 1);
+    barrier_wait(my_turn, team ? turn & 1 : turn & 1 ^ 1);
+    if (turn == 0) /* what team 0 measures behind its product */
+      for (int b = 0; b < TEAM_PRODUCTS; b++) barrier_wait(b_full + 8 * b, 0);
+
+    /* Exponentials are 2^RAISED times as large: with a sum of 1 and more none is lost that P could hold. */
+    constexpr float RAISED = 80.0f;
+    float scale;
+    bool from_maxima = false;
+    do { /* once, or twice: with two places that multiply ptxas spills */
+      multiply<T, Steps>(s, base, a_tile);
+      if (from_maxima) {
+        wgmma_wait<0>();
+#pragma unroll
+        for (int b = 0; b < TEAM_PRODUCTS; b++) pin(s[b]);
+        prepare(s, p.negative, counts);
+        const row_told own = exponentials_from_maxima(s, p.factor, g, t);
+        shared_store(own_again + w * 256 + lane * 8, own.max, own.sum);
+        warps_meet(1 + team, 128);
+        if (asks) barrier_expect(heard_again, Cluster * 256);
+        __syncwarp();
+        const row_told block = entries_join<TEAM_WARPS>(own_again + lane * 8, 256, p.factor);
+#pragma unroll
+        for (int i = 0; i < Cluster / 4; i++)
+          store_there(address_in(4 * i + w, told_again + rank * 256 + lane * 8), block.max, block.sum,
+                      address_in(4 * i + w, heard_again));
+        barrier_wait_cluster(heard_again, agains & 1);
+        agains++;
+        const row_told all = entries_join<Cluster>(told_again + lane * 8, 256, p.factor);
+        scale = weight_of(own.max, base_of(all.max), p.factor) * reciprocal(all.sum);
+        break;
+      }
+
+      if (turn == 0 && !team) b_measure();
+      /* Lengths of the tile's rows, two rows to eight lanes. */
+      {
+        const uint32_t row = 8 * w + g;
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 2 * Steps; i++) {
+          const uint32_t chunk = 2 * t + i % 2;
+          sum += squares<T>(a_tile + i / 2 * place::A_PANEL + row * 128 + ((chunk ^ g) << 4));
+        }
+        sum = quad_sum(sum);
+        if (t == 0) shared_store(a_lengths + row * 4, root(sum));
+      }
+      if (turn == 0) {
+        barrier_wait_cluster(b_known, 0);
+        float most = 0.0f;
+        for (uint32_t i = lane; i < place::B_LENGTHS_COUNT; i += 32)
+          most = max_or_nan(most, shared_float(base + place::B_LENGTHS + i * 4));
+        bound = p.factor * root(__uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most))));
+      }
+      warps_meet(1 + team, 128);
+      float less[8];
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const float2 two = shared_float2(a_lengths + (8 * j + 2 * t) * 4);
+        less[2 * j] = two.x * bound - RAISED, less[2 * j + 1] = two.y * bound - RAISED;
+      }
+      wgmma_wait<0>();
+#pragma unroll
+      for (int b = 0; b < TEAM_PRODUCTS; b++) pin(s[b]);
+      __syncwarp();
+      if (lane == 0) barrier_arrive(next_turn);
+      prepare(s, p.negative, counts);
+      const float own = exponentials_from(s, less, p.factor, g);
+
+      /* The block's sums to all blocks. Two sets of slots: who tells of the next tile but one has heard of the next, so
+       * that all have read of this. */
+      float all = 0.0f;
+      const uint32_t told_now = told + buffer * Cluster * 128, heard_now = heard + 8 * buffer;
+      shared_store(own_sums + w * 128 + lane * 4, own);
+      warps_meet(1 + team, 128);
+      if (asks) barrier_expect(heard_now, Cluster * 128);
+      __syncwarp();
+      float block = shared_float(own_sums + lane * 4);
+#pragma unroll
+      for (int i = 1; i < TEAM_WARPS; i++) block += shared_float(own_sums + i * 128 + lane * 4);
+#pragma unroll
+      for (int i = 0; i < Cluster / 4; i++)
+        store_one_there(address_in(4 * i + w, told_now + rank * 128 + lane * 4), block,
+                        address_in(4 * i + w, heard_now));
+      barrier_wait_cluster(heard_now, parity);
+#pragma unroll
+      for (int i = 0; i < Cluster; i++) all += shared_float(told_now + i * 128 + lane * 4);
+      scale = reciprocal(all);
+      from_maxima = __any_sync(0xffffffffu, !(all >= 1.0f && all <= 0x1p120f));
+    } while (from_maxima);
+    if (asks) a_load(turn + place::A_TILES);
+    __syncwarp();
+
+    const uint32_t boxes = base + place::STAGING + 2 * warp * place::BOX_ROWS * 128;
+    const int column = rank * TEAM_COLUMNS + 128 * w;
+    if (p.output == GEMM_SOFTMAX_F16)
+      rows_store<__half, place::BOX_ROWS>(p, s, scale, boxes, column, tile * TEAM_ROWS, matrix);
+    else
+      rows_store<__nv_bfloat16, place::BOX_ROWS>(p, s, scale, boxes, column, tile * TEAM_ROWS, matrix);
+  }
+  if (lane == 0) tensor_store_wait();
 }
 
 } // namespace

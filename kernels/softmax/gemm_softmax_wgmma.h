@@ -19,8 +19,8 @@ enum {
   WGMMA_BARRIER_BYTES = 256,
 };
 
-/* rondo_gemm_softmax_resident_*, in 32 bits, and rondo_gemm_rowmax_resident_*: gemm_softmax_resident.cu. All of B's k
- * lies in shared memory while a cluster takes its tiles of rows. */
+/* rondo_gemm_softmax_resident_*, rondo_gemm_rowmax_resident_*: gemm_softmax_resident.cu. All of B's k lies in shared
+ * memory while a cluster takes its tiles of rows. */
 enum {
   RESIDENT_PARTS = 2,                                /* warpgroups that share a block's columns */
   RESIDENT_COLUMNS = RESIDENT_PARTS * WGMMA_COLUMNS, /* of a block */
@@ -39,28 +39,29 @@ enum {
   ((is_softmax) ? 2 * (cluster)*RESIDENT_PARTS * WGMMA_SLOT_BYTES                                                      \
                 : RESIDENT_ROWMAX_TURNS * (cluster)*RESIDENT_PARTS * WGMMA_TILE * 4)
 
-/* rondo_gemm_softmax_teams_*: gemm_softmax_teams.cu. The same for the softmax in 16 bits, by teams of warps. */
+/* rondo_gemm_softmax_teams_*: gemm_softmax_teams.cu. The same by teams of warps, for softmax in 16 bits. */
 enum {
   TEAMS = 3, /* of a block */
-  TEAM_SETS = 2 * TEAMS,
   TEAM_WARPS = 4,
   TEAM_THREADS = TEAMS * TEAM_WARPS * 32,
-  TEAM_ROWS = 32, /* of a tile */
-  TEAM_WARP_COLUMNS = 128,
-  TEAM_GROUP = 32, /* columns of four fragments, dealt so that a lane has eight neighbours */
-  TEAM_COLUMNS = TEAM_WARPS * TEAM_WARP_COLUMNS, /* of a block */
-  TEAM_A_BYTES = TEAM_ROWS * 128,                /* for each WGMMA_DEPTH of k, and each of two stages */
-  TEAM_B_BYTES = TEAM_COLUMNS * 128,             /* likewise */
+  TEAM_ROWS = 32,                    /* of a tile */
+  TEAM_GROUP = 128,                  /* columns of a warp */
+  TEAM_COLUMNS = 4 * TEAM_GROUP,     /* of a block */
+  TEAM_PRODUCTS = TEAM_COLUMNS / 64, /* of a team */
+  /* Of shared memory, for all teams: */
+  TEAM_B_BYTES = TEAM_COLUMNS * 128,                                 /* for each WGMMA_DEPTH of k */
+  TEAM_A_BYTES = TEAMS * 2 * TEAM_ROWS * 128,                        /* two panels: two tiles, or one */
+  TEAM_BOX_BYTES = TEAMS * TEAM_WARPS * 2 * 32 * 128,                /* two boxes of each warp, or two halves */
+  TEAM_TOLD_BYTES = TEAMS * TEAM_ROWS * 16 + TEAMS * TEAM_WARPS * 4, /* for each block of the cluster */
+  TEAM_OWN_BYTES = TEAMS * TEAM_WARPS * TEAM_ROWS * 12 + TEAMS * TEAM_ROWS * 4 + 512
 };
 
-/* {max, sum} of a row from `count` of those that share it. The rest keeps reads of several rows in different banks. */
-#define TEAM_SLOT_BYTES(count) ((count)*8 + 16)
+/* Of a team: A's tiles; and rows of the two boxes that each of its warps stores by. */
+#define TEAM_A_TILES(steps)  (2 / (steps))
+#define TEAM_BOX_ROWS(steps) (32 / (steps))
 
-/* Of all teams: A's two stages, and two sets of slots, of the team's warps and of the cluster's blocks. */
 #define TEAM_SHARED_BYTES(steps, cluster)                                                                              \
-  ((steps)*TEAM_B_BYTES +                                                                                              \
-   ((steps)*TEAM_A_BYTES + (TEAM_SLOT_BYTES(cluster) + TEAM_SLOT_BYTES(TEAM_WARPS)) * TEAM_ROWS) * TEAM_SETS +         \
-   WGMMA_BARRIER_BYTES)
+  ((steps)*TEAM_B_BYTES + TEAM_A_BYTES + TEAM_BOX_BYTES / (steps) + (cluster)*TEAM_TOLD_BYTES + TEAM_OWN_BYTES)
 
 /* rondo_gemm_softmax_streamed_*, rondo_gemm_rowmax_streamed_*: gemm_softmax_streamed.cu. */
 enum {
@@ -79,18 +80,16 @@ enum {
 #define STREAMED_SLOT_BYTES(cluster) ((cluster)*4 * WGMMA_SLOT_BYTES) /* two sets for each warpgroup */
 
 struct gemm_softmax_wgmma_parameters {
-  struct tensor_map a, b, p;            /* p: not for teams */
-  const void *b_rows;                   /* teams */
-  int64_t b_batch_stride, b_row_stride; /* in bytes */
-  void *out;                            /* of the maxima, and of teams */
-  int64_t out_batch_stride, out_row_stride;
-  uint32_t batch, m, n, k;
+  struct tensor_map a, b, p; /* p: of the softmax */
+  float *max;                /* of the maxima */
+  int64_t max_batch_stride, max_row_stride;
+  uint32_t batch, m, n;
   uint32_t steps;    /* of WGMMA_DEPTH in k */
   uint32_t tiles;    /* of rows in a matrix: of 64, or of a team's */
-  uint32_t clusters; /* resident and teams: of a matrix; streamed: of all */
+  uint32_t clusters; /* resident, teams: of a matrix; streamed: of all */
   uint32_t blocks;   /* streamed: of columns, that a block takes one after the other; 2 where it holds one */
   uint32_t causal, negative, output;
-  uint32_t b_groups; /* teams: of B's rows, from one matrix to the next; 0: b is no map */
+  uint32_t b_groups; /* teams: of B's rows, from one matrix to the next */
   float factor;      /* |scale|, times log2(e) for the softmax */
   struct completion done;
 };
