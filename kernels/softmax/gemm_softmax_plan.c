@@ -8,10 +8,17 @@
 #include "../common/launch.h"
 
 #define VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster, held)                                    \
-  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held},
+  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held, 0},
+#define TEAMS_VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster, held, steps)                       \
+  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held, steps},
+static const struct gemm_softmax_variant teams[] = {GEMM_SOFTMAX_TEAMS_KERNELS(TEAMS_VARIANT)};
 static const struct gemm_softmax_variant resident[] = {GEMM_SOFTMAX_RESIDENT_KERNELS(VARIANT)};
 static const struct gemm_softmax_variant streamed[] = {GEMM_SOFTMAX_STREAMED_KERNELS(VARIANT)};
-enum { RESIDENT = sizeof resident / sizeof *resident, STREAMED = sizeof streamed / sizeof *streamed };
+enum {
+  TEAMS_LISTED = sizeof teams / sizeof *teams,
+  RESIDENT = sizeof resident / sizeof *resident,
+  STREAMED = sizeof streamed / sizeof *streamed
+};
 
 enum {
   MOST = 1 << 30,                       /* rows and columns: both have to be coordinates, and their difference too */
@@ -27,6 +34,7 @@ static const struct gemm_softmax_variant *variant_of(const struct gemm_softmax_v
   for (size_t i = 0; i < count; i++) {
     const struct gemm_softmax_variant *v = &list[i];
     if (v->dtype != problem->dtype || v->is_softmax != problem->is_softmax || v->held) continue;
+    if (v->steps && v->steps != divide_up(problem->k, WGMMA_DEPTH)) continue;
     best = v; /* clusters grow along the list */
     if (v->cluster * columns_of_block >= problem->n) return v;
   }
@@ -84,6 +92,17 @@ static void plan_resident(const struct gemm_softmax_problem *problem, struct gem
                        RESIDENT_SLOT_BYTES(problem->is_softmax, cluster) + WGMMA_BARRIER_BYTES;
 }
 
+static void plan_teams(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  const int64_t cluster = plan->variant->cluster;
+  plan->resident = true;
+  plan->tiles = divide_up(problem->m, TEAM_ROWS);
+  plan->clusters = clusters_at_once(problem->multiprocessors, cluster) / problem->batch;
+  plan->clusters = smaller(larger(plan->clusters, 1), plan->tiles);
+  plan->grid = problem->batch * plan->clusters * cluster;
+  plan->a_box_rows = TEAM_ROWS, plan->b_box_rows = 16, plan->p_box_rows = TEAM_BOX_ROWS(plan->steps);
+  plan->shared_bytes = TEAM_SHARED_BYTES(plan->steps, cluster);
+}
+
 static void plan_streamed(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
   const int64_t cluster = plan->variant->cluster;
   plan->clusters = smaller(clusters_at_once(problem->multiprocessors, cluster), plan->tiles * problem->batch);
@@ -100,12 +119,18 @@ struct gemm_softmax_plan gemm_softmax_plan_of(const struct gemm_softmax_problem 
   if (problem->n < LEAST_COLUMNS || problem->n > MOST || problem->m > MOST || problem->k > MOST || problem->k < 1 ||
       problem->m < 1 || problem->batch < 1 || problem->batch > MOST / plan.tiles)
     return plan;
-  plan.variant = variant_of(resident, RESIDENT, problem, RESIDENT_COLUMNS);
+  const bool has_teams = problem->is_softmax && !problem->is_exact && problem->is_dealt;
+  plan.variant = has_teams ? variant_of(teams, TEAMS_LISTED, problem, TEAM_COLUMNS)
+                           : variant_of(resident, RESIDENT, problem, RESIDENT_COLUMNS);
   if (plan.variant && resident_is_right(problem, plan.variant)) {
-    plan_resident(problem, &plan);
-    if (plan.grid <= MOST) return plan;
+    if (has_teams)
+      plan_teams(problem, &plan);
+    else
+      plan_resident(problem, &plan);
+    if (plan.grid <= MOST && plan.tiles <= MOST / problem->batch) return plan;
   }
   plan.resident = false;
+  plan.tiles = divide_up(problem->m, WGMMA_TILE);
   plan.variant = streamed_variant_of(problem, plan.tiles);
   if (plan.variant) plan_streamed(problem, &plan);
   return plan;

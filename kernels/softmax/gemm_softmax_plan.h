@@ -11,19 +11,21 @@ struct gemm_softmax_variant {
   bool is_softmax;
   int64_t cluster; /* blocks that share rows */
   bool held;       /* each makes two blocks of columns at once, the first held in 16 bits */
+  int64_t steps;   /* teams: of WGMMA_DEPTH in k; else 0, any */
 };
 
 struct gemm_softmax_problem {
   rondo_dtype dtype;
   bool is_softmax;
   bool is_exact; /* results have more than 16 bits */
+  bool is_dealt; /* teams can take it: all columns count, in groups of TEAM_GROUP, that a map of B has */
   int64_t batch, m, n, k;
   int64_t multiprocessors;
 };
 
 struct gemm_softmax_plan {
   const struct gemm_softmax_variant *variant; /* NULL: the portable kernels */
-  bool resident;                              /* else streamed */
+  bool resident;                              /* B stays in shared memory; else streamed */
   int64_t steps, tiles;                       /* see gemm_softmax_wgmma_parameters */
   int64_t clusters;                           /* resident: of a matrix; streamed: of all */
   int64_t column_blocks;                      /* streamed */

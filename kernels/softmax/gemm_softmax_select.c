@@ -69,9 +69,32 @@ static bool may_have_maps(const struct op_task *task, const struct gemm_softmax_
   return true;
 }
 
+/* B's rows for teams, in the order in which they want them: {128 i, 16 j, l, k} for row 128 i + 16 j + l. Returns how
+ * many groups of 128 there are from one matrix to the next, or 0 where there is no such view. */
+static uint32_t groups_of(const struct op_call *call, const struct gemm_softmax_shape *shape,
+                          struct op_operand *groups) {
+  const int64_t row = shape->b_row_stride, group = TEAM_GROUP * row, each = shape->n / TEAM_GROUP;
+  const int64_t stride = shape->batch > 1 ? shape->b_batch_stride : each * group;
+  if (group <= 0 || shape->n % TEAM_GROUP != 0 || stride % group != 0) return 0;
+  const int64_t count = stride / group;
+  *groups = call->task->operands[GEMM_B];
+  groups->rank = 4;
+  groups->shape[0] = (shape->batch - 1) * count + each, groups->stride[0] = group;
+  groups->shape[1] = 8, groups->stride[1] = 16 * row;
+  groups->shape[2] = 16, groups->stride[2] = row;
+  groups->shape[3] = shape->k, groups->stride[3] = 1;
+  return groups->shape[0] <= INT32_MAX && has_tensor_map(groups) ? (uint32_t)count : 0;
+}
+
+static void map_add_groups(struct op_launch *launch, const struct op_call *call, const struct op_operand *groups) {
+  launch_map(launch, offsetof(struct gemm_softmax_wgmma_parameters, b), groups, call->data[GEMM_B],
+             (const uint32_t[]){TEAM_COLUMNS / TEAM_GROUP, 1, 16, WGMMA_DEPTH});
+}
+
 /* Adds the launch of a plan. */
 static void wgmma_launch(const struct op_call *call, const struct gemm_softmax_shape *shape,
-                         const struct gemm_softmax_plan *plan, struct op_launches *launches) {
+                         const struct gemm_softmax_plan *plan, uint32_t b_groups, const struct op_operand *groups,
+                         struct op_launches *launches) {
   const bool is_softmax = call->task->op == &op_gemm_softmax;
   const rondo_dtype out = call->task->operands[GEMM_OUT].dtype;
   const float log2_e = 1.4426950408889634f, scale = fabsf(shape->scale);
@@ -89,12 +112,16 @@ static void wgmma_launch(const struct op_call *call, const struct gemm_softmax_s
       .causal = shape->causal,
       .negative = shape->scale < 0,
       .output = output_of(out),
+      .b_groups = b_groups,
       .factor = is_softmax ? scale * log2_e : scale,
   };
   struct op_launch *launch = launch_add(launches, &plan->variant->kernel, plan->grid, plan->variant->kernel.threads,
                                         (uint64_t)plan->shared_bytes, &parameters, sizeof parameters);
   map_add(launch, offsetof(struct gemm_softmax_wgmma_parameters, a), call, GEMM_A, plan->a_box_rows, WGMMA_DEPTH);
-  map_add(launch, offsetof(struct gemm_softmax_wgmma_parameters, b), call, GEMM_B, plan->b_box_rows, WGMMA_DEPTH);
+  if (plan->variant->steps)
+    map_add_groups(launch, call, groups);
+  else
+    map_add(launch, offsetof(struct gemm_softmax_wgmma_parameters, b), call, GEMM_B, plan->b_box_rows, WGMMA_DEPTH);
   if (is_softmax)
     map_add(launch, offsetof(struct gemm_softmax_wgmma_parameters, p), call, GEMM_OUT, plan->p_box_rows,
             8 * WGMMA_BOX_BYTES / rondo_dtype_bits(out));
@@ -103,9 +130,12 @@ static void wgmma_launch(const struct op_call *call, const struct gemm_softmax_s
 static bool wgmma_select(const struct op_call *call, const struct gemm_softmax_shape *shape, const struct chip *chip,
                          struct op_launches *launches) {
   if (!may_have_maps(call->task, shape, chip)) return false;
+  struct op_operand groups;
+  const uint32_t b_groups = groups_of(call, shape, &groups);
   const struct gemm_softmax_problem problem = {.dtype = call->task->operands[GEMM_A].dtype,
                                                .is_softmax = call->task->op == &op_gemm_softmax,
                                                .is_exact = call->task->operands[GEMM_OUT].dtype == RONDO_F32,
+                                               .is_dealt = b_groups && !shape->causal,
                                                .batch = shape->batch,
                                                .m = shape->m,
                                                .n = shape->n,
@@ -113,7 +143,7 @@ static bool wgmma_select(const struct op_call *call, const struct gemm_softmax_s
                                                .multiprocessors = chip->multiprocessors};
   const struct gemm_softmax_plan plan = gemm_softmax_plan_of(&problem);
   if (!plan.variant || plan.shared_bytes > chip->shared_bytes) return false;
-  wgmma_launch(call, shape, &plan, launches);
+  wgmma_launch(call, shape, &plan, b_groups, &groups, launches);
   return true;
 }
 

@@ -39,6 +39,30 @@ enum {
   ((is_softmax) ? 2 * (cluster)*RESIDENT_PARTS * WGMMA_SLOT_BYTES                                                      \
                 : RESIDENT_ROWMAX_TURNS * (cluster)*RESIDENT_PARTS * WGMMA_TILE * 4)
 
+/* rondo_gemm_softmax_teams_*: gemm_softmax_teams.cu. The same by teams of warps, for softmax in 16 bits. */
+enum {
+  TEAMS = 3, /* of a block */
+  TEAM_WARPS = 4,
+  TEAM_THREADS = TEAMS * TEAM_WARPS * 32,
+  TEAM_ROWS = 32,                    /* of a tile */
+  TEAM_GROUP = 128,                  /* columns of a warp */
+  TEAM_COLUMNS = 4 * TEAM_GROUP,     /* of a block */
+  TEAM_PRODUCTS = TEAM_COLUMNS / 64, /* of a team */
+  /* Of shared memory, for all teams: */
+  TEAM_B_BYTES = TEAM_COLUMNS * 128,                                 /* for each WGMMA_DEPTH of k */
+  TEAM_A_BYTES = TEAMS * 2 * TEAM_ROWS * 128,                        /* two panels: two tiles, or one */
+  TEAM_BOX_BYTES = TEAMS * TEAM_WARPS * 2 * 32 * 128,                /* two boxes of each warp, or two halves */
+  TEAM_TOLD_BYTES = TEAMS * TEAM_ROWS * 16 + TEAMS * TEAM_WARPS * 4, /* for each block of the cluster */
+  TEAM_OWN_BYTES = TEAMS * TEAM_WARPS * TEAM_ROWS * 12 + TEAMS * TEAM_ROWS * 4 + 512
+};
+
+/* Of a team: A's tiles; and rows of the two boxes that each of its warps stores by. */
+#define TEAM_A_TILES(steps)  (2 / (steps))
+#define TEAM_BOX_ROWS(steps) (32 / (steps))
+
+#define TEAM_SHARED_BYTES(steps, cluster)                                                                              \
+  ((steps)*TEAM_B_BYTES + TEAM_A_BYTES + TEAM_BOX_BYTES / (steps) + (cluster)*TEAM_TOLD_BYTES + TEAM_OWN_BYTES)
+
 /* rondo_gemm_softmax_streamed_*, rondo_gemm_rowmax_streamed_*: gemm_softmax_streamed.cu. */
 enum {
   STREAMED_THREADS = 288, /* two warpgroups that multiply and one warp that asks for copies */
@@ -61,11 +85,12 @@ struct gemm_softmax_wgmma_parameters {
   int64_t max_batch_stride, max_row_stride;
   uint32_t batch, m, n;
   uint32_t steps;    /* of WGMMA_DEPTH in k */
-  uint32_t tiles;    /* of 64 rows in a matrix */
-  uint32_t clusters; /* resident: of a matrix; streamed: of all */
+  uint32_t tiles;    /* of rows in a matrix: of 64, or of a team's */
+  uint32_t clusters; /* resident, teams: of a matrix; streamed: of all */
   uint32_t blocks;   /* streamed: of columns, that a block takes one after the other; 2 where it holds one */
   uint32_t causal, negative, output;
-  float factor; /* |scale|, times log2(e) for the softmax */
+  uint32_t b_groups; /* teams: of B's rows, from one matrix to the next */
+  float factor;      /* |scale|, times log2(e) for the softmax */
   struct completion done;
 };
 
@@ -78,6 +103,20 @@ struct gemm_softmax_wgmma_parameters {
 #define GEMM_SOFTMAX_RESIDENT_KERNELS(KERNEL)                                                                          \
   GEMM_SOFTMAX_RESIDENT(KERNEL, f16, RONDO_F16)                                                                        \
   GEMM_SOFTMAX_RESIDENT(KERNEL, bf16, RONDO_BF16)
+
+/* The same, and steps. */
+#define GEMM_SOFTMAX_TEAMS(KERNEL, T, type)                                                                            \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k64_c4, TEAM_THREADS, type, true,  \
+         4, false, 1)                                                                                                  \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k64_c8, TEAM_THREADS, type, true,  \
+         8, false, 1)                                                                                                  \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k128_c4, TEAM_THREADS, type, true, \
+         4, false, 2)                                                                                                  \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k128_c8, TEAM_THREADS, type, true, \
+         8, false, 2)
+#define GEMM_SOFTMAX_TEAMS_KERNELS(KERNEL)                                                                             \
+  GEMM_SOFTMAX_TEAMS(KERNEL, f16, RONDO_F16)                                                                           \
+  GEMM_SOFTMAX_TEAMS(KERNEL, bf16, RONDO_BF16)
 
 #define GEMM_SOFTMAX_STREAMED(KERNEL, T, type)                                                                         \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c1, STREAMED_THREADS, type,     \

@@ -150,6 +150,10 @@ static void gemm_softmax_takes_many_tiles_of_rows(rondo_backend backend) {
       {.dtype = RONDO_F16, .sizes = {8, 330, 1104, 136}, .scale = 0.1f, .causal = true},
       {.dtype = RONDO_BF16, .sizes = {2, 2000, 520, 136}, .scale = 0.1f, .causal = true},
       {.dtype = RONDO_F16, .sizes = {1, 4000, 1000, 136}, .scale = 0.1f},
+      {.dtype = RONDO_BF16, .sizes = {1, 1537, 2056, 128}, .scale = 0.1f, .causal = true},
+      {.dtype = RONDO_F16, .sizes = {3, 500, 1152, 104}, .scale = -0.1f},
+      {.dtype = RONDO_BF16, .sizes = {1, 1537, 2176, 64}, .scale = 0.125f},
+      {.dtype = RONDO_F16, .sizes = {1, 2001, 4096, 40}, .scale = 0.125f},
   };
   products_check(backend, products, COUNT(products), 11);
 }
@@ -179,6 +183,9 @@ static void gemm_softmax_keeps_to_its_views(rondo_backend backend) {
       {.dtype = RONDO_BF16, .sizes = {2, 65, 270, 60}, .scale = 0.2f, .border = 8},
       {.dtype = RONDO_BF16, .sizes = {2, 65, 264, 56}, .scale = 0.2f, .border = 8},
       {.dtype = RONDO_F16, .sizes = {2, 130, 272, 136}, .scale = 0.1f, .border = 8, .causal = true},
+      {.dtype = RONDO_BF16, .sizes = {2, 70, 2080, 64}, .scale = 0.2f, .border = 8},
+      {.dtype = RONDO_F16, .sizes = {1, 70, 1280, 128}, .scale = 0.1f, .border = 8},
+      {.dtype = RONDO_BF16, .sizes = {2, 70, 2176, 64}, .scale = 0.1f, .border = 8},
   };
   products_check(backend, products, COUNT(products), 4);
 }
@@ -205,6 +212,13 @@ static void gemm_softmax_survives_large_logits(rondo_backend backend) {
       {.dtype = RONDO_F16, .sizes = {1, 30, 50, 40}, .scale = 1e-30f},
       {.dtype = RONDO_BF16, .sizes = {1, 64, 1040, 64}, .scale = 1e30f},
       {.dtype = RONDO_BF16, .sizes = {1, 64, 1200, 136}, .scale = -1e4f},
+      {.dtype = RONDO_F16, .sizes = {1, 64, 1152, 64}, .scale = 100},
+      {.dtype = RONDO_BF16, .sizes = {1, 64, 2176, 128}, .scale = -1e4f},
+      {.dtype = RONDO_BF16, .sizes = {1, 200, 1280, 64}, .scale = 1e30f},
+      {.dtype = RONDO_BF16, .sizes = {1, 100, 1152, 64}, .scale = 3},
+      {.dtype = RONDO_F16, .sizes = {1, 64, 2176, 64}, .scale = 3, .numbers = INCREASING},
+      {.dtype = RONDO_BF16, .sizes = {1, 64, 1152, 128}, .scale = 3, .numbers = DECREASING},
+      {.dtype = RONDO_F16, .sizes = {1, 64, 1280, 40}, .scale = 5, .numbers = EQUAL},
       {.dtype = RONDO_F16, .sizes = {1, 64, 2064, 64}, .scale = 3, .numbers = INCREASING},
       {.dtype = RONDO_BF16, .sizes = {1, 64, 1200, 136}, .scale = 3, .numbers = INCREASING, .causal = true},
   };
@@ -224,7 +238,10 @@ static void gemm_softmax_keeps_nan_and_infinity_in_their_rows(rondo_backend back
       {.dtype = RONDO_BF16, .sizes = {1, 200, 200, 9}, .numbers = LATE, .causal = true},
       {.dtype = RONDO_F16, .sizes = {1, 100, 1040, 64}, .scale = 0.1f, .numbers = SPECIAL, .causal = true},
       {.dtype = RONDO_BF16, .sizes = {2, 40, 1200, 136}, .scale = 0.1f, .numbers = SPECIAL},
+      {.dtype = RONDO_BF16, .sizes = {2, 40, 1152, 64}, .scale = 0.1f, .numbers = SPECIAL},
+      {.dtype = RONDO_F16, .sizes = {1, 100, 2176, 128}, .scale = 0.1f, .numbers = SPECIAL},
       {.dtype = RONDO_F16, .sizes = {1, 20, 304, 24}, .numbers = LATE},
+      {.dtype = RONDO_F16, .sizes = {1, 20, 1280, 24}, .numbers = LATE},
       {.dtype = RONDO_BF16, .sizes = {1, 20, 264, 136}, .scale = 0.1f, .numbers = LATE},
   };
   products_check(backend, products, COUNT(products), 7);
@@ -456,6 +473,35 @@ Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_b
   memcpy(task.attributes, &attributes, sizeof attributes);
   REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
   cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
+}
+
+/* B's rows are dealt by groups of 128, where its view has them and all columns count. */
+Test(softmax, gemm_softmax_select_deals_rows_of_b_to_teams_where_a_map_can) {
+  struct op_operand operands[] = {operand_of(RONDO_F16, 500, 104, 104, 0), operand_of(RONDO_F16, 2176, 104, 112, 0),
+                                  operand_of(RONDO_BF16, 500, 2176, 2176, 0)};
+  struct op_task task = {.op = &op_gemm_softmax, .operand_count = 3, .operands = operands};
+  struct op_call call = {.task = &task, .data = (void *[3]){0}};
+  struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = 232448};
+  struct op_launches launches;
+  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  const struct op_launch *launch = &launches.items[0];
+  cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_teams_f16_k128_c8") == 0, "%s", launch->kernel);
+  cr_assert(launch->map_count == 3 && launch->maps[1].rank == 4);
+  static const uint64_t sizes[] = {104, 16, 8, 17}, strides[] = {2, 224, 3584, 28672};
+  static const uint32_t box[] = {64, 16, 1, 4};
+  for (int i = 0; i < 4; i++) {
+    cr_assert_eq(launch->maps[1].size[i], sizes[i], "dimension %d", i);
+    cr_assert_eq(launch->maps[1].stride_bytes[i], strides[i], "dimension %d", i);
+    cr_assert_eq(launch->maps[1].box[i], box[i], "dimension %d", i);
+  }
+  struct gemm_softmax_attributes attributes = {.causal = true};
+  memcpy(task.attributes, &attributes, sizeof attributes);
+  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_resident_f16_c8") == 0);
+  memset(task.attributes, 0, sizeof attributes);
+  operands[1].shape[0] = operands[2].shape[1] = 2168;
+  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_resident_f16_c8") == 0);
 }
 
 Test(softmax, gemm_softmax_select_knows_alignment_and_width) {

@@ -1,5 +1,6 @@
 /* test_softmax_plan.c - whatever the problem, a plan for the kernels of sm_90a keeps what they rely on
- * (gemm_softmax_resident.cu, gemm_softmax_streamed.cu), and what these cannot do is not sent there. */
+ * (gemm_softmax_resident.cu, gemm_softmax_teams.cu, gemm_softmax_streamed.cu), and what these cannot do is not sent
+ * there. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ static struct gemm_softmax_problem random_problem(struct random *random) {
   return (struct gemm_softmax_problem){.dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
                                        .is_softmax = random_between(random, 0, 1),
                                        .is_exact = random_between(random, 0, 1),
+                                       .is_dealt = random_between(random, 0, 1),
                                        .batch = one_of(random, batches, 6),
                                        .m = random_between(random, 0, one_of(random, most, 6)),
                                        .n = random_between(random, 0, one_of(random, most, 6)),
@@ -25,12 +27,22 @@ static struct gemm_softmax_problem random_problem(struct random *random) {
                                        .multiprocessors = one_of(random, multiprocessors, 4)};
 }
 
-/* One tile of 64 rows after the other comes to a cluster of its matrix; all of B's columns and k are in shared memory.
- */
+static bool has_teams(const struct gemm_softmax_problem *problem) {
+  return problem->is_softmax && !problem->is_exact && problem->is_dealt;
+}
+
+/* One tile of rows after the other comes to a cluster of its matrix; all of B's columns and k are in shared memory. */
 static void check_resident(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
   const int64_t cluster = plan->variant->cluster;
   cr_assert(plan->clusters >= 1 && plan->clusters <= plan->tiles);
   cr_assert_eq(plan->grid, problem->batch * plan->clusters * cluster);
+  cr_assert_eq(plan->variant->steps > 0, has_teams(problem));
+  if (has_teams(problem)) {
+    cr_assert_geq(cluster * TEAM_COLUMNS, problem->n);
+    cr_assert_eq(plan->variant->steps, plan->steps);
+    cr_assert(plan->a_box_rows == 32 && plan->b_box_rows == 16 && plan->p_box_rows == (plan->steps == 1 ? 32 : 16));
+    return;
+  }
   cr_assert_geq(cluster * RESIDENT_PARTS * WGMMA_COLUMNS, problem->n);
   cr_assert_leq(plan->steps, RESIDENT_MOST_STEPS);
   cr_assert(plan->a_box_rows == 64 && plan->b_box_rows == 256 && plan->p_box_rows == 64);
@@ -62,7 +74,8 @@ Test(softmax_plan, gemm_softmax_plan_keeps_what_its_kernels_rely_on) {
     }
     cr_assert(plan.variant->dtype == problem.dtype && plan.variant->is_softmax == problem.is_softmax);
     cr_assert(plan.steps * 64 >= problem.k && (plan.steps - 1) * 64 < problem.k);
-    cr_assert(plan.tiles * 64 >= problem.m && (plan.tiles - 1) * 64 < problem.m);
+    const int64_t rows = plan.resident && has_teams(&problem) ? TEAM_ROWS : 64;
+    cr_assert(plan.tiles * rows >= problem.m && (plan.tiles - 1) * rows < problem.m);
     cr_assert(plan.tiles * problem.batch <= INT32_MAX && plan.grid <= INT32_MAX);
     cr_assert_leq(plan.shared_bytes, MOST_SHARED_BYTES);
     cr_assert_eq(plan.grid % plan.variant->cluster, 0);
@@ -88,10 +101,12 @@ Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
     const char *name;
     int64_t grid;
   } cases[] = {
-      {4096, 4096, 64, true, false, "rondo_gemm_softmax_resident_bf16_c8", 120},
-      {4096, 4096, 128, true, false, "rondo_gemm_softmax_resident_bf16_c8", 120},
+      {4096, 4096, 64, true, false, "rondo_gemm_softmax_teams_bf16_k64_c8", 120},
+      {4096, 4096, 64, true, true, "rondo_gemm_softmax_resident_bf16_c8", 120},
+      {4096, 4096, 128, true, false, "rondo_gemm_softmax_teams_bf16_k128_c8", 120},
       {1024, 1024, 64, true, false, "rondo_gemm_softmax_streamed_bf16_c4", 64},
-      {2048, 2048, 64, true, false, "rondo_gemm_softmax_resident_bf16_c4", 120},
+      {2048, 2048, 64, true, false, "rondo_gemm_softmax_teams_bf16_k64_c4", 120},
+      {4096, 4088, 64, true, false, "rondo_gemm_softmax_resident_bf16_c8", 120},
       {4096, 4096, 64, false, false, "rondo_gemm_rowmax_resident_bf16_c8", 120},
       {8192, 1024, 1024, true, false, "rondo_gemm_softmax_held_bf16_c2", 132},
       {8192, 1024, 1024, true, true, "rondo_gemm_softmax_streamed_bf16_c4", 120},
@@ -105,6 +120,7 @@ Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
     const struct gemm_softmax_problem problem = {.dtype = RONDO_BF16,
                                                  .is_softmax = cases[i].is_softmax,
                                                  .is_exact = cases[i].is_exact,
+                                                 .is_dealt = cases[i].n % TEAM_GROUP == 0,
                                                  .batch = 1,
                                                  .m = cases[i].m,
                                                  .n = cases[i].n,
