@@ -110,8 +110,8 @@ template <typename T> __device__ __forceinline__ float squares(uint32_t address)
   return squares_of(pairs, T());
 }
 
-/* Of eight numbers of each lane, one for each r, the lanes of a t make one each: that of r = g. Half of them my_turn to
- * the lane whose g has the other bit, then a quarter, then an eighth. */
+/* Of eight numbers of each lane, one for each r, the lanes of a t make one each: that of r = g. Half of them go to the
+ * lane whose g has the other bit, then a quarter, then an eighth. */
 template <typename Join> __device__ __forceinline__ float rows_deal(const float (&of)[8], uint32_t g, Join join) {
   float four[4], two[2];
 #pragma unroll
@@ -132,12 +132,6 @@ __device__ __forceinline__ float of_row(float value, int r, uint32_t t) {
   return __shfl_sync(0xffffffffu, value, 4 * r + t);
 }
 
-__device__ __forceinline__ float2 shared_float2(uint32_t address) {
-  float2 value;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
-  return value;
-}
-
 /* A row's {max, sum} from `Count` entries of it. */
 struct row_told {
   float max, sum;
@@ -147,7 +141,7 @@ template <int Count> __device__ __forceinline__ row_told entries_join(uint32_t e
   float max[Count], sum[Count];
 #pragma unroll
   for (int i = 0; i < Count; i++) {
-    const float2 entry = shared_float2(entries + i * stride);
+    const float2 entry = load_shared_two(entries + i * stride);
     max[i] = entry.x, sum[i] = entry.y;
   }
 #pragma unroll
@@ -203,7 +197,8 @@ __device__ __forceinline__ void multiply(tile_numbers &s, uint32_t b_panels, uin
   for (int k = 0; k < 4 * Steps; k++)
 #pragma unroll
     for (int b = 0; b < TEAM_PRODUCTS; b++)
-      warpgroup_product<T, 32>::shared(s[b], operand_further(b0, k / 4 * TEAM_B_BYTES + b * 8192 + k % 4 * 32),
+      warpgroup_product<T, 32>::shared(s[b],
+                                       operand_further(b0, k / 4 * TEAM_B_BYTES + b * WGMMA_PANEL_BYTES + k % 4 * 32),
                                        operand_further(a, k / 4 * TEAM_ROWS * 128 + k % 4 * 32), k > 0);
   wgmma_commit();
 }
@@ -309,8 +304,8 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
     const uint32_t buffer = turn % place::A_TILES, barrier = a_full + 8 * buffer;
     barrier_expect(barrier, place::A_TILE);
     for (int k = 0; k < Steps; k++)
-      tensor_copy(a_stages + buffer * place::A_TILE + k * place::A_PANEL, &p.a, 64 * k, tile_of(turn) * TEAM_ROWS,
-                  matrix, barrier, read_often_policy());
+      tensor_copy(a_stages + buffer * place::A_TILE + k * place::A_PANEL, &p.a, WGMMA_DEPTH * k,
+                  tile_of(turn) * TEAM_ROWS, matrix, barrier, read_often_policy());
   };
 
   if (threadIdx.x == 0) {
@@ -327,12 +322,10 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
   if (asks) {
     if (team == 0) a_load(0);
     for (int b = team; b < TEAM_PRODUCTS; b += TEAMS) {
-      barrier_expect(b_full + 8 * b, Steps * 8192);
-      for (int k = 0; k < Steps; k++) {
-        /* Coordinates: k, the column in 16, b, w. */
-        tensor_copy(base + k * place::B_PANEL + b * 8192, &p.b, 64 * k, 0, b, matrix * p.b_groups + 4 * rank,
-                    b_full + 8 * b, read_often_policy());
-      }
+      barrier_expect(b_full + 8 * b, Steps * WGMMA_PANEL_BYTES);
+      for (int k = 0; k < Steps; k++) /* coordinates: k, the column in 16, b, w */
+        tensor_copy(base + k * place::B_PANEL + b * WGMMA_PANEL_BYTES, &p.b, WGMMA_DEPTH * k, 0, b,
+                    matrix * p.b_groups + 4 * rank, b_full + 8 * b, read_often_policy());
     }
     if (team) a_load(0);
     if (place::A_TILES > 1) a_load(1);
@@ -369,7 +362,7 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
     const uint32_t a_tile = a_stages + a_buffer * place::A_TILE;
     tile_numbers s;
 
-    const bool counts = rank * TEAM_COLUMNS + 128 * w < p.n;
+    const bool counts = rank * TEAM_COLUMNS + TEAM_GROUP * w < p.n;
     barrier_wait(a_full + 8 * a_buffer, turn / place::A_TILES & 1);
     barrier_wait(my_turn, team ? turn & 1 : turn & 1 ^ 1);
     if (turn == 0) /* what team 0 measures behind its product */
@@ -427,7 +420,7 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
       float less[8];
 #pragma unroll
       for (int j = 0; j < 4; j++) {
-        const float2 two = shared_float2(a_lengths + (8 * j + 2 * t) * 4);
+        const float2 two = load_shared_two(a_lengths + (8 * j + 2 * t) * 4);
         less[2 * j] = two.x * bound - RAISED, less[2 * j + 1] = two.y * bound - RAISED;
       }
       wgmma_wait<0>();
@@ -463,7 +456,7 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
     __syncwarp();
 
     const uint32_t boxes = base + place::STAGING + 2 * warp * place::BOX_ROWS * 128;
-    const int column = rank * TEAM_COLUMNS + 128 * w;
+    const int column = rank * TEAM_COLUMNS + TEAM_GROUP * w;
     if (p.output == GEMM_SOFTMAX_F16)
       rows_store<__half, place::BOX_ROWS>(p, s, scale, boxes, column, tile * TEAM_ROWS, matrix);
     else

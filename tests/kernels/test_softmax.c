@@ -423,55 +423,59 @@ static struct op_operand operand_of(rondo_dtype dtype, int64_t rows, int64_t col
                              .offset_bytes = offset};
 }
 
-static struct op_launch launch_of(struct op_operand a, struct op_operand b, struct op_operand p,
-                                  struct gemm_softmax_parameters *parameters) {
-  struct op_operand operands[] = {a, b, p};
+static const struct chip h200 = {.version = 90, .multiprocessors = 132, .shared_bytes = 232448};
+
+static const struct op_launch *selected(struct op_operand *operands, struct gemm_softmax_attributes attributes,
+                                        struct chip chip, struct op_launches *launches) {
   struct op_task task = {.op = &op_gemm_softmax, .operand_count = 3, .operands = operands};
   struct op_call call = {.task = &task, .data = (void *[3]){0}};
-  struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = 232448};
+  memcpy(task.attributes, &attributes, sizeof attributes);
+  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, launches));
+  return &launches->items[0];
+}
+
+static struct op_launch launch_of(struct op_operand a, struct op_operand b, struct op_operand p,
+                                  struct gemm_softmax_parameters *parameters) {
   struct op_launches launches;
-  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  const struct op_launch *launch =
+      selected((struct op_operand[]){a, b, p}, (struct gemm_softmax_attributes){0}, h200, &launches);
   cr_assert(launches.count == 1);
-  memcpy(parameters, launches.items[0].parameters, sizeof *parameters);
-  return launches.items[0];
+  memcpy(parameters, launch->parameters, sizeof *parameters);
+  return *launch;
 }
 
 /* Tensor maps where all operands can have them, three coordinates whatever their rank; else the portable kernels. */
 Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_be_mapped) {
   struct op_operand operands[] = {operand_of(RONDO_BF16, 4096, 56, 64, 0), operand_of(RONDO_BF16, 4092, 56, 64, 32),
                                   operand_of(RONDO_F32, 4096, 4092, 4096, 16)};
-  struct op_task task = {.op = &op_gemm_softmax, .operand_count = 3, .operands = operands};
-  struct op_call call = {.task = &task, .data = (void *[3]){0}};
-  struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = 232448};
+  const struct gemm_softmax_attributes plain = {0};
   struct op_launches launches;
-  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
-  const struct op_launch *launch = &launches.items[0];
+  const struct op_launch *launch = selected(operands, plain, h200, &launches);
   cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_resident_bf16_c8") == 0, "%s", launch->kernel);
   cr_assert(launch->map_count == 3 && launch->grid[0] % 8 == 0);
   for (uint32_t i = 0; i < 3; i++) cr_assert_eq(launch->maps[i].rank, 3);
   cr_assert(launch->maps[2].box[0] == 32 && launch->maps[2].box[1] == 64 && launch->maps[2].size[0] == 4092);
   cr_assert(launch->maps[1].box[0] == 64 && launch->maps[1].box[1] == 256 && launch->maps[1].size[0] == 56);
 
+  struct chip chip = h200;
   chip.version = 80;
-  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  selected(operands, plain, chip, &launches);
   cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
   chip.version = 90, chip.shared_bytes = 100000; /* too little of it */
-  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  selected(operands, plain, chip, &launches);
   cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
-  chip.shared_bytes = 232448;
   for (int i = 0; i < 3; i++) { /* one that begins at no multiple of 16 bytes */
     operands[i].offset_bytes += 8;
-    REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+    selected(operands, plain, h200, &launches);
     cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0, "operand %d", i);
     operands[i].offset_bytes -= 8;
   }
   operands[1].shape[0] = operands[2].shape[1] = 4091; /* rows that end inside of 16 bytes */
-  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  selected(operands, plain, h200, &launches);
   cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
   operands[1].shape[0] = operands[2].shape[1] = 4092;
-  struct gemm_softmax_attributes attributes = {.scale = 3e38f}; /* which times log2(e) is no number */
-  memcpy(task.attributes, &attributes, sizeof attributes);
-  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  const struct gemm_softmax_attributes immense = {.scale = 3e38f}; /* which times log2(e) is no number */
+  selected(operands, immense, h200, &launches);
   cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_bf16_128") == 0);
 }
 
@@ -479,12 +483,9 @@ Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_b
 Test(softmax, gemm_softmax_select_deals_rows_of_b_to_teams_where_a_map_can) {
   struct op_operand operands[] = {operand_of(RONDO_F16, 500, 104, 104, 0), operand_of(RONDO_F16, 2176, 104, 112, 0),
                                   operand_of(RONDO_BF16, 500, 2176, 2176, 0)};
-  struct op_task task = {.op = &op_gemm_softmax, .operand_count = 3, .operands = operands};
-  struct op_call call = {.task = &task, .data = (void *[3]){0}};
-  struct chip chip = {.version = 90, .multiprocessors = 132, .shared_bytes = 232448};
+  const struct gemm_softmax_attributes plain = {0};
   struct op_launches launches;
-  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
-  const struct op_launch *launch = &launches.items[0];
+  const struct op_launch *launch = selected(operands, plain, h200, &launches);
   cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_teams_f16_k128_c8") == 0, "%s", launch->kernel);
   cr_assert(launch->map_count == 3 && launch->maps[1].rank == 4);
   static const uint64_t sizes[] = {104, 16, 8, 17}, strides[] = {2, 224, 3584, 28672};
@@ -494,13 +495,10 @@ Test(softmax, gemm_softmax_select_deals_rows_of_b_to_teams_where_a_map_can) {
     cr_assert_eq(launch->maps[1].stride_bytes[i], strides[i], "dimension %d", i);
     cr_assert_eq(launch->maps[1].box[i], box[i], "dimension %d", i);
   }
-  struct gemm_softmax_attributes attributes = {.causal = true};
-  memcpy(task.attributes, &attributes, sizeof attributes);
-  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  selected(operands, (struct gemm_softmax_attributes){.causal = true}, h200, &launches);
   cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_resident_f16_c8") == 0);
-  memset(task.attributes, 0, sizeof attributes);
   operands[1].shape[0] = operands[2].shape[1] = 2168;
-  REQUIRE_OK(op_gemm_softmax.select(&call, &chip, &launches));
+  selected(operands, plain, h200, &launches);
   cr_assert(strcmp(launches.items[0].kernel, "rondo_gemm_softmax_resident_f16_c8") == 0);
 }
 
