@@ -113,11 +113,11 @@ static void bytes_text(double bytes, char *text, size_t text_bytes) {
 }
 
 static void write_axes(FILE *file, const struct plot *plot) {
-  static const char grid[] = "#dddddd", fine[] = "#f2f2f2";
+  static const char fine[] = "#f2f2f2";
   char text[32];
   for (int32_t percent = 0; percent <= plot->most_percent; percent += PERCENT_STEP) {
     int32_t y = y_of(plot, percent);
-    svg_line(file, LEFT, y, RIGHT, y, percent == 100 ? "#888888" : grid);
+    svg_line(file, LEFT, y, RIGHT, y, percent == 100 ? "#888888" : svg_grid);
     snprintf(text, sizeof text, "%d %%", percent);
     svg_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
   }
@@ -125,12 +125,12 @@ static void write_axes(FILE *file, const struct plot *plot) {
     for (int i = 1; i < 10; i++) {
       double bytes = pow(10, power) * i;
       if (bytes < plot->least_bytes || bytes > plot->most_bytes) continue;
-      svg_line(file, x_of(plot, bytes), TOP, x_of(plot, bytes), BOTTOM, i == 1 ? grid : fine);
+      svg_line(file, x_of(plot, bytes), TOP, x_of(plot, bytes), BOTTOM, i == 1 ? svg_grid : fine);
       if (i > 1) continue;
       bytes_text(bytes, text, sizeof text);
       svg_text(file, x_of(plot, bytes), BOTTOM + 2 * SMALL, SMALL, "middle", text);
     }
-  svg_line(file, LEFT, TOP, LEFT, BOTTOM, grid);
+  svg_line(file, LEFT, TOP, LEFT, BOTTOM, svg_grid);
   svg_text(file, (LEFT + RIGHT) / 2, BOTTOM + 4 * SMALL, SMALL, "middle",
            "bytes that a product must read and write, each once");
 }

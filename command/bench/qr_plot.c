@@ -18,13 +18,10 @@ enum {
   SMALL = 130, /* sizes of letters */
   LARGE = 190,
   DOT = 30,
-  SERIES_MOST = 6,
+  SERIES_MOST = SVG_COLOURS,
   POINTS_MOST = 64,
   SIZE_STEP = 16,
 };
-
-static const char *const colours[SERIES_MOST] = {"#d55e00", "#0072b2", "#009e73", "#b85c9e", "#806b00", "#000000"};
-static const char grid[] = "#dddddd";
 
 /* Ours in each type first, then every rival's name in each. */
 struct series {
@@ -118,13 +115,13 @@ static void write_axes(FILE *file, const struct plot *plot, enum panel panel) {
   for (int i = 0; i <= (int)lround(plot->most_value[panel] / plot->step[panel]); i++) {
     double value = i * plot->step[panel];
     int32_t y = y_of(plot, panel, value);
-    svg_line(file, LEFT, y, LEFT + PANEL_WIDTH, y, grid);
+    svg_line(file, LEFT, y, LEFT + PANEL_WIDTH, y, svg_grid);
     snprintf(text, sizeof text, "%.3g", value);
     if (panel == SPEED) snprintf(text, sizeof text, "%.0f", value);
     svg_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
   }
   for (int size = 0; size <= (int)plot->most_size; size += SIZE_STEP) {
-    svg_line(file, x_of(plot, size), top, x_of(plot, size), bottom, grid);
+    svg_line(file, x_of(plot, size), top, x_of(plot, size), bottom, svg_grid);
     snprintf(text, sizeof text, "%d", size);
     svg_text(file, x_of(plot, size), bottom + 2 * SMALL, SMALL, "middle", text);
   }
@@ -157,7 +154,7 @@ static void write_series(FILE *file, const struct plot *plot, enum panel panel, 
   const struct qr_result *points[POINTS_MOST];
   size_t count = points_of(series, points);
   if (!count) return;
-  fprintf(file, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%d\" d=\"", colours[index], index < 2 ? 20 : 12);
+  fprintf(file, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%d\" d=\"", svg_colours[index], index < 2 ? 20 : 12);
   for (size_t i = 0; i < count; i++)
     fprintf(file, "%c%d %d", i ? 'L' : 'M', x_of(plot, (double)points[i]->shape.n),
             y_of(plot, panel, value_of(ours, points[i], panel)));
@@ -166,14 +163,16 @@ static void write_series(FILE *file, const struct plot *plot, enum panel panel, 
     char title[sizeof series->title + 64];
     double size = (double)points[i]->shape.n;
     snprintf(title, sizeof title, "%s, n = %.0f: %.2f us", series->title, size, points[i]->us);
-    svg_dot(file, x_of(plot, size), y_of(plot, panel, value_of(ours, points[i], panel)), DOT, colours[index], title);
+    svg_dot(file, x_of(plot, size), y_of(plot, panel, value_of(ours, points[i], panel)), DOT, svg_colours[index],
+            title);
   }
 }
 
 static void write_legend(FILE *file, const struct plot *plot) {
   for (size_t s = 0; s < plot->series_count; s++) {
     int32_t x = LEFT + (int32_t)s % 2 * 3600, y = HEIGHT - 640 + (int32_t)s / 2 * 220;
-    fprintf(file, "<path d=\"M%d %dh240\" stroke=\"%s\" stroke-width=\"%d\"/>\n", x, y, colours[s], s < 2 ? 20 : 12);
+    fprintf(file, "<path d=\"M%d %dh240\" stroke=\"%s\" stroke-width=\"%d\"/>\n", x, y, svg_colours[s],
+            s < 2 ? 20 : 12);
     svg_text(file, x + 300, y + SMALL / 3, SMALL, "start", plot->series[s].title);
   }
 }

@@ -21,12 +21,9 @@ enum {
   LARGE = 190,
   DOT = 36,
   SPEED_STEP = 100,
-  SERIES_MOST = 6,
+  SERIES_MOST = SVG_COLOURS,
   POINTS_MOST = 16,
 };
-
-static const char *const colours[SERIES_MOST] = {"#d55e00", "#0072b2", "#009e73", "#b85c9e", "#806b00", "#000000"};
-static const char grid[] = "#dddddd";
 
 /* Ours first, then every rival's name. */
 struct series {
@@ -105,13 +102,13 @@ static void write_axes(FILE *file, const struct plot *plot, const struct panel *
   int32_t bottom = panel->top + PANEL_HEIGHT, right = panel->left + PANEL_WIDTH;
   char text[96];
   for (int speed = 0; speed <= (int)plot->most_speed; speed += SPEED_STEP) {
-    svg_line(file, panel->left, y_of(plot, panel, speed), right, y_of(plot, panel, speed), grid);
+    svg_line(file, panel->left, y_of(plot, panel, speed), right, y_of(plot, panel, speed), svg_grid);
     snprintf(text, sizeof text, "%d", speed);
     svg_text(file, panel->left - 80, y_of(plot, panel, speed) + SMALL / 3, SMALL, "end", text);
   }
   for (int64_t length = (int64_t)plot->least_length; length <= (int64_t)plot->most_length; length *= 2) {
     int32_t x = x_of(plot, panel, (double)length);
-    svg_line(file, x, panel->top, x, bottom, grid);
+    svg_line(file, x, panel->top, x, bottom, svg_grid);
     snprintf(text, sizeof text, "%" PRId64, length);
     svg_text(file, x, bottom + 2 * SMALL, SMALL, "middle", text);
   }
@@ -146,7 +143,7 @@ static void write_series(FILE *file, const struct plot *plot, const struct panel
   const struct softmax_result *points[POINTS_MOST];
   size_t count = points_of(&plot->series[index], panel, state, points);
   if (!count) return;
-  fprintf(file, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%d\" %s d=\"", colours[index], index ? 14 : 24,
+  fprintf(file, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%d\" %s d=\"", svg_colours[index], index ? 14 : 24,
           state == SOFTMAX_PAUSE ? "" : "stroke-dasharray=\"60 40\"");
   for (size_t i = 0; i < count; i++)
     fprintf(file, "%c%d %d", i ? 'L' : 'M', x_of(plot, panel, (double)points[i]->shape.keys),
@@ -157,14 +154,14 @@ static void write_series(FILE *file, const struct plot *plot, const struct panel
     double length = (double)points[i]->shape.keys, speed = speed_of(points[i]);
     snprintf(title, sizeof title, "%s, %.0f, %s: %.0f TFLOP/s", plot->series[index].title, length,
              softmax_state_name(state), speed);
-    svg_dot(file, x_of(plot, panel, length), y_of(plot, panel, speed), DOT, colours[index], title);
+    svg_dot(file, x_of(plot, panel, length), y_of(plot, panel, speed), DOT, svg_colours[index], title);
   }
 }
 
 static void write_legend(FILE *file, const struct plot *plot) {
   for (size_t s = 0; s < plot->series_count; s++) {
     int32_t x = LEFT + (int32_t)s % 3 * 2900, y = HEIGHT - 480 + (int32_t)s / 3 * 260;
-    fprintf(file, "<path d=\"M%d %dh240\" stroke=\"%s\" stroke-width=\"%d\"/>\n", x, y, colours[s], s ? 14 : 24);
+    fprintf(file, "<path d=\"M%d %dh240\" stroke=\"%s\" stroke-width=\"%d\"/>\n", x, y, svg_colours[s], s ? 14 : 24);
     svg_text(file, x + 300, y + SMALL / 3, SMALL, "start", plot->series[s].title);
   }
 }

@@ -6,6 +6,9 @@
 
 #include "../command.h"
 
+const char *const svg_colours[SVG_COLOURS] = {"#d55e00", "#0072b2", "#009e73", "#b85c9e", "#806b00", "#000000"};
+const char svg_grid[] = "#dddddd";
+
 static void write_escaped(FILE *file, const char *text) {
   for (; *text; text++)
     if (strchr("&<>\"", *text) || (unsigned char)*text < ' ')

@@ -7,6 +7,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Lines that can be told apart, also by those who do not see all colours alike; and those behind them. */
+enum { SVG_COLOURS = 6 };
+extern const char *const svg_colours[SVG_COLOURS];
+extern const char svg_grid[];
+
 /* Writes a file by `draw`, which begins with svg_begin. false, with a sentence: it was not written whole. */
 bool svg_write(const char *path, void (*draw)(FILE *file, const void *user), const void *user);
 
