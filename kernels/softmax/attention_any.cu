@@ -1,6 +1,6 @@
 /* attention_any.cu - attention with pages, a window, a soft cap and e4m3, in any combination, for every chip.
  *
- * The plain kernels' block (attention_block.cuh), with a simple loop of its own: a tile of K and V is read row by row
+ * The plain kernels' block (attention_warp.cuh), with a simple loop of its own: a tile of K and V is read row by row
  * through the table of pages, made two-byte numbers on its way, and lies in shared memory while it is worked on. There
  * is one tile at a time and a running maximum. Products in 16 bits are exact to what e4m3 holds.
  *
@@ -9,7 +9,7 @@
 
 #include "../common/launch.cuh"
 #include "attention_any.h"
-#include "attention_block.cuh"
+#include "attention_warp.cuh"
 
 /* ---- Rows of any type into shared memory ------------------------------------------------------------------------- */
 
@@ -227,10 +227,7 @@ template <typename Size> __device__ __forceinline__ void attend_any(const attent
 
   output_fragments<Size> o = {};
   softmax_state<Size> state;
-#pragma unroll
-  for (int m = 0; m < Size::parts; m++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) state.reference[m][half] = -INFINITY, state.sum[m][half] = 0.0f;
+  state.clear();
 #pragma unroll 1
   for (int begin = w.kv_begin; begin < w.kv_end; begin += Size::tile) {
     __syncthreads(); /* the tile before is used up */
