@@ -226,6 +226,20 @@ static void gemm_softmax_survives_large_logits(rondo_backend backend) {
 }
 BOTH(gemm_softmax_survives_large_logits)
 
+/* A bound on logits from the lengths of rows is far off, infinite, not a number, or zero where it should not be. */
+static void gemm_softmax_does_not_depend_on_the_lengths_of_rows(rondo_backend backend) {
+  static const struct product products[] = {
+      {.dtype = RONDO_BF16, .sizes = {1, 100, 1152, 64}, .scale = 0.1f, .numbers = ONE_SIDED},
+      {.dtype = RONDO_F16, .sizes = {1, 70, 2176, 128}, .scale = -0.1f, .numbers = ONE_SIDED},
+      {.dtype = RONDO_BF16, .sizes = {1, 64, 1280, 128}, .scale = 0.1f, .numbers = TOO_LONG},
+      {.dtype = RONDO_BF16, .sizes = {2, 40, 2176, 64}, .scale = -0.1f, .numbers = TOO_LONG},
+      {.dtype = RONDO_BF16, .sizes = {1, 64, 1152, 128}, .scale = 0x1p28f, .numbers = TOO_SHORT},
+      {.dtype = RONDO_BF16, .sizes = {1, 64, 2176, 64}, .scale = -0x1p33f, .numbers = TOO_SHORT},
+  };
+  products_check(backend, products, COUNT(products), 12);
+}
+BOTH(gemm_softmax_does_not_depend_on_the_lengths_of_rows)
+
 /* A NaN or +infinity among the columns that count makes the row NaN, as does -infinity in all of them; one that does
  * not count changes nothing, and P is 0 there. The maximum of a row with NaN is NaN. */
 static void gemm_softmax_keeps_nan_and_infinity_in_their_rows(rondo_backend backend) {

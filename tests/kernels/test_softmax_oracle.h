@@ -16,6 +16,9 @@ enum numbers {
   DECREASING, /* and never */
   SPECIAL,    /* NaN and infinities in some rows */
   LATE,       /* the first 130 logits of every row are -infinity */
+  ONE_SIDED,  /* long rows whose products are small */
+  TOO_LONG,   /* the same, and no float holds the squares of their lengths */
+  TOO_SHORT,  /* A's rows: the squares of their lengths are zero in floats, the logits are not */
 };
 
 struct sizes {
@@ -119,7 +122,14 @@ static void product_add(struct trial_product *t, struct trial *trial, const stru
                                                                                .causal = product->causal}));
 }
 
-static double number_of(enum numbers numbers, bool is_b, int64_t row, int64_t rows, struct random *random) {
+/* Where A has long numbers B has zeros and the other way round, but for every other pair of columns. */
+static double one_sided(bool is_b, int64_t column, double length, struct random *random) {
+  if (column % 4 >= 2) return random_normal(random);
+  return (column % 4 == 1) == is_b ? length * random_normal(random) : 0;
+}
+
+static double number_of(enum numbers numbers, bool is_b, int64_t row, int64_t rows, int64_t column,
+                        struct random *random) {
   switch (numbers) {
   case EQUAL:
     return is_b ? 0.5 : random_normal(random);
@@ -127,6 +137,12 @@ static double number_of(enum numbers numbers, bool is_b, int64_t row, int64_t ro
   case DECREASING:
     if (!is_b) return 0.25 + 0.5 * random_uniform(random);
     return (numbers == INCREASING ? 4.0 : -4.0) * (double)row / (double)rows;
+  case ONE_SIDED:
+    return one_sided(is_b, column, 2000, random);
+  case TOO_LONG:
+    return one_sided(is_b, column, 0x1p100, random);
+  case TOO_SHORT:
+    return random_normal(random) * (is_b ? 0x1p50 : 0x1p-80);
   default:
     return random_normal(random);
   }
@@ -138,7 +154,7 @@ static void place_fill(struct place *place, enum numbers numbers, bool is_b, str
   for (int64_t batch = 0; batch < place->extent[0]; batch++)
     for (int64_t row = 0; row < place->extent[1]; row++)
       for (int64_t column = 0; column < place->extent[2]; column++)
-        place_write(place, batch, row, column, number_of(numbers, is_b, row, place->extent[1], random));
+        place_write(place, batch, row, column, number_of(numbers, is_b, row, place->extent[1], column, random));
 }
 
 /* Row 1 is NaN, row 3 infinite of both signs, row 5 -infinity throughout; column 4 is -infinity for rows with a
