@@ -35,14 +35,14 @@ namespace {
 template <int Cluster, int Steps> struct team_places {
   static constexpr int B_PANEL = TEAM_COLUMNS * 128, A_PANEL = TEAM_ROWS * 128, A_TILE = Steps * A_PANEL;
   static constexpr int A_TILES = TEAM_A_TILES(Steps), BOX_ROWS = TEAM_BOX_ROWS(Steps);
-  static constexpr int B_LENGTHS_COUNT = TEAMS * TEAM_WARPS * Cluster;
+  static constexpr int B_LENGTHS_COUNT = TEAM_MEASURING_WARPS * Cluster;
   static constexpr int A = Steps * B_PANEL, STAGING = A + TEAMS * A_TILES * A_TILE;
   static constexpr int OWN = STAGING + TEAMS * TEAM_WARPS * 2 * BOX_ROWS * 128; /* a row's sum, of each warp */
   static constexpr int OWN_AGAIN = OWN + TEAMS * TEAM_WARPS * TEAM_ROWS * 4;    /* {max, sum} */
   static constexpr int TOLD = OWN_AGAIN + TEAMS * TEAM_WARPS * TEAM_ROWS * 8;   /* of each block, two sets */
   static constexpr int TOLD_AGAIN = TOLD + TEAMS * 2 * Cluster * TEAM_ROWS * 4;
   static constexpr int A_LENGTHS = TOLD_AGAIN + TEAMS * Cluster * TEAM_ROWS * 8;
-  static constexpr int B_LENGTHS = A_LENGTHS + TEAMS * TEAM_ROWS * 4; /* of each warp of the cluster the longest row */
+  static constexpr int B_LENGTHS = A_LENGTHS + TEAMS * TEAM_ROWS * 4; /* the longest row that each warp found */
   static constexpr int BARRIERS = B_LENGTHS + B_LENGTHS_COUNT * 4;
   static constexpr int B_FULL = BARRIERS, A_FULL = B_FULL + 8 * TEAM_PRODUCTS, HEARD = A_FULL + 16 * TEAMS;
   static constexpr int HEARD_AGAIN = HEARD + 16 * TEAMS, B_KNOWN = HEARD_AGAIN + 8 * TEAMS, TURN = B_KNOWN + 8;
@@ -186,20 +186,22 @@ __device__ __forceinline__ void rows_store(const gemm_softmax_wgmma_parameters &
 
 /* ---- A tile ------------------------------------------------------------------------------------------------------ */
 
-/* s := B A^T, under way. */
+/* s := B A^T, under way. Each product waits for its rows of B: a block's first begins while others are still coming. */
 template <typename T, int Steps>
-__device__ __forceinline__ void multiply(tile_numbers &s, uint32_t b_panels, uint32_t a_tile) {
+__device__ __forceinline__ void multiply(tile_numbers &s, uint32_t b_panels, uint32_t b_full, uint32_t a_tile) {
   const uint64_t a = operand_descriptor(a_tile, 0), b0 = operand_descriptor(b_panels, 0);
 #pragma unroll
   for (int b = 0; b < TEAM_PRODUCTS; b++) pin(s[b]);
-  wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < 4 * Steps; k++)
+  for (int b = 0; b < TEAM_PRODUCTS; b++) {
+    barrier_wait(b_full + 8 * b, 0);
+    wgmma_fence();
 #pragma unroll
-    for (int b = 0; b < TEAM_PRODUCTS; b++)
+    for (int k = 0; k < 4 * Steps; k++)
       warpgroup_product<T, 32>::shared(s[b],
                                        operand_further(b0, k / 4 * TEAM_B_BYTES + b * WGMMA_PANEL_BYTES + k % 4 * 32),
                                        operand_further(a, k / 4 * TEAM_ROWS * 128 + k % 4 * 32), k > 0);
+  }
   wgmma_commit();
 }
 
@@ -332,10 +334,11 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
   }
   __syncwarp();
 
-  /* The longest row of B that this warp finds goes to all blocks. */
-  const auto b_measure = [&] {
+  /* The longest row of B that a warp finds goes to all blocks. Team 0 multiplies meanwhile. */
+  if (team) {
+    const uint32_t first = warp - TEAM_WARPS;
     float most = 0.0f;
-    for (uint32_t i = warp; i < TEAM_COLUMNS / 32; i += TEAMS * TEAM_WARPS) { /* 32 rows, of product i / 2 */
+    for (uint32_t i = first; i < TEAM_COLUMNS / 32; i += TEAM_MEASURING_WARPS) { /* 32 rows, of product i / 2 */
       const uint32_t row = 32 * i + lane;
       float sum[2] = {0.0f, 0.0f};
       barrier_wait(b_full + 8 * (i / 2), 0);
@@ -348,12 +351,12 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
         __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most) & 0x7fffffffu)); /* NaN is the largest */
     cluster_wait();
     if (lane < Cluster)
-      store_one_there(address_in(lane, base + place::B_LENGTHS + (rank * TEAMS * TEAM_WARPS + warp) * 4), most,
+      store_one_there(address_in(lane, base + place::B_LENGTHS + (rank * TEAM_MEASURING_WARPS + first) * 4), most,
                       address_in(lane, b_known));
-  };
+  } else
+    cluster_wait();
   float bound = 0.0f; /* of a row's exponents, for each unit of its length */
   uint32_t agains = 0;
-  if (team) b_measure();
 
   for (uint32_t turn = 0;; turn++) {
     const uint32_t tile = tile_of(turn);
@@ -365,15 +368,13 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
     const bool counts = rank * TEAM_COLUMNS + TEAM_GROUP * w < p.n;
     barrier_wait(a_full + 8 * a_buffer, turn / place::A_TILES & 1);
     barrier_wait(my_turn, team ? turn & 1 : turn & 1 ^ 1);
-    if (turn == 0) /* what team 0 measures behind its product */
-      for (int b = 0; b < TEAM_PRODUCTS; b++) barrier_wait(b_full + 8 * b, 0);
 
     /* Exponentials are 2^RAISED times as large: with a sum of 1 and more none is lost that P could hold. */
     constexpr float RAISED = 80.0f;
     float scale;
     bool from_maxima = false;
     do { /* once, or twice: with two places that multiply ptxas spills */
-      multiply<T, Steps>(s, base, a_tile);
+      multiply<T, Steps>(s, base, b_full, a_tile);
       if (from_maxima) {
         wgmma_wait<0>();
 #pragma unroll
@@ -396,7 +397,6 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
         break;
       }
 
-      if (turn == 0 && !team) b_measure();
       /* Lengths of the tile's rows, two rows to eight lanes. */
       {
         const uint32_t row = 8 * w + g;
@@ -409,25 +409,25 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
         sum = quad_sum(sum);
         if (t == 0) shared_store(a_lengths + row * 4, root(sum));
       }
-      if (turn == 0) {
+      warps_meet(1 + team, 128);
+      wgmma_wait<0>();
+#pragma unroll
+      for (int b = 0; b < TEAM_PRODUCTS; b++) pin(s[b]);
+      __syncwarp();
+      if (lane == 0) barrier_arrive(next_turn);
+      if (turn == 0) { /* behind the turn: B's longest row is known later than the first product */
         barrier_wait_cluster(b_known, 0);
         float most = 0.0f;
         for (uint32_t i = lane; i < place::B_LENGTHS_COUNT; i += 32)
           most = max_or_nan(most, shared_float(base + place::B_LENGTHS + i * 4));
         bound = p.factor * root(__uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most))));
       }
-      warps_meet(1 + team, 128);
       float less[8];
 #pragma unroll
       for (int j = 0; j < 4; j++) {
         const float2 two = load_shared_two(a_lengths + (8 * j + 2 * t) * 4);
         less[2 * j] = two.x * bound - RAISED, less[2 * j + 1] = two.y * bound - RAISED;
       }
-      wgmma_wait<0>();
-#pragma unroll
-      for (int b = 0; b < TEAM_PRODUCTS; b++) pin(s[b]);
-      __syncwarp();
-      if (lane == 0) barrier_arrive(next_turn);
       prepare(s, p.negative, counts);
       const float own = exponentials_from(s, less, p.factor, g);
 

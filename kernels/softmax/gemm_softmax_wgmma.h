@@ -44,15 +44,16 @@ enum {
   TEAMS = 3, /* of a block */
   TEAM_WARPS = 4,
   TEAM_THREADS = TEAMS * TEAM_WARPS * 32,
-  TEAM_ROWS = 32,                    /* of a tile */
-  TEAM_GROUP = 128,                  /* columns of a warp */
-  TEAM_COLUMNS = 4 * TEAM_GROUP,     /* of a block */
-  TEAM_PRODUCTS = TEAM_COLUMNS / 64, /* of a team */
+  TEAM_MEASURING_WARPS = (TEAMS - 1) * TEAM_WARPS, /* that find the longest row of B */
+  TEAM_ROWS = 32,                                  /* of a tile */
+  TEAM_GROUP = 128,                                /* columns of a warp */
+  TEAM_COLUMNS = 4 * TEAM_GROUP,                   /* of a block */
+  TEAM_PRODUCTS = TEAM_COLUMNS / 64,               /* of a team */
   /* Of shared memory, for all teams: */
-  TEAM_B_BYTES = TEAM_COLUMNS * 128,                                 /* for each WGMMA_DEPTH of k */
-  TEAM_A_BYTES = TEAMS * 2 * TEAM_ROWS * 128,                        /* two panels: two tiles, or one */
-  TEAM_BOX_BYTES = TEAMS * TEAM_WARPS * 2 * 32 * 128,                /* two boxes of each warp, or two halves */
-  TEAM_TOLD_BYTES = TEAMS * TEAM_ROWS * 16 + TEAMS * TEAM_WARPS * 4, /* for each block of the cluster */
+  TEAM_B_BYTES = TEAM_COLUMNS * 128,                                   /* for each WGMMA_DEPTH of k */
+  TEAM_A_BYTES = TEAMS * 2 * TEAM_ROWS * 128,                          /* two panels: two tiles, or one */
+  TEAM_BOX_BYTES = TEAMS * TEAM_WARPS * 2 * 32 * 128,                  /* two boxes of each warp, or two halves */
+  TEAM_TOLD_BYTES = TEAMS * TEAM_ROWS * 16 + TEAM_MEASURING_WARPS * 4, /* for each block of the cluster */
   TEAM_OWN_BYTES = TEAMS * TEAM_WARPS * TEAM_ROWS * 12 + TEAMS * TEAM_ROWS * 4 + 512
 };
 
