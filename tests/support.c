@@ -106,12 +106,27 @@ int64_t random_between(struct random *random, int64_t low, int64_t high) {
   return low + (int64_t)(random_bits(random) % (uint64_t)(high - low + 1));
 }
 
-/* ---- Number formats, by another road than kernels/common/number.h: ldexp and nearbyint --------------------------- */
+/* ---- Number formats, by another road than kernels/common/number.h: double arithmetic and nearbyint --------------- */
+
+/* 2^exponent, of -1022 to 1023: a product with it is what ldexp gives, of whose calls the oracles make a billion. */
+static double power_of_two(int exponent) {
+  double power;
+  memcpy(&power, &(uint64_t){(uint64_t)(exponent + 1023) << 52}, sizeof power);
+  return power;
+}
+
+/* The e of 2^e <= magnitude < 2^(e + 1); of what is less than 2^-1022, -1023. */
+static int exponent_of(double magnitude) {
+  uint64_t bits;
+  memcpy(&bits, &magnitude, sizeof bits);
+  return (int)(bits >> 52 & 0x7ff) - 1023;
+}
 
 static double from_fields(uint32_t sign, int exponent_bits, int mantissa_bits, uint32_t exponent, uint32_t mantissa) {
   int bias = (1 << (exponent_bits - 1)) - 1;
-  double magnitude = exponent ? ldexp(1.0 + ldexp((double)mantissa, -mantissa_bits), (int)exponent - bias)
-                              : ldexp((double)mantissa, 1 - bias - mantissa_bits);
+  double magnitude = exponent
+                         ? (1.0 + (double)mantissa * power_of_two(-mantissa_bits)) * power_of_two((int)exponent - bias)
+                         : (double)mantissa * power_of_two(1 - bias - mantissa_bits);
   return sign ? -magnitude : magnitude;
 }
 
@@ -140,10 +155,9 @@ static uint16_t to_ieee(double value, int exponent_bits, int mantissa_bits) {
   double magnitude = fabs(value);
   if (magnitude == 0) return (uint16_t)sign;
   if (isinf(magnitude)) return (uint16_t)(sign | infinity);
-  int bias = (1 << (exponent_bits - 1)) - 1, exponent;
-  frexp(magnitude, &exponent); /* magnitude in [2^(exponent-1), 2^exponent) */
-  int unit = exponent - 1 < 1 - bias ? 1 - bias - mantissa_bits : exponent - 1 - mantissa_bits;
-  double steps = nearbyint(ldexp(magnitude, -unit)); /* of size 2^unit, exact in double */
+  int bias = (1 << (exponent_bits - 1)) - 1, exponent = exponent_of(magnitude);
+  int unit = (exponent < 1 - bias ? 1 - bias : exponent) - mantissa_bits;
+  double steps = nearbyint(magnitude * power_of_two(-unit)); /* of size 2^unit, exact in double */
   /* Counting in steps from the smallest subnormal makes the carry into the exponent come out by itself. */
   int64_t code = (int64_t)steps;
   if (unit > 1 - bias - mantissa_bits) code += (int64_t)(unit - (1 - bias - mantissa_bits)) << mantissa_bits;
@@ -181,8 +195,8 @@ uint8_t oracle_to_e4m3(double value) {
   const uint8_t sign = signbit(value) ? 0x80 : 0;
   if (isnan(value)) return 0x7f;
   const double magnitude = fmin(fabs(value), 448.0);
-  const int exponent = magnitude < 0x1p-6 ? -6 : ilogb(magnitude);
-  return (uint8_t)(sign | ((exponent + 6) * 8 + (int)nearbyint(ldexp(magnitude, 3 - exponent))));
+  const int exponent = magnitude < 0x1p-6 ? -6 : exponent_of(magnitude);
+  return (uint8_t)(sign | ((exponent + 6) * 8 + (int)nearbyint(magnitude * power_of_two(3 - exponent))));
 }
 
 void oracle_write(rondo_dtype dtype, void *data, int64_t index, double value) {

@@ -53,6 +53,10 @@ double random_uniform(struct random *random); /* [0, 1) */
 double random_normal(struct random *random);
 int64_t random_between(struct random *random, int64_t low, int64_t high); /* both included */
 
+/* For an oracle's innermost loop. The sanitizers are there for the library: of the test's own arithmetic on its own
+ * memory they would find nothing and take most of a test's time. */
+#define ORACLE_LOOP __attribute__((no_sanitize("address", "undefined")))
+
 /* Independent of kernels/common/number.h, for oracles: through the compiler's own types and tables. */
 double oracle_f16(uint16_t bits);
 double oracle_bf16(uint16_t bits);

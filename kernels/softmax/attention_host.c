@@ -17,6 +17,10 @@ struct rows {
   int64_t page_stride, position_stride; /* in elements, as `first` is of bytes */
 };
 
+/* Numbers that are taken together, in the sanitizers' build too. Head dimensions are multiples. */
+typedef float lanes __attribute__((vector_size(32), aligned(4), may_alias));
+enum { LANES = sizeof(lanes) / sizeof(float) };
+
 /* An item under way. */
 struct item {
   const struct attention_shape *shape;
@@ -93,12 +97,26 @@ static void scores_finish(const struct attention_shape *shape, float *scores) {
     for (int64_t j = 0; j < BLOCK; j++) scores[j] = cap * log2_e * tanhf(scores[j] * (shape->scale / cap));
 }
 
+/* Of one row of q: its sums stay in vector registers. */
+static void scores_make(const struct item *item, const float *q, float *scores) {
+  enum { VECTORS = BLOCK / LANES };
+  lanes sums[VECTORS] = {0};
+  for (int64_t d = 0; d < item->shape->head_dimension; d++) {
+    const lanes *keys = (const lanes *)item->keys[d];
+    for (int i = 0; i < VECTORS; i++) sums[i] += q[d] * keys[i];
+  }
+  memcpy(scores, sums, sizeof sums);
+}
+
+static void value_add(float *o, float weight, const float *value, int64_t dimension) {
+  for (int64_t d = 0; d < dimension; d += LANES) *(lanes *)(o + d) += weight * *(const lanes *)(value + d);
+}
+
 /* Takes KV rows [first, last) of the block into row r, those that are there. */
 static void block_attend(struct item *item, int64_t r, int64_t first, int64_t last) {
   int64_t dimension = item->shape->head_dimension;
-  float scores[BLOCK] = {0};
-  for (int64_t d = 0; d < dimension; d++)
-    for (int64_t j = 0; j < BLOCK; j++) scores[j] += item->q[r][d] * item->keys[d][j];
+  float scores[BLOCK];
+  scores_make(item, item->q[r], scores);
   scores_finish(item->shape, scores);
   float max = item->max[r];
   for (int64_t j = first; j < last; j++)
@@ -112,7 +130,7 @@ static void block_attend(struct item *item, int64_t r, int64_t first, int64_t la
     if (!item->present[j]) continue;
     float weight = exp2f(scores[j] - against);
     sum += weight;
-    for (int64_t d = 0; d < dimension; d++) o[d] += weight * item->values[j][d];
+    value_add(o, weight, item->values[j], dimension);
   }
   item->sum[r] = sum;
 }

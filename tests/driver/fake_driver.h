@@ -14,7 +14,7 @@
 /* When work that is put on a stream runs. */
 enum fake_mode {
   FAKE_IMMEDIATE, /* in the call that puts it there */
-  FAKE_DEFERRED,  /* one step (a node, a copy) in each cuStreamQuery, the rest in cuStreamSynchronize */
+  FAKE_DEFERRED,  /* some steps (a node, a copy) in each cuStreamQuery, the rest in cuStreamSynchronize */
   FAKE_THREAD,    /* on a thread of its own */
   FAKE_NEVER,     /* not before the mode changes: a hang */
 };
@@ -30,6 +30,7 @@ struct fake_settings {
   int32_t version_result;  /* of cuDriverGetVersion */
   bool pinned_moves;       /* the device sees pinned memory at another address */
   enum fake_mode mode;
+  uint32_t steps_per_query;    /* of FAKE_DEFERRED; 0: one */
   uint64_t seed;               /* of the order in which a graph's nodes run */
   int32_t static_shared_bytes; /* of each kernel of a test */
   bool captured_elsewhere;     /* a thread that is not ours captures in the global mode */

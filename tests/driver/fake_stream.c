@@ -286,16 +286,22 @@ void streams_reset(void) {
   while (fake.streams) stream_free(fake.streams);
 }
 
+/* A step of the stream or, where it has none to run, of another that has. */
+static bool go_on(struct stream *stream) {
+  if (!may_run(stream))
+    for (stream = fake.streams; stream && !may_run(stream);) stream = stream->next;
+  if (stream) step(stream);
+  return stream != NULL;
+}
+
 cu_result fake_cuStreamQuery(struct cu_stream *handle) {
   CALL(cuStreamQuery);
   struct stream *stream = object_body(handle, STREAM, "cuStreamQuery");
   if (!stream) return CU_INVALID_HANDLE;
   if (capture_forbids_waiting(stream, "cuStreamQuery")) return CU_CAPTURE_UNSUPPORTED;
   bool is_done = !stream->first;
-  struct stream *next = stream; /* the device also goes on with what other streams hold */
-  if (!may_run(next))
-    for (next = fake.streams; next && !may_run(next);) next = next->next;
-  if (next && fake.settings.mode != FAKE_THREAD) step(next);
+  uint32_t steps = fake.settings.steps_per_query ? fake.settings.steps_per_query : 1;
+  while (steps-- && fake.settings.mode != FAKE_THREAD && go_on(stream)) continue;
   if (is_done && fake.lost == CU_SUCCESS) return CU_SUCCESS;
   return fake.lost != CU_SUCCESS ? lost_now() : CU_NOT_READY;
 }

@@ -158,7 +158,9 @@ static void require_same_in_all_orders(describe describe, enum fake_mode mode) {
   set_mode(mode);
   run_open(&host, graph, RONDO_BACKEND_HOST);
   run_open(&cuda, graph, RONDO_BACKEND_CUDA);
-  for (uint32_t round = 0; round < ORDERS; round++) {
+  /* A deferred device takes a millisecond for a node: each slot has an order of its own there too. */
+  const uint32_t rounds = mode == FAKE_DEFERRED ? ORDERS / SLOTS : ORDERS;
+  for (uint32_t round = 0; round < rounds; round++) {
     set_seed(round);
     run_once(&host, &shape, round);
     run_once(&cuda, &shape, round);

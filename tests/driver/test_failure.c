@@ -196,7 +196,12 @@ static void fail_each_call(int32_t result) {
   uint64_t n = 1;
   for (;; n++) {
     driver_setup();
-    set_mode(FAKE_DEFERRED);
+    /* A replay takes several questions but not one a node: a wait lets up to a millisecond pass between two of them,
+     * and this is a program for each call that there is. */
+    struct fake_settings settings = fake->settings();
+    settings.mode = FAKE_DEFERRED;
+    settings.steps_per_query = 4;
+    fake->configure(&settings);
     fake->fail_call(n, result);
     run(&program, program.graph, &options);
     const char *function = fake->failed_call();

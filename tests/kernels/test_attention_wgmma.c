@@ -53,6 +53,7 @@ static void many_tiles(rondo_backend backend) {
     tasks[i].layout = RONDO_BSHD;
     tasks[i].batch = 1;
     tasks[i].lse_wanted = true;
+    if (backend == RONDO_BACKEND_HOST && i < 2) tasks[i].query_length /= 10; /* its tiles are all of 16 rows */
   }
   attentions_check(backend, tasks, COUNT(tasks));
 }
@@ -200,8 +201,9 @@ static void windows_of_lengths(rondo_backend backend) {
                                         .dimension = dimensions[n],
                                         .lengths = some,
                                         .window = (const int32_t[]){40, 128, 150}[i]};
+  const int64_t rows = backend == RONDO_BACKEND_HOST ? 420 : 4200; /* the host's tiles are all of 16 */
   tasks[count++] = (struct attention){
-      .batch = 1, .query_heads = 1, .query_length = 4200, .capacity = 4200, .dimension = 64, .window = 130};
+      .batch = 1, .query_heads = 1, .query_length = rows, .capacity = rows, .dimension = 64, .window = 130};
   tasks[count++] = (struct attention){
       .batch = 1, .query_heads = 140, .query_length = 300, .capacity = 310, .dimension = 128, .window = 100};
   for (size_t i = 0; i < count; i++) {

@@ -6,9 +6,12 @@
 
 #include "../support.h"
 
-enum { ROWS = 256, COLUMNS = 512, BLOCKS = COLUMNS / 16, COUNT_MOST = 16, REPLAYS = 500, SLOTS = 3 };
+enum { ROWS = 256, COLUMNS = 512, BLOCKS = COLUMNS / 16, COUNT_MOST = 16, SLOTS = 3 };
 
 static const int64_t weights_shape[] = {ROWS, COLUMNS}, scales_shape[] = {ROWS, BLOCKS};
+
+/* On a device a kernel that starts too early is seen in some replays only; the host starts none. */
+static int replays_on(rondo_backend backend) { return backend == RONDO_BACKEND_HOST ? 20 : 500; }
 
 static float value_of(int replay, int row) {
   struct random random = {(uint64_t)replay * ROWS + (uint64_t)row};
@@ -94,7 +97,7 @@ static void follow_the_task_before(rondo_backend backend) {
     rondo_tensor new = add_product(trial.graph, "new", weights, vectors, counts[c]);
     trial_instantiate(&trial);
     trial_set(&trial, vectors, ones);
-    for (int replay = 0; replay < REPLAYS; replay++) {
+    for (int replay = 0; replay < replays_on(backend); replay++) {
       fill_weights(x, replay);
       trial_set(&trial, written, x);
       trial_replay(&trial);
@@ -156,7 +159,7 @@ static void follow_the_replay_before(rondo_backend backend) {
   for (int c = 0; c < 3; c++) {
     struct pair pair;
     pair_open(&pair, backend, counts[c]);
-    for (int replay = 0; replay < REPLAYS; replay += SLOTS) {
+    for (int replay = 0; replay < replays_on(backend); replay += SLOTS) {
       for (int s = 0; s < SLOTS; s++) fill_weights(rondo_data(pair.writers[s], pair.x), replay + s);
       for (int s = 0; s < SLOTS; s++) {
         REQUIRE_OK(rondo_replay(pair.writers[s]));
