@@ -26,7 +26,14 @@
 #include "../common/launch.cuh"
 #include "qr_tile_memory.cuh"
 
-template <typename Shape> struct register_tile : tile_memory<Shape> {
+/* What goes through the steps beside the tile: nothing. It meets the pivot column of step j of block B, and is
+ * reflected when the next pivot column has been shown. */
+struct no_rider {
+  template <int B, typename T, int P> __device__ __forceinline__ void meet(int, const T *, const T (&)[P]) {}
+  template <int B, typename T, int P> __device__ __forceinline__ void reflect(int, T, T, const T (&)[P]) {}
+};
+
+template <typename Shape, typename Rider = no_rider> struct register_tile : tile_memory<Shape> {
   using memory = tile_memory<Shape>;
   using T = typename memory::T;
   using vector = typename memory::vector;
@@ -34,6 +41,8 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
   using memory::row, memory::column, memory::item_lane, memory::scaled;
   using memory::ROWS, memory::COLUMNS, memory::GR, memory::GC, memory::P, memory::Q, memory::VECTOR, memory::BLOCK;
   using memory::tile_memory;
+
+  Rider rider;
 
   /* ---- the steps ---- */
 
@@ -105,6 +114,13 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
                         : (part[0] + part[1]) + (part[2] + part[3]);
   }
 
+  template <int QQ> __device__ __forceinline__ void sum_over_lanes(T (&d)[Q]) const {
+    if constexpr (Shape::SCATTERED && Q - QQ >= 3)
+      scatter_and_gather<Shape, QQ>(d);
+    else
+      butterfly<Shape, QQ>(d);
+  }
+
   /* sigma and the dot products of the columns from QQ on. */
   template <int QQ, int PP> __device__ __forceinline__ T products(int pivot_column, const T (&x)[P], T (&d)[Q]) const {
     constexpr int CHAINS = Q - QQ >= 4 ? 1 : Q - QQ >= 2 ? 2 : 4;
@@ -126,10 +142,7 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
 #pragma unroll
       for (int offset = 1; offset < GR; offset *= 2) sigma += __shfl_xor_sync(0xffffffffu, sigma, offset);
     }
-    if constexpr (Shape::SCATTERED && Q - QQ >= 3)
-      scatter_and_gather<Shape, QQ>(d);
-    else
-      butterfly<Shape, QQ>(d);
+    sum_over_lanes<QQ>(d);
     if constexpr (Shape::OWN_NORM) sigma = __shfl_sync(0xffffffffu, d[QQ], item_lane + pivot_column * GR);
     return sigma;
   }
@@ -146,6 +159,7 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
     const int pivot_row = J % GR + s + this->begin(), pivot_column = J % GC + s;
     T x[P], d[Q];
     const T alpha = see<QQ, PP>(pivot_row, pivot_column, seen, x);
+    rider.template meet<B>(J + s, seen, x);
     const T sigma = products<QQ, PP>(pivot_column, x, d);
     const householder<T> h = householder_of(sigma, alpha);
 #pragma unroll
@@ -175,6 +189,7 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
 #pragma unroll
     for (int q = QQ + 1; q < Q; q++)
       if (q != NEXT_Q) update<PP>(q, x, d[q]);
+    rider.template reflect<B>(J + s, h.u, h.g, x);
   }
 
   /* Steps [first, last) of block B, or all of them where each has its own code: steps outside change nothing. */
@@ -298,6 +313,15 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
 #pragma unroll
       for (int q = 0; q < Q; q++) finish(item, wanted, q);
     }
+  }
+
+  /* The steps alone: the tile keeps R and u, x. */
+  __device__ __forceinline__ void factor_only() {
+    static_assert(!Shape::AT_ONCE);
+#pragma unroll
+    for (int q = 0; q < Q; q++) u[q] = nu[q] = T(0);
+    this->scale_columns();
+    blocks(std::make_integer_sequence<int, Shape::BLOCKS>{}, 0, false, p.offset, p.offset + min(p.m - 1, p.n));
   }
 };
 

@@ -28,6 +28,7 @@ enum qr_tile_option {
   QR_TILE_HALVES = 128,    /* twice as many columns as the tile: qr_tile_halves */
   QR_TILE_BULK = 256,      /* a dense matrix is fetched by one bulk copy, on chips that have it */
   QR_TILE_UNROLLED = 512,  /* every step has code of its own, else those of a block share it */
+  QR_TILE_DIRECT = 1024,   /* staged, but read and written directly where columns are contiguous */
 };
 
 struct qr_tile_parameters {

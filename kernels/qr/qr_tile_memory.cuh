@@ -32,7 +32,8 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
                         SCATTERED = OPTIONS & QR_TILE_SCATTERED, STAGED = OPTIONS & QR_TILE_STAGED,
                         PERSISTENT = OPTIONS & QR_TILE_PERSISTENT, AT_ONCE = OPTIONS & QR_TILE_AT_ONCE,
                         HALVES = OPTIONS & QR_TILE_HALVES, BULK = OPTIONS & QR_TILE_BULK,
-                        UNROLLED = OPTIONS & QR_TILE_UNROLLED, FETCHED = STAGED || PERSISTENT || HALVES;
+                        UNROLLED = OPTIONS & QR_TILE_UNROLLED, DIRECT = OPTIONS & QR_TILE_DIRECT,
+                        FETCHED = STAGED || PERSISTENT || HALVES;
   static_assert(TILE_ROWS * ROW_LANES == ROWS && TILE_COLUMNS * COLUMN_LANES == COLUMNS && ROW_LANES <= 32);
   static_assert((!SHUFFLED && !OWN_NORM) || LANES <= 32);
   /* Steps come in blocks, within which the local row and column of the pivot are constants. */
