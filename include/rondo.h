@@ -513,15 +513,15 @@ typedef enum rondo_layout {
  * Signs as LAPACK's: R's diagonal may be negative. Infinities and NaN stay inside their own matrix. A matrix has the
  * same bits in every replay, wherever it stands in a batch of whatever size.
  *
- * On a GPU, H and tau of matrices up to 128 x 128, and of panels of up to 32 columns and 1024 rows (f64 beyond 512:
- * column-major), come from one kernel that keeps a matrix in registers between its one read and its one write, and
- * applies each reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs:
- * Design, Optimization, and Tuning, ICCS 2022). That takes up to 146 KB of shared memory, which sm_80, sm_90 and sm_100
- * have; with 99 KB f32 goes to 128 x 128 and 512 x 32, f64 to 64 x 64 and 256 x 32. All others, R alone and thin Q come
- * from kernels that work in shared or global memory. The one in registers computes with columns of extreme size
- * multiplied by a power of two, so that no square overflows. It departs from LAPACK in one point: a subcolumn of less
- * than 2^-34 (f64: 2^-280) of its column may be taken as zero, so that tau is 0 and R's diagonal keeps its sign; to the
- * column that is an error of a thousandth of eps. */
+ * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64 beyond 512: H and tau only, and
+ * column-major), stay in registers between their one read and their one write: one kernel factors them, applies each
+ * reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs: Design,
+ * Optimization, and Tuning, ICCS 2022), and writes H and tau, or R, and Q made there of the reflectors. That takes up
+ * to 154 KB of shared memory, which sm_80, sm_90 and sm_100 have; with 99 KB f32 goes to 128 x 128 and 512 x 32, f64 to
+ * 64 x 64 and 256 x 32. All others come from kernels that work in shared or global memory. The ones in registers
+ * compute with columns of extreme size multiplied by a power of two, so that no square overflows. They depart from
+ * LAPACK in one point: a subcolumn of less than 2^-34 (f64: 2^-280) of its column may be taken as zero, so that tau is
+ * 0 and R's diagonal keeps its sign; to the column that is an error of a thousandth of eps. */
 typedef struct rondo_qr_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;

@@ -107,12 +107,12 @@ static rondo_status shared_select(const struct qr_problem *problem, const struct
                 sizeof *parameters);
 }
 
-/* H and tau in registers, if there is a tile for them. */
+/* H and tau, or thin Q and R, in registers, if there is a tile for them. */
 static bool tile_select(const struct qr_problem *problem, const struct op_task *task, const struct chip *chip,
                         const struct qr_parameters *parameters, struct op_launches *launches) {
-  if (!problem->h) return false;
   int32_t layout = qr_layout_of(task);
-  const struct qr_tile_problem tile_problem = {.element_bytes = problem->element_bytes,
+  const struct qr_tile_problem tile_problem = {.result = problem->h ? QR_TILE_REFLECTORS : QR_TILE_THIN,
+                                               .element_bytes = problem->element_bytes,
                                                .m = problem->m,
                                                .n = problem->n,
                                                .batch = problem->batch,
@@ -131,8 +131,14 @@ static bool tile_select(const struct qr_problem *problem, const struct op_task *
                                                      .offset = plan.offset,
                                                      .a_access = (int32_t)tile_problem.a_access,
                                                      .h_access = (int32_t)tile_problem.h_access};
+  const struct qr_tile_form_parameters form_parameters = {
+      .tile = tile_parameters,
+      .r = parameters->r,
+      .q = parameters->q,
+      .r_access = (int32_t)qr_tile_access_of(problem->r, layout, problem->k),
+      .q_access = (int32_t)qr_tile_access_of(problem->q, layout, problem->m)};
   launch_add(launches, &plan.tile->kernel, plan.grid, plan.tile->kernel.threads, (uint64_t)plan.shared_bytes,
-             &tile_parameters, sizeof tile_parameters);
+             problem->h ? (const void *)&tile_parameters : &form_parameters, plan.tile->kernel.parameter_bytes);
   return true;
 }
 

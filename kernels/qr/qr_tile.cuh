@@ -220,15 +220,18 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   /* ---- the results ---- */
 
+  /* Of local column q once it is final; 0 where H = I. */
+  __device__ __forceinline__ T inverse_of_u(int q) const { return nu[q] == T(0) ? T(0) : inverse_of(u[q]); }
+  __device__ __forceinline__ T tau_of(int q) const {
+    const T size = magnitude_of(u[q]), inverse_nu = inverse_of(nu[q]), quotient = size * inverse_nu;
+    const T tau = fused(fused(-quotient, nu[q], size), inverse_nu, quotient);
+    return nu[q] == T(0) ? T(0) : tau < T(1) ? T(1) : tau > T(2) ? T(2) : tau;
+  }
+
   /* Local column q becomes (.., beta, v), and is written. */
   __device__ __forceinline__ void finish(int64_t item, bool wanted, int q) {
     const int k = q * GC + column;
-    const bool none = nu[q] == T(0);
-    const T inverse = none ? T(0) : inverse_of(u[q]);
-    const T size = magnitude_of(u[q]), inverse_nu = inverse_of(nu[q]), quotient = size * inverse_nu;
-    T tau = fused(fused(-quotient, nu[q], size), inverse_nu, quotient), unscale = T(1);
-    tau = none ? T(0) : tau < T(1) ? T(1) : tau > T(2) ? T(2) : tau;
-    if (scaled) unscale = scales[k];
+    const T inverse = inverse_of_u(q), tau = tau_of(q), unscale = scaled ? scales[k] : T(1);
 #pragma unroll
     for (int i = 0; i < P; i++) {
       const bool all_below = i * GR >= (q + 1) * GC + (Shape::HALVES ? COLUMNS : 0),

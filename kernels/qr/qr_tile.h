@@ -47,13 +47,17 @@ struct qr_tile_parameters {
 #define QR_TILE_CONSTANT static inline
 #endif
 
+/* Numbers from one row lane's part of a column to the next where a column stands in shared memory by lanes. */
+QR_TILE_CONSTANT int32_t qr_tile_slice(int32_t element_bytes, int32_t rows, int32_t row_lanes) {
+  int32_t vector = 16 / element_bytes, tile_rows = rows / row_lanes;
+  return tile_rows % vector == 0 && tile_rows > vector ? tile_rows + vector : tile_rows;
+}
+
 /* Shared memory of a block (tile_shape has the same, and the kernels check it). */
 QR_TILE_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
                                               int32_t column_lanes, int32_t options) {
   int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1, vector = 16 / element_bytes;
-  int32_t tile_rows = rows / row_lanes;
-  int32_t slice = tile_rows % vector == 0 && tile_rows > vector ? tile_rows + vector : tile_rows;
-  int32_t pivots = options & QR_TILE_SHUFFLED ? 0 : 2 * row_lanes * slice;
+  int32_t pivots = options & QR_TILE_SHUFFLED ? 0 : 2 * row_lanes * qr_tile_slice(element_bytes, rows, row_lanes);
   int32_t leading = options & QR_TILE_BULK ? rows : rows + vector;
   int32_t stage = options & (QR_TILE_STAGED | QR_TILE_PERSISTENT | QR_TILE_HALVES) ? leading * columns : 0;
   int32_t factors = options & QR_TILE_HALVES ? columns : 0;

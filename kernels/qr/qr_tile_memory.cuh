@@ -44,7 +44,7 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   static_assert(!HALVES || (2 * COLUMNS <= ROW_LANES && LANES > 32));
   static_assert(MERGED == 1 || (BLOCK == 2 * ROW_LANES && BLOCK <= COLUMN_LANES));
   /* In shared memory: the pivot column twice, the scales of the columns, the matrix. In numbers, for one matrix. */
-  static constexpr int SLICE = TILE_ROWS % VECTOR == 0 && TILE_ROWS > VECTOR ? TILE_ROWS + VECTOR : TILE_ROWS;
+  static constexpr int SLICE = qr_tile_slice((int)sizeof(T), ROWS, ROW_LANES);
   static constexpr int PIVOTS = SHUFFLED ? 0 : 2 * ROW_LANES * SLICE, LEADING = BULK ? ROWS : ROWS + VECTOR;
   static constexpr int STAGE = FETCHED ? LEADING * COLUMNS : 0;
   static constexpr int FACTORS = HALVES ? COLUMNS : 0;

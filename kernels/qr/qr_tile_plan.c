@@ -18,7 +18,19 @@ enum {
    row_lanes,                                                                                                          \
    column_lanes,                                                                                                       \
    options},
-static const struct qr_tile tiles[] = {QR_TILE_F32_KERNELS(TILE) QR_TILE_F64_KERNELS(TILE)};
+static const struct qr_tile reflector_tiles[] = {QR_TILE_F32_KERNELS(TILE) QR_TILE_F64_KERNELS(TILE)};
+static const struct qr_tile thin_tiles[] = {QR_TILE_FORM_F32_KERNELS(TILE) QR_TILE_FORM_F64_KERNELS(TILE)};
+
+typedef int32_t (*tile_bytes)(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
+                              int32_t column_lanes, int32_t options);
+static const struct {
+  const struct qr_tile *tiles;
+  size_t count;
+  tile_bytes shared_bytes;
+} families[] = {
+    [QR_TILE_REFLECTORS] = {reflector_tiles, sizeof reflector_tiles / sizeof *reflector_tiles, qr_tile_shared_bytes},
+    [QR_TILE_THIN] = {thin_tiles, sizeof thin_tiles / sizeof *thin_tiles, qr_tile_form_shared_bytes},
+};
 
 enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m) {
   enum { VECTOR_BYTES = 16 };
@@ -35,9 +47,9 @@ static int64_t columns_of(const struct qr_tile *tile) {
 
 static int64_t size_of(const struct qr_tile *tile) { return tile->rows * columns_of(tile); }
 
-static int64_t shared_bytes_of(const struct qr_tile *tile) {
-  return qr_tile_shared_bytes(tile->element_bytes, tile->rows, tile->columns, tile->row_lanes, tile->column_lanes,
-                              tile->options);
+static int64_t shared_bytes_of(const struct qr_tile *tile, enum qr_tile_result result) {
+  return families[result].shared_bytes(tile->element_bytes, tile->rows, tile->columns, tile->row_lanes,
+                                       tile->column_lanes, tile->options);
 }
 
 /* Lanes that share a column read and write it directly only where it is contiguous. */
@@ -45,7 +57,7 @@ static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *prob
   bool writes_directly = tile->row_lanes > 1 && !(tile->options & QR_TILE_STAGED);
   bool reads_directly = writes_directly && !(tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES));
   return tile->element_bytes == (int32_t)problem->element_bytes && problem->m <= tile->rows &&
-         problem->n <= columns_of(tile) && shared_bytes_of(tile) <= problem->shared_bytes &&
+         problem->n <= columns_of(tile) && shared_bytes_of(tile, problem->result) <= problem->shared_bytes &&
          !(writes_directly && problem->h_access == QR_TILE_ANY) &&
          !(reads_directly && problem->a_access == QR_TILE_ANY);
 }
@@ -62,12 +74,12 @@ static bool is_better(const struct qr_tile *tile, const struct qr_tile *best, co
 }
 
 struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
-  const struct qr_tile *best = NULL;
-  for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+  const struct qr_tile *best = NULL, *tiles = families[problem->result].tiles;
+  for (size_t i = 0; i < families[problem->result].count; i++)
     if (takes(&tiles[i], problem) && is_better(&tiles[i], best, problem)) best = &tiles[i];
   if (!best) return (struct qr_tile_plan){0};
 
-  struct qr_tile_plan plan = {.tile = best, .shared_bytes = shared_bytes_of(best)};
+  struct qr_tile_plan plan = {.tile = best, .shared_bytes = shared_bytes_of(best, problem->result)};
   int64_t unit = qr_tile_offset_unit(best->columns);
   if (!(best->options & QR_TILE_HALVES))
     plan.offset = (int32_t)(smaller(best->rows - problem->m, best->columns - problem->n) / unit * unit);

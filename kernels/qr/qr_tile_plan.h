@@ -2,7 +2,10 @@
 #ifndef RONDO_QR_TILE_PLAN_H
 #define RONDO_QR_TILE_PLAN_H
 
-#include "qr_tile.h"
+#include "qr_tile_form.h"
+
+/* What comes of a tile: each has kernels of its own. */
+enum qr_tile_result { QR_TILE_REFLECTORS, QR_TILE_THIN };
 
 struct qr_tile {
   struct op_kernel kernel;
@@ -10,10 +13,11 @@ struct qr_tile {
 };
 
 struct qr_tile_problem {
+  enum qr_tile_result result;
   uint32_t element_bytes;
   int64_t m, n, batch;
-  enum qr_tile_access a_access, h_access;
-  int64_t multiprocessors, shared_bytes; /* of the chip */
+  enum qr_tile_access a_access, h_access; /* thin Q and R may lie anyhow */
+  int64_t multiprocessors, shared_bytes;  /* of the chip */
 };
 
 struct qr_tile_plan {

@@ -162,7 +162,7 @@ static void unbatched(rondo_backend backend) {
 }
 BOTH_BACKENDS(qr, a_matrix_needs_no_batch_dimension, unbatched)
 
-/* H and tau of small matrices are the register tiles'; thin Q and R come from the kernels in shared memory. */
+/* Each has kernels of its own. */
 static const enum form both_forms[] = {FORM_H, FORM_QR};
 
 static void deterministic(rondo_backend backend) {

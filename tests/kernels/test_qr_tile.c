@@ -1,10 +1,6 @@
 /* test_qr_tile.c - H and tau of the shapes that the register tiles factor (qr_tile_plan.c): each tile full and partly
  * filled, in every layout, with every kind of matrix; and that batch and neighbours change no bit. */
-#include "test_qr_factorisation.h"
-
-enum { TILES = 11, BOTH_TYPES = 2 * TILES };
-static const int16_t tiles[TILES][2] = {{8, 8},    {16, 16},  {32, 32},   {64, 64},  {128, 128}, {128, 16},
-                                        {256, 16}, {512, 32}, {1024, 32}, {128, 32}, {256, 32}};
+#include "test_qr_tile_shapes.h"
 
 /* ---- Ratios ----------------------------------------------------------------------------------------------------- */
 
@@ -26,36 +22,21 @@ static void full_f64(rondo_backend backend) { full(backend, RONDO_F64, tiles, TI
 BOTH_BACKENDS(qr_tile, full_tiles_of_f32_meet_lapack_ratios, full_f32)
 BOTH_BACKENDS(qr_tile, full_tiles_of_f64_meet_lapack_ratios, full_f64)
 
-/* Shapes between the tiles stand somewhere on a tile's diagonal; wide ones have no reflectors for their last columns.
- */
-static const int16_t partly[][2] = {
-    {1, 1},    {5, 3},    {3, 7},    {8, 4},     {12, 11},  {9, 16},   {16, 12},   {27, 20},  {20, 30},  {28, 28},
-    {31, 1},   {50, 45},  {33, 60},  {60, 60},   {36, 36},  {100, 90}, {70, 128},  {96, 96},  {120, 30}, {2, 100},
-    {90, 10},  {65, 1},   {124, 12}, {100, 28},  {240, 20}, {196, 32}, {200, 7},   {252, 16}, {130, 3},  {400, 20},
-    {300, 32}, {512, 18}, {700, 9},  {1000, 17}, {520, 32}, {1024, 5}, {1020, 31}, {900, 16}};
-enum { PARTLY = sizeof partly / sizeof partly[0], LAYOUTS = 6 };
-
-/* Dense, padded and aligned, padded and not, row-major, row-major and padded, padded with a dense result. */
 static void in_every_layout(rondo_backend backend, rondo_dtype dtype, size_t first, size_t last) {
   for (int layout = 0; layout < LAYOUTS; layout++) {
     struct factorisation all[PARTLY + TILES];
     size_t count = 0;
     for (size_t i = first; i < last; i++) {
       const int16_t *shape = i < PARTLY ? partly[i] : tiles[i - PARTLY];
-      const bool in_place = (i + (size_t)layout) % 3 == 0 && layout < 5;
-      all[count++] = (struct factorisation){.dtype = dtype,
-                                            .layout = layout == 3 || layout == 4 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR,
-                                            .form = in_place ? FORM_PANEL : FORM_H,
-                                            .m = shape[0],
-                                            .n = shape[1],
-                                            .batch = 5,
-                                            .padding = layout == 0 || layout == 3 ? 0
-                                                       : layout == 1              ? 8
-                                                                                  : 4,
-                                            .aligned = layout == 1,
-                                            .dense_h = layout == 5,
-                                            .kinds = hard_kinds,
-                                            .kind_count = 4};
+      const bool in_place = (i + (size_t)layout) % 3 == 0 && layout != DENSE_H_LAYOUT;
+      all[count] = (struct factorisation){.dtype = dtype,
+                                          .form = in_place ? FORM_PANEL : FORM_H,
+                                          .m = shape[0],
+                                          .n = shape[1],
+                                          .batch = 5,
+                                          .kinds = hard_kinds,
+                                          .kind_count = 4};
+      set_layout(&all[count++], layout);
     }
     run(backend, all, count);
   }

@@ -10,7 +10,8 @@ enum { PROBLEMS = 200000, H200_SHARED_BYTES = 227 << 10 };
 
 static struct qr_tile_problem random_problem(struct random *random) {
   static const int64_t most[] = {8, 16, 33, 64, 128, 300, 1100, (int64_t)1 << 40}, chips[] = {48, 99, 163, 227};
-  struct qr_tile_problem problem = {.element_bytes = random_between(random, 0, 1) ? 4 : 8,
+  struct qr_tile_problem problem = {.result = random_between(random, 0, 1) ? QR_TILE_THIN : QR_TILE_REFLECTORS,
+                                    .element_bytes = random_between(random, 0, 1) ? 4 : 8,
                                     .m = random_between(random, 1, most[random_between(random, 0, 7)]),
                                     .n = random_between(random, 1, most[random_between(random, 0, 5)]),
                                     .batch = random_between(random, 1, INT64_C(1) << random_between(random, 0, 40)),
@@ -40,6 +41,11 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
   if (tile->row_lanes > 1 && !staged) {
     cr_assert_neq(problem->h_access, QR_TILE_ANY);
     cr_assert(persistent || problem->a_access != QR_TILE_ANY);
+  }
+  if (problem->result == QR_TILE_THIN) {
+    cr_assert(staged && !(tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES | QR_TILE_BULK | QR_TILE_AT_ONCE)));
+    /* Or it would be given a workspace for every block of a grid. */
+    cr_assert(qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
   }
   const int64_t lanes = (int64_t)tile->row_lanes * tile->column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
   cr_assert_eq(tile->kernel.threads, lanes * matrices);
@@ -81,18 +87,40 @@ Test(qr_tile_plan, a_plan_keeps_what_its_kernel_relies_on) {
             (long long)planned, (long long)persistent, (long long)switched);
 }
 
+/* What is planned for 132 multiprocessors. */
+struct planned {
+  int32_t bytes, m, n, batch;
+  enum qr_tile_access a, h;
+  const char *name;
+  int32_t offset, grid;
+};
+
+static void expect_planned(enum qr_tile_result result, const struct planned *cases, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const struct qr_tile_problem problem = {.result = result,
+                                            .element_bytes = (uint32_t)cases[i].bytes,
+                                            .m = cases[i].m,
+                                            .n = cases[i].n,
+                                            .batch = cases[i].batch,
+                                            .a_access = cases[i].a,
+                                            .h_access = cases[i].h,
+                                            .multiprocessors = 132,
+                                            .shared_bytes = H200_SHARED_BYTES};
+    const struct qr_tile_plan plan = qr_tile_plan_of(&problem);
+    cr_assert_not_null(plan.tile, "case %zu takes no tile", i);
+    cr_expect_str_eq(plan.tile->kernel.name, cases[i].name, "case %zu takes %s", i, plan.tile->kernel.name);
+    cr_expect(plan.offset == cases[i].offset && plan.grid == cases[i].grid, "case %zu: offset %d, %lld blocks", i,
+              plan.offset, (long long)plan.grid);
+  }
+}
+
 /* What was measured. */
 Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
 #define D QR_TILE_DENSE
 #define V QR_TILE_VECTORS
 #define C QR_TILE_CONTIGUOUS
 #define A QR_TILE_ANY
-  static const struct {
-    int32_t bytes, m, n, batch;
-    enum qr_tile_access a, h;
-    const char *name;
-    int32_t offset, grid;
-  } cases[] = {
+  static const struct planned reflectors[] = {
       {4, 8, 8, 1000, D, D, "rondo_qr_tile_f32_8", 0, 250},
       {4, 3, 2, 1000, A, A, "rondo_qr_tile_f32_8", 4, 250},
       {4, 16, 16, 1000, D, V, "rondo_qr_tile_f32_16", 0, 500},
@@ -130,25 +158,24 @@ Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
       {8, 1024, 32, 1000, A, D, "rondo_qr_tile_f64_1024x32", 0, 132},
       {8, 600, 4, 100, D, D, "rondo_qr_tile_f64_1024x32", 0, 100},
   };
+  static const struct planned thin[] = {
+      {4, 8, 8, 1001, D, A, "rondo_qr_form_f32_8", 0, 251},
+      {4, 9, 1, 1000, A, A, "rondo_qr_form_f32_16", 4, 500},
+      {4, 20, 30, 1000, A, A, "rondo_qr_form_f32_32", 0, 1000},
+      {4, 64, 64, 1000, D, A, "rondo_qr_form_f32_64", 0, 1000},
+      {4, 128, 128, 1000, A, A, "rondo_qr_form_f32_128", 0, 1000},
+      {4, 128, 16, 10000, D, A, "rondo_qr_form_f32_128x16", 0, 10000},
+      {4, 129, 5, 1000, D, A, "rondo_qr_form_f32_256x16", 8, 1000},
+      {4, 1024, 32, 1000, A, A, "rondo_qr_form_f32_1024x32", 0, 1000},
+      {8, 128, 128, 1000, D, A, "rondo_qr_form_f64_128", 0, 1000},
+      {8, 512, 32, 1000, A, A, "rondo_qr_form_f64_512x32", 0, 1000},
+  };
 #undef D
 #undef V
 #undef C
 #undef A
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct qr_tile_problem problem = {.element_bytes = (uint32_t)cases[i].bytes,
-                                            .m = cases[i].m,
-                                            .n = cases[i].n,
-                                            .batch = cases[i].batch,
-                                            .a_access = cases[i].a,
-                                            .h_access = cases[i].h,
-                                            .multiprocessors = 132,
-                                            .shared_bytes = H200_SHARED_BYTES};
-    const struct qr_tile_plan plan = qr_tile_plan_of(&problem);
-    cr_assert_not_null(plan.tile, "case %zu takes no tile", i);
-    cr_expect_str_eq(plan.tile->kernel.name, cases[i].name, "case %zu takes %s", i, plan.tile->kernel.name);
-    cr_expect(plan.offset == cases[i].offset && plan.grid == cases[i].grid, "case %zu: offset %d, %lld blocks", i,
-              plan.offset, (long long)plan.grid);
-  }
+  expect_planned(QR_TILE_REFLECTORS, reflectors, sizeof reflectors / sizeof *reflectors);
+  expect_planned(QR_TILE_THIN, thin, sizeof thin / sizeof *thin);
 }
 
 Test(qr_tile_plan, matrices_that_no_tile_holds_are_left_to_the_other_kernels) {
@@ -162,13 +189,15 @@ Test(qr_tile_plan, matrices_that_no_tile_holds_are_left_to_the_other_kernels) {
       {4, 1024, 32, QR_TILE_DENSE, 99 << 10},         {8, 128, 128, QR_TILE_DENSE, 99 << 10},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct qr_tile_problem problem = {.element_bytes = (uint32_t)cases[i].bytes,
-                                            .m = cases[i].m,
-                                            .n = cases[i].n,
-                                            .batch = 1000,
-                                            .h_access = cases[i].h,
-                                            .multiprocessors = 132,
-                                            .shared_bytes = cases[i].shared_bytes};
+    struct qr_tile_problem problem = {.element_bytes = (uint32_t)cases[i].bytes,
+                                      .m = cases[i].m,
+                                      .n = cases[i].n,
+                                      .batch = 1000,
+                                      .h_access = cases[i].h,
+                                      .multiprocessors = 132,
+                                      .shared_bytes = cases[i].shared_bytes};
     cr_expect_null(qr_tile_plan_of(&problem).tile, "case %zu", i);
+    problem.result = QR_TILE_THIN;
+    cr_expect_null(qr_tile_plan_of(&problem).tile, "thin Q and R of case %zu", i);
   }
 }
