@@ -217,7 +217,7 @@ static void measure_qr(struct bench *bench) {
         break;
       }
       qr_results_add(&bench->qr_results, &result);
-      qr_result_report(&bench->report, &result, &bench->qr_rivals);
+      qr_result_report(&bench->report, &bench->qr_results, &result, &bench->qr_rivals);
     }
     fflush(stdout);
   }
@@ -465,7 +465,7 @@ static void report_again(struct bench *bench) {
       softmax_result_report(&bench->report, &bench->softmax_results, i, &bench->softmax_rivals);
   for (size_t i = 0; i < bench->qr_results.count; i++)
     if (is_qr_wanted(bench, &bench->qr_results.items[i].shape, factored_label))
-      qr_result_report(&bench->report, &bench->qr_results.items[i], &bench->qr_rivals);
+      qr_result_report(&bench->report, &bench->qr_results, &bench->qr_results.items[i], &bench->qr_rivals);
 }
 
 /* Products if there are any, else attention, else QR. */
