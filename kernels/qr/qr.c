@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
+#include "qr_tile_plan.h"
 
 /* ---- Adding tasks ----------------------------------------------------------------------------------------------- */
 
@@ -265,8 +266,9 @@ struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
   struct qr_workspace workspace = {0};
   if (problem->h || !problem->k || !problem->batch) return workspace;
   /* One part for each block of a kernel that works in global memory: enough to fill a chip twice. Matrices that stay in
-   * shared memory need it on the host only, for at most 64 threads. */
-  bool small = qr_fits_every_chip(problem->element_bytes, problem->m, problem->n);
+   * registers or shared memory need it on the host only, for at most 64 threads. */
+  bool small = qr_fits_every_chip(problem->element_bytes, problem->m, problem->n) ||
+               qr_tile_forms_on_every_chip(problem->element_bytes, problem->m, problem->n);
   workspace.workers = smaller(problem->batch, small ? 64 : 320);
   if (qr_place_of(problem) == QR_IN_WORKSPACE)
     workspace.work_bytes = round_to_256((uint64_t)problem->m * (uint64_t)problem->n * problem->element_bytes);

@@ -76,6 +76,9 @@ enum {
   QR_EXTRACT_THREADS = 256,
   QR_APPLY_THREADS = 256,           /* at most */
   TRIANGULAR_INVERSE_THREADS = 128, /* at most */
+  /* Most dynamic shared memory of one block on sm_80; sm_90 and sm_100 have more. Newer chips that run the portable
+   * code may have less: then select falls back to the blocked kernels. */
+  EVERY_CHIP_SHARED_BYTES = 163 * 1024,
 };
 
 /* The kernels: a list for each .cu file. KERNEL(chips, parameters, name, the most threads of a block, blocks that a

@@ -11,9 +11,6 @@
 #include "qr_tile_plan.h"
 
 enum {
-  /* Most dynamic shared memory of one block on sm_80; sm_90 and sm_100 have more. Newer chips that run the portable
-   * code may have less: then select falls back to the blocked kernels. */
-  EVERY_CHIP_SHARED_BYTES = 163 * 1024,
   WARP_ROWS = 32, /* largest matrix of the warp kernel, both ways */
 };
 
@@ -111,15 +108,16 @@ static rondo_status shared_select(const struct qr_problem *problem, const struct
 static bool tile_select(const struct qr_problem *problem, const struct op_task *task, const struct chip *chip,
                         const struct qr_parameters *parameters, struct op_launches *launches) {
   int32_t layout = qr_layout_of(task);
-  const struct qr_tile_problem tile_problem = {.result = problem->h ? QR_TILE_REFLECTORS : QR_TILE_THIN,
-                                               .element_bytes = problem->element_bytes,
-                                               .m = problem->m,
-                                               .n = problem->n,
-                                               .batch = problem->batch,
-                                               .a_access = qr_tile_access_of(problem->a, layout, problem->m),
-                                               .h_access = qr_tile_access_of(problem->h, layout, problem->m),
-                                               .multiprocessors = chip->multiprocessors,
-                                               .shared_bytes = chip->shared_bytes};
+  const struct qr_tile_problem tile_problem = {
+      .result = problem->h ? QR_TILE_REFLECTORS : QR_TILE_THIN,
+      .element_bytes = problem->element_bytes,
+      .m = problem->m,
+      .n = problem->n,
+      .batch = problem->batch,
+      .a_access = qr_tile_access_of(problem->a, layout, problem->m),
+      .h_access = problem->h ? qr_tile_access_of(problem->h, layout, problem->m) : QR_TILE_DENSE,
+      .multiprocessors = chip->multiprocessors,
+      .shared_bytes = chip->shared_bytes};
   const struct qr_tile_plan plan = qr_tile_plan_of(&tile_problem);
   if (!plan.tile || plan.grid > INT32_MAX) return false;
   const struct qr_tile_parameters tile_parameters = {.a = parameters->a,

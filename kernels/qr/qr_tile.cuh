@@ -319,12 +319,13 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   }
 
   /* The steps alone: the tile keeps R and u, x. */
-  __device__ __forceinline__ void factor_only() {
+  __device__ __forceinline__ void factor_only(bool scale = true) {
     static_assert(!Shape::AT_ONCE);
 #pragma unroll
     for (int q = 0; q < Q; q++) u[q] = nu[q] = T(0);
-    this->scale_columns();
-    blocks(std::make_integer_sequence<int, Shape::BLOCKS>{}, 0, false, p.offset, p.offset + min(p.m - 1, p.n));
+    if (scale) this->scale_columns();
+    blocks(std::make_integer_sequence<int, Shape::BLOCKS>{}, 0, false, p.offset,
+           p.offset + min(p.m - 1 - this->begin(), this->columns()));
   }
 };
 

@@ -10,6 +10,7 @@
 
 #include "qr_tile.cuh"
 #include "qr_tile_form.h"
+#include "qr_tile_form_halves.cuh"
 
 template <typename Shape> struct forming_tile : register_tile<Shape> {
   using tile = register_tile<Shape>;
@@ -147,22 +148,15 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
     }
   }
 
-  /* The tile := H_j tile, from local row PP and local column QQ on: v is zero above. SLICED: the reflectors stand as
-   * keep_reflectors leaves them, else as the matrix does. */
-  template <int QQ, int PP, bool SLICED> __device__ __forceinline__ void reflect(int j) {
+  /* The tile := H_j tile, from local row PP and local column QQ on: v is zero above. */
+  template <int QQ, int PP> __device__ __forceinline__ void reflect(int j) {
+    const T *from = stage + j * STRIDE + row * LANE_STRIDE;
     T x[P], d[Q];
-    if constexpr (SLICED || GR == 1) {
-      const T *from = stage + j * STRIDE + row * LANE_STRIDE;
 #pragma unroll
-      for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
-        const vector v = *(const vector *)(from + i);
+    for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
+      const vector v = *(const vector *)(from + i);
 #pragma unroll
-        for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
-      }
-    } else {
-      const T *from = stage + j * Shape::LEADING + row;
-#pragma unroll
-      for (int i = PP; i < P; i++) x[i] = from[i * GR];
+      for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
     }
     const T tau = factors[j];
     constexpr int CHAINS = Q - QQ >= 4 ? 1 : Q - QQ >= 2 ? 2 : 4;
@@ -181,7 +175,7 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
   template <int B> __device__ __forceinline__ void form_block(int first, int last) {
     constexpr int J = B * FORM_BLOCK;
 #pragma unroll 1
-    for (int j = min(last, J + FORM_BLOCK) - 1; j >= max(first, J); j--) reflect<J / GC, J / GR, true>(j);
+    for (int j = min(last, J + FORM_BLOCK) - 1; j >= max(first, J); j--) reflect<J / GC, J / GR>(j);
   }
   template <int... B>
   __device__ __forceinline__ void form_blocks(std::integer_sequence<int, B...>, int first, int last) {
@@ -197,7 +191,7 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
   }
 };
 
-template <typename Shape> __device__ __forceinline__ void qr_tile_form(const qr_tile_form_parameters &out) {
+template <typename Shape> __device__ __forceinline__ void qr_tile_form_once(const qr_tile_form_parameters &out) {
   extern __shared__ __align__(16) unsigned char shared[];
   const qr_tile_parameters &p = out.tile;
   forming_tile<Shape> tile(p, (typename Shape::T *)shared);
@@ -221,6 +215,13 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_form(const qr_
   tile.sync();
   tile.form();
   tile.put_q(out, item, wanted);
+}
+
+template <typename Shape> __device__ __forceinline__ void qr_tile_form(const qr_tile_form_parameters &out) {
+  if constexpr (Shape::HALVES)
+    qr_tile_form_halves<Shape>(out);
+  else
+    qr_tile_form_once<Shape>(out);
 }
 
 /* For the lists of qr_tile_form.h. When successors start: as qr_tile_launched has it. */

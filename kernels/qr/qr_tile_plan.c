@@ -89,3 +89,14 @@ struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
     plan.grid = smaller(plan.grid, problem->multiprocessors * best->blocks);
   return plan;
 }
+
+bool qr_tile_forms_on_every_chip(uint32_t element_bytes, int64_t m, int64_t n) {
+  const struct qr_tile_problem problem = {.result = QR_TILE_THIN,
+                                          .element_bytes = element_bytes,
+                                          .m = m,
+                                          .n = n,
+                                          .batch = 1,
+                                          .multiprocessors = 1,
+                                          .shared_bytes = EVERY_CHIP_SHARED_BYTES};
+  return qr_tile_plan_of(&problem).tile != NULL;
+}

@@ -16,7 +16,7 @@ struct qr_tile_problem {
   enum qr_tile_result result;
   uint32_t element_bytes;
   int64_t m, n, batch;
-  enum qr_tile_access a_access, h_access; /* thin Q and R may lie anyhow */
+  enum qr_tile_access a_access, h_access; /* h_access: 0 for thin Q and R, which may lie anyhow */
   int64_t multiprocessors, shared_bytes;  /* of the chip */
 };
 
@@ -31,5 +31,9 @@ enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t 
 
 /* Pure. The batch chooses between kernels that do the same arithmetic in the same order: it changes no bit. */
 struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem);
+
+/* Do tiles make thin Q and R of an m x n matrix even on the smallest of the chips Rondo is compiled for? Without any
+ * workspace. */
+bool qr_tile_forms_on_every_chip(uint32_t element_bytes, int64_t m, int64_t n);
 
 #endif

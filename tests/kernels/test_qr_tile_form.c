@@ -151,3 +151,21 @@ static void poisoned(rondo_backend backend) {
   }
 }
 BOTH_BACKENDS(qr_tile_form, infinities_and_nan_stay_in_their_own_matrix, poisoned)
+
+/* The tile of two halves: its blocks walk over matrices, one on a multiprocessor (H200: 132). What one turn of a block
+ * leaves in shared memory and registers must not meet the next. */
+Test(qr_tile_form, matrices_have_the_same_bits_and_keep_their_nan_whichever_turn_of_a_block_they_are_cuda) {
+  require_backend(RONDO_BACKEND_CUDA);
+  static const int16_t shapes[][2] = {{1024, 32}, {1000, 20}, {600, 9}};
+  for (int i = 0; i < 3; i++) {
+    struct factorisation f = {.dtype = RONDO_F64,
+                              .form = FORM_QR,
+                              .m = shapes[i][0],
+                              .n = shapes[i][1],
+                              .batch = 301,
+                              .padding = 4 * (i % 2)};
+    expect_same_bits(RONDO_BACKEND_CUDA, &f, 1);
+    f = (struct factorisation){.dtype = RONDO_F64, .form = FORM_QR, .m = shapes[i][0], .n = shapes[i][1], .batch = 301};
+    expect_poison_stays(RONDO_BACKEND_CUDA, &f, 1);
+  }
+}
