@@ -66,11 +66,9 @@ enum {
   QR_TILE_COLUMNS = 4,      /* columns that a thread updates at a time */
   QR_PANEL_COLUMNS = 32,    /* widest panel of the blocked kernel */
   QR_TRIANGULAR_BLOCK = 16, /* rows that a thread of the triangular inverse keeps in registers */
-  QR_WARP_MATRICES = 4,     /* of the warp kernel, in a block */
   QR_SQUARE_LANES = 8,      /* rows that a warp of the square kernel has at a time, */
   QR_TALL_LANES = 32,       /* and of the tall one */
-  QR_WARP_THREADS = 32 * QR_WARP_MATRICES,
-  QR_SHARED_THREADS = 512, /* at most, of the square and the tall kernel */
+  QR_SHARED_THREADS = 512,  /* at most, of the square and the tall kernel */
   QR_BLOCKED_THREADS = 512,
   QR_GLOBAL_THREADS = 256,
   QR_EXTRACT_THREADS = 256,
@@ -84,14 +82,10 @@ enum {
 /* The kernels: a list for each .cu file. KERNEL(chips, parameters, name, the most threads of a block, blocks that a
  * multiprocessor must hold at least, what it calls). So many blocks that registers are few and none is spilled. */
 #define QR_SHARED_KERNELS(KERNEL)                                                                                      \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_warp_f32, QR_WARP_THREADS, 8, qr_shared<float, 8, true>)                  \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_warp_f64, QR_WARP_THREADS, 6, qr_shared<double, 8, true>)                 \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_square_f32, QR_SHARED_THREADS, 2,                                         \
-         qr_shared<float, QR_SQUARE_LANES, false>)                                                                     \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_square_f64, QR_SHARED_THREADS, 1,                                         \
-         qr_shared<double, QR_SQUARE_LANES, false>)                                                                    \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_tall_f32, QR_SHARED_THREADS, 2, qr_shared<float, QR_TALL_LANES, false>)   \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_tall_f64, QR_SHARED_THREADS, 1, qr_shared<double, QR_TALL_LANES, false>)
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_square_f32, QR_SHARED_THREADS, 2, qr_shared<float, QR_SQUARE_LANES>)      \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_square_f64, QR_SHARED_THREADS, 1, qr_shared<double, QR_SQUARE_LANES>)     \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_tall_f32, QR_SHARED_THREADS, 2, qr_shared<float, QR_TALL_LANES>)          \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_tall_f64, QR_SHARED_THREADS, 1, qr_shared<double, QR_TALL_LANES>)
 #define QR_BLOCKED_KERNELS(KERNEL)                                                                                     \
   KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_blocked_f32, QR_BLOCKED_THREADS, 1, qr_blocked<float>)                    \
   KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_blocked_f64, QR_BLOCKED_THREADS, 1, qr_blocked<double>)                   \

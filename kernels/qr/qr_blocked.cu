@@ -53,7 +53,7 @@ __device__ __forceinline__ void store_r(const Team &team, const qr_parameters &p
 
 template <typename T> __device__ __forceinline__ void qr_blocked(const qr_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
-  const team<32, false> team;
+  const team<32> team;
   const matrix_in<T, int> panel = {(T *)shared, 1, p.leading};
   const matrix_in<T, int> block = panel.part(0, p.panel);
   T *tau = block.data + p.leading * p.panel;
@@ -97,7 +97,7 @@ template <typename T> __device__ __forceinline__ void qr_blocked(const qr_parame
 }
 
 template <typename T> __device__ __forceinline__ void qr_global(const qr_parameters &p) {
-  const team<32, false> team;
+  const team<32> team;
   const int64_t k = p.m < p.n ? p.m : p.n;
   for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
     const matrix_in<T, int64_t> work = matrix_at<T>(p.work, p.workers ? blockIdx.x : item);

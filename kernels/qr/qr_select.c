@@ -10,10 +10,6 @@
 #include "qr.h"
 #include "qr_tile_plan.h"
 
-enum {
-  WARP_ROWS = 32, /* largest matrix of the warp kernel, both ways */
-};
-
 QR_SHARED_KERNELS(KERNEL_CONSTANT)
 QR_BLOCKED_KERNELS(KERNEL_CONSTANT)
 QR_APPLY_KERNELS(KERNEL_CONSTANT)
@@ -88,13 +84,9 @@ static void place_work(const struct qr_problem *problem, void *scratch, struct q
 
 static rondo_status shared_select(const struct qr_problem *problem, const struct op_task *task,
                                   const struct qr_parameters *parameters, struct op_launches *launches) {
-  static const struct op_kernel *const warp[] = {&rondo_qr_warp_f32, &rondo_qr_warp_f64};
   static const struct op_kernel *const square[] = {&rondo_qr_square_f32, &rondo_qr_square_f64};
   static const struct op_kernel *const tall[] = {&rondo_qr_tall_f32, &rondo_qr_tall_f64};
   uint64_t bytes = qr_shared_bytes(problem->element_bytes, problem->m, problem->n);
-  if (problem->m <= WARP_ROWS && problem->n <= WARP_ROWS)
-    return launch(launches, warp, task, divide_up(problem->batch, QR_WARP_MATRICES), QR_WARP_THREADS,
-                  QR_WARP_MATRICES * bytes, parameters, sizeof *parameters);
   /* As many column lanes as have a whole tile of columns, in whole warps. */
   bool is_tall = problem->m > 4 * problem->n;
   int64_t lanes = is_tall ? QR_TALL_LANES : QR_SQUARE_LANES;
