@@ -513,7 +513,7 @@ typedef enum rondo_layout {
  * Signs as LAPACK's: R's diagonal may be negative. Infinities and NaN stay inside their own matrix. A matrix has the
  * same bits in every replay, wherever it stands in a batch of whatever size.
  *
- * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64 beyond 512: H and tau
+ * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (H of f64 beyond 512 rows: only
  * column-major), stay in registers between their one read and their one write: one kernel factors them, applies each
  * reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs: Design,
  * Optimization, and Tuning, ICCS 2022), and writes H and tau, or R, and Q made there of the reflectors. That takes up

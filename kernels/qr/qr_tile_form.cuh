@@ -20,7 +20,7 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
   using tile::ROWS, tile::COLUMNS, tile::GR, tile::GC, tile::P, tile::Q, tile::VECTOR;
   static constexpr int STRIDE = qr_tile_reflector_stride((int)sizeof(T), ROWS, GR);
   static constexpr int LANE_STRIDE = GR == 1 ? 0 : Shape::SLICE;
-  static constexpr int STAGE = STRIDE > Shape::LEADING ? STRIDE *COLUMNS : Shape::STAGE;
+  static constexpr int STAGE = STRIDE <= Shape::LEADING ? Shape::STAGE : STRIDE * COLUMNS;
   static constexpr int SHARED_BYTES = Shape::MATRICES * (Shape::PIVOTS + COLUMNS + STAGE + COLUMNS) * (int)sizeof(T);
   static constexpr int R_LEADING = COLUMNS + VECTOR, R_ROWS = COLUMNS / GR; /* local rows that R has */
   static constexpr int FORM_BLOCKS = COLUMNS >= 32 ? 8 : 4, FORM_BLOCK = COLUMNS / FORM_BLOCKS;
