@@ -517,7 +517,7 @@ typedef enum rondo_layout {
  * column-major), come from one kernel that keeps a matrix in registers between its one read and its one write, and
  * applies each reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs:
  * Design, Optimization, and Tuning, ICCS 2022). That takes up to 146 KB of shared memory, which sm_80, sm_90 and sm_100
- * have; with 99 KB f32 goes to 128 x 128 and 512 x 32, f64 to 64 x 64 and 256 x 32. All others, R alone and thin Q come
+ * have; with 99 KB f32 goes to 128 x 128 and 512 x 32, f64 to 96 x 96 and 256 x 32. All others, R alone and thin Q come
  * from kernels that work in shared or global memory. The one in registers computes with columns of extreme size
  * multiplied by a power of two, so that no square overflows. It departs from LAPACK in one point: a subcolumn of less
  * than 2^-34 (f64: 2^-280) of its column may be taken as zero, so that tau is 0 and R's diagonal keeps its sign; to the

@@ -1,8 +1,7 @@
 /* qr_select.c - which QR kernel, with how many threads and how much shared memory: pure functions of shape and chip.
  *
- * Nothing here depends on the batch but the size of the grid, the columns of a block for qr_apply and, for panels of
- * f32 in tiles of 16 columns, which of two kernels of the same arithmetic is taken (from 4096 matrices on the staged
- * one). None of that changes a result: a matrix has the same bits wherever it stands. */
+ * Nothing here depends on the batch but the size of the grid and the columns of a block for qr_apply. Neither changes a
+ * result: a matrix has the same bits wherever it stands. */
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"

@@ -332,7 +332,6 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const q
   register_tile<Shape> tile(p, (typename Shape::T *)shared);
   const auto fetch = [&](int64_t item, int first_column) {
     tile.first_column = first_column;
-    tile.pad_stage();
     tile.fetch(item);
   };
   fetch(blockIdx.x, 0);
@@ -369,7 +368,6 @@ template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_
   if constexpr (Shape::PERSISTENT) {
     uint32_t phase = 0;
     tile.start_fetching();
-    tile.pad_stage();
     tile.fetch_ahead(blockIdx.x);
     for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x, phase ^= 1) {
       tile.wait_for_fetch(phase);
@@ -383,7 +381,6 @@ template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_
     const bool wanted = place < p.batch;
     const int64_t item = wanted ? place : p.batch - 1;
     if constexpr (Shape::STAGED) {
-      tile.pad_stage();
       tile.fetch(item);
       wait_for_copies();
       tile.sync();

@@ -29,6 +29,7 @@ enum qr_tile_option {
   QR_TILE_BULK = 256,      /* a dense matrix is fetched by one bulk copy, on chips that have it */
   QR_TILE_UNROLLED = 512,  /* every step has code of its own, else those of a block share it */
   QR_TILE_DIRECT = 1024,   /* staged, but read and written directly where columns are contiguous */
+  QR_TILE_PACKED = 2048,   /* rows below those of the pivots are dealt in vectors, not one by one */
 };
 
 struct qr_tile_parameters {
@@ -60,8 +61,11 @@ QR_TILE_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t row
   return matrices * (pivots + columns + stage + factors) * element_bytes + (options & QR_TILE_BULK ? 16 : 0);
 }
 
-/* The offset of a matrix is a multiple of this. */
-QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t columns) { return columns / 4 < 4 ? 4 : columns / 4; }
+/* The offset of a matrix is a multiple of this: of vectors, and of the steps that share code. */
+QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t row_lanes, int32_t column_lanes, int32_t options) {
+  int32_t steps = (row_lanes < column_lanes ? row_lanes : column_lanes) * (options & QR_TILE_MERGED ? 2 : 1);
+  return steps < 4 ? 4 : steps;
+}
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, rows and columns of the tile, row and
  * column lanes, options). Of one size the direct or persistent one stands in front of the staged one, and is_better of
@@ -78,13 +82,15 @@ QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t columns) { return columns /
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128, 128, 2, float, 128, 128, 8, 16,                        \
          QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128_staged, 128, 1, float, 128, 128, 8, 16, QR_TILE_STAGED) \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16, 32, 1, float, 128, 16, 8, 4, QR_TILE_OWN_NORM)      \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_96, 64, 1, float, 96, 96, 4, 16, QR_TILE_STAGED)            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16, 32, 1, float, 128, 16, 8, 4,                        \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE)                                       \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16_staged, 32, 1, float, 128, 16, 8, 4,                 \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x16, 32, 1, float, 256, 16, 16, 2,                       \
-         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_AT_ONCE | QR_TILE_UNROLLED)                                    \
+         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_PACKED | QR_TILE_AT_ONCE | QR_TILE_UNROLLED)                   \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x16_staged, 32, 1, float, 256, 16, 16, 2,                \
-         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_STAGED)                                                        \
+         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_PACKED | QR_TILE_STAGED)                                       \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x32, 32, 1, float, 128, 32, 8, 4,                        \
          QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x32, 64, 1, float, 256, 32, 16, 4,                       \
@@ -108,9 +114,11 @@ QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t columns) { return columns /
          QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK)                                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128_staged, 256, 1, double, 128, 128, 8, 32,                \
          QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4, QR_TILE_OWN_NORM)     \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_96, 128, 1, double, 96, 96, 8, 16, QR_TILE_STAGED)          \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4,                       \
+         QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE)                                                          \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16_staged, 32, 1, double, 128, 16, 8, 4,                \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+         QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                                           \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16, 64, 4, double, 256, 16, 16, 4,                      \
          QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16_staged, 64, 1, double, 256, 16, 16, 4,               \

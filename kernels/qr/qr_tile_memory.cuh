@@ -8,12 +8,15 @@
 #include "qr_tile.h"
 #include "qr_tile_numbers.cuh"
 
-template <int BYTES> __device__ __forceinline__ void copy_asynchronously(void *shared, const void *global) {
-  const uint32_t address = (uint32_t)__cvta_generic_to_shared(shared);
+/* Zeros, and nothing read, where there is nothing to copy. */
+template <int BYTES>
+__device__ __forceinline__ void copy_asynchronously(void *shared, const void *global, bool is_there) {
+  const uint32_t address = (uint32_t)__cvta_generic_to_shared(shared), bytes = is_there ? BYTES : 0;
   if constexpr (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(bytes) : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(global), "n"(BYTES) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(global), "n"(BYTES), "r"(bytes)
+                 : "memory");
 }
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
@@ -33,14 +36,17 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
                         PERSISTENT = OPTIONS & QR_TILE_PERSISTENT, AT_ONCE = OPTIONS & QR_TILE_AT_ONCE,
                         HALVES = OPTIONS & QR_TILE_HALVES, BULK = OPTIONS & QR_TILE_BULK,
                         UNROLLED = OPTIONS & QR_TILE_UNROLLED, DIRECT = OPTIONS & QR_TILE_DIRECT,
-                        FETCHED = STAGED || PERSISTENT || HALVES;
+                        PACKED = OPTIONS & QR_TILE_PACKED, FETCHED = STAGED || PERSISTENT || HALVES;
   static_assert(TILE_ROWS * ROW_LANES == ROWS && TILE_COLUMNS * COLUMN_LANES == COLUMNS && ROW_LANES <= 32);
   static_assert((!SHUFFLED && !OWN_NORM) || LANES <= 32);
+  /* From this local row on rows are dealt in vectors: none of them is a pivot's. */
+  static constexpr int VECTORS_FROM = ROW_LANES == 1 ? 0 : PACKED ? VECTOR : TILE_ROWS;
+  static_assert(!PACKED || (TILE_ROWS % VECTOR == 0 && COLUMNS <= VECTOR * ROW_LANES && !HALVES));
   /* Steps come in blocks, within which the local row and column of the pivot are constants. */
   static constexpr int MERGED = OPTIONS & QR_TILE_MERGED ? 2 : 1; /* local rows that share a block: half the code */
   static constexpr int BLOCK = MERGED * tile_smaller(ROW_LANES, COLUMN_LANES), BLOCKS = COLUMNS / BLOCK;
   /* The offset is a multiple of it: few places to enter at. */
-  static constexpr int OFFSET_UNIT = qr_tile_offset_unit(COLUMNS);
+  static constexpr int OFFSET_UNIT = qr_tile_offset_unit(ROW_LANES, COLUMN_LANES, OPTIONS);
   static_assert(!HALVES || (2 * COLUMNS <= ROW_LANES && LANES > 32));
   static_assert(MERGED == 1 || (BLOCK == 2 * ROW_LANES && BLOCK <= COLUMN_LANES));
   /* In shared memory: the pivot column twice, the scales of the columns, the matrix. In numbers, for one matrix. */
@@ -96,63 +102,69 @@ template <typename Shape> struct tile_memory {
 
   /* ---- between global and shared memory ---- */
 
-  /* move(i, j) for all i below `along`, next to each other in memory, and j below `across`. No lane idles. */
-  template <typename Move> __device__ __forceinline__ void walk(int along, int across, const Move &move) {
-    const int step_across = Shape::LANES / along, step_along = Shape::LANES - step_across * along;
-    int j = lane / along, i = lane - j * along;
-#pragma unroll 4
-    while (j < across) {
-      move(i, j);
-      i += step_along;
-      j += step_across;
-      if (i >= along) {
-        i -= along;
-        j++;
+  /* move(i, j) for every `COUNT` numbers of an ALONG x ACROSS tile, next to each other in memory. No lane idles. */
+  template <int COUNT, int ALONG, int ACROSS, int TOGETHER, typename Move>
+  __device__ __forceinline__ void walk(const Move &move) {
+    constexpr int PIECES = ALONG / COUNT, FURTHER = Shape::LANES % PIECES;
+    static_assert(PIECES * ACROSS % Shape::LANES == 0);
+    int i = lane % PIECES, j = lane / PIECES;
+#pragma unroll TOGETHER
+    for (int k = 0; k < PIECES * ACROSS; k += Shape::LANES)
+      if constexpr (PIECES % Shape::LANES == 0 || FURTHER == 0) { /* either k is a multiple of PIECES, or j is 0 */
+        move((i + k % PIECES) * COUNT, j + k / PIECES);
+      } else {
+        move(i * COUNT, j);
+        const bool next = i + FURTHER >= PIECES;
+        i += next ? FURTHER - PIECES : FURTHER;
+        j += Shape::LANES / PIECES + next;
       }
-    }
   }
 
-  /* move(numbers, row, column, column stride) for every piece of the matrix. */
+  __device__ __forceinline__ bool inside(int i, int j) const {
+    return (uint32_t)(i - p.offset) < (uint32_t)p.m && (uint32_t)(j - p.offset) < (uint32_t)columns();
+  }
+
+  /* move(numbers, row, column, is it of the matrix?, column stride) for every piece of the tile. Offsets and aligned
+   * columns are made of whole vectors, and so a piece lies inside or outside. */
   template <typename Move>
   __device__ __forceinline__ void each_piece(int access, int64_t column_stride, const Move &move) {
-    constexpr int PIECES = ROWS / VECTOR;
-    static_assert(PIECES % Shape::LANES == 0 || Shape::LANES % PIECES == 0);
-    if (access == QR_TILE_DENSE && full()) {
-      const int i = lane % PIECES * VECTOR, j = lane / PIECES;
-#pragma unroll
-      for (int k = 0; k < PIECES * COLUMNS; k += Shape::LANES) /* either k is a multiple of PIECES, or j is 0 */
-        move(std::integral_constant<int, VECTOR>{}, i + k % PIECES * VECTOR, j + k / PIECES, ROWS);
-    } else if (access <= QR_TILE_VECTORS) {
-      walk(p.m / VECTOR, columns(),
-           [&](int i, int j) { move(std::integral_constant<int, VECTOR>{}, i * VECTOR, j, column_stride); });
-    } else {
-      const bool down = access == QR_TILE_CONTIGUOUS;
-      walk(down ? p.m : columns(), down ? columns() : p.m,
-           [&](int i, int j) { move(std::integral_constant<int, 1>{}, down ? i : j, down ? j : i, column_stride); });
-    }
+    using whole = std::integral_constant<int, VECTOR>;
+    using single = std::integral_constant<int, 1>;
+    constexpr bool ALIGNED = ROWS / VECTOR % Shape::LANES == 0 || Shape::LANES % (ROWS / VECTOR) == 0;
+    if (ALIGNED && access == QR_TILE_DENSE && full())
+      walk<VECTOR, ROWS, COLUMNS, ROWS * COLUMNS>([&](int i, int j) { move(whole{}, i, j, true, ROWS); });
+    else if (access <= QR_TILE_VECTORS)
+      walk<VECTOR, ROWS, COLUMNS, 4>([&](int i, int j) { move(whole{}, i, j, inside(i, j), column_stride); });
+    else if (access == QR_TILE_CONTIGUOUS)
+      walk<1, ROWS, COLUMNS, 4>([&](int i, int j) { move(single{}, i, j, inside(i, j), column_stride); });
+    else
+      walk<1, COLUMNS, ROWS, 4>([&](int j, int i) { move(single{}, i, j, inside(i, j), column_stride); });
   }
 
-  __device__ __forceinline__ T &staged(int i, int j) const {
-    return stage[(j + p.offset) * Shape::LEADING + i + p.offset];
-  }
+  __device__ __forceinline__ T &staged(int i, int j) const { return stage[j * Shape::LEADING + i]; }
 
+  /* With zeros around a matrix that is smaller than the tile. */
   __device__ __forceinline__ void fetch(int64_t item) {
-    const T *from = (const T *)p.a.data + item * p.a.batch_stride + begin() * p.a.column_stride;
+    const T *matrix = (const T *)p.a.data + item * p.a.batch_stride + begin() * p.a.column_stride;
     const int64_t row_stride = p.a.row_stride;
-    each_piece(p.a_access, p.a.column_stride, [&](auto count, int i, int j, int64_t column_stride) {
-      const int64_t down = count.value == VECTOR ? i : i * row_stride;
-      copy_asynchronously<count.value *(int)sizeof(T)>(&staged(i, j), from + (down + j * column_stride));
+    each_piece(p.a_access, p.a.column_stride, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
+      const int64_t down = i - p.offset, across = j - p.offset;
+      const T *from = matrix + ((count.value == VECTOR ? down : down * row_stride) + across * column_stride);
+      copy_asynchronously<count.value *(int)sizeof(T)>(&staged(i, j), is_inside ? from : matrix, is_inside);
     });
   }
 
   __device__ __forceinline__ void put(int64_t item) {
-    T *to = (T *)p.h.data + item * p.h.batch_stride;
+    T *matrix = (T *)p.h.data + item * p.h.batch_stride;
     const int64_t row_stride = p.h.row_stride;
-    each_piece(p.h_access, p.h.column_stride, [&](auto count, int i, int j, int64_t column_stride) {
+    each_piece(p.h_access, p.h.column_stride, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
+      if (!is_inside) return;
+      const int64_t down = i - p.offset, across = j - p.offset;
+      T *to = matrix + ((count.value == VECTOR ? down : down * row_stride) + across * column_stride);
       if constexpr (count.value == VECTOR)
-        *(vector *)(to + i + j * column_stride) = *(const vector *)&staged(i, j);
+        *(vector *)to = *(const vector *)&staged(i, j);
       else
-        to[i * row_stride + j * column_stride] = staged(i, j);
+        *to = staged(i, j);
     });
   }
 
@@ -210,47 +222,51 @@ template <typename Shape> struct tile_memory {
     sync();
   }
 
-  /* Zeros around a matrix that is smaller than the tile. */
-  __device__ __forceinline__ void pad_stage() {
-    if (full()) return;
-    const int first = p.offset, rows = first + p.m, last = first + columns();
-#pragma unroll 1
-    for (int j = 0; j < COLUMNS; j++) /* columns beside it */
-      if (j < first || j >= last)
-        for (int i = lane; i < ROWS; i += Shape::LANES) stage[j * Shape::LEADING + i] = T(0);
-#pragma unroll 1
-    for (int j = first + lane; j < last; j += Shape::LANES) { /* rows above and below it */
-      for (int i = 0; i < first; i++) stage[j * Shape::LEADING + i] = T(0);
-      for (int i = rows; i < ROWS; i++) stage[j * Shape::LEADING + i] = T(0);
-    }
-  }
-
   /* ---- between memory and registers ---- */
 
-  /* A lane's part of one column of the tile, which is 16-byte aligned where that is all of it. The row is added first,
-   * so that the rest are offsets within instructions. */
+  /* Local row i of this lane is row first_of(i) + further_of(i), of which the second is a constant. */
+  __device__ __forceinline__ int first_of(int i) const { return i < Shape::VECTORS_FROM ? row : row * VECTOR; }
+  static __device__ __forceinline__ constexpr int further_of(int i) {
+    return i < Shape::VECTORS_FROM ? i * GR : i / VECTOR * VECTOR * GR + i % VECTOR;
+  }
+
+  /* move(numbers, local row) for a lane's part of a column. */
+  template <bool ALIGNED, typename Move> static __device__ __forceinline__ void each_part(const Move &move) {
+    constexpr int SINGLES = ALIGNED ? Shape::VECTORS_FROM : P;
+#pragma unroll
+    for (int i = 0; i < SINGLES; i++) move(std::integral_constant<int, 1>{}, i);
+#pragma unroll
+    for (int i = SINGLES; i < P; i += VECTOR) move(std::integral_constant<int, VECTOR>{}, i);
+  }
+
+  __device__ __forceinline__ void take_vector(const T *from, int i, int q) {
+    const vector v = *(const vector *)from;
+#pragma unroll
+    for (int k = 0; k < VECTOR; k++) a[i + k][q] = ((const T *)&v)[k];
+  }
+  __device__ __forceinline__ void give_vector(T *to, int i, int q) const {
+    vector v;
+#pragma unroll
+    for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = a[i + k][q];
+    *(vector *)to = v;
+  }
+
+  /* A lane's part of one column of the tile, which is aligned where it is read in vectors. */
   __device__ __forceinline__ void read_column(const T *from, int q) {
-    from += row;
-#pragma unroll
-    for (int i = 0; i < P; i += GR == 1 ? VECTOR : 1)
-      if constexpr (GR == 1) {
-        const vector v = *(const vector *)(from + i);
-#pragma unroll
-        for (int k = 0; k < VECTOR; k++) a[i + k][q] = ((const T *)&v)[k];
-      } else
-        a[i][q] = from[i * GR];
+    each_part<true>([&](auto count, int i) {
+      if constexpr (count.value == VECTOR)
+        take_vector(from + first_of(i) + further_of(i), i, q);
+      else
+        a[i][q] = (from + first_of(i))[further_of(i)];
+    });
   }
   __device__ __forceinline__ void write_column(T *to, int q) const {
-    to += row;
-#pragma unroll
-    for (int i = 0; i < P; i += GR == 1 ? VECTOR : 1)
-      if constexpr (GR == 1) {
-        vector v;
-#pragma unroll
-        for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = a[i + k][q];
-        *(vector *)(to + i) = v;
-      } else
-        to[i * GR] = a[i][q];
+    each_part<true>([&](auto count, int i) {
+      if constexpr (count.value == VECTOR)
+        give_vector(to + first_of(i) + further_of(i), i, q);
+      else
+        (to + first_of(i))[further_of(i)] = a[i][q];
+    });
   }
 
   __device__ __forceinline__ void read_stage() {
@@ -258,40 +274,68 @@ template <typename Shape> struct tile_memory {
     for (int q = 0; q < Q; q++) read_column(stage + (q * GC + column) * Shape::LEADING, q);
   }
 
-  /* Where a lane has whole columns they may lie anyhow, else they are contiguous: other matrices are staged. */
-  __device__ __forceinline__ bool plain(int access) const { return full() && (GR > 1 || access <= QR_TILE_VECTORS); }
+  /* Vectors lie as they are read, but whole columns of a lane may lie anyhow: qr_tile_plan.c sees to it. */
+  static __device__ __forceinline__ bool aligned(int access) { return GR > 1 || access <= QR_TILE_VECTORS; }
+
+  template <bool ALIGNED>
+  __device__ __forceinline__ void read_padded_column(const T *from, int64_t row_stride, int j, int q) {
+    each_part<ALIGNED>([&](auto count, int i) {
+      const int down = first_of(i) - p.offset;
+      const bool is_inside = (uint32_t)(down + further_of(i)) < (uint32_t)p.m && (uint32_t)j < (uint32_t)p.n;
+      const T *element = from + down * row_stride;
+      if constexpr (count.value == VECTOR) {
+        if (is_inside)
+          take_vector(element + further_of(i), i, q);
+        else
+#pragma unroll
+          for (int k = 0; k < VECTOR; k++) a[i + k][q] = T(0);
+      } else
+        a[i][q] = is_inside ? element[further_of(i) * row_stride] : T(0);
+    });
+  }
+  template <bool ALIGNED>
+  __device__ __forceinline__ void write_padded_column(T *to, int64_t row_stride, int j, int q) const {
+    each_part<ALIGNED>([&](auto count, int i) {
+      const int down = first_of(i) - p.offset;
+      T *element = to + down * row_stride;
+      if ((uint32_t)(down + further_of(i)) >= (uint32_t)p.m || (uint32_t)j >= (uint32_t)columns()) return;
+      if constexpr (count.value == VECTOR)
+        give_vector(element + further_of(i), i, q);
+      else
+        element[further_of(i) * row_stride] = a[i][q];
+    });
+  }
 
   __device__ __forceinline__ void read_directly(int64_t item) {
-    const T *from = (const T *)p.a.data + item * p.a.batch_stride;
-    if (plain(p.a_access)) {
+    const T *matrix = (const T *)p.a.data + item * p.a.batch_stride;
+    const int64_t row_stride = GR == 1 ? p.a.row_stride : 1, column_stride = p.a.column_stride;
+    if (aligned(p.a_access) && full()) {
 #pragma unroll
-      for (int q = 0; q < Q; q++) read_column(from + (q * GC + column) * p.a.column_stride, q);
+      for (int q = 0; q < Q; q++) read_column(matrix + (q * GC + column) * column_stride, q);
       return;
     }
-    const int64_t step = GR == 1 ? p.a.row_stride : GR;
-    const int i = row - p.offset;
 #pragma unroll
     for (int q = 0; q < Q; q++) {
       const int j = q * GC + column - p.offset;
-      const T *element = from + j * p.a.column_stride + i * (GR == 1 ? step : 1);
-#pragma unroll
-      for (int k = 0; k < P; k++)
-        a[k][q] = (uint32_t)(i + k * GR) < (uint32_t)p.m && (uint32_t)j < (uint32_t)p.n ? element[k * step] : T(0);
+      if (aligned(p.a_access))
+        read_padded_column<true>(matrix + j * column_stride, row_stride, j, q);
+      else
+        read_padded_column<false>(matrix + j * column_stride, row_stride, j, q);
     }
   }
 
   __device__ __forceinline__ void write_directly(int64_t item, int q) const {
-    T *to = (T *)p.h.data + item * p.h.batch_stride + begin() * p.h.column_stride;
-    if (plain(p.h_access)) {
-      write_column(to + (q * GC + column) * p.h.column_stride, q);
+    const int64_t row_stride = GR == 1 ? p.h.row_stride : 1, column_stride = p.h.column_stride;
+    T *matrix = (T *)p.h.data + item * p.h.batch_stride + begin() * column_stride;
+    if (aligned(p.h_access) && full()) {
+      write_column(matrix + (q * GC + column) * column_stride, q);
       return;
     }
-    const int64_t step = GR == 1 ? p.h.row_stride : GR;
-    const int i = row - p.offset, j = q * GC + column - p.offset;
-    T *element = to + j * p.h.column_stride + i * (GR == 1 ? step : 1);
-#pragma unroll
-    for (int k = 0; k < P; k++)
-      if ((uint32_t)(i + k * GR) < (uint32_t)p.m && (uint32_t)j < (uint32_t)columns()) element[k * step] = a[k][q];
+    const int j = q * GC + column - p.offset;
+    if (aligned(p.h_access))
+      write_padded_column<true>(matrix + j * column_stride, row_stride, j, q);
+    else
+      write_padded_column<false>(matrix + j * column_stride, row_stride, j, q);
   }
 
   /* ---- columns of extreme size ---- */

@@ -4,11 +4,6 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
-enum {
-  /* From there on panels are staged: what one matrix loads hides behind the steps of others. */
-  MANY_MATRICES = 4096,
-};
-
 #define TILE(chips, parameters, name, threads, blocks, type, rows, columns, row_lanes, column_lanes, options)          \
   {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
    blocks,                                                                                                             \
@@ -40,25 +35,21 @@ static int64_t shared_bytes_of(const struct qr_tile *tile) {
                               tile->options);
 }
 
-/* Lanes that share a column read and write it directly only where it is contiguous. */
+/* Lanes that share a column read and write it directly only where it is contiguous, and vectors where they are aligned.
+ */
 static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *problem) {
   bool writes_directly = tile->row_lanes > 1 && !(tile->options & QR_TILE_STAGED);
   bool reads_directly = writes_directly && !(tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES));
+  enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
   return tile->element_bytes == (int32_t)problem->element_bytes && problem->m <= tile->rows &&
          problem->n <= columns_of(tile) && shared_bytes_of(tile) <= problem->shared_bytes &&
-         !(writes_directly && problem->h_access == QR_TILE_ANY) &&
-         !(reads_directly && problem->a_access == QR_TILE_ANY);
+         !(writes_directly && problem->h_access > most) && !(reads_directly && problem->a_access > most);
 }
 
-/* Of two of one size, the staged one behind the direct one: for panels of many matrices, and where a lane cannot read
- * whole columns of the tile by vectors. */
+/* Of two of one size, the staged one behind the direct one: where a lane cannot read whole columns by vectors. */
 static bool is_better(const struct qr_tile *tile, const struct qr_tile *best, const struct qr_tile_problem *problem) {
-  if (!best) return true;
-  if (size_of(tile) != size_of(best)) return size_of(tile) < size_of(best);
-  if (tile->row_lanes == 1)
-    return problem->m < tile->rows || problem->n < tile->columns || problem->a_access > QR_TILE_VECTORS ||
-           problem->h_access > QR_TILE_VECTORS;
-  return tile->element_bytes == 4 && tile->columns == 16 && problem->batch >= MANY_MATRICES;
+  if (!best || size_of(tile) != size_of(best)) return !best || size_of(tile) < size_of(best);
+  return tile->row_lanes == 1 && (problem->a_access > QR_TILE_VECTORS || problem->h_access > QR_TILE_VECTORS);
 }
 
 struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
@@ -68,7 +59,7 @@ struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
   if (!best) return (struct qr_tile_plan){0};
 
   struct qr_tile_plan plan = {.tile = best, .shared_bytes = shared_bytes_of(best)};
-  int64_t unit = qr_tile_offset_unit(best->columns);
+  int64_t unit = qr_tile_offset_unit(best->row_lanes, best->column_lanes, best->options);
   if (!(best->options & QR_TILE_HALVES))
     plan.offset = (int32_t)(smaller(best->rows - problem->m, best->columns - problem->n) / unit * unit);
   int64_t lanes = (int64_t)best->row_lanes * best->column_lanes;

@@ -25,7 +25,7 @@ struct qr_tile_plan {
 /* How an m x n matrix may be read and written: of a QR task's operand in this layout. */
 enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m);
 
-/* Pure. The batch chooses between kernels that do the same arithmetic in the same order: it changes no bit. */
+/* Pure. The batch changes nothing but the grid. */
 struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem);
 
 #endif

@@ -1,5 +1,5 @@
 /* test_qr_tile_plan.c - whatever the matrices, a plan for a register tile keeps what its kernel relies on
- * (qr_tile_memory.cuh), and the batch chooses only between kernels of the same arithmetic. */
+ * (qr_tile_memory.cuh), and the batch changes nothing but the grid. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -33,13 +33,16 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
   cr_assert(problem->m <= tile->rows && problem->n <= columns_of(tile));
   cr_assert(plan->shared_bytes >= 0 && plan->shared_bytes <= problem->shared_bytes);
   /* The matrix stands on the diagonal, where steps are entered at. */
-  cr_assert(plan->offset >= 0 && plan->offset % qr_tile_offset_unit(tile->columns) == 0);
+  cr_assert(plan->offset >= 0 &&
+            plan->offset % qr_tile_offset_unit(tile->row_lanes, tile->column_lanes, tile->options) == 0);
   cr_assert(plan->offset + problem->m <= tile->rows && plan->offset + problem->n <= columns_of(tile));
   if (tile->options & QR_TILE_HALVES) cr_assert_eq(plan->offset, 0);
-  /* Lanes that share a column go by contiguous columns, but for what comes through shared memory. */
+  /* Lanes that share a column go by contiguous columns, and by vectors that are aligned, but for what comes through
+   * shared memory. */
+  const enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
   if (tile->row_lanes > 1 && !staged) {
-    cr_assert_neq(problem->h_access, QR_TILE_ANY);
-    cr_assert(persistent || problem->a_access != QR_TILE_ANY);
+    cr_assert_leq(problem->h_access, most);
+    cr_assert(persistent || problem->a_access <= most);
   }
   const int64_t lanes = (int64_t)tile->row_lanes * tile->column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
   cr_assert_eq(tile->kernel.threads, lanes * matrices);
@@ -53,7 +56,7 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
 /* What decides on the order of sums. */
 static void check_same_bits(const struct qr_tile_plan *one, const struct qr_tile_plan *other) {
   const struct qr_tile *a = one->tile, *b = other->tile;
-  const int32_t arithmetic = QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_MERGED | QR_TILE_HALVES;
+  const int32_t arithmetic = QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_MERGED | QR_TILE_HALVES | QR_TILE_PACKED;
   cr_assert((a == NULL) == (b == NULL));
   if (!a) return;
   cr_assert(a->rows == b->rows && a->columns == b->columns && a->row_lanes == b->row_lanes &&
@@ -63,7 +66,7 @@ static void check_same_bits(const struct qr_tile_plan *one, const struct qr_tile
 
 Test(qr_tile_plan, a_plan_keeps_what_its_kernel_relies_on) {
   struct random random = {1};
-  int64_t planned = 0, persistent = 0, switched = 0;
+  int64_t planned = 0, persistent = 0;
   for (int i = 0; i < PROBLEMS; i++) {
     struct qr_tile_problem problem = random_problem(&random);
     const struct qr_tile_plan plan = qr_tile_plan_of(&problem);
@@ -75,10 +78,9 @@ Test(qr_tile_plan, a_plan_keeps_what_its_kernel_relies_on) {
     problem.batch = random_between(&random, 1, 10000);
     const struct qr_tile_plan other = qr_tile_plan_of(&problem);
     check_same_bits(&plan, &other);
-    switched += plan.tile != other.tile;
   }
-  cr_assert(planned > 50000 && persistent > 5000 && switched > 1000, "%lld planned, %lld persistent, %lld switched",
-            (long long)planned, (long long)persistent, (long long)switched);
+  cr_assert(planned > 50000 && persistent > 5000, "%lld planned, %lld persistent", (long long)planned,
+            (long long)persistent);
 }
 
 /* What was measured. */
@@ -97,22 +99,24 @@ Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
       {4, 3, 2, 1000, A, A, "rondo_qr_tile_f32_8", 4, 250},
       {4, 16, 16, 1000, D, V, "rondo_qr_tile_f32_16", 0, 500},
       {4, 16, 16, 1000, C, D, "rondo_qr_tile_f32_16_staged", 0, 500},
-      {4, 11, 10, 1001, V, V, "rondo_qr_tile_f32_16_staged", 4, 501},
-      {4, 17, 9, 1000, D, D, "rondo_qr_tile_f32_32", 8, 1000},
+      {4, 11, 10, 1001, V, V, "rondo_qr_tile_f32_16", 4, 501},
+      {4, 17, 9, 1000, D, D, "rondo_qr_tile_f32_32", 12, 1000},
       {4, 64, 64, 1000, A, A, "rondo_qr_tile_f32_64", 0, 1000},
       {4, 48, 48, 1000, D, D, "rondo_qr_tile_f32_64", 16, 1000},
       {4, 128, 128, 1000, D, D, "rondo_qr_tile_f32_128", 0, 264},
       {4, 128, 128, 1000, D, A, "rondo_qr_tile_f32_128_staged", 0, 1000},
-      {4, 96, 96, 10, D, D, "rondo_qr_tile_f32_128", 32, 10},
+      {4, 68, 68, 1000, D, D, "rondo_qr_tile_f32_96", 28, 1000},
+      {4, 96, 96, 10, A, A, "rondo_qr_tile_f32_96", 0, 10},
+      {4, 97, 100, 1000, C, C, "rondo_qr_tile_f32_128", 24, 264},
       {4, 128, 16, 1000, D, D, "rondo_qr_tile_f32_128x16", 0, 1000},
       {4, 128, 16, 1000, A, A, "rondo_qr_tile_f32_128x16_staged", 0, 1000},
-      {4, 128, 16, 10000, D, D, "rondo_qr_tile_f32_128x16_staged", 0, 10000},
+      {4, 128, 16, 10000, D, C, "rondo_qr_tile_f32_128x16_staged", 0, 10000},
       {4, 64, 16, 1000, D, D, "rondo_qr_tile_f32_128x16", 0, 1000},
       {4, 128, 32, 1000, D, D, "rondo_qr_tile_f32_128x32", 0, 1000},
-      {4, 129, 17, 5000, A, A, "rondo_qr_tile_f32_256x32", 8, 5000},
-      {4, 60, 30, 1000, D, D, "rondo_qr_tile_f32_64", 0, 1000},
-      {4, 256, 16, 1000, C, C, "rondo_qr_tile_f32_256x16", 0, 1000},
-      {4, 256, 16, 10000, D, D, "rondo_qr_tile_f32_256x16_staged", 0, 10000},
+      {4, 129, 17, 5000, A, A, "rondo_qr_tile_f32_256x32", 12, 5000},
+      {4, 60, 30, 1000, D, D, "rondo_qr_tile_f32_64", 4, 1000},
+      {4, 256, 16, 1000, V, D, "rondo_qr_tile_f32_256x16", 0, 1000},
+      {4, 255, 16, 10000, C, C, "rondo_qr_tile_f32_256x16_staged", 0, 10000},
       {4, 512, 32, 1000, D, D, "rondo_qr_tile_f32_512x32", 0, 264},
       {4, 512, 32, 1000, A, A, "rondo_qr_tile_f32_512x32_staged", 0, 1000},
       {4, 1024, 32, 1000, D, D, "rondo_qr_tile_f32_1024x32", 0, 132},
@@ -121,6 +125,7 @@ Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
       {8, 16, 16, 1000, D, D, "rondo_qr_tile_f64_16", 0, 500},
       {8, 32, 32, 1000, A, A, "rondo_qr_tile_f64_32", 0, 1000},
       {8, 64, 64, 1000, D, D, "rondo_qr_tile_f64_64", 0, 1000},
+      {8, 90, 80, 1000, D, D, "rondo_qr_tile_f64_96", 0, 1000},
       {8, 128, 128, 1000, D, D, "rondo_qr_tile_f64_128", 0, 132},
       {8, 128, 16, 10000, D, D, "rondo_qr_tile_f64_128x16", 0, 10000},
       {8, 128, 32, 1000, D, D, "rondo_qr_tile_f64_128x32", 0, 1000},
