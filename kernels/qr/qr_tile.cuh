@@ -196,7 +196,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   template <int B> __device__ __forceinline__ void steps(int first, int last) {
     constexpr int J = B * BLOCK;
     if constexpr (BLOCK > 1) {
-      if (J % Shape::OFFSET_UNIT == 0 && first == J) show<J / GC, J / GR>(J % GC, slice(J));
+      if (J % Shape::OFFSET_UNIT == 0 && J <= Shape::OFFSET_MOST && first == J) show<J / GC, J / GR>(J % GC, slice(J));
       if constexpr (Shape::UNROLLED) {
 #pragma unroll
         for (int s = 0; s < BLOCK; s++)
@@ -213,7 +213,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
         }
       }
     } else if constexpr (J < ROWS - 1) {
-      if (J % Shape::OFFSET_UNIT == 0 && first == J) show<J / GC, J / GR>(J % GC, slice(J));
+      if (J % Shape::OFFSET_UNIT == 0 && J <= Shape::OFFSET_MOST && first == J) show<J / GC, J / GR>(J % GC, slice(J));
       step<B>(0, slice(J), slice(J + 1));
     }
   }

@@ -22,7 +22,7 @@ enum qr_tile_option {
   QR_TILE_OWN_NORM = 2,    /* a matrix in one warp: sigma is the owner's dot product, else every lane sums it */
   QR_TILE_SCATTERED = 4,   /* sums by reduce-scatter and gather */
   QR_TILE_STAGED = 8,      /* read and written through shared memory, else by each lane from where it stands */
-  QR_TILE_PERSISTENT = 16, /* blocks walk over matrices, and the next one is fetched while one is factored */
+  QR_TILE_PERSISTENT = 16, /* blocks walk over whole dense matrices: the next one is fetched while one is factored */
   QR_TILE_AT_ONCE = 32,    /* columns are written as soon as they are final */
   QR_TILE_MERGED = 64,     /* blocks of steps of twice the length: half the code */
   QR_TILE_HALVES = 128,    /* twice as many columns as the tile: qr_tile_halves */
@@ -67,6 +67,11 @@ QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t row_lanes, int32_t column_l
   return steps < 4 ? 4 : steps;
 }
 
+/* And at most this: of squares there is a smaller tile for the rest. Steps are entered in few places. */
+QR_TILE_CONSTANT int32_t qr_tile_offset_most(int32_t rows, int32_t columns) {
+  return rows == columns && columns > 32 ? 28 : columns;
+}
+
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, rows and columns of the tile, row and
  * column lanes, options). Of one size the direct or persistent one stands in front of the staged one, and is_better of
  * qr_tile_plan.c chooses. Persistent grids have `blocks` for each multiprocessor. */
@@ -92,7 +97,7 @@ QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t row_lanes, int32_t column_l
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x16_staged, 32, 1, float, 256, 16, 16, 2,                \
          QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_PACKED | QR_TILE_STAGED)                                       \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x32, 32, 1, float, 128, 32, 8, 4,                        \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x32, 64, 1, float, 256, 32, 16, 4,                       \
          QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_512x32, 128, 2, float, 512, 32, 32, 4,                      \
@@ -116,9 +121,9 @@ QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t row_lanes, int32_t column_l
          QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_96, 128, 1, double, 96, 96, 8, 16, QR_TILE_STAGED)          \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4,                       \
-         QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE)                                                          \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE)                                       \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16_staged, 32, 1, double, 128, 16, 8, 4,                \
-         QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                                           \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16, 64, 4, double, 256, 16, 16, 4,                      \
          QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16_staged, 64, 1, double, 256, 16, 16, 4,               \

@@ -47,6 +47,8 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   static constexpr int BLOCK = MERGED * tile_smaller(ROW_LANES, COLUMN_LANES), BLOCKS = COLUMNS / BLOCK;
   /* The offset is a multiple of it: few places to enter at. */
   static constexpr int OFFSET_UNIT = qr_tile_offset_unit(ROW_LANES, COLUMN_LANES, OPTIONS);
+  static constexpr int OFFSET_MOST = qr_tile_offset_most(ROWS, COLUMNS);
+  static_assert(!PERSISTENT || BULK);
   static_assert(!HALVES || (2 * COLUMNS <= ROW_LANES && LANES > 32));
   static_assert(MERGED == 1 || (BLOCK == 2 * ROW_LANES && BLOCK <= COLUMN_LANES));
   /* In shared memory: the pivot column twice, the scales of the columns, the matrix. In numbers, for one matrix. */
@@ -92,7 +94,7 @@ template <typename Shape> struct tile_memory {
   __device__ __forceinline__ int begin() const { return Shape::HALVES ? first_column : 0; }
   __device__ __forceinline__ int columns() const { return Shape::HALVES ? min(p.n - first_column, COLUMNS) : p.n; }
 
-  __device__ __forceinline__ bool full() const { return p.m == ROWS && columns() == COLUMNS; }
+  __device__ __forceinline__ bool full() const { return Shape::PERSISTENT || (p.m == ROWS && columns() == COLUMNS); }
   __device__ __forceinline__ void sync() const {
     if constexpr (Shape::LANES <= 32)
       __syncwarp();
@@ -168,21 +170,13 @@ template <typename Shape> struct tile_memory {
     });
   }
 
-  /* ---- one bulk copy (PTX ISA, cp.async.bulk) ---- */
+  /* ---- whole tiles, contiguous, one ahead: by one bulk copy on chips that have it (PTX ISA, cp.async.bulk) ---- */
 
-  __device__ __forceinline__ bool in_bulk() const {
-#if __CUDA_ARCH__ >= 900
-    return Shape::BULK && p.a_access == QR_TILE_DENSE && full();
-#else
-    return false;
-#endif
-  }
   __device__ __forceinline__ uint32_t barrier() const {
     return (uint32_t)__cvta_generic_to_shared(stage + Shape::STAGE + Shape::FACTORS);
   }
   __device__ __forceinline__ void start_fetching() {
 #if __CUDA_ARCH__ >= 900
-    if (!in_bulk()) return;
     if (threadIdx.x == 0)
       asm volatile("mbarrier.init.shared.b64 [%0], "
                    "1;\nfence.mbarrier_init.release.cluster;" ::"r"(barrier())
@@ -192,34 +186,31 @@ template <typename Shape> struct tile_memory {
   }
   /* After a barrier behind the last access to `stage`. */
   __device__ __forceinline__ void fetch_ahead(int64_t item) {
+    const T *from = (const T *)p.a.data + item * p.a.batch_stride;
 #if __CUDA_ARCH__ >= 900
-    if (in_bulk()) {
-      constexpr uint32_t BYTES = ROWS * COLUMNS * sizeof(T);
-      if (threadIdx.x == 0)
-        asm volatile("fence.proxy.async.shared::cta;\n"
-                     "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n"
-                     "cp.async.bulk.shared::cluster.global.mbarrier::complete_"
-                     "tx::bytes [%2], [%3], %1, [%0];" ::"r"(barrier()),
-                     "r"(BYTES), "r"((uint32_t)__cvta_generic_to_shared(stage)),
-                     "l"((const T *)p.a.data + item * p.a.batch_stride)
-                     : "memory");
-      return;
-    }
+    constexpr uint32_t BYTES = ROWS * COLUMNS * sizeof(T);
+    if (threadIdx.x == 0)
+      asm volatile("fence.proxy.async.shared::cta;\n"
+                   "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n"
+                   "cp.async.bulk.shared::cluster.global.mbarrier::complete_"
+                   "tx::bytes [%2], [%3], %1, [%0];" ::"r"(barrier()),
+                   "r"(BYTES), "r"((uint32_t)__cvta_generic_to_shared(stage)), "l"(from)
+                   : "memory");
+#else
+    walk<VECTOR, ROWS, COLUMNS, 4>(
+        [&](int i, int j) { copy_asynchronously<16>(&staged(i, j), from + i + j * ROWS, true); });
 #endif
-    fetch(item);
   }
   __device__ __forceinline__ void wait_for_fetch(uint32_t phase) {
 #if __CUDA_ARCH__ >= 900
-    if (in_bulk()) {
-      asm volatile("{\n.reg .pred p;\nwaiting:\nmbarrier.try_wait.parity.shared.b64 p, "
-                   "[%0], %1;\n@!p bra waiting;\n}" ::"r"(barrier()),
-                   "r"(phase)
-                   : "memory");
-      return;
-    }
-#endif
+    asm volatile("{\n.reg .pred p;\nwaiting:\nmbarrier.try_wait.parity.shared.b64 p, "
+                 "[%0], %1;\n@!p bra waiting;\n}" ::"r"(barrier()),
+                 "r"(phase)
+                 : "memory");
+#else
     wait_for_copies();
     sync();
+#endif
   }
 
   /* ---- between memory and registers ---- */

@@ -40,10 +40,12 @@ static int64_t shared_bytes_of(const struct qr_tile *tile) {
 static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *problem) {
   bool writes_directly = tile->row_lanes > 1 && !(tile->options & QR_TILE_STAGED);
   bool reads_directly = writes_directly && !(tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES));
+  bool is_whole = problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE;
   enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
   return tile->element_bytes == (int32_t)problem->element_bytes && problem->m <= tile->rows &&
          problem->n <= columns_of(tile) && shared_bytes_of(tile) <= problem->shared_bytes &&
-         !(writes_directly && problem->h_access > most) && !(reads_directly && problem->a_access > most);
+         (is_whole || !(tile->options & QR_TILE_PERSISTENT)) && !(writes_directly && problem->h_access > most) &&
+         !(reads_directly && problem->a_access > most);
 }
 
 /* Of two of one size, the staged one behind the direct one: where a lane cannot read whole columns by vectors. */
@@ -60,8 +62,9 @@ struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
 
   struct qr_tile_plan plan = {.tile = best, .shared_bytes = shared_bytes_of(best)};
   int64_t unit = qr_tile_offset_unit(best->row_lanes, best->column_lanes, best->options);
+  int64_t most = qr_tile_offset_most(best->rows, best->columns);
   if (!(best->options & QR_TILE_HALVES))
-    plan.offset = (int32_t)(smaller(best->rows - problem->m, best->columns - problem->n) / unit * unit);
+    plan.offset = (int32_t)(smaller(most, smaller(best->rows - problem->m, best->columns - problem->n)) / unit * unit);
   int64_t lanes = (int64_t)best->row_lanes * best->column_lanes;
   plan.grid = lanes < 32 ? divide_up(problem->batch, 32 / lanes) : problem->batch;
   if (best->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES))
