@@ -505,6 +505,8 @@ typedef enum rondo_layout {
 } rondo_layout;
 
 /* Batched Householder QR (LAPACK geqrf), f32 or f64: A = Q R for each matrix, k = min(m, n), any m, n, batch >= 0.
+ * a may also be f16 or bf16, up to 128 x 128 or 1024 x 32, where h and tau are wanted: these are f32, and so is what is
+ * computed in. It needs a GPU that has the shared memory named below, for a whole tile.
  * Matrices are the last two dimensions, in `layout`; a leading dimension, if any, is the batch.
  * Which outputs are present chooses the form:
  *   h and tau      H as geqrf leaves it (R above, reflectors below the diagonal) and tau [batch, k]; h may be a itself

@@ -133,7 +133,8 @@ static inline int32_t qr_layout_of(const struct op_task *task) {
 /* What a task factors, whatever its form: qr and qr_panel seen alike. Operand indices, -1 where there is none. */
 struct qr_problem {
   int64_t batch, m, n, k;
-  uint32_t element_bytes;
+  uint32_t element_bytes;                       /* of what it is computed in */
+  bool a_is_narrow;                             /* f16 or bf16, computed in f32 */
   const struct op_operand *a, *h, *tau, *r, *q; /* NULL where absent */
   void *a_data, *h_data, *tau_data, *r_data, *q_data;
 };

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "../../runtime/integer.h"
+#include "../common/number.h"
 #include "qr.h"
 
 #define REAL         float
@@ -25,7 +26,21 @@
 
 enum { APPLY_COLUMNS = 32 }; /* of one item */
 
-static bool is_f32(const struct op_task *task) { return task->operands[0].dtype == RONDO_F32; }
+static bool is_f32(const struct op_task *task) { return task->operands[0].dtype != RONDO_F64; }
+
+/* h := a, widened to f32, for one matrix. */
+static void widen_item(const struct qr_problem *problem, int32_t layout, int64_t item) {
+  const struct qr_matrix from = qr_matrix_of(problem->a, problem->a_data, layout),
+                         to = qr_matrix_of(problem->h, problem->h_data, layout);
+  const uint16_t *a = (const uint16_t *)from.data + item * from.batch_stride;
+  float *h = (float *)to.data + item * to.batch_stride;
+  for (int64_t j = 0; j < problem->n; j++)
+    for (int64_t i = 0; i < problem->m; i++) {
+      const uint16_t bits = a[i * from.row_stride + j * from.column_stride];
+      h[i * to.row_stride + j * to.column_stride] =
+          problem->a->dtype == RONDO_F16 ? f32_of_f16(bits) : f32_of_bf16(bits);
+    }
+}
 
 /* With a workspace, item i is the i-th part of it and every workers-th matrix. */
 int64_t qr_host_items(const struct op_task *task) {
@@ -38,6 +53,11 @@ void qr_host_run(const struct op_call *call, int64_t first, int64_t last) {
   struct qr_problem problem = qr_problem_of(call);
   struct qr_workspace workspace = qr_workspace_of(&problem);
   int64_t step = problem.h ? problem.batch : workspace.workers;
+  if (problem.a_is_narrow) { /* then there is h, and it is factored in place */
+    for (int64_t item = first; item < last; item++) widen_item(&problem, qr_layout_of(call->task), item);
+    problem.a = problem.h;
+    problem.a_data = problem.h_data;
+  }
   for (int64_t item = first; item < last; item++) {
     unsigned char *scratch =
         problem.h ? NULL : (unsigned char *)call->scratch + (uint64_t)item * workspace.worker_bytes;

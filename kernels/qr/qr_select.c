@@ -117,6 +117,9 @@ static bool tile_select(const struct qr_problem *problem, const struct op_task *
                                                .batch = problem->batch,
                                                .a_access = qr_tile_access_of(problem->a, layout, problem->m),
                                                .h_access = qr_tile_access_of(problem->h, layout, problem->m),
+                                               .a_number = problem->a->dtype == RONDO_F16    ? QR_TILE_F16
+                                                           : problem->a->dtype == RONDO_BF16 ? QR_TILE_BF16
+                                                                                             : QR_TILE_OWN,
                                                .multiprocessors = chip->multiprocessors,
                                                .shared_bytes = chip->shared_bytes};
   const struct qr_tile_plan plan = qr_tile_plan_of(&tile_problem);
@@ -129,7 +132,8 @@ static bool tile_select(const struct qr_problem *problem, const struct op_task *
                                                      .n = (int32_t)problem->n,
                                                      .offset = plan.offset,
                                                      .a_access = (int32_t)tile_problem.a_access,
-                                                     .h_access = (int32_t)tile_problem.h_access};
+                                                     .h_access = (int32_t)tile_problem.h_access,
+                                                     .a_number = (int32_t)tile_problem.a_number};
   launch_add(launches, &plan.tile->kernel, plan.grid, plan.tile->kernel.threads, (uint64_t)plan.shared_bytes,
              &tile_parameters, sizeof tile_parameters);
   return true;
@@ -143,6 +147,9 @@ rondo_status qr_select(const struct op_call *call, const struct chip *chip, stru
   if (!problem.k || !problem.batch) return RONDO_OK;
   struct qr_parameters parameters = qr_parameters_of(&problem, call);
   if (tile_select(&problem, call->task, chip, &parameters, launches)) return RONDO_OK;
+  if (problem.a_is_narrow)
+    return status_set(RONDO_UNSUPPORTED, "a is %s: this GPU has too little shared memory for it, expected f32",
+                      rondo_dtype_name(problem.a->dtype));
   uint64_t limit = (uint64_t)chip->shared_bytes;
   if (qr_shared_bytes(problem.element_bytes, problem.m, problem.n) <= limit)
     return shared_select(&problem, call->task, &parameters, launches);

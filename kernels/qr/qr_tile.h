@@ -8,7 +8,7 @@
 
 #include "qr.h"
 
-/* How a matrix is read or written. Vectors have 16 bytes. */
+/* How a matrix is read or written. Vectors have 16 bytes in the type of the kernel: four numbers, or two of f64. */
 enum qr_tile_access {
   QR_TILE_DENSE,   /* contiguous as a whole, aligned, its columns made of whole vectors */
   QR_TILE_VECTORS, /* columns contiguous, aligned and made of whole vectors */
@@ -32,12 +32,20 @@ enum qr_tile_option {
   QR_TILE_PACKED = 2048,   /* rows below those of the pivots are dealt in vectors, not one by one */
 };
 
+/* What a is made of. */
+enum qr_tile_number {
+  QR_TILE_OWN, /* what the kernel computes in */
+  QR_TILE_F16,
+  QR_TILE_BF16,
+};
+
 struct qr_tile_parameters {
   struct qr_matrix a, h; /* may be the same */
   struct qr_vector tau;
   int64_t batch;
   int32_t m, n, offset;
   int32_t a_access, h_access; /* enum qr_tile_access */
+  int32_t a_number;           /* enum qr_tile_number */
   struct completion done;
 };
 

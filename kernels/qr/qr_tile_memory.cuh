@@ -3,6 +3,7 @@
 #ifndef RONDO_QR_TILE_MEMORY_CUH
 #define RONDO_QR_TILE_MEMORY_CUH
 
+#include <cuda_fp16.h>
 #include <utility>
 
 #include "qr_tile.h"
@@ -145,8 +146,31 @@ template <typename Shape> struct tile_memory {
 
   __device__ __forceinline__ T &staged(int i, int j) const { return stage[j * Shape::LEADING + i]; }
 
+  /* f16 and bf16 become f32 on the way. */
+  __device__ __forceinline__ T widened(uint16_t bits) const {
+    return p.a_number == QR_TILE_BF16 ? __uint_as_float((uint32_t)bits << 16) : __half2float(__ushort_as_half(bits));
+  }
+  __device__ __forceinline__ void fetch_widening(int64_t item) {
+    const uint16_t *matrix = (const uint16_t *)p.a.data + item * p.a.batch_stride;
+    const int64_t row_stride = p.a.row_stride;
+    const int access = max(p.a_access, (int)QR_TILE_VECTORS);
+    each_piece(access, p.a.column_stride, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
+      const uint16_t *from = matrix + ((int64_t)(i - p.offset) * row_stride + (j - p.offset) * column_stride);
+      if constexpr (count.value == VECTOR) {
+        const ushort4 bits = is_inside ? *(const ushort4 *)from : make_ushort4(0, 0, 0, 0);
+        *(vector *)&staged(i, j) = {widened(bits.x), widened(bits.y), widened(bits.z), widened(bits.w)};
+      } else
+        staged(i, j) = is_inside ? widened(*from) : T(0);
+    });
+  }
+
   /* With zeros around a matrix that is smaller than the tile. */
   __device__ __forceinline__ void fetch(int64_t item) {
+    if constexpr (sizeof(T) == 4)
+      if (p.a_number != QR_TILE_OWN) {
+        fetch_widening(item);
+        return;
+      }
     const T *matrix = (const T *)p.a.data + item * p.a.batch_stride + begin() * p.a.column_stride;
     const int64_t row_stride = p.a.row_stride;
     each_piece(p.a_access, p.a.column_stride, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {

@@ -16,11 +16,11 @@
 static const struct qr_tile tiles[] = {QR_TILE_F32_KERNELS(TILE) QR_TILE_F64_KERNELS(TILE)};
 
 enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m) {
-  enum { VECTOR_BYTES = 16 };
   struct qr_matrix matrix = qr_matrix_of(operand, NULL, layout);
   if (matrix.row_stride != 1) return QR_TILE_ANY;
-  uint64_t column_bytes = (uint64_t)m * rondo_dtype_bits(operand->dtype) / 8;
-  if (!op_rows_aligned(operand, VECTOR_BYTES) || column_bytes % VECTOR_BYTES) return QR_TILE_CONTIGUOUS;
+  const int64_t vector = operand->dtype == RONDO_F64 ? 2 : 4;
+  if (!op_rows_aligned(operand, (uint64_t)vector * rondo_dtype_bits(operand->dtype) / 8) || m % vector)
+    return QR_TILE_CONTIGUOUS;
   return matrix.column_stride == m ? QR_TILE_DENSE : QR_TILE_VECTORS;
 }
 
@@ -36,16 +36,18 @@ static int64_t shared_bytes_of(const struct qr_tile *tile) {
 }
 
 /* Lanes that share a column read and write it directly only where it is contiguous, and vectors where they are aligned.
- */
+ * What a lane reads directly is of the kernel's type. */
 static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *problem) {
   bool writes_directly = tile->row_lanes > 1 && !(tile->options & QR_TILE_STAGED);
   bool reads_directly = writes_directly && !(tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES));
-  bool is_whole = problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE;
+  bool is_whole = problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE &&
+                  problem->a_number == QR_TILE_OWN;
+  bool fetches = tile->options & (QR_TILE_STAGED | QR_TILE_HALVES);
   enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
   return tile->element_bytes == (int32_t)problem->element_bytes && problem->m <= tile->rows &&
          problem->n <= columns_of(tile) && shared_bytes_of(tile) <= problem->shared_bytes &&
-         (is_whole || !(tile->options & QR_TILE_PERSISTENT)) && !(writes_directly && problem->h_access > most) &&
-         !(reads_directly && problem->a_access > most);
+         (is_whole || !(tile->options & QR_TILE_PERSISTENT)) && (fetches || problem->a_number == QR_TILE_OWN) &&
+         !(writes_directly && problem->h_access > most) && !(reads_directly && problem->a_access > most);
 }
 
 /* Of two of one size, the staged one behind the direct one: where a lane cannot read whole columns by vectors. */

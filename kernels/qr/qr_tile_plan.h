@@ -10,9 +10,10 @@ struct qr_tile {
 };
 
 struct qr_tile_problem {
-  uint32_t element_bytes;
+  uint32_t element_bytes; /* of what it is computed in */
   int64_t m, n, batch;
   enum qr_tile_access a_access, h_access;
+  enum qr_tile_number a_number;
   int64_t multiprocessors, shared_bytes; /* of the chip */
 };
 

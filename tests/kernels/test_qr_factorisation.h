@@ -16,9 +16,10 @@ struct factorisation {
   rondo_layout layout;
   enum form form;
   int64_t m, n, batch;
-  int64_t padding; /* rows and columns around every matrix, one of them before it, */
-  bool aligned;    /* or four; */
-  bool dense_h;    /* but none around h */
+  int64_t padding;    /* rows and columns around every matrix, one of them before it, */
+  bool aligned;       /* or four; */
+  bool dense_h;       /* but none around h */
+  rondo_dtype narrow; /* of a, where it is not dtype */
   const enum qr_kind *kinds;
   int64_t kind_count;
   /* Filled by factorisation_add and _read. */
@@ -49,6 +50,7 @@ static inline void factorisation_add(struct factorisation *f, struct trial *tria
   f->k = qr_min(f->m, f->n);
   bool panel = f->form == FORM_PANEL;
   f->a_place = f->h_place = place_of(f, f->m, f->n);
+  if (f->narrow) f->a_place.dtype = f->narrow;
   if (f->dense_h) f->h_place.before = f->h_place.behind = 0;
   f->r_place = place_of(f, f->k, f->n);
   f->q_place = place_of(f, f->m, f->k);
@@ -73,6 +75,11 @@ static inline void factorisation_fill(struct factorisation *f, struct random *ra
   f->matrices = qr_memory(f->batch * f->m * f->n, sizeof(double));
   for (int64_t item = 0; item < f->batch; item++)
     qr_fill(random, f->dtype, f->kinds[item % f->kind_count], f->m, f->n, f->matrices + item * f->m * f->n);
+  for (int64_t i = 0; f->narrow && i < f->batch * f->m * f->n; i++) {
+    uint64_t number = 0;
+    oracle_write(f->narrow, &number, 0, f->matrices[i]);
+    f->matrices[i] = oracle_read(f->narrow, &number, 0);
+  }
 }
 
 static inline void guarded_set(struct trial *trial, const struct factorisation *f, rondo_tensor tensor, int64_t count) {
@@ -89,7 +96,7 @@ static inline void factorisation_set(struct factorisation *f, struct trial *tria
   guarded_set(trial, f, f->tau, tau_count(f));
   guarded_set(trial, f, f->r, qr_place_count(&f->r_place));
   guarded_set(trial, f, f->q, qr_place_count(&f->q_place));
-  void *data = qr_guarded(f->dtype, qr_place_count(&f->a_place));
+  void *data = qr_guarded(f->a_place.dtype, qr_place_count(&f->a_place));
   for (int64_t item = 0; item < f->batch; item++) qr_place_write(&f->a_place, item, matrix_of(f, item), data);
   trial_set(trial, f->a, data);
   free(data);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../../kernels/qr/qr_tile_plan.h"
+#include "../../runtime/graph.h"
 #include "../support.h"
 
 enum { PROBLEMS = 200000, H200_SHARED_BYTES = 227 << 10 };
@@ -16,6 +17,7 @@ static struct qr_tile_problem random_problem(struct random *random) {
                                     .batch = random_between(random, 1, INT64_C(1) << random_between(random, 0, 40)),
                                     .a_access = (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY),
                                     .h_access = (enum qr_tile_access)random_between(random, 0, QR_TILE_ANY),
+                                    .a_number = QR_TILE_OWN,
                                     .multiprocessors = random_between(random, 1, 148),
                                     .shared_bytes = chips[random_between(random, 0, 3)] << 10};
   if (random_between(random, 0, 3) == 0) { /* whole */
@@ -23,6 +25,7 @@ static struct qr_tile_problem random_problem(struct random *random) {
     const int64_t *shape = shapes[random_between(random, 0, 3)];
     problem.m = shape[0], problem.n = shape[1];
   }
+  if (problem.element_bytes == 4) problem.a_number = (enum qr_tile_number)random_between(random, 0, QR_TILE_BF16);
   return problem;
 }
 
@@ -36,6 +39,7 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
              persistent = tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES);
   if (tile->options & QR_TILE_PERSISTENT) {
     cr_assert(problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE);
+    cr_assert_eq(problem->a_number, QR_TILE_OWN);
   }
   cr_assert_eq(tile->element_bytes, problem->element_bytes);
   cr_assert(problem->m <= tile->rows && problem->n <= columns_of(tile));
@@ -47,12 +51,13 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
   cr_assert(plan->offset + problem->m <= tile->rows && plan->offset + problem->n <= columns_of(tile));
   if (tile->options & QR_TILE_HALVES) cr_assert_eq(plan->offset, 0);
   /* Lanes that share a column go by contiguous columns, and by vectors that are aligned, but for what comes through
-   * shared memory. */
+   * shared memory; so does what is to be widened. */
   const enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
   if (tile->row_lanes > 1 && !staged) {
     cr_assert_leq(problem->h_access, most);
     cr_assert(persistent || problem->a_access <= most);
   }
+  cr_assert(staged || tile->options & QR_TILE_HALVES || problem->a_number == QR_TILE_OWN);
   const int64_t lanes = (int64_t)tile->row_lanes * tile->column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
   cr_assert_eq(tile->kernel.threads, lanes * matrices);
   cr_assert(plan->grid >= 1 && (plan->grid - 1) * matrices < problem->batch);
@@ -186,4 +191,33 @@ Test(qr_tile_plan, matrices_that_no_tile_holds_are_left_to_the_other_kernels) {
                                             .shared_bytes = cases[i].shared_bytes};
     cr_expect_null(qr_tile_plan_of(&problem).tile, "case %zu", i);
   }
+}
+
+/* f16 and bf16 have no other kernels: what is accepted is launched on the chips that rondo.h names, and refused by
+ * those that have less. */
+static rondo_status bf16_selected(int64_t m, int64_t n, int32_t shared_bytes) {
+  rondo_graph *graph;
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_launches launches = {0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  rondo_qr_desc desc = {0};
+  REQUIRE_OK(rondo_input(graph, "a", RONDO_BF16, 3, (int64_t[]){2, n, m}, &desc.a));
+  REQUIRE_OK(rondo_output(graph, "h", RONDO_F32, 3, (int64_t[]){2, n, m}, &desc.h));
+  REQUIRE_OK(rondo_output(graph, "tau", RONDO_F32, 2, (int64_t[]){2, m < n ? m : n}, &desc.tau));
+  REQUIRE_OK(rondo_add_qr(graph, &desc));
+  struct op_task task = graph_op_task(graph, &graph->tasks[0], operands);
+  struct op_call call = {.task = &task, .data = op_nowhere};
+  rondo_status status = op_qr.select(&call, &(struct chip){80, 108, shared_bytes}, &launches);
+  if (status == RONDO_OK) cr_expect(!strncmp(launches.items[0].kernel, "rondo_qr_tile_f32", 17));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  return status;
+}
+
+Test(qr_tile_plan, a_tile_serves_every_shape_of_f16_and_bf16_where_shared_memory_suffices) {
+  for (int64_t n = 1; n <= 128; n++) {
+    for (int64_t m = 1; m <= 128; m += n % 7 + 1) REQUIRE_OK(bf16_selected(m, n, 163 << 10));
+    for (int64_t m = 129; m <= 1024 && n <= 32; m += 31) REQUIRE_OK(bf16_selected(m, n, 163 << 10));
+  }
+  cr_expect_eq(bf16_selected(128, 128, 48 << 10), RONDO_UNSUPPORTED);
+  cr_expect(strstr(rondo_error_text(), "shared memory"), "%s", rondo_error_text());
 }
