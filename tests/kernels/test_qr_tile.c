@@ -138,7 +138,7 @@ Test(qr_tile, padded_matrices_have_the_same_bits_whichever_turn_of_a_block_they_
   }
 }
 
-/* Panels of many matrices take other kernels than those of few. */
+/* The batch chooses no kernel. */
 static void same_bits_of_many(rondo_backend backend) {
   static const int16_t shapes[][2] = {{128, 16}, {100, 9}, {256, 16}, {130, 5}};
   struct factorisation all[4];
