@@ -11,7 +11,7 @@
 
 /* Zeros, and nothing read, where there is nothing to copy. */
 template <int BYTES>
-__device__ __forceinline__ void copy_asynchronously(void *shared, const void *global, bool is_there) {
+__device__ __forceinline__ void copy_asynchronously(void *shared, const void *global, bool is_there = true) {
   const uint32_t address = (uint32_t)__cvta_generic_to_shared(shared), bytes = is_there ? BYTES : 0;
   if constexpr (BYTES == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(bytes) : "memory");
@@ -221,8 +221,7 @@ template <typename Shape> struct tile_memory {
                    "r"(BYTES), "r"((uint32_t)__cvta_generic_to_shared(stage)), "l"(from)
                    : "memory");
 #else
-    walk<VECTOR, ROWS, COLUMNS, 4>(
-        [&](int i, int j) { copy_asynchronously<16>(&staged(i, j), from + i + j * ROWS, true); });
+    walk<VECTOR, ROWS, COLUMNS, 4>([&](int i, int j) { copy_asynchronously<16>(&staged(i, j), from + i + j * ROWS); });
 #endif
   }
   __device__ __forceinline__ void wait_for_fetch(uint32_t phase) {
@@ -291,6 +290,7 @@ template <typename Shape> struct tile_memory {
 
   /* Vectors lie as they are read, but whole columns of a lane may lie anyhow: qr_tile_plan.c sees to it. */
   static __device__ __forceinline__ bool aligned(int access) { return GR > 1 || access <= QR_TILE_VECTORS; }
+  __device__ __forceinline__ bool plain(int access) const { return aligned(access) && full(); }
 
   template <bool ALIGNED>
   __device__ __forceinline__ void read_padded_column(const T *from, int64_t row_stride, int j, int q) {
@@ -324,7 +324,7 @@ template <typename Shape> struct tile_memory {
   __device__ __forceinline__ void read_directly(int64_t item) {
     const T *matrix = (const T *)p.a.data + item * p.a.batch_stride;
     const int64_t row_stride = GR == 1 ? p.a.row_stride : 1, column_stride = p.a.column_stride;
-    if (aligned(p.a_access) && full()) {
+    if (plain(p.a_access)) {
 #pragma unroll
       for (int q = 0; q < Q; q++) read_column(matrix + (q * GC + column) * column_stride, q);
       return;
@@ -342,7 +342,7 @@ template <typename Shape> struct tile_memory {
   __device__ __forceinline__ void write_directly(int64_t item, int q) const {
     const int64_t row_stride = GR == 1 ? p.h.row_stride : 1, column_stride = p.h.column_stride;
     T *matrix = (T *)p.h.data + item * p.h.batch_stride + begin() * column_stride;
-    if (aligned(p.h_access) && full()) {
+    if (plain(p.h_access)) {
       write_column(matrix + (q * GC + column) * column_stride, q);
       return;
     }
