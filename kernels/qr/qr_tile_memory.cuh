@@ -1,12 +1,12 @@
 /* qr_tile_memory.cuh - where the register-tile QR kernels keep a matrix, and how it comes there and goes: directly, or
- * through shared memory, in any layout; and the scaling of columns of extreme size. */
+ * through shared memory, in any layout. */
 #ifndef RONDO_QR_TILE_MEMORY_CUH
 #define RONDO_QR_TILE_MEMORY_CUH
 
 #include <utility>
 
 #include "qr_tile.h"
-#include "qr_tile_numbers.cuh"
+#include "qr_tile_scaling.cuh"
 
 template <int BYTES> __device__ __forceinline__ void copy_asynchronously(void *shared, const void *global) {
   const uint32_t address = (uint32_t)__cvta_generic_to_shared(shared);
@@ -294,57 +294,6 @@ template <typename Shape> struct tile_memory {
       if ((uint32_t)(i + k * GR) < (uint32_t)p.m && (uint32_t)j < (uint32_t)columns()) element[k * step] = a[k][q];
   }
 
-  /* ---- columns of extreme size ---- */
-
-  /* The high word of the largest magnitude of a lane's part of a column; NaN may count or not. */
-  __device__ __forceinline__ uint32_t largest(int q) const {
-    if constexpr (sizeof(T) == 4) {
-      T most[2] = {};
-#pragma unroll
-      for (int i = 0; i < P; i++) most[i & 1] = fmaxf(most[i & 1], fabsf(a[i][q]));
-      return high_word(fmaxf(most[0], most[1]));
-    } else {
-      uint32_t most[2] = {}, low = 0;
-#pragma unroll
-      for (int i = 0; i < P; i++) {
-        most[i & 1] = max(most[i & 1], high_word(a[i][q]) & 0x7fffffffu);
-        low |= (uint32_t)__double2loint(a[i][q]);
-      }
-      const uint32_t largest = max(most[0], most[1]);
-      return largest == 0 && low ? 1 : largest; /* the smallest subnormal numbers have a low word only */
-    }
-  }
-  static __device__ __forceinline__ bool outside(uint32_t word) {
-    return word - tile_number<T>::LOW > tile_number<T>::HIGH - tile_number<T>::LOW && word;
-  }
-
-  /* A lane looks at its own part only: a column outside the window has a part outside it. */
-  __device__ __forceinline__ void scale_columns() {
-    uint32_t most[Q];
-    bool any = false;
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
-      most[q] = largest(q);
-      any |= outside(most[q]);
-    }
-    scaled = __any_sync(0xffffffffu, any);
-    if (!scaled) return;
-    constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
-#pragma unroll
-      for (int offset = 1; offset < GR; offset *= 2)
-        most[q] = max(most[q], __shfl_xor_sync(0xffffffffu, most[q], offset));
-      int exponent = outside(most[q]) ? (int)(most[q] >> MANTISSA) - BIAS : 0;
-      exponent = max(1 - BIAS, min(BIAS - 1, exponent)); /* 2^exponent and its inverse are normal numbers */
-      T scale, unscale;
-      from_high_word((uint32_t)(BIAS - exponent) << MANTISSA, &scale);
-      from_high_word((uint32_t)(BIAS + exponent) << MANTISSA, &unscale);
-#pragma unroll
-      for (int i = 0; i < P; i++) a[i][q] *= scale;
-      if (row == 0) scales[q * GC + column] = unscale;
-    }
-    __syncwarp();
-  }
+  __device__ __forceinline__ void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }
 };
 #endif
