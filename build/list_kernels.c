@@ -8,6 +8,7 @@
 #include "../kernels/copy/transfer.h"
 #include "../kernels/gemv/gemv.h"
 #include "../kernels/qr/qr.h"
+#include "../kernels/qr/qr_block.h"
 #include "../kernels/qr/qr_tile.h"
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/attention_any.h"
@@ -43,6 +44,8 @@ int main(void) {
   GEMV_OTHER_KERNELS(PRINT);
   QUANTIZE_KERNELS(PRINT);
   QR_SHARED_KERNELS(PRINT);
+  QR_BLOCK_F32_KERNELS(PRINT);
+  QR_BLOCK_F64_KERNELS(PRINT);
   QR_BLOCKED_KERNELS(PRINT);
   QR_APPLY_KERNELS(PRINT);
   QR_TILE_F32_KERNELS(PRINT);

@@ -517,11 +517,14 @@ typedef enum rondo_layout {
  * column-major), come from one kernel that keeps a matrix in registers between its one read and its one write, and
  * applies each reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs:
  * Design, Optimization, and Tuning, ICCS 2022). That takes up to 146 KB of shared memory, which sm_80, sm_90 and sm_100
- * have; with 99 KB f32 goes to 128 x 128 and 512 x 32, f64 to 64 x 64 and 256 x 32. All others, R alone and thin Q come
- * from kernels that work in shared or global memory. The one in registers computes with columns of extreme size
- * multiplied by a power of two, so that no square overflows. It departs from LAPACK in one point: a subcolumn of less
- * than 2^-34 (f64: 2^-280) of its column may be taken as zero, so that tau is 0 and R's diagonal keeps its sign; to the
- * column that is an error of a thousandth of eps. */
+ * have; with 99 KB f32 goes to 128 x 128 and 512 x 32, f64 to 64 x 64 and 256 x 32. H and tau of larger ones, up to
+ * 2048 rows (f64: 1024; with 99 KB 1024 and 512) and any number of columns, come from one that takes a matrix through
+ * registers a block column at a time and applies the reflectors on its left four at a time, as I - V T V^T (Schreiber
+ * and Van Loan, A Storage-Efficient WY Representation for Products of Householder Transformations, 1989). All others, R
+ * alone and thin Q come from kernels that work in shared or global memory. Those in registers compute with columns of
+ * extreme size multiplied by a power of two, so that no square overflows. They depart from LAPACK in one point: a
+ * subcolumn of less than 2^-34 (f64: 2^-280) of its column may be taken as zero, so that tau is 0 and R's diagonal
+ * keeps its sign; to the column that is an error of a thousandth of eps. */
 typedef struct rondo_qr_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;

@@ -8,6 +8,7 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "qr.h"
+#include "qr_block_plan.h"
 #include "qr_tile_plan.h"
 
 enum {
@@ -136,6 +137,31 @@ static bool tile_select(const struct qr_problem *problem, const struct op_task *
   return true;
 }
 
+/* H and tau by block columns, if there are kernels for as many rows. */
+static bool block_select(const struct qr_problem *problem, const struct op_task *task, const struct chip *chip,
+                         const struct qr_parameters *parameters, struct op_launches *launches) {
+  if (!problem->h) return false;
+  const struct qr_block_problem block_problem = {.element_bytes = problem->element_bytes,
+                                                 .m = problem->m,
+                                                 .n = problem->n,
+                                                 .batch = problem->batch,
+                                                 .shared_bytes = chip->shared_bytes};
+  const struct qr_block_plan plan = qr_block_plan_of(&block_problem);
+  if (!plan.block) return false;
+  int32_t layout = qr_layout_of(task);
+  const struct qr_block_parameters block_parameters = {
+      .a = parameters->a,
+      .h = parameters->h,
+      .tau = parameters->tau,
+      .m = (int32_t)problem->m,
+      .n = (int32_t)problem->n,
+      .a_access = (int32_t)qr_tile_access_of(problem->a, layout, problem->m),
+      .h_access = (int32_t)qr_tile_access_of(problem->h, layout, problem->m)};
+  launch_add(launches, &plan.block->kernel, problem->batch, plan.block->kernel.threads, (uint64_t)plan.shared_bytes,
+             &block_parameters, sizeof block_parameters);
+  return true;
+}
+
 rondo_status qr_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   static const struct op_kernel *const blocked[] = {&rondo_qr_blocked_f32, &rondo_qr_blocked_f64};
   static const struct op_kernel *const global[] = {&rondo_qr_global_f32, &rondo_qr_global_f64};
@@ -143,7 +169,9 @@ rondo_status qr_select(const struct op_call *call, const struct chip *chip, stru
   launches->count = 0;
   if (!problem.k || !problem.batch) return RONDO_OK;
   struct qr_parameters parameters = qr_parameters_of(&problem, call);
-  if (tile_select(&problem, call->task, chip, &parameters, launches)) return RONDO_OK;
+  if (tile_select(&problem, call->task, chip, &parameters, launches) ||
+      block_select(&problem, call->task, chip, &parameters, launches))
+    return RONDO_OK;
   uint64_t limit = (uint64_t)chip->shared_bytes;
   if (qr_shared_bytes(problem.element_bytes, problem.m, problem.n) <= limit)
     return shared_select(&problem, call->task, &parameters, launches);

@@ -37,6 +37,10 @@ static const enum qr_kind every_kind[] = {
 };
 static const enum qr_kind hard_kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_NEAR_OVERFLOW, QR_WILD_SCALES};
 static const enum qr_kind random_kind[] = {QR_RANDOM};
+static const enum qr_kind extreme_kinds[] = {QR_ONE_TINY,     QR_ONE_HUGE,    QR_ONE_ZERO,
+                                             QR_ONE_DENORMAL, QR_SMALL_UNITS, QR_LARGE_UNITS,
+                                             QR_ZERO,         QR_ALTERNATING, QR_NEAR_UNDERFLOW};
+enum { EXTREME_KINDS = sizeof extreme_kinds / sizeof extreme_kinds[0] };
 
 static const double *matrix_of(const struct factorisation *f, int64_t item) { return f->matrices + item * f->m * f->n; }
 
@@ -201,6 +205,35 @@ static inline void run(rondo_backend backend, struct factorisation *all, size_t 
     free(all[i].matrices);
   }
   trial_end(&trial);
+}
+
+enum { LAYOUTS = 6, LAYOUT_SHAPES_MOST = 48 };
+
+/* H and tau: dense, padded and aligned, padded and not, row-major, row-major and padded, padded with a dense result;
+ * every third one in place. */
+static inline void run_in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2],
+                                       size_t count) {
+  cr_assert_leq(count, LAYOUT_SHAPES_MOST);
+  for (int layout = 0; layout < LAYOUTS; layout++) {
+    struct factorisation all[LAYOUT_SHAPES_MOST];
+    for (size_t i = 0; i < count; i++) {
+      const bool in_place = (i + (size_t)layout) % 3 == 0 && layout < 5;
+      all[i] = (struct factorisation){.dtype = dtype,
+                                      .layout = layout == 3 || layout == 4 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR,
+                                      .form = in_place ? FORM_PANEL : FORM_H,
+                                      .m = shapes[i][0],
+                                      .n = shapes[i][1],
+                                      .batch = 5,
+                                      .padding = layout == 0 || layout == 3 ? 0
+                                                 : layout == 1              ? 8
+                                                                            : 4,
+                                      .aligned = layout == 1,
+                                      .dense_h = layout == 5,
+                                      .kinds = hard_kinds,
+                                      .kind_count = 4};
+    }
+    run(backend, all, count);
+  }
 }
 
 static inline void expect_same_memory(const struct factorisation *f, const void *x, const void *y, int64_t count) {
