@@ -9,6 +9,7 @@
 #include "../kernels/gemv/gemv.h"
 #include "../kernels/qr/qr.h"
 #include "../kernels/qr/qr_tile.h"
+#include "../kernels/qr/qr_tile_apply.h"
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/attention_any.h"
 #include "../kernels/softmax/attention_decode.h"
@@ -47,6 +48,7 @@ int main(void) {
   QR_APPLY_KERNELS(PRINT);
   QR_TILE_F32_KERNELS(PRINT);
   QR_TILE_F64_KERNELS(PRINT);
+  QR_TILE_APPLY_KERNELS(PRINT);
   TRIANGULAR_INVERSE_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);
   ATTENTION_ANY_KERNELS(PRINT);

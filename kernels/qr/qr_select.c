@@ -8,6 +8,7 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "qr.h"
+#include "qr_tile_apply_plan.h"
 #include "qr_tile_plan.h"
 
 enum {
@@ -176,6 +177,40 @@ static bool apply_fit(uint64_t limit, uint32_t element_bytes, int64_t leading, i
   }
 }
 
+/* In registers, if there is a tile that pays. */
+static bool apply_tile_select(const struct op_task *task, const struct chip *chip,
+                              const struct qr_apply_parameters *parameters, int64_t batch,
+                              struct op_launches *launches) {
+  const struct op_operand *v = &task->operands[QR_APPLY_V], *c = &task->operands[QR_APPLY_C];
+  const struct qr_tile_apply_problem problem = {.element_bytes = rondo_dtype_bits(v->dtype) / 8,
+                                                .m = parameters->m,
+                                                .reflectors = parameters->reflectors,
+                                                .columns = parameters->columns,
+                                                .batch = batch,
+                                                .shared_bytes = chip->shared_bytes};
+  const struct qr_tile_apply_plan plan = qr_tile_apply_plan_of(&problem);
+  if (!plan.tile || plan.grid > INT32_MAX) return false;
+  int32_t layout = qr_layout_of(task);
+  const struct qr_tile_apply_parameters tile_parameters = {
+      .v = parameters->v,
+      .c = parameters->c,
+      .tau = parameters->tau,
+      .batch = batch,
+      .columns = parameters->columns,
+      .groups = plan.groups,
+      .group_columns = plan.group_columns,
+      .m = (int32_t)parameters->m,
+      .reflectors = (int32_t)parameters->reflectors,
+      .offset = plan.offset,
+      .v_access = (int32_t)qr_tile_access_of(v, layout, parameters->m),
+      .c_access = (int32_t)qr_tile_access_of(c, layout, parameters->m),
+      .backward = parameters->backward,
+  };
+  launch_add(launches, &plan.tile->kernel, plan.grid, plan.tile->kernel.threads, (uint64_t)plan.shared_bytes,
+             &tile_parameters, sizeof tile_parameters);
+  return true;
+}
+
 rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   static const struct op_kernel *const shared[] = {&rondo_qr_apply_f32, &rondo_qr_apply_f64};
   static const struct op_kernel *const global[] = {&rondo_qr_apply_global_f32, &rondo_qr_apply_global_f64};
@@ -198,6 +233,7 @@ rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip
   };
   launches->count = 0;
   if (!problem.k || !problem.batch || !parameters.columns) return RONDO_OK;
+  if (apply_tile_select(call->task, chip, &parameters, problem.batch, launches)) return RONDO_OK;
   /* Few columns in all: narrower blocks, for more multiprocessors. */
   while (parameters.block_columns > 4 &&
          problem.batch * divide_up(parameters.columns, parameters.block_columns) < INT64_C(2) * chip->multiprocessors)

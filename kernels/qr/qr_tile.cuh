@@ -285,22 +285,32 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     }
   }
 
-  /* The tile := H tile for the reflector in column j of shared memory. */
-  __device__ __forceinline__ void apply(int j) {
+  /* The tile := H tile for the reflector in column j of shared memory, which is zero above local row PP. */
+  template <int PP> __device__ __forceinline__ void apply(int j, T tau) {
+    constexpr int CHAINS = Q >= 4 ? 1 : Q >= 2 ? 2 : 4;
+    const T *from = stage + j * Shape::LEADING + row;
     T x[P], d[Q];
+    if constexpr (GR == 1) {
 #pragma unroll
-    for (int i = 0; i < P; i++) x[i] = stage[j * Shape::LEADING + i * GR + row];
+      for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
+        const vector v = *(const vector *)(from + i);
+#pragma unroll
+        for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
+      }
+    } else {
+#pragma unroll
+      for (int i = PP; i < P; i++) x[i] = from[i * GR];
+    }
 #pragma unroll
     for (int q = 0; q < Q; q++) {
-      T part[2] = {};
+      T part[4] = {};
 #pragma unroll
-      for (int i = 0; i < P; i++) part[i & 1] = fused(x[i], a[i][q], part[i & 1]);
-      d[q] = part[0] + part[1];
+      for (int i = PP; i < P; i++) part[(i - PP) % CHAINS] = fused(x[i], a[i][q], part[(i - PP) % CHAINS]);
+      d[q] = sum_of<tile_smaller(CHAINS, P - PP)>(part);
     }
-    butterfly<Shape, 0>(d);
-    const T tau = factors()[j];
+    sum_over_lanes<0>(d);
 #pragma unroll
-    for (int q = 0; q < Q; q++) update<0>(q, x, tau * d[q]);
+    for (int q = 0; q < Q; q++) update<PP>(q, x, tau * d[q]);
   }
 
   __device__ __forceinline__ void factor(int64_t item, bool wanted, bool scale = true) {
@@ -352,7 +362,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const q
       tile.first_column = Shape::COLUMNS;
       tile.scale_columns();
 #pragma unroll 1
-      for (int j = 0; j < Shape::COLUMNS; j++) tile.apply(j);
+      for (int j = 0; j < Shape::COLUMNS; j++) tile.template apply<0>(j, tile.factors()[j]);
     }
     tile.sync();
     if (item + gridDim.x < p.batch) fetch(item + gridDim.x, 0);

@@ -9,16 +9,7 @@ enum {
   MANY_MATRICES = 4096,
 };
 
-#define TILE(chips, parameters, name, threads, blocks, type, rows, columns, row_lanes, column_lanes, options)          \
-  {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
-   blocks,                                                                                                             \
-   sizeof(type),                                                                                                       \
-   rows,                                                                                                               \
-   columns,                                                                                                            \
-   row_lanes,                                                                                                          \
-   column_lanes,                                                                                                       \
-   options},
-static const struct qr_tile tiles[] = {QR_TILE_F32_KERNELS(TILE) QR_TILE_F64_KERNELS(TILE)};
+static const struct qr_tile tiles[] = {QR_TILE_F32_KERNELS(QR_TILE_ENTRY) QR_TILE_F64_KERNELS(QR_TILE_ENTRY)};
 
 enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m) {
   enum { VECTOR_BYTES = 16 };

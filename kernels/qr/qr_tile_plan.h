@@ -9,6 +9,17 @@ struct qr_tile {
   int32_t blocks, element_bytes, rows, columns, row_lanes, column_lanes, options;
 };
 
+/* For the lists of kernels (launch.h has KERNEL_ENTRY). */
+#define QR_TILE_ENTRY(chips, parameters, name, threads, blocks, type, rows, columns, row_lanes, column_lanes, options) \
+  {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
+   blocks,                                                                                                             \
+   sizeof(type),                                                                                                       \
+   rows,                                                                                                               \
+   columns,                                                                                                            \
+   row_lanes,                                                                                                          \
+   column_lanes,                                                                                                       \
+   options},
+
 struct qr_tile_problem {
   uint32_t element_bytes;
   int64_t m, n, batch;
