@@ -59,6 +59,7 @@ struct triangular_inverse_parameters {
   struct qr_matrix a, out;
   int64_t batch;
   int32_t n, matrices;
+  int32_t vectors; /* the rows of a are whole vectors of 16 bytes */
   struct completion done;
 };
 
@@ -75,8 +76,26 @@ enum {
   QR_GLOBAL_THREADS = 256,
   QR_EXTRACT_THREADS = 256,
   QR_APPLY_THREADS = 256,           /* at most */
-  TRIANGULAR_INVERSE_THREADS = 128, /* at most */
+  TRIANGULAR_INVERSE_THREADS = 128, /* at most, */
+  TRIANGULAR_INVERSE_LEAST_THREADS = 64,
 };
+
+/* Pure functions for both sides. */
+#ifdef __CUDACC__
+#define QR_CONSTANT static __host__ __device__ constexpr
+#else
+#define QR_CONSTANT static inline
+#endif
+
+/* Threads of one triangular inverse: a column each, in whole warps, or two matrices of 16 columns in a warp. */
+QR_CONSTANT int32_t triangular_inverse_threads(int32_t n) { return n <= 16 ? 16 : (n + 31) / 32 * 32; }
+/* Numbers of a block of 16 x 16 in shared memory, with padding in the middle and at the end, and the bytes that a
+ * matrix takes there: its blocks on and below the diagonal, and one of zeros. */
+QR_CONSTANT int32_t triangular_inverse_block_numbers(int32_t element_bytes) { return element_bytes == 4 ? 272 : 258; }
+QR_CONSTANT int32_t triangular_inverse_bytes(int32_t n, int32_t element_bytes) {
+  int32_t blocks = (n + QR_TRIANGULAR_BLOCK - 1) / QR_TRIANGULAR_BLOCK;
+  return (blocks * (blocks + 1) / 2 + 1) * triangular_inverse_block_numbers(element_bytes) * element_bytes;
+}
 
 /* The kernels: a list for each .cu file. KERNEL(chips, parameters, name, the most threads of a block, blocks that a
  * multiprocessor must hold at least, what it calls). So many blocks that registers are few and none is spilled. */
@@ -102,9 +121,9 @@ enum {
   KERNEL(EVERY_CHIP, qr_extract_parameters, rondo_qr_extract_f32, QR_EXTRACT_THREADS, 0, qr_extract<float>)            \
   KERNEL(EVERY_CHIP, qr_extract_parameters, rondo_qr_extract_f64, QR_EXTRACT_THREADS, 0, qr_extract<double>)
 #define TRIANGULAR_INVERSE_KERNELS(KERNEL)                                                                             \
-  KERNEL(EVERY_CHIP, triangular_inverse_parameters, rondo_triangular_inverse_f32, TRIANGULAR_INVERSE_THREADS, 4,       \
+  KERNEL(EVERY_CHIP, triangular_inverse_parameters, rondo_triangular_inverse_f32, TRIANGULAR_INVERSE_THREADS, 5,       \
          triangular_inverse<float>)                                                                                    \
-  KERNEL(EVERY_CHIP, triangular_inverse_parameters, rondo_triangular_inverse_f64, TRIANGULAR_INVERSE_THREADS, 4,       \
+  KERNEL(EVERY_CHIP, triangular_inverse_parameters, rondo_triangular_inverse_f64, TRIANGULAR_INVERSE_THREADS, 3,       \
          triangular_inverse<double>)
 
 #ifndef __CUDACC__

@@ -1,8 +1,9 @@
 /* qr_select.c - which QR kernel, with how many threads and how much shared memory: pure functions of shape and chip.
  *
- * Nothing here depends on the batch but the size of the grid, the columns of a block for qr_apply and, for panels of
- * f32 in tiles of 16 columns, which of two kernels of the same arithmetic is taken (from 4096 matrices on the staged
- * one). None of that changes a result: a matrix has the same bits wherever it stands. */
+ * Nothing here depends on the batch but the size of the grid, the columns of a block for qr_apply, the shared memory of
+ * the triangular inverse and, for panels of f32 in tiles of 16 columns, which of two kernels of the same arithmetic is
+ * taken (from 4096 matrices on the staged one). None of that changes a result: a matrix has the same bits wherever it
+ * stands. */
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
@@ -276,25 +277,37 @@ rondo_status qr_extract_select(const struct op_call *call, const struct chip *ch
                 QR_EXTRACT_THREADS, 0, &parameters, sizeof parameters);
 }
 
+/* A grid of several rounds should not end in a short one: blocks ask for so much shared memory that no more of them are
+ * on a multiprocessor at a time than make the rounds equal. `most` is how many there could be. */
+static int64_t even_rounds(int64_t grid, int64_t most, int64_t bytes, const struct chip *chip) {
+  enum { RESERVED_BYTES = 1024 }; /* of each block, beside its own */
+  most = larger(1, smaller(most, (chip->shared_bytes + RESERVED_BYTES) / (bytes + RESERVED_BYTES)));
+  int64_t rounds = divide_up(grid, most * chip->multiprocessors),
+          even = divide_up(grid, rounds * chip->multiprocessors);
+  return rounds > 1 && even < most ? larger(bytes, chip->shared_bytes / (even + 1)) : bytes;
+}
+
 rondo_status triangular_inverse_select(const struct op_call *call, const struct chip *chip,
                                        struct op_launches *launches) {
   static const struct op_kernel *const names[] = {&rondo_triangular_inverse_f32, &rondo_triangular_inverse_f64};
-  (void)chip; /* the largest, 74 KB, fits everywhere */
+  static const int64_t most[] = {5, 3}; /* blocks of all their threads on a multiprocessor, by their registers */
   const struct op_operand *a = &call->task->operands[TRIANGULAR_INVERSE_A];
   const struct op_operand *out = &call->task->operands[TRIANGULAR_INVERSE_OUT];
   int64_t n = a->shape[a->rank - 1], batch = a->rank == 3 ? a->shape[0] : 1;
-  int64_t blocks = divide_up(n, QR_TRIANGULAR_BLOCK), threads = blocks * QR_TRIANGULAR_BLOCK,
-          matrices = TRIANGULAR_INVERSE_THREADS / threads;
+  int32_t element_bytes = (int32_t)rondo_dtype_bits(a->dtype) / 8, threads = triangular_inverse_threads((int32_t)n);
+  int32_t matrices = (int32_t)larger(1, TRIANGULAR_INVERSE_LEAST_THREADS / threads);
   struct triangular_inverse_parameters parameters = {
       .a = qr_matrix_of(a, call->data[TRIANGULAR_INVERSE_A], RONDO_ROW_MAJOR),
       .out = qr_matrix_of(out, call->data[TRIANGULAR_INVERSE_OUT], RONDO_ROW_MAJOR),
       .batch = batch,
       .n = (int32_t)n,
-      .matrices = (int32_t)matrices,
+      .matrices = matrices,
+      .vectors = op_rows_aligned(a, 16) && n * element_bytes % 16 == 0,
   };
   launches->count = 0;
   if (!batch) return RONDO_OK;
-  uint64_t elements = (uint64_t)(blocks * (blocks + 1) / 2 * matrices * QR_TRIANGULAR_BLOCK * QR_TRIANGULAR_BLOCK);
-  return launch(launches, names, call->task, divide_up(batch, matrices), matrices * threads,
-                elements * rondo_dtype_bits(a->dtype) / 8, &parameters, sizeof parameters);
+  int64_t grid = divide_up(batch, matrices), block_threads = INT64_C(1) * matrices * threads;
+  int64_t bytes = INT64_C(1) * matrices * triangular_inverse_bytes((int32_t)n, element_bytes); /* 77 KB at most */
+  bytes = even_rounds(grid, most[element_bytes == 8] * TRIANGULAR_INVERSE_THREADS / block_threads, bytes, chip);
+  return launch(launches, names, call->task, grid, block_threads, (uint64_t)bytes, &parameters, sizeof parameters);
 }
