@@ -7,6 +7,7 @@
 #include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"
 #include "../kernels/gemv/gemv.h"
+#include "../kernels/qr/least_squares.h"
 #include "../kernels/qr/qr.h"
 #include "../kernels/qr/qr_tile.h"
 #include "../kernels/softmax/attention.h"
@@ -42,6 +43,9 @@ int main(void) {
   GEMV_STREAM_KERNELS(PRINT);
   GEMV_OTHER_KERNELS(PRINT);
   QUANTIZE_KERNELS(PRINT);
+  LEAST_SQUARES_BEHIND_KERNELS(PRINT);
+  LEAST_SQUARES_F32_KERNELS(PRINT);
+  LEAST_SQUARES_F64_KERNELS(PRINT);
   QR_SHARED_KERNELS(PRINT);
   QR_BLOCKED_KERNELS(PRINT);
   QR_APPLY_KERNELS(PRINT);

@@ -570,6 +570,32 @@ typedef struct rondo_qr_extract_desc {
 } rondo_qr_extract_desc;
 RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_extract_desc *desc);
 
+/* Batched least squares (LAPACK gels, m >= n >= 1): for each right-hand side the x that minimises |b - A x|, by
+ * Householder QR, f32 or f64. a is m x n, b m x s and x n x s for each matrix, all in `layout`, s >= 1; a leading
+ * dimension, if any, is the batch. a and b are kept.
+ *   residual  [batch, s], or [s] without a batch, or absent: |b - A x|, from what Q^T b has below R, so without another
+ *             pass over A
+ *   info      i32 [batch], or [1] without one, or absent: LAPACK's: 0, or the first column, counted from one, whose
+ *             diagonal element of R is zero (on a GPU also one so small beside its column that it is no normal number)
+ * Where info is not 0, or would be if it were present, A has not full rank: all of that matrix's x is NaN, and residual
+ * is the norm of what lies behind R. A graph goes on: look at info, or at x. Matrices that are only almost singular are
+ * not noticed (compare R's diagonal, rondo_add_qr). Infinities and NaN stay inside their own matrix, those of b inside
+ * their own right-hand side. A matrix has the same bits in every replay, wherever it stands in a batch of whatever size.
+ *
+ * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64: 512), take one kernel, which
+ * keeps the matrix in registers and writes neither Q nor R, while right-hand sides are few: up to 16 for matrices up to
+ * 16 x 16, up to 3 beyond, and 3 more for each further 32 threads that a matrix takes. Everything else takes two
+ * kernels, and scratch for H and tau of the whole batch. */
+typedef struct rondo_least_squares_desc {
+  const char *name RONDO_ZERO;
+  rondo_layout layout RONDO_ZERO;
+  rondo_tensor a RONDO_ZERO, b RONDO_ZERO;
+  rondo_tensor x RONDO_ZERO;
+  rondo_tensor residual RONDO_ZERO;
+  rondo_tensor info RONDO_ZERO;
+} rondo_least_squares_desc;
+RONDO_API rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squares_desc *desc);
+
 /* How many columns a panel of an m x n matrix should have: the most of 32, 16 and 8 that qr_panel keeps in shared
  * memory on every chip, else 8. 0: no panels, since rondo_add_qr keeps the whole matrix there, or it is no wider than
  * one panel. A pure function, for any thread; 0 too for other types than f32 and f64 and for sizes below 1. */

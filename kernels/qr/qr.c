@@ -85,7 +85,7 @@ rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triang
 /* ---- Operands --------------------------------------------------------------------------------------------------- */
 
 /* Matrices are the last two dimensions; one before them is the batch. */
-static rondo_status matrix_check(const char *name, const struct op_operand *operand) {
+rondo_status matrix_check(const char *name, const struct op_operand *operand) {
   if (!operand->present || (operand->rank != 2 && operand->rank != 3) ||
       (operand->dtype != RONDO_F32 && operand->dtype != RONDO_F64))
     return op_unexpected(name, operand, "a matrix or a batch of matrices, f32 or f64");
@@ -105,8 +105,8 @@ static struct matrix_sizes sizes_of(const struct op_operand *operand, int32_t la
 }
 
 /* rows x columns in the layout and batch of `like`. */
-static rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
-                                      int32_t layout, int64_t rows, int64_t columns) {
+rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
+                               int32_t layout, int64_t rows, int64_t columns) {
   int64_t shape[3] = {like->shape[0]};
   uint32_t rank = like->rank;
   shape[rank - 2] = layout == RONDO_ROW_MAJOR ? rows : columns;
@@ -120,7 +120,7 @@ static rondo_status tau_check(const struct op_operand *tau, const struct op_oper
   return op_expect("tau", tau, like->dtype, like->rank - 1, shape);
 }
 
-static rondo_status layout_check(int32_t layout) {
+rondo_status layout_check(int32_t layout) {
   if (layout != RONDO_COLUMN_MAJOR && layout != RONDO_ROW_MAJOR)
     return status_set(RONDO_INVALID_ARGUMENT, "layout %d does not exist", layout);
   return RONDO_OK;

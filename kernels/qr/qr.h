@@ -160,6 +160,12 @@ uint64_t qr_shared_bytes(uint32_t element_bytes, int64_t m, int64_t n);
 /* Is a matrix factored in shared memory even on the smallest of the chips Rondo is compiled for? */
 bool qr_fits_every_chip(uint32_t element_bytes, int64_t m, int64_t n);
 
+/* Checks that end in a sentence: a matrix or a batch of them; rows x columns in the layout and batch of `like`. */
+rondo_status layout_check(int32_t layout);
+rondo_status matrix_check(const char *name, const struct op_operand *operand);
+rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
+                               int32_t layout, int64_t rows, int64_t columns);
+
 rondo_status qr_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 rondo_status qr_extract_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);

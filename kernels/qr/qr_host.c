@@ -5,23 +5,28 @@
 #include <math.h>
 
 #include "../../runtime/integer.h"
-#include "qr.h"
+#include "least_squares.h"
 
 #define REAL         float
 #define REAL_MIN     FLT_MIN
+#define REAL_MAX     FLT_MAX
 #define REAL_EPSILON FLT_EPSILON
 #define NAME(x)      x##_f32
 #include "qr_host_real.h"
+#include "qr_least_squares_real.h"
 #undef REAL
 #undef REAL_MIN
+#undef REAL_MAX
 #undef REAL_EPSILON
 #undef NAME
 
 #define REAL         double
 #define REAL_MIN     DBL_MIN
+#define REAL_MAX     DBL_MAX
 #define REAL_EPSILON DBL_EPSILON
 #define NAME(x)      x##_f64
 #include "qr_host_real.h"
+#include "qr_least_squares_real.h"
 
 enum { APPLY_COLUMNS = 32 }; /* of one item */
 
@@ -82,4 +87,14 @@ int64_t triangular_inverse_host_items(const struct op_task *task) {
 void triangular_inverse_host_run(const struct op_call *call, int64_t first, int64_t last) {
   for (int64_t item = first; item < last; item++)
     (is_f32(call->task) ? triangular_inverse_item_f32 : triangular_inverse_item_f64)(call, item);
+}
+
+/* Item i is the i-th part of the scratch and every so many matrices. */
+void least_squares_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  int64_t batch = qr_problem_of(call).batch, step = least_squares_host_items(call->task);
+  uint64_t part_bytes = least_squares_host_bytes(call->task);
+  for (int64_t item = first; item < last; item++)
+    for (int64_t matrix = item; matrix < batch; matrix += step)
+      (is_f32(call->task) ? least_squares_item_f32 : least_squares_item_f64)(
+          call, matrix, (unsigned char *)call->scratch + (uint64_t)item * part_bytes);
 }

@@ -1,0 +1,4 @@
+/* least_squares_f32.cu - least squares of small matrices and panels of f32 in registers. */
+#include "least_squares_tile.cuh"
+
+LEAST_SQUARES_F32_KERNELS(DEFINE_LEAST_SQUARES_KERNEL)
