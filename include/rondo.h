@@ -583,9 +583,9 @@ RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_e
  * their own right-hand side. A matrix has the same bits in every replay, wherever it stands in a batch of whatever size.
  *
  * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64: 512), take one kernel, which
- * keeps the matrix in registers and writes neither Q nor R, while right-hand sides are few: up to 16 for matrices up to
- * 16 x 16, up to 3 beyond, and 3 more for each further 32 threads that a matrix takes. Everything else takes two
- * kernels, and scratch for H and tau of the whole batch. */
+ * keeps the matrix in registers and writes neither Q nor R. It holds one right-hand side for each 32 threads of a matrix
+ * (1 to 8), and factors the matrix anew for every so many. All others take two kernels, and scratch for H and tau of the
+ * whole batch. */
 typedef struct rondo_least_squares_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;

@@ -93,8 +93,8 @@ void least_squares_factoring_of(const struct op_task *task, struct least_squares
   factoring->task.operands = factoring->operands;
 }
 
-bool least_squares_fits_shared(uint32_t element_bytes, int64_t m) {
-  return (uint64_t)qr_leading(m) * element_bytes <= LEAST_SHARED_BYTES;
+bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t sides) {
+  return (uint64_t)(qr_leading(m) * sides) * element_bytes <= LEAST_SHARED_BYTES;
 }
 
 struct least_squares_scratch least_squares_scratch_of(const struct op_task *task) {
@@ -105,7 +105,7 @@ struct least_squares_scratch least_squares_scratch_of(const struct op_task *task
   struct least_squares_scratch scratch = {.tau = round_to_256(numbers * (uint64_t)(problem.m * problem.n))};
   scratch.work = scratch.tau + round_to_256(numbers * (uint64_t)problem.n);
   scratch.qr = scratch.work;
-  if (!least_squares_fits_shared(problem.element_bytes, problem.m))
+  if (!least_squares_fits_shared(problem.element_bytes, problem.m, 1))
     scratch.qr += round_to_256(numbers * (uint64_t)(problem.m * least_squares_sides(task)));
   scratch.end = scratch.qr + op_qr.scratch_bytes(&factoring.task);
   return scratch;

@@ -2,7 +2,7 @@
  * kernels tell each other.
  *
  * A matrix that fits a register tile (qr_tile.h) is factored and solved in one kernel that writes neither H nor R.
- * Others, and many right-hand sides, take two: rondo_add_qr's, to the task's scratch, and one that does the rest. */
+ * Others take two: rondo_add_qr's, to the task's scratch, and one that does the rest. */
 #ifndef RONDO_LEAST_SQUARES_H
 #define RONDO_LEAST_SQUARES_H
 
@@ -117,7 +117,7 @@ struct least_squares_plan {
   int32_t offset, passes;
 };
 
-/* False: two kernels and scratch. Pure; a chip with so much shared memory for a block. */
+/* False: two kernels and scratch. Pure; for a chip with so much shared memory for a block. */
 bool least_squares_plan(const struct op_task *task, int64_t multiprocessors, int64_t shared_bytes,
                         struct least_squares_plan *plan);
 
@@ -128,8 +128,8 @@ struct least_squares_scratch {
 };
 struct least_squares_scratch least_squares_scratch_of(const struct op_task *task);
 
-/* Does one warp keep a right-hand side of m elements in shared memory? */
-bool least_squares_fits_shared(uint32_t element_bytes, int64_t m);
+/* Does a warp keep so many right-hand sides of m elements in shared memory? */
+bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t sides);
 
 /* The task of qr that comes first. */
 struct least_squares_factoring {

@@ -3,7 +3,7 @@
  * A warp has up to four right-hand sides of one matrix, and each of its lanes every 32nd row of them, in shared memory
  * or, where they are too long for that, in the task's scratch. So no lane reads what another writes: R^-1 Q^T b without
  * a barrier. Bound by the latency of reading H from L2, column by column, once forward and once back: right for every
- * size, and made to be no more than that. */
+ * size, and no more than that. */
 #include <cmath>
 
 #include "least_squares.h"

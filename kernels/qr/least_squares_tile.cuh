@@ -37,8 +37,8 @@ template <typename T> __device__ __forceinline__ T not_a_number() {
 __device__ __forceinline__ float root_of(float x) { return sqrtf(x); }
 __device__ __forceinline__ double root_of(double x) { return sqrt(x); }
 
-/* Of the block: a matrix, and of its right-hand sides those from `first_side` on. A block behind the last keeps in step
- * with the others of its warp. */
+/* A matrix, and of its right-hand sides those from `first_side` on. Threads behind the last take it again, to keep in
+ * step with the others of their warp, and are not wanted. */
 struct least_squares_place {
   int64_t item;
   int first_side;
@@ -51,7 +51,8 @@ struct least_squares_place {
   }
 };
 
-/* Blocks of several warps, each with matrices of its own. */
+/* Blocks of several warps, each with matrices of its own: half as many blocks or fewer start faster (H200, 1000 of 32 x
+ * 32 in f32: 9.2 us against 9.95). */
 template <typename Shape, int WARPS> struct of_warps : Shape {
   static constexpr int MATRICES = Shape::MATRICES * WARPS, THREADS = Shape::THREADS * WARPS;
   static_assert(WARPS == 1 || (Shape::LANES <= 32 && Shape::STAGED));

@@ -139,6 +139,15 @@ static void qr_extract(struct subject *s, const struct family *f) {
   REQUIRE_OK(rondo_add_qr_extract(s->trial.graph, &(rondo_qr_extract_desc){"extract", RONDO_ROW_MAJOR, h, r, q}));
 }
 
+/* k right-hand sides. */
+static void least_squares(struct subject *s, const struct family *f) {
+  rondo_least_squares_desc desc = {.a = input(s, f->dtype, 3, (shape){f->batch, f->n, f->m}),
+                                   .b = input(s, f->dtype, 3, (shape){f->batch, f->k, f->m}),
+                                   .x = device_result(s, f->dtype, 3, (shape){f->batch, f->k, f->n}),
+                                   .residual = device_result(s, f->dtype, 2, (shape){f->batch, f->k})};
+  REQUIRE_OK(rondo_add_least_squares(s->trial.graph, &desc));
+}
+
 static void triangular_inverse(struct subject *s, const struct family *f) {
   rondo_triangular_inverse_desc desc = {.a = input(s, f->dtype, 3, (shape){f->batch, f->n, f->n}),
                                         .out = device_result(s, f->dtype, 3, (shape){f->batch, f->n, f->n})};
@@ -184,6 +193,9 @@ static const struct family families[] = {
     {0, "qr_apply, more", qr_apply, RONDO_F32, 7, 50, 37, 20, 1},
     {2, "qr_apply, global", qr_apply, RONDO_F64, 1, 30000, 5, 2, 0},
     {4, "qr_extract", qr_extract, RONDO_F32, 1, 20, 25, 0, 0},
+    {1, "least_squares, several matrices a block", least_squares, RONDO_F32, 13, 8, 8, 1, 0},
+    {6, "least_squares, passes", least_squares, RONDO_F64, 3, 60, 40, 3, 0},
+    {6, "least_squares, two kernels", least_squares, RONDO_F32, 2, 150, 40, 11, 0},
     {1, "triangular_inverse, one block", triangular_inverse, RONDO_F64, 1, 0, 100, 0, 0},
     {3, "triangular_inverse", triangular_inverse, RONDO_F32, 11, 0, 20, 0, 0},
 };
