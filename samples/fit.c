@@ -94,8 +94,8 @@ int main(int argc, char **argv) {
   for (int sensor = 0; sensor < SENSORS; sensor++) {
     if ((singular[sensor] != 0) != (sensor == BROKEN)) wrong++;
     if (singular[sensor]) continue;
-    double own = worst_of(powers + sensor * COEFFICIENTS * READINGS, errors + sensor * READINGS,
-                          coefficients + sensor * COEFFICIENTS);
+    size_t own_rows = (size_t)sensor * READINGS, own_columns = (size_t)sensor * COEFFICIENTS;
+    double own = worst_of(powers + own_rows * COEFFICIENTS, errors + own_rows, coefficients + own_columns);
     if (own > worst || isnan(own)) worst = own;
     largest = fmax(largest, (double)left[sensor]);
   }

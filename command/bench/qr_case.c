@@ -14,14 +14,20 @@ static const struct row {
     {512, 512, 640, 7000, 0},   {8, 8, 10000, 4.2, 0},        {16, 16, 10000, 11.5, 0},  {32, 32, 10000, 47, 0},
     {64, 64, 10000, 260, 0},    {128, 16, 10000, 0, 0},       {256, 16, 10000, 0, 0},
 };
-enum { ROWS = sizeof rows / sizeof *rows, PLOTTED_BATCH = 1000, PLOTTED_MOST = 160, PLOTTED_STEP = 4 };
+enum {
+  ROWS = sizeof rows / sizeof *rows,
+  PLOTTED_BATCH = 1000,
+  PLOTTED_MOST = 160,
+  PLOTTED_STEP = 4,
+  SOLVED_COLUMNS = 128
+};
 
 bool qr_case_equal(const struct qr_case *a, const struct qr_case *b) {
-  return a->dtype == b->dtype && a->m == b->m && a->n == b->n && a->batch == b->batch;
+  return a->dtype == b->dtype && a->m == b->m && a->n == b->n && a->batch == b->batch && a->sides == b->sides;
 }
 
 bool qr_case_is_plotted(const struct qr_case *shape) {
-  return shape->m == shape->n && shape->n <= PLOTTED_MOST && shape->batch == PLOTTED_BATCH;
+  return shape->m == shape->n && shape->n <= PLOTTED_MOST && shape->batch == PLOTTED_BATCH && !shape->sides;
 }
 
 static size_t add(struct qr_case *cases, size_t count, struct qr_case shape) {
@@ -37,14 +43,19 @@ size_t qr_cases(struct qr_case cases[QR_CASES_MOST]) {
   for (int d = 0; d < 2; d++)
     for (size_t i = 0; i < ROWS; i++)
       if (dtypes[d] == RONDO_F32 || rows[i].n < 512)
-        count = add(cases, count, (struct qr_case){dtypes[d], rows[i].m, rows[i].n, rows[i].batch});
+        count = add(cases, count, (struct qr_case){dtypes[d], rows[i].m, rows[i].n, rows[i].batch, 0});
   for (int d = 0; d < 2; d++)
     for (int64_t n = PLOTTED_STEP; n <= PLOTTED_MOST; n += PLOTTED_STEP)
-      count = add(cases, count, (struct qr_case){dtypes[d], n, n, PLOTTED_BATCH});
+      count = add(cases, count, (struct qr_case){dtypes[d], n, n, PLOTTED_BATCH, 0});
+  for (int d = 0; d < 2; d++)
+    for (size_t i = 0; i < ROWS; i++)
+      if (rows[i].n <= SOLVED_COLUMNS)
+        count = add(cases, count, (struct qr_case){dtypes[d], rows[i].m, rows[i].n, rows[i].batch, 1});
   return count;
 }
 
 double qr_case_must_us(const struct qr_case *shape) {
+  if (shape->sides) return 0; /* what is asked is to be near H and tau */
   for (size_t i = 0; i < ROWS; i++)
     if (rows[i].m == shape->m && rows[i].n == shape->n && rows[i].batch == shape->batch)
       return shape->dtype == RONDO_F32 ? rows[i].f32_us : rows[i].f64_us;
@@ -52,16 +63,22 @@ double qr_case_must_us(const struct qr_case *shape) {
 }
 
 void qr_case_label(const struct qr_case *shape, char label[QR_LABEL_BYTES]) {
-  snprintf(label, QR_LABEL_BYTES, "qr %s %" PRId64 "x%" PRId64 " batch=%" PRId64, rondo_dtype_name(shape->dtype),
-           shape->m, shape->n, shape->batch);
+  if (shape->sides)
+    snprintf(label, QR_LABEL_BYTES, "least_squares %s %" PRId64 "x%" PRId64 " sides=%" PRId64 " batch=%" PRId64,
+             rondo_dtype_name(shape->dtype), shape->m, shape->n, shape->sides, shape->batch);
+  else
+    snprintf(label, QR_LABEL_BYTES, "qr %s %" PRId64 "x%" PRId64 " batch=%" PRId64, rondo_dtype_name(shape->dtype),
+             shape->m, shape->n, shape->batch);
 }
 
 double qr_case_flops(const struct qr_case *shape) {
   double m = (double)shape->m, n = (double)shape->n, k = m < n ? m : n;
-  return (4 * m * n * k - 2 * (m + n) * k * k + 4 * k * k * k / 3) * (double)shape->batch;
+  double factoring = 4 * m * n * k - 2 * (m + n) * k * k + 4 * k * k * k / 3;
+  return (factoring + (4 * m * n - n * n) * (double)shape->sides) * (double)shape->batch;
 }
 
 uint64_t qr_case_bytes(const struct qr_case *shape) {
   uint64_t m = (uint64_t)shape->m, n = (uint64_t)shape->n, k = m < n ? m : n;
-  return (uint64_t)shape->batch * (2 * m * n + k) * rondo_dtype_bits(shape->dtype) / 8;
+  uint64_t numbers = shape->sides ? m * n + (m + n) * (uint64_t)shape->sides : 2 * m * n + k;
+  return (uint64_t)shape->batch * numbers * rondo_dtype_bits(shape->dtype) / 8;
 }

@@ -35,7 +35,9 @@ void qr_results_take(struct qr_results *results, const struct json_object *objec
   bool is_whole = strcmp(json_object_text(object, "kind"), "qr") == 0 &&
                   read_dtype(json_object_text(object, "dtype"), &shape->dtype) && read_whole(object, "m", &shape->m) &&
                   read_whole(object, "n", &shape->n) && read_whole(object, "batch", &shape->batch);
+  if (!read_whole(object, "sides", &shape->sides)) shape->sides = 0;
   /* As many elements as a tensor may have: work and bytes can be counted then. */
+  if (shape->sides > shape->m) is_whole = false;
   if (!is_whole || (double)shape->m * (double)shape->n * (double)shape->batch > 0x1p31) return;
   if (!isfinite(result.us) || result.us <= 0) return;
   if (!isfinite(result.bound_us) || result.bound_us < 0) result.bound_us = 0;
@@ -63,6 +65,7 @@ static void write_json(struct json *json, const struct qr_result *result, double
   json_whole(json, "m", (uint64_t)shape->m);
   json_whole(json, "n", (uint64_t)shape->n);
   json_whole(json, "batch", (uint64_t)shape->batch);
+  if (shape->sides) json_whole(json, "sides", (uint64_t)shape->sides);
   json_whole(json, "bytes", qr_case_bytes(shape));
   json_real(json, "flops", qr_case_flops(shape));
   json_text(json, "state", result->is_warm ? "warm" : "cold");

@@ -141,3 +141,34 @@ double reference_qr_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a
   free(q);
   return ratio > lack || isnan(ratio) ? ratio : lack;
 }
+
+double reference_least_squares_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *b,
+                                     const double *x) {
+  const double unit = (double)m * (dtype == RONDO_F32 ? 0x1p-24 : 0x1p-53);
+  double *left = calloc(m, sizeof *left), size = 0, worst = 0;
+  if (!left) return NAN;
+  for (size_t i = 0; i < m; i++) {
+    left[i] = b[i];
+    size += b[i] * b[i];
+  }
+  size = sqrt(size);
+  for (size_t pass = 0; pass < 2; pass++)
+    for (size_t j = 0; j < n; j++) {
+      const double *column = a + j * m;
+      double norm = 0, dot = 0;
+      for (size_t i = 0; i < m; i++) {
+        norm += column[i] * column[i];
+        dot += column[i] * left[i];
+        if (pass == 0) left[i] -= column[i] * x[j];
+      }
+      norm = sqrt(norm);
+      if (pass == 0) {
+        size += norm * fabs(x[j]);
+        continue;
+      }
+      const double ratio = fabs(dot) / (norm * size * unit);
+      if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN stays */
+    }
+  free(left);
+  return worst;
+}

@@ -29,4 +29,9 @@ double reference_mean_error(double result, const double *p, const double *v, siz
  * column behind the other. NaN where there is no memory for it. Sound code stays below 30. */
 double reference_qr_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *h, const double *tau);
 
+/* How far x is from solving least squares, m x n and one right-hand side: the largest |a_j'(b - A x)| beside |a_j| (|b|
+ * + the sum of |a_i| |x_i|), in units of m times machine epsilon. Sound code stays below 30. */
+double reference_least_squares_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *b,
+                                     const double *x);
+
 #endif

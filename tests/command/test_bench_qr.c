@@ -30,7 +30,7 @@ Test(bench_qr, the_table_has_every_case_once_and_sizes_for_the_picture) {
   }
   cr_assert_eq(plotted, 80, "%zu", plotted);
   cr_assert_eq(asked, 25, "%zu", asked);
-  struct qr_case unknown = {RONDO_F32, 8, 8, 7};
+  struct qr_case unknown = {RONDO_F32, 8, 8, 7, 0};
   cr_assert_eq(qr_case_must_us(&unknown), 0);
 }
 
@@ -44,12 +44,15 @@ Test(bench_qr, labels_differ) {
 }
 
 Test(bench_qr, work_is_what_lapack_counts) {
-  struct qr_case square = {RONDO_F32, 6, 6, 5}, tall = {RONDO_F64, 100, 10, 2}, wide = {RONDO_F64, 10, 100, 2};
+  struct qr_case square = {RONDO_F32, 6, 6, 5, 0}, tall = {RONDO_F64, 100, 10, 2, 0}, wide = {RONDO_F64, 10, 100, 2, 0};
   cr_assert_float_eq(qr_case_flops(&square), 5 * 4.0 / 3 * 216, 1e-9);
   cr_assert_float_eq(qr_case_flops(&tall), 2 * (2.0 * 100 * 100 - 2.0 / 3 * 1000), 1e-9);
   cr_assert_float_eq(qr_case_flops(&wide), qr_case_flops(&tall), 1e-9);
   cr_assert_eq(qr_case_bytes(&square), UINT64_C(4) * 5 * (36 + 36 + 6));
   cr_assert_eq(qr_case_bytes(&wide), UINT64_C(8) * 2 * (1000 + 1000 + 10));
+  struct qr_case solved = {RONDO_F64, 100, 10, 2, 3};
+  cr_assert_float_eq(qr_case_flops(&solved), qr_case_flops(&tall) + 2 * 3 * (4000.0 - 100), 1e-9);
+  cr_assert_eq(qr_case_bytes(&solved), UINT64_C(8) * 2 * (1000 + 3 * 110));
 }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
@@ -157,4 +160,24 @@ Test(bench_qr, the_reference_takes_lapacks_factors_and_no_others) {
   cr_expect_eq(reference_qr_ratio(RONDO_F32, 2, 2, (const double[]){1, 0, 3, 4}, (const double[]){1, 0, 3, 4},
                                   (const double[]){0, 0}),
                0);
+}
+
+/* The line 1/2 + 5/2 t through (0, 1), (1, 2), (2, 6). */
+Test(bench_qr, the_reference_takes_the_least_squares_and_nothing_near_them) {
+  const double a[] = {1, 1, 1, 0, 1, 2}, b[] = {1, 2, 6};
+  cr_expect_lt(reference_least_squares_ratio(RONDO_F64, 3, 2, a, b, (const double[]){0.5, 2.5}), 1);
+  cr_expect_gt(reference_least_squares_ratio(RONDO_F64, 3, 2, a, b, (const double[]){0.5, 2.5000001}), 30);
+  cr_expect_gt(reference_least_squares_ratio(RONDO_F32, 3, 2, a, b, (const double[]){0.501, 2.5}), 30);
+  const double none[] = {0.5, (double)NAN};
+  cr_expect(!(reference_least_squares_ratio(RONDO_F64, 3, 2, a, b, none) < 30));
+}
+
+Test(bench_qr, least_squares_and_h_and_tau_of_one_shape_are_two_cases) {
+  const char *line = "{\"kind\": \"qr\", \"dtype\": \"f32\", \"m\": 8, \"n\": 8, \"batch\": 1000, \"sides\": 1, "
+                     "\"state\": \"cold\", \"us\": 2.5, \"bound_us\": 1, \"kernel\": \"a\"}";
+  char text[1024];
+  snprintf(text, sizeof text, "[%s,%s]", line, LINE("f32", 8, 8, 1000, "cold", 2.5, "b"));
+  struct ran ran = shell_rondo("", "bench kernels --from %s --json -", shell_write("both.json", text));
+  REQUIRE_CODE(ran, 3); /* 2.3 us are asked of H and tau only */
+  cr_assert_eq(shell_occurrences(ran.out, "\"sides\": 1"), 1, "%s", ran.out);
 }

@@ -128,7 +128,7 @@ static void like_gels(rondo_backend backend) {
                               .kind_count = 1};
     problem_fill(&all[i], &random);
   }
-  problems_run(backend, all, 2 * MOST, solutions);
+  problems_run(backend, all, (size_t)2 * MOST, solutions);
   for (int i = 0; i < 2 * MOST; i++) {
     for (int64_t item = 0; item < all[i].batch; item++) expect_gels(&all[i], &solutions[i], item);
     solution_free(&solutions[i]);
@@ -229,7 +229,7 @@ static void poisoned(rondo_backend backend) {
     cr_expect_eq(got[i].info[2], (int32_t)(n / 2 + 1), "info is %d: %s", (int)got[i].info[2], where);
     cr_expect_eq(got[i].info[1], 0, "info is %d: %s", (int)got[i].info[1], where);
     for (int64_t j = 0; j < SIDES * n; j++)
-      cr_expect(isnan(got[i].x[2 * SIDES * n + j]), "x of a singular matrix: %s", where);
+      cr_expect(isnan(got[i].x[INT64_C(2) * SIDES * n + j]), "x of a singular matrix: %s", where);
     solution_free(&clean[i]), solution_free(&got[i]);
     free(good[i].matrices), free(good[i].rights);
   }
@@ -261,11 +261,11 @@ static void batches(rondo_backend backend) {
   ADD(many, MANY, 3, 0);
 #undef ADD
   trial_instantiate(&trial);
-  /* (1, 1, 1), (0, 1, 2): a line through (0, 1), (1, 2), (2, 6) is -1/2 + 5/2 t away by sqrt(3/2). */
-  float *a = qr_memory(MANY * 6, sizeof *a), *b = qr_memory(MANY * 3, sizeof *b);
+  /* (1, 1, 1), (0, 1, 2): a line through (0, 1), (1, 2), (2, 6) is 1/2 + 5/2 t, and sqrt(3/2) is left. */
+  float *a = qr_memory(INT64_C(6) * MANY, sizeof *a), *b = qr_memory(INT64_C(3) * MANY, sizeof *b);
   for (int item = 0; item < MANY; item++) {
-    memcpy(a + item * 6, (const float[]){1, 1, 1, 0, 1, 2}, 6 * sizeof *a);
-    memcpy(b + item * 3, (const float[]){1, 2, 6}, 3 * sizeof *b);
+    memcpy(a + (size_t)item * 6, (const float[]){1, 1, 1, 0, 1, 2}, 6 * sizeof *a);
+    memcpy(b + (size_t)item * 3, (const float[]){1, 2, 6}, 3 * sizeof *b);
   }
   trial_set(&trial, one.a, a), trial_set(&trial, one.b, b);
   trial_set(&trial, many.a, a), trial_set(&trial, many.b, b);
