@@ -4,16 +4,6 @@
 
 #include "test_least_squares_problem.h"
 
-static const enum qr_kind every_kind[] = {
-    QR_DIAGONAL,       QR_UPPER,          QR_LOWER,     QR_CONDITION_2, QR_CONDITION_MIDDLE, QR_CONDITION_LARGE,
-    QR_NEAR_UNDERFLOW, QR_NEAR_OVERFLOW,  QR_RANDOM,    QR_DUPLICATE,   QR_RANK_DEFICIENT,   QR_COLUMN_SCALES,
-    QR_ROW_SCALES,     QR_NEAR_COLLINEAR, QR_CLUSTERED, QR_ALTERNATING, QR_TINY_BELOW,       QR_WILD_SCALES,
-    QR_BAND,           QR_ONE_TINY,       QR_ONE_HUGE,  QR_ONE_ZERO,    QR_ONE_DENORMAL,     QR_SMALL_UNITS,
-    QR_LARGE_UNITS,    QR_ZERO,
-};
-static const enum qr_kind hard_kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_NEAR_OVERFLOW, QR_WILD_SCALES};
-static const enum qr_kind random_kind[] = {QR_RANDOM};
-
 /* The tiles, and shapes that stand somewhere in one; behind them shapes beyond all, which take two kernels. */
 static const int16_t tiles[][2] = {{8, 8},    {16, 16},  {32, 32},  {64, 64},  {128, 128},
                                    {128, 16}, {256, 16}, {128, 32}, {256, 32}, {512, 32}};
@@ -222,9 +212,9 @@ static void poisoned(rondo_backend backend) {
       const double *x = got[i].x + item * SIDES * n, *before = clean[i].x + item * SIDES * n;
       const int64_t kept = item == 2 || item == 5 || item == 7 ? 0 : item == 9 ? n : SIDES * n;
       cr_expect(!memcmp(x, before, (size_t)kept * sizeof *x), "item %d of %s has other bits", (int)item, where);
-      if (item == 9) cr_expect(!all_finite(x + n, n), "NaN of a right-hand side must not vanish: %s", where);
+      if (item == 9) cr_expect(!all_are_finite(x + n, n), "NaN of a right-hand side must not vanish: %s", where);
       if (kept == 0 && (item != 7 || n > 1)) /* one number divided by infinity is 0 */
-        cr_expect(!all_finite(x, n), "item %d must not look like a solution: %s", (int)item, where);
+        cr_expect(!all_are_finite(x, n), "item %d must not look like a solution: %s", (int)item, where);
     }
     cr_expect_eq(got[i].info[2], (int32_t)(n / 2 + 1), "info is %d: %s", (int)got[i].info[2], where);
     cr_expect_eq(got[i].info[1], 0, "info is %d: %s", (int)got[i].info[1], where);
@@ -274,10 +264,10 @@ static void batches(rondo_backend backend) {
   for (int d = 0; d < 2; d++) {
     const float *x = trial_output(&trial, descs[d]->x), *residual = trial_output(&trial, descs[d]->residual);
     const int32_t *info = trial_output(&trial, descs[d]->info);
-    for (int item = 0; item < (d ? MANY : 1); item++)
-      if (info[item] || !(fabsf(x[2 * item] - 0.5f) < 1e-5f) || !(fabsf(x[2 * item + 1] - 2.5f) < 1e-5f) ||
+    for (int item = 0; item < (d ? MANY : 1); item++, x += size)
+      if (info[item] || !(fabsf(x[0] - 0.5f) < 1e-5f) || !(fabsf(x[1] - 2.5f) < 1e-5f) ||
           !(fabsf(residual[item] - 1.2247449f) < 1e-5f))
-        cr_assert(false, "item %d: %g + %g t, off by %g, info %d", item, (double)x[2 * item], (double)x[2 * item + 1],
+        cr_assert(false, "item %d: %g + %g t, off by %g, info %d", item, (double)x[0], (double)x[1],
                   (double)residual[item], (int)info[item]);
   }
   free(a), free(b);

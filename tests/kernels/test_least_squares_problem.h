@@ -4,7 +4,7 @@
 #ifndef RONDO_TEST_LEAST_SQUARES_PROBLEM_H
 #define RONDO_TEST_LEAST_SQUARES_PROBLEM_H
 
-#include "test_qr_oracle.h"
+#include "test_qr_factorisation.h"
 
 /* Item i of the batch is of kind kinds[i mod kind_count]. */
 struct problem {
@@ -194,12 +194,6 @@ static inline void expect_stationary(const struct problem *p, const double *a, c
   free(r), free(columns);
 }
 
-static inline bool all_finite(const double *x, int64_t count) {
-  for (int64_t i = 0; i < count; i++)
-    if (!isfinite(x[i])) return false;
-  return true;
-}
-
 static inline void expect_solution(const struct problem *p, const struct solution *got, int64_t item) {
   char where[160];
   problem_describe(p, item, where, sizeof where);
@@ -229,7 +223,7 @@ static inline void expect_solution(const struct problem *p, const struct solutio
       continue;
     }
     const bool may_overflow = weak || !(largest < (long double)qr_largest(p->dtype) / 1e4L);
-    if (may_overflow && !all_finite(x, p->n)) continue;
+    if (may_overflow && !all_are_finite(x, p->n)) continue;
     expect_stationary(p, a, b, x, got->residual ? &got->residual[item * p->sides + s] : NULL, where);
   }
 }
