@@ -131,7 +131,7 @@ static void behind_select(const struct op_call *call, const struct chip *chip, s
   }
   parameters.groups = divide_up(sides, parameters.group);
   launch_add(launches, names[problem.element_bytes == 8],
-             smaller(problem.batch * parameters.groups, INT64_C(1) * BEHIND_BLOCKS * chip->multiprocessors),
+             smaller(problem.batch * parameters.groups, (int64_t)BEHIND_BLOCKS * chip->multiprocessors),
              LEAST_SQUARES_BEHIND_THREADS, shared_bytes, &parameters, sizeof parameters);
 }
 
