@@ -580,12 +580,13 @@ RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_e
  * Where info is not 0, or would be if it were present, A has not full rank: all of that matrix's x is NaN, and residual
  * is the norm of what lies behind R. A graph goes on: look at info, or at x. Matrices that are only almost singular are
  * not noticed (compare R's diagonal, rondo_add_qr). Infinities and NaN stay inside their own matrix, those of b inside
- * their own right-hand side. A matrix has the same bits in every replay, wherever it stands in a batch of whatever size.
+ * their own right-hand side. A matrix has the same bits in every replay, wherever it stands in a batch of whatever
+ * size.
  *
  * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64: 512), take one kernel, which
- * keeps the matrix in registers and writes neither Q nor R. It holds one right-hand side for each 32 threads of a matrix
- * (1 to 8), and factors the matrix anew for every so many. All others take two kernels, and scratch for H and tau of the
- * whole batch. */
+ * keeps the matrix in registers and writes neither Q nor R. It holds one right-hand side for each 32 threads of a
+ * matrix (1 to 8), and factors the matrix anew for every so many. All others take two kernels, and scratch for H and
+ * tau of the whole batch. */
 typedef struct rondo_least_squares_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
