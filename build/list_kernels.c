@@ -7,8 +7,12 @@
 #include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"
 #include "../kernels/gemv/gemv.h"
+#include "../kernels/qr/least_squares.h"
 #include "../kernels/qr/qr.h"
+#include "../kernels/qr/qr_block.h"
 #include "../kernels/qr/qr_tile.h"
+#include "../kernels/qr/qr_tile_apply.h"
+#include "../kernels/qr/qr_tile_form.h"
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/attention_any.h"
 #include "../kernels/softmax/attention_decode.h"
@@ -42,11 +46,19 @@ int main(void) {
   GEMV_STREAM_KERNELS(PRINT);
   GEMV_OTHER_KERNELS(PRINT);
   QUANTIZE_KERNELS(PRINT);
+  LEAST_SQUARES_BEHIND_KERNELS(PRINT);
+  LEAST_SQUARES_F32_KERNELS(PRINT);
+  LEAST_SQUARES_F64_KERNELS(PRINT);
   QR_SHARED_KERNELS(PRINT);
+  QR_BLOCK_F32_KERNELS(PRINT);
+  QR_BLOCK_F64_KERNELS(PRINT);
   QR_BLOCKED_KERNELS(PRINT);
   QR_APPLY_KERNELS(PRINT);
   QR_TILE_F32_KERNELS(PRINT);
   QR_TILE_F64_KERNELS(PRINT);
+  QR_TILE_APPLY_KERNELS(PRINT);
+  QR_TILE_FORM_F32_KERNELS(PRINT);
+  QR_TILE_FORM_F64_KERNELS(PRINT);
   TRIANGULAR_INVERSE_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);
   ATTENTION_ANY_KERNELS(PRINT);

@@ -178,10 +178,20 @@ static rondo_status fused_add(const struct builder *builder, rondo_graph_qr_tens
                                                        .q = tensors->q});
 }
 
+/* One task has but one multiprocessor for a matrix: it is quicker than panels where there are matrices for many of
+ * them, or a matrix is not large (H200, us of one task and of panels, batches of 1 and of 16: f32 512 x 512 951 and
+ * 1441, 951 and 2153; 1024 x 1024 8590 and 4905, 8602 and 12440; f64 256 x 256 370 and 513, 372 and 704; 512 x 512 2212
+ * and 1585, 2223 and 2784). */
+static bool one_task_is_quicker(const rondo_graph_qr_desc *desc) {
+  enum { MANY = 16 };
+  int64_t size = larger(desc->m, desc->n), not_large = desc->dtype == RONDO_F32 ? 512 : 256;
+  return desc->form == RONDO_QR_H_TAU && size <= (desc->batch < MANY ? not_large : 2 * not_large);
+}
+
 /* The width of panels; 0: no panels. */
 static int64_t width_of(const rondo_graph_qr_desc *desc) {
   int64_t k = smaller(desc->m, desc->n), width = desc->panel_width;
-  if (!width) return rondo_qr_panel_width(desc->dtype, desc->m, desc->n);
+  if (!width) return one_task_is_quicker(desc) ? 0 : rondo_qr_panel_width(desc->dtype, desc->m, desc->n);
   return width < k || desc->n > k ? width : 0;
 }
 
@@ -192,6 +202,8 @@ static rondo_status desc_check(const rondo_graph_qr_desc *desc) {
   if (desc->panel_width < 0)
     return status_set(RONDO_INVALID_ARGUMENT, "panel_width is %" PRId32 ", expected no negative size",
                       desc->panel_width);
+  if (desc->dtype == RONDO_F16 || desc->dtype == RONDO_BF16) /* rondo_add_qr would take them, panels would not */
+    return status_set(RONDO_INVALID_ARGUMENT, "dtype is %s, expected f32 or f64", rondo_dtype_name(desc->dtype));
   return RONDO_OK;
 }
 

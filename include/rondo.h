@@ -505,6 +505,8 @@ typedef enum rondo_layout {
 } rondo_layout;
 
 /* Batched Householder QR (LAPACK geqrf), f32 or f64: A = Q R for each matrix, k = min(m, n), any m, n, batch >= 0.
+ * a may also be f16 or bf16, up to 128 x 128 or 1024 x 32, where h and tau are wanted: these are f32, and so is what is
+ * computed in. It needs a GPU that has the shared memory named below, for a whole tile.
  * Matrices are the last two dimensions, in `layout`; a leading dimension, if any, is the batch.
  * Which outputs are present chooses the form:
  *   h and tau      H as geqrf leaves it (R above, reflectors below the diagonal) and tau [batch, k]; h may be a itself
@@ -513,15 +515,19 @@ typedef enum rondo_layout {
  * Signs as LAPACK's: R's diagonal may be negative. Infinities and NaN stay inside their own matrix. A matrix has the
  * same bits in every replay, wherever it stands in a batch of whatever size.
  *
- * On a GPU, H and tau of matrices up to 128 x 128, and of panels of up to 32 columns and 1024 rows (f64 beyond 512:
- * column-major), come from one kernel that keeps a matrix in registers between its one read and its one write, and
- * applies each reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs:
- * Design, Optimization, and Tuning, ICCS 2022). That takes up to 146 KB of shared memory, which sm_80, sm_90 and sm_100
- * have; with 99 KB f32 goes to 128 x 128 and 512 x 32, f64 to 64 x 64 and 256 x 32. All others, R alone and thin Q come
- * from kernels that work in shared or global memory. The one in registers computes with columns of extreme size
- * multiplied by a power of two, so that no square overflows. It departs from LAPACK in one point: a subcolumn of less
- * than 2^-34 (f64: 2^-280) of its column may be taken as zero, so that tau is 0 and R's diagonal keeps its sign; to the
- * column that is an error of a thousandth of eps. */
+ * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (H of f64 beyond 512 rows: only
+ * column-major), stay in registers between their one read and their one write: one kernel factors them, applies each
+ * reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs: Design,
+ * Optimization, and Tuning, ICCS 2022), and writes H and tau, or R, and Q made there of the reflectors. That takes up
+ * to 154 KB of shared memory, which sm_80, sm_90 and sm_100 have; with 99 KB f32 goes to 128 x 128 and 512 x 32, f64 to
+ * 96 x 96 and 256 x 32. H and tau of larger ones, up to 2048 rows (f64: 1024; with 99 KB 1024 and
+ * 512) and any number of columns, come from a kernel that takes a matrix through registers a block column at a time and
+ * applies the reflectors on its left four at a time, as I - V T V^T (Schreiber and Van Loan, A Storage-Efficient WY
+ * Representation for Products of Householder Transformations, 1989). All others come from kernels that work in shared
+ * or global memory. Those in registers compute with columns of extreme size multiplied by a power of two, so that no
+ * square overflows. They depart from LAPACK in one point: a subcolumn of less than 2^-34 (f64: 2^-280) of its column
+ * may be taken as zero, so that tau is 0 and R's diagonal keeps its sign; to the column that is an error of a
+ * thousandth of eps. */
 typedef struct rondo_qr_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -570,13 +576,41 @@ typedef struct rondo_qr_extract_desc {
 } rondo_qr_extract_desc;
 RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_extract_desc *desc);
 
+/* Batched least squares (LAPACK gels, m >= n >= 1): for each right-hand side the x that minimises |b - A x|, by
+ * Householder QR, f32 or f64. a is m x n, b m x s and x n x s for each matrix, all in `layout`, s >= 1; a leading
+ * dimension, if any, is the batch. a and b are kept.
+ *   residual  [batch, s], or [s] without a batch, or absent: |b - A x|, from what Q^T b has below R, so without another
+ *             pass over A
+ *   info      i32 [batch], or [1] without one, or absent: LAPACK's: 0, or the first column, counted from one, whose
+ *             diagonal element of R is zero (on a GPU also one so small beside its column that it is no normal number)
+ * Where info is not 0, or would be if it were present, A has not full rank: all of that matrix's x is NaN, and residual
+ * is the norm of what lies behind R. A graph goes on: look at info, or at x. Matrices that are only almost singular are
+ * not noticed (compare R's diagonal, rondo_add_qr). Infinities and NaN stay inside their own matrix, those of b inside
+ * their own right-hand side. A matrix has the same bits in every replay, wherever it stands in a batch of whatever
+ * size.
+ *
+ * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64: 512), take one kernel, which
+ * keeps the matrix in registers and writes neither Q nor R. It holds one right-hand side for each 32 threads of a
+ * matrix (1 to 8), and factors the matrix anew for every so many. All others take two kernels, and scratch for H and
+ * tau of the whole batch. */
+typedef struct rondo_least_squares_desc {
+  const char *name RONDO_ZERO;
+  rondo_layout layout RONDO_ZERO;
+  rondo_tensor a RONDO_ZERO, b RONDO_ZERO;
+  rondo_tensor x RONDO_ZERO;
+  rondo_tensor residual RONDO_ZERO;
+  rondo_tensor info RONDO_ZERO;
+} rondo_least_squares_desc;
+RONDO_API rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squares_desc *desc);
+
 /* How many columns a panel of an m x n matrix should have: the most of 32, 16 and 8 that qr_panel keeps in shared
  * memory on every chip, else 8. 0: no panels, since rondo_add_qr keeps the whole matrix there, or it is no wider than
  * one panel. A pure function, for any thread; 0 too for other types than f32 and f64 and for sizes below 1. */
 RONDO_API int32_t rondo_qr_panel_width(rondo_dtype dtype, int64_t m, int64_t n);
 
 /* Inverse of unit lower triangular matrices, f32 or f64, n = 16..128: a, out [batch, n, n], row-major. What a holds on
- * and above the diagonal is not read; out gets ones and zeros there. out may be a itself. */
+ * and above the diagonal is not used; out gets ones and zeros there. out may be a itself. As by substitution, a * out
+ * differs from the identity by n eps |a| |out| at most, element by element. */
 typedef struct rondo_triangular_inverse_desc {
   const char *name RONDO_ZERO;
   rondo_tensor a RONDO_ZERO, out RONDO_ZERO;

@@ -1,7 +1,8 @@
 /* orthogonalize - the thin Q of every head's weight block, in one graph: batched Householder QR.
  *
  * Reads weights [heads, rows, columns], computes A = Q R for each head, and checks in fp64, as LAPACK's own tester
- * (dqrt01) does, that Q is orthonormal and that Q R is A. */
+ * (dqrt01) does, that Q is orthonormal and that Q R is A. Once as one task, and once in the steps that LAPACK has for
+ * it (geqrf, then orgqr), to see what one task saves. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>
@@ -62,37 +63,66 @@ static bool check_all(const float *a, const float *q, const float *r, const int6
   return check("|A - QR| / (|A| rows eps)", worst_residual, 30) && orthonormal;
 }
 
-int main(int argc, char **argv) {
-  struct options options = options_parse(argc, argv, help, 1);
-  struct npy weights = read_array(options.paths[0], NPY_F32, 3);
-  int64_t heads = weights.shape[0], m = weights.shape[1], n = weights.shape[2], k = m < n ? m : n;
-  printf("orthogonalize: %lld blocks of %lld x %lld from %s\n", (long long)heads, (long long)m, (long long)n,
-         options.paths[0]);
-
+struct factorisation {
   rondo_graph *graph;
   rondo_tensor a, q, r;
-  TRY(rondo_graph_create(NULL, NULL, &graph));
-  TRY(rondo_input(graph, "weights", RONDO_F32, 3, weights.shape, &a));
-  TRY(rondo_output(graph, "q", RONDO_F32, 3, (int64_t[]){heads, m, k}, &q));
-  TRY(rondo_output(graph, "r", RONDO_F32, 3, (int64_t[]){heads, k, n}, &r));
-  TRY(rondo_add_qr(graph, &(rondo_qr_desc){.name = "qr", .layout = RONDO_ROW_MAJOR, .a = a, .q = q, .r = r}));
+};
 
-  rondo_runtime *runtime = open_for(graph, &options, 1);
+static struct factorisation describe(const int64_t *shape, bool in_steps) {
+  int64_t heads = shape[0], m = shape[1], n = shape[2], k = m < n ? m : n;
+  struct factorisation f;
+  TRY(rondo_graph_create(NULL, NULL, &f.graph));
+  TRY(rondo_input(f.graph, "weights", RONDO_F32, 3, shape, &f.a));
+  TRY(rondo_output(f.graph, "q", RONDO_F32, 3, (int64_t[]){heads, m, k}, &f.q));
+  TRY(rondo_output(f.graph, "r", RONDO_F32, 3, (int64_t[]){heads, k, n}, &f.r));
+  rondo_layout layout = RONDO_ROW_MAJOR;
+  if (!in_steps) {
+    TRY(rondo_add_qr(f.graph, &(rondo_qr_desc){.name = "qr", .layout = layout, .a = f.a, .q = f.q, .r = f.r}));
+    return f;
+  }
+  rondo_tensor h, tau;
+  TRY(rondo_temporary(f.graph, "h", RONDO_F32, 3, shape, &h));
+  TRY(rondo_temporary(f.graph, "tau", RONDO_F32, 2, (int64_t[]){heads, k}, &tau));
+  TRY(rondo_add_qr(f.graph, &(rondo_qr_desc){.name = "factor", .layout = layout, .a = f.a, .h = h, .tau = tau}));
+  TRY(rondo_add_qr_extract(f.graph,
+                           &(rondo_qr_extract_desc){.name = "extract", .layout = layout, .h = h, .r = f.r, .q = f.q}));
+  TRY(rondo_add_qr_apply(f.graph,
+                         &(rondo_qr_apply_desc){.name = "form", .layout = layout, .v = h, .tau = tau, .c = f.q}));
+  return f;
+}
+
+/* Times it, checks it, and writes Q if it is to be written. */
+static bool run(struct factorisation *f, const struct npy *weights, const struct options *options, bool is_first) {
+  rondo_runtime *runtime = is_first ? open_for(f->graph, options, 1) : open_quietly(f->graph, options, 1);
   rondo_exec *exec;
   rondo_slot slot;
-  TRY(rondo_instantiate(runtime, graph, NULL, &exec));
+  TRY(rondo_instantiate(runtime, f->graph, NULL, &exec));
   TRY(rondo_acquire(exec, &slot));
-  if (weights.bytes > 0) memcpy(rondo_data(slot, a), weights.data, weights.bytes);
-  bool same = replay_timed(slot, &options, q);
+  if (weights->bytes > 0) memcpy(rondo_data(slot, f->a), weights->data, weights->bytes);
+  printf("%s\n", is_first ? "one task: qr to q and r" : "in steps: qr to h and tau, qr_extract, qr_apply");
+  bool same = replay_timed(slot, options, f->q);
 
-  float *q_data = rondo_data(slot, q);
-  bool fine = check_all(weights.data, q_data, rondo_data(slot, r), weights.shape) && same;
-  write_array(&options, &(struct npy){.type = NPY_F32, .rank = 3, .shape = {heads, m, k}, .data = q_data});
+  int64_t heads = weights->shape[0], m = weights->shape[1], n = weights->shape[2];
+  float *q = rondo_data(slot, f->q);
+  bool fine = check_all(weights->data, q, rondo_data(slot, f->r), weights->shape) && same;
+  if (is_first)
+    write_array(options, &(struct npy){.type = NPY_F32, .rank = 3, .shape = {heads, m, m < n ? m : n}, .data = q});
 
   TRY(rondo_release(slot));
   TRY(rondo_close_exec(&exec));
-  TRY(rondo_graph_destroy(&graph));
+  TRY(rondo_graph_destroy(&f->graph));
   TRY(rondo_close(&runtime));
+  return fine;
+}
+
+int main(int argc, char **argv) {
+  struct options options = options_parse(argc, argv, help, 1);
+  struct npy weights = read_array(options.paths[0], NPY_F32, 3);
+  printf("orthogonalize: %lld blocks of %lld x %lld from %s\n", (long long)weights.shape[0],
+         (long long)weights.shape[1], (long long)weights.shape[2], options.paths[0]);
+  struct factorisation at_once = describe(weights.shape, false), in_steps = describe(weights.shape, true);
+  bool fine = run(&at_once, &weights, &options, true);
+  fine = run(&in_steps, &weights, &options, false) && fine;
   npy_free(&weights);
   return fine ? SAMPLE_OK : SAMPLE_WRONG;
 }

@@ -217,7 +217,7 @@ static void measure_qr(struct bench *bench) {
         break;
       }
       qr_results_add(&bench->qr_results, &result);
-      qr_result_report(&bench->report, &result, &bench->qr_rivals);
+      qr_result_report(&bench->report, &bench->qr_results, &result, &bench->qr_rivals);
     }
     fflush(stdout);
   }
@@ -340,8 +340,8 @@ static const struct grammar grammar = {
              "plain one buys; attention: prompts, behind a pause and under sustained load, and decoding;\n"
              "attention-steps: the portable attention kernel without one of its steps at a time; softmax: products\n"
              "whose rows become their softmax or their maximum; rowmax-tile: the maxima of one tile's rows, by way\n"
-             "of shared memory and in registers; qr: batched QR, H and tau. All, if none is named. Each case is\n"
-             "checked first.\n",
+             "of shared memory and in registers; qr: batched QR, to H and tau, to thin Q and R, to R alone, and\n"
+             "least squares. All, if none is named. Each case is checked first.\n",
     .status = BENCH_STATUS,
     .options = ARGUMENT_TABLE(arguments)};
 
@@ -465,7 +465,7 @@ static void report_again(struct bench *bench) {
       softmax_result_report(&bench->report, &bench->softmax_results, i, &bench->softmax_rivals);
   for (size_t i = 0; i < bench->qr_results.count; i++)
     if (is_qr_wanted(bench, &bench->qr_results.items[i].shape, factored_label))
-      qr_result_report(&bench->report, &bench->qr_results.items[i], &bench->qr_rivals);
+      qr_result_report(&bench->report, &bench->qr_results, &bench->qr_results.items[i], &bench->qr_rivals);
 }
 
 /* Products if there are any, else attention, else QR. */

@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/qr/qr.h"
+#include "../../kernels/qr/least_squares.h"
 #include "../../runtime/graph.h"
 #include "../command.h"
 #include "reference.h"
 
-/* The copies that make a case cold, or one of 1.4 GB. */
-#define OPERAND_CAPACITY UINT64_C(1500000000)
+/* The copies that make a case cold, or one of 2 GB. */
+#define OPERAND_CAPACITY UINT64_C(2100000000)
 #define COPIED_BYTES     UINT64_C(500000000)
-enum { SCRATCH_CAPACITY = 64 << 20, ALIGNMENT = 256, LEAST_LAUNCHES = 4, RATIO_GATE = 30 };
+enum { SCRATCH_CAPACITY = 320 << 20, ALIGNMENT = 256, LEAST_LAUNCHES = 4, RATIO_GATE = 30 };
 
 /* ---- What the library launches ----------------------------------------------------------------------------------- */
 
@@ -55,16 +55,36 @@ static void add_task(const struct qr_memory *memory, const struct subject *subje
   snprintf(kernel, QR_NAME_BYTES, "%s", launches.items[0].kernel);
 }
 
-static void describe(const struct qr_case *shape, struct subject *subject) {
-  *subject = (struct subject){0};
+static void add_least_squares(const struct qr_case *shape, rondo_graph *graph) {
+  const int64_t matrices[] = {shape->batch, shape->n, shape->m}, right[] = {shape->batch, 1, shape->m},
+                solved[] = {shape->batch, 1, shape->n};
+  rondo_least_squares_desc desc = {.name = "least squares"};
+  TRY(rondo_constant(graph, "a", shape->dtype, 3, matrices, &desc.a));
+  TRY(rondo_constant(graph, "b", shape->dtype, 3, right, &desc.b));
+  TRY(rondo_output(graph, "x", shape->dtype, 3, solved, &desc.x));
+  TRY(rondo_add_least_squares(graph, &desc));
+}
+
+static void add_qr(const struct qr_case *shape, rondo_graph *graph) {
   const int64_t k = shape->m < shape->n ? shape->m : shape->n;
   const int64_t matrices[] = {shape->batch, shape->n, shape->m}, factors[] = {shape->batch, k};
+  const int64_t triangles[] = {shape->batch, shape->n, k}, bases[] = {shape->batch, k, shape->m};
   rondo_qr_desc desc = {.name = "qr"};
+  TRY(rondo_constant(graph, "a", shape->dtype, 3, matrices, &desc.a));
+  if (shape->outputs == QR_H_AND_TAU) {
+    TRY(rondo_output(graph, "h", shape->dtype, 3, matrices, &desc.h));
+    TRY(rondo_output(graph, "tau", shape->dtype, 2, factors, &desc.tau));
+  } else {
+    TRY(rondo_output(graph, "r", shape->dtype, 3, triangles, &desc.r));
+  }
+  if (shape->outputs == QR_Q_AND_R) TRY(rondo_output(graph, "q", shape->dtype, 3, bases, &desc.q));
+  TRY(rondo_add_qr(graph, &desc));
+}
+
+static void describe(const struct qr_case *shape, struct subject *subject) {
+  *subject = (struct subject){0};
   TRY(rondo_graph_create(NULL, NULL, &subject->graph));
-  TRY(rondo_constant(subject->graph, "a", shape->dtype, 3, matrices, &desc.a));
-  TRY(rondo_output(subject->graph, "h", shape->dtype, 3, matrices, &desc.h));
-  TRY(rondo_output(subject->graph, "tau", shape->dtype, 2, factors, &desc.tau));
-  TRY(rondo_add_qr(subject->graph, &desc));
+  (shape->outputs == QR_X ? add_least_squares : add_qr)(shape, subject->graph);
   subject_end_description(subject);
   const struct op *op = subject->task.op;
   if (op->scratch_bytes && op->scratch_bytes(&subject->task) > SCRATCH_CAPACITY)
@@ -116,20 +136,40 @@ static double *fetch(const struct qr_memory *memory, const struct subject *subje
   return numbers;
 }
 
+static double ratio_of(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
+                       int64_t item) {
+  const int64_t m = shape->m, n = shape->n, k = m < n ? m : n;
+  const bool has_factors = shape->outputs == QR_H_AND_TAU, has_q = shape->outputs == QR_Q_AND_R;
+  double *a = fetch(memory, subject, QR_A, item * m * n, m * n),
+         *h = has_factors ? fetch(memory, subject, QR_H, item * m * n, m * n) : NULL,
+         *tau = has_factors ? fetch(memory, subject, QR_TAU, item * k, k) : NULL,
+         *r = has_factors ? NULL : fetch(memory, subject, QR_R, item * k * n, k * n),
+         *q = has_q ? fetch(memory, subject, QR_Q, item * m * k, m * k) : NULL;
+  double ratio = has_factors ? reference_qr_ratio(shape->dtype, (size_t)m, (size_t)n, a, h, tau)
+                             : reference_thin_ratio(shape->dtype, (size_t)m, (size_t)n, a, q, r);
+  free(a), free(h), free(tau), free(r), free(q);
+  return ratio;
+}
+
+static double solution_ratio(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
+                             int64_t item) {
+  const int64_t m = shape->m, n = shape->n;
+  double *a = fetch(memory, subject, LEAST_SQUARES_A, item * m * n, m * n),
+         *b = fetch(memory, subject, LEAST_SQUARES_B, item * m, m),
+         *x = fetch(memory, subject, LEAST_SQUARES_X, item * n, n);
+  double ratio = reference_least_squares_ratio(shape->dtype, (size_t)m, (size_t)n, a, b, x);
+  free(a), free(b), free(x);
+  return ratio;
+}
+
 /* The first matrix, one in the middle and the last. */
 static bool is_right(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
                      const char *kernel) {
-  const int64_t m = shape->m, n = shape->n, k = m < n ? m : n;
   double worst = 0;
   for (int64_t third = 0; third < 3; third++) {
     const int64_t item = third * (shape->batch - 1) / 2;
-    double *a = fetch(memory, subject, QR_A, item * m * n, m * n),
-           *h = fetch(memory, subject, QR_H, item * m * n, m * n), *tau = fetch(memory, subject, QR_TAU, item * k, k);
-    double ratio = reference_qr_ratio(shape->dtype, (size_t)m, (size_t)n, a, h, tau);
+    double ratio = (shape->outputs == QR_X ? solution_ratio : ratio_of)(memory, subject, shape, item);
     if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN stays */
-    free(a);
-    free(h);
-    free(tau);
   }
   if (worst < RATIO_GATE) return true;
   fprintf(stderr, "bench: LAPACK's ratio of %s is %.3g, at most %d is right\n", kernel, worst, RATIO_GATE);
@@ -159,9 +199,10 @@ bool qr_measure(const struct qr_memory *memory, const struct qr_case *shape, con
                                .bound_us = (double)qr_case_bytes(shape) / memory->copy_rate};
   bench_fill(device, memory->operands, copies * subject.copy_bytes,
              shape->dtype == RONDO_F32 ? BENCH_NORMAL_F32 : BENCH_NORMAL_F64, 1);
-  /* NaNs in H and tau: what is not written shows. */
+  /* NaNs in the outputs: what is not written shows. */
+  const uint32_t first = shape->outputs == QR_X ? LEAST_SQUARES_X : QR_H;
   for (uint32_t i = 0; i < copies; i++)
-    bench_set(device, operand_at(memory, &subject, QR_H, i), 0xff, subject.copy_bytes - subject.offset[QR_H]);
+    bench_set(device, operand_at(memory, &subject, first, i), 0xff, subject.copy_bytes - subject.offset[first]);
   struct bench_graph graph = bench_graph_begin(device, options->is_programmatic);
   for (uint32_t i = 0; i < launches; i++)
     add_task(memory, &subject, copies > 1 ? i % copies : 0, &graph, result->kernel);

@@ -8,27 +8,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* H and tau of `batch` matrices of m x n, column-major and dense, H beside A. */
+/* QR_X: least squares with one right-hand side. */
+enum qr_outputs { QR_H_AND_TAU, QR_Q_AND_R, QR_R_ALONE, QR_X };
+
+/* `batch` matrices of m x n, column-major and dense, the outputs beside A. */
 struct qr_case {
   rondo_dtype dtype; /* f32 or f64 */
   int64_t m, n, batch;
+  enum qr_outputs outputs;
 };
 
-enum { QR_CASES_MOST = 160 };
+enum { QR_CASES_MOST = 256 };
 size_t qr_cases(struct qr_case cases[QR_CASES_MOST]);
-/* The most microseconds on an H200, cold, in a graph; 0: nothing is asked. */
+/* H and tau: the most microseconds on an H200, cold, in a graph; 0: nothing is asked. */
 double qr_case_must_us(const struct qr_case *shape);
-/* Is it one of those that the picture shows: square, a thousand of them? */
+/* Is it one of those that the picture shows: H and tau, square, a thousand of them? */
 bool qr_case_is_plotted(const struct qr_case *shape);
 
 bool qr_case_equal(const struct qr_case *a, const struct qr_case *b);
-/* "qr f32 128x16 batch=1000". */
+/* "h+tau", "q+r", "r" or "x". */
+const char *qr_outputs_name(enum qr_outputs outputs);
+/* "qr f32 128x16 batch=1000 h+tau". */
 enum { QR_LABEL_BYTES = 96 };
 void qr_case_label(const struct qr_case *shape, char label[QR_LABEL_BYTES]);
 
-/* As LAPACK counts them: 2 m n^2 - 2/3 n^3 of each, where m >= n. */
+/* As LAPACK counts them: 2 m n^2 - 2/3 n^3 of each, where m >= n, as many again for Q, and 4 m n - n^2 for x. */
 double qr_case_flops(const struct qr_case *shape);
-/* A, H and tau once. */
+/* A and the outputs once, and the right-hand side. */
 uint64_t qr_case_bytes(const struct qr_case *shape);
 
 #endif

@@ -31,7 +31,12 @@ void qr_results_take(struct qr_results *results, const struct json_object *objec
 /* The fastest rival, as cold or as warm; NULL: there is none. */
 const struct qr_result *qr_best_rival(const struct qr_results *rivals, const struct qr_result *result);
 
-/* A line of the table and of the JSON; counts what is missed. */
-void qr_result_report(struct report *report, const struct qr_result *result, const struct qr_results *rivals);
+/* The most microseconds: of H and tau the table's, of Q and R 1.9 times those of H and tau in the same state, if they
+ * have been measured. 0: nothing is asked. */
+double qr_result_must_us(const struct qr_results *results, const struct qr_result *result);
+
+/* A line of the table and of the JSON, of a result of `results`; counts what is missed. */
+void qr_result_report(struct report *report, const struct qr_results *results, const struct qr_result *result,
+                      const struct qr_results *rivals);
 
 #endif

@@ -36,7 +36,7 @@ def cases():
 
 def label_of(case):
     """As qr_case_label has it."""
-    return f"qr {case['dtype']} {case['m']}x{case['n']} batch={case['batch']}"
+    return f"qr {case['dtype']} {case['m']}x{case['n']} batch={case['batch']} h+tau"
 
 
 class Batch:
@@ -104,7 +104,7 @@ def measure(samples, is_wanted):
                 print(f"{label}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
                 torch.cuda.synchronize()
                 continue
-            print(f"{label:28} {state} {us:9.2f} us  cuBLAS", flush=True)
+            print(f"{label:34} {state} {us:9.2f} us  cuBLAS", flush=True)
             yield dict(case, state=state, us=round(us, 4), kernel="cuBLAS")
         del first, batches
         torch.cuda.empty_cache()

@@ -107,14 +107,18 @@ static double residual_of(size_t m, size_t k, size_t column, const double *a, co
   return sum;
 }
 
-/* |I - Q'Q| of the first k columns of Q, which come to q. */
-static double lack_of_orthogonality(size_t m, size_t k, const double *h, const double *tau, double *q) {
-  double worst = 0;
+/* The first k columns of Q. */
+static void form(size_t m, size_t k, const double *h, const double *tau, double *q) {
   memset(q, 0, m * k * sizeof *q);
   for (size_t c = 0; c < k; c++) {
     q[c * m + c] = 1;
     for (size_t j = k; j-- > 0;) reflect(m, h, tau[j], j, q + c * m);
   }
+}
+
+/* |I - Q'Q|. */
+static double lack_of_orthogonality(size_t m, size_t k, const double *q) {
+  double worst = 0;
   for (size_t c = 0; c < k; c++) {
     double sum = 0;
     for (size_t other = 0; other < k; other++) {
@@ -137,7 +141,92 @@ double reference_qr_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a
     if (sum > residual || isnan(sum)) residual = sum;
     if (own > norm) norm = own;
   }
-  double lack = lack_of_orthogonality(m, k, h, tau, q) / unit, ratio = residual == 0 ? 0 : residual / (norm * unit);
+  form(m, k, h, tau, q);
+  double lack = lack_of_orthogonality(m, k, q) / unit, ratio = residual == 0 ? 0 : residual / (norm * unit);
   free(q);
   return ratio > lack || isnan(ratio) ? ratio : lack;
+}
+
+/* A number of x'y. */
+static double dot(size_t count, const double *x, const double *y) {
+  double sum = 0;
+  for (size_t i = 0; i < count; i++) sum += x[i] * y[i];
+  return sum;
+}
+
+/* The largest number of A'A - R'R, and of A'A. */
+static double gram_residual(size_t m, size_t n, const double *a, const double *r, double *norm) {
+  const size_t k = m < n ? m : n;
+  double worst = 0;
+  *norm = 0;
+  for (size_t c = 0; c < n; c++) {
+    const double own = dot(m, a + c * m, a + c * m);
+    if (own > *norm) *norm = own;
+    for (size_t other = 0; other <= c; other++) {
+      double off = fabs(dot(m, a + c * m, a + other * m) - dot(k, r + c * k, r + other * k));
+      if (off > worst || isnan(off)) worst = off; /* a NaN stays */
+    }
+  }
+  return worst;
+}
+
+/* |A - QR|, and |A|. */
+static double product_residual(size_t m, size_t n, const double *a, const double *q, const double *r, double *norm) {
+  const size_t k = m < n ? m : n;
+  double worst = 0;
+  *norm = 0;
+  for (size_t c = 0; c < n; c++) {
+    double sum = 0, own = 0;
+    for (size_t i = 0; i < m; i++) {
+      double off = a[c * m + i];
+      for (size_t j = 0; j < k; j++) off -= q[j * m + i] * r[c * k + j];
+      sum += fabs(off);
+      own += fabs(a[c * m + i]);
+    }
+    if (sum > worst || isnan(sum)) worst = sum; /* a NaN stays */
+    if (own > *norm) *norm = own;
+  }
+  return worst;
+}
+
+double reference_thin_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *q, const double *r) {
+  const size_t k = m < n ? m : n;
+  const double unit = (double)m * (dtype == RONDO_F32 ? 0x1p-24 : 0x1p-53);
+  for (size_t c = 0; c < n; c++)
+    for (size_t i = c + 1; i < k; i++)
+      if (r[c * k + i] != 0) return NAN; /* no triangle */
+  double norm, residual = q ? product_residual(m, n, a, q, r, &norm) : gram_residual(m, n, a, r, &norm) / 2;
+  double lack = q ? lack_of_orthogonality(m, k, q) / unit : 0, ratio = residual == 0 ? 0 : residual / (norm * unit);
+  return ratio > lack || isnan(ratio) ? ratio : lack;
+}
+
+double reference_least_squares_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *b,
+                                     const double *x) {
+  const double unit = (double)m * (dtype == RONDO_F32 ? 0x1p-24 : 0x1p-53);
+  double *left = calloc(m, sizeof *left), size = 0, worst = 0;
+  if (!left) return NAN;
+  for (size_t i = 0; i < m; i++) {
+    left[i] = b[i];
+    size += b[i] * b[i];
+  }
+  size = sqrt(size);
+  for (size_t pass = 0; pass < 2; pass++)
+    for (size_t j = 0; j < n; j++) {
+      const double *column = a + j * m;
+      double norm = 0, dot = 0;
+      for (size_t i = 0; i < m; i++) {
+        norm += column[i] * column[i];
+        dot += column[i] * left[i];
+        if (pass == 0) left[i] -= column[i] * x[j];
+      }
+      norm = sqrt(norm);
+      if (pass == 0) {
+        size += norm * fabs(x[j]);
+        continue;
+      }
+      const double ratio = fabs(dot) / (norm * size * unit);
+      if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN stays */
+    }
+  free(left);
+  return worst;
 }

@@ -29,4 +29,13 @@ double reference_mean_error(double result, const double *p, const double *v, siz
  * column behind the other. NaN where there is no memory for it. Sound code stays below 30. */
 double reference_qr_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *h, const double *tau);
 
+/* The same of thin Q and R: |A - QR| and |I - Q'Q|; of R alone (q NULL) |A'A - R'R|, in which an error of A counts
+ * twice. */
+double reference_thin_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *q, const double *r);
+
+/* How far x is from solving least squares, m x n and one right-hand side: the largest |a_j'(b - A x)| beside |a_j| (|b|
+ * + the sum of |a_i| |x_i|), in units of m times machine epsilon. Sound code stays below 30. */
+double reference_least_squares_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *b,
+                                     const double *x);
+
 #endif

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
+#include "qr_tile_plan.h"
 
 /* ---- Adding tasks ----------------------------------------------------------------------------------------------- */
 
@@ -85,12 +86,17 @@ rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triang
 /* ---- Operands --------------------------------------------------------------------------------------------------- */
 
 /* Matrices are the last two dimensions; one before them is the batch. */
-static rondo_status matrix_check(const char *name, const struct op_operand *operand) {
+rondo_status matrix_check(const char *name, const struct op_operand *operand) {
   if (!operand->present || (operand->rank != 2 && operand->rank != 3) ||
       (operand->dtype != RONDO_F32 && operand->dtype != RONDO_F64))
     return op_unexpected(name, operand, "a matrix or a batch of matrices, f32 or f64");
   return RONDO_OK;
 }
+
+static bool is_narrow(rondo_dtype dtype) { return dtype == RONDO_F16 || dtype == RONDO_BF16; }
+
+/* What a matrix of this type is computed in. */
+static rondo_dtype computed_in(rondo_dtype dtype) { return is_narrow(dtype) ? RONDO_F32 : dtype; }
 
 /* The batch and sizes of a matrix operand that passed matrix_check. */
 struct matrix_sizes {
@@ -105,22 +111,22 @@ static struct matrix_sizes sizes_of(const struct op_operand *operand, int32_t la
 }
 
 /* rows x columns in the layout and batch of `like`. */
-static rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
-                                      int32_t layout, int64_t rows, int64_t columns) {
+rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
+                               int32_t layout, int64_t rows, int64_t columns) {
   int64_t shape[3] = {like->shape[0]};
   uint32_t rank = like->rank;
   shape[rank - 2] = layout == RONDO_ROW_MAJOR ? rows : columns;
   shape[rank - 1] = layout == RONDO_ROW_MAJOR ? columns : rows;
-  return op_expect(name, operand, like->dtype, rank, shape);
+  return op_expect(name, operand, computed_in(like->dtype), rank, shape);
 }
 
 static rondo_status tau_check(const struct op_operand *tau, const struct op_operand *like, int64_t k) {
   int64_t shape[2] = {like->shape[0]};
   shape[like->rank - 2] = k;
-  return op_expect("tau", tau, like->dtype, like->rank - 1, shape);
+  return op_expect("tau", tau, computed_in(like->dtype), like->rank - 1, shape);
 }
 
-static rondo_status layout_check(int32_t layout) {
+rondo_status layout_check(int32_t layout) {
   if (layout != RONDO_COLUMN_MAJOR && layout != RONDO_ROW_MAJOR)
     return status_set(RONDO_INVALID_ARGUMENT, "layout %d does not exist", layout);
   return RONDO_OK;
@@ -154,11 +160,26 @@ static rondo_status form_check(const struct op_task *task) {
   return RONDO_OK;
 }
 
+/* f16 and bf16 widen on their way into the tiles (qr_tile_plan.c). */
+static rondo_status narrow_check(const struct op_task *task) {
+  const struct op_operand *a = &task->operands[QR_A];
+  struct op_operand wide = *a;
+  wide.dtype = RONDO_F32;
+  rondo_status status = matrix_check("a", &wide);
+  if (status != RONDO_OK) return status;
+  const struct matrix_sizes sizes = sizes_of(a, qr_layout_of(task));
+  const bool is_square = sizes.rows <= 128 && sizes.columns <= 128,
+             is_panel = sizes.rows <= 1024 && sizes.columns <= 32;
+  if (!task->operands[QR_H].present || (!is_square && !is_panel))
+    return op_unexpected("a", a, "f32 or f64: f16 and bf16 are factored into h and tau, up to 128 x 128 or 1024 x 32");
+  return RONDO_OK;
+}
+
 static rondo_status qr_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *a = &operands[QR_A];
   int32_t layout = qr_layout_of(task);
   rondo_status status = layout_check(layout);
-  if (status == RONDO_OK) status = matrix_check("a", a);
+  if (status == RONDO_OK) status = is_narrow(a->dtype) ? narrow_check(task) : matrix_check("a", a);
   if (status == RONDO_OK) status = form_check(task);
   if (status != RONDO_OK) return status;
   struct matrix_sizes sizes = sizes_of(a, layout);
@@ -231,7 +252,8 @@ struct qr_problem qr_problem_of(const struct op_call *call) {
       .m = sizes.rows,
       .n = sizes.columns,
       .k = smaller(sizes.rows, sizes.columns),
-      .element_bytes = rondo_dtype_bits(task->operands[0].dtype) / 8,
+      .element_bytes = rondo_dtype_bits(computed_in(task->operands[0].dtype)) / 8,
+      .a_is_narrow = is_narrow(task->operands[0].dtype),
       .a = &task->operands[0],
       .a_data = call->data[0],
   };
@@ -265,8 +287,9 @@ struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
   struct qr_workspace workspace = {0};
   if (problem->h || !problem->k || !problem->batch) return workspace;
   /* One part for each block of a kernel that works in global memory: enough to fill a chip twice. Matrices that stay in
-   * shared memory need it on the host only, for at most 64 threads. */
-  bool small = qr_fits_every_chip(problem->element_bytes, problem->m, problem->n);
+   * registers or shared memory need it on the host only, for at most 64 threads. */
+  bool small = qr_fits_every_chip(problem->element_bytes, problem->m, problem->n) ||
+               qr_tile_forms_on_every_chip(problem->element_bytes, problem->m, problem->n);
   workspace.workers = smaller(problem->batch, small ? 64 : 320);
   if (qr_place_of(problem) == QR_IN_WORKSPACE)
     workspace.work_bytes = round_to_256((uint64_t)problem->m * (uint64_t)problem->n * problem->element_bytes);

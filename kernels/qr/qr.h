@@ -59,6 +59,7 @@ struct triangular_inverse_parameters {
   struct qr_matrix a, out;
   int64_t batch;
   int32_t n, matrices;
+  int32_t vectors; /* the rows of a are whole vectors of 16 bytes */
   struct completion done;
 };
 
@@ -66,29 +67,44 @@ enum {
   QR_TILE_COLUMNS = 4,      /* columns that a thread updates at a time */
   QR_PANEL_COLUMNS = 32,    /* widest panel of the blocked kernel */
   QR_TRIANGULAR_BLOCK = 16, /* rows that a thread of the triangular inverse keeps in registers */
-  QR_WARP_MATRICES = 4,     /* of the warp kernel, in a block */
   QR_SQUARE_LANES = 8,      /* rows that a warp of the square kernel has at a time, */
   QR_TALL_LANES = 32,       /* and of the tall one */
-  QR_WARP_THREADS = 32 * QR_WARP_MATRICES,
-  QR_SHARED_THREADS = 512, /* at most, of the square and the tall kernel */
+  QR_SHARED_THREADS = 512,  /* at most, of the square and the tall kernel */
   QR_BLOCKED_THREADS = 512,
   QR_GLOBAL_THREADS = 256,
   QR_EXTRACT_THREADS = 256,
   QR_APPLY_THREADS = 256,           /* at most */
-  TRIANGULAR_INVERSE_THREADS = 128, /* at most */
+  TRIANGULAR_INVERSE_THREADS = 128, /* at most, */
+  TRIANGULAR_INVERSE_LEAST_THREADS = 64,
+  /* Most dynamic shared memory of one block on sm_80; sm_90 and sm_100 have more. Newer chips that run the portable
+   * code may have less: then select falls back to the blocked kernels. */
+  EVERY_CHIP_SHARED_BYTES = 163 * 1024,
 };
+
+/* Pure functions for both sides. */
+#ifdef __CUDACC__
+#define QR_CONSTANT static __host__ __device__ constexpr
+#else
+#define QR_CONSTANT static inline
+#endif
+
+/* Threads of one triangular inverse: a column each, in whole warps, or two matrices of 16 columns in a warp. */
+QR_CONSTANT int32_t triangular_inverse_threads(int32_t n) { return n <= 16 ? 16 : (n + 31) / 32 * 32; }
+/* Numbers of a block of 16 x 16 in shared memory, with padding in the middle and at the end, and the bytes that a
+ * matrix takes there: its blocks on and below the diagonal, and one of zeros. */
+QR_CONSTANT int32_t triangular_inverse_block_numbers(int32_t element_bytes) { return element_bytes == 4 ? 272 : 258; }
+QR_CONSTANT int32_t triangular_inverse_bytes(int32_t n, int32_t element_bytes) {
+  int32_t blocks = (n + QR_TRIANGULAR_BLOCK - 1) / QR_TRIANGULAR_BLOCK;
+  return (blocks * (blocks + 1) / 2 + 1) * triangular_inverse_block_numbers(element_bytes) * element_bytes;
+}
 
 /* The kernels: a list for each .cu file. KERNEL(chips, parameters, name, the most threads of a block, blocks that a
  * multiprocessor must hold at least, what it calls). So many blocks that registers are few and none is spilled. */
 #define QR_SHARED_KERNELS(KERNEL)                                                                                      \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_warp_f32, QR_WARP_THREADS, 8, qr_shared<float, 8, true>)                  \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_warp_f64, QR_WARP_THREADS, 6, qr_shared<double, 8, true>)                 \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_square_f32, QR_SHARED_THREADS, 2,                                         \
-         qr_shared<float, QR_SQUARE_LANES, false>)                                                                     \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_square_f64, QR_SHARED_THREADS, 1,                                         \
-         qr_shared<double, QR_SQUARE_LANES, false>)                                                                    \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_tall_f32, QR_SHARED_THREADS, 2, qr_shared<float, QR_TALL_LANES, false>)   \
-  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_tall_f64, QR_SHARED_THREADS, 1, qr_shared<double, QR_TALL_LANES, false>)
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_square_f32, QR_SHARED_THREADS, 2, qr_shared<float, QR_SQUARE_LANES>)      \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_square_f64, QR_SHARED_THREADS, 1, qr_shared<double, QR_SQUARE_LANES>)     \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_tall_f32, QR_SHARED_THREADS, 2, qr_shared<float, QR_TALL_LANES>)          \
+  KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_tall_f64, QR_SHARED_THREADS, 1, qr_shared<double, QR_TALL_LANES>)
 #define QR_BLOCKED_KERNELS(KERNEL)                                                                                     \
   KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_blocked_f32, QR_BLOCKED_THREADS, 1, qr_blocked<float>)                    \
   KERNEL(EVERY_CHIP, qr_parameters, rondo_qr_blocked_f64, QR_BLOCKED_THREADS, 1, qr_blocked<double>)                   \
@@ -102,9 +118,9 @@ enum {
   KERNEL(EVERY_CHIP, qr_extract_parameters, rondo_qr_extract_f32, QR_EXTRACT_THREADS, 0, qr_extract<float>)            \
   KERNEL(EVERY_CHIP, qr_extract_parameters, rondo_qr_extract_f64, QR_EXTRACT_THREADS, 0, qr_extract<double>)
 #define TRIANGULAR_INVERSE_KERNELS(KERNEL)                                                                             \
-  KERNEL(EVERY_CHIP, triangular_inverse_parameters, rondo_triangular_inverse_f32, TRIANGULAR_INVERSE_THREADS, 4,       \
+  KERNEL(EVERY_CHIP, triangular_inverse_parameters, rondo_triangular_inverse_f32, TRIANGULAR_INVERSE_THREADS, 5,       \
          triangular_inverse<float>)                                                                                    \
-  KERNEL(EVERY_CHIP, triangular_inverse_parameters, rondo_triangular_inverse_f64, TRIANGULAR_INVERSE_THREADS, 4,       \
+  KERNEL(EVERY_CHIP, triangular_inverse_parameters, rondo_triangular_inverse_f64, TRIANGULAR_INVERSE_THREADS, 3,       \
          triangular_inverse<double>)
 
 #ifndef __CUDACC__
@@ -133,7 +149,8 @@ static inline int32_t qr_layout_of(const struct op_task *task) {
 /* What a task factors, whatever its form: qr and qr_panel seen alike. Operand indices, -1 where there is none. */
 struct qr_problem {
   int64_t batch, m, n, k;
-  uint32_t element_bytes;
+  uint32_t element_bytes;                       /* of what it is computed in */
+  bool a_is_narrow;                             /* f16 or bf16, computed in f32 */
   const struct op_operand *a, *h, *tau, *r, *q; /* NULL where absent */
   void *a_data, *h_data, *tau_data, *r_data, *q_data;
 };
@@ -159,6 +176,12 @@ int64_t qr_leading(int64_t m);
 uint64_t qr_shared_bytes(uint32_t element_bytes, int64_t m, int64_t n);
 /* Is a matrix factored in shared memory even on the smallest of the chips Rondo is compiled for? */
 bool qr_fits_every_chip(uint32_t element_bytes, int64_t m, int64_t n);
+
+/* Checks that end in a sentence: a matrix or a batch of them; rows x columns in the layout and batch of `like`. */
+rondo_status layout_check(int32_t layout);
+rondo_status matrix_check(const char *name, const struct op_operand *operand);
+rondo_status matrix_like_check(const char *name, const struct op_operand *operand, const struct op_operand *like,
+                               int32_t layout, int64_t rows, int64_t columns);
 
 rondo_status qr_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);

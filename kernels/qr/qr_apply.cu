@@ -9,7 +9,7 @@
 
 template <typename T> __device__ __forceinline__ void qr_apply(const qr_apply_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
-  const team<32, false> team;
+  const team<32> team;
   const int m = (int)p.m;
   const matrix_in<T, int> block = {(T *)shared, 1, p.leading};
   const matrix_in<T, int> chunk = block.part(0, p.block_columns);
@@ -40,7 +40,7 @@ template <typename T> __device__ __forceinline__ void qr_apply(const qr_apply_pa
 }
 
 template <typename T> __device__ __forceinline__ void qr_apply_global(const qr_apply_parameters &p) {
-  const team<32, false> team;
+  const team<32> team;
   const int64_t item = (int64_t)blockIdx.x / p.blocks, begin = (int64_t)blockIdx.x % p.blocks * p.block_columns;
   const int64_t columns = p.columns - begin < p.block_columns ? p.columns - begin : p.block_columns;
   const matrix_in<T, int64_t> v = matrix_at<T>(p.v, item), c = matrix_at<T>(p.c, item).part(0, begin);

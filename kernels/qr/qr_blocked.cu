@@ -1,4 +1,5 @@
-/* qr_blocked.cu - QR of matrices that do not fit in shared memory: one block walks one matrix at a time.
+/* qr_blocked.cu - QR of matrices that do not fit in shared memory: one block walks one matrix at a time. R alone and
+ * thin Q; H and tau of more rows than qr_block.h has kernels for.
  *
  * rondo_qr_blocked_*  factors `panel` columns at a time in shared memory and applies them, one reflector after the
  * other, to the columns on their right, `panel` of those at a time. Two panels must fit. rondo_qr_global_*   for
@@ -53,7 +54,7 @@ __device__ __forceinline__ void store_r(const Team &team, const qr_parameters &p
 
 template <typename T> __device__ __forceinline__ void qr_blocked(const qr_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
-  const team<32, false> team;
+  const team<32> team;
   const matrix_in<T, int> panel = {(T *)shared, 1, p.leading};
   const matrix_in<T, int> block = panel.part(0, p.panel);
   T *tau = block.data + p.leading * p.panel;
@@ -97,7 +98,7 @@ template <typename T> __device__ __forceinline__ void qr_blocked(const qr_parame
 }
 
 template <typename T> __device__ __forceinline__ void qr_global(const qr_parameters &p) {
-  const team<32, false> team;
+  const team<32> team;
   const int64_t k = p.m < p.n ? p.m : p.n;
   for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
     const matrix_in<T, int64_t> work = matrix_at<T>(p.work, p.workers ? blockIdx.x : item);

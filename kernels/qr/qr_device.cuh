@@ -1,6 +1,6 @@
 /* qr_device.cuh - the Householder steps that all QR kernels share.
  *
- * A team of threads (a warp or a block) works on one matrix. Each warp is LANES row lanes by 32 / LANES column lanes:
+ * A team of threads, a block, works on one matrix. Each warp is LANES row lanes by 32 / LANES column lanes:
  * row i belongs to row lane i mod LANES, and within a step a column belongs to one column lane, so that every element
  * is read and written by one thread. The only thing read across threads is the pivot column, which nobody writes in its
  * own step: it is turned into v after the next barrier, when nobody reads it any more. So a column costs one barrier.
@@ -61,26 +61,21 @@ template <typename T> __device__ __forceinline__ T *vector_at(const qr_vector &v
   return (T *)vector.data + item * vector.batch_stride;
 }
 
-/* WARP: the team is one warp. Else it is the block. */
-template <int LANES_, bool WARP> struct team {
+/* A block. */
+template <int LANES_> struct team {
   static constexpr int LANES = LANES_;
   int thread, threads;
   int row, column, columns; /* lanes */
   int warp_column;          /* the first column lane of this warp */
   __device__ __forceinline__ team() {
-    thread = WARP ? (int)(threadIdx.x & 31) : (int)threadIdx.x;
-    threads = WARP ? 32 : (int)blockDim.x;
+    thread = (int)threadIdx.x;
+    threads = (int)blockDim.x;
     row = thread & (LANES - 1);
     column = thread / LANES;
     columns = threads / LANES;
     warp_column = (thread & ~31) / LANES;
   }
-  __device__ __forceinline__ void sync() const {
-    if (WARP)
-      __syncwarp();
-    else
-      __syncthreads();
-  }
+  __device__ __forceinline__ void sync() const { __syncthreads(); }
   /* The first row from `row_from` on that belongs to this thread. */
   template <typename Index> __device__ __forceinline__ Index first_row(Index row_from) const {
     return row_from + (Index)((row - (int)(row_from & (LANES - 1))) & (LANES - 1));

@@ -5,27 +5,47 @@
 #include <math.h>
 
 #include "../../runtime/integer.h"
-#include "qr.h"
+#include "../common/number.h"
+#include "least_squares.h"
 
 #define REAL         float
 #define REAL_MIN     FLT_MIN
+#define REAL_MAX     FLT_MAX
 #define REAL_EPSILON FLT_EPSILON
 #define NAME(x)      x##_f32
 #include "qr_host_real.h"
+#include "qr_least_squares_real.h"
 #undef REAL
 #undef REAL_MIN
+#undef REAL_MAX
 #undef REAL_EPSILON
 #undef NAME
 
 #define REAL         double
 #define REAL_MIN     DBL_MIN
+#define REAL_MAX     DBL_MAX
 #define REAL_EPSILON DBL_EPSILON
 #define NAME(x)      x##_f64
 #include "qr_host_real.h"
+#include "qr_least_squares_real.h"
 
 enum { APPLY_COLUMNS = 32 }; /* of one item */
 
-static bool is_f32(const struct op_task *task) { return task->operands[0].dtype == RONDO_F32; }
+static bool is_f32(const struct op_task *task) { return task->operands[0].dtype != RONDO_F64; }
+
+/* h := a, widened to f32, for one matrix. */
+static void widen_item(const struct qr_problem *problem, int32_t layout, int64_t item) {
+  const struct qr_matrix from = qr_matrix_of(problem->a, problem->a_data, layout),
+                         to = qr_matrix_of(problem->h, problem->h_data, layout);
+  const uint16_t *a = (const uint16_t *)from.data + item * from.batch_stride;
+  float *h = (float *)to.data + item * to.batch_stride;
+  for (int64_t j = 0; j < problem->n; j++)
+    for (int64_t i = 0; i < problem->m; i++) {
+      const uint16_t bits = a[i * from.row_stride + j * from.column_stride];
+      h[i * to.row_stride + j * to.column_stride] =
+          problem->a->dtype == RONDO_F16 ? f32_of_f16(bits) : f32_of_bf16(bits);
+    }
+}
 
 /* With a workspace, item i is the i-th part of it and every workers-th matrix. */
 int64_t qr_host_items(const struct op_task *task) {
@@ -38,6 +58,11 @@ void qr_host_run(const struct op_call *call, int64_t first, int64_t last) {
   struct qr_problem problem = qr_problem_of(call);
   struct qr_workspace workspace = qr_workspace_of(&problem);
   int64_t step = problem.h ? problem.batch : workspace.workers;
+  if (problem.a_is_narrow) { /* then there is h, and it is factored in place */
+    for (int64_t item = first; item < last; item++) widen_item(&problem, qr_layout_of(call->task), item);
+    problem.a = problem.h;
+    problem.a_data = problem.h_data;
+  }
   for (int64_t item = first; item < last; item++) {
     unsigned char *scratch =
         problem.h ? NULL : (unsigned char *)call->scratch + (uint64_t)item * workspace.worker_bytes;
@@ -82,4 +107,14 @@ int64_t triangular_inverse_host_items(const struct op_task *task) {
 void triangular_inverse_host_run(const struct op_call *call, int64_t first, int64_t last) {
   for (int64_t item = first; item < last; item++)
     (is_f32(call->task) ? triangular_inverse_item_f32 : triangular_inverse_item_f64)(call, item);
+}
+
+/* Item i is the i-th part of the scratch and every so many matrices. */
+void least_squares_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  int64_t batch = qr_problem_of(call).batch, step = least_squares_host_items(call->task);
+  uint64_t part_bytes = least_squares_host_bytes(call->task);
+  for (int64_t item = first; item < last; item++)
+    for (int64_t matrix = item; matrix < batch; matrix += step)
+      (is_f32(call->task) ? least_squares_item_f32 : least_squares_item_f64)(
+          call, matrix, (unsigned char *)call->scratch + (uint64_t)item * part_bytes);
 }

@@ -1,21 +1,15 @@
 /* qr_select.c - which QR kernel, with how many threads and how much shared memory: pure functions of shape and chip.
  *
- * Nothing here depends on the batch but the size of the grid, the columns of a block for qr_apply and, for panels of
- * f32 in tiles of 16 columns, which of two kernels of the same arithmetic is taken (from 4096 matrices on the staged
- * one). None of that changes a result: a matrix has the same bits wherever it stands. */
+ * Nothing here depends on the batch but the size of the grid, the columns of a block for qr_apply and the shared memory
+ * of the triangular inverse. None of that changes a result: a matrix has the same bits wherever it stands. */
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "qr.h"
+#include "qr_block_plan.h"
+#include "qr_tile_apply_plan.h"
 #include "qr_tile_plan.h"
-
-enum {
-  /* Most dynamic shared memory of one block on sm_80; sm_90 and sm_100 have more. Newer chips that run the portable
-   * code may have less: then select falls back to the blocked kernels. */
-  EVERY_CHIP_SHARED_BYTES = 163 * 1024,
-  WARP_ROWS = 32, /* largest matrix of the warp kernel, both ways */
-};
 
 QR_SHARED_KERNELS(KERNEL_CONSTANT)
 QR_BLOCKED_KERNELS(KERNEL_CONSTANT)
@@ -91,13 +85,9 @@ static void place_work(const struct qr_problem *problem, void *scratch, struct q
 
 static rondo_status shared_select(const struct qr_problem *problem, const struct op_task *task,
                                   const struct qr_parameters *parameters, struct op_launches *launches) {
-  static const struct op_kernel *const warp[] = {&rondo_qr_warp_f32, &rondo_qr_warp_f64};
   static const struct op_kernel *const square[] = {&rondo_qr_square_f32, &rondo_qr_square_f64};
   static const struct op_kernel *const tall[] = {&rondo_qr_tall_f32, &rondo_qr_tall_f64};
   uint64_t bytes = qr_shared_bytes(problem->element_bytes, problem->m, problem->n);
-  if (problem->m <= WARP_ROWS && problem->n <= WARP_ROWS)
-    return launch(launches, warp, task, divide_up(problem->batch, QR_WARP_MATRICES), QR_WARP_THREADS,
-                  QR_WARP_MATRICES * bytes, parameters, sizeof *parameters);
   /* As many column lanes as have a whole tile of columns, in whole warps. */
   bool is_tall = problem->m > 4 * problem->n;
   int64_t lanes = is_tall ? QR_TALL_LANES : QR_SQUARE_LANES;
@@ -107,19 +97,23 @@ static rondo_status shared_select(const struct qr_problem *problem, const struct
                 sizeof *parameters);
 }
 
-/* H and tau in registers, if there is a tile for them. */
+/* H and tau, or thin Q and R, in registers, if there is a tile for them. */
 static bool tile_select(const struct qr_problem *problem, const struct op_task *task, const struct chip *chip,
                         const struct qr_parameters *parameters, struct op_launches *launches) {
-  if (!problem->h) return false;
   int32_t layout = qr_layout_of(task);
-  const struct qr_tile_problem tile_problem = {.element_bytes = problem->element_bytes,
-                                               .m = problem->m,
-                                               .n = problem->n,
-                                               .batch = problem->batch,
-                                               .a_access = qr_tile_access_of(problem->a, layout, problem->m),
-                                               .h_access = qr_tile_access_of(problem->h, layout, problem->m),
-                                               .multiprocessors = chip->multiprocessors,
-                                               .shared_bytes = chip->shared_bytes};
+  const struct qr_tile_problem tile_problem = {
+      .result = problem->h ? QR_TILE_REFLECTORS : QR_TILE_THIN,
+      .element_bytes = problem->element_bytes,
+      .m = problem->m,
+      .n = problem->n,
+      .batch = problem->batch,
+      .a_access = qr_tile_access_of(problem->a, layout, problem->m),
+      .h_access = problem->h ? qr_tile_access_of(problem->h, layout, problem->m) : QR_TILE_DENSE,
+      .a_number = problem->a->dtype == RONDO_F16    ? QR_TILE_F16
+                  : problem->a->dtype == RONDO_BF16 ? QR_TILE_BF16
+                                                    : QR_TILE_OWN,
+      .multiprocessors = chip->multiprocessors,
+      .shared_bytes = chip->shared_bytes};
   const struct qr_tile_plan plan = qr_tile_plan_of(&tile_problem);
   if (!plan.tile || plan.grid > INT32_MAX) return false;
   const struct qr_tile_parameters tile_parameters = {.a = parameters->a,
@@ -130,9 +124,41 @@ static bool tile_select(const struct qr_problem *problem, const struct op_task *
                                                      .n = (int32_t)problem->n,
                                                      .offset = plan.offset,
                                                      .a_access = (int32_t)tile_problem.a_access,
-                                                     .h_access = (int32_t)tile_problem.h_access};
+                                                     .h_access = (int32_t)tile_problem.h_access,
+                                                     .a_number = (int32_t)tile_problem.a_number};
+  const struct qr_tile_form_parameters form_parameters = {
+      .tile = tile_parameters,
+      .r = parameters->r,
+      .q = parameters->q,
+      .r_access = (int32_t)qr_tile_access_of(problem->r, layout, problem->k),
+      .q_access = (int32_t)qr_tile_access_of(problem->q, layout, problem->m)};
   launch_add(launches, &plan.tile->kernel, plan.grid, plan.tile->kernel.threads, (uint64_t)plan.shared_bytes,
-             &tile_parameters, sizeof tile_parameters);
+             problem->h ? (const void *)&tile_parameters : &form_parameters, plan.tile->kernel.parameter_bytes);
+  return true;
+}
+
+/* H and tau by block columns, if there are kernels for as many rows. */
+static bool block_select(const struct qr_problem *problem, const struct op_task *task, const struct chip *chip,
+                         const struct qr_parameters *parameters, struct op_launches *launches) {
+  if (!problem->h) return false;
+  const struct qr_block_problem block_problem = {.element_bytes = problem->element_bytes,
+                                                 .m = problem->m,
+                                                 .n = problem->n,
+                                                 .batch = problem->batch,
+                                                 .shared_bytes = chip->shared_bytes};
+  const struct qr_block_plan plan = qr_block_plan_of(&block_problem);
+  if (!plan.block) return false;
+  int32_t layout = qr_layout_of(task);
+  const struct qr_block_parameters block_parameters = {
+      .a = parameters->a,
+      .h = parameters->h,
+      .tau = parameters->tau,
+      .m = (int32_t)problem->m,
+      .n = (int32_t)problem->n,
+      .a_access = (int32_t)qr_tile_access_of(problem->a, layout, problem->m),
+      .h_access = (int32_t)qr_tile_access_of(problem->h, layout, problem->m)};
+  launch_add(launches, &plan.block->kernel, problem->batch, plan.block->kernel.threads, (uint64_t)plan.shared_bytes,
+             &block_parameters, sizeof block_parameters);
   return true;
 }
 
@@ -144,6 +170,10 @@ rondo_status qr_select(const struct op_call *call, const struct chip *chip, stru
   if (!problem.k || !problem.batch) return RONDO_OK;
   struct qr_parameters parameters = qr_parameters_of(&problem, call);
   if (tile_select(&problem, call->task, chip, &parameters, launches)) return RONDO_OK;
+  if (problem.a_is_narrow)
+    return status_set(RONDO_UNSUPPORTED, "a is %s: this GPU has too little shared memory for it, expected f32",
+                      rondo_dtype_name(problem.a->dtype));
+  if (block_select(&problem, call->task, chip, &parameters, launches)) return RONDO_OK;
   uint64_t limit = (uint64_t)chip->shared_bytes;
   if (qr_shared_bytes(problem.element_bytes, problem.m, problem.n) <= limit)
     return shared_select(&problem, call->task, &parameters, launches);
@@ -176,6 +206,40 @@ static bool apply_fit(uint64_t limit, uint32_t element_bytes, int64_t leading, i
   }
 }
 
+/* In registers, if there is a tile that pays. */
+static bool apply_tile_select(const struct op_task *task, const struct chip *chip,
+                              const struct qr_apply_parameters *parameters, int64_t batch,
+                              struct op_launches *launches) {
+  const struct op_operand *v = &task->operands[QR_APPLY_V], *c = &task->operands[QR_APPLY_C];
+  const struct qr_tile_apply_problem problem = {.element_bytes = rondo_dtype_bits(v->dtype) / 8,
+                                                .m = parameters->m,
+                                                .reflectors = parameters->reflectors,
+                                                .columns = parameters->columns,
+                                                .batch = batch,
+                                                .shared_bytes = chip->shared_bytes};
+  const struct qr_tile_apply_plan plan = qr_tile_apply_plan_of(&problem);
+  if (!plan.tile || plan.grid > INT32_MAX) return false;
+  int32_t layout = qr_layout_of(task);
+  const struct qr_tile_apply_parameters tile_parameters = {
+      .v = parameters->v,
+      .c = parameters->c,
+      .tau = parameters->tau,
+      .batch = batch,
+      .columns = parameters->columns,
+      .groups = plan.groups,
+      .group_columns = plan.group_columns,
+      .m = (int32_t)parameters->m,
+      .reflectors = (int32_t)parameters->reflectors,
+      .offset = plan.offset,
+      .v_access = (int32_t)qr_tile_access_of(v, layout, parameters->m),
+      .c_access = (int32_t)qr_tile_access_of(c, layout, parameters->m),
+      .backward = parameters->backward,
+  };
+  launch_add(launches, &plan.tile->kernel, plan.grid, plan.tile->kernel.threads, (uint64_t)plan.shared_bytes,
+             &tile_parameters, sizeof tile_parameters);
+  return true;
+}
+
 rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   static const struct op_kernel *const shared[] = {&rondo_qr_apply_f32, &rondo_qr_apply_f64};
   static const struct op_kernel *const global[] = {&rondo_qr_apply_global_f32, &rondo_qr_apply_global_f64};
@@ -198,6 +262,7 @@ rondo_status qr_apply_select(const struct op_call *call, const struct chip *chip
   };
   launches->count = 0;
   if (!problem.k || !problem.batch || !parameters.columns) return RONDO_OK;
+  if (apply_tile_select(call->task, chip, &parameters, problem.batch, launches)) return RONDO_OK;
   /* Few columns in all: narrower blocks, for more multiprocessors. */
   while (parameters.block_columns > 4 &&
          problem.batch * divide_up(parameters.columns, parameters.block_columns) < INT64_C(2) * chip->multiprocessors)
@@ -240,25 +305,37 @@ rondo_status qr_extract_select(const struct op_call *call, const struct chip *ch
                 QR_EXTRACT_THREADS, 0, &parameters, sizeof parameters);
 }
 
+/* A grid of several rounds should not end in a short one: blocks ask for so much shared memory that no more of them are
+ * on a multiprocessor at a time than make the rounds equal. `most` is how many there could be. */
+static int64_t even_rounds(int64_t grid, int64_t most, int64_t bytes, const struct chip *chip) {
+  enum { RESERVED_BYTES = 1024 }; /* of each block, beside its own */
+  most = larger(1, smaller(most, (chip->shared_bytes + RESERVED_BYTES) / (bytes + RESERVED_BYTES)));
+  int64_t rounds = divide_up(grid, most * chip->multiprocessors),
+          even = divide_up(grid, rounds * chip->multiprocessors);
+  return rounds > 1 && even < most ? larger(bytes, chip->shared_bytes / (even + 1)) : bytes;
+}
+
 rondo_status triangular_inverse_select(const struct op_call *call, const struct chip *chip,
                                        struct op_launches *launches) {
   static const struct op_kernel *const names[] = {&rondo_triangular_inverse_f32, &rondo_triangular_inverse_f64};
-  (void)chip; /* the largest, 74 KB, fits everywhere */
+  static const int64_t most[] = {5, 3}; /* blocks of all their threads on a multiprocessor, by their registers */
   const struct op_operand *a = &call->task->operands[TRIANGULAR_INVERSE_A];
   const struct op_operand *out = &call->task->operands[TRIANGULAR_INVERSE_OUT];
   int64_t n = a->shape[a->rank - 1], batch = a->rank == 3 ? a->shape[0] : 1;
-  int64_t blocks = divide_up(n, QR_TRIANGULAR_BLOCK), threads = blocks * QR_TRIANGULAR_BLOCK,
-          matrices = TRIANGULAR_INVERSE_THREADS / threads;
+  int32_t element_bytes = (int32_t)rondo_dtype_bits(a->dtype) / 8, threads = triangular_inverse_threads((int32_t)n);
+  int32_t matrices = (int32_t)larger(1, TRIANGULAR_INVERSE_LEAST_THREADS / threads);
   struct triangular_inverse_parameters parameters = {
       .a = qr_matrix_of(a, call->data[TRIANGULAR_INVERSE_A], RONDO_ROW_MAJOR),
       .out = qr_matrix_of(out, call->data[TRIANGULAR_INVERSE_OUT], RONDO_ROW_MAJOR),
       .batch = batch,
       .n = (int32_t)n,
-      .matrices = (int32_t)matrices,
+      .matrices = matrices,
+      .vectors = op_rows_aligned(a, 16) && n * element_bytes % 16 == 0,
   };
   launches->count = 0;
   if (!batch) return RONDO_OK;
-  uint64_t elements = (uint64_t)(blocks * (blocks + 1) / 2 * matrices * QR_TRIANGULAR_BLOCK * QR_TRIANGULAR_BLOCK);
-  return launch(launches, names, call->task, divide_up(batch, matrices), matrices * threads,
-                elements * rondo_dtype_bits(a->dtype) / 8, &parameters, sizeof parameters);
+  int64_t grid = divide_up(batch, matrices), block_threads = INT64_C(1) * matrices * threads;
+  int64_t bytes = INT64_C(1) * matrices * triangular_inverse_bytes((int32_t)n, element_bytes); /* 77 KB at most */
+  bytes = even_rounds(grid, most[element_bytes == 8] * TRIANGULAR_INVERSE_THREADS / block_threads, bytes, chip);
+  return launch(launches, names, call->task, grid, block_threads, (uint64_t)bytes, &parameters, sizeof parameters);
 }

@@ -1,6 +1,5 @@
 /* qr_shared.cu - QR of matrices that fit in shared memory: read once, factored there, written once, whatever the form.
  *
- * rondo_qr_warp_*    one warp per matrix, four matrices in a block: 8 row lanes x 4 column lanes, no block barrier
  * rondo_qr_square_*  one block per matrix, 8 row lanes in each warp: columns over the rest
  * rondo_qr_tall_*    one block per matrix, 32 row lanes: for panels much taller than wide
  *
@@ -8,14 +7,12 @@
  * bandwidth of shared memory (9 accesses for 8 multiply-adds in the update) and by the latency of one column step. */
 #include "qr_device.cuh"
 
-template <typename T, int LANES, bool WARP> __device__ __forceinline__ void qr_shared(const qr_parameters &p) {
+template <typename T, int LANES> __device__ __forceinline__ void qr_shared(const qr_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
-  const team<LANES, WARP> team;
+  const team<LANES> team;
   const int m = (int)p.m, n = (int)p.n, k = m < n ? m : n;
-  const int warp = WARP ? (int)(threadIdx.x / 32) : 0, matrices = WARP ? (int)(blockDim.x / 32) : 1;
-  const int64_t item = (int64_t)blockIdx.x * matrices + warp;
-  if (item >= p.batch) return; /* a whole warp, or nobody */
-  T *data = (T *)shared + warp * (p.leading * n + k), *tau = data + p.leading * n;
+  const int64_t item = blockIdx.x;
+  T *data = (T *)shared, *tau = data + p.leading * n;
   const matrix_in<T, int> s = {data, 1, p.leading};
 
   const matrix_in<T, int64_t> a = matrix_at<T>(p.a, item);

@@ -17,7 +17,7 @@
  * as everything else, and NaN fails the comparison and stays NaN.
  *
  * Tiles, lanes, threads and blocks are in the lists of qr_tile.h, shared memory in qr_tile_shared_bytes: 0.1 to 146 KB.
- * The bound is reading and writing the matrices once: 1000 and 10,000 of them come to 0.07 to 0.77 of copying at the
+ * The bound is reading and writing the matrices once: 1000 and 10,000 of them come to 0.07 to 0.86 of copying at the
  * rate of 1 GB, panels of 16 columns nearest (docs/performance.md). What keeps squares and panels of 32 columns from it
  * is the chain of steps, with shuffles and a barrier in each. */
 #ifndef RONDO_QR_TILE_CUH
@@ -26,7 +26,14 @@
 #include "../common/launch.cuh"
 #include "qr_tile_memory.cuh"
 
-template <typename Shape> struct register_tile : tile_memory<Shape> {
+/* What goes through the steps beside the tile: nothing. It meets the pivot column of step j of block B, and is
+ * reflected when the next pivot column has been shown. */
+struct no_rider {
+  template <int B, typename T, int P> __device__ __forceinline__ void meet(int, const T *, const T (&)[P]) {}
+  template <int B, typename T, int P> __device__ __forceinline__ void reflect(int, T, T, const T (&)[P]) {}
+};
+
+template <typename Shape, typename Rider = no_rider> struct register_tile : tile_memory<Shape> {
   using memory = tile_memory<Shape>;
   using T = typename memory::T;
   using vector = typename memory::vector;
@@ -34,6 +41,8 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
   using memory::row, memory::column, memory::item_lane, memory::scaled;
   using memory::ROWS, memory::COLUMNS, memory::GR, memory::GC, memory::P, memory::Q, memory::VECTOR, memory::BLOCK;
   using memory::tile_memory;
+
+  Rider rider;
 
   /* ---- the steps ---- */
 
@@ -105,6 +114,13 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
                         : (part[0] + part[1]) + (part[2] + part[3]);
   }
 
+  template <int QQ> __device__ __forceinline__ void sum_over_lanes(T (&d)[Q]) const {
+    if constexpr (Shape::SCATTERED && Q - QQ >= 3)
+      scatter_and_gather<Shape, QQ>(d);
+    else
+      butterfly<Shape, QQ>(d);
+  }
+
   /* sigma and the dot products of the columns from QQ on. */
   template <int QQ, int PP> __device__ __forceinline__ T products(int pivot_column, const T (&x)[P], T (&d)[Q]) const {
     constexpr int CHAINS = Q - QQ >= 4 ? 1 : Q - QQ >= 2 ? 2 : 4;
@@ -126,10 +142,7 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
 #pragma unroll
       for (int offset = 1; offset < GR; offset *= 2) sigma += __shfl_xor_sync(0xffffffffu, sigma, offset);
     }
-    if constexpr (Shape::SCATTERED && Q - QQ >= 3)
-      scatter_and_gather<Shape, QQ>(d);
-    else
-      butterfly<Shape, QQ>(d);
+    sum_over_lanes<QQ>(d);
     if constexpr (Shape::OWN_NORM) sigma = __shfl_sync(0xffffffffu, d[QQ], item_lane + pivot_column * GR);
     return sigma;
   }
@@ -146,6 +159,7 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
     const int pivot_row = J % GR + s + this->begin(), pivot_column = J % GC + s;
     T x[P], d[Q];
     const T alpha = see<QQ, PP>(pivot_row, pivot_column, seen, x);
+    rider.template meet<B>(J + s, seen, x);
     const T sigma = products<QQ, PP>(pivot_column, x, d);
     const householder<T> h = householder_of(sigma, alpha);
 #pragma unroll
@@ -175,13 +189,14 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
 #pragma unroll
     for (int q = QQ + 1; q < Q; q++)
       if (q != NEXT_Q) update<PP>(q, x, d[q]);
+    rider.template reflect<B>(J + s, h.u, h.g, x);
   }
 
   /* Steps [first, last) of block B, or all of them where each has its own code: steps outside change nothing. */
   template <int B> __device__ __forceinline__ void steps(int first, int last) {
     constexpr int J = B * BLOCK;
     if constexpr (BLOCK > 1) {
-      if (J % Shape::OFFSET_UNIT == 0 && first == J) show<J / GC, J / GR>(J % GC, slice(J));
+      if (J % Shape::OFFSET_UNIT == 0 && J <= Shape::OFFSET_MOST && first == J) show<J / GC, J / GR>(J % GC, slice(J));
       if constexpr (Shape::UNROLLED) {
 #pragma unroll
         for (int s = 0; s < BLOCK; s++)
@@ -198,22 +213,25 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
         }
       }
     } else if constexpr (J < ROWS - 1) {
-      if (J % Shape::OFFSET_UNIT == 0 && first == J) show<J / GC, J / GR>(J % GC, slice(J));
+      if (J % Shape::OFFSET_UNIT == 0 && J <= Shape::OFFSET_MOST && first == J) show<J / GC, J / GR>(J % GC, slice(J));
       step<B>(0, slice(J), slice(J + 1));
     }
   }
 
   /* ---- the results ---- */
 
+  /* Of local column q once it is final; 0 where H = I. */
+  __device__ __forceinline__ T inverse_of_u(int q) const { return nu[q] == T(0) ? T(0) : inverse_of(u[q]); }
+  __device__ __forceinline__ T tau_of(int q) const {
+    const T size = magnitude_of(u[q]), inverse_nu = inverse_of(nu[q]), quotient = size * inverse_nu;
+    const T tau = fused(fused(-quotient, nu[q], size), inverse_nu, quotient);
+    return nu[q] == T(0) ? T(0) : tau < T(1) ? T(1) : tau > T(2) ? T(2) : tau;
+  }
+
   /* Local column q becomes (.., beta, v), and is written. */
   __device__ __forceinline__ void finish(int64_t item, bool wanted, int q) {
     const int k = q * GC + column;
-    const bool none = nu[q] == T(0);
-    const T inverse = none ? T(0) : inverse_of(u[q]);
-    const T size = magnitude_of(u[q]), inverse_nu = inverse_of(nu[q]), quotient = size * inverse_nu;
-    T tau = fused(fused(-quotient, nu[q], size), inverse_nu, quotient), unscale = T(1);
-    tau = none ? T(0) : tau < T(1) ? T(1) : tau > T(2) ? T(2) : tau;
-    if (scaled) unscale = scales[k];
+    const T inverse = inverse_of_u(q), tau = tau_of(q), unscale = scaled ? scales[k] : T(1);
 #pragma unroll
     for (int i = 0; i < P; i++) {
       const bool all_below = i * GR >= (q + 1) * GC + (Shape::HALVES ? COLUMNS : 0),
@@ -270,22 +288,32 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
     }
   }
 
-  /* The tile := H tile for the reflector in column j of shared memory. */
-  __device__ __forceinline__ void apply(int j) {
+  /* The tile := H tile for the reflector in column j of shared memory, which is zero above local row PP. */
+  template <int PP> __device__ __forceinline__ void apply(int j, T tau) {
+    constexpr int CHAINS = Q >= 4 ? 1 : Q >= 2 ? 2 : 4;
+    const T *from = stage + j * Shape::LEADING + row;
     T x[P], d[Q];
+    if constexpr (GR == 1) {
 #pragma unroll
-    for (int i = 0; i < P; i++) x[i] = stage[j * Shape::LEADING + i * GR + row];
+      for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
+        const vector v = *(const vector *)(from + i);
+#pragma unroll
+        for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
+      }
+    } else {
+#pragma unroll
+      for (int i = PP; i < P; i++) x[i] = from[i * GR];
+    }
 #pragma unroll
     for (int q = 0; q < Q; q++) {
-      T part[2] = {};
+      T part[4] = {};
 #pragma unroll
-      for (int i = 0; i < P; i++) part[i & 1] = fused(x[i], a[i][q], part[i & 1]);
-      d[q] = part[0] + part[1];
+      for (int i = PP; i < P; i++) part[(i - PP) % CHAINS] = fused(x[i], a[i][q], part[(i - PP) % CHAINS]);
+      d[q] = sum_of<tile_smaller(CHAINS, P - PP)>(part);
     }
-    butterfly<Shape, 0>(d);
-    const T tau = factors()[j];
+    sum_over_lanes<0>(d);
 #pragma unroll
-    for (int q = 0; q < Q; q++) update<0>(q, x, tau * d[q]);
+    for (int q = 0; q < Q; q++) update<PP>(q, x, tau * d[q]);
   }
 
   __device__ __forceinline__ void factor(int64_t item, bool wanted, bool scale = true) {
@@ -299,6 +327,16 @@ template <typename Shape> struct register_tile : tile_memory<Shape> {
       for (int q = 0; q < Q; q++) finish(item, wanted, q);
     }
   }
+
+  /* The steps alone: the tile keeps R and u, x. */
+  __device__ __forceinline__ void factor_only(bool scale = true) {
+    static_assert(!Shape::AT_ONCE);
+#pragma unroll
+    for (int q = 0; q < Q; q++) u[q] = nu[q] = T(0);
+    if (scale) this->scale_columns();
+    blocks(std::make_integer_sequence<int, Shape::BLOCKS>{}, 0, false, p.offset,
+           p.offset + min(p.m - 1 - this->begin(), this->columns()));
+  }
 };
 
 /* A matrix of twice the columns of the tile: the first half is factored while the second comes to shared memory; then
@@ -308,7 +346,6 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const q
   register_tile<Shape> tile(p, (typename Shape::T *)shared);
   const auto fetch = [&](int64_t item, int first_column) {
     tile.first_column = first_column;
-    tile.pad_stage();
     tile.fetch(item);
   };
   fetch(blockIdx.x, 0);
@@ -328,7 +365,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const q
       tile.first_column = Shape::COLUMNS;
       tile.scale_columns();
 #pragma unroll 1
-      for (int j = 0; j < Shape::COLUMNS; j++) tile.apply(j);
+      for (int j = 0; j < Shape::COLUMNS; j++) tile.template apply<0>(j, tile.factors()[j]);
     }
     tile.sync();
     if (item + gridDim.x < p.batch) fetch(item + gridDim.x, 0);
@@ -345,7 +382,6 @@ template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_
   if constexpr (Shape::PERSISTENT) {
     uint32_t phase = 0;
     tile.start_fetching();
-    tile.pad_stage();
     tile.fetch_ahead(blockIdx.x);
     for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x, phase ^= 1) {
       tile.wait_for_fetch(phase);
@@ -359,7 +395,6 @@ template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_
     const bool wanted = place < p.batch;
     const int64_t item = wanted ? place : p.batch - 1;
     if constexpr (Shape::STAGED) {
-      tile.pad_stage();
       tile.fetch(item);
       wait_for_copies();
       tile.sync();

@@ -8,7 +8,7 @@
 
 #include "qr.h"
 
-/* How a matrix is read or written. Vectors have 16 bytes. */
+/* How a matrix is read or written. Vectors have 16 bytes in the type of the kernel: four numbers, or two of f64. */
 enum qr_tile_access {
   QR_TILE_DENSE,   /* contiguous as a whole, aligned, its columns made of whole vectors */
   QR_TILE_VECTORS, /* columns contiguous, aligned and made of whole vectors */
@@ -22,12 +22,21 @@ enum qr_tile_option {
   QR_TILE_OWN_NORM = 2,    /* a matrix in one warp: sigma is the owner's dot product, else every lane sums it */
   QR_TILE_SCATTERED = 4,   /* sums by reduce-scatter and gather */
   QR_TILE_STAGED = 8,      /* read and written through shared memory, else by each lane from where it stands */
-  QR_TILE_PERSISTENT = 16, /* blocks walk over matrices, and the next one is fetched while one is factored */
+  QR_TILE_PERSISTENT = 16, /* blocks walk over whole dense matrices: the next one is fetched while one is factored */
   QR_TILE_AT_ONCE = 32,    /* columns are written as soon as they are final */
   QR_TILE_MERGED = 64,     /* blocks of steps of twice the length: half the code */
   QR_TILE_HALVES = 128,    /* twice as many columns as the tile: qr_tile_halves */
   QR_TILE_BULK = 256,      /* a dense matrix is fetched by one bulk copy, on chips that have it */
   QR_TILE_UNROLLED = 512,  /* every step has code of its own, else those of a block share it */
+  QR_TILE_DIRECT = 1024,   /* staged, but read and written directly where columns are contiguous */
+  QR_TILE_PACKED = 2048,   /* rows below those of the pivots are dealt in vectors, not one by one */
+};
+
+/* What a is made of. */
+enum qr_tile_number {
+  QR_TILE_OWN, /* what the kernel computes in */
+  QR_TILE_F16,
+  QR_TILE_BF16,
 };
 
 struct qr_tile_parameters {
@@ -36,31 +45,37 @@ struct qr_tile_parameters {
   int64_t batch;
   int32_t m, n, offset;
   int32_t a_access, h_access; /* enum qr_tile_access */
+  int32_t a_number;           /* enum qr_tile_number */
   struct completion done;
 };
 
-/* Pure functions for both sides. */
-#ifdef __CUDACC__
-#define QR_TILE_CONSTANT static __host__ __device__ constexpr
-#else
-#define QR_TILE_CONSTANT static inline
-#endif
+/* Numbers from one row lane's part of a column to the next where a column stands in shared memory by lanes. */
+QR_CONSTANT int32_t qr_tile_slice(int32_t element_bytes, int32_t rows, int32_t row_lanes) {
+  int32_t vector = 16 / element_bytes, tile_rows = rows / row_lanes;
+  return tile_rows % vector == 0 && tile_rows > vector ? tile_rows + vector : tile_rows;
+}
 
 /* Shared memory of a block (tile_shape has the same, and the kernels check it). */
-QR_TILE_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
-                                              int32_t column_lanes, int32_t options) {
+QR_CONSTANT int32_t qr_tile_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
+                                         int32_t column_lanes, int32_t options) {
   int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1, vector = 16 / element_bytes;
-  int32_t tile_rows = rows / row_lanes;
-  int32_t slice = tile_rows % vector == 0 && tile_rows > vector ? tile_rows + vector : tile_rows;
-  int32_t pivots = options & QR_TILE_SHUFFLED ? 0 : 2 * row_lanes * slice;
+  int32_t pivots = options & QR_TILE_SHUFFLED ? 0 : 2 * row_lanes * qr_tile_slice(element_bytes, rows, row_lanes);
   int32_t leading = options & QR_TILE_BULK ? rows : rows + vector;
   int32_t stage = options & (QR_TILE_STAGED | QR_TILE_PERSISTENT | QR_TILE_HALVES) ? leading * columns : 0;
   int32_t factors = options & QR_TILE_HALVES ? columns : 0;
   return matrices * (pivots + columns + stage + factors) * element_bytes + (options & QR_TILE_BULK ? 16 : 0);
 }
 
-/* The offset of a matrix is a multiple of this. */
-QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t columns) { return columns / 4 < 4 ? 4 : columns / 4; }
+/* The offset of a matrix is a multiple of this: of vectors, and of the steps that share code. */
+QR_CONSTANT int32_t qr_tile_offset_unit(int32_t row_lanes, int32_t column_lanes, int32_t options) {
+  int32_t steps = (row_lanes < column_lanes ? row_lanes : column_lanes) * (options & QR_TILE_MERGED ? 2 : 1);
+  return steps < 4 ? 4 : steps;
+}
+
+/* And at most this: of squares there is a smaller tile for the rest. Steps are entered in few places. */
+QR_CONSTANT int32_t qr_tile_offset_most(int32_t rows, int32_t columns) {
+  return rows == columns && columns > 32 ? 28 : columns;
+}
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, rows and columns of the tile, row and
  * column lanes, options). Of one size the direct or persistent one stands in front of the staged one, and is_better of
@@ -77,15 +92,17 @@ QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t columns) { return columns /
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128, 128, 2, float, 128, 128, 8, 16,                        \
          QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128_staged, 128, 1, float, 128, 128, 8, 16, QR_TILE_STAGED) \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16, 32, 1, float, 128, 16, 8, 4, QR_TILE_OWN_NORM)      \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_96, 64, 1, float, 96, 96, 4, 16, QR_TILE_STAGED)            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16, 32, 1, float, 128, 16, 8, 4,                        \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE)                                       \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16_staged, 32, 1, float, 128, 16, 8, 4,                 \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x16, 32, 1, float, 256, 16, 16, 2,                       \
-         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_AT_ONCE | QR_TILE_UNROLLED)                                    \
+         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_PACKED | QR_TILE_AT_ONCE | QR_TILE_UNROLLED)                   \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x16_staged, 32, 1, float, 256, 16, 16, 2,                \
-         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_STAGED)                                                        \
+         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_PACKED | QR_TILE_STAGED)                                       \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x32, 32, 1, float, 128, 32, 8, 4,                        \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_256x32, 64, 1, float, 256, 32, 16, 4,                       \
          QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_512x32, 128, 2, float, 512, 32, 32, 4,                      \
@@ -107,9 +124,11 @@ QR_TILE_CONSTANT int32_t qr_tile_offset_unit(int32_t columns) { return columns /
          QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK)                                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128_staged, 256, 1, double, 128, 128, 8, 32,                \
          QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
-  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4, QR_TILE_OWN_NORM)     \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_96, 128, 1, double, 96, 96, 8, 16, QR_TILE_STAGED)          \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4,                       \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE)                                       \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16_staged, 32, 1, double, 128, 16, 8, 4,                \
-         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_STAGED)                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16, 64, 4, double, 256, 16, 16, 4,                      \
          QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_256x16_staged, 64, 1, double, 256, 16, 16, 4,               \

@@ -1,19 +1,23 @@
 /* qr_tile_memory.cuh - where the register-tile QR kernels keep a matrix, and how it comes there and goes: directly, or
- * through shared memory, in any layout; and the scaling of columns of extreme size. */
+ * through shared memory, in any layout. */
 #ifndef RONDO_QR_TILE_MEMORY_CUH
 #define RONDO_QR_TILE_MEMORY_CUH
 
+#include <cuda_fp16.h>
 #include <utility>
 
 #include "qr_tile.h"
-#include "qr_tile_numbers.cuh"
+#include "qr_tile_scaling.cuh"
 
-template <int BYTES> __device__ __forceinline__ void copy_asynchronously(void *shared, const void *global) {
-  const uint32_t address = (uint32_t)__cvta_generic_to_shared(shared);
+/* Zeros, and nothing read, where there is nothing to copy. */
+template <int BYTES>
+__device__ __forceinline__ void copy_asynchronously(void *shared, const void *global, bool is_there = true) {
+  const uint32_t address = (uint32_t)__cvta_generic_to_shared(shared), bytes = is_there ? BYTES : 0;
   if constexpr (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(bytes) : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(global), "n"(BYTES) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(global), "n"(BYTES), "r"(bytes)
+                 : "memory");
 }
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
@@ -32,18 +36,24 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
                         SCATTERED = OPTIONS & QR_TILE_SCATTERED, STAGED = OPTIONS & QR_TILE_STAGED,
                         PERSISTENT = OPTIONS & QR_TILE_PERSISTENT, AT_ONCE = OPTIONS & QR_TILE_AT_ONCE,
                         HALVES = OPTIONS & QR_TILE_HALVES, BULK = OPTIONS & QR_TILE_BULK,
-                        UNROLLED = OPTIONS & QR_TILE_UNROLLED, FETCHED = STAGED || PERSISTENT || HALVES;
+                        UNROLLED = OPTIONS & QR_TILE_UNROLLED, DIRECT = OPTIONS & QR_TILE_DIRECT,
+                        PACKED = OPTIONS & QR_TILE_PACKED, FETCHED = STAGED || PERSISTENT || HALVES;
   static_assert(TILE_ROWS * ROW_LANES == ROWS && TILE_COLUMNS * COLUMN_LANES == COLUMNS && ROW_LANES <= 32);
   static_assert((!SHUFFLED && !OWN_NORM) || LANES <= 32);
+  /* From this local row on rows are dealt in vectors: none of them is a pivot's. */
+  static constexpr int VECTORS_FROM = ROW_LANES == 1 ? 0 : PACKED ? VECTOR : TILE_ROWS;
+  static_assert(!PACKED || (TILE_ROWS % VECTOR == 0 && COLUMNS <= VECTOR * ROW_LANES && !HALVES));
   /* Steps come in blocks, within which the local row and column of the pivot are constants. */
   static constexpr int MERGED = OPTIONS & QR_TILE_MERGED ? 2 : 1; /* local rows that share a block: half the code */
   static constexpr int BLOCK = MERGED * tile_smaller(ROW_LANES, COLUMN_LANES), BLOCKS = COLUMNS / BLOCK;
   /* The offset is a multiple of it: few places to enter at. */
-  static constexpr int OFFSET_UNIT = qr_tile_offset_unit(COLUMNS);
+  static constexpr int OFFSET_UNIT = qr_tile_offset_unit(ROW_LANES, COLUMN_LANES, OPTIONS);
+  static constexpr int OFFSET_MOST = qr_tile_offset_most(ROWS, COLUMNS);
+  static_assert(!PERSISTENT || BULK);
   static_assert(!HALVES || (2 * COLUMNS <= ROW_LANES && LANES > 32));
   static_assert(MERGED == 1 || (BLOCK == 2 * ROW_LANES && BLOCK <= COLUMN_LANES));
   /* In shared memory: the pivot column twice, the scales of the columns, the matrix. In numbers, for one matrix. */
-  static constexpr int SLICE = TILE_ROWS % VECTOR == 0 && TILE_ROWS > VECTOR ? TILE_ROWS + VECTOR : TILE_ROWS;
+  static constexpr int SLICE = qr_tile_slice((int)sizeof(T), ROWS, ROW_LANES);
   static constexpr int PIVOTS = SHUFFLED ? 0 : 2 * ROW_LANES * SLICE, LEADING = BULK ? ROWS : ROWS + VECTOR;
   static constexpr int STAGE = FETCHED ? LEADING * COLUMNS : 0;
   static constexpr int FACTORS = HALVES ? COLUMNS : 0;
@@ -85,7 +95,7 @@ template <typename Shape> struct tile_memory {
   __device__ __forceinline__ int begin() const { return Shape::HALVES ? first_column : 0; }
   __device__ __forceinline__ int columns() const { return Shape::HALVES ? min(p.n - first_column, COLUMNS) : p.n; }
 
-  __device__ __forceinline__ bool full() const { return p.m == ROWS && columns() == COLUMNS; }
+  __device__ __forceinline__ bool full() const { return Shape::PERSISTENT || (p.m == ROWS && columns() == COLUMNS); }
   __device__ __forceinline__ void sync() const {
     if constexpr (Shape::LANES <= 32)
       __syncwarp();
@@ -95,81 +105,102 @@ template <typename Shape> struct tile_memory {
 
   /* ---- between global and shared memory ---- */
 
-  /* move(i, j) for all i below `along`, next to each other in memory, and j below `across`. No lane idles. */
-  template <typename Move> __device__ __forceinline__ void walk(int along, int across, const Move &move) {
-    const int step_across = Shape::LANES / along, step_along = Shape::LANES - step_across * along;
-    int j = lane / along, i = lane - j * along;
-#pragma unroll 4
-    while (j < across) {
-      move(i, j);
-      i += step_along;
-      j += step_across;
-      if (i >= along) {
-        i -= along;
-        j++;
+  /* move(i, j) for every `COUNT` numbers of an ALONG x ACROSS tile, next to each other in memory. No lane idles. */
+  template <int COUNT, int ALONG, int ACROSS, int TOGETHER, typename Move>
+  __device__ __forceinline__ void walk(const Move &move) {
+    constexpr int PIECES = ALONG / COUNT, FURTHER = Shape::LANES % PIECES;
+    static_assert(PIECES * ACROSS % Shape::LANES == 0);
+    int i = lane % PIECES, j = lane / PIECES;
+#pragma unroll TOGETHER
+    for (int k = 0; k < PIECES * ACROSS; k += Shape::LANES)
+      if constexpr (PIECES % Shape::LANES == 0 || FURTHER == 0) { /* either k is a multiple of PIECES, or j is 0 */
+        move((i + k % PIECES) * COUNT, j + k / PIECES);
+      } else {
+        move(i * COUNT, j);
+        const bool next = i + FURTHER >= PIECES;
+        i += next ? FURTHER - PIECES : FURTHER;
+        j += Shape::LANES / PIECES + next;
       }
-    }
   }
 
-  /* move(numbers, row, column, column stride) for every piece of the matrix. */
+  __device__ __forceinline__ bool inside(int i, int j) const {
+    return (uint32_t)(i - p.offset) < (uint32_t)p.m && (uint32_t)(j - p.offset) < (uint32_t)columns();
+  }
+
+  /* move(numbers, row, column, is it of the matrix?, column stride) for every piece of the tile. Offsets and aligned
+   * columns are made of whole vectors, and so a piece lies inside or outside. */
   template <typename Move>
   __device__ __forceinline__ void each_piece(int access, int64_t column_stride, const Move &move) {
-    constexpr int PIECES = ROWS / VECTOR;
-    static_assert(PIECES % Shape::LANES == 0 || Shape::LANES % PIECES == 0);
-    if (access == QR_TILE_DENSE && full()) {
-      const int i = lane % PIECES * VECTOR, j = lane / PIECES;
-#pragma unroll
-      for (int k = 0; k < PIECES * COLUMNS; k += Shape::LANES) /* either k is a multiple of PIECES, or j is 0 */
-        move(std::integral_constant<int, VECTOR>{}, i + k % PIECES * VECTOR, j + k / PIECES, ROWS);
-    } else if (access <= QR_TILE_VECTORS) {
-      walk(p.m / VECTOR, columns(),
-           [&](int i, int j) { move(std::integral_constant<int, VECTOR>{}, i * VECTOR, j, column_stride); });
-    } else {
-      const bool down = access == QR_TILE_CONTIGUOUS;
-      walk(down ? p.m : columns(), down ? columns() : p.m,
-           [&](int i, int j) { move(std::integral_constant<int, 1>{}, down ? i : j, down ? j : i, column_stride); });
-    }
+    using whole = std::integral_constant<int, VECTOR>;
+    using single = std::integral_constant<int, 1>;
+    constexpr bool ALIGNED = ROWS / VECTOR % Shape::LANES == 0 || Shape::LANES % (ROWS / VECTOR) == 0;
+    if (ALIGNED && access == QR_TILE_DENSE && full())
+      walk<VECTOR, ROWS, COLUMNS, ROWS * COLUMNS>([&](int i, int j) { move(whole{}, i, j, true, ROWS); });
+    else if (access <= QR_TILE_VECTORS)
+      walk<VECTOR, ROWS, COLUMNS, 4>([&](int i, int j) { move(whole{}, i, j, inside(i, j), column_stride); });
+    else if (access == QR_TILE_CONTIGUOUS)
+      walk<1, ROWS, COLUMNS, 4>([&](int i, int j) { move(single{}, i, j, inside(i, j), column_stride); });
+    else
+      walk<1, COLUMNS, ROWS, 4>([&](int j, int i) { move(single{}, i, j, inside(i, j), column_stride); });
   }
 
-  __device__ __forceinline__ T &staged(int i, int j) const {
-    return stage[(j + p.offset) * Shape::LEADING + i + p.offset];
-  }
+  __device__ __forceinline__ T &staged(int i, int j) const { return stage[j * Shape::LEADING + i]; }
 
-  __device__ __forceinline__ void fetch(int64_t item) {
-    const T *from = (const T *)p.a.data + item * p.a.batch_stride + begin() * p.a.column_stride;
+  /* f16 and bf16 become f32 on the way. */
+  __device__ __forceinline__ T widened(uint16_t bits) const {
+    return p.a_number == QR_TILE_BF16 ? __uint_as_float((uint32_t)bits << 16) : __half2float(__ushort_as_half(bits));
+  }
+  __device__ __forceinline__ void fetch_widening(int64_t item) {
+    const uint16_t *matrix = (const uint16_t *)p.a.data + item * p.a.batch_stride;
     const int64_t row_stride = p.a.row_stride;
-    each_piece(p.a_access, p.a.column_stride, [&](auto count, int i, int j, int64_t column_stride) {
-      const int64_t down = count.value == VECTOR ? i : i * row_stride;
-      copy_asynchronously<count.value *(int)sizeof(T)>(&staged(i, j), from + (down + j * column_stride));
+    const int access = max(p.a_access, (int)QR_TILE_VECTORS);
+    each_piece(access, p.a.column_stride, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
+      const uint16_t *from = matrix + ((int64_t)(i - p.offset) * row_stride + (j - p.offset) * column_stride);
+      if constexpr (count.value == VECTOR) {
+        const ushort4 bits = is_inside ? *(const ushort4 *)from : make_ushort4(0, 0, 0, 0);
+        *(vector *)&staged(i, j) = {widened(bits.x), widened(bits.y), widened(bits.z), widened(bits.w)};
+      } else
+        staged(i, j) = is_inside ? widened(*from) : T(0);
+    });
+  }
+
+  /* With zeros around a matrix that is smaller than the tile. */
+  __device__ __forceinline__ void fetch(int64_t item) {
+    if constexpr (sizeof(T) == 4)
+      if (p.a_number != QR_TILE_OWN) {
+        fetch_widening(item);
+        return;
+      }
+    const T *matrix = (const T *)p.a.data + item * p.a.batch_stride + begin() * p.a.column_stride;
+    const int64_t row_stride = p.a.row_stride;
+    each_piece(p.a_access, p.a.column_stride, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
+      const int64_t down = i - p.offset, across = j - p.offset;
+      const T *from = matrix + ((count.value == VECTOR ? down : down * row_stride) + across * column_stride);
+      copy_asynchronously<count.value *(int)sizeof(T)>(&staged(i, j), is_inside ? from : matrix, is_inside);
     });
   }
 
   __device__ __forceinline__ void put(int64_t item) {
-    T *to = (T *)p.h.data + item * p.h.batch_stride;
+    T *matrix = (T *)p.h.data + item * p.h.batch_stride;
     const int64_t row_stride = p.h.row_stride;
-    each_piece(p.h_access, p.h.column_stride, [&](auto count, int i, int j, int64_t column_stride) {
+    each_piece(p.h_access, p.h.column_stride, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
+      if (!is_inside) return;
+      const int64_t down = i - p.offset, across = j - p.offset;
+      T *to = matrix + ((count.value == VECTOR ? down : down * row_stride) + across * column_stride);
       if constexpr (count.value == VECTOR)
-        *(vector *)(to + i + j * column_stride) = *(const vector *)&staged(i, j);
+        *(vector *)to = *(const vector *)&staged(i, j);
       else
-        to[i * row_stride + j * column_stride] = staged(i, j);
+        *to = staged(i, j);
     });
   }
 
-  /* ---- one bulk copy (PTX ISA, cp.async.bulk) ---- */
+  /* ---- whole tiles, contiguous, one ahead: by one bulk copy on chips that have it (PTX ISA, cp.async.bulk) ---- */
 
-  __device__ __forceinline__ bool in_bulk() const {
-#if __CUDA_ARCH__ >= 900
-    return Shape::BULK && p.a_access == QR_TILE_DENSE && full();
-#else
-    return false;
-#endif
-  }
   __device__ __forceinline__ uint32_t barrier() const {
     return (uint32_t)__cvta_generic_to_shared(stage + Shape::STAGE + Shape::FACTORS);
   }
   __device__ __forceinline__ void start_fetching() {
 #if __CUDA_ARCH__ >= 900
-    if (!in_bulk()) return;
     if (threadIdx.x == 0)
       asm volatile("mbarrier.init.shared.b64 [%0], "
                    "1;\nfence.mbarrier_init.release.cluster;" ::"r"(barrier())
@@ -179,77 +210,77 @@ template <typename Shape> struct tile_memory {
   }
   /* After a barrier behind the last access to `stage`. */
   __device__ __forceinline__ void fetch_ahead(int64_t item) {
+    const T *from = (const T *)p.a.data + item * p.a.batch_stride;
 #if __CUDA_ARCH__ >= 900
-    if (in_bulk()) {
-      constexpr uint32_t BYTES = ROWS * COLUMNS * sizeof(T);
-      if (threadIdx.x == 0)
-        asm volatile("fence.proxy.async.shared::cta;\n"
-                     "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n"
-                     "cp.async.bulk.shared::cluster.global.mbarrier::complete_"
-                     "tx::bytes [%2], [%3], %1, [%0];" ::"r"(barrier()),
-                     "r"(BYTES), "r"((uint32_t)__cvta_generic_to_shared(stage)),
-                     "l"((const T *)p.a.data + item * p.a.batch_stride)
-                     : "memory");
-      return;
-    }
+    constexpr uint32_t BYTES = ROWS * COLUMNS * sizeof(T);
+    if (threadIdx.x == 0)
+      asm volatile("fence.proxy.async.shared::cta;\n"
+                   "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n"
+                   "cp.async.bulk.shared::cluster.global.mbarrier::complete_"
+                   "tx::bytes [%2], [%3], %1, [%0];" ::"r"(barrier()),
+                   "r"(BYTES), "r"((uint32_t)__cvta_generic_to_shared(stage)), "l"(from)
+                   : "memory");
+#else
+    walk<VECTOR, ROWS, COLUMNS, 4>([&](int i, int j) { copy_asynchronously<16>(&staged(i, j), from + i + j * ROWS); });
 #endif
-    fetch(item);
   }
   __device__ __forceinline__ void wait_for_fetch(uint32_t phase) {
 #if __CUDA_ARCH__ >= 900
-    if (in_bulk()) {
-      asm volatile("{\n.reg .pred p;\nwaiting:\nmbarrier.try_wait.parity.shared.b64 p, "
-                   "[%0], %1;\n@!p bra waiting;\n}" ::"r"(barrier()),
-                   "r"(phase)
-                   : "memory");
-      return;
-    }
-#endif
+    asm volatile("{\n.reg .pred p;\nwaiting:\nmbarrier.try_wait.parity.shared.b64 p, "
+                 "[%0], %1;\n@!p bra waiting;\n}" ::"r"(barrier()),
+                 "r"(phase)
+                 : "memory");
+#else
     wait_for_copies();
     sync();
-  }
-
-  /* Zeros around a matrix that is smaller than the tile. */
-  __device__ __forceinline__ void pad_stage() {
-    if (full()) return;
-    const int first = p.offset, rows = first + p.m, last = first + columns();
-#pragma unroll 1
-    for (int j = 0; j < COLUMNS; j++) /* columns beside it */
-      if (j < first || j >= last)
-        for (int i = lane; i < ROWS; i += Shape::LANES) stage[j * Shape::LEADING + i] = T(0);
-#pragma unroll 1
-    for (int j = first + lane; j < last; j += Shape::LANES) { /* rows above and below it */
-      for (int i = 0; i < first; i++) stage[j * Shape::LEADING + i] = T(0);
-      for (int i = rows; i < ROWS; i++) stage[j * Shape::LEADING + i] = T(0);
-    }
+#endif
   }
 
   /* ---- between memory and registers ---- */
 
-  /* A lane's part of one column of the tile, which is 16-byte aligned where that is all of it. The row is added first,
-   * so that the rest are offsets within instructions. */
+  /* Local row i of this lane is row first_of(i) + further_of(i), of which the second is a constant. */
+  __device__ __forceinline__ int first_of(int i) const { return i < Shape::VECTORS_FROM ? row : row * VECTOR; }
+  static __device__ __forceinline__ constexpr int further_of(int i) {
+    return i < Shape::VECTORS_FROM ? i * GR : i / VECTOR * VECTOR * GR + i % VECTOR;
+  }
+
+  /* move(numbers, local row) for a lane's part of a column. */
+  template <bool ALIGNED, typename Move> static __device__ __forceinline__ void each_part(const Move &move) {
+    constexpr int SINGLES = ALIGNED ? Shape::VECTORS_FROM : P;
+#pragma unroll
+    for (int i = 0; i < SINGLES; i++) move(std::integral_constant<int, 1>{}, i);
+#pragma unroll
+    for (int i = SINGLES; i < P; i += VECTOR) move(std::integral_constant<int, VECTOR>{}, i);
+  }
+
+  __device__ __forceinline__ void take_vector(const T *from, int i, int q) {
+    const vector v = *(const vector *)from;
+#pragma unroll
+    for (int k = 0; k < VECTOR; k++) a[i + k][q] = ((const T *)&v)[k];
+  }
+  __device__ __forceinline__ void give_vector(T *to, int i, int q) const {
+    vector v;
+#pragma unroll
+    for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = a[i + k][q];
+    *(vector *)to = v;
+  }
+
+  /* A lane's part of one column of the tile, which is aligned where it is read in vectors. */
   __device__ __forceinline__ void read_column(const T *from, int q) {
-    from += row;
-#pragma unroll
-    for (int i = 0; i < P; i += GR == 1 ? VECTOR : 1)
-      if constexpr (GR == 1) {
-        const vector v = *(const vector *)(from + i);
-#pragma unroll
-        for (int k = 0; k < VECTOR; k++) a[i + k][q] = ((const T *)&v)[k];
-      } else
-        a[i][q] = from[i * GR];
+    each_part<true>([&](auto count, int i) {
+      if constexpr (count.value == VECTOR)
+        take_vector(from + first_of(i) + further_of(i), i, q);
+      else
+        a[i][q] = (from + first_of(i))[further_of(i)];
+    });
   }
   __device__ __forceinline__ void write_column(T *to, int q) const {
-    to += row;
-#pragma unroll
-    for (int i = 0; i < P; i += GR == 1 ? VECTOR : 1)
-      if constexpr (GR == 1) {
-        vector v;
-#pragma unroll
-        for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = a[i + k][q];
-        *(vector *)(to + i) = v;
-      } else
-        to[i * GR] = a[i][q];
+    each_part<true>([&](auto count, int i) {
+      if constexpr (count.value == VECTOR)
+        give_vector(to + first_of(i) + further_of(i), i, q);
+      else
+        (to + first_of(i))[further_of(i)] = a[i][q];
+    });
   }
 
   __device__ __forceinline__ void read_stage() {
@@ -257,93 +288,80 @@ template <typename Shape> struct tile_memory {
     for (int q = 0; q < Q; q++) read_column(stage + (q * GC + column) * Shape::LEADING, q);
   }
 
-  /* Where a lane has whole columns they may lie anyhow, else they are contiguous: other matrices are staged. */
-  __device__ __forceinline__ bool plain(int access) const { return full() && (GR > 1 || access <= QR_TILE_VECTORS); }
+  /* Directly, if the matrix fills the tile and its columns can be read as they lie. */
+  __device__ __forceinline__ bool read_whole(int64_t item) {
+    if (!Shape::DIRECT || !full() || p.a_access > (GR == 1 ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS)) return false;
+    const T *from = (const T *)p.a.data + item * p.a.batch_stride;
+#pragma unroll
+    for (int q = 0; q < Q; q++) read_column(from + (q * GC + column) * p.a.column_stride, q);
+    return true;
+  }
+
+  /* Vectors lie as they are read, but whole columns of a lane may lie anyhow: qr_tile_plan.c sees to it. */
+  static __device__ __forceinline__ bool aligned(int access) { return GR > 1 || access <= QR_TILE_VECTORS; }
+  __device__ __forceinline__ bool plain(int access) const { return aligned(access) && full(); }
+
+  template <bool ALIGNED>
+  __device__ __forceinline__ void read_padded_column(const T *from, int64_t row_stride, int j, int q) {
+    each_part<ALIGNED>([&](auto count, int i) {
+      const int down = first_of(i) - p.offset;
+      const bool is_inside = (uint32_t)(down + further_of(i)) < (uint32_t)p.m && (uint32_t)j < (uint32_t)p.n;
+      const T *element = from + down * row_stride;
+      if constexpr (count.value == VECTOR) {
+        if (is_inside)
+          take_vector(element + further_of(i), i, q);
+        else
+#pragma unroll
+          for (int k = 0; k < VECTOR; k++) a[i + k][q] = T(0);
+      } else
+        a[i][q] = is_inside ? element[further_of(i) * row_stride] : T(0);
+    });
+  }
+  template <bool ALIGNED>
+  __device__ __forceinline__ void write_padded_column(T *to, int64_t row_stride, int j, int q) const {
+    each_part<ALIGNED>([&](auto count, int i) {
+      const int down = first_of(i) - p.offset;
+      T *element = to + down * row_stride;
+      if ((uint32_t)(down + further_of(i)) >= (uint32_t)p.m || (uint32_t)j >= (uint32_t)columns()) return;
+      if constexpr (count.value == VECTOR)
+        give_vector(element + further_of(i), i, q);
+      else
+        element[further_of(i) * row_stride] = a[i][q];
+    });
+  }
 
   __device__ __forceinline__ void read_directly(int64_t item) {
-    const T *from = (const T *)p.a.data + item * p.a.batch_stride;
+    const T *matrix = (const T *)p.a.data + item * p.a.batch_stride;
+    const int64_t row_stride = GR == 1 ? p.a.row_stride : 1, column_stride = p.a.column_stride;
     if (plain(p.a_access)) {
 #pragma unroll
-      for (int q = 0; q < Q; q++) read_column(from + (q * GC + column) * p.a.column_stride, q);
+      for (int q = 0; q < Q; q++) read_column(matrix + (q * GC + column) * column_stride, q);
       return;
     }
-    const int64_t step = GR == 1 ? p.a.row_stride : GR;
-    const int i = row - p.offset;
 #pragma unroll
     for (int q = 0; q < Q; q++) {
       const int j = q * GC + column - p.offset;
-      const T *element = from + j * p.a.column_stride + i * (GR == 1 ? step : 1);
-#pragma unroll
-      for (int k = 0; k < P; k++)
-        a[k][q] = (uint32_t)(i + k * GR) < (uint32_t)p.m && (uint32_t)j < (uint32_t)p.n ? element[k * step] : T(0);
+      if (aligned(p.a_access))
+        read_padded_column<true>(matrix + j * column_stride, row_stride, j, q);
+      else
+        read_padded_column<false>(matrix + j * column_stride, row_stride, j, q);
     }
   }
 
   __device__ __forceinline__ void write_directly(int64_t item, int q) const {
-    T *to = (T *)p.h.data + item * p.h.batch_stride + begin() * p.h.column_stride;
+    const int64_t row_stride = GR == 1 ? p.h.row_stride : 1, column_stride = p.h.column_stride;
+    T *matrix = (T *)p.h.data + item * p.h.batch_stride + begin() * column_stride;
     if (plain(p.h_access)) {
-      write_column(to + (q * GC + column) * p.h.column_stride, q);
+      write_column(matrix + (q * GC + column) * column_stride, q);
       return;
     }
-    const int64_t step = GR == 1 ? p.h.row_stride : GR;
-    const int i = row - p.offset, j = q * GC + column - p.offset;
-    T *element = to + j * p.h.column_stride + i * (GR == 1 ? step : 1);
-#pragma unroll
-    for (int k = 0; k < P; k++)
-      if ((uint32_t)(i + k * GR) < (uint32_t)p.m && (uint32_t)j < (uint32_t)columns()) element[k * step] = a[k][q];
+    const int j = q * GC + column - p.offset;
+    if (aligned(p.h_access))
+      write_padded_column<true>(matrix + j * column_stride, row_stride, j, q);
+    else
+      write_padded_column<false>(matrix + j * column_stride, row_stride, j, q);
   }
 
-  /* ---- columns of extreme size ---- */
-
-  /* The high word of the largest magnitude of a lane's part of a column; NaN may count or not. */
-  __device__ __forceinline__ uint32_t largest(int q) const {
-    if constexpr (sizeof(T) == 4) {
-      T most[2] = {};
-#pragma unroll
-      for (int i = 0; i < P; i++) most[i & 1] = fmaxf(most[i & 1], fabsf(a[i][q]));
-      return high_word(fmaxf(most[0], most[1]));
-    } else {
-      uint32_t most[2] = {}, low = 0;
-#pragma unroll
-      for (int i = 0; i < P; i++) {
-        most[i & 1] = max(most[i & 1], high_word(a[i][q]) & 0x7fffffffu);
-        low |= (uint32_t)__double2loint(a[i][q]);
-      }
-      const uint32_t largest = max(most[0], most[1]);
-      return largest == 0 && low ? 1 : largest; /* the smallest subnormal numbers have a low word only */
-    }
-  }
-  static __device__ __forceinline__ bool outside(uint32_t word) {
-    return word - tile_number<T>::LOW > tile_number<T>::HIGH - tile_number<T>::LOW && word;
-  }
-
-  /* A lane looks at its own part only: a column outside the window has a part outside it. */
-  __device__ __forceinline__ void scale_columns() {
-    uint32_t most[Q];
-    bool any = false;
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
-      most[q] = largest(q);
-      any |= outside(most[q]);
-    }
-    scaled = __any_sync(0xffffffffu, any);
-    if (!scaled) return;
-    constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
-#pragma unroll
-      for (int offset = 1; offset < GR; offset *= 2)
-        most[q] = max(most[q], __shfl_xor_sync(0xffffffffu, most[q], offset));
-      int exponent = outside(most[q]) ? (int)(most[q] >> MANTISSA) - BIAS : 0;
-      exponent = max(1 - BIAS, min(BIAS - 1, exponent)); /* 2^exponent and its inverse are normal numbers */
-      T scale, unscale;
-      from_high_word((uint32_t)(BIAS - exponent) << MANTISSA, &scale);
-      from_high_word((uint32_t)(BIAS + exponent) << MANTISSA, &unscale);
-#pragma unroll
-      for (int i = 0; i < P; i++) a[i][q] *= scale;
-      if (row == 0) scales[q * GC + column] = unscale;
-    }
-    __syncwarp();
-  }
+  __device__ __forceinline__ void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }
 };
 #endif

@@ -4,28 +4,27 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
-enum {
-  /* From there on panels are staged: what one matrix loads hides behind the steps of others. */
-  MANY_MATRICES = 4096,
+static const struct qr_tile reflector_tiles[] = {QR_TILE_F32_KERNELS(QR_TILE_ENTRY) QR_TILE_F64_KERNELS(QR_TILE_ENTRY)};
+static const struct qr_tile thin_tiles[] = {QR_TILE_FORM_F32_KERNELS(QR_TILE_ENTRY)
+                                                QR_TILE_FORM_F64_KERNELS(QR_TILE_ENTRY)};
+
+typedef int32_t (*tile_bytes)(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
+                              int32_t column_lanes, int32_t options);
+static const struct {
+  const struct qr_tile *tiles;
+  size_t count;
+  tile_bytes shared_bytes;
+} families[] = {
+    [QR_TILE_REFLECTORS] = {reflector_tiles, sizeof reflector_tiles / sizeof *reflector_tiles, qr_tile_shared_bytes},
+    [QR_TILE_THIN] = {thin_tiles, sizeof thin_tiles / sizeof *thin_tiles, qr_tile_form_shared_bytes},
 };
 
-#define TILE(chips, parameters, name, threads, blocks, type, rows, columns, row_lanes, column_lanes, options)          \
-  {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
-   blocks,                                                                                                             \
-   sizeof(type),                                                                                                       \
-   rows,                                                                                                               \
-   columns,                                                                                                            \
-   row_lanes,                                                                                                          \
-   column_lanes,                                                                                                       \
-   options},
-static const struct qr_tile tiles[] = {QR_TILE_F32_KERNELS(TILE) QR_TILE_F64_KERNELS(TILE)};
-
 enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m) {
-  enum { VECTOR_BYTES = 16 };
   struct qr_matrix matrix = qr_matrix_of(operand, NULL, layout);
   if (matrix.row_stride != 1) return QR_TILE_ANY;
-  uint64_t column_bytes = (uint64_t)m * rondo_dtype_bits(operand->dtype) / 8;
-  if (!op_rows_aligned(operand, VECTOR_BYTES) || column_bytes % VECTOR_BYTES) return QR_TILE_CONTIGUOUS;
+  const int64_t vector = operand->dtype == RONDO_F64 ? 2 : 4;
+  if (!op_rows_aligned(operand, (uint64_t)vector * rondo_dtype_bits(operand->dtype) / 8) || m % vector)
+    return QR_TILE_CONTIGUOUS;
   return matrix.column_stride == m ? QR_TILE_DENSE : QR_TILE_VECTORS;
 }
 
@@ -35,45 +34,57 @@ static int64_t columns_of(const struct qr_tile *tile) {
 
 static int64_t size_of(const struct qr_tile *tile) { return tile->rows * columns_of(tile); }
 
-static int64_t shared_bytes_of(const struct qr_tile *tile) {
-  return qr_tile_shared_bytes(tile->element_bytes, tile->rows, tile->columns, tile->row_lanes, tile->column_lanes,
-                              tile->options);
+static int64_t shared_bytes_of(const struct qr_tile *tile, enum qr_tile_result result) {
+  return families[result].shared_bytes(tile->element_bytes, tile->rows, tile->columns, tile->row_lanes,
+                                       tile->column_lanes, tile->options);
 }
 
-/* Lanes that share a column read and write it directly only where it is contiguous. */
+/* Lanes that share a column read and write it directly only where it is contiguous, and vectors where they are aligned.
+ * What a lane reads directly is of the kernel's type. */
 static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *problem) {
   bool writes_directly = tile->row_lanes > 1 && !(tile->options & QR_TILE_STAGED);
   bool reads_directly = writes_directly && !(tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES));
+  bool is_whole = problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE &&
+                  problem->a_number == QR_TILE_OWN;
+  bool fetches = tile->options & (QR_TILE_STAGED | QR_TILE_HALVES);
+  enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
   return tile->element_bytes == (int32_t)problem->element_bytes && problem->m <= tile->rows &&
-         problem->n <= columns_of(tile) && shared_bytes_of(tile) <= problem->shared_bytes &&
-         !(writes_directly && problem->h_access == QR_TILE_ANY) &&
-         !(reads_directly && problem->a_access == QR_TILE_ANY);
+         problem->n <= columns_of(tile) && shared_bytes_of(tile, problem->result) <= problem->shared_bytes &&
+         (is_whole || !(tile->options & QR_TILE_PERSISTENT)) && (fetches || problem->a_number == QR_TILE_OWN) &&
+         !(writes_directly && problem->h_access > most) && !(reads_directly && problem->a_access > most);
 }
 
-/* Of two of one size, the staged one behind the direct one: for panels of many matrices, and where a lane cannot read
- * whole columns of the tile by vectors. */
+/* Of two of one size, the staged one behind the direct one: where a lane cannot read whole columns by vectors. */
 static bool is_better(const struct qr_tile *tile, const struct qr_tile *best, const struct qr_tile_problem *problem) {
-  if (!best) return true;
-  if (size_of(tile) != size_of(best)) return size_of(tile) < size_of(best);
-  if (tile->row_lanes == 1)
-    return problem->m < tile->rows || problem->n < tile->columns || problem->a_access > QR_TILE_VECTORS ||
-           problem->h_access > QR_TILE_VECTORS;
-  return tile->element_bytes == 4 && tile->columns == 16 && problem->batch >= MANY_MATRICES;
+  if (!best || size_of(tile) != size_of(best)) return !best || size_of(tile) < size_of(best);
+  return tile->row_lanes == 1 && (problem->a_access > QR_TILE_VECTORS || problem->h_access > QR_TILE_VECTORS);
 }
 
 struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
-  const struct qr_tile *best = NULL;
-  for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+  const struct qr_tile *best = NULL, *tiles = families[problem->result].tiles;
+  for (size_t i = 0; i < families[problem->result].count; i++)
     if (takes(&tiles[i], problem) && is_better(&tiles[i], best, problem)) best = &tiles[i];
   if (!best) return (struct qr_tile_plan){0};
 
-  struct qr_tile_plan plan = {.tile = best, .shared_bytes = shared_bytes_of(best)};
-  int64_t unit = qr_tile_offset_unit(best->columns);
+  struct qr_tile_plan plan = {.tile = best, .shared_bytes = shared_bytes_of(best, problem->result)};
+  int64_t unit = qr_tile_offset_unit(best->row_lanes, best->column_lanes, best->options);
+  int64_t most = qr_tile_offset_most(best->rows, best->columns);
   if (!(best->options & QR_TILE_HALVES))
-    plan.offset = (int32_t)(smaller(best->rows - problem->m, best->columns - problem->n) / unit * unit);
+    plan.offset = (int32_t)(smaller(most, smaller(best->rows - problem->m, best->columns - problem->n)) / unit * unit);
   int64_t lanes = (int64_t)best->row_lanes * best->column_lanes;
   plan.grid = lanes < 32 ? divide_up(problem->batch, 32 / lanes) : problem->batch;
   if (best->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES))
     plan.grid = smaller(plan.grid, problem->multiprocessors * best->blocks);
   return plan;
+}
+
+bool qr_tile_forms_on_every_chip(uint32_t element_bytes, int64_t m, int64_t n) {
+  const struct qr_tile_problem problem = {.result = QR_TILE_THIN,
+                                          .element_bytes = element_bytes,
+                                          .m = m,
+                                          .n = n,
+                                          .batch = 1,
+                                          .multiprocessors = 1,
+                                          .shared_bytes = EVERY_CHIP_SHARED_BYTES};
+  return qr_tile_plan_of(&problem).tile != NULL;
 }

@@ -2,17 +2,33 @@
 #ifndef RONDO_QR_TILE_PLAN_H
 #define RONDO_QR_TILE_PLAN_H
 
-#include "qr_tile.h"
+#include "qr_tile_form.h"
+
+/* What comes of a tile: each has kernels of its own. */
+enum qr_tile_result { QR_TILE_REFLECTORS, QR_TILE_THIN };
 
 struct qr_tile {
   struct op_kernel kernel;
   int32_t blocks, element_bytes, rows, columns, row_lanes, column_lanes, options;
 };
 
+/* For the lists of kernels (launch.h has KERNEL_ENTRY). */
+#define QR_TILE_ENTRY(chips, parameters, name, threads, blocks, type, rows, columns, row_lanes, column_lanes, options) \
+  {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
+   blocks,                                                                                                             \
+   sizeof(type),                                                                                                       \
+   rows,                                                                                                               \
+   columns,                                                                                                            \
+   row_lanes,                                                                                                          \
+   column_lanes,                                                                                                       \
+   options},
+
 struct qr_tile_problem {
-  uint32_t element_bytes;
+  enum qr_tile_result result;
+  uint32_t element_bytes; /* of what it is computed in */
   int64_t m, n, batch;
-  enum qr_tile_access a_access, h_access;
+  enum qr_tile_access a_access, h_access; /* h_access: 0 for thin Q and R, which may lie anyhow */
+  enum qr_tile_number a_number;
   int64_t multiprocessors, shared_bytes; /* of the chip */
 };
 
@@ -25,7 +41,11 @@ struct qr_tile_plan {
 /* How an m x n matrix may be read and written: of a QR task's operand in this layout. */
 enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m);
 
-/* Pure. The batch chooses between kernels that do the same arithmetic in the same order: it changes no bit. */
+/* Pure. The batch changes nothing but the grid. */
 struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem);
+
+/* Do tiles make thin Q and R of an m x n matrix even on the smallest of the chips Rondo is compiled for? Without any
+ * workspace. */
+bool qr_tile_forms_on_every_chip(uint32_t element_bytes, int64_t m, int64_t n);
 
 #endif

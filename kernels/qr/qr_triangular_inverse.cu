@@ -1,80 +1,188 @@
-/* qr_triangular_inverse.cu - inverses of unit lower triangular matrices, 16 to 128 rows, a thread for each column.
+/* qr_triangular_inverse.cu - inverses of unit lower triangular matrices, 16 to 128 rows, 16 rows at a time.
  *
- * Forward substitution, 16 rows at a time: a thread keeps 16 elements of its column x in registers, takes off the rows
- * above (x_j from its own column in shared memory, a_ij broadcast to the warp, four at a time), then solves the 16 x 16
- * triangle in registers. It is the right-stable order (Du Croz and Higham, Stability of methods for matrix inversion,
- * 1992): no product of inverses is formed, whose errors grow where the triangle is ill-conditioned.
+ * Forward substitution for all columns at once: what rows of X that are done contribute to the next 16 is taken off as
+ * a product of blocks, then a thread solves the 16 x 16 triangle for its column in registers. It is the right-stable
+ * order (Du Croz and Higham, Stability of methods for matrix inversion, 1992): no product of inverses is formed, whose
+ * errors grow where the triangle is ill-conditioned, and |L X - I| is at most n eps |L| |X|, element by element.
  *
- * Shared memory holds the lower triangle in blocks of 16 rows, block I being 16 x 16 (I + 1); the inverse takes the
- * place of the matrix, block by block, once every thread has used that block. Bound by broadcast reads of shared
- * memory. */
+ * A warp has 32 columns. In a product a thread has 8 rows of two columns: half the reads of L that a column each would
+ * take. The matrix lies in shared memory in blocks of 16 x 16, so that all but a block's address is a constant; the
+ * inverse takes its place, block row by block row, once every thread has used that row. Bound by the issue of
+ * instructions, of which half are multiply-adds; reading and writing memory takes a third of the time from 64 rows on.
+ */
 #include "../common/launch.cuh"
-#include "qr.h"
+#include "qr_tile_memory.cuh"
 
 constexpr int BLOCK = QR_TRIANGULAR_BLOCK;
 
-template <typename T> struct alignas(16) four { T value[4]; };
+template <typename T> struct unit_triangle {
+  static constexpr int VECTOR = 16 / (int)sizeof(T);
+  struct alignas(16) vector {
+    T value[VECTOR];
+  };
+  struct alignas(2 * sizeof(T)) pair {
+    T value[2];
+  };
+  static constexpr int SIZE = triangular_inverse_block_numbers((int)sizeof(T)), HALF = BLOCK * BLOCK / 2 + VECTOR;
 
-/* The element (block * 16, 0) of the packed triangle; its rows are 16 (block + 1) long. */
-template <typename T> __device__ __forceinline__ T *block_row(T *matrix, int block) {
-  return matrix + BLOCK * BLOCK * block * (block + 1) / 2;
-}
+  T *matrix; /* in shared memory */
+  int n, thread, threads;
 
-template <typename T> __device__ __forceinline__ void triangular_inverse(const triangular_inverse_parameters &p) {
-  extern __shared__ __align__(16) unsigned char shared[];
-  const int blocks = (p.n + BLOCK - 1) / BLOCK, threads = blocks * BLOCK;
-  const int c = (int)threadIdx.x % threads, own_block = c / BLOCK;
-  const int64_t item = (int64_t)blockIdx.x * p.matrices + (int)threadIdx.x / threads;
-  T *matrix = (T *)shared + (int)threadIdx.x / threads * (BLOCK * BLOCK * blocks * (blocks + 1) / 2);
-  const bool present = item < p.batch;
-  const T *a = (const T *)p.a.data + item * p.a.batch_stride;
-  T *out = (T *)p.out.data + item * p.out.batch_stride;
+  /* Block (i, j) on or below the diagonal; its two halves of 8 rows are in different banks, and so are neighbours. */
+  __device__ __forceinline__ T *block(int i, int j) const { return matrix + (i * (i + 1) / 2 + j) * SIZE; }
+  __device__ __forceinline__ int blocks() const { return (n + BLOCK - 1) / BLOCK; }
+  /* Behind them: a block of zeros. */
+  __device__ __forceinline__ T *zeros() const { return block(blocks(), 0); }
+  static __device__ __forceinline__ int row(int r) { return r % (BLOCK / 2) * BLOCK + r / (BLOCK / 2) * HALF; }
 
-  for (int i = own_block * BLOCK; i < threads; i++) { /* the strict lower triangle, zeros elsewhere and beyond n */
-    const int block = i / BLOCK;
-    block_row(matrix, block)[(i % BLOCK) * BLOCK * (block + 1) + c] =
-        present && i < p.n && c < i ? a[i * p.a.row_stride + c] : T(0);
+  /* The strict lower triangle, PIECE numbers at a time: with vectors come some numbers beside it, which are not used.
+   */
+  template <int PIECE, int LANES> __device__ __forceinline__ void fetch(const T *from, int64_t row_stride) const {
+    constexpr int STEP = LANES * PIECE;
+    static_assert(STEP % BLOCK == 0);
+    const int lane = thread % LANES * PIECE;
+    for (int i = 0; i < blocks(); i++) {
+      const int last = min(n - i * BLOCK, BLOCK);
+      for (int r = thread / LANES; r < last; r += threads / LANES) {
+        T *to = block(i, lane / BLOCK) + row(r) + lane % BLOCK;
+        const T *source = from + (i * BLOCK + r) * row_stride;
+#pragma unroll 4
+        for (int j = lane; j < i * BLOCK + r; j += STEP, to += STEP / BLOCK * SIZE)
+          copy_asynchronously<PIECE *(int)sizeof(T)>(to, source + j, true);
+      }
+    }
   }
-  __syncthreads();
+  __device__ __forceinline__ void clear_zeros() const {
+    for (int i = thread; i < SIZE; i += threads) zeros()[i] = T(0);
+  }
+
+  /* x := minus the product of L's blocks in block row i and X's rows above it, for column c. */
+  __device__ __forceinline__ void take_off(int i, int first, int c, T (&x)[BLOCK]) const {
+    const bool odd = c & 1;
+    const T *l = block(i, first) + odd * HALF;
+    const int in_block = c % BLOCK & ~1;
+    T sum[2][BLOCK / 2] = {};
 #pragma unroll 1
-  for (int block = 0; block < blocks; block++) {
-    T *rows = block_row(matrix, block), x[BLOCK];
-    const int length = BLOCK * (block + 1);
-    if (own_block <= block) {
+    for (int k = first; k < i; k++, l += SIZE) {
+      /* In the first block row half of the warp's columns are still zero, and not stored. */
+      const T *above = (c / BLOCK > k ? zeros() : block(k, c / BLOCK)) + in_block;
 #pragma unroll
-      for (int r = 0; r < BLOCK; r++) x[r] = block * BLOCK + r == c ? T(1) : T(0);
-      for (int source = own_block; source < block; source++) {
-        const T *above = block_row(matrix, source) + c;
-#pragma unroll 1
-        for (int j = 0; j < BLOCK; j += 4) {
-          T x_j[4];
+      for (int j = 0; j < BLOCK; j += VECTOR) {
+        pair x_j[VECTOR];
 #pragma unroll
-          for (int q = 0; q < 4; q++) x_j[q] = above[(j + q) * BLOCK * (source + 1)];
+        for (int q = 0; q < VECTOR; q++) x_j[q] = *(const pair *)(above + row(j + q));
 #pragma unroll
-          for (int r = 0; r < BLOCK; r++) {
-            const four<T> a_rj = *(const four<T> *)(rows + r * length + source * BLOCK + j);
+        for (int r = 0; r < BLOCK / 2; r++) {
+          const vector l_rj = *(const vector *)(l + r * BLOCK + j);
 #pragma unroll
-            for (int q = 0; q < 4; q++) x[r] -= a_rj.value[q] * x_j[q];
+          for (int q = 0; q < VECTOR; q++) {
+            sum[0][r] -= l_rj.value[q] * x_j[q].value[0];
+            sum[1][r] -= l_rj.value[q] * x_j[q].value[1];
           }
         }
       }
+    }
 #pragma unroll
-      for (int r = 1; r < BLOCK; r++) {
+    for (int r = 0; r < BLOCK / 2; r++) { /* neighbours exchange a column for the other rows of their own */
+      const T own = odd ? sum[1][r] : sum[0][r], other = __shfl_xor_sync(0xffffffffu, odd ? sum[0][r] : sum[1][r], 1);
+      x[r] = odd ? other : own;
+      x[r + BLOCK / 2] = odd ? own : other;
+    }
+  }
+
+  /* x := the inverse of the triangle on the diagonal times x. */
+  __device__ __forceinline__ void solve(int i, T (&x)[BLOCK]) const {
+    const T *l = block(i, i);
 #pragma unroll
-        for (int s = 0; s < r; s++) x[r] -= rows[r * length + block * BLOCK + s] * x[s];
+    for (int r = 1; r < BLOCK; r++)
+#pragma unroll
+      for (int s = 0; s < r; s += VECTOR) {
+        const vector l_rs = *(const vector *)(l + row(r) + s);
+#pragma unroll
+        for (int q = 0; q < VECTOR; q++)
+          if (s + q < r) x[r] -= l_rs.value[q] * x[s + q];
+      }
+  }
+
+  __device__ __forceinline__ void write_zeros(bool wanted, T *to, int64_t row_stride) const {
+#pragma unroll 4
+    for (int r = 0; r < thread / 32 * 32; r++, to += row_stride)
+      if (wanted) *to = T(0);
+  }
+
+  __device__ __forceinline__ void invert(bool present, T *out, int64_t row_stride) const {
+    /* Two warps take turns with the first columns, which have most of the work (H200, 1000 of 64 rows: 14.8 us against
+     * 15.6 in f32, 21.9 against 24.8 in f64); more of them lose by the second barrier what they gain. */
+    const bool has_turns = threads == 64;
+    int group = thread / 32;
+    write_zeros(present && thread < n, out + thread, row_stride);
+#pragma unroll 1
+    for (int i = 0; i < blocks(); i++) {
+      const int c = group * 32 + thread % 32, own = c / BLOCK, first = group * (32 / BLOCK);
+      T x[BLOCK] = {};
+      if (i >= first) {
+        const int one = c - i * BLOCK, last = n - i * BLOCK;
+        const bool wanted = present && c < n, has_ones = i < first + 32 / BLOCK; /* has: some thread of the warp */
+        if (i > first) take_off(i, first, c, x);
+        if (has_ones) {
+#pragma unroll
+          for (int r = 0; r < BLOCK; r++) x[r] = r == one ? T(1) : x[r];
+        }
+        solve(i, x);
+        if (has_ones) { /* even in the row of an infinity or NaN */
+#pragma unroll
+          for (int r = 0; r < BLOCK; r++) x[r] = r == one ? T(1) : r < one ? T(0) : x[r];
+        }
+        T *to = out + c + i * BLOCK * row_stride;
+        if (wanted && last >= BLOCK) {
+#pragma unroll
+          for (int r = 0; r < BLOCK; r++, to += row_stride) *to = x[r];
+        } else if (wanted) {
+#pragma unroll
+          for (int r = 0; r < BLOCK; r++, to += row_stride)
+            if (r < last) *to = x[r];
+        }
+      }
+      if (i + 1 == blocks()) break;
+      __syncthreads(); /* everyone has used this block row */
+      if (i >= own) {
+        T *to = block(i, own) + c % BLOCK;
+#pragma unroll
+        for (int r = 0; r < BLOCK; r++) to[row(r)] = x[r];
+      }
+      if (has_turns) {
+        group = 1 - group;
+        __syncthreads();
+      } else {
+        __syncwarp(); /* products take two columns, both of the warp */
       }
     }
-    __syncthreads(); /* everyone has used these rows */
-    if (own_block > block) continue;
-#pragma unroll
-    for (int r = 0; r < BLOCK; r++) rows[r * length + c] = x[r];
   }
-  if (!present || c >= p.n) return;
-  for (int i = 0; i < p.n; i++) {
-    const int block = i / BLOCK;
-    const T below = c < i ? block_row(matrix, block)[(i % BLOCK) * BLOCK * (block + 1) + c] : T(0);
-    out[i * p.out.row_stride + c] = c == i ? T(1) : below; /* ones even in the row of an infinity or NaN */
-  }
+};
+
+template <typename T> __device__ __forceinline__ void triangular_inverse(const triangular_inverse_parameters &p) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  const int threads = triangular_inverse_threads(p.n), place = (int)threadIdx.x / threads;
+  const int64_t item = (int64_t)blockIdx.x * p.matrices + place;
+  const bool present = item < p.batch;
+  const unit_triangle<T> triangle = {(T *)(shared + place * triangular_inverse_bytes(p.n, (int)sizeof(T))), p.n,
+                                     (int)threadIdx.x - place * threads, threads};
+  const T *a = (const T *)p.a.data + item * p.a.batch_stride;
+  if (present && p.vectors)
+    triangle.template fetch<unit_triangle<T>::VECTOR, 8>(a, p.a.row_stride);
+  else if (present)
+    triangle.template fetch<1, 16>(a, p.a.row_stride);
+  triangle.clear_zeros();
+  wait_for_copies();
+  __syncthreads();
+  triangle.invert(present, (T *)p.out.data + item * p.out.batch_stride, p.out.row_stride);
 }
 
-TRIANGULAR_INVERSE_KERNELS(DEFINE_KERNEL)
+#define DEFINE_TRIANGULAR_INVERSE_KERNEL(chips, parameters, name, threads, blocks, ...)                                \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
+    only_wait_for_predecessors();                                                                                      \
+    __VA_ARGS__(p);                                                                                                    \
+    let_successors_start();                                                                                            \
+    publish(p.done);                                                                                                   \
+  }
+TRIANGULAR_INVERSE_KERNELS(DEFINE_TRIANGULAR_INVERSE_KERNEL)

@@ -12,9 +12,11 @@
 
 TestSuite(bench_qr, .fini = shell_remove_folder, .timeout = 120);
 
-#define LINE(dtype, m, n, batch, state, us, kernel)                                                                    \
+#define LINE_OF(outputs, dtype, m, n, batch, state, us, kernel)                                                        \
   "{\"kind\": \"qr\", \"dtype\": \"" dtype "\", \"m\": " #m ", \"n\": " #n ", \"batch\": " #batch                      \
-  ", \"state\": \"" state "\", \"us\": " #us ", \"bound_us\": 1, \"programmatic\": true, \"kernel\": \"" kernel "\"}"
+  ", \"outputs\": \"" outputs "\", \"state\": \"" state "\", \"us\": " #us                                             \
+  ", \"bound_us\": 1, \"programmatic\": true, \"kernel\": \"" kernel "\"}"
+#define LINE(...) LINE_OF("h+tau", __VA_ARGS__)
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
@@ -30,7 +32,7 @@ Test(bench_qr, the_table_has_every_case_once_and_sizes_for_the_picture) {
   }
   cr_assert_eq(plotted, 80, "%zu", plotted);
   cr_assert_eq(asked, 25, "%zu", asked);
-  struct qr_case unknown = {RONDO_F32, 8, 8, 7};
+  struct qr_case unknown = {RONDO_F32, 8, 8, 7, QR_H_AND_TAU};
   cr_assert_eq(qr_case_must_us(&unknown), 0);
 }
 
@@ -44,12 +46,20 @@ Test(bench_qr, labels_differ) {
 }
 
 Test(bench_qr, work_is_what_lapack_counts) {
-  struct qr_case square = {RONDO_F32, 6, 6, 5}, tall = {RONDO_F64, 100, 10, 2}, wide = {RONDO_F64, 10, 100, 2};
+  struct qr_case square = {RONDO_F32, 6, 6, 5, QR_H_AND_TAU}, tall = {RONDO_F64, 100, 10, 2, QR_H_AND_TAU},
+                 wide = {RONDO_F64, 10, 100, 2, QR_H_AND_TAU}, thin = {RONDO_F64, 100, 10, 2, QR_Q_AND_R},
+                 triangle = {RONDO_F64, 100, 10, 2, QR_R_ALONE}, solved = {RONDO_F64, 100, 10, 2, QR_X};
   cr_assert_float_eq(qr_case_flops(&square), 5 * 4.0 / 3 * 216, 1e-9);
   cr_assert_float_eq(qr_case_flops(&tall), 2 * (2.0 * 100 * 100 - 2.0 / 3 * 1000), 1e-9);
   cr_assert_float_eq(qr_case_flops(&wide), qr_case_flops(&tall), 1e-9);
   cr_assert_eq(qr_case_bytes(&square), UINT64_C(4) * 5 * (36 + 36 + 6));
   cr_assert_eq(qr_case_bytes(&wide), UINT64_C(8) * 2 * (1000 + 1000 + 10));
+  cr_assert_float_eq(qr_case_flops(&thin), 2 * qr_case_flops(&tall), 1e-9);
+  cr_assert_float_eq(qr_case_flops(&triangle), qr_case_flops(&tall), 1e-9);
+  cr_assert_float_eq(qr_case_flops(&solved), qr_case_flops(&tall) + 2 * (4000.0 - 100), 1e-9);
+  cr_assert_eq(qr_case_bytes(&thin), UINT64_C(8) * 2 * (1000 + 1000 + 100));
+  cr_assert_eq(qr_case_bytes(&triangle), UINT64_C(8) * 2 * (1000 + 100));
+  cr_assert_eq(qr_case_bytes(&solved), UINT64_C(8) * 2 * (1000 + 110));
 }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
@@ -62,6 +72,22 @@ Test(bench_qr, a_time_that_is_asked_for_is_reached_or_missed_and_only_cold) {
   REQUIRE_CODE(ran, 3);
   cr_assert_eq(shell_occurrences(ran.out, "at most 2.30: 1.000 reached"), 1, "%s", ran.out);
   cr_assert_eq(shell_occurrences(ran.out, "at most 2.90: 1.034 MISSED"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most"), 2, "%s", ran.out);
+}
+
+Test(bench_qr, thin_q_may_take_1_9_times_h_and_tau_in_the_same_state) {
+  const char *lines = shell_write(
+      "ours.json", "[" LINE("f32", 20, 20, 1000, "cold", 10, "a") "," LINE_OF(
+                       "q+r", "f32", 20, 20, 1000, "cold", 19,
+                       "b") "," LINE_OF("r", "f32", 20, 20, 1000, "cold", 90,
+                                        "c") "," LINE("f32", 20, 20, 1000, "warm", 8,
+                                                      "a") "," LINE_OF("q+r", "f32", 20, 20, 1000, "warm", 15.6,
+                                                                       "b") "," LINE_OF("q+r", "f64", 20, 20, 1000,
+                                                                                        "warm", 99, "b") "]");
+  struct ran ran = shell_rondo("", "bench kernels --from %s", lines);
+  REQUIRE_CODE(ran, 3);
+  cr_assert_eq(shell_occurrences(ran.out, "at most 19.00: 1.000 reached"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "at most 15.20: 1.026 MISSED"), 1, "%s", ran.out);
   cr_assert_eq(shell_occurrences(ran.out, "at most"), 2, "%s", ran.out);
 }
 
@@ -78,8 +104,8 @@ Test(bench_qr, the_fastest_rival_in_the_same_state_stands_beside_ours) {
 
 Test(bench_qr, results_written_and_read_again_are_the_same) {
   char again[4096];
-  const char *path = shell_write("first.json", "[" LINE("f32", 128, 16, 1000, "warm", 8.5,
-                                                        "a") "," LINE("f64", 20, 20, 1000, "cold", 7.25, "b") "]");
+  const char *path = shell_write("first.json", "[" LINE("f32", 128, 16, 1000, "warm", 8.5, "a") "," LINE_OF(
+                                                   "r", "f64", 20, 20, 1000, "cold", 7.25, "b") "]");
   struct ran ran = shell_rondo("", "bench kernels --from %s --json -", path);
   REQUIRE_CODE(ran, 0);
   cr_assert_null(json_fault(ran.out), "%s", ran.out);
@@ -157,4 +183,38 @@ Test(bench_qr, the_reference_takes_lapacks_factors_and_no_others) {
   cr_expect_eq(reference_qr_ratio(RONDO_F32, 2, 2, (const double[]){1, 0, 3, 4}, (const double[]){1, 0, 3, 4},
                                   (const double[]){0, 0}),
                0);
+}
+
+/* The same factors: Q is [-0.6 -0.8; -0.8 0.6], R = [-5 -2.2; 0 0.4]. */
+Test(bench_qr, the_reference_takes_thin_q_and_r_and_no_others) {
+  const double a[] = {3, 4, 1, 2}, good_q[] = {-0.6, -0.8, -0.8, 0.6}, good_r[] = {-5, 0, -2.2, 0.4};
+  cr_expect_lt(reference_thin_ratio(RONDO_F64, 2, 2, a, good_q, good_r), 5);
+  cr_expect_lt(reference_thin_ratio(RONDO_F64, 2, 2, a, NULL, good_r), 5);
+  for (int wrong = 0; wrong < 8; wrong++)
+    for (int is_nan = 0; is_nan < 2; is_nan++) {
+      double both[] = {-0.6, -0.8, -0.8, 0.6, -5, 0, -2.2, 0.4};
+      both[wrong] = is_nan ? (double)NAN : both[wrong] + 1e-5;
+      cr_expect(!(reference_thin_ratio(RONDO_F64, 2, 2, a, both, both + 4) < 30), "%d", wrong);
+      if (wrong >= 4) cr_expect(!(reference_thin_ratio(RONDO_F64, 2, 2, a, NULL, both + 4) < 30), "%d", wrong);
+    }
+}
+
+/* The line 1/2 + 5/2 t through (0, 1), (1, 2), (2, 6). */
+Test(bench_qr, the_reference_takes_the_least_squares_and_nothing_near_them) {
+  const double a[] = {1, 1, 1, 0, 1, 2}, b[] = {1, 2, 6};
+  cr_expect_lt(reference_least_squares_ratio(RONDO_F64, 3, 2, a, b, (const double[]){0.5, 2.5}), 1);
+  cr_expect_gt(reference_least_squares_ratio(RONDO_F64, 3, 2, a, b, (const double[]){0.5, 2.5000001}), 30);
+  cr_expect_gt(reference_least_squares_ratio(RONDO_F32, 3, 2, a, b, (const double[]){0.501, 2.5}), 30);
+  const double none[] = {0.5, (double)NAN};
+  cr_expect(!(reference_least_squares_ratio(RONDO_F64, 3, 2, a, b, none) < 30));
+}
+
+Test(bench_qr, least_squares_and_h_and_tau_of_one_shape_are_two_cases) {
+  const char *line = "{\"kind\": \"qr\", \"dtype\": \"f32\", \"m\": 8, \"n\": 8, \"batch\": 1000, \"outputs\": \"x\", "
+                     "\"state\": \"cold\", \"us\": 2.5, \"bound_us\": 1, \"kernel\": \"a\"}";
+  char text[1024];
+  snprintf(text, sizeof text, "[%s,%s]", line, LINE("f32", 8, 8, 1000, "cold", 2.5, "b"));
+  struct ran ran = shell_rondo("", "bench kernels --from %s --json -", shell_write("both.json", text));
+  REQUIRE_CODE(ran, 3); /* 2.3 us are asked of H and tau only */
+  cr_assert_eq(shell_occurrences(ran.out, "\"outputs\": \"x\""), 1, "%s", ran.out);
 }

@@ -59,7 +59,7 @@ static void call_report(struct build *b) {
 
 static void call_null(struct build *b) {
   rondo_graph *graph = next(b) & 1 ? b->graph : NULL;
-  uint32_t which = below(b, 15);
+  uint32_t which = below(b, 16);
   rondo_status status = RONDO_OK;
   mark();
   switch (which) {
@@ -105,6 +105,9 @@ static void call_null(struct build *b) {
   case 13:
     status = rondo_add_append(graph, NULL);
     break;
+  case 14:
+    status = rondo_add_least_squares(graph, NULL);
+    break;
   default:
     status = rondo_last_task(graph, NULL);
     break;
@@ -115,21 +118,21 @@ static void call_null(struct build *b) {
 
 static void build(struct build *b) {
   enum { STEPS = 31 };
-  static void (*const steps[STEPS])(struct build *) = {add_tensor,       add_view,
-                                                       add_copy,         add_user,
-                                                       add_user,         add_qr,
-                                                       add_qr_part,      add_triangular_inverse,
-                                                       add_gemm_softmax, add_gemv,
-                                                       add_quantize,     add_attention,
-                                                       add_ready_made,   call_after,
-                                                       call_report,      call_null,
-                                                       add_copy,         add_view,
-                                                       add_tensor,       add_view,
-                                                       add_reshape,      add_append,
-                                                       add_user,         add_qr,
-                                                       add_qr_part,      add_triangular_inverse,
-                                                       add_reshape,      add_append,
-                                                       add_reshape,      add_attention,
+  static void (*const steps[STEPS])(struct build *) = {add_tensor,        add_view,
+                                                       add_copy,          add_user,
+                                                       add_user,          add_qr,
+                                                       add_qr_part,       add_triangular_inverse,
+                                                       add_gemm_softmax,  add_gemv,
+                                                       add_quantize,      add_attention,
+                                                       add_ready_made,    call_after,
+                                                       call_report,       call_null,
+                                                       add_copy,          add_view,
+                                                       add_tensor,        add_view,
+                                                       add_reshape,       add_append,
+                                                       add_user,          add_qr,
+                                                       add_qr_part,       add_triangular_inverse,
+                                                       add_reshape,       add_append,
+                                                       add_least_squares, add_attention,
                                                        add_ready_made};
   for (int step = 0; step < MAX_STEPS && b->at < b->end; step++) {
     uint32_t which = next(b) % 32;

@@ -114,6 +114,21 @@ void add_triangular_inverse(struct build *b) {
   ADDED(b, rondo_add_triangular_inverse(b->graph, &d), {d.a, RONDO_READ}, {d.out, RONDO_WRITE});
 }
 
+void add_least_squares(struct build *b) {
+  int64_t n = size_up_to(b, 20), m = next(b) % 8 ? n + size_up_to(b, 20) : size_up_to(b, 20);
+  int64_t sides = size_up_to(b, 20), batch = size_up_to(b, 3);
+  bool batched = next(b) & 1, turned = next(b) & 1;
+  rondo_dtype dtype = next(b) & 1 ? RONDO_F32 : RONDO_F64;
+  rondo_least_squares_desc d = {.name = any_name(b), .layout = turned ? RONDO_COLUMN_MAJOR : RONDO_ROW_MAJOR};
+  d.a = operand_of(b, RONDO_READ, dtype, matrix(batched, batch, m, n, turned));
+  d.b = operand_of(b, RONDO_READ, dtype, matrix(batched, batch, m, sides, turned));
+  d.x = operand_of(b, RONDO_WRITE, dtype, matrix(batched, batch, n, sides, turned));
+  if (next(b) & 1) d.residual = operand_of(b, RONDO_WRITE, dtype, vector(batched, batch, sides));
+  if (next(b) & 1) d.info = operand_of(b, RONDO_WRITE, RONDO_I32, vector(false, 0, batched ? batch : 1));
+  ADDED(b, rondo_add_least_squares(b->graph, &d), {d.a, RONDO_READ}, {d.b, RONDO_READ}, {d.x, RONDO_WRITE},
+        {d.residual, RONDO_WRITE}, {d.info, RONDO_WRITE});
+}
+
 void add_gemm_softmax(struct build *b) {
   int64_t m = size_up_to(b, 33), n = size_up_to(b, 33), k = size_up_to(b, 64), batch = size_up_to(b, 3);
   bool batched = next(b) & 1, rowmax = next(b) & 1;

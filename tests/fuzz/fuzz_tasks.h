@@ -10,6 +10,7 @@ void add_append(struct build *b);
 void add_qr(struct build *b);
 void add_qr_part(struct build *b);
 void add_triangular_inverse(struct build *b);
+void add_least_squares(struct build *b);
 void add_gemm_softmax(struct build *b);
 void add_attention(struct build *b);
 void add_gemv(struct build *b);

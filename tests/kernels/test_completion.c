@@ -139,6 +139,15 @@ static void qr_extract(struct subject *s, const struct family *f) {
   REQUIRE_OK(rondo_add_qr_extract(s->trial.graph, &(rondo_qr_extract_desc){"extract", RONDO_ROW_MAJOR, h, r, q}));
 }
 
+/* k right-hand sides. */
+static void least_squares(struct subject *s, const struct family *f) {
+  rondo_least_squares_desc desc = {.a = input(s, f->dtype, 3, (shape){f->batch, f->n, f->m}),
+                                   .b = input(s, f->dtype, 3, (shape){f->batch, f->k, f->m}),
+                                   .x = device_result(s, f->dtype, 3, (shape){f->batch, f->k, f->n}),
+                                   .residual = device_result(s, f->dtype, 2, (shape){f->batch, f->k})};
+  REQUIRE_OK(rondo_add_least_squares(s->trial.graph, &desc));
+}
+
 static void triangular_inverse(struct subject *s, const struct family *f) {
   rondo_triangular_inverse_desc desc = {.a = input(s, f->dtype, 3, (shape){f->batch, f->n, f->n}),
                                         .out = device_result(s, f->dtype, 3, (shape){f->batch, f->n, f->n})};
@@ -173,19 +182,25 @@ static const struct family families[] = {
     {1, "gemm_rowmax, wide, causal", gemm_rowmax, RONDO_BF16, 1, 30, 140, 70, 1},
     {7, "qr, tiles of some matrices a warp", qr, RONDO_F32, 13, 12, 9, 0, 0},
     {7, "qr, tiles", qr, RONDO_F64, 7, 40, 36, 0, 0},
-    {8, "qr, warps", qr, RONDO_F32, 29, 12, 9, 0, 1},
-    {2, "qr, warps, thin q", qr, RONDO_F64, 7, 20, 30, 0, 1},
-    {8, "qr, square", qr, RONDO_F64, 8, 40, 36, 0, 1},
-    {5, "qr, tall", qr, RONDO_F32, 5, 200, 12, 0, 1},
-    {0, "qr, tall, more", qr, RONDO_F32, 9, 200, 12, 0, 1},
+    {7, "qr, thin q of some matrices a warp", qr, RONDO_F32, 13, 12, 9, 0, 1},
+    {7, "qr, thin q", qr, RONDO_F64, 7, 20, 30, 0, 1},
+    {8, "qr, thin q, two warps a matrix", qr, RONDO_F64, 8, 40, 36, 0, 1},
+    {2, "qr, block columns", qr, RONDO_F64, 2, 250, 140, 0, 0},
+    {8, "qr, square", qr, RONDO_F32, 8, 150, 140, 0, 1},
+    {5, "qr, tall", qr, RONDO_F32, 5, 1100, 20, 0, 1},
+    {0, "qr, tall, more", qr, RONDO_F32, 9, 1100, 20, 0, 1},
     {2, "qr, blocked", qr, RONDO_F64, 2, 250, 140, 0, 1},
     {2, "qr, global", qr, RONDO_F32, 2, 8000, 8, 0, 0},
-    {6, "qr_apply", qr_apply, RONDO_F32, 2, 50, 12, 20, 1},
-    {0, "qr_apply, more", qr_apply, RONDO_F32, 7, 50, 37, 20, 1},
+    {2, "qr_apply, tiles", qr_apply, RONDO_F32, 2, 50, 12, 20, 1},
+    {6, "qr_apply", qr_apply, RONDO_F64, 2, 200, 12, 20, 1},
+    {0, "qr_apply, more", qr_apply, RONDO_F64, 7, 200, 37, 20, 1},
     {2, "qr_apply, global", qr_apply, RONDO_F64, 1, 30000, 5, 2, 0},
     {4, "qr_extract", qr_extract, RONDO_F32, 1, 20, 25, 0, 0},
+    {1, "least_squares, several matrices a block", least_squares, RONDO_F32, 13, 8, 8, 1, 0},
+    {6, "least_squares, passes", least_squares, RONDO_F64, 3, 60, 40, 3, 0},
+    {6, "least_squares, two kernels", least_squares, RONDO_F32, 2, 150, 40, 11, 0},
     {1, "triangular_inverse, one block", triangular_inverse, RONDO_F64, 1, 0, 100, 0, 0},
-    {3, "triangular_inverse", triangular_inverse, RONDO_F32, 11, 0, 20, 0, 0},
+    {6, "triangular_inverse", triangular_inverse, RONDO_F32, 11, 0, 20, 0, 0},
 };
 
 /* ---- Replays ----------------------------------------------------------------------------------------------------- */

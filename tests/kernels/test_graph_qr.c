@@ -136,7 +136,7 @@ static void chosen_panels(rondo_backend backend) {
   struct factorisation all[] = {
       {.desc = {.dtype = RONDO_F32, .m = 260, .n = 240, .batch = 2, .form = RONDO_QR_THIN_Q}},
       {.desc = {.dtype = RONDO_F64, .m = 170, .n = 260, .batch = 2, .form = RONDO_QR_THIN_Q}},
-      {.desc = {.dtype = RONDO_F64, .m = 200, .n = 150, .batch = 2, .layout = RONDO_ROW_MAJOR}},
+      {.desc = {.dtype = RONDO_F64, .m = 270, .n = 150, .batch = 2, .layout = RONDO_ROW_MAJOR}},
       {.desc = {.dtype = RONDO_F64, .m = 300, .n = 120, .batch = 1, .form = RONDO_QR_R}},
       {.desc = {.dtype = RONDO_F64, .m = 1500, .n = 40, .batch = 1, .form = RONDO_QR_THIN_Q}},
       {.desc = {.dtype = RONDO_F64, .m = 4000, .n = 12, .batch = 1, .form = RONDO_QR_R, .layout = RONDO_ROW_MAJOR}},
@@ -206,16 +206,41 @@ Test(graph_qr, a_panel_waits_for_its_own_columns_and_not_for_the_rest) {
   trial_end(&trial);
 }
 
-Test(graph_qr, a_matrix_of_one_block_is_one_task) {
+static bool is_one_task(const rondo_graph_qr_desc *desc) {
   struct trial trial;
   trial_describe(&trial, RONDO_BACKEND_HOST);
-  rondo_graph_qr_desc desc = {.dtype = RONDO_F32, .m = 128, .n = 128, .batch = 9, .form = RONDO_QR_THIN_Q};
   rondo_graph_qr_tensors tensors;
-  REQUIRE_OK(rondo_graph_qr(trial.graph, &desc, &tensors));
+  REQUIRE_OK(rondo_graph_qr(trial.graph, desc, &tensors));
   rondo_task task;
   REQUIRE_OK(rondo_last_task(trial.graph, &task));
-  cr_expect_eq(task, 0);
   trial_end(&trial);
+  return task == 0;
+}
+
+Test(graph_qr, a_matrix_of_one_block_is_one_task) {
+  cr_expect(
+      is_one_task(&(rondo_graph_qr_desc){.dtype = RONDO_F32, .m = 128, .n = 128, .batch = 9, .form = RONDO_QR_THIN_Q}));
+}
+
+Test(graph_qr, large_matrices_are_panels_but_where_many_of_them_keep_the_chip_busy) {
+  static const struct {
+    rondo_dtype dtype;
+    int64_t m, n, batch;
+    rondo_qr_form form;
+    bool one_task;
+  } cases[] = {
+      {RONDO_F32, 512, 512, 1, RONDO_QR_H_TAU, true},     {RONDO_F32, 513, 512, 1, RONDO_QR_H_TAU, false},
+      {RONDO_F32, 513, 513, 16, RONDO_QR_H_TAU, true},    {RONDO_F32, 300, 5000, 1, RONDO_QR_H_TAU, false},
+      {RONDO_F32, 1024, 700, 15, RONDO_QR_H_TAU, false},  {RONDO_F32, 1024, 700, 16, RONDO_QR_H_TAU, true},
+      {RONDO_F32, 1200, 40, 1000, RONDO_QR_H_TAU, false}, {RONDO_F32, 300, 300, 1000, RONDO_QR_R, false},
+      {RONDO_F64, 256, 256, 1, RONDO_QR_H_TAU, true},     {RONDO_F64, 257, 256, 1, RONDO_QR_H_TAU, false},
+      {RONDO_F64, 512, 512, 16, RONDO_QR_H_TAU, true},    {RONDO_F64, 600, 40, 16, RONDO_QR_H_TAU, false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const rondo_graph_qr_desc desc = {
+        .dtype = cases[i].dtype, .m = cases[i].m, .n = cases[i].n, .batch = cases[i].batch, .form = cases[i].form};
+    cr_expect_eq(is_one_task(&desc), cases[i].one_task, "case %zu", i);
+  }
 }
 
 Test(graph_qr, refuses_bad_descriptions_before_anything_is_added) {
@@ -227,8 +252,9 @@ Test(graph_qr, refuses_bad_descriptions_before_anything_is_added) {
   rondo_graph_qr_tensors untouched = tensors;
 #define REFUSED(fragment, ...)                                                                                         \
   REQUIRE_ERROR(rondo_graph_qr(g, &(rondo_graph_qr_desc){__VA_ARGS__}, &tensors), RONDO_INVALID_ARGUMENT, fragment)
-  REFUSED("task 0 'qr': a is [1, 4, 4] f16, expected a matrix or a batch of matrices, f32 or f64 (a: input 'qr a')",
-          .dtype = RONDO_F16, .m = 4, .n = 4, .batch = 1);
+  REFUSED("dtype is f16, expected f32 or f64", .dtype = RONDO_F16, .m = 4, .n = 4, .batch = 1);
+  REFUSED("task 0 'qr': a is [1, 4, 4] i32, expected a matrix or a batch of matrices", .dtype = RONDO_I32, .m = 4,
+          .n = 4, .batch = 1);
   REFUSED("dtype 0 does not exist", .m = 4, .n = 4, .batch = 1);
   REFUSED("rondo_graph_qr: task 0 'qr': layout 9 does not exist", .dtype = RONDO_F32, .layout = (rondo_layout)9, .m = 4,
           .n = 4, .batch = 1);

@@ -162,7 +162,7 @@ static void unbatched(rondo_backend backend) {
 }
 BOTH_BACKENDS(qr, a_matrix_needs_no_batch_dimension, unbatched)
 
-/* H and tau of small matrices are the register tiles'; thin Q and R come from the kernels in shared memory. */
+/* Each has kernels of its own. */
 static const enum form both_forms[] = {FORM_H, FORM_QR};
 
 static void deterministic(rondo_backend backend) {
@@ -342,14 +342,14 @@ Test(qr, refuses_operands_that_do_not_fit_together) {
   rondo_tensor tau = qr_state(g, RONDO_F32, 2, 4, 8, 0), r = qr_state(g, RONDO_F32, 3, 4, 8, 8);
   rondo_tensor q = qr_state(g, RONDO_F32, 3, 4, 8, 16), none = {0};
   rondo_tensor short_tau = qr_state(g, RONDO_F32, 2, 4, 7, 0), f64_tau = qr_state(g, RONDO_F64, 2, 4, 8, 0);
-  rondo_tensor f16 = qr_state(g, RONDO_F16, 3, 4, 8, 16), vector = qr_state(g, RONDO_F32, 1, 8, 0, 0);
+  rondo_tensor codes = qr_state(g, RONDO_E4M3, 3, 4, 8, 16), vector = qr_state(g, RONDO_F32, 1, 8, 0, 0);
   rondo_tensor other_batch = qr_state(g, RONDO_F32, 3, 5, 8, 16);
   rondo_tensor view;
   REQUIRE_OK(rondo_view(g, a, (int64_t[]){0, 0, 0}, (int64_t[]){4, 8, 8}, &view));
 #define REFUSED(fragment, ...)                                                                                         \
   REQUIRE_ERROR(rondo_add_qr(g, &(rondo_qr_desc){__VA_ARGS__}), RONDO_INVALID_ARGUMENT, fragment)
   REFUSED("a is absent", .h = h, .tau = tau);
-  REFUSED("a is [4, 8, 16] f16, expected a matrix", .a = f16, .h = h, .tau = tau);
+  REFUSED("a is [4, 8, 16] e4m3, expected a matrix", .a = codes, .h = h, .tau = tau);
   REFUSED("a is [8] f32, expected a matrix", .a = vector, .h = h, .tau = tau);
   REFUSED("tau is [4, 7] f32, expected [4, 8] f32", .a = a, .h = h, .tau = short_tau);
   REFUSED("tau is [4, 8] f64, expected [4, 8] f32", .a = a, .h = h, .tau = f64_tau);

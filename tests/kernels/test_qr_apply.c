@@ -10,6 +10,7 @@ struct application {
   rondo_layout layout;
   enum form form;
   int64_t m, n, columns, batch, padding;
+  bool aligned; /* the padding in front too is whole vectors */
   /* Filled by application_add and application_fill. */
   int64_t k;
   struct qr_place v_place, c_place;
@@ -18,8 +19,8 @@ struct application {
 };
 
 static struct qr_place place_of(const struct application *x, int64_t columns) {
-  return (struct qr_place){
-      x->dtype, x->layout, x->batch, x->m, columns, x->padding ? 1 : 0, x->padding ? x->padding - 1 : 0};
+  int64_t before = x->aligned ? x->padding / 2 : x->padding ? 1 : 0;
+  return (struct qr_place){x->dtype, x->layout, x->batch, x->m, columns, before, x->padding - before};
 }
 
 static int64_t tau_count(const struct application *x) { return x->batch * (x->k + x->padding); }
@@ -157,6 +158,36 @@ static void every_shape(rondo_backend backend) {
 }
 BOTH_BACKENDS(qr_apply, meets_the_gate_for_every_form_shape_and_layout, every_shape)
 
+/* Each register tile (qr_tile_apply.h) full and partly filled, with fewer, as many and more columns of C than it has;
+ * dense, with padding that keeps vectors whole and with padding that does not. A batch is no multiple of what a warp
+ * has. */
+static void every_tile(rondo_backend backend) {
+  static const int16_t shapes[][4] = {
+      /* m, n, columns, batch */
+      {8, 8, 8, 5},     {4, 3, 19, 3},    {16, 16, 16, 3}, {12, 9, 40, 3},     {32, 32, 32, 2},  {24, 20, 70, 2},
+      {64, 64, 64, 2},  {60, 33, 130, 2}, {64, 7, 200, 1}, {128, 128, 128, 2}, {96, 65, 100, 2}, {124, 128, 150, 1},
+      {72, 90, 129, 1}, {512, 32, 32, 2}, {260, 9, 80, 1}, {300, 32, 17, 2},
+  };
+  enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+  for (int pass = 0; pass < 6; pass++) {
+    struct application all[2 * SHAPES];
+    for (int i = 0; i < 2 * SHAPES; i++) {
+      const int16_t *shape = shapes[i / 2];
+      all[i] = (struct application){.dtype = pass % 2 ? RONDO_F32 : RONDO_F64,
+                                    .layout = i / 2 % 4 == 3 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR,
+                                    .form = i % 2 ? APPLY : UPDATE,
+                                    .m = shape[0],
+                                    .n = shape[1],
+                                    .columns = shape[2],
+                                    .batch = shape[3],
+                                    .padding = INT64_C(4) * (pass / 2),
+                                    .aligned = pass / 2 == 2};
+    }
+    applications_run(backend, all, sizeof all / sizeof all[0]);
+  }
+}
+BOTH_BACKENDS(qr_apply, meets_the_gate_for_every_tile_full_and_partly_filled, every_tile)
+
 /* Columns of C so long that fewer and fewer fit in shared memory, down to none, and enough of them to fill a chip. */
 static void long_and_wide(rondo_backend backend) {
   struct application all[] = {
@@ -237,34 +268,48 @@ static void *application_bits(rondo_backend backend, struct application *x, int 
 }
 
 /* A matrix has the same bits in every replay and batch, and what is not finite stays with its own matrix and column. */
-static void same_bits(rondo_backend backend) {
-  enum { M = 50, N = 40, COLUMNS = 21, BATCH = 7, SIZE = M * COLUMNS };
-  struct application x = {.dtype = RONDO_F32, .form = APPLY, .m = M, .n = N, .columns = COLUMNS, .batch = BATCH};
-  struct random random = {4};
-  x.k = N;
-  application_fill(&x, &random);
+static void same_bits_of(rondo_backend backend, struct application x, struct random *random) {
+  const int64_t size = x.m * x.columns, poisoned_column = x.columns / 2, row = x.m - 1;
+  x.k = qr_min(x.m, x.n);
+  application_fill(&x, random);
   float *all = application_bits(backend, &x, 3);
   struct application first = x;
   first.batch = 1;
   float *alone = application_bits(backend, &first, 1);
-  cr_expect_arr_eq(alone, all, SIZE * sizeof(float), "a matrix differs by itself");
-  x.before[2 * SIZE + 3 * M + 5] = (double)NAN; /* item 2, column 3 */
-  x.reflectors[4 * M * N + 7 * M + 9] = INFINITY;
-  x.factors[4 * N + 7] = 1;
+  cr_expect_arr_eq(alone, all, (size_t)size * sizeof(float), "a matrix of %d x %d differs by itself", (int)x.m,
+                   (int)x.n);
+  x.before[2 * size + poisoned_column * x.m + row] = (double)NAN; /* of item 2 */
+  x.reflectors[4 * x.m * x.n + row] = INFINITY;                   /* of item 4 */
+  x.factors[4 * x.k] = 1;
   float *poisoned = application_bits(backend, &x, 1);
-  for (int item = 0; item < BATCH; item++)
-    for (int column = 0; column < COLUMNS; column++) {
+  for (int item = 0; item < x.batch; item++)
+    for (int column = 0; column < x.columns; column++) {
       bool same = true, bad = false;
-      for (int i = 0; i < M; i++) {
-        const float *got = &poisoned[item * SIZE + column * M + i];
-        same &= *got == all[item * SIZE + column * M + i];
+      for (int i = 0; i < x.m; i++) {
+        const float *got = &poisoned[item * size + column * x.m + i];
+        same &= *got == all[item * size + column * x.m + i];
         bad |= !isfinite(*got);
       }
-      bool expected = item == 4 || (item == 2 && column == 3);
-      cr_expect(expected ? bad : same, "item %d, column %d", item, column);
+      bool expected = item == 4 || (item == 2 && column == poisoned_column);
+      cr_expect(expected ? bad : same, "%d x %d: item %d, column %d", (int)x.m, (int)x.n, item, column);
     }
   free(all), free(alone), free(poisoned);
   application_free(&x);
+}
+
+static void same_bits(rondo_backend backend) {
+  static const int16_t shapes[][3] = {{8, 8, 8},   {13, 9, 20},    {32, 20, 33},    {50, 40, 21},
+                                      {40, 70, 6}, {128, 100, 90}, {130, 140, 150}, {400, 32, 40}};
+  struct random random = {4};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    same_bits_of(backend,
+                 (struct application){.dtype = RONDO_F32,
+                                      .form = i % 2 ? APPLY : UPDATE,
+                                      .m = shapes[i][0],
+                                      .n = shapes[i][1],
+                                      .columns = shapes[i][2],
+                                      .batch = 7},
+                 &random);
 }
 BOTH_BACKENDS(qr_apply, a_matrix_has_the_same_bits_everywhere_and_keeps_its_nan, same_bits)
 

@@ -16,9 +16,10 @@ struct factorisation {
   rondo_layout layout;
   enum form form;
   int64_t m, n, batch;
-  int64_t padding; /* rows and columns around every matrix, one of them before it, */
-  bool aligned;    /* or four; */
-  bool dense_h;    /* but none around h */
+  int64_t padding;    /* rows and columns around every matrix, one of them before it, */
+  bool aligned;       /* or four; */
+  bool dense_h;       /* but none around h */
+  rondo_dtype narrow; /* of a, where it is not dtype */
   const enum qr_kind *kinds;
   int64_t kind_count;
   /* Filled by factorisation_add and _read. */
@@ -37,6 +38,10 @@ static const enum qr_kind every_kind[] = {
 };
 static const enum qr_kind hard_kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_NEAR_OVERFLOW, QR_WILD_SCALES};
 static const enum qr_kind random_kind[] = {QR_RANDOM};
+static const enum qr_kind extreme_kinds[] = {QR_ONE_TINY,     QR_ONE_HUGE,    QR_ONE_ZERO,
+                                             QR_ONE_DENORMAL, QR_SMALL_UNITS, QR_LARGE_UNITS,
+                                             QR_ZERO,         QR_ALTERNATING, QR_NEAR_UNDERFLOW};
+enum { EXTREME_KINDS = sizeof extreme_kinds / sizeof extreme_kinds[0] };
 
 static const double *matrix_of(const struct factorisation *f, int64_t item) { return f->matrices + item * f->m * f->n; }
 
@@ -49,6 +54,7 @@ static inline void factorisation_add(struct factorisation *f, struct trial *tria
   f->k = qr_min(f->m, f->n);
   bool panel = f->form == FORM_PANEL;
   f->a_place = f->h_place = place_of(f, f->m, f->n);
+  if (f->narrow) f->a_place.dtype = f->narrow;
   if (f->dense_h) f->h_place.before = f->h_place.behind = 0;
   f->r_place = place_of(f, f->k, f->n);
   f->q_place = place_of(f, f->m, f->k);
@@ -73,6 +79,11 @@ static inline void factorisation_fill(struct factorisation *f, struct random *ra
   f->matrices = qr_memory(f->batch * f->m * f->n, sizeof(double));
   for (int64_t item = 0; item < f->batch; item++)
     qr_fill(random, f->dtype, f->kinds[item % f->kind_count], f->m, f->n, f->matrices + item * f->m * f->n);
+  for (int64_t i = 0; f->narrow && i < f->batch * f->m * f->n; i++) {
+    uint64_t number = 0;
+    oracle_write(f->narrow, &number, 0, f->matrices[i]);
+    f->matrices[i] = oracle_read(f->narrow, &number, 0);
+  }
 }
 
 static inline void guarded_set(struct trial *trial, const struct factorisation *f, rondo_tensor tensor, int64_t count) {
@@ -89,7 +100,7 @@ static inline void factorisation_set(struct factorisation *f, struct trial *tria
   guarded_set(trial, f, f->tau, tau_count(f));
   guarded_set(trial, f, f->r, qr_place_count(&f->r_place));
   guarded_set(trial, f, f->q, qr_place_count(&f->q_place));
-  void *data = qr_guarded(f->dtype, qr_place_count(&f->a_place));
+  void *data = qr_guarded(f->a_place.dtype, qr_place_count(&f->a_place));
   for (int64_t item = 0; item < f->batch; item++) qr_place_write(&f->a_place, item, matrix_of(f, item), data);
   trial_set(trial, f->a, data);
   free(data);
@@ -201,6 +212,36 @@ static inline void run(rondo_backend backend, struct factorisation *all, size_t 
     free(all[i].matrices);
   }
   trial_end(&trial);
+}
+
+/* Dense, padded and aligned, padded and not, row-major, row-major and padded, padded with a dense H. */
+enum { LAYOUTS = 6, DENSE_H_LAYOUT = 5, LAYOUT_SHAPES_MOST = 48 };
+static inline void set_layout(struct factorisation *f, int layout) {
+  f->layout = layout == 3 || layout == 4 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR;
+  f->padding = layout == 0 || layout == 3 ? 0 : layout == 1 ? 8 : 4;
+  f->aligned = layout == 1;
+  f->dense_h = layout == DENSE_H_LAYOUT;
+}
+
+/* H and tau, every third one in place. */
+static inline void run_in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2],
+                                       size_t count) {
+  cr_assert_leq(count, LAYOUT_SHAPES_MOST);
+  for (int layout = 0; layout < LAYOUTS; layout++) {
+    struct factorisation all[LAYOUT_SHAPES_MOST];
+    for (size_t i = 0; i < count; i++) {
+      const bool in_place = (i + (size_t)layout) % 3 == 0 && layout != DENSE_H_LAYOUT;
+      all[i] = (struct factorisation){.dtype = dtype,
+                                      .form = in_place ? FORM_PANEL : FORM_H,
+                                      .m = shapes[i][0],
+                                      .n = shapes[i][1],
+                                      .batch = 5,
+                                      .kinds = hard_kinds,
+                                      .kind_count = 4};
+      set_layout(&all[i], layout);
+    }
+    run(backend, all, count);
+  }
 }
 
 static inline void expect_same_memory(const struct factorisation *f, const void *x, const void *y, int64_t count) {

@@ -325,7 +325,8 @@ static inline void qr_expect_triangular(int64_t m, int64_t n, const double *r, c
     for (int64_t i = j + 1; i < k; i++) cr_expect(r[j * k + i] == 0, "r(%d, %d) of %s", (int)i, (int)j, where);
 }
 
-/* R alone: R^T R = A^T A. Squares of f64's largest numbers stay in the range of long double. */
+/* R alone: R^T R = A^T A, in which an error of A counts twice. Squares of f64's largest numbers stay in the range of
+ * long double. */
 static inline void qr_expect_gram(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *r,
                                   const char *where) {
   int64_t k = qr_min(m, n);
@@ -339,8 +340,8 @@ static inline void qr_expect_gram(rondo_dtype dtype, int64_t m, int64_t n, const
     for (int64_t row = 0; row < k; row++) sum -= (long double)r[p * k + row] * r[s * k + row];
     largest = qr_larger(largest, fabsl(sum));
   }
-  qr_expect_ratio("|A'A - R'R|", largest == 0 ? 0 : largest / ((long double)qr_max(m, 1) * norm * qr_epsilon(dtype)),
-                  where);
+  qr_expect_ratio("|A'A - R'R|",
+                  largest == 0 ? 0 : largest / (2 * (long double)qr_max(m, 1) * norm * qr_epsilon(dtype)), where);
 }
 
 /* Thin Q and R: |A - Q R| and the orthogonality of Q. */

@@ -1,10 +1,6 @@
 /* test_qr_tile.c - H and tau of the shapes that the register tiles factor (qr_tile_plan.c): each tile full and partly
  * filled, in every layout, with every kind of matrix; and that batch and neighbours change no bit. */
-#include "test_qr_factorisation.h"
-
-enum { TILES = 11, BOTH_TYPES = 2 * TILES };
-static const int16_t tiles[TILES][2] = {{8, 8},    {16, 16},  {32, 32},   {64, 64},  {128, 128}, {128, 16},
-                                        {256, 16}, {512, 32}, {1024, 32}, {128, 32}, {256, 32}};
+#include "test_qr_tile_shapes.h"
 
 /* ---- Ratios ----------------------------------------------------------------------------------------------------- */
 
@@ -26,46 +22,16 @@ static void full_f64(rondo_backend backend) { full(backend, RONDO_F64, tiles, TI
 BOTH_BACKENDS(qr_tile, full_tiles_of_f32_meet_lapack_ratios, full_f32)
 BOTH_BACKENDS(qr_tile, full_tiles_of_f64_meet_lapack_ratios, full_f64)
 
-/* Shapes between the tiles stand somewhere on a tile's diagonal; wide ones have no reflectors for their last columns.
- */
-static const int16_t partly[][2] = {
-    {1, 1},    {5, 3},    {3, 7},    {8, 4},     {12, 11},  {9, 16},   {16, 12},   {27, 20},  {20, 30},  {28, 28},
-    {31, 1},   {50, 45},  {33, 60},  {60, 60},   {36, 36},  {100, 90}, {70, 128},  {96, 96},  {120, 30}, {2, 100},
-    {90, 10},  {65, 1},   {124, 12}, {100, 28},  {240, 20}, {196, 32}, {200, 7},   {252, 16}, {130, 3},  {400, 20},
-    {300, 32}, {512, 18}, {700, 9},  {1000, 17}, {520, 32}, {1024, 5}, {1020, 31}, {900, 16}};
-enum { PARTLY = sizeof partly / sizeof partly[0], LAYOUTS = 6 };
-
-/* Dense, padded and aligned, padded and not, row-major, row-major and padded, padded with a dense result. */
-static void in_every_layout(rondo_backend backend, rondo_dtype dtype, size_t first, size_t last) {
-  for (int layout = 0; layout < LAYOUTS; layout++) {
-    struct factorisation all[PARTLY + TILES];
-    size_t count = 0;
-    for (size_t i = first; i < last; i++) {
-      const int16_t *shape = i < PARTLY ? partly[i] : tiles[i - PARTLY];
-      const bool in_place = (i + (size_t)layout) % 3 == 0 && layout < 5;
-      all[count++] = (struct factorisation){.dtype = dtype,
-                                            .layout = layout == 3 || layout == 4 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR,
-                                            .form = in_place ? FORM_PANEL : FORM_H,
-                                            .m = shape[0],
-                                            .n = shape[1],
-                                            .batch = 5,
-                                            .padding = layout == 0 || layout == 3 ? 0
-                                                       : layout == 1              ? 8
-                                                                                  : 4,
-                                            .aligned = layout == 1,
-                                            .dense_h = layout == 5,
-                                            .kinds = hard_kinds,
-                                            .kind_count = 4};
-    }
-    run(backend, all, count);
-  }
+static void small(rondo_backend backend, rondo_dtype dtype) { run_in_every_layout(backend, dtype, partly, PARTLY / 2); }
+static void large(rondo_backend backend, rondo_dtype dtype) {
+  run_in_every_layout(backend, dtype, partly + PARTLY / 2, PARTLY - PARTLY / 2);
 }
-static void small_f32(rondo_backend backend) { in_every_layout(backend, RONDO_F32, 0, PARTLY / 2); }
-static void large_f32(rondo_backend backend) { in_every_layout(backend, RONDO_F32, PARTLY / 2, PARTLY); }
-static void full_layouts_f32(rondo_backend backend) { in_every_layout(backend, RONDO_F32, PARTLY, PARTLY + TILES); }
-static void small_f64(rondo_backend backend) { in_every_layout(backend, RONDO_F64, 0, PARTLY / 2); }
-static void large_f64(rondo_backend backend) { in_every_layout(backend, RONDO_F64, PARTLY / 2, PARTLY); }
-static void full_layouts_f64(rondo_backend backend) { in_every_layout(backend, RONDO_F64, PARTLY, PARTLY + TILES); }
+static void small_f32(rondo_backend backend) { small(backend, RONDO_F32); }
+static void large_f32(rondo_backend backend) { large(backend, RONDO_F32); }
+static void full_layouts_f32(rondo_backend backend) { run_in_every_layout(backend, RONDO_F32, tiles, TILES); }
+static void small_f64(rondo_backend backend) { small(backend, RONDO_F64); }
+static void large_f64(rondo_backend backend) { large(backend, RONDO_F64); }
+static void full_layouts_f64(rondo_backend backend) { run_in_every_layout(backend, RONDO_F64, tiles, TILES); }
 BOTH_BACKENDS(qr_tile, small_f32_between_tiles_meets_lapack_ratios_in_every_layout, small_f32)
 BOTH_BACKENDS(qr_tile, large_f32_between_tiles_meets_lapack_ratios_in_every_layout, large_f32)
 BOTH_BACKENDS(qr_tile, full_tiles_of_f32_meet_lapack_ratios_in_every_layout, full_layouts_f32)
@@ -75,18 +41,15 @@ BOTH_BACKENDS(qr_tile, full_tiles_of_f64_meet_lapack_ratios_in_every_layout, ful
 
 /* Extreme columns where a tile is partly filled. */
 static void extreme_columns(rondo_backend backend) {
-  static const enum qr_kind kinds[] = {QR_ONE_TINY,    QR_ONE_HUGE, QR_ONE_ZERO,    QR_ONE_DENORMAL,  QR_SMALL_UNITS,
-                                       QR_LARGE_UNITS, QR_ZERO,     QR_ALTERNATING, QR_NEAR_UNDERFLOW};
-  enum { KINDS = sizeof kinds / sizeof kinds[0] };
   enum { BOTH = 2 * PARTLY };
   struct factorisation all[BOTH];
   for (int i = 0; i < BOTH; i++)
     all[i] = (struct factorisation){.dtype = i < PARTLY ? RONDO_F32 : RONDO_F64,
                                     .m = partly[i % PARTLY][0],
                                     .n = partly[i % PARTLY][1],
-                                    .batch = KINDS,
-                                    .kinds = kinds,
-                                    .kind_count = KINDS};
+                                    .batch = EXTREME_KINDS,
+                                    .kinds = extreme_kinds,
+                                    .kind_count = EXTREME_KINDS};
   run(backend, all, BOTH);
 }
 BOTH_BACKENDS(qr_tile, tiny_huge_and_zero_columns_meet_lapack_ratios, extreme_columns)
@@ -137,7 +100,7 @@ Test(qr_tile, padded_matrices_have_the_same_bits_whichever_turn_of_a_block_they_
   }
 }
 
-/* Panels of many matrices take other kernels than those of few. */
+/* The batch chooses no kernel. */
 static void same_bits_of_many(rondo_backend backend) {
   static const int16_t shapes[][2] = {{128, 16}, {100, 9}, {256, 16}, {130, 5}};
   struct factorisation all[4];

@@ -29,15 +29,15 @@ static double triangle_value(struct random *random, enum triangle kind, int64_t 
 struct inversion {
   rondo_dtype dtype;
   int64_t n, batch, padding;
-  bool in_place, unbatched;
+  bool in_place, unbatched, aligned; /* aligned: the padding in front too is whole vectors */
   struct qr_place place;
   rondo_tensor a, out;
   double *matrices; /* [batch][n][n], NaN on and above the diagonal */
 };
 
 static void inversion_add(struct inversion *x, struct trial *trial) {
-  x->place = (struct qr_place){
-      x->dtype, RONDO_ROW_MAJOR, x->batch, x->n, x->n, x->padding ? 1 : 0, x->padding ? x->padding - 1 : 0};
+  int64_t before = x->aligned ? x->padding / 2 : x->padding ? 1 : 0;
+  x->place = (struct qr_place){x->dtype, RONDO_ROW_MAJOR, x->batch, x->n, x->n, before, x->padding - before};
   rondo_tensor a, out;
   if (x->unbatched) {
     int64_t shape[] = {x->n, x->n};
@@ -137,7 +137,10 @@ static void every_order(rondo_backend backend) {
     all[i] = (struct inversion){.dtype = i < ORDERS ? RONDO_F32 : RONDO_F64,
                                 .n = orders[i % ORDERS],
                                 .batch = 1 + 10 / (1 + orders[i % ORDERS] / 64), /* blocks not filled by matrices */
-                                .padding = i % 3 == 1 ? 5 : 0,
+                                .padding = i % 3 == 1   ? 5
+                                           : i % 3 == 2 ? 8
+                                                        : 0,
+                                .aligned = i % 3 == 2,
                                 .in_place = i % 2 != 0};
   inversions_run(backend, all, sizeof all / sizeof all[0], 1);
 }
@@ -156,6 +159,39 @@ static void many_inverses(rondo_backend backend) {
   inversions_run(backend, all, 1, 37);
 }
 BOTH_BACKENDS(triangular_inverse, a_batch_may_pass_65535, many_inverses)
+
+/* The same matrix all over a batch, of which a chip has more than it can work on at a time. */
+static void same_bits(rondo_backend backend) {
+  static const struct {
+    rondo_dtype dtype;
+    int16_t n, batch;
+  } cases[] = {
+      {RONDO_F32, 16, 45}, {RONDO_F32, 29, 45}, {RONDO_F32, 97, 901}, {RONDO_F64, 64, 45}, {RONDO_F64, 128, 401}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct inversion x = {.dtype = cases[i].dtype, .n = cases[i].n, .batch = cases[i].batch};
+    const int64_t numbers = x.n * x.n;
+    struct trial trial;
+    struct random random = {7};
+    trial_describe(&trial, backend);
+    inversion_add(&x, &trial);
+    trial_instantiate(&trial);
+    inversion_fill(&x, &random);
+    for (int64_t item = 1; item < x.batch; item++)
+      memcpy(x.matrices + item * numbers, x.matrices, (size_t)numbers * sizeof *x.matrices);
+    qr_matrices_set(&trial, &x.place, x.matrices, x.a);
+    trial_replay(&trial);
+    unsigned char *data = qr_memory(x.batch * numbers, qr_bytes(x.dtype));
+    trial_get(&trial, x.out, data);
+    inversion_expect(&x, data, 0);
+    const size_t bytes = (size_t)numbers * qr_bytes(x.dtype);
+    for (int64_t item = 1; item < x.batch; item++)
+      cr_expect_arr_eq(data + (size_t)item * bytes, data, bytes, "%d rows: matrix %d differs", (int)x.n, (int)item);
+    free(data);
+    free(x.matrices);
+    trial_end(&trial);
+  }
+}
+BOTH_BACKENDS(triangular_inverse, a_matrix_has_the_same_bits_wherever_it_stands, same_bits)
 
 /* A NaN below the diagonal stays in its own matrix, reaches no row above it, and leaves ones and zeros alone. */
 static void poisoned_triangle(rondo_backend backend) {

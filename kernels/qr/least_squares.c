@@ -1,0 +1,140 @@
+/* least_squares.c - describing least squares: rondo_add_least_squares, what its operands must be, and the scratch it
+ * needs. */
+#include "least_squares.h"
+
+#include "../../runtime/integer.h"
+
+rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squares_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_least_squares: the description is NULL");
+  struct op_argument arguments[] = {
+      [LEAST_SQUARES_A] = {"a", desc->a, RONDO_READ, 0},
+      [LEAST_SQUARES_B] = {"b", desc->b, RONDO_READ, 0},
+      [LEAST_SQUARES_X] = {"x", desc->x, RONDO_WRITE, 0},
+      [LEAST_SQUARES_RESIDUAL] = {"residual", desc->residual, RONDO_WRITE, 0},
+      [LEAST_SQUARES_INFO] = {"info", desc->info, RONDO_WRITE, 0},
+  };
+  struct qr_attributes attributes = {.layout = (int32_t)desc->layout};
+  return graph_add(graph, &op_least_squares, desc->name, arguments, 5, &attributes, sizeof attributes);
+}
+
+int64_t least_squares_sides(const struct op_task *task) {
+  const struct op_operand *b = &task->operands[LEAST_SQUARES_B];
+  return b->shape[b->rank - (qr_layout_of(task) == RONDO_ROW_MAJOR ? 1 : 2)];
+}
+
+/* [batch, count], or [count] where there is no batch. */
+static rondo_status vector_check(const char *name, const struct op_operand *operand, const struct op_operand *a,
+                                 int64_t count) {
+  if (!operand->present) return RONDO_OK;
+  return op_expect(name, operand, a->dtype, a->rank - 1, (int64_t[]){a->rank == 3 ? a->shape[0] : count, count});
+}
+
+static rondo_status least_squares_check(const struct op_task *task) {
+  const struct op_operand *operands = task->operands;
+  const struct op_operand *a = &operands[LEAST_SQUARES_A], *b = &operands[LEAST_SQUARES_B];
+  int32_t layout = qr_layout_of(task);
+  rondo_status status = layout_check(layout);
+  if (status == RONDO_OK) status = matrix_check("a", a);
+  if (status != RONDO_OK) return status;
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  if (problem.n < 1 || problem.m < problem.n)
+    return op_unexpected("a", a,
+                         layout == RONDO_ROW_MAJOR ? "matrices of at least one column and as many rows as columns"
+                                                   : "matrices of at least one column and as many rows as columns, "
+                                                     "[columns, rows] where they are column-major");
+  if (!b->present || b->rank != a->rank)
+    return op_unexpected("b", b, a->rank == 2 ? "one matrix, as a is" : "a batch of matrices, as a is");
+  int64_t sides = least_squares_sides(task);
+  status = matrix_like_check("b", b, a, layout, problem.m, sides);
+  if (status == RONDO_OK && sides < 1) status = op_unexpected("b", b, "at least one right-hand side");
+  if (status == RONDO_OK) status = matrix_like_check("x", &operands[LEAST_SQUARES_X], a, layout, problem.n, sides);
+  if (status == RONDO_OK) status = vector_check("residual", &operands[LEAST_SQUARES_RESIDUAL], a, sides);
+  if (status == RONDO_OK && operands[LEAST_SQUARES_INFO].present)
+    status = op_expect("info", &operands[LEAST_SQUARES_INFO], RONDO_I32, 1, &problem.batch);
+  return status;
+}
+
+/* ---- Two kernels ------------------------------------------------------------------------------------------------ */
+
+enum {
+  /* Chips of compute capability 8.6, 8.9 and 12.0 have no more for a block, and translate the portable code: whatever
+   * needs more may come to run without its tile. */
+  LEAST_SHARED_BYTES = 99 * 1024,
+  /* Of the host. */
+  WORKERS = 64,
+};
+
+static uint64_t round_to_256(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/* H is dense and column-major, whatever a's layout is. */
+void least_squares_factoring_of(const struct op_task *task, struct least_squares_factoring *factoring) {
+  const struct op_operand *a = &task->operands[LEAST_SQUARES_A];
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  struct op_operand h = *a;
+  h.access = RONDO_WRITE;
+  h.offset_bytes = 0;
+  const bool by_rows = qr_layout_of(task) == RONDO_ROW_MAJOR;
+  h.stride[h.rank - 2] = by_rows ? 1 : problem.m;
+  h.stride[h.rank - 1] = by_rows ? problem.m : 1;
+  if (h.rank == 3) h.stride[0] = problem.m * problem.n;
+  *factoring = (struct least_squares_factoring){
+      .operands = {[QR_A] = *a,
+                   [QR_H] = h,
+                   [QR_TAU] = {.present = true,
+                               .access = RONDO_WRITE,
+                               .dtype = a->dtype,
+                               .rank = a->rank - 1,
+                               .shape = {a->rank == 3 ? problem.batch : problem.n, problem.n},
+                               .stride = {a->rank == 3 ? problem.n : 1, 1}}},
+      .task = *task,
+  };
+  factoring->task.op = &op_qr;
+  factoring->task.operand_count = 5;
+  factoring->task.operands = factoring->operands;
+}
+
+bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t sides) {
+  return (uint64_t)(qr_leading(m) * sides) * element_bytes <= LEAST_SHARED_BYTES;
+}
+
+struct least_squares_scratch least_squares_scratch_of(const struct op_task *task) {
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  const uint64_t numbers = (uint64_t)problem.batch * problem.element_bytes;
+  struct least_squares_factoring factoring;
+  least_squares_factoring_of(task, &factoring);
+  struct least_squares_scratch scratch = {.tau = round_to_256(numbers * (uint64_t)(problem.m * problem.n))};
+  scratch.work = scratch.tau + round_to_256(numbers * (uint64_t)problem.n);
+  scratch.qr = scratch.work;
+  if (!least_squares_fits_shared(problem.element_bytes, problem.m, 1))
+    scratch.qr += round_to_256(numbers * (uint64_t)(problem.m * least_squares_sides(task)));
+  scratch.end = scratch.qr + op_qr.scratch_bytes(&factoring.task);
+  return scratch;
+}
+
+/* Of one matrix: A, tau and a right-hand side. */
+uint64_t least_squares_host_bytes(const struct op_task *task) {
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  return round_to_256((uint64_t)(problem.m * problem.n + problem.n + problem.m) * problem.element_bytes);
+}
+
+int64_t least_squares_host_items(const struct op_task *task) {
+  return smaller(qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere}).batch, WORKERS);
+}
+
+static uint64_t least_squares_scratch_bytes(const struct op_task *task) {
+  uint64_t host = (uint64_t)least_squares_host_items(task) * least_squares_host_bytes(task);
+  struct least_squares_plan plan;
+  if (!host || least_squares_plan(task, 1, LEAST_SHARED_BYTES, &plan)) return host;
+  uint64_t device = least_squares_scratch_of(task).end;
+  return host > device ? host : device;
+}
+
+const struct op op_least_squares = {
+    .name = "least_squares",
+    .launches_most = 2,
+    .check = least_squares_check,
+    .scratch_bytes = least_squares_scratch_bytes,
+    .host_items = least_squares_host_items,
+    .host_run = least_squares_host_run,
+    .select = least_squares_select,
+};

@@ -1,0 +1,147 @@
+/* least_squares.h - batched least squares, min |b - A x|: the row of the operation table, and what host code and
+ * kernels tell each other.
+ *
+ * A matrix that fits a register tile (qr_tile.h) is factored and solved in one kernel that writes neither H nor R.
+ * Others take two: rondo_add_qr's, to the task's scratch, and one that does the rest. */
+#ifndef RONDO_LEAST_SQUARES_H
+#define RONDO_LEAST_SQUARES_H
+
+#include "qr_tile.h"
+
+/* rondo_least_squares_f32_* and _f64_*. */
+struct least_squares_parameters {
+  struct qr_tile_parameters tile;  /* m >= n; h, tau and done are not used */
+  struct qr_matrix b, x;           /* m x sides and n x sides, in any layout */
+  struct qr_vector residual, info; /* [sides] and one int32_t for each matrix; data NULL where absent */
+  int32_t sides;
+  int32_t passes; /* a matrix is factored once for each so many right-hand sides as a block takes */
+  struct completion done;
+};
+
+/* rondo_least_squares_behind_*: H and tau as qr leaves them. A block of one warp for `group` right-hand sides. */
+struct least_squares_behind_parameters {
+  struct qr_matrix h, b, x;
+  struct qr_matrix work; /* for the right-hand sides, m x sides; data NULL: they stay in shared memory */
+  struct qr_vector tau, residual, info;
+  int64_t m, n, batch, sides;
+  int64_t groups; /* of the right-hand sides of one matrix */
+  int32_t group;
+  int32_t leading; /* elements from column to column in shared memory */
+  struct completion done;
+};
+
+enum {
+  LEAST_SQUARES_GROUP = QR_TILE_COLUMNS,
+  LEAST_SQUARES_BEHIND_THREADS = 32,
+};
+
+/* How many right-hand sides a kernel takes at a time: one for each warp of a matrix. */
+QR_CONSTANT int32_t least_squares_tile_sides(int32_t row_lanes, int32_t column_lanes) {
+  int32_t lanes = row_lanes * column_lanes;
+  return lanes < 32 ? 1 : lanes / 32;
+}
+
+/* Shared memory for each matrix of a block. R takes the place of the matrix, but where the next one is fetched to. */
+QR_CONSTANT int32_t least_squares_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
+                                               int32_t column_lanes, int32_t options) {
+  int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
+  int32_t triangle = options & QR_TILE_BULK ? columns * (columns + 1) / 2 : 0;
+  return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) / matrices +
+         triangle * element_bytes;
+}
+
+/* KERNEL as in qr_tile.h, but blocks of up to 128 threads have several matrices of a warp or less: few blocks start
+ * faster than many. One kernel for each size, the one that is fastest with one right-hand side. */
+#define LEAST_SQUARES_F32_KERNELS(KERNEL)                                                                              \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_8, 128, 1, float, 8, 8, 1, 8,                   \
+         QR_TILE_STAGED | QR_TILE_DIRECT)                                                                              \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_16, 128, 1, float, 16, 16, 1, 16,               \
+         QR_TILE_STAGED | QR_TILE_DIRECT)                                                                              \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_32, 128, 1, float, 32, 32, 1, 32,               \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_64, 32, 1, float, 64, 64, 2, 16,                \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_MERGED)                                                           \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128, 128, 1, float, 128, 128, 8, 16,            \
+         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128x16, 32, 1, float, 128, 16, 8, 4,            \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_256x16, 32, 1, float, 256, 16, 16, 2,           \
+         QR_TILE_OWN_NORM | QR_TILE_SCATTERED | QR_TILE_STAGED | QR_TILE_DIRECT)                                       \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128x32, 32, 1, float, 128, 32, 8, 4,            \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_256x32, 64, 1, float, 256, 32, 16, 4,           \
+         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_512x32, 128, 2, float, 512, 32, 32, 4,          \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)                                                            \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_1024x32, 256, 1, float, 1024, 32, 32, 8,        \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)
+#define LEAST_SQUARES_F64_KERNELS(KERNEL)                                                                              \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_8, 64, 1, double, 8, 8, 1, 8,                   \
+         QR_TILE_STAGED | QR_TILE_DIRECT)                                                                              \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_16, 64, 1, double, 16, 16, 1, 16,               \
+         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_32, 32, 1, double, 32, 32, 4, 8,                \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_64, 64, 1, double, 64, 64, 4, 16,               \
+         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128, 256, 1, double, 128, 128, 8, 32,           \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)                                                            \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128x16, 32, 1, double, 128, 16, 8, 4,           \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_256x16, 64, 4, double, 256, 16, 16, 4,          \
+         QR_TILE_STAGED | QR_TILE_BULK)                                                                                \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128x32, 64, 1, double, 128, 32, 8, 8,           \
+         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_256x32, 128, 1, double, 256, 32, 16, 8,         \
+         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_512x32, 256, 1, double, 512, 32, 32, 8,         \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)
+#define LEAST_SQUARES_BEHIND_KERNELS(KERNEL)                                                                           \
+  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_behind_f32, LEAST_SQUARES_BEHIND_THREADS, 1, \
+         least_squares_behind<float>)                                                                                  \
+  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_behind_f64, LEAST_SQUARES_BEHIND_THREADS, 1, \
+         least_squares_behind<double>)
+
+#ifndef __CUDACC__
+extern const struct op op_least_squares;
+
+enum { LEAST_SQUARES_A, LEAST_SQUARES_B, LEAST_SQUARES_X, LEAST_SQUARES_RESIDUAL, LEAST_SQUARES_INFO };
+
+/* Columns of b. */
+int64_t least_squares_sides(const struct op_task *task);
+
+/* How a task may be done by a kernel of a tile. */
+struct least_squares_plan {
+  struct op_kernel kernel;
+  int64_t grid, threads, shared_bytes;
+  int32_t offset, passes;
+};
+
+/* False: two kernels and scratch. Pure; for a chip with so much shared memory for a block. */
+bool least_squares_plan(const struct op_task *task, int64_t multiprocessors, int64_t shared_bytes,
+                        struct least_squares_plan *plan);
+
+/* Where two kernels keep H, tau and, where columns are too long for shared memory, right-hand sides: bytes from the
+ * scratch's begin. */
+struct least_squares_scratch {
+  uint64_t tau, work, qr, end; /* h is at 0 */
+};
+struct least_squares_scratch least_squares_scratch_of(const struct op_task *task);
+
+/* Does a warp keep so many right-hand sides of m elements in shared memory? */
+bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t sides);
+
+/* The task of qr that comes first. */
+struct least_squares_factoring {
+  struct op_operand operands[5];
+  struct op_task task;
+};
+void least_squares_factoring_of(const struct op_task *task, struct least_squares_factoring *factoring);
+
+/* Of one matrix on the host, in its part of the scratch. */
+uint64_t least_squares_host_bytes(const struct op_task *task);
+int64_t least_squares_host_items(const struct op_task *task);
+void least_squares_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status least_squares_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+#endif
+#endif

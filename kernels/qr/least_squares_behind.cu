@@ -1,0 +1,130 @@
+/* least_squares_behind.cu - the second of two kernels for least squares: what is left to do when qr has left H and tau.
+ *
+ * A warp has up to four right-hand sides of one matrix, and each of its lanes every 32nd row of them, in shared memory
+ * or, where they are too long for that, in the task's scratch. So no lane reads what another writes: R^-1 Q^T b without
+ * a barrier. Bound by the latency of reading H from L2, column by column, once forward and once back: right for every
+ * size, and no more than that. */
+#include <cmath>
+
+#include "least_squares.h"
+#include "qr_device.cuh"
+
+/* A block of one warp, with what it holds. */
+template <typename T> struct sides_of_warp {
+  team<32> lanes;
+  matrix_in<T, int64_t> h, held;
+  T *tau;
+  int64_t m, n;
+  int count;
+
+  /* The largest number of each side from row `first` on; NaN does not count. */
+  __device__ __forceinline__ T largest_from(int64_t first, int side) const {
+    T largest = T(0);
+    for (int64_t i = lanes.first_row(first); i < m; i += 32) {
+      const T x = held(i, side), magnitude = x < T(0) ? -x : x;
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest_over_rows<32>(largest);
+  }
+
+  /* The exponent that is taken off: sums over sides near the largest number would overflow. */
+  __device__ __forceinline__ int read(const matrix_in<T, int64_t> &b, int side) const {
+    constexpr int taken = 32;
+    for (int64_t i = lanes.row; i < m; i += 32) held(i, side) = b(i, side);
+    if (!(largest_from(0, side) > range_of<T>::largest * T(0x1p-33))) return 0;
+    T scale;
+    power_of_two(-taken, &scale);
+    for (int64_t i = lanes.row; i < m; i += 32) held(i, side) *= scale;
+    return taken;
+  }
+
+  /* Q^T b. */
+  __device__ __forceinline__ void apply() const {
+    for (int64_t j = 0; j < n; j++) reflect(lanes, h.part(0, j), held, m, j, tau[j], (int64_t)0, (int64_t)count);
+  }
+
+  /* R^-1 of it, from the last row up. */
+  __device__ __forceinline__ void substitute() const {
+    const column_tile<T, int64_t> tile(lanes, 0, count);
+    for (int64_t j = n - 1; j >= 0; j--) {
+      T x[QR_TILE_COLUMNS];
+      pivot_row(lanes, held, tile, j, x);
+      const T diagonal = h(j, j);
+#pragma unroll
+      for (int q = 0; q < QR_TILE_COLUMNS; q++) x[q] /= diagonal;
+#pragma unroll 2
+      for (int64_t i = lanes.row; i < j; i += 32) {
+        const T r = h(i, j);
+#pragma unroll
+        for (int q = 0; q < QR_TILE_COLUMNS; q++)
+          if (tile.valid[q]) held(i, tile.column[q]) -= r * x[q];
+      }
+      if (lanes.row == (int)(j & 31)) {
+#pragma unroll
+        for (int q = 0; q < QR_TILE_COLUMNS; q++)
+          if (tile.valid[q]) held(j, tile.column[q]) = x[q];
+      }
+    }
+  }
+
+  /* Of the rows behind R. */
+  __device__ __forceinline__ T norm(int side) const {
+    const T largest = largest_from(n, side);
+    T scale = T(1), unscale = T(1), sum = T(0);
+    if (largest > T(0) && largest <= range_of<T>::largest) {
+      constexpr int limit = range_of<T>::exponent_limit;
+      const int exponent = exponent_of(largest), kept = exponent < -limit  ? -limit
+                                                        : exponent > limit ? limit
+                                                                           : exponent;
+      power_of_two(-kept, &scale);
+      power_of_two(kept, &unscale);
+    }
+    for (int64_t i = lanes.first_row(n); i < m; i += 32) {
+      const T x = held(i, side) * scale;
+      sum += x * x;
+    }
+    return square_root(sum_over_rows<32>(sum)) * unscale;
+  }
+
+  /* LAPACK's info: the first zero on R's diagonal, counted from one, or 0. */
+  __device__ __forceinline__ int64_t first_zero() const {
+    uint32_t first = UINT32_MAX;
+    for (int64_t j = lanes.row; j < n && first == UINT32_MAX; j += 32)
+      if (h(j, j) == T(0)) first = (uint32_t)j;
+    return (int64_t)(int32_t)__reduce_min_sync(0xffffffffu, first) + 1;
+  }
+};
+
+template <typename T> __device__ __forceinline__ void least_squares_behind(const least_squares_behind_parameters &p) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  sides_of_warp<T> warp;
+  warp.m = p.m;
+  warp.n = p.n;
+  for (int64_t place = blockIdx.x; place < p.batch * p.groups; place += gridDim.x) {
+    const int64_t item = place / p.groups, first = place % p.groups * p.group;
+    warp.count = p.sides - first < p.group ? (int)(p.sides - first) : p.group;
+    warp.h = matrix_at<T>(p.h, item);
+    warp.tau = vector_at<T>(p.tau, item);
+    warp.held = {(T *)shared, 1, p.leading};
+    if (p.work.data) warp.held = matrix_at<T>(p.work, item).part(0, first);
+    const matrix_in<T, int64_t> b = matrix_at<T>(p.b, item).part(0, first), x = matrix_at<T>(p.x, item).part(0, first);
+    int taken[QR_TILE_COLUMNS];
+#pragma unroll
+    for (int side = 0; side < QR_TILE_COLUMNS; side++) taken[side] = side < warp.count ? warp.read(b, side) : 0;
+    warp.apply();
+    const int64_t info = warp.first_zero();
+    if (p.info.data && first == 0 && warp.lanes.row == 0) *vector_at<int32_t>(p.info, item) = (int32_t)info;
+    if (!info) warp.substitute();
+#pragma unroll
+    for (int side = 0; side < QR_TILE_COLUMNS; side++) {
+      if (side >= warp.count) continue;
+      T unscale;
+      power_of_two(taken[side], &unscale);
+      const T norm = p.residual.data ? warp.norm(side) * unscale : T(0);
+      if (p.residual.data && warp.lanes.row == 0) vector_at<T>(p.residual, item)[first + side] = norm;
+      for (int64_t i = warp.lanes.row; i < p.n; i += 32) x(i, side) = info ? T(NAN) : warp.held(i, side) * unscale;
+    }
+  }
+}
+
+LEAST_SQUARES_BEHIND_KERNELS(DEFINE_KERNEL)

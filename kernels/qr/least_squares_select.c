@@ -1,0 +1,142 @@
+/* least_squares_select.c - which kernels solve least squares: pure functions of shape and chip.
+ *
+ * The smallest tile that holds the matrix, as often as its right-hand sides need; else H and tau by qr's kernels, and
+ * behind them a kernel that applies the reflectors and substitutes. Two kernels do not pay for many right-hand sides
+ * either (H200, 1000 of 32 x 32, 64 x 64 and 128 x 128 with 16 of them in f32: 155, 415 and 1475 us, against 92, 372
+ * and 845 by factoring anew for as many as a tile takes). Nothing here depends on the batch but the size of the grid: a
+ * matrix has the same bits wherever it stands. */
+#include <inttypes.h>
+
+#include "../../runtime/integer.h"
+#include "../common/launch.h"
+#include "least_squares.h"
+#include "qr_tile_plan.h"
+
+LEAST_SQUARES_BEHIND_KERNELS(KERNEL_CONSTANT)
+
+enum { BEHIND_BLOCKS = 32 }; /* of a multiprocessor */
+
+static const struct qr_tile tiles[] = {LEAST_SQUARES_F32_KERNELS(QR_TILE_ENTRY)
+                                           LEAST_SQUARES_F64_KERNELS(QR_TILE_ENTRY)};
+
+static int64_t size_of(const struct qr_tile *tile) { return (int64_t)tile->rows * tile->columns; }
+
+/* In a block. */
+static int64_t matrices_of(const struct qr_tile *tile) {
+  return tile->kernel.threads / ((int64_t)tile->row_lanes * tile->column_lanes);
+}
+
+static int64_t shared_bytes_of(const struct qr_tile *tile) {
+  return matrices_of(tile) * least_squares_shared_bytes(tile->element_bytes, tile->rows, tile->columns, tile->row_lanes,
+                                                        tile->column_lanes, tile->options);
+}
+
+bool least_squares_plan(const struct op_task *task, int64_t multiprocessors, int64_t shared_bytes,
+                        struct least_squares_plan *plan) {
+  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  const struct qr_tile *best = NULL;
+  for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+    if (tiles[i].element_bytes == (int32_t)problem.element_bytes && problem.m <= tiles[i].rows &&
+        problem.n <= tiles[i].columns && shared_bytes_of(&tiles[i]) <= shared_bytes &&
+        (!best || size_of(&tiles[i]) < size_of(best)))
+      best = &tiles[i];
+  if (!best) return false;
+  const int64_t passes =
+      divide_up(least_squares_sides(task), least_squares_tile_sides(best->row_lanes, best->column_lanes));
+
+  const int64_t unit = qr_tile_offset_unit(best->row_lanes, best->column_lanes, best->options);
+  const int64_t most = qr_tile_offset_most(best->rows, best->columns);
+  *plan = (struct least_squares_plan){
+      .kernel = best->kernel,
+      .grid = divide_up(problem.batch * passes, matrices_of(best)),
+      .threads = best->kernel.threads,
+      .shared_bytes = shared_bytes_of(best),
+      .offset = (int32_t)(smaller(most, smaller(best->rows - problem.m, best->columns - problem.n)) / unit * unit),
+      .passes = (int32_t)passes,
+  };
+  if (best->options & QR_TILE_BULK) plan->grid = smaller(plan->grid, multiprocessors * best->blocks);
+  return true;
+}
+
+/* The one launch of a tile's kernel. */
+static rondo_status tile_select(const struct op_call *call, const struct least_squares_plan *plan,
+                                struct op_launches *launches) {
+  const struct op_operand *operands = call->task->operands;
+  const int32_t layout = qr_layout_of(call->task);
+  const struct qr_problem problem = qr_problem_of(call);
+  if (plan->grid > INT32_MAX)
+    return status_set(RONDO_UNSUPPORTED, "a needs %" PRId64 " blocks, expected at most %" PRId32, plan->grid,
+                      INT32_MAX);
+  const struct least_squares_parameters parameters = {
+      .tile = {.a = qr_matrix_of(problem.a, problem.a_data, layout),
+               .batch = problem.batch,
+               .m = (int32_t)problem.m,
+               .n = (int32_t)problem.n,
+               .offset = plan->offset,
+               .a_access = (int32_t)qr_tile_access_of(problem.a, layout, problem.m)},
+      .b = qr_matrix_of(&operands[LEAST_SQUARES_B], call->data[LEAST_SQUARES_B], layout),
+      .x = qr_matrix_of(&operands[LEAST_SQUARES_X], call->data[LEAST_SQUARES_X], layout),
+      .residual = qr_vector_of(&operands[LEAST_SQUARES_RESIDUAL], call->data[LEAST_SQUARES_RESIDUAL]),
+      .info = {call->data[LEAST_SQUARES_INFO], operands[LEAST_SQUARES_INFO].stride[0]},
+      .sides = (int32_t)least_squares_sides(call->task),
+      .passes = plan->passes,
+  };
+  launch_add(launches, &plan->kernel, plan->grid, plan->threads, (uint64_t)plan->shared_bytes, &parameters,
+             sizeof parameters);
+  return RONDO_OK;
+}
+
+/* The second launch of two. */
+static void behind_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  static const struct op_kernel *const names[] = {&rondo_least_squares_behind_f32, &rondo_least_squares_behind_f64};
+  const struct op_operand *operands = call->task->operands;
+  const int32_t layout = qr_layout_of(call->task);
+  const struct qr_problem problem = qr_problem_of(call);
+  const struct least_squares_scratch scratch = least_squares_scratch_of(call->task);
+  const int64_t m = problem.m, n = problem.n, sides = least_squares_sides(call->task);
+  unsigned char *base = call->scratch;
+  struct least_squares_behind_parameters parameters = {
+      .h = {base, 1, m, m * n},
+      .b = qr_matrix_of(&operands[LEAST_SQUARES_B], call->data[LEAST_SQUARES_B], layout),
+      .x = qr_matrix_of(&operands[LEAST_SQUARES_X], call->data[LEAST_SQUARES_X], layout),
+      .tau = {base ? base + scratch.tau : NULL, n},
+      .residual = qr_vector_of(&operands[LEAST_SQUARES_RESIDUAL], call->data[LEAST_SQUARES_RESIDUAL]),
+      .info = {call->data[LEAST_SQUARES_INFO], operands[LEAST_SQUARES_INFO].stride[0]},
+      .m = m,
+      .n = n,
+      .batch = problem.batch,
+      .sides = sides,
+      .group = (int32_t)smaller(sides, LEAST_SQUARES_GROUP),
+      .leading = (int32_t)smaller(qr_leading(m), INT32_MAX),
+  };
+  uint64_t shared_bytes = 0;
+  if (least_squares_fits_shared(problem.element_bytes, m, 1)) {
+    while (parameters.group > 1 && !least_squares_fits_shared(problem.element_bytes, m, parameters.group))
+      parameters.group /= 2;
+    shared_bytes = (uint64_t)parameters.leading * (uint64_t)parameters.group * problem.element_bytes;
+  } else {
+    parameters.work = (struct qr_matrix){base ? base + scratch.work : NULL, 1, m, m * sides};
+  }
+  parameters.groups = divide_up(sides, parameters.group);
+  launch_add(launches, names[problem.element_bytes == 8],
+             smaller(problem.batch * parameters.groups, (int64_t)BEHIND_BLOCKS * chip->multiprocessors),
+             LEAST_SQUARES_BEHIND_THREADS, shared_bytes, &parameters, sizeof parameters);
+}
+
+rondo_status least_squares_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  launches->count = 0;
+  if (!least_squares_host_items(call->task)) return RONDO_OK; /* no matrices */
+  struct least_squares_plan plan;
+  if (least_squares_plan(call->task, chip->multiprocessors, chip->shared_bytes, &plan))
+    return tile_select(call, &plan, launches);
+  struct least_squares_factoring factoring;
+  least_squares_factoring_of(call->task, &factoring);
+  const struct least_squares_scratch scratch = least_squares_scratch_of(call->task);
+  unsigned char *base = call->scratch;
+  void *data[OP_MAX_OPERANDS] = {
+      [QR_A] = call->data[LEAST_SQUARES_A], [QR_H] = base, [QR_TAU] = base ? base + scratch.tau : NULL};
+  struct op_call first = {.task = &factoring.task, .data = data, .scratch = base ? base + scratch.qr : NULL};
+  rondo_status status = op_qr.select(&first, chip, launches);
+  if (status == RONDO_OK) behind_select(call, chip, launches);
+  return status;
+}

@@ -1,0 +1,366 @@
+/* qr_block.cuh - Householder QR of matrices that do not fit in the registers of a block of threads, by block columns.
+ *
+ * Left-looking: a block column comes to registers once, the reflectors of those on its left are applied to it, its own
+ * are found, and it is written once. The reflectors come back from memory, CHUNK at a time, behind the arithmetic. They
+ * are applied in groups of four, H1 H2 H3 H4 = I - V T V^T:
+ *
+ *   W = V^T C   (a lane's part from registers, then a sum over the row lanes that leaves each lane few numbers of W),
+ *   W := T^T W  (each lane its numbers, through shared memory),   C -= V W,
+ *
+ * so that a vector of V read from shared memory serves VECTOR x TILE_COLUMNS multiply-adds, nothing but the arrival of
+ * a chunk is waited for across warps, and C moves only between registers. T comes from the steps of qr_tile.cuh at no
+ * cost: their dot products with the columns of a group that are final already are v_k^T v_j u_k u_j.
+ *
+ * The steps are those of qr_tile.cuh, and so is the scaling of columns of extreme size. Rows above the diagonal leave
+ * the registers a layer at a time, so that the arithmetic shrinks with the matrix: code for each number of layers. What
+ * is run must fit in 128 KB of instruction cache: what is run once a block column is kept short (H200, 256 x 256 of
+ * f32: 1686 us with 264 KB of code in all, 1304 with 155). */
+#ifndef RONDO_QR_BLOCK_CUH
+#define RONDO_QR_BLOCK_CUH
+
+#include "../common/launch.cuh"
+#include "qr_block_memory.cuh"
+
+template <typename Shape> struct block_column : block_memory<Shape> {
+  using memory = block_memory<Shape>;
+  using T = typename memory::T;
+  using vector = typename memory::vector;
+  using memory::block_memory;
+  using memory::COLUMNS, memory::GROUP, memory::CHUNK;
+  using memory::first, memory::above, memory::scaled;
+  using memory::GR, memory::GC, memory::P, memory::Q, memory::VECTOR, memory::LAYERS, memory::LAYER, memory::ROWS;
+  using memory::HALF, memory::LEADING;
+  using memory::p, memory::a, memory::tau, memory::pivots, memory::stage, memory::triangles, memory::weights;
+  using memory::products_of_group, memory::u_of, memory::nu_of, memory::scales, memory::row, memory::column;
+  static constexpr int TOGETHER = Shape::TOGETHER;
+  static constexpr bool READ_AGAIN = P * (int)sizeof(T) >= 256;
+
+  /* By value: a condition around the loads would keep the tile out of registers. */
+  static __device__ __forceinline__ T chosen(bool first, T one, T other) { return first ? one : other; }
+
+  static __device__ __forceinline__ int first_lane() { return (int)(threadIdx.x & 31) & ~(GR - 1); }
+
+  /* ---- reflectors of other block columns ---- */
+
+  /* Sums over the row lanes: each level halves the numbers a lane still sums, so that lane `row` ends with numbers from
+   * row * COUNT / GR on. */
+  template <int COUNT> __device__ __forceinline__ void scatter(T (&part)[COUNT]) const {
+#pragma unroll
+    for (int level = 0; (GR >> level) > 1; level++) {
+      const int half = COUNT >> (level + 1), offset = GR >> (level + 1);
+      const bool upper = row & offset;
+#pragma unroll
+      for (int i = 0; i < COUNT / 2; i++)
+        if (i < half) {
+          const T sent = chosen(upper, part[i], part[i + half]), kept = chosen(upper, part[i + half], part[i]);
+          part[i] = kept + __shfl_xor_sync(0xffffffffu, sent, offset);
+        }
+      if (half == 0) part[0] += __shfl_xor_sync(0xffffffffu, part[0], offset);
+    }
+  }
+
+  /* The tile := H4 H3 H2 H1 tile. `v`: the first of the four in shared memory, `triangle`: the columns of T. */
+  template <int L> __device__ __forceinline__ void apply(const T *v, const T *triangle, T *w) {
+    constexpr int VALUES = GROUP * Q, OWN = VALUES > GR ? VALUES / GR : 1, LANES = GR / GROUP;
+    constexpr int COUNT = TOGETHER * Q, KEPT = COUNT > GR ? COUNT / GR : 1, SHARERS = COUNT > GR ? 1 : GR / COUNT;
+    T *const product = w + VALUES;
+    const T *from = v += row * VECTOR;
+#pragma unroll 1
+    for (int r = 0; r < GROUP; r += TOGETHER, from += TOGETHER * LEADING) {
+      T part[COUNT] = {};
+#pragma unroll
+      for (int layer = 0; layer < L; layer++)
+#pragma unroll
+        for (int t = 0; t < TOGETHER; t++) {
+          const vector x = *(const vector *)(from + t * LEADING + layer * LAYER);
+#pragma unroll
+          for (int e = 0; e < VECTOR; e++)
+#pragma unroll
+            for (int q = 0; q < Q; q++)
+              part[t * Q + q] = fused(((const T *)&x)[e], a[layer * VECTOR + e][q], part[t * Q + q]);
+        }
+      scatter<COUNT>(part);
+      if (row % SHARERS == 0) {
+#pragma unroll
+        for (int l = 0; l < KEPT; l++) w[r * Q + row / SHARERS * KEPT + l] = part[l];
+      }
+    }
+    __syncwarp();
+    const int first_own = row * VALUES / GR;
+#pragma unroll
+    for (int l = 0; l < OWN; l++) {
+      T sum = T(0);
+#pragma unroll
+      for (int k = 0; k < GROUP; k++) sum = fused(triangle[row / LANES * GROUP + k], w[k * Q + first_own % Q + l], sum);
+      product[first_own + l] = sum;
+    }
+    __syncwarp();
+    from = v;
+#pragma unroll TOGETHER
+    for (int r = 0; r < GROUP; r++, from += LEADING) {
+      T y[Q];
+#pragma unroll
+      for (int q = 0; q < Q; q++) y[q] = product[r * Q + q];
+#pragma unroll
+      for (int layer = 0; layer < L; layer++) {
+        const vector x = *(const vector *)(from + layer * LAYER);
+#pragma unroll
+        for (int e = 0; e < VECTOR; e++)
+#pragma unroll
+          for (int q = 0; q < Q; q++)
+            a[layer * VECTOR + e][q] = fused(-((const T *)&x)[e], y[q], a[layer * VECTOR + e][q]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void apply_chunk(int j, const T *half) {
+    this->template with_layers<4>(this->live(), [&](auto layers) {
+#pragma unroll 1
+      for (int r = 0; r < CHUNK; r += GROUP)
+        apply<layers.value>(half + r * LEADING, triangles + (j + r) * GROUP, weights + column * 2 * GROUP * Q);
+    });
+  }
+
+  /* How many layers of a reflector are used: as many as the code that applies it has. */
+  __device__ __forceinline__ int layers_at(int j) const {
+    int count;
+    this->template with_layers<4>((p.m + LAYER - 1) / LAYER - j / LAYER, [&](auto layers) { count = layers.value; });
+    return count;
+  }
+
+  __device__ __forceinline__ void fetch_chunk(int j) {
+    this->fetch(j, layers_at(j), stage + (j / CHUNK & 1) * HALF);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+
+  /* Reads the block column and applies all reflectors on the left. Behind it the diagonal, if the block column has one,
+   * is in the first layer. Before the first chunk comes one round that only sends for it. */
+  __device__ __forceinline__ void apply_left(int count) {
+    this->read();
+#pragma unroll 1
+    for (int j = -CHUNK; j < count || j == first; j += CHUNK) {
+      T *half = stage + (j / CHUNK & 1) * HALF;
+      if (j > 0 && j % LAYER == 0) this->retire(stage + ((j / CHUNK + 1) & 1) * HALF);
+      if (j >= count) break;
+      if (j >= 0) {
+        wait_for_copies();
+        this->patch(j, half);
+        __syncthreads();
+      }
+      if (j + CHUNK < count) fetch_chunk(j + CHUNK);
+      if (j < 0)
+        this->scale_columns();
+      else
+        apply_chunk(j, half);
+    }
+  }
+
+  /* ---- its own reflectors ---- */
+
+  template <int QQ, int L> __device__ __forceinline__ void show(int owner, T *to) const {
+    if (column != owner) return;
+#pragma unroll
+    for (int layer = 0; layer < L; layer++) {
+      vector v;
+#pragma unroll
+      for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[layer * VECTOR + e][QQ];
+      *(vector *)(to + layer * LAYER + row * VECTOR) = v;
+    }
+  }
+
+  /* The first layer of x is in registers; the others are too, or where they would be too many, are read again. */
+  template <int L> __device__ __forceinline__ void update(int q, const T (&x)[P], T y, const T *seen) {
+#pragma unroll
+    for (int layer = 0; layer < L; layer++) {
+      vector v;
+      if (READ_AGAIN && layer) v = *(const vector *)(seen + layer * LAYER + row * VECTOR);
+#pragma unroll
+      for (int e = 0; e < VECTOR; e++) {
+        const int i = layer * VECTOR + e;
+        a[i][q] = fused(READ_AGAIN && layer ? -((const T *)&v)[e] : -x[i], y, a[i][q]);
+      }
+    }
+  }
+
+  /* Step s of local column QQ: see qr_tile.cuh. */
+  template <int QQ, int L> __device__ __forceinline__ void step(int s, const T *seen, T *next) {
+    constexpr int NEXT_Q = tile_smaller(QQ + 1, Q - 1), CHAINS = Q - QQ >= 4 ? 1 : Q - QQ >= 2 ? 2 : 4;
+    const int pivot_row = this->begin() + QQ * GC + s;
+    T x[P], d[Q];
+    __syncthreads();
+#pragma unroll
+    for (int layer = 0; layer < L; layer++) {
+      const vector v = *(const vector *)(seen + layer * LAYER + row * VECTOR);
+#pragma unroll
+      for (int e = 0; e < VECTOR; e++) x[layer * VECTOR + e] = ((const T *)&v)[e];
+    }
+    const T alpha = seen[pivot_row];
+#pragma unroll
+    for (int e = 0; e < VECTOR; e++)
+      if (row * VECTOR + e <= pivot_row) x[e] = T(0);
+
+    T squares[4] = {tile_number<T>::BIAS_OF_SIGMA};
+#pragma unroll
+    for (int i = 0; i < L * VECTOR; i++) squares[i & 3] = fused(x[i], x[i], squares[i & 3]);
+    T sigma = (squares[0] + squares[1]) + (squares[2] + squares[3]);
+#pragma unroll
+    for (int q = QQ; q < Q; q++) {
+      T part[4] = {};
+#pragma unroll
+      for (int i = 0; i < L * VECTOR; i++) part[i % CHAINS] = fused(x[i], a[i][q], part[i % CHAINS]);
+      d[q] = CHAINS == 1 ? part[0] : CHAINS == 2 ? part[0] + part[1] : (part[0] + part[1]) + (part[2] + part[3]);
+    }
+#pragma unroll
+    for (int offset = 1; offset < GR; offset *= 2) sigma += __shfl_xor_sync(0xffffffffu, sigma, offset);
+    if constexpr (GR == 32 && Q - QQ >= 3)
+      scatter_and_gather<Shape, QQ>(d);
+    else
+      butterfly<Shape, QQ>(d);
+
+    const householder<T> h = householder_of(sigma, alpha);
+    const bool mine = column == s;
+#pragma unroll
+    for (int q = QQ; q < Q; q++) {
+      T beside = a[0][q];
+#pragma unroll
+      for (int e = 1; e < VECTOR; e++) beside = chosen(pivot_row % VECTOR == e, a[e][q], beside);
+      d[q] = fused(h.u, __shfl_sync(0xffffffffu, beside, first_lane() | pivot_row % LAYER / VECTOR), d[q]);
+    }
+    if (row == 0 && column < s && (column ^ s) < GROUP)
+      products_of_group[(QQ * GC + s) * GROUP + column % GROUP] = d[QQ];
+#pragma unroll
+    for (int q = QQ; q < Q; q++) d[q] = h.g * (q > QQ || column > s ? d[q] : T(0));
+#pragma unroll
+    for (int e = 0; e < VECTOR; e++)
+      if (row * VECTOR + e == pivot_row) x[e] = h.u;
+    update<L>(QQ, x, d[QQ], seen);
+    if constexpr (NEXT_Q != QQ) update<L>(NEXT_Q, x, d[NEXT_Q], seen);
+    if (mine && !h.zero) {
+#pragma unroll
+      for (int e = 0; e < VECTOR; e++) a[e][QQ] = chosen(row * VECTOR + e == pivot_row, h.beta, a[e][QQ]);
+      if (row == 0) {
+        u_of[QQ * GC + s] = h.u;
+        nu_of[QQ * GC + s] = h.nu;
+      }
+    }
+    if (s + 1 < GC)
+      show<QQ, L>(s + 1, next);
+    else if constexpr (NEXT_Q != QQ)
+      show<NEXT_Q, L>(0, next);
+#pragma unroll
+    for (int q = QQ + 1; q < Q; q++)
+      if (q != NEXT_Q) update<L>(q, x, d[q], seen);
+  }
+
+  template <int QQ, int L> __device__ __forceinline__ void steps(int last) {
+    const int end = min(last - QQ * GC, GC);
+    T *seen = pivots, *next = pivots + ROWS;
+#pragma unroll 1
+    for (int s = 0; s < end; s++) {
+      step<QQ, L>(s, seen, next);
+      T *const old = seen; /* so that the next address is there before the barrier */
+      seen = next;
+      next = old;
+    }
+  }
+
+  template <int L, int... QQ> __device__ __forceinline__ void all_steps(std::integer_sequence<int, QQ...>, int last) {
+    show<0, L>(0, pivots);
+    (steps<QQ, L>(last), ...);
+  }
+
+  /* u and nu of each column become 1 / u and tau. */
+  __device__ __forceinline__ void finish_scalars(int reflectors) const {
+    const int k = (int)threadIdx.x;
+    if (k >= COLUMNS) return;
+    const T u = u_of[k], nu = nu_of[k];
+    const bool none = nu == T(0);
+    const T ratio = magnitude_of(u) * inverse_of(nu);
+    const T factor = none ? T(0) : ratio < T(1) ? T(1) : ratio > T(2) ? T(2) : ratio;
+    u_of[k] = none ? T(0) : inverse_of(u);
+    nu_of[k] = factor;
+    if (first + k < reflectors) tau[first + k] = factor;
+  }
+
+  /* Columns become (.., beta, v), and are written. */
+  __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+      const int k = q * GC + column;
+      const T inverse = u_of[k], unscale = scaled ? scales[k] : T(1);
+#pragma unroll
+      for (int i = 0; i < P; i++) a[i][q] *= i >= VECTOR || row * VECTOR + i > k + this->begin() ? inverse : unscale;
+    }
+    this->template write<LAYERS>(stage);
+  }
+
+  /* T of each group: column j is (- tau_j T V^T v_j, tau_j). */
+  __device__ __forceinline__ void build_triangles() const {
+    const int begin = (int)threadIdx.x * GROUP;
+    if (begin >= COLUMNS) return;
+    T t[GROUP][GROUP] = {};
+#pragma unroll
+    for (int j = 0; j < GROUP; j++) {
+      const T factor = nu_of[begin + j];
+      t[j][j] = factor;
+#pragma unroll
+      for (int k = 0; k < j; k++) {
+        const T product = products_of_group[(begin + j) * GROUP + k] * u_of[begin + k] * u_of[begin + j];
+#pragma unroll
+        for (int i = 0; i <= k; i++)
+          if (factor != T(0)) t[i][j] = fused(-factor * t[i][k], product, t[i][j]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < GROUP; j++)
+#pragma unroll
+      for (int i = 0; i < GROUP; i++) triangles[(first + begin + j) * GROUP + i] = t[i][j];
+  }
+
+  __device__ __forceinline__ void factor(int reflectors) {
+    if ((int)threadIdx.x < COLUMNS) u_of[threadIdx.x] = nu_of[threadIdx.x] = T(0);
+    const int last = min(p.m - 1 - first, min(p.n - first, COLUMNS));
+    this->template with_layers<2>(
+        this->live(), [&](auto layers) { all_steps<layers.value>(std::make_integer_sequence<int, Q>{}, last); });
+    __syncthreads();
+    finish_scalars(reflectors);
+    __syncthreads();
+    build_triangles();
+    finish();
+    __syncthreads();
+  }
+};
+
+template <typename Shape> __device__ __forceinline__ void qr_block(const qr_block_parameters &p) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  block_column<Shape> block(p, (typename Shape::T *)shared, blockIdx.x);
+  const int reflectors = min(p.m, p.n);
+#pragma unroll 1
+  for (int first = 0; first < p.n; first += Shape::COLUMNS) {
+    const int left = min(first, reflectors);
+    block.first = first;
+    block.above = 0;
+    block.apply_left(left);
+    if (first < reflectors) {
+      block.factor(reflectors);
+    } else {
+      block.write_rest();
+    }
+  }
+}
+
+template <typename Shape> __device__ __forceinline__ void qr_block_kernel(const qr_block_parameters &p) {
+  only_wait_for_predecessors();
+  qr_block<Shape>(p);
+  let_successors_start();
+}
+
+/* For the lists of qr_block.h. */
+#define DEFINE_QR_BLOCK_KERNEL(chips, parameters, name, threads, blocks, ...)                                          \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
+    static_assert(block_shape<__VA_ARGS__>::THREADS == threads);                                                       \
+    qr_block_kernel<block_shape<__VA_ARGS__>>(p);                                                                      \
+    publish(p.done);                                                                                                   \
+  }
+
+#endif

@@ -1,0 +1,36 @@
+/* qr_block.h - QR of matrices wider than a register tile, by block columns: what host code and kernels tell each other.
+ *
+ * A block of threads has one matrix and goes through it by block columns of a fixed width. Each is read once, kept in
+ * registers while the reflectors of those on its left are applied and while its own are found, and written once. */
+#ifndef RONDO_QR_BLOCK_H
+#define RONDO_QR_BLOCK_H
+
+#include "qr_tile.h"
+
+struct qr_block_parameters {
+  struct qr_matrix a, h; /* may be the same */
+  struct qr_vector tau;
+  int32_t m, n;
+  int32_t a_access, h_access; /* enum qr_tile_access */
+  struct completion done;
+};
+
+/* Shared memory of a block (block_shape has the same, and the kernels check it): the pivot column twice, two chunks of
+ * reflectors, T, products of a group twice, and of each column its products with its group, u, nu and its scale. */
+QR_CONSTANT int32_t qr_block_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t chunk) {
+  int32_t leading = rows + 16 / element_bytes;
+  return (2 * rows + 2 * chunk * leading + 4 * rows + 15 * columns) * element_bytes;
+}
+
+/* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, layers of a vector of each lane, columns
+ * of a lane, row and column lanes, reflectors that come at a time, reflectors whose products are summed at once). */
+#define QR_BLOCK_F32_KERNELS(KERNEL)                                                                                   \
+  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f32_256, 64, 4, float, 4, 8, 16, 4, 16, 4)                    \
+  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f32_512, 256, 1, float, 4, 8, 32, 8, 16, 4)                   \
+  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f32_1024, 256, 1, float, 8, 4, 32, 8, 8, 1)                   \
+  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f32_2048, 256, 1, float, 16, 2, 32, 8, 4, 1)
+#define QR_BLOCK_F64_KERNELS(KERNEL)                                                                                   \
+  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_256, 128, 2, double, 8, 4, 16, 8, 16, 2)                  \
+  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_512, 256, 1, double, 8, 4, 32, 8, 8, 1)                   \
+  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_1024, 256, 1, double, 16, 2, 32, 8, 4, 1)
+#endif

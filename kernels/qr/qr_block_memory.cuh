@@ -1,0 +1,304 @@
+/* qr_block_memory.cuh - a block column in registers: how it comes there and goes, how reflectors come to shared memory.
+ *
+ * What is run once a block column is fetched by the multiprocessor each time: it is kept short. Whole block columns go
+ * between memory and registers directly, without a condition to each vector (H200, 1000 of 256 x 256 in f32: 1068 us
+ * against 1159), all others through shared memory in rolled loops, in which the lanes of a warp stand next to each
+ * other in memory whatever the layout. */
+#ifndef RONDO_QR_BLOCK_MEMORY_CUH
+#define RONDO_QR_BLOCK_MEMORY_CUH
+
+#include "qr_block.h"
+#include "qr_tile_memory.cuh"
+
+/* ROW_LANES x COLUMN_LANES lanes. Columns are dealt to them one at a time, rows a vector of 16 bytes at a time: a layer
+ * is a vector of each lane. Reflectors are applied in groups of GROUP, and come CHUNK at a time. */
+template <typename T_, int LAYERS_, int TILE_COLUMNS_, int ROW_LANES_, int COLUMN_LANES_, int CHUNK_, int TOGETHER_>
+struct block_shape {
+  using T = T_;
+  static constexpr int VECTOR = tile_number<T>::VECTOR, ROW_LANES = ROW_LANES_, COLUMN_LANES = COLUMN_LANES_;
+  static constexpr int LAYERS = LAYERS_, LAYER = VECTOR * ROW_LANES, ROWS = LAYERS * LAYER;
+  static constexpr int TILE_ROWS = LAYERS * VECTOR, TILE_COLUMNS = TILE_COLUMNS_;
+  static constexpr int COLUMNS = TILE_COLUMNS * COLUMN_LANES, THREADS = ROW_LANES * COLUMN_LANES;
+  static constexpr int GROUP = 4, CHUNK = CHUNK_;
+  static constexpr int TOGETHER = TOGETHER_;    /* reflectors of a group whose products are summed at once */
+  static constexpr int LEADING = ROWS + VECTOR; /* of columns in shared memory; rows spread over banks */
+  static constexpr int SHARED_BYTES = qr_block_shared_bytes((int)sizeof(T), ROWS, COLUMNS, CHUNK);
+  static_assert(ROW_LANES <= 32 && COLUMN_LANES % GROUP == 0 && CHUNK % GROUP == 0 && COLUMNS % CHUNK == 0);
+  static_assert(LAYER % COLUMNS == 0); /* the diagonal of a block column passes through one layer */
+  static_assert(LAYERS % 4 == 0 && GROUP % TOGETHER == 0 && 2 * CHUNK >= COLUMN_LANES);
+  static_assert(LAYER % 32 == 0 && THREADS % 32 == 0);
+};
+
+template <typename Shape> struct block_memory {
+  using T = typename Shape::T;
+  using vector = typename tile_number<T>::vector;
+  static constexpr int GR = Shape::ROW_LANES, GC = Shape::COLUMN_LANES, P = Shape::TILE_ROWS, Q = Shape::TILE_COLUMNS;
+  static constexpr int VECTOR = Shape::VECTOR, LAYERS = Shape::LAYERS, LAYER = Shape::LAYER, ROWS = Shape::ROWS;
+  static constexpr int COLUMNS = Shape::COLUMNS, GROUP = Shape::GROUP, CHUNK = Shape::CHUNK;
+  static constexpr int LEADING = Shape::LEADING, HALF = CHUNK * LEADING;
+
+  const qr_block_parameters &p;
+  const T *from; /* this matrix */
+  T *to, *tau;
+  T a[P][Q];
+  T *pivots, *stage, *triangles, *weights, *products_of_group, *u_of, *nu_of, *scales;
+  int row, column; /* of this thread among the lanes */
+  int first;       /* column of the matrix */
+  int above;       /* layers that are final, written and no longer in registers */
+  bool scaled;     /* some column of this warp is */
+
+  __device__ __forceinline__ block_memory(const qr_block_parameters &parameters, T *shared, int64_t item)
+      : p(parameters) {
+    from = (const T *)p.a.data + item * p.a.batch_stride;
+    to = (T *)p.h.data + item * p.h.batch_stride;
+    tau = (T *)p.tau.data + item * p.tau.batch_stride;
+    row = (int)threadIdx.x % GR;
+    column = (int)threadIdx.x / GR;
+    pivots = shared;
+    stage = pivots + 2 * ROWS;
+    triangles = stage + 2 * HALF;
+    weights = triangles + GROUP * ROWS;
+    products_of_group = weights + 2 * GROUP * COLUMNS;
+    u_of = products_of_group + GROUP * COLUMNS;
+    nu_of = u_of + COLUMNS;
+    scales = nu_of + COLUMNS;
+  }
+
+  /* Layers that hold rows of the matrix, and the local row of the diagonal at the first column of the block column. */
+  __device__ __forceinline__ int live() const { return (p.m + LAYER - 1) / LAYER - above; }
+  __device__ __forceinline__ int begin() const { return first - above * LAYER; }
+
+  /* call(number of layers), a constant, at least `live`: one of VERSIONS. */
+  template <int VERSIONS, int COUNT = LAYERS, typename Call>
+  static __device__ __forceinline__ void with_layers(int live, const Call &call) {
+    constexpr int FEWER = COUNT - LAYERS / VERSIONS;
+    if constexpr (FEWER > 0)
+      if (live <= FEWER) return with_layers<VERSIONS, FEWER>(live, call);
+    call(std::integral_constant<int, COUNT>{});
+  }
+
+  /* ---- the block column ---- */
+
+  /* Is the block column whole in layers and columns? It goes between memory and registers directly. */
+  __device__ __forceinline__ bool whole(int access) const {
+    return access <= QR_TILE_VECTORS && p.m % LAYER == 0 && first + COLUMNS <= p.n;
+  }
+
+  /* move(place, column) for all of them; where columns are contiguous (`down`) `places` may be vectors. */
+  template <int WIDTH, typename Move>
+  static __device__ __forceinline__ void walk(int places, bool down, const Move &move) {
+    constexpr int ACROSS = tile_smaller(WIDTH, 32);
+    if (down) {
+#pragma unroll 1
+      for (int j = (int)threadIdx.x / 32; j < WIDTH; j += Shape::THREADS / 32)
+#pragma unroll 4
+        for (int i = (int)threadIdx.x % 32; i < places; i += 32) move(i, j);
+    } else {
+#pragma unroll 4
+      for (int i = (int)threadIdx.x / ACROSS; i < places; i += Shape::THREADS / ACROSS)
+#pragma unroll
+        for (int j = 0; j < WIDTH; j += ACROSS) move(i, j + (int)threadIdx.x % ACROSS);
+    }
+  }
+
+  /* call(local column, its place among WIDTH columns that are in shared memory) for those of this round. */
+  template <int WIDTH, typename Call> __device__ __forceinline__ void each_of_round(int round, const Call &call) const {
+#pragma unroll
+    for (int q = 0; q < Q; q++)
+      if (q / (WIDTH / GC) == round) call(q, q % (WIDTH / GC) * GC + column);
+  }
+
+  __device__ __forceinline__ void read_whole() {
+    const T *place = from + (first + column) * p.a.column_stride + row * VECTOR;
+#pragma unroll
+    for (int layer = 0; layer < LAYERS; layer++)
+      if (layer * LAYER < p.m) {
+#pragma unroll
+        for (int q = 0; q < Q; q++) {
+          const vector v = *(const vector *)(place + q * GC * p.a.column_stride + layer * LAYER);
+#pragma unroll
+          for (int e = 0; e < VECTOR; e++) a[layer * VECTOR + e][q] = ((const T *)&v)[e];
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < VECTOR * Q; i++) a[layer * VECTOR + i % VECTOR][i / VECTOR] = T(0);
+      }
+  }
+
+  /* WIDTH columns from `begin` on to the stage, PIECE numbers at a time. */
+  template <int WIDTH, int PIECE> __device__ __forceinline__ void copy_to_stage(int begin) const {
+    walk<WIDTH>(live() * LAYER / PIECE, PIECE > 1 || p.a_access == QR_TILE_CONTIGUOUS, [&](int place, int j) {
+      const int i = place * PIECE;
+      const T *number = from + (PIECE > 1 ? i : i * p.a.row_stride) + (begin + j) * p.a.column_stride;
+      copy_asynchronously<PIECE *(int)sizeof(T)>(stage + j * LEADING + i, number, i < p.m && begin + j < p.n);
+    });
+  }
+
+  __device__ __forceinline__ void read() {
+    if (whole(p.a_access)) {
+      read_whole();
+      return;
+    }
+    constexpr int WIDTH = tile_smaller(COLUMNS, 2 * CHUNK);
+#pragma unroll 1
+    for (int round = 0; round < COLUMNS / WIDTH; round++) {
+      const int begin = first + round * WIDTH;
+      if (p.a_access <= QR_TILE_VECTORS)
+        copy_to_stage<WIDTH, VECTOR>(begin);
+      else
+        copy_to_stage<WIDTH, 1>(begin);
+      wait_for_copies();
+      __syncthreads();
+      each_of_round<WIDTH>(round, [&](int q, int j) {
+#pragma unroll
+        for (int layer = 0; layer < LAYERS; layer++) {
+          vector v = {};
+          if (layer * LAYER < p.m) v = *(const vector *)(stage + j * LEADING + layer * LAYER + row * VECTOR);
+#pragma unroll
+          for (int e = 0; e < VECTOR; e++) a[layer * VECTOR + e][q] = ((const T *)&v)[e];
+        }
+      });
+      __syncthreads();
+    }
+  }
+
+  template <int COUNT> __device__ __forceinline__ void write_whole() const {
+    T *place = to + (first + column) * p.h.column_stride + above * LAYER + row * VECTOR;
+#pragma unroll
+    for (int layer = 0; layer < COUNT; layer++)
+      if ((above + layer) * LAYER < p.m) {
+#pragma unroll
+        for (int q = 0; q < Q; q++) {
+          vector v;
+#pragma unroll
+          for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[layer * VECTOR + e][q];
+          *(vector *)(place + q * GC * p.h.column_stride + layer * LAYER) = v;
+        }
+      }
+  }
+
+  /* WIDTH columns from `begin` on from a buffer, where so many numbers are between them. */
+  template <int WIDTH, int PIECE, int BETWEEN>
+  __device__ __forceinline__ void write_from(const T *buffer, int rows, int begin) const {
+    const int top = above * LAYER;
+    walk<WIDTH>(rows / PIECE, PIECE > 1 || p.h_access == QR_TILE_CONTIGUOUS, [&](int place, int j) {
+      const int i = place * PIECE;
+      if (top + i >= p.m || begin + j >= p.n) return;
+      T *number = to + (PIECE > 1 ? top + i : (top + i) * p.h.row_stride) + (begin + j) * p.h.column_stride;
+      if constexpr (PIECE > 1)
+        *(vector *)number = *(const vector *)(buffer + j * BETWEEN + i);
+      else
+        *number = buffer[j * BETWEEN + i];
+    });
+  }
+
+  /* As many columns of so many layers as fit in `space` numbers. */
+  static __host__ __device__ constexpr int width_of(int layers, int space) {
+    int width = COLUMNS;
+    while (width * (layers * LAYER + VECTOR) > space) width /= 2;
+    return width;
+  }
+
+  /* The first COUNT layers. `buffer` is for all of them both halves of the stage, else one. */
+  template <int COUNT> __device__ __forceinline__ void write(T *buffer) const {
+    if (whole(p.h_access)) {
+      write_whole<COUNT>();
+      return;
+    }
+    constexpr int BETWEEN = COUNT * LAYER + VECTOR, WIDTH = width_of(COUNT, COUNT == LAYERS ? 2 * HALF : HALF);
+    static_assert(WIDTH >= GC);
+    const int rows = COUNT == 1 ? LAYER : live() * LAYER;
+#pragma unroll 1
+    for (int round = 0; round < COLUMNS / WIDTH; round++) {
+      __syncthreads();
+      each_of_round<WIDTH>(round, [&](int q, int j) {
+#pragma unroll
+        for (int layer = 0; layer < COUNT; layer++) {
+          vector v;
+#pragma unroll
+          for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[layer * VECTOR + e][q];
+          *(vector *)(buffer + j * BETWEEN + layer * LAYER + row * VECTOR) = v;
+        }
+      });
+      __syncthreads();
+      if (p.h_access <= QR_TILE_VECTORS)
+        write_from<WIDTH, VECTOR, BETWEEN>(buffer, rows, first + round * WIDTH);
+      else
+        write_from<WIDTH, 1, BETWEEN>(buffer, rows, first + round * WIDTH);
+    }
+    __syncthreads();
+  }
+
+  /* The first layer is final: it is written, and the others move up. */
+  __device__ __forceinline__ void retire(T *buffer) {
+    if (scaled) {
+#pragma unroll
+      for (int q = 0; q < Q; q++)
+#pragma unroll
+        for (int e = 0; e < VECTOR; e++) a[e][q] *= scales[q * GC + column];
+    }
+    write<1>(buffer);
+#pragma unroll
+    for (int q = 0; q < Q; q++)
+#pragma unroll
+      for (int i = 0; i < P; i++) a[i][q] = i + VECTOR < P ? a[tile_smaller(i + VECTOR, P - 1)][q] : T(0);
+    above++;
+  }
+
+  /* What is in registers is final. */
+  __device__ __forceinline__ void write_rest() {
+    __syncthreads();
+#pragma unroll 1
+    while (live() > 0) retire(stage);
+    __syncthreads();
+  }
+
+  /* ---- reflectors ---- */
+
+  /* Reflectors [j, j + CHUNK) come to one half of the stage, as many layers of them, with the zeros above the diagonal
+   * and below the matrix. Each thread copies what it also patches. */
+  __device__ __forceinline__ void fetch(int j, int layers, T *half) const {
+    const int top = j / LAYER * LAYER;
+    if (p.h_access > QR_TILE_VECTORS) {
+      walk<CHUNK>(layers * LAYER, p.h_access == QR_TILE_CONTIGUOUS, [&](int i, int r) {
+        T *place = half + r * LEADING + i;
+        if (top + i == j + r)
+          *place = T(1);
+        else
+          copy_asynchronously<(int)sizeof(T)>(place, to + (top + i) * p.h.row_stride + (j + r) * p.h.column_stride,
+                                              top + i > j + r && top + i < p.m);
+      });
+      return;
+    }
+    const int i = top + row * VECTOR;
+#pragma unroll
+    for (int round = 0; round * GC < CHUNK; round++) {
+      const int r = round * GC + column;
+      if (CHUNK < GC && r >= CHUNK) break;
+      const T *source = to + (j + r) * p.h.column_stride + i;
+      T *place = half + r * LEADING + row * VECTOR;
+#pragma unroll
+      for (int layer = 0; layer < LAYERS; layer++)
+        if (layer < layers)
+          copy_asynchronously<16>(place + layer * LAYER, source + layer * LAYER,
+                                  i + layer * LAYER < p.m && (layer > 0 || i + VECTOR > j + r));
+    }
+  }
+
+  /* The diagonal of a chunk that has come by vectors. */
+  __device__ __forceinline__ void patch(int j, T *half) const {
+    if (p.h_access > QR_TILE_VECTORS) return;
+#pragma unroll 1
+    for (int r = column; r < CHUNK; r += GC) {
+      const int diagonal = (j + r) % LAYER;
+      if (row != diagonal / VECTOR) continue;
+      T *place = half + r * LEADING + row * VECTOR;
+#pragma unroll
+      for (int e = 0; e < VECTOR; e++)
+        if (e <= diagonal % VECTOR) place[e] = e == diagonal % VECTOR ? T(1) : T(0);
+    }
+  }
+
+  __device__ __forceinline__ void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }
+};
+#endif

@@ -1,0 +1,44 @@
+/* qr_tile_apply.h - C := Q C or Q^T C in a register tile: what host code and kernels tell each other.
+ *
+ * V stands in the tile as a matrix that is factored does (qr_tile.h); C has its rows, and as many columns at a time as
+ * the tile has to the right of V's first. */
+#ifndef RONDO_QR_TILE_APPLY_H
+#define RONDO_QR_TILE_APPLY_H
+
+#include "qr_tile.h"
+
+struct qr_tile_apply_parameters {
+  struct qr_matrix v, c;
+  struct qr_vector tau;
+  int64_t batch, columns;
+  int64_t groups; /* of `group_columns` columns of C, each with lanes of its own */
+  int32_t group_columns;
+  int32_t m, reflectors, offset;
+  int32_t v_access, c_access; /* enum qr_tile_access */
+  int32_t backward;
+  struct completion done;
+};
+
+/* As the lists of qr_tile.h. */
+#define QR_TILE_APPLY_KERNELS(KERNEL)                                                                                  \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_8, 32, 1, float, 8, 8, 1, 8,                    \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_16, 32, 1, float, 16, 16, 1, 16,                \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_32, 32, 1, float, 32, 32, 1, 32,                \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_64, 32, 1, float, 64, 64, 2, 16,                \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_128, 128, 2, float, 128, 128, 8, 16,            \
+         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_512x32, 128, 1, float, 512, 32, 32, 4,          \
+         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_16, 32, 1, double, 16, 16, 1, 16,               \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_32, 32, 1, double, 32, 32, 4, 8,                \
+         QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_64, 64, 1, double, 64, 64, 4, 16,               \
+         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_128, 256, 1, double, 128, 128, 8, 32,           \
+         QR_TILE_STAGED | QR_TILE_SCATTERED)
+#endif

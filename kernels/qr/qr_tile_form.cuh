@@ -1,0 +1,235 @@
+/* qr_tile_form.cuh - thin Q and R from the register tile that factored the matrix.
+ *
+ * After the last step the tile holds R above and u, x below the diagonal. R goes out through shared memory; then the
+ * reflectors go there, as v with its one and zeros above, and stay; the tile becomes the first columns of the identity,
+ * and the reflectors are applied to it from the last to the first: Q = H_0 .. H_(k-1) I. Column c is e_c until step c,
+ * and v . e_c = 0 for every step behind that, so no step needs a mask, a pivot or a barrier: a warp's columns are its
+ * own. Rows and columns before a step's own are left out in a few coarse blocks of steps. */
+#ifndef RONDO_QR_TILE_FORM_CUH
+#define RONDO_QR_TILE_FORM_CUH
+
+#include "qr_tile.cuh"
+#include "qr_tile_form.h"
+#include "qr_tile_form_halves.cuh"
+
+template <typename Shape> struct forming_tile : register_tile<Shape> {
+  using tile = register_tile<Shape>;
+  using T = typename tile::T;
+  using vector = typename tile::vector;
+  using tile::p, tile::a, tile::scales, tile::stage, tile::lane, tile::row, tile::column;
+  using tile::ROWS, tile::COLUMNS, tile::GR, tile::GC, tile::P, tile::Q, tile::VECTOR;
+  static constexpr int STRIDE = qr_tile_reflector_stride((int)sizeof(T), ROWS, GR);
+  static constexpr int LANE_STRIDE = GR == 1 ? 0 : Shape::SLICE;
+  static constexpr int STAGE = STRIDE <= Shape::LEADING ? Shape::STAGE : STRIDE * COLUMNS;
+  static constexpr int SHARED_BYTES = Shape::MATRICES * (Shape::PIVOTS + COLUMNS + STAGE + COLUMNS) * (int)sizeof(T);
+  static constexpr int R_LEADING = COLUMNS + VECTOR, R_ROWS = COLUMNS / GR; /* local rows that R has */
+  static constexpr int FORM_BLOCKS = COLUMNS >= 32 ? 8 : 4, FORM_BLOCK = COLUMNS / FORM_BLOCKS;
+  static_assert(Shape::STAGED && !Shape::BULK && !Shape::HALVES && !Shape::PERSISTENT && !Shape::PACKED);
+  static_assert(COLUMNS % GR == 0);
+  static_assert(Shape::MATRICES == 1 || STAGE == Shape::STAGE);
+  static_assert(SHARED_BYTES == qr_tile_form_shared_bytes((int)sizeof(T), ROWS, COLUMNS, GR, GC, Shape::OPTIONS));
+
+  T *factors;
+
+  __device__ __forceinline__ forming_tile(const qr_tile_parameters &parameters, T *shared) : tile(parameters, shared) {
+    factors = shared + Shape::MATRICES * (Shape::PIVOTS + COLUMNS + STAGE) + (int)threadIdx.x / Shape::LANES * COLUMNS;
+  }
+
+  /* ---- outputs ---- */
+
+  /* A lane's part of a column of `COUNT` local rows, made by value(i), to where row 0 of its lane stands; `STEP`
+   * numbers apart. */
+  template <int COUNT, int STEP, typename Value>
+  static __device__ __forceinline__ void write_values(T *to, const Value &value) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += STEP == 1 && COUNT % VECTOR == 0 ? VECTOR : 1)
+      if constexpr (STEP == 1 && COUNT % VECTOR == 0) {
+        vector v;
+#pragma unroll
+        for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = value(i + k);
+        *(vector *)(to + i) = v;
+      } else
+        to[i * STEP] = value(i);
+  }
+
+  /* How row i GR + row stands to column q GC + column: constants but for a few local rows. */
+  static __device__ __forceinline__ bool all_below(int i, int q) { return i * GR >= (q + 1) * GC; }
+  static __device__ __forceinline__ bool none_below(int i, int q) { return (i + 1) * GR <= q * GC + 1; }
+  __device__ __forceinline__ bool below(int i, int q) const {
+    return all_below(i, q) || (!none_below(i, q) && i * GR + row > q * GC + column);
+  }
+  __device__ __forceinline__ bool on_diagonal(int i, int q) const {
+    return !all_below(i, q) && (i + 1) * GR > q * GC && i * GR + row == q * GC + column;
+  }
+
+  /* A matrix of rows x columns from shared memory, where it stands `offset` rows and columns in. */
+  template <int FULL_ROWS>
+  __device__ __forceinline__ void put_columns(const qr_matrix &matrix, int access, int rows, int columns, int leading,
+                                              const T *from, int64_t item) {
+    constexpr bool ALIGNED = FULL_ROWS / VECTOR % Shape::LANES == 0 || Shape::LANES % (FULL_ROWS / VECTOR) == 0;
+    T *to = (T *)matrix.data + item * matrix.batch_stride;
+    const auto is_inside = [&](int i, int j) {
+      return (uint32_t)(i - p.offset) < (uint32_t)rows && (uint32_t)(j - p.offset) < (uint32_t)columns;
+    };
+    const auto put = [&](int i, int j) {
+      if (is_inside(i, j))
+        to[(i - p.offset) * matrix.row_stride + (j - p.offset) * matrix.column_stride] = from[j * leading + i];
+    };
+    if (ALIGNED && access == QR_TILE_DENSE && rows == FULL_ROWS && columns == COLUMNS)
+      this->template walk<VECTOR, FULL_ROWS, COLUMNS, 8>(
+          [&](int i, int j) { *(vector *)(to + i + j * FULL_ROWS) = *(const vector *)(from + j * leading + i); });
+    else if (access <= QR_TILE_VECTORS)
+      this->template walk<VECTOR, FULL_ROWS, COLUMNS, 4>([&](int i, int j) {
+        if (is_inside(i, j))
+          *(vector *)(to + (i - p.offset) + (j - p.offset) * matrix.column_stride) =
+              *(const vector *)(from + j * leading + i);
+      });
+    else if (access == QR_TILE_CONTIGUOUS)
+      this->template walk<1, FULL_ROWS, COLUMNS, 4>(put);
+    else
+      this->template walk<1, COLUMNS, FULL_ROWS, 4>([&](int j, int i) { put(i, j); });
+  }
+
+  __device__ __forceinline__ void put_r(const qr_tile_form_parameters &out, int64_t item, bool wanted) {
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+      const int k = q * GC + column;
+      const T unscale = this->scaled ? scales[k] : T(1);
+      write_values<R_ROWS, GR>(stage + k * R_LEADING + row,
+                               [&](int i) { return below(i, q) ? T(0) : a[i][q] * unscale; });
+    }
+    this->sync();
+    if (wanted) put_columns<COLUMNS>(out.r, out.r_access, min(p.m, p.n), p.n, R_LEADING, stage, item);
+    this->sync();
+  }
+
+  /* In the layout of the tile, or through shared memory. */
+  __device__ __forceinline__ void put_q(const qr_tile_form_parameters &out, int64_t item, bool wanted) {
+    const int k = min(p.m, p.n);
+    if (Shape::DIRECT &&
+        (GR > 1 ? out.q_access != QR_TILE_ANY : out.q_access <= QR_TILE_VECTORS && p.m == ROWS && k == COLUMNS)) {
+      T *to = (T *)out.q.data + item * out.q.batch_stride;
+      const int first = row - p.offset;
+#pragma unroll
+      for (int q = 0; q < Q; q++) {
+        const int j = q * GC + column - p.offset;
+        if (wanted && (uint32_t)j < (uint32_t)k) {
+          T *place = to + j * out.q.column_stride + first;
+          if (GR == 1 || p.m == ROWS) {
+            write_values<P, GR>(place, [&](int i) { return a[i][q]; });
+          } else {
+#pragma unroll
+            for (int i = 0; i < P; i++)
+              if ((uint32_t)(i * GR + first) < (uint32_t)p.m) place[i * GR] = a[i][q];
+          }
+        }
+      }
+      return;
+    }
+    this->sync();
+#pragma unroll
+    for (int q = 0; q < Q; q++) this->write_column(stage + (q * GC + column) * Shape::LEADING, q);
+    this->sync();
+    if (wanted) put_columns<ROWS>(out.q, out.q_access, p.m, k, Shape::LEADING, stage, item);
+  }
+
+  /* ---- the reflectors ---- */
+
+  /* v and tau of this lane's columns to shared memory; tau as LAPACK has it. */
+  __device__ __forceinline__ void keep_reflectors() {
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+      const int k = q * GC + column;
+      const T inverse = this->inverse_of_u(q);
+      write_values<P, 1>(stage + k * STRIDE + row * LANE_STRIDE, [&](int i) {
+        return below(i, q) ? a[i][q] * inverse : on_diagonal(i, q) ? T(1) : T(0);
+      });
+      if (row == 0) factors[k] = this->tau_of(q);
+    }
+  }
+
+  /* The tile := H_j tile, from local row PP and local column QQ on: v is zero above. */
+  template <int QQ, int PP> __device__ __forceinline__ void reflect(int j) {
+    const T *from = stage + j * STRIDE + row * LANE_STRIDE;
+    T x[P], d[Q];
+#pragma unroll
+    for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
+      const vector v = *(const vector *)(from + i);
+#pragma unroll
+      for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
+    }
+    const T tau = factors[j];
+    constexpr int CHAINS = Q - QQ >= 4 ? 1 : Q - QQ >= 2 ? 2 : 4;
+#pragma unroll
+    for (int q = QQ; q < Q; q++) {
+      T part[4] = {};
+#pragma unroll
+      for (int i = PP; i < P; i++) part[(i - PP) % CHAINS] = fused(x[i], a[i][q], part[(i - PP) % CHAINS]);
+      d[q] = this->template sum_of<tile_smaller(CHAINS, P - PP)>(part);
+    }
+    this->template sum_over_lanes<QQ>(d);
+#pragma unroll
+    for (int q = QQ; q < Q; q++) this->template update<PP>(q, x, tau * d[q]);
+  }
+
+  template <int B> __device__ __forceinline__ void form_block(int first, int last) {
+    constexpr int J = B * FORM_BLOCK;
+#pragma unroll 1
+    for (int j = min(last, J + FORM_BLOCK) - 1; j >= max(first, J); j--) reflect<J / GC, J / GR>(j);
+  }
+  template <int... B>
+  __device__ __forceinline__ void form_blocks(std::integer_sequence<int, B...>, int first, int last) {
+    (form_block<FORM_BLOCKS - 1 - B>(first, last), ...);
+  }
+
+  __device__ __forceinline__ void form() {
+#pragma unroll
+    for (int q = 0; q < Q; q++)
+#pragma unroll
+      for (int i = 0; i < P; i++) a[i][q] = on_diagonal(i, q) ? T(1) : T(0);
+    form_blocks(std::make_integer_sequence<int, FORM_BLOCKS>{}, p.offset, p.offset + min(p.m - 1, p.n));
+  }
+};
+
+template <typename Shape> __device__ __forceinline__ void qr_tile_form_once(const qr_tile_form_parameters &out) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  const qr_tile_parameters &p = out.tile;
+  forming_tile<Shape> tile(p, (typename Shape::T *)shared);
+  const int64_t place = (int64_t)blockIdx.x * Shape::MATRICES + threadIdx.x / Shape::LANES;
+  const bool wanted = place < p.batch;
+  const int64_t item = wanted ? place : p.batch - 1;
+  if (!tile.read_whole(item)) {
+    tile.fetch(item);
+    wait_for_copies();
+    tile.sync();
+    tile.read_stage();
+  }
+  tile.factor_only();
+  tile.sync();
+  if (out.r.data) tile.put_r(out, item, wanted);
+  if (!out.q.data) return;
+  tile.keep_reflectors();
+  tile.sync();
+  tile.form();
+  tile.put_q(out, item, wanted);
+}
+
+template <typename Shape> __device__ __forceinline__ void qr_tile_form(const qr_tile_form_parameters &out) {
+  if constexpr (Shape::HALVES)
+    qr_tile_form_halves<Shape>(out);
+  else
+    qr_tile_form_once<Shape>(out);
+}
+
+/* For the lists of qr_tile_form.h. When successors start: as qr_tile_launched has it. */
+#define DEFINE_QR_TILE_FORM_KERNEL(chips, parameters, name, threads, blocks, ...)                                      \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
+    using shape = tile_shape<__VA_ARGS__>;                                                                             \
+    static_assert(shape::THREADS == threads);                                                                          \
+    only_wait_for_predecessors();                                                                                      \
+    qr_tile_form<shape>(p);                                                                                            \
+    if constexpr (shape::ROWS > 8 || sizeof(shape::T) > 4) let_successors_start();                                     \
+    publish(p.done);                                                                                                   \
+  }
+
+#endif

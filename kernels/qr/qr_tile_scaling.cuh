@@ -1,0 +1,62 @@
+/* qr_tile_scaling.cuh - columns of extreme size in the registers of a block's lanes: their squares would overflow or
+ * vanish, so that they are factored scaled by a power of two. */
+#ifndef RONDO_QR_TILE_SCALING_CUH
+#define RONDO_QR_TILE_SCALING_CUH
+
+#include "qr_tile_numbers.cuh"
+
+/* The high word of the largest magnitude in column q of a lane's part; NaN may count or not. */
+template <typename T, int P, int Q> __device__ __forceinline__ uint32_t largest_in_column(const T (&a)[P][Q], int q) {
+  if constexpr (sizeof(T) == 4) {
+    T most[2] = {};
+#pragma unroll
+    for (int i = 0; i < P; i++) most[i & 1] = fmaxf(most[i & 1], fabsf(a[i][q]));
+    return high_word(fmaxf(most[0], most[1]));
+  } else {
+    uint32_t most[2] = {}, low = 0;
+#pragma unroll
+    for (int i = 0; i < P; i++) {
+      most[i & 1] = max(most[i & 1], high_word(a[i][q]) & 0x7fffffffu);
+      low |= (uint32_t)__double2loint(a[i][q]);
+    }
+    const uint32_t largest = max(most[0], most[1]);
+    return largest == 0 && low ? 1 : largest; /* the smallest subnormal numbers have a low word only */
+  }
+}
+
+template <typename T> __device__ __forceinline__ bool is_extreme(uint32_t word) {
+  return word - tile_number<T>::LOW > tile_number<T>::HIGH - tile_number<T>::LOW && word;
+}
+
+/* Scales the extreme columns of this lane's part: it is lane `row` of ROW_LANES that share columns, and has every
+ * COLUMN_LANES-th column from `column` on. Where some column of the warp is `scaled`, what takes it back is in
+ * `unscales` for all of them. A lane looks at its own part only: an extreme column has an extreme part. */
+template <int ROW_LANES, int COLUMN_LANES, typename T, int P, int Q>
+__device__ __forceinline__ void scale_extreme_columns(T (&a)[P][Q], int row, int column, T *unscales, bool &scaled) {
+  uint32_t most[Q];
+  bool any = false;
+#pragma unroll
+  for (int q = 0; q < Q; q++) {
+    most[q] = largest_in_column(a, q);
+    any |= is_extreme<T>(most[q]);
+  }
+  scaled = __any_sync(0xffffffffu, any);
+  if (!scaled) return;
+  constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
+#pragma unroll
+  for (int q = 0; q < Q; q++) {
+#pragma unroll
+    for (int offset = 1; offset < ROW_LANES; offset *= 2)
+      most[q] = max(most[q], __shfl_xor_sync(0xffffffffu, most[q], offset));
+    int exponent = is_extreme<T>(most[q]) ? (int)(most[q] >> MANTISSA) - BIAS : 0;
+    exponent = max(1 - BIAS, min(BIAS - 1, exponent)); /* 2^exponent and its inverse are normal numbers */
+    T scale, unscale;
+    from_high_word((uint32_t)(BIAS - exponent) << MANTISSA, &scale);
+    from_high_word((uint32_t)(BIAS + exponent) << MANTISSA, &unscale);
+#pragma unroll
+    for (int i = 0; i < P; i++) a[i][q] *= scale;
+    if (row == 0) unscales[q * COLUMN_LANES + column] = unscale;
+  }
+  __syncwarp();
+}
+#endif

@@ -1,0 +1,90 @@
+/* test_least_squares_plan.c - whatever the problem and the chip, least squares launches what its kernels rely on, and
+ * has scratch wherever it launches two. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "../../kernels/qr/least_squares.h"
+#include "../support.h"
+
+enum { PROBLEMS = 100000 };
+
+struct described {
+  struct op_operand operands[5];
+  struct op_task task;
+};
+
+/* Dense and column-major. */
+static struct op_operand operand_of(rondo_dtype dtype, int64_t batch, int64_t rows, int64_t columns) {
+  return (struct op_operand){
+      .present = true, .dtype = dtype, .rank = 3, .shape = {batch, columns, rows}, .stride = {columns * rows, rows, 1}};
+}
+
+static void describe(struct random *random, struct described *described) {
+  static const int64_t most[] = {8, 16, 33, 64, 128, 300, 1100, 40000};
+  const rondo_dtype dtype = random_between(random, 0, 1) ? RONDO_F32 : RONDO_F64;
+  const int64_t m = random_between(random, 1, most[random_between(random, 0, 7)]);
+  const int64_t n = random_between(random, 1, m < 300 ? m : 300), sides = random_between(random, 1, 60);
+  const int64_t batch = random_between(random, 1, INT64_C(1) << random_between(random, 0, 12));
+  *described = (struct described){.operands = {[LEAST_SQUARES_A] = operand_of(dtype, batch, m, n),
+                                               [LEAST_SQUARES_B] = operand_of(dtype, batch, m, sides),
+                                               [LEAST_SQUARES_X] = operand_of(dtype, batch, n, sides)}};
+  described->task = (struct op_task){.op = &op_least_squares, .operand_count = 5, .operands = described->operands};
+}
+
+/* The one kernel: the matrix stands on the tile's diagonal where steps are entered at, and no right-hand side is left
+ * out. */
+static void check_one(const struct described *described, const struct op_launch *launch) {
+  const struct op_operand *b = &described->operands[LEAST_SQUARES_B];
+  struct least_squares_parameters p;
+  cr_assert_eq(launch->parameter_bytes, sizeof p);
+  memcpy(&p, launch->parameters, sizeof p);
+  cr_assert(p.tile.offset >= 0 && p.tile.offset % 4 == 0);
+  cr_assert(p.sides == b->shape[1] && p.passes >= 1 && p.passes <= p.sides);
+  cr_assert(p.tile.m == b->shape[2] && p.tile.m >= p.tile.n && p.tile.batch == b->shape[0]);
+}
+
+/* The second of two: each warp's right-hand sides fit what it has for them. */
+static void check_behind(const struct described *described, const struct op_launch *launch, uint64_t scratch_bytes) {
+  const uint32_t element_bytes = described->operands[0].dtype == RONDO_F32 ? 4 : 8;
+  const struct least_squares_scratch scratch = least_squares_scratch_of(&described->task);
+  struct least_squares_behind_parameters p;
+  cr_assert_eq(launch->parameter_bytes, sizeof p);
+  memcpy(&p, launch->parameters, sizeof p);
+  cr_assert(p.group >= 1 && p.group <= LEAST_SQUARES_GROUP && p.groups * p.group >= p.sides);
+  cr_assert((p.groups - 1) * p.group < p.sides);
+  cr_assert_geq(scratch_bytes, scratch.end);
+  cr_assert(scratch.tau >= (uint64_t)(p.batch * p.m * p.n) * element_bytes);
+  cr_assert(scratch.work - scratch.tau >= (uint64_t)(p.batch * p.n) * element_bytes);
+  if (launch->shared_bytes)
+    cr_assert(p.leading >= p.m && launch->shared_bytes >= (uint64_t)(p.leading * p.group) * element_bytes);
+  else
+    cr_assert(scratch.qr - scratch.work >= (uint64_t)(p.batch * p.m * p.sides) * element_bytes);
+}
+
+Test(least_squares_plan, every_problem_has_kernels_and_the_scratch_they_need_on_every_chip) {
+  static const struct chip chips[] = {{80, 108, 163 << 10}, {86, 84, 99 << 10}, {90, 132, 227 << 10}};
+  struct random random = {5};
+  int counts[3] = {0};
+  for (int i = 0; i < PROBLEMS; i++) {
+    struct described described;
+    describe(&random, &described);
+    const uint64_t scratch_bytes = op_least_squares.scratch_bytes(&described.task);
+    for (int c = 0; c < 3; c++) {
+      const struct op_call call = {.task = &described.task, .data = op_nowhere};
+      struct op_launches launches;
+      cr_assert_eq(op_least_squares.select(&call, &chips[c], &launches), RONDO_OK);
+      cr_assert(launches.count == 1 || launches.count == op_least_squares.launches_most);
+      for (uint32_t l = 0; l < launches.count; l++) {
+        cr_assert_leq(launches.items[l].shared_bytes, (uint32_t)chips[c].shared_bytes);
+        cr_assert_geq(launches.items[l].grid[0], 1);
+      }
+      if (launches.count == 1)
+        check_one(&described, &launches.items[0]);
+      else
+        check_behind(&described, &launches.items[1], scratch_bytes);
+      counts[launches.count]++;
+    }
+  }
+  cr_expect(counts[1] > PROBLEMS / 10 && counts[2] > PROBLEMS / 10, "%d in one kernel, %d in two", counts[1],
+            counts[2]);
+}

@@ -1,0 +1,105 @@
+/* test_qr_tile_apply_plan.c - whatever the matrices, a plan to apply Q in a register tile keeps what its kernel relies
+ * on (qr_tile_apply.cu), and no bit depends on the batch. */
+#include <criterion/criterion.h>
+
+#include "../../kernels/qr/qr_tile_apply_plan.h"
+#include "../support.h"
+
+enum { PROBLEMS = 200000, H200_SHARED_BYTES = 227 << 10 };
+
+static struct qr_tile_apply_problem random_problem(struct random *random) {
+  static const int64_t most[] = {8, 16, 33, 64, 128, 300, 600, (int64_t)1 << 20}, chips[] = {48, 99, 163, 227};
+  const int64_t m = random_between(random, 1, most[random_between(random, 0, 7)]);
+  const int64_t n = random_between(random, 1, most[random_between(random, 0, 5)]);
+  return (struct qr_tile_apply_problem){.element_bytes = random_between(random, 0, 1) ? 4 : 8,
+                                        .m = m,
+                                        .reflectors = m < n ? m : n,
+                                        .columns = random_between(random, 1, most[random_between(random, 0, 7)]),
+                                        .batch = random_between(random, 1, INT64_C(1) << random_between(random, 0, 30)),
+                                        .shared_bytes = chips[random_between(random, 0, 3)] << 10};
+}
+
+static void check(const struct qr_tile_apply_problem *problem, const struct qr_tile_apply_plan *plan) {
+  const struct qr_tile *tile = plan->tile;
+  cr_assert_eq(tile->element_bytes, (int32_t)problem->element_bytes);
+  cr_assert(plan->shared_bytes > 0 && plan->shared_bytes <= problem->shared_bytes);
+  /* Both V and a group of C stand on the diagonal, where they are read and written from shared memory. */
+  cr_assert(tile->options & QR_TILE_STAGED);
+  cr_assert(plan->offset >= 0 && plan->offset + problem->m <= tile->rows &&
+            plan->offset + problem->reflectors <= tile->columns);
+  cr_assert_eq(plan->offset % (16 / tile->element_bytes), 0, "vectors stay vectors in shared memory");
+  cr_assert(plan->group_columns >= 1 && plan->offset + plan->group_columns <= tile->columns);
+  /* Every column is in one group, and no group is empty. */
+  cr_assert(plan->groups >= 1 && plan->groups * plan->group_columns >= problem->columns &&
+            (plan->groups - 1) * plan->group_columns < problem->columns);
+  const int64_t lanes = (int64_t)tile->row_lanes * tile->column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
+  cr_assert_eq(tile->kernel.threads, lanes * matrices);
+  cr_assert(plan->grid * matrices >= problem->batch * plan->groups &&
+            (plan->grid - 1) * matrices < problem->batch * plan->groups);
+}
+
+Test(qr_tile_apply_plan, a_plan_keeps_what_its_kernel_relies_on) {
+  struct random random = {1};
+  int64_t planned = 0, grouped = 0, offset = 0;
+  for (int i = 0; i < PROBLEMS; i++) {
+    struct qr_tile_apply_problem problem = random_problem(&random);
+    const struct qr_tile_apply_plan plan = qr_tile_apply_plan_of(&problem);
+    if (plan.tile) {
+      check(&problem, &plan);
+      planned++;
+      grouped += plan.groups > 1;
+      offset += plan.offset > 0;
+    }
+    problem.batch = random_between(&random, 1, 10000);
+    const struct qr_tile_apply_plan other = qr_tile_apply_plan_of(&problem);
+    cr_assert(plan.tile == other.tile && plan.offset == other.offset && plan.group_columns == other.group_columns);
+  }
+  cr_assert(planned > 50000 && grouped > 20000 && offset > 20000, "%lld planned, %lld in groups, %lld with an offset",
+            (long long)planned, (long long)grouped, (long long)offset);
+}
+
+/* What was measured. */
+Test(qr_tile_apply_plan, a_plan_takes_the_smallest_tile_where_it_pays) {
+  static const struct {
+    int32_t bytes, m, n, columns;
+    const char *name; /* NULL: the kernel that takes as long as there are columns */
+    int32_t offset, groups, grid;
+  } cases[] = {
+      {4, 8, 8, 8, "rondo_qr_tile_apply_f32_8", 0, 1, 250},
+      {4, 3, 2, 1, "rondo_qr_tile_apply_f32_8", 4, 1, 250},
+      {4, 16, 16, 64, "rondo_qr_tile_apply_f32_16", 0, 4, 2000},
+      {4, 24, 20, 70, "rondo_qr_tile_apply_f32_32", 8, 3, 3000},
+      {4, 64, 64, 1, "rondo_qr_tile_apply_f32_64", 0, 1, 1000},
+      {4, 40, 40, 40, "rondo_qr_tile_apply_f32_64", 24, 1, 1000},
+      {4, 128, 128, 64, "rondo_qr_tile_apply_f32_128", 0, 1, 1000},
+      {4, 128, 128, 63, NULL, 0, 0, 0},
+      {4, 512, 32, 1, "rondo_qr_tile_apply_f32_512x32", 0, 1, 1000},
+      {4, 512, 32, 480, "rondo_qr_tile_apply_f32_512x32", 0, 15, 15000},
+      {4, 256, 32, 480, NULL, 0, 0, 0},
+      {4, 129, 33, 128, NULL, 0, 0, 0},
+      {4, 513, 1, 32, NULL, 0, 0, 0},
+      {8, 8, 8, 8, "rondo_qr_tile_apply_f64_16", 8, 1, 500},
+      {8, 32, 32, 1, "rondo_qr_tile_apply_f64_32", 0, 1, 1000},
+      {8, 64, 64, 32, "rondo_qr_tile_apply_f64_64", 0, 1, 1000},
+      {8, 64, 64, 31, NULL, 0, 0, 0},
+      {8, 80, 80, 80, "rondo_qr_tile_apply_f64_128", 48, 1, 1000},
+      {8, 128, 128, 63, NULL, 0, 0, 0},
+      {8, 512, 32, 32, NULL, 0, 0, 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct qr_tile_apply_problem problem = {.element_bytes = (uint32_t)cases[i].bytes,
+                                                  .m = cases[i].m,
+                                                  .reflectors = cases[i].m < cases[i].n ? cases[i].m : cases[i].n,
+                                                  .columns = cases[i].columns,
+                                                  .batch = 1000,
+                                                  .shared_bytes = H200_SHARED_BYTES};
+    const struct qr_tile_apply_plan plan = qr_tile_apply_plan_of(&problem);
+    const char *name = plan.tile ? plan.tile->kernel.name : NULL;
+    cr_expect((name == NULL) == (cases[i].name == NULL), "case %zu takes %s", i, name ? name : "no tile");
+    if (!name || !cases[i].name) continue;
+    cr_expect_str_eq(name, cases[i].name, "case %zu takes %s", i, name);
+    cr_expect(plan.offset == cases[i].offset && plan.groups == cases[i].groups && plan.grid == cases[i].grid,
+              "case %zu: offset %d, %lld groups, %lld blocks", i, plan.offset, (long long)plan.groups,
+              (long long)plan.grid);
+  }
+}

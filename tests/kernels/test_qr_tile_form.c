@@ -1,0 +1,172 @@
+/* test_qr_tile_form.c - thin Q and R of the shapes that have register tiles for them (qr_tile_form.h): each tile full,
+ * with the smallest matrices that it gets and with some between, in every layout and form; and that form, batch and
+ * neighbours change no bit. */
+#include "test_qr_tile_shapes.h"
+
+/* ---- Ratios ----------------------------------------------------------------------------------------------------- */
+
+static void full(rondo_backend backend, rondo_dtype dtype) {
+  struct factorisation all[TILES];
+  for (int i = 0; i < TILES; i++)
+    all[i] = (struct factorisation){.dtype = dtype,
+                                    .form = FORM_QR,
+                                    .m = tiles[i][0],
+                                    .n = tiles[i][1],
+                                    .batch = QR_KINDS + 1, /* no multiple of the matrices of a warp */
+                                    .kinds = every_kind,
+                                    .kind_count = QR_KINDS};
+  run(backend, all, TILES);
+}
+static void full_f32(rondo_backend backend) { full(backend, RONDO_F32); }
+static void full_f64(rondo_backend backend) { full(backend, RONDO_F64); }
+BOTH_BACKENDS(qr_tile_form, full_tiles_of_f32_meet_lapack_ratios, full_f32)
+BOTH_BACKENDS(qr_tile_form, full_tiles_of_f64_meet_lapack_ratios, full_f64)
+
+static const enum form thin_forms[] = {FORM_QR, FORM_R, FORM_Q};
+
+/* Shape and layout take turns with the forms, so that each shape sees all of them. */
+static void in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2], int count) {
+  for (int layout = 0; layout < DENSE_H_LAYOUT; layout++) {
+    struct factorisation all[PARTLY];
+    cr_assert_leq(count, PARTLY);
+    for (int i = 0; i < count; i++) {
+      all[i] = (struct factorisation){.dtype = dtype,
+                                      .form = thin_forms[(i + layout) % 3],
+                                      .m = shapes[i][0],
+                                      .n = shapes[i][1],
+                                      .batch = 5,
+                                      .kinds = hard_kinds,
+                                      .kind_count = 4};
+      set_layout(&all[i], layout);
+    }
+    run(backend, all, (size_t)count);
+  }
+}
+static void partly_f32(rondo_backend backend) { in_every_layout(backend, RONDO_F32, partly, PARTLY); }
+static void partly_f64(rondo_backend backend) { in_every_layout(backend, RONDO_F64, partly, PARTLY); }
+static void full_layouts_f32(rondo_backend backend) { in_every_layout(backend, RONDO_F32, tiles, TILES); }
+static void full_layouts_f64(rondo_backend backend) { in_every_layout(backend, RONDO_F64, tiles, TILES); }
+BOTH_BACKENDS(qr_tile_form, f32_between_tiles_meets_lapack_ratios_in_every_layout, partly_f32)
+BOTH_BACKENDS(qr_tile_form, f64_between_tiles_meets_lapack_ratios_in_every_layout, partly_f64)
+BOTH_BACKENDS(qr_tile_form, full_tiles_of_f32_meet_lapack_ratios_in_every_layout, full_layouts_f32)
+BOTH_BACKENDS(qr_tile_form, full_tiles_of_f64_meet_lapack_ratios_in_every_layout, full_layouts_f64)
+
+/* Beyond the tile before it by one row, by one column, or by both. */
+static const int16_t smallest[][2] = {{1, 1},   {9, 1},   {1, 9},    {17, 1},  {1, 17}, {33, 1},
+                                      {33, 17}, {1, 33},  {65, 17},  {65, 33}, {1, 65}, {97, 33},
+                                      {1, 97},  {129, 1}, {129, 17}, {257, 1}, {513, 1}};
+enum { SMALLEST = sizeof smallest / sizeof smallest[0] };
+
+static void extreme_columns(rondo_backend backend) {
+  static const enum qr_kind kinds[] = {QR_RANDOM,      QR_ONE_TINY,    QR_ONE_HUGE, QR_ONE_ZERO,    QR_ONE_DENORMAL,
+                                       QR_SMALL_UNITS, QR_LARGE_UNITS, QR_ZERO,     QR_ALTERNATING, QR_NEAR_UNDERFLOW};
+  enum { KINDS = sizeof kinds / sizeof kinds[0], SHAPES = SMALLEST + PARTLY, BOTH = 2 * SHAPES };
+  struct factorisation all[BOTH];
+  for (int i = 0; i < BOTH; i++) {
+    const int shape = i % SHAPES;
+    const int16_t *sizes = shape < SMALLEST ? smallest[shape] : partly[shape - SMALLEST];
+    all[i] = (struct factorisation){.dtype = i < SHAPES ? RONDO_F32 : RONDO_F64,
+                                    .form = FORM_QR,
+                                    .m = sizes[0],
+                                    .n = sizes[1],
+                                    .batch = KINDS,
+                                    .kinds = kinds,
+                                    .kind_count = KINDS};
+  }
+  run(backend, all, BOTH);
+}
+BOTH_BACKENDS(qr_tile_form, tiny_huge_and_zero_columns_meet_lapack_ratios, extreme_columns)
+
+/* ---- Bits ------------------------------------------------------------------------------------------------------- */
+
+static void same_bits(rondo_backend backend) {
+  struct factorisation all[BOTH_TYPES];
+  for (int i = 0; i < BOTH_TYPES; i++)
+    all[i] = (struct factorisation){.dtype = i < TILES ? RONDO_F32 : RONDO_F64,
+                                    .form = FORM_QR,
+                                    .m = tiles[i % TILES][0],
+                                    .n = tiles[i % TILES][1],
+                                    .batch = 67};
+  expect_same_bits(backend, all, BOTH_TYPES);
+}
+BOTH_BACKENDS(qr_tile_form, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, same_bits)
+
+/* Q and R together, R alone and Q alone, of the same matrices: in a layout, of a tile less `less` rows and columns. */
+static void expect_same_alone(rondo_backend backend, rondo_dtype dtype, int layout, int less) {
+  struct factorisation all[3 * TILES];
+  struct results results[3 * TILES] = {0};
+  struct random random = {17};
+  for (int i = 0; i < 3 * TILES; i++) {
+    const int16_t *tile = tiles[i / 3];
+    all[i] = (struct factorisation){.dtype = dtype,
+                                    .form = thin_forms[i % 3],
+                                    .m = tile[0] - less,
+                                    .n = tile[1] - less,
+                                    .batch = 5,
+                                    .kinds = random_kind,
+                                    .kind_count = 1};
+    set_layout(&all[i], layout);
+    if (i % 3 == 0)
+      factorisation_fill(&all[i], &random);
+    else
+      all[i].matrices = all[i - 1].matrices;
+  }
+  run_kept(backend, all, 3 * TILES, 1, results);
+  for (int i = 0; i < 3 * TILES; i += 3) {
+    expect_same_memory(&all[i], results[i].r, results[i + 1].r, qr_place_count(&all[i].r_place));
+    expect_same_memory(&all[i], results[i].q, results[i + 2].q, qr_place_count(&all[i].q_place));
+    for (int form = 0; form < 3; form++) results_free(&results[i + form]);
+    free(all[i].matrices);
+  }
+}
+
+static void same_alone(rondo_backend backend) {
+  for (int less = 0; less < 4; less += 3) {
+    expect_same_alone(backend, RONDO_F32, 0, less);
+    expect_same_alone(backend, RONDO_F64, 0, less);
+  }
+}
+BOTH_BACKENDS(qr_tile_form, r_alone_and_q_alone_have_the_bits_of_both, same_alone)
+
+/* The host's sums follow the strides. */
+Test(qr_tile_form, r_alone_and_q_alone_have_the_bits_of_both_in_every_layout_cuda) {
+  require_backend(RONDO_BACKEND_CUDA);
+  for (int layout = 1; layout < DENSE_H_LAYOUT; layout++) {
+    expect_same_alone(RONDO_BACKEND_CUDA, RONDO_F32, layout, layout);
+    expect_same_alone(RONDO_BACKEND_CUDA, RONDO_F64, layout, layout);
+  }
+}
+
+/* Some tiles have several matrices in a warp. */
+static void poisoned(rondo_backend backend) {
+  for (int part = 0; part < 2; part++) {
+    struct factorisation all[BOTH_TYPES];
+    for (int i = 0; i < BOTH_TYPES; i++) {
+      const int16_t *tile = tiles[i % TILES];
+      all[i] = (struct factorisation){.dtype = i < TILES ? RONDO_F32 : RONDO_F64,
+                                      .form = FORM_QR,
+                                      .m = tile[0] - part,
+                                      .n = part ? tile[1] / 2 + 1 : tile[1]};
+    }
+    expect_poison_stays(backend, all, BOTH_TYPES);
+  }
+}
+BOTH_BACKENDS(qr_tile_form, infinities_and_nan_stay_in_their_own_matrix, poisoned)
+
+/* The tile of two halves: its blocks walk over matrices, one on a multiprocessor (H200: 132). What one turn of a block
+ * leaves in shared memory and registers must not meet the next. */
+Test(qr_tile_form, matrices_have_the_same_bits_and_keep_their_nan_whichever_turn_of_a_block_they_are_cuda) {
+  require_backend(RONDO_BACKEND_CUDA);
+  static const int16_t shapes[][2] = {{1024, 32}, {1000, 20}, {600, 9}};
+  for (int i = 0; i < 3; i++) {
+    struct factorisation f = {.dtype = RONDO_F64,
+                              .form = FORM_QR,
+                              .m = shapes[i][0],
+                              .n = shapes[i][1],
+                              .batch = 301,
+                              .padding = 4 * (i % 2)};
+    expect_same_bits(RONDO_BACKEND_CUDA, &f, 1);
+    f = (struct factorisation){.dtype = RONDO_F64, .form = FORM_QR, .m = shapes[i][0], .n = shapes[i][1], .batch = 301};
+    expect_poison_stays(RONDO_BACKEND_CUDA, &f, 1);
+  }
+}
