@@ -203,7 +203,8 @@ typedef struct rondo_options {
   uint32_t lane_count RONDO_ZERO; /* at most RONDO_MAX_LANES; 0: one lane, the whole device, of the highest priority */
 } rondo_options;
 
-/* Opens a runtime: loads the driver, makes the context, takes the three pools. Nothing is allocated after it.
+/* Opens a runtime: loads the driver, makes the context, takes the three pools. The runtime allocates nothing
+ * after it, but in rondo_profile.
  * Errors: RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
  * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is, and a library of another ABI
  * than the program was compiled for), RONDO_UNSUPPORTED (a driver that cannot split the device).
@@ -592,7 +593,8 @@ RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_e
  * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64: 512), take one kernel, which
  * keeps the matrix in registers and writes neither Q nor R. It holds one right-hand side for each 32 threads of a
  * matrix (1 to 8), and factors the matrix anew for every so many. All others take two kernels, and scratch for H and
- * tau of the whole batch. */
+ * tau of the whole batch; so do those that a chip has too little shared memory for: with less than 196
+ * KB f64 of more than 96 columns, with 99 KB panels of more than 512 rows (f64: 256) too. */
 typedef struct rondo_least_squares_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -799,7 +801,7 @@ RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
  * uploaded, is not bound to a buffer of the caller's in this slot (rondo_rebind), and was not to begin as zeros. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
 /* RONDO_OK once the last replay is done, or if there was none; RONDO_BUSY before. Costs a look at eight words of
- * memory. */
+ * memory, and where it answers RONDO_BUSY now and then a question to the driver: a lost device is RONDO_DEVICE_LOST. */
 RONDO_API rondo_status rondo_poll(rondo_slot slot);
 
 /* Waits for that, as the runtime's wait_mode says, and so long at most. The outputs may be read then, until the next

@@ -61,6 +61,8 @@ QR_CONSTANT int32_t least_squares_shared_bytes(int32_t element_bytes, int32_t ro
          QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_64, 32, 1, float, 64, 64, 2, 16,                \
          QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_MERGED)                                                           \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_96, 64, 1, float, 96, 96, 4, 16,                \
+         QR_TILE_STAGED)                                                                                               \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128, 128, 1, float, 128, 128, 8, 16,            \
          QR_TILE_STAGED)                                                                                               \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_128x16, 32, 1, float, 128, 16, 8, 4,            \
@@ -83,6 +85,8 @@ QR_CONSTANT int32_t least_squares_shared_bytes(int32_t element_bytes, int32_t ro
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_32, 32, 1, double, 32, 32, 4, 8,                \
          QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_64, 64, 1, double, 64, 64, 4, 16,               \
+         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_96, 128, 1, double, 96, 96, 8, 16,              \
          QR_TILE_STAGED)                                                                                               \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_128, 256, 1, double, 128, 128, 8, 32,           \
          QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)                                                            \

@@ -40,18 +40,16 @@ bool least_squares_plan(const struct op_task *task, int64_t multiprocessors, int
         problem.n <= tiles[i].columns && shared_bytes_of(&tiles[i]) <= shared_bytes &&
         (!best || size_of(&tiles[i]) < size_of(best)))
       best = &tiles[i];
-  if (!best) return false;
+  if (!best || least_squares_sides(task) > INT32_MAX) return false;
   const int64_t passes =
       divide_up(least_squares_sides(task), least_squares_tile_sides(best->row_lanes, best->column_lanes));
 
-  const int64_t unit = qr_tile_offset_unit(best->row_lanes, best->column_lanes, best->options);
-  const int64_t most = qr_tile_offset_most(best->rows, best->columns);
   *plan = (struct least_squares_plan){
       .kernel = best->kernel,
       .grid = divide_up(problem.batch * passes, matrices_of(best)),
       .threads = best->kernel.threads,
       .shared_bytes = shared_bytes_of(best),
-      .offset = (int32_t)(smaller(most, smaller(best->rows - problem.m, best->columns - problem.n)) / unit * unit),
+      .offset = qr_tile_offset_of(best, problem.m, problem.n),
       .passes = (int32_t)passes,
   };
   if (best->options & QR_TILE_BULK) plan->grid = smaller(plan->grid, multiprocessors * best->blocks);

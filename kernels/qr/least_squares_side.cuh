@@ -13,17 +13,18 @@
 /* R in shared memory, one column after the other: as the matrix stood, or packed where the next matrix stands there. */
 template <typename Shape> struct tile_triangle {
   using T = typename Shape::T;
-  static constexpr bool PACKED = Shape::BULK;
+  static constexpr bool IS_DENSE = Shape::BULK;
   static constexpr int LEADING = Shape::COLUMNS + Shape::VECTOR;
   T *data;
-  __device__ __forceinline__ T *column(int j) const { return data + (PACKED ? j * (j + 1) / 2 : j * LEADING); }
+  __device__ __forceinline__ T *column(int j) const { return data + (IS_DENSE ? j * (j + 1) / 2 : j * LEADING); }
 };
 
 template <typename Shape> struct side_by_rows {
   using T = typename Shape::T;
   static constexpr int GR = Shape::ROW_LANES, WIDTH = tile_smaller(Shape::LANES, 32), HELD = Shape::ROWS / WIDTH;
   static constexpr int SOLVED = (Shape::COLUMNS + WIDTH - 1) / WIDTH, BLOCK = Shape::BLOCK;
-  static_assert(HELD * WIDTH == Shape::ROWS && !Shape::SHUFFLED && !Shape::HALVES && WIDTH % BLOCK == 0);
+  static_assert(HELD * WIDTH == Shape::ROWS && !Shape::SHUFFLED && !Shape::HALVES && !Shape::PACKED &&
+                WIDTH % BLOCK == 0);
 
   T b[HELD], x[HELD], d, above;
   int exponent; /* of the power of two that was taken off b */

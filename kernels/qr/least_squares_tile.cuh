@@ -56,6 +56,12 @@ struct least_squares_place {
 template <typename Shape, int WARPS> struct of_warps : Shape {
   static constexpr int MATRICES = Shape::MATRICES * WARPS, THREADS = Shape::THREADS * WARPS;
   static_assert(WARPS == 1 || (Shape::LANES <= 32 && Shape::STAGED));
+  static constexpr int SHARED_BYTES =
+      MATRICES * (Shape::PIVOTS + Shape::COLUMNS + Shape::STAGE + Shape::FACTORS) * (int)sizeof(typename Shape::T) +
+      (Shape::BULK ? 16 + Shape::COLUMNS * (Shape::COLUMNS + 1) / 2 * (int)sizeof(typename Shape::T) : 0);
+  static_assert(SHARED_BYTES == MATRICES * least_squares_shared_bytes((int)sizeof(typename Shape::T), Shape::ROWS,
+                                                                      Shape::COLUMNS, Shape::ROW_LANES,
+                                                                      Shape::COLUMN_LANES, Shape::OPTIONS));
 };
 
 template <typename Shape> struct solving_tile : register_tile<Shape, side_by_rows<Shape>> {
@@ -121,7 +127,7 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_by_row
 #pragma unroll
           for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[i + e][q];
           *(vector *)(to + i) = v;
-        } else if (!triangle.PACKED || (i + 1) * GR <= q * GC || i * GR + row <= k)
+        } else if (!triangle.IS_DENSE || (i + 1) * GR <= q * GC || i * GR + row <= k)
           to[i * GR] = a[i][q];
       }
     }
@@ -244,6 +250,7 @@ template <typename Shape> __device__ __forceinline__ void least_squares(const le
 /* For the lists of least_squares.h. */
 #define DEFINE_LEAST_SQUARES_KERNEL(chips, parameters, name, threads, blocks, ...)                                     \
   extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
+    static_assert(threads % tile_shape<__VA_ARGS__>::THREADS == 0);                                                    \
     only_wait_for_predecessors();                                                                                      \
     least_squares<of_warps<tile_shape<__VA_ARGS__>, threads / tile_shape<__VA_ARGS__>::THREADS>>(p);                   \
     let_successors_start();                                                                                            \

@@ -1,8 +1,7 @@
 /* qr_tile.h - the register-tile family of QR kernels: what host code and kernels tell each other.
  *
  * A kernel is compiled for a tile of so many rows and columns; any smaller matrix runs in it. The matrix stands
- * `offset` rows and columns into the tile, as far down its diagonal as it fits: steps are cheapest at the end of a
- * tile. */
+ * `offset` rows and columns into the tile, near the end of its diagonal: steps are cheapest there. */
 #ifndef RONDO_QR_TILE_H
 #define RONDO_QR_TILE_H
 

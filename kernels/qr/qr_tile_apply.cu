@@ -14,6 +14,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   static constexpr int COLUMNS = Shape::COLUMNS, LEADING = Shape::LEADING;
   /* Rows above a reflector's one are left out, in a few coarse blocks of steps. */
   static constexpr int BLOCKS = COLUMNS >= 32 ? 8 : 4, BLOCK = COLUMNS / BLOCKS;
+  static_assert(!Shape::PACKED);
 
   /* The matrix of the parameters to shared memory. */
   __device__ __forceinline__ void bring(int64_t item) {

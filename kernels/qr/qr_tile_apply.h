@@ -1,6 +1,6 @@
 /* qr_tile_apply.h - C := Q C or Q^T C in a register tile: what host code and kernels tell each other.
  *
- * V stands in the tile as a matrix that is factored does (qr_tile.h); C has its rows, and as many columns at a time as
+ * V stands in the tile as far down its diagonal as it fits; C has its rows, and as many columns at a time as
  * the tile has to the right of V's first. */
 #ifndef RONDO_QR_TILE_APPLY_H
 #define RONDO_QR_TILE_APPLY_H

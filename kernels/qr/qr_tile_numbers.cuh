@@ -25,8 +25,6 @@ __device__ __forceinline__ float fused(float a, float b, float c) { return __fma
 __device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 __device__ __forceinline__ float magnitude_of(float x) { return fabsf(x); }
 __device__ __forceinline__ double magnitude_of(double x) { return fabs(x); }
-__device__ __forceinline__ float with_sign(float x, float sign) { return copysignf(x, sign); }
-__device__ __forceinline__ double with_sign(double x, double sign) { return copysign(x, sign); }
 __device__ __forceinline__ float against_sign(float x, float sign) { return -copysignf(x, sign); }
 __device__ __forceinline__ double against_sign(double x, double sign) { /* x >= 0; not by an addition */
   return __hiloint2double(__double2hiint(x) | (~__double2hiint(sign) & (int)0x80000000), __double2loint(x));

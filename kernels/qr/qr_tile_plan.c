@@ -60,6 +60,13 @@ static bool is_better(const struct qr_tile *tile, const struct qr_tile *best, co
   return tile->row_lanes == 1 && (problem->a_access > QR_TILE_VECTORS || problem->h_access > QR_TILE_VECTORS);
 }
 
+int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n) {
+  if (tile->options & QR_TILE_HALVES) return 0;
+  const int64_t unit = qr_tile_offset_unit(tile->row_lanes, tile->column_lanes, tile->options);
+  const int64_t most = qr_tile_offset_most(tile->rows, tile->columns);
+  return (int32_t)(smaller(most, smaller(tile->rows - m, tile->columns - n)) / unit * unit);
+}
+
 struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
   const struct qr_tile *best = NULL, *tiles = families[problem->result].tiles;
   for (size_t i = 0; i < families[problem->result].count; i++)
@@ -67,10 +74,7 @@ struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
   if (!best) return (struct qr_tile_plan){0};
 
   struct qr_tile_plan plan = {.tile = best, .shared_bytes = shared_bytes_of(best, problem->result)};
-  int64_t unit = qr_tile_offset_unit(best->row_lanes, best->column_lanes, best->options);
-  int64_t most = qr_tile_offset_most(best->rows, best->columns);
-  if (!(best->options & QR_TILE_HALVES))
-    plan.offset = (int32_t)(smaller(most, smaller(best->rows - problem->m, best->columns - problem->n)) / unit * unit);
+  plan.offset = qr_tile_offset_of(best, problem->m, problem->n);
   int64_t lanes = (int64_t)best->row_lanes * best->column_lanes;
   plan.grid = lanes < 32 ? divide_up(problem->batch, 32 / lanes) : problem->batch;
   if (best->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES))

@@ -41,6 +41,9 @@ struct qr_tile_plan {
 /* How an m x n matrix may be read and written: of a QR task's operand in this layout. */
 enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m);
 
+/* Where on the tile's diagonal an m x n matrix stands that is to be factored: steps are entered in few places. */
+int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n);
+
 /* Pure. The batch changes nothing but the grid. */
 struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem);
 

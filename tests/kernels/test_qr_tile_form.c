@@ -111,7 +111,7 @@ static void expect_same_alone(rondo_backend backend, rondo_dtype dtype, int layo
     else
       all[i].matrices = all[i - 1].matrices;
   }
-  run_kept(backend, all, 3 * TILES, 1, results);
+  run_kept(backend, all, (size_t)3 * TILES, 1, results);
   for (int i = 0; i < 3 * TILES; i += 3) {
     expect_same_memory(&all[i], results[i].r, results[i + 1].r, qr_place_count(&all[i].r_place));
     expect_same_memory(&all[i], results[i].q, results[i + 2].q, qr_place_count(&all[i].q_place));
@@ -164,7 +164,7 @@ Test(qr_tile_form, matrices_have_the_same_bits_and_keep_their_nan_whichever_turn
                               .m = shapes[i][0],
                               .n = shapes[i][1],
                               .batch = 301,
-                              .padding = 4 * (i % 2)};
+                              .padding = INT64_C(4) * (i % 2)};
     expect_same_bits(RONDO_BACKEND_CUDA, &f, 1);
     f = (struct factorisation){.dtype = RONDO_F64, .form = FORM_QR, .m = shapes[i][0], .n = shapes[i][1], .batch = 301};
     expect_poison_stays(RONDO_BACKEND_CUDA, &f, 1);

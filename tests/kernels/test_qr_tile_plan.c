@@ -44,7 +44,7 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
     cr_assert(problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE);
     cr_assert_eq(problem->a_number, QR_TILE_OWN);
   }
-  cr_assert_eq(tile->element_bytes, problem->element_bytes);
+  cr_assert_eq(tile->element_bytes, (int32_t)problem->element_bytes);
   cr_assert(problem->m <= tile->rows && problem->n <= columns_of(tile));
   cr_assert(plan->shared_bytes >= 0 && plan->shared_bytes <= problem->shared_bytes);
   /* The matrix stands on the diagonal, where steps are entered at. */
