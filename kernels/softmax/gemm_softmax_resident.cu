@@ -22,6 +22,9 @@ namespace {
 template <bool Softmax, int Cluster> struct places {
   static constexpr int WARPGROUPS = Softmax ? RESIDENT_WARPGROUPS : RESIDENT_ROWMAX_WARPGROUPS;
   static constexpr int STAGES = Softmax ? RESIDENT_STAGES : RESIDENT_ROWMAX_STAGES;
+  /* A warpgroup passes by some turns. It sees each fill of a stage or none: a phase of a barrier has but one bit, and
+   * who missed one would take the fill before for the one it waits for. */
+  static_assert(STAGES * RESIDENT_PARTS % WARPGROUPS == 0);
   static constexpr int PARTICIPANTS = Cluster * RESIDENT_PARTS; /* warpgroups that share a row */
   static constexpr int B_PANEL = WGMMA_COLUMNS * 128;
   uint32_t b, a, staging, slots, a_full, a_empty, b_full, heard;
