@@ -316,26 +316,26 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     for (int q = 0; q < Q; q++) update<PP>(q, x, tau * d[q]);
   }
 
-  __device__ __forceinline__ void factor(int64_t item, bool wanted, bool scale = true) {
+  /* All steps. The tile keeps R and u, x, but for columns that are finished at once. */
+  __device__ __forceinline__ void take_steps(int64_t item, bool wanted, bool scale) {
 #pragma unroll
     for (int q = 0; q < Q; q++) u[q] = nu[q] = T(0);
     if (scale) this->scale_columns();
     blocks(std::make_integer_sequence<int, Shape::BLOCKS>{}, item, wanted, p.offset,
            p.offset + min(p.m - 1 - this->begin(), this->columns()));
+  }
+
+  __device__ __forceinline__ void factor(int64_t item, bool wanted, bool scale = true) {
+    take_steps(item, wanted, scale);
     if constexpr (!Shape::AT_ONCE) {
 #pragma unroll
       for (int q = 0; q < Q; q++) finish(item, wanted, q);
     }
   }
 
-  /* The steps alone: the tile keeps R and u, x. */
   __device__ __forceinline__ void factor_only(bool scale = true) {
     static_assert(!Shape::AT_ONCE);
-#pragma unroll
-    for (int q = 0; q < Q; q++) u[q] = nu[q] = T(0);
-    if (scale) this->scale_columns();
-    blocks(std::make_integer_sequence<int, Shape::BLOCKS>{}, 0, false, p.offset,
-           p.offset + min(p.m - 1 - this->begin(), this->columns()));
+    take_steps(0, false, scale);
   }
 };
 
