@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "../runtime/graph.h"
+#include "../runtime/integer.h"
 #include <rondo_graphs.h>
 
 enum { NVFP4_BLOCK = 16, SCALE_ROWS = 128, SCALE_COLUMNS = 4 }; /* elements that share a scale; a tile of scales */
@@ -39,8 +40,6 @@ static rondo_status rows_add(const struct builder *builder, const char *part, ro
   return rondo_constant(builder->graph, name_of(builder, name, sizeof name, part), dtype, batch ? 2 : 1,
                         shape + (batch ? 0 : 1), tensor);
 }
-
-static int64_t round_up(int64_t number, int64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 
 /* Of rows of NVFP4. */
 static rondo_status scales_add(const struct builder *builder, tensor_function add, const char *part, int64_t rows,

@@ -1,4 +1,4 @@
-/* integer.h - four operations that C has no function for. */
+/* integer.h - operations that C has no function for. */
 #ifndef RONDO_INTEGER_H
 #define RONDO_INTEGER_H
 
@@ -8,6 +8,7 @@ static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Rounded up. Neither is negative. */
 static inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t round_up(int64_t a, int64_t multiple) { return divide_up(a, multiple) * multiple; }
 /* Of a power of two. */
 static inline int32_t log2_of(int64_t power) {
   int32_t log2 = 0;

@@ -116,8 +116,6 @@ static rondo_status check_attributes(const struct op_task *task) {
   return RONDO_OK;
 }
 
-static int64_t round_up(int64_t number, int64_t multiple) { return divide_up(number, multiple) * multiple; }
-
 /* `blocks` is [batch, rows, k / 16] of the operand whose scales these are, cut to its rank. */
 static rondo_status check_blocked(const struct op_task *task, uint32_t index, uint32_t rank, const int64_t *blocks) {
   const struct op_operand *scales = &task->operands[index];

@@ -139,7 +139,7 @@ static void run_group(const struct work *work, int64_t batch, int64_t first_row)
   memset(sums, 0, (size_t)count * sizeof sums[0]);
   memset(vectors, 0, (size_t)count * sizeof vectors[0]);
   for (int64_t column = 0; column < k; column += TILE) {
-    int64_t length = smaller(k - column, TILE), padded = divide_up(length, LANES) * LANES;
+    int64_t length = smaller(k - column, TILE), padded = round_up(length, LANES);
     for (int64_t v = 0; v < count; v++) {
       decode(call, GEMV_VECTORS, batch, v, column, length, vectors[v]);
       if (!normed) continue;

@@ -257,7 +257,7 @@ static bool deal(const struct gemv_problem *problem, const struct rule *rule, st
   plan->parts = divide_up(steps, plan->chunks * variant->cluster);
   if (plan->chunks > 1 && variant->cut != GEMV_CHUNKED) return false;
   int64_t groups = larger(smaller(rule->warps, most_warps) / plan->parts, 1);
-  plan->groups = divide_up(groups, groups_multiple) * groups_multiple;
+  plan->groups = round_up(groups, groups_multiple);
   while (plan->groups > groups_multiple && !fits(problem, plan)) plan->groups -= groups_multiple;
   return fits(problem, plan);
 }

@@ -71,8 +71,6 @@ enum {
   MOST_BATCH = 65535,
 };
 
-static int64_t aligned(int64_t value, int64_t multiple) { return divide_up(value, multiple) * multiple; }
-
 /* For the most vectors of a kernel: whether a plan is right must not depend on the count within a class. */
 static int64_t met_bytes(const struct gemv_ring_plan *plan, int64_t tile_rows) {
   int64_t pitch = plan->window_tiles * tile_rows + GEMV_PITCH_PADDING;
@@ -83,7 +81,7 @@ static int64_t met_bytes(const struct gemv_ring_plan *plan, int64_t tile_rows) {
 static void deal_rows(const struct gemv_problem *problem, const struct rule *rule, int64_t blocks,
                       struct gemv_ring_plan *plan) {
   const int64_t tile_rows = plan->groups * plan->group_rows;
-  plan->block_rows = aligned(divide_up(problem->m, blocks), problem->row_multiple);
+  plan->block_rows = round_up(divide_up(problem->m, blocks), problem->row_multiple);
   plan->blocks = divide_up(problem->m, plan->block_rows);
   plan->tiles = divide_up(plan->block_rows, tile_rows);
   plan->stages = smaller(rule->stages, plan->tiles);
@@ -93,7 +91,7 @@ static void deal_rows(const struct gemv_problem *problem, const struct rule *rul
   plan->window_pitch = plan->window_tiles * tile_rows + GEMV_PITCH_PADDING;
   plan->held_pitch = plan->window_tiles < plan->tiles ? plan->tiles * tile_rows : 0;
   const int64_t held_bytes = plan->variant->most * plan->held_pitch * (int64_t)sizeof(float);
-  plan->first_stage = aligned(BARRIER_BYTES * plan->stages + met_bytes(plan, tile_rows) + held_bytes, ALIGNMENT);
+  plan->first_stage = round_up(BARRIER_BYTES * plan->stages + met_bytes(plan, tile_rows) + held_bytes, ALIGNMENT);
   plan->shared_bytes = plan->first_stage + plan->stages * plan->stage_bytes;
 }
 
@@ -113,7 +111,7 @@ static bool plan_by(const struct gemv_problem *problem, const struct rule *rule,
   const int64_t warps = plan->parts * plan->groups + 1; /* the last one copies */
   plan->threads = 32 * warps;
   if (plan->threads > variant->kernel.threads || warps < variant->most) return false;
-  plan->stage_bytes = aligned(plan->groups * plan->group_rows * (problem->k / 2 + problem->k / GEMV_BLOCK), ALIGNMENT);
+  plan->stage_bytes = round_up(plan->groups * plan->group_rows * (problem->k / 2 + problem->k / GEMV_BLOCK), ALIGNMENT);
 
   const int64_t at_once = problem->multiprocessors * variant->blocks;
   const int64_t most_bytes = SHARED_BYTES / variant->blocks - 1024;

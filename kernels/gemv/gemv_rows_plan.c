@@ -68,7 +68,7 @@ struct gemv_rows_plan gemv_rows_plan_of(const struct gemv_problem *problem) {
   if (!plan.variant) return none;
   const int64_t multiple = larger(problem->row_multiple, GEMV_ROWS_GROUP);
   const int64_t share = divide_up(problem->m, problem->multiprocessors / problem->batch);
-  plan.block_rows = divide_up(share, multiple) * multiple;
+  plan.block_rows = round_up(share, multiple);
   plan.blocks = divide_up(problem->m, plan.block_rows);
   if (plan.block_rows / GEMV_ROWS_GROUP < FEWEST_WARPS) return none;
   return lay_out(problem, &plan) ? plan : none;

@@ -51,7 +51,7 @@ struct gemv_short_plan gemv_short_plan_of(const struct gemv_problem *problem) {
   if (!plan.variant) return none;
   const int64_t rows_multiple = larger(problem->row_multiple, GEMV_SHORT_ROWS);
   const int64_t share = divide_up(problem->m, problem->multiprocessors / problem->batch);
-  const int64_t rows = divide_up(share, rows_multiple) * rows_multiple;
+  const int64_t rows = round_up(share, rows_multiple);
   plan.groups = rows / GEMV_SHORT_ROWS;
   plan.blocks = divide_up(problem->m, rows);
   plan.shared_bytes = shared_bytes(problem, &plan);

@@ -88,7 +88,7 @@ static void set_memory(const struct gemv_problem *problem, int64_t tiles, struct
   const int64_t sums = variant->operands * 2 * 16 * GEMV_STREAM_SLOT_BYTES;
   const int64_t held = variant->cluster > 1 ? tiles * problem->count * plan->groups * ROWS * (int64_t)sizeof(float) : 0;
   const int64_t piece = ROWS * gemv_stream_part(variant) / 16 * 9;
-  plan->first_stage = divide_up(sums + GEMV_STREAM_FIXED_BYTES + held, ALIGNMENT) * ALIGNMENT;
+  plan->first_stage = round_up(sums + GEMV_STREAM_FIXED_BYTES + held, ALIGNMENT);
   plan->shared_bytes = plan->first_stage + plan->parts * plan->groups * variant->stages * piece;
 }
 

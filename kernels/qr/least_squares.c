@@ -36,7 +36,7 @@ static rondo_status least_squares_check(const struct op_task *task) {
   rondo_status status = layout_check(layout);
   if (status == RONDO_OK) status = matrix_check("a", a);
   if (status != RONDO_OK) return status;
-  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  struct qr_problem problem = qr_problem_nowhere(task);
   if (problem.n < 1 || problem.m < problem.n)
     return op_unexpected("a", a,
                          layout == RONDO_ROW_MAJOR ? "matrices of at least one column and as many rows as columns"
@@ -60,16 +60,12 @@ enum {
   /* Chips of compute capability 8.6, 8.9 and 12.0 have no more for a block, and translate the portable code: whatever
    * needs more may come to run without its tile. */
   LEAST_SHARED_BYTES = 99 * 1024,
-  /* Of the host. */
-  WORKERS = 64,
 };
-
-static uint64_t round_to_256(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 /* H is dense and column-major, whatever a's layout is. */
 void least_squares_factoring_of(const struct op_task *task, struct least_squares_factoring *factoring) {
   const struct op_operand *a = &task->operands[LEAST_SQUARES_A];
-  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  struct qr_problem problem = qr_problem_nowhere(task);
   struct op_operand h = *a;
   h.access = RONDO_WRITE;
   h.offset_bytes = 0;
@@ -98,27 +94,27 @@ bool least_squares_fits_shared(uint32_t element_bytes, int64_t m, int64_t sides)
 }
 
 struct least_squares_scratch least_squares_scratch_of(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
-  const uint64_t numbers = (uint64_t)problem.batch * problem.element_bytes;
+  struct qr_problem problem = qr_problem_nowhere(task);
+  const int64_t bytes = problem.batch * problem.element_bytes; /* of a number of each matrix */
   struct least_squares_factoring factoring;
   least_squares_factoring_of(task, &factoring);
-  struct least_squares_scratch scratch = {.tau = round_to_256(numbers * (uint64_t)(problem.m * problem.n))};
-  scratch.work = scratch.tau + round_to_256(numbers * (uint64_t)problem.n);
+  struct least_squares_scratch scratch = {.tau = qr_part_bytes(bytes * problem.m * problem.n)};
+  scratch.work = scratch.tau + qr_part_bytes(bytes * problem.n);
   scratch.qr = scratch.work;
   if (!least_squares_fits_shared(problem.element_bytes, problem.m, 1))
-    scratch.qr += round_to_256(numbers * (uint64_t)(problem.m * least_squares_sides(task)));
+    scratch.qr += qr_part_bytes(bytes * problem.m * least_squares_sides(task));
   scratch.end = scratch.qr + op_qr.scratch_bytes(&factoring.task);
   return scratch;
 }
 
 /* Of one matrix: A, tau and a right-hand side. */
 uint64_t least_squares_host_bytes(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
-  return round_to_256((uint64_t)(problem.m * problem.n + problem.n + problem.m) * problem.element_bytes);
+  struct qr_problem problem = qr_problem_nowhere(task);
+  return qr_part_bytes((problem.m * problem.n + problem.n + problem.m) * problem.element_bytes);
 }
 
 int64_t least_squares_host_items(const struct op_task *task) {
-  return smaller(qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere}).batch, WORKERS);
+  return smaller(qr_problem_nowhere(task).batch, QR_HOST_WORKERS);
 }
 
 static uint64_t least_squares_scratch_bytes(const struct op_task *task) {

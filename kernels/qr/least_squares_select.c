@@ -33,7 +33,7 @@ static int64_t shared_bytes_of(const struct qr_tile *tile) {
 
 bool least_squares_plan(const struct op_task *task, int64_t multiprocessors, int64_t shared_bytes,
                         struct least_squares_plan *plan) {
-  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  struct qr_problem problem = qr_problem_nowhere(task);
   const struct qr_tile *best = NULL;
   for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
     if (tiles[i].element_bytes == (int32_t)problem.element_bytes && problem.m <= tiles[i].rows &&

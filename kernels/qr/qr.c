@@ -281,24 +281,22 @@ enum qr_place qr_place_of(const struct qr_problem *problem) {
   return problem->m <= problem->n ? QR_IN_R : QR_IN_WORKSPACE;
 }
 
-static uint64_t round_to_256(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
   struct qr_workspace workspace = {0};
   if (problem->h || !problem->k || !problem->batch) return workspace;
   /* One part for each block of a kernel that works in global memory: enough to fill a chip twice. Matrices that stay in
-   * registers or shared memory need it on the host only, for at most 64 threads. */
+   * registers or shared memory need it on the host only. */
   bool small = qr_fits_every_chip(problem->element_bytes, problem->m, problem->n) ||
                qr_tile_forms_on_every_chip(problem->element_bytes, problem->m, problem->n);
-  workspace.workers = smaller(problem->batch, small ? 64 : 320);
+  workspace.workers = smaller(problem->batch, small ? QR_HOST_WORKERS : 320);
   if (qr_place_of(problem) == QR_IN_WORKSPACE)
-    workspace.work_bytes = round_to_256((uint64_t)problem->m * (uint64_t)problem->n * problem->element_bytes);
-  workspace.worker_bytes = workspace.work_bytes + round_to_256((uint64_t)problem->k * problem->element_bytes);
+    workspace.work_bytes = qr_part_bytes(problem->m * problem->n * problem->element_bytes);
+  workspace.worker_bytes = workspace.work_bytes + qr_part_bytes(problem->k * problem->element_bytes);
   return workspace;
 }
 
 static uint64_t qr_scratch_bytes(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  struct qr_problem problem = qr_problem_nowhere(task);
   struct qr_workspace workspace = qr_workspace_of(&problem);
   return (uint64_t)workspace.workers * workspace.worker_bytes;
 }

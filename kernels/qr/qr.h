@@ -124,6 +124,7 @@ QR_CONSTANT int32_t triangular_inverse_bytes(int32_t n, int32_t element_bytes) {
          triangular_inverse<double>)
 
 #ifndef __CUDACC__
+#include "../../runtime/integer.h"
 #include "../../runtime/op.h"
 
 extern const struct op op_qr, op_qr_panel, op_qr_update, op_qr_apply, op_qr_extract, op_triangular_inverse;
@@ -155,6 +156,10 @@ struct qr_problem {
   void *a_data, *h_data, *tau_data, *r_data, *q_data;
 };
 struct qr_problem qr_problem_of(const struct op_call *call);
+/* The same before the task has memory. */
+static inline struct qr_problem qr_problem_nowhere(const struct op_task *task) {
+  return qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+}
 
 /* The workspace of tasks whose output is too small to factor the matrix in: see qr_workspace_of. */
 struct qr_workspace {
@@ -163,6 +168,12 @@ struct qr_workspace {
   uint64_t worker_bytes; /* of one worker: the matrix, then tau */
 };
 struct qr_workspace qr_workspace_of(const struct qr_problem *problem);
+
+/* Matrices, of those that need scratch, that the host works on at a time. */
+enum { QR_HOST_WORKERS = 64 };
+
+/* A part of a task's scratch, so that what follows is aligned as the scratch is. */
+static inline uint64_t qr_part_bytes(int64_t bytes) { return (uint64_t)round_up(bytes, 256); }
 
 /* Where a matrix is factored that does not stay in shared memory. */
 enum qr_place { QR_IN_H, QR_IN_R, QR_IN_Q, QR_IN_WORKSPACE };

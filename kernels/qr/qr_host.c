@@ -49,7 +49,7 @@ static void widen_item(const struct qr_problem *problem, int32_t layout, int64_t
 
 /* With a workspace, item i is the i-th part of it and every workers-th matrix. */
 int64_t qr_host_items(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  struct qr_problem problem = qr_problem_nowhere(task);
   if (!problem.k) return 0;
   return problem.h ? problem.batch : qr_workspace_of(&problem).workers;
 }
@@ -77,7 +77,7 @@ static int64_t apply_columns(const struct op_task *task) {
 }
 
 int64_t qr_apply_host_items(const struct op_task *task) {
-  struct qr_problem problem = qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere});
+  struct qr_problem problem = qr_problem_nowhere(task);
   return problem.k ? problem.batch * divide_up(apply_columns(task), APPLY_COLUMNS) : 0;
 }
 
@@ -90,9 +90,7 @@ void qr_apply_host_run(const struct op_call *call, int64_t first, int64_t last) 
   }
 }
 
-int64_t qr_extract_host_items(const struct op_task *task) {
-  return qr_problem_of(&(struct op_call){.task = task, .data = op_nowhere}).batch;
-}
+int64_t qr_extract_host_items(const struct op_task *task) { return qr_problem_nowhere(task).batch; }
 
 void qr_extract_host_run(const struct op_call *call, int64_t first, int64_t last) {
   for (int64_t item = first; item < last; item++)

@@ -91,7 +91,7 @@ static rondo_status shared_select(const struct qr_problem *problem, const struct
   /* As many column lanes as have a whole tile of columns, in whole warps. */
   bool is_tall = problem->m > 4 * problem->n;
   int64_t lanes = is_tall ? QR_TALL_LANES : QR_SQUARE_LANES;
-  int64_t threads = divide_up(lanes * divide_up(problem->n, QR_TILE_COLUMNS), 32) * 32;
+  int64_t threads = round_up(lanes * divide_up(problem->n, QR_TILE_COLUMNS), 32);
   threads = larger(64, smaller(threads, QR_SHARED_THREADS));
   return launch(launches, is_tall ? tall : square, task, problem->batch, threads, bytes, parameters,
                 sizeof *parameters);

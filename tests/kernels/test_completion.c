@@ -104,8 +104,6 @@ static void gemm_rowmax(struct subject *s, const struct family *f) {
   REQUIRE_OK(rondo_add_gemm_rowmax(s->trial.graph, &desc));
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* h and tau, or (option) thin q and r. */
 static void qr(struct subject *s, const struct family *f) {
   int64_t k = smaller(f->m, f->n);
