@@ -223,16 +223,15 @@ static inline void set_layout(struct factorisation *f, int layout) {
   f->dense_h = layout == DENSE_H_LAYOUT;
 }
 
-/* H and tau, every third one in place. */
-static inline void run_in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2],
-                                       size_t count) {
+/* Shape and layout take turns with three forms, so that each shape sees all of them. */
+static inline void run_in_layouts(rondo_backend backend, rondo_dtype dtype, const enum form *forms, int layouts,
+                                  const int16_t (*shapes)[2], size_t count) {
   cr_assert_leq(count, LAYOUT_SHAPES_MOST);
-  for (int layout = 0; layout < LAYOUTS; layout++) {
+  for (int layout = 0; layout < layouts; layout++) {
     struct factorisation all[LAYOUT_SHAPES_MOST];
     for (size_t i = 0; i < count; i++) {
-      const bool in_place = (i + (size_t)layout) % 3 == 0 && layout != DENSE_H_LAYOUT;
       all[i] = (struct factorisation){.dtype = dtype,
-                                      .form = in_place ? FORM_PANEL : FORM_H,
+                                      .form = layout == DENSE_H_LAYOUT ? FORM_H : forms[(i + (size_t)layout) % 3],
                                       .m = shapes[i][0],
                                       .n = shapes[i][1],
                                       .batch = 5,
@@ -242,6 +241,13 @@ static inline void run_in_every_layout(rondo_backend backend, rondo_dtype dtype,
     }
     run(backend, all, count);
   }
+}
+
+/* H and tau, every third one in place. */
+static inline void run_in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2],
+                                       size_t count) {
+  static const enum form reflector_forms[] = {FORM_PANEL, FORM_H, FORM_H};
+  run_in_layouts(backend, dtype, reflector_forms, LAYOUTS, shapes, count);
 }
 
 static inline void expect_same_memory(const struct factorisation *f, const void *x, const void *y, int64_t count) {

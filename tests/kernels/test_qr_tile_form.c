@@ -24,23 +24,8 @@ BOTH_BACKENDS(qr_tile_form, full_tiles_of_f64_meet_lapack_ratios, full_f64)
 
 static const enum form thin_forms[] = {FORM_QR, FORM_R, FORM_Q};
 
-/* Shape and layout take turns with the forms, so that each shape sees all of them. */
-static void in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2], int count) {
-  for (int layout = 0; layout < DENSE_H_LAYOUT; layout++) {
-    struct factorisation all[PARTLY];
-    cr_assert_leq(count, PARTLY);
-    for (int i = 0; i < count; i++) {
-      all[i] = (struct factorisation){.dtype = dtype,
-                                      .form = thin_forms[(i + layout) % 3],
-                                      .m = shapes[i][0],
-                                      .n = shapes[i][1],
-                                      .batch = 5,
-                                      .kinds = hard_kinds,
-                                      .kind_count = 4};
-      set_layout(&all[i], layout);
-    }
-    run(backend, all, (size_t)count);
-  }
+static void in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2], size_t count) {
+  run_in_layouts(backend, dtype, thin_forms, DENSE_H_LAYOUT, shapes, count);
 }
 static void partly_f32(rondo_backend backend) { in_every_layout(backend, RONDO_F32, partly, PARTLY); }
 static void partly_f64(rondo_backend backend) { in_every_layout(backend, RONDO_F64, partly, PARTLY); }
