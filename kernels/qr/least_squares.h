@@ -41,12 +41,12 @@ QR_CONSTANT int32_t least_squares_tile_sides(int32_t row_lanes, int32_t column_l
   return lanes < 32 ? 1 : lanes / 32;
 }
 
-/* Shared memory for each matrix of a block. R takes the place of the matrix, but where the next one is fetched to. */
+/* Shared memory of a block, or of each warp where a warp has matrices of its own. R takes the place of the matrix, but
+ * where the next one is fetched to: such a block has one. */
 QR_CONSTANT int32_t least_squares_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
                                                int32_t column_lanes, int32_t options) {
-  int32_t lanes = row_lanes * column_lanes, matrices = lanes < 32 ? 32 / lanes : 1;
   int32_t triangle = options & QR_TILE_BULK ? columns * (columns + 1) / 2 : 0;
-  return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) / matrices +
+  return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) +
          triangle * element_bytes;
 }
 

@@ -19,36 +19,21 @@ enum { BEHIND_BLOCKS = 32 }; /* of a multiprocessor */
 static const struct qr_tile tiles[] = {LEAST_SQUARES_F32_KERNELS(QR_TILE_ENTRY)
                                            LEAST_SQUARES_F64_KERNELS(QR_TILE_ENTRY)};
 
-static int64_t size_of(const struct qr_tile *tile) { return (int64_t)tile->rows * tile->columns; }
-
-/* In a block. */
-static int64_t matrices_of(const struct qr_tile *tile) {
-  return tile->kernel.threads / ((int64_t)tile->row_lanes * tile->column_lanes);
-}
-
-static int64_t shared_bytes_of(const struct qr_tile *tile) {
-  return matrices_of(tile) * least_squares_shared_bytes(tile->element_bytes, tile->rows, tile->columns, tile->row_lanes,
-                                                        tile->column_lanes, tile->options);
-}
+static const struct qr_tile_list list = {tiles, sizeof tiles / sizeof *tiles, least_squares_shared_bytes};
 
 bool least_squares_plan(const struct op_task *task, int64_t multiprocessors, int64_t shared_bytes,
                         struct least_squares_plan *plan) {
   struct qr_problem problem = qr_problem_nowhere(task);
-  const struct qr_tile *best = NULL;
-  for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
-    if (tiles[i].element_bytes == (int32_t)problem.element_bytes && problem.m <= tiles[i].rows &&
-        problem.n <= tiles[i].columns && shared_bytes_of(&tiles[i]) <= shared_bytes &&
-        (!best || size_of(&tiles[i]) < size_of(best)))
-      best = &tiles[i];
+  const struct qr_tile *best = qr_tile_smallest(&list, problem.element_bytes, problem.m, problem.n, shared_bytes);
   if (!best || least_squares_sides(task) > INT32_MAX) return false;
   const int64_t passes =
       divide_up(least_squares_sides(task), least_squares_tile_sides(best->row_lanes, best->column_lanes));
 
   *plan = (struct least_squares_plan){
       .kernel = best->kernel,
-      .grid = divide_up(problem.batch * passes, matrices_of(best)),
+      .grid = divide_up(problem.batch * passes, qr_tile_matrices(best)),
       .threads = best->kernel.threads,
-      .shared_bytes = shared_bytes_of(best),
+      .shared_bytes = qr_tile_block_bytes(&list, best),
       .offset = qr_tile_offset_of(best, problem.m, problem.n),
       .passes = (int32_t)passes,
   };

@@ -59,9 +59,9 @@ template <typename Shape, int WARPS> struct of_warps : Shape {
   static constexpr int SHARED_BYTES =
       MATRICES * (Shape::PIVOTS + Shape::COLUMNS + Shape::STAGE + Shape::FACTORS) * (int)sizeof(typename Shape::T) +
       (Shape::BULK ? 16 + Shape::COLUMNS * (Shape::COLUMNS + 1) / 2 * (int)sizeof(typename Shape::T) : 0);
-  static_assert(SHARED_BYTES == MATRICES * least_squares_shared_bytes((int)sizeof(typename Shape::T), Shape::ROWS,
-                                                                      Shape::COLUMNS, Shape::ROW_LANES,
-                                                                      Shape::COLUMN_LANES, Shape::OPTIONS));
+  static_assert(SHARED_BYTES == WARPS * least_squares_shared_bytes((int)sizeof(typename Shape::T), Shape::ROWS,
+                                                                   Shape::COLUMNS, Shape::ROW_LANES,
+                                                                   Shape::COLUMN_LANES, Shape::OPTIONS));
 };
 
 template <typename Shape> struct solving_tile : register_tile<Shape, side_by_rows<Shape>> {

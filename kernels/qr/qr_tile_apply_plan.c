@@ -6,17 +6,7 @@
 
 static const struct qr_tile tiles[] = {QR_TILE_APPLY_KERNELS(QR_TILE_ENTRY)};
 
-static int64_t size_of(const struct qr_tile *tile) { return (int64_t)tile->rows * tile->columns; }
-
-static int64_t shared_bytes_of(const struct qr_tile *tile) {
-  return qr_tile_shared_bytes(tile->element_bytes, tile->rows, tile->columns, tile->row_lanes, tile->column_lanes,
-                              tile->options);
-}
-
-static bool takes(const struct qr_tile *tile, const struct qr_tile_apply_problem *problem) {
-  return tile->element_bytes == (int32_t)problem->element_bytes && problem->m <= tile->rows &&
-         problem->reflectors <= tile->columns && shared_bytes_of(tile) <= problem->shared_bytes;
-}
+static const struct qr_tile_list list = {tiles, sizeof tiles / sizeof *tiles, qr_tile_shared_bytes};
 
 /* A tile takes its time whatever it holds, the other kernel as much as there are columns. Measured on an H200: tiles of
  * one warp always pay, square ones of several from half of their columns on (1000 of 128 x 128 in f32, us, the tile and
@@ -28,17 +18,15 @@ static bool pays(const struct qr_tile *tile, const struct qr_tile_apply_problem 
 }
 
 struct qr_tile_apply_plan qr_tile_apply_plan_of(const struct qr_tile_apply_problem *problem) {
-  const struct qr_tile *best = NULL;
-  for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
-    if (takes(&tiles[i], problem) && (!best || size_of(&tiles[i]) < size_of(best))) best = &tiles[i];
+  const struct qr_tile *best =
+      qr_tile_smallest(&list, problem->element_bytes, problem->m, problem->reflectors, problem->shared_bytes);
   if (!best || !pays(best, problem)) return (struct qr_tile_apply_plan){0};
 
-  struct qr_tile_apply_plan plan = {.tile = best, .shared_bytes = shared_bytes_of(best)};
+  struct qr_tile_apply_plan plan = {.tile = best, .shared_bytes = qr_tile_block_bytes(&list, best)};
   int64_t unit = qr_tile_offset_unit(best->row_lanes, best->column_lanes, best->options);
-  int64_t lanes = (int64_t)best->row_lanes * best->column_lanes;
   plan.offset = (int32_t)(smaller(best->rows - problem->m, best->columns - problem->reflectors) / unit * unit);
   plan.group_columns = best->columns - plan.offset;
   plan.groups = divide_up(problem->columns, plan.group_columns);
-  plan.grid = divide_up(problem->batch * plan.groups, lanes < 32 ? 32 / lanes : 1);
+  plan.grid = divide_up(problem->batch * plan.groups, qr_tile_matrices(best));
   return plan;
 }

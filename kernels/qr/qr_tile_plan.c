@@ -8,13 +8,7 @@ static const struct qr_tile reflector_tiles[] = {QR_TILE_F32_KERNELS(QR_TILE_ENT
 static const struct qr_tile thin_tiles[] = {QR_TILE_FORM_F32_KERNELS(QR_TILE_ENTRY)
                                                 QR_TILE_FORM_F64_KERNELS(QR_TILE_ENTRY)};
 
-typedef int32_t (*tile_bytes)(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
-                              int32_t column_lanes, int32_t options);
-static const struct {
-  const struct qr_tile *tiles;
-  size_t count;
-  tile_bytes shared_bytes;
-} families[] = {
+static const struct qr_tile_list lists[] = {
     [QR_TILE_REFLECTORS] = {reflector_tiles, sizeof reflector_tiles / sizeof *reflector_tiles, qr_tile_shared_bytes},
     [QR_TILE_THIN] = {thin_tiles, sizeof thin_tiles / sizeof *thin_tiles, qr_tile_form_shared_bytes},
 };
@@ -34,9 +28,29 @@ static int64_t columns_of(const struct qr_tile *tile) {
 
 static int64_t size_of(const struct qr_tile *tile) { return tile->rows * columns_of(tile); }
 
-static int64_t shared_bytes_of(const struct qr_tile *tile, enum qr_tile_result result) {
-  return families[result].shared_bytes(tile->element_bytes, tile->rows, tile->columns, tile->row_lanes,
-                                       tile->column_lanes, tile->options);
+int64_t qr_tile_matrices(const struct qr_tile *tile) {
+  return tile->kernel.threads / ((int64_t)tile->row_lanes * tile->column_lanes);
+}
+
+int64_t qr_tile_block_bytes(const struct qr_tile_list *list, const struct qr_tile *tile) {
+  const int64_t threads = larger(32, (int64_t)tile->row_lanes * tile->column_lanes);
+  return tile->kernel.threads / threads *
+         list->shared_bytes(tile->element_bytes, tile->rows, tile->columns, tile->row_lanes, tile->column_lanes,
+                            tile->options);
+}
+
+static bool holds(const struct qr_tile_list *list, const struct qr_tile *tile, uint32_t element_bytes, int64_t m,
+                  int64_t n, int64_t shared_bytes) {
+  return tile->element_bytes == (int32_t)element_bytes && m <= tile->rows && n <= columns_of(tile) &&
+         qr_tile_block_bytes(list, tile) <= shared_bytes;
+}
+
+const struct qr_tile *qr_tile_smallest(const struct qr_tile_list *list, uint32_t element_bytes, int64_t m, int64_t n,
+                                       int64_t shared_bytes) {
+  const struct qr_tile *best = NULL;
+  for (const struct qr_tile *tile = list->tiles; tile < list->tiles + list->count; tile++)
+    if (holds(list, tile, element_bytes, m, n, shared_bytes) && (!best || size_of(tile) < size_of(best))) best = tile;
+  return best;
 }
 
 /* Lanes that share a column read and write it directly only where it is contiguous, and vectors where they are aligned.
@@ -48,8 +62,7 @@ static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *prob
                   problem->a_number == QR_TILE_OWN;
   bool fetches = tile->options & (QR_TILE_STAGED | QR_TILE_HALVES);
   enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
-  return tile->element_bytes == (int32_t)problem->element_bytes && problem->m <= tile->rows &&
-         problem->n <= columns_of(tile) && shared_bytes_of(tile, problem->result) <= problem->shared_bytes &&
+  return holds(&lists[problem->result], tile, problem->element_bytes, problem->m, problem->n, problem->shared_bytes) &&
          (is_whole || !(tile->options & QR_TILE_PERSISTENT)) && (fetches || problem->a_number == QR_TILE_OWN) &&
          !(writes_directly && problem->h_access > most) && !(reads_directly && problem->a_access > most);
 }
@@ -68,15 +81,15 @@ int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n) {
 }
 
 struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
-  const struct qr_tile *best = NULL, *tiles = families[problem->result].tiles;
-  for (size_t i = 0; i < families[problem->result].count; i++)
-    if (takes(&tiles[i], problem) && is_better(&tiles[i], best, problem)) best = &tiles[i];
+  const struct qr_tile_list *list = &lists[problem->result];
+  const struct qr_tile *best = NULL;
+  for (const struct qr_tile *tile = list->tiles; tile < list->tiles + list->count; tile++)
+    if (takes(tile, problem) && is_better(tile, best, problem)) best = tile;
   if (!best) return (struct qr_tile_plan){0};
 
-  struct qr_tile_plan plan = {.tile = best, .shared_bytes = shared_bytes_of(best, problem->result)};
+  struct qr_tile_plan plan = {.tile = best, .shared_bytes = qr_tile_block_bytes(list, best)};
   plan.offset = qr_tile_offset_of(best, problem->m, problem->n);
-  int64_t lanes = (int64_t)best->row_lanes * best->column_lanes;
-  plan.grid = lanes < 32 ? divide_up(problem->batch, 32 / lanes) : problem->batch;
+  plan.grid = divide_up(problem->batch, qr_tile_matrices(best));
   if (best->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES))
     plan.grid = smaller(plan.grid, problem->multiprocessors * best->blocks);
   return plan;

@@ -23,6 +23,14 @@ struct qr_tile {
    column_lanes,                                                                                                       \
    options},
 
+/* The kernels of a list, and the shared memory of a block whose lanes are a warp's, or one matrix's. */
+struct qr_tile_list {
+  const struct qr_tile *tiles;
+  size_t count;
+  int32_t (*shared_bytes)(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes, int32_t column_lanes,
+                          int32_t options);
+};
+
 struct qr_tile_problem {
   enum qr_tile_result result;
   uint32_t element_bytes; /* of what it is computed in */
@@ -40,6 +48,15 @@ struct qr_tile_plan {
 
 /* How an m x n matrix may be read and written: of a QR task's operand in this layout. */
 enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t layout, int64_t m);
+
+/* Matrices in a block of a tile's kernel, and its shared memory. */
+int64_t qr_tile_matrices(const struct qr_tile *tile);
+int64_t qr_tile_block_bytes(const struct qr_tile_list *list, const struct qr_tile *tile);
+
+/* Of the tiles that hold an m x n matrix and whose blocks have no more shared memory than this, the smallest. NULL:
+ * there is none. */
+const struct qr_tile *qr_tile_smallest(const struct qr_tile_list *list, uint32_t element_bytes, int64_t m, int64_t n,
+                                       int64_t shared_bytes);
 
 /* Where on the tile's diagonal an m x n matrix stands that is to be factored: steps are entered in few places. */
 int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n);
