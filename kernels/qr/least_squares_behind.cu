@@ -73,9 +73,7 @@ template <typename T> struct sides_of_warp {
     T scale = T(1), unscale = T(1), sum = T(0);
     if (largest > T(0) && largest <= range_of<T>::largest) {
       constexpr int limit = range_of<T>::exponent_limit;
-      const int exponent = exponent_of(largest), kept = exponent < -limit  ? -limit
-                                                        : exponent > limit ? limit
-                                                                           : exponent;
+      const int exponent = ilogb(largest), kept = exponent < -limit ? -limit : exponent > limit ? limit : exponent;
       power_of_two(-kept, &scale);
       power_of_two(kept, &unscale);
     }
@@ -83,7 +81,7 @@ template <typename T> struct sides_of_warp {
       const T x = held(i, side) * scale;
       sum += x * x;
     }
-    return square_root(sum_over_rows<32>(sum)) * unscale;
+    return sqrt(sum_over_rows<32>(sum)) * unscale;
   }
 
   /* LAPACK's info: the first zero on R's diagonal, counted from one, or 0. */

@@ -34,9 +34,6 @@ template <typename T> __device__ __forceinline__ T not_a_number() {
   return result;
 }
 
-__device__ __forceinline__ float root_of(float x) { return sqrtf(x); }
-__device__ __forceinline__ double root_of(double x) { return sqrt(x); }
-
 /* A matrix, and of its right-hand sides those from `first_side` on. Threads behind the last take it again, to keep in
  * step with the others of their warp, and are not wanted. */
 struct least_squares_place {
@@ -158,7 +155,7 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_by_row
         const T value = rider.row_of(k) >= p.offset + p.n ? rider.b[k] : T(0);
         part[k & 1] = fused(value, value, part[k & 1]);
       }
-      part[0] = root_of(rider.over_rows(part[0] + part[1]));
+      part[0] = sqrt(rider.over_rows(part[0] + part[1]));
       if (rider.exponent) part[0] = times_power(part[0], rider.exponent);
     }
     if (wanted && rider.lane == 0 && side < out.sides)

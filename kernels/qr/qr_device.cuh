@@ -29,10 +29,6 @@ template <> struct range_of<double> {
   static constexpr int exponent_limit = 1022;
 };
 
-__device__ __forceinline__ float square_root(float x) { return sqrtf(x); }
-__device__ __forceinline__ double square_root(double x) { return sqrt(x); }
-__device__ __forceinline__ int exponent_of(float x) { return ilogbf(x); }
-__device__ __forceinline__ int exponent_of(double x) { return ilogb(x); }
 __device__ __forceinline__ void power_of_two(int exponent, float *out) {
   *out = __int_as_float((exponent + 127) << 23);
 }
@@ -124,7 +120,7 @@ __device__ __forceinline__ reflector<T> make_reflector(const Team &team, const m
     largest = magnitude > largest ? magnitude : largest;
     if (poison == T(0)) {
       constexpr int limit = range_of<T>::exponent_limit; /* 2^-exponent is itself a normal number */
-      const int exponent = exponent_of(largest);
+      const int exponent = ilogb(largest);
       power_of_two(exponent > limit ? -limit : exponent < -limit ? limit : -exponent, &result.scale);
     }
     sum = T(0);
@@ -135,7 +131,7 @@ __device__ __forceinline__ reflector<T> make_reflector(const Team &team, const m
     sum = sum_over_rows<Team::LANES>(sum);
     alpha *= result.scale;
   }
-  const T norm = square_root(alpha * alpha + sum), magnitude = alpha < T(0) ? -alpha : alpha;
+  const T norm = sqrt(alpha * alpha + sum), magnitude = alpha < T(0) ? -alpha : alpha;
   const T beta = signbit(alpha) ? norm : -norm;
   result.tau = T(1) + magnitude / norm;
   result.inverse = T(1) / (alpha - beta);
