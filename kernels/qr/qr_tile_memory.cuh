@@ -283,17 +283,16 @@ template <typename Shape> struct tile_memory {
     });
   }
 
-  __device__ __forceinline__ void read_stage() {
+  template <typename Index> __device__ __forceinline__ void read_columns(const T *from, Index column_stride) {
 #pragma unroll
-    for (int q = 0; q < Q; q++) read_column(stage + (q * GC + column) * Shape::LEADING, q);
+    for (int q = 0; q < Q; q++) read_column(from + (q * GC + column) * column_stride, q);
   }
+  __device__ __forceinline__ void read_stage() { read_columns(stage, Shape::LEADING); }
 
   /* Directly, if the matrix fills the tile and its columns can be read as they lie. */
   __device__ __forceinline__ bool read_whole(int64_t item) {
     if (!Shape::DIRECT || !full() || p.a_access > (GR == 1 ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS)) return false;
-    const T *from = (const T *)p.a.data + item * p.a.batch_stride;
-#pragma unroll
-    for (int q = 0; q < Q; q++) read_column(from + (q * GC + column) * p.a.column_stride, q);
+    read_columns((const T *)p.a.data + item * p.a.batch_stride, p.a.column_stride);
     return true;
   }
 
@@ -333,11 +332,7 @@ template <typename Shape> struct tile_memory {
   __device__ __forceinline__ void read_directly(int64_t item) {
     const T *matrix = (const T *)p.a.data + item * p.a.batch_stride;
     const int64_t row_stride = GR == 1 ? p.a.row_stride : 1, column_stride = p.a.column_stride;
-    if (plain(p.a_access)) {
-#pragma unroll
-      for (int q = 0; q < Q; q++) read_column(matrix + (q * GC + column) * column_stride, q);
-      return;
-    }
+    if (plain(p.a_access)) return read_columns(matrix, column_stride);
 #pragma unroll
     for (int q = 0; q < Q; q++) {
       const int j = q * GC + column - p.offset;
