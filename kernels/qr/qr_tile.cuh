@@ -316,6 +316,18 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     for (int q = 0; q < Q; q++) update<PP>(q, x, tau * d[q]);
   }
 
+  /* The second half of the columns, fetched meanwhile, takes the place of the first and is reflected. */
+  __device__ __forceinline__ void turn_to_second_half() {
+    wait_for_copies();
+    this->sync();
+    exchange();
+    this->sync();
+    this->first_column = COLUMNS;
+    this->scale_columns();
+#pragma unroll 1
+    for (int j = 0; j < COLUMNS; j++) apply<0>(j, factors()[j]);
+  }
+
   /* All steps. The tile keeps R and u, x, but for columns that are finished at once. */
   __device__ __forceinline__ void take_steps(int64_t item, bool wanted, bool scale) {
 #pragma unroll
@@ -357,16 +369,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_halves(const q
     if (p.n > Shape::COLUMNS) fetch(item, Shape::COLUMNS);
     tile.first_column = 0;
     tile.factor(item, true);
-    if (p.n > Shape::COLUMNS) {
-      wait_for_copies();
-      tile.sync();
-      tile.exchange();
-      tile.sync();
-      tile.first_column = Shape::COLUMNS;
-      tile.scale_columns();
-#pragma unroll 1
-      for (int j = 0; j < Shape::COLUMNS; j++) tile.template apply<0>(j, tile.factors()[j]);
-    }
+    if (p.n > Shape::COLUMNS) tile.turn_to_second_half();
     tile.sync();
     if (item + gridDim.x < p.batch) fetch(item + gridDim.x, 0);
     if (p.n > Shape::COLUMNS) {

@@ -136,14 +136,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_form_halves(co
     if (out.r.data) tile.put_r(out, item);
     if (is_whole) {
       tile.make_reflectors(tile.factors());
-      wait_for_copies();
-      tile.sync();
-      tile.exchange();
-      tile.sync();
-      tile.first_column = Shape::COLUMNS;
-      tile.scale_columns();
-#pragma unroll 1
-      for (int j = 0; j < Shape::COLUMNS; j++) tile.template apply<0>(j, tile.factors()[j]);
+      tile.turn_to_second_half();
       tile.factor_only(false);
       if (out.r.data) tile.put_r(out, item);
     }
