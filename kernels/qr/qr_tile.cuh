@@ -70,6 +70,21 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     }
   }
 
+  /* A lane's part of a column that stands in shared memory by lanes, from local row PP on. */
+  template <int PP> static __device__ __forceinline__ void take(const T *from, T (&x)[P]) {
+    if constexpr (P % VECTOR == 0) {
+#pragma unroll
+      for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
+        const vector v = *(const vector *)(from + i);
+#pragma unroll
+        for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
+      }
+    } else {
+#pragma unroll
+      for (int i = PP; i < P; i++) x[i] = from[i];
+    }
+  }
+
   /* The row lane that has the diagonal. */
   static __device__ __forceinline__ int lane_of(int pivot_row) {
     return Shape::MERGED > 1 ? pivot_row % GR : pivot_row;
@@ -87,17 +102,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
       alpha = GR == 1 ? x[PP] : __shfl_sync(0xffffffffu, a[PP][QQ], owner + pivot_row);
     } else {
       this->sync();
-      if constexpr (P % VECTOR == 0) {
-#pragma unroll
-        for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
-          const vector v = *(const vector *)(from + i);
-#pragma unroll
-          for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
-        }
-      } else {
-#pragma unroll
-        for (int i = PP; i < P; i++) x[i] = from[i];
-      }
+      take<PP>(from, x);
       alpha = GR == 1 ? x[PP]
                       : from[(lane_of(pivot_row) - row) * Shape::SLICE + PP + (pivot_row - lane_of(pivot_row)) / GR];
     }
@@ -121,9 +126,24 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
       butterfly<Shape, QQ>(d);
   }
 
+  /* Sums that a dot product of rows is made of, so that multiply-adds of few columns do not wait for each other. */
+  static constexpr int chains_of(int columns) { return columns >= 4 ? 1 : columns >= 2 ? 2 : 4; }
+
+  /* Of this lane's rows: dot products of x with the columns from QQ on. Where it is BIASED, that of column lane `owner`
+   * with column QQ has sigma's bias. */
+  template <int QQ, int PP, bool BIASED = false, int CHAINS = chains_of(Q - QQ)>
+  __device__ __forceinline__ void dots(const T (&x)[P], T (&d)[Q], int owner = 0) const {
+#pragma unroll
+    for (int q = QQ; q < Q; q++) {
+      T part[4] = {BIASED && q == QQ && column == owner ? tile_number<T>::BIAS_OF_SIGMA : T(0)};
+#pragma unroll
+      for (int i = PP; i < P; i++) part[(i - PP) % CHAINS] = fused(x[i], a[i][q], part[(i - PP) % CHAINS]);
+      d[q] = sum_of<tile_smaller(CHAINS, P - PP)>(part);
+    }
+  }
+
   /* sigma and the dot products of the columns from QQ on. */
   template <int QQ, int PP> __device__ __forceinline__ T products(int pivot_column, const T (&x)[P], T (&d)[Q]) const {
-    constexpr int CHAINS = Q - QQ >= 4 ? 1 : Q - QQ >= 2 ? 2 : 4;
     T sigma = T(0);
     if constexpr (!Shape::OWN_NORM) {
       T part[4] = {tile_number<T>::BIAS_OF_SIGMA};
@@ -131,13 +151,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
       for (int i = PP; i < P; i++) part[(i - PP) & 3] = fused(x[i], x[i], part[(i - PP) & 3]);
       sigma = sum_of<tile_smaller(4, P - PP)>(part);
     }
-#pragma unroll
-    for (int q = QQ; q < Q; q++) {
-      T part[4] = {Shape::OWN_NORM && q == QQ && column == pivot_column ? tile_number<T>::BIAS_OF_SIGMA : T(0)};
-#pragma unroll
-      for (int i = PP; i < P; i++) part[(i - PP) % CHAINS] = fused(x[i], a[i][q], part[(i - PP) % CHAINS]);
-      d[q] = sum_of<tile_smaller(CHAINS, P - PP)>(part);
-    }
+    dots<QQ, PP, Shape::OWN_NORM>(x, d, pivot_column);
     if constexpr (!Shape::OWN_NORM) {
 #pragma unroll
       for (int offset = 1; offset < GR; offset *= 2) sigma += __shfl_xor_sync(0xffffffffu, sigma, offset);
@@ -290,27 +304,15 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   /* The tile := H tile for the reflector in column j of shared memory, which is zero above local row PP. */
   template <int PP> __device__ __forceinline__ void apply(int j, T tau) {
-    constexpr int CHAINS = Q >= 4 ? 1 : Q >= 2 ? 2 : 4;
     const T *from = stage + j * Shape::LEADING + row;
     T x[P], d[Q];
     if constexpr (GR == 1) {
-#pragma unroll
-      for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
-        const vector v = *(const vector *)(from + i);
-#pragma unroll
-        for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
-      }
+      take<PP>(from, x);
     } else {
 #pragma unroll
       for (int i = PP; i < P; i++) x[i] = from[i * GR];
     }
-#pragma unroll
-    for (int q = 0; q < Q; q++) {
-      T part[4] = {};
-#pragma unroll
-      for (int i = PP; i < P; i++) part[(i - PP) % CHAINS] = fused(x[i], a[i][q], part[(i - PP) % CHAINS]);
-      d[q] = sum_of<tile_smaller(CHAINS, P - PP)>(part);
-    }
+    dots<0, PP>(x, d);
     sum_over_lanes<0>(d);
 #pragma unroll
     for (int q = 0; q < Q; q++) update<PP>(q, x, tau * d[q]);

@@ -152,21 +152,9 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
   template <int QQ, int PP> __device__ __forceinline__ void reflect(int j) {
     const T *from = stage + j * STRIDE + row * LANE_STRIDE;
     T x[P], d[Q];
-#pragma unroll
-    for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
-      const vector v = *(const vector *)(from + i);
-#pragma unroll
-      for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
-    }
+    this->template take<PP>(from, x);
     const T tau = factors[j];
-    constexpr int CHAINS = Q - QQ >= 4 ? 1 : Q - QQ >= 2 ? 2 : 4;
-#pragma unroll
-    for (int q = QQ; q < Q; q++) {
-      T part[4] = {};
-#pragma unroll
-      for (int i = PP; i < P; i++) part[(i - PP) % CHAINS] = fused(x[i], a[i][q], part[(i - PP) % CHAINS]);
-      d[q] = this->template sum_of<tile_smaller(CHAINS, P - PP)>(part);
-    }
+    this->template dots<QQ, PP>(x, d);
     this->template sum_over_lanes<QQ>(d);
 #pragma unroll
     for (int q = QQ; q < Q; q++) this->template update<PP>(q, x, tau * d[q]);

@@ -75,19 +75,8 @@ template <typename Shape> struct forming_halves : register_tile<Shape> {
       }
       this->sync();
       T x[P], d[Q];
-#pragma unroll
-      for (int i = 0; i < P; i += VECTOR) {
-        const vector v = *(const vector *)(from + i);
-#pragma unroll
-        for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
-      }
-#pragma unroll
-      for (int q = QQ; q < Q; q++) {
-        T part[2] = {};
-#pragma unroll
-        for (int i = 0; i < P; i++) part[i & 1] = fused(x[i], a[i][q], part[i & 1]);
-        d[q] = part[0] + part[1];
-      }
+      this->template take<0>(from, x);
+      this->template dots<QQ, 0, false, 2>(x, d);
       this->template sum_over_lanes<QQ>(d);
       const T tau = own_factors()[j];
 #pragma unroll
