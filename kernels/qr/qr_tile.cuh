@@ -409,7 +409,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_
     tile.factor(item, wanted);
     if constexpr (Shape::STAGED) {
       tile.sync();
-      if (wanted) tile.put(item);
+      if (wanted) tile.put_h(item);
     }
   }
 }

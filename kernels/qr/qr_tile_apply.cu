@@ -80,7 +80,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_apply(const qr
   for (int q = 0; q < Shape::TILE_COLUMNS; q++)
     tile.write_column(tile.stage + (q * Shape::COLUMN_LANES + tile.column) * Shape::LEADING, q);
   tile.sync();
-  if (wanted) tile.put(item);
+  if (wanted) tile.put_h(item);
 }
 
 #define DEFINE_QR_TILE_APPLY_KERNEL(chips, parameters, name, threads, blocks, ...)                                     \

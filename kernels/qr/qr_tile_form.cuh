@@ -62,34 +62,6 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
     return !all_below(i, q) && (i + 1) * GR > q * GC && i * GR + row == q * GC + column;
   }
 
-  /* A matrix of rows x columns from shared memory, where it stands `offset` rows and columns in. */
-  template <int FULL_ROWS>
-  __device__ __forceinline__ void put_columns(const qr_matrix &matrix, int access, int rows, int columns, int leading,
-                                              const T *from, int64_t item) {
-    constexpr bool ALIGNED = FULL_ROWS / VECTOR % Shape::LANES == 0 || Shape::LANES % (FULL_ROWS / VECTOR) == 0;
-    T *to = (T *)matrix.data + item * matrix.batch_stride;
-    const auto is_inside = [&](int i, int j) {
-      return (uint32_t)(i - p.offset) < (uint32_t)rows && (uint32_t)(j - p.offset) < (uint32_t)columns;
-    };
-    const auto put = [&](int i, int j) {
-      if (is_inside(i, j))
-        to[(i - p.offset) * matrix.row_stride + (j - p.offset) * matrix.column_stride] = from[j * leading + i];
-    };
-    if (ALIGNED && access == QR_TILE_DENSE && rows == FULL_ROWS && columns == COLUMNS)
-      this->template walk<VECTOR, FULL_ROWS, COLUMNS, 8>(
-          [&](int i, int j) { *(vector *)(to + i + j * FULL_ROWS) = *(const vector *)(from + j * leading + i); });
-    else if (access <= QR_TILE_VECTORS)
-      this->template walk<VECTOR, FULL_ROWS, COLUMNS, 4>([&](int i, int j) {
-        if (is_inside(i, j))
-          *(vector *)(to + (i - p.offset) + (j - p.offset) * matrix.column_stride) =
-              *(const vector *)(from + j * leading + i);
-      });
-    else if (access == QR_TILE_CONTIGUOUS)
-      this->template walk<1, FULL_ROWS, COLUMNS, 4>(put);
-    else
-      this->template walk<1, COLUMNS, FULL_ROWS, 4>([&](int j, int i) { put(i, j); });
-  }
-
   __device__ __forceinline__ void put_r(const qr_tile_form_parameters &out, int64_t item, bool wanted) {
 #pragma unroll
     for (int q = 0; q < Q; q++) {
@@ -99,7 +71,7 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
                                [&](int i) { return below(i, q) ? T(0) : a[i][q] * unscale; });
     }
     this->sync();
-    if (wanted) put_columns<COLUMNS>(out.r, out.r_access, min(p.m, p.n), p.n, R_LEADING, stage, item);
+    if (wanted) this->template put<COLUMNS, 8>(out.r, out.r_access, min(p.m, p.n), p.n, stage, R_LEADING, item);
     this->sync();
   }
 
@@ -130,7 +102,7 @@ template <typename Shape> struct forming_tile : register_tile<Shape> {
 #pragma unroll
     for (int q = 0; q < Q; q++) this->write_column(stage + (q * GC + column) * Shape::LEADING, q);
     this->sync();
-    if (wanted) put_columns<ROWS>(out.q, out.q_access, p.m, k, Shape::LEADING, stage, item);
+    if (wanted) this->template put<ROWS, 8>(out.q, out.q_access, p.m, k, stage, Shape::LEADING, item);
   }
 
   /* ---- the reflectors ---- */

@@ -123,25 +123,29 @@ template <typename Shape> struct tile_memory {
       }
   }
 
-  __device__ __forceinline__ bool inside(int i, int j) const {
-    return (uint32_t)(i - p.offset) < (uint32_t)p.m && (uint32_t)(j - p.offset) < (uint32_t)columns();
-  }
-
-  /* move(numbers, row, column, is it of the matrix?, column stride) for every piece of the tile. Offsets and aligned
-   * columns are made of whole vectors, and so a piece lies inside or outside. */
-  template <typename Move>
-  __device__ __forceinline__ void each_piece(int access, int64_t column_stride, const Move &move) {
+  /* move(numbers, row, column, is it of the matrix?, column stride) for every piece of the first TALL rows of the tile,
+   * where a matrix of rows x columns stands at the offset. Offsets and aligned columns are made of whole vectors, and
+   * so a piece lies inside or outside. Of dense ones TOGETHER steps are unrolled. */
+  template <int TALL, int TOGETHER, typename Move>
+  __device__ __forceinline__ void each_piece(int access, int rows, int columns, int64_t column_stride,
+                                             const Move &move) {
     using whole = std::integral_constant<int, VECTOR>;
     using single = std::integral_constant<int, 1>;
-    constexpr bool ALIGNED = ROWS / VECTOR % Shape::LANES == 0 || Shape::LANES % (ROWS / VECTOR) == 0;
-    if (ALIGNED && access == QR_TILE_DENSE && full())
-      walk<VECTOR, ROWS, COLUMNS, ROWS * COLUMNS>([&](int i, int j) { move(whole{}, i, j, true, ROWS); });
+    constexpr bool ALIGNED = TALL / VECTOR % Shape::LANES == 0 || Shape::LANES % (TALL / VECTOR) == 0;
+    const auto inside = [&](int i, int j) {
+      return (uint32_t)(i - p.offset) < (uint32_t)rows && (uint32_t)(j - p.offset) < (uint32_t)columns;
+    };
+    if (ALIGNED && access == QR_TILE_DENSE && rows == TALL && columns == COLUMNS)
+      walk<VECTOR, TALL, COLUMNS, TOGETHER>([&](int i, int j) { move(whole{}, i, j, true, TALL); });
     else if (access <= QR_TILE_VECTORS)
-      walk<VECTOR, ROWS, COLUMNS, 4>([&](int i, int j) { move(whole{}, i, j, inside(i, j), column_stride); });
+      walk<VECTOR, TALL, COLUMNS, 4>([&](int i, int j) { move(whole{}, i, j, inside(i, j), column_stride); });
     else if (access == QR_TILE_CONTIGUOUS)
-      walk<1, ROWS, COLUMNS, 4>([&](int i, int j) { move(single{}, i, j, inside(i, j), column_stride); });
+      walk<1, TALL, COLUMNS, 4>([&](int i, int j) { move(single{}, i, j, inside(i, j), column_stride); });
     else
-      walk<1, COLUMNS, ROWS, 4>([&](int j, int i) { move(single{}, i, j, inside(i, j), column_stride); });
+      walk<1, COLUMNS, TALL, 4>([&](int j, int i) { move(single{}, i, j, inside(i, j), column_stride); });
+  }
+  template <typename Move> __device__ __forceinline__ void each_piece_of_a(int access, const Move &move) {
+    each_piece<ROWS, ROWS * COLUMNS>(access, p.m, columns(), p.a.column_stride, move);
   }
 
   __device__ __forceinline__ T &staged(int i, int j) const { return stage[j * Shape::LEADING + i]; }
@@ -154,7 +158,7 @@ template <typename Shape> struct tile_memory {
     const uint16_t *matrix = (const uint16_t *)p.a.data + item * p.a.batch_stride;
     const int64_t row_stride = p.a.row_stride;
     const int access = max(p.a_access, (int)QR_TILE_VECTORS);
-    each_piece(access, p.a.column_stride, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
+    each_piece_of_a(access, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
       const uint16_t *from = matrix + ((int64_t)(i - p.offset) * row_stride + (j - p.offset) * column_stride);
       if constexpr (count.value == VECTOR) {
         const ushort4 bits = is_inside ? *(const ushort4 *)from : make_ushort4(0, 0, 0, 0);
@@ -173,25 +177,33 @@ template <typename Shape> struct tile_memory {
       }
     const T *matrix = (const T *)p.a.data + item * p.a.batch_stride + begin() * p.a.column_stride;
     const int64_t row_stride = p.a.row_stride;
-    each_piece(p.a_access, p.a.column_stride, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
+    each_piece_of_a(p.a_access, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
       const int64_t down = i - p.offset, across = j - p.offset;
       const T *from = matrix + ((count.value == VECTOR ? down : down * row_stride) + across * column_stride);
       copy_asynchronously<count.value *(int)sizeof(T)>(&staged(i, j), is_inside ? from : matrix, is_inside);
     });
   }
 
-  __device__ __forceinline__ void put(int64_t item) {
-    T *matrix = (T *)p.h.data + item * p.h.batch_stride;
-    const int64_t row_stride = p.h.row_stride;
-    each_piece(p.h_access, p.h.column_stride, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
+  /* A matrix of rows x columns from shared memory, where columns are `leading` numbers apart. Kernels that have more to
+   * hold than the matrix spill where all steps are unrolled. */
+  template <int TALL, int TOGETHER>
+  __device__ __forceinline__ void put(const qr_matrix &matrix, int access, int rows, int columns, const T *from,
+                                      int leading, int64_t item) {
+    T *data = (T *)matrix.data + item * matrix.batch_stride;
+    const int64_t row_stride = matrix.row_stride;
+    const auto move = [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
       if (!is_inside) return;
       const int64_t down = i - p.offset, across = j - p.offset;
-      T *to = matrix + ((count.value == VECTOR ? down : down * row_stride) + across * column_stride);
+      T *to = data + ((count.value == VECTOR ? down : down * row_stride) + across * column_stride);
       if constexpr (count.value == VECTOR)
-        *(vector *)to = *(const vector *)&staged(i, j);
+        *(vector *)to = *(const vector *)(from + j * leading + i);
       else
-        *to = staged(i, j);
-    });
+        *to = from[j * leading + i];
+    };
+    each_piece<TALL, TOGETHER>(access, rows, columns, matrix.column_stride, move);
+  }
+  __device__ __forceinline__ void put_h(int64_t item) {
+    put<ROWS, ROWS * COLUMNS>(p.h, p.h_access, p.m, columns(), stage, Shape::LEADING, item);
   }
 
   /* ---- whole tiles, contiguous, one ahead: by one bulk copy on chips that have it (PTX ISA, cp.async.bulk) ---- */
