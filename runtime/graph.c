@@ -294,15 +294,23 @@ static rondo_status task_begin(rondo_graph *graph, const char *name, const char 
   return RONDO_OK;
 }
 
+/* Bit i: the task touches each element of operand i at most once. */
+static uint32_t once_operands(const rondo_graph *graph, const struct task *task) {
+  if (!task->op) return 0;
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_task op_task = graph_op_task(graph, task, operands);
+  return !task->op->touches_once || task->op->touches_once(&op_task) ? task->op->once_operands : 0;
+}
+
 /* Keeps count of what the plan asks before it leaves a tensor in pinned memory. */
 static void tensors_touch(rondo_graph *graph, const struct task *task) {
+  const uint32_t once = once_operands(graph, task);
   for (uint32_t i = 0; i < task->operand_count; i++) {
     if (task->tensors[i] == NO_TENSOR) continue;
     struct tensor *root = &graph->tensors[graph->tensors[task->tensors[i]].root];
     rondo_access access = task_access(task, i);
     if (access & RONDO_READ) root->reader_count++;
-    if (!task->op || !(task->op->once_operands >> i & 1u) ||
-        access != (root->kind == TENSOR_INPUT ? RONDO_READ : RONDO_WRITE))
+    if (!(once >> i & 1u) || access != (root->kind == TENSOR_INPUT ? RONDO_READ : RONDO_WRITE))
       root->is_touched_often = true;
   }
 }

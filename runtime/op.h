@@ -119,6 +119,8 @@ struct op {
   const char *name;
   /* Bit i: the kernels touch each element of operand i at most once, so that it may lie in the host's pinned memory. */
   uint32_t once_operands;
+  /* The tasks for which that holds; NULL: all. Whatever the chip, since graphs are planned without one. */
+  bool (*touches_once)(const struct op_task *task);
   /* Bit i: operand i is read and written by its description, and by the kernels written alone, as many elements as
    * operand 0 has: where, they read on the device. For reports. */
   uint32_t appended_operands;

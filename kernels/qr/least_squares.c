@@ -125,8 +125,17 @@ static uint64_t least_squares_scratch_bytes(const struct op_task *task) {
   return host > device ? host : device;
 }
 
+/* Not where two kernels do it, or one factors the matrix again for further right-hand sides. */
+static bool least_squares_touches_once(const struct op_task *task) {
+  struct least_squares_plan plan;
+  return least_squares_plan(task, 1, LEAST_SHARED_BYTES, &plan) && plan.passes == 1;
+}
+
 const struct op op_least_squares = {
     .name = "least_squares",
+    .once_operands = 1u << LEAST_SQUARES_A | 1u << LEAST_SQUARES_B | 1u << LEAST_SQUARES_X |
+                     1u << LEAST_SQUARES_RESIDUAL | 1u << LEAST_SQUARES_INFO,
+    .touches_once = least_squares_touches_once,
     .launches_most = 2,
     .check = least_squares_check,
     .scratch_bytes = least_squares_scratch_bytes,

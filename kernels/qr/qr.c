@@ -287,7 +287,7 @@ struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
   /* One part for each block of a kernel that works in global memory: enough to fill a chip twice. Matrices that stay in
    * registers or shared memory need it on the host only. */
   bool small = qr_fits_every_chip(problem->element_bytes, problem->m, problem->n) ||
-               qr_tile_forms_on_every_chip(problem->element_bytes, problem->m, problem->n);
+               qr_tile_on_every_chip(QR_TILE_THIN, problem->element_bytes, problem->m, problem->n);
   workspace.workers = smaller(problem->batch, small ? QR_HOST_WORKERS : 320);
   if (qr_place_of(problem) == QR_IN_WORKSPACE)
     workspace.work_bytes = qr_part_bytes(problem->m * problem->n * problem->element_bytes);
@@ -301,8 +301,17 @@ static uint64_t qr_scratch_bytes(const struct op_task *task) {
   return (uint64_t)workspace.workers * workspace.worker_bytes;
 }
 
+/* In a tile; other kernels come back to the matrix. */
+static bool qr_touches_once(const struct op_task *task) {
+  struct qr_problem problem = qr_problem_nowhere(task);
+  return qr_tile_on_every_chip(problem.h ? QR_TILE_REFLECTORS : QR_TILE_THIN, problem.element_bytes, problem.m,
+                               problem.n);
+}
+
 const struct op op_qr = {
     .name = "qr",
+    .once_operands = 1u << QR_A | 1u << QR_H | 1u << QR_TAU | 1u << QR_R | 1u << QR_Q,
+    .touches_once = qr_touches_once,
     .check = qr_check,
     .scratch_bytes = qr_scratch_bytes,
     .host_items = qr_host_items,
@@ -336,6 +345,7 @@ const struct op op_qr_apply = {
 
 const struct op op_qr_extract = {
     .name = "qr_extract",
+    .once_operands = 1u << QR_EXTRACT_H | 1u << QR_EXTRACT_R | 1u << QR_EXTRACT_Q,
     .check = qr_extract_check,
     .host_items = qr_extract_host_items,
     .host_run = qr_extract_host_run,
@@ -344,6 +354,7 @@ const struct op op_qr_extract = {
 
 const struct op op_triangular_inverse = {
     .name = "triangular_inverse",
+    .once_operands = 1u << TRIANGULAR_INVERSE_A | 1u << TRIANGULAR_INVERSE_OUT,
     .check = triangular_inverse_check,
     .host_items = triangular_inverse_host_items,
     .host_run = triangular_inverse_host_run,

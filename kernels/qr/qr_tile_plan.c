@@ -95,8 +95,8 @@ struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem) {
   return plan;
 }
 
-bool qr_tile_forms_on_every_chip(uint32_t element_bytes, int64_t m, int64_t n) {
-  const struct qr_tile_problem problem = {.result = QR_TILE_THIN,
+bool qr_tile_on_every_chip(enum qr_tile_result result, uint32_t element_bytes, int64_t m, int64_t n) {
+  const struct qr_tile_problem problem = {.result = result,
                                           .element_bytes = element_bytes,
                                           .m = m,
                                           .n = n,

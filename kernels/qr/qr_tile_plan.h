@@ -64,8 +64,8 @@ int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n);
 /* Pure. The batch changes nothing but the grid. */
 struct qr_tile_plan qr_tile_plan_of(const struct qr_tile_problem *problem);
 
-/* Do tiles make thin Q and R of an m x n matrix even on the smallest of the chips Rondo is compiled for? Without any
- * workspace. */
-bool qr_tile_forms_on_every_chip(uint32_t element_bytes, int64_t m, int64_t n);
+/* Do tiles make this of an m x n matrix even on the smallest of the chips Rondo is compiled for? Without any workspace,
+ * and each element is read and written once. */
+bool qr_tile_on_every_chip(enum qr_tile_result result, uint32_t element_bytes, int64_t m, int64_t n);
 
 #endif
