@@ -567,8 +567,8 @@ typedef struct rondo_qr_apply_desc {
 RONDO_API rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_apply_desc *desc);
 
 /* What is to be had of H as qr_panel and qr_update leave it: r := its upper triangle, k x n, zeros below (LAPACK's
- * lacpy), and q := the first k columns of the identity, m x k (laset), which qr_apply turns into thin Q. Either may be
- * absent. h is m x n, k = min(m, n), f32 or f64. */
+ * lacpy), and q := the first k columns of the identity, m x k (laset), which qr_apply turns into thin Q. One of the two
+ * may be absent. h is m x n, k = min(m, n), f32 or f64. */
 typedef struct rondo_qr_extract_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;

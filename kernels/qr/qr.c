@@ -128,7 +128,8 @@ static rondo_status tau_check(const struct op_operand *tau, const struct op_oper
 
 rondo_status layout_check(int32_t layout) {
   if (layout != RONDO_COLUMN_MAJOR && layout != RONDO_ROW_MAJOR)
-    return status_set(RONDO_INVALID_ARGUMENT, "layout %d does not exist", layout);
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "layout %d does not exist, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", layout);
   return RONDO_OK;
 }
 
@@ -227,6 +228,8 @@ static rondo_status qr_extract_check(const struct op_task *task) {
   if (status != RONDO_OK) return status;
   struct matrix_sizes sizes = sizes_of(h, layout);
   int64_t k = smaller(sizes.rows, sizes.columns);
+  if (!r->present && !q->present)
+    return status_set(RONDO_INVALID_ARGUMENT, "r is absent, and so is q: expected either");
   if (r->present) status = matrix_like_check("r", r, h, layout, k, sizes.columns);
   if (status == RONDO_OK && q->present) status = matrix_like_check("q", q, h, layout, sizes.rows, k);
   return status;

@@ -375,11 +375,14 @@ Test(qr_apply, refuses_operands_that_do_not_fit_together) {
   REFUSED("c is [3, 5, 16] f32, expected [4, 5, 16] f32", .v = v, .tau = tau, .c = other_c);
   REFUSED("c is [5, 16] f32, expected a batch", .v = v, .tau = tau, .c = one_c);
   REFUSED("c is [4, 5, 16] f32, expected [4, 8, 16] f32", .layout = RONDO_ROW_MAJOR, .v = v, .tau = tau, .c = c);
-  REFUSED("layout -1 does not exist", .layout = (rondo_layout)-1, .v = v, .tau = tau, .c = c);
+  REFUSED("layout -1 does not exist, expected RONDO_COLUMN_MAJOR or RONDO_ROW_MAJOR", .layout = (rondo_layout)-1,
+          .v = v, .tau = tau, .c = c);
   REFUSED("overlap", .v = v, .tau = tau, .c = v_head);
 #undef REFUSED
   REQUIRE_ERROR(rondo_add_qr_update(g, NULL), RONDO_INVALID_ARGUMENT, "rondo_add_qr_update: the description is NULL");
   REQUIRE_ERROR(rondo_add_qr_apply(g, NULL), RONDO_INVALID_ARGUMENT, "rondo_add_qr_apply: the description is NULL");
+  REQUIRE_ERROR(rondo_add_qr_extract(g, &(rondo_qr_extract_desc){.h = v}), RONDO_INVALID_ARGUMENT,
+                "r is absent, and so is q");
   rondo_task task;
   REQUIRE_ERROR(rondo_last_task(g, &task), RONDO_INVALID_STATE, "no task");
   REQUIRE_OK(rondo_add_qr_update(g, &(rondo_qr_update_desc){.v = v, .tau = tau, .c = c}));
