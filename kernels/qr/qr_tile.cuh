@@ -400,7 +400,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_
     const bool wanted = place < p.batch;
     const int64_t item = wanted ? place : p.batch - 1;
     if constexpr (Shape::STAGED) {
-      tile.fetch(item);
+      tile.template fetch<true>(item);
       wait_for_copies();
       tile.sync();
       tile.read_stage();

@@ -168,9 +168,9 @@ template <typename Shape> struct tile_memory {
     });
   }
 
-  /* With zeros around a matrix that is smaller than the tile. */
-  __device__ __forceinline__ void fetch(int64_t item) {
-    if constexpr (sizeof(T) == 4)
+  /* With zeros around a matrix that is smaller than the tile. Numbers are widened on request only: two more loops. */
+  template <bool MAY_WIDEN = false> __device__ __forceinline__ void fetch(int64_t item) {
+    if constexpr (MAY_WIDEN && sizeof(T) == 4)
       if (p.a_number != QR_TILE_OWN) {
         fetch_widening(item);
         return;
