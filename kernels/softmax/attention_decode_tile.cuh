@@ -3,6 +3,7 @@
 #ifndef RONDO_ATTENTION_DECODE_TILE_CUH
 #define RONDO_ATTENTION_DECODE_TILE_CUH
 
+#include <float.h>
 #include <math.h>
 
 #include "../common/element.cuh"
@@ -145,8 +146,8 @@ template <typename Size> using of_rows = float[Size::operands][2];
 template <typename Size> using score_fragments = float[Size::operands][4]; /* KV rows g and g + 8 of the tile */
 template <typename Size> using output_fragments = float[Size::operands][Size::dimension / 16][4];
 
-/* While a row has seen nothing: any score is larger, and what is -infinity beside it gives a weight of 0. */
-constexpr float lowest = -1e38f;
+/* While a row has seen nothing: no score but -infinity is smaller, and that gives a weight of 0 beside it. */
+constexpr float lowest = -FLT_MAX;
 
 /* What a warp knows of some KV rows. */
 template <typename Size> struct partial {

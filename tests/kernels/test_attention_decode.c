@@ -432,6 +432,26 @@ static void lengths(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_decode, lengths_at_every_border_agree_with_double_precision, lengths)
 
+/* Equal scores of -1.2e38, whose exponents to base 2 are near the least that a float holds: they are no less seen. */
+static void least_scores(rondo_backend backend) {
+  struct attention tasks[4 * COUNT(dimensions)];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    const bool window = i % 4 >= 2;
+    tasks[i] = (struct attention){.dtype = dtypes[i % 2],
+                                  .batch = i % 2 ? 70 : 1, /* heads alone, and in clusters */
+                                  .query_heads = 2,
+                                  .kv_heads = 1,
+                                  .query_length = window ? 3 : 1,
+                                  .capacity = 300,
+                                  .dimension = dimensions[i / 4],
+                                  .causal = window,
+                                  .window = window ? 100 : 0};
+    tasks[i].scale = -1.2e38f / (24320.0f * 24320.0f * (float)tasks[i].dimension);
+  }
+  attentions_immense(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_decode, scores_near_the_least_float_still_give_weights, least_scores)
+
 /* The last KV rows are seen by the last positions only, and lie in one tile with rows that all see. */
 static const double planted[] = {NAN, INFINITY, -INFINITY};
 
