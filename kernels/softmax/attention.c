@@ -131,11 +131,12 @@ static rondo_status scales_check(const struct op_task *task) {
   if (status == RONDO_OK) status = scale_check(task, ATTENTION_K, "k", attributes->k_scale);
   if (status == RONDO_OK) status = scale_check(task, ATTENTION_V, "v", attributes->v_scale);
   if (status != RONDO_OK) return status;
-  /* Of a factor of 0, hidden scores of -infinity would become NaN. */
+  /* Of a factor of 0, hidden scores of -infinity would become NaN. Kernels multiply it by log2(e). */
   const float scale = score_scale(task);
-  if (!isfinite(scale) || scale == 0.0f)
-    return status_set(RONDO_INVALID_ARGUMENT, "scale, q_scale and k_scale give %g, expected a finite product but 0",
-                      (double)scale);
+  if (!(fabsf(scale) <= FLT_MAX / 2) || scale == 0.0f)
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "scale, q_scale and k_scale give %g, expected a finite product but 0, at most %g in magnitude",
+                      (double)scale, (double)FLT_MAX / 2);
   /* Kernels take products times scale / soft_cap. */
   const float cap = attributes->soft_cap;
   if (cap != 0.0f && !isnormal(scale / cap))

@@ -722,6 +722,8 @@ Test(attention, refuses_pages_windows_caps_and_scales_that_do_not_fit) {
   REFUSED("soft_cap is 3e+38, expected 0 (none) or a number above it, at most 1.70141e+38", PLAIN, .soft_cap = 3e38f);
   REFUSED("too small for scores that are multiplied by 0.125", PLAIN, .soft_cap = 1e-44f);
   REFUSED("too large for scores that are multiplied by 0.125", PLAIN, .soft_cap = 1e38f);
+  REFUSED("scale, q_scale and k_scale give -3e+38, expected a finite product but 0, at most 1.70141e+38", PLAIN,
+          .scale = -3e38f);
   REFUSED("q_scale is 2, but q is f16: only e4m3 has one", PLAIN, .q_scale = 2.0f);
   REFUSED("k_scale is 2, but k is f16: only e4m3 has one", PLAIN, .k_scale = 2.0f);
   REFUSED("v_scale is 2, but v is f16: only e4m3 has one", PLAIN, .v_scale = 2.0f);
