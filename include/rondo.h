@@ -436,7 +436,7 @@ typedef enum rondo_head_layout {
  *   kv_lengths  optional i32 [batch], read on the device at each replay: only the first kv_lengths[b] of the K and V
  *               rows count (clamped to 0 .. their capacity); what lies behind them is never used
  *   lse         optional f32 [batch, query heads, query length]: log-sum-exp of the scaled scores, -infinity for a row
- *               that sees nothing (its output is 0)
+ *               that sees nothing, or scores of -infinity alone (its output is 0)
  *   scale       0 means 1/sqrt(head dimension)
  *   splits      parts into which the KV sequence is cut, at most; 0 lets Rondo choose. The result's bits depend on it.
  *   kv_pages    optional i32 [batch, pages of an item], read on the device at each replay. k and v then are pools:
@@ -444,14 +444,16 @@ typedef enum rondo_head_layout {
  *               power of two of at least 16. KV row j of item b is row j % page rows of page
  *               kv_pages[b][j / page rows]; the capacity is pages of an item * page rows, at most 2^26. Items may
  *               share pages. An entry that is no page of the pool, such as -1, stands for rows that no query sees
- *   window      with causal: a row sees only the last so many of the columns that it would see; 0: all of them
+ *   window      with causal: a row sees only the last so many of the columns that it would see; 0, as any number from
+ *               the capacity on: all of them
  *   soft_cap    scores become soft_cap * tanh(score / soft_cap), before masks and softmax; 0: they stay as they are.
  *               With compute capability 9.0 and 64 query positions or more they may be off by 2^-11 of themselves
  *   q_scale, k_scale, v_scale
  *               of an e4m3 tensor: its numbers are multiplied by this; 0 means 1
  * With compute capability 9.0 or 10.0, an item's bits do not depend on a batch of up to 65535 where at most 16 query
  * rows (query length * query heads / KV heads; with head dimension 256, 15, or 8 where K and V are e4m3) share a KV
- * head, the head dimension is 64 or more, q is not e4m3, and rows begin at multiples of 16 bytes. */
+ * head, the head dimension is 64 or more, q is not e4m3, rows begin at multiples of 16 bytes, and the exec's lane has
+ * 16 multiprocessors or more. */
 typedef struct rondo_attention_desc {
   const char *name RONDO_ZERO;
   rondo_head_layout layout RONDO_ZERO;
