@@ -450,6 +450,8 @@ typedef enum rondo_head_layout {
  *               With compute capability 9.0 and 64 query positions or more they may be off by 2^-11 of themselves
  *   q_scale, k_scale, v_scale
  *               of an e4m3 tensor: its numbers are multiplied by this; 0 means 1
+ * On a GPU products of 16 bits are summed in fp32 by tensor cores, which truncate: o is low by some 2^-27 of the
+ * weighted mean of |v| for each KV row of a split, 2^-10 at 131072 rows; by less where few query rows share a KV head.
  * With compute capability 9.0 or 10.0, an item's bits do not depend on a batch of up to 65535 where at most 16 query
  * rows (query length * query heads / KV heads; with head dimension 256, 15, or 8 where K and V are e4m3) share a KV
  * head, the head dimension is 64 or more, q is not e4m3, rows begin at multiples of 16 bytes, and the exec's lane has
