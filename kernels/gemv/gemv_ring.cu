@@ -381,6 +381,8 @@ template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv
   ring_place at = {0, 0};
 #pragma unroll 1
   for (uint32_t tile = 0;;) {
+    /* A warp without rows of the tile waits too, and releases it. So no stage is filled again that some warp has not
+     * seen filled: a phase of a barrier has one bit, and who passed one by could take the next but one for it. */
     barrier_wait(full_barrier(ring, at.stage), at.parity);
     /* Of all that was loaded something is used (`never` is 0), so that it has come. Without that the stage is refilled
      * below the feet of loads from shared memory, though the arrival releases: with weights in L2, up to 54 launches of

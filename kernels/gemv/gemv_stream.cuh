@@ -201,7 +201,8 @@ __device__ __forceinline__ void gemv_stream(const gemv_parameters &p) {
   let_successors_start();
 
   /* The sums of the tile before, whose first row is `row`: of a pair of vectors in a group's rows at a time, which is
-   * this warp's turn every so manieth time. */
+   * this warp's turn every so manieth time. Warps without a turn wait too: no warp arrives for a tile that has not seen
+   * the sums of the one before, so each sees every phase of the barrier, and two buffers of sums suffice. */
   const uint32_t pairs = (p.count + 1) / 2, turns = known_ahead(p.groups * pairs);
   const uint32_t others = sums + half * Sums::slot_bytes + Sums::place(lane % 8) + (lane & 8);
   uint32_t turn = warp, parity = 0;

@@ -51,6 +51,7 @@ __device__ __forceinline__ void barrier_init(uint32_t barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(barrier)
                : "memory");
 }
+/* Its only phase: the barrier is made anew by each launch. */
 __device__ __forceinline__ void barrier_wait_first(uint32_t barrier) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
