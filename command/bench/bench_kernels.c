@@ -340,8 +340,8 @@ static const struct grammar grammar = {
              "plain one buys; attention: prompts, behind a pause and under sustained load, and decoding;\n"
              "attention-steps: the portable attention kernel without one of its steps at a time; softmax: products\n"
              "whose rows become their softmax or their maximum; rowmax-tile: the maxima of one tile's rows, by way\n"
-             "of shared memory and in registers; qr: batched QR, to H and tau, to thin Q and R, to R alone, and\n"
-             "least squares. All, if none is named. Each case is checked first.\n",
+             "of shared memory and in registers; qr: batched QR, to H and tau, to thin Q and R, to R alone, least\n"
+             "squares, Q applied, and inverses of triangles. All, if none is named. Each case is checked first.\n",
     .status = BENCH_STATUS,
     .options = ARGUMENT_TABLE(arguments)};
 

@@ -27,8 +27,10 @@ struct subject {
   uint64_t offset[OP_MAX_OPERANDS], copy_bytes;
 };
 
+/* The subject is the last task. */
 static void subject_end_description(struct subject *subject) {
-  subject->task = graph_op_task(subject->graph, &subject->graph->tasks[0], subject->operands);
+  subject->task =
+      graph_op_task(subject->graph, &subject->graph->tasks[subject->graph->task_count - 1], subject->operands);
   for (uint32_t i = 0; i < subject->task.operand_count; i++) {
     const struct op_operand *operand = &subject->operands[i];
     uint64_t bytes = (uint64_t)op_elements(operand) * rondo_dtype_bits(operand->dtype) / 8;
@@ -65,6 +67,26 @@ static void add_least_squares(const struct qr_case *shape, rondo_graph *graph) {
   TRY(rondo_add_least_squares(graph, &desc));
 }
 
+/* V is factored where it is: orthogonal factors, which C can go through again and again. */
+static void add_apply(const struct qr_case *shape, rondo_graph *graph) {
+  const int64_t k = shape->m < shape->n ? shape->m : shape->n, factors[] = {shape->batch, k};
+  const int64_t panels[] = {shape->batch, shape->n, shape->m}, others[] = {shape->batch, shape->columns, shape->m};
+  rondo_qr_apply_desc desc = {.name = "apply", .transpose = 1};
+  TRY(rondo_state(graph, "v", shape->dtype, 3, panels, &desc.v));
+  TRY(rondo_state(graph, "tau", shape->dtype, 2, factors, &desc.tau));
+  TRY(rondo_state(graph, "c", shape->dtype, 3, others, &desc.c));
+  TRY(rondo_add_qr_panel(graph, &(rondo_qr_panel_desc){.name = "panel", .a = desc.v, .tau = desc.tau}));
+  TRY(rondo_add_qr_apply(graph, &desc));
+}
+
+static void add_inverse(const struct qr_case *shape, rondo_graph *graph) {
+  const int64_t triangles[] = {shape->batch, shape->n, shape->n};
+  rondo_triangular_inverse_desc desc = {.name = "inverse"};
+  TRY(rondo_constant(graph, "a", shape->dtype, 3, triangles, &desc.a));
+  TRY(rondo_output(graph, "out", shape->dtype, 3, triangles, &desc.out));
+  TRY(rondo_add_triangular_inverse(graph, &desc));
+}
+
 static void add_qr(const struct qr_case *shape, rondo_graph *graph) {
   const int64_t k = shape->m < shape->n ? shape->m : shape->n;
   const int64_t matrices[] = {shape->batch, shape->n, shape->m}, factors[] = {shape->batch, k};
@@ -84,7 +106,10 @@ static void add_qr(const struct qr_case *shape, rondo_graph *graph) {
 static void describe(const struct qr_case *shape, struct subject *subject) {
   *subject = (struct subject){0};
   TRY(rondo_graph_create(NULL, NULL, &subject->graph));
-  (shape->outputs == QR_X ? add_least_squares : add_qr)(shape, subject->graph);
+  (shape->outputs == QR_X         ? add_least_squares
+   : shape->outputs == QR_APPLIED ? add_apply
+   : shape->outputs == QR_INVERSE ? add_inverse
+                                  : add_qr)(shape, subject->graph);
   subject_end_description(subject);
   const struct op *op = subject->task.op;
   if (op->scratch_bytes && op->scratch_bytes(&subject->task) > SCRATCH_CAPACITY)
@@ -162,13 +187,46 @@ static double solution_ratio(const struct qr_memory *memory, const struct subjec
   return ratio;
 }
 
+/* Of one more launch, since C is replaced. */
+static double applied_ratio(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
+                            int64_t item) {
+  char kernel[QR_NAME_BYTES];
+  struct bench_graph once = bench_graph_begin(memory->device, false);
+  add_task(memory, subject, 0, &once, kernel);
+  bench_graph_finish(&once);
+  const int64_t m = shape->m, n = shape->n, k = m < n ? m : n, c = m * shape->columns;
+  double *before = fetch(memory, subject, QR_APPLY_C, item * c, c);
+  bench_graph_run(&once);
+  bench_graph_end(&once);
+  double *after = fetch(memory, subject, QR_APPLY_C, item * c, c),
+         *v = fetch(memory, subject, QR_APPLY_V, item * m * n, m * n),
+         *tau = fetch(memory, subject, QR_APPLY_TAU, item * k, k);
+  double ratio =
+      reference_applied_ratio(shape->dtype, (size_t)m, (size_t)n, (size_t)shape->columns, v, tau, before, after);
+  free(before), free(after), free(v), free(tau);
+  return ratio;
+}
+
+static double inverse_ratio(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
+                            int64_t item) {
+  const int64_t n = shape->n;
+  double *a = fetch(memory, subject, TRIANGULAR_INVERSE_A, item * n * n, n * n),
+         *x = fetch(memory, subject, TRIANGULAR_INVERSE_OUT, item * n * n, n * n);
+  double ratio = reference_inverse_ratio(shape->dtype, (size_t)n, a, x);
+  free(a), free(x);
+  return ratio;
+}
+
 /* The first matrix, one in the middle and the last. */
 static bool is_right(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
                      const char *kernel) {
   double worst = 0;
   for (int64_t third = 0; third < 3; third++) {
     const int64_t item = third * (shape->batch - 1) / 2;
-    double ratio = (shape->outputs == QR_X ? solution_ratio : ratio_of)(memory, subject, shape, item);
+    double ratio = shape->outputs == QR_APPLIED   ? applied_ratio(memory, subject, shape, item)
+                   : shape->outputs == QR_INVERSE ? inverse_ratio(memory, subject, shape, item)
+                   : shape->outputs == QR_X       ? solution_ratio(memory, subject, shape, item)
+                                                  : ratio_of(memory, subject, shape, item);
     if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN stays */
   }
   if (worst < RATIO_GATE) return true;
@@ -185,6 +243,30 @@ static uint32_t launches_of(const struct qr_case *shape) {
   return (uint32_t)(launches > most ? most : launches < LEAST_LAUNCHES ? LEAST_LAUNCHES : launches);
 }
 
+/* V of every copy, where Q is applied. */
+static void factor_panels(const struct qr_memory *memory, const struct subject *subject, uint32_t copies) {
+  static_assert((int)QR_PANEL_A == (int)QR_APPLY_V && (int)QR_PANEL_TAU == (int)QR_APPLY_TAU, "offsets are the same");
+  struct subject panel = *subject;
+  char kernel[QR_NAME_BYTES];
+  panel.task = graph_op_task(panel.graph, &panel.graph->tasks[0], panel.operands);
+  struct bench_graph graph = bench_graph_begin(memory->device, false);
+  for (uint32_t i = 0; i < copies; i++) add_task(memory, &panel, i, &graph, kernel);
+  bench_graph_finish(&graph);
+  bench_graph_run(&graph);
+  bench_graph_end(&graph);
+}
+
+/* NaNs in the outputs: what is not written shows. */
+static void poison_outputs(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
+                           uint32_t copies) {
+  const uint32_t first = shape->outputs == QR_X         ? (uint32_t)LEAST_SQUARES_X
+                         : shape->outputs == QR_INVERSE ? (uint32_t)TRIANGULAR_INVERSE_OUT
+                                                        : (uint32_t)QR_H;
+  for (uint32_t i = 0; i < copies; i++)
+    bench_set(memory->device, operand_at(memory, subject, first, i), 0xff,
+              subject->copy_bytes - subject->offset[first]);
+}
+
 bool qr_measure(const struct qr_memory *memory, const struct qr_case *shape, const struct qr_options *options,
                 struct qr_result *result) {
   struct subject subject;
@@ -199,10 +281,10 @@ bool qr_measure(const struct qr_memory *memory, const struct qr_case *shape, con
                                .bound_us = (double)qr_case_bytes(shape) / memory->copy_rate};
   bench_fill(device, memory->operands, copies * subject.copy_bytes,
              shape->dtype == RONDO_F32 ? BENCH_NORMAL_F32 : BENCH_NORMAL_F64, 1);
-  /* NaNs in the outputs: what is not written shows. */
-  const uint32_t first = shape->outputs == QR_X ? LEAST_SQUARES_X : QR_H;
-  for (uint32_t i = 0; i < copies; i++)
-    bench_set(device, operand_at(memory, &subject, first, i), 0xff, subject.copy_bytes - subject.offset[first]);
+  if (shape->outputs == QR_APPLIED)
+    factor_panels(memory, &subject, copies);
+  else
+    poison_outputs(memory, &subject, shape, copies);
   struct bench_graph graph = bench_graph_begin(device, options->is_programmatic);
   for (uint32_t i = 0; i < launches; i++)
     add_task(memory, &subject, copies > 1 ? i % copies : 0, &graph, result->kernel);

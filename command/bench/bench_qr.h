@@ -1,5 +1,5 @@
-/* bench_qr.h - times batched QR in graphs of many launches. A graph's launches take turns with copies of A and the
- * outputs between whose uses 400 MB pass, unless they are to be warm. */
+/* bench_qr.h - times batched QR, what applies it, and triangular inverses in graphs of many launches. A graph's
+ * launches take turns with copies of A and the outputs between whose uses 400 MB pass, unless they are to be warm. */
 #ifndef RONDO_BENCH_QR_H
 #define RONDO_BENCH_QR_H
 

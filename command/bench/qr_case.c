@@ -22,9 +22,19 @@ enum {
   PLOTTED_STEP = 4,
   SOLVED_COLUMNS = 128
 };
+/* Of V and C where Q is applied: squares, few columns, and trailing columns beside a panel. */
+static const struct applied {
+  int64_t m, n, columns, batch;
+} applied[] = {
+    {8, 8, 8, 1000},     {16, 16, 16, 1000},  {32, 32, 32, 1000},   {64, 64, 64, 1000},   {128, 128, 128, 1000},
+    {64, 64, 1, 1000},   {128, 128, 1, 1000}, {128, 128, 32, 1000}, {128, 128, 64, 1000}, {512, 32, 32, 1000},
+    {128, 32, 96, 1000}, {256, 32, 224, 250}, {512, 32, 480, 64},   {1024, 32, 992, 16},  {2048, 32, 2016, 4},
+};
+static const int64_t inverted[] = {16, 32, 48, 64, 96, 125, 128};
 
 bool qr_case_equal(const struct qr_case *a, const struct qr_case *b) {
-  return a->dtype == b->dtype && a->m == b->m && a->n == b->n && a->batch == b->batch && a->outputs == b->outputs;
+  return a->dtype == b->dtype && a->m == b->m && a->n == b->n && a->batch == b->batch && a->outputs == b->outputs &&
+         a->columns == b->columns;
 }
 
 bool qr_case_is_plotted(const struct qr_case *shape) {
@@ -47,10 +57,18 @@ size_t qr_cases(struct qr_case cases[QR_CASES_MOST]) {
       for (int outputs = QR_H_AND_TAU; outputs <= QR_X; outputs++)
         if ((dtypes[d] == RONDO_F32 || rows[i].n < 512) && (outputs != QR_X || rows[i].n <= SOLVED_COLUMNS))
           count = add(cases, count,
-                      (struct qr_case){dtypes[d], rows[i].m, rows[i].n, rows[i].batch, (enum qr_outputs)outputs});
+                      (struct qr_case){dtypes[d], rows[i].m, rows[i].n, rows[i].batch, (enum qr_outputs)outputs, 0});
   for (int d = 0; d < 2; d++)
     for (int64_t n = PLOTTED_STEP; n <= PLOTTED_MOST; n += PLOTTED_STEP)
-      count = add(cases, count, (struct qr_case){dtypes[d], n, n, PLOTTED_BATCH, QR_H_AND_TAU});
+      count = add(cases, count, (struct qr_case){dtypes[d], n, n, PLOTTED_BATCH, QR_H_AND_TAU, 0});
+  for (int d = 0; d < 2; d++) {
+    for (size_t i = 0; i < sizeof applied / sizeof *applied; i++)
+      count = add(
+          cases, count,
+          (struct qr_case){dtypes[d], applied[i].m, applied[i].n, applied[i].batch, QR_APPLIED, applied[i].columns});
+    for (size_t i = 0; i < sizeof inverted / sizeof *inverted; i++)
+      count = add(cases, count, (struct qr_case){dtypes[d], inverted[i], inverted[i], 1000, QR_INVERSE, 0});
+  }
   return count;
 }
 
@@ -62,17 +80,23 @@ double qr_case_must_us(const struct qr_case *shape) {
 }
 
 const char *qr_outputs_name(enum qr_outputs outputs) {
-  static const char *const names[] = {[QR_H_AND_TAU] = "h+tau", [QR_Q_AND_R] = "q+r", [QR_R_ALONE] = "r", [QR_X] = "x"};
+  static const char *const names[] = {
+      [QR_H_AND_TAU] = "h+tau", [QR_Q_AND_R] = "q+r",    [QR_R_ALONE] = "r", [QR_X] = "x",
+      [QR_APPLIED] = "q'c",     [QR_INVERSE] = "inverse"};
   return names[outputs];
 }
 
 void qr_case_label(const struct qr_case *shape, char label[QR_LABEL_BYTES]) {
-  snprintf(label, QR_LABEL_BYTES, "qr %s %" PRId64 "x%" PRId64 " batch=%" PRId64 " %s", rondo_dtype_name(shape->dtype),
-           shape->m, shape->n, shape->batch, qr_outputs_name(shape->outputs));
+  int length =
+      snprintf(label, QR_LABEL_BYTES, "qr %s %" PRId64 "x%" PRId64 " batch=%" PRId64 " %s",
+               rondo_dtype_name(shape->dtype), shape->m, shape->n, shape->batch, qr_outputs_name(shape->outputs));
+  if (shape->columns) snprintf(label + length, QR_LABEL_BYTES - (size_t)length, " columns=%" PRId64, shape->columns);
 }
 
 double qr_case_flops(const struct qr_case *shape) {
-  double m = (double)shape->m, n = (double)shape->n, k = m < n ? m : n;
+  double m = (double)shape->m, n = (double)shape->n, k = m < n ? m : n, c = (double)shape->columns;
+  if (shape->outputs == QR_APPLIED) return (4 * m * c * k - 2 * c * k * k) * (double)shape->batch;
+  if (shape->outputs == QR_INVERSE) return n * n * n / 3 * (double)shape->batch;
   double behind = shape->outputs == QR_Q_AND_R ? 2 * m * k * k - 2 * k * k * k / 3
                   : shape->outputs == QR_X     ? 4 * m * n - n * n
                                                : 0;
@@ -81,7 +105,12 @@ double qr_case_flops(const struct qr_case *shape) {
 
 uint64_t qr_case_bytes(const struct qr_case *shape) {
   uint64_t m = (uint64_t)shape->m, n = (uint64_t)shape->n, k = m < n ? m : n;
-  const uint64_t others[] = {
-      [QR_H_AND_TAU] = m * n + k, [QR_Q_AND_R] = k * n + m * k, [QR_R_ALONE] = k * n, [QR_X] = m + n};
-  return (uint64_t)shape->batch * (m * n + others[shape->outputs]) * rondo_dtype_bits(shape->dtype) / 8;
+  const uint64_t others[] = {[QR_H_AND_TAU] = m * n + k,
+                             [QR_Q_AND_R] = k * n + m * k,
+                             [QR_R_ALONE] = k * n,
+                             [QR_X] = m + n,
+                             [QR_APPLIED] = k + 2 * m * (uint64_t)shape->columns,
+                             [QR_INVERSE] = n * n};
+  const uint64_t read = shape->outputs == QR_INVERSE ? n * (n - 1) / 2 : m * n;
+  return (uint64_t)shape->batch * (read + others[shape->outputs]) * rondo_dtype_bits(shape->dtype) / 8;
 }

@@ -26,7 +26,7 @@ static bool read_dtype(const char *name, rondo_dtype *dtype) {
 
 /* Rivals and old files do not say: H and tau. */
 static enum qr_outputs read_outputs(const char *name) {
-  for (int outputs = QR_X; outputs > QR_H_AND_TAU; outputs--)
+  for (int outputs = QR_INVERSE; outputs > QR_H_AND_TAU; outputs--)
     if (strcmp(name, qr_outputs_name((enum qr_outputs)outputs)) == 0) return (enum qr_outputs)outputs;
   return QR_H_AND_TAU;
 }
@@ -38,13 +38,16 @@ void qr_results_take(struct qr_results *results, const struct json_object *objec
                              .bound_us = json_object_number(object, "bound_us")};
   struct qr_case *shape = &result.shape;
   shape->outputs = read_outputs(json_object_text(object, "outputs"));
+  if (!read_whole(object, "columns", &shape->columns)) shape->columns = 0;
   const char *device = json_object_text(object, "device");
   if (*device) snprintf(results->device, sizeof results->device, "%s", device);
   bool is_whole = strcmp(json_object_text(object, "kind"), "qr") == 0 &&
                   read_dtype(json_object_text(object, "dtype"), &shape->dtype) && read_whole(object, "m", &shape->m) &&
                   read_whole(object, "n", &shape->n) && read_whole(object, "batch", &shape->batch);
   /* As many elements as a tensor may have: work and bytes can be counted then. */
-  if (!is_whole || (double)shape->m * (double)shape->n * (double)shape->batch > 0x1p31) return;
+  const double widest = (double)(shape->columns > shape->n ? shape->columns : shape->n);
+  if (!is_whole || (double)shape->m * widest * (double)shape->batch > 0x1p31) return;
+  if ((shape->outputs == QR_APPLIED) != (shape->columns > 0)) return;
   if (!isfinite(result.us) || result.us <= 0) return;
   if (!isfinite(result.bound_us) || result.bound_us < 0) result.bound_us = 0;
   snprintf(result.kernel, sizeof result.kernel, "%s", json_object_text(object, "kernel"));
@@ -64,7 +67,7 @@ const struct qr_result *qr_best_rival(const struct qr_results *rivals, const str
 }
 
 double qr_result_must_us(const struct qr_results *results, const struct qr_result *result) {
-  const double most_of_h_and_tau[] = {[QR_Q_AND_R] = 1.9, [QR_R_ALONE] = 0, [QR_X] = 1.15};
+  const double most_of_h_and_tau[] = {[QR_Q_AND_R] = 1.9, [QR_X] = 1.15, [QR_INVERSE] = 0};
   if (result->shape.outputs == QR_H_AND_TAU) return result->is_warm ? 0 : qr_case_must_us(&result->shape);
   struct qr_case factors = result->shape;
   factors.outputs = QR_H_AND_TAU;
@@ -83,6 +86,7 @@ static void write_json(struct json *json, const struct qr_result *result, double
   json_whole(json, "n", (uint64_t)shape->n);
   json_whole(json, "batch", (uint64_t)shape->batch);
   json_text(json, "outputs", qr_outputs_name(shape->outputs));
+  if (shape->columns) json_whole(json, "columns", (uint64_t)shape->columns);
   json_whole(json, "bytes", qr_case_bytes(shape));
   json_real(json, "flops", qr_case_flops(shape));
   json_text(json, "state", result->is_warm ? "warm" : "cold");
@@ -102,7 +106,7 @@ void qr_result_report(struct report *report, const struct qr_results *results, c
   double must = qr_result_must_us(results, result);
   qr_case_label(&result->shape, label);
   write_json(&output->json, result, must);
-  output_print(output, "%-34s %s %9.2f us %7.0f GFLOP/s", label, result->is_warm ? "warm" : "cold", result->us,
+  output_print(output, "%-40s %s %9.2f us %7.0f GFLOP/s", label, result->is_warm ? "warm" : "cold", result->us,
                qr_case_flops(&result->shape) / result->us / 1e3);
   if (result->bound_us > 0)
     output_print(output, ", bound %.2f: %.3f of it", result->bound_us, result->bound_us / result->us);

@@ -230,3 +230,41 @@ double reference_least_squares_ratio(rondo_dtype dtype, size_t m, size_t n, cons
   free(left);
   return worst;
 }
+
+double reference_applied_ratio(rondo_dtype dtype, size_t m, size_t n, size_t columns, const double *h,
+                               const double *tau, const double *before, const double *after) {
+  const double unit = (double)m * (dtype == RONDO_F32 ? 0x1p-24 : 0x1p-53);
+  double *x = calloc(m, sizeof *x), off = 0, norm = 0;
+  if (!x) return NAN;
+  for (size_t c = 0; c < columns; c++) {
+    double sum = 0, own = 0;
+    memcpy(x, before + c * m, m * sizeof *x);
+    for (size_t i = 0; i < m; i++) own += fabs(x[i]);
+    for (size_t j = 0; j < (m < n ? m : n); j++) reflect(m, h, tau[j], j, x);
+    for (size_t i = 0; i < m; i++) sum += fabs(x[i] - after[c * m + i]);
+    if (sum > off || isnan(sum)) off = sum; /* a NaN stays */
+    if (own > norm) norm = own;
+  }
+  free(x);
+  return off / (norm * unit);
+}
+
+double reference_inverse_ratio(rondo_dtype dtype, size_t n, const double *a, const double *x) {
+  const double unit = (double)n * (dtype == RONDO_F32 ? 0x1p-24 : 0x1p-53);
+  double off = 0, norm_l = 0, norm_x = 0;
+  for (size_t c = 0; c < n; c++) {
+    double sum = 0, own_l = 1, own_x = 0;
+    for (size_t i = 0; i < n; i++) {
+      if (i <= c && x[i * n + c] != (double)(i == c)) return INFINITY;
+      double difference = x[i * n + c] - (double)(i == c);
+      for (size_t k = c; k < i; k++) difference += a[i * n + k] * x[k * n + c];
+      sum += fabs(difference);
+      own_x += fabs(x[i * n + c]);
+      if (i > c) own_l += fabs(a[i * n + c]);
+    }
+    if (sum > off || isnan(sum)) off = sum; /* a NaN stays */
+    if (own_l > norm_l) norm_l = own_l;
+    if (own_x > norm_x) norm_x = own_x;
+  }
+  return off / (norm_l * norm_x * unit);
+}

@@ -38,4 +38,14 @@ double reference_thin_ratio(rondo_dtype dtype, size_t m, size_t n, const double 
 double reference_least_squares_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a, const double *b,
                                      const double *x);
 
+/* How far `after` is from Q'C, of `columns` columns of m numbers, H and tau as above: the largest column sum of the
+ * difference beside that of C, in units of m times machine epsilon. Sound code stays below 30. NaN where there is no
+ * memory for it. */
+double reference_applied_ratio(rondo_dtype dtype, size_t m, size_t n, size_t columns, const double *h,
+                               const double *tau, const double *before, const double *after);
+
+/* |I - LX| beside |L| |X|, in units of n times machine epsilon, of L, the unit lower triangle below a's diagonal, and
+ * X, both row-major; infinity where X is no such triangle. Sound code stays below 30. */
+double reference_inverse_ratio(rondo_dtype dtype, size_t n, const double *a, const double *x);
+
 #endif

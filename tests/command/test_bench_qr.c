@@ -32,7 +32,7 @@ Test(bench_qr, the_table_has_every_case_once_and_sizes_for_the_picture) {
   }
   cr_assert_eq(plotted, 80, "%zu", plotted);
   cr_assert_eq(asked, 25, "%zu", asked);
-  struct qr_case unknown = {RONDO_F32, 8, 8, 7, QR_H_AND_TAU};
+  struct qr_case unknown = {RONDO_F32, 8, 8, 7, QR_H_AND_TAU, 0};
   cr_assert_eq(qr_case_must_us(&unknown), 0);
 }
 
@@ -46,9 +46,10 @@ Test(bench_qr, labels_differ) {
 }
 
 Test(bench_qr, work_is_what_lapack_counts) {
-  struct qr_case square = {RONDO_F32, 6, 6, 5, QR_H_AND_TAU}, tall = {RONDO_F64, 100, 10, 2, QR_H_AND_TAU},
-                 wide = {RONDO_F64, 10, 100, 2, QR_H_AND_TAU}, thin = {RONDO_F64, 100, 10, 2, QR_Q_AND_R},
-                 triangle = {RONDO_F64, 100, 10, 2, QR_R_ALONE}, solved = {RONDO_F64, 100, 10, 2, QR_X};
+  struct qr_case square = {RONDO_F32, 6, 6, 5, QR_H_AND_TAU, 0}, tall = {RONDO_F64, 100, 10, 2, QR_H_AND_TAU, 0},
+                 wide = {RONDO_F64, 10, 100, 2, QR_H_AND_TAU, 0}, thin = {RONDO_F64, 100, 10, 2, QR_Q_AND_R, 0},
+                 triangle = {RONDO_F64, 100, 10, 2, QR_R_ALONE, 0}, solved = {RONDO_F64, 100, 10, 2, QR_X, 0},
+                 applied = {RONDO_F64, 100, 10, 2, QR_APPLIED, 7}, inverse = {RONDO_F32, 6, 6, 5, QR_INVERSE, 0};
   cr_assert_float_eq(qr_case_flops(&square), 5 * 4.0 / 3 * 216, 1e-9);
   cr_assert_float_eq(qr_case_flops(&tall), 2 * (2.0 * 100 * 100 - 2.0 / 3 * 1000), 1e-9);
   cr_assert_float_eq(qr_case_flops(&wide), qr_case_flops(&tall), 1e-9);
@@ -60,6 +61,10 @@ Test(bench_qr, work_is_what_lapack_counts) {
   cr_assert_eq(qr_case_bytes(&thin), UINT64_C(8) * 2 * (1000 + 1000 + 100));
   cr_assert_eq(qr_case_bytes(&triangle), UINT64_C(8) * 2 * (1000 + 100));
   cr_assert_eq(qr_case_bytes(&solved), UINT64_C(8) * 2 * (1000 + 110));
+  cr_assert_float_eq(qr_case_flops(&applied), 2 * (4.0 * 100 * 7 * 10 - 2 * 7 * 100), 1e-9);
+  cr_assert_eq(qr_case_bytes(&applied), UINT64_C(8) * 2 * (1000 + 10 + 2 * 700));
+  cr_assert_float_eq(qr_case_flops(&inverse), 5 * 72, 1e-9);
+  cr_assert_eq(qr_case_bytes(&inverse), UINT64_C(4) * 5 * (15 + 36));
 }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
@@ -118,9 +123,10 @@ Test(bench_qr, results_written_and_read_again_are_the_same) {
 
 Test(bench_qr, lines_that_are_no_case_are_left_out) {
   static const char *const lines[] = {
-      LINE("f16", 8, 8, 1000, "cold", 1, "a"),         LINE("f32", 0, 8, 1000, "cold", 1, "a"),
-      LINE("f32", 8, 8, 1000, "cold", 0, "a"),         LINE("f32", 8, -8, 1000, "cold", 1, "a"),
-      LINE("f32", 65536, 65536, 1000, "cold", 1, "a"), "{\"kind\": \"qr\", \"us\": 1}"};
+      LINE("f16", 8, 8, 1000, "cold", 1, "a"),          LINE("f32", 0, 8, 1000, "cold", 1, "a"),
+      LINE("f32", 8, 8, 1000, "cold", 0, "a"),          LINE("f32", 8, -8, 1000, "cold", 1, "a"),
+      LINE("f32", 65536, 65536, 1000, "cold", 1, "a"),  "{\"kind\": \"qr\", \"us\": 1}",
+      LINE_OF("q'c", "f32", 8, 8, 1000, "cold", 1, "a")};
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     char text[512];
     snprintf(text, sizeof text, "[%s]", lines[i]);
@@ -207,6 +213,44 @@ Test(bench_qr, the_reference_takes_the_least_squares_and_nothing_near_them) {
   cr_expect_gt(reference_least_squares_ratio(RONDO_F32, 3, 2, a, b, (const double[]){0.501, 2.5}), 30);
   const double none[] = {0.5, (double)NAN};
   cr_expect(!(reference_least_squares_ratio(RONDO_F64, 3, 2, a, b, none) < 30));
+}
+
+/* One reflector, of (1, 1/2) with tau = 1.6: Q is [-0.6 -0.8; -0.8 0.6], its own transpose. */
+Test(bench_qr, the_reference_takes_c_times_q_and_nothing_near_it) {
+  const double h[] = {-5, 0.5}, tau[] = {1.6}, before[] = {1, 0, 2, -1}, good[] = {-0.6, -0.8, -0.4, -2.2};
+  cr_expect_lt(reference_applied_ratio(RONDO_F64, 2, 1, 2, h, tau, before, good), 5);
+  for (int wrong = 0; wrong < 4; wrong++)
+    for (int is_nan = 0; is_nan < 2; is_nan++) {
+      double after[4];
+      memcpy(after, good, sizeof after);
+      after[wrong] = is_nan ? (double)NAN : after[wrong] + 1e-5;
+      cr_expect(!(reference_applied_ratio(RONDO_F64, 2, 1, 2, h, tau, before, after) < 30), "%d", wrong);
+    }
+}
+
+/* Whatever stands on the diagonal and above it. */
+Test(bench_qr, the_reference_takes_the_inverse_of_a_unit_lower_triangle_and_no_other) {
+  const double a[] = {7, 8, 9, 2, 7, 8, 3, 4, 7}, good[] = {1, 0, 0, -2, 1, 0, 5, -4, 1};
+  cr_expect_lt(reference_inverse_ratio(RONDO_F64, 3, a, good), 1);
+  for (int wrong = 0; wrong < 9; wrong++)
+    for (int is_nan = 0; is_nan < 2; is_nan++) {
+      double x[9];
+      memcpy(x, good, sizeof x);
+      x[wrong] = is_nan ? (double)NAN : x[wrong] + 1e-5;
+      cr_expect(!(reference_inverse_ratio(RONDO_F64, 3, a, x) < 30), "%d", wrong);
+    }
+}
+
+Test(bench_qr, c_of_two_widths_are_two_cases_that_are_read_back) {
+#define APPLIED(columns)                                                                                               \
+  "{\"kind\": \"qr\", \"dtype\": \"f32\", \"m\": 64, \"n\": 64, \"batch\": 1000, \"outputs\": \"q'c\", "               \
+  "\"columns\": " #columns ", \"state\": \"cold\", \"us\": 2.5, \"bound_us\": 1, \"kernel\": \"a\"}"
+  struct ran ran = shell_rondo("", "bench kernels --from %s --rivals %s --json -",
+                               shell_write("ours.json", "[" APPLIED(1) "," APPLIED(64) "]"),
+                               shell_write("rivals.json", "[" APPLIED(64) "]"));
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(shell_occurrences(ran.out, "\"outputs\": \"q'c\""), 2, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\"columns\": 64"), 1, "%s", ran.out);
 }
 
 Test(bench_qr, least_squares_and_h_and_tau_of_one_shape_are_two_cases) {
