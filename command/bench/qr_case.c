@@ -18,7 +18,8 @@ static const struct row {
 enum {
   ROWS = sizeof rows / sizeof *rows,
   PLOTTED_BATCH = 1000,
-  PLOTTED_MOST = 160,
+  PLOTTED_MOST = 256, /* and those between the steps' end and it that the table has */
+  STEPPED_MOST = 160,
   PLOTTED_STEP = 4,
   SOLVED_COLUMNS = 128
 };
@@ -59,7 +60,7 @@ size_t qr_cases(struct qr_case cases[QR_CASES_MOST]) {
           count = add(cases, count,
                       (struct qr_case){dtypes[d], rows[i].m, rows[i].n, rows[i].batch, (enum qr_outputs)outputs, 0});
   for (int d = 0; d < 2; d++)
-    for (int64_t n = PLOTTED_STEP; n <= PLOTTED_MOST; n += PLOTTED_STEP)
+    for (int64_t n = PLOTTED_STEP; n <= STEPPED_MOST; n += PLOTTED_STEP)
       count = add(cases, count, (struct qr_case){dtypes[d], n, n, PLOTTED_BATCH, QR_H_AND_TAU, 0});
   for (int d = 0; d < 2; d++) {
     for (size_t i = 0; i < sizeof applied / sizeof *applied; i++)

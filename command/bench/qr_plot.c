@@ -34,8 +34,9 @@ struct series {
 struct plot {
   struct series series[SERIES_MOST];
   size_t series_count;
-  double most_size, most_value[2]; /* of a panel */
-  double step[2];
+  double most_size;
+  double least_speed, most_speed; /* powers of ten */
+  double most_fraction, step;     /* of the lines there */
 };
 
 enum panel { SPEED, FRACTION };
@@ -50,8 +51,10 @@ static double bound_of(const struct qr_results *ours, const struct qr_result *re
   return result->bound_us;
 }
 
+static double speed_of(const struct qr_result *result, double us) { return qr_case_flops(&result->shape) / us / 1e3; }
+
 static double value_of(const struct qr_results *ours, const struct qr_result *result, enum panel panel) {
-  return panel == SPEED ? qr_case_flops(&result->shape) / result->us / 1e3 : bound_of(ours, result) / result->us;
+  return panel == SPEED ? speed_of(result, result->us) : bound_of(ours, result) / result->us;
 }
 
 /* ---- What is drawn ----------------------------------------------------------------------------------------------- */
@@ -70,8 +73,10 @@ static void stretch(struct plot *plot, const struct qr_results *ours, const stru
     const struct qr_result *result = &results->items[i];
     if (!is_shown(result)) continue;
     plot->most_size = fmax(plot->most_size, (double)result->shape.n);
-    for (int p = SPEED; p <= FRACTION; p++)
-      plot->most_value[p] = fmax(plot->most_value[p], value_of(ours, result, (enum panel)p));
+    plot->most_fraction = fmax(plot->most_fraction, value_of(ours, result, FRACTION));
+    const double speed = speed_of(result, result->us), bound = bound_of(ours, result);
+    plot->least_speed = fmin(plot->least_speed, speed);
+    plot->most_speed = fmax(plot->most_speed, bound > 0 ? fmax(speed_of(result, bound), speed) : speed);
   }
 }
 
@@ -82,7 +87,7 @@ static double step_for(double most) {
 }
 
 static struct plot plot_of(const struct qr_results *results, const struct qr_results *rivals) {
-  struct plot plot = {.most_size = SIZE_STEP, .most_value = {1, 0.01}};
+  struct plot plot = {.most_size = SIZE_STEP, .least_speed = 100, .most_speed = 1000, .most_fraction = 0.01};
   add_series(&plot, results, NULL, "Rondo", RONDO_F32);
   add_series(&plot, results, NULL, "Rondo", RONDO_F64);
   for (size_t i = 0; i < rivals->count; i++)
@@ -90,10 +95,10 @@ static struct plot plot_of(const struct qr_results *results, const struct qr_res
       add_series(&plot, rivals, rivals->items[i].kernel, rivals->items[i].kernel, rivals->items[i].shape.dtype);
   stretch(&plot, results, results);
   stretch(&plot, results, rivals);
-  for (int p = SPEED; p <= FRACTION; p++) {
-    plot.step[p] = step_for(fmin(plot.most_value[p], 1e6));
-    plot.most_value[p] = ceil(fmin(plot.most_value[p], 1e6) / plot.step[p]) * plot.step[p];
-  }
+  plot.least_speed = pow(10, floor(log10(fmax(plot.least_speed, 1))));
+  plot.most_speed = pow(10, ceil(log10(fmin(plot.most_speed, 1e6))));
+  plot.step = step_for(fmin(plot.most_fraction, 1e6));
+  plot.most_fraction = ceil(fmin(plot.most_fraction, 1e6) / plot.step) * plot.step;
   return plot;
 }
 
@@ -103,30 +108,42 @@ static int32_t x_of(const struct plot *plot, double size) {
 
 static int32_t bottom_of(enum panel panel) { return TOP + (int32_t)panel * DOWNWARD + PANEL_HEIGHT; }
 
+/* Speeds by their logarithm. */
 static int32_t y_of(const struct plot *plot, enum panel panel, double value) {
-  return bottom_of(panel) - (int32_t)lround(fmin(value / plot->most_value[panel], 1) * PANEL_HEIGHT);
+  const double height = panel == SPEED ? log(value / plot->least_speed) / log(plot->most_speed / plot->least_speed)
+                                       : value / plot->most_fraction;
+  return bottom_of(panel) - (int32_t)lround(fmax(fmin(height, 1), 0) * PANEL_HEIGHT);
 }
 
 /* ---- Panels ------------------------------------------------------------------------------------------------------ */
 
+static void write_height(FILE *file, const struct plot *plot, enum panel panel, double value) {
+  const int32_t y = y_of(plot, panel, value);
+  char text[32];
+  svg_line(file, LEFT, y, LEFT + PANEL_WIDTH, y, svg_grid);
+  snprintf(text, sizeof text, panel == SPEED ? "%.0f" : "%.3g", value);
+  svg_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
+}
+
 static void write_axes(FILE *file, const struct plot *plot, enum panel panel) {
   const int32_t bottom = bottom_of(panel), top = bottom - PANEL_HEIGHT;
   char text[96];
-  for (int i = 0; i <= (int)lround(plot->most_value[panel] / plot->step[panel]); i++) {
-    double value = i * plot->step[panel];
-    int32_t y = y_of(plot, panel, value);
-    svg_line(file, LEFT, y, LEFT + PANEL_WIDTH, y, svg_grid);
-    snprintf(text, sizeof text, "%.3g", value);
-    if (panel == SPEED) snprintf(text, sizeof text, "%.0f", value);
-    svg_text(file, LEFT - 80, y + SMALL / 3, SMALL, "end", text);
-  }
+  if (panel == FRACTION)
+    for (int i = 0; i <= (int)lround(plot->most_fraction / plot->step); i++)
+      write_height(file, plot, panel, i * plot->step);
+  else
+    for (double value = plot->least_speed; value < 1.5 * plot->most_speed; value *= 10) {
+      write_height(file, plot, panel, value);
+      if (value < 0.5 * plot->most_speed) write_height(file, plot, panel, 3 * value);
+    }
   for (int size = 0; size <= (int)plot->most_size; size += SIZE_STEP) {
     svg_line(file, x_of(plot, size), top, x_of(plot, size), bottom, svg_grid);
     snprintf(text, sizeof text, "%d", size);
     svg_text(file, x_of(plot, size), bottom + 2 * SMALL, SMALL, "middle", text);
   }
   svg_text(file, LEFT, top - SMALL, SMALL, "start",
-           panel == SPEED ? "GFLOP/s over n" : "time of copying as many bytes / time, over n");
+           panel == SPEED ? "GFLOP/s over n; dashed: in the time of copying as many bytes"
+                          : "time of copying as many bytes / time, over n");
 }
 
 /* Of one size the fastest; sorted by size. Returns how many. */
@@ -159,6 +176,13 @@ static void write_series(FILE *file, const struct plot *plot, enum panel panel, 
     fprintf(file, "%c%d %d", i ? 'L' : 'M', x_of(plot, (double)points[i]->shape.n),
             y_of(plot, panel, value_of(ours, points[i], panel)));
   fputs("\"/>\n", file);
+  if (panel == SPEED && series->results == ours) {
+    fprintf(file, "<path fill=\"none\" stroke=\"%s\" stroke-dasharray=\"60\" d=\"", svg_colours[index]);
+    for (size_t i = 0; i < count; i++)
+      fprintf(file, "%c%d %d", i ? 'L' : 'M', x_of(plot, (double)points[i]->shape.n),
+              y_of(plot, SPEED, speed_of(points[i], fmax(bound_of(ours, points[i]), 1e-3))));
+    fputs("\"/>\n", file);
+  }
   for (size_t i = 0; i < count; i++) {
     char title[sizeof series->title + 64];
     double size = (double)points[i]->shape.n;

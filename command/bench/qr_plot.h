@@ -4,9 +4,9 @@
 
 #include "qr_results.h"
 
-/* Writes an SVG of the square matrices, a thousand of them, cold: GFLOP/s over n, and below the fraction of the bound;
- * in both a line for ours in f32 and in f64, and for each rival. false, with a sentence: the file was not written
- * whole. */
+/* Writes an SVG of the square matrices, a thousand of them, cold: GFLOP/s over n, by their logarithm, with those of
+ * the bound, and below the fraction of the bound; in both a line for ours in f32 and in f64, and for each rival. false,
+ * with a sentence: the file was not written whole. */
 bool qr_plot_write(const char *path, const struct qr_results *results, const struct qr_results *rivals);
 
 #endif

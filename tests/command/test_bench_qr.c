@@ -30,7 +30,7 @@ Test(bench_qr, the_table_has_every_case_once_and_sizes_for_the_picture) {
     asked += qr_case_must_us(&cases[i]) > 0;
     for (size_t j = 0; j < i; j++) cr_assert(!qr_case_equal(&cases[i], &cases[j]), "cases %zu and %zu", i, j);
   }
-  cr_assert_eq(plotted, 80, "%zu", plotted);
+  cr_assert_eq(plotted, 90, "%zu", plotted);
   cr_assert_eq(asked, 25, "%zu", asked);
   struct qr_case unknown = {RONDO_F32, 8, 8, 7, QR_H_AND_TAU, 0};
   cr_assert_eq(qr_case_must_us(&unknown), 0);
@@ -161,7 +161,8 @@ Test(bench_qr, the_picture_has_a_line_a_contender_and_a_dot_a_size_in_both_panel
   const char *svg = shell_read(plot);
   cr_assert_eq(strncmp(svg, "<svg ", 5), 0);
   cr_assert_not_null(strstr(svg, "</svg>"));
-  cr_assert_eq(shell_occurrences(svg, "fill=\"none\""), 6, "%s", svg);
+  cr_assert_eq(shell_occurrences(svg, "fill=\"none\""), 8, "%s", svg);
+  cr_assert_eq(shell_occurrences(svg, "stroke-dasharray"), 2, "%s", svg);
   cr_assert_eq(shell_occurrences(svg, "<title>"), 8, "%s", svg);
   cr_assert_not_null(strstr(svg, "A &#60;GPU&#62;"), "%s", svg);
   cr_assert_null(strstr(svg, "<other>"), "%s", svg);
