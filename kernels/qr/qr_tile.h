@@ -29,6 +29,7 @@ enum qr_tile_option {
   QR_TILE_UNROLLED = 512,  /* every step has code of its own, else those of a block share it */
   QR_TILE_DIRECT = 1024,   /* staged, but read and written directly where columns are contiguous */
   QR_TILE_PACKED = 2048,   /* rows below those of the pivots are dealt in vectors, not one by one */
+  QR_TILE_LOWERED = 4096,  /* the offset is one of rows alone: the matrix stands at the tile's left */
 };
 
 /* What a is made of. */

@@ -1,20 +1,23 @@
 /* qr_tile_apply.cu - C := Q C or Q^T C in a register tile.
  *
- * C comes to the registers through shared memory, then V takes its place there and stays, with ones and zeros where H
- * has R. A step takes one reflector from there; its scalars are known, so none waits for another warp: a warp's columns
- * are its own. Bound by the issue of multiply-adds for tiles from 64 on, by memory below. */
+ * C comes to the registers through shared memory, then V takes its place there, part after part, with ones and zeros
+ * where H has R. A step takes one reflector from there; its scalars are known, so none waits for another warp: a warp's
+ * columns are its own. Bound by the issue of multiply-adds for tiles from 64 on, by memory below. */
 #include "qr_tile.cuh"
 #include "qr_tile_apply.h"
 
 template <typename Shape> struct applying_tile : register_tile<Shape> {
   using tile = register_tile<Shape>;
   using T = typename Shape::T;
-  using tile::p, tile::stage, tile::scales, tile::lane, tile::GR;
-  using tile::tile;
+  using tile::stage, tile::scales, tile::lane, tile::GR;
   static constexpr int COLUMNS = Shape::COLUMNS, LEADING = Shape::LEADING;
-  /* Rows above a reflector's one are left out, in a few coarse blocks of steps. */
-  static constexpr int BLOCKS = COLUMNS >= 32 ? 8 : 4, BLOCK = COLUMNS / BLOCKS;
-  static_assert(!Shape::PACKED);
+  /* Rows above a reflector's one are left out, in a few coarse blocks of them. */
+  static constexpr int BLOCKS = COLUMNS >= 32 ? 8 : 4, BLOCK = (Shape::LOWERED ? Shape::ROWS : COLUMNS) / BLOCKS;
+  static_assert(!Shape::PACKED && BLOCK % GR == 0);
+
+  qr_tile_parameters &p; /* of what is brought or put */
+  __device__ __forceinline__ applying_tile(qr_tile_parameters &parameters, T *shared)
+      : tile(parameters, shared), p(parameters) {}
 
   /* The matrix of the parameters to shared memory. */
   __device__ __forceinline__ void bring(int64_t item) {
@@ -23,28 +26,46 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
     this->sync();
   }
 
-  /* Ones on the diagonal of V, zeros above it. */
-  __device__ __forceinline__ void mask_reflectors() const {
+  /* Ones where those of the reflectors are, the first one's in row `one`; zeros above them, from row `begin` on. */
+  __device__ __forceinline__ void mask_reflectors(int one, int begin) const {
 #pragma unroll 1
-    for (int j = p.offset; j < p.offset + p.n; j++)
-      for (int i = lane; i <= j; i += Shape::LANES) stage[j * LEADING + i] = i == j ? T(1) : T(0);
+    for (int j = 0; j < p.n; j++)
+      for (int i = begin + lane; i <= one + j; i += Shape::LANES)
+        stage[(this->across() + j) * LEADING + i] = i == one + j ? T(1) : T(0);
   }
 
+  /* Of the reflectors with ones in rows [first, last) those of block B. */
   template <int B> __device__ __forceinline__ void apply_block(int first, int last, bool backward) {
-    constexpr int J = B * BLOCK;
-    const int begin = max(first, J), end = min(last, J + BLOCK);
+    constexpr int I = B * BLOCK;
+    const int begin = max(first, I), end = min(last, I + BLOCK), column = this->across() - first;
 #pragma unroll 1
     for (int s = begin; s < end; s++) {
-      const int j = backward ? begin + end - 1 - s : s;
-      this->template apply<J / GR>(j, scales[j]);
+      const int j = column + (backward ? begin + end - 1 - s : s);
+      this->template apply<I / GR>(j, scales[j]);
     }
   }
   template <int... B>
   __device__ __forceinline__ void apply_blocks(std::integer_sequence<int, B...>, int first, int last, bool backward) {
-    if (backward)
-      (apply_block<BLOCKS - 1 - B>(first, last, true), ...);
-    else
-      (apply_block<B>(first, last, false), ...);
+    const int low = first / BLOCK, high = (last - 1) / BLOCK;
+#pragma unroll 1
+    for (int k = low; k <= high; k++) {
+      const int block = backward ? low + high - k : k;
+      ((block == B ? apply_block<B>(first, last, backward) : void()), ...);
+    }
+  }
+
+  /* Reflectors of V from number `first` on, as many as the tile has columns. */
+  __device__ __forceinline__ void apply_some(const qr_tile_apply_parameters &out, int64_t item, int first) {
+    p.a.data = (T *)out.v.data + first * out.v.column_stride;
+    p.n = min(out.reflectors - first, COLUMNS);
+    const T *tau = (const T *)out.tau.data + item * out.tau.batch_stride + first;
+    for (int j = lane; j < p.n; j += Shape::LANES) scales[this->across() + j] = tau[j];
+    bring(item);
+    const int one = p.offset + first;
+    mask_reflectors(one, one / BLOCK * BLOCK);
+    this->sync();
+    apply_blocks(std::make_integer_sequence<int, BLOCKS>{}, one, one + p.n, out.backward);
+    this->sync();
   }
 };
 
@@ -60,20 +81,15 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_apply(const qr
   p.n = (int)min(out.columns - first, (int64_t)out.group_columns);
   p.h = p.a, p.h_access = p.a_access;
   applying_tile<Shape> tile(p, (T *)shared);
-  const T *tau = (const T *)out.tau.data + item * out.tau.batch_stride;
-  for (int j = tile.lane; j < out.reflectors; j += Shape::LANES) tile.scales[out.offset + j] = tau[j];
   tile.bring(item);
   tile.read_stage();
   tile.sync();
 
-  const int columns = p.n;
-  p.a = out.v, p.a_access = out.v_access, p.n = out.reflectors;
-  tile.bring(item);
-  tile.mask_reflectors();
-  tile.sync();
-  tile.apply_blocks(std::make_integer_sequence<int, applying_tile<Shape>::BLOCKS>{}, p.offset, p.offset + p.n,
-                    out.backward);
-  tile.sync();
+  const int columns = p.n, last = Shape::LOWERED ? (out.reflectors - 1) / Shape::COLUMNS * Shape::COLUMNS : 0;
+  p.a = out.v, p.a_access = out.v_access;
+#pragma unroll 1
+  for (int done = 0; done <= last; done += Shape::COLUMNS)
+    tile.apply_some(out, item, out.backward ? last - done : done);
 
   p.n = columns;
 #pragma unroll

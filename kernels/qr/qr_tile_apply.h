@@ -1,7 +1,8 @@
 /* qr_tile_apply.h - C := Q C or Q^T C in a register tile: what host code and kernels tell each other.
  *
- * V stands in the tile as far down its diagonal as it fits; C has its rows, and as many columns at a time as
- * the tile has to the right of V's first. */
+ * In a square tile V stands as far down the diagonal as it fits; C has its rows, and as many columns at a time as the
+ * tile has to the right of V's first. In one that is lowered both stand in the last rows and the first columns, and V
+ * comes in parts of as many reflectors as the tile has columns. */
 #ifndef RONDO_QR_TILE_APPLY_H
 #define RONDO_QR_TILE_APPLY_H
 
@@ -19,7 +20,8 @@ struct qr_tile_apply_parameters {
   struct completion done;
 };
 
-/* As the lists of qr_tile.h. */
+/* As the lists of qr_tile.h. Of more than 64 rows a lowered tile takes less time than a square one, which waits at its
+ * barriers and takes as long for one column of C as for all. */
 #define QR_TILE_APPLY_KERNELS(KERNEL)                                                                                  \
   KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_8, 32, 1, float, 8, 8, 1, 8,                    \
          QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
@@ -29,16 +31,28 @@ struct qr_tile_apply_parameters {
          QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_64, 32, 1, float, 64, 64, 2, 16,                \
          QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
-  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_128, 128, 2, float, 128, 128, 8, 16,            \
-         QR_TILE_STAGED)                                                                                               \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_128x32, 32, 1, float, 128, 32, 8, 4,            \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_LOWERED)                                                         \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_256x32, 64, 1, float, 256, 32, 16, 4,           \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_LOWERED)                                                         \
   KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_512x32, 128, 1, float, 512, 32, 32, 4,          \
-         QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_LOWERED)                                                         \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_1024x16, 128, 1, float, 1024, 16, 32, 4,        \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_LOWERED)                                                         \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f32_2048x8, 128, 1, float, 2048, 8, 32, 4,          \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_LOWERED)                                                         \
   KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_16, 32, 1, double, 16, 16, 1, 16,               \
          QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_32, 32, 1, double, 32, 32, 4, 8,                \
          QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_64, 64, 1, double, 64, 64, 4, 16,               \
          QR_TILE_STAGED)                                                                                               \
-  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_128, 256, 1, double, 128, 128, 8, 32,           \
-         QR_TILE_STAGED | QR_TILE_SCATTERED)
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_128x32, 64, 1, double, 128, 32, 8, 8,           \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_LOWERED)                                                         \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_256x32, 128, 1, double, 256, 32, 16, 8,         \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_LOWERED)                                                         \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_512x16, 128, 1, double, 512, 16, 32, 4,         \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_LOWERED)                                                         \
+  KERNEL(EVERY_CHIP, qr_tile_apply_parameters, rondo_qr_tile_apply_f64_1024x8, 128, 1, double, 1024, 8, 32, 4,         \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_LOWERED)
 #endif

@@ -12,7 +12,7 @@ struct qr_tile_apply_problem {
 };
 
 struct qr_tile_apply_plan {
-  const struct qr_tile *tile; /* NULL: none holds V, or pays */
+  const struct qr_tile *tile; /* NULL: none has as many rows */
   int32_t offset, group_columns;
   int64_t groups, grid, shared_bytes;
 };

@@ -37,7 +37,8 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
                         PERSISTENT = OPTIONS & QR_TILE_PERSISTENT, AT_ONCE = OPTIONS & QR_TILE_AT_ONCE,
                         HALVES = OPTIONS & QR_TILE_HALVES, BULK = OPTIONS & QR_TILE_BULK,
                         UNROLLED = OPTIONS & QR_TILE_UNROLLED, DIRECT = OPTIONS & QR_TILE_DIRECT,
-                        PACKED = OPTIONS & QR_TILE_PACKED, FETCHED = STAGED || PERSISTENT || HALVES;
+                        PACKED = OPTIONS & QR_TILE_PACKED, LOWERED = OPTIONS & QR_TILE_LOWERED,
+                        FETCHED = STAGED || PERSISTENT || HALVES;
   static_assert(TILE_ROWS * ROW_LANES == ROWS && TILE_COLUMNS * COLUMN_LANES == COLUMNS && ROW_LANES <= 32);
   static_assert((!SHUFFLED && !OWN_NORM) || LANES <= 32);
   /* From this local row on rows are dealt in vectors: none of them is a pivot's. */
@@ -123,6 +124,9 @@ template <typename Shape> struct tile_memory {
       }
   }
 
+  /* The column of the tile that the matrix begins in, as in row p.offset. */
+  __device__ __forceinline__ int across() const { return Shape::LOWERED ? 0 : p.offset; }
+
   /* move(numbers, row, column, is it of the matrix?, column stride) for every piece of the first TALL rows of the tile,
    * where a matrix of rows x columns stands at the offset. Offsets and aligned columns are made of whole vectors, and
    * so a piece lies inside or outside. Of dense ones TOGETHER steps are unrolled. */
@@ -133,7 +137,7 @@ template <typename Shape> struct tile_memory {
     using single = std::integral_constant<int, 1>;
     constexpr bool ALIGNED = TALL / VECTOR % Shape::LANES == 0 || Shape::LANES % (TALL / VECTOR) == 0;
     const auto inside = [&](int i, int j) {
-      return (uint32_t)(i - p.offset) < (uint32_t)rows && (uint32_t)(j - p.offset) < (uint32_t)columns;
+      return (uint32_t)(i - p.offset) < (uint32_t)rows && (uint32_t)(j - across()) < (uint32_t)columns;
     };
     if (ALIGNED && access == QR_TILE_DENSE && rows == TALL && columns == COLUMNS)
       walk<VECTOR, TALL, COLUMNS, TOGETHER>([&](int i, int j) { move(whole{}, i, j, true, TALL); });
@@ -159,7 +163,7 @@ template <typename Shape> struct tile_memory {
     const int64_t row_stride = p.a.row_stride;
     const int access = max(p.a_access, (int)QR_TILE_VECTORS);
     each_piece_of_a(access, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
-      const uint16_t *from = matrix + ((int64_t)(i - p.offset) * row_stride + (j - p.offset) * column_stride);
+      const uint16_t *from = matrix + ((int64_t)(i - p.offset) * row_stride + (j - across()) * column_stride);
       if constexpr (count.value == VECTOR) {
         const ushort4 bits = is_inside ? *(const ushort4 *)from : make_ushort4(0, 0, 0, 0);
         *(vector *)&staged(i, j) = {widened(bits.x), widened(bits.y), widened(bits.z), widened(bits.w)};
@@ -178,8 +182,8 @@ template <typename Shape> struct tile_memory {
     const T *matrix = (const T *)p.a.data + item * p.a.batch_stride + begin() * p.a.column_stride;
     const int64_t row_stride = p.a.row_stride;
     each_piece_of_a(p.a_access, [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
-      const int64_t down = i - p.offset, across = j - p.offset;
-      const T *from = matrix + ((count.value == VECTOR ? down : down * row_stride) + across * column_stride);
+      const int64_t down = i - p.offset, right = j - across();
+      const T *from = matrix + ((count.value == VECTOR ? down : down * row_stride) + right * column_stride);
       copy_asynchronously<count.value *(int)sizeof(T)>(&staged(i, j), is_inside ? from : matrix, is_inside);
     });
   }
@@ -193,8 +197,8 @@ template <typename Shape> struct tile_memory {
     const int64_t row_stride = matrix.row_stride;
     const auto move = [&](auto count, int i, int j, bool is_inside, int64_t column_stride) {
       if (!is_inside) return;
-      const int64_t down = i - p.offset, across = j - p.offset;
-      T *to = data + ((count.value == VECTOR ? down : down * row_stride) + across * column_stride);
+      const int64_t down = i - p.offset, right = j - across();
+      T *to = data + ((count.value == VECTOR ? down : down * row_stride) + right * column_stride);
       if constexpr (count.value == VECTOR)
         *(vector *)to = *(const vector *)(from + j * leading + i);
       else

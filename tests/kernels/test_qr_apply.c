@@ -164,9 +164,11 @@ BOTH_BACKENDS(qr_apply, meets_the_gate_for_every_form_shape_and_layout, every_sh
 static void every_tile(rondo_backend backend) {
   static const int16_t shapes[][4] = {
       /* m, n, columns, batch */
-      {8, 8, 8, 5},     {4, 3, 19, 3},    {16, 16, 16, 3}, {12, 9, 40, 3},     {32, 32, 32, 2},  {24, 20, 70, 2},
-      {64, 64, 64, 2},  {60, 33, 130, 2}, {64, 7, 200, 1}, {128, 128, 128, 2}, {96, 65, 100, 2}, {124, 128, 150, 1},
-      {72, 90, 129, 1}, {512, 32, 32, 2}, {260, 9, 80, 1}, {300, 32, 17, 2},
+      {8, 8, 8, 5},     {4, 3, 19, 3},      {16, 16, 16, 3},  {12, 9, 40, 3},    {32, 32, 32, 2},
+      {24, 20, 70, 2},  {64, 64, 64, 2},    {60, 33, 130, 2}, {64, 7, 200, 1},   {128, 128, 128, 2},
+      {96, 65, 100, 2}, {124, 128, 150, 1}, {72, 90, 129, 1}, {512, 32, 32, 2},  {260, 9, 80, 1},
+      {300, 32, 17, 2}, {128, 32, 70, 3},   {256, 32, 65, 2}, {200, 150, 40, 1}, {132, 133, 5, 2},
+      {512, 70, 33, 1}, {1024, 32, 32, 1},  {600, 40, 33, 2}, {2048, 24, 20, 1}, {1025, 33, 9, 1},
   };
   enum { SHAPES = sizeof shapes / sizeof shapes[0] };
   for (int pass = 0; pass < 6; pass++) {
@@ -191,7 +193,7 @@ BOTH_BACKENDS(qr_apply, meets_the_gate_for_every_tile_full_and_partly_filled, ev
 /* Columns of C so long that fewer and fewer fit in shared memory, down to none, and enough of them to fill a chip. */
 static void long_and_wide(rondo_backend backend) {
   struct application all[] = {
-      {.dtype = RONDO_F32, .form = APPLY, .m = 900, .n = 40, .columns = 20, .batch = 1},
+      {.dtype = RONDO_F32, .form = APPLY, .m = 2100, .n = 40, .columns = 20, .batch = 1},
       {.dtype = RONDO_F64, .form = UPDATE, .m = 2500, .n = 9, .columns = 5, .batch = 1},
       {.dtype = RONDO_F64, .form = APPLY, .layout = RONDO_ROW_MAJOR, .m = 12000, .n = 3, .columns = 2, .batch = 1},
       {.dtype = RONDO_F64, .form = APPLY_TRANSPOSED, .m = 15000, .n = 3, .columns = 5, .batch = 2},
