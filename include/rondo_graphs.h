@@ -118,9 +118,11 @@ typedef enum rondo_qr_form {
   RONDO_QR_THIN_Q     /* outputs q, m x k, and r, k x n */
 } rondo_qr_form;
 
-/* QR of `batch` matrices m x n, k = min(m, n), f32 or f64, sizes >= 0. One task while a matrix fits in shared memory;
- * for H and tau also up to 512 x 512 (f64: 256 x 256), and of 16 matrices and more up to 1024 x 1024 (512 x 512),
- * wherever it runs, by figures of an H200: a matrix may have other last bits among 16 than among 15.
+/* QR of `batch` matrices m x n, k = min(m, n), f32 or f64, sizes >= 0. One task for R or thin Q while a matrix fits in
+ * shared memory; for H and tau up to 128 x 128, up to 512 x 128 (f64: 512 x 64) where there are four rows to a column,
+ * and of more than 128 rows where there are many matrices: more than 64 of up to 2048 rows (f64: 1024), than 256 of up
+ * to 256 (f64: 128), than twice as many where n >= 2 m. These are figures of an H200, taken wherever it runs: a matrix
+ * may have other last bits among 65 than among 64.
  * Beyond that panels: factor one, update the next one (so that it can be factored at once), update the rest beside it;
  * thin Q is then formed from the last panel to the first.
  *   panel_width  columns of a panel; 0 lets Rondo choose,

@@ -229,12 +229,19 @@ Test(graph_qr, large_matrices_are_panels_but_where_many_of_them_keep_the_chip_bu
     rondo_qr_form form;
     bool one_task;
   } cases[] = {
-      {RONDO_F32, 512, 512, 1, RONDO_QR_H_TAU, true},     {RONDO_F32, 513, 512, 1, RONDO_QR_H_TAU, false},
-      {RONDO_F32, 513, 513, 16, RONDO_QR_H_TAU, true},    {RONDO_F32, 300, 5000, 1, RONDO_QR_H_TAU, false},
-      {RONDO_F32, 1024, 700, 15, RONDO_QR_H_TAU, false},  {RONDO_F32, 1024, 700, 16, RONDO_QR_H_TAU, true},
-      {RONDO_F32, 1200, 40, 1000, RONDO_QR_H_TAU, false}, {RONDO_F32, 300, 300, 1000, RONDO_QR_R, false},
-      {RONDO_F64, 256, 256, 1, RONDO_QR_H_TAU, true},     {RONDO_F64, 257, 256, 1, RONDO_QR_H_TAU, false},
-      {RONDO_F64, 512, 512, 16, RONDO_QR_H_TAU, true},    {RONDO_F64, 600, 40, 16, RONDO_QR_H_TAU, false},
+      {RONDO_F32, 128, 128, 1, RONDO_QR_H_TAU, true},     {RONDO_F32, 129, 129, 1, RONDO_QR_H_TAU, false},
+      {RONDO_F32, 508, 128, 1, RONDO_QR_H_TAU, false},    {RONDO_F32, 100, 129, 999, RONDO_QR_H_TAU, false},
+      {RONDO_F32, 512, 128, 1, RONDO_QR_H_TAU, true},     {RONDO_F32, 513, 128, 1, RONDO_QR_H_TAU, false},
+      {RONDO_F32, 256, 256, 256, RONDO_QR_H_TAU, false},  {RONDO_F32, 256, 256, 257, RONDO_QR_H_TAU, true},
+      {RONDO_F32, 300, 600, 128, RONDO_QR_H_TAU, false},  {RONDO_F32, 300, 600, 129, RONDO_QR_H_TAU, true},
+      {RONDO_F32, 300, 599, 65, RONDO_QR_H_TAU, true},    {RONDO_F32, 300, 5000, 64, RONDO_QR_H_TAU, false},
+      {RONDO_F32, 1024, 700, 65, RONDO_QR_H_TAU, true},   {RONDO_F32, 2048, 70, 65, RONDO_QR_H_TAU, true},
+      {RONDO_F32, 2049, 40, 1000, RONDO_QR_H_TAU, false}, {RONDO_F32, 1024, 32, 1, RONDO_QR_H_TAU, true},
+      {RONDO_F32, 300, 300, 1000, RONDO_QR_R, false},     {RONDO_F32, 190, 190, 1, RONDO_QR_THIN_Q, true},
+      {RONDO_F64, 128, 128, 1, RONDO_QR_H_TAU, true},     {RONDO_F64, 512, 64, 1, RONDO_QR_H_TAU, true},
+      {RONDO_F64, 512, 65, 1, RONDO_QR_H_TAU, false},     {RONDO_F64, 256, 256, 128, RONDO_QR_H_TAU, false},
+      {RONDO_F64, 256, 256, 129, RONDO_QR_H_TAU, true},   {RONDO_F64, 1024, 90, 65, RONDO_QR_H_TAU, true},
+      {RONDO_F64, 1025, 40, 1000, RONDO_QR_H_TAU, false},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const rondo_graph_qr_desc desc = {
