@@ -29,7 +29,7 @@ def cases():
         for m, n, batch in [(m, n, 1000) for m, n in ROWS] + [(m, n, 10000) for m, n in MANY]:
             yield dict(kind="qr", dtype=dtype, m=m, n=n, batch=batch)
     for dtype in DTYPES:
-        for n in range(4, 161, 4):
+        for n in [*range(4, 161, 4), 192, 224]:
             if (n, n) not in ROWS:
                 yield dict(kind="qr", dtype=dtype, m=n, n=n, batch=1000)
 
