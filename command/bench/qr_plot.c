@@ -127,14 +127,15 @@ static void write_height(FILE *file, const struct plot *plot, enum panel panel, 
 
 static void write_axes(FILE *file, const struct plot *plot, enum panel panel) {
   const int32_t bottom = bottom_of(panel), top = bottom - PANEL_HEIGHT;
+  const int decades = (int)lround(log10(plot->most_speed / plot->least_speed));
   char text[96];
   if (panel == FRACTION)
     for (int i = 0; i <= (int)lround(plot->most_fraction / plot->step); i++)
       write_height(file, plot, panel, i * plot->step);
   else
-    for (double value = plot->least_speed; value < 1.5 * plot->most_speed; value *= 10) {
-      write_height(file, plot, panel, value);
-      if (value < 0.5 * plot->most_speed) write_height(file, plot, panel, 3 * value);
+    for (int i = 0; i <= decades; i++) {
+      write_height(file, plot, panel, plot->least_speed * pow(10, i));
+      if (i < decades) write_height(file, plot, panel, 3 * plot->least_speed * pow(10, i));
     }
   for (int size = 0; size <= (int)plot->most_size; size += SIZE_STEP) {
     svg_line(file, x_of(plot, size), top, x_of(plot, size), bottom, svg_grid);
