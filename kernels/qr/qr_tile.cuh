@@ -55,33 +55,24 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   template <int QQ, int PP> __device__ __forceinline__ void show(int owner, T *to) {
     if constexpr (!Shape::SHUFFLED) {
       if (column != owner) return;
-      if constexpr (P % VECTOR == 0) {
 #pragma unroll
-        for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
-          vector v;
+      for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
+        vector v;
 #pragma unroll
-          for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = a[i + k][QQ];
-          *(vector *)(to + i) = v;
-        }
-      } else {
-#pragma unroll
-        for (int i = PP; i < P; i++) to[i] = a[i][QQ];
+        for (int k = 0; k < VECTOR; k++) ((T *)&v)[k] = a[tile_smaller(i + k, P - 1)][QQ];
+        *(vector *)(to + i) = v;
       }
     }
   }
 
   /* A lane's part of a column that stands in shared memory by lanes, from local row PP on. */
   template <int PP> static __device__ __forceinline__ void take(const T *from, T (&x)[P]) {
-    if constexpr (P % VECTOR == 0) {
 #pragma unroll
-      for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
-        const vector v = *(const vector *)(from + i);
+    for (int i = PP / VECTOR * VECTOR; i < P; i += VECTOR) {
+      const vector v = *(const vector *)(from + i);
 #pragma unroll
-        for (int k = 0; k < VECTOR; k++) x[i + k] = ((const T *)&v)[k];
-      }
-    } else {
-#pragma unroll
-      for (int i = PP; i < P; i++) x[i] = from[i];
+      for (int k = 0; k < VECTOR; k++)
+        if (i + k < P) x[i + k] = ((const T *)&v)[k];
     }
   }
 
@@ -166,6 +157,27 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
     for (int i = PP; i < P; i++) a[i][q] = fused(-x[i], y, a[i][q]);
   }
 
+  /* u and nu of local column QQ, for the end. */
+  template <int QQ> __device__ __forceinline__ void keep(T u_of_step, T nu_of_step) {
+    if constexpr (Shape::CROWDED) {
+      if (row == 0) behind_column(QQ)[0] = u_of_step, behind_column(QQ)[1] = nu_of_step;
+    } else {
+      u[QQ] = u_of_step;
+      nu[QQ] = nu_of_step;
+    }
+  }
+  __device__ __forceinline__ T *behind_column(int q) const { return stage + (q * GC + column) * Shape::LEADING + ROWS; }
+  __device__ __forceinline__ T u_of(int q) const { return Shape::CROWDED ? behind_column(q)[0] : u[q]; }
+  __device__ __forceinline__ T nu_of(int q) const { return Shape::CROWDED ? behind_column(q)[1] : nu[q]; }
+  __device__ __forceinline__ void forget_scalars() {
+#pragma unroll
+    for (int q = 0; q < Q; q++)
+      if constexpr (Shape::CROWDED) {
+        if (row == 0) behind_column(q)[0] = behind_column(q)[1] = T(0);
+      } else
+        u[q] = nu[q] = T(0);
+  }
+
   /* Step `s` of block B. The next pivot column is updated first, and shown while the others are. */
   template <int B> __device__ __forceinline__ void step(int s, const T *seen, T *next) {
     constexpr int J = B * BLOCK, PP = J / GR, QQ = J / GC, NEXT = J + BLOCK;
@@ -193,8 +205,7 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 #pragma unroll
       for (int i = 0; i < Shape::MERGED; i++)
         if (GR == 1 || i * GR + row == pivot_row) a[PP + i][QQ] = h.beta;
-      u[QQ] = h.u;
-      nu[QQ] = h.nu;
+      keep<QQ>(h.u, h.nu);
     }
     if (BLOCK > 1 && (s + 1 < BLOCK || (NEXT_Q == QQ && NEXT < COLUMNS)))
       show<QQ, PP>(pivot_column + 1, next);
@@ -235,11 +246,11 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
   /* ---- the results ---- */
 
   /* Of local column q once it is final; 0 where H = I. */
-  __device__ __forceinline__ T inverse_of_u(int q) const { return nu[q] == T(0) ? T(0) : inverse_of(u[q]); }
+  __device__ __forceinline__ T inverse_of_u(int q) const { return nu_of(q) == T(0) ? T(0) : inverse_of(u_of(q)); }
   __device__ __forceinline__ T tau_of(int q) const {
-    const T size = magnitude_of(u[q]), inverse_nu = inverse_of(nu[q]), quotient = size * inverse_nu;
-    const T tau = fused(fused(-quotient, nu[q], size), inverse_nu, quotient);
-    return nu[q] == T(0) ? T(0) : tau < T(1) ? T(1) : tau > T(2) ? T(2) : tau;
+    const T size = magnitude_of(u_of(q)), nu = nu_of(q), inverse_nu = inverse_of(nu), quotient = size * inverse_nu;
+    const T tau = fused(fused(-quotient, nu, size), inverse_nu, quotient);
+    return nu == T(0) ? T(0) : tau < T(1) ? T(1) : tau > T(2) ? T(2) : tau;
   }
 
   /* Local column q becomes (.., beta, v), and is written. */
@@ -264,7 +275,9 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   template <int B> __device__ __forceinline__ void block(int64_t item, bool wanted, int first, int last) {
     constexpr int J = B * BLOCK;
-    if constexpr (BLOCK > 1) {
+    if constexpr (J >= ROWS) {
+      return; /* a tile of more columns than rows */
+    } else if constexpr (BLOCK > 1) {
       if (J + BLOCK > first && J < last) steps<B>(first, last);
     } else if constexpr (B % 4 == 0) {
       if (J >= first && J < last) {
@@ -332,11 +345,11 @@ template <typename Shape, typename Rider = no_rider> struct register_tile : tile
 
   /* All steps. The tile keeps R and u, x, but for columns that are finished at once. */
   __device__ __forceinline__ void take_steps(int64_t item, bool wanted, bool scale) {
-#pragma unroll
-    for (int q = 0; q < Q; q++) u[q] = nu[q] = T(0);
+    forget_scalars();
     if (scale) this->scale_columns();
     blocks(std::make_integer_sequence<int, Shape::BLOCKS>{}, item, wanted, p.offset,
            p.offset + min(p.m - 1 - this->begin(), this->columns()));
+    if constexpr (Shape::CROWDED) __syncwarp();
   }
 
   __device__ __forceinline__ void factor(int64_t item, bool wanted, bool scale = true) {
@@ -397,7 +410,7 @@ template <typename Shape> __device__ __forceinline__ void qr_tile(const qr_tile_
     }
   } else {
     const int64_t place = (int64_t)blockIdx.x * Shape::MATRICES + threadIdx.x / Shape::LANES;
-    const bool wanted = place < p.batch;
+    const bool wanted = Shape::MATRICES == 1 || place < p.batch;
     const int64_t item = wanted ? place : p.batch - 1;
     if constexpr (Shape::STAGED) {
       tile.template fetch<true>(item);

@@ -30,6 +30,8 @@ enum qr_tile_option {
   QR_TILE_DIRECT = 1024,   /* staged, but read and written directly where columns are contiguous */
   QR_TILE_PACKED = 2048,   /* rows below those of the pivots are dealt in vectors, not one by one */
   QR_TILE_LOWERED = 4096,  /* the offset is one of rows alone: the matrix stands at the tile's left */
+  QR_TILE_CROWDED = 8192,  /* staged, and u and nu stand there too: a lane's numbers leave no registers for them */
+  QR_TILE_WIDE = 16384,    /* for half as many columns as rows, or more: others have quicker kernels */
 };
 
 /* What a is made of. */
@@ -49,10 +51,11 @@ struct qr_tile_parameters {
   struct completion done;
 };
 
-/* Numbers from one row lane's part of a column to the next where a column stands in shared memory by lanes. */
+/* Numbers from one row lane's part of a column to the next where a column stands in shared memory by lanes: an odd
+ * number of vectors, so that the parts begin in different banks. */
 QR_CONSTANT int32_t qr_tile_slice(int32_t element_bytes, int32_t rows, int32_t row_lanes) {
-  int32_t vector = 16 / element_bytes, tile_rows = rows / row_lanes;
-  return tile_rows % vector == 0 && tile_rows > vector ? tile_rows + vector : tile_rows;
+  int32_t vector = 16 / element_bytes, vectors = (rows / row_lanes + vector - 1) / vector;
+  return (vectors | 1) * vector;
 }
 
 /* Shared memory of a block (tile_shape has the same, and the kernels check it). */
@@ -73,9 +76,7 @@ QR_CONSTANT int32_t qr_tile_offset_unit(int32_t row_lanes, int32_t column_lanes,
 }
 
 /* And at most this: of squares there is a smaller tile for the rest. Steps are entered in few places. */
-QR_CONSTANT int32_t qr_tile_offset_most(int32_t rows, int32_t columns) {
-  return rows == columns && columns > 32 ? 28 : columns;
-}
+QR_CONSTANT int32_t qr_tile_offset_most(int32_t columns) { return columns > 32 ? 28 : columns; }
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, rows and columns of the tile, row and
  * column lanes, options). Of one size the direct or persistent one stands in front of the staged one, and is_better of
@@ -87,12 +88,20 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t rows, int32_t columns) {
          QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_32, 32, 1, float, 32, 32, 1, 32,                            \
          QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_40, 32, 1, float, 40, 40, 4, 8,                             \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_WIDE)                                          \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_64, 32, 1, float, 64, 64, 2, 16,                            \
          QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_MERGED)                                                           \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_80, 32, 1, float, 80, 80, 4, 8,                             \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_CROWDED)                                                          \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128, 128, 2, float, 128, 128, 8, 16,                        \
          QR_TILE_PERSISTENT | QR_TILE_BULK)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128_staged, 128, 1, float, 128, 128, 8, 16, QR_TILE_STAGED) \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_96, 64, 1, float, 96, 96, 4, 16, QR_TILE_STAGED)            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_112, 64, 1, float, 112, 112, 4, 16,                         \
+         QR_TILE_STAGED | QR_TILE_MERGED | QR_TILE_CROWDED)                                                            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_160, 128, 1, float, 160, 160, 8, 16,                        \
+         QR_TILE_STAGED | QR_TILE_WIDE)                                                                                \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16, 32, 1, float, 128, 16, 8, 4,                        \
          QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE)                                       \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f32_128x16_staged, 32, 1, float, 128, 16, 8, 4,                 \
@@ -119,12 +128,18 @@ QR_CONSTANT int32_t qr_tile_offset_most(int32_t rows, int32_t columns) {
          QR_TILE_SHUFFLED | QR_TILE_STAGED)                                                                            \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_32, 32, 1, double, 32, 32, 4, 8,                            \
          QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                         \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_48, 32, 1, double, 48, 48, 4, 8,                            \
+         QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                         \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_64, 64, 1, double, 64, 64, 4, 16, QR_TILE_STAGED)           \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_72, 64, 1, double, 72, 72, 8, 8, QR_TILE_STAGED)            \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_80, 128, 3, double, 80, 80, 8, 16, QR_TILE_STAGED)          \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128, 256, 1, double, 128, 128, 8, 32,                       \
          QR_TILE_PERSISTENT | QR_TILE_SCATTERED | QR_TILE_BULK)                                                        \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128_staged, 256, 1, double, 128, 128, 8, 32,                \
          QR_TILE_STAGED | QR_TILE_SCATTERED)                                                                           \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_96, 128, 1, double, 96, 96, 8, 16, QR_TILE_STAGED)          \
+  KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_104, 128, 1, double, 104, 112, 8, 16,                       \
+         QR_TILE_STAGED | QR_TILE_CROWDED)                                                                             \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16, 32, 1, double, 128, 16, 8, 4,                       \
          QR_TILE_SHUFFLED | QR_TILE_OWN_NORM | QR_TILE_PACKED | QR_TILE_AT_ONCE)                                       \
   KERNEL(EVERY_CHIP, qr_tile_parameters, rondo_qr_tile_f64_128x16_staged, 32, 1, double, 128, 16, 8, 4,                \

@@ -38,7 +38,7 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
                         HALVES = OPTIONS & QR_TILE_HALVES, BULK = OPTIONS & QR_TILE_BULK,
                         UNROLLED = OPTIONS & QR_TILE_UNROLLED, DIRECT = OPTIONS & QR_TILE_DIRECT,
                         PACKED = OPTIONS & QR_TILE_PACKED, LOWERED = OPTIONS & QR_TILE_LOWERED,
-                        FETCHED = STAGED || PERSISTENT || HALVES;
+                        CROWDED = OPTIONS & QR_TILE_CROWDED, FETCHED = STAGED || PERSISTENT || HALVES;
   static_assert(TILE_ROWS * ROW_LANES == ROWS && TILE_COLUMNS * COLUMN_LANES == COLUMNS && ROW_LANES <= 32);
   static_assert((!SHUFFLED && !OWN_NORM) || LANES <= 32);
   /* From this local row on rows are dealt in vectors: none of them is a pivot's. */
@@ -49,8 +49,9 @@ template <typename T_, int ROWS_, int COLUMNS_, int ROW_LANES_, int COLUMN_LANES
   static constexpr int BLOCK = MERGED * tile_smaller(ROW_LANES, COLUMN_LANES), BLOCKS = COLUMNS / BLOCK;
   /* The offset is a multiple of it: few places to enter at. */
   static constexpr int OFFSET_UNIT = qr_tile_offset_unit(ROW_LANES, COLUMN_LANES, OPTIONS);
-  static constexpr int OFFSET_MOST = qr_tile_offset_most(ROWS, COLUMNS);
+  static constexpr int OFFSET_MOST = qr_tile_offset_most(COLUMNS);
   static_assert(!PERSISTENT || BULK);
+  static_assert(!CROWDED || (STAGED && !BULK)); /* the stage has a vector behind each column */
   static_assert(!HALVES || (2 * COLUMNS <= ROW_LANES && LANES > 32));
   static_assert(MERGED == 1 || (BLOCK == 2 * ROW_LANES && BLOCK <= COLUMN_LANES));
   /* In shared memory: the pivot column twice, the scales of the columns, the matrix. In numbers, for one matrix. */
@@ -110,14 +111,14 @@ template <typename Shape> struct tile_memory {
   template <int COUNT, int ALONG, int ACROSS, int TOGETHER, typename Move>
   __device__ __forceinline__ void walk(const Move &move) {
     constexpr int PIECES = ALONG / COUNT, FURTHER = Shape::LANES % PIECES;
-    static_assert(PIECES * ACROSS % Shape::LANES == 0);
+    constexpr bool EVEN = PIECES * ACROSS % Shape::LANES == 0; /* else some lanes have nothing at the end */
     int i = lane % PIECES, j = lane / PIECES;
 #pragma unroll TOGETHER
     for (int k = 0; k < PIECES * ACROSS; k += Shape::LANES)
       if constexpr (PIECES % Shape::LANES == 0 || FURTHER == 0) { /* either k is a multiple of PIECES, or j is 0 */
-        move((i + k % PIECES) * COUNT, j + k / PIECES);
+        if (EVEN || j + k / PIECES < ACROSS) move((i + k % PIECES) * COUNT, j + k / PIECES);
       } else {
-        move(i * COUNT, j);
+        if (EVEN || j < ACROSS) move(i * COUNT, j);
         const bool next = i + FURTHER >= PIECES;
         i += next ? FURTHER - PIECES : FURTHER;
         j += Shape::LANES / PIECES + next;

@@ -60,11 +60,13 @@ static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *prob
   bool reads_directly = writes_directly && !(tile->options & (QR_TILE_PERSISTENT | QR_TILE_HALVES));
   bool is_whole = problem->m == tile->rows && problem->n == tile->columns && problem->a_access == QR_TILE_DENSE &&
                   problem->a_number == QR_TILE_OWN;
+  bool is_narrow = tile->options & QR_TILE_WIDE && 2 * problem->n < problem->m;
   bool fetches = tile->options & (QR_TILE_STAGED | QR_TILE_HALVES);
   enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
   return holds(&lists[problem->result], tile, problem->element_bytes, problem->m, problem->n, problem->shared_bytes) &&
-         (is_whole || !(tile->options & QR_TILE_PERSISTENT)) && (fetches || problem->a_number == QR_TILE_OWN) &&
-         !(writes_directly && problem->h_access > most) && !(reads_directly && problem->a_access > most);
+         !is_narrow && (is_whole || !(tile->options & QR_TILE_PERSISTENT)) &&
+         (fetches || problem->a_number == QR_TILE_OWN) && !(writes_directly && problem->h_access > most) &&
+         !(reads_directly && problem->a_access > most);
 }
 
 /* Of two of one size, the staged one behind the direct one: where a lane cannot read whole columns by vectors. */
@@ -76,7 +78,7 @@ static bool is_better(const struct qr_tile *tile, const struct qr_tile *best, co
 int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n) {
   if (tile->options & QR_TILE_HALVES) return 0;
   const int64_t unit = qr_tile_offset_unit(tile->row_lanes, tile->column_lanes, tile->options);
-  const int64_t most = qr_tile_offset_most(tile->rows, tile->columns);
+  const int64_t most = qr_tile_offset_most(tile->columns);
   return (int32_t)(smaller(most, smaller(tile->rows - m, tile->columns - n)) / unit * unit);
 }
 

@@ -2,6 +2,12 @@
  * filled, in every layout, with every kind of matrix; and that batch and neighbours change no bit. */
 #include "test_qr_tile_shapes.h"
 
+/* Tiles that only H and tau have, full and partly filled, up to the first shapes that are left to block columns. */
+static const int16_t squares[][2] = {{40, 40},   {48, 48},   {72, 72},   {80, 80},   {104, 104}, {104, 112},
+                                     {112, 112}, {160, 160}, {36, 33},   {44, 41},   {69, 71},   {75, 78},
+                                     {100, 99},  {107, 104}, {132, 129}, {145, 150}, {159, 40},  {12, 140}};
+enum { SQUARES = sizeof squares / sizeof squares[0] };
+
 /* ---- Ratios ----------------------------------------------------------------------------------------------------- */
 
 /* Full tiles: out of place and in place. */
@@ -39,17 +45,24 @@ BOTH_BACKENDS(qr_tile, small_f64_between_tiles_meets_lapack_ratios_in_every_layo
 BOTH_BACKENDS(qr_tile, large_f64_between_tiles_meets_lapack_ratios_in_every_layout, large_f64)
 BOTH_BACKENDS(qr_tile, full_tiles_of_f64_meet_lapack_ratios_in_every_layout, full_layouts_f64)
 
+static void squares_f32(rondo_backend backend) { run_in_every_layout(backend, RONDO_F32, squares, SQUARES); }
+static void squares_f64(rondo_backend backend) { run_in_every_layout(backend, RONDO_F64, squares, SQUARES); }
+BOTH_BACKENDS(qr_tile, squares_of_f32_meet_lapack_ratios_in_every_layout, squares_f32)
+BOTH_BACKENDS(qr_tile, squares_of_f64_meet_lapack_ratios_in_every_layout, squares_f64)
+
 /* Extreme columns where a tile is partly filled. */
 static void extreme_columns(rondo_backend backend) {
-  enum { BOTH = 2 * PARTLY };
+  enum { SHAPES = PARTLY + SQUARES, BOTH = 2 * SHAPES };
   struct factorisation all[BOTH];
-  for (int i = 0; i < BOTH; i++)
-    all[i] = (struct factorisation){.dtype = i < PARTLY ? RONDO_F32 : RONDO_F64,
-                                    .m = partly[i % PARTLY][0],
-                                    .n = partly[i % PARTLY][1],
+  for (int i = 0; i < BOTH; i++) {
+    const int16_t *shape = i % SHAPES < PARTLY ? partly[i % SHAPES] : squares[i % SHAPES - PARTLY];
+    all[i] = (struct factorisation){.dtype = i < SHAPES ? RONDO_F32 : RONDO_F64,
+                                    .m = shape[0],
+                                    .n = shape[1],
                                     .batch = EXTREME_KINDS,
                                     .kinds = extreme_kinds,
                                     .kind_count = EXTREME_KINDS};
+  }
   run(backend, all, BOTH);
 }
 BOTH_BACKENDS(qr_tile, tiny_huge_and_zero_columns_meet_lapack_ratios, extreme_columns)
@@ -66,12 +79,17 @@ static const struct {
                 {RONDO_F64, 1024, 32, 301}};
 enum { IN_TURNS = sizeof in_turns / sizeof in_turns[0] };
 
-static void same_bits(rondo_backend backend) {
-  struct factorisation all[BOTH_TYPES];
-  for (int i = 0; i < BOTH_TYPES; i++)
+static void same_bits_of(rondo_backend backend, const int16_t (*shapes)[2], int count) {
+  struct factorisation all[BITS_MOST];
+  cr_assert_leq(2 * count, BITS_MOST);
+  for (int i = 0; i < 2 * count; i++)
     all[i] = (struct factorisation){
-        .dtype = i < TILES ? RONDO_F32 : RONDO_F64, .m = tiles[i % TILES][0], .n = tiles[i % TILES][1], .batch = 67};
-  expect_same_bits(backend, all, BOTH_TYPES);
+        .dtype = i < count ? RONDO_F32 : RONDO_F64, .m = shapes[i % count][0], .n = shapes[i % count][1], .batch = 67};
+  expect_same_bits(backend, all, 2 * (size_t)count);
+}
+static void same_bits(rondo_backend backend) {
+  same_bits_of(backend, tiles, TILES);
+  same_bits_of(backend, squares, 12);
 }
 BOTH_BACKENDS(qr_tile, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, same_bits)
 
@@ -111,16 +129,21 @@ static void same_bits_of_many(rondo_backend backend) {
 BOTH_BACKENDS(qr_tile, a_matrix_has_the_same_bits_in_a_batch_of_thousands_and_alone, same_bits_of_many)
 
 /* Some tiles have several matrices in a warp. */
-static void poisoned(rondo_backend backend) {
+static void poisoned_of(rondo_backend backend, const int16_t (*shapes)[2], int count) {
   for (int part = 0; part < 2; part++) {
-    struct factorisation all[BOTH_TYPES];
-    for (int i = 0; i < BOTH_TYPES; i++) {
-      const int16_t *tile = tiles[i % TILES];
+    struct factorisation all[BITS_MOST];
+    cr_assert_leq(2 * count, BITS_MOST);
+    for (int i = 0; i < 2 * count; i++) {
+      const int16_t *shape = shapes[i % count];
       all[i] = (struct factorisation){
-          .dtype = i < TILES ? RONDO_F32 : RONDO_F64, .m = tile[0] - part, .n = part ? tile[1] / 2 + 1 : tile[1]};
+          .dtype = i < count ? RONDO_F32 : RONDO_F64, .m = shape[0] - part, .n = part ? shape[1] / 2 + 1 : shape[1]};
     }
-    expect_poison_stays(backend, all, BOTH_TYPES);
+    expect_poison_stays(backend, all, 2 * (size_t)count);
   }
+}
+static void poisoned(rondo_backend backend) {
+  poisoned_of(backend, tiles, TILES);
+  poisoned_of(backend, squares, 12);
 }
 BOTH_BACKENDS(qr_tile, infinities_and_nan_stay_in_their_own_matrix, poisoned)
 

@@ -50,7 +50,7 @@ static void check(const struct qr_tile_problem *problem, const struct qr_tile_pl
   /* The matrix stands on the diagonal, where steps are entered at. */
   cr_assert(plan->offset >= 0 &&
             plan->offset % qr_tile_offset_unit(tile->row_lanes, tile->column_lanes, tile->options) == 0);
-  cr_assert_leq(plan->offset, qr_tile_offset_most(tile->rows, tile->columns));
+  cr_assert_leq(plan->offset, qr_tile_offset_most(tile->columns));
   cr_assert(plan->offset + problem->m <= tile->rows && plan->offset + problem->n <= columns_of(tile));
   if (tile->options & QR_TILE_HALVES) cr_assert_eq(plan->offset, 0);
   /* Lanes that share a column go by contiguous columns, and by vectors that are aligned, but for what comes through
@@ -152,12 +152,18 @@ Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
       {4, 11, 10, 1001, V, V, "rondo_qr_tile_f32_16", 4, 501},
       {4, 17, 9, 1000, D, D, "rondo_qr_tile_f32_32", 12, 1000},
       {4, 64, 64, 1000, A, A, "rondo_qr_tile_f32_64", 0, 1000},
+      {4, 36, 33, 1000, D, D, "rondo_qr_tile_f32_40", 4, 1000},
+      {4, 36, 16, 1000, D, D, "rondo_qr_tile_f32_128x16", 0, 1000},
       {4, 48, 48, 1000, D, D, "rondo_qr_tile_f32_64", 16, 1000},
       {4, 128, 128, 1000, D, D, "rondo_qr_tile_f32_128", 0, 264},
       {4, 128, 128, 1000, D, A, "rondo_qr_tile_f32_128_staged", 0, 1000},
-      {4, 68, 68, 1000, D, D, "rondo_qr_tile_f32_96", 28, 1000},
+      {4, 68, 68, 1000, D, D, "rondo_qr_tile_f32_80", 12, 1000},
+      {4, 81, 40, 1000, C, D, "rondo_qr_tile_f32_96", 12, 1000},
       {4, 96, 96, 10, A, A, "rondo_qr_tile_f32_96", 0, 10},
-      {4, 97, 100, 1000, C, C, "rondo_qr_tile_f32_128_staged", 24, 1000},
+      {4, 97, 100, 1000, C, C, "rondo_qr_tile_f32_112", 8, 1000},
+      {4, 113, 100, 1000, C, C, "rondo_qr_tile_f32_128_staged", 8, 1000},
+      {4, 129, 65, 1000, D, D, "rondo_qr_tile_f32_160", 24, 1000},
+      {4, 160, 160, 1000, A, A, "rondo_qr_tile_f32_160", 0, 1000},
       {4, 128, 128, 1000, V, D, "rondo_qr_tile_f32_128_staged", 0, 1000},
       {4, 128, 16, 1000, D, D, "rondo_qr_tile_f32_128x16", 0, 1000},
       {4, 128, 16, 1000, A, A, "rondo_qr_tile_f32_128x16_staged", 0, 1000},
@@ -176,7 +182,12 @@ Test(qr_tile_plan, a_plan_takes_the_smallest_tile_and_what_was_fastest) {
       {8, 16, 16, 1000, D, D, "rondo_qr_tile_f64_16", 0, 500},
       {8, 32, 32, 1000, A, A, "rondo_qr_tile_f64_32", 0, 1000},
       {8, 64, 64, 1000, D, D, "rondo_qr_tile_f64_64", 0, 1000},
+      {8, 44, 40, 1000, D, D, "rondo_qr_tile_f64_48", 4, 1000},
+      {8, 68, 72, 1000, D, D, "rondo_qr_tile_f64_72", 0, 1000},
+      {8, 70, 73, 1000, A, D, "rondo_qr_tile_f64_80", 0, 1000},
       {8, 90, 80, 1000, D, D, "rondo_qr_tile_f64_96", 0, 1000},
+      {8, 97, 97, 1000, C, C, "rondo_qr_tile_f64_104", 0, 1000},
+      {8, 105, 97, 1000, D, D, "rondo_qr_tile_f64_128_staged", 16, 1000},
       {8, 128, 128, 1000, D, D, "rondo_qr_tile_f64_128", 0, 132},
       {8, 128, 16, 10000, D, D, "rondo_qr_tile_f64_128x16", 0, 10000},
       {8, 128, 32, 1000, D, D, "rondo_qr_tile_f64_128x32", 0, 1000},
@@ -213,9 +224,10 @@ Test(qr_tile_plan, matrices_that_no_tile_holds_are_left_to_the_other_kernels) {
     enum qr_tile_access h;
     int64_t shared_bytes;
   } cases[] = {
-      {4, 129, 33, QR_TILE_DENSE, H200_SHARED_BYTES}, {4, 1025, 1, QR_TILE_DENSE, H200_SHARED_BYTES},
-      {4, 16, 129, QR_TILE_DENSE, H200_SHARED_BYTES}, {8, 1024, 32, QR_TILE_ANY, H200_SHARED_BYTES},
-      {4, 1024, 32, QR_TILE_DENSE, 99 << 10},         {8, 128, 128, QR_TILE_DENSE, 99 << 10},
+      {4, 161, 33, QR_TILE_DENSE, H200_SHARED_BYTES}, {4, 160, 79, QR_TILE_DENSE, H200_SHARED_BYTES},
+      {4, 1025, 1, QR_TILE_DENSE, H200_SHARED_BYTES}, {4, 16, 161, QR_TILE_DENSE, H200_SHARED_BYTES},
+      {8, 1024, 32, QR_TILE_ANY, H200_SHARED_BYTES},  {4, 1024, 32, QR_TILE_DENSE, 99 << 10},
+      {8, 128, 128, QR_TILE_DENSE, 99 << 10},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct qr_tile_problem problem = {.element_bytes = (uint32_t)cases[i].bytes,
