@@ -32,8 +32,8 @@ template <typename Shape> struct block_column : block_memory<Shape> {
   using memory::HALF, memory::LEADING;
   using memory::p, memory::a, memory::tau, memory::pivots, memory::stage, memory::triangles, memory::weights;
   using memory::products_of_group, memory::u_of, memory::nu_of, memory::scales, memory::row, memory::column;
-  static constexpr int TOGETHER = Shape::TOGETHER;
-  static constexpr bool READ_AGAIN = P * (int)sizeof(T) >= 256;
+  static constexpr int TOGETHER = Shape::TOGETHER, VERSIONS = tile_smaller(LAYERS, 4);
+  static constexpr bool READ_AGAIN = P * (int)sizeof(T) >= 256 || P * Q * (int)sizeof(T) > 512;
 
   /* By value: a condition around the loads would keep the tile out of registers. */
   static __device__ __forceinline__ T chosen(bool first, T one, T other) { return first ? one : other; }
@@ -114,7 +114,7 @@ template <typename Shape> struct block_column : block_memory<Shape> {
   }
 
   __device__ __forceinline__ void apply_chunk(int j, const T *half) {
-    this->template with_layers<4>(this->live(), [&](auto layers) {
+    this->template with_layers<VERSIONS>(this->live(), [&](auto layers) {
 #pragma unroll 1
       for (int r = 0; r < CHUNK; r += GROUP)
         apply<layers.value>(half + r * LEADING, triangles + (j + r) * GROUP, weights + column * 2 * GROUP * Q);
@@ -124,7 +124,8 @@ template <typename Shape> struct block_column : block_memory<Shape> {
   /* How many layers of a reflector are used: as many as the code that applies it has. */
   __device__ __forceinline__ int layers_at(int j) const {
     int count;
-    this->template with_layers<4>((p.m + LAYER - 1) / LAYER - j / LAYER, [&](auto layers) { count = layers.value; });
+    this->template with_layers<VERSIONS>((p.m + LAYER - 1) / LAYER - j / LAYER,
+                                         [&](auto layers) { count = layers.value; });
     return count;
   }
 

@@ -30,6 +30,7 @@ QR_CONSTANT int32_t qr_block_shared_bytes(int32_t element_bytes, int32_t rows, i
   KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f32_1024, 256, 1, float, 8, 4, 32, 8, 8, 1)                   \
   KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f32_2048, 256, 1, float, 16, 2, 32, 8, 4, 1)
 #define QR_BLOCK_F64_KERNELS(KERNEL)                                                                                   \
+  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_160, 64, 4, double, 5, 8, 16, 4, 16, 2)                   \
   KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_256, 128, 2, double, 8, 4, 16, 8, 16, 2)                  \
   KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_512, 256, 1, double, 8, 4, 32, 8, 8, 1)                   \
   KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_1024, 256, 1, double, 16, 2, 32, 8, 4, 1)

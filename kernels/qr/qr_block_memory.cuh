@@ -25,7 +25,7 @@ struct block_shape {
   static constexpr int SHARED_BYTES = qr_block_shared_bytes((int)sizeof(T), ROWS, COLUMNS, CHUNK);
   static_assert(ROW_LANES <= 32 && COLUMN_LANES % GROUP == 0 && CHUNK % GROUP == 0 && COLUMNS % CHUNK == 0);
   static_assert(LAYER % COLUMNS == 0); /* the diagonal of a block column passes through one layer */
-  static_assert(LAYERS % 4 == 0 && GROUP % TOGETHER == 0 && 2 * CHUNK >= COLUMN_LANES);
+  static_assert(GROUP % TOGETHER == 0 && 2 * CHUNK >= COLUMN_LANES);
   static_assert(LAYER % 32 == 0 && THREADS % 32 == 0);
 };
 

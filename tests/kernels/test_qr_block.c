@@ -6,9 +6,9 @@
 #include "test_qr_factorisation.h"
 
 /* The rows that the kernels hold, and columns enough for several block columns, the last one partly filled. */
-enum { KERNELS = 7, F32_KERNELS = 4, BOTH = 2 * KERNELS };
+enum { KERNELS = 8, F32_KERNELS = 4, BOTH = 2 * KERNELS };
 static const int16_t rows_filled[KERNELS][2] = {{256, 100}, {512, 70}, {1024, 40}, {2048, 20},
-                                                {256, 70},  {512, 40}, {1024, 20}};
+                                                {160, 100}, {256, 70}, {512, 40},  {1024, 20}};
 static rondo_dtype type_of(int kernel) { return kernel < F32_KERNELS ? RONDO_F32 : RONDO_F64; }
 
 #define ON_CUDA(name, function)                                                                                        \
@@ -36,8 +36,8 @@ ON_CUDA(f32_of_every_kind_meets_lapack_ratios, every_kind_in(0, F32_KERNELS))
 ON_CUDA(f64_of_every_kind_meets_lapack_ratios, every_kind_in(F32_KERNELS, KERNELS))
 
 /* More columns than rows, one row, a column more than a tile, rows that end within a vector, a layer, or behind one. */
-static const int16_t small[][2] = {{17, 130}, {20, 140}, {129, 33}, {64, 131}, {130, 36}};
-static const int16_t middle[][2] = {{129, 129}, {100, 200}, {192, 50}, {255, 65}};
+static const int16_t small[][2] = {{17, 165}, {20, 170}, {129, 33}, {64, 161}, {130, 36}, {161, 33}};
+static const int16_t middle[][2] = {{129, 129}, {159, 150}, {100, 200}, {192, 50}, {255, 65}};
 static const int16_t large[][2] = {{320, 66}, {384, 34}, {511, 40}, {513, 40}, {1000, 33}};
 static const int16_t longest[][2] = {{1023, 36}, {1025, 20}, {2047, 17}};
 #define SHAPES(shapes) shapes, sizeof(shapes) / sizeof *(shapes)
@@ -76,7 +76,7 @@ static void square(void) {
 ON_CUDA(square_matrices_meet_lapack_ratios, square())
 
 static void extreme_columns(rondo_backend backend) {
-  static const int16_t shapes[][2] = {{18, 150}, {129, 40}, {250, 70}, {300, 34}};
+  static const int16_t shapes[][2] = {{18, 165}, {129, 40}, {250, 70}, {300, 34}};
   enum { COUNT = 2 * sizeof shapes / sizeof shapes[0] };
   struct factorisation all[COUNT];
   for (int i = 0; i < COUNT; i++)
@@ -109,7 +109,7 @@ BOTH_BACKENDS(qr_block, a_matrix_has_the_same_bits_in_every_replay_and_batch_pos
 
 /* Alone and among more than run at once. */
 static void same_bits_among_many(void) {
-  struct factorisation all[] = {{.dtype = RONDO_F32, .m = 150, .n = 40, .batch = 1201},
+  struct factorisation all[] = {{.dtype = RONDO_F32, .m = 170, .n = 40, .batch = 1201},
                                 {.dtype = RONDO_F64, .m = 258, .n = 34, .batch = 301}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) expect_same_bits(RONDO_BACKEND_CUDA, &all[i], 1);
 }

@@ -21,8 +21,10 @@ Test(qr_block_plan, a_plan_takes_the_kernel_of_the_fewest_rows) {
       {4, 1024, 100000, "rondo_qr_block_f32_1024"},
       {4, 1025, 1024, "rondo_qr_block_f32_2048"},
       {4, 2048, 2048, "rondo_qr_block_f32_2048"},
-      {8, 129, 129, "rondo_qr_block_f64_256"},
-      {8, 16, 100000, "rondo_qr_block_f64_256"}, /* more than shared memory holds */
+      {8, 129, 129, "rondo_qr_block_f64_160"},
+      {8, 160, 161, "rondo_qr_block_f64_160"},
+      {8, 161, 129, "rondo_qr_block_f64_256"},
+      {8, 16, 100000, "rondo_qr_block_f64_160"}, /* more than shared memory holds */
       {8, 256, 256, "rondo_qr_block_f64_256"},
       {8, 257, 1, "rondo_qr_block_f64_512"},
       {8, 512, 33, "rondo_qr_block_f64_512"},
