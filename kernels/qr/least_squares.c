@@ -119,8 +119,9 @@ int64_t least_squares_host_items(const struct op_task *task) {
 
 static uint64_t least_squares_scratch_bytes(const struct op_task *task) {
   uint64_t host = (uint64_t)least_squares_host_items(task) * least_squares_host_bytes(task);
+  const struct chip least = {.version = 86, .multiprocessors = 1, .shared_bytes = LEAST_SHARED_BYTES};
   struct least_squares_plan plan;
-  if (!host || least_squares_plan(task, 1, LEAST_SHARED_BYTES, &plan)) return host;
+  if (!host || least_squares_plan(task, &least, &plan)) return host;
   uint64_t device = least_squares_scratch_of(task).end;
   return host > device ? host : device;
 }

@@ -33,6 +33,7 @@ struct least_squares_behind_parameters {
 enum {
   LEAST_SQUARES_GROUP = QR_TILE_COLUMNS,
   LEAST_SQUARES_BEHIND_THREADS = 32,
+  LEAST_SQUARES_PARTIALS = 12, /* a sum of each warp, the number above, and to whole vectors */
 };
 
 /* How many right-hand sides a kernel takes at a time: one for each warp of a matrix. */
@@ -50,13 +51,22 @@ QR_CONSTANT int32_t least_squares_shared_bytes(int32_t element_bytes, int32_t ro
          triangle * element_bytes;
 }
 
+/* The same where the right-hand side is dealt to all warps (least_squares_spread.cuh): partial sums of two
+ * steps, largest numbers, what takes back the scales of the columns, and R. */
+QR_CONSTANT int32_t least_squares_spread_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns,
+                                                      int32_t row_lanes, int32_t column_lanes, int32_t options) {
+  int32_t solved = options & QR_TILE_HALVES ? 2 * columns : columns;
+  return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) +
+         (3 * LEAST_SQUARES_PARTIALS + solved + solved * (solved + 1) / 2) * element_bytes;
+}
+
 /* KERNEL as in qr_tile.h, but blocks of up to 128 threads have several matrices of a warp or less: few blocks start
  * faster than many. One kernel for each size, the one that is fastest with one right-hand side. */
 #define LEAST_SQUARES_F32_KERNELS(KERNEL)                                                                              \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_8, 128, 1, float, 8, 8, 1, 8,                   \
          QR_TILE_STAGED | QR_TILE_DIRECT)                                                                              \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_16, 128, 1, float, 16, 16, 1, 16,               \
-         QR_TILE_STAGED | QR_TILE_DIRECT)                                                                              \
+         QR_TILE_OWN_NORM | QR_TILE_STAGED | QR_TILE_DIRECT)                                                           \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_32, 128, 1, float, 32, 32, 1, 32,               \
          QR_TILE_OWN_NORM | QR_TILE_STAGED)                                                                            \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f32_64, 32, 1, float, 64, 64, 2, 16,                \
@@ -100,6 +110,13 @@ QR_CONSTANT int32_t least_squares_shared_bytes(int32_t element_bytes, int32_t ro
          QR_TILE_STAGED)                                                                                               \
   KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_f64_512x32, 256, 1, double, 512, 32, 32, 8,         \
          QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)
+/* For one right-hand side. For sm_100a ptxas finds too few registers for the second. */
+#define LEAST_SQUARES_SPREAD_F32_KERNELS(KERNEL)                                                                       \
+  KERNEL(EVERY_CHIP, least_squares_parameters, rondo_least_squares_spread_f32_1024x32, 256, 1, float, 1024, 32, 32, 8, \
+         QR_TILE_STAGED | QR_TILE_SCATTERED | QR_TILE_BULK)
+#define LEAST_SQUARES_SPREAD_F64_KERNELS(KERNEL)                                                                       \
+  KERNEL(CHIP_SM_80 | CHIP_SM_90A, least_squares_parameters, rondo_least_squares_spread_f64_1024x32, 256, 1, double,   \
+         1024, 16, 32, 8, QR_TILE_HALVES)
 #define LEAST_SQUARES_BEHIND_KERNELS(KERNEL)                                                                           \
   KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_behind_f32, LEAST_SQUARES_BEHIND_THREADS, 1, \
          least_squares_behind<float>)                                                                                  \
@@ -121,9 +138,8 @@ struct least_squares_plan {
   int32_t offset, passes;
 };
 
-/* False: two kernels and scratch. Pure; for a chip with so much shared memory for a block. */
-bool least_squares_plan(const struct op_task *task, int64_t multiprocessors, int64_t shared_bytes,
-                        struct least_squares_plan *plan);
+/* False: two kernels and scratch. Pure. */
+bool least_squares_plan(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan);
 
 /* Where two kernels keep H, tau and, where columns are too long for shared memory, right-hand sides: bytes from the
  * scratch's begin. */

@@ -16,28 +16,51 @@ LEAST_SQUARES_BEHIND_KERNELS(KERNEL_CONSTANT)
 
 enum { BEHIND_BLOCKS = 32 }; /* of a multiprocessor */
 
-static const struct qr_tile tiles[] = {LEAST_SQUARES_F32_KERNELS(QR_TILE_ENTRY)
-                                           LEAST_SQUARES_F64_KERNELS(QR_TILE_ENTRY)};
+/* Where both have a tile of one size, with one right-hand side the latter. */
+enum family { FAMILY_EACH_WARP, FAMILY_SPREAD, FAMILY_COUNT };
+static const struct qr_tile each_warp_tiles[] = {LEAST_SQUARES_F32_KERNELS(QR_TILE_ENTRY)
+                                                     LEAST_SQUARES_F64_KERNELS(QR_TILE_ENTRY)};
+static const struct qr_tile spread_tiles[] = {LEAST_SQUARES_SPREAD_F32_KERNELS(QR_TILE_ENTRY)
+                                                  LEAST_SQUARES_SPREAD_F64_KERNELS(QR_TILE_ENTRY)};
+static const struct qr_tile_list families[FAMILY_COUNT] = {
+    [FAMILY_EACH_WARP] = {each_warp_tiles, sizeof each_warp_tiles / sizeof *each_warp_tiles,
+                          least_squares_shared_bytes},
+    [FAMILY_SPREAD] = {spread_tiles, sizeof spread_tiles / sizeof *spread_tiles, least_squares_spread_shared_bytes},
+};
 
-static const struct qr_tile_list list = {tiles, sizeof tiles / sizeof *tiles, least_squares_shared_bytes};
+/* Newer chips translate the portable code. */
+static uint32_t chip_bit(const struct chip *chip) {
+  return chip->version == 90 ? CHIP_SM_90A : chip->version == 100 ? CHIP_SM_100A : CHIP_SM_80;
+}
 
-bool least_squares_plan(const struct op_task *task, int64_t multiprocessors, int64_t shared_bytes,
-                        struct least_squares_plan *plan) {
+bool least_squares_plan(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
   struct qr_problem problem = qr_problem_nowhere(task);
-  const struct qr_tile *best = qr_tile_smallest(&list, problem.element_bytes, problem.m, problem.n, shared_bytes);
-  if (!best || least_squares_sides(task) > INT32_MAX) return false;
-  const int64_t passes =
-      divide_up(least_squares_sides(task), least_squares_tile_sides(best->row_lanes, best->column_lanes));
+  const int64_t sides = least_squares_sides(task);
+  const struct qr_tile *best = NULL;
+  enum family best_family = FAMILY_EACH_WARP;
+  for (enum family family = FAMILY_EACH_WARP; family < (sides == 1 ? FAMILY_COUNT : FAMILY_SPREAD); family++)
+    for (size_t i = 0; i < families[family].count; i++) {
+      const struct qr_tile *tile = &families[family].tiles[i];
+      if (!(tile->kernel.chips & chip_bit(chip)) ||
+          !qr_tile_holds(&families[family], tile, problem.element_bytes, problem.m, problem.n, chip->shared_bytes))
+        continue;
+      if (best && qr_tile_size(tile) >= qr_tile_size(best) + (family != best_family)) continue;
+      best = tile;
+      best_family = family;
+    }
+  if (!best || sides > INT32_MAX) return false;
+  const int64_t passes = divide_up(sides, least_squares_tile_sides(best->row_lanes, best->column_lanes));
 
   *plan = (struct least_squares_plan){
       .kernel = best->kernel,
       .grid = divide_up(problem.batch * passes, qr_tile_matrices(best)),
       .threads = best->kernel.threads,
-      .shared_bytes = qr_tile_block_bytes(&list, best),
+      .shared_bytes = qr_tile_block_bytes(&families[best_family], best),
       .offset = qr_tile_offset_of(best, problem.m, problem.n),
       .passes = (int32_t)passes,
   };
-  if (best->options & QR_TILE_BULK) plan->grid = smaller(plan->grid, multiprocessors * best->blocks);
+  if (best->options & (QR_TILE_BULK | QR_TILE_HALVES))
+    plan->grid = smaller(plan->grid, (int64_t)chip->multiprocessors * best->blocks);
   return true;
 }
 
@@ -110,8 +133,7 @@ rondo_status least_squares_select(const struct op_call *call, const struct chip 
   launches->count = 0;
   if (!least_squares_host_items(call->task)) return RONDO_OK; /* no matrices */
   struct least_squares_plan plan;
-  if (least_squares_plan(call->task, chip->multiprocessors, chip->shared_bytes, &plan))
-    return tile_select(call, &plan, launches);
+  if (least_squares_plan(call->task, chip, &plan)) return tile_select(call, &plan, launches);
   struct least_squares_factoring factoring;
   least_squares_factoring_of(call->task, &factoring);
   const struct least_squares_scratch scratch = least_squares_scratch_of(call->task);

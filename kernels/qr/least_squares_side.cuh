@@ -8,7 +8,39 @@
 #ifndef RONDO_LEAST_SQUARES_SIDE_CUH
 #define RONDO_LEAST_SQUARES_SIDE_CUH
 
+#include "least_squares.h"
 #include "qr_tile.cuh"
+
+/* x 2^exponent, for exponents of up to twice the range: rounded twice only where the result is denormal. */
+template <typename T> __device__ __forceinline__ T times_power(T x, int exponent) {
+  constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
+  T half, rest;
+  from_high_word((uint32_t)(BIAS + exponent / 2) << MANTISSA, &half);
+  from_high_word((uint32_t)(BIAS + exponent - exponent / 2) << MANTISSA, &rest);
+  return x * half * rest;
+}
+
+/* Of a power of two that is a normal number. */
+template <typename T> __device__ __forceinline__ int exponent_of_power(T power) {
+  return (int)(high_word(power) >> tile_number<T>::MANTISSA) - tile_number<T>::BIAS;
+}
+
+/* No normal number: rcp takes it as zero. */
+template <typename T> __device__ __forceinline__ bool is_zero(T x) {
+  return (high_word(x) & 0x7fffffffu) >> tile_number<T>::MANTISSA == 0;
+}
+
+template <typename T> __device__ __forceinline__ T not_a_number() {
+  T result;
+  from_high_word(0x7fffffffu, &result);
+  return result;
+}
+
+
+/* A block that walks over matrices would wait for each right-hand side as long as memory takes to answer. */
+__device__ __forceinline__ void prefetch_number(const void *number) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(number));
+}
 
 /* R in shared memory, one column after the other: as the matrix stood, or packed where the next matrix stands there. */
 template <typename Shape> struct tile_triangle {
@@ -31,6 +63,54 @@ template <typename Shape> struct side_by_rows {
   int lane;     /* of WIDTH */
 
   __device__ __forceinline__ int row_of(int k) const { return k * WIDTH + lane; }
+
+  /* ---- from memory ---- */
+
+  /* move(number in memory, k) for the numbers of this lane of right-hand side `side` of a matrix, where it has them. */
+  template <typename Move>
+  __device__ __forceinline__ void each_number(const least_squares_parameters &out, int64_t item, int side,
+                                              const Move &move) const {
+    const T *from = (const T *)out.b.data + item * out.b.batch_stride + side * out.b.column_stride;
+    const bool present = side < out.sides;
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+      const int i = row_of(k) - out.tile.offset;
+      if (present && (uint32_t)i < (uint32_t)out.tile.m) move(from + i * out.b.row_stride, k);
+    }
+  }
+
+  /* To L2, for load. */
+  __device__ __forceinline__ void prefetch(const least_squares_parameters &out, int64_t item, int side) const {
+    each_number(out, item, side, [](const T *number, int) { prefetch_number(number); });
+  }
+
+  __device__ __forceinline__ void load(const least_squares_parameters &out, int64_t item, int side) {
+#pragma unroll
+    for (int k = 0; k < HELD; k++) b[k] = T(0);
+    each_number(out, item, side, [&](const T *number, int k) { b[k] = *number; });
+  }
+
+  __device__ __forceinline__ void scale() {
+    uint32_t most = 0;
+#pragma unroll
+    for (int k = 0; k < HELD; k++) most = max(most, high_word(b[k]) & 0x7fffffffu);
+    exponent = 0;
+    if (!__any_sync(0xffffffffu, is_extreme<T>(most))) return;
+    constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
+    most = over_rows(most, true);
+    if (is_extreme<T>(most)) exponent = max(1 - BIAS, min(BIAS - 1, (int)(most >> MANTISSA) - BIAS));
+    T factor;
+    from_high_word((uint32_t)(BIAS - exponent) << MANTISSA, &factor);
+#pragma unroll
+    for (int k = 0; k < HELD; k++) b[k] *= factor;
+  }
+
+  __device__ __forceinline__ void read(const least_squares_parameters &out, int64_t item, int side) {
+    load(out, item, side);
+    scale();
+  }
+
+  /* ---- sums ---- */
 
   template <typename Value> static __device__ __forceinline__ Value over_rows(Value value, bool largest = false) {
 #pragma unroll
@@ -113,6 +193,95 @@ template <typename Shape> struct side_by_rows {
       }
     }
     if constexpr (K > 0) substitute<K - 1>(r, inverse, first, last);
+  }
+
+  /* The inverses of the diagonal, of a warp's lanes, WIDTH rows at a time. Returns LAPACK's info: the first zero there,
+   * counted from one, or 0. */
+  __device__ __forceinline__ int invert_diagonal(const qr_tile_parameters &p, const tile_triangle<Shape> &r,
+                                                 T (&inverse)[SOLVED]) const {
+    int first = 0;
+#pragma unroll
+    for (int k = SOLVED - 1; k >= 0; k--) {
+      const int i = row_of(k);
+      const T diagonal = (uint32_t)(i - p.offset) < (uint32_t)p.n ? r.column(i)[i] : T(1);
+      inverse[k] = inverse_of(diagonal);
+      const uint32_t zeros = __ballot_sync(0xffffffffu, is_zero(diagonal)) >> ((int)(threadIdx.x & 31) - lane);
+      const uint32_t own = WIDTH == 32 ? zeros : zeros & ((1u << (WIDTH & 31)) - 1);
+      if (own) first = k * WIDTH + __ffs((int)own) - p.offset;
+    }
+    return first;
+  }
+
+  /* ---- to memory ---- */
+
+  /* Of rows behind R. */
+  __device__ __forceinline__ void write_residual(const least_squares_parameters &out, int64_t item, bool wanted,
+                                                 int side) const {
+    const qr_tile_parameters &p = out.tile;
+    T part[2] = {};
+    if (p.m > p.n) {
+#pragma unroll
+      for (int k = 0; k < HELD; k++) {
+        const T value = row_of(k) >= p.offset + p.n ? b[k] : T(0);
+        part[k & 1] = fused(value, value, part[k & 1]);
+      }
+      part[0] = sqrt(over_rows(part[0] + part[1]));
+      if (exponent) part[0] = times_power(part[0], exponent);
+    }
+    if (wanted && lane == 0 && side < out.sides)
+      ((T *)out.residual.data)[item * out.residual.batch_stride + side] = part[0];
+  }
+
+  __device__ __forceinline__ void write_solution(const least_squares_parameters &out, const T *scales, int64_t item,
+                                                 bool wanted, int side, int info) {
+    const qr_tile_parameters &p = out.tile;
+    if (!wanted || side >= out.sides) return;
+    if (out.info.data && lane == 0 && side == 0) ((int32_t *)out.info.data)[item * out.info.batch_stride] = info;
+#pragma unroll
+    for (int k = 0; k < SOLVED; k++) /* unscaled always: a branch costs more than the work */
+      b[k] = times_power(b[k], exponent - exponent_of_power(scales[min(row_of(k), Shape::COLUMNS - 1)]));
+    T *to = (T *)out.x.data + item * out.x.batch_stride + side * out.x.column_stride;
+#pragma unroll
+    for (int k = 0; k < SOLVED; k++) {
+      const int i = row_of(k) - p.offset;
+      if ((uint32_t)i < (uint32_t)p.n) to[i * out.x.row_stride] = info ? not_a_number<T>() : b[k];
+    }
+  }
+
+  /* From Q^T b to x. `scales`: what takes back the powers of two of A's columns. */
+  __device__ __forceinline__ void solve(const least_squares_parameters &out, const tile_triangle<Shape> &r,
+                                        const T *scales, int64_t item, bool wanted, int side) {
+    const qr_tile_parameters &p = out.tile;
+    T inverse[SOLVED];
+    const int info = invert_diagonal(p, r, inverse);
+#pragma unroll
+    for (int k = 0; k < SOLVED; k++) b[k] *= inverse[k];
+    substitute<SOLVED - 1>(r, inverse, p.offset, p.offset + p.n);
+    write_solution(out, scales, item, wanted, side, info);
+  }
+};
+
+/* Where a lane has a whole column: it goes along in a lane's column as soon as one is final, which is after the first
+ * step. That costs the steps nothing; a sum over lanes in each of them costs a fifth (H200, 10,000 of 32 x 32 in f32:
+ * 57.3 us against 49.3). */
+template <typename Shape> struct side_as_column : side_by_rows<Shape> {
+  using side = side_by_rows<Shape>;
+  using T = typename side::T;
+  using side::b, side::lane, side::over_rows, side::from_row;
+  static_assert(side::HELD == 1);
+
+  T u, g;   /* of the first step: it comes at a multiple of four */
+  T corner; /* of R, whose place is taken */
+
+  template <int B, int P> __device__ __forceinline__ void meet(int, const T *, const T (&)[P]) {}
+  template <int B, int P> __device__ __forceinline__ void reflect(int, T u_of_step, T g_of_step, const T (&)[P]) {
+    if (B % 4 == 0) u = u_of_step, g = g_of_step;
+  }
+
+  /* This lane's row of it, by the reflector of column j. */
+  __device__ __forceinline__ T reflected(int j, T seen) const {
+    const T x = lane > j ? seen : T(0), y = g * fused(u, from_row(b[0], j), over_rows(x * b[0]));
+    return fused(-(lane == j ? u : x), y, b[0]);
   }
 };
 

@@ -1,38 +1,13 @@
 /* least_squares_tile.cuh - least squares, min |b - A x|, in the register tile that factors A.
  *
- * Right-hand sides ride along with the steps and become Q^T b (least_squares_side.cuh). Then R goes to shared memory
- * and is substituted back; rows behind those of R have the residual. A and b are scaled as columns of extreme size are
- * (qr_tile.cuh), and x and the norm of the residual get the powers of two back. */
+ * Right-hand sides ride along with the steps, or take a column's place, and become Q^T b (least_squares_side.cuh). Then
+ * R goes to shared memory and is substituted back; rows behind those of R have the residual. A and b are scaled as
+ * columns of extreme size are (qr_tile.cuh), and x and the norm of the residual get the powers of two back. */
 #ifndef RONDO_LEAST_SQUARES_TILE_CUH
 #define RONDO_LEAST_SQUARES_TILE_CUH
 
 #include "least_squares.h"
 #include "least_squares_side.cuh"
-
-/* x 2^exponent, for exponents of up to twice the range: rounded twice only where the result is denormal. */
-template <typename T> __device__ __forceinline__ T times_power(T x, int exponent) {
-  constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
-  T half, rest;
-  from_high_word((uint32_t)(BIAS + exponent / 2) << MANTISSA, &half);
-  from_high_word((uint32_t)(BIAS + exponent - exponent / 2) << MANTISSA, &rest);
-  return x * half * rest;
-}
-
-/* Of a power of two that is a normal number. */
-template <typename T> __device__ __forceinline__ int exponent_of_power(T power) {
-  return (int)(high_word(power) >> tile_number<T>::MANTISSA) - tile_number<T>::BIAS;
-}
-
-/* No normal number: rcp takes it as zero. */
-template <typename T> __device__ __forceinline__ bool is_zero(T x) {
-  return (high_word(x) & 0x7fffffffu) >> tile_number<T>::MANTISSA == 0;
-}
-
-template <typename T> __device__ __forceinline__ T not_a_number() {
-  T result;
-  from_high_word(0x7fffffffu, &result);
-  return result;
-}
 
 /* A matrix, and of its right-hand sides those from `first_side` on. Threads behind the last take it again, to keep in
  * step with the others of their warp, and are not wanted. */
@@ -61,14 +36,17 @@ template <typename Shape, int WARPS> struct of_warps : Shape {
                                                                    Shape::COLUMN_LANES, Shape::OPTIONS));
 };
 
-template <typename Shape> struct solving_tile : register_tile<Shape, side_by_rows<Shape>> {
-  using tile = register_tile<Shape, side_by_rows<Shape>>;
-  using side_type = side_by_rows<Shape>;
+template <typename Shape>
+using side_of = std::conditional_t<Shape::ROW_LANES == 1, side_as_column<Shape>, side_by_rows<Shape>>;
+
+template <typename Shape> struct solving_tile : register_tile<Shape, side_of<Shape>> {
+  using side_type = side_of<Shape>;
+  using tile = register_tile<Shape, side_type>;
   using T = typename tile::T;
   using vector = typename tile::vector;
   using tile::p, tile::a, tile::scales, tile::stage, tile::lane, tile::row, tile::column, tile::rider;
   using tile::ROWS, tile::COLUMNS, tile::GR, tile::GC, tile::P, tile::Q, tile::VECTOR;
-  static constexpr int WIDTH = side_type::WIDTH, SOLVED = side_type::SOLVED, HELD = side_type::HELD;
+  static constexpr int WIDTH = side_type::WIDTH;
   static_assert(Shape::STAGED && (!Shape::BULK || Shape::MATRICES == 1));
   static_assert(COLUMNS % GR == 0);
 
@@ -79,28 +57,6 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_by_row
       : tile(parameters.tile, shared), out(parameters) {
     triangle.data = Shape::BULK ? stage + Shape::STAGE + 16 / (int)sizeof(T) : stage;
     rider.lane = lane % WIDTH;
-  }
-
-  /* The right-hand side of this warp, `side` of the matrix: zeros where there is none. */
-  __device__ __forceinline__ void read_side(int64_t item, int side) {
-    const T *from = (const T *)out.b.data + item * out.b.batch_stride + side * out.b.column_stride;
-    const bool present = side < out.sides;
-    uint32_t most = 0;
-#pragma unroll
-    for (int k = 0; k < HELD; k++) {
-      const int i = rider.row_of(k) - p.offset;
-      rider.b[k] = present && (uint32_t)i < (uint32_t)p.m ? from[i * out.b.row_stride] : T(0);
-      most = max(most, high_word(rider.b[k]) & 0x7fffffffu);
-    }
-    rider.exponent = 0;
-    if (!__any_sync(0xffffffffu, is_extreme<T>(most))) return;
-    constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
-    most = rider.over_rows(most, true);
-    if (is_extreme<T>(most)) rider.exponent = max(1 - BIAS, min(BIAS - 1, (int)(most >> MANTISSA) - BIAS));
-    T factor;
-    from_high_word((uint32_t)(BIAS - rider.exponent) << MANTISSA, &factor);
-#pragma unroll
-    for (int k = 0; k < HELD; k++) rider.b[k] *= factor;
   }
 
   __device__ __forceinline__ void clear_scales() {
@@ -114,7 +70,7 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_by_row
   __device__ __forceinline__ void keep_triangle() {
 #pragma unroll
     for (int q = 0; q < Q; q++) {
-      const int k = q * GC + column;
+      const int k = GR == 1 ? lane : q * GC + column;
       T *to = triangle.column(k) + row;
 #pragma unroll
       for (int i = 0; i < COLUMNS / GR; i += GR == 1 ? VECTOR : 1) {
@@ -130,67 +86,59 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_by_row
     }
   }
 
-  /* The inverses of the diagonal, of a warp's lanes, WIDTH rows at a time. Returns LAPACK's info: the first zero there,
-   * counted from one, or 0. */
-  __device__ __forceinline__ int invert_diagonal(T (&inverse)[SOLVED]) const {
-    int first = 0;
+  /* ---- a lane a column ---- */
+
+  /* Behind step J, the first: the right-hand side is reflected as the columns were, and takes the place of column J,
+   * which is final, in its lane: from now on that is behind all pivots. The slice of step J is free. */
+  template <int J> __device__ __forceinline__ void take_side() {
+    T *free = this->slice(J);
+    free[lane] = rider.reflected(J, free[lane]);
+    __syncwarp();
+    if (column != J) return;
+    rider.corner = a[J][0];
 #pragma unroll
-    for (int k = SOLVED - 1; k >= 0; k--) {
-      const int r = rider.row_of(k);
-      const T diagonal = (uint32_t)(r - p.offset) < (uint32_t)p.n ? triangle.column(r)[r] : T(1);
-      inverse[k] = inverse_of(diagonal);
-      const uint32_t zeros = __ballot_sync(0xffffffffu, is_zero(diagonal)) >> this->item_lane;
-      const uint32_t own = WIDTH == 32 ? zeros : zeros & ((1u << (WIDTH & 31)) - 1);
-      if (own) first = k * WIDTH + __ffs((int)own) - p.offset;
-    }
-    return first;
+    for (int i = 0; i < P; i += VECTOR) this->take_vector(free + i, i, 0);
+    column = COLUMNS;
   }
 
-  /* Of rows behind R. */
-  __device__ __forceinline__ void write_residual(int64_t item, bool wanted, int side) {
-    T part[2] = {};
-    if (p.m > p.n) {
-#pragma unroll
-      for (int k = 0; k < HELD; k++) {
-        const T value = rider.row_of(k) >= p.offset + p.n ? rider.b[k] : T(0);
-        part[k & 1] = fused(value, value, part[k & 1]);
-      }
-      part[0] = sqrt(rider.over_rows(part[0] + part[1]));
-      if (rider.exponent) part[0] = times_power(part[0], rider.exponent);
-    }
-    if (wanted && rider.lane == 0 && side < out.sides)
-      ((T *)out.residual.data)[item * out.residual.batch_stride + side] = part[0];
+  template <int J> __device__ __forceinline__ void steps_with_side(int first, int last) {
+    if (J < first || J >= last) return;
+    this->template steps<J>(first, last);
+    if (J == first) take_side<J>();
+    this->template steps<J + 1>(first, last);
+    this->template steps<J + 2>(first, last);
+    this->template steps<J + 3>(first, last);
+  }
+  template <int... B>
+  __device__ __forceinline__ void all_steps_with_side(std::integer_sequence<int, B...>, int first, int last) {
+    (steps_with_side<4 * B>(first, last), ...);
   }
 
-  __device__ __forceinline__ void write_solution(int64_t item, bool wanted, int side, int info) {
-    if (!wanted || side >= out.sides) return;
-    if (out.info.data && rider.lane == 0 && side == 0) ((int32_t *)out.info.data)[item * out.info.batch_stride] = info;
-#pragma unroll
-    for (int k = 0; k < SOLVED; k++) /* unscaled always: a branch costs more than the work */
-      rider.b[k] =
-          times_power(rider.b[k], rider.exponent - exponent_of_power(scales[min(rider.row_of(k), COLUMNS - 1)]));
-    T *to = (T *)out.x.data + item * out.x.batch_stride + side * out.x.column_stride;
-#pragma unroll
-    for (int k = 0; k < SOLVED; k++) {
-      const int i = rider.row_of(k) - p.offset;
-      if ((uint32_t)i < (uint32_t)p.n) to[i * out.x.row_stride] = info ? not_a_number<T>() : rider.b[k];
-    }
+  /* R and the side as a column of it come from shared memory, and the diagonal of that column goes there. */
+  __device__ __forceinline__ void part_side(int first) {
+    T *place = triangle.column(first);
+    rider.b[0] = place[lane];
+    if (lane == first) place[lane] = rider.corner;
+    __syncwarp();
   }
 
   __device__ __forceinline__ void factor_and_solve(int64_t item, bool wanted, int side) {
     clear_scales();
-    this->factor_only();
+    const int first = p.offset, last = p.offset + min(p.m - 1, p.n);
+    if constexpr (GR == 1) {
+      this->scale_columns();
+      all_steps_with_side(std::make_integer_sequence<int, COLUMNS / 4>{}, first, last);
+    } else {
+      this->factor_only();
+    }
     this->sync();
     keep_triangle();
     this->sync();
+    if constexpr (GR == 1)
+      if (first < last) part_side(first);
     if (Shape::LANES > 32 && side >= out.sides) return; /* a whole warp */
-    T inverse[SOLVED];
-    const int info = invert_diagonal(inverse);
-    if (out.residual.data) write_residual(item, wanted, side);
-#pragma unroll
-    for (int k = 0; k < SOLVED; k++) rider.b[k] *= inverse[k];
-    rider.template substitute<SOLVED - 1>(triangle, inverse, p.offset, p.offset + p.n);
-    write_solution(item, wanted, side, info);
+    if (out.residual.data) rider.write_residual(out, item, wanted, side);
+    rider.solve(out, triangle, scales, item, wanted, side);
   }
 };
 
@@ -216,7 +164,7 @@ template <typename Shape> __device__ __forceinline__ void least_squares(const le
     for (int64_t at = blockIdx.x; at < places; at += gridDim.x, phase ^= 1) {
       const least_squares_place place(out, at, SIDES);
       const int side = place.first_side + own_side;
-      tile.read_side(place.item, side);
+      tile.rider.load(out, place.item, side);
       if (whole) {
         tile.wait_for_fetch(phase);
       } else {
@@ -225,17 +173,22 @@ template <typename Shape> __device__ __forceinline__ void least_squares(const le
       }
       tile.read_stage();
       tile.sync();
-      if (at + gridDim.x < places) fetch(at + gridDim.x);
+      if (at + gridDim.x < places) {
+        const least_squares_place next(out, at + gridDim.x, SIDES);
+        fetch(at + gridDim.x);
+        tile.rider.prefetch(out, next.item, next.first_side + own_side);
+      }
+      tile.rider.scale();
       tile.factor_and_solve(place.item, true, side);
     }
   } else {
     const least_squares_place place(out, (int64_t)blockIdx.x * Shape::MATRICES + threadIdx.x / Shape::LANES, SIDES);
     const int side = place.first_side + own_side;
     if (tile.read_whole(place.item)) {
-      tile.read_side(place.item, side);
+      tile.rider.read(out, place.item, side);
     } else {
       tile.fetch(place.item);
-      tile.read_side(place.item, side);
+      tile.rider.read(out, place.item, side);
       wait_for_copies();
       tile.sync();
       tile.read_stage();

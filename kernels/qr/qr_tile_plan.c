@@ -26,7 +26,7 @@ static int64_t columns_of(const struct qr_tile *tile) {
   return tile->columns * (tile->options & QR_TILE_HALVES ? INT64_C(2) : INT64_C(1));
 }
 
-static int64_t size_of(const struct qr_tile *tile) { return tile->rows * columns_of(tile); }
+int64_t qr_tile_size(const struct qr_tile *tile) { return tile->rows * columns_of(tile); }
 
 int64_t qr_tile_matrices(const struct qr_tile *tile) {
   return tile->kernel.threads / ((int64_t)tile->row_lanes * tile->column_lanes);
@@ -39,18 +39,10 @@ int64_t qr_tile_block_bytes(const struct qr_tile_list *list, const struct qr_til
                             tile->options);
 }
 
-static bool holds(const struct qr_tile_list *list, const struct qr_tile *tile, uint32_t element_bytes, int64_t m,
-                  int64_t n, int64_t shared_bytes) {
+bool qr_tile_holds(const struct qr_tile_list *list, const struct qr_tile *tile, uint32_t element_bytes, int64_t m,
+                   int64_t n, int64_t shared_bytes) {
   return tile->element_bytes == (int32_t)element_bytes && m <= tile->rows && n <= columns_of(tile) &&
          qr_tile_block_bytes(list, tile) <= shared_bytes;
-}
-
-const struct qr_tile *qr_tile_smallest(const struct qr_tile_list *list, uint32_t element_bytes, int64_t m, int64_t n,
-                                       int64_t shared_bytes) {
-  const struct qr_tile *best = NULL;
-  for (const struct qr_tile *tile = list->tiles; tile < list->tiles + list->count; tile++)
-    if (holds(list, tile, element_bytes, m, n, shared_bytes) && (!best || size_of(tile) < size_of(best))) best = tile;
-  return best;
 }
 
 /* Lanes that share a column read and write it directly only where it is contiguous, and vectors where they are aligned.
@@ -63,7 +55,8 @@ static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *prob
   bool is_narrow = tile->options & QR_TILE_WIDE && 2 * problem->n < problem->m;
   bool fetches = tile->options & (QR_TILE_STAGED | QR_TILE_HALVES);
   enum qr_tile_access most = tile->options & QR_TILE_PACKED ? QR_TILE_VECTORS : QR_TILE_CONTIGUOUS;
-  return holds(&lists[problem->result], tile, problem->element_bytes, problem->m, problem->n, problem->shared_bytes) &&
+  return qr_tile_holds(&lists[problem->result], tile, problem->element_bytes, problem->m, problem->n,
+                       problem->shared_bytes) &&
          !is_narrow && (is_whole || !(tile->options & QR_TILE_PERSISTENT)) &&
          (fetches || problem->a_number == QR_TILE_OWN) && !(writes_directly && problem->h_access > most) &&
          !(reads_directly && problem->a_access > most);
@@ -71,7 +64,7 @@ static bool takes(const struct qr_tile *tile, const struct qr_tile_problem *prob
 
 /* Of two of one size, the staged one behind the direct one: where a lane cannot read whole columns by vectors. */
 static bool is_better(const struct qr_tile *tile, const struct qr_tile *best, const struct qr_tile_problem *problem) {
-  if (!best || size_of(tile) != size_of(best)) return !best || size_of(tile) < size_of(best);
+  if (!best || qr_tile_size(tile) != qr_tile_size(best)) return !best || qr_tile_size(tile) < qr_tile_size(best);
   return tile->row_lanes == 1 && (problem->a_access > QR_TILE_VECTORS || problem->h_access > QR_TILE_VECTORS);
 }
 

@@ -53,10 +53,12 @@ enum qr_tile_access qr_tile_access_of(const struct op_operand *operand, int32_t 
 int64_t qr_tile_matrices(const struct qr_tile *tile);
 int64_t qr_tile_block_bytes(const struct qr_tile_list *list, const struct qr_tile *tile);
 
-/* Of the tiles that hold an m x n matrix and whose blocks have no more shared memory than this, the smallest. NULL:
- * there is none. */
-const struct qr_tile *qr_tile_smallest(const struct qr_tile_list *list, uint32_t element_bytes, int64_t m, int64_t n,
-                                       int64_t shared_bytes);
+/* Numbers of a tile. */
+int64_t qr_tile_size(const struct qr_tile *tile);
+
+/* Does a tile hold an m x n matrix, and take no more shared memory than this? */
+bool qr_tile_holds(const struct qr_tile_list *list, const struct qr_tile *tile, uint32_t element_bytes, int64_t m,
+                   int64_t n, int64_t shared_bytes);
 
 /* Where on the tile's diagonal an m x n matrix stands that is to be factored: steps are entered in few places. */
 int32_t qr_tile_offset_of(const struct qr_tile *tile, int64_t m, int64_t n);
