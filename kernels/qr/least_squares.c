@@ -62,7 +62,9 @@ enum {
   LEAST_SHARED_BYTES = 99 * 1024,
 };
 
-/* H is dense and column-major, whatever a's layout is. */
+int64_t least_squares_h_leading(int64_t m) { return round_up(m, 4); }
+
+/* H is column-major, whatever a's layout is. */
 void least_squares_factoring_of(const struct op_task *task, struct least_squares_factoring *factoring) {
   const struct op_operand *a = &task->operands[LEAST_SQUARES_A];
   struct qr_problem problem = qr_problem_nowhere(task);
@@ -70,9 +72,9 @@ void least_squares_factoring_of(const struct op_task *task, struct least_squares
   h.access = RONDO_WRITE;
   h.offset_bytes = 0;
   const bool by_rows = qr_layout_of(task) == RONDO_ROW_MAJOR;
-  h.stride[h.rank - 2] = by_rows ? 1 : problem.m;
-  h.stride[h.rank - 1] = by_rows ? problem.m : 1;
-  if (h.rank == 3) h.stride[0] = problem.m * problem.n;
+  h.stride[h.rank - 2] = by_rows ? 1 : least_squares_h_leading(problem.m);
+  h.stride[h.rank - 1] = by_rows ? least_squares_h_leading(problem.m) : 1;
+  if (h.rank == 3) h.stride[0] = least_squares_h_leading(problem.m) * problem.n;
   *factoring = (struct least_squares_factoring){
       .operands = {[QR_A] = *a,
                    [QR_H] = h,
@@ -98,7 +100,7 @@ struct least_squares_scratch least_squares_scratch_of(const struct op_task *task
   const int64_t bytes = problem.batch * problem.element_bytes; /* of a number of each matrix */
   struct least_squares_factoring factoring;
   least_squares_factoring_of(task, &factoring);
-  struct least_squares_scratch scratch = {.tau = qr_part_bytes(bytes * problem.m * problem.n)};
+  struct least_squares_scratch scratch = {.tau = qr_part_bytes(bytes * least_squares_h_leading(problem.m) * problem.n)};
   scratch.work = scratch.tau + qr_part_bytes(bytes * problem.n);
   scratch.qr = scratch.work;
   if (!least_squares_fits_shared(problem.element_bytes, problem.m, 1))
@@ -117,11 +119,16 @@ int64_t least_squares_host_items(const struct op_task *task) {
   return smaller(qr_problem_nowhere(task).batch, QR_HOST_WORKERS);
 }
 
+/* For the chip with the least shared memory: false there, and two kernels do it on some chip. */
+static bool plan_for_every_chip(const struct op_task *task, struct least_squares_plan *plan) {
+  const struct chip least = {.version = 86, .multiprocessors = 1, .shared_bytes = LEAST_SHARED_BYTES};
+  return least_squares_plan(task, &least, plan);
+}
+
 static uint64_t least_squares_scratch_bytes(const struct op_task *task) {
   uint64_t host = (uint64_t)least_squares_host_items(task) * least_squares_host_bytes(task);
-  const struct chip least = {.version = 86, .multiprocessors = 1, .shared_bytes = LEAST_SHARED_BYTES};
   struct least_squares_plan plan;
-  if (!host || least_squares_plan(task, &least, &plan)) return host;
+  if (!host || plan_for_every_chip(task, &plan)) return host;
   uint64_t device = least_squares_scratch_of(task).end;
   return host > device ? host : device;
 }
@@ -129,7 +136,7 @@ static uint64_t least_squares_scratch_bytes(const struct op_task *task) {
 /* Not where two kernels do it, or one factors the matrix again for further right-hand sides. */
 static bool least_squares_touches_once(const struct op_task *task) {
   struct least_squares_plan plan;
-  return least_squares_plan(task, 1, LEAST_SHARED_BYTES, &plan) && plan.passes == 1;
+  return plan_for_every_chip(task, &plan) && plan.passes == 1;
 }
 
 const struct op op_least_squares = {

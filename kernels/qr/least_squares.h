@@ -2,7 +2,8 @@
  * kernels tell each other.
  *
  * A matrix that fits a register tile (qr_tile.h) is factored and solved in one kernel that writes neither H nor R.
- * Others take two: rondo_add_qr's, to the task's scratch, and one that does the rest. */
+ * Others take two: rondo_add_qr's, to the task's scratch, and one that does the rest: a block for one or four sides, or
+ * where columns are too long for that a warp for four. */
 #ifndef RONDO_LEAST_SQUARES_H
 #define RONDO_LEAST_SQUARES_H
 
@@ -18,7 +19,8 @@ struct least_squares_parameters {
   struct completion done;
 };
 
-/* rondo_least_squares_behind_*: H and tau as qr leaves them. A block of one warp for `group` right-hand sides. */
+/* rondo_least_squares_block_* and _behind_*: H and tau as qr leaves them. A block, of one warp in the latter, for
+ * `group` right-hand sides. */
 struct least_squares_behind_parameters {
   struct qr_matrix h, b, x;
   struct qr_matrix work; /* for the right-hand sides, m x sides; data NULL: they stay in shared memory */
@@ -33,7 +35,10 @@ struct least_squares_behind_parameters {
 enum {
   LEAST_SQUARES_GROUP = QR_TILE_COLUMNS,
   LEAST_SQUARES_BEHIND_THREADS = 32,
-  LEAST_SQUARES_PARTIALS = 12, /* a sum of each warp, the number above, and to whole vectors */
+  LEAST_SQUARES_BLOCK_SIDES = 4,
+  LEAST_SQUARES_BLOCK_STAGES = 4,
+  LEAST_SQUARES_BLOCK_VALUES = 32, /* that are summed at once, at most */
+  LEAST_SQUARES_PARTIALS = 12,     /* a sum of each warp, the number above, and to whole vectors */
 };
 
 /* How many right-hand sides a kernel takes at a time: one for each warp of a matrix. */
@@ -58,6 +63,13 @@ QR_CONSTANT int32_t least_squares_spread_shared_bytes(int32_t element_bytes, int
   int32_t solved = options & QR_TILE_HALVES ? 2 * columns : columns;
   return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) +
          (3 * LEAST_SQUARES_PARTIALS + solved + solved * (solved + 1) / 2) * element_bytes;
+}
+
+/* Of rondo_least_squares_block_*: a ring of columns, sums of warps twice, numbers that are shown twice, tau. */
+QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int64_t threads, int64_t n) {
+  const int64_t ring = threads * 16 * LEAST_SQUARES_BLOCK_STAGES, sums = threads / 32 * 2 * LEAST_SQUARES_BLOCK_VALUES,
+                shown = INT64_C(8) * LEAST_SQUARES_BLOCK_SIDES;
+  return (ring + sums + shown + n + 3) * element_bytes;
 }
 
 /* KERNEL as in qr_tile.h, but blocks of up to 128 threads have several matrices of a warp or less: few blocks start
@@ -123,6 +135,17 @@ QR_CONSTANT int32_t least_squares_spread_shared_bytes(int32_t element_bytes, int
   KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_behind_f64, LEAST_SQUARES_BEHIND_THREADS, 1, \
          least_squares_behind<double>)
 
+/* Threads: of four rows each. */
+#define LEAST_SQUARES_BLOCK_KERNELS(KERNEL)                                                                            \
+  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f32, 512, 1,                           \
+         least_squares_block<float, 1>)                                                                                \
+  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f32_4, 512, 1,                         \
+         least_squares_block<float, LEAST_SQUARES_BLOCK_SIDES>)                                                        \
+  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f64, 384, 1,                           \
+         least_squares_block<double, 1>)                                                                               \
+  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f64_4, 384, 1,                         \
+         least_squares_block<double, LEAST_SQUARES_BLOCK_SIDES>)
+
 #ifndef __CUDACC__
 extern const struct op op_least_squares;
 
@@ -146,6 +169,7 @@ bool least_squares_plan(const struct op_task *task, const struct chip *chip, str
 struct least_squares_scratch {
   uint64_t tau, work, qr, end; /* h is at 0 */
 };
+int64_t least_squares_h_leading(int64_t m); /* whole vectors: columns of H are read so */
 struct least_squares_scratch least_squares_scratch_of(const struct op_task *task);
 
 /* Does a warp keep so many right-hand sides of m elements in shared memory? */

@@ -1,10 +1,8 @@
 /* least_squares_select.c - which kernels solve least squares: pure functions of shape and chip.
  *
- * The smallest tile that holds the matrix, as often as its right-hand sides need; else H and tau by qr's kernels, and
- * behind them a kernel that applies the reflectors and substitutes. Two kernels do not pay for many right-hand sides
- * either (H200, 1000 of 32 x 32, 64 x 64 and 128 x 128 with 16 of them in f32: 155, 415 and 1475 us, against 92, 372
- * and 845 by factoring anew for as many as a tile takes). Nothing here depends on the batch but the size of the grid: a
- * matrix has the same bits wherever it stands. */
+ * The smallest tile that holds the matrix, as often as its right-hand sides need; else, and where a large tile would
+ * factor often, H and tau by qr's kernels, and behind them a kernel that applies the reflectors and substitutes.
+ * Nothing here depends on the batch but the size of the grid: a matrix has the same bits wherever it stands. */
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
@@ -12,9 +10,16 @@
 #include "least_squares.h"
 #include "qr_tile_plan.h"
 
+LEAST_SQUARES_BLOCK_KERNELS(KERNEL_CONSTANT)
 LEAST_SQUARES_BEHIND_KERNELS(KERNEL_CONSTANT)
 
-enum { BEHIND_BLOCKS = 32 }; /* of a multiprocessor */
+enum {
+  BEHIND_BLOCKS = 32, /* of a multiprocessor */
+  BLOCK_ROWS = 4,     /* of a thread */
+  /* So often a tile of so many numbers factors at most: then two kernels are faster. */
+  MANY_PASSES = 4,
+  LARGE_TILE = 2048,
+};
 
 /* Where both have a tile of one size, with one right-hand side the latter. */
 enum family { FAMILY_EACH_WARP, FAMILY_SPREAD, FAMILY_COUNT };
@@ -50,6 +55,7 @@ bool least_squares_plan(const struct op_task *task, const struct chip *chip, str
     }
   if (!best || sides > INT32_MAX) return false;
   const int64_t passes = divide_up(sides, least_squares_tile_sides(best->row_lanes, best->column_lanes));
+  if (passes >= MANY_PASSES && size_of(best) >= LARGE_TILE) return false;
 
   *plan = (struct least_squares_plan){
       .kernel = best->kernel,
@@ -92,6 +98,24 @@ static rondo_status tile_select(const struct op_call *call, const struct least_s
   return RONDO_OK;
 }
 
+/* The second launch of two, where a block's threads have all rows and its ring fits. */
+static bool block_select(const struct chip *chip, uint32_t element_bytes,
+                         const struct least_squares_behind_parameters *common, struct op_launches *launches) {
+  static const struct op_kernel *const one[] = {&rondo_least_squares_block_f32, &rondo_least_squares_block_f64};
+  static const struct op_kernel *const more[] = {&rondo_least_squares_block_f32_4, &rondo_least_squares_block_f64_4};
+  const struct op_kernel *kernel = (common->sides == 1 ? one : more)[element_bytes == 8];
+  const int64_t threads = divide_up(common->m, INT64_C(32) * BLOCK_ROWS) * 32;
+  if (threads > kernel->threads) return false;
+  const int64_t shared_bytes = least_squares_block_shared_bytes(element_bytes, threads, common->n);
+  if (shared_bytes > chip->shared_bytes) return false;
+  struct least_squares_behind_parameters parameters = *common;
+  parameters.group = common->sides == 1 ? 1 : LEAST_SQUARES_BLOCK_SIDES;
+  parameters.groups = divide_up(parameters.sides, parameters.group);
+  launch_add(launches, kernel, smaller(parameters.batch * parameters.groups, INT32_MAX), threads,
+             (uint64_t)shared_bytes, &parameters, sizeof parameters);
+  return true;
+}
+
 /* The second launch of two. */
 static void behind_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   static const struct op_kernel *const names[] = {&rondo_least_squares_behind_f32, &rondo_least_squares_behind_f64};
@@ -102,7 +126,7 @@ static void behind_select(const struct op_call *call, const struct chip *chip, s
   const int64_t m = problem.m, n = problem.n, sides = least_squares_sides(call->task);
   unsigned char *base = call->scratch;
   struct least_squares_behind_parameters parameters = {
-      .h = {base, 1, m, m * n},
+      .h = {base, 1, least_squares_h_leading(m), least_squares_h_leading(m) * n},
       .b = qr_matrix_of(&operands[LEAST_SQUARES_B], call->data[LEAST_SQUARES_B], layout),
       .x = qr_matrix_of(&operands[LEAST_SQUARES_X], call->data[LEAST_SQUARES_X], layout),
       .tau = {base ? base + scratch.tau : NULL, n},
@@ -115,6 +139,7 @@ static void behind_select(const struct op_call *call, const struct chip *chip, s
       .group = (int32_t)smaller(sides, LEAST_SQUARES_GROUP),
       .leading = (int32_t)smaller(qr_leading(m), INT32_MAX),
   };
+  if (block_select(chip, problem.element_bytes, &parameters, launches)) return;
   uint64_t shared_bytes = 0;
   if (least_squares_fits_shared(problem.element_bytes, m, 1)) {
     while (parameters.group > 1 && !least_squares_fits_shared(problem.element_bytes, m, parameters.group))

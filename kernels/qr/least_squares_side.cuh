@@ -36,7 +36,6 @@ template <typename T> __device__ __forceinline__ T not_a_number() {
   return result;
 }
 
-
 /* A block that walks over matrices would wait for each right-hand side as long as memory takes to answer. */
 __device__ __forceinline__ void prefetch_number(const void *number) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(number));

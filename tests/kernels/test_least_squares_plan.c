@@ -1,5 +1,6 @@
-/* test_least_squares_plan.c - whatever the problem and the chip, least squares launches what its kernels rely on, and
- * has scratch wherever it launches two. */
+/* test_least_squares_plan.c - whatever the problem and the chip, least squares
+ * launches what its kernels rely on, and has scratch wherever it launches two.
+ */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -31,8 +32,8 @@ static void describe(struct random *random, struct described *described) {
   described->task = (struct op_task){.op = &op_least_squares, .operand_count = 5, .operands = described->operands};
 }
 
-/* The one kernel: the matrix stands on the tile's diagonal where steps are entered at, and no right-hand side is left
- * out. */
+/* The one kernel: the matrix stands on the tile's diagonal where steps are
+ * entered at, and no right-hand side is left out. */
 static void check_one(const struct described *described, const struct op_launch *launch) {
   const struct op_operand *b = &described->operands[LEAST_SQUARES_B];
   struct least_squares_parameters p;
@@ -50,12 +51,15 @@ static void check_behind(const struct described *described, const struct op_laun
   struct least_squares_behind_parameters p;
   cr_assert_eq(launch->parameter_bytes, sizeof p);
   memcpy(&p, launch->parameters, sizeof p);
+  cr_assert(p.h.column_stride >= p.m && p.h.column_stride % 4 == 0);
   cr_assert(p.group >= 1 && p.group <= LEAST_SQUARES_GROUP && p.groups * p.group >= p.sides);
   cr_assert((p.groups - 1) * p.group < p.sides);
   cr_assert_geq(scratch_bytes, scratch.end);
   cr_assert(scratch.tau >= (uint64_t)(p.batch * p.h.batch_stride) * element_bytes);
   cr_assert(scratch.work - scratch.tau >= (uint64_t)(p.batch * p.n) * element_bytes);
-  if (launch->shared_bytes)
+  if (launch->block[0] > LEAST_SQUARES_BEHIND_THREADS)
+    cr_assert((int64_t)launch->block[0] * 4 >= p.m);
+  else if (launch->shared_bytes)
     cr_assert(p.leading >= p.m && launch->shared_bytes >= (uint64_t)(p.leading * p.group) * element_bytes);
   else
     cr_assert(scratch.qr - scratch.work >= (uint64_t)(p.batch * p.m * p.sides) * element_bytes);

@@ -1,0 +1,366 @@
+/* least_squares_block.cu - the second of two kernels for least squares, by a block for one or four right-hand
+ * sides of a matrix: Q^T b and R^-1 of it from the H and tau that qr leaves.
+ *
+ * A thread has four rows throughout: of the sides in registers, of H's columns in a ring in shared memory that only it
+ * writes and reads, so that nothing but sums waits for other threads. Columns come in groups of four, forward as
+ * reflectors and then backward as R:
+ *
+ *   forward   w = V^T b and the products of the group's own reflectors, all summed at once over the block, one barrier;
+ *             y_k = tau_k (w_k - sum over l < k of (v_k . v_l) y_l),  b -= V y  (T of the compact WY form is not made);
+ *   backward  the thread that has the group's four rows solves for them by itself and shows them, one barrier; those
+ *             above subtract.
+ *
+ * Bound by these chains of some 400 and 200 cycles a group where there are few matrices, by reading H where many. */
+#include <cmath>
+
+#include "least_squares.h"
+#include "qr_device.cuh"
+#include "qr_tile_memory.cuh"
+
+template <typename T, int SIDES_> struct block_of_sides {
+  using vector = typename tile_number<T>::vector;
+  static constexpr int SIDES = SIDES_, ROWS = 4, GROUP = 4, STAGES = LEAST_SQUARES_BLOCK_STAGES;
+  static constexpr int VECTOR = tile_number<T>::VECTOR, PIECES = ROWS / VECTOR; /* of a thread's part of a column */
+  /* What is summed at once: each value comes to so many lanes. */
+  static constexpr int SUMS = SIDES * GROUP + GROUP * (GROUP - 1) / 2, VALUES = SUMS <= 16 ? 16 : 32;
+  static constexpr int LANES = 32 / VALUES;
+  static_assert(SUMS <= VALUES && SIDES <= LEAST_SQUARES_BLOCK_SIDES);
+
+  const least_squares_behind_parameters &p;
+  const T *h;
+  vector *ring;
+  T *partials, *shown, *factors;        /* factors: tau, and zeros to a whole group */
+  int first, lane, warp, warps, groups; /* first: row of this thread */
+  T b[SIDES][ROWS], inverse[ROWS];
+  bool divides; /* the inverse of a diagonal element may be no normal number */
+
+  __device__ __forceinline__ block_of_sides(const least_squares_behind_parameters &parameters, unsigned char *shared)
+      : p(parameters) {
+    first = (int)threadIdx.x * ROWS;
+    lane = (int)threadIdx.x % 32;
+    warp = (int)threadIdx.x / 32;
+    warps = (int)blockDim.x / 32;
+    groups = ((int)p.n + GROUP - 1) / GROUP;
+    ring = (vector *)shared;
+    partials = (T *)(ring + STAGES * GROUP * PIECES * blockDim.x);
+    shown = partials + 2 * VALUES * warps;
+    factors = shown + 2 * SIDES * GROUP;
+  }
+
+  /* ---- the ring ---- */
+
+  __device__ __forceinline__ vector *place_of(int turn, int column, int piece) const {
+    return ring + (((turn & (STAGES - 1)) * GROUP + column) * PIECES + piece) * blockDim.x + threadIdx.x;
+  }
+  __device__ __forceinline__ int group_of(int turn) const { return turn < groups ? turn : 2 * groups - 1 - turn; }
+
+  /* Groups forward and then backward, what is used of them; zeros elsewhere. */
+  __device__ __forceinline__ void fetch(int turn) const {
+    const int begin = group_of(turn) * GROUP, columns = (int)p.n - begin;
+    const bool used = turn < groups ? first + ROWS > begin : turn < 2 * groups && first <= begin;
+    const T *from = h + begin * p.h.column_stride + first;
+#pragma unroll
+    for (int c = 0; c < GROUP; c++)
+#pragma unroll
+      for (int piece = 0; piece < PIECES; piece++) {
+        const bool is_there = used && c < columns && first + piece * VECTOR < (int)p.m;
+        copy_asynchronously<16>(place_of(turn, c, piece), is_there ? from + c * p.h.column_stride + piece * VECTOR : h,
+                                is_there);
+      }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  __device__ __forceinline__ void take(int turn, T (&v)[GROUP][ROWS]) const {
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+#pragma unroll
+    for (int c = 0; c < GROUP; c++)
+#pragma unroll
+      for (int piece = 0; piece < PIECES; piece++) {
+        const vector part = *place_of(turn, c, piece);
+#pragma unroll
+        for (int e = 0; e < VECTOR; e++) v[c][piece * VECTOR + e] = ((const T *)&part)[e];
+      }
+  }
+
+  /* ---- sums over the block ---- */
+
+  /* Those of a warp: each level halves the values a lane still sums, so that value i ends in LANES lanes from LANES i
+   * on. */
+  __device__ __forceinline__ T scatter(T (&part)[VALUES]) const {
+#pragma unroll
+    for (int level = 0; VALUES >> level > 1; level++) {
+      const int half = VALUES >> (level + 1), offset = LANES * half;
+      const bool upper = lane & offset;
+#pragma unroll
+      for (int i = 0; i < VALUES / 2; i++)
+        if (i < half) {
+          const T sent = upper ? part[i] : part[i + half], kept = upper ? part[i + half] : part[i];
+          part[i] = kept + __shfl_xor_sync(0xffffffffu, sent, offset);
+        }
+    }
+    return LANES == 1 ? part[0] : part[0] + __shfl_xor_sync(0xffffffffu, part[0], 1);
+  }
+
+  /* Value i in the same lanes. Two places take turns: one barrier. */
+  __device__ __forceinline__ T sum(T (&part)[VALUES], int turn) const {
+    T *place = partials + (turn & 1) * VALUES * warps + lane / LANES, total = scatter(part);
+    if (lane % LANES == 0) place[warp * VALUES] = total;
+    __syncthreads();
+    total = T(0);
+    for (int w = lane % LANES; w < warps; w += LANES) total += place[w * VALUES];
+    return LANES == 1 ? total : total + __shfl_xor_sync(0xffffffffu, total, 1);
+  }
+  static __device__ __forceinline__ T value_of(T total, int value) {
+    return __shfl_sync(0xffffffffu, total, LANES * value);
+  }
+
+  /* ---- forward ---- */
+
+  /* The columns of H as reflectors: a one on the diagonal, which this thread or none has, zeros above it, and below the
+   * matrix where its rows are no whole vectors. Columns behind the last have tau = 0. */
+  __device__ __forceinline__ void mask(int begin, T (&v)[GROUP][ROWS]) const {
+    if (first == begin) {
+#pragma unroll
+      for (int c = 0; c < GROUP; c++)
+#pragma unroll
+        for (int i = 0; i <= c; i++) v[c][i] = i == c ? T(1) : T(0);
+    }
+    if (first + ROWS > (int)p.m) {
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+        if (first + i >= (int)p.m)
+#pragma unroll
+          for (int c = 0; c < GROUP; c++) v[c][i] = T(0);
+    }
+  }
+
+  __device__ __forceinline__ void reflect_group(int turn) {
+    const int begin = turn * GROUP;
+    T v[GROUP][ROWS], part[VALUES] = {}, y[SIDES][GROUP];
+    take(turn, v);
+    mask(begin, v);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      int value = 0;
+#pragma unroll
+      for (int s = 0; s < SIDES; s++)
+#pragma unroll
+        for (int c = 0; c < GROUP; c++, value++) part[value] = fused(v[c][i], b[s][i], part[value]);
+#pragma unroll
+      for (int c = 1; c < GROUP; c++)
+#pragma unroll
+        for (int k = 0; k < c; k++, value++) part[value] = fused(v[c][i], v[k][i], part[value]);
+    }
+    const T total = sum(part, turn);
+#pragma unroll
+    for (int c = 0; c < GROUP; c++) {
+#pragma unroll
+      for (int s = 0; s < SIDES; s++) y[s][c] = value_of(total, s * GROUP + c);
+#pragma unroll
+      for (int k = 0; k < c; k++) {
+        const T product = value_of(total, SIDES * GROUP + c * (c - 1) / 2 + k);
+#pragma unroll
+        for (int s = 0; s < SIDES; s++) y[s][c] = fused(-product, y[s][k], y[s][c]);
+      }
+#pragma unroll
+      for (int s = 0; s < SIDES; s++) y[s][c] *= factors[begin + c];
+    }
+#pragma unroll
+    for (int c = 0; c < GROUP; c++)
+#pragma unroll
+      for (int s = 0; s < SIDES; s++)
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) b[s][i] = fused(-v[c][i], y[s][c], b[s][i]);
+  }
+
+  /* ---- backward ---- */
+
+  /* Solves for this thread's rows, those of the group. */
+  __device__ __forceinline__ void solve_group(const T (&r)[GROUP][ROWS], T *to) {
+#pragma unroll
+    for (int i = ROWS - 1; i >= 0; i--)
+#pragma unroll
+      for (int s = 0; s < SIDES; s++) {
+        const T x = divides && first + i < (int)p.n ? b[s][i] / r[i][i] : b[s][i] * inverse[i];
+        if (first + i < (int)p.n) b[s][i] = x;
+        to[s * GROUP + i] = x;
+#pragma unroll
+        for (int k = 0; k < i; k++) b[s][k] = fused(-r[i][k], x, b[s][k]);
+      }
+  }
+
+  /* The four rows of group `turn` are shown, then those of the next one are solved for. */
+  __device__ __forceinline__ void substitute() {
+    T r[GROUP][ROWS];
+    take(groups, r);
+    fetch(groups + STAGES - 1);
+    if (first == (groups - 1) * GROUP) solve_group(r, shown);
+#pragma unroll 1
+    for (int turn = groups; turn < 2 * groups - 1; turn++) {
+      T x[SIDES][GROUP];
+      __syncthreads();
+      const T *from = shown + ((turn - groups) & 1) * SIDES * GROUP;
+#pragma unroll
+      for (int s = 0; s < SIDES; s++)
+#pragma unroll
+        for (int c = 0; c < GROUP; c++) x[s][c] = from[s * GROUP + c];
+      if (first < group_of(turn) * GROUP) {
+#pragma unroll
+        for (int c = GROUP - 1; c >= 0; c--)
+#pragma unroll
+          for (int s = 0; s < SIDES; s++)
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) b[s][i] = fused(-r[c][i], x[s][c], b[s][i]);
+      }
+      take(turn + 1, r);
+      if (first == group_of(turn + 1) * GROUP) solve_group(r, shown + ((turn + 1 - groups) & 1) * SIDES * GROUP);
+      fetch(turn + STAGES);
+    }
+  }
+
+  /* ---- sizes ---- */
+
+  /* The largest of a number of each thread; NaN does not count. With barriers. */
+  __device__ __forceinline__ T largest_of(T largest) const {
+    largest = largest_over_rows<32>(largest);
+    __syncthreads();
+    if (lane == 0) partials[warp] = largest;
+    __syncthreads();
+    for (int w = 0; w < warps; w++) largest = partials[w] > largest ? partials[w] : largest;
+    __syncthreads();
+    return largest;
+  }
+  __device__ __forceinline__ T largest_from(int row, int side) const {
+    T largest = T(0);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+      if (first + i >= row) {
+        const T magnitude = magnitude_of(b[side][i]);
+        largest = magnitude > largest ? magnitude : largest;
+      }
+    return largest;
+  }
+
+  /* The exponent that is taken off: sums over sides near the largest number would overflow. */
+  __device__ __forceinline__ int scale(int side) {
+    constexpr int taken = 32;
+    if (!__syncthreads_or(largest_from(0, side) > range_of<T>::largest * T(0x1p-33))) return 0;
+    T factor;
+    power_of_two(-taken, &factor);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) b[side][i] *= factor;
+    return taken;
+  }
+
+  /* Of the rows behind R. */
+  __device__ __forceinline__ T norm(int side) const {
+    const T largest = largest_of(largest_from((int)p.n, side));
+    T factor = T(1), unfactor = T(1), part[VALUES] = {};
+    if (largest > T(0) && largest <= range_of<T>::largest) {
+      constexpr int limit = range_of<T>::exponent_limit;
+      const int exponent = max(-limit, min(limit, ilogb(largest)));
+      power_of_two(-exponent, &factor);
+      power_of_two(exponent, &unfactor);
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+      if (first + i >= (int)p.n) {
+        const T value = b[side][i] * factor;
+        part[0] = fused(value, value, part[0]);
+      }
+    return sqrt(value_of(sum(part, 0), 0)) * unfactor;
+  }
+
+  /* Inverts this thread's part of R's diagonal. Returns LAPACK's info: the first zero there, counted from one, or 0. */
+  __device__ __forceinline__ int invert_diagonal() {
+    unsigned zero = UINT32_MAX;
+    divides = false;
+#pragma unroll
+    for (int i = ROWS - 1; i >= 0; i--) {
+      const bool inside = first + i < (int)p.n;
+      const T diagonal = inside ? h[(first + i) * (p.h.column_stride + 1)] : T(1);
+      const int exponent = (int)((high_word(diagonal) & 0x7fffffffu) >> tile_number<T>::MANTISSA);
+      divides |= exponent < 1 || exponent > 2 * tile_number<T>::BIAS - 2;
+      inverse[i] = inside ? inverse_of(diagonal) : T(0);
+      if (diagonal == T(0)) zero = (unsigned)(first + i);
+    }
+    zero = __reduce_min_sync(0xffffffffu, zero);
+    unsigned *const zeros = (unsigned *)partials;
+    if (lane == 0) zeros[warp] = zero;
+    __syncthreads();
+    for (int w = 0; w < warps; w++) zero = min(zero, zeros[w]);
+    __syncthreads();
+    return (int)zero + 1;
+  }
+
+  /* ---- one matrix ---- */
+
+  __device__ __forceinline__ void solve(int64_t item, int64_t side) {
+    h = (const T *)p.h.data + item * p.h.batch_stride;
+    for (int turn = 0; turn < STAGES - 1; turn++) fetch(turn);
+    const T *from = (const T *)p.b.data + item * p.b.batch_stride + side * p.b.column_stride;
+    const T *tau = (const T *)p.tau.data + item * p.tau.batch_stride;
+    const int count = (int)min(p.sides - side, (int64_t)SIDES);
+    int taken[SIDES];
+#pragma unroll
+    for (int s = 0; s < SIDES; s++)
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+        b[s][i] = s < count && first + i < (int)p.m ? from[(first + i) * p.b.row_stride + s * p.b.column_stride] : T(0);
+#pragma unroll
+    for (int s = 0; s < SIDES; s++) taken[s] = scale(s);
+    for (int j = (int)threadIdx.x; j < groups * GROUP; j += (int)blockDim.x) factors[j] = j < (int)p.n ? tau[j] : T(0);
+    const int info = invert_diagonal();
+#pragma unroll 1
+    for (int turn = 0; turn < groups; turn++) {
+      reflect_group(turn);
+      fetch(turn + STAGES - 1);
+    }
+    T norms[SIDES] = {};
+    __syncthreads();
+    if (p.residual.data) {
+#pragma unroll
+      for (int s = 0; s < SIDES; s++) norms[s] = norm(s);
+    }
+    if (info)
+      asm volatile("cp.async.wait_all;" ::: "memory");
+    else
+      substitute();
+    if (p.info.data && side == 0 && threadIdx.x == 0) *vector_at<int32_t>(p.info, item) = info;
+    T *to = (T *)p.x.data + item * p.x.batch_stride + side * p.x.column_stride;
+#pragma unroll
+    for (int s = 0; s < SIDES; s++) {
+      if (s >= count) continue;
+      T factor;
+      power_of_two(taken[s], &factor);
+      if (p.residual.data && threadIdx.x == 0) vector_at<T>(p.residual, item)[side + s] = norms[s] * factor;
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+        if (first + i < (int)p.n)
+          to[(first + i) * p.x.row_stride + s * p.x.column_stride] = info ? T(NAN) : b[s][i] * factor;
+    }
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+  }
+};
+
+template <typename T, int SIDES>
+__device__ __forceinline__ void least_squares_block(const least_squares_behind_parameters &p) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  block_of_sides<T, SIDES> block(p, shared);
+  for (int64_t place = blockIdx.x; place < p.batch * p.groups; place += gridDim.x) {
+    const int64_t item = place / p.groups;
+    block.solve(item, (place - item * p.groups) * SIDES);
+  }
+}
+
+/* Successors start when blocks end: qr's next blocks would be spread unevenly over multiprocessors that this grid fills
+ * in part (H200, 132 of 256 x 256 in f32: 190 us behind qr). */
+#define DEFINE_LEAST_SQUARES_BLOCK_KERNEL(chips, parameters, name, threads, blocks, ...)                               \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
+    only_wait_for_predecessors();                                                                                      \
+    __VA_ARGS__(p);                                                                                                    \
+    let_successors_start();                                                                                            \
+    publish(p.done);                                                                                                   \
+  }
+
+LEAST_SQUARES_BLOCK_KERNELS(DEFINE_LEAST_SQUARES_BLOCK_KERNEL)
