@@ -55,7 +55,7 @@ bool least_squares_plan(const struct op_task *task, const struct chip *chip, str
     }
   if (!best || sides > INT32_MAX) return false;
   const int64_t passes = divide_up(sides, least_squares_tile_sides(best->row_lanes, best->column_lanes));
-  if (passes >= MANY_PASSES && size_of(best) >= LARGE_TILE) return false;
+  if (passes >= MANY_PASSES && qr_tile_size(best) >= LARGE_TILE) return false;
 
   *plan = (struct least_squares_plan){
       .kernel = best->kernel,

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "../../runtime/integer.h"
+#include "qr_block_plan.h"
 #include "qr_tile_plan.h"
 
 /* ---- Adding tasks ----------------------------------------------------------------------------------------------- */
@@ -285,23 +286,34 @@ enum qr_place qr_place_of(const struct qr_problem *problem) {
 }
 
 struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
+  enum { MULTIPROCESSORS = 160 }; /* of the chips Rondo is compiled for none has more */
   struct qr_workspace workspace = {0};
   if (problem->h || !problem->k || !problem->batch) return workspace;
-  /* One part for each block of a kernel that works in global memory: enough to fill a chip twice. Matrices that stay in
+  /* One part for each block of a kernel that has no output to work in: enough to fill a chip. Matrices that stay in
    * registers or shared memory need it on the host only. */
-  bool small = qr_fits_every_chip(problem->element_bytes, problem->m, problem->n) ||
-               qr_tile_on_every_chip(QR_TILE_THIN, problem->element_bytes, problem->m, problem->n);
-  workspace.workers = smaller(problem->batch, small ? QR_HOST_WORKERS : 320);
-  if (qr_place_of(problem) == QR_IN_WORKSPACE)
-    workspace.work_bytes = qr_part_bytes(problem->m * problem->n * problem->element_bytes);
+  const struct qr_block *block = qr_block_of(problem->element_bytes, problem->m);
+  const bool small = qr_tile_on_every_chip(QR_TILE_THIN, problem->element_bytes, problem->m, problem->n) ||
+                     (!block && qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
+  workspace.workers = smaller(problem->batch, small ? QR_HOST_WORKERS : MULTIPROCESSORS * (block ? block->blocks : 2));
+  /* By block columns R alone has nowhere to keep reflectors, whatever its shape. */
+  if (qr_place_of(problem) == QR_IN_WORKSPACE || (!problem->q && block && !small))
+    workspace.work_bytes = qr_part_bytes(qr_workspace_leading(problem->m) * problem->k * problem->element_bytes);
   workspace.worker_bytes = workspace.work_bytes + qr_part_bytes(problem->k * problem->element_bytes);
   return workspace;
+}
+
+uint64_t qr_triangle_bytes(const struct qr_problem *problem) {
+  const bool is_formed = problem->q && qr_block_of(problem->element_bytes, problem->m) &&
+                         !qr_tile_on_every_chip(QR_TILE_THIN, problem->element_bytes, problem->m, problem->n);
+  return is_formed ? (uint64_t)(problem->k + 3) / 4 * 16 * problem->element_bytes : 0;
 }
 
 static uint64_t qr_scratch_bytes(const struct op_task *task) {
   struct qr_problem problem = qr_problem_nowhere(task);
   struct qr_workspace workspace = qr_workspace_of(&problem);
-  return (uint64_t)workspace.workers * workspace.worker_bytes;
+  uint64_t bytes = (uint64_t)workspace.workers * workspace.worker_bytes,
+           triangles = (uint64_t)problem.batch * qr_triangle_bytes(&problem);
+  return bytes > triangles ? bytes : triangles;
 }
 
 /* In a tile; other kernels come back to the matrix. */

@@ -14,7 +14,13 @@
  * The steps are those of qr_tile.cuh, and so is the scaling of columns of extreme size. Rows above the diagonal leave
  * the registers a layer at a time, so that the arithmetic shrinks with the matrix: code for each number of layers. What
  * is run must fit in 128 KB of instruction cache: what is run once a block column is kept short (H200, 256 x 256 of
- * f32: 1686 us with 264 KB of code in all, 1304 with 155). */
+ * f32: 1686 us with 264 KB of code in all, 1304 with 155).
+ *
+ * Thin R goes to its place as it becomes final, reflectors to where Q is to be. A second kernel forms Q there, block
+ * column after block column from the last to the first: each begins as columns of the identity and meets the reflectors
+ * that reach it, the last one first, in the same groups with T instead of T^T. It reads them all before it is written
+ * over its own. The tile has the layers of the identity in reverse, the last one first, so that reflectors which reach
+ * one layer more need no numbers moved. */
 #ifndef RONDO_QR_BLOCK_CUH
 #define RONDO_QR_BLOCK_CUH
 
@@ -27,10 +33,11 @@ template <typename Shape> struct block_column : block_memory<Shape> {
   using vector = typename memory::vector;
   using memory::block_memory;
   using memory::COLUMNS, memory::GROUP, memory::CHUNK;
-  using memory::first, memory::above, memory::scaled;
+  using memory::first, memory::above, memory::scaled, memory::triangular, memory::FORMING;
   using memory::GR, memory::GC, memory::P, memory::Q, memory::VECTOR, memory::LAYERS, memory::LAYER, memory::ROWS;
   using memory::HALF, memory::LEADING;
-  using memory::p, memory::a, memory::tau, memory::pivots, memory::stage, memory::triangles, memory::weights;
+  using memory::p, memory::a, memory::tau, memory::kept_triangles, memory::pivots, memory::stage, memory::triangles,
+      memory::weights;
   using memory::products_of_group, memory::u_of, memory::nu_of, memory::scales, memory::row, memory::column;
   static constexpr int TOGETHER = Shape::TOGETHER, VERSIONS = tile_smaller(LAYERS, 4);
   static constexpr bool READ_AGAIN = P * (int)sizeof(T) >= 256 || P * Q * (int)sizeof(T) > 512;
@@ -114,17 +121,19 @@ template <typename Shape> struct block_column : block_memory<Shape> {
   }
 
   __device__ __forceinline__ void apply_chunk(int j, const T *half) {
-    this->template with_layers<VERSIONS>(this->live(), [&](auto layers) {
+    this->template with_layers<VERSIONS>(this->layers_of_matrix() - j / LAYER, [&](auto layers) {
 #pragma unroll 1
-      for (int r = 0; r < CHUNK; r += GROUP)
+      for (int step = 0; step < CHUNK; step += GROUP) {
+        const int r = FORMING ? CHUNK - GROUP - step : step;
         apply<layers.value>(half + r * LEADING, triangles + (j + r) * GROUP, weights + column * 2 * GROUP * Q);
+      }
     });
   }
 
   /* How many layers of a reflector are used: as many as the code that applies it has. */
   __device__ __forceinline__ int layers_at(int j) const {
     int count;
-    this->template with_layers<VERSIONS>((p.m + LAYER - 1) / LAYER - j / LAYER,
+    this->template with_layers<VERSIONS>(this->layers_of_matrix() - j / LAYER,
                                          [&](auto layers) { count = layers.value; });
     return count;
   }
@@ -134,25 +143,27 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
 
-  /* Reads the block column and applies all reflectors on the left. Behind it the diagonal, if the block column has one,
-   * is in the first layer. Before the first chunk comes one round that only sends for it. */
-  __device__ __forceinline__ void apply_left(int count) {
-    this->read();
+  /* Applies `count` reflectors to the block column: to one of A from the first to the last, after which the diagonal,
+   * if the block column has one, is in the first layer; to one of Q from the last to the first. Before the first chunk
+   * comes one round that only sends for it, behind that of A one that only writes a layer. */
+  __device__ __forceinline__ void apply_all(int count) {
+    const int chunks = (count + CHUNK - 1) / CHUNK, next = FORMING ? -CHUNK : CHUNK;
+    int j = FORMING ? chunks * CHUNK : -CHUNK;
 #pragma unroll 1
-    for (int j = -CHUNK; j < count || j == first; j += CHUNK) {
+    for (int left = chunks;; left--, j += next) {
       T *half = stage + (j / CHUNK & 1) * HALF;
-      if (j > 0 && j % LAYER == 0) this->retire(stage + ((j / CHUNK + 1) & 1) * HALF);
-      if (j >= count) break;
-      if (j >= 0) {
+      if (!FORMING && j > 0 && j % LAYER == 0) this->retire(stage + ((j / CHUNK + 1) & 1) * HALF);
+      if (left < 0) break;
+      if (left < chunks) {
         wait_for_copies();
         this->patch(j, half);
         __syncthreads();
       }
-      if (j + CHUNK < count) fetch_chunk(j + CHUNK);
-      if (j < 0)
-        this->scale_columns();
-      else
+      if (left > 0) fetch_chunk(j + next);
+      if (left < chunks)
         apply_chunk(j, half);
+      else if (!FORMING)
+        this->scale_columns();
     }
   }
 
@@ -280,10 +291,10 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     const T factor = none ? T(0) : ratio < T(1) ? T(1) : ratio > T(2) ? T(2) : ratio;
     u_of[k] = none ? T(0) : inverse_of(u);
     nu_of[k] = factor;
-    if (first + k < reflectors) tau[first + k] = factor;
+    if (p.tau.data && first + k < reflectors) tau[first + k] = factor;
   }
 
-  /* Columns become (.., beta, v), and are written. */
+  /* Columns become (.., beta, v). */
   __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int q = 0; q < Q; q++) {
@@ -292,7 +303,6 @@ template <typename Shape> struct block_column : block_memory<Shape> {
 #pragma unroll
       for (int i = 0; i < P; i++) a[i][q] *= i >= VECTOR || row * VECTOR + i > k + this->begin() ? inverse : unscale;
     }
-    this->template write<LAYERS>(stage);
   }
 
   /* T of each group: column j is (- tau_j T V^T v_j, tau_j). */
@@ -328,24 +338,72 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     __syncthreads();
     build_triangles();
     finish();
+  }
+
+  /* A block column of A becomes one of R and reflectors. */
+  __device__ __forceinline__ void factor_column(int reflectors) {
+    const bool has_reflectors = first < reflectors, is_last = first + COLUMNS >= p.n;
+    above = 0;
+    triangular = false;
+    this->read();
+    this->locate();
+    apply_all(min(first, reflectors));
+    this->locate();
+    if (has_reflectors) {
+      factor(reflectors);
+      this->locate();
+      if (!p.thin || p.triangles.data || !is_last) this->template write<LAYERS>(stage);
+      scaled = false; /* no longer */
+      triangular = true;
+    }
+    if (!has_reflectors || p.thin) this->write_rest(p.upper_rows);
+    __syncthreads();
+  }
+
+  /* One of the identity becomes one of Q, in the place of its reflectors: those are met first. */
+  __device__ __forceinline__ void form_column(int reflectors) {
+    this->become_identity();
+    this->locate();
+    apply_all(min(first + COLUMNS, reflectors));
+    this->locate();
+    this->template write<LAYERS>(stage);
+    __syncthreads();
+  }
+
+  /* T of all groups, for the kernel that forms Q; */
+  __device__ __forceinline__ void store_triangles(int reflectors) const {
+    for (int i = (int)threadIdx.x; i < (reflectors + GROUP - 1) / GROUP * GROUP * GROUP; i += Shape::THREADS)
+      kept_triangles[i] = triangles[i];
+  }
+
+  /* there it is transposed: H1 .. H4 = I - V T V^T, where H4 .. H1 = I - V T^T V^T. */
+  __device__ __forceinline__ void load_triangles(int reflectors) const {
+    for (int i = (int)threadIdx.x; i < ROWS * GROUP; i += Shape::THREADS) {
+      const int group = i / (GROUP * GROUP) * GROUP * GROUP, transposed = group + i % GROUP * GROUP + i / GROUP % GROUP;
+      triangles[transposed] = group / GROUP < reflectors ? kept_triangles[i] : T(0);
+    }
     __syncthreads();
   }
 };
 
 template <typename Shape> __device__ __forceinline__ void qr_block(const qr_block_parameters &p) {
   extern __shared__ __align__(16) unsigned char shared[];
-  block_column<Shape> block(p, (typename Shape::T *)shared, blockIdx.x);
+  block_column<Shape> block(p, (typename Shape::T *)shared);
   const int reflectors = min(p.m, p.n);
+  if constexpr (Shape::FORMING) {
+    block.go_to(blockIdx.x);
+    block.load_triangles(reflectors);
 #pragma unroll 1
-  for (int first = 0; first < p.n; first += Shape::COLUMNS) {
-    const int left = min(first, reflectors);
-    block.first = first;
-    block.above = 0;
-    block.apply_left(left);
-    if (first < reflectors) {
-      block.factor(reflectors);
-    } else {
-      block.write_rest();
+    for (block.first = (reflectors - 1) / Shape::COLUMNS * Shape::COLUMNS; block.first >= 0;
+         block.first -= Shape::COLUMNS)
+      block.form_column(reflectors);
+  } else {
+#pragma unroll 1
+    for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
+      block.go_to(item);
+#pragma unroll 1
+      for (block.first = 0; block.first < p.n; block.first += Shape::COLUMNS) block.factor_column(reflectors);
+      if (p.triangles.data) block.store_triangles(reflectors);
     }
   }
 }
@@ -357,11 +415,13 @@ template <typename Shape> __device__ __forceinline__ void qr_block_kernel(const 
 }
 
 /* For the lists of qr_block.h. */
-#define DEFINE_QR_BLOCK_KERNEL(chips, parameters, name, threads, blocks, ...)                                          \
+#define DEFINE_QR_BLOCK(forming, parameters, name, threads, blocks, ...)                                               \
   extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    static_assert(block_shape<__VA_ARGS__>::THREADS == threads);                                                       \
-    qr_block_kernel<block_shape<__VA_ARGS__>>(p);                                                                      \
+    static_assert(block_shape<forming, __VA_ARGS__>::THREADS == threads);                                              \
+    qr_block_kernel<block_shape<forming, __VA_ARGS__>>(p);                                                             \
     publish(p.done);                                                                                                   \
   }
+#define DEFINE_QR_BLOCK_KERNEL(chips, ...) DEFINE_QR_BLOCK(false, __VA_ARGS__)
+#define DEFINE_QR_FORM_KERNEL(chips, ...)  DEFINE_QR_BLOCK(true, __VA_ARGS__)
 
 #endif

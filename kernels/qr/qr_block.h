@@ -7,11 +7,18 @@
 
 #include "qr_tile.h"
 
+/* H and tau, R alone, or Q with or without R. Reflectors stand in `work`: in h, in q until that is formed, or in a
+ * workspace of each block of the grid. What is final above them goes to `upper`: to h or r. A second kernel forms Q: it
+ * takes the first one's parameters. */
 struct qr_block_parameters {
-  struct qr_matrix a, h; /* may be the same */
-  struct qr_vector tau;
+  struct qr_matrix a, work, upper; /* a and work may be the same; upper.data NULL: not wanted */
+  struct qr_vector tau, triangles; /* data NULL: not wanted; T of each group of four reflectors, for Q */
+  int64_t batch;
   int32_t m, n;
-  int32_t a_access, h_access; /* enum qr_tile_access */
+  int32_t work_columns, upper_rows;
+  int32_t a_access, work_access, upper_access; /* enum qr_tile_access */
+  int32_t thin;                                /* upper has zeros below its diagonal */
+  int32_t workers;                             /* work advances with the block of the grid, else with the matrix */
   struct completion done;
 };
 
@@ -23,15 +30,16 @@ QR_CONSTANT int32_t qr_block_shared_bytes(int32_t element_bytes, int32_t rows, i
 }
 
 /* KERNEL(chips, parameters, name, threads, blocks of a multiprocessor, type, layers of a vector of each lane, columns
- * of a lane, row and column lanes, reflectors that come at a time, reflectors whose products are summed at once). */
-#define QR_BLOCK_F32_KERNELS(KERNEL)                                                                                   \
-  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f32_256, 64, 4, float, 4, 8, 16, 4, 16, 4)                    \
-  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f32_512, 256, 1, float, 4, 8, 32, 8, 16, 4)                   \
-  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f32_1024, 256, 1, float, 8, 4, 32, 8, 8, 1)                   \
-  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f32_2048, 256, 1, float, 16, 2, 32, 8, 4, 1)
-#define QR_BLOCK_F64_KERNELS(KERNEL)                                                                                   \
-  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_160, 64, 4, double, 5, 8, 16, 4, 16, 2)                   \
-  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_256, 128, 2, double, 8, 4, 16, 8, 16, 2)                  \
-  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_512, 256, 1, double, 8, 4, 32, 8, 8, 1)                   \
-  KERNEL(EVERY_CHIP, qr_block_parameters, rondo_qr_block_f64_1024, 256, 1, double, 16, 2, 32, 8, 4, 1)
+ * of a lane, row and column lanes, reflectors that come at a time, reflectors whose products are summed at once), for
+ * the kernels that factor, rondo_qr_block, and for those that form Q of it, rondo_qr_block_form. */
+#define QR_BLOCK_F32_KERNELS(KERNEL, stem)                                                                             \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f32_256, 64, 4, float, 4, 8, 16, 4, 16, 4)                            \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f32_512, 256, 1, float, 4, 8, 32, 8, 16, 4)                           \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f32_1024, 256, 1, float, 8, 4, 32, 8, 8, 1)                           \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f32_2048, 256, 1, float, 16, 2, 32, 8, 4, 1)
+#define QR_BLOCK_F64_KERNELS(KERNEL, stem)                                                                             \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_160, 64, 4, double, 5, 8, 16, 4, 16, 2)                           \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_256, 128, 2, double, 8, 4, 16, 8, 16, 2)                          \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_512, 256, 1, double, 8, 4, 32, 8, 8, 1)                           \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_1024, 256, 1, double, 16, 2, 32, 8, 4, 1)
 #endif

@@ -3,4 +3,4 @@
  * the multiply-adds that the chip has (H200: 21.3 TFLOP/s at 256 x 256, 23.6 at 512 x 512). */
 #include "qr_block.cuh"
 
-QR_BLOCK_F32_KERNELS(DEFINE_QR_BLOCK_KERNEL)
+QR_BLOCK_F32_KERNELS(DEFINE_QR_BLOCK_KERNEL, rondo_qr_block)

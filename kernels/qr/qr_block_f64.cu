@@ -3,4 +3,4 @@
  * 256 x 256). */
 #include "qr_block.cuh"
 
-QR_BLOCK_F64_KERNELS(DEFINE_QR_BLOCK_KERNEL)
+QR_BLOCK_F64_KERNELS(DEFINE_QR_BLOCK_KERNEL, rondo_qr_block)

@@ -12,8 +12,10 @@
 
 /* ROW_LANES x COLUMN_LANES lanes. Columns are dealt to them one at a time, rows a vector of 16 bytes at a time: a layer
  * is a vector of each lane. Reflectors are applied in groups of GROUP, and come CHUNK at a time. */
-template <typename T_, int LAYERS_, int TILE_COLUMNS_, int ROW_LANES_, int COLUMN_LANES_, int CHUNK_, int TOGETHER_>
+template <bool FORMING_, typename T_, int LAYERS_, int TILE_COLUMNS_, int ROW_LANES_, int COLUMN_LANES_, int CHUNK_,
+          int TOGETHER_>
 struct block_shape {
+  static constexpr bool FORMING = FORMING_; /* Q, else what is factored */
   using T = T_;
   static constexpr int VECTOR = tile_number<T>::VECTOR, ROW_LANES = ROW_LANES_, COLUMN_LANES = COLUMN_LANES_;
   static constexpr int LAYERS = LAYERS_, LAYER = VECTOR * ROW_LANES, ROWS = LAYERS * LAYER;
@@ -26,7 +28,7 @@ struct block_shape {
   static_assert(ROW_LANES <= 32 && COLUMN_LANES % GROUP == 0 && CHUNK % GROUP == 0 && COLUMNS % CHUNK == 0);
   static_assert(LAYER % COLUMNS == 0); /* the diagonal of a block column passes through one layer */
   static_assert(GROUP % TOGETHER == 0 && 2 * CHUNK >= COLUMN_LANES);
-  static_assert(LAYER % 32 == 0 && THREADS % 32 == 0);
+  static_assert(LAYER % 32 == 0 && THREADS % 32 == 0 && (THREADS & (THREADS - 1)) == 0);
 };
 
 template <typename Shape> struct block_memory {
@@ -36,24 +38,22 @@ template <typename Shape> struct block_memory {
   static constexpr int VECTOR = Shape::VECTOR, LAYERS = Shape::LAYERS, LAYER = Shape::LAYER, ROWS = Shape::ROWS;
   static constexpr int COLUMNS = Shape::COLUMNS, GROUP = Shape::GROUP, CHUNK = Shape::CHUNK;
   static constexpr int LEADING = Shape::LEADING, HALF = CHUNK * LEADING;
+  static constexpr bool FORMING = Shape::FORMING;
+  static constexpr int STEP = FORMING ? -LAYER : LAYER; /* from layer to layer in registers and shared memory */
 
   const qr_block_parameters &p;
   const T *from; /* this matrix */
-  T *to, *tau;
+  T *work, *upper, *tau, *kept_triangles;
   T a[P][Q];
   T *pivots, *stage, *triangles, *weights, *products_of_group, *u_of, *nu_of, *scales;
   int row, column; /* of this thread among the lanes */
   int first;       /* column of the matrix */
-  int above;       /* layers that are final, written and no longer in registers */
-  bool scaled;     /* some column of this warp is */
+  int above;   /* layers that are final, written and no longer in registers; while forming the layer that is first */
+  bool scaled; /* some column of this warp is */
+  bool triangular; /* what is below the diagonal is zero when it is written */
 
-  __device__ __forceinline__ block_memory(const qr_block_parameters &parameters, T *shared, int64_t item)
-      : p(parameters) {
-    from = (const T *)p.a.data + item * p.a.batch_stride;
-    to = (T *)p.h.data + item * p.h.batch_stride;
-    tau = (T *)p.tau.data + item * p.tau.batch_stride;
-    row = (int)threadIdx.x % GR;
-    column = (int)threadIdx.x / GR;
+  __device__ __forceinline__ block_memory(const qr_block_parameters &parameters, T *shared) : p(parameters) {
+    locate();
     pivots = shared;
     stage = pivots + 2 * ROWS;
     triangles = stage + 2 * HALF;
@@ -64,8 +64,30 @@ template <typename Shape> struct block_memory {
     scales = nu_of + COLUMNS;
   }
 
-  /* Layers that hold rows of the matrix, and the local row of the diagonal at the first column of the block column. */
-  __device__ __forceinline__ int live() const { return (p.m + LAYER - 1) / LAYER - above; }
+  /* Read anew by each phase, so that nothing made of it takes registers in others. */
+  static __device__ __forceinline__ uint32_t this_thread() {
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread & (Shape::THREADS - 1); /* what it is anyway, but the compiler knows then */
+  }
+  __device__ __forceinline__ void locate() {
+    const uint32_t thread = this_thread();
+    row = (int)(thread % GR);
+    column = (int)(thread / GR);
+  }
+
+  __device__ __forceinline__ void go_to(int64_t item) {
+    from = (const T *)p.a.data + item * p.a.batch_stride;
+    work = (T *)p.work.data + (p.workers ? (int64_t)blockIdx.x : item) * p.work.batch_stride;
+    upper = (T *)p.upper.data + item * p.upper.batch_stride;
+    tau = (T *)p.tau.data + item * p.tau.batch_stride;
+    kept_triangles = (T *)p.triangles.data + item * p.triangles.batch_stride;
+  }
+
+  __device__ __forceinline__ int layers_of_matrix() const { return (p.m + LAYER - 1) / LAYER; }
+  /* Layers in registers that hold rows of the matrix, and the local row of the diagonal at the first column of the
+   * block column, while that is factored. */
+  __device__ __forceinline__ int live() const { return layers_of_matrix() - above; }
   __device__ __forceinline__ int begin() const { return first - above * LAYER; }
 
   /* call(number of layers), a constant, at least `live`: one of VERSIONS. */
@@ -79,25 +101,26 @@ template <typename Shape> struct block_memory {
 
   /* ---- the block column ---- */
 
-  /* Is the block column whole in layers and columns? It goes between memory and registers directly. */
-  __device__ __forceinline__ bool whole(int access) const {
-    return access <= QR_TILE_VECTORS && p.m % LAYER == 0 && first + COLUMNS <= p.n;
+  /* Is the block column whole, in layers and in columns? It goes between memory and registers directly. */
+  __device__ __forceinline__ bool whole(int access, bool layers, int columns) const {
+    return access <= QR_TILE_VECTORS && layers && first + COLUMNS <= columns;
   }
 
   /* move(place, column) for all of them; where columns are contiguous (`down`) `places` may be vectors. */
   template <int WIDTH, typename Move>
   static __device__ __forceinline__ void walk(int places, bool down, const Move &move) {
     constexpr int ACROSS = tile_smaller(WIDTH, 32);
+    const int thread = (int)this_thread();
     if (down) {
 #pragma unroll 1
-      for (int j = (int)threadIdx.x / 32; j < WIDTH; j += Shape::THREADS / 32)
+      for (int j = thread / 32; j < WIDTH; j += Shape::THREADS / 32)
 #pragma unroll 4
-        for (int i = (int)threadIdx.x % 32; i < places; i += 32) move(i, j);
+        for (int i = thread % 32; i < places; i += 32) move(i, j);
     } else {
 #pragma unroll 4
-      for (int i = (int)threadIdx.x / ACROSS; i < places; i += Shape::THREADS / ACROSS)
+      for (int i = thread / ACROSS; i < places; i += Shape::THREADS / ACROSS)
 #pragma unroll
-        for (int j = 0; j < WIDTH; j += ACROSS) move(i, j + (int)threadIdx.x % ACROSS);
+        for (int j = 0; j < WIDTH; j += ACROSS) move(i, j + thread % ACROSS);
     }
   }
 
@@ -135,7 +158,7 @@ template <typename Shape> struct block_memory {
   }
 
   __device__ __forceinline__ void read() {
-    if (whole(p.a_access)) {
+    if (whole(p.a_access, p.m % LAYER == 0, p.n)) {
       read_whole();
       return;
     }
@@ -162,29 +185,46 @@ template <typename Shape> struct block_memory {
     }
   }
 
-  template <int COUNT> __device__ __forceinline__ void write_whole() const {
-    T *place = to + (first + column) * p.h.column_stride + above * LAYER + row * VECTOR;
+  /* One layer goes to `upper`, all of them to `work`. */
+  struct target {
+    const qr_matrix &matrix;
+    T *data;
+    int rows, columns, access;
+  };
+  template <int COUNT> __device__ __forceinline__ target target_of() const {
+    if constexpr (COUNT == 1)
+      return {p.upper, upper, p.upper_rows, p.n, p.upper_access};
+    else
+      return {p.work, work, p.m, p.work_columns, p.work_access};
+  }
+
+  template <int COUNT> __device__ __forceinline__ void write_whole(const target &to) const {
+    T *place = to.data + (first + column) * to.matrix.column_stride + above * LAYER + row * VECTOR;
 #pragma unroll
     for (int layer = 0; layer < COUNT; layer++)
-      if ((above + layer) * LAYER < p.m) {
+      if ((uint32_t)(above * LAYER + layer * STEP) < (uint32_t)to.rows) {
 #pragma unroll
         for (int q = 0; q < Q; q++) {
           vector v;
 #pragma unroll
           for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[layer * VECTOR + e][q];
-          *(vector *)(place + q * GC * p.h.column_stride + layer * LAYER) = v;
+          *(vector *)(place + q * GC * to.matrix.column_stride + layer * STEP) = v;
         }
       }
   }
 
+  /* The row of a place in registers or shared memory where the layer `top` is the first. */
+  static __device__ __forceinline__ int row_of(int top, int place) {
+    return FORMING ? (top - place / LAYER) * LAYER + place % LAYER : top * LAYER + place;
+  }
+
   /* WIDTH columns from `begin` on from a buffer, where so many numbers are between them. */
   template <int WIDTH, int PIECE, int BETWEEN>
-  __device__ __forceinline__ void write_from(const T *buffer, int rows, int begin) const {
-    const int top = above * LAYER;
-    walk<WIDTH>(rows / PIECE, PIECE > 1 || p.h_access == QR_TILE_CONTIGUOUS, [&](int place, int j) {
-      const int i = place * PIECE;
-      if (top + i >= p.m || begin + j >= p.n) return;
-      T *number = to + (PIECE > 1 ? top + i : (top + i) * p.h.row_stride) + (begin + j) * p.h.column_stride;
+  __device__ __forceinline__ void write_from(const T *buffer, const target &to, int rows, int begin) const {
+    walk<WIDTH>(rows / PIECE, PIECE > 1 || to.access == QR_TILE_CONTIGUOUS, [&](int place, int j) {
+      const int i = place * PIECE, down = row_of(above, i);
+      if (down >= to.rows || begin + j >= to.columns) return;
+      T *number = to.data + (PIECE > 1 ? down : down * to.matrix.row_stride) + (begin + j) * to.matrix.column_stride;
       if constexpr (PIECE > 1)
         *(vector *)number = *(const vector *)(buffer + j * BETWEEN + i);
       else
@@ -201,13 +241,14 @@ template <typename Shape> struct block_memory {
 
   /* The first COUNT layers. `buffer` is for all of them both halves of the stage, else one. */
   template <int COUNT> __device__ __forceinline__ void write(T *buffer) const {
-    if (whole(p.h_access)) {
-      write_whole<COUNT>();
+    const target to = target_of<COUNT>();
+    if (whole(to.access, COUNT == 1 ? (above + 1) * LAYER <= to.rows : to.rows % LAYER == 0, to.columns)) {
+      write_whole<COUNT>(to);
       return;
     }
     constexpr int BETWEEN = COUNT * LAYER + VECTOR, WIDTH = width_of(COUNT, COUNT == LAYERS ? 2 * HALF : HALF);
     static_assert(WIDTH >= GC);
-    const int rows = COUNT == 1 ? LAYER : live() * LAYER;
+    const int rows = COUNT == 1 ? LAYER : FORMING ? layers_of_matrix() * LAYER : live() * LAYER;
 #pragma unroll 1
     for (int round = 0; round < COLUMNS / WIDTH; round++) {
       __syncthreads();
@@ -221,10 +262,10 @@ template <typename Shape> struct block_memory {
         }
       });
       __syncthreads();
-      if (p.h_access <= QR_TILE_VECTORS)
-        write_from<WIDTH, VECTOR, BETWEEN>(buffer, rows, first + round * WIDTH);
+      if (to.access <= QR_TILE_VECTORS)
+        write_from<WIDTH, VECTOR, BETWEEN>(buffer, to, rows, first + round * WIDTH);
       else
-        write_from<WIDTH, 1, BETWEEN>(buffer, rows, first + round * WIDTH);
+        write_from<WIDTH, 1, BETWEEN>(buffer, to, rows, first + round * WIDTH);
     }
     __syncthreads();
   }
@@ -237,7 +278,7 @@ template <typename Shape> struct block_memory {
 #pragma unroll
         for (int e = 0; e < VECTOR; e++) a[e][q] *= scales[q * GC + column];
     }
-    write<1>(buffer);
+    if (p.upper.data) write<1>(buffer);
 #pragma unroll
     for (int q = 0; q < Q; q++)
 #pragma unroll
@@ -245,12 +286,35 @@ template <typename Shape> struct block_memory {
     above++;
   }
 
-  /* What is in registers is final. */
-  __device__ __forceinline__ void write_rest() {
+  /* What is in registers is final, and `upper` has so many rows. */
+  __device__ __forceinline__ void write_rest(int rows) {
     __syncthreads();
 #pragma unroll 1
-    while (live() > 0) retire(stage);
+    while (above * LAYER < rows) {
+      if (triangular) {
+        const int below = first + column - above * LAYER - row * VECTOR; /* rows of this lane that are */
+#pragma unroll
+        for (int q = 0; q < Q; q++)
+#pragma unroll
+          for (int e = 0; e < VECTOR; e++)
+            if (e - q * GC > below) a[e][q] = T(0);
+      }
+      retire(stage);
+    }
     __syncthreads();
+  }
+
+  /* Columns of the identity, their last layer first: reflectors reach more and more of them, from the last one on. */
+  __device__ __forceinline__ void become_identity() {
+    above = layers_of_matrix() - 1;
+#pragma unroll
+    for (int layer = 0; layer < LAYERS; layer++)
+#pragma unroll
+      for (int q = 0; q < Q; q++)
+#pragma unroll
+        for (int e = 0; e < VECTOR; e++)
+          a[layer * VECTOR + e][q] =
+              (above - layer) * LAYER + row * VECTOR + e == first + q * GC + column ? T(1) : T(0);
   }
 
   /* ---- reflectors ---- */
@@ -258,41 +322,45 @@ template <typename Shape> struct block_memory {
   /* Reflectors [j, j + CHUNK) come to one half of the stage, as many layers of them, with the zeros above the diagonal
    * and below the matrix. Each thread copies what it also patches. */
   __device__ __forceinline__ void fetch(int j, int layers, T *half) const {
-    const int top = j / LAYER * LAYER;
-    if (p.h_access > QR_TILE_VECTORS) {
-      walk<CHUNK>(layers * LAYER, p.h_access == QR_TILE_CONTIGUOUS, [&](int i, int r) {
-        T *place = half + r * LEADING + i;
-        if (top + i == j + r)
-          *place = T(1);
+    const int top = FORMING ? layers_of_matrix() - 1 : j / LAYER;
+    if (p.work_access > QR_TILE_VECTORS) {
+      walk<CHUNK>(layers * LAYER, p.work_access == QR_TILE_CONTIGUOUS, [&](int place, int r) {
+        T *to = half + r * LEADING + place;
+        const int i = row_of(top, place);
+        if (i == j + r)
+          *to = T(1);
         else
-          copy_asynchronously<(int)sizeof(T)>(place, to + (top + i) * p.h.row_stride + (j + r) * p.h.column_stride,
-                                              top + i > j + r && top + i < p.m);
+          copy_asynchronously<(int)sizeof(T)>(to, work + i * p.work.row_stride + (j + r) * p.work.column_stride,
+                                              i > j + r && i < p.m && j + r < p.work_columns);
       });
       return;
     }
-    const int i = top + row * VECTOR;
+    const int i = top * LAYER + row * VECTOR;
 #pragma unroll
     for (int round = 0; round * GC < CHUNK; round++) {
       const int r = round * GC + column;
       if (CHUNK < GC && r >= CHUNK) break;
-      const T *source = to + (j + r) * p.h.column_stride + i;
+      const int rows = FORMING && j + r >= p.work_columns ? 0 : p.m;
+      const T *source = work + (j + r) * p.work.column_stride + i;
       T *place = half + r * LEADING + row * VECTOR;
 #pragma unroll
       for (int layer = 0; layer < LAYERS; layer++)
         if (layer < layers)
-          copy_asynchronously<16>(place + layer * LAYER, source + layer * LAYER,
-                                  i + layer * LAYER < p.m && (layer > 0 || i + VECTOR > j + r));
+          copy_asynchronously<16>(place + layer * LAYER, source + layer * STEP,
+                                  i + layer * STEP < rows &&
+                                      ((!FORMING && layer > 0) || i + layer * STEP + VECTOR > j + r));
     }
   }
 
   /* The diagonal of a chunk that has come by vectors. */
   __device__ __forceinline__ void patch(int j, T *half) const {
-    if (p.h_access > QR_TILE_VECTORS) return;
+    if (p.work_access > QR_TILE_VECTORS) return;
+    const int layer = FORMING ? layers_of_matrix() - 1 - j / LAYER : 0;
 #pragma unroll 1
     for (int r = column; r < CHUNK; r += GC) {
       const int diagonal = (j + r) % LAYER;
       if (row != diagonal / VECTOR) continue;
-      T *place = half + r * LEADING + row * VECTOR;
+      T *place = half + r * LEADING + layer * LAYER + row * VECTOR;
 #pragma unroll
       for (int e = 0; e < VECTOR; e++)
         if (e <= diagonal % VECTOR) place[e] = e == diagonal % VECTOR ? T(1) : T(0);

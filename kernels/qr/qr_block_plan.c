@@ -5,9 +5,22 @@
 
 #define BLOCK(chips, parameters, name, threads, blocks, type, layers, tile_columns, row_lanes, column_lanes, chunk,    \
               together)                                                                                                \
-  {KERNEL_ENTRY(chips, parameters, name, threads), sizeof(type),                                                       \
-   (layers) * (row_lanes) * (int32_t)(16 / sizeof(type)), (tile_columns) * (column_lanes), chunk},
-static const struct qr_block kernels[] = {QR_BLOCK_F32_KERNELS(BLOCK) QR_BLOCK_F64_KERNELS(BLOCK)};
+  {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
+   sizeof(type),                                                                                                       \
+   blocks,                                                                                                             \
+   (layers) * (row_lanes) * (int32_t)(16 / sizeof(type)),                                                              \
+   (tile_columns) * (column_lanes),                                                                                    \
+   chunk},
+static const struct qr_block kernels[] = {QR_BLOCK_F32_KERNELS(BLOCK, rondo_qr_block)
+                                              QR_BLOCK_F64_KERNELS(BLOCK, rondo_qr_block)};
+static const struct qr_block forming[] = {QR_BLOCK_F32_KERNELS(BLOCK, rondo_qr_block_form)
+                                              QR_BLOCK_F64_KERNELS(BLOCK, rondo_qr_block_form)};
+
+const struct qr_block *qr_block_of(uint32_t element_bytes, int64_t m) {
+  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+    if (kernels[i].element_bytes == (int32_t)element_bytes && m <= kernels[i].rows) return &kernels[i];
+  return NULL;
+}
 
 struct qr_block_plan qr_block_plan_of(const struct qr_block_problem *problem) {
   enum {
@@ -20,12 +33,9 @@ struct qr_block_plan qr_block_plan_of(const struct qr_block_problem *problem) {
   if (problem->m <= FEW_ROWS && problem->n <= problem->shared_bytes &&
       qr_shared_bytes(problem->element_bytes, problem->m, problem->n) <= (uint64_t)problem->shared_bytes)
     return (struct qr_block_plan){0};
-  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
-    const struct qr_block *block = &kernels[i];
-    if (block->element_bytes != (int32_t)problem->element_bytes || problem->m > block->rows) continue;
-    int64_t bytes = qr_block_shared_bytes(block->element_bytes, block->rows, block->columns, block->chunk);
-    if (bytes > problem->shared_bytes) break;
-    return (struct qr_block_plan){block, bytes};
-  }
-  return (struct qr_block_plan){0};
+  const struct qr_block *block = qr_block_of(problem->element_bytes, problem->m);
+  if (!block) return (struct qr_block_plan){0};
+  const int64_t bytes = qr_block_shared_bytes(block->element_bytes, block->rows, block->columns, block->chunk);
+  return bytes <= problem->shared_bytes ? (struct qr_block_plan){block, &forming[block - kernels], bytes}
+                                        : (struct qr_block_plan){0};
 }

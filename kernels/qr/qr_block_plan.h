@@ -6,7 +6,7 @@
 
 struct qr_block {
   struct op_kernel kernel;
-  int32_t element_bytes, rows, columns, chunk;
+  int32_t element_bytes, blocks, rows, columns, chunk; /* blocks: of a multiprocessor */
 };
 
 struct qr_block_problem {
@@ -17,8 +17,18 @@ struct qr_block_problem {
 
 struct qr_block_plan {
   const struct qr_block *block; /* NULL: left to other kernels */
+  const struct qr_block *form;  /* the second kernel, where Q is wanted: of the same shape */
   int64_t shared_bytes;
 };
+
+/* The kernel for the fewest rows that holds m; NULL: none does. */
+const struct qr_block *qr_block_of(uint32_t element_bytes, int64_t m);
+
+/* Elements from column to column of a workspace: whole vectors of 16 bytes. */
+static inline int64_t qr_workspace_leading(int64_t m) { return (m + 3) / 4 * 4; }
+
+/* Scratch of one matrix whose Q is formed: T of each group of four reflectors. 0: Q is not wanted, or tiles form it. */
+uint64_t qr_triangle_bytes(const struct qr_problem *problem);
 
 /* Pure: the kernel for the fewest rows. The batch chooses nothing, so that it changes no bit. */
 struct qr_block_plan qr_block_plan_of(const struct qr_block_problem *problem);

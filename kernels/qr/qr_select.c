@@ -137,27 +137,52 @@ static bool tile_select(const struct qr_problem *problem, const struct op_task *
   return true;
 }
 
-/* H and tau by block columns, if there are kernels for as many rows. */
-static bool block_select(const struct qr_problem *problem, const struct op_task *task, const struct chip *chip,
+/* By block columns, if there are kernels for as many rows. Of Q alone the columns of A behind the first m are not
+ * needed. */
+static bool block_select(const struct qr_problem *problem, const struct op_call *call, const struct chip *chip,
                          const struct qr_parameters *parameters, struct op_launches *launches) {
-  if (!problem->h) return false;
+  const bool is_thin = !problem->h;
   const struct qr_block_problem block_problem = {.element_bytes = problem->element_bytes,
                                                  .m = problem->m,
-                                                 .n = problem->n,
+                                                 .n = is_thin && !problem->r ? problem->k : problem->n,
                                                  .batch = problem->batch,
                                                  .shared_bytes = chip->shared_bytes};
   const struct qr_block_plan plan = qr_block_plan_of(&block_problem);
   if (!plan.block) return false;
-  int32_t layout = qr_layout_of(task);
-  const struct qr_block_parameters block_parameters = {
+  const int32_t layout = qr_layout_of(call->task);
+  const struct op_operand *work = is_thin ? problem->q : problem->h, *upper = is_thin ? problem->r : problem->h;
+  const int64_t upper_rows = is_thin ? problem->k : problem->m;
+  struct qr_block_parameters block_parameters = {
       .a = parameters->a,
-      .h = parameters->h,
+      .work = is_thin ? parameters->q : parameters->h,
+      .upper = is_thin ? parameters->r : parameters->h,
       .tau = parameters->tau,
+      .batch = problem->batch,
       .m = (int32_t)problem->m,
-      .n = (int32_t)problem->n,
+      .n = (int32_t)block_problem.n,
+      .work_columns = (int32_t)(is_thin ? problem->k : problem->n),
+      .upper_rows = (int32_t)upper_rows,
       .a_access = (int32_t)qr_tile_access_of(problem->a, layout, problem->m),
-      .h_access = (int32_t)qr_tile_access_of(problem->h, layout, problem->m)};
-  launch_add(launches, &plan.block->kernel, problem->batch, plan.block->kernel.threads, (uint64_t)plan.shared_bytes,
+      .work_access = work ? (int32_t)qr_tile_access_of(work, layout, problem->m) : QR_TILE_VECTORS,
+      .upper_access = upper ? (int32_t)qr_tile_access_of(upper, layout, upper_rows) : QR_TILE_ANY,
+      .thin = is_thin};
+  int64_t grid = problem->batch;
+  const struct qr_workspace workspace = qr_workspace_of(problem);
+  const int64_t triangle_numbers = (int64_t)(qr_triangle_bytes(problem) / problem->element_bytes);
+  if (is_thin && !triangle_numbers && !workspace.work_bytes) return false; /* no scratch was planned for it */
+  if (problem->q) block_parameters.triangles = (struct qr_vector){call->scratch, triangle_numbers};
+  if (!work) {
+    block_parameters.work = (struct qr_matrix){call->scratch, 1, qr_workspace_leading(problem->m),
+                                               (int64_t)(workspace.worker_bytes / problem->element_bytes)};
+    block_parameters.workers = 1;
+    /* No more than run at once: the others would begin when these have done all their matrices. */
+    grid = smaller(workspace.workers, INT64_C(1) * plan.block->blocks * chip->multiprocessors);
+  }
+  launch_add(launches, &plan.block->kernel, grid, plan.block->kernel.threads, (uint64_t)plan.shared_bytes,
+             &block_parameters, sizeof block_parameters);
+  if (!problem->q) return true;
+  block_parameters.n = (int32_t)problem->k;
+  launch_add(launches, &plan.form->kernel, grid, plan.form->kernel.threads, (uint64_t)plan.shared_bytes,
              &block_parameters, sizeof block_parameters);
   return true;
 }
@@ -173,7 +198,7 @@ rondo_status qr_select(const struct op_call *call, const struct chip *chip, stru
   if (problem.a_is_narrow)
     return status_set(RONDO_UNSUPPORTED, "a is %s: this GPU has too little shared memory for it, expected f32",
                       rondo_dtype_name(problem.a->dtype));
-  if (block_select(&problem, call->task, chip, &parameters, launches)) return RONDO_OK;
+  if (block_select(&problem, call, chip, &parameters, launches)) return RONDO_OK;
   uint64_t limit = (uint64_t)chip->shared_bytes;
   if (qr_shared_bytes(problem.element_bytes, problem.m, problem.n) <= limit)
     return shared_select(&problem, call->task, &parameters, launches);

@@ -59,6 +59,13 @@ Test(qr_block_plan, a_plan_keeps_what_its_kernel_relies_on_and_the_batch_changes
     cr_assert_leq(problem.m, block->rows);
     cr_assert(block->kernel.threads >= 32 && block->kernel.threads % 32 == 0 && block->columns % block->chunk == 0);
     cr_assert(plan.shared_bytes > 0 && plan.shared_bytes <= problem.shared_bytes);
+    /* What forms Q goes by the triangles and the block columns of what has factored. */
+    const struct qr_block *form = plan.form;
+    cr_assert(form->element_bytes == block->element_bytes && form->rows == block->rows &&
+              form->columns == block->columns && form->chunk == block->chunk &&
+              form->kernel.threads == block->kernel.threads &&
+              form->kernel.parameter_bytes == block->kernel.parameter_bytes);
+    cr_assert_str_neq(form->kernel.name, block->kernel.name);
     cr_assert(problem.n + block->columns <= INT32_MAX - block->columns); /* columns are counted in an int */
   }
   cr_assert_gt(planned, PROBLEMS / 4);
@@ -77,4 +84,20 @@ Test(qr_block_plan, matrices_that_no_kernel_holds_are_left_to_the_others) {
   };
   for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
     cr_expect_null(qr_block_plan_of(&problems[i]).block, "case %zu", i);
+}
+
+/* Q takes a second kernel and room for T, R alone room for reflectors, whatever the chip; tiles need neither. */
+Test(qr_block_plan, what_the_kernels_need_beside_the_outputs_is_in_the_scratch) {
+  static const struct op_operand operand = {.present = true};
+  static const int64_t shapes[][2] = {{160, 160}, {300, 40}, {100, 300}, {2048, 33}, {64, 64}, {1024, 32}, {5000, 40}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    const int64_t m = shapes[i][0], n = shapes[i][1], k = m < n ? m : n;
+    struct qr_problem problem = {.batch = 10, .m = m, .n = n, .k = k, .element_bytes = 4, .r = &operand};
+    const bool has_tile = i == 4 || i == 5, is_long = i == 6;
+    const uint64_t work_bytes = qr_workspace_of(&problem).work_bytes;
+    cr_expect_eq(qr_triangle_bytes(&problem), 0);
+    if (!has_tile) cr_expect_geq(work_bytes, (uint64_t)(m * k) * 4, "case %zu", i);
+    problem.q = &operand;
+    cr_expect_eq(qr_triangle_bytes(&problem), has_tile || is_long ? 0 : (uint64_t)(k + 3) / 4 * 64, "case %zu", i);
+  }
 }

@@ -223,6 +223,8 @@ static inline void set_layout(struct factorisation *f, int layout) {
   f->dense_h = layout == DENSE_H_LAYOUT;
 }
 
+static const enum form thin_forms[] = {FORM_QR, FORM_R, FORM_Q};
+
 /* Shape and layout take turns with three forms, so that each shape sees all of them. */
 static inline void run_in_layouts(rondo_backend backend, rondo_dtype dtype, const enum form *forms, int layouts,
                                   const int16_t (*shapes)[2], size_t count) {
@@ -248,6 +250,11 @@ static inline void run_in_every_layout(rondo_backend backend, rondo_dtype dtype,
                                        size_t count) {
   static const enum form reflector_forms[] = {FORM_PANEL, FORM_H, FORM_H};
   run_in_layouts(backend, dtype, reflector_forms, LAYOUTS, shapes, count);
+}
+
+static inline void run_thin_in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2],
+                                            size_t count) {
+  run_in_layouts(backend, dtype, thin_forms, DENSE_H_LAYOUT, shapes, count);
 }
 
 static inline void expect_same_memory(const struct factorisation *f, const void *x, const void *y, int64_t count) {
@@ -339,6 +346,36 @@ static inline void expect_same_bits(rondo_backend backend, struct factorisation 
     expect_same_item(&all[i], &results[i], 0, &alone[i], &single[i], 0);
     results_free(&results[i]);
     results_free(&single[i]);
+    free(all[i].matrices);
+  }
+}
+
+/* Q and R together, R alone and Q alone, of the same matrices: in a layout, of shapes less `less` rows and columns. */
+static inline void expect_same_alone(rondo_backend backend, rondo_dtype dtype, int layout, const int16_t (*shapes)[2],
+                                     size_t count, int less) {
+  struct factorisation all[3 * BITS_MOST];
+  struct results results[3 * BITS_MOST] = {0};
+  struct random random = {17};
+  cr_assert_leq(count, BITS_MOST);
+  for (size_t i = 0; i < 3 * count; i++) {
+    all[i] = (struct factorisation){.dtype = dtype,
+                                    .form = thin_forms[i % 3],
+                                    .m = shapes[i / 3][0] - less,
+                                    .n = shapes[i / 3][1] - less,
+                                    .batch = 5,
+                                    .kinds = random_kind,
+                                    .kind_count = 1};
+    set_layout(&all[i], layout);
+    if (i % 3 == 0)
+      factorisation_fill(&all[i], &random);
+    else
+      all[i].matrices = all[i - 1].matrices;
+  }
+  run_kept(backend, all, 3 * count, 1, results);
+  for (size_t i = 0; i < 3 * count; i += 3) {
+    expect_same_memory(&all[i], results[i].r, results[i + 1].r, qr_place_count(&all[i].r_place));
+    expect_same_memory(&all[i], results[i].q, results[i + 2].q, qr_place_count(&all[i].q_place));
+    for (size_t form = 0; form < 3; form++) results_free(&results[i + form]);
     free(all[i].matrices);
   }
 }

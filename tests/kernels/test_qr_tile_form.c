@@ -22,15 +22,10 @@ static void full_f64(rondo_backend backend) { full(backend, RONDO_F64); }
 BOTH_BACKENDS(qr_tile_form, full_tiles_of_f32_meet_lapack_ratios, full_f32)
 BOTH_BACKENDS(qr_tile_form, full_tiles_of_f64_meet_lapack_ratios, full_f64)
 
-static const enum form thin_forms[] = {FORM_QR, FORM_R, FORM_Q};
-
-static void in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2], size_t count) {
-  run_in_layouts(backend, dtype, thin_forms, DENSE_H_LAYOUT, shapes, count);
-}
-static void partly_f32(rondo_backend backend) { in_every_layout(backend, RONDO_F32, partly, PARTLY); }
-static void partly_f64(rondo_backend backend) { in_every_layout(backend, RONDO_F64, partly, PARTLY); }
-static void full_layouts_f32(rondo_backend backend) { in_every_layout(backend, RONDO_F32, tiles, TILES); }
-static void full_layouts_f64(rondo_backend backend) { in_every_layout(backend, RONDO_F64, tiles, TILES); }
+static void partly_f32(rondo_backend backend) { run_thin_in_every_layout(backend, RONDO_F32, partly, PARTLY); }
+static void partly_f64(rondo_backend backend) { run_thin_in_every_layout(backend, RONDO_F64, partly, PARTLY); }
+static void full_layouts_f32(rondo_backend backend) { run_thin_in_every_layout(backend, RONDO_F32, tiles, TILES); }
+static void full_layouts_f64(rondo_backend backend) { run_thin_in_every_layout(backend, RONDO_F64, tiles, TILES); }
 BOTH_BACKENDS(qr_tile_form, f32_between_tiles_meets_lapack_ratios_in_every_layout, partly_f32)
 BOTH_BACKENDS(qr_tile_form, f64_between_tiles_meets_lapack_ratios_in_every_layout, partly_f64)
 BOTH_BACKENDS(qr_tile_form, full_tiles_of_f32_meet_lapack_ratios_in_every_layout, full_layouts_f32)
@@ -76,39 +71,10 @@ static void same_bits(rondo_backend backend) {
 }
 BOTH_BACKENDS(qr_tile_form, a_matrix_has_the_same_bits_in_every_replay_and_batch_position, same_bits)
 
-/* Q and R together, R alone and Q alone, of the same matrices: in a layout, of a tile less `less` rows and columns. */
-static void expect_same_alone(rondo_backend backend, rondo_dtype dtype, int layout, int less) {
-  struct factorisation all[3 * TILES];
-  struct results results[3 * TILES] = {0};
-  struct random random = {17};
-  for (int i = 0; i < 3 * TILES; i++) {
-    const int16_t *tile = tiles[i / 3];
-    all[i] = (struct factorisation){.dtype = dtype,
-                                    .form = thin_forms[i % 3],
-                                    .m = tile[0] - less,
-                                    .n = tile[1] - less,
-                                    .batch = 5,
-                                    .kinds = random_kind,
-                                    .kind_count = 1};
-    set_layout(&all[i], layout);
-    if (i % 3 == 0)
-      factorisation_fill(&all[i], &random);
-    else
-      all[i].matrices = all[i - 1].matrices;
-  }
-  run_kept(backend, all, (size_t)3 * TILES, 1, results);
-  for (int i = 0; i < 3 * TILES; i += 3) {
-    expect_same_memory(&all[i], results[i].r, results[i + 1].r, qr_place_count(&all[i].r_place));
-    expect_same_memory(&all[i], results[i].q, results[i + 2].q, qr_place_count(&all[i].q_place));
-    for (int form = 0; form < 3; form++) results_free(&results[i + form]);
-    free(all[i].matrices);
-  }
-}
-
 static void same_alone(rondo_backend backend) {
   for (int less = 0; less < 4; less += 3) {
-    expect_same_alone(backend, RONDO_F32, 0, less);
-    expect_same_alone(backend, RONDO_F64, 0, less);
+    expect_same_alone(backend, RONDO_F32, 0, tiles, TILES, less);
+    expect_same_alone(backend, RONDO_F64, 0, tiles, TILES, less);
   }
 }
 BOTH_BACKENDS(qr_tile_form, r_alone_and_q_alone_have_the_bits_of_both, same_alone)
@@ -117,8 +83,8 @@ BOTH_BACKENDS(qr_tile_form, r_alone_and_q_alone_have_the_bits_of_both, same_alon
 Test(qr_tile_form, r_alone_and_q_alone_have_the_bits_of_both_in_every_layout_cuda) {
   require_backend(RONDO_BACKEND_CUDA);
   for (int layout = 1; layout < DENSE_H_LAYOUT; layout++) {
-    expect_same_alone(RONDO_BACKEND_CUDA, RONDO_F32, layout, layout);
-    expect_same_alone(RONDO_BACKEND_CUDA, RONDO_F64, layout, layout);
+    expect_same_alone(RONDO_BACKEND_CUDA, RONDO_F32, layout, tiles, TILES, layout);
+    expect_same_alone(RONDO_BACKEND_CUDA, RONDO_F64, layout, tiles, TILES, layout);
   }
 }
 
