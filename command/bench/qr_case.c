@@ -14,6 +14,8 @@ static const struct row {
     {512, 512, 640, 7000, 0},   {8, 8, 10000, 4.2, 0},        {16, 16, 10000, 11.5, 0},  {32, 32, 10000, 47, 0},
     {64, 64, 10000, 260, 0},    {128, 16, 10000, 0, 0},       {256, 16, 10000, 0, 0},    {192, 192, 1000, 0, 0},
     {200, 200, 1000, 0, 0},     {224, 224, 1000, 0, 0},       {250, 250, 1000, 0, 0},    {384, 384, 500, 0, 0},
+    {160, 160, 1000, 0, 0},     {512, 64, 1000, 0, 0},        {512, 128, 1000, 0, 0},    {1024, 64, 1000, 0, 0},
+    {2048, 32, 1000, 0, 0},     {100, 300, 1000, 0, 0},
 };
 enum {
   ROWS = sizeof rows / sizeof *rows,
@@ -21,7 +23,8 @@ enum {
   PLOTTED_MOST = 256, /* and those between the steps' end and it that the table has */
   STEPPED_MOST = 160,
   PLOTTED_STEP = 4,
-  SOLVED_COLUMNS = 128
+  SOLVED_COLUMNS = 128,
+  SOLVED_NUMBERS = 32 * 1024 /* of a matrix: beyond the tiles H and tau of all of them lie in scratch */
 };
 /* Of V and C where Q is applied: squares, few columns, and trailing columns beside a panel. */
 static const struct applied {
@@ -56,7 +59,8 @@ size_t qr_cases(struct qr_case cases[QR_CASES_MOST]) {
   for (int d = 0; d < 2; d++)
     for (size_t i = 0; i < ROWS; i++)
       for (int outputs = QR_H_AND_TAU; outputs <= QR_X; outputs++)
-        if ((dtypes[d] == RONDO_F32 || rows[i].n < 512) && (outputs != QR_X || rows[i].n <= SOLVED_COLUMNS))
+        if ((dtypes[d] == RONDO_F32 || rows[i].n < 512) &&
+            (outputs != QR_X || (rows[i].n <= SOLVED_COLUMNS && rows[i].m * rows[i].n <= SOLVED_NUMBERS)))
           count = add(cases, count,
                       (struct qr_case){dtypes[d], rows[i].m, rows[i].n, rows[i].batch, (enum qr_outputs)outputs, 0});
   for (int d = 0; d < 2; d++)

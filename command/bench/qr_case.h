@@ -20,7 +20,7 @@ struct qr_case {
   int64_t columns; /* of C where Q is applied to it, else 0 */
 };
 
-enum { QR_CASES_MOST = 320 };
+enum { QR_CASES_MOST = 512 };
 size_t qr_cases(struct qr_case cases[QR_CASES_MOST]);
 /* H and tau: the most microseconds on an H200, cold, in a graph; 0: nothing is asked. */
 double qr_case_must_us(const struct qr_case *shape);
