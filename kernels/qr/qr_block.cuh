@@ -66,10 +66,12 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     }
   }
 
-  /* The tile := H4 H3 H2 H1 tile. `v`: the first of the four in shared memory, `triangle`: the columns of T. */
-  template <int L> __device__ __forceinline__ void apply(const T *v, const T *triangle, T *w) {
-    constexpr int VALUES = GROUP * Q, OWN = VALUES > GR ? VALUES / GR : 1, LANES = GR / GROUP;
-    constexpr int COUNT = TOGETHER * Q, KEPT = COUNT > GR ? COUNT / GR : 1, SHARERS = COUNT > GR ? 1 : GR / COUNT;
+  /* The tile, from local column FROM on, := H4 H3 H2 H1 tile. `v`: the first of the four in shared memory, `triangle`:
+   * the columns of T. */
+  template <int L, int FROM> __device__ __forceinline__ void apply(const T *v, const T *triangle, T *w) {
+    constexpr int WIDE = Q - FROM;
+    constexpr int VALUES = GROUP * WIDE, OWN = VALUES > GR ? VALUES / GR : 1, LANES = GR / GROUP;
+    constexpr int COUNT = TOGETHER * WIDE, KEPT = COUNT > GR ? COUNT / GR : 1, SHARERS = COUNT > GR ? 1 : GR / COUNT;
     T *const product = w + VALUES;
     const T *from = v += row * VECTOR;
 #pragma unroll 1
@@ -83,13 +85,13 @@ template <typename Shape> struct block_column : block_memory<Shape> {
 #pragma unroll
           for (int e = 0; e < VECTOR; e++)
 #pragma unroll
-            for (int q = 0; q < Q; q++)
-              part[t * Q + q] = fused(((const T *)&x)[e], a[layer * VECTOR + e][q], part[t * Q + q]);
+            for (int q = 0; q < WIDE; q++)
+              part[t * WIDE + q] = fused(((const T *)&x)[e], a[layer * VECTOR + e][FROM + q], part[t * WIDE + q]);
         }
       scatter<COUNT>(part);
       if (row % SHARERS == 0) {
 #pragma unroll
-        for (int l = 0; l < KEPT; l++) w[r * Q + row / SHARERS * KEPT + l] = part[l];
+        for (int l = 0; l < KEPT; l++) w[r * WIDE + row / SHARERS * KEPT + l] = part[l];
       }
     }
     __syncwarp();
@@ -98,7 +100,8 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     for (int l = 0; l < OWN; l++) {
       T sum = T(0);
 #pragma unroll
-      for (int k = 0; k < GROUP; k++) sum = fused(triangle[row / LANES * GROUP + k], w[k * Q + first_own % Q + l], sum);
+      for (int k = 0; k < GROUP; k++)
+        sum = fused(triangle[row / LANES * GROUP + k], w[k * WIDE + first_own % WIDE + l], sum);
       product[first_own + l] = sum;
     }
     __syncwarp();
@@ -107,27 +110,35 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     for (int r = 0; r < GROUP; r++, from += LEADING) {
       T y[Q];
 #pragma unroll
-      for (int q = 0; q < Q; q++) y[q] = product[r * Q + q];
+      for (int q = 0; q < WIDE; q++) y[q] = product[r * WIDE + q];
 #pragma unroll
       for (int layer = 0; layer < L; layer++) {
         const vector x = *(const vector *)(from + layer * LAYER);
 #pragma unroll
         for (int e = 0; e < VECTOR; e++)
 #pragma unroll
-          for (int q = 0; q < Q; q++)
-            a[layer * VECTOR + e][q] = fused(-((const T *)&x)[e], y[q], a[layer * VECTOR + e][q]);
+          for (int q = 0; q < WIDE; q++)
+            a[layer * VECTOR + e][FROM + q] = fused(-((const T *)&x)[e], y[q], a[layer * VECTOR + e][FROM + q]);
       }
     }
   }
 
-  __device__ __forceinline__ void apply_chunk(int j, const T *half) {
+  template <int FROM> __device__ __forceinline__ void apply_chunk_from(int j, const T *half) {
     this->template with_layers<VERSIONS>(this->layers_of_matrix() - j / LAYER, [&](auto layers) {
 #pragma unroll 1
       for (int step = 0; step < CHUNK; step += GROUP) {
         const int r = FORMING ? CHUNK - GROUP - step : step;
-        apply<layers.value>(half + r * LEADING, triangles + (j + r) * GROUP, weights + column * 2 * GROUP * Q);
+        apply<layers.value, FROM>(half + r * LEADING, triangles + (j + r) * GROUP, weights + column * 2 * GROUP * Q);
       }
     });
+  }
+
+  /* The last reflectors of a block column of Q do not reach its first columns. */
+  __device__ __forceinline__ void apply_chunk(int j, const T *half) {
+    if (FORMING && j - first >= COLUMNS / 2)
+      apply_chunk_from<FORMING ? Q / 2 : 0>(j, half);
+    else
+      apply_chunk_from<0>(j, half);
   }
 
   /* How many layers of a reflector are used: as many as the code that applies it has. */

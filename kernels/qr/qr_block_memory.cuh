@@ -208,7 +208,11 @@ template <typename Shape> struct block_memory {
           vector v;
 #pragma unroll
           for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[layer * VECTOR + e][q];
-          *(vector *)(place + q * GC * to.matrix.column_stride + layer * STEP) = v;
+          vector *const there = (vector *)(place + q * GC * to.matrix.column_stride + layer * STEP);
+          if (COUNT == 1 || FORMING) /* not read again, unlike reflectors */
+            __stcs(there, v);
+          else
+            *there = v;
         }
       }
   }
