@@ -511,7 +511,7 @@ typedef enum rondo_layout {
 
 /* Batched Householder QR (LAPACK geqrf), f32 or f64: A = Q R for each matrix, k = min(m, n), any m, n, batch >= 0.
  * a may also be f16 or bf16, up to 128 x 128 or 1024 x 32, where h and tau are wanted: these are f32, and so is what is
- * computed in. It needs a GPU that has the shared memory named below, for a whole tile.
+ * computed in. On a GPU that takes the shared memory named below, for a whole tile.
  * Matrices are the last two dimensions, in `layout`; a leading dimension, if any, is the batch.
  * Which outputs are present chooses the form:
  *   h and tau      H as geqrf leaves it (R above, reflectors below the diagonal) and tau [batch, k]; h may be a itself
@@ -520,19 +520,19 @@ typedef enum rondo_layout {
  * Signs as LAPACK's: R's diagonal may be negative. Infinities and NaN stay inside their own matrix. A matrix has the
  * same bits in every replay, wherever it stands in a batch of whatever size.
  *
- * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (H of f64 beyond 512 rows: only
- * column-major), stay in registers between their one read and their one write: one kernel factors them, applies each
- * reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs: Design,
- * Optimization, and Tuning, ICCS 2022), and writes H and tau, or R, and Q made there of the reflectors. That takes up
- * to 154 KB of shared memory, which sm_80, sm_90 and sm_100 have; with 99 KB f32 goes to 128 x 128 and 512 x 32, f64 to
- * 96 x 96 and 256 x 32. H and tau of larger ones, up to 2048 rows (f64: 1024; with 99 KB 1024 and
- * 512) and any number of columns, come from a kernel that takes a matrix through registers a block column at a time and
- * applies the reflectors on its left four at a time, as I - V T V^T (Schreiber and Van Loan, A Storage-Efficient WY
- * Representation for Products of Householder Transformations, 1989). All others come from kernels that work in shared
- * or global memory. Those in registers compute with columns of extreme size multiplied by a power of two, so that no
- * square overflows. They depart from LAPACK in one point: a subcolumn of less than 2^-34 (f64: 2^-280) of its column
- * may be taken as zero, so that tau is 0 and R's diagonal keeps its sign; to the column that is an error of a
- * thousandth of eps. */
+ * On a GPU, matrices up to 128 x 128 (H of f32: 160 x 160), and panels of up to 32 columns and 1024 rows (H of f64
+ * beyond 512 rows: only column-major), stay in registers between their one read and their one write: one kernel factors
+ * them, applies each reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on
+ * GPUs: Design, Optimization, and Tuning, ICCS 2022), and writes H and tau, or R, and Q made there of the reflectors.
+ * That takes up to 154 KB of shared memory, which sm_80, sm_90 and sm_100 have; with 99 KB f32 goes to 128 x 128 and
+ * 512 x 32, f64 to 96 x 96 and 256 x 32. Larger ones, of more than 16 rows and up to 2048 (f64: 1024; with 99 KB 1024
+ * and 512) and any number of columns, come from a kernel that takes a matrix through registers a block column at a time
+ * and applies the reflectors on its left four at a time, as I - V T V^T (Schreiber and Van Loan, A Storage-Efficient WY
+ * Representation for Products of Householder Transformations, 1989), and from a second one if Q is wanted. R alone then
+ * takes scratch, about as much as a has at most. All others come from kernels that work in shared or global memory.
+ * Those in registers compute with columns of extreme size multiplied by a power of two, so that no square overflows.
+ * They depart from LAPACK in one point: a subcolumn of less than 2^-34 (f64: 2^-280) of its column may be taken as
+ * zero, so that tau is 0 and R's diagonal keeps its sign; to the column that is an error of a thousandth of eps. */
 typedef struct rondo_qr_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -552,7 +552,7 @@ typedef struct rondo_qr_panel_desc {
 RONDO_API rondo_status rondo_add_qr_panel(rondo_graph *graph, const rondo_qr_panel_desc *desc);
 
 /* Trailing update: C := Q^T C in place, with the reflectors of a panel v (m x nb, as qr_panel leaves it) applied one
- * after the other from shared memory, without forming T. c is m x nc. */
+ * after the other, without forming T. c is m x nc. */
 typedef struct rondo_qr_update_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -594,11 +594,12 @@ RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_e
  * their own right-hand side. A matrix has the same bits in every replay, wherever it stands in a batch of whatever
  * size.
  *
- * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64: 512), take one kernel, which
- * keeps the matrix in registers and writes neither Q nor R. It holds one right-hand side for each 32 threads of a
- * matrix (1 to 8), and factors the matrix anew for every so many. All others take two kernels, and scratch for H and
- * tau of the whole batch; so do those that a chip has too little shared memory for: with less than 196
- * KB f64 of more than 96 columns, with 99 KB panels of more than 512 rows (f64: 256) too. */
+ * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64: 512, with one right-hand side
+ * on sm_90 1024), take one kernel, which keeps the matrix in registers and writes neither Q nor R. It holds one
+ * right-hand side for each 32 threads of a matrix (1 to 8), and factors the matrix anew for every so many. All others
+ * take two kernels, and scratch for H and tau of the whole batch; so do more than three times as many right-hand sides
+ * in matrices of 2048 elements and more, and those that a chip has too little shared memory for: with less than 196 KB
+ * f64 of more than 96 columns, with 99 KB panels of more than 512 rows (f64: 256) too. */
 typedef struct rondo_least_squares_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
