@@ -18,6 +18,11 @@
 #define KERNEL_CONSTANT(chips, parameters, name, threads, ...)                                                         \
   static const struct op_kernel name = KERNEL_ENTRY(chips, parameters, name, threads);
 
+/* Whose code a chip runs, as a bit of a list's first column: all but sm_90 and sm_100 run or translate sm_80's. */
+static inline uint32_t launch_chip(const struct chip *chip) {
+  return chip->version == 90 ? CHIP_SM_90A : chip->version == 100 ? CHIP_SM_100A : CHIP_SM_80;
+}
+
 /* Adds a launch with a grid and blocks of one dimension. `parameters` is the kernel's struct. */
 struct op_launch *launch_add(struct op_launches *launches, const struct op_kernel *kernel, int64_t blocks,
                              int64_t threads, uint64_t shared_bytes, const void *parameters, size_t parameter_bytes);

@@ -183,9 +183,7 @@ static struct gemv_problem problem_of(const struct op_task *task, const struct g
       .m = shape->m,
       .k = shape->k,
       .count = shape->count,
-      .chip = chip->version == 90    ? CHIP_SM_90A
-              : chip->version == 100 ? CHIP_SM_100A
-                                     : CHIP_SM_80,
+      .chip = launch_chip(chip),
       .multiprocessors = chip->multiprocessors,
       .row_multiple = (p->out_dtype == RONDO_NVFP4 ? INT64_C(1) * GEMV_BLOCK : 1) * (p->silu_mul ? 2 : 1),
       .scale_bytes = 8,

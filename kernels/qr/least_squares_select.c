@@ -33,11 +33,6 @@ static const struct qr_tile_list families[FAMILY_COUNT] = {
     [FAMILY_SPREAD] = {spread_tiles, sizeof spread_tiles / sizeof *spread_tiles, least_squares_spread_shared_bytes},
 };
 
-/* Newer chips translate the portable code. */
-static uint32_t chip_bit(const struct chip *chip) {
-  return chip->version == 90 ? CHIP_SM_90A : chip->version == 100 ? CHIP_SM_100A : CHIP_SM_80;
-}
-
 bool least_squares_plan(const struct op_task *task, const struct chip *chip, struct least_squares_plan *plan) {
   struct qr_problem problem = qr_problem_nowhere(task);
   const int64_t sides = least_squares_sides(task);
@@ -46,7 +41,7 @@ bool least_squares_plan(const struct op_task *task, const struct chip *chip, str
   for (enum family family = FAMILY_EACH_WARP; family < (sides == 1 ? FAMILY_COUNT : FAMILY_SPREAD); family++)
     for (size_t i = 0; i < families[family].count; i++) {
       const struct qr_tile *tile = &families[family].tiles[i];
-      if (!(tile->kernel.chips & chip_bit(chip)) ||
+      if (!(tile->kernel.chips & launch_chip(chip)) ||
           !qr_tile_holds(&families[family], tile, problem.element_bytes, problem.m, problem.n, chip->shared_bytes))
         continue;
       if (best && qr_tile_size(tile) >= qr_tile_size(best) + (family != best_family)) continue;

@@ -7,11 +7,6 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 
-/* Code for sm_90a and sm_100a runs on no other chip, not on newer ones of the same kind either. */
-static uint32_t chip_bit(const struct chip *chip) {
-  return chip->version == 90 ? CHIP_SM_90A : chip->version == 100 ? CHIP_SM_100A : 0;
-}
-
 static enum decode_kind kind_of(const struct op_task *task, const struct attention_shape *shape) {
   return task->operands[ATTENTION_K].dtype == RONDO_E4M3 ? DECODE_E4M3 : shape->plain ? DECODE_PLAIN : DECODE_GENERAL;
 }
@@ -29,7 +24,7 @@ struct attention_decode_plan attention_decode_plan_for(const struct op_task *tas
                                                    .capacity = shape->capacity,
                                                    .splits = attributes->splits,
                                                    .aligned = attention_rows_aligned(task),
-                                                   .chip = chip_bit(chip),
+                                                   .chip = launch_chip(chip),
                                                    .multiprocessors = chip->multiprocessors,
                                                    .shared_bytes = chip->shared_bytes};
   return attention_decode_plan_of(&problem);
