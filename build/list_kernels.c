@@ -6,13 +6,18 @@
 #include "../kernels/common/done.h"
 #include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"
+#include "../kernels/embed/embed.h"
 #include "../kernels/gemv/gemv.h"
+#include "../kernels/model/elementwise.h"
+#include "../kernels/model/norm.h"
+#include "../kernels/model/rope.h"
 #include "../kernels/qr/least_squares.h"
 #include "../kernels/qr/qr.h"
 #include "../kernels/qr/qr_block.h"
 #include "../kernels/qr/qr_tile.h"
 #include "../kernels/qr/qr_tile_apply.h"
 #include "../kernels/qr/qr_tile_form.h"
+#include "../kernels/sample/argmax.h"
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/attention_any.h"
 #include "../kernels/softmax/attention_decode.h"
@@ -32,6 +37,7 @@ int main(void) {
   DONE_KERNELS(PRINT);
   COPY_KERNELS(PRINT);
   TRANSFER_KERNELS(PRINT);
+  EMBED_KERNELS(PRINT);
   GEMV_INTEGER_KERNELS(PRINT);
   GEMV_QUADS_NVFP4_KERNELS(PRINT);
   GEMV_QUADS_E4M3_KERNELS(PRINT);
@@ -46,6 +52,9 @@ int main(void) {
   GEMV_STREAM_KERNELS(PRINT);
   GEMV_OTHER_KERNELS(PRINT);
   QUANTIZE_KERNELS(PRINT);
+  ELEMENTWISE_KERNELS(PRINT);
+  RMS_NORM_KERNELS(PRINT);
+  ROPE_KERNELS(PRINT);
   LEAST_SQUARES_SPREAD_F32_KERNELS(PRINT);
   LEAST_SQUARES_SPREAD_F64_KERNELS(PRINT);
   LEAST_SQUARES_BLOCK_KERNELS(PRINT);
@@ -65,6 +74,7 @@ int main(void) {
   QR_TILE_FORM_F32_KERNELS(PRINT);
   QR_TILE_FORM_F64_KERNELS(PRINT);
   TRIANGULAR_INVERSE_KERNELS(PRINT);
+  ARGMAX_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);
   ATTENTION_ANY_KERNELS(PRINT);
   ATTENTION_COMBINE_KERNELS(PRINT);

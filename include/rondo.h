@@ -504,6 +504,89 @@ typedef struct rondo_quantize_nvfp4_desc {
 } rondo_quantize_nvfp4_desc;
 RONDO_API rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_nvfp4_desc *desc);
 
+/* The parts of a language model that are no products. All numbers are taken as fp32, which is what is computed in, and
+ * rounded once. */
+
+/* Rows of a table by ids that are read on the device at each replay, such as an embedding: out[i, :] = scale *
+ * table[ids[i], :]. The table may be any tensor, a temporary too: so rows of a result are gathered.
+ *   table         [rows, width] in f32, f16, bf16 or nvfp4
+ *   table_scales  nvfp4: e4m3 [rows, width/16], width a multiple of 16. Else absent
+ *   ids           i32 [count]. One that is no row of the table gives a row of NaN
+ *   out           [count, width] in f32, f16 or bf16
+ *   scale         0 means 1 */
+typedef struct rondo_embed_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor table RONDO_ZERO, table_scales RONDO_ZERO;
+  rondo_tensor ids RONDO_ZERO;
+  rondo_tensor out RONDO_ZERO;
+  float scale RONDO_ZERO;
+} rondo_embed_desc;
+RONDO_API rondo_status rondo_add_embed(rondo_graph *graph, const rondo_embed_desc *desc);
+
+/* RMS norm over the last dimension: out = x * norm / sqrt(mean(x^2) + epsilon), multiplied from left to right. x [..,
+ * k] and out in f32, f16 or bf16, of one shape; out may be x itself. norm optional [k] in f32, f16 or bf16. The factor
+ * is good to (4 + sqrt(k/16)) 2^-24 of itself; a row has the same bits wherever it stands. Zeros with epsilon 0, and
+ * numbers whose squares overflow, have no meaningful factor: NaN or zeros. */
+typedef struct rondo_rms_norm_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor x RONDO_ZERO, norm RONDO_ZERO;
+  rondo_tensor out RONDO_ZERO;
+  float epsilon RONDO_ZERO;
+} rondo_rms_norm_desc;
+RONDO_API rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *desc);
+
+/* Which numbers of a row of d are turned together by a rotary embedding, for pair i < d/2. */
+typedef enum rondo_rope_pairing {
+  RONDO_ROPE_INTERLEAVED = 0, /* 2i and 2i + 1 */
+  RONDO_ROPE_HALVES           /* i and i + d/2 */
+} rondo_rope_pairing;
+
+/* Rotary embedding (Su et al., RoFormer, 2021): x and out [batch, heads, sequence, d] or, with RONDO_BSHD, [batch,
+ * sequence, heads, d], of one type, f32, f16 or bf16; d is even, up to 256. out may be x itself. A view of d's first
+ * numbers turns a part of each row. Row s of item b stands at position[b] + s, and its pair i (a, b) becomes (a cos t -
+ * b sin t, b cos t + a sin t), t = (position[b] + s) * base^(-2i/d).
+ *   position     i32 [1] or [batch], read on the device at each replay
+ *   base         0 means 10000
+ *   frequencies  optional f32 [d/2]: radians a position for each pair, in place of the base's, for scaled embeddings
+ * The frequency is fp32, t is one product in fp32, whose sine and cosine are good to 2^-22 of themselves. */
+typedef struct rondo_rope_desc {
+  const char *name RONDO_ZERO;
+  rondo_head_layout layout RONDO_ZERO;
+  rondo_rope_pairing pairing RONDO_ZERO;
+  rondo_tensor x RONDO_ZERO, out RONDO_ZERO;
+  rondo_tensor position RONDO_ZERO;
+  rondo_tensor frequencies RONDO_ZERO;
+  float base RONDO_ZERO;
+} rondo_rope_desc;
+RONDO_API rondo_status rondo_add_rope(rondo_graph *graph, const rondo_rope_desc *desc);
+
+/* out = silu(gate) * up, silu(x) = x / (1 + e^-x): all of one shape and type, f32, f16 or bf16. out may be gate or up
+ * itself. Of a gate of -infinity comes NaN. */
+typedef struct rondo_silu_mul_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor gate RONDO_ZERO, up RONDO_ZERO;
+  rondo_tensor out RONDO_ZERO;
+} rondo_silu_mul_desc;
+RONDO_API rondo_status rondo_add_silu_mul(rondo_graph *graph, const rondo_silu_mul_desc *desc);
+
+/* out = a + b: all of one shape and type, f32, f16, bf16, or i32, which wraps. out may be a or b itself: a position in
+ * i32 that is a state moves on by itself. */
+typedef struct rondo_add_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor a RONDO_ZERO, b RONDO_ZERO;
+  rondo_tensor out RONDO_ZERO;
+} rondo_add_desc;
+RONDO_API rondo_status rondo_add_add(rondo_graph *graph, const rondo_add_desc *desc);
+
+/* out[i] = the column of the largest number of row i, the first of several; a NaN counts as the largest. x [count, n]
+ * in f32, f16 or bf16, n at least 1; out i32 [count]. */
+typedef struct rondo_argmax_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor x RONDO_ZERO;
+  rondo_tensor out RONDO_ZERO;
+} rondo_argmax_desc;
+RONDO_API rondo_status rondo_add_argmax(rondo_graph *graph, const rondo_argmax_desc *desc);
+
 typedef enum rondo_layout {
   RONDO_COLUMN_MAJOR = 0, /* LAPACK's: an m x n matrix is a tensor [n, m]; leading dimension = row stride of the view */
   RONDO_ROW_MAJOR         /* an m x n matrix is a tensor [m, n] */

@@ -5,9 +5,14 @@
 #include "common/done.h"
 #include "copy/copy.h"
 #include "copy/transfer.h"
+#include "embed/embed.h"
 #include "gemv/gemv.h"
+#include "model/elementwise.h"
+#include "model/norm.h"
+#include "model/rope.h"
 #include "qr/least_squares.h"
 #include "qr/qr.h"
+#include "sample/argmax.h"
 #include "softmax/attention.h"
 #include "softmax/softmax.h"
 
@@ -28,6 +33,12 @@ const struct op *const op_table[] = {
     &op_transfer,
     &op_join,
     &op_least_squares,
+    &op_embed,
+    &op_rms_norm,
+    &op_rope,
+    &op_silu_mul,
+    &op_add,
+    &op_argmax,
     NULL,
 };
 

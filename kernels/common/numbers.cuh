@@ -1,0 +1,95 @@
+/* numbers.cuh - four or eight numbers of a row at a time, as f32, from and to f32, f16 and bf16: as vectors of 8 or 16
+ * bytes where all rows begin at multiples of that, else one by one. Loads are plain: what is read may be the kernel's
+ * own result. */
+#ifndef RONDO_NUMBERS_CUH
+#define RONDO_NUMBERS_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <rondo.h>
+
+__device__ __forceinline__ float load_number(uint32_t dtype, const void *data, int64_t element) {
+  if (dtype == RONDO_F32) return ((const float *)data)[element];
+  if (dtype == RONDO_F16) return __half2float(((const __half *)data)[element]);
+  return __bfloat162float(((const __nv_bfloat16 *)data)[element]);
+}
+
+__device__ __forceinline__ void store_number(uint32_t dtype, void *data, int64_t element, float value) {
+  if (dtype == RONDO_F32)
+    ((float *)data)[element] = value;
+  else if (dtype == RONDO_F16)
+    ((__half *)data)[element] = __float2half_rn(value);
+  else
+    ((__nv_bfloat16 *)data)[element] = __float2bfloat16_rn(value);
+}
+
+/* Two 16-bit numbers in a word. */
+__device__ __forceinline__ float2 numbers_of(uint32_t dtype, uint32_t word) {
+  if (dtype == RONDO_F16) return __half22float2(*reinterpret_cast<__half2 *>(&word));
+  return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
+}
+
+__device__ __forceinline__ uint32_t word_of(uint32_t dtype, float low, float high) {
+  if (dtype == RONDO_F16) {
+    __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&pair);
+  }
+  __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<uint32_t *>(&pair);
+}
+
+/* values[i] for i < count, 1 to N; the others become 0. `whole`: vectors can be used where count is N. */
+template <int N>
+__device__ __forceinline__ void load_numbers(uint32_t dtype, bool whole, const void *data, int64_t element,
+                                             uint32_t count, float (&values)[N]) {
+  static_assert(N == 4 || N == 8, "vectors are written for these");
+  if (!whole || count < N) {
+#pragma unroll
+    for (uint32_t i = 0; i < N; i++) values[i] = i < count ? load_number(dtype, data, element + i) : 0;
+  } else if (dtype == RONDO_F32) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      const float4 four = *(const float4 *)((const float *)data + element + i);
+      values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
+    }
+  } else {
+    uint32_t words[N / 2];
+    if constexpr (N == 8) {
+      const uint4 loaded = *(const uint4 *)((const uint16_t *)data + element);
+      words[0] = loaded.x, words[1] = loaded.y, words[2] = loaded.z, words[3] = loaded.w;
+    } else {
+      const uint2 loaded = *(const uint2 *)((const uint16_t *)data + element);
+      words[0] = loaded.x, words[1] = loaded.y;
+    }
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+      const float2 pair = numbers_of(dtype, words[i]);
+      values[2 * i] = pair.x, values[2 * i + 1] = pair.y;
+    }
+  }
+}
+
+template <int N>
+__device__ __forceinline__ void store_numbers(uint32_t dtype, bool whole, void *data, int64_t element, uint32_t count,
+                                              const float (&values)[N]) {
+  static_assert(N == 4 || N == 8, "vectors are written for these");
+  if (!whole || count < N) {
+#pragma unroll
+    for (uint32_t i = 0; i < N; i++)
+      if (i < count) store_number(dtype, data, element + i, values[i]);
+  } else if (dtype == RONDO_F32) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+      *(float4 *)((float *)data + element + i) = make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
+  } else {
+    uint32_t words[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) words[i] = word_of(dtype, values[2 * i], values[2 * i + 1]);
+    if constexpr (N == 8)
+      *(uint4 *)((uint16_t *)data + element) = make_uint4(words[0], words[1], words[2], words[3]);
+    else
+      *(uint2 *)((uint16_t *)data + element) = make_uint2(words[0], words[1]);
+  }
+}
+
+#endif

@@ -1,0 +1,58 @@
+/* embed.c - describing rows of a table by ids: rondo_add_embed and its check. */
+#include "embed.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "../common/rows.h"
+
+rondo_status rondo_add_embed(rondo_graph *graph, const rondo_embed_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_embed: the description is NULL");
+  struct op_argument arguments[] = {
+      [EMBED_TABLE] = {"table", desc->table, RONDO_READ, 0},
+      [EMBED_TABLE_SCALES] = {"table_scales", desc->table_scales, RONDO_READ, 0},
+      [EMBED_IDS] = {"ids", desc->ids, RONDO_READ, 0},
+      [EMBED_OUT] = {"out", desc->out, RONDO_WRITE, 0},
+  };
+  struct embed_attributes attributes = {.scale = desc->scale == 0 ? 1.0f : desc->scale};
+  return graph_add(graph, &op_embed, desc->name, arguments, EMBED_OPERANDS, &attributes, sizeof attributes);
+}
+
+static rondo_status check_table(const struct op_task *task) {
+  const struct op_operand *table = &task->operands[EMBED_TABLE], *scales = &task->operands[EMBED_TABLE_SCALES];
+  bool is_nvfp4 = table->present && table->dtype == RONDO_NVFP4;
+  if (!table->present || table->rank != 2 || !(is_nvfp4 || rows_are_numbers(table->dtype)))
+    return op_unexpected("table", table, "[rows, width] f32, f16, bf16 or nvfp4");
+  if (!is_nvfp4) {
+    if (!scales->present) return RONDO_OK;
+    return status_set(RONDO_INVALID_ARGUMENT, "table_scales is present, expected none with table in %s",
+                      rondo_dtype_name(table->dtype));
+  }
+  if (table->shape[1] % EMBED_BLOCK)
+    return status_set(RONDO_INVALID_ARGUMENT, "table has rows of %" PRId64 ", expected a multiple of %d",
+                      table->shape[1], EMBED_BLOCK);
+  return op_expect("table_scales", scales, RONDO_E4M3, 2, (int64_t[]){table->shape[0], table->shape[1] / EMBED_BLOCK});
+}
+
+static rondo_status embed_check(const struct op_task *task) {
+  const struct op_operand *ids = &task->operands[EMBED_IDS], *out = &task->operands[EMBED_OUT];
+  const struct embed_attributes *attributes = op_attributes(task);
+  if (!isfinite(attributes->scale))
+    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
+  rondo_status status = check_table(task);
+  if (status != RONDO_OK) return status;
+  if (!ids->present || ids->rank != 1 || ids->dtype != RONDO_I32) return op_unexpected("ids", ids, "[count] i32");
+  int64_t shape[] = {ids->shape[0], task->operands[EMBED_TABLE].shape[1]};
+  if (out->present && !rows_are_numbers(out->dtype))
+    return status_set(RONDO_INVALID_ARGUMENT, "out is %s, expected f32, f16 or bf16", rondo_dtype_name(out->dtype));
+  return op_expect("out", out, out->present ? out->dtype : RONDO_BF16, 2, shape);
+}
+
+const struct op op_embed = {
+    .name = "embed",
+    .once_operands = 1u << EMBED_OUT,
+    .check = embed_check,
+    .host_items = embed_host_items,
+    .host_run = embed_host_run,
+    .select = embed_select,
+};

@@ -1,0 +1,46 @@
+/* embed.h - rows of a table by ids that the device reads: the row of the operation table, and what host code and kernel
+ * tell each other. */
+#ifndef RONDO_EMBED_H
+#define RONDO_EMBED_H
+
+#include <stdint.h>
+
+#include "../../runtime/completion.h"
+
+enum { EMBED_THREADS = 128, EMBED_ELEMENTS = 8 /* of a thread */, EMBED_BLOCK = 16 /* elements of an nvfp4 scale */ };
+
+/* rondo_embed. Strides are counted in elements. */
+struct embed_parameters {
+  const void *table;
+  const uint8_t *table_scales;
+  const int32_t *ids;
+  void *out;
+  int64_t table_stride, scale_stride, out_stride;
+  uint32_t rows, width; /* of the table */
+  uint32_t row_parts;   /* threads for a row */
+  uint32_t parts;       /* in all */
+  uint32_t table_dtype, out_dtype;
+  uint32_t table_is_aligned, out_is_aligned; /* 1: rows begin at multiples of what a thread takes */
+  float scale;
+  struct completion done;
+};
+
+/* KERNEL(chips, parameters, name, threads, what it calls) */
+#define EMBED_KERNELS(KERNEL) KERNEL(EVERY_CHIP, embed_parameters, rondo_embed, EMBED_THREADS, embed)
+
+#ifndef __CUDACC__
+#include "../../runtime/kernels.h"
+
+enum { EMBED_TABLE, EMBED_TABLE_SCALES, EMBED_IDS, EMBED_OUT, EMBED_OPERANDS }; /* operands */
+
+struct embed_attributes {
+  float scale;
+};
+
+int64_t embed_host_items(const struct op_task *task);
+void embed_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status embed_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+
+extern const struct op op_embed;
+#endif
+#endif

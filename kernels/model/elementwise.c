@@ -1,0 +1,90 @@
+/* elementwise.c - describing silu(gate) * up and a + b: rondo_add_silu_mul, rondo_add_add, their checks, and three
+ * operands as rows. */
+#include "elementwise.h"
+
+#include "../common/rows.h"
+
+rondo_status rondo_add_silu_mul(rondo_graph *graph, const rondo_silu_mul_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_silu_mul: the description is NULL");
+  struct op_argument arguments[] = {
+      [ELEMENTWISE_OUT] = {"out", desc->out, RONDO_WRITE, 0},
+      [ELEMENTWISE_A] = {"gate", desc->gate, RONDO_READ, ELEMENTWISE_OUT + 1},
+      [ELEMENTWISE_B] = {"up", desc->up, RONDO_READ, ELEMENTWISE_OUT + 1},
+  };
+  return graph_add(graph, &op_silu_mul, desc->name, arguments, ELEMENTWISE_OPERANDS, NULL, 0);
+}
+
+rondo_status rondo_add_add(rondo_graph *graph, const rondo_add_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_add: the description is NULL");
+  struct op_argument arguments[] = {
+      [ELEMENTWISE_OUT] = {"out", desc->out, RONDO_WRITE, 0},
+      [ELEMENTWISE_A] = {"a", desc->a, RONDO_READ, ELEMENTWISE_OUT + 1},
+      [ELEMENTWISE_B] = {"b", desc->b, RONDO_READ, ELEMENTWISE_OUT + 1},
+  };
+  return graph_add(graph, &op_add, desc->name, arguments, ELEMENTWISE_OPERANDS, NULL, 0);
+}
+
+/* The others have the first operand's type and shape. */
+static rondo_status check_others(const struct op_task *task, const char *second) {
+  const struct op_operand *a = &task->operands[ELEMENTWISE_A];
+  rondo_status status = op_expect(second, &task->operands[ELEMENTWISE_B], a->dtype, a->rank, a->shape);
+  if (status != RONDO_OK) return status;
+  return op_expect("out", &task->operands[ELEMENTWISE_OUT], a->dtype, a->rank, a->shape);
+}
+
+static rondo_status silu_mul_check(const struct op_task *task) {
+  const struct op_operand *gate = &task->operands[ELEMENTWISE_A];
+  if (!gate->present || !rows_are_numbers(gate->dtype)) return op_unexpected("gate", gate, "f32, f16 or bf16");
+  return check_others(task, "up");
+}
+
+static rondo_status add_check(const struct op_task *task) {
+  const struct op_operand *a = &task->operands[ELEMENTWISE_A];
+  if (!a->present || (!rows_are_numbers(a->dtype) && a->dtype != RONDO_I32))
+    return op_unexpected("a", a, "f32, f16, bf16 or i32");
+  return check_others(task, "b");
+}
+
+/* Dimension i lies densely around the elements that the row has so far, in all three. */
+static bool is_dense(const struct op_task *task, uint32_t i, int64_t row) {
+  for (uint32_t o = 0; o < ELEMENTWISE_OPERANDS; o++)
+    if (task->operands[o].stride[i] != row) return false;
+  return true;
+}
+
+struct elementwise_shape elementwise_shape_of(const struct op_task *task) {
+  const struct op_operand *out = &task->operands[ELEMENTWISE_OUT];
+  struct elementwise_shape shape = {.extent = {1, 1, 1}, .rows = op_elements(out) > 0};
+  if (!shape.rows) return shape;
+  shape.row = out->shape[out->rank - 1];
+  uint32_t outer = ELEMENTWISE_OUTER;
+  for (uint32_t i = out->rank - 1; i-- > 0;) {
+    if (out->shape[i] == 1) continue;
+    if (outer == ELEMENTWISE_OUTER && is_dense(task, i, shape.row)) {
+      shape.row *= out->shape[i];
+      continue;
+    }
+    shape.extent[--outer] = out->shape[i];
+    for (uint32_t o = 0; o < ELEMENTWISE_OPERANDS; o++) shape.stride[o][outer] = task->operands[o].stride[i];
+    shape.rows *= out->shape[i];
+  }
+  return shape;
+}
+
+const struct op op_silu_mul = {
+    .name = "silu_mul",
+    .once_operands = 1u << ELEMENTWISE_OUT | 1u << ELEMENTWISE_A | 1u << ELEMENTWISE_B,
+    .check = silu_mul_check,
+    .host_items = elementwise_host_items,
+    .host_run = silu_mul_host_run,
+    .select = silu_mul_select,
+};
+
+const struct op op_add = {
+    .name = "add",
+    .once_operands = 1u << ELEMENTWISE_OUT | 1u << ELEMENTWISE_A | 1u << ELEMENTWISE_B,
+    .check = add_check,
+    .host_items = elementwise_host_items,
+    .host_run = add_host_run,
+    .select = add_select,
+};

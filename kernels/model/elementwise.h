@@ -1,0 +1,53 @@
+/* elementwise.h - silu(gate) * up and a + b: two rows of the operation table that differ in one line, and what host
+ * code and kernel tell each other.
+ *
+ * Three operands of one shape and type are rows; dimensions that lie densely in all of them are folded into the row. */
+#ifndef RONDO_ELEMENTWISE_H
+#define RONDO_ELEMENTWISE_H
+
+#include <stdint.h>
+
+#include "../../runtime/completion.h"
+
+enum { ELEMENTWISE_THREADS = 256, ELEMENTWISE_OUTER = 3, ELEMENTWISE_ELEMENTS = 8 /* of a thread */ };
+
+/* Strides are counted in elements. */
+struct elementwise_parameters {
+  const void *a, *b; /* gate and up of rondo_silu_mul */
+  void *out;
+  int64_t a_stride[ELEMENTWISE_OUTER], b_stride[ELEMENTWISE_OUTER], out_stride[ELEMENTWISE_OUTER];
+  uint32_t extent[ELEMENTWISE_OUTER]; /* outermost first; 1 where there is no dimension */
+  uint32_t row;                       /* elements */
+  uint32_t row_parts, parts;          /* threads for a row, and in all */
+  uint32_t dtype;
+  uint32_t is_aligned; /* 1: the rows of all three begin at multiples of 16 bytes */
+  struct completion done;
+};
+
+/* KERNEL(chips, parameters, name, threads, what it calls) */
+#define ELEMENTWISE_KERNELS(KERNEL)                                                                                    \
+  KERNEL(EVERY_CHIP, elementwise_parameters, rondo_silu_mul, ELEMENTWISE_THREADS, silu_mul)                            \
+  KERNEL(EVERY_CHIP, elementwise_parameters, rondo_add, ELEMENTWISE_THREADS, add)
+
+#ifndef __CUDACC__
+#include "../../runtime/kernels.h"
+
+enum { ELEMENTWISE_OUT, ELEMENTWISE_A, ELEMENTWISE_B, ELEMENTWISE_OPERANDS }; /* operands; A and B are gate and up */
+
+/* The operands as rows, in elements; rows is 0 if there is nothing to do. */
+struct elementwise_shape {
+  int64_t extent[ELEMENTWISE_OUTER];
+  int64_t stride[ELEMENTWISE_OPERANDS][ELEMENTWISE_OUTER];
+  int64_t row, rows;
+};
+struct elementwise_shape elementwise_shape_of(const struct op_task *task);
+
+int64_t elementwise_host_items(const struct op_task *task);
+void silu_mul_host_run(const struct op_call *call, int64_t first, int64_t last);
+void add_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status silu_mul_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+rondo_status add_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+
+extern const struct op op_silu_mul, op_add;
+#endif
+#endif

@@ -1,0 +1,43 @@
+/* norm.c - describing rows divided by their root mean square: rondo_add_rms_norm and its check. */
+#include "norm.h"
+
+#include <math.h>
+
+#include "../common/rows.h"
+
+rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_rms_norm: the description is NULL");
+  struct op_argument arguments[] = {
+      [RMS_NORM_X] = {"x", desc->x, RONDO_READ, 0},
+      [RMS_NORM_NORM] = {"norm", desc->norm, RONDO_READ, 0},
+      [RMS_NORM_OUT] = {"out", desc->out, RONDO_WRITE, RMS_NORM_X + 1},
+  };
+  struct rms_norm_attributes attributes = {.epsilon = desc->epsilon};
+  return graph_add(graph, &op_rms_norm, desc->name, arguments, RMS_NORM_OPERANDS, &attributes, sizeof attributes);
+}
+
+static rondo_status rms_norm_check(const struct op_task *task) {
+  const struct op_operand *x = &task->operands[RMS_NORM_X], *norm = &task->operands[RMS_NORM_NORM];
+  const struct op_operand *out = &task->operands[RMS_NORM_OUT];
+  const struct rms_norm_attributes *attributes = op_attributes(task);
+  if (!(attributes->epsilon >= 0) || isinf(attributes->epsilon))
+    return status_set(RONDO_INVALID_ARGUMENT, "epsilon is %g, expected a finite number that is not negative",
+                      (double)attributes->epsilon);
+  if (!x->present || !rows_are_numbers(x->dtype)) return op_unexpected("x", x, "f32, f16 or bf16");
+  if (norm->present && !rows_are_numbers(norm->dtype)) return op_unexpected("norm", norm, "f32, f16 or bf16");
+  if (out->present && !rows_are_numbers(out->dtype)) return op_unexpected("out", out, "f32, f16 or bf16");
+  rondo_status status = RONDO_OK;
+  if (norm->present) status = op_expect("norm", norm, norm->dtype, 1, &x->shape[x->rank - 1]);
+  if (status != RONDO_OK) return status;
+  return op_expect("out", out, out->present ? out->dtype : x->dtype, x->rank, x->shape);
+}
+
+/* Nothing is touched once: sum and product may each read x. */
+const struct op op_rms_norm = {
+    .name = "rms_norm",
+    .once_operands = 1u << RMS_NORM_OUT,
+    .check = rms_norm_check,
+    .host_items = rms_norm_host_items,
+    .host_run = rms_norm_host_run,
+    .select = rms_norm_select,
+};

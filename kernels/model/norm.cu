@@ -1,0 +1,80 @@
+/* norm.cu - rows divided by their root mean square.
+ *
+ * A power of two of threads has a row, eight numbers each at a time, and keeps the first ones in registers between the
+ * sum of squares and the product; of longer rows the rest is read again, from a cache. Sums have a fixed order: a
+ * thread's own, a tree over lanes, warps one after the other. What is done to a number is, in fp32, x * norm * factor,
+ * and one rounding. */
+#include "../common/launch.cuh"
+#include "../common/numbers.cuh"
+#include "../common/rectangle.cuh"
+#include "norm.h"
+
+/* The sum over a row's threads, for all of them. */
+__device__ __forceinline__ float sum_over_row(float sum, uint32_t row_threads) {
+  __shared__ float warps[RMS_NORM_THREADS / 32];
+#pragma unroll
+  for (uint32_t step = 1; step < 32; step *= 2) {
+    const float other = __shfl_xor_sync(0xffffffffu, sum, step);
+    if (step < row_threads) sum += other;
+  }
+  if (row_threads <= 32) return sum;
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
+  __syncthreads();
+  const uint32_t count = row_threads / 32, first = threadIdx.x / row_threads * count;
+  sum = 0;
+  for (uint32_t i = 0; i < count; i++) sum += warps[first + i];
+  return sum;
+}
+
+__device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
+  const uint32_t row = blockIdx.x * (RMS_NORM_THREADS / p.row_threads) + threadIdx.x / p.row_threads;
+  const uint32_t lane = threadIdx.x % p.row_threads, step = 8 * p.row_threads;
+  const uint32_t k = row < p.rows ? p.k : 0; /* a row beyond the last sums nothing */
+  int64_t x = 0, out = 0;
+  row_indices(row, p.extent, [&](int i, uint32_t index) {
+    x += index * p.x_stride[i];
+    out += index * p.out_stride[i];
+  });
+  float held[RMS_NORM_HELD][8], squares = 0;
+#pragma unroll
+  for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
+    const uint32_t column = 8 * lane + h * step;
+    if (column >= k) continue;
+    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), held[h]);
+  }
+#pragma unroll
+  for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
+    if (8 * lane + h * step < k)
+#pragma unroll
+      for (int i = 0; i < 8; i++) squares = __fmaf_rn(held[h][i], held[h][i], squares);
+  for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
+    float values[8];
+    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
+#pragma unroll
+    for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
+  }
+  const float mean = __fdiv_rn(sum_over_row(squares, p.row_threads), (float)p.k);
+  const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
+  const auto finish = [&](uint32_t column, float(&values)[8]) {
+    const uint32_t count = min(k - column, 8u);
+    if (p.norm) {
+      float norm[8];
+      load_numbers(p.norm_dtype, p.norm_is_aligned, p.norm, column, count, norm);
+#pragma unroll
+      for (int i = 0; i < 8; i++) values[i] *= norm[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) values[i] *= factor;
+    store_numbers(p.out_dtype, p.out_is_aligned, p.out, out + column, count, values);
+  };
+#pragma unroll
+  for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
+    if (8 * lane + h * step < k) finish(8 * lane + h * step, held[h]);
+  for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
+    float values[8];
+    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
+    finish(column, values);
+  }
+}
+
+RMS_NORM_KERNELS(DEFINE_SHORT_KERNEL)

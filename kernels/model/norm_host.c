@@ -1,0 +1,45 @@
+/* norm_host.c - rows divided by their root mean square on the host: an item is a row, whose squares are summed in
+ * sixteen lanes. */
+#include "../../runtime/integer.h"
+#include "../common/rows.h"
+#include "norm.h"
+
+enum { PIECE = 256, LANES = 16 };
+
+int64_t rms_norm_host_items(const struct op_task *task) {
+  const struct op_operand *x = &task->operands[RMS_NORM_X];
+  return op_elements(x) ? rows_count(x) : 0;
+}
+
+static float sum_of_squares(rondo_dtype dtype, const void *data, int64_t begin, int64_t k) {
+  float lanes[LANES] = {0}, values[PIECE], sum = 0;
+  for (int64_t column = 0; column < k; column += PIECE) {
+    int64_t length = smaller(k - column, PIECE);
+    rows_load(dtype, data, begin + column, length, values);
+    for (int64_t i = length; i % LANES; i++) values[i] = 0;
+    for (int64_t i = 0; i < length; i += LANES)
+      for (int64_t lane = 0; lane < LANES; lane++) lanes[lane] = fmaf(values[i + lane], values[i + lane], lanes[lane]);
+  }
+  for (int lane = 0; lane < LANES; lane++) sum += lanes[lane];
+  return sum;
+}
+
+void rms_norm_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  const struct op_operand *x = &call->task->operands[RMS_NORM_X], *norm = &call->task->operands[RMS_NORM_NORM];
+  const struct op_operand *out = &call->task->operands[RMS_NORM_OUT];
+  const struct rms_norm_attributes *attributes = op_attributes(call->task);
+  int64_t k = x->shape[x->rank - 1];
+  for (int64_t row = first; row < last; row++) {
+    int64_t from = rows_begin(x, row), to = rows_begin(out, row);
+    float squares = sum_of_squares(x->dtype, call->data[RMS_NORM_X], from, k);
+    float factor = 1.0f / sqrtf(squares / (float)k + attributes->epsilon);
+    for (int64_t column = 0; column < k; column += PIECE) {
+      float values[PIECE], weights[PIECE];
+      int64_t length = smaller(k - column, PIECE);
+      rows_load(x->dtype, call->data[RMS_NORM_X], from + column, length, values);
+      if (norm->present) rows_load(norm->dtype, call->data[RMS_NORM_NORM], column, length, weights);
+      for (int64_t i = 0; i < length; i++) values[i] = (norm->present ? values[i] * weights[i] : values[i]) * factor;
+      rows_store(out->dtype, call->data[RMS_NORM_OUT], to + column, length, values);
+    }
+  }
+}

@@ -1,0 +1,36 @@
+/* rope.cuh - the sine and cosine of a rotary embedding's angle, and a pair turned by them.
+ *
+ * An angle is a number of fp32, of any size, and counts exactly: the multiple of pi/2 nearest to it is taken off in two
+ * steps of fp64, of which the first is exact below 2^52 quarter turns (Cody and Waite, Software Manual for the
+ * Elementary Functions, 1980, with fused products), and what is left, pi/4 at most, is good to fp32's last bits. The
+ * polynomials are those of Moshier's Cephes (sinf, cosf). No table and no branch: sinf keeps one in local memory. */
+#ifndef RONDO_ROPE_CUH
+#define RONDO_ROPE_CUH
+
+#include <stdint.h>
+
+struct turn {
+  float sine, cosine;
+};
+
+__device__ __forceinline__ turn turn_by(float angle) {
+  const double exact = angle, quarters = rint(exact * 0x1.45f306dc9c883p-1); /* 2 / pi */
+  const float r = (float)fma(quarters, -0x1.1a62633145c07p-54, fma(quarters, -0x1.921fb54442d18p+0, exact));
+  const uint32_t quadrant = (uint32_t)__double2ll_rn(quarters) & 3u;
+  const float square = r * r;
+  float sine = fmaf(fmaf(-1.9515295891e-4f, square, 8.3321608736e-3f), square, -1.6666654611e-1f);
+  sine = fmaf(sine * square, r, r);
+  float cosine = fmaf(fmaf(2.443315711809948e-5f, square, -1.388731625493765e-3f), square, 4.166664568298827e-2f);
+  cosine = fmaf(cosine * square, square, fmaf(-0.5f, square, 1.0f));
+  const float s = quadrant & 1u ? cosine : sine, c = quadrant & 1u ? sine : cosine;
+  return {quadrant & 2u ? -s : s, quadrant + 1u & 2u ? -c : c};
+}
+
+/* The pair's numbers at `low` and `high`, turned. */
+__device__ __forceinline__ void turn_pair(const turn &by, float &low, float &high) {
+  const float turned = __fmaf_rn(low, by.cosine, -(high * by.sine));
+  high = __fmaf_rn(high, by.cosine, low * by.sine);
+  low = turned;
+}
+
+#endif

@@ -1,0 +1,38 @@
+/* argmax.h - the column of each row's largest number: the row of the operation table, and what host code and kernel
+ * tell each other. */
+#ifndef RONDO_ARGMAX_H
+#define RONDO_ARGMAX_H
+
+#include <stdint.h>
+
+#include "../../runtime/completion.h"
+
+enum { ARGMAX_THREADS = 1024 };
+
+/* rondo_argmax. The stride is counted in elements. */
+struct argmax_parameters {
+  const void *x;
+  int32_t *out;
+  int64_t stride;
+  uint32_t n;
+  uint32_t dtype;
+  uint32_t is_aligned; /* 1: rows begin at multiples of 16 bytes */
+  uint32_t reserved;
+  struct completion done;
+};
+
+/* KERNEL(chips, parameters, name, threads, what it calls) */
+#define ARGMAX_KERNELS(KERNEL) KERNEL(EVERY_CHIP, argmax_parameters, rondo_argmax, ARGMAX_THREADS, argmax_row)
+
+#ifndef __CUDACC__
+#include "../../runtime/kernels.h"
+
+enum { ARGMAX_X, ARGMAX_OUT, ARGMAX_OPERANDS }; /* operands */
+
+int64_t argmax_host_items(const struct op_task *task);
+void argmax_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status argmax_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+
+extern const struct op op_argmax;
+#endif
+#endif

@@ -1,0 +1,158 @@
+/* test_rms_norm.c - RMS norm against fp64: every pair of types, rows of all lengths, in place too. */
+#include "test_frame.h"
+
+struct normalised {
+  struct frame x, norm, out;
+  bool in_place;
+  float epsilon;
+};
+
+static const rondo_dtype types[] = {RONDO_F32, RONDO_F16, RONDO_BF16};
+
+static struct normalised add(struct trial *trial, struct random *random, struct normalised n, rondo_dtype x,
+                             rondo_dtype out, rondo_dtype norm, uint32_t rank, const int64_t *extent, int64_t room) {
+  n.x = frame_add(trial, "x", x, rank, extent, room, 1);
+  frame_fill(&n.x, random, exp2((double)random_between(random, -6, 6)));
+  if (norm) n.norm = frame_add(trial, "norm", norm, 1, &extent[rank - 1], room, 1), frame_fill(&n.norm, random, 1);
+  n.out = n.in_place ? n.x : frame_add(trial, "out", out, rank, extent, room, 1);
+  REQUIRE_OK(rondo_add_rms_norm(
+      trial->graph,
+      &(rondo_rms_norm_desc){.x = n.x.view, .norm = n.norm.view, .out = n.out.view, .epsilon = n.epsilon}));
+  return n;
+}
+
+static void check(struct trial *trial, const struct normalised *n, int index) {
+  char what[64];
+  snprintf(what, sizeof what, "rms_norm %d", index);
+  struct frame got = frame_get(trial, &n->out, what);
+  int64_t k = n->x.extent[n->x.rank - 1], count = frame_count(&n->x);
+  for (int64_t begin = 0; begin < count; begin += k) {
+    double squares = 0;
+    for (int64_t i = 0; i < k; i++) squares += frame_read(&n->x, begin + i) * frame_read(&n->x, begin + i);
+    double factor = 1 / sqrt(squares / (double)k + (double)n->epsilon);
+    for (int64_t i = 0; i < k; i++) {
+      double weight = n->norm.bytes ? frame_read(&n->norm, i) : 1, value = frame_read(&got, begin + i);
+      double expected = frame_read(&n->x, begin + i) * weight * factor;
+      double bound = fabs(expected) * (8 + sqrt((double)k / 16)) * 0x1p-24 + frame_half_unit(n->out.dtype, expected);
+      cr_assert(fabs(value - expected) <= bound, "%s, k %d, row %d, column %d: %g, expected %g", what, (int)k,
+                (int)(begin / k), (int)i, value, expected);
+    }
+  }
+  free(got.bytes);
+}
+
+static void normalise_type(rondo_backend backend, int x) {
+  static const int64_t extents[][4] = {{1}, {7}, {64}, {300}, {2048}, {8192}, {8200}, {20001}};
+  enum { MOST = 3 * 4 * 8 };
+  static struct normalised all[MOST];
+  struct random random = {5};
+  struct trial trial;
+  int count = 0;
+  trial_describe(&trial, backend);
+  for (int out = 0; out < 3; out++)
+    for (int norm = 0; norm < 4; norm++)
+      for (uint32_t e = 0; e < 8; e++) {
+        int64_t k = extents[e][0], room = (x + out + norm + (int)e) % 3 * 4;
+        int64_t shape[] = {k > 1000 ? 1 : 2, 3, k > 1000 ? 1 : 5, k};
+        uint32_t rank = 1 + (e + (uint32_t)norm) % 4;
+        if (k > 1000 && (x + out + norm) % 4) continue; /* of the large ones fewer */
+        struct normalised n = {.in_place = x == out && e % 2, .epsilon = e % 2 ? 1e-5f : 1};
+        all[count++] =
+            add(&trial, &random, n, types[x], types[out], norm ? types[norm - 1] : 0, rank, shape + 4 - rank, room);
+      }
+  trial_instantiate(&trial);
+  for (int i = 0; i < count; i++) {
+    frame_set(&trial, &all[i].x);
+    if (all[i].norm.bytes) frame_set(&trial, &all[i].norm);
+    if (!all[i].in_place) frame_set(&trial, &all[i].out);
+  }
+  trial_replay(&trial);
+  for (int i = 0; i < count; i++) {
+    check(&trial, &all[i], i);
+    free(all[i].x.bytes), free(all[i].norm.bytes);
+    if (!all[i].in_place) free(all[i].out.bytes);
+  }
+  trial_end(&trial);
+}
+static void normalise(rondo_backend backend) {
+  for (int x = 0; x < 3; x++) normalise_type(backend, x);
+}
+BOTH_BACKENDS(rms_norm, divides_rows_by_their_root_mean_square, normalise)
+
+/* A row with NaN, one with infinity, zeros, and an ordinary one among them. */
+static void keep_to_their_rows(rondo_backend backend) {
+  enum { K = 96 };
+  static float x[5 * K], out[5 * K];
+  struct random random = {6};
+  struct trial trial;
+  rondo_tensor in, result;
+  trial_describe(&trial, backend);
+  REQUIRE_OK(rondo_input(trial.graph, "x", RONDO_F32, 2, (int64_t[]){5, K}, &in));
+  REQUIRE_OK(rondo_output(trial.graph, "out", RONDO_F32, 2, (int64_t[]){5, K}, &result));
+  REQUIRE_OK(rondo_add_rms_norm(trial.graph, &(rondo_rms_norm_desc){.x = in, .out = result, .epsilon = 1e-6f}));
+  trial_instantiate(&trial);
+  for (int i = 0; i < 5 * K; i++) x[i] = i / K == 2 ? 0 : (float)random_normal(&random);
+  x[1 * K + 40] = NAN, x[3 * K + 95] = -INFINITY;
+  memcpy(&x[4 * K], &x[0], K * sizeof *x);
+  trial_set(&trial, in, x);
+  trial_replay(&trial);
+  memcpy(out, trial_output(&trial, result), sizeof out);
+  for (int i = 0; i < K; i++) {
+    cr_assert(isfinite(out[i]) && isnan(out[K + i]) && out[2 * K + i] == 0);
+    if (i == 95)
+      cr_assert(isnan(out[3 * K + i]));
+    else
+      cr_assert_eq(out[3 * K + i], 0);
+  }
+  cr_assert(memcmp(&out[0], &out[4 * K], K * sizeof *out) == 0, "a row's bits depend on where it stands");
+  trial_end(&trial);
+}
+BOTH_BACKENDS(rms_norm, nan_and_infinity_stay_in_their_row, keep_to_their_rows)
+
+static void nothing(rondo_backend backend) {
+  static const int64_t shapes[][2] = {{0, 8}, {3, 0}, {0, 0}};
+  struct trial trial;
+  trial_describe(&trial, backend);
+  for (int i = 0; i < 3; i++) {
+    rondo_tensor x, out;
+    REQUIRE_OK(rondo_input(trial.graph, "x", RONDO_F16, 2, shapes[i], &x));
+    REQUIRE_OK(rondo_output(trial.graph, "out", RONDO_F32, 2, shapes[i], &out));
+    REQUIRE_OK(rondo_add_rms_norm(trial.graph, &(rondo_rms_norm_desc){.x = x, .out = out}));
+  }
+  trial_instantiate(&trial);
+  trial_replay(&trial);
+  trial_end(&trial);
+}
+BOTH_BACKENDS(rms_norm, empty_tensors_are_no_work, nothing)
+
+Test(rms_norm, refuses_what_does_not_match) {
+  struct trial trial;
+  rondo_tensor x, norm, long_norm, out, wide, ints;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  REQUIRE_OK(rondo_state(g, "x", RONDO_BF16, 2, (int64_t[]){4, 32}, &x));
+  REQUIRE_OK(rondo_constant(g, "norm", RONDO_F32, 1, (int64_t[]){32}, &norm));
+  REQUIRE_OK(rondo_constant(g, "long norm", RONDO_F32, 1, (int64_t[]){33}, &long_norm));
+  REQUIRE_OK(rondo_output(g, "out", RONDO_F16, 2, (int64_t[]){4, 32}, &out));
+  REQUIRE_OK(rondo_output(g, "wide", RONDO_F16, 2, (int64_t[]){4, 64}, &wide));
+  REQUIRE_OK(rondo_state(g, "ints", RONDO_I32, 2, (int64_t[]){4, 32}, &ints));
+#define REFUSED(fragment, ...)                                                                                         \
+  REQUIRE_ERROR(rondo_add_rms_norm(g, &(rondo_rms_norm_desc){__VA_ARGS__}), RONDO_INVALID_ARGUMENT, fragment)
+  REQUIRE_ERROR(rondo_add_rms_norm(g, NULL), RONDO_INVALID_ARGUMENT, "rondo_add_rms_norm: the description is NULL");
+  REFUSED("x is absent, expected f32, f16 or bf16", .out = out);
+  REFUSED("x is [4, 32] i32, expected f32, f16 or bf16", .x = ints, .out = out);
+  REFUSED("norm is [33] f32, expected [32] f32", .x = x, .norm = long_norm, .out = out);
+  REFUSED("norm is [4, 32] i32, expected f32, f16 or bf16", .x = x, .norm = ints, .out = out);
+  REFUSED("out is absent, expected [4, 32] bf16", .x = x);
+  REFUSED("out is [4, 64] f16, expected [4, 32] f16", .x = x, .out = wide);
+  REFUSED("out is [4, 32] i32, expected f32, f16 or bf16", .x = x, .out = ints);
+  REFUSED("epsilon is -1, expected a finite number that is not negative", .x = x, .out = out, .epsilon = -1);
+  REFUSED("epsilon is ", .x = x, .out = out, .epsilon = NAN);
+  rondo_tensor top, middle;
+  REQUIRE_OK(rondo_view(g, x, (int64_t[]){0, 0}, (int64_t[]){2, 32}, &top));
+  REQUIRE_OK(rondo_view(g, x, (int64_t[]){1, 0}, (int64_t[]){2, 32}, &middle));
+  REFUSED("x and out overlap", .x = top, .out = middle);
+#undef REFUSED
+  REQUIRE_OK(rondo_add_rms_norm(g, &(rondo_rms_norm_desc){.x = x, .norm = norm, .out = x}));
+  trial_end(&trial);
+}
