@@ -20,6 +20,7 @@
 #include "../kernels/sample/argmax.h"
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/attention_any.h"
+#include "../kernels/softmax/attention_append.h"
 #include "../kernels/softmax/attention_decode.h"
 #include "../kernels/softmax/attention_e4m3.h"
 #include "../kernels/softmax/attention_wgmma.h"
@@ -77,6 +78,7 @@ int main(void) {
   ARGMAX_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);
   ATTENTION_ANY_KERNELS(PRINT);
+  ATTENTION_APPEND_KERNELS(PRINT);
   ATTENTION_COMBINE_KERNELS(PRINT);
   ATTENTION_DECODE_KERNELS(PRINT);
   ATTENTION_E4M3_KERNELS(PRINT);

@@ -426,6 +426,12 @@ typedef enum rondo_head_layout {
   RONDO_BSHD      /* [batch, sequence, heads, head dimension] */
 } rondo_head_layout;
 
+/* Which two numbers of a row a rotary embedding turns together, as pair i. */
+typedef enum rondo_rope_pairing {
+  RONDO_ROPE_INTERLEAVED = 0, /* 2i and 2i + 1 */
+  RONDO_ROPE_HALVES           /* i and i + d/2 */
+} rondo_rope_pairing;
+
 /* O = softmax(scale * Q K^T) V per head, f16 or bf16, head dimension 32, 64, 128 or 256. Query heads are a multiple of
  * KV heads (GQA). causal is bottom-right aligned: row i sees column j if j <= i + length - query length.
  * K and V may also be e4m3, both of them, and then q as well; o is f16 or bf16, and of q's type where q is not e4m3.
@@ -450,6 +456,19 @@ typedef enum rondo_head_layout {
  *               With compute capability 9.0 and 64 query positions or more they may be off by 2^-11 of themselves
  *   q_scale, k_scale, v_scale
  *               of an e4m3 tensor: its numbers are multiplied by this; 0 means 1
+ *   new_k, new_v
+ *               optional, both: rows [batch, KV heads, query length, d] or, with BSHD, [batch, query length, KV heads,
+ *               d], of k's type, f16 or bf16, that this task writes to k and v itself before it attends, row r of item
+ *               b as KV row position[b] + r, through kv_pages too. A row that k has not, below 0, beyond the capacity
+ *               or of no page, is not written. kv_lengths is absent: position + query length takes its place. k and v
+ *               are written, so they are states, or temporaries that an earlier task writes; rows that one item writes
+ *               are of no page that another one has
+ *   position    i32 [1] or [batch], read on the device at each replay: of query row 0 and new row 0; where there is
+ *               new_k or a rotary embedding
+ *   rope_base, rope_pairing, rope_frequencies
+ *               rope_base > 0, or rope_frequencies (optional f32 [d/2], radians a position for each pair): q, f16 or
+ *               bf16, and new_k are turned first, at position + row, and rounded, as by a rotary embedding of this
+ *               base: pair i by (position + row) * rope_base^(-2i/d)
  * On a GPU products of 16 bits are summed in fp32 by tensor cores, which truncate: o is low by some 2^-27 of the
  * weighted mean of |v| for each KV row of a split, 2^-10 at 131072 rows; by less where few query rows share a KV head.
  * With compute capability 9.0 or 10.0, an item's bits do not depend on a batch of up to 65535 where at most 16 query
@@ -469,6 +488,11 @@ typedef struct rondo_attention_desc {
   int32_t window RONDO_ZERO;
   float soft_cap RONDO_ZERO;
   float q_scale RONDO_ZERO, k_scale RONDO_ZERO, v_scale RONDO_ZERO;
+  rondo_tensor new_k RONDO_ZERO, new_v RONDO_ZERO;
+  rondo_tensor position RONDO_ZERO;
+  rondo_tensor rope_frequencies RONDO_ZERO;
+  float rope_base RONDO_ZERO;
+  rondo_rope_pairing rope_pairing RONDO_ZERO;
 } rondo_attention_desc;
 RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc);
 

@@ -18,7 +18,7 @@
 
 enum {
   OP_MAX_OPERANDS = RONDO_MAX_ARGUMENTS,
-  OP_MAX_LAUNCHES = 2,
+  OP_MAX_LAUNCHES = 3,
   OP_ATTRIBUTE_BYTES = 64,
   OP_PARAMETER_BYTES = 1024,
   OP_MAX_MAPS = 4, /* of a launch */
@@ -121,9 +121,10 @@ struct op {
   uint32_t once_operands;
   /* The tasks for which that holds; NULL: all. Whatever the chip, since graphs are planned without one. */
   bool (*touches_once)(const struct op_task *task);
-  /* Bit i: operand i is read and written by its description, and by the kernels written alone, as many elements as
-   * operand 0 has: where, they read on the device. For reports. */
-  uint32_t appended_operands;
+  /* Bit i: operand i is read and written by its description, and of it the kernels write as many elements as operand
+   * `appended_from` has, where there is one: at which place, they read on the device. For reports. */
+  uint32_t appended_operands, appended_from;
+  bool reads_appended;    /* the kernels read those operands too */
   uint32_t launches_most; /* by select, for any task; 0 means 1 */
   /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
    * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before

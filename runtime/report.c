@@ -143,9 +143,10 @@ static uint64_t operand_bytes(const struct op_operand *operand) {
 struct report_traffic report_operand_traffic(const struct op_task *task, uint32_t index) {
   const struct op_operand *operand = &task->operands[index];
   if (!operand->present) return (struct report_traffic){0};
-  if (task->op && task->op->appended_operands >> index & 1)
-    return (struct report_traffic){.written_bytes = operand_bytes(&task->operands[0])};
+  const struct op *op = task->op;
   uint64_t bytes = operand_bytes(operand);
+  if (op && op->appended_operands >> index & 1 && operand->access & RONDO_WRITE)
+    return (struct report_traffic){op->reads_appended ? bytes : 0, operand_bytes(&task->operands[op->appended_from])};
   return (struct report_traffic){operand->access & RONDO_READ ? bytes : 0, operand->access & RONDO_WRITE ? bytes : 0};
 }
 

@@ -81,6 +81,7 @@ const struct op op_append = {
     .name = "append",
     .once_operands = 1u << APPEND_SRC,
     .appended_operands = 1u << APPEND_DST,
+    .appended_from = APPEND_SRC,
     .check = append_check,
     .host_items = append_host_items,
     .host_run = append_host_run,

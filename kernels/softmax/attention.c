@@ -6,18 +6,24 @@
 #include <math.h>
 
 #include "../../runtime/integer.h"
+#include "attention_append.h"
 #include "attention_decode.h"
 
 rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention: the description is NULL");
+  const rondo_access kv_access = desc->new_k.graph ? RONDO_READ_WRITE : RONDO_READ;
   struct op_argument arguments[] = {
       [ATTENTION_Q] = {"q", desc->q, RONDO_READ, 0},
-      [ATTENTION_K] = {"k", desc->k, RONDO_READ, 0},
-      [ATTENTION_V] = {"v", desc->v, RONDO_READ, 0},
+      [ATTENTION_K] = {"k", desc->k, kv_access, 0},
+      [ATTENTION_V] = {"v", desc->v, kv_access, 0},
       [ATTENTION_KV_LENGTHS] = {"kv_lengths", desc->kv_lengths, RONDO_READ, 0},
       [ATTENTION_O] = {"o", desc->o, RONDO_WRITE, 0},
       [ATTENTION_LSE] = {"lse", desc->lse, RONDO_WRITE, 0},
       [ATTENTION_KV_PAGES] = {"kv_pages", desc->kv_pages, RONDO_READ, 0},
+      [ATTENTION_NEW_K] = {"new_k", desc->new_k, RONDO_READ, 0},
+      [ATTENTION_NEW_V] = {"new_v", desc->new_v, RONDO_READ, 0},
+      [ATTENTION_POSITION] = {"position", desc->position, RONDO_READ, 0},
+      [ATTENTION_ROPE_FREQUENCIES] = {"rope_frequencies", desc->rope_frequencies, RONDO_READ, 0},
   };
   struct attention_attributes attributes = {.layout = (int32_t)desc->layout,
                                             .causal = desc->causal != 0,
@@ -27,7 +33,9 @@ rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc 
                                             .soft_cap = desc->soft_cap,
                                             .q_scale = desc->q_scale,
                                             .k_scale = desc->k_scale,
-                                            .v_scale = desc->v_scale};
+                                            .v_scale = desc->v_scale,
+                                            .rope_base = desc->rope_base,
+                                            .rope_pairing = (int32_t)desc->rope_pairing};
   return graph_add(graph, &op_attention, desc->name, arguments, sizeof arguments / sizeof arguments[0], &attributes,
                    sizeof attributes);
 }
@@ -223,12 +231,13 @@ static rondo_status attention_check(const struct op_task *task) {
   if (status == RONDO_OK) status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", head_axis(task), "heads");
   if (status == RONDO_OK)
     status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", position_axis(task), "positions");
-  return status == RONDO_OK ? optional_check(task) : status;
+  if (status == RONDO_OK) status = optional_check(task);
+  return status == RONDO_OK ? attention_append_check(task) : status;
 }
 
 /* ---- Shape ------------------------------------------------------------------------------------------------------- */
 
-static struct attention_stride stride_of(const struct op_task *task, uint32_t index) {
+struct attention_stride attention_stride_of(const struct op_task *task, uint32_t index) {
   const int64_t *stride = task->operands[index].stride;
   return (struct attention_stride){stride[0], stride[head_axis(task)], stride[position_axis(task)]};
 }
@@ -303,10 +312,13 @@ struct attention_shape attention_shape_of(const struct op_task *task) {
       .head_dimension = q[3],
       .scale = score_scale(task),
       .causal = attributes->causal != 0,
-      .q_stride = stride_of(task, ATTENTION_Q),
-      .k_stride = stride_of(task, ATTENTION_K),
-      .v_stride = stride_of(task, ATTENTION_V),
-      .o_stride = stride_of(task, ATTENTION_O),
+      .q_stride = attention_stride_of(task, ATTENTION_Q),
+      .k_stride = attention_stride_of(task, ATTENTION_K),
+      .v_stride = attention_stride_of(task, ATTENTION_V),
+      .o_stride = attention_stride_of(task, ATTENTION_O),
+      .appends = task->operands[ATTENTION_NEW_K].present,
+      .turns = attributes->rope_base > 0 || task->operands[ATTENTION_ROPE_FREQUENCIES].present,
+      .by_halves = attributes->rope_pairing == RONDO_ROPE_HALVES,
   };
   extras(&shape, task);
   shape.rows = shape.query_length * shape.group;
@@ -321,8 +333,8 @@ uint64_t attention_partial_o_bytes(const struct attention_shape *shape) {
   return (uint64_t)(shape->splits * shape->total_rows * shape->head_dimension) * sizeof(float);
 }
 
-/* For whichever kernels the chip will have. */
-uint64_t attention_scratch_bytes(const struct op_task *task) {
+/* Of splits, for whichever kernels the chip will have. */
+uint64_t attention_partial_bytes(const struct op_task *task) {
   const struct attention_attributes *attributes = op_attributes(task);
   struct attention_shape shape = attention_shape_of(task);
   if (shape.rows <= DECODE_MOST_ROWS)
@@ -331,10 +343,17 @@ uint64_t attention_scratch_bytes(const struct op_task *task) {
   return attention_partial_o_bytes(&shape) + (uint64_t)(shape.splits * shape.total_rows) * sizeof(float);
 }
 
+uint64_t attention_scratch_bytes(const struct op_task *task) {
+  return attention_partial_bytes(task) + attention_append_scratch_bytes(task);
+}
+
 const struct op op_attention = {
     .name = "attention",
     .once_operands = 1u << ATTENTION_O | 1u << ATTENTION_LSE,
-    .launches_most = 2,
+    .appended_operands = 1u << ATTENTION_K | 1u << ATTENTION_V,
+    .appended_from = ATTENTION_NEW_K,
+    .reads_appended = true,
+    .launches_most = 3,
     .check = attention_check,
     .scratch_bytes = attention_scratch_bytes,
     .host_items = attention_host_items,

@@ -6,6 +6,9 @@
  * but newer chips have kernels of their own for few rows (attention_decode.h) and for many (attention_wgmma.h), and
  * what is not plain has others (attention_any.h).
  *
+ * New rows of K and V, and a rotary embedding, are the affair of one kernel in front of any of these
+ * (attention_append.h), but of attention_decode.h's own.
+ *
  * The KV sequence may be cut in splits. Each is then attended on its own, into scratch; rondo_attention_combine merges
  * them in their order. */
 #ifndef RONDO_ATTENTION_H
@@ -20,7 +23,8 @@ enum {
   ATTENTION_MAX_SPLITS = 256,
   ATTENTION_SPLIT_UNIT = 64, /* a split is a multiple of so many KV rows */
   ATTENTION_LEAST_PAGE_ROWS = 16,
-  ATTENTION_MOST_CAPACITY = 1 << 26 /* of an item: without pages, the size of a tensor sees to it */
+  ATTENTION_MOST_CAPACITY = 1 << 26, /* of an item: without pages, the size of a tensor sees to it */
+  ATTENTION_MOST_PAIRS = 128         /* that a rotary embedding turns, of a row */
 };
 
 /* In elements. */
@@ -94,6 +98,10 @@ enum {
   ATTENTION_O,
   ATTENTION_LSE,
   ATTENTION_KV_PAGES,
+  ATTENTION_NEW_K,
+  ATTENTION_NEW_V,
+  ATTENTION_POSITION,
+  ATTENTION_ROPE_FREQUENCIES,
   ATTENTION_OPERANDS
 };
 
@@ -105,6 +113,8 @@ struct attention_attributes {
   int32_t window;                  /* 0: none */
   float soft_cap;                  /* 0: none */
   float q_scale, k_scale, v_scale; /* 0: 1 */
+  float rope_base;                 /* 0: none */
+  int32_t rope_pairing;            /* rondo_rope_pairing */
 };
 
 /* The sizes of a checked task, and how it is cut; from the description alone, so that the bits do not depend on the
@@ -128,14 +138,24 @@ struct attention_shape {
   float soft_cap; /* 0: none */
   float v_scale;  /* a result's last factor */
   bool plain;     /* no pages, no window, no soft cap, no e4m3 */
+  bool appends;   /* rows of new_k and new_v to k and v, first */
+  bool turns;     /* q and these rows, before all */
+  bool by_halves; /* pairs that are turned are i and i + d/2 */
 };
 struct attention_shape attention_shape_of(const struct op_task *task);
 /* Do all rows of q, k, v and o begin at multiples of 16 bytes? */
 bool attention_rows_aligned(const struct op_task *task);
 
 uint64_t attention_scratch_bytes(const struct op_task *task);
+uint64_t attention_partial_bytes(const struct op_task *task); /* of it, for splits: the first */
 /* Where the partial log-sum-exps begin in scratch. */
 uint64_t attention_partial_o_bytes(const struct attention_shape *shape);
+struct attention_stride attention_stride_of(const struct op_task *task, uint32_t index);
+
+/* attention_append.c: new rows and the rotary embedding. */
+rondo_status attention_append_check(const struct op_task *task);
+/* Radians a position of each pair: those that are given or, else, in `room`, the base's. */
+const float *attention_frequencies(const struct op_call *call, float room[ATTENTION_MOST_PAIRS]);
 
 int64_t attention_host_items(const struct op_task *task);
 void attention_host_run(const struct op_call *call, int64_t first, int64_t last);

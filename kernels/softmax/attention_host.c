@@ -1,6 +1,7 @@
 /* attention_host.c - attention on the host: an item is 16 rows (position and head of a group) of one batch item and KV
  * head. KV rows are taken 64 at a time through the online softmax (Milakov and Gimelshein 2018), all in fp32. The
- * splits are the device's affair: here a row is one sum from its first KV row to its last. */
+ * splits are the device's affair: here a row is one sum from its first KV row to its last. Where rows are appended, an
+ * item is all rows of its KV head, behind those that are written. */
 #include <math.h>
 #include <string.h>
 
@@ -33,13 +34,14 @@ struct item {
   bool present[BLOCK];
   float keys[MOST_DIMENSION][BLOCK]; /* transposed: a row's scores then are whole vectors */
   float values[BLOCK][MOST_DIMENSION];
+  const float *frequencies; /* radians a position of each pair, or NULL: nothing is turned */
 };
 
 static int64_t items_per_head(const struct attention_shape *shape) { return divide_up(shape->rows, ITEM_ROWS); }
 
 int64_t attention_host_items(const struct op_task *task) {
   struct attention_shape shape = attention_shape_of(task);
-  return shape.batch * shape.kv_heads * items_per_head(&shape);
+  return shape.batch * shape.kv_heads * (shape.appends ? 1 : items_per_head(&shape));
 }
 
 static int64_t bytes_of(rondo_dtype dtype, int64_t elements) { return dtype == RONDO_E4M3 ? elements : 2 * elements; }
@@ -59,6 +61,23 @@ static void row_write(rondo_dtype dtype, const float *from, int64_t count, uint1
     for (int64_t i = 0; i < count; i++) to[i] = f16_of_f32(from[i]);
   else
     for (int64_t i = 0; i < count; i++) to[i] = bf16_of_f32(from[i]);
+}
+
+/* The rotary embedding (Su et al., RoFormer, 2021) of a row at a position, rounded to its type. */
+static void row_turn(const struct item *item, rondo_dtype dtype, int64_t position, float *row) {
+  const int64_t dimension = item->shape->head_dimension, pairs = dimension / 2;
+  uint16_t rounded[MOST_DIMENSION];
+  if (!item->frequencies) return;
+  for (int64_t i = 0; i < pairs; i++) {
+    const float angle = (float)position * item->frequencies[i];
+    const float cosine = (float)cos((double)angle), sine = (float)sin((double)angle);
+    float *low = &row[item->shape->by_halves ? i : 2 * i], *high = low + (item->shape->by_halves ? pairs : 1);
+    const float turned = *low * cosine - *high * sine;
+    *high = *high * cosine + *low * sine;
+    *low = turned;
+  }
+  row_write(dtype, row, dimension, rounded);
+  row_read(dtype, (const unsigned char *)rounded, dimension, row);
 }
 
 /* NULL for a row of a page that does not exist. */
@@ -135,12 +154,13 @@ static void block_attend(struct item *item, int64_t r, int64_t first, int64_t la
   item->sum[r] = sum;
 }
 
-static void item_begin(struct item *item, rondo_dtype dtype, const unsigned char *q, int64_t length) {
+static void item_begin(struct item *item, rondo_dtype dtype, const unsigned char *q, int64_t length, int64_t at) {
   const struct attention_shape *shape = item->shape;
   for (int64_t r = 0; r < item->row_count; r++) {
     int64_t position = (item->row_begin + r) / shape->group, head = (item->row_begin + r) % shape->group;
     row_read(dtype, q + bytes_of(dtype, position * shape->q_stride.position + head * shape->q_stride.head),
              shape->head_dimension, item->q[r]);
+    row_turn(item, dtype, at + position, item->q[r]);
     int64_t limit = shape->causal ? position + length - shape->query_length + 1 : length;
     item->limit[r] = larger(limit, 0);
     item->begin[r] = shape->window ? larger(limit - shape->window, 0) : 0;
@@ -185,16 +205,47 @@ static struct rows rows_of(const struct op_call *call, const struct attention_sh
   return (struct rows){dtype, data, stride->batch, stride->position};
 }
 
+/* New rows of K or V of one KV head, which it writes. */
+static void rows_append(const struct item *item, const struct op_call *call, uint32_t from, const struct rows *to,
+                        int64_t batch, int64_t kv_head, int64_t at) {
+  const struct attention_shape *shape = item->shape;
+  const struct attention_stride stride = attention_stride_of(call->task, from);
+  const uint16_t *rows = call->data[from];
+  for (int64_t i = 0; i < shape->query_length; i++) {
+    float row[MOST_DIMENSION];
+    if (at + i < 0 || at + i >= shape->capacity) continue;
+    unsigned char *place = (unsigned char *)row_of(item, to, at + i);
+    if (!place) continue;
+    const uint16_t *one = rows + batch * stride.batch + kv_head * stride.head + i * stride.position;
+    row_read(to->dtype, (const unsigned char *)one, shape->head_dimension, row);
+    if (from == ATTENTION_NEW_K) row_turn(item, to->dtype, at + i, row);
+    row_write(to->dtype, row, shape->head_dimension, (uint16_t *)(void *)place);
+  }
+}
+
+/* Of item `batch`: the position of query row 0, or 0 where none is asked for. */
+static int64_t position_of(const struct op_call *call, int64_t batch) {
+  const int32_t *positions = call->data[ATTENTION_POSITION];
+  return positions ? positions[call->task->operands[ATTENTION_POSITION].shape[0] > 1 ? batch : 0] : 0;
+}
+
+/* How many KV rows it has. */
+static int64_t length_of(const struct op_call *call, const struct attention_shape *shape, int64_t batch) {
+  const int32_t *kv_lengths = call->data[ATTENTION_KV_LENGTHS];
+  int64_t length = shape->capacity;
+  if (kv_lengths) length = kv_lengths[batch];
+  if (shape->appends) length = position_of(call, batch) + shape->query_length;
+  return smaller(larger(length, 0), shape->capacity);
+}
+
 static void item_run(struct item *item, const struct op_call *call, int64_t batch, int64_t kv_head) {
   const struct attention_shape *shape = item->shape;
   const struct op_operand *operands = call->task->operands;
   const int64_t *lse_stride = operands[ATTENTION_LSE].stride, head = kv_head * shape->group;
   const rondo_dtype q_dtype = operands[ATTENTION_Q].dtype;
-  const int32_t *kv_lengths = call->data[ATTENTION_KV_LENGTHS], *kv_pages = call->data[ATTENTION_KV_PAGES];
   const unsigned char *q = call->data[ATTENTION_Q];
-  int64_t length = kv_lengths ? smaller(larger(kv_lengths[batch], 0), shape->capacity) : shape->capacity;
-  item->pages = shape->paged && shape->capacity ? kv_pages + batch * shape->pages_stride : NULL;
-  item_begin(item, q_dtype, q + bytes_of(q_dtype, batch * shape->q_stride.batch + head * shape->q_stride.head), length);
+  item_begin(item, q_dtype, q + bytes_of(q_dtype, batch * shape->q_stride.batch + head * shape->q_stride.head),
+             length_of(call, shape, batch), position_of(call, batch));
   const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, batch, kv_head),
                     v = rows_of(call, shape, ATTENTION_V, &shape->v_stride, batch, kv_head);
   item_attend(item, &k, &v);
@@ -204,13 +255,32 @@ static void item_run(struct item *item, const struct op_call *call, int64_t batc
            lse ? lse + batch * lse_stride[0] + head * lse_stride[1] : NULL, lse_stride[1]);
 }
 
+/* All new rows of a KV head. */
+static void head_append(const struct item *item, const struct op_call *call, int64_t batch, int64_t kv_head) {
+  const struct attention_shape *shape = item->shape;
+  const int64_t at = position_of(call, batch);
+  const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, batch, kv_head),
+                    v = rows_of(call, shape, ATTENTION_V, &shape->v_stride, batch, kv_head);
+  rows_append(item, call, ATTENTION_NEW_K, &k, batch, kv_head, at);
+  rows_append(item, call, ATTENTION_NEW_V, &v, batch, kv_head, at);
+}
+
 void attention_host_run(const struct op_call *call, int64_t first, int64_t last) {
   struct attention_shape shape = attention_shape_of(call->task);
-  int64_t per_head = items_per_head(&shape);
+  const int64_t per_head = items_per_head(&shape), items = shape.appends ? 1 : per_head;
+  const int32_t *kv_pages = call->data[ATTENTION_KV_PAGES];
   struct item item = {.shape = &shape};
+  float frequencies[ATTENTION_MOST_PAIRS];
+  if (shape.turns) item.frequencies = attention_frequencies(call, frequencies);
   for (int64_t index = first; index < last; index++) {
-    item.row_begin = index % per_head * ITEM_ROWS;
-    item.row_count = smaller(shape.rows - item.row_begin, ITEM_ROWS);
-    item_run(&item, call, index / (shape.kv_heads * per_head), index / per_head % shape.kv_heads);
+    const int64_t batch = index / (shape.kv_heads * items), kv_head = index / items % shape.kv_heads;
+    const int64_t begin = shape.appends ? 0 : index % items, end = shape.appends ? per_head : begin + 1;
+    item.pages = shape.paged && shape.capacity ? kv_pages + batch * shape.pages_stride : NULL;
+    if (shape.appends) head_append(&item, call, batch, kv_head);
+    for (int64_t part = begin; part < end; part++) {
+      item.row_begin = part * ITEM_ROWS;
+      item.row_count = smaller(shape.rows - item.row_begin, ITEM_ROWS);
+      item_run(&item, call, batch, kv_head);
+    }
   }
 }

@@ -7,6 +7,7 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "attention_any.h"
+#include "attention_append.h"
 #include "attention_decode.h"
 #include "attention_e4m3.h"
 #include "attention_wgmma_plan.h"
@@ -142,9 +143,8 @@ static rondo_status portable_launch(const struct op_call *call, const struct att
   return RONDO_OK;
 }
 
-rondo_status attention_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+static rondo_status attend(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   struct attention_shape shape = attention_shape_of(call->task);
-  launches->count = 0;
   if (!shape.total_rows) return RONDO_OK;
   const struct attention_decode_plan decode = attention_decode_plan_for(call->task, &shape, chip);
   rondo_status status = RONDO_OK;
@@ -161,4 +161,13 @@ rondo_status attention_select(const struct op_call *call, const struct chip *chi
   const int64_t blocks = divide_up(shape.total_rows, ATTENTION_THREADS / 32); /* a warp merges a row */
   launch_add(launches, &rondo_attention_combine, blocks, ATTENTION_THREADS, 0, &parameters, sizeof parameters);
   return RONDO_OK;
+}
+
+rondo_status attention_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  const struct attention_shape shape = attention_shape_of(call->task);
+  launches->count = 0;
+  if (!shape.appends && !shape.turns) return attend(call, chip, launches);
+  struct attention_rest rest;
+  attention_append_launch(call, &rest, launches);
+  return attend(&rest.call, chip, launches);
 }

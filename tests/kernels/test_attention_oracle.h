@@ -185,7 +185,7 @@ static inline rondo_tensor copy_add(rondo_graph *graph, rondo_tensor from, uint3
 
 /* All but the lengths are states: what o and lse hold before and around the result can be seen, and the planner has
  * nothing to place. */
-static inline void attention_add(struct attention *a, struct trial *trial) {
+static inline rondo_attention_desc attention_describe(struct attention *a, struct trial *trial) {
   struct rectangle query = query_rectangle(a), kv = kv_rectangle(a);
   rondo_attention_desc desc = {.layout = a->layout,
                                .scale = a->scale,
@@ -217,6 +217,11 @@ static inline void attention_add(struct attention *a, struct trial *trial) {
     if (a->page_rows) desc.kv_pages = copy_add(trial->graph, desc.kv_pages, 2, (int64_t[]){a->batch, item_pages(a)});
     if (a->lengths) desc.kv_lengths = copy_add(trial->graph, desc.kv_lengths, 1, (int64_t[]){a->batch});
   }
+  return desc;
+}
+
+static inline void attention_add(struct attention *a, struct trial *trial) {
+  const rondo_attention_desc desc = attention_describe(a, trial);
   REQUIRE_OK(rondo_add_attention(trial->graph, &desc));
 }
 

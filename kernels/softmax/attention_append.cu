@@ -1,0 +1,72 @@
+/* attention_append.cu - new rows of K and V to their places, and these and the queries turned by a rotary embedding, in
+ * front of any attention: a thread has a pair of numbers, so that rows may begin anywhere. Bound by the way to its
+ * first instruction: a step of decoding has few rows, and the kernels for many spend far more on them. */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "../common/launch.cuh"
+#include "../model/rope.cuh"
+#include "attention_append.h"
+
+__device__ __forceinline__ float widen(uint16_t bits, bool bf16) {
+  return bf16 ? __uint_as_float((uint32_t)bits << 16) : __half2float(__ushort_as_half(bits));
+}
+__device__ __forceinline__ uint16_t narrow(float value, bool bf16) {
+  return bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(value)) : __half_as_ushort(__float2half_rn(value));
+}
+
+__device__ __forceinline__ int64_t offset_of(const attention_stride &stride, uint32_t batch, uint32_t head,
+                                             int64_t position) {
+  return batch * stride.batch + head * stride.head + position * stride.position;
+}
+
+/* Of KV row `row` of the item; -1 if there is none. */
+__device__ __forceinline__ int64_t kv_offset(const attention_append_parameters &p, const attention_stride &stride,
+                                             uint32_t batch, uint32_t head, int64_t row) {
+  if (row < 0 || row >= p.capacity) return -1;
+  uint32_t page = batch;
+  if (p.kv_pages) page = (uint32_t)p.kv_pages[batch * p.pages_stride + (row >> p.page_shift)];
+  if (page >= p.pool_pages) return -1;
+  return offset_of(stride, page, head, row & ((int64_t(1) << p.page_shift) - 1));
+}
+
+__device__ __forceinline__ void append_pairs(const attention_append_parameters &p) {
+  const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
+  if (p.lengths && index < p.batch) {
+    const int64_t length = (int64_t)p.positions[p.per_item ? index : 0] + p.query_length;
+    p.lengths[index] = (int32_t)min(max(length, (int64_t)0), (int64_t)p.capacity);
+  }
+  if (index >= p.pairs) return;
+  const uint32_t heads = p.turned_heads + 2 * p.new_heads, pair = (uint32_t)(index % p.row_pairs);
+  int64_t rest = index / p.row_pairs;
+  const uint32_t any_head = (uint32_t)(rest % heads);
+  rest /= heads;
+  const uint32_t query = (uint32_t)(rest % p.query_length), batch = (uint32_t)(rest / p.query_length);
+  const int64_t row = (int64_t)p.positions[p.per_item ? batch : 0] + query;
+
+  const bool is_query = any_head < p.turned_heads, is_value = any_head >= p.turned_heads + p.new_heads;
+  const uint32_t head = is_query   ? any_head
+                        : is_value ? any_head - p.turned_heads - p.new_heads
+                                   : any_head - p.turned_heads;
+  const uint16_t *from = (const uint16_t *)(is_query ? p.q : is_value ? p.new_v : p.new_k);
+  uint16_t *to = (uint16_t *)(is_query ? p.turned : is_value ? p.v : p.k);
+  from += offset_of(is_query ? p.q_stride : is_value ? p.new_v_stride : p.new_k_stride, batch, head, query);
+  const int64_t into = is_query ? ((batch * (int64_t)p.query_length + query) * p.turned_heads + head) * 2 * p.row_pairs
+                                : kv_offset(p, is_value ? p.v_stride : p.k_stride, batch, head, row);
+  if (into < 0) return;
+  to += into;
+
+  const uint32_t low_at = p.by_halves ? pair : 2 * pair, high_at = p.by_halves ? pair + p.row_pairs : 2 * pair + 1;
+  if (is_value || !p.turns) {
+    to[low_at] = from[low_at];
+    to[high_at] = from[high_at];
+    return;
+  }
+  float low = widen(from[low_at], p.bf16), high = widen(from[high_at], p.bf16);
+  const float frequency = p.frequencies ? p.frequencies[pair] : p.base_frequencies[pair];
+  turn_pair(turn_by((float)row * frequency), low, high);
+  to[low_at] = narrow(low, p.bf16);
+  to[high_at] = narrow(high, p.bf16);
+}
+
+ATTENTION_APPEND_KERNELS(DEFINE_SHORT_KERNEL)

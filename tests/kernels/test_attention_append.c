@@ -1,0 +1,469 @@
+/* test_attention_append.c - attention that writes new rows of K and V itself, and turns queries and new keys first:
+ * what it writes, number by number, what it leaves alone, and what it attends. Numbers that are turned are drawn until
+ * fp32 rounds them as double precision does, so that what is expected is exact. */
+#include "../../kernels/softmax/attention_append.h"
+#include "test_attention_oracle.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+enum { MOST_BATCH = 8 };
+
+static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
+
+/* An attention with what it does besides. `lengths` of it are not an operand here, but those that follow. */
+struct appended {
+  struct attention a;
+  bool appends;
+  float base;       /* 0: nothing is turned, but where there are frequencies */
+  bool frequencies; /* are an operand */
+  rondo_rope_pairing pairing;
+  int64_t position_count; /* 1 or the batch */
+  int32_t positions[MOST_BATCH];
+  int32_t lengths[MOST_BATCH];
+  rondo_tensor new_k, new_v, position, rope_frequencies;
+  uint16_t *new_k_memory, *new_v_memory;
+  uint16_t *q_turned, *k_expected, *v_expected;
+  float frequency[128];
+};
+
+static bool turns(const struct appended *t) { return t->base > 0.0f || t->frequencies; }
+static struct rectangle new_rectangle(const struct attention *a) {
+  return rectangle_of(a, a->batch, a->kv_heads, a->query_length);
+}
+static int64_t position_of(const struct appended *t, int64_t batch) {
+  return t->positions[t->position_count > 1 ? batch : 0];
+}
+
+/* ---- The graph --------------------------------------------------------------------------------------------------- */
+
+static void add(struct appended *t, struct trial *trial) {
+  const struct rectangle rows = new_rectangle(&t->a);
+  t->a.lengths = NULL;
+  rondo_attention_desc desc = attention_describe(&t->a, trial);
+  if (t->appends) {
+    desc.new_k = rectangle_add(trial->graph, "new_k", t->a.dtype, 4, rows, &t->new_k);
+    desc.new_v = rectangle_add(trial->graph, "new_v", t->a.dtype, 4, rows, &t->new_v);
+  }
+  REQUIRE_OK(rondo_input(trial->graph, "position", RONDO_I32, 1, &t->position_count, &t->position));
+  desc.position = t->position;
+  desc.rope_base = t->base, desc.rope_pairing = t->pairing;
+  if (t->frequencies) {
+    REQUIRE_OK(
+        rondo_state(trial->graph, "frequencies", RONDO_F32, 1, (int64_t[]){t->a.dimension / 2}, &t->rope_frequencies));
+    desc.rope_frequencies = t->rope_frequencies;
+  }
+  REQUIRE_OK(rondo_add_attention(trial->graph, &desc));
+}
+
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+
+/* The angle is one product of fp32. */
+static double angle_of(const struct appended *t, int64_t position, int64_t pair) {
+  const float product = (float)position * t->frequency[pair];
+  return (double)product;
+}
+
+static uint16_t rounded_bits(rondo_dtype dtype, double value) {
+  return dtype == RONDO_F16 ? oracle_to_f16(value) : oracle_to_bf16(value);
+}
+
+/* Is a number, off by what fp32 may err, still rounded alike? */
+static bool is_clear(rondo_dtype dtype, double value, double size) {
+  const double off = size * 0x1p-20;
+  return rounded_bits(dtype, value - off) == rounded_bits(dtype, value + off);
+}
+
+/* A row as it is given, and as it is at a position. */
+static void row_make(const struct appended *t, struct random *random, bool key, int64_t position, uint16_t *given,
+                     uint16_t *turned) {
+  const rondo_dtype dtype = t->a.dtype;
+  const int64_t pairs = t->a.dimension / 2;
+  const bool halves = t->pairing == RONDO_ROPE_HALVES;
+  for (int64_t i = 0; i < pairs; i++) {
+    const int64_t low = halves ? i : 2 * i, high = halves ? i + pairs : 2 * i + 1;
+    double new_low, new_high, size;
+    do {
+      given[low] = rounded_bits(dtype, number_of(&t->a, random, key, position, low));
+      given[high] = rounded_bits(dtype, number_of(&t->a, random, key, position, high));
+      const double x = oracle_read(dtype, given, low), y = oracle_read(dtype, given, high);
+      const double angle = turns(t) ? angle_of(t, position, i) : 0.0;
+      new_low = x * cos(angle) - y * sin(angle), new_high = y * cos(angle) + x * sin(angle);
+      size = turns(t) ? fabs(x) + fabs(y) : 0.0;
+    } while (!is_clear(dtype, new_low, size) || !is_clear(dtype, new_high, size));
+    turned[low] = rounded_bits(dtype, new_low), turned[high] = rounded_bits(dtype, new_high);
+  }
+}
+
+static void frequencies_make(struct appended *t, struct random *random) {
+  for (int64_t i = 0; i < t->a.dimension / 2; i++) {
+    const double of_base = pow((double)t->base, -2.0 * (double)i / (double)t->a.dimension);
+    t->frequency[i] = (float)(t->frequencies ? random_uniform(random) : of_base);
+  }
+}
+
+static uint16_t *copy_of(const uint16_t *memory, const struct rectangle *r) {
+  const size_t bytes = (size_t)rectangle_elements(r) * sizeof(uint16_t);
+  return memcpy(attention_memory(rectangle_elements(r), sizeof(uint16_t)), memory, bytes);
+}
+
+/* New rows, what they are to become, and NaN where they are to be. */
+static void new_rows_fill(struct appended *t, struct random *random) {
+  struct attention *a = &t->a;
+  const struct rectangle rows = new_rectangle(a), kv = kv_rectangle(a);
+  const size_t bytes = (size_t)a->dimension * sizeof(uint16_t);
+  for (int64_t b = 0; b < a->batch; b++)
+    for (int64_t h = 0; h < a->kv_heads; h++)
+      for (int64_t i = 0; i < a->query_length; i++) {
+        uint16_t turned[256];
+        const int64_t at = position_of(t, b) + i, from = row_index(a, &rows, b, h, i);
+        row_make(t, random, true, at, t->new_k_memory + from, turned);
+        for (int64_t d = 0; d < a->dimension; d++)
+          t->new_v_memory[from + d] = rounded_bits(a->dtype, roughly_normal(random));
+        const int64_t to = at >= 0 && at < a->capacity ? kv_index(a, &kv, b, h, at) : -1;
+        if (to < 0) continue;
+        memcpy(t->k_expected + to, turned, bytes);
+        memcpy(t->v_expected + to, t->new_v_memory + from, bytes);
+        for (int64_t d = 0; d < a->dimension; d++) a->k_memory[to + d] = a->v_memory[to + d] = NAN_BITS;
+      }
+}
+
+static void fill(struct appended *t, struct random *random) {
+  struct attention *a = &t->a;
+  for (int64_t b = 0; b < a->batch; b++) {
+    const int64_t length = t->appends ? position_of(t, b) + a->query_length : a->capacity;
+    t->lengths[b] = (int32_t)(length < 0 ? 0 : length > a->capacity ? a->capacity : length);
+  }
+  a->lengths = t->lengths;
+  attention_fill(a, random);
+  a->lengths = NULL;
+  frequencies_make(t, random);
+  const struct rectangle rows = new_rectangle(a), kv = kv_rectangle(a), query = query_rectangle(a);
+  t->new_k_memory = attention_memory(rectangle_elements(&rows), sizeof(uint16_t));
+  t->new_v_memory = attention_memory(rectangle_elements(&rows), sizeof(uint16_t));
+  for (int64_t i = 0; i < rectangle_elements(&rows); i++) t->new_k_memory[i] = t->new_v_memory[i] = NAN_BITS;
+  t->k_expected = copy_of(a->k_memory, &kv), t->v_expected = copy_of(a->v_memory, &kv);
+  if (t->appends) new_rows_fill(t, random);
+  t->q_turned = copy_of(a->q_memory, &query);
+  for (int64_t b = 0; b < a->batch; b++)
+    for (int64_t h = 0; h < a->query_heads; h++)
+      for (int64_t i = 0; i < a->query_length; i++) {
+        const int64_t at = row_index(a, &query, b, h, i);
+        row_make(t, random, false, position_of(t, b) + i, a->q_memory + at, t->q_turned + at);
+      }
+}
+
+static void set(const struct appended *t, struct trial *trial) {
+  attention_set(&t->a, trial);
+  trial_set(trial, t->position, t->positions);
+  if (t->frequencies) trial_set(trial, t->rope_frequencies, t->frequency);
+  if (!t->appends) return;
+  trial_set(trial, t->new_k, t->new_k_memory);
+  trial_set(trial, t->new_v, t->new_v_memory);
+}
+
+static void release(struct appended *t) {
+  attention_free(&t->a);
+  free(t->new_k_memory), free(t->new_v_memory), free(t->q_turned), free(t->k_expected), free(t->v_expected);
+}
+
+/* ---- Check ------------------------------------------------------------------------------------------------------- */
+
+static void same_memory(const struct appended *t, struct trial *trial, rondo_tensor tensor, const uint16_t *expected,
+                        const char *name) {
+  const struct rectangle kv = kv_rectangle(&t->a);
+  uint16_t *got = attention_memory(rectangle_elements(&kv), sizeof(uint16_t));
+  trial_get(trial, tensor, got);
+  int64_t wrong = 0, first = -1;
+  for (int64_t i = rectangle_elements(&kv); i-- > 0;)
+    if (got[i] != expected[i]) wrong++, first = i;
+  char text[256];
+  cr_expect(!wrong, "%s, %s position %d: %ld numbers of %s differ, the first is %ld: %x, expected %x",
+            attention_text(&t->a, text, sizeof text), turns(t) ? "turned," : "", t->positions[0], (long)wrong, name,
+            (long)first, first < 0 ? 0 : got[first], first < 0 ? 0 : expected[first]);
+  free(got);
+}
+
+/* What is attended is then what an attention of turned rows, which lie there, gives. */
+static void check(struct appended *t, struct trial *trial) {
+  struct attention *a = &t->a;
+  same_memory(t, trial, a->k, t->k_expected, "k");
+  same_memory(t, trial, a->v, t->v_expected, "v");
+  attention_get(a, trial);
+  struct attention turned = *a;
+  turned.q_memory = t->q_turned, turned.k_memory = t->k_expected, turned.v_memory = t->v_expected;
+  turned.lengths = t->lengths;
+  attention_check(&turned);
+}
+
+static void run(rondo_backend backend, struct appended *tasks, size_t count) {
+  enum { MOST = 60 };
+  struct random random = {77};
+  for (size_t first = 0; first < count; first += MOST) {
+    const size_t end = first + MOST < count ? first + MOST : count;
+    struct trial trial;
+    trial_describe(&trial, backend);
+    for (size_t i = first; i < end; i++) add(&tasks[i], &trial);
+    trial_instantiate(&trial);
+    for (size_t i = first; i < end; i++) fill(&tasks[i], &random), set(&tasks[i], &trial);
+    trial_replay(&trial);
+    for (size_t i = first; i < end; i++) check(&tasks[i], &trial), release(&tasks[i]);
+    trial_end(&trial);
+  }
+}
+
+/* ---- Tasks ------------------------------------------------------------------------------------------------------- */
+
+/* Where new rows begin: everywhere, in particular at borders of tiles, pages and the capacity, and beyond. */
+static int32_t draw_position(struct random *random, const struct attention *a) {
+  const int64_t room = a->capacity - a->query_length, tile = random_between(random, 0, 20) * 16;
+  static const int32_t far[] = {INT32_MIN, INT32_MAX, INT32_MAX - 3, -100000, 1 << 27};
+  switch (random_between(random, 0, 7)) {
+  case 0:
+    return 0;
+  case 1:
+    return (int32_t)room;
+  case 2:
+    return (int32_t)(room + random_between(random, 1, a->query_length + 2));
+  case 3:
+    return (int32_t)-random_between(random, 1, a->query_length);
+  case 4:
+    return (int32_t)(tile - random_between(random, 0, 2));
+  case 5:
+    return random_between(random, 0, 3) ? (int32_t)random_between(random, 0, room) : far[random_between(random, 0, 4)];
+  default:
+    return (int32_t)random_between(random, 0, room > 0 ? room : 0);
+  }
+}
+
+static struct appended draw(struct random *random) {
+  static const int64_t dimensions[] = {32, 64, 64, 64, 128, 128, 256};
+  static const int64_t groups[] = {1, 2, 3, 4, 8};
+  static const int64_t lengths[] = {1, 1, 1, 1, 2, 4, 5, 16, 17, 70};
+  struct appended t = {.appends = random_between(random, 0, 9) > 0,
+                       .pairing = random_between(random, 0, 1) ? RONDO_ROPE_HALVES : RONDO_ROPE_INTERLEAVED,
+                       .frequencies = random_between(random, 0, 4) == 0};
+  struct attention *a = &t.a;
+  static const float bases[] = {10000.0f, 10000.0f, 500000.0f, 1.5f};
+  t.base = t.appends && random_between(random, 0, 3) == 0 ? 0.0f : bases[random_between(random, 0, 3)];
+  *a = (struct attention){.dtype = dtypes[random_between(random, 0, 1)],
+                          .layout = random_between(random, 0, 1) ? RONDO_BHSD : RONDO_BSHD,
+                          .batch = random_between(random, 0, 2) ? random_between(random, 1, 3) : MOST_BATCH,
+                          .kv_heads = random_between(random, 1, 3),
+                          .query_length = lengths[random_between(random, 0, 9)],
+                          .capacity = 16 * random_between(random, 1, 20),
+                          .dimension = dimensions[random_between(random, 0, 6)],
+                          .causal = random_between(random, 0, 5) > 0,
+                          .splits = random_between(random, 0, 3) ? 0 : (int32_t)random_between(random, 1, 3),
+                          .lse_wanted = random_between(random, 0, 1),
+                          .place =
+                              (enum place)(random_between(random, 0, 3) ? random_between(random, 0, 1) : MISALIGNED)};
+  a->query_heads = a->kv_heads * groups[random_between(random, 0, 4)];
+  if (random_between(random, 0, 3) == 0) a->capacity += random_between(random, 1, 15);
+  if (random_between(random, 0, 5) == 0) a->capacity += 1000;
+  if (random_between(random, 0, 2) == 0) {
+    a->page_rows = (int64_t)16 << random_between(random, 0, 2);
+    a->capacity = (a->capacity + a->page_rows - 1) / a->page_rows * a->page_rows;
+    a->table = random_between(random, 0, 1) ? MISSING : SCATTERED;
+  }
+  if (a->causal && random_between(random, 0, 3) == 0) a->window = (int32_t)random_between(random, 1, a->capacity);
+  if (random_between(random, 0, 4) == 0) a->soft_cap = 5.0f;
+  t.position_count = random_between(random, 0, 2) ? a->batch : 1;
+  for (int64_t i = 0; i < t.position_count; i++) t.positions[i] = draw_position(random, a);
+  return t;
+}
+
+static void drawn(rondo_backend backend) {
+  enum { TASKS = 480 };
+  static struct appended tasks[TASKS];
+  struct random random = {5};
+  for (int i = 0; i < TASKS; i++) tasks[i] = draw(&random);
+  run(backend, tasks, TASKS);
+}
+BOTH_BACKENDS(attention_append, writes_turned_rows_and_attends_them, drawn)
+
+/* What a model's decoding asks for, each with one query position and with a chunk. */
+static void models(rondo_backend backend) {
+  static const struct {
+    int64_t batch, query_heads, kv_heads, capacity, dimension;
+  } shapes[] = {{1, 9, 3, 512, 64},    {8, 32, 8, 512, 64},  {1, 32, 8, 4096, 64},
+                {2, 32, 8, 1000, 128}, {1, 8, 1, 9000, 128}, {1, 8, 4, 2048, 256}};
+  static struct appended tasks[COUNT(shapes) * 3];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    static const int64_t lengths[] = {1, 4, 16};
+    struct appended *t = &tasks[i];
+    *t = (struct appended){.appends = true, .base = 100000.0f, .pairing = RONDO_ROPE_HALVES};
+    t->a = (struct attention){.dtype = dtypes[i % 2],
+                              .layout = RONDO_BHSD,
+                              .batch = shapes[i / 3].batch,
+                              .query_heads = shapes[i / 3].query_heads,
+                              .kv_heads = shapes[i / 3].kv_heads,
+                              .query_length = lengths[i % 3],
+                              .capacity = shapes[i / 3].capacity,
+                              .dimension = shapes[i / 3].dimension,
+                              .causal = 1};
+    t->position_count = t->a.batch;
+    for (int64_t b = 0; b < t->a.batch; b++) t->positions[b] = (int32_t)(t->a.capacity - 17 * (b + 1));
+  }
+  run(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_append, decodes_and_prefills_as_models_do, models)
+
+/* ---- One task, and three ----------------------------------------------------------------------------------------- */
+
+struct growing {
+  rondo_tensor q, new_k, new_v, position, length, o;
+};
+
+enum { GROWN = 70, HEADS = 6, KV_HEADS = 2, DIMENSION = 64 };
+
+static rondo_tensor tensor(rondo_graph *graph, const char *name, int64_t heads, int64_t rows) {
+  rondo_tensor made;
+  REQUIRE_OK(rondo_state(graph, name, RONDO_BF16, 4, (int64_t[]){1, heads, rows, DIMENSION}, &made));
+  return made;
+}
+
+/* A sequence that grows row by row, by this task and by two appends in front of an attention: the same bits. */
+static void grows(rondo_backend backend) {
+  struct trial trial;
+  struct random random = {3};
+  rondo_tensor position, length, k[2], v[2], o[2];
+  trial_describe(&trial, backend);
+  rondo_graph *g = trial.graph;
+  const rondo_tensor q = tensor(g, "q", HEADS, 1), new_k = tensor(g, "new_k", KV_HEADS, 1),
+                     new_v = tensor(g, "new_v", KV_HEADS, 1);
+  REQUIRE_OK(rondo_input(g, "position", RONDO_I32, 1, (int64_t[]){1}, &position));
+  REQUIRE_OK(rondo_input(g, "length", RONDO_I32, 1, (int64_t[]){1}, &length));
+  for (int i = 0; i < 2; i++) {
+    k[i] = tensor(g, "k", KV_HEADS, GROWN), v[i] = tensor(g, "v", KV_HEADS, GROWN), o[i] = tensor(g, "o", HEADS, 1);
+    rondo_attention_desc desc = {.q = q, .k = k[i], .v = v[i], .o = o[i], .causal = 1};
+    if (i) {
+      REQUIRE_OK(rondo_add_append(g, &(rondo_append_desc){"k", new_k, k[i], position, 2}));
+      REQUIRE_OK(rondo_add_append(g, &(rondo_append_desc){"v", new_v, v[i], position, 2}));
+      desc.kv_lengths = length;
+    } else {
+      desc.new_k = new_k, desc.new_v = new_v, desc.position = position;
+    }
+    REQUIRE_OK(rondo_add_attention(g, &desc));
+  }
+  trial_instantiate(&trial);
+  for (int32_t at = 0; at < GROWN; at++) {
+    uint16_t q_row[HEADS * DIMENSION], k_row[KV_HEADS * DIMENSION], v_row[KV_HEADS * DIMENSION], got[2][COUNT(q_row)];
+    for (size_t i = 0; i < COUNT(q_row); i++) q_row[i] = oracle_to_bf16(random_normal(&random));
+    for (size_t i = 0; i < COUNT(k_row); i++) {
+      k_row[i] = oracle_to_bf16(random_normal(&random));
+      v_row[i] = oracle_to_bf16(random_normal(&random));
+    }
+    trial_set(&trial, q, q_row), trial_set(&trial, new_k, k_row), trial_set(&trial, new_v, v_row);
+    trial_set(&trial, position, &at), trial_set(&trial, length, &(int32_t){at + 1});
+    trial_replay(&trial);
+    for (int i = 0; i < 2; i++) trial_get(&trial, o[i], got[i]);
+    cr_assert(!memcmp(got[0], got[1], sizeof got[0]), "o differs at position %d", at);
+  }
+  static uint16_t rows[2][KV_HEADS * GROWN * DIMENSION];
+  for (int i = 0; i < 2; i++) trial_get(&trial, k[i], rows[i]);
+  cr_expect(!memcmp(rows[0], rows[1], sizeof rows[0]));
+  for (int i = 0; i < 2; i++) trial_get(&trial, v[i], rows[i]);
+  cr_expect(!memcmp(rows[0], rows[1], sizeof rows[0]));
+  trial_end(&trial);
+}
+BOTH_BACKENDS(attention_append, a_sequence_that_grows_has_the_bits_of_appends_and_an_attention, grows)
+
+/* ---- Replays ----------------------------------------------------------------------------------------------------- */
+
+static void replays(rondo_backend backend) {
+  enum { REPLAYS = 1000, TASKS = 24 };
+  static struct appended tasks[TASKS];
+  struct random random = {9};
+  struct trial trial;
+  uint16_t *first[TASKS];
+  trial_describe(&trial, backend);
+  for (int i = 0; i < TASKS; i++) tasks[i] = draw(&random), add(&tasks[i], &trial);
+  trial_instantiate(&trial);
+  for (int i = 0; i < TASKS; i++) fill(&tasks[i], &random), set(&tasks[i], &trial);
+  for (int replay = 0; replay < (backend == RONDO_BACKEND_HOST ? 2 : REPLAYS); replay++) {
+    trial_replay(&trial);
+    for (int i = 0; i < TASKS; i++) {
+      const struct rectangle query = query_rectangle(&tasks[i].a);
+      attention_get(&tasks[i].a, &trial);
+      if (!replay) first[i] = copy_of(tasks[i].a.o_memory, &query);
+      cr_assert(!memcmp(first[i], tasks[i].a.o_memory, (size_t)rectangle_elements(&query) * sizeof(uint16_t)),
+                "task %d differs in replay %d", i, replay);
+    }
+  }
+  for (int i = 0; i < TASKS; i++) check(&tasks[i], &trial), release(&tasks[i]), free(first[i]);
+  trial_end(&trial);
+}
+BOTH_BACKENDS(attention_append, a_thousand_replays_give_the_same_bits, replays)
+
+/* ---- Bad descriptions -------------------------------------------------------------------------------------------- */
+
+static rondo_tensor made(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, const int64_t *shape) {
+  rondo_tensor tensor;
+  REQUIRE_OK(rondo_state(graph, NULL, dtype, rank, shape, &tensor));
+  return tensor;
+}
+#define MADE(dtype, ...)                                                                                               \
+  made(g, RONDO_##dtype, sizeof(int64_t[]){__VA_ARGS__} / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
+
+Test(attention_append, refuses_what_does_not_fit) {
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  const rondo_tensor q = MADE(F16, 2, 4, 3, 64), o = MADE(F16, 2, 4, 3, 64), k = MADE(F16, 2, 2, 9, 64),
+                     v = MADE(F16, 2, 2, 9, 64), new_k = MADE(F16, 2, 2, 3, 64), new_v = MADE(F16, 2, 2, 3, 64),
+                     at = MADE(I32, 1), at_each = MADE(I32, 2), three = MADE(I32, 3), four = MADE(F16, 2, 2, 4, 64),
+                     bf16 = MADE(BF16, 2, 2, 3, 64), codes_q = MADE(E4M3, 2, 4, 3, 64), codes = MADE(E4M3, 2, 2, 9, 64),
+                     more_codes = MADE(E4M3, 2, 2, 9, 64), new_codes = MADE(E4M3, 2, 2, 3, 64),
+                     v_3 = MADE(F16, 2, 2, 3, 64), frequencies = MADE(F32, 32), few = MADE(F32, 31);
+#define REFUSED(fragment, ...)                                                                                         \
+  REQUIRE_ERROR(rondo_add_attention(g, &(rondo_attention_desc){__VA_ARGS__}), RONDO_INVALID_ARGUMENT, fragment)
+#define PLAIN .q = q, .k = k, .v = v, .o = o
+#define ROWS  .new_k = new_k, .new_v = new_v
+  REFUSED("new_v is absent, expected [2, 2, 3, 64] f16", PLAIN, .new_k = new_k, .position = at);
+  REFUSED("new_k is absent, expected [2, 2, 3, 64] f16", PLAIN, .new_v = new_v, .position = at);
+  REFUSED("[2, 2, 4, 64] f16, expected [2, 2, 3, 64] f16", PLAIN, .new_k = four, .new_v = new_v, .position = at);
+  REFUSED("[2, 2, 3, 64] bf16, expected [2, 2, 3, 64] f16", PLAIN, .new_k = new_k, .new_v = bf16, .position = at);
+  REFUSED("position is absent, expected [1] or [2] i32", PLAIN, ROWS);
+  REFUSED("is [3] i32, expected [1] or [2] i32", PLAIN, ROWS, .position = three);
+  REFUSED("position is absent", PLAIN, .rope_base = 10000.0f);
+  REFUSED("position is absent", PLAIN, .rope_frequencies = frequencies);
+  REFUSED("position is there without new_k, rope_base and rope_frequencies", PLAIN, .position = at);
+  REFUSED("kv_lengths is there beside new_k, expected none", PLAIN, ROWS, .position = at, .kv_lengths = at_each);
+  REFUSED("k is e4m3, expected f16 or bf16 beside new_k", .q = q, .k = codes, .v = more_codes, .o = o,
+          .new_k = new_codes, .new_v = new_codes, .position = at);
+  REFUSED("q is e4m3, expected f16 or bf16 beside a rotary embedding", .q = codes_q, .k = codes, .v = more_codes,
+          .o = o, .rope_base = 10000.0f, .position = at);
+  REFUSED("rope_base is -1, expected a finite number that is not negative", PLAIN, .rope_base = -1.0f, .position = at);
+  REFUSED("rope_base is nan", PLAIN, .rope_base = NAN, .position = at);
+  REFUSED("rope_base is inf", PLAIN, .rope_base = INFINITY, .position = at);
+  REFUSED("rope_pairing is 2, expected RONDO_ROPE_INTERLEAVED or RONDO_ROPE_HALVES", PLAIN, .rope_base = 10000.0f,
+          .rope_pairing = (rondo_rope_pairing)2, .position = at);
+  REFUSED("is [31] f32, expected [32] f32", PLAIN, .rope_frequencies = few, .position = at);
+  REFUSED("overlap", .q = q, .k = new_k, .v = v_3, .o = o, ROWS, .position = at);
+#undef ROWS
+  REQUIRE_OK(rondo_add_attention(g, &(rondo_attention_desc){PLAIN, .new_k = new_k, .new_v = new_v, .position = at_each,
+                                                            .rope_base = 1e4f, .rope_frequencies = frequencies}));
+  REQUIRE_OK(rondo_add_attention(
+      g, &(rondo_attention_desc){PLAIN, .rope_frequencies = frequencies, .position = at, .kv_lengths = at_each}));
+#undef PLAIN
+#undef REFUSED
+  trial_end(&trial);
+}
+
+Test(attention_append, keeps_the_rows_before_and_so_wants_them_written) {
+  struct trial trial;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  rondo_graph *g = trial.graph;
+  rondo_plan plan;
+  rondo_tensor k, constant;
+  const rondo_tensor q = MADE(F16, 1, 2, 1, 64), o = MADE(F16, 1, 2, 1, 64), v = MADE(F16, 1, 2, 9, 64),
+                     new_k = MADE(F16, 1, 2, 1, 64), new_v = MADE(F16, 1, 2, 1, 64), at = MADE(I32, 1);
+  REQUIRE_OK(rondo_constant(g, "constant", RONDO_F16, 4, (int64_t[]){1, 2, 9, 64}, &constant));
+  REQUIRE_OK(rondo_temporary(g, "cache", RONDO_F16, 4, (int64_t[]){1, 2, 9, 64}, &k));
+  rondo_attention_desc desc = {.q = q, .k = constant, .v = v, .o = o, .new_k = new_k, .new_v = new_v, .position = at};
+  REQUIRE_ERROR(rondo_add_attention(g, &desc), RONDO_INVALID_ARGUMENT, "k would write the constant 'constant'");
+  desc.k = k;
+  REQUIRE_OK(rondo_add_attention(g, &desc));
+  REQUIRE_ERROR(rondo_plan_graph(g, &plan), RONDO_INVALID_ARGUMENT, "reads temporary 'cache', which no earlier task");
+  trial_end(&trial);
+}
