@@ -559,12 +559,6 @@ typedef struct rondo_rms_norm_desc {
 } rondo_rms_norm_desc;
 RONDO_API rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *desc);
 
-/* Which numbers of a row of d are turned together by a rotary embedding, for pair i < d/2. */
-typedef enum rondo_rope_pairing {
-  RONDO_ROPE_INTERLEAVED = 0, /* 2i and 2i + 1 */
-  RONDO_ROPE_HALVES           /* i and i + d/2 */
-} rondo_rope_pairing;
-
 /* Rotary embedding (Su et al., RoFormer, 2021): x and out [batch, heads, sequence, d] or, with RONDO_BSHD, [batch,
  * sequence, heads, d], of one type, f32, f16 or bf16; d is even, up to 256. out may be x itself. A view of d's first
  * numbers turns a part of each row. Row s of item b stands at position[b] + s, and its pair i (a, b) becomes (a cos t -
