@@ -147,6 +147,103 @@ typedef struct rondo_graph_qr_tensors {
 RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_desc *desc,
                                       rondo_graph_qr_tensors *tensors);
 
+/* ---- Llama ------------------------------------------------------------------------------------------------------- */
+
+/* A step of a decoder as Llama has it: RMS norm, rotary embedding, KV heads that query heads share, silu(gate) * up, no
+ * biases. Decode: one token of each of `sequences`. Prefill: up to `tokens` tokens of one of them. Both are made from
+ * one description, the second one borrowing the weights and KV caches of the first:
+ *
+ *     rondo_llama_layer layers[30], prefill_layers[30];
+ *     rondo_graph_llama_tensors decode = {.layers = layers}, prefill = {.layers = prefill_layers};
+ *     TRY(rondo_graph_llama(decode_graph, &desc, &decode));
+ *     desc.tokens = 16, desc.lender = &decode;
+ *     TRY(rondo_graph_llama(prefill_graph, &desc, &prefill));
+ *
+ * Tasks are "embedding", of each layer "layer0.qkv", ".attention" (which rotates, appends to the KV cache and attends),
+ * ".output", ".gate_up" and ".down", then "head", the last norm and the product that gives logits, and "next", the
+ * column of the largest or a draw. What is added around them is named below. Sums are fp32; what tasks hand on, the
+ * residual stream too, is `dtype`, logits f32.
+ *
+ * A prefill takes `tokens` rows at consecutive positions, of which those up to row `last` count, and next and logits
+ * are row last's. The rows behind it are padding (tokens of any value, such as 0): they are appended to the KV cache
+ * too, seen by no row that counts, and overwritten by the tokens that come to their positions; for those behind the
+ * context's end the caches have 15 rows more. So a prompt is taken in chunks, each at the position where the one before
+ * it ended.
+ *
+ * With feed_back the graph keeps each sequence's last token and its position itself, as states: decode takes the
+ * tokens from there, puts the next ones in their place (and out, by a copy "token") and moves positions by `advance`
+ * ("move"); prefill begins at the sequence's position and leaves the next token and the new position there. After the
+ * prompt there is then nothing to fill: replay and read `next`. Both are zeros at first; rondo_upload sets them, of one
+ * sequence through a view.
+ *
+ * What the caller sees to: the position of a row that counts stays below `context` (what comes out beyond it means
+ * nothing), and a token is below `vocabulary` (else its row is NaN). A sequence that rests may be given any token at
+ * the position that its next one will have; with feed_back its advance is 0, and its token is set before it goes on. */
+typedef struct rondo_graph_llama_desc {
+  const char *name RONDO_ZERO; /* before the names of tensors and tasks, "draft.layer0.qkv"; NULL: nothing */
+  int32_t layers RONDO_ZERO;
+  int64_t hidden RONDO_ZERO;
+  int64_t query_heads RONDO_ZERO, kv_heads RONDO_ZERO;
+  int64_t head_dimension RONDO_ZERO; /* 0: hidden / query_heads */
+  int64_t feed_forward RONDO_ZERO, vocabulary RONDO_ZERO;
+  int64_t context RONDO_ZERO; /* tokens of a sequence, at most */
+  float rope_base RONDO_ZERO; /* 0: 10000 */
+  rondo_rope_pairing rope_pairing
+      RONDO_ZERO;                      /* of a checkpoint of Hugging Face RONDO_ROPE_HALVES, of a GGUF file the other */
+  int32_t rope_frequencies RONDO_ZERO; /* 1: there is a constant of them, in place of rope_base */
+  float epsilon RONDO_ZERO;            /* of RMS norms; 0: 1e-5 */
+  rondo_dtype dtype RONDO_ZERO;        /* f16 or bf16 */
+  rondo_dtype weights RONDO_ZERO;      /* of the layers: dtype, e4m3 or nvfp4 */
+  rondo_dtype embedding RONDO_ZERO;    /* and of the head: dtype or nvfp4; 0: nvfp4 where weights are, else dtype */
+  float nvfp4_scale RONDO_ZERO;        /* factor of all that is nvfp4; 0: 1 */
+  int32_t tied_embedding RONDO_ZERO;   /* 1: the embedding is the head too */
+  int32_t one_order RONDO_ZERO;        /* 1: a sequence's products have the same bits beside any others */
+  int32_t sequences RONDO_ZERO;        /* 1 to 16; 0: 1 */
+  int32_t tokens RONDO_ZERO;           /* prefill: 1 to 16; 0: decode */
+  int32_t sequence RONDO_ZERO;         /* prefill: whose, below `sequences` */
+  int32_t feed_back RONDO_ZERO;        /* 1: tokens and positions are states that the graph moves on itself */
+  int32_t with_logits RONDO_ZERO;      /* 1: logits are an output too */
+  int32_t with_sampling RONDO_ZERO;    /* 1: the next token is drawn, as rondo_add_sample does */
+  /* NULL: constants and states are made here. Else they are those of this graph, with as many layers, of the same sizes
+   * and types, and with feed_back if there is any here; its exec is open first. Read during the call only. */
+  const struct rondo_graph_llama_tensors *lender RONDO_ZERO;
+} rondo_graph_llama_desc;
+
+/* Constants, and two states. Weights in e4m3 have scales f32 [rows], in nvfp4 e4m3 [rows, columns / 16]. */
+typedef struct rondo_llama_layer {
+  rondo_tensor attention_norm;          /* [hidden], as all norms in `dtype` */
+  rondo_tensor qkv, qkv_scales;         /* [(query_heads + 2 kv_heads) head_dimension, hidden]: q, k, v */
+  rondo_tensor output, output_scales;   /* [hidden, query_heads head_dimension] */
+  rondo_tensor feed_forward_norm;       /* [hidden] */
+  rondo_tensor gate_up, gate_up_scales; /* [2 feed_forward, hidden]: row 2i is gate's i, row 2i + 1 is up's */
+  rondo_tensor down, down_scales;       /* [hidden, feed_forward] */
+  rondo_tensor k, v;                    /* states [sequences, context + 15, kv_heads, head_dimension]: KV caches */
+} rondo_llama_layer;
+
+/* Those that the description does not need are all zero. n is `sequences` for decode and 1 for prefill. */
+typedef struct rondo_graph_llama_tensors {
+  rondo_tensor embedding, embedding_scales; /* constant [vocabulary, hidden] */
+  rondo_tensor norm;                        /* constant [hidden] */
+  rondo_tensor head, head_scales;           /* constant [vocabulary, hidden]; not with tied_embedding */
+  rondo_tensor frequencies;                 /* constant f32 [head_dimension / 2], as rondo_rope_desc has them */
+  /* Decode: input i32 [n], the tokens that are seen. With feed_back a state [sequences], of prefill too. */
+  rondo_tensor token;
+  /* i32 [n]: where the token, or a prefill's first one, stands: input, or with feed_back a state [sequences] */
+  rondo_tensor position;
+  rondo_tensor prompt;  /* prefill: input i32 [tokens] */
+  rondo_tensor last;    /* prefill: input i32 [1]: the last row that counts */
+  rondo_tensor advance; /* feed_back: input i32 [n], added to positions: 1, or of prefill last + 1 */
+  /* with_sampling: inputs [n] as rondo_add_sample has them. A draw's `step` is the position of the row drawn from. */
+  rondo_tensor temperature, top_k, top_p, seed;
+  rondo_tensor next;         /* output i32 [n] */
+  rondo_tensor logits;       /* output f32 [n, vocabulary] */
+  rondo_llama_layer *layers; /* set before the call: room for desc->layers, of no use after a failed one */
+} rondo_graph_llama_tensors;
+
+/* Of the graph's limits it takes 5 tasks and, without scales, 8 to 10 tensors a layer, and some 30 besides. */
+RONDO_API rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc *desc,
+                                         rondo_graph_llama_tensors *tensors);
+
 #ifdef __cplusplus
 }
 #endif

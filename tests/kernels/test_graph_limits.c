@@ -52,13 +52,34 @@ static rondo_status add_gemv(rondo_graph *graph) {
                           &tensors);
 }
 
+static rondo_status add_llama(rondo_graph *graph) {
+  rondo_llama_layer layers[2];
+  rondo_graph_llama_tensors tensors = {.layers = layers};
+  return rondo_graph_llama(graph,
+                           &(rondo_graph_llama_desc){.layers = 2,
+                                                     .hidden = 32,
+                                                     .query_heads = 2,
+                                                     .kv_heads = 1,
+                                                     .head_dimension = 32,
+                                                     .feed_forward = 16,
+                                                     .vocabulary = 40,
+                                                     .context = 8,
+                                                     .dtype = RONDO_F16,
+                                                     .weights = RONDO_NVFP4,
+                                                     .rope_frequencies = 1,
+                                                     .tokens = 4,
+                                                     .feed_back = 1},
+                           &tensors);
+}
+
 static const struct {
   const char *name;
   rondo_status (*add)(rondo_graph *graph);
 } ready_made[] = {{"rondo_graph_qr", add_qr},
                   {"rondo_graph_gemm_softmax", add_gemm_softmax},
                   {"rondo_graph_attention", add_attention},
-                  {"rondo_graph_gemv", add_gemv}};
+                  {"rondo_graph_gemv", add_gemv},
+                  {"rondo_graph_llama", add_llama}};
 enum { READY_MADE = sizeof ready_made / sizeof *ready_made };
 
 /* One tensor and one task are there already. */

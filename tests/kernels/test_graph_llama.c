@@ -1,0 +1,445 @@
+/* test_graph_llama.c - the ready-made graph of a Llama's step: decode and prefill against 64 bits, sequences beside
+ * each other and alone, tokens that the graph feeds back, and what it refuses. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "test_llama_oracle.h"
+
+static rondo_graph_llama_desc plain_desc(void) {
+  return (rondo_graph_llama_desc){.dtype = RONDO_BF16,
+                                  .weights = RONDO_BF16,
+                                  .head_dimension = 32,
+                                  .rope_pairing = RONDO_ROPE_HALVES,
+                                  .sequences = 1,
+                                  .with_logits = 1};
+}
+
+/* Of numbers too, which memcmp would not be asked for. */
+static bool is_same(const void *a, const void *b, size_t bytes) { return !memcmp(a, b, bytes); }
+
+/* As a whole row of logits: the worst error over their size. */
+static double logits_error(const float *got, const double *expected) {
+  double worst = 0, squares = 0;
+  for (int i = 0; i < VOCABULARY; i++) {
+    double error = fabs((double)got[i] - expected[i]);
+    if (!(error <= worst)) worst = error; /* NaN too */
+    squares += expected[i] * expected[i];
+  }
+  return worst / sqrt(squares / VOCABULARY);
+}
+
+/* Roundings of intermediate tensors may fall to the other side. */
+static double logits_gate(const struct llama *l) { return l->desc.dtype == RONDO_F16 ? 0.008 : 0.06; }
+
+static void check_logits(const struct llama *l, const float *got, const double *expected, const char *where, int a,
+                         int b) {
+  double error = logits_error(got, expected);
+  cr_assert(error <= logits_gate(l), "%s weights, %s, %d, %d: logits are off by %g of their size",
+            rondo_dtype_name(l->desc.weights), where, a, b, error);
+}
+
+static int32_t largest_of(const float *logits) {
+  int32_t at = 0;
+  for (int32_t i = 1; i < VOCABULARY; i++)
+    if (logits[i] > logits[at]) at = i;
+  return at;
+}
+
+static int32_t some_token(int sequence, int position) { return (sequence * 53 + position * 31 + 7) % VOCABULARY; }
+
+/* ---- Decode ------------------------------------------------------------------------------------------------------ */
+
+static void set_lists(struct machine *m, int graph, rondo_tensor a, const int32_t *of_a, rondo_tensor b,
+                      const int32_t *of_b) {
+  trial_set(&m->trials[graph], a, of_a);
+  trial_set(&m->trials[graph], b, of_b);
+}
+
+/* Sequences that begin at different times. */
+static void decode_and_check(const struct llama *l, struct machine *m, int sequences, int steps) {
+  static struct history histories[MOST_SEQUENCES];
+  double expected[VOCABULARY];
+  for (int t = 0; t < steps; t++) {
+    int32_t token[MOST_SEQUENCES], position[MOST_SEQUENCES];
+    for (int s = 0; s < sequences; s++) {
+      position[s] = t > 2 * s ? t - 2 * s : 0; /* it rests at 0 */
+      token[s] = some_token(s, position[s]);
+    }
+    set_lists(m, 0, m->tensors[0].token, token, m->tensors[0].position, position);
+    trial_replay(&m->trials[0]);
+    const float *logits = trial_output(&m->trials[0], m->tensors[0].logits);
+    const int32_t *next = trial_output(&m->trials[0], m->tensors[0].next);
+    for (int s = 0; s < sequences; s++) {
+      llama_step(l, &histories[s], token[s], position[s], expected);
+      check_logits(l, logits + (ptrdiff_t)s * VOCABULARY, expected, "step and sequence", t, s);
+      cr_assert_eq(next[s], largest_of(logits + (ptrdiff_t)s * VOCABULARY), "step %d, sequence %d", t, s);
+    }
+  }
+}
+
+static void decodes(rondo_backend backend) {
+  static const struct {
+    rondo_dtype dtype, weights, embedding;
+    int tied, pairing, frequencies, dimension;
+  } cases[] = {
+      {RONDO_BF16, RONDO_BF16, 0, 0, RONDO_ROPE_HALVES, 0, 32},
+      {RONDO_BF16, RONDO_NVFP4, 0, 1, RONDO_ROPE_INTERLEAVED, 1, 32},
+      {RONDO_BF16, RONDO_E4M3, 0, 0, RONDO_ROPE_HALVES, 1, 64},
+      {RONDO_F16, RONDO_F16, 0, 1, RONDO_ROPE_INTERLEAVED, 0, 64},
+      {RONDO_F16, RONDO_NVFP4, RONDO_F16, 0, RONDO_ROPE_HALVES, 0, 64},
+      {RONDO_F16, RONDO_E4M3, RONDO_NVFP4, 1, RONDO_ROPE_HALVES, 0, 32},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct llama l;
+    struct machine m = {.count = 0};
+    rondo_graph_llama_desc desc = plain_desc();
+    desc.dtype = cases[i].dtype, desc.weights = cases[i].weights, desc.embedding = cases[i].embedding;
+    desc.tied_embedding = cases[i].tied, desc.rope_pairing = (rondo_rope_pairing)cases[i].pairing;
+    desc.rope_frequencies = cases[i].frequencies, desc.head_dimension = cases[i].dimension;
+    desc.sequences = 3, desc.name = i % 2 ? "draft" : NULL;
+    llama_make(&l, desc, 3 + i);
+    machine_add(&m, backend, l.desc);
+    machine_start(&m, &l);
+    decode_and_check(&l, &m, 3, 9);
+    machine_end(&m);
+    llama_free(&l);
+  }
+}
+BOTH_BACKENDS(graph_llama, decoding_matches_64_bits_in_every_type_of_weights, decodes)
+
+/* ---- Alone and beside others ------------------------------------------------------------------------------------- */
+
+enum { ALIKE_STEPS = 6, ALIKE_SEQUENCES = 5 };
+
+/* The logits of sequences first .. first + count, at every step. */
+static void logits_of(const struct llama *l, rondo_backend backend, int first, int count,
+                      float (*logits)[ALIKE_STEPS][VOCABULARY]) {
+  struct machine m = {.count = 0};
+  rondo_graph_llama_desc desc = l->desc;
+  desc.sequences = count;
+  machine_add(&m, backend, desc);
+  machine_start(&m, l);
+  for (int t = 0; t < ALIKE_STEPS; t++) {
+    int32_t token[MOST_SEQUENCES], position[MOST_SEQUENCES];
+    for (int s = 0; s < count; s++) position[s] = t, token[s] = some_token(first + s, t);
+    set_lists(&m, 0, m.tensors[0].token, token, m.tensors[0].position, position);
+    trial_replay(&m.trials[0]);
+    const float *got = trial_output(&m.trials[0], m.tensors[0].logits);
+    for (int s = 0; s < count; s++) memcpy(logits[s][t], got + (ptrdiff_t)s * VOCABULARY, sizeof logits[s][t]);
+  }
+  machine_end(&m);
+}
+
+static void alike(rondo_backend backend) {
+  static const rondo_dtype weights[] = {RONDO_BF16, RONDO_NVFP4, RONDO_E4M3};
+  static float together[ALIKE_SEQUENCES][ALIKE_STEPS][VOCABULARY], alone[1][ALIKE_STEPS][VOCABULARY];
+  for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) {
+    struct llama l;
+    rondo_graph_llama_desc desc = plain_desc();
+    desc.weights = weights[i], desc.head_dimension = 64, desc.one_order = 1;
+    llama_make(&l, desc, 40 + i);
+    logits_of(&l, backend, 0, ALIKE_SEQUENCES, together);
+    for (int s = 0; s < ALIKE_SEQUENCES; s++) {
+      logits_of(&l, backend, s, 1, alone);
+      cr_assert(is_same(together[s], alone, sizeof alone), "%s weights, sequence %d", rondo_dtype_name(weights[i]), s);
+    }
+    llama_free(&l);
+  }
+}
+BOTH_BACKENDS(graph_llama, a_sequence_has_the_same_bits_alone_and_beside_others_with_one_order, alike)
+
+/* ---- Prefill ----------------------------------------------------------------------------------------------------- */
+
+/* A prompt in chunks of up to `rows`, into sequence 1 of 2; returns what follows. The last row of each is checked. */
+static int32_t prefill_and_check(const struct llama *l, struct machine *m, int rows, int length, struct history *h) {
+  int32_t next = -1;
+  double expected[VOCABULARY];
+  memset(h, 0, sizeof *h);
+  for (int32_t begin = 0; begin < length; begin += rows) {
+    const int32_t count = length - begin < rows ? length - begin : rows, last = count - 1;
+    int32_t prompt[MOST_SEQUENCES] = {0};
+    for (int32_t i = 0; i < count; i++) {
+      prompt[i] = some_token(1, begin + i);
+      llama_step(l, h, prompt[i], begin + i, expected);
+    }
+    trial_set(&m->trials[1], m->tensors[1].prompt, prompt);
+    set_lists(m, 1, m->tensors[1].position, &begin, m->tensors[1].last, &last);
+    trial_replay(&m->trials[1]);
+    const float *logits = trial_output(&m->trials[1], m->tensors[1].logits);
+    check_logits(l, logits, expected, "prompt and chunk", length, begin);
+    next = *(const int32_t *)trial_output(&m->trials[1], m->tensors[1].next);
+    cr_assert_eq(next, largest_of(logits));
+  }
+  return next;
+}
+
+/* Chunks that end in padding, once behind the context's end; then the sequence goes on beside one that rests. */
+static void prefills(rondo_backend backend) {
+  static const struct {
+    int rows, length;
+    rondo_dtype dtype, weights;
+  } cases[] = {{6, 14, RONDO_BF16, RONDO_BF16},      {16, CONTEXT, RONDO_BF16, RONDO_NVFP4},
+               {16, 3, RONDO_F16, RONDO_E4M3},       {1, 4, RONDO_F16, RONDO_F16},
+               {7, CONTEXT, RONDO_F16, RONDO_NVFP4}, {16, 16, RONDO_BF16, RONDO_E4M3},
+               {16, 19, RONDO_F16, RONDO_F16}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static struct history h;
+    struct llama l;
+    struct machine m = {.count = 0};
+    rondo_graph_llama_desc desc = plain_desc();
+    desc.dtype = cases[i].dtype, desc.weights = cases[i].weights, desc.sequences = 2;
+    desc.head_dimension = i % 2 ? 64 : 32;
+    llama_make(&l, desc, 70 + i);
+    machine_add(&m, backend, l.desc);
+    desc = l.desc;
+    desc.tokens = cases[i].rows, desc.sequence = 1;
+    machine_add(&m, backend, desc);
+    machine_start(&m, &l);
+    int32_t next = prefill_and_check(&l, &m, cases[i].rows, cases[i].length, &h);
+    for (int32_t at = cases[i].length; at < CONTEXT; at++) {
+      double expected[VOCABULARY];
+      set_lists(&m, 0, m.tensors[0].token, (int32_t[]){5, next}, m.tensors[0].position, (int32_t[]){0, at});
+      trial_replay(&m.trials[0]);
+      const float *logits = (const float *)trial_output(&m.trials[0], m.tensors[0].logits) + VOCABULARY;
+      llama_step(&l, &h, next, at, expected);
+      check_logits(&l, logits, expected, "prompt and position behind it", cases[i].length, at);
+      next = largest_of(logits);
+    }
+    machine_end(&m);
+    llama_free(&l);
+  }
+}
+BOTH_BACKENDS(graph_llama, a_prompt_in_padded_chunks_is_as_good_as_token_after_token, prefills)
+
+/* ---- Fed back ---------------------------------------------------------------------------------------------------- */
+
+enum { FED_STEPS = 7, PROMPT = 9, CHUNK = 4 };
+
+static void set_sampling(struct machine *m, int graph, const int32_t *seed, int count) {
+  const rondo_graph_llama_tensors *t = &m->tensors[graph];
+  static const float warm[] = {1.5f, 0.0f}, most[] = {0.9f, 1.0f};
+  float temperature[MOST_SEQUENCES], top_p[MOST_SEQUENCES];
+  int32_t top_k[MOST_SEQUENCES];
+  if (!t->seed.graph) return;
+  for (int s = 0; s < count; s++) temperature[s] = warm[s % 2], top_p[s] = most[s % 2], top_k[s] = 12;
+  trial_set(&m->trials[graph], t->temperature, temperature), trial_set(&m->trials[graph], t->top_p, top_p);
+  trial_set(&m->trials[graph], t->top_k, top_k), trial_set(&m->trials[graph], t->seed, seed);
+}
+
+/* A prompt into sequence 2 of 3, then a few tokens of all: by the host's hand, or fed back. */
+static void generate(const struct llama *l, rondo_backend backend, bool fed_back, int32_t tokens[1 + FED_STEPS][3],
+                     float logits[FED_STEPS][3][VOCABULARY]) {
+  static const int32_t seeds[] = {11, 12, 13};
+  struct machine m = {.count = 0};
+  rondo_graph_llama_desc desc = l->desc;
+  int32_t token[] = {3, 4, 0}, position[] = {0, 0, 0};
+  desc.sequences = 3, desc.feed_back = fed_back;
+  machine_add(&m, backend, desc);
+  desc.tokens = CHUNK, desc.sequence = 2;
+  machine_add(&m, backend, desc);
+  machine_start(&m, l);
+  set_sampling(&m, 0, seeds, 3), set_sampling(&m, 1, seeds + 2, 1);
+  if (fed_back) trial_set(&m.trials[0], m.tensors[0].token, token);
+  for (int32_t begin = 0; begin < PROMPT; begin += CHUNK) {
+    const int32_t count = PROMPT - begin < CHUNK ? PROMPT - begin : CHUNK, last = count - 1;
+    int32_t prompt[CHUNK] = {0};
+    for (int i = 0; i < count; i++) prompt[i] = some_token(2, begin + i);
+    trial_set(&m.trials[1], m.tensors[1].prompt, prompt);
+    trial_set(&m.trials[1], m.tensors[1].last, &last);
+    trial_set(&m.trials[1], fed_back ? m.tensors[1].advance : m.tensors[1].position, fed_back ? &count : &begin);
+    trial_replay(&m.trials[1]);
+  }
+  token[2] = *(const int32_t *)trial_output(&m.trials[1], m.tensors[1].next), position[2] = PROMPT;
+  memcpy(tokens[0], token, sizeof token);
+  if (fed_back) trial_set(&m.trials[0], m.tensors[0].advance, (int32_t[]){1, 1, 1});
+  for (int t = 0; t < FED_STEPS; t++) {
+    if (!fed_back) set_lists(&m, 0, m.tensors[0].token, token, m.tensors[0].position, position);
+    trial_replay(&m.trials[0]);
+    trial_get(&m.trials[0], m.tensors[0].next, token);
+    trial_get(&m.trials[0], m.tensors[0].logits, logits[t]);
+    for (int s = 0; s < 3; s++) position[s]++;
+    memcpy(tokens[t + 1], token, sizeof token);
+  }
+  if (fed_back) {
+    int32_t kept[2][3];
+    trial_get(&m.trials[0], m.tensors[0].token, kept[0]), trial_get(&m.trials[0], m.tensors[0].position, kept[1]);
+    cr_assert(!memcmp(kept[0], token, sizeof token) && !memcmp(kept[1], position, sizeof position));
+  }
+  machine_end(&m);
+}
+
+static void feeds_back(rondo_backend backend) {
+  static int32_t by_hand[1 + FED_STEPS][3], fed_back[1 + FED_STEPS][3];
+  static float logits_by_hand[FED_STEPS][3][VOCABULARY], logits_fed_back[FED_STEPS][3][VOCABULARY];
+  for (int with_sampling = 0; with_sampling < 1; with_sampling++) {
+    struct llama l;
+    rondo_graph_llama_desc desc = plain_desc();
+    desc.with_sampling = with_sampling, desc.dtype = RONDO_F16, desc.weights = RONDO_NVFP4;
+    llama_make(&l, desc, 90);
+    generate(&l, backend, false, by_hand, logits_by_hand);
+    generate(&l, backend, true, fed_back, logits_fed_back);
+    cr_assert(!memcmp(by_hand, fed_back, sizeof by_hand), "with_sampling %d", with_sampling);
+    cr_assert(is_same(logits_by_hand, logits_fed_back, sizeof logits_by_hand), "with_sampling %d", with_sampling);
+    int drawn = 0; /* that are not the largest */
+    for (int t = 0; t < FED_STEPS; t++)
+      for (int s = 0; s < 3; s++) drawn += by_hand[t + 1][s] != largest_of(logits_by_hand[t][s]);
+    for (int t = 0; t < FED_STEPS; t++)
+      cr_assert_eq(by_hand[t + 1][1], largest_of(logits_by_hand[t][1]), "its temperature is 0");
+    cr_assert_eq(drawn > 0, with_sampling, "%d", drawn);
+    llama_free(&l);
+  }
+}
+BOTH_BACKENDS(graph_llama, fed_back_are_the_tokens_that_the_host_would_feed, feeds_back)
+
+/* advance 0 leaves a sequence where it is, and its next token is set through a view. */
+static void rests(rondo_backend backend) {
+  struct llama l;
+  struct machine m = {.count = 0};
+  rondo_graph_llama_desc desc = plain_desc();
+  rondo_tensor second;
+  int32_t position[2], token[2];
+  desc.sequences = 2, desc.feed_back = 1;
+  llama_make(&l, desc, 5);
+  machine_add(&m, backend, l.desc);
+  REQUIRE_OK(rondo_view(m.trials[0].graph, m.tensors[0].token, (int64_t[]){1}, (int64_t[]){1}, &second));
+  machine_start(&m, &l);
+  trial_set(&m.trials[0], m.tensors[0].advance, (int32_t[]){1, 0});
+  for (int t = 0; t < 3; t++) trial_replay(&m.trials[0]);
+  trial_get(&m.trials[0], m.tensors[0].position, position);
+  cr_assert(position[0] == 3 && position[1] == 0);
+  static struct history h;
+  double expected[VOCABULARY];
+  llama_step(&l, &h, 17, 0, expected);
+  REQUIRE_OK(rondo_upload(m.trials[0].exec, second, &(int32_t){17}, sizeof(int32_t)));
+  trial_set(&m.trials[0], m.tensors[0].advance, (int32_t[]){1, 1});
+  trial_replay(&m.trials[0]);
+  const float *logits = trial_output(&m.trials[0], m.tensors[0].logits);
+  check_logits(&l, logits + VOCABULARY, expected, "sequence and token", 1, 17);
+  trial_get(&m.trials[0], m.tensors[0].token, token);
+  cr_assert_eq(token[1], largest_of(logits + VOCABULARY));
+  machine_end(&m);
+  llama_free(&l);
+}
+BOTH_BACKENDS(graph_llama, a_sequence_that_rests_stays_where_it_is, rests)
+
+/* ---- What it is called, and what is refused ---------------------------------------------------------------------- */
+
+static bool is_explained(rondo_graph *graph, const char *task) {
+  char path[] = "/tmp/rondo_llama_XXXXXX", line[512], quoted[96];
+  int file = mkstemp(path);
+  bool is_found = false;
+  cr_assert_geq(file, 0);
+  close(file);
+  REQUIRE_OK(rondo_explain(graph, 90, path));
+  FILE *text = fopen(path, "r");
+  snprintf(quoted, sizeof quoted, "'%s'", task);
+  while (fgets(line, sizeof line, text)) is_found |= strstr(line, quoted) != NULL;
+  fclose(text);
+  remove(path);
+  return is_found;
+}
+
+Test(graph_llama, every_task_has_its_name) {
+  static const char *const parts[] = {"embedding",
+                                      "layer0.qkv",
+                                      "layer1.attention",
+                                      "layer1.output",
+                                      "layer0.gate_up",
+                                      "layer1.down",
+                                      "last row",
+                                      "head",
+                                      "next",
+                                      "token",
+                                      "move"};
+  struct llama l;
+  rondo_graph_llama_desc desc = plain_desc();
+  desc.feed_back = 1, desc.tokens = 5;
+  llama_make(&l, desc, 1);
+  for (int named = 0; named < 2; named++) {
+    struct machine m = {.count = 0};
+    rondo_task last;
+    char name[80];
+    l.desc.name = named ? "draft" : NULL;
+    machine_add(&m, RONDO_BACKEND_HOST, l.desc);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+      snprintf(name, sizeof name, "%s%s", named ? "draft." : "", parts[i]);
+      cr_assert(is_explained(m.trials[0].graph, name), "%s", name);
+    }
+    REQUIRE_OK(rondo_last_task(m.trials[0].graph, &last));
+    cr_assert_eq(last, 5 * LAYERS + 5);
+    REQUIRE_OK(rondo_graph_destroy(&m.trials[0].graph));
+  }
+  llama_free(&l);
+}
+
+Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
+  struct llama l;
+  llama_make(&l, plain_desc(), 1);
+  const rondo_graph_llama_desc good = l.desc;
+  rondo_graph_llama_desc bad = good;
+  rondo_llama_layer layers[LAYERS], lent_layers[LAYERS];
+  rondo_graph_llama_tensors tensors = {.layers = layers}, lender = {.layers = lent_layers}, nowhere = {0};
+  struct trial trial, lending;
+  rondo_plan empty, plan;
+  trial_describe(&trial, RONDO_BACKEND_HOST);
+  trial_describe(&lending, RONDO_BACKEND_HOST);
+  REQUIRE_OK(rondo_plan_graph(trial.graph, &empty));
+#define REFUSED(fragment)                                                                                              \
+  REQUIRE_ERROR(rondo_graph_llama(trial.graph, &bad, &tensors), RONDO_INVALID_ARGUMENT, fragment);                     \
+  bad = good
+  REQUIRE_ERROR(rondo_graph_llama(trial.graph, NULL, &tensors), RONDO_INVALID_ARGUMENT, "description is NULL");
+  REQUIRE_ERROR(rondo_graph_llama(trial.graph, &good, NULL), RONDO_INVALID_ARGUMENT, "address is NULL");
+  REQUIRE_ERROR(rondo_graph_llama(trial.graph, &good, &nowhere), RONDO_INVALID_ARGUMENT, "tensors' layers are NULL");
+  bad.layers = 0;
+  REFUSED("rondo_graph_llama: layers is 0, expected 1 to");
+  bad.hidden = -64;
+  REFUSED("hidden is -64, expected 1 to");
+  bad.query_heads = 0;
+  REFUSED("query_heads is 0");
+  bad.query_heads = INT64_MAX, bad.kv_heads = INT64_MAX;
+  REFUSED("query_heads is 9223372036854775807");
+  bad.kv_heads = 3;
+  REFUSED("task 2 'layer0.attention': ");
+  bad.head_dimension = 48;
+  REFUSED("task 2 'layer0.attention': ");
+  bad.feed_forward = 0;
+  REFUSED("feed_forward is 0");
+  bad.vocabulary = 0;
+  REFUSED("vocabulary is 0");
+  bad.context = 0;
+  REFUSED("context is 0");
+  bad.sequences = 17;
+  REFUSED("sequences is 17, expected 1 to 16");
+  bad.tokens = 17;
+  REFUSED("tokens is 17, expected 0 to 16");
+  bad.sequence = 1;
+  REFUSED("sequence is 1, expected 0 to 0");
+  bad.tokens = 4, bad.sequences = 3, bad.sequence = 3;
+  REFUSED("sequence is 3, expected 0 to 2");
+  bad.dtype = RONDO_F32;
+  REFUSED("dtype is f32, expected f16 or bf16");
+  bad.embedding = RONDO_E4M3;
+  REFUSED("embedding is e4m3, expected bf16 or nvfp4");
+  bad.weights = RONDO_F16;
+  REFUSED("task 1 'layer0.qkv': vectors are bf16, expected f16 with weights in f16");
+  bad.epsilon = -1;
+  REFUSED("task 1 'layer0.qkv': norm_epsilon is -1");
+  bad.weights = RONDO_NVFP4, bad.feed_forward = 40;
+  REFUSED("task 5 'layer0.down': weights have rows of 40, expected a multiple of 16");
+  bad.lender = &nowhere;
+  REFUSED("the lender's layers are NULL");
+  REQUIRE_OK(rondo_graph_llama(lending.graph, &good, &lender));
+  bad.lender = &lender, bad.feed_back = 1;
+  REFUSED("rondo_borrow: tensor 'token' is of kind input, expected a constant or a state");
+  bad.lender = &lender, bad.sequences = 2;
+  REFUSED("task 2 'layer0.attention': ");
+  bad.lender = &lender, bad.tokens = 4, bad.sequences = 2, bad.sequence = 1;
+  REFUSED("");
+#undef REFUSED
+  REQUIRE_OK(rondo_plan_graph(trial.graph, &plan));
+  cr_assert(!memcmp(&plan, &empty, sizeof plan), "a refused description left tensors behind");
+  REQUIRE_OK(rondo_graph_llama(trial.graph, &good, &tensors));
+  trial_end(&trial);
+  trial_end(&lending);
+  llama_free(&l);
+}

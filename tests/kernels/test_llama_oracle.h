@@ -1,0 +1,280 @@
+/* test_llama_oracle.h - a tiny Llama of random weights: the graphs of it on a backend, and its step in 64 bits, rounded
+ * where tensors have 16. */
+#ifndef RONDO_TEST_LLAMA_ORACLE_H
+#define RONDO_TEST_LLAMA_ORACLE_H
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../support.h"
+#include <rondo_graphs.h>
+
+enum {
+  LAYERS = 2,
+  HIDDEN = 64,
+  QUERY_HEADS = 4,
+  KV_HEADS = 2,
+  MOST_DIMENSION = 64,
+  MOST_QUERY = QUERY_HEADS * MOST_DIMENSION,
+  MOST_KV = KV_HEADS * MOST_DIMENSION,
+  GATED = 96,
+  VOCABULARY = 160,
+  CONTEXT = 20,
+  MOST_SEQUENCES = 16,
+};
+
+/* ---- Weights ----------------------------------------------------------------------------------------------------- */
+
+struct matrix {
+  void *codes, *scales; /* as they are uploaded */
+  double *numbers;
+};
+
+struct llama {
+  rondo_graph_llama_desc desc; /* of a decode of one sequence */
+  struct matrix embedding, head, norm, attention_norm[LAYERS], feed_forward_norm[LAYERS];
+  struct matrix qkv[LAYERS], output[LAYERS], gate_up[LAYERS], down[LAYERS];
+  float frequencies[MOST_DIMENSION / 2];
+};
+
+static inline void *oracle_memory(int64_t count, size_t bytes) {
+  void *memory = calloc((size_t)count, bytes);
+  cr_assert_not_null(memory);
+  return memory;
+}
+
+/* Numbers of about `size`, or around `mean`. */
+static inline struct matrix matrix_random(struct random *random, rondo_dtype dtype, int64_t rows, int64_t columns,
+                                          double mean, double size, float nvfp4_scale) {
+  const int64_t count = rows * columns;
+  struct matrix made = {.codes = oracle_memory(count, 2),
+                        .scales = oracle_memory(count, sizeof(float)),
+                        .numbers = oracle_memory(count, sizeof(double))};
+  for (int64_t i = 0; i < rows; i++) ((float *)made.scales)[i] = (float)(size * (0.5 + random_uniform(random)));
+  for (int64_t i = 0; i < count / 16 && dtype == RONDO_NVFP4; i++)
+    oracle_write(RONDO_E4M3, made.scales, i, 0.5 + random_uniform(random));
+  for (int64_t i = 0; i < count; i++) {
+    double scale = dtype == RONDO_E4M3    ? (double)((float *)made.scales)[i / columns]
+                   : dtype == RONDO_NVFP4 ? oracle_read(RONDO_E4M3, made.scales, i / 16) * (double)nvfp4_scale
+                                          : 1.0;
+    if (dtype == RONDO_NVFP4)
+      ((uint8_t *)made.codes)[i / 2] |= (uint8_t)(random_between(random, 0, 15) << (i % 2 * 4));
+    else
+      oracle_write(dtype, made.codes, i, mean + (dtype == RONDO_E4M3 ? 1.0 : size) * random_normal(random));
+    made.numbers[i] = oracle_read(dtype, made.codes, i) * scale;
+  }
+  return made;
+}
+
+static inline void matrix_free(struct matrix *matrix) {
+  free(matrix->codes);
+  free(matrix->scales);
+  free(matrix->numbers);
+}
+
+/* Of `desc` the sizes of all but the head dimension are filled in. */
+static inline void llama_make(struct llama *l, rondo_graph_llama_desc desc, uint64_t seed) {
+  struct random random = {seed};
+  desc.layers = LAYERS, desc.hidden = HIDDEN, desc.query_heads = QUERY_HEADS, desc.kv_heads = KV_HEADS;
+  desc.feed_forward = GATED, desc.vocabulary = VOCABULARY, desc.context = CONTEXT;
+  desc.nvfp4_scale = 0.04f; /* times codes of 2.9 on average: 1/8 */
+  const int64_t query = QUERY_HEADS * desc.head_dimension, all = query + KV_HEADS * desc.head_dimension * 2;
+  const rondo_dtype dtype = desc.dtype, weights = desc.weights;
+  const rondo_dtype table = desc.embedding ? desc.embedding : weights == RONDO_NVFP4 ? RONDO_NVFP4 : dtype;
+  const float factor = desc.nvfp4_scale;
+  *l = (struct llama){.desc = desc};
+  l->embedding = matrix_random(&random, table, VOCABULARY, HIDDEN, 0, 1, factor);
+  l->head = matrix_random(&random, table, VOCABULARY, HIDDEN, 0, 0.3, factor);
+  l->norm = matrix_random(&random, dtype, 1, HIDDEN, 1, 0.2, 1);
+  for (int i = 0; i < LAYERS; i++) {
+    l->attention_norm[i] = matrix_random(&random, dtype, 1, HIDDEN, 1, 0.2, 1);
+    l->feed_forward_norm[i] = matrix_random(&random, dtype, 1, HIDDEN, 1, 0.2, 1);
+    l->qkv[i] = matrix_random(&random, weights, all, HIDDEN, 0, 0.2, factor);
+    l->output[i] = matrix_random(&random, weights, HIDDEN, query, 0, 0.1, factor);
+    l->gate_up[i] = matrix_random(&random, weights, INT64_C(2) * GATED, HIDDEN, 0, 0.15, factor);
+    l->down[i] = matrix_random(&random, weights, HIDDEN, GATED, 0, 0.1, factor);
+  }
+  for (int64_t i = 0; i < desc.head_dimension / 2; i++)
+    l->frequencies[i] = (float)pow(500.0, -2.0 * (double)i / (double)desc.head_dimension);
+}
+
+static inline void llama_free(struct llama *l) {
+  matrix_free(&l->embedding), matrix_free(&l->head), matrix_free(&l->norm);
+  for (int i = 0; i < LAYERS; i++) {
+    matrix_free(&l->attention_norm[i]), matrix_free(&l->feed_forward_norm[i]);
+    matrix_free(&l->qkv[i]), matrix_free(&l->output[i]), matrix_free(&l->gate_up[i]), matrix_free(&l->down[i]);
+  }
+}
+
+/* ---- Its step in 64 bits ----------------------------------------------------------------------------------------- */
+
+/* What a sequence has seen: keys, rotated, and values. */
+struct history {
+  double k[LAYERS][CONTEXT][MOST_KV], v[LAYERS][CONTEXT][MOST_KV];
+};
+
+static inline double llama_rounded(const struct llama *l, double value) {
+  return l->desc.dtype == RONDO_F16 ? oracle_f16(oracle_to_f16(value)) : oracle_bf16(oracle_to_bf16(value));
+}
+
+static inline void multiply(const struct matrix *w, int64_t rows, int64_t columns, const double *x, double *y) {
+  for (int64_t i = 0; i < rows; i++) {
+    y[i] = 0;
+    for (int64_t j = 0; j < columns; j++) y[i] += w->numbers[i * columns + j] * x[j];
+  }
+}
+
+/* As a product's prologue does it. */
+static inline void normalise(const struct llama *l, const struct matrix *norm, const double *x, double *y) {
+  double squares = 0;
+  for (int i = 0; i < HIDDEN; i++) squares += x[i] * x[i];
+  for (int i = 0; i < HIDDEN; i++) y[i] = llama_rounded(l, x[i] * norm->numbers[i]) / sqrt(squares / HIDDEN + 1e-5);
+}
+
+static inline void rotate(const struct llama *l, double *head, int position) {
+  const int64_t d = l->desc.head_dimension;
+  const bool halves = l->desc.rope_pairing == RONDO_ROPE_HALVES;
+  const double base = l->desc.rope_base > 0 ? (double)l->desc.rope_base : 10000.0;
+  for (int64_t i = 0; i < d / 2; i++) {
+    double turn = l->desc.rope_frequencies ? (double)l->frequencies[i] : pow(base, -2.0 * (double)i / (double)d);
+    double *a = head + (halves ? i : 2 * i), *b = head + (halves ? i + d / 2 : 2 * i + 1);
+    double cosine = cos(turn * position), sine = sin(turn * position), first = *a;
+    *a = llama_rounded(l, first * cosine - *b * sine);
+    *b = llama_rounded(l, first * sine + *b * cosine);
+  }
+}
+
+static inline void attend(const struct llama *l, const struct history *h, int layer, const double *q, int length,
+                          double *o) {
+  const int64_t d = l->desc.head_dimension;
+  for (int64_t head = 0; head < QUERY_HEADS; head++) {
+    const int64_t column = head / (QUERY_HEADS / KV_HEADS) * d;
+    double weights[CONTEXT], sum = 0, most = -INFINITY;
+    for (int s = 0; s < length; s++) {
+      weights[s] = 0;
+      for (int64_t i = 0; i < d; i++) weights[s] += q[head * d + i] * h->k[layer][s][column + i] / sqrt((double)d);
+      most = fmax(most, weights[s]);
+    }
+    for (int s = 0; s < length; s++) sum += weights[s] = exp(weights[s] - most);
+    for (int64_t i = 0; i < d; i++) {
+      double value = 0;
+      for (int s = 0; s < length; s++) value += weights[s] / sum * h->v[layer][s][column + i];
+      o[head * d + i] = llama_rounded(l, value);
+    }
+  }
+}
+
+static inline void add_rounded(const struct llama *l, double *x, const double *y) {
+  for (int i = 0; i < HIDDEN; i++) x[i] = llama_rounded(l, x[i] + y[i]);
+}
+
+static inline void layer_step(const struct llama *l, struct history *h, int layer, int position, double *x) {
+  const int64_t d = l->desc.head_dimension, query = QUERY_HEADS * d, kv = KV_HEADS * d;
+  double normed[HIDDEN], qkv[MOST_QUERY + 2 * MOST_KV], o[MOST_QUERY], y[HIDDEN], gates[2 * GATED], gated[GATED];
+  normalise(l, &l->attention_norm[layer], x, normed);
+  multiply(&l->qkv[layer], query + 2 * kv, HIDDEN, normed, qkv);
+  for (int64_t i = 0; i < query + 2 * kv; i++) qkv[i] = llama_rounded(l, qkv[i]);
+  for (int64_t head = 0; head < QUERY_HEADS + KV_HEADS; head++) rotate(l, qkv + head * d, position);
+  memcpy(h->k[layer][position], qkv + query, (size_t)kv * sizeof *qkv);
+  memcpy(h->v[layer][position], qkv + query + kv, (size_t)kv * sizeof *qkv);
+  attend(l, h, layer, qkv, position + 1, o);
+  multiply(&l->output[layer], HIDDEN, query, o, y);
+  add_rounded(l, x, y);
+  normalise(l, &l->feed_forward_norm[layer], x, normed);
+  multiply(&l->gate_up[layer], INT64_C(2) * GATED, HIDDEN, normed, gates);
+  for (int64_t i = 0; i < GATED; i++)
+    gated[i] = llama_rounded(l, gates[2 * i] / (1 + exp(-gates[2 * i])) * gates[2 * i + 1]);
+  multiply(&l->down[layer], HIDDEN, GATED, gated, y);
+  add_rounded(l, x, y);
+}
+
+/* The logits of a token at a position, all before which the history has. */
+static inline void llama_step(const struct llama *l, struct history *h, int32_t token, int32_t position,
+                              double logits[VOCABULARY]) {
+  double x[HIDDEN], normed[HIDDEN];
+  for (int i = 0; i < HIDDEN; i++) x[i] = llama_rounded(l, l->embedding.numbers[(ptrdiff_t)token * HIDDEN + i]);
+  for (int layer = 0; layer < LAYERS; layer++) layer_step(l, h, layer, position, x);
+  normalise(l, &l->norm, x, normed);
+  multiply(l->desc.tied_embedding ? &l->embedding : &l->head, VOCABULARY, HIDDEN, normed, logits);
+}
+
+/* ---- Its graphs on a backend ------------------------------------------------------------------------------------- */
+
+enum { MOST_GRAPHS = 3 };
+
+/* The first one has the weights, the others borrow. */
+struct machine {
+  struct trial trials[MOST_GRAPHS]; /* with one runtime */
+  rondo_graph_llama_tensors tensors[MOST_GRAPHS];
+  rondo_llama_layer layers[MOST_GRAPHS][LAYERS];
+  int count;
+};
+
+static inline void machine_add(struct machine *m, rondo_backend backend, rondo_graph_llama_desc desc) {
+  const int i = m->count++;
+  trial_describe(&m->trials[i], backend);
+  m->tensors[i].layers = m->layers[i];
+  if (i > 0) desc.lender = &m->tensors[0];
+  REQUIRE_OK(rondo_graph_llama(m->trials[i].graph, &desc, &m->tensors[i]));
+}
+
+static inline void matrix_set(struct trial *trial, rondo_tensor codes, rondo_tensor scales,
+                              const struct matrix *matrix) {
+  if (codes.graph) trial_set(trial, codes, matrix->codes);
+  if (scales.graph) trial_set(trial, scales, matrix->scales);
+}
+
+static inline void machine_upload(struct machine *m, const struct llama *l) {
+  const rondo_graph_llama_tensors *t = &m->tensors[0];
+  const rondo_tensor none = {0};
+  struct trial *trial = &m->trials[0];
+  matrix_set(trial, t->embedding, t->embedding_scales, &l->embedding);
+  matrix_set(trial, t->head, t->head_scales, &l->head);
+  matrix_set(trial, t->norm, none, &l->norm);
+  if (t->frequencies.graph) trial_set(trial, t->frequencies, l->frequencies);
+  for (int i = 0; i < LAYERS; i++) {
+    const rondo_llama_layer *layer = &t->layers[i];
+    matrix_set(trial, layer->attention_norm, none, &l->attention_norm[i]);
+    matrix_set(trial, layer->feed_forward_norm, none, &l->feed_forward_norm[i]);
+    matrix_set(trial, layer->qkv, layer->qkv_scales, &l->qkv[i]);
+    matrix_set(trial, layer->output, layer->output_scales, &l->output[i]);
+    matrix_set(trial, layer->gate_up, layer->gate_up_scales, &l->gate_up[i]);
+    matrix_set(trial, layer->down, layer->down_scales, &l->down[i]);
+  }
+}
+
+/* In pools of exactly the planned size. */
+static inline void machine_start(struct machine *m, const struct llama *l) {
+  rondo_graph *graphs[MOST_GRAPHS];
+  rondo_plan plan;
+  rondo_runtime *runtime;
+  for (int i = 0; i < m->count; i++) graphs[i] = m->trials[i].graph;
+  REQUIRE_OK(rondo_plan_graphs(graphs, (uint32_t)m->count, &plan));
+  REQUIRE_OK(rondo_open(&(rondo_options){.backend = m->trials[0].backend,
+                                         .device_bytes = plan.device_bytes,
+                                         .pinned_bytes = plan.pinned_bytes_per_slot,
+                                         .host_bytes = plan.host_bytes},
+                        &runtime));
+  for (int i = 0; i < m->count; i++) {
+    struct trial *trial = &m->trials[i];
+    trial->runtime = runtime;
+    REQUIRE_OK(rondo_instantiate(runtime, trial->graph, NULL, &trial->exec));
+    REQUIRE_OK(rondo_acquire(trial->exec, &trial->slot));
+  }
+  machine_upload(m, l);
+}
+
+static inline void machine_end(struct machine *m) {
+  rondo_runtime *runtime = m->trials[0].runtime;
+  for (int i = m->count; i-- > 0;) {
+    REQUIRE_OK(rondo_release(m->trials[i].slot));
+    REQUIRE_OK(rondo_close_exec(&m->trials[i].exec));
+    REQUIRE_OK(rondo_graph_destroy(&m->trials[i].graph));
+  }
+  REQUIRE_OK(rondo_close(&runtime));
+  m->count = 0;
+}
+
+#endif
