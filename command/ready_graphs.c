@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "../runtime/status.h"
+
 static const struct choice dtypes[] = {{"f64", RONDO_F64},   {"f32", RONDO_F32},   {"f16", RONDO_F16},
                                        {"bf16", RONDO_BF16}, {"e4m3", RONDO_E4M3}, {"nvfp4", RONDO_NVFP4},
                                        {"i32", RONDO_I32},   {"u8", RONDO_U8},     {NULL, 0}};
@@ -12,6 +14,8 @@ static const struct choice layouts[] = {
 static const struct choice head_layouts[] = {{"bhsd", RONDO_BHSD}, {"bshd", RONDO_BSHD}, {NULL, 0}};
 static const struct choice scale_layouts[] = {
     {"by_row", RONDO_SCALES_BY_ROW}, {"128x4", RONDO_SCALES_128X4}, {NULL, 0}};
+static const struct choice pairings[] = {
+    {"interleaved", RONDO_ROPE_INTERLEAVED}, {"halves", RONDO_ROPE_HALVES}, {NULL, 0}};
 static const struct choice forms[] = {
     {"h_tau", RONDO_QR_H_TAU}, {"r", RONDO_QR_R}, {"thin_q", RONDO_QR_THIN_Q}, {NULL, 0}};
 
@@ -84,6 +88,34 @@ static const struct argument gemv_fields[] = {
     REAL(gemv, out_global_scale, "factor of nvfp4 results; 0: 1"),
 };
 
+static const struct argument llama_fields[] = {
+    NAME(llama),
+    COUNT(llama, layers, "of a decoder"),
+    SIZE(llama, hidden, "columns of the residual stream"),
+    SIZE(llama, query_heads, "a multiple of kv_heads"),
+    SIZE(llama, kv_heads, "heads of K and V"),
+    SIZE(llama, head_dimension, "32, 64, 128 or 256; 0: hidden / query_heads"),
+    SIZE(llama, feed_forward, "columns between gate and up, and down"),
+    SIZE(llama, vocabulary, "rows of the embedding"),
+    SIZE(llama, context, "tokens of a sequence, at most"),
+    REAL(llama, rope_base, "of rotary embedding; 0: 10000"),
+    ONE_OF(llama, rope_pairing, pairings, "which elements of a head turn together"),
+    COUNT(llama, rope_frequencies, "1: a constant of them in place of rope_base"),
+    REAL(llama, epsilon, "of RMS norms; 0: 1e-5"),
+    TYPE(llama, dtype, "of activations and KV caches: f16 or bf16"),
+    TYPE(llama, weights, "of the layers: as dtype, e4m3 or nvfp4"),
+    TYPE(llama, embedding, "as dtype or nvfp4; not given: as weights, not e4m3"),
+    REAL(llama, nvfp4_scale, "factor of all that is nvfp4; 0: 1"),
+    COUNT(llama, tied_embedding, "1: the embedding is the head too"),
+    COUNT(llama, one_order, "1: products have the same bits with any count of sequences"),
+    COUNT(llama, sequences, "1 to 16; 0: 1"),
+    COUNT(llama, tokens, "prefill: 1 to 16 of one sequence; 0: decode"),
+    COUNT(llama, sequence, "prefill: which one"),
+    COUNT(llama, feed_back, "1: the graph moves tokens and positions on itself"),
+    COUNT(llama, with_logits, "1: logits are an output too"),
+    COUNT(llama, with_sampling, "1: the next token is drawn"),
+};
+
 static const struct argument qr_fields[] = {
     NAME(qr),
     TYPE(qr, dtype, "f32 or f64"),
@@ -104,11 +136,20 @@ static rondo_status add_gemm_softmax(rondo_graph *graph, const union ready_desc 
 static rondo_status add_gemv(rondo_graph *graph, const union ready_desc *desc, union ready_tensors *tensors) {
   return rondo_graph_gemv(graph, &desc->gemv, &tensors->gemv);
 }
+static rondo_status add_llama(rondo_graph *graph, const union ready_desc *desc, union ready_tensors *tensors) {
+  rondo_graph_llama_tensors made = {.layers = tensors->llama.layers};
+  if (desc->llama.layers > READY_LAYERS_MOST)
+    return status_set(RONDO_INVALID_ARGUMENT, "layers is %d, the command has room for %d", (int)desc->llama.layers,
+                      READY_LAYERS_MOST);
+  rondo_status status = rondo_graph_llama(graph, &desc->llama, &made);
+  if (status == RONDO_OK) memcpy(tensors->llama.ends, &made, sizeof tensors->llama.ends);
+  return status;
+}
 static rondo_status add_qr(rondo_graph *graph, const union ready_desc *desc, union ready_tensors *tensors) {
   return rondo_graph_qr(graph, &desc->qr, &tensors->qr);
 }
 
-const char ready_graph_names[] = "attention, gemm_softmax, gemv or qr";
+const char ready_graph_names[] = "attention, gemm_softmax, gemv, llama, qr or smollm2";
 
 const struct ready_graph ready_graphs[] = {
     {.name = "attention",
@@ -136,6 +177,25 @@ const struct ready_graph ready_graphs[] = {
      .desc_bytes = sizeof(rondo_graph_gemv_desc),
      .preset.gemv = {.weights = RONDO_NVFP4, .vectors = RONDO_BF16, .out = RONDO_F32, .m = 4096, .k = 4096},
      .add = add_gemv},
+    {.name = "llama",
+     .about = "a decoder's step, as Llama 3.2 1B",
+     .fields = ARGUMENT_TABLE(llama_fields),
+     .desc_bytes = offsetof(rondo_graph_llama_desc, lender),
+     .preset.llama = {.layers = 16,
+                      .hidden = 2048,
+                      .query_heads = 32,
+                      .kv_heads = 8,
+                      .feed_forward = 8192,
+                      .vocabulary = 128256,
+                      .context = 4096,
+                      .rope_pairing = RONDO_ROPE_HALVES,
+                      .rope_frequencies = 1,
+                      .dtype = RONDO_BF16,
+                      .weights = RONDO_BF16,
+                      .tied_embedding = 1,
+                      .sequences = 1,
+                      .feed_back = 1},
+     .add = add_llama},
     {.name = "qr",
      .about = "QR of a batch of matrices",
      .fields = ARGUMENT_TABLE(qr_fields),
@@ -143,6 +203,25 @@ const struct ready_graph ready_graphs[] = {
      .preset.qr =
          {.dtype = RONDO_F32, .layout = RONDO_ROW_MAJOR, .m = 64, .n = 16, .batch = 1000, .form = RONDO_QR_THIN_Q},
      .add = add_qr},
+    {.name = "smollm2",
+     .about = "a decoder's step, as SmolLM2 135M",
+     .fields = ARGUMENT_TABLE(llama_fields),
+     .desc_bytes = offsetof(rondo_graph_llama_desc, lender),
+     .preset.llama = {.layers = 30,
+                      .hidden = 576,
+                      .query_heads = 9,
+                      .kv_heads = 3,
+                      .feed_forward = 1536,
+                      .vocabulary = 49152,
+                      .context = 2048,
+                      .rope_base = 100000.0f,
+                      .rope_pairing = RONDO_ROPE_HALVES,
+                      .dtype = RONDO_BF16,
+                      .weights = RONDO_BF16,
+                      .tied_embedding = 1,
+                      .sequences = 1,
+                      .feed_back = 1},
+     .add = add_llama},
 };
 const size_t ready_graph_count = sizeof ready_graphs / sizeof *ready_graphs;
 

@@ -11,14 +11,24 @@ union ready_desc {
   rondo_graph_attention_desc attention;
   rondo_graph_gemm_softmax_desc gemm_softmax;
   rondo_graph_gemv_desc gemv;
+  rondo_graph_llama_desc llama;
   rondo_graph_qr_desc qr;
 };
 
-enum { READY_TENSORS_MOST = 9 };
+enum {
+  READY_LAYERS_MOST = 256,
+  LLAMA_ENDS = offsetof(rondo_graph_llama_tensors, layers) / sizeof(rondo_tensor), /* those that no layer has */
+  LAYER_TENSORS = sizeof(rondo_llama_layer) / sizeof(rondo_tensor),
+  READY_TENSORS_MOST = LLAMA_ENDS + READY_LAYERS_MOST * LAYER_TENSORS
+};
 union ready_tensors {
   rondo_graph_attention_tensors attention;
   rondo_graph_gemm_softmax_tensors gemm_softmax;
   rondo_graph_gemv_tensors gemv;
+  struct {
+    rondo_tensor ends[LLAMA_ENDS];
+    rondo_llama_layer layers[READY_LAYERS_MOST];
+  } llama;
   rondo_graph_qr_tensors qr;
   rondo_tensor each[READY_TENSORS_MOST]; /* those that the graph does not have are all zero */
 };
@@ -27,7 +37,7 @@ _Static_assert(sizeof(union ready_tensors) == READY_TENSORS_MOST * sizeof(rondo_
 struct ready_graph {
   const char *name, *about;
   struct argument_table fields;
-  size_t desc_bytes;
+  size_t desc_bytes;       /* of what can be typed */
   union ready_desc preset; /* what holds for fields that are not given: a shape as models have it */
   rondo_status (*add)(rondo_graph *graph, const union ready_desc *desc, union ready_tensors *tensors);
 };
@@ -38,7 +48,7 @@ extern const size_t ready_graph_count;
 /* NULL: there is none of that name. */
 const struct ready_graph *ready_graph_called(const char *name);
 
-/* "attention, gemm_softmax, gemv or qr". */
+/* "attention, gemm_softmax, gemv, llama, qr or smollm2". */
 extern const char ready_graph_names[];
 
 /* The graph of the descriptor, with room for as many tasks as a large QR has. */

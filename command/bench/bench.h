@@ -4,6 +4,7 @@
 
 int bench_kernels(int count, char **words);
 int bench_lanes(int count, char **words);
+int bench_llama(int count, char **words);
 int bench_plan(int count, char **words);
 int bench_replay(int count, char **words);
 

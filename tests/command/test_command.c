@@ -32,8 +32,10 @@ Test(command, help_of_every_command_exits_0_and_goes_to_stdout) {
                                          "bench replay",
                                          "bench lanes",
                                          "bench kernels",
+                                         "bench llama",
                                          "bench plan",
                                          "plan attention",
+                                         "plan llama",
                                          "plan gemm_softmax"};
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     struct ran ran = shell_rondo("", "%s --help", commands[i]);
@@ -57,8 +59,8 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"plam", "the command is info, explain, plan, profile or bench, not 'plam'"},
       {"--version now", "'now' is one word too many"},
       {"info now", "'now' is not an option"},
-      {"plan", "the graph is missing: attention, gemm_softmax, gemv or qr"},
-      {"plan gemw", "the graph is attention, gemm_softmax, gemv or qr, not 'gemw'"},
+      {"plan", "the graph is missing: attention, gemm_softmax, gemv, llama, qr or smollm2"},
+      {"plan gemw", "the graph is attention, gemm_softmax, gemv, llama, qr or smollm2, not 'gemw'"},
       {"plan gemv --sgv x", "there is no option '--sgv', only --svg, --dot, --json and --help"},
       {"plan gemv --svg", "--svg lacks its value"},
       {"plan gemv m", "'m' is not an option, nor FIELD=VALUE"},
@@ -70,8 +72,8 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"plan gemv scale=1e99", "scale is a number, not '1e99'"},
       {"plan qr form=q", "form is h_tau, r or thin_q, not 'q'"},
       {"explain gemv --chip 75", "--chip is host, 80, 90, 100 or all, not '75'"},
-      {"bench", "the bench is missing: replay, lanes, kernels or plan"},
-      {"bench replays", "the bench is replay, lanes, kernels or plan, not 'replays'"},
+      {"bench", "the bench is missing: replay, lanes, kernels, llama or plan"},
+      {"bench replays", "the bench is replay, lanes, kernels, llama or plan, not 'replays'"},
       {"bench replay --samples 99", "--samples is a whole number from 100 to 10000000, not '99'"},
       {"bench replay --only all", "--only is launch, visible, in-out, chains, branches, idle or slots, not 'all'"},
       {"bench kernels svd",
@@ -212,7 +214,10 @@ Test(command, explain_names_what_runs_every_task_of_every_graph_on_every_chip) {
                 {"gemv", "weights=f16 vectors=f16 out=f16 m=7 k=9"},
                 {"qr", ""},
                 {"qr", "m=512 n=256 batch=2 form=thin_q"},
-                {"qr", "m=512 n=256 batch=2 dtype=f64 form=r layout=column_major"}};
+                {"qr", "m=512 n=256 batch=2 dtype=f64 form=r layout=column_major"},
+                {"smollm2", ""},
+                {"llama", "weights=nvfp4 tokens=16 sequences=16 sequence=15"},
+                {"llama", "weights=e4m3 sequences=16 with_logits=1 feed_back=0"}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const struct ready_graph *ready = ready_graph_called(shapes[i].graph);
     struct ran ran = shell_rondo("", "plan %s %s --json -", ready->name, shapes[i].words);
@@ -265,7 +270,8 @@ Test(command, plan_writes_its_pictures) {
 /* Small enough to take no time. */
 static const char *const small_graphs[] = {
     "attention kv_length=16 query_heads=2 kv_heads=1 head_dimension=32 with_lengths=1", "gemm_softmax m=8 n=8 k=16",
-    "gemv m=8 k=32 weights=nvfp4 vectors=nvfp4 quantize_from=f32", "qr m=48 n=32 batch=1 panel_width=8"};
+    "gemv m=8 k=32 weights=nvfp4 vectors=nvfp4 quantize_from=f32", "qr m=48 n=32 batch=1 panel_width=8",
+    "llama layers=2 hidden=64 query_heads=2 kv_heads=1 feed_forward=96 vocabulary=160 context=32"};
 
 Test(command, profile_times_every_task_of_every_graph) {
   char path[256];

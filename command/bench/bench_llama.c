@@ -1,0 +1,301 @@
+/* bench_llama.c - rondo bench llama: how long a token of a language model takes, from rondo_replay until the host sees
+ * it: the sizes of SmolLM2 135M and Llama 3.2 1B with random weights, in 16 and in 4 bits, one sequence and several,
+ * behind contexts of different length. Tokens are fed back by the graph; positions stay where they are. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "timing.h"
+
+enum { SMOLLM2, LLAMA, MODELS };
+enum { BF16, E4M3, NVFP4, WEIGHTS };
+enum { COUNTS = 3, MUST_CONTEXT = 512, LEAST_CAPACITY = 4096, WARM_REPLAYS = 100, MOST_SEQUENCES = 16 };
+
+static const char *const model_names[MODELS] = {"smollm2", "llama"};
+static const rondo_dtype weight_types[WEIGHTS] = {RONDO_BF16, RONDO_E4M3, RONDO_NVFP4};
+static const int32_t all_sequences[COUNTS] = {1, 4, 16}, all_contexts[COUNTS] = {128, 512, 4096};
+
+/* Microseconds of a token of one sequence with MUST_CONTEXT before it, of an H200; 0: none is set. */
+static const double musts_us[MODELS][WEIGHTS] = {
+    [SMOLLM2] = {[BF16] = 340, [NVFP4] = 300}, [LLAMA] = {[BF16] = 720, [NVFP4] = 330}};
+static const double most_of_sixteen = 1.6; /* of SmolLM2: a step of 16 sequences over one of one */
+
+struct options {
+  rondo_backend backend;
+  uint32_t models, weights; /* bits; 0: all, of weights bf16 and nvfp4 */
+  int32_t sequences, context;
+  int64_t samples;
+  bool is_profiled;
+  const char *json;
+};
+
+/* ---- Random numbers ---------------------------------------------------------------------------------------------- */
+
+/* Bits of every 64 that are random, and that are set. */
+struct pattern {
+  uint64_t random, set;
+};
+#define OF_16(bits) ((uint64_t)(bits)*UINT64_C(0x0001000100010001))
+#define OF_8(bits)  ((uint64_t)(bits)*UINT64_C(0x0101010101010101))
+static const struct pattern small_bf16 = {OF_16(0x81ff), OF_16(0x3c00)}, /* +-[2^-7, 2^-3) */
+    bf16 = {OF_16(0x81ff), OF_16(0x3e00)},                               /* +-[2^-3, 2) */
+    norm_bf16 = {OF_16(0x007f), OF_16(0x3f80)},                          /* [1, 2) */
+    e4m3 = {OF_8(0x9f), OF_8(0x20)},                                     /* +-[2^-3, 2) */
+    scale_e4m3 = {OF_8(0x0f), OF_8(0x30)},                               /* [2^-1, 2) */
+    codes = {UINT64_MAX, 0},
+                            row_scales = {UINT64_C(0x003fffff003fffff),
+                                          UINT64_C(0x3d0000003d000000)}; /* [2^-5, 2^-4.4) */
+
+/* What is uploaded; kept from one tensor to the next, and filled anew only for another pattern. */
+struct source {
+  uint64_t *words;
+  uint64_t bytes;
+  struct pattern pattern;
+};
+
+static void source_fill(struct source *source, uint64_t bytes, struct pattern pattern) {
+  if (source->bytes >= bytes && !memcmp(&source->pattern, &pattern, sizeof pattern)) return;
+  if (source->bytes < bytes) {
+    free(source->words);
+    source->words = malloc(bytes + sizeof *source->words);
+    source->bytes = bytes;
+    if (!source->words) exit(command_failed("no memory for %llu bytes of weights", (unsigned long long)bytes));
+  }
+  uint64_t state = UINT64_C(0x9e3779b97f4a7c15); /* xorshift (Marsaglia 2003) */
+  for (uint64_t i = 0; i <= source->bytes / sizeof *source->words; i++) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    source->words[i] = (state & pattern.random) | pattern.set;
+  }
+  source->pattern = pattern;
+}
+
+/* ---- A model ----------------------------------------------------------------------------------------------------- */
+
+struct model {
+  rondo_graph_llama_desc desc;
+  union ready_tensors tensors;
+  rondo_graph_llama_tensors ends;
+  rondo_graph *graph;
+  rondo_runtime *runtime;
+  rondo_exec *exec;
+  rondo_slot slot;
+  struct source source;
+};
+
+static void set(struct model *model, rondo_tensor tensor, struct pattern pattern) {
+  uint64_t bytes;
+  if (!tensor.graph) return;
+  TRY(rondo_tensor_bytes(tensor, &bytes));
+  source_fill(&model->source, bytes, pattern);
+  TRY(rondo_upload(model->exec, tensor, model->source.words, bytes));
+}
+
+static struct pattern weights_pattern(rondo_dtype dtype) {
+  return dtype == RONDO_NVFP4 ? codes : dtype == RONDO_E4M3 ? e4m3 : small_bf16;
+}
+
+/* Pattern after pattern, so that few are filled. */
+static void set_all(struct model *model) {
+  const rondo_graph_llama_desc *desc = &model->desc;
+  const rondo_graph_llama_tensors *t = &model->ends;
+  const struct pattern weights = weights_pattern(desc->weights);
+  const struct pattern scales = desc->weights == RONDO_NVFP4 ? scale_e4m3 : row_scales;
+  set(model, t->embedding, desc->weights == RONDO_NVFP4 ? codes : small_bf16);
+  for (int32_t i = 0; i < desc->layers; i++) {
+    const rondo_llama_layer *layer = &t->layers[i];
+    set(model, layer->qkv, weights), set(model, layer->output, weights);
+    set(model, layer->gate_up, weights), set(model, layer->down, weights);
+  }
+  set(model, t->embedding_scales, scale_e4m3);
+  for (int32_t i = 0; i < desc->layers; i++) {
+    const rondo_llama_layer *layer = &t->layers[i];
+    set(model, layer->qkv_scales, scales), set(model, layer->output_scales, scales);
+    set(model, layer->gate_up_scales, scales), set(model, layer->down_scales, scales);
+  }
+  set(model, t->norm, norm_bf16);
+  for (int32_t i = 0; i < desc->layers; i++)
+    set(model, t->layers[i].attention_norm, norm_bf16), set(model, t->layers[i].feed_forward_norm, norm_bf16);
+  for (int32_t i = 0; i < desc->layers; i++) set(model, t->layers[i].k, bf16), set(model, t->layers[i].v, bf16);
+}
+
+static void model_open(struct model *model, const struct options *options) {
+  rondo_plan plan;
+  model->ends.layers = model->tensors.llama.layers;
+  TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 8192, .tasks = 4096}, &model->graph));
+  TRY(rondo_graph_llama(model->graph, &model->desc, &model->ends));
+  TRY(rondo_plan_graph(model->graph, &plan));
+  TRY(rondo_open(&(rondo_options){.backend = options->backend,
+                                  .device_bytes = plan.device_bytes,
+                                  .pinned_bytes = plan.pinned_bytes_per_slot,
+                                  .host_bytes = plan.host_bytes},
+                 &model->runtime));
+  TRY(rondo_instantiate(model->runtime, model->graph, NULL, &model->exec));
+  TRY(rondo_acquire(model->exec, &model->slot));
+  set_all(model);
+  memset(rondo_data(model->slot, model->ends.advance), 0, (size_t)model->desc.sequences * sizeof(int32_t));
+}
+
+static void model_close(struct model *model) {
+  TRY(rondo_release(model->slot));
+  TRY(rondo_close_exec(&model->exec));
+  TRY(rondo_graph_destroy(&model->graph));
+  TRY(rondo_close(&model->runtime));
+  free(model->source.words);
+}
+
+/* ---- Tokens ------------------------------------------------------------------------------------------------------ */
+
+/* A token of every sequence; false: it is none of the vocabulary. */
+static bool replay_once(const struct model *model) {
+  TRY(rondo_replay(model->slot));
+  TRY(rondo_wait(model->slot, RONDO_FOREVER));
+  const int32_t token = *(const volatile int32_t *)rondo_data(model->slot, model->ends.next);
+  return token >= 0 && token < model->desc.vocabulary;
+}
+
+/* The median, in microseconds. */
+static double measure(const struct model *model, const struct options *options, struct report *report, const char *name,
+                      int32_t context) {
+  int32_t positions[MOST_SEQUENCES];
+  struct samples samples = samples_take((size_t)options->samples);
+  for (int i = 0; i < MOST_SEQUENCES; i++) positions[i] = context - 1; /* the token is the last of so many */
+  TRY(rondo_upload(model->exec, model->ends.position, positions, (uint64_t)model->desc.sequences * sizeof(int32_t)));
+  for (int64_t i = 0; i < WARM_REPLAYS && i < options->samples; i++) replay_once(model);
+  for (int64_t i = 0; i < options->samples; i++) {
+    uint64_t begin = timing_now_ns();
+    if (!replay_once(model)) exit(command_failed("bench: %s: a token is none of the vocabulary", name));
+    samples_add(&samples, timing_now_ns() - begin);
+    if (i % 100 == 99) progress(name, (size_t)i + 1, (size_t)options->samples);
+  }
+  double p50 = samples_us(&samples, 50);
+  report_samples(report, name, &samples);
+  samples_free(&samples);
+  return p50;
+}
+
+static void profile(const struct model *model, struct report *report) {
+  char path[MEMORY_PATH_BYTES], text[4096];
+  rondo_exec_usage usage;
+  rondo_profile_totals totals;
+  TRY(rondo_exec_info(model->exec, &usage));
+  rondo_task_profile *tasks = calloc(usage.node_count + 1, sizeof *tasks);
+  FILE *table = memory_file(path);
+  if (!tasks || !table) exit(command_failed("no memory for the times of %u tasks", usage.node_count));
+  TRY(rondo_profile(model->slot, NULL, tasks, usage.node_count, &totals));
+  TRY(rondo_write_profile(tasks, &totals, path));
+  while (fgets(text, sizeof text, table)) output_print(&report->output, "%s", text);
+  fclose(table);
+  free(tasks);
+}
+
+/* All contexts of one exec; the median with MUST_CONTEXT, or 0. */
+static double measure_contexts(struct model *model, const struct options *options, struct report *report, int which,
+                               int weights) {
+  double at_must = 0;
+  for (int c = 0; c < COUNTS; c++) {
+    const int32_t context = options->context ? options->context : all_contexts[c];
+    char name[80];
+    snprintf(name, sizeof name, "%s %s, %d sequence%s, context %d", model_names[which],
+             rondo_dtype_name(weight_types[weights]), (int)model->desc.sequences, model->desc.sequences > 1 ? "s" : "",
+             (int)context);
+    double us = measure(model, options, report, name, context);
+    if (context == MUST_CONTEXT) at_must = us;
+    if (options->is_profiled) profile(model, report);
+    if (options->context) break;
+  }
+  rondo_info info;
+  TRY(rondo_runtime_info(model->runtime, &info));
+  if (at_must > 0 && model->desc.sequences == 1 && info.backend == RONDO_BACKEND_CUDA && musts_us[which][weights] > 0)
+    report_figure(report, "  of that, with 512", at_must, "us", musts_us[which][weights]);
+  return at_must;
+}
+
+static void bench_model(const struct options *options, struct report *report, int which, int weights) {
+  double alone = 0;
+  for (int s = 0; s < COUNTS; s++) {
+    struct model model = {.desc = ready_graph_called(model_names[which])->preset.llama};
+    model.desc.weights = weight_types[weights];
+    model.desc.nvfp4_scale = 0.01f;
+    model.desc.rope_frequencies = 0; /* as fast either way */
+    model.desc.context = options->context > LEAST_CAPACITY ? options->context : LEAST_CAPACITY;
+    model.desc.sequences = options->sequences ? options->sequences : all_sequences[s];
+    model_open(&model, options);
+    double us = measure_contexts(&model, options, report, which, weights);
+    if (model.desc.sequences == 1) alone = us;
+    if (model.desc.sequences == 16 && alone > 0 && us > 0)
+      report_ratio(report, "  16 sequences over one, with 512", us, alone, "us",
+                   which == SMOLLM2 ? most_of_sixteen : 0);
+    model_close(&model);
+    if (options->sequences) return;
+  }
+}
+
+/* ---- The command ------------------------------------------------------------------------------------------------- */
+
+static const struct choice models[] = {{"smollm2", 1 << SMOLLM2}, {"llama", 1 << LLAMA}, {NULL, 0}};
+static const struct choice weights[] = {{"bf16", 1 << BF16}, {"e4m3", 1 << E4M3}, {"nvfp4", 1 << NVFP4}, {NULL, 0}};
+
+static const struct argument arguments[] = {
+    BACKEND_ARGUMENT(struct options),
+    {.name = "model",
+     .help = "one of them only; may come several times",
+     .kind = VALUE_CHOICES,
+     .offset = offsetof(struct options, models),
+     .choices = models},
+    {.name = "weights",
+     .help = "in one type only; may come several times; default bf16 and nvfp4",
+     .kind = VALUE_CHOICES,
+     .offset = offsetof(struct options, weights),
+     .choices = weights},
+    {.name = "sequences",
+     .help = "that get a token at once; default 1, 4 and 16",
+     .kind = VALUE_INT32,
+     .offset = offsetof(struct options, sequences),
+     .least = 1,
+     .most = MOST_SEQUENCES},
+    {.name = "context",
+     .help = "tokens that each one sees, with the last one; default 128, 512 and 4096",
+     .kind = VALUE_INT32,
+     .offset = offsetof(struct options, context),
+     .least = 1,
+     .most = 131072},
+    {.name = "samples",
+     .help = "of each; default 2000",
+     .kind = VALUE_INT64,
+     .offset = offsetof(struct options, samples),
+     .least = 1,
+     .most = 1e7},
+    {.name = "profile",
+     .help = "how long each task takes, too",
+     .kind = VALUE_FLAG,
+     .offset = offsetof(struct options, is_profiled)},
+    JSON_ARGUMENT(struct options),
+};
+
+int bench_llama(int count, char **words) {
+  static const struct grammar grammar = {
+      .program = "rondo bench llama",
+      .about =
+          "Times a token of a language model, from rondo_replay until the host sees it: models of the sizes of\n"
+          "SmolLM2 135M and Llama 3.2 1B, of random weights, with caches for 4096 tokens, or as many as asked for.\n",
+      .status = BENCH_STATUS,
+      .options = ARGUMENT_TABLE(arguments)};
+  struct options options = {.samples = 2000};
+  struct report report = {0};
+  rondo_runtime *runtime;
+  rondo_info info;
+  int done = arguments_read(&grammar, count, words, &options, NULL);
+  if (done != ARGUMENTS_READ) return done;
+  if (!options.weights) options.weights = 1u << BF16 | 1u << NVFP4;
+  TRY(rondo_open(&(rondo_options){.backend = options.backend}, &runtime));
+  TRY(rondo_runtime_info(runtime, &info));
+  report_begin(&report, options.json);
+  report_machine(&report, &info);
+  TRY(rondo_close(&runtime));
+  for (int m = 0; m < MODELS; m++)
+    for (int w = 0; w < WEIGHTS; w++)
+      if ((!options.models || options.models >> m & 1) && options.weights >> w & 1)
+        bench_model(&options, &report, m, w);
+  return report_end(&report);
+}
