@@ -18,6 +18,7 @@
 #include "../kernels/qr/qr_tile_apply.h"
 #include "../kernels/qr/qr_tile_form.h"
 #include "../kernels/sample/argmax.h"
+#include "../kernels/sample/sampling.h"
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/attention_any.h"
 #include "../kernels/softmax/attention_append.h"
@@ -76,6 +77,9 @@ int main(void) {
   QR_TILE_FORM_F64_KERNELS(PRINT);
   TRIANGULAR_INVERSE_KERNELS(PRINT);
   ARGMAX_KERNELS(PRINT);
+  ARGMAX_CLUSTER_KERNELS(PRINT);
+  SAMPLE_KERNELS(PRINT);
+  SAMPLE_CLUSTER_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);
   ATTENTION_ANY_KERNELS(PRINT);
   ATTENTION_APPEND_KERNELS(PRINT);

@@ -26,11 +26,11 @@ void rope_host_run(const struct op_call *call, int64_t first, int64_t last) {
   const struct rope_attributes *attributes = op_attributes(call->task);
   int64_t pairs = x->shape[3] / 2;
   bool by_halves = attributes->pairing == RONDO_ROPE_HALVES;
-  float of_base[ROPE_MOST_PAIRS];
+  float of_base[ROPE_MOST_PAIRS], values[2 * ROPE_MOST_PAIRS] = {0};
   const float *frequencies = call->data[ROPE_FREQUENCIES];
   if (!frequencies) rope_frequencies(attributes->base, pairs, of_base), frequencies = of_base;
   for (int64_t row = first; row < last; row++) {
-    float values[2 * ROPE_MOST_PAIRS], position = (float)position_of(call, row);
+    float position = (float)position_of(call, row);
     rows_load(x->dtype, call->data[ROPE_X], rows_begin(x, row), 2 * pairs, values);
     for (int64_t i = 0; i < pairs; i++) {
       float angle = position * frequencies[i];

@@ -1,43 +1,62 @@
-/* argmax.cu - the column of each row's largest number, the first of several; NaN is above all.
+/* argmax.cu - the column of each row's largest number, the first of several; NaN is above all. A block has a row, or
+ * where there are few rows a cluster of eight.
  *
- * A number and its column are one integer that grows with the number and falls with the column: the largest of these is
- * the same in whatever order they are compared. */
+ * A number and its column are one integer that grows with the number and falls with the column (sample_number.h): the
+ * largest of these is the same in whatever order they are compared. */
+#include "../common/cluster.cuh"
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
+#include "../common/ptx.cuh"
 #include "argmax.h"
+#include "sample_number.h"
 
-/* Grows with the value: equal for both zeros, and the most for NaN. */
-__device__ __forceinline__ uint32_t order_of(float value) {
-  const uint32_t bits = __float_as_uint(value + 0.0f); /* -0 becomes 0 */
-  const uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-  return value != value ? 0xffffffffu : order;
-}
-
-__device__ __forceinline__ uint64_t larger_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-__device__ __forceinline__ uint64_t largest_of_warp(uint64_t key) {
+__device__ __forceinline__ uint64_t largest_of_warp(uint64_t key, int lanes = 32) {
 #pragma unroll
-  for (int step = 16; step; step /= 2) key = larger_of(key, __shfl_xor_sync(0xffffffffu, key, step));
+  for (int step = 16; step; step /= 2)
+    if (step < lanes) key = max(key, __shfl_xor_sync(0xffffffffu, key, step));
   return key;
 }
 
-__device__ __forceinline__ void argmax_row(const argmax_parameters &p) {
-  __shared__ uint64_t warps[ARGMAX_THREADS / 32];
-  const int64_t row = blockIdx.x * p.stride;
+template <int Blocks> __device__ __forceinline__ void argmax_row(const argmax_parameters &p) {
+  __shared__ uint64_t warps[ARGMAX_THREADS / 32], blocks[Blocks];
+  const uint32_t rank = blockIdx.x % Blocks, row = blockIdx.x / Blocks;
+  if constexpr (Blocks > 1) arrive_at_cluster(); /* the first block's shared memory is there once all have */
   uint64_t key = 0;
-  for (uint32_t column = threadIdx.x * 8; column < p.n; column += ARGMAX_THREADS * 8) {
+#pragma unroll 2
+  for (uint32_t column = (rank * ARGMAX_THREADS + threadIdx.x) * 8; column < p.n;
+       column += Blocks * ARGMAX_THREADS * 8) {
     const uint32_t count = min(p.n - column, 8u);
     float values[8];
-    load_numbers(p.dtype, p.is_aligned, p.x, row + column, count, values);
+    load_numbers(p.dtype, p.is_aligned, p.x, row * p.stride + column, count, values);
 #pragma unroll
     for (uint32_t i = 0; i < 8; i++)
-      if (i < count) key = larger_of(key, (uint64_t)order_of(values[i]) << 32 | (0xffffffffu - (column + i)));
+      if (i < count) key = max(key, sample_key(values[i], column + i));
   }
   key = largest_of_warp(key);
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = key;
   __syncthreads();
-  if (threadIdx.x < 32) key = largest_of_warp(warps[threadIdx.x]);
-  if (threadIdx.x == 0) p.out[blockIdx.x] = (int32_t)(0xffffffffu - (uint32_t)key);
+  if constexpr (Blocks > 1) {
+    wait_for_cluster();
+    if (threadIdx.x < 32) key = largest_of_warp(warps[threadIdx.x]);
+    if (threadIdx.x == 0) store_in_block(address_in_block(shared_address(&blocks[rank]), 0), key);
+    meet_cluster();
+    if (rank == 0 && threadIdx.x < 32) key = largest_of_warp(blocks[threadIdx.x % Blocks], Blocks);
+  } else if (threadIdx.x < 32) {
+    key = largest_of_warp(warps[threadIdx.x]);
+  }
+  if (rank == 0 && threadIdx.x == 0) p.out[row] = (int32_t)sample_column_of_key(key);
 }
 
 ARGMAX_KERNELS(DEFINE_SHORT_KERNEL)
+
+#if __CUDA_ARCH__ >= 900
+#define DEFINE_CLUSTER_KERNEL(chips, parameters, name, threads, ...)                                                   \
+  extern "C" __global__ void __cluster_dims__(ARGMAX_CLUSTER, 1, 1) __launch_bounds__(threads)                         \
+      name(const __grid_constant__ parameters p) {                                                                     \
+    wait_for_predecessors();                                                                                           \
+    const uint64_t count = replay_count(p.done);                                                                       \
+    __VA_ARGS__(p);                                                                                                    \
+    publish(p.done, count);                                                                                            \
+  }
+ARGMAX_CLUSTER_KERNELS(DEFINE_CLUSTER_KERNEL)
+#endif

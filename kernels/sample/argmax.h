@@ -7,9 +7,9 @@
 
 #include "../../runtime/completion.h"
 
-enum { ARGMAX_THREADS = 1024 };
+enum { ARGMAX_THREADS = 1024, ARGMAX_CLUSTER = 8 /* blocks of a row, where there are clusters and few rows */ };
 
-/* rondo_argmax. The stride is counted in elements. */
+/* rondo_argmax and rondo_argmax_cluster. The stride is counted in elements. */
 struct argmax_parameters {
   const void *x;
   int32_t *out;
@@ -22,7 +22,10 @@ struct argmax_parameters {
 };
 
 /* KERNEL(chips, parameters, name, threads, what it calls) */
-#define ARGMAX_KERNELS(KERNEL) KERNEL(EVERY_CHIP, argmax_parameters, rondo_argmax, ARGMAX_THREADS, argmax_row)
+#define ARGMAX_KERNELS(KERNEL) KERNEL(EVERY_CHIP, argmax_parameters, rondo_argmax, ARGMAX_THREADS, argmax_row<1>)
+#define ARGMAX_CLUSTER_KERNELS(KERNEL)                                                                                 \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, argmax_parameters, rondo_argmax_cluster, ARGMAX_THREADS,                          \
+         argmax_row<ARGMAX_CLUSTER>)
 
 #ifndef __CUDACC__
 #include "../../runtime/kernels.h"

@@ -1,11 +1,17 @@
-/* argmax_select.c - the launch of argmax: a block for each row. */
+/* argmax_select.c - a cluster for each row of a few, a block for each of many. */
 #include "../common/launch.h"
 #include "argmax.h"
 
 ARGMAX_KERNELS(KERNEL_CONSTANT)
+ARGMAX_CLUSTER_KERNELS(KERNEL_CONSTANT)
+
+/* Clusters as long as they all run at once, if the row has something for most of their threads. */
+static bool by_clusters(const struct op_operand *x, const struct chip *chip) {
+  return launch_chip(chip) != CHIP_SM_80 && x->shape[1] > 4 * ARGMAX_THREADS * 8 / ARGMAX_CLUSTER &&
+         x->shape[0] * ARGMAX_CLUSTER <= chip->multiprocessors;
+}
 
 rondo_status argmax_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  (void)chip;
   const struct op_operand *x = &call->task->operands[ARGMAX_X];
   launches->count = 0;
   if (op_elements(x) == 0) return RONDO_OK;
@@ -17,6 +23,8 @@ rondo_status argmax_select(const struct op_call *call, const struct chip *chip, 
       .dtype = x->dtype,
       .is_aligned = op_rows_aligned(x, 16),
   };
-  launch_add(launches, &rondo_argmax, x->shape[0], ARGMAX_THREADS, 0, &parameters, sizeof parameters);
+  bool clusters = by_clusters(x, chip);
+  launch_add(launches, clusters ? &rondo_argmax_cluster : &rondo_argmax, x->shape[0] * (clusters ? ARGMAX_CLUSTER : 1),
+             ARGMAX_THREADS, 0, &parameters, sizeof parameters);
   return RONDO_OK;
 }

@@ -37,7 +37,7 @@ static struct rotated add(struct trial *trial, struct random *random, struct rot
 /* Radians, as the header has them: a frequency and a product of fp32. */
 static float angle_of(const struct rotated *r, int64_t item, int64_t row, int64_t pair) {
   double base = r->base == 0 ? 10000 : (double)r->base;
-  double frequency = (double)expl(-(long double)pair / (long double)(r->x.extent[3] / 2) * logl((long double)base));
+  double frequency = (double)expl(-2 * (long double)pair / (long double)r->x.extent[3] * logl((long double)base));
   int64_t position = r->positions[r->per_item ? item : 0] + row;
   return (float)position * (r->with_frequencies ? r->given[pair] : (float)frequency);
 }
@@ -130,8 +130,8 @@ static void exact(rondo_backend backend) {
   REQUIRE_OK(rondo_add_rope(
       trial.graph, &(rondo_rope_desc){.x = large, .out = turned, .position = one, .frequencies = frequencies}));
   trial_instantiate(&trial);
-  float *values = malloc(2 * ROWS * sizeof *values), angles[128];
-  for (int i = 0; i < ROWS; i++) values[2 * i] = 1, values[2 * i + 1] = 0;
+  float(*values)[2] = malloc(ROWS * sizeof *values), angles[128];
+  for (int i = 0; i < ROWS; i++) values[i][0] = 1, values[i][1] = 0;
   for (int i = 0; i < 128; i++) angles[i] = (float)(exp2(60 * random_uniform(&random) - 30) * random_normal(&random));
   trial_set(&trial, x, values), trial_set(&trial, large, values), trial_set(&trial, frequencies, angles);
   trial_set(&trial, zero, (int32_t[]){0}), trial_set(&trial, one, (int32_t[]){1});
@@ -139,16 +139,16 @@ static void exact(rondo_backend backend) {
   trial_get(&trial, out, values);
   for (int i = 0; i < ROWS; i++) {
     double c = cos(i), s = sin(i);
-    cr_assert(fabs((double)values[2 * i] - c) <= fabs(c) * 0x1p-22, "cosine of %d: %.9g, not %.9g", i,
-              (double)values[2 * i], c);
-    cr_assert(fabs((double)values[2 * i + 1] - s) <= fabs(s) * 0x1p-22, "sine of %d: %.9g, not %.9g", i,
-              (double)values[2 * i + 1], s);
+    cr_assert(fabs((double)values[i][0] - c) <= fabs(c) * 0x1p-22, "cosine of %d: %.9g, not %.9g", i,
+              (double)values[i][0], c);
+    cr_assert(fabs((double)values[i][1] - s) <= fabs(s) * 0x1p-22, "sine of %d: %.9g, not %.9g", i,
+              (double)values[i][1], s);
   }
   trial_get(&trial, turned, values);
   for (int i = 0; i < 128; i++) {
     double c = cos((double)angles[i]), s = sin((double)angles[i]);
-    cr_assert(fabs((double)values[2 * i] - c) <= fabs(c) * 0x1p-22 &&
-                  fabs((double)values[2 * i + 1] - s) <= fabs(s) * 0x1p-22,
+    cr_assert(fabs((double)values[i][0] - c) <= fabs(c) * 0x1p-22 &&
+                  fabs((double)values[i][1] - s) <= fabs(s) * 0x1p-22,
               "angle %g", (double)angles[i]);
   }
   free(values);

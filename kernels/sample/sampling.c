@@ -1,0 +1,67 @@
+/* sampling.c - describing a draw from each row: rondo_add_sample and its check. */
+#include "sampling.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "../common/rows.h"
+#include "sample_number.h"
+
+rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_sample: the description is NULL");
+  struct op_argument arguments[] = {
+      [SAMPLE_X] = {"x", desc->x, RONDO_READ, 0},
+      [SAMPLE_OUT] = {"out", desc->out, RONDO_WRITE, 0},
+      [SAMPLE_TEMPERATURE] = {"temperature", desc->temperature, RONDO_READ, 0},
+      [SAMPLE_TOP_K] = {"top_k", desc->top_k, RONDO_READ, 0},
+      [SAMPLE_TOP_P] = {"top_p", desc->top_p, RONDO_READ, 0},
+      [SAMPLE_SEED] = {"seed", desc->seed, RONDO_READ, 0},
+      [SAMPLE_STEP] = {"step", desc->step, RONDO_READ, 0},
+  };
+  return graph_add(graph, &op_sample, desc->name, arguments, SAMPLE_OPERANDS, NULL, 0);
+}
+
+/* One number, or one for each row. */
+static rondo_status check_setting(const struct op_task *task, uint32_t index, const char *name, rondo_dtype dtype) {
+  const struct op_operand *setting = &task->operands[index];
+  int64_t count = task->operands[SAMPLE_X].shape[0];
+  if (setting->present && setting->dtype == dtype && setting->rank == 1 &&
+      (setting->shape[0] == 1 || setting->shape[0] == count))
+    return RONDO_OK;
+  char expected[64];
+  snprintf(expected, sizeof expected, "[1] or [%" PRId64 "] %s", count, rondo_dtype_name(dtype));
+  return op_unexpected(name, setting, expected);
+}
+
+static rondo_status sample_check(const struct op_task *task) {
+  const struct op_operand *x = &task->operands[SAMPLE_X];
+  static const struct {
+    uint32_t index;
+    const char *name;
+    rondo_dtype dtype;
+    bool optional;
+  } settings[] = {{SAMPLE_TEMPERATURE, "temperature", RONDO_F32, true},
+                  {SAMPLE_TOP_K, "top_k", RONDO_I32, true},
+                  {SAMPLE_TOP_P, "top_p", RONDO_F32, true},
+                  {SAMPLE_SEED, "seed", RONDO_I32, false},
+                  {SAMPLE_STEP, "step", RONDO_I32, false}};
+  if (!x->present || x->rank != 2 || !rows_are_numbers(x->dtype))
+    return op_unexpected("x", x, "[count, n] f32, f16 or bf16");
+  if (x->shape[1] < 1 || x->shape[1] > SAMPLE_MOST_COLUMNS)
+    return status_set(RONDO_INVALID_ARGUMENT, "x has rows of %" PRId64 ", expected 1 to %d", x->shape[1],
+                      SAMPLE_MOST_COLUMNS);
+  rondo_status status = op_expect("out", &task->operands[SAMPLE_OUT], RONDO_I32, 1, x->shape);
+  for (size_t i = 0; status == RONDO_OK && i < sizeof settings / sizeof *settings; i++)
+    if (!settings[i].optional || task->operands[settings[i].index].present)
+      status = check_setting(task, settings[i].index, settings[i].name, settings[i].dtype);
+  return status;
+}
+
+const struct op op_sample = {
+    .name = "sample",
+    .once_operands = 1u << SAMPLE_OUT,
+    .check = sample_check,
+    .host_items = sample_host_items,
+    .host_run = sample_host_run,
+    .select = sample_select,
+};

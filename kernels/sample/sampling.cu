@@ -1,0 +1,364 @@
+/* sampling.cu - drawing a column of each row: by a block, or by a cluster of eight.
+ *
+ * Numbers are counted, and their probabilities summed, in bins: a 24th of a factor of two each, the most probable
+ * first. What is looked for is the number at which such a sum reaches something: top_k, top_p of all, the random
+ * number's part. The sums of bins say in which bin it is. All that is in the bins up to there, if that is no more than
+ * SAMPLE_LISTED, or else in that bin alone, is sorted by the first block. Where one bin has more, the number is found
+ * by halving the range of keys, with a pass over the row each time: slow, and needed only where thousands of columns
+ * are nearly equally probable and one of these is drawn.
+ *
+ * All sums are of integers (sample_number.h). Nothing but shared memory is kept between passes, so that nothing is left
+ * behind for the next replay. */
+#include "../common/cluster.cuh"
+#include "../common/launch.cuh"
+#include "../common/numbers.cuh"
+#include "../common/ptx.cuh"
+#include "sample_number.h"
+#include "sampling.h"
+
+/* What the first block asks of all, to find a number. */
+enum { ASK_NOTHING, ASK_LIST, ASK_HALVES };
+
+struct request {
+  uint32_t ask, by_count;
+  uint32_t first_bin, last_bin;      /* that are listed, or the one whose keys are halved */
+  uint64_t count_before, sum_before; /* of numbers and probabilities, before the first bin */
+  uint64_t needed;                   /* of all bins */
+};
+enum { REQUEST_WORDS = sizeof(request) / 8 };
+
+/* In each block. */
+struct sampler_shared {
+  uint64_t warps[32];                    /* of one reduction or scan */
+  uint64_t exchanged[2][SAMPLE_CLUSTER]; /* what each block of the cluster has, twice in turn */
+  request asked;
+  uint64_t found, sum_to_found; /* a key, and the probabilities down to it */
+  uint32_t listed;
+};
+
+struct bin_place {
+  uint32_t bin, part;
+};
+
+template <int Blocks> struct sampler {
+  const sample_parameters &p;
+  sampler_shared &s;
+  uint64_t *keys;                            /* SAMPLE_LISTED */
+  uint64_t *bin_sums;                        /* of probabilities, from the first bin to each */
+  uint32_t *bin_counts;                      /* likewise of numbers */
+  uint32_t *counts, *low_parts, *high_parts; /* of this block's columns: sums of the parts' low 12 bits and the rest */
+  uint32_t rank, row, first_column, last_column;
+  uint32_t exchanges;
+  float largest, factor;
+
+  __device__ __forceinline__ sampler(const sample_parameters &p, sampler_shared &s, unsigned char *dynamic)
+      : p(p), s(s), exchanges(0) {
+    keys = (uint64_t *)dynamic, bin_sums = keys + SAMPLE_LISTED, bin_counts = (uint32_t *)(bin_sums + SAMPLE_BINS);
+    counts = bin_counts + SAMPLE_BINS, low_parts = counts + SAMPLE_BINS, high_parts = low_parts + SAMPLE_BINS;
+    rank = blockIdx.x % Blocks, row = blockIdx.x / Blocks;
+    const uint32_t columns = (p.n + 8 * Blocks - 1) / (8 * Blocks) * 8;
+    first_column = min(rank * columns, p.n), last_column = min(first_column + columns, p.n);
+  }
+
+  /* ---- Blocks and clusters ------------------------------------------------------------------------------------- */
+
+  __device__ __forceinline__ void meet() {
+    if constexpr (Blocks > 1)
+      meet_cluster();
+    else
+      __syncthreads();
+  }
+
+  /* Stores the value at the same place of a block's shared memory. */
+  __device__ __forceinline__ void store(uint64_t *place, uint32_t block, uint64_t value) {
+    if constexpr (Blocks > 1)
+      store_in_block(address_in_block(shared_address(place), block), value);
+    else
+      *place = value;
+  }
+
+  /* A reduction over all threads of all blocks, whose result all get. Every other one may be on its way. */
+  template <typename Join> __device__ __forceinline__ uint64_t reduce(uint64_t value, const Join &join) {
+#pragma unroll
+    for (int step = 16; step; step /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, step));
+    if (threadIdx.x % 32 == 0) s.warps[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = s.warps[threadIdx.x % 32];
+#pragma unroll
+    for (int step = 16; step; step /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, step));
+    if constexpr (Blocks == 1) {
+      __syncthreads();
+      return value;
+    }
+    uint64_t *const all = s.exchanged[exchanges++ % 2];
+    if (threadIdx.x < Blocks) store(&all[rank], threadIdx.x, value);
+    meet();
+    value = all[0];
+#pragma unroll
+    for (int i = 1; i < Blocks; i++) value = join(value, all[i]);
+    return value;
+  }
+
+  /* The sum of all threads of this block up to each. */
+  __device__ __forceinline__ uint64_t scan(uint64_t value) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const uint64_t before = __shfl_up_sync(0xffffffffu, value, step);
+      if (lane >= step) value += before;
+    }
+    if (lane == 31) s.warps[warp] = value;
+    __syncthreads();
+    uint64_t before = lane < warp ? s.warps[lane] : 0;
+#pragma unroll
+    for (int step = 16; step; step /= 2) before += __shfl_xor_sync(0xffffffffu, before, step);
+    __syncthreads();
+    return value + before;
+  }
+
+  /* ---- The row ------------------------------------------------------------------------------------------------- */
+
+  /* Calls take(value, column) for this block's columns. */
+  template <typename Take> __device__ __forceinline__ void each(const Take &take) {
+    for (uint32_t column = first_column + 8 * threadIdx.x; column < last_column; column += 8 * SAMPLE_THREADS) {
+      const uint32_t count = min(last_column - column, 8u);
+      float values[8];
+      load_numbers(p.dtype, p.is_aligned, p.x, row * p.stride + column, count, values);
+#pragma unroll
+      for (uint32_t i = 0; i < 8; i++)
+        if (i < count) take(values[i], column + i);
+    }
+  }
+
+  /* Where a number counts; the bin is SAMPLE_BINS where its probability is 0. */
+  __device__ __forceinline__ bin_place place_of(float value) const {
+    const float t = sample_octaves(largest, factor, value);
+    if (!(t < (float)SAMPLE_OCTAVES)) return {SAMPLE_BINS, 0};
+    const int32_t octave = (int32_t)t;
+    const uint32_t within = (uint32_t)((t - (float)octave) * SAMPLE_BINS_OF_OCTAVE);
+    return {octave * SAMPLE_BINS_OF_OCTAVE + min(within, SAMPLE_BINS_OF_OCTAVE - 1u), sample_part(t, octave)};
+  }
+
+  __device__ __forceinline__ uint64_t probability_of(uint64_t key) const {
+    return sample_probability(sample_octaves(largest, factor, sample_value_of_key(key)));
+  }
+
+  /* Leaves in the first block what there is up to each bin. */
+  __device__ __forceinline__ void fill_bins() {
+    counts[threadIdx.x] = low_parts[threadIdx.x] = high_parts[threadIdx.x] = 0;
+    __syncthreads();
+    each([&](float value, uint32_t) {
+      const bin_place at = place_of(value);
+      if (at.bin == SAMPLE_BINS) return;
+      atomicAdd(&counts[at.bin], 1u);
+      atomicAdd(&low_parts[at.bin], at.part & 0xfffu);
+      atomicAdd(&high_parts[at.bin], at.part >> 12);
+    });
+    meet();
+    /* Each block adds up its share of the bins, for which eight threads read a block's part each. */
+    constexpr uint32_t share = SAMPLE_BINS / Blocks;
+    static_assert(share * Blocks == SAMPLE_THREADS, "a thread for each part of a bin");
+    const uint32_t bin = rank * share + threadIdx.x / Blocks, unit = sample_unit(bin / SAMPLE_BINS_OF_OCTAVE);
+    const uint32_t block = threadIdx.x % Blocks;
+    uint32_t count = load_part(&counts[bin], block);
+    uint64_t sum = load_part(&low_parts[bin], block) + ((uint64_t)load_part(&high_parts[bin], block) << 12);
+#pragma unroll
+    for (int step = Blocks / 2; step; step /= 2) {
+      count += __shfl_xor_sync(0xffffffffu, count, step);
+      sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    }
+    if (block == 0) {
+      store(&bin_sums[bin], 0, sum << unit);
+      store(&keys[bin], 0, count);
+    }
+    meet();
+    if (rank) return;
+    count = (uint32_t)keys[threadIdx.x];
+    const uint64_t sums = scan(bin_sums[threadIdx.x]);
+    bin_counts[threadIdx.x] = (uint32_t)scan(count);
+    bin_sums[threadIdx.x] = sums;
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ uint32_t load_part(const uint32_t *place, uint32_t block) {
+    if constexpr (Blocks == 1) return *place;
+    return load_from_block(address_in_block(shared_address(place), block));
+  }
+
+  /* ---- The number at which a sum reaches something ------------------------------------------------------------- */
+
+  /* In the first block: the thread whose bin it is asks for what is needed to find it there. Some bin reaches `needed`.
+   */
+  __device__ __forceinline__ void ask(bool by_count, uint64_t needed) {
+    const uint32_t bin = threadIdx.x;
+    const uint64_t count = bin_counts[bin], count_before = bin ? bin_counts[bin - 1] : 0;
+    const uint64_t sum = bin_sums[bin], sum_before = bin ? bin_sums[bin - 1] : 0;
+    if ((by_count ? count_before : sum_before) >= needed || (by_count ? count : sum) < needed) return;
+    if (bin >= s.asked.first_bin && bin <= s.asked.last_bin) {
+      s.asked.ask = ASK_NOTHING, s.asked.by_count = by_count, s.asked.needed = needed;
+      return;
+    }
+    s.listed = 0;
+    if (count <= SAMPLE_LISTED) {
+      s.asked = {ASK_LIST, by_count, 0, bin, 0, 0, needed};
+    } else {
+      const uint32_t how = count - count_before <= SAMPLE_LISTED ? ASK_LIST : ASK_HALVES;
+      s.asked = {how, by_count, bin, bin, count_before, sum_before, needed};
+    }
+  }
+
+  /* The first block's request to all. */
+  __device__ __forceinline__ void tell() {
+    if constexpr (Blocks > 1) {
+      __syncthreads();
+      const uint32_t word = threadIdx.x % REQUEST_WORDS, block = 1 + threadIdx.x / REQUEST_WORDS;
+      if (rank == 0 && block < Blocks) store((uint64_t *)&s.asked + word, block, ((uint64_t *)&s.asked)[word]);
+    }
+    meet();
+  }
+
+  /* The keys of the bins asked for to the first block. */
+  __device__ __forceinline__ void list_keys() {
+    each([&](float value, uint32_t column) {
+      const uint32_t bin = place_of(value).bin;
+      if (bin < s.asked.first_bin || bin > s.asked.last_bin) return;
+      if constexpr (Blocks > 1)
+        store(&keys[add_in_block(address_in_block(shared_address(&s.listed), 0), 1)], 0, sample_key(value, column));
+      else
+        keys[atomicAdd(&s.listed, 1)] = sample_key(value, column);
+    });
+    meet();
+  }
+
+  /* The first block's list, the largest first, by a bitonic network (Batcher, Sorting networks and their applications,
+   * 1968), with zeros behind it. */
+  __device__ __forceinline__ void sort_keys() {
+    uint32_t size = 2;
+    while (size < s.listed) size *= 2;
+    for (uint32_t i = s.listed + threadIdx.x; i < SAMPLE_LISTED; i += SAMPLE_THREADS) keys[i] = 0;
+    for (uint32_t sorted = 2; sorted <= size; sorted *= 2)
+      for (uint32_t stride = sorted / 2; stride; stride /= 2) {
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < size / 2; i += SAMPLE_THREADS) {
+          const uint32_t low = 2 * i - (i & (stride - 1)), high = low + stride;
+          const uint64_t a = keys[low], b = keys[high];
+          if ((a < b) == ((low & sorted) == 0)) keys[low] = b, keys[high] = a;
+        }
+      }
+    __syncthreads();
+  }
+
+  /* In the first block: the number in the sorted list. A thread has some that follow each other. */
+  __device__ __forceinline__ void find_in_list() {
+    constexpr uint32_t each_has = SAMPLE_LISTED / SAMPLE_THREADS;
+    const uint32_t first = threadIdx.x * each_has;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < each_has; i++)
+      if (first + i < s.listed) sum += probability_of(keys[first + i]);
+    sum = s.asked.sum_before + scan(sum) - sum;
+    for (uint32_t i = 0; i < each_has && first + i < s.listed; i++) {
+      const uint64_t key = keys[first + i], before = sum, count = s.asked.count_before + first + i + 1;
+      sum += probability_of(key);
+      if (s.asked.by_count ? count == s.asked.needed : before < s.asked.needed && sum >= s.asked.needed)
+        s.found = key, s.sum_to_found = sum;
+    }
+    __syncthreads();
+  }
+
+  /* What the bin's keys from this one up have, of all blocks. */
+  __device__ __forceinline__ uint64_t sum_from(uint64_t key, bool by_count) {
+    uint64_t sum = 0;
+    each([&](float value, uint32_t column) {
+      if (sample_key(value, column) < key || place_of(value).bin != s.asked.first_bin) return;
+      sum += by_count ? 1 : sample_probability(sample_octaves(largest, factor, value));
+    });
+    return reduce(sum, [](uint64_t a, uint64_t b) { return a + b; });
+  }
+
+  /* By all blocks: the largest key from which on the bin has what is needed. */
+  __device__ __forceinline__ void find_by_halves() {
+    const uint64_t needed = s.asked.needed - (s.asked.by_count ? s.asked.count_before : s.asked.sum_before);
+    uint64_t low = 0, high = ~0ull;
+    while (low < high) {
+      const uint64_t middle = high - (high - low) / 2;
+      if (sum_from(middle, s.asked.by_count) >= needed)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    const uint64_t sum = s.asked.sum_before + sum_from(low, false);
+    __syncthreads();
+    if (threadIdx.x == 0) s.found = low, s.sum_to_found = sum, s.asked.first_bin = 1, s.asked.last_bin = 0;
+    __syncthreads();
+  }
+
+  /* By all blocks, for the first: the number at which the sum reaches `needed`, and the probabilities down to it. */
+  __device__ __forceinline__ void find(bool by_count, uint64_t needed) {
+    if (rank == 0) ask(by_count, needed);
+    tell();
+    if (s.asked.ask == ASK_HALVES) {
+      find_by_halves();
+      return;
+    }
+    if (s.asked.ask == ASK_LIST) list_keys();
+    if (rank) return;
+    if (s.asked.ask == ASK_LIST) sort_keys();
+    find_in_list();
+  }
+
+  /* ---- A draw -------------------------------------------------------------------------------------------------- */
+
+  __device__ __forceinline__ uint64_t largest_key() {
+    uint64_t key = 0;
+    each([&](float value, uint32_t column) { key = max(key, sample_key(value, column)); });
+    if constexpr (Blocks > 1) wait_for_cluster();
+    return reduce(key, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
+  }
+
+  /* The key of the column that is drawn; only the first block has it. */
+  __device__ __forceinline__ uint64_t draw() {
+    if constexpr (Blocks > 1) arrive_at_cluster();
+    const float temperature = p.temperature ? p.temperature[p.many_temperatures ? row : 0] : 1.0f;
+    const float top_p = p.top_p ? p.top_p[p.many_ps ? row : 0] : 1.0f;
+    const int32_t top_k = p.top_k ? p.top_k[p.many_ks ? row : 0] : 0;
+    const uint32_t seed = p.seed[p.many_seeds ? row : 0], step = p.step[p.many_steps ? row : 0];
+    const uint64_t key = largest_key();
+    largest = sample_value_of_key(key), factor = sample_factor(temperature);
+    if (!sample_is_drawn(largest, temperature, factor)) return key;
+    if (threadIdx.x == 0) s.asked.first_bin = 1, s.asked.last_bin = 0;
+    fill_bins();
+    const uint32_t count = bin_counts[SAMPLE_BINS - 1]; /* these two are of use to the first block */
+    uint64_t sum = bin_sums[SAMPLE_BINS - 1];
+    if (top_k > 0 && (uint32_t)top_k < p.n) {
+      find(true, min((uint32_t)top_k, count));
+      sum = s.sum_to_found;
+    }
+    if (!(top_p >= 1)) {
+      find(false, sample_needed(top_p, sum));
+      sum = s.sum_to_found;
+    }
+    find(false, sample_drawn(sample_random(seed, step), sum));
+    return s.found;
+  }
+};
+
+template <int Blocks> __device__ __forceinline__ void sample_row(const sample_parameters &p) {
+  extern __shared__ __align__(16) unsigned char dynamic[];
+  __shared__ sampler_shared shared;
+  sampler<Blocks> sampler(p, shared, dynamic);
+  const uint64_t key = sampler.draw();
+  if (sampler.rank == 0 && threadIdx.x == 0) p.out[sampler.row] = (int32_t)sample_column_of_key(key);
+}
+
+SAMPLE_KERNELS(DEFINE_KERNEL)
+
+#if __CUDA_ARCH__ >= 900
+#define DEFINE_CLUSTER_KERNEL(chips, parameters, name, threads, blocks, ...)                                           \
+  extern "C" __global__ void __cluster_dims__(SAMPLE_CLUSTER, 1, 1) __launch_bounds__(threads, blocks)                 \
+      name(const __grid_constant__ parameters p) {                                                                     \
+    wait_for_predecessors();                                                                                           \
+    __VA_ARGS__(p);                                                                                                    \
+    publish(p.done);                                                                                                   \
+  }
+SAMPLE_CLUSTER_KERNELS(DEFINE_CLUSTER_KERNEL)
+#endif

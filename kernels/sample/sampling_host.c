@@ -1,0 +1,112 @@
+/* sampling_host.c - drawing a column of each row on the host: an item is a row.
+ *
+ * The column at which a sum passes a number is found by the digits of its key, the highest first: a pass over the row
+ * sums, for each value of a digit, what the keys have that share the digits before. */
+#include "../../runtime/integer.h"
+#include "../common/rows.h"
+#include "sample_number.h"
+#include "sampling.h"
+
+enum { PIECE = 1024, DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS };
+
+struct row {
+  rondo_dtype dtype;
+  const void *data;
+  int64_t begin, n;
+  float largest, factor; /* of sample_octaves */
+};
+
+int64_t sample_host_items(const struct op_task *task) { return task->operands[SAMPLE_X].shape[0]; }
+
+static uint64_t largest_key(const struct row *row) {
+  uint64_t largest = 0;
+  float values[PIECE];
+  for (int64_t column = 0; column < row->n; column += PIECE) {
+    int64_t length = smaller(row->n - column, PIECE);
+    rows_load(row->dtype, row->data, row->begin + column, length, values);
+    for (int64_t i = 0; i < length; i++) {
+      uint64_t key = sample_key(values[i], (uint32_t)(column + i));
+      largest = key > largest ? key : largest;
+    }
+  }
+  return largest;
+}
+
+/* Adds what each key has, 1 or its probability, to the sum of its digit above `shift`, where the digits before are
+ * those of `prefix`. */
+static void sum_digits(const struct row *row, bool by_count, uint64_t prefix, int shift, uint64_t *sums) {
+  float values[PIECE];
+  for (int64_t column = 0; column < row->n; column += PIECE) {
+    int64_t length = smaller(row->n - column, PIECE);
+    rows_load(row->dtype, row->data, row->begin + column, length, values);
+    for (int64_t i = 0; i < length; i++) {
+      uint64_t key = sample_key(values[i], (uint32_t)(column + i));
+      if (shift + DIGIT_BITS < 64 && key >> (shift + DIGIT_BITS) != prefix >> (shift + DIGIT_BITS)) continue;
+      float octaves = sample_octaves(row->largest, row->factor, values[i]);
+      if (octaves >= SAMPLE_OCTAVES) continue;
+      sums[key >> shift & (DIGITS - 1)] += by_count ? 1 : sample_probability(octaves);
+    }
+  }
+}
+
+/* The key at which the sum from the largest key down reaches `needed`; 0 if it does not. */
+static uint64_t find(const struct row *row, bool by_count, uint64_t needed) {
+  uint64_t prefix = 0;
+  for (int shift = 64 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+    uint64_t sums[DIGITS] = {0};
+    int digit = DIGITS - 1;
+    sum_digits(row, by_count, prefix, shift, sums);
+    for (; digit >= 0 && sums[digit] < needed; digit--) needed -= sums[digit];
+    if (digit < 0) return 0;
+    prefix |= (uint64_t)digit << shift;
+  }
+  return prefix;
+}
+
+/* What all keys from the largest down to this one have. */
+static uint64_t sum_down_to(const struct row *row, uint64_t key) {
+  uint64_t sum = 0;
+  float values[PIECE];
+  for (int64_t column = 0; column < row->n; column += PIECE) {
+    int64_t length = smaller(row->n - column, PIECE);
+    rows_load(row->dtype, row->data, row->begin + column, length, values);
+    for (int64_t i = 0; i < length; i++)
+      if (sample_key(values[i], (uint32_t)(column + i)) >= key)
+        sum += sample_probability(sample_octaves(row->largest, row->factor, values[i]));
+  }
+  return sum;
+}
+
+/* The row's element of an operand that has one for all rows or one for each. */
+static int64_t place(const struct op_call *call, uint32_t index, int64_t row) {
+  return call->task->operands[index].shape[0] > 1 ? row : 0;
+}
+static float real_setting(const struct op_call *call, uint32_t index, int64_t row) {
+  return call->task->operands[index].present ? ((const float *)call->data[index])[place(call, index, row)] : 1.0f;
+}
+static int32_t whole_setting(const struct op_call *call, uint32_t index, int64_t row) {
+  return call->task->operands[index].present ? ((const int32_t *)call->data[index])[place(call, index, row)] : 0;
+}
+
+static uint64_t draw(const struct op_call *call, int64_t index, struct row *row) {
+  uint64_t largest = largest_key(row), sum, last;
+  float temperature = real_setting(call, SAMPLE_TEMPERATURE, index), top_p = real_setting(call, SAMPLE_TOP_P, index);
+  int32_t top_k = whole_setting(call, SAMPLE_TOP_K, index);
+  row->largest = sample_value_of_key(largest), row->factor = sample_factor(temperature);
+  if (!sample_is_drawn(row->largest, temperature, row->factor)) return largest;
+  last = top_k > 0 ? find(row, true, (uint64_t)top_k) : 0;
+  sum = sum_down_to(row, last);
+  if (!(top_p >= 1)) sum = sum_down_to(row, find(row, false, sample_needed(top_p, sum)));
+  uint64_t random = sample_random((uint32_t)whole_setting(call, SAMPLE_SEED, index),
+                                  (uint32_t)whole_setting(call, SAMPLE_STEP, index));
+  return find(row, false, sample_drawn(random, sum));
+}
+
+void sample_host_run(const struct op_call *call, int64_t first, int64_t last) {
+  const struct op_operand *x = &call->task->operands[SAMPLE_X];
+  int32_t *out = call->data[SAMPLE_OUT];
+  for (int64_t i = first; i < last; i++) {
+    struct row row = {x->dtype, call->data[SAMPLE_X], i * x->stride[0], x->shape[1], 0, 0};
+    out[i] = (int32_t)sample_column_of_key(draw(call, i, &row));
+  }
+}

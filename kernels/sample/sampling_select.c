@@ -1,0 +1,44 @@
+/* sampling_select.c - a cluster for each row of a few, a block for each of many. */
+#include "../common/launch.h"
+#include "sampling.h"
+
+SAMPLE_KERNELS(KERNEL_CONSTANT)
+SAMPLE_CLUSTER_KERNELS(KERNEL_CONSTANT)
+
+static bool has_many(const struct op_task *task, uint32_t index) { return task->operands[index].shape[0] > 1; }
+
+/* Clusters as long as they all run at once, if the row has something for each of their threads. */
+static bool by_clusters(const struct op_operand *x, const struct chip *chip) {
+  const int64_t columns = SAMPLE_THREADS;
+  return launch_chip(chip) != CHIP_SM_80 && x->shape[1] > 4 * columns &&
+         x->shape[0] * SAMPLE_CLUSTER <= chip->multiprocessors;
+}
+
+rondo_status sample_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  const struct op_task *task = call->task;
+  const struct op_operand *x = &task->operands[SAMPLE_X];
+  launches->count = 0;
+  if (x->shape[0] == 0) return RONDO_OK;
+  struct sample_parameters parameters = {
+      .x = call->data[SAMPLE_X],
+      .out = call->data[SAMPLE_OUT],
+      .temperature = call->data[SAMPLE_TEMPERATURE],
+      .top_k = call->data[SAMPLE_TOP_K],
+      .top_p = call->data[SAMPLE_TOP_P],
+      .seed = call->data[SAMPLE_SEED],
+      .step = call->data[SAMPLE_STEP],
+      .stride = x->stride[0],
+      .n = (uint32_t)x->shape[1],
+      .dtype = x->dtype,
+      .is_aligned = op_rows_aligned(x, 16),
+      .many_temperatures = has_many(task, SAMPLE_TEMPERATURE),
+      .many_ks = has_many(task, SAMPLE_TOP_K),
+      .many_ps = has_many(task, SAMPLE_TOP_P),
+      .many_seeds = has_many(task, SAMPLE_SEED),
+      .many_steps = has_many(task, SAMPLE_STEP),
+  };
+  bool clusters = by_clusters(x, chip);
+  launch_add(launches, clusters ? &rondo_sample_cluster : &rondo_sample, x->shape[0] * (clusters ? SAMPLE_CLUSTER : 1),
+             SAMPLE_THREADS, SAMPLE_SHARED_BYTES, &parameters, sizeof parameters);
+  return RONDO_OK;
+}
