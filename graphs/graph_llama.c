@@ -321,6 +321,39 @@ static rondo_status head_add(const struct builder *b, rondo_tensor *logits) {
                         .out = *logits});
 }
 
+/* The position of the row that is drawn from. */
+static rondo_status draw_step_add(const struct builder *b, rondo_tensor *step) {
+  char name[NAME_BYTES];
+  *step = b->position;
+  if (!is_prefill(b)) return RONDO_OK;
+  rondo_status status = list_add(b, rondo_temporary, "last position", RONDO_I32, 1, step);
+  if (status != RONDO_OK) return status;
+  return rondo_add_add(
+      b->graph,
+      &(rondo_add_desc){.name = name_of(b, name, "last position"), .a = b->position, .b = b->made->last, .out = *step});
+}
+
+static rondo_status draw_add(const struct builder *b, rondo_tensor logits, rondo_tensor next) {
+  rondo_graph_llama_tensors *made = b->made;
+  const int64_t items = is_prefill(b) ? 1 : b->rows;
+  char name[NAME_BYTES];
+  rondo_tensor step;
+  rondo_status status = list_add(b, rondo_input, "temperature", RONDO_F32, items, &made->temperature);
+  if (status == RONDO_OK) status = list_add(b, rondo_input, "top_k", RONDO_I32, items, &made->top_k);
+  if (status == RONDO_OK) status = list_add(b, rondo_input, "top_p", RONDO_F32, items, &made->top_p);
+  if (status == RONDO_OK) status = list_add(b, rondo_input, "seed", RONDO_I32, items, &made->seed);
+  if (status == RONDO_OK) status = draw_step_add(b, &step);
+  if (status != RONDO_OK) return status;
+  return rondo_add_sample(b->graph, &(rondo_sample_desc){.name = name_of(b, name, "next"),
+                                                         .x = logits,
+                                                         .out = next,
+                                                         .temperature = made->temperature,
+                                                         .top_k = made->top_k,
+                                                         .top_p = made->top_p,
+                                                         .seed = made->seed,
+                                                         .step = step});
+}
+
 /* The next token, to the host and, fed back, to the sequence's state. */
 static rondo_status next_add(const struct builder *b, rondo_tensor logits) {
   rondo_graph_llama_tensors *made = b->made;
@@ -330,7 +363,10 @@ static rondo_status next_add(const struct builder *b, rondo_tensor logits) {
   next = made->next;
   if (status == RONDO_OK && b->desc.feed_back) status = item_of(b, made->token, &next);
   if (status != RONDO_OK) return status;
-  status = rondo_add_argmax(b->graph, &(rondo_argmax_desc){.name = name_of(b, name, "next"), .x = logits, .out = next});
+  status = b->desc.with_sampling
+               ? draw_add(b, logits, next)
+               : rondo_add_argmax(b->graph,
+                                  &(rondo_argmax_desc){.name = name_of(b, name, "next"), .x = logits, .out = next});
   if (status != RONDO_OK || !b->desc.feed_back) return status;
   status =
       rondo_add_copy(b->graph, &(rondo_copy_desc){.name = name_of(b, name, "token"), .src = next, .dst = made->next});
@@ -388,9 +424,6 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
   if (desc->embedding != desc->dtype && desc->embedding != RONDO_NVFP4)
     return status_set(RONDO_INVALID_ARGUMENT, "embedding is %s, expected %s or nvfp4",
                       rondo_dtype_name(desc->embedding), rondo_dtype_name(desc->dtype));
-  if (desc->with_sampling)
-    return status_set(RONDO_INVALID_ARGUMENT, "with_sampling is %" PRId32 ", and no operation draws yet",
-                      desc->with_sampling);
   if (!desc->lender || desc->lender->layers) return RONDO_OK;
   return status_set(RONDO_INVALID_ARGUMENT, "the lender's layers are NULL");
 }

@@ -216,7 +216,7 @@ Test(command, explain_names_what_runs_every_task_of_every_graph_on_every_chip) {
                 {"qr", "m=512 n=256 batch=2 form=thin_q"},
                 {"qr", "m=512 n=256 batch=2 dtype=f64 form=r layout=column_major"},
                 {"smollm2", ""},
-                {"llama", "weights=nvfp4 tokens=16 sequences=16 sequence=15"},
+                {"llama", "weights=nvfp4 tokens=16 sequences=16 sequence=15 with_sampling=1"},
                 {"llama", "weights=e4m3 sequences=16 with_logits=1 feed_back=0"}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const struct ready_graph *ready = ready_graph_called(shapes[i].graph);

@@ -68,7 +68,8 @@ static rondo_status add_llama(rondo_graph *graph) {
                                                      .weights = RONDO_NVFP4,
                                                      .rope_frequencies = 1,
                                                      .tokens = 4,
-                                                     .feed_back = 1},
+                                                     .feed_back = 1,
+                                                     .with_sampling = 1},
                            &tensors);
 }
 

@@ -271,7 +271,7 @@ static void generate(const struct llama *l, rondo_backend backend, bool fed_back
 static void feeds_back(rondo_backend backend) {
   static int32_t by_hand[1 + FED_STEPS][3], fed_back[1 + FED_STEPS][3];
   static float logits_by_hand[FED_STEPS][3][VOCABULARY], logits_fed_back[FED_STEPS][3][VOCABULARY];
-  for (int with_sampling = 0; with_sampling < 1; with_sampling++) {
+  for (int with_sampling = 0; with_sampling < 2; with_sampling++) {
     struct llama l;
     rondo_graph_llama_desc desc = plain_desc();
     desc.with_sampling = with_sampling, desc.dtype = RONDO_F16, desc.weights = RONDO_NVFP4;
@@ -340,20 +340,12 @@ static bool is_explained(rondo_graph *graph, const char *task) {
 }
 
 Test(graph_llama, every_task_has_its_name) {
-  static const char *const parts[] = {"embedding",
-                                      "layer0.qkv",
-                                      "layer1.attention",
-                                      "layer1.output",
-                                      "layer0.gate_up",
-                                      "layer1.down",
-                                      "last row",
-                                      "head",
-                                      "next",
-                                      "token",
-                                      "move"};
+  static const char *const parts[] = {
+      "embedding", "layer0.qkv", "layer1.attention", "layer1.output", "layer0.gate_up", "layer1.down",
+      "last row",  "head",       "last position",    "next",          "token",          "move"};
   struct llama l;
   rondo_graph_llama_desc desc = plain_desc();
-  desc.feed_back = 1, desc.tokens = 5;
+  desc.with_sampling = 1, desc.feed_back = 1, desc.tokens = 5;
   llama_make(&l, desc, 1);
   for (int named = 0; named < 2; named++) {
     struct machine m = {.count = 0};
@@ -366,7 +358,7 @@ Test(graph_llama, every_task_has_its_name) {
       cr_assert(is_explained(m.trials[0].graph, name), "%s", name);
     }
     REQUIRE_OK(rondo_last_task(m.trials[0].graph, &last));
-    cr_assert_eq(last, 5 * LAYERS + 5);
+    cr_assert_eq(last, 5 * LAYERS + 6);
     REQUIRE_OK(rondo_graph_destroy(&m.trials[0].graph));
   }
   llama_free(&l);
