@@ -10,7 +10,7 @@
 
 enum { SMOLLM2, LLAMA, MODELS };
 enum { BF16, E4M3, NVFP4, WEIGHTS };
-enum { COUNTS = 3, MUST_CONTEXT = 512, LEAST_CAPACITY = 4096, WARM_REPLAYS = 100, MOST_SEQUENCES = 16 };
+enum { COUNTS = 3, MUST_CONTEXT = 512, WARM_REPLAYS = 100, MOST_SEQUENCES = 16 };
 
 static const char *const model_names[MODELS] = {"smollm2", "llama"};
 static const rondo_dtype weight_types[WEIGHTS] = {RONDO_BF16, RONDO_E4M3, RONDO_NVFP4};
@@ -24,7 +24,7 @@ static const double most_of_sixteen = 1.6; /* of SmolLM2: a step of 16 sequences
 struct options {
   rondo_backend backend;
   uint32_t models, weights; /* bits; 0: all, of weights bf16 and nvfp4 */
-  int32_t sequences, context;
+  int32_t sequences, context, capacity;
   int64_t samples;
   bool is_profiled;
   const char *json;
@@ -218,7 +218,7 @@ static void bench_model(const struct options *options, struct report *report, in
     model.desc.weights = weight_types[weights];
     model.desc.nvfp4_scale = 0.01f;
     model.desc.rope_frequencies = 0; /* as fast either way */
-    model.desc.context = options->context > LEAST_CAPACITY ? options->context : LEAST_CAPACITY;
+    model.desc.context = options->context > options->capacity ? options->context : options->capacity;
     model.desc.sequences = options->sequences ? options->sequences : all_sequences[s];
     model_open(&model, options);
     double us = measure_contexts(&model, options, report, which, weights);
@@ -260,6 +260,12 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, context),
      .least = 1,
      .most = 131072},
+    {.name = "capacity",
+     .help = "tokens that a KV cache has room for; default 4096",
+     .kind = VALUE_INT32,
+     .offset = offsetof(struct options, capacity),
+     .least = 1,
+     .most = 131072},
     {.name = "samples",
      .help = "of each; default 2000",
      .kind = VALUE_INT64,
@@ -276,12 +282,11 @@ static const struct argument arguments[] = {
 int bench_llama(int count, char **words) {
   static const struct grammar grammar = {
       .program = "rondo bench llama",
-      .about =
-          "Times a token of a language model, from rondo_replay until the host sees it: models of the sizes of\n"
-          "SmolLM2 135M and Llama 3.2 1B, of random weights, with caches for 4096 tokens, or as many as asked for.\n",
+      .about = "Times a token of a language model, from rondo_replay until the host sees it: models of the sizes of\n"
+               "SmolLM2 135M and Llama 3.2 1B, of random weights.\n",
       .status = BENCH_STATUS,
       .options = ARGUMENT_TABLE(arguments)};
-  struct options options = {.samples = 2000};
+  struct options options = {.samples = 2000, .capacity = 4096};
   struct report report = {0};
   rondo_runtime *runtime;
   rondo_info info;
