@@ -291,21 +291,40 @@ static rondo_status layer_add(const struct builder *b, int32_t i) {
 
 /* ---- Behind the layers ------------------------------------------------------------------------------------------- */
 
+/* What the head multiplies, and the norm that its product does itself. NVFP4 is multiplied faster where that has to do
+ * nothing else: then the norm is a task of its own. */
+static rondo_status seen_add(const struct builder *b, rondo_tensor *seen, rondo_tensor *norm) {
+  const int64_t shape[] = {is_prefill(b) ? 1 : b->rows, b->desc.hidden};
+  rondo_tensor rows = b->hidden;
+  char name[NAME_BYTES];
+  rondo_status status = RONDO_OK;
+  if (is_prefill(b)) {
+    status = rondo_temporary(b->graph, name_of(b, name, "last row"), b->desc.dtype, 2, shape, &rows);
+    if (status == RONDO_OK)
+      status = rondo_add_embed(
+          b->graph, &(rondo_embed_desc){
+                        .name = name_of(b, name, "last row"), .table = b->hidden, .ids = b->made->last, .out = rows});
+  }
+  *seen = rows;
+  *norm = b->made->norm;
+  if (status != RONDO_OK || b->desc.embedding != RONDO_NVFP4) return status;
+  *norm = (rondo_tensor){0};
+  status = rondo_temporary(b->graph, name_of(b, name, "normed"), b->desc.dtype, 2, shape, seen);
+  if (status != RONDO_OK) return status;
+  return rondo_add_rms_norm(b->graph, &(rondo_rms_norm_desc){.name = name_of(b, name, "norm"),
+                                                             .x = rows,
+                                                             .norm = b->made->norm,
+                                                             .out = *seen,
+                                                             .epsilon = b->desc.epsilon});
+}
+
 static rondo_status head_add(const struct builder *b, rondo_tensor *logits) {
   const rondo_graph_llama_desc *desc = &b->desc;
   rondo_graph_llama_tensors *made = b->made;
   const int64_t items = is_prefill(b) ? 1 : b->rows;
   char name[NAME_BYTES];
-  rondo_tensor seen = b->hidden;
-  rondo_status status = RONDO_OK;
-  if (is_prefill(b)) {
-    status =
-        rondo_temporary(b->graph, name_of(b, name, "last row"), desc->dtype, 2, (int64_t[]){1, desc->hidden}, &seen);
-    if (status == RONDO_OK)
-      status = rondo_add_embed(
-          b->graph, &(rondo_embed_desc){
-                        .name = name_of(b, name, "last row"), .table = b->hidden, .ids = made->last, .out = seen});
-  }
+  rondo_tensor seen, norm;
+  rondo_status status = seen_add(b, &seen, &norm);
   if (status == RONDO_OK)
     status = (desc->with_logits ? rondo_output : rondo_temporary)(b->graph, name_of(b, name, "logits"), RONDO_F32, 2,
                                                                   (int64_t[]){items, desc->vocabulary}, logits);
@@ -317,7 +336,7 @@ static rondo_status head_add(const struct builder *b, rondo_tensor *logits) {
                         .weights = desc->tied_embedding ? made->embedding : made->head,
                         .weight_scales = desc->tied_embedding ? made->embedding_scales : made->head_scales,
                         .vectors = seen,
-                        .norm = made->norm,
+                        .norm = norm,
                         .out = *logits});
 }
 

@@ -161,7 +161,8 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *
  * Tasks are "embedding", of each layer "layer0.qkv", ".attention" (which rotates, appends to the KV cache and attends),
  * ".output", ".gate_up" and ".down", then "head", the last norm and the product that gives logits, and "next", the
- * column of the largest or a draw. What is added around them is named below. Sums are fp32; what tasks hand on, the
+ * column of the largest or a draw. What is added around them is named below; in front of an NVFP4 head the norm is a
+ * task of its own, "norm", and in a prefill "last row" gathers that row. Sums are fp32; what tasks hand on, the
  * residual stream too, is `dtype`, logits f32.
  *
  * A prefill takes `tokens` rows at consecutive positions, of which those up to row `last` count, and next and logits
@@ -174,7 +175,7 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * tokens from there, puts the next ones in their place (and out, by a copy "token") and moves positions by `advance`
  * ("move"); prefill begins at the sequence's position and leaves the next token and the new position there. After the
  * prompt there is then nothing to fill: replay and read `next`. Both are zeros at first; rondo_upload sets them, of one
- * sequence through a view.
+ * sequence through a view that is made before rondo_instantiate.
  *
  * What the caller sees to: the position of a row that counts stays below `context` (what comes out beyond it means
  * nothing), and a token is below `vocabulary` (else its row is NaN). A sequence that rests may be given any token at
