@@ -278,7 +278,8 @@ bool attention_rows_aligned(const struct op_task *task) {
   static const uint32_t indices[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O};
   for (int i = 0; i < 4; i++)
     if (!op_rows_aligned(&task->operands[indices[i]], 16)) return false;
-  return true;
+  if (!task->operands[ATTENTION_NEW_K].present) return true;
+  return op_rows_aligned(&task->operands[ATTENTION_NEW_K], 16) && op_rows_aligned(&task->operands[ATTENTION_NEW_V], 16);
 }
 
 static void extras(struct attention_shape *shape, const struct op_task *task) {

@@ -22,6 +22,7 @@
  * Bound by the memory; at short lengths by latency: the launch, the first bytes, the exchange. */
 #include "../common/barrier.cuh"
 #include "../common/launch.cuh"
+#include "attention_decode_append.cuh"
 #include "attention_decode_copies.cuh"
 #include "attention_decode_tile.cuh"
 
@@ -240,10 +241,15 @@ __device__ __forceinline__ void finish_warps(const attention_decode_parameters &
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* Asks for the first tiles. The very first does not wait for the length: what lies behind it is read, and not used. But
- * where there are pages or a window it must. Returns the length. */
+ * where there are pages or a window it must. Returns the length; with new rows, sets their position. */
 template <typename Size>
-__device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, const work<Size> &w, source<Size> &kv) {
+__device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, const work<Size> &w, source<Size> &kv,
+                                          int32_t &position) {
   int32_t given = (int32_t)p.capacity;
+  if (Size::appends && p.new_k) {
+    position = p.positions[w.batch * p.position_step];
+    given = min(position, given) + (int32_t)p.query_length;
+  }
   if (p.kv_lengths) given = p.kv_lengths[w.batch];
   uint32_t length = p.capacity;
   if constexpr (Size::general)
@@ -256,6 +262,7 @@ __device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, 
     kv.ask(p, w, length, stage);
     if (stage) continue;
     copy_queries(p, w);
+    if (Size::appends && p.new_k) copy_new_rows(p, w);
     cp_async_commit();
     if (Size::cluster > 1) {
       if (threadIdx.x == 0) barrier_init(w.barrier);
@@ -274,12 +281,14 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
   extern __shared__ __align__(128) unsigned char decode_memory[];
   const work<Size> w(p, shared_address(decode_memory));
   source<Size> kv(p, w);
-  const uint32_t length = begin(p, w, kv);
+  int32_t position = INT32_MAX; /* of the first new row */
+  const uint32_t length = begin(p, w, kv, position);
   const limits<Size> limits(p, w, length);
   const lane_addresses at = addresses_of(w);
   query_fragments<Size> q;
   cp_async_wait<Size::ahead - 1>();
   __syncwarp();
+  if (Size::appends && p.turns) turn_rows(p, w, position);
   of_rows<Size> scale;
   if constexpr (Size::e4m3)
     load_queries_e4m3(p, w, q, scale);
@@ -295,6 +304,8 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
       cp_async_wait<Size::ahead - 1>();
       __syncwarp();
       const bool has = kv.has(Size::ahead - 1);
+      if (Size::appends && (int32_t)first + DECODE_TILE > position && has)
+        place_new_rows(p, w, position, length, first, stage);
       score_fragments<Size> s = {}, odd = {};
       score<Size>(q, at.key + stage, s, odd);
       if (Size::asks_early) kv.ask(p, w, length, before);

@@ -55,13 +55,25 @@ struct attention_decode_parameters {
   float cap_log2, cap_inverse; /* the soft cap and its inverse as exponents to base 2; 0: none */
   float v_scale;
   int32_t bf16; /* q's and o's type, with e4m3: bf16 or f16 */
+
+  /* Of use to general kernels alone: attention_decode_append.cuh. */
+  int32_t turns, by_halves;
+  const void *new_k, *new_v; /* or NULL */
+  const int32_t *positions;  /* kv_lengths is NULL then */
+  struct attention_decode_stride new_k_stride, new_v_stride;
+  uint32_t position_step;   /* 1: a position for each item; 0: one for all */
+  const float *frequencies; /* radians a position, or NULL: */
+  double frequency_step;    /* exponents to base 2, from pair to pair */
 };
 
-/* Shared memory of a block: see attention_decode.cu. */
+/* Shared memory of a block, but for new rows: see attention_decode.cu. */
 #define DECODE_SHARED_BYTES(dimension, kind, warps, stages, cluster, rows)                                             \
   (128 + (warps) * ((dimension)*2 * ((kind) == DECODE_E4M3 ? 1 : 2) * DECODE_TILE * (stages) +                         \
                     (rows)*8 * ((cluster) > 1 ? DECODE_PARTS : 1) + (rows)*2 * (dimension) +                           \
                     ((cluster) > 1 ? (rows)*4 * (dimension) : 0)))
+
+/* What new rows take besides: themselves, and sines and cosines. */
+#define DECODE_NEW_BYTES(dimension, warps, query_length) ((warps) * (query_length)*8 * (dimension))
 
 /* KERNEL(chips, parameters, name, threads, type, kind, head dimension, most query rows / 8, warps, stages, blocks of a
  * cluster). Of two-byte numbers, as many stages as leave room for two blocks on a multiprocessor, where rows are few:
@@ -117,9 +129,10 @@ struct attention_decode_problem {
   int64_t dimension, batch, kv_heads;
   int64_t rows; /* of a KV head */
   int64_t capacity;
-  int64_t splits; /* asked for; 0: chosen here */
-  bool aligned;   /* every row of q, k, v and o begins at a multiple of 16 bytes */
-  uint32_t chip;  /* CHIP_SM_90A or CHIP_SM_100A; 0: any other */
+  int64_t splits;   /* asked for; 0: chosen here */
+  int64_t new_rows; /* of each KV head, that are written first: 0 or the query length */
+  bool aligned;     /* every row of q, k, v and o begins at a multiple of 16 bytes */
+  uint32_t chip;    /* CHIP_SM_90A or CHIP_SM_100A; 0: any other */
   int64_t multiprocessors, shared_bytes;
 };
 

@@ -59,7 +59,8 @@ struct attention_decode_plan attention_decode_plan_of(const struct attention_dec
   plan.variant = variant_for(problem, heads);
   if (!plan.variant) return (struct attention_decode_plan){0};
   const struct attention_decode_variant *v = plan.variant;
-  plan.shared_bytes = DECODE_SHARED_BYTES(v->dimension, v->kind, v->warps, v->stages, v->cluster, problem->rows);
+  plan.shared_bytes = DECODE_SHARED_BYTES(v->dimension, v->kind, v->warps, v->stages, v->cluster, problem->rows) +
+                      DECODE_NEW_BYTES(v->dimension, v->warps, problem->new_rows);
   if (plan.shared_bytes > problem->shared_bytes) return (struct attention_decode_plan){0};
   /* Two blocks that are alone do not share a multiprocessor beside an idle one. */
   if (plan.variant->cluster == 1 && heads <= problem->multiprocessors)

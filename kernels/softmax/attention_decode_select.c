@@ -8,13 +8,15 @@
 #include "../common/launch.h"
 
 static enum decode_kind kind_of(const struct op_task *task, const struct attention_shape *shape) {
-  return task->operands[ATTENTION_K].dtype == RONDO_E4M3 ? DECODE_E4M3 : shape->plain ? DECODE_PLAIN : DECODE_GENERAL;
+  if (task->operands[ATTENTION_K].dtype == RONDO_E4M3) return DECODE_E4M3;
+  return shape->plain && !shape->appends ? DECODE_PLAIN : DECODE_GENERAL;
 }
 
 struct attention_decode_plan attention_decode_plan_for(const struct op_task *task, const struct attention_shape *shape,
                                                        const struct chip *chip) {
   const struct attention_attributes *attributes = op_attributes(task);
-  if (task->operands[ATTENTION_Q].dtype == RONDO_E4M3) return (struct attention_decode_plan){0};
+  if (task->operands[ATTENTION_Q].dtype == RONDO_E4M3 || (shape->turns && !shape->appends))
+    return (struct attention_decode_plan){0};
   const struct attention_decode_problem problem = {.kind = kind_of(task, shape),
                                                    .dtype = task->operands[ATTENTION_Q].dtype,
                                                    .dimension = shape->head_dimension,
@@ -23,6 +25,7 @@ struct attention_decode_plan attention_decode_plan_for(const struct op_task *tas
                                                    .rows = shape->rows,
                                                    .capacity = shape->capacity,
                                                    .splits = attributes->splits,
+                                                   .new_rows = shape->appends ? shape->query_length : 0,
                                                    .aligned = attention_rows_aligned(task),
                                                    .chip = launch_chip(chip),
                                                    .multiprocessors = chip->multiprocessors,
@@ -51,6 +54,24 @@ static void extend(struct attention_decode_parameters *parameters, const struct 
   }
 }
 
+static void append(struct attention_decode_parameters *parameters, const struct op_call *call,
+                   const struct attention_shape *shape) {
+  const struct attention_attributes *attributes = op_attributes(call->task);
+  const struct attention_stride new_k = attention_stride_of(call->task, ATTENTION_NEW_K),
+                                new_v = attention_stride_of(call->task, ATTENTION_NEW_V);
+  parameters->turns = shape->turns;
+  parameters->by_halves = shape->by_halves;
+  parameters->new_k = call->data[ATTENTION_NEW_K];
+  parameters->new_v = call->data[ATTENTION_NEW_V];
+  parameters->positions = call->data[ATTENTION_POSITION];
+  parameters->new_k_stride = stride_of(&new_k);
+  parameters->new_v_stride = stride_of(&new_v);
+  parameters->position_step = call->task->operands[ATTENTION_POSITION].shape[0] > 1;
+  parameters->frequencies = call->data[ATTENTION_ROPE_FREQUENCIES];
+  if (attributes->rope_base > 0.0f)
+    parameters->frequency_step = -log2((double)attributes->rope_base) * 2.0 / (double)shape->head_dimension;
+}
+
 void attention_decode_launch(const struct op_call *call, const struct attention_shape *shape,
                              const struct attention_decode_plan *plan, struct op_launches *launches) {
   const int64_t *lse_stride = call->task->operands[ATTENTION_LSE].stride;
@@ -77,6 +98,7 @@ void attention_decode_launch(const struct op_call *call, const struct attention_
       .batch = (uint32_t)shape->batch,
   };
   extend(&parameters, call, shape);
+  if (shape->appends) append(&parameters, call, shape);
   if (plan->splits > 1 && call->scratch) {
     parameters.partial_o = call->scratch;
     parameters.partial_lse = (float *)((unsigned char *)call->scratch + attention_partial_o_bytes(shape));

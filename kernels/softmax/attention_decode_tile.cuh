@@ -16,7 +16,7 @@
 template <rondo_dtype Dtype, decode_kind Kind, int Dimension, int Operands, int Warps, int Stages, int Cluster>
 struct tiling {
   using type = element<Dtype>; /* of the products */
-  static constexpr bool general = Kind != DECODE_PLAIN, e4m3 = Kind == DECODE_E4M3;
+  static constexpr bool general = Kind != DECODE_PLAIN, e4m3 = Kind == DECODE_E4M3, appends = Kind == DECODE_GENERAL;
   static constexpr int dimension = Dimension, operands = Operands, warps = Warps, stages = Stages, cluster = Cluster;
   static constexpr int number_bytes = e4m3 ? 1 : 2;          /* of K and V */
   static constexpr int row_bytes = Dimension * number_bytes; /* of K and V */
@@ -91,8 +91,9 @@ __device__ __forceinline__ void keep(const unsigned char *&value) { asm volatile
  *   rings     [warps][stages] of K [16][row], V [16][row]; at the end O, [warps][rows][pitch] floats
  *   received  [slots][warps][rows][own] floats, in clusters: O of all warps, the block's columns
  *   stats     [slots][warps][rows] of two floats: maximum and sum
- *   queries   [warps][rows][row]
- * Rows have their chunks of 16 bytes permuted: of queries, chunk c of row r lies where c ^ r % 8 would. */
+ *   queries   [warps][rows][row]; where there are new rows, of each warp [rows + 2 query length][row], of queries, K
+ * and V, and then [query length][dimension / 2] of two floats: cosines and sines Rows have their chunks of 16 bytes
+ * permuted: of queries, chunk c of row r lies where c ^ r % 8 would. */
 template <typename Size> struct work {
   uint32_t rank, kv_head, batch, split;
   uint32_t lane, warp, g, t; /* lane = 4 g + t */
@@ -108,6 +109,7 @@ template <typename Size> struct work {
     received = shared + 128 + Size::warps * Size::ring_bytes;
     stats = received + (Size::cluster > 1 ? Size::warps * p.rows * Size::dimension * sizeof(float) : 0);
     queries = stats + Size::slots * Size::warps * p.rows * sizeof(float2) + warp * p.rows * Size::query_bytes;
+    if (Size::appends && p.new_k) queries += DECODE_NEW_BYTES(Size::dimension, warp, p.query_length);
   }
 
   /* The first KV row of the warp's first tile in a part. */

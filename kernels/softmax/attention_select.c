@@ -166,7 +166,8 @@ static rondo_status attend(const struct op_call *call, const struct chip *chip, 
 rondo_status attention_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   const struct attention_shape shape = attention_shape_of(call->task);
   launches->count = 0;
-  if (!shape.appends && !shape.turns) return attend(call, chip, launches);
+  const bool is_decode = attention_decode_plan_for(call->task, &shape, chip).variant;
+  if (is_decode || (!shape.appends && !shape.turns)) return attend(call, chip, launches);
   struct attention_rest rest;
   attention_append_launch(call, &rest, launches);
   return attend(&rest.call, chip, launches);

@@ -16,18 +16,22 @@ enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 232448 };
 static struct attention_decode_problem random_problem(struct random *random) {
   static const int64_t dimension[] = {32, 64, 128, 256}, multiprocessors[] = {8, 16, 78, 132, 148};
   static const int64_t batches[] = {1, 1, 2, 7, 16, 64, 65535, 65536};
-  return (struct attention_decode_problem){.kind = (enum decode_kind)random_between(random, DECODE_PLAIN, DECODE_E4M3),
-                                           .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
-                                           .dimension = dimension[random_between(random, 0, 3)],
-                                           .batch = batches[random_between(random, 0, 7)],
-                                           .kv_heads = random_between(random, 1, 40),
-                                           .rows = random_between(random, 1, 20),
-                                           .capacity = random_between(random, 0, 40000),
-                                           .splits = random_between(random, 0, 3) ? 0 : random_between(random, 1, 256),
-                                           .aligned = random_between(random, 0, 9) > 0,
-                                           .chip = random_between(random, 0, 3) ? CHIP_SM_90A : CHIP_SM_80,
-                                           .multiprocessors = multiprocessors[random_between(random, 0, 4)],
-                                           .shared_bytes = MOST_SHARED_BYTES};
+  struct attention_decode_problem problem = {
+      .kind = (enum decode_kind)random_between(random, DECODE_PLAIN, DECODE_E4M3),
+      .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
+      .dimension = dimension[random_between(random, 0, 3)],
+      .batch = batches[random_between(random, 0, 7)],
+      .kv_heads = random_between(random, 1, 40),
+      .rows = random_between(random, 1, 20),
+      .capacity = random_between(random, 0, 40000),
+      .splits = random_between(random, 0, 3) ? 0 : random_between(random, 1, 256),
+      .aligned = random_between(random, 0, 9) > 0,
+      .chip = random_between(random, 0, 3) ? CHIP_SM_90A : CHIP_SM_80,
+      .multiprocessors = multiprocessors[random_between(random, 0, 4)],
+      .shared_bytes = MOST_SHARED_BYTES};
+  const bool appends = problem.kind == DECODE_GENERAL && random_between(random, 0, 1);
+  if (appends) problem.new_rows = random_between(random, 1, problem.rows);
+  return problem;
 }
 
 static void check_plan(const struct attention_decode_problem *problem, const struct attention_decode_plan *plan) {
@@ -58,7 +62,12 @@ Test(attention_decode, a_plan_keeps_what_its_kernels_rely_on) {
     struct attention_decode_problem other = problem;
     other.batch = random_between(&random, 1, 100);
     other.multiprocessors = 132;
-    const struct attention_decode_plan others = attention_decode_plan_of(&other);
+    struct attention_decode_plan others = attention_decode_plan_of(&other);
+    if (!others.variant) { /* new rows that a cluster has no room for are written in front of it */
+      cr_assert_gt(other.new_rows, 0);
+      other.new_rows = 0;
+      others = attention_decode_plan_of(&other);
+    }
     cr_assert(others.variant);
     cr_assert_eq(others.splits, plan.splits);
     cr_assert_eq(others.variant->warps, plan.variant->warps);
@@ -66,7 +75,8 @@ Test(attention_decode, a_plan_keeps_what_its_kernels_rely_on) {
   cr_expect_gt(taken, PROBLEMS / 4);
 }
 
-/* Shared memory as attention_decode.cu lays it out: barrier, rings, received, stats, queries. */
+/* Shared memory as attention_decode.cu lays it out: barrier, rings, received, stats, queries; and of new rows K, V,
+ * cosines and sines. */
 Test(attention_decode, shared_memory_has_room_for_all_that_lies_there) {
   struct random random = {5};
   for (int i = 0; i < PROBLEMS; i++) {
@@ -78,7 +88,8 @@ Test(attention_decode, shared_memory_has_room_for_all_that_lies_there) {
     const int64_t warps = v->warps, slots = v->cluster > 1 ? DECODE_PARTS * warps : warps;
     const int64_t received = v->cluster > 1 ? slots * problem.rows * (problem.dimension / v->cluster) * 4 : 0;
     const int64_t needed = 128 + warps * v->stages * 2 * DECODE_TILE * row + received + slots * problem.rows * 8 +
-                           warps * problem.rows * query;
+                           warps * problem.rows * query +
+                           warps * problem.new_rows * (2 * query + 4 * problem.dimension);
     cr_assert_eq(v->kernel.threads, 32 * warps);
     /* A block that is alone, and has a multiprocessor for itself, asks for more than half of what that has. */
     const int64_t heads = problem.batch * problem.kv_heads * plan.splits;
@@ -112,6 +123,7 @@ struct extras {
   bool e4m3, paged;
   int32_t window;
   float soft_cap;
+  bool appends, turns, misaligned;
 };
 static const struct extras none;
 
@@ -132,6 +144,13 @@ static void check_choice(const struct choice *choice, const struct extras *extra
                                                        .shape = {choice->batch, item_pages},
                                                        .stride = {item_pages, 1}};
   }
+  if (extras->appends)
+    operands[ATTENTION_NEW_K] = operands[ATTENTION_NEW_V] =
+        heads(RONDO_BF16, choice->batch, choice->kv_heads, choice->query_length, choice->dimension);
+  if (extras->misaligned) operands[ATTENTION_NEW_V].offset_bytes = 8;
+  if (extras->appends || extras->turns)
+    operands[ATTENTION_POSITION] =
+        (struct op_operand){.present = true, .dtype = RONDO_I32, .rank = 1, .shape = {1}, .stride = {1}};
   operands[ATTENTION_O] = operands[ATTENTION_Q];
   operands[ATTENTION_V] = operands[ATTENTION_K];
   operands[ATTENTION_K].offset_bytes = (uint64_t)choice->offset_bytes;
@@ -139,7 +158,8 @@ static void check_choice(const struct choice *choice, const struct extras *extra
                                             .causal = 1,
                                             .splits = choice->splits,
                                             .window = extras->window,
-                                            .soft_cap = extras->soft_cap};
+                                            .soft_cap = extras->soft_cap,
+                                            .rope_base = extras->turns ? 10000.0f : 0.0f};
   memcpy(task.attributes, &attributes, sizeof attributes);
   const struct op_call call = {.task = &task, .data = op_nowhere};
   const struct chip chip = {choice->chip, choice->multiprocessors, MOST_SHARED_BYTES};
@@ -147,6 +167,12 @@ static void check_choice(const struct choice *choice, const struct extras *extra
   REQUIRE_OK(attention_select(&call, &chip, &launches));
   cr_assert_geq(launches.count, 1);
   const struct op_launch *first = &launches.items[0];
+  if (!strcmp(first->kernel, "rondo_attention_append")) { /* in front of the kernel that attends */
+    cr_expect_eq(strncmp(choice->kernel, "after ", 6), 0);
+    cr_expect_str_eq(launches.items[1].kernel, choice->kernel + 6);
+    cr_expect_eq(launches.count, 2);
+    return;
+  }
   cr_expect_str_eq(first->kernel, choice->kernel);
   for (int i = 0; i < 3; i++)
     cr_expect_eq(first->grid[i], choice->grid[i], "%s: grid[%d] is %u, expected %u", choice->kernel, i, first->grid[i],
@@ -205,6 +231,24 @@ Test(attention_decode, plain_tasks_have_kernels_of_their_own) {
       {{1, 8, 8, 8, 128, 256, 1, 90, 132, 0, E4M3("256_8"), {64, 1, 1}}, {.e4m3 = true, .paged = true}},
       {{1, 8, 8, 9, 128, 256, 1, 90, 132, 0, "rondo_attention_any_bf16_256", {8, 1, 1}},
        {.e4m3 = true}}, /* registers */
+  };
+  for (size_t i = 0; i < COUNT(choices); i++) check_choice(&choices[i].choice, &choices[i].extras);
+}
+
+Test(attention_decode, new_rows_are_written_and_turned_by_the_kernel_that_attends) {
+  static const struct {
+    struct choice choice;
+    struct extras extras;
+  } choices[] = {
+      {{1, 9, 3, 1, 512, 64, 0, 90, 132, 0, GENERAL("64_8"), {24, 1, 1}}, {.appends = true, .turns = true}},
+      {{16, 32, 8, 1, 512, 64, 0, 90, 132, 0, GENERAL("64_8_alone"), {8, 16, 1}}, {.appends = true, .turns = true}},
+      {{1, 8, 8, 16, 512, 128, 1, 90, 132, 0, GENERAL("128_16"), {64, 1, 1}}, {.appends = true}},
+      {{1, 8, 1, 1, 32768, 128, 0, 100, 148, 0, GENERAL("128_8"), {8, 1, 8}}, {.appends = true, .paged = true}},
+      /* What they cannot do, a kernel in front of another one does. */
+      {{1, 9, 3, 1, 512, 64, 1, 80, 108, 0, "after rondo_attention_bf16_64", {3, 1, 1}}, {.appends = true}},
+      {{1, 9, 3, 1, 512, 64, 1, 90, 132, 0, "after rondo_attention_decode_bf16_64_8", {24, 1, 1}}, {.turns = true}},
+      {{1, 9, 3, 1, 512, 64, 1, 90, 132, 0, "after rondo_attention_decode_bf16_64_8", {24, 1, 1}},
+       {.appends = true, .turns = true, .misaligned = true}},
   };
   for (size_t i = 0; i < COUNT(choices); i++) check_choice(&choices[i].choice, &choices[i].extras);
 }

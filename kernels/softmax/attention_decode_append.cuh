@@ -1,0 +1,127 @@
+/* attention_decode_append.cuh - new rows of K and V, and the rotary embedding, inside of attention_decode.cu.
+ *
+ * Each warp brings all new rows of its KV head beside its queries, and turns both there, by a table of sines and
+ * cosines that it makes as soon as the position is known; the tiles of KV rows are on their way meanwhile. A tile that
+ * new rows belong to has other memory's numbers in their places: they are overwritten in the ring, and by the same
+ * lanes in the cache. A tile belongs to one warp of one block, so that each row is written once, and nobody else reads
+ * it. */
+#ifndef RONDO_ATTENTION_DECODE_APPEND_CUH
+#define RONDO_ATTENTION_DECODE_APPEND_CUH
+
+#include "../model/rope.cuh"
+#include "attention_decode_copies.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+__device__ __forceinline__ uint4 load_shared_chunk(uint32_t from) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(from)
+               : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_shared_chunk(uint32_t to, const uint4 &value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+
+template <typename T> __device__ __forceinline__ float2 two_of(uint32_t bits);
+template <> __device__ __forceinline__ float2 two_of<__half>(uint32_t bits) {
+  return __half22float2(*reinterpret_cast<const __half2 *>(&bits));
+}
+template <> __device__ __forceinline__ float2 two_of<__nv_bfloat16>(uint32_t bits) {
+  return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
+}
+
+/* Where chunk `chunk` of row `row` lies of the queries, the new rows of K behind them, and those of V behind these. */
+template <typename Size>
+__device__ __forceinline__ uint32_t row_chunk(const work<Size> &w, uint32_t row, uint32_t chunk) {
+  return w.queries + row * Size::query_bytes + ((chunk ^ row % 8) << 4);
+}
+
+template <typename Size>
+__device__ __forceinline__ void copy_new_rows(const attention_decode_parameters &p, const work<Size> &w) {
+  const uint32_t chunk = w.lane % Size::chunks;
+  const uint16_t *k =
+      static_cast<const uint16_t *>(p.new_k) + offset_of(p.new_k_stride, w.batch, w.kv_head) + chunk * 8;
+  const uint16_t *v =
+      static_cast<const uint16_t *>(p.new_v) + offset_of(p.new_v_stride, w.batch, w.kv_head) + chunk * 8;
+#pragma unroll 1
+  for (uint32_t i = w.lane / Size::chunks; i < p.query_length; i += Size::rows_at_once) {
+    copy_16(row_chunk(w, p.rows + i, chunk), k + (uint64_t)i * p.new_k_stride.position);
+    copy_16(row_chunk(w, p.rows + p.query_length + i, chunk), v + (uint64_t)i * p.new_v_stride.position);
+  }
+}
+
+/* Queries and new keys, which have come. Row i of the table, behind the new rows, is of position + i. */
+template <typename Size>
+__device__ __forceinline__ void turn_rows(const attention_decode_parameters &p, const work<Size> &w, int32_t position) {
+  constexpr uint32_t pairs = Size::dimension / 2, units = Size::dimension / 16;
+  const uint32_t table = w.queries + (p.rows + 2 * p.query_length) * Size::query_bytes;
+#pragma unroll 1
+  for (uint32_t i = w.lane; i < p.query_length * pairs; i += 32) {
+    const uint32_t row = i / pairs, pair = i % pairs;
+    const float frequency = p.frequencies ? p.frequencies[pair] : (float)exp2((double)pair * p.frequency_step);
+    const turn by = turn_by((float)((int64_t)position + row) * frequency);
+    store_shared_two(table + i * sizeof(float2), {by.cosine, by.sine});
+  }
+  __syncwarp();
+  /* A lane has two chunks, and so eight pairs, of a row. */
+#pragma unroll 1
+  for (uint32_t i = w.lane; i < (p.rows + p.query_length) * units; i += 32) {
+    const uint32_t row = i / units, unit = i % units,
+                   position = row < p.rows ? place_of(p, row).position : row - p.rows;
+    const uint32_t low_at = row_chunk(w, row, p.by_halves ? unit : 2 * unit),
+                   high_at = row_chunk(w, row, p.by_halves ? unit + units : 2 * unit + 1);
+    const uint4 low = load_shared_chunk(low_at), high = load_shared_chunk(high_at);
+    const uint32_t by_lines[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    uint32_t turned[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+      const uint32_t by_columns = __byte_perm(by_lines[j / 2], by_lines[j / 2 + 4], j % 2 ? 0x7632 : 0x5410);
+      float2 two = two_of<typename Size::type>(p.by_halves ? by_columns : by_lines[j]);
+      const float2 by = load_shared_two(table + (position * pairs + 8 * unit + j) * sizeof(float2));
+      turn_pair({by.y, by.x}, two.x, two.y);
+      turned[j] = pack_two<typename Size::type>(two.x, two.y);
+    }
+    uint4 both[2];
+    uint32_t *words = &both[0].x;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+      words[j] =
+          p.by_halves ? __byte_perm(turned[j % 4 * 2], turned[j % 4 * 2 + 1], j < 4 ? 0x5410 : 0x7632) : turned[j];
+    store_shared_chunk(low_at, both[0]);
+    store_shared_chunk(high_at, both[1]);
+  }
+  __syncwarp();
+}
+
+/* The new rows of a tile, which has come, into the ring and the cache. Its rows lie in one page. */
+template <typename Size>
+__device__ __forceinline__ void place_new_rows(const attention_decode_parameters &p, const work<Size> &w,
+                                               int32_t position, uint32_t length, uint32_t tile, uint32_t stage) {
+  const int32_t begin = max(position, (int32_t)tile), end = min((int32_t)length, (int32_t)tile + DECODE_TILE);
+  uint32_t page = w.batch;
+  if (p.kv_pages) page = (uint32_t)p.kv_pages[(uint64_t)w.batch * p.pages_stride + (tile >> p.page_shift)];
+  uint16_t *k = static_cast<uint16_t *>(const_cast<void *>(p.k)) + offset_of(p.k_stride, page, w.kv_head);
+  uint16_t *v = static_cast<uint16_t *>(const_cast<void *>(p.v)) + offset_of(p.v_stride, page, w.kv_head);
+  const uint32_t chunk = w.lane % Size::chunks;
+#pragma unroll 1
+  for (int32_t i = begin + (int32_t)(w.lane / Size::chunks); i < end; i += Size::rows_at_once) {
+    const uint32_t row = p.rows + (uint32_t)(i - position), in_tile = (uint32_t)i - tile;
+    const uint4 key = load_shared_chunk(row_chunk(w, row, chunk)),
+                value = load_shared_chunk(row_chunk(w, row + p.query_length, chunk));
+    const uint32_t to = w.ring + stage + in_tile * Size::row_bytes + ((chunk ^ Size::permuted(in_tile)) << 4);
+    store_shared_chunk(to, key);
+    store_shared_chunk(to + Size::tile_bytes, value);
+    const uint32_t in_page = (uint32_t)i & ((1u << p.page_shift) - 1);
+    *reinterpret_cast<uint4 *>(k + (uint64_t)in_page * p.k_stride.position + chunk * 8) = key;
+    *reinterpret_cast<uint4 *>(v + (uint64_t)in_page * p.v_stride.position + chunk * 8) = value;
+  }
+  __syncwarp();
+}
+
+#endif
+#endif
