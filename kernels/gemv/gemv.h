@@ -347,10 +347,11 @@ static inline int64_t gemv_blocked_scale(int64_t row, int64_t block, int64_t row
          block % 4;
 }
 
+enum { GEMV_HOST_ROWS = 32 }; /* of an item: whole blocks of NVFP4 results, of pairs of rows too */
 int64_t gemv_host_items(const struct op_task *task);
 void gemv_host_run(const struct op_call *call, int64_t first, int64_t last);
-/* Results of one vector from the sums of rows first_row .. first_row + rows - 1, which are overwritten; `factor` is
- * what each is multiplied with. */
+/* Results of one vector from the sums of an item's rows, first_row .. first_row + rows - 1, which are overwritten;
+ * `factor` is what each is multiplied with. */
 void gemv_host_finish(const struct op_call *call, int64_t batch, int64_t vector, int64_t first_row, int64_t rows,
                       float factor, float *sums);
 rondo_status gemv_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);

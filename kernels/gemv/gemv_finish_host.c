@@ -1,18 +1,22 @@
 /* gemv_finish_host.c - from sums to what a product writes, on the host: the order of gemv_finish.cuh. */
+#include <immintrin.h>
 #include <math.h>
 
 #include "../common/number.h"
 #include "gemv.h"
 
-static float load(const struct op_call *call, uint32_t index, int64_t element) {
+static void load(const struct op_call *call, uint32_t index, int64_t element, int64_t count, float *restrict values) {
   const void *data = call->data[index];
   switch (call->task->operands[index].dtype) {
   case RONDO_F16:
-    return f32_of_f16(((const uint16_t *)data)[element]);
+    for (int64_t i = 0; i < count; i++) values[i] = f32_of_f16(((const uint16_t *)data)[element + i]);
+    break;
   case RONDO_BF16:
-    return f32_of_bf16(((const uint16_t *)data)[element]);
+    for (int64_t i = 0; i < count; i++) values[i] = f32_of_bf16(((const uint16_t *)data)[element + i]);
+    break;
   default:
-    return ((const float *)data)[element];
+    memcpy(values, (const float *)data + element, (size_t)count * sizeof *values);
+    break;
   }
 }
 
@@ -29,13 +33,14 @@ static void store(const struct op_call *call, int64_t element, const float *valu
   void *out = call->data[GEMV_OUT];
   switch (call->task->operands[GEMV_OUT].dtype) {
   case RONDO_F16:
-    for (int64_t i = 0; i < count; i++) ((uint16_t *)out)[element + i] = f16_of_f32(values[i]);
+    for (int64_t i = 0; i < count; i++)
+      ((uint16_t *)out)[element + i] = _cvtss_sh(values[i], _MM_FROUND_TO_NEAREST_INT);
     break;
   case RONDO_BF16:
     for (int64_t i = 0; i < count; i++) ((uint16_t *)out)[element + i] = bf16_of_f32(values[i]);
     break;
   default:
-    for (int64_t i = 0; i < count; i++) ((float *)out)[element + i] = values[i];
+    memcpy((float *)out + element, values, (size_t)count * sizeof *values);
     break;
   }
 }
@@ -52,18 +57,21 @@ static void store_quantised(const struct op_call *call, int64_t element, int64_t
 }
 
 void gemv_host_finish(const struct op_call *call, int64_t batch, int64_t vector, int64_t first_row, int64_t rows,
-                      float factor, float *sums) {
+                      float factor, float *restrict sums) {
+  float others[GEMV_HOST_ROWS];
   const struct op_operand *operands = call->task->operands;
   const struct gemv_attributes *attributes = op_attributes(call->task);
   int64_t columns = rows, first_column = first_row;
   if (operands[GEMV_WEIGHTS].dtype == RONDO_E4M3 && operands[GEMV_WEIGHT_SCALES].present) {
     int64_t begin = rows_begin(&operands[GEMV_WEIGHT_SCALES], batch) + first_row;
-    for (int64_t i = 0; i < rows; i++) sums[i] *= load(call, GEMV_WEIGHT_SCALES, begin + i);
+    load(call, GEMV_WEIGHT_SCALES, begin, rows, others);
+    for (int64_t i = 0; i < rows; i++) sums[i] *= others[i];
   }
   for (int64_t i = 0; i < rows; i++) sums[i] *= factor;
   if (operands[GEMV_BIAS].present) {
     int64_t begin = rows_begin(&operands[GEMV_BIAS], batch) + first_row;
-    for (int64_t i = 0; i < rows; i++) sums[i] += load(call, GEMV_BIAS, begin + i);
+    load(call, GEMV_BIAS, begin, rows, others);
+    for (int64_t i = 0; i < rows; i++) sums[i] += others[i];
   }
   if (attributes->silu_mul) {
     columns /= 2, first_column /= 2;
@@ -71,7 +79,8 @@ void gemv_host_finish(const struct op_call *call, int64_t batch, int64_t vector,
   }
   if (operands[GEMV_RESIDUAL].present) {
     int64_t begin = vector_begin(&operands[GEMV_RESIDUAL], batch, vector) + first_column;
-    for (int64_t i = 0; i < columns; i++) sums[i] += load(call, GEMV_RESIDUAL, begin + i);
+    load(call, GEMV_RESIDUAL, begin, columns, others);
+    for (int64_t i = 0; i < columns; i++) sums[i] += others[i];
   }
   int64_t element = vector_begin(&operands[GEMV_OUT], batch, vector) + first_column;
   if (!operands[GEMV_OUT_SCALES].present) {
