@@ -15,6 +15,7 @@
 
 #include "least_squares.h"
 #include "qr_device.cuh"
+#include "qr_launch.cuh"
 #include "qr_tile_memory.cuh"
 
 template <typename T, int SIDES_> struct block_of_sides {
@@ -353,14 +354,4 @@ __device__ __forceinline__ void least_squares_block(const least_squares_behind_p
   }
 }
 
-/* Successors start when blocks end: qr's next blocks would be spread unevenly over multiprocessors that this grid fills
- * in part (H200, 132 of 256 x 256 in f32: 190 us behind qr). */
-#define DEFINE_LEAST_SQUARES_BLOCK_KERNEL(chips, parameters, name, threads, blocks, ...)                               \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    only_wait_for_predecessors();                                                                                      \
-    __VA_ARGS__(p);                                                                                                    \
-    let_successors_start();                                                                                            \
-    publish(p.done);                                                                                                   \
-  }
-
-LEAST_SQUARES_BLOCK_KERNELS(DEFINE_LEAST_SQUARES_BLOCK_KERNEL)
+LEAST_SQUARES_BLOCK_KERNELS(DEFINE_LATE_KERNEL)

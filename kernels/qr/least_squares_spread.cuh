@@ -10,6 +10,7 @@
 #define RONDO_LEAST_SQUARES_SPREAD_CUH
 
 #include "least_squares_side.cuh"
+#include "qr_launch.cuh"
 
 /* Lane l of warp w has rows (w TILE_ROWS / WARPS + e) 32 + l. Pivots are in the first 32 rows: of warp 0, e = 0. */
 template <typename Shape> struct spread_side {
@@ -303,18 +304,17 @@ template <typename Shape> __device__ __forceinline__ void spread_halves(const le
   }
 }
 
+template <typename Shape, int THREADS>
+__device__ __forceinline__ void least_squares_spread(const least_squares_parameters &out) {
+  static_assert(Shape::THREADS == THREADS);
+  if constexpr (Shape::HALVES)
+    spread_halves<Shape>(out);
+  else
+    spread_whole<Shape>(out);
+}
+
 /* For the list of least_squares.h. */
 #define DEFINE_LEAST_SQUARES_SPREAD_KERNEL(chips, parameters, name, threads, blocks, ...)                              \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    using shape = tile_shape<__VA_ARGS__>;                                                                             \
-    static_assert(shape::THREADS == threads);                                                                          \
-    only_wait_for_predecessors();                                                                                      \
-    if constexpr (shape::HALVES)                                                                                       \
-      spread_halves<shape>(p);                                                                                         \
-    else                                                                                                               \
-      spread_whole<shape>(p);                                                                                          \
-    let_successors_start();                                                                                            \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_LATE_KERNEL(chips, parameters, name, threads, blocks, least_squares_spread<tile_shape<__VA_ARGS__>, threads>)
 
 #endif

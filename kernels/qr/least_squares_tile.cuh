@@ -8,6 +8,7 @@
 
 #include "least_squares.h"
 #include "least_squares_side.cuh"
+#include "qr_launch.cuh"
 
 /* A matrix, and of its right-hand sides those from `first_side` on. Threads behind the last take it again, to keep in
  * step with the others of their warp, and are not wanted. */
@@ -142,7 +143,10 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_of<Sha
   }
 };
 
-template <typename Shape> __device__ __forceinline__ void least_squares(const least_squares_parameters &out) {
+template <typename OneShape, int THREADS>
+__device__ __forceinline__ void least_squares(const least_squares_parameters &out) {
+  static_assert(THREADS % OneShape::THREADS == 0);
+  using Shape = of_warps<OneShape, THREADS / OneShape::THREADS>;
   extern __shared__ __align__(16) unsigned char shared[];
   constexpr int SIDES = least_squares_tile_sides(Shape::ROW_LANES, Shape::COLUMN_LANES);
   const qr_tile_parameters &p = out.tile;
@@ -199,12 +203,6 @@ template <typename Shape> __device__ __forceinline__ void least_squares(const le
 
 /* For the lists of least_squares.h. */
 #define DEFINE_LEAST_SQUARES_KERNEL(chips, parameters, name, threads, blocks, ...)                                     \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    static_assert(threads % tile_shape<__VA_ARGS__>::THREADS == 0);                                                    \
-    only_wait_for_predecessors();                                                                                      \
-    least_squares<of_warps<tile_shape<__VA_ARGS__>, threads / tile_shape<__VA_ARGS__>::THREADS>>(p);                   \
-    let_successors_start();                                                                                            \
-    publish(p.done);                                                                                                   \
-  }
+  DEFINE_LATE_KERNEL(chips, parameters, name, threads, blocks, least_squares<tile_shape<__VA_ARGS__>, threads>)
 
 #endif

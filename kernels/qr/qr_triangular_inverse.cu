@@ -10,7 +10,7 @@
  * inverse takes its place, block row by block row, once every thread has used that row. Bound by the issue of
  * instructions, of which half are multiply-adds; reading and writing memory takes a third of the time from 64 rows on.
  */
-#include "../common/launch.cuh"
+#include "qr_launch.cuh"
 #include "qr_tile_memory.cuh"
 
 constexpr int BLOCK = QR_TRIANGULAR_BLOCK;
@@ -178,11 +178,4 @@ template <typename T> __device__ __forceinline__ void triangular_inverse(const t
   triangle.invert(present, (T *)p.out.data + item * p.out.batch_stride, p.out.row_stride);
 }
 
-#define DEFINE_TRIANGULAR_INVERSE_KERNEL(chips, parameters, name, threads, blocks, ...)                                \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    only_wait_for_predecessors();                                                                                      \
-    __VA_ARGS__(p);                                                                                                    \
-    let_successors_start();                                                                                            \
-    publish(p.done);                                                                                                   \
-  }
-TRIANGULAR_INVERSE_KERNELS(DEFINE_TRIANGULAR_INVERSE_KERNEL)
+TRIANGULAR_INVERSE_KERNELS(DEFINE_LATE_KERNEL)

@@ -1,0 +1,20 @@
+/* qr_launch.cuh - kernels of QR and least squares whose successors start as blocks end.
+ *
+ * Blocks of a successor that start early take the places of this grid's own, and the next blocks of this one would be
+ * spread unevenly over multiprocessors that they fill in part (H200: x of 132 of 256 x 256 in f32 190 us behind H and
+ * tau, against 52). */
+#ifndef RONDO_QR_LAUNCH_CUH
+#define RONDO_QR_LAUNCH_CUH
+
+#include "../common/launch.cuh"
+
+/* As DEFINE_KERNEL of launch.cuh. */
+#define DEFINE_LATE_KERNEL(chips, parameters, name, threads, blocks, ...)                                              \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
+    only_wait_for_predecessors();                                                                                      \
+    __VA_ARGS__(p);                                                                                                    \
+    let_successors_start();                                                                                            \
+    publish(p.done);                                                                                                   \
+  }
+
+#endif
