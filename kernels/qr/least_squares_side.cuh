@@ -41,6 +41,38 @@ __device__ __forceinline__ void prefetch_number(const void *number) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(number));
 }
 
+/* The matrices of a block that walks over them: each is fetched while the one before is factored, dense ones that fill
+ * the tile by one bulk copy. */
+template <typename Tile> struct matrices_ahead {
+  Tile &tile;
+  const bool whole;
+  uint32_t phase = 0;
+
+  __device__ __forceinline__ matrices_ahead(Tile &of, int64_t first)
+      : tile(of), whole(of.p.a_access == QR_TILE_DENSE && of.full()) {
+    tile.start_fetching();
+    fetch(first);
+  }
+
+  /* After a barrier behind the last access to the stage. */
+  __device__ __forceinline__ void fetch(int64_t item) {
+    if (whole)
+      tile.fetch_ahead(item);
+    else
+      tile.fetch(item);
+  }
+
+  __device__ __forceinline__ void wait() {
+    if (whole) {
+      tile.wait_for_fetch(phase);
+      phase ^= 1;
+    } else {
+      wait_for_copies();
+      tile.sync();
+    }
+  }
+};
+
 /* R in shared memory, one column after the other: as the matrix stood, or packed where the next matrix stands there. */
 template <typename Shape> struct tile_triangle {
   using T = typename Shape::T;

@@ -221,29 +221,15 @@ template <typename Shape> __device__ __forceinline__ void spread_whole(const lea
   extern __shared__ __align__(16) unsigned char shared[];
   const qr_tile_parameters &p = out.tile;
   spread_tile<Shape> tile(out, shared);
-  const bool dense = p.a_access == QR_TILE_DENSE && tile.full();
-  const auto fetch = [&](int64_t item) {
-    if (dense)
-      tile.fetch_ahead(item);
-    else
-      tile.fetch(item);
-  };
-  uint32_t phase = 0;
-  tile.start_fetching();
-  fetch(blockIdx.x);
-  for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x, phase ^= 1) {
+  matrices_ahead<spread_tile<Shape>> ahead(tile, blockIdx.x);
+  for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
     tile.rider.load(out, item);
-    if (dense) {
-      tile.wait_for_fetch(phase);
-    } else {
-      wait_for_copies();
-      tile.sync();
-    }
+    ahead.wait();
     tile.read_stage();
     tile.rider.show_largest();
     tile.sync();
     if (item + gridDim.x < p.batch) {
-      fetch(item + gridDim.x);
+      ahead.fetch(item + gridDim.x);
       tile.rider.prefetch(out, item + gridDim.x);
     }
     tile.rider.scale();

@@ -154,32 +154,17 @@ __device__ __forceinline__ void least_squares(const least_squares_parameters &ou
   const int own_side = tile.lane / tile.WIDTH;
   if constexpr (Shape::BULK) { /* blocks walk over matrices, and the next one is fetched while one is factored */
     const int64_t places = p.batch * out.passes;
-    const bool whole = p.a_access == QR_TILE_DENSE && tile.full();
-    const auto fetch = [&](int64_t at) {
-      const int64_t item = least_squares_place(out, at, SIDES).item;
-      if (whole)
-        tile.fetch_ahead(item);
-      else
-        tile.fetch(item);
-    };
-    uint32_t phase = 0;
-    tile.start_fetching();
-    fetch(blockIdx.x);
-    for (int64_t at = blockIdx.x; at < places; at += gridDim.x, phase ^= 1) {
+    matrices_ahead<solving_tile<Shape>> ahead(tile, least_squares_place(out, blockIdx.x, SIDES).item);
+    for (int64_t at = blockIdx.x; at < places; at += gridDim.x) {
       const least_squares_place place(out, at, SIDES);
       const int side = place.first_side + own_side;
       tile.rider.load(out, place.item, side);
-      if (whole) {
-        tile.wait_for_fetch(phase);
-      } else {
-        wait_for_copies();
-        tile.sync();
-      }
+      ahead.wait();
       tile.read_stage();
       tile.sync();
       if (at + gridDim.x < places) {
         const least_squares_place next(out, at + gridDim.x, SIDES);
-        fetch(at + gridDim.x);
+        ahead.fetch(next.item);
         tile.rider.prefetch(out, next.item, next.first_side + own_side);
       }
       tile.rider.scale();
