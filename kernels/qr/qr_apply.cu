@@ -1,8 +1,9 @@
 /* qr_apply.cu - C := Q C or Q^T C, the reflectors of V applied one after the other, without forming T.
  *
- * rondo_qr_apply_*         a block keeps `block_columns` columns of C in shared memory and brings in `chunk` reflectors
- * at a time. A warp's columns are its own, so there is no barrier from reflector to reflector, only from chunk to
- * chunk. rondo_qr_apply_global_*  for columns too long for that: the same steps where C and V are.
+ * rondo_qr_apply_*: a block keeps `block_columns` columns of C in shared memory and brings in `chunk` reflectors at a
+ * time. A warp's columns are its own, so there is no barrier from reflector to reflector, only from chunk to chunk.
+ *
+ * rondo_qr_apply_global_*: for columns too long for that, the same steps where C and V are.
  *
  * Bound by the bandwidth of shared memory: 14 accesses for 8 multiply-adds. */
 #include "qr_device.cuh"

@@ -1,9 +1,11 @@
 /* qr_blocked.cu - QR of matrices that do not fit in shared memory: one block walks one matrix at a time. Those of
  * more rows than qr_block.h has kernels for, or than fit the chip.
  *
- * rondo_qr_blocked_*  factors `panel` columns at a time in shared memory and applies them, one reflector after the
- * other, to the columns on their right, `panel` of those at a time. Two panels must fit. rondo_qr_global_*   for
- * columns so long that not even four of them fit twice: the same steps, column by column, on the matrix where it is.
+ * rondo_qr_blocked_*: factors `panel` columns at a time in shared memory and applies them, one reflector after the
+ * other, to the columns on their right, `panel` of those at a time. Two panels must fit.
+ *
+ * rondo_qr_global_*: for columns so long that not even four of them fit twice, the same steps, column by column, on the
+ * matrix where it is.
  *
  * The matrix is factored in `work`: one of the outputs, or a workspace of this block. Thin Q grows where the reflectors
  * are, from the last panel to the first. Bound by the latency of a column step and by L2: one matrix has only one
