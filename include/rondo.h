@@ -733,9 +733,10 @@ typedef struct rondo_least_squares_desc {
 } rondo_least_squares_desc;
 RONDO_API rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squares_desc *desc);
 
-/* How many columns a panel of an m x n matrix should have: the most of 32, 16 and 8 that qr_panel keeps in shared
- * memory on every chip, else 8. 0: no panels, since rondo_add_qr keeps the whole matrix there, or it is no wider than
- * one panel. A pure function, for any thread; 0 too for other types than f32 and f64 and for sizes below 1. */
+/* How many columns a panel of an m x n matrix should have: the most of 32, 16 and 8 that would fit in the shared memory
+ * of every chip, else 8. 0: no panels, since the whole matrix would, or it is no wider than one panel. What kernels
+ * keep in registers it does not know: rondo_graph_qr does. A pure function, for any thread; 0 too for other types than
+ * f32 and f64 and for sizes below 1. */
 RONDO_API int32_t rondo_qr_panel_width(rondo_dtype dtype, int64_t m, int64_t n);
 
 /* Inverse of unit lower triangular matrices, f32 or f64, n = 16..128: a, out [batch, n, n], row-major. What a holds on
