@@ -340,10 +340,13 @@ static int64_t even_rounds(int64_t grid, int64_t most, int64_t bytes, const stru
   return rounds > 1 && even < most ? larger(bytes, chip->shared_bytes / (even + 1)) : bytes;
 }
 
+/* Blocks of all their threads on a multiprocessor, by their registers. */
+#define BLOCKS(chips, parameters, name, threads, blocks, ...) blocks,
+
 rondo_status triangular_inverse_select(const struct op_call *call, const struct chip *chip,
                                        struct op_launches *launches) {
   static const struct op_kernel *const names[] = {&rondo_triangular_inverse_f32, &rondo_triangular_inverse_f64};
-  static const int64_t most[] = {5, 3}; /* blocks of all their threads on a multiprocessor, by their registers */
+  static const int64_t most[] = {TRIANGULAR_INVERSE_KERNELS(BLOCKS)};
   const struct op_operand *a = &call->task->operands[TRIANGULAR_INVERSE_A];
   const struct op_operand *out = &call->task->operands[TRIANGULAR_INVERSE_OUT];
   int64_t n = a->shape[a->rank - 1], batch = a->rank == 3 ? a->shape[0] : 1;
