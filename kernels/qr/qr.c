@@ -87,9 +87,14 @@ rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triang
 /* ---- Operands --------------------------------------------------------------------------------------------------- */
 
 /* Matrices are the last two dimensions; one before them is the batch. */
+static bool is_matrix(const struct op_operand *operand) {
+  return operand->present && (operand->rank == 2 || operand->rank == 3);
+}
+
+static bool is_wide(rondo_dtype dtype) { return dtype == RONDO_F32 || dtype == RONDO_F64; }
+
 rondo_status matrix_check(const char *name, const struct op_operand *operand) {
-  if (!operand->present || (operand->rank != 2 && operand->rank != 3) ||
-      (operand->dtype != RONDO_F32 && operand->dtype != RONDO_F64))
+  if (!is_matrix(operand) || !is_wide(operand->dtype))
     return op_unexpected(name, operand, "a matrix or a batch of matrices, f32 or f64");
   return RONDO_OK;
 }
@@ -163,12 +168,11 @@ static rondo_status form_check(const struct op_task *task) {
 }
 
 /* f16 and bf16 widen on their way into the tiles (qr_tile_plan.c). */
-static rondo_status narrow_check(const struct op_task *task) {
+static rondo_status factored_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[QR_A];
-  struct op_operand wide = *a;
-  wide.dtype = RONDO_F32;
-  rondo_status status = matrix_check("a", &wide);
-  if (status != RONDO_OK) return status;
+  if (!is_matrix(a) || (!is_wide(a->dtype) && !is_narrow(a->dtype)))
+    return op_unexpected("a", a, "a matrix or a batch of matrices, f32 or f64, or f16 or bf16 for h and tau");
+  if (!is_narrow(a->dtype)) return RONDO_OK;
   const struct matrix_sizes sizes = sizes_of(a, qr_layout_of(task));
   const bool is_square = sizes.rows <= 128 && sizes.columns <= 128,
              is_panel = sizes.rows <= 1024 && sizes.columns <= 32;
@@ -181,7 +185,7 @@ static rondo_status qr_check(const struct op_task *task) {
   const struct op_operand *operands = task->operands, *a = &operands[QR_A];
   int32_t layout = qr_layout_of(task);
   rondo_status status = layout_check(layout);
-  if (status == RONDO_OK) status = is_narrow(a->dtype) ? narrow_check(task) : matrix_check("a", a);
+  if (status == RONDO_OK) status = factored_check(task);
   if (status == RONDO_OK) status = form_check(task);
   if (status != RONDO_OK) return status;
   struct matrix_sizes sizes = sizes_of(a, layout);

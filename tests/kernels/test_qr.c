@@ -349,7 +349,7 @@ Test(qr, refuses_operands_that_do_not_fit_together) {
 #define REFUSED(fragment, ...)                                                                                         \
   REQUIRE_ERROR(rondo_add_qr(g, &(rondo_qr_desc){__VA_ARGS__}), RONDO_INVALID_ARGUMENT, fragment)
   REFUSED("a is absent", .h = h, .tau = tau);
-  REFUSED("a is [4, 8, 16] e4m3, expected a matrix", .a = codes, .h = h, .tau = tau);
+  REFUSED("e4m3, expected a matrix or a batch of matrices, f32 or f64, or f16 or bf16", .a = codes, .h = h, .tau = tau);
   REFUSED("a is [8] f32, expected a matrix", .a = vector, .h = h, .tau = tau);
   REFUSED("tau is [4, 7] f32, expected [4, 8] f32", .a = a, .h = h, .tau = short_tau);
   REFUSED("tau is [4, 8] f64, expected [4, 8] f32", .a = a, .h = h, .tau = f64_tau);
