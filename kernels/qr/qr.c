@@ -289,27 +289,34 @@ enum qr_place qr_place_of(const struct qr_problem *problem) {
   return problem->m <= problem->n ? QR_IN_R : QR_IN_WORKSPACE;
 }
 
+static bool stays_in_tile(const struct qr_problem *problem) {
+  return qr_tile_on_every_chip(QR_TILE_THIN, problem->element_bytes, problem->m, problem->n);
+}
+
+/* For Q or R where some chip has no tile for them; NULL: every chip has, or there are no kernels for as many rows. */
+static const struct qr_block *thin_block_of(const struct qr_problem *problem) {
+  return stays_in_tile(problem) ? NULL : qr_block_of(problem->element_bytes, problem->m);
+}
+
 struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
   enum { MULTIPROCESSORS = 160 }; /* of the chips Rondo is compiled for none has more */
   struct qr_workspace workspace = {0};
   if (problem->h || !problem->k || !problem->batch) return workspace;
   /* One part for each block of a kernel that has no output to work in: enough to fill a chip. Matrices that stay in
    * registers or shared memory need it on the host only. */
-  const struct qr_block *block = qr_block_of(problem->element_bytes, problem->m);
-  const bool small = qr_tile_on_every_chip(QR_TILE_THIN, problem->element_bytes, problem->m, problem->n) ||
-                     (!block && qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
+  const struct qr_block *block = thin_block_of(problem);
+  const bool small =
+      !block && (stays_in_tile(problem) || qr_fits_every_chip(problem->element_bytes, problem->m, problem->n));
   workspace.workers = smaller(problem->batch, small ? QR_HOST_WORKERS : MULTIPROCESSORS * (block ? block->blocks : 2));
   /* By block columns R alone has nowhere to keep reflectors, whatever its shape. */
-  if (qr_place_of(problem) == QR_IN_WORKSPACE || (!problem->q && block && !small))
+  if (qr_place_of(problem) == QR_IN_WORKSPACE || (!problem->q && block))
     workspace.work_bytes = qr_part_bytes(qr_workspace_leading(problem->m) * problem->k * problem->element_bytes);
   workspace.worker_bytes = workspace.work_bytes + qr_part_bytes(problem->k * problem->element_bytes);
   return workspace;
 }
 
 uint64_t qr_triangle_bytes(const struct qr_problem *problem) {
-  const bool is_formed = problem->q && qr_block_of(problem->element_bytes, problem->m) &&
-                         !qr_tile_on_every_chip(QR_TILE_THIN, problem->element_bytes, problem->m, problem->n);
-  return is_formed ? (uint64_t)(problem->k + 3) / 4 * 16 * problem->element_bytes : 0;
+  return problem->q && thin_block_of(problem) ? (uint64_t)(problem->k + 3) / 4 * 16 * problem->element_bytes : 0;
 }
 
 static uint64_t qr_scratch_bytes(const struct op_task *task) {
