@@ -28,6 +28,7 @@ struct block_shape {
   static_assert(ROW_LANES <= 32 && COLUMN_LANES % GROUP == 0 && CHUNK % GROUP == 0 && COLUMNS % CHUNK == 0);
   static_assert(LAYER % COLUMNS == 0); /* the diagonal of a block column passes through one layer */
   static_assert(GROUP % TOGETHER == 0 && 2 * CHUNK >= COLUMN_LANES);
+  static_assert(VECTOR <= COLUMN_LANES && CHUNK % VECTOR == 0); /* see patch */
   static_assert(LAYER % 32 == 0 && THREADS % 32 == 0 && (THREADS & (THREADS - 1)) == 0);
 };
 
@@ -356,19 +357,16 @@ template <typename Shape> struct block_memory {
     }
   }
 
-  /* The diagonal of a chunk that has come by vectors. */
+  /* The diagonal of a chunk that has come by vectors: it passes through this thread's vectors of one column at most. */
   __device__ __forceinline__ void patch(int j, T *half) const {
     if (p.work_access > QR_TILE_VECTORS) return;
     const int layer = FORMING ? layers_of_matrix() - 1 - j / LAYER : 0;
-#pragma unroll 1
-    for (int r = column; r < CHUNK; r += GC) {
-      const int diagonal = (j + r) % LAYER;
-      if (row != diagonal / VECTOR) continue;
-      T *place = half + r * LEADING + layer * LAYER + row * VECTOR;
+    const int begin = row * VECTOR - j % LAYER, diagonal = (column - begin) & (GC - 1), r = begin + diagonal;
+    if (diagonal >= VECTOR || (uint32_t)r >= (uint32_t)CHUNK) return;
+    T *place = half + r * LEADING + layer * LAYER + row * VECTOR;
 #pragma unroll
-      for (int e = 0; e < VECTOR; e++)
-        if (e <= diagonal % VECTOR) place[e] = e == diagonal % VECTOR ? T(1) : T(0);
-    }
+    for (int e = 0; e < VECTOR; e++)
+      if (e <= diagonal) place[e] = e == diagonal ? T(1) : T(0);
   }
 
   __device__ __forceinline__ void scale_columns() { scale_extreme_columns<GR, GC>(a, row, column, scales, scaled); }
