@@ -39,7 +39,7 @@ template <typename Shape> struct block_column : block_memory<Shape> {
   using memory::p, memory::a, memory::tau, memory::kept_triangles, memory::pivots, memory::stage, memory::triangles,
       memory::weights;
   using memory::products_of_group, memory::u_of, memory::nu_of, memory::scales, memory::row, memory::column;
-  static constexpr int TOGETHER = Shape::TOGETHER, VERSIONS = tile_smaller(LAYERS, 4);
+  static constexpr int TOGETHER = Shape::TOGETHER, SWAPS = Shape::SWAPS, VERSIONS = tile_smaller(LAYERS, 4);
   static constexpr bool READ_AGAIN = P * (int)sizeof(T) >= 256 || P * Q * (int)sizeof(T) > 512;
 
   /* By value: a condition around the loads would keep the tile out of registers. */
@@ -50,12 +50,12 @@ template <typename Shape> struct block_column : block_memory<Shape> {
   /* ---- reflectors of other block columns ---- */
 
   /* Sums over the row lanes: each level halves the numbers a lane still sums, so that lane `row` ends with numbers from
-   * row * COUNT / GR on. */
+   * row * COUNT / GR on. In the first SWAPS levels every lane has the half that it keeps in front (swapped). */
   template <int COUNT> __device__ __forceinline__ void scatter(T (&part)[COUNT]) const {
 #pragma unroll
     for (int level = 0; (GR >> level) > 1; level++) {
       const int half = COUNT >> (level + 1), offset = GR >> (level + 1);
-      const bool upper = row & offset;
+      const bool upper = level >= SWAPS && row & offset;
 #pragma unroll
       for (int i = 0; i < COUNT / 2; i++)
         if (i < half) {
@@ -66,6 +66,14 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     }
   }
 
+  /* The reflector whose products are the lane's t-th. */
+  __device__ __forceinline__ int swapped(int t) const {
+#pragma unroll
+    for (int level = 0; level < SWAPS; level++)
+      if (row & GR >> (level + 1)) t ^= TOGETHER >> (level + 1);
+    return t;
+  }
+
   /* The tile, from local column FROM on, := H4 H3 H2 H1 tile. `v`: the first of the four in shared memory, `triangle`:
    * the columns of T. */
   template <int L, int FROM> __device__ __forceinline__ void apply(const T *v, const T *triangle, T *w) {
@@ -74,6 +82,9 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     constexpr int COUNT = TOGETHER * WIDE, KEPT = COUNT > GR ? COUNT / GR : 1, SHARERS = COUNT > GR ? 1 : GR / COUNT;
     T *const product = w + VALUES;
     const T *from = v += row * VECTOR;
+    int place[TOGETHER];
+#pragma unroll
+    for (int t = 0; t < TOGETHER; t++) place[t] = swapped(t) * LEADING;
 #pragma unroll 1
     for (int r = 0; r < GROUP; r += TOGETHER, from += TOGETHER * LEADING) {
       T part[COUNT] = {};
@@ -81,7 +92,7 @@ template <typename Shape> struct block_column : block_memory<Shape> {
       for (int layer = 0; layer < L; layer++)
 #pragma unroll
         for (int t = 0; t < TOGETHER; t++) {
-          const vector x = *(const vector *)(from + t * LEADING + layer * LAYER);
+          const vector x = *(const vector *)(from + place[t] + layer * LAYER);
 #pragma unroll
           for (int e = 0; e < VECTOR; e++)
 #pragma unroll

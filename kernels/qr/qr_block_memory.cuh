@@ -22,7 +22,10 @@ struct block_shape {
   static constexpr int TILE_ROWS = LAYERS * VECTOR, TILE_COLUMNS = TILE_COLUMNS_;
   static constexpr int COLUMNS = TILE_COLUMNS * COLUMN_LANES, THREADS = ROW_LANES * COLUMN_LANES;
   static constexpr int GROUP = 4, CHUNK = CHUNK_;
-  static constexpr int TOGETHER = TOGETHER_;    /* reflectors of a group whose products are summed at once */
+  static constexpr int TOGETHER = TOGETHER_; /* reflectors of a group whose products are summed at once */
+  /* Levels of the sum of products for which lanes take reflectors in an order of their own: f64 of 16 row lanes has
+   * bank conflicts in the second. */
+  static constexpr int SWAPS = TOGETHER < 4 ? TOGETHER / 2 : ROW_LANES == 32 || VECTOR == 4 ? 2 : 1;
   static constexpr int LEADING = ROWS + VECTOR; /* of columns in shared memory; rows spread over banks */
   static constexpr int SHARED_BYTES = qr_block_shared_bytes((int)sizeof(T), ROWS, COLUMNS, CHUNK);
   static_assert(ROW_LANES <= 32 && COLUMN_LANES % GROUP == 0 && CHUNK % GROUP == 0 && COLUMNS % CHUNK == 0);
