@@ -35,11 +35,11 @@ QR_CONSTANT int32_t qr_block_shared_bytes(int32_t element_bytes, int32_t rows, i
 #define QR_BLOCK_F32_KERNELS(KERNEL, stem)                                                                             \
   KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f32_256, 64, 4, float, 4, 8, 16, 4, 16, 4)                            \
   KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f32_512, 256, 1, float, 4, 8, 32, 8, 16, 4)                           \
-  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f32_1024, 256, 1, float, 8, 4, 32, 8, 8, 1)                           \
-  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f32_2048, 256, 1, float, 16, 2, 32, 8, 4, 1)
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f32_1024, 256, 1, float, 8, 4, 32, 8, 8, 4)                           \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f32_2048, 256, 1, float, 16, 2, 32, 8, 4, 2)
 #define QR_BLOCK_F64_KERNELS(KERNEL, stem)                                                                             \
-  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_160, 64, 4, double, 5, 8, 16, 4, 16, 2)                           \
-  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_256, 128, 2, double, 8, 4, 16, 8, 16, 2)                          \
-  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_512, 256, 1, double, 8, 4, 32, 8, 8, 1)                           \
-  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_1024, 256, 1, double, 16, 2, 32, 8, 4, 1)
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_160, 64, 4, double, 5, 8, 16, 4, 16, 4)                           \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_256, 128, 2, double, 8, 4, 16, 8, 16, 4)                          \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_512, 256, 1, double, 8, 4, 32, 8, 8, 4)                           \
+  KERNEL(EVERY_CHIP, qr_block_parameters, stem##_f64_1024, 256, 1, double, 16, 2, 32, 8, 4, 2)
 #endif
