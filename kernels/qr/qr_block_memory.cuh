@@ -206,7 +206,7 @@ template <typename Shape> struct block_memory {
     T *place = to.data + (first + column) * to.matrix.column_stride + above * LAYER + row * VECTOR;
 #pragma unroll
     for (int layer = 0; layer < COUNT; layer++)
-      if ((uint32_t)(above * LAYER + layer * STEP) < (uint32_t)to.rows) {
+      if ((uint32_t)(above * LAYER + layer * STEP + (FORMING ? row * VECTOR : 0)) < (uint32_t)to.rows) {
 #pragma unroll
         for (int q = 0; q < Q; q++) {
           vector v;
@@ -247,10 +247,11 @@ template <typename Shape> struct block_memory {
     return width;
   }
 
-  /* The first COUNT layers. `buffer` is for all of them both halves of the stage, else one. */
+  /* The first COUNT layers. `buffer` is for all of them both halves of the stage, else one. Q goes directly whatever
+   * its rows: each vector is asked whether it is in the matrix, since forming has room for the code. */
   template <int COUNT> __device__ __forceinline__ void write(T *buffer) const {
     const target to = target_of<COUNT>();
-    if (whole(to.access, COUNT == 1 ? (above + 1) * LAYER <= to.rows : to.rows % LAYER == 0, to.columns)) {
+    if (whole(to.access, FORMING || (COUNT == 1 ? (above + 1) * LAYER <= to.rows : to.rows % LAYER == 0), to.columns)) {
       write_whole<COUNT>(to);
       return;
     }
