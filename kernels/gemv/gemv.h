@@ -35,6 +35,7 @@ enum gemv_early {
   GEMV_READS_EARLY = 1, /* no task of the graph writes weights and their scales: they are read before the predecessors
                            end */
   GEMV_STARTS_ONE = 2,  /* successors start behind the wait, not at once: see gemv_formats.cuh */
+  GEMV_NORM_EARLY = 4,  /* no task writes norm either, and there is one */
 };
 
 /* Every product. A block has `groups` x `parts` warps: a group has rows of its own, and its parts split k among them.
@@ -66,6 +67,7 @@ struct gemv_parameters {
   uint32_t out_dtype; /* rondo_dtype, as the others */
   float scale;
   float norm_epsilon; /* 0: vectors are taken as they are */
+  float mean_factor;  /* 1 / k */
   uint32_t chunks;
 
   const void *norm; /* [k], of the vectors' type; NULL: 1 */

@@ -35,6 +35,14 @@ __device__ __forceinline__ float rms_factor(const gemv_parameters &p, float squa
   return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(squares, (float)max(p.k, 1u)) + p.norm_epsilon));
 }
 
+/* The same to two units in the last place, by one step of Newton's. Two divisions and a root that round correctly are a
+ * third of a microsecond at the end of a short product; long ones have not the registers for another way. */
+__device__ __forceinline__ float quick_rms_factor(const gemv_parameters &p, float squares) {
+  const float mean = __fmaf_rn(squares, p.mean_factor, p.norm_epsilon), root = rsqrtf(mean);
+  const float correction = __fmaf_rn(__fmul_rn(-0.5f * mean, root), root, 0.5f);
+  return root > 0 ? __fmaf_rn(root, correction, root) : root; /* the mean of huge numbers is infinity */
+}
+
 /* What depends on it is not computed before the loop over tiles, where it would hold registers all along. */
 __device__ __forceinline__ uint32_t computed_here(uint32_t value) {
   asm volatile("" : "+r"(value));
@@ -75,11 +83,20 @@ __device__ __forceinline__ void store_quantised(const gemv_parameters &p, int64_
   if (lane % GEMV_BLOCK == 0) p.out_scales[scales + column / GEMV_BLOCK] = (unsigned char)scale;
 }
 
+/* What is added to the first column that a lane of `vector`'s warp finishes: asked for while the vector is on its way,
+ * so that a short product does not wait for memory twice. */
+__device__ __forceinline__ float first_residual(const gemv_parameters &p, const tile_rows &tile, uint32_t vector) {
+  const uint32_t pair = p.silu_mul ? 1 : 0, column = (tile.first_new_row >> pair) + threadIdx.x % 32;
+  if (!p.residual || vector >= p.count || column >= tile.rows >> pair) return 0.0f;
+  const int64_t residual = tile.batch * p.residual_batch + vector * p.residual_row;
+  return load_number(p.residual_dtype, p.residual, residual + ((tile.first_row >> pair) + column));
+}
+
 /* What few products ask for, of one vector. A lane has a column of the results, which are two rows of the matrix where
  * these are gate and up. `result_of` gives a row's sum with all its factors. */
-template <typename Result>
+template <typename Result, typename Residual>
 __device__ __forceinline__ void finish_columns(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
-                                               const Result &result_of) {
+                                               const Result &result_of, const Residual &residual_of) {
   const uint32_t pair = p.silu_mul ? 1 : 0, first_column = tile.first_row >> pair;
   const int64_t residual = tile.batch * p.residual_batch + vector * p.residual_row;
   const int64_t out = tile.batch * p.out_batch + vector * p.out_row;
@@ -92,12 +109,19 @@ __device__ __forceinline__ void finish_columns(const gemv_parameters &p, const t
     const uint32_t column = first_column + i;
     float value = biased(i << pair);
     if (pair) value = silu(value) * biased(2 * i + 1);
-    if (p.residual) value += load_number(p.residual_dtype, p.residual, residual + column);
+    if (p.residual) value += residual_of(i, residual + column);
     if (p.out_scales)
       store_quantised(p, out, tile.batch * p.out_scale_batch + vector * p.out_scale_row, column, value);
     else
       store_number(p.out_dtype, p.out, out + column, value);
   }
+}
+
+template <typename Result>
+__device__ __forceinline__ void finish_columns(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
+                                               const Result &result_of) {
+  finish_columns(p, tile, vector, result_of,
+                 [&](uint32_t, int64_t element) { return load_number(p.residual_dtype, p.residual, element); });
 }
 
 /* All three are called by all threads of a block, with a barrier behind the last write of what sum_of and factor_of
@@ -168,18 +192,42 @@ __device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p
   return row_of_this_lane(p, tile, threadIdx.x / 32, threadIdx.x % 32);
 }
 
-/* Nothing is split: a warp has whole sums, which need not meet. */
-__device__ __forceinline__ bool has_whole_sums(const gemv_parameters &p) {
-  return p.parts == 1 && !p.finishing && !(p.norm_epsilon > 0);
-}
-/* The row whose sum the lane has after sums_over_lanes, of one vector. */
+/* Nothing is split: a warp has whole sums, which need not meet, and whole squares. */
+__device__ __forceinline__ bool has_whole_sums(const gemv_parameters &p) { return p.parts == 1 && !p.out_scales; }
+
+/* The row whose sum the lane has after sums_over_lanes, of one vector, and what is added to its result. */
+struct whole_row {
+  unsigned char *out;
+  float bias, residual;
+  uint32_t row;
+  bool is_mine;
+};
 template <int Rows>
-__device__ __forceinline__ row_of_lane row_of_whole_sum(const gemv_parameters &p, const tile_rows &tile,
-                                                        uint32_t first_row) {
-  const uint32_t lane = threadIdx.x % 32;
-  row_of_lane at = row_of_this_lane(p, tile, 0, first_row + lane / (32 / Rows));
-  at.is_mine &= lane % (32 / Rows) == 0;
+__device__ __forceinline__ whole_row whole_row_of(const gemv_parameters &p, const tile_rows &tile, uint32_t first_row) {
+  const uint32_t lane = threadIdx.x % 32, pair = p.silu_mul ? 1 : 0;
+  const uint32_t row = first_row + lane / (32 / Rows), column = (tile.first_row + row) >> pair;
+  whole_row at = {nullptr, 0.0f, 0.0f, row, lane % (32 / Rows) == 0 && row >= tile.first_new_row && row < tile.rows};
+  if (!at.is_mine) return at;
+  if (p.finishing) {
+    if (p.bias) at.bias = load_number(p.bias_dtype, p.bias, tile.batch * p.bias_batch + tile.first_row + row);
+    at.is_mine = !pair || row % 2 == 0;
+    if (p.residual && at.is_mine)
+      at.residual = load_number(p.residual_dtype, p.residual, tile.batch * p.residual_batch + column);
+  }
+  at.out = (unsigned char *)p.out + ((tile.batch * p.out_batch + column) << (p.out_dtype == RONDO_F32 ? 2 : 1));
+  asm volatile("" : "+l"(at.out)); /* now, not where it is used */
   return at;
+}
+
+/* By all lanes of a warp. Of gate and up, which are neighbouring rows, the former's lane has the result. */
+template <int Rows>
+__device__ __forceinline__ void finish_whole_row(const gemv_parameters &p, const whole_row &at, float value) {
+  if (p.finishing) {
+    if (p.bias) value += at.bias;
+    if (p.silu_mul) value = silu(value) * __shfl_down_sync(0xffffffffu, value, 32 / Rows);
+    if (p.residual) value += at.residual;
+  }
+  if (at.is_mine) store_number(p.out_dtype, at.out, 0, value);
 }
 
 /* The same as finish_rows, to the bit, for a block in which is_all: which one finishes a row depends on the count. */
@@ -197,18 +245,39 @@ __device__ __forceinline__ void finish_row(const gemv_parameters &p, const tile_
 }
 
 /* Anything that may be asked for, of one vector of a tile: called by all lanes of a warp. */
+template <typename Sum, typename Factor, typename Residual>
+__device__ __forceinline__ void finish_vector(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
+                                              const Sum &sum_of, const Factor &factor_of, const Residual &residual_of) {
+  const float *scales = row_scales(p, tile.batch);
+  const float factor = p.norm_epsilon > 0 ? factor_of(vector) * p.scale : p.scale;
+  finish_columns(
+      p, tile, vector,
+      [&](uint32_t row) {
+        const float sum = sum_of(vector, row) * factor;
+        return scales ? sum * __ldg(scales + tile.first_row + row) : sum;
+      },
+      residual_of);
+}
 template <typename Sum, typename Factor>
 __device__ __forceinline__ void finish_vector(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
                                               const Sum &sum_of, const Factor &factor_of) {
-  const float *scales = row_scales(p, tile.batch);
-  const float factor = p.norm_epsilon > 0 ? factor_of(vector) * p.scale : p.scale;
-  finish_columns(p, tile, vector, [&](uint32_t row) {
-    const float sum = sum_of(vector, row) * factor;
-    return scales ? sum * __ldg(scales + tile.first_row + row) : sum;
-  });
+  finish_vector(p, tile, vector, sum_of, factor_of,
+                [&](uint32_t, int64_t element) { return load_number(p.residual_dtype, p.residual, element); });
 }
 
-/* With p.finishing. */
+/* With p.finishing, of a block's one tile; `first` is what first_residual gave for the warp's first vector. */
+template <typename Sum, typename Factor>
+__device__ __forceinline__ void finish_rows_fully(const gemv_parameters &p, const tile_rows &tile, float first,
+                                                  const Sum &sum_of, const Factor &factor_of) {
+  const uint32_t warp = computed_here(threadIdx.x) / 32;
+  for (uint32_t vector = warp; vector < p.count; vector += blockDim.x / 32)
+    finish_vector(p, tile, vector, sum_of, factor_of, [&](uint32_t column, int64_t element) {
+      const bool is_first = vector == warp && column < 32 + (tile.first_new_row >> (p.silu_mul ? 1 : 0));
+      return is_first ? first : load_number(p.residual_dtype, p.residual, element);
+    });
+}
+
+/* The same without. */
 template <typename Sum, typename Factor>
 __device__ __forceinline__ void finish_rows_fully(const gemv_parameters &p, const tile_rows &tile, const Sum &sum_of,
                                                   const Factor &factor_of) {

@@ -106,21 +106,48 @@ template <rondo_dtype V> __device__ __forceinline__ float2 f32_of_pair(uint32_t 
   return __half22float2(half2_of(pair));
 }
 
-/* RMS norm but for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. */
+/* Of a lane's part of the norm, which a later load finds in the multiprocessor's cache. No registers are kept for it:
+ * the words returned are of use to keep_early only. */
 template <rondo_dtype W, rondo_dtype V, int Slices, int Slice>
+__device__ __forceinline__ uint32_t touch_norm(const gemv_parameters &p, uint32_t element) {
+  uint32_t all = 0;
+  if constexpr (V != RONDO_NVFP4)
+    if (p.early & GEMV_NORM_EARLY) {
+#pragma unroll
+      for (int s = 0; s < Slices; s++)
+#pragma unroll
+        for (int i = 0; i < raw_vector<W, V, Slices>::eights; i++) {
+          const uint32_t at = min(element + Slice * s, p.k - 8 * raw_vector<W, V, Slices>::eights) + 8 * i;
+          all ^= load_settled((const unsigned char *)p.norm + (uint64_t)at * 2);
+        }
+    }
+  return all;
+}
+
+/* RMS norm but for the common factor, which the sums get: x * norm. Returns the sum of this lane's squares. Behind
+ * branches each load is waited for by itself; AtOnce all come first, for kernels that have the registers. */
+template <rondo_dtype W, rondo_dtype V, int Slices, int Slice, bool AtOnce>
 __device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t element, raw_vector<W, V, Slices> &raw) {
+  words norm[Slices][raw.eights];
+  const auto load_norm = [&](int s, int i) {
+    const uint32_t at = element + Slice * s;
+    norm[s][i] = words();
+    if (p.norm && at < p.k) norm[s][i] = load_vector((const unsigned char *)p.norm + (uint64_t)at * 2 + 16 * i);
+  };
+#pragma unroll
+  for (int s = 0; s < (AtOnce ? Slices : 0); s++)
+#pragma unroll
+    for (int i = 0; i < raw.eights; i++) load_norm(s, i);
   float squares = 0;
 #pragma unroll
   for (int s = 0; s < Slices; s++)
 #pragma unroll
     for (int i = 0; i < raw.eights; i++) {
-      const uint32_t at = element + Slice * s;
       uint32_t(&word)[4] = raw.loaded[s][i].word;
-      words norm = {};
-      if (p.norm && at < p.k) norm = load_vector((const unsigned char *)p.norm + (uint64_t)at * 2 + 16 * i);
+      if (!AtOnce) load_norm(s, i);
 #pragma unroll
       for (int j = 0; j < 4; j++) {
-        const float2 x = f32_of_pair<V>(word[j]), factor = f32_of_pair<V>(norm.word[j]);
+        const float2 x = f32_of_pair<V>(word[j]), factor = f32_of_pair<V>(norm[s][i].word[j]);
         squares = __fmaf_rn(x.x, x.x, squares);
         squares = __fmaf_rn(x.y, x.y, squares);
         if (!p.norm) continue;

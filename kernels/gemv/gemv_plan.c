@@ -154,7 +154,7 @@ static const struct rule rules_of_16_bits[][MOST_RULES] = {
     {
         {8, 1, 2, 3, false, GEMV_MASKED, WAVE, 2, 4, 0, 1},
         {8, 1, 2, 3, false, GEMV_MASKED, STAYS, 1, 4, 0, 1},
-        {8, 1, 4, 4, false, GEMV_EXACT, ONCE, 7, 4, 400 << 20, 1},
+        {8, 1, 4, 4, false, GEMV_EXACT, ONCE, 7, 4, 4 << 20, 1},
         {2, 1, 8, 4, false, GEMV_EXACT, STAYS, 16, 16, 48 << 20, 1},
         {8, 1, 4, 4, false, GEMV_EXACT, STAYS, 16, 8, 0, 1},
         {8, 1, 4, 1, false, GEMV_MASKED, STAYS, 16, 8, 0, 1},

@@ -83,6 +83,10 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
   /* Whether there are registers to know where results go before the sums are there. */
   constexpr bool knows_ahead = Half || Cut == GEMV_MASKED || Cut == GEMV_SINGLE;
   constexpr bool has_one_tile = Half || Cut == GEMV_SINGLE;
+  /* Sums may be whole in a warp, and are finished there. */
+  constexpr bool may_be_whole = Quads == 8 && pairs == 1 && knows_ahead && W != RONDO_E4M3;
+  /* What is added to results is asked for beside the vectors: kernels of few instructions lose what it costs. */
+  constexpr bool asks_ahead = Quads == 8 && Cut == GEMV_EXACT && Cluster == 1;
   constexpr uint32_t number = sizeof(float);
   extern __shared__ float shared[];
   const warp_place place = place_of_warp(p);
@@ -174,13 +178,17 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
     if (early) {
       load_scales(first);
       load_items(first, 0, first_items);
-      keep_early(p.never, all_of(0, first_items));
+      const uint32_t touched = Quads == 8 ? touch_norm<W, V, Slices, slice>(p, element) : 0;
+      keep_early(p.never, all_of(0, first_items) ^ touched);
     }
     if (Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
     raw_vector<W, V, Slices> raw[Columns];
 #pragma unroll
     for (int a = 0; a < (one_by_one ? 1 : Columns); a++)
       load_raw<W, V, Slices, slice>(p, row_in_load + 8 * a, element, raw[a]);
+    [[maybe_unused]] float residual = 0;
+    if constexpr (asks_ahead)
+      if (p.finishing) residual = first_residual(p, tile_of(p, first_tile, rows), threadIdx.x / 32);
     if (!early) {
       KEEP_ORDER(p, 2);
       load_scales(first);
@@ -190,16 +198,20 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
 
     uint32_t b[Columns][Slices][per_load / 2];
     float corrections[Columns][2];
+    [[maybe_unused]] float whole_factor = p.scale;
 #pragma unroll
     for (int a = 0; a < Columns; a++) {
       if (one_by_one && a) load_raw<W, V, Slices, slice>(p, row_in_load + 8 * a, element, raw[a]);
       if constexpr (V != RONDO_NVFP4)
         if (p.norm_epsilon > 0) {
-          float sum = normalise<W, V, Slices, slice>(p, element, raw[a]);
+          float sum = normalise<W, V, Slices, slice, (Quads == 8)>(p, element, raw[a]);
 #pragma unroll
           for (int distance = 1; distance < lanes; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
           const uint32_t mine = squares + (place.part * vectors + row_in_load + 8 * a) * number;
-          if (lane % lanes == 0 && place.group == 0) store_shared(mine, chunk ? load_shared(mine) + sum : sum);
+          if (may_be_whole && has_whole_sums(p))
+            whole_factor *= quick_rms_factor(p, sum);
+          else if (lane % lanes == 0 && place.group == 0)
+            store_shared(mine, chunk ? load_shared(mine) + sum : sum);
         }
       const float own = convert_vector<W, V, Slices, in_bf16>(raw[a], b[a]);
 #pragma unroll
@@ -213,10 +225,11 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
     }
 
     [[maybe_unused]] row_of_lane ahead;
+    [[maybe_unused]] whole_row whole;
     if constexpr (knows_ahead) {
       const tile_rows tile = tile_of(p, first_tile, rows);
-      if (Quads == 8 && pairs == 1 && has_whole_sums(p))
-        ahead = row_of_whole_sum<Rows>(p, tile, place.group * Rows);
+      if (may_be_whole && has_whole_sums(p))
+        whole = whole_row_of<Rows>(p, tile, place.group * Rows);
       else if (Quads == 8)
         ahead = row_of_this_lane(p, tile);
       else
@@ -287,11 +300,10 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
       const bool more = !has_one_tile && next < p.tiles;
       if constexpr (Quads == 8) {
         const float sum = sums_over_lanes<Rows>(row_sums);
-        if (pairs == 1 && knows_ahead && has_whole_sums(p)) {
+        if (may_be_whole && has_whole_sums(p)) {
           if (more) load_tile(next, part_element);
-          const row_of_lane at = tile == first_tile ? ahead : row_of_whole_sum<Rows>(p, done, place.group * Rows);
-          finish_row<W == RONDO_E4M3, false>(
-              p, done, at, [&](uint32_t, uint32_t) { return sum; }, [](uint32_t) { return 1.0f; });
+          if (tile != first_tile) whole = whole_row_of<Rows>(p, done, place.group * Rows);
+          finish_whole_row<Rows>(p, whole, sum * whole_factor);
           if (!more) break;
           tile = next;
           continue;
@@ -302,7 +314,8 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
         return sum_of_parts(met + (vector * pitch + row) * number, vectors * pitch * number, p.parts);
       };
       const auto factor_of = [&](uint32_t vector) {
-        return rms_factor(p, sum_of_parts(squares + vector * number, vectors * number, p.parts));
+        const float sum = sum_of_parts(squares + vector * number, vectors * number, p.parts);
+        return Quads == 8 ? quick_rms_factor(p, sum) : rms_factor(p, sum);
       };
       if constexpr (Cluster > 1) {
         if (more) load_tile(next, part_element);
@@ -322,7 +335,10 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
         /* The registers are needed for that: a block has one tile then. Asked for again, so that what few products need
          * does not lie between what all do. */
         if (computed_here(p.finishing)) {
-          finish_rows_fully(p, done, sum_of, factor_of);
+          if constexpr (asks_ahead)
+            finish_rows_fully(p, done, residual, sum_of, factor_of);
+          else
+            finish_rows_fully(p, done, sum_of, factor_of);
           break;
         }
       } else {

@@ -90,6 +90,7 @@ static struct gemv_parameters parameters_of(const struct op_call *call, const st
       .out_dtype = out->dtype,
       .scale = attributes->scale,
       .norm_epsilon = attributes->norm_epsilon,
+      .mean_factor = 1.0f / (float)larger(shape->k, 1),
   };
   parameters.batch_bytes.weights = bytes_of(weights, gemv_batch_stride(weights));
   parameters.batch_bytes.vectors = bytes_of(vectors, gemv_batch_stride(vectors));
@@ -258,6 +259,8 @@ rondo_status gemv_select(const struct op_call *call, const struct chip *chip, st
   const struct gemv_stream_plan stream = gemv_stream_plan_of(&problem);
   const struct gemv_plan tiles = gemv_plan_of(&problem);
   parameters.early = may_read_early(call) ? GEMV_READS_EARLY : 0;
+  if (parameters.early && parameters.norm && call->settled_operands & 1u << GEMV_NORM)
+    parameters.early |= GEMV_NORM_EARLY;
   if (of_short.variant)
     add_short(launches, &parameters, &of_short);
   else if (of_rows.variant)

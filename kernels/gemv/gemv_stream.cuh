@@ -261,7 +261,7 @@ __device__ __forceinline__ void gemv_stream(const gemv_parameters &p) {
         if (one_by_one && a) load_raw<W, V, Slices, 32>(p, g + 8 * a, element, raw[a]);
         if constexpr (V != RONDO_NVFP4)
           if (p.norm_epsilon > 0) {
-            float sum = normalise<W, V, Slices, 32>(p, element, raw[a]);
+            float sum = normalise<W, V, Slices, 32, false>(p, element, raw[a]);
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
             const uint32_t mine = squares + (place.part * 16 + g + 8 * a) * STREAM_NUMBER;
