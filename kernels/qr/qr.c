@@ -316,7 +316,10 @@ struct qr_workspace qr_workspace_of(const struct qr_problem *problem) {
 }
 
 uint64_t qr_triangle_bytes(const struct qr_problem *problem) {
-  return problem->q && thin_block_of(problem) ? (uint64_t)(problem->k + 3) / 4 * 16 * problem->element_bytes : 0;
+  const struct qr_block *block = problem->q ? thin_block_of(problem) : NULL;
+  if (!block) return 0;
+  return (uint64_t)((problem->k + block->group - 1) / block->group * block->group * block->group) *
+         problem->element_bytes;
 }
 
 static uint64_t qr_scratch_bytes(const struct op_task *task) {

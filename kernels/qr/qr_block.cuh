@@ -11,6 +11,9 @@
  * a chunk is waited for across warps, and C moves only between registers. T comes from the steps of qr_tile.cuh at no
  * cost: their dot products with the columns of a group that are final already are v_k^T v_j u_k u_j.
  *
+ * f64 of 161 to 512 rows meets them in groups of eight by tensor cores instead (qr_block_fragments.cuh). Its numbers
+ * are in other lanes then, and are dealt to those of the steps before its own reflectors are found.
+ *
  * The steps are those of qr_tile.cuh, and so is the scaling of columns of extreme size. Rows above the diagonal leave
  * the registers a layer at a time, so that the arithmetic shrinks with the matrix: code for each number of layers. What
  * is run must fit in 128 KB of instruction cache: what is run once a block column is kept short (H200, 256 x 256 of
@@ -25,17 +28,17 @@
 #define RONDO_QR_BLOCK_CUH
 
 #include "../common/launch.cuh"
-#include "qr_block_memory.cuh"
+#include "qr_block_fragments.cuh"
 
-template <typename Shape> struct block_column : block_memory<Shape> {
-  using memory = block_memory<Shape>;
+template <typename Shape> struct block_column : block_fragments<Shape> {
+  using memory = block_fragments<Shape>;
   using T = typename memory::T;
   using vector = typename memory::vector;
-  using memory::block_memory;
+  using memory::block_fragments;
   using memory::COLUMNS, memory::GROUP, memory::CHUNK;
   using memory::first, memory::above, memory::scaled, memory::triangular, memory::FORMING;
   using memory::GR, memory::GC, memory::P, memory::Q, memory::VECTOR, memory::LAYERS, memory::LAYER, memory::ROWS;
-  using memory::HALF, memory::LEADING;
+  using memory::HALF, memory::LEADING, memory::FRAGMENTS;
   using memory::p, memory::a, memory::tau, memory::kept_triangles, memory::pivots, memory::stage, memory::triangles,
       memory::weights;
   using memory::products_of_group, memory::u_of, memory::nu_of, memory::scales, memory::row, memory::column;
@@ -146,7 +149,9 @@ template <typename Shape> struct block_column : block_memory<Shape> {
 
   /* The last reflectors of a block column of Q do not reach its first columns. */
   __device__ __forceinline__ void apply_chunk(int j, const T *half) {
-    if (FORMING && j - first >= COLUMNS / 2)
+    if constexpr (FRAGMENTS)
+      this->multiply_chunk(j, half);
+    else if (FORMING && j - first >= COLUMNS / 2)
       apply_chunk_from<FORMING ? Q / 2 : 0>(j, half);
     else
       apply_chunk_from<0>(j, half);
@@ -174,7 +179,7 @@ template <typename Shape> struct block_column : block_memory<Shape> {
 #pragma unroll 1
     for (int left = chunks;; left--, j += next) {
       T *half = stage + (j / CHUNK & 1) * HALF;
-      if (!FORMING && j > 0 && j % LAYER == 0) this->retire(stage + ((j / CHUNK + 1) & 1) * HALF);
+      if (!FORMING && j > 0 && j % LAYER == 0) this->template retire<FRAGMENTS>(stage + ((j / CHUNK + 1) & 1) * HALF);
       if (left < 0) break;
       if (left < chunks) {
         wait_for_copies();
@@ -358,7 +363,10 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     __syncthreads();
     finish_scalars(reflectors);
     __syncthreads();
-    build_triangles();
+    if constexpr (FRAGMENTS)
+      this->build_rows_of_triangles();
+    else
+      build_triangles();
     finish();
   }
 
@@ -370,11 +378,12 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     this->read();
     this->locate();
     apply_all(min(first, reflectors));
+    if constexpr (FRAGMENTS) this->deal();
     this->locate();
     if (has_reflectors) {
       factor(reflectors);
       this->locate();
-      if (!p.thin || p.triangles.data || !is_last) this->template write<LAYERS>(stage);
+      if (!p.thin || p.triangles.data || !is_last) this->template write<LAYERS, false>(stage);
       scaled = false; /* no longer */
       triangular = true;
     }
@@ -388,7 +397,7 @@ template <typename Shape> struct block_column : block_memory<Shape> {
     this->locate();
     apply_all(min(first + COLUMNS, reflectors));
     this->locate();
-    this->template write<LAYERS>(stage);
+    this->template write<LAYERS, FRAGMENTS>(stage);
     __syncthreads();
   }
 

@@ -11,9 +11,11 @@
 #include "qr_tile_memory.cuh"
 
 /* ROW_LANES x COLUMN_LANES lanes. Columns are dealt to them one at a time, rows a vector of 16 bytes at a time: a layer
- * is a vector of each lane. Reflectors are applied in groups of GROUP, and come CHUNK at a time. */
+ * is a vector of each lane. Reflectors are applied in groups of GROUP, and come CHUNK at a time. Where tensor cores
+ * apply them, a block column is in registers as their fragments then: a warp has SLICE columns of every layer, PARTS
+ * warps the same columns, and a lane pairs of rows of two columns (qr_block_fragments.cuh). */
 template <bool FORMING_, typename T_, int LAYERS_, int TILE_COLUMNS_, int ROW_LANES_, int COLUMN_LANES_, int CHUNK_,
-          int TOGETHER_>
+          int GROUP_, int TOGETHER_>
 struct block_shape {
   static constexpr bool FORMING = FORMING_; /* Q, else what is factored */
   using T = T_;
@@ -21,17 +23,20 @@ struct block_shape {
   static constexpr int LAYERS = LAYERS_, LAYER = VECTOR * ROW_LANES, ROWS = LAYERS * LAYER;
   static constexpr int TILE_ROWS = LAYERS * VECTOR, TILE_COLUMNS = TILE_COLUMNS_;
   static constexpr int COLUMNS = TILE_COLUMNS * COLUMN_LANES, THREADS = ROW_LANES * COLUMN_LANES;
-  static constexpr int GROUP = 4, CHUNK = CHUNK_;
+  static constexpr int GROUP = GROUP_, CHUNK = CHUNK_;
+  static constexpr bool FRAGMENTS = GROUP == QR_BLOCK_FRAGMENTS;
+  static constexpr int SLICE = 16, PARTS = FRAGMENTS ? THREADS / (2 * COLUMNS) : 1;
   static constexpr int TOGETHER = TOGETHER_; /* reflectors of a group whose products are summed at once */
   /* Levels of the sum of products for which lanes take reflectors in an order of their own: f64 of 16 row lanes has
    * bank conflicts in the second. */
   static constexpr int SWAPS = TOGETHER < 4 ? TOGETHER / 2 : ROW_LANES == 32 || VECTOR == 4 ? 2 : 1;
   static constexpr int LEADING = ROWS + VECTOR; /* of columns in shared memory; rows spread over banks */
-  static constexpr int SHARED_BYTES = qr_block_shared_bytes((int)sizeof(T), ROWS, COLUMNS, CHUNK);
+  static constexpr int SHARED_BYTES = qr_block_shared_bytes((int)sizeof(T), ROWS, COLUMNS, THREADS, CHUNK, GROUP);
   static_assert(ROW_LANES <= 32 && COLUMN_LANES % GROUP == 0 && CHUNK % GROUP == 0 && COLUMNS % CHUNK == 0);
   static_assert(LAYER % COLUMNS == 0); /* the diagonal of a block column passes through one layer */
   static_assert(GROUP % TOGETHER == 0 && 2 * CHUNK >= COLUMN_LANES);
   static_assert(VECTOR <= COLUMN_LANES && CHUNK % VECTOR == 0); /* see patch */
+  static_assert(!FRAGMENTS || (COLUMNS % SLICE == 0 && COLUMN_LANES == GROUP && TILE_COLUMNS % 4 == 0));
   static_assert(LAYER % 32 == 0 && THREADS % 32 == 0 && (THREADS & (THREADS - 1)) == 0);
 };
 
@@ -42,7 +47,12 @@ template <typename Shape> struct block_memory {
   static constexpr int VECTOR = Shape::VECTOR, LAYERS = Shape::LAYERS, LAYER = Shape::LAYER, ROWS = Shape::ROWS;
   static constexpr int COLUMNS = Shape::COLUMNS, GROUP = Shape::GROUP, CHUNK = Shape::CHUNK;
   static constexpr int LEADING = Shape::LEADING, HALF = CHUNK * LEADING;
-  static constexpr bool FORMING = Shape::FORMING;
+  static constexpr int SLICE = Shape::SLICE, PARTS = Shape::PARTS;
+  static constexpr bool FORMING = Shape::FORMING, FRAGMENTS = Shape::FRAGMENTS;
+  static constexpr int PITCH = FRAGMENTS ? ROWS : LEADING; /* from reflector to reflector in the stage */
+  /* Q goes directly whatever its rows: each vector is asked whether it is in the matrix, where there is room for that.
+   */
+  static constexpr bool ASKS_ROWS = FORMING && !FRAGMENTS;
   static constexpr int STEP = FORMING ? -LAYER : LAYER; /* from layer to layer in registers and shared memory */
 
   const qr_block_parameters &p;
@@ -51,7 +61,8 @@ template <typename Shape> struct block_memory {
   T a[P][Q];
   T *pivots, *stage, *triangles, *weights, *products_of_group, *u_of, *nu_of, *scales;
   int row, column; /* of this thread among the lanes */
-  int first;       /* column of the matrix */
+  int fragment_row, fragment_column;
+  int first;   /* column of the matrix */
   int above;   /* layers that are final, written and no longer in registers; while forming the layer that is first */
   bool scaled; /* some column of this warp is */
   bool triangular; /* what is below the diagonal is zero when it is written */
@@ -62,7 +73,7 @@ template <typename Shape> struct block_memory {
     stage = pivots + 2 * ROWS;
     triangles = stage + 2 * HALF;
     weights = triangles + GROUP * ROWS;
-    products_of_group = weights + 2 * GROUP * COLUMNS;
+    products_of_group = weights + 2 * GROUP * PARTS * COLUMNS;
     u_of = products_of_group + GROUP * COLUMNS;
     nu_of = u_of + COLUMNS;
     scales = nu_of + COLUMNS;
@@ -78,6 +89,23 @@ template <typename Shape> struct block_memory {
     const uint32_t thread = this_thread();
     row = (int)(thread % GR);
     column = (int)(thread / GR);
+    fragment_row = (int)(thread / 32 % PARTS * (LAYER / PARTS) + thread % 4 * 2);
+    fragment_column = (int)(thread / (32 * PARTS) * SLICE + thread % 32 / 4);
+  }
+
+  /* The numbers of a layer in registers are Q vectors. Vector q is in this column of the block column, from this row of
+   * the layer on. */
+  template <bool IS_FRAGMENT> static __device__ __forceinline__ constexpr int across(int q) {
+    return IS_FRAGMENT ? q % 2 * 8 : q * GC;
+  }
+  template <bool IS_FRAGMENT> static __device__ __forceinline__ constexpr int down(int q) {
+    return IS_FRAGMENT ? q / 2 * 8 : 0;
+  }
+  template <bool IS_FRAGMENT> __device__ __forceinline__ int first_column() const {
+    return IS_FRAGMENT ? fragment_column : column;
+  }
+  template <bool IS_FRAGMENT> __device__ __forceinline__ int first_row() const {
+    return IS_FRAGMENT ? fragment_row : row * VECTOR;
   }
 
   __device__ __forceinline__ void go_to(int64_t item) {
@@ -128,21 +156,28 @@ template <typename Shape> struct block_memory {
     }
   }
 
-  /* call(local column, its place among WIDTH columns that are in shared memory) for those of this round. */
-  template <int WIDTH, typename Call> __device__ __forceinline__ void each_of_round(int round, const Call &call) const {
+  /* call(vector of a layer, the place of its column among WIDTH that are in shared memory) for those of this round. */
+  template <bool IS_FRAGMENT, int WIDTH, typename Call>
+  __device__ __forceinline__ void each_of_round(int round, const Call &call) const {
 #pragma unroll
     for (int q = 0; q < Q; q++)
-      if (q / (WIDTH / GC) == round) call(q, q % (WIDTH / GC) * GC + column);
+      if constexpr (IS_FRAGMENT) {
+        const int j = fragment_column + across<true>(q);
+        if (j / WIDTH == round) call(q, j % WIDTH);
+      } else if (q / (WIDTH / GC) == round) {
+        call(q, q % (WIDTH / GC) * GC + column);
+      }
   }
 
   __device__ __forceinline__ void read_whole() {
-    const T *place = from + (first + column) * p.a.column_stride + row * VECTOR;
+    const T *place = from + (first + first_column<FRAGMENTS>()) * p.a.column_stride + first_row<FRAGMENTS>();
 #pragma unroll
     for (int layer = 0; layer < LAYERS; layer++)
       if (layer * LAYER < p.m) {
 #pragma unroll
         for (int q = 0; q < Q; q++) {
-          const vector v = *(const vector *)(place + q * GC * p.a.column_stride + layer * LAYER);
+          const vector v =
+              *(const vector *)(place + across<FRAGMENTS>(q) * p.a.column_stride + layer * LAYER + down<FRAGMENTS>(q));
 #pragma unroll
           for (int e = 0; e < VECTOR; e++) a[layer * VECTOR + e][q] = ((const T *)&v)[e];
         }
@@ -176,11 +211,12 @@ template <typename Shape> struct block_memory {
         copy_to_stage<WIDTH, 1>(begin);
       wait_for_copies();
       __syncthreads();
-      each_of_round<WIDTH>(round, [&](int q, int j) {
+      each_of_round<FRAGMENTS, WIDTH>(round, [&](int q, int j) {
 #pragma unroll
         for (int layer = 0; layer < LAYERS; layer++) {
           vector v = {};
-          if (layer * LAYER < p.m) v = *(const vector *)(stage + j * LEADING + layer * LAYER + row * VECTOR);
+          if (layer * LAYER < p.m)
+            v = *(const vector *)(stage + j * LEADING + layer * LAYER + first_row<FRAGMENTS>() + down<FRAGMENTS>(q));
 #pragma unroll
           for (int e = 0; e < VECTOR; e++) a[layer * VECTOR + e][q] = ((const T *)&v)[e];
         }
@@ -202,17 +238,19 @@ template <typename Shape> struct block_memory {
       return {p.work, work, p.m, p.work_columns, p.work_access};
   }
 
-  template <int COUNT> __device__ __forceinline__ void write_whole(const target &to) const {
-    T *place = to.data + (first + column) * to.matrix.column_stride + above * LAYER + row * VECTOR;
+  template <int COUNT, bool IS_FRAGMENT> __device__ __forceinline__ void write_whole(const target &to) const {
+    T *place = to.data + (first + first_column<IS_FRAGMENT>()) * to.matrix.column_stride + above * LAYER +
+               first_row<IS_FRAGMENT>();
 #pragma unroll
     for (int layer = 0; layer < COUNT; layer++)
-      if ((uint32_t)(above * LAYER + layer * STEP + (FORMING ? row * VECTOR : 0)) < (uint32_t)to.rows) {
+      if ((uint32_t)(above * LAYER + layer * STEP + (ASKS_ROWS ? row * VECTOR : 0)) < (uint32_t)to.rows) {
 #pragma unroll
         for (int q = 0; q < Q; q++) {
           vector v;
 #pragma unroll
           for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[layer * VECTOR + e][q];
-          vector *const there = (vector *)(place + q * GC * to.matrix.column_stride + layer * STEP);
+          vector *const there = (vector *)(place + across<IS_FRAGMENT>(q) * to.matrix.column_stride + layer * STEP +
+                                           down<IS_FRAGMENT>(q));
           if (COUNT == 1 || FORMING) /* not read again, unlike reflectors */
             __stcs(there, v);
           else
@@ -247,12 +285,12 @@ template <typename Shape> struct block_memory {
     return width;
   }
 
-  /* The first COUNT layers. `buffer` is for all of them both halves of the stage, else one. Q goes directly whatever
-   * its rows: each vector is asked whether it is in the matrix, since forming has room for the code. */
-  template <int COUNT> __device__ __forceinline__ void write(T *buffer) const {
+  /* The first COUNT layers. `buffer` is for all of them both halves of the stage, else one. */
+  template <int COUNT, bool IS_FRAGMENT> __device__ __forceinline__ void write(T *buffer) const {
     const target to = target_of<COUNT>();
-    if (whole(to.access, FORMING || (COUNT == 1 ? (above + 1) * LAYER <= to.rows : to.rows % LAYER == 0), to.columns)) {
-      write_whole<COUNT>(to);
+    if (whole(to.access, ASKS_ROWS || (COUNT == 1 ? (above + 1) * LAYER <= to.rows : to.rows % LAYER == 0),
+              to.columns)) {
+      write_whole<COUNT, IS_FRAGMENT>(to);
       return;
     }
     constexpr int BETWEEN = COUNT * LAYER + VECTOR, WIDTH = width_of(COUNT, COUNT == LAYERS ? 2 * HALF : HALF);
@@ -261,13 +299,13 @@ template <typename Shape> struct block_memory {
 #pragma unroll 1
     for (int round = 0; round < COLUMNS / WIDTH; round++) {
       __syncthreads();
-      each_of_round<WIDTH>(round, [&](int q, int j) {
+      each_of_round<IS_FRAGMENT, WIDTH>(round, [&](int q, int j) {
 #pragma unroll
         for (int layer = 0; layer < COUNT; layer++) {
           vector v;
 #pragma unroll
           for (int e = 0; e < VECTOR; e++) ((T *)&v)[e] = a[layer * VECTOR + e][q];
-          *(vector *)(buffer + j * BETWEEN + layer * LAYER + row * VECTOR) = v;
+          *(vector *)(buffer + j * BETWEEN + layer * LAYER + first_row<IS_FRAGMENT>() + down<IS_FRAGMENT>(q)) = v;
         }
       });
       __syncthreads();
@@ -280,14 +318,14 @@ template <typename Shape> struct block_memory {
   }
 
   /* The first layer is final: it is written, and the others move up. */
-  __device__ __forceinline__ void retire(T *buffer) {
+  template <bool IS_FRAGMENT> __device__ __forceinline__ void retire(T *buffer) {
     if (scaled) {
 #pragma unroll
       for (int q = 0; q < Q; q++)
 #pragma unroll
-        for (int e = 0; e < VECTOR; e++) a[e][q] *= scales[q * GC + column];
+        for (int e = 0; e < VECTOR; e++) a[e][q] *= scales[across<IS_FRAGMENT>(q) + first_column<IS_FRAGMENT>()];
     }
-    if (p.upper.data) write<1>(buffer);
+    if (p.upper.data) write<1, IS_FRAGMENT>(buffer);
 #pragma unroll
     for (int q = 0; q < Q; q++)
 #pragma unroll
@@ -308,7 +346,7 @@ template <typename Shape> struct block_memory {
           for (int e = 0; e < VECTOR; e++)
             if (e - q * GC > below) a[e][q] = T(0);
       }
-      retire(stage);
+      retire<false>(stage);
     }
     __syncthreads();
   }
@@ -322,19 +360,25 @@ template <typename Shape> struct block_memory {
       for (int q = 0; q < Q; q++)
 #pragma unroll
         for (int e = 0; e < VECTOR; e++)
-          a[layer * VECTOR + e][q] =
-              (above - layer) * LAYER + row * VECTOR + e == first + q * GC + column ? T(1) : T(0);
+          a[layer * VECTOR + e][q] = (above - layer) * LAYER + first_row<FRAGMENTS>() + e + down<FRAGMENTS>(q) ==
+                                             first + across<FRAGMENTS>(q) + first_column<FRAGMENTS>()
+                                         ? T(1)
+                                         : T(0);
   }
 
   /* ---- reflectors ---- */
 
+  /* Where row i of reflector r is in its column of the stage. Fragments are read by lanes that stand for reflectors and
+   * vectors both ways round, without conflicts between banks where vectors are permuted so. */
+  static __device__ __forceinline__ int permuted(int r, int i) { return FRAGMENTS ? i ^ (r & 1) * 8 ^ (r & 6) * 2 : i; }
+
   /* Reflectors [j, j + CHUNK) come to one half of the stage, as many layers of them, with the zeros above the diagonal
    * and below the matrix. Each thread copies what it also patches. */
-  __device__ __forceinline__ void fetch(int j, int layers, T *half) const {
+  __device__ __forceinline__ void fetch(int j, int layers, T *half) {
     const int top = FORMING ? layers_of_matrix() - 1 : j / LAYER;
     if (p.work_access > QR_TILE_VECTORS) {
       walk<CHUNK>(layers * LAYER, p.work_access == QR_TILE_CONTIGUOUS, [&](int place, int r) {
-        T *to = half + r * LEADING + place;
+        T *to = half + r * PITCH + permuted(r, place);
         const int i = row_of(top, place);
         if (i == j + r)
           *to = T(1);
@@ -344,6 +388,7 @@ template <typename Shape> struct block_memory {
       });
       return;
     }
+    if (FRAGMENTS) locate();
     const int i = top * LAYER + row * VECTOR;
 #pragma unroll
     for (int round = 0; round * GC < CHUNK; round++) {
@@ -351,7 +396,7 @@ template <typename Shape> struct block_memory {
       if (CHUNK < GC && r >= CHUNK) break;
       const int rows = FORMING && j + r >= p.work_columns ? 0 : p.m;
       const T *source = work + (j + r) * p.work.column_stride + i;
-      T *place = half + r * LEADING + row * VECTOR;
+      T *place = half + r * PITCH + permuted(r, row * VECTOR);
 #pragma unroll
       for (int layer = 0; layer < LAYERS; layer++)
         if (layer < layers)
@@ -362,12 +407,13 @@ template <typename Shape> struct block_memory {
   }
 
   /* The diagonal of a chunk that has come by vectors: it passes through this thread's vectors of one column at most. */
-  __device__ __forceinline__ void patch(int j, T *half) const {
+  __device__ __forceinline__ void patch(int j, T *half) {
     if (p.work_access > QR_TILE_VECTORS) return;
+    if (FRAGMENTS) locate();
     const int layer = FORMING ? layers_of_matrix() - 1 - j / LAYER : 0;
     const int begin = row * VECTOR - j % LAYER, diagonal = (column - begin) & (GC - 1), r = begin + diagonal;
     if (diagonal >= VECTOR || (uint32_t)r >= (uint32_t)CHUNK) return;
-    T *place = half + r * LEADING + layer * LAYER + row * VECTOR;
+    T *place = half + r * PITCH + layer * LAYER + permuted(r, row * VECTOR);
 #pragma unroll
     for (int e = 0; e < VECTOR; e++)
       if (e <= diagonal) place[e] = e == diagonal ? T(1) : T(0);

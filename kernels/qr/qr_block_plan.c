@@ -4,13 +4,14 @@
 #include "../common/launch.h"
 
 #define BLOCK(chips, parameters, name, threads, blocks, type, layers, tile_columns, row_lanes, column_lanes, chunk,    \
-              together)                                                                                                \
+              group, together)                                                                                         \
   {KERNEL_ENTRY(chips, parameters, name, threads),                                                                     \
    sizeof(type),                                                                                                       \
    blocks,                                                                                                             \
    (layers) * (row_lanes) * (int32_t)(16 / sizeof(type)),                                                              \
    (tile_columns) * (column_lanes),                                                                                    \
-   chunk},
+   chunk,                                                                                                              \
+   group},
 static const struct qr_block kernels[] = {QR_BLOCK_F32_KERNELS(BLOCK, rondo_qr_block)
                                               QR_BLOCK_F64_KERNELS(BLOCK, rondo_qr_block)};
 static const struct qr_block forming[] = {QR_BLOCK_F32_KERNELS(BLOCK, rondo_qr_block_form)
@@ -35,7 +36,8 @@ struct qr_block_plan qr_block_plan_of(const struct qr_block_problem *problem) {
     return (struct qr_block_plan){0};
   const struct qr_block *block = qr_block_of(problem->element_bytes, problem->m);
   if (!block) return (struct qr_block_plan){0};
-  const int64_t bytes = qr_block_shared_bytes(block->element_bytes, block->rows, block->columns, block->chunk);
+  const int64_t bytes = qr_block_shared_bytes(block->element_bytes, block->rows, block->columns,
+                                              (int32_t)block->kernel.threads, block->chunk, block->group);
   return bytes <= problem->shared_bytes ? (struct qr_block_plan){block, &forming[block - kernels], bytes}
                                         : (struct qr_block_plan){0};
 }

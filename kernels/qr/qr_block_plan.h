@@ -6,7 +6,7 @@
 
 struct qr_block {
   struct op_kernel kernel;
-  int32_t element_bytes, blocks, rows, columns, chunk; /* blocks: of a multiprocessor */
+  int32_t element_bytes, blocks, rows, columns, chunk, group; /* blocks: of a multiprocessor */
 };
 
 struct qr_block_problem {
@@ -27,7 +27,7 @@ const struct qr_block *qr_block_of(uint32_t element_bytes, int64_t m);
 /* Elements from column to column of a workspace: whole vectors of 16 bytes. */
 static inline int64_t qr_workspace_leading(int64_t m) { return (m + 3) / 4 * 4; }
 
-/* Scratch of one matrix whose Q is formed: T of each group of four reflectors. 0: Q is not wanted, or tiles form it. */
+/* Scratch of one matrix whose Q is formed: T of each group of reflectors. 0: Q is not wanted, or tiles form it. */
 uint64_t qr_triangle_bytes(const struct qr_problem *problem);
 
 /* Pure: the kernel for the fewest rows. The batch chooses nothing, so that it changes no bit. */

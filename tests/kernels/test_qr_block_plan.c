@@ -62,7 +62,7 @@ Test(qr_block_plan, a_plan_keeps_what_its_kernel_relies_on_and_the_batch_changes
     /* What forms Q goes by the triangles and the block columns of what has factored. */
     const struct qr_block *form = plan.form;
     cr_assert(form->element_bytes == block->element_bytes && form->rows == block->rows &&
-              form->columns == block->columns && form->chunk == block->chunk &&
+              form->columns == block->columns && form->chunk == block->chunk && form->group == block->group &&
               form->kernel.threads == block->kernel.threads &&
               form->kernel.parameter_bytes == block->kernel.parameter_bytes);
     cr_assert_str_neq(form->kernel.name, block->kernel.name);
@@ -99,5 +99,17 @@ Test(qr_block_plan, what_the_kernels_need_beside_the_outputs_is_in_the_scratch) 
     if (!has_tile) cr_expect_geq(work_bytes, (uint64_t)(m * k) * 4, "case %zu", i);
     problem.q = &operand;
     cr_expect_eq(qr_triangle_bytes(&problem), has_tile || is_long ? 0 : (uint64_t)(k + 3) / 4 * 64, "case %zu", i);
+  }
+  /* f64 of 161 to 512 rows has T of eight reflectors, not of four. */
+  static const int64_t f64_shapes[][3] = {{150, 150, 608}, {200, 41, 384}, {512, 512, 4096}, {600, 41, 176}};
+  for (size_t i = 0; i < sizeof f64_shapes / sizeof *f64_shapes; i++) {
+    const struct qr_problem problem = {.batch = 10,
+                                       .m = f64_shapes[i][0],
+                                       .n = f64_shapes[i][1],
+                                       .k = f64_shapes[i][1],
+                                       .element_bytes = 8,
+                                       .r = &operand,
+                                       .q = &operand};
+    cr_expect_eq(qr_triangle_bytes(&problem), (uint64_t)f64_shapes[i][2] * 8, "case %zu", i);
   }
 }

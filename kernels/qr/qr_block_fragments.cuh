@@ -1,0 +1,255 @@
+/* qr_block_fragments.cuh - groups of eight reflectors applied to a block column by the f64 products of tensor cores.
+ *
+ * A lane of mma.sync's fragments is one of eight, `across`, times four, `along` (PTX ISA, "Matrix Fragments for
+ * mma.m8n8k4" and m16n8k8). C^T is in registers as the sum of a product is, so that a lane has rows of two columns. As
+ * an operand that is summed over rows, the same registers are C^T with rows in another order, which is any order's
+ * right as long as V comes in the same. Hence, with nothing moved between lanes,
+ *
+ *   W^T = C^T V, over the rows of this warp; summed over the warps that have the same columns, through shared memory;
+ *   Y^T = W^T T, where W^T is an operand as it has come to be; C^T -= Y^T V^T, where Y^T is.
+ *
+ * Rows go by strips of eight. A number of V that a warp has read serves 16 columns, with multiply-adds 8. The first
+ * product is of m8n8k4, which an H200 has at half the rate of the larger ones (63 multiply-adds a clock and
+ * multiprocessor against 127; DFMA 57): in those a lane's two numbers of A are of one row and two columns, in the sum
+ * that C^T is of two rows and one column. */
+#ifndef RONDO_QR_BLOCK_FRAGMENTS_CUH
+#define RONDO_QR_BLOCK_FRAGMENTS_CUH
+
+#include "qr_block_memory.cuh"
+
+/* sum (8 x 8) += a (8 x 4) b (4 x 8). */
+__device__ __forceinline__ void multiply_8x8x4(double &sum0, double &sum1, double a, double b) {
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+               : "+d"(sum0), "+d"(sum1)
+               : "d"(a), "d"(b));
+}
+
+/* sum (16 x 8) += a (16 x 8) b (8 x 8). */
+__device__ __forceinline__ void multiply_16x8x8(double &sum0, double &sum1, double &sum2, double &sum3,
+                                                const double (&a)[4], double b0, double b1) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+               : "+d"(sum0), "+d"(sum1), "+d"(sum2), "+d"(sum3)
+               : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b0), "d"(b1));
+#else
+  multiply_8x8x4(sum0, sum1, a[0], b0);
+  multiply_8x8x4(sum2, sum3, a[1], b0);
+  multiply_8x8x4(sum0, sum1, a[2], b1);
+  multiply_8x8x4(sum2, sum3, a[3], b1);
+#endif
+}
+
+/* By a multiplication: a sign and a move would be folded into each product, which takes eight more moves. */
+__device__ __forceinline__ double negative(double x) {
+  double y;
+  asm volatile("mul.rn.f64 %0, %1, 0dBFF0000000000000;" : "=d"(y) : "d"(x));
+  return y;
+}
+
+template <typename Shape> struct block_fragments : block_memory<Shape> {
+  using memory = block_memory<Shape>;
+  using T = typename memory::T;
+  using vector = typename memory::vector;
+  using memory::a, memory::stage, memory::triangles, memory::weights, memory::scales, memory::scaled;
+  using memory::block_memory;
+  using memory::CHUNK, memory::FORMING, memory::LAYERS, memory::LAYER, memory::HALF, memory::SLICE, memory::PARTS,
+      memory::PITCH, memory::FRAGMENTS;
+  using memory::COLUMNS, memory::GROUP, memory::GC, memory::P, memory::Q, memory::VECTOR;
+  using memory::first, memory::row, memory::column, memory::fragment_row, memory::fragment_column;
+  using memory::products_of_group, memory::u_of, memory::nu_of;
+
+  /* The warps that have the same columns. */
+  __device__ __forceinline__ void meet(int slice) const {
+    asm volatile("bar.sync %0, %1;" ::"r"(slice + 1), "n"(PARTS * 32) : "memory");
+  }
+
+  /* w: this warp's part of W^T becomes the whole. Warps are told apart by one barrier: the next group has the other
+   * half of `weights`. */
+  __device__ __forceinline__ void sum_over_warps(T (&w)[4], int half) const {
+    const int lane = (int)threadIdx.x & 31, slice = fragment_column / SLICE, part = (int)threadIdx.x / 32 % PARTS;
+    T *const parts = weights + (half * (COLUMNS / SLICE) + slice) * PARTS * 128 + lane * VECTOR;
+    *(vector *)(parts + part * 128) = {w[0], w[1]};
+    *(vector *)(parts + part * 128 + 64) = {w[2], w[3]};
+    meet(slice);
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      vector sum = *(const vector *)(parts + i * 32);
+#pragma unroll
+      for (int other = 1; other < PARTS; other++) {
+        const vector x = *(const vector *)(parts + other * 128 + i * 32);
+        sum.x += x.x;
+        sum.y += x.y;
+      }
+      w[i] = sum.x;
+      w[i + 1] = sum.y;
+    }
+  }
+
+  /* call(row and column of a strip in registers, its offset in the stage) for those of the first layers. Not code for
+   * each number of layers: it would have C^T in other registers. */
+  template <typename Call> static __device__ __forceinline__ void each_strip(int layers, const Call &call) {
+    constexpr int TOGETHER = LAYERS / tile_smaller(LAYERS, 4);
+#pragma unroll
+    for (int top = 0; top < LAYERS; top += TOGETHER)
+      if (top < layers) {
+#pragma unroll
+        for (int layer = top; layer < top + TOGETHER; layer++)
+#pragma unroll
+          for (int q = 0; q < Q; q += 2) call(layer * VECTOR, q, layer * LAYER + q / 2 * 8);
+      }
+  }
+
+  /* The block column := H8 .. H1 of it, for reflectors from j on. `v`: the first of them in shared memory. */
+  __device__ __forceinline__ void multiply(int layers, int j, const T *v) {
+    const int lane = (int)threadIdx.x & 31, across = lane / 4, along = lane % 4;
+    T w[2][4] = {};
+    {
+      const T *const column = v + across * PITCH;
+      const T *const in[2] = {column + memory::permuted(across, fragment_row),
+                              column + memory::permuted(across, fragment_row ^ 8)};
+      each_strip(layers, [&](int r, int q, int offset) {
+        const vector x = *(const vector *)(in[q / 2 % 2] + offset / 16 * 16);
+        multiply_8x8x4(w[0][0], w[0][1], a[r][q], x.x);
+        multiply_8x8x4(w[0][2], w[0][3], a[r][q + 1], x.x);
+        multiply_8x8x4(w[1][0], w[1][1], a[r + 1][q], x.y);
+        multiply_8x8x4(w[1][2], w[1][3], a[r + 1][q + 1], x.y);
+      });
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) w[0][i] += w[1][i];
+    sum_over_warps(w[0], j / GROUP & 1);
+
+    T y[4];
+    {
+      const T all[4] = {w[0][0], w[0][2], w[0][1], w[0][3]};
+      const vector t = *(const vector *)(triangles + (j + across) * GROUP + along * VECTOR);
+      T product[4] = {};
+      multiply_16x8x8(product[0], product[1], product[2], product[3], all, t.x, t.y);
+#pragma unroll
+      for (int i = 0; i < 4; i++) y[i] = negative(product[i % 2 * 2 + i / 2]);
+    }
+    const int i = fragment_row - along * VECTOR + across;
+    const int even = along * 2, odd = even + 1;
+    const T *const in_even[2] = {v + even * PITCH + memory::permuted(even, i),
+                                 v + even * PITCH + memory::permuted(even, i ^ 8)};
+    const T *const in_odd[2] = {v + odd * PITCH + memory::permuted(odd, i),
+                                v + odd * PITCH + memory::permuted(odd, i ^ 8)};
+    each_strip(layers, [&](int r, int q, int offset) {
+      const T x = in_even[q / 2 % 2][offset / 16 * 16], z = in_odd[q / 2 % 2][offset / 16 * 16];
+      multiply_16x8x8(a[r][q], a[r + 1][q], a[r][q + 1], a[r + 1][q + 1], y, x, z);
+    });
+  }
+
+  /* Reflectors from j on, in one half of the stage. The last of a block column of Q do not reach its first columns. */
+  __device__ __forceinline__ void multiply_chunk(int j, const T *half) {
+    if (FORMING && j - first >= fragment_column / SLICE * SLICE + SLICE) return;
+    int end = CHUNK;
+    asm volatile("" : "+r"(end)); /* a loop of one round would not be one, and move C^T to other registers and back */
+#pragma unroll 1
+    for (int step = 0; step < end; step += GROUP) {
+      const int r = FORMING ? CHUNK - GROUP - step : step;
+      multiply(this->layers_of_matrix() - j / LAYER, j + r, half + r * PITCH);
+    }
+  }
+
+  /* From fragments to the lanes that factor, some layers at a time. */
+  __device__ __forceinline__ void deal() {
+    constexpr int TOGETHER = tile_smaller(LAYERS, 2 * HALF / (COLUMNS * LAYER)), ROWS = TOGETHER * LAYER;
+    static_assert(LAYERS % TOGETHER == 0);
+#pragma unroll
+    for (int top = 0; top < LAYERS; top += TOGETHER) {
+      __syncthreads();
+#pragma unroll
+      for (int q = 0; q < Q; q++) {
+        const int j = fragment_column + memory::template across<true>(q);
+#pragma unroll
+        for (int layer = 0; layer < TOGETHER; layer++) {
+          const int i = layer * LAYER + fragment_row + memory::template down<true>(q);
+          *(vector *)(stage + j * ROWS + (i ^ (j & 1) * 8)) = {a[(top + layer) * VECTOR][q],
+                                                               a[(top + layer) * VECTOR + 1][q]};
+        }
+      }
+      __syncthreads();
+      this->locate();
+#pragma unroll
+      for (int q = 0; q < Q; q++) {
+        const int j = q * GC + column;
+#pragma unroll
+        for (int layer = 0; layer < TOGETHER; layer++) {
+          const vector x = *(const vector *)(stage + j * ROWS + ((layer * LAYER + row * VECTOR) ^ (j & 1) * 8));
+          a[(top + layer) * VECTOR][q] = x.x;
+          a[(top + layer) * VECTOR + 1][q] = x.y;
+        }
+      }
+    }
+    __syncthreads();
+  }
+
+  /* T of each group, a row a thread, for whom a group is too large: column j is (- tau_j T V^T v_j, tau_j). */
+  __device__ __forceinline__ void build_rows_of_triangles() const {
+    const int i = (int)threadIdx.x % GROUP, begin = (int)threadIdx.x - i;
+    if (begin >= COLUMNS) return;
+    T t[GROUP];
+#pragma unroll
+    for (int j = 0; j < GROUP; j++) {
+      const T factor = nu_of[begin + j];
+      t[j] = i == j ? factor : T(0);
+#pragma unroll
+      for (int k = 0; k < j; k++) {
+        const T product = products_of_group[(begin + j) * GROUP + k] * u_of[begin + k] * u_of[begin + j];
+        if (i <= k && factor != T(0)) t[j] = fused(-factor * t[k], product, t[j]);
+      }
+      triangles[(first + begin + j) * GROUP + i] = t[j];
+    }
+  }
+
+  /* As scale_extreme_columns (qr_tile_scaling.cuh), where several warps have a column. */
+  __device__ __forceinline__ void scale_fragments() {
+    uint32_t most[2] = {};
+    bool any = false;
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+      const uint32_t largest = largest_in_column(a, q);
+      any |= is_extreme<T>(largest);
+      most[q % 2] = max(most[q % 2], largest);
+    }
+    scaled = __syncthreads_or(any);
+    if (!scaled) return;
+    constexpr int BIAS = tile_number<T>::BIAS, MANTISSA = tile_number<T>::MANTISSA;
+    uint32_t *const of_part = (uint32_t *)weights;
+    const int part = (int)threadIdx.x / 32 % PARTS;
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+#pragma unroll
+      for (int offset = 1; offset < 4; offset *= 2)
+        most[c] = max(most[c], __shfl_xor_sync(0xffffffffu, most[c], offset));
+      of_part[part * COLUMNS + fragment_column + c * 8] = most[c];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      const int j = fragment_column + c * 8;
+#pragma unroll
+      for (int other = 0; other < PARTS; other++) most[c] = max(most[c], of_part[other * COLUMNS + j]);
+      const int exponent = is_extreme<T>(most[c]) ? (int)(most[c] >> MANTISSA) - BIAS : 0;
+      const int power = max(1 - BIAS, min(BIAS - 1, exponent));
+      T scale;
+      from_high_word((uint32_t)(BIAS - power) << MANTISSA, &scale);
+      from_high_word((uint32_t)(BIAS + power) << MANTISSA, &scales[j]);
+#pragma unroll
+      for (int q = c; q < Q; q += 2)
+#pragma unroll
+        for (int i = 0; i < P; i++) a[i][q] *= scale;
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void scale_columns() {
+    if constexpr (FRAGMENTS)
+      scale_fragments();
+    else
+      memory::scale_columns();
+  }
+};
+#endif
