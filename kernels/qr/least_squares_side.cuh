@@ -2,9 +2,11 @@
  * back substitution.
  *
  * A warp, or a matrix of less than a warp, holds one, dealt by rows to its lanes, and reads those rows of the pivot
- * column that the step shows anyway: a few instructions a step, whose sums over lanes hide behind the tile's own. Where
- * a matrix has several warps all do so, whether there are as many sides or not: in a branch it would lengthen every
- * step by its latency (H200, 1000 of 128 x 128: f32 265 us against 214, f64 686 against 543). */
+ * column that the step shows anyway: a few instructions a step, whose sums over lanes hide behind the tile's own. It is
+ * reflected a step late, where the tile waits for its pivot column, and not between that and the barrier (H200, 1000 of
+ * 128 x 128 in f64: 530 us against 540). Where a matrix has several warps all do so, whether there are as many sides or
+ * not: in a branch it would lengthen every step by its latency (H200, 1000 of 128 x 128: f32 265 us against 214, f64
+ * 686 against 543). */
 #ifndef RONDO_LEAST_SQUARES_SIDE_CUH
 #define RONDO_LEAST_SQUARES_SIDE_CUH
 
@@ -89,9 +91,10 @@ template <typename Shape> struct side_by_rows {
   static_assert(HELD * WIDTH == Shape::ROWS && !Shape::SHUFFLED && !Shape::HALVES && !Shape::PACKED &&
                 WIDTH % BLOCK == 0);
 
-  T b[HELD], x[HELD], d, above;
-  int exponent; /* of the power of two that was taken off b */
-  int lane;     /* of WIDTH */
+  T b[HELD], x[HELD], d, above, u, g; /* x and all behind it: of a step */
+  int pivot_row;                      /* of that step */
+  int exponent;                       /* of the power of two that was taken off b */
+  int lane;                           /* of WIDTH */
 
   __device__ __forceinline__ int row_of(int k) const { return k * WIDTH + lane; }
 
@@ -157,10 +160,39 @@ template <typename Shape> struct side_by_rows {
 
   /* ---- the steps ---- */
 
-  /* `seen` is the slice of this thread's row lane. Where its rows are those of the lane, x is what the tile has. */
+  /* Where the rows of the tile's lane are those of the side's, x is what the tile has, and gone a step later. */
   static constexpr bool SAME_ROWS = GR == WIDTH;
+
+  /* Before the first step, which has nothing to catch up with. */
+  __device__ __forceinline__ void start() {
+    d = above = u = g = T(0);
+    pivot_row = 0;
+#pragma unroll
+    for (int k = 0; k < HELD; k++) x[k] = T(0);
+  }
+
+  /* The reflection of the step before, whose pivot is one of the rows FIRST to LAST of its lane. */
+  template <int FIRST, int LAST> __device__ __forceinline__ void catch_up() {
+    const T y = g * fused(u, above, d);
+#pragma unroll
+    for (int k = FIRST; k <= LAST; k++)
+      if (row_of(k) == pivot_row) x[k] = u;
+#pragma unroll
+    for (int k = FIRST; k < HELD; k++) b[k] = fused(-x[k], y, b[k]);
+  }
+
+  /* Behind the last step. */
+  __device__ __forceinline__ void end() {
+    if constexpr (!SAME_ROWS) catch_up<0, HELD - 1>();
+  }
+
+  /* `seen` is the slice of this thread's row lane. */
   template <int B, int P> __device__ __forceinline__ void meet(int j, const T *seen, const T (&own)[P]) {
-    constexpr int J = B * BLOCK, FIRST = J / WIDTH;
+    constexpr int J = B * BLOCK, FIRST = J / WIDTH, BEFORE = J > 0 ? (J - 1) / WIDTH : 0;
+    if constexpr (!SAME_ROWS) {
+      catch_up<BEFORE, FIRST>();
+      if (BEFORE < FIRST) x[BEFORE] = T(0);
+    }
     seen += lane / GR;
     T part[2] = {};
 #pragma unroll
@@ -177,16 +209,15 @@ template <typename Shape> struct side_by_rows {
     above = from_row(b[FIRST], j);
   }
 
-  template <int B, int P> __device__ __forceinline__ void reflect(int j, T u, T g, const T (&own)[P]) {
-    constexpr int FIRST = B * BLOCK / WIDTH;
-    if (lane == (j & (WIDTH - 1))) x[FIRST] = u;
-    const T y = g * fused(u, above, d);
+  template <int B, int P> __device__ __forceinline__ void reflect(int j, T u_of_step, T g_of_step, const T (&own)[P]) {
+    if constexpr (SAME_ROWS) {
+      const T y = g_of_step * fused(u_of_step, above, d);
 #pragma unroll
-    for (int k = FIRST; k < HELD; k++) {
-      if constexpr (SAME_ROWS)
-        b[k] = fused(-own[k], y, b[k]);
-      else
-        b[k] = fused(-x[k], y, b[k]);
+      for (int k = B * BLOCK / WIDTH; k < HELD; k++) b[k] = fused(-own[k], y, b[k]);
+    } else {
+      u = u_of_step;
+      g = g_of_step;
+      pivot_row = j;
     }
   }
 
@@ -298,15 +329,14 @@ template <typename Shape> struct side_by_rows {
 template <typename Shape> struct side_as_column : side_by_rows<Shape> {
   using side = side_by_rows<Shape>;
   using T = typename side::T;
-  using side::b, side::lane, side::over_rows, side::from_row;
+  using side::b, side::u, side::g, side::lane, side::over_rows, side::from_row;
   static_assert(side::HELD == 1);
 
-  T u, g;   /* of the first step: it comes at a multiple of four */
   T corner; /* of R, whose place is taken */
 
   template <int B, int P> __device__ __forceinline__ void meet(int, const T *, const T (&)[P]) {}
   template <int B, int P> __device__ __forceinline__ void reflect(int, T u_of_step, T g_of_step, const T (&)[P]) {
-    if (B % 4 == 0) u = u_of_step, g = g_of_step;
+    if (B % 4 == 0) u = u_of_step, g = g_of_step; /* of the first: it comes at a multiple of four */
   }
 
   /* This lane's row of it, by the reflector of column j. */

@@ -130,7 +130,9 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_of<Sha
       this->scale_columns();
       all_steps_with_side(std::make_integer_sequence<int, COLUMNS / 4>{}, first, last);
     } else {
+      rider.start();
       this->factor_only();
+      rider.end();
     }
     this->sync();
     keep_triangle();
