@@ -184,7 +184,8 @@ typedef enum rondo_backend {
 /* How rondo_wait and the host backend's threads wait. Threads of the host backend that have nothing to do soon sleep
  * until they are woken, by one system call of rondo_replay; all but the one that RONDO_WAIT_SPIN tells of. */
 typedef enum rondo_wait_mode {
-  RONDO_WAIT_SPIN_YIELD = 0, /* spin some microseconds, then yield the core between looks */
+  RONDO_WAIT_SPIN_YIELD = 0, /* spin some microseconds, then yield the core between looks; on the host backend, whose
+                                tasks may need that core, sleep until the end */
   RONDO_WAIT_SPIN,           /* spin only: rondo_replay and rondo_wait make no system call. On the host backend one
                                 thread of each lane spins too, busy with a core even when there is nothing to do */
   RONDO_WAIT_BLOCK           /* sleep between looks: least CPU, tens of microseconds more latency */

@@ -113,6 +113,9 @@ struct device_ops {
   rondo_status (*exec_launch)(struct device_exec *exec); /* never blocks, never allocates */
   /* Likewise, in a stream of the caller's and yet in order with the lane. NULL: there are no streams. */
   rondo_status (*exec_launch_on)(struct device_exec *exec, void *stream);
+  /* Sleeps until the exec has ended for the count-th time, for most_ns or a millisecond at most: the tasks may need the
+   * core of whoever waits. May return for no reason. NULL: they do not. */
+  void (*exec_rest)(struct device_exec *exec, uint64_t count, uint64_t most_ns);
   /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
   /* From the next launch on every replay ends with a write of 1 to the file, after its words are there; -1: with none.

@@ -49,11 +49,16 @@ rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *f
   return status == RONDO_OK ? status_set(RONDO_BUSY, "%s: slot %u is in flight", function, slot) : status;
 }
 
-static void pause_for(rondo_wait_mode mode, uint64_t waited_ns) {
-  if (mode == RONDO_WAIT_BLOCK) {
+static void pause_for(const rondo_exec *exec, const struct slot *slot, uint64_t waited_ns, uint64_t left_ns) {
+  const struct device_ops *ops = exec->runtime->ops;
+  rondo_wait_mode mode = exec->runtime->wait_mode;
+  if (mode == RONDO_WAIT_SPIN || (mode == RONDO_WAIT_SPIN_YIELD && waited_ns <= SPIN_BEFORE_YIELD_NS)) return;
+  if (ops->exec_rest) {
+    ops->exec_rest(slot->device_exec, atomic_load_explicit(&slot->launched, memory_order_relaxed), left_ns);
+  } else if (mode == RONDO_WAIT_BLOCK) {
     struct timespec sleep = {.tv_nsec = BLOCK_SLEEP_NS};
     nanosleep(&sleep, NULL);
-  } else if (mode == RONDO_WAIT_SPIN_YIELD && waited_ns > SPIN_BEFORE_YIELD_NS) {
+  } else {
     sched_yield();
   }
 }
@@ -84,7 +89,7 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
       health_ns = waited_ns + (waited_ns < HEALTH_MOST_NS ? waited_ns : HEALTH_MOST_NS);
     }
     if (waited_ns >= timeout_ns) return timed_out(exec, slot, timeout_ns);
-    pause_for(exec->runtime->wait_mode, waited_ns);
+    pause_for(exec, slot, waited_ns, timeout_ns - waited_ns);
   }
 }
 

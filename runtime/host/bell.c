@@ -5,10 +5,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-void bell_sleep(struct bell *bell, bool (*ready)(const void *subject), const void *subject) {
+void bell_sleep(struct bell *bell, bool (*ready)(const void *subject), const void *subject,
+                const struct timespec *timeout) {
   atomic_fetch_add(&bell->sleepers, 1);
   uint32_t seen = atomic_load(&bell->rings);
-  if (!ready(subject)) syscall(SYS_futex, &bell->rings, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+  if (!ready(subject)) syscall(SYS_futex, &bell->rings, FUTEX_WAIT_PRIVATE, seen, timeout, NULL, 0);
   atomic_fetch_sub(&bell->sleepers, 1);
 }
 

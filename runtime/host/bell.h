@@ -1,4 +1,5 @@
-/* bell.h - where threads of a team sleep until there is something to do, without a timeout and without missing it; and
+/* bell.h - where threads of a team sleep until there is something to do, and who waits for it until it is done, without
+ * missing it; and
  * without a system call of whoever has something to do while nobody sleeps.
  *
  * Why no wake-up is lost. `ready` reads one atomic that whoever rings has written just before, and these four are
@@ -20,14 +21,16 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 struct bell {
   _Alignas(128) _Atomic uint32_t rings;
   _Atomic uint32_t sleepers;
 };
 
-/* Sleeps until the bell is rung, unless ready(subject). May return for no reason. */
-void bell_sleep(struct bell *bell, bool (*ready)(const void *subject), const void *subject);
+/* Sleeps until the bell is rung or `timeout` is over (NULL: never), unless ready(subject). May return for no reason. */
+void bell_sleep(struct bell *bell, bool (*ready)(const void *subject), const void *subject,
+                const struct timespec *timeout);
 
 /* Wakes up to `count` sleepers. What they wait for was written with memory_order_seq_cst. */
 void bell_wake(struct bell *bell, uint32_t count);

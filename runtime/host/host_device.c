@@ -10,6 +10,7 @@
 #include "../lane.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -17,7 +18,7 @@
 #include "../notice.h"
 #include "team.h"
 
-enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000 };
+enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000, REST_MOST_NS = 1000 * 1000 };
 static const uint64_t patience_ns = UINT64_C(1000) * 1000 * 1000;
 
 struct device {
@@ -72,13 +73,15 @@ static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
   return memory;
 }
 
-/* Whoever sees the word may close the exec, unless a notice is due. */
+/* Whoever sees the word may close the exec, unless a notice is due; the team ends after its program. */
 static void publish(struct device_exec *exec) {
+  struct team *team = exec->team;
   bool is_wanted = exec->notice.is_wanted;
   if (is_wanted) notice_expect(&exec->notice);
   exec->counts[0]++;
-  atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
+  atomic_store(&exec->words[0], exec->counts[0]); /* memory_order_seq_cst, as bell.h asks */
   if (is_wanted) notice_send(&exec->notice);
+  bell_ring(&team->done_bell, INT_MAX);
 }
 
 /* Of a lost device an exec is not touched after the task that was running: who gave up may have closed it. */
@@ -305,6 +308,22 @@ static rondo_status host_exec_launch(struct device_exec *exec) {
   return status == RONDO_OK ? team_push(exec->team, exec) : status;
 }
 
+struct end {
+  const struct device_exec *exec;
+  uint64_t count;
+};
+
+static bool has_ended(const void *argument) {
+  const struct end *end = argument;
+  return atomic_load(&end->exec->words[0]) >= end->count;
+}
+
+static void host_exec_rest(struct device_exec *exec, uint64_t count, uint64_t most_ns) {
+  struct end end = {exec, count};
+  struct timespec most = {.tv_nsec = (long)(most_ns < REST_MOST_NS ? most_ns : REST_MOST_NS)};
+  bell_sleep(&exec->team->done_bell, has_ended, &end, &most);
+}
+
 static rondo_status host_exec_notify(struct device_exec *exec, int file, uint64_t timeout_ns) {
   return notice_change(&exec->notice, file, timeout_ns, &host_device_ops, exec->device);
 }
@@ -331,6 +350,7 @@ const struct device_ops host_device_ops = {
     .exec_create = host_exec_create,
     .exec_launch = host_exec_launch,
     .exec_rebind = host_exec_rebind,
+    .exec_rest = host_exec_rest,
     .exec_notify = host_exec_notify,
     .exec_destroy = host_exec_destroy,
     .health = host_health,

@@ -37,7 +37,7 @@ static void wait_until(struct team *team, bool (*ready)(const void *team), struc
     } else if (steps < SPINS_BEFORE_YIELD + yields) {
       sched_yield();
     } else {
-      bell_sleep(bell, ready, team);
+      bell_sleep(bell, ready, team, NULL);
       steps--;
     }
   }

@@ -44,6 +44,7 @@ struct team {
   _Atomic uint32_t ended_count; /* threads that will touch nothing any more */
   _Atomic bool stop;
   struct bell leader_bell, worker_bell;
+  struct bell done_bell; /* for whoever waits for a program that tells of its end itself */
 };
 
 rondo_status team_start(struct team *team, const rondo_allocator *allocator, uint32_t thread_count,
