@@ -26,8 +26,13 @@ __device__ __forceinline__ float sum_over_row(float sum, uint32_t row_threads) {
   return sum;
 }
 
+__device__ __forceinline__ void load_norm(const rms_norm_parameters &p, uint32_t column, uint32_t count,
+                                          float (&norm)[8]) {
+  if (p.norm) load_numbers(p.norm_dtype, p.norm_is_aligned, p.norm, column, count, norm);
+}
+
 __device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
-  const uint32_t row = blockIdx.x * (RMS_NORM_THREADS / p.row_threads) + threadIdx.x / p.row_threads;
+  const uint32_t row = blockIdx.x * (blockDim.x / p.row_threads) + threadIdx.x / p.row_threads;
   const uint32_t lane = threadIdx.x % p.row_threads, step = 8 * p.row_threads;
   const uint32_t k = row < p.rows ? p.k : 0; /* a row beyond the last sums nothing */
   int64_t x = 0, out = 0;
@@ -35,12 +40,16 @@ __device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
     x += index * p.x_stride[i];
     out += index * p.out_stride[i];
   });
-  float held[RMS_NORM_HELD][8], squares = 0;
+  float held[RMS_NORM_HELD][8], norms[RMS_NORM_HELD][8], squares = 0;
 #pragma unroll
   for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
     const uint32_t column = 8 * lane + h * step;
-    if (column >= k) continue;
-    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), held[h]);
+    if (column < k) load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), held[h]);
+  }
+#pragma unroll
+  for (uint32_t h = 0; h < RMS_NORM_HELD; h++) { /* while the others are on their way */
+    const uint32_t column = 8 * lane + h * step;
+    if (column < k) load_norm(p, column, min(k - column, 8u), norms[h]);
   }
 #pragma unroll
   for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
@@ -55,25 +64,19 @@ __device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
   }
   const float mean = __fdiv_rn(sum_over_row(squares, p.row_threads), (float)p.k);
   const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
-  const auto finish = [&](uint32_t column, float(&values)[8]) {
-    const uint32_t count = min(k - column, 8u);
-    if (p.norm) {
-      float norm[8];
-      load_numbers(p.norm_dtype, p.norm_is_aligned, p.norm, column, count, norm);
+  const auto finish = [&](uint32_t column, const float(&norm)[8], float(&values)[8]) {
 #pragma unroll
-      for (int i = 0; i < 8; i++) values[i] *= norm[i];
-    }
-#pragma unroll
-    for (int i = 0; i < 8; i++) values[i] *= factor;
-    store_numbers(p.out_dtype, p.out_is_aligned, p.out, out + column, count, values);
+    for (int i = 0; i < 8; i++) values[i] = (p.norm ? values[i] * norm[i] : values[i]) * factor;
+    store_numbers(p.out_dtype, p.out_is_aligned, p.out, out + column, min(k - column, 8u), values);
   };
 #pragma unroll
   for (uint32_t h = 0; h < RMS_NORM_HELD; h++)
-    if (8 * lane + h * step < k) finish(8 * lane + h * step, held[h]);
+    if (8 * lane + h * step < k) finish(8 * lane + h * step, norms[h], held[h]);
   for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
-    float values[8];
+    float values[8], norm[8];
     load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
-    finish(column, values);
+    load_norm(p, column, min(k - column, 8u), norm);
+    finish(column, norm, values);
   }
 }
 

@@ -8,9 +8,10 @@
 #include "../../runtime/completion.h"
 
 enum {
-  RMS_NORM_THREADS = 256,
+  RMS_NORM_THREADS = 1024, /* of a block, and of a row, at most; of a block at least RMS_NORM_BLOCK */
+  RMS_NORM_BLOCK = 256,
   RMS_NORM_OUTER = 3,  /* dimensions around the rows */
-  RMS_NORM_HELD = 4,   /* eights of a row that a thread keeps in registers between sum and product */
+  RMS_NORM_HELD = 2,   /* eights of a row that a thread keeps in registers between sum and product */
   RMS_NORM_FEWEST = 8, /* threads of a row; it is a power of two of them, up to all of a block */
 };
 

@@ -9,7 +9,7 @@ RMS_NORM_KERNELS(KERNEL_CONSTANT)
 
 static uint32_t row_threads_of(int64_t k) {
   uint32_t threads = RMS_NORM_FEWEST;
-  while (threads < RMS_NORM_THREADS && (int64_t)threads * 8 < k) threads *= 2;
+  while (threads < RMS_NORM_THREADS && (int64_t)threads * RMS_NORM_HELD * 8 < k) threads *= 2;
   return threads;
 }
 
@@ -42,7 +42,8 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
     parameters.x_stride[outer] = x->stride[i];
     parameters.out_stride[outer] = out->stride[i];
   }
-  launch_add(launches, &rondo_rms_norm, divide_up(parameters.rows, RMS_NORM_THREADS / parameters.row_threads),
-             RMS_NORM_THREADS, 0, &parameters, sizeof parameters);
+  int64_t threads = larger(parameters.row_threads, RMS_NORM_BLOCK);
+  launch_add(launches, &rondo_rms_norm, divide_up(parameters.rows, threads / parameters.row_threads), threads, 0,
+             &parameters, sizeof parameters);
   return RONDO_OK;
 }

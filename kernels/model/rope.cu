@@ -1,5 +1,5 @@
-/* rope.cu - rotary embedding: a thread has four pairs of a row, so eight numbers that lie together or two times four.
- * Rows follow their position, read here. */
+/* rope.cu - rotary embedding: a thread has four pairs of a row, so eight numbers that lie together or two times four,
+ * in up to four heads, which turn alike. Rows follow their position, read here. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "rope.cuh"
@@ -7,14 +7,45 @@
 
 static_assert(ROPE_PAIRS == 4, "what follows is written for");
 
-__device__ __forceinline__ void turn_pairs(const rope_parameters &p, uint32_t pair, float position, float (&low)[4],
-                                           float (&high)[4]) {
-#pragma unroll
-  for (uint32_t i = 0; i < 4; i++) {
-    if (pair + i >= p.pairs) continue;
-    const float frequency = p.frequencies ? p.frequencies[pair + i] : p.base_frequencies[pair + i];
-    turn_pair(turn_by(position * frequency), low[i], high[i]);
+__device__ __forceinline__ void load_frequencies(const rope_parameters &p, uint32_t pair, uint32_t count,
+                                                 float (&frequencies)[4]) {
+  if (!p.frequencies) { /* lanes with other pairs wait for each other: two loads rather than four */
+    const float2 *from = (const float2 *)&p.base_frequencies[pair], low = from[0], high = from[1];
+    frequencies[0] = low.x, frequencies[1] = low.y, frequencies[2] = high.x, frequencies[3] = high.y;
+    return;
   }
+#pragma unroll
+  for (uint32_t i = 0; i < 4; i++) frequencies[i] = i < count ? p.frequencies[pair + i] : 0;
+}
+
+/* The numbers of the four pairs in one head, `low` and `high` of each. */
+struct quad {
+  float low[4], high[4];
+};
+
+__device__ __forceinline__ void load_quad(const rope_parameters &p, int64_t x, uint32_t pair, uint32_t count, quad &q) {
+  if (p.by_halves) {
+    load_numbers(p.dtype, p.is_aligned, p.x, x + pair, count, q.low);
+    load_numbers(p.dtype, p.is_aligned, p.x, x + p.pairs + pair, count, q.high);
+    return;
+  }
+  float both[8];
+  load_numbers(p.dtype, p.is_aligned, p.x, x + 2 * pair, 2 * count, both);
+#pragma unroll
+  for (int i = 0; i < 4; i++) q.low[i] = both[2 * i], q.high[i] = both[2 * i + 1];
+}
+
+__device__ __forceinline__ void store_quad(const rope_parameters &p, int64_t out, uint32_t pair, uint32_t count,
+                                           const quad &q) {
+  if (p.by_halves) {
+    store_numbers(p.dtype, p.is_aligned, p.out, out + pair, count, q.low);
+    store_numbers(p.dtype, p.is_aligned, p.out, out + p.pairs + pair, count, q.high);
+    return;
+  }
+  float both[8];
+#pragma unroll
+  for (int i = 0; i < 4; i++) both[2 * i] = q.low[i], both[2 * i + 1] = q.high[i];
+  store_numbers(p.dtype, p.is_aligned, p.out, out + 2 * pair, 2 * count, both);
 }
 
 __device__ __forceinline__ void rope_rows(const rope_parameters &p) {
@@ -22,29 +53,27 @@ __device__ __forceinline__ void rope_rows(const rope_parameters &p) {
   if (part < p.parts) {
     uint32_t rest = part / p.row_parts;
     const uint32_t pair = (part - rest * p.row_parts) * 4, count = min(p.pairs - pair, 4u);
-    const uint32_t head = rest % p.heads;
-    rest /= p.heads;
+    const uint32_t first_head = rest % p.head_parts * ROPE_HEADS;
+    rest /= p.head_parts;
     const uint32_t row = rest % p.sequence, item = rest / p.sequence;
+    const int64_t x = item * p.x_batch + first_head * p.x_head + row * p.x_row;
+    const int64_t out = item * p.out_batch + first_head * p.out_head + row * p.out_row;
+    quad quads[ROPE_HEADS];
+#pragma unroll
+    for (uint32_t h = 0; h < ROPE_HEADS; h++)
+      if (first_head + h < p.heads) load_quad(p, x + h * p.x_head, pair, count, quads[h]);
     const float position = (float)((int64_t)p.positions[p.per_item ? item : 0] + row);
-    const int64_t x = item * p.x_batch + head * p.x_head + row * p.x_row;
-    const int64_t out = item * p.out_batch + head * p.out_head + row * p.out_row;
-    float low[4], high[4];
-    if (p.by_halves) {
-      load_numbers(p.dtype, p.is_aligned, p.x, x + pair, count, low);
-      load_numbers(p.dtype, p.is_aligned, p.x, x + p.pairs + pair, count, high);
-      turn_pairs(p, pair, position, low, high);
-      store_numbers(p.dtype, p.is_aligned, p.out, out + pair, count, low);
-      store_numbers(p.dtype, p.is_aligned, p.out, out + p.pairs + pair, count, high);
-    } else {
-      float both[8];
-      load_numbers(p.dtype, p.is_aligned, p.x, x + 2 * pair, 2 * count, both);
+    float frequencies[4];
+    load_frequencies(p, pair, count, frequencies);
 #pragma unroll
-      for (int i = 0; i < 4; i++) low[i] = both[2 * i], high[i] = both[2 * i + 1];
-      turn_pairs(p, pair, position, low, high);
+    for (int i = 0; i < 4; i++) {
+      const turn by = turn_by(position * frequencies[i]);
 #pragma unroll
-      for (int i = 0; i < 4; i++) both[2 * i] = low[i], both[2 * i + 1] = high[i];
-      store_numbers(p.dtype, p.is_aligned, p.out, out + 2 * pair, 2 * count, both);
+      for (int h = 0; h < ROPE_HEADS; h++) turn_pair(by, quads[h].low[i], quads[h].high[i]);
     }
+#pragma unroll
+    for (uint32_t h = 0; h < ROPE_HEADS; h++)
+      if (first_head + h < p.heads) store_quad(p, out + h * p.out_head, pair, count, quads[h]);
   }
 }
 

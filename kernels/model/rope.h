@@ -8,7 +8,8 @@
 
 enum {
   ROPE_THREADS = 128,
-  ROPE_PAIRS = 4,        /* of a thread */
+  ROPE_PAIRS = 4,        /* of a thread, in each of its heads */
+  ROPE_HEADS = 4,        /* of a thread */
   ROPE_MOST_PAIRS = 128, /* of a row: the largest head dimension is 256 */
 };
 
@@ -20,7 +21,7 @@ struct rope_parameters {
   const float *frequencies; /* radians a position, on the device; NULL: base_frequencies */
   int64_t x_batch, x_head, x_row, out_batch, out_head, out_row;
   uint32_t batch, heads, sequence, pairs; /* pairs of a row */
-  uint32_t row_parts, parts;              /* threads for a row, and in all */
+  uint32_t row_parts, head_parts, parts;  /* threads for a row, for a column of heads, and in all */
   uint32_t dtype;
   uint32_t by_halves;
   uint32_t is_aligned; /* 1: eight numbers of x and of out begin at multiples of what they take, in all rows */

@@ -1,4 +1,4 @@
-/* rope_select.c - the launch of a rotary embedding: a thread for every four pairs. */
+/* rope_select.c - the launch of a rotary embedding: a thread for every four pairs in four heads. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "rope.h"
@@ -13,6 +13,7 @@ rondo_status rope_select(const struct op_call *call, const struct chip *chip, st
   launches->count = 0;
   if (op_elements(x) == 0) return RONDO_OK;
   int64_t pairs = x->shape[3] / 2, row_parts = divide_up(pairs, ROPE_PAIRS);
+  int64_t head_parts = divide_up(x->shape[head], ROPE_HEADS);
   bool by_halves = attributes->pairing == RONDO_ROPE_HALVES;
   uint64_t vector = by_halves && x->dtype != RONDO_F32 ? 8 : 16; /* bytes */
   struct rope_parameters parameters = {
@@ -31,7 +32,8 @@ rondo_status rope_select(const struct op_call *call, const struct chip *chip, st
       .sequence = (uint32_t)x->shape[row],
       .pairs = (uint32_t)pairs,
       .row_parts = (uint32_t)row_parts,
-      .parts = (uint32_t)(op_elements(x) / x->shape[3] * row_parts),
+      .head_parts = (uint32_t)head_parts,
+      .parts = (uint32_t)(x->shape[0] * x->shape[row] * head_parts * row_parts),
       .dtype = x->dtype,
       .by_halves = by_halves,
       .is_aligned = pairs % ROPE_PAIRS == 0 && op_rows_aligned(x, vector) && op_rows_aligned(out, vector),

@@ -21,7 +21,10 @@ template <int Blocks> __device__ __forceinline__ void argmax_row(const argmax_pa
   __shared__ uint64_t warps[ARGMAX_THREADS / 32], blocks[Blocks];
   const uint32_t rank = blockIdx.x % Blocks, row = blockIdx.x / Blocks;
   if constexpr (Blocks > 1) arrive_at_cluster(); /* the first block's shared memory is there once all have */
+  float best = -INFINITY;
+  uint32_t at = (rank * ARGMAX_THREADS + threadIdx.x) * 8;
   uint64_t key = 0;
+  const bool has_columns = at < p.n;
 #pragma unroll 2
   for (uint32_t column = (rank * ARGMAX_THREADS + threadIdx.x) * 8; column < p.n;
        column += Blocks * ARGMAX_THREADS * 8) {
@@ -30,8 +33,10 @@ template <int Blocks> __device__ __forceinline__ void argmax_row(const argmax_pa
     load_numbers(p.dtype, p.is_aligned, p.x, row * p.stride + column, count, values);
 #pragma unroll
     for (uint32_t i = 0; i < 8; i++)
-      if (i < count) key = max(key, sample_key(values[i], column + i));
+      if (i < count && sample_is_larger(values[i], best)) best = values[i], at = column + i;
   }
+  if constexpr (Blocks > 1) let_successors_start();
+  if (has_columns) key = sample_key(best, at);
   key = largest_of_warp(key);
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = key;
   __syncthreads();
@@ -53,7 +58,7 @@ ARGMAX_KERNELS(DEFINE_SHORT_KERNEL)
 #define DEFINE_CLUSTER_KERNEL(chips, parameters, name, threads, ...)                                                   \
   extern "C" __global__ void __cluster_dims__(ARGMAX_CLUSTER, 1, 1) __launch_bounds__(threads)                         \
       name(const __grid_constant__ parameters p) {                                                                     \
-    wait_for_predecessors();                                                                                           \
+    only_wait_for_predecessors();                                                                                      \
     const uint64_t count = replay_count(p.done);                                                                       \
     __VA_ARGS__(p);                                                                                                    \
     publish(p.done, count);                                                                                            \

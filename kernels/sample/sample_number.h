@@ -41,6 +41,9 @@ SAMPLE_FUNCTION uint32_t sample_order(float value) {
   return value != value ? 0xffffffffu : order;
 }
 
+/* Is a later number the larger one? NaN is above all but another NaN. */
+SAMPLE_FUNCTION int sample_is_larger(float value, float best) { return best == best && !(best >= value); }
+
 SAMPLE_FUNCTION float sample_value(uint32_t order) {
   return SAMPLE_NUMBER(order & 0x80000000u ? order & 0x7fffffffu : ~order);
 }

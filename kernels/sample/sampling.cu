@@ -2,13 +2,13 @@
  *
  * Numbers are counted, and their probabilities summed, in bins: a 24th of a factor of two each, the most probable
  * first. What is looked for is the number at which such a sum reaches something: top_k, top_p of all, the random
- * number's part. The sums of bins say in which bin it is. All that is in the bins up to there, if that is no more than
- * SAMPLE_LISTED, or else in that bin alone, is sorted by the first block. Where one bin has more, the number is found
- * by halving the range of keys, with a pass over the row each time: slow, and needed only where thousands of columns
- * are nearly equally probable and one of these is drawn.
+ * number's part. The sums of bins say in which bin it is. All that is in the bins up to there, if that is little, or
+ * else in that bin alone, is sorted by the first block. A bin with more than SAMPLE_LISTED is divided into bins in its
+ * turn. Where one of these still has more, thousands of columns that are equally probable, the number is found by
+ * halving the range of keys, with a pass over the row each time: slow.
  *
  * All sums are of integers (sample_number.h). Nothing but shared memory is kept between passes, so that nothing is left
- * behind for the next replay. */
+ * behind for the next replay. The code is small rather than unrolled: most of it runs once. */
 #include "../common/cluster.cuh"
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
@@ -17,7 +17,7 @@
 #include "sampling.h"
 
 /* What the first block asks of all, to find a number. */
-enum { ASK_NOTHING, ASK_LIST, ASK_HALVES };
+enum { ASK_LIST, ASK_HALVES };
 
 struct request {
   uint32_t ask, by_count;
@@ -37,7 +37,8 @@ struct sampler_shared {
 };
 
 struct bin_place {
-  uint32_t bin, part;
+  uint32_t bin;
+  float octaves;
 };
 
 template <int Blocks> struct sampler {
@@ -47,17 +48,22 @@ template <int Blocks> struct sampler {
   uint64_t *bin_sums;                        /* of probabilities, from the first bin to each */
   uint32_t *bin_counts;                      /* likewise of numbers */
   uint32_t *counts, *low_parts, *high_parts; /* of this block's columns: sums of the parts' low 12 bits and the rest */
+  float *held;                               /* this block's numbers, if p.is_held */
   uint32_t rank, row, first_column, last_column;
   uint32_t exchanges;
   float largest, factor;
+  /* The bin that is divided into bins, or none: -1; and what there is before it. */
+  int32_t divided;
+  uint64_t count_before, sum_before;
+  bool is_listed; /* all from the largest number on, so all that can be looked for next */
 
   __device__ __forceinline__ sampler(const sample_parameters &p, sampler_shared &s, unsigned char *dynamic)
-      : p(p), s(s), exchanges(0) {
+      : p(p), s(s), exchanges(0), divided(-1), count_before(0), sum_before(0), is_listed(false) {
     keys = (uint64_t *)dynamic, bin_sums = keys + SAMPLE_LISTED, bin_counts = (uint32_t *)(bin_sums + SAMPLE_BINS);
     counts = bin_counts + SAMPLE_BINS, low_parts = counts + SAMPLE_BINS, high_parts = low_parts + SAMPLE_BINS;
+    held = (float *)(high_parts + SAMPLE_BINS);
     rank = blockIdx.x % Blocks, row = blockIdx.x / Blocks;
-    const uint32_t columns = (p.n + 8 * Blocks - 1) / (8 * Blocks) * 8;
-    first_column = min(rank * columns, p.n), last_column = min(first_column + columns, p.n);
+    first_column = min(rank * p.columns, p.n), last_column = min(first_column + p.columns, p.n);
   }
 
   /* ---- Blocks and clusters ------------------------------------------------------------------------------------- */
@@ -118,65 +124,87 @@ template <int Blocks> struct sampler {
 
   /* ---- The row ------------------------------------------------------------------------------------------------- */
 
-  /* Calls take(value, column) for this block's columns. */
-  template <typename Take> __device__ __forceinline__ void each(const Take &take) {
-    for (uint32_t column = first_column + 8 * threadIdx.x; column < last_column; column += 8 * SAMPLE_THREADS) {
+  /* The largest key of the row; keeps its numbers if there is room. */
+  __device__ __forceinline__ uint64_t largest_key() {
+    const uint32_t first = 8 * threadIdx.x;
+    uint32_t at = first_column + first;
+    float best = -INFINITY;
+    const bool has_columns = at < last_column;
+#pragma unroll 2
+    for (uint32_t column = at; column < last_column; column += 8 * SAMPLE_THREADS) {
       const uint32_t count = min(last_column - column, 8u);
       float values[8];
       load_numbers(p.dtype, p.is_aligned, p.x, row * p.stride + column, count, values);
+      if (p.is_held) store_numbers(RONDO_F32, true, held, column - first_column, 8, values);
 #pragma unroll
       for (uint32_t i = 0; i < 8; i++)
-        if (i < count) take(values[i], column + i);
+        if (i < count && sample_is_larger(values[i], best)) best = values[i], at = column + i;
     }
+    if constexpr (Blocks > 1) {
+      let_successors_start();
+      wait_for_cluster();
+    }
+    return reduce(has_columns ? sample_key(best, at) : 0, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
   }
 
-  /* Where a number counts; the bin is SAMPLE_BINS where its probability is 0. */
+  /* Calls take(value, column) for this block's columns. */
+  template <typename Take> __device__ __forceinline__ void each(const Take &take) {
+    const uint32_t count = last_column - first_column;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < count; i += SAMPLE_THREADS)
+      take(p.is_held ? held[i] : load_number(p.dtype, p.x, row * p.stride + first_column + i), first_column + i);
+  }
+
+  /* Where a number counts; the bin is SAMPLE_BINS where its probability is 0, or it is not in the bin that is divided.
+   */
   __device__ __forceinline__ bin_place place_of(float value) const {
     const float t = sample_octaves(largest, factor, value);
-    if (!(t < (float)SAMPLE_OCTAVES)) return {SAMPLE_BINS, 0};
+    if (!(t < (float)SAMPLE_OCTAVES)) return {SAMPLE_BINS, t};
     const int32_t octave = (int32_t)t;
-    const uint32_t within = (uint32_t)((t - (float)octave) * SAMPLE_BINS_OF_OCTAVE);
-    return {octave * SAMPLE_BINS_OF_OCTAVE + min(within, SAMPLE_BINS_OF_OCTAVE - 1u), sample_part(t, octave)};
+    const float within = (t - (float)octave) * SAMPLE_BINS_OF_OCTAVE;
+    const int32_t part = min((int32_t)within, SAMPLE_BINS_OF_OCTAVE - 1), bin = octave * SAMPLE_BINS_OF_OCTAVE + part;
+    if (divided < 0) return {(uint32_t)bin, t};
+    if (bin != divided) return {SAMPLE_BINS, t};
+    return {(uint32_t)min((int32_t)((within - (float)part) * SAMPLE_BINS), SAMPLE_BINS - 1), t};
   }
 
   __device__ __forceinline__ uint64_t probability_of(uint64_t key) const {
     return sample_probability(sample_octaves(largest, factor, sample_value_of_key(key)));
   }
 
-  /* Leaves in the first block what there is up to each bin. */
-  __device__ __forceinline__ void fill_bins() {
+  /* Leaves in all blocks what there is up to each bin; of probabilities only with `sums`. */
+  __device__ __forceinline__ void fill_bins(bool sums) {
     counts[threadIdx.x] = low_parts[threadIdx.x] = high_parts[threadIdx.x] = 0;
     __syncthreads();
     each([&](float value, uint32_t) {
       const bin_place at = place_of(value);
       if (at.bin == SAMPLE_BINS) return;
       atomicAdd(&counts[at.bin], 1u);
-      atomicAdd(&low_parts[at.bin], at.part & 0xfffu);
-      atomicAdd(&high_parts[at.bin], at.part >> 12);
+      if (!sums) return;
+      const uint32_t part = sample_part(at.octaves, (int32_t)at.octaves);
+      atomicAdd(&low_parts[at.bin], part & 0xfffu);
+      atomicAdd(&high_parts[at.bin], part >> 12);
     });
     meet();
-    /* Each block adds up its share of the bins, for which eight threads read a block's part each. */
+    /* Each block adds up its share of the bins, for which eight threads read a block's part each, for all blocks. */
     constexpr uint32_t share = SAMPLE_BINS / Blocks;
     static_assert(share * Blocks == SAMPLE_THREADS, "a thread for each part of a bin");
-    const uint32_t bin = rank * share + threadIdx.x / Blocks, unit = sample_unit(bin / SAMPLE_BINS_OF_OCTAVE);
+    const uint32_t bin = rank * share + threadIdx.x / Blocks;
+    const int32_t unit = sample_unit((divided < 0 ? (int32_t)bin : divided) / SAMPLE_BINS_OF_OCTAVE);
     const uint32_t block = threadIdx.x % Blocks;
     uint32_t count = load_part(&counts[bin], block);
-    uint64_t sum = load_part(&low_parts[bin], block) + ((uint64_t)load_part(&high_parts[bin], block) << 12);
+    uint64_t sum = sums ? load_part(&low_parts[bin], block) + ((uint64_t)load_part(&high_parts[bin], block) << 12) : 0;
 #pragma unroll
     for (int step = Blocks / 2; step; step /= 2) {
       count += __shfl_xor_sync(0xffffffffu, count, step);
       sum += __shfl_xor_sync(0xffffffffu, sum, step);
     }
-    if (block == 0) {
-      store(&bin_sums[bin], 0, sum << unit);
-      store(&keys[bin], 0, count);
-    }
+    store(&bin_sums[bin], block, sum << unit);
+    store(&keys[bin], block, count);
     meet();
-    if (rank) return;
-    count = (uint32_t)keys[threadIdx.x];
-    const uint64_t sums = scan(bin_sums[threadIdx.x]);
+    count = (uint32_t)keys[threadIdx.x], sum = bin_sums[threadIdx.x];
     bin_counts[threadIdx.x] = (uint32_t)scan(count);
-    bin_sums[threadIdx.x] = sums;
+    if (sums) bin_sums[threadIdx.x] = scan(sum);
     __syncthreads();
   }
 
@@ -187,23 +215,18 @@ template <int Blocks> struct sampler {
 
   /* ---- The number at which a sum reaches something ------------------------------------------------------------- */
 
-  /* In the first block: the thread whose bin it is asks for what is needed to find it there. Some bin reaches `needed`.
-   */
-  __device__ __forceinline__ void ask(bool by_count, uint64_t needed) {
+  /* The thread whose bin it is asks for what is needed to find it there. Some bin reaches `needed`. */
+  __device__ __forceinline__ void ask(bool by_count, uint64_t needed, bool is_last) {
     const uint32_t bin = threadIdx.x;
-    const uint64_t count = bin_counts[bin], count_before = bin ? bin_counts[bin - 1] : 0;
-    const uint64_t sum = bin_sums[bin], sum_before = bin ? bin_sums[bin - 1] : 0;
-    if ((by_count ? count_before : sum_before) >= needed || (by_count ? count : sum) < needed) return;
-    if (bin >= s.asked.first_bin && bin <= s.asked.last_bin) {
-      s.asked.ask = ASK_NOTHING, s.asked.by_count = by_count, s.asked.needed = needed;
-      return;
-    }
+    const uint64_t count = count_before + bin_counts[bin], before = count_before + (bin ? bin_counts[bin - 1] : 0);
+    const uint64_t sum = sum_before + bin_sums[bin], sum_to_bin = sum_before + (bin ? bin_sums[bin - 1] : 0);
+    if ((by_count ? before : sum_to_bin) >= needed || (by_count ? count : sum) < needed) return;
     s.listed = 0;
-    if (count <= SAMPLE_LISTED) {
+    if (!is_last && divided < 0 && count <= SAMPLE_TOGETHER) {
       s.asked = {ASK_LIST, by_count, 0, bin, 0, 0, needed};
     } else {
-      const uint32_t how = count - count_before <= SAMPLE_LISTED ? ASK_LIST : ASK_HALVES;
-      s.asked = {how, by_count, bin, bin, count_before, sum_before, needed};
+      const uint32_t how = count - before <= SAMPLE_LISTED ? ASK_LIST : ASK_HALVES;
+      s.asked = {how, by_count, bin, bin, before, sum_to_bin, needed};
     }
   }
 
@@ -235,10 +258,14 @@ template <int Blocks> struct sampler {
   __device__ __forceinline__ void sort_keys() {
     uint32_t size = 2;
     while (size < s.listed) size *= 2;
-    for (uint32_t i = s.listed + threadIdx.x; i < SAMPLE_LISTED; i += SAMPLE_THREADS) keys[i] = 0;
+    for (uint32_t i = s.listed + threadIdx.x; i < size; i += SAMPLE_THREADS) keys[i] = 0;
+    __syncthreads();
     for (uint32_t sorted = 2; sorted <= size; sorted *= 2)
       for (uint32_t stride = sorted / 2; stride; stride /= 2) {
-        __syncthreads();
+        if (stride >= 32 && sorted > 64)
+          __syncthreads();
+        else
+          __syncwarp(); /* 32 lanes have 64 keys that lie together, as they had at the step before */
         for (uint32_t i = threadIdx.x; i < size / 2; i += SAMPLE_THREADS) {
           const uint32_t low = 2 * i - (i & (stride - 1)), high = low + stride;
           const uint64_t a = keys[low], b = keys[high];
@@ -288,32 +315,50 @@ template <int Blocks> struct sampler {
     }
     const uint64_t sum = s.asked.sum_before + sum_from(low, false);
     __syncthreads();
-    if (threadIdx.x == 0) s.found = low, s.sum_to_found = sum, s.asked.first_bin = 1, s.asked.last_bin = 0;
+    if (threadIdx.x == 0) s.found = low, s.sum_to_found = sum;
     __syncthreads();
   }
 
-  /* By all blocks, for the first: the number at which the sum reaches `needed`, and the probabilities down to it. */
-  __device__ __forceinline__ void find(bool by_count, uint64_t needed) {
-    if (rank == 0) ask(by_count, needed);
-    tell();
-    if (s.asked.ask == ASK_HALVES) {
-      find_by_halves();
+  /* By all blocks: bins of the one that has too many, in which it is looked for again. */
+  __device__ __forceinline__ void divide_bin() {
+    const bool by_count = s.asked.by_count;
+    const uint64_t needed = s.asked.needed;
+    divided = s.asked.first_bin, count_before = s.asked.count_before, sum_before = s.asked.sum_before;
+    fill_bins(true);
+    ask(by_count, needed, true);
+    meet();
+  }
+
+  /* For the first block, by all: the number at which the sum reaches `needed`, and the probabilities down to it.
+   * `is_known`: all blocks know what is needed, or else the first. */
+  __device__ __forceinline__ void find(bool by_count, uint64_t needed, bool is_known, bool is_last) {
+    if (is_listed) {
+      if (rank) return;
+      __syncthreads();
+      if (threadIdx.x == 0) s.asked.by_count = by_count, s.asked.needed = needed;
+      __syncthreads();
+      find_in_list();
       return;
     }
-    if (s.asked.ask == ASK_LIST) list_keys();
-    if (rank) return;
-    if (s.asked.ask == ASK_LIST) sort_keys();
-    find_in_list();
+    if (is_known || rank == 0) ask(by_count, needed, is_last);
+    if (is_known)
+      meet();
+    else
+      tell();
+    if (s.asked.ask == ASK_HALVES) divide_bin();
+    is_listed = s.asked.ask == ASK_LIST && s.asked.first_bin == 0 && divided < 0;
+    if (s.asked.ask == ASK_HALVES) {
+      find_by_halves();
+    } else {
+      list_keys();
+      if (rank == 0) sort_keys(), find_in_list();
+    }
+    if (divided < 0 || is_last) return;
+    divided = -1, count_before = sum_before = 0;
+    fill_bins(true);
   }
 
   /* ---- A draw -------------------------------------------------------------------------------------------------- */
-
-  __device__ __forceinline__ uint64_t largest_key() {
-    uint64_t key = 0;
-    each([&](float value, uint32_t column) { key = max(key, sample_key(value, column)); });
-    if constexpr (Blocks > 1) wait_for_cluster();
-    return reduce(key, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
-  }
 
   /* The key of the column that is drawn; only the first block has it. */
   __device__ __forceinline__ uint64_t draw() {
@@ -325,20 +370,26 @@ template <int Blocks> struct sampler {
     const uint64_t key = largest_key();
     largest = sample_value_of_key(key), factor = sample_factor(temperature);
     if (!sample_is_drawn(largest, temperature, factor)) return key;
-    if (threadIdx.x == 0) s.asked.first_bin = 1, s.asked.last_bin = 0;
-    fill_bins();
-    const uint32_t count = bin_counts[SAMPLE_BINS - 1]; /* these two are of use to the first block */
+    const bool limits_k = top_k > 0 && (uint32_t)top_k < p.n, limits_p = !(top_p >= 1);
+    fill_bins(!limits_k || top_k > SAMPLE_COUNTED);
+    if (limits_k && top_k <= SAMPLE_COUNTED && is_beyond_list(top_k)) fill_bins(true);
     uint64_t sum = bin_sums[SAMPLE_BINS - 1];
-    if (top_k > 0 && (uint32_t)top_k < p.n) {
-      find(true, min((uint32_t)top_k, count));
+    if (limits_k) {
+      find(true, min((uint32_t)top_k, bin_counts[SAMPLE_BINS - 1]), true, false);
       sum = s.sum_to_found;
     }
-    if (!(top_p >= 1)) {
-      find(false, sample_needed(top_p, sum));
+    if (limits_p) {
+      find(false, sample_needed(top_p, sum), !limits_k, false);
       sum = s.sum_to_found;
     }
-    find(false, sample_drawn(sample_random(seed, step), sum));
+    find(false, sample_drawn(sample_random(seed, step), sum), !limits_k && !limits_p, true);
     return s.found;
+  }
+
+  /* Are there more numbers than are listed together in the bins that reach this count? */
+  __device__ __forceinline__ bool is_beyond_list(uint32_t count) {
+    const uint32_t bin = threadIdx.x, up_to = bin_counts[bin], before = bin ? bin_counts[bin - 1] : 0;
+    return __syncthreads_or(before < count && up_to > SAMPLE_TOGETHER && up_to >= count);
   }
 };
 
@@ -356,7 +407,7 @@ SAMPLE_KERNELS(DEFINE_KERNEL)
 #define DEFINE_CLUSTER_KERNEL(chips, parameters, name, threads, blocks, ...)                                           \
   extern "C" __global__ void __cluster_dims__(SAMPLE_CLUSTER, 1, 1) __launch_bounds__(threads, blocks)                 \
       name(const __grid_constant__ parameters p) {                                                                     \
-    wait_for_predecessors();                                                                                           \
+    only_wait_for_predecessors();                                                                                      \
     __VA_ARGS__(p);                                                                                                    \
     publish(p.done);                                                                                                   \
   }

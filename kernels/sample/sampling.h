@@ -11,8 +11,10 @@ enum {
   SAMPLE_THREADS = 1024,
   SAMPLE_CLUSTER = 8, /* blocks of a row, where there are clusters and few rows */
   SAMPLE_BINS_OF_OCTAVE = 24,
-  SAMPLE_BINS = 1024,   /* 24 for each of 42 octaves, and some for the scan */
-  SAMPLE_LISTED = 4096, /* numbers that are sorted at once */
+  SAMPLE_BINS = 1024,    /* 24 for each of 42 octaves, and some for the scan */
+  SAMPLE_LISTED = 4096,  /* numbers of one bin that are sorted at once */
+  SAMPLE_TOGETHER = 512, /* of several bins: more take longer to sort than a bin by itself takes to be listed */
+  SAMPLE_COUNTED = 256,  /* up to this top_k numbers are counted, and only those that are listed have probabilities */
   /* Keys that are sorted, three words and a sum of two for each bin, and a sum of counts. */
   SAMPLE_SHARED_BYTES = SAMPLE_LISTED * 8 + SAMPLE_BINS * (3 * 4 + 8 + 4),
 };
@@ -32,6 +34,8 @@ struct sample_parameters {
   uint32_t is_aligned;                          /* 1: rows begin at multiples of 16 bytes */
   uint32_t many_temperatures, many_ks, many_ps; /* 1: one for each row */
   uint32_t many_seeds, many_steps;
+  uint32_t columns; /* of a block, at most; a multiple of 8 */
+  uint32_t is_held; /* 1: they are kept in shared memory, behind SAMPLE_SHARED_BYTES */
   struct completion done;
 };
 

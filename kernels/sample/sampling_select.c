@@ -1,9 +1,12 @@
 /* sampling_select.c - a cluster for each row of a few, a block for each of many. */
+#include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "sampling.h"
 
 SAMPLE_KERNELS(KERNEL_CONSTANT)
 SAMPLE_CLUSTER_KERNELS(KERNEL_CONSTANT)
+
+enum { STATIC_BYTES = 1024 }; /* of shared memory, at most, besides what is asked for here */
 
 static bool has_many(const struct op_task *task, uint32_t index) { return task->operands[index].shape[0] > 1; }
 
@@ -38,7 +41,12 @@ rondo_status sample_select(const struct op_call *call, const struct chip *chip, 
       .many_steps = has_many(task, SAMPLE_STEP),
   };
   bool clusters = by_clusters(x, chip);
+  int64_t columns = round_up(divide_up(x->shape[1], clusters ? SAMPLE_CLUSTER : 1), 8);
+  int64_t shared_bytes = SAMPLE_SHARED_BYTES + columns * (int64_t)sizeof(float);
+  parameters.columns = (uint32_t)columns;
+  parameters.is_held = shared_bytes <= chip->shared_bytes - STATIC_BYTES;
+  if (!parameters.is_held) shared_bytes = SAMPLE_SHARED_BYTES;
   launch_add(launches, clusters ? &rondo_sample_cluster : &rondo_sample, x->shape[0] * (clusters ? SAMPLE_CLUSTER : 1),
-             SAMPLE_THREADS, SAMPLE_SHARED_BYTES, &parameters, sizeof parameters);
+             SAMPLE_THREADS, (uint64_t)shared_bytes, &parameters, sizeof parameters);
   return RONDO_OK;
 }
