@@ -279,16 +279,22 @@ __device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, 
 
 template <typename Size> __device__ __forceinline__ void decode(const attention_decode_parameters &p) {
   extern __shared__ __align__(128) unsigned char decode_memory[];
+  lane_frequencies<Size> frequencies(p);
+  /* Lines of the parameters, too, are fetched by then. */
+  if constexpr (Size::appends) keep_early(p.never, p.capacity ^ p.rows ^ p.batch ^ p.turns ^ p.position_step);
+  only_wait_for_predecessors();
   const work<Size> w(p, shared_address(decode_memory));
   source<Size> kv(p, w);
+  frequencies.load(p);
   int32_t position = INT32_MAX; /* of the first new row */
   const uint32_t length = begin(p, w, kv, position);
   const limits<Size> limits(p, w, length);
   const lane_addresses at = addresses_of(w);
+  if (Size::appends && p.turns) make_table(p, w, frequencies, position);
   query_fragments<Size> q;
   cp_async_wait<Size::ahead - 1>();
   __syncwarp();
-  if (Size::appends && p.turns) turn_rows(p, w, position);
+  if (Size::appends && p.turns) turn_rows(p, w);
   of_rows<Size> scale;
   if constexpr (Size::e4m3)
     load_queries_e4m3(p, w, q, scale);
@@ -347,7 +353,6 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
 #define DEFINE(chips, parameters, name, threads, type, kind, dimension, operands, warps, stages, cluster)              \
   extern "C" __global__ void DECODE_CLUSTER_##cluster __launch_bounds__(threads, 1)                                    \
       name(const __grid_constant__ parameters p) {                                                                     \
-    only_wait_for_predecessors();                                                                                      \
     decode<tiling<type, kind, dimension, operands, warps, stages, cluster>>(p);                                        \
     publish(p.done);                                                                                                   \
   }

@@ -1,10 +1,13 @@
-/* attention_decode_append.cuh - new rows of K and V, and the rotary embedding, inside of attention_decode.cu.
+/* attention_decode_append.cuh - new rows of K and V, and the rotary embedding,
+ * inside of attention_decode.cu.
  *
- * Each warp brings all new rows of its KV head beside its queries, and turns both there, by a table of sines and
- * cosines that it makes as soon as the position is known; the tiles of KV rows are on their way meanwhile. A tile that
- * new rows belong to has other memory's numbers in their places: they are overwritten in the ring, and by the same
- * lanes in the cache. A tile belongs to one warp of one block, so that each row is written once, and nobody else reads
- * it. */
+ * Each warp brings all new rows of its KV head beside its queries, and turns
+ * both there, by a table of sines and cosines that it makes as soon as the
+ * position is known; the tiles of KV rows are on their way meanwhile. A tile
+ * that new rows belong to has other memory's numbers in their places: they are
+ * overwritten in the ring, and by the same lanes in the cache. A tile belongs
+ * to one warp of one block, so that each row is written once, and nobody else
+ * reads it. */
 #ifndef RONDO_ATTENTION_DECODE_APPEND_CUH
 #define RONDO_ATTENTION_DECODE_APPEND_CUH
 
@@ -35,7 +38,8 @@ template <> __device__ __forceinline__ float2 two_of<__nv_bfloat16>(uint32_t bit
   return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
 }
 
-/* Where chunk `chunk` of row `row` lies of the queries, the new rows of K behind them, and those of V behind these. */
+/* Where chunk `chunk` of row `row` lies of the queries, the new rows of K
+ * behind them, and those of V behind these. */
 template <typename Size>
 __device__ __forceinline__ uint32_t row_chunk(const work<Size> &w, uint32_t row, uint32_t chunk) {
   return w.queries + row * Size::query_bytes + ((chunk ^ row % 8) << 4);
@@ -55,19 +59,52 @@ __device__ __forceinline__ void copy_new_rows(const attention_decode_parameters 
   }
 }
 
-/* Queries and new keys, which have come. Row i of the table, behind the new rows, is of position + i. */
-template <typename Size>
-__device__ __forceinline__ void turn_rows(const attention_decode_parameters &p, const work<Size> &w, int32_t position) {
-  constexpr uint32_t pairs = Size::dimension / 2, units = Size::dimension / 16;
-  const uint32_t table = w.queries + (p.rows + 2 * p.query_length) * Size::query_bytes;
-#pragma unroll 1
-  for (uint32_t i = w.lane; i < p.query_length * pairs; i += 32) {
-    const uint32_t row = i / pairs, pair = i % pairs;
-    const float frequency = p.frequencies ? p.frequencies[pair] : (float)exp2((double)pair * p.frequency_step);
-    const turn by = turn_by((float)((int64_t)position + row) * frequency);
-    store_shared_two(table + i * sizeof(float2), {by.cosine, by.sine});
+/* Radians a position of the lane's pairs, lane + 32 i: of a base, made before
+ * the kernel waits. */
+template <typename Size> struct lane_frequencies {
+  float of[Size::dimension / 64];
+
+  __device__ __forceinline__ explicit lane_frequencies(const attention_decode_parameters &p) {
+    if constexpr (Size::appends)
+      if (p.turns)
+#pragma unroll
+        for (int i = 0; i < Size::dimension / 64; i++)
+          of[i] = (float)exp2((double)(threadIdx.x % 32 + 32 * i) * p.frequency_step);
   }
-  __syncwarp();
+  /* Those that are given, behind the wait. */
+  __device__ __forceinline__ void load(const attention_decode_parameters &p) {
+    if constexpr (Size::appends)
+      if (p.frequencies)
+#pragma unroll
+        for (int i = 0; i < Size::dimension / 64; i++) of[i] = p.frequencies[threadIdx.x % 32 + 32 * i];
+  }
+};
+
+/* Cosines and sines, behind the new rows: row i of the table is of position +
+ * i. */
+template <typename Size>
+__device__ __forceinline__ uint32_t table_of(const attention_decode_parameters &p, const work<Size> &w) {
+  return w.queries + (p.rows + 2 * p.query_length) * Size::query_bytes;
+}
+
+template <typename Size>
+__device__ __forceinline__ void make_table(const attention_decode_parameters &p, const work<Size> &w,
+                                           const lane_frequencies<Size> &frequencies, int32_t position) {
+#pragma unroll 1
+  for (uint32_t row = 0; row < p.query_length; row++)
+#pragma unroll
+    for (int i = 0; i < Size::dimension / 64; i++) {
+      const turn by = turn_by((float)((int64_t)position + row) * frequencies.of[i]);
+      store_shared_two(table_of(p, w) + (row * (Size::dimension / 2) + w.lane + 32 * i) * sizeof(float2),
+                       {by.cosine, by.sine});
+    }
+}
+
+/* Queries and new keys, which have come. */
+template <typename Size>
+__device__ __forceinline__ void turn_rows(const attention_decode_parameters &p, const work<Size> &w) {
+  constexpr uint32_t pairs = Size::dimension / 2, units = Size::dimension / 16;
+  const uint32_t table = table_of(p, w);
   /* A lane has two chunks, and so eight pairs, of a row. */
 #pragma unroll 1
   for (uint32_t i = w.lane; i < (p.rows + p.query_length) * units; i += 32) {
@@ -98,7 +135,8 @@ __device__ __forceinline__ void turn_rows(const attention_decode_parameters &p, 
   __syncwarp();
 }
 
-/* The new rows of a tile, which has come, into the ring and the cache. Its rows lie in one page. */
+/* The new rows of a tile, which has come, into the ring and the cache. Its rows
+ * lie in one page. */
 template <typename Size>
 __device__ __forceinline__ void place_new_rows(const attention_decode_parameters &p, const work<Size> &w,
                                                int32_t position, uint32_t length, uint32_t tile, uint32_t stage) {
@@ -116,7 +154,7 @@ __device__ __forceinline__ void place_new_rows(const attention_decode_parameters
     const uint32_t to = w.ring + stage + in_tile * Size::row_bytes + ((chunk ^ Size::permuted(in_tile)) << 4);
     store_shared_chunk(to, key);
     store_shared_chunk(to + Size::tile_bytes, value);
-    const uint32_t in_page = (uint32_t)i & ((1u << p.page_shift) - 1);
+    const uint32_t in_page = Size::general ? (uint32_t)i & ((1u << p.page_shift) - 1) : (uint32_t)i;
     *reinterpret_cast<uint4 *>(k + (uint64_t)in_page * p.k_stride.position + chunk * 8) = key;
     *reinterpret_cast<uint4 *>(v + (uint64_t)in_page * p.v_stride.position + chunk * 8) = value;
   }

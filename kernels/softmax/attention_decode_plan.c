@@ -57,6 +57,11 @@ struct attention_decode_plan attention_decode_plan_of(const struct attention_dec
   plan.splits = attention_decode_splits(problem->kv_heads, problem->capacity, problem->splits);
   const int64_t heads = problem->batch * problem->kv_heads * plan.splits;
   plan.variant = variant_for(problem, heads);
+  if (!plan.variant && problem->kind == DECODE_APPEND) {
+    struct attention_decode_problem general = *problem;
+    general.kind = DECODE_GENERAL;
+    return attention_decode_plan_of(&general);
+  }
   if (!plan.variant) return (struct attention_decode_plan){0};
   const struct attention_decode_variant *v = plan.variant;
   plan.shared_bytes = DECODE_SHARED_BYTES(v->dimension, v->kind, v->warps, v->stages, v->cluster, problem->rows) +

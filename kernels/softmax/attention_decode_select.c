@@ -9,7 +9,8 @@
 
 static enum decode_kind kind_of(const struct op_task *task, const struct attention_shape *shape) {
   if (task->operands[ATTENTION_K].dtype == RONDO_E4M3) return DECODE_E4M3;
-  return shape->plain && !shape->appends ? DECODE_PLAIN : DECODE_GENERAL;
+  if (!shape->plain) return DECODE_GENERAL;
+  return shape->appends ? DECODE_APPEND : DECODE_PLAIN;
 }
 
 struct attention_decode_plan attention_decode_plan_for(const struct op_task *task, const struct attention_shape *shape,

@@ -16,7 +16,8 @@
 template <rondo_dtype Dtype, decode_kind Kind, int Dimension, int Operands, int Warps, int Stages, int Cluster>
 struct tiling {
   using type = element<Dtype>; /* of the products */
-  static constexpr bool general = Kind != DECODE_PLAIN, e4m3 = Kind == DECODE_E4M3, appends = Kind == DECODE_GENERAL;
+  static constexpr bool general = Kind == DECODE_GENERAL || Kind == DECODE_E4M3, e4m3 = Kind == DECODE_E4M3;
+  static constexpr bool appends = Kind == DECODE_GENERAL || Kind == DECODE_APPEND; /* if there are new rows */
   static constexpr int dimension = Dimension, operands = Operands, warps = Warps, stages = Stages, cluster = Cluster;
   static constexpr int number_bytes = e4m3 ? 1 : 2;          /* of K and V */
   static constexpr int row_bytes = Dimension * number_bytes; /* of K and V */
