@@ -1,7 +1,6 @@
 /* graph_llama.c - the ready-made graph of a Llama's step, decode or prefill:
  *
- *     embedding -> layer0.qkv -> .attention -> .output -> .gate_up -> .down -> layer1.qkv .. -> (last row ->) head ->
- * next
+ *     embedding -> (qkv -> attention -> output -> gate_up -> down) of each layer -> head -> next
  *
  * Norms are prologues of products, gates and residuals their epilogues. All layers share their temporaries: each task
  * waits for the one before it anyway. */
