@@ -40,34 +40,40 @@ ALWAYS_INLINE void strip_begin(struct strip *strip, const struct gemv_panel *pan
   }
 }
 
-/* Decodes columns from `column` on of a row of the strip, with zeros behind its last. */
+/* Decodes the 32 columns from `column` on of a row of the strip. */
 ALWAYS_INLINE struct step strip_step(const struct strip *strip, rondo_dtype dtype, int64_t r, int64_t column,
                                      bool prefetches) {
   const unsigned char *weights = strip->weights[r] + panel_bytes(dtype, column);
-  const float *scales = &strip->scales[r][column / GEMV_BLOCK];
-  if (column + PANEL_STEP <= strip->columns) {
-    if (prefetches) _mm_prefetch((const char *)weights + strip->ahead, _MM_HINT_T0);
-    return step_of(dtype, weights, scales);
-  }
+  if (prefetches) _mm_prefetch((const char *)weights + strip->ahead, _MM_HINT_T0);
+  return step_of(dtype, weights, &strip->scales[r][column / GEMV_BLOCK]);
+}
+
+/* Fewer, the last of the strip, with zeros behind them; nvfp4 has one block. */
+ALWAYS_INLINE struct step strip_end(const struct strip *strip, rondo_dtype dtype, int64_t r, int64_t column) {
   unsigned char copy[2 * PANEL_STEP] = {0};
-  const float one_scale[2] = {dtype == RONDO_NVFP4 ? scales[0] : 0};
-  memcpy(copy, weights, (size_t)panel_bytes(dtype, strip->columns - column));
-  return step_of(dtype, copy, one_scale);
+  const float scales[2] = {dtype == RONDO_NVFP4 ? strip->scales[r][column / GEMV_BLOCK] : 0};
+  memcpy(copy, strip->weights[r] + panel_bytes(dtype, column), (size_t)panel_bytes(dtype, strip->columns - column));
+  return step_of(dtype, copy, scales);
 }
 
 /* ---- One vector -------------------------------------------------------------------------------------------------- */
 
+ALWAYS_INLINE lanes lanes_product(struct step weights, const float *vector, lanes sums) {
+  sums = lanes_fma(weights.first, lanes_load(vector), sums);
+  return lanes_fma(weights.second, lanes_load(vector + PANEL_LANES), sums);
+}
+
 ALWAYS_INLINE void strip_multiply(const struct strip *strip, rondo_dtype dtype, int64_t rows, const float *vector,
                                   float *sums, int64_t sums_pitch) {
+  const int64_t whole = strip->columns / PANEL_STEP * PANEL_STEP;
   lanes held[PANEL_ROWS];
   for (int64_t r = 0; r < rows; r++) held[r] = lanes_load(sums + r * sums_pitch);
-  for (int64_t column = 0; column < strip->columns; column += PANEL_STEP) {
-    const lanes first = lanes_load(vector + column), second = lanes_load(vector + column + PANEL_LANES);
-    for (int64_t r = 0; r < rows; r++) {
-      const struct step step = strip_step(strip, dtype, r, column, true);
-      held[r] = lanes_fma(step.second, second, lanes_fma(step.first, first, held[r]));
-    }
-  }
+  for (int64_t column = 0; column < whole; column += PANEL_STEP)
+    for (int64_t r = 0; r < rows; r++)
+      held[r] = lanes_product(strip_step(strip, dtype, r, column, true), vector + column, held[r]);
+  if (whole < strip->columns)
+    for (int64_t r = 0; r < rows; r++)
+      held[r] = lanes_product(strip_end(strip, dtype, r, whole), vector + whole, held[r]);
   for (int64_t r = 0; r < rows; r++) lanes_store(sums + r * sums_pitch, held[r]);
 }
 
@@ -82,13 +88,17 @@ ALWAYS_INLINE void multiply_one(const struct gemv_panel *panel, rondo_dtype dtyp
 
 /* ---- Several ----------------------------------------------------------------------------------------------------- */
 
+ALWAYS_INLINE void step_store(struct step step, float *decoded) {
+  lanes_store(decoded, step.first);
+  lanes_store(decoded + PANEL_LANES, step.second);
+}
+
 ALWAYS_INLINE void strip_decode(const struct strip *strip, rondo_dtype dtype, int64_t r, bool prefetches,
                                 float *decoded) {
-  for (int64_t column = 0; column < strip->columns; column += PANEL_STEP) {
-    const struct step step = strip_step(strip, dtype, r, column, prefetches);
-    lanes_store(decoded + column, step.first);
-    lanes_store(decoded + column + PANEL_LANES, step.second);
-  }
+  const int64_t whole = strip->columns / PANEL_STEP * PANEL_STEP;
+  for (int64_t column = 0; column < whole; column += PANEL_STEP)
+    step_store(strip_step(strip, dtype, r, column, prefetches), decoded + column);
+  if (whole < strip->columns) step_store(strip_end(strip, dtype, r, whole), decoded + whole);
 }
 
 /* Sums in registers: of `count` vectors and TILE_ROWS decoded rows. Meanwhile the row at `ahead`, of this type, comes
