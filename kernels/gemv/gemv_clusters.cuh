@@ -3,13 +3,8 @@
 #ifndef RONDO_GEMV_CLUSTERS_CUH
 #define RONDO_GEMV_CLUSTERS_CUH
 
+#include "../common/cluster.cuh"
 #include "gemv_finish.cuh"
-
-__device__ __forceinline__ void meet_cluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
 
 /* What block `rank` of the cluster has at this address of its shared memory. */
 __device__ __forceinline__ float load_of_block(uint32_t address, uint32_t rank) {

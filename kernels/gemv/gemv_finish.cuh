@@ -6,27 +6,9 @@
 #ifndef RONDO_GEMV_FINISH_CUH
 #define RONDO_GEMV_FINISH_CUH
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "../common/numbers.cuh"
 #include "gemv_formats.cuh"
 #include "quantize.cuh"
-
-/* An element of a tensor that this kernel may write too: not through the read-only cache. */
-__device__ __forceinline__ float load_number(uint32_t dtype, const void *data, int64_t element) {
-  if (dtype == RONDO_F32) return ((const float *)data)[element];
-  if (dtype == RONDO_F16) return __half2float(((const __half *)data)[element]);
-  return __bfloat162float(((const __nv_bfloat16 *)data)[element]);
-}
-
-__device__ __forceinline__ void store_number(uint32_t dtype, void *data, int64_t element, float value) {
-  if (dtype == RONDO_F32)
-    ((float *)data)[element] = value;
-  else if (dtype == RONDO_F16)
-    ((__half *)data)[element] = __float2half_rn(value);
-  else
-    ((__nv_bfloat16 *)data)[element] = __float2bfloat16_rn(value);
-}
 
 __device__ __forceinline__ float silu(float x) { return __fdiv_rn(x, 1.0f + expf(-x)); }
 

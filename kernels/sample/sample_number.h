@@ -74,6 +74,22 @@ SAMPLE_FUNCTION float sample_octaves(float largest, float factor, float value) {
   return t < (float)SAMPLE_OCTAVES ? t : (float)SAMPLE_OCTAVES; /* NaN too: infinity times 0 */
 }
 
+/* A number from 0 on and below 2^22, cut to a whole one, in full-rate instructions on the device. */
+struct sample_whole {
+  int32_t whole;
+  float value;
+};
+SAMPLE_FUNCTION struct sample_whole sample_cut(float number) {
+  struct sample_whole cut;
+#ifdef __CUDACC__
+  const float moved = __fadd_rd(number, 8388608.0f);
+  cut.whole = (int32_t)(__float_as_uint(moved) & 0x7fffffu), cut.value = moved - 8388608.0f;
+#else
+  cut.whole = (int32_t)number, cut.value = (float)cut.whole;
+#endif
+  return cut;
+}
+
 /* 2^(24 - f) for 0 <= f < 1, to within 4 units: 2^-0.5 2^-(f - 0.5) by its Taylor series. */
 SAMPLE_FUNCTION uint32_t sample_mantissa(float f) {
   const float g = f - 0.5f;
@@ -85,19 +101,20 @@ SAMPLE_FUNCTION uint32_t sample_mantissa(float f) {
   sum = SAMPLE_FMA(sum, g, 1.69865792e-1f);
   sum = SAMPLE_FMA(sum, g, -4.90129072e-1f);
   sum = SAMPLE_FMA(sum, g, 7.07106781e-1f);
-  return (uint32_t)SAMPLE_MUL(sum, 16777216.0f);
+  sum = sum < 0.5f ? 0.5f : sum > 0.99999994f ? 0.99999994f : sum;
+  return (SAMPLE_BITS(sum) & 0x7fffffu) | 0x800000u;
 }
 
 /* In units that all probabilities of an octave share: times 2^sample_unit(octave) it is the probability. */
-SAMPLE_FUNCTION uint32_t sample_part(float t, int32_t octave) {
-  return sample_mantissa(t - (float)octave) >> (octave > SAMPLE_SHIFT ? octave - SAMPLE_SHIFT : 0);
+SAMPLE_FUNCTION uint32_t sample_part(float t, struct sample_whole octave) {
+  return sample_mantissa(t - octave.value) >> (octave.whole > SAMPLE_SHIFT ? octave.whole - SAMPLE_SHIFT : 0);
 }
 SAMPLE_FUNCTION int32_t sample_unit(int32_t octave) { return octave < SAMPLE_SHIFT ? SAMPLE_SHIFT - octave : 0; }
 
 SAMPLE_FUNCTION uint64_t sample_probability(float t) {
   if (!(t < (float)SAMPLE_OCTAVES)) return 0;
-  const int32_t octave = (int32_t)t;
-  return (uint64_t)sample_part(t, octave) << sample_unit(octave);
+  const struct sample_whole octave = sample_cut(t);
+  return (uint64_t)sample_part(t, octave) << sample_unit(octave.whole);
 }
 
 /* How much of the sum the most probable columns must reach: at least the first. */

@@ -29,7 +29,8 @@ enum { REQUEST_WORDS = sizeof(request) / 8 };
 
 /* In each block. */
 struct sampler_shared {
-  uint64_t warps[32];                    /* of one reduction or scan */
+  uint64_t warps[32]; /* of one reduction or scan */
+  uint32_t warp_counts[32];
   uint64_t exchanged[2][SAMPLE_CLUSTER]; /* what each block of the cluster has, twice in turn */
   request asked;
   uint64_t found, sum_to_found; /* a key, and the probabilities down to it */
@@ -55,10 +56,13 @@ template <int Blocks> struct sampler {
   /* The bin that is divided into bins, or none: -1; and what there is before it. */
   int32_t divided;
   uint64_t count_before, sum_before;
-  bool is_listed; /* all from the largest number on, so all that can be looked for next */
+  uint32_t list_share;            /* keys of a thread, in the first block's sorted list */
+  uint64_t list_sum, list_before; /* probabilities of these, and of all before them */
+  bool is_listed;                 /* all from the largest number on, so all that can be looked for next */
 
   __device__ __forceinline__ sampler(const sample_parameters &p, sampler_shared &s, unsigned char *dynamic)
-      : p(p), s(s), exchanges(0), divided(-1), count_before(0), sum_before(0), is_listed(false) {
+      : p(p), s(s), exchanges(0), divided(-1), count_before(0), sum_before(0), list_share(0), list_sum(0),
+        list_before(0), is_listed(false) {
     keys = (uint64_t *)dynamic, bin_sums = keys + SAMPLE_LISTED, bin_counts = (uint32_t *)(bin_sums + SAMPLE_BINS);
     counts = bin_counts + SAMPLE_BINS, low_parts = counts + SAMPLE_BINS, high_parts = low_parts + SAMPLE_BINS;
     held = (float *)(high_parts + SAMPLE_BINS);
@@ -105,21 +109,24 @@ template <int Blocks> struct sampler {
     return value;
   }
 
-  /* The sum of all threads of this block up to each. */
-  __device__ __forceinline__ uint64_t scan(uint64_t value) {
+  /* The sums of all threads of this block up to each. */
+  __device__ __forceinline__ void scan(uint64_t &value, uint32_t &count) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
       const uint64_t before = __shfl_up_sync(0xffffffffu, value, step);
-      if (lane >= step) value += before;
+      const uint32_t count_before = __shfl_up_sync(0xffffffffu, count, step);
+      if (lane >= step) value += before, count += count_before;
     }
-    if (lane == 31) s.warps[warp] = value;
+    if (lane == 31) s.warps[warp] = value, s.warp_counts[warp] = count;
     __syncthreads();
     uint64_t before = lane < warp ? s.warps[lane] : 0;
+    uint32_t count_before = lane < warp ? s.warp_counts[lane] : 0;
 #pragma unroll
     for (int step = 16; step; step /= 2) before += __shfl_xor_sync(0xffffffffu, before, step);
+    count_before = __reduce_add_sync(0xffffffffu, count_before);
+    value += before, count += count_before;
     __syncthreads();
-    return value + before;
   }
 
   /* ---- The row ------------------------------------------------------------------------------------------------- */
@@ -160,12 +167,13 @@ template <int Blocks> struct sampler {
   __device__ __forceinline__ bin_place place_of(float value) const {
     const float t = sample_octaves(largest, factor, value);
     if (!(t < (float)SAMPLE_OCTAVES)) return {SAMPLE_BINS, t};
-    const int32_t octave = (int32_t)t;
-    const float within = (t - (float)octave) * SAMPLE_BINS_OF_OCTAVE;
-    const int32_t part = min((int32_t)within, SAMPLE_BINS_OF_OCTAVE - 1), bin = octave * SAMPLE_BINS_OF_OCTAVE + part;
+    const sample_whole octave = sample_cut(t);
+    const float within = (t - octave.value) * SAMPLE_BINS_OF_OCTAVE;
+    const sample_whole part = sample_cut(fminf(within, SAMPLE_BINS_OF_OCTAVE - 0.5f));
+    const int32_t bin = octave.whole * SAMPLE_BINS_OF_OCTAVE + part.whole;
     if (divided < 0) return {(uint32_t)bin, t};
     if (bin != divided) return {SAMPLE_BINS, t};
-    return {(uint32_t)min((int32_t)((within - (float)part) * SAMPLE_BINS), SAMPLE_BINS - 1), t};
+    return {(uint32_t)min(sample_cut((within - part.value) * SAMPLE_BINS).whole, SAMPLE_BINS - 1), t};
   }
 
   __device__ __forceinline__ uint64_t probability_of(uint64_t key) const {
@@ -181,7 +189,7 @@ template <int Blocks> struct sampler {
       if (at.bin == SAMPLE_BINS) return;
       atomicAdd(&counts[at.bin], 1u);
       if (!sums) return;
-      const uint32_t part = sample_part(at.octaves, (int32_t)at.octaves);
+      const uint32_t part = sample_part(at.octaves, sample_cut(at.octaves));
       atomicAdd(&low_parts[at.bin], part & 0xfffu);
       atomicAdd(&high_parts[at.bin], part >> 12);
     });
@@ -203,8 +211,8 @@ template <int Blocks> struct sampler {
     store(&keys[bin], block, count);
     meet();
     count = (uint32_t)keys[threadIdx.x], sum = bin_sums[threadIdx.x];
-    bin_counts[threadIdx.x] = (uint32_t)scan(count);
-    if (sums) bin_sums[threadIdx.x] = scan(sum);
+    scan(sum, count);
+    bin_counts[threadIdx.x] = count, bin_sums[threadIdx.x] = sum;
     __syncthreads();
   }
 
@@ -253,9 +261,24 @@ template <int Blocks> struct sampler {
     meet();
   }
 
-  /* The first block's list, the largest first, by a bitonic network (Batcher, Sorting networks and their applications,
-   * 1968), with zeros behind it. */
-  __device__ __forceinline__ void sort_keys() {
+  /* The first block's list, the largest first: where each of a few keys goes by comparing it with all, by some threads
+   * each. */
+  __device__ __forceinline__ void sort_few() {
+    uint32_t threads = 32; /* of a key */
+    while (s.listed * threads > SAMPLE_THREADS) threads /= 2;
+    const uint32_t own = threadIdx.x / threads;
+    const uint64_t key = own < s.listed ? keys[own] : 0;
+    uint32_t larger = 0;
+    for (uint32_t i = threadIdx.x % threads; i < s.listed; i += threads) larger += keys[i] > key;
+    for (uint32_t step = threads / 2; step; step /= 2) larger += __shfl_xor_sync(0xffffffffu, larger, step);
+    __syncthreads();
+    if (own < s.listed && threadIdx.x % threads == 0) keys[larger] = key;
+    __syncthreads();
+  }
+
+  /* The same of many by a bitonic network (Batcher, Sorting networks and their applications, 1968), with zeros behind.
+   */
+  __device__ __forceinline__ void sort_many() {
     uint32_t size = 2;
     while (size < s.listed) size *= 2;
     for (uint32_t i = s.listed + threadIdx.x; i < size; i += SAMPLE_THREADS) keys[i] = 0;
@@ -275,19 +298,29 @@ template <int Blocks> struct sampler {
     __syncthreads();
   }
 
-  /* In the first block: the number in the sorted list. A thread has some that follow each other. */
-  __device__ __forceinline__ void find_in_list() {
-    constexpr uint32_t each_has = SAMPLE_LISTED / SAMPLE_THREADS;
-    const uint32_t first = threadIdx.x * each_has;
+  /* In the first block: what there is in the sorted list up to this thread's keys, one or, of many, some that follow
+   * each other. */
+  __device__ __forceinline__ void sum_list() {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < each_has; i++)
-      if (first + i < s.listed) sum += probability_of(keys[first + i]);
-    sum = s.asked.sum_before + scan(sum) - sum;
-    for (uint32_t i = 0; i < each_has && first + i < s.listed; i++) {
-      const uint64_t key = keys[first + i], before = sum, count = s.asked.count_before + first + i + 1;
-      sum += probability_of(key);
-      if (s.asked.by_count ? count == s.asked.needed : before < s.asked.needed && sum >= s.asked.needed)
-        s.found = key, s.sum_to_found = sum;
+    uint32_t none = 0;
+    list_share = s.listed <= SAMPLE_THREADS ? 1 : SAMPLE_LISTED / SAMPLE_THREADS;
+    const uint32_t first = threadIdx.x * list_share;
+    for (uint32_t i = first; i < min(first + list_share, s.listed); i++) sum += probability_of(keys[i]);
+    list_sum = sum;
+    scan(sum, none);
+    list_before = s.asked.sum_before + sum - list_sum;
+  }
+
+  /* In the first block: the number in the sorted list. */
+  __device__ __forceinline__ void find_in_list() {
+    const uint32_t first = threadIdx.x * list_share;
+    uint64_t sum = list_before;
+    for (uint32_t i = first; i < min(first + list_share, s.listed); i++) {
+      const uint64_t before = sum;
+      sum += list_share == 1 ? list_sum : probability_of(keys[i]);
+      if (s.asked.by_count ? s.asked.count_before + i + 1 == s.asked.needed
+                           : before < s.asked.needed && sum >= s.asked.needed)
+        s.found = keys[i], s.sum_to_found = sum;
     }
     __syncthreads();
   }
@@ -351,7 +384,14 @@ template <int Blocks> struct sampler {
       find_by_halves();
     } else {
       list_keys();
-      if (rank == 0) sort_keys(), find_in_list();
+      if (rank == 0) {
+        if (s.listed <= SAMPLE_COMPARED)
+          sort_few();
+        else
+          sort_many();
+        sum_list();
+        find_in_list();
+      }
     }
     if (divided < 0 || is_last) return;
     divided = -1, count_before = sum_before = 0;

@@ -13,6 +13,7 @@ enum {
   SAMPLE_BINS_OF_OCTAVE = 24,
   SAMPLE_BINS = 1024,    /* 24 for each of 42 octaves, and some for the scan */
   SAMPLE_LISTED = 4096,  /* numbers of one bin that are sorted at once */
+  SAMPLE_COMPARED = 256, /* up to so many are sorted by comparing all with all */
   SAMPLE_TOGETHER = 512, /* of several bins: more take longer to sort than a bin by itself takes to be listed */
   SAMPLE_COUNTED = 256,  /* up to this top_k numbers are counted, and only those that are listed have probabilities */
   /* Keys that are sorted, three words and a sum of two for each bin, and a sum of counts. */
