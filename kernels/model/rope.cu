@@ -1,5 +1,6 @@
 /* rope.cu - rotary embedding: a thread has four pairs of a row, so eight numbers that lie together or two times four,
- * in up to four heads, which turn alike. Rows follow their position, read here. */
+ * in one head or, where there are more threads than run at once, in four, which turn alike. Rows follow their position,
+ * read here. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "rope.cuh"
@@ -48,19 +49,19 @@ __device__ __forceinline__ void store_quad(const rope_parameters &p, int64_t out
   store_numbers(p.dtype, p.is_aligned, p.out, out + 2 * pair, 2 * count, both);
 }
 
-__device__ __forceinline__ void rope_rows(const rope_parameters &p) {
+template <int Heads> __device__ __forceinline__ void rope_rows(const rope_parameters &p) {
   const uint32_t part = blockIdx.x * ROPE_THREADS + threadIdx.x;
   if (part < p.parts) {
     uint32_t rest = part / p.row_parts;
     const uint32_t pair = (part - rest * p.row_parts) * 4, count = min(p.pairs - pair, 4u);
-    const uint32_t first_head = rest % p.head_parts * ROPE_HEADS;
+    const uint32_t first_head = rest % p.head_parts * Heads;
     rest /= p.head_parts;
     const uint32_t row = rest % p.sequence, item = rest / p.sequence;
     const int64_t x = item * p.x_batch + first_head * p.x_head + row * p.x_row;
     const int64_t out = item * p.out_batch + first_head * p.out_head + row * p.out_row;
-    quad quads[ROPE_HEADS];
+    quad quads[Heads];
 #pragma unroll
-    for (uint32_t h = 0; h < ROPE_HEADS; h++)
+    for (uint32_t h = 0; h < Heads; h++)
       if (first_head + h < p.heads) load_quad(p, x + h * p.x_head, pair, count, quads[h]);
     const float position = (float)((int64_t)p.positions[p.per_item ? item : 0] + row);
     float frequencies[4];
@@ -69,10 +70,10 @@ __device__ __forceinline__ void rope_rows(const rope_parameters &p) {
     for (int i = 0; i < 4; i++) {
       const turn by = turn_by(position * frequencies[i]);
 #pragma unroll
-      for (int h = 0; h < ROPE_HEADS; h++) turn_pair(by, quads[h].low[i], quads[h].high[i]);
+      for (int h = 0; h < Heads; h++) turn_pair(by, quads[h].low[i], quads[h].high[i]);
     }
 #pragma unroll
-    for (uint32_t h = 0; h < ROPE_HEADS; h++)
+    for (uint32_t h = 0; h < Heads; h++)
       if (first_head + h < p.heads) store_quad(p, out + h * p.out_head, pair, count, quads[h]);
   }
 }

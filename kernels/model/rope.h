@@ -9,7 +9,7 @@
 enum {
   ROPE_THREADS = 128,
   ROPE_PAIRS = 4,        /* of a thread, in each of its heads */
-  ROPE_HEADS = 4,        /* of a thread */
+  ROPE_HEADS = 4,        /* of a thread, where there are many */
   ROPE_MOST_PAIRS = 128, /* of a row: the largest head dimension is 256 */
 };
 
@@ -31,7 +31,9 @@ struct rope_parameters {
 };
 
 /* KERNEL(chips, parameters, name, threads, what it calls) */
-#define ROPE_KERNELS(KERNEL) KERNEL(EVERY_CHIP, rope_parameters, rondo_rope, ROPE_THREADS, rope_rows)
+#define ROPE_KERNELS(KERNEL)                                                                                           \
+  KERNEL(EVERY_CHIP, rope_parameters, rondo_rope, ROPE_THREADS, rope_rows<1>)                                          \
+  KERNEL(EVERY_CHIP, rope_parameters, rondo_rope_heads, ROPE_THREADS, rope_rows<ROPE_HEADS>)
 
 #ifndef __CUDACC__
 #include "../../runtime/kernels.h"

@@ -111,6 +111,23 @@ static void rotate(rondo_backend backend) {
 }
 BOTH_BACKENDS(rope, turns_pairs_by_their_position, rotate)
 
+/* More pairs than threads run at once (of 132 multiprocessors), so that heads share a thread. */
+static void many_rows(rondo_backend backend) {
+  struct random random = {10};
+  struct trial trial;
+  trial_describe(&trial, backend);
+  struct rotated r = {.layout = RONDO_BSHD, .pairing = RONDO_ROPE_HALVES, .positions = {100000}};
+  r = add(&trial, &random, r, RONDO_BF16, 38, 160, 128, 0);
+  trial_instantiate(&trial);
+  trial_set(&trial, r.position, r.positions);
+  frame_set(&trial, &r.x), frame_set(&trial, &r.out);
+  trial_replay(&trial);
+  check(&trial, &r, 0);
+  free(r.x.bytes), free(r.out.bytes);
+  trial_end(&trial);
+}
+BOTH_BACKENDS(rope, turns_many_rows, many_rows)
+
 /* Pairs (1, 0) give cosine and sine themselves: of every position up to 2^17 at frequency 1, where an error of the
  * reduction shows, and of random angles of all sizes. */
 static void exact(rondo_backend backend) {
