@@ -1,0 +1,10 @@
+/* dequantize.h - rows of a GGUF file's tensors as fp32. */
+#ifndef DEQUANTIZE_H
+#define DEQUANTIZE_H
+
+#include "gguf.h"
+
+/* Writes the shape[0] elements of a row, 0 to gguf_rows - 1. */
+void dequantize_row(const struct gguf_tensor *tensor, int64_t row, float *out);
+
+#endif

@@ -1,0 +1,225 @@
+/* tokenizer.c - see tokenizer.h. A piece begins as its bytes' tokens; of all neighbours that the vocabulary merges
+ * those of the lowest rank go first, the leftmost of several, until none are left. A heap finds them: n log n for a
+ * piece of n bytes, however long (as in Hugging Face's tokenizers, models/bpe/word.rs). */
+#include "tokenizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pattern.h"
+
+enum { NONE = -1 };
+
+bool tokens_push(struct tokens *tokens, int32_t token) {
+  if (tokens->count == tokens->capacity) {
+    size_t capacity = tokens->capacity ? 2 * tokens->capacity : 64;
+    int32_t *ids = realloc(tokens->ids, capacity * sizeof *ids);
+    if (!ids) return false;
+    tokens->ids = ids;
+    tokens->capacity = capacity;
+  }
+  tokens->ids[tokens->count++] = token;
+  return true;
+}
+
+void tokens_free(struct tokens *tokens) {
+  free(tokens->ids);
+  memset(tokens, 0, sizeof *tokens);
+}
+
+/* ---- Merging ----------------------------------------------------------------------------------------------------- */
+
+/* A list in both directions; what was merged into its left neighbour has token NONE. */
+struct symbol {
+  int32_t token;
+  int32_t previous, next; /* NONE at the ends */
+};
+
+/* Two neighbours that may be merged, if they are still what they were. */
+struct candidate {
+  int32_t rank, place; /* of the left one */
+  int32_t left, right, token;
+};
+
+struct work {
+  struct symbol *symbols;
+  struct candidate *heap;
+  int32_t symbol_count, heap_count;
+  size_t capacity; /* bytes of a piece */
+};
+
+/* Each of n bytes begins as a candidate at most, and each of n merges adds two. */
+static bool work_reserve(struct work *work, size_t bytes) {
+  if (bytes <= work->capacity) return true;
+  if (bytes > INT32_MAX / 4) return false;
+  size_t capacity = bytes < 64 ? 64 : bytes;
+  struct symbol *symbols = realloc(work->symbols, capacity * sizeof *symbols);
+  if (symbols) work->symbols = symbols;
+  struct candidate *heap = realloc(work->heap, 3 * capacity * sizeof *heap);
+  if (heap) work->heap = heap;
+  if (!symbols || !heap) return false;
+  work->capacity = capacity;
+  return true;
+}
+
+static bool goes_first(const struct candidate *a, const struct candidate *b) {
+  return a->rank != b->rank ? a->rank < b->rank : a->place < b->place;
+}
+
+static void heap_push(struct work *work, struct candidate candidate) {
+  int32_t at = work->heap_count++;
+  for (int32_t parent; at > 0 && goes_first(&candidate, &work->heap[parent = (at - 1) / 2]); at = parent)
+    work->heap[at] = work->heap[parent];
+  work->heap[at] = candidate;
+}
+
+static struct candidate heap_pop(struct work *work) {
+  struct candidate first = work->heap[0], last = work->heap[--work->heap_count];
+  int32_t at = 0;
+  for (int32_t child; (child = 2 * at + 1) < work->heap_count; at = child) {
+    if (child + 1 < work->heap_count && goes_first(&work->heap[child + 1], &work->heap[child])) child++;
+    if (!goes_first(&work->heap[child], &last)) break;
+    work->heap[at] = work->heap[child];
+  }
+  work->heap[at] = last;
+  return first;
+}
+
+static void consider(const struct vocabulary *vocabulary, struct work *work, int32_t place) {
+  if (place == NONE || work->symbols[place].next == NONE) return;
+  int32_t left = work->symbols[place].token, right = work->symbols[work->symbols[place].next].token;
+  const struct vocabulary_merge *merge = vocabulary_merge(vocabulary, left, right);
+  if (merge) heap_push(work, (struct candidate){merge->rank, place, left, right, merge->token});
+}
+
+static void merge(const struct vocabulary *vocabulary, struct work *work, const struct candidate *candidate) {
+  struct symbol *symbol = &work->symbols[candidate->place];
+  if (symbol->token != candidate->left || symbol->next == NONE || work->symbols[symbol->next].token != candidate->right)
+    return;
+  struct symbol *right = &work->symbols[symbol->next];
+  symbol->token = candidate->token;
+  symbol->next = right->next;
+  right->token = NONE;
+  if (symbol->next != NONE) work->symbols[symbol->next].previous = candidate->place;
+  consider(vocabulary, work, symbol->previous);
+  consider(vocabulary, work, candidate->place);
+}
+
+static bool encode_piece(const struct vocabulary *vocabulary, struct work *work, const char *piece, size_t bytes,
+                         struct tokens *tokens) {
+  if (!work_reserve(work, bytes)) return false;
+  work->symbol_count = work->heap_count = 0;
+  for (size_t i = 0; i < bytes; i++) {
+    int32_t token = vocabulary->of_byte[(uint8_t)piece[i]], place = work->symbol_count;
+    if (token == NONE) continue;
+    work->symbols[work->symbol_count++] = (struct symbol){token, place - 1, place + 1};
+  }
+  if (work->symbol_count == 0) return true;
+  work->symbols[work->symbol_count - 1].next = NONE;
+  for (int32_t place = 0; place < work->symbol_count; place++) consider(vocabulary, work, place);
+  while (work->heap_count > 0) {
+    struct candidate first = heap_pop(work);
+    merge(vocabulary, work, &first);
+  }
+  for (int32_t place = 0; place != NONE; place = work->symbols[place].next)
+    if (!tokens_push(tokens, work->symbols[place].token)) return false;
+  return true;
+}
+
+/* ---- Texts ------------------------------------------------------------------------------------------------------- */
+
+/* Text without special tokens in it. */
+static bool encode_text(const struct tokenizer *tokenizer, struct work *work, const char *text, size_t bytes,
+                        struct tokens *tokens) {
+  struct pieces pieces;
+  if (bytes == 0) return true;
+  bool fine = pieces_begin(&pieces, tokenizer->pattern, text, bytes);
+  for (size_t length; fine && (length = pieces_next(&pieces)) > 0; pieces.at += length)
+    fine = encode_piece(&tokenizer->vocabulary, work, text + pieces.at, length, tokens);
+  pieces_end(&pieces);
+  return fine;
+}
+
+/* The longest special token that the text begins with. */
+static int32_t special_at(const struct vocabulary *vocabulary, const char *text, size_t bytes) {
+  for (int32_t i = 0; i < vocabulary->special_count; i++) {
+    const struct vocabulary_token *token = &vocabulary->tokens[vocabulary->specials[i]];
+    if (token->length <= bytes && memcmp(token->bytes, text, token->length) == 0) return vocabulary->specials[i];
+  }
+  return NONE;
+}
+
+static bool encode_all(const struct tokenizer *tokenizer, struct work *work, const char *text, size_t bytes,
+                       enum tokenizer_specials specials, struct tokens *tokens) {
+  if (specials == SPECIALS_ARE_TEXT) return encode_text(tokenizer, work, text, bytes, tokens);
+  size_t begin = 0, at = 0;
+  while (at < bytes) {
+    int32_t token = special_at(&tokenizer->vocabulary, text + at, bytes - at);
+    if (token == NONE) {
+      at++;
+      continue;
+    }
+    if (!encode_text(tokenizer, work, text + begin, at - begin, tokens) || !tokens_push(tokens, token)) return false;
+    begin = at += tokenizer->vocabulary.tokens[token].length;
+  }
+  return encode_text(tokenizer, work, text + begin, bytes - begin, tokens);
+}
+
+bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                      enum tokenizer_specials specials, struct tokens *tokens) {
+  struct work work = {0};
+  bool fine = encode_all(tokenizer, &work, text, bytes, specials, tokens);
+  free(work.symbols);
+  free(work.heap);
+  return fine;
+}
+
+/* ---- Tokens ------------------------------------------------------------------------------------------------------ */
+
+struct gguf_text tokenizer_bytes(const struct tokenizer *tokenizer, int32_t token) {
+  if (token < 0 || token >= tokenizer->vocabulary.token_count) return (struct gguf_text){"", 0};
+  const struct vocabulary_token *found = &tokenizer->vocabulary.tokens[token];
+  return (struct gguf_text){found->bytes, found->length};
+}
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token) {
+  return token >= 0 && token < tokenizer->vocabulary.token_count && tokenizer->vocabulary.tokens[token].special;
+}
+
+int32_t tokenizer_special(const struct tokenizer *tokenizer, const char *text) {
+  size_t length = strlen(text);
+  int32_t token = special_at(&tokenizer->vocabulary, text, length);
+  return token != NONE && tokenizer->vocabulary.tokens[token].length == length ? token : NONE;
+}
+
+/* The most of a name that is worth a place in a message. */
+static int shown(struct gguf_text text) { return text.length < 32 ? (int)text.length : 32; }
+
+static bool is_known(const struct gguf *file, char message[GGUF_MESSAGE_BYTES]) {
+  struct gguf_text model, pre;
+  if (!gguf_string(file, "tokenizer.ggml.model", &model, message) ||
+      !gguf_string(file, "tokenizer.ggml.pre", &pre, message))
+    return false;
+  if (model.length == 4 && memcmp(model.bytes, "gpt2", 4) == 0 && pre.length == 6 &&
+      memcmp(pre.bytes, "smollm", 6) == 0)
+    return true;
+  snprintf(message, GGUF_MESSAGE_BYTES,
+           "%.160s: its tokenizer is %.*s with the pattern %.*s, known is gpt2 with smollm", file->path, shown(model),
+           model.bytes, shown(pre), pre.bytes);
+  return false;
+}
+
+bool tokenizer_open(const struct gguf *file, struct tokenizer *tokenizer, char message[GGUF_MESSAGE_BYTES]) {
+  memset(tokenizer, 0, sizeof *tokenizer);
+  if (!is_known(file, message) || !vocabulary_read(file, &tokenizer->vocabulary, message)) return false;
+  tokenizer->pattern = pattern_compile(message, GGUF_MESSAGE_BYTES);
+  if (!tokenizer->pattern) tokenizer_close(tokenizer);
+  return tokenizer->pattern != NULL;
+}
+
+void tokenizer_close(struct tokenizer *tokenizer) {
+  vocabulary_free(&tokenizer->vocabulary);
+  pattern_free(tokenizer->pattern);
+  memset(tokenizer, 0, sizeof *tokenizer);
+}

@@ -1,0 +1,62 @@
+/* utf8.c - see utf8.h. Well-formed sequences are those of table 3-7 of the Unicode Standard; what is not is replaced by
+ * its maximal subparts, as that standard recommends in 3.9. */
+#include "utf8.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { REPLACEMENT_BYTES = 3 };
+
+/* The second byte is narrower for some first ones: no overlong forms, no surrogates, nothing beyond U+10FFFF. */
+static bool may_follow(uint8_t first, uint32_t position, uint8_t byte) {
+  uint8_t low = 0x80, high = 0xbf;
+  if (position == 1) {
+    if (first == 0xe0) low = 0xa0;
+    if (first == 0xed) high = 0x9f;
+    if (first == 0xf0) low = 0x90;
+    if (first == 0xf4) high = 0x8f;
+  }
+  return byte >= low && byte <= high;
+}
+
+struct utf8_sequence utf8_at(const char *bytes, size_t count) {
+  uint8_t first = (uint8_t)bytes[0];
+  uint32_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  if (length == 0) return (struct utf8_sequence){UTF8_INVALID, 1};
+  for (uint32_t i = 1; i < length; i++) {
+    if (i == count) return (struct utf8_sequence){UTF8_CUT, i};
+    if (!may_follow(first, i, (uint8_t)bytes[i])) return (struct utf8_sequence){UTF8_INVALID, i};
+  }
+  return (struct utf8_sequence){UTF8_WHOLE, length};
+}
+
+static size_t replace(char *out) {
+  memcpy(out, "\xef\xbf\xbd", REPLACEMENT_BYTES);
+  return REPLACEMENT_BYTES;
+}
+
+size_t utf8_pass(struct utf8_stream *stream, const char *bytes, size_t count, char *out) {
+  size_t written = 0;
+  for (size_t i = 0; i < count; i++) {
+    stream->held[stream->count++] = bytes[i];
+    while (stream->count > 0) {
+      struct utf8_sequence sequence = utf8_at(stream->held, stream->count);
+      if (sequence.state == UTF8_CUT) break;
+      if (sequence.state == UTF8_INVALID) {
+        written += replace(out + written);
+      } else {
+        memcpy(out + written, stream->held, sequence.length);
+        written += sequence.length;
+      }
+      stream->count -= sequence.length;
+      memmove(stream->held, stream->held + sequence.length, stream->count);
+    }
+  }
+  return written;
+}
+
+size_t utf8_end(struct utf8_stream *stream, char *out) {
+  if (stream->count == 0) return 0;
+  stream->count = 0;
+  return replace(out);
+}

@@ -1,0 +1,32 @@
+/* utf8.h - which bytes are UTF-8, and text that arrives in pieces cut anywhere. */
+#ifndef UTF8_H
+#define UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum utf8_state {
+  UTF8_WHOLE,  /* a character */
+  UTF8_CUT,    /* all that is there could be the beginning of one */
+  UTF8_INVALID /* these bytes, as many as could have begun one, are none */
+};
+
+/* What begins at bytes, of which there is at least one: its length is 1 to 4. */
+struct utf8_sequence {
+  enum utf8_state state;
+  uint32_t length;
+};
+struct utf8_sequence utf8_at(const char *bytes, size_t count);
+
+/* Text on its way to a terminal: a character whose bytes come one after the other waits here until it is whole. */
+struct utf8_stream {
+  char held[4];
+  uint32_t count;
+};
+/* Passes on what is whole, and U+FFFD for what is no UTF-8. Returns the bytes written to out, at most
+ * 3 * (count + 1). */
+size_t utf8_pass(struct utf8_stream *stream, const char *bytes, size_t count, char *out);
+/* The end: U+FFFD for what is still held, at most 3 bytes. */
+size_t utf8_end(struct utf8_stream *stream, char *out);
+
+#endif

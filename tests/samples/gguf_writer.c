@@ -1,0 +1,171 @@
+/* gguf_writer.c - see gguf_writer.h. */
+#include "gguf_writer.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STRING = 8, ARRAY = 9, U32 = 4, I32 = 5 };
+
+static void put(struct gguf_buffer *buffer, const void *bytes, size_t count) {
+  if (buffer->count + count > buffer->capacity) {
+    buffer->capacity = 2 * (buffer->count + count) + 64;
+    buffer->bytes = realloc(buffer->bytes, buffer->capacity);
+    if (!buffer->bytes) abort();
+  }
+  if (count > 0) memcpy(buffer->bytes + buffer->count, bytes, count);
+  buffer->count += count;
+}
+
+static void put_u32(struct gguf_buffer *buffer, uint32_t value) { put(buffer, &value, sizeof value); }
+static void put_u64(struct gguf_buffer *buffer, uint64_t value) { put(buffer, &value, sizeof value); }
+
+static void put_text(struct gguf_buffer *buffer, const char *text) {
+  put_u64(buffer, strlen(text));
+  put(buffer, text, strlen(text));
+}
+
+void gguf_write_value(struct gguf_writer *writer, const char *key, uint32_t kind, const void *value, size_t bytes) {
+  writer->entry_count++;
+  put_text(&writer->entries, key);
+  put_u32(&writer->entries, kind);
+  put(&writer->entries, value, bytes);
+}
+
+void gguf_write_string(struct gguf_writer *writer, const char *key, const char *value) {
+  gguf_write_value(writer, key, STRING, NULL, 0);
+  put_text(&writer->entries, value);
+}
+
+void gguf_write_u32(struct gguf_writer *writer, const char *key, uint32_t value) {
+  gguf_write_value(writer, key, U32, &value, sizeof value);
+}
+
+void gguf_write_array(struct gguf_writer *writer, const char *key, uint32_t kind, uint64_t count, const void *values,
+                      size_t bytes) {
+  gguf_write_value(writer, key, ARRAY, NULL, 0);
+  put_u32(&writer->entries, kind);
+  put_u64(&writer->entries, count);
+  put(&writer->entries, values, bytes);
+}
+
+void gguf_write_strings(struct gguf_writer *writer, const char *key, uint64_t count, const char *const *values) {
+  gguf_write_array(writer, key, STRING, count, NULL, 0);
+  for (uint64_t i = 0; i < count; i++) put_text(&writer->entries, values[i]);
+}
+
+static void pad(struct gguf_buffer *buffer, size_t alignment) {
+  while (buffer->count % alignment != 0) put(buffer, "", 1);
+}
+
+static uint32_t alignment_of(const struct gguf_writer *writer) { return writer->alignment ? writer->alignment : 32; }
+
+void gguf_write_tensor(struct gguf_writer *writer, const char *name, uint32_t type, uint32_t rank, const int64_t *shape,
+                       const void *data, size_t bytes) {
+  pad(&writer->data, alignment_of(writer));
+  writer->tensor_count++;
+  put_text(&writer->infos, name);
+  put_u32(&writer->infos, rank);
+  put(&writer->infos, shape, rank * sizeof *shape);
+  put_u32(&writer->infos, type);
+  put_u64(&writer->infos, writer->data.count);
+  put(&writer->data, data, bytes);
+}
+
+struct gguf_buffer gguf_write_end(struct gguf_writer *writer) {
+  if (writer->alignment) gguf_write_u32(writer, "general.alignment", writer->alignment);
+  struct gguf_buffer file = {0};
+  put(&file, "GGUF", 4);
+  put_u32(&file, writer->version ? writer->version : 3);
+  put_u64(&file, writer->tensor_count);
+  put_u64(&file, writer->entry_count);
+  put(&file, writer->entries.bytes, writer->entries.count);
+  put(&file, writer->infos.bytes, writer->infos.count);
+  if (writer->tensor_count > 0) pad(&file, alignment_of(writer));
+  put(&file, writer->data.bytes, writer->data.count);
+  free(writer->entries.bytes);
+  free(writer->infos.bytes);
+  free(writer->data.bytes);
+  memset(writer, 0, sizeof *writer);
+  return file;
+}
+
+/* ---- A small vocabulary ------------------------------------------------------------------------------------------ */
+
+/* Some compete for the same bytes: "aa" in a run of a, "th" "he" "the". The last three are no UTF-8 alone. */
+static const char *const merge_texts[SMALL_MERGES][2] = {
+    {"t", "h"},   {"h", "e"}, {"th", "e"},  {" ", "the"}, {"l", "l"},       {"he", "ll"},     {"hell", "o"},
+    {" ", "t"},   {"e", "r"}, {"a", "a"},   {"aa", "aa"}, {"aaaa", "aa"},   {"'", "s"},       {" ", " "},
+    {"  ", "  "}, {"1", "2"}, {"\n", "\n"}, {"o", "he"},  {"\xc3", "\xa9"}, {"\xf0", "\x9f"}, {"\xff", "\xff"},
+};
+
+struct small_token small_token(int32_t token) {
+  struct small_token result = {.length = 1};
+  if (token < 256)
+    result.bytes[0] = (char)token;
+  else if (token < SMALL_START)
+    snprintf(result.bytes, sizeof result.bytes, "%s%s", merge_texts[token - 256][0], merge_texts[token - 256][1]);
+  else
+    snprintf(result.bytes, sizeof result.bytes, "%s", token == SMALL_START ? "<|im_start|>" : "<|im_end|>");
+  if (token >= 256) result.length = (uint32_t)strlen(result.bytes);
+  return result;
+}
+
+int32_t small_merge(int32_t left, int32_t right) {
+  struct small_token a = small_token(left), b = small_token(right);
+  for (int32_t i = 0; i < SMALL_MERGES; i++)
+    if (strlen(merge_texts[i][0]) == a.length && memcmp(merge_texts[i][0], a.bytes, a.length) == 0 &&
+        strlen(merge_texts[i][1]) == b.length && memcmp(merge_texts[i][1], b.bytes, b.length) == 0)
+      return 256 + i;
+  return -1;
+}
+
+/* As GPT-2 writes bytes: a byte that prints in Latin-1 as that character, the others from U+0100 on, in order. */
+static int character_of(int byte) {
+  static const char printable[] = "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`"
+                                  "abcdefghijklmnopqrstuvwxyz{|}~";
+  int others = 0;
+  for (int i = 0; i <= byte; i++) {
+    bool prints = (i && i < 128 && strchr(printable, i)) || (i > 160 && i != 173);
+    if (i == byte) return prints ? byte : 256 + others;
+    others += !prints;
+  }
+  return 0;
+}
+
+static char *write_as_characters(char *out, const char *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    int code = character_of((uint8_t)bytes[i]);
+    if (code >= 128) *out++ = (char)(0xc0 | code >> 6);
+    *out++ = (char)(code < 128 ? code : 0x80 | (code & 63));
+  }
+  *out = '\0';
+  return out;
+}
+
+void gguf_write_small_vocabulary(struct gguf_writer *writer) {
+  char tokens[SMALL_TOKENS][40], merges[SMALL_MERGES][40];
+  const char *token_list[SMALL_TOKENS], *merge_list[SMALL_MERGES];
+  int32_t kinds[SMALL_TOKENS];
+  for (int32_t i = 0; i < SMALL_TOKENS; i++) {
+    struct small_token token = small_token(i);
+    kinds[i] = i < SMALL_START ? 1 : 3;
+    token_list[i] = tokens[i];
+    if (i < SMALL_START)
+      write_as_characters(tokens[i], token.bytes, token.length);
+    else
+      snprintf(tokens[i], sizeof tokens[i], "%s", token.bytes);
+  }
+  for (int32_t i = 0; i < SMALL_MERGES; i++) {
+    char *at = write_as_characters(merges[i], merge_texts[i][0], strlen(merge_texts[i][0]));
+    *at++ = ' ';
+    write_as_characters(at, merge_texts[i][1], strlen(merge_texts[i][1]));
+    merge_list[i] = merges[i];
+  }
+  gguf_write_string(writer, "tokenizer.ggml.model", "gpt2");
+  gguf_write_string(writer, "tokenizer.ggml.pre", "smollm");
+  gguf_write_strings(writer, "tokenizer.ggml.tokens", SMALL_TOKENS, token_list);
+  gguf_write_strings(writer, "tokenizer.ggml.merges", SMALL_MERGES, merge_list);
+  gguf_write_array(writer, "tokenizer.ggml.token_type", I32, SMALL_TOKENS, kinds, sizeof kinds);
+}

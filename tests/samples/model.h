@@ -1,0 +1,14 @@
+/* model.h - SmolLM2-135M-Instruct, for tests that need it: ./bootstrap model fetches it. */
+#ifndef RONDO_TESTS_MODEL_H
+#define RONDO_TESTS_MODEL_H
+
+#include <stdio.h>
+
+#include "../../samples/chat/gguf.h"
+
+/* Ends the test as skipped, with a reason, if the file is not there. */
+struct gguf require_model(void);
+/* A file of tests/model; skips likewise, which is for a bundle. */
+FILE *require_data(const char *name);
+
+#endif

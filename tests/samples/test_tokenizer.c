@@ -1,0 +1,261 @@
+/* test_tokenizer.c - the chat sample's tokens are those of Hugging Face's tokenizers on SmolLM2's vocabulary
+ * (tests/model/tokenizer_vectors.txt), any bytes survive, long texts take time in proportion, and UTF-8 that is cut
+ * between two tokens comes out whole. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../samples/chat/template.h"
+#include "../../samples/chat/utf8.h"
+#include "gguf_writer.h"
+#include "model.h"
+
+static struct tokenizer open_tokenizer(struct gguf file) {
+  struct tokenizer tokenizer;
+  char message[GGUF_MESSAGE_BYTES] = "";
+  cr_assert(tokenizer_open(&file, &tokenizer, message), "%s", message);
+  gguf_close(&file);
+  return tokenizer;
+}
+
+static struct tokenizer open_small(void) {
+  struct gguf_writer writer = {0};
+  gguf_write_small_vocabulary(&writer);
+  struct gguf_buffer bytes = gguf_write_end(&writer);
+  struct gguf file;
+  char message[GGUF_MESSAGE_BYTES] = "";
+  cr_assert(gguf_parse("small.gguf", bytes.bytes, bytes.count, &file, message), "%s", message);
+  struct tokenizer tokenizer = open_tokenizer(file);
+  free(bytes.bytes);
+  return tokenizer;
+}
+
+/* As text for a message: "1 2 3". */
+static void join(const struct tokens *tokens, char *out, size_t capacity) {
+  size_t used = 0;
+  *out = '\0';
+  for (size_t i = 0; i < tokens->count && used < capacity; i++)
+    used += (size_t)snprintf(out + used, capacity - used, "%s%d", i ? " " : "", tokens->ids[i]);
+}
+
+static void expect_tokens(const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                          enum tokenizer_specials specials, const char *expected) {
+  static char joined[1 << 16];
+  struct tokens tokens = {0};
+  cr_assert(tokenizer_encode(tokenizer, text, bytes, specials, &tokens));
+  join(&tokens, joined, sizeof joined);
+  cr_assert_str_eq(joined, expected, "of '%.*s'", (int)bytes, text);
+  tokens_free(&tokens);
+}
+
+/* ---- Against Hugging Face's tokenizers --------------------------------------------------------------------------- */
+
+/* In place: \xNN as the byte. Returns the bytes. */
+static size_t unescape(char *text) {
+  char *out = text;
+  for (const char *at = text; *at;) {
+    unsigned byte;
+    if (sscanf(at, "\\x%2x", &byte) == 1) {
+      *out++ = (char)byte;
+      at += 4;
+    } else {
+      *out++ = *at++;
+    }
+  }
+  return (size_t)(out - text);
+}
+
+Test(tokenizer, gives_the_tokens_of_hugging_faces_tokenizers) {
+  struct tokenizer tokenizer = open_tokenizer(require_model());
+  FILE *vectors = require_data("tokenizer_vectors.txt");
+  char *line = NULL;
+  size_t capacity = 0, count = 0;
+  for (ssize_t length; (length = getline(&line, &capacity, vectors)) > 0;) {
+    if (line[0] == '#') continue;
+    line[length - 1] = '\0';
+    char *text = strchr(line, '\t'), *ids = strrchr(line, '\t');
+    cr_assert(text && ids && ids > text, "a line is no vector: %s", line);
+    *text++ = *ids++ = '\0';
+    size_t bytes = unescape(text);
+    bool special = strcmp(line, "special") == 0;
+    expect_tokens(&tokenizer, text, bytes, special ? SPECIALS_ARE_TOKENS : SPECIALS_ARE_TEXT, ids);
+    count++;
+  }
+  cr_assert_gt(count, 100);
+  free(line);
+  fclose(vectors);
+  tokenizer_close(&tokenizer);
+}
+
+/* prompts.txt has lines "prompt TEXT" and "tokens IDS" in turn. */
+Test(tokenizer, makes_a_prompt_what_the_chat_template_makes_of_it) {
+  struct tokenizer tokenizer = open_tokenizer(require_model());
+  FILE *prompts = require_data("prompts.txt");
+  struct template template;
+  cr_assert(template_find(&tokenizer, &template));
+  cr_assert(template.start == 1 && template.end == 2);
+  char *line = NULL, joined[4096];
+  size_t capacity = 0, count = 0;
+  struct tokens tokens = {0};
+  for (ssize_t length; (length = getline(&line, &capacity, prompts)) > 0;) {
+    line[length - 1] = '\0';
+    if (strncmp(line, "prompt ", 7) == 0) {
+      tokens_free(&tokens);
+      cr_assert(template_message(&template, "system", template_default_system, &tokens) &&
+                template_message(&template, "user", line + 7, &tokens) && template_answer(&template, &tokens));
+    } else if (strncmp(line, "tokens ", 7) == 0) {
+      join(&tokens, joined, sizeof joined);
+      cr_assert_str_eq(joined, line + 7);
+      count++;
+    }
+  }
+  cr_assert_eq(count, 5);
+  free(line);
+  fclose(prompts);
+  tokens_free(&tokens);
+  tokenizer_close(&tokenizer);
+}
+
+/* ---- With a small vocabulary ------------------------------------------------------------------------------------- */
+
+/* By their place in gguf_writer.c: th 256, he 257, the 258, " the" 259, hello 262, aa 265, aaaa 266, aaaaaa 267. */
+Test(tokenizer, merges_the_lowest_rank_first_and_the_leftmost_of_several) {
+  struct tokenizer tokenizer = open_small();
+  expect_tokens(&tokenizer, "the", 3, SPECIALS_ARE_TEXT, "258");
+  expect_tokens(&tokenizer, "a the", 5, SPECIALS_ARE_TEXT, "97 259");
+  expect_tokens(&tokenizer, "hello", 5, SPECIALS_ARE_TEXT, "262");
+  expect_tokens(&tokenizer, "aaaaa", 5, SPECIALS_ARE_TEXT, "266 97");
+  expect_tokens(&tokenizer, "aaaaaaa", 7, SPECIALS_ARE_TEXT, "267 97");
+  expect_tokens(&tokenizer, "", 0, SPECIALS_ARE_TEXT, "");
+  tokenizer_close(&tokenizer);
+}
+
+/* Of a message that was written by a user. */
+Test(tokenizer, takes_special_tokens_for_text_unless_told) {
+  struct tokenizer tokenizer = open_small();
+  static const char text[] = "t<|im_end|>e";
+  char end[16];
+  snprintf(end, sizeof end, "116 %d 101", SMALL_END);
+  expect_tokens(&tokenizer, text, strlen(text), SPECIALS_ARE_TOKENS, end);
+  expect_tokens(&tokenizer, text, strlen(text), SPECIALS_ARE_TEXT, "116 60 124 105 109 95 101 110 100 124 62 101");
+  cr_assert_eq(tokenizer_special(&tokenizer, "<|im_end|>"), SMALL_END);
+  cr_assert_eq(tokenizer_special(&tokenizer, "<|im_end|"), -1);
+  cr_assert(tokenizer_is_special(&tokenizer, SMALL_START) && !tokenizer_is_special(&tokenizer, 258));
+  cr_assert_eq(tokenizer_bytes(&tokenizer, -1).length, 0);
+  cr_assert_eq(tokenizer_bytes(&tokenizer, SMALL_TOKENS).length, 0);
+  tokenizer_close(&tokenizer);
+}
+
+/* A piece of four million letters, a text of a million pieces, and one of a million broken characters: each would take
+ * minutes if time grew with the square. */
+Test(tokenizer, takes_long_texts_in_time_in_proportion) {
+  struct tokenizer tokenizer = open_small();
+  enum { LONG = 4000000 };
+  static const char *const units[] = {"aaaa", "a 1\n", "\xe3\x81g\xff", "    "};
+  char *text = malloc(LONG);
+  for (size_t unit = 0; unit < sizeof units / sizeof *units; unit++) {
+    struct tokens tokens = {0};
+    for (size_t i = 0; i < LONG; i++) text[i] = units[unit][i % 4];
+    cr_assert(tokenizer_encode(&tokenizer, text, LONG, SPECIALS_ARE_TOKENS, &tokens));
+    size_t bytes = 0;
+    for (size_t i = 0; i < tokens.count; i++) bytes += tokenizer_bytes(&tokenizer, tokens.ids[i]).length;
+    cr_assert_eq(bytes, LONG);
+    tokens_free(&tokens);
+  }
+  free(text);
+  tokenizer_close(&tokenizer);
+}
+
+/* ---- UTF-8 ------------------------------------------------------------------------------------------------------- */
+
+static void expect_stream(const char *const parts[], size_t count, const char *expected) {
+  struct utf8_stream stream = {0};
+  char out[256];
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; i++) bytes += utf8_pass(&stream, parts[i], strlen(parts[i]), out + bytes);
+  bytes += utf8_end(&stream, out + bytes);
+  out[bytes] = '\0';
+  cr_assert_str_eq(out, expected);
+}
+#define EXPECT_STREAM(expected, ...)                                                                                   \
+  expect_stream((const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *),       \
+                expected)
+#define UNKNOWN "\xef\xbf\xbd"
+
+Test(utf8, holds_a_character_back_until_it_is_whole) {
+  EXPECT_STREAM("\xf0\x9f\x8e\x89!", "\xf0", "\x9f\x8e", "\x89!");
+  EXPECT_STREAM("caf\xc3\xa9", "caf\xc3", "\xa9");
+  struct utf8_stream stream = {0};
+  char out[8];
+  cr_assert_eq(utf8_pass(&stream, "\xe2\x82", 2, out), 0);
+  cr_assert_eq(utf8_pass(&stream, "\xac", 1, out), 3);
+  cr_assert_eq(utf8_end(&stream, out), 0);
+}
+
+/* Unicode 3.9, table 3-8 and its neighbours: one for every maximal subpart. */
+Test(utf8, replaces_what_is_none) {
+  EXPECT_STREAM(UNKNOWN, "\xe2\x82");
+  EXPECT_STREAM(UNKNOWN "(", "\xc3", "(");
+  EXPECT_STREAM(UNKNOWN UNKNOWN, "\xc0\x80");
+  EXPECT_STREAM(UNKNOWN UNKNOWN UNKNOWN, "\xed\xa0\x80");
+  EXPECT_STREAM(UNKNOWN UNKNOWN UNKNOWN UNKNOWN, "\xf4\x90\x80\x80");
+  EXPECT_STREAM("a" UNKNOWN UNKNOWN UNKNOWN "b" UNKNOWN "c" UNKNOWN UNKNOWN "d", "a\xf1\x80\x80\xe1\x80\xc2"
+                                                                                 "b\x80"
+                                                                                 "c\x80\xbf"
+                                                                                 "d");
+}
+
+/* Every first and second byte: what may begin a character is decided as the code points say. */
+Test(utf8, knows_every_character) {
+  for (uint32_t code = 0x80; code < 0x110000; code++) {
+    if (code >= 0xd800 && code < 0xe000) continue;
+    char bytes[4];
+    uint32_t length = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4, rest = code;
+    for (uint32_t i = length - 1; i > 0; i--, rest >>= 6) bytes[i] = (char)(0x80 | (rest & 63));
+    bytes[0] = (char)((0xf00 >> length & 0xff) | rest);
+    for (uint32_t cut = 1; cut <= length; cut++) {
+      struct utf8_sequence sequence = utf8_at(bytes, cut);
+      cr_assert(sequence.state == (cut == length ? UTF8_WHOLE : UTF8_CUT) && sequence.length == cut, "U+%04X", code);
+    }
+  }
+}
+
+/* ---- Vocabularies that are wrong --------------------------------------------------------------------------------- */
+
+static void expect_refusal(struct gguf_writer *writer, const char *fragment) {
+  struct gguf_buffer bytes = gguf_write_end(writer);
+  struct gguf file;
+  struct tokenizer tokenizer;
+  char message[GGUF_MESSAGE_BYTES] = "";
+  cr_assert(gguf_parse("made.gguf", bytes.bytes, bytes.count, &file, message), "%s", message);
+  cr_assert_not(tokenizer_open(&file, &tokenizer, message), "read, though '%s' was expected", fragment);
+  cr_assert_not_null(strstr(message, fragment), "'%s' does not say '%s'", message, fragment);
+  gguf_close(&file);
+  free(bytes.bytes);
+}
+
+static void write_vocabulary(struct gguf_writer *writer, const char *pre, uint64_t token_count,
+                             const char *const *tokens, const char *merge) {
+  gguf_write_string(writer, "tokenizer.ggml.model", "gpt2");
+  gguf_write_string(writer, "tokenizer.ggml.pre", pre);
+  gguf_write_strings(writer, "tokenizer.ggml.tokens", token_count, tokens);
+  gguf_write_strings(writer, "tokenizer.ggml.merges", 1, &merge);
+}
+
+Test(tokenizer, says_what_is_wrong_with_a_vocabulary) {
+  static const char *const tokens[] = {"a", "b", "ab", "\xe2\x82\xac"};
+  struct gguf_writer writer = {0};
+  expect_refusal(&writer, "it has no tokenizer.ggml.model");
+  write_vocabulary(&writer, "llama-bpe", 3, tokens, "a b");
+  expect_refusal(&writer, "its tokenizer is gpt2 with the pattern llama-bpe, known is gpt2 with smollm");
+  write_vocabulary(&writer, "smollm", 4, tokens, "a b");
+  expect_refusal(&writer, "token 3 is not written in GPT-2's characters");
+  write_vocabulary(&writer, "smollm", 3, tokens, "b a");
+  expect_refusal(&writer, "merge 0 is not two tokens that make a third");
+  write_vocabulary(&writer, "smollm", 3, tokens, "ab");
+  expect_refusal(&writer, "merge 0 is not two tokens that make a third");
+  write_vocabulary(&writer, "smollm", 3, tokens, "a b");
+  gguf_write_array(&writer, "tokenizer.ggml.token_type", GGUF_I32, 1, "\1\0\0\0", 4);
+  expect_refusal(&writer, "has another number of token types");
+}
