@@ -21,7 +21,7 @@ void require_ok(rondo_status status, const char *call) {
   if (status != RONDO_OK) give_up("%s (%s, from %s)", rondo_error_text(), rondo_status_name(status), call);
 }
 
-static rondo_backend backend_parse(const char *name) {
+rondo_backend backend_parse(const char *name) {
   if (strcmp(name, "auto") == 0) return RONDO_BACKEND_AUTO;
   if (strcmp(name, "host") == 0) return RONDO_BACKEND_HOST;
   if (strcmp(name, "cuda") == 0) return RONDO_BACKEND_CUDA;
@@ -114,7 +114,7 @@ uint64_t clock_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static int compare_times(const void *a, const void *b) {
+int compare_times(const void *a, const void *b) {
   uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
   return (x > y) - (x < y);
 }

@@ -19,6 +19,9 @@ struct options {
 /* Reads the command line; prints `help` for --help and ends the program. Exactly path_count paths are expected. */
 struct options options_parse(int argc, char **argv, const char *help, uint32_t path_count);
 
+/* What --backend says; gives up on another word. */
+rondo_backend backend_parse(const char *name);
+
 /* Ends the program with a sentence. */
 _Noreturn void give_up(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -41,6 +44,8 @@ rondo_runtime *open_for(rondo_graph *graph, const struct options *options, uint3
 bool replay_timed(rondo_slot slot, const struct options *options, rondo_tensor output);
 
 uint64_t clock_ns(void);
+/* For qsort of such times: the shortest first. */
+int compare_times(const void *a, const void *b);
 
 /* Prints a check's figure beside its bound; false if it is beyond, or not a number. */
 bool check(const char *what, double figure, double bound);

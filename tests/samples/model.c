@@ -2,7 +2,11 @@
 #include "model.h"
 
 #include <criterion/criterion.h>
+#include <stdarg.h>
+#include <stdlib.h>
 #include <unistd.h>
+
+#include "../../samples/sample.h"
 
 static const char model_path[] = ".model/SmolLM2-135M-Instruct.Q4_1.gguf";
 
@@ -14,10 +18,27 @@ struct gguf require_model(void) {
   return file;
 }
 
+void skip_under_sanitizers(void) {
+#ifdef __SANITIZE_ADDRESS__
+  cr_skip_test("it takes minutes under sanitizers");
+#endif
+}
+
 FILE *require_data(const char *name) {
   char path[256];
   snprintf(path, sizeof path, "tests/model/%s", name);
   FILE *file = fopen(path, "r");
   if (!file) cr_skip_test("%s is not there", path);
   return file;
+}
+
+/* In place of the samples' own, which ends the program. */
+void give_up(const char *format, ...) {
+  char message[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(message, sizeof message, format, arguments);
+  va_end(arguments);
+  cr_assert(false, "%s", message);
+  abort();
 }

@@ -8,6 +8,8 @@
 
 /* Ends the test as skipped, with a reason, if the file is not there. */
 struct gguf require_model(void);
+/* For what takes minutes under sanitizers, and shows them nothing that other tests do not. */
+void skip_under_sanitizers(void);
 /* A file of tests/model; skips likewise, which is for a bundle. */
 FILE *require_data(const char *name);
 

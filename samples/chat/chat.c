@@ -1,0 +1,180 @@
+/* chat - a conversation with a small language model: a prompt takes a replay for every 16 of its tokens, an answer one
+ * replay a token, which the graph feeds back to itself. While a token is printed the next one is on its way. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../sample.h"
+#include "chat_options.h"
+#include "figures.h"
+#include "template.h"
+#include "utf8.h"
+
+struct chat {
+  struct chat_options options;
+  struct tokenizer tokenizer;
+  struct template template;
+  struct llama llama;
+  struct figures figures;
+  /* Of the conversation so far, what the model has not taken yet: the end of the last answer. */
+  struct tokens pending;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number) {
+  (void)signal_number;
+  interrupted = 1;
+}
+
+/* Without SA_RESTART: a line that is being read ends with an error. */
+static void catch_interrupts(void) {
+  struct sigaction action = {.sa_handler = on_interrupt};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+}
+
+/* ---- An answer --------------------------------------------------------------------------------------------------- */
+
+static void print_token(const struct chat *chat, struct utf8_stream *stream, int32_t token) {
+  if (tokenizer_is_special(&chat->tokenizer, token)) return;
+  struct gguf_text text = tokenizer_bytes(&chat->tokenizer, token);
+  char *out = malloc(3 * (text.length + 1));
+  if (!out) give_up("no memory for a token's text");
+  fwrite(out, 1, utf8_pass(stream, text.bytes, text.length, out), stdout);
+  fflush(stdout);
+  free(out);
+}
+
+static void end_text(struct utf8_stream *stream) {
+  char out[4];
+  fwrite(out, 1, utf8_end(stream, out), stdout);
+  fputc('\n', stdout);
+  fflush(stdout);
+}
+
+/* From the prompt's next token on; returns the last one, which no replay has taken yet. */
+static int32_t answer(struct chat *chat, int32_t token) {
+  struct utf8_stream stream = {0};
+  int64_t left = chat->options.tokens;
+  uint64_t begin = clock_ns();
+  bool goes_on = true;
+  while (goes_on) {
+    uint64_t replayed = clock_ns();
+    bool ends = token == chat->template.end;
+    goes_on = !ends && --left > 0 && llama_room(&chat->llama) > 0 && !interrupted;
+    if (goes_on) llama_begin_token(&chat->llama);
+    print_token(chat, &stream, token);
+    if (!goes_on) break;
+    token = llama_end_token(&chat->llama);
+    figures_add(&chat->figures, clock_ns() - replayed);
+  }
+  chat->figures.answering_ns += clock_ns() - begin;
+  end_text(&stream);
+  if (token != chat->template.end && llama_room(&chat->llama) == 0)
+    fprintf(stderr, "the context is full: %lld tokens\n", (long long)chat->options.llama.context);
+  return token;
+}
+
+/* ---- A message --------------------------------------------------------------------------------------------------- */
+
+/* What the model takes before it answers: the rest of the last answer, or the system's message, and the user's. */
+static struct tokens tokens_of_message(const struct chat *chat, const char *text) {
+  struct tokens tokens = {0};
+  bool fine = true;
+  if (chat->llama.position == 0 && *chat->options.system)
+    fine = template_message(&chat->template, "system", chat->options.system, &tokens);
+  for (size_t i = 0; i < chat->pending.count; i++) fine = fine && tokens_push(&tokens, chat->pending.ids[i]);
+  if (!fine || !template_message(&chat->template, "user", text, &tokens) || !template_answer(&chat->template, &tokens))
+    give_up("no memory for the message");
+  return tokens;
+}
+
+/* false: there is no room for it, and nothing was taken. */
+static bool reply(struct chat *chat, const char *text) {
+  struct tokens tokens = tokens_of_message(chat, text);
+  int64_t room = llama_room(&chat->llama);
+  bool fits = (int64_t)tokens.count <= room;
+  if (fits) {
+    uint64_t begin = clock_ns();
+    int32_t token = llama_prefill(&chat->llama, tokens.ids, tokens.count);
+    chat->figures.first_token_ns = clock_ns() - begin;
+    chat->figures.prompt_tokens = tokens.count;
+    int32_t last = answer(chat, token);
+    chat->pending.count = 0;
+    if (!tokens_push(&chat->pending, last) ||
+        !template_answered(&chat->template, last != chat->template.end, &chat->pending))
+      give_up("no memory for the conversation");
+  } else {
+    fprintf(stderr, "that takes %zu tokens, the context has room for %lld more; /new forgets the conversation\n",
+            tokens.count, (long long)room);
+  }
+  tokens_free(&tokens);
+  return fits;
+}
+
+static void forget(struct chat *chat) {
+  llama_forget(&chat->llama);
+  chat->pending.count = 0;
+}
+
+static void converse(struct chat *chat) {
+  char *line = NULL;
+  size_t capacity = 0;
+  bool asks = isatty(STDIN_FILENO);
+  if (asks)
+    fputs("A line is a message; /new forgets the conversation, Ctrl-C ends an answer, Ctrl-D the program.\n", stderr);
+  for (;;) {
+    if (asks) fputs("> ", stderr);
+    ssize_t length = getline(&line, &capacity, stdin);
+    if (length <= 0) break; /* the end, or Ctrl-C */
+    if (line[length - 1] == '\n') line[length - 1] = '\0';
+    if (strcmp(line, "/new") == 0)
+      forget(chat);
+    else if (*line)
+      reply(chat, line);
+    interrupted = 0; /* it ended that answer, not the next one */
+  }
+  if (asks) fputc('\n', stderr);
+  free(line);
+}
+
+/* ---- The program ------------------------------------------------------------------------------------------------- */
+
+static void open_chat(struct chat *chat) {
+  struct gguf file;
+  char message[GGUF_MESSAGE_BYTES];
+  if (!gguf_open(chat->options.model, &file, message)) give_up("%s", message);
+  if (!tokenizer_open(&file, &chat->tokenizer, message)) give_up("%s", message);
+  if (!template_find(&chat->tokenizer, &chat->template))
+    give_up("%s: it has no <|im_start|> and <|im_end|>", file.path);
+  llama_open(&file, &chat->options.llama, &chat->llama);
+  if (chat->llama.desc.vocabulary < chat->tokenizer.vocabulary.token_count)
+    give_up("%s: its embedding has %lld rows for %d tokens", file.path, (long long)chat->llama.desc.vocabulary,
+            chat->tokenizer.vocabulary.token_count);
+  gguf_close(&file);
+}
+
+static void close_chat(struct chat *chat) {
+  llama_close(&chat->llama);
+  tokenizer_close(&chat->tokenizer);
+  tokens_free(&chat->pending);
+  figures_free(&chat->figures);
+}
+
+int main(int argc, char **argv) {
+  struct chat chat = {.options = chat_options_parse(argc, argv)};
+  catch_interrupts();
+  open_chat(&chat);
+  bool fine = true;
+  if (chat.options.prompt)
+    fine = reply(&chat, chat.options.prompt);
+  else
+    converse(&chat);
+  figures_print(&chat.figures, chat.llama.runtime);
+  close_chat(&chat);
+  return fine ? SAMPLE_OK : SAMPLE_UNUSABLE;
+}

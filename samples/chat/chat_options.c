@@ -1,0 +1,103 @@
+/* chat_options.c - see chat_options.h. */
+#include "chat_options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../sample.h"
+#include "template.h"
+
+static const char help[] =
+    "usage: chat [OPTION VALUE]...\n\n"
+    "Talks with SmolLM2-135M-Instruct: a line is a message, /new forgets the conversation, Ctrl-C ends an answer, "
+    "Ctrl-D\n"
+    "the program. What the model says goes to standard output, all else to standard error.\n\n"
+    "  --prompt TEXT             answer this and end, instead of a conversation\n"
+    "  --system TEXT             what the model is told to be\n"
+    "  --tokens N                of an answer, at most (512)\n"
+    "  --context N               tokens of a conversation, at most (2048)\n"
+    "  --temperature X           0: always the likeliest token (0)\n"
+    "  --top-k N, --top-p X      with a temperature: draw from the N likeliest (40), and of these from the fewest "
+    "that\n"
+    "                            reach X together (0.95)\n"
+    "  --seed N                  another seed, other draws (0)\n"
+    "  --weights bf16|e4m3|nvfp4 the layers' weights, made from the file's (bf16)\n"
+    "  --embedding bf16|nvfp4    the embedding's, which is the last product's matrix too (bf16)\n"
+    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
+    "  --model FILE.gguf         (.model/SmolLM2-135M-Instruct.Q4_1.gguf, which ./bootstrap model fetches)\n";
+
+static double number_parse(const char *option, const char *text, double low, double high) {
+  char *end;
+  errno = 0;
+  double value = strtod(text, &end);
+  if (errno || end == text || *end || !(value >= low && value <= high))
+    give_up("%s is a number from %g to %g, not '%s'", option, low, high, text);
+  return value;
+}
+
+static int64_t count_parse(const char *option, const char *text, int64_t low, int64_t high) {
+  char *end;
+  errno = 0;
+  long long value = strtoll(text, &end, 10);
+  if (errno || end == text || *end || value < low || value > high)
+    give_up("%s is an integer from %lld to %lld, not '%s'", option, (long long)low, (long long)high, text);
+  return value;
+}
+
+static rondo_dtype weights_parse(const char *option, const char *name) {
+  static const rondo_dtype known[] = {RONDO_BF16, RONDO_NVFP4, RONDO_E4M3};
+  bool layers = strcmp(option, "--weights") == 0;
+  for (size_t i = 0; i < (layers ? 3 : 2); i++)
+    if (strcmp(name, rondo_dtype_name(known[i])) == 0) return known[i];
+  give_up("%s is bf16%s nvfp4, not '%s'", option, layers ? ", e4m3 or" : " or", name);
+}
+
+static void option_parse(struct chat_options *options, const char *option, const char *value) {
+  struct llama_options *llama = &options->llama;
+  if (strcmp(option, "--prompt") == 0)
+    options->prompt = value;
+  else if (strcmp(option, "--system") == 0)
+    options->system = value;
+  else if (strcmp(option, "--tokens") == 0)
+    options->tokens = count_parse(option, value, 1, INT32_MAX);
+  else if (strcmp(option, "--context") == 0)
+    llama->context = count_parse(option, value, 1, INT32_MAX);
+  else if (strcmp(option, "--temperature") == 0)
+    llama->temperature = (float)number_parse(option, value, 0, 100);
+  else if (strcmp(option, "--top-k") == 0)
+    llama->top_k = (int32_t)count_parse(option, value, 0, INT32_MAX);
+  else if (strcmp(option, "--top-p") == 0)
+    llama->top_p = (float)number_parse(option, value, 0, 1);
+  else if (strcmp(option, "--seed") == 0)
+    llama->seed = (int32_t)count_parse(option, value, INT32_MIN, INT32_MAX);
+  else if (strcmp(option, "--weights") == 0)
+    llama->weights = weights_parse(option, value);
+  else if (strcmp(option, "--embedding") == 0)
+    llama->embedding = weights_parse(option, value);
+  else if (strcmp(option, "--backend") == 0)
+    llama->backend = backend_parse(value);
+  else if (strcmp(option, "--model") == 0)
+    options->model = value;
+  else
+    give_up("there is no option %s; see --help", option);
+}
+
+struct chat_options chat_options_parse(int argc, char **argv) {
+  struct chat_options options = {
+      .model = ".model/SmolLM2-135M-Instruct.Q4_1.gguf",
+      .system = template_default_system,
+      .tokens = 512,
+      .llama = {.weights = RONDO_BF16, .embedding = RONDO_BF16, .context = 2048, .top_k = 40, .top_p = 0.95f},
+  };
+  for (int i = 1; i < argc; i += 2) {
+    if (strcmp(argv[i], "--help") == 0) {
+      fputs(help, stdout);
+      exit(SAMPLE_OK);
+    }
+    if (i + 1 == argc) give_up("'%s' is unknown or lacks its value; see %s --help", argv[i], argv[0]);
+    option_parse(&options, argv[i], argv[i + 1]);
+  }
+  return options;
+}

@@ -1,0 +1,18 @@
+/* chat_options.h - the command line of the chat sample. */
+#ifndef CHAT_OPTIONS_H
+#define CHAT_OPTIONS_H
+
+#include "llama_model.h"
+
+struct chat_options {
+  const char *model;  /* --model FILE */
+  const char *prompt; /* --prompt TEXT; NULL: a conversation */
+  const char *system; /* --system TEXT */
+  int64_t tokens;     /* --tokens N: of an answer, at most */
+  struct llama_options llama;
+};
+
+/* Prints what --help asks for and ends the program; gives up with a sentence where an option is wrong. */
+struct chat_options chat_options_parse(int argc, char **argv);
+
+#endif

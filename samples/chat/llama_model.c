@@ -1,0 +1,282 @@
+/* llama_model.c - see llama_model.h. */
+#include "llama_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../sample.h"
+#include "weights.h"
+
+/* ---- What the file says ------------------------------------------------------------------------------------------ */
+
+static int64_t integer_of(const struct gguf *file, const char *key) {
+  char message[GGUF_MESSAGE_BYTES];
+  int64_t value;
+  if (!gguf_integer(file, key, &value, message)) give_up("%s", message);
+  if (value < 1 || value > INT32_MAX) give_up("%s: %s is %lld", file->path, key, (long long)value);
+  return value;
+}
+
+static float number_of(const struct gguf *file, const char *key) {
+  char message[GGUF_MESSAGE_BYTES];
+  double value;
+  if (!gguf_number(file, key, &value, message)) give_up("%s", message);
+  return (float)value;
+}
+
+/* A tensor that must be there, with so many rows of so many columns. */
+static const struct gguf_tensor *tensor_of(const struct gguf *file, const char *name, int64_t rows, int64_t columns) {
+  const struct gguf_tensor *tensor = gguf_tensor(file, name);
+  if (!tensor) give_up("%s: it has no tensor %s", file->path, name);
+  if (tensor->shape[0] != columns || gguf_rows(tensor) != rows)
+    give_up("%s: tensor %s is %lld x %lld, expected is %lld x %lld", file->path, name, (long long)gguf_rows(tensor),
+            (long long)tensor->shape[0], (long long)rows, (long long)columns);
+  return tensor;
+}
+
+static void require_llama(const struct gguf *file) {
+  char message[GGUF_MESSAGE_BYTES];
+  struct gguf_text architecture;
+  if (!gguf_string(file, "general.architecture", &architecture, message)) give_up("%s", message);
+  if (architecture.length != 5 || memcmp(architecture.bytes, "llama", 5) != 0)
+    give_up("%s: its architecture is not llama", file->path);
+  if (gguf_tensor(file, "rope_freqs.weight"))
+    give_up("%s: it scales its rotary embedding, which is not read", file->path);
+}
+
+static rondo_graph_llama_desc describe(const struct gguf *file, const struct llama_options *options) {
+  require_llama(file);
+  int64_t trained = integer_of(file, "llama.context_length");
+  int64_t context = options->context ? options->context : trained;
+  if (context > trained)
+    give_up("%s: it was trained for %lld tokens, not for %lld", file->path, (long long)trained, (long long)context);
+  int64_t hidden = integer_of(file, "llama.embedding_length"), heads = integer_of(file, "llama.attention.head_count");
+  if (hidden % heads != 0)
+    give_up("%s: %lld columns have no %lld heads", file->path, (long long)hidden, (long long)heads);
+  const struct gguf_tensor *embedding = gguf_tensor(file, "token_embd.weight");
+  if (!embedding) give_up("%s: it has no tensor token_embd.weight", file->path);
+  return (rondo_graph_llama_desc){
+      .layers = (int32_t)integer_of(file, "llama.block_count"),
+      .hidden = hidden,
+      .query_heads = heads,
+      .kv_heads = integer_of(file, "llama.attention.head_count_kv"),
+      .feed_forward = integer_of(file, "llama.feed_forward_length"),
+      .vocabulary = gguf_rows(embedding),
+      .context = context,
+      .rope_base = number_of(file, "llama.rope.freq_base"),
+      .rope_pairing = RONDO_ROPE_INTERLEAVED,
+      .epsilon = number_of(file, "llama.attention.layer_norm_rms_epsilon"),
+      .dtype = RONDO_BF16,
+      .weights = options->weights,
+      .embedding = options->embedding,
+      .tied_embedding = gguf_tensor(file, "output.weight") == NULL,
+      .feed_back = 1,
+      .with_logits = options->with_logits,
+      .with_sampling = options->temperature > 0,
+  };
+}
+
+/* ---- Weights ----------------------------------------------------------------------------------------------------- */
+
+/* The matrices of one layer as the graph has them, or of what stands around the layers. */
+struct layer_matrices {
+  struct matrix attention_norm, qkv, output, feed_forward_norm, gate_up, down;
+};
+
+static const struct gguf_tensor *layer_tensor(const struct gguf *file, int32_t layer, const char *part, int64_t rows,
+                                              int64_t columns) {
+  char name[64];
+  snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+  return tensor_of(file, name, rows, columns);
+}
+
+static struct layer_matrices find_layer(const struct gguf *file, const rondo_graph_llama_desc *desc, int32_t i) {
+  int64_t hidden = desc->hidden, forward = desc->feed_forward, kv = hidden / desc->query_heads * desc->kv_heads;
+  return (struct layer_matrices){
+      .attention_norm = {{layer_tensor(file, i, "attn_norm", 1, hidden)}, 1, false},
+      .qkv = {{layer_tensor(file, i, "attn_q", hidden, hidden), layer_tensor(file, i, "attn_k", kv, hidden),
+               layer_tensor(file, i, "attn_v", kv, hidden)},
+              3,
+              false},
+      .output = {{layer_tensor(file, i, "attn_output", hidden, hidden)}, 1, false},
+      .feed_forward_norm = {{layer_tensor(file, i, "ffn_norm", 1, hidden)}, 1, false},
+      .gate_up = {{layer_tensor(file, i, "ffn_gate", forward, hidden),
+                   layer_tensor(file, i, "ffn_up", forward, hidden)},
+                  2,
+                  true},
+      .down = {{layer_tensor(file, i, "ffn_down", hidden, forward)}, 1, false},
+  };
+}
+
+/* Around the layers. */
+static struct matrix find_embedding(const struct gguf *file, const rondo_graph_llama_desc *desc, const char *name) {
+  return (struct matrix){{tensor_of(file, name, desc->vocabulary, desc->hidden)}, 1, false};
+}
+
+static float larger(float largest, const struct matrix *matrix) { return fmaxf(largest, matrix_largest(matrix)); }
+
+/* One factor for all that is NVFP4: block scales have 15 powers of two to stay apart in. */
+static float nvfp4_scale(const struct gguf *file, const rondo_graph_llama_desc *desc) {
+  float largest = 0;
+  for (int32_t i = 0; i < desc->layers && desc->weights == RONDO_NVFP4; i++) {
+    struct layer_matrices layer = find_layer(file, desc, i);
+    largest = larger(largest, &layer.qkv);
+    largest = larger(largest, &layer.output);
+    largest = larger(largest, &layer.gate_up);
+    largest = larger(largest, &layer.down);
+  }
+  if (desc->embedding == RONDO_NVFP4) {
+    struct matrix embedding = find_embedding(file, desc, "token_embd.weight");
+    largest = larger(largest, &embedding);
+    if (!desc->tied_embedding) {
+      struct matrix head = find_embedding(file, desc, "output.weight");
+      largest = larger(largest, &head);
+    }
+  }
+  return nvfp4_scale_of(largest);
+}
+
+static void upload(const struct llama *llama, const struct matrix *matrix, rondo_dtype dtype, rondo_tensor tensor,
+                   rondo_tensor scales) {
+  struct packed packed;
+  if (!matrix_pack(matrix, dtype, llama->desc.nvfp4_scale, &packed)) give_up("no memory for the weights");
+  TRY(rondo_upload(llama->decode.exec, tensor, packed.data, packed.data_bytes));
+  if (packed.scale_bytes > 0) TRY(rondo_upload(llama->decode.exec, scales, packed.scales, packed.scale_bytes));
+  packed_free(&packed);
+}
+
+static void upload_all(const struct gguf *file, const struct llama *llama) {
+  const rondo_graph_llama_desc *desc = &llama->desc;
+  const rondo_graph_llama_tensors *tensors = &llama->decode.tensors;
+  static const rondo_tensor none;
+  for (int32_t i = 0; i < desc->layers; i++) {
+    struct layer_matrices layer = find_layer(file, desc, i);
+    const rondo_llama_layer *to = &tensors->layers[i];
+    upload(llama, &layer.attention_norm, desc->dtype, to->attention_norm, none);
+    upload(llama, &layer.qkv, desc->weights, to->qkv, to->qkv_scales);
+    upload(llama, &layer.output, desc->weights, to->output, to->output_scales);
+    upload(llama, &layer.feed_forward_norm, desc->dtype, to->feed_forward_norm, none);
+    upload(llama, &layer.gate_up, desc->weights, to->gate_up, to->gate_up_scales);
+    upload(llama, &layer.down, desc->weights, to->down, to->down_scales);
+  }
+  struct matrix embedding = find_embedding(file, desc, "token_embd.weight");
+  struct matrix norm = {{tensor_of(file, "output_norm.weight", 1, desc->hidden)}, 1, false};
+  upload(llama, &embedding, desc->embedding, tensors->embedding, tensors->embedding_scales);
+  upload(llama, &norm, desc->dtype, tensors->norm, none);
+  if (desc->tied_embedding) return;
+  struct matrix head = find_embedding(file, desc, "output.weight");
+  upload(llama, &head, desc->embedding, tensors->head, tensors->head_scales);
+}
+
+/* ---- Graphs ------------------------------------------------------------------------------------------------------ */
+
+static void describe_step(struct llama_step *step, const rondo_graph_llama_desc *desc) {
+  uint32_t layers = (uint32_t)desc->layers;
+  step->tensors.layers = calloc(layers, sizeof *step->tensors.layers);
+  if (!step->tensors.layers) give_up("no memory for %u layers", layers);
+  TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 32 * layers + 64, .tasks = 8 * layers + 32},
+                         &step->graph));
+  TRY(rondo_graph_llama(step->graph, desc, &step->tensors));
+}
+
+static void open_runtime(struct llama *llama, rondo_backend backend) {
+  rondo_graph *graphs[] = {llama->decode.graph, llama->prefill.graph};
+  rondo_plan plan;
+  TRY(rondo_plan_graphs(graphs, 2, &plan));
+  TRY(rondo_open(&(rondo_options){.backend = backend,
+                                  .device_bytes = plan.device_bytes,
+                                  .pinned_bytes = plan.pinned_bytes_per_slot,
+                                  .host_bytes = plan.host_bytes},
+                 &llama->runtime));
+}
+
+/* What stays the same from replay to replay is filled in once. */
+static void begin_step(struct llama *llama, struct llama_step *step, const struct llama_options *options) {
+  TRY(rondo_instantiate(llama->runtime, step->graph, NULL, &step->exec));
+  TRY(rondo_acquire(step->exec, &step->slot));
+  if (!llama->desc.with_sampling) return;
+  *(float *)rondo_data(step->slot, step->tensors.temperature) = options->temperature;
+  *(int32_t *)rondo_data(step->slot, step->tensors.top_k) = options->top_k;
+  *(float *)rondo_data(step->slot, step->tensors.top_p) = options->top_p;
+  *(int32_t *)rondo_data(step->slot, step->tensors.seed) = options->seed;
+}
+
+void llama_open(const struct gguf *file, const struct llama_options *options, struct llama *llama) {
+  *llama = (struct llama){.desc = describe(file, options)};
+  llama->desc.nvfp4_scale = nvfp4_scale(file, &llama->desc);
+  describe_step(&llama->decode, &llama->desc);
+  rondo_graph_llama_desc prefill = llama->desc;
+  prefill.tokens = LLAMA_CHUNK;
+  prefill.lender = &llama->decode.tensors;
+  describe_step(&llama->prefill, &prefill);
+  open_runtime(llama, options->backend);
+  begin_step(llama, &llama->decode, options);
+  begin_step(llama, &llama->prefill, options);
+  *(int32_t *)rondo_data(llama->decode.slot, llama->decode.tensors.advance) = 1;
+  upload_all(file, llama);
+}
+
+static void close_step(struct llama_step *step) {
+  TRY(rondo_release(step->slot));
+  TRY(rondo_close_exec(&step->exec));
+  TRY(rondo_graph_destroy(&step->graph));
+  free(step->tensors.layers);
+}
+
+void llama_close(struct llama *llama) {
+  close_step(&llama->prefill); /* it borrows from the other */
+  close_step(&llama->decode);
+  TRY(rondo_close(&llama->runtime));
+}
+
+/* ---- Replays ----------------------------------------------------------------------------------------------------- */
+
+void llama_forget(struct llama *llama) {
+  static const int32_t zero;
+  TRY(rondo_upload(llama->decode.exec, llama->decode.tensors.position, &zero, sizeof zero));
+  llama->position = 0;
+}
+
+int64_t llama_room(const struct llama *llama) { return llama->desc.context - llama->position; }
+
+static int32_t next_of(const struct llama_step *step) {
+  return *(const int32_t *)rondo_data(step->slot, step->tensors.next);
+}
+
+int32_t llama_prefill(struct llama *llama, const int32_t *tokens, size_t count) {
+  const struct llama_step *step = &llama->prefill;
+  int32_t *prompt = rondo_data(step->slot, step->tensors.prompt);
+  for (size_t done = 0; done < count; done += LLAMA_CHUNK) {
+    size_t rows = count - done < LLAMA_CHUNK ? count - done : LLAMA_CHUNK;
+    memset(prompt, 0, LLAMA_CHUNK * sizeof *prompt);
+    memcpy(prompt, tokens + done, rows * sizeof *prompt);
+    *(int32_t *)rondo_data(step->slot, step->tensors.last) = (int32_t)rows - 1;
+    *(int32_t *)rondo_data(step->slot, step->tensors.advance) = (int32_t)rows;
+    TRY(rondo_replay(step->slot));
+    TRY(rondo_wait(step->slot, RONDO_FOREVER));
+    llama->position += (int64_t)rows;
+  }
+  llama->last = step;
+  return next_of(step);
+}
+
+void llama_begin_token(struct llama *llama) {
+  TRY(rondo_replay(llama->decode.slot));
+  llama->last = &llama->decode;
+  llama->position++;
+}
+
+int32_t llama_end_token(struct llama *llama) {
+  TRY(rondo_wait(llama->decode.slot, RONDO_FOREVER));
+  return next_of(&llama->decode);
+}
+
+void llama_force(struct llama *llama, int32_t token) {
+  TRY(rondo_upload(llama->decode.exec, llama->decode.tensors.token, &token, sizeof token));
+}
+
+const float *llama_logits(const struct llama *llama) {
+  return rondo_data(llama->last->slot, llama->last->tensors.logits);
+}

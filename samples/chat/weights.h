@@ -1,0 +1,40 @@
+/* weights.h - matrices of a GGUF file in the types and the order that a graph wants them in. */
+#ifndef WEIGHTS_H
+#define WEIGHTS_H
+
+#include <rondo.h>
+
+#include "gguf.h"
+
+enum { WEIGHTS_MAX_PARTS = 3 };
+
+/* One or several tensors with rows of one length: stacked, or a row of each in turn. */
+struct matrix {
+  const struct gguf_tensor *parts[WEIGHTS_MAX_PARTS];
+  uint32_t part_count;
+  bool interleaved; /* parts have as many rows each */
+};
+
+int64_t matrix_rows(const struct matrix *matrix);
+int64_t matrix_columns(const struct matrix *matrix);
+/* The largest magnitude. NaN counts as none. */
+float matrix_largest(const struct matrix *matrix);
+
+/* As rondo_upload takes it. */
+struct packed {
+  void *data, *scales;
+  uint64_t data_bytes, scale_bytes; /* scale_bytes 0: no scales */
+};
+
+/* Rounds to nearest, ties to even:
+ *   RONDO_F32, RONDO_F16, RONDO_BF16
+ *   RONDO_E4M3   scales f32 [rows]: the row's largest magnitude / 448
+ *   RONDO_NVFP4  scales e4m3 [rows, columns / 16]: the bytes that rondo_add_quantize_nvfp4 gives with global_scale
+ * false: out of memory. packed_free releases it. */
+bool matrix_pack(const struct matrix *matrix, rondo_dtype dtype, float global_scale, struct packed *packed);
+void packed_free(struct packed *packed);
+
+/* The global_scale with which the largest magnitude becomes the largest code times the largest scale. */
+float nvfp4_scale_of(float largest);
+
+#endif
