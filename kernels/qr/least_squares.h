@@ -47,11 +47,14 @@ QR_CONSTANT int32_t least_squares_tile_sides(int32_t row_lanes, int32_t column_l
   return lanes < 32 ? 1 : lanes / 32;
 }
 
+/* Numbers in front of column j of a packed triangle: columns begin at even ones. */
+QR_CONSTANT int32_t least_squares_triangle(int32_t j) { return (j + 1) * (j + 1) / 2; }
+
 /* Shared memory of a block, or of each warp where a warp has matrices of its own. R takes the place of the matrix, but
  * where the next one is fetched to: such a block has one. */
 QR_CONSTANT int32_t least_squares_shared_bytes(int32_t element_bytes, int32_t rows, int32_t columns, int32_t row_lanes,
                                                int32_t column_lanes, int32_t options) {
-  int32_t triangle = options & QR_TILE_BULK ? columns * (columns + 1) / 2 : 0;
+  int32_t triangle = options & QR_TILE_BULK ? least_squares_triangle(columns) : 0;
   return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) +
          triangle * element_bytes;
 }
@@ -62,7 +65,7 @@ QR_CONSTANT int32_t least_squares_spread_shared_bytes(int32_t element_bytes, int
                                                       int32_t row_lanes, int32_t column_lanes, int32_t options) {
   int32_t solved = options & QR_TILE_HALVES ? 2 * columns : columns;
   return qr_tile_shared_bytes(element_bytes, rows, columns, row_lanes, column_lanes, options) +
-         (3 * LEAST_SQUARES_PARTIALS + solved + solved * (solved + 1) / 2) * element_bytes;
+         (3 * LEAST_SQUARES_PARTIALS + solved + least_squares_triangle(solved)) * element_bytes;
 }
 
 /* Of rondo_least_squares_block_*: a ring of columns, sums of warps twice, numbers that are shown twice, tau. */

@@ -81,7 +81,9 @@ template <typename Shape> struct tile_triangle {
   static constexpr bool IS_DENSE = Shape::BULK;
   static constexpr int LEADING = Shape::COLUMNS + Shape::VECTOR;
   T *data;
-  __device__ __forceinline__ T *column(int j) const { return data + (IS_DENSE ? j * (j + 1) / 2 : j * LEADING); }
+  __device__ __forceinline__ T *column(int j) const {
+    return data + (IS_DENSE ? least_squares_triangle(j) : j * LEADING);
+  }
 };
 
 template <typename Shape> struct side_by_rows {
@@ -257,6 +259,37 @@ template <typename Shape> struct side_by_rows {
     if constexpr (K > 0) substitute<K - 1>(r, inverse, first, last);
   }
 
+  /* The same for all columns of a large tile, whose rows have been divided: four at a time, of which every lane finds x
+   * for itself. No bounds: what is not of the matrix is zero. */
+  template <int J> __device__ __forceinline__ void substitute_four(const tile_triangle<Shape> &r) {
+    using pair = std::conditional_t<sizeof(T) == 8, double2, float2>;
+    constexpr int K = J / WIDTH;
+    T corner[4][4], found[4];
+#pragma unroll
+    for (int c = 1; c < 4; c++)
+#pragma unroll
+      for (int i = 0; i < c; i += 2) {
+        const pair v = *(const pair *)(r.column(J + c) + J + i);
+        corner[c][i] = v.x;
+        corner[c][i + 1] = v.y;
+      }
+#pragma unroll
+    for (int c = 3; c >= 0; c--) {
+      found[c] = from_row(b[K], J + c);
+#pragma unroll
+      for (int e = 3; e > c; e--) found[c] = fused(-corner[e][c], found[e], found[c]);
+    }
+#pragma unroll
+    for (int c = 3; c >= 0; c--)
+#pragma unroll
+      for (int k = K; k >= 0; k--)
+        if (k < K || row_of(K) < J + c) b[k] = fused(-r.column(J + c)[row_of(k)], found[c], b[k]);
+  }
+  template <int... Four>
+  __device__ __forceinline__ void substitute_all(const tile_triangle<Shape> &r, std::integer_sequence<int, Four...>) {
+    (substitute_four<Shape::COLUMNS - 4 * (Four + 1)>(r), ...);
+  }
+
   /* The inverses of the diagonal, of a warp's lanes, WIDTH rows at a time. Returns LAPACK's info: the first zero there,
    * counted from one, or 0. */
   __device__ __forceinline__ int invert_diagonal(const qr_tile_parameters &p, const tile_triangle<Shape> &r,
@@ -308,6 +341,20 @@ template <typename Shape> struct side_by_rows {
       const int i = row_of(k) - p.offset;
       if ((uint32_t)i < (uint32_t)p.n) to[i * out.x.row_stride] = info ? not_a_number<T>() : b[k];
     }
+  }
+
+  /* From Q^T b to x, where rows of R have been divided by their diagonal, whose inverses are given. */
+  __device__ __forceinline__ void solve_divided(const least_squares_parameters &out, const tile_triangle<Shape> &r,
+                                                const T *inverses, const T *scales, int64_t item, int side) {
+    T unused[SOLVED];
+    const int info = invert_diagonal(out.tile, r, unused);
+#pragma unroll
+    for (int k = 0; k < SOLVED; k++) {
+      const bool is_of_r = (uint32_t)(row_of(k) - out.tile.offset) < (uint32_t)out.tile.n;
+      b[k] = is_of_r ? b[k] * inverses[row_of(k)] : T(0);
+    }
+    substitute_all(r, std::make_integer_sequence<int, Shape::COLUMNS / 4>{});
+    write_solution(out, scales, item, true, side, info);
   }
 
   /* From Q^T b to x. `scales`: what takes back the powers of two of A's columns. */

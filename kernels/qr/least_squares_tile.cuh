@@ -31,7 +31,7 @@ template <typename Shape, int WARPS> struct of_warps : Shape {
   static_assert(WARPS == 1 || (Shape::LANES <= 32 && Shape::STAGED));
   static constexpr int SHARED_BYTES =
       MATRICES * (Shape::PIVOTS + Shape::COLUMNS + Shape::STAGE + Shape::FACTORS) * (int)sizeof(typename Shape::T) +
-      (Shape::BULK ? 16 + Shape::COLUMNS * (Shape::COLUMNS + 1) / 2 * (int)sizeof(typename Shape::T) : 0);
+      (Shape::BULK ? 16 + least_squares_triangle(Shape::COLUMNS) * (int)sizeof(typename Shape::T) : 0);
   static_assert(SHARED_BYTES == WARPS * least_squares_shared_bytes((int)sizeof(typename Shape::T), Shape::ROWS,
                                                                    Shape::COLUMNS, Shape::ROW_LANES,
                                                                    Shape::COLUMN_LANES, Shape::OPTIONS));
@@ -45,7 +45,7 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_of<Sha
   using tile = register_tile<Shape, side_type>;
   using T = typename tile::T;
   using vector = typename tile::vector;
-  using tile::p, tile::a, tile::scales, tile::stage, tile::lane, tile::row, tile::column, tile::rider;
+  using tile::p, tile::a, tile::pivots, tile::scales, tile::stage, tile::lane, tile::row, tile::column, tile::rider;
   using tile::ROWS, tile::COLUMNS, tile::GR, tile::GC, tile::P, tile::Q, tile::VECTOR;
   static constexpr int WIDTH = side_type::WIDTH;
   static_assert(Shape::STAGED && (!Shape::BULK || Shape::MATRICES == 1));
@@ -84,6 +84,43 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_of<Sha
         } else if (!triangle.IS_DENSE || (i + 1) * GR <= q * GC || i * GR + row <= k)
           to[i * GR] = a[i][q];
       }
+    }
+  }
+
+  /* ---- R divided by its diagonal, by all warps, for the one that waits for each x in turn ---- */
+
+  static constexpr bool DIVIDED = COLUMNS >= 128;
+
+  __device__ __forceinline__ void keep_diagonal() {
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+      const int k = q * GC + column;
+#pragma unroll
+      for (int i = q * GC / GR; i * GR < (q + 1) * GC; i++)
+        if (i * GR + row == k) triangle.column(k)[k] = a[i][q];
+    }
+  }
+
+  /* Behind a barrier: the inverses, where pivot columns stood. */
+  __device__ __forceinline__ void invert_diagonal() {
+    static_assert(!DIVIDED || COLUMNS <= Shape::LANES);
+    if (lane >= COLUMNS) return; /* a whole warp */
+    const bool is_of_r = (uint32_t)(lane - p.offset) < (uint32_t)p.n;
+    pivots[lane] = is_of_r ? inverse_of(triangle.column(lane)[lane]) : T(1);
+  }
+
+  /* Behind another. */
+  __device__ __forceinline__ void keep_divided() {
+    T inverse[COLUMNS / GR];
+#pragma unroll
+    for (int i = 0; i < COLUMNS / GR; i++) inverse[i] = pivots[i * GR + row];
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+      const int k = q * GC + column;
+      T *to = triangle.column(k) + row;
+#pragma unroll
+      for (int i = 0; i * GR < (q + 1) * GC; i++)
+        if ((i + 1) * GR <= q * GC || i * GR + row < k) to[i * GR] = a[i][q] * inverse[i];
     }
   }
 
@@ -134,14 +171,25 @@ template <typename Shape> struct solving_tile : register_tile<Shape, side_of<Sha
       this->factor_only();
       rider.end();
     }
-    this->sync();
-    keep_triangle();
+    if constexpr (DIVIDED) {
+      keep_diagonal();
+      this->sync();
+      invert_diagonal();
+      this->sync();
+      keep_divided();
+    } else {
+      this->sync();
+      keep_triangle();
+    }
     this->sync();
     if constexpr (GR == 1)
       if (first < last) part_side(first);
     if (Shape::LANES > 32 && side >= out.sides) return; /* a whole warp */
     if (out.residual.data) rider.write_residual(out, item, wanted, side);
-    rider.solve(out, triangle, scales, item, wanted, side);
+    if constexpr (DIVIDED)
+      rider.solve_divided(out, triangle, pivots, scales, item, side);
+    else
+      rider.solve(out, triangle, scales, item, wanted, side);
   }
 };
 
@@ -153,7 +201,8 @@ __device__ __forceinline__ void least_squares(const least_squares_parameters &ou
   constexpr int SIDES = least_squares_tile_sides(Shape::ROW_LANES, Shape::COLUMN_LANES);
   const qr_tile_parameters &p = out.tile;
   solving_tile<Shape> tile(out, (typename Shape::T *)shared);
-  const int own_side = tile.lane / tile.WIDTH;
+  /* By a shuffle, for the compiler to see that it is one of a warp. */
+  const int own_side = Shape::LANES > 32 ? __shfl_sync(0xffffffffu, tile.lane / 32, 0) : tile.lane / tile.WIDTH;
   if constexpr (Shape::BULK) { /* blocks walk over matrices, and the next one is fetched while one is factored */
     const int64_t places = p.batch * out.passes;
     matrices_ahead<solving_tile<Shape>> ahead(tile, least_squares_place(out, blockIdx.x, SIDES).item);
