@@ -15,7 +15,7 @@
 /* The copies that make a case cold, or one of 2 GB. */
 #define OPERAND_CAPACITY UINT64_C(2100000000)
 #define COPIED_BYTES     UINT64_C(500000000)
-enum { SCRATCH_CAPACITY = 320 << 20, ALIGNMENT = 256, LEAST_LAUNCHES = 4, RATIO_GATE = 30 };
+enum { SCRATCH_CAPACITY = 704 << 20, ALIGNMENT = 256, LEAST_LAUNCHES = 4, RATIO_GATE = 30 };
 
 /* ---- What the library launches ----------------------------------------------------------------------------------- */
 

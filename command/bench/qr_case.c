@@ -23,8 +23,6 @@ enum {
   PLOTTED_MOST = 256, /* and those between the steps' end and it that the table has */
   STEPPED_MOST = 160,
   PLOTTED_STEP = 4,
-  SOLVED_COLUMNS = 128,
-  SOLVED_NUMBERS = 32 * 1024 /* of a matrix: beyond the tiles H and tau of all of them lie in scratch */
 };
 /* Of V and C where Q is applied: squares, few columns, and trailing columns beside a panel. */
 static const struct applied {
@@ -59,8 +57,7 @@ size_t qr_cases(struct qr_case cases[QR_CASES_MOST]) {
   for (int d = 0; d < 2; d++)
     for (size_t i = 0; i < ROWS; i++)
       for (int outputs = QR_H_AND_TAU; outputs <= QR_X; outputs++)
-        if ((dtypes[d] == RONDO_F32 || rows[i].n < 512) &&
-            (outputs != QR_X || (rows[i].n <= SOLVED_COLUMNS && rows[i].m * rows[i].n <= SOLVED_NUMBERS)))
+        if ((dtypes[d] == RONDO_F32 || rows[i].n < 512) && (outputs != QR_X || rows[i].m >= rows[i].n))
           count = add(cases, count,
                       (struct qr_case){dtypes[d], rows[i].m, rows[i].n, rows[i].batch, (enum qr_outputs)outputs, 0});
   for (int d = 0; d < 2; d++)
