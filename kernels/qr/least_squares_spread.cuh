@@ -172,6 +172,11 @@ template <typename Shape> struct spread_tile : register_tile<Shape, spread_side<
     triangle.data = unscales + SOLVED;
   }
 
+  /* Columns of a half that no matrix has are substituted too. */
+  __device__ __forceinline__ void clear_triangle() const {
+    for (int i = (int)threadIdx.x; i < least_squares_triangle(SOLVED); i += Shape::THREADS) triangle.data[i] = T(0);
+  }
+
   /* This half's columns of R: of the first local row. */
   __device__ __forceinline__ void keep_triangle() const {
 #pragma unroll
@@ -250,6 +255,7 @@ template <typename Shape> __device__ __forceinline__ void spread_halves(const le
     tile.fetch(item);
   };
   fetch(blockIdx.x, 0);
+  tile.clear_triangle();
   for (int64_t item = blockIdx.x; item < p.batch; item += gridDim.x) {
     tile.rider.load(out, item);
     wait_for_copies();
