@@ -36,7 +36,6 @@ enum {
   LEAST_SQUARES_GROUP = QR_TILE_COLUMNS,
   LEAST_SQUARES_BEHIND_THREADS = 32,
   LEAST_SQUARES_BLOCK_SIDES = 4,
-  LEAST_SQUARES_BLOCK_STAGES = 4,
   LEAST_SQUARES_BLOCK_VALUES = 32, /* that are summed at once, at most */
   LEAST_SQUARES_PARTIALS = 12,     /* a sum of each warp, the number above, and to whole vectors */
 };
@@ -68,10 +67,16 @@ QR_CONSTANT int32_t least_squares_spread_shared_bytes(int32_t element_bytes, int
          (3 * LEAST_SQUARES_PARTIALS + solved + least_squares_triangle(solved)) * element_bytes;
 }
 
-/* Of rondo_least_squares_block_*: a ring of columns, sums of warps twice, numbers that are shown twice, tau. */
-QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int64_t threads, int64_t n) {
-  const int64_t ring = threads * 16 * LEAST_SQUARES_BLOCK_STAGES, sums = threads / 32 * 2 * LEAST_SQUARES_BLOCK_VALUES,
-                shown = INT64_C(8) * LEAST_SQUARES_BLOCK_SIDES;
+/* Of rondo_least_squares_block_*: groups of columns in the ring. With three, a multiprocessor of an H200 has eight
+ * blocks for 256 rows of f64, and 1000 matrices at once. */
+QR_CONSTANT int32_t least_squares_block_stages(int64_t element_bytes, int64_t sides) {
+  return element_bytes == 8 && sides == 1 ? 3 : 4;
+}
+
+/* The ring, sums of warps twice, numbers that are shown twice, tau. */
+QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int64_t threads, int64_t n, int64_t sides) {
+  const int64_t ring = threads * 16 * least_squares_block_stages(element_bytes, sides),
+                sums = threads / 32 * 2 * LEAST_SQUARES_BLOCK_VALUES, shown = INT64_C(8) * LEAST_SQUARES_BLOCK_SIDES;
   return (ring + sums + shown + n + 3) * element_bytes;
 }
 
@@ -144,7 +149,7 @@ QR_CONSTANT int64_t least_squares_block_shared_bytes(int64_t element_bytes, int6
          least_squares_block<float, 1>)                                                                                \
   KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f32_4, 512, 1,                         \
          least_squares_block<float, LEAST_SQUARES_BLOCK_SIDES>)                                                        \
-  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f64, 384, 1,                           \
+  KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f64, 512, 1,                           \
          least_squares_block<double, 1>)                                                                               \
   KERNEL(EVERY_CHIP, least_squares_behind_parameters, rondo_least_squares_block_f64_4, 384, 1,                         \
          least_squares_block<double, LEAST_SQUARES_BLOCK_SIDES>)

@@ -1,8 +1,8 @@
 /* least_squares_block.cu - the second of two kernels for least squares, by a block for one or four right-hand
  * sides of a matrix: Q^T b and R^-1 of it from the H and tau that qr leaves.
  *
- * A thread has four rows throughout: of the sides in registers, of H's columns in a ring in shared memory that only it
- * writes and reads, so that nothing but sums waits for other threads. Columns come in groups of four, forward as
+ * A thread has four rows throughout: of the sides in registers, of H's columns in a ring in shared memory that only its
+ * warp writes and reads, so that nothing but sums waits for other warps. Columns come in groups of four, forward as
  * reflectors and then backward as R:
  *
  *   forward   w = V^T b and the products of the group's own reflectors, all summed at once over the block, one barrier;
@@ -20,7 +20,7 @@
 
 template <typename T, int SIDES_> struct block_of_sides {
   using vector = typename tile_number<T>::vector;
-  static constexpr int SIDES = SIDES_, ROWS = 4, GROUP = 4, STAGES = LEAST_SQUARES_BLOCK_STAGES;
+  static constexpr int SIDES = SIDES_, ROWS = 4, GROUP = 4, STAGES = least_squares_block_stages((int)sizeof(T), SIDES);
   static constexpr int VECTOR = tile_number<T>::VECTOR, PIECES = ROWS / VECTOR; /* of a thread's part of a column */
   /* What is summed at once: each value comes to so many lanes. */
   static constexpr int SUMS = SIDES * GROUP + GROUP * (GROUP - 1) / 2, VALUES = SUMS <= 16 ? 16 : 32;
@@ -29,7 +29,7 @@ template <typename T, int SIDES_> struct block_of_sides {
 
   const least_squares_behind_parameters &p;
   const T *h;
-  vector *ring;
+  vector *ring;                         /* this warp's part */
   T *partials, *shown, *factors;        /* factors: tau, and zeros to a whole group */
   int first, lane, warp, warps, groups; /* first: row of this thread */
   T b[SIDES][ROWS], inverse[ROWS];
@@ -42,41 +42,45 @@ template <typename T, int SIDES_> struct block_of_sides {
     warp = (int)threadIdx.x / 32;
     warps = (int)blockDim.x / 32;
     groups = ((int)p.n + GROUP - 1) / GROUP;
-    ring = (vector *)shared;
-    partials = (T *)(ring + STAGES * GROUP * PIECES * blockDim.x);
+    ring = (vector *)shared + warp * 32 * PIECES;
+    partials = (T *)((vector *)shared + STAGES * GROUP * PIECES * blockDim.x);
     shown = partials + 2 * VALUES * warps;
     factors = shown + 2 * SIDES * GROUP;
   }
 
   /* ---- the ring ---- */
 
-  __device__ __forceinline__ vector *place_of(int turn, int column, int piece) const {
-    return ring + (((turn & (STAGES - 1)) * GROUP + column) * PIECES + piece) * blockDim.x + threadIdx.x;
+  /* Vector `index` of this warp's part of a column. Its lanes copy 512 bytes at once: copying what it takes itself, in
+   * two halves, each lane would ask for every sector of f64 twice. Exchanged by fours for the banks then. */
+  __device__ __forceinline__ vector *place_of(int turn, int column, int index) const {
+    const int exchanged = PIECES == 2 ? index ^ (index >> 3 & 1) : index;
+    return ring + ((uint32_t)turn % STAGES * GROUP + column) * PIECES * blockDim.x + exchanged;
   }
   __device__ __forceinline__ int group_of(int turn) const { return turn < groups ? turn : 2 * groups - 1 - turn; }
 
   /* Groups forward and then backward, what is used of them; zeros elsewhere. */
   __device__ __forceinline__ void fetch(int turn) const {
     const int begin = group_of(turn) * GROUP, columns = (int)p.n - begin;
-    const bool used = turn < groups ? first + ROWS > begin : turn < 2 * groups && first <= begin;
-    const T *from = h + begin * p.h.column_stride + first;
 #pragma unroll
-    for (int c = 0; c < GROUP; c++)
+    for (int piece = 0; piece < PIECES; piece++) {
+      const int index = piece * 32 + lane, row = first + piece * 32 * VECTOR - lane * (ROWS - VECTOR);
+      const bool used = (turn < groups ? row >= begin : turn < 2 * groups && row < begin + GROUP) && row < (int)p.m;
+      const T *from = h + begin * p.h.column_stride + row;
 #pragma unroll
-      for (int piece = 0; piece < PIECES; piece++) {
-        const bool is_there = used && c < columns && first + piece * VECTOR < (int)p.m;
-        copy_asynchronously<16>(place_of(turn, c, piece), is_there ? from + c * p.h.column_stride + piece * VECTOR : h,
-                                is_there);
-      }
+      for (int c = 0; c < GROUP; c++)
+        copy_asynchronously<16>(place_of(turn, c, index), used && c < columns ? from + c * p.h.column_stride : h,
+                                used && c < columns);
+    }
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
   __device__ __forceinline__ void take(int turn, T (&v)[GROUP][ROWS]) const {
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+    if (PIECES > 1) __syncwarp();
 #pragma unroll
     for (int c = 0; c < GROUP; c++)
 #pragma unroll
       for (int piece = 0; piece < PIECES; piece++) {
-        const vector part = *place_of(turn, c, piece);
+        const vector part = *place_of(turn, c, lane * PIECES + piece);
 #pragma unroll
         for (int e = 0; e < VECTOR; e++) v[c][piece * VECTOR + e] = ((const T *)&part)[e];
       }

@@ -101,7 +101,7 @@ static bool block_select(const struct chip *chip, uint32_t element_bytes,
   const struct op_kernel *kernel = (common->sides == 1 ? one : more)[element_bytes == 8];
   const int64_t threads = divide_up(common->m, INT64_C(32) * BLOCK_ROWS) * 32;
   if (threads > kernel->threads) return false;
-  const int64_t shared_bytes = least_squares_block_shared_bytes(element_bytes, threads, common->n);
+  const int64_t shared_bytes = least_squares_block_shared_bytes(element_bytes, threads, common->n, common->sides);
   if (shared_bytes > chip->shared_bytes) return false;
   struct least_squares_behind_parameters parameters = *common;
   parameters.group = common->sides == 1 ? 1 : LEAST_SQUARES_BLOCK_SIDES;
