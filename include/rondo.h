@@ -551,12 +551,15 @@ RONDO_API rondo_status rondo_add_embed(rondo_graph *graph, const rondo_embed_des
 /* RMS norm over the last dimension: out = x * norm / sqrt(mean(x^2) + epsilon), multiplied from left to right. x [..,
  * k] and out in f32, f16 or bf16, of one shape; out may be x itself. norm optional [k] in f32, f16 or bf16. The factor
  * is good to (4 + sqrt(k/16)) 2^-24 of itself; a row has the same bits wherever it stands. Zeros with epsilon 0, and
- * numbers whose squares overflow, have no meaningful factor: NaN or zeros. */
+ * numbers whose squares overflow, have no meaningful factor: NaN or zeros.
+ *   x_parts  optional f32 [parts, .., k] of an x of rank 3 at most: what is normalised is x + the sum of the parts, in
+ *            their order, rounded to x's type, as rondo_add_feed_forward leaves it */
 typedef struct rondo_rms_norm_desc {
   const char *name RONDO_ZERO;
   rondo_tensor x RONDO_ZERO, norm RONDO_ZERO;
   rondo_tensor out RONDO_ZERO;
   float epsilon RONDO_ZERO;
+  rondo_tensor x_parts RONDO_ZERO;
 } rondo_rms_norm_desc;
 RONDO_API rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *desc);
 
@@ -627,6 +630,68 @@ typedef struct rondo_sample_desc {
   rondo_tensor seed RONDO_ZERO, step RONDO_ZERO;
 } rondo_sample_desc;
 RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc);
+
+/* The two halves of a decoder's layer (Llama and its like) for 1 to 16 rows, each as one task: what lies between their
+ * products never leaves a GPU's multiprocessors where it has kernels for that (compute capability 9.0 and 10.0, rows of
+ * weights and scales without gaps, sizes as usual models have them). Elsewhere, as on the host, a task is its products
+ * and its attention one after the other, as rondo_add_gemv and rondo_add_attention do them, through scratch.
+ *
+ * A half takes the residual stream and adds to it:
+ *   x          [rows, hidden] in f16 or bf16
+ *   x_parts    optional f32 [parts, rows, hidden], 1 part or more: what is still to be added to x, by the half before
+ *   out        [rows, hidden] of x's type: x + the sum of x_parts, in the order of the parts, in fp32, rounded once.
+ *              This is what the half sees, and what the next one takes as x. Not x itself
+ *   out_parts  f32 [parts, rows, hidden], 1 part or more: their sum is what the half adds to out, for the next one to
+ *              take as x_parts. What each of them holds is not said, zeros maybe, and fewer than the kernels would like
+ *              take time: 8, or for attention one for each KV head, are enough
+ *   norm       optional [hidden], of x's type; norm_epsilon > 0: what the products see is normalised, as in
+ *              rondo_gemv_desc
+ * Weights are all of one type: x's, e4m3 (each with optional scales, f32 [rows of weights]) or nvfp4 (each with scales,
+ * e4m3 [rows of weights, columns/16]).
+ *   scale      a factor of all weights, such as NVFP4's; 0 means 1
+ * Sums are fp32. What is handed on inside (rows of q, new rows of k and v, what attention gives, gated columns) is
+ * rounded to x's type, or kept in up to fp32. A row of the result has the same bits in every replay, but others among
+ * another number of rows. */
+
+/* Attention: out_parts = output * attention(rope(qkv * normalised out)), of one token of each of `rows` sequences,
+ * whose new rows of k and v it writes first. qkv       [(query heads + 2 KV heads) d, hidden]: rows of q, k, v output
+ * [hidden, query heads * d] k, v      KV caches, [rows, capacity, KV heads, d] of x's type, read and written: states,
+ * or temporaries that an earlier task writes. d is 32, 64, 128 or 256. Scores are scaled by 1/sqrt(d) position  i32 [1]
+ * or [rows], read on the device at each replay: where the token stands. It sees rows 0 to position; what lies behind is
+ * never used. A row that k has not, below 0 or beyond the capacity, is not written; at a position below 0 nothing is
+ * seen, and nothing is added rope_base, rope_pairing, rope_frequencies as in rondo_attention_desc: q and the new row of
+ * k are turned */
+typedef struct rondo_attention_block_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor x RONDO_ZERO, x_parts RONDO_ZERO;
+  rondo_tensor norm RONDO_ZERO;
+  float norm_epsilon RONDO_ZERO;
+  float scale RONDO_ZERO;
+  rondo_tensor qkv RONDO_ZERO, qkv_scales RONDO_ZERO;
+  rondo_tensor output RONDO_ZERO, output_scales RONDO_ZERO;
+  rondo_tensor k RONDO_ZERO, v RONDO_ZERO;
+  rondo_tensor position RONDO_ZERO;
+  rondo_tensor rope_frequencies RONDO_ZERO;
+  float rope_base RONDO_ZERO;
+  rondo_rope_pairing rope_pairing RONDO_ZERO;
+  rondo_tensor out RONDO_ZERO, out_parts RONDO_ZERO;
+} rondo_attention_block_desc;
+RONDO_API rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc);
+
+/* Feed forward: out_parts = down * (silu(gate * normalised out) * (up * normalised out)).
+ *   gate_up  [2 columns, hidden]: row 2i is gate's row i, row 2i + 1 is up's
+ *   down     [hidden, columns] */
+typedef struct rondo_feed_forward_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor x RONDO_ZERO, x_parts RONDO_ZERO;
+  rondo_tensor norm RONDO_ZERO;
+  float norm_epsilon RONDO_ZERO;
+  float scale RONDO_ZERO;
+  rondo_tensor gate_up RONDO_ZERO, gate_up_scales RONDO_ZERO;
+  rondo_tensor down RONDO_ZERO, down_scales RONDO_ZERO;
+  rondo_tensor out RONDO_ZERO, out_parts RONDO_ZERO;
+} rondo_feed_forward_desc;
+RONDO_API rondo_status rondo_add_feed_forward(rondo_graph *graph, const rondo_feed_forward_desc *desc);
 
 typedef enum rondo_layout {
   RONDO_COLUMN_MAJOR = 0, /* LAPACK's: an m x n matrix is a tensor [n, m]; leading dimension = row stride of the view */

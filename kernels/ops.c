@@ -5,6 +5,8 @@
 #include "common/done.h"
 #include "copy/copy.h"
 #include "copy/transfer.h"
+#include "decoder/decoder.h"
+#include "decoder/sum_parts.h"
 #include "embed/embed.h"
 #include "gemv/gemv.h"
 #include "model/elementwise.h"
@@ -18,10 +20,11 @@
 #include "softmax/softmax.h"
 
 const struct op *const op_table[] = {
-    &op_qr,          &op_qr_panel,     &op_qr_update, &op_qr_apply,      &op_qr_extract,     &op_triangular_inverse,
-    &op_gemm_rowmax, &op_gemm_softmax, &op_attention, &op_gemv,          &op_quantize_nvfp4, &op_copy,
-    &op_append,      &op_transfer,     &op_join,      &op_least_squares, &op_embed,          &op_rms_norm,
-    &op_rope,        &op_silu_mul,     &op_add,       &op_argmax,        &op_sample,         NULL,
+    &op_qr,           &op_qr_panel,     &op_qr_update, &op_qr_apply,      &op_qr_extract,     &op_triangular_inverse,
+    &op_gemm_rowmax,  &op_gemm_softmax, &op_attention, &op_gemv,          &op_quantize_nvfp4, &op_copy,
+    &op_append,       &op_transfer,     &op_join,      &op_least_squares, &op_embed,          &op_rms_norm,
+    &op_rope,         &op_silu_mul,     &op_add,       &op_argmax,        &op_sample,         &op_attention_block,
+    &op_feed_forward, &op_sum_parts,    NULL,
 };
 
 #define DEFINE(chips, parameters, name, threads, constant)                                                             \

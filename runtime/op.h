@@ -1,8 +1,8 @@
 /* op.h - what an operation is to the rest of Rondo.
  *
- * An operation is one row of the table in ops.c: a name and five pure functions of a task's description. The builder
- * calls check, the planner scratch_bytes, the host backend host_items and host_run, the CUDA backend select. Nothing
- * here knows a device: select only says which kernel to launch, with which grid and parameters.
+ * An operation is one row of the table in ops.c: a name and some pure functions of a task's description. The builder
+ * calls check, the planner scratch_bytes, the host backend host_items and host_run, or step, the CUDA backend select.
+ * Nothing here knows a device: select only says which kernel to launch, with which grid and parameters.
  *
  * Each family's folder holds FAMILY.h (its rows, attribute and parameter structs and the list of its kernels, shared
  * with the .cu files), FAMILY.c (rondo_add_*, check, scratch), FAMILY_host.c, FAMILY_select.c and FAMILY_*.cu.
@@ -18,7 +18,7 @@
 
 enum {
   OP_MAX_OPERANDS = RONDO_MAX_ARGUMENTS,
-  OP_MAX_LAUNCHES = 3,
+  OP_MAX_LAUNCHES = 6,
   OP_ATTRIBUTE_BYTES = 64,
   OP_PARAMETER_BYTES = 1024,
   OP_MAX_MAPS = 4, /* of a launch */
@@ -56,6 +56,14 @@ struct op_call {
    * writes what operand i lies in: they may read it before they wait (kernels/common/launch.cuh). 0 for a task that
    * follows none: it loses nothing by waiting, and what it should read first is another question. */
   uint32_t settled_operands;
+};
+
+/* A task that another one is made of. */
+struct op_step {
+  struct op_call call; /* of this task, these addresses */
+  struct op_task task;
+  struct op_operand operands[OP_MAX_OPERANDS];
+  void *data[OP_MAX_OPERANDS];
 };
 
 /* No addresses, for where only a task's shape is asked for. */
@@ -121,9 +129,10 @@ struct op {
   uint32_t once_operands;
   /* The tasks for which that holds; NULL: all. Whatever the chip, since graphs are planned without one. */
   bool (*touches_once)(const struct op_task *task);
-  /* Bit i: operand i is read and written by its description, and of it the kernels write as many elements as operand
-   * `appended_from` has, where there is one: at which place, they read on the device. For reports. */
-  uint32_t appended_operands, appended_from;
+  /* Bit i: operand i is read and written by its description, and of it the kernels write so many elements, where they
+   * write any: at which place, they read on the device. For reports. */
+  uint32_t appended_operands;
+  int64_t (*appended_elements)(const struct op_task *task);
   bool reads_appended;    /* the kernels read those operands too */
   uint32_t launches_most; /* by select, for any task; 0 means 1 */
   /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
@@ -135,6 +144,9 @@ struct op {
   /* Independent items of work on the host, each computed by one thread in a fixed order. */
   int64_t (*host_items)(const struct op_task *task);
   void (*host_run)(const struct op_call *call, int64_t first, int64_t last);
+  /* Of a task that is made of others, one after the other: what the host runs in place of host_items and host_run,
+   * which are NULL then. False where there is no step of this index. NULL: the task is one of its own. */
+  bool (*step)(const struct op_call *call, uint32_t index, struct op_step *step);
   /* Which kernels, on this chip. Addresses may be NULL when only the choice is wanted; it must not depend on them. */
   rondo_status (*select)(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 };

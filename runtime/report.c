@@ -146,7 +146,8 @@ struct report_traffic report_operand_traffic(const struct op_task *task, uint32_
   const struct op *op = task->op;
   uint64_t bytes = operand_bytes(operand);
   if (op && op->appended_operands >> index & 1 && operand->access & RONDO_WRITE)
-    return (struct report_traffic){op->reads_appended ? bytes : 0, operand_bytes(&task->operands[op->appended_from])};
+    return (struct report_traffic){op->reads_appended ? bytes : 0,
+                                   (uint64_t)op->appended_elements(task) * rondo_dtype_bits(operand->dtype) / 8};
   return (struct report_traffic){operand->access & RONDO_READ ? bytes : 0, operand->access & RONDO_WRITE ? bytes : 0};
 }
 

@@ -3,6 +3,15 @@
 
 #include "report.h"
 
+/* Items on the host, of all steps. */
+static int64_t host_items_of(const struct op_task *task) {
+  struct op_step step;
+  int64_t items = task->op->step ? 0 : task->op->host_items(task);
+  const struct op_call call = {.task = task, .data = op_nowhere};
+  for (uint32_t i = 0; task->op->step && task->op->step(&call, i, &step); i++) items += host_items_of(&step.task);
+  return items;
+}
+
 /* What the node runs; its blocks, if it can publish completion. */
 static rondo_status explain_task(FILE *file, const struct op_task *task, const struct chip *chip, uint32_t *blocks) {
   struct op_launches launches = {0};
@@ -13,7 +22,7 @@ static rondo_status explain_task(FILE *file, const struct op_task *task, const s
     return RONDO_OK;
   }
   if (!chip->version) {
-    fprintf(file, ": host, %" PRId64 " items\n", task->op->host_items(task));
+    fprintf(file, ": host, %" PRId64 " items\n", host_items_of(task));
     return RONDO_OK;
   }
   rondo_status status = task->op->select(&(struct op_call){.task = task, .data = op_nowhere}, chip, &launches);

@@ -77,11 +77,13 @@ struct append_shape append_shape_of(const struct op_task *task) {
   return shape;
 }
 
+static int64_t appended_elements(const struct op_task *task) { return op_elements(&task->operands[APPEND_SRC]); }
+
 const struct op op_append = {
     .name = "append",
     .once_operands = 1u << APPEND_SRC,
     .appended_operands = 1u << APPEND_DST,
-    .appended_from = APPEND_SRC,
+    .appended_elements = appended_elements,
     .check = append_check,
     .host_items = append_host_items,
     .host_run = append_host_run,

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "../../runtime/integer.h"
 #include "../common/rows.h"
 
 rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *desc) {
@@ -11,9 +12,20 @@ rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *d
       [RMS_NORM_X] = {"x", desc->x, RONDO_READ, 0},
       [RMS_NORM_NORM] = {"norm", desc->norm, RONDO_READ, 0},
       [RMS_NORM_OUT] = {"out", desc->out, RONDO_WRITE, RMS_NORM_X + 1},
+      [RMS_NORM_X_PARTS] = {"x_parts", desc->x_parts, RONDO_READ, 0},
   };
   struct rms_norm_attributes attributes = {.epsilon = desc->epsilon};
   return graph_add(graph, &op_rms_norm, desc->name, arguments, RMS_NORM_OPERANDS, &attributes, sizeof attributes);
+}
+
+/* f32, any number of parts of x's shape. */
+static rondo_status parts_check(const struct op_operand *parts, const struct op_operand *x) {
+  if (!parts->present) return RONDO_OK;
+  if (x->rank == RONDO_MAX_RANK)
+    return status_set(RONDO_INVALID_ARGUMENT, "x has rank %d, expected less beside x_parts", RONDO_MAX_RANK);
+  int64_t shape[RONDO_MAX_RANK] = {larger(parts->shape[0], 1)};
+  memcpy(shape + 1, x->shape, x->rank * sizeof *shape);
+  return op_expect("x_parts", parts, RONDO_F32, x->rank + 1, shape);
 }
 
 static rondo_status rms_norm_check(const struct op_task *task) {
@@ -28,6 +40,7 @@ static rondo_status rms_norm_check(const struct op_task *task) {
   if (out->present && !rows_are_numbers(out->dtype)) return op_unexpected("out", out, "f32, f16 or bf16");
   rondo_status status = RONDO_OK;
   if (norm->present) status = op_expect("norm", norm, norm->dtype, 1, &x->shape[x->rank - 1]);
+  if (status == RONDO_OK) status = parts_check(&task->operands[RMS_NORM_X_PARTS], x);
   if (status != RONDO_OK) return status;
   return op_expect("out", out, out->present ? out->dtype : x->dtype, x->rank, x->shape);
 }

@@ -26,25 +26,55 @@ __device__ __forceinline__ float sum_over_row(float sum, uint32_t row_threads) {
   return sum;
 }
 
+/* x + the sum of the parts, which are added in their order, four numbers at a time; rounded to x's type. */
+__device__ __forceinline__ void add_parts(const rms_norm_parameters &p, int64_t part, uint32_t count,
+                                          float (&values)[8]) {
+#pragma unroll
+  for (uint32_t j = 0; j < 8; j += 4) {
+    float sums[4] = {};
+#pragma unroll 2
+    for (uint32_t i = 0; i < p.part_count && j < count; i++) {
+      float four[4];
+      load_numbers(RONDO_F32, p.parts_are_aligned, p.parts, part + i * p.part + j, min(count - j, 4u), four);
+#pragma unroll
+      for (int l = 0; l < 4; l++) sums[l] += four[l];
+    }
+#pragma unroll
+    for (int l = 0; l < 4; l += 2) {
+      const float2 sum = make_float2(values[j + l] + sums[l], values[j + l + 1] + sums[l + 1]);
+      const float2 pair = p.x_dtype == RONDO_F32 ? sum : numbers_of(p.x_dtype, word_of(p.x_dtype, sum.x, sum.y));
+      values[j + l] = pair.x, values[j + l + 1] = pair.y;
+    }
+  }
+}
+
+template <bool Parts>
+__device__ __forceinline__ void load_x(const rms_norm_parameters &p, int64_t x, int64_t part, uint32_t count,
+                                       float (&values)[8]) {
+  load_numbers(p.x_dtype, p.x_is_aligned, p.x, x, count, values);
+  if constexpr (Parts) add_parts(p, part, count, values);
+}
+
 __device__ __forceinline__ void load_norm(const rms_norm_parameters &p, uint32_t column, uint32_t count,
                                           float (&norm)[8]) {
   if (p.norm) load_numbers(p.norm_dtype, p.norm_is_aligned, p.norm, column, count, norm);
 }
 
-__device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
+template <bool Parts> __device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
   const uint32_t row = blockIdx.x * (blockDim.x / p.row_threads) + threadIdx.x / p.row_threads;
   const uint32_t lane = threadIdx.x % p.row_threads, step = 8 * p.row_threads;
   const uint32_t k = row < p.rows ? p.k : 0; /* a row beyond the last sums nothing */
-  int64_t x = 0, out = 0;
+  int64_t x = 0, out = 0, part = 0;
   row_indices(row, p.extent, [&](int i, uint32_t index) {
     x += index * p.x_stride[i];
     out += index * p.out_stride[i];
+    part += index * p.parts_stride[i];
   });
   float held[RMS_NORM_HELD][8], norms[RMS_NORM_HELD][8], squares = 0;
 #pragma unroll
   for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
     const uint32_t column = 8 * lane + h * step;
-    if (column < k) load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), held[h]);
+    if (column < k) load_x<Parts>(p, x + column, part + column, min(k - column, 8u), held[h]);
   }
 #pragma unroll
   for (uint32_t h = 0; h < RMS_NORM_HELD; h++) { /* while the others are on their way */
@@ -58,7 +88,7 @@ __device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
       for (int i = 0; i < 8; i++) squares = __fmaf_rn(held[h][i], held[h][i], squares);
   for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
     float values[8];
-    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
+    load_x<Parts>(p, x + column, part + column, min(k - column, 8u), values);
 #pragma unroll
     for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
   }
@@ -74,7 +104,7 @@ __device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
     if (8 * lane + h * step < k) finish(8 * lane + h * step, norms[h], held[h]);
   for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
     float values[8], norm[8];
-    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
+    load_x<Parts>(p, x + column, part + column, min(k - column, 8u), values);
     load_norm(p, column, min(k - column, 8u), norm);
     finish(column, norm, values);
   }

@@ -11,11 +11,28 @@ int64_t rms_norm_host_items(const struct op_task *task) {
   return op_elements(x) ? rows_count(x) : 0;
 }
 
-static float sum_of_squares(rondo_dtype dtype, const void *data, int64_t begin, int64_t k) {
+/* Numbers of a row of x, with the parts' added and rounded to x's type. */
+static void x_load(const struct op_call *call, int64_t row, int64_t column, int64_t length, float *values) {
+  const struct op_operand *x = &call->task->operands[RMS_NORM_X], *parts = &call->task->operands[RMS_NORM_X_PARTS];
+  rows_load(x->dtype, call->data[RMS_NORM_X], rows_begin(x, row) + column, length, values);
+  if (!parts->present) return;
+  const int64_t rows = rows_count(x);
+  float sums[PIECE] = {0};
+  for (int64_t p = 0; p < parts->shape[0]; p++) {
+    const float *part = (const float *)call->data[RMS_NORM_X_PARTS] + rows_begin(parts, p * rows + row) + column;
+    for (int64_t i = 0; i < length; i++) sums[i] += part[i];
+  }
+  uint32_t rounded[PIECE];
+  for (int64_t i = 0; i < length; i++) sums[i] += values[i];
+  rows_store(x->dtype, rounded, 0, length, sums);
+  rows_load(x->dtype, rounded, 0, length, values);
+}
+
+static float sum_of_squares(const struct op_call *call, int64_t row, int64_t k) {
   float lanes[LANES] = {0}, values[PIECE], sum = 0;
   for (int64_t column = 0; column < k; column += PIECE) {
     int64_t length = smaller(k - column, PIECE);
-    rows_load(dtype, data, begin + column, length, values);
+    x_load(call, row, column, length, values);
     for (int64_t i = length; i % LANES; i++) values[i] = 0;
     for (int64_t i = 0; i < length; i += LANES)
       for (int64_t lane = 0; lane < LANES; lane++) lanes[lane] = fmaf(values[i + lane], values[i + lane], lanes[lane]);
@@ -30,13 +47,13 @@ void rms_norm_host_run(const struct op_call *call, int64_t first, int64_t last) 
   const struct rms_norm_attributes *attributes = op_attributes(call->task);
   int64_t k = x->shape[x->rank - 1];
   for (int64_t row = first; row < last; row++) {
-    int64_t from = rows_begin(x, row), to = rows_begin(out, row);
-    float squares = sum_of_squares(x->dtype, call->data[RMS_NORM_X], from, k);
+    int64_t to = rows_begin(out, row);
+    float squares = sum_of_squares(call, row, k);
     float factor = 1.0f / sqrtf(squares / (float)k + attributes->epsilon);
     for (int64_t column = 0; column < k; column += PIECE) {
       float values[PIECE], weights[PIECE];
       int64_t length = smaller(k - column, PIECE);
-      rows_load(x->dtype, call->data[RMS_NORM_X], from + column, length, values);
+      x_load(call, row, column, length, values);
       if (norm->present) rows_load(norm->dtype, call->data[RMS_NORM_NORM], column, length, weights);
       for (int64_t i = 0; i < length; i++) values[i] = (norm->present ? values[i] * weights[i] : values[i]) * factor;
       rows_store(out->dtype, call->data[RMS_NORM_OUT], to + column, length, values);

@@ -7,9 +7,9 @@
 
 RMS_NORM_KERNELS(KERNEL_CONSTANT)
 
-static uint32_t row_threads_of(int64_t k) {
+static uint32_t row_threads_of(int64_t k, uint32_t most) {
   uint32_t threads = RMS_NORM_FEWEST;
-  while (threads < RMS_NORM_THREADS && (int64_t)threads * RMS_NORM_HELD * 8 < k) threads *= 2;
+  while (threads < most && (int64_t)threads * RMS_NORM_HELD * 8 < k) threads *= 2;
   return threads;
 }
 
@@ -17,6 +17,7 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
   (void)chip;
   const struct op_operand *x = &call->task->operands[RMS_NORM_X], *norm = &call->task->operands[RMS_NORM_NORM];
   const struct op_operand *out = &call->task->operands[RMS_NORM_OUT];
+  const struct op_operand *parts = &call->task->operands[RMS_NORM_X_PARTS];
   const struct rms_norm_attributes *attributes = op_attributes(call->task);
   launches->count = 0;
   if (op_elements(x) == 0) return RONDO_OK;
@@ -27,7 +28,11 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
       .extent = {1, 1, 1},
       .rows = (uint32_t)rows_count(x),
       .k = (uint32_t)x->shape[x->rank - 1],
-      .row_threads = row_threads_of(x->shape[x->rank - 1]),
+      .row_threads = row_threads_of(x->shape[x->rank - 1], parts->present ? RMS_NORM_PARTS_THREADS : RMS_NORM_THREADS),
+      .parts = call->data[RMS_NORM_X_PARTS],
+      .part = parts->stride[0],
+      .part_count = parts->present ? (uint32_t)parts->shape[0] : 0,
+      .parts_are_aligned = op_rows_aligned(parts, 16),
       .x_dtype = x->dtype,
       .norm_dtype = norm->present ? norm->dtype : 0,
       .out_dtype = out->dtype,
@@ -41,9 +46,10 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
     parameters.extent[outer] = (uint32_t)x->shape[i];
     parameters.x_stride[outer] = x->stride[i];
     parameters.out_stride[outer] = out->stride[i];
+    if (parts->present) parameters.parts_stride[outer] = parts->stride[i + 1];
   }
   int64_t threads = larger(parameters.row_threads, RMS_NORM_BLOCK);
-  launch_add(launches, &rondo_rms_norm, divide_up(parameters.rows, threads / parameters.row_threads), threads, 0,
-             &parameters, sizeof parameters);
+  launch_add(launches, parts->present ? &rondo_rms_norm_parts : &rondo_rms_norm,
+             divide_up(parameters.rows, threads / parameters.row_threads), threads, 0, &parameters, sizeof parameters);
   return RONDO_OK;
 }

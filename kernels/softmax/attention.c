@@ -348,11 +348,13 @@ uint64_t attention_scratch_bytes(const struct op_task *task) {
   return attention_partial_bytes(task) + attention_append_scratch_bytes(task);
 }
 
+static int64_t appended_elements(const struct op_task *task) { return op_elements(&task->operands[ATTENTION_NEW_K]); }
+
 const struct op op_attention = {
     .name = "attention",
     .once_operands = 1u << ATTENTION_O | 1u << ATTENTION_LSE,
     .appended_operands = 1u << ATTENTION_K | 1u << ATTENTION_V,
-    .appended_from = ATTENTION_NEW_K,
+    .appended_elements = appended_elements,
     .reads_appended = true,
     .launches_most = 3,
     .check = attention_check,

@@ -84,6 +84,16 @@ static void publish(struct device_exec *exec) {
   bell_ring(&team->done_bell, INT_MAX);
 }
 
+static void run_task(struct team *team, const struct op_call *call) {
+  const struct op *op = call->task->op;
+  struct op_step step;
+  for (uint32_t i = 0; op->step && op->step(call, i, &step); i++) run_task(team, &step.call);
+  if (op->step) return;
+  struct team_job job = {call, op->host_items(call->task), 0};
+  job.chunks = team_chunks(team, job.items);
+  if (job.items > 0) team_run(team, &job);
+}
+
 /* Of a lost device an exec is not touched after the task that was running: who gave up may have closed it. */
 static void run_program(struct team *team, void *owner, void *program) {
   const struct device *device = owner;
@@ -93,13 +103,10 @@ static void run_program(struct team *team, void *owner, void *program) {
     const struct device_node *node = &exec->nodes[n];
     struct op_call call = node->call;
     call.data = exec->data + (node->call.data - exec->shared_data);
-    if (node->user_work) {
+    if (node->user_work)
       node->user_work->host(node->user_work->user, call.data);
-    } else {
-      struct team_job job = {&call, call.task->op->host_items(call.task), 0};
-      job.chunks = team_chunks(team, job.items);
-      if (job.items > 0) team_run(team, &job);
-    }
+    else
+      run_task(team, &call);
     if (is_lost(device)) return;
   }
   publish(exec);

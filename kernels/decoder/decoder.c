@@ -1,0 +1,264 @@
+/* decoder.c - describing the halves of a decoder's layer: rondo_add_attention_block, rondo_add_feed_forward, their
+ * checks and shapes. */
+#include "decoder.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "../../runtime/integer.h"
+#include "../softmax/attention.h"
+
+enum { WEIGHT_ALIGNMENT = 16, PARTS_RANK = 3, CACHE_RANK = 4 };
+
+static float or_one(float scale) { return scale == 0.0f ? 1.0f : scale; }
+
+rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention_block: the description is NULL");
+  struct op_argument arguments[] = {
+      [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
+      [DECODER_X_PARTS] = {"x_parts", desc->x_parts, RONDO_READ, 0},
+      [DECODER_NORM] = {"norm", desc->norm, RONDO_READ, 0},
+      [DECODER_OUT] = {"out", desc->out, RONDO_WRITE, 0},
+      [DECODER_OUT_PARTS] = {"out_parts", desc->out_parts, RONDO_WRITE, 0},
+      [ATTENTION_BLOCK_QKV] = {"qkv", desc->qkv, RONDO_READ, 0},
+      [ATTENTION_BLOCK_QKV_SCALES] = {"qkv_scales", desc->qkv_scales, RONDO_READ, 0},
+      [ATTENTION_BLOCK_OUTPUT] = {"output", desc->output, RONDO_READ, 0},
+      [ATTENTION_BLOCK_OUTPUT_SCALES] = {"output_scales", desc->output_scales, RONDO_READ, 0},
+      [ATTENTION_BLOCK_K] = {"k", desc->k, RONDO_READ_WRITE, 0},
+      [ATTENTION_BLOCK_V] = {"v", desc->v, RONDO_READ_WRITE, 0},
+      [ATTENTION_BLOCK_POSITION] = {"position", desc->position, RONDO_READ, 0},
+      [ATTENTION_BLOCK_ROPE_FREQUENCIES] = {"rope_frequencies", desc->rope_frequencies, RONDO_READ, 0},
+  };
+  struct decoder_attributes attributes = {.norm_epsilon = desc->norm_epsilon,
+                                          .scale = or_one(desc->scale),
+                                          .rope_base = desc->rope_base,
+                                          .rope_pairing = (int32_t)desc->rope_pairing};
+  return graph_add(graph, &op_attention_block, desc->name, arguments, ATTENTION_BLOCK_OPERANDS, &attributes,
+                   sizeof attributes);
+}
+
+rondo_status rondo_add_feed_forward(rondo_graph *graph, const rondo_feed_forward_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_feed_forward: the description is NULL");
+  struct op_argument arguments[] = {
+      [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
+      [DECODER_X_PARTS] = {"x_parts", desc->x_parts, RONDO_READ, 0},
+      [DECODER_NORM] = {"norm", desc->norm, RONDO_READ, 0},
+      [DECODER_OUT] = {"out", desc->out, RONDO_WRITE, 0},
+      [DECODER_OUT_PARTS] = {"out_parts", desc->out_parts, RONDO_WRITE, 0},
+      [FEED_FORWARD_GATE_UP] = {"gate_up", desc->gate_up, RONDO_READ, 0},
+      [FEED_FORWARD_GATE_UP_SCALES] = {"gate_up_scales", desc->gate_up_scales, RONDO_READ, 0},
+      [FEED_FORWARD_DOWN] = {"down", desc->down, RONDO_READ, 0},
+      [FEED_FORWARD_DOWN_SCALES] = {"down_scales", desc->down_scales, RONDO_READ, 0},
+  };
+  struct decoder_attributes attributes = {.norm_epsilon = desc->norm_epsilon, .scale = or_one(desc->scale)};
+  return graph_add(graph, &op_feed_forward, desc->name, arguments, FEED_FORWARD_OPERANDS, &attributes,
+                   sizeof attributes);
+}
+
+/* ---- Check ------------------------------------------------------------------------------------------------------- */
+
+static rondo_status attributes_check(const struct op_task *task) {
+  const struct decoder_attributes *attributes = op_attributes(task);
+  if (!isfinite(attributes->scale))
+    return status_set(RONDO_INVALID_ARGUMENT, "scale is %g, expected a finite number", (double)attributes->scale);
+  if (!(attributes->norm_epsilon >= 0) || isinf(attributes->norm_epsilon))
+    return status_set(RONDO_INVALID_ARGUMENT, "norm_epsilon is %g, expected a finite number that is not negative",
+                      (double)attributes->norm_epsilon);
+  if (task->operands[DECODER_NORM].present && attributes->norm_epsilon == 0)
+    return status_set(RONDO_INVALID_ARGUMENT, "norm is present, expected none where norm_epsilon is 0");
+  return RONDO_OK;
+}
+
+/* f32 [any parts, rows, hidden]. */
+static rondo_status parts_check(const struct op_task *task, uint32_t index, const char *name) {
+  const struct op_operand *parts = &task->operands[index], *x = &task->operands[DECODER_X];
+  const int64_t count = parts->present && parts->rank == PARTS_RANK ? larger(parts->shape[0], 1) : 1;
+  return op_expect(name, parts, RONDO_F32, PARTS_RANK, (int64_t[]){count, x->shape[0], x->shape[1]});
+}
+
+/* What both halves have. */
+static rondo_status stream_check(const struct op_task *task) {
+  const struct op_operand *operands = task->operands, *x = &operands[DECODER_X];
+  const bool two_bytes = x->present && (x->dtype == RONDO_F16 || x->dtype == RONDO_BF16);
+  if (!two_bytes || x->rank != 2 || x->shape[1] < 1) return op_unexpected("x", x, "[rows, hidden] f16 or bf16");
+  if (x->shape[0] < 1 || x->shape[0] > DECODER_MOST_ROWS)
+    return status_set(RONDO_INVALID_ARGUMENT, "x has %" PRId64 " rows, expected 1 to %d", x->shape[0],
+                      DECODER_MOST_ROWS);
+  rondo_status status = attributes_check(task);
+  if (status == RONDO_OK && operands[DECODER_X_PARTS].present) status = parts_check(task, DECODER_X_PARTS, "x_parts");
+  if (status == RONDO_OK && operands[DECODER_NORM].present)
+    status = op_expect("norm", &operands[DECODER_NORM], x->dtype, 1, &x->shape[1]);
+  if (status == RONDO_OK) status = op_expect("out", &operands[DECODER_OUT], x->dtype, 2, x->shape);
+  return status == RONDO_OK ? parts_check(task, DECODER_OUT_PARTS, "out_parts") : status;
+}
+
+/* The first matrix says of which type all are, and how many rows it has. */
+static rondo_status first_matrix_check(const struct op_task *task, uint32_t index, const char *name) {
+  const struct op_operand *matrix = &task->operands[index];
+  const rondo_dtype dtype = task->operands[DECODER_X].dtype;
+  char expected[64];
+  snprintf(expected, sizeof expected, "[rows, %" PRId64 "] %s, e4m3 or nvfp4", task->operands[DECODER_X].shape[1],
+           rondo_dtype_name(dtype));
+  const bool fits = matrix->dtype == dtype || matrix->dtype == RONDO_E4M3 || matrix->dtype == RONDO_NVFP4;
+  return matrix->present && matrix->rank == 2 && fits ? RONDO_OK : op_unexpected(name, matrix, expected);
+}
+
+/* A matrix of the first one's type, and its scales behind it. */
+static rondo_status matrix_check(const struct op_task *task, uint32_t index, rondo_dtype dtype, const char *name,
+                                 int64_t rows, int64_t columns) {
+  const struct op_operand *matrix = &task->operands[index], *scales = &task->operands[index + 1];
+  char of_scales[32];
+  snprintf(of_scales, sizeof of_scales, "%s_scales", name);
+  rondo_status status = op_expect(name, matrix, dtype, 2, (int64_t[]){rows, columns});
+  if (status != RONDO_OK) return status;
+  if (dtype == RONDO_NVFP4 && columns % DECODER_SCALE_BLOCK)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s has rows of %" PRId64 ", expected a multiple of %d in nvfp4", name,
+                      columns, DECODER_SCALE_BLOCK);
+  if (dtype == RONDO_NVFP4)
+    return op_expect(of_scales, scales, RONDO_E4M3, 2, (int64_t[]){rows, columns / DECODER_SCALE_BLOCK});
+  if (!scales->present) return RONDO_OK;
+  if (dtype == RONDO_E4M3) return op_expect(of_scales, scales, RONDO_F32, 1, &rows);
+  return status_set(RONDO_INVALID_ARGUMENT, "%s is present, expected none with %s in %s", of_scales, name,
+                    rondo_dtype_name(dtype));
+}
+
+/* [rows, any capacity, any heads, a head dimension]. */
+static rondo_status cache_check(const struct op_task *task) {
+  const struct op_operand *k = &task->operands[ATTENTION_BLOCK_K], *x = &task->operands[DECODER_X];
+  char expected[96];
+  snprintf(expected, sizeof expected, "[%" PRId64 ", capacity, KV heads, head dimension] %s", x->shape[0],
+           rondo_dtype_name(x->dtype));
+  if (!k->present || k->rank != CACHE_RANK || k->dtype != x->dtype || k->shape[0] != x->shape[0] || k->shape[2] < 1)
+    return op_unexpected("k", k, expected);
+  const int64_t d = k->shape[3];
+  if (d != 32 && d != 64 && d != 128 && d != 256)
+    return status_set(RONDO_INVALID_ARGUMENT, "k has head dimension %" PRId64 ", expected 32, 64, 128 or 256", d);
+  return op_expect("v", &task->operands[ATTENTION_BLOCK_V], x->dtype, CACHE_RANK, k->shape);
+}
+
+/* Whole heads, a multiple of the KV heads. */
+static rondo_status query_heads_check(const struct op_task *task) {
+  const struct op_operand *output = &task->operands[ATTENTION_BLOCK_OUTPUT], *k = &task->operands[ATTENTION_BLOCK_K];
+  if (!output->present || output->rank != 2) return op_unexpected("output", output, "[hidden, query heads * d]");
+  const int64_t columns = output->shape[1], group_columns = k->shape[2] * k->shape[3];
+  if (columns > 0 && columns % group_columns == 0) return RONDO_OK;
+  return status_set(RONDO_INVALID_ARGUMENT,
+                    "output has rows of %" PRId64 ", expected a multiple of %" PRId64 ": k has %" PRId64
+                    " heads of %" PRId64,
+                    columns, group_columns, k->shape[2], k->shape[3]);
+}
+
+/* What only attention takes, position and rotary embedding, it checks itself, by the same names. */
+static rondo_status attention_block_check(const struct op_task *task) {
+  struct op_step step;
+  rondo_status status = stream_check(task);
+  if (status == RONDO_OK) status = first_matrix_check(task, ATTENTION_BLOCK_QKV, "qkv");
+  if (status == RONDO_OK) status = cache_check(task);
+  if (status == RONDO_OK) status = query_heads_check(task);
+  if (status != RONDO_OK) return status;
+  const struct attention_block_shape shape = attention_block_shape_of(task);
+  const int64_t columns = shape.query_heads * shape.head_dimension;
+  const int64_t rows = columns + 2 * shape.kv_heads * shape.head_dimension;
+  status = matrix_check(task, ATTENTION_BLOCK_QKV, shape.decoder.weights, "qkv", rows, shape.decoder.hidden);
+  if (status == RONDO_OK)
+    status = matrix_check(task, ATTENTION_BLOCK_OUTPUT, shape.decoder.weights, "output", shape.decoder.hidden, columns);
+  if (status != RONDO_OK) return status;
+  attention_block_step(&(struct op_call){.task = task, .data = op_nowhere}, ATTENTION_BLOCK_ATTENTION, &step);
+  return op_attention.check(&step.task);
+}
+
+static rondo_status feed_forward_check(const struct op_task *task) {
+  const struct op_operand *gate_up = &task->operands[FEED_FORWARD_GATE_UP];
+  rondo_status status = stream_check(task);
+  if (status == RONDO_OK) status = first_matrix_check(task, FEED_FORWARD_GATE_UP, "gate_up");
+  if (status != RONDO_OK) return status;
+  if (gate_up->shape[0] < 2 || gate_up->shape[0] % 2)
+    return status_set(RONDO_INVALID_ARGUMENT, "gate_up has %" PRId64 " rows, expected an even number of at least 2",
+                      gate_up->shape[0]);
+  const struct feed_forward_shape shape = feed_forward_shape_of(task);
+  status = matrix_check(task, FEED_FORWARD_GATE_UP, shape.decoder.weights, "gate_up", 2 * shape.columns,
+                        shape.decoder.hidden);
+  if (status != RONDO_OK) return status;
+  return matrix_check(task, FEED_FORWARD_DOWN, shape.decoder.weights, "down", shape.decoder.hidden, shape.columns);
+}
+
+/* ---- Shape ------------------------------------------------------------------------------------------------------- */
+
+static bool is_dense(const struct op_operand *matrix) {
+  return !matrix->present || matrix->rank == 1 || matrix->shape[0] == 1 || matrix->stride[0] == matrix->shape[1];
+}
+
+/* `matrix` is the first of the two, with its scales behind each. */
+static bool weights_are_dense(const struct op_operand *matrix) {
+  for (int i = 0; i < 4; i++)
+    if (!is_dense(&matrix[i])) return false;
+  for (int i = 0; i < 4; i += 2)
+    if (!op_rows_aligned(&matrix[i], WEIGHT_ALIGNMENT) || matrix[i + 1].offset_bytes % WEIGHT_ALIGNMENT) return false;
+  return true;
+}
+
+struct decoder_shape decoder_shape_of(const struct op_task *task) {
+  const struct op_operand *x = &task->operands[DECODER_X], *parts = &task->operands[DECODER_X_PARTS];
+  const struct decoder_attributes *attributes = op_attributes(task);
+  return (struct decoder_shape){
+      .rows = x->shape[0],
+      .hidden = x->shape[1],
+      .x_parts = parts->present ? parts->shape[0] : 0,
+      .out_parts = task->operands[DECODER_OUT_PARTS].shape[0],
+      .dtype = x->dtype,
+      .weights = task->operands[DECODER_OPERANDS].dtype, /* of the first matrix */
+      .has_norm = attributes->norm_epsilon > 0,
+      .dense_weights = weights_are_dense(&task->operands[DECODER_OPERANDS]),
+  };
+}
+
+struct attention_block_shape attention_block_shape_of(const struct op_task *task) {
+  const int64_t *k = task->operands[ATTENTION_BLOCK_K].shape;
+  const struct decoder_attributes *attributes = op_attributes(task);
+  const int64_t query_heads = task->operands[ATTENTION_BLOCK_OUTPUT].shape[1] / k[3];
+  return (struct attention_block_shape){
+      .decoder = decoder_shape_of(task),
+      .query_heads = query_heads,
+      .kv_heads = k[2],
+      .group = query_heads / k[2],
+      .head_dimension = k[3],
+      .capacity = k[1],
+      .turns = attributes->rope_base > 0 || task->operands[ATTENTION_BLOCK_ROPE_FREQUENCIES].present,
+      .by_halves = attributes->rope_pairing == RONDO_ROPE_HALVES,
+      .position_of_each_row = task->operands[ATTENTION_BLOCK_POSITION].shape[0] > 1,
+  };
+}
+
+struct feed_forward_shape feed_forward_shape_of(const struct op_task *task) {
+  return (struct feed_forward_shape){.decoder = decoder_shape_of(task),
+                                     .columns = task->operands[FEED_FORWARD_GATE_UP].shape[0] / 2};
+}
+
+/* A new row of each sequence. */
+static int64_t appended_elements(const struct op_task *task) {
+  const struct op_operand *k = &task->operands[ATTENTION_BLOCK_K];
+  return k->shape[1] ? op_elements(k) / k->shape[1] : 0;
+}
+
+/* Nothing is touched once: a sum and a product may each touch it. */
+const struct op op_attention_block = {
+    .name = "attention_block",
+    .appended_operands = 1u << ATTENTION_BLOCK_K | 1u << ATTENTION_BLOCK_V,
+    .appended_elements = appended_elements,
+    .reads_appended = true,
+    .launches_most = OP_MAX_LAUNCHES,
+    .check = attention_block_check,
+    .scratch_bytes = attention_block_scratch_bytes,
+    .step = attention_block_step,
+    .select = attention_block_select,
+};
+
+const struct op op_feed_forward = {
+    .name = "feed_forward",
+    .launches_most = 3,
+    .check = feed_forward_check,
+    .scratch_bytes = feed_forward_scratch_bytes,
+    .step = feed_forward_step,
+    .select = feed_forward_select,
+};

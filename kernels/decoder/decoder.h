@@ -1,0 +1,97 @@
+/* decoder.h - the two halves of a decoder's layer, each as one task: rows of the operation table, what their kernels,
+ * the host and the form that is composed of other operations are told.
+ *
+ * On chips that have clusters a half is one kernel, where its sizes suit (attention_block_launch, feed_forward_launch).
+ * Everywhere else it is steps, each a task of an operation that there is anyway (decoder_step.c): a sum of parts, a
+ * product, attention, a product. */
+#ifndef RONDO_DECODER_H
+#define RONDO_DECODER_H
+
+enum { DECODER_MOST_ROWS = 16, DECODER_SCALE_BLOCK = 16 /* nvfp4: elements that share a scale */ };
+
+#ifndef __CUDACC__
+#include "../../runtime/op.h"
+
+extern const struct op op_attention_block, op_feed_forward;
+
+/* Operands of both halves; then those of one. */
+enum {
+  DECODER_X,         /* [rows, hidden] */
+  DECODER_X_PARTS,   /* or absent: f32 [parts, rows, hidden] */
+  DECODER_NORM,      /* or absent: [hidden] */
+  DECODER_OUT,       /* [rows, hidden] */
+  DECODER_OUT_PARTS, /* f32 [parts, rows, hidden] */
+  DECODER_OPERANDS
+};
+enum {
+  ATTENTION_BLOCK_QKV = DECODER_OPERANDS, /* [(query heads + 2 KV heads) d, hidden] */
+  ATTENTION_BLOCK_QKV_SCALES,             /* behind each matrix its scales */
+  ATTENTION_BLOCK_OUTPUT,                 /* [hidden, query heads * d] */
+  ATTENTION_BLOCK_OUTPUT_SCALES,
+  ATTENTION_BLOCK_K, /* [rows, capacity, KV heads, d] */
+  ATTENTION_BLOCK_V,
+  ATTENTION_BLOCK_POSITION,         /* i32 [1] or [rows] */
+  ATTENTION_BLOCK_ROPE_FREQUENCIES, /* or absent: f32 [d / 2] */
+  ATTENTION_BLOCK_OPERANDS
+};
+enum {
+  FEED_FORWARD_GATE_UP = DECODER_OPERANDS, /* [2 columns, hidden] */
+  FEED_FORWARD_GATE_UP_SCALES,
+  FEED_FORWARD_DOWN, /* [hidden, columns] */
+  FEED_FORWARD_DOWN_SCALES,
+  FEED_FORWARD_OPERANDS
+};
+
+/* Of both operations. */
+struct decoder_attributes {
+  float norm_epsilon; /* 0: x is taken as it is */
+  float scale;        /* of all weights; never 0 */
+  /* The attention block's: */
+  float rope_base;      /* 0: no rotary embedding, unless there are frequencies */
+  int32_t rope_pairing; /* rondo_rope_pairing */
+};
+
+/* The sizes of a checked task. */
+struct decoder_shape {
+  int64_t rows, hidden;
+  int64_t x_parts; /* 0: absent */
+  int64_t out_parts;
+  rondo_dtype dtype, weights; /* of x, and of the matrices */
+  bool has_norm;              /* norm_epsilon > 0 */
+  bool dense_weights;         /* rows of both matrices, and of their scales, lie without gaps, all from multiples of 16
+                                 bytes on; NVFP4's scales from such a multiple on in all */
+};
+struct decoder_shape decoder_shape_of(const struct op_task *task);
+
+struct attention_block_shape {
+  struct decoder_shape decoder;
+  int64_t query_heads, kv_heads, group; /* group: query heads of a KV head */
+  int64_t head_dimension, capacity;
+  bool turns, by_halves;     /* a rotary embedding; of pairs i and i + d/2 */
+  bool position_of_each_row; /* else one for all */
+};
+struct attention_block_shape attention_block_shape_of(const struct op_task *task);
+
+struct feed_forward_shape {
+  struct decoder_shape decoder;
+  int64_t columns; /* gated: rows of gate_up are twice as many */
+};
+struct feed_forward_shape feed_forward_shape_of(const struct op_task *task);
+
+/* decoder_step.c. */
+uint64_t attention_block_scratch_bytes(const struct op_task *task);
+uint64_t feed_forward_scratch_bytes(const struct op_task *task);
+enum { ATTENTION_BLOCK_ATTENTION = 2 }; /* which step is attention's */
+bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step);
+bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step);
+
+/* The kernels of chips that have clusters, in attention_block_select.c and feed_forward_select.c: false, and no launch,
+ * where they do not suit the task or the chip. */
+bool attention_block_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+bool feed_forward_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+
+/* decoder_select.c. */
+rondo_status attention_block_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+rondo_status feed_forward_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+#endif
+#endif

@@ -1,0 +1,25 @@
+/* decoder_select.c - the launches of a decoder's halves: those of their steps, one after the other. */
+#include "decoder.h"
+
+#include <assert.h>
+
+static rondo_status steps_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  struct op_step step;
+  struct op_launches of_step;
+  launches->count = 0;
+  for (uint32_t i = 0; call->task->op->step(call, i, &step); i++) {
+    rondo_status status = step.task.op->select(&step.call, chip, &of_step);
+    if (status != RONDO_OK) return status;
+    assert(launches->count + of_step.count <= call->task->op->launches_most);
+    for (uint32_t k = 0; k < of_step.count; k++) launches->items[launches->count++] = of_step.items[k];
+  }
+  return RONDO_OK;
+}
+
+rondo_status attention_block_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  return steps_select(call, chip, launches);
+}
+
+rondo_status feed_forward_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  return steps_select(call, chip, launches);
+}

@@ -1,0 +1,207 @@
+/* decoder_step.c - the halves of a decoder's layer as tasks of other operations, one after the other:
+ *
+ *   attention block: x + x_parts -> out, zeros -> out_parts 1.. | qkv | attention | output -> out_parts 0
+ *   feed forward:    x + x_parts -> out, zeros -> out_parts 1.. | gate_up         | down   -> out_parts 0
+ *
+ * What they hand on lies in scratch, in x's type. */
+#include <string.h>
+
+#include "../../runtime/integer.h"
+#include "../gemv/gemv.h"
+#include "../softmax/attention.h"
+#include "decoder.h"
+#include "sum_parts.h"
+
+enum { ALIGNMENT = 256, SUM = 0, TWO_BYTES = 2 };
+
+static uint64_t bytes_of_rows(int64_t rows, int64_t columns) {
+  return (uint64_t)round_up(rows * columns * TWO_BYTES, ALIGNMENT);
+}
+
+static void *behind(void *data, int64_t bytes) { return data ? (unsigned char *)data + bytes : NULL; }
+
+static void begin(const struct op_call *call, const struct op *op, uint32_t operand_count, struct op_step *step) {
+  *step = (struct op_step){.task = {.op = op, .name = call->task->name, .operand_count = operand_count}};
+  step->task.operands = step->operands;
+  step->call.task = &step->task;
+  step->call.data = step->data;
+}
+
+/* Operand `from` of the task becomes operand `to` of the step. */
+static void take(const struct op_call *call, uint32_t from, struct op_step *step, uint32_t to, rondo_access access) {
+  step->operands[to] = call->task->operands[from];
+  step->operands[to].access = access;
+  step->data[to] = call->data[from];
+  if (call->settled_operands >> from & 1) step->call.settled_operands |= 1u << to;
+}
+
+/* [rows, columns] of x's type in scratch, from `offset` on. */
+static void take_scratch(const struct op_call *call, int64_t columns, uint64_t offset, struct op_step *step,
+                         uint32_t to, rondo_access access) {
+  const struct op_operand *x = &call->task->operands[DECODER_X];
+  step->operands[to] = (struct op_operand){.present = true,
+                                           .access = access,
+                                           .dtype = x->dtype,
+                                           .rank = 2,
+                                           .shape = {x->shape[0], columns},
+                                           .stride = {columns, 1}};
+  step->data[to] = behind(call->scratch, (int64_t)offset);
+}
+
+/* Columns [column, column + heads * d) of rows that were taken: [rows, 1, heads, d]. */
+static void see_heads(struct op_step *step, uint32_t index, int64_t column, int64_t heads, int64_t d) {
+  struct op_operand *operand = &step->operands[index];
+  const int64_t row = operand->stride[0];
+  operand->rank = 4;
+  operand->offset_bytes += (uint64_t)column * TWO_BYTES;
+  step->data[index] = behind(step->data[index], column * TWO_BYTES);
+  const int64_t shape[] = {operand->shape[0], 1, heads, d}, stride[] = {row, row, d, 1};
+  for (int i = 0; i < 4; i++) operand->shape[i] = shape[i], operand->stride[i] = stride[i];
+}
+
+/* The parts that no product writes. */
+static void sum_step(const struct op_call *call, struct op_step *step) {
+  begin(call, &op_sum_parts, SUM_PARTS_OPERANDS, step);
+  take(call, DECODER_X, step, SUM_PARTS_X, RONDO_READ);
+  take(call, DECODER_X_PARTS, step, SUM_PARTS_PARTS, RONDO_READ);
+  take(call, DECODER_OUT, step, SUM_PARTS_OUT, RONDO_WRITE);
+  take(call, DECODER_OUT_PARTS, step, SUM_PARTS_ZEROS, RONDO_WRITE);
+  struct op_operand *zeros = &step->operands[SUM_PARTS_ZEROS];
+  const int64_t part_bytes = zeros->stride[0] * (int64_t)sizeof(float);
+  zeros->shape[0]--;
+  zeros->offset_bytes += (uint64_t)part_bytes;
+  step->data[SUM_PARTS_ZEROS] = behind(step->data[SUM_PARTS_ZEROS], part_bytes);
+  if (zeros->shape[0]) return;
+  *zeros = (struct op_operand){0};
+  step->data[SUM_PARTS_ZEROS] = NULL;
+}
+
+/* A product with the matrix `index`; vectors and out are the caller's to say. */
+static void product_begin(const struct op_call *call, uint32_t index, struct gemv_attributes attributes,
+                          struct op_step *step) {
+  const struct decoder_attributes *described = op_attributes(call->task);
+  begin(call, &op_gemv, GEMV_OPERANDS, step);
+  attributes.scale = described->scale;
+  memcpy(step->task.attributes, &attributes, sizeof attributes);
+  take(call, index, step, GEMV_WEIGHTS, RONDO_READ);
+  take(call, index + 1, step, GEMV_WEIGHT_SCALES, RONDO_READ);
+}
+
+/* Of what the half sees: normalised out, by the matrix `index`, to the beginning of scratch. */
+static void first_product(const struct op_call *call, uint32_t index, int64_t columns, bool silu_mul,
+                          struct op_step *step) {
+  const struct decoder_attributes *described = op_attributes(call->task);
+  product_begin(call, index, (struct gemv_attributes){.norm_epsilon = described->norm_epsilon, .silu_mul = silu_mul},
+                step);
+  take(call, DECODER_OUT, step, GEMV_VECTORS, RONDO_READ);
+  take(call, DECODER_NORM, step, GEMV_NORM, RONDO_READ);
+  take_scratch(call, columns, 0, step, GEMV_OUT, RONDO_WRITE);
+}
+
+/* Of what lies in scratch, to the first of out_parts. */
+static void last_product(const struct op_call *call, uint32_t index, int64_t columns, uint64_t offset,
+                         struct op_step *step) {
+  product_begin(call, index, (struct gemv_attributes){0}, step);
+  take_scratch(call, columns, offset, step, GEMV_VECTORS, RONDO_READ);
+  take(call, DECODER_OUT_PARTS, step, GEMV_OUT, RONDO_WRITE);
+  struct op_operand *out = &step->operands[GEMV_OUT];
+  out->rank = 2;
+  for (int i = 0; i < 2; i++) out->shape[i] = out->shape[i + 1], out->stride[i] = out->stride[i + 1];
+  out->shape[2] = out->stride[2] = 0;
+}
+
+/* ---- Attention block --------------------------------------------------------------------------------------------- */
+
+/* Scratch: rows of q, k and v, then what attention gives, then what it needs itself. */
+struct attention_parts {
+  int64_t qkv_columns, q_columns, kv_columns;
+  uint64_t attended, own; /* where they begin */
+};
+
+static struct attention_parts attention_parts_of(const struct attention_block_shape *shape) {
+  struct attention_parts parts = {.q_columns = shape->query_heads * shape->head_dimension,
+                                  .kv_columns = shape->kv_heads * shape->head_dimension};
+  parts.qkv_columns = parts.q_columns + 2 * parts.kv_columns;
+  parts.attended = bytes_of_rows(shape->decoder.rows, parts.qkv_columns);
+  parts.own = parts.attended + bytes_of_rows(shape->decoder.rows, parts.q_columns);
+  return parts;
+}
+
+static void attention_step(const struct op_call *call, const struct attention_block_shape *shape,
+                           const struct attention_parts *parts, struct op_step *step) {
+  const struct decoder_attributes *described = op_attributes(call->task);
+  const int64_t d = shape->head_dimension;
+  const struct attention_attributes attributes = {
+      .layout = RONDO_BSHD, .rope_base = described->rope_base, .rope_pairing = described->rope_pairing};
+  begin(call, &op_attention, ATTENTION_OPERANDS, step);
+  memcpy(step->task.attributes, &attributes, sizeof attributes);
+  const struct {
+    uint32_t operand;
+    int64_t column, heads;
+  } inside[] = {{ATTENTION_Q, 0, shape->query_heads},
+                {ATTENTION_NEW_K, parts->q_columns, shape->kv_heads},
+                {ATTENTION_NEW_V, parts->q_columns + parts->kv_columns, shape->kv_heads}};
+  for (int i = 0; i < 3; i++) {
+    take_scratch(call, parts->qkv_columns, 0, step, inside[i].operand, RONDO_READ);
+    see_heads(step, inside[i].operand, inside[i].column, inside[i].heads, d);
+  }
+  take_scratch(call, parts->q_columns, parts->attended, step, ATTENTION_O, RONDO_WRITE);
+  see_heads(step, ATTENTION_O, 0, shape->query_heads, d);
+  take(call, ATTENTION_BLOCK_K, step, ATTENTION_K, RONDO_READ_WRITE);
+  take(call, ATTENTION_BLOCK_V, step, ATTENTION_V, RONDO_READ_WRITE);
+  take(call, ATTENTION_BLOCK_POSITION, step, ATTENTION_POSITION, RONDO_READ);
+  take(call, ATTENTION_BLOCK_ROPE_FREQUENCIES, step, ATTENTION_ROPE_FREQUENCIES, RONDO_READ);
+  step->call.scratch = behind(call->scratch, (int64_t)parts->own);
+}
+
+bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step) {
+  const struct attention_block_shape shape = attention_block_shape_of(call->task);
+  const struct attention_parts parts = attention_parts_of(&shape);
+  switch (index) {
+  case SUM:
+    sum_step(call, step);
+    return true;
+  case ATTENTION_BLOCK_ATTENTION - 1:
+    first_product(call, ATTENTION_BLOCK_QKV, parts.qkv_columns, false, step);
+    return true;
+  case ATTENTION_BLOCK_ATTENTION:
+    attention_step(call, &shape, &parts, step);
+    return true;
+  case ATTENTION_BLOCK_ATTENTION + 1:
+    last_product(call, ATTENTION_BLOCK_OUTPUT, parts.q_columns, parts.attended, step);
+    return true;
+  default:
+    return false;
+  }
+}
+
+uint64_t attention_block_scratch_bytes(const struct op_task *task) {
+  const struct attention_block_shape shape = attention_block_shape_of(task);
+  struct op_step step;
+  attention_block_step(&(struct op_call){.task = task, .data = op_nowhere}, ATTENTION_BLOCK_ATTENTION, &step);
+  return attention_parts_of(&shape).own + attention_scratch_bytes(&step.task);
+}
+
+/* ---- Feed forward ------------------------------------------------------------------------------------------------ */
+
+bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step) {
+  const struct feed_forward_shape shape = feed_forward_shape_of(call->task);
+  switch (index) {
+  case SUM:
+    sum_step(call, step);
+    return true;
+  case 1:
+    first_product(call, FEED_FORWARD_GATE_UP, shape.columns, true, step);
+    return true;
+  case 2:
+    last_product(call, FEED_FORWARD_DOWN, shape.columns, 0, step);
+    return true;
+  default:
+    return false;
+  }
+}
+
+uint64_t feed_forward_scratch_bytes(const struct op_task *task) {
+  const struct feed_forward_shape shape = feed_forward_shape_of(task);
+  return bytes_of_rows(shape.decoder.rows, shape.columns);
+}

@@ -1,0 +1,41 @@
+/* sum_parts.h - what one task leaves for the next to add: out = x + the sum of parts; and zeros for those parts of a
+ * task's own that it does not use. A step of tasks that are made of others, described by no graph itself. */
+#ifndef RONDO_SUM_PARTS_H
+#define RONDO_SUM_PARTS_H
+
+#include <stdint.h>
+
+#include "../../runtime/completion.h"
+
+enum { SUM_PARTS_THREADS = 128 };
+
+/* rondo_sum_parts. Strides are counted in elements. */
+struct sum_parts_parameters {
+  const void *x;
+  const float *parts; /* or NULL */
+  void *out;
+  float *zeros; /* or NULL */
+  int64_t x_row, out_row;
+  int64_t part, part_row, zero, zero_row; /* from part to part, and from row to row */
+  uint32_t elements, columns;             /* of x */
+  uint32_t part_count, zero_count;
+  uint32_t dtype; /* of x and out: f16 or bf16 */
+  struct completion done;
+};
+
+/* KERNEL(chips, parameters, name, threads, what it calls) */
+#define SUM_PARTS_KERNELS(KERNEL)                                                                                      \
+  KERNEL(EVERY_CHIP, sum_parts_parameters, rondo_sum_parts, SUM_PARTS_THREADS, sum_parts)
+
+#ifndef __CUDACC__
+#include "../../runtime/op.h"
+
+extern const struct op op_sum_parts;
+
+/* Operands: x and out [rows, columns], f16 or bf16; f32 [parts, rows, columns], both optional. */
+enum { SUM_PARTS_X, SUM_PARTS_PARTS, SUM_PARTS_OUT, SUM_PARTS_ZEROS, SUM_PARTS_OPERANDS };
+
+int64_t sum_parts_host_items(const struct op_task *task);
+void sum_parts_host_run(const struct op_call *call, int64_t first, int64_t last);
+#endif
+#endif
