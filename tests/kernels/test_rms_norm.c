@@ -2,7 +2,7 @@
 #include "test_frame.h"
 
 struct normalised {
-  struct frame x, norm, out;
+  struct frame x, parts, norm, out;
   bool in_place;
   float epsilon;
 };
@@ -15,10 +15,28 @@ static struct normalised add(struct trial *trial, struct random *random, struct 
   frame_fill(&n.x, random, exp2((double)random_between(random, -6, 6)));
   if (norm) n.norm = frame_add(trial, "norm", norm, 1, &extent[rank - 1], room, 1), frame_fill(&n.norm, random, 1);
   n.out = n.in_place ? n.x : frame_add(trial, "out", out, rank, extent, room, 1);
+  if (rank < 4 && random_between(random, 0, 1)) {
+    int64_t parts[4] = {random_between(random, 1, 9)};
+    memcpy(parts + 1, extent, rank * sizeof *parts);
+    n.parts = frame_add(trial, "parts", RONDO_F32, rank + 1, parts, room, 1);
+    frame_fill(&n.parts, random, 0.5);
+  }
   REQUIRE_OK(rondo_add_rms_norm(
       trial->graph,
-      &(rondo_rms_norm_desc){.x = n.x.view, .norm = n.norm.view, .out = n.out.view, .epsilon = n.epsilon}));
+      &(rondo_rms_norm_desc){
+          .x = n.x.view, .norm = n.norm.view, .out = n.out.view, .epsilon = n.epsilon, .x_parts = n.parts.view}));
   return n;
+}
+
+/* x + the sum of parts, rounded to x's type as fp32 does it. */
+static double sum_at(const struct normalised *n, int64_t index) {
+  const int64_t count = frame_count(&n->x);
+  float sum = 0;
+  if (!n->parts.bytes) return frame_read(&n->x, index);
+  for (int64_t p = 0; p < frame_count(&n->parts) / count; p++) sum += (float)frame_read(&n->parts, p * count + index);
+  sum += (float)frame_read(&n->x, index);
+  if (n->x.dtype == RONDO_F32) return (double)sum;
+  return n->x.dtype == RONDO_F16 ? oracle_f16(oracle_to_f16((double)sum)) : oracle_bf16(oracle_to_bf16((double)sum));
 }
 
 static void check(struct trial *trial, const struct normalised *n, int index) {
@@ -28,11 +46,11 @@ static void check(struct trial *trial, const struct normalised *n, int index) {
   int64_t k = n->x.extent[n->x.rank - 1], count = frame_count(&n->x);
   for (int64_t begin = 0; begin < count; begin += k) {
     double squares = 0;
-    for (int64_t i = 0; i < k; i++) squares += frame_read(&n->x, begin + i) * frame_read(&n->x, begin + i);
+    for (int64_t i = 0; i < k; i++) squares += sum_at(n, begin + i) * sum_at(n, begin + i);
     double factor = 1 / sqrt(squares / (double)k + (double)n->epsilon);
     for (int64_t i = 0; i < k; i++) {
       double weight = n->norm.bytes ? frame_read(&n->norm, i) : 1, value = frame_read(&got, begin + i);
-      double expected = frame_read(&n->x, begin + i) * weight * factor;
+      double expected = sum_at(n, begin + i) * weight * factor;
       double bound = fabs(expected) * (8 + sqrt((double)k / 16)) * 0x1p-24 + frame_half_unit(n->out.dtype, expected);
       cr_assert(fabs(value - expected) <= bound, "%s, k %d, row %d, column %d: %g, expected %g", what, (int)k,
                 (int)(begin / k), (int)i, value, expected);
@@ -64,12 +82,13 @@ static void normalise_type(rondo_backend backend, int x) {
   for (int i = 0; i < count; i++) {
     frame_set(&trial, &all[i].x);
     if (all[i].norm.bytes) frame_set(&trial, &all[i].norm);
+    if (all[i].parts.bytes) frame_set(&trial, &all[i].parts);
     if (!all[i].in_place) frame_set(&trial, &all[i].out);
   }
   trial_replay(&trial);
   for (int i = 0; i < count; i++) {
     check(&trial, &all[i], i);
-    free(all[i].x.bytes), free(all[i].norm.bytes);
+    free(all[i].x.bytes), free(all[i].parts.bytes), free(all[i].norm.bytes);
     if (!all[i].in_place) free(all[i].out.bytes);
   }
   trial_end(&trial);
@@ -148,6 +167,13 @@ Test(rms_norm, refuses_what_does_not_match) {
   REFUSED("out is [4, 32] i32, expected f32, f16 or bf16", .x = x, .out = ints);
   REFUSED("epsilon is -1, expected a finite number that is not negative", .x = x, .out = out, .epsilon = -1);
   REFUSED("epsilon is ", .x = x, .out = out, .epsilon = NAN);
+  rondo_tensor parts, deep, none;
+  REQUIRE_OK(rondo_state(g, "parts", RONDO_F32, 3, (int64_t[]){2, 4, 31}, &parts));
+  REQUIRE_OK(rondo_state(g, "deep", RONDO_F32, 4, (int64_t[]){1, 1, 4, 32}, &deep));
+  REQUIRE_OK(rondo_state(g, "none", RONDO_F32, 3, (int64_t[]){0, 4, 32}, &none));
+  REFUSED("x_parts is [2, 4, 31] f32, expected [2, 4, 32] f32", .x = x, .out = out, .x_parts = parts);
+  REFUSED("x_parts is [0, 4, 32] f32, expected [1, 4, 32] f32", .x = x, .out = out, .x_parts = none);
+  REFUSED("x has rank 4, expected less beside x_parts", .x = deep, .out = deep, .x_parts = parts);
   rondo_tensor top, middle;
   REQUIRE_OK(rondo_view(g, x, (int64_t[]){0, 0}, (int64_t[]){2, 32}, &top));
   REQUIRE_OK(rondo_view(g, x, (int64_t[]){1, 0}, (int64_t[]){2, 32}, &middle));
