@@ -115,13 +115,45 @@ static void wait_for(struct build *build, const struct exit *before, bool is_own
   waits->edges[waits->count++] = edge_from(build, before, is_own_kernel);
 }
 
-/* Kernels are loaded lazily and may then allocate and synchronise: now, not in a replay. The opt-in to more shared
- * memory belongs to the kernel, so it only ever grows. Less than 48 KB may need one too, as
+/* The opt-in to more shared memory belongs to the kernel, so it only ever grows. Less than 48 KB may need one too, as
  * static shared memory counts: the kernel's attribute says how much it may have. */
+static rondo_status allow_shared_memory(const struct build *build, const char *task, struct cu_kernel *kernel,
+                                        uint32_t shared_bytes) {
+  const struct driver *driver = &build->device->driver;
+  const int32_t ordinal = build->device->ordinal;
+  int opted_in = 0;
+  if (!shared_bytes) return RONDO_OK;
+  cu_result result =
+      driver->cuKernelGetAttribute(&opted_in, CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, kernel, ordinal);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetAttribute");
+  if ((uint32_t)opted_in >= shared_bytes) return RONDO_OK;
+  result =
+      driver->cuKernelSetAttribute(CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, (int)shared_bytes, kernel, ordinal);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  return device_failed(build->device, result, "instantiate: task '%s': %u bytes of shared memory: cuKernelSetAttribute",
+                       task, shared_bytes);
+}
+
+/* A kernel that says itself that its clusters have more than the eight blocks that every chip can run is launched only
+ * where it is allowed to (CUDA driver API, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED). */
+static rondo_status allow_clusters(const struct build *build, const char *task, struct cu_kernel *kernel) {
+  enum { PORTABLE_WIDTH = 8 };
+  const struct driver *driver = &build->device->driver;
+  const int32_t ordinal = build->device->ordinal;
+  int width = 0;
+  cu_result result = driver->cuKernelGetAttribute(&width, CU_KERNEL_ATTRIBUTE_CLUSTER_WIDTH, kernel, ordinal);
+  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetAttribute");
+  if (width <= PORTABLE_WIDTH) return RONDO_OK;
+  result = driver->cuKernelSetAttribute(CU_KERNEL_ATTRIBUTE_NON_PORTABLE_CLUSTER, 1, kernel, ordinal);
+  if (result == CU_SUCCESS) return RONDO_OK;
+  return device_failed(build->device, result, "instantiate: task '%s': clusters of %d blocks: cuKernelSetAttribute",
+                       task, width);
+}
+
+/* Kernels are loaded lazily and may then allocate and synchronise: now, not in a replay. */
 static rondo_status prepare_kernel(const struct build *build, const char *task, struct cu_kernel *kernel,
                                    uint32_t shared_bytes) {
   const struct driver *driver = &build->device->driver;
-  int opted_in = 0;
   cu_result result = CU_SUCCESS;
   if (driver->cuFuncLoad) {
     struct cu_function *function = NULL;
@@ -130,16 +162,8 @@ static rondo_status prepare_kernel(const struct build *build, const char *task, 
     result = driver->cuFuncLoad(function);
     if (result != CU_SUCCESS) return task_failed(build, result, task, "cuFuncLoad");
   }
-  if (!shared_bytes) return RONDO_OK;
-  result = driver->cuKernelGetAttribute(&opted_in, CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, kernel,
-                                        build->device->ordinal);
-  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetAttribute");
-  if ((uint32_t)opted_in >= shared_bytes) return RONDO_OK;
-  result = driver->cuKernelSetAttribute(CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, (int)shared_bytes, kernel,
-                                        build->device->ordinal);
-  if (result == CU_SUCCESS) return RONDO_OK;
-  return device_failed(build->device, result, "instantiate: task '%s': %u bytes of shared memory: cuKernelSetAttribute",
-                       task, shared_bytes);
+  rondo_status status = allow_clusters(build, task, kernel);
+  return status == RONDO_OK ? allow_shared_memory(build, task, kernel, shared_bytes) : status;
 }
 
 /* A kernel must have as many parameters as there are arguments, each of the argument's size: what the driver is given

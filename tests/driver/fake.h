@@ -8,7 +8,12 @@
 #include "fake_driver.h"
 
 /* Results that only the fake returns. */
-enum { FAKE_NOT_INITIALIZED = 3, FAKE_INVALID_CONTEXT = 201, FAKE_ILLEGAL_STATE = 401 };
+enum {
+  FAKE_NOT_INITIALIZED = 3,
+  FAKE_INVALID_CONTEXT = 201,
+  FAKE_ILLEGAL_STATE = 401,
+  FAKE_INVALID_CLUSTER_SIZE = 912
+};
 
 enum call_name {
 #define ENTRY_POINT(name, version, need, ...) CALL_##name,
@@ -142,6 +147,8 @@ struct kernel {
   void *handle, *function; /* the function is NULL until it is asked for */
   const struct kernel_code *code;
   int32_t static_shared_bytes, dynamic_shared_bytes; /* it has; the opted-in limit */
+  int32_t cluster_width;
+  bool non_portable; /* wider clusters than eight blocks are allowed */
   bool loaded;
   struct kernel *next; /* of its library */
 };

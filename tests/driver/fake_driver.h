@@ -33,6 +33,7 @@ struct fake_settings {
   uint32_t steps_per_query;    /* of FAKE_DEFERRED; 0: one */
   uint64_t seed;               /* of the order in which a graph's nodes run */
   int32_t static_shared_bytes; /* of each kernel of a test */
+  int32_t cluster_width;       /* blocks of its clusters; 0: it says nothing of them */
   bool captured_elsewhere;     /* a thread that is not ours captures in the global mode */
   uint32_t queue_length;       /* of a stream: a launch into a full one waits; 0: no limit */
 };

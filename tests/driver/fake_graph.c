@@ -5,7 +5,7 @@
 
 #include "fake.h"
 
-enum { MOST_THREADS = 1024, MOST_GRID_YZ = 65535, EDGE_TYPE_PROGRAMMATIC = 1 };
+enum { MOST_THREADS = 1024, MOST_GRID_YZ = 65535, EDGE_TYPE_PROGRAMMATIC = 1, PORTABLE_CLUSTER = 8 };
 
 /* ---- Graphs ------------------------------------------------------------------------------------------------------ */
 
@@ -106,6 +106,7 @@ static cu_result kernel_work(const struct cu_kernel_node *given, struct node_wor
   if (!grid[0] || !grid[1] || !grid[2] || grid[0] > INT32_MAX || grid[1] > MOST_GRID_YZ || grid[2] > MOST_GRID_YZ)
     return CU_INVALID_VALUE;
   if (given->shared_bytes > (uint32_t)kernel->dynamic_shared_bytes) return CU_INVALID_VALUE;
+  if (kernel->cluster_width > PORTABLE_CLUSTER && !kernel->non_portable) return (cu_result)FAKE_INVALID_CLUSTER_SIZE;
   if (!kernel->loaded && fake.func_load_found)
     violation("cuGraphAddNode: %s is not loaded: the first replay would load it", kernel->code->name);
   work->code = kernel->code;

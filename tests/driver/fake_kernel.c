@@ -237,6 +237,7 @@ cu_result fake_cuLibraryGetKernel(struct cu_kernel **handle, struct cu_library *
     *kernel = (struct kernel){.next = library->kernels,
                               .code = code,
                               .static_shared_bytes = static_bytes,
+                              .cluster_width = is_own(code) ? 0 : fake.settings.cluster_width,
                               .dynamic_shared_bytes = SHARED_BYTES_WITHOUT_OPT_IN - static_bytes,
                               .handle = object_create(KERNEL, kernel)};
     library->kernels = kernel;
@@ -270,11 +271,12 @@ cu_result fake_cuKernelGetAttribute(int *value, int attribute, struct cu_kernel 
   CALL(cuKernelGetAttribute);
   struct kernel *kernel = object_body(handle, KERNEL, "cuKernelGetAttribute");
   if (!kernel) return CU_INVALID_HANDLE;
-  if (attribute != CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES || device != 0) {
+  const bool is_width = attribute == CU_KERNEL_ATTRIBUTE_CLUSTER_WIDTH;
+  if ((attribute != CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES && !is_width) || device != 0) {
     violation("cuKernelGetAttribute: the fake has no attribute %d of device %d", attribute, device);
     return CU_INVALID_VALUE;
   }
-  *value = kernel->dynamic_shared_bytes;
+  *value = is_width ? kernel->cluster_width : kernel->dynamic_shared_bytes;
   return CU_SUCCESS;
 }
 
@@ -282,9 +284,14 @@ cu_result fake_cuKernelSetAttribute(int attribute, int value, struct cu_kernel *
   CALL(cuKernelSetAttribute);
   struct kernel *kernel = object_body(handle, KERNEL, "cuKernelSetAttribute");
   if (!kernel) return CU_INVALID_HANDLE;
-  if (attribute != CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES || device != 0) {
+  const bool is_cluster = attribute == CU_KERNEL_ATTRIBUTE_NON_PORTABLE_CLUSTER;
+  if ((attribute != CU_KERNEL_ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES && !is_cluster) || device != 0) {
     violation("cuKernelSetAttribute: the fake has no attribute %d of device %d", attribute, device);
     return CU_INVALID_VALUE;
+  }
+  if (is_cluster) {
+    kernel->non_portable = value != 0;
+    return CU_SUCCESS;
   }
   if (value < 0 || value > fake.settings.shared_bytes - kernel->static_shared_bytes) return CU_INVALID_VALUE;
   kernel->dynamic_shared_bytes = value;

@@ -159,6 +159,33 @@ Test(user_work, more_shared_memory_is_opted_into) {
   bench_end(&bench);
 }
 
+/* Of 16 blocks; without leave the fake refuses them, as the driver does. */
+Test(user_work, clusters_wider_than_every_chip_runs_are_allowed_to_a_kernel_that_has_them) {
+  struct fake_settings settings = fake->settings();
+  struct bench bench;
+  settings.cluster_width = 16;
+  fake->configure(&settings);
+  bench_begin(&bench);
+  add_mine(&bench, mix_image_bytes, "mix", 0, 5, 4);
+  REQUIRE_OK(bench_instantiate(&bench));
+  cr_assert_eq(fake->calls("cuKernelSetAttribute"), SLOTS);
+  require_result(&bench, mixed);
+  bench_end(&bench);
+}
+
+Test(user_work, clusters_of_eight_blocks_need_no_leave) {
+  struct fake_settings settings = fake->settings();
+  struct bench bench;
+  settings.cluster_width = 8;
+  fake->configure(&settings);
+  bench_begin(&bench);
+  add_mine(&bench, mix_image_bytes, "mix", 0, 5, 4);
+  REQUIRE_OK(bench_instantiate(&bench));
+  cr_assert_eq(fake->calls("cuKernelSetAttribute"), 0);
+  require_result(&bench, mixed);
+  bench_end(&bench);
+}
+
 Test(user_work, more_shared_memory_than_the_chip_has_is_refused) {
   struct bench bench;
   bench_begin(&bench);
