@@ -1,9 +1,12 @@
 /* graph_llama.c - the ready-made graph of a Llama's step, decode or prefill:
  *
+ *     embedding -> (attention -> feed_forward) of each layer -> norm -> head -> next
  *     embedding -> (qkv -> attention -> output -> gate_up -> down) of each layer -> head -> next
  *
- * Norms are prologues of products, gates and residuals their epilogues. All layers share their temporaries: each task
- * waits for the one before it anyway. */
+ * The first is decode, whose layers are two tasks of what a chip may have as one kernel each: they hand on the residual
+ * stream and parts of a sum. The second is a prefill, and decode where that was not made for it or each sequence is to
+ * have bits of its own: norms are prologues of products, gates and residuals their epilogues. All layers share their
+ * temporaries: each task waits for the one before it anyway. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +18,9 @@
 /* A cache has room for the padding behind a context's last token. */
 enum { NVFP4_BLOCK = 16, MOST_ROWS = 16, PADDING = MOST_ROWS - 1, HALF = 2 };
 
+/* Decode in halves: parts of the sum that a feed forward leaves, and the most KV heads, each of which leaves one. */
+enum { FEED_FORWARD_PARTS = 8, MOST_PARTS = 16 };
+
 /* What is being built. */
 struct builder {
   rondo_graph *graph;
@@ -24,12 +30,20 @@ struct builder {
   rondo_tensor ids, position;                /* what the tasks read */
   rondo_tensor hidden, qkv, attended, gated; /* temporaries [rows, ..] */
   rondo_tensor q, new_k, new_v, o;           /* heads in them */
+  rondo_tensor between; /* of halves: the stream that a feed forward takes, as hidden is a layer's */
+  rondo_tensor attended_parts, gated_parts; /* f32 [parts, rows, hidden]: what the halves leave to be added */
 };
 
 typedef rondo_status (*tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
                                         const int64_t *shape, rondo_tensor *tensor);
 
 static bool is_prefill(const struct builder *b) { return b->desc.tokens > 0; }
+
+/* Are layers two tasks? */
+static bool in_halves(const struct builder *b) {
+  const int64_t d = b->desc.head_dimension;
+  return !is_prefill(b) && !b->desc.one_order && b->desc.kv_heads <= MOST_PARTS && (d == 64 || d == 128);
+}
 
 /* "layer3.qkv", with what the graph is called in front. */
 static const char *name_of(const struct builder *b, char text[NAME_BYTES], const char *format, ...)
@@ -184,21 +198,30 @@ static rondo_status heads_of(const struct builder *b, rondo_tensor rows, int64_t
   return rondo_reshape(b->graph, part, 4, (int64_t[]){items, b->rows / items, heads, d}, seen);
 }
 
+/* [rows, columns] of dtype. */
+static rondo_status rows_add(const struct builder *b, const char *part, int64_t columns, rondo_tensor *tensor) {
+  char name[NAME_BYTES];
+  return rondo_temporary(b->graph, name_of(b, name, "%s", part), b->desc.dtype, 2, (int64_t[]){b->rows, columns},
+                         tensor);
+}
+
+static rondo_status parts_add(const struct builder *b, const char *part, int64_t count, rondo_tensor *tensor) {
+  char name[NAME_BYTES];
+  return rondo_temporary(b->graph, name_of(b, name, "%s", part), RONDO_F32, 3,
+                         (int64_t[]){count, b->rows, b->desc.hidden}, tensor);
+}
+
 static rondo_status temporaries_add(struct builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  const struct {
-    const char *name;
-    int64_t columns;
-    rondo_tensor *tensor;
-  } all[] = {{"hidden", desc->hidden, &b->hidden},
-             {"qkv", b->q_columns + 2 * b->kv_columns, &b->qkv},
-             {"attended", b->q_columns, &b->attended},
-             {"gated", desc->feed_forward, &b->gated}};
-  char name[NAME_BYTES];
-  rondo_status status = RONDO_OK;
-  for (size_t i = 0; i < sizeof all / sizeof *all && status == RONDO_OK; i++)
-    status = rondo_temporary(b->graph, name_of(b, name, "%s", all[i].name), desc->dtype, 2,
-                             (int64_t[]){b->rows, all[i].columns}, all[i].tensor);
+  rondo_status status = rows_add(b, "hidden", desc->hidden, &b->hidden);
+  if (in_halves(b)) {
+    if (status == RONDO_OK) status = rows_add(b, "hidden between", desc->hidden, &b->between);
+    if (status == RONDO_OK) status = parts_add(b, "attended", desc->kv_heads, &b->attended_parts);
+    return status == RONDO_OK ? parts_add(b, "gated", FEED_FORWARD_PARTS, &b->gated_parts) : status;
+  }
+  if (status == RONDO_OK) status = rows_add(b, "qkv", b->q_columns + 2 * b->kv_columns, &b->qkv);
+  if (status == RONDO_OK) status = rows_add(b, "attended", b->q_columns, &b->attended);
+  if (status == RONDO_OK) status = rows_add(b, "gated", desc->feed_forward, &b->gated);
   if (status == RONDO_OK) status = heads_of(b, b->qkv, 0, desc->query_heads, &b->q);
   if (status == RONDO_OK) status = heads_of(b, b->qkv, b->q_columns, desc->kv_heads, &b->new_k);
   if (status == RONDO_OK) status = heads_of(b, b->qkv, b->q_columns + b->kv_columns, desc->kv_heads, &b->new_v);
@@ -247,19 +270,56 @@ static rondo_status attention_add(const struct builder *b, int32_t i, const rond
                                                      .rope_pairing = desc->rope_pairing});
 }
 
-static rondo_status layer_add(const struct builder *b, int32_t i) {
+/* From hidden, and what the layer before has left, to between, and to hidden again. */
+static rondo_status layer_halves_add(const struct builder *b, int32_t i, const rondo_llama_layer *layer) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  const float scale = desc->weights == RONDO_NVFP4 ? desc->nvfp4_scale : 0;
+  char name[NAME_BYTES];
+  rondo_status status = rondo_add_attention_block(
+      b->graph, &(rondo_attention_block_desc){.name = name_of(b, name, "layer%" PRId32 ".attention", i),
+                                              .x = b->hidden,
+                                              .x_parts = i ? b->gated_parts : (rondo_tensor){0},
+                                              .norm = layer->attention_norm,
+                                              .norm_epsilon = desc->epsilon,
+                                              .scale = scale,
+                                              .qkv = layer->qkv,
+                                              .qkv_scales = layer->qkv_scales,
+                                              .output = layer->output,
+                                              .output_scales = layer->output_scales,
+                                              .k = layer->k,
+                                              .v = layer->v,
+                                              .position = b->position,
+                                              .rope_frequencies = b->made->frequencies,
+                                              .rope_base = desc->rope_base,
+                                              .rope_pairing = desc->rope_pairing,
+                                              .out = b->between,
+                                              .out_parts = b->attended_parts});
+  if (status != RONDO_OK) return status;
+  return rondo_add_feed_forward(b->graph,
+                                &(rondo_feed_forward_desc){.name = name_of(b, name, "layer%" PRId32 ".feed_forward", i),
+                                                           .x = b->between,
+                                                           .x_parts = b->attended_parts,
+                                                           .norm = layer->feed_forward_norm,
+                                                           .norm_epsilon = desc->epsilon,
+                                                           .scale = scale,
+                                                           .gate_up = layer->gate_up,
+                                                           .gate_up_scales = layer->gate_up_scales,
+                                                           .down = layer->down,
+                                                           .down_scales = layer->down_scales,
+                                                           .out = b->hidden,
+                                                           .out_parts = b->gated_parts});
+}
+
+static rondo_status layer_products_add(const struct builder *b, int32_t i, const rondo_llama_layer *layer) {
   const rondo_dtype weights = b->desc.weights;
   char name[NAME_BYTES];
-  rondo_llama_layer *layer = &b->made->layers[i];
-  rondo_status status = layer_tensors_add(b, i, layer);
-  if (status == RONDO_OK)
-    status = product_add(b, weights,
-                         (rondo_gemv_desc){.name = name_of(b, name, "layer%" PRId32 ".qkv", i),
-                                           .weights = layer->qkv,
-                                           .weight_scales = layer->qkv_scales,
-                                           .vectors = b->hidden,
-                                           .norm = layer->attention_norm,
-                                           .out = b->qkv});
+  rondo_status status = product_add(b, weights,
+                                    (rondo_gemv_desc){.name = name_of(b, name, "layer%" PRId32 ".qkv", i),
+                                                      .weights = layer->qkv,
+                                                      .weight_scales = layer->qkv_scales,
+                                                      .vectors = b->hidden,
+                                                      .norm = layer->attention_norm,
+                                                      .out = b->qkv});
   if (status == RONDO_OK) status = attention_add(b, i, layer);
   if (status == RONDO_OK)
     status = product_add(b, weights,
@@ -288,10 +348,18 @@ static rondo_status layer_add(const struct builder *b, int32_t i) {
                                        .out = b->hidden});
 }
 
+static rondo_status layer_add(const struct builder *b, int32_t i) {
+  rondo_llama_layer *layer = &b->made->layers[i];
+  rondo_status status = layer_tensors_add(b, i, layer);
+  if (status != RONDO_OK) return status;
+  return in_halves(b) ? layer_halves_add(b, i, layer) : layer_products_add(b, i, layer);
+}
+
 /* ---- Behind the layers ------------------------------------------------------------------------------------------- */
 
-/* What the head multiplies, and the norm that its product does itself. NVFP4 is multiplied faster where that has to do
- * nothing else: then the norm is a task of its own. */
+/* What the head multiplies, and the norm that its product does itself. Behind halves the norm is a task of its own,
+ * which adds up what the last of them has left; and NVFP4 is multiplied faster where the product has to do nothing
+ * else. */
 static rondo_status seen_add(const struct builder *b, rondo_tensor *seen, rondo_tensor *norm) {
   const int64_t shape[] = {is_prefill(b) ? 1 : b->rows, b->desc.hidden};
   rondo_tensor rows = b->hidden;
@@ -306,7 +374,7 @@ static rondo_status seen_add(const struct builder *b, rondo_tensor *seen, rondo_
   }
   *seen = rows;
   *norm = b->made->norm;
-  if (status != RONDO_OK || b->desc.embedding != RONDO_NVFP4) return status;
+  if (status != RONDO_OK || (b->desc.embedding != RONDO_NVFP4 && !in_halves(b))) return status;
   *norm = (rondo_tensor){0};
   status = rondo_temporary(b->graph, name_of(b, name, "normed"), b->desc.dtype, 2, shape, seen);
   if (status != RONDO_OK) return status;
@@ -314,7 +382,8 @@ static rondo_status seen_add(const struct builder *b, rondo_tensor *seen, rondo_
                                                              .x = rows,
                                                              .norm = b->made->norm,
                                                              .out = *seen,
-                                                             .epsilon = b->desc.epsilon});
+                                                             .epsilon = b->desc.epsilon,
+                                                             .x_parts = b->gated_parts});
 }
 
 static rondo_status head_add(const struct builder *b, rondo_tensor *logits) {

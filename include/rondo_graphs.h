@@ -159,11 +159,13 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *     desc.tokens = 16, desc.lender = &decode;
  *     TRY(rondo_graph_llama(prefill_graph, &desc, &prefill));
  *
- * Tasks are "embedding", of each layer "layer0.qkv", ".attention" (which rotates, appends to the KV cache and attends),
- * ".output", ".gate_up" and ".down", then "head", the last norm and the product that gives logits, and "next", the
- * column of the largest or a draw. What is added around them is named below; in front of an NVFP4 head the norm is a
- * task of its own, "norm", and in a prefill "last row" gathers that row. Sums are fp32; what tasks hand on, the
- * residual stream too, is `dtype`, logits f32.
+ * Decode's tasks are "embedding", of each layer "layer0.attention" (rondo_add_attention_block) and ".feed_forward", then
+ * "norm", "head", the product that gives logits, and "next", the column of the largest or a draw. A prefill's layers
+ * are five tasks: "layer0.qkv", ".attention" (which rotates, appends to the KV cache and attends), ".output",
+ * ".gate_up" and ".down"; in front of "head", which normalises too unless it is NVFP4, "last row" gathers that row. So
+ * are decode's with one_order, with more than 16 KV heads, and with a head dimension other than 64 and 128. What is
+ * added around them is named below. Sums are fp32, logits f32, and the residual stream is `dtype`, as all that five
+ * tasks hand on.
  *
  * A prefill takes `tokens` rows at consecutive positions, of which those up to row `last` count, and next and logits
  * are row last's. The rows behind it are padding (tokens of any value, such as 0): they are appended to the KV cache
@@ -241,7 +243,7 @@ typedef struct rondo_graph_llama_tensors {
   rondo_llama_layer *layers; /* set before the call: room for desc->layers, of no use after a failed one */
 } rondo_graph_llama_tensors;
 
-/* Of the graph's limits it takes 5 tasks and, without scales, 8 to 10 tensors a layer, and some 30 besides. */
+/* Of the graph's limits it takes at most 5 tasks and, without scales, 8 to 10 tensors a layer, and some 30 besides. */
 RONDO_API rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc *desc,
                                          rondo_graph_llama_tensors *tensors);
 

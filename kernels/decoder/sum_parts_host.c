@@ -3,7 +3,7 @@
 #include "../common/rows.h"
 #include "sum_parts.h"
 
-enum { PIECE = 512 };
+enum { PIECE = 4096 };
 
 static int64_t pieces_of(const struct op_task *task) { return divide_up(task->operands[SUM_PARTS_X].shape[1], PIECE); }
 

@@ -339,13 +339,9 @@ static bool is_explained(rondo_graph *graph, const char *task) {
   return is_found;
 }
 
-Test(graph_llama, every_task_has_its_name) {
-  static const char *const parts[] = {
-      "embedding", "layer0.qkv", "layer1.attention", "layer1.output", "layer0.gate_up", "layer1.down",
-      "last row",  "head",       "last position",    "next",          "token",          "move"};
+/* With nothing in front of them, and with what the graph is called. */
+static void check_names(rondo_graph_llama_desc desc, const char *const *parts, rondo_task expected_last) {
   struct llama l;
-  rondo_graph_llama_desc desc = plain_desc();
-  desc.with_sampling = 1, desc.feed_back = 1, desc.tokens = 5;
   llama_make(&l, desc, 1);
   for (int named = 0; named < 2; named++) {
     struct machine m = {.count = 0};
@@ -353,15 +349,30 @@ Test(graph_llama, every_task_has_its_name) {
     char name[80];
     l.desc.name = named ? "draft" : NULL;
     machine_add(&m, RONDO_BACKEND_HOST, l.desc);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (int i = 0; parts[i]; i++) {
       snprintf(name, sizeof name, "%s%s", named ? "draft." : "", parts[i]);
       cr_assert(is_explained(m.trials[0].graph, name), "%s", name);
     }
     REQUIRE_OK(rondo_last_task(m.trials[0].graph, &last));
-    cr_assert_eq(last, 5 * LAYERS + 6);
+    cr_assert_eq(last, expected_last);
     REQUIRE_OK(rondo_graph_destroy(&m.trials[0].graph));
   }
   llama_free(&l);
+}
+
+Test(graph_llama, every_task_has_its_name) {
+  static const char *const of_prefill[] = {
+      "embedding", "layer0.qkv", "layer1.attention", "layer1.output", "layer0.gate_up", "layer1.down", "last row",
+      "head",      "next",       "last position",    "token",         "move",           NULL};
+  static const char *const of_decode[] = {
+      "embedding", "layer0.attention", "layer1.feed_forward", "norm", "head", "next", "token", "move", NULL};
+  rondo_graph_llama_desc desc = plain_desc();
+  desc.with_sampling = 1, desc.feed_back = 1, desc.head_dimension = 64;
+  check_names(desc, of_decode, 2 * LAYERS + 5);
+  desc.tokens = 5;
+  check_names(desc, of_prefill, 5 * LAYERS + 6);
+  desc.tokens = 0, desc.one_order = 1;
+  check_names(desc, (const char *const[]){"layer0.qkv", "layer1.down", NULL}, 5 * LAYERS + 4);
 }
 
 Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
