@@ -159,9 +159,9 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *     desc.tokens = 16, desc.lender = &decode;
  *     TRY(rondo_graph_llama(prefill_graph, &desc, &prefill));
  *
- * Decode's tasks are "embedding", of each layer "layer0.attention" (rondo_add_attention_block) and ".feed_forward", then
- * "norm", "head", the product that gives logits, and "next", the column of the largest or a draw. A prefill's layers
- * are five tasks: "layer0.qkv", ".attention" (which rotates, appends to the KV cache and attends), ".output",
+ * Decode's tasks are "embedding", of each layer "layer0.attention" (rondo_add_attention_block) and ".feed_forward",
+ * then "norm", "head", the product that gives logits, and "next", the column of the largest or a draw. A prefill's
+ * layers are five tasks: "layer0.qkv", ".attention" (which rotates, appends to the KV cache and attends), ".output",
  * ".gate_up" and ".down"; in front of "head", which normalises too unless it is NVFP4, "last row" gathers that row. So
  * are decode's with one_order, with more than 16 KV heads, and with a head dimension other than 64 and 128. What is
  * added around them is named below. Sums are fp32, logits f32, and the residual stream is `dtype`, as all that five

@@ -19,9 +19,9 @@
 
 #include "../../command/arguments.h"
 #include "allocations.h"
-#include "decoder.h"
 #include "fake_device.h"
 #include "forbidden.h"
+#include "llama_decoder.h"
 #include "seal.h"
 #include "shapes.h"
 #include "subject.h"

@@ -1,7 +1,7 @@
-/* decoder.h - a small language model that generates token after token, fed back by its graph: what a replay of a whole
- * model does is proven of it. Its kernels are not among those that the fake driver has. */
-#ifndef DECODER_H
-#define DECODER_H
+/* llama_decoder.h - a small language model that generates token after token, fed back by its graph: what a replay of a
+ * whole model does is proven of it. Its kernels are not among those that the fake driver has. */
+#ifndef LLAMA_DECODER_H
+#define LLAMA_DECODER_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-/* decoder.c - see decoder.h. */
-#include "decoder.h"
+/* llama_decoder.c - see llama_decoder.h. */
+#include "llama_decoder.h"
 
 enum { HIDDEN = 64, VOCABULARY = 256, MOST_ELEMENTS = 2 * 96 * HIDDEN * 2 };
 
