@@ -4,7 +4,9 @@
 
 #include "../support.h"
 
-enum { ROWS = 4, HIDDEN = 96, QUERY_HEADS = 4, KV_HEADS = 2, D = 32, CAPACITY = 10, COLUMNS = 64 };
+enum { ROWS = 4, HIDDEN = 96, KV_HEADS = 2, D = 32, CAPACITY = 10, COLUMNS = 64, NARROW = 24 };
+enum { QUERY_COLUMNS = 4 * D, THREE_HEADS = 3 * D, QKV_ROWS = QUERY_COLUMNS + 2 * KV_HEADS * D };
+enum { GATE_UP_ROWS = 2 * COLUMNS, NARROW_ROWS = 2 * NARROW };
 
 #define SHAPE(...) (int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
 
@@ -20,8 +22,8 @@ static rondo_attention_block_desc attention_block(rondo_graph *g) {
       .x_parts = tensor(g, RONDO_F32, SHAPE(3, ROWS, HIDDEN)),
       .norm = tensor(g, RONDO_BF16, SHAPE(HIDDEN)),
       .norm_epsilon = 1e-5f,
-      .qkv = tensor(g, RONDO_BF16, SHAPE((QUERY_HEADS + 2 * KV_HEADS) * D, HIDDEN)),
-      .output = tensor(g, RONDO_BF16, SHAPE(HIDDEN, QUERY_HEADS * D)),
+      .qkv = tensor(g, RONDO_BF16, SHAPE(QKV_ROWS, HIDDEN)),
+      .output = tensor(g, RONDO_BF16, SHAPE(HIDDEN, QUERY_COLUMNS)),
       .k = tensor(g, RONDO_BF16, SHAPE(ROWS, CAPACITY, KV_HEADS, D)),
       .v = tensor(g, RONDO_BF16, SHAPE(ROWS, CAPACITY, KV_HEADS, D)),
       .position = tensor(g, RONDO_I32, SHAPE(ROWS)),
@@ -34,8 +36,8 @@ static rondo_attention_block_desc attention_block(rondo_graph *g) {
 static rondo_feed_forward_desc feed_forward(rondo_graph *g) {
   return (rondo_feed_forward_desc){
       .x = tensor(g, RONDO_F16, SHAPE(ROWS, HIDDEN)),
-      .gate_up = tensor(g, RONDO_NVFP4, SHAPE(2 * COLUMNS, HIDDEN)),
-      .gate_up_scales = tensor(g, RONDO_E4M3, SHAPE(2 * COLUMNS, HIDDEN / 16)),
+      .gate_up = tensor(g, RONDO_NVFP4, SHAPE(GATE_UP_ROWS, HIDDEN)),
+      .gate_up_scales = tensor(g, RONDO_E4M3, SHAPE(GATE_UP_ROWS, HIDDEN / 16)),
       .down = tensor(g, RONDO_NVFP4, SHAPE(HIDDEN, COLUMNS)),
       .down_scales = tensor(g, RONDO_E4M3, SHAPE(HIDDEN, COLUMNS / 16)),
       .out = tensor(g, RONDO_F16, SHAPE(ROWS, HIDDEN)),
@@ -90,20 +92,21 @@ Test(decoder, refuses_weights_of_a_feed_forward_that_do_not_fit) {
   const rondo_feed_forward_desc good = feed_forward(trial.graph);
   REFUSED(feed_forward, "gate_up is absent, expected [rows, 96] f16, e4m3 or nvfp4", gate_up, NONE);
   REFUSED(feed_forward, "gate_up is [128, 96] bf16, expected [rows, 96] f16, e4m3 or nvfp4", gate_up,
-          OF(RONDO_BF16, 2 * COLUMNS, HIDDEN));
+          OF(RONDO_BF16, GATE_UP_ROWS, HIDDEN));
   REFUSED(feed_forward, "gate_up has 127 rows, expected an even number of at least 2", gate_up,
-          OF(RONDO_NVFP4, 2 * COLUMNS - 1, HIDDEN));
+          OF(RONDO_NVFP4, GATE_UP_ROWS - 1, HIDDEN));
   REFUSED(feed_forward, "gate_up is [128, 80] nvfp4, expected [128, 96] nvfp4", gate_up,
-          OF(RONDO_NVFP4, 2 * COLUMNS, HIDDEN - 16));
+          OF(RONDO_NVFP4, GATE_UP_ROWS, HIDDEN - 16));
   REFUSED(feed_forward, "gate_up_scales is absent, expected [128, 6] e4m3", gate_up_scales, NONE);
   REFUSED(feed_forward, "gate_up_scales is [128, 6] f32, expected [128, 6] e4m3", gate_up_scales,
-          OF(RONDO_F32, 2 * COLUMNS, HIDDEN / 16));
+          OF(RONDO_F32, GATE_UP_ROWS, HIDDEN / 16));
   REFUSED(feed_forward, "down is [96, 64] e4m3, expected [96, 64] nvfp4", down, OF(RONDO_E4M3, HIDDEN, COLUMNS));
   REFUSED(feed_forward, "down is [96, 32] nvfp4, expected [96, 64] nvfp4", down, OF(RONDO_NVFP4, HIDDEN, 32));
   REFUSED(feed_forward, "down_scales is [64] f32, expected [96, 4] e4m3", down_scales, OF(RONDO_F32, COLUMNS));
   rondo_feed_forward_desc narrow = good;
-  narrow.gate_up = OF(RONDO_NVFP4, 2 * 24, HIDDEN), narrow.gate_up_scales = OF(RONDO_E4M3, 2 * 24, HIDDEN / 16);
-  narrow.down = OF(RONDO_NVFP4, HIDDEN, 24);
+  narrow.gate_up = OF(RONDO_NVFP4, NARROW_ROWS, HIDDEN),
+  narrow.gate_up_scales = OF(RONDO_E4M3, NARROW_ROWS, HIDDEN / 16);
+  narrow.down = OF(RONDO_NVFP4, HIDDEN, NARROW);
   REQUIRE_ERROR(rondo_add_feed_forward(trial.graph, &narrow), RONDO_INVALID_ARGUMENT,
                 "down has rows of 24, expected a multiple of 16 in nvfp4");
   trial_end(&trial);
@@ -122,9 +125,9 @@ Test(decoder, refuses_an_attention_that_does_not_fit) {
   REFUSED(attention_block, "qkv_scales is present, expected none with qkv in bf16", qkv_scales, OF(RONDO_F32, 256));
   REFUSED(attention_block, "output is absent, expected [hidden, query heads * d]", output, NONE);
   REFUSED(attention_block, "output has rows of 96, expected a multiple of 64: k has 2 heads of 32", output,
-          OF(RONDO_BF16, HIDDEN, 3 * D));
+          OF(RONDO_BF16, HIDDEN, THREE_HEADS));
   REFUSED(attention_block, "output is [95, 128] bf16, expected [96, 128] bf16", output,
-          OF(RONDO_BF16, HIDDEN - 1, QUERY_HEADS * D));
+          OF(RONDO_BF16, HIDDEN - 1, QUERY_COLUMNS));
   REFUSED(attention_block, "k is [4, 10, 2, 32] f16, expected [4, capacity, KV heads, head dimension] bf16", k,
           OF(RONDO_F16, ROWS, CAPACITY, KV_HEADS, D));
   REFUSED(attention_block, "k is [3, 10, 2, 32] bf16, expected [4, capacity", k,
