@@ -214,15 +214,22 @@ static inline void half_add(rondo_graph *graph, struct half *h, const struct hal
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
+/* Of one deviation, between its root of three and the other sign's. */
+static inline double even(struct random *random) { return 3.4641 * (random_uniform(random) - 0.5); }
+
+static inline void numbers_fill(struct grid *g, struct random *random, double size) {
+  for (int64_t r = 0; r < g->rows; r++)
+    for (int64_t c = 0; c < g->columns; c++) oracle_write(g->dtype, g->data, r * g->pitch + c, size * even(random));
+}
+
 static inline void matrix_fill(struct grid *matrix, struct grid *scales, struct random *random) {
   const double size = 1 / sqrt((double)matrix->columns);
   if (matrix->dtype == RONDO_NVFP4) {
     codes_fill(matrix, scales, random);
     return;
   }
-  grid_fill(matrix, random, scales->data || matrix->dtype != RONDO_E4M3 ? size : 0.1, 0);
+  numbers_fill(matrix, random, scales->data ? 1 : matrix->dtype == RONDO_E4M3 ? 0.1 : size);
   if (!scales->data) return;
-  grid_fill(matrix, random, 1, 0);
   grid_fill(scales, random, size, 4 * size);
 }
 
@@ -238,7 +245,7 @@ static inline int64_t half_length(const struct half *h, int64_t row) {
 
 /* NaN from the token's own row on. */
 static inline void cache_fill(const struct half *h, struct grid *cache, uint16_t **before, struct random *random) {
-  grid_fill(cache, random, 1, 0);
+  numbers_fill(cache, random, 1);
   uint16_t *numbers = cache->data;
   for (int64_t b = 0; b < h->rows; b++) {
     const int64_t at = half_position(h, b), first = at < 0 ? 0 : at > h->capacity ? h->capacity : at;
@@ -294,24 +301,29 @@ static inline double square(double x) { return x * x; }
 
 static inline void matrix_row(const struct grid *matrix, const struct grid *scales, double scale, int64_t row,
                               double *weights) {
+  double factor = scale;
+  if (matrix->dtype == RONDO_E4M3 && scales->data) factor *= grid_read(scales, 0, row);
   for (int64_t c = 0; c < matrix->columns; c++) {
-    double factor = scale;
-    if (matrix->dtype == RONDO_NVFP4)
-      factor *= grid_read(scales, row, c / HALF_BLOCK);
-    else if (scales->data)
-      factor *= grid_read(scales, 0, row);
+    if (matrix->dtype == RONDO_NVFP4 && c % HALF_BLOCK == 0) factor = scale * grid_read(scales, row, c / HALF_BLOCK);
     weights[c] = factor * grid_read(matrix, row, c);
   }
 }
 
+/* In lanes, which the compiler then computes side by side. */
 ORACLE_LOOP static inline void vector_product(const double *w, const double *x, const double *variance, int64_t count,
                                               double *sum, double *sum_variance) {
-  double sums = 0, deviations = 0;
-  for (int64_t i = 0; i < count; i++) {
-    sums += w[i] * x[i];
-    deviations += w[i] * w[i] * (variance[i] + 0x1p-40 * x[i] * x[i]); /* fp32 */
-  }
-  *sum = sums, *sum_variance = deviations;
+  enum { LANES = 8 };
+  double sums[LANES] = {0}, deviations[LANES] = {0};
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES)
+    for (int64_t lane = 0; lane < LANES; lane++) {
+      const double weight = w[i + lane], number = x[i + lane];
+      sums[lane] += weight * number;
+      deviations[lane] += weight * weight * (variance[i + lane] + 0x1p-40 * number * number); /* fp32 */
+    }
+  for (; i < count; i++) sums[0] += w[i] * x[i], deviations[0] += w[i] * w[i] * (variance[i] + 0x1p-40 * x[i] * x[i]);
+  *sum = *sum_variance = 0;
+  for (int lane = 0; lane < LANES; lane++) *sum += sums[lane], *sum_variance += deviations[lane];
 }
 
 static inline struct measured product(const struct half *h, const struct grid *matrix, const struct grid *scales,
