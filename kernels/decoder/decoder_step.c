@@ -12,7 +12,12 @@
 #include "decoder.h"
 #include "sum_parts.h"
 
-enum { ALIGNMENT = 256, SUM = 0, TWO_BYTES = 2 };
+enum { ALIGNMENT = 256, TWO_BYTES = 2 };
+
+/* Steps, of both halves and of one. */
+enum { SUM, FIRST_PRODUCT };
+enum { ATTENTION = ATTENTION_BLOCK_ATTENTION, OUTPUT };
+enum { DOWN = FIRST_PRODUCT + 1 };
 
 static uint64_t bytes_of_rows(int64_t rows, int64_t columns) {
   return (uint64_t)round_up(rows * columns * TWO_BYTES, ALIGNMENT);
@@ -161,13 +166,13 @@ bool attention_block_step(const struct op_call *call, uint32_t index, struct op_
   case SUM:
     sum_step(call, step);
     return true;
-  case ATTENTION_BLOCK_ATTENTION - 1:
+  case FIRST_PRODUCT:
     first_product(call, ATTENTION_BLOCK_QKV, parts.qkv_columns, false, step);
     return true;
-  case ATTENTION_BLOCK_ATTENTION:
+  case ATTENTION:
     attention_step(call, &shape, &parts, step);
     return true;
-  case ATTENTION_BLOCK_ATTENTION + 1:
+  case OUTPUT:
     last_product(call, ATTENTION_BLOCK_OUTPUT, parts.q_columns, parts.attended, step);
     return true;
   default:
@@ -178,7 +183,7 @@ bool attention_block_step(const struct op_call *call, uint32_t index, struct op_
 uint64_t attention_block_scratch_bytes(const struct op_task *task) {
   const struct attention_block_shape shape = attention_block_shape_of(task);
   struct op_step step;
-  attention_block_step(&(struct op_call){.task = task, .data = op_nowhere}, ATTENTION_BLOCK_ATTENTION, &step);
+  attention_block_step(&(struct op_call){.task = task, .data = op_nowhere}, ATTENTION, &step);
   return attention_parts_of(&shape).own + attention_scratch_bytes(&step.task);
 }
 
@@ -190,10 +195,10 @@ bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_ste
   case SUM:
     sum_step(call, step);
     return true;
-  case 1:
+  case FIRST_PRODUCT:
     first_product(call, FEED_FORWARD_GATE_UP, shape.columns, true, step);
     return true;
-  case 2:
+  case DOWN:
     last_product(call, FEED_FORWARD_DOWN, shape.columns, 0, step);
     return true;
   default:

@@ -3,7 +3,10 @@
  * A power of two of threads has a row, eight numbers each at a time, and keeps the first ones in registers between the
  * sum of squares and the product; of longer rows the rest is read again, from a cache. Sums have a fixed order: a
  * thread's own, a tree over lanes, warps one after the other. What is done to a number is, in fp32, x * norm * factor,
- * and one rounding. */
+ * and one rounding.
+ *
+ * With parts to be added to x a block has a row, and a thread one number at a time, of which the parts are then all on
+ * their way at once: of a step of decoding there are few rows, and time is what the loads wait for each other. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "../common/rectangle.cuh"
@@ -26,55 +29,25 @@ __device__ __forceinline__ float sum_over_row(float sum, uint32_t row_threads) {
   return sum;
 }
 
-/* x + the sum of the parts, which are added in their order, four numbers at a time; rounded to x's type. */
-__device__ __forceinline__ void add_parts(const rms_norm_parameters &p, int64_t part, uint32_t count,
-                                          float (&values)[8]) {
-#pragma unroll
-  for (uint32_t j = 0; j < 8; j += 4) {
-    float sums[4] = {};
-#pragma unroll 2
-    for (uint32_t i = 0; i < p.part_count && j < count; i++) {
-      float four[4];
-      load_numbers(RONDO_F32, p.parts_are_aligned, p.parts, part + i * p.part + j, min(count - j, 4u), four);
-#pragma unroll
-      for (int l = 0; l < 4; l++) sums[l] += four[l];
-    }
-#pragma unroll
-    for (int l = 0; l < 4; l += 2) {
-      const float2 sum = make_float2(values[j + l] + sums[l], values[j + l + 1] + sums[l + 1]);
-      const float2 pair = p.x_dtype == RONDO_F32 ? sum : numbers_of(p.x_dtype, word_of(p.x_dtype, sum.x, sum.y));
-      values[j + l] = pair.x, values[j + l + 1] = pair.y;
-    }
-  }
-}
-
-template <bool Parts>
-__device__ __forceinline__ void load_x(const rms_norm_parameters &p, int64_t x, int64_t part, uint32_t count,
-                                       float (&values)[8]) {
-  load_numbers(p.x_dtype, p.x_is_aligned, p.x, x, count, values);
-  if constexpr (Parts) add_parts(p, part, count, values);
-}
-
 __device__ __forceinline__ void load_norm(const rms_norm_parameters &p, uint32_t column, uint32_t count,
                                           float (&norm)[8]) {
   if (p.norm) load_numbers(p.norm_dtype, p.norm_is_aligned, p.norm, column, count, norm);
 }
 
-template <bool Parts> __device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
+__device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
   const uint32_t row = blockIdx.x * (blockDim.x / p.row_threads) + threadIdx.x / p.row_threads;
   const uint32_t lane = threadIdx.x % p.row_threads, step = 8 * p.row_threads;
   const uint32_t k = row < p.rows ? p.k : 0; /* a row beyond the last sums nothing */
-  int64_t x = 0, out = 0, part = 0;
+  int64_t x = 0, out = 0;
   row_indices(row, p.extent, [&](int i, uint32_t index) {
     x += index * p.x_stride[i];
     out += index * p.out_stride[i];
-    part += index * p.parts_stride[i];
   });
   float held[RMS_NORM_HELD][8], norms[RMS_NORM_HELD][8], squares = 0;
 #pragma unroll
   for (uint32_t h = 0; h < RMS_NORM_HELD; h++) {
     const uint32_t column = 8 * lane + h * step;
-    if (column < k) load_x<Parts>(p, x + column, part + column, min(k - column, 8u), held[h]);
+    if (column < k) load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), held[h]);
   }
 #pragma unroll
   for (uint32_t h = 0; h < RMS_NORM_HELD; h++) { /* while the others are on their way */
@@ -88,7 +61,7 @@ template <bool Parts> __device__ __forceinline__ void rms_norm_rows(const rms_no
       for (int i = 0; i < 8; i++) squares = __fmaf_rn(held[h][i], held[h][i], squares);
   for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
     float values[8];
-    load_x<Parts>(p, x + column, part + column, min(k - column, 8u), values);
+    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
 #pragma unroll
     for (int i = 0; i < 8; i++) squares = __fmaf_rn(values[i], values[i], squares);
   }
@@ -104,10 +77,54 @@ template <bool Parts> __device__ __forceinline__ void rms_norm_rows(const rms_no
     if (8 * lane + h * step < k) finish(8 * lane + h * step, norms[h], held[h]);
   for (uint32_t column = 8 * lane + RMS_NORM_HELD * step; column < k; column += step) {
     float values[8], norm[8];
-    load_x<Parts>(p, x + column, part + column, min(k - column, 8u), values);
+    load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), values);
     load_norm(p, column, min(k - column, 8u), norm);
     finish(column, norm, values);
   }
+}
+
+/* x + the sum of the parts, in their order, rounded to x's type. */
+__device__ __forceinline__ float sum_of_parts(const rms_norm_parameters &p, int64_t x, const float *part) {
+  const float number = load_number(p.x_dtype, p.x, x);
+  float sum = 0;
+#pragma unroll 8
+  for (uint32_t i = 0; i < p.part_count; i++) sum += part[i * p.part];
+  sum += number;
+  return p.x_dtype == RONDO_F32 ? sum : numbers_of(p.x_dtype, word_of(p.x_dtype, sum, 0)).x;
+}
+
+__device__ __forceinline__ void rms_norm_sums(const rms_norm_parameters &p) {
+  int64_t x = 0, out = 0, parts = 0;
+  row_indices(blockIdx.x, p.extent, [&](int i, uint32_t index) {
+    x += index * p.x_stride[i];
+    out += index * p.out_stride[i];
+    parts += index * p.parts_stride[i];
+  });
+  const auto norm_of = [&](uint32_t column) { return p.norm ? load_number(p.norm_dtype, p.norm, column) : 1; };
+  float held[RMS_NORM_HELD_SUMS], norms[RMS_NORM_HELD_SUMS], squares = 0;
+#pragma unroll
+  for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++) {
+    const uint32_t column = threadIdx.x + h * blockDim.x;
+    norms[h] = column < p.k ? norm_of(column) : 1;
+    if (column < p.k) held[h] = sum_of_parts(p, x + column, p.parts + parts + column);
+  }
+#pragma unroll
+  for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
+    if (threadIdx.x + h * blockDim.x < p.k) squares = __fmaf_rn(held[h], held[h], squares);
+  for (uint32_t column = threadIdx.x + RMS_NORM_HELD_SUMS * blockDim.x; column < p.k; column += blockDim.x) {
+    const float number = sum_of_parts(p, x + column, p.parts + parts + column);
+    squares = __fmaf_rn(number, number, squares);
+  }
+  const float mean = __fdiv_rn(sum_over_row(squares, blockDim.x), (float)p.k);
+  const float factor = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.epsilon));
+  const auto finish = [&](uint32_t column, float number, float norm) {
+    store_number(p.out_dtype, p.out, out + column, number * norm * factor);
+  };
+#pragma unroll
+  for (uint32_t h = 0; h < RMS_NORM_HELD_SUMS; h++)
+    if (threadIdx.x + h * blockDim.x < p.k) finish(threadIdx.x + h * blockDim.x, held[h], norms[h]);
+  for (uint32_t column = threadIdx.x + RMS_NORM_HELD_SUMS * blockDim.x; column < p.k; column += blockDim.x)
+    finish(column, sum_of_parts(p, x + column, p.parts + parts + column), norm_of(column));
 }
 
 RMS_NORM_KERNELS(DEFINE_SHORT_KERNEL)

@@ -8,12 +8,12 @@
 #include "../../runtime/completion.h"
 
 enum {
-  RMS_NORM_THREADS = 1024,      /* of a block, and of a row, at most; of a block at least RMS_NORM_BLOCK */
-  RMS_NORM_PARTS_THREADS = 256, /* the same with parts, which take registers */
+  RMS_NORM_THREADS = 1024, /* of a block, and of a row, at most; of a block at least RMS_NORM_BLOCK */
   RMS_NORM_BLOCK = 256,
-  RMS_NORM_OUTER = 3,  /* dimensions around the rows */
-  RMS_NORM_HELD = 2,   /* eights of a row that a thread keeps in registers between sum and product */
-  RMS_NORM_FEWEST = 8, /* threads of a row; it is a power of two of them, up to all of a block */
+  RMS_NORM_OUTER = 3,     /* dimensions around the rows */
+  RMS_NORM_HELD_SUMS = 2, /* numbers of a thread, with parts */
+  RMS_NORM_HELD = 2,      /* eights of a row that a thread keeps in registers between sum and product */
+  RMS_NORM_FEWEST = 8,    /* threads of a row; it is a power of two of them, up to all of a block */
 };
 
 /* rondo_rms_norm and rondo_rms_norm_parts. Strides are counted in elements. */
@@ -28,16 +28,15 @@ struct rms_norm_parameters {
   uint32_t row_threads;
   uint32_t x_dtype, norm_dtype, out_dtype;
   uint32_t part_count;
-  uint32_t x_is_aligned, norm_is_aligned, out_is_aligned,
-      parts_are_aligned; /* 1: rows begin at multiples of 16 bytes */
+  uint32_t x_is_aligned, norm_is_aligned, out_is_aligned; /* 1: rows begin at multiples of 16 bytes */
   float epsilon;
   struct completion done;
 };
 
 /* KERNEL(chips, parameters, name, threads, what it calls) */
 #define RMS_NORM_KERNELS(KERNEL)                                                                                       \
-  KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm, RMS_NORM_THREADS, rms_norm_rows<false>)                      \
-  KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm_parts, RMS_NORM_PARTS_THREADS, rms_norm_rows<true>)
+  KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm, RMS_NORM_THREADS, rms_norm_rows)                             \
+  KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm_parts, RMS_NORM_THREADS, rms_norm_sums)
 
 #ifndef __CUDACC__
 #include "../../runtime/kernels.h"

@@ -7,9 +7,11 @@
 
 RMS_NORM_KERNELS(KERNEL_CONSTANT)
 
-static uint32_t row_threads_of(int64_t k, uint32_t most) {
+enum { WARP = 32 };
+
+static uint32_t row_threads_of(int64_t k) {
   uint32_t threads = RMS_NORM_FEWEST;
-  while (threads < most && (int64_t)threads * RMS_NORM_HELD * 8 < k) threads *= 2;
+  while (threads < RMS_NORM_THREADS && (int64_t)threads * RMS_NORM_HELD * 8 < k) threads *= 2;
   return threads;
 }
 
@@ -28,11 +30,10 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
       .extent = {1, 1, 1},
       .rows = (uint32_t)rows_count(x),
       .k = (uint32_t)x->shape[x->rank - 1],
-      .row_threads = row_threads_of(x->shape[x->rank - 1], parts->present ? RMS_NORM_PARTS_THREADS : RMS_NORM_THREADS),
+      .row_threads = row_threads_of(x->shape[x->rank - 1]),
       .parts = call->data[RMS_NORM_X_PARTS],
       .part = parts->stride[0],
       .part_count = parts->present ? (uint32_t)parts->shape[0] : 0,
-      .parts_are_aligned = op_rows_aligned(parts, 16),
       .x_dtype = x->dtype,
       .norm_dtype = norm->present ? norm->dtype : 0,
       .out_dtype = out->dtype,
@@ -49,7 +50,11 @@ rondo_status rms_norm_select(const struct op_call *call, const struct chip *chip
     if (parts->present) parameters.parts_stride[outer] = parts->stride[i + 1];
   }
   int64_t threads = larger(parameters.row_threads, RMS_NORM_BLOCK);
-  launch_add(launches, parts->present ? &rondo_rms_norm_parts : &rondo_rms_norm,
-             divide_up(parameters.rows, threads / parameters.row_threads), threads, 0, &parameters, sizeof parameters);
+  if (parts->present)
+    launch_add(launches, &rondo_rms_norm_parts, parameters.rows,
+               smaller(round_up(parameters.k, WARP), RMS_NORM_THREADS), 0, &parameters, sizeof parameters);
+  else
+    launch_add(launches, &rondo_rms_norm, divide_up(parameters.rows, threads / parameters.row_threads), threads, 0,
+               &parameters, sizeof parameters);
   return RONDO_OK;
 }
