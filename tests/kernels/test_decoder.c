@@ -2,6 +2,7 @@
  * number of rows and parts, positions at all borders; the same bits on every replay; and what is refused. */
 #include <stdio.h>
 
+#include "../../runtime/graph.h"
 #include "test_decoder_oracle.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -30,6 +31,21 @@ static void repeat(struct half *h, struct trial *trial, const char *what) {
   }
 }
 
+/* On every chip there is something to launch, no more than the operation says, and not the product for everything. */
+static void check_launches(const rondo_graph *graph, const char *what) {
+  static const struct chip chips[] = {{80, 108, 166912}, {90, 132, 232448}, {100, 148, 232448}};
+  for (uint32_t t = 0; t < graph->task_count; t++)
+    for (size_t i = 0; i < COUNT(chips); i++) {
+      struct op_operand operands[OP_MAX_OPERANDS];
+      struct op_task task = graph_op_task(graph, &graph->tasks[t], operands);
+      struct op_launches launches;
+      REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &chips[i], &launches));
+      cr_assert(launches.count > 0 && launches.count <= task.op->launches_most, "%s, chip %d", what, (int)i);
+      for (uint32_t l = 0; l < launches.count; l++)
+        cr_assert_str_neq(launches.items[l].kernel, "rondo_gemv_scalar", "%s, chip %d", what, (int)i);
+    }
+}
+
 static void run(rondo_backend backend, struct half *h) {
   struct trial trial;
   struct random random = {(uint64_t)(h->rows + h->hidden)};
@@ -37,6 +53,7 @@ static void run(rondo_backend backend, struct half *h) {
   describe(h, what);
   trial_describe(&trial, backend);
   half_add(trial.graph, h, NULL);
+  if (h->hidden % 64 == 0 && !h->padded) check_launches(trial.graph, what);
   trial_instantiate(&trial);
   half_fill(h, &random, true);
   half_set(h, &trial, true);
