@@ -1,4 +1,5 @@
-/* decoder_select.c - the launches of a decoder's halves: those of their steps, one after the other. */
+/* decoder_select.c - the launches of a decoder's halves: one kernel where it suits, else those of their steps, one
+ * after the other. */
 #include "decoder.h"
 
 #include <assert.h>
@@ -21,5 +22,5 @@ rondo_status attention_block_select(const struct op_call *call, const struct chi
 }
 
 rondo_status feed_forward_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  return steps_select(call, chip, launches);
+  return feed_forward_launch(call, chip, launches) ? RONDO_OK : steps_select(call, chip, launches);
 }

@@ -1,0 +1,71 @@
+/* feed_forward.h - the gated half of a decoder's layer in one launch: its kernels and what they are told.
+ *
+ * A cluster has a share of the gated columns: its blocks share the rows of gate and up that make them, tell each other
+ * what they found, and share the rows of the second product, of which the cluster has its own columns: one part of the
+ * results. */
+#ifndef RONDO_FEED_FORWARD_H
+#define RONDO_FEED_FORWARD_H
+
+#include <stdint.h>
+
+#include "../../runtime/completion.h"
+
+enum {
+  FEED_FORWARD_CLUSTER = 8, /* blocks; more take longer to launch: 0.95 us where these take 0.64 (H200) */
+  FEED_FORWARD_THREADS = 512,
+  FEED_FORWARD_TILE = 16,     /* rows of weights */
+  FEED_FORWARD_UNIT = 64,     /* columns of x that a warp brings at once */
+  FEED_FORWARD_BARRIERS = 16, /* bytes in front of shared memory */
+  FEED_FORWARD_MOST_CUTS = 6, /* of k, in kernels for one token */
+  FEED_FORWARD_MOST_PARTS = 16
+};
+
+/* How a product is dealt to the blocks of a cluster and their warps. Tile rank + i * cluster is block rank's i-th. Its
+ * warps cut k where it has fewer tiles than warps; else each takes every warps-th tile. */
+struct feed_forward_product {
+  const void *weights, *scales;
+  uint32_t row_bytes, scale_row_bytes;
+  uint32_t all_tiles, tiles; /* of a cluster at most, and of a block at most */
+  uint32_t cuts, cut_chunks; /* chunks of a cut, at most; see feed_forward.cu */
+  uint32_t reciprocal;       /* 2^16 / cuts, rounded up */
+};
+
+/* rondo_feed_forward_*. */
+struct feed_forward_parameters {
+  struct feed_forward_product gate_up, down;
+  uint32_t hidden, rows;
+  uint32_t early;  /* 1: weights and norm may be read before the predecessors end */
+  uint32_t groups; /* of 32 (nvfp4: 64) gated columns: dealt to the clusters */
+  uint32_t parts;  /* clusters */
+  uint32_t units, padded_units, unit_reciprocal; /* of a token; up to a multiple of four; 2^16 / units, rounded up */
+  uint32_t norm_at, squares, activations, received, sums, second_sums, ring; /* in shared memory */
+  uint32_t pitch, received_pitch;                                            /* bytes of a row of activations */
+
+  const void *x, *norm;
+  const float *x_parts;
+  void *out;
+  float *out_parts;
+  uint32_t part_count;
+  float epsilon; /* 0: no norm */
+  float inverse_hidden;
+  float scale; /* of weights, with what their format has */
+  struct completion done;
+};
+
+/* KERNEL(chips, parameters, name, the most threads, what it calls, weights, x, whether a token is two columns of B (at
+ * most four tokens), operands B, parts of x at most, chunks of the first and the second product that a warp has slots
+ * for; 0: the first are a ring). feed_forward_one is for one token, of which each warp brings a unit at most. */
+#define FEED_FORWARD_OF(KERNEL, name, W, V, first, second, ring)                                                       \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_one, FEED_FORWARD_THREADS, feed_forward_one, W, V,  \
+         true, 1, 8, first, second)                                                                                    \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_few, FEED_FORWARD_THREADS, feed_forward_all, W, V,  \
+         true, 1, 16, ring, 0)                                                                                         \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_many, FEED_FORWARD_THREADS, feed_forward_all, W,  \
+         V, false, 2, 16, ring, 0)
+#define FEED_FORWARD_KERNELS(KERNEL)                                                                                   \
+  FEED_FORWARD_OF(KERNEL, rondo_feed_forward_f16, RONDO_F16, RONDO_F16, 4, 2, 6)                                       \
+  FEED_FORWARD_OF(KERNEL, rondo_feed_forward_bf16, RONDO_BF16, RONDO_BF16, 4, 2, 6)                                    \
+  FEED_FORWARD_OF(KERNEL, rondo_feed_forward_nvfp4_f16, RONDO_NVFP4, RONDO_F16, 2, 1, 8)                               \
+  FEED_FORWARD_OF(KERNEL, rondo_feed_forward_nvfp4_bf16, RONDO_NVFP4, RONDO_BF16, 2, 1, 8)
+
+#endif
