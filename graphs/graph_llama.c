@@ -18,8 +18,10 @@
 /* A cache has room for the padding behind a context's last token. */
 enum { NVFP4_BLOCK = 16, MOST_ROWS = 16, PADDING = MOST_ROWS - 1, HALF = 2 };
 
-/* Decode in halves: parts of the sum that a feed forward leaves, and the most KV heads, each of which leaves one. */
-enum { FEED_FORWARD_PARTS = 8, MOST_PARTS = 16 };
+/* Decode in halves: parts of the sum that a feed forward leaves, one for each of its clusters of eight blocks, of a small
+ * model and of one that keeps the memory busy (an H200 runs fifteen such clusters at once, and a sixteenth behind them);
+ * and the most KV heads, each of which leaves one too. */
+enum { SMALL_HIDDEN = 1024, SMALL_PARTS = 8, LARGE_PARTS = 15, MOST_PARTS = 16 };
 
 /* What is being built. */
 struct builder {
@@ -217,7 +219,7 @@ static rondo_status temporaries_add(struct builder *b) {
   if (in_halves(b)) {
     if (status == RONDO_OK) status = rows_add(b, "hidden between", desc->hidden, &b->between);
     if (status == RONDO_OK) status = parts_add(b, "attended", desc->kv_heads, &b->attended_parts);
-    return status == RONDO_OK ? parts_add(b, "gated", FEED_FORWARD_PARTS, &b->gated_parts) : status;
+    return status == RONDO_OK ? parts_add(b, "gated", desc->hidden <= SMALL_HIDDEN ? SMALL_PARTS : LARGE_PARTS, &b->gated_parts) : status;
   }
   if (status == RONDO_OK) status = rows_add(b, "qkv", b->q_columns + 2 * b->kv_columns, &b->qkv);
   if (status == RONDO_OK) status = rows_add(b, "attended", b->q_columns, &b->attended);

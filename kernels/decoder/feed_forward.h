@@ -54,18 +54,23 @@ struct feed_forward_parameters {
 
 /* KERNEL(chips, parameters, name, the most threads, what it calls, weights, x, whether a token is two columns of B (at
  * most four tokens), operands B, parts of x at most, chunks of the first and the second product that a warp has slots
- * for; 0: the first are a ring). feed_forward_one is for one token, of which each warp brings a unit at most. */
-#define FEED_FORWARD_OF(KERNEL, name, W, V, first, second, ring)                                                       \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_one, FEED_FORWARD_THREADS, feed_forward_one, W, V,  \
-         true, 1, 8, first, second)                                                                                    \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_few, FEED_FORWARD_THREADS, feed_forward_all, W, V,  \
-         true, 1, 16, ring, 0)                                                                                         \
+ * for; 0: the first are a ring). feed_forward_one is for one token, of which each warp brings a unit at most. Tokens of
+ * f16 beside NVFP4 are always two columns: bf16, in which these meet, has fewer bits. */
+#define FEED_FORWARD_FEW(KERNEL, name, W, V, first, second, ring)                                                      \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_one, FEED_FORWARD_THREADS, feed_forward_one, W,   \
+         V, true, 1, 8, first, second)                                                                                 \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_few, FEED_FORWARD_THREADS, feed_forward_all, W,   \
+         V, true, 1, 16, ring, 0)
+#define FEED_FORWARD_MANY(KERNEL, name, W, V, ring)                                                                    \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_many, FEED_FORWARD_THREADS, feed_forward_all, W,  \
          V, false, 2, 16, ring, 0)
 #define FEED_FORWARD_KERNELS(KERNEL)                                                                                   \
-  FEED_FORWARD_OF(KERNEL, rondo_feed_forward_f16, RONDO_F16, RONDO_F16, 4, 2, 6)                                       \
-  FEED_FORWARD_OF(KERNEL, rondo_feed_forward_bf16, RONDO_BF16, RONDO_BF16, 4, 2, 6)                                    \
-  FEED_FORWARD_OF(KERNEL, rondo_feed_forward_nvfp4_f16, RONDO_NVFP4, RONDO_F16, 2, 1, 8)                               \
-  FEED_FORWARD_OF(KERNEL, rondo_feed_forward_nvfp4_bf16, RONDO_NVFP4, RONDO_BF16, 2, 1, 8)
+  FEED_FORWARD_FEW(KERNEL, rondo_feed_forward_f16, RONDO_F16, RONDO_F16, 4, 2, 6)                                      \
+  FEED_FORWARD_FEW(KERNEL, rondo_feed_forward_bf16, RONDO_BF16, RONDO_BF16, 4, 2, 6)                                   \
+  FEED_FORWARD_FEW(KERNEL, rondo_feed_forward_nvfp4_f16, RONDO_NVFP4, RONDO_F16, 2, 1, 8)                              \
+  FEED_FORWARD_FEW(KERNEL, rondo_feed_forward_nvfp4_bf16, RONDO_NVFP4, RONDO_BF16, 2, 1, 8)                            \
+  FEED_FORWARD_MANY(KERNEL, rondo_feed_forward_f16, RONDO_F16, RONDO_F16, 6)                                           \
+  FEED_FORWARD_MANY(KERNEL, rondo_feed_forward_bf16, RONDO_BF16, RONDO_BF16, 6)                                        \
+  FEED_FORWARD_MANY(KERNEL, rondo_feed_forward_nvfp4_bf16, RONDO_NVFP4, RONDO_BF16, 8)
 
 #endif
