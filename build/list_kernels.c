@@ -6,6 +6,7 @@
 #include "../kernels/common/done.h"
 #include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"
+#include "../kernels/decoder/attention_block.h"
 #include "../kernels/decoder/feed_forward.h"
 #include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
@@ -41,6 +42,7 @@ int main(void) {
   DONE_KERNELS(PRINT);
   COPY_KERNELS(PRINT);
   TRANSFER_KERNELS(PRINT);
+  ATTENTION_BLOCK_KERNELS(PRINT);
   FEED_FORWARD_KERNELS(PRINT);
   SUM_PARTS_KERNELS(PRINT);
   EMBED_KERNELS(PRINT);

@@ -18,7 +18,8 @@ static rondo_status steps_select(const struct op_call *call, const struct chip *
 }
 
 rondo_status attention_block_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  return steps_select(call, chip, launches);
+  launches->count = 0;
+  return attention_block_launch(call, chip, launches) ? RONDO_OK : steps_select(call, chip, launches);
 }
 
 rondo_status feed_forward_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {

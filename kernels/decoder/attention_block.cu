@@ -1,0 +1,257 @@
+/* attention_block.cu - the attention half of a decoder's layer for one row, in one launch (attention_block.h).
+ *
+ * What takes time are not bytes but steps that wait for each other. So x is read and normalised by every block for
+ * itself; the factor of the norm is multiplied to the sums of the product; a block sends q, k and v, turned and
+ * rounded, to all others, and its maximum, sum and O; and tiles of K and V are on their way from the moment that the
+ * position is known, the first ones before. Weights, the norm's too, are fetched before the kernel waits.
+ */
+#include "../model/rope.cuh"
+#include "attention_block_attend.cuh"
+#include "attention_block_product.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* ---- The row, and the first product ------------------------------------------------------------------------------ */
+
+/* x and the sum of its parts, rounded, at elements 4 i to 4 i + 3. */
+template <typename T>
+__device__ __forceinline__ uint2 sum_parts(const attention_block_parameters &p, uint32_t i, uint2 words) {
+  constexpr uint32_t at_once = 8;
+  const float2 low = two_numbers<T>(words.x), high = two_numbers<T>(words.y);
+  float4 sum = {low.x, low.y, high.x, high.y};
+  const float4 *parts = reinterpret_cast<const float4 *>(p.x_parts) + i;
+#pragma unroll 1
+  for (uint32_t base = 0; base < p.part_count; base += at_once) {
+    float4 part[at_once];
+#pragma unroll
+    for (uint32_t j = 0; j < at_once; j++)
+      part[j] = base + j < p.part_count ? parts[(base + j) * (p.hidden / 4)] : float4{-0.0f, -0.0f, -0.0f, -0.0f};
+#pragma unroll
+    for (uint32_t j = 0; j < at_once; j++)
+      sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w;
+  }
+  return {pack_two<T>(sum.x, sum.y), pack_two<T>(sum.z, sum.w)};
+}
+
+/* The norm's weights come from far away as the others do. Each thread uses what it asked for. */
+template <typename Size>
+__device__ __forceinline__ void ask_norm(const attention_block_parameters &p, const block_place &b) {
+  if (!p.norm) return;
+#pragma unroll 1
+  for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads)
+    copy_early_8(b.shared + p.norm_copy + i * 8, static_cast<const uint2 *>(p.norm) + i);
+}
+
+/* The row as the first product's vector, and the sums of its squares. The last warps begin: the first ones have tiles
+ * of K and V to ask for. */
+template <typename Size>
+__device__ __forceinline__ void gather(const attention_block_parameters &p, const block_place &b) {
+  using T = typename Size::type;
+  float square = 0;
+  cp_async_wait<0>();
+#pragma unroll 1
+  for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads) {
+    const uint2 words = static_cast<const uint2 *>(p.x)[i];
+    uint2 norm = {};
+    if (p.norm) norm = load_shared_words(b.shared + p.norm_copy + i * 8);
+    const uint2 row = sum_parts<T>(p, i, words);
+    if (b.kv_head == 0 && i % Size::cluster == b.rank) static_cast<uint2 *>(p.out)[i] = row;
+    float2 low = two_numbers<T>(row.x), high = two_numbers<T>(row.y);
+    square += (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
+    if (p.norm) {
+      const float2 low_norm = two_numbers<T>(norm.x), high_norm = two_numbers<T>(norm.y);
+      low.x *= low_norm.x, low.y *= low_norm.y, high.x *= high_norm.x, high.y *= high_norm.y;
+    }
+    const uint32_t to = b.shared + p.activations + i * 8;
+    const uint32_t words_low = pack_two<T>(low.x, low.y), words_high = pack_two<T>(high.x, high.y);
+    const float2 low_rounded = two_numbers<T>(words_low), high_rounded = two_numbers<T>(words_high);
+    store_shared_words_two(to, words_low, words_high);
+    store_shared_words_two(to + p.pitch, pack_two<T>(low.x - low_rounded.x, low.y - low_rounded.y),
+                           pack_two<T>(high.x - high_rounded.x, high.y - high_rounded.y));
+  }
+#pragma unroll
+  for (int distance = 16; distance; distance /= 2) square += __shfl_xor_sync(0xffffffffu, square, distance);
+  if (b.lane == 0) store_shared(b.shared + ATTENTION_BLOCK_SQUARES + b.warp * 4, square);
+}
+
+__device__ __forceinline__ float norm_factor(const attention_block_parameters &p, const block_place &b) {
+  if (p.epsilon == 0.0f) return 1.0f;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < ATTENTION_BLOCK_WARPS; i += 4) {
+    const float4 four = load_shared_four(b.shared + ATTENTION_BLOCK_SQUARES + i * 4);
+    sum += (four.x + four.y) + (four.z + four.w);
+  }
+  return rsqrtf(fmaf(sum, p.inverse_hidden, p.epsilon));
+}
+
+/* Radians a position of the lane's pairs, lane + 32 i: of a base, made before the kernel waits. */
+template <typename Size> struct lane_angles {
+  float frequency[Size::dimension / 64];
+
+  __device__ __forceinline__ explicit lane_angles(double step) {
+#pragma unroll
+    for (int i = 0; i < Size::dimension / 64; i++)
+      frequency[i] = (float)exp2((double)(threadIdx.x % 32 + 32 * i) * step), keep_number(frequency[i]);
+  }
+  static __device__ __forceinline__ void keep_number(float &value) { asm volatile("" : "+f"(value)); }
+
+  __device__ __forceinline__ void make_table(const attention_block_parameters &p, const block_place &b,
+                                             int32_t position) {
+#pragma unroll
+    for (int i = 0; i < Size::dimension / 64; i++) {
+      if (p.frequencies) frequency[i] = p.frequencies[b.lane + 32 * i];
+      const turn by = turn_by((float)position * frequency[i]);
+      store_shared_two(b.shared + ATTENTION_BLOCK_TABLE + (b.lane + 32 * i) * 8, {by.cosine, by.sine});
+    }
+  }
+};
+
+/* The rows of a pair are the numbers that are turned together: their sums come to one lane. */
+template <typename Size> struct qkv_rows {
+  uint32_t kv_head, heads, group, halves;
+
+  __device__ __forceinline__ weight_rows operator()(uint32_t tile, uint32_t pair) const {
+    constexpr uint32_t of_head = Size::dimension / 16;
+    const uint32_t head = tile / of_head, in_head = tile % of_head * 8 + pair;
+    uint32_t row = (head < group ? kv_head * group + head : heads * head + kv_head) * Size::dimension;
+    row += halves ? in_head : 2 * in_head;
+    return {row, row + (halves ? Size::dimension / 2 : 1)};
+  }
+};
+struct output_rows {
+  __device__ __forceinline__ weight_rows operator()(uint32_t tile, uint32_t pair) const {
+    return {tile * ATTENTION_BLOCK_TILE + pair, tile * ATTENTION_BLOCK_TILE + pair + 8};
+  }
+};
+
+/* Sums of the first product, normalised, turned and rounded, to all blocks. */
+template <typename Size>
+__device__ __forceinline__ void send_numbers(const attention_block_parameters &p, const block_place &b) {
+  using T = typename Size::type;
+  constexpr uint32_t of_head = Size::dimension / 16;
+  const float factor = norm_factor(p, b) * p.factor;
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x; i < p.first.tiles * 4 * Size::cluster; i += Size::threads) {
+    const uint32_t couple = i % 4, to_block = i / 4 % Size::cluster, mine = i / 4 / Size::cluster,
+                   tile = mine * Size::cluster + b.rank;
+    if (tile >= p.first.all_tiles) continue;
+    const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
+    float4 sum = sum_cuts(p, b, p.first, mine, couple, factor);
+    if (p.turns && head <= p.group) {
+      const float4 by = load_shared_four(b.shared + ATTENTION_BLOCK_TABLE + pair * 8);
+      turn_pair({by.y, by.x}, sum.x, sum.y);
+      turn_pair({by.w, by.z}, sum.z, sum.w);
+    }
+    const uint32_t first = p.by_halves ? pack_two<T>(sum.x, sum.z) : pack_two<T>(sum.x, sum.y),
+                   second = p.by_halves ? pack_two<T>(sum.y, sum.w) : pack_two<T>(sum.z, sum.w);
+    const uint32_t there = address_in_block(b.shared, to_block),
+                   to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.by_halves ? 2 : 4);
+    send_word(to, first, there + ATTENTION_BLOCK_BARRIERS);
+    send_word(to + (p.by_halves ? Size::dimension : 4), second, there + ATTENTION_BLOCK_BARRIERS);
+  }
+}
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+template <typename Size>
+__device__ __forceinline__ void store_sums(const attention_block_parameters &p, const block_place &b) {
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x; i < p.second.tiles * 4; i += Size::threads) {
+    const uint32_t couple = i % 4, mine = i / 4, tile = mine * Size::cluster + b.rank;
+    if (tile >= p.second.all_tiles) continue;
+    const float4 sum = sum_cuts(p, b, p.second, mine, couple, p.factor);
+    float *to = p.out_parts + (uint64_t)b.kv_head * p.hidden + tile * ATTENTION_BLOCK_TILE + couple * 2;
+    *reinterpret_cast<float2 *>(to) = {sum.x, sum.z};
+    *reinterpret_cast<float2 *>(to + 8) = {sum.y, sum.w};
+#pragma unroll 1
+    for (uint32_t part = b.kv_head + p.heads; part < p.out_part_count; part += p.heads) {
+      to += (uint64_t)p.heads * p.hidden; /* parts that nobody needs */
+      *reinterpret_cast<float2 *>(to) = *reinterpret_cast<float2 *>(to + 8) = float2{};
+    }
+  }
+}
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+/* Barriers, which the other blocks may use once the cluster has met. */
+template <typename Size>
+__device__ __forceinline__ void set_up(const attention_block_parameters &p, const block_place &b) {
+  if (threadIdx.x == 0) {
+    barrier_init(b.numbers_barrier(), 1);
+    barrier_init(b.partials_barrier(), 1);
+    barriers_are_initialised();
+    barrier_expect(b.numbers_barrier(), (p.group + 2) * Size::dimension * 2);
+    barrier_expect(b.partials_barrier(), Size::cluster * p.group * (Size::dimension + 2) * (uint32_t)sizeof(float));
+  }
+  __syncwarp();
+  arrive_at_cluster();
+}
+
+template <typename Size> __device__ __forceinline__ void attention_block(const attention_block_parameters &p) {
+  extern __shared__ __align__(128) unsigned char attention_block_memory[];
+  const block_place b(shared_address(attention_block_memory));
+  set_up<Size>(p, b);
+  if (!p.early) only_wait_for_predecessors();
+  const uint32_t columns = p.group * Size::dimension, first_slots = b.shared + p.weights,
+                 second_slots =
+                     first_slots + p.first.tiles * p.first.chunks * ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
+  ask_weights<Size>(b, p.first, p.qkv, p.qkv_scales, p.hidden, 0, first_slots,
+                    qkv_rows<Size>{b.kv_head, p.heads, p.group, (uint32_t)p.by_halves});
+  ask_weights<Size>(b, p.second, p.output, p.output_scales, p.heads * columns, b.kv_head * columns, second_slots,
+                    output_rows{});
+  ask_norm<Size>(p, b);
+  cp_async_commit();
+  constexpr uint32_t table_warp = ATTENTION_BLOCK_WARPS / 2; /* has little else to do */
+  lane_angles<Size> angles(p.frequency_step);
+  const first_unit first(b, p.first), second(b, p.second);
+  const tile_ring<Size> tiles(p, b);
+  const sender<Size> sender(p);
+  const uint32_t first_row = first_row_of(b);
+  wait_for_cluster();
+  wait_for_predecessors();
+  const int32_t position = *p.position;
+  const bool attends = b.warp < Size::attending;
+  const bool is_blind = b.warp < ATTENTION_BLOCK_BLIND && first_row < p.capacity;
+  if (is_blind) tiles.ask(p.capacity, first_row, 0);
+  gather<Size>(p, b);
+  const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
+  if (b.warp == table_warp && p.turns) angles.make_table(p, b, position);
+#pragma unroll
+  for (uint32_t stage = 0; stage < ATTENTION_BLOCK_STAGES; stage++) {
+    const uint32_t row = first_row + stage * Size::row_step;
+    if (attends && row < length && (stage || !is_blind)) tiles.ask(p.capacity, row, stage * Size::stage_bytes);
+    cp_async_commit();
+  }
+  cp_async_wait<ATTENTION_BLOCK_STAGES>();
+  __syncthreads();
+  multiply<Size>(p, b, p.first, first, first_slots);
+  __syncthreads();
+  send_numbers<Size>(p, b);
+  if (attends && first_row < length) {
+    barrier_wait_cluster(b.numbers_barrier(), 0);
+    attend<Size>(p, b, tiles, length, position);
+  }
+  __syncthreads();
+  send_partial<Size>(p, b, sender, length);
+  barrier_wait_cluster(b.partials_barrier(), 0);
+  join_partials<Size>(p, b);
+  cp_async_wait<0>(); /* tiles that were asked for too soon, too */
+  __syncthreads();
+  multiply<Size>(p, b, p.second, second, second_slots);
+  __syncthreads();
+  store_sums<Size>(p, b);
+  /* Nothing is on its way to a block that has ended. */
+  if (threadIdx.x == 0) barrier_wait_cluster(b.numbers_barrier(), 0);
+}
+
+#define DEFINE(chips, parameters, name, threads, type, weights, dimension)                                             \
+  extern "C" __global__ void __cluster_dims__(ATTENTION_BLOCK_CLUSTER, 1, 1) __launch_bounds__(threads, 1)             \
+      name(const __grid_constant__ parameters p) {                                                                     \
+    let_successors_start();                                                                                            \
+    attention_block<block_sizes<type, weights, dimension>>(p);                                                         \
+    publish(p.done);                                                                                                   \
+  }
+ATTENTION_BLOCK_KERNELS(DEFINE)
+
+#endif

@@ -1,0 +1,96 @@
+/* attention_block.h - the attention half of a decoder's layer in one launch, for one row: its kernels and what they are
+ * told.
+ *
+ * A cluster of blocks has a KV head and its group of query heads. Its blocks share the rows of q, k and v, then the
+ * context, then the rows of the output, of which the cluster sums the columns of its own heads: part `KV head` of the
+ * results. What one block finds and another needs goes from shared memory to shared memory. */
+#ifndef RONDO_ATTENTION_BLOCK_H
+#define RONDO_ATTENTION_BLOCK_H
+
+#include <rondo.h>
+#include <stdint.h>
+
+#include "../../runtime/completion.h"
+
+enum {
+  ATTENTION_BLOCK_WARPS = 12,
+  ATTENTION_BLOCK_CLUSTER = 8,
+  ATTENTION_BLOCK_BLIND = 4,      /* warps that ask for a tile of K and V before the position has come */
+  ATTENTION_BLOCK_STAGES = 2,     /* of each of their rings */
+  ATTENTION_BLOCK_TILE = 16,      /* rows, of weights and of K and V */
+  ATTENTION_BLOCK_MOST_GROUP = 8, /* query heads of a KV head */
+  ATTENTION_BLOCK_STEP = 64       /* columns of the products, whose multiples a model's are */
+};
+
+/* A chunk: what the lanes of a warp load at once of a tile's rows, 16 or 8 bytes each of two rows; with NVFP4 the
+ * scales of the 16 rows behind them. */
+#define ATTENTION_BLOCK_CHUNK_COLUMNS(weights) ((weights) == RONDO_NVFP4 ? 64 : 32)
+#define ATTENTION_BLOCK_CHUNK_BYTES(weights)   ((weights) == RONDO_NVFP4 ? 576 : 1024)
+
+/* Warps that have tiles of K and V: as many bytes for each head dimension. */
+#define ATTENTION_BLOCK_ATTENDING(dimension) ((dimension) == 64 ? 8 : 4)
+
+/* What sums are to be multiplied with: attention_block_product.cuh has NVFP4's weights times 2^-8. */
+#define ATTENTION_BLOCK_FACTOR(weights) ((weights) == RONDO_NVFP4 ? 256.0f : 1.0f)
+
+/* How a product is shared: tiles among the blocks of a cluster, pieces of a row among the warps. */
+struct attention_block_share {
+  uint32_t tiles;     /* of a block, at most */
+  uint32_t all_tiles; /* of the cluster */
+  uint32_t cuts;      /* of a row */
+  uint32_t chunks;    /* of a row */
+};
+
+/* rondo_attention_block_*. Strides are counted in elements. */
+struct attention_block_parameters {
+  const void *qkv, *output;
+  const void *qkv_scales, *output_scales; /* of NVFP4 */
+  uint32_t hidden, group, heads;          /* heads: of K and V */
+  struct attention_block_share first, second;
+  uint32_t early; /* weights are settled, and the norm's */
+  /* Places in shared memory: */
+  uint32_t received, cuts, activations, norm_copy, weights, ring;
+  uint32_t pitch; /* bytes from activations to what rounding left of them */
+
+  const void *x, *norm; /* norm: or NULL */
+  const float *x_parts;
+  void *out;
+  float *out_parts;
+  uint32_t part_count, out_part_count;
+  float epsilon; /* 0: no norm */
+  float inverse_hidden;
+  float factor; /* of the sums of products */
+  float scale_log2;
+  const int32_t *position;
+  uint32_t capacity;
+  uint32_t k_position, v_position, k_head, v_head;
+  void *k, *v;
+
+  const float *frequencies; /* radians a position, or NULL: */
+  double frequency_step;    /* exponents to base 2, from pair to pair */
+  int32_t turns, by_halves;
+  struct completion done;
+};
+
+/* Places in shared memory that do not depend on sizes. */
+enum {
+  ATTENTION_BLOCK_BARRIERS = 0,
+  ATTENTION_BLOCK_SQUARES = 64, /* [warps] */
+  ATTENTION_BLOCK_TABLE = 128,  /* [pairs] cosine and sine */
+  ATTENTION_BLOCK_STATS = 640,  /* [warps][8 heads] maximum and sum */
+  ATTENTION_BLOCK_NUMBERS = ATTENTION_BLOCK_STATS + ATTENTION_BLOCK_WARPS * ATTENTION_BLOCK_MOST_GROUP * 8
+};
+/* [heads of q, then k, v]: bytes of a row there. */
+#define ATTENTION_BLOCK_NUMBERS_PITCH(dimension) (2 * (dimension) + 16)
+
+/* KERNEL(chips, parameters, name, threads, type, weights, head dimension) */
+#define ATTENTION_BLOCK_KERNEL(KERNEL, name, type, weights, dimension)                                                 \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, attention_block_parameters, name, 32 * ATTENTION_BLOCK_WARPS, type, weights,      \
+         dimension)
+#define ATTENTION_BLOCK_KERNELS(KERNEL)                                                                                \
+  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_bf16_64, RONDO_BF16, RONDO_BF16, 64)                            \
+  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_bf16_128, RONDO_BF16, RONDO_BF16, 128)                          \
+  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_nvfp4_64, RONDO_BF16, RONDO_NVFP4, 64)                          \
+  ATTENTION_BLOCK_KERNEL(KERNEL, rondo_attention_block_nvfp4_128, RONDO_BF16, RONDO_NVFP4, 128)
+
+#endif

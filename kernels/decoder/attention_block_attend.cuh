@@ -1,0 +1,250 @@
+/* attention_block_attend.cuh - attention of one row over a block's share of the context, for attention_block.cu, and
+ * how the blocks of a cluster join what they found.
+ *
+ * KV rows are dealt in tiles of 16 to the blocks, and then to the warps of each, which bring and attend them as those
+ * of attention_decode.cu do. */
+#ifndef RONDO_ATTENTION_BLOCK_ATTEND_CUH
+#define RONDO_ATTENTION_BLOCK_ATTEND_CUH
+
+#include "attention_block_shared.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* The warp's ring, and what asking for a tile needs. */
+template <typename Size> struct tile_ring {
+  const unsigned char *k, *v; /* the lane's chunk of the head's first row */
+  uint32_t k_row, v_row;      /* bytes */
+  uint32_t ring, in_tile, to;
+
+  __device__ __forceinline__ tile_ring(const attention_block_parameters &p, const block_place &b) {
+    using tile = typename Size::tile;
+    const uint32_t chunk = b.lane % tile::chunks;
+    ring = b.shared + p.ring + b.warp * Size::ring_bytes;
+    in_tile = b.lane / tile::chunks;
+    k = (const unsigned char *)p.k + ((uint64_t)b.kv_head * p.k_head + chunk * 8) * 2;
+    v = (const unsigned char *)p.v + ((uint64_t)b.kv_head * p.v_head + chunk * 8) * 2;
+    k_row = p.k_position * 2, v_row = p.v_position * 2;
+    to = ring + in_tile * tile::row_bytes + ((chunk ^ in_tile % 8) << 4);
+    keep(k), keep(v), keep(to), keep(ring);
+  }
+
+  /* Behind the cache's last row comes that one again. */
+  __device__ __forceinline__ void ask(uint32_t capacity, uint32_t first, uint32_t stage) const {
+    using tile = typename Size::tile;
+#pragma unroll
+    for (uint32_t i = 0; i < ATTENTION_BLOCK_TILE; i += tile::rows_at_once) {
+      const uint32_t row = min(first + in_tile + i, capacity - 1);
+      const uint32_t at = ((to + stage) ^ (i % 8 << 4)) + i * tile::row_bytes;
+      copy_16(at, k + (uint64_t)row * k_row);
+      copy_16(at + tile::tile_bytes, v + (uint64_t)row * v_row);
+    }
+  }
+};
+
+/* The first KV row of a warp's first tile. */
+__device__ __forceinline__ uint32_t first_row_of(const block_place &b) {
+  return (b.warp * ATTENTION_BLOCK_CLUSTER + b.rank) * ATTENTION_BLOCK_TILE;
+}
+
+/* The new row, into a tile that has come and into the cache. */
+template <typename Size>
+__device__ __forceinline__ void place_new_row(const attention_block_parameters &p, const block_place &b, uint32_t row,
+                                              uint32_t to) {
+  using tile = typename Size::tile;
+  if (b.lane < 2 * tile::chunks) {
+    const uint32_t is_v = b.lane / tile::chunks, chunk = b.lane % tile::chunks, in_tile = row % ATTENTION_BLOCK_TILE;
+    const uint4 numbers = load_shared_words_four(b.shared + ATTENTION_BLOCK_NUMBERS +
+                                                 (p.group + is_v) * Size::numbers_pitch + chunk * 16);
+    store_shared_words_four(to + is_v * tile::tile_bytes + in_tile * tile::row_bytes + ((chunk ^ in_tile % 8) << 4),
+                            numbers);
+    const uint64_t at = is_v ? (uint64_t)b.kv_head * p.v_head + (uint64_t)row * p.v_position
+                             : (uint64_t)b.kv_head * p.k_head + (uint64_t)row * p.k_position;
+    *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(is_v ? p.v : p.k) + at + chunk * 8) = numbers;
+  }
+  __syncwarp();
+}
+
+/* Of the heads behind the group the last one's again. */
+template <typename Size>
+__device__ __forceinline__ void load_query(const attention_block_parameters &p, const block_place &b,
+                                           query_fragments<typename Size::tile> &q) {
+  const uint32_t head = min(b.lane % 8, p.group - 1),
+                 from = b.shared + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + b.lane / 8 * 16;
+#pragma unroll
+  for (int two = 0; two < Size::dimension / 32; two++) {
+    uint32_t r[4];
+    ldmatrix_x4(r, from + two * 64);
+    q[0][2 * two][0] = r[0], q[0][2 * two][1] = r[1], q[0][2 * two + 1][0] = r[2], q[0][2 * two + 1][1] = r[3];
+  }
+}
+
+/* A tile that has come, of which `count` rows are seen. */
+template <typename Size>
+__device__ __forceinline__ void attend_tile(const block_place &b, float scale_log2,
+                                            const query_fragments<typename Size::tile> &q, uint32_t key, uint32_t value,
+                                            uint32_t count, partial<typename Size::tile> &all) {
+  using tile = typename Size::tile;
+  score_fragments<tile> s = {}, odd = {};
+  score<tile>(q, key, s, odd);
+#pragma unroll
+  for (int i = 0; i < 4; i++) s[0][i] = b.g + i / 2 * 8 < count ? (s[0][i] + odd[0][i]) * scale_log2 : -INFINITY;
+  move_reference<tile>(s, all);
+  uint32_t weights[1][2];
+  weigh<tile>(s, all, weights);
+  const int behind = (int)count - 2 * (int)b.t; /* the lane has KV rows 2 t + 0, 1, 8, 9 */
+  const uint32_t low = first_of_two(behind), high = first_of_two(behind - 8);
+#pragma unroll
+  for (int j = 0; j < Size::dimension / 16; j++) {
+    value_fragments<tile> a;
+    load_values<tile>(value, j, a);
+    mma_16x8x16<typename Size::type>(all.o[0][j], {a[0][0] & low, a[0][1] & low, a[0][2] & high, a[0][3] & high},
+                                     weights[0][0], weights[0][1]);
+  }
+}
+
+/* What the warp found, in place of its first tile. */
+template <typename Size>
+__device__ __forceinline__ void lay_out(const attention_block_parameters &p, const block_place &b, uint32_t ring,
+                                        const partial<typename Size::tile> &all) {
+  cp_async_wait<0>();
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const uint32_t head = 2 * b.t + i;
+    if (head >= p.group) continue;
+    const uint32_t to = ring + (head * Size::tile::pitch + b.g) * 4;
+#pragma unroll
+    for (int j = 0; j < Size::dimension / 16; j++) {
+      store_shared(to + 16 * j * 4, all.o[0][j][i]);
+      store_shared(to + (16 * j + 8) * 4, all.o[0][j][i + 2]);
+    }
+    if (b.g == 0)
+      store_shared_two(b.shared + ATTENTION_BLOCK_STATS + (b.warp * ATTENTION_BLOCK_MOST_GROUP + head) * 8,
+                       {all.most[0][i], all.sum[0][i]});
+  }
+}
+
+template <typename Size>
+__device__ __forceinline__ void attend(const attention_block_parameters &p, const block_place &b,
+                                       const tile_ring<Size> &tiles, uint32_t length, int32_t position) {
+  using tile = typename Size::tile;
+  partial<tile> all;
+  all.clear();
+  query_fragments<tile> q;
+  load_query<Size>(p, b, q);
+  const uint32_t permuted = b.lane % 8;
+  const uint32_t key = tiles.ring + b.lane % 16 * tile::row_bytes + ((b.lane / 16 ^ permuted) << 4),
+                 value = tiles.ring + tile::tile_bytes + (b.lane % 8 + b.lane / 16 * 8) * tile::row_bytes +
+                         ((b.lane / 8 % 2 ^ permuted) << 4);
+  uint32_t stage = 0;
+#pragma unroll 1
+  for (uint32_t first = first_row_of(b); first < length; first += Size::row_step) {
+    cp_async_wait<ATTENTION_BLOCK_STAGES - 1>();
+    __syncwarp();
+    if ((uint32_t)position - first < ATTENTION_BLOCK_TILE && (uint32_t)position < p.capacity)
+      place_new_row<Size>(p, b, (uint32_t)position, tiles.ring + stage);
+    attend_tile<Size>(b, p.scale_log2, q, key + stage, value + stage, length - first, all);
+    __syncwarp();
+    const uint32_t next = first + ATTENTION_BLOCK_STAGES * Size::row_step;
+    if (next < length) tiles.ask(p.capacity, next, stage);
+    cp_async_commit();
+    stage ^= Size::stage_bytes;
+  }
+  all.sum_up();
+  lay_out<Size>(p, b, tiles.ring, all);
+}
+
+/* Which numbers of a partial result a thread joins, and to which blocks it sends them: found before the kernel waits.
+ */
+template <typename Size> struct sender {
+  uint32_t head, four, first_block, step;
+
+  __device__ __forceinline__ explicit sender(const attention_block_parameters &p) {
+    const uint32_t all = p.group * (Size::dimension / 4), place = threadIdx.x % all;
+    four = place % (Size::dimension / 4), head = place / (Size::dimension / 4);
+    first_block = threadIdx.x / all, step = Size::threads / all;
+    if (first_block >= step) first_block = Size::cluster;
+    keep(four), keep(head), keep(first_block), keep(step);
+  }
+};
+
+/* What the warps found, joined, to all blocks. */
+template <typename Size>
+__device__ __forceinline__ void send_partial(const attention_block_parameters &p, const block_place &b,
+                                             const sender<Size> &sender, uint32_t length) {
+  if (sender.first_block >= Size::cluster) return;
+  const uint32_t tiles = (length + ATTENTION_BLOCK_TILE - 1) / ATTENTION_BLOCK_TILE;
+  const uint32_t active = min((tiles + Size::cluster - 1 - b.rank) / Size::cluster, Size::attending);
+  const uint32_t from = b.shared + p.ring + (sender.head * Size::tile::pitch + sender.four * 4) * 4,
+                 stats = b.shared + ATTENTION_BLOCK_STATS + sender.head * 8;
+  float most = lowest, sum = 0;
+  float4 o = {};
+#pragma unroll 1
+  for (uint32_t base = 0; base < active; base += 4) {
+    float2 s[4];
+    float4 next[4];
+#pragma unroll
+    for (uint32_t w = 0; w < 4; w++) {
+      s[w] = {lowest, 0.0f}, next[w] = {};
+      if (base + w < active)
+        s[w] = load_shared_two(stats + (base + w) * ATTENTION_BLOCK_MOST_GROUP * 8),
+        next[w] = load_shared_four(from + (base + w) * Size::ring_bytes);
+    }
+    const float before = most;
+    most = fmaxf(fmaxf(fmaxf(s[0].x, s[1].x), fmaxf(s[2].x, s[3].x)), most);
+    const float factor = exp2_approximate(before - most);
+    sum *= factor, o.x *= factor, o.y *= factor, o.z *= factor, o.w *= factor;
+#pragma unroll
+    for (uint32_t w = 0; w < 4; w++) {
+      const float f = exp2_approximate(s[w].x - most);
+      sum = fmaf(f, s[w].y, sum);
+      o.x = fmaf(f, next[w].x, o.x), o.y = fmaf(f, next[w].y, o.y);
+      o.z = fmaf(f, next[w].z, o.z), o.w = fmaf(f, next[w].w, o.w);
+    }
+  }
+  const uint32_t row = b.rank * p.group + sender.head, to = p.received + (row * Size::dimension + sender.four * 4) * 4,
+                 to_stats = p.received + (Size::cluster * p.group * Size::dimension + row * 2) * 4;
+#pragma unroll 1
+  for (uint32_t block = sender.first_block; block < Size::cluster; block += sender.step) {
+    const uint32_t there = address_in_block(b.shared, block), barrier = there + (b.partials_barrier() - b.shared);
+    send_four(there + to, o, barrier);
+    if (sender.four == 0) send_two(there + to_stats, {most, sum}, barrier);
+  }
+}
+
+/* What all blocks found, joined, as the second product's vector: in each block all of it. Of a head's row a warp has
+ * sixteen columns at a time, and each half of it every other block's. */
+template <typename Size>
+__device__ __forceinline__ void join_partials(const attention_block_parameters &p, const block_place &b) {
+  using T = typename Size::type;
+  constexpr uint32_t of_row = Size::dimension / 16;
+  static_assert(Size::cluster == 8, "eight lanes have the maxima");
+  const uint32_t step = p.group * Size::dimension * 4;
+#pragma unroll 1
+  for (uint32_t unit = b.warp; unit < p.group * of_row; unit += Size::warps) {
+    const uint32_t head = unit / of_row, column = head * Size::dimension + unit % of_row * 16 + b.lane % 16;
+    const float2 s = load_shared_two(b.shared + p.received + Size::cluster * step + (b.lane % 8 * p.group + head) * 8);
+    const uint32_t from = b.shared + p.received + b.lane / 16 * step + column * 4;
+    float next[Size::cluster / 2];
+#pragma unroll
+    for (uint32_t i = 0; i < Size::cluster / 2; i++) next[i] = load_shared_one(from + 2 * i * step);
+    float most = s.x;
+#pragma unroll
+    for (int distance = 4; distance; distance /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
+    const float factor = exp2_approximate(s.x - most);
+    float sum = s.y * factor;
+#pragma unroll
+    for (int distance = 4; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    const float weight = sum == 0.0f ? 0.0f : factor * reciprocal(sum);
+    float o = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < Size::cluster / 2; i++)
+      o = fmaf(__shfl_sync(0xffffffffu, weight, 2 * i + b.lane / 16), next[i], o);
+    o += __shfl_xor_sync(0xffffffffu, o, 16);
+    const uint32_t bits = pack_two<T>(o, 0.0f), rest = pack_two<T>(o - two_numbers<T>(bits).x, 0.0f);
+    store_shared_half_word(b.shared + p.activations + b.lane / 16 * p.pitch + column * 2, b.lane < 16 ? bits : rest);
+  }
+}
+
+#endif
+#endif

@@ -1,0 +1,166 @@
+/* attention_block_product.cuh - the two products of attention_block.cu with one vector, on tensor cores.
+ *
+ * Of mma.m16n8k16, A are 16 rows of weights, and two of B's columns the vector: its 16-bit numbers, and what rounding
+ * left of them, so that sums are nearly those of fp32. Which k a lane has is free as long as both have the same: so a
+ * lane takes what it loads, 16 bytes of two rows or with NVFP4 8 bytes.
+ *
+ * All weights of a block lie in shared memory, asked for before the kernel waits. Tiles of 16 rows and pieces of their
+ * columns are dealt to the warps, whose sums meet in shared memory. */
+#ifndef RONDO_ATTENTION_BLOCK_PRODUCT_CUH
+#define RONDO_ATTENTION_BLOCK_PRODUCT_CUH
+
+#include "../gemv/e2m1.cuh"
+#include "attention_block_shared.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* A block's part of a matrix: the two rows of a lane (pair g) of its tiles, and those whose scales it copies. */
+struct weight_rows {
+  uint32_t low, high;
+};
+
+__device__ __forceinline__ void copy_early_16(uint32_t to, const void *from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_early_8(uint32_t to, const void *from) {
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_early_4(uint32_t to, const void *from) {
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 4;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+
+/* Asks for all chunks of the warp: `rows_of(tile, pair)` says which rows a pair of a tile has, whose numbers begin at
+ * `column` of `columns`. */
+template <typename Size, typename Rows>
+__device__ __forceinline__ void ask_weights(const block_place &b, const attention_block_share &share,
+                                            const void *matrix, const void *scales, uint32_t columns, uint32_t column,
+                                            uint32_t slots, const Rows &rows_of) {
+  constexpr uint32_t bytes = ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
+#pragma unroll 1
+  for (uint32_t unit = b.warp; unit < share.tiles * share.cuts; unit += Size::warps) {
+    const uint32_t cut = unit / share.tiles, mine = unit - cut * share.tiles, tile = mine * Size::cluster + b.rank;
+    if (tile >= share.all_tiles) continue;
+    const weight_rows rows = rows_of(tile, b.g);
+    const uint64_t low_at = (uint64_t)rows.low * columns + column, high_at = (uint64_t)rows.high * columns + column;
+    const unsigned char *weights = (const unsigned char *)matrix;
+#pragma unroll 1
+    for (uint32_t chunk = cut; chunk < share.chunks; chunk += share.cuts) {
+      const uint32_t to = slots + (mine * share.chunks + chunk) * bytes;
+      if constexpr (Size::weights == RONDO_NVFP4) {
+        const weight_rows scaled = rows_of(tile, b.lane % 8);
+        const uint32_t at = chunk * 64 + b.t * 16;
+        copy_early_8(to + b.lane * 8, weights + (low_at + at) / 2);
+        copy_early_8(to + 256 + b.lane * 8, weights + (high_at + at) / 2);
+        const uint64_t row = b.lane < 8 ? scaled.low : scaled.high;
+        if (b.lane < 16)
+          copy_early_4(to + 512 + b.lane * 4,
+                       (const unsigned char *)scales + (row * columns + column + chunk * 64) / 16);
+      } else {
+        const uint32_t at = chunk * 32 + b.t * 8;
+        copy_early_16(to + b.lane * 16, weights + (low_at + at) * 2);
+        copy_early_16(to + 512 + b.lane * 16, weights + (high_at + at) * 2);
+      }
+    }
+  }
+}
+
+/* A block's scale as a pair of bf16, times 2^118: with codes that decode_e2m1_bf16 leaves times 2^-126, a product has
+ * 2^-8 in it. Exact: a code has two bits, a scale four. */
+__device__ __forceinline__ __nv_bfloat162 block_scale(uint32_t from) {
+  uint32_t byte, halves;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(from) : "memory");
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}" : "=r"(halves) : "r"(byte));
+  const float scale = __low2float(*reinterpret_cast<const __half2 *>(&halves)) * __uint_as_float((127u + 118) << 23);
+  return __float2bfloat162_rn(scale);
+}
+
+__device__ __forceinline__ void decode_row(uint32_t codes, __nv_bfloat162 scale, uint32_t (&pairs)[4]) {
+  decode_e2m1_bf16(codes, pairs);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const __nv_bfloat162 scaled = __hmul2(*reinterpret_cast<const __nv_bfloat162 *>(&pairs[i]), scale);
+    pairs[i] = *reinterpret_cast<const uint32_t *>(&scaled);
+  }
+}
+
+/* c += a chunk: of the weights at `slot`, of the vector at `vector`, the lane's place. */
+template <typename Size>
+__device__ __forceinline__ void multiply_chunk(const block_place &b, uint32_t slot, uint32_t vector, bool has_vector,
+                                               float (&c)[2][4]) {
+  if constexpr (Size::weights == RONDO_NVFP4) {
+    const uint2 low = load_shared_words(slot + b.lane * 8), high = load_shared_words(slot + 256 + b.lane * 8);
+    const __nv_bfloat162 low_scale = block_scale(slot + 512 + b.g * 4 + b.t),
+                         high_scale = block_scale(slot + 544 + b.g * 4 + b.t);
+#pragma unroll
+    for (int w = 0; w < 2; w++) {
+      uint4 numbers = {};
+      if (has_vector) numbers = load_shared_words_four(vector + w * 16);
+      const uint32_t by_lines[4] = {numbers.x, numbers.y, numbers.z, numbers.w};
+      uint32_t x[4], first[4], second[4];
+      order_as_bf16(by_lines, x);
+      decode_row(w ? low.y : low.x, low_scale, first);
+      decode_row(w ? high.y : high.x, high_scale, second);
+      mma_16x8x16<typename Size::type>(c[0], {first[0], second[0], first[1], second[1]}, x[0], x[1]);
+      mma_16x8x16<typename Size::type>(c[1], {first[2], second[2], first[3], second[3]}, x[2], x[3]);
+    }
+  } else {
+    const uint4 low = load_shared_words_four(slot + b.lane * 16),
+                high = load_shared_words_four(slot + 512 + b.lane * 16);
+    uint4 x = {};
+    if (has_vector) x = load_shared_words_four(vector);
+    mma_16x8x16<typename Size::type>(c[0], {low.x, high.x, low.y, high.y}, x.x, x.y);
+    mma_16x8x16<typename Size::type>(c[1], {low.z, high.z, low.w, high.w}, x.z, x.w);
+  }
+}
+
+/* The warp's first piece of a tile, found before the kernel waits: divisions are slow. */
+struct first_unit {
+  uint32_t cut, mine;
+  __device__ __forceinline__ first_unit(const block_place &b, const attention_block_share &share) {
+    cut = b.warp / share.tiles, mine = b.warp - cut * share.tiles;
+    keep(cut), keep(mine);
+  }
+};
+
+/* The warp's sums: of each piece of a tile eight pairs of rows. */
+template <typename Size>
+__device__ __forceinline__ void multiply(const attention_block_parameters &p, const block_place &b,
+                                         const attention_block_share &share, const first_unit &first, uint32_t slots) {
+  constexpr uint32_t bytes = ATTENTION_BLOCK_CHUNK_BYTES(Size::weights),
+                     chunk_columns = ATTENTION_BLOCK_CHUNK_COLUMNS(Size::weights);
+  const bool has_vector = b.g < 2;
+  const uint32_t vector = b.shared + p.activations + b.g * p.pitch + b.t * (chunk_columns / 2);
+#pragma unroll 1
+  for (uint32_t unit = b.warp; unit < share.tiles * share.cuts; unit += Size::warps) {
+    const uint32_t cut = unit == b.warp ? first.cut : unit / share.tiles,
+                   mine = unit == b.warp ? first.mine : unit - cut * share.tiles;
+    if (mine * Size::cluster + b.rank >= share.all_tiles) continue;
+    float c[2][4] = {};
+    uint32_t slot = slots + (mine * share.chunks + cut) * bytes, from = vector + cut * chunk_columns * 2;
+#pragma unroll 2
+    for (uint32_t chunk = cut; chunk < share.chunks; chunk += share.cuts) {
+      multiply_chunk<Size>(b, slot, from, has_vector, c);
+      slot += share.cuts * bytes, from += share.cuts * chunk_columns * 2;
+    }
+    if (b.t == 0)
+      store_shared_two(b.shared + p.cuts + unit * 64 + b.g * 8,
+                       {(c[0][0] + c[1][0]) + (c[0][1] + c[1][1]), (c[0][2] + c[1][2]) + (c[0][3] + c[1][3])});
+  }
+}
+
+/* Two pairs of a tile: x and z their first rows, y and w their second. */
+__device__ __forceinline__ float4 sum_cuts(const attention_block_parameters &p, const block_place &b,
+                                           const attention_block_share &share, uint32_t tile, uint32_t couple,
+                                           float factor) {
+  float4 sum = {};
+  uint32_t from = b.shared + p.cuts + tile * 64 + couple * 16;
+#pragma unroll 4
+  for (uint32_t cut = 0; cut < share.cuts; cut++, from += share.tiles * 64) {
+    const float4 next = load_shared_four(from);
+    sum.x += next.x, sum.y += next.y, sum.z += next.z, sum.w += next.w;
+  }
+  return {sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor};
+}
+
+#endif
+#endif

@@ -1,0 +1,91 @@
+/* attention_block_shared.cuh - what the parts of attention_block.cu have in common: a block's place, numbers in shared
+ * memory, and numbers sent to other blocks of the cluster, which a barrier there counts (PTX ISA, st.async): nobody
+ * waits for the cluster to meet, and each waits for what it needs alone. */
+#ifndef RONDO_ATTENTION_BLOCK_SHARED_CUH
+#define RONDO_ATTENTION_BLOCK_SHARED_CUH
+
+#include "../common/barrier.cuh"
+#include "../common/cluster.cuh"
+#include "../common/element.cuh"
+#include "../common/launch.cuh"
+#include "../softmax/attention_decode_tile.cuh"
+#include "attention_block.h"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* What a kernel is made for: a line of the list in attention_block.h. */
+template <rondo_dtype Dtype, rondo_dtype Weights, int Dimension> struct block_sizes {
+  using type = element<Dtype>;
+  using tile = tiling<Dtype, DECODE_APPEND, Dimension, 1, 1, 1, DECODE_PARTS>; /* of K and V */
+  static constexpr rondo_dtype weights = Weights;
+  static constexpr int dimension = Dimension;
+  static constexpr uint32_t cluster = ATTENTION_BLOCK_CLUSTER, warps = ATTENTION_BLOCK_WARPS, threads = 32 * warps;
+  static constexpr uint32_t attending = ATTENTION_BLOCK_ATTENDING(Dimension); /* warps */
+  static constexpr uint32_t row_step =
+      attending * cluster * ATTENTION_BLOCK_TILE; /* from a warp's KV tile to its next */
+  static constexpr uint32_t numbers_pitch = ATTENTION_BLOCK_NUMBERS_PITCH(Dimension);
+  static constexpr uint32_t stage_bytes = tile::stage_bytes, ring_bytes = ATTENTION_BLOCK_STAGES * stage_bytes;
+};
+
+struct block_place {
+  uint32_t shared, rank, kv_head;
+  uint32_t lane, warp, g, t; /* lane = 4 g + t */
+
+  __device__ __forceinline__ explicit block_place(uint32_t memory) : shared(memory) {
+    rank = blockIdx.x % ATTENTION_BLOCK_CLUSTER, kv_head = blockIdx.x / ATTENTION_BLOCK_CLUSTER;
+    lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  }
+  /* The barrier of numbers of q, k and v, and that of partial results; each has one phase. */
+  __device__ __forceinline__ uint32_t numbers_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS; }
+  __device__ __forceinline__ uint32_t partials_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 8; }
+};
+
+__device__ __forceinline__ uint4 load_shared_words_four(uint32_t from) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(from)
+               : "memory");
+  return value;
+}
+__device__ __forceinline__ float load_shared_one(uint32_t from) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_shared_words_two(uint32_t to, uint32_t low, uint32_t high) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(low), "r"(high) : "memory");
+}
+__device__ __forceinline__ void store_shared_words_four(uint32_t to, const uint4 &value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+__device__ __forceinline__ void store_shared_half_word(uint32_t to, uint32_t value) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)value) : "memory");
+}
+
+__device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(to), "r"(value),
+               "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send_two(uint32_t to, float2 value, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+               "f"(value.x), "f"(value.y), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send_four(uint32_t to, float4 value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
+      : "memory");
+}
+
+template <typename T> __device__ __forceinline__ float2 two_numbers(uint32_t bits);
+template <> __device__ __forceinline__ float2 two_numbers<__nv_bfloat16>(uint32_t bits) {
+  return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
+}
+
+#endif
+#endif
