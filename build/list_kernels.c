@@ -8,6 +8,7 @@
 #include "../kernels/copy/transfer.h"
 #include "../kernels/decoder/attention_block.h"
 #include "../kernels/decoder/feed_forward.h"
+#include "../kernels/decoder/feed_forward_one.h"
 #include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
 #include "../kernels/gemv/gemv.h"
@@ -44,6 +45,7 @@ int main(void) {
   TRANSFER_KERNELS(PRINT);
   ATTENTION_BLOCK_KERNELS(PRINT);
   FEED_FORWARD_KERNELS(PRINT);
+  FEED_FORWARD_ONE_KERNELS(PRINT);
   SUM_PARTS_KERNELS(PRINT);
   EMBED_KERNELS(PRINT);
   GEMV_INTEGER_KERNELS(PRINT);

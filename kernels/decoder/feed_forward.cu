@@ -1,12 +1,11 @@
 /* feed_forward.cu - silu(gate) * up and the product behind it, of a few tokens, in one launch.
  *
  * Weights travel by themselves: each lane of a warp asks by cp.async for what its own fragments of operand A need, 16
- * bytes (nvfp4: 8) of rows g and g + 8, into slots that nobody else reads, so that there is no barrier. Of a small model
- * all of a block's weights lie in the slots before the kernel waits for its predecessors; of a large one a ring of
- * slots runs through both products. Operand B are the tokens' numbers in shared memory, of up to four tokens each as two
- * columns: a rounded number and what is left of it. The order of k inside of a chunk is the one in which weights are
- * loaded. What is gated goes to all blocks of the cluster (st.async), each of which waits for the bytes that it needs
- * and for nothing else. */
+ * bytes (nvfp4: 8) of rows g and g + 8, into slots that nobody else reads, so that there is no barrier: a ring of slots
+ * that is filled before the kernel waits for its predecessors, and runs through both products. Operand B are the
+ * tokens' numbers in shared memory, of up to four tokens each as two columns: a rounded number and what is left of it.
+ * The order of k inside of a chunk is the one in which weights are loaded. What is gated goes to all blocks of the
+ * cluster (st.async), each of which waits for the bytes that it needs and for nothing else. */
 #include "../common/barrier.cuh"
 #include "../common/cluster.cuh"
 #include "../common/launch.cuh"
@@ -14,13 +13,6 @@
 #include "feed_forward.h"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
-#ifdef STAMPS
-__device__ unsigned stamps[256][16];
-#define STAMP(i) do { if (threadIdx.x == 0) { unsigned c; asm volatile("mov.u32 %0, %clock;" : "=r"(c)); stamps[blockIdx.x][i] = c; } } while (0)
-#else
-#define STAMP(i)
-#endif
 
 template <rondo_dtype W> struct chunk_of;
 /* 32 numbers of a row: a lane has eight. */
@@ -33,12 +25,12 @@ template <> struct chunk_of<RONDO_NVFP4> {
   static constexpr int elements = 64, row_bytes = 32, lane_bytes = 8, slot = 768;
 };
 
-/* See FEED_FORWARD_OF. */
-template <rondo_dtype W, rondo_dtype V, bool Split, int Operands, int Parts, int First, int Second> struct sizes {
+/* See FEED_FORWARD_KERNELS. */
+template <rondo_dtype W, rondo_dtype V, bool Split, int Operands, int Slots> struct sizes {
   static constexpr rondo_dtype weights = W, dtype = V, multiplied = W == RONDO_NVFP4 ? RONDO_BF16 : V;
   using chunk = chunk_of<W>;
-  static constexpr int cluster = FEED_FORWARD_CLUSTER, operands = Operands, parts = Parts, first = First, second = Second, slots = First + Second;
-  static constexpr int most_cuts = FEED_FORWARD_MOST_CUTS;
+  static constexpr int cluster = FEED_FORWARD_CLUSTER, operands = Operands, slots = Slots;
+  static constexpr int parts = FEED_FORWARD_MOST_PARTS;
   static constexpr bool split = Split;
   static constexpr uint32_t columns_of_token = Split ? 2 : 1;
 };
@@ -118,7 +110,8 @@ template <typename Size> struct share {
   uint32_t tile, first_chunk, chunks; /* tile: of the block; chunks of the warp's cut */
   uint32_t cluster_tiles;             /* that there are in the cluster */
 
-  __device__ __forceinline__ share(const place<Size> &at, const feed_forward_product &of, uint32_t all_chunks, uint32_t all_tiles)
+  __device__ __forceinline__ share(const place<Size> &at, const feed_forward_product &of, uint32_t all_chunks,
+                                   uint32_t all_tiles)
       : cluster_tiles(all_tiles) {
     tile = at.warp * of.reciprocal >> 16;
     first_chunk = (at.warp - tile * of.cuts) * of.cut_chunks;
@@ -135,7 +128,8 @@ template <typename Size> struct share {
 template <typename Size> struct source {
   const unsigned char *codes, *codes_8, *scales, *scales_8;
 
-  __device__ __forceinline__ void set(const place<Size> &at, const feed_forward_product &of, uint32_t row, uint32_t chunk_of_row) {
+  __device__ __forceinline__ void set(const place<Size> &at, const feed_forward_product &of, uint32_t row,
+                                      uint32_t chunk_of_row) {
     using chunk = typename Size::chunk;
     const uint32_t mine = row + at.g;
     codes = (const unsigned char *)of.weights + (uint64_t)mine * of.row_bytes + chunk_of_row * chunk::row_bytes +
@@ -170,7 +164,8 @@ template <typename Size> struct slots {
   uint32_t left, tile, next;
   bool second;
 
-  __device__ __forceinline__ slots(const feed_forward_parameters &p, const place<Size> &at) : asked(0), used(0), left(0), tile(0), next(0), second(false) {
+  __device__ __forceinline__ slots(const feed_forward_parameters &p, const place<Size> &at)
+      : asked(0), used(0), left(0), tile(0), next(0), second(false) {
     const uint32_t ring = at.shared + p.ring + at.warp * (Size::slots * chunk::slot);
     codes = ring + at.lane * chunk::lane_bytes;
     scales = ring + 512 + at.lane * 4;
@@ -180,18 +175,9 @@ template <typename Size> struct slots {
     return (at.rank + tile * Size::cluster) * 16 + (second ? 0 : at.first_group * (2 * chunk::elements));
   }
 
-  /* Everything, where it fits. */
-  template <int Chunks>
-  __device__ __forceinline__ void ask_all(const place<Size> &at, const feed_forward_product &of, const share<Size> &share, bool of_second, uint32_t slot) {
-    if (!share.has(at, of, share.tile)) return;
-    from.set(at, of, row_of(at, of_second, share.tile), share.first_chunk + (of_second ? at.first_group : 0));
-#pragma unroll
-    for (int i = 0; i < Chunks; i++)
-      if (i < share.chunks) from.copy(codes + slot + i * chunk::slot, scales + slot + i * chunk::slot, i);
-  }
-
   /* The ring: the next chunk, if there is one. */
-  __device__ __forceinline__ void find_next(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &one, const share<Size> &two) {
+  __device__ __forceinline__ void find_next(const feed_forward_parameters &p, const place<Size> &at,
+                                            const share<Size> &one, const share<Size> &two) {
     const uint32_t step = (second ? p.down : p.gate_up).cuts == 1 ? at.warps : 1u << 16;
     if (!second) {
       tile = next++ ? tile + step : one.tile;
@@ -204,11 +190,15 @@ template <typename Size> struct slots {
     }
     tile = next++ ? tile + (p.down.cuts == 1 ? at.warps : 1u << 16) : two.tile;
     left = 0;
-    if (!two.has(at, p.down, tile)) { tile = 1u << 16; return; }
+    if (!two.has(at, p.down, tile)) {
+      tile = 1u << 16;
+      return;
+    }
     left = two.chunks;
     from.set(at, p.down, row_of(at, true, tile), two.first_chunk + at.first_group);
   }
-  __device__ __forceinline__ void ask(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &one, const share<Size> &two) {
+  __device__ __forceinline__ void ask(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &one,
+                                      const share<Size> &two) {
     if (left) {
       from.copy(codes + asked, scales + asked, 0);
       from.codes += chunk::row_bytes, from.codes_8 += chunk::row_bytes;
@@ -225,8 +215,8 @@ template <typename Size> struct slots {
 
 /* A chunk in its slot times the chunk of the tokens' columns. */
 template <typename Size>
-__device__ __forceinline__ void multiply_chunk(uint32_t codes_at, uint32_t scales_at, uint32_t column, uint32_t column_8, uint32_t t,
-                                               float (&c)[2][Size::operands][4]) {
+__device__ __forceinline__ void multiply_chunk(uint32_t codes_at, uint32_t scales_at, uint32_t column,
+                                               uint32_t column_8, uint32_t t, float (&c)[2][Size::operands][4]) {
   constexpr bool bf16 = Size::multiplied == RONDO_BF16;
   if constexpr (Size::weights == RONDO_NVFP4) {
     const uint2 codes[2] = {load_two_words(codes_at), load_two_words(codes_at + 256)};
@@ -264,8 +254,8 @@ __device__ __forceinline__ void multiply_chunk(uint32_t codes_at, uint32_t scale
 
 /* The sums of a warp's cut to shared memory: [cut][tile][token][16]. */
 template <typename Size>
-__device__ __forceinline__ void store_sums(const feed_forward_parameters &p, const place<Size> &at, float (&c)[2][Size::operands][4],
-                                           uint32_t to) {
+__device__ __forceinline__ void store_sums(const feed_forward_parameters &p, const place<Size> &at,
+                                           float (&c)[2][Size::operands][4], uint32_t to) {
 #pragma unroll
   for (int o = 0; o < Size::operands; o++) {
 #pragma unroll
@@ -289,19 +279,23 @@ __device__ __forceinline__ void store_sums(const feed_forward_parameters &p, con
 /* Where lane (g, t) finds its numbers of operand B: columns without a token repeat the last, and their sums are not
  * looked at. */
 template <typename Size>
-__device__ __forceinline__ uint32_t column_of(const feed_forward_parameters &p, const place<Size> &at, uint32_t activations, uint32_t pitch, uint32_t operand) {
-  return activations + min(at.g + 8 * operand, p.rows * Size::columns_of_token - 1) * pitch + at.t * (Size::chunk::elements / 2);
+__device__ __forceinline__ uint32_t column_of(const feed_forward_parameters &p, const place<Size> &at,
+                                              uint32_t activations, uint32_t pitch, uint32_t operand) {
+  return activations + min(at.g + 8 * operand, p.rows * Size::columns_of_token - 1) * pitch +
+         at.t * (Size::chunk::elements / 2);
 }
 
 template <typename Size>
-__device__ __forceinline__ void multiply_stream(const feed_forward_parameters &p, const place<Size> &at, slots<Size> &s, const share<Size> &one,
-                                                const share<Size> &two, bool second, uint32_t activations, uint32_t pitch, uint32_t sums) {
+__device__ __forceinline__ void multiply_stream(const feed_forward_parameters &p, const place<Size> &at, slots<Size> &s,
+                                                const share<Size> &one, const share<Size> &two, bool second,
+                                                uint32_t activations, uint32_t pitch, uint32_t sums) {
   using chunk = typename Size::chunk;
   const feed_forward_product &of = second ? p.down : p.gate_up;
   const share<Size> &share = second ? two : one;
   const uint32_t first = share.first_chunk * (chunk::elements * 2), cut = at.warp - share.tile * of.cuts;
   for (uint32_t tile = share.tile; share.has(at, of, tile); tile += of.cuts == 1 ? at.warps : 1u << 16) {
-    uint32_t column = column_of(p, at, activations, pitch, 0) + first, column_8 = column_of(p, at, activations, pitch, 1) + first;
+    uint32_t column = column_of(p, at, activations, pitch, 0) + first,
+             column_8 = column_of(p, at, activations, pitch, 1) + first;
     float c[2][Size::operands][4] = {};
 #pragma unroll 2
     for (uint32_t i = 0; i < share.chunks; i++) {
@@ -328,8 +322,8 @@ template <typename Size> __device__ __forceinline__ uint32_t rest_of(float low, 
   return pack<Size::multiplied>(low - two.x, high - two.y);
 }
 
-/* x and what is to be added, two columns a lane, times the norm, to all blocks of the cluster, which share the work; its
- * factor is made of the sums of squares later, and multiplied into the sums. */
+/* x and what is to be added, two columns a lane, times the norm, to all blocks of the cluster, which share the work;
+ * its factor is made of the sums of squares later, and multiplied into the sums. */
 template <typename Size>
 __device__ __forceinline__ void gather(const feed_forward_parameters &p, const place<Size> &at) {
   const uint32_t pairs = p.hidden / 2;
@@ -366,7 +360,8 @@ __device__ __forceinline__ void gather(const feed_forward_parameters &p, const p
     for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
     const uint32_t square_at = at.shared + p.squares + (token * p.padded_units + unit - token * p.units) * 4;
     if (at.lane < Size::cluster)
-      send_word(address_in_block(square_at, at.lane), __float_as_uint(square), address_in_block(at.shared + 8, at.lane));
+      send_word(address_in_block(square_at, at.lane), __float_as_uint(square),
+                address_in_block(at.shared + 8, at.lane));
   }
 }
 
@@ -383,7 +378,8 @@ __device__ __forceinline__ float factor_of(const feed_forward_parameters &p, con
 }
 
 /* Rows 2 two and 2 two + 1 of a tile, of all cuts. */
-__device__ __forceinline__ float2 sum_of_cuts(const feed_forward_parameters &p, const feed_forward_product &of, uint32_t from) {
+__device__ __forceinline__ float2 sum_of_cuts(const feed_forward_parameters &p, const feed_forward_product &of,
+                                              uint32_t from) {
   float2 sum = {};
 #pragma unroll 4
   for (uint32_t cut = 0; cut < of.cuts; cut++, from += of.tiles * p.rows * 64) {
@@ -395,7 +391,8 @@ __device__ __forceinline__ float2 sum_of_cuts(const feed_forward_parameters &p, 
 
 /* silu(gate) * up, to all blocks: an even lane sends two columns' numbers, an odd one what is left of them. */
 template <typename Size>
-__device__ __forceinline__ void send_gated(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &share) {
+__device__ __forceinline__ void send_gated(const feed_forward_parameters &p, const place<Size> &at,
+                                           const share<Size> &share) {
   const uint32_t sums = at.shared + p.sums;
   for (uint32_t unit = threadIdx.x; unit < p.gate_up.tiles * p.rows * (8 * Size::cluster); unit += blockDim.x) {
     const uint32_t two = unit % 8, block = unit / 8 % Size::cluster, rest = unit / (8 * Size::cluster);
@@ -410,7 +407,8 @@ __device__ __forceinline__ void send_gated(const feed_forward_parameters &p, con
     const uint32_t rounded = pack<Size::multiplied>(low, high);
     const uint32_t word = odd ? rest_of<Size>(low, high, rounded) : rounded;
     if (of_cluster >= share.cluster_tiles || (!Size::split && odd)) continue;
-    const uint32_t to = at.shared + p.received + (token * Size::columns_of_token + (odd ? 1 : 0)) * p.received_pitch + of_cluster * 16 + two / 2 * 4;
+    const uint32_t to = at.shared + p.received + (token * Size::columns_of_token + (odd ? 1 : 0)) * p.received_pitch +
+                        of_cluster * 16 + two / 2 * 4;
     send_word(address_in_block(to, block), word, address_in_block(at.shared, block));
   }
 }
@@ -428,201 +426,9 @@ __device__ __forceinline__ void store_results(const feed_forward_parameters &p, 
   }
 }
 
-/* ---- One token of a small model ---------------------------------------------------------------------------------- */
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-/* A warp's chunks as operand A, zeros where it has fewer. */
-template <typename Size, int Chunks> struct fragments {
-  static constexpr int eights = Size::chunk::elements / 32; /* of a lane's row: two steps of k */
-  uint32_t row[Chunks][eights][4], row_8[Chunks][eights][4];
-
-  __device__ __forceinline__ void load(const place<Size> &at, const slots<Size> &s, uint32_t slot, uint32_t chunks) {
-    using chunk = typename Size::chunk;
-#pragma unroll
-    for (int i = 0; i < Chunks; i++) {
-      const uint32_t codes_at = s.codes + slot + i * chunk::slot, scales_at = s.scales + slot + i * chunk::slot;
-      const bool there = i < chunks;
-      words loaded[2] = {};
-      uint32_t scale[2] = {};
-      if constexpr (Size::weights == RONDO_NVFP4) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          if (!there) continue;
-          const uint2 codes = load_two_words(codes_at + 256 * h);
-          loaded[h].word[0] = codes.x, loaded[h].word[1] = codes.y;
-          scale[h] = block_scales_bf16(load_word(scales_at + 128 * h) >> 8 * at.t);
-        }
-      } else if (there) {
-        loaded[0] = load_words(codes_at), loaded[1] = load_words(codes_at + 512);
-      }
-#pragma unroll
-      for (int e = 0; e < eights; e++) {
-        decode_eight<Size::weights, Size::multiplied == RONDO_BF16>(loaded[0], e, scale[0], row[i][e]);
-        decode_eight<Size::weights, Size::multiplied == RONDO_BF16>(loaded[1], e, scale[1], row_8[i][e]);
-      }
-    }
-  }
-  /* Times the token's columns; to shared memory. */
-  __device__ __forceinline__ void multiply(const place<Size> &at, uint32_t column, uint32_t chunks, uint32_t to) const {
-    using chunk = typename Size::chunk;
-    words x[Chunks][eights];
-#pragma unroll
-    for (int i = 0; i < Chunks; i++)
-#pragma unroll
-      for (int e = 0; e < eights; e++) x[i][e] = load_words(column + (i < chunks ? i * chunk::elements * 2 : 0) + e * 16);
-    float c[2][4] = {};
-#pragma unroll
-    for (int i = 0; i < Chunks; i++)
-#pragma unroll
-      for (int e = 0; e < eights; e++) {
-        uint32_t b[4];
-        if constexpr (Size::weights == RONDO_NVFP4) {
-          order_as_bf16(x[i][e].word, b);
-        } else {
-#pragma unroll
-          for (int j = 0; j < 4; j++) b[j] = x[i][e].word[j];
-        }
-        multiply_accumulate<Size::multiplied == RONDO_BF16>(c[0], row[i][e], row_8[i][e], b);
-        multiply_accumulate<Size::multiplied == RONDO_BF16>(c[1], row[i][e] + 2, row_8[i][e] + 2, b + 2);
-      }
-    if (at.t == 0) {
-      store_number(to, c[0][0] + c[1][0] + (c[0][1] + c[1][1]));
-      store_number(to + 32, c[0][2] + c[1][2] + (c[0][3] + c[1][3]));
-    }
-  }
-};
-
-/* A warp alone issues an instruction every few cycles, so that what stands between two meetings of warps is what the
- * kernel takes: whatever can be known is known before it waits, and nothing is a loop. Each warp has a unit of x at
- * most, a warp more than products need makes the norm's factor, and all cuts' sums are met at once. */
-template <typename Size> __device__ __forceinline__ void feed_forward_one(const feed_forward_parameters &p) {
-  using chunk = typename Size::chunk;
-  static_assert(Size::split && Size::operands == 1, "");
-  extern __shared__ __align__(128) unsigned char feed_forward_memory[];
-  const place<Size> at(p, shared_address(feed_forward_memory));
-  if (threadIdx.x == 0) {
-    barrier_init(at.shared, 1);
-    barriers_are_initialised();
-    barrier_expect(at.shared, at.groups * chunk::elements * 4);
-  }
-  __syncwarp();
-  arrive_at_cluster();
-  const share<Size> one(at, p.gate_up, p.hidden / chunk::elements, at.groups * (chunk::elements / 8));
-  const share<Size> two(at, p.down, at.groups, p.down.all_tiles);
-  slots<Size> s(p, at);
-  if (!p.early) only_wait_for_predecessors();
-  const bool brings = at.warp < p.units, makes_factor = at.warp + 1 == at.warps;
-  const uint32_t pair = at.warp * 32 + at.lane;
-  if (brings && p.norm) copy_early<4>(at.shared + p.norm_at + pair * 4, (const unsigned char *)p.norm + pair * 4);
-  s.template ask_all<Size::first>(at, p.gate_up, one, false, 0);
-  s.template ask_all<Size::second>(at, p.down, two, true, Size::first * chunk::slot);
-  cp_async_commit();
-
-  const uint32_t *x_at = (const uint32_t *)p.x + pair;
-  uint32_t *out_at = (uint32_t *)p.out + pair;
-  const float2 *part_at[Size::parts];
-#pragma unroll
-  for (int j = 0; j < Size::parts; j++) part_at[j] = (const float2 *)p.x_parts + ((uint32_t)j < p.part_count ? j : 0) * (p.hidden / 2) + pair;
-  const bool writes_out = at.cluster == 0 && at.warp % Size::cluster == at.rank;
-  const uint32_t to = at.shared + p.activations + pair * 4, squares = at.shared + p.squares;
-  const bool has_one = one.has(at, p.gate_up, one.tile), has_two = two.has(at, p.down, two.tile);
-  const uint32_t first_column = column_of(p, at, at.shared + p.activations, p.pitch, 0) + one.first_chunk * (chunk::elements * 2);
-  const uint32_t second_column = column_of(p, at, at.shared + p.received, p.received_pitch, 0) + two.first_chunk * (chunk::elements * 2);
-  const uint32_t first_sum = at.shared + p.sums + at.g * 4 + at.warp * 64, second_sum = at.shared + p.second_sums + at.g * 4 + at.warp * 64;
-  /* What is gated: thread (block, two) of each tile. */
-  const uint32_t unit = threadIdx.x, sent_tile = unit / (8 * Size::cluster), sent_block = unit / 8 % Size::cluster;
-  const bool odd = unit % 2, sends = sent_tile < p.gate_up.tiles && at.rank + sent_tile * Size::cluster < one.cluster_tiles;
-  const uint32_t met_at = at.shared + p.sums + (sent_tile * p.gate_up.cuts) * 64 + unit % 8 * 8;
-  const uint32_t send_to = address_in_block(at.shared + p.received + (odd ? p.received_pitch : 0) + (at.rank + sent_tile * Size::cluster) * 16 + unit % 8 / 2 * 4, sent_block),
-                 send_barrier = address_in_block(at.shared, sent_block);
-  const uint32_t out_tile = unit / 8;
-  const bool stores = out_tile < p.down.tiles && at.rank + out_tile * Size::cluster < p.down.all_tiles;
-  const uint32_t results_at = at.shared + p.second_sums + (out_tile * p.down.cuts) * 64 + unit % 8 * 8;
-  float2 *result = (float2 *)(p.out_parts + at.cluster * p.hidden + (at.rank + out_tile * Size::cluster) * 16 + unit % 8 * 2);
-  cp_async_wait<0>();
-  fragments<Size, Size::first> first;
-  if (has_one) first.load(at, s, 0, one.chunks);
-  float2 by = {1, 1};
-  if (brings && p.norm) by = f32_of_pair<Size::dtype>(load_word(at.shared + p.norm_at + pair * 4));
-  wait_for_cluster();
-  only_wait_for_predecessors();
-  STAMP(0);
-  if (brings) {
-    const uint32_t x = *x_at;
-    float2 part[Size::parts];
-#pragma unroll
-    for (int j = 0; j < Size::parts; j++) {
-      part[j] = float2{};
-      if (j < p.part_count) part[j] = *part_at[j];
-    }
-    float2 sum = f32_of_pair<Size::dtype>(x);
-#pragma unroll
-    for (int j = 0; j < Size::parts; j++) sum.x += part[j].x, sum.y += part[j].y;
-    const uint32_t rounded = pack<Size::dtype>(sum.x, sum.y);
-    sum = f32_of_pair<Size::dtype>(rounded);
-    const float low = sum.x * by.x, high = sum.y * by.y;
-    const uint32_t kept = pack<Size::multiplied>(low, high);
-    store_word(to, kept);
-    store_word(to + p.pitch, rest_of<Size>(low, high, kept));
-    store_number(squares + pair * 4, sum.x * sum.x + sum.y * sum.y);
-    if (writes_out) *out_at = rounded;
-  }
-  STAMP(1);
-  __syncthreads();
-  STAMP(2);
-  if (has_one) {
-    first.multiply(at, first_column, one.chunks, first_sum);
-  } else if (makes_factor) {
-    float square = 0;
-#pragma unroll 4
-    for (uint32_t i = at.lane; i < p.units * 32; i += 32) square += __uint_as_float(load_word(squares + i * 4));
-#pragma unroll
-    for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
-    const float factor = p.epsilon == 0.0f ? p.scale : rsqrtf(square * p.inverse_hidden + p.epsilon) * p.scale;
-    if (at.lane == 0) store_number(at.shared + 8, factor);
-  }
-  STAMP(3);
-  __syncthreads();
-  STAMP(4);
-  if (sends) {
-    float2 sum = load_two(met_at);
-    const float factor = __uint_as_float(load_word(at.shared + 8));
-#pragma unroll
-    for (int cut = 1; cut < Size::most_cuts; cut++)
-      if (cut < p.gate_up.cuts) {
-        const float2 v = load_two(met_at + cut * 64);
-        sum.x += v.x, sum.y += v.y;
-      }
-    const float gate = sum.x * factor;
-    const float mine = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * (sum.y * factor);
-    const float other = __shfl_xor_sync(0xffffffffu, mine, 1);
-    const float low = odd ? other : mine, high = odd ? mine : other;
-    const uint32_t rounded = pack<Size::multiplied>(low, high);
-    send_word(send_to, odd ? rest_of<Size>(low, high, rounded) : rounded, send_barrier);
-  }
-  fragments<Size, Size::second> second_part;
-  if (has_two) second_part.load(at, s, Size::first * chunk::slot, two.chunks);
-  STAMP(5);
-  barrier_wait_cluster(at.shared, 0);
-  STAMP(6);
-  if (has_two) second_part.multiply(at, second_column, two.chunks, second_sum);
-  STAMP(7);
-  __syncthreads();
-  if (stores) {
-    float2 sum = load_two(results_at);
-#pragma unroll
-    for (int cut = 1; cut < Size::most_cuts; cut++)
-      if (cut < p.down.cuts) {
-        const float2 v = load_two(results_at + cut * 64);
-        sum.x += v.x, sum.y += v.y;
-      }
-    *result = float2{sum.x * p.scale, sum.y * p.scale};
-  }
-  STAMP(8);
-}
-
-/* ---- Everything else --------------------------------------------------------------------------------------------- */
-
-template <typename Size> __device__ __forceinline__ void feed_forward_all(const feed_forward_parameters &p) {
+template <typename Size> __device__ __forceinline__ void feed_forward(const feed_forward_parameters &p) {
   using chunk = typename Size::chunk;
   extern __shared__ __align__(128) unsigned char feed_forward_memory[];
   const place<Size> at(p, shared_address(feed_forward_memory));
@@ -665,11 +471,11 @@ template <typename Size> __device__ __forceinline__ void feed_forward_all(const 
   store_results<Size>(p, at);
 }
 
-#define DEFINE(chips, parameters, name, threads, what, ...)                                                            \
+#define DEFINE(chips, parameters, name, threads, ...)                                                                  \
   extern "C" __global__ void __cluster_dims__(FEED_FORWARD_CLUSTER, 1, 1) __launch_bounds__(threads, 1)                \
       name(const __grid_constant__ parameters p) {                                                                     \
     let_successors_start();                                                                                            \
-    what<sizes<__VA_ARGS__>>(p);                                                                                       \
+    feed_forward<sizes<__VA_ARGS__>>(p);                                                                               \
     publish(p.done);                                                                                                   \
   }
 FEED_FORWARD_KERNELS(DEFINE)

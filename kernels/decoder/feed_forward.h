@@ -16,7 +16,6 @@ enum {
   FEED_FORWARD_TILE = 16,     /* rows of weights */
   FEED_FORWARD_UNIT = 64,     /* columns of x that a warp brings at once */
   FEED_FORWARD_BARRIERS = 16, /* bytes in front of shared memory */
-  FEED_FORWARD_MOST_CUTS = 6, /* of k, in kernels for one token */
   FEED_FORWARD_MOST_PARTS = 16
 };
 
@@ -34,9 +33,9 @@ struct feed_forward_product {
 struct feed_forward_parameters {
   struct feed_forward_product gate_up, down;
   uint32_t hidden, rows;
-  uint32_t early;  /* 1: weights and norm may be read before the predecessors end */
-  uint32_t groups; /* of 32 (nvfp4: 64) gated columns: dealt to the clusters */
-  uint32_t parts;  /* clusters */
+  uint32_t early;                                /* 1: weights and norm may be read before the predecessors end */
+  uint32_t groups;                               /* of 32 (nvfp4: 64) gated columns: dealt to the clusters */
+  uint32_t parts;                                /* clusters */
   uint32_t units, padded_units, unit_reciprocal; /* of a token; up to a multiple of four; 2^16 / units, rounded up */
   uint32_t norm_at, squares, activations, received, sums, second_sums, ring; /* in shared memory */
   uint32_t pitch, received_pitch;                                            /* bytes of a row of activations */
@@ -52,25 +51,18 @@ struct feed_forward_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, the most threads, what it calls, weights, x, whether a token is two columns of B (at
- * most four tokens), operands B, parts of x at most, chunks of the first and the second product that a warp has slots
- * for; 0: the first are a ring). feed_forward_one is for one token, of which each warp brings a unit at most. Tokens of
- * f16 beside NVFP4 are always two columns: bf16, in which these meet, has fewer bits. */
-#define FEED_FORWARD_FEW(KERNEL, name, W, V, first, second, ring)                                                      \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_one, FEED_FORWARD_THREADS, feed_forward_one, W,   \
-         V, true, 1, 8, first, second)                                                                                 \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_few, FEED_FORWARD_THREADS, feed_forward_all, W,   \
-         V, true, 1, 16, ring, 0)
-#define FEED_FORWARD_MANY(KERNEL, name, W, V, ring)                                                                    \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name##_many, FEED_FORWARD_THREADS, feed_forward_all, W,  \
-         V, false, 2, 16, ring, 0)
+/* KERNEL(chips, parameters, name, the most threads, weights, x, whether a token is two columns of B (at most four
+ * tokens), operands B, slots of a warp's ring, a chunk each). Tokens of f16 beside NVFP4 are always two columns: bf16,
+ * in which these meet, has fewer bits. */
+#define FEED_FORWARD_KERNEL(KERNEL, name, ...)                                                                         \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name, FEED_FORWARD_THREADS, __VA_ARGS__)
 #define FEED_FORWARD_KERNELS(KERNEL)                                                                                   \
-  FEED_FORWARD_FEW(KERNEL, rondo_feed_forward_f16, RONDO_F16, RONDO_F16, 4, 2, 6)                                      \
-  FEED_FORWARD_FEW(KERNEL, rondo_feed_forward_bf16, RONDO_BF16, RONDO_BF16, 4, 2, 6)                                   \
-  FEED_FORWARD_FEW(KERNEL, rondo_feed_forward_nvfp4_f16, RONDO_NVFP4, RONDO_F16, 2, 1, 8)                              \
-  FEED_FORWARD_FEW(KERNEL, rondo_feed_forward_nvfp4_bf16, RONDO_NVFP4, RONDO_BF16, 2, 1, 8)                            \
-  FEED_FORWARD_MANY(KERNEL, rondo_feed_forward_f16, RONDO_F16, RONDO_F16, 6)                                           \
-  FEED_FORWARD_MANY(KERNEL, rondo_feed_forward_bf16, RONDO_BF16, RONDO_BF16, 6)                                        \
-  FEED_FORWARD_MANY(KERNEL, rondo_feed_forward_nvfp4_bf16, RONDO_NVFP4, RONDO_BF16, 8)
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_f16_few, RONDO_F16, RONDO_F16, true, 1, 6)                            \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few, RONDO_BF16, RONDO_BF16, true, 1, 6)                         \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_f16_few, RONDO_NVFP4, RONDO_F16, true, 1, 8)                    \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_bf16_few, RONDO_NVFP4, RONDO_BF16, true, 1, 8)                  \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_f16_many, RONDO_F16, RONDO_F16, false, 2, 6)                          \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, RONDO_BF16, false, 2, 6)                       \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_bf16_many, RONDO_NVFP4, RONDO_BF16, false, 2, 8)
 
 #endif

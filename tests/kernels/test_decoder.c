@@ -112,6 +112,18 @@ static void feed_forwards(rondo_backend backend) { models_run(backend, false); }
 BOTH_BACKENDS(decoder, an_attention_block_of_models_matches_fp64, attention_blocks)
 BOTH_BACKENDS(decoder, a_feed_forward_of_models_matches_fp64, feed_forwards)
 
+/* One token of a small model: parts of any number, with and without a norm, weights of it and all types. */
+static void one_token(rondo_backend backend) {
+  for (size_t i = 0; i < 3 * COUNT(types); i++) {
+    struct half h = with_types(models[0], i % COUNT(types), 1, false);
+    h.x_parts = (int64_t[]){3, 0, 8, 1, 9}[i % 5], h.out_parts = i % 7 == 6 ? 9 : 8;
+    h.no_norm_weights = i % 4 == 1, h.padded = i == 8;
+    if (i % 4 == 3) h.epsilon = 0;
+    run(backend, &h);
+  }
+}
+BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_matches_fp64, one_token)
+
 /* Of a model of a billion weights, and with more KV heads than parts are asked for. */
 static void large(rondo_backend backend) {
   static const int64_t rows[] = {1, 4, 16};

@@ -1,0 +1,342 @@
+/* feed_forward_one.cu - silu(gate) * up and the product behind it, of one token, where all sizes are known.
+ *
+ * A launch of this size takes as long as the instructions that one warp has to get through behind the wait, at five to
+ * ten cycles each, and the latencies between them; bytes cost nothing. So what can be done before is done before: each
+ * lane loads its fragments of operand A of both products, decodes those of nvfp4 to bf16 (exact, scales included: six
+ * bits), and knows all addresses. Operand B are the token's numbers in shared memory, twice: rounded, and what is left
+ * of them; its eight columns repeat the two. The order of k inside of a chunk is that of the loads. What is gated goes
+ * to all blocks of the cluster (st.async), each of which waits for its bytes alone. */
+#include "../common/barrier.cuh"
+#include "../common/cluster.cuh"
+#include "../common/launch.cuh"
+#include "../gemv/gemv_operands.cuh"
+#include "feed_forward_one.h"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+template <rondo_dtype W, rondo_dtype V, int Hidden, int Columns, int FirstCuts, int SecondCuts> struct sizes {
+  static constexpr rondo_dtype weights = W, dtype = V, multiplied = W == RONDO_NVFP4 ? RONDO_BF16 : V;
+  static constexpr uint32_t cluster = FEED_FORWARD_CLUSTER, hidden = Hidden, columns = Columns,
+                            own = Columns / FEED_FORWARD_ONE_PARTS;
+  static constexpr uint32_t own_of_block = own / cluster;                           /* gated columns */
+  static constexpr uint32_t first_tiles = own_of_block / 8, first_cuts = FirstCuts; /* of a block */
+  static constexpr uint32_t second_all = Hidden / FEED_FORWARD_TILE, second_cuts = SecondCuts;
+  static constexpr uint32_t second_tiles = (second_all + cluster - 1) / cluster;
+  static constexpr uint32_t first_chunks = Hidden / FEED_FORWARD_ONE_CHUNK / FirstCuts; /* of a warp */
+  static constexpr uint32_t second_chunks = own / FEED_FORWARD_ONE_CHUNK / SecondCuts;
+  static constexpr uint32_t warps = first_tiles * FirstCuts, threads = 32 * warps, padded_warps = (warps + 3) / 4 * 4;
+  static constexpr uint32_t padding = 32; /* rounded numbers, and what is left of them: in different banks */
+  static constexpr float factor = W == RONDO_NVFP4 ? 1.0f / nvfp4_factor_bf16 : 1.0f;
+  static_assert(Columns % (FEED_FORWARD_ONE_PARTS * FEED_FORWARD_CLUSTER * 8) == 0 &&
+                    own % (FEED_FORWARD_ONE_CHUNK * SecondCuts) == 0,
+                "");
+  static_assert(Hidden % (FEED_FORWARD_ONE_CHUNK * FirstCuts) == 0 && Hidden <= threads &&
+                    second_tiles * SecondCuts <= warps,
+                "");
+  static_assert(Hidden * 2 % 128 == 0 && own * 2 % 128 == 0 && own_of_block <= 32 && own_of_block % 2 == 0, "");
+};
+
+template <typename Size> struct memory {
+  uint16_t x[2][Size::hidden + Size::padding];  /* rounded, and the rest */
+  uint16_t gated[2][Size::own + Size::padding]; /* those of the cluster */
+  float first[Size::first_cuts][16 * Size::first_tiles];
+  float second[Size::second_cuts][16 * Size::second_tiles];
+  alignas(16) float squares[Size::padded_warps];
+  uint64_t barrier;
+};
+
+/* ---- Weights ----------------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ uint32_t load_early(const unsigned char *address) {
+  uint32_t loaded;
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" EARLY : "=r"(loaded) : "l"(address));
+  return loaded;
+}
+__device__ __forceinline__ uint32_t load_early_16(const uint16_t *address) {
+  uint32_t loaded;
+  asm volatile("ld.global.nc.u16 %0, [%1];" EARLY : "=r"(loaded) : "l"(address));
+  return loaded;
+}
+__device__ __forceinline__ uint32_t load_early_byte(const unsigned char *address) {
+  uint32_t loaded;
+  asm volatile("ld.global.nc.u8 %0, [%1];" EARLY : "=r"(loaded) : "l"(address));
+  return loaded;
+}
+/* Eight numbers of a row. */
+template <rondo_dtype W> struct eight;
+template <> struct eight<RONDO_BF16> {
+  words loaded;
+  __device__ __forceinline__ void load(const void *codes, const void *, uint32_t element) {
+    loaded = load_weights((const unsigned char *)codes + element * 2);
+  }
+  __device__ __forceinline__ void decode(uint32_t never, uint32_t (&out)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[i] = loaded.word[i] ^ never;
+  }
+};
+template <> struct eight<RONDO_F16> : eight<RONDO_BF16> {};
+template <> struct eight<RONDO_NVFP4> {
+  uint32_t loaded, scale;
+  __device__ __forceinline__ void load(const void *codes, const void *scales, uint32_t element) {
+    loaded = load_early((const unsigned char *)codes + element / 2);
+    scale = load_early_byte((const unsigned char *)scales + element / 16);
+  }
+  __device__ __forceinline__ void decode(uint32_t, uint32_t (&out)[4]) const {
+    words one = {{loaded, 0, 0, 0}};
+    uint32_t pairs[4]; /* (0, 4) (1, 5) (2, 6) (3, 7) */
+    decode_eight<RONDO_NVFP4, true>(one, 0, block_scales_bf16(scale), pairs);
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[i] = permute(pairs[i % 2 * 2], pairs[i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632);
+  }
+};
+
+/* A lane's rows g and g + 8 of a tile, `Chunks` chunks of them. */
+template <typename Size, int Chunks> struct fragments {
+  uint32_t a[Chunks][2][4];
+
+  __device__ __forceinline__ void load(const void *codes, const void *row_scales, uint32_t row, uint32_t columns,
+                                       uint32_t first, uint32_t never) {
+    eight<Size::weights> raw[Chunks][2];
+#pragma unroll
+    for (int i = 0; i < Chunks; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+        raw[i][h].load(codes, row_scales, (row + 8 * h) * columns + first + i * FEED_FORWARD_ONE_CHUNK);
+#pragma unroll
+    for (int i = 0; i < Chunks; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) raw[i][h].decode(never, a[i][h]);
+  }
+  __device__ __forceinline__ uint32_t all() const {
+    uint32_t all = 0;
+#pragma unroll
+    for (int i = 0; i < Chunks; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) all ^= a[i][h][j];
+    return all;
+  }
+  /* Times a column's numbers, 8 to a lane: what rows g and g + 8 sum up to, in every lane of a quad. */
+  __device__ __forceinline__ float2 multiply(uint32_t numbers) const {
+    float c[2][4] = {};
+    words b[Chunks];
+#pragma unroll
+    for (int i = 0; i < Chunks; i++) b[i] = load_shared_words(numbers + i * (FEED_FORWARD_ONE_CHUNK * 2));
+#pragma unroll
+    for (int i = 0; i < Chunks; i++) {
+      multiply_accumulate<Size::multiplied == RONDO_BF16>(c[0], a[i][0], a[i][1], b[i].word);
+      multiply_accumulate<Size::multiplied == RONDO_BF16>(c[1], a[i][0] + 2, a[i][1] + 2, b[i].word + 2);
+    }
+    return {(c[0][0] + c[1][0]) + (c[0][1] + c[1][1]), (c[0][2] + c[1][2]) + (c[0][3] + c[1][3])};
+  }
+};
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(value),
+               "r"(barrier)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ uint32_t load_number(const unsigned char *address) {
+  uint32_t bits;
+  asm volatile("ld.global.u16 %0, [%1];" : "=r"(bits) : "l"(address) : "memory");
+  return bits;
+}
+__device__ __forceinline__ float load_part(const unsigned char *address) {
+  float value;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ float2 load_shared_couple(uint32_t address) {
+  float2 two;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two.x), "=f"(two.y) : "r"(address));
+  return two;
+}
+__device__ __forceinline__ void store_shared_16(uint32_t address, uint32_t bits) {
+  asm volatile("{.reg .b16 low, high; mov.b32 {low, high}, %1; st.shared.b16 [%0], low;}" ::"r"(address), "r"(bits)
+               : "memory");
+}
+__device__ __forceinline__ float root_reciprocal(float x) {
+  float root;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
+  return root;
+}
+/* The same value, which the compiler cannot make again from what it was made of: it is kept, or would be computed
+ * behind the wait. */
+__device__ __forceinline__ uint32_t kept(uint32_t value) {
+  uint32_t same;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(same) : "r"(value), "r"(threadIdx.x % 32));
+  return same;
+}
+/* Of what is the same in all lanes: unknown to the compiler, which would take it from the parameters again. */
+__device__ __forceinline__ uint32_t kept_by_each(uint32_t value) { return kept(value ^ kept(threadIdx.x % 32) / 32); }
+__device__ __forceinline__ float kept_by_each(float value) {
+  return __uint_as_float(kept_by_each(__float_as_uint(value)));
+}
+__device__ __forceinline__ float kept(float value) { return __uint_as_float(kept(__float_as_uint(value))); }
+template <typename T> __device__ __forceinline__ T *kept(T *pointer) {
+  const uint64_t bits = (uint64_t)pointer;
+  return (T *)((uint64_t)kept((uint32_t)(bits >> 32)) << 32 | kept((uint32_t)bits));
+}
+
+/* Two numbers rounded, and one in the low half. */
+template <rondo_dtype V> __device__ __forceinline__ uint32_t round_two(float low, float high) {
+  if constexpr (V == RONDO_BF16) return bits_of(__floats2bfloat162_rn(low, high));
+  return half_pair(low, high);
+}
+template <rondo_dtype V> __device__ __forceinline__ uint32_t round_number(float x) { return round_two<V>(x, 0.0f); }
+
+template <typename Size> __device__ __forceinline__ void feed_forward(const feed_forward_one_parameters &p) {
+  constexpr uint32_t hidden = Size::hidden, most_parts = FEED_FORWARD_ONE_X_PARTS;
+  __shared__ __align__(128) memory<Size> m;
+  const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
+  const uint32_t rank = blockIdx.x % Size::cluster, cluster = blockIdx.x / Size::cluster;
+  /* 0, which the compiler does not know: what is made with it is made once, before the wait, and kept. */
+  const uint32_t never = p.never;
+  const uint32_t barrier = kept(shared_address(&m.barrier));
+  if (thread == 0) {
+    barrier_init(barrier, 1);
+    barriers_are_initialised();
+    barrier_expect(barrier, Size::own * 2 * (uint32_t)sizeof(uint16_t));
+  }
+  if (thread < Size::padded_warps) m.squares[thread] = 0;
+  __syncwarp();
+  arrive_at_cluster();
+
+  const uint32_t first_tile = warp / Size::first_cuts, first_cut = warp % Size::first_cuts;
+  const uint32_t first_element = first_cut * (Size::first_chunks * FEED_FORWARD_ONE_CHUNK) + t * 8;
+  const uint32_t second_cut = warp / Size::second_tiles, in_block = warp % Size::second_tiles;
+  const uint32_t second_tile = rank + in_block * Size::cluster;
+  const uint32_t second_element = second_cut * (Size::second_chunks * FEED_FORWARD_ONE_CHUNK) + t * 8;
+  const bool has_second = second_cut < Size::second_cuts && second_tile < Size::second_all;
+  const bool has_column = Size::threads == hidden || thread < hidden;
+  fragments<Size, Size::first_chunks> first = {};
+  fragments<Size, Size::second_chunks> second = {};
+  uint32_t norm_bits = Size::dtype == RONDO_BF16 ? 0x3f80 : 0x3c00; /* 1 */
+  const auto load = [&] {
+    const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * FEED_FORWARD_TILE;
+    first.load(p.gate_up, p.gate_up_scales, first_row + g, hidden, first_element, never);
+    if (has_second)
+      second.load(p.down, p.down_scales, second_tile * FEED_FORWARD_TILE + g, Size::columns,
+                  cluster * Size::own + second_element, never);
+    if (p.norm && has_column) norm_bits = load_early_16((const uint16_t *)p.norm + thread);
+  };
+  if (p.early) load();
+
+  const unsigned char *x = kept((const unsigned char *)p.x + thread * 2);
+  const unsigned char *parts = kept((const unsigned char *)p.x_parts + thread * 4);
+  uint16_t *out = kept((uint16_t *)p.out + thread);
+  const uint32_t part_count = kept_by_each(p.part_count);
+  const uint32_t x_to = kept(shared_address(&m.x[0][thread]));
+  const uint32_t x_from = kept(shared_address(&m.x[g % 2][first_element]));
+  const uint32_t first_to = kept(shared_address(&m.first[first_cut][first_tile * FEED_FORWARD_TILE + g + 8 * (t % 2)]));
+  const uint32_t squares_to = kept(shared_address(&m.squares[warp]));
+  const uint32_t writes = kept(has_column && cluster == 0 && warp % Size::cluster == rank ? 1u : 0u);
+  const uint32_t sends = warp < Size::cluster && lane < Size::own_of_block ? 1 : 0;
+  const uint32_t pair_from = kept(shared_address(&m.first[0][sends ? 2 * lane : 0]));
+  const uint32_t pair = (rank * Size::own_of_block + lane) / 2 * 2;
+  const uint32_t there = kept(address_in_block(shared_address(&m.gated[lane % 2][pair]), warp % Size::cluster));
+  const uint32_t barrier_there = kept(address_in_block(barrier, warp % Size::cluster));
+  const bool odd = kept(lane % 2);
+  const uint32_t gated_from = kept(shared_address(&m.gated[g % 2][has_second ? second_element : 0]));
+  const uint32_t second_to =
+      kept(shared_address(&m.second[has_second ? second_cut : 0][in_block * FEED_FORWARD_TILE + g + 8 * (t % 2)]));
+  const float epsilon = kept_by_each(p.epsilon), scale = kept_by_each(p.scale * Size::factor);
+  /* A thread's result, one of the block's. */
+  const uint32_t result_tile = rank + thread / FEED_FORWARD_TILE * Size::cluster;
+  const uint32_t result_from = kept(shared_address(&m.second[0][thread % (FEED_FORWARD_TILE * Size::second_tiles)]));
+  float *result = kept(p.out_parts + cluster * hidden + result_tile * FEED_FORWARD_TILE + thread % FEED_FORWARD_TILE);
+  const bool is_one = thread < FEED_FORWARD_TILE * Size::second_tiles && result_tile < Size::second_all;
+  const uint32_t has_result = kept(is_one ? 1u : 0u);
+  const uint32_t late = kept_by_each(p.early ^ 1);
+  keep_early(never, first.all() ^ second.all() ^ norm_bits);
+  wait_for_cluster();
+  only_wait_for_predecessors();
+  if (__builtin_expect(late, 0)) load();
+
+  float square = 0;
+  if (has_column) {
+    float part[most_parts];
+    const uint32_t number = load_number(x);
+#pragma unroll
+    for (uint32_t i = 0; i < most_parts; i++) {
+      part[i] = 0.0f;
+      if (i < part_count) part[i] = load_part(parts + i * (hidden * 4));
+    }
+    float sum = f32_of_pair<Size::dtype>(number).x;
+#pragma unroll
+    for (uint32_t i = 0; i < most_parts; i++) sum += part[i];
+    const uint32_t rounded = round_number<Size::dtype>(sum);
+    const float seen = f32_of_pair<Size::dtype>(rounded).x, value = seen * f32_of_pair<Size::dtype>(norm_bits).x;
+    const uint32_t high = round_number<Size::multiplied>(value);
+    store_shared_16(x_to, high);
+    store_shared_16(x_to + (hidden + Size::padding) * 2,
+                    round_number<Size::multiplied>(value - f32_of_pair<Size::multiplied>(high).x));
+    if (writes) asm volatile("st.global.u16 [%0], %1;" ::"l"(out), "r"(rounded) : "memory");
+    square = seen * seen;
+  }
+  __syncthreads();
+  {
+    const float2 sum = first.multiply(x_from);
+#pragma unroll
+    for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
+    const float of_row = odd ? sum.y : sum.x;
+    if (t < 2) store_shared(first_to, of_row);
+    if (lane == 0) store_shared(squares_to, square);
+  }
+  __syncthreads();
+  if (warp < Size::cluster) {
+    float2 of_cut[Size::first_cuts];
+    float four[Size::padded_warps / 4];
+#pragma unroll
+    for (uint32_t cut = 0; cut < Size::first_cuts; cut++)
+      of_cut[cut] = load_shared_couple(pair_from + cut * sizeof m.first[0]);
+#pragma unroll
+    for (uint32_t i = 0; i < Size::padded_warps / 4; i++) {
+      const words w = load_shared_words(shared_address(m.squares) + i * 16);
+      four[i] = (__uint_as_float(w.word[0]) + __uint_as_float(w.word[1])) +
+                (__uint_as_float(w.word[2]) + __uint_as_float(w.word[3]));
+    }
+    float squares = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < Size::padded_warps / 4; i++) squares += four[i];
+    const float root = root_reciprocal(squares * (1.0f / hidden) + epsilon);
+    const float factor = epsilon > 0 ? root * scale : scale;
+#pragma unroll
+    for (uint32_t cut = 1; cut < Size::first_cuts; cut++) of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
+    const float gate = of_cut[0].x * factor, up = of_cut[0].y * factor;
+    const float value = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * up;
+    const float other = __shfl_xor_sync(0xffffffffu, value, 1);
+    const float low = odd ? other : value, high = odd ? value : other;
+    const uint32_t rounded = round_two<Size::multiplied>(low, high);
+    const float2 seen = f32_of_pair<Size::multiplied>(rounded);
+    const uint32_t rest = round_two<Size::multiplied>(low - seen.x, high - seen.y);
+    if (sends) send_word(there, odd ? rest : rounded, barrier_there);
+  }
+  barrier_wait_cluster(barrier, 0);
+  const float2 rows = second.multiply(gated_from);
+  if (has_second && t < 2) store_shared(second_to, odd ? rows.y : rows.x);
+  __syncthreads();
+  if (!has_result) return;
+  float of_cut[Size::second_cuts];
+#pragma unroll
+  for (uint32_t cut = 0; cut < Size::second_cuts; cut++)
+    of_cut[cut] = load_shared(result_from + cut * sizeof m.second[0]);
+#pragma unroll
+  for (uint32_t cut = 1; cut < Size::second_cuts; cut++) of_cut[0] += of_cut[cut];
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(result), "f"(of_cut[0] * scale) : "memory");
+}
+
+#define DEFINE(chips, parameters, name, threads, ...)                                                                  \
+  extern "C" __global__ void __cluster_dims__(FEED_FORWARD_CLUSTER, 1, 1) __launch_bounds__(threads, 1)                \
+      name(const __grid_constant__ parameters p) {                                                                     \
+    let_successors_start();                                                                                            \
+    feed_forward<sizes<__VA_ARGS__>>(p);                                                                               \
+    publish(p.done);                                                                                                   \
+  }
+FEED_FORWARD_ONE_KERNELS(DEFINE)
+#endif
