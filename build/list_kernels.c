@@ -9,6 +9,7 @@
 #include "../kernels/decoder/attention_block.h"
 #include "../kernels/decoder/feed_forward.h"
 #include "../kernels/decoder/feed_forward_one.h"
+#include "../kernels/decoder/feed_forward_stream.h"
 #include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
 #include "../kernels/gemv/gemv.h"
@@ -46,6 +47,7 @@ int main(void) {
   ATTENTION_BLOCK_KERNELS(PRINT);
   FEED_FORWARD_KERNELS(PRINT);
   FEED_FORWARD_ONE_KERNELS(PRINT);
+  FEED_FORWARD_STREAM_KERNELS(PRINT);
   SUM_PARTS_KERNELS(PRINT);
   EMBED_KERNELS(PRINT);
   GEMV_INTEGER_KERNELS(PRINT);

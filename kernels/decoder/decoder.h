@@ -85,10 +85,12 @@ enum { ATTENTION_BLOCK_ATTENTION = 2 }; /* which step is attention's */
 bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step);
 bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step);
 
-/* The kernels of chips that have clusters, in attention_block_select.c and feed_forward_select.c: false, and no launch,
+/* The kernels of chips that have clusters, in attention_block_select.c, feed_forward_select.c and
+ * feed_forward_stream_select.c: false, and no launch,
  * where they do not suit the task or the chip. */
 bool attention_block_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 bool feed_forward_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+bool feed_forward_stream_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 /* decoder_select.c. */
 rondo_status attention_block_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);

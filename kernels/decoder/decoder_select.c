@@ -23,5 +23,6 @@ rondo_status attention_block_select(const struct op_call *call, const struct chi
 }
 
 rondo_status feed_forward_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
-  return feed_forward_launch(call, chip, launches) ? RONDO_OK : steps_select(call, chip, launches);
+  if (feed_forward_stream_launch(call, chip, launches) || feed_forward_launch(call, chip, launches)) return RONDO_OK;
+  return steps_select(call, chip, launches);
 }

@@ -140,6 +140,22 @@ static void large(rondo_backend backend) {
 }
 BOTH_BACKENDS(decoder, halves_of_a_large_model_match_fp64, large)
 
+/* One token and NVFP4: clusters with unlike shares, half a chunk of columns left over, warps without work. */
+static void streamed(rondo_backend backend) {
+  static const struct half sizes[] = {
+      {.hidden = 256, .columns = 960, .x_parts = 0, .out_parts = 1, .epsilon = 1e-5f},
+      {.hidden = 256, .columns = 64, .x_parts = 16, .out_parts = 1, .epsilon = 1e-5f},
+      {.hidden = 1280, .columns = 1152, .x_parts = 5, .out_parts = 4},
+      {.hidden = 2048, .columns = 8192, .x_parts = 8, .out_parts = 15, .epsilon = 1e-5f},
+  };
+  for (size_t i = 0; i < 2 * COUNT(sizes); i++) {
+    struct half h = sizes[i / 2];
+    h.dtype = i % 2 ? RONDO_F16 : RONDO_BF16, h.weights = RONDO_NVFP4, h.rows = 1;
+    run(backend, &h);
+  }
+}
+BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_and_nvfp4_matches_fp64, streamed)
+
 /* Sizes that suit no fast kernel, rows with gaps behind them, and what is optional left out. */
 static void odd(rondo_backend backend) {
   static const struct half shapes[] = {

@@ -1,0 +1,64 @@
+/* feed_forward_stream.h - the gated half of a decoder's layer in one launch, of one token and a large matrix in NVFP4:
+ * its kernels and what they are told. Who shares what is as in feed_forward.h. */
+#ifndef RONDO_FEED_FORWARD_STREAM_H
+#define RONDO_FEED_FORWARD_STREAM_H
+
+#include <stdint.h>
+
+#include "../../runtime/completion.h"
+
+enum {
+  FEED_FORWARD_STREAM_CLUSTER = 8,
+  FEED_FORWARD_STREAM_WARPS = 16,
+  FEED_FORWARD_STREAM_CHUNK = 128,   /* columns of a tile that a warp takes at once */
+  FEED_FORWARD_STREAM_GROUP = 64,    /* gated columns: a tile of gate and up for each block */
+  FEED_FORWARD_STREAM_HIDDEN = 2048, /* at most: a chunk, and a tile of the second product, for each warp */
+  FEED_FORWARD_STREAM_GROUPS = 16,   /* of a cluster, at most */
+  FEED_FORWARD_STREAM_SLOT = 1024,
+  FEED_FORWARD_STREAM_SLOTS = 4, /* of a warp */
+  FEED_FORWARD_STREAM_PARTS = 16,
+  FEED_FORWARD_STREAM_SCALE_PADDING = 16 /* bytes: rows of scales are in different banks */
+};
+
+/* rondo_feed_forward_stream_*. */
+struct feed_forward_stream_parameters {
+  const void *gate_up, *gate_up_scales, *down, *down_scales;
+  uint32_t hidden, columns;                   /* columns: that are gated */
+  uint32_t groups, parts;                     /* parts: clusters, to which the groups are dealt */
+  uint32_t early;                             /* 1: weights and norm may be read before the predecessors end */
+  uint32_t sums, scales, second_scales, ring; /* in shared memory */
+
+  const void *x, *norm;
+  const float *x_parts;
+  void *out;
+  float *out_parts;
+  uint32_t part_count;
+  float epsilon; /* 0: no norm */
+  float inverse_hidden;
+  float scale;
+  struct completion done;
+};
+
+/* KERNEL(chips, parameters, name, threads, x) */
+#define FEED_FORWARD_STREAM_KERNELS(KERNEL)                                                                            \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_stream_parameters, rondo_feed_forward_stream_f16,                    \
+         32 * FEED_FORWARD_STREAM_WARPS, RONDO_F16)                                                                    \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_stream_parameters, rondo_feed_forward_stream_bf16,                   \
+         32 * FEED_FORWARD_STREAM_WARPS, RONDO_BF16)
+
+/* Places in shared memory that do not depend on sizes. */
+enum {
+  FEED_FORWARD_STREAM_BARRIERS = 0,
+  FEED_FORWARD_STREAM_SQUARES = 64, /* [units] */
+  FEED_FORWARD_STREAM_ZEROS = 192,  /* 64 bytes */
+  FEED_FORWARD_STREAM_POWERS = 256, /* [blocks of 16 of x] */
+  FEED_FORWARD_STREAM_SECOND_POWERS = FEED_FORWARD_STREAM_POWERS + FEED_FORWARD_STREAM_HIDDEN / 16 * 4,
+  FEED_FORWARD_STREAM_NORM = FEED_FORWARD_STREAM_SECOND_POWERS + FEED_FORWARD_STREAM_GROUPS * 16,
+  /* Rounded numbers, and what is left of them: */
+  FEED_FORWARD_STREAM_X = FEED_FORWARD_STREAM_NORM + FEED_FORWARD_STREAM_HIDDEN * 2,
+  FEED_FORWARD_STREAM_GATED = FEED_FORWARD_STREAM_X + FEED_FORWARD_STREAM_HIDDEN * 4,
+  FEED_FORWARD_STREAM_RECEIVED = FEED_FORWARD_STREAM_GATED + FEED_FORWARD_STREAM_GROUPS * 256,
+  FEED_FORWARD_STREAM_FIXED = FEED_FORWARD_STREAM_RECEIVED + FEED_FORWARD_STREAM_GROUPS * 256
+};
+
+#endif
