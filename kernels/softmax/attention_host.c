@@ -2,6 +2,7 @@
  * head. KV rows are taken 64 at a time through the online softmax (Milakov and Gimelshein 2018), all in fp32. The
  * splits are the device's affair: here a row is one sum from its first KV row to its last. Where rows are appended, an
  * item is all rows of its KV head, behind those that are written. */
+#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ struct rows {
 
 /* Numbers that are taken together, in the sanitizers' build too. Head dimensions are multiples. */
 typedef float lanes __attribute__((vector_size(32), aligned(4), may_alias));
-enum { LANES = sizeof(lanes) / sizeof(float) };
+enum { LANES = sizeof(lanes) / sizeof(float), HELD = 8, HELD_WIDTH = HELD * LANES };
 
 /* An item under way. */
 struct item {
@@ -35,6 +36,8 @@ struct item {
   float keys[MOST_DIMENSION][BLOCK]; /* transposed: a row's scores then are whole vectors */
   float values[BLOCK][MOST_DIMENSION];
   const float *frequencies; /* radians a position of each pair, or NULL: nothing is turned */
+  int64_t turned;           /* the position whose turns these are; INT64_MIN: of none */
+  float cosine[ATTENTION_MOST_PAIRS], sine[ATTENTION_MOST_PAIRS];
 };
 
 static int64_t items_per_head(const struct attention_shape *shape) { return divide_up(shape->rows, ITEM_ROWS); }
@@ -63,14 +66,25 @@ static void row_write(rondo_dtype dtype, const float *from, int64_t count, uint1
     for (int64_t i = 0; i < count; i++) to[i] = bf16_of_f32(from[i]);
 }
 
+/* One position's turns serve its rows of all heads. */
+static void turns_make(struct item *item, int64_t position) {
+  if (item->turned == position) return;
+  item->turned = position;
+  for (int64_t i = 0; i < item->shape->head_dimension / 2; i++) {
+    const float angle = (float)position * item->frequencies[i];
+    item->cosine[i] = (float)cos((double)angle);
+    item->sine[i] = (float)sin((double)angle);
+  }
+}
+
 /* The rotary embedding (Su et al., RoFormer, 2021) of a row at a position, rounded to its type. */
-static void row_turn(const struct item *item, rondo_dtype dtype, int64_t position, float *row) {
+static void row_turn(struct item *item, rondo_dtype dtype, int64_t position, float *row) {
   const int64_t dimension = item->shape->head_dimension, pairs = dimension / 2;
   uint16_t rounded[MOST_DIMENSION];
   if (!item->frequencies) return;
+  turns_make(item, position);
   for (int64_t i = 0; i < pairs; i++) {
-    const float angle = (float)position * item->frequencies[i];
-    const float cosine = (float)cos((double)angle), sine = (float)sin((double)angle);
+    const float cosine = item->cosine[i], sine = item->sine[i];
     float *low = &row[item->shape->by_halves ? i : 2 * i], *high = low + (item->shape->by_halves ? pairs : 1);
     const float turned = *low * cosine - *high * sine;
     *high = *high * cosine + *low * sine;
@@ -91,19 +105,41 @@ static const unsigned char *row_of(const struct item *item, const struct rows *r
   return rows->first + bytes_of(rows->dtype, page * rows->page_stride + position * rows->position_stride);
 }
 
-/* Keys and values [begin, begin + count) of one KV head. What lies behind them, and what no page holds, is zero,
- * whatever memory holds there. */
+/* Eight rows of keys become eight columns of a block's: pairs of rows, then fours, then eights. */
+static void transpose(const float *from, float *to) {
+  __m256 rows[LANES], twos[LANES], fours[LANES];
+  for (int64_t i = 0; i < LANES; i++) rows[i] = _mm256_loadu_ps(from + i * MOST_DIMENSION);
+  for (int i = 0; i < LANES; i += 2) {
+    twos[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+    twos[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < LANES; i += 4)
+    for (int half = 0; half < 2; half++) {
+      fours[i + 2 * half] = _mm256_shuffle_ps(twos[i + half], twos[i + 2 + half], 0x44);
+      fours[i + 2 * half + 1] = _mm256_shuffle_ps(twos[i + half], twos[i + 2 + half], 0xee);
+    }
+  for (int64_t i = 0; i < LANES / 2; i++) {
+    _mm256_storeu_ps(to + i * BLOCK, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20));
+    _mm256_storeu_ps(to + (i + 4) * BLOCK, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31));
+  }
+}
+
+/* Keys and values [begin, begin + count) of one KV head, eight rows at a time. What lies behind them, and what no page
+ * holds, is zero, whatever memory holds there. */
 static void block_read(struct item *item, const struct rows *k, const struct rows *v, int64_t begin, int64_t count) {
-  const struct attention_shape *shape = item->shape;
-  float key[MOST_DIMENSION];
-  memset(item->keys, 0, sizeof item->keys);
-  for (int64_t j = 0; j < count; j++) {
-    const unsigned char *key_row = row_of(item, k, begin + j);
+  const int64_t dimension = item->shape->head_dimension;
+  float keys[LANES][MOST_DIMENSION];
+  for (int64_t j = 0; j < BLOCK; j++) {
+    const unsigned char *key_row = j < count ? row_of(item, k, begin + j) : NULL;
     item->present[j] = key_row != NULL;
-    if (!key_row) continue;
-    row_read(k->dtype, key_row, shape->head_dimension, key);
-    for (int64_t d = 0; d < shape->head_dimension; d++) item->keys[d][j] = key[d];
-    row_read(v->dtype, row_of(item, v, begin + j), shape->head_dimension, item->values[j]);
+    if (key_row) {
+      row_read(k->dtype, key_row, dimension, keys[j % LANES]);
+      row_read(v->dtype, row_of(item, v, begin + j), dimension, item->values[j]);
+    } else {
+      memset(keys[j % LANES], 0, (size_t)dimension * sizeof(float));
+    }
+    if (j % LANES < LANES - 1) continue;
+    for (int64_t d = 0; d < dimension; d += LANES) transpose(&keys[0][d], &item->keys[d][j - j % LANES]);
   }
 }
 
@@ -127,13 +163,23 @@ static void scores_make(const struct item *item, const float *q, float *scores) 
   memcpy(scores, sums, sizeof sums);
 }
 
-static void value_add(float *o, float weight, const float *value, int64_t dimension) {
-  for (int64_t d = 0; d < dimension; d += LANES) *(lanes *)(o + d) += weight * *(const lanes *)(value + d);
+/* Adds KV rows [first, last) of the block, with weights, to a row of o times `keep`: of all of them as many elements,
+ * from d on, as stay in registers. */
+static inline __attribute__((always_inline)) void values_add(const struct item *item, float *o, float keep,
+                                                             const float *weights, int64_t first, int64_t last,
+                                                             int64_t d, int count) {
+  lanes held[HELD];
+  for (int i = 0; i < count; i++) held[i] = ((const lanes *)(o + d))[i] * keep;
+  for (int64_t j = first; j < last; j++) {
+    const lanes *value = (const lanes *)(item->values[j] + d);
+    if (item->present[j])
+      for (int i = 0; i < count; i++) held[i] += weights[j] * value[i];
+  }
+  for (int i = 0; i < count; i++) ((lanes *)(o + d))[i] = held[i];
 }
 
 /* Takes KV rows [first, last) of the block into row r, those that are there. */
 static void block_attend(struct item *item, int64_t r, int64_t first, int64_t last) {
-  int64_t dimension = item->shape->head_dimension;
   float scores[BLOCK];
   scores_make(item, item->q[r], scores);
   scores_finish(item->shape, scores);
@@ -143,14 +189,14 @@ static void block_attend(struct item *item, int64_t r, int64_t first, int64_t la
   /* While all is -infinity, exponents are taken against 0: they give 0, and a NaN stays one. */
   float against = max == -INFINITY ? 0.0f : max, keep = exp2f(item->max[r] - against), sum = item->sum[r] * keep;
   item->max[r] = max;
-  float *o = item->o[r];
-  for (int64_t d = 0; d < dimension; d++) o[d] *= keep;
   for (int64_t j = first; j < last; j++) {
     if (!item->present[j]) continue;
-    float weight = exp2f(scores[j] - against);
-    sum += weight;
-    value_add(o, weight, item->values[j], dimension);
+    scores[j] = exp2f(scores[j] - against);
+    sum += scores[j];
   }
+  int64_t dimension = item->shape->head_dimension, d = 0;
+  for (; d + HELD_WIDTH <= dimension; d += HELD_WIDTH) values_add(item, item->o[r], keep, scores, first, last, d, HELD);
+  for (; d < dimension; d += LANES) values_add(item, item->o[r], keep, scores, first, last, d, 1);
   item->sum[r] = sum;
 }
 
@@ -206,7 +252,7 @@ static struct rows rows_of(const struct op_call *call, const struct attention_sh
 }
 
 /* New rows of K or V of one KV head, which it writes. */
-static void rows_append(const struct item *item, const struct op_call *call, uint32_t from, const struct rows *to,
+static void rows_append(struct item *item, const struct op_call *call, uint32_t from, const struct rows *to,
                         int64_t batch, int64_t kv_head, int64_t at) {
   const struct attention_shape *shape = item->shape;
   const struct attention_stride stride = attention_stride_of(call->task, from);
@@ -256,7 +302,7 @@ static void item_run(struct item *item, const struct op_call *call, int64_t batc
 }
 
 /* All new rows of a KV head. */
-static void head_append(const struct item *item, const struct op_call *call, int64_t batch, int64_t kv_head) {
+static void head_append(struct item *item, const struct op_call *call, int64_t batch, int64_t kv_head) {
   const struct attention_shape *shape = item->shape;
   const int64_t at = position_of(call, batch);
   const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, batch, kv_head),
@@ -269,9 +315,11 @@ void attention_host_run(const struct op_call *call, int64_t first, int64_t last)
   struct attention_shape shape = attention_shape_of(call->task);
   const int64_t per_head = items_per_head(&shape), items = shape.appends ? 1 : per_head;
   const int32_t *kv_pages = call->data[ATTENTION_KV_PAGES];
-  struct item item = {.shape = &shape};
   float frequencies[ATTENTION_MOST_PAIRS];
-  if (shape.turns) item.frequencies = attention_frequencies(call, frequencies);
+  struct item item; /* 160 KB, of which little is used: what is read was written */
+  item.shape = &shape;
+  item.frequencies = shape.turns ? attention_frequencies(call, frequencies) : NULL;
+  item.turned = INT64_MIN;
   for (int64_t index = first; index < last; index++) {
     const int64_t batch = index / (shape.kv_heads * items), kv_head = index / items % shape.kv_heads;
     const int64_t begin = shape.appends ? 0 : index % items, end = shape.appends ? per_head : begin + 1;
