@@ -19,7 +19,8 @@ static const int32_t all_sequences[COUNTS] = {1, 4, 16}, all_contexts[COUNTS] = 
 /* Microseconds of a token of one sequence with MUST_CONTEXT before it, of an H200; 0: none is set. */
 static const double musts_us[MODELS][WEIGHTS] = {
     [SMOLLM2] = {[BF16] = 340, [NVFP4] = 300}, [LLAMA] = {[BF16] = 720, [NVFP4] = 330}};
-static const double most_of_sixteen = 1.6; /* of SmolLM2: a step of 16 sequences over one of one */
+static const double most_of_sixteen = 1.6;   /* of SmolLM2: a step of 16 sequences over one of one */
+static const double most_to_instantiate = 1; /* seconds */
 
 struct options {
   rondo_backend backend;
@@ -81,6 +82,7 @@ struct model {
   rondo_exec *exec;
   rondo_slot slot;
   struct source source;
+  uint64_t instantiate_ns, upload_ns, upload_bytes;
 };
 
 static void set(struct model *model, rondo_tensor tensor, struct pattern pattern) {
@@ -88,7 +90,10 @@ static void set(struct model *model, rondo_tensor tensor, struct pattern pattern
   if (!tensor.graph) return;
   TRY(rondo_tensor_bytes(tensor, &bytes));
   source_fill(&model->source, bytes, pattern);
+  uint64_t begin = timing_now_ns();
   TRY(rondo_upload(model->exec, tensor, model->source.words, bytes));
+  model->upload_ns += timing_now_ns() - begin;
+  model->upload_bytes += bytes;
 }
 
 static struct pattern weights_pattern(rondo_dtype dtype) {
@@ -130,7 +135,9 @@ static void model_open(struct model *model, const struct options *options) {
                                   .pinned_bytes = plan.pinned_bytes_per_slot,
                                   .host_bytes = plan.host_bytes},
                  &model->runtime));
+  uint64_t begin = timing_now_ns();
   TRY(rondo_instantiate(model->runtime, model->graph, NULL, &model->exec));
+  model->instantiate_ns = timing_now_ns() - begin;
   TRY(rondo_acquire(model->exec, &model->slot));
   set_all(model);
   memset(rondo_data(model->slot, model->ends.advance), 0, (size_t)model->desc.sequences * sizeof(int32_t));
@@ -211,6 +218,16 @@ static double measure_contexts(struct model *model, const struct options *option
   return at_must;
 }
 
+/* How long it took until the first token could be asked for. */
+static void report_opening(const struct model *model, struct report *report, int which, int weights) {
+  char name[80];
+  snprintf(name, sizeof name, "%s %s, %d sequence%s, to instantiate", model_names[which],
+           rondo_dtype_name(weight_types[weights]), (int)model->desc.sequences, model->desc.sequences > 1 ? "s" : "");
+  report_figure(report, name, (double)model->instantiate_ns / 1e9, "s", most_to_instantiate);
+  report_figure(report, "  weights and KV caches uploaded at", (double)model->upload_bytes / (double)model->upload_ns,
+                "GB/s", 0);
+}
+
 static void bench_model(const struct options *options, struct report *report, int which, int weights) {
   double alone = 0;
   for (int s = 0; s < COUNTS; s++) {
@@ -221,6 +238,7 @@ static void bench_model(const struct options *options, struct report *report, in
     model.desc.context = options->context > options->capacity ? options->context : options->capacity;
     model.desc.sequences = options->sequences ? options->sequences : all_sequences[s];
     model_open(&model, options);
+    report_opening(&model, report, which, weights);
     double us = measure_contexts(&model, options, report, which, weights);
     if (model.desc.sequences == 1) alone = us;
     if (model.desc.sequences == 16 && alone > 0 && us > 0)
