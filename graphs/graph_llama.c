@@ -18,9 +18,9 @@
 /* A cache has room for the padding behind a context's last token. */
 enum { NVFP4_BLOCK = 16, MOST_ROWS = 16, PADDING = MOST_ROWS - 1, HALF = 2 };
 
-/* Decode in halves: parts of the sum that a feed forward leaves, one for each of its clusters of eight blocks, of a small
- * model and of one that keeps the memory busy (an H200 runs fifteen such clusters at once, and a sixteenth behind them);
- * and the most KV heads, each of which leaves one too. */
+/* Decode in halves: parts of the sum that a feed forward leaves, one for each of its clusters of eight blocks: of a
+ * small model and of one that keeps the memory busy (an H200 runs fifteen such clusters at once, and a sixteenth behind
+ * them); and the most KV heads, each of which leaves one too. */
 enum { SMALL_HIDDEN = 1024, SMALL_PARTS = 8, LARGE_PARTS = 15, MOST_PARTS = 16 };
 
 /* What is being built. */
@@ -41,10 +41,11 @@ typedef rondo_status (*tensor_function)(rondo_graph *graph, const char *name, ro
 
 static bool is_prefill(const struct builder *b) { return b->desc.tokens > 0; }
 
-/* Are layers two tasks? */
+/* Are layers two tasks? Of several sequences five are faster as yet (docs/performance.md). */
 static bool in_halves(const struct builder *b) {
   const int64_t d = b->desc.head_dimension;
-  return !is_prefill(b) && !b->desc.one_order && b->desc.kv_heads <= MOST_PARTS && (d == 64 || d == 128);
+  return !is_prefill(b) && b->desc.sequences == 1 && !b->desc.one_order && b->desc.kv_heads <= MOST_PARTS &&
+         (d == 64 || d == 128);
 }
 
 /* "layer3.qkv", with what the graph is called in front. */
@@ -219,7 +220,8 @@ static rondo_status temporaries_add(struct builder *b) {
   if (in_halves(b)) {
     if (status == RONDO_OK) status = rows_add(b, "hidden between", desc->hidden, &b->between);
     if (status == RONDO_OK) status = parts_add(b, "attended", desc->kv_heads, &b->attended_parts);
-    return status == RONDO_OK ? parts_add(b, "gated", desc->hidden <= SMALL_HIDDEN ? SMALL_PARTS : LARGE_PARTS, &b->gated_parts) : status;
+    const int64_t parts = desc->hidden <= SMALL_HIDDEN ? SMALL_PARTS : LARGE_PARTS;
+    return status == RONDO_OK ? parts_add(b, "gated", parts, &b->gated_parts) : status;
   }
   if (status == RONDO_OK) status = rows_add(b, "qkv", b->q_columns + 2 * b->kv_columns, &b->qkv);
   if (status == RONDO_OK) status = rows_add(b, "attended", b->q_columns, &b->attended);
