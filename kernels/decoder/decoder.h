@@ -86,13 +86,14 @@ bool attention_block_step(const struct op_call *call, uint32_t index, struct op_
 bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step);
 
 /* The kernels of chips that have clusters, in attention_block_select.c, feed_forward_select.c and
- * feed_forward_stream_select.c: false, and no launch,
- * where they do not suit the task or the chip. */
+ * feed_forward_stream_select.c: false, and no launch, where they do not suit the task or the chip. */
 bool attention_block_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 bool feed_forward_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 bool feed_forward_stream_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 
 /* decoder_select.c. */
+/* Rows of all that a half is given, weights aside, follow each other, from multiples of 16 bytes on. */
+bool decoder_operands_are_dense(const struct op_task *task);
 rondo_status attention_block_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 rondo_status feed_forward_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 #endif

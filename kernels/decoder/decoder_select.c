@@ -4,6 +4,21 @@
 
 #include <assert.h>
 
+enum { ALIGNMENT = 16 };
+
+static bool is_dense(const struct op_operand *operand) {
+  int64_t step = 1;
+  for (uint32_t i = operand->rank; i-- > 0; step *= operand->shape[i])
+    if (operand->shape[i] != 1 && operand->stride[i] != step) return false;
+  return op_rows_aligned(operand, ALIGNMENT);
+}
+
+bool decoder_operands_are_dense(const struct op_task *task) {
+  for (uint32_t i = DECODER_X; i < DECODER_OPERANDS; i++)
+    if (task->operands[i].present && !is_dense(&task->operands[i])) return false;
+  return true;
+}
+
 static rondo_status steps_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   struct op_step step;
   struct op_launches of_step;

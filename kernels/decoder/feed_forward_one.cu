@@ -6,10 +6,7 @@
  * bits), and knows all addresses. Operand B are the token's numbers in shared memory, twice: rounded, and what is left
  * of them; its eight columns repeat the two. The order of k inside of a chunk is that of the loads. What is gated goes
  * to all blocks of the cluster (st.async), each of which waits for its bytes alone. */
-#include "../common/barrier.cuh"
-#include "../common/cluster.cuh"
-#include "../common/launch.cuh"
-#include "../gemv/gemv_operands.cuh"
+#include "decoder_shared.cuh"
 #include "feed_forward_one.h"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -134,13 +131,6 @@ template <typename Size, int Chunks> struct fragments {
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(value),
-               "r"(barrier)
-               : "memory");
-#endif
-}
 __device__ __forceinline__ uint32_t load_number(const unsigned char *address) {
   uint32_t bits;
   asm volatile("ld.global.u16 %0, [%1];" : "=r"(bits) : "l"(address) : "memory");

@@ -120,23 +120,14 @@ static bool variant_suits(const struct variant *variant, const struct feed_forwa
          deal->shared_bytes <= (uint64_t)chip->shared_bytes;
 }
 
-/* Rows follow each other, from multiples of 16 bytes on. */
-static bool is_dense(const struct op_operand *operand) {
-  int64_t step = 1;
-  for (uint32_t i = operand->rank; i-- > 0; step *= operand->shape[i])
-    if (operand->shape[i] != 1 && operand->stride[i] != step) return false;
-  return op_rows_aligned(operand, ALIGNMENT);
-}
-
 static bool shape_suits(const struct op_task *task, const struct feed_forward_shape *shape) {
   const struct decoder_shape *decoder = &shape->decoder;
   const int64_t elements = chunk_elements(decoder->weights);
-  for (uint32_t i = DECODER_X; i < DECODER_OPERANDS; i++)
-    if (task->operands[i].present && !is_dense(&task->operands[i])) return false;
   const int64_t units = decoder->hidden / FEED_FORWARD_UNIT;
   if (units * units * decoder->rows > 1 << 16) return false; /* the reciprocal is good so far */
-  return decoder->dense_weights && decoder->hidden % FEED_FORWARD_UNIT == 0 && units > 0 &&
-         shape->columns % elements == 0 && shape->columns > 0 && decoder->x_parts <= FEED_FORWARD_MOST_PARTS &&
+  return decoder_operands_are_dense(task) && decoder->dense_weights && decoder->hidden % FEED_FORWARD_UNIT == 0 &&
+         units > 0 && shape->columns % elements == 0 && shape->columns > 0 &&
+         decoder->x_parts <= FEED_FORWARD_MOST_PARTS &&
          decoder->out_parts <= smaller(shape->columns / elements, FEED_FORWARD_MOST_PARTS);
 }
 
@@ -182,8 +173,8 @@ static bool one_launch(const struct op_call *call, const struct feed_forward_sha
   for (size_t i = 0; i < sizeof variants_of_one / sizeof *variants_of_one; i++) {
     const struct variant_of_one *variant = &variants_of_one[i];
     if (!one_suits(variant, shape, chip)) continue;
-    launch_add(launches, &variant->kernel, FEED_FORWARD_ONE_PARTS * FEED_FORWARD_CLUSTER, variant->kernel.threads, 0,
-               &parameters, sizeof parameters);
+    launch_add(launches, &variant->kernel, (int64_t)FEED_FORWARD_ONE_PARTS * FEED_FORWARD_CLUSTER,
+               variant->kernel.threads, 0, &parameters, sizeof parameters);
     return true;
   }
   return false;

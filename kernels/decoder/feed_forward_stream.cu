@@ -11,17 +11,10 @@
  * So each lane finds its own blocks' sums in its own registers, and multiplies the scale to two sums instead of to 16
  * codes. The numbers are f16 times a power of two of each block of 16, which the scale takes back.
  */
-#include "../common/barrier.cuh"
-#include "../common/cluster.cuh"
-#include "../common/launch.cuh"
-#include "../gemv/gemv_operands.cuh"
+#include "decoder_shared.cuh"
 #include "feed_forward_stream.h"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
-#ifndef STAMP
-#define STAMP(i)
-#endif
 
 typedef feed_forward_stream_parameters stream_parameters;
 
@@ -32,57 +25,6 @@ constexpr uint32_t cluster_blocks = FEED_FORWARD_STREAM_CLUSTER, chunk_columns =
 constexpr uint32_t x_rest = FEED_FORWARD_STREAM_HIDDEN * 2, gated_rest = FEED_FORWARD_STREAM_GROUPS * 128;
 /* What takes back that codes come times 2^E2M1_EXPONENT. */
 constexpr float codes_factor = E2M1_EXPONENT ? 16384.0f : 1.0f;
-
-/* ---- Shared memory ----------------------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ words load_four_words(uint32_t from) {
-  words v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "r"(from)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ uint32_t load_half_word(uint32_t from) {
-  uint16_t v;
-  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from) : "memory");
-  return v;
-}
-__device__ __forceinline__ uint32_t load_word(uint32_t from) {
-  uint32_t v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
-  return v;
-}
-__device__ __forceinline__ float2 load_two(uint32_t from) {
-  float2 v;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_number(uint32_t to, float v) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
-}
-__device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
-}
-/* A word to another block of the cluster, whose barrier counts its bytes when they have come. */
-__device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(value),
-               "r"(barrier)
-               : "memory");
-#endif
-}
-__device__ __forceinline__ void copy_early_16(uint32_t to, const unsigned char *from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
-}
-/* Zeros where bytes is 0. */
-__device__ __forceinline__ void copy_early_or_not(uint32_t to, const unsigned char *from, uint32_t bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void copy_early_4(uint32_t to, const unsigned char *from) {
-  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 4;" EARLY ::"r"(to), "l"(from) : "memory");
-}
 
 /* ---- A block's place --------------------------------------------------------------------------------------------- */
 
@@ -157,16 +99,16 @@ __device__ __forceinline__ void ask_scales(const stream_parameters &p, const str
                         piece * 16);
   for (uint32_t group = threadIdx.x % 8; group < at.groups; group += 8)
     for (uint32_t row = threadIdx.x / 8; row < p.hidden / cluster_blocks; row += block_warps * 4)
-      copy_early_4(at.shared + p.second_scales + (row * at.groups + group) * 4,
-                   (const unsigned char *)p.down_scales +
-                       ((at.rank + row / 16 * cluster_blocks) * 16 + row % 16) * (uint64_t)(p.columns / 16) +
-                       (at.first_group + group) * 4);
+      copy_early<4>(at.shared + p.second_scales + (row * at.groups + group) * 4,
+                    (const unsigned char *)p.down_scales +
+                        ((at.rank + row / 16 * cluster_blocks) * 16 + row % 16) * (uint64_t)(p.columns / 16) +
+                        (at.first_group + group) * 4);
 }
 
 /* The sums of two rows' 16 bytes in a slot with a lane's numbers, times their scales. */
 __device__ __forceinline__ void multiply_codes(uint32_t codes_at, const uint32_t (&b)[16], const float2 &scales,
                                                const float2 &scales_8, float2 &sum) {
-  const words codes = load_four_words(codes_at), codes_8 = load_four_words(codes_at + 512);
+  const words codes = load_words(codes_at), codes_8 = load_words(codes_at + 512);
 #pragma unroll
   for (int block = 0; block < 2; block++) {
     float c[4] = {};
@@ -322,7 +264,7 @@ __device__ __forceinline__ void first_product(const stream_parameters &p, const 
   uint32_t b[16];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const words four = load_four_words(mine ? numbers + i * 16 : at.shared + FEED_FORWARD_STREAM_ZEROS);
+    const words four = load_words(mine ? numbers + i * 16 : at.shared + FEED_FORWARD_STREAM_ZEROS);
 #pragma unroll
     for (int j = 0; j < 4; j++) b[4 * i + j] = four.word[j];
   }
@@ -363,7 +305,7 @@ __device__ __forceinline__ void second_product(const stream_parameters &p, const
     uint32_t b[16];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-      const words four = load_four_words(numbers + j * 16);
+      const words four = load_words(numbers + j * 16);
 #pragma unroll
       for (int k = 0; k < 4; k++) b[4 * j + k] = four.word[k];
     }
@@ -397,7 +339,7 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
   if (!p.early) only_wait_for_predecessors();
   const uint32_t pair = (at.warp * cluster_blocks + at.rank) * 32 + at.lane;
   if (p.norm && pair < p.hidden / 2)
-    copy_early_4(at.shared + FEED_FORWARD_STREAM_NORM + pair * 4, (const unsigned char *)p.norm + pair * 4);
+    copy_early<4>(at.shared + FEED_FORWARD_STREAM_NORM + pair * 4, (const unsigned char *)p.norm + pair * 4);
   ask_scales(p, at);
   cp_async_commit();
   code_stream stream(p, at);
@@ -408,27 +350,18 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
   __syncthreads();
   wait_for_cluster();
   only_wait_for_predecessors();
-  STAMP(0);
   gather<V>(p, at);
-  STAMP(1);
   barrier_wait_cluster(at.barrier(0), 0);
-  STAMP(2);
   uint32_t used = 0;
   if (multiplies) first_product(p, at, stream, used);
   used = at.groups * slot_bytes % (slot_count * slot_bytes);
-  STAMP(3);
   const float factor = norm_factor(p, at);
   __syncthreads();
-  STAMP(4);
   send_gated(p, at, factor);
-  STAMP(5);
   barrier_wait_cluster(at.barrier(1), 0);
-  STAMP(6);
   convert_gated(at);
   __syncthreads();
-  STAMP(7);
   if (multiplies) second_product(p, at, stream, used);
-  STAMP(8);
 }
 
 #define DEFINE(chips, parameters, name, threads, type)                                                                 \

@@ -5,7 +5,7 @@
 #include "decoder.h"
 #include "feed_forward_stream.h"
 
-enum { ALIGNMENT = 16, BANKS = 128, HIDDEN_STEP = 256 /* whose scales are 16 bytes */ };
+enum { BANKS = 128, HIDDEN_STEP = 256 /* whose scales are 16 bytes */ };
 
 struct variant {
   struct op_kernel kernel;
@@ -56,26 +56,18 @@ parameters_make(const struct op_call *call, const struct feed_forward_shape *sha
        of_cluster * 16 * (decoder->hidden / DECODER_SCALE_BLOCK + FEED_FORWARD_STREAM_SCALE_PADDING));
   take(&p.second_scales, shared_bytes,
        decoder->hidden / FEED_FORWARD_STREAM_CLUSTER * of_cluster * (FEED_FORWARD_STREAM_GROUP / DECODER_SCALE_BLOCK));
-  take(&p.ring, shared_bytes, FEED_FORWARD_STREAM_WARPS * FEED_FORWARD_STREAM_SLOTS * FEED_FORWARD_STREAM_SLOT);
+  take(&p.ring, shared_bytes,
+       (int64_t)FEED_FORWARD_STREAM_WARPS * FEED_FORWARD_STREAM_SLOTS * FEED_FORWARD_STREAM_SLOT);
   return p;
-}
-
-/* Rows follow each other, from multiples of 16 bytes on. */
-static bool is_dense(const struct op_operand *operand) {
-  int64_t step = 1;
-  for (uint32_t i = operand->rank; i-- > 0; step *= operand->shape[i])
-    if (operand->shape[i] != 1 && operand->stride[i] != step) return false;
-  return op_rows_aligned(operand, ALIGNMENT);
 }
 
 static bool shape_suits(const struct op_task *task, const struct feed_forward_shape *shape) {
   const struct decoder_shape *decoder = &shape->decoder;
   const int64_t groups = shape->columns / FEED_FORWARD_STREAM_GROUP;
-  for (uint32_t i = DECODER_X; i < DECODER_OPERANDS; i++)
-    if (task->operands[i].present && !is_dense(&task->operands[i])) return false;
-  return decoder->rows == 1 && decoder->weights == RONDO_NVFP4 && decoder->dense_weights &&
-         decoder->hidden % HIDDEN_STEP == 0 && decoder->hidden > 0 && decoder->hidden <= FEED_FORWARD_STREAM_HIDDEN &&
-         shape->columns % FEED_FORWARD_STREAM_GROUP == 0 && decoder->x_parts <= FEED_FORWARD_STREAM_PARTS &&
+  return decoder_operands_are_dense(task) && decoder->rows == 1 && decoder->weights == RONDO_NVFP4 &&
+         decoder->dense_weights && decoder->hidden % HIDDEN_STEP == 0 && decoder->hidden > 0 &&
+         decoder->hidden <= FEED_FORWARD_STREAM_HIDDEN && shape->columns % FEED_FORWARD_STREAM_GROUP == 0 &&
+         decoder->x_parts <= FEED_FORWARD_STREAM_PARTS &&
          decoder->out_parts <= smaller(groups, FEED_FORWARD_STREAM_PARTS) &&
          divide_up(groups, decoder->out_parts) <= FEED_FORWARD_STREAM_GROUPS;
 }
@@ -92,7 +84,7 @@ bool feed_forward_stream_launch(const struct op_call *call, const struct chip *c
         shared_bytes > chip->shared_bytes)
       continue;
     launch_add(launches, &variant->kernel, shape.decoder.out_parts * FEED_FORWARD_STREAM_CLUSTER,
-               32 * FEED_FORWARD_STREAM_WARPS, (uint64_t)shared_bytes, &parameters, sizeof parameters);
+               variant->kernel.threads, (uint64_t)shared_bytes, &parameters, sizeof parameters);
     return true;
   }
   return false;

@@ -1,0 +1,75 @@
+/* decoder_shared.cuh - numbers in shared memory, to other blocks of a cluster, and weights asked for early: what the
+ * kernels of a layer's gated half have in common. */
+#ifndef RONDO_DECODER_SHARED_CUH
+#define RONDO_DECODER_SHARED_CUH
+
+#include "../common/barrier.cuh"
+#include "../common/cluster.cuh"
+#include "../common/launch.cuh"
+#include "../gemv/gemv_operands.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+__device__ __forceinline__ words load_words(uint32_t from) {
+  words v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "r"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ uint2 load_two_words(uint32_t from) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ uint32_t load_word(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ uint32_t load_half_word(uint32_t from) {
+  uint16_t v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ float4 load_four(uint32_t from) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ float2 load_two(uint32_t from) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_number(uint32_t to, float v) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+}
+__device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+}
+/* A word to another block of the cluster, whose barrier counts its bytes when they have come. */
+__device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(value),
+               "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void copy_early_16(uint32_t to, const unsigned char *from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+/* Zeros where bytes is 0. */
+__device__ __forceinline__ void copy_early_or_not(uint32_t to, const unsigned char *from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+template <int Bytes> __device__ __forceinline__ void copy_early(uint32_t to, const unsigned char *from) {
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" EARLY ::"r"(to), "l"(from), "n"(Bytes) : "memory");
+}
+
+#endif
+#endif
