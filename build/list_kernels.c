@@ -13,6 +13,7 @@
 #include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
 #include "../kernels/gemv/gemv.h"
+#include "../kernels/gemv/gemv_tall.h"
 #include "../kernels/model/elementwise.h"
 #include "../kernels/model/norm.h"
 #include "../kernels/model/rope.h"
@@ -62,6 +63,7 @@ int main(void) {
   GEMV_ROWS_KERNELS(PRINT);
   GEMV_SHORT_KERNELS(PRINT);
   GEMV_STREAM_KERNELS(PRINT);
+  GEMV_TALL_KERNELS(PRINT);
   GEMV_OTHER_KERNELS(PRINT);
   QUANTIZE_KERNELS(PRINT);
   ELEMENTWISE_KERNELS(PRINT);

@@ -105,6 +105,27 @@ struct gemv_rows_plan {
  * or more than eight too; k is not cut, so that the order of a row's sums depends on k alone. Never with one_order. */
 struct gemv_rows_plan gemv_rows_plan_of(const struct gemv_problem *problem);
 
+/* A kernel of gemv_tall.cu: see GEMV_TALL_KERNELS. */
+struct gemv_tall_variant {
+  struct op_kernel kernel;
+  rondo_dtype dtype; /* of weights and vectors */
+  int64_t operands;
+};
+
+/* See gemv_parameters. */
+struct gemv_tall_plan {
+  const struct gemv_tall_variant *variant; /* NULL: it is not right */
+  int64_t tiles, blocks;                   /* of one matrix */
+  int64_t slots, first_slots;              /* of a block; those that are asked for before the vectors */
+  int64_t slot_bytes, first_stage;
+  int64_t shared_bytes;
+};
+
+/* Pure as well, and of 16-bit weights alone, of the others only gemv_plan_of takes these: so it is asked fifth.
+ * Whether it is right depends on the rows and the GPU too; k is not cut, so that the order of a row's sums depends on k
+ * alone. Never with one_order. */
+struct gemv_tall_plan gemv_tall_plan_of(const struct gemv_problem *problem);
+
 /* A kernel of gemv_stream.cuh: see GEMV_STREAM_KERNELS. */
 struct gemv_stream_variant {
   struct op_kernel kernel;

@@ -11,7 +11,7 @@
  * Bound by memory where enough warps multiply: what a tile costs between its barrier and its last product is latency,
  * so 14 to 16 warps, or two blocks of eight a multiprocessor, beat more stages. Stages of 30 to 60 KB: a copy costs its
  * warp some 50 ns, and a tile the warps some hundred cycles. */
-#include "gemv_copies.cuh"
+#include "gemv_bulk.cuh"
 #include "gemv_dot.cuh"
 #include "gemv_finish.cuh"
 #include "gemv_operands.cuh"
@@ -19,16 +19,6 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 enum : uint32_t { NUMBER = sizeof(float) };
-
-/* ---- Copies and barriers ---------------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ void bulk_copy(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t barrier,
-                                          uint64_t policy) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
-               "%4;" EARLY ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
-               : "memory");
-}
 
 template <int Bytes> __device__ __forceinline__ uint32_t load_shared_scales(uint32_t address) {
   uint32_t loaded;
@@ -55,16 +45,6 @@ __device__ __forceinline__ void advance(const gemv_parameters &p, ring_place &at
 }
 __device__ __forceinline__ uint32_t full_barrier(uint32_t ring, uint32_t stage) { return ring + 16 * stage; }
 __device__ __forceinline__ uint32_t empty_barrier(uint32_t ring, uint32_t stage) { return ring + 16 * stage + 8; }
-
-/* One lane of a warp whose lanes are all here, and always the same. Of what stands behind it ptxas knows that it is of
- * one lane: where it must think that lanes differ, it puts a loop over them around each copy and each barrier's init.
- */
-__device__ __forceinline__ bool elected() {
-  uint32_t is;
-  __syncwarp();
-  asm volatile("{.reg .pred one;\nelect.sync _|one, 0xffffffff;\nselp.u32 %0, 1, 0, one;}" : "=r"(is));
-  return is;
-}
 
 /* The warp that copies: a tile is one copy of weights and one of scales, since a copy costs the warp that asks for it
  * some 50 ns. All its lanes count along, so that what copies are told is the same in all of them. */

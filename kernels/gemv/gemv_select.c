@@ -1,5 +1,5 @@
-/* gemv_select.c - what a kernel is told that gemv_short_plan.c, gemv_rows_plan.c, gemv_ring_plan.c, gemv_stream_plan.c
- * or gemv_plan.c chose. */
+/* gemv_select.c - what a kernel is told that gemv_short_plan.c, gemv_rows_plan.c, gemv_ring_plan.c,
+ * gemv_stream_plan.c, gemv_tall_plan.c or gemv_plan.c chose. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "gemv_plan.h"
@@ -241,6 +241,14 @@ static void add_stream(struct op_launches *launches, struct gemv_parameters *p, 
   add(launches, p, &plan->variant->kernel, plan->blocks, plan->threads, plan->shared_bytes);
 }
 
+/* A stage is a slot, and a group one that is asked for before the vectors. */
+static void add_tall(struct op_launches *launches, struct gemv_parameters *p, const struct gemv_tall_plan *plan) {
+  set_parts(p, 1, plan->first_slots, 1, plan->tiles);
+  p->stages = (uint32_t)plan->slots, p->stage_bytes = (uint32_t)plan->slot_bytes;
+  p->first_stage = (uint32_t)plan->first_stage;
+  add(launches, p, &plan->variant->kernel, plan->blocks, plan->variant->kernel.threads, plan->shared_bytes);
+}
+
 static void add_tiles(struct op_launches *launches, struct gemv_parameters *p, const struct gemv_plan *plan) {
   set_parts(p, plan->parts, plan->groups, plan->chunks, plan->tiles);
   if (plan->starts_one) p->early |= GEMV_STARTS_ONE;
@@ -257,6 +265,7 @@ rondo_status gemv_select(const struct op_call *call, const struct chip *chip, st
   const struct gemv_rows_plan of_rows = gemv_rows_plan_of(&problem);
   const struct gemv_ring_plan ring = gemv_ring_plan_of(&problem);
   const struct gemv_stream_plan stream = gemv_stream_plan_of(&problem);
+  const struct gemv_tall_plan of_tall = gemv_tall_plan_of(&problem);
   const struct gemv_plan tiles = gemv_plan_of(&problem);
   parameters.early = may_read_early(call) ? GEMV_READS_EARLY : 0;
   if (parameters.early && parameters.norm && call->settled_operands & 1u << GEMV_NORM)
@@ -269,6 +278,8 @@ rondo_status gemv_select(const struct op_call *call, const struct chip *chip, st
     add_ring(launches, &parameters, &ring);
   else if (stream.variant)
     add_stream(launches, &parameters, &stream);
+  else if (of_tall.variant)
+    add_tall(launches, &parameters, &of_tall);
   else if (tiles.variant)
     add_tiles(launches, &parameters, &tiles);
   else

@@ -12,7 +12,7 @@
 
 enum { REPLAYS = 100, HOST_ROWS = 64, SAMPLES = 199, SETS = 2 };
 
-enum { PADDED = 1, NORMALISED = 2, IN_E4M3 = 4 };
+enum { PADDED = 1, NORMALISED = 2, IN_E4M3 = 4, IN_16_BITS = 8 /* of the vectors' type */ };
 
 struct large {
   rondo_dtype vectors;
@@ -21,8 +21,12 @@ struct large {
   int with;
 };
 
+static inline rondo_dtype weights_of(const struct large *large) {
+  return large->with & IN_16_BITS ? large->vectors : large->with & IN_E4M3 ? RONDO_E4M3 : RONDO_NVFP4;
+}
+
 static inline struct problem problem_of(rondo_backend backend, const struct large *large, rondo_dtype out) {
-  return (struct problem){.weights_dtype = large->with & IN_E4M3 ? RONDO_E4M3 : RONDO_NVFP4,
+  return (struct problem){.weights_dtype = weights_of(large),
                           .row_scales = large->with & IN_E4M3,
                           .vectors_dtype = large->vectors,
                           .out_dtype = out,
@@ -35,20 +39,24 @@ static inline struct problem problem_of(rondo_backend backend, const struct larg
                           .norm = large->with & NORMALISED};
 }
 
-/* All codes of NVFP4; e4m3 that is no NaN. */
+/* All codes of NVFP4; e4m3 that is no NaN; f16 between 1/8 and 2, bf16 between 1/8 and 1/2. */
+static inline void fill_operand(struct operand *o, struct random *random) {
+  uint64_t kept = UINT64_MAX, set = 0;
+  if (o->dtype == RONDO_E4M3) kept = UINT64_C(0x9f9f9f9f9f9f9f9f), set = UINT64_C(0x2020202020202020);
+  if (o->dtype == RONDO_F16) kept = UINT64_C(0x8fff8fff8fff8fff), set = UINT64_C(0x3000300030003000);
+  if (o->dtype == RONDO_BF16) kept = UINT64_C(0x80ff80ff80ff80ff), set = UINT64_C(0x3e003e003e003e00);
+  const size_t bytes = bytes_of(o);
+  for (size_t at = 0; at < bytes; at += 8) {
+    uint64_t bits = (random_bits(random) & kept) | set;
+    memcpy((char *)o->data + at, &bits, bytes - at < 8 ? bytes - at : 8);
+  }
+}
+
 static inline void fill_weights(struct problem *p, struct random *random) {
-  struct operand *operands[] = {&p->weights, &p->weight_scales};
   if (p->norm) operand_fill(&p->norm_weights, random, 1, false);
   if (p->row_scales) operand_fill(&p->weight_scales, random, 1, false);
-  for (int i = 0; i < (p->row_scales ? 1 : 2); i++) {
-    const bool all = operands[i]->dtype == RONDO_NVFP4;
-    const uint64_t kept = all ? UINT64_MAX : UINT64_C(0x9f9f9f9f9f9f9f9f), set = all ? 0 : UINT64_C(0x2020202020202020);
-    size_t bytes = bytes_of(operands[i]);
-    for (size_t at = 0; at < bytes; at += 8) {
-      uint64_t bits = (random_bits(random) & kept) | set;
-      memcpy((char *)operands[i]->data + at, &bits, bytes - at < 8 ? bytes - at : 8);
-    }
-  }
+  fill_operand(&p->weights, random);
+  if (p->weights_dtype == RONDO_NVFP4) fill_operand(&p->weight_scales, random);
 }
 
 static inline void fill_vectors(struct problem *p, struct random *random) {
@@ -169,7 +177,7 @@ static inline void check_written(rondo_backend backend, const struct large *larg
   struct random random = {.state = 31};
   struct problem sets[SETS];
   struct trial trial, unused;
-  rondo_tensor codes, scales;
+  rondo_tensor codes, scales = {0};
   trial_describe(&unused, backend);
   for (int set = 0; set < SETS; set++) {
     sets[set] = problem_of(backend, large, RONDO_F32);
@@ -179,20 +187,21 @@ static inline void check_written(rondo_backend backend, const struct large *larg
   }
   trial_describe(&trial, backend);
   struct problem p = sets[0];
-  rondo_gemv_desc desc = {.weights = copied(&trial, "codes", RONDO_NVFP4, p.m, p.k, &codes),
-                          .weight_scales = copied(&trial, "scales", RONDO_E4M3, p.m, p.k / 16, &scales)};
+  const bool has_scales = p.weights_dtype == RONDO_NVFP4;
+  rondo_gemv_desc desc = {.weights = copied(&trial, "weights", p.weights_dtype, p.m, p.k, &codes)};
+  if (has_scales) desc.weight_scales = copied(&trial, "scales", RONDO_E4M3, p.m, p.k / 16, &scales);
   REQUIRE_OK(rondo_input(trial.graph, "x", p.vectors_dtype, 2, (int64_t[]){p.count, p.k}, &desc.vectors));
   if (p.vectors_dtype == RONDO_NVFP4)
     REQUIRE_OK(
         rondo_input(trial.graph, "x scales", RONDO_E4M3, 2, (int64_t[]){p.count, p.k / 16}, &desc.vector_scales));
   REQUIRE_OK(rondo_output(trial.graph, "y", RONDO_F32, 2, (int64_t[]){p.count, p.m}, &desc.out));
   REQUIRE_OK(rondo_add_gemv(trial.graph, &desc));
-  if (backend == RONDO_BACKEND_CUDA) require_kernel(&trial, 2, large->kernel);
+  if (backend == RONDO_BACKEND_CUDA) require_kernel(&trial, has_scales ? 2 : 1, large->kernel);
   trial_instantiate(&trial);
   for (int replay = 0; replay < (backend == RONDO_BACKEND_HOST ? 4 : 16); replay++) {
     struct problem *set = &sets[replay % SETS];
     trial_set(&trial, codes, set->weights.data);
-    trial_set(&trial, scales, set->weight_scales.data);
+    if (has_scales) trial_set(&trial, scales, set->weight_scales.data);
     trial_set(&trial, desc.vectors, set->vectors.data);
     if (set->vector_scales.data) trial_set(&trial, desc.vector_scales, set->vector_scales.data);
     trial_replay(&trial);

@@ -30,6 +30,22 @@ static inline void problem_finish(struct gemv_problem *problem, int64_t rows) {
   problem->finishing = problem->row_multiple > 1;
 }
 
+/* One that is taken where there are many short rows: the vocabulary of a small model. */
+static inline struct gemv_problem problem_taken(rondo_dtype weights, rondo_dtype vectors, int64_t count) {
+  return (struct gemv_problem){.weights = weights,
+                               .vectors = vectors,
+                               .batch = 1,
+                               .m = 49152,
+                               .k = 576,
+                               .count = count,
+                               .chip = CHIP_SM_90A,
+                               .multiprocessors = 132,
+                               .row_multiple = 1,
+                               .scale_bytes = 4,
+                               .wide_loads = true,
+                               .packed_weights = true};
+}
+
 /* So many random problems, of which `check` looks at the plan, and tells whose it is: a kernel's name, or NULL where
  * there is none. Each kernel has more than `least`. */
 static inline void plans_check(uint64_t seed, const char *(*check)(struct random *random), const char *const *kernels,

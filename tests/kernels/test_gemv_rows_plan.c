@@ -79,37 +79,23 @@ Test(gemv_rows_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
 /* ---- What is not taken --------------------------------------------------------------------------------------------
  */
 
-/* One that is. */
-static struct gemv_problem taken(rondo_dtype weights, rondo_dtype vectors, int64_t count) {
-  return (struct gemv_problem){.weights = weights,
-                               .vectors = vectors,
-                               .batch = 1,
-                               .m = 49152,
-                               .k = 576,
-                               .count = count,
-                               .chip = CHIP_SM_90A,
-                               .multiprocessors = 132,
-                               .row_multiple = 1,
-                               .scale_bytes = 4,
-                               .wide_loads = true,
-                               .packed_weights = true};
-}
-
 static bool takes(struct gemv_problem problem) { return gemv_rows_plan_of(&problem).variant; }
 
 #define NOT_WITH(change)                                                                                               \
   do {                                                                                                                 \
-    struct gemv_problem problem = taken(RONDO_NVFP4, RONDO_BF16, 8);                                                   \
+    struct gemv_problem problem = problem_taken(RONDO_NVFP4, RONDO_BF16, 8);                                           \
     problem.change;                                                                                                    \
     cr_expect_not(takes(problem), #change);                                                                            \
   } while (0)
 
 Test(gemv_rows_plan, what_the_kernels_cannot_do_is_not_taken) {
   for (int64_t count = 2; count <= 16; count++) {
-    cr_assert(takes(taken(RONDO_NVFP4, RONDO_NVFP4, count)) && takes(taken(RONDO_NVFP4, RONDO_BF16, count)));
-    cr_assert(takes(taken(RONDO_E4M3, RONDO_F16, count)) && takes(taken(RONDO_E4M3, RONDO_BF16, count)));
+    cr_assert(takes(problem_taken(RONDO_NVFP4, RONDO_NVFP4, count)) &&
+              takes(problem_taken(RONDO_NVFP4, RONDO_BF16, count)));
+    cr_assert(takes(problem_taken(RONDO_E4M3, RONDO_F16, count)) &&
+              takes(problem_taken(RONDO_E4M3, RONDO_BF16, count)));
   }
-  struct gemv_problem one = taken(RONDO_E4M3, RONDO_BF16, 1);
+  struct gemv_problem one = problem_taken(RONDO_E4M3, RONDO_BF16, 1);
   cr_assert(takes(one));
   one.k = 512; /* what another kernel is faster with */
   cr_assert_not(takes(one));

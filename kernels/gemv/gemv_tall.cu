@@ -1,0 +1,223 @@
+/* gemv_tall.cu - 1 to 16 vectors, matrices of many short rows in 16 bits: a warp has whole rows, which come by bulk
+ * copies.
+ *
+ * A tile are sixteen rows of a matrix without gaps, so one copy. Blocks, one of a multiprocessor, take tiles gridDim.x
+ * apart, and their warps take turns: a warp has a slot of its own, multiplies what has come there, and asks for its
+ * next tile. The slots of the others are under way meanwhile, nearly all of shared memory. k is not split, so nothing
+ * meets, and behind the one barrier that hands over the vectors no warp waits for another.
+ *
+ * Half of the slots are asked for before the vectors, if the weights are settled before the predecessors end, and half
+ * when the vectors are there: behind all of them vectors would come last, and leave all arithmetic to the end (H200,
+ * 49152 x 576 in bf16 with sixteen vectors: 16.7 us, behind another product 16.5; so 16.0 and 14.4).
+ *
+ * Tiles are operand A of mma.m16n8k16, as in gemv_operands.cuh; operand B's columns are vectors, which lie in shared
+ * memory as they are multiplied. Quads take 64 bytes of a row at a time, 16 a lane, that serve two products. Where rows
+ * lie a multiple of 128 bytes apart, lanes of odd rows load the second of two such pieces first, so that eight lanes
+ * find theirs in different banks; vectors lie an odd multiple of 64 bytes apart.
+ *
+ * It takes k of whole pieces, and does to results no more than multiply them with a factor, RMS norm's too.
+ * gemv_tall_plan.c sees to that. Bound by memory. */
+#include "../common/numbers.cuh"
+#include "gemv_bulk.cuh"
+#include "gemv_finish.cuh"
+#include "gemv_operands.cuh"
+#include "gemv_tall.h"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_TALL_ROWS };
+
+/* ---- Shared memory ---------------------------------------------------------------------------------------------- */
+
+/* A barrier of each slot, what sums of each vector are multiplied with, the vectors; from p.first_stage on the slots.
+ */
+struct tall_places {
+  uint32_t barriers, factors, vectors, vector_pitch, slots;
+
+  __device__ __forceinline__ tall_places(const gemv_parameters &p, const void *memory) {
+    barriers = shared_address(memory);
+    factors = barriers + GEMV_TALL_WARPS * 8;
+    vectors = barriers + GEMV_TALL_FIXED_BYTES;
+    vector_pitch = GEMV_TALL_VECTOR_PITCH(p.k);
+    slots = barriers + p.first_stage;
+  }
+};
+
+/* ---- Copies ----------------------------------------------------------------------------------------------------- */
+
+/* By all lanes of a warp, which agree. */
+__device__ __forceinline__ void ask_for_tile(const gemv_parameters &p, const tall_places &places, uint32_t slot,
+                                             uint32_t tile) {
+  if (tile >= p.tiles) return;
+  const unsigned char *const from = weights_from(p, first_row_of(p, tile, ROWS), 0);
+  const uint32_t barrier = places.barriers + slot * 8, to = places.slots + slot * p.stage_bytes;
+  const uint64_t policy = evict_first();
+  if (elected()) {
+    bulk_copy(to, from, p.stage_bytes, barrier, policy);
+    barrier_expect(barrier, p.stage_bytes);
+  }
+}
+
+/* ---- Vectors ---------------------------------------------------------------------------------------------------- */
+
+/* A warp has one: normalised, if that is asked for, and otherwise as it is. */
+template <rondo_dtype T>
+__device__ __forceinline__ void take_vector(const gemv_parameters &p, const tall_places &places, uint32_t vector) {
+  constexpr int slice = 32 * 8, slices = GEMV_TALL_MOST_K / slice;
+  const uint32_t lane = threadIdx.x % 32, element = lane * 8;
+  const uint32_t to = places.vectors + vector * places.vector_pitch + lane * 16;
+  raw_vector<T, T, slices> raw;
+  load_raw<T, T, slices, slice>(p, vector, element, raw);
+  float factor = p.scale;
+  if (p.norm_epsilon > 0) {
+    float squares = normalise<T, T, slices, slice, false>(p, element, raw);
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+    factor *= rms_factor(p, squares);
+  }
+#pragma unroll
+  for (int s = 0; s < slices; s++)
+    if (element + s * slice < p.k) store_shared_words(to + s * slice * 2, raw.loaded[s][0].word);
+  if (lane == 0) store_shared(places.factors + vector * NUMBER, factor);
+}
+
+/* ---- Products --------------------------------------------------------------------------------------------------- */
+
+/* Of sixteen rows: lane 4 g + t gets those of rows g and g + 8 with vectors 2 t and 2 t + 1 (of each eight). Tensor
+ * cores cut each product off below the last place of the largest number that it is added to (Fasi, Higham, Mikaitis and
+ * Pranesh, Numerical behavior of NVIDIA tensor cores, 2021). So they add up sixteen of them only, and the sums of these
+ * are added here, rounded to nearest. */
+template <rondo_dtype T, int Columns> struct tall_product {
+  float sums[Columns][4];
+
+  __device__ __forceinline__ void multiply(const gemv_parameters &p, const tall_places &places, uint32_t slot) {
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const bool turned = p.k / 32 % 2 == 0 && g % 2;
+    uint32_t row_at = places.slots + slot * p.stage_bytes + g * p.weight_row + t * 16;
+    uint32_t vector_at = places.vectors + g * places.vector_pitch + t * 16;
+    const uint32_t first = turned ? 64 : 0, second = 64 - first;
+#pragma unroll
+    for (int n = 0; n < Columns; n++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) sums[n][j] = 0;
+#pragma unroll 3
+    for (uint32_t pair = 0; pair < p.k / 64; pair++, row_at += 128, vector_at += 128) {
+      words a[2][2];
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const words loaded[2] = {load_shared_words(row_at + h * (8 * p.weight_row) + first),
+                                 load_shared_words(row_at + h * (8 * p.weight_row) + second)};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          a[0][h].word[i] = turned ? loaded[1].word[i] : loaded[0].word[i];
+          a[1][h].word[i] = turned ? loaded[0].word[i] : loaded[1].word[i];
+        }
+      }
+      add(places, vector_at, a[0]);
+      add(places, vector_at + 64, a[1]);
+    }
+    if (p.k % 64) {
+      const words last[2] = {load_shared_words(row_at), load_shared_words(row_at + 8 * p.weight_row)};
+      add(places, vector_at, last);
+    }
+  }
+  /* 32 elements of each row. */
+  __device__ __forceinline__ void add(const tall_places &places, uint32_t vector_at, const words (&a)[2]) {
+#pragma unroll
+    for (int n = 0; n < Columns; n++) {
+      const words x = load_shared_words(vector_at + n * (8 * places.vector_pitch));
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        float sixteen[4] = {};
+        multiply_accumulate<T == RONDO_BF16>(sixteen, a[0].word + i, a[1].word + i, x.word + i);
+#pragma unroll
+        for (int j = 0; j < 4; j++) sums[n][j] += sixteen[j];
+      }
+    }
+  }
+  /* Made of all that was loaded. */
+  __device__ __forceinline__ uint32_t bits() const {
+    uint32_t all = 0;
+#pragma unroll
+    for (int n = 0; n < Columns; n++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) all ^= __float_as_uint(sums[n][j]);
+    return all;
+  }
+};
+
+/* ---- Results ---------------------------------------------------------------------------------------------------- */
+
+/* Where this lane's lie if a tile begins with row 0. */
+struct tall_results {
+  unsigned char *out;
+  uint32_t shift;
+  int64_t vector_bytes;
+
+  __device__ __forceinline__ tall_results(const gemv_parameters &p) : shift(p.out_dtype == RONDO_F32 ? 2 : 1) {
+    const uint32_t lane = threadIdx.x % 32;
+    const int64_t element = blockIdx.y * p.out_batch + lane % 4 * 2 * p.out_row + lane / 4;
+    out = (unsigned char *)p.out + (element << shift);
+    vector_bytes = p.out_row << shift;
+  }
+  /* The last tile may have rows of the one before, which are not stored twice. */
+  template <int Columns>
+  __device__ __forceinline__ void store(const gemv_parameters &p, uint32_t tile, const float (&sums)[Columns][4],
+                                        const float2 (&factors)[Columns]) const {
+    const uint32_t lane = threadIdx.x % 32, first_row = first_row_of(p, tile, ROWS);
+    unsigned char *const at = out + ((uint64_t)first_row << shift);
+#pragma unroll
+    for (int n = 0; n < Columns; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const uint32_t vector = 8 * n + lane % 4 * 2 + i % 2, row = i / 2 * 8;
+        if (vector >= p.count || first_row + row + lane / 4 < tile * ROWS) continue;
+        store_number(p.out_dtype, at + (8 * n + i % 2) * vector_bytes, row,
+                     sums[n][i] * (i % 2 ? factors[n].y : factors[n].x));
+      }
+  }
+};
+
+/* ---- The kernel ------------------------------------------------------------------------------------------------- */
+
+template <rondo_dtype T, int Columns> __device__ __forceinline__ void gemv_tall(const gemv_parameters &p) {
+  extern __shared__ __align__(128) unsigned char tall_memory[];
+  const tall_places places(p, tall_memory);
+  /* From one lane, that ptxas knows it to be the same in all of them. */
+  const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  const uint32_t step = p.stages * gridDim.x, barrier = places.barriers + warp * 8;
+  uint32_t tile = warp < p.stages ? blockIdx.x + warp * gridDim.x : p.tiles;
+  if (elected()) {
+    barrier_init(barrier, 1);
+    barriers_are_initialised();
+  }
+  const bool asks_first = warp < p.groups;
+  if (p.early && asks_first) ask_for_tile(p, places, warp, tile);
+  wait_for_predecessors();
+  if (!p.early && asks_first) ask_for_tile(p, places, warp, tile);
+  if (warp < p.count) take_vector<T>(p, places, warp);
+  __syncthreads();
+  if (!asks_first) ask_for_tile(p, places, warp, tile);
+
+  const tall_results results(p);
+  float2 factors[Columns];
+#pragma unroll
+  for (int n = 0; n < Columns; n++)
+    factors[n] = load_shared_two(places.factors + (8 * n + threadIdx.x % 4 * 2) * NUMBER);
+  uint32_t parity = 0;
+#pragma unroll 1
+  for (; tile < p.tiles; tile += step, parity ^= 1) {
+    barrier_wait(barrier, parity);
+    tall_product<T, Columns> product;
+    product.multiply(p, places, warp);
+    /* Nothing is written over that has not come: `never` is 0 (see gemv_ring.cu). */
+    ask_for_tile(p, places, warp, tile + step + (product.bits() & p.never));
+    results.store(p, tile, product.sums, factors);
+  }
+}
+
+#define DEFINE(chips, parameters, name, threads, blocks, ...)                                                          \
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_tall<__VA_ARGS__>)
+GEMV_TALL_KERNELS(DEFINE)
+
+#endif
