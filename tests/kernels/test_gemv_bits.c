@@ -86,7 +86,7 @@ static void products_end(struct products *p, struct trial *trial) {
   trial_end(trial);
 }
 
-static const struct shape small_shapes[] = {{37, 4096}, {576, 576}, {64, 16384}, {61, 1040}};
+static const struct shape small_shapes[] = {{37, 4096}, {576, 576}, {64, 16384}, {61, 1040}, {4800, 288}};
 enum { SMALL_SHAPES = sizeof small_shapes / sizeof small_shapes[0] };
 static const struct shape large_shape = {4096, 4096};
 
