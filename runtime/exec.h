@@ -14,6 +14,7 @@ struct exec_tensor {
   uint64_t offset_bytes;        /* in the root */
   struct device_rows rows;
   uint32_t access; /* of a root: what this exec's tasks do with it */
+  bool is_written; /* of a root: by a task in front of the one that program.c is at */
   /* Of a root that is a constant or a state: whose it is, and its index there. */
   rondo_exec *owner;
   uint32_t owner_index;

@@ -52,9 +52,10 @@ struct op_call {
   const struct op_task *task;
   void *const *data;
   void *scratch;
-  /* Bit i: the task follows a kernel of Rondo's that may still run when its own kernels start, and no task of the graph
-   * writes what operand i lies in: they may read it before they wait (kernels/common/launch.cuh). 0 for a task that
-   * follows none: it loses nothing by waiting, and what it should read first is another question. */
+  /* Bit i: the task follows a kernel of Rondo's that may still run when its own kernels start, and no task in front in
+   * the order writes what operand i lies in: they may read it before they wait (kernels/common/launch.cuh), except for
+   * what they write themselves. 0 for a task that follows none: it loses nothing by waiting, and what it should read
+   * first is another question. */
   uint32_t settled_operands;
 };
 

@@ -110,14 +110,15 @@ static void places_fill(rondo_exec *exec, const rondo_graph *graph, const struct
   }
 }
 
-/* From the launch of a replay to its end nobody writes it: no task, nor the node that copies an input to the device. By
- * whole tensors: a line of the cache that is fetched early holds a rectangle's neighbours too. A buffer of the caller's
- * that takes a tensor's place overlaps no other. */
+/* From the launch of a replay until the task's kernels have ended nobody else writes it: no task in front in the order,
+ * nor the node that copies an input to the device. Who writes behind waits for those who read. By whole tensors: a line
+ * of the cache that is fetched early holds a rectangle's neighbours too. A buffer of the caller's that takes a tensor's
+ * place overlaps no other. */
 static bool is_settled(const rondo_exec *exec, struct operand_place place) {
   if (place.tensor == NO_TENSOR) return false;
   const struct exec_tensor *root = &exec->tensors[place.tensor];
   bool is_copied = root->kind == TENSOR_INPUT && !place.in_slot;
-  return !is_copied && !(root->access & RONDO_WRITE);
+  return !is_copied && !root->is_written;
 }
 
 /* The user's own work has ended when what follows it starts. */
@@ -127,12 +128,18 @@ static bool follows_own_kernel(const rondo_exec *exec, const struct device_node 
   return false;
 }
 
-static void settled_fill(rondo_exec *exec) {
+static void writes_note(const rondo_exec *exec, const rondo_graph *graph, const struct task *task) {
+  for (uint32_t i = 0; i < task->operand_count; i++)
+    if (task->tensors[i] != NO_TENSOR && task_access(task, i) & RONDO_WRITE)
+      exec->tensors[graph->tensors[task->tensors[i]].root].is_written = true;
+}
+
+static void settled_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   for (uint32_t n = 0; n < exec->node_count; n++) {
     struct device_node *node = &exec->nodes[n];
-    if (!follows_own_kernel(exec, node)) continue;
-    for (uint32_t i = 0; i < node->call.task->operand_count; i++)
+    for (uint32_t i = 0; i < node->call.task->operand_count && follows_own_kernel(exec, node); i++)
       if (is_settled(exec, places_of(exec, n)[i])) node->call.settled_operands |= 1u << i;
+    if (plan->nodes[n].kind == NODE_TASK) writes_note(exec, graph, &graph->tasks[plan->nodes[n].index]);
   }
 }
 
@@ -181,7 +188,7 @@ void program_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan 
   tasks_fill(exec, graph, plan);
   predecessors_fill(exec, plan);
   places_fill(exec, graph, plan);
-  settled_fill(exec);
+  settled_fill(exec, graph, plan);
 }
 
 void program_address(rondo_exec *exec, const struct slot *slot) {

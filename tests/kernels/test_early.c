@@ -1,6 +1,6 @@
 /* test_early.c - weights are those that were written last, though kernels of Rondo's start before their predecessors
- * have ended, and may read early what no task of their graph writes (runtime/op.h, settled_operands). Every row has one
- * value, which changes with each replay and which NVFP4 holds exactly; vectors are ones: the sums are exact. */
+ * have ended, and may read early what no task in front of them writes (runtime/op.h, settled_operands). Every row has
+ * one value, which changes with each replay and which NVFP4 holds exactly; vectors are ones: the sums are exact. */
 #include <criterion/criterion.h>
 #include <math.h>
 

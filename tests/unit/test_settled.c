@@ -1,5 +1,5 @@
 /* test_settled.c - what a task's kernels may read before the tasks in front of it have ended (op.h, settled_operands):
- * what is there when the replay begins and is written by nobody in it. */
+ * what is there when the replay begins and is written by nobody in front of the task. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -116,7 +116,7 @@ Test(settled, inputs_are_where_nothing_copies_them) {
   scene_end(&scene);
 }
 
-Test(settled, states_are_only_where_no_task_writes_a_part_of_them) {
+Test(settled, states_are_only_where_no_task_in_front_writes_a_part_of_them) {
   struct scene scene = scene_describe();
   rondo_tensor unwritten = tensor(&scene, rondo_state, "unwritten"), before = tensor(&scene, rondo_state, "before"),
                after = tensor(&scene, rondo_state, "after"), beside = tensor(&scene, rondo_state, "beside"), rest;
@@ -126,6 +126,7 @@ Test(settled, states_are_only_where_no_task_writes_a_part_of_them) {
   read_behind(&scene, "before", before);
   read_behind(&scene, "after", after);
   copy(&scene, "write after", tensor(&scene, rondo_constant, "d"), after);
+  read_behind(&scene, "behind both", after);
   copy(&scene, "write beside", first_row(&scene, tensor(&scene, rondo_constant, "e")), first_row(&scene, beside));
   rondo_tensor target;
   REQUIRE_OK(rondo_temporary(scene.graph, "t", RONDO_F16, 2, (int64_t[]){ROWS - 1, COLUMNS}, &target));
@@ -134,28 +135,29 @@ Test(settled, states_are_only_where_no_task_writes_a_part_of_them) {
   scene_instantiate(&scene);
   cr_expect(is_settled(scene.exec, "unwritten", unwritten));
   cr_expect_not(is_settled(scene.exec, "before", before));
-  cr_expect_not(is_settled(scene.exec, "after", after));
+  cr_expect(is_settled(scene.exec, "after", after));
+  cr_expect_not(is_settled(scene.exec, "behind both", after));
   cr_expect_not(is_settled(scene.exec, "beside", beside));
   scene_end(&scene);
 }
 
 /* Replays of a lane follow each other, so that only the graph's own tasks matter; the user's kernels are among them. */
-Test(settled, what_is_borrowed_is_unless_the_borrower_writes_it) {
+Test(settled, what_is_borrowed_is_unless_the_borrower_has_written_it) {
   struct scene lender = scene_describe(), borrower = scene_describe();
   rondo_tensor read = tensor(&lender, rondo_state, "read"), written = tensor(&lender, rondo_state, "written");
   rondo_tensor weights = tensor(&lender, rondo_constant, "weights"), there[3];
+  copy(&lender, "write", weights, read);
   read_behind(&lender, "read", read);
   read_behind(&lender, "written", written);
-  copy(&lender, "write", weights, read);
   REQUIRE_OK(rondo_borrow(borrower.graph, read, &there[0]));
   REQUIRE_OK(rondo_borrow(borrower.graph, written, &there[1]));
   REQUIRE_OK(rondo_borrow(borrower.graph, weights, &there[2]));
-  read_behind(&borrower, "read", there[0]);
-  read_behind(&borrower, "written", there[1]);
-  read_behind(&borrower, "weights", there[2]);
   rondo_argument argument = {.tensor = there[1], .access = RONDO_WRITE};
   REQUIRE_OK(rondo_add_kernel(borrower.graph,
                               &(rondo_kernel_desc){.host = nothing, .arguments = &argument, .argument_count = 1}));
+  read_behind(&borrower, "read", there[0]);
+  read_behind(&borrower, "written", there[1]);
+  read_behind(&borrower, "weights", there[2]);
   scene_instantiate(&lender);
   REQUIRE_OK(rondo_instantiate(lender.runtime, borrower.graph, NULL, &borrower.exec));
   cr_expect_not(is_settled(lender.exec, "read", read));
