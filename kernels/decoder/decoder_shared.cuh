@@ -4,9 +4,9 @@
 #define RONDO_DECODER_SHARED_CUH
 
 #include "../common/barrier.cuh"
-#include "../common/cluster.cuh"
 #include "../common/launch.cuh"
 #include "../gemv/gemv_operands.cuh"
+#include "decoder_send.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -52,13 +52,6 @@ __device__ __forceinline__ void store_number(uint32_t to, float v) {
 __device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
 }
-/* A word to another block of the cluster, whose barrier counts its bytes when they have come. */
-__device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(value),
-               "r"(barrier)
-               : "memory");
-}
-
 __device__ __forceinline__ void copy_early_16(uint32_t to, const unsigned char *from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
 }

@@ -1,8 +1,8 @@
 /* feed_forward.cu - silu(gate) * up and the product behind it, of a few tokens, in one launch.
  *
- * Weights travel by themselves: each lane of a warp asks by cp.async for what its own fragments of operand A need, 16
- * bytes (nvfp4: 8) of rows g and g + 8, into slots that nobody else reads, so that there is no barrier: a ring of slots
- * that is filled before the kernel waits for its predecessors, and runs through both products. Operand B are the
+ * Weights travel by themselves: each warp asks by cp.async for what its own fragments of operand A need, into slots
+ * that nobody else reads, so that there is no barrier: a ring of slots that is filled before the kernel waits for its
+ * predecessors, and runs through both products. Operand B are the
  * tokens' numbers in shared memory, of up to four tokens each as two columns: a rounded number and what is left of it.
  * The order of k inside of a chunk is the one in which weights are loaded. What is gated goes to all blocks of the
  * cluster (st.async), each of which waits for the bytes that it needs and for nothing else. */
@@ -11,15 +11,19 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
+/* Barriers, in bytes from where shared memory begins: x has come, what is gated has. */
+enum { ROW = 0, GATED = 8 };
+static_assert(GATED + 8 <= FEED_FORWARD_BARRIERS, "");
+
 template <rondo_dtype W> struct chunk_of;
-/* 32 numbers of a row: a lane has eight. */
+/* 64 numbers of a row, a line of the memory's: a lane multiplies twice eight. */
 template <> struct chunk_of<RONDO_BF16> {
-  static constexpr int elements = 32, row_bytes = 64, lane_bytes = 16, slot = 1024;
+  static constexpr int elements = 64, row_bytes = 128, lane_elements = 8, slot = 2048;
 };
 template <> struct chunk_of<RONDO_F16> : chunk_of<RONDO_BF16> {};
 /* 64 numbers of a row: a lane has a block of sixteen; its scale lies in a word of four lanes. */
 template <> struct chunk_of<RONDO_NVFP4> {
-  static constexpr int elements = 64, row_bytes = 32, lane_bytes = 8, slot = 768;
+  static constexpr int elements = 64, row_bytes = 32, lane_elements = 16, slot = 768;
 };
 
 /* See FEED_FORWARD_KERNELS. */
@@ -29,6 +33,9 @@ template <rondo_dtype W, rondo_dtype V, bool Split, int Operands, int Slots> str
   static constexpr int cluster = FEED_FORWARD_CLUSTER, operands = Operands, slots = Slots;
   static constexpr int parts = FEED_FORWARD_MOST_PARTS;
   static constexpr bool split = Split;
+  /* Few registers where they suffice: a multiprocessor has room for a block of the kernel in front beside this one,
+   * which fetches weights while that ends. */
+  static constexpr int blocks = Split && W != RONDO_NVFP4 ? 2 : 1;
   static constexpr uint32_t columns_of_token = Split ? 2 : 1;
 };
 
@@ -66,52 +73,62 @@ template <typename Size> struct share {
 
 /* ---- A warp's weights -------------------------------------------------------------------------------------------- */
 
-/* The lane's place in a row, and in that of eight rows further, from a tile's first chunk on. */
-template <typename Size> struct source {
+/* Where a lane finds what it asks for of a tile's next chunk. */
+template <rondo_dtype W> struct source;
+
+/* Eight lanes ask for a row's line, so that the memory sees whole lines: four rows at once. */
+template <> struct source<RONDO_BF16> {
+  using chunk = chunk_of<RONDO_BF16>;
+  const unsigned char *codes;
+  uint32_t four_rows; /* bytes */
+
+  __device__ __forceinline__ void set(uint32_t lane, const feed_forward_product &of, uint32_t row, uint32_t chunks) {
+    four_rows = 4 * of.row_bytes;
+    codes = (const unsigned char *)of.weights + (uint64_t)(row + lane / 8) * of.row_bytes + chunks * chunk::row_bytes +
+            lane % 8 * 16;
+  }
+  __device__ __forceinline__ void copy(uint32_t slot, uint32_t lane) {
+    const uint32_t to = slot + lane / 8 * 128 + (lane % 8 ^ lane / 8 % 2 * 4) * 16;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) copy_early_16(to + i * 512, codes + (uint64_t)i * four_rows);
+    codes += chunk::row_bytes;
+  }
+};
+template <> struct source<RONDO_F16> : source<RONDO_BF16> {};
+
+/* Each lane asks for what it needs itself, of rows g and g + 8. */
+template <> struct source<RONDO_NVFP4> {
+  using chunk = chunk_of<RONDO_NVFP4>;
   const unsigned char *codes, *codes_8, *scales, *scales_8;
 
-  __device__ __forceinline__ void set(const place<Size> &at, const feed_forward_product &of, uint32_t row,
-                                      uint32_t chunk_of_row) {
-    using chunk = typename Size::chunk;
-    const uint32_t mine = row + at.g;
-    codes = (const unsigned char *)of.weights + (uint64_t)mine * of.row_bytes + chunk_of_row * chunk::row_bytes +
-            at.t * chunk::lane_bytes;
+  __device__ __forceinline__ void set(uint32_t lane, const feed_forward_product &of, uint32_t row, uint32_t chunks) {
+    const uint64_t mine = row + lane / 4;
+    codes = (const unsigned char *)of.weights + mine * of.row_bytes + chunks * chunk::row_bytes + lane % 4 * 8;
     codes_8 = codes + 8 * (uint64_t)of.row_bytes;
-    if constexpr (Size::weights == RONDO_NVFP4) {
-      scales = (const unsigned char *)of.scales + (uint64_t)mine * of.scale_row_bytes + chunk_of_row * 4;
-      scales_8 = scales + 8 * (uint64_t)of.scale_row_bytes;
-    }
+    scales = (const unsigned char *)of.scales + mine * of.scale_row_bytes + chunks * 4;
+    scales_8 = scales + 8 * (uint64_t)of.scale_row_bytes;
   }
-  /* Chunk i from here into the lane's place `to` in a slot. */
-  __device__ __forceinline__ void copy(uint32_t to, uint32_t scales_to, uint32_t i) const {
-    using chunk = typename Size::chunk;
-    if constexpr (Size::weights == RONDO_NVFP4) {
-      copy_early<8>(to, codes + i * chunk::row_bytes);
-      copy_early<8>(to + 256, codes_8 + i * chunk::row_bytes);
-      copy_early<4>(scales_to, scales + i * 4);
-      copy_early<4>(scales_to + 128, scales_8 + i * 4);
-    } else {
-      copy_early_16(to, codes + i * chunk::row_bytes);
-      copy_early_16(to + 512, codes_8 + i * chunk::row_bytes);
-    }
+  __device__ __forceinline__ void copy(uint32_t slot, uint32_t lane) {
+    copy_early<8>(slot + lane * 8, codes);
+    copy_early<8>(slot + lane * 8 + 256, codes_8);
+    copy_early<4>(slot + lane * 4 + 512, scales);
+    copy_early<4>(slot + lane * 4 + 640, scales_8);
+    codes += chunk::row_bytes, codes_8 += chunk::row_bytes, scales += 4, scales_8 += 4;
   }
 };
 
 /* The slots of a warp. */
 template <typename Size> struct slots {
   using chunk = typename Size::chunk;
-  uint32_t codes, scales; /* the lane's */
-  uint32_t asked, used;
-  source<Size> from;
+  uint32_t ring, lane;
+  uint32_t asked, used; /* slots: in bytes from the ring */
+  source<Size::weights> from;
   uint32_t left, tile, next;
   bool second;
 
   __device__ __forceinline__ slots(const feed_forward_parameters &p, const place<Size> &at)
-      : asked(0), used(0), left(0), tile(0), next(0), second(false) {
-    const uint32_t ring = at.shared + p.ring + at.warp * (Size::slots * chunk::slot);
-    codes = ring + at.lane * chunk::lane_bytes;
-    scales = ring + 512 + at.lane * 4;
-  }
+      : ring(at.shared + p.ring + at.warp * (Size::slots * chunk::slot)), lane(at.lane), asked(0), used(0), left(0),
+        tile(0), next(0), second(false) {}
 
   __device__ __forceinline__ static uint32_t row_of(const place<Size> &at, bool second, uint32_t tile) {
     return (at.rank + tile * Size::cluster) * 16 + (second ? 0 : at.first_group * (2 * chunk::elements));
@@ -120,31 +137,28 @@ template <typename Size> struct slots {
   /* The ring: the next chunk, if there is one. */
   __device__ __forceinline__ void find_next(const feed_forward_parameters &p, const place<Size> &at,
                                             const share<Size> &one, const share<Size> &two) {
-    const uint32_t step = (second ? p.down : p.gate_up).cuts == 1 ? at.warps : 1u << 16;
     if (!second) {
-      tile = next++ ? tile + step : one.tile;
+      tile = next++ ? tile + p.gate_up.step : one.tile;
       if (one.has(at, p.gate_up, tile)) {
         left = one.chunks;
-        from.set(at, p.gate_up, row_of(at, false, tile), one.first_chunk);
+        from.set(lane, p.gate_up, row_of(at, false, tile), one.first_chunk);
         return;
       }
       second = true, next = 0;
     }
-    tile = next++ ? tile + (p.down.cuts == 1 ? at.warps : 1u << 16) : two.tile;
+    tile = next++ ? tile + p.down.step : two.tile;
     left = 0;
     if (!two.has(at, p.down, tile)) {
       tile = 1u << 16;
       return;
     }
     left = two.chunks;
-    from.set(at, p.down, row_of(at, true, tile), two.first_chunk + at.first_group);
+    from.set(lane, p.down, row_of(at, true, tile), two.first_chunk + at.first_group);
   }
   __device__ __forceinline__ void ask(const feed_forward_parameters &p, const place<Size> &at, const share<Size> &one,
                                       const share<Size> &two) {
     if (left) {
-      from.copy(codes + asked, scales + asked, 0);
-      from.codes += chunk::row_bytes, from.codes_8 += chunk::row_bytes;
-      if constexpr (Size::weights == RONDO_NVFP4) from.scales += 4, from.scales_8 += 4;
+      from.copy(ring + asked, lane);
       asked += chunk::slot;
       if (asked == Size::slots * chunk::slot) asked = 0;
       if (--left == 0) find_next(p, at, one, two);
@@ -157,14 +171,14 @@ template <typename Size> struct slots {
 
 /* A chunk in its slot times the chunk of the tokens' columns. */
 template <typename Size>
-__device__ __forceinline__ void multiply_chunk(uint32_t codes_at, uint32_t scales_at, uint32_t column,
-                                               uint32_t column_8, uint32_t t, float (&c)[2][Size::operands][4]) {
+__device__ __forceinline__ void multiply_chunk(const place<Size> &at, uint32_t slot, uint32_t column, uint32_t column_8,
+                                               float (&c)[2][Size::operands][4]) {
   constexpr bool bf16 = Size::multiplied == RONDO_BF16;
   if constexpr (Size::weights == RONDO_NVFP4) {
-    const uint2 codes[2] = {load_two_words(codes_at), load_two_words(codes_at + 256)};
+    const uint2 codes[2] = {load_two_words(slot + at.lane * 8), load_two_words(slot + at.lane * 8 + 256)};
     uint32_t scale[2];
 #pragma unroll
-    for (int h = 0; h < 2; h++) scale[h] = block_scales_bf16(load_word(scales_at + 128 * h) >> 8 * t);
+    for (int h = 0; h < 2; h++) scale[h] = block_scales_bf16(load_word(slot + at.lane * 4 + 512 + 128 * h) >> 8 * at.t);
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       uint32_t a[2][4];
@@ -184,12 +198,16 @@ __device__ __forceinline__ void multiply_chunk(uint32_t codes_at, uint32_t scale
       }
     }
   } else {
-    const words low = load_words(codes_at), high = load_words(codes_at + 512);
+    const uint32_t row = slot + at.g * 128 + at.t * 16, odd = at.g % 2 * 64;
 #pragma unroll
-    for (int o = 0; o < Size::operands; o++) {
-      const words x = load_words(o ? column_8 : column);
-      multiply_accumulate<bf16>(c[0][o], low.word, high.word, x.word);
-      multiply_accumulate<bf16>(c[1][o], low.word + 2, high.word + 2, x.word + 2);
+    for (uint32_t half = 0; half < 128; half += 64) {
+      const words low = load_words(row + (half ^ odd)), high = load_words(row + (half ^ odd) + 1024);
+#pragma unroll
+      for (int o = 0; o < Size::operands; o++) {
+        const words x = load_words((o ? column_8 : column) + half);
+        multiply_accumulate<bf16>(c[0][o], low.word, high.word, x.word);
+        multiply_accumulate<bf16>(c[1][o], low.word + 2, high.word + 2, x.word + 2);
+      }
     }
   }
 }
@@ -224,31 +242,34 @@ template <typename Size>
 __device__ __forceinline__ uint32_t column_of(const feed_forward_parameters &p, const place<Size> &at,
                                               uint32_t activations, uint32_t pitch, uint32_t operand) {
   return activations + min(at.g + 8 * operand, p.rows * Size::columns_of_token - 1) * pitch +
-         at.t * (Size::chunk::elements / 2);
+         at.t * (Size::chunk::lane_elements * 2);
 }
 
+/* A product's tiles, out of the ring. */
 template <typename Size>
 __device__ __forceinline__ void multiply_stream(const feed_forward_parameters &p, const place<Size> &at, slots<Size> &s,
                                                 const share<Size> &one, const share<Size> &two, bool second,
-                                                uint32_t activations, uint32_t pitch, uint32_t sums) {
+                                                uint32_t activations, uint32_t pitch) {
   using chunk = typename Size::chunk;
   const feed_forward_product &of = second ? p.down : p.gate_up;
   const share<Size> &share = second ? two : one;
   const uint32_t first = share.first_chunk * (chunk::elements * 2), cut = at.warp - share.tile * of.cuts;
-  for (uint32_t tile = share.tile; share.has(at, of, tile); tile += of.cuts == 1 ? at.warps : 1u << 16) {
+  for (uint32_t tile = share.tile; share.has(at, of, tile); tile += of.step) {
     uint32_t column = column_of(p, at, activations, pitch, 0) + first,
              column_8 = column_of(p, at, activations, pitch, 1) + first;
     float c[2][Size::operands][4] = {};
-#pragma unroll 2
+#pragma unroll 1
     for (uint32_t i = 0; i < share.chunks; i++) {
       cp_async_wait<Size::slots - 1>();
-      multiply_chunk<Size>(s.codes + s.used, s.scales + s.used, column, column_8, at.t, c);
+      __syncwarp();
+      multiply_chunk<Size>(at, s.ring + s.used, column, column_8, c);
+      __syncwarp();
       column += chunk::elements * 2, column_8 += chunk::elements * 2;
       s.used += chunk::slot;
       if (s.used == Size::slots * chunk::slot) s.used = 0;
       s.ask(p, at, one, two);
     }
-    store_sums(p, at, c, sums + at.g * 4 + (cut * of.tiles + tile) * p.rows * 64);
+    store_sums(p, at, c, at.shared + p.sums + at.g * 4 + (cut * of.tiles + tile) * p.rows * 64);
   }
 }
 
@@ -287,71 +308,74 @@ __device__ __forceinline__ void gather(const feed_forward_parameters &p, const p
     two = f32_of_pair<Size::dtype>(rounded);
     float square = two.x * two.x + two.y * two.y;
     if (p.norm) {
-      const float2 by = f32_of_pair<Size::dtype>(load_word(at.shared + p.norm_at + pair * 4));
+      const float2 by = f32_of_pair<Size::dtype>(load_word(at.shared + p.sums + pair * 4));
       two.x *= by.x, two.y *= by.y;
     }
     const uint32_t high = pack<Size::multiplied>(two.x, two.y), low = rest_of<Size>(two.x, two.y, high);
-    const uint32_t to = at.shared + p.activations + token * Size::columns_of_token * p.pitch + pair * 4;
-#pragma unroll
-    for (int block = 0; block < Size::cluster; block++) {
-      const uint32_t barrier = address_in_block(at.shared + 8, block), there = address_in_block(to, block);
-      send_word(there, high, barrier);
-      if (Size::split) send_word(there + p.pitch, low, barrier);
-    }
+    const uint32_t to = at.shared + p.activations + token * Size::columns_of_token * p.pitch + pair / 4 * 16;
+    send_of_four_lanes(high, to, at.shared + ROW);
+    if (Size::split) send_of_four_lanes(low, to + p.pitch, at.shared + ROW);
 #pragma unroll
     for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
-    const uint32_t square_at = at.shared + p.squares + (token * p.padded_units + unit - token * p.units) * 4;
+    const uint32_t square_at = at.shared + p.squares + unit * 4;
     if (at.lane < Size::cluster)
       send_word(address_in_block(square_at, at.lane), __float_as_uint(square),
-                address_in_block(at.shared + 8, at.lane));
+                address_in_block(at.shared + ROW, at.lane));
   }
 }
 
 template <typename Size>
 __device__ __forceinline__ float factor_of(const feed_forward_parameters &p, const place<Size> &at, uint32_t token) {
   if (p.epsilon == 0.0f) return p.scale;
-  float4 sum = {};
-#pragma unroll 4
-  for (uint32_t i = 0; i < p.padded_units; i += 4) {
-    const float4 v = load_four(at.shared + p.squares + (token * p.padded_units + i) * 4);
-    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-  }
-  return rsqrtf((sum.x + sum.y + sum.z + sum.w) * p.inverse_hidden + p.epsilon) * p.scale;
+  float sum = 0;
+  for (uint32_t i = at.lane; i < p.units; i += 32)
+    sum += __uint_as_float(load_word(at.shared + p.squares + (token * p.units + i) * 4));
+#pragma unroll
+  for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  return rsqrtf(sum * p.inverse_hidden + p.epsilon) * p.scale;
 }
 
-/* Rows 2 two and 2 two + 1 of a tile, of all cuts. */
+/* Rows 2 two and 2 two + 1 of a tile, of every step-th cut. */
 __device__ __forceinline__ float2 sum_of_cuts(const feed_forward_parameters &p, const feed_forward_product &of,
-                                              uint32_t from) {
+                                              uint32_t from, uint32_t first = 0, uint32_t step = 1) {
+  const uint32_t of_cut = of.tiles * p.rows * 64;
   float2 sum = {};
 #pragma unroll 4
-  for (uint32_t cut = 0; cut < of.cuts; cut++, from += of.tiles * p.rows * 64) {
-    const float2 v = load_two(from);
+  for (uint32_t cut = first; cut < of.cuts; cut += step) {
+    const float2 v = load_two(from + cut * of_cut);
     sum.x += v.x, sum.y += v.y;
   }
   return sum;
 }
 
-/* silu(gate) * up, to all blocks: an even lane sends two columns' numbers, an odd one what is left of them. */
+/* silu(gate) * up, to all blocks. A warp has a tile of a token: its quarters share the
+ * cuts, and each of eight lanes has a column. Sixteen bytes are the tile's numbers, or what is left of them. */
 template <typename Size>
 __device__ __forceinline__ void send_gated(const feed_forward_parameters &p, const place<Size> &at,
                                            const share<Size> &share) {
-  const uint32_t sums = at.shared + p.sums;
-  for (uint32_t unit = threadIdx.x; unit < p.gate_up.tiles * p.rows * (8 * Size::cluster); unit += blockDim.x) {
-    const uint32_t two = unit % 8, block = unit / 8 % Size::cluster, rest = unit / (8 * Size::cluster);
-    const uint32_t tile = p.rows == 1 ? rest : rest / p.rows, token = p.rows == 1 ? 0 : rest - tile * p.rows;
+  const uint32_t two = at.lane % 8, quarter = at.lane / 8, kind = two % 2;
+  for (uint32_t unit = at.warp; unit < p.gate_up.tiles * p.rows; unit += at.warps) {
+    const uint32_t tile = p.rows == 1 ? unit : unit / p.rows, token = p.rows == 1 ? 0 : unit - tile * p.rows;
     const uint32_t of_cluster = at.rank + tile * Size::cluster;
-    const float2 sum = sum_of_cuts(p, p.gate_up, sums + (tile * p.rows + token) * 64 + two * 8);
-    const float factor = factor_of<Size>(p, at, token), gate = sum.x * factor;
+    float2 sum = sum_of_cuts(p, p.gate_up, at.shared + p.sums + unit * 64 + two * 8, quarter, 4);
+    const float factor = factor_of<Size>(p, at, token);
+#pragma unroll
+    for (int d = 8; d < 32; d *= 2)
+      sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d), sum.y += __shfl_xor_sync(0xffffffffu, sum.y, d);
+    const float gate = sum.x * factor;
     const float mine = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * (sum.y * factor);
     const float other = __shfl_xor_sync(0xffffffffu, mine, 1);
-    const bool odd = two % 2;
-    const float low = odd ? other : mine, high = odd ? mine : other;
+    const float low = kind ? other : mine, high = kind ? mine : other;
     const uint32_t rounded = pack<Size::multiplied>(low, high);
-    const uint32_t word = odd ? rest_of<Size>(low, high, rounded) : rounded;
-    if (of_cluster >= share.cluster_tiles || (!Size::split && odd)) continue;
-    const uint32_t to = at.shared + p.received + (token * Size::columns_of_token + (odd ? 1 : 0)) * p.received_pitch +
-                        of_cluster * 16 + two / 2 * 4;
-    send_word(address_in_block(to, block), word, address_in_block(at.shared, block));
+    const uint32_t word = kind ? rest_of<Size>(low, high, rounded) : rounded;
+    uint32_t words[4];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, 2 * i + kind, 8);
+    const uint32_t block = quarter * 4 + two / 2;
+    if (of_cluster >= share.cluster_tiles || block >= Size::cluster || (!Size::split && kind)) continue;
+    const uint32_t to =
+        at.shared + p.received + (token * Size::columns_of_token + kind) * p.received_pitch + of_cluster * 16;
+    send_four_words(address_in_block(to, block), words, address_in_block(at.shared + GATED, block));
   }
 }
 
@@ -362,7 +386,7 @@ __device__ __forceinline__ void store_results(const feed_forward_parameters &p, 
     const uint32_t tile = p.rows == 1 ? rest : rest / p.rows, token = p.rows == 1 ? 0 : rest - tile * p.rows;
     const uint32_t of_cluster = at.rank + tile * Size::cluster;
     if (of_cluster >= p.down.all_tiles) continue;
-    float2 sum = sum_of_cuts(p, p.down, at.shared + p.second_sums + (tile * p.rows + token) * 64 + two * 8);
+    float2 sum = sum_of_cuts(p, p.down, at.shared + p.sums + (tile * p.rows + token) * 64 + two * 8);
     sum.x *= p.scale, sum.y *= p.scale;
     *(float2 *)(p.out_parts + ((at.cluster * p.rows + token) * p.hidden + of_cluster * 16 + two * 2)) = sum;
   }
@@ -375,23 +399,19 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   extern __shared__ __align__(128) unsigned char feed_forward_memory[];
   const place<Size> at(p, shared_address(feed_forward_memory));
   if (threadIdx.x == 0) {
-    barrier_init(at.shared, 1);
-    barrier_init(at.shared + 8, 1);
+    barrier_init(at.shared + ROW, 1);
+    barrier_init(at.shared + GATED, 1);
     barriers_are_initialised();
-    barrier_expect(at.shared, at.groups * chunk::elements * p.rows * (Size::columns_of_token * 2));
-    barrier_expect(at.shared + 8, p.rows * (p.hidden * Size::columns_of_token * 2 + p.units * 4));
+    barrier_expect(at.shared + GATED, at.groups * chunk::elements * p.rows * (Size::columns_of_token * 2));
+    barrier_expect(at.shared + ROW, p.rows * (p.hidden * Size::columns_of_token * 2 + p.units * 4));
   }
   __syncwarp();
   arrive_at_cluster();
   if (!p.early) only_wait_for_predecessors();
   if (p.norm)
     for (uint32_t i = threadIdx.x; i < p.hidden / 8; i += blockDim.x)
-      copy_early_16(at.shared + p.norm_at + i * 16, (const unsigned char *)p.norm + i * 16);
+      copy_early_16(at.shared + p.sums + i * 16, (const unsigned char *)p.norm + i * 16);
   cp_async_commit();
-  for (uint32_t i = threadIdx.x; i < p.rows * (p.padded_units - p.units); i += blockDim.x) {
-    const uint32_t token = i / (p.padded_units - p.units);
-    store_number(at.shared + p.squares + (token * p.units + p.units + i) * 4, 0);
-  }
   const share<Size> one(at, p.gate_up, p.hidden / chunk::elements, at.groups * (chunk::elements / 8));
   const share<Size> two(at, p.down, at.groups, p.down.all_tiles);
   slots<Size> s(p, at);
@@ -403,19 +423,19 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   wait_for_cluster();
   only_wait_for_predecessors();
   gather<Size>(p, at);
-  barrier_wait_cluster(at.shared + 8, 0);
-  multiply_stream<Size>(p, at, s, one, two, false, at.shared + p.activations, p.pitch, at.shared + p.sums);
+  barrier_wait_cluster(at.shared + ROW, 0);
+  multiply_stream<Size>(p, at, s, one, two, false, at.shared + p.activations, p.pitch);
   __syncthreads();
   send_gated<Size>(p, at, one);
-  barrier_wait_cluster(at.shared, 0);
-  multiply_stream<Size>(p, at, s, one, two, true, at.shared + p.received, p.received_pitch, at.shared + p.second_sums);
+  barrier_wait_cluster(at.shared + GATED, 0);
+  multiply_stream<Size>(p, at, s, one, two, true, at.shared + p.received, p.received_pitch);
   __syncthreads();
   store_results<Size>(p, at);
 }
 
 #define DEFINE(chips, parameters, name, threads, ...)                                                                  \
-  extern "C" __global__ void __cluster_dims__(FEED_FORWARD_CLUSTER, 1, 1) __launch_bounds__(threads, 1)                \
-      name(const __grid_constant__ parameters p) {                                                                     \
+  extern "C" __global__ void __cluster_dims__(FEED_FORWARD_CLUSTER, 1, 1)                                              \
+      __launch_bounds__(threads, sizes<__VA_ARGS__>::blocks) name(const __grid_constant__ parameters p) {              \
     let_successors_start();                                                                                            \
     feed_forward<sizes<__VA_ARGS__>>(p);                                                                               \
     publish(p.done);                                                                                                   \

@@ -20,25 +20,29 @@ enum {
 };
 
 /* How a product is dealt to the blocks of a cluster and their warps. Tile rank + i * cluster is block rank's i-th. Its
- * warps cut k where it has fewer tiles than warps; else each takes every warps-th tile. */
+ * warps cut k, so that all have as much to do: warp w has cut w % cuts of tile w / cuts, and of every step-th behind.
+ */
 struct feed_forward_product {
   const void *weights, *scales;
   uint32_t row_bytes, scale_row_bytes;
   uint32_t all_tiles, tiles; /* of a cluster at most, and of a block at most */
   uint32_t cuts, cut_chunks; /* chunks of a cut, at most; see feed_forward.cu */
   uint32_t reciprocal;       /* 2^16 / cuts, rounded up */
+  uint32_t step;             /* beyond all tiles where a warp has one */
 };
 
 /* rondo_feed_forward_*. */
 struct feed_forward_parameters {
   struct feed_forward_product gate_up, down;
   uint32_t hidden, rows;
-  uint32_t early;                                /* 1: weights and norm may be read before the predecessors end */
-  uint32_t groups;                               /* of 32 (nvfp4: 64) gated columns: dealt to the clusters */
-  uint32_t parts;                                /* clusters */
-  uint32_t units, padded_units, unit_reciprocal; /* of a token; up to a multiple of four; 2^16 / units, rounded up */
-  uint32_t norm_at, squares, activations, received, sums, second_sums, ring; /* in shared memory */
-  uint32_t pitch, received_pitch;                                            /* bytes of a row of activations */
+  uint32_t early;                  /* 1: weights and norm may be read before the predecessors end */
+  uint32_t groups;                 /* of 64 gated columns: dealt to the clusters */
+  uint32_t parts;                  /* clusters */
+  uint32_t units, unit_reciprocal; /* of a token; 2^16 / units, rounded up */
+  /* Places in shared memory; at `sums` first the norm, which is done with when all of x has come, then the first
+   * product's sums, which are when all gated numbers have, then the second's. */
+  uint32_t squares, activations, received, sums, ring;
+  uint32_t pitch, received_pitch; /* bytes of a row of activations */
 
   const void *x, *norm;
   const float *x_parts;
@@ -57,12 +61,12 @@ struct feed_forward_parameters {
 #define FEED_FORWARD_KERNEL(KERNEL, name, ...)                                                                         \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name, FEED_FORWARD_THREADS, __VA_ARGS__)
 #define FEED_FORWARD_KERNELS(KERNEL)                                                                                   \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_f16_few, RONDO_F16, RONDO_F16, true, 1, 6)                            \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few, RONDO_BF16, RONDO_BF16, true, 1, 6)                         \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_f16_few, RONDO_F16, RONDO_F16, true, 1, 3)                            \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few, RONDO_BF16, RONDO_BF16, true, 1, 3)                         \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_f16_few, RONDO_NVFP4, RONDO_F16, true, 1, 8)                    \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_bf16_few, RONDO_NVFP4, RONDO_BF16, true, 1, 8)                  \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_f16_many, RONDO_F16, RONDO_F16, false, 2, 6)                          \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, RONDO_BF16, false, 2, 6)                       \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_f16_many, RONDO_F16, RONDO_F16, false, 2, 3)                          \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, RONDO_BF16, false, 2, 3)                       \
   FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_bf16_many, RONDO_NVFP4, RONDO_BF16, false, 2, 8)
 
 #endif

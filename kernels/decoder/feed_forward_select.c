@@ -5,7 +5,17 @@
 #include "decoder.h"
 #include "feed_forward_one.h"
 
-enum { BYTES_OF_TWO = 2, ALIGNMENT = 16, BANKS = 128, MOST_PITCH = 64, FEW = 4, CHUNK_16 = 32, CHUNK_NVFP4 = 64 };
+enum {
+  BYTES_OF_TWO = 2,
+  ALIGNMENT = 16,
+  BANKS = 128,
+  MOST_PITCH = 64,
+  FEW = 4,
+  CHUNK_16 = 64,
+  CHUNK_NVFP4 = 64,
+  SUMS_OF_TILE = 64,
+  MOST_SUMS = 32768
+};
 
 struct variant {
   struct op_kernel kernel;
@@ -25,15 +35,26 @@ struct deal {
 };
 
 static int64_t chunk_elements(rondo_dtype weights) { return weights == RONDO_NVFP4 ? CHUNK_NVFP4 : CHUNK_16; }
-static int64_t slot_bytes(rondo_dtype weights) { return weights == RONDO_NVFP4 ? 768 : 1024; }
+static int64_t slot_bytes(rondo_dtype weights) { return weights == RONDO_NVFP4 ? 768 : 2048; }
 static int64_t up_to(int64_t value, int64_t multiple) { return divide_up(value, multiple) * multiple; }
 
-/* Tiles of a product to blocks, and where there are more warps than these, chunks of k to warps. */
+/* The fewest chunks for the warp that has most. Where warps have several tiles, none may be left over. */
+static int64_t cuts_of(int64_t tiles, int64_t chunks, int64_t warps, int64_t rows) {
+  int64_t best = 1, least = INT64_MAX;
+  for (int64_t cuts = 1; cuts <= smaller(warps, chunks); cuts++) {
+    const int64_t rounds = divide_up(tiles, warps / cuts), most = rounds * divide_up(chunks, cuts);
+    if ((rounds > 1 && warps % cuts) || cuts * tiles * rows * SUMS_OF_TILE > MOST_SUMS) continue;
+    if (most < least) best = cuts, least = most;
+  }
+  return best;
+}
+
+/* Tiles of a product to blocks, and chunks of k to warps. */
 static struct feed_forward_product product_deal(const struct op_call *call, uint32_t matrix, int64_t tiles,
-                                                int64_t chunks, int64_t warps) {
+                                                int64_t chunks, int64_t warps, int64_t rows) {
   const struct op_operand *weights = &call->task->operands[matrix];
   const int64_t columns = weights->shape[1], of_block = divide_up(tiles, FEED_FORWARD_CLUSTER);
-  const int64_t cuts = of_block < warps ? smaller(warps / of_block, chunks) : 1, cut_chunks = divide_up(chunks, cuts);
+  const int64_t cut_chunks = divide_up(chunks, cuts_of(of_block, chunks, warps, rows));
   struct feed_forward_product product = {.weights = call->data[matrix],
                                          .scales = call->data[matrix + 1],
                                          .row_bytes = (uint32_t)(columns * BYTES_OF_TWO),
@@ -46,6 +67,7 @@ static struct feed_forward_product product_deal(const struct op_call *call, uint
     product.scale_row_bytes = (uint32_t)(columns / DECODER_SCALE_BLOCK);
   }
   product.reciprocal = (uint32_t)divide_up(1 << 16, product.cuts);
+  product.step = of_block <= warps / product.cuts ? 1 << 16 : (uint32_t)(warps / product.cuts);
   return product;
 }
 
@@ -77,16 +99,16 @@ static struct deal deal_make(const struct op_call *call, const struct feed_forwa
   const int64_t units = decoder->hidden / FEED_FORWARD_UNIT, b_columns = decoder->rows * (variant->split ? 2 : 1);
   struct deal deal = {
       .parameters = {
-          .gate_up =
-              product_deal(call, FEED_FORWARD_GATE_UP, most_groups * (elements / 8), decoder->hidden / elements, warps),
-          .down = product_deal(call, FEED_FORWARD_DOWN, decoder->hidden / FEED_FORWARD_TILE, most_groups, warps),
+          .gate_up = product_deal(call, FEED_FORWARD_GATE_UP, most_groups * (elements / 8), decoder->hidden / elements,
+                                  warps, decoder->rows),
+          .down = product_deal(call, FEED_FORWARD_DOWN, decoder->hidden / FEED_FORWARD_TILE, most_groups, warps,
+                               decoder->rows),
           .hidden = (uint32_t)decoder->hidden,
           .rows = (uint32_t)decoder->rows,
           .early = reads_early(call),
           .groups = (uint32_t)groups,
           .parts = (uint32_t)decoder->out_parts,
           .units = (uint32_t)units,
-          .padded_units = (uint32_t)up_to(units, 4),
           .unit_reciprocal = (uint32_t)divide_up(1 << 16, units),
           .pitch = (uint32_t)(up_to(decoder->hidden * BYTES_OF_TWO, BANKS) + MOST_PITCH),
           .received_pitch = (uint32_t)(up_to(most_groups * elements * BYTES_OF_TWO, BANKS) + MOST_PITCH),
@@ -102,12 +124,12 @@ static struct deal deal_make(const struct op_call *call, const struct feed_forwa
       }};
   struct feed_forward_parameters *p = &deal.parameters;
   int64_t bytes = FEED_FORWARD_BARRIERS;
-  take(&p->squares, &bytes, ALIGNMENT, decoder->rows * p->padded_units * (int64_t)sizeof(float));
-  take(&p->norm_at, &bytes, ALIGNMENT, decoder->hidden * BYTES_OF_TWO);
+  take(&p->squares, &bytes, ALIGNMENT, decoder->rows * units * (int64_t)sizeof(float));
   take(&p->received, &bytes, BANKS, b_columns * p->received_pitch);
   take(&p->activations, &bytes, BANKS, b_columns * p->pitch);
-  take(&p->sums, &bytes, BANKS, sums_bytes(&p->gate_up, decoder->rows));
-  take(&p->second_sums, &bytes, BANKS, sums_bytes(&p->down, decoder->rows));
+  take(&p->sums, &bytes, BANKS,
+       larger(decoder->hidden * BYTES_OF_TWO,
+              larger(sums_bytes(&p->gate_up, decoder->rows), sums_bytes(&p->down, decoder->rows))));
   deal.shared_bytes = (uint64_t)take(&p->ring, &bytes, BANKS, warps * variant->slots * slot_bytes(variant->weights));
   return deal;
 }
@@ -131,29 +153,33 @@ static bool shape_suits(const struct op_task *task, const struct feed_forward_sh
          decoder->out_parts <= smaller(shape->columns / elements, FEED_FORWARD_MOST_PARTS);
 }
 
-/* ---- One token, sizes known to the compiler ---------------------------------------------------------------------- */
+/* ---- Sizes known to the compiler -------------------------------------------------------------------------------- */
 
-struct variant_of_one {
+struct known_variant {
   struct op_kernel kernel;
   rondo_dtype weights, dtype;
-  int64_t hidden, columns;
+  int64_t hidden, columns, most_rows;
 };
 
-#define VARIANT_OF_ONE(chips, parameters, name, threads, W, V, hidden, columns, first_cuts, second_cuts)               \
-  {KERNEL_ENTRY(chips, parameters, name, threads), W, V, hidden, columns},
-static const struct variant_of_one variants_of_one[] = {FEED_FORWARD_ONE_KERNELS(VARIANT_OF_ONE)};
+#define KNOWN_ONE(chips, parameters, name, threads, W, V, hidden, columns, first_cuts, second_cuts)                    \
+  {KERNEL_ENTRY(chips, parameters, name, threads), W, V, hidden, columns, 1},
+#define KNOWN_ROWS(chips, parameters, name, threads, operands, W, V, hidden, columns, first_cuts, second_cuts)         \
+  {KERNEL_ENTRY(chips, parameters, name, threads), W, V, hidden, columns, INT64_C(8) * (operands)},
+/* In the order of most_rows for each pair of types: the first that suits is taken. */
+static const struct known_variant known_variants[] = {FEED_FORWARD_ONE_KERNELS(KNOWN_ONE)
+                                                          FEED_FORWARD_ROWS_KERNELS(KNOWN_ROWS)};
 
-static bool one_suits(const struct variant_of_one *variant, const struct feed_forward_shape *shape,
-                      const struct chip *chip) {
+static bool known_suits(const struct known_variant *variant, const struct feed_forward_shape *shape,
+                        const struct chip *chip) {
   const struct decoder_shape *decoder = &shape->decoder;
   return variant->kernel.chips & launch_chip(chip) && variant->weights == decoder->weights &&
-         variant->dtype == decoder->dtype && decoder->rows == 1 && decoder->hidden == variant->hidden &&
-         shape->columns == variant->columns && decoder->out_parts == FEED_FORWARD_ONE_PARTS &&
-         decoder->x_parts <= FEED_FORWARD_ONE_X_PARTS;
+         variant->dtype == decoder->dtype && decoder->rows <= variant->most_rows &&
+         decoder->hidden == variant->hidden && shape->columns == variant->columns &&
+         decoder->out_parts == FEED_FORWARD_ONE_PARTS && decoder->x_parts <= FEED_FORWARD_ONE_X_PARTS;
 }
 
-static bool one_launch(const struct op_call *call, const struct feed_forward_shape *shape, const struct chip *chip,
-                       struct op_launches *launches) {
+static bool known_launch(const struct op_call *call, const struct feed_forward_shape *shape, const struct chip *chip,
+                         struct op_launches *launches) {
   const struct decoder_attributes *attributes = op_attributes(call->task);
   const struct feed_forward_one_parameters parameters = {
       .gate_up = call->data[FEED_FORWARD_GATE_UP],
@@ -166,13 +192,14 @@ static bool one_launch(const struct op_call *call, const struct feed_forward_sha
       .out = call->data[DECODER_OUT],
       .out_parts = call->data[DECODER_OUT_PARTS],
       .part_count = (uint32_t)shape->decoder.x_parts,
+      .rows = (uint32_t)shape->decoder.rows,
       .early = reads_early(call),
       .epsilon = attributes->norm_epsilon,
       .scale = attributes->scale,
   };
-  for (size_t i = 0; i < sizeof variants_of_one / sizeof *variants_of_one; i++) {
-    const struct variant_of_one *variant = &variants_of_one[i];
-    if (!one_suits(variant, shape, chip)) continue;
+  for (size_t i = 0; i < sizeof known_variants / sizeof *known_variants; i++) {
+    const struct known_variant *variant = &known_variants[i];
+    if (!known_suits(variant, shape, chip)) continue;
     launch_add(launches, &variant->kernel, (int64_t)FEED_FORWARD_ONE_PARTS * FEED_FORWARD_CLUSTER,
                variant->kernel.threads, 0, &parameters, sizeof parameters);
     return true;
@@ -184,7 +211,7 @@ bool feed_forward_launch(const struct op_call *call, const struct chip *chip, st
   const struct feed_forward_shape shape = feed_forward_shape_of(call->task);
   launches->count = 0;
   if (!shape_suits(call->task, &shape)) return false;
-  if (one_launch(call, &shape, chip, launches)) return true;
+  if (known_launch(call, &shape, chip, launches)) return true;
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
     const struct deal deal = deal_make(call, &shape, &variants[i]);
     if (!variant_suits(&variants[i], &shape, &deal, chip)) continue;

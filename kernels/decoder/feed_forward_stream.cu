@@ -6,10 +6,11 @@
  * the second product; all scales lie in shared memory before; each lane asks by cp.async for the 16 bytes that it needs
  * itself of rows g and g + 8, so that nobody meets.
  *
- * A lane's 16 bytes of a row are two blocks. The eight columns of operand B keep the lanes of a quad apart: column 2 t
- * has lane t's numbers of x, column 2 t + 1 what rounding left of them, and both are zero where the other lanes' are.
- * So each lane finds its own blocks' sums in its own registers, and multiplies the scale to two sums instead of to 16
- * codes. The numbers are f16 times a power of two of each block of 16, which the scale takes back.
+ * The products are of integers: twice a code's value is one, and a number of x is a power of two of its block of 16
+ * times high * high_step + low, two signed bytes. A lane's 16 bytes of a row are two blocks. The eight columns of
+ * operand B keep the lanes of a quad apart: column 2 t has the high bytes of lane t's numbers, column 2 t + 1 the low
+ * ones, and both are zero where the other lanes' are. So each lane finds its own blocks' sums in its own registers, and
+ * multiplies the scale to two sums instead of to 16 codes.
  */
 #include "decoder_shared.cuh"
 #include "feed_forward_stream.h"
@@ -21,10 +22,15 @@ typedef feed_forward_stream_parameters stream_parameters;
 constexpr uint32_t cluster_blocks = FEED_FORWARD_STREAM_CLUSTER, chunk_columns = FEED_FORWARD_STREAM_CHUNK,
                    group_columns = FEED_FORWARD_STREAM_GROUP, block_warps = FEED_FORWARD_STREAM_WARPS,
                    slot_bytes = FEED_FORWARD_STREAM_SLOT, slot_count = FEED_FORWARD_STREAM_SLOTS,
-                   chunk_bytes = chunk_columns / 2, unit_columns = 64;
-constexpr uint32_t x_rest = FEED_FORWARD_STREAM_HIDDEN * 2, gated_rest = FEED_FORWARD_STREAM_GROUPS * 128;
-/* What takes back that codes come times 2^E2M1_EXPONENT. */
-constexpr float codes_factor = E2M1_EXPONENT ? 16384.0f : 1.0f;
+                   chunk_bytes = chunk_columns / 2, unit_columns = 64, x_low = FEED_FORWARD_STREAM_HIDDEN,
+                   gated_low = FEED_FORWARD_STREAM_GROUPS * group_columns,
+                   scale_pitch = FEED_FORWARD_STREAM_HIDDEN / 16 + FEED_FORWARD_STREAM_SCALE_PADDING,
+                   gathering_warps = FEED_FORWARD_STREAM_HIDDEN / (cluster_blocks * 64);
+/* Numbers are integers up to 2^14 times a power of two. */
+constexpr uint32_t number_bits = 14;
+constexpr int high_step = 144; /* no power of two, whose product would be one more instruction of the pipe of logic */
+/* What takes back that codes come twice. */
+constexpr float codes_factor = 0.5f;
 
 /* ---- A block's place --------------------------------------------------------------------------------------------- */
 
@@ -35,176 +41,237 @@ struct stream_place {
   __device__ __forceinline__ stream_place(const stream_parameters &p, uint32_t memory)
       : shared(memory), rank(blockIdx.x % cluster_blocks), cluster(blockIdx.x / cluster_blocks), lane(threadIdx.x % 32),
         warp(threadIdx.x / 32), g(lane / 4), t(lane % 4) {
-    first_group = cluster * p.groups / p.parts;
-    groups = (cluster + 1) * p.groups / p.parts - first_group;
+    const uint32_t others = p.parts - 1, dealt = p.groups - p.last_groups;
+    const bool is_last = cluster == others;
+    first_group = is_last ? dealt : cluster * dealt / others;
+    groups = is_last ? p.last_groups : (cluster + 1) * dealt / others - first_group;
   }
+  /* The row of a tile whose sum a lane gets, and the half of the columns. */
+  __device__ __forceinline__ uint32_t sum_row() const { return g + t % 2 * 8; }
+  __device__ __forceinline__ uint32_t sum_half() const { return t / 2; }
   __device__ __forceinline__ uint32_t barrier(uint32_t which) const { return shared + 8 * which; }
 };
 
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
-/* What a warp asks for, chunk by chunk: its columns of the first product's tiles, then its tile of the second. */
+/* What a warp asks for: its columns of the first product's tiles, then its tile of the second, chunk by chunk. */
 struct code_stream {
-  uint64_t step, eight_rows;
-  const unsigned char *from;
-  uint32_t left, valid; /* chunks, and those of which the lane has columns */
-  const unsigned char *second_from;
-  uint32_t second_left, second_valid, second_eight_rows;
-  uint32_t to, asked;
+  const unsigned char *from[2], *second_from[2]; /* of a lane's two rows */
+  uint32_t step, seconds;                        /* seconds: chunks of the second product of which it has columns */
+  uint32_t to;
 
-  __device__ __forceinline__ code_stream(const stream_parameters &p, const stream_place &at) : asked(0) {
-    const uint32_t row_bytes = p.hidden / 2;
-    from = (const unsigned char *)p.gate_up + (at.first_group * 128 + at.rank * 16 + at.g) * (uint64_t)row_bytes +
-           at.warp * chunk_bytes + at.t * 16;
-    step = 128 * (uint64_t)row_bytes, eight_rows = 8 * (uint64_t)row_bytes;
-    left = valid = at.warp < p.hidden / chunk_columns ? at.groups : 0;
-    second_eight_rows = 4 * p.columns;
-    second_from = (const unsigned char *)p.down +
-                  ((at.rank + at.warp * cluster_blocks) * 16 + at.g) * (uint64_t)(p.columns / 2) +
-                  at.first_group * (group_columns / 2) + at.t * 16;
-    second_left = at.warp < p.hidden / chunk_columns ? (at.groups + 1) / 2 : 0;
-    second_valid = at.t < 2 ? second_left : at.groups / 2;
+  __device__ __forceinline__ code_stream(const stream_parameters &p, const stream_place &at) {
+    const uint32_t row_bytes = p.hidden / 2, second_row_bytes = p.columns / 2;
+    const unsigned char *first = (const unsigned char *)p.gate_up +
+                                 (at.first_group * 128 + at.rank * 16) * (uint64_t)row_bytes + at.warp * chunk_bytes +
+                                 at.t * 16,
+                        *second = (const unsigned char *)p.down +
+                                  (at.rank + at.warp * cluster_blocks) * 16 * (uint64_t)second_row_bytes +
+                                  at.first_group * (group_columns / 2) + at.t * 16;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      from[i] = first + (at.g + 8 * i) * row_bytes, second_from[i] = second + (at.g + 8 * i) * second_row_bytes;
+      asm("" : "+l"(from[i])); /* not to be taken apart again in each turn of the loop */
+    }
+    step = 128 * row_bytes;
+    seconds = (at.t < 2 ? at.groups + 1 : at.groups) / 2;
     to = at.shared + p.ring + at.warp * (slot_count * slot_bytes) + at.lane * 16;
   }
-  __device__ __forceinline__ void ask() {
-    if (left == 0) {
-      from = second_from, left = second_left, valid = second_valid, step = chunk_bytes, eight_rows = second_eight_rows;
-      second_left = 0;
-    }
-    if (left) {
-      const uint32_t bytes = valid ? 16 : 0;
-      copy_early_or_not(to + asked, from, bytes);
-      copy_early_or_not(to + asked + 512, from + eight_rows, bytes);
-      left--, valid -= valid ? 1 : 0;
-      if (left) from += step;
-      asked = (asked + slot_bytes) % (slot_count * slot_bytes);
+  __device__ __forceinline__ uint32_t slot(uint32_t i) const { return to + i * slot_bytes; }
+  __device__ __forceinline__ void ask_second(uint32_t i, uint32_t chunk) const {
+    const uint32_t bytes = chunk < seconds ? 16 : 0;
+    copy_early_or_not(slot(i), second_from[0] + chunk * chunk_bytes, bytes);
+    copy_early_or_not(slot(i) + 512, second_from[1] + chunk * chunk_bytes, bytes);
+  }
+  /* Chunk `tile` of the first product, or what has the slot in the second. */
+  __device__ __forceinline__ void ask(const stream_place &at, uint32_t i, uint32_t tile) const {
+    if (tile < at.groups) {
+      copy_early_16(slot(i), from[0] + tile * (uint64_t)step);
+      copy_early_16(slot(i) + 512, from[1] + tile * (uint64_t)step);
+    } else {
+      ask_second(i, i);
     }
     cp_async_commit();
   }
+  __device__ __forceinline__ void fill(const stream_place &at) const {
+#pragma unroll 1
+    for (uint32_t i = 0; i < slot_count; i++) ask(at, i, i);
+  }
 };
 
-__device__ __forceinline__ uint32_t scale_pitch(const stream_parameters &p) {
-  return p.hidden / 16 + FEED_FORWARD_STREAM_SCALE_PADDING;
-}
-
-/* All scales of the block: rows of the first product in 16 bytes, of the second in four, for each group. */
+/* The scales of the block's rows of the first product, 16 bytes at once. The warps that gather x have no time for it.
+ */
 __device__ __forceinline__ void ask_scales(const stream_parameters &p, const stream_place &at) {
-  const uint32_t pitch = scale_pitch(p), pieces = p.hidden / 256;
-  for (uint32_t piece = threadIdx.x % 8; piece < pieces; piece += 8)
-    for (uint32_t row = threadIdx.x / 8; row < at.groups * 16; row += block_warps * 4)
-      copy_early_16(at.shared + p.scales + row * pitch + piece * 16,
+  const uint32_t pieces = p.hidden / 256, piece = threadIdx.x % 8, rows = (block_warps - gathering_warps) * 4;
+  if (piece < pieces)
+    for (uint32_t row = threadIdx.x / 8 - gathering_warps * 4; row < at.groups * 16; row += rows)
+      copy_early_16(at.shared + p.scales + row * scale_pitch + piece * 16,
                     (const unsigned char *)p.gate_up_scales +
                         (at.first_group * 128 + (at.rank + row / 16 * cluster_blocks) * 16 + row % 16) *
                             (uint64_t)(p.hidden / 16) +
                         piece * 16);
+}
+
+/* Those of the second product: four of a row for each group. */
+__device__ __forceinline__ void ask_second_scales(const stream_parameters &p, const stream_place &at) {
+  const uint32_t rows = (block_warps - gathering_warps) * 4;
   for (uint32_t group = threadIdx.x % 8; group < at.groups; group += 8)
-    for (uint32_t row = threadIdx.x / 8; row < p.hidden / cluster_blocks; row += block_warps * 4)
+#pragma unroll 2
+    for (uint32_t row = threadIdx.x / 8 - gathering_warps * 4; row < p.hidden / cluster_blocks; row += rows)
       copy_early<4>(at.shared + p.second_scales + (row * at.groups + group) * 4,
                     (const unsigned char *)p.down_scales +
                         ((at.rank + row / 16 * cluster_blocks) * 16 + row % 16) * (uint64_t)(p.columns / 16) +
                         (at.first_group + group) * 4);
 }
 
-/* The sums of two rows' 16 bytes in a slot with a lane's numbers, times their scales. */
-__device__ __forceinline__ void multiply_codes(uint32_t codes_at, const uint32_t (&b)[16], const float2 &scales,
-                                               const float2 &scales_8, float2 &sum) {
-  const words codes = load_words(codes_at), codes_8 = load_words(codes_at + 512);
+/* ---- Products of integers ---------------------------------------------------------------------------------------- */
+
+/* prmt looks four codes up in a table of eight bytes, and where a code's sign is set gives the sign of the byte
+ * instead, which is 0 here: twice the positive values. The magnitudes of all are taken away from that by a second
+ * product. */
+enum : uint32_t {
+  TWICE_LOW = 0x06040200u,
+  TWICE_HIGH = 0x18100c08u,
+  NEGATED_LOW = 0xfdfeff00u,
+  NEGATED_HIGH = 0xf4f8fafcu,
+  SUM_START = 0x4b400000u /* 1.5 * 2^23 and a sum below 2^22, as bits, are a number of f32 */
+};
+constexpr float sum_start = 12582912.0f;
+static_assert(16 * 12 << number_bits < 1 << 22, "");
+
+__device__ __forceinline__ uint32_t look_up(uint32_t low, uint32_t high, uint32_t codes) {
+  uint32_t bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(codes));
+  return bytes;
+}
+__device__ __forceinline__ void multiply_bytes(uint32_t (&d)[4], const uint32_t (&a)[4], const uint32_t *b,
+                                               const uint32_t (&c)[4]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+}
+
+/* The sums of a lane's two rows in a slot with its numbers, times their scales. */
+__device__ __forceinline__ void multiply_codes(uint32_t codes_at, const words &start, const uint32_t (&b)[8],
+                                               const float2 &scales, const float2 &second_scales, float2 &sum) {
+  const words codes = load_words(codes_at), second_codes = load_words(codes_at + 512);
 #pragma unroll
   for (int block = 0; block < 2; block++) {
-    float c[4] = {};
+    uint32_t c[4] = {start.word[0], start.word[1], start.word[2], start.word[3]};
 #pragma unroll
     for (int w = 2 * block; w < 2 * block + 2; w++) {
-      uint32_t a[4], a_8[4];
-      decode_e2m1(codes.word[w], a), decode_e2m1(codes_8.word[w], a_8);
-      multiply_accumulate<false>(c, a, a_8, b + 4 * w);
-      multiply_accumulate<false>(c, a + 2, a_8 + 2, b + 4 * w + 2);
+      const uint32_t code[] = {codes.word[w], second_codes.word[w]};
+      uint32_t twice[4], negated[4];
+#pragma unroll
+      for (int row = 0; row < 2; row++) {
+        const uint32_t magnitude = code[row] & 0x77777777u;
+        twice[row] = look_up(TWICE_LOW, TWICE_HIGH, code[row]);
+        twice[row + 2] = look_up(TWICE_LOW, TWICE_HIGH, code[row] >> 16);
+        negated[row] = look_up(NEGATED_LOW, NEGATED_HIGH, magnitude);
+        negated[row + 2] = look_up(NEGATED_LOW, NEGATED_HIGH, magnitude >> 16);
+      }
+      multiply_bytes(c, twice, b + 2 * w, c);
+      multiply_bytes(c, negated, b + 2 * w, c);
     }
-    sum.x = fmaf(c[0] + c[1], block ? scales.y : scales.x, sum.x);
-    sum.y = fmaf(c[2] + c[3], block ? scales_8.y : scales_8.x, sum.y);
+    const float of_row = __uint_as_float(c[0] * high_step + c[1]) - sum_start,
+                of_second = __uint_as_float(c[2] * high_step + c[3]) - sum_start;
+    sum.x = fmaf(of_row, block ? scales.y : scales.x, sum.x);
+    sum.y = fmaf(of_second, block ? second_scales.y : second_scales.x, sum.y);
   }
 }
 __device__ __forceinline__ float2 scales_of(uint32_t pair, const float2 &powers) {
   const float2 two = __half22float2(half2_of_e4m3(pair));
   return {two.x * powers.x, two.y * powers.y};
 }
-/* Of a quad; lanes with odd t get row g + 8. */
-__device__ __forceinline__ float sum_of_quad(float2 sum, uint32_t t) {
-  const float give = t % 2 ? sum.x : sum.y;
-  float keep = t % 2 ? sum.y : sum.x;
-  keep += __shfl_xor_sync(0xffffffffu, give, 1);
-  return keep + __shfl_xor_sync(0xffffffffu, keep, 2);
+/* Of a lane and its neighbour; lanes with odd t get row g + 8. */
+__device__ __forceinline__ float sum_of_neighbours(const float2 &sum, uint32_t t) {
+  const float give = t % 2 ? sum.x : sum.y, keep = t % 2 ? sum.y : sum.x;
+  return keep + __shfl_xor_sync(0xffffffffu, give, 1);
 }
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
-/* Two numbers a lane, eight lanes a block: as f16 times a power of two, and what is left of them, in the order in which
- * codes are decoded. `factor` takes the power back. */
-struct scaled_pair {
-  uint32_t rounded, rest;
+/* Two numbers a lane, eight lanes a block: as integers times a power of two, which `factor` takes back. Lanes with an
+ * even number get the high bytes of their four numbers and their neighbour's, those with an odd one the low ones. */
+struct scaled_numbers {
+  uint32_t bytes;
   float factor;
 
-  __device__ __forceinline__ explicit scaled_pair(float2 two) {
-    float most = fmaxf(fabsf(two.x), fabsf(two.y));
+  __device__ __forceinline__ explicit scaled_numbers(const float2 &two) {
+    uint32_t most = max(__float_as_uint(two.x) & 0x7fffffffu, __float_as_uint(two.y) & 0x7fffffffu);
 #pragma unroll
-    for (int d = 1; d < 8; d *= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
-    const uint32_t exponent = max(min(__float_as_uint(most) >> 23, 254u), 15u);
-    const float up = __uint_as_float((268 - exponent) << 23); /* the largest to 2^14 and more */
-    factor = __uint_as_float((exponent - 14) << 23);
-    two.x *= up, two.y *= up;
-    if (E2M1_EXPONENT) {
-      const bool odd = threadIdx.x % 2;
-      const float other = __shfl_xor_sync(0xffffffffu, odd ? two.x : two.y, 1);
-      two = odd ? float2{other, two.y} : float2{two.x, other};
-    }
-    const __half2 half = __floats2half2_rn(two.x, two.y);
-    const float2 seen = __half22float2(half);
-    rounded = bits_of(half), rest = bits_of(__floats2half2_rn(two.x - seen.x, two.y - seen.y));
+    for (int d = 1; d < 8; d *= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
+    const uint32_t exponent = max(most >> 23, number_bits);
+    const float up = __uint_as_float((253 + number_bits - min(exponent, 254u)) << 23);
+    factor = __uint_as_float(exponent == 255 ? 0x7fffffffu : (exponent + 1 - number_bits) << 23);
+    uint32_t high[2], low[2];
+    split(two.x * up, high[0], low[0]), split(two.y * up, high[1], low[1]);
+    const bool odd = threadIdx.x % 2;
+    const uint32_t highs = look_up(high[0], high[1], 0x0040), lows = look_up(low[0], low[1], 0x0040),
+                   other = __shfl_xor_sync(0xffffffffu, odd ? highs : lows, 1);
+    bytes = odd ? look_up(other, lows, 0x5410) : look_up(highs, other, 0x5410);
   }
-  /* The pair's byte among its eight numbers'. */
-  static __device__ __forceinline__ uint32_t place() {
-    const uint32_t lane = threadIdx.x % 4;
-    return 4 * (E2M1_EXPONENT ? lane % 2 * 2 + lane / 2 : lane);
+  /* Of a pair: its four numbers' place. */
+  static __device__ __forceinline__ uint32_t place(uint32_t pair, uint32_t low) {
+    return pair / 2 * 4 + (pair % 2 ? low : 0);
+  }
+
+private:
+  static __device__ __forceinline__ void split(float number, uint32_t &high, uint32_t &low) {
+    const float whole = rintf(number), step = high_step, highest = rintf(whole * (1 / step));
+    high = (uint32_t)__float2int_rn(highest), low = (uint32_t)__float2int_rn(fmaf(-step, highest, whole));
   }
 };
 
-/* x and what is to be added, times the norm, to all blocks of the cluster, which share the work. */
-template <rondo_dtype V> __device__ __forceinline__ void gather(const stream_parameters &p, const stream_place &at) {
-  const uint32_t unit = at.warp * cluster_blocks + at.rank, pair = unit * 32 + at.lane;
-  if (unit >= p.hidden / unit_columns) return;
-  const uint32_t x = *((const uint32_t *)p.x + pair);
+/* What a lane gathers: two numbers of x, and what is to be added. */
+template <rondo_dtype V> struct gathered {
+  uint32_t unit, pair, x;
   float2 part[FEED_FORWARD_STREAM_PARTS];
-#pragma unroll
-  for (uint32_t j = 0; j < FEED_FORWARD_STREAM_PARTS; j++) {
-    part[j] = float2{};
-    if (j < p.part_count) part[j] = *((const float2 *)p.x_parts + (j * (p.hidden / 2) + pair));
+
+  __device__ __forceinline__ explicit gathered(const stream_place &at)
+      : unit(at.warp * cluster_blocks + at.rank), pair(unit * 32 + at.lane) {}
+  __device__ __forceinline__ bool any(const stream_parameters &p) const { return unit < p.hidden / unit_columns; }
+  __device__ __forceinline__ uint32_t norm_at(const stream_place &at) const {
+    return at.shared + FEED_FORWARD_STREAM_NORM + threadIdx.x * 4;
   }
-  float2 two = f32_of_pair<V>(x);
-#pragma unroll
-  for (uint32_t j = 0; j < FEED_FORWARD_STREAM_PARTS; j++) two.x += part[j].x, two.y += part[j].y;
-  const uint32_t rounded = pack_two<element<V>>(two.x, two.y);
-  if (at.cluster == 0) *((uint32_t *)p.out + pair) = rounded;
-  two = f32_of_pair<V>(rounded);
-  float square = two.x * two.x + two.y * two.y;
-  if (p.norm) {
-    const float2 by = f32_of_pair<V>(load_word(at.shared + FEED_FORWARD_STREAM_NORM + pair * 4));
-    two.x *= by.x, two.y *= by.y;
+  __device__ __forceinline__ void ask_norm(const stream_parameters &p, const stream_place &at) const {
+    if (p.norm) copy_early<4>(norm_at(at), (const unsigned char *)p.norm + pair * 4);
   }
-  const scaled_pair scaled(two);
-  const uint32_t to = at.shared + FEED_FORWARD_STREAM_X + pair / 4 * 16 + scaled.place();
+  __device__ __forceinline__ void load(const stream_parameters &p) {
+    x = *((const uint32_t *)p.x + pair);
 #pragma unroll
-  for (uint32_t block = 0; block < cluster_blocks; block++) {
-    const uint32_t there = address_in_block(to, block), barrier = address_in_block(at.barrier(0), block);
-    send_word(there, scaled.rounded, barrier);
-    send_word(there + x_rest, scaled.rest, barrier);
+    for (uint32_t j = 0; j < FEED_FORWARD_STREAM_PARTS; j++) {
+      part[j] = float2{};
+      if (j < p.part_count) part[j] = *((const float2 *)p.x_parts + (j * (p.hidden / 2) + pair));
+    }
   }
-  const uint32_t block = at.lane % 8, there = address_in_block(at.shared, block),
-                 barrier = address_in_block(at.barrier(0), block);
-  send_word(there + FEED_FORWARD_STREAM_POWERS + pair / 8 * 4, __float_as_uint(scaled.factor), barrier);
+  /* x and what is to be added, times the norm, to all blocks of the cluster, which share the work. */
+  __device__ __forceinline__ void send(const stream_parameters &p, const stream_place &at) const {
+    float2 two = f32_of_pair<V>(x);
 #pragma unroll
-  for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
-  if (at.lane < cluster_blocks)
-    send_word(there + FEED_FORWARD_STREAM_SQUARES + unit * 4, __float_as_uint(square), barrier);
-}
+    for (uint32_t j = 0; j < FEED_FORWARD_STREAM_PARTS; j++) two.x += part[j].x, two.y += part[j].y;
+    const uint32_t rounded = pack_two<element<V>>(two.x, two.y);
+    if (at.cluster == 0) *((uint32_t *)p.out + pair) = rounded;
+    two = f32_of_pair<V>(rounded);
+    float square = two.x * two.x + two.y * two.y;
+    if (p.norm) {
+      const float2 by = f32_of_pair<V>(load_word(norm_at(at)));
+      two.x *= by.x, two.y *= by.y;
+    }
+    const scaled_numbers scaled(two);
+    const uint32_t to = at.shared + FEED_FORWARD_STREAM_X + scaled.place(pair, x_low);
+#pragma unroll
+    for (uint32_t block = 0; block < cluster_blocks; block++)
+      send_word(address_in_block(to, block), scaled.bytes, address_in_block(at.barrier(0), block));
+    const uint32_t block = at.lane % 8, there = address_in_block(at.shared, block),
+                   barrier = address_in_block(at.barrier(0), block);
+    send_word(there + FEED_FORWARD_STREAM_POWERS + pair / 8 * 4, __float_as_uint(scaled.factor), barrier);
+#pragma unroll
+    for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
+    if (at.lane < cluster_blocks)
+      send_word(there + FEED_FORWARD_STREAM_SQUARES + unit * 4, __float_as_uint(square), barrier);
+  }
+};
 
 __device__ __forceinline__ float norm_factor(const stream_parameters &p, const stream_place &at) {
   if (p.epsilon == 0.0f) return p.scale * codes_factor;
@@ -216,27 +283,29 @@ __device__ __forceinline__ float norm_factor(const stream_parameters &p, const s
   return rsqrtf(square * p.inverse_hidden + p.epsilon) * (p.scale * codes_factor);
 }
 
-/* silu(gate) * up to all blocks: a warp has a tile, a quad a column, a lane a quarter of the cuts. */
+/* silu(gate) * up to all blocks: a warp has a tile, a lane one of its columns and a quarter of the cuts. */
 __device__ __forceinline__ void send_gated(const stream_parameters &p, const stream_place &at, float factor) {
-  const uint32_t cuts = p.hidden / chunk_columns;
+  const uint32_t cuts = p.hidden / chunk_columns, quarter = at.lane / 8, column = at.lane % 8;
   for (uint32_t tile = at.warp; tile < at.groups; tile += block_warps) {
     float2 sum = {};
 #pragma unroll
     for (uint32_t i = 0; i < block_warps; i += 4)
-      if (i + at.t < cuts) {
-        const float2 of_cut = load_two(at.shared + p.sums + ((tile * block_warps + i + at.t) * 16 + 2 * at.g) * 4);
-        sum.x += of_cut.x, sum.y += of_cut.y;
+      if (i + quarter < cuts) {
+        const words of_cut =
+            load_words(at.shared + p.sums + ((tile * block_warps + i + quarter) * 32 + 4 * column) * 4);
+        sum.x += __uint_as_float(of_cut.word[0]) + __uint_as_float(of_cut.word[1]);
+        sum.y += __uint_as_float(of_cut.word[2]) + __uint_as_float(of_cut.word[3]);
       }
 #pragma unroll
-    for (int d = 1; d < 4; d *= 2) {
+    for (int d = 8; d < 32; d *= 2) {
       sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d);
       sum.y += __shfl_xor_sync(0xffffffffu, sum.y, d);
     }
     const float gate = sum.x * factor;
     const float gated = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * (sum.y * factor);
-    const uint32_t to = at.shared + FEED_FORWARD_STREAM_RECEIVED + ((at.rank + tile * cluster_blocks) * 8 + at.g) * 4;
+    const uint32_t to = at.shared + FEED_FORWARD_STREAM_RECEIVED + ((at.rank + tile * cluster_blocks) * 8 + column) * 4;
 #pragma unroll
-    for (uint32_t block = at.t; block < cluster_blocks; block += 4)
+    for (uint32_t block = quarter; block < cluster_blocks; block += 4)
       send_word(address_in_block(to, block), __float_as_uint(gated), address_in_block(at.barrier(1), block));
   }
 }
@@ -246,78 +315,90 @@ __device__ __forceinline__ void convert_gated(const stream_place &at) {
   for (uint32_t pair = threadIdx.x; pair < (at.groups + 1) / 2 * (chunk_columns / 2); pair += 32 * block_warps) {
     float2 two = {};
     if (pair < at.groups * (group_columns / 2)) two = load_two(at.shared + FEED_FORWARD_STREAM_RECEIVED + pair * 8);
-    const scaled_pair scaled(two);
-    const uint32_t to = at.shared + FEED_FORWARD_STREAM_GATED + pair / 4 * 16 + scaled.place();
-    store_word(to, scaled.rounded);
-    store_word(to + gated_rest, scaled.rest);
+    const scaled_numbers scaled(two);
+    store_word(at.shared + FEED_FORWARD_STREAM_GATED + scaled.place(pair, gated_low), scaled.bytes);
     if (at.lane % 8 == 0) store_number(at.shared + FEED_FORWARD_STREAM_SECOND_POWERS + pair / 8 * 4, scaled.factor);
   }
 }
 
 /* ---- The products ------------------------------------------------------------------------------------------------ */
 
-__device__ __forceinline__ void first_product(const stream_parameters &p, const stream_place &at, code_stream &stream,
-                                              uint32_t &used) {
-  const bool mine = at.g / 2 == at.t;
-  const uint32_t numbers =
-      at.shared + FEED_FORWARD_STREAM_X + at.g % 2 * x_rest + at.warp * (chunk_columns * 2) + at.t * 64;
-  uint32_t b[16];
+/* A lane's numbers of a chunk, as operand B. */
+__device__ __forceinline__ void load_numbers(uint32_t from, uint32_t (&b)[8]) {
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const words four = load_words(mine ? numbers + i * 16 : at.shared + FEED_FORWARD_STREAM_ZEROS);
+  for (int i = 0; i < 2; i++) {
+    const words four = load_words(from + i * 16);
 #pragma unroll
     for (int j = 0; j < 4; j++) b[4 * i + j] = four.word[j];
   }
+}
+
+__device__ __forceinline__ void first_product(const stream_parameters &p, const stream_place &at,
+                                              const code_stream &stream, const words &start) {
+  uint32_t b[8];
+  load_numbers(at.shared + (at.g / 2 == at.t
+                                ? FEED_FORWARD_STREAM_X + at.g % 2 * x_low + at.warp * chunk_columns + at.t * 32
+                                : FEED_FORWARD_STREAM_ZEROS),
+               b);
   const float2 powers = load_two(at.shared + FEED_FORWARD_STREAM_POWERS + at.warp * 32 + at.t * 8);
-  const uint32_t pitch = scale_pitch(p);
-  uint32_t scales_at = at.shared + p.scales + at.g * pitch + at.warp * 8 + at.t * 2;
-  uint32_t to = at.shared + p.sums + (at.warp * 16 + at.g + 8 * at.t) * 4;
+  uint32_t scales_at[2], to = at.shared + p.sums + (at.warp * 32 + at.sum_row() * 2 + at.sum_half()) * 4;
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+    scales_at[i] = at.shared + p.scales + (at.g + 8 * i) * scale_pitch + at.warp * 8 + at.t * 2;
 #pragma unroll 1
-  for (uint32_t tile = 0; tile < at.groups; tile++) {
-    const float2 scales = scales_of(load_half_word(scales_at), powers),
-                 scales_8 = scales_of(load_half_word(scales_at + 8 * pitch), powers);
-    cp_async_wait<slot_count - 1>();
-    float2 sum = {};
-    multiply_codes(stream.to + used, b, scales, scales_8, sum);
-    used = (used + slot_bytes) % (slot_count * slot_bytes);
-    stream.ask();
-    const float of_row = sum_of_quad(sum, at.t);
-    if (at.t < 2) store_number(to, of_row);
-    to += block_warps * 64, scales_at += 16 * pitch;
+  for (uint32_t first = 0; first < at.groups; first += slot_count) {
+#pragma unroll
+    for (uint32_t i = 0; i < slot_count; i++) {
+      if (first + i >= at.groups) break;
+      const uint32_t skip = i * 16 * scale_pitch;
+      const float2 scales = scales_of(load_half_word(scales_at[0] + skip), powers),
+                   second_scales = scales_of(load_half_word(scales_at[1] + skip), powers);
+      cp_async_wait<slot_count - 1>();
+      float2 sum = {};
+      multiply_codes(stream.slot(i), start, b, scales, second_scales, sum);
+      stream.ask(at, i, first + i + slot_count);
+      store_number(to + i * block_warps * 128, sum_of_neighbours(sum, at.t));
+    }
+    scales_at[0] += slot_count * 16 * scale_pitch, scales_at[1] += slot_count * 16 * scale_pitch;
+    to += slot_count * block_warps * 128;
   }
 }
 
-__device__ __forceinline__ void second_product(const stream_parameters &p, const stream_place &at, code_stream &stream,
-                                               uint32_t used) {
+__device__ __forceinline__ void second_product(const stream_parameters &p, const stream_place &at,
+                                               const code_stream &stream, const words &start) {
   const bool mine = at.g / 2 == at.t;
-  uint32_t numbers = mine ? at.shared + FEED_FORWARD_STREAM_GATED + at.g % 2 * gated_rest + at.t * 64
-                          : at.shared + FEED_FORWARD_STREAM_ZEROS;
-  const uint32_t numbers_step = mine ? chunk_columns * 2 : 0;
+  uint32_t numbers =
+      at.shared + (mine ? FEED_FORWARD_STREAM_GATED + at.g % 2 * gated_low + at.t * 32 : FEED_FORWARD_STREAM_ZEROS);
+  const uint32_t numbers_step = mine ? chunk_columns : 0;
   uint32_t powers_at = at.shared + FEED_FORWARD_STREAM_SECOND_POWERS + at.t * 8;
-  uint32_t scales_at = at.shared + p.second_scales + (at.warp * 16 + at.g) * at.groups * 4 + at.t * 2;
-  const uint32_t chunks = (at.groups + 1) / 2, valid = at.t < 2 ? chunks : at.groups / 2;
+  uint32_t scales_at[2];
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+    scales_at[i] = at.shared + p.second_scales + (at.warp * 16 + at.g + 8 * i) * at.groups * 4 + at.t * 2;
+  const uint32_t chunks = (at.groups + 1) / 2;
   float2 sum = {};
 #pragma unroll 1
-  for (uint32_t i = 0; i < chunks; i++) {
-    const float2 powers = load_two(powers_at);
-    const float2 scales = scales_of(i < valid ? load_half_word(scales_at) : 0, powers),
-                 scales_8 = scales_of(i < valid ? load_half_word(scales_at + at.groups * 32) : 0, powers);
-    uint32_t b[16];
+  for (uint32_t first = 0; first < chunks; first += slot_count) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const words four = load_words(numbers + j * 16);
-#pragma unroll
-      for (int k = 0; k < 4; k++) b[4 * j + k] = four.word[k];
+    for (uint32_t i = 0; i < slot_count; i++) {
+      const uint32_t chunk = first + i;
+      if (chunk >= chunks) break;
+      const float2 powers = load_two(powers_at);
+      const uint32_t pair = chunk < stream.seconds ? load_half_word(scales_at[0]) : 0,
+                     second_pair = chunk < stream.seconds ? load_half_word(scales_at[1]) : 0;
+      uint32_t b[8];
+      load_numbers(numbers, b);
+      cp_async_wait<slot_count - 1>();
+      multiply_codes(stream.slot(i), start, b, scales_of(pair, powers), scales_of(second_pair, powers), sum);
+      stream.ask_second(i, chunk + slot_count);
+      cp_async_commit();
+      numbers += numbers_step, powers_at += 32, scales_at[0] += 8, scales_at[1] += 8;
     }
-    cp_async_wait<slot_count - 1>();
-    multiply_codes(stream.to + used, b, scales, scales_8, sum);
-    used = (used + slot_bytes) % (slot_count * slot_bytes);
-    stream.ask();
-    numbers += numbers_step, powers_at += 32, scales_at += 8;
   }
-  const float of_row = sum_of_quad(sum, at.t);
-  if (at.t < 2)
-    p.out_parts[at.cluster * p.hidden + (at.rank + at.warp * cluster_blocks) * 16 + at.g + 8 * at.t] =
+  float of_row = sum_of_neighbours(sum, at.t);
+  of_row += __shfl_xor_sync(0xffffffffu, of_row, 2);
+  if (at.sum_half() == 0)
+    p.out_parts[at.cluster * p.hidden + (at.rank + at.warp * cluster_blocks) * 16 + at.sum_row()] =
         of_row * (p.scale * codes_factor);
 }
 
@@ -330,38 +411,49 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
     barrier_init(at.barrier(0), 1);
     barrier_init(at.barrier(1), 1);
     barriers_are_initialised();
-    barrier_expect(at.barrier(0), p.hidden * 4 + (p.hidden / 16 + p.hidden / unit_columns) * 4);
+    barrier_expect(at.barrier(0), p.hidden * 2 + (p.hidden / 16 + p.hidden / unit_columns) * 4);
     barrier_expect(at.barrier(1), at.groups * (group_columns * 4));
   }
   __syncwarp();
   arrive_at_cluster();
-  if (threadIdx.x < 16) store_word(at.shared + FEED_FORWARD_STREAM_ZEROS + threadIdx.x * 4, 0);
+  if (threadIdx.x < 8) store_word(at.shared + FEED_FORWARD_STREAM_ZEROS + threadIdx.x * 4, 0);
+  if (threadIdx.x < 4)
+    store_word(at.shared + FEED_FORWARD_STREAM_SUM_START + threadIdx.x * 4, threadIdx.x % 2 ? SUM_START : 0);
   if (!p.early) only_wait_for_predecessors();
-  const uint32_t pair = (at.warp * cluster_blocks + at.rank) * 32 + at.lane;
-  if (p.norm && pair < p.hidden / 2)
-    copy_early<4>(at.shared + FEED_FORWARD_STREAM_NORM + pair * 4, (const unsigned char *)p.norm + pair * 4);
-  ask_scales(p, at);
+  const code_stream stream(p, at);
+  gathered<V> numbers(at);
+  const bool gathers = numbers.any(p), multiplies = at.warp < p.hidden / chunk_columns;
+  /* What the predecessors leave is not to stand behind weights in the queues to memory: warps that gather it ask for
+   * theirs later, and blocks that start late, when it is there already, lose no time. */
+  if (at.warp < gathering_warps) {
+    if (gathers) numbers.ask_norm(p, at);
+  } else {
+    ask_scales(p, at);
+    ask_second_scales(p, at);
+  }
   cp_async_commit();
-  code_stream stream(p, at);
-#pragma unroll 1
-  for (uint32_t i = 0; i < slot_count; i++) stream.ask();
-  const bool multiplies = at.warp < p.hidden / chunk_columns;
-  cp_async_wait<slot_count>();
-  __syncthreads();
-  wait_for_cluster();
+  if (at.warp >= gathering_warps && multiplies) stream.fill(at);
   only_wait_for_predecessors();
-  gather<V>(p, at);
+  if (gathers) numbers.load(p);
+  if (at.warp < gathering_warps && multiplies) stream.fill(at);
+  wait_for_cluster();
+  if (multiplies)
+    cp_async_wait<slot_count>();
+  else
+    cp_async_wait<0>(); /* of its scales */
+  if (gathers) numbers.send(p, at);
+  __syncthreads();
   barrier_wait_cluster(at.barrier(0), 0);
-  uint32_t used = 0;
-  if (multiplies) first_product(p, at, stream, used);
-  used = at.groups * slot_bytes % (slot_count * slot_bytes);
+  const words start = load_words(at.shared + FEED_FORWARD_STREAM_SUM_START);
   const float factor = norm_factor(p, at);
+  if (multiplies) first_product(p, at, stream, start);
   __syncthreads();
   send_gated(p, at, factor);
   barrier_wait_cluster(at.barrier(1), 0);
   convert_gated(at);
+  cp_async_wait<0>();
   __syncthreads();
-  if (multiplies) second_product(p, at, stream, used);
+  if (multiplies) second_product(p, at, stream, start);
 }
 
 #define DEFINE(chips, parameters, name, threads, type)                                                                 \

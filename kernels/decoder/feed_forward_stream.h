@@ -23,9 +23,9 @@ enum {
 /* rondo_feed_forward_stream_*. */
 struct feed_forward_stream_parameters {
   const void *gate_up, *gate_up_scales, *down, *down_scales;
-  uint32_t hidden, columns;                   /* columns: that are gated */
-  uint32_t groups, parts;                     /* parts: clusters, to which the groups are dealt */
-  uint32_t early;                             /* 1: weights and norm may be read before the predecessors end */
+  uint32_t hidden, columns;            /* columns: that are gated */
+  uint32_t groups, parts, last_groups; /* parts: clusters, to which the groups are dealt; last_groups: the last */
+  uint32_t early;                      /* 1: weights and norm may be read before the predecessors end */
   uint32_t sums, scales, second_scales, ring; /* in shared memory */
 
   const void *x, *norm;
@@ -49,15 +49,16 @@ struct feed_forward_stream_parameters {
 /* Places in shared memory that do not depend on sizes. */
 enum {
   FEED_FORWARD_STREAM_BARRIERS = 0,
-  FEED_FORWARD_STREAM_SQUARES = 64, /* [units] */
-  FEED_FORWARD_STREAM_ZEROS = 192,  /* 64 bytes */
-  FEED_FORWARD_STREAM_POWERS = 256, /* [blocks of 16 of x] */
+  FEED_FORWARD_STREAM_SQUARES = 64,    /* [units] */
+  FEED_FORWARD_STREAM_ZEROS = 192,     /* 32 bytes */
+  FEED_FORWARD_STREAM_SUM_START = 224, /* of four sums */
+  FEED_FORWARD_STREAM_POWERS = 256,    /* [blocks of 16 of x] */
   FEED_FORWARD_STREAM_SECOND_POWERS = FEED_FORWARD_STREAM_POWERS + FEED_FORWARD_STREAM_HIDDEN / 16 * 4,
   FEED_FORWARD_STREAM_NORM = FEED_FORWARD_STREAM_SECOND_POWERS + FEED_FORWARD_STREAM_GROUPS * 16,
-  /* Rounded numbers, and what is left of them: */
-  FEED_FORWARD_STREAM_X = FEED_FORWARD_STREAM_NORM + FEED_FORWARD_STREAM_HIDDEN * 2,
-  FEED_FORWARD_STREAM_GATED = FEED_FORWARD_STREAM_X + FEED_FORWARD_STREAM_HIDDEN * 4,
-  FEED_FORWARD_STREAM_RECEIVED = FEED_FORWARD_STREAM_GATED + FEED_FORWARD_STREAM_GROUPS * 256,
+  /* High bytes of numbers, then low ones: */
+  FEED_FORWARD_STREAM_X = FEED_FORWARD_STREAM_NORM + FEED_FORWARD_STREAM_HIDDEN / FEED_FORWARD_STREAM_CLUSTER * 2,
+  FEED_FORWARD_STREAM_GATED = FEED_FORWARD_STREAM_X + FEED_FORWARD_STREAM_HIDDEN * 2,
+  FEED_FORWARD_STREAM_RECEIVED = FEED_FORWARD_STREAM_GATED + FEED_FORWARD_STREAM_GROUPS * 128,
   FEED_FORWARD_STREAM_FIXED = FEED_FORWARD_STREAM_RECEIVED + FEED_FORWARD_STREAM_GROUPS * 256
 };
 

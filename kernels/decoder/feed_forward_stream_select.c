@@ -21,6 +21,13 @@ static int64_t take(uint32_t *at, int64_t *bytes, int64_t size) {
   return *bytes;
 }
 
+/* What the last cluster takes. Beside an attention block of 128 blocks it finds no room and starts when that ends, so
+ * that it has two thirds of the others' groups, unless one of them had more for it than when all are alike. */
+static int64_t last_groups(int64_t groups, int64_t parts) {
+  const int64_t most = divide_up(groups, parts);
+  return larger(groups - (parts - 1) * most, most * 2 / 3);
+}
+
 static struct feed_forward_stream_parameters
 parameters_make(const struct op_call *call, const struct feed_forward_shape *shape, int64_t *shared_bytes) {
   const struct decoder_attributes *attributes = op_attributes(call->task);
@@ -38,6 +45,7 @@ parameters_make(const struct op_call *call, const struct feed_forward_shape *sha
       .columns = (uint32_t)shape->columns,
       .groups = (uint32_t)groups,
       .parts = (uint32_t)decoder->out_parts,
+      .last_groups = (uint32_t)last_groups(groups, decoder->out_parts),
       .early = (call->settled_operands & early) == early,
       .x = call->data[DECODER_X],
       .norm = call->data[DECODER_NORM],
@@ -51,9 +59,9 @@ parameters_make(const struct op_call *call, const struct feed_forward_shape *sha
   };
   *shared_bytes = FEED_FORWARD_STREAM_FIXED;
   /* Each block has a tile of 16 rows of each group, whose sums each warp leaves. */
-  take(&p.sums, shared_bytes, of_cluster * FEED_FORWARD_STREAM_WARPS * 16 * (int64_t)sizeof(float));
+  take(&p.sums, shared_bytes, of_cluster * FEED_FORWARD_STREAM_WARPS * 32 * (int64_t)sizeof(float));
   take(&p.scales, shared_bytes,
-       of_cluster * 16 * (decoder->hidden / DECODER_SCALE_BLOCK + FEED_FORWARD_STREAM_SCALE_PADDING));
+       of_cluster * 16 * (FEED_FORWARD_STREAM_HIDDEN / DECODER_SCALE_BLOCK + FEED_FORWARD_STREAM_SCALE_PADDING));
   take(&p.second_scales, shared_bytes,
        decoder->hidden / FEED_FORWARD_STREAM_CLUSTER * of_cluster * (FEED_FORWARD_STREAM_GROUP / DECODER_SCALE_BLOCK));
   take(&p.ring, shared_bytes,

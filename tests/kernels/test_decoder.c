@@ -46,7 +46,7 @@ static void check_launches(const rondo_graph *graph, const char *what) {
     }
 }
 
-static void run(rondo_backend backend, struct half *h) {
+static void run_changed(rondo_backend backend, struct half *h, void (*change)(struct half *)) {
   struct trial trial;
   struct random random = {(uint64_t)(h->rows + h->hidden)};
   char what[200];
@@ -56,6 +56,7 @@ static void run(rondo_backend backend, struct half *h) {
   if (h->hidden % 64 == 0 && !h->padded) check_launches(trial.graph, what);
   trial_instantiate(&trial);
   half_fill(h, &random, true);
+  if (change) change(h);
   half_set(h, &trial, true);
   trial_replay(&trial);
   half_get(h, &trial);
@@ -64,6 +65,7 @@ static void run(rondo_backend backend, struct half *h) {
   trial_end(&trial);
   half_free(h, true);
 }
+static void run(rondo_backend backend, struct half *h) { run_changed(backend, h, NULL); }
 
 /* ---- Sizes ------------------------------------------------------------------------------------------------------- */
 
@@ -124,6 +126,53 @@ static void one_token(rondo_backend backend) {
 }
 BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_matches_fp64, one_token)
 
+/* Several tokens of it: columns of operand B that are full or not, and blocks with one token, two or none. */
+static void several_tokens(rondo_backend backend) {
+  static const int64_t rows[] = {2, 8, 9, 15, 16, 5};
+  for (size_t i = 0; i < 2 * COUNT(rows); i++) {
+    struct half h = with_types(models[0], (size_t[]){0, 4, 1}[i % 3], rows[i % COUNT(rows)], false);
+    h.x_parts = (int64_t[]){3, 0, 8, 1}[i % 4], h.out_parts = 8;
+    h.no_norm_weights = i % 4 == 1;
+    if (i % 5 == 4) h.epsilon = 0;
+    run(backend, &h);
+  }
+}
+BOTH_BACKENDS(decoder, a_feed_forward_of_several_tokens_matches_fp64, several_tokens)
+
+/* Several sequences: clusters with one to eight of them, contexts of no, one and many tiles for each warp. */
+static void several_sequences(rondo_backend backend) {
+  static const int64_t rows[] = {2, 4, 5, 7, 8, 13, 16, 3}, capacities[] = {40, 527, 1100};
+  for (size_t i = 0; i < 2 * COUNT(rows); i++) {
+    struct half h = models[0];
+    h.capacity = capacities[i % COUNT(capacities)];
+    h = with_types(h, i / 2 % 2 ? 4 : 0, rows[i % COUNT(rows)], true);
+    h.x_parts = (int64_t[]){8, 0, 9, 1}[i % 4], h.out_parts = i == 3 ? 7 : 3;
+    h.base = i == 6 ? 0 : 10000.0f, h.pairing = i % 2 ? RONDO_ROPE_INTERLEAVED : RONDO_ROPE_HALVES;
+    h.no_norm_weights = i == 5;
+    if (i == 9) h.epsilon = 0;
+    h = at_positions(h, 7 * i);
+    run(backend, &h);
+  }
+}
+BOTH_BACKENDS(decoder, an_attention_block_of_several_sequences_matches_fp64, several_sequences)
+
+/* One token of a model of a billion weights: several clusters share a KV head where there are parts for them. */
+static void wide_attention(rondo_backend backend) {
+  static const int64_t x_parts[] = {16, 0, 15, 8}, out_parts[] = {16, 8, 19, 16};
+  for (size_t i = 0; i < 8; i++) {
+    struct half h = {.hidden = 2048, .query_heads = 32, .kv_heads = 8, .dimension = 64, .capacity = 700};
+    h.x_parts = x_parts[i % COUNT(x_parts)], h.out_parts = out_parts[i % COUNT(out_parts)], h.base = 500000.0f;
+    h.pairing = i % 2 ? RONDO_ROPE_INTERLEAVED : RONDO_ROPE_HALVES;
+    if (i > 5) h.query_heads = 16, h.kv_heads = 4;
+    h = with_types(h, i / 2 % 2 ? 4 : 0, 1, true);
+    h.no_norm_weights = i == 4;
+    if (i == 5) h.epsilon = 0;
+    h = at_positions(h, 5 * i);
+    run(backend, &h);
+  }
+}
+BOTH_BACKENDS(decoder, an_attention_block_of_one_token_and_a_large_model_matches_fp64, wide_attention)
+
 /* Of a model of a billion weights, and with more KV heads than parts are asked for. */
 static void large(rondo_backend backend) {
   static const int64_t rows[] = {1, 4, 16};
@@ -155,6 +204,34 @@ static void streamed(rondo_backend backend) {
   }
 }
 BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_and_nvfp4_matches_fp64, streamed)
+
+/* Numbers of x of very different sizes, beside each other and in different places; huge ones, tiny ones, and zeros. */
+static void far_apart(struct half *h) {
+  for (int64_t c = 0; c < h->hidden; c++)
+    oracle_write(h->dtype, h->x.data, c, grid_read(&h->x, 0, c) * ldexp(1, (int)(c / 128 * 7 + c) % 40 - 20));
+}
+static void huge(struct half *h) {
+  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->dtype, h->x.data, c, ldexp(grid_read(&h->x, 0, c), 40));
+}
+static void tiny(struct half *h) {
+  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->dtype, h->x.data, c, ldexp(grid_read(&h->x, 0, c), -60));
+}
+static void mostly_zero(struct half *h) {
+  for (int64_t c = 0; c < h->hidden; c++)
+    if (c % 48 > 1) oracle_write(h->dtype, h->x.data, c, 0);
+}
+static void zero(struct half *h) {
+  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->dtype, h->x.data, c, 0);
+}
+static void streamed_values(rondo_backend backend) {
+  static void (*const changes[])(struct half *) = {far_apart, huge, tiny, mostly_zero, zero};
+  for (size_t i = 0; i < 2 * COUNT(changes); i++) {
+    struct half h = {.hidden = 1280, .columns = 1152, .out_parts = 3, .rows = 1, .epsilon = i % 2 ? 1e-5f : 0};
+    h.dtype = RONDO_BF16, h.weights = RONDO_NVFP4;
+    run_changed(backend, &h, changes[i / 2]);
+  }
+}
+BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_and_nvfp4_takes_numbers_of_any_size, streamed_values)
 
 /* Sizes that suit no fast kernel, rows with gaps behind them, and what is optional left out. */
 static void odd(rondo_backend backend) {
@@ -227,7 +304,8 @@ BOTH_BACKENDS(decoder, a_cache_without_rows_gives_zeros, no_capacity)
 
 /* ---- A layer ----------------------------------------------------------------------------------------------------- */
 
-/* Halves one behind the other, each of what the one before leaves; every replay gives the same bits. */
+/* Halves one behind the other, each of what the one before leaves, with K and V that are fetched while it still runs;
+ * every replay gives the same bits. */
 static void layers(rondo_backend backend) {
   enum { HALVES = 6 };
   for (size_t type = 0; type < COUNT(types); type++) {
@@ -237,8 +315,8 @@ static void layers(rondo_backend backend) {
     trial_describe(&trial, backend);
     for (int i = 0; i < HALVES; i++) {
       struct half *h = &halves[i];
-      *h = with_types(models[0], type, type % 2 ? 1 : 4, i % 2 == 0);
-      h->out_parts = h->attention ? h->kv_heads : 8, h->base = 10000.0f, h->capacity = 90;
+      *h = with_types(models[0], type, type % 2 ? 1 : 4 + 5 * (int64_t)type / 2, i % 2 == 0);
+      h->out_parts = h->attention ? h->kv_heads : 8, h->base = 10000.0f, h->capacity = type ? 90 : 900;
       *h = at_positions(*h, type);
       half_add(trial.graph, h, i ? &halves[i - 1] : NULL);
     }
@@ -296,3 +374,30 @@ static void keep_to_their_rows(rondo_backend backend) {
   }
 }
 BOTH_BACKENDS(decoder, nan_and_infinity_stay_in_their_row, keep_to_their_rows)
+
+/* A product of one token and NVFP4 is of integers, which know no such numbers. */
+static void not_hidden(rondo_backend backend) {
+  static const double values[] = {NAN, INFINITY, -INFINITY};
+  for (size_t i = 0; i < 2 * COUNT(values); i++) {
+    struct half h = {.hidden = 1280, .columns = 1152, .out_parts = 3, .rows = 1, .epsilon = i % 2 ? 1e-5f : 0};
+    struct trial trial;
+    struct random random = {i + 1};
+    h.dtype = RONDO_BF16, h.weights = RONDO_NVFP4;
+    trial_describe(&trial, backend);
+    half_add(trial.graph, &h, NULL);
+    trial_instantiate(&trial);
+    half_fill(&h, &random, true);
+    oracle_write(h.dtype, h.x.data, 77, values[i / 2]);
+    half_set(&h, &trial, true);
+    trial_replay(&trial);
+    half_get(&h, &trial);
+    for (int64_t c = 0; c < h.hidden; c++) {
+      double sum = 0;
+      for (int64_t p = 0; p < h.out_parts; p++) sum += grid_read(&h.out_sums, p, c);
+      cr_assert(!isfinite(sum), "%g in x, column %d: %g", values[i / 2], (int)c, sum);
+    }
+    trial_end(&trial);
+    half_free(&h, true);
+  }
+}
+BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_and_nvfp4_hides_no_nan, not_hidden)

@@ -1,0 +1,42 @@
+/* decoder_send.cuh - words to another block of a cluster, which wait for nobody: the barrier of that block counts their
+ * bytes when they have come. It counts what is sent, one by one: sixteen bytes at once take as long as four. */
+#ifndef RONDO_DECODER_SEND_CUH
+#define RONDO_DECODER_SEND_CUH
+
+#include "../common/cluster.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+__device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(value),
+               "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void send_four_words(uint32_t to, const uint32_t (&word)[4], uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3]), "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ void send_four_words(uint32_t to, const uint4 &words, uint32_t barrier) {
+  send_four_words(to, {words.x, words.y, words.z, words.w}, barrier);
+}
+
+/* Words of four lanes to all blocks of a cluster of eight, two a lane; `to`: sixteen bytes in this block, `barrier`
+ * too. Of each four lanes, the second and the third change places where asked for. */
+template <bool Crossed = false>
+__device__ __forceinline__ void send_of_four_lanes(uint32_t word, uint32_t to, uint32_t barrier) {
+  uint32_t words[4];
+#pragma unroll
+  for (uint32_t i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, Crossed ? i % 2 * 2 + i / 2 : i, 4);
+#pragma unroll
+  for (uint32_t i = 0; i < 8; i += 4) {
+    const uint32_t block = threadIdx.x % 4 + i;
+    send_four_words(address_in_block(to, block), words, address_in_block(barrier, block));
+  }
+}
+
+#endif
+#endif

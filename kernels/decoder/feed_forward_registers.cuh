@@ -1,0 +1,174 @@
+/* feed_forward_registers.cuh - a decoder's weights in registers before the wait: fragments of operand A of
+ * mma.m16n8k16, what is known of addresses by then, and how the compiler is kept from undoing it. */
+#ifndef RONDO_FEED_FORWARD_REGISTERS_CUH
+#define RONDO_FEED_FORWARD_REGISTERS_CUH
+
+#include "decoder_shared.cuh"
+#include "feed_forward_one.h"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* A line of the lists in feed_forward_one.h. */
+template <rondo_dtype W, rondo_dtype V, int Hidden, int Columns, int FirstCuts, int SecondCuts> struct sizes {
+  static constexpr rondo_dtype weights = W, dtype = V, multiplied = W == RONDO_NVFP4 ? RONDO_BF16 : V;
+  static constexpr uint32_t cluster = FEED_FORWARD_CLUSTER, hidden = Hidden, columns = Columns,
+                            own = Columns / FEED_FORWARD_ONE_PARTS;
+  static constexpr uint32_t own_of_block = own / cluster;                           /* gated columns */
+  static constexpr uint32_t first_tiles = own_of_block / 8, first_cuts = FirstCuts; /* of a block */
+  static constexpr uint32_t second_all = Hidden / FEED_FORWARD_TILE, second_cuts = SecondCuts;
+  static constexpr uint32_t second_tiles = (second_all + cluster - 1) / cluster;
+  static constexpr uint32_t first_chunks = Hidden / FEED_FORWARD_ONE_CHUNK / FirstCuts; /* of a warp */
+  static constexpr uint32_t second_chunks = own / FEED_FORWARD_ONE_CHUNK / SecondCuts;
+  static constexpr uint32_t warps = first_tiles * FirstCuts, threads = 32 * warps, padded_warps = (warps + 3) / 4 * 4;
+  static constexpr uint32_t padding = 32; /* rounded numbers, and what is left of them: in different banks */
+  static constexpr float factor = W == RONDO_NVFP4 ? 1.0f / nvfp4_factor_bf16 : 1.0f;
+  static_assert(Columns % (FEED_FORWARD_ONE_PARTS * FEED_FORWARD_CLUSTER * 8) == 0 &&
+                    own % (FEED_FORWARD_ONE_CHUNK * SecondCuts) == 0,
+                "");
+  static_assert(Hidden % (FEED_FORWARD_ONE_CHUNK * FirstCuts) == 0 && Hidden <= threads &&
+                    second_tiles * SecondCuts <= warps,
+                "");
+  static_assert(Hidden * 2 % 128 == 0 && own * 2 % 128 == 0 && own_of_block <= 32 && own_of_block % 2 == 0, "");
+};
+
+/* ---- Weights ----------------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ uint32_t load_early(const unsigned char *address) {
+  uint32_t loaded;
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" EARLY : "=r"(loaded) : "l"(address));
+  return loaded;
+}
+__device__ __forceinline__ uint32_t load_early_16(const uint16_t *address) {
+  uint32_t loaded;
+  asm volatile("ld.global.nc.u16 %0, [%1];" EARLY : "=r"(loaded) : "l"(address));
+  return loaded;
+}
+__device__ __forceinline__ uint32_t load_early_byte(const unsigned char *address) {
+  uint32_t loaded;
+  asm volatile("ld.global.nc.u8 %0, [%1];" EARLY : "=r"(loaded) : "l"(address));
+  return loaded;
+}
+/* Eight numbers of a row. */
+template <rondo_dtype W> struct eight;
+template <> struct eight<RONDO_BF16> {
+  words loaded;
+  __device__ __forceinline__ void load(const void *codes, const void *, uint32_t element) {
+    loaded = load_weights((const unsigned char *)codes + element * 2);
+  }
+  __device__ __forceinline__ void decode(uint32_t never, uint32_t (&out)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[i] = loaded.word[i] ^ never;
+  }
+};
+template <> struct eight<RONDO_F16> : eight<RONDO_BF16> {};
+template <> struct eight<RONDO_NVFP4> {
+  uint32_t loaded, scale;
+  __device__ __forceinline__ void load(const void *codes, const void *scales, uint32_t element) {
+    loaded = load_early((const unsigned char *)codes + element / 2);
+    scale = load_early_byte((const unsigned char *)scales + element / 16);
+  }
+  __device__ __forceinline__ void decode(uint32_t, uint32_t (&out)[4]) const {
+    words one = {{loaded, 0, 0, 0}};
+    uint32_t pairs[4]; /* (0, 4) (1, 5) (2, 6) (3, 7) */
+    decode_eight<RONDO_NVFP4, true>(one, 0, block_scales_bf16(scale), pairs);
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[i] = permute(pairs[i % 2 * 2], pairs[i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632);
+  }
+};
+
+/* A lane's rows g and g + 8 of a tile, `Chunks` chunks of them. */
+template <typename Size, int Chunks> struct fragments {
+  uint32_t a[Chunks][2][4];
+
+  __device__ __forceinline__ void load(const void *codes, const void *row_scales, uint32_t row, uint32_t columns,
+                                       uint32_t first, uint32_t never) {
+    eight<Size::weights> raw[Chunks][2];
+#pragma unroll
+    for (int i = 0; i < Chunks; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+        raw[i][h].load(codes, row_scales, (row + 8 * h) * columns + first + i * FEED_FORWARD_ONE_CHUNK);
+#pragma unroll
+    for (int i = 0; i < Chunks; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) raw[i][h].decode(never, a[i][h]);
+  }
+  __device__ __forceinline__ uint32_t all() const {
+    uint32_t all = 0;
+#pragma unroll
+    for (int i = 0; i < Chunks; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) all ^= a[i][h][j];
+    return all;
+  }
+  /* Times columns of operand B, of which a lane has eight numbers a chunk at `numbers`, and of the next eight columns
+   * at `numbers_8`: the accumulators of mma.m16n8k16. */
+  template <int Operands>
+  __device__ __forceinline__ void multiply_columns(uint32_t numbers, uint32_t numbers_8,
+                                                   float (&sum)[Operands][4]) const {
+    float c[2][Operands][4] = {};
+#pragma unroll
+    for (int i = 0; i < Chunks; i++)
+#pragma unroll
+      for (int o = 0; o < Operands; o++) {
+        const words b = load_shared_words((o ? numbers_8 : numbers) + i * (FEED_FORWARD_ONE_CHUNK * 2));
+        multiply_accumulate<Size::multiplied == RONDO_BF16>(c[0][o], a[i][0], a[i][1], b.word);
+        multiply_accumulate<Size::multiplied == RONDO_BF16>(c[1][o], a[i][0] + 2, a[i][1] + 2, b.word + 2);
+      }
+#pragma unroll
+    for (int o = 0; o < Operands; o++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) sum[o][i] = c[0][o][i] + c[1][o][i];
+  }
+  /* Times a column's numbers, 8 to a lane: what rows g and g + 8 sum up to, in every lane of a quad. */
+  __device__ __forceinline__ float2 multiply(uint32_t numbers) const {
+    float c[2][4] = {};
+    words b[Chunks];
+#pragma unroll
+    for (int i = 0; i < Chunks; i++) b[i] = load_shared_words(numbers + i * (FEED_FORWARD_ONE_CHUNK * 2));
+#pragma unroll
+    for (int i = 0; i < Chunks; i++) {
+      multiply_accumulate<Size::multiplied == RONDO_BF16>(c[0], a[i][0], a[i][1], b[i].word);
+      multiply_accumulate<Size::multiplied == RONDO_BF16>(c[1], a[i][0] + 2, a[i][1] + 2, b[i].word + 2);
+    }
+    return {(c[0][0] + c[1][0]) + (c[0][1] + c[1][1]), (c[0][2] + c[1][2]) + (c[0][3] + c[1][3])};
+  }
+};
+
+/* ---- Numbers ------------------------------------------------------------------------------------------------------
+ */
+
+__device__ __forceinline__ float root_reciprocal(float x) {
+  float root;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
+  return root;
+}
+/* The same value, which the compiler cannot make again from what it was made of: it is kept, or would be computed
+ * behind the wait. */
+__device__ __forceinline__ uint32_t kept(uint32_t value) {
+  uint32_t same;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(same) : "r"(value), "r"(threadIdx.x % 32));
+  return same;
+}
+/* Of what is the same in all lanes: unknown to the compiler, which would take it from the parameters again. */
+__device__ __forceinline__ uint32_t kept_by_each(uint32_t value) { return kept(value ^ kept(threadIdx.x % 32) / 32); }
+__device__ __forceinline__ float kept_by_each(float value) {
+  return __uint_as_float(kept_by_each(__float_as_uint(value)));
+}
+__device__ __forceinline__ float kept(float value) { return __uint_as_float(kept(__float_as_uint(value))); }
+template <typename T> __device__ __forceinline__ T *kept(T *pointer) {
+  const uint64_t bits = (uint64_t)pointer;
+  return (T *)((uint64_t)kept((uint32_t)(bits >> 32)) << 32 | kept((uint32_t)bits));
+}
+
+/* Two numbers rounded, and one in the low half. */
+template <rondo_dtype V> __device__ __forceinline__ uint32_t round_two(float low, float high) {
+  if constexpr (V == RONDO_BF16) return bits_of(__floats2bfloat162_rn(low, high));
+  return half_pair(low, high);
+}
+template <rondo_dtype V> __device__ __forceinline__ uint32_t round_number(float x) { return round_two<V>(x, 0.0f); }
+
+#endif
+#endif

@@ -1,0 +1,259 @@
+/* feed_forward_rows.cu - silu(gate) * up and the product behind it, of up to 16 tokens, where all sizes are known.
+ *
+ * As feed_forward_one.cu, with a token in each column of operand B. A block of a cluster makes two tokens' numbers for
+ * all (st.async), since each of them would take as long as the one token does there; what is gated goes to all blocks
+ * as it does there. */
+#include "feed_forward_registers.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* Rows of numbers in shared memory are so far apart that what a quarter of a warp loads lies in different banks. */
+template <int Operands, rondo_dtype W, rondo_dtype V, int... Others> struct row_sizes : sizes<W, V, Others...> {
+  using base = sizes<W, V, Others...>;
+  static constexpr uint32_t operands = Operands, rows = 8 * Operands;
+  /* A warp makes 96 numbers of a token, four a lane. */
+  static constexpr uint32_t lanes = 24, row_warps = base::hidden / (4 * lanes),
+                            padded_squares = (row_warps + 3) / 4 * 4;
+  static constexpr uint32_t x_pitch = base::hidden * 2 + 64, gated_pitch = base::own * 2 + 64;
+  static constexpr uint32_t first_pitch = 16 * base::first_tiles + 4, second_pitch = 16 * base::second_tiles + 4;
+  static constexpr uint32_t fours = 4 * base::second_tiles; /* of a token's results of a block */
+  static_assert(base::hidden % (4 * lanes) == 0 && row_warps * Operands <= base::warps, "");
+  static_assert(base::cluster == 8 && base::own_of_block % 8 == 0 && base::own_of_block * rows <= base::threads &&
+                    fours * rows <= base::threads,
+                "");
+};
+
+template <typename Size> struct memory {
+  /* The second product's sums take the place of x, which has been multiplied by then. */
+  union {
+    alignas(128) unsigned char x[Size::rows * Size::x_pitch];
+    float second[Size::second_cuts][Size::rows][Size::second_pitch];
+  };
+  alignas(128) unsigned char gated[Size::rows * Size::gated_pitch]; /* those of the cluster */
+  float first[Size::first_cuts][Size::rows][Size::first_pitch];
+  alignas(16) float squares[Size::rows][Size::padded_squares];
+  uint64_t barriers[2]; /* of x and its squares; of what is gated */
+};
+
+__device__ __forceinline__ uint2 load_four_rounded(const unsigned char *address) {
+  uint2 bits;
+  asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(bits.x), "=r"(bits.y) : "l"(address) : "memory");
+  return bits;
+}
+__device__ __forceinline__ float4 load_parts(const unsigned char *address) {
+  float4 value;
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(address)
+               : "memory");
+  return value;
+}
+
+/* Four numbers a lane, of one of the block's tokens: x and its parts, rounded to `out`; times the norm to all blocks.
+ */
+template <typename Size> struct gatherer {
+  const unsigned char *x, *parts;
+  unsigned char *out;
+  uint32_t part_count, part_bytes;
+  uint32_t x_to, square_to, barrier; /* in this block; x_to: of eight numbers of two lanes */
+  uint2 norm_bits;
+  uint32_t has_numbers; /* of a lane */
+  bool has_row, writes;
+
+  __device__ __forceinline__ void gather(uint32_t lane) const {
+    if (!has_row) return;
+    float4 part[FEED_FORWARD_ONE_X_PARTS];
+    uint2 four = {};
+    if (has_numbers) four = load_four_rounded(x);
+#pragma unroll
+    for (uint32_t i = 0; i < FEED_FORWARD_ONE_X_PARTS; i++) {
+      part[i] = float4{};
+      if (i < part_count && has_numbers) part[i] = load_parts(parts + i * part_bytes);
+    }
+    float2 low = f32_of_pair<Size::dtype>(four.x), high = f32_of_pair<Size::dtype>(four.y);
+#pragma unroll
+    for (uint32_t i = 0; i < FEED_FORWARD_ONE_X_PARTS; i++)
+      low.x += part[i].x, low.y += part[i].y, high.x += part[i].z, high.y += part[i].w;
+    const uint2 rounded = {round_two<Size::dtype>(low.x, low.y), round_two<Size::dtype>(high.x, high.y)};
+    low = f32_of_pair<Size::dtype>(rounded.x), high = f32_of_pair<Size::dtype>(rounded.y);
+    const float2 norm = f32_of_pair<Size::dtype>(norm_bits.x), norm_2 = f32_of_pair<Size::dtype>(norm_bits.y);
+    const uint32_t mine[2] = {round_two<Size::multiplied>(low.x * norm.x, low.y * norm.y),
+                              round_two<Size::multiplied>(high.x * norm_2.x, high.y * norm_2.y)};
+    const uint32_t other[2] = {__shfl_xor_sync(0xffffffffu, mine[0], 1), __shfl_xor_sync(0xffffffffu, mine[1], 1)};
+    const bool odd = lane % 2;
+    const uint32_t words[4] = {odd ? other[0] : mine[0], odd ? other[1] : mine[1], odd ? mine[0] : other[0],
+                               odd ? mine[1] : other[1]};
+    const uint32_t first = odd ? Size::cluster / 2 : 0;
+    if (has_numbers) {
+#pragma unroll
+      for (uint32_t block = 0; block < Size::cluster / 2; block++)
+        send_four_words(address_in_block(x_to, first + block), words, address_in_block(barrier, first + block));
+      if (writes)
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(out), "r"(rounded.x), "r"(rounded.y) : "memory");
+    }
+    float square = (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
+#pragma unroll
+    for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
+    if (lane < Size::cluster)
+      send_word(address_in_block(square_to, lane), __float_as_uint(square), address_in_block(barrier, lane));
+  }
+};
+
+/* The accumulators to [token][row]: token 2 t + i % 2 of an operand, row g + 8 (i / 2) of the tile. */
+template <int Operands, uint32_t Pitch>
+__device__ __forceinline__ void store_sums(uint32_t to, float (&sum)[Operands][4]) {
+#pragma unroll
+  for (int o = 0; o < Operands; o++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) store_number(to + (o * 8 + i % 2) * (Pitch * 4) + i / 2 * 32, sum[o][i]);
+}
+
+template <typename Size> __device__ __forceinline__ void feed_forward(const feed_forward_one_parameters &p) {
+  constexpr uint32_t hidden = Size::hidden;
+  __shared__ memory<Size> m;
+  const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
+  const uint32_t rank = blockIdx.x % Size::cluster, cluster = blockIdx.x / Size::cluster;
+  /* 0, which the compiler does not know: what is made with it is made once, before the wait, and kept. */
+  const uint32_t never = p.never, rows = kept_by_each(p.rows);
+  const uint32_t barrier = kept(shared_address(m.barriers));
+  if (thread == 0) {
+    barrier_init(barrier, 1);
+    barrier_init(barrier + 8, 1);
+    barriers_are_initialised();
+    barrier_expect(barrier, p.rows * (hidden * 2 + Size::row_warps * 4));
+    barrier_expect(barrier + 8, p.rows * (Size::own * 2));
+  }
+  for (uint32_t i = thread; i < Size::rows * (Size::padded_squares - Size::row_warps); i += Size::threads)
+    m.squares[i % Size::rows][Size::row_warps + i / Size::rows] = 0;
+  __syncwarp();
+  arrive_at_cluster();
+
+  const uint32_t first_tile = warp / Size::first_cuts, first_cut = warp % Size::first_cuts;
+  const uint32_t first_element = first_cut * (Size::first_chunks * FEED_FORWARD_ONE_CHUNK) + t * 8;
+  const uint32_t second_cut = warp / Size::second_tiles, in_block = warp % Size::second_tiles;
+  const uint32_t second_tile = rank + in_block * Size::cluster;
+  const uint32_t second_element = second_cut * (Size::second_chunks * FEED_FORWARD_ONE_CHUNK) + t * 8;
+  const bool has_second = second_cut < Size::second_cuts && second_tile < Size::second_all;
+  /* Of x: a token, and four columns of it. */
+  const uint32_t mine = rank + warp / Size::row_warps * Size::cluster;
+  const uint32_t four = warp % Size::row_warps * Size::lanes + min(lane, Size::lanes - 1);
+  fragments<Size, Size::first_chunks> first = {};
+  fragments<Size, Size::second_chunks> second = {};
+  constexpr uint32_t ones = Size::dtype == RONDO_BF16 ? 0x3f803f80 : 0x3c003c00;
+  uint2 norm_bits = {ones, ones};
+  const auto load = [&] {
+    const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * FEED_FORWARD_TILE;
+    first.load(p.gate_up, p.gate_up_scales, first_row + g, hidden, first_element, never);
+    if (has_second)
+      second.load(p.down, p.down_scales, second_tile * FEED_FORWARD_TILE + g, Size::columns,
+                  cluster * Size::own + second_element, never);
+    if (p.norm)
+      norm_bits = {load_early((const unsigned char *)p.norm + four * 8),
+                   load_early((const unsigned char *)p.norm + four * 8 + 4)};
+  };
+  if (p.early) load();
+
+  gatherer<Size> of_x;
+  const uint32_t element = mine * hidden + 4 * four;
+  of_x.x = kept((const unsigned char *)p.x + element * 2);
+  of_x.parts = kept((const unsigned char *)p.x_parts + element * 4);
+  of_x.out = kept((unsigned char *)p.out + element * 2);
+  of_x.part_count = kept_by_each(p.part_count), of_x.part_bytes = kept_by_each(p.rows * (hidden * 4));
+  of_x.x_to = kept(shared_address(m.x) + mine % Size::rows * Size::x_pitch + four / 2 * 16);
+  of_x.square_to = kept(shared_address(&m.squares[mine % Size::rows][warp % Size::row_warps]));
+  of_x.barrier = barrier;
+  of_x.has_row = kept(warp < Size::row_warps * Size::operands && mine < p.rows ? 1u : 0u);
+  of_x.has_numbers = kept(lane < Size::lanes ? 1u : 0u);
+  of_x.writes = kept(cluster == 0 ? 1u : 0u);
+
+  /* Columns without a token repeat the last, and their sums are not looked at. */
+  const uint32_t token = min(g, p.rows - 1), token_8 = min(g + 8, p.rows - 1);
+  const uint32_t x_from = kept(shared_address(m.x) + token * Size::x_pitch + first_element * 2);
+  const uint32_t x_from_8 = kept(shared_address(m.x) + token_8 * Size::x_pitch + first_element * 2);
+  const uint32_t second_or_none = has_second ? second_element * 2 : 0;
+  const uint32_t gated_from = kept(shared_address(m.gated) + token * Size::gated_pitch + second_or_none);
+  const uint32_t gated_from_8 = kept(shared_address(m.gated) + token_8 * Size::gated_pitch + second_or_none);
+  const uint32_t first_to = kept(shared_address(&m.first[first_cut][2 * t][first_tile * FEED_FORWARD_TILE + g]));
+  const uint32_t second_to =
+      kept(shared_address(&m.second[has_second ? second_cut : 0][2 * t][in_block * FEED_FORWARD_TILE + g]));
+  /* A gated number a thread: eight lanes have eight columns of a token, and each of them sends all to a block. */
+  constexpr uint32_t eights = Size::own_of_block / 8;
+  const uint32_t gated_token = thread / 8 % Size::rows, gated_eight = thread / (8 * Size::rows) % eights;
+  const uint32_t gate_from = kept(shared_address(&m.first[0][gated_token][2 * (gated_eight * 8 + lane % 8)]));
+  const uint32_t gate_squares = kept(shared_address(&m.squares[gated_token][0]));
+  const uint32_t gated_to = kept(address_in_block(shared_address(m.gated) + gated_token * Size::gated_pitch +
+                                                      (rank * Size::own_of_block + gated_eight * 8) * 2,
+                                                  lane % 8));
+  const uint32_t gated_barrier = kept(address_in_block(barrier + 8, lane % 8));
+  const uint32_t sends = kept(gated_token < p.rows ? 1u : 0u);
+  const float epsilon = kept_by_each(p.epsilon), scale = kept_by_each(p.scale * Size::factor);
+  /* Four results a thread, of a token. */
+  const uint32_t result_token = thread / Size::fours, result_four = thread % Size::fours;
+  const uint32_t result_tile = rank + result_four / 4 * Size::cluster;
+  const uint32_t result_from = kept(shared_address(&m.second[0][result_token % Size::rows][result_four * 4]));
+  float *result = kept(p.out_parts + (cluster * p.rows + result_token) * hidden + result_tile * FEED_FORWARD_TILE +
+                       result_four % 4 * 4);
+  const uint32_t has_result = kept(result_token < p.rows && result_tile < Size::second_all ? 1u : 0u);
+  const uint32_t late = kept_by_each(p.early ^ 1);
+  keep_early(never, first.all() ^ second.all() ^ norm_bits.x ^ norm_bits.y);
+  wait_for_cluster();
+  only_wait_for_predecessors();
+  if (__builtin_expect(late, 0)) load();
+
+  of_x.norm_bits = norm_bits;
+  of_x.gather(lane);
+  barrier_wait_cluster(barrier, 0);
+  {
+    float sum[Size::operands][4];
+    first.template multiply_columns<Size::operands>(x_from, x_from_8, sum);
+    store_sums<Size::operands, Size::first_pitch>(first_to, sum);
+  }
+  __syncthreads();
+  if (warp < Size::own_of_block * Size::rows / 32) {
+    float2 of_cut[Size::first_cuts];
+    float squares = 0;
+#pragma unroll
+    for (uint32_t cut = 0; cut < Size::first_cuts; cut++) of_cut[cut] = load_two(gate_from + cut * sizeof m.first[0]);
+#pragma unroll
+    for (uint32_t i = 0; i < Size::padded_squares; i += 4) {
+      const float4 four = load_four(gate_squares + i * 4);
+      squares += (four.x + four.y) + (four.z + four.w);
+    }
+    const float root = root_reciprocal(squares * (1.0f / hidden) + epsilon);
+    const float factor = epsilon > 0 ? root * scale : scale;
+#pragma unroll
+    for (uint32_t cut = 1; cut < Size::first_cuts; cut++) of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
+    const float gate = of_cut[0].x * factor, up = of_cut[0].y * factor;
+    const float value = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * up;
+    const uint32_t word = round_two<Size::multiplied>(value, __shfl_down_sync(0xffffffffu, value, 1));
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, 2 * i, 8);
+    if (sends) send_four_words(gated_to, words, gated_barrier);
+  }
+  barrier_wait_cluster(barrier + 8, 0);
+  if (has_second) {
+    float sum[Size::operands][4];
+    second.template multiply_columns<Size::operands>(gated_from, gated_from_8, sum);
+    store_sums<Size::operands, Size::second_pitch>(second_to, sum);
+  }
+  __syncthreads();
+  if (!has_result) return;
+  float4 sum = load_four(result_from);
+#pragma unroll
+  for (uint32_t cut = 1; cut < Size::second_cuts; cut++) {
+    const float4 more = load_four(result_from + cut * sizeof m.second[0]);
+    sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+  }
+  *(float4 *)result = float4{sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale};
+}
+
+#define DEFINE(chips, parameters, name, threads, operands, ...)                                                        \
+  extern "C" __global__ void __cluster_dims__(FEED_FORWARD_CLUSTER, 1, 1) __launch_bounds__(threads, 1)                \
+      name(const __grid_constant__ parameters p) {                                                                     \
+    let_successors_start();                                                                                            \
+    feed_forward<row_sizes<operands, __VA_ARGS__>>(p);                                                                 \
+    publish(p.done);                                                                                                   \
+  }
+FEED_FORWARD_ROWS_KERNELS(DEFINE)
+#endif
