@@ -7,6 +7,8 @@
 #include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"
 #include "../kernels/decoder/attention_block.h"
+#include "../kernels/decoder/attention_block_wide.h"
+#include "../kernels/decoder/attention_rows.h"
 #include "../kernels/decoder/feed_forward.h"
 #include "../kernels/decoder/feed_forward_one.h"
 #include "../kernels/decoder/feed_forward_stream.h"
@@ -46,6 +48,8 @@ int main(void) {
   COPY_KERNELS(PRINT);
   TRANSFER_KERNELS(PRINT);
   ATTENTION_BLOCK_KERNELS(PRINT);
+  ATTENTION_BLOCK_WIDE_KERNELS(PRINT);
+  ATTENTION_ROWS_KERNELS(PRINT);
   FEED_FORWARD_KERNELS(PRINT);
   FEED_FORWARD_ONE_KERNELS(PRINT);
   FEED_FORWARD_ROWS_KERNELS(PRINT);

@@ -21,7 +21,7 @@ enum { NVFP4_BLOCK = 16, MOST_ROWS = 16, PADDING = MOST_ROWS - 1, HALF = 2 };
 /* Decode in halves: parts of the sum that a feed forward leaves, one for each of its clusters of eight blocks: of a
  * small model and of one that keeps the memory busy (an H200 runs fifteen such clusters at once, and a sixteenth behind
  * them); and the most KV heads, each of which leaves one too. */
-enum { SMALL_HIDDEN = 1024, SMALL_PARTS = 8, LARGE_PARTS = 15, MOST_PARTS = 16 };
+enum { SMALL_HIDDEN = 1024, SMALL_PARTS = 8, LARGE_PARTS = 15, MOST_PARTS = 16, LARGE_DIMENSION = 64 };
 
 /* What is being built. */
 struct builder {
@@ -41,11 +41,14 @@ typedef rondo_status (*tensor_function)(rondo_graph *graph, const char *name, ro
 
 static bool is_prefill(const struct builder *b) { return b->desc.tokens > 0; }
 
-/* Are layers two tasks? Of several sequences five are faster as yet (docs/performance.md). */
+/* Are layers two tasks? Of several sequences where there are kernels for these; else five are faster as yet
+ * (docs/performance.md). */
 static bool in_halves(const struct builder *b) {
-  const int64_t d = b->desc.head_dimension;
-  return !is_prefill(b) && b->desc.sequences == 1 && !b->desc.one_order && b->desc.kv_heads <= MOST_PARTS &&
-         (d == 64 || d == 128);
+  const rondo_graph_llama_desc *desc = &b->desc;
+  const int64_t d = desc->head_dimension;
+  if (is_prefill(b) || desc->one_order || desc->kv_heads > MOST_PARTS || (d != 64 && d != 128)) return false;
+  return desc->sequences == 1 || (desc->hidden <= SMALL_HIDDEN && d == 64 && desc->dtype == RONDO_BF16 &&
+                                  (desc->weights == RONDO_BF16 || desc->weights == RONDO_NVFP4));
 }
 
 /* "layer3.qkv", with what the graph is called in front. */
@@ -214,12 +217,21 @@ static rondo_status parts_add(const struct builder *b, const char *part, int64_t
                          (int64_t[]){count, b->rows, b->desc.hidden}, tensor);
 }
 
+/* Of a large model several clusters share a KV head, each of which leaves a part. */
+static int64_t attended_parts(const rondo_graph_llama_desc *desc) {
+  const int64_t group = desc->query_heads / desc->kv_heads;
+  int64_t splits = 1;
+  if (desc->hidden > SMALL_HIDDEN && desc->head_dimension == LARGE_DIMENSION)
+    while (group % (2 * splits) == 0 && desc->kv_heads * 2 * splits <= MOST_PARTS) splits *= 2;
+  return desc->kv_heads * splits;
+}
+
 static rondo_status temporaries_add(struct builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
   rondo_status status = rows_add(b, "hidden", desc->hidden, &b->hidden);
   if (in_halves(b)) {
     if (status == RONDO_OK) status = rows_add(b, "hidden between", desc->hidden, &b->between);
-    if (status == RONDO_OK) status = parts_add(b, "attended", desc->kv_heads, &b->attended_parts);
+    if (status == RONDO_OK) status = parts_add(b, "attended", attended_parts(desc), &b->attended_parts);
     const int64_t parts = desc->hidden <= SMALL_HIDDEN ? SMALL_PARTS : LARGE_PARTS;
     return status == RONDO_OK ? parts_add(b, "gated", parts, &b->gated_parts) : status;
   }

@@ -163,9 +163,10 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * then "norm", "head", the product that gives logits, and "next", the column of the largest or a draw. A prefill's
  * layers are five tasks: "layer0.qkv", ".attention" (which rotates, appends to the KV cache and attends), ".output",
  * ".gate_up" and ".down"; in front of "head", which normalises too unless it is NVFP4, "last row" gathers that row. So
- * are decode's of several sequences, with one_order, with more than 16 KV heads, and with a head dimension other than
- * 64 and 128. What is added around them is named below. Sums are fp32, logits f32, and the residual stream is `dtype`,
- * as all that five tasks hand on.
+ * are decode's with one_order, with more than 16 KV heads, with a head dimension other than 64 and 128, and of several
+ * sequences unless the model is small (hidden at most 1024, heads of 64, dtype BF16, weights BF16 or NVFP4). What is
+ * added around them is named below. Sums are fp32, logits f32, and the residual stream is `dtype`, as all that five
+ * tasks hand on.
  *
  * A prefill takes `tokens` rows at consecutive positions, of which those up to row `last` count, and next and logits
  * are row last's. The rows behind it are padding (tokens of any value, such as 0): they are appended to the KV cache

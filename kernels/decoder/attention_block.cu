@@ -5,9 +5,8 @@
  * rounded, to all others, and its maximum, sum and O; and tiles of K and V are on their way from the moment that the
  * position is known, the first ones before. Weights, the norm's too, are fetched before the kernel waits.
  */
-#include "../model/rope.cuh"
 #include "attention_block_attend.cuh"
-#include "attention_block_product.cuh"
+#include "attention_block_numbers.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -85,73 +84,6 @@ __device__ __forceinline__ float norm_factor(const attention_block_parameters &p
   return rsqrtf(fmaf(sum, p.inverse_hidden, p.epsilon));
 }
 
-/* Radians a position of the lane's pairs, lane + 32 i: of a base, made before the kernel waits. */
-template <typename Size> struct lane_angles {
-  float frequency[Size::dimension / 64];
-
-  __device__ __forceinline__ explicit lane_angles(double step) {
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 64; i++)
-      frequency[i] = (float)exp2((double)(threadIdx.x % 32 + 32 * i) * step), keep_number(frequency[i]);
-  }
-  static __device__ __forceinline__ void keep_number(float &value) { asm volatile("" : "+f"(value)); }
-
-  __device__ __forceinline__ void make_table(const attention_block_parameters &p, const block_place &b,
-                                             int32_t position) {
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 64; i++) {
-      if (p.frequencies) frequency[i] = p.frequencies[b.lane + 32 * i];
-      const turn by = turn_by((float)position * frequency[i]);
-      store_shared_two(b.shared + ATTENTION_BLOCK_TABLE + (b.lane + 32 * i) * 8, {by.cosine, by.sine});
-    }
-  }
-};
-
-/* The rows of a pair are the numbers that are turned together: their sums come to one lane. */
-template <typename Size> struct qkv_rows {
-  uint32_t kv_head, heads, group, halves;
-
-  __device__ __forceinline__ weight_rows operator()(uint32_t tile, uint32_t pair) const {
-    constexpr uint32_t of_head = Size::dimension / 16;
-    const uint32_t head = tile / of_head, in_head = tile % of_head * 8 + pair;
-    uint32_t row = (head < group ? kv_head * group + head : heads * head + kv_head) * Size::dimension;
-    row += halves ? in_head : 2 * in_head;
-    return {row, row + (halves ? Size::dimension / 2 : 1)};
-  }
-};
-struct output_rows {
-  __device__ __forceinline__ weight_rows operator()(uint32_t tile, uint32_t pair) const {
-    return {tile * ATTENTION_BLOCK_TILE + pair, tile * ATTENTION_BLOCK_TILE + pair + 8};
-  }
-};
-
-/* Sums of the first product, normalised, turned and rounded, to all blocks. */
-template <typename Size>
-__device__ __forceinline__ void send_numbers(const attention_block_parameters &p, const block_place &b) {
-  using T = typename Size::type;
-  constexpr uint32_t of_head = Size::dimension / 16;
-  const float factor = norm_factor(p, b) * p.factor;
-#pragma unroll 1
-  for (uint32_t i = threadIdx.x; i < p.first.tiles * 4 * Size::cluster; i += Size::threads) {
-    const uint32_t couple = i % 4, to_block = i / 4 % Size::cluster, mine = i / 4 / Size::cluster,
-                   tile = mine * Size::cluster + b.rank;
-    if (tile >= p.first.all_tiles) continue;
-    const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
-    float4 sum = sum_cuts(p, b, p.first, mine, couple, factor);
-    if (p.turns && head <= p.group) {
-      const float4 by = load_shared_four(b.shared + ATTENTION_BLOCK_TABLE + pair * 8);
-      turn_pair({by.y, by.x}, sum.x, sum.y);
-      turn_pair({by.w, by.z}, sum.z, sum.w);
-    }
-    const uint32_t first = p.by_halves ? pack_two<T>(sum.x, sum.z) : pack_two<T>(sum.x, sum.y),
-                   second = p.by_halves ? pack_two<T>(sum.y, sum.w) : pack_two<T>(sum.z, sum.w);
-    const uint32_t there = address_in_block(b.shared, to_block),
-                   to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.by_halves ? 2 : 4);
-    send_word(to, first, there + ATTENTION_BLOCK_BARRIERS);
-    send_word(to + (p.by_halves ? Size::dimension : 4), second, there + ATTENTION_BLOCK_BARRIERS);
-  }
-}
-
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 template <typename Size>
@@ -160,7 +92,7 @@ __device__ __forceinline__ void store_sums(const attention_block_parameters &p, 
   for (uint32_t i = threadIdx.x; i < p.second.tiles * 4; i += Size::threads) {
     const uint32_t couple = i % 4, mine = i / 4, tile = mine * Size::cluster + b.rank;
     if (tile >= p.second.all_tiles) continue;
-    const float4 sum = sum_cuts(p, b, p.second, mine, couple, p.factor);
+    const float4 sum = sum_cuts(b.shared + p.cuts, p.second, mine, couple, p.factor);
     float *to = p.out_parts + (uint64_t)b.kv_head * p.hidden + tile * ATTENTION_BLOCK_TILE + couple * 2;
     *reinterpret_cast<float2 *>(to) = {sum.x, sum.z};
     *reinterpret_cast<float2 *>(to + 8) = {sum.y, sum.w};
@@ -190,24 +122,25 @@ __device__ __forceinline__ void set_up(const attention_block_parameters &p, cons
 
 template <typename Size> __device__ __forceinline__ void attention_block(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_block_memory[];
-  const block_place b(shared_address(attention_block_memory));
+  const block_place b(shared_address(attention_block_memory), 1);
   set_up<Size>(p, b);
   if (!p.early) only_wait_for_predecessors();
   const uint32_t columns = p.group * Size::dimension, first_slots = b.shared + p.weights,
                  second_slots =
                      first_slots + p.first.tiles * p.first.chunks * ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
   ask_weights<Size>(b, p.first, p.qkv, p.qkv_scales, p.hidden, 0, first_slots,
-                    qkv_rows<Size>{b.kv_head, p.heads, p.group, (uint32_t)p.by_halves});
+                    qkv_rows<Size>{b.part, b.kv_head, p.heads, 1, p.group, (uint32_t)p.by_halves});
   ask_weights<Size>(b, p.second, p.output, p.output_scales, p.heads * columns, b.kv_head * columns, second_slots,
                     output_rows{});
   ask_norm<Size>(p, b);
   cp_async_commit();
   constexpr uint32_t table_warp = ATTENTION_BLOCK_WARPS / 2; /* has little else to do */
-  lane_angles<Size> angles(p.frequency_step);
+  const bool has_table = b.warp == table_warp && p.turns;
+  const lane_angles<Size> angles(p, has_table);
   const first_unit first(b, p.first), second(b, p.second);
   const tile_ring<Size> tiles(p, b);
   const sender<Size> sender(p);
-  const uint32_t first_row = first_row_of(b);
+  const uint32_t first_row = first_row_of<Size>(b);
   wait_for_cluster();
   wait_for_predecessors();
   const int32_t position = *p.position;
@@ -216,7 +149,7 @@ template <typename Size> __device__ __forceinline__ void attention_block(const a
   if (is_blind) tiles.ask(p.capacity, first_row, 0);
   gather<Size>(p, b);
   const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
-  if (b.warp == table_warp && p.turns) angles.make_table(p, b, position);
+  if (has_table) angles.make_table(p, b, position);
 #pragma unroll
   for (uint32_t stage = 0; stage < ATTENTION_BLOCK_STAGES; stage++) {
     const uint32_t row = first_row + stage * Size::row_step;
@@ -227,8 +160,9 @@ template <typename Size> __device__ __forceinline__ void attention_block(const a
   __syncthreads();
   multiply<Size>(p, b, p.first, first, first_slots);
   __syncthreads();
-  send_numbers<Size>(p, b);
+  send_numbers<Size>(p, b, norm_factor(p, b) * p.factor);
   if (attends && first_row < length) {
+    cp_async_wait<ATTENTION_BLOCK_STAGES - 1>();
     barrier_wait_cluster(b.numbers_barrier(), 0);
     attend<Size>(p, b, tiles, length, position);
   }

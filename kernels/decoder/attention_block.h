@@ -47,10 +47,16 @@ struct attention_block_parameters {
   const void *qkv_scales, *output_scales; /* of NVFP4 */
   uint32_t hidden, group, heads;          /* heads: of K and V */
   struct attention_block_share first, second;
-  uint32_t early; /* weights are settled, and the norm's */
+  uint32_t early;         /* weights are settled, and the norm's */
+  uint32_t early_context; /* so are K, V but for the new row, and the position */
   /* Places in shared memory: */
   uint32_t received, cuts, activations, norm_copy, weights, ring;
-  uint32_t pitch; /* bytes from activations to what rounding left of them */
+  uint32_t pitch;  /* bytes from activations to what rounding left of them */
+  uint32_t splits; /* clusters of a KV head, which share its query heads (attention_block_wide.h) or rows */
+  /* Of attention_rows.h's kernels: */
+  uint32_t squares, table, positions, rows;
+  uint32_t position_of_each; /* 1: each row has a position; 0: one for all */
+  uint32_t k_batch, v_batch;
 
   const void *x, *norm; /* norm: or NULL */
   const float *x_parts;

@@ -6,7 +6,7 @@
 #ifndef RONDO_ATTENTION_BLOCK_ATTEND_CUH
 #define RONDO_ATTENTION_BLOCK_ATTEND_CUH
 
-#include "attention_block_shared.cuh"
+#include "attention_block_codes.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -19,7 +19,7 @@ template <typename Size> struct tile_ring {
   __device__ __forceinline__ tile_ring(const attention_block_parameters &p, const block_place &b) {
     using tile = typename Size::tile;
     const uint32_t chunk = b.lane % tile::chunks;
-    ring = b.shared + p.ring + b.warp * Size::ring_bytes;
+    ring = b.shared + Size::ring(p) + b.warp * Size::ring_bytes;
     in_tile = b.lane / tile::chunks;
     k = (const unsigned char *)p.k + ((uint64_t)b.kv_head * p.k_head + chunk * 8) * 2;
     v = (const unsigned char *)p.v + ((uint64_t)b.kv_head * p.v_head + chunk * 8) * 2;
@@ -28,38 +28,41 @@ template <typename Size> struct tile_ring {
     keep(k), keep(v), keep(to), keep(ring);
   }
 
-  /* Behind the cache's last row comes that one again. */
+  /* Behind the cache's last row comes that one again. Early: before the kernel waits. */
+  template <bool Early = false>
   __device__ __forceinline__ void ask(uint32_t capacity, uint32_t first, uint32_t stage) const {
     using tile = typename Size::tile;
 #pragma unroll
     for (uint32_t i = 0; i < ATTENTION_BLOCK_TILE; i += tile::rows_at_once) {
       const uint32_t row = min(first + in_tile + i, capacity - 1);
       const uint32_t at = ((to + stage) ^ (i % 8 << 4)) + i * tile::row_bytes;
-      copy_16(at, k + (uint64_t)row * k_row);
-      copy_16(at + tile::tile_bytes, v + (uint64_t)row * v_row);
+      const unsigned char *from_k = k + (uint64_t)row * k_row, *from_v = v + (uint64_t)row * v_row;
+      if constexpr (Early)
+        copy_early_16(at, from_k), copy_early_16(at + tile::tile_bytes, from_v);
+      else
+        copy_16(at, from_k), copy_16(at + tile::tile_bytes, from_v);
     }
   }
 };
 
 /* The first KV row of a warp's first tile. */
-__device__ __forceinline__ uint32_t first_row_of(const block_place &b) {
-  return (b.warp * ATTENTION_BLOCK_CLUSTER + b.rank) * ATTENTION_BLOCK_TILE;
+template <typename Size> __device__ __forceinline__ uint32_t first_row_of(const block_place &b) {
+  return (b.warp * Size::sharing + b.rank % Size::sharing) * ATTENTION_BLOCK_TILE;
 }
 
-/* The new row, into a tile that has come and into the cache. */
+/* The new row, into a tile that has come and into the cache, of which the lane has the chunk that it copies. */
 template <typename Size>
-__device__ __forceinline__ void place_new_row(const attention_block_parameters &p, const block_place &b, uint32_t row,
-                                              uint32_t to) {
+__device__ __forceinline__ void place_new_row(const attention_block_parameters &p, const block_place &b,
+                                              const tile_ring<Size> &tiles, uint32_t row, uint32_t to) {
   using tile = typename Size::tile;
   if (b.lane < 2 * tile::chunks) {
     const uint32_t is_v = b.lane / tile::chunks, chunk = b.lane % tile::chunks, in_tile = row % ATTENTION_BLOCK_TILE;
     const uint4 numbers = load_shared_words_four(b.shared + ATTENTION_BLOCK_NUMBERS +
-                                                 (p.group + is_v) * Size::numbers_pitch + chunk * 16);
+                                                 (Size::group(p) + is_v) * Size::numbers_pitch + chunk * 16);
     store_shared_words_four(to + is_v * tile::tile_bytes + in_tile * tile::row_bytes + ((chunk ^ in_tile % 8) << 4),
                             numbers);
-    const uint64_t at = is_v ? (uint64_t)b.kv_head * p.v_head + (uint64_t)row * p.v_position
-                             : (uint64_t)b.kv_head * p.k_head + (uint64_t)row * p.k_position;
-    *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(is_v ? p.v : p.k) + at + chunk * 8) = numbers;
+    const unsigned char *at = is_v ? tiles.v + (uint64_t)row * tiles.v_row : tiles.k + (uint64_t)row * tiles.k_row;
+    if (b.keeps_row) *reinterpret_cast<uint4 *>(const_cast<unsigned char *>(at)) = numbers;
   }
   __syncwarp();
 }
@@ -68,7 +71,7 @@ __device__ __forceinline__ void place_new_row(const attention_block_parameters &
 template <typename Size>
 __device__ __forceinline__ void load_query(const attention_block_parameters &p, const block_place &b,
                                            query_fragments<typename Size::tile> &q) {
-  const uint32_t head = min(b.lane % 8, p.group - 1),
+  const uint32_t head = min(b.lane % 8, Size::group(p) - 1),
                  from = b.shared + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + b.lane / 8 * 16;
 #pragma unroll
   for (int two = 0; two < Size::dimension / 32; two++) {
@@ -106,12 +109,10 @@ __device__ __forceinline__ void attend_tile(const block_place &b, float scale_lo
 template <typename Size>
 __device__ __forceinline__ void lay_out(const attention_block_parameters &p, const block_place &b, uint32_t ring,
                                         const partial<typename Size::tile> &all) {
-  cp_async_wait<0>();
-  __syncwarp();
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const uint32_t head = 2 * b.t + i;
-    if (head >= p.group) continue;
+    if (head >= Size::group(p)) continue;
     const uint32_t to = ring + (head * Size::tile::pitch + b.g) * 4;
 #pragma unroll
     for (int j = 0; j < Size::dimension / 16; j++) {
@@ -124,6 +125,7 @@ __device__ __forceinline__ void lay_out(const attention_block_parameters &p, con
   }
 }
 
+/* The first tile has come. */
 template <typename Size>
 __device__ __forceinline__ void attend(const attention_block_parameters &p, const block_place &b,
                                        const tile_ring<Size> &tiles, uint32_t length, int32_t position) {
@@ -138,17 +140,17 @@ __device__ __forceinline__ void attend(const attention_block_parameters &p, cons
                          ((b.lane / 8 % 2 ^ permuted) << 4);
   uint32_t stage = 0;
 #pragma unroll 1
-  for (uint32_t first = first_row_of(b); first < length; first += Size::row_step) {
-    cp_async_wait<ATTENTION_BLOCK_STAGES - 1>();
+  for (uint32_t first = first_row_of<Size>(b); first < length; first += Size::row_step) {
+    if (first != first_row_of<Size>(b)) cp_async_wait<Size::stages - 1>();
     __syncwarp();
     if ((uint32_t)position - first < ATTENTION_BLOCK_TILE && (uint32_t)position < p.capacity)
-      place_new_row<Size>(p, b, (uint32_t)position, tiles.ring + stage);
+      place_new_row<Size>(p, b, tiles, (uint32_t)position, tiles.ring + stage);
     attend_tile<Size>(b, p.scale_log2, q, key + stage, value + stage, length - first, all);
     __syncwarp();
-    const uint32_t next = first + ATTENTION_BLOCK_STAGES * Size::row_step;
+    const uint32_t next = first + Size::stages * Size::row_step;
     if (next < length) tiles.ask(p.capacity, next, stage);
     cp_async_commit();
-    stage ^= Size::stage_bytes;
+    stage = Size::stages == 2 ? stage ^ Size::stage_bytes : (stage + Size::stage_bytes) % Size::ring_bytes;
   }
   all.sum_up();
   lay_out<Size>(p, b, tiles.ring, all);
@@ -157,30 +159,35 @@ __device__ __forceinline__ void attend(const attention_block_parameters &p, cons
 /* Which numbers of a partial result a thread joins, and to which blocks it sends them: found before the kernel waits.
  */
 template <typename Size> struct sender {
-  uint32_t head, four, first_block, step;
+  uint32_t packed; /* one register: head, four of its numbers, first block, step */
 
   __device__ __forceinline__ explicit sender(const attention_block_parameters &p) {
-    const uint32_t all = p.group * (Size::dimension / 4), place = threadIdx.x % all;
-    four = place % (Size::dimension / 4), head = place / (Size::dimension / 4);
-    first_block = threadIdx.x / all, step = Size::threads / all;
-    if (first_block >= step) first_block = Size::cluster;
-    keep(four), keep(head), keep(first_block), keep(step);
+    const uint32_t all = Size::group(p) * (Size::dimension / 4), of_block = threadIdx.x / all,
+                   place = threadIdx.x % all;
+    const uint32_t step = Size::threads / all, first_block = of_block < step ? of_block : Size::cluster;
+    packed = place / (Size::dimension / 4) | place % (Size::dimension / 4) << 8 | first_block << 16 | step << 24;
+    if (!Size::knows_sizes) keep(packed);
   }
+  __device__ __forceinline__ uint32_t head() const { return packed & 255; }
+  __device__ __forceinline__ uint32_t four() const { return packed >> 8 & 255; }
+  __device__ __forceinline__ uint32_t first_block() const { return packed >> 16 & 255; }
+  __device__ __forceinline__ uint32_t step() const { return packed >> 24; }
 };
 
 /* What the warps found, joined, to all blocks. */
 template <typename Size>
 __device__ __forceinline__ void send_partial(const attention_block_parameters &p, const block_place &b,
                                              const sender<Size> &sender, uint32_t length) {
-  if (sender.first_block >= Size::cluster) return;
+  if (sender.first_block() >= Size::cluster) return;
   const uint32_t tiles = (length + ATTENTION_BLOCK_TILE - 1) / ATTENTION_BLOCK_TILE;
-  const uint32_t active = min((tiles + Size::cluster - 1 - b.rank) / Size::cluster, Size::attending);
-  const uint32_t from = b.shared + p.ring + (sender.head * Size::tile::pitch + sender.four * 4) * 4,
-                 stats = b.shared + ATTENTION_BLOCK_STATS + sender.head * 8;
+  const uint32_t active = min((tiles + Size::sharing - 1 - b.rank % Size::sharing) / Size::sharing, Size::attending);
+  const uint32_t from = b.shared + Size::ring(p) + (sender.head() * Size::tile::pitch + sender.four() * 4) * 4,
+                 stats = b.shared + ATTENTION_BLOCK_STATS + sender.head() * 8;
   float most = lowest, sum = 0;
   float4 o = {};
 #pragma unroll 1
-  for (uint32_t base = 0; base < active; base += 4) {
+  for (uint32_t base = 0; base < Size::attending; base += 4) {
+    if (base >= active) break;
     float2 s[4];
     float4 next[4];
 #pragma unroll
@@ -202,13 +209,14 @@ __device__ __forceinline__ void send_partial(const attention_block_parameters &p
       o.z = fmaf(f, next[w].z, o.z), o.w = fmaf(f, next[w].w, o.w);
     }
   }
-  const uint32_t row = b.rank * p.group + sender.head, to = p.received + (row * Size::dimension + sender.four * 4) * 4,
-                 to_stats = p.received + (Size::cluster * p.group * Size::dimension + row * 2) * 4;
+  const uint32_t row = b.rank * Size::group(p) + sender.head(),
+                 to = Size::received(p) + (row * Size::dimension + sender.four() * 4) * 4,
+                 to_stats = Size::received(p) + (Size::cluster * Size::group(p) * Size::dimension + row * 2) * 4;
 #pragma unroll 1
-  for (uint32_t block = sender.first_block; block < Size::cluster; block += sender.step) {
+  for (uint32_t block = sender.first_block(); block < Size::cluster; block += sender.step()) {
     const uint32_t there = address_in_block(b.shared, block), barrier = there + (b.partials_barrier() - b.shared);
     send_four(there + to, o, barrier);
-    if (sender.four == 0) send_two(there + to_stats, {most, sum}, barrier);
+    if (sender.four() == 0) send_two(there + to_stats, {most, sum}, barrier);
   }
 }
 
@@ -218,31 +226,37 @@ template <typename Size>
 __device__ __forceinline__ void join_partials(const attention_block_parameters &p, const block_place &b) {
   using T = typename Size::type;
   constexpr uint32_t of_row = Size::dimension / 16;
-  static_assert(Size::cluster == 8, "eight lanes have the maxima");
-  const uint32_t step = p.group * Size::dimension * 4;
+  static_assert(Size::cluster == 8, "a lane joins four");
+  const uint32_t step = Size::group(p) * Size::dimension * 4;
 #pragma unroll 1
-  for (uint32_t unit = b.warp; unit < p.group * of_row; unit += Size::warps) {
+  for (uint32_t unit = b.warp; unit < Size::group(p) * of_row; unit += Size::warps) {
     const uint32_t head = unit / of_row, column = head * Size::dimension + unit % of_row * 16 + b.lane % 16;
-    const float2 s = load_shared_two(b.shared + p.received + Size::cluster * step + (b.lane % 8 * p.group + head) * 8);
-    const uint32_t from = b.shared + p.received + b.lane / 16 * step + column * 4;
+    const uint32_t half = b.lane / 16, from = b.shared + Size::received(p) + half * step + column * 4,
+                   stats = b.shared + Size::received(p) + Size::cluster * step + (half * Size::group(p) + head) * 8;
+    float2 s[Size::cluster / 2];
     float next[Size::cluster / 2];
 #pragma unroll
-    for (uint32_t i = 0; i < Size::cluster / 2; i++) next[i] = load_shared_one(from + 2 * i * step);
-    float most = s.x;
+    for (uint32_t i = 0; i < Size::cluster / 2; i++) {
+      s[i] = load_shared_two(stats + i * (Size::group(p) * 16));
+      next[i] = load_shared_one(from + 2 * i * step);
+    }
+    float most = fmaxf(fmaxf(s[0].x, s[1].x), fmaxf(s[2].x, s[3].x)), sum = 0, o = 0;
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 16));
 #pragma unroll
-    for (int distance = 4; distance; distance /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
-    const float factor = exp2_approximate(s.x - most);
-    float sum = s.y * factor;
-#pragma unroll
-    for (int distance = 4; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    const float weight = sum == 0.0f ? 0.0f : factor * reciprocal(sum);
-    float o = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < Size::cluster / 2; i++)
-      o = fmaf(__shfl_sync(0xffffffffu, weight, 2 * i + b.lane / 16), next[i], o);
-    o += __shfl_xor_sync(0xffffffffu, o, 16);
-    const uint32_t bits = pack_two<T>(o, 0.0f), rest = pack_two<T>(o - two_numbers<T>(bits).x, 0.0f);
-    store_shared_half_word(b.shared + p.activations + b.lane / 16 * p.pitch + column * 2, b.lane < 16 ? bits : rest);
+    for (uint32_t i = 0; i < Size::cluster / 2; i++) {
+      const float factor = exp2_approximate(s[i].x - most);
+      sum = fmaf(factor, s[i].y, sum), o = fmaf(factor, next[i], o);
+    }
+    sum += __shfl_xor_sync(0xffffffffu, sum, 16), o += __shfl_xor_sync(0xffffffffu, o, 16);
+    o = sum == 0.0f ? 0.0f : o * reciprocal(sum);
+    if constexpr (Size::scaled_vector) {
+      const uint32_t to = b.shared + Size::activations(p) + column / 16 * 32;
+      store_scaled(o, to, to + Size::pitch(p), b.shared + Size::powers(p) + column / 16 * 4);
+    } else {
+      const uint32_t bits = pack_two<T>(o, 0.0f), rest = pack_two<T>(o - two_numbers<T>(bits).x, 0.0f);
+      store_shared_half_word(b.shared + Size::activations(p) + b.lane / 16 * Size::pitch(p) + column * 2,
+                             b.lane < 16 ? bits : rest);
+    }
   }
 }
 

@@ -19,16 +19,6 @@ struct weight_rows {
   uint32_t low, high;
 };
 
-__device__ __forceinline__ void copy_early_16(uint32_t to, const void *from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
-}
-__device__ __forceinline__ void copy_early_8(uint32_t to, const void *from) {
-  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8;" EARLY ::"r"(to), "l"(from) : "memory");
-}
-__device__ __forceinline__ void copy_early_4(uint32_t to, const void *from) {
-  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 4;" EARLY ::"r"(to), "l"(from) : "memory");
-}
-
 /* Asks for all chunks of the warp: `rows_of(tile, pair)` says which rows a pair of a tile has, whose numbers begin at
  * `column` of `columns`. */
 template <typename Size, typename Rows>
@@ -122,7 +112,7 @@ struct first_unit {
   }
 };
 
-/* The warp's sums: of each piece of a tile eight pairs of rows. */
+/* The warp's sums: of each piece of a tile, eight pairs of rows. */
 template <typename Size>
 __device__ __forceinline__ void multiply(const attention_block_parameters &p, const block_place &b,
                                          const attention_block_share &share, const first_unit &first, uint32_t slots) {
@@ -148,12 +138,11 @@ __device__ __forceinline__ void multiply(const attention_block_parameters &p, co
   }
 }
 
-/* Two pairs of a tile: x and z their first rows, y and w their second. */
-__device__ __forceinline__ float4 sum_cuts(const attention_block_parameters &p, const block_place &b,
-                                           const attention_block_share &share, uint32_t tile, uint32_t couple,
-                                           float factor) {
+/* Two pairs of a tile: x and z their first rows, y and w their second. Sums of pieces lie at `cuts`. */
+__device__ __forceinline__ float4 sum_cuts(uint32_t cuts, const attention_block_share &share, uint32_t tile,
+                                           uint32_t couple, float factor) {
   float4 sum = {};
-  uint32_t from = b.shared + p.cuts + tile * 64 + couple * 16;
+  uint32_t from = cuts + tile * 64 + couple * 16;
 #pragma unroll 4
   for (uint32_t cut = 0; cut < share.cuts; cut++, from += share.tiles * 64) {
     const float4 next = load_shared_four(from);

@@ -10,6 +10,7 @@
 #include "../common/launch.cuh"
 #include "../softmax/attention_decode_tile.cuh"
 #include "attention_block.h"
+#include "decoder_send.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -24,20 +25,40 @@ template <rondo_dtype Dtype, rondo_dtype Weights, int Dimension> struct block_si
   static constexpr uint32_t row_step =
       attending * cluster * ATTENTION_BLOCK_TILE; /* from a warp's KV tile to its next */
   static constexpr uint32_t numbers_pitch = ATTENTION_BLOCK_NUMBERS_PITCH(Dimension);
-  static constexpr uint32_t stage_bytes = tile::stage_bytes, ring_bytes = ATTENTION_BLOCK_STAGES * stage_bytes;
+  static constexpr uint32_t stages = ATTENTION_BLOCK_STAGES, stage_bytes = tile::stage_bytes,
+                            ring_bytes = stages * stage_bytes;
+  static constexpr uint32_t sharing = cluster; /* blocks that share a context */
+  static constexpr bool scaled_vector = false; /* of the products: see attention_block_codes.cuh */
+  static constexpr bool knows_sizes = false;   /* at compile time */
+  /* What the kernel is told, or in attention_block_wide.cu what the compiler knows: */
+  typedef const attention_block_parameters &told;
+  static __device__ __forceinline__ attention_block_share first(told p) { return p.first; }
+  static __device__ __forceinline__ uint32_t group(told p) { return p.group; }
+  static __device__ __forceinline__ uint32_t received(told p) { return p.received; }
+  static __device__ __forceinline__ uint32_t cuts(told p) { return p.cuts; }
+  static __device__ __forceinline__ uint32_t activations(told p) { return p.activations; }
+  static __device__ __forceinline__ uint32_t pitch(told p) { return p.pitch; }
+  static __device__ __forceinline__ uint32_t powers(told) { return 0; } /* only where vectors are scaled */
+  static __device__ __forceinline__ uint32_t ring(told p) { return p.ring; }
 };
 
+/* `splits` clusters share the query heads of a KV head, whose new row the first of them writes. */
 struct block_place {
-  uint32_t shared, rank, kv_head;
-  uint32_t lane, warp, g, t; /* lane = 4 g + t */
+  uint32_t shared, rank, part, kv_head; /* part: which cluster */
+  uint32_t lane, warp, g, t;            /* lane = 4 g + t */
+  bool keeps_row;
 
-  __device__ __forceinline__ explicit block_place(uint32_t memory) : shared(memory) {
-    rank = blockIdx.x % ATTENTION_BLOCK_CLUSTER, kv_head = blockIdx.x / ATTENTION_BLOCK_CLUSTER;
+  __device__ __forceinline__ block_place(uint32_t memory, uint32_t splits) : shared(memory) {
+    rank = blockIdx.x % ATTENTION_BLOCK_CLUSTER, part = blockIdx.x / ATTENTION_BLOCK_CLUSTER;
+    kv_head = part / splits, keeps_row = kv_head * splits == part;
     lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   }
-  /* The barrier of numbers of q, k and v, and that of partial results; each has one phase. */
+  /* The barriers of numbers of q, k and v, of partial results, and where blocks share its making of the row; each has
+   * one phase. */
   __device__ __forceinline__ uint32_t numbers_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS; }
   __device__ __forceinline__ uint32_t partials_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 8; }
+  __device__ __forceinline__ uint32_t row_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 16; }
+  __device__ __forceinline__ uint32_t squares_barrier() const { return shared + ATTENTION_BLOCK_BARRIERS + 24; }
 };
 
 __device__ __forceinline__ uint4 load_shared_words_four(uint32_t from) {
@@ -53,6 +74,11 @@ __device__ __forceinline__ float load_shared_one(uint32_t from) {
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
   return value;
 }
+__device__ __forceinline__ uint32_t load_shared_word(uint32_t from) {
+  uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
+  return value;
+}
 __device__ __forceinline__ void store_shared_words_two(uint32_t to, uint32_t low, uint32_t high) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(low), "r"(high) : "memory");
 }
@@ -65,11 +91,6 @@ __device__ __forceinline__ void store_shared_half_word(uint32_t to, uint32_t val
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)value) : "memory");
 }
 
-__device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(to), "r"(value),
-               "r"(barrier)
-               : "memory");
-}
 __device__ __forceinline__ void send_two(uint32_t to, float2 value, uint32_t barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
                "f"(value.x), "f"(value.y), "r"(barrier)
@@ -80,6 +101,16 @@ __device__ __forceinline__ void send_four(uint32_t to, float4 value, uint32_t ba
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
       "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
       : "memory");
+}
+
+__device__ __forceinline__ void copy_early_16(uint32_t to, const void *from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_early_8(uint32_t to, const void *from) {
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_early_4(uint32_t to, const void *from) {
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 4;" EARLY ::"r"(to), "l"(from) : "memory");
 }
 
 template <typename T> __device__ __forceinline__ float2 two_numbers(uint32_t bits);

@@ -1,0 +1,85 @@
+/* attention_block_numbers.cuh - from the first product's sums to q, k and v, for attention_block.cu and
+ * attention_block_wide.cu: which rows of the matrix a block has, turning them, and sending them to all blocks. */
+#ifndef RONDO_ATTENTION_BLOCK_NUMBERS_CUH
+#define RONDO_ATTENTION_BLOCK_NUMBERS_CUH
+
+#include "../model/rope.cuh"
+#include "attention_block_product.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* Radians a position of the lane's pairs, lane + 32 i: of a base, made before the kernel waits. */
+template <typename Size> struct lane_angles {
+  float frequency[Size::dimension / 64];
+
+  __device__ __forceinline__ lane_angles(const attention_block_parameters &p, bool has_table) {
+#pragma unroll
+    for (int i = 0; i < Size::dimension / 64; i++) {
+      frequency[i] = 0;
+      if (has_table && !p.frequencies)
+        frequency[i] = (float)exp2((double)(threadIdx.x % 32 + 32 * i) * p.frequency_step);
+      keep_number(frequency[i]);
+    }
+  }
+  static __device__ __forceinline__ void keep_number(float &value) { asm volatile("" : "+f"(value)); }
+
+  __device__ __forceinline__ void make_table(const attention_block_parameters &p, const block_place &b,
+                                             int32_t position) const {
+#pragma unroll
+    for (int i = 0; i < Size::dimension / 64; i++) {
+      const float radians = p.frequencies ? p.frequencies[b.lane + 32 * i] : frequency[i];
+      const turn by = turn_by((float)position * radians);
+      store_shared_two(b.shared + ATTENTION_BLOCK_TABLE + (b.lane + 32 * i) * 8, {by.cosine, by.sine});
+    }
+  }
+};
+
+/* The rows of a pair are the numbers that are turned together: their sums come to one lane. */
+template <typename Size> struct qkv_rows {
+  uint32_t part, kv_head, heads, splits, group, halves;
+
+  __device__ __forceinline__ weight_rows operator()(uint32_t tile, uint32_t pair) const {
+    constexpr uint32_t of_head = Size::dimension / 16;
+    const uint32_t head = tile / of_head, in_head = tile % of_head * 8 + pair;
+    uint32_t row = (head < group ? part * group + head : heads * splits * group + (head - group) * heads + kv_head) *
+                   Size::dimension;
+    row += halves ? in_head : 2 * in_head;
+    return {row, row + (halves ? Size::dimension / 2 : 1)};
+  }
+};
+
+/* Of the output. */
+struct output_rows {
+  __device__ __forceinline__ weight_rows operator()(uint32_t tile, uint32_t pair) const {
+    return {tile * ATTENTION_BLOCK_TILE + pair, tile * ATTENTION_BLOCK_TILE + pair + 8};
+  }
+};
+
+/* Sums of the first product, times `factor`, turned and rounded, to all blocks. */
+template <typename Size>
+__device__ __forceinline__ void send_numbers(const attention_block_parameters &p, const block_place &b, float factor) {
+  using T = typename Size::type;
+  constexpr uint32_t of_head = Size::dimension / 16;
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x; i < Size::first(p).tiles * 4 * Size::cluster; i += Size::threads) {
+    const uint32_t couple = i % 4, to_block = i / 4 % Size::cluster, mine = i / 4 / Size::cluster,
+                   tile = mine * Size::cluster + b.rank;
+    if (tile >= Size::first(p).all_tiles) continue;
+    const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
+    float4 sum = sum_cuts(b.shared + Size::cuts(p), Size::first(p), mine, couple, factor);
+    if (p.turns && head <= Size::group(p)) {
+      const float4 by = load_shared_four(b.shared + ATTENTION_BLOCK_TABLE + pair * 8);
+      turn_pair({by.y, by.x}, sum.x, sum.y);
+      turn_pair({by.w, by.z}, sum.z, sum.w);
+    }
+    const uint32_t first = p.by_halves ? pack_two<T>(sum.x, sum.z) : pack_two<T>(sum.x, sum.y),
+                   second = p.by_halves ? pack_two<T>(sum.y, sum.w) : pack_two<T>(sum.z, sum.w);
+    const uint32_t there = address_in_block(b.shared, to_block),
+                   to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.by_halves ? 2 : 4);
+    send_word(to, first, there + ATTENTION_BLOCK_BARRIERS);
+    send_word(to + (p.by_halves ? Size::dimension : 4), second, there + ATTENTION_BLOCK_BARRIERS);
+  }
+}
+
+#endif
+#endif

@@ -1,0 +1,195 @@
+/* attention_block_wide.cu - the attention half of a decoder's layer for one row of a wide model, in one launch
+ * (attention_block_wide.h).
+ *
+ * As attention_block.cu; but the blocks of a cluster share the adding of x and its parts, which are more than what they
+ * send each other of it. What takes time are instructions: each comes for the first time, some six cycles behind the
+ * one before it. So sizes are known to the compiler, and addresses are made before the kernel waits. */
+#include "attention_block_attend.cuh"
+#include "attention_block_wide_product.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* ---- The row ----------------------------------------------------------------------------------------------------- */
+
+/* Of the warps behind those that have tiles of K and V each has a unit of x. */
+template <typename Size> __device__ __forceinline__ uint32_t unit_of(const block_place &b) {
+  return (b.warp - Size::attending) * Size::cluster + b.rank;
+}
+template <typename Size> __device__ __forceinline__ uint32_t norm_copy(const block_place &b) {
+  return b.shared + ATTENTION_BLOCK_WIDE_NORM + (threadIdx.x - 32 * Size::attending) * 4;
+}
+template <typename Size>
+__device__ __forceinline__ void ask_norm(const attention_block_parameters &p, const block_place &b) {
+  copy_early_4(norm_copy<Size>(b), static_cast<const uint32_t *>(p.norm) + unit_of<Size>(b) * 32 + b.lane);
+}
+
+/* Two numbers of x of a lane, and where they are to go in each block of the cluster. */
+template <typename Size> struct row_share {
+  static constexpr uint32_t units = ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_WIDE_UNIT;
+  static_assert(units == (Size::warps - Size::attending) * Size::cluster, "one of a warp");
+  uint32_t unit, pair;
+  const float2 *parts;
+
+  __device__ __forceinline__ row_share(const attention_block_parameters &p, const block_place &b) {
+    unit = unit_of<Size>(b), pair = unit * 32 + b.lane;
+    parts = reinterpret_cast<const float2 *>(p.x_parts) + pair;
+  }
+
+  template <uint32_t Count> __device__ __forceinline__ static void add(const float2 *from, float2 &two) {
+    float2 part[Count];
+#pragma unroll
+    for (uint32_t j = 0; j < Count; j++) part[j] = from[j * (Size::hidden / 2)];
+#pragma unroll
+    for (uint32_t j = 0; j < Count; j++) two.x += part[j].x, two.y += part[j].y;
+  }
+
+  /* x and its parts, added; the first cluster keeps it. As the first product's vector to all blocks. */
+  __device__ __forceinline__ void gather(const attention_block_parameters &p, const block_place &b) const {
+    using T = typename Size::type;
+    float2 two = two_numbers<T>(static_cast<const uint32_t *>(p.x)[pair]);
+    const float2 *from = parts;
+    uint32_t left = p.part_count;
+    if (left == 15) /* as feed_forward_stream.cu and feed_forward.cu leave them */
+      add<15>(from, two), left = 0;
+#pragma unroll 1
+    for (; left >= 4; left -= 4, from += 4 * (Size::hidden / 2)) add<4>(from, two);
+#pragma unroll 1
+    for (; left; left--, from += Size::hidden / 2) add<1>(from, two);
+    const uint32_t row = pack_two<T>(two.x, two.y);
+    if (b.part == 0) static_cast<uint32_t *>(p.out)[pair] = row;
+    two = two_numbers<T>(row);
+    float square = two.x * two.x + two.y * two.y;
+    if (p.norm) {
+      cp_async_wait<Size::turns_round ? Size::slots : 2>(); /* what was asked for before weights */
+      const float2 by = two_numbers<T>(load_shared_word(norm_copy<Size>(b)));
+      two.x *= by.x, two.y *= by.y;
+    }
+    send(b, two);
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) square += __shfl_xor_sync(0xffffffffu, square, distance);
+    if (b.lane < Size::cluster) {
+      const uint32_t to = address_in_block(b.shared, b.lane);
+      send_word(to + ATTENTION_BLOCK_WIDE_ROW_SQUARES + unit * 4, __float_as_uint(square),
+                to + (b.squares_barrier() - b.shared));
+    }
+  }
+
+  __device__ __forceinline__ void send(const block_place &b, float2 two) const {
+    using T = typename Size::type;
+    uint32_t rounded, rest;
+    const uint32_t to = b.shared + ATTENTION_BLOCK_WIDE_ROW + pair / 4 * 16;
+    [[maybe_unused]] float factor = 0;
+    if constexpr (Size::scaled_vector) {
+      const scaled_pair scaled(two);
+      rounded = scaled.rounded, rest = scaled.rest, factor = scaled.factor;
+    } else {
+      rounded = pack_two<T>(two.x, two.y);
+      const float2 seen = two_numbers<T>(rounded);
+      rest = pack_two<T>(two.x - seen.x, two.y - seen.y);
+    }
+    constexpr bool crossed = Size::scaled_vector && E2M1_EXPONENT;
+    send_of_four_lanes<crossed>(rounded, to, b.row_barrier());
+    send_of_four_lanes<crossed>(rest, to + ATTENTION_BLOCK_WIDE_PITCH, b.row_barrier());
+    if constexpr (Size::scaled_vector) {
+      const uint32_t place = address_in_block(b.shared, b.lane % Size::cluster);
+      send_word(place + ATTENTION_BLOCK_WIDE_POWERS + pair / 8 * 4, __float_as_uint(factor),
+                place + (b.row_barrier() - b.shared));
+    }
+  }
+};
+
+/* What the first product's sums are to be multiplied with. */
+__device__ __forceinline__ float norm_factor(const attention_block_parameters &p, const block_place &b) {
+  static_assert(ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_WIDE_UNIT == 32, "a lane has one");
+  barrier_wait_cluster(b.squares_barrier(), 0);
+  if (p.epsilon == 0.0f) return p.factor;
+  float square = load_shared_one(b.shared + ATTENTION_BLOCK_WIDE_ROW_SQUARES + b.lane * 4);
+#pragma unroll
+  for (int distance = 16; distance; distance /= 2) square += __shfl_xor_sync(0xffffffffu, square, distance);
+  return rsqrtf(fmaf(square, p.inverse_hidden, p.epsilon)) * p.factor;
+}
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+/* Barriers, which the other blocks may use once the cluster has met. */
+template <typename Size>
+__device__ __forceinline__ void set_up(const attention_block_parameters &p, const block_place &b) {
+  if (threadIdx.x == 0) {
+    barrier_init(b.row_barrier(), 1);
+    barrier_init(b.squares_barrier(), 1);
+    barrier_init(b.numbers_barrier(), 1);
+    barrier_init(b.partials_barrier(), 1);
+    barriers_are_initialised();
+    barrier_expect(b.row_barrier(), Size::hidden * 4 + (Size::scaled_vector ? Size::hidden / 16 * 4 : 0));
+    barrier_expect(b.squares_barrier(), row_share<Size>::units * 4);
+    barrier_expect(b.numbers_barrier(), (Size::group(p) + 2) * Size::dimension * 2);
+    barrier_expect(b.partials_barrier(),
+                   Size::cluster * Size::group(p) * (Size::dimension + 2) * (uint32_t)sizeof(float));
+  }
+  __syncwarp();
+  arrive_at_cluster();
+  if (Size::scaled_vector && threadIdx.x < 16) store_shared(b.shared + ATTENTION_BLOCK_WIDE_ZEROS + threadIdx.x * 4, 0);
+}
+
+template <typename Size> __device__ __forceinline__ void attention_block_wide(const attention_block_parameters &p) {
+  extern __shared__ __align__(128) unsigned char attention_block_memory[];
+  const block_place b(shared_address(attention_block_memory), p.splits);
+  if (!p.early) only_wait_for_predecessors();
+  const bool attends = b.warp < Size::attending;
+  if (!attends && p.norm) ask_norm<Size>(p, b);
+  weight_stream<Size> stream(p, b);
+  set_up<Size>(p, b);
+  const row_share<Size> share(p, b);
+  const bool has_table = b.warp == Size::attending - 1 && p.turns;
+  const lane_angles<Size> angles(p, has_table);
+  const tile_ring<Size> tiles(p, b);
+  const sender<Size> sender(p);
+  const uint32_t first_row = first_row_of<Size>(b);
+  if (Size::scaled_vector) __syncthreads(); /* zeros */
+  wait_for_cluster();
+  only_wait_for_predecessors();
+  const int32_t position = *p.position;
+  const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
+  if (attends) {
+    if (first_row < p.capacity) tiles.ask(p.capacity, first_row, 0); /* whatever the position is */
+    cp_async_commit();
+    if (has_table) angles.make_table(p, b, position);
+    const uint32_t row = first_row + Size::row_step;
+    if (row < length) tiles.ask(p.capacity, row, Size::stage_bytes);
+    cp_async_commit();
+  } else {
+    share.gather(p, b);
+  }
+  if (!Size::turns_round && attends) cp_async_wait<1 + ATTENTION_BLOCK_STAGES>();
+  if (!Size::turns_round && !attends) cp_async_wait<1>();
+  __syncwarp(); /* scales */
+  barrier_wait_cluster(b.row_barrier(), 0);
+  multiply_first<Size>(b, stream);
+  __syncthreads();
+  constexpr float of_codes = Size::scaled_vector ? codes_factor : 1.0f;
+  if (threadIdx.x < ATTENTION_BLOCK_WIDE_TILES * 4 * Size::cluster)
+    send_numbers<Size>(p, b, norm_factor(p, b) * of_codes);
+  /* All blocks are done with the first product when they have sent numbers: partial results may come. */
+  barrier_wait_cluster(b.numbers_barrier(), 0);
+  if (attends && first_row < length) {
+    cp_async_wait<Size::turns_round ? Size::slots : 0>(); /* what has been asked for since then are weights */
+    attend<Size>(p, b, tiles, length, position);
+  }
+  __syncthreads();
+  send_partial<Size>(p, b, sender, length);
+  barrier_wait_cluster(b.partials_barrier(), 0);
+  join_partials<Size>(p, b);
+  __syncthreads();
+  multiply_second<Size>(p, b, stream, p.factor * of_codes);
+}
+
+#define DEFINE(chips, parameters, name, threads, weights)                                                              \
+  extern "C" __global__ void __cluster_dims__(ATTENTION_BLOCK_CLUSTER, 1, 1) __launch_bounds__(threads, 2)             \
+      name(const __grid_constant__ parameters p) {                                                                     \
+    let_successors_start();                                                                                            \
+    attention_block_wide<wide_sizes<weights>>(p);                                                                      \
+    publish(p.done);                                                                                                   \
+  }
+ATTENTION_BLOCK_WIDE_KERNELS(DEFINE)
+
+#endif

@@ -1,0 +1,207 @@
+/* attention_block_wide_product.cuh - the two products of attention_block_wide.cu: weights in slots of each warp.
+ *
+ * Each lane asks by cp.async for the 16 bytes that it needs itself of two rows, and the warp for their scales, so that
+ * nobody meets. NVFP4's weights all have slots; those of bf16 run through them as through a ring. The first product's
+ * tiles are cut among the warps, the second's dealt to them. */
+#ifndef RONDO_ATTENTION_BLOCK_WIDE_PRODUCT_CUH
+#define RONDO_ATTENTION_BLOCK_WIDE_PRODUCT_CUH
+
+#include "attention_block_codes.cuh"
+#include "attention_block_numbers.cuh"
+#include "attention_block_wide.h"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* What a kernel is made for: a line of the list in attention_block_wide.h. */
+template <rondo_dtype Weights> struct wide_sizes : block_sizes<RONDO_BF16, Weights, ATTENTION_BLOCK_WIDE_DIMENSION> {
+  using told = const attention_block_parameters &;
+  static constexpr uint32_t warps = ATTENTION_BLOCK_WIDE_WARPS, threads = 32 * warps;
+  static constexpr uint32_t attending = ATTENTION_BLOCK_WIDE_ATTENDING;
+  static constexpr uint32_t row_step = attending * ATTENTION_BLOCK_CLUSTER * ATTENTION_BLOCK_TILE;
+  static constexpr bool scaled_vector = Weights == RONDO_NVFP4, knows_sizes = true;
+  static constexpr uint32_t hidden = ATTENTION_BLOCK_WIDE_HIDDEN,
+                            columns = ATTENTION_BLOCK_WIDE_GROUP * ATTENTION_BLOCK_WIDE_DIMENSION;
+  static constexpr uint32_t chunk_columns = ATTENTION_BLOCK_WIDE_CHUNK_COLUMNS(Weights), chunk_bytes = 64,
+                            slots = ATTENTION_BLOCK_WIDE_SLOTS(Weights), slot = ATTENTION_BLOCK_WIDE_SLOT;
+  /* Chunks of a warp: of its piece of a tile of the first product, and of a tile of the second. */
+  static constexpr uint32_t first_chunks = hidden / chunk_columns / ATTENTION_BLOCK_WIDE_CUTS,
+                            second_chunks = columns / chunk_columns, second_tiles = ATTENTION_BLOCK_WIDE_SECOND_TILES;
+  static constexpr bool turns_round = first_chunks + second_tiles * second_chunks > slots; /* the ring */
+  static_assert(!turns_round || (first_chunks == 2 * slots && second_tiles * second_chunks == slots), "three rounds");
+  static_assert(ATTENTION_BLOCK_WIDE_TILES * ATTENTION_BLOCK_CLUSTER * ATTENTION_BLOCK_TILE ==
+                    columns + 2 * ATTENTION_BLOCK_WIDE_DIMENSION,
+                "all tiles are there");
+
+  static constexpr __device__ uint32_t bytes_of(uint32_t number) {
+    return Weights == RONDO_NVFP4 ? number / 2 : number * 2;
+  }
+  static __device__ __forceinline__ attention_block_share first(told) {
+    return {ATTENTION_BLOCK_WIDE_TILES, ATTENTION_BLOCK_WIDE_TILES * ATTENTION_BLOCK_CLUSTER, ATTENTION_BLOCK_WIDE_CUTS,
+            hidden / chunk_columns};
+  }
+  static __device__ __forceinline__ uint32_t group(told) { return ATTENTION_BLOCK_WIDE_GROUP; }
+  static __device__ __forceinline__ uint32_t received(told) { return ATTENTION_BLOCK_WIDE_RECEIVED; }
+  static __device__ __forceinline__ uint32_t cuts(told) { return ATTENTION_BLOCK_WIDE_SUMS; }
+  static __device__ __forceinline__ uint32_t activations(told) { return ATTENTION_BLOCK_WIDE_ROW; }
+  static __device__ __forceinline__ uint32_t pitch(told) { return ATTENTION_BLOCK_WIDE_SECOND_PITCH; }
+  static __device__ __forceinline__ uint32_t powers(told) { return ATTENTION_BLOCK_WIDE_POWERS; }
+  static __device__ __forceinline__ uint32_t ring(told) { return ATTENTION_BLOCK_WIDE_RING; }
+};
+
+/* Where the warp's weights lie, and what comes next into its slots. */
+template <typename Size> struct weight_stream {
+  const unsigned char *from, *second;
+  uint32_t high, second_high; /* bytes from the lane's first row to its second */
+  uint32_t to;                /* the lane's place in the first slot */
+  uint32_t scales;            /* the warp's */
+
+  /* Asks for scales, and in a group behind them for as many weights as there are slots. */
+  __device__ __forceinline__ weight_stream(const attention_block_parameters &p, const block_place &b) {
+    const qkv_rows<Size> rows_of{b.part, b.kv_head, p.heads, p.splits, Size::group(p), (uint32_t)p.by_halves};
+    constexpr uint32_t tiles = ATTENTION_BLOCK_WIDE_TILES, cuts = ATTENTION_BLOCK_WIDE_CUTS;
+    const uint32_t cut = b.warp / tiles, first_tile = b.warp % tiles * Size::cluster + b.rank,
+                   second_tile = b.warp * Size::cluster + b.rank, all_columns = p.heads * p.splits * Size::columns;
+    const weight_rows rows = rows_of(first_tile, b.g);
+    constexpr uint64_t row_bytes = Size::bytes_of(Size::hidden);
+    const uint64_t second_bytes = Size::bytes_of(all_columns);
+    from = (const unsigned char *)p.qkv + rows.low * row_bytes + cut * (row_bytes / cuts) + b.t * 16;
+    high = (uint32_t)((rows.high - rows.low) * row_bytes);
+    second = (const unsigned char *)p.output + (second_tile * ATTENTION_BLOCK_TILE + b.g) * second_bytes +
+             b.part * Size::bytes_of(Size::columns) + b.t * 16;
+    second_high = (uint32_t)(8 * second_bytes);
+    to = b.shared + ATTENTION_BLOCK_WIDE_WEIGHTS + b.warp * (Size::slots * Size::slot) + b.lane * 16;
+    scales = b.shared + ATTENTION_BLOCK_WIDE_SCALES(Size::weights) + b.warp * ATTENTION_BLOCK_WIDE_SCALE_BYTES;
+    if constexpr (Size::scaled_vector) {
+      static_assert(Size::hidden / 16 / cuts == 32 && Size::columns / 16 == 8 && Size::second_tiles == 2,
+                    "two lanes a row");
+      const uint32_t row = b.lane / 2;
+      const weight_rows scaled = rows_of(first_tile, row % 8);
+      copy_early_16(scales + row * ATTENTION_BLOCK_WIDE_SCALE_PITCH + b.lane % 2 * 16,
+                    (const unsigned char *)p.qkv_scales + (row < 8 ? scaled.low : scaled.high) * (Size::hidden / 16) +
+                        cut * 32 + b.lane % 2 * 16);
+      const uint32_t second_row =
+          (second_tile + b.lane / 16 * (Size::warps * Size::cluster)) * ATTENTION_BLOCK_TILE + b.lane % 16;
+      copy_early_8(second_scales() + b.lane * 8,
+                   (const unsigned char *)p.output_scales + second_row * (uint64_t)(all_columns / 16) + b.part * 8);
+    }
+    cp_async_commit();
+    constexpr uint32_t at_once = Size::turns_round ? Size::slots : Size::first_chunks;
+#pragma unroll 1
+    for (uint32_t i = 0; i < at_once; i++) ask(i), Size::turns_round ? cp_async_commit() : (void)0;
+    if (Size::turns_round) return;
+    cp_async_commit();
+    begin_second();
+#pragma unroll 1
+    for (uint32_t i = 0; i < Size::second_tiles; i++) ask_second(Size::first_chunks + i, i);
+    cp_async_commit();
+  }
+  __device__ __forceinline__ uint32_t second_scales() const { return scales + 16 * ATTENTION_BLOCK_WIDE_SCALE_PITCH; }
+
+  /* The next chunk, into that slot. */
+  __device__ __forceinline__ void ask(uint32_t slot) {
+    copy_early_16(to + slot * Size::slot, from);
+    copy_early_16(to + slot * Size::slot + 512, from + high);
+    from += Size::chunk_bytes;
+  }
+  __device__ __forceinline__ void begin_second() { from = second, high = second_high; }
+  /* Of the second product, the one behind `before` others. */
+  __device__ __forceinline__ void ask_second(uint32_t slot, uint32_t before) {
+    ask(slot);
+    if ((before + 1) % Size::second_chunks == 0)
+      from += (uint64_t)second_high * (ATTENTION_BLOCK_TILE / 8 * Size::warps * Size::cluster) -
+              Size::second_chunks * Size::chunk_bytes;
+  }
+};
+
+/* The lane's numbers of the vector, and from a chunk to the next; the other lanes of operand B have zeros. */
+template <typename Size> struct vector_place {
+  static constexpr uint32_t bytes = Size::chunk_columns * 2;
+  uint32_t from, step;
+  bool has_any;
+
+  __device__ __forceinline__ vector_place(const block_place &b, uint32_t pitch) : step(bytes) {
+    has_any = Size::scaled_vector ? b.g / 2 == b.t : b.g < 2;
+    from = b.shared + ATTENTION_BLOCK_WIDE_ROW + b.g % 2 * pitch + b.t * (bytes / 4);
+    if (Size::scaled_vector && !has_any) from = b.shared + ATTENTION_BLOCK_WIDE_ZEROS, step = 0;
+  }
+};
+
+__device__ __forceinline__ float2 sum_of(const float (&c)[2][4]) {
+  return {(c[0][0] + c[1][0]) + (c[0][1] + c[1][1]), (c[0][2] + c[1][2]) + (c[0][3] + c[1][3])};
+}
+
+/* The warp's sums of its piece, of eight pairs of rows. */
+template <typename Size>
+__device__ __forceinline__ void multiply_first(const block_place &b, weight_stream<Size> &stream) {
+  const vector_place<Size> x(b, ATTENTION_BLOCK_WIDE_PITCH);
+  const uint32_t first = b.warp / ATTENTION_BLOCK_WIDE_TILES * Size::first_chunks; /* chunk */
+  uint32_t from = x.from + first * x.step;
+  float2 sum = {};
+  if constexpr (Size::scaled_vector) {
+    const uint32_t scales = stream.scales + b.g * ATTENTION_BLOCK_WIDE_SCALE_PITCH + b.t * 2,
+                   powers = b.shared + ATTENTION_BLOCK_WIDE_POWERS + first * 32 + b.t * 8;
+#pragma unroll 1
+    for (uint32_t i = 0; i < Size::first_chunks; i++, from += x.step)
+      multiply_codes({stream.to + i * Size::slot, from, powers + i * 32, scales + i * 8,
+                      scales + i * 8 + 8 * ATTENTION_BLOCK_WIDE_SCALE_PITCH},
+                     sum);
+    sum = sums_of_quad(sum);
+  } else {
+    float c[2][4] = {};
+#pragma unroll 1
+    for (uint32_t round = 0; round < 2; round++) {
+      if (round) stream.begin_second();
+#pragma unroll 2
+      for (uint32_t i = 0; i < Size::slots; i++, from += x.step) {
+        cp_async_wait<Size::slots - 1>();
+        multiply_chunk<Size>(b, stream.to + i * Size::slot - b.lane * 16, from, x.has_any, c);
+        if (round)
+          stream.ask_second(i, i);
+        else
+          stream.ask(i);
+        cp_async_commit();
+      }
+    }
+    sum = sum_of(c);
+  }
+  if (b.t == 0) store_shared_two(b.shared + ATTENTION_BLOCK_WIDE_SUMS + b.warp * 64 + b.g * 8, sum);
+}
+
+/* The second product's results, the block's rows of its cluster's part; zeros where nobody needs a part. */
+template <typename Size>
+__device__ __forceinline__ void multiply_second(const attention_block_parameters &p, const block_place &b,
+                                                const weight_stream<Size> &stream, float factor) {
+  const vector_place<Size> x(b, ATTENTION_BLOCK_WIDE_SECOND_PITCH);
+  const uint32_t parts = p.heads * p.splits;
+  cp_async_wait<0>();
+#pragma unroll 1
+  for (uint32_t i = 0; i < Size::second_tiles; i++) {
+    const uint32_t tile = (b.warp + i * Size::warps) * Size::cluster + b.rank;
+    float2 sum = {};
+    if constexpr (Size::scaled_vector) {
+      const uint32_t scales = stream.second_scales() + i * 128 + b.g * 8 + b.t * 2;
+      multiply_codes({stream.to + (Size::first_chunks + i) * Size::slot, x.from,
+                      b.shared + ATTENTION_BLOCK_WIDE_POWERS + b.t * 8, scales, scales + 64},
+                     sum);
+      sum = sums_of_quad(sum);
+    } else {
+      float c[2][4] = {};
+#pragma unroll
+      for (uint32_t chunk = 0; chunk < Size::second_chunks; chunk++)
+        multiply_chunk<Size>(b, stream.to + (i * Size::second_chunks + chunk) * Size::slot - b.lane * 16,
+                             x.from + chunk * x.step, x.has_any, c);
+      sum = sum_of(c);
+    }
+    if (b.t) continue;
+    float *to = p.out_parts + b.part * Size::hidden + tile * ATTENTION_BLOCK_TILE + b.g;
+    to[0] = sum.x * factor, to[8] = sum.y * factor;
+#pragma unroll 1
+    for (uint32_t part = b.part + parts; part < p.out_part_count; part += parts) {
+      to += parts * Size::hidden;
+      to[0] = to[8] = 0.0f;
+    }
+  }
+}
+
+#endif
+#endif

@@ -1,0 +1,456 @@
+/* attention_rows.cu - the attention half of a decoder's layer for several rows, in one launch (attention_rows.h).
+ *
+ * As attention_block.cu, with eight tokens in the columns of operand B, and what rounding left of their numbers in
+ * those of a second one. A block makes the numbers of its token for all, gets its q, k and v from all, and attends its
+ * whole context: what it sends is a vector again and no partial result. A token's bits do not depend on where it
+ * stands, nor on the others.
+ *
+ * Before it waits, a block takes its weights to registers, and the first 576 rows of K and V to where they lay. */
+#include "attention_block_attend.cuh"
+#include "attention_block_numbers.cuh"
+#include "attention_rows.h"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+template <rondo_dtype Dtype, rondo_dtype Weights> struct row_sizes : block_sizes<Dtype, Weights, 64> {
+  using base = block_sizes<Dtype, Weights, 64>;
+  static constexpr uint32_t tokens = ATTENTION_ROWS_TOKENS, sharing = 1, attending = base::warps;
+  static constexpr uint32_t row_step = attending * ATTENTION_BLOCK_TILE;
+  static constexpr uint32_t stages = ATTENTION_ROWS_STAGES, ring_bytes = stages * base::stage_bytes;
+  /* Tiles of a warp that have come as far as the cache when it asks for them. */
+  static constexpr uint32_t fetched = 2;
+};
+
+/* A block's token, and those of its cluster. */
+struct row_place : block_place {
+  uint32_t first_token, tokens, token; /* tokens: of the cluster; token: of all */
+  bool has_token;
+
+  __device__ __forceinline__ row_place(const attention_block_parameters &p, uint32_t memory)
+      : block_place(memory, p.splits) {
+    first_token = (part - kv_head * p.splits) * ATTENTION_ROWS_TOKENS;
+    tokens = min(p.rows - first_token, (uint32_t)ATTENTION_ROWS_TOKENS);
+    token = first_token + rank, has_token = rank < tokens, keeps_row = true;
+  }
+};
+
+/* Four numbers rounded, and behind them what that left: so a token's numbers lie in shared memory. */
+template <typename T> __device__ __forceinline__ uint4 numbers_and_rest(float2 low, float2 high) {
+  const uint2 numbers = {pack_two<T>(low.x, low.y), pack_two<T>(high.x, high.y)};
+  const float2 low_rounded = two_numbers<T>(numbers.x), high_rounded = two_numbers<T>(numbers.y);
+  return {numbers.x, numbers.y, pack_two<T>(low.x - low_rounded.x, low.y - low_rounded.y),
+          pack_two<T>(high.x - high_rounded.x, high.y - high_rounded.y)};
+}
+
+/* ---- x ----------------------------------------------------------------------------------------------------------- */
+
+/* Four columns of the block's token, made by two lanes, each of which has half of the parts and half of the blocks that
+ * are sent the numbers. All addresses are known before the kernel waits. The last warps begin, with columns 64 by 64:
+ * hidden is a multiple of that. */
+template <typename Size> struct row_gatherer {
+  using T = typename Size::type;
+  static constexpr uint32_t of_warp = 16, of_block = of_warp * Size::warps, at_once = 4;
+  const unsigned char *x, *parts;
+  uint32_t first, half, norm, to, square;
+  uint32_t there[Size::cluster / 2], part_step;
+
+  __device__ __forceinline__ row_gatherer(const attention_block_parameters &p, const row_place &b) {
+    const uint32_t of_warps = Size::warps - 1 - b.warp, part_bytes = p.rows * p.hidden * 4;
+    first = of_warps * of_warp + b.lane / 2, half = b.lane % 2;
+    const uint32_t i = b.token * (p.hidden / 4) + first;
+    x = static_cast<const unsigned char *>(p.x) + (uint64_t)i * 8;
+    parts = reinterpret_cast<const unsigned char *>(p.x_parts) + (uint64_t)i * 16 + (uint64_t)half * part_bytes;
+    part_step = 2 * part_bytes, norm = b.shared + p.norm_copy + first * 8;
+    to = p.activations + b.rank * p.pitch + first * 16;
+    square = p.squares + (b.rank * ATTENTION_ROWS_SQUARES(p.hidden) + of_warps) * 4;
+#pragma unroll
+    for (uint32_t j = 0; j < Size::cluster / 2; j++)
+      there[j] = address_in_block(b.shared, 2 * j + half), keep(there[j]);
+    keep(x), keep(parts), keep(part_step), keep(norm), keep(to), keep(square);
+  }
+
+  __device__ __forceinline__ void ask_norm(const attention_block_parameters &p) const {
+    if (!p.norm || half) return;
+    for (uint32_t four = first; four < p.hidden / 4; four += of_block)
+      copy_early_8(norm + (four - first) * 8, static_cast<const uint2 *>(p.norm) + four);
+  }
+
+  /* x and its parts, rounded: a lane has the even parts, or the odd ones. */
+  __device__ __forceinline__ uint2 sum_parts(const attention_block_parameters &p, uint32_t skipped) const {
+    const uint2 words = *reinterpret_cast<const uint2 *>(x + skipped * 8);
+    const unsigned char *from = parts + skipped * 16;
+    float4 sum = {};
+#pragma unroll 1
+    for (uint32_t base = half; base == half || base < p.part_count; base += 2 * at_once) {
+      float4 part[at_once];
+#pragma unroll
+      for (uint32_t j = 0; j < at_once; j++, from += part_step)
+        part[j] =
+            base + 2 * j < p.part_count ? *reinterpret_cast<const float4 *>(from) : float4{-0.0f, -0.0f, -0.0f, -0.0f};
+      if (base == half) {
+        const float2 low = two_numbers<T>(words.x), high = two_numbers<T>(words.y);
+        sum = half ? float4{-0.0f, -0.0f, -0.0f, -0.0f} : float4{low.x, low.y, high.x, high.y};
+      }
+#pragma unroll
+      for (uint32_t j = 0; j < at_once; j++)
+        sum.x += part[j].x, sum.y += part[j].y, sum.z += part[j].z, sum.w += part[j].w;
+    }
+    const auto both = [](float of_lane) { return of_lane + __shfl_xor_sync(0xffffffffu, of_lane, 1); };
+    return {pack_two<T>(both(sum.x), both(sum.y)), pack_two<T>(both(sum.z), both(sum.w))};
+  }
+
+  /* The token's numbers to all blocks, and the sums of its squares. */
+  __device__ __forceinline__ void gather(const attention_block_parameters &p, const row_place &b) const {
+#pragma unroll 1
+    for (uint32_t four = first; four < p.hidden / 4; four += of_block) {
+      const uint32_t skipped = four - first;
+      const uint2 row = sum_parts(p, skipped);
+      float2 low = two_numbers<T>(row.x), high = two_numbers<T>(row.y);
+      float squares = half ? 0.0f : (low.x * low.x + low.y * low.y) + (high.x * high.x + high.y * high.y);
+      if (p.norm) {
+        const uint2 by = load_shared_words(norm + skipped * 8);
+        const float2 low_norm = two_numbers<T>(by.x), high_norm = two_numbers<T>(by.y);
+        low.x *= low_norm.x, low.y *= low_norm.y, high.x *= high_norm.x, high.y *= high_norm.y;
+      }
+      const uint4 words = numbers_and_rest<T>(low, high);
+#pragma unroll
+      for (uint32_t j = 0; j < Size::cluster / 2; j++)
+        send_four_words(there[j] + to + skipped * 16, words, there[j] + ATTENTION_ROWS_BARRIER);
+      if (b.kv_head == 0 && !half) static_cast<uint2 *>(p.out)[b.token * (p.hidden / 4) + four] = row;
+#pragma unroll
+      for (int distance = 16; distance; distance /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+      if (b.lane < Size::cluster)
+        send_word(address_in_block(b.shared + square + skipped / of_warp * 4, b.lane), __float_as_uint(squares),
+                  address_in_block(b.row_barrier(), b.lane));
+    }
+  }
+};
+
+__device__ __forceinline__ float row_factor(const attention_block_parameters &p, const row_place &b, uint32_t token) {
+  if (p.epsilon == 0.0f) return p.factor;
+  float sum = 0;
+#pragma unroll 4
+  for (uint32_t i = 0; i < ATTENTION_ROWS_SQUARES(p.hidden); i += 4) {
+    const float4 four = load_shared_four(b.shared + p.squares + (token * ATTENTION_ROWS_SQUARES(p.hidden) + i) * 4);
+    sum += (four.x + four.y) + (four.z + four.w);
+  }
+  return rsqrtf(fmaf(sum, p.inverse_hidden, p.epsilon)) * p.factor;
+}
+
+/* ---- Products ---------------------------------------------------------------------------------------------------- */
+
+/* The warp's piece of a tile: its weights in registers, taken from where they came before the kernel waits, as bf16.
+ * What lanes take they have asked for themselves, scales but for those of the warp. */
+template <typename Size, int Most> struct row_weights {
+  static constexpr bool codes = Size::weights == RONDO_NVFP4;
+  static constexpr uint32_t bytes = ATTENTION_BLOCK_CHUNK_BYTES(Size::weights),
+                            columns = ATTENTION_BLOCK_CHUNK_COLUMNS(Size::weights), steps = columns / 16;
+  uint32_t a[Most][steps][4];
+  uint32_t numbers, to; /* the lane's numbers of the vector; where its sums belong */
+  uint32_t count, step;
+
+  __device__ __forceinline__ void take(const attention_block_parameters &p, const row_place &b,
+                                       const attention_block_share &share, uint32_t slots) {
+    const uint32_t cut = b.warp / share.tiles, mine = b.warp - cut * share.tiles;
+    const bool has = cut < share.cuts && mine * Size::cluster + b.rank < share.all_tiles;
+    count = has ? (share.chunks - cut + share.cuts - 1) / share.cuts : 0;
+    step = share.cuts * columns * 4;
+    numbers = b.shared + p.activations + b.g * p.pitch + cut * columns * 4 + b.t * columns;
+    to = b.shared + p.cuts + (b.warp * Size::tokens + 2 * b.t) * ATTENTION_ROWS_CUT_BYTES + b.g * 8;
+    keep(count), keep(step), keep(numbers), keep(to);
+#pragma unroll
+    for (int i = 0; i < Most; i++)
+      take_chunk(b, slots + (mine * share.chunks + cut + min((uint32_t)i, count - 1) * share.cuts) * bytes, has, a[i]);
+  }
+
+  static __device__ __forceinline__ void take_chunk(const row_place &b, uint32_t slot, bool has,
+                                                    uint32_t (&a)[steps][4]) {
+    if (!has) return;
+    if constexpr (codes) {
+      const uint2 low = load_shared_words(slot + b.lane * 8), high = load_shared_words(slot + 256 + b.lane * 8);
+      const __nv_bfloat162 low_scale = block_scale(slot + 512 + b.g * 4 + b.t),
+                           high_scale = block_scale(slot + 544 + b.g * 4 + b.t);
+#pragma unroll
+      for (int w = 0; w < 2; w++) {
+        uint32_t first[4], second[4];
+        decode_row(w ? low.y : low.x, low_scale, first);
+        decode_row(w ? high.y : high.x, high_scale, second);
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[2 * w + i / 2][i % 2 * 2] = first[i], a[2 * w + i / 2][i % 2 * 2 + 1] = second[i];
+      }
+    } else {
+      const uint4 low = load_shared_words_four(slot + b.lane * 16),
+                  high = load_shared_words_four(slot + 512 + b.lane * 16);
+      a[0][0] = low.x, a[0][1] = high.x, a[0][2] = low.y, a[0][3] = high.y;
+      a[1][0] = low.z, a[1][1] = high.z, a[1][2] = low.w, a[1][3] = high.w;
+    }
+  }
+
+  /* Sums of the piece, of each token; half of them are of what rounding left. */
+  __device__ __forceinline__ void multiply() const {
+    using T = typename Size::type;
+    float c[4][4] = {};
+#pragma unroll
+    for (int i = 0; i < Most; i++) {
+      if ((uint32_t)i >= count) continue;
+#pragma unroll
+      for (int w = 0; w < (int)steps / 2; w++) {
+        const uint4 v = load_shared_words_four(numbers + i * step + w * 32),
+                    v_4 = load_shared_words_four(numbers + i * step + w * 32 + 16);
+        uint32_t x[4] = {v.x, v.y, v_4.x, v_4.y}, rest[4] = {v.z, v.w, v_4.z, v_4.w};
+        if constexpr (codes) {
+          const uint32_t by_lines[4] = {x[0], x[1], x[2], x[3]},
+                         rest_by_lines[4] = {rest[0], rest[1], rest[2], rest[3]};
+          order_as_bf16(by_lines, x), order_as_bf16(rest_by_lines, rest);
+        }
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+          mma_16x8x16<T>(c[k], a[i][2 * w + k], x[2 * k], x[2 * k + 1]);
+          mma_16x8x16<T>(c[k + 2], a[i][2 * w + k], rest[2 * k], rest[2 * k + 1]);
+        }
+      }
+    }
+    if (!count) return;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      store_shared_two(to + i * ATTENTION_ROWS_CUT_BYTES, {(c[0][i] + c[1][i]) + (c[2][i] + c[3][i]),
+                                                           (c[0][i + 2] + c[1][i + 2]) + (c[2][i + 2] + c[3][i + 2])});
+  }
+};
+
+/* Two pairs of a tile, of a token: x and z their first rows, y and w their second. */
+template <typename Size>
+__device__ __forceinline__ float4 sum_row_cuts(const attention_block_parameters &p, const row_place &b,
+                                               const attention_block_share &share, uint32_t tile, uint32_t couple,
+                                               uint32_t token, float factor) {
+  float4 sum = {};
+  uint32_t from = b.shared + p.cuts + (tile * Size::tokens + token) * ATTENTION_ROWS_CUT_BYTES + couple * 16;
+#pragma unroll 4
+  for (uint32_t cut = 0; cut < share.cuts; cut++, from += share.tiles * Size::tokens * ATTENTION_ROWS_CUT_BYTES) {
+    const float4 next = load_shared_four(from);
+    sum.x += next.x, sum.y += next.y, sum.z += next.z, sum.w += next.w;
+  }
+  return {sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor};
+}
+
+/* ---- q, k and v -------------------------------------------------------------------------------------------------- */
+
+/* Cosines and sines of a token's position: a lane has a pair. */
+__device__ __forceinline__ void make_row_tables(const attention_block_parameters &p, const row_place &b,
+                                                float frequency, uint32_t warps) {
+  if (p.frequencies) frequency = p.frequencies[b.lane];
+#pragma unroll 1
+  for (uint32_t token = b.warp; token < b.tokens; token += warps) {
+    const turn by = turn_by((float)(int32_t)load_shared_word(b.shared + p.positions + token * 4) * frequency);
+    store_shared_two(b.shared + p.table + (token * ATTENTION_ROWS_PAIRS + b.lane) * 8, {by.cosine, by.sine});
+  }
+}
+
+/* Sums of the first product, normalised, turned and rounded, to the blocks of their token: a warp has a tile, four of
+ * its lanes a token. */
+template <typename Size>
+__device__ __forceinline__ void send_row_numbers(const attention_block_parameters &p, const row_place &b,
+                                                 float factor) {
+  using T = typename Size::type;
+  constexpr uint32_t of_head = Size::dimension / 16;
+  const uint32_t couple = b.t, token = b.g;
+#pragma unroll 1
+  for (uint32_t mine = b.warp; mine < p.first.tiles; mine += Size::warps) {
+    const uint32_t tile = mine * Size::cluster + b.rank;
+    if (tile >= p.first.all_tiles) continue;
+    const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
+    float4 sum = sum_row_cuts<Size>(p, b, p.first, mine, couple, token, factor);
+    if (p.turns && head <= p.group) {
+      const float4 by = load_shared_four(b.shared + p.table + (token * ATTENTION_ROWS_PAIRS + pair) * 8);
+      turn_pair({by.y, by.x}, sum.x, sum.y);
+      turn_pair({by.w, by.z}, sum.z, sum.w);
+    }
+    const uint32_t first = p.by_halves ? pack_two<T>(sum.x, sum.z) : pack_two<T>(sum.x, sum.y),
+                   second = p.by_halves ? pack_two<T>(sum.y, sum.w) : pack_two<T>(sum.z, sum.w);
+    const uint32_t there = address_in_block(b.shared, token),
+                   to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.by_halves ? 2 : 4);
+    if (token >= b.tokens) continue;
+    send_word(to, first, there + ATTENTION_BLOCK_BARRIERS);
+    send_word(to + (p.by_halves ? Size::dimension : 4), second, there + ATTENTION_BLOCK_BARRIERS);
+  }
+}
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+/* What the warps found, joined, as the second product's vector to all blocks, one each of eight lanes. */
+template <typename Size>
+__device__ __forceinline__ void send_result(const attention_block_parameters &p, const row_place &b, uint32_t length) {
+  using T = typename Size::type;
+  constexpr uint32_t fours = Size::dimension / 4;
+  const uint32_t active = min((length + ATTENTION_BLOCK_TILE - 1) / ATTENTION_BLOCK_TILE, Size::attending);
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x / Size::cluster; i < p.group * fours; i += Size::threads / Size::cluster) {
+    const uint32_t head = i / fours, four = i % fours, block = b.lane % Size::cluster;
+    const uint32_t from = b.shared + p.ring + (head * Size::tile::pitch + four * 4) * 4,
+                   stats = b.shared + ATTENTION_BLOCK_STATS + head * 8;
+    float2 s[Size::attending];
+    float4 of_warp[Size::attending];
+    float most = lowest, sum = 0;
+    float4 o = {};
+#pragma unroll
+    for (uint32_t w = 0; w < Size::attending; w++) {
+      s[w] = {lowest, 0.0f}, of_warp[w] = {};
+      if (w < active)
+        s[w] = load_shared_two(stats + w * ATTENTION_BLOCK_MOST_GROUP * 8),
+        of_warp[w] = load_shared_four(from + w * Size::ring_bytes);
+    }
+#pragma unroll
+    for (uint32_t w = 0; w < Size::attending; w++) most = fmaxf(most, s[w].x);
+#pragma unroll
+    for (uint32_t w = 0; w < Size::attending; w++) {
+      const float f = exp2_approximate(s[w].x - most);
+      sum = fmaf(f, s[w].y, sum);
+      o.x = fmaf(f, of_warp[w].x, o.x), o.y = fmaf(f, of_warp[w].y, o.y);
+      o.z = fmaf(f, of_warp[w].z, o.z), o.w = fmaf(f, of_warp[w].w, o.w);
+    }
+    const float inverse = sum == 0.0f ? 0.0f : reciprocal(sum);
+    const uint4 words = numbers_and_rest<T>({o.x * inverse, o.y * inverse}, {o.z * inverse, o.w * inverse});
+    send_four_words(
+        address_in_block(b.shared + p.activations + b.rank * p.pitch + (head * Size::dimension + four * 4) * 4, block),
+        words, address_in_block(b.partials_barrier(), block));
+  }
+}
+
+template <typename Size>
+__device__ __forceinline__ void store_rows(const attention_block_parameters &p, const row_place &b) {
+  const uint32_t couple = b.t, token = b.g;
+#pragma unroll 1
+  for (uint32_t mine = b.warp; mine < p.second.tiles; mine += Size::warps) {
+    const uint32_t tile = mine * Size::cluster + b.rank;
+    if (tile >= p.second.all_tiles || token >= b.tokens) continue;
+    const float4 sum = sum_row_cuts<Size>(p, b, p.second, mine, couple, token, p.factor);
+    float *to = p.out_parts + ((uint64_t)b.kv_head * p.rows + b.first_token + token) * p.hidden +
+                tile * ATTENTION_BLOCK_TILE + couple * 2;
+    *reinterpret_cast<float2 *>(to) = {sum.x, sum.z};
+    *reinterpret_cast<float2 *>(to + 8) = {sum.y, sum.w};
+#pragma unroll 1
+    for (uint32_t part = b.kv_head + p.heads; part < p.out_part_count; part += p.heads) {
+      to += (uint64_t)p.heads * p.rows * p.hidden; /* parts that nobody needs */
+      *reinterpret_cast<float2 *>(to) = *reinterpret_cast<float2 *>(to + 8) = float2{};
+    }
+  }
+}
+
+/* ---- The kernel -------------------------------------------------------------------------------------------------- */
+
+/* Barriers, which the other blocks may use once the cluster has met, and sums of squares that nobody makes. */
+template <typename Size>
+__device__ __forceinline__ void set_up_rows(const attention_block_parameters &p, const row_place &b) {
+  const uint32_t squares = ATTENTION_ROWS_WARPS(p.hidden);
+  if (threadIdx.x == 0) {
+    barrier_init(b.numbers_barrier(), 1);
+    barrier_init(b.partials_barrier(), 1);
+    barrier_init(b.row_barrier(), 1);
+    barriers_are_initialised();
+    barrier_expect(b.numbers_barrier(), b.has_token ? (p.group + 2) * Size::dimension * 2 : 0);
+    barrier_expect(b.partials_barrier(), b.tokens * p.group * Size::dimension * 4);
+    barrier_expect(b.row_barrier(), b.tokens * (p.hidden * 4 + squares * (uint32_t)sizeof(float)));
+  }
+  if (threadIdx.x < Size::tokens)
+    for (uint32_t i = squares; i < ATTENTION_ROWS_SQUARES(p.hidden); i++)
+      store_shared(b.shared + p.squares + (threadIdx.x * ATTENTION_ROWS_SQUARES(p.hidden) + i) * 4, 0.0f);
+  __syncwarp();
+  arrive_at_cluster();
+}
+
+__device__ __forceinline__ void ask_positions(const attention_block_parameters &p, const row_place &b) {
+  if (threadIdx.x < b.tokens)
+    copy_early_4(b.shared + p.positions + threadIdx.x * 4,
+                 p.position + p.position_of_each * (b.first_token + threadIdx.x));
+  cp_async_commit();
+}
+
+/* A tile's rows into the cache. */
+template <typename Size>
+__device__ __forceinline__ void fetch_tile(const tile_ring<Size> &tiles, const row_place &b, uint32_t capacity,
+                                           uint32_t first) {
+  const uint32_t row = min(first + b.lane % 16, capacity - 1);
+  const unsigned char *k = tiles.k - b.lane % 8 * 16, *v = tiles.v - b.lane % 8 * 16;
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(b.lane < 16 ? k + (uint64_t)row * tiles.k_row
+                                                            : v + (uint64_t)row * tiles.v_row));
+}
+
+template <typename Size> __device__ __forceinline__ void attention_rows(const attention_block_parameters &p) {
+  extern __shared__ __align__(128) unsigned char attention_rows_memory[];
+  const row_place b(p, shared_address(attention_rows_memory));
+  set_up_rows<Size>(p, b);
+  if (!p.early) only_wait_for_predecessors();
+  if (p.early_context) ask_positions(p, b);
+  const uint32_t columns = p.group * Size::dimension, first_slots = b.shared + p.weights,
+                 second_slots =
+                     first_slots + p.first.tiles * p.first.chunks * ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
+  ask_weights<Size>(b, p.first, p.qkv, p.qkv_scales, p.hidden, 0, first_slots,
+                    qkv_rows<Size>{b.kv_head, b.kv_head, p.heads, 1, p.group, (uint32_t)p.by_halves});
+  ask_weights<Size>(b, p.second, p.output, p.output_scales, p.heads * columns, b.kv_head * columns, second_slots,
+                    output_rows{});
+  const row_gatherer<Size> gatherer(p, b);
+  gatherer.ask_norm(p);
+  cp_async_commit();
+  float frequency = (float)exp2((double)b.lane * p.frequency_step);
+  lane_angles<Size>::keep_number(frequency);
+  tile_ring<Size> tiles(p, b);
+  tiles.k += (uint64_t)b.token * p.k_batch * 2, tiles.v += (uint64_t)b.token * p.v_batch * 2;
+  const uint32_t first_row = first_row_of<Size>(b);
+  row_weights<Size, ATTENTION_ROWS_FIRST(Size::weights)> first;
+  row_weights<Size, ATTENTION_ROWS_SECOND(Size::weights)> second;
+  cp_async_wait<0>();
+  __syncwarp();
+  first.take(p, b, p.first, first_slots), second.take(p, b, p.second, second_slots);
+  if (!p.early_context) {
+    only_wait_for_predecessors();
+    ask_positions(p, b);
+    cp_async_wait<0>();
+  }
+  __syncthreads(); /* tiles of K and V take the weights' place */
+  const int32_t position = b.has_token ? (int32_t)load_shared_word(b.shared + p.positions + b.rank * 4) : -1;
+  const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
+#pragma unroll
+  for (uint32_t stage = 0; stage < Size::stages; stage++) {
+    const uint32_t row = first_row + stage * Size::row_step;
+    if (row < length) tiles.template ask<true>(p.capacity, row, stage * Size::stage_bytes);
+    cp_async_commit();
+  }
+#pragma unroll
+  for (uint32_t stage = 0; stage < Size::fetched; stage++) {
+    const uint32_t row = first_row + (Size::stages + stage) * Size::row_step;
+    if (row < length) fetch_tile<Size>(tiles, b, p.capacity, row);
+  }
+  wait_for_cluster();
+  wait_for_predecessors();
+  if (b.has_token) gatherer.gather(p, b);
+  if (p.turns) make_row_tables(p, b, frequency, Size::warps);
+  barrier_wait_cluster(b.row_barrier(), 0);
+  first.multiply();
+  const float factor = row_factor(p, b, b.g);
+  __syncthreads();
+  send_row_numbers<Size>(p, b, factor);
+  if (first_row < length) {
+    cp_async_wait<Size::stages - 1>();
+    barrier_wait_cluster(b.numbers_barrier(), 0);
+    attend<Size>(p, b, tiles, length, position);
+  }
+  __syncthreads();
+  if (b.has_token) send_result<Size>(p, b, length);
+  barrier_wait_cluster(b.partials_barrier(), 0);
+  second.multiply();
+  __syncthreads();
+  store_rows<Size>(p, b);
+  /* Nothing is on its way to a block that has ended. */
+  if (threadIdx.x == 0) barrier_wait_cluster(b.numbers_barrier(), 0);
+}
+
+#define DEFINE(chips, parameters, name, threads, type, weights)                                                        \
+  extern "C" __global__ void __cluster_dims__(ATTENTION_BLOCK_CLUSTER, 1, 1) __launch_bounds__(threads, 1)             \
+      name(const __grid_constant__ parameters p) {                                                                     \
+    let_successors_start();                                                                                            \
+    attention_rows<row_sizes<type, weights>>(p);                                                                       \
+    publish(p.done);                                                                                                   \
+  }
+ATTENTION_ROWS_KERNELS(DEFINE)
+
+#endif
