@@ -137,7 +137,8 @@ static void writes_note(const rondo_exec *exec, const rondo_graph *graph, const 
 static void settled_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   for (uint32_t n = 0; n < exec->node_count; n++) {
     struct device_node *node = &exec->nodes[n];
-    for (uint32_t i = 0; i < node->call.task->operand_count && follows_own_kernel(exec, node); i++)
+    const uint32_t operand_count = follows_own_kernel(exec, node) ? node->call.task->operand_count : 0;
+    for (uint32_t i = 0; i < operand_count; i++)
       if (is_settled(exec, places_of(exec, n)[i])) node->call.settled_operands |= 1u << i;
     if (plan->nodes[n].kind == NODE_TASK) writes_note(exec, graph, &graph->tasks[plan->nodes[n].index]);
   }
