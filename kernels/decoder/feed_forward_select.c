@@ -11,8 +11,7 @@ enum {
   BANKS = 128,
   MOST_PITCH = 64,
   FEW = 4,
-  CHUNK_16 = 64,
-  CHUNK_NVFP4 = 64,
+  CHUNK_COLUMNS = 64, /* of weights, in a slot */
   SUMS_OF_TILE = 64,
   MOST_SUMS = 32768
 };
@@ -34,7 +33,6 @@ struct deal {
   uint64_t shared_bytes;
 };
 
-static int64_t chunk_elements(rondo_dtype weights) { return weights == RONDO_NVFP4 ? CHUNK_NVFP4 : CHUNK_16; }
 static int64_t slot_bytes(rondo_dtype weights) { return weights == RONDO_NVFP4 ? 768 : 2048; }
 static int64_t up_to(int64_t value, int64_t multiple) { return divide_up(value, multiple) * multiple; }
 
@@ -94,13 +92,13 @@ static struct deal deal_make(const struct op_call *call, const struct feed_forwa
                              const struct variant *variant) {
   const struct decoder_attributes *attributes = op_attributes(call->task);
   const struct decoder_shape *decoder = &shape->decoder;
-  const int64_t elements = chunk_elements(variant->weights), warps = FEED_FORWARD_THREADS / 32;
-  const int64_t groups = shape->columns / elements, most_groups = divide_up(groups, decoder->out_parts);
+  const int64_t warps = FEED_FORWARD_THREADS / 32;
+  const int64_t groups = shape->columns / CHUNK_COLUMNS, most_groups = divide_up(groups, decoder->out_parts);
   const int64_t units = decoder->hidden / FEED_FORWARD_UNIT, b_columns = decoder->rows * (variant->split ? 2 : 1);
   struct deal deal = {
       .parameters = {
-          .gate_up = product_deal(call, FEED_FORWARD_GATE_UP, most_groups * (elements / 8), decoder->hidden / elements,
-                                  warps, decoder->rows),
+          .gate_up = product_deal(call, FEED_FORWARD_GATE_UP, most_groups * (CHUNK_COLUMNS / 8),
+                                  decoder->hidden / CHUNK_COLUMNS, warps, decoder->rows),
           .down = product_deal(call, FEED_FORWARD_DOWN, decoder->hidden / FEED_FORWARD_TILE, most_groups, warps,
                                decoder->rows),
           .hidden = (uint32_t)decoder->hidden,
@@ -111,7 +109,7 @@ static struct deal deal_make(const struct op_call *call, const struct feed_forwa
           .units = (uint32_t)units,
           .unit_reciprocal = (uint32_t)divide_up(1 << 16, units),
           .pitch = (uint32_t)(up_to(decoder->hidden * BYTES_OF_TWO, BANKS) + MOST_PITCH),
-          .received_pitch = (uint32_t)(up_to(most_groups * elements * BYTES_OF_TWO, BANKS) + MOST_PITCH),
+          .received_pitch = (uint32_t)(up_to(most_groups * CHUNK_COLUMNS * BYTES_OF_TWO, BANKS) + MOST_PITCH),
           .x = call->data[DECODER_X],
           .norm = call->data[DECODER_NORM],
           .x_parts = call->data[DECODER_X_PARTS],
@@ -144,13 +142,12 @@ static bool variant_suits(const struct variant *variant, const struct feed_forwa
 
 static bool shape_suits(const struct op_task *task, const struct feed_forward_shape *shape) {
   const struct decoder_shape *decoder = &shape->decoder;
-  const int64_t elements = chunk_elements(decoder->weights);
   const int64_t units = decoder->hidden / FEED_FORWARD_UNIT;
   if (units * units * decoder->rows > 1 << 16) return false; /* the reciprocal is good so far */
   return decoder_operands_are_dense(task) && decoder->dense_weights && decoder->hidden % FEED_FORWARD_UNIT == 0 &&
-         units > 0 && shape->columns % elements == 0 && shape->columns > 0 &&
+         units > 0 && shape->columns % CHUNK_COLUMNS == 0 && shape->columns > 0 &&
          decoder->x_parts <= FEED_FORWARD_MOST_PARTS &&
-         decoder->out_parts <= smaller(shape->columns / elements, FEED_FORWARD_MOST_PARTS);
+         decoder->out_parts <= smaller(shape->columns / CHUNK_COLUMNS, FEED_FORWARD_MOST_PARTS);
 }
 
 /* ---- Sizes known to the compiler -------------------------------------------------------------------------------- */
