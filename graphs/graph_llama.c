@@ -20,8 +20,9 @@ enum { NVFP4_BLOCK = 16, MOST_ROWS = 16, PADDING = MOST_ROWS - 1, HALF = 2 };
 
 /* Decode in halves: parts of the sum that a feed forward leaves, one for each of its clusters of eight blocks: of a
  * small model and of one that keeps the memory busy (an H200 runs fifteen such clusters at once, and a sixteenth behind
- * them); and the most KV heads, each of which leaves one too. */
-enum { SMALL_HIDDEN = 1024, SMALL_PARTS = 8, LARGE_PARTS = 15, MOST_PARTS = 16, LARGE_DIMENSION = 64 };
+ * them); and the most KV heads, each of which leaves one too. Kernels of several sequences and of a wide model have
+ * narrow heads alone. */
+enum { SMALL_HIDDEN = 1024, SMALL_PARTS = 8, LARGE_PARTS = 15, MOST_PARTS = 16, NARROW_HEAD = 64, WIDE_HEAD = 128 };
 
 /* What is being built. */
 struct builder {
@@ -46,8 +47,9 @@ static bool is_prefill(const struct builder *b) { return b->desc.tokens > 0; }
 static bool in_halves(const struct builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const int64_t d = desc->head_dimension;
-  if (is_prefill(b) || desc->one_order || desc->kv_heads > MOST_PARTS || (d != 64 && d != 128)) return false;
-  return desc->sequences == 1 || (desc->hidden <= SMALL_HIDDEN && d == 64 && desc->dtype == RONDO_BF16 &&
+  if (is_prefill(b) || desc->one_order || desc->kv_heads > MOST_PARTS || (d != NARROW_HEAD && d != WIDE_HEAD))
+    return false;
+  return desc->sequences == 1 || (desc->hidden <= SMALL_HIDDEN && d == NARROW_HEAD && desc->dtype == RONDO_BF16 &&
                                   (desc->weights == RONDO_BF16 || desc->weights == RONDO_NVFP4));
 }
 
@@ -221,7 +223,7 @@ static rondo_status parts_add(const struct builder *b, const char *part, int64_t
 static int64_t attended_parts(const rondo_graph_llama_desc *desc) {
   const int64_t group = desc->query_heads / desc->kv_heads;
   int64_t splits = 1;
-  if (desc->hidden > SMALL_HIDDEN && desc->head_dimension == LARGE_DIMENSION)
+  if (desc->hidden > SMALL_HIDDEN && desc->head_dimension == NARROW_HEAD)
     while (group % (2 * splits) == 0 && desc->kv_heads * 2 * splits <= MOST_PARTS) splits *= 2;
   return desc->kv_heads * splits;
 }
