@@ -38,7 +38,7 @@ __device__ __forceinline__ void ask_norm(const attention_block_parameters &p, co
   if (!p.norm) return;
 #pragma unroll 1
   for (uint32_t i = Size::threads - 1 - threadIdx.x; i < p.hidden / 4; i += Size::threads)
-    copy_early_8(b.shared + p.norm_copy + i * 8, static_cast<const uint2 *>(p.norm) + i);
+    copy_early<8>(b.shared + p.norm_copy + i * 8, static_cast<const uint2 *>(p.norm) + i);
 }
 
 /* The row as the first product's vector, and the sums of its squares. The last warps begin: the first ones have tiles

@@ -39,12 +39,12 @@ __device__ __forceinline__ void ask_weights(const block_place &b, const attentio
       if constexpr (Size::weights == RONDO_NVFP4) {
         const weight_rows scaled = rows_of(tile, b.lane % 8);
         const uint32_t at = chunk * 64 + b.t * 16;
-        copy_early_8(to + b.lane * 8, weights + (low_at + at) / 2);
-        copy_early_8(to + 256 + b.lane * 8, weights + (high_at + at) / 2);
+        copy_early<8>(to + b.lane * 8, weights + (low_at + at) / 2);
+        copy_early<8>(to + 256 + b.lane * 8, weights + (high_at + at) / 2);
         const uint64_t row = b.lane < 8 ? scaled.low : scaled.high;
         if (b.lane < 16)
-          copy_early_4(to + 512 + b.lane * 4,
-                       (const unsigned char *)scales + (row * columns + column + chunk * 64) / 16);
+          copy_early<4>(to + 512 + b.lane * 4,
+                        (const unsigned char *)scales + (row * columns + column + chunk * 64) / 16);
       } else {
         const uint32_t at = chunk * 32 + b.t * 8;
         copy_early_16(to + b.lane * 16, weights + (low_at + at) * 2);

@@ -1,6 +1,5 @@
-/* attention_block_shared.cuh - what the parts of attention_block.cu have in common: a block's place, numbers in shared
- * memory, and numbers sent to other blocks of the cluster, which a barrier there counts (PTX ISA, st.async): nobody
- * waits for the cluster to meet, and each waits for what it needs alone. */
+/* attention_block_shared.cuh - what the parts of attention_block.cu have in common: a block's place, and numbers in
+ * shared memory. */
 #ifndef RONDO_ATTENTION_BLOCK_SHARED_CUH
 #define RONDO_ATTENTION_BLOCK_SHARED_CUH
 
@@ -10,6 +9,7 @@
 #include "../common/launch.cuh"
 #include "../softmax/attention_decode_tile.cuh"
 #include "attention_block.h"
+#include "decoder_copy.cuh"
 #include "decoder_send.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -89,28 +89,6 @@ __device__ __forceinline__ void store_shared_words_four(uint32_t to, const uint4
 }
 __device__ __forceinline__ void store_shared_half_word(uint32_t to, uint32_t value) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"((uint16_t)value) : "memory");
-}
-
-__device__ __forceinline__ void send_two(uint32_t to, float2 value, uint32_t barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
-               "f"(value.x), "f"(value.y), "r"(barrier)
-               : "memory");
-}
-__device__ __forceinline__ void send_four(uint32_t to, float4 value, uint32_t barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
-      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
-      : "memory");
-}
-
-__device__ __forceinline__ void copy_early_16(uint32_t to, const void *from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
-}
-__device__ __forceinline__ void copy_early_8(uint32_t to, const void *from) {
-  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8;" EARLY ::"r"(to), "l"(from) : "memory");
-}
-__device__ __forceinline__ void copy_early_4(uint32_t to, const void *from) {
-  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 4;" EARLY ::"r"(to), "l"(from) : "memory");
 }
 
 template <typename T> __device__ __forceinline__ float2 two_numbers(uint32_t bits);

@@ -20,7 +20,7 @@ template <typename Size> __device__ __forceinline__ uint32_t norm_copy(const blo
 }
 template <typename Size>
 __device__ __forceinline__ void ask_norm(const attention_block_parameters &p, const block_place &b) {
-  copy_early_4(norm_copy<Size>(b), static_cast<const uint32_t *>(p.norm) + unit_of<Size>(b) * 32 + b.lane);
+  copy_early<4>(norm_copy<Size>(b), static_cast<const uint32_t *>(p.norm) + unit_of<Size>(b) * 32 + b.lane);
 }
 
 /* Two numbers of x of a lane, and where they are to go in each block of the cluster. */

@@ -81,8 +81,8 @@ template <typename Size> struct weight_stream {
                         cut * 32 + b.lane % 2 * 16);
       const uint32_t second_row =
           (second_tile + b.lane / 16 * (Size::warps * Size::cluster)) * ATTENTION_BLOCK_TILE + b.lane % 16;
-      copy_early_8(second_scales() + b.lane * 8,
-                   (const unsigned char *)p.output_scales + second_row * (uint64_t)(all_columns / 16) + b.part * 8);
+      copy_early<8>(second_scales() + b.lane * 8,
+                    (const unsigned char *)p.output_scales + second_row * (uint64_t)(all_columns / 16) + b.part * 8);
     }
     cp_async_commit();
     constexpr uint32_t at_once = Size::turns_round ? Size::slots : Size::first_chunks;

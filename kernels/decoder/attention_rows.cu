@@ -72,7 +72,7 @@ template <typename Size> struct row_gatherer {
   __device__ __forceinline__ void ask_norm(const attention_block_parameters &p) const {
     if (!p.norm || half) return;
     for (uint32_t four = first; four < p.hidden / 4; four += of_block)
-      copy_early_8(norm + (four - first) * 8, static_cast<const uint2 *>(p.norm) + four);
+      copy_early<8>(norm + (four - first) * 8, static_cast<const uint2 *>(p.norm) + four);
   }
 
   /* x and its parts, rounded: a lane has the even parts, or the odd ones. */
@@ -360,8 +360,8 @@ __device__ __forceinline__ void set_up_rows(const attention_block_parameters &p,
 
 __device__ __forceinline__ void ask_positions(const attention_block_parameters &p, const row_place &b) {
   if (threadIdx.x < b.tokens)
-    copy_early_4(b.shared + p.positions + threadIdx.x * 4,
-                 p.position + p.position_of_each * (b.first_token + threadIdx.x));
+    copy_early<4>(b.shared + p.positions + threadIdx.x * 4,
+                  p.position + p.position_of_each * (b.first_token + threadIdx.x));
   cp_async_commit();
 }
 

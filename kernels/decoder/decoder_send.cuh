@@ -1,5 +1,6 @@
-/* decoder_send.cuh - words to another block of a cluster, which wait for nobody: the barrier of that block counts their
- * bytes when they have come. It counts what is sent, one by one: sixteen bytes at once take as long as four. */
+/* decoder_send.cuh - words and numbers to another block of a cluster, whose barrier counts their bytes when they have
+ * come (PTX ISA, st.async): nobody waits for the cluster to meet, and each waits for what it needs alone. A barrier
+ * counts what is sent, one by one: sixteen bytes at once take as long as four. */
 #ifndef RONDO_DECODER_SEND_CUH
 #define RONDO_DECODER_SEND_CUH
 
@@ -22,6 +23,18 @@ __device__ __forceinline__ void send_four_words(uint32_t to, const uint32_t (&wo
 
 __device__ __forceinline__ void send_four_words(uint32_t to, const uint4 &words, uint32_t barrier) {
   send_four_words(to, {words.x, words.y, words.z, words.w}, barrier);
+}
+
+__device__ __forceinline__ void send_two(uint32_t to, float2 value, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+               "f"(value.x), "f"(value.y), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send_four(uint32_t to, float4 value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
+      : "memory");
 }
 
 /* Words of four lanes to all blocks of a cluster of eight, two a lane; `to`: sixteen bytes in this block, `barrier`

@@ -1,11 +1,12 @@
-/* decoder_shared.cuh - numbers in shared memory, to other blocks of a cluster, and weights asked for early: what the
- * kernels of a layer's gated half have in common. */
+/* decoder_shared.cuh - numbers in shared memory: what the kernels of a layer's gated half have in common, beside what
+ * they send and copy as its attention half does. */
 #ifndef RONDO_DECODER_SHARED_CUH
 #define RONDO_DECODER_SHARED_CUH
 
 #include "../common/barrier.cuh"
 #include "../common/launch.cuh"
 #include "../gemv/gemv_operands.cuh"
+#include "decoder_copy.cuh"
 #include "decoder_send.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -51,17 +52,6 @@ __device__ __forceinline__ void store_number(uint32_t to, float v) {
 }
 __device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
-}
-__device__ __forceinline__ void copy_early_16(uint32_t to, const unsigned char *from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
-}
-/* Zeros where bytes is 0. */
-__device__ __forceinline__ void copy_early_or_not(uint32_t to, const unsigned char *from, uint32_t bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from), "r"(bytes)
-               : "memory");
-}
-template <int Bytes> __device__ __forceinline__ void copy_early(uint32_t to, const unsigned char *from) {
-  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" EARLY ::"r"(to), "l"(from), "n"(Bytes) : "memory");
 }
 
 #endif

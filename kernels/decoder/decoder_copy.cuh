@@ -1,0 +1,24 @@
+/* decoder_copy.cuh - asynchronous copies to shared memory of what a kernel may read before it waits for its
+ * predecessors (EARLY in launch.cuh): weights, and what else no task in front writes. Whole lines come to the L2 cache.
+ */
+#ifndef RONDO_DECODER_COPY_CUH
+#define RONDO_DECODER_COPY_CUH
+
+#include "../common/launch.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+__device__ __forceinline__ void copy_early_16(uint32_t to, const void *from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
+}
+/* Zeros where bytes is 0. */
+__device__ __forceinline__ void copy_early_or_not(uint32_t to, const void *from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+template <int Bytes> __device__ __forceinline__ void copy_early(uint32_t to, const void *from) {
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" EARLY ::"r"(to), "l"(from), "n"(Bytes) : "memory");
+}
+
+#endif
+#endif
