@@ -138,17 +138,22 @@ __device__ __forceinline__ void multiply(const attention_block_parameters &p, co
   }
 }
 
-/* Two pairs of a tile: x and z their first rows, y and w their second. Sums of pieces lie at `cuts`. */
-__device__ __forceinline__ float4 sum_cuts(uint32_t cuts, const attention_block_share &share, uint32_t tile,
-                                           uint32_t couple, float factor) {
+/* Four sums of all pieces, times `factor`: of the first piece at `from`, where each tile has `tile_bytes`. */
+__device__ __forceinline__ float4 sum_fours(uint32_t from, const attention_block_share &share, uint32_t tile_bytes,
+                                            float factor) {
   float4 sum = {};
-  uint32_t from = cuts + tile * 64 + couple * 16;
 #pragma unroll 4
-  for (uint32_t cut = 0; cut < share.cuts; cut++, from += share.tiles * 64) {
+  for (uint32_t cut = 0; cut < share.cuts; cut++, from += share.tiles * tile_bytes) {
     const float4 next = load_shared_four(from);
     sum.x += next.x, sum.y += next.y, sum.z += next.z, sum.w += next.w;
   }
   return {sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor};
+}
+
+/* Two pairs of a tile: x and z their first rows, y and w their second. Sums of pieces lie at `cuts`. */
+__device__ __forceinline__ float4 sum_cuts(uint32_t cuts, const attention_block_share &share, uint32_t tile,
+                                           uint32_t couple, float factor) {
+  return sum_fours(cuts + tile * 64 + couple * 16, share, 64, factor);
 }
 
 #endif

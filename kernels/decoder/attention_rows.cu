@@ -223,14 +223,8 @@ template <typename Size>
 __device__ __forceinline__ float4 sum_row_cuts(const attention_block_parameters &p, const row_place &b,
                                                const attention_block_share &share, uint32_t tile, uint32_t couple,
                                                uint32_t token, float factor) {
-  float4 sum = {};
-  uint32_t from = b.shared + p.cuts + (tile * Size::tokens + token) * ATTENTION_ROWS_CUT_BYTES + couple * 16;
-#pragma unroll 4
-  for (uint32_t cut = 0; cut < share.cuts; cut++, from += share.tiles * Size::tokens * ATTENTION_ROWS_CUT_BYTES) {
-    const float4 next = load_shared_four(from);
-    sum.x += next.x, sum.y += next.y, sum.z += next.z, sum.w += next.w;
-  }
-  return {sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor};
+  const uint32_t from = b.shared + p.cuts + (tile * Size::tokens + token) * ATTENTION_ROWS_CUT_BYTES + couple * 16;
+  return sum_fours(from, share, Size::tokens * ATTENTION_ROWS_CUT_BYTES, factor);
 }
 
 /* ---- q, k and v -------------------------------------------------------------------------------------------------- */
