@@ -55,10 +55,34 @@ struct output_rows {
   }
 };
 
+/* Two pairs of a head's numbers, `sum` (see sum_cuts), turned by the cosines and sines at `table` where the head is of
+ * q or k, and rounded: two words as they lie in shared memory. */
+template <typename Size>
+__device__ __forceinline__ uint2 turn_and_round(const attention_block_parameters &p, uint32_t head, float4 sum,
+                                                uint32_t table) {
+  using T = typename Size::type;
+  if (p.turns && head <= Size::group(p)) {
+    const float4 by = load_shared_four(table);
+    turn_pair({by.y, by.x}, sum.x, sum.y);
+    turn_pair({by.w, by.z}, sum.z, sum.w);
+  }
+  return {p.by_halves ? pack_two<T>(sum.x, sum.z) : pack_two<T>(sum.x, sum.y),
+          p.by_halves ? pack_two<T>(sum.y, sum.w) : pack_two<T>(sum.z, sum.w)};
+}
+
+/* These words to a block. */
+template <typename Size>
+__device__ __forceinline__ void send_pairs(const attention_block_parameters &p, const block_place &b, uint32_t head,
+                                           uint32_t pair, uint2 words, uint32_t to_block) {
+  const uint32_t there = address_in_block(b.shared, to_block),
+                 to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.by_halves ? 2 : 4);
+  send_word(to, words.x, there + ATTENTION_BLOCK_BARRIERS);
+  send_word(to + (p.by_halves ? Size::dimension : 4), words.y, there + ATTENTION_BLOCK_BARRIERS);
+}
+
 /* Sums of the first product, times `factor`, turned and rounded, to all blocks. */
 template <typename Size>
 __device__ __forceinline__ void send_numbers(const attention_block_parameters &p, const block_place &b, float factor) {
-  using T = typename Size::type;
   constexpr uint32_t of_head = Size::dimension / 16;
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < Size::first(p).tiles * 4 * Size::cluster; i += Size::threads) {
@@ -66,18 +90,9 @@ __device__ __forceinline__ void send_numbers(const attention_block_parameters &p
                    tile = mine * Size::cluster + b.rank;
     if (tile >= Size::first(p).all_tiles) continue;
     const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
-    float4 sum = sum_cuts(b.shared + Size::cuts(p), Size::first(p), mine, couple, factor);
-    if (p.turns && head <= Size::group(p)) {
-      const float4 by = load_shared_four(b.shared + ATTENTION_BLOCK_TABLE + pair * 8);
-      turn_pair({by.y, by.x}, sum.x, sum.y);
-      turn_pair({by.w, by.z}, sum.z, sum.w);
-    }
-    const uint32_t first = p.by_halves ? pack_two<T>(sum.x, sum.z) : pack_two<T>(sum.x, sum.y),
-                   second = p.by_halves ? pack_two<T>(sum.y, sum.w) : pack_two<T>(sum.z, sum.w);
-    const uint32_t there = address_in_block(b.shared, to_block),
-                   to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.by_halves ? 2 : 4);
-    send_word(to, first, there + ATTENTION_BLOCK_BARRIERS);
-    send_word(to + (p.by_halves ? Size::dimension : 4), second, there + ATTENTION_BLOCK_BARRIERS);
+    const float4 sum = sum_cuts(b.shared + Size::cuts(p), Size::first(p), mine, couple, factor);
+    const uint2 words = turn_and_round<Size>(p, head, sum, b.shared + ATTENTION_BLOCK_TABLE + pair * 8);
+    send_pairs<Size>(p, b, head, pair, words, to_block);
   }
 }
 

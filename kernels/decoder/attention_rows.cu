@@ -245,7 +245,6 @@ __device__ __forceinline__ void make_row_tables(const attention_block_parameters
 template <typename Size>
 __device__ __forceinline__ void send_row_numbers(const attention_block_parameters &p, const row_place &b,
                                                  float factor) {
-  using T = typename Size::type;
   constexpr uint32_t of_head = Size::dimension / 16;
   const uint32_t couple = b.t, token = b.g;
 #pragma unroll 1
@@ -253,19 +252,10 @@ __device__ __forceinline__ void send_row_numbers(const attention_block_parameter
     const uint32_t tile = mine * Size::cluster + b.rank;
     if (tile >= p.first.all_tiles) continue;
     const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
-    float4 sum = sum_row_cuts<Size>(p, b, p.first, mine, couple, token, factor);
-    if (p.turns && head <= p.group) {
-      const float4 by = load_shared_four(b.shared + p.table + (token * ATTENTION_ROWS_PAIRS + pair) * 8);
-      turn_pair({by.y, by.x}, sum.x, sum.y);
-      turn_pair({by.w, by.z}, sum.z, sum.w);
-    }
-    const uint32_t first = p.by_halves ? pack_two<T>(sum.x, sum.z) : pack_two<T>(sum.x, sum.y),
-                   second = p.by_halves ? pack_two<T>(sum.y, sum.w) : pack_two<T>(sum.z, sum.w);
-    const uint32_t there = address_in_block(b.shared, token),
-                   to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.by_halves ? 2 : 4);
-    if (token >= b.tokens) continue;
-    send_word(to, first, there + ATTENTION_BLOCK_BARRIERS);
-    send_word(to + (p.by_halves ? Size::dimension : 4), second, there + ATTENTION_BLOCK_BARRIERS);
+    const float4 sum = sum_row_cuts<Size>(p, b, p.first, mine, couple, token, factor);
+    const uint2 words =
+        turn_and_round<Size>(p, head, sum, b.shared + p.table + (token * ATTENTION_ROWS_PAIRS + pair) * 8);
+    if (token < b.tokens) send_pairs<Size>(p, b, head, pair, words, token);
   }
 }
 
