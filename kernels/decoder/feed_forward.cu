@@ -2,10 +2,10 @@
  *
  * Weights travel by themselves: each warp asks by cp.async for what its own fragments of operand A need, into slots
  * that nobody else reads, so that there is no barrier: a ring of slots that is filled before the kernel waits for its
- * predecessors, and runs through both products. Operand B are the
- * tokens' numbers in shared memory, of up to four tokens each as two columns: a rounded number and what is left of it.
- * The order of k inside of a chunk is the one in which weights are loaded. What is gated goes to all blocks of the
- * cluster (st.async), each of which waits for the bytes that it needs and for nothing else. */
+ * predecessors, and runs through both products. Operand B are the tokens' numbers in shared memory, of up to four
+ * tokens each as two columns: a rounded number and what is left of it. The order of k inside of a chunk is the one in
+ * which weights are loaded. What is gated goes to all blocks of the cluster (st.async), each of which waits for the
+ * bytes that it needs and for nothing else. */
 #include "decoder_shared.cuh"
 #include "feed_forward.h"
 
@@ -348,8 +348,8 @@ __device__ __forceinline__ float2 sum_of_cuts(const feed_forward_parameters &p, 
   return sum;
 }
 
-/* silu(gate) * up, to all blocks. A warp has a tile of a token: its quarters share the
- * cuts, and each of eight lanes has a column. Sixteen bytes are the tile's numbers, or what is left of them. */
+/* silu(gate) * up, to all blocks. A warp has a tile of a token: its quarters share the cuts, and each of eight lanes
+ * has a column. Sixteen bytes are the tile's numbers, or what is left of them. */
 template <typename Size>
 __device__ __forceinline__ void send_gated(const feed_forward_parameters &p, const place<Size> &at,
                                            const share<Size> &share) {
