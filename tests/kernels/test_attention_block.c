@@ -16,7 +16,7 @@ static void several_sequences(rondo_backend backend) {
     h = with_types(h, i / 2 % 2 ? IN_NVFP4 : IN_BF16, rows[i % COUNT(rows)], true);
     h.x_parts = (int64_t[]){8, 0, 9, 1}[i % 4], h.out_parts = i == 3 ? 7 : 3;
     h.base = i == 6 ? 0 : 10000.0f, h.pairing = i % 2 ? RONDO_ROPE_INTERLEAVED : RONDO_ROPE_HALVES;
-    h.no_norm_weights = i == 5;
+    h.no_norm_weights = i == 5, h.state_position = i % 3 != 0;
     if (i == 9) h.epsilon = 0;
     h = at_positions(h, 7 * i);
     run(backend, &h);
@@ -33,7 +33,7 @@ static void wide_attention(rondo_backend backend) {
     h.pairing = i % 2 ? RONDO_ROPE_INTERLEAVED : RONDO_ROPE_HALVES;
     if (i > 5) h.query_heads = 16, h.kv_heads = 4;
     h = with_types(h, i / 2 % 2 ? IN_NVFP4 : IN_BF16, 1, true);
-    h.no_norm_weights = i == 4;
+    h.no_norm_weights = i == 4, h.state_position = i % 3 != 0;
     if (i == 5) h.epsilon = 0;
     h = at_positions(h, 5 * i);
     run(backend, &h);
@@ -50,7 +50,7 @@ static void in_both_types(rondo_backend backend, struct half h, int64_t rows, si
     one.x_parts = (int64_t[]){3, 0, 8}[number % 3];
     if (!one.out_parts) one.out_parts = one.kv_heads + (int64_t)number % 2;
     one.pairing = number % 2 ? RONDO_ROPE_INTERLEAVED : RONDO_ROPE_HALVES;
-    one.frequencies = number % 3 == 1;
+    one.frequencies = number % 3 == 1, one.state_position = number / 2 % 2;
     if (!one.frequencies) one.base = 10000.0f;
     one = at_positions(one, 3 * number + type);
     run(backend, &one);
@@ -117,7 +117,7 @@ static void at_borders(rondo_backend backend, struct half h, int64_t rows, size_
     one.capacity = CAPACITY, one.one_position = one_position;
     one.out_parts = h.hidden == 2048 ? h.query_heads / 2 : h.kv_heads;
     one.pairing = first % 2 ? RONDO_ROPE_HALVES : RONDO_ROPE_INTERLEAVED;
-    one.frequencies = first % 3 == 1;
+    one.frequencies = first % 3 == 1, one.state_position = first / 2 % 2;
     if (!one.frequencies) one.base = 10000.0f;
     for (size_t b = 0; b < (size_t)rows; b++) one.positions[b] = borders[(first + b) % COUNT(borders)];
     run(backend, &one);

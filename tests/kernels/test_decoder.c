@@ -151,6 +151,7 @@ static void layers(rondo_backend backend) {
       struct half *h = &halves[i];
       *h = with_types(models[0], type, type % 2 ? 1 : 4 + 5 * (int64_t)type / 2, i % 2 == 0);
       h->out_parts = h->attention ? h->kv_heads : 8, h->base = 10000.0f, h->capacity = type ? 90 : 900;
+      h->state_position = true;
       *h = at_positions(*h, type);
       half_add(trial.graph, h, i ? &halves[i - 1] : NULL);
       half_check_launches(trial.graph, (uint32_t)i, h, "a half of a layer");

@@ -36,6 +36,8 @@ struct half {
   bool no_norm_weights, no_row_scales, padded;
   float base;
   bool frequencies, one_position;
+  bool state_position; /* so that it may be read before the tasks in front have ended */
+  bool states;         /* so are the weights and the norm, which tasks may write then */
   rondo_rope_pairing pairing;
   int32_t positions[HALF_MOST_ROWS];
   /* Made by half_add. */
@@ -117,11 +119,12 @@ static inline int64_t half_inner(const struct half *h) {
 
 static inline void matrix_add(rondo_graph *graph, const struct half *h, int64_t rows, int64_t columns,
                               struct grid *matrix, struct grid *scales) {
-  *matrix = grid_add(graph, "weights", rondo_constant, h->weights, rows, columns, 2, h->padded);
+  const half_tensor kind = h->states ? rondo_state : rondo_constant;
+  *matrix = grid_add(graph, "weights", kind, h->weights, rows, columns, 2, h->padded);
   if (h->weights == RONDO_NVFP4)
-    *scales = grid_add(graph, "scales", rondo_constant, RONDO_E4M3, rows, columns / HALF_BLOCK, 2, h->padded);
+    *scales = grid_add(graph, "scales", kind, RONDO_E4M3, rows, columns / HALF_BLOCK, 2, h->padded);
   else if (h->weights == RONDO_E4M3 && !h->no_row_scales)
-    *scales = grid_add(graph, "scales", rondo_constant, RONDO_F32, 1, rows, 1, false);
+    *scales = grid_add(graph, "scales", kind, RONDO_F32, 1, rows, 1, false);
 }
 
 /* f32 [parts, rows, hidden]; as a grid, parts and rows are rows. */
@@ -180,13 +183,14 @@ static inline rondo_feed_forward_desc half_feed_forward_desc(const struct half *
 static inline void half_place_add(rondo_graph *graph, struct half *h) {
   h->k = cache_add(graph, h, "k");
   h->v = cache_add(graph, h, "v");
-  REQUIRE_OK(rondo_input(graph, "position", RONDO_I32, 1, (int64_t[]){h->one_position ? 1 : h->rows}, &h->position));
+  const half_tensor kind = h->state_position ? rondo_state : rondo_input;
+  REQUIRE_OK(kind(graph, "position", RONDO_I32, 1, (int64_t[]){h->one_position ? 1 : h->rows}, &h->position));
   if (h->frequencies)
     REQUIRE_OK(rondo_constant(graph, "frequencies", RONDO_F32, 1, (int64_t[]){h->dimension / 2}, &h->rope_frequencies));
 }
 
 /* Behind `before`, what it leaves; NULL: of inputs. */
-static inline void half_add(rondo_graph *graph, struct half *h, const struct half *before) {
+static inline void half_tensors_add(rondo_graph *graph, struct half *h, const struct half *before) {
   const bool sixteen = h->weights == RONDO_F16 || h->weights == RONDO_BF16;
   h->scale = h->weights == RONDO_NVFP4 ? 0.3f / sqrtf((float)h->hidden) : sixteen ? 0 : 0.25f;
   if (before) {
@@ -197,19 +201,27 @@ static inline void half_add(rondo_graph *graph, struct half *h, const struct hal
     if (h->x_parts) h->parts = parts_add(graph, h, "x_parts", h->x_parts);
   }
   if (h->epsilon > 0 && !h->no_norm_weights)
-    h->norm = grid_add(graph, "norm", rondo_constant, h->dtype, 1, h->hidden, 1, false);
+    h->norm = grid_add(graph, "norm", h->states ? rondo_state : rondo_constant, h->dtype, 1, h->hidden, 1, false);
   matrix_add(graph, h, half_first_rows(h), h->hidden, &h->first, &h->first_scales);
   matrix_add(graph, h, h->hidden, half_inner(h), &h->last, &h->last_scales);
   h->out = grid_add(graph, "out", rondo_state, h->dtype, h->rows, h->hidden, 2, h->padded);
   h->out_sums = parts_add(graph, h, "out_parts", h->out_parts);
+  if (h->attention) half_place_add(graph, h);
+}
+
+static inline void half_task_add(rondo_graph *graph, const struct half *h) {
   if (h->attention) {
-    half_place_add(graph, h);
     const rondo_attention_block_desc desc = half_attention_desc(h);
     REQUIRE_OK(rondo_add_attention_block(graph, &desc));
   } else {
     const rondo_feed_forward_desc desc = half_feed_forward_desc(h);
     REQUIRE_OK(rondo_add_feed_forward(graph, &desc));
   }
+}
+
+static inline void half_add(rondo_graph *graph, struct half *h, const struct half *before) {
+  half_tensors_add(graph, h, before);
+  half_task_add(graph, h);
 }
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */

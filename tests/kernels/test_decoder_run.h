@@ -204,6 +204,7 @@ static inline void models_run(rondo_backend backend, bool attention) {
       h.x_parts = number % 3 ? (number % 2 ? h.kv_heads : 8) : 0;
       h.out_parts = attention ? h.kv_heads : 8;
       h.base = 100000.0f, h.pairing = number % 2 ? RONDO_ROPE_HALVES : RONDO_ROPE_INTERLEAVED;
+      h.state_position = number / 2 % 2;
       h = at_positions(h, number);
       run(backend, &h);
     }
