@@ -141,6 +141,35 @@ Test(settled, states_are_only_where_no_task_in_front_writes_a_part_of_them) {
   scene_end(&scene);
 }
 
+/* What a task reads and writes itself, it may read early: only who stands in front of it matters. */
+static void attention_block(const struct scene *scene, const char *name, rondo_tensor k, rondo_tensor v) {
+  const int64_t row[] = {1, COLUMNS}, parts[] = {1, 1, COLUMNS};
+  rondo_attention_block_desc desc = {.name = name, .k = k, .v = v};
+  REQUIRE_OK(rondo_input(scene->graph, "x", RONDO_F16, 2, row, &desc.x));
+  REQUIRE_OK(rondo_constant(scene->graph, "qkv", RONDO_F16, 2, (int64_t[]){3 * COLUMNS, COLUMNS}, &desc.qkv));
+  REQUIRE_OK(rondo_constant(scene->graph, "output", RONDO_F16, 2, (int64_t[]){COLUMNS, COLUMNS}, &desc.output));
+  REQUIRE_OK(rondo_constant(scene->graph, "position", RONDO_I32, 1, (int64_t[]){1}, &desc.position));
+  REQUIRE_OK(rondo_output(scene->graph, "out", RONDO_F16, 2, row, &desc.out));
+  REQUIRE_OK(rondo_output(scene->graph, "out_parts", RONDO_F32, 3, parts, &desc.out_parts));
+  REQUIRE_OK(rondo_add_attention_block(scene->graph, &desc));
+  REQUIRE_OK(rondo_after(scene->graph, last_task(scene), scene->before));
+}
+
+Test(settled, what_a_task_reads_and_writes_is_until_it_has_written_it) {
+  struct scene scene = scene_describe();
+  rondo_tensor k, v;
+  REQUIRE_OK(rondo_state(scene.graph, "k", RONDO_F16, 4, (int64_t[]){1, ROWS, 1, COLUMNS}, &k));
+  REQUIRE_OK(rondo_state(scene.graph, "v", RONDO_F16, 4, (int64_t[]){1, ROWS, 1, COLUMNS}, &v));
+  attention_block(&scene, "first", k, v);
+  attention_block(&scene, "second", k, v);
+  scene_instantiate(&scene);
+  cr_expect(is_settled(scene.exec, "first", k));
+  cr_expect(is_settled(scene.exec, "first", v));
+  cr_expect_not(is_settled(scene.exec, "second", k));
+  cr_expect_not(is_settled(scene.exec, "second", v));
+  scene_end(&scene);
+}
+
 /* Replays of a lane follow each other, so that only the graph's own tasks matter; the user's kernels are among them. */
 Test(settled, what_is_borrowed_is_unless_the_borrower_has_written_it) {
   struct scene lender = scene_describe(), borrower = scene_describe();
