@@ -639,11 +639,13 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  * A half takes the residual stream and adds to it:
  *   x          [rows, hidden] in f16 or bf16
  *   x_parts    optional f32 [parts, rows, hidden], 1 part or more: what is still to be added to x, by the half before
- *   out        [rows, hidden] of x's type: x + the sum of x_parts, in the order of the parts, in fp32, rounded once.
- *              This is what the half sees, and what the next one takes as x. Not x itself
+ *   out        [rows, hidden] of x's type: x + the sum of x_parts, in the order of the parts (in attention of several
+ *              rows in another fixed one), in fp32, rounded once. This is what the half sees, and what the next one
+ *              takes as x. Not x itself
  *   out_parts  f32 [parts, rows, hidden], 1 part or more: their sum is what the half adds to out, for the next one to
  *              take as x_parts. What each of them holds is not said, zeros maybe, and fewer than the kernels would like
- *              take time: 8, or for attention one for each KV head, are enough
+ *              take time: 8, or for attention one for each KV head (with hidden 2048 and heads of 64: for every two
+ *              query heads), are enough
  *   norm       optional [hidden], of x's type; norm_epsilon > 0: what the products see is normalised, as in
  *              rondo_gemv_desc
  * Weights are all of one type: x's, e4m3 (each with optional scales, f32 [rows of weights]) or nvfp4 (each with scales,
