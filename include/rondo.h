@@ -656,13 +656,16 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  * another number of rows. */
 
 /* Attention: out_parts = output * attention(rope(qkv * normalised out)), of one token of each of `rows` sequences,
- * whose new rows of k and v it writes first. qkv       [(query heads + 2 KV heads) d, hidden]: rows of q, k, v output
- * [hidden, query heads * d] k, v      KV caches, [rows, capacity, KV heads, d] of x's type, read and written: states,
- * or temporaries that an earlier task writes. d is 32, 64, 128 or 256. Scores are scaled by 1/sqrt(d) position  i32 [1]
- * or [rows], read on the device at each replay: where the token stands. It sees rows 0 to position; what lies behind is
- * never used. A row that k has not, below 0 or beyond the capacity, is not written; at a position below 0 nothing is
- * seen, and nothing is added rope_base, rope_pairing, rope_frequencies as in rondo_attention_desc: q and the new row of
- * k are turned */
+ * whose new rows of k and v it writes first.
+ *   qkv       [(query heads + 2 KV heads) d, hidden]: rows of q, k, v
+ *   output    [hidden, query heads * d]
+ *   k, v      KV caches, [rows, capacity, KV heads, d] of x's type, read and written: states, or temporaries that an
+ *             earlier task writes. d is 32, 64, 128 or 256. Scores are scaled by 1/sqrt(d)
+ *   position  i32 [1] or [rows], read on the device at each replay: where the token stands. It sees rows 0 to position;
+ *             what lies behind is never used. A row that k has not, below 0 or beyond the capacity, is not written; at
+ *             a position below 0 nothing is seen, and nothing is added
+ *   rope_base, rope_pairing, rope_frequencies
+ *             as in rondo_attention_desc: q and the new row of k are turned */
 typedef struct rondo_attention_block_desc {
   const char *name RONDO_ZERO;
   rondo_tensor x RONDO_ZERO, x_parts RONDO_ZERO;
