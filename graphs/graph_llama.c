@@ -23,6 +23,7 @@ enum { NVFP4_BLOCK = 16, MOST_ROWS = 16, PADDING = MOST_ROWS - 1, HALF = 2 };
  * them); and the most KV heads, each of which leaves one too. Kernels of several sequences and of a wide model have
  * narrow heads alone. */
 enum { SMALL_HIDDEN = 1024, SMALL_PARTS = 8, LARGE_PARTS = 15, MOST_PARTS = 16, NARROW_HEAD = 64, WIDE_HEAD = 128 };
+enum { WIDE_HIDDEN = 2048, CLUSTER_HEADS = 2 };
 
 /* What is being built. */
 struct builder {
@@ -42,6 +43,11 @@ typedef rondo_status (*tensor_function)(rondo_graph *graph, const char *name, ro
 
 static bool is_prefill(const struct builder *b) { return b->desc.tokens > 0; }
 
+/* Does a chip have attention of these types in one kernel? */
+static bool has_attention_kernels(const rondo_graph_llama_desc *desc) {
+  return desc->dtype == RONDO_BF16 && (desc->weights == RONDO_BF16 || desc->weights == RONDO_NVFP4);
+}
+
 /* Are layers two tasks? Of several sequences where there are kernels for these; else five are faster as yet
  * (docs/performance.md). */
 static bool in_halves(const struct builder *b) {
@@ -49,8 +55,7 @@ static bool in_halves(const struct builder *b) {
   const int64_t d = desc->head_dimension;
   if (is_prefill(b) || desc->one_order || desc->kv_heads > MOST_PARTS || (d != NARROW_HEAD && d != WIDE_HEAD))
     return false;
-  return desc->sequences == 1 || (desc->hidden <= SMALL_HIDDEN && d == NARROW_HEAD && desc->dtype == RONDO_BF16 &&
-                                  (desc->weights == RONDO_BF16 || desc->weights == RONDO_NVFP4));
+  return desc->sequences == 1 || (desc->hidden <= SMALL_HIDDEN && d == NARROW_HEAD && has_attention_kernels(desc));
 }
 
 /* "layer3.qkv", with what the graph is called in front. */
@@ -219,13 +224,12 @@ static rondo_status parts_add(const struct builder *b, const char *part, int64_t
                          (int64_t[]){count, b->rows, b->desc.hidden}, tensor);
 }
 
-/* Of a large model several clusters share a KV head, each of which leaves a part. */
+/* One of each KV head; of a wide model, whose kernels have two query heads in a cluster, one of each cluster. */
 static int64_t attended_parts(const rondo_graph_llama_desc *desc) {
-  const int64_t group = desc->query_heads / desc->kv_heads;
-  int64_t splits = 1;
-  if (desc->hidden > SMALL_HIDDEN && desc->head_dimension == NARROW_HEAD)
-    while (group % (2 * splits) == 0 && desc->kv_heads * 2 * splits <= MOST_PARTS) splits *= 2;
-  return desc->kv_heads * splits;
+  const int64_t group = desc->query_heads / desc->kv_heads, clusters = desc->query_heads / CLUSTER_HEADS;
+  const bool is_wide =
+      desc->hidden == WIDE_HIDDEN && desc->head_dimension == NARROW_HEAD && has_attention_kernels(desc);
+  return is_wide && group % CLUSTER_HEADS == 0 && clusters <= MOST_PARTS ? clusters : desc->kv_heads;
 }
 
 static rondo_status temporaries_add(struct builder *b) {

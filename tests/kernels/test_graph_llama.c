@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "../../runtime/graph.h"
 #include "test_llama_oracle.h"
 
 static rondo_graph_llama_desc plain_desc(void) {
@@ -373,6 +374,49 @@ Test(graph_llama, every_task_has_its_name) {
   check_names(desc, of_prefill, 5 * LAYERS + 6);
   desc.tokens = 0, desc.one_order = 1;
   check_names(desc, (const char *const[]){"layer0.qkv", "layer1.down", NULL}, 5 * LAYERS + 4);
+}
+
+/* Clusters of an attention half's one kernel, of eight blocks each; 0 where it takes steps. */
+static int64_t clusters_of(const rondo_graph *graph, const struct task *task, int64_t *parts) {
+  enum { CLUSTER = 8, OUT_PARTS = 4 };
+  struct op_operand operands[OP_MAX_OPERANDS];
+  struct op_launches launches;
+  struct op_task half = graph_op_task(graph, task, operands);
+  *parts = operands[OUT_PARTS].shape[0];
+  REQUIRE_OK(half.op->select(&(struct op_call){.task = &half, .data = op_nowhere}, &(struct chip){90, 132, 232448},
+                             &launches));
+  return launches.count == 1 ? (int64_t)launches.items[0].grid[0] / CLUSTER : 0;
+}
+
+/* Fewer parts would take other kernels, and more would be added for nothing. */
+Test(graph_llama, attention_leaves_as_many_parts_as_its_kernel_has_clusters) {
+  static const struct {
+    int64_t hidden, query_heads, kv_heads, d;
+    rondo_dtype weights;
+    int64_t parts;
+    bool in_steps;
+  } models[] = {{576, 9, 3, 64, RONDO_BF16, 3, false},      {2048, 32, 8, 64, RONDO_BF16, 16, false},
+                {2048, 32, 8, 64, RONDO_NVFP4, 16, false},  {2048, 32, 4, 64, RONDO_NVFP4, 16, false},
+                {2048, 12, 2, 64, RONDO_BF16, 6, false},    {2048, 6, 2, 64, RONDO_NVFP4, 2, false},
+                {2048, 16, 16, 64, RONDO_NVFP4, 16, false}, {1024, 8, 4, 128, RONDO_NVFP4, 4, false},
+                {1280, 20, 5, 64, RONDO_NVFP4, 5, false},   {2048, 64, 8, 64, RONDO_BF16, 8, true},
+                {2048, 32, 8, 64, RONDO_E4M3, 8, true}};
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    rondo_llama_layer layer;
+    rondo_graph_llama_tensors tensors = {.layers = &layer};
+    rondo_graph_llama_desc desc = plain_desc();
+    struct trial trial;
+    int64_t parts;
+    desc.layers = 1, desc.hidden = models[i].hidden, desc.feed_forward = 1024, desc.vocabulary = 64, desc.context = 100;
+    desc.query_heads = models[i].query_heads, desc.kv_heads = models[i].kv_heads, desc.head_dimension = models[i].d;
+    desc.weights = models[i].weights, desc.embedding = RONDO_BF16;
+    trial_describe(&trial, RONDO_BACKEND_HOST);
+    REQUIRE_OK(rondo_graph_llama(trial.graph, &desc, &tensors));
+    const int64_t clusters = clusters_of(trial.graph, &trial.graph->tasks[1], &parts);
+    cr_assert_eq(parts, models[i].parts, "model %d: %d", (int)i, (int)parts);
+    cr_assert_eq(clusters, models[i].in_steps ? 0 : parts, "model %d: %d", (int)i, (int)clusters);
+    trial_end(&trial);
+  }
 }
 
 Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
