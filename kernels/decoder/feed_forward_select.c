@@ -36,12 +36,14 @@ struct deal {
 static int64_t slot_bytes(rondo_dtype weights) { return weights == RONDO_NVFP4 ? 768 : 2048; }
 static int64_t up_to(int64_t value, int64_t multiple) { return divide_up(value, multiple) * multiple; }
 
-/* The fewest chunks for the warp that has most. Where warps have several tiles, none may be left over. */
+/* The fewest chunks for the warp that has most. Where warps have several tiles, none may be left over. Cuts that would
+ * leave one of them nothing are fewer cuts, which the loop comes by anyway. */
 static int64_t cuts_of(int64_t tiles, int64_t chunks, int64_t warps, int64_t rows) {
   int64_t best = 1, least = INT64_MAX;
   for (int64_t cuts = 1; cuts <= smaller(warps, chunks); cuts++) {
     const int64_t rounds = divide_up(tiles, warps / cuts), most = rounds * divide_up(chunks, cuts);
     if ((rounds > 1 && warps % cuts) || cuts * tiles * rows * SUMS_OF_TILE > MOST_SUMS) continue;
+    if (divide_up(chunks, divide_up(chunks, cuts)) != cuts) continue;
     if (most < least) best = cuts, least = most;
   }
   return best;

@@ -50,6 +50,56 @@ static void large(rondo_backend backend) {
 }
 BOTH_BACKENDS(decoder, halves_of_a_large_model_match_fp64, large)
 
+/* A hidden size that warps cannot share evenly: Qwen2 0.5B's. */
+static void uneven(rondo_backend backend) {
+  static const int64_t rows[] = {2, 5, 3};
+  for (size_t i = 0; i < COUNT(rows); i++) {
+    struct half h =
+        with_types((struct half){.hidden = 896, .columns = 4864}, i == 2 ? IN_NVFP4 : IN_BF16, rows[i], false);
+    h.x_parts = 2, h.out_parts = 8;
+    run(backend, &h);
+  }
+}
+BOTH_BACKENDS(decoder, a_feed_forward_of_an_uneven_size_matches_fp64, uneven)
+
+/* Warps that have several tiles have as many each, or some would do again what others do. */
+static void require_whole_rounds(const struct feed_forward_product *product, const struct half *h, const char *which) {
+  const uint32_t warps = FEED_FORWARD_THREADS / 32, at_once = warps / product->cuts;
+  cr_assert(product->tiles <= at_once || warps % product->cuts == 0,
+            "hidden %d, columns %d, %d rows, %s: %u cuts of %u tiles", (int)h->hidden, (int)h->columns, (int)h->rows,
+            which, product->cuts, product->tiles);
+}
+
+Test(decoder, no_two_warps_of_a_feed_forward_have_the_same_work) {
+  const struct chip chip = {90, 132, 232448};
+  for (int64_t hidden = 64; hidden <= 2048; hidden += 64)
+    for (int64_t columns = 256; columns <= 8192; columns += 3 * 256) {
+      const int64_t rows = 1 + (hidden / 64 + columns / 256) % 16;
+      struct half h = with_types((struct half){.hidden = hidden, .columns = columns}, IN_BF16, rows, false);
+      struct op_operand operands[OP_MAX_OPERANDS];
+      struct op_launches launches;
+      struct feed_forward_parameters told;
+      struct trial trial;
+      rondo_feed_forward_desc desc = {0};
+      trial_describe(&trial, RONDO_BACKEND_HOST);
+      const int64_t x[] = {rows, hidden}, gate_up[] = {2 * h.columns, hidden}, down[] = {hidden, h.columns},
+                    parts[] = {1 + columns / 256 % 8, rows, hidden};
+      REQUIRE_OK(rondo_input(trial.graph, "x", h.dtype, 2, x, &desc.x));
+      REQUIRE_OK(rondo_constant(trial.graph, "gate_up", h.weights, 2, gate_up, &desc.gate_up));
+      REQUIRE_OK(rondo_constant(trial.graph, "down", h.weights, 2, down, &desc.down));
+      REQUIRE_OK(rondo_output(trial.graph, "out", h.dtype, 2, x, &desc.out));
+      REQUIRE_OK(rondo_output(trial.graph, "parts", RONDO_F32, 3, parts, &desc.out_parts));
+      REQUIRE_OK(rondo_add_feed_forward(trial.graph, &desc));
+      struct op_task task = graph_op_task(trial.graph, &trial.graph->tasks[0], operands);
+      REQUIRE_OK(task.op->select(&(struct op_call){.task = &task, .data = op_nowhere}, &chip, &launches));
+      if (launches.count == 1 && launches.items[0].parameter_bytes == sizeof told) {
+        memcpy(&told, launches.items[0].parameters, sizeof told);
+        require_whole_rounds(&told.gate_up, &h, "first"), require_whole_rounds(&told.down, &h, "second");
+      }
+      trial_end(&trial);
+    }
+}
+
 /* One token and NVFP4: clusters with unlike shares, half a chunk of columns left over, warps without work. */
 static void streamed(rondo_backend backend) {
   static const struct half sizes[] = {
@@ -245,7 +295,7 @@ Test(decoder, each_kernel_of_the_feed_forward_has_a_case_here) {
   static struct half_noted noted;
   half_noted = &noted;
   feed_forwards(RONDO_BACKEND_HOST), one_token(RONDO_BACKEND_HOST), several_tokens(RONDO_BACKEND_HOST);
-  streamed(RONDO_BACKEND_HOST);
+  uneven(RONDO_BACKEND_HOST), streamed(RONDO_BACKEND_HOST);
   FEED_FORWARD_KERNELS(REQUIRE_HALF_FOR)
   FEED_FORWARD_ONE_KERNELS(REQUIRE_HALF_FOR)
   FEED_FORWARD_ROWS_KERNELS(REQUIRE_HALF_FOR)
