@@ -261,7 +261,9 @@ __device__ __forceinline__ void send_row_numbers(const attention_block_parameter
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
-/* What the warps found, joined, as the second product's vector to all blocks, one each of eight lanes. */
+/* What the warps found, joined, as the second product's vector to all blocks, one each of eight lanes. It takes the
+ * place of the token's x, which a block that still multiplies may read if the token stands below 0, since nothing was
+ * waited for then: only that token's sums are made of it, and nobody uses them. */
 template <typename Size>
 __device__ __forceinline__ void send_result(const attention_block_parameters &p, const row_place &b, uint32_t length) {
   using T = typename Size::type;
@@ -405,7 +407,7 @@ template <typename Size> __device__ __forceinline__ void attention_rows(const at
     if (row < length) fetch_tile<Size>(tiles, b, p.capacity, row);
   }
   wait_for_cluster();
-  wait_for_predecessors();
+  only_wait_for_predecessors();
   if (b.has_token) gatherer.gather(p, b);
   if (p.turns) make_row_tables(p, b, frequency, Size::warps);
   barrier_wait_cluster(b.row_barrier(), 0);
