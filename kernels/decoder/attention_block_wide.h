@@ -21,8 +21,7 @@ enum {
   ATTENTION_BLOCK_WIDE_SECOND_TILES =
       ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_TILE / ATTENTION_BLOCK_CLUSTER / ATTENTION_BLOCK_WIDE_WARPS,
   ATTENTION_BLOCK_WIDE_SLOT = 1024, /* a chunk: 64 bytes of each row of a tile */
-  ATTENTION_BLOCK_WIDE_UNIT = 64,   /* columns of x that a warp adds */
-  ATTENTION_BLOCK_WIDE_PARTS = 16   /* of x, at most */
+  ATTENTION_BLOCK_WIDE_UNIT = 64    /* columns of x that a warp adds */
 };
 #define ATTENTION_BLOCK_WIDE_CHUNK_COLUMNS(weights) ((weights) == RONDO_NVFP4 ? 128 : 32)
 #define ATTENTION_BLOCK_WIDE_SLOTS(weights)         ((weights) == RONDO_NVFP4 ? 6 : 8) /* of a warp */

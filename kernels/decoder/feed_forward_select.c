@@ -81,7 +81,7 @@ static int64_t sums_bytes(const struct feed_forward_product *product, int64_t ro
   return (int64_t)product->cuts * product->tiles * rows * FEED_FORWARD_TILE * (int64_t)sizeof(float);
 }
 
-/* Whether no task writes the weights and the norm. */
+/* Whether no task in front writes the weights and the norm. */
 static bool reads_early(const struct op_call *call) {
   uint32_t needed = 0;
   for (uint32_t i = FEED_FORWARD_GATE_UP; i < FEED_FORWARD_OPERANDS; i++)
