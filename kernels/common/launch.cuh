@@ -26,7 +26,7 @@ __device__ __forceinline__ void only_wait_for_predecessors() {
 
 /* A kernel of DEFINE_EARLY_KERNEL calls wait_for_predecessors() itself, in one place that every path of every thread
  * comes by. Before it may stand arithmetic, shared memory and barriers, and fetches of what is settled (op.h): loads
- * through the read-only path, and asynchronous copies to shared memory. Each of these says so:
+ * through the read-only path, and asynchronous copies to shared memory or the L2 cache. Each of these says so:
  *
  *   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" EARLY : "=r"(..) ..);
  *

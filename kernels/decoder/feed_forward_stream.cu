@@ -4,7 +4,8 @@
  * What bounds it beside the bytes are instructions a code, so that everything else is kept out of the loop: a warp has
  * the same 128 columns of all the block's tiles of gate and up, whose numbers of x stay in its registers, and a tile of
  * the second product; all scales lie in shared memory before; each lane asks by cp.async for the 16 bytes that it needs
- * itself of rows g and g + 8, so that nobody meets.
+ * itself of rows g and g + 8, so that nobody meets. Before x comes the memory would have nothing to do: what finds room
+ * is in shared memory then, a tile even decoded in registers, and the rest in the L2 cache.
  *
  * The products are of integers: twice a code's value is one, and a number of x is a power of two of its block of 16
  * times high * high_step + low, two signed bytes. A lane's 16 bytes of a row are two blocks. The eight columns of
@@ -22,8 +23,8 @@ typedef feed_forward_stream_parameters stream_parameters;
 constexpr uint32_t cluster_blocks = FEED_FORWARD_STREAM_CLUSTER, chunk_columns = FEED_FORWARD_STREAM_CHUNK,
                    group_columns = FEED_FORWARD_STREAM_GROUP, block_warps = FEED_FORWARD_STREAM_WARPS,
                    slot_bytes = FEED_FORWARD_STREAM_SLOT, slot_count = FEED_FORWARD_STREAM_SLOTS,
-                   chunk_bytes = chunk_columns / 2, unit_columns = 64, x_low = FEED_FORWARD_STREAM_HIDDEN,
-                   gated_low = FEED_FORWARD_STREAM_GROUPS * group_columns,
+                   second_slots = slot_count + 1, chunk_bytes = chunk_columns / 2, unit_columns = 64,
+                   x_low = FEED_FORWARD_STREAM_HIDDEN, gated_low = FEED_FORWARD_STREAM_GROUPS * group_columns,
                    scale_pitch = FEED_FORWARD_STREAM_HIDDEN / 16 + FEED_FORWARD_STREAM_SCALE_PADDING,
                    gathering_warps = FEED_FORWARD_STREAM_HIDDEN / (cluster_blocks * 64);
 /* Numbers are integers up to 2^14 times a power of two. */
@@ -37,14 +38,15 @@ constexpr float codes_factor = 0.5f;
 struct stream_place {
   uint32_t shared, rank, cluster, lane, warp, g, t;
   uint32_t first_group, groups; /* of the cluster */
+  bool starts_late;             /* see last_groups in feed_forward_stream_select.c */
 
   __device__ __forceinline__ stream_place(const stream_parameters &p, uint32_t memory)
       : shared(memory), rank(blockIdx.x % cluster_blocks), cluster(blockIdx.x / cluster_blocks), lane(threadIdx.x % 32),
         warp(threadIdx.x / 32), g(lane / 4), t(lane % 4) {
     const uint32_t others = p.parts - 1, dealt = p.groups - p.last_groups;
-    const bool is_last = cluster == others;
-    first_group = is_last ? dealt : cluster * dealt / others;
-    groups = is_last ? p.last_groups : (cluster + 1) * dealt / others - first_group;
+    starts_late = cluster == others;
+    first_group = starts_late ? dealt : cluster * dealt / others;
+    groups = starts_late ? p.last_groups : (cluster + 1) * dealt / others - first_group;
   }
   /* The row of a tile whose sum a lane gets, and the half of the columns. */
   __device__ __forceinline__ uint32_t sum_row() const { return g + t % 2 * 8; }
@@ -58,7 +60,7 @@ struct stream_place {
 struct code_stream {
   const unsigned char *from[2], *second_from[2]; /* of a lane's two rows */
   uint32_t step, seconds;                        /* seconds: chunks of the second product of which it has columns */
-  uint32_t to;
+  uint32_t to, last_to;
 
   __device__ __forceinline__ code_stream(const stream_parameters &p, const stream_place &at) {
     const uint32_t row_bytes = p.hidden / 2, second_row_bytes = p.columns / 2;
@@ -69,35 +71,59 @@ struct code_stream {
                                   (at.rank + at.warp * cluster_blocks) * 16 * (uint64_t)second_row_bytes +
                                   at.first_group * (group_columns / 2) + at.t * 16;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
       from[i] = first + (at.g + 8 * i) * row_bytes, second_from[i] = second + (at.g + 8 * i) * second_row_bytes;
-      asm("" : "+l"(from[i])); /* not to be taken apart again in each turn of the loop */
-    }
     step = 128 * row_bytes;
     seconds = (at.t < 2 ? at.groups + 1 : at.groups) / 2;
     to = at.shared + p.ring + at.warp * (slot_count * slot_bytes) + at.lane * 16;
+    last_to = at.shared + p.scales + at.warp * slot_bytes + at.lane * 16;
   }
   __device__ __forceinline__ uint32_t slot(uint32_t i) const { return to + i * slot_bytes; }
+  /* In the second product there is one more, where the first one's scales were: of nine groups, below which nobody asks
+   * for it, they take more. */
+  static_assert((2 * slot_count + 1) * 16 * scale_pitch >= block_warps * slot_bytes, "");
+  __device__ __forceinline__ uint32_t second_slot(uint32_t i) const { return i < slot_count ? slot(i) : last_to; }
   __device__ __forceinline__ void ask_second(uint32_t i, uint32_t chunk) const {
-    const uint32_t bytes = chunk < seconds ? 16 : 0;
-    copy_early_or_not(slot(i), second_from[0] + chunk * chunk_bytes, bytes);
-    copy_early_or_not(slot(i) + 512, second_from[1] + chunk * chunk_bytes, bytes);
+    if (chunk >= seconds) return;
+    copy_early_16(second_slot(i), second_from[0] + chunk * chunk_bytes);
+    copy_early_16(second_slot(i) + 512, second_from[1] + chunk * chunk_bytes);
   }
-  /* Chunk `tile` of the first product, or what has the slot in the second. */
-  __device__ __forceinline__ void ask(const stream_place &at, uint32_t i, uint32_t tile) const {
+  /* The next chunk of the first product, `tile`, or what has the slot in the second. */
+  __device__ __forceinline__ void ask(const stream_place &at, uint32_t i, uint32_t tile) {
     if (tile < at.groups) {
-      copy_early_16(slot(i), from[0] + tile * (uint64_t)step);
-      copy_early_16(slot(i) + 512, from[1] + tile * (uint64_t)step);
+      copy_early_16(slot(i), from[0]), copy_early_16(slot(i) + 512, from[1]);
+      from[0] += step, from[1] += step;
     } else {
       ask_second(i, i);
     }
     cp_async_commit();
   }
-  __device__ __forceinline__ void fill(const stream_place &at) const {
+  __device__ __forceinline__ void fill(const stream_place &at) {
 #pragma unroll 1
     for (uint32_t i = 0; i < slot_count; i++) ask(at, i, i);
   }
+  /* What has no slot yet comes to the L2 cache while the predecessor leaves the memory alone; behind what has. A tile
+   * of the first product lies in one piece. */
+  __device__ __forceinline__ void bring_nearer(const stream_parameters &p, const stream_place &at) const {
+    cp_async_wait<1>();
+    const uint32_t tile = at.warp - gathering_warps + slot_count + 1, row_bytes = p.hidden / 2,
+                   second_row_bytes = p.columns / 2;
+    if (at.lane == 0 && tile < at.groups)
+      prefetch_early((const unsigned char *)p.gate_up +
+                         (at.first_group * 128 + at.rank * 16 + tile * 128) * (uint64_t)row_bytes,
+                     16 * row_bytes);
+    for (uint32_t row = threadIdx.x - 32 * gathering_warps; row < p.hidden / cluster_blocks;
+         row += 32 * (block_warps - gathering_warps))
+      prefetch_early((const unsigned char *)p.down +
+                         ((at.rank + row / 16 * cluster_blocks) * 16 + row % 16) * (uint64_t)second_row_bytes +
+                         at.first_group * (group_columns / 2),
+                     at.groups * (group_columns / 2));
+  }
 };
+
+/* A block starts when the last kernel but one ends, and the one between now loads what that has left: not beside this
+ * one's weights, of which it would be 0.2 us later. */
+__device__ __forceinline__ void give_way() { asm volatile("nanosleep.u32 1000;"); }
 
 /* The scales of the block's rows of the first product, 16 bytes at once. The warps that gather x have no time for it.
  */
@@ -127,13 +153,14 @@ __device__ __forceinline__ void ask_second_scales(const stream_parameters &p, co
 /* ---- Products of integers ---------------------------------------------------------------------------------------- */
 
 /* prmt looks four codes up in a table of eight bytes, and where a code's sign is set gives the sign of the byte
- * instead, which is 0 here: twice the positive values. The magnitudes of all are taken away from that by a second
- * product. */
+ * instead, which is 0 here. So a look with the codes and one with their signs turned, added, are twice a code's value
+ * and CODE_OFFSET: what that adds to a sum is taken off its start. */
 enum : uint32_t {
-  TWICE_LOW = 0x06040200u,
-  TWICE_HIGH = 0x18100c08u,
-  NEGATED_LOW = 0xfdfeff00u,
-  NEGATED_HIGH = 0xf4f8fafcu,
+  CODE_OFFSET = 12,
+  POSITIVE_LOW = 0x0f0e0d0cu,
+  POSITIVE_HIGH = 0x18141210u,
+  NEGATIVE_LOW = 0x090a0b0cu,
+  NEGATIVE_HIGH = 0x00040608u,
   SUM_START = 0x4b400000u /* 1.5 * 2^23 and a sum below 2^22, as bits, are a number of f32 */
 };
 constexpr float sum_start = 12582912.0f;
@@ -144,44 +171,83 @@ __device__ __forceinline__ uint32_t look_up(uint32_t low, uint32_t high, uint32_
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(codes));
   return bytes;
 }
-__device__ __forceinline__ void multiply_bytes(uint32_t (&d)[4], const uint32_t (&a)[4], const uint32_t *b,
-                                               const uint32_t (&c)[4]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+/* By the pipe of products, since that of logic is what a tile waits for. */
+__device__ __forceinline__ uint32_t upper_half(uint32_t word) {
+  uint32_t half;
+  asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(half) : "r"(word), "r"(0x0100), "r"(0));
+  return half;
+}
+__device__ __forceinline__ void multiply_bytes(uint32_t (&d)[4], const uint32_t (&a)[4], const uint32_t *b) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* The sums of a lane's two rows in a slot with its numbers, times their scales. */
-__device__ __forceinline__ void multiply_codes(uint32_t codes_at, const words &start, const uint32_t (&b)[8],
-                                               const float2 &scales, const float2 &second_scales, float2 &sum) {
-  const words codes = load_words(codes_at), second_codes = load_words(codes_at + 512);
+/* The low words of the tables. From shared memory, so that they have registers: those that the compiler knows, or knows
+ * to be alike in all lanes, it would move there anew for each look. */
+struct code_tables {
+  uint32_t positive, negative;
+
+  __device__ __forceinline__ explicit code_tables(const stream_place &at) {
+    const uint32_t here = at.shared + FEED_FORWARD_STREAM_TABLES + at.warp * 8;
+    if (at.lane < 2) store_word(here + at.lane * 4, at.lane ? NEGATIVE_LOW : POSITIVE_LOW);
+    __syncwarp();
+    const uint2 two = load_two_words(here);
+    positive = two.x, negative = two.y;
+  }
+  __device__ __forceinline__ uint32_t bytes_of(uint32_t codes, uint32_t turned) const {
+    return look_up(positive, POSITIVE_HIGH, codes) + look_up(negative, NEGATIVE_HIGH, turned);
+  }
+};
+
+/* A lane's codes of two rows in a slot; and as bytes, operand A of a product of each word. */
+struct slot_codes {
+  words row, second_row;
+  __device__ __forceinline__ explicit slot_codes(uint32_t slot)
+      : row(load_words(slot)), second_row(load_words(slot + 512)) {}
+};
+struct code_bytes {
+  uint32_t of_word[4][4];
+
+  __device__ __forceinline__ void decode(const slot_codes &codes, const code_tables &tables) {
 #pragma unroll
-  for (int block = 0; block < 2; block++) {
-    uint32_t c[4] = {start.word[0], start.word[1], start.word[2], start.word[3]};
-#pragma unroll
-    for (int w = 2 * block; w < 2 * block + 2; w++) {
-      const uint32_t code[] = {codes.word[w], second_codes.word[w]};
-      uint32_t twice[4], negated[4];
+    for (int w = 0; w < 4; w++)
 #pragma unroll
       for (int row = 0; row < 2; row++) {
-        const uint32_t magnitude = code[row] & 0x77777777u;
-        twice[row] = look_up(TWICE_LOW, TWICE_HIGH, code[row]);
-        twice[row + 2] = look_up(TWICE_LOW, TWICE_HIGH, code[row] >> 16);
-        negated[row] = look_up(NEGATED_LOW, NEGATED_HIGH, magnitude);
-        negated[row + 2] = look_up(NEGATED_LOW, NEGATED_HIGH, magnitude >> 16);
+        const uint32_t code = row ? codes.second_row.word[w] : codes.row.word[w], turned = code ^ 0x88888888u;
+        of_word[w][row] = tables.bytes_of(code, turned);
+        of_word[w][row + 2] = tables.bytes_of(upper_half(code), upper_half(turned));
       }
-      multiply_bytes(c, twice, b + 2 * w, c);
-      multiply_bytes(c, negated, b + 2 * w, c);
-    }
+  }
+};
+
+/* Of a lane's two blocks: powers of two, and where sums start. */
+struct block_numbers {
+  float power[2];
+  uint32_t start[2];
+  __device__ __forceinline__ explicit block_numbers(uint32_t from) {
+    const words v = load_words(from);
+    power[0] = __uint_as_float(v.word[0]), start[0] = v.word[1];
+    power[1] = __uint_as_float(v.word[2]), start[1] = v.word[3];
+  }
+};
+
+/* The sums of a lane's two rows with its numbers, times their scales. */
+__device__ __forceinline__ void multiply_codes(const code_bytes &bytes, const block_numbers &blocks,
+                                               const uint32_t (&b)[8], uint32_t scales, uint32_t second_scales,
+                                               float2 &sum) {
+  const float2 scale = __half22float2(half2_of_e4m3(scales)),
+               second_scale = __half22float2(half2_of_e4m3(second_scales));
+#pragma unroll
+  for (int block = 0; block < 2; block++) {
+    uint32_t c[4] = {0, blocks.start[block], 0, blocks.start[block]};
+#pragma unroll
+    for (int w = 2 * block; w < 2 * block + 2; w++) multiply_bytes(c, bytes.of_word[w], b + 2 * w);
     const float of_row = __uint_as_float(c[0] * high_step + c[1]) - sum_start,
                 of_second = __uint_as_float(c[2] * high_step + c[3]) - sum_start;
-    sum.x = fmaf(of_row, block ? scales.y : scales.x, sum.x);
-    sum.y = fmaf(of_second, block ? second_scales.y : second_scales.x, sum.y);
+    sum.x = fmaf(of_row, (block ? scale.y : scale.x) * blocks.power[block], sum.x);
+    sum.y = fmaf(of_second, (block ? second_scale.y : second_scale.x) * blocks.power[block], sum.y);
   }
-}
-__device__ __forceinline__ float2 scales_of(uint32_t pair, const float2 &powers) {
-  const float2 two = __half22float2(half2_of_e4m3(pair));
-  return {two.x * powers.x, two.y * powers.y};
 }
 /* Of a lane and its neighbour; lanes with odd t get row g + 8. */
 __device__ __forceinline__ float sum_of_neighbours(const float2 &sum, uint32_t t) {
@@ -191,11 +257,12 @@ __device__ __forceinline__ float sum_of_neighbours(const float2 &sum, uint32_t t
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
-/* Two numbers a lane, eight lanes a block: as integers times a power of two, which `factor` takes back. Lanes with an
- * even number get the high bytes of their four numbers and their neighbour's, those with an odd one the low ones. */
+/* Two numbers a lane, eight lanes a block: as integers times a power of two, which the block's first number takes back;
+ * its second is where sums start. Lanes with an even number get the high bytes of their four numbers and their
+ * neighbour's, those with an odd one the low ones. */
 struct scaled_numbers {
   uint32_t bytes;
-  float factor;
+  float2 block;
 
   __device__ __forceinline__ explicit scaled_numbers(const float2 &two) {
     uint32_t most = max(__float_as_uint(two.x) & 0x7fffffffu, __float_as_uint(two.y) & 0x7fffffffu);
@@ -203,9 +270,12 @@ struct scaled_numbers {
     for (int d = 1; d < 8; d *= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
     const uint32_t exponent = max(most >> 23, number_bits);
     const float up = __uint_as_float((253 + number_bits - min(exponent, 254u)) << 23);
-    factor = __uint_as_float(exponent == 255 ? 0x7fffffffu : (exponent + 1 - number_bits) << 23);
     uint32_t high[2], low[2];
-    split(two.x * up, high[0], low[0]), split(two.y * up, high[1], low[1]);
+    float sum = split(two.x * up, high[0], low[0]) + split(two.y * up, high[1], low[1]);
+#pragma unroll
+    for (int d = 1; d < 8; d *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    block = {__uint_as_float(exponent == 255 ? 0x7fffffffu : (exponent + 1 - number_bits) << 23),
+             __uint_as_float(SUM_START - CODE_OFFSET * (uint32_t)__float2int_rn(sum))};
     const bool odd = threadIdx.x % 2;
     const uint32_t highs = look_up(high[0], high[1], 0x0040), lows = look_up(low[0], low[1], 0x0040),
                    other = __shfl_xor_sync(0xffffffffu, odd ? highs : lows, 1);
@@ -217,9 +287,10 @@ struct scaled_numbers {
   }
 
 private:
-  static __device__ __forceinline__ void split(float number, uint32_t &high, uint32_t &low) {
+  static __device__ __forceinline__ float split(float number, uint32_t &high, uint32_t &low) {
     const float whole = rintf(number), step = high_step, highest = rintf(whole * (1 / step));
     high = (uint32_t)__float2int_rn(highest), low = (uint32_t)__float2int_rn(fmaf(-step, highest, whole));
+    return whole;
   }
 };
 
@@ -265,7 +336,7 @@ template <rondo_dtype V> struct gathered {
       send_word(address_in_block(to, block), scaled.bytes, address_in_block(at.barrier(0), block));
     const uint32_t block = at.lane % 8, there = address_in_block(at.shared, block),
                    barrier = address_in_block(at.barrier(0), block);
-    send_word(there + FEED_FORWARD_STREAM_POWERS + pair / 8 * 4, __float_as_uint(scaled.factor), barrier);
+    send_two(there + FEED_FORWARD_STREAM_BLOCKS + pair / 8 * 8, scaled.block, barrier);
 #pragma unroll
     for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
     if (at.lane < cluster_blocks)
@@ -317,7 +388,7 @@ __device__ __forceinline__ void convert_gated(const stream_place &at) {
     if (pair < at.groups * (group_columns / 2)) two = load_two(at.shared + FEED_FORWARD_STREAM_RECEIVED + pair * 8);
     const scaled_numbers scaled(two);
     store_word(at.shared + FEED_FORWARD_STREAM_GATED + scaled.place(pair, gated_low), scaled.bytes);
-    if (at.lane % 8 == 0) store_number(at.shared + FEED_FORWARD_STREAM_SECOND_POWERS + pair / 8 * 4, scaled.factor);
+    if (at.lane % 8 == 0) store_two(at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + pair / 8 * 8, scaled.block);
   }
 }
 
@@ -333,44 +404,69 @@ __device__ __forceinline__ void load_numbers(uint32_t from, uint32_t (&b)[8]) {
   }
 }
 
-__device__ __forceinline__ void first_product(const stream_parameters &p, const stream_place &at,
-                                              const code_stream &stream, const words &start) {
-  uint32_t b[8];
-  load_numbers(at.shared + (at.g / 2 == at.t
-                                ? FEED_FORWARD_STREAM_X + at.g % 2 * x_low + at.warp * chunk_columns + at.t * 32
-                                : FEED_FORWARD_STREAM_ZEROS),
-               b);
-  const float2 powers = load_two(at.shared + FEED_FORWARD_STREAM_POWERS + at.warp * 32 + at.t * 8);
-  uint32_t scales_at[2], to = at.shared + p.sums + (at.warp * 32 + at.sum_row() * 2 + at.sum_half()) * 4;
-#pragma unroll
-  for (int i = 0; i < 2; i++)
-    scales_at[i] = at.shared + p.scales + (at.g + 8 * i) * scale_pitch + at.warp * 8 + at.t * 2;
+/* A warp's first tile, whose codes are bytes before x has come, and whose slot has the next. */
+struct early_tile {
+  code_bytes bytes;
+
+  __device__ __forceinline__ void take(const stream_place &at, code_stream &stream, const code_tables &tables) {
+    cp_async_wait<slot_count - 1>();
+    bytes.decode(slot_codes(stream.slot(0)), tables);
+    stream.ask(at, 0, slot_count);
+  }
+};
+
+/* Of one warp: where the scales of its tiles lie, and their sums. */
+struct first_tiles {
+  uint32_t scales, to, b[8];
+  block_numbers blocks;
+
+  __device__ __forceinline__ first_tiles(const stream_parameters &p, const stream_place &at)
+      : blocks(at.shared + FEED_FORWARD_STREAM_BLOCKS + at.warp * 64 + at.t * 16) {
+    load_numbers(at.shared + (at.g / 2 == at.t
+                                  ? FEED_FORWARD_STREAM_X + at.g % 2 * x_low + at.warp * chunk_columns + at.t * 32
+                                  : FEED_FORWARD_STREAM_ZEROS),
+                 b);
+    scales = at.shared + p.scales + at.g * scale_pitch + at.warp * 8 + at.t * 2;
+    to = at.shared + p.sums + (at.warp * 32 + at.sum_row() * 2 + at.sum_half()) * 4;
+  }
+  __device__ __forceinline__ void multiply(const stream_place &at, const code_bytes &bytes, uint32_t tile) const {
+    float2 sum = {};
+    const uint32_t from = scales + tile * (16 * scale_pitch);
+    multiply_codes(bytes, blocks, b, load_half_word(from), load_half_word(from + 8 * scale_pitch), sum);
+    store_number(to + tile * (block_warps * 128), sum_of_neighbours(sum, at.t));
+  }
+  __device__ __forceinline__ void go_on(uint32_t tiles) {
+    scales += tiles * (16 * scale_pitch), to += tiles * (block_warps * 128);
+  }
+};
+
+__device__ __forceinline__ void first_product(const stream_parameters &p, const stream_place &at, code_stream &stream,
+                                              const code_tables &tables, const early_tile &early) {
+  first_tiles tiles(p, at);
+  tiles.multiply(at, early.bytes, 0);
+  tiles.go_on(1);
 #pragma unroll 1
-  for (uint32_t first = 0; first < at.groups; first += slot_count) {
+  for (uint32_t first = 1; first < at.groups; first += slot_count) {
 #pragma unroll
     for (uint32_t i = 0; i < slot_count; i++) {
       if (first + i >= at.groups) break;
-      const uint32_t skip = i * 16 * scale_pitch;
-      const float2 scales = scales_of(load_half_word(scales_at[0] + skip), powers),
-                   second_scales = scales_of(load_half_word(scales_at[1] + skip), powers);
       cp_async_wait<slot_count - 1>();
-      float2 sum = {};
-      multiply_codes(stream.slot(i), start, b, scales, second_scales, sum);
-      stream.ask(at, i, first + i + slot_count);
-      store_number(to + i * block_warps * 128, sum_of_neighbours(sum, at.t));
+      code_bytes bytes;
+      bytes.decode(slot_codes(stream.slot((1 + i) % slot_count)), tables);
+      stream.ask(at, (1 + i) % slot_count, first + i + slot_count);
+      tiles.multiply(at, bytes, i);
     }
-    scales_at[0] += slot_count * 16 * scale_pitch, scales_at[1] += slot_count * 16 * scale_pitch;
-    to += slot_count * block_warps * 128;
+    tiles.go_on(slot_count);
   }
 }
 
 __device__ __forceinline__ void second_product(const stream_parameters &p, const stream_place &at,
-                                               const code_stream &stream, const words &start) {
+                                               const code_stream &stream, const code_tables &tables) {
   const bool mine = at.g / 2 == at.t;
   uint32_t numbers =
       at.shared + (mine ? FEED_FORWARD_STREAM_GATED + at.g % 2 * gated_low + at.t * 32 : FEED_FORWARD_STREAM_ZEROS);
   const uint32_t numbers_step = mine ? chunk_columns : 0;
-  uint32_t powers_at = at.shared + FEED_FORWARD_STREAM_SECOND_POWERS + at.t * 8;
+  uint32_t blocks_at = at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + at.t * 16;
   uint32_t scales_at[2];
 #pragma unroll
   for (int i = 0; i < 2; i++)
@@ -378,21 +474,23 @@ __device__ __forceinline__ void second_product(const stream_parameters &p, const
   const uint32_t chunks = (at.groups + 1) / 2;
   float2 sum = {};
 #pragma unroll 1
-  for (uint32_t first = 0; first < chunks; first += slot_count) {
+  for (uint32_t first = 0; first < chunks; first += second_slots) {
 #pragma unroll
-    for (uint32_t i = 0; i < slot_count; i++) {
+    for (uint32_t i = 0; i < second_slots; i++) {
       const uint32_t chunk = first + i;
       if (chunk >= chunks) break;
-      const float2 powers = load_two(powers_at);
+      const block_numbers blocks(blocks_at);
       const uint32_t pair = chunk < stream.seconds ? load_half_word(scales_at[0]) : 0,
                      second_pair = chunk < stream.seconds ? load_half_word(scales_at[1]) : 0;
       uint32_t b[8];
       load_numbers(numbers, b);
-      cp_async_wait<slot_count - 1>();
-      multiply_codes(stream.slot(i), start, b, scales_of(pair, powers), scales_of(second_pair, powers), sum);
-      stream.ask_second(i, chunk + slot_count);
+      cp_async_wait<second_slots - 1>();
+      code_bytes bytes;
+      bytes.decode(slot_codes(stream.second_slot(i)), tables);
+      stream.ask_second(i, chunk + second_slots);
       cp_async_commit();
-      numbers += numbers_step, powers_at += 32, scales_at[0] += 8, scales_at[1] += 8;
+      multiply_codes(bytes, blocks, b, pair, second_pair, sum);
+      numbers += numbers_step, blocks_at += 64, scales_at[0] += 8, scales_at[1] += 8;
     }
   }
   float of_row = sum_of_neighbours(sum, at.t);
@@ -411,49 +509,61 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
     barrier_init(at.barrier(0), 1);
     barrier_init(at.barrier(1), 1);
     barriers_are_initialised();
-    barrier_expect(at.barrier(0), p.hidden * 2 + (p.hidden / 16 + p.hidden / unit_columns) * 4);
+    barrier_expect(at.barrier(0), p.hidden * 2 + p.hidden / 16 * 8 + p.hidden / unit_columns * 4);
     barrier_expect(at.barrier(1), at.groups * (group_columns * 4));
   }
   __syncwarp();
   arrive_at_cluster();
   if (threadIdx.x < 8) store_word(at.shared + FEED_FORWARD_STREAM_ZEROS + threadIdx.x * 4, 0);
-  if (threadIdx.x < 4)
-    store_word(at.shared + FEED_FORWARD_STREAM_SUM_START + threadIdx.x * 4, threadIdx.x % 2 ? SUM_START : 0);
   if (!p.early) only_wait_for_predecessors();
-  const code_stream stream(p, at);
+  code_stream stream(p, at);
+  const code_tables tables(at);
   gathered<V> numbers(at);
   const bool gathers = numbers.any(p), multiplies = at.warp < p.hidden / chunk_columns;
-  /* What the predecessors leave is not to stand behind weights in the queues to memory: warps that gather it ask for
-   * theirs later, and blocks that start late, when it is there already, lose no time. */
-  if (at.warp < gathering_warps) {
-    if (gathers) numbers.ask_norm(p, at);
-  } else {
-    ask_scales(p, at);
-    ask_second_scales(p, at);
-  }
+  early_tile early;
+  if (at.warp >= gathering_warps)
+    ask_scales(p, at), ask_second_scales(p, at);
+  else if (gathers)
+    numbers.ask_norm(p, at);
   cp_async_commit();
-  if (at.warp >= gathering_warps && multiplies) stream.fill(at);
+  /* What the predecessors leave is not to stand behind weights in the queues to memory. In a block that starts late it
+   * is there already: the warps that gather it ask for their weights behind it. */
+  const bool fills = multiplies && (at.warp >= gathering_warps || !at.starts_late);
+  if (p.early && !at.starts_late) give_way();
+  if (fills) stream.fill(at);
+  if (at.warp >= gathering_warps) {
+    if (multiplies) early.take(at, stream, tables);
+    if (p.early) stream.bring_nearer(p, at);
+  }
   only_wait_for_predecessors();
-  if (gathers) numbers.load(p);
-  if (at.warp < gathering_warps && multiplies) stream.fill(at);
-  wait_for_cluster();
-  if (multiplies)
-    cp_async_wait<slot_count>();
-  else
-    cp_async_wait<0>(); /* of its scales */
-  if (gathers) numbers.send(p, at);
+  if (gathers) {
+    numbers.load(p);
+    if (!fills) stream.fill(at);
+    wait_for_cluster();
+    cp_async_wait<slot_count>(); /* of its norm */
+    numbers.send(p, at);
+    early.take(at, stream, tables);
+  } else {
+    wait_for_cluster();
+    if (at.warp < gathering_warps && multiplies) {
+      if (!fills) stream.fill(at);
+      early.take(at, stream, tables);
+    }
+    if (!multiplies) cp_async_wait<0>(); /* of its scales */
+  }
   __syncthreads();
   barrier_wait_cluster(at.barrier(0), 0);
-  const words start = load_words(at.shared + FEED_FORWARD_STREAM_SUM_START);
   const float factor = norm_factor(p, at);
-  if (multiplies) first_product(p, at, stream, start);
+  if (multiplies) first_product(p, at, stream, tables, early);
   __syncthreads();
+  if (multiplies) stream.ask_second(slot_count, slot_count);
+  cp_async_commit();
   send_gated(p, at, factor);
   barrier_wait_cluster(at.barrier(1), 0);
   convert_gated(at);
   cp_async_wait<0>();
   __syncthreads();
-  if (multiplies) second_product(p, at, stream, start);
+  if (multiplies) second_product(p, at, stream, tables);
 }
 
 #define DEFINE(chips, parameters, name, threads, type)                                                                 \

@@ -22,10 +22,10 @@ static int64_t take(uint32_t *at, int64_t *bytes, int64_t size) {
 }
 
 /* What the last cluster takes. Beside an attention block of 128 blocks it finds no room and starts when that ends, so
- * that it has two thirds of the others' groups, unless one of them had more for it than when all are alike. */
+ * that it has half of the others' groups, unless one of them had more for it than when all are alike. */
 static int64_t last_groups(int64_t groups, int64_t parts) {
   const int64_t most = divide_up(groups, parts);
-  return larger(groups - (parts - 1) * most, most * 2 / 3);
+  return larger(groups - (parts - 1) * most, most / 2);
 }
 
 static struct feed_forward_stream_parameters
