@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "../notice.h"
+#include "../own_thread.h"
 #include "team.h"
 
 enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000, REST_MOST_NS = 1000 * 1000 };
@@ -123,7 +124,7 @@ static bool host_close(struct device *device) {
 }
 
 static uint32_t thread_count_of(const rondo_options *options) {
-  uint32_t cores = team_core_count();
+  uint32_t cores = own_thread_cores();
   return options->host_threads ? options->host_threads : cores > 64 ? 64 : cores;
 }
 

@@ -4,13 +4,14 @@
 
 #include <assert.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "../own_thread.h"
 
 enum { TICKET_BITS = 13, CHUNKS_PER_THREAD = 4, SPINS_BEFORE_YIELD = 4000, YIELDS_BEFORE_SLEEP = 1000 };
 enum { END_POLL_NS = 1000 * 1000 };
@@ -142,23 +143,9 @@ bool team_has_finished(const struct team *team, uint64_t count) {
 
 /* ---- Threads ----------------------------------------------------------------------------------------------------- */
 
-/* As the program began: what taskset, numactl or a batch system gave it. A thread that is pinned, as the one that
- * replays should be, passes that on to the threads it starts; a team on one core would be no team. */
-static cpu_set_t cores_at_start[8];
-static bool cores_are_known;
-
-__attribute__((constructor)) static void note_cores(void) {
-  cores_are_known = sched_getaffinity(0, sizeof cores_at_start, cores_at_start) == 0;
-}
-
-uint32_t team_core_count(void) {
-  int count = cores_are_known ? CPU_COUNT_S(sizeof cores_at_start, cores_at_start) : 1;
-  return count < 1 ? 1 : (uint32_t)count;
-}
-
 static void begin(const struct team *team) {
   current_team = team;
-  if (cores_are_known) sched_setaffinity(0, sizeof cores_at_start, cores_at_start);
+  own_thread_spread();
 }
 
 static void *worker(void *argument) {
@@ -185,26 +172,14 @@ static void *leader(void *argument) {
   return NULL;
 }
 
-/* All signals but those that a thread's own instructions raise: the application's handlers run on its own threads. */
-static sigset_t signals_of_others(void) {
-  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
-  sigset_t set;
-  sigfillset(&set);
-  for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&set, own[i]);
-  return set;
-}
-
 static rondo_status start_threads(struct team *team) {
-  sigset_t blocked = signals_of_others(), before;
   rondo_status status = RONDO_OK;
-  pthread_sigmask(SIG_BLOCK, &blocked, &before);
   for (uint32_t i = 0; i < team->thread_count && status == RONDO_OK; i++) {
-    if (pthread_create(&team->threads[i], NULL, i ? worker : leader, team))
+    if (own_thread_start(&team->threads[i], i ? worker : leader, team))
       status = status_set(RONDO_OUT_OF_MEMORY, "open: thread %u of %u could not be started", i + 1, team->thread_count);
     else
       team->started_count++;
   }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
   return status;
 }
 

@@ -63,7 +63,4 @@ uint32_t team_chunks(const struct team *team, int64_t items);
 /* Is the calling thread one of the team's, and so inside one of its programs? */
 bool team_is_mine(const struct team *team);
 
-/* The cores that the process was given before it pinned any thread to some of them; at least 1. Teams run on these. */
-uint32_t team_core_count(void);
-
 #endif
