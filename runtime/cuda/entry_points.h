@@ -70,6 +70,7 @@ ENTRY_POINT(cuStreamQuery, 2000, MANDATORY, struct cu_stream *stream)
 ENTRY_POINT(cuStreamWaitEvent, 3020, MANDATORY, struct cu_stream *stream, struct cu_event *event, unsigned flags)
 ENTRY_POINT(cuEventCreate, 2000, MANDATORY, struct cu_event **event, unsigned flags)
 ENTRY_POINT(cuEventRecord, 2000, MANDATORY, struct cu_event *event, struct cu_stream *stream)
+ENTRY_POINT(cuEventQuery, 2000, MANDATORY, struct cu_event *event)
 ENTRY_POINT(cuEventDestroy, 4000, MANDATORY, struct cu_event *event)
 ENTRY_POINT(cuThreadExchangeStreamCaptureMode, 10010, MANDATORY, int *mode)
 ENTRY_POINT(cuStreamBeginCaptureToGraph, 12030, MANDATORY, struct cu_stream *stream, struct cu_graph *graph,

@@ -144,6 +144,7 @@ static void order_streams(void) {
   REQUIRE_TRUE(upload(0, 90) && upload(1, 91) && upload(8, 92));
   REQUIRE_TRUE(add_copy(0, 1, 1, NULL) && instantiated());
   REQUIRE(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  expect("cuEventQuery of what nobody has recorded", driver.cuEventQuery(event), CU_SUCCESS);
   REQUIRE(cuStreamWaitEvent(stream, event, 0)); /* that nobody has recorded */
   REQUIRE(cuGraphLaunch(exec, stream));
   REQUIRE(cuEventRecord(event, stream));
@@ -153,6 +154,7 @@ static void order_streams(void) {
   REQUIRE(cuStreamWaitEvent(stream, event, 0));
   REQUIRE(cuMemcpyDtoHAsync(host_memory, piece(0), PIECE_BYTES, stream));
   REQUIRE_TRUE(synchronized());
+  expect("cuEventQuery of what has ended", driver.cuEventQuery(event), CU_SUCCESS);
   expect_number("a byte after the fill", host_memory[77], 1);
   REQUIRE_TRUE(holds(1, 90));
   REQUIRE(cuEventDestroy(event));

@@ -365,6 +365,19 @@ cu_result fake_cuEventRecord(struct cu_event *event_handle, struct cu_stream *st
   return put_event(event, stream, ITEM_RECORD, "cuEventRecord");
 }
 
+/* As of a stream, some steps come with the question. */
+cu_result fake_cuEventQuery(struct cu_event *handle) {
+  CALL(cuEventQuery);
+  struct event *event = object_body(handle, EVENT, "cuEventQuery");
+  if (!event) return CU_INVALID_HANDLE;
+  if (capture_forbids_waiting(event->stream, "cuEventQuery")) return CU_CAPTURE_UNSUPPORTED;
+  bool is_done = event->done == event->recorded;
+  uint32_t steps = fake.settings.steps_per_query ? fake.settings.steps_per_query : 1;
+  while (!is_done && steps-- && fake.settings.mode != FAKE_THREAD && go_on(event->stream)) continue;
+  if (is_done && fake.lost == CU_SUCCESS) return CU_SUCCESS;
+  return fake.lost != CU_SUCCESS ? lost_now() : CU_NOT_READY;
+}
+
 /* Of an event that nobody has recorded there is nothing to wait for. */
 cu_result fake_cuStreamWaitEvent(struct cu_stream *stream_handle, struct cu_event *event_handle, unsigned flags) {
   CALL(cuStreamWaitEvent);
