@@ -211,6 +211,7 @@ cu_result device_find_kernel(struct device *device, const char *name, struct cu_
 static void release_all(struct device *device) {
   const struct driver *driver = &device->driver;
   for (uint32_t i = device->library_count; i-- > 0;) driver->cuLibraryUnload(device->libraries[i]);
+  staging_close(device);
   if (device->pinned_memory) driver->cuMemFreeHost(device->pinned_memory);
   if (device->device_memory) driver->cuMemFree(device->device_memory);
   lanes_close(device);
@@ -238,6 +239,7 @@ static bool cuda_close(struct device *device) {
   give_back(device);
   bool is_done = !device_lost(device);
   if (device->heartbeat.is_stuck) return is_done; /* the thread has the device still */
+  pthread_mutex_destroy(&device->staging.lock);
   pthread_mutex_destroy(&device->heartbeat.lock);
   pthread_mutex_destroy(&device->lock);
   rondo_allocator allocator = device->allocator;
@@ -273,6 +275,7 @@ static rondo_status take_all(struct device *device, const rondo_options *options
       left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0; /* others may have given some back */
   if (status == RONDO_OK) status = take_device_memory(device, options->device_bytes);
   if (status == RONDO_OK) status = take_pinned_memory(device, options->pinned_bytes);
+  if (status == RONDO_OK) status = staging_open(device, options->device_bytes);
   device_restore(device, mode);
   device_leave(device);
   return status;
@@ -313,6 +316,7 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
   device->own_bytes = cutter.used;
   pthread_mutex_init(&device->lock, NULL);
   pthread_mutex_init(&device->heartbeat.lock, NULL);
+  pthread_mutex_init(&device->staging.lock, NULL);
   *info = (struct device_info){0};
   lanes_describe(options, info);
   rondo_status status = take_all(device, options, info);
@@ -368,11 +372,11 @@ static cu_result copy_plane(struct device *device, uint32_t lane, cu_address on_
     *function = "cuMemcpy2DAsync";
     return driver->cuMemcpy2DAsync(&copy, stream);
   }
-  *function = is_upload ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync";
+  *function = "cuMemcpyDtoHAsync";
   for (uint64_t i = 0; i < row_count && result == CU_SUCCESS; i++) {
     cu_address there = on_device + i * pitch_bytes;
     unsigned char *here = on_host + i * rows->bytes;
-    result = is_upload ? driver->cuMemcpyHtoDAsync(there, here, rows->bytes, stream)
+    result = is_upload ? upload_run(device, stream, there, here, rows->bytes, function)
                        : driver->cuMemcpyDtoHAsync(here, there, rows->bytes, stream);
   }
   return result;

@@ -25,6 +25,14 @@ struct heartbeat {
   _Alignas(64) unsigned char memory[EMPTY_EXEC_BYTES]; /* of an exec with no nodes */
 };
 
+/* Pinned memory through which large uploads go: see upload.c. */
+enum { STAGING_COPIES = 2 };
+struct staging {
+  pthread_mutex_t lock; /* only ever tried */
+  unsigned char *memory;
+  struct cu_event *copied[STAGING_COPIES]; /* of the copies on their way */
+};
+
 /* A queue of the device, perhaps with multiprocessors of its own: see lanes.c. */
 struct lane {
   struct cu_green_context *green;   /* NULL: the whole device. Lanes that share multiprocessors share it */
@@ -56,6 +64,7 @@ struct device {
   pthread_mutex_t lock;
   atomic_uintptr_t capturer; /* the thread that is in a callback and holds the lock; 0: none */
   struct heartbeat heartbeat;
+  struct staging staging;
   struct cu_graph_node **captured; /* CAPTURE_NODE_LIMIT */
   uint32_t library_count;
   struct cu_library *libraries[]; /* of device_images */
@@ -129,6 +138,13 @@ void cuda_exec_destroy(struct device_exec *exec);
 
 /* rebind.c */
 rondo_status cuda_exec_rebind(struct device_exec *exec, const struct device_program *program, uint32_t node);
+
+/* upload.c: what could not be taken is done without, unless the device is lost. The device's context is current. */
+rondo_status staging_open(struct device *device, uint64_t device_bytes);
+void staging_close(struct device *device);
+/* Of one run of bytes: put on the stream, or done. *function is what was called last. */
+cu_result upload_run(struct device *device, struct cu_stream *stream, cu_address destination,
+                     const unsigned char *source, uint64_t bytes, const char **function);
 
 /* heartbeat.c */
 rondo_status cuda_keep_warm(struct device *device, bool on);

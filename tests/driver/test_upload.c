@@ -1,6 +1,8 @@
 /* test_upload.c - constants and states moved by the CUDA backend: how many calls that costs, and what is left to wait
  * for when one of them fails. */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "driver_support.h"
 
@@ -69,4 +71,110 @@ Test(upload, that_fails_halfway_waits_for_what_was_begun) {
   }
   cr_assert_eq(halfway, PLANES - 1);
   subject_close(&s);
+}
+
+/* ---- Large ones -------------------------------------------------------------------------------------------------- */
+
+enum { POOL_BYTES = 64 << 20, LARGE_BYTES = (20 << 20) + 5 };
+
+struct large {
+  rondo_graph *graph;
+  rondo_runtime *runtime;
+  rondo_exec *exec;
+  rondo_tensor state;
+  unsigned char *data, *back;
+};
+
+static void large_begin(struct large *s) {
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &s->graph));
+  REQUIRE_OK(rondo_state(s->graph, "state", RONDO_U8, 1, (int64_t[]){LARGE_BYTES}, &s->state));
+  s->data = malloc(LARGE_BYTES);
+  s->back = malloc(LARGE_BYTES);
+  cr_assert(s->data && s->back);
+  for (size_t i = 0; i < LARGE_BYTES; i++) s->data[i] = (unsigned char)(i * 7 + i / 65521);
+}
+
+static rondo_status large_open(struct large *s) {
+  const rondo_options options = {
+      .backend = RONDO_BACKEND_CUDA, .device_bytes = POOL_BYTES, .pinned_bytes = 4096, .host_bytes = 1 << 20};
+  return rondo_open(&options, &s->runtime);
+}
+
+static void require_uploaded(struct large *s, const char *when) {
+  memset(s->back, 0, LARGE_BYTES);
+  REQUIRE_OK(rondo_upload(s->exec, s->state, s->data, LARGE_BYTES));
+  REQUIRE_OK(rondo_download(s->exec, s->state, s->back, LARGE_BYTES));
+  cr_assert(!memcmp(s->back, s->data, LARGE_BYTES), "%s", when);
+}
+
+static void large_end(struct large *s) {
+  if (s->exec) REQUIRE_OK(rondo_close_exec(&s->exec));
+  REQUIRE_OK(rondo_close(&s->runtime));
+  REQUIRE_OK(rondo_graph_destroy(&s->graph));
+  free(s->data);
+  free(s->back);
+  require_clean("after close");
+}
+
+/* Two cores at least: alone a thread leaves it to the driver. */
+static bool has_threads(void) { return sysconf(_SC_NPROCESSORS_ONLN) > 1; }
+
+Test(upload, of_many_bytes_goes_through_staging_whenever_copies_run) {
+  static const enum fake_mode modes[] = {FAKE_IMMEDIATE, FAKE_DEFERRED, FAKE_THREAD};
+  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+    struct large s = {0};
+    driver_setup();
+    set_mode(modes[i]);
+    large_begin(&s);
+    REQUIRE_OK(large_open(&s));
+    REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+    uint64_t copies = fake->calls("cuMemcpyHtoDAsync"), taken = fake->calls("cuMemHostAlloc");
+    for (int again = 0; again < 3; again++) require_uploaded(&s, "through staging");
+    if (has_threads()) cr_assert_gt(fake->calls("cuMemcpyHtoDAsync"), copies + 3);
+    cr_assert_eq(fake->calls("cuMemHostAlloc"), taken, "an upload allocates nothing");
+    large_end(&s);
+  }
+}
+
+/* Whichever call fails, with an error that passes: it is told, and the next upload is right. */
+Test(upload, of_many_bytes_that_fails_leaves_nothing_behind) {
+  struct large s = {0};
+  large_begin(&s);
+  REQUIRE_OK(large_open(&s));
+  REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+  for (uint64_t n = 1; n < 12; n++) {
+    fake->fail_call(n, CU_INVALID_VALUE);
+    rondo_status status = rondo_upload(s.exec, s.state, s.data, LARGE_BYTES);
+    const char *failed = fake->failed_call();
+    bool is_told = failed && strcmp(failed, "cuMemHostGetDevicePointer") != 0 &&
+                   strcmp(failed, "cuCtxPopCurrent") != 0 && strcmp(failed, "cuThreadExchangeStreamCaptureMode") != 0;
+    cr_assert_eq(status, is_told ? RONDO_DEVICE_ERROR : RONDO_OK, "call %d, %s", (int)n, failed ? failed : "none");
+    if (is_told) cr_assert(strstr(rondo_error_text(), failed), "%s: %s", failed, rondo_error_text());
+    fake->fail_call(0, 0);
+    require_uploaded(&s, failed ? failed : "no call failed");
+  }
+  large_end(&s);
+}
+
+/* Without staging the driver does it all. */
+Test(upload, of_many_bytes_is_right_whatever_fails_at_open) {
+  uint32_t without = 0;
+  bool failed = true;
+  for (uint64_t n = 1; failed; n++) {
+    struct large s = {0};
+    driver_setup();
+    large_begin(&s);
+    fake->fail_call(n, CU_OUT_OF_MEMORY);
+    rondo_status status = large_open(&s);
+    failed = fake->failed_call() != NULL;
+    fake->fail_call(0, 0);
+    if (status == RONDO_OK) {
+      REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+      uint64_t copies = fake->calls("cuMemcpyHtoDAsync");
+      require_uploaded(&s, "without staging");
+      without += fake->calls("cuMemcpyHtoDAsync") == copies + 1;
+    }
+    large_end(&s);
+  }
+  if (has_threads()) cr_assert_eq(without, 3, "without memory, and without either event");
 }
