@@ -205,7 +205,7 @@ typedef struct rondo_options {
 } rondo_options;
 
 /* Opens a runtime: loads the driver, makes the context, takes the three pools. The runtime allocates nothing
- * after it, but in rondo_profile.
+ * after it, but in rondo_profile, and threads while a large rondo_upload runs.
  * Errors: RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
  * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is, and a library of another ABI
  * than the program was compiled for), RONDO_UNSUPPORTED (a driver that cannot split the device).

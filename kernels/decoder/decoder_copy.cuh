@@ -11,11 +11,6 @@
 __device__ __forceinline__ void copy_early_16(uint32_t to, const void *from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" EARLY ::"r"(to), "l"(from) : "memory");
 }
-/* Zeros where bytes is 0. */
-__device__ __forceinline__ void copy_early_or_not(uint32_t to, const void *from, uint32_t bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" EARLY ::"r"(to), "l"(from), "r"(bytes)
-               : "memory");
-}
 /* To the L2 cache alone: multiples of 16 bytes. */
 __device__ __forceinline__ void prefetch_early(const void *from, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" EARLY ::"l"(from), "r"(bytes) : "memory");

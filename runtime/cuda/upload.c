@@ -9,12 +9,15 @@
  * takes 0.4 ms a megabyte, and a model is hundreds of uploads. Threads live as long as an upload. Without staging,
  * without threads, and while another thread uses the staging the driver does it all, as with what is pinned already. */
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "../own_thread.h"
 #include "cuda_device.h"
 
 enum { PIECE_BYTES = 256 << 10, STAGING_PIECES = 64, LEAST_HELPERS = 3, MOST_HELPERS = 8 };
+enum { YIELDS_BEFORE_SLEEP = 1000, SLEEP_NS = 20 * 1000, TEXT_BYTES = 512 };
 static const uint64_t least_pool_bytes = 64 << 20, least_upload_bytes = 2 << 20, bytes_a_helper = 4 << 20;
 
 /* ---- Staging ----------------------------------------------------------------------------------------------------- */
@@ -29,8 +32,11 @@ rondo_status staging_open(struct device *device, uint64_t device_bytes) {
   for (uint32_t i = 0; i < STAGING_COPIES && result == CU_SUCCESS; i++)
     result = driver->cuEventCreate(&staging->copied[i], CU_EVENT_DISABLE_TIMING);
   if (result == CU_SUCCESS) return RONDO_OK;
+  char before[TEXT_BYTES];
+  snprintf(before, sizeof before, "%s", rondo_error_text());
   rondo_status status = device_failed(device, result, "open: staging for uploads");
   if (status == RONDO_DEVICE_LOST) return status;
+  status_text("%s", before); /* no call has failed */
   staging_close(device);
   return RONDO_OK;
 }
@@ -81,11 +87,23 @@ static bool fill_one(struct upload *upload) {
   return true;
 }
 
+/* Where there is nothing to do, for the `idle`th time in a row: the bus may be slow, or another lane has it. */
+static void rest(uint32_t idle) {
+  if (idle < YIELDS_BEFORE_SLEEP)
+    sched_yield();
+  else
+    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+}
+
 static void *help(void *argument) {
   struct upload *upload = argument;
+  uint32_t idle = 0;
   own_thread_spread();
   while (atomic_load_explicit(&upload->claimed, memory_order_relaxed) < upload->piece_count)
-    if (!fill_one(upload)) sched_yield();
+    if (fill_one(upload))
+      idle = 0;
+    else
+      rest(idle++);
   return NULL;
 }
 
@@ -115,6 +133,7 @@ static cu_result copy_run(struct device *device, struct cu_stream *stream, cu_ad
 static cu_result send_all(struct device *device, struct cu_stream *stream, cu_address destination,
                           struct upload *upload, const char **function) {
   uint64_t sent = 0, copies = 0, ended = 0, ends[STAGING_COPIES];
+  uint32_t idle = 0;
   struct cu_event **copied = device->staging.copied;
   cu_result result = CU_SUCCESS;
   while (sent < upload->piece_count && result == CU_SUCCESS) {
@@ -133,8 +152,10 @@ static cu_result send_all(struct device *device, struct cu_stream *stream, cu_ad
       result = copy_run(device, stream, destination, upload, sent, end, copied[copy], function);
       sent = end;
     } else if (!fill_one(upload)) {
-      sched_yield();
+      rest(idle++);
+      continue;
     }
+    idle = 0;
   }
   return result;
 }
@@ -170,7 +191,10 @@ static bool upload_staged(struct device *device, struct cu_stream *stream, cu_ad
 
 static bool is_pinned(const struct device *device, const void *memory) {
   cu_address address;
-  return device->driver.cuMemHostGetDevicePointer(&address, (void *)(uintptr_t)memory, 0) == CU_SUCCESS;
+  int mode = device_relax(device);
+  cu_result result = device->driver.cuMemHostGetDevicePointer(&address, (void *)(uintptr_t)memory, 0);
+  device_restore(device, mode);
+  return result == CU_SUCCESS;
 }
 
 cu_result upload_run(struct device *device, struct cu_stream *stream, cu_address destination,
