@@ -73,7 +73,7 @@ static void require_whole_rounds(const struct feed_forward_product *product, con
 Test(decoder, no_two_warps_of_a_feed_forward_have_the_same_work) {
   const struct chip chip = {90, 132, 232448};
   for (int64_t hidden = 64; hidden <= 2048; hidden += 64)
-    for (int64_t columns = 256; columns <= 8192; columns += 3 * 256) {
+    for (int64_t columns = 256; columns <= 8192; columns += 768) {
       const int64_t rows = 1 + (hidden / 64 + columns / 256) % 16;
       struct half h = with_types((struct half){.hidden = hidden, .columns = columns}, IN_BF16, rows, false);
       struct op_operand operands[OP_MAX_OPERANDS];

@@ -16,13 +16,13 @@ static const int64_t sizes[] = {0,
                                 LEAST - 1,
                                 LEAST,
                                 LEAST + 1,
-                                9 * PIECE - 1,
-                                9 * PIECE,
-                                9 * PIECE + 1,
+                                9 * (int64_t)PIECE - 1,
+                                9 * (int64_t)PIECE,
+                                9 * (int64_t)PIECE + 1,
                                 (16 << 20) - 1,
                                 16 << 20,
                                 (16 << 20) + PIECE + 1, /* around all places of the staging */
-                                ROOM - 2 * MARGIN};
+                                ROOM - 2 * (int64_t)MARGIN};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
 struct subject {

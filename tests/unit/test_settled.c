@@ -146,7 +146,7 @@ static void attention_block(const struct scene *scene, const char *name, rondo_t
   const int64_t row[] = {1, COLUMNS}, parts[] = {1, 1, COLUMNS};
   rondo_attention_block_desc desc = {.name = name, .k = k, .v = v};
   REQUIRE_OK(rondo_input(scene->graph, "x", RONDO_F16, 2, row, &desc.x));
-  REQUIRE_OK(rondo_constant(scene->graph, "qkv", RONDO_F16, 2, (int64_t[]){3 * COLUMNS, COLUMNS}, &desc.qkv));
+  REQUIRE_OK(rondo_constant(scene->graph, "qkv", RONDO_F16, 2, (int64_t[]){3 * (int64_t)COLUMNS, COLUMNS}, &desc.qkv));
   REQUIRE_OK(rondo_constant(scene->graph, "output", RONDO_F16, 2, (int64_t[]){COLUMNS, COLUMNS}, &desc.output));
   REQUIRE_OK(rondo_constant(scene->graph, "position", RONDO_I32, 1, (int64_t[]){1}, &desc.position));
   REQUIRE_OK(rondo_output(scene->graph, "out", RONDO_F16, 2, row, &desc.out));
