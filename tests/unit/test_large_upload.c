@@ -7,8 +7,6 @@
 
 #include "../support.h"
 
-TestSuite(large_upload, .timeout = 120);
-
 enum { PIECE = 256 << 10, LEAST = 2 << 20, ROOM = 24 << 20, MARGIN = 3, FILL = 0x5a };
 static const int64_t sizes[] = {0,
                                 1,
