@@ -27,6 +27,8 @@ template <rondo_dtype Dtype, rondo_dtype Weights, int Dimension> struct block_si
   static constexpr uint32_t numbers_pitch = ATTENTION_BLOCK_NUMBERS_PITCH(Dimension);
   static constexpr uint32_t stages = ATTENTION_BLOCK_STAGES, stage_bytes = tile::stage_bytes,
                             ring_bytes = stages * stage_bytes;
+  static constexpr uint32_t far_stages = 0; /* that do not lie in the ring */
+  static __device__ uint32_t far_stage(uint32_t, uint32_t) { return 0; }
   static constexpr uint32_t sharing = cluster; /* blocks that share a context */
   static constexpr bool scaled_vector = false; /* of the products: see attention_block_codes.cuh */
   static constexpr bool knows_sizes = false;   /* at compile time */

@@ -109,6 +109,20 @@ __device__ __forceinline__ float norm_factor(const attention_block_parameters &p
   return rsqrtf(fmaf(square, p.inverse_hidden, p.epsilon)) * p.factor;
 }
 
+/* Tiles for the stages where the first product's weights were. */
+template <typename Size>
+__device__ __forceinline__ void ask_further(const attention_block_parameters &p, const block_place &b,
+                                            const tile_ring<Size> &tiles, uint32_t length) {
+  if constexpr (Size::far_stages > 0) {
+#pragma unroll
+    for (uint32_t i = 0; i < Size::far_stages; i++) {
+      const uint32_t row = first_row_of<Size>(b) + (Size::stages + i) * Size::row_step;
+      if (row < length) tiles.ask(p.capacity, row, Size::far_stage(b.warp, i));
+      cp_async_commit();
+    }
+  }
+}
+
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* Barriers, which the other blocks may use once the cluster has met. */
@@ -169,10 +183,12 @@ template <typename Size> __device__ __forceinline__ void attention_block_wide(co
   constexpr float of_codes = Size::scaled_vector ? codes_factor : 1.0f;
   if (threadIdx.x < ATTENTION_BLOCK_WIDE_TILES * 4 * Size::cluster)
     send_numbers<Size>(p, b, norm_factor(p, b) * of_codes);
+  if (attends) ask_further<Size>(p, b, tiles, length);
   /* All blocks are done with the first product when they have sent numbers: partial results may come. */
   barrier_wait_cluster(b.numbers_barrier(), 0);
   if (attends && first_row < length) {
-    cp_async_wait<Size::turns_round ? Size::slots : 0>(); /* what has been asked for since then are weights */
+    /* What has been asked for since then are weights, or further tiles. */
+    cp_async_wait<Size::turns_round ? Size::slots : Size::stages + Size::far_stages - 1>();
     attend<Size>(p, b, tiles, length, position);
   }
   __syncthreads();

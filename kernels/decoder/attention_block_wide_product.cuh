@@ -32,6 +32,14 @@ template <rondo_dtype Weights> struct wide_sizes : block_sizes<RONDO_BF16, Weigh
                     columns + 2 * ATTENTION_BLOCK_WIDE_DIMENSION,
                 "all tiles are there");
 
+  /* Two more stages of K and V where the first product's weights were, of the warp and of one that does not attend:
+   * bytes behind the warp's ring. */
+  static constexpr uint32_t far_stages = turns_round ? 0 : 2;
+  static_assert(turns_round || (warps == 2 * attending && first_chunks * slot == wide_sizes::stage_bytes), "room");
+  static __device__ __forceinline__ uint32_t far_stage(uint32_t warp, uint32_t i) {
+    return ATTENTION_BLOCK_WIDE_RING_BYTES - warp * wide_sizes::ring_bytes + (warp + i * attending) * (slots * slot);
+  }
+
   static constexpr __device__ uint32_t bytes_of(uint32_t number) {
     return Weights == RONDO_NVFP4 ? number / 2 : number * 2;
   }

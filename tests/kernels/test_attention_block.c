@@ -24,7 +24,8 @@ static void several_sequences(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_block, of_several_sequences_matches_fp64, several_sequences)
 
-/* One token of a model of a billion weights: several clusters share a KV head where there are parts for them. */
+/* One token of a model of a billion weights: several clusters share a KV head where there are parts for them, and a
+ * warp has two tiles of K and V, three, and six, which is more than it has stages. */
 static void wide_attention(rondo_backend backend) {
   static const int64_t x_parts[] = {16, 0, 15, 8}, out_parts[] = {16, 8, 19, 16};
   for (size_t i = 0; i < 8; i++) {
@@ -32,6 +33,8 @@ static void wide_attention(rondo_backend backend) {
     h.x_parts = x_parts[i % COUNT(x_parts)], h.out_parts = out_parts[i % COUNT(out_parts)], h.base = 500000.0f;
     h.pairing = i % 2 ? RONDO_ROPE_INTERLEAVED : RONDO_ROPE_HALVES;
     if (i > 5) h.query_heads = 16, h.kv_heads = 4;
+    if (i / 2 == 1) h.capacity = 2700;
+    if (i == 6) h.capacity = 1500;
     h = with_types(h, i / 2 % 2 ? IN_NVFP4 : IN_BF16, 1, true);
     h.no_norm_weights = i == 4, h.state_position = i % 3 != 0;
     if (i == 5) h.epsilon = 0;
