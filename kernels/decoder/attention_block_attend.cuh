@@ -138,26 +138,19 @@ __device__ __forceinline__ void attend(const attention_block_parameters &p, cons
   const uint32_t key = tiles.ring + b.lane % 16 * tile::row_bytes + ((b.lane / 16 ^ permuted) << 4),
                  value = tiles.ring + tile::tile_bytes + (b.lane % 8 + b.lane / 16 * 8) * tile::row_bytes +
                          ((b.lane / 8 % 2 ^ permuted) << 4);
-  constexpr uint32_t stages = Size::stages + Size::far_stages;
   uint32_t stage = 0;
-  [[maybe_unused]] uint32_t turn = 0;
 #pragma unroll 1
   for (uint32_t first = first_row_of<Size>(b); first < length; first += Size::row_step) {
-    if (first != first_row_of<Size>(b)) cp_async_wait<stages - 1>();
+    if (first != first_row_of<Size>(b)) cp_async_wait<Size::stages - 1>();
     __syncwarp();
     if ((uint32_t)position - first < ATTENTION_BLOCK_TILE && (uint32_t)position < p.capacity)
       place_new_row<Size>(p, b, tiles, (uint32_t)position, tiles.ring + stage);
     attend_tile<Size>(b, p.scale_log2, q, key + stage, value + stage, length - first, all);
     __syncwarp();
-    const uint32_t next = first + stages * Size::row_step;
+    const uint32_t next = first + Size::stages * Size::row_step;
     if (next < length) tiles.ask(p.capacity, next, stage);
     cp_async_commit();
-    if constexpr (Size::far_stages > 0) {
-      turn = (turn + 1) % stages;
-      stage = turn < Size::stages ? turn * Size::stage_bytes : Size::far_stage(b.warp, turn - Size::stages);
-    } else {
-      stage = Size::stages == 2 ? stage ^ Size::stage_bytes : (stage + Size::stage_bytes) % Size::ring_bytes;
-    }
+    stage = Size::stage_behind(stage, b.warp);
   }
   all.sum_up();
   lay_out<Size>(p, b, tiles.ring, all);

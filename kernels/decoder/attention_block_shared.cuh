@@ -27,8 +27,11 @@ template <rondo_dtype Dtype, rondo_dtype Weights, int Dimension> struct block_si
   static constexpr uint32_t numbers_pitch = ATTENTION_BLOCK_NUMBERS_PITCH(Dimension);
   static constexpr uint32_t stages = ATTENTION_BLOCK_STAGES, stage_bytes = tile::stage_bytes,
                             ring_bytes = stages * stage_bytes;
-  static constexpr uint32_t far_stages = 0; /* that do not lie in the ring */
-  static __device__ uint32_t far_stage(uint32_t, uint32_t) { return 0; }
+  /* From a stage to the next one, bytes behind the warp's first. */
+  static __device__ __forceinline__ uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
+    static_assert(stages == 2, "there and back");
+    return stage ^ stage_bytes;
+  }
   static constexpr uint32_t sharing = cluster; /* blocks that share a context */
   static constexpr bool scaled_vector = false; /* of the products: see attention_block_codes.cuh */
   static constexpr bool knows_sizes = false;   /* at compile time */

@@ -109,17 +109,17 @@ __device__ __forceinline__ float norm_factor(const attention_block_parameters &p
   return rsqrtf(fmaf(square, p.inverse_hidden, p.epsilon)) * p.factor;
 }
 
-/* Tiles for the stages where the first product's weights were. */
+/* Tiles for the stages that there are behind the first product. */
 template <typename Size>
 __device__ __forceinline__ void ask_further(const attention_block_parameters &p, const block_place &b,
                                             const tile_ring<Size> &tiles, uint32_t length) {
-  if constexpr (Size::far_stages > 0) {
+  uint32_t stage = Size::stage_bytes;
 #pragma unroll
-    for (uint32_t i = 0; i < Size::far_stages; i++) {
-      const uint32_t row = first_row_of<Size>(b) + (Size::stages + i) * Size::row_step;
-      if (row < length) tiles.ask(p.capacity, row, Size::far_stage(b.warp, i));
-      cp_async_commit();
-    }
+  for (uint32_t i = ATTENTION_BLOCK_STAGES; i < Size::stages; i++) {
+    stage = Size::stage_behind(stage, b.warp);
+    const uint32_t row = first_row_of<Size>(b) + i * Size::row_step;
+    if (row < length) tiles.ask(p.capacity, row, stage);
+    cp_async_commit();
   }
 }
 
@@ -188,7 +188,7 @@ template <typename Size> __device__ __forceinline__ void attention_block_wide(co
   barrier_wait_cluster(b.numbers_barrier(), 0);
   if (attends && first_row < length) {
     /* What has been asked for since then are weights, or further tiles. */
-    cp_async_wait<Size::turns_round ? Size::slots : Size::stages + Size::far_stages - 1>();
+    cp_async_wait<Size::turns_round ? Size::slots : Size::stages - 1>();
     attend<Size>(p, b, tiles, length, position);
   }
   __syncthreads();

@@ -17,6 +17,9 @@ template <rondo_dtype Dtype, rondo_dtype Weights> struct row_sizes : block_sizes
   static constexpr uint32_t tokens = ATTENTION_ROWS_TOKENS, sharing = 1, attending = base::warps;
   static constexpr uint32_t row_step = attending * ATTENTION_BLOCK_TILE;
   static constexpr uint32_t stages = ATTENTION_ROWS_STAGES, ring_bytes = stages * base::stage_bytes;
+  static __device__ __forceinline__ uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
+    return (stage + base::stage_bytes) % ring_bytes;
+  }
   /* Tiles of a warp that have come as far as the cache when it asks for them. */
   static constexpr uint32_t fetched = 2;
 };
