@@ -153,18 +153,15 @@ __device__ __forceinline__ void ask_second_scales(const stream_parameters &p, co
 /* ---- Products of integers ---------------------------------------------------------------------------------------- */
 
 /* prmt looks four codes up in a table of eight bytes, and where a code's sign is set gives the sign of the byte
- * instead, which is 0 here. So a look with the codes and one with their signs turned, added, are twice a code's value
- * and CODE_OFFSET: what that adds to a sum is taken off its start. */
+ * instead. So a look with the codes gives the positive ones' bytes, and zeros, and one with their signs turned the
+ * negative ones' bytes, and -1 where a code is positive: those have one more in their own table. Both are multiplied by
+ * the same numbers into the same sums. */
 enum : uint32_t {
-  CODE_OFFSET = 12,
-  POSITIVE_LOW = 0x0f0e0d0cu,
-  POSITIVE_HIGH = 0x18141210u,
-  NEGATIVE_LOW = 0x090a0b0cu,
-  NEGATIVE_HIGH = 0x00040608u,
-  SUM_START = 0x4b400000u /* 1.5 * 2^23 and a sum below 2^22, as bits, are a number of f32 */
+  POSITIVE_LOW = 0x04030200u,
+  POSITIVE_HIGH = 0x0d090705u,
+  NEGATIVE_LOW = 0xfdfeff00u,
+  NEGATIVE_HIGH = 0xf4f8fafcu
 };
-constexpr float sum_start = 12582912.0f;
-static_assert(16 * 12 << number_bits < 1 << 22, "");
 
 __device__ __forceinline__ uint32_t look_up(uint32_t low, uint32_t high, uint32_t codes) {
   uint32_t bytes;
@@ -177,10 +174,11 @@ __device__ __forceinline__ uint32_t upper_half(uint32_t word) {
   asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(half) : "r"(word), "r"(0x0100), "r"(0));
   return half;
 }
-__device__ __forceinline__ void multiply_bytes(uint32_t (&d)[4], const uint32_t (&a)[4], const uint32_t *b) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+__device__ __forceinline__ void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t *b) {
+  const int32_t c[4] = {d[0], d[1], d[2], d[3]};
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 }
 
 /* The low words of the tables. From shared memory, so that they have registers: those that the compiler knows, or knows
@@ -195,56 +193,76 @@ struct code_tables {
     const uint2 two = load_two_words(here);
     positive = two.x, negative = two.y;
   }
-  __device__ __forceinline__ uint32_t bytes_of(uint32_t codes, uint32_t turned) const {
-    return look_up(positive, POSITIVE_HIGH, codes) + look_up(negative, NEGATIVE_HIGH, turned);
+  __device__ __forceinline__ uint32_t positives(uint32_t codes) const {
+    return look_up(positive, POSITIVE_HIGH, codes);
+  }
+  __device__ __forceinline__ uint32_t negatives(uint32_t turned) const {
+    return look_up(negative, NEGATIVE_HIGH, turned);
   }
 };
 
-/* A lane's codes of two rows in a slot; and as bytes, operand A of a product of each word. */
+/* A lane's codes of two rows in a slot; and as bytes, operands A of each word's products. */
 struct slot_codes {
   words row, second_row;
   __device__ __forceinline__ explicit slot_codes(uint32_t slot)
       : row(load_words(slot)), second_row(load_words(slot + 512)) {}
 };
 struct code_bytes {
-  uint32_t of_word[4][4];
+  uint32_t positive[4][4], negative[4][4];
 
-  __device__ __forceinline__ void decode(const slot_codes &codes, const code_tables &tables) {
+  __device__ __forceinline__ code_bytes(const slot_codes &codes, const code_tables &tables) {
 #pragma unroll
     for (int w = 0; w < 4; w++)
 #pragma unroll
       for (int row = 0; row < 2; row++) {
         const uint32_t code = row ? codes.second_row.word[w] : codes.row.word[w], turned = code ^ 0x88888888u;
-        of_word[w][row] = tables.bytes_of(code, turned);
-        of_word[w][row + 2] = tables.bytes_of(upper_half(code), upper_half(turned));
+        positive[w][row] = tables.positives(code), positive[w][row + 2] = tables.positives(upper_half(code));
+        negative[w][row] = tables.negatives(turned), negative[w][row + 2] = tables.negatives(upper_half(turned));
       }
   }
+  __device__ __forceinline__ void multiply(int32_t (&sums)[4], int w, const uint32_t *b) const {
+    multiply_bytes(sums, positive[w], b);
+    multiply_bytes(sums, negative[w], b);
+  }
 };
+/* The same added byte by byte: half of the registers, and four instructions more for eight codes. */
+struct added_bytes {
+  uint32_t of_word[4][4];
 
-/* Of a lane's two blocks: powers of two, and where sums start. */
-struct block_numbers {
-  float power[2];
-  uint32_t start[2];
-  __device__ __forceinline__ explicit block_numbers(uint32_t from) {
-    const words v = load_words(from);
-    power[0] = __uint_as_float(v.word[0]), start[0] = v.word[1];
-    power[1] = __uint_as_float(v.word[2]), start[1] = v.word[3];
+  __device__ __forceinline__ void take(const code_bytes &bytes) {
+#pragma unroll
+    for (int w = 0; w < 4; w++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        of_word[w][i] =
+            (bytes.positive[w][i] + (bytes.negative[w][i] & 0x7f7f7f7fu)) ^ (bytes.negative[w][i] & 0x80808080u);
+  }
+  __device__ __forceinline__ void multiply(int32_t (&sums)[4], int w, const uint32_t *b) const {
+    multiply_bytes(sums, of_word[w], b);
   }
 };
 
-/* The sums of a lane's two rows with its numbers, times their scales. */
-__device__ __forceinline__ void multiply_codes(const code_bytes &bytes, const block_numbers &blocks,
-                                               const uint32_t (&b)[8], uint32_t scales, uint32_t second_scales,
-                                               float2 &sum) {
+/* The powers of two of a lane's two blocks. */
+struct block_powers {
+  float power[2];
+  __device__ __forceinline__ explicit block_powers(uint32_t from) {
+    const float2 two = load_two(from);
+    power[0] = two.x, power[1] = two.y;
+  }
+};
+
+/* The sums of a lane's two rows with its numbers, times their scales: integers below 2^22, which f32 has. */
+template <typename Bytes>
+__device__ __forceinline__ void multiply_codes(const Bytes &bytes, const block_powers &blocks, const uint32_t (&b)[8],
+                                               uint32_t scales, uint32_t second_scales, float2 &sum) {
   const float2 scale = __half22float2(half2_of_e4m3(scales)),
                second_scale = __half22float2(half2_of_e4m3(second_scales));
 #pragma unroll
   for (int block = 0; block < 2; block++) {
-    uint32_t c[4] = {0, blocks.start[block], 0, blocks.start[block]};
+    int32_t sums[4] = {};
 #pragma unroll
-    for (int w = 2 * block; w < 2 * block + 2; w++) multiply_bytes(c, bytes.of_word[w], b + 2 * w);
-    const float of_row = __uint_as_float(c[0] * high_step + c[1]) - sum_start,
-                of_second = __uint_as_float(c[2] * high_step + c[3]) - sum_start;
+    for (int w = 2 * block; w < 2 * block + 2; w++) bytes.multiply(sums, w, b + 2 * w);
+    const float of_row = sums[0] * high_step + sums[1], of_second = sums[2] * high_step + sums[3];
     sum.x = fmaf(of_row, (block ? scale.y : scale.x) * blocks.power[block], sum.x);
     sum.y = fmaf(of_second, (block ? second_scale.y : second_scale.x) * blocks.power[block], sum.y);
   }
@@ -257,12 +275,11 @@ __device__ __forceinline__ float sum_of_neighbours(const float2 &sum, uint32_t t
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
-/* Two numbers a lane, eight lanes a block: as integers times a power of two, which the block's first number takes back;
- * its second is where sums start. Lanes with an even number get the high bytes of their four numbers and their
- * neighbour's, those with an odd one the low ones. */
+/* Two numbers a lane, eight lanes a block: as integers times the block's power of two. Lanes with an even number get
+ * the high bytes of their four numbers and their neighbour's, those with an odd one the low ones. */
 struct scaled_numbers {
   uint32_t bytes;
-  float2 block;
+  float power;
 
   __device__ __forceinline__ explicit scaled_numbers(const float2 &two) {
     uint32_t most = max(__float_as_uint(two.x) & 0x7fffffffu, __float_as_uint(two.y) & 0x7fffffffu);
@@ -271,11 +288,8 @@ struct scaled_numbers {
     const uint32_t exponent = max(most >> 23, number_bits);
     const float up = __uint_as_float((253 + number_bits - min(exponent, 254u)) << 23);
     uint32_t high[2], low[2];
-    float sum = split(two.x * up, high[0], low[0]) + split(two.y * up, high[1], low[1]);
-#pragma unroll
-    for (int d = 1; d < 8; d *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-    block = {__uint_as_float(exponent == 255 ? 0x7fffffffu : (exponent + 1 - number_bits) << 23),
-             __uint_as_float(SUM_START - CODE_OFFSET * (uint32_t)__float2int_rn(sum))};
+    split(two.x * up, high[0], low[0]), split(two.y * up, high[1], low[1]);
+    power = __uint_as_float(exponent == 255 ? 0x7fffffffu : (exponent + 1 - number_bits) << 23);
     const bool odd = threadIdx.x % 2;
     const uint32_t highs = look_up(high[0], high[1], 0x0040), lows = look_up(low[0], low[1], 0x0040),
                    other = __shfl_xor_sync(0xffffffffu, odd ? highs : lows, 1);
@@ -287,10 +301,9 @@ struct scaled_numbers {
   }
 
 private:
-  static __device__ __forceinline__ float split(float number, uint32_t &high, uint32_t &low) {
+  static __device__ __forceinline__ void split(float number, uint32_t &high, uint32_t &low) {
     const float whole = rintf(number), step = high_step, highest = rintf(whole * (1 / step));
     high = (uint32_t)__float2int_rn(highest), low = (uint32_t)__float2int_rn(fmaf(-step, highest, whole));
-    return whole;
   }
 };
 
@@ -336,7 +349,7 @@ template <rondo_dtype V> struct gathered {
       send_word(address_in_block(to, block), scaled.bytes, address_in_block(at.barrier(0), block));
     const uint32_t block = at.lane % 8, there = address_in_block(at.shared, block),
                    barrier = address_in_block(at.barrier(0), block);
-    send_two(there + FEED_FORWARD_STREAM_BLOCKS + pair / 8 * 8, scaled.block, barrier);
+    send_word(there + FEED_FORWARD_STREAM_BLOCKS + pair / 8 * 4, __float_as_uint(scaled.power), barrier);
 #pragma unroll
     for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
     if (at.lane < cluster_blocks)
@@ -388,7 +401,7 @@ __device__ __forceinline__ void convert_gated(const stream_place &at) {
     if (pair < at.groups * (group_columns / 2)) two = load_two(at.shared + FEED_FORWARD_STREAM_RECEIVED + pair * 8);
     const scaled_numbers scaled(two);
     store_word(at.shared + FEED_FORWARD_STREAM_GATED + scaled.place(pair, gated_low), scaled.bytes);
-    if (at.lane % 8 == 0) store_two(at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + pair / 8 * 8, scaled.block);
+    if (at.lane % 8 == 0) store_number(at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + pair / 8 * 4, scaled.power);
   }
 }
 
@@ -406,11 +419,11 @@ __device__ __forceinline__ void load_numbers(uint32_t from, uint32_t (&b)[8]) {
 
 /* A warp's first tile, whose codes are bytes before x has come, and whose slot has the next. */
 struct early_tile {
-  code_bytes bytes;
+  added_bytes bytes;
 
   __device__ __forceinline__ void take(const stream_place &at, code_stream &stream, const code_tables &tables) {
     cp_async_wait<slot_count - 1>();
-    bytes.decode(slot_codes(stream.slot(0)), tables);
+    bytes.take(code_bytes(slot_codes(stream.slot(0)), tables));
     stream.ask(at, 0, slot_count);
   }
 };
@@ -418,10 +431,10 @@ struct early_tile {
 /* Of one warp: where the scales of its tiles lie, and their sums. */
 struct first_tiles {
   uint32_t scales, to, b[8];
-  block_numbers blocks;
+  block_powers blocks;
 
   __device__ __forceinline__ first_tiles(const stream_parameters &p, const stream_place &at)
-      : blocks(at.shared + FEED_FORWARD_STREAM_BLOCKS + at.warp * 64 + at.t * 16) {
+      : blocks(at.shared + FEED_FORWARD_STREAM_BLOCKS + at.warp * 32 + at.t * 8) {
     load_numbers(at.shared + (at.g / 2 == at.t
                                   ? FEED_FORWARD_STREAM_X + at.g % 2 * x_low + at.warp * chunk_columns + at.t * 32
                                   : FEED_FORWARD_STREAM_ZEROS),
@@ -429,7 +442,8 @@ struct first_tiles {
     scales = at.shared + p.scales + at.g * scale_pitch + at.warp * 8 + at.t * 2;
     to = at.shared + p.sums + (at.warp * 32 + at.sum_row() * 2 + at.sum_half()) * 4;
   }
-  __device__ __forceinline__ void multiply(const stream_place &at, const code_bytes &bytes, uint32_t tile) const {
+  template <typename Bytes>
+  __device__ __forceinline__ void multiply(const stream_place &at, const Bytes &bytes, uint32_t tile) const {
     float2 sum = {};
     const uint32_t from = scales + tile * (16 * scale_pitch);
     multiply_codes(bytes, blocks, b, load_half_word(from), load_half_word(from + 8 * scale_pitch), sum);
@@ -451,8 +465,7 @@ __device__ __forceinline__ void first_product(const stream_parameters &p, const 
     for (uint32_t i = 0; i < slot_count; i++) {
       if (first + i >= at.groups) break;
       cp_async_wait<slot_count - 1>();
-      code_bytes bytes;
-      bytes.decode(slot_codes(stream.slot((1 + i) % slot_count)), tables);
+      const code_bytes bytes(slot_codes(stream.slot((1 + i) % slot_count)), tables);
       stream.ask(at, (1 + i) % slot_count, first + i + slot_count);
       tiles.multiply(at, bytes, i);
     }
@@ -466,7 +479,7 @@ __device__ __forceinline__ void second_product(const stream_parameters &p, const
   uint32_t numbers =
       at.shared + (mine ? FEED_FORWARD_STREAM_GATED + at.g % 2 * gated_low + at.t * 32 : FEED_FORWARD_STREAM_ZEROS);
   const uint32_t numbers_step = mine ? chunk_columns : 0;
-  uint32_t blocks_at = at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + at.t * 16;
+  uint32_t blocks_at = at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + at.t * 8;
   uint32_t scales_at[2];
 #pragma unroll
   for (int i = 0; i < 2; i++)
@@ -479,18 +492,17 @@ __device__ __forceinline__ void second_product(const stream_parameters &p, const
     for (uint32_t i = 0; i < second_slots; i++) {
       const uint32_t chunk = first + i;
       if (chunk >= chunks) break;
-      const block_numbers blocks(blocks_at);
+      const block_powers blocks(blocks_at);
       const uint32_t pair = chunk < stream.seconds ? load_half_word(scales_at[0]) : 0,
                      second_pair = chunk < stream.seconds ? load_half_word(scales_at[1]) : 0;
       uint32_t b[8];
       load_numbers(numbers, b);
       cp_async_wait<second_slots - 1>();
-      code_bytes bytes;
-      bytes.decode(slot_codes(stream.second_slot(i)), tables);
+      const code_bytes bytes(slot_codes(stream.second_slot(i)), tables);
       stream.ask_second(i, chunk + second_slots);
       cp_async_commit();
       multiply_codes(bytes, blocks, b, pair, second_pair, sum);
-      numbers += numbers_step, blocks_at += 64, scales_at[0] += 8, scales_at[1] += 8;
+      numbers += numbers_step, blocks_at += 32, scales_at[0] += 8, scales_at[1] += 8;
     }
   }
   float of_row = sum_of_neighbours(sum, at.t);
@@ -509,7 +521,7 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
     barrier_init(at.barrier(0), 1);
     barrier_init(at.barrier(1), 1);
     barriers_are_initialised();
-    barrier_expect(at.barrier(0), p.hidden * 2 + p.hidden / 16 * 8 + p.hidden / unit_columns * 4);
+    barrier_expect(at.barrier(0), p.hidden * 2 + p.hidden / 16 * 4 + p.hidden / unit_columns * 4);
     barrier_expect(at.barrier(1), at.groups * (group_columns * 4));
   }
   __syncwarp();
