@@ -250,7 +250,7 @@ __device__ __forceinline__ void join_partials(const attention_block_parameters &
     sum += __shfl_xor_sync(0xffffffffu, sum, 16), o += __shfl_xor_sync(0xffffffffu, o, 16);
     o = sum == 0.0f ? 0.0f : o * reciprocal(sum);
     if constexpr (Size::scaled_vector) {
-      const uint32_t to = b.shared + Size::activations(p) + column / 16 * 32;
+      const uint32_t to = b.shared + Size::activations(p) + column / 16 * 16;
       store_scaled(o, to, to + Size::pitch(p), b.shared + Size::powers(p) + column / 16 * 4);
     } else {
       const uint32_t bits = pack_two<T>(o, 0.0f), rest = pack_two<T>(o - two_numbers<T>(bits).x, 0.0f);

@@ -33,7 +33,7 @@ template <rondo_dtype Dtype, rondo_dtype Weights, int Dimension> struct block_si
     return stage ^ stage_bytes;
   }
   static constexpr uint32_t sharing = cluster; /* blocks that share a context */
-  static constexpr bool scaled_vector = false; /* of the products: see attention_block_codes.cuh */
+  static constexpr bool scaled_vector = false; /* of the products: see decoder_integers.cuh */
   static constexpr bool knows_sizes = false;   /* at compile time */
   /* What the kernel is told, or in attention_block_wide.cu what the compiler knows: */
   typedef const attention_block_parameters &told;

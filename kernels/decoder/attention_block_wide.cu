@@ -75,25 +75,29 @@ template <typename Size> struct row_share {
   }
 
   __device__ __forceinline__ void send(const block_place &b, float2 two) const {
-    using T = typename Size::type;
-    uint32_t rounded, rest;
-    const uint32_t to = b.shared + ATTENTION_BLOCK_WIDE_ROW + pair / 4 * 16;
-    [[maybe_unused]] float factor = 0;
+    const uint32_t to = b.shared + ATTENTION_BLOCK_WIDE_ROW;
     if constexpr (Size::scaled_vector) {
-      const scaled_pair scaled(two);
-      rounded = scaled.rounded, rest = scaled.rest, factor = scaled.factor;
-    } else {
-      rounded = pack_two<T>(two.x, two.y);
-      const float2 seen = two_numbers<T>(rounded);
-      rest = pack_two<T>(two.x - seen.x, two.y - seen.y);
-    }
-    constexpr bool crossed = Size::scaled_vector && E2M1_EXPONENT;
-    send_of_four_lanes<crossed>(rounded, to, b.row_barrier());
-    send_of_four_lanes<crossed>(rest, to + ATTENTION_BLOCK_WIDE_PITCH, b.row_barrier());
-    if constexpr (Size::scaled_vector) {
+      /* Of eight lanes, the block's, those with an even number send the high bytes, the others the low ones. */
+      const scaled_numbers scaled(two);
+      uint32_t four[4];
+#pragma unroll
+      for (uint32_t i = 0; i < 4; i++) four[i] = __shfl_sync(0xffffffffu, scaled.bytes, 2 * i + b.lane % 2, 8);
+      const uint32_t bytes_to = to + pair / 8 * 16 + (b.lane % 2 ? ATTENTION_BLOCK_WIDE_PITCH : 0);
+#pragma unroll
+      for (uint32_t i = 0; i < Size::cluster; i += 4) {
+        const uint32_t block = b.lane % 8 / 2 + i;
+        send_four_words(address_in_block(bytes_to, block), four, address_in_block(b.row_barrier(), block));
+      }
       const uint32_t place = address_in_block(b.shared, b.lane % Size::cluster);
-      send_word(place + ATTENTION_BLOCK_WIDE_POWERS + pair / 8 * 4, __float_as_uint(factor),
+      send_word(place + ATTENTION_BLOCK_WIDE_POWERS + pair / 8 * 4, __float_as_uint(scaled.power),
                 place + (b.row_barrier() - b.shared));
+    } else {
+      using T = typename Size::type;
+      const uint32_t rounded = pack_two<T>(two.x, two.y);
+      const float2 seen = two_numbers<T>(rounded);
+      const uint32_t rest = pack_two<T>(two.x - seen.x, two.y - seen.y);
+      send_of_four_lanes(rounded, to + pair / 4 * 16, b.row_barrier());
+      send_of_four_lanes(rest, to + pair / 4 * 16 + ATTENTION_BLOCK_WIDE_PITCH, b.row_barrier());
     }
   }
 };
@@ -134,7 +138,7 @@ __device__ __forceinline__ void set_up(const attention_block_parameters &p, cons
     barrier_init(b.numbers_barrier(), 1);
     barrier_init(b.partials_barrier(), 1);
     barriers_are_initialised();
-    barrier_expect(b.row_barrier(), Size::hidden * 4 + (Size::scaled_vector ? Size::hidden / 16 * 4 : 0));
+    barrier_expect(b.row_barrier(), Size::scaled_vector ? Size::hidden * 2 + Size::hidden / 16 * 4 : Size::hidden * 4);
     barrier_expect(b.squares_barrier(), row_share<Size>::units * 4);
     barrier_expect(b.numbers_barrier(), (Size::group(p) + 2) * Size::dimension * 2);
     barrier_expect(b.partials_barrier(),

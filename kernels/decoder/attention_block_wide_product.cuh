@@ -68,6 +68,7 @@ template <typename Size> struct weight_stream {
   uint32_t high, second_high; /* bytes from the lane's first row to its second */
   uint32_t to;                /* the lane's place in the first slot */
   uint32_t scales;            /* the warp's */
+  code_tables tables;         /* of NVFP4 */
 
   /* Asks for scales, and in a group behind them for as many weights as there are slots. */
   __device__ __forceinline__ weight_stream(const attention_block_parameters &p, const block_place &b) {
@@ -86,6 +87,7 @@ template <typename Size> struct weight_stream {
     to = b.shared + ATTENTION_BLOCK_WIDE_WEIGHTS + b.warp * (Size::slots * Size::slot) + b.lane * 16;
     scales = b.shared + ATTENTION_BLOCK_WIDE_SCALES(Size::weights) + b.warp * ATTENTION_BLOCK_WIDE_SCALE_BYTES;
     if constexpr (Size::scaled_vector) {
+      tables = code_tables(b.shared + ATTENTION_BLOCK_WIDE_CODE_TABLES + b.warp * 8);
       static_assert(Size::hidden / 16 / cuts == 32 && Size::columns / 16 == 8 && Size::second_tiles == 2,
                     "two lanes a row");
       const uint32_t row = b.lane / 2;
@@ -129,7 +131,7 @@ template <typename Size> struct weight_stream {
 
 /* The lane's numbers of the vector, and from a chunk to the next; the other lanes of operand B have zeros. */
 template <typename Size> struct vector_place {
-  static constexpr uint32_t bytes = Size::chunk_columns * 2;
+  static constexpr uint32_t bytes = Size::scaled_vector ? Size::chunk_columns : Size::chunk_columns * 2;
   uint32_t from, step;
   bool has_any;
 
@@ -154,10 +156,10 @@ __device__ __forceinline__ void multiply_first(const block_place &b, weight_stre
   if constexpr (Size::scaled_vector) {
     const uint32_t scales = stream.scales + b.g * ATTENTION_BLOCK_WIDE_SCALE_PITCH + b.t * 2,
                    powers = b.shared + ATTENTION_BLOCK_WIDE_POWERS + first * 32 + b.t * 8;
-#pragma unroll 1
+#pragma unroll
     for (uint32_t i = 0; i < Size::first_chunks; i++, from += x.step)
-      multiply_codes({stream.to + i * Size::slot, from, powers + i * 32, scales + i * 8,
-                      scales + i * 8 + 8 * ATTENTION_BLOCK_WIDE_SCALE_PITCH},
+      multiply_codes(code_bytes(slot_codes(stream.to + i * Size::slot), stream.tables),
+                     {from, powers + i * 32, scales + i * 8, scales + i * 8 + 8 * ATTENTION_BLOCK_WIDE_SCALE_PITCH},
                      sum);
     sum = sums_of_quad(sum);
   } else {
@@ -194,9 +196,8 @@ __device__ __forceinline__ void multiply_second(const attention_block_parameters
     float2 sum = {};
     if constexpr (Size::scaled_vector) {
       const uint32_t scales = stream.second_scales() + i * 128 + b.g * 8 + b.t * 2;
-      multiply_codes({stream.to + (Size::first_chunks + i) * Size::slot, x.from,
-                      b.shared + ATTENTION_BLOCK_WIDE_POWERS + b.t * 8, scales, scales + 64},
-                     sum);
+      multiply_codes(code_bytes(slot_codes(stream.to + (Size::first_chunks + i) * Size::slot), stream.tables),
+                     {x.from, b.shared + ATTENTION_BLOCK_WIDE_POWERS + b.t * 8, scales, scales + 64}, sum);
       sum = sums_of_quad(sum);
     } else {
       float c[2][4] = {};

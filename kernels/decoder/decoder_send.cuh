@@ -38,12 +38,11 @@ __device__ __forceinline__ void send_four(uint32_t to, float4 value, uint32_t ba
 }
 
 /* Words of four lanes to all blocks of a cluster of eight, two a lane; `to`: sixteen bytes in this block, `barrier`
- * too. Of each four lanes, the second and the third change places where asked for. */
-template <bool Crossed = false>
+ * too. */
 __device__ __forceinline__ void send_of_four_lanes(uint32_t word, uint32_t to, uint32_t barrier) {
   uint32_t words[4];
 #pragma unroll
-  for (uint32_t i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, Crossed ? i % 2 * 2 + i / 2 : i, 4);
+  for (uint32_t i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, i, 4);
 #pragma unroll
   for (uint32_t i = 0; i < 8; i += 4) {
     const uint32_t block = threadIdx.x % 4 + i;

@@ -8,53 +8,14 @@
 #include "../gemv/gemv_operands.cuh"
 #include "decoder_copy.cuh"
 #include "decoder_send.cuh"
+#include "decoder_words.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 __device__ __forceinline__ words load_words(uint32_t from) {
   words v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "r"(from)
-               : "memory");
+  load_four_words(from, v.word);
   return v;
-}
-__device__ __forceinline__ uint2 load_two_words(uint32_t from) {
-  uint2 v;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
-  return v;
-}
-__device__ __forceinline__ uint32_t load_word(uint32_t from) {
-  uint32_t v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
-  return v;
-}
-__device__ __forceinline__ uint32_t load_half_word(uint32_t from) {
-  uint16_t v;
-  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from) : "memory");
-  return v;
-}
-__device__ __forceinline__ float4 load_four(uint32_t from) {
-  float4 v;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(from)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ float2 load_two(uint32_t from) {
-  float2 v;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_number(uint32_t to, float v) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
-}
-__device__ __forceinline__ void store_two(uint32_t to, float2 v) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(v.x), "f"(v.y) : "memory");
-}
-__device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
 }
 
 #endif

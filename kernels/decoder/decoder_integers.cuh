@@ -1,0 +1,202 @@
+/* decoder_integers.cuh - products of NVFP4's codes and a vector as integers, where instructions a code bound them.
+ *
+ * Twice a code's value is an integer, and a number of the vector is a power of two of its block of 16 times
+ * high * high_step + low, two signed bytes. A lane's 16 bytes of a row are two blocks. The eight columns of
+ * mma.m16n8k32's operand B keep the lanes of a quad apart: column 2 t has the high bytes of lane t's numbers, column
+ * 2 t + 1 the low ones, and both are zero where the other lanes' are. So each lane finds its own blocks' sums in its
+ * own registers, and multiplies the scale to two sums instead of to 16 codes. */
+#ifndef RONDO_DECODER_INTEGERS_CUH
+#define RONDO_DECODER_INTEGERS_CUH
+
+#include <cuda_fp16.h>
+
+#include "decoder_words.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* Numbers are integers up to 2^14 times a power of two. */
+constexpr uint32_t number_bits = 14;
+constexpr int high_step = 144; /* no power of two, whose product would be one more instruction of the pipe of logic */
+/* What takes back that codes come twice. */
+constexpr float codes_factor = 0.5f;
+
+/* ---- Codes ------------------------------------------------------------------------------------------------------- */
+
+/* prmt looks four codes up in a table of eight bytes, and where a code's sign is set gives the sign of the byte
+ * instead. So a look with the codes gives the positive ones' bytes, and zeros, and one with their signs turned the
+ * negative ones' bytes, and -1 where a code is positive: those have one more in their own table. Both are multiplied by
+ * the same numbers into the same sums. */
+enum : uint32_t {
+  POSITIVE_LOW = 0x04030200u,
+  POSITIVE_HIGH = 0x0d090705u,
+  NEGATIVE_LOW = 0xfdfeff00u,
+  NEGATIVE_HIGH = 0xf4f8fafcu
+};
+
+__device__ __forceinline__ uint32_t look_up(uint32_t low, uint32_t high, uint32_t codes) {
+  uint32_t bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(codes));
+  return bytes;
+}
+/* By the pipe of products, since that of logic is what a tile waits for. */
+__device__ __forceinline__ uint32_t upper_half(uint32_t word) {
+  uint32_t half;
+  asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(half) : "r"(word), "r"(0x0100), "r"(0));
+  return half;
+}
+__device__ __forceinline__ void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t *b) {
+  const int32_t c[4] = {d[0], d[1], d[2], d[3]};
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+}
+
+/* The low words of the tables. From shared memory, so that they have registers: those that the compiler knows, or knows
+ * to be alike in all lanes, it would move there anew for each look. */
+struct code_tables {
+  uint32_t positive, negative;
+
+  code_tables() = default;
+  __device__ __forceinline__ explicit code_tables(uint32_t here) {
+    const uint32_t lane = threadIdx.x % 32;
+    if (lane < 2) store_word(here + lane * 4, lane ? NEGATIVE_LOW : POSITIVE_LOW);
+    __syncwarp();
+    const uint2 two = load_two_words(here);
+    positive = two.x, negative = two.y;
+  }
+  __device__ __forceinline__ uint32_t positives(uint32_t codes) const {
+    return look_up(positive, POSITIVE_HIGH, codes);
+  }
+  __device__ __forceinline__ uint32_t negatives(uint32_t turned) const {
+    return look_up(negative, NEGATIVE_HIGH, turned);
+  }
+};
+
+/* A lane's codes of two rows in a slot; and as bytes, operands A of each word's products. */
+struct slot_codes {
+  uint32_t row[4], second_row[4];
+  __device__ __forceinline__ explicit slot_codes(uint32_t slot) {
+    load_four_words(slot, row), load_four_words(slot + 512, second_row);
+  }
+};
+struct code_bytes {
+  uint32_t positive[4][4], negative[4][4];
+
+  __device__ __forceinline__ code_bytes(const slot_codes &codes, const code_tables &tables) {
+#pragma unroll
+    for (int w = 0; w < 4; w++)
+#pragma unroll
+      for (int row = 0; row < 2; row++) {
+        const uint32_t code = row ? codes.second_row[w] : codes.row[w], turned = code ^ 0x88888888u;
+        positive[w][row] = tables.positives(code), positive[w][row + 2] = tables.positives(upper_half(code));
+        negative[w][row] = tables.negatives(turned), negative[w][row + 2] = tables.negatives(upper_half(turned));
+      }
+  }
+  __device__ __forceinline__ void multiply(int32_t (&sums)[4], int w, const uint32_t *b) const {
+    multiply_bytes(sums, positive[w], b);
+    multiply_bytes(sums, negative[w], b);
+  }
+};
+/* The same added byte by byte: half of the registers, and four instructions more for eight codes. */
+struct added_bytes {
+  uint32_t of_word[4][4];
+
+  __device__ __forceinline__ void take(const code_bytes &bytes) {
+#pragma unroll
+    for (int w = 0; w < 4; w++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        of_word[w][i] =
+            (bytes.positive[w][i] + (bytes.negative[w][i] & 0x7f7f7f7fu)) ^ (bytes.negative[w][i] & 0x80808080u);
+  }
+  __device__ __forceinline__ void multiply(int32_t (&sums)[4], int w, const uint32_t *b) const {
+    multiply_bytes(sums, of_word[w], b);
+  }
+};
+
+/* The powers of two of a lane's two blocks. */
+struct block_powers {
+  float power[2];
+  __device__ __forceinline__ explicit block_powers(uint32_t from) {
+    const float2 two = load_two(from);
+    power[0] = two.x, power[1] = two.y;
+  }
+};
+
+/* Of the lower two bytes: exact. */
+__device__ __forceinline__ float2 of_two_e4m3(uint32_t two) {
+  uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)two));
+  return __half22float2(*reinterpret_cast<const __half2 *>(&halves));
+}
+
+/* The sums of a lane's two rows with its numbers, times their scales: integers below 2^22, which f32 has. */
+template <typename Bytes>
+__device__ __forceinline__ void multiply_codes(const Bytes &bytes, const block_powers &blocks, const uint32_t (&b)[8],
+                                               uint32_t scales, uint32_t second_scales, float2 &sum) {
+  const float2 scale = of_two_e4m3(scales), second_scale = of_two_e4m3(second_scales);
+#pragma unroll
+  for (int block = 0; block < 2; block++) {
+    int32_t sums[4] = {};
+#pragma unroll
+    for (int w = 2 * block; w < 2 * block + 2; w++) bytes.multiply(sums, w, b + 2 * w);
+    const float of_row = sums[0] * high_step + sums[1], of_second = sums[2] * high_step + sums[3];
+    sum.x = fmaf(of_row, (block ? scale.y : scale.x) * blocks.power[block], sum.x);
+    sum.y = fmaf(of_second, (block ? second_scale.y : second_scale.x) * blocks.power[block], sum.y);
+  }
+}
+
+/* A lane's numbers of a chunk, as operand B. */
+__device__ __forceinline__ void load_numbers(uint32_t from, uint32_t (&b)[8]) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    uint32_t four[4];
+    load_four_words(from + i * 16, four);
+#pragma unroll
+    for (int j = 0; j < 4; j++) b[4 * i + j] = four[j];
+  }
+}
+
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+
+/* The power of two that makes numbers up to `most`, its bits, integers; and its inverse, NaN where it is not finite. */
+struct block_power {
+  float up, down;
+  __device__ __forceinline__ explicit block_power(uint32_t most) {
+    const uint32_t exponent = max(most >> 23, number_bits);
+    up = __uint_as_float((253 + number_bits - min(exponent, 254u)) << 23);
+    down = __uint_as_float(exponent == 255 ? 0x7fffffffu : (exponent + 1 - number_bits) << 23);
+  }
+};
+__device__ __forceinline__ void split(float number, uint32_t &high, uint32_t &low) {
+  const float whole = rintf(number), step = high_step, highest = rintf(whole * (1 / step));
+  high = (uint32_t)__float2int_rn(highest), low = (uint32_t)__float2int_rn(fmaf(-step, highest, whole));
+}
+
+/* Two numbers a lane, eight lanes a block: as integers times the block's power of two. Lanes with an even number get
+ * the high bytes of their four numbers and their neighbour's, those with an odd one the low ones. */
+struct scaled_numbers {
+  uint32_t bytes;
+  float power;
+
+  __device__ __forceinline__ explicit scaled_numbers(const float2 &two) {
+    uint32_t most = max(__float_as_uint(two.x) & 0x7fffffffu, __float_as_uint(two.y) & 0x7fffffffu);
+#pragma unroll
+    for (int d = 1; d < 8; d *= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
+    const block_power of_block(most);
+    uint32_t high[2], low[2];
+    split(two.x * of_block.up, high[0], low[0]), split(two.y * of_block.up, high[1], low[1]);
+    power = of_block.down;
+    const bool odd = threadIdx.x % 2;
+    const uint32_t highs = look_up(high[0], high[1], 0x0040), lows = look_up(low[0], low[1], 0x0040),
+                   other = __shfl_xor_sync(0xffffffffu, odd ? highs : lows, 1);
+    bytes = odd ? look_up(other, lows, 0x5410) : look_up(highs, other, 0x5410);
+  }
+  /* Of a pair: its four numbers' place. */
+  static __device__ __forceinline__ uint32_t place(uint32_t pair, uint32_t low) {
+    return pair / 2 * 4 + (pair % 2 ? low : 0);
+  }
+};
+
+#endif
+#endif
