@@ -77,20 +77,8 @@ template <typename Size> struct row_share {
   __device__ __forceinline__ void send(const block_place &b, float2 two) const {
     const uint32_t to = b.shared + ATTENTION_BLOCK_WIDE_ROW;
     if constexpr (Size::scaled_vector) {
-      /* Of eight lanes, the block's, those with an even number send the high bytes, the others the low ones. */
-      const scaled_numbers scaled(two);
-      uint32_t four[4];
-#pragma unroll
-      for (uint32_t i = 0; i < 4; i++) four[i] = __shfl_sync(0xffffffffu, scaled.bytes, 2 * i + b.lane % 2, 8);
-      const uint32_t bytes_to = to + pair / 8 * 16 + (b.lane % 2 ? ATTENTION_BLOCK_WIDE_PITCH : 0);
-#pragma unroll
-      for (uint32_t i = 0; i < Size::cluster; i += 4) {
-        const uint32_t block = b.lane % 8 / 2 + i;
-        send_four_words(address_in_block(bytes_to, block), four, address_in_block(b.row_barrier(), block));
-      }
-      const uint32_t place = address_in_block(b.shared, b.lane % Size::cluster);
-      send_word(place + ATTENTION_BLOCK_WIDE_POWERS + pair / 8 * 4, __float_as_uint(scaled.power),
-                place + (b.row_barrier() - b.shared));
+      scaled_numbers(two).send(pair, to, ATTENTION_BLOCK_WIDE_PITCH, b.shared + ATTENTION_BLOCK_WIDE_POWERS,
+                               b.row_barrier());
     } else {
       using T = typename Size::type;
       const uint32_t rounded = pack_two<T>(two.x, two.y);

@@ -10,6 +10,7 @@
 
 #include <cuda_fp16.h>
 
+#include "decoder_send.cuh"
 #include "decoder_words.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -192,9 +193,19 @@ struct scaled_numbers {
                    other = __shfl_xor_sync(0xffffffffu, odd ? highs : lows, 1);
     bytes = odd ? look_up(other, lows, 0x5410) : look_up(highs, other, 0x5410);
   }
-  /* Of a pair: its four numbers' place. */
+  /* Of a pair: the place of what the lane has, where low bytes lie `low` behind the high ones. */
   static __device__ __forceinline__ uint32_t place(uint32_t pair, uint32_t low) {
     return pair / 2 * 4 + (pair % 2 ? low : 0);
+  }
+  /* To all blocks of a cluster of eight: bytes behind `to`, powers behind `to_powers`. */
+  __device__ __forceinline__ void send(uint32_t pair, uint32_t to, uint32_t low, uint32_t to_powers,
+                                       uint32_t barrier) const {
+#pragma unroll
+    for (uint32_t block = 0; block < 8; block++)
+      send_word(address_in_block(to + place(pair, low), block), bytes, address_in_block(barrier, block));
+    const uint32_t block = threadIdx.x % 8;
+    send_word(address_in_block(to_powers + pair / 8 * 4, block), __float_as_uint(power),
+              address_in_block(barrier, block));
   }
 };
 

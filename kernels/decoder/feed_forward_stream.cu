@@ -183,18 +183,13 @@ template <rondo_dtype V> struct gathered {
       const float2 by = f32_of_pair<V>(load_word(norm_at(at)));
       two.x *= by.x, two.y *= by.y;
     }
-    const scaled_numbers scaled(two);
-    const uint32_t to = at.shared + FEED_FORWARD_STREAM_X + scaled.place(pair, x_low);
-#pragma unroll
-    for (uint32_t block = 0; block < cluster_blocks; block++)
-      send_word(address_in_block(to, block), scaled.bytes, address_in_block(at.barrier(0), block));
-    const uint32_t block = at.lane % 8, there = address_in_block(at.shared, block),
-                   barrier = address_in_block(at.barrier(0), block);
-    send_word(there + FEED_FORWARD_STREAM_BLOCKS + pair / 8 * 4, __float_as_uint(scaled.power), barrier);
+    scaled_numbers(two).send(pair, at.shared + FEED_FORWARD_STREAM_X, x_low, at.shared + FEED_FORWARD_STREAM_BLOCKS,
+                             at.barrier(0));
 #pragma unroll
     for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
     if (at.lane < cluster_blocks)
-      send_word(there + FEED_FORWARD_STREAM_SQUARES + unit * 4, __float_as_uint(square), barrier);
+      send_word(address_in_block(at.shared + FEED_FORWARD_STREAM_SQUARES + unit * 4, at.lane), __float_as_uint(square),
+                address_in_block(at.barrier(0), at.lane));
   }
 };
 
