@@ -28,7 +28,7 @@ enum {
 
 /* Places in shared memory. */
 enum {
-  ATTENTION_BLOCK_WIDE_ZEROS = 512, /* 64 bytes, behind the table of 32 pairs */
+  ATTENTION_BLOCK_WIDE_ZEROS = 512,       /* 64 bytes, behind the table of 32 pairs */
   ATTENTION_BLOCK_WIDE_CODE_TABLES = 576, /* [warps] two words */
   ATTENTION_BLOCK_WIDE_SUMS = 2048,
   ATTENTION_BLOCK_WIDE_ROW_SQUARES = ATTENTION_BLOCK_WIDE_SUMS + ATTENTION_BLOCK_WIDE_WARPS * 64,
