@@ -98,7 +98,7 @@ struct code_bytes {
     multiply_bytes(sums, negative[w], b);
   }
 };
-/* The same added byte by byte: half of the registers, and four instructions more for eight codes. */
+/* The same added byte by byte: half of the registers, and six instructions more for eight codes. */
 struct added_bytes {
   uint32_t of_word[4][4];
 

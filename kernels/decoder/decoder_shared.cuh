@@ -1,5 +1,5 @@
-/* decoder_shared.cuh - numbers in shared memory: what the kernels of a layer's gated half have in common, beside what
- * they send and copy as its attention half does. */
+/* decoder_shared.cuh - what the kernels of a layer's gated half have in common, beside what they send and copy as its
+ * attention half does. */
 #ifndef RONDO_DECODER_SHARED_CUH
 #define RONDO_DECODER_SHARED_CUH
 

@@ -43,9 +43,6 @@ __device__ __forceinline__ float2 load_two(uint32_t from) {
 __device__ __forceinline__ void store_number(uint32_t to, float v) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
 }
-__device__ __forceinline__ void store_two(uint32_t to, float2 v) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(v.x), "f"(v.y) : "memory");
-}
 __device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
 }
