@@ -29,18 +29,11 @@ template <typename Bytes>
 __device__ __forceinline__ void multiply_codes(const Bytes &bytes, const code_places &at, float2 &sum) {
   uint32_t b[8];
   load_numbers(at.numbers, b);
-  multiply_codes(bytes, block_powers(at.powers), b, load_half_word(at.scales), load_half_word(at.scales_8), sum);
+  multiply_codes(bytes, load_shared_two(at.powers), b, load_half_word(at.scales), load_half_word(at.scales_8), sum);
 }
 
 /* Of a quad. */
-__device__ __forceinline__ float2 sums_of_quad(float2 sum) {
-#pragma unroll
-  for (int d = 1; d < 4; d *= 2) {
-    sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d);
-    sum.y += __shfl_xor_sync(0xffffffffu, sum.y, d);
-  }
-  return sum;
-}
+__device__ __forceinline__ float2 sums_of_quad(float2 sum) { return {quad_sum(sum.x), quad_sum(sum.y)}; }
 
 #endif
 #endif

@@ -11,6 +11,7 @@
 #include "attention_block.h"
 #include "decoder_copy.cuh"
 #include "decoder_send.cuh"
+#include "decoder_words.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -67,21 +68,13 @@ struct block_place {
 };
 
 __device__ __forceinline__ uint4 load_shared_words_four(uint32_t from) {
-  uint4 value;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(from)
-               : "memory");
-  return value;
+  uint32_t four[4];
+  load_four_words(from, four);
+  return {four[0], four[1], four[2], four[3]};
 }
 __device__ __forceinline__ float load_shared_one(uint32_t from) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
-  return value;
-}
-__device__ __forceinline__ uint32_t load_shared_word(uint32_t from) {
-  uint32_t value;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
   return value;
 }
 __device__ __forceinline__ void store_shared_words_two(uint32_t to, uint32_t low, uint32_t high) {

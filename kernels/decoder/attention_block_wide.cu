@@ -61,7 +61,7 @@ template <typename Size> struct row_share {
     float square = two.x * two.x + two.y * two.y;
     if (p.norm) {
       cp_async_wait<Size::turns_round ? Size::slots : 2>(); /* what was asked for before weights */
-      const float2 by = two_numbers<T>(load_shared_word(norm_copy<Size>(b)));
+      const float2 by = two_numbers<T>(load_word(norm_copy<Size>(b)));
       two.x *= by.x, two.y *= by.y;
     }
     send(b, two);

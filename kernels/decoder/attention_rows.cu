@@ -238,7 +238,7 @@ __device__ __forceinline__ void make_row_tables(const attention_block_parameters
   if (p.frequencies) frequency = p.frequencies[b.lane];
 #pragma unroll 1
   for (uint32_t token = b.warp; token < b.tokens; token += warps) {
-    const turn by = turn_by((float)(int32_t)load_shared_word(b.shared + p.positions + token * 4) * frequency);
+    const turn by = turn_by((float)(int32_t)load_word(b.shared + p.positions + token * 4) * frequency);
     store_shared_two(b.shared + p.table + (token * ATTENTION_ROWS_PAIRS + b.lane) * 8, {by.cosine, by.sine});
   }
 }
@@ -396,7 +396,7 @@ template <typename Size> __device__ __forceinline__ void attention_rows(const at
     cp_async_wait<0>();
   }
   __syncthreads(); /* tiles of K and V take the weights' place */
-  const int32_t position = b.has_token ? (int32_t)load_shared_word(b.shared + p.positions + b.rank * 4) : -1;
+  const int32_t position = b.has_token ? (int32_t)load_word(b.shared + p.positions + b.rank * 4) : -1;
   const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
 #pragma unroll
   for (uint32_t stage = 0; stage < Size::stages; stage++) {

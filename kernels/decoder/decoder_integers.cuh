@@ -10,6 +10,7 @@
 
 #include <cuda_fp16.h>
 
+#include "../common/ptx.cuh"
 #include "decoder_send.cuh"
 #include "decoder_words.cuh"
 
@@ -34,11 +35,6 @@ enum : uint32_t {
   NEGATIVE_HIGH = 0xf4f8fafcu
 };
 
-__device__ __forceinline__ uint32_t look_up(uint32_t low, uint32_t high, uint32_t codes) {
-  uint32_t bytes;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(codes));
-  return bytes;
-}
 /* By the pipe of products, since that of logic is what a tile waits for. */
 __device__ __forceinline__ uint32_t upper_half(uint32_t word) {
   uint32_t half;
@@ -66,10 +62,10 @@ struct code_tables {
     positive = two.x, negative = two.y;
   }
   __device__ __forceinline__ uint32_t positives(uint32_t codes) const {
-    return look_up(positive, POSITIVE_HIGH, codes);
+    return permute(positive, POSITIVE_HIGH, codes);
   }
   __device__ __forceinline__ uint32_t negatives(uint32_t turned) const {
-    return look_up(negative, NEGATIVE_HIGH, turned);
+    return permute(negative, NEGATIVE_HIGH, turned);
   }
 };
 
@@ -115,15 +111,6 @@ struct added_bytes {
   }
 };
 
-/* The powers of two of a lane's two blocks. */
-struct block_powers {
-  float power[2];
-  __device__ __forceinline__ explicit block_powers(uint32_t from) {
-    const float2 two = load_two(from);
-    power[0] = two.x, power[1] = two.y;
-  }
-};
-
 /* Of the lower two bytes: exact. */
 __device__ __forceinline__ float2 of_two_e4m3(uint32_t two) {
   uint32_t halves;
@@ -131,9 +118,10 @@ __device__ __forceinline__ float2 of_two_e4m3(uint32_t two) {
   return __half22float2(*reinterpret_cast<const __half2 *>(&halves));
 }
 
-/* The sums of a lane's two rows with its numbers, times their scales: integers below 2^22, which f32 has. */
+/* The sums of a lane's two rows with its numbers, times its two blocks' powers and the rows' scales: integers below
+ * 2^22, which f32 has. */
 template <typename Bytes>
-__device__ __forceinline__ void multiply_codes(const Bytes &bytes, const block_powers &blocks, const uint32_t (&b)[8],
+__device__ __forceinline__ void multiply_codes(const Bytes &bytes, float2 powers, const uint32_t (&b)[8],
                                                uint32_t scales, uint32_t second_scales, float2 &sum) {
   const float2 scale = of_two_e4m3(scales), second_scale = of_two_e4m3(second_scales);
 #pragma unroll
@@ -142,8 +130,8 @@ __device__ __forceinline__ void multiply_codes(const Bytes &bytes, const block_p
 #pragma unroll
     for (int w = 2 * block; w < 2 * block + 2; w++) bytes.multiply(sums, w, b + 2 * w);
     const float of_row = sums[0] * high_step + sums[1], of_second = sums[2] * high_step + sums[3];
-    sum.x = fmaf(of_row, (block ? scale.y : scale.x) * blocks.power[block], sum.x);
-    sum.y = fmaf(of_second, (block ? second_scale.y : second_scale.x) * blocks.power[block], sum.y);
+    sum.x = fmaf(of_row, (block ? scale.y : scale.x) * (block ? powers.y : powers.x), sum.x);
+    sum.y = fmaf(of_second, (block ? second_scale.y : second_scale.x) * (block ? powers.y : powers.x), sum.y);
   }
 }
 
@@ -189,9 +177,9 @@ struct scaled_numbers {
     split(two.x * of_block.up, high[0], low[0]), split(two.y * of_block.up, high[1], low[1]);
     power = of_block.down;
     const bool odd = threadIdx.x % 2;
-    const uint32_t highs = look_up(high[0], high[1], 0x0040), lows = look_up(low[0], low[1], 0x0040),
+    const uint32_t highs = permute(high[0], high[1], 0x0040), lows = permute(low[0], low[1], 0x0040),
                    other = __shfl_xor_sync(0xffffffffu, odd ? highs : lows, 1);
-    bytes = odd ? look_up(other, lows, 0x5410) : look_up(highs, other, 0x5410);
+    bytes = odd ? permute(other, lows, 0x5410) : permute(highs, other, 0x5410);
   }
   /* Of a pair: the place of what the lane has, where low bytes lie `low` behind the high ones. */
   static __device__ __forceinline__ uint32_t place(uint32_t pair, uint32_t low) {

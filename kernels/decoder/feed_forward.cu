@@ -342,7 +342,7 @@ __device__ __forceinline__ float2 sum_of_cuts(const feed_forward_parameters &p, 
   float2 sum = {};
 #pragma unroll 4
   for (uint32_t cut = first; cut < of.cuts; cut += step) {
-    const float2 v = load_two(from + cut * of_cut);
+    const float2 v = load_shared_two(from + cut * of_cut);
     sum.x += v.x, sum.y += v.y;
   }
   return sum;

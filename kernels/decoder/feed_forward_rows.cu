@@ -213,10 +213,11 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
     float2 of_cut[Size::first_cuts];
     float squares = 0;
 #pragma unroll
-    for (uint32_t cut = 0; cut < Size::first_cuts; cut++) of_cut[cut] = load_two(gate_from + cut * sizeof m.first[0]);
+    for (uint32_t cut = 0; cut < Size::first_cuts; cut++)
+      of_cut[cut] = load_shared_two(gate_from + cut * sizeof m.first[0]);
 #pragma unroll
     for (uint32_t i = 0; i < Size::padded_squares; i += 4) {
-      const float4 four = load_four(gate_squares + i * 4);
+      const float4 four = load_shared_four(gate_squares + i * 4);
       squares += (four.x + four.y) + (four.z + four.w);
     }
     const float root = root_reciprocal(squares * (1.0f / hidden) + epsilon);
@@ -239,10 +240,10 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   }
   __syncthreads();
   if (!has_result) return;
-  float4 sum = load_four(result_from);
+  float4 sum = load_shared_four(result_from);
 #pragma unroll
   for (uint32_t cut = 1; cut < Size::second_cuts; cut++) {
-    const float4 more = load_four(result_from + cut * sizeof m.second[0]);
+    const float4 more = load_shared_four(result_from + cut * sizeof m.second[0]);
     sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
   }
   *(float4 *)result = float4{sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale};

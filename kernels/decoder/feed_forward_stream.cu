@@ -234,7 +234,8 @@ __device__ __forceinline__ void send_gated(const stream_parameters &p, const str
 __device__ __forceinline__ void convert_gated(const stream_place &at) {
   for (uint32_t pair = threadIdx.x; pair < (at.groups + 1) / 2 * (chunk_columns / 2); pair += 32 * block_warps) {
     float2 two = {};
-    if (pair < at.groups * (group_columns / 2)) two = load_two(at.shared + FEED_FORWARD_STREAM_RECEIVED + pair * 8);
+    if (pair < at.groups * (group_columns / 2))
+      two = load_shared_two(at.shared + FEED_FORWARD_STREAM_RECEIVED + pair * 8);
     const scaled_numbers scaled(two);
     store_word(at.shared + FEED_FORWARD_STREAM_GATED + scaled.place(pair, gated_low), scaled.bytes);
     if (at.lane % 8 == 0) store_number(at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + pair / 8 * 4, scaled.power);
@@ -257,10 +258,10 @@ struct early_tile {
 /* Of one warp: where the scales of its tiles lie, and their sums. */
 struct first_tiles {
   uint32_t scales, to, b[8];
-  block_powers blocks;
+  float2 powers;
 
   __device__ __forceinline__ first_tiles(const stream_parameters &p, const stream_place &at)
-      : blocks(at.shared + FEED_FORWARD_STREAM_BLOCKS + at.warp * 32 + at.t * 8) {
+      : powers(load_shared_two(at.shared + FEED_FORWARD_STREAM_BLOCKS + at.warp * 32 + at.t * 8)) {
     load_numbers(at.shared + (at.g / 2 == at.t
                                   ? FEED_FORWARD_STREAM_X + at.g % 2 * x_low + at.warp * chunk_columns + at.t * 32
                                   : FEED_FORWARD_STREAM_ZEROS),
@@ -272,7 +273,7 @@ struct first_tiles {
   __device__ __forceinline__ void multiply(const stream_place &at, const Bytes &bytes, uint32_t tile) const {
     float2 sum = {};
     const uint32_t from = scales + tile * (16 * scale_pitch);
-    multiply_codes(bytes, blocks, b, load_half_word(from), load_half_word(from + 8 * scale_pitch), sum);
+    multiply_codes(bytes, powers, b, load_half_word(from), load_half_word(from + 8 * scale_pitch), sum);
     store_number(to + tile * (block_warps * 128), sum_of_neighbours(sum, at.t));
   }
   __device__ __forceinline__ void go_on(uint32_t tiles) {
@@ -318,7 +319,7 @@ __device__ __forceinline__ void second_product(const stream_parameters &p, const
     for (uint32_t i = 0; i < second_slots; i++) {
       const uint32_t chunk = first + i;
       if (chunk >= chunks) break;
-      const block_powers blocks(blocks_at);
+      const float2 powers = load_shared_two(blocks_at);
       const uint32_t pair = chunk < stream.seconds ? load_half_word(scales_at[0]) : 0,
                      second_pair = chunk < stream.seconds ? load_half_word(scales_at[1]) : 0;
       uint32_t b[8];
@@ -327,7 +328,7 @@ __device__ __forceinline__ void second_product(const stream_parameters &p, const
       const code_bytes bytes(slot_codes(stream.second_slot(i)), tables);
       stream.ask_second(i, chunk + second_slots);
       cp_async_commit();
-      multiply_codes(bytes, blocks, b, pair, second_pair, sum);
+      multiply_codes(bytes, powers, b, pair, second_pair, sum);
       numbers += numbers_step, blocks_at += 32, scales_at[0] += 8, scales_at[1] += 8;
     }
   }

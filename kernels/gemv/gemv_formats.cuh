@@ -121,14 +121,6 @@ template <rondo_dtype V> struct vector_place {
 
 /* ---- Number formats --------------------------------------------------------------------------------------------- */
 
-/* Each nibble of the selector's low half picks one of eight bytes; its top bit asks for copies of that byte's sign
- * instead (PTX ISA, prmt). __byte_perm does not promise the latter. */
-__device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
-  uint32_t result;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
-  return result;
-}
-
 __device__ __forceinline__ __half2 half2_of(uint32_t bits) { return *reinterpret_cast<__half2 *>(&bits); }
 __device__ __forceinline__ uint32_t bits_of(__half2 pair) { return *reinterpret_cast<uint32_t *>(&pair); }
 __device__ __forceinline__ __nv_bfloat162 bf162_of(uint32_t bits) { return *reinterpret_cast<__nv_bfloat162 *>(&bits); }

@@ -71,14 +71,6 @@ __device__ __forceinline__ uint2 load_shared_words(uint32_t from) {
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(from) : "memory");
   return value;
 }
-__device__ __forceinline__ float4 load_shared_four(uint32_t from) {
-  float4 value;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "r"(from)
-               : "memory");
-  return value;
-}
 
 /* Made once and kept in a register: without this, the compiler makes it of the thread's number again for every tile. */
 __device__ __forceinline__ void keep(uint32_t &value) { asm volatile("" : "+r"(value)); }

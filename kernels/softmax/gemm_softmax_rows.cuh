@@ -39,14 +39,6 @@ __device__ __forceinline__ float weight_of(float max, float base, float factor) 
 __device__ __forceinline__ float base_of(float max) { return max == -INFINITY ? 0.0f : max; }
 
 /* By addresses in shared memory. */
-__device__ __forceinline__ float4 shared_float4(uint32_t address) {
-  float4 value;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "r"(address)
-               : "memory");
-  return value;
-}
 __device__ __forceinline__ float shared_float(uint32_t address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
@@ -178,7 +170,7 @@ template <int Count> __device__ __forceinline__ row_pair rows_combine(uint32_t s
   for (int i = 0; i < EACH; i++) {
     part[i] = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     if (4 * i + quad < Count) {
-      const float4 told = shared_float4(slots + (4 * i + quad) * WGMMA_SLOT_BYTES + (8 * warp + group) * 16);
+      const float4 told = load_shared_four(slots + (4 * i + quad) * WGMMA_SLOT_BYTES + (8 * warp + group) * 16);
       part[i] = {{told.x, told.z}, {told.y, told.w}};
     }
   }

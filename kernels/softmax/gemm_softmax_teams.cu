@@ -104,7 +104,7 @@ __device__ __forceinline__ float squares_of(const uint32_t (&pairs)[4], __half) 
   return sum;
 }
 template <typename T> __device__ __forceinline__ float squares(uint32_t address) {
-  const float4 eight = shared_float4(address);
+  const float4 eight = load_shared_four(address);
   const uint32_t pairs[4] = {__float_as_uint(eight.x), __float_as_uint(eight.y), __float_as_uint(eight.z),
                              __float_as_uint(eight.w)};
   return squares_of(pairs, T());
