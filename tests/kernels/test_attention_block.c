@@ -176,6 +176,33 @@ static void no_capacity(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_block, without_a_row_in_its_cache_gives_zeros, no_capacity)
 
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+
+/* Of a large model and NVFP4: with and without norm and its weights. Without the norm, numbers far from one would leave
+ * softmax nothing to choose. */
+static struct half wide_codes(size_t number) {
+  struct half h = with_types(wide_row, IN_NVFP4, 1, true);
+  h.capacity = CAPACITY, h.out_parts = 2, h.base = 10000.0f, h.no_norm_weights = number % 2;
+  return at_positions(h, number);
+}
+
+static void wide_values(rondo_backend backend) {
+  struct half h;
+  for (size_t i = 0; i < 2 * COUNT(x_changes); i++) h = wide_codes(i), run_changed(backend, &h, x_changes[i / 2]);
+  static void (*const plain[])(struct half *) = {NULL, mostly_zero, zero};
+  for (size_t i = 0; i < COUNT(plain); i++) h = wide_codes(i), h.epsilon = 0, run_changed(backend, &h, plain[i]);
+}
+BOTH_BACKENDS(attention_block, of_a_large_model_and_nvfp4_takes_numbers_of_any_size, wide_values)
+
+static void wide_not_finite(rondo_backend backend) {
+  for (size_t i = 0; i < 3; i++) {
+    struct half h = wide_codes(i);
+    if (i == 2) h.epsilon = 0;
+    run_not_finite(backend, &h);
+  }
+}
+BOTH_BACKENDS(attention_block, of_a_large_model_and_nvfp4_hides_no_nan, wide_not_finite)
+
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
 
 /* Without a GPU too: every case above says which kernel it takes, and each kernel has one. */

@@ -165,6 +165,54 @@ static inline void run_changed(rondo_backend backend, struct half *h, void (*cha
 }
 static inline void run(rondo_backend backend, struct half *h) { run_changed(backend, h, NULL); }
 
+/* ---- Other numbers of x ------------------------------------------------------------------------------------------ */
+
+/* Numbers of x of very different sizes, beside each other and in different places; huge ones, tiny ones, and zeros. */
+static inline void far_apart(struct half *h) {
+  for (int64_t c = 0; c < h->hidden; c++)
+    oracle_write(h->dtype, h->x.data, c, grid_read(&h->x, 0, c) * ldexp(1, (int)(c / 128 * 7 + c) % 40 - 20));
+}
+static inline void huge(struct half *h) {
+  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->dtype, h->x.data, c, ldexp(grid_read(&h->x, 0, c), 40));
+}
+static inline void tiny(struct half *h) {
+  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->dtype, h->x.data, c, ldexp(grid_read(&h->x, 0, c), -60));
+}
+static inline void mostly_zero(struct half *h) {
+  for (int64_t c = 0; c < h->hidden; c++)
+    if (c % 48 > 1) oracle_write(h->dtype, h->x.data, c, 0);
+}
+static inline void zero(struct half *h) {
+  for (int64_t c = 0; c < h->hidden; c++) oracle_write(h->dtype, h->x.data, c, 0);
+}
+static void (*const x_changes[])(struct half *) = {far_apart, huge, tiny, mostly_zero, zero};
+
+/* Products of one token and NVFP4 are of integers, which know neither NaN nor infinity: each of them in x, and whether
+ * it is seen in every result. */
+static inline void run_not_finite(rondo_backend backend, const struct half *of) {
+  static const double values[] = {NAN, INFINITY, -INFINITY};
+  for (size_t i = 0; i < COUNT(values); i++) {
+    struct half h = *of;
+    struct trial trial;
+    struct random random = {i + 1};
+    trial_describe(&trial, backend);
+    half_add(trial.graph, &h, NULL);
+    trial_instantiate(&trial);
+    half_fill(&h, &random, true);
+    oracle_write(h.dtype, h.x.data, 77, values[i]);
+    half_set(&h, &trial, true);
+    trial_replay(&trial);
+    half_get(&h, &trial);
+    for (int64_t c = 0; c < h.hidden; c++) {
+      double sum = 0;
+      for (int64_t p = 0; p < h.out_parts; p++) sum += grid_read(&h.out_sums, p, c);
+      cr_assert(!isfinite(sum), "%g in x, column %d: %g", values[i], (int)c, sum);
+    }
+    trial_end(&trial);
+    half_free(&h, true);
+  }
+}
+
 /* ---- Sizes ------------------------------------------------------------------------------------------------------- */
 
 static const struct {
