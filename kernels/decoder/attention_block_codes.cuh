@@ -14,7 +14,7 @@ __device__ __forceinline__ void store_scaled(float number, uint32_t to, uint32_t
 #pragma unroll
   for (int d = 1; d < 16; d *= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
   const block_power power(most);
-  split(number * power.up, high, low);
+  split(number, power.up, high, low);
   const bool is_low = threadIdx.x % 32 >= 16;
   asm volatile("st.shared.u8 [%0], %1;" ::"r"((is_low ? to_low : to) + threadIdx.x % 16), "r"(is_low ? low : high)
                : "memory");

@@ -6,6 +6,9 @@
  * the second product; all scales lie in shared memory before; each lane asks by cp.async for the 16 bytes that it needs
  * itself of rows g and g + 8, so that nobody meets. Before x comes the memory would have nothing to do: what finds room
  * is in shared memory then, a tile even decoded in registers, and the rest in the L2 cache.
+ * Four more warps see to it that these never wait for each other: as soon as all have had their share of a tile, it is
+ * gated, sent to the cluster's other blocks, and what comes from there made integers, while the next tiles are
+ * multiplied. The second product begins where the first ends, and has all but the last of its chunks then.
  * The products are those of decoder_integers.cuh. */
 #include "decoder_integers.cuh"
 #include "decoder_shared.cuh"
@@ -41,29 +44,38 @@ struct stream_place {
   /* The row of a tile whose sum a lane gets, and the half of the columns. */
   __device__ __forceinline__ uint32_t sum_row() const { return g + t % 2 * 8; }
   __device__ __forceinline__ uint32_t sum_half() const { return t / 2; }
-  __device__ __forceinline__ uint32_t barrier(uint32_t which) const { return shared + 8 * which; }
+  __device__ __forceinline__ uint32_t chunks() const { return (groups + 1) / 2; }
+  __device__ __forceinline__ uint32_t x_here() const { return shared + FEED_FORWARD_STREAM_X_HERE; }
+  __device__ __forceinline__ uint32_t squares_here() const { return shared + FEED_FORWARD_STREAM_SQUARES_HERE; }
+  __device__ __forceinline__ uint32_t summed(uint32_t tile) const {
+    return shared + FEED_FORWARD_STREAM_SUMMED + tile * 8;
+  }
+  __device__ __forceinline__ uint32_t received(uint32_t chunk) const {
+    return shared + FEED_FORWARD_STREAM_RECEIVED_HERE + chunk * 8;
+  }
+  __device__ __forceinline__ uint32_t converted(uint32_t chunk) const {
+    return shared + FEED_FORWARD_STREAM_CONVERTED + chunk * 8;
+  }
 };
 
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
 /* What a warp asks for: its columns of the first product's tiles, then its tile of the second, chunk by chunk. */
 struct code_stream {
-  const unsigned char *from[2], *second_from[2]; /* of a lane's two rows */
-  uint32_t step, seconds;                        /* seconds: chunks of the second product of which it has columns */
+  const unsigned char *from, *second_from; /* of a lane's row g */
+  uint32_t eight_rows, eight_second_rows;  /* bytes from there to its row g + 8 */
+  uint32_t seconds;                        /* chunks of the second product of which it has columns */
   uint32_t to, last_to;
 
   __device__ __forceinline__ code_stream(const stream_parameters &p, const stream_place &at) {
     const uint32_t row_bytes = p.hidden / 2, second_row_bytes = p.columns / 2;
-    const unsigned char *first = (const unsigned char *)p.gate_up +
-                                 (at.first_group * 128 + at.rank * 16) * (uint64_t)row_bytes + at.warp * chunk_bytes +
-                                 at.t * 16,
-                        *second = (const unsigned char *)p.down +
-                                  (at.rank + at.warp * cluster_blocks) * 16 * (uint64_t)second_row_bytes +
-                                  at.first_group * (group_columns / 2) + at.t * 16;
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-      from[i] = first + (at.g + 8 * i) * row_bytes, second_from[i] = second + (at.g + 8 * i) * second_row_bytes;
-    step = 128 * row_bytes;
+    eight_rows = 8 * row_bytes, eight_second_rows = 8 * second_row_bytes;
+    from = (const unsigned char *)p.gate_up + (at.first_group * 128 + at.rank * 16 + at.g) * (uint64_t)row_bytes +
+           at.warp * chunk_bytes + at.t * 16;
+    from -= 16 * eight_rows; /* a tile in front of the first: see ask */
+    second_from = (const unsigned char *)p.down +
+                  ((at.rank + at.warp * cluster_blocks) * 16 + at.g) * (uint64_t)second_row_bytes +
+                  at.first_group * (group_columns / 2) + at.t * 16;
     seconds = (at.t < 2 ? at.groups + 1 : at.groups) / 2;
     to = at.shared + p.ring + at.warp * (slot_count * slot_bytes) + at.lane * 16;
     last_to = at.shared + p.scales + at.warp * slot_bytes + at.lane * 16;
@@ -72,19 +84,21 @@ struct code_stream {
   /* In the second product there is one more, where the first one's scales were: of nine groups, below which nobody asks
    * for it, they take more. */
   static_assert((2 * slot_count + 1) * 16 * scale_pitch >= block_warps * slot_bytes, "");
-  __device__ __forceinline__ uint32_t second_slot(uint32_t i) const { return i < slot_count ? slot(i) : last_to; }
-  __device__ __forceinline__ void ask_second(uint32_t i, uint32_t chunk) const {
+  __device__ __forceinline__ uint32_t second_slot(const stream_place &at, uint32_t i) const {
+    return i < slot_count ? slot((at.groups + i) % slot_count) : last_to;
+  }
+  __device__ __forceinline__ void ask_second(uint32_t slot, uint32_t chunk) const {
     if (chunk >= seconds) return;
-    copy_early_16(second_slot(i), second_from[0] + chunk * chunk_bytes);
-    copy_early_16(second_slot(i) + 512, second_from[1] + chunk * chunk_bytes);
+    copy_early_16(slot, second_from + chunk * chunk_bytes);
+    copy_early_16(slot + 512, second_from + chunk * chunk_bytes + eight_second_rows);
   }
   /* The next chunk of the first product, `tile`, or what has the slot in the second. */
   __device__ __forceinline__ void ask(const stream_place &at, uint32_t i, uint32_t tile) {
     if (tile < at.groups) {
-      copy_early_16(slot(i), from[0]), copy_early_16(slot(i) + 512, from[1]);
-      from[0] += step, from[1] += step;
+      from += 16 * eight_rows; /* before, so that no copy of it is kept */
+      copy_early_16(slot(i), from), copy_early_16(slot(i) + 512, from + eight_rows);
     } else {
-      ask_second(i, i);
+      ask_second(slot(i), tile - at.groups);
     }
     cp_async_commit();
   }
@@ -184,16 +198,17 @@ template <rondo_dtype V> struct gathered {
       two.x *= by.x, two.y *= by.y;
     }
     scaled_numbers(two).send(pair, at.shared + FEED_FORWARD_STREAM_X, x_low, at.shared + FEED_FORWARD_STREAM_BLOCKS,
-                             at.barrier(0));
+                             at.x_here());
 #pragma unroll
     for (int d = 16; d; d /= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
     if (at.lane < cluster_blocks)
       send_word(address_in_block(at.shared + FEED_FORWARD_STREAM_SQUARES + unit * 4, at.lane), __float_as_uint(square),
-                address_in_block(at.barrier(0), at.lane));
+                address_in_block(at.squares_here(), at.lane));
   }
 };
 
 __device__ __forceinline__ float norm_factor(const stream_parameters &p, const stream_place &at) {
+  barrier_wait_cluster(at.squares_here(), 0);
   if (p.epsilon == 0.0f) return p.scale * codes_factor;
   float square = at.lane < p.hidden / unit_columns
                      ? __uint_as_float(load_word(at.shared + FEED_FORWARD_STREAM_SQUARES + at.lane * 4))
@@ -203,42 +218,58 @@ __device__ __forceinline__ float norm_factor(const stream_parameters &p, const s
   return rsqrtf(square * p.inverse_hidden + p.epsilon) * (p.scale * codes_factor);
 }
 
-/* silu(gate) * up to all blocks: a warp has a tile, a lane one of its columns and a quarter of the cuts. */
-__device__ __forceinline__ void send_gated(const stream_parameters &p, const stream_place &at, float factor) {
+/* silu(gate) * up of a tile to all blocks: a lane has one of its columns and a quarter of the cuts. */
+__device__ __forceinline__ void send_gated(const stream_parameters &p, const stream_place &at, uint32_t tile,
+                                           float factor) {
   const uint32_t cuts = p.hidden / chunk_columns, quarter = at.lane / 8, column = at.lane % 8;
-  for (uint32_t tile = at.warp; tile < at.groups; tile += block_warps) {
-    float2 sum = {};
+  barrier_wait(at.summed(tile), 0);
+  float2 sum = {};
 #pragma unroll
-    for (uint32_t i = 0; i < block_warps; i += 4)
-      if (i + quarter < cuts) {
-        const words of_cut =
-            load_words(at.shared + p.sums + ((tile * block_warps + i + quarter) * 32 + 4 * column) * 4);
-        sum.x += __uint_as_float(of_cut.word[0]) + __uint_as_float(of_cut.word[1]);
-        sum.y += __uint_as_float(of_cut.word[2]) + __uint_as_float(of_cut.word[3]);
-      }
-#pragma unroll
-    for (int d = 8; d < 32; d *= 2) {
-      sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d);
-      sum.y += __shfl_xor_sync(0xffffffffu, sum.y, d);
+  for (uint32_t i = 0; i < block_warps; i += 4)
+    if (i + quarter < cuts) {
+      const words of_cut = load_words(at.shared + p.sums + ((tile * block_warps + i + quarter) * 32 + 4 * column) * 4);
+      sum.x += __uint_as_float(of_cut.word[0]) + __uint_as_float(of_cut.word[1]);
+      sum.y += __uint_as_float(of_cut.word[2]) + __uint_as_float(of_cut.word[3]);
     }
-    const float gate = sum.x * factor;
-    const float gated = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * (sum.y * factor);
-    const uint32_t to = at.shared + FEED_FORWARD_STREAM_RECEIVED + ((at.rank + tile * cluster_blocks) * 8 + column) * 4;
 #pragma unroll
-    for (uint32_t block = quarter; block < cluster_blocks; block += 4)
-      send_word(address_in_block(to, block), __float_as_uint(gated), address_in_block(at.barrier(1), block));
+  for (int d = 8; d < 32; d *= 2) {
+    sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d);
+    sum.y += __shfl_xor_sync(0xffffffffu, sum.y, d);
   }
+  const float gate = sum.x * factor;
+  const float gated = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * (sum.y * factor);
+  const uint32_t to = at.shared + FEED_FORWARD_STREAM_RECEIVED + ((at.rank + tile * cluster_blocks) * 8 + column) * 4;
+#pragma unroll
+  for (uint32_t block = quarter; block < cluster_blocks; block += 4)
+    send_word(address_in_block(to, block), __float_as_uint(gated), address_in_block(at.received(tile / 2), block));
 }
 
-/* What has been received, as the second product's numbers; zeros behind. */
-__device__ __forceinline__ void convert_gated(const stream_place &at) {
-  for (uint32_t pair = threadIdx.x; pair < (at.groups + 1) / 2 * (chunk_columns / 2); pair += 32 * block_warps) {
+/* A chunk of what has been received, as the second product's numbers; zeros behind. */
+__device__ __forceinline__ void convert_gated(const stream_place &at, uint32_t chunk) {
+  barrier_wait_cluster(at.received(chunk), 0);
+#pragma unroll
+  for (uint32_t i = 0; i < chunk_columns / 2; i += 32) {
+    const uint32_t pair = chunk * (chunk_columns / 2) + i + at.lane;
     float2 two = {};
     if (pair < at.groups * (group_columns / 2))
       two = load_shared_two(at.shared + FEED_FORWARD_STREAM_RECEIVED + pair * 8);
     const scaled_numbers scaled(two);
     store_word(at.shared + FEED_FORWARD_STREAM_GATED + scaled.place(pair, gated_low), scaled.bytes);
     if (at.lane % 8 == 0) store_number(at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + pair / 8 * 4, scaled.power);
+  }
+  __syncwarp();
+  if (at.lane == 0) barrier_arrive(at.converted(chunk));
+}
+/* The warps that have no weights: two gate tiles in turn, two convert chunks. */
+__device__ __forceinline__ void gate_and_convert(const stream_parameters &p, const stream_place &at) {
+  const uint32_t odd = at.warp % 2;
+  if (at.warp < block_warps + 2) {
+    const float factor = norm_factor(p, at);
+#pragma unroll 1
+    for (uint32_t tile = odd; tile < at.groups; tile += 2) send_gated(p, at, tile, factor);
+  } else {
+#pragma unroll 1
+    for (uint32_t chunk = odd; chunk < at.chunks(); chunk += 2) convert_gated(at, chunk);
   }
 }
 
@@ -255,6 +286,10 @@ struct early_tile {
   }
 };
 
+struct row_scales {
+  uint32_t row, second_row;
+};
+
 /* Of one warp: where the scales of its tiles lie, and their sums. */
 struct first_tiles {
   uint32_t scales, to, b[8];
@@ -269,34 +304,34 @@ struct first_tiles {
     scales = at.shared + p.scales + at.g * scale_pitch + at.warp * 8 + at.t * 2;
     to = at.shared + p.sums + (at.warp * 32 + at.sum_row() * 2 + at.sum_half()) * 4;
   }
-  template <typename Bytes>
-  __device__ __forceinline__ void multiply(const stream_place &at, const Bytes &bytes, uint32_t tile) const {
-    float2 sum = {};
-    const uint32_t from = scales + tile * (16 * scale_pitch);
-    multiply_codes(bytes, powers, b, load_half_word(from), load_half_word(from + 8 * scale_pitch), sum);
-    store_number(to + tile * (block_warps * 128), sum_of_neighbours(sum, at.t));
+  __device__ __forceinline__ row_scales scales_here() const {
+    return {load_half_word(scales), load_half_word(scales + 8 * scale_pitch)};
   }
-  __device__ __forceinline__ void go_on(uint32_t tiles) {
-    scales += tiles * (16 * scale_pitch), to += tiles * (block_warps * 128);
+  template <typename Bytes>
+  __device__ __forceinline__ void multiply(const stream_place &at, const Bytes &bytes, const row_scales &of,
+                                           uint32_t tile) {
+    float2 sum = {};
+    multiply_codes(bytes, powers, b, of.row, of.second_row, sum);
+    store_number(to, sum_of_neighbours(sum, at.t));
+    __syncwarp();
+    if (at.lane == 0) barrier_arrive(at.summed(tile));
+    scales += 16 * scale_pitch, to += block_warps * 128;
   }
 };
 
 __device__ __forceinline__ void first_product(const stream_parameters &p, const stream_place &at, code_stream &stream,
                                               const code_tables &tables, const early_tile &early) {
   first_tiles tiles(p, at);
-  tiles.multiply(at, early.bytes, 0);
-  tiles.go_on(1);
+  tiles.multiply(at, early.bytes, tiles.scales_here(), 0);
+  uint32_t slot = 1;
 #pragma unroll 1
-  for (uint32_t first = 1; first < at.groups; first += slot_count) {
-#pragma unroll
-    for (uint32_t i = 0; i < slot_count; i++) {
-      if (first + i >= at.groups) break;
-      cp_async_wait<slot_count - 1>();
-      const code_bytes bytes(slot_codes(stream.slot((1 + i) % slot_count)), tables);
-      stream.ask(at, (1 + i) % slot_count, first + i + slot_count);
-      tiles.multiply(at, bytes, i);
-    }
-    tiles.go_on(slot_count);
+  for (uint32_t tile = 1; tile < at.groups; tile++) {
+    cp_async_wait<slot_count - 1>();
+    const slot_codes codes(stream.slot(slot));
+    const row_scales of = tiles.scales_here();
+    stream.ask(at, slot, tile + slot_count);
+    tiles.multiply(at, code_bytes(codes, tables), of, tile);
+    slot = (slot + 1) % slot_count;
   }
 }
 
@@ -311,26 +346,29 @@ __device__ __forceinline__ void second_product(const stream_parameters &p, const
 #pragma unroll
   for (int i = 0; i < 2; i++)
     scales_at[i] = at.shared + p.second_scales + (at.warp * 16 + at.g + 8 * i) * at.groups * 4 + at.t * 2;
-  const uint32_t chunks = (at.groups + 1) / 2;
+  const uint32_t chunks = at.chunks();
   float2 sum = {};
+  uint32_t slot = 0;
 #pragma unroll 1
-  for (uint32_t first = 0; first < chunks; first += second_slots) {
-#pragma unroll
-    for (uint32_t i = 0; i < second_slots; i++) {
-      const uint32_t chunk = first + i;
-      if (chunk >= chunks) break;
-      const float2 powers = load_shared_two(blocks_at);
-      const uint32_t pair = chunk < stream.seconds ? load_half_word(scales_at[0]) : 0,
-                     second_pair = chunk < stream.seconds ? load_half_word(scales_at[1]) : 0;
-      uint32_t b[8];
-      load_numbers(numbers, b);
-      cp_async_wait<second_slots - 1>();
-      const code_bytes bytes(slot_codes(stream.second_slot(i)), tables);
-      stream.ask_second(i, chunk + second_slots);
-      cp_async_commit();
-      multiply_codes(bytes, powers, b, pair, second_pair, sum);
-      numbers += numbers_step, blocks_at += 32, scales_at[0] += 8, scales_at[1] += 8;
+  for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+    cp_async_wait<slot_count - 1>();
+    const uint32_t codes_at = stream.second_slot(at, slot);
+    const slot_codes codes(codes_at);
+    const uint32_t pair = chunk < stream.seconds ? load_half_word(scales_at[0]) : 0,
+                   second_pair = chunk < stream.seconds ? load_half_word(scales_at[1]) : 0;
+    if (chunk == 0) {
+      barrier_wait(at.summed(at.groups - 1), 0); /* the first product's scales */
+      stream.ask_second(stream.last_to, slot_count);
     }
+    stream.ask_second(codes_at, chunk + second_slots);
+    cp_async_commit();
+    barrier_wait(at.converted(chunk), 0);
+    const float2 powers = load_shared_two(blocks_at);
+    uint32_t b[8];
+    load_numbers(numbers, b);
+    multiply_codes(code_bytes(codes, tables), powers, b, pair, second_pair, sum);
+    numbers += numbers_step, blocks_at += 32, scales_at[0] += 8, scales_at[1] += 8;
+    slot = slot == slot_count ? 0 : slot + 1;
   }
   float of_row = sum_of_neighbours(sum, at.t);
   of_row += __shfl_xor_sync(0xffffffffu, of_row, 2);
@@ -339,22 +377,37 @@ __device__ __forceinline__ void second_product(const stream_parameters &p, const
         of_row * (p.scale * codes_factor);
 }
 
+__device__ __forceinline__ void meet_multiplying_warps() {
+  asm volatile("bar.sync 1, %0;" ::"n"(32 * block_warps) : "memory");
+}
+
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(const stream_parameters &p) {
   extern __shared__ __align__(128) unsigned char feed_forward_stream_memory[];
   const stream_place at(p, shared_address(feed_forward_stream_memory));
   if (threadIdx.x == 0) {
-    barrier_init(at.barrier(0), 1);
-    barrier_init(at.barrier(1), 1);
+    barrier_init(at.x_here(), 1);
+    barrier_init(at.squares_here(), 1);
+    for (uint32_t tile = 0; tile < at.groups; tile++) barrier_init(at.summed(tile), p.hidden / chunk_columns);
+    for (uint32_t chunk = 0; chunk < at.chunks(); chunk++)
+      barrier_init(at.received(chunk), 1), barrier_init(at.converted(chunk), 1);
     barriers_are_initialised();
-    barrier_expect(at.barrier(0), p.hidden * 2 + p.hidden / 16 * 4 + p.hidden / unit_columns * 4);
-    barrier_expect(at.barrier(1), at.groups * (group_columns * 4));
+    barrier_expect(at.x_here(), p.hidden * 2 + p.hidden / 16 * 4);
+    barrier_expect(at.squares_here(), p.hidden / unit_columns * 4);
+    for (uint32_t chunk = 0; chunk < at.chunks(); chunk++)
+      barrier_expect(at.received(chunk), min(at.groups - 2 * chunk, 2u) * (group_columns * 4));
   }
   __syncwarp();
   arrive_at_cluster();
   if (threadIdx.x < 8) store_word(at.shared + FEED_FORWARD_STREAM_ZEROS + threadIdx.x * 4, 0);
   if (!p.early) only_wait_for_predecessors();
+  if (at.warp >= block_warps) {
+    wait_for_cluster();
+    only_wait_for_predecessors();
+    gate_and_convert(p, at);
+    return;
+  }
   code_stream stream(p, at);
   const code_tables tables(at.shared + FEED_FORWARD_STREAM_TABLES + at.warp * 8);
   gathered<V> numbers(at);
@@ -390,19 +443,12 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
     }
     if (!multiplies) cp_async_wait<0>(); /* of its scales */
   }
-  __syncthreads();
-  barrier_wait_cluster(at.barrier(0), 0);
-  const float factor = norm_factor(p, at);
-  if (multiplies) first_product(p, at, stream, tables, early);
-  __syncthreads();
-  if (multiplies) stream.ask_second(slot_count, slot_count);
+  meet_multiplying_warps();
+  barrier_wait_cluster(at.x_here(), 0);
+  if (!multiplies) return;
+  first_product(p, at, stream, tables, early);
   cp_async_commit();
-  send_gated(p, at, factor);
-  barrier_wait_cluster(at.barrier(1), 0);
-  convert_gated(at);
-  cp_async_wait<0>();
-  __syncthreads();
-  if (multiplies) second_product(p, at, stream, tables);
+  second_product(p, at, stream, tables);
 }
 
 #define DEFINE(chips, parameters, name, threads, type)                                                                 \

@@ -9,7 +9,11 @@
 
 enum {
   FEED_FORWARD_STREAM_CLUSTER = 8,
-  FEED_FORWARD_STREAM_WARPS = 16,
+  FEED_FORWARD_STREAM_WARPS = 16, /* that multiply; four more gate and convert */
+  FEED_FORWARD_STREAM_THREADS = 32 * (FEED_FORWARD_STREAM_WARPS + 4),
+  /* What the kernels say that they may have: it leaves a thread 64 registers, and with more a block would not find room
+   * beside one of an attention block. */
+  FEED_FORWARD_STREAM_BOUND = 1024,
   FEED_FORWARD_STREAM_CHUNK = 128,   /* columns of a tile that a warp takes at once */
   FEED_FORWARD_STREAM_GROUP = 64,    /* gated columns: a tile of gate and up for each block */
   FEED_FORWARD_STREAM_HIDDEN = 2048, /* at most: a chunk, and a tile of the second product, for each warp */
@@ -42,17 +46,23 @@ struct feed_forward_stream_parameters {
 /* KERNEL(chips, parameters, name, threads, x) */
 #define FEED_FORWARD_STREAM_KERNELS(KERNEL)                                                                            \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_stream_parameters, rondo_feed_forward_stream_f16,                    \
-         32 * FEED_FORWARD_STREAM_WARPS, RONDO_F16)                                                                    \
+         FEED_FORWARD_STREAM_BOUND, RONDO_F16)                                                                         \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_stream_parameters, rondo_feed_forward_stream_bf16,                   \
-         32 * FEED_FORWARD_STREAM_WARPS, RONDO_BF16)
+         FEED_FORWARD_STREAM_BOUND, RONDO_BF16)
 
 /* Places in shared memory that do not depend on sizes. */
 enum {
-  FEED_FORWARD_STREAM_BARRIERS = 0,
-  FEED_FORWARD_STREAM_SQUARES = 64, /* [units] */
-  FEED_FORWARD_STREAM_ZEROS = 192,  /* 32 bytes */
-  FEED_FORWARD_STREAM_TABLES = 256, /* [warps] two words */
-  FEED_FORWARD_STREAM_BLOCKS = 384, /* [blocks of 16 of x] powers of two */
+  /* Barriers: x and its powers are here; its squares; [groups] a tile's sums; [chunks] what is gated of all blocks;
+   * [chunks] integers made of it. */
+  FEED_FORWARD_STREAM_X_HERE = 0,
+  FEED_FORWARD_STREAM_SQUARES_HERE = 8,
+  FEED_FORWARD_STREAM_SUMMED = 16,
+  FEED_FORWARD_STREAM_RECEIVED_HERE = FEED_FORWARD_STREAM_SUMMED + FEED_FORWARD_STREAM_GROUPS * 8,
+  FEED_FORWARD_STREAM_CONVERTED = FEED_FORWARD_STREAM_RECEIVED_HERE + FEED_FORWARD_STREAM_GROUPS / 2 * 8,
+  FEED_FORWARD_STREAM_SQUARES = 320, /* [units] */
+  FEED_FORWARD_STREAM_ZEROS = 448,   /* 32 bytes */
+  FEED_FORWARD_STREAM_TABLES = 512,  /* [warps] two words */
+  FEED_FORWARD_STREAM_BLOCKS = 640,  /* [blocks of 16 of x] powers of two */
   FEED_FORWARD_STREAM_SECOND_BLOCKS = FEED_FORWARD_STREAM_BLOCKS + FEED_FORWARD_STREAM_HIDDEN / 16 * 4,
   FEED_FORWARD_STREAM_NORM = FEED_FORWARD_STREAM_SECOND_BLOCKS + FEED_FORWARD_STREAM_GROUPS * 16,
   /* High bytes of numbers, then low ones: */
