@@ -6,9 +6,10 @@
  * the second product; all scales lie in shared memory before; each lane asks by cp.async for the 16 bytes that it needs
  * itself of rows g and g + 8, so that nobody meets. Before x comes the memory would have nothing to do: what finds room
  * is in shared memory then, a tile even decoded in registers, and the rest in the L2 cache.
- * Four more warps see to it that these never wait for each other: as soon as all have had their share of a tile, it is
- * gated, sent to the cluster's other blocks, and what comes from there made integers, while the next tiles are
- * multiplied. The second product begins where the first ends, and has all but the last of its chunks then.
+ * Four more warps do all else, so that these never wait for each other: they gather x; then, as soon as all have had
+ * their share of a tile, it is gated, sent to the cluster's other blocks, and what comes from there made integers,
+ * while the next tiles are multiplied. The second product begins where the first ends, and has all but the last of its
+ * chunks then.
  * The products are those of decoder_integers.cuh. */
 #include "decoder_integers.cuh"
 #include "decoder_shared.cuh"
@@ -65,7 +66,7 @@ struct code_stream {
   const unsigned char *from, *second_from; /* of a lane's row g */
   uint32_t eight_rows, eight_second_rows;  /* bytes from there to its row g + 8 */
   uint32_t seconds;                        /* chunks of the second product of which it has columns */
-  uint32_t to, last_to;
+  uint32_t to;
 
   __device__ __forceinline__ code_stream(const stream_parameters &p, const stream_place &at) {
     const uint32_t row_bytes = p.hidden / 2, second_row_bytes = p.columns / 2;
@@ -78,14 +79,17 @@ struct code_stream {
                   at.first_group * (group_columns / 2) + at.t * 16;
     seconds = (at.t < 2 ? at.groups + 1 : at.groups) / 2;
     to = at.shared + p.ring + at.warp * (slot_count * slot_bytes) + at.lane * 16;
-    last_to = at.shared + p.scales + at.warp * slot_bytes + at.lane * 16;
   }
   __device__ __forceinline__ uint32_t slot(uint32_t i) const { return to + i * slot_bytes; }
   /* In the second product there is one more, where the first one's scales were: of nine groups, below which nobody asks
    * for it, they take more. */
   static_assert((2 * slot_count + 1) * 16 * scale_pitch >= block_warps * slot_bytes, "");
-  __device__ __forceinline__ uint32_t second_slot(const stream_place &at, uint32_t i) const {
-    return i < slot_count ? slot((at.groups + i) % slot_count) : last_to;
+  static __device__ __forceinline__ uint32_t last_slot(const stream_parameters &p, const stream_place &at) {
+    return at.shared + p.scales + at.warp * slot_bytes + at.lane * 16;
+  }
+  __device__ __forceinline__ uint32_t second_slot(const stream_parameters &p, const stream_place &at,
+                                                  uint32_t i) const {
+    return i < slot_count ? slot((at.groups + i) % slot_count) : last_slot(p, at);
   }
   __device__ __forceinline__ void ask_second(uint32_t slot, uint32_t chunk) const {
     if (chunk >= seconds) return;
@@ -110,14 +114,14 @@ struct code_stream {
    * of the first product lies in one piece. */
   __device__ __forceinline__ void bring_nearer(const stream_parameters &p, const stream_place &at) const {
     cp_async_wait<1>();
-    const uint32_t tile = at.warp - gathering_warps + slot_count + 1, row_bytes = p.hidden / 2,
-                   second_row_bytes = p.columns / 2;
+    const uint32_t tile = at.warp + slot_count + 1, row_bytes = p.hidden / 2, second_row_bytes = p.columns / 2;
     if (at.lane == 0 && tile < at.groups)
       prefetch_early((const unsigned char *)p.gate_up +
                          (at.first_group * 128 + at.rank * 16 + tile * 128) * (uint64_t)row_bytes,
                      16 * row_bytes);
-    for (uint32_t row = threadIdx.x - 32 * gathering_warps; row < p.hidden / cluster_blocks;
-         row += 32 * (block_warps - gathering_warps))
+    static_assert(32 * block_warps >= FEED_FORWARD_STREAM_HIDDEN / cluster_blocks, "a thread has one row");
+    const uint32_t row = threadIdx.x;
+    if (row < p.hidden / cluster_blocks)
       prefetch_early((const unsigned char *)p.down +
                          ((at.rank + row / 16 * cluster_blocks) * 16 + row % 16) * (uint64_t)second_row_bytes +
                          at.first_group * (group_columns / 2),
@@ -127,14 +131,13 @@ struct code_stream {
 
 /* A block starts when the last kernel but one ends, and the one between now loads what that has left: not beside this
  * one's weights, of which it would be 0.2 us later. */
-__device__ __forceinline__ void give_way() { asm volatile("nanosleep.u32 1000;"); }
+__device__ __forceinline__ void give_way() { asm volatile("nanosleep.u32 400;"); }
 
-/* The scales of the block's rows of the first product, 16 bytes at once. The warps that gather x have no time for it.
- */
+/* The scales of the block's rows of the first product, 16 bytes at once. */
 __device__ __forceinline__ void ask_scales(const stream_parameters &p, const stream_place &at) {
-  const uint32_t pieces = p.hidden / 256, piece = threadIdx.x % 8, rows = (block_warps - gathering_warps) * 4;
+  const uint32_t pieces = p.hidden / 256, piece = threadIdx.x % 8, rows = block_warps * 4;
   if (piece < pieces)
-    for (uint32_t row = threadIdx.x / 8 - gathering_warps * 4; row < at.groups * 16; row += rows)
+    for (uint32_t row = threadIdx.x / 8; row < at.groups * 16; row += rows)
       copy_early_16(at.shared + p.scales + row * scale_pitch + piece * 16,
                     (const unsigned char *)p.gate_up_scales +
                         (at.first_group * 128 + (at.rank + row / 16 * cluster_blocks) * 16 + row % 16) *
@@ -144,10 +147,10 @@ __device__ __forceinline__ void ask_scales(const stream_parameters &p, const str
 
 /* Those of the second product: four of a row for each group. */
 __device__ __forceinline__ void ask_second_scales(const stream_parameters &p, const stream_place &at) {
-  const uint32_t rows = (block_warps - gathering_warps) * 4;
+  const uint32_t rows = block_warps * 4;
   for (uint32_t group = threadIdx.x % 8; group < at.groups; group += 8)
 #pragma unroll 2
-    for (uint32_t row = threadIdx.x / 8 - gathering_warps * 4; row < p.hidden / cluster_blocks; row += rows)
+    for (uint32_t row = threadIdx.x / 8; row < p.hidden / cluster_blocks; row += rows)
       copy_early<4>(at.shared + p.second_scales + (row * at.groups + group) * 4,
                     (const unsigned char *)p.down_scales +
                         ((at.rank + row / 16 * cluster_blocks) * 16 + row % 16) * (uint64_t)(p.columns / 16) +
@@ -168,10 +171,10 @@ template <rondo_dtype V> struct gathered {
   float2 part[FEED_FORWARD_STREAM_PARTS];
 
   __device__ __forceinline__ explicit gathered(const stream_place &at)
-      : unit(at.warp * cluster_blocks + at.rank), pair(unit * 32 + at.lane) {}
+      : unit((at.warp - block_warps) * cluster_blocks + at.rank), pair(unit * 32 + at.lane) {}
   __device__ __forceinline__ bool any(const stream_parameters &p) const { return unit < p.hidden / unit_columns; }
   __device__ __forceinline__ uint32_t norm_at(const stream_place &at) const {
-    return at.shared + FEED_FORWARD_STREAM_NORM + threadIdx.x * 4;
+    return at.shared + FEED_FORWARD_STREAM_NORM + (threadIdx.x - 32 * block_warps) * 4;
   }
   __device__ __forceinline__ void ask_norm(const stream_parameters &p, const stream_place &at) const {
     if (p.norm) copy_early<4>(norm_at(at), (const unsigned char *)p.norm + pair * 4);
@@ -223,14 +226,15 @@ __device__ __forceinline__ void send_gated(const stream_parameters &p, const str
                                            float factor) {
   const uint32_t cuts = p.hidden / chunk_columns, quarter = at.lane / 8, column = at.lane % 8;
   barrier_wait(at.summed(tile), 0);
+  const uint32_t from = at.shared + p.sums + (tile * block_warps * 32 + 4 * column) * 4;
   float2 sum = {};
+  float4 of_cut[block_warps / 4];
 #pragma unroll
-  for (uint32_t i = 0; i < block_warps; i += 4)
-    if (i + quarter < cuts) {
-      const words of_cut = load_words(at.shared + p.sums + ((tile * block_warps + i + quarter) * 32 + 4 * column) * 4);
-      sum.x += __uint_as_float(of_cut.word[0]) + __uint_as_float(of_cut.word[1]);
-      sum.y += __uint_as_float(of_cut.word[2]) + __uint_as_float(of_cut.word[3]);
-    }
+  for (uint32_t i = 0; i < block_warps / 4; i++)
+    of_cut[i] = load_shared_four(4 * i + quarter < cuts ? from + (4 * i + quarter) * 128
+                                                        : at.shared + FEED_FORWARD_STREAM_ZEROS);
+#pragma unroll
+  for (uint32_t i = 0; i < block_warps / 4; i++) sum.x += of_cut[i].x + of_cut[i].y, sum.y += of_cut[i].z + of_cut[i].w;
 #pragma unroll
   for (int d = 8; d < 32; d *= 2) {
     sum.x += __shfl_xor_sync(0xffffffffu, sum.x, d);
@@ -244,23 +248,23 @@ __device__ __forceinline__ void send_gated(const stream_parameters &p, const str
     send_word(address_in_block(to, block), __float_as_uint(gated), address_in_block(at.received(tile / 2), block));
 }
 
-/* A chunk of what has been received, as the second product's numbers; zeros behind. */
-__device__ __forceinline__ void convert_gated(const stream_place &at, uint32_t chunk) {
+/* A warp's half of a chunk of what has been received, as the second product's numbers; zeros behind. */
+__device__ __forceinline__ void convert_gated(const stream_place &at, uint32_t chunk, uint32_t half) {
+  const uint32_t pair = chunk * (chunk_columns / 2) + half * 32 + at.lane;
+  static_assert(chunk_columns == 128, "two warps have a chunk");
+  float2 two = {};
   barrier_wait_cluster(at.received(chunk), 0);
-#pragma unroll
-  for (uint32_t i = 0; i < chunk_columns / 2; i += 32) {
-    const uint32_t pair = chunk * (chunk_columns / 2) + i + at.lane;
-    float2 two = {};
-    if (pair < at.groups * (group_columns / 2))
-      two = load_shared_two(at.shared + FEED_FORWARD_STREAM_RECEIVED + pair * 8);
-    const scaled_numbers scaled(two);
-    store_word(at.shared + FEED_FORWARD_STREAM_GATED + scaled.place(pair, gated_low), scaled.bytes);
-    if (at.lane % 8 == 0) store_number(at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + pair / 8 * 4, scaled.power);
-  }
+  if (pair < at.groups * (group_columns / 2))
+    two = load_shared_two(at.shared + FEED_FORWARD_STREAM_RECEIVED + pair * 8);
+  const scaled_numbers scaled(two);
+  store_word(at.shared + FEED_FORWARD_STREAM_GATED + scaled.place(pair, gated_low), scaled.bytes);
+  if (at.lane % 8 == 0) store_number(at.shared + FEED_FORWARD_STREAM_SECOND_BLOCKS + pair / 8 * 4, scaled.power);
   __syncwarp();
   if (at.lane == 0) barrier_arrive(at.converted(chunk));
 }
-/* The warps that have no weights: two gate tiles in turn, two convert chunks. */
+
+static_assert(FEED_FORWARD_STREAM_THREADS == 32 * (block_warps + gathering_warps) && gathering_warps == 4, "");
+/* The warps that have no weights: two gate tiles in turn, two convert chunks together. */
 __device__ __forceinline__ void gate_and_convert(const stream_parameters &p, const stream_place &at) {
   const uint32_t odd = at.warp % 2;
   if (at.warp < block_warps + 2) {
@@ -269,7 +273,7 @@ __device__ __forceinline__ void gate_and_convert(const stream_parameters &p, con
     for (uint32_t tile = odd; tile < at.groups; tile += 2) send_gated(p, at, tile, factor);
   } else {
 #pragma unroll 1
-    for (uint32_t chunk = odd; chunk < at.chunks(); chunk += 2) convert_gated(at, chunk);
+    for (uint32_t chunk = 0; chunk < at.chunks(); chunk++) convert_gated(at, chunk, odd);
   }
 }
 
@@ -323,15 +327,14 @@ __device__ __forceinline__ void first_product(const stream_parameters &p, const 
                                               const code_tables &tables, const early_tile &early) {
   first_tiles tiles(p, at);
   tiles.multiply(at, early.bytes, tiles.scales_here(), 0);
-  uint32_t slot = 1;
 #pragma unroll 1
   for (uint32_t tile = 1; tile < at.groups; tile++) {
     cp_async_wait<slot_count - 1>();
+    const uint32_t slot = tile % slot_count;
     const slot_codes codes(stream.slot(slot));
     const row_scales of = tiles.scales_here();
     stream.ask(at, slot, tile + slot_count);
     tiles.multiply(at, code_bytes(codes, tables), of, tile);
-    slot = (slot + 1) % slot_count;
   }
 }
 
@@ -352,13 +355,13 @@ __device__ __forceinline__ void second_product(const stream_parameters &p, const
 #pragma unroll 1
   for (uint32_t chunk = 0; chunk < chunks; chunk++) {
     cp_async_wait<slot_count - 1>();
-    const uint32_t codes_at = stream.second_slot(at, slot);
+    const uint32_t codes_at = stream.second_slot(p, at, slot);
     const slot_codes codes(codes_at);
     const uint32_t pair = chunk < stream.seconds ? load_half_word(scales_at[0]) : 0,
                    second_pair = chunk < stream.seconds ? load_half_word(scales_at[1]) : 0;
     if (chunk == 0) {
       barrier_wait(at.summed(at.groups - 1), 0); /* the first product's scales */
-      stream.ask_second(stream.last_to, slot_count);
+      stream.ask_second(stream.last_slot(p, at), slot_count);
     }
     stream.ask_second(codes_at, chunk + second_slots);
     cp_async_commit();
@@ -391,7 +394,7 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
     barrier_init(at.squares_here(), 1);
     for (uint32_t tile = 0; tile < at.groups; tile++) barrier_init(at.summed(tile), p.hidden / chunk_columns);
     for (uint32_t chunk = 0; chunk < at.chunks(); chunk++)
-      barrier_init(at.received(chunk), 1), barrier_init(at.converted(chunk), 1);
+      barrier_init(at.received(chunk), 1), barrier_init(at.converted(chunk), 2);
     barriers_are_initialised();
     barrier_expect(at.x_here(), p.hidden * 2 + p.hidden / 16 * 4);
     barrier_expect(at.squares_here(), p.hidden / unit_columns * 4);
@@ -403,46 +406,32 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
   if (threadIdx.x < 8) store_word(at.shared + FEED_FORWARD_STREAM_ZEROS + threadIdx.x * 4, 0);
   if (!p.early) only_wait_for_predecessors();
   if (at.warp >= block_warps) {
+    gathered<V> numbers(at);
+    if (numbers.any(p)) numbers.ask_norm(p, at);
+    cp_async_commit();
     wait_for_cluster();
     only_wait_for_predecessors();
+    if (numbers.any(p)) {
+      numbers.load(p);
+      cp_async_wait<0>(); /* of its norm */
+      numbers.send(p, at);
+    }
     gate_and_convert(p, at);
     return;
   }
   code_stream stream(p, at);
   const code_tables tables(at.shared + FEED_FORWARD_STREAM_TABLES + at.warp * 8);
-  gathered<V> numbers(at);
-  const bool gathers = numbers.any(p), multiplies = at.warp < p.hidden / chunk_columns;
+  const bool multiplies = at.warp < p.hidden / chunk_columns;
   early_tile early;
-  if (at.warp >= gathering_warps)
-    ask_scales(p, at), ask_second_scales(p, at);
-  else if (gathers)
-    numbers.ask_norm(p, at);
+  ask_scales(p, at), ask_second_scales(p, at);
   cp_async_commit();
-  /* What the predecessors leave is not to stand behind weights in the queues to memory. In a block that starts late it
-   * is there already: the warps that gather it ask for their weights behind it. */
-  const bool fills = multiplies && (at.warp >= gathering_warps || !at.starts_late);
+  /* What the predecessors leave is not to stand behind weights in the queues to memory. */
   if (p.early && !at.starts_late) give_way();
-  if (fills) stream.fill(at);
-  if (at.warp >= gathering_warps) {
-    if (multiplies) early.take(at, stream, tables);
-    if (p.early) stream.bring_nearer(p, at);
-  }
+  if (multiplies) stream.fill(at), early.take(at, stream, tables);
+  if (p.early) stream.bring_nearer(p, at);
+  wait_for_cluster();
   only_wait_for_predecessors();
-  if (gathers) {
-    numbers.load(p);
-    if (!fills) stream.fill(at);
-    wait_for_cluster();
-    cp_async_wait<slot_count>(); /* of its norm */
-    numbers.send(p, at);
-    early.take(at, stream, tables);
-  } else {
-    wait_for_cluster();
-    if (at.warp < gathering_warps && multiplies) {
-      if (!fills) stream.fill(at);
-      early.take(at, stream, tables);
-    }
-    if (!multiplies) cp_async_wait<0>(); /* of its scales */
-  }
+  if (!multiplies) cp_async_wait<0>(); /* of its scales */
   meet_multiplying_warps();
   barrier_wait_cluster(at.x_here(), 0);
   if (!multiplies) return;
@@ -451,6 +440,7 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
   second_product(p, at, stream, tables);
 }
 
+/* 64 registers a thread: with more, a block finds no room beside one of a wide attention (docs/decisions.md). */
 #define DEFINE(chips, parameters, name, threads, type)                                                                 \
   extern "C" __global__ void __cluster_dims__(FEED_FORWARD_STREAM_CLUSTER, 1, 1) __launch_bounds__(threads, 1)         \
       name(const __grid_constant__ parameters p) {                                                                     \

@@ -9,11 +9,8 @@
 
 enum {
   FEED_FORWARD_STREAM_CLUSTER = 8,
-  FEED_FORWARD_STREAM_WARPS = 16, /* that multiply; four more gate and convert */
+  FEED_FORWARD_STREAM_WARPS = 16, /* that multiply; four more gather, gate and convert */
   FEED_FORWARD_STREAM_THREADS = 32 * (FEED_FORWARD_STREAM_WARPS + 4),
-  /* What the kernels say that they may have: it leaves a thread 64 registers, and with more a block would not find room
-   * beside one of an attention block. */
-  FEED_FORWARD_STREAM_BOUND = 1024,
   FEED_FORWARD_STREAM_CHUNK = 128,   /* columns of a tile that a warp takes at once */
   FEED_FORWARD_STREAM_GROUP = 64,    /* gated columns: a tile of gate and up for each block */
   FEED_FORWARD_STREAM_HIDDEN = 2048, /* at most: a chunk, and a tile of the second product, for each warp */
@@ -46,9 +43,9 @@ struct feed_forward_stream_parameters {
 /* KERNEL(chips, parameters, name, threads, x) */
 #define FEED_FORWARD_STREAM_KERNELS(KERNEL)                                                                            \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_stream_parameters, rondo_feed_forward_stream_f16,                    \
-         FEED_FORWARD_STREAM_BOUND, RONDO_F16)                                                                         \
+         FEED_FORWARD_STREAM_THREADS, RONDO_F16)                                                                       \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_stream_parameters, rondo_feed_forward_stream_bf16,                   \
-         FEED_FORWARD_STREAM_BOUND, RONDO_BF16)
+         FEED_FORWARD_STREAM_THREADS, RONDO_BF16)
 
 /* Places in shared memory that do not depend on sizes. */
 enum {

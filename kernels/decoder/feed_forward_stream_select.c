@@ -92,7 +92,7 @@ bool feed_forward_stream_launch(const struct op_call *call, const struct chip *c
         shared_bytes > chip->shared_bytes)
       continue;
     launch_add(launches, &variant->kernel, shape.decoder.out_parts * FEED_FORWARD_STREAM_CLUSTER,
-               FEED_FORWARD_STREAM_THREADS, (uint64_t)shared_bytes, &parameters, sizeof parameters);
+               variant->kernel.threads, (uint64_t)shared_bytes, &parameters, sizeof parameters);
     return true;
   }
   return false;
