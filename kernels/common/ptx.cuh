@@ -1,4 +1,4 @@
-/* ptx.cuh - thin wrappers, one instruction each (PTX ISA, sections on mma, ldmatrix, cp.async and shfl).
+/* ptx.cuh - thin wrappers, one instruction each (PTX ISA, sections on mma, ldmatrix, cp.async, shfl, ld and prmt).
  *
  * Fragments of mma.m16n8k16, lane = 4 group + quad: A is 16 x 16 in four registers of two 16-bit numbers, rows group
  * and group + 8, columns 2 quad and 2 quad + 8; B is 16 x 8 in two; C is 16 x 8 in four floats, row group in c[0..1],

@@ -6,7 +6,7 @@
  * the second product; all scales lie in shared memory before; each lane asks by cp.async for the 16 bytes that it needs
  * itself of rows g and g + 8, so that nobody meets. Before x comes the memory would have nothing to do: what finds room
  * is in shared memory then, a tile even decoded in registers, and the rest in the L2 cache.
- * Four more warps do all else, so that these never wait for each other: they gather x; then, as soon as all have had
+ * Four more warps do all else, so that these do not wait between tiles: they gather x; then, as soon as all have had
  * their share of a tile, it is gated, sent to the cluster's other blocks, and what comes from there made integers,
  * while the next tiles are multiplied. The second product begins where the first ends, and has all but the last of its
  * chunks then.
@@ -279,7 +279,7 @@ __device__ __forceinline__ void gate_and_convert(const stream_parameters &p, con
 
 /* ---- The products ------------------------------------------------------------------------------------------------ */
 
-/* A warp's first tile, whose codes are bytes before x has come, and whose slot has the next. */
+/* A warp's first tile, whose codes are bytes before x has come, and whose slot has the first that found none. */
 struct early_tile {
   added_bytes bytes;
 
@@ -440,7 +440,8 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
   second_product(p, at, stream, tables);
 }
 
-/* 64 registers a thread: with more, a block finds no room beside one of a wide attention (docs/decisions.md). */
+/* ptxas takes 64 registers a thread for sm_90a, and nothing but this says so: with more, a block finds no room beside
+ * one of a wide attention (docs/decisions.md). */
 #define DEFINE(chips, parameters, name, threads, type)                                                                 \
   extern "C" __global__ void __cluster_dims__(FEED_FORWARD_STREAM_CLUSTER, 1, 1) __launch_bounds__(threads, 1)         \
       name(const __grid_constant__ parameters p) {                                                                     \

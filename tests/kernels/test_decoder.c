@@ -107,6 +107,8 @@ static void streamed(rondo_backend backend) {
       {.hidden = 256, .columns = 64, .x_parts = 16, .out_parts = 1, .epsilon = 1e-5f},
       {.hidden = 1280, .columns = 1152, .x_parts = 5, .out_parts = 4},
       {.hidden = 2048, .columns = 8192, .x_parts = 8, .out_parts = 15, .epsilon = 1e-5f},
+      {.hidden = 512, .columns = 1024, .x_parts = 0, .out_parts = 1, .epsilon = 1e-5f}, /* 16 groups, all there are */
+      {.hidden = 1792, .columns = 640, .x_parts = 3, .out_parts = 1, .epsilon = 1e-5f},
   };
   for (size_t i = 0; i < 2 * COUNT(sizes); i++) {
     struct half h = sizes[i / 2];

@@ -197,6 +197,7 @@ static inline void run_not_finite(rondo_backend backend, const struct half *of) 
     struct random random = {i + 1};
     trial_describe(&trial, backend);
     half_add(trial.graph, &h, NULL);
+    half_check_launches(trial.graph, 0, &h, "not finite");
     trial_instantiate(&trial);
     half_fill(&h, &random, true);
     oracle_write(h.dtype, h.x.data, 77, values[i]);
