@@ -14,22 +14,25 @@ static const struct {
     {"kernels", "how long kernels take, beside reading the same bytes alone", bench_kernels},
     {"llama", "how long a token of a language model takes", bench_llama},
     {"plan", "what planning takes, and how well buffers are placed", bench_plan},
+    {"upload", "how fast weights come to the device", bench_upload},
 };
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static void print_help(FILE *file) {
-  fputs("usage: rondo bench replay|lanes|kernels|llama|plan [OPTION]...\n\n", file);
+  fputs("usage: rondo bench replay|lanes|kernels|llama|plan|upload [OPTION]...\n\n", file);
   for (int i = 0; i < BENCHES; i++) fprintf(file, "  %-10s%s\n", benches[i].name, benches[i].about);
   fputs("\nrondo bench replay --help says more, and so on.\n", file);
 }
 
 int command_bench(int count, char **words) {
-  if (!count) return arguments_wrong("rondo bench", "the bench is missing: replay, lanes, kernels, llama or plan");
+  if (!count)
+    return arguments_wrong("rondo bench", "the bench is missing: replay, lanes, kernels, llama, plan or upload");
   if (!strcmp(words[0], "--help")) {
     print_help(stdout);
     return EXIT_OK;
   }
   for (int i = 0; i < BENCHES; i++)
     if (!strcmp(benches[i].name, words[0])) return benches[i].run(count - 1, words + 1);
-  return arguments_wrong("rondo bench", "the bench is replay, lanes, kernels, llama or plan, not '%s'", words[0]);
+  return arguments_wrong("rondo bench", "the bench is replay, lanes, kernels, llama, plan or upload, not '%s'",
+                         words[0]);
 }

@@ -205,7 +205,7 @@ typedef struct rondo_options {
 } rondo_options;
 
 /* Opens a runtime: loads the driver, makes the context, takes the three pools. The runtime allocates nothing
- * after it, but in rondo_profile, and threads while a large rondo_upload runs.
+ * after it, but in rondo_profile, and threads while one rondo_upload follows the other and a moment longer.
  * Errors: RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
  * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is, and a library of another ABI
  * than the program was compiled for), RONDO_UNSUPPORTED (a driver that cannot split the device).
@@ -971,6 +971,9 @@ RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage
 /* Sets a constant or a state, or a view of one, from dense data; bytes must be rondo_tensor_bytes. What is borrowed is
  * set through the exec that it belongs to. RONDO_BUSY while a replay of the exec, or of one that borrows from it, is in
  * flight, and while one that borrows from it is being instantiated by another thread.
+ * The data is the caller's again when it returns. Through the CUDA backend the bytes may be on their way then: whatever
+ * comes next through Rondo finds them there, and what keeps them from arriving is told by a later call, as
+ * RONDO_DEVICE_LOST. rondo_download of anything of the exec waits for them.
  * Every constant that a task reads is uploaded before the first replay, in whole or in parts: the first part of a
  * constant counts as its upload, and elements that no upload has set are zeros. */
 RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);

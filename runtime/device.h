@@ -96,9 +96,12 @@ struct device_ops {
   /* False: of a lost device threads or a GPU may still touch the execs and the slabs; their memory is not to be given
    * back. */
   bool (*close)(struct device *device);
-  /* Synchronous, ordered after all replays of the lane. device_memory addresses on the device side. */
+  /* In order with all replays of the lane; an upload may still be on its way when it returns, its source is free then.
+   * device_memory addresses on the device side. */
   rondo_status (*upload)(struct device *device, uint32_t lane, void *destination, const void *source,
                          struct device_rows rows);
+  /* Waits until what was uploaded is there, for who has no place in the lane's order. NULL: it always is. */
+  rondo_status (*settle)(struct device *device);
   rondo_status (*download)(struct device *device, uint32_t lane, void *destination, const void *source,
                            struct device_rows rows);
   rondo_status (*zero)(struct device *device, uint32_t lane, void *destination, uint64_t bytes);

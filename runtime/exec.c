@@ -258,9 +258,13 @@ static void exec_dismantle(rondo_exec *exec) {
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
 
+/* What it borrows may be on its way to the device, in another lane; and so may what an exec was sent that is closed,
+ * whose memory this one has. */
 static rondo_status slots_create(rondo_exec *exec) {
   const struct device_ops *ops = exec->runtime->ops;
-  rondo_status status = ops->zero(exec->runtime->device, exec->lane, exec->slots[0].counts, PLAN_COUNTS_BYTES);
+  rondo_status status = ops->settle ? ops->settle(exec->runtime->device) : RONDO_OK;
+  if (status == RONDO_OK)
+    status = ops->zero(exec->runtime->device, exec->lane, exec->slots[0].counts, PLAN_COUNTS_BYTES);
   for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {
     struct slot *slot = &exec->slots[s];
     for (int i = 0; i < COMPLETION_WORDS; i++) atomic_store(&slot->words[i], i ? UINT64_MAX : 0);

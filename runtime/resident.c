@@ -233,12 +233,23 @@ static rondo_status resident_check(rondo_exec *exec, rondo_tensor tensor, const 
   return check_at_rest(exec, is_upload && bytes && place->kind == TENSOR_STATE, function);
 }
 
+static bool is_borrowed_elsewhere(const rondo_exec *exec) {
+  bool found = false;
+  pthread_mutex_lock(&exec->runtime->lock);
+  for (const rondo_exec *other = exec->runtime->execs; other; other = other->next)
+    found = found || (other->lane != exec->lane && borrows_from(other, exec));
+  pthread_mutex_unlock(&exec->runtime->lock);
+  return found;
+}
+
 rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes) {
   rondo_status status = resident_check(exec, tensor, data, bytes, true, "rondo_upload");
   if (status != RONDO_OK || !bytes) return status;
   const struct exec_tensor *place = &exec->tensors[tensor.index];
-  status = exec->runtime->ops->upload(exec->runtime->device, exec->lane, place->device_memory + place->offset_bytes,
-                                      data, place->rows);
+  const struct device_ops *ops = exec->runtime->ops;
+  status =
+      ops->upload(exec->runtime->device, exec->lane, place->device_memory + place->offset_bytes, data, place->rows);
+  if (status == RONDO_OK && ops->settle && is_borrowed_elsewhere(exec)) status = ops->settle(exec->runtime->device);
   if (status == RONDO_OK) exec->tensors[place->root].is_uploaded = true;
   return status;
 }

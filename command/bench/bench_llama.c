@@ -48,7 +48,8 @@ static const struct pattern small_bf16 = {OF_16(0x81ff), OF_16(0x3c00)}, /* +-[2
                             row_scales = {UINT64_C(0x003fffff003fffff),
                                           UINT64_C(0x3d0000003d000000)}; /* [2^-5, 2^-4.4) */
 
-/* What is uploaded; kept from one tensor to the next, and filled anew only for another pattern. */
+/* What is uploaded, as long as the largest tensor of its pattern. */
+enum { SOURCES = 8 };
 struct source {
   uint64_t *words;
   uint64_t bytes;
@@ -56,13 +57,11 @@ struct source {
 };
 
 static void source_fill(struct source *source, uint64_t bytes, struct pattern pattern) {
-  if (source->bytes >= bytes && !memcmp(&source->pattern, &pattern, sizeof pattern)) return;
-  if (source->bytes < bytes) {
-    free(source->words);
-    source->words = malloc(bytes + sizeof *source->words);
-    source->bytes = bytes;
-    if (!source->words) exit(command_failed("no memory for %llu bytes of weights", (unsigned long long)bytes));
-  }
+  if (source->bytes >= bytes) return;
+  free(source->words);
+  source->words = malloc(bytes + sizeof *source->words);
+  source->bytes = bytes;
+  if (!source->words) exit(command_failed("no memory for %llu bytes of weights", (unsigned long long)bytes));
   uint64_t state = UINT64_C(0x9e3779b97f4a7c15); /* xorshift (Marsaglia 2003) */
   for (uint64_t i = 0; i <= source->bytes / sizeof *source->words; i++) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -81,7 +80,8 @@ struct model {
   rondo_runtime *runtime;
   rondo_exec *exec;
   rondo_slot slot;
-  struct source source;
+  struct source sources[SOURCES];
+  bool is_filling; /* the sources: nothing is uploaded yet */
   uint64_t instantiate_ns, upload_ns, upload_bytes;
 };
 
@@ -89,10 +89,13 @@ static void set(struct model *model, rondo_tensor tensor, struct pattern pattern
   uint64_t bytes;
   if (!tensor.graph) return;
   TRY(rondo_tensor_bytes(tensor, &bytes));
-  source_fill(&model->source, bytes, pattern);
-  uint64_t begin = timing_now_ns();
-  TRY(rondo_upload(model->exec, tensor, model->source.words, bytes));
-  model->upload_ns += timing_now_ns() - begin;
+  struct source *source = model->sources;
+  while (source->bytes && memcmp(&source->pattern, &pattern, sizeof pattern) != 0) source++;
+  if (model->is_filling) {
+    source_fill(source, bytes, pattern);
+    return;
+  }
+  TRY(rondo_upload(model->exec, tensor, source->words, bytes));
   model->upload_bytes += bytes;
 }
 
@@ -100,28 +103,32 @@ static struct pattern weights_pattern(rondo_dtype dtype) {
   return dtype == RONDO_NVFP4 ? codes : dtype == RONDO_E4M3 ? e4m3 : small_bf16;
 }
 
-/* Pattern after pattern, so that few are filled. */
 static void set_all(struct model *model) {
   const rondo_graph_llama_desc *desc = &model->desc;
   const rondo_graph_llama_tensors *t = &model->ends;
   const struct pattern weights = weights_pattern(desc->weights);
   const struct pattern scales = desc->weights == RONDO_NVFP4 ? scale_e4m3 : row_scales;
   set(model, t->embedding, desc->weights == RONDO_NVFP4 ? codes : small_bf16);
-  for (int32_t i = 0; i < desc->layers; i++) {
-    const rondo_llama_layer *layer = &t->layers[i];
-    set(model, layer->qkv, weights), set(model, layer->output, weights);
-    set(model, layer->gate_up, weights), set(model, layer->down, weights);
-  }
   set(model, t->embedding_scales, scale_e4m3);
   for (int32_t i = 0; i < desc->layers; i++) {
     const rondo_llama_layer *layer = &t->layers[i];
-    set(model, layer->qkv_scales, scales), set(model, layer->output_scales, scales);
-    set(model, layer->gate_up_scales, scales), set(model, layer->down_scales, scales);
+    set(model, layer->attention_norm, norm_bf16), set(model, layer->feed_forward_norm, norm_bf16);
+    set(model, layer->qkv, weights), set(model, layer->qkv_scales, scales);
+    set(model, layer->output, weights), set(model, layer->output_scales, scales);
+    set(model, layer->gate_up, weights), set(model, layer->gate_up_scales, scales);
+    set(model, layer->down, weights), set(model, layer->down_scales, scales);
+    set(model, layer->k, bf16), set(model, layer->v, bf16);
   }
   set(model, t->norm, norm_bf16);
-  for (int32_t i = 0; i < desc->layers; i++)
-    set(model, t->layers[i].attention_norm, norm_bf16), set(model, t->layers[i].feed_forward_norm, norm_bf16);
-  for (int32_t i = 0; i < desc->layers; i++) set(model, t->layers[i].k, bf16), set(model, t->layers[i].v, bf16);
+}
+
+/* Until all are there: an upload may be on its way when it returns, and a download comes behind it. */
+static void upload_all(struct model *model) {
+  int32_t positions[MOST_SEQUENCES];
+  uint64_t bytes = (uint64_t)model->desc.sequences * sizeof *positions, begin = timing_now_ns();
+  set_all(model);
+  TRY(rondo_download(model->exec, model->ends.position, positions, bytes));
+  model->upload_ns = timing_now_ns() - begin;
 }
 
 static void model_open(struct model *model, const struct options *options) {
@@ -139,7 +146,10 @@ static void model_open(struct model *model, const struct options *options) {
   TRY(rondo_instantiate(model->runtime, model->graph, NULL, &model->exec));
   model->instantiate_ns = timing_now_ns() - begin;
   TRY(rondo_acquire(model->exec, &model->slot));
+  model->is_filling = true;
   set_all(model);
+  model->is_filling = false;
+  upload_all(model);
   memset(rondo_data(model->slot, model->ends.advance), 0, (size_t)model->desc.sequences * sizeof(int32_t));
 }
 
@@ -148,7 +158,7 @@ static void model_close(struct model *model) {
   TRY(rondo_close_exec(&model->exec));
   TRY(rondo_graph_destroy(&model->graph));
   TRY(rondo_close(&model->runtime));
-  free(model->source.words);
+  for (int i = 0; i < SOURCES; i++) free(model->sources[i].words);
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------ */

@@ -236,6 +236,7 @@ static void give_back(struct device *device) {
 }
 
 static bool cuda_close(struct device *device) {
+  filling_close(&device->staging.filling);
   give_back(device);
   bool is_done = !device_lost(device);
   if (device->heartbeat.is_stuck) return is_done; /* the thread has the device still */
@@ -372,11 +373,11 @@ static cu_result copy_plane(struct device *device, uint32_t lane, cu_address on_
     *function = "cuMemcpy2DAsync";
     return driver->cuMemcpy2DAsync(&copy, stream);
   }
-  *function = "cuMemcpyDtoHAsync";
+  *function = is_upload ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync";
   for (uint64_t i = 0; i < row_count && result == CU_SUCCESS; i++) {
     cu_address there = on_device + i * pitch_bytes;
     unsigned char *here = on_host + i * rows->bytes;
-    result = is_upload ? upload_run(device, stream, there, here, rows->bytes, function)
+    result = is_upload ? driver->cuMemcpyHtoDAsync(there, here, rows->bytes, stream)
                        : driver->cuMemcpyDtoHAsync(here, there, rows->bytes, stream);
   }
   return result;
@@ -398,6 +399,11 @@ static rondo_status copy_rows(struct device *device, uint32_t lane, cu_address o
 
 static rondo_status cuda_upload(struct device *device, uint32_t lane, void *destination, const void *source,
                                 struct device_rows rows) {
+  bool is_done = false;
+  rondo_status status = RONDO_OK;
+  if (rows.count[0] == 1 && rows.count[1] == 1 && rows.count[2] == 1)
+    status = upload_staged(device, device->lanes[lane].stream, (uintptr_t)destination, source, rows.bytes, &is_done);
+  if (is_done) return status;
   return copy_rows(device, lane, (uintptr_t)destination, (unsigned char *)(uintptr_t)source, &rows, true);
 }
 
@@ -498,6 +504,7 @@ const struct device_ops cuda_device_ops = {
     .open = cuda_open,
     .close = cuda_close,
     .upload = cuda_upload,
+    .settle = cuda_settle,
     .download = cuda_download,
     .zero = cuda_zero,
     .memory_take = cuda_memory_take,

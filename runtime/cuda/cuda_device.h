@@ -8,6 +8,7 @@
 #include "../lane.h"
 #include "../notice.h"
 #include "driver.h"
+#include "filling.h"
 
 enum { CAPTURE_NODE_LIMIT = 131072, CAUSE_BYTES = 384, EMPTY_EXEC_BYTES = 512 };
 
@@ -25,12 +26,16 @@ struct heartbeat {
   _Alignas(64) unsigned char memory[EMPTY_EXEC_BYTES]; /* of an exec with no nodes */
 };
 
-/* Pinned memory through which large uploads go: see upload.c. */
-enum { STAGING_COPIES = 2 };
+/* Pinned memory through which uploads go: see upload.c. */
+enum { STAGING_COPIES = 16 };
 struct staging {
-  pthread_mutex_t lock; /* only ever tried */
-  unsigned char *memory;
-  struct cu_event *copied[STAGING_COPIES]; /* of the copies on their way */
+  pthread_mutex_t lock; /* around all below */
+  struct cu_stream *stream;
+  uint64_t sent, freed;  /* pieces that are in a copy, and whose copies have ended */
+  uint64_t begun, ended; /* copies; between them, those on their way: what ends each, and behind which piece */
+  struct cu_event *copied[STAGING_COPIES];
+  uint64_t ends[STAGING_COPIES];
+  struct filling filling;
 };
 
 /* A queue of the device, perhaps with multiprocessors of its own: see lanes.c. */
@@ -142,9 +147,10 @@ rondo_status cuda_exec_rebind(struct device_exec *exec, const struct device_prog
 /* upload.c: what could not be taken is done without, unless the device is lost. The device's context is current. */
 rondo_status staging_open(struct device *device, uint64_t device_bytes);
 void staging_close(struct device *device);
-/* Of one run of bytes: put on the stream, or done. *function is what was called last. */
-cu_result upload_run(struct device *device, struct cu_stream *stream, cu_address destination,
-                     const unsigned char *source, uint64_t bytes, const char **function);
+/* *is_done: put on the stream, with nobody reading the source any more, or failed. Else it is for the driver. */
+rondo_status upload_staged(struct device *device, struct cu_stream *stream, cu_address destination,
+                           const unsigned char *source, uint64_t bytes, bool *is_done);
+rondo_status cuda_settle(struct device *device);
 
 /* heartbeat.c */
 rondo_status cuda_keep_warm(struct device *device, bool on);

@@ -1,24 +1,24 @@
-/* upload.c - large uploads from ordinary memory. The driver copies what is not pinned into pinned memory of its own
- * first, with the one thread that called: on an H200 that makes 7 to 16 GB/s of a bus that moves 55. Here a few threads
- * fill pieces of staging of the device's, and the calling thread alone calls the driver, in the lane's stream: what a
- * call that fails means, and who captures meanwhile, stays as it is elsewhere. Whatever pieces are filled go in one
- * copy, two of them on their way: pieces are small, so that the first is there soon, and copies large, each of which
- * costs the bus 2 us.
+/* upload.c - uploads from ordinary memory. The driver copies what is not pinned into pinned memory of its own first,
+ * with the one thread that called: on an H200 that makes 7 to 16 GB/s of a bus that moves 55. Here a few threads fill
+ * staging of the device's piece by piece (filling.h), and the calling thread alone calls the driver, in the lane's
+ * stream: what a call that fails means, and who captures meanwhile, stays as it is elsewhere. Whatever pieces are
+ * filled go in one copy: pieces are small, so that the first is there soon, and copies large, each of which costs the
+ * bus 2 us.
+ *
+ * An upload returns when its last copy is in the stream: the caller's memory is the caller's again, and the next
+ * upload's pieces are filled while the bus has this one's. What the lane gets later comes behind it; who has no place
+ * in the lane's order settles first.
  *
  * Staging is taken at open, where the device pool is large enough for it to pay, and kept until close: to pin memory
- * takes 0.4 ms a megabyte, and a model is hundreds of uploads. Threads live as long as an upload. Without staging,
- * without threads, and while another thread uses the staging the driver does it all, as with what is pinned already. */
-#include <sched.h>
+ * takes 0.4 ms a megabyte. Without it, while another thread uses it, while it has what another lane was sent, and where
+ * rows lie apart the driver does it all, as with what is pinned already. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-#include "../own_thread.h"
 #include "cuda_device.h"
 
-enum { PIECE_BYTES = 256 << 10, STAGING_PIECES = 64, LEAST_HELPERS = 3, MOST_HELPERS = 8 };
-enum { YIELDS_BEFORE_SLEEP = 1000, SLEEP_NS = 20 * 1000, TEXT_BYTES = 512 };
-static const uint64_t least_pool_bytes = 64 << 20, least_upload_bytes = 2 << 20, bytes_a_helper = 4 << 20;
+enum { TEXT_BYTES = 512, BUSY_COPIES = 2, BUSY_PIECES = 32, COPY_PIECES = PLACES / 4 };
+static const uint64_t least_pool_bytes = 64 << 20;
 
 /* ---- Staging ----------------------------------------------------------------------------------------------------- */
 
@@ -27,8 +27,8 @@ rondo_status staging_open(struct device *device, uint64_t device_bytes) {
   const struct driver *driver = &device->driver;
   if (device_bytes < least_pool_bytes) return RONDO_OK;
   void *memory = NULL;
-  cu_result result = driver->cuMemHostAlloc(&memory, (size_t)STAGING_PIECES * PIECE_BYTES, CU_HOST_ALLOC_PORTABLE);
-  if (result == CU_SUCCESS) staging->memory = memory;
+  cu_result result = driver->cuMemHostAlloc(&memory, filling_bytes, CU_HOST_ALLOC_PORTABLE);
+  if (result == CU_SUCCESS) staging->filling.memory = memory;
   for (uint32_t i = 0; i < STAGING_COPIES && result == CU_SUCCESS; i++)
     result = driver->cuEventCreate(&staging->copied[i], CU_EVENT_DISABLE_TIMING);
   if (result == CU_SUCCESS) return RONDO_OK;
@@ -45,168 +45,188 @@ void staging_close(struct device *device) {
   struct staging *staging = &device->staging;
   for (uint32_t i = 0; i < STAGING_COPIES; i++)
     if (staging->copied[i]) device->driver.cuEventDestroy(staging->copied[i]);
-  if (staging->memory) device->driver.cuMemFreeHost(staging->memory);
+  if (staging->filling.memory) device->driver.cuMemFreeHost(staging->filling.memory);
   memset(staging->copied, 0, sizeof staging->copied);
-  staging->memory = NULL;
+  staging->filling.memory = NULL;
 }
 
-/* ---- Filling ----------------------------------------------------------------------------------------------------- */
+/* ---- Copies ------------------------------------------------------------------------------------------------------ */
 
-/* An upload: piece i goes through place i % STAGING_PIECES, which is free once the piece before has left it. */
+static bool is_empty(const struct staging *staging) { return staging->ended == staging->begun; }
+
+/* Of the copies on their way those that have ended: their places are free. */
+static cu_result end_copies(struct device *device) {
+  struct staging *staging = &device->staging;
+  cu_result result = CU_SUCCESS;
+  while (!is_empty(staging) && result == CU_SUCCESS) {
+    result = device->driver.cuEventQuery(staging->copied[staging->ended % STAGING_COPIES]);
+    if (result == CU_SUCCESS) staging->freed = staging->ends[staging->ended++ % STAGING_COPIES];
+  }
+  return result == CU_NOT_READY ? CU_SUCCESS : result;
+}
+
+/* An upload: pieces from `first` to before `end`. */
 struct upload {
+  struct cu_stream *stream;
+  cu_address destination;
   const unsigned char *source;
-  unsigned char *staging;
-  uint64_t bytes, piece_count;
-  _Alignas(64) _Atomic uint64_t claimed;                /* pieces that somebody fills or has filled */
-  _Alignas(64) _Atomic uint64_t freed;                  /* pieces whose places are free again */
-  _Alignas(64) _Atomic uint64_t filled[STAGING_PIECES]; /* a place's last piece, plus one */
+  uint64_t bytes, first, end;
+  const char *function; /* called last */
 };
 
-/* From the upload's begin to this piece. */
 static uint64_t bytes_before(const struct upload *upload, uint64_t piece) {
-  return piece < upload->piece_count ? piece * PIECE_BYTES : upload->bytes;
+  return piece < upload->end ? (piece - upload->first) * PIECE_BYTES : upload->bytes;
 }
 
-static unsigned char *place_of(const struct upload *upload, uint64_t piece) {
-  return upload->staging + piece % STAGING_PIECES * PIECE_BYTES;
+static void add_pieces(struct filling *filling, uint64_t freed, const struct upload *upload) {
+  uint64_t piece = atomic_load_explicit(&filling->added, memory_order_relaxed);
+  for (; piece < upload->end && piece < freed + PLACES; piece++) {
+    uint64_t begin = bytes_before(upload, piece);
+    filling_add(filling, upload->source + begin, bytes_before(upload, piece + 1) - begin);
+  }
 }
 
-static bool is_filled(const struct upload *upload, uint64_t piece) {
-  return atomic_load_explicit(&upload->filled[piece % STAGING_PIECES], memory_order_acquire) == piece + 1;
+/* Behind the filled pieces in a row that go in one copy now; `sent`: none do. While the bus has enough to do a copy
+ * waits until it has all that can be in it. */
+static uint64_t run_end(const struct staging *staging, const struct upload *upload) {
+  uint64_t begin = staging->sent, end = begin, most = begin + COPY_PIECES - begin % COPY_PIECES;
+  uint64_t under_way = staging->begun - staging->ended;
+  if (under_way == STAGING_COPIES) return begin;
+  if (most > upload->end) most = upload->end;
+  while (end < most && filling_is_filled(&staging->filling, end)) end++;
+  bool is_whole = end == most;
+  bool is_busy = under_way >= BUSY_COPIES && begin - staging->freed >= BUSY_PIECES;
+  return is_whole || !is_busy ? end : begin;
 }
 
-/* The next piece, by whoever comes first; false: there is none, or no place for it yet. */
-static bool fill_one(struct upload *upload) {
-  uint64_t piece = atomic_load_explicit(&upload->claimed, memory_order_relaxed);
-  if (piece >= upload->piece_count) return false;
-  if (piece >= atomic_load_explicit(&upload->freed, memory_order_acquire) + STAGING_PIECES) return false;
-  if (!atomic_compare_exchange_strong(&upload->claimed, &piece, piece + 1)) return true;
-  uint64_t begin = bytes_before(upload, piece), end = bytes_before(upload, piece + 1);
-  memcpy(place_of(upload, piece), upload->source + begin, end - begin);
-  atomic_store_explicit(&upload->filled[piece % STAGING_PIECES], piece + 1, memory_order_release);
-  return true;
-}
-
-/* Where there is nothing to do, for the `idle`th time in a row: the bus may be slow, or another lane has it. */
-static void rest(uint32_t idle) {
-  if (idle < YIELDS_BEFORE_SLEEP)
-    sched_yield();
-  else
-    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
-}
-
-static void *help(void *argument) {
-  struct upload *upload = argument;
-  uint32_t idle = 0;
-  own_thread_spread();
-  while (atomic_load_explicit(&upload->claimed, memory_order_relaxed) < upload->piece_count)
-    if (fill_one(upload))
-      idle = 0;
-    else
-      rest(idle++);
-  return NULL;
-}
-
-/* ---- Sending ----------------------------------------------------------------------------------------------------- */
-
-/* The pieces from `first` on that are filled and lie in a row, in one copy. Returns the piece behind them. */
-static uint64_t filled_run(const struct upload *upload, uint64_t first) {
-  uint64_t piece = first;
-  do piece++;
-  while (piece < upload->piece_count && piece % STAGING_PIECES && is_filled(upload, piece));
-  return piece;
-}
-
-static cu_result copy_run(struct device *device, struct cu_stream *stream, cu_address destination,
-                          const struct upload *upload, uint64_t first, uint64_t end, struct cu_event *copied,
-                          const char **function) {
-  uint64_t begin = bytes_before(upload, first);
-  *function = "cuMemcpyHtoDAsync";
-  cu_result result = device->driver.cuMemcpyHtoDAsync(destination + begin, place_of(upload, first),
-                                                      bytes_before(upload, end) - begin, stream);
+static cu_result copy_run(struct device *device, struct upload *upload, uint64_t end) {
+  struct staging *staging = &device->staging;
+  uint64_t begin = bytes_before(upload, staging->sent);
+  upload->function = "cuMemcpyHtoDAsync";
+  cu_result result =
+      device->driver.cuMemcpyHtoDAsync(upload->destination + begin, filling_place(&staging->filling, staging->sent),
+                                       bytes_before(upload, end) - begin, upload->stream);
   if (result != CU_SUCCESS) return result;
-  *function = "cuEventRecord";
-  return device->driver.cuEventRecord(copied, stream);
+  upload->function = "cuEventRecord";
+  result = device->driver.cuEventRecord(staging->copied[staging->begun % STAGING_COPIES], upload->stream);
+  if (result != CU_SUCCESS) return result;
+  staging->ends[staging->begun++ % STAGING_COPIES] = staging->sent = end;
+  return CU_SUCCESS;
 }
 
 /* Sends what is filled, frees what was copied, and fills where neither is to be done. */
-static cu_result send_all(struct device *device, struct cu_stream *stream, cu_address destination,
-                          struct upload *upload, const char **function) {
-  uint64_t sent = 0, copies = 0, ended = 0, ends[STAGING_COPIES];
-  uint32_t idle = 0;
-  struct cu_event **copied = device->staging.copied;
+static cu_result send_all(struct device *device, struct upload *upload) {
+  struct staging *staging = &device->staging;
+  struct filling *filling = &staging->filling;
   cu_result result = CU_SUCCESS;
-  while (sent < upload->piece_count && result == CU_SUCCESS) {
-    if (ended < copies) {
-      *function = "cuEventQuery";
-      result = device->driver.cuEventQuery(copied[ended % STAGING_COPIES]);
-      if (result == CU_SUCCESS)
-        atomic_store_explicit(&upload->freed, ends[ended++ % STAGING_COPIES], memory_order_release);
-      else if (result == CU_NOT_READY)
-        result = CU_SUCCESS;
-      if (result != CU_SUCCESS) return result;
-    }
-    if (copies < ended + STAGING_COPIES && is_filled(upload, sent)) {
-      uint64_t end = filled_run(upload, sent), copy = copies++ % STAGING_COPIES;
-      ends[copy] = end;
-      result = copy_run(device, stream, destination, upload, sent, end, copied[copy], function);
-      sent = end;
-    } else if (!fill_one(upload)) {
-      rest(idle++);
+  add_pieces(filling, staging->freed, upload);
+  filling_begin(filling, upload->bytes);
+  for (uint32_t idle = 0; staging->sent < upload->end && result == CU_SUCCESS;) {
+    upload->function = "cuEventQuery";
+    result = end_copies(device);
+    if (result != CU_SUCCESS) break;
+    add_pieces(filling, staging->freed, upload);
+    uint64_t end = run_end(staging, upload);
+    if (end > staging->sent)
+      result = copy_run(device, upload, end);
+    else if (!filling_recruit(filling) && !filling_fill_some(filling)) {
+      filling_rest(idle++);
       continue;
     }
     idle = 0;
   }
+  /* After a failure: nobody reads the caller's memory any more. */
+  while (filling_fill_some(filling)) {}
+  for (uint64_t piece = staging->sent; piece < atomic_load_explicit(&filling->added, memory_order_relaxed); piece++)
+    for (uint32_t idle = 0; !filling_is_filled(filling, piece); idle++) filling_rest(idle);
+  filling_end(filling);
   return result;
 }
 
-/* With the staging in hand. What the lane holds is waited for first, so that no thread spins behind a replay. False:
- * there are no threads, and nothing was done. */
-static bool upload_staged(struct device *device, struct cu_stream *stream, cu_address destination,
-                          const unsigned char *source, uint64_t bytes, cu_result *result, const char **function) {
-  struct upload upload = {.source = source, .staging = device->staging.memory, .bytes = bytes};
-  pthread_t helpers[MOST_HELPERS];
-  uint64_t cores = own_thread_cores(), count = 0, wanted = LEAST_HELPERS + bytes / bytes_a_helper;
-  upload.piece_count = (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
-  if (wanted > MOST_HELPERS) wanted = MOST_HELPERS;
-  if (wanted > cores - 1) wanted = cores - 1;
-  *function = "cuStreamSynchronize";
-  *result = device_synchronize(device, stream);
-  if (*result != CU_SUCCESS) return true;
-  while (count < wanted && !own_thread_start(&helpers[count], help, &upload)) count++;
-  if (count == 0) return false;
-  int mode = device_relax(device);
-  *result = send_all(device, stream, destination, &upload, function);
-  device_restore(device, mode);
-  atomic_store(&upload.claimed, upload.piece_count);
-  for (uint64_t i = 0; i < count; i++) pthread_join(helpers[i], NULL);
-  /* Also for what was sent before a call that failed: the staging is another thread's as soon as it is given back. */
-  cu_result waited = device_synchronize(device, stream);
-  if (*result == CU_SUCCESS) {
-    *function = "cuStreamSynchronize";
-    *result = waited;
-  }
-  return true;
+static rondo_status upload_failed(struct device *device, const struct upload *upload, cu_result result) {
+  struct staging *staging = &device->staging;
+  rondo_status status = device_failed(device, result, "upload: %s", upload->function);
+  if (!device_lost(device)) device_synchronize(device, upload->stream);
+  staging->sent = staging->freed = atomic_load_explicit(&staging->filling.added, memory_order_relaxed);
+  staging->ended = staging->begun;
+  return status;
 }
+
+/* ---- Uploads ----------------------------------------------------------------------------------------------------- */
 
 static bool is_pinned(const struct device *device, const void *memory) {
   cu_address address;
-  int mode = device_relax(device);
   cu_result result = device->driver.cuMemHostGetDevicePointer(&address, (void *)(uintptr_t)memory, 0);
-  device_restore(device, mode);
   return result == CU_SUCCESS;
 }
 
-cu_result upload_run(struct device *device, struct cu_stream *stream, cu_address destination,
-                     const unsigned char *source, uint64_t bytes, const char **function) {
+/* The staging, if the stream can have it now. What the lane holds beside uploads is waited for first, by nobody who has
+ * the staging: whoever waits for that waits for the bus, and for no replay. */
+static cu_result take_staging(struct device *device, struct upload *upload, bool *is_taken) {
   struct staging *staging = &device->staging;
-  if (bytes >= least_upload_bytes && staging->memory && !is_pinned(device, source) &&
-      pthread_mutex_trylock(&staging->lock) == 0) {
-    cu_result result;
-    bool is_done = upload_staged(device, stream, destination, source, bytes, &result, function);
+  *is_taken = false;
+  for (bool has_waited = false;; has_waited = true) {
+    if (pthread_mutex_trylock(&staging->lock)) return CU_SUCCESS;
+    upload->function = "cuEventQuery";
+    cu_result result = end_copies(device);
+    bool is_idle = is_empty(staging);
+    *is_taken = result == CU_SUCCESS && (is_idle ? has_waited : staging->stream == upload->stream);
+    if (*is_taken) return CU_SUCCESS;
     pthread_mutex_unlock(&staging->lock);
-    if (is_done) return result;
+    if (result != CU_SUCCESS || !is_idle) return result;
+    upload->function = "cuStreamSynchronize";
+    result = device->driver.cuStreamSynchronize(upload->stream);
+    if (result != CU_SUCCESS) return result;
   }
-  *function = "cuMemcpyHtoDAsync";
-  return device->driver.cuMemcpyHtoDAsync(destination, source, bytes, stream);
+}
+
+static rondo_status upload_through_staging(struct device *device, struct upload *upload, bool *is_done) {
+  struct staging *staging = &device->staging;
+  bool is_taken;
+  cu_result result = take_staging(device, upload, &is_taken);
+  *is_done = is_taken || result != CU_SUCCESS;
+  if (!is_taken) return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "upload: %s", upload->function);
+  staging->stream = upload->stream;
+  upload->first = staging->sent;
+  upload->end = upload->first + (upload->bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+  result = send_all(device, upload);
+  rondo_status status = result == CU_SUCCESS ? RONDO_OK : upload_failed(device, upload, result);
+  pthread_mutex_unlock(&staging->lock);
+  return status;
+}
+
+rondo_status upload_staged(struct device *device, struct cu_stream *stream, cu_address destination,
+                           const unsigned char *source, uint64_t bytes, bool *is_done) {
+  *is_done = false;
+  if (!device->staging.filling.memory) return RONDO_OK;
+  rondo_status status = device_enter(device, "upload");
+  if (status != RONDO_OK) {
+    *is_done = true;
+    return status;
+  }
+  int mode = device_relax(device);
+  struct upload upload = {.stream = stream, .destination = destination, .source = source, .bytes = bytes};
+  if (!is_pinned(device, source)) status = upload_through_staging(device, &upload, is_done);
+  device_restore(device, mode);
+  device_leave(device);
+  return status;
+}
+
+rondo_status cuda_settle(struct device *device) {
+  struct staging *staging = &device->staging;
+  if (!staging->filling.memory) return RONDO_OK;
+  rondo_status status = device_enter(device, "settle");
+  if (status != RONDO_OK) return status;
+  int mode = device_relax(device);
+  cu_result result = CU_SUCCESS;
+  pthread_mutex_lock(&staging->lock);
+  for (uint32_t idle = 0; !is_empty(staging) && result == CU_SUCCESS; idle++) {
+    result = end_copies(device);
+    if (!is_empty(staging)) filling_rest(idle);
+  }
+  pthread_mutex_unlock(&staging->lock);
+  if (result != CU_SUCCESS) status = device_failed(device, result, "settle: cuEventQuery");
+  device_restore(device, mode);
+  device_leave(device);
+  return status;
 }

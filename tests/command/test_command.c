@@ -34,6 +34,7 @@ Test(command, help_of_every_command_exits_0_and_goes_to_stdout) {
                                          "bench kernels",
                                          "bench llama",
                                          "bench plan",
+                                         "bench upload",
                                          "plan attention",
                                          "plan llama",
                                          "plan gemm_softmax"};
@@ -72,8 +73,8 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"plan gemv scale=1e99", "scale is a number, not '1e99'"},
       {"plan qr form=q", "form is h_tau, r or thin_q, not 'q'"},
       {"explain gemv --chip 75", "--chip is host, 80, 90, 100 or all, not '75'"},
-      {"bench", "the bench is missing: replay, lanes, kernels, llama or plan"},
-      {"bench replays", "the bench is replay, lanes, kernels, llama or plan, not 'replays'"},
+      {"bench", "the bench is missing: replay, lanes, kernels, llama, plan or upload"},
+      {"bench replays", "the bench is replay, lanes, kernels, llama, plan or upload, not 'replays'"},
       {"bench replay --samples 99", "--samples is a whole number from 100 to 10000000, not '99'"},
       {"bench replay --only all", "--only is launch, visible, in-out, chains, branches, idle or slots, not 'all'"},
       {"bench kernels svd",
@@ -312,6 +313,7 @@ Test(command, json_of_every_command_parses) {
                                "profile gemv --backend host --passes 1 m=64 k=64 name='a\"'",
                                "bench replay --backend host --samples 100 --only visible",
                                "bench lanes --backend host --samples 1 --seconds 0.01 --only own-8",
+                               "bench upload --backend host --samples 1 --total 2",
                                line};
   snprintf(path, sizeof path, "%s/json", folder);
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {

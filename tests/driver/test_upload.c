@@ -1,6 +1,5 @@
 /* test_upload.c - constants and states moved by the CUDA backend: how many calls that costs, and what is left to wait
  * for when one of them fails. */
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,7 +74,7 @@ Test(upload, that_fails_halfway_waits_for_what_was_begun) {
 
 /* ---- Large ones -------------------------------------------------------------------------------------------------- */
 
-enum { POOL_BYTES = 64 << 20, LARGE_BYTES = (20 << 20) + 5 };
+enum { POOL_BYTES = 64 << 20, LARGE_BYTES = (20 << 20) + 5, STAGING_EVENTS = 16 };
 
 struct large {
   rondo_graph *graph;
@@ -116,12 +115,6 @@ static void large_end(struct large *s) {
   require_clean("after close");
 }
 
-/* Two cores at least: alone a thread leaves it to the driver. */
-static bool has_threads(void) {
-  cpu_set_t cores[8]; /* that the process was given: one of several is one */
-  return sched_getaffinity(0, sizeof cores, cores) == 0 && CPU_COUNT_S(sizeof cores, cores) > 1;
-}
-
 Test(upload, of_many_bytes_goes_through_staging_whenever_copies_run) {
   static const enum fake_mode modes[] = {FAKE_IMMEDIATE, FAKE_DEFERRED, FAKE_THREAD};
   for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
@@ -133,7 +126,7 @@ Test(upload, of_many_bytes_goes_through_staging_whenever_copies_run) {
     REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
     uint64_t copies = fake->calls("cuMemcpyHtoDAsync"), taken = fake->calls("cuMemHostAlloc");
     for (int again = 0; again < 3; again++) require_uploaded(&s, "through staging");
-    if (has_threads()) cr_assert_gt(fake->calls("cuMemcpyHtoDAsync"), copies + 3);
+    cr_assert_gt(fake->calls("cuMemcpyHtoDAsync"), copies + 3);
     cr_assert_eq(fake->calls("cuMemHostAlloc"), taken, "an upload allocates nothing");
     large_end(&s);
   }
@@ -179,5 +172,143 @@ Test(upload, of_many_bytes_is_right_whatever_fails_at_open) {
     }
     large_end(&s);
   }
-  if (has_threads()) cr_assert_eq(without, 3, "without memory, and without either event");
+  cr_assert_eq(without, 1 + STAGING_EVENTS, "without memory, and without any event");
+}
+
+/* ---- On their way ------------------------------------------------------------------------------------------------ */
+
+/* What asks for the device's health asks lane 0: nothing runs there that should wait. */
+enum { OWNERS = 1, OTHERS = 0, SMALL_BYTES = 1 << 20 };
+
+/* Two lanes of which nothing runs but what is waited for. */
+struct lanes {
+  rondo_graph *graph, *borrowing;
+  rondo_runtime *runtime;
+  rondo_exec *owner, *borrower;
+  rondo_tensor weights, borrowed, output;
+  rondo_slot slot;
+  unsigned char *data, *back;
+};
+
+static void lanes_open(struct lanes *l) {
+  static const rondo_lane lanes[2];
+  const rondo_options options = {.backend = RONDO_BACKEND_CUDA,
+                                 .device_bytes = POOL_BYTES,
+                                 .pinned_bytes = 4 << 20,
+                                 .host_bytes = 1 << 20,
+                                 .lanes = lanes,
+                                 .lane_count = 2};
+  set_mode(FAKE_DEFERRED);
+  REQUIRE_OK(rondo_open(&options, &l->runtime));
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &l->graph));
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &l->borrowing));
+  REQUIRE_OK(rondo_constant(l->graph, "weights", RONDO_U8, 1, (int64_t[]){SMALL_BYTES}, &l->weights));
+  REQUIRE_OK(rondo_borrow(l->borrowing, l->weights, &l->borrowed));
+  REQUIRE_OK(rondo_output(l->borrowing, "output", RONDO_U8, 1, (int64_t[]){SMALL_BYTES}, &l->output));
+  REQUIRE_OK(rondo_add_copy(l->borrowing, &(rondo_copy_desc){.src = l->borrowed, .dst = l->output}));
+  REQUIRE_OK(rondo_instantiate(l->runtime, l->graph, &(rondo_exec_options){.lane = OWNERS}, &l->owner));
+  l->data = malloc(SMALL_BYTES);
+  l->back = malloc(SMALL_BYTES);
+  cr_assert(l->data && l->back);
+}
+
+static void lanes_close(struct lanes *l) {
+  if (l->borrower) REQUIRE_OK(rondo_close_exec(&l->borrower));
+  if (l->owner) REQUIRE_OK(rondo_close_exec(&l->owner));
+  REQUIRE_OK(rondo_close(&l->runtime));
+  REQUIRE_OK(rondo_graph_destroy(&l->borrowing));
+  REQUIRE_OK(rondo_graph_destroy(&l->graph));
+  free(l->data);
+  free(l->back);
+  require_clean("after close");
+}
+
+static void send(struct lanes *l, int value) {
+  memset(l->data, value, SMALL_BYTES);
+  uint64_t waits = fake->calls("cuStreamSynchronize");
+  REQUIRE_OK(rondo_upload(l->owner, l->weights, l->data, SMALL_BYTES));
+  cr_assert_leq(fake->calls("cuStreamSynchronize"), waits + 1, "for what the lane held");
+  memset(l->data, 0, SMALL_BYTES); /* the caller's again */
+}
+
+static void borrow_elsewhere(struct lanes *l) {
+  REQUIRE_OK(rondo_instantiate(l->runtime, l->borrowing, &(rondo_exec_options){.lane = OTHERS}, &l->borrower));
+  REQUIRE_OK(rondo_acquire(l->borrower, &l->slot));
+}
+
+static void require_seen_elsewhere(const struct lanes *l, unsigned char value) {
+  REQUIRE_OK(rondo_replay(l->slot));
+  REQUIRE_OK(rondo_wait(l->slot, RONDO_FOREVER));
+  const unsigned char *bytes = rondo_data(l->slot, l->output);
+  cr_assert(bytes[0] == value && !memcmp(bytes, bytes + 1, SMALL_BYTES - 1), "%d, expected %d", bytes[0], value);
+}
+
+Test(upload, returns_before_it_has_come_and_a_download_sees_it) {
+  struct lanes l = {0};
+  lanes_open(&l);
+  for (int value = 1; value < 100; value++) send(&l, value); /* more than the staging holds */
+  REQUIRE_OK(rondo_download(l.owner, l.weights, l.back, SMALL_BYTES));
+  cr_assert(l.back[0] == 99 && !memcmp(l.back, l.back + 1, SMALL_BYTES - 1));
+  lanes_close(&l);
+}
+
+Test(upload, has_come_for_who_borrows_in_another_lane_later) {
+  struct lanes l = {0};
+  lanes_open(&l);
+  send(&l, 7);
+  borrow_elsewhere(&l);
+  require_seen_elsewhere(&l, 7);
+  lanes_close(&l);
+}
+
+Test(upload, has_come_for_who_borrows_in_another_lane_already) {
+  struct lanes l = {0};
+  lanes_open(&l);
+  borrow_elsewhere(&l);
+  for (unsigned char value = 1; value < 5; value++) {
+    send(&l, value);
+    require_seen_elsewhere(&l, value);
+  }
+  lanes_close(&l);
+}
+
+/* What was closed leaves nothing that could still arrive in memory that is another's by then. */
+Test(upload, into_what_is_closed_does_not_come_later) {
+  struct lanes l = {0};
+  rondo_exec *next = NULL;
+  lanes_open(&l);
+  send(&l, 7);
+  REQUIRE_OK(rondo_close_exec(&l.owner));
+  REQUIRE_OK(rondo_instantiate(l.runtime, l.graph, &(rondo_exec_options){.lane = OTHERS}, &next));
+  /* And the lane goes on. */
+  REQUIRE_OK(rondo_instantiate(l.runtime, l.borrowing, &(rondo_exec_options){.lane = OWNERS}, &l.borrower));
+  REQUIRE_OK(rondo_download(next, l.weights, l.back, SMALL_BYTES));
+  cr_assert(l.back[0] == 0 && !memcmp(l.back, l.back + 1, SMALL_BYTES - 1), "zeros");
+  REQUIRE_OK(rondo_close_exec(&l.borrower));
+  REQUIRE_OK(rondo_close_exec(&next));
+  lanes_close(&l);
+}
+
+/* The staging has what one lane was sent: what the other is sent does not wait for it. */
+Test(upload, of_another_lane_waits_for_no_staging) {
+  struct lanes l = {0};
+  rondo_exec *other = NULL;
+  rondo_graph *graph = NULL;
+  rondo_tensor weights;
+  lanes_open(&l);
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_constant(graph, "others", RONDO_U8, 1, (int64_t[]){SMALL_BYTES}, &weights));
+  REQUIRE_OK(rondo_instantiate(l.runtime, graph, &(rondo_exec_options){.lane = OTHERS}, &other));
+  send(&l, 7);
+  uint64_t copies = fake->calls("cuMemcpyHtoDAsync");
+  memset(l.data, 9, SMALL_BYTES);
+  REQUIRE_OK(rondo_upload(other, weights, l.data, SMALL_BYTES));
+  cr_assert_eq(fake->calls("cuMemcpyHtoDAsync"), copies + 1, "by the driver");
+  REQUIRE_OK(rondo_download(other, weights, l.back, SMALL_BYTES));
+  cr_assert(l.back[0] == 9 && !memcmp(l.back, l.back + 1, SMALL_BYTES - 1));
+  REQUIRE_OK(rondo_download(l.owner, l.weights, l.back, SMALL_BYTES));
+  cr_assert(l.back[0] == 7 && !memcmp(l.back, l.back + 1, SMALL_BYTES - 1));
+  REQUIRE_OK(rondo_close_exec(&other));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  lanes_close(&l);
 }

@@ -1,12 +1,14 @@
 /* threads.c - the thread rules of rondo.h, exercised for ThreadSanitizer: two threads on two execs of one runtime, one
- * thread replaying while another waits, several wait modes and team sizes, close while in flight. A program of its own
- * because Criterion's sandbox does not start under ThreadSanitizer. Runs on the host backend, and with --cuda on the
- * CUDA backend (or whatever stands in for its driver). */
+ * thread replaying while another waits, two that upload, several wait modes and team sizes, close while in flight. A
+ * program of its own because Criterion's sandbox does not start under ThreadSanitizer. Runs on the host backend, and
+ * with --cuda on the CUDA backend (or whatever stands in for its driver). */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "thread_team.h"
 #include <rondo.h>
@@ -42,11 +44,11 @@ static struct chain describe(void) {
   return c;
 }
 
-static rondo_runtime *open_runtime(uint32_t threads, rondo_wait_mode mode, uint32_t lane_count) {
+static rondo_runtime *open_with(uint64_t device_bytes, uint32_t threads, rondo_wait_mode mode, uint32_t lane_count) {
   static const rondo_lane lanes[RONDO_MAX_LANES];
   rondo_runtime *runtime = NULL;
   rondo_options options = {.backend = backend,
-                           .device_bytes = 1 << 22,
+                           .device_bytes = device_bytes,
                            .pinned_bytes = 1 << 22,
                            .host_threads = threads,
                            .wait_mode = mode,
@@ -54,6 +56,10 @@ static rondo_runtime *open_runtime(uint32_t threads, rondo_wait_mode mode, uint3
                            .lane_count = lane_count};
   CHECK(rondo_open(&options, &runtime));
   return runtime;
+}
+
+static rondo_runtime *open_runtime(uint32_t threads, rondo_wait_mode mode, uint32_t lane_count) {
+  return open_with(1 << 22, threads, mode, lane_count);
 }
 
 static void fill(int32_t *data, int32_t seed) {
@@ -210,6 +216,55 @@ static void tasks_read_what_a_team_wrote(uint32_t lane_count) {
   printf("tasks read what a team wrote in %u lane%s: ok\n", lane_count, lane_count == 1 ? "" : "s");
 }
 
+/* ---- Uploads ----------------------------------------------------------------------------------------------------- */
+
+enum { WEIGHTS = 3 << 20, UPLOADS = 60 };
+
+/* From a byte to all of them, with pauses in which whoever helped goes home. */
+static void *upload_own_weights(void *argument) {
+  struct user *user = argument;
+  rondo_graph *graph = NULL;
+  rondo_exec *exec = NULL;
+  rondo_tensor weights, part;
+  unsigned char *data = malloc(WEIGHTS), *back = malloc(WEIGHTS);
+  if (!data || !back) exit(1);
+  CHECK(rondo_graph_create(NULL, NULL, &graph));
+  CHECK(rondo_constant(graph, "weights", RONDO_U8, 1, (int64_t[]){WEIGHTS}, &weights));
+  CHECK(rondo_view(graph, weights, (int64_t[]){0}, (int64_t[]){WEIGHTS / 7}, &part));
+  CHECK(rondo_instantiate(user->runtime, graph, &(rondo_exec_options){.lane = user->lane}, &exec));
+  for (int i = 0; i < UPLOADS; i++) {
+    bool is_part = i % 3 != 0;
+    uint64_t bytes = is_part ? WEIGHTS / 7 : WEIGHTS;
+    memset(data, i + user->seed, bytes);
+    CHECK(rondo_upload(exec, is_part ? part : weights, data, bytes));
+    memset(data, 0, bytes); /* the caller's again */
+    if (i % 8 == 7) nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+    if (i % 5 != 4) continue;
+    CHECK(rondo_download(exec, weights, back, WEIGHTS));
+    if (back[0] == (unsigned char)(i + user->seed) && !memcmp(back, back + 1, bytes - 1)) continue;
+    fprintf(stderr, "upload %d of %d bytes mixed something up\n", i, (int)bytes);
+    exit(1);
+  }
+  CHECK(rondo_close_exec(&exec));
+  CHECK(rondo_graph_destroy(&graph));
+  free(data);
+  free(back);
+  return NULL;
+}
+
+static void two_threads_upload(uint32_t lane_count) {
+  rondo_runtime *runtime = open_with(64 << 20, 2, RONDO_WAIT_SPIN_YIELD, lane_count);
+  struct user users[2];
+  pthread_t threads[2];
+  for (uint32_t i = 0; i < 2; i++) {
+    users[i] = (struct user){runtime, i % lane_count, (int32_t)i * 100};
+    if (pthread_create(&threads[i], NULL, upload_own_weights, &users[i])) exit(1);
+  }
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  CHECK(rondo_close(&runtime));
+  printf("two threads upload in %u lane%s: ok\n", lane_count, lane_count == 1 ? "" : "s");
+}
+
 int main(int argc, char **argv) {
   if (argc == 2 && !strcmp(argv[1], "--cuda"))
     backend = RONDO_BACKEND_CUDA;
@@ -218,6 +273,8 @@ int main(int argc, char **argv) {
   two_threads_on_two_execs(1);
   two_threads_on_two_execs(2);
   one_replays_another_waits();
+  two_threads_upload(1);
+  two_threads_upload(2);
   if (backend == RONDO_BACKEND_HOST) {
     tasks_read_what_a_team_wrote(1);
     tasks_read_what_a_team_wrote(2);

@@ -155,3 +155,42 @@ static void between_replays(rondo_backend backend) {
   free(back);
 }
 BOTH_BACKENDS(large_upload, keeps_its_place_between_replays_of_the_lane, between_replays)
+
+/* ---- Many, one right behind the other ---------------------------------------------------------------------------- */
+
+enum { PARTS = 400 };
+
+/* Sizes from a byte to 512 KB, so that the staging is around more than once, and threads come while it goes on. */
+static void many(rondo_backend backend) {
+  rondo_runtime *runtime = open_lanes(backend);
+  rondo_graph *graph = NULL;
+  rondo_exec *exec = NULL;
+  rondo_tensor parts[PARTS];
+  struct random random = {41};
+  size_t bytes[PARTS], most = 0;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  for (int i = 0; i < PARTS; i++) {
+    bytes[i] = (size_t)(random_bits(&random) & ((UINT64_C(1) << random_bits(&random) % 20) - 1)) + 1;
+    most = bytes[i] > most ? bytes[i] : most;
+    REQUIRE_OK(rondo_state(graph, "part", RONDO_U8, 1, (int64_t[]){(int64_t)bytes[i]}, &parts[i]));
+  }
+  REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
+  unsigned char *data = malloc(most), *back = malloc(most);
+  cr_assert(data && back);
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < PARTS; i++) {
+      memset(data, i % 251 + round, bytes[i]);
+      REQUIRE_OK(rondo_upload(exec, parts[i], data, bytes[i]));
+    }
+    for (int i = 0; i < PARTS; i++) {
+      REQUIRE_OK(rondo_download(exec, parts[i], back, bytes[i]));
+      cr_assert(all_are(back, bytes[i], i % 251 + round), "part %d of %zu bytes, round %d", i, bytes[i], round);
+    }
+  }
+  free(data);
+  free(back);
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+BOTH_BACKENDS(large_upload, of_many_in_a_row_mixes_nothing_up, many)

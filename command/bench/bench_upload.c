@@ -1,0 +1,151 @@
+/* bench_upload.c - rondo bench upload: how fast weights come to the device, in tensors of one size, uploaded one right
+ * behind the other from ordinary memory that no cache holds, beside one upload from pinned memory, which is the bus. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bench.h"
+#include "timing.h"
+
+enum { TENSORS_MOST = 4096 };
+static const int64_t sizes[] = {4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 512 << 20};
+static const int64_t pinned_most = 64 << 20;
+
+struct options {
+  rondo_backend backend;
+  int64_t samples, total; /* MB */
+  const char *json;
+};
+
+/* `count` tensors in a graph of their own, and one to download. */
+struct subject {
+  rondo_graph *graph;
+  rondo_runtime *runtime;
+  rondo_exec *exec;
+  rondo_tensor tensors[TENSORS_MOST], input, word;
+  rondo_slot slot;
+  int count;
+};
+
+static int64_t pinned_bytes(const struct options *options) {
+  int64_t bytes = options->total << 20;
+  return bytes < pinned_most ? bytes : pinned_most;
+}
+
+static void subject_open(struct subject *s, const struct options *options, int64_t bytes) {
+  int64_t count = (options->total << 20) / bytes, input_bytes = pinned_bytes(options);
+  rondo_plan plan;
+  s->count = (int)(count < TENSORS_MOST ? count : TENSORS_MOST);
+  TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = TENSORS_MOST + 2}, &s->graph));
+  for (int i = 0; i < s->count; i++) TRY(rondo_constant(s->graph, "weights", RONDO_U8, 1, &bytes, &s->tensors[i]));
+  TRY(rondo_constant(s->graph, "word", RONDO_U8, 1, (int64_t[]){sizeof(uint64_t)}, &s->word));
+  TRY(rondo_input(s->graph, "input", RONDO_U8, 1, &input_bytes, &s->input));
+  TRY(rondo_plan_graph(s->graph, &plan));
+  TRY(rondo_open(&(rondo_options){.backend = options->backend,
+                                  .device_bytes = plan.device_bytes,
+                                  .pinned_bytes = plan.pinned_bytes_per_slot,
+                                  .host_bytes = plan.host_bytes},
+                 &s->runtime));
+  TRY(rondo_instantiate(s->runtime, s->graph, NULL, &s->exec));
+  TRY(rondo_acquire(s->exec, &s->slot));
+}
+
+static void subject_close(struct subject *s) {
+  TRY(rondo_release(s->slot));
+  TRY(rondo_close_exec(&s->exec));
+  TRY(rondo_close(&s->runtime));
+  TRY(rondo_graph_destroy(&s->graph));
+}
+
+/* Until all are there: an upload may be on its way when it returns, and a download of the exec's comes behind it. */
+static uint64_t upload_all(const struct subject *s, const unsigned char *source, int64_t bytes) {
+  uint64_t word, begin = timing_now_ns();
+  for (int i = 0; i < s->count; i++) TRY(rondo_upload(s->exec, s->tensors[i], source + i * bytes, (uint64_t)bytes));
+  TRY(rondo_download(s->exec, s->word, &word, sizeof word));
+  return timing_now_ns() - begin;
+}
+
+/* The median of some, in GB/s. */
+static double measure(const struct subject *s, const unsigned char *source, int64_t bytes, int64_t sample_count) {
+  struct samples samples = samples_take((size_t)sample_count);
+  for (int64_t i = 0; i < sample_count; i++) samples_add(&samples, upload_all(s, source, bytes));
+  double us = samples_us(&samples, 50);
+  samples_free(&samples);
+  return (double)(s->count * bytes) / us / 1e3;
+}
+
+/* Of the input's place, which is pinned, and whose content is whatever was there. */
+static double measure_bus(struct subject *s, const struct options *options) {
+  subject_open(s, options, pinned_bytes(options));
+  s->count = 1;
+  double speed = measure(s, rondo_data(s->slot, s->input), pinned_bytes(options), options->samples);
+  subject_close(s);
+  return speed;
+}
+
+static void bench_size(struct subject *s, const struct options *options, struct report *report,
+                       const unsigned char *source, int64_t bytes) {
+  char name[80];
+  subject_open(s, options, bytes);
+  double speed = measure(s, source, bytes, options->samples);
+  if (bytes < 1 << 20)
+    snprintf(name, sizeof name, "%d tensors of %d KB", s->count, (int)(bytes >> 10));
+  else
+    snprintf(name, sizeof name, "%d tensor%s of %d MB", s->count, s->count > 1 ? "s" : "", (int)(bytes >> 20));
+  report_figure(report, name, speed, "GB/s", 0);
+  subject_close(s);
+}
+
+/* Random: what is all zeros the memory may hold once. */
+static unsigned char *source_make(const struct options *options) {
+  size_t bytes = (size_t)options->total << 20;
+  uint64_t state = UINT64_C(0x9e3779b97f4a7c15), *words = malloc(bytes); /* xorshift (Marsaglia 2003) */
+  if (!words) exit(command_failed("no memory for %zu bytes of weights", bytes));
+  for (size_t i = 0; i < bytes / sizeof *words; i++) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    words[i] = state;
+  }
+  return (unsigned char *)words;
+}
+
+static const struct argument arguments[] = {
+    BACKEND_ARGUMENT(struct options),
+    {.name = "samples",
+     .help = "of each size; default 7",
+     .kind = VALUE_INT64,
+     .offset = offsetof(struct options, samples),
+     .least = 1,
+     .most = 1e4},
+    {.name = "total",
+     .help = "MB of all tensors of a size, of which there are 4096 at most; default 512",
+     .kind = VALUE_INT64,
+     .offset = offsetof(struct options, total),
+     .least = 1,
+     .most = 1 << 16},
+    JSON_ARGUMENT(struct options),
+};
+
+int bench_upload(int count, char **words) {
+  static const struct grammar grammar = {
+      .program = "rondo bench upload",
+      .about = "Times rondo_upload of tensors of one size, one right behind the other, until all are on the device.\n",
+      .status = BENCH_STATUS,
+      .options = ARGUMENT_TABLE(arguments)};
+  static struct subject subject;
+  struct options options = {.samples = 7, .total = 512};
+  struct report report = {0};
+  rondo_runtime *runtime;
+  rondo_info info;
+  int done = arguments_read(&grammar, count, words, &options, NULL);
+  if (done != ARGUMENTS_READ) return done;
+  TRY(rondo_open(&(rondo_options){.backend = options.backend}, &runtime));
+  TRY(rondo_runtime_info(runtime, &info));
+  report_begin(&report, options.json);
+  report_machine(&report, &info);
+  TRY(rondo_close(&runtime));
+  unsigned char *source = source_make(&options);
+  report_figure(&report, "one tensor, from pinned memory", measure_bus(&subject, &options), "GB/s", 0);
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    if (sizes[i] <= options.total << 20) bench_size(&subject, &options, &report, source, sizes[i]);
+  free(source);
+  return report_end(&report);
+}

@@ -1,0 +1,61 @@
+/* filling.h - ordinary memory copied piece by piece into a ring of pinned memory, by the thread that uploads and a few
+ * that help it. Who uploads adds pieces, in order, where a place is free, fills some itself and sees which are filled;
+ * what becomes of them is its own affair. One thread at a time.
+ *
+ * Helpers start as bytes come and end by themselves a moment after the last upload: a model is hundreds of uploads, one
+ * right behind the other, and to start eight threads takes 0.16 ms, in which the bus moves 9 MB. */
+#ifndef RONDO_FILLING_H
+#define RONDO_FILLING_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PIECE_BYTES = 32 << 10, PLACES = 512, HELPERS_MOST = 8 };
+static const uint64_t filling_bytes = (uint64_t)PLACES * PIECE_BYTES;
+
+enum helper_state { HELPER_NONE, HELPER_WORKS, HELPER_HAS_LEFT /* and is to be joined */ };
+struct helper {
+  struct filling *filling;
+  pthread_t thread;
+  atomic_int state;
+};
+
+/* Piece i has place i % PLACES. */
+struct place {
+  const unsigned char *source;
+  uint64_t bytes;
+  _Atomic uint64_t filled; /* its last piece, plus one */
+};
+
+struct filling {
+  unsigned char *memory; /* filling_bytes of them; all else is zeros at first */
+  struct helper helpers[HELPERS_MOST];
+  uint32_t helpers_wanted, helpers_seen; /* by this upload, and of those that it has looked for */
+  uint64_t burst_bytes, ended_ns;        /* of uploads one right behind the other */
+  atomic_bool is_uploading;
+  _Alignas(64) _Atomic uint64_t added;
+  _Alignas(64) _Atomic uint64_t claimed; /* pieces that somebody fills or has filled */
+  _Alignas(64) struct place places[PLACES];
+};
+
+/* Around an upload of so many bytes. */
+void filling_begin(struct filling *filling, uint64_t bytes);
+void filling_end(struct filling *filling);
+/* Starts one more helper if so many bytes can do with it; false: there are enough. */
+bool filling_recruit(struct filling *filling);
+
+/* The next piece, of PIECE_BYTES at most. The place is free. */
+void filling_add(struct filling *filling, const unsigned char *source, uint64_t bytes);
+/* The first pieces that nobody has begun: one of few, several of many. False: there is none. */
+bool filling_fill_some(struct filling *filling);
+bool filling_is_filled(const struct filling *filling, uint64_t piece);
+unsigned char *filling_place(const struct filling *filling, uint64_t piece);
+/* Where there is nothing to do, for the `idle`th time in a row: the bus may be slow. */
+void filling_rest(uint32_t idle);
+
+/* Until the helpers have ended. */
+void filling_close(struct filling *filling);
+
+#endif
