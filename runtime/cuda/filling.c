@@ -10,7 +10,7 @@
 
 enum { YIELDS_BEFORE_SLEEP = 1000, SLEEP_NS = 20 * 1000, LINGER_NS = 1000 * 1000 };
 enum { SHARES = 2 * HELPERS_MOST, CLAIMED_MOST = 4 };
-static const uint64_t bytes_a_helper = 1 << 20;
+static const uint64_t bytes_a_helper = 1 << 20, most_burst_bytes = 16 << 20;
 
 /* ---- Pieces ------------------------------------------------------------------------------------------------------ */
 
@@ -93,9 +93,12 @@ static bool start(struct filling *filling, struct helper *helper) {
   return false;
 }
 
+/* Pauses count as a byte a nanosecond: a few bytes between replays, for as long as that goes on, need no helpers. */
 void filling_begin(struct filling *filling, uint64_t bytes) {
-  if (now_ns() - filling->ended_ns > LINGER_NS) filling->burst_bytes = 0;
+  uint64_t pause_ns = now_ns() - filling->ended_ns;
+  filling->burst_bytes -= pause_ns < filling->burst_bytes ? pause_ns : filling->burst_bytes;
   filling->burst_bytes += bytes;
+  if (filling->burst_bytes > most_burst_bytes) filling->burst_bytes = most_burst_bytes;
   atomic_store(&filling->is_uploading, true);
   uint64_t wanted = filling->burst_bytes / bytes_a_helper, cores = own_thread_cores();
   if (wanted > HELPERS_MOST) wanted = HELPERS_MOST;

@@ -54,10 +54,11 @@ void staging_close(struct device *device) {
 
 static bool is_empty(const struct staging *staging) { return staging->ended == staging->begun; }
 
-/* Of the copies on their way those that have ended: their places are free. */
+/* Of the copies on their way those that have ended: their places are free. Of a device that somebody gave up as lost
+ * nothing is waited for. */
 static cu_result end_copies(struct device *device) {
   struct staging *staging = &device->staging;
-  cu_result result = CU_SUCCESS;
+  cu_result result = device_lost(device) ? CU_LAUNCH_FAILED : CU_SUCCESS;
   while (!is_empty(staging) && result == CU_SUCCESS) {
     result = device->driver.cuEventQuery(staging->copied[staging->ended % STAGING_COPIES]);
     if (result == CU_SUCCESS) staging->freed = staging->ends[staging->ended++ % STAGING_COPIES];
@@ -146,7 +147,12 @@ static cu_result send_all(struct device *device, struct upload *upload) {
 static rondo_status upload_failed(struct device *device, const struct upload *upload, cu_result result) {
   struct staging *staging = &device->staging;
   rondo_status status = device_failed(device, result, "upload: %s", upload->function);
-  if (!device_lost(device)) device_synchronize(device, upload->stream);
+  /* Places must not be filled again while a copy may read them. */
+  cu_result ended = device_lost(device) ? CU_SUCCESS : device_synchronize(device, upload->stream);
+  if (ended != CU_SUCCESS) {
+    status = device_failed(device, ended, "upload: cuStreamSynchronize after a failure");
+    if (status != RONDO_DEVICE_LOST) status = device_lose(device, rondo_error_text());
+  }
   staging->sent = staging->freed = atomic_load_explicit(&staging->filling.added, memory_order_relaxed);
   staging->ended = staging->begun;
   return status;
@@ -160,8 +166,8 @@ static bool is_pinned(const struct device *device, const void *memory) {
   return result == CU_SUCCESS;
 }
 
-/* The staging, if the stream can have it now. What the lane holds beside uploads is waited for first, by nobody who has
- * the staging: whoever waits for that waits for the bus, and for no replay. */
+/* The staging, if the stream can have it now. What the lane holds is waited for first, by nobody who has the staging;
+ * only a replay that comes between two uploads, while the first is on its way, is in front of the second's copies. */
 static cu_result take_staging(struct device *device, struct upload *upload, bool *is_taken) {
   struct staging *staging = &device->staging;
   *is_taken = false;
