@@ -205,7 +205,7 @@ typedef struct rondo_options {
 } rondo_options;
 
 /* Opens a runtime: loads the driver, makes the context, takes the three pools. The runtime allocates nothing
- * after it, but in rondo_profile, and threads while one rondo_upload follows the other and a moment longer.
+ * after it, but in rondo_profile, and threads while uploads follow each other and a moment longer.
  * Errors: RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
  * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is, and a library of another ABI
  * than the program was compiled for), RONDO_UNSUPPORTED (a driver that cannot split the device).
@@ -977,6 +977,19 @@ RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage
  * Every constant that a task reads is uploaded before the first replay, in whole or in parts: the first part of a
  * constant counts as its upload, and elements that no upload has set are zeros. */
 RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);
+
+/* What a constant or a state, or a view of one, is to hold: dense data. */
+typedef struct rondo_content {
+  rondo_tensor tensor;
+  const void *data;
+  uint64_t bytes;
+} rondo_content;
+
+/* As rondo_upload of each, in this order, but all are checked before the first is sent, and there is no pause between
+ * them: a model of tensors below some MB comes several times as fast. Fastest in the order in which they were
+ * described. A list of 0 is empty. Errors as rondo_upload; with one of the device's some may have come. */
+RONDO_API rondo_status rondo_upload_all(rondo_exec *exec, const rondo_content *contents, uint32_t count);
+
 /* Reads a constant or a state, or a view of one, back into dense data. Errors as rondo_upload. */
 RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes);
 

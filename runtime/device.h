@@ -81,6 +81,13 @@ struct device_rows {
   uint64_t count[3], pitch_bytes[3];
 };
 
+struct device_upload {
+  void *destination; /* in device memory */
+  const void *source;
+  struct device_rows rows;
+  uint64_t room_bytes; /* of a single row: that much may be written, with zeros behind the row */
+};
+
 /* Memory besides the pools, all of it 256-byte aligned and of any content. */
 struct device_memory {
   uint64_t device_bytes, pinned_bytes, host_bytes; /* 0: none */
@@ -96,12 +103,12 @@ struct device_ops {
   /* False: of a lost device threads or a GPU may still touch the execs and the slabs; their memory is not to be given
    * back. */
   bool (*close)(struct device *device);
-  /* In order with all replays of the lane; an upload may still be on its way when it returns, its source is free then.
-   * device_memory addresses on the device side. */
-  rondo_status (*upload)(struct device *device, uint32_t lane, void *destination, const void *source,
-                         struct device_rows rows);
-  /* Waits until what was uploaded is there, for who has no place in the lane's order. NULL: it always is. */
-  rondo_status (*settle)(struct device *device);
+  /* Of execs of the lane that are at rest, one after the other. They may be on their way when it returns; their sources
+   * are free then. */
+  rondo_status (*upload)(struct device *device, uint32_t lane, const struct device_upload *uploads, uint32_t count);
+  /* Whatever the lane gets from here on comes behind all that was uploaded. Waits for no replay. NULL: it has come. */
+  rondo_status (*await_uploads)(struct device *device, uint32_t lane);
+  /* In order with all replays of the lane. device_memory addresses on the device side. */
   rondo_status (*download)(struct device *device, uint32_t lane, void *destination, const void *source,
                            struct device_rows rows);
   rondo_status (*zero)(struct device *device, uint32_t lane, void *destination, uint64_t bytes);

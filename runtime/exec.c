@@ -258,11 +258,11 @@ static void exec_dismantle(rondo_exec *exec) {
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
 
-/* What it borrows may be on its way to the device, in another lane; and so may what an exec was sent that is closed,
- * whose memory this one has. */
+/* What it borrows may be on its way to the device; and so may what an exec was sent that is closed, whose memory this
+ * one has. */
 static rondo_status slots_create(rondo_exec *exec) {
   const struct device_ops *ops = exec->runtime->ops;
-  rondo_status status = ops->settle ? ops->settle(exec->runtime->device) : RONDO_OK;
+  rondo_status status = ops->await_uploads ? ops->await_uploads(exec->runtime->device, exec->lane) : RONDO_OK;
   if (status == RONDO_OK)
     status = ops->zero(exec->runtime->device, exec->lane, exec->slots[0].counts, PLAN_COUNTS_BYTES);
   for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++) {

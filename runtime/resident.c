@@ -233,25 +233,60 @@ static rondo_status resident_check(rondo_exec *exec, rondo_tensor tensor, const 
   return check_at_rest(exec, is_upload && bytes && place->kind == TENSOR_STATE, function);
 }
 
-static bool is_borrowed_elsewhere(const rondo_exec *exec) {
-  bool found = false;
+/* The lanes in which what the exec holds may be read, a bit each. */
+static uint32_t lanes_of(const rondo_exec *exec) {
+  uint32_t lanes = 1u << exec->lane;
   pthread_mutex_lock(&exec->runtime->lock);
   for (const rondo_exec *other = exec->runtime->execs; other; other = other->next)
-    found = found || (other->lane != exec->lane && borrows_from(other, exec));
+    if (borrows_from(other, exec)) lanes |= 1u << other->lane;
   pthread_mutex_unlock(&exec->runtime->lock);
-  return found;
+  return lanes;
+}
+
+static struct device_upload upload_of(const rondo_exec *exec, const rondo_content *content) {
+  const struct exec_tensor *place = &exec->tensors[content->tensor.index];
+  bool is_whole = place->root == content->tensor.index;
+  return (struct device_upload){.destination = place->device_memory + place->offset_bytes,
+                                .source = content->data,
+                                .rows = place->rows,
+                                .room_bytes = is_whole ? pool_round(place->bytes) : place->bytes};
+}
+
+/* A few at a time, as an upload allocates nothing. */
+static rondo_status upload_all(rondo_exec *exec, const rondo_content *contents, uint32_t count) {
+  enum { AT_ONCE = 128 };
+  const struct device_ops *ops = exec->runtime->ops;
+  struct device *device = exec->runtime->device;
+  struct device_upload uploads[AT_ONCE];
+  rondo_status status = RONDO_OK;
+  for (uint32_t i = 0, end; i < count && status == RONDO_OK; i = end) {
+    uint32_t upload_count = 0;
+    for (end = i; end < count && upload_count < AT_ONCE; end++)
+      if (contents[end].bytes) uploads[upload_count++] = upload_of(exec, &contents[end]);
+    status = ops->upload(device, exec->lane, uploads, upload_count);
+  }
+  uint32_t lanes = ops->await_uploads ? lanes_of(exec) : 0;
+  for (uint32_t lane = 0; lanes >> lane; lane++) { /* after a failure too: some may be on their way */
+    rondo_status awaited = lanes >> lane & 1 ? ops->await_uploads(device, lane) : RONDO_OK;
+    if (status == RONDO_OK) status = awaited;
+  }
+  for (uint32_t i = 0; i < count && status == RONDO_OK; i++)
+    if (contents[i].bytes) exec->tensors[exec->tensors[contents[i].tensor.index].root].is_uploaded = true;
+  return status;
 }
 
 rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes) {
   rondo_status status = resident_check(exec, tensor, data, bytes, true, "rondo_upload");
-  if (status != RONDO_OK || !bytes) return status;
-  const struct exec_tensor *place = &exec->tensors[tensor.index];
-  const struct device_ops *ops = exec->runtime->ops;
-  status =
-      ops->upload(exec->runtime->device, exec->lane, place->device_memory + place->offset_bytes, data, place->rows);
-  if (status == RONDO_OK && ops->settle && is_borrowed_elsewhere(exec)) status = ops->settle(exec->runtime->device);
-  if (status == RONDO_OK) exec->tensors[place->root].is_uploaded = true;
-  return status;
+  return status == RONDO_OK ? upload_all(exec, &(rondo_content){tensor, data, bytes}, 1) : status;
+}
+
+rondo_status rondo_upload_all(rondo_exec *exec, const rondo_content *contents, uint32_t count) {
+  rondo_status status = exec_check(exec, "rondo_upload_all");
+  if (status == RONDO_OK && !contents && count)
+    status = status_set(RONDO_INVALID_ARGUMENT, "rondo_upload_all: the contents are NULL, expected %" PRIu32, count);
+  for (uint32_t i = 0; i < count && status == RONDO_OK; i++)
+    status = resident_check(exec, contents[i].tensor, contents[i].data, contents[i].bytes, true, "rondo_upload_all");
+  return status == RONDO_OK ? upload_all(exec, contents, count) : status;
 }
 
 rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {

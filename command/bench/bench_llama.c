@@ -81,7 +81,8 @@ struct model {
   rondo_exec *exec;
   rondo_slot slot;
   struct source sources[SOURCES];
-  bool is_filling; /* the sources: nothing is uploaded yet */
+  rondo_content *contents; /* of what is set */
+  uint32_t content_count;
   uint64_t instantiate_ns, upload_ns, upload_bytes;
 };
 
@@ -91,11 +92,8 @@ static void set(struct model *model, rondo_tensor tensor, struct pattern pattern
   TRY(rondo_tensor_bytes(tensor, &bytes));
   struct source *source = model->sources;
   while (source->bytes && memcmp(&source->pattern, &pattern, sizeof pattern) != 0) source++;
-  if (model->is_filling) {
-    source_fill(source, bytes, pattern);
-    return;
-  }
-  TRY(rondo_upload(model->exec, tensor, source->words, bytes));
+  source_fill(source, bytes, pattern);
+  model->contents[model->content_count++] = (rondo_content){tensor, source, bytes};
   model->upload_bytes += bytes;
 }
 
@@ -122,11 +120,20 @@ static void set_all(struct model *model) {
   set(model, t->norm, norm_bf16);
 }
 
+static void find_contents(struct model *model) {
+  enum { OF_A_LAYER = 12, AROUND = 3 };
+  model->contents = calloc((size_t)model->desc.layers * OF_A_LAYER + AROUND, sizeof *model->contents);
+  if (!model->contents) exit(command_failed("no memory for %d layers", model->desc.layers));
+  set_all(model);
+  for (uint32_t i = 0; i < model->content_count; i++) /* a longer tensor may have moved it */
+    model->contents[i].data = ((const struct source *)model->contents[i].data)->words;
+}
+
 /* Until all are there: an upload may be on its way when it returns, and a download comes behind it. */
 static void upload_all(struct model *model) {
   int32_t positions[MOST_SEQUENCES];
   uint64_t bytes = (uint64_t)model->desc.sequences * sizeof *positions, begin = timing_now_ns();
-  set_all(model);
+  TRY(rondo_upload_all(model->exec, model->contents, model->content_count));
   TRY(rondo_download(model->exec, model->ends.position, positions, bytes));
   model->upload_ns = timing_now_ns() - begin;
 }
@@ -146,9 +153,7 @@ static void model_open(struct model *model, const struct options *options) {
   TRY(rondo_instantiate(model->runtime, model->graph, NULL, &model->exec));
   model->instantiate_ns = timing_now_ns() - begin;
   TRY(rondo_acquire(model->exec, &model->slot));
-  model->is_filling = true;
-  set_all(model);
-  model->is_filling = false;
+  find_contents(model);
   upload_all(model);
   memset(rondo_data(model->slot, model->ends.advance), 0, (size_t)model->desc.sequences * sizeof(int32_t));
 }
@@ -158,6 +163,7 @@ static void model_close(struct model *model) {
   TRY(rondo_close_exec(&model->exec));
   TRY(rondo_graph_destroy(&model->graph));
   TRY(rondo_close(&model->runtime));
+  free(model->contents);
   for (int i = 0; i < SOURCES; i++) free(model->sources[i].words);
 }
 

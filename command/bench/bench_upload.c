@@ -1,5 +1,6 @@
-/* bench_upload.c - rondo bench upload: how fast weights come to the device, in tensors of one size, uploaded one right
- * behind the other from ordinary memory that no cache holds, beside one upload from pinned memory, which is the bus. */
+/* bench_upload.c - rondo bench upload: how fast weights come to the device, in tensors of one size, in one call and in
+ * one each, from ordinary memory that no cache holds, beside one upload from pinned memory, which is the bus. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,7 +24,8 @@ struct subject {
   rondo_exec *exec;
   rondo_tensor tensors[TENSORS_MOST], input, word;
   rondo_slot slot;
-  int count;
+  rondo_content contents[TENSORS_MOST];
+  uint32_t count;
 };
 
 static int64_t pinned_bytes(const struct options *options) {
@@ -34,9 +36,9 @@ static int64_t pinned_bytes(const struct options *options) {
 static void subject_open(struct subject *s, const struct options *options, int64_t bytes) {
   int64_t count = (options->total << 20) / bytes, input_bytes = pinned_bytes(options);
   rondo_plan plan;
-  s->count = (int)(count < TENSORS_MOST ? count : TENSORS_MOST);
+  s->count = (uint32_t)(count < TENSORS_MOST ? count : TENSORS_MOST);
   TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = TENSORS_MOST + 2}, &s->graph));
-  for (int i = 0; i < s->count; i++) TRY(rondo_constant(s->graph, "weights", RONDO_U8, 1, &bytes, &s->tensors[i]));
+  for (uint32_t i = 0; i < s->count; i++) TRY(rondo_constant(s->graph, "weights", RONDO_U8, 1, &bytes, &s->tensors[i]));
   TRY(rondo_constant(s->graph, "word", RONDO_U8, 1, (int64_t[]){sizeof(uint64_t)}, &s->word));
   TRY(rondo_input(s->graph, "input", RONDO_U8, 1, &input_bytes, &s->input));
   TRY(rondo_plan_graph(s->graph, &plan));
@@ -57,17 +59,22 @@ static void subject_close(struct subject *s) {
 }
 
 /* Until all are there: an upload may be on its way when it returns, and a download of the exec's comes behind it. */
-static uint64_t upload_all(const struct subject *s, const unsigned char *source, int64_t bytes) {
+static uint64_t upload_all(const struct subject *s, bool in_one_call) {
   uint64_t word, begin = timing_now_ns();
-  for (int i = 0; i < s->count; i++) TRY(rondo_upload(s->exec, s->tensors[i], source + i * bytes, (uint64_t)bytes));
+  if (in_one_call) TRY(rondo_upload_all(s->exec, s->contents, s->count));
+  for (const rondo_content *content = s->contents; content < s->contents + s->count && !in_one_call; content++)
+    TRY(rondo_upload(s->exec, content->tensor, content->data, content->bytes));
   TRY(rondo_download(s->exec, s->word, &word, sizeof word));
   return timing_now_ns() - begin;
 }
 
 /* The median of some, in GB/s. */
-static double measure(const struct subject *s, const unsigned char *source, int64_t bytes, int64_t sample_count) {
+static double measure(struct subject *s, const unsigned char *source, int64_t bytes, bool in_one_call,
+                      int64_t sample_count) {
+  for (uint32_t i = 0; i < s->count; i++)
+    s->contents[i] = (rondo_content){s->tensors[i], source + i * bytes, (uint64_t)bytes};
   struct samples samples = samples_take((size_t)sample_count);
-  for (int64_t i = 0; i < sample_count; i++) samples_add(&samples, upload_all(s, source, bytes));
+  for (int64_t i = 0; i < sample_count; i++) samples_add(&samples, upload_all(s, in_one_call));
   double us = samples_us(&samples, 50);
   samples_free(&samples);
   return (double)(s->count * bytes) / us / 1e3;
@@ -77,7 +84,7 @@ static double measure(const struct subject *s, const unsigned char *source, int6
 static double measure_bus(struct subject *s, const struct options *options) {
   subject_open(s, options, pinned_bytes(options));
   s->count = 1;
-  double speed = measure(s, rondo_data(s->slot, s->input), pinned_bytes(options), options->samples);
+  double speed = measure(s, rondo_data(s->slot, s->input), pinned_bytes(options), true, options->samples);
   subject_close(s);
   return speed;
 }
@@ -86,12 +93,12 @@ static void bench_size(struct subject *s, const struct options *options, struct 
                        const unsigned char *source, int64_t bytes) {
   char name[80];
   subject_open(s, options, bytes);
-  double speed = measure(s, source, bytes, options->samples);
-  if (bytes < 1 << 20)
-    snprintf(name, sizeof name, "%d tensors of %d KB", s->count, (int)(bytes >> 10));
-  else
-    snprintf(name, sizeof name, "%d tensor%s of %d MB", s->count, s->count > 1 ? "s" : "", (int)(bytes >> 20));
-  report_figure(report, name, speed, "GB/s", 0);
+  for (int in_one_call = 1; in_one_call >= 0; in_one_call--) {
+    bool is_large = bytes >= 1 << 20;
+    snprintf(name, sizeof name, "%u tensor%s of %d %s, %s", s->count, s->count > 1 ? "s" : "",
+             (int)(bytes >> (is_large ? 20 : 10)), is_large ? "MB" : "KB", in_one_call ? "one call" : "a call each");
+    report_figure(report, name, measure(s, source, bytes, in_one_call, options->samples), "GB/s", 0);
+  }
   subject_close(s);
 }
 
@@ -127,7 +134,7 @@ static const struct argument arguments[] = {
 int bench_upload(int count, char **words) {
   static const struct grammar grammar = {
       .program = "rondo bench upload",
-      .about = "Times rondo_upload of tensors of one size, one right behind the other, until all are on the device.\n",
+      .about = "Times uploads of tensors of one size, in one call and in one each, until all are on the device.\n",
       .status = BENCH_STATUS,
       .options = ARGUMENT_TABLE(arguments)};
   static struct subject subject;

@@ -227,6 +227,7 @@ static void give_back(struct device *device) {
     cu_result result = CU_SUCCESS;
     for (uint32_t i = 0; i < device->lane_count && result == CU_SUCCESS; i++)
       if (device->lanes[i].stream) result = device_synchronize(device, device->lanes[i].stream);
+    if (device->staging.stream && result == CU_SUCCESS) result = device_synchronize(device, device->staging.stream);
     if (result != CU_SUCCESS) device_failed(device, result, "close: cuStreamSynchronize");
     if (!device_lost(device)) release_all(device);
     device_leave(device);
@@ -397,14 +398,20 @@ static rondo_status copy_rows(struct device *device, uint32_t lane, cu_address o
   return finish(device, lane, result, phase, function);
 }
 
-static rondo_status cuda_upload(struct device *device, uint32_t lane, void *destination, const void *source,
-                                struct device_rows rows) {
-  bool is_done = false;
+static rondo_status cuda_upload(struct device *device, uint32_t lane, const struct device_upload *uploads,
+                                uint32_t count) {
   rondo_status status = RONDO_OK;
-  if (rows.count[0] == 1 && rows.count[1] == 1 && rows.count[2] == 1)
-    status = upload_staged(device, device->lanes[lane].stream, (uintptr_t)destination, source, rows.bytes, &is_done);
-  if (is_done) return status;
-  return copy_rows(device, lane, (uintptr_t)destination, (unsigned char *)(uintptr_t)source, &rows, true);
+  for (uint32_t i = 0, done; i < count && status == RONDO_OK; i += done) {
+    const struct device_upload *upload = &uploads[i];
+    status = upload_staged(device, upload, count - i, &done);
+    if (status != RONDO_OK || done) continue;
+    done = 1;
+    status = cuda_await_uploads(device, lane); /* it may be to the same place */
+    if (status == RONDO_OK)
+      status = copy_rows(device, lane, (uintptr_t)upload->destination, (unsigned char *)(uintptr_t)upload->source,
+                         &upload->rows, true);
+  }
+  return status;
 }
 
 static rondo_status cuda_download(struct device *device, uint32_t lane, void *destination, const void *source,
@@ -504,7 +511,7 @@ const struct device_ops cuda_device_ops = {
     .open = cuda_open,
     .close = cuda_close,
     .upload = cuda_upload,
-    .settle = cuda_settle,
+    .await_uploads = cuda_await_uploads,
     .download = cuda_download,
     .zero = cuda_zero,
     .memory_take = cuda_memory_take,

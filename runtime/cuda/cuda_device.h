@@ -26,13 +26,20 @@ struct heartbeat {
   _Alignas(64) unsigned char memory[EMPTY_EXEC_BYTES]; /* of an exec with no nodes */
 };
 
-/* Pinned memory through which uploads go: see upload.c. */
+/* Pinned memory through which uploads go, as a ring: see upload.c. Positions in it only grow. */
 enum { STAGING_COPIES = 16 };
+struct staged {
+  cu_address destination;
+  uint64_t begin, end;
+};
 struct staging {
-  pthread_mutex_t lock; /* around all below */
-  struct cu_stream *stream;
-  uint64_t sent, freed;  /* pieces that are in a copy, and whose copies have ended */
-  uint64_t begun, ended; /* copies; between them, those on their way: what ends each, and behind which piece */
+  unsigned char *memory;    /* NULL: there is none */
+  struct cu_stream *stream; /* of the copies, and nothing else */
+  pthread_mutex_t lock;     /* around all below, but for the question whether copies are on their way */
+  struct staged pieces[PLACES];
+  uint64_t filled_to, freed_to;  /* positions: behind the last piece, and behind what has been copied */
+  uint64_t sent, freed;          /* pieces that are in a copy, and whose copies have ended */
+  _Atomic uint64_t begun, ended; /* copies; between them, those on their way: what ends each, and behind which piece */
   struct cu_event *copied[STAGING_COPIES];
   uint64_t ends[STAGING_COPIES];
   struct filling filling;
@@ -147,10 +154,10 @@ rondo_status cuda_exec_rebind(struct device_exec *exec, const struct device_prog
 /* upload.c: what could not be taken is done without, unless the device is lost. The device's context is current. */
 rondo_status staging_open(struct device *device, uint64_t device_bytes);
 void staging_close(struct device *device);
-/* *is_done: put on the stream, with nobody reading the source any more, or failed. Else it is for the driver. */
-rondo_status upload_staged(struct device *device, struct cu_stream *stream, cu_address destination,
-                           const unsigned char *source, uint64_t bytes, bool *is_done);
-rondo_status cuda_settle(struct device *device);
+/* So many of the first are put on the staging's stream, with nobody reading their sources any more, or none: the next
+ * one is for the driver. */
+rondo_status upload_staged(struct device *device, const struct device_upload *uploads, uint32_t count, uint32_t *done);
+rondo_status cuda_await_uploads(struct device *device, uint32_t lane);
 
 /* heartbeat.c */
 rondo_status cuda_keep_warm(struct device *device, bool on);

@@ -14,15 +14,14 @@ static const uint64_t bytes_a_helper = 1 << 20, most_burst_bytes = 16 << 20;
 
 /* ---- Pieces ------------------------------------------------------------------------------------------------------ */
 
-unsigned char *filling_place(const struct filling *filling, uint64_t piece) {
-  return filling->memory + piece % PLACES * PIECE_BYTES;
-}
-
-void filling_add(struct filling *filling, const unsigned char *source, uint64_t bytes) {
-  uint64_t piece = atomic_load_explicit(&filling->added, memory_order_relaxed);
-  filling->places[piece % PLACES].source = source;
-  filling->places[piece % PLACES].bytes = bytes;
-  atomic_store_explicit(&filling->added, piece + 1, memory_order_release);
+void filling_add(struct filling *filling, const struct place *piece) {
+  uint64_t index = atomic_load_explicit(&filling->added, memory_order_relaxed);
+  struct place *place = &filling->places[index % PLACES];
+  place->source = piece->source;
+  place->memory = piece->memory;
+  place->bytes = piece->bytes;
+  place->zeros = piece->zeros;
+  atomic_store_explicit(&filling->added, index + 1, memory_order_release);
 }
 
 bool filling_is_filled(const struct filling *filling, uint64_t piece) {
@@ -39,7 +38,8 @@ bool filling_fill_some(struct filling *filling) {
   } while (!atomic_compare_exchange_weak(&filling->claimed, &piece, end));
   for (; piece < end; piece++) {
     struct place *place = &filling->places[piece % PLACES];
-    memcpy(filling_place(filling, piece), place->source, place->bytes);
+    memcpy(place->memory, place->source, place->bytes);
+    memset(place->memory + place->bytes, 0, place->zeros);
     atomic_store_explicit(&place->filled, piece + 1, memory_order_release);
   }
   return true;

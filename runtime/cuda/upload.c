@@ -1,36 +1,46 @@
 /* upload.c - uploads from ordinary memory. The driver copies what is not pinned into pinned memory of its own first,
  * with the one thread that called: on an H200 that makes 7 to 16 GB/s of a bus that moves 55. Here a few threads fill
- * staging of the device's piece by piece (filling.h), and the calling thread alone calls the driver, in the lane's
- * stream: what a call that fails means, and who captures meanwhile, stays as it is elsewhere. Whatever pieces are
- * filled go in one copy: pieces are small, so that the first is there soon, and copies large, each of which costs the
- * bus 2 us.
+ * staging of the device's piece by piece (filling.h), and the calling thread alone calls the driver: what a call that
+ * fails means, and who captures meanwhile, stays as it is elsewhere. Whatever pieces are filled go in one copy: pieces
+ * are small, so that the first is there soon, and copies large, each of which costs the bus 2 us. Tensors that are
+ * neighbours on the device are so in the staging, and go in the same copies.
  *
- * An upload returns when its last copy is in the stream: the caller's memory is the caller's again, and the next
- * upload's pieces are filled while the bus has this one's. What the lane gets later comes behind it; who has no place
- * in the lane's order settles first.
+ * Copies have a stream of their own, in which no replay can be in front of them. An upload returns when its last copy
+ * is in it: the caller's memory is the caller's again, and the next upload's pieces are filled while the bus has this
+ * one's. Lanes come behind by an event.
  *
  * Staging is taken at open, where the device pool is large enough for it to pay, and kept until close: to pin memory
- * takes 0.4 ms a megabyte. Without it, while another thread uses it, while it has what another lane was sent, and where
- * rows lie apart the driver does it all, as with what is pinned already. */
+ * takes 0.4 ms a megabyte. Without it, while another thread uses it, and where rows lie apart the driver does it all,
+ * as with what is pinned already and large. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cuda_device.h"
 
-enum { TEXT_BYTES = 512, BUSY_COPIES = 2, BUSY_PIECES = 32, COPY_PIECES = PLACES / 4 };
-static const uint64_t least_pool_bytes = 64 << 20;
+enum { TEXT_BYTES = 512, BUSY_COPIES = 2, ALIGNMENT = 256 };
+static const uint64_t staging_bytes = 16 << 20, piece_bytes = 32 << 10, least_copy_bytes = 128 << 10,
+                      most_copy_bytes = 4 << 20, busy_bytes = 1 << 20, least_pool_bytes = 64 << 20,
+                      least_direct_bytes = 1 << 20;
 
 /* ---- Staging ----------------------------------------------------------------------------------------------------- */
 
-rondo_status staging_open(struct device *device, uint64_t device_bytes) {
+static cu_result staging_take(struct device *device) {
   struct staging *staging = &device->staging;
   const struct driver *driver = &device->driver;
-  if (device_bytes < least_pool_bytes) return RONDO_OK;
   void *memory = NULL;
-  cu_result result = driver->cuMemHostAlloc(&memory, filling_bytes, CU_HOST_ALLOC_PORTABLE);
-  if (result == CU_SUCCESS) staging->filling.memory = memory;
+  cu_result result = driver->cuMemHostAlloc(&memory, staging_bytes, CU_HOST_ALLOC_PORTABLE);
+  if (result == CU_SUCCESS) {
+    staging->memory = memory;
+    result = driver->cuStreamCreateWithPriority(&staging->stream, CU_STREAM_NON_BLOCKING, 0);
+  }
   for (uint32_t i = 0; i < STAGING_COPIES && result == CU_SUCCESS; i++)
     result = driver->cuEventCreate(&staging->copied[i], CU_EVENT_DISABLE_TIMING);
+  return result;
+}
+
+rondo_status staging_open(struct device *device, uint64_t device_bytes) {
+  if (device_bytes < least_pool_bytes) return RONDO_OK;
+  cu_result result = staging_take(device);
   if (result == CU_SUCCESS) return RONDO_OK;
   char before[TEXT_BYTES];
   snprintf(before, sizeof before, "%s", rondo_error_text());
@@ -45,9 +55,68 @@ void staging_close(struct device *device) {
   struct staging *staging = &device->staging;
   for (uint32_t i = 0; i < STAGING_COPIES; i++)
     if (staging->copied[i]) device->driver.cuEventDestroy(staging->copied[i]);
-  if (staging->filling.memory) device->driver.cuMemFreeHost(staging->filling.memory);
+  if (staging->stream) device->driver.cuStreamDestroy(staging->stream);
+  if (staging->memory) device->driver.cuMemFreeHost(staging->memory);
   memset(staging->copied, 0, sizeof staging->copied);
-  staging->filling.memory = NULL;
+  staging->stream = NULL;
+  staging->memory = NULL;
+}
+
+/* ---- Pieces ------------------------------------------------------------------------------------------------------ */
+
+/* What is being uploaded: neighbours in a row go as one. */
+struct sending {
+  const struct device_upload *next, *end; /* that are not pieces yet */
+  uint64_t next_bytes;                    /* of the next that are */
+  uint64_t ready;                         /* pieces before it are filled, and go in one copy */
+  const char *function;                   /* called last */
+};
+
+static cu_address end_of(const struct device_upload *upload, uint64_t bytes) {
+  return (uintptr_t)upload->destination + bytes;
+}
+
+/* With what lies between it and the next one, if that is its neighbour. */
+static uint64_t bytes_of(const struct sending *sending, const struct device_upload *upload) {
+  bool is_neighbour = upload + 1 < sending->end && end_of(upload, upload->room_bytes) == end_of(upload + 1, 0);
+  return is_neighbour ? upload->room_bytes : upload->rows.bytes;
+}
+
+static const struct staged *staged(const struct staging *staging, uint64_t piece) {
+  return &staging->pieces[piece % PLACES];
+}
+
+/* Behind the piece before it, in the staging and on the device. */
+static bool follows(const struct staging *staging, uint64_t piece) {
+  const struct staged *one = staged(staging, piece), *before = staged(staging, piece - 1);
+  return one->begin == before->end && one->begin % staging_bytes &&
+         one->destination == before->destination + (before->end - before->begin);
+}
+
+/* False: the ring is full. */
+static bool add_piece(struct staging *staging, struct sending *sending) {
+  const struct device_upload *upload = sending->next;
+  const uint64_t done = sending->next_bytes, row = upload->rows.bytes, all = bytes_of(sending, upload);
+  const uint64_t bytes = all - done < piece_bytes ? all - done : piece_bytes;
+  const uint64_t zeros = done + bytes <= row ? 0 : done + bytes - (row > done ? row : done);
+  const uint64_t piece = staging->filling.added;
+  uint64_t begin = staging->filled_to;
+  if (begin % staging_bytes + ALIGNMENT + bytes > staging_bytes) begin += -begin % staging_bytes;
+  begin += (end_of(upload, done) - begin) % ALIGNMENT; /* lines of the one are lines of the other */
+  if (piece - staging->freed == PLACES || begin + bytes - staging->freed_to > staging_bytes) return false;
+  staging->pieces[piece % PLACES] = (struct staged){end_of(upload, done), begin, begin + bytes};
+  filling_add(&staging->filling, &(struct place){.source = (const unsigned char *)upload->source + done,
+                                                 .memory = staging->memory + begin % staging_bytes,
+                                                 .bytes = bytes - zeros,
+                                                 .zeros = zeros});
+  staging->filled_to = begin + bytes;
+  sending->next_bytes = done + bytes;
+  if (sending->next_bytes == all) sending->next++, sending->next_bytes = 0;
+  return true;
+}
+
+static void add_pieces(struct staging *staging, struct sending *sending) {
+  while (sending->next < sending->end && add_piece(staging, sending)) continue;
 }
 
 /* ---- Copies ------------------------------------------------------------------------------------------------------ */
@@ -61,76 +130,68 @@ static cu_result end_copies(struct device *device) {
   cu_result result = device_lost(device) ? CU_LAUNCH_FAILED : CU_SUCCESS;
   while (!is_empty(staging) && result == CU_SUCCESS) {
     result = device->driver.cuEventQuery(staging->copied[staging->ended % STAGING_COPIES]);
-    if (result == CU_SUCCESS) staging->freed = staging->ends[staging->ended++ % STAGING_COPIES];
+    if (result != CU_SUCCESS) break;
+    staging->freed = staging->ends[staging->ended % STAGING_COPIES];
+    staging->freed_to = staged(staging, staging->freed - 1)->end;
+    staging->ended++;
   }
   return result == CU_NOT_READY ? CU_SUCCESS : result;
 }
 
-/* An upload: pieces from `first` to before `end`. */
-struct upload {
-  struct cu_stream *stream;
-  cu_address destination;
-  const unsigned char *source;
-  uint64_t bytes, first, end;
-  const char *function; /* called last */
-};
-
-static uint64_t bytes_before(const struct upload *upload, uint64_t piece) {
-  return piece < upload->end ? (piece - upload->first) * PIECE_BYTES : upload->bytes;
-}
-
-static void add_pieces(struct filling *filling, uint64_t freed, const struct upload *upload) {
-  uint64_t piece = atomic_load_explicit(&filling->added, memory_order_relaxed);
-  for (; piece < upload->end && piece < freed + PLACES; piece++) {
-    uint64_t begin = bytes_before(upload, piece);
-    filling_add(filling, upload->source + begin, bytes_before(upload, piece + 1) - begin);
+/* Behind the filled pieces in a row that go in one copy now; `sent`: none do. A copy waits until it has all that can be
+ * in it, or, where the bus has too little to do, is worth what any copy costs. */
+static uint64_t run_end(const struct staging *staging, struct sending *sending) {
+  const uint64_t begin = staging->sent, added = staging->filling.added, under_way = staging->begun - staging->ended;
+  const bool more_come = sending->next < sending->end && added - staging->freed < PLACES;
+  uint64_t end = sending->ready > begin ? sending->ready : begin, bytes = 0;
+  bool goes_on = true;
+  for (;; end++) {
+    bytes = end > begin ? staged(staging, end - 1)->end - staged(staging, begin)->begin : 0;
+    goes_on = end < added ? end == begin || follows(staging, end) : more_come;
+    if (bytes >= most_copy_bytes || !goes_on || end == added || !filling_is_filled(&staging->filling, end)) break;
   }
+  sending->ready = end;
+  bool is_whole = bytes >= most_copy_bytes || !goes_on;
+  bool is_busy = under_way >= BUSY_COPIES && staged(staging, begin - 1)->end - staging->freed_to >= busy_bytes;
+  bool is_due = is_whole || (!is_busy && bytes >= least_copy_bytes);
+  return is_due && under_way < STAGING_COPIES ? end : begin;
 }
 
-/* Behind the filled pieces in a row that go in one copy now; `sent`: none do. While the bus has enough to do a copy
- * waits until it has all that can be in it. */
-static uint64_t run_end(const struct staging *staging, const struct upload *upload) {
-  uint64_t begin = staging->sent, end = begin, most = begin + COPY_PIECES - begin % COPY_PIECES;
-  uint64_t under_way = staging->begun - staging->ended;
-  if (under_way == STAGING_COPIES) return begin;
-  if (most > upload->end) most = upload->end;
-  while (end < most && filling_is_filled(&staging->filling, end)) end++;
-  bool is_whole = end == most;
-  bool is_busy = under_way >= BUSY_COPIES && begin - staging->freed >= BUSY_PIECES;
-  return is_whole || !is_busy ? end : begin;
-}
-
-static cu_result copy_run(struct device *device, struct upload *upload, uint64_t end) {
+static cu_result copy_run(struct device *device, struct sending *sending, uint64_t end) {
   struct staging *staging = &device->staging;
-  uint64_t begin = bytes_before(upload, staging->sent);
-  upload->function = "cuMemcpyHtoDAsync";
-  cu_result result =
-      device->driver.cuMemcpyHtoDAsync(upload->destination + begin, filling_place(&staging->filling, staging->sent),
-                                       bytes_before(upload, end) - begin, upload->stream);
+  const struct driver *driver = &device->driver;
+  const struct staged *first = staged(staging, staging->sent);
+  sending->function = "cuMemcpyHtoDAsync";
+  cu_result result = driver->cuMemcpyHtoDAsync(first->destination, staging->memory + first->begin % staging_bytes,
+                                               staged(staging, end - 1)->end - first->begin, staging->stream);
   if (result != CU_SUCCESS) return result;
-  upload->function = "cuEventRecord";
-  result = device->driver.cuEventRecord(staging->copied[staging->begun % STAGING_COPIES], upload->stream);
+  sending->function = "cuEventRecord";
+  result = driver->cuEventRecord(staging->copied[staging->begun % STAGING_COPIES], staging->stream);
   if (result != CU_SUCCESS) return result;
-  staging->ends[staging->begun++ % STAGING_COPIES] = staging->sent = end;
+  staging->ends[staging->begun % STAGING_COPIES] = staging->sent = end;
+  staging->begun++;
   return CU_SUCCESS;
 }
 
 /* Sends what is filled, frees what was copied, and fills where neither is to be done. */
-static cu_result send_all(struct device *device, struct upload *upload) {
+static cu_result send_all(struct device *device, struct sending *sending) {
   struct staging *staging = &device->staging;
   struct filling *filling = &staging->filling;
   cu_result result = CU_SUCCESS;
-  add_pieces(filling, staging->freed, upload);
-  filling_begin(filling, upload->bytes);
-  for (uint32_t idle = 0; staging->sent < upload->end && result == CU_SUCCESS;) {
-    upload->function = "cuEventQuery";
+  uint64_t bytes = 0;
+  for (const struct device_upload *upload = sending->next; upload < sending->end; upload++) bytes += upload->rows.bytes;
+  add_pieces(staging, sending);
+  filling_begin(filling, bytes);
+  for (uint32_t idle = 0; sending->next < sending->end || staging->sent < filling->added;) {
+    sending->function = "cuEventQuery";
     result = end_copies(device);
     if (result != CU_SUCCESS) break;
-    add_pieces(filling, staging->freed, upload);
-    uint64_t end = run_end(staging, upload);
-    if (end > staging->sent)
-      result = copy_run(device, upload, end);
-    else if (!filling_recruit(filling) && !filling_fill_some(filling)) {
+    add_pieces(staging, sending);
+    uint64_t end = run_end(staging, sending);
+    if (end > staging->sent) {
+      result = copy_run(device, sending, end);
+      if (result != CU_SUCCESS) break;
+    } else if (!filling_recruit(filling) && !filling_fill_some(filling)) {
       filling_rest(idle++);
       continue;
     }
@@ -138,101 +199,69 @@ static cu_result send_all(struct device *device, struct upload *upload) {
   }
   /* After a failure: nobody reads the caller's memory any more. */
   while (filling_fill_some(filling)) {}
-  for (uint64_t piece = staging->sent; piece < atomic_load_explicit(&filling->added, memory_order_relaxed); piece++)
+  for (uint64_t piece = staging->sent; piece < filling->added; piece++)
     for (uint32_t idle = 0; !filling_is_filled(filling, piece); idle++) filling_rest(idle);
   filling_end(filling);
   return result;
 }
 
-static rondo_status upload_failed(struct device *device, const struct upload *upload, cu_result result) {
+static rondo_status send_failed(struct device *device, const struct sending *sending, cu_result result) {
   struct staging *staging = &device->staging;
-  rondo_status status = device_failed(device, result, "upload: %s", upload->function);
+  rondo_status status = device_failed(device, result, "upload: %s", sending->function);
   /* Places must not be filled again while a copy may read them. */
-  cu_result ended = device_lost(device) ? CU_SUCCESS : device_synchronize(device, upload->stream);
+  cu_result ended = device_lost(device) ? CU_SUCCESS : device_synchronize(device, staging->stream);
   if (ended != CU_SUCCESS) {
     status = device_failed(device, ended, "upload: cuStreamSynchronize after a failure");
     if (status != RONDO_DEVICE_LOST) status = device_lose(device, rondo_error_text());
   }
-  staging->sent = staging->freed = atomic_load_explicit(&staging->filling.added, memory_order_relaxed);
+  staging->sent = staging->freed = staging->filling.added;
+  staging->freed_to = staging->filled_to;
   staging->ended = staging->begun;
   return status;
 }
 
 /* ---- Uploads ----------------------------------------------------------------------------------------------------- */
 
-static bool is_pinned(const struct device *device, const void *memory) {
+/* What is pinned the driver moves as fast; of little it is not asked. */
+static bool is_for_staging(const struct device *device, const struct device_upload *upload) {
+  const struct device_rows *rows = &upload->rows;
   cu_address address;
-  cu_result result = device->driver.cuMemHostGetDevicePointer(&address, (void *)(uintptr_t)memory, 0);
-  return result == CU_SUCCESS;
+  if (rows->count[0] != 1 || rows->count[1] != 1 || rows->count[2] != 1) return false;
+  if (rows->bytes < least_direct_bytes) return true;
+  void *source = (void *)(uintptr_t)upload->source;
+  return device->driver.cuMemHostGetDevicePointer(&address, source, 0) != CU_SUCCESS;
 }
 
-/* The staging, if the stream can have it now. What the lane holds is waited for first, by nobody who has the staging;
- * only a replay that comes between two uploads, while the first is on its way, is in front of the second's copies. */
-static cu_result take_staging(struct device *device, struct upload *upload, bool *is_taken) {
+rondo_status upload_staged(struct device *device, const struct device_upload *uploads, uint32_t count, uint32_t *done) {
   struct staging *staging = &device->staging;
-  *is_taken = false;
-  for (bool has_waited = false;; has_waited = true) {
-    if (pthread_mutex_trylock(&staging->lock)) return CU_SUCCESS;
-    upload->function = "cuEventQuery";
-    cu_result result = end_copies(device);
-    bool is_idle = is_empty(staging);
-    *is_taken = result == CU_SUCCESS && (is_idle ? has_waited : staging->stream == upload->stream);
-    if (*is_taken) return CU_SUCCESS;
-    pthread_mutex_unlock(&staging->lock);
-    if (result != CU_SUCCESS || !is_idle) return result;
-    upload->function = "cuStreamSynchronize";
-    result = device->driver.cuStreamSynchronize(upload->stream);
-    if (result != CU_SUCCESS) return result;
-  }
-}
-
-static rondo_status upload_through_staging(struct device *device, struct upload *upload, bool *is_done) {
-  struct staging *staging = &device->staging;
-  bool is_taken;
-  cu_result result = take_staging(device, upload, &is_taken);
-  *is_done = is_taken || result != CU_SUCCESS;
-  if (!is_taken) return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "upload: %s", upload->function);
-  staging->stream = upload->stream;
-  upload->first = staging->sent;
-  upload->end = upload->first + (upload->bytes + PIECE_BYTES - 1) / PIECE_BYTES;
-  result = send_all(device, upload);
-  rondo_status status = result == CU_SUCCESS ? RONDO_OK : upload_failed(device, upload, result);
-  pthread_mutex_unlock(&staging->lock);
-  return status;
-}
-
-rondo_status upload_staged(struct device *device, struct cu_stream *stream, cu_address destination,
-                           const unsigned char *source, uint64_t bytes, bool *is_done) {
-  *is_done = false;
-  if (!device->staging.filling.memory) return RONDO_OK;
+  *done = 0;
+  if (!staging->memory) return RONDO_OK;
   rondo_status status = device_enter(device, "upload");
-  if (status != RONDO_OK) {
-    *is_done = true;
-    return status;
-  }
+  if (status != RONDO_OK) return status;
   int mode = device_relax(device);
-  struct upload upload = {.stream = stream, .destination = destination, .source = source, .bytes = bytes};
-  if (!is_pinned(device, source)) status = upload_through_staging(device, &upload, is_done);
+  if (!pthread_mutex_trylock(&staging->lock)) {
+    while (*done < count && is_for_staging(device, &uploads[*done])) ++*done;
+    struct sending sending = {.next = uploads, .end = uploads + *done};
+    cu_result result = *done ? send_all(device, &sending) : CU_SUCCESS;
+    if (result != CU_SUCCESS) status = send_failed(device, &sending, result);
+    pthread_mutex_unlock(&staging->lock);
+  }
   device_restore(device, mode);
   device_leave(device);
   return status;
 }
 
-rondo_status cuda_settle(struct device *device) {
+/* The last copy's event may have been recorded again behind a later one: then the lane waits for that. */
+rondo_status cuda_await_uploads(struct device *device, uint32_t lane) {
   struct staging *staging = &device->staging;
-  if (!staging->filling.memory) return RONDO_OK;
-  rondo_status status = device_enter(device, "settle");
+  const uint64_t begun = staging->begun;
+  if (begun == staging->ended) return RONDO_OK;
+  rondo_status status = device_enter(device, "upload");
   if (status != RONDO_OK) return status;
-  int mode = device_relax(device);
-  cu_result result = CU_SUCCESS;
-  pthread_mutex_lock(&staging->lock);
-  for (uint32_t idle = 0; !is_empty(staging) && result == CU_SUCCESS; idle++) {
-    result = end_copies(device);
-    if (!is_empty(staging)) filling_rest(idle);
-  }
-  pthread_mutex_unlock(&staging->lock);
-  if (result != CU_SUCCESS) status = device_failed(device, result, "settle: cuEventQuery");
-  device_restore(device, mode);
+  struct cu_event *last = staging->copied[(begun - 1) % STAGING_COPIES];
+  cu_result result = device->driver.cuStreamWaitEvent(device->lanes[lane].stream, last, 0);
+  if (result != CU_SUCCESS) result = device_synchronize(device, staging->stream); /* then the host waits */
+  if (result != CU_SUCCESS) status = device_failed(device, result, "upload: cuStreamSynchronize");
   device_leave(device);
   return status;
 }

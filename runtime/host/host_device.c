@@ -224,10 +224,12 @@ static void copy_rows(unsigned char *there, unsigned char *here, const struct de
       }
 }
 
-static rondo_status host_upload(struct device *device, uint32_t lane, void *destination, const void *source,
-                                struct device_rows rows) {
+static rondo_status host_upload(struct device *device, uint32_t lane, const struct device_upload *uploads,
+                                uint32_t count) {
   rondo_status status = wait_for_lane(device, lane, "upload");
-  if (status == RONDO_OK && rows.bytes) copy_rows(destination, (unsigned char *)(uintptr_t)source, &rows, true);
+  for (const struct device_upload *upload = uploads; upload < uploads + count && status == RONDO_OK; upload++)
+    if (upload->rows.bytes)
+      copy_rows(upload->destination, (unsigned char *)(uintptr_t)upload->source, &upload->rows, true);
   return status;
 }
 

@@ -236,7 +236,8 @@ static void *upload_own_weights(void *argument) {
     bool is_part = i % 3 != 0;
     uint64_t bytes = is_part ? WEIGHTS / 7 : WEIGHTS;
     memset(data, i + user->seed, bytes);
-    CHECK(rondo_upload(exec, is_part ? part : weights, data, bytes));
+    const rondo_content contents[] = {{part, data, WEIGHTS / 7}, {weights, data, WEIGHTS}};
+    CHECK(rondo_upload_all(exec, contents, is_part ? 1 : 2));
     memset(data, 0, bytes); /* the caller's again */
     if (i % 8 == 7) nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
     if (i % 5 != 4) continue;

@@ -7,19 +7,26 @@
 
 #include "../support.h"
 
-enum { PIECE = 256 << 10, LEAST = 2 << 20, ROOM = 24 << 20, MARGIN = 3, FILL = 0x5a };
+/* As in runtime/cuda/upload.c: pieces, what is asked of the driver first, the most of a copy, and all of the staging.
+ */
+enum { PIECE = 32 << 10, DIRECT = 1 << 20, COPY = 4 << 20, STAGING = 16 << 20 };
+enum { ROOM = 24 << 20, MARGIN = 3, FILL = 0x5a };
 static const int64_t sizes[] = {0,
                                 1,
                                 PIECE - 1,
-                                LEAST - 1,
-                                LEAST,
-                                LEAST + 1,
+                                PIECE,
+                                PIECE + 1,
                                 9 * (int64_t)PIECE - 1,
-                                9 * (int64_t)PIECE,
                                 9 * (int64_t)PIECE + 1,
-                                (16 << 20) - 1,
-                                16 << 20,
-                                (16 << 20) + PIECE + 1, /* around all places of the staging */
+                                DIRECT - 1,
+                                DIRECT,
+                                DIRECT + 1,
+                                COPY - 1,
+                                COPY,
+                                COPY + 1,
+                                STAGING - 1,
+                                STAGING,
+                                STAGING + PIECE + 1,
                                 ROOM - 2 * (int64_t)MARGIN};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
