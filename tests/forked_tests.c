@@ -1,0 +1,100 @@
+/* forked_tests.c - in Criterion's place, for valgrind: each test in a fork of this process. Criterion starts a program
+ * for each, and valgrind takes a second to translate its loader again.
+ *
+ *   unit [PART PARTS]: every PARTS-th test from number PART on. */
+#include <criterion/criterion.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Where Test and TestSuite leave what they describe: the linker names the ends of sections. */
+extern struct criterion_test *const tests_begin[] __asm__("__start_cr_tst"), *const tests_end[] __asm__(
+                                                                                 "__stop_cr_tst");
+extern struct criterion_suite *const suites_begin[] __asm__("__start_cr_sts"), *const suites_end[] __asm__(
+                                                                                   "__stop_cr_sts");
+
+struct criterion_options criterion_options;
+static const struct criterion_test *running;
+
+static const struct criterion_test_extra_data *suite_of(const struct criterion_test *test) {
+  for (struct criterion_suite *const *suite = suites_begin; suite < suites_end; suite++)
+    if (*suite && !strcmp((*suite)->name, test->category)) return (*suite)->data;
+  return NULL;
+}
+
+void criterion_internal_test_setup(void) {
+  const struct criterion_test_extra_data *suite = suite_of(running);
+  if (suite && suite->init) suite->init();
+  if (running->data->init) running->data->init();
+}
+
+void criterion_internal_test_main(void (*body)(void)) { body(); }
+
+void criterion_internal_test_teardown(void) {
+  const struct criterion_test_extra_data *suite = suite_of(running);
+  if (running->data->fini) running->data->fini();
+  if (suite && suite->fini) suite->fini();
+}
+
+/* ---- What assertions call ---------------------------------------------------------------------------------------- */
+
+int cr_asprintf(char **text, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vasprintf(text, format, arguments);
+  va_end(arguments);
+  return length;
+}
+
+void cr_asprintf_free(char *text) { free(text); }
+
+char *cr_translate_assert_msg(int index, ...) {
+  (void)index;
+  return strdup("an assertion fails");
+}
+
+void cri_asserts_passed_incr(void) {}
+
+void criterion_send_assert(struct criterion_assert_stats *stats) {
+  fprintf(stderr, "%s/%s: %s:%u: %s\n", running->category, running->name, stats->file, stats->line, stats->message);
+}
+
+void criterion_abort_test(void) { exit(1); }
+
+void criterion_continue_test(void) { exit(1); }
+
+void criterion_skip_test(const char *format, ...) {
+  (void)format;
+  exit(0);
+}
+
+void cr_log(enum criterion_severity severity, const char *format, ...) { (void)severity, (void)format; }
+
+/* ---- All of them ------------------------------------------------------------------------------------------------- */
+
+static bool passes(const struct criterion_test *test) {
+  int status = 0;
+  running = test;
+  fflush(stdout);
+  pid_t child = fork();
+  if (!child) {
+    test->test();
+    exit(0);
+  }
+  if (child > 0 && waitpid(child, &status, 0) == child && !status) return true;
+  printf("%s/%s failed, status %#x\n", test->category, test->name, (unsigned)status);
+  return false;
+}
+
+int main(int count, char **words) {
+  size_t part = count == 3 ? strtoul(words[1], NULL, 10) : 0, parts = count == 3 ? strtoul(words[2], NULL, 10) : 1;
+  size_t number = 0, tests = 0, passed = 0;
+  if (part >= parts) return fprintf(stderr, "usage: %s [PART PARTS]\n", words[0]), 2;
+  for (struct criterion_test *const *test = tests_begin; test < tests_end; test++)
+    if (*test && number++ % parts == part) tests++, passed += passes(*test);
+  printf("%zu of %zu tests passed\n", passed, tests);
+  return passed != tests || !tests;
+}
