@@ -611,17 +611,17 @@ RONDO_API rondo_status rondo_add_argmax(rondo_graph *graph, const rondo_argmax_d
 
 /* Draws a column of each row: of the top_k largest numbers of the row, of these the fewest that reach top_p, each with
  * its share of softmax(x / temperature). x [count, n] in f32, f16 or bf16, n from 1 to 2^20; out i32 [count].
- *   temperature, top_k, top_p
- *               optional f32, i32 and f32, [1] or [count] each, read on the device at each replay; absent: 1, no
- * limit, 1. top_k 0 or less and top_p 1 or more limit nothing; with top_p 0 or less the largest is left seed, step  i32
- * [1] or [count], likewise: the same pair draws the same 64 random bits, wherever the row stands (Philox4x32-10, key =
- * seed, counter = step). A program counts steps, so that none draws twice alike Where numbers are equal the first
- * column counts as the larger one. The temperature 0, or none above 0, or one so small that log2(e) / temperature
- * overflows, takes the largest number, as rondo_add_argmax does; so does a row whose largest is NaN or infinite. Which
- * column is drawn depends on nothing but these values: it is the first, from the largest number down, at which the sum
- * of probabilities passes the random number's part of what all columns have that are left. Probabilities are good to
- * 2^-21 of themselves, and those below 2^-42 of the largest are 0; their sums are exact. So the host and every chip
- * draw the same column. */
+ *   temperature  optional, f32, [1] or [count], as all that follow, read on the device at each replay; absent: 1
+ *   top_k        optional, i32; absent, or 0 or less: no limit
+ *   top_p        optional, f32; absent, or 1 or more: no limit; 0 or less: the largest alone is left
+ *   seed, step   i32: the same pair draws the same 64 random bits, wherever the row stands (Philox4x32-10, key = seed,
+ *                counter = step). A program counts steps, so that no two draws are alike.
+ * Where numbers are equal the first column counts as the larger one. A temperature that is not above 0, or so small
+ * that log2(e) / temperature overflows, takes the largest number, as rondo_add_argmax does; so does a row whose largest
+ * is NaN or infinite. Which column is drawn depends on nothing but these values: it is the first, from the largest
+ * number down, at which the sum of probabilities passes the random number's part of what all columns have that are
+ * left. Probabilities are good to 2^-21 of themselves, and those below 2^-42 of the largest are 0; their sums are
+ * exact. So the host and every chip draw the same column. */
 typedef struct rondo_sample_desc {
   const char *name RONDO_ZERO;
   rondo_tensor x RONDO_ZERO;

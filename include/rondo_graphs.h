@@ -125,8 +125,7 @@ typedef enum rondo_qr_form {
  * may have other last bits among 65 than among 64.
  * Beyond that panels: factor one, update the next one (so that it can be factored at once), update the rest beside it;
  * thin Q is then formed from the last panel to the first.
- *   panel_width  columns of a panel; 0 lets Rondo choose,
- * including whether there are panels at all */
+ *   panel_width  columns of a panel; 0: Rondo chooses, and also whether there are panels at all */
 typedef struct rondo_graph_qr_desc {
   const char *name RONDO_ZERO; /* comes before the names of tensors and tasks; NULL: "qr" */
   rondo_dtype dtype RONDO_ZERO;
