@@ -83,8 +83,9 @@
  *   - A runtime: rondo_open, rondo_close and rondo_instantiate may be called by any thread, several at a time, and
  *     so may rondo_runtime_info and rondo_lane_info; nobody uses a runtime that is being closed.
  *   - A graph is used by one thread at a time: all that describes, plans, instantiates or draws it.
- *   - An exec: any number of threads may call rondo_acquire, with no lock. rondo_upload and rondo_download want that no
- *     other thread replays it, or an exec that borrows from it; rondo_close_exec that nobody uses it.
+ *   - An exec: any number of threads may call rondo_acquire, with no lock. rondo_upload, rondo_upload_all and
+ *     rondo_download want that no other thread replays it, or an exec that borrows from it; rondo_close_exec that
+ * nobody uses it.
  *   - A slot is its holder's, who fills, replays, rebinds, profiles and releases it, one thread at a time, while others
  *     hold other slots. rondo_poll, rondo_wait and rondo_data may be called by any other thread too, at any time.
  *   - Different graphs and execs are independent of each other. Functions of values alone (rondo_dtype_bits, say) are
@@ -843,7 +844,7 @@ typedef struct rondo_argument {
  * one thread of the team, which takes no signals of the application and runs on all cores that the process was given,
  * wherever the caller of rondo_open is pinned.
  * It must return. It may replay and poll any exec, but waits for none of its own runtime: there rondo_wait of a replay
- * in flight, rondo_instantiate, rondo_upload, rondo_download, rondo_close_exec and rondo_close answer
+ * in flight, rondo_instantiate, rondo_upload, rondo_upload_all, rondo_download, rondo_close_exec and rondo_close answer
  * RONDO_INVALID_STATE. */
 typedef void (*rondo_host_function)(void *user, void *const *data);
 
@@ -986,7 +987,7 @@ typedef struct rondo_content {
 } rondo_content;
 
 /* As rondo_upload of each, in this order, but all are checked before the first is sent, and there is no pause between
- * them: a model of tensors below some MB comes several times as fast. Fastest in the order in which they were
+ * them: many tensors below a megabyte come two to twenty times as fast, fastest in the order in which they were
  * described. A list of 0 is empty. Errors as rondo_upload; with one of the device's some may have come. */
 RONDO_API rondo_status rondo_upload_all(rondo_exec *exec, const rondo_content *contents, uint32_t count);
 

@@ -82,10 +82,18 @@ struct device_rows {
 };
 
 struct device_upload {
-  void *destination; /* in device memory */
-  const void *source;
+  unsigned char *destination; /* in device memory */
+  const unsigned char *source;
   struct device_rows rows;
   uint64_t room_bytes; /* of a single row: that much may be written, with zeros behind the row */
+};
+
+/* A list of them, which nobody has in one piece. Some may have no bytes. */
+struct device_uploads {
+  uint32_t count;
+  struct device_upload (*at)(const struct device_uploads *uploads, uint32_t index);
+  const rondo_exec *exec;
+  const rondo_content *contents;
 };
 
 /* Memory besides the pools, all of it 256-byte aligned and of any content. */
@@ -103,9 +111,9 @@ struct device_ops {
   /* False: of a lost device threads or a GPU may still touch the execs and the slabs; their memory is not to be given
    * back. */
   bool (*close)(struct device *device);
-  /* Of execs of the lane that are at rest, one after the other. They may be on their way when it returns; their sources
-   * are free then. */
-  rondo_status (*upload)(struct device *device, uint32_t lane, const struct device_upload *uploads, uint32_t count);
+  /* To execs of the lane that are at rest, one after the other. They may be on their way when it returns, unless it
+   * fails; their sources are free then. */
+  rondo_status (*upload)(struct device *device, uint32_t lane, const struct device_uploads *uploads);
   /* Whatever the lane gets from here on comes behind all that was uploaded. Waits for no replay. NULL: it has come. */
   rondo_status (*await_uploads)(struct device *device, uint32_t lane);
   /* In order with all replays of the lane. device_memory addresses on the device side. */

@@ -258,8 +258,8 @@ static void exec_dismantle(rondo_exec *exec) {
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
 
-/* What it borrows may be on its way to the device; and so may what an exec was sent that is closed, whose memory this
- * one has. */
+/* What it borrows may be on its way to the device. (An exec is closed when its lane is idle, behind what it was sent.)
+ */
 static rondo_status slots_create(rondo_exec *exec) {
   const struct device_ops *ops = exec->runtime->ops;
   rondo_status status = ops->await_uploads ? ops->await_uploads(exec->runtime->device, exec->lane) : RONDO_OK;

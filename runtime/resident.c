@@ -213,12 +213,9 @@ static rondo_status check_at_rest(rondo_exec *exec, bool sets_state, const char 
 }
 
 static rondo_status resident_check(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
-                                   bool is_upload, const char *function) {
-  rondo_status status = exec_check(exec, function);
-  if (status == RONDO_OK) status = runtime_check_outside(exec->runtime, function);
-  if (status != RONDO_OK) return status;
-  status = exec_tensor_check(exec, tensor, 1u << TENSOR_CONSTANT | 1u << TENSOR_STATE, true, "a constant or a state",
-                             function);
+                                   const char *function) {
+  rondo_status status = exec_tensor_check(exec, tensor, 1u << TENSOR_CONSTANT | 1u << TENSOR_STATE, true,
+                                          "a constant or a state", function);
   if (status != RONDO_OK) return status;
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   if (place->owner != exec)
@@ -230,7 +227,26 @@ static rondo_status resident_check(rondo_exec *exec, rondo_tensor tensor, const 
                       place->root != tensor.index ? "the view of " : "", place->name, place->bytes, bytes);
   if (!data && bytes)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor '%s': the data is NULL", function, place->name);
-  return check_at_rest(exec, is_upload && bytes && place->kind == TENSOR_STATE, function);
+  return RONDO_OK;
+}
+
+static rondo_status exec_check_outside(rondo_exec *exec, const char *function) {
+  rondo_status status = exec_check(exec, function);
+  return status == RONDO_OK ? runtime_check_outside(exec->runtime, function) : status;
+}
+
+static rondo_status contents_check(rondo_exec *exec, const rondo_content *contents, uint32_t count,
+                                   const char *function) {
+  bool sets_state = false;
+  rondo_status status = exec_check_outside(exec, function);
+  if (status == RONDO_OK && !contents && count)
+    status = status_set(RONDO_INVALID_ARGUMENT, "%s: the contents are NULL, expected %" PRIu32, function, count);
+  for (const rondo_content *content = contents; status == RONDO_OK && content < contents + count; content++) {
+    status = resident_check(exec, content->tensor, content->data, content->bytes, function);
+    if (status == RONDO_OK && content->bytes)
+      sets_state = sets_state || exec->tensors[content->tensor.index].kind == TENSOR_STATE;
+  }
+  return status == RONDO_OK ? check_at_rest(exec, sets_state, function) : status;
 }
 
 /* The lanes in which what the exec holds may be read, a bit each. */
@@ -243,8 +259,9 @@ static uint32_t lanes_of(const rondo_exec *exec) {
   return lanes;
 }
 
-static struct device_upload upload_of(const rondo_exec *exec, const rondo_content *content) {
-  const struct exec_tensor *place = &exec->tensors[content->tensor.index];
+static struct device_upload upload_at(const struct device_uploads *uploads, uint32_t index) {
+  const rondo_content *content = &uploads->contents[index];
+  const struct exec_tensor *place = &uploads->exec->tensors[content->tensor.index];
   bool is_whole = place->root == content->tensor.index;
   return (struct device_upload){.destination = place->device_memory + place->offset_bytes,
                                 .source = content->data,
@@ -252,45 +269,34 @@ static struct device_upload upload_of(const rondo_exec *exec, const rondo_conten
                                 .room_bytes = is_whole ? pool_round(place->bytes) : place->bytes};
 }
 
-/* A few at a time, as an upload allocates nothing. */
-static rondo_status upload_all(rondo_exec *exec, const rondo_content *contents, uint32_t count) {
-  enum { AT_ONCE = 128 };
+static rondo_status upload(rondo_exec *exec, const rondo_content *contents, uint32_t count, const char *function) {
+  rondo_status status = contents_check(exec, contents, count, function);
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < count && status == RONDO_OK; i++) bytes += contents[i].bytes;
+  if (!bytes) return status;
   const struct device_ops *ops = exec->runtime->ops;
-  struct device *device = exec->runtime->device;
-  struct device_upload uploads[AT_ONCE];
-  rondo_status status = RONDO_OK;
-  for (uint32_t i = 0, end; i < count && status == RONDO_OK; i = end) {
-    uint32_t upload_count = 0;
-    for (end = i; end < count && upload_count < AT_ONCE; end++)
-      if (contents[end].bytes) uploads[upload_count++] = upload_of(exec, &contents[end]);
-    status = ops->upload(device, exec->lane, uploads, upload_count);
-  }
-  uint32_t lanes = ops->await_uploads ? lanes_of(exec) : 0;
-  for (uint32_t lane = 0; lanes >> lane; lane++) { /* after a failure too: some may be on their way */
-    rondo_status awaited = lanes >> lane & 1 ? ops->await_uploads(device, lane) : RONDO_OK;
-    if (status == RONDO_OK) status = awaited;
-  }
+  const struct device_uploads uploads = {.count = count, .at = upload_at, .exec = exec, .contents = contents};
+  status = ops->upload(exec->runtime->device, exec->lane, &uploads);
+  const uint32_t lanes = status == RONDO_OK && ops->await_uploads ? lanes_of(exec) : 0;
+  for (uint32_t lane = 0; lane < RONDO_MAX_LANES && status == RONDO_OK; lane++)
+    if (lanes >> lane & 1) status = ops->await_uploads(exec->runtime->device, lane);
   for (uint32_t i = 0; i < count && status == RONDO_OK; i++)
     if (contents[i].bytes) exec->tensors[exec->tensors[contents[i].tensor.index].root].is_uploaded = true;
   return status;
 }
 
 rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes) {
-  rondo_status status = resident_check(exec, tensor, data, bytes, true, "rondo_upload");
-  return status == RONDO_OK ? upload_all(exec, &(rondo_content){tensor, data, bytes}, 1) : status;
+  return upload(exec, &(rondo_content){tensor, data, bytes}, 1, "rondo_upload");
 }
 
 rondo_status rondo_upload_all(rondo_exec *exec, const rondo_content *contents, uint32_t count) {
-  rondo_status status = exec_check(exec, "rondo_upload_all");
-  if (status == RONDO_OK && !contents && count)
-    status = status_set(RONDO_INVALID_ARGUMENT, "rondo_upload_all: the contents are NULL, expected %" PRIu32, count);
-  for (uint32_t i = 0; i < count && status == RONDO_OK; i++)
-    status = resident_check(exec, contents[i].tensor, contents[i].data, contents[i].bytes, true, "rondo_upload_all");
-  return status == RONDO_OK ? upload_all(exec, contents, count) : status;
+  return upload(exec, contents, count, "rondo_upload_all");
 }
 
 rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {
-  rondo_status status = resident_check(exec, tensor, data, bytes, false, "rondo_download");
+  rondo_status status = exec_check_outside(exec, "rondo_download");
+  if (status == RONDO_OK) status = resident_check(exec, tensor, data, bytes, "rondo_download");
+  if (status == RONDO_OK) status = check_at_rest(exec, false, "rondo_download");
   if (status != RONDO_OK || !bytes) return status;
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   return exec->runtime->ops->download(exec->runtime->device, exec->lane, data,

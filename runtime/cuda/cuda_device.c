@@ -40,7 +40,7 @@ static bool is_fatal(cu_result result) {
 
 bool device_lost(const struct device *device) { return atomic_load_explicit(&device->lost, memory_order_acquire); }
 
-static rondo_status lost_status(const struct device *device, const char *phase) {
+rondo_status device_lost_status(const struct device *device, const char *phase) {
   return status_set(RONDO_DEVICE_LOST, "%s: the device was lost before: %s", phase, device->cause);
 }
 
@@ -68,7 +68,7 @@ rondo_status device_failed(struct device *device, cu_result result, const char *
 }
 
 rondo_status device_enter(struct device *device, const char *phase) {
-  if (device_lost(device)) return lost_status(device, phase);
+  if (device_lost(device)) return device_lost_status(device, phase);
   cu_result result = device->driver.cuCtxPushCurrent(device->context);
   return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "%s: cuCtxPushCurrent", phase);
 }
@@ -223,11 +223,11 @@ static void give_back(struct device *device) {
   if (!device->context_retained || device_lost(device)) return;
   int mode = device_relax(device);
   if (device_enter(device, "close") == RONDO_OK) {
-    /* A replay is done for the host a little before its last kernel has ended. */
+    /* A replay is done for the host a little before its last kernel has ended; what was uploaded some lane waits for.
+     */
     cu_result result = CU_SUCCESS;
     for (uint32_t i = 0; i < device->lane_count && result == CU_SUCCESS; i++)
       if (device->lanes[i].stream) result = device_synchronize(device, device->lanes[i].stream);
-    if (device->staging.stream && result == CU_SUCCESS) result = device_synchronize(device, device->staging.stream);
     if (result != CU_SUCCESS) device_failed(device, result, "close: cuStreamSynchronize");
     if (!device_lost(device)) release_all(device);
     device_leave(device);
@@ -398,18 +398,19 @@ static rondo_status copy_rows(struct device *device, uint32_t lane, cu_address o
   return finish(device, lane, result, phase, function);
 }
 
-static rondo_status cuda_upload(struct device *device, uint32_t lane, const struct device_upload *uploads,
-                                uint32_t count) {
+/* The lane waits for what is on its way before the driver's copy, which may be to the same place, and that is waited
+ * for, also after a failure. */
+static rondo_status cuda_upload(struct device *device, uint32_t lane, const struct device_uploads *uploads) {
   rondo_status status = RONDO_OK;
-  for (uint32_t i = 0, done; i < count && status == RONDO_OK; i += done) {
-    const struct device_upload *upload = &uploads[i];
-    status = upload_staged(device, upload, count - i, &done);
-    if (status != RONDO_OK || done) continue;
-    done = 1;
-    status = cuda_await_uploads(device, lane); /* it may be to the same place */
+  for (uint32_t i = 0, next; i < uploads->count && status == RONDO_OK; i = next) {
+    status = upload_staged(device, uploads, i, &next);
+    if (status != RONDO_OK || next > i) continue;
+    const struct device_upload upload = uploads->at(uploads, i);
+    next = i + 1;
+    status = cuda_await_uploads(device, lane);
     if (status == RONDO_OK)
-      status = copy_rows(device, lane, (uintptr_t)upload->destination, (unsigned char *)(uintptr_t)upload->source,
-                         &upload->rows, true);
+      status = copy_rows(device, lane, (uintptr_t)upload.destination, (unsigned char *)(uintptr_t)upload.source,
+                         &upload.rows, true);
   }
   return status;
 }
@@ -490,7 +491,7 @@ static uint64_t cuda_free_bytes(struct device *device) {
 }
 
 static rondo_status cuda_health(struct device *device) {
-  if (device_lost(device)) return lost_status(device, "wait");
+  if (device_lost(device)) return device_lost_status(device, "wait");
   const char *function = "cuCtxPushCurrent";
   cu_result result = device->driver.cuCtxPushCurrent(device->context);
   if (result == CU_SUCCESS) {

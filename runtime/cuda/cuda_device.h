@@ -28,19 +28,19 @@ struct heartbeat {
 
 /* Pinned memory through which uploads go, as a ring: see upload.c. Positions in it only grow. */
 enum { STAGING_COPIES = 16 };
-struct staged {
+struct staged_piece {
   cu_address destination;
   uint64_t begin, end;
 };
 struct staging {
   unsigned char *memory;    /* NULL: there is none */
   struct cu_stream *stream; /* of the copies, and nothing else */
-  pthread_mutex_t lock;     /* around all below, but for the question whether copies are on their way */
-  struct staged pieces[PLACES];
-  uint64_t filled_to, freed_to;  /* positions: behind the last piece, and behind what has been copied */
-  uint64_t sent, freed;          /* pieces that are in a copy, and whose copies have ended */
-  _Atomic uint64_t begun, ended; /* copies; between them, those on their way: what ends each, and behind which piece */
-  struct cu_event *copied[STAGING_COPIES];
+  pthread_mutex_t lock;     /* around all below, but for whether copies are on their way */
+  struct staged_piece pieces[PLACES];
+  uint64_t filled_to, freed_to;            /* positions: behind the last piece, and behind what has been copied */
+  uint64_t sent, freed;                    /* pieces that are in a copy, and whose copies have ended */
+  _Atomic uint64_t begun, ended;           /* copies; between them those on their way */
+  struct cu_event *copied[STAGING_COPIES]; /* what ends each of these, and behind which piece */
   uint64_t ends[STAGING_COPIES];
   struct filling filling;
 };
@@ -49,7 +49,7 @@ struct staging {
 struct lane {
   struct cu_green_context *green;   /* NULL: the whole device. Lanes that share multiprocessors share it */
   struct cu_context *context;       /* that its kernel nodes name */
-  struct cu_stream *stream;         /* its replays, uploads and downloads, in order */
+  struct cu_stream *stream;         /* its replays and downloads, and what the driver uploads, in order */
   struct cu_stream *capture_stream; /* replays go on while another graph is instantiated */
   struct chip chip;
   _Atomic uint32_t launching; /* threads inside a launch: see replay.c */
@@ -88,6 +88,8 @@ void device_leave(struct device *device);
 
 /* A driver call failed: text and status, and if the error is fatal the device is lost from now on. The sentence begins
  * as the format says, "instantiate: task 'a': cuGraphAddNode". */
+/* RONDO_DEVICE_LOST, with the first cause. */
+rondo_status device_lost_status(const struct device *device, const char *phase);
 rondo_status device_failed(struct device *device, cu_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool device_lost(const struct device *device);
@@ -154,9 +156,9 @@ rondo_status cuda_exec_rebind(struct device_exec *exec, const struct device_prog
 /* upload.c: what could not be taken is done without, unless the device is lost. The device's context is current. */
 rondo_status staging_open(struct device *device, uint64_t device_bytes);
 void staging_close(struct device *device);
-/* So many of the first are put on the staging's stream, with nobody reading their sources any more, or none: the next
- * one is for the driver. */
-rondo_status upload_staged(struct device *device, const struct device_upload *uploads, uint32_t count, uint32_t *done);
+/* From the `first` on as many as can are put on the staging's stream, with nobody reading their sources any more; *next
+ * is behind them, and for the driver. */
+rondo_status upload_staged(struct device *device, const struct device_uploads *uploads, uint32_t first, uint32_t *next);
 rondo_status cuda_await_uploads(struct device *device, uint32_t lane);
 
 /* heartbeat.c */

@@ -66,50 +66,51 @@ void staging_close(struct device *device) {
 
 /* What is being uploaded: neighbours in a row go as one. */
 struct sending {
-  const struct device_upload *next, *end; /* that are not pieces yet */
-  uint64_t next_bytes;                    /* of the next that are */
-  uint64_t ready;                         /* pieces before it are filled, and go in one copy */
-  const char *function;                   /* called last */
+  const struct device_uploads *uploads;
+  uint32_t next, end;   /* that are not pieces yet */
+  uint64_t next_bytes;  /* of the next that are */
+  uint64_t ready;       /* pieces before it are filled, and go in one copy */
+  const char *function; /* called last */
 };
 
-static cu_address end_of(const struct device_upload *upload, uint64_t bytes) {
-  return (uintptr_t)upload->destination + bytes;
-}
+static cu_address address_of(const unsigned char *memory) { return (uintptr_t)memory; }
 
 /* With what lies between it and the next one, if that is its neighbour. */
 static uint64_t bytes_of(const struct sending *sending, const struct device_upload *upload) {
-  bool is_neighbour = upload + 1 < sending->end && end_of(upload, upload->room_bytes) == end_of(upload + 1, 0);
-  return is_neighbour ? upload->room_bytes : upload->rows.bytes;
+  if (sending->next + 1 == sending->end) return upload->rows.bytes;
+  const struct device_upload behind = sending->uploads->at(sending->uploads, sending->next + 1);
+  return behind.destination == upload->destination + upload->room_bytes ? upload->room_bytes : upload->rows.bytes;
 }
 
-static const struct staged *staged(const struct staging *staging, uint64_t piece) {
+static const struct staged_piece *staged(const struct staging *staging, uint64_t piece) {
   return &staging->pieces[piece % PLACES];
 }
 
-/* Behind the piece before it, in the staging and on the device. */
+/* Behind the piece before it, in the staging, where none lies around the end of the ring, and on the device. */
 static bool follows(const struct staging *staging, uint64_t piece) {
-  const struct staged *one = staged(staging, piece), *before = staged(staging, piece - 1);
-  return one->begin == before->end && one->begin % staging_bytes &&
-         one->destination == before->destination + (before->end - before->begin);
+  const struct staged_piece *one = staged(staging, piece), *before = staged(staging, piece - 1);
+  return one->begin == before->end && one->destination == before->destination + (before->end - before->begin);
 }
 
 /* False: the ring is full. */
 static bool add_piece(struct staging *staging, struct sending *sending) {
-  const struct device_upload *upload = sending->next;
-  const uint64_t done = sending->next_bytes, row = upload->rows.bytes, all = bytes_of(sending, upload);
+  const struct device_upload upload = sending->uploads->at(sending->uploads, sending->next);
+  const uint64_t done = sending->next_bytes, row = upload.rows.bytes, all = bytes_of(sending, &upload);
   const uint64_t bytes = all - done < piece_bytes ? all - done : piece_bytes;
-  const uint64_t zeros = done + bytes <= row ? 0 : done + bytes - (row > done ? row : done);
-  const uint64_t piece = staging->filling.added;
+  const uint64_t zeros = done + bytes > row ? done + bytes - row : 0, piece = staging->filling.added;
+  const cu_address destination = address_of(upload.destination) + done;
   uint64_t begin = staging->filled_to;
   if (begin % staging_bytes + ALIGNMENT + bytes > staging_bytes) begin += -begin % staging_bytes;
-  begin += (end_of(upload, done) - begin) % ALIGNMENT; /* lines of the one are lines of the other */
+  begin += (destination - begin) % ALIGNMENT; /* lines of the one are lines of the other */
   if (piece - staging->freed == PLACES || begin + bytes - staging->freed_to > staging_bytes) return false;
-  staging->pieces[piece % PLACES] = (struct staged){end_of(upload, done), begin, begin + bytes};
-  filling_add(&staging->filling, &(struct place){.source = (const unsigned char *)upload->source + done,
-                                                 .memory = staging->memory + begin % staging_bytes,
-                                                 .bytes = bytes - zeros,
-                                                 .zeros = zeros});
-  staging->filled_to = begin + bytes;
+  if (bytes) {
+    staging->pieces[piece % PLACES] = (struct staged_piece){destination, begin, begin + bytes};
+    filling_add(&staging->filling, &(struct place){.source = upload.source + done,
+                                                   .memory = staging->memory + begin % staging_bytes,
+                                                   .bytes = bytes - zeros,
+                                                   .zeros = zeros});
+    staging->filled_to = begin + bytes;
+  }
   sending->next_bytes = done + bytes;
   if (sending->next_bytes == all) sending->next++, sending->next_bytes = 0;
   return true;
@@ -160,7 +161,7 @@ static uint64_t run_end(const struct staging *staging, struct sending *sending) 
 static cu_result copy_run(struct device *device, struct sending *sending, uint64_t end) {
   struct staging *staging = &device->staging;
   const struct driver *driver = &device->driver;
-  const struct staged *first = staged(staging, staging->sent);
+  const struct staged_piece *first = staged(staging, staging->sent);
   sending->function = "cuMemcpyHtoDAsync";
   cu_result result = driver->cuMemcpyHtoDAsync(first->destination, staging->memory + first->begin % staging_bytes,
                                                staged(staging, end - 1)->end - first->begin, staging->stream);
@@ -174,12 +175,10 @@ static cu_result copy_run(struct device *device, struct sending *sending, uint64
 }
 
 /* Sends what is filled, frees what was copied, and fills where neither is to be done. */
-static cu_result send_all(struct device *device, struct sending *sending) {
+static cu_result send_all(struct device *device, struct sending *sending, uint64_t bytes) {
   struct staging *staging = &device->staging;
   struct filling *filling = &staging->filling;
   cu_result result = CU_SUCCESS;
-  uint64_t bytes = 0;
-  for (const struct device_upload *upload = sending->next; upload < sending->end; upload++) bytes += upload->rows.bytes;
   add_pieces(staging, sending);
   filling_begin(filling, bytes);
   for (uint32_t idle = 0; sending->next < sending->end || staging->sent < filling->added;) {
@@ -207,7 +206,8 @@ static cu_result send_all(struct device *device, struct sending *sending) {
 
 static rondo_status send_failed(struct device *device, const struct sending *sending, cu_result result) {
   struct staging *staging = &device->staging;
-  rondo_status status = device_failed(device, result, "upload: %s", sending->function);
+  rondo_status status = device_lost(device) ? device_lost_status(device, "upload")
+                                            : device_failed(device, result, "upload: %s", sending->function);
   /* Places must not be filled again while a copy may read them. */
   cu_result ended = device_lost(device) ? CU_SUCCESS : device_synchronize(device, staging->stream);
   if (ended != CU_SUCCESS) {
@@ -232,17 +232,23 @@ static bool is_for_staging(const struct device *device, const struct device_uplo
   return device->driver.cuMemHostGetDevicePointer(&address, source, 0) != CU_SUCCESS;
 }
 
-rondo_status upload_staged(struct device *device, const struct device_upload *uploads, uint32_t count, uint32_t *done) {
+rondo_status upload_staged(struct device *device, const struct device_uploads *uploads, uint32_t first,
+                           uint32_t *next) {
   struct staging *staging = &device->staging;
-  *done = 0;
+  *next = first;
   if (!staging->memory) return RONDO_OK;
   rondo_status status = device_enter(device, "upload");
   if (status != RONDO_OK) return status;
   int mode = device_relax(device);
   if (!pthread_mutex_trylock(&staging->lock)) {
-    while (*done < count && is_for_staging(device, &uploads[*done])) ++*done;
-    struct sending sending = {.next = uploads, .end = uploads + *done};
-    cu_result result = *done ? send_all(device, &sending) : CU_SUCCESS;
+    uint64_t bytes = 0;
+    for (; *next < uploads->count; ++*next) {
+      const struct device_upload upload = uploads->at(uploads, *next);
+      if (!is_for_staging(device, &upload)) break;
+      bytes += upload.rows.bytes;
+    }
+    struct sending sending = {.uploads = uploads, .next = first, .end = *next};
+    cu_result result = send_all(device, &sending, bytes);
     if (result != CU_SUCCESS) status = send_failed(device, &sending, result);
     pthread_mutex_unlock(&staging->lock);
   }

@@ -224,12 +224,12 @@ static void copy_rows(unsigned char *there, unsigned char *here, const struct de
       }
 }
 
-static rondo_status host_upload(struct device *device, uint32_t lane, const struct device_upload *uploads,
-                                uint32_t count) {
+static rondo_status host_upload(struct device *device, uint32_t lane, const struct device_uploads *uploads) {
   rondo_status status = wait_for_lane(device, lane, "upload");
-  for (const struct device_upload *upload = uploads; upload < uploads + count && status == RONDO_OK; upload++)
-    if (upload->rows.bytes)
-      copy_rows(upload->destination, (unsigned char *)(uintptr_t)upload->source, &upload->rows, true);
+  for (uint32_t i = 0; i < uploads->count && status == RONDO_OK; i++) {
+    const struct device_upload upload = uploads->at(uploads, i);
+    if (upload.rows.bytes) copy_rows(upload.destination, (unsigned char *)(uintptr_t)upload.source, &upload.rows, true);
+  }
   return status;
 }
 

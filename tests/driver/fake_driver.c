@@ -439,6 +439,15 @@ static uint32_t control_violations(char *text, size_t bytes) {
   return count;
 }
 
+static const void *control_find(const void *bytes, size_t count) {
+  pthread_mutex_lock(&fake.lock);
+  const void *found = NULL;
+  for (const struct memory *memory = fake.memory; memory && !found; memory = memory->next)
+    if (!memory->pinned) found = memmem(memory->begin, memory->bytes, bytes, count);
+  pthread_mutex_unlock(&fake.lock);
+  return found;
+}
+
 static uint64_t control_programmatic_edges(void) {
   pthread_mutex_lock(&fake.lock);
   uint64_t edges = fake.programmatic_edges;
@@ -477,6 +486,7 @@ static const struct fake_driver control = {
     .context_depth = control_context_depth,
     .violations = control_violations,
     .node_order = control_node_order,
+    .find = control_find,
     .programmatic_edges = control_programmatic_edges,
     .launches_into = control_launches_into,
     .enqueue = fake_enqueue,

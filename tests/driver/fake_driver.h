@@ -96,6 +96,9 @@ struct fake_driver {
   uint32_t (*violations)(char *text, size_t bytes);        /* the first few, a line each */
   uint32_t (*node_order)(uint32_t *order, uint32_t limit); /* of the last graph launch that ended */
 
+  /* The first place of so many bytes in the device's memory; NULL: there is none. */
+  const void *(*find)(const void *bytes, size_t count);
+
   uint64_t (*programmatic_edges)(void);    /* that were added to graphs */
   uint64_t (*launches_into)(void *stream); /* of graphs, since the stream was made */
 

@@ -413,7 +413,7 @@ static struct hang lose_a_device(uint32_t lane_count) {
   for (uint32_t lane = 0; lane < lane_count; lane++) {
     REQUIRE_ERROR(ops->drain(hang.runtime->device, lane), RONDO_DEVICE_LOST, cause);
     REQUIRE_ERROR(ops->zero(hang.runtime->device, lane, NULL, 0), RONDO_DEVICE_LOST, cause);
-    REQUIRE_ERROR(ops->upload(hang.runtime->device, lane, NULL, 0), RONDO_DEVICE_LOST, cause);
+    REQUIRE_ERROR(ops->upload(hang.runtime->device, lane, &(struct device_uploads){0}), RONDO_DEVICE_LOST, cause);
     REQUIRE_ERROR(ops->download(hang.runtime->device, lane, NULL, NULL, (struct device_rows){0}), RONDO_DEVICE_LOST,
                   cause);
   }

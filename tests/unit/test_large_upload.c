@@ -1,5 +1,5 @@
 /* test_large_upload.c - uploads that go through staging in pieces: every byte at its place and none beside it, from two
- * threads at once, and in order with replays of the lane. */
+ * threads at once, and beside replays of the lane. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -161,7 +161,7 @@ static void between_replays(rondo_backend backend) {
   free(data);
   free(back);
 }
-BOTH_BACKENDS(large_upload, keeps_its_place_between_replays_of_the_lane, between_replays)
+BOTH_BACKENDS(large_upload, is_seen_by_the_next_replay_and_by_none_in_front, between_replays)
 
 /* ---- Many, one right behind the other ---------------------------------------------------------------------------- */
 
