@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What SmolLM2-135M-Instruct answers, computed in fp32 with numpy from the GGUF file alone: an oracle that shares no code
 with Rondo. It reads prompts.txt and text.txt beside it (text and token ids) and writes, for every prompt, 64 steps of
-greedy decoding with the two largest logits of each, then the perplexity of the text:
+greedy decoding with the two largest logits of each and those of six fixed columns, then the perplexity of the text:
 
     python3 tests/model/reference.py MODEL.gguf > tests/model/expected.txt
     python3 tests/model/reference.py MODEL.gguf --check 8    # computes the first 8 steps and the perplexity, and compares
@@ -17,6 +17,7 @@ import numpy as np
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 STEPS = 64
+COLUMNS = [8192 * k + 17 * k + 5 for k in range(6)]  # spread over the vocabulary of 49152
 LOGIT_TOLERANCE = 2e-3  # fp32 sums in another order
 
 
@@ -154,13 +155,14 @@ class Model:
 
 
 def greedy(model, prompt, step_count):
-    """(best, its logit, second, its logit) of each step; the end of the answer is a token like any other."""
+    """(best, its logit, second, its logit, those of COLUMNS) of each step; the end of the answer is a token like any
+    other."""
     model.begin()
     tokens, steps = prompt, []
     for _ in range(step_count):
         logits = model.logits(tokens)[-1]
         second, best = np.argsort(logits, kind="stable")[-2:]
-        steps.append((int(best), float(logits[best]), int(second), float(logits[second])))
+        steps.append((int(best), float(logits[best]), int(second), float(logits[second]), *map(float, logits[COLUMNS])))
         tokens = [int(best)]
     return steps
 
@@ -183,10 +185,9 @@ def token_lists(name):
 
 
 def compute(path, step_count):
-    model, lines = Model(path), []
+    model, lines = Model(path), [("columns", *COLUMNS)]
     for number, prompt in enumerate(token_lists("prompts.txt")):
-        for best, logit, second, second_logit in greedy(model, prompt, step_count):
-            lines.append(("step", number, best, logit, second, second_logit))
+        lines += [("step", number, *step) for step in greedy(model, prompt, step_count)]
     (text,) = token_lists("text.txt")
     lines.append(("perplexity", perplexity(model, text)))
     return lines
@@ -212,8 +213,8 @@ def differs(computed, expected):
 def read_expected(step_count):
     """The lines that compute gives for so many steps."""
     with open(os.path.join(FOLDER, "expected.txt"), encoding="utf-8") as file:
-        lines = [line.split() for line in file if not line.startswith("#")]
-    return [line for i, line in enumerate(lines) if line[0] != "step" or i % STEPS < step_count]
+        columns, *steps, text = [line.split() for line in file if not line.startswith("#")]
+    return [columns, *(step for i, step in enumerate(steps) if i % STEPS < step_count), text]
 
 
 def check(path, step_count):
@@ -232,7 +233,8 @@ def main():
         sys.exit(not check(sys.argv[1], int(sys.argv[3])))
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    print("# Made by tests/model/reference.py: 'step PROMPT BEST LOGIT SECOND LOGIT' and 'perplexity OF-THE-TEXT'.")
+    print("# Made by tests/model/reference.py: 'step PROMPT BEST LOGIT SECOND LOGIT LOGITS-OF-THE-COLUMNS' and")
+    print("# 'perplexity OF-THE-TEXT'.")
     for line in compute(sys.argv[1], STEPS):
         print(shown(line))
 
