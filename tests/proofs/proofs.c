@@ -28,14 +28,11 @@
 
 enum { ALLOCATION_REPLAYS = 100000, SYSTEM_CALL_REPLAYS = 20000, BITS_REPLAYS = 20000, BITS_REPLAYS_MOST = 100000 };
 enum { SYSTEM_CALL_BATCH = 100, SYSTEM_CALL_REPLAYS_LEAST = 1000, SYSTEM_CALL_SECONDS = 5 };
-enum {
-  SHAPE_REPLAYS = 500,
-  DECODER_REPLAYS = 2000,
-  MEMORY_REPLAYS = 200000,
-  WARM_REPLAYS = 2000,
-  PAGE_BYTES = 4096,
-  SECONDS_MOST = 300
-};
+enum { SHAPE_REPLAYS = 500, MEMORY_REPLAYS = 200000, WARM_REPLAYS = 2000, PAGE_BYTES = 4096, SECONDS_MOST = 300 };
+/* Of each decoder; a text is generated at least so many times. The longest takes each ring of the kernels of attention
+ * round more than once. */
+enum { TOKENS = 10000, TOKENS_LEAST = 100, REPLAYS_A_TOKEN = MEMORY_REPLAYS / TOKENS };
+enum { TEXTS = 4, TEXT_TOKENS_MOST = TOKENS / TEXTS };
 
 enum { ONLY_HOST = 1, ONLY_CUDA };
 
@@ -57,7 +54,7 @@ struct verdict {
 struct proof {
   rondo_backend backend;
   enum ending ending;
-  uint64_t replays;
+  uint64_t replays, tokens;
   struct verdict *verdict;
 };
 
@@ -143,12 +140,12 @@ static void show_the_counters(const struct proof *proof) {
   if (missed) conclude(proof, FAILED, "%s was not counted while an exec was instantiated, rebound and closed", missed);
 }
 
-static void check_forbidden(const struct proof *proof, uint64_t calls) {
+static void check_forbidden(const struct proof *proof, uint64_t calls, uint64_t replays) {
   char text[1024];
   forbidden_describe(text, sizeof text);
-  if (calls) conclude(proof, FAILED, "%ju forbidden calls in %ju replays: %s", calls, proof->replays, text);
-  if (proof->backend == RONDO_BACKEND_CUDA && forbidden_launches() != proof->replays)
-    conclude(proof, FAILED, "%ju launches in %ju replays", forbidden_launches(), proof->replays);
+  if (calls) conclude(proof, FAILED, "%ju forbidden calls in %ju replays: %s", calls, replays, text);
+  if (proof->backend == RONDO_BACKEND_CUDA && forbidden_launches() != replays)
+    conclude(proof, FAILED, "%ju launches in %ju replays", forbidden_launches(), replays);
 }
 
 static void replay_allocates_nothing(const struct proof *proof) {
@@ -161,7 +158,7 @@ static void replay_allocates_nothing(const struct proof *proof) {
   uint64_t forbidden = forbidden_stop();
   double seconds = now_s() - begin, us = seconds * 1e6 / (double)proof->replays;
   check(proof, status, "replay");
-  check_forbidden(proof, forbidden);
+  check_forbidden(proof, forbidden, proof->replays);
   char text[1024];
   allocations_describe(text, sizeof text);
   if (calls.ours) conclude(proof, FAILED, "%ju calls in %ju replays: %s", calls.ours, proof->replays, text);
@@ -200,7 +197,7 @@ static void any_shape_allocates_nothing(const struct proof *proof) {
       struct allocations calls = allocations_stop();
       uint64_t forbidden = forbidden_stop();
       check(proof, status, name);
-      check_forbidden(proof, forbidden);
+      check_forbidden(proof, forbidden, proof->replays);
       allocations_describe(text, sizeof text);
       if (calls.ours)
         conclude(proof, FAILED, "%s: %ju calls in %ju replays: %s", name, calls.ours, proof->replays, text);
@@ -212,53 +209,82 @@ static void any_shape_allocates_nothing(const struct proof *proof) {
 
 /* ---- decoding_allocates_nothing, decoded_tokens_stay_the_same ---------------------------------------------------- */
 
-static struct decoder decoder;
+/* One sequence and several have kernels of their own. */
+static const int32_t sequence_counts[] = {1, DECODER_SEQUENCES_MOST};
+enum { DECODERS = sizeof sequence_counts / sizeof *sequence_counts };
+static struct decoder decoders[DECODERS];
 
 /* Beside the subject, whose runtime it shares. */
-static void open_decoder(const struct proof *proof) {
+static struct decoder *open_decoder(const struct proof *proof, int index) {
   if (proof->verdict->is_fake) conclude(proof, SKIPPED, "the fake driver has not all its kernels");
-  CHECK(decoder_open(&decoder, subject.runtime));
+  CHECK(decoder_open(&decoders[index], subject.runtime, proof->backend, sequence_counts[index]));
+  if (!decoder_is_in_halves(&decoders[index])) conclude(proof, FAILED, "a half of a decoder's layer is no kernel");
+  return &decoders[index];
+}
+
+/* How many us a token took: one of each sequence. */
+static double decode_and_count(const struct proof *proof, struct decoder *decoder) {
+  char text[1024];
+  double begin = now_s();
+  forbidden_count();
+  allocations_count();
+  rondo_status status = decoder_replay(decoder, proof->tokens);
+  struct allocations calls = allocations_stop();
+  uint64_t forbidden = forbidden_stop();
+  double seconds = now_s() - begin;
+  check(proof, status, "replay");
+  check_forbidden(proof, forbidden, proof->tokens);
+  allocations_describe(text, sizeof text);
+  if (calls.ours) conclude(proof, FAILED, "%ju calls in %ju tokens: %s", calls.ours, proof->tokens, text);
+  const char *complaint;
+  CHECK(decoder_check(decoder, proof->tokens, &complaint));
+  if (complaint) conclude(proof, FAILED, "after %ju tokens %s", proof->tokens, complaint);
+  return seconds * 1e6 / (double)proof->tokens;
 }
 
 static void decoding_allocates_nothing(const struct proof *proof) {
-  char text[1024];
+  double us[DECODERS];
   show_the_counters(proof); /* and open a runtime */
-  open_decoder(proof);
-  forbidden_count();
-  allocations_count();
-  rondo_status status = decoder_replay(&decoder, proof->replays);
-  struct allocations calls = allocations_stop();
-  uint64_t forbidden = forbidden_stop();
-  check(proof, status, "replay");
-  check_forbidden(proof, forbidden);
-  allocations_describe(text, sizeof text);
-  if (calls.ours) conclude(proof, FAILED, "%ju calls in %ju tokens: %s", calls.ours, proof->replays, text);
-  CHECK(decoder_close(&decoder));
+  for (int i = 0; i < DECODERS; i++) {
+    struct decoder *decoder = open_decoder(proof, i);
+    us[i] = decode_and_count(proof, decoder);
+    CHECK(decoder_close(decoder));
+  }
   close_subject(proof);
-  conclude(proof, PROVEN, "%ju tokens of each of %d sequences", proof->replays, DECODER_SEQUENCES);
+  conclude(proof, PROVEN, "%ju tokens of one sequence, %.1f us each, and of each of %d, %.1f us, in contexts of %d",
+           proof->tokens, us[0], DECODER_SEQUENCES_MOST, us[1], decoders[0].context);
 }
 
-static void decoded_tokens_stay_the_same(const struct proof *proof) {
-  enum { TEXT_TOKENS = DECODER_CONTEXT };
-  int32_t first[TEXT_TOKENS][DECODER_SEQUENCES];
-  uint64_t texts = proof->replays / TEXT_TOKENS;
+/* The same text again and again. */
+static void compare_texts(const struct proof *proof, struct decoder *decoder, uint64_t texts, uint64_t text_tokens) {
+  static int32_t first[TEXT_TOKENS_MOST][DECODER_SEQUENCES_MOST];
+  const size_t bytes = (size_t)decoder->sequences * sizeof *first[0];
   int changes = 0;
-  open_subject(proof, 0, usual_wait_mode(proof));
-  open_decoder(proof);
   for (uint64_t text = 0; text < texts; text++) {
-    CHECK(decoder_restart(&decoder));
-    for (int t = 0; t < TEXT_TOKENS; t++) {
-      CHECK(decoder_replay(&decoder, 1));
-      if (!text) memcpy(first[t], decoder_tokens(&decoder), sizeof first[t]);
-      if (memcmp(first[t], decoder_tokens(&decoder), sizeof first[t]) != 0)
-        conclude(proof, FAILED, "text %ju: token %d differs", text, t);
-      changes += t > 0 && memcmp(first[t], first[t - 1], sizeof first[t]) != 0;
+    CHECK(decoder_restart(decoder));
+    for (uint64_t t = 0; t < text_tokens; t++) {
+      CHECK(decoder_replay(decoder, 1));
+      if (!text) memcpy(first[t], decoder_tokens(decoder), bytes);
+      if (memcmp(first[t], decoder_tokens(decoder), bytes) != 0)
+        conclude(proof, FAILED, "decoder of %d, text %ju: token %ju differs", decoder->sequences, text, t);
+      changes += t > 0 && memcmp(first[t], first[t - 1], bytes) != 0;
     }
   }
   if (!changes) conclude(proof, FAILED, "all tokens are the same: nothing is fed back");
-  CHECK(decoder_close(&decoder));
+}
+
+static void decoded_tokens_stay_the_same(const struct proof *proof) {
+  uint64_t text_tokens = proof->tokens / TEXTS < TEXT_TOKENS_MOST ? proof->tokens / TEXTS : TEXT_TOKENS_MOST;
+  uint64_t texts = proof->tokens / text_tokens;
+  open_subject(proof, 0, usual_wait_mode(proof));
+  for (int i = 0; i < DECODERS; i++) {
+    struct decoder *decoder = open_decoder(proof, i);
+    compare_texts(proof, decoder, texts, text_tokens);
+    CHECK(decoder_close(decoder));
+  }
   close_subject(proof);
-  conclude(proof, PROVEN, "%ju texts of %d tokens of each of %d sequences", texts, TEXT_TOKENS, DECODER_SEQUENCES);
+  conclude(proof, PROVEN, "%ju times %ju tokens of one sequence, and of each of %d", texts, text_tokens,
+           DECODER_SEQUENCES_MOST);
 }
 
 /* ---- replay_makes_no_system_call --------------------------------------------------------------------------------- */
@@ -272,6 +298,31 @@ static void read_clock(void) {
 
 static void do_nothing(void) {}
 
+struct sealed {
+  uint64_t replays;
+  double us; /* each */
+};
+
+/* Of a decoder; NULL: of the subject. On the host two threads that spin on one busy core take a time slice a replay:
+ * then fewer have to do. */
+static rondo_status replay_sealed(const struct proof *proof, struct decoder *decoder, uint64_t replays,
+                                  struct sealed *done) {
+  rondo_status status = RONDO_OK;
+  bool is_enough = false;
+  double begin = now_s(), seconds = 0;
+  while (status == RONDO_OK && !is_enough && done->replays < replays) {
+    uint64_t left = replays - done->replays, batch = left < SYSTEM_CALL_BATCH ? left : SYSTEM_CALL_BATCH;
+    status = decoder ? decoder_replay(decoder, batch)
+                     : subject_replay(&subject, batch, subject_touch, read_outputs, &output_sum);
+    done->replays += batch;
+    seconds = now_s() - begin;
+    is_enough = proof->backend == RONDO_BACKEND_HOST && done->replays >= SYSTEM_CALL_REPLAYS_LEAST &&
+                seconds > SYSTEM_CALL_SECONDS;
+  }
+  done->us = seconds * 1e6 / (double)done->replays;
+  return status;
+}
+
 static void replay_makes_no_system_call(const struct proof *proof) {
   struct breach *breach = &proof->verdict->breach;
   if (!survives_seal(do_nothing, breach)) conclude(proof, SKIPPED, "this system has no seccomp filters");
@@ -284,23 +335,19 @@ static void replay_makes_no_system_call(const struct proof *proof) {
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   open_subject(proof, cores > 2 ? 2 : 1, RONDO_WAIT_SPIN);
   CHECK(subject_replay(&subject, 1, subject_touch, read_outputs, &output_sum));
-  const bool has_decoder = !proof->verdict->is_fake;
-  if (has_decoder) open_decoder(proof);
-  double begin = now_s();
+  const int decoder_count = proof->verdict->is_fake ? 0 : DECODERS;
+  for (int i = 0; i < decoder_count; i++) open_decoder(proof, i);
   if (!seal(breach)) conclude(proof, SKIPPED, "this system has no seccomp filters");
-  rondo_status status = RONDO_OK;
-  uint64_t replays = 0;
-  /* Two threads that spin on one busy core take a time slice a replay: then fewer have to do. */
-  while (status == RONDO_OK && replays < proof->replays &&
-         (replays < SYSTEM_CALL_REPLAYS_LEAST || now_s() - begin < SYSTEM_CALL_SECONDS)) {
-    status = subject_replay(&subject, SYSTEM_CALL_BATCH, subject_touch, read_outputs, &output_sum);
-    replays += SYSTEM_CALL_BATCH;
-  }
-  double us = (now_s() - begin) * 1e6 / (double)replays;
-  if (status == RONDO_OK && has_decoder) status = decoder_replay(&decoder, DECODER_CONTEXT);
+  struct sealed done = {0}, decoded[DECODERS] = {0};
+  rondo_status status = replay_sealed(proof, NULL, proof->replays, &done);
+  for (int i = 0; i < decoder_count && status == RONDO_OK; i++)
+    status = replay_sealed(proof, &decoders[i], proof->tokens, &decoded[i]);
   check(proof, status, "replay");
-  conclude(proof, PROVEN, "%ju replays under seccomp, %.1f us each; %d tokens of a decoder", replays, us,
-           has_decoder ? DECODER_CONTEXT : 0);
+  conclude(
+      proof, PROVEN,
+      "under seccomp %ju replays, %.1f us each, %ju tokens of one sequence, %.1f us, and %ju of each of %d, %.1f us",
+      done.replays, done.us, decoded[0].replays, decoded[0].us, decoded[1].replays, DECODER_SEQUENCES_MOST,
+      decoded[1].us);
 }
 
 /* ---- memory_stays_flat ------------------------------------------------------------------------------------------- */
@@ -465,8 +512,8 @@ static const struct {
   enum ending ending;
 } proofs[] = {{"replay_allocates_nothing", replay_allocates_nothing, ALLOCATION_REPLAYS, ENDS_IN_BLOCKS},
               {"any_shape_allocates_nothing", any_shape_allocates_nothing, SHAPE_REPLAYS, ENDS_IN_BLOCKS},
-              {"decoding_allocates_nothing", decoding_allocates_nothing, DECODER_REPLAYS, ENDS_IN_BLOCKS},
-              {"decoded_tokens_stay_the_same", decoded_tokens_stay_the_same, DECODER_REPLAYS, ENDS_IN_BLOCKS},
+              {"decoding_allocates_nothing", decoding_allocates_nothing, 0, ENDS_IN_BLOCKS},
+              {"decoded_tokens_stay_the_same", decoded_tokens_stay_the_same, 0, ENDS_IN_BLOCKS},
               {"replay_makes_no_system_call", replay_makes_no_system_call, SYSTEM_CALL_REPLAYS, ENDS_IN_A_NODE},
               {"memory_stays_flat", memory_stays_flat, MEMORY_REPLAYS, ENDS_IN_A_NODE},
               {"bits_stay_the_same", bits_stay_the_same, BITS_REPLAYS, ENDS_IN_BLOCKS}};
@@ -479,9 +526,15 @@ static uint64_t replays_of(size_t index, const struct options *options) {
   return proofs[index].prove == memory_stays_flat ? (uint64_t)options->replays : proofs[index].replays;
 }
 
+static uint64_t tokens_of(const struct options *options) {
+  uint64_t tokens = (uint64_t)options->replays / REPLAYS_A_TOKEN;
+  if (!options->replays) return TOKENS;
+  return tokens > TOKENS_LEAST ? tokens : TOKENS_LEAST;
+}
+
 static void run_in_child(size_t index, const struct proof *proof) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  alarm(SECONDS_MOST + (unsigned)(proof->replays / 2000));
+  alarm(SECONDS_MOST + (unsigned)(proof->replays / 2000 + proof->tokens / 100));
   proofs[index].prove(proof);
   _exit(1);
 }
@@ -502,7 +555,7 @@ static enum outcome judge(struct verdict *verdict, int status) {
 
 static bool run_proof(size_t index, const struct options *options, rondo_backend backend, struct verdict *verdict) {
   *verdict = (struct verdict){.breach = {.number = -1}};
-  struct proof proof = {backend, proofs[index].ending, replays_of(index, options), verdict};
+  struct proof proof = {backend, proofs[index].ending, replays_of(index, options), tokens_of(options), verdict};
   pid_t child = fork();
   if (child == 0) run_in_child(index, &proof);
   int status = 0;
@@ -533,7 +586,7 @@ static const struct argument arguments[] = {
      .offset = offsetof(struct options, backend),
      .choices = backends},
     {.name = "replays",
-     .help = "that memory is watched for, default 200000; of half as many the bits are compared",
+     .help = "that watch memory, default 200000; half as many compare bits, a twentieth decode tokens",
      .kind = VALUE_INT64,
      .offset = offsetof(struct options, replays),
      .least = 100,

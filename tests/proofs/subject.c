@@ -85,8 +85,10 @@ rondo_status subject_open(struct subject *s, enum ending ending, rondo_backend b
   for (int i = 0; i < LARGE_ROWS * SMALL_COUNT; i++) s->large_data[i] = half_of(&seed);
   for (int i = 0; i < WEIGHT_ROWS * SMALL_COUNT; i++) weights_data[i] = half_of(&seed);
   rondo_tensor weights, half; /* of every row: uploaded as rows that lie apart */
+  /* Decoders come beside it (llama_decoder.c), on a GPU two with 10,240 rows of K and V for each sequence. */
+  const uint64_t device_bytes = backend == RONDO_BACKEND_HOST ? 8 << 20 : 128 << 20;
   rondo_status status = rondo_open(&(rondo_options){.backend = backend,
-                                                    .device_bytes = 4 << 20,
+                                                    .device_bytes = device_bytes,
                                                     .pinned_bytes = 4 << 20,
                                                     .host_threads = host_threads,
                                                     .wait_mode = wait_mode},
