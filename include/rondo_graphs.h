@@ -162,10 +162,10 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * then "norm", "head", the product that gives logits, and "next", the column of the largest or a draw. A prefill's
  * layers are five tasks: "layer0.qkv", ".attention" (which rotates, appends to the KV cache and attends), ".output",
  * ".gate_up" and ".down"; in front of "head", which normalises too unless it is NVFP4, "last row" gathers that row. So
- * are decode's with one_order, with more than 16 KV heads, with a head dimension other than 64 and 128, and of several
- * sequences unless the model is small (hidden at most 1024, heads of 64, dtype BF16, weights BF16 or NVFP4). What is
- * added around them is named below. Sums are fp32, logits f32, and the residual stream is `dtype`, as all that five
- * tasks hand on.
+ * are those of a decode that is not of dtype BF16 with weights in BF16 or NVFP4, at most 16 KV heads and no one_order,
+ * and of heads of 64 with hidden at most 2048 (in NVFP4 of several sequences 1024), or heads of 128 with hidden at most
+ * 1024 and one sequence: five tasks are faster then. What is added around them is named below. Sums are fp32, logits
+ * f32, and the residual stream is `dtype`, as all that five tasks hand on.
  *
  * A prefill takes `tokens` rows at consecutive positions, of which those up to row `last` count, and next and logits
  * are row last's. The rows behind it are padding (tokens of any value, such as 0): they are appended to the KV cache
@@ -183,7 +183,8 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * nothing), and a token is below `vocabulary` (else its row is NaN). A sequence that rests may be given any token at
  * the position that its next one will have; with feed_back its advance is 0, and its token is set before it goes on. */
 typedef struct rondo_graph_llama_desc {
-  const char *name RONDO_ZERO; /* before the names of tensors and tasks, "draft.layer0.qkv"; NULL: nothing */
+  /* before the names of tensors and tasks, "draft.layer0.qkv", at most 29 characters; NULL: nothing */
+  const char *name RONDO_ZERO;
   int32_t layers RONDO_ZERO;
   int64_t hidden RONDO_ZERO;
   int64_t query_heads RONDO_ZERO, kv_heads RONDO_ZERO;
@@ -238,9 +239,10 @@ typedef struct rondo_graph_llama_tensors {
   rondo_tensor advance; /* feed_back: input i32 [n], added to positions: 1, or of prefill last + 1 */
   /* with_sampling: inputs [n] as rondo_add_sample has them. A draw's `step` is the position of the row drawn from. */
   rondo_tensor temperature, top_k, top_p, seed;
-  rondo_tensor next;         /* output i32 [n] */
-  rondo_tensor logits;       /* output f32 [n, vocabulary] */
-  rondo_llama_layer *layers; /* set before the call: room for desc->layers, of no use after a failed one */
+  rondo_tensor next;              /* output i32 [n] */
+  rondo_tensor logits;            /* output f32 [n, vocabulary] */
+  rondo_llama_layer *layers;      /* set before the call: room for desc->layers, of no use after a failed one */
+  int32_t layer_count, sequences; /* what who borrows must have too */
 } rondo_graph_llama_tensors;
 
 /* Of the graph's limits it takes at most 5 tasks and, without scales, 8 to 10 tensors a layer, and some 30 besides. */

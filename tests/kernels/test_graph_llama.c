@@ -46,6 +46,20 @@ static int32_t largest_of(const float *logits) {
   return at;
 }
 
+/* The token that 64 bits say, unless another one is as good to within what logits may be off by: the same beside other
+ * sequences and alone. */
+static void check_token(const struct llama *l, int32_t token, const double *expected, int a, int b) {
+  int best = 0;
+  double squares = 0;
+  for (int i = 0; i < VOCABULARY; i++) {
+    squares += expected[i] * expected[i];
+    if (expected[i] > expected[best]) best = i;
+  }
+  double lead = expected[best] - expected[token], size = sqrt(squares / VOCABULARY);
+  cr_assert(lead <= 2 * logits_gate(l) * size, "%d, %d: token %d instead of %d, which leads by %g", a, b, token, best,
+            lead / size);
+}
+
 static int32_t some_token(int sequence, int position) { return (sequence * 53 + position * 31 + 7) % VOCABULARY; }
 
 /* ---- Decode ------------------------------------------------------------------------------------------------------ */
@@ -74,6 +88,7 @@ static void decode_and_check(const struct llama *l, struct machine *m, int seque
       llama_step(l, &histories[s], token[s], position[s], expected);
       check_logits(l, logits + (ptrdiff_t)s * VOCABULARY, expected, "step and sequence", t, s);
       cr_assert_eq(next[s], largest_of(logits + (ptrdiff_t)s * VOCABULARY), "step %d, sequence %d", t, s);
+      check_token(l, next[s], expected, t, s);
     }
   }
 }
@@ -107,6 +122,36 @@ static void decodes(rondo_backend backend) {
   }
 }
 BOTH_BACKENDS(graph_llama, decoding_matches_64_bits_in_every_type_of_weights, decodes)
+
+/* Layers of two tasks: of SmolLM2's sizes, which have kernels on a GPU, of tiny ones, and of a wide model, of whose
+ * several sequences attention is steps. */
+static void decodes_in_halves(rondo_backend backend) {
+  static const struct {
+    int64_t hidden, query_heads, kv_heads, feed_forward;
+    rondo_dtype weights;
+    int sequences, steps;
+  } cases[] = {{576, 9, 3, 1536, RONDO_BF16, 1, 9},  {576, 9, 3, 1536, RONDO_NVFP4, 1, 5},
+               {576, 9, 3, 1536, RONDO_BF16, 4, 3},  {576, 9, 3, 1536, RONDO_NVFP4, 9, 2},
+               {576, 9, 3, 1536, RONDO_BF16, 16, 2}, {0, 0, 0, 0, RONDO_BF16, 2, 9},
+               {1280, 20, 5, 512, RONDO_BF16, 2, 3}, {2048, 32, 8, 512, RONDO_NVFP4, 1, 2}};
+  enum { AROUND = 4 /* embedding, norm, head and next */ };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct llama l;
+    struct machine m = {.count = 0};
+    rondo_graph_llama_desc desc = plain_desc();
+    desc.hidden = cases[i].hidden, desc.query_heads = cases[i].query_heads, desc.kv_heads = cases[i].kv_heads;
+    desc.feed_forward = cases[i].feed_forward, desc.weights = cases[i].weights, desc.head_dimension = 64;
+    desc.sequences = cases[i].sequences;
+    llama_make(&l, desc, 300 + i);
+    machine_add(&m, backend, l.desc);
+    cr_assert_eq(m.trials[0].graph->task_count, 2 * LAYERS + AROUND);
+    machine_start(&m, &l);
+    decode_and_check(&l, &m, cases[i].sequences, cases[i].steps);
+    machine_end(&m);
+    llama_free(&l);
+  }
+}
+BOTH_BACKENDS(graph_llama, layers_of_two_tasks_match_64_bits_of_one_sequence_and_of_many, decodes_in_halves)
 
 /* ---- Alone and beside others ------------------------------------------------------------------------------------- */
 
@@ -395,12 +440,14 @@ Test(graph_llama, attention_leaves_as_many_parts_as_its_kernel_has_clusters) {
     rondo_dtype weights;
     int64_t parts;
     bool in_steps;
-  } models[] = {{576, 9, 3, 64, RONDO_BF16, 3, false},      {2048, 32, 8, 64, RONDO_BF16, 16, false},
-                {2048, 32, 8, 64, RONDO_NVFP4, 16, false},  {2048, 32, 4, 64, RONDO_NVFP4, 16, false},
-                {2048, 12, 2, 64, RONDO_BF16, 6, false},    {2048, 6, 2, 64, RONDO_NVFP4, 2, false},
-                {2048, 16, 16, 64, RONDO_NVFP4, 16, false}, {1024, 8, 4, 128, RONDO_NVFP4, 4, false},
-                {1280, 20, 5, 64, RONDO_NVFP4, 5, false},   {2048, 64, 8, 64, RONDO_BF16, 8, true},
-                {2048, 32, 8, 64, RONDO_E4M3, 8, true}};
+    int sequences;
+  } models[] = {{576, 9, 3, 64, RONDO_BF16, 3, false, 1},      {2048, 32, 8, 64, RONDO_BF16, 16, false, 1},
+                {2048, 32, 8, 64, RONDO_NVFP4, 16, false, 1},  {2048, 32, 4, 64, RONDO_NVFP4, 16, false, 1},
+                {2048, 12, 2, 64, RONDO_BF16, 6, false, 1},    {2048, 6, 2, 64, RONDO_NVFP4, 2, false, 1},
+                {2048, 16, 16, 64, RONDO_NVFP4, 16, false, 1}, {1024, 8, 4, 128, RONDO_NVFP4, 4, false, 1},
+                {1280, 20, 5, 64, RONDO_NVFP4, 5, false, 1},   {2048, 64, 8, 64, RONDO_BF16, 8, true, 1},
+                {576, 9, 3, 64, RONDO_BF16, 3, false, 4},      {576, 9, 3, 64, RONDO_NVFP4, 3, false, 8},
+                {2048, 32, 8, 64, RONDO_BF16, 1, true, 4}};
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     rondo_llama_layer layer;
     rondo_graph_llama_tensors tensors = {.layers = &layer};
@@ -410,6 +457,7 @@ Test(graph_llama, attention_leaves_as_many_parts_as_its_kernel_has_clusters) {
     desc.layers = 1, desc.hidden = models[i].hidden, desc.feed_forward = 1024, desc.vocabulary = 64, desc.context = 100;
     desc.query_heads = models[i].query_heads, desc.kv_heads = models[i].kv_heads, desc.head_dimension = models[i].d;
     desc.weights = models[i].weights, desc.embedding = RONDO_BF16;
+    desc.sequences = models[i].sequences;
     trial_describe(&trial, RONDO_BACKEND_HOST);
     REQUIRE_OK(rondo_graph_llama(trial.graph, &desc, &tensors));
     const int64_t clusters = clusters_of(trial.graph, &trial.graph->tasks[1], &parts);
@@ -479,9 +527,13 @@ Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
   bad.lender = &lender, bad.feed_back = 1;
   REFUSED("rondo_borrow: tensor 'token' is of kind input, expected a constant or a state");
   bad.lender = &lender, bad.sequences = 2;
-  REFUSED("task 2 'layer0.attention': ");
+  REFUSED("the lender has caches of 1 sequences, expected 2");
   bad.lender = &lender, bad.tokens = 4, bad.sequences = 2, bad.sequence = 1;
-  REFUSED("");
+  REFUSED("the lender has caches of 1 sequences, expected 2");
+  bad.lender = &lender, bad.layers = LAYERS - 1;
+  REFUSED("the lender has 2 layers, expected 1");
+  bad.name = "a name that begins those of all";
+  REFUSED("name has 31 characters, expected at most 29, as it begins all others");
 #undef REFUSED
   REQUIRE_OK(rondo_plan_graph(trial.graph, &plan));
   cr_assert(!memcmp(&plan, &empty, sizeof plan), "a refused description left tensors behind");

@@ -1,5 +1,5 @@
-/* test_llama_oracle.h - a tiny Llama of random weights: the graphs of it on a backend, and its step in 64 bits, rounded
- * where tensors have 16. */
+/* test_llama_oracle.h - a small Llama of random weights: the graphs of it on a backend, and its step in 64 bits,
+ * rounded where tensors have 16. */
 #ifndef RONDO_TEST_LLAMA_ORACLE_H
 #define RONDO_TEST_LLAMA_ORACLE_H
 
@@ -13,13 +13,11 @@
 
 enum {
   LAYERS = 2,
-  HIDDEN = 64,
-  QUERY_HEADS = 4,
-  KV_HEADS = 2,
+  MOST_HIDDEN = 2048,
+  MOST_QUERY = 2048,
+  MOST_KV = 512,
+  MOST_GATED = 1536,
   MOST_DIMENSION = 64,
-  MOST_QUERY = QUERY_HEADS * MOST_DIMENSION,
-  MOST_KV = KV_HEADS * MOST_DIMENSION,
-  GATED = 96,
   VOCABULARY = 160,
   CONTEXT = 20,
   MOST_SEQUENCES = 16,
@@ -62,7 +60,8 @@ static inline struct matrix matrix_random(struct random *random, rondo_dtype dty
     if (dtype == RONDO_NVFP4)
       ((uint8_t *)made.codes)[i / 2] |= (uint8_t)(random_between(random, 0, 15) << (i % 2 * 4));
     else
-      oracle_write(dtype, made.codes, i, mean + (dtype == RONDO_E4M3 ? 1.0 : size) * random_normal(random));
+      oracle_write(dtype, made.codes, i,
+                   mean + (dtype == RONDO_E4M3 ? 1.0 : size) * sqrt(3) * (2 * random_uniform(random) - 1));
     made.numbers[i] = oracle_read(dtype, made.codes, i) * scale;
   }
   return made;
@@ -74,27 +73,29 @@ static inline void matrix_free(struct matrix *matrix) {
   free(matrix->numbers);
 }
 
-/* Of `desc` the sizes of all but the head dimension are filled in. */
+/* Of sizes that `desc` leaves out, all but the head dimension, tiny ones are filled in. */
 static inline void llama_make(struct llama *l, rondo_graph_llama_desc desc, uint64_t seed) {
   struct random random = {seed};
-  desc.layers = LAYERS, desc.hidden = HIDDEN, desc.query_heads = QUERY_HEADS, desc.kv_heads = KV_HEADS;
-  desc.feed_forward = GATED, desc.vocabulary = VOCABULARY, desc.context = CONTEXT;
+  if (!desc.hidden) desc.hidden = 64, desc.query_heads = 4, desc.kv_heads = 2, desc.feed_forward = 96;
+  desc.layers = LAYERS, desc.vocabulary = VOCABULARY, desc.context = CONTEXT;
   desc.nvfp4_scale = 0.04f; /* times codes of 2.9 on average: 1/8 */
-  const int64_t query = QUERY_HEADS * desc.head_dimension, all = query + KV_HEADS * desc.head_dimension * 2;
+  const int64_t hidden = desc.hidden, gated = desc.feed_forward, query = desc.query_heads * desc.head_dimension,
+                all = query + desc.kv_heads * desc.head_dimension * 2;
   const rondo_dtype dtype = desc.dtype, weights = desc.weights;
   const rondo_dtype table = desc.embedding ? desc.embedding : weights == RONDO_NVFP4 ? RONDO_NVFP4 : dtype;
-  const float factor = desc.nvfp4_scale;
+  const double size = sqrt(64.0 / (double)hidden); /* sums of more numbers are of smaller ones */
+  const float factor = desc.nvfp4_scale *= (float)size;
   *l = (struct llama){.desc = desc};
-  l->embedding = matrix_random(&random, table, VOCABULARY, HIDDEN, 0, 1, factor);
-  l->head = matrix_random(&random, table, VOCABULARY, HIDDEN, 0, 0.3, factor);
-  l->norm = matrix_random(&random, dtype, 1, HIDDEN, 1, 0.2, 1);
+  l->embedding = matrix_random(&random, table, VOCABULARY, hidden, 0, 1, factor);
+  l->head = matrix_random(&random, table, VOCABULARY, hidden, 0, 0.3 * size, factor);
+  l->norm = matrix_random(&random, dtype, 1, hidden, 1, 0.2, 1);
   for (int i = 0; i < LAYERS; i++) {
-    l->attention_norm[i] = matrix_random(&random, dtype, 1, HIDDEN, 1, 0.2, 1);
-    l->feed_forward_norm[i] = matrix_random(&random, dtype, 1, HIDDEN, 1, 0.2, 1);
-    l->qkv[i] = matrix_random(&random, weights, all, HIDDEN, 0, 0.2, factor);
-    l->output[i] = matrix_random(&random, weights, HIDDEN, query, 0, 0.1, factor);
-    l->gate_up[i] = matrix_random(&random, weights, INT64_C(2) * GATED, HIDDEN, 0, 0.15, factor);
-    l->down[i] = matrix_random(&random, weights, HIDDEN, GATED, 0, 0.1, factor);
+    l->attention_norm[i] = matrix_random(&random, dtype, 1, hidden, 1, 0.2, 1);
+    l->feed_forward_norm[i] = matrix_random(&random, dtype, 1, hidden, 1, 0.2, 1);
+    l->qkv[i] = matrix_random(&random, weights, all, hidden, 0, 0.2 * size, factor);
+    l->output[i] = matrix_random(&random, weights, hidden, query, 0, 0.1 * size, factor);
+    l->gate_up[i] = matrix_random(&random, weights, 2 * gated, hidden, 0, 0.15 * size, factor);
+    l->down[i] = matrix_random(&random, weights, hidden, gated, 0, 0.1 * size, factor);
   }
   for (int64_t i = 0; i < desc.head_dimension / 2; i++)
     l->frequencies[i] = (float)pow(500.0, -2.0 * (double)i / (double)desc.head_dimension);
@@ -128,9 +129,11 @@ static inline void multiply(const struct matrix *w, int64_t rows, int64_t column
 
 /* As a product's prologue does it. */
 static inline void normalise(const struct llama *l, const struct matrix *norm, const double *x, double *y) {
+  const int64_t hidden = l->desc.hidden;
   double squares = 0;
-  for (int i = 0; i < HIDDEN; i++) squares += x[i] * x[i];
-  for (int i = 0; i < HIDDEN; i++) y[i] = llama_rounded(l, x[i] * norm->numbers[i]) / sqrt(squares / HIDDEN + 1e-5);
+  for (int64_t i = 0; i < hidden; i++) squares += x[i] * x[i];
+  for (int64_t i = 0; i < hidden; i++)
+    y[i] = llama_rounded(l, x[i] * norm->numbers[i]) / sqrt(squares / (double)hidden + 1e-5);
 }
 
 static inline void rotate(const struct llama *l, double *head, int position) {
@@ -148,9 +151,9 @@ static inline void rotate(const struct llama *l, double *head, int position) {
 
 static inline void attend(const struct llama *l, const struct history *h, int layer, const double *q, int length,
                           double *o) {
-  const int64_t d = l->desc.head_dimension;
-  for (int64_t head = 0; head < QUERY_HEADS; head++) {
-    const int64_t column = head / (QUERY_HEADS / KV_HEADS) * d;
+  const int64_t d = l->desc.head_dimension, heads = l->desc.query_heads;
+  for (int64_t head = 0; head < heads; head++) {
+    const int64_t column = head / (heads / l->desc.kv_heads) * d;
     double weights[CONTEXT], sum = 0, most = -INFINITY;
     for (int s = 0; s < length; s++) {
       weights[s] = 0;
@@ -167,37 +170,40 @@ static inline void attend(const struct llama *l, const struct history *h, int la
 }
 
 static inline void add_rounded(const struct llama *l, double *x, const double *y) {
-  for (int i = 0; i < HIDDEN; i++) x[i] = llama_rounded(l, x[i] + y[i]);
+  for (int64_t i = 0; i < l->desc.hidden; i++) x[i] = llama_rounded(l, x[i] + y[i]);
 }
 
 static inline void layer_step(const struct llama *l, struct history *h, int layer, int position, double *x) {
-  const int64_t d = l->desc.head_dimension, query = QUERY_HEADS * d, kv = KV_HEADS * d;
-  double normed[HIDDEN], qkv[MOST_QUERY + 2 * MOST_KV], o[MOST_QUERY], y[HIDDEN], gates[2 * GATED], gated[GATED];
+  const rondo_graph_llama_desc *desc = &l->desc;
+  const int64_t d = desc->head_dimension, query = desc->query_heads * d, kv = desc->kv_heads * d, hidden = desc->hidden;
+  double normed[MOST_HIDDEN], qkv[MOST_QUERY + 2 * MOST_KV], o[MOST_QUERY], y[MOST_HIDDEN], gates[2 * MOST_GATED],
+      gated[MOST_GATED];
   normalise(l, &l->attention_norm[layer], x, normed);
-  multiply(&l->qkv[layer], query + 2 * kv, HIDDEN, normed, qkv);
+  multiply(&l->qkv[layer], query + 2 * kv, hidden, normed, qkv);
   for (int64_t i = 0; i < query + 2 * kv; i++) qkv[i] = llama_rounded(l, qkv[i]);
-  for (int64_t head = 0; head < QUERY_HEADS + KV_HEADS; head++) rotate(l, qkv + head * d, position);
+  for (int64_t head = 0; head < desc->query_heads + desc->kv_heads; head++) rotate(l, qkv + head * d, position);
   memcpy(h->k[layer][position], qkv + query, (size_t)kv * sizeof *qkv);
   memcpy(h->v[layer][position], qkv + query + kv, (size_t)kv * sizeof *qkv);
   attend(l, h, layer, qkv, position + 1, o);
-  multiply(&l->output[layer], HIDDEN, query, o, y);
+  multiply(&l->output[layer], hidden, query, o, y);
   add_rounded(l, x, y);
   normalise(l, &l->feed_forward_norm[layer], x, normed);
-  multiply(&l->gate_up[layer], INT64_C(2) * GATED, HIDDEN, normed, gates);
-  for (int64_t i = 0; i < GATED; i++)
+  multiply(&l->gate_up[layer], 2 * desc->feed_forward, hidden, normed, gates);
+  for (int64_t i = 0; i < desc->feed_forward; i++)
     gated[i] = llama_rounded(l, gates[2 * i] / (1 + exp(-gates[2 * i])) * gates[2 * i + 1]);
-  multiply(&l->down[layer], HIDDEN, GATED, gated, y);
+  multiply(&l->down[layer], hidden, desc->feed_forward, gated, y);
   add_rounded(l, x, y);
 }
 
 /* The logits of a token at a position, all before which the history has. */
 static inline void llama_step(const struct llama *l, struct history *h, int32_t token, int32_t position,
                               double logits[VOCABULARY]) {
-  double x[HIDDEN], normed[HIDDEN];
-  for (int i = 0; i < HIDDEN; i++) x[i] = llama_rounded(l, l->embedding.numbers[(ptrdiff_t)token * HIDDEN + i]);
+  const int64_t hidden = l->desc.hidden;
+  double x[MOST_HIDDEN], normed[MOST_HIDDEN];
+  for (int64_t i = 0; i < hidden; i++) x[i] = llama_rounded(l, l->embedding.numbers[token * hidden + i]);
   for (int layer = 0; layer < LAYERS; layer++) layer_step(l, h, layer, position, x);
   normalise(l, &l->norm, x, normed);
-  multiply(l->desc.tied_embedding ? &l->embedding : &l->head, VOCABULARY, HIDDEN, normed, logits);
+  multiply(l->desc.tied_embedding ? &l->embedding : &l->head, VOCABULARY, hidden, normed, logits);
 }
 
 /* ---- Its graphs on a backend ------------------------------------------------------------------------------------- */

@@ -1,0 +1,241 @@
+/* graph_llama_layer.c - the layers of the ready-made Llama graph: their constants and caches, and their tasks, two that
+ * leave parts of a sum, or five. */
+#include <inttypes.h>
+
+#include "graph_llama.h"
+
+/* Decode in halves: parts of the sum that a feed forward leaves, one for each of its clusters of eight blocks: of a
+ * small model and of one that keeps the memory busy (an H200 runs fifteen such clusters at once, and a sixteenth behind
+ * them); and the most KV heads, each of which leaves one too. */
+enum { SMALL_HIDDEN = 1024, SMALL_PARTS = 8, LARGE_PARTS = 15, MOST_PARTS = 16, NARROW_HEAD = 64, WIDE_HEAD = 128 };
+enum { WIDE_HIDDEN = 2048, CLUSTER_HEADS = 2 };
+
+/* ---- Which form -------------------------------------------------------------------------------------------------- */
+
+/* Five tasks are faster where a half would be steps of the same products: other types, wide models with wide heads. Of
+ * several sequences a small model's halves are kernels, and a large one's in bf16 faster all the same, since its feed
+ * forward is one (docs/performance.md). */
+bool llama_in_halves(const struct llama_builder *b) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  const bool is_alone = desc->sequences == 1, is_bf16 = desc->weights == RONDO_BF16;
+  if (llama_is_prefill(b) || desc->one_order || desc->kv_heads > MOST_PARTS || desc->dtype != RONDO_BF16 ||
+      (!is_bf16 && desc->weights != RONDO_NVFP4))
+    return false;
+  if (desc->head_dimension == WIDE_HEAD) return is_alone && desc->hidden <= SMALL_HIDDEN;
+  return desc->head_dimension == NARROW_HEAD && desc->hidden <= (is_alone || is_bf16 ? WIDE_HIDDEN : SMALL_HIDDEN);
+}
+
+/* ---- Tensors ----------------------------------------------------------------------------------------------------- */
+
+/* The constants and states of layer i. */
+static rondo_status layer_tensors_add(const struct llama_builder *b, int32_t i, rondo_llama_layer *layer) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  const rondo_llama_layer lent = desc->lender ? desc->lender->layers[i] : (rondo_llama_layer){0};
+  const int64_t cache[] = {desc->sequences, desc->context + LLAMA_PADDING, desc->kv_heads, desc->head_dimension};
+  char name[NAME_BYTES];
+  *layer = (rondo_llama_layer){0};
+  const struct {
+    const char *name;
+    int64_t rows, columns;
+    rondo_tensor lent[2], *weights, *scales;
+  } matrices[] = {
+      {"qkv",
+       b->q_columns + 2 * b->kv_columns,
+       desc->hidden,
+       {lent.qkv, lent.qkv_scales},
+       &layer->qkv,
+       &layer->qkv_scales},
+      {"output", desc->hidden, b->q_columns, {lent.output, lent.output_scales}, &layer->output, &layer->output_scales},
+      {"gate_up",
+       2 * desc->feed_forward,
+       desc->hidden,
+       {lent.gate_up, lent.gate_up_scales},
+       &layer->gate_up,
+       &layer->gate_up_scales},
+      {"down", desc->hidden, desc->feed_forward, {lent.down, lent.down_scales}, &layer->down, &layer->down_scales},
+  };
+  rondo_status status = llama_norm_add(b, llama_name(b, name, "layer%" PRId32 ".attention_norm", i),
+                                       lent.attention_norm, &layer->attention_norm);
+  for (size_t m = 0; m < sizeof matrices / sizeof *matrices && status == RONDO_OK; m++)
+    status = llama_weights_add(b, llama_name(b, name, "layer%" PRId32 ".%s weights", i, matrices[m].name),
+                               desc->weights, matrices[m].rows, matrices[m].columns, matrices[m].lent,
+                               matrices[m].weights, matrices[m].scales);
+  if (status == RONDO_OK)
+    status = llama_norm_add(b, llama_name(b, name, "layer%" PRId32 ".feed_forward_norm", i), lent.feed_forward_norm,
+                            &layer->feed_forward_norm);
+  if (status == RONDO_OK)
+    status = llama_resident_add(b, rondo_state, llama_name(b, name, "layer%" PRId32 ".k", i), desc->dtype, 4, cache,
+                                lent.k, &layer->k);
+  if (status != RONDO_OK) return status;
+  return llama_resident_add(b, rondo_state, llama_name(b, name, "layer%" PRId32 ".v", i), desc->dtype, 4, cache, lent.v,
+                            &layer->v);
+}
+
+/* Some columns of [rows, ..] as heads: of each sequence's one row, or of the rows of one sequence. */
+static rondo_status heads_of(const struct llama_builder *b, rondo_tensor rows, int64_t column, int64_t heads,
+                             rondo_tensor *seen) {
+  const int64_t d = b->desc.head_dimension, items = llama_is_prefill(b) ? 1 : b->rows;
+  rondo_tensor part;
+  rondo_status status = rondo_view(b->graph, rows, (int64_t[]){0, column}, (int64_t[]){b->rows, heads * d}, &part);
+  if (status != RONDO_OK) return status;
+  return rondo_reshape(b->graph, part, 4, (int64_t[]){items, b->rows / items, heads, d}, seen);
+}
+
+/* [rows, columns] of dtype. */
+static rondo_status rows_add(const struct llama_builder *b, const char *part, int64_t columns, rondo_tensor *tensor) {
+  char name[NAME_BYTES];
+  return rondo_temporary(b->graph, llama_name(b, name, "%s", part), b->desc.dtype, 2, (int64_t[]){b->rows, columns},
+                         tensor);
+}
+
+static rondo_status parts_add(const struct llama_builder *b, const char *part, int64_t count, rondo_tensor *tensor) {
+  char name[NAME_BYTES];
+  return rondo_temporary(b->graph, llama_name(b, name, "%s", part), RONDO_F32, 3,
+                         (int64_t[]){count, b->rows, b->desc.hidden}, tensor);
+}
+
+/* One of each KV head; of a wide model, whose kernels have two query heads in a cluster, one of each cluster; of
+ * several sequences of such a model one, as attention is no kernel there. */
+static int64_t attended_parts(const rondo_graph_llama_desc *desc) {
+  const int64_t group = desc->query_heads / desc->kv_heads, clusters = desc->query_heads / CLUSTER_HEADS;
+  const bool is_wide = desc->hidden == WIDE_HIDDEN && desc->head_dimension == NARROW_HEAD;
+  if (desc->sequences > 1) return desc->hidden <= SMALL_HIDDEN ? desc->kv_heads : 1;
+  return is_wide && group % CLUSTER_HEADS == 0 && clusters <= MOST_PARTS ? clusters : desc->kv_heads;
+}
+
+rondo_status llama_temporaries_add(struct llama_builder *b) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  rondo_status status = rows_add(b, "hidden", desc->hidden, &b->hidden);
+  if (llama_in_halves(b)) {
+    if (status == RONDO_OK) status = rows_add(b, "hidden between", desc->hidden, &b->between);
+    if (status == RONDO_OK) status = parts_add(b, "attended", attended_parts(desc), &b->attended_parts);
+    const int64_t parts = desc->hidden <= SMALL_HIDDEN ? SMALL_PARTS : LARGE_PARTS;
+    return status == RONDO_OK ? parts_add(b, "gated", parts, &b->gated_parts) : status;
+  }
+  if (status == RONDO_OK) status = rows_add(b, "qkv", b->q_columns + 2 * b->kv_columns, &b->qkv);
+  if (status == RONDO_OK) status = rows_add(b, "attended", b->q_columns, &b->attended);
+  if (status == RONDO_OK) status = rows_add(b, "gated", desc->feed_forward, &b->gated);
+  if (status == RONDO_OK) status = heads_of(b, b->qkv, 0, desc->query_heads, &b->q);
+  if (status == RONDO_OK) status = heads_of(b, b->qkv, b->q_columns, desc->kv_heads, &b->new_k);
+  if (status == RONDO_OK) status = heads_of(b, b->qkv, b->q_columns + b->kv_columns, desc->kv_heads, &b->new_v);
+  return status == RONDO_OK ? heads_of(b, b->attended, 0, desc->query_heads, &b->o) : status;
+}
+
+/* ---- Tasks ------------------------------------------------------------------------------------------------------- */
+
+/* A layer's KV cache; in a prefill that of its sequence. */
+static rondo_status cache_of(const struct llama_builder *b, rondo_tensor cache, rondo_tensor *seen) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  *seen = cache;
+  if (!llama_is_prefill(b)) return RONDO_OK;
+  return rondo_view(b->graph, cache, (int64_t[]){desc->sequence, 0, 0, 0},
+                    (int64_t[]){1, desc->context + LLAMA_PADDING, desc->kv_heads, desc->head_dimension}, seen);
+}
+
+static rondo_status attention_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  char name[NAME_BYTES];
+  rondo_tensor k, v;
+  rondo_status status = cache_of(b, layer->k, &k);
+  if (status == RONDO_OK) status = cache_of(b, layer->v, &v);
+  if (status != RONDO_OK) return status;
+  return rondo_add_attention(b->graph,
+                             &(rondo_attention_desc){.name = llama_name(b, name, "layer%" PRId32 ".attention", i),
+                                                     .layout = RONDO_BSHD,
+                                                     .q = b->q,
+                                                     .k = k,
+                                                     .v = v,
+                                                     .o = b->o,
+                                                     .causal = llama_is_prefill(b),
+                                                     .new_k = b->new_k,
+                                                     .new_v = b->new_v,
+                                                     .position = b->position,
+                                                     .rope_frequencies = b->made->frequencies,
+                                                     .rope_base = desc->rope_base,
+                                                     .rope_pairing = desc->rope_pairing});
+}
+
+/* From hidden, and what the layer before has left, to between, and to hidden again. */
+static rondo_status layer_halves_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
+  const rondo_graph_llama_desc *desc = &b->desc;
+  const float scale = desc->weights == RONDO_NVFP4 ? desc->nvfp4_scale : 0;
+  char name[NAME_BYTES];
+  rondo_status status = rondo_add_attention_block(
+      b->graph, &(rondo_attention_block_desc){.name = llama_name(b, name, "layer%" PRId32 ".attention", i),
+                                              .x = b->hidden,
+                                              .x_parts = i ? b->gated_parts : (rondo_tensor){0},
+                                              .norm = layer->attention_norm,
+                                              .norm_epsilon = desc->epsilon,
+                                              .scale = scale,
+                                              .qkv = layer->qkv,
+                                              .qkv_scales = layer->qkv_scales,
+                                              .output = layer->output,
+                                              .output_scales = layer->output_scales,
+                                              .k = layer->k,
+                                              .v = layer->v,
+                                              .position = b->position,
+                                              .rope_frequencies = b->made->frequencies,
+                                              .rope_base = desc->rope_base,
+                                              .rope_pairing = desc->rope_pairing,
+                                              .out = b->between,
+                                              .out_parts = b->attended_parts});
+  if (status != RONDO_OK) return status;
+  return rondo_add_feed_forward(
+      b->graph, &(rondo_feed_forward_desc){.name = llama_name(b, name, "layer%" PRId32 ".feed_forward", i),
+                                           .x = b->between,
+                                           .x_parts = b->attended_parts,
+                                           .norm = layer->feed_forward_norm,
+                                           .norm_epsilon = desc->epsilon,
+                                           .scale = scale,
+                                           .gate_up = layer->gate_up,
+                                           .gate_up_scales = layer->gate_up_scales,
+                                           .down = layer->down,
+                                           .down_scales = layer->down_scales,
+                                           .out = b->hidden,
+                                           .out_parts = b->gated_parts});
+}
+
+static rondo_status layer_products_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
+  const rondo_dtype weights = b->desc.weights;
+  char name[NAME_BYTES];
+  rondo_status status = llama_product_add(b, weights,
+                                          (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".qkv", i),
+                                                            .weights = layer->qkv,
+                                                            .weight_scales = layer->qkv_scales,
+                                                            .vectors = b->hidden,
+                                                            .norm = layer->attention_norm,
+                                                            .out = b->qkv});
+  if (status == RONDO_OK) status = attention_add(b, i, layer);
+  if (status == RONDO_OK)
+    status = llama_product_add(b, weights,
+                               (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".output", i),
+                                                 .weights = layer->output,
+                                                 .weight_scales = layer->output_scales,
+                                                 .vectors = b->attended,
+                                                 .residual = b->hidden,
+                                                 .out = b->hidden});
+  if (status == RONDO_OK)
+    status = llama_product_add(b, weights,
+                               (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".gate_up", i),
+                                                 .weights = layer->gate_up,
+                                                 .weight_scales = layer->gate_up_scales,
+                                                 .vectors = b->hidden,
+                                                 .norm = layer->feed_forward_norm,
+                                                 .silu_mul = 1,
+                                                 .out = b->gated});
+  if (status != RONDO_OK) return status;
+  return llama_product_add(b, weights,
+                           (rondo_gemv_desc){.name = llama_name(b, name, "layer%" PRId32 ".down", i),
+                                             .weights = layer->down,
+                                             .weight_scales = layer->down_scales,
+                                             .vectors = b->gated,
+                                             .residual = b->hidden,
+                                             .out = b->hidden});
+}
+
+rondo_status llama_layer_add(const struct llama_builder *b, int32_t i) {
+  rondo_llama_layer *layer = &b->made->layers[i];
+  rondo_status status = layer_tensors_add(b, i, layer);
+  if (status != RONDO_OK) return status;
+  return llama_in_halves(b) ? layer_halves_add(b, i, layer) : layer_products_add(b, i, layer);
+}
