@@ -84,6 +84,7 @@ struct model {
   rondo_content *contents; /* of what is set */
   uint32_t content_count;
   uint64_t instantiate_ns, upload_ns, upload_bytes;
+  bool is_on_gpu; /* else nothing is asked of it */
 };
 
 static void set(struct model *model, rondo_tensor tensor, struct pattern pattern) {
@@ -140,6 +141,7 @@ static void upload_all(struct model *model) {
 
 static void model_open(struct model *model, const struct options *options) {
   rondo_plan plan;
+  rondo_info info;
   model->ends.layers = model->tensors.llama.layers;
   TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 8192, .tasks = 4096}, &model->graph));
   TRY(rondo_graph_llama(model->graph, &model->desc, &model->ends));
@@ -149,6 +151,8 @@ static void model_open(struct model *model, const struct options *options) {
                                   .pinned_bytes = plan.pinned_bytes_per_slot,
                                   .host_bytes = plan.host_bytes},
                  &model->runtime));
+  TRY(rondo_runtime_info(model->runtime, &info));
+  model->is_on_gpu = info.backend == RONDO_BACKEND_CUDA;
   uint64_t begin = timing_now_ns();
   TRY(rondo_instantiate(model->runtime, model->graph, NULL, &model->exec));
   model->instantiate_ns = timing_now_ns() - begin;
@@ -227,9 +231,7 @@ static double measure_contexts(struct model *model, const struct options *option
     if (options->is_profiled) profile(model, report);
     if (options->context) break;
   }
-  rondo_info info;
-  TRY(rondo_runtime_info(model->runtime, &info));
-  if (at_must > 0 && model->desc.sequences == 1 && info.backend == RONDO_BACKEND_CUDA && musts_us[which][weights] > 0)
+  if (at_must > 0 && model->desc.sequences == 1 && model->is_on_gpu && musts_us[which][weights] > 0)
     report_figure(report, "  of that, with 512", at_must, "us", musts_us[which][weights]);
   return at_must;
 }
@@ -239,7 +241,7 @@ static void report_opening(const struct model *model, struct report *report, int
   char name[80];
   snprintf(name, sizeof name, "%s %s, %d sequence%s, to instantiate", model_names[which],
            rondo_dtype_name(weight_types[weights]), (int)model->desc.sequences, model->desc.sequences > 1 ? "s" : "");
-  report_figure(report, name, (double)model->instantiate_ns / 1e9, "s", most_to_instantiate);
+  report_figure(report, name, (double)model->instantiate_ns / 1e9, "s", model->is_on_gpu ? most_to_instantiate : 0);
   report_figure(report, "  weights and KV caches uploaded at", (double)model->upload_bytes / (double)model->upload_ns,
                 "GB/s", 0);
 }
@@ -259,7 +261,7 @@ static void bench_model(const struct options *options, struct report *report, in
     if (model.desc.sequences == 1) alone = us;
     if (model.desc.sequences == 16 && alone > 0 && us > 0)
       report_ratio(report, "  16 sequences over one, with 512", us, alone, "us",
-                   which == SMOLLM2 ? most_of_sixteen : 0);
+                   which == SMOLLM2 && model.is_on_gpu ? most_of_sixteen : 0);
     model_close(&model);
     if (options->sequences) return;
   }

@@ -295,6 +295,10 @@ Test(command, profile_prints_a_table) {
   cr_assert_str_empty(ran.error);
 }
 
+/* Of the smaller model, in bf16 and NVFP4. */
+static const char short_llama[] =
+    "bench llama --backend host --model smollm2 --sequences 1 --context 128 --capacity 128 --samples 2";
+
 Test(command, json_of_every_command_parses) {
   char path[256], line[1024];
   const char *folder = shell_folder();
@@ -313,6 +317,7 @@ Test(command, json_of_every_command_parses) {
                                "profile gemv --backend host --passes 1 m=64 k=64 name='a\"'",
                                "bench replay --backend host --samples 100 --only visible",
                                "bench lanes --backend host --samples 1 --seconds 0.01 --only own-8",
+                               short_llama,
                                "bench upload --backend host --samples 1 --total 2",
                                line};
   snprintf(path, sizeof path, "%s/json", folder);
