@@ -1,16 +1,19 @@
 /* bench_llama.c - rondo bench llama: how long a token of a language model takes, from rondo_replay until the host sees
  * it: the sizes of SmolLM2 135M and Llama 3.2 1B with random weights, in 16 and in 4 bits, one sequence and several,
- * behind contexts of different length. Tokens are fed back by the graph; positions stay where they are. */
+ * behind contexts of different length. Tokens are fed back by the graph; positions stay where they are. Beside those in
+ * bf16 what another program timed, llama_rivals.py. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../json_lines.h"
 #include "bench.h"
 #include "timing.h"
 
 enum { SMOLLM2, LLAMA, MODELS };
 enum { BF16, E4M3, NVFP4, WEIGHTS };
-enum { COUNTS = 3, MUST_CONTEXT = 512, WARM_REPLAYS = 100, MOST_SEQUENCES = 16 };
+enum { COUNTS = 3, MUST_CONTEXT = 512, WARM_REPLAYS = 100, MOST_SEQUENCES = 16, RIVALS_MOST = 128 };
 
 static const char *const model_names[MODELS] = {"smollm2", "llama"};
 static const rondo_dtype weight_types[WEIGHTS] = {RONDO_BF16, RONDO_E4M3, RONDO_NVFP4};
@@ -22,13 +25,25 @@ static const double musts_us[MODELS][WEIGHTS] = {
 static const double most_of_sixteen = 1.6;   /* of SmolLM2: a step of 16 sequences over one of one */
 static const double most_to_instantiate = 1; /* seconds */
 
+/* Tokens in bf16 that another program timed. */
+struct rival_token {
+  int which; /* model */
+  double sequences, context, us;
+  char name[JSON_TEXT_BYTES];
+};
+struct rival_tokens {
+  size_t count;
+  struct rival_token items[RIVALS_MOST];
+};
+
 struct options {
   rondo_backend backend;
   uint32_t models, weights; /* bits; 0: all, of weights bf16 and nvfp4 */
   int32_t sequences, context, capacity;
   int64_t samples;
   bool is_profiled;
-  const char *json;
+  const char *rivals_path, *json;
+  struct rival_tokens rivals; /* of that file */
 };
 
 /* ---- Random numbers ---------------------------------------------------------------------------------------------- */
@@ -171,6 +186,35 @@ static void model_close(struct model *model) {
   for (int i = 0; i < SOURCES; i++) free(model->sources[i].words);
 }
 
+/* ---- Rivals ------------------------------------------------------------------------------------------------------ */
+
+static void take_rival(void *user, const struct json_object *object) {
+  struct rival_tokens *rivals = user;
+  struct rival_token token = {.sequences = json_object_number(object, "sequences"),
+                              .context = json_object_number(object, "context"),
+                              .us = json_object_number(object, "us")};
+  const char *model = json_object_text(object, "model");
+  while (token.which < MODELS && strcmp(model, model_names[token.which]) != 0) token.which++;
+  if (strcmp(json_object_text(object, "kind"), "llama") != 0 || token.which == MODELS) return;
+  if (strcmp(json_object_text(object, "weights"), rondo_dtype_name(RONDO_BF16)) != 0) return;
+  if (!isfinite(token.us) || token.us <= 0) return;
+  if (rivals->count == RIVALS_MOST) exit(command_failed("more than %d rivals", RIVALS_MOST));
+  snprintf(token.name, sizeof token.name, "%s", json_object_text(object, "kernel"));
+  rivals->items[rivals->count++] = token;
+}
+
+/* A line for each that took a token of the same model, with as many sequences and as much before it. */
+static void report_rivals(struct report *report, const struct rival_tokens *rivals, int which, int32_t sequences,
+                          int32_t context, double us) {
+  for (size_t i = 0; i < rivals->count; i++) {
+    const struct rival_token *rival = &rivals->items[i];
+    char name[JSON_TEXT_BYTES + 8];
+    if (rival->which != which || rival->sequences != sequences || rival->context != context) continue;
+    snprintf(name, sizeof name, "  over %s", rival->name);
+    report_ratio(report, name, us, rival->us, "us", 0);
+  }
+}
+
 /* ---- Tokens ------------------------------------------------------------------------------------------------------ */
 
 /* A token of every sequence; false: it is none of the vocabulary. */
@@ -228,6 +272,7 @@ static double measure_contexts(struct model *model, const struct options *option
              (int)context);
     double us = measure(model, options, report, name, context);
     if (context == MUST_CONTEXT) at_must = us;
+    if (weights == BF16) report_rivals(report, &options->rivals, which, model->desc.sequences, context, us);
     if (options->is_profiled) profile(model, report);
     if (options->context) break;
   }
@@ -312,6 +357,11 @@ static const struct argument arguments[] = {
      .help = "how long each task takes, too",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, is_profiled)},
+    {.name = "rivals",
+     .help = "what command/bench/rivals.py llama wrote: theirs beside ours, of bf16",
+     .kind = VALUE_TEXT,
+     .offset = offsetof(struct options, rivals_path),
+     .value_name = "FILE"},
     JSON_ARGUMENT(struct options),
 };
 
@@ -328,6 +378,7 @@ int bench_llama(int count, char **words) {
   rondo_info info;
   int done = arguments_read(&grammar, count, words, &options, NULL);
   if (done != ARGUMENTS_READ) return done;
+  if (options.rivals_path && !json_lines_read(options.rivals_path, take_rival, &options.rivals)) return EXIT_FAILED;
   if (!options.weights) options.weights = 1u << BF16 | 1u << NVFP4;
   TRY(rondo_open(&(rondo_options){.backend = options.backend}, &runtime));
   TRY(rondo_runtime_info(runtime, &info));

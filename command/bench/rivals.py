@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Other libraries' times for the cases of `rondo bench kernels`, through PyTorch: bf16 and fp8 products of cuBLAS; with
-the word attention or softmax, what softmax_rivals.py names, and with qr what qr_rivals.py does.
+the word attention or softmax, what softmax_rivals.py names, and with qr what qr_rivals.py does. With llama, a token of the
+language models of `rondo bench llama`, see llama_rivals.py.
 
     python3 command/bench/rivals.py [attention] --json rivals.json [--only "bf16 4096x4096"]
     rondo bench kernels [attention] --rivals rivals.json
+    python3 command/bench/rivals.py llama --json llama.json [--model smollm2 --sequences 1 --context 512]
+    rondo bench llama --rivals llama.json
 
 By hand, on a machine with PyTorch and the GPU of the other run. The method is that run's: launches in a graph that moves
 about 20 GB, or of 2000, weights that rotate over copies so that 400 MB pass between two uses, events around the graph,
@@ -17,6 +20,7 @@ import sys
 
 import torch
 
+import llama_rivals
 import qr_rivals
 import softmax_rivals
 
@@ -141,23 +145,29 @@ def measure_products(samples, wanted):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("group", nargs="?", choices=["gemv", "attention", "softmax", "qr"], default="gemv")
+    parser.add_argument("group", nargs="?", choices=["gemv", "attention", "softmax", "qr", "llama"], default="gemv")
     parser.add_argument("--json", default="rivals.json")
     parser.add_argument("--only", default="", help='such as "bf16 4096x4096 count=1"')
     parser.add_argument("--rival", default="", help='of attention and softmax, a regular expression: "FlashAttention-3|cuDNN"')
-    parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--model", action="append", choices=list(llama_rivals.MODELS), help="of llama: this one only")
+    parser.add_argument("--sequences", "--batch", action="append", type=int, help="of llama; default 1, 4 and 16")
+    parser.add_argument("--context", action="append", type=int, help="of llama; default 128, 512 and 4096")
+    parser.add_argument("--samples", type=int, help="replays, of which the median is taken; default 7, of llama 500")
     options = parser.parse_args()
+    samples = options.samples or (500 if options.group == "llama" else 7)
     lines = [{"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}]
 
     def wanted(label):
         return is_wanted(label, options.only)
 
     if options.group == "gemv":
-        measured = measure_products(options.samples, wanted)
+        measured = measure_products(samples, wanted)
     elif options.group == "qr":
-        measured = qr_rivals.measure(options.samples, wanted)
+        measured = qr_rivals.measure(samples, wanted)
+    elif options.group == "llama":
+        measured = llama_rivals.measure(samples, wanted, options.model, options.sequences, options.context)
     else:
-        measured = softmax_rivals.measure(options.group, options.samples, wanted, options.rival)
+        measured = softmax_rivals.measure(options.group, samples, wanted, options.rival)
     for line in measured:
         lines.append(line)
         with open(options.json, "w") as file:  # each time: a library may end the process

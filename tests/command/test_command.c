@@ -106,6 +106,8 @@ Test(command, work_that_fails_exits_1_with_the_librarys_sentence) {
       {"bench kernels", "rondo: bench: "},
       {"bench kernels --from /nonexistent", "'/nonexistent' cannot be read: No such file"},
       {"bench kernels --rivals /dev/null", "'/dev/null' is no array of lines"},
+      {"bench llama --rivals /nonexistent", "'/nonexistent' cannot be read: No such file"},
+      {"bench llama --rivals /dev/null", "'/dev/null' is no array of lines"},
       {"bench plan --minimalloc /nonexistent", "rondo: '/nonexistent': No such file"},
       {"bench plan --minimalloc /proc/self/fd", "rondo: '/proc/self/fd' has no .csv files"},
   };
@@ -346,6 +348,39 @@ Test(command, bench_measures_the_groups_that_are_asked_for) {
   cr_assert_eq(shell_occurrences(ran.out, "slots, a replay"), 3, "%s", ran.out);
   cr_assert_eq(shell_occurrences(ran.out, "\nchain of "), 4, "%s", ran.out);
   cr_assert_eq(shell_occurrences(ran.out, "\n"), 1 + 3 + 4 + 1, "%s", ran.out);
+}
+
+Test(command, bench_llama_shows_rivals_beside_ours_of_the_same_token_in_bf16) {
+  static const struct {
+    const char *kind, *model, *weights;
+    int sequences, context;
+    double us;
+    const char *kernel;
+  } lines[] = {{"llama", "smollm2", "bf16", 1, 128, 2214.5, "PyTorch, A"},
+               {"llama", "smollm2", "bf16", 1, 128, 1021, "torch.compile, A"},
+               /* Each of another token, or none: */
+               {"gemv", "smollm2", "bf16", 1, 128, 3, "kind"},
+               {"llama", "llama", "bf16", 1, 128, 3, "model"},
+               {"llama", "smollm2", "nvfp4", 1, 128, 3, "weights"},
+               {"llama", "smollm2", "bf16", 4, 128, 3, "sequences"},
+               {"llama", "smollm2", "bf16", 1, 512, 3, "context"},
+               {"llama", "smollm2", "bf16", 1, 128, 0, "time"}};
+  char text[2048] = "[{\"device\": \"x\"}";
+  size_t length = strlen(text);
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    length += (size_t)snprintf(text + length, sizeof text - length,
+                               ", {\"kind\": \"%s\", \"model\": \"%s\", \"weights\": \"%s\", \"sequences\": %d, "
+                               "\"context\": %d, \"us\": %g, \"kernel\": \"%s\"}",
+                               lines[i].kind, lines[i].model, lines[i].weights, lines[i].sequences, lines[i].context,
+                               lines[i].us, lines[i].kernel);
+  snprintf(text + length, sizeof text - length, "]");
+  struct ran ran = shell_rondo("", "%s --rivals %s", short_llama, shell_write("rivals.json", text));
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(shell_occurrences(ran.out, "  over "), 2, "%s", ran.out);
+  const char *plain = strstr(ran.out, "\n  over PyTorch, A "), *nvfp4 = strstr(ran.out, "\nsmollm2 nvfp4");
+  cr_assert(plain && nvfp4 && plain < nvfp4, "beside bf16: %s", ran.out);
+  cr_assert_not_null(strstr(plain, " /  2214.50 us = "), "%s", ran.out);
+  cr_assert_not_null(strstr(plain, "\n  over torch.compile, A "), "%s", ran.out);
 }
 
 Test(command, bench_plan_exits_3_if_buffers_do_not_fit) {
