@@ -115,7 +115,11 @@ static struct matrix find_embedding(const struct gguf *file, const rondo_graph_l
   return (struct matrix){{tensor_of(file, name, desc->vocabulary, desc->hidden)}, 1, false};
 }
 
-static float larger(float largest, const struct matrix *matrix) { return fmaxf(largest, matrix_largest(matrix)); }
+static float larger(float largest, const struct matrix *matrix) {
+  float own;
+  if (!matrix_largest(matrix, &own)) give_up("no memory for the weights");
+  return fmaxf(largest, own);
+}
 
 /* One factor for all that is NVFP4: block scales have 15 powers of two to stay apart in. */
 static float nvfp4_scale(const struct gguf *file, const rondo_graph_llama_desc *desc) {

@@ -39,16 +39,17 @@ static float largest_of(const float *values, int64_t count) {
   return largest;
 }
 
-float matrix_largest(const struct matrix *matrix) {
+bool matrix_largest(const struct matrix *matrix, float *largest) {
   int64_t rows = matrix_rows(matrix), columns = matrix_columns(matrix);
-  float *row = malloc((size_t)columns * sizeof *row), largest = 0;
-  for (int64_t i = 0; i < rows && row; i++) {
+  float *row = malloc((size_t)columns * sizeof *row);
+  if (!row) return false;
+  *largest = 0;
+  for (int64_t i = 0; i < rows; i++) {
     read_row(matrix, i, row);
-    float magnitude = largest_of(row, columns);
-    largest = magnitude > largest ? magnitude : largest;
+    *largest = fmaxf(*largest, largest_of(row, columns));
   }
   free(row);
-  return largest;
+  return true;
 }
 
 float nvfp4_scale_of(float largest) { return largest > 0 ? largest / (E2M1_MAX * E4M3_MAX) : 1; }

@@ -17,8 +17,8 @@ struct matrix {
 
 int64_t matrix_rows(const struct matrix *matrix);
 int64_t matrix_columns(const struct matrix *matrix);
-/* The largest magnitude. NaN counts as none. */
-float matrix_largest(const struct matrix *matrix);
+/* The largest magnitude; NaN counts as none. false: out of memory. */
+bool matrix_largest(const struct matrix *matrix, float *largest);
 
 /* As rondo_upload takes it. */
 struct packed {
