@@ -36,18 +36,67 @@ static const struct gguf_tensor *tensor_of(const struct gguf *file, const char *
   return tensor;
 }
 
-static void require_llama(const struct gguf *file) {
-  char message[GGUF_MESSAGE_BYTES];
-  struct gguf_text architecture;
-  if (!gguf_string(file, "general.architecture", &architecture, message)) give_up("%s", message);
-  if (architecture.length != 5 || memcmp(architecture.bytes, "llama", 5) != 0)
-    give_up("%s: its architecture is not llama", file->path);
-  if (gguf_tensor(file, "rope_freqs.weight"))
-    give_up("%s: it scales its rotary embedding, which is not read", file->path);
+/* ---- What is refused, rather than computed otherwise than the file says ------------------------------------------ */
+
+static bool is_text(struct gguf_text text, const char *expected) {
+  return text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
 }
 
+/* As much of a text as is worth a place in a message. */
+static int shown(struct gguf_text text) { return text.length < 64 ? (int)text.length : 64; }
+
+static void require_text(const struct gguf *file, const char *key, const char *expected, const char *why) {
+  char message[GGUF_MESSAGE_BYTES];
+  struct gguf_text value;
+  if (!gguf_string(file, key, &value, message)) give_up("%s", message);
+  if (!is_text(value, expected))
+    give_up("%s: %s is %.*s, not %s: %s", file->path, key, shown(value), value.bytes, expected, why);
+}
+
+/* Where the file has the key at all. */
+static void require_number(const struct gguf *file, const char *key, int64_t expected, const char *why) {
+  if (!gguf_find(file, key)) return;
+  float value = number_of(file, key);
+  if (value != (float)expected)
+    give_up("%s: %s is %g, not %lld: %s", file->path, key, (double)value, (long long)expected, why);
+}
+
+/* Of a layer without "blk.N.". */
+static bool is_read(struct gguf_text name) {
+  static const char *const names[] = {"token_embd.weight", "output_norm.weight", "output.weight", "attn_norm.weight",
+                                      "attn_q.weight",     "attn_k.weight",      "attn_v.weight", "attn_output.weight",
+                                      "ffn_norm.weight",   "ffn_gate.weight",    "ffn_up.weight", "ffn_down.weight"};
+  bool of_layer = name.length > 4 && memcmp(name.bytes, "blk.", 4) == 0;
+  const char *dot = of_layer ? memchr(name.bytes + 4, '.', name.length - 4) : NULL;
+  struct gguf_text part = dot ? (struct gguf_text){dot + 1, (size_t)(name.bytes + name.length - dot - 1)} : name;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (is_text(part, names[i])) return true;
+  return false;
+}
+
+/* The keys that change what is computed, and tensors that nothing here reads, such as a bias. */
+static void require_plain(const struct gguf *file, int64_t head) {
+  static const char unscaled[] = "positions are not scaled",
+                    width[] = "a head has its share of the embedding's columns";
+  if (gguf_find(file, "llama.rope.scaling.type")) require_text(file, "llama.rope.scaling.type", "none", unscaled);
+  require_number(file, "llama.rope.scaling.factor", 1, unscaled);
+  require_number(file, "llama.rope.scaling.attn_factor", 1, unscaled);
+  require_number(file, "llama.rope.scale_linear", 1, unscaled);
+  require_number(file, "llama.rope.dimension_count", head, "a head is turned as a whole");
+  require_number(file, "llama.attention.key_length", head, width);
+  require_number(file, "llama.attention.value_length", head, width);
+  require_number(file, "llama.expert_count", 0, "a layer has one feed forward, which every token goes through");
+  for (uint64_t i = 0; i < file->tensor_count; i++) {
+    struct gguf_text name = file->tensors[i].name;
+    if (!is_read(name))
+      give_up("%s: it has a tensor %.*s, which would be left out", file->path, shown(name), name.bytes);
+  }
+}
+
+/* ---- The model --------------------------------------------------------------------------------------------------- */
+
 static rondo_graph_llama_desc describe(const struct gguf *file, const struct llama_options *options) {
-  require_llama(file);
+  require_text(file, "general.architecture", "llama", "no other is known");
   int64_t trained = integer_of(file, "llama.context_length");
   int64_t context = options->context ? options->context : trained;
   if (context > trained)
@@ -55,6 +104,7 @@ static rondo_graph_llama_desc describe(const struct gguf *file, const struct lla
   int64_t hidden = integer_of(file, "llama.embedding_length"), heads = integer_of(file, "llama.attention.head_count");
   if (hidden % heads != 0)
     give_up("%s: %lld columns have no %lld heads", file->path, (long long)hidden, (long long)heads);
+  require_plain(file, hidden / heads);
   const struct gguf_tensor *embedding = gguf_tensor(file, "token_embd.weight");
   if (!embedding) give_up("%s: it has no tensor token_embd.weight", file->path);
   return (rondo_graph_llama_desc){

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRING = 8, ARRAY = 9, U32 = 4, I32 = 5 };
+enum { STRING = 8, ARRAY = 9, U32 = 4, I32 = 5, F32 = 6 }; /* of metadata */
+enum { TENSOR_F32 = 0 };
 
 static void put(struct gguf_buffer *buffer, const void *bytes, size_t count) {
   if (buffer->count + count > buffer->capacity) {
@@ -168,4 +169,46 @@ void gguf_write_small_vocabulary(struct gguf_writer *writer) {
   gguf_write_strings(writer, "tokenizer.ggml.tokens", SMALL_TOKENS, token_list);
   gguf_write_strings(writer, "tokenizer.ggml.merges", SMALL_MERGES, merge_list);
   gguf_write_array(writer, "tokenizer.ggml.token_type", I32, SMALL_TOKENS, kinds, sizeof kinds);
+}
+
+/* ---- A small model ----------------------------------------------------------------------------------------------- */
+
+/* Numbers from -0.5 to 0.5, other ones for each tensor. */
+static void write_weights(struct gguf_writer *writer, const char *name, int64_t rows, int64_t columns) {
+  size_t count = (size_t)(rows * columns);
+  float *values = malloc(count * sizeof *values);
+  if (!values) abort();
+  uint32_t state = (uint32_t)writer->tensor_count;
+  for (size_t i = 0; i < count; i++) {
+    state = state * 1664525 + 1013904223; /* Numerical Recipes' generator */
+    values[i] = (float)(state >> 8) * 0x1p-24f - 0.5f;
+  }
+  gguf_write_tensor(writer, name, TENSOR_F32, rows == 1 ? 1 : 2, (int64_t[]){columns, rows}, values,
+                    count * sizeof *values);
+  free(values);
+}
+
+void gguf_write_small_model(struct gguf_writer *writer) {
+  enum { HIDDEN = 64, HEADS = 2, FORWARD = 128, KV = HIDDEN / HEADS };
+  static const float epsilon = 1e-5f, base = 1e4f;
+  gguf_write_string(writer, "general.architecture", "llama");
+  gguf_write_u32(writer, "llama.context_length", SMALL_CONTEXT);
+  gguf_write_u32(writer, "llama.embedding_length", HIDDEN);
+  gguf_write_u32(writer, "llama.block_count", 1);
+  gguf_write_u32(writer, "llama.feed_forward_length", FORWARD);
+  gguf_write_u32(writer, "llama.attention.head_count", HEADS);
+  gguf_write_u32(writer, "llama.attention.head_count_kv", 1);
+  gguf_write_value(writer, "llama.attention.layer_norm_rms_epsilon", F32, &epsilon, sizeof epsilon);
+  gguf_write_value(writer, "llama.rope.freq_base", F32, &base, sizeof base);
+  write_weights(writer, "token_embd.weight", SMALL_TOKENS, HIDDEN);
+  write_weights(writer, "output_norm.weight", 1, HIDDEN);
+  write_weights(writer, "blk.0.attn_norm.weight", 1, HIDDEN);
+  write_weights(writer, "blk.0.attn_q.weight", HIDDEN, HIDDEN);
+  write_weights(writer, "blk.0.attn_k.weight", KV, HIDDEN);
+  write_weights(writer, "blk.0.attn_v.weight", KV, HIDDEN);
+  write_weights(writer, "blk.0.attn_output.weight", HIDDEN, HIDDEN);
+  write_weights(writer, "blk.0.ffn_norm.weight", 1, HIDDEN);
+  write_weights(writer, "blk.0.ffn_gate.weight", FORWARD, HIDDEN);
+  write_weights(writer, "blk.0.ffn_up.weight", FORWARD, HIDDEN);
+  write_weights(writer, "blk.0.ffn_down.weight", HIDDEN, FORWARD);
 }

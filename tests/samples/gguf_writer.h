@@ -1,5 +1,5 @@
-/* gguf_writer.h - makes GGUF files in memory, for tests of what reads them, and a small one with a vocabulary. It
- * shares nothing with the reader but the numbers of types. Out of memory it aborts. */
+/* gguf_writer.h - makes GGUF files in memory, for tests of what reads them, and parts of small ones: a vocabulary, a
+ * model. It shares nothing with the reader but the numbers of types. Out of memory it aborts. */
 #ifndef RONDO_TESTS_GGUF_WRITER_H
 #define RONDO_TESTS_GGUF_WRITER_H
 
@@ -42,5 +42,10 @@ struct small_token {
 struct small_token small_token(int32_t token);
 /* The token that two become, by the lowest rank; -1 if none. Ranks are in the order of the tokens. */
 int32_t small_merge(int32_t left, int32_t right);
+
+/* Keys and tensors of a Llama-like model of one layer, 64 columns and 2 heads, over that vocabulary. What it says is
+ * nothing. */
+enum { SMALL_CONTEXT = 256 };
+void gguf_write_small_model(struct gguf_writer *writer);
 
 #endif
