@@ -1,6 +1,5 @@
 /* chat - a conversation with a small language model: a prompt takes a replay for every 16 of its tokens, an answer one
  * replay a token, which the graph feeds back to itself. While a token is printed the next one is on its way. */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,8 +108,8 @@ static bool reply(struct chat *chat, const char *text) {
         !template_answered(&chat->template, last != chat->template.end, &chat->pending))
       give_up("no memory for the conversation");
   } else {
-    fprintf(stderr, "that takes %zu tokens, the context has room for %lld more; /new forgets the conversation\n",
-            tokens.count, (long long)room);
+    fprintf(stderr, "that takes %zu tokens, the context has room for %lld more%s\n", tokens.count, (long long)room,
+            chat->options.prompt ? "" : "; /new forgets the conversation");
   }
   tokens_free(&tokens);
   return fits;

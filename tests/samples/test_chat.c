@@ -193,5 +193,9 @@ Test(chat, says_that_the_context_is_full) {
   ran = run_model("--context 20 --prompt 'What is the capital of Japan?'", "");
   REQUIRE_CODE(ran, 2);
   cr_assert_str_empty(ran.out);
-  cr_assert_not_null(strstr(ran.error, "that takes 37 tokens, the context has room for 20 more"), "%s", ran.error);
+  cr_assert_not_null(strstr(ran.error, "that takes 37 tokens, the context has room for 20 more\n"), "%s", ran.error);
+  ran = run_model("--context 20", "What is the capital of Japan?\n");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_str_empty(ran.out);
+  cr_assert_not_null(strstr(ran.error, "room for 20 more; /new forgets the conversation\n"), "%s", ran.error);
 }
