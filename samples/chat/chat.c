@@ -29,7 +29,8 @@ static void on_interrupt(int signal_number) {
   interrupted = 1;
 }
 
-/* Without SA_RESTART: a line that is being read ends with an error. */
+/* From when there is something to end but the program. Without SA_RESTART: a line that is being read ends with an
+ * error. */
 static void catch_interrupts(void) {
   struct sigaction action = {.sa_handler = on_interrupt};
   sigemptyset(&action.sa_mask);
@@ -92,24 +93,41 @@ static struct tokens tokens_of_message(const struct chat *chat, const char *text
   return tokens;
 }
 
+/* A chunk at a time, after each of which Ctrl-C may end it. false: it did, and the model is as before. */
+static bool take(struct chat *chat, const struct tokens *tokens, int32_t *next) {
+  uint64_t begin = clock_ns();
+  int64_t before = chat->llama.position;
+  size_t done = 0;
+  while (done < tokens->count && !interrupted) {
+    size_t left = tokens->count - done, rows = left < LLAMA_CHUNK ? left : LLAMA_CHUNK;
+    *next = llama_prefill(&chat->llama, tokens->ids + done, rows);
+    done += rows;
+  }
+  if (done < tokens->count) {
+    llama_rewind(&chat->llama, before);
+    fprintf(stderr, "interrupted after %zu of %zu tokens; the message is forgotten\n", done, tokens->count);
+    return false;
+  }
+  chat->figures.first_token_ns = clock_ns() - begin;
+  chat->figures.prompt_tokens = tokens->count;
+  return true;
+}
+
 /* false: there is no room for it, and nothing was taken. */
 static bool reply(struct chat *chat, const char *text) {
   struct tokens tokens = tokens_of_message(chat, text);
   int64_t room = llama_room(&chat->llama);
   bool fits = (int64_t)tokens.count <= room;
-  if (fits) {
-    uint64_t begin = clock_ns();
-    int32_t token = llama_prefill(&chat->llama, tokens.ids, tokens.count);
-    chat->figures.first_token_ns = clock_ns() - begin;
-    chat->figures.prompt_tokens = tokens.count;
+  int32_t token = -1;
+  if (!fits) {
+    fprintf(stderr, "that takes %zu tokens, the context has room for %lld more%s\n", tokens.count, (long long)room,
+            chat->options.prompt ? "" : "; /new forgets the conversation");
+  } else if (take(chat, &tokens, &token)) {
     int32_t last = answer(chat, token);
     chat->pending.count = 0;
     if (!tokens_push(&chat->pending, last) ||
         !template_answered(&chat->template, last != chat->template.end, &chat->pending))
       give_up("no memory for the conversation");
-  } else {
-    fprintf(stderr, "that takes %zu tokens, the context has room for %lld more%s\n", tokens.count, (long long)room,
-            chat->options.prompt ? "" : "; /new forgets the conversation");
   }
   tokens_free(&tokens);
   return fits;
@@ -129,13 +147,13 @@ static void converse(struct chat *chat) {
   for (;;) {
     if (asks) fputs("> ", stderr);
     ssize_t length = getline(&line, &capacity, stdin);
-    if (length <= 0) break; /* the end, or Ctrl-C */
+    if (length <= 0 || interrupted) break; /* the end, or Ctrl-C */
     if (line[length - 1] == '\n') line[length - 1] = '\0';
     if (strcmp(line, "/new") == 0)
       forget(chat);
     else if (*line)
       reply(chat, line);
-    interrupted = 0; /* it ended that answer, not the next one */
+    interrupted = 0; /* it ended that reply, not the next one */
   }
   if (asks) fputc('\n', stderr);
   free(line);
@@ -166,8 +184,8 @@ static void close_chat(struct chat *chat) {
 
 int main(int argc, char **argv) {
   struct chat chat = {.options = chat_options_parse(argc, argv)};
-  catch_interrupts();
   open_chat(&chat);
+  catch_interrupts();
   bool fine = true;
   if (chat.options.prompt)
     fine = reply(&chat, chat.options.prompt);

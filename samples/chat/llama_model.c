@@ -287,11 +287,13 @@ void llama_close(struct llama *llama) {
 
 /* ---- Replays ----------------------------------------------------------------------------------------------------- */
 
-void llama_forget(struct llama *llama) {
-  static const int32_t zero;
-  TRY(rondo_upload(llama->decode.exec, llama->decode.tensors.position, &zero, sizeof zero));
-  llama->position = 0;
+void llama_rewind(struct llama *llama, int64_t position) {
+  int32_t value = (int32_t)position;
+  TRY(rondo_upload(llama->decode.exec, llama->decode.tensors.position, &value, sizeof value));
+  llama->position = position;
 }
+
+void llama_forget(struct llama *llama) { llama_rewind(llama, 0); }
 
 int64_t llama_room(const struct llama *llama) { return llama->desc.context - llama->position; }
 

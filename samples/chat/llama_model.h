@@ -44,7 +44,8 @@ struct llama {
 void llama_open(const struct gguf *file, const struct llama_options *options, struct llama *llama);
 void llama_close(struct llama *llama);
 
-/* Empties the KV caches. */
+/* Forgets what the KV caches took behind the first so many tokens; forget, all of it. */
+void llama_rewind(struct llama *llama, int64_t position);
 void llama_forget(struct llama *llama);
 /* How many more tokens the KV caches take. */
 int64_t llama_room(const struct llama *llama);
