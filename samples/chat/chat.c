@@ -164,6 +164,7 @@ static void converse(struct chat *chat) {
 static void open_chat(struct chat *chat) {
   struct gguf file;
   char message[GGUF_MESSAGE_BYTES];
+  uint64_t begin = clock_ns();
   if (!gguf_open(chat->options.model, &file, message)) give_up("%s", message);
   if (!tokenizer_open(&file, &chat->tokenizer, message)) give_up("%s", message);
   if (!template_find(&chat->tokenizer, &chat->template))
@@ -173,6 +174,7 @@ static void open_chat(struct chat *chat) {
     give_up("%s: its embedding has %lld rows for %d tokens", file.path, (long long)chat->llama.desc.vocabulary,
             chat->tokenizer.vocabulary.token_count);
   gguf_close(&file);
+  chat->figures.opened_ns = clock_ns() - begin;
 }
 
 static void close_chat(struct chat *chat) {

@@ -33,6 +33,7 @@ void figures_print(struct figures *figures, rondo_runtime *runtime) {
   rondo_info info;
   TRY(rondo_runtime_info(runtime, &info));
   fprintf(stderr, "runs on    %s\nbecause    %s\n", info.device_name, info.reason);
+  fprintf(stderr, "opened     in %.0f ms\n", (double)figures->opened_ns / 1e6);
   if (figures->prompt_tokens > 0)
     fprintf(stderr, "prompt     %zu tokens, the first of the answer %.1f ms after it\n", figures->prompt_tokens,
             (double)figures->first_token_ns / 1e6);

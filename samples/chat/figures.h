@@ -1,4 +1,4 @@
-/* figures.h - how long tokens took, and what was taken of the pools. */
+/* figures.h - how long opening and tokens took, and what was taken of the pools. */
 #ifndef FIGURES_H
 #define FIGURES_H
 
@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 struct figures {
+  uint64_t opened_ns; /* from the beginning until the model was there */
   uint64_t *token_ns; /* of each replay that made a token of an answer; the first one came with the prompt */
   size_t count, capacity;
   uint64_t answering_ns;   /* from the first token of each answer to its last */

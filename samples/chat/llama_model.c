@@ -196,8 +196,9 @@ static void upload(const struct llama *llama, const struct matrix *matrix, rondo
                    rondo_tensor scales) {
   struct packed packed;
   if (!matrix_pack(matrix, dtype, llama->desc.nvfp4_scale, &packed)) give_up("no memory for the weights");
-  TRY(rondo_upload(llama->decode.exec, tensor, packed.data, packed.data_bytes));
-  if (packed.scale_bytes > 0) TRY(rondo_upload(llama->decode.exec, scales, packed.scales, packed.scale_bytes));
+  const rondo_content contents[] = {{tensor, packed.data, packed.data_bytes},
+                                    {scales, packed.scales, packed.scale_bytes}};
+  TRY(rondo_upload_all(llama->decode.exec, contents, packed.scale_bytes > 0 ? 2 : 1));
   packed_free(&packed);
 }
 

@@ -138,6 +138,7 @@ Test(chat, answers_a_prompt) {
   cr_assert_str_eq(ran.out, "The capital of Japan is Tokyo.\n");
   cr_assert_not_null(strstr(ran.error, "prompt     37 tokens"), "%s", ran.error);
   cr_assert_not_null(strstr(ran.error, "p99.9"), "%s", ran.error);
+  cr_assert_not_null(strstr(ran.error, "opened     in "), "%s", ran.error);
 }
 
 /* Cutting an answer and a prompt of several chunks change nothing of what was said before. */
