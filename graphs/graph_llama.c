@@ -278,7 +278,7 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
                {"context", desc->context, 1, RONDO_MAX_ELEMENTS - LLAMA_PADDING},
                {"sequences", desc->sequences, 1, LLAMA_MOST_ROWS},
                {"tokens", desc->tokens, 0, LLAMA_MOST_ROWS},
-               {"sequence", desc->sequence, 0, desc->tokens ? desc->sequences - 1 : 0}};
+               {"sequence", desc->sequence, 0, desc->tokens ? (int64_t)desc->sequences - 1 : 0}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
       return status_set(RONDO_INVALID_ARGUMENT, "%s is %" PRId64 ", expected %" PRId64 " to %" PRId64, sizes[i].name,

@@ -511,6 +511,8 @@ Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
   REFUSED("sequence is 1, expected 0 to 0");
   bad.tokens = 4, bad.sequences = 3, bad.sequence = 3;
   REFUSED("sequence is 3, expected 0 to 2");
+  bad.tokens = 4, bad.sequences = INT32_MIN;
+  REFUSED("sequences is -2147483648, expected 1 to 16");
   bad.dtype = RONDO_F32;
   REFUSED("dtype is f32, expected f16 or bf16");
   bad.embedding = RONDO_E4M3;
