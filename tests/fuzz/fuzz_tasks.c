@@ -115,7 +115,10 @@ void add_triangular_inverse(struct build *b) {
 }
 
 void add_least_squares(struct build *b) {
-  int64_t n = size_up_to(b, 20), m = next(b) % 8 ? n + size_up_to(b, 20) : size_up_to(b, 20);
+  int64_t n = size_up_to(b, 20);
+  bool is_tall = next(b) % 8;
+  int64_t m = size_up_to(b, 20);
+  if (is_tall && m >= 0 && m <= 20 && n <= 20) m += n;
   int64_t sides = size_up_to(b, 20), batch = size_up_to(b, 3);
   bool batched = next(b) & 1, turned = next(b) & 1;
   rondo_dtype dtype = next(b) & 1 ? RONDO_F32 : RONDO_F64;
@@ -192,7 +195,8 @@ static rondo_tensor scales_of(struct build *b, bool batched, int64_t batch, int6
                               rondo_scale_layout *layout) {
   *layout = next(b) >= 192 ? RONDO_SCALES_128X4 : RONDO_SCALES_BY_ROW;
   int64_t blocks = k / 16;
-  if (*layout == RONDO_SCALES_128X4) rows = (rows + 127) / 128 * 128, blocks = (blocks + 3) / 4 * 4;
+  if (*layout == RONDO_SCALES_128X4 && rows <= INT32_MAX)
+    rows = (rows + 127) / 128 * 128, blocks = (blocks + 3) / 4 * 4;
   return operand_of(b, RONDO_READ, RONDO_E4M3, matrix(batched, batch, rows, blocks, false));
 }
 
