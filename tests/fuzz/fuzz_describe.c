@@ -196,6 +196,27 @@ rondo_tensor operand(struct build *b, rondo_access access, rondo_dtype dtype, ui
   return create_view(b, tensor, offset, shape, &view) ? view : (rondo_tensor){0};
 }
 
+struct shape matrix(bool batched, int64_t batch, int64_t rows, int64_t columns, bool turned) {
+  struct shape shape = {.rank = batched ? 3 : 2};
+  int64_t *at = shape.of;
+  if (batched) *at++ = batch;
+  at[0] = turned ? columns : rows;
+  at[1] = turned ? rows : columns;
+  return shape;
+}
+
+struct shape vector(bool batched, int64_t batch, int64_t count) {
+  return batched ? (struct shape){2, {batch, count}} : (struct shape){1, {count}};
+}
+
+struct shape heads(bool bshd, int64_t batch, int64_t count, int64_t length, int64_t width) {
+  return (struct shape){4, {batch, bshd ? length : count, bshd ? count : length, width}};
+}
+
+rondo_tensor operand_of(struct build *b, rondo_access access, rondo_dtype dtype, struct shape shape) {
+  return operand(b, access, dtype, shape.rank, shape.of);
+}
+
 void add_tensor(struct build *b) {
   int64_t shape[RONDO_MAX_RANK];
   uint32_t rank = next(b) >= 250 ? below(b, 7) : 1 + below(b, 4);

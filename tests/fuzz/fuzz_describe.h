@@ -78,6 +78,16 @@ rondo_tensor odd_tensor(struct build *b);
 /* An operand of this shape: one that is there, or a new one, dense or a view, or now and then a wrong one. */
 rondo_tensor operand(struct build *b, rondo_access access, rondo_dtype dtype, uint32_t rank, const int64_t *shape);
 
+/* A shape of `rank` with the batch first, or without it. */
+struct shape {
+  uint32_t rank;
+  int64_t of[RONDO_MAX_RANK];
+};
+struct shape matrix(bool batched, int64_t batch, int64_t rows, int64_t columns, bool turned);
+struct shape vector(bool batched, int64_t batch, int64_t count);
+struct shape heads(bool bshd, int64_t batch, int64_t count, int64_t length, int64_t width);
+rondo_tensor operand_of(struct build *b, rondo_access access, rondo_dtype dtype, struct shape shape);
+
 uint64_t bits_of(const struct record *r);
 int64_t elements_of(const struct record *r);
 
@@ -96,5 +106,7 @@ struct use {
 
 /* After a rondo_add_*: the counts, and which values the task read and wrote. */
 bool added(struct build *b, bool accepted, uint32_t count, const struct use *uses);
+#define ADDED(b, call, ...)                                                                                            \
+  added(b, CALL(call), sizeof((struct use[]){__VA_ARGS__}) / sizeof(struct use), (struct use[]){__VA_ARGS__})
 
 #endif

@@ -20,7 +20,7 @@ void add_quantize(struct build *b);
 void add_user(struct build *b);
 int user_capture(void *user, void *stream, void *const *data);
 
-/* A whole graph of rondo_graphs.h. */
+/* A whole graph of rondo_graphs.h (fuzz_ready_made.c). */
 void add_ready_made(struct build *b);
 
 #endif
