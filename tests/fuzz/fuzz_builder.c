@@ -58,8 +58,8 @@ static void call_report(struct build *b) {
 }
 
 static void call_null(struct build *b) {
-  rondo_graph *graph = next(b) & 1 ? b->graph : NULL;
-  uint32_t which = below(b, 16);
+  uint32_t first = next(b), which = below(b, 16) + (first & 128 ? 16 : 0);
+  rondo_graph *graph = first & 1 ? b->graph : NULL;
   rondo_status status = RONDO_OK;
   mark();
   switch (which) {
@@ -108,6 +108,33 @@ static void call_null(struct build *b) {
   case 14:
     status = rondo_add_least_squares(graph, NULL);
     break;
+  case 16:
+    status = rondo_add_embed(graph, NULL);
+    break;
+  case 17:
+    status = rondo_add_rms_norm(graph, NULL);
+    break;
+  case 18:
+    status = rondo_add_rope(graph, NULL);
+    break;
+  case 19:
+    status = rondo_add_silu_mul(graph, NULL);
+    break;
+  case 20:
+    status = rondo_add_add(graph, NULL);
+    break;
+  case 21:
+    status = rondo_add_argmax(graph, NULL);
+    break;
+  case 22:
+    status = rondo_add_sample(graph, NULL);
+    break;
+  case 23:
+    status = rondo_add_attention_block(graph, NULL);
+    break;
+  case 24:
+    status = rondo_add_feed_forward(graph, NULL);
+    break;
   default:
     status = rondo_last_task(graph, NULL);
     break;
@@ -116,8 +143,9 @@ static void call_null(struct build *b) {
   check_counts(b);
 }
 
-static void build(struct build *b) {
-  enum { STEPS = 31 };
+/* A model's parts only where the flags ask for them: what was found before there were any stays what it was. */
+static void build(struct build *b, bool with_models) {
+  enum { STEPS = 31, PARTS = 9 };
   static void (*const steps[STEPS])(struct build *) = {add_tensor,        add_view,
                                                        add_copy,          add_user,
                                                        add_user,          add_qr,
@@ -134,8 +162,15 @@ static void build(struct build *b) {
                                                        add_reshape,       add_append,
                                                        add_least_squares, add_attention,
                                                        add_ready_made};
+  static void (*const parts[PARTS])(struct build *) = {add_embed,           add_rms_norm,     add_rope,
+                                                       add_elementwise,     add_argmax,       add_sample,
+                                                       add_attention_block, add_feed_forward, add_attention_append};
   for (int step = 0; step < MAX_STEPS && b->at < b->end; step++) {
-    uint32_t which = next(b) % 32;
+    uint32_t choice = next(b), which = choice % 32;
+    if (with_models && choice & 32) {
+      parts[which % PARTS](b);
+      continue;
+    }
     if (which == STEPS) break;
     steps[which](b);
   }
@@ -159,7 +194,7 @@ static int64_t perform(struct build *b, const uint8_t *data, size_t size, bool s
   require(CALL(rondo_graph_create(runtime, &limits, &stale)), "no graph");
   require(CALL(rondo_input(stale, NULL, RONDO_F32, 1, (int64_t[]){1}, &stale_tensor)), "no tensor");
   require(CALL(rondo_graph_destroy(&stale)) && !stale, "a graph was not destroyed");
-  build(b);
+  build(b, flags >> 6 == 2);
   rondo_exec *exec = NULL;
   int64_t used = -1;
   if (instantiate(b, slot_count, &exec)) {

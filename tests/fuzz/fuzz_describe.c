@@ -217,6 +217,14 @@ rondo_tensor operand_of(struct build *b, rondo_access access, rondo_dtype dtype,
   return operand(b, access, dtype, shape.rank, shape.of);
 }
 
+rondo_tensor indices(struct build *b, struct shape shape, int64_t limit) {
+  uint32_t before = b->tensor_count;
+  rondo_tensor tensor = operand_of(b, RONDO_READ, RONDO_I32, shape);
+  for (uint32_t i = before; i < b->tensor_count; i++)
+    if (limit > 0 && limit <= INT32_MAX) b->records[i].limit = (uint32_t)limit;
+  return tensor;
+}
+
 void add_tensor(struct build *b) {
   int64_t shape[RONDO_MAX_RANK];
   uint32_t rank = next(b) >= 250 ? below(b, 7) : 1 + below(b, 4);

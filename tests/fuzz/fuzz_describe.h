@@ -16,10 +16,12 @@ enum {
   MAX_USERS = 48,
 };
 
-/* What the harness knows of a tensor, view or reshape. `known`: its geometry too, not only its kind. */
+/* What the harness knows of a tensor, view or reshape. `known`: its geometry too, not only its kind. `limit`: most i32
+ * that are filled in lie below it; 0: they may be anything. */
 struct record {
   bool known;
   enum kind kind;
+  uint32_t limit;
   rondo_dtype dtype;
   uint32_t root, rank;
   int64_t shape[RONDO_MAX_RANK], stride[RONDO_MAX_RANK];
@@ -87,6 +89,8 @@ struct shape matrix(bool batched, int64_t batch, int64_t rows, int64_t columns, 
 struct shape vector(bool batched, int64_t batch, int64_t count);
 struct shape heads(bool bshd, int64_t batch, int64_t count, int64_t length, int64_t width);
 rondo_tensor operand_of(struct build *b, rondo_access access, rondo_dtype dtype, struct shape shape);
+/* i32 to be read, which lie below `limit` if they are new and it is one. */
+rondo_tensor indices(struct build *b, struct shape shape, int64_t limit);
 
 uint64_t bits_of(const struct record *r);
 int64_t elements_of(const struct record *r);

@@ -7,11 +7,23 @@
 rondo_runtime *runtime;
 uint8_t snapshots[2][SNAPSHOT_BYTES];
 
+/* Most are rows that there are, tokens or positions; some just what is none. */
+static int32_t index_of(uint32_t bits, uint32_t limit) {
+  const int32_t odd[] = {-1, INT32_MIN, INT32_MAX, INT32_MAX - 7, (int32_t)limit};
+  return bits >> 27 == 31 ? odd[bits % 5] : (int32_t)(bits % limit);
+}
+
 static void fill(const struct filler *filler, const struct record *r, uint32_t index, uint8_t *bytes, uint64_t count) {
   for (uint64_t at = 0; at < count; at++)
     bytes[at] =
         (uint8_t)((filler->size ? filler->data[(at * 7 + index * UINT64_C(31)) % filler->size] : 0) ^ (at >> 3) * 29);
-  if (!filler->tame || !r->known) return;
+  if (!filler->tame) return;
+  for (uint64_t at = 0; r->limit && at + sizeof(int32_t) <= count; at += sizeof(int32_t)) {
+    uint32_t bits;
+    memcpy(&bits, bytes + at, sizeof bits);
+    memcpy(bytes + at, &(int32_t){index_of(bits, r->limit)}, sizeof bits);
+  }
+  for (uint64_t at = 0; r->dtype == RONDO_E4M3 && at < count; at++) bytes[at] = (uint8_t)((bytes[at] & 0x87) | 0x38);
   uint64_t width = bits_of(r) / 8;
   for (uint64_t at = 0; width >= 2 && at + width <= count && r->dtype != RONDO_I32; at += width) {
     uint8_t sign = bytes[at + width - 1] & 0x80;
@@ -149,11 +161,18 @@ void check_pools(bool empty) {
   require(!empty || !info.host.used_bytes, "host bytes are still in use");
 }
 
+/* Which kernels it would run on each chip, also where it is too large to be run here. */
+static void explain(const struct build *b) {
+  static const int32_t chips[] = {80, 90, 100};
+  for (int i = 0; i < 3 && !b->shadow; i++) CALL(rondo_explain(b->graph, chips[i], "/dev/null"));
+}
+
 bool instantiate(struct build *b, uint32_t slot_count, rondo_exec **exec) {
   rondo_plan plan;
   rondo_exec_options options = {
       .slots = slot_count, .keep_warm = (int32_t)(slot_count & 1), .without_warm_up = (int32_t)(slot_count >> 1 & 1)};
   bool planned = CALL(rondo_plan_graph(b->graph, &plan));
+  if (planned) explain(b);
   if (b->huge) return false;
   bool ready = CALL(rondo_instantiate(runtime, b->graph, &options, exec));
   bool fit = planned && plan.device_bytes <= DEVICE_BYTES && plan.pinned_bytes_per_slot * slot_count <= PINNED_BYTES;

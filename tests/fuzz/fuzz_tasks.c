@@ -1,4 +1,4 @@
-/* fuzz_tasks.c - tasks of every operation, with operands right and wrong; the user's own. */
+/* fuzz_tasks.c - tasks of every operation but a model's parts, with operands right and wrong; the user's own. */
 #include "fuzz_tasks.h"
 
 #include <stdlib.h>

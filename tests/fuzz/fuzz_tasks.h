@@ -16,6 +16,17 @@ void add_attention(struct build *b);
 void add_gemv(struct build *b);
 void add_quantize(struct build *b);
 
+/* The parts of a language model (fuzz_model.c). */
+void add_attention_append(struct build *b);
+void add_embed(struct build *b);
+void add_rms_norm(struct build *b);
+void add_rope(struct build *b);
+void add_elementwise(struct build *b);
+void add_argmax(struct build *b);
+void add_sample(struct build *b);
+void add_attention_block(struct build *b);
+void add_feed_forward(struct build *b);
+
 /* A task of the user's own. */
 void add_user(struct build *b);
 int user_capture(void *user, void *stream, void *const *data);
