@@ -4,6 +4,7 @@
  *   - a graph whose plan fits in the pools can be instantiated
  *   - inputs and constants stay as they were; outputs and states are the same bits on each replay and in each slot
  *   - sharing bytes changes no result: the same program with states for temporaries, which share none, gives those bits
+ *   - what borrows from it runs beside it, and keeps it open
  *   - after closing, the pools are empty */
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,9 @@ static void call_null(struct build *b) {
   case 24:
     status = rondo_add_feed_forward(graph, NULL);
     break;
+  case 25:
+    status = rondo_graph_llama(graph, NULL, NULL);
+    break;
   default:
     status = rondo_last_task(graph, NULL);
     break;
@@ -145,7 +149,7 @@ static void call_null(struct build *b) {
 
 /* A model's parts only where the flags ask for them: what was found before there were any stays what it was. */
 static void build(struct build *b, bool with_models) {
-  enum { STEPS = 31, PARTS = 9 };
+  enum { STEPS = 31, PARTS = 10 };
   static void (*const steps[STEPS])(struct build *) = {add_tensor,        add_view,
                                                        add_copy,          add_user,
                                                        add_user,          add_qr,
@@ -162,9 +166,9 @@ static void build(struct build *b, bool with_models) {
                                                        add_reshape,       add_append,
                                                        add_least_squares, add_attention,
                                                        add_ready_made};
-  static void (*const parts[PARTS])(struct build *) = {add_embed,           add_rms_norm,     add_rope,
-                                                       add_elementwise,     add_argmax,       add_sample,
-                                                       add_attention_block, add_feed_forward, add_attention_append};
+  static void (*const parts[PARTS])(struct build *) = {
+      add_embed,  add_rms_norm,        add_rope,         add_elementwise,      add_argmax,
+      add_sample, add_attention_block, add_feed_forward, add_attention_append, add_llama};
   for (int step = 0; step < MAX_STEPS && b->at < b->end; step++) {
     uint32_t choice = next(b), which = choice % 32;
     if (with_models && choice & 32) {
@@ -178,11 +182,31 @@ static void build(struct build *b, bool with_models) {
 
 /* ---- One input --------------------------------------------------------------------------------------------------- */
 
+/* Another graph, over constants and states of the one that was built, whose exec is open or NULL. */
+static void lend(const struct build *b, rondo_exec *exec, const struct filler *filler) {
+  static struct build borrower;
+  rondo_graph_limits limits = {.tensors = MAX_TENSORS, .tasks = MAX_TASKS};
+  rondo_exec *borrowing = NULL, *lending = exec;
+  if (!b->llama.is_there) return;
+  memset(&borrower, 0, sizeof borrower);
+  borrower.exact = true, borrower.lender = b, borrower.lender_exec = exec;
+  require(CALL(rondo_graph_create(NULL, &limits, &borrower.graph)), "no graph");
+  borrower.serial = borrower.graph->serial;
+  add_borrower(&borrower);
+  if (borrower.task_count && instantiate_borrower(&borrower, &borrowing)) {
+    run(&borrower, borrowing, 1, filler);
+    require(!CALL(rondo_close_exec(&lending)) && lending == exec, "a lender was closed");
+    require(CALL(rondo_close_exec(&borrowing)) && !borrowing, "an exec was not closed");
+  }
+  require(CALL(rondo_graph_destroy(&borrower.graph)) && !borrower.graph, "a graph was not destroyed");
+}
+
 /* Builds and runs the program; size of the results in snapshots[0], or -1 if it did not run or is not determined. */
 static int64_t perform(struct build *b, const uint8_t *data, size_t size, bool shadow) {
   b->at = data, b->end = data + size;
   b->graph = NULL, b->shadow = shadow, b->exact = true, b->huge = b->no_host = false;
   b->tensor_count = b->task_count = b->user_count = b->report_count = 0;
+  b->lender = NULL, b->llama = (struct llama){0};
   memset(b->records, 0, sizeof b->records);
   uint32_t flags = next(b);
   struct filler filler = {data, size, flags & 1};
@@ -197,8 +221,10 @@ static int64_t perform(struct build *b, const uint8_t *data, size_t size, bool s
   build(b, flags >> 6 == 2);
   rondo_exec *exec = NULL;
   int64_t used = -1;
-  if (instantiate(b, slot_count, &exec)) {
-    if (!shadow) misuse(b, exec, slot_count);
+  bool is_ready = instantiate(b, slot_count, &exec);
+  if (!shadow && is_ready) misuse(b, exec, slot_count);
+  if (!shadow) lend(b, exec, &filler);
+  if (is_ready) {
     used = (int64_t)run(b, exec, slot_count, &filler);
     rondo_slot held = {0};
     require(CALL(rondo_acquire(exec, &held)) && CALL(rondo_replay(held)), "a last replay");

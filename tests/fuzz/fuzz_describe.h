@@ -14,6 +14,7 @@ enum {
   MAX_ELEMENTS = 16384, /* of a tensor in a graph that is to run */
   MAX_DIMENSION = 65536,
   MAX_USERS = 48,
+  MAX_LAYERS = 16, /* more do not fit in MAX_TENSORS */
 };
 
 /* What the harness knows of a tensor, view or reshape. `known`: its geometry too, not only its kind. `limit`: most i32
@@ -38,6 +39,14 @@ struct user {
   } arguments[RONDO_MAX_ARGUMENTS];
 };
 
+/* The last rondo_graph_llama that the graph has, and the description of another one that borrows from it. */
+struct llama {
+  bool is_there;
+  rondo_graph_llama_desc borrower;
+  rondo_graph_llama_tensors tensors;
+  rondo_llama_layer layers[MAX_LAYERS];
+};
+
 struct build {
   const uint8_t *at, *end;
   rondo_graph *graph;
@@ -49,6 +58,9 @@ struct build {
   uint32_t tensor_count, task_count, user_count, report_count;
   struct record records[MAX_TENSORS];
   struct user users[MAX_USERS];
+  struct llama llama;
+  const struct build *lender;                 /* whose constants and states the graph borrows; NULL: nobody's */
+  rondo_exec *lender_exec;                    /* NULL: it has none */
   uint8_t defined[MAX_TENSORS][MAX_ELEMENTS]; /* elements of a root that have a value */
 };
 

@@ -1,4 +1,6 @@
-/* fuzz_ready_made.c - whole ready-made graphs. */
+/* fuzz_ready_made.c - whole ready-made graphs, and a Llama that borrows from another one. */
+#include <string.h>
+
 #include "fuzz_tasks.h"
 
 static void adopt(struct build *b, rondo_tensor tensor, enum kind kind) {
@@ -82,4 +84,158 @@ void add_ready_made(struct build *b) {
         adopt(b, t.vector_scales, INPUT), adopt(b, t.out, OUTPUT), adopt(b, t.norm, CONSTANT),
         adopt(b, t.bias, CONSTANT), adopt(b, t.residual, INPUT), adopt(b, t.out_scales, OUTPUT);
   }
+}
+
+/* ---- Llama ------------------------------------------------------------------------------------------------------- */
+
+static int64_t mostly(struct build *b, int64_t usual) { return next(b) >= 250 ? any_size(b) : usual; }
+
+/* Small, so that a step of it takes no longer than other tasks; or a real model's, which is only planned. */
+static void llama_sizes(struct build *b, rondo_graph_llama_desc *d) {
+  static const struct {
+    int64_t hidden, query_heads, kv_heads, feed_forward, vocabulary;
+  } real[] = {{576, 9, 3, 1536, 49152}, {2048, 32, 8, 8192, 128256}};
+  static const int64_t widths[] = {64, 32, 0, 64, 128};
+  uint32_t width = below(b, 5), group = 1 + below(b, 3);
+  d->layers = next(b) >= 250 ? any_int(b) : 1 + (int32_t)below(b, 2);
+  d->kv_heads = mostly(b, 1 + below(b, 2));
+  d->query_heads = mostly(b, d->kv_heads > 0 && d->kv_heads <= 128 ? d->kv_heads * group : group);
+  d->head_dimension = mostly(b, widths[width]);
+  bool few_heads = d->query_heads > 0 && d->query_heads <= 6;
+  d->hidden = mostly(b, d->head_dimension || !few_heads ? 16 + 16 * below(b, 4) : 32 * d->query_heads);
+  d->feed_forward = mostly(b, 16 + 16 * below(b, 4));
+  d->vocabulary = mostly(b, 1 + below(b, 65));
+  d->context = mostly(b, 1 + below(b, 33));
+  d->sequences = next(b) >= 240 ? any_int(b) : (int32_t)below(b, 4);
+  uint32_t model = next(b);
+  if (model < 240) return;
+  d->hidden = real[model % 2].hidden, d->feed_forward = real[model % 2].feed_forward;
+  d->query_heads = real[model % 2].query_heads, d->kv_heads = real[model % 2].kv_heads, d->head_dimension = 64;
+  d->vocabulary = real[model % 2].vocabulary;
+}
+
+static void llama_types(struct build *b, rondo_graph_llama_desc *d) {
+  d->dtype = next(b) & 1 ? RONDO_BF16 : RONDO_F16;
+  const rondo_dtype types[] = {d->dtype, RONDO_NVFP4, RONDO_E4M3, d->dtype};
+  d->weights = types[below(b, 4)];
+  uint32_t embedding = next(b);
+  d->embedding = embedding >= 250 ? any_dtype(b) : embedding & 1 ? 0 : types[embedding >> 1 & 1];
+  if (next(b) >= 250) d->dtype = any_dtype(b);
+  if (next(b) >= 250) d->weights = any_dtype(b);
+}
+
+/* What it does besides, and what another one over its weights may do otherwise. */
+static void llama_options(struct build *b, rondo_graph_llama_desc *d) {
+  uint32_t bits = next(b), prefill = next(b);
+  d->one_order = bits & 1, d->feed_back = bits >> 1 & 1, d->with_logits = bits >> 2 & 1;
+  d->with_sampling = bits >> 3 & 1;
+  d->tokens = prefill >= 250 ? any_int(b) : prefill & 1 ? 1 + (int32_t)below(b, 16) : 0;
+  d->sequence = prefill >= 250                    ? any_int(b)
+                : prefill & 1 && d->sequences > 0 ? (int32_t)(prefill >> 1) % d->sequences
+                                                  : 0;
+}
+
+static rondo_graph_llama_desc any_llama(struct build *b) {
+  rondo_graph_llama_desc d = {.name = any_name(b)};
+  llama_sizes(b, &d);
+  llama_types(b, &d);
+  llama_options(b, &d);
+  uint32_t bits = next(b);
+  d.tied_embedding = bits & 1, d.rope_frequencies = bits >> 1 & 1;
+  d.rope_pairing = bits >= 250 ? (rondo_rope_pairing)any_int(b) : (rondo_rope_pairing)(bits >> 2 & 1);
+  if (bits & 8) d.rope_base = any_float(b), d.epsilon = any_float(b), d.nvfp4_scale = any_float(b);
+  return d;
+}
+
+/* One that fits, or that differs in what it may not. */
+static rondo_graph_llama_desc any_borrower(struct build *b, rondo_graph_llama_desc d) {
+  d.name = any_name(b);
+  llama_options(b, &d);
+  switch (next(b)) {
+  case 1:
+    d.layers ^= 3;
+    break;
+  case 2:
+    llama_sizes(b, &d);
+    break;
+  case 3:
+    llama_types(b, &d);
+    break;
+  case 4:
+    d.tied_embedding ^= 1;
+    break;
+  case 5:
+    d.rope_frequencies ^= 1;
+    break;
+  default:
+    break;
+  }
+  return d;
+}
+
+/* A tensor's content is what `fill` makes of its type. What is borrowed is filled in where it belongs. */
+static void adopt_as(struct build *b, rondo_tensor tensor, enum kind kind, rondo_dtype dtype, int64_t limit) {
+  if (!tensor.graph || (b->lender && (kind == CONSTANT || kind == STATE))) return;
+  adopt(b, tensor, kind);
+  b->records[tensor.index].dtype = dtype;
+  if (limit > 0 && limit <= INT32_MAX) b->records[tensor.index].limit = (uint32_t)limit;
+}
+
+static void adopt_layer(struct build *b, const rondo_graph_llama_desc *d, const rondo_llama_layer *layer) {
+  const rondo_dtype scales = d->weights == RONDO_NVFP4 ? RONDO_E4M3 : RONDO_F32;
+  adopt_as(b, layer->attention_norm, CONSTANT, d->dtype, 0);
+  adopt_as(b, layer->feed_forward_norm, CONSTANT, d->dtype, 0);
+  const rondo_tensor weights[] = {layer->qkv, layer->output, layer->gate_up, layer->down};
+  const rondo_tensor of_scales[] = {layer->qkv_scales, layer->output_scales, layer->gate_up_scales, layer->down_scales};
+  for (int i = 0; i < 4; i++) {
+    adopt_as(b, weights[i], CONSTANT, d->weights, 0);
+    adopt_as(b, of_scales[i], CONSTANT, scales, 0);
+  }
+  adopt_as(b, layer->k, STATE, d->dtype, 0);
+  adopt_as(b, layer->v, STATE, d->dtype, 0);
+}
+
+static void adopt_llama(struct build *b, const rondo_graph_llama_desc *d, const rondo_graph_llama_tensors *t) {
+  const rondo_dtype embedding = d->embedding ? d->embedding : d->weights == RONDO_NVFP4 ? RONDO_NVFP4 : d->dtype;
+  const enum kind place = d->feed_back ? STATE : INPUT;
+  adopt_as(b, t->embedding, CONSTANT, embedding, 0), adopt_as(b, t->embedding_scales, CONSTANT, RONDO_E4M3, 0);
+  adopt_as(b, t->head, CONSTANT, embedding, 0), adopt_as(b, t->head_scales, CONSTANT, RONDO_E4M3, 0);
+  adopt_as(b, t->norm, CONSTANT, d->dtype, 0), adopt_as(b, t->frequencies, CONSTANT, RONDO_F32, 0);
+  adopt_as(b, t->token, place, RONDO_I32, d->vocabulary), adopt_as(b, t->position, place, RONDO_I32, d->context);
+  adopt_as(b, t->prompt, INPUT, RONDO_I32, d->vocabulary), adopt_as(b, t->last, INPUT, RONDO_I32, d->tokens);
+  adopt_as(b, t->advance, INPUT, RONDO_I32, 3), adopt_as(b, t->temperature, INPUT, RONDO_F32, 0);
+  adopt_as(b, t->top_k, INPUT, RONDO_I32, d->vocabulary), adopt_as(b, t->top_p, INPUT, RONDO_F32, 0);
+  adopt_as(b, t->seed, INPUT, RONDO_I32, 0), adopt_as(b, t->next, OUTPUT, RONDO_I32, 0);
+  adopt_as(b, t->logits, OUTPUT, RONDO_F32, 0);
+  for (int32_t i = 0; i < d->layers; i++) adopt_layer(b, d, &t->layers[i]);
+}
+
+/* However many layers are asked for, no more come to be than there is room for. */
+static bool llama(struct build *b, const rondo_graph_llama_desc *d, struct llama *made) {
+  *made = (struct llama){.tensors = {.layers = made->layers}};
+  made->is_there = CALL(rondo_graph_llama(b->graph, d, &made->tensors));
+  require(made->tensors.layers == made->layers && made->is_there == (made->tensors.next.graph != NULL),
+          "the layers' address has changed, or there are tensors of a failed call");
+  ready_made_added(b, made->is_there);
+  if (made->is_there) adopt_llama(b, d, &made->tensors);
+  return made->is_there;
+}
+
+void add_llama(struct build *b) {
+  struct llama made;
+  rondo_graph_llama_desc d = any_llama(b), borrower = any_borrower(b, d);
+  bool lends = next(b) >= 240;
+  if (lends) d.lender = &b->llama.tensors;
+  if (!llama(b, &d, &made)) return;
+  require(!lends, "a graph borrowed from itself, or from nothing");
+  b->llama = made;
+  b->llama.borrower = borrower;
+  b->llama.tensors.layers = b->llama.layers;
+}
+
+void add_borrower(struct build *b) {
+  struct llama made;
+  rondo_graph_llama_desc d = b->lender->llama.borrower;
+  d.lender = &b->lender->llama.tensors;
+  llama(b, &d, &made);
 }

@@ -35,40 +35,65 @@ static void fill(const struct filler *filler, const struct record *r, uint32_t i
 
 static uint8_t scratch[DEVICE_BYTES];
 
-/* Sets all that a replay starts from. */
-static void prepare(const struct build *b, rondo_exec *exec, rondo_slot slot, const struct filler *filler) {
+static bool is_filled(const struct build *b, uint32_t i) {
+  const struct record *r = &b->records[i];
+  return r->root == i && r->kind != UNKNOWN && r->kind != TEMPORARY;
+}
+
+/* Sets constants and states: half of them at once, the others one by one. */
+static void prepare_residents(const struct build *b, rondo_exec *exec, const struct filler *filler) {
+  rondo_content contents[MAX_TENSORS];
+  uint32_t count = 0;
+  uint64_t used = 0;
   for (uint32_t i = 0; i < b->tensor_count; i++) {
     const struct record *r = &b->records[i];
     rondo_tensor tensor = {b->graph, i, b->serial};
     uint64_t bytes;
-    if (r->root != i || r->kind == UNKNOWN || r->kind == TEMPORARY) continue;
+    if (!is_filled(b, i) || r->kind == INPUT || r->kind == OUTPUT) continue;
+    require(rondo_tensor_bytes(tensor, &bytes) == RONDO_OK && used + bytes <= sizeof scratch, "a tensor is gone");
+    fill(filler, r, i, scratch + used, bytes);
+    contents[count++] = (rondo_content){tensor, scratch + used, bytes};
+    used += bytes;
+  }
+  require(CALL(rondo_upload_all(exec, contents, count / 2)), "uploads failed");
+  for (uint32_t i = count / 2; i < count; i++)
+    require(CALL(rondo_upload(exec, contents[i].tensor, contents[i].data, contents[i].bytes)), "an upload failed");
+  if (!count) return;
+  contents[count - 1].bytes++;
+  require(!CALL(rondo_upload_all(exec, contents, count)), "an upload of another size");
+}
+
+/* Sets all that a replay starts from, what is borrowed too. */
+static void prepare(const struct build *b, rondo_exec *exec, rondo_slot slot, const struct filler *filler) {
+  prepare_residents(b, exec, filler);
+  if (b->lender) prepare_residents(b->lender, b->lender_exec, filler);
+  for (uint32_t i = 0; i < b->tensor_count; i++) {
+    const struct record *r = &b->records[i];
+    rondo_tensor tensor = {b->graph, i, b->serial};
+    uint64_t bytes;
+    if (!is_filled(b, i)) continue;
+    uint8_t *data = rondo_data(slot, tensor);
+    require((data != NULL) == (r->kind == INPUT || r->kind == OUTPUT), "no data, or a constant is in the slot");
+    if (!data) continue;
     require(rondo_tensor_bytes(tensor, &bytes) == RONDO_OK, "a tensor is gone");
-    if (r->kind == INPUT || r->kind == OUTPUT) {
-      uint8_t *data = rondo_data(slot, tensor);
-      require(data != NULL, "no data");
-      require(!CALL(rondo_upload(exec, tensor, data, bytes)), "an input was uploaded");
-      fill(filler, r, i, data, bytes);
-    } else {
-      require(rondo_data(slot, tensor) == NULL, "a constant is in the slot");
-      fill(filler, r, i, scratch, bytes);
-      require(CALL(rondo_upload(exec, tensor, scratch, bytes)), "an upload failed");
-      require(!CALL(rondo_upload(exec, tensor, scratch, bytes + 1)), "an upload of another size");
-    }
+    require(!CALL(rondo_upload(exec, tensor, data, bytes)), "an input was uploaded");
+    fill(filler, r, i, data, bytes);
   }
 }
 
-/* Everything that can be seen after a replay; what no task may write is compared at once. */
-static size_t collect(const struct build *b, rondo_exec *exec, rondo_slot slot, const struct filler *filler,
-                      uint8_t *snapshot) {
-  size_t used = 0;
+/* Everything that can be seen after a replay, in the slot if there is one; what no task may write is compared at once.
+ * Gives the size of what the snapshot then holds. */
+static size_t collect(const struct build *b, rondo_exec *exec, const rondo_slot *slot, const struct filler *filler,
+                      uint8_t *snapshot, size_t used) {
   for (uint32_t i = 0; i < b->tensor_count; i++) {
     const struct record *r = &b->records[i];
+    const bool in_slot = r->kind == INPUT || r->kind == OUTPUT;
     rondo_tensor tensor = {b->graph, i, b->serial};
     uint64_t bytes;
-    if (r->root != i || r->kind == UNKNOWN || r->kind == TEMPORARY) continue;
+    if (!is_filled(b, i) || (in_slot && !slot)) continue;
     require(rondo_tensor_bytes(tensor, &bytes) == RONDO_OK && used + bytes <= SNAPSHOT_BYTES, "a tensor is gone");
-    if (r->kind == INPUT || r->kind == OUTPUT)
-      memcpy(snapshot + used, rondo_data(slot, tensor), bytes);
+    if (in_slot)
+      memcpy(snapshot + used, rondo_data(*slot, tensor), bytes);
     else
       require(CALL(rondo_download(exec, tensor, snapshot + used, bytes)), "a download failed");
     if (r->kind == OUTPUT && r->known) /* what no task wrote may be anything */
@@ -89,7 +114,8 @@ static size_t replay_once(const struct build *b, rondo_exec *exec, rondo_slot sl
   require(CALL(rondo_replay(slot)), "a replay did not start");
   require(CALL(rondo_wait(slot, RONDO_FOREVER)), "a replay did not end");
   require(rondo_poll(slot) == RONDO_OK, "a replay that ended has not");
-  return collect(b, exec, slot, filler, snapshot);
+  size_t used = collect(b, exec, &slot, filler, snapshot, 0);
+  return b->lender ? collect(b->lender, b->lender_exec, NULL, filler, snapshot, used) : used;
 }
 
 void misuse(struct build *b, rondo_exec *exec, uint32_t slot_count) {
@@ -179,5 +205,19 @@ bool instantiate(struct build *b, uint32_t slot_count, rondo_exec **exec) {
   require(!ready || (fit && !b->no_host), "what cannot run was instantiated");
   if (fit && plan.host_bytes <= HOST_BYTES / 2) require(ready || b->no_host, "what fits was not instantiated");
   if (!ready) check_pools(false);
+  return ready;
+}
+
+bool instantiate_borrower(struct build *b, rondo_exec **exec) {
+  rondo_plan plan;
+  rondo_graph *both[] = {b->lender->graph, b->graph};
+  bool planned = CALL(rondo_plan_graphs(both, 2, &plan));
+  if (planned) explain(b);
+  if (b->huge) return false;
+  bool ready = CALL(rondo_instantiate(runtime, b->graph, NULL, exec));
+  bool fit = planned && plan.device_bytes <= DEVICE_BYTES && plan.pinned_bytes_per_slot <= PINNED_BYTES / 2 &&
+             plan.host_bytes <= HOST_BYTES / 2;
+  require(!ready || b->lender_exec, "what borrows from no exec was instantiated");
+  require(ready || !fit || !b->lender_exec, "what fits beside its lender was not instantiated");
   return ready;
 }

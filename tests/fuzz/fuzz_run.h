@@ -25,6 +25,8 @@ extern uint8_t snapshots[2][SNAPSHOT_BYTES];
 
 /* Plans and, where it can be, instantiates; tells whether there is an exec. */
 bool instantiate(struct build *b, uint32_t slot_count, rondo_exec **exec);
+/* The same of what borrows, with one slot, beside the exec of its lender. */
+bool instantiate_borrower(struct build *b, rondo_exec **exec);
 /* The calls of a slot in any order. */
 void misuse(struct build *b, rondo_exec *exec, uint32_t slot_count);
 /* Runs what was built in each slot, twice; leaves one replay's results in snapshots[0]. */

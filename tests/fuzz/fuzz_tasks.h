@@ -33,5 +33,8 @@ int user_capture(void *user, void *stream, void *const *data);
 
 /* A whole graph of rondo_graphs.h (fuzz_ready_made.c). */
 void add_ready_made(struct build *b);
+void add_llama(struct build *b);
+/* The Llama that borrows from the lender's. */
+void add_borrower(struct build *b);
 
 #endif
