@@ -1,0 +1,26 @@
+/* run_chat.c - see run_chat.h. */
+#include "run_chat.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct ran run_chat(const char *words, const char *input) {
+  char line[4096];
+  const char *path = shell_write("input", input);
+  snprintf(line, sizeof line, "%s/samples/chat %s < %s", shell_root(), words, path);
+  return shell_run(line);
+}
+
+struct ran run_small_model(struct gguf_writer *writer) {
+  char words[512];
+  gguf_write_small_vocabulary(writer);
+  gguf_write_small_model(writer);
+  struct gguf_buffer bytes = gguf_write_end(writer);
+  const char *path = shell_write("small.gguf", "");
+  FILE *file = fopen(path, "wb");
+  cr_assert(file && fwrite(bytes.bytes, 1, bytes.count, file) == bytes.count && fclose(file) == 0);
+  free(bytes.bytes);
+  snprintf(words, sizeof words, "--backend host --context %d --tokens 3 --prompt hello --model %s", SMALL_CONTEXT,
+           path);
+  return run_chat(words, "");
+}

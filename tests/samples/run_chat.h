@@ -1,0 +1,13 @@
+/* run_chat.h - runs the chat sample, for its tests. */
+#ifndef RONDO_TESTS_RUN_CHAT_H
+#define RONDO_TESTS_RUN_CHAT_H
+
+#include "../command/shell.h"
+#include "gguf_writer.h"
+
+/* "chat WORDS" with this on its standard input. */
+struct ran run_chat(const char *words, const char *input);
+/* A file of the small model and of what a test has written before, asked for a few tokens. */
+struct ran run_small_model(struct gguf_writer *writer);
+
+#endif

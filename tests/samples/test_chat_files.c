@@ -1,0 +1,65 @@
+/* test_chat_files.c - the chat sample refuses a file that it would compute otherwise than the file says. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../../samples/chat/gguf.h"
+#include "run_chat.h"
+
+TestSuite(chat_files, .fini = shell_remove_folder, .timeout = 300);
+
+static void require_refusal(struct ran ran, const char *sentence) {
+  REQUIRE_CODE(ran, 2);
+  cr_assert_str_empty(ran.out);
+  cr_assert_not_null(strstr(ran.error, sentence), "'%s' does not say '%s'", ran.error, sentence);
+}
+
+/* Each of these would be computed as the small model is, which is another one's. */
+Test(chat_files, refuses_a_file_that_asks_for_what_it_does_not_compute) {
+  static const struct {
+    const char *key, *text; /* NULL: the number */
+    uint32_t number;
+    const char *sentence;
+  } keys[] = {
+      {"llama.rope.scaling.type", "yarn", 0, "scaling.type is yarn, not none: positions are not scaled"},
+      {"llama.rope.scaling.factor", NULL, 8, "scaling.factor is 8, not 1: positions are not scaled"},
+      {"llama.rope.scaling.attn_factor", NULL, 2, "scaling.attn_factor is 2, not 1: positions are not scaled"},
+      {"llama.rope.scale_linear", NULL, 2, "rope.scale_linear is 2, not 1: positions are not scaled"},
+      {"llama.rope.dimension_count", NULL, 16, "dimension_count is 16, not 32: a head is turned as a whole"},
+      {"llama.attention.key_length", NULL, 64, "key_length is 64, not 32: a head has its share"},
+      {"llama.attention.value_length", NULL, 64, "value_length is 64, not 32: a head has its share"},
+      {"llama.expert_count", NULL, 8, "llama.expert_count is 8, not 0: a layer has one feed forward"},
+  };
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    struct gguf_writer writer = {0};
+    if (keys[i].text)
+      gguf_write_string(&writer, keys[i].key, keys[i].text);
+    else
+      gguf_write_u32(&writer, keys[i].key, keys[i].number);
+    require_refusal(run_small_model(&writer), keys[i].sentence);
+  }
+  static const char *const tensors[] = {"blk.0.attn_q.bias", "blk.0.ffn_gate_exps.weight", "rope_freqs.weight"};
+  for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+    static const float values[64];
+    struct gguf_writer writer = {0};
+    gguf_write_tensor(&writer, tensors[i], GGUF_TYPE_F32, 1, (int64_t[]){64}, values, sizeof values);
+    char sentence[128];
+    snprintf(sentence, sizeof sentence, "it has a tensor %s, which would be left out", tensors[i]);
+    require_refusal(run_small_model(&writer), sentence);
+  }
+}
+
+/* The same keys where they ask for nothing. */
+Test(chat_files, takes_a_file_that_says_what_it_computes) {
+  static const float one = 1;
+  struct gguf_writer writer = {0};
+  gguf_write_string(&writer, "llama.rope.scaling.type", "none");
+  gguf_write_value(&writer, "llama.rope.scaling.factor", GGUF_F32, &one, sizeof one);
+  gguf_write_u32(&writer, "llama.rope.dimension_count", 32);
+  gguf_write_u32(&writer, "llama.attention.key_length", 32);
+  gguf_write_u32(&writer, "llama.attention.value_length", 32);
+  gguf_write_u32(&writer, "llama.expert_count", 0);
+  struct ran ran = run_small_model(&writer);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_not_null(strstr(ran.error, "answer     2 tokens after the first"), "%s", ran.error);
+}
