@@ -76,25 +76,13 @@ static bool take_text(struct reader *reader, const char *what, struct gguf_text 
   return true;
 }
 
-/* For messages: as much of it as can be printed. */
-struct quoted {
-  char text[72];
-};
-static struct quoted quote(struct gguf_text text) {
-  struct quoted quoted;
-  size_t length = text.length < sizeof quoted.text - 1 ? text.length : sizeof quoted.text - 1;
-  for (size_t i = 0; i < length; i++)
-    quoted.text[i] = text.bytes[i] >= ' ' && text.bytes[i] <= '~' ? text.bytes[i] : '?';
-  quoted.text[length] = '\0';
-  return quoted;
-}
-
 /* ---- Metadata ---------------------------------------------------------------------------------------------------- */
 
 static bool take_kind(struct reader *reader, struct gguf_text key, enum gguf_kind *kind) {
   uint32_t number = 0;
   if (!take(reader, "the type of a value", &number, sizeof number)) return false;
-  if (number >= GGUF_KIND_COUNT) return refuse(reader, "key %s: there is no type %" PRIu32, quote(key).text, number);
+  if (number >= GGUF_KIND_COUNT)
+    return refuse(reader, "key %s: there is no type %" PRIu32, gguf_quote(key).text, number);
   *kind = (enum gguf_kind)number;
   return true;
 }
@@ -107,14 +95,14 @@ static bool take_entry(struct reader *reader, struct gguf_entry *entry) {
                           !take(reader, "the length of an array", &entry->count, sizeof entry->count)))
     return false;
   if (entry->kind == GGUF_ARRAY)
-    return refuse(reader, "key %s: an array of arrays is not read", quote(entry->key).text);
+    return refuse(reader, "key %s: an array of arrays is not read", gguf_quote(entry->key).text);
 
   entry->data = reader->file->file + reader->at;
   uint64_t bytes = kinds[entry->kind].bytes;
   if (bytes > 0) {
     if (entry->count > left(reader) / bytes)
-      return refuse(reader, "key %s: %" PRIu64 " values of type %s are more than the file has", quote(entry->key).text,
-                    entry->count, kinds[entry->kind].name);
+      return refuse(reader, "key %s: %" PRIu64 " values of type %s are more than the file has",
+                    gguf_quote(entry->key).text, entry->count, kinds[entry->kind].name);
     reader->at += entry->count * bytes;
     return true;
   }
@@ -128,7 +116,7 @@ static bool take_entry(struct reader *reader, struct gguf_entry *entry) {
 
 /* What the shape and the type make of the tensor's bytes. */
 static bool measure(const struct reader *reader, struct gguf_tensor *tensor, uint32_t type) {
-  struct quoted quoted = quote(tensor->name);
+  struct gguf_quoted quoted = gguf_quote(tensor->name);
   const char *name = quoted.text;
   uint32_t known = 0;
   while (known < TYPE_COUNT && types[known].type != (enum gguf_type)type) known++;
@@ -155,7 +143,7 @@ static bool take_tensor(struct reader *reader, struct gguf_tensor *tensor, uint6
       !take(reader, "a tensor's rank", &tensor->rank, sizeof tensor->rank))
     return false;
   if (tensor->rank < 1 || tensor->rank > GGUF_MAX_RANK)
-    return refuse(reader, "tensor %s has %" PRIu32 " dimensions, 1 to 4 are read", quote(tensor->name).text,
+    return refuse(reader, "tensor %s has %" PRIu32 " dimensions, 1 to 4 are read", gguf_quote(tensor->name).text,
                   tensor->rank);
   for (uint32_t i = 0; i < GGUF_MAX_RANK; i++) tensor->shape[i] = 1;
   return take(reader, "a tensor's shape", tensor->shape, tensor->rank * sizeof tensor->shape[0]) &&
@@ -166,11 +154,11 @@ static bool take_tensor(struct reader *reader, struct gguf_tensor *tensor, uint6
 static bool place(const struct reader *reader, struct gguf_tensor *tensor, uint64_t offset, uint64_t alignment) {
   uint64_t room = left(reader);
   if (offset % alignment != 0)
-    return refuse(reader, "tensor %s: its offset %" PRIu64 " is not a multiple of %" PRIu64, quote(tensor->name).text,
-                  offset, alignment);
+    return refuse(reader, "tensor %s: its offset %" PRIu64 " is not a multiple of %" PRIu64,
+                  gguf_quote(tensor->name).text, offset, alignment);
   if (offset > room || tensor->bytes > room - offset)
     return refuse(reader, "tensor %s: %" PRIu64 " bytes at offset %" PRIu64 " of the data, which has %" PRIu64,
-                  quote(tensor->name).text, tensor->bytes, offset, room);
+                  gguf_quote(tensor->name).text, tensor->bytes, offset, room);
   tensor->data = reader->file->file + reader->at + offset;
   return true;
 }
@@ -197,7 +185,7 @@ static bool take_entries(struct reader *reader) {
   if (file->entry_count > 0) qsort(file->entries, file->entry_count, sizeof *file->entries, compare_entries);
   for (uint64_t i = 1; i < file->entry_count; i++)
     if (compare_entries(&file->entries[i - 1], &file->entries[i]) == 0)
-      return refuse(reader, "key %s is there twice", quote(file->entries[i].key).text);
+      return refuse(reader, "key %s is there twice", gguf_quote(file->entries[i].key).text);
   return true;
 }
 
@@ -229,7 +217,7 @@ static bool take_tensors(struct reader *reader) {
   if (file->tensor_count > 0) qsort(file->tensors, file->tensor_count, sizeof *file->tensors, compare_tensors);
   for (uint64_t i = 1; i < file->tensor_count; i++)
     if (compare_tensors(&file->tensors[i - 1], &file->tensors[i]) == 0)
-      return refuse(reader, "tensor %s is there twice", quote(file->tensors[i].name).text);
+      return refuse(reader, "tensor %s is there twice", gguf_quote(file->tensors[i].name).text);
   return true;
 }
 
@@ -299,6 +287,15 @@ void gguf_close(struct gguf *file) {
   free(file->entries);
   free(file->tensors);
   memset(file, 0, sizeof *file);
+}
+
+struct gguf_quoted gguf_quote(struct gguf_text text) {
+  struct gguf_quoted quoted;
+  size_t length = text.length < sizeof quoted.text - 1 ? text.length : sizeof quoted.text - 1;
+  for (size_t i = 0; i < length; i++)
+    quoted.text[i] = text.bytes[i] >= ' ' && text.bytes[i] <= '~' ? text.bytes[i] : '?';
+  quoted.text[length] = '\0';
+  return quoted;
 }
 
 /* ---- What is asked of it ----------------------------------------------------------------------------------------- */

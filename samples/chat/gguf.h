@@ -46,6 +46,13 @@ struct gguf_text {
   size_t length;
 };
 
+/* For messages: as much of a text as they have room for, with ? for what does not print. A file's bytes could be a
+ * terminal's commands. */
+struct gguf_quoted {
+  char text[72];
+};
+struct gguf_quoted gguf_quote(struct gguf_text text);
+
 struct gguf_entry {
   struct gguf_text key;
   enum gguf_kind kind; /* of an array, of its elements, which are no arrays */

@@ -42,15 +42,12 @@ static bool is_text(struct gguf_text text, const char *expected) {
   return text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
 }
 
-/* As much of a text as is worth a place in a message. */
-static int shown(struct gguf_text text) { return text.length < 64 ? (int)text.length : 64; }
-
 static void require_text(const struct gguf *file, const char *key, const char *expected, const char *why) {
   char message[GGUF_MESSAGE_BYTES];
   struct gguf_text value;
   if (!gguf_string(file, key, &value, message)) give_up("%s", message);
   if (!is_text(value, expected))
-    give_up("%s: %s is %.*s, not %s: %s", file->path, key, shown(value), value.bytes, expected, why);
+    give_up("%s: %s is %s, not %s: %s", file->path, key, gguf_quote(value).text, expected, why);
 }
 
 /* Where the file has the key at all. */
@@ -88,8 +85,7 @@ static void require_plain(const struct gguf *file, int64_t head) {
   require_number(file, "llama.expert_count", 0, "a layer has one feed forward, which every token goes through");
   for (uint64_t i = 0; i < file->tensor_count; i++) {
     struct gguf_text name = file->tensors[i].name;
-    if (!is_read(name))
-      give_up("%s: it has a tensor %.*s, which would be left out", file->path, shown(name), name.bytes);
+    if (!is_read(name)) give_up("%s: it has a tensor %s, which would be left out", file->path, gguf_quote(name).text);
   }
 }
 

@@ -193,9 +193,6 @@ int32_t tokenizer_special(const struct tokenizer *tokenizer, const char *text) {
   return token != NONE && tokenizer->vocabulary.tokens[token].length == length ? token : NONE;
 }
 
-/* The most of a name that is worth a place in a message. */
-static int shown(struct gguf_text text) { return text.length < 32 ? (int)text.length : 32; }
-
 static bool is_known(const struct gguf *file, char message[GGUF_MESSAGE_BYTES]) {
   struct gguf_text model, pre;
   if (!gguf_string(file, "tokenizer.ggml.model", &model, message) ||
@@ -205,8 +202,8 @@ static bool is_known(const struct gguf *file, char message[GGUF_MESSAGE_BYTES]) 
       memcmp(pre.bytes, "smollm", 6) == 0)
     return true;
   snprintf(message, GGUF_MESSAGE_BYTES,
-           "%.160s: its tokenizer is %.*s with the pattern %.*s, known is gpt2 with smollm", file->path, shown(model),
-           model.bytes, shown(pre), pre.bytes);
+           "%.160s: its tokenizer is %.32s with the pattern %.32s, known is gpt2 with smollm", file->path,
+           gguf_quote(model).text, gguf_quote(pre).text);
   return false;
 }
 

@@ -49,6 +49,15 @@ Test(chat_files, refuses_a_file_that_asks_for_what_it_does_not_compute) {
   }
 }
 
+/* A terminal would take some bytes for commands: these clear it. */
+Test(chat_files, shows_what_the_file_says_as_text) {
+  struct gguf_writer writer = {0};
+  gguf_write_string(&writer, "llama.rope.scaling.type", "\x1b[2J");
+  require_refusal(run_small_model(&writer), "scaling.type is ?[2J, not none");
+  gguf_write_tensor(&writer, "\x1b[2J", GGUF_TYPE_F32, 1, (int64_t[]){1}, (float[]){0}, sizeof(float));
+  require_refusal(run_small_model(&writer), "it has a tensor ?[2J, which would be left out");
+}
+
 /* The same keys where they ask for nothing. */
 Test(chat_files, takes_a_file_that_says_what_it_computes) {
   static const float one = 1;

@@ -249,6 +249,8 @@ Test(tokenizer, says_what_is_wrong_with_a_vocabulary) {
   expect_refusal(&writer, "it has no tokenizer.ggml.model");
   write_vocabulary(&writer, "llama-bpe", 3, tokens, "a b");
   expect_refusal(&writer, "its tokenizer is gpt2 with the pattern llama-bpe, known is gpt2 with smollm");
+  write_vocabulary(&writer, "\x1b[2Jsmollm", 3, tokens, "a b");
+  expect_refusal(&writer, "with the pattern ?[2Jsmollm, known is"); /* else it clears the screen */
   write_vocabulary(&writer, "smollm", 4, tokens, "a b");
   expect_refusal(&writer, "token 3 is not written in GPT-2's characters");
   write_vocabulary(&writer, "smollm", 3, tokens, "b a");
