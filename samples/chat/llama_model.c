@@ -58,20 +58,7 @@ static void require_number(const struct gguf *file, const char *key, int64_t exp
     give_up("%s: %s is %g, not %lld: %s", file->path, key, (double)value, (long long)expected, why);
 }
 
-/* Of a layer without "blk.N.". */
-static bool is_read(struct gguf_text name) {
-  static const char *const names[] = {"token_embd.weight", "output_norm.weight", "output.weight", "attn_norm.weight",
-                                      "attn_q.weight",     "attn_k.weight",      "attn_v.weight", "attn_output.weight",
-                                      "ffn_norm.weight",   "ffn_gate.weight",    "ffn_up.weight", "ffn_down.weight"};
-  bool of_layer = name.length > 4 && memcmp(name.bytes, "blk.", 4) == 0;
-  const char *dot = of_layer ? memchr(name.bytes + 4, '.', name.length - 4) : NULL;
-  struct gguf_text part = dot ? (struct gguf_text){dot + 1, (size_t)(name.bytes + name.length - dot - 1)} : name;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (is_text(part, names[i])) return true;
-  return false;
-}
-
-/* The keys that change what is computed, and tensors that nothing here reads, such as a bias. */
+/* The keys that change what is computed. */
 static void require_plain(const struct gguf *file, int64_t head) {
   static const char unscaled[] = "positions are not scaled",
                     width[] = "a head has its share of the embedding's columns";
@@ -83,10 +70,6 @@ static void require_plain(const struct gguf *file, int64_t head) {
   require_number(file, "llama.attention.key_length", head, width);
   require_number(file, "llama.attention.value_length", head, width);
   require_number(file, "llama.expert_count", 0, "a layer has one feed forward, which every token goes through");
-  for (uint64_t i = 0; i < file->tensor_count; i++) {
-    struct gguf_text name = file->tensors[i].name;
-    if (!is_read(name)) give_up("%s: it has a tensor %s, which would be left out", file->path, gguf_quote(name).text);
-  }
 }
 
 /* ---- The model --------------------------------------------------------------------------------------------------- */
@@ -161,6 +144,41 @@ static struct matrix find_embedding(const struct gguf *file, const rondo_graph_l
   return (struct matrix){{tensor_of(file, name, desc->vocabulary, desc->hidden)}, 1, false};
 }
 
+static struct matrix find_norm(const struct gguf *file, const rondo_graph_llama_desc *desc) {
+  return (struct matrix){{tensor_of(file, "output_norm.weight", 1, desc->hidden)}, 1, false};
+}
+
+static bool has_part(const struct matrix *matrix, const struct gguf_tensor *tensor) {
+  for (uint32_t i = 0; i < matrix->part_count; i++)
+    if (matrix->parts[i] == tensor) return true;
+  return false;
+}
+
+static bool is_read(const struct gguf *file, const rondo_graph_llama_desc *desc, const struct gguf_tensor *tensor) {
+  struct gguf_quoted name = gguf_quote(tensor->name);
+  if (strncmp(name.text, "blk.", 4) != 0)
+    return tensor == gguf_tensor(file, "token_embd.weight") || tensor == gguf_tensor(file, "output_norm.weight") ||
+           tensor == gguf_tensor(file, "output.weight");
+  long i = strtol(name.text + 4, NULL, 10);
+  if (i < 0 || i >= desc->layers) return false;
+  struct layer_matrices layer = find_layer(file, desc, (int32_t)i);
+  return has_part(&layer.attention_norm, tensor) || has_part(&layer.qkv, tensor) || has_part(&layer.output, tensor) ||
+         has_part(&layer.feed_forward_norm, tensor) || has_part(&layer.gate_up, tensor) ||
+         has_part(&layer.down, tensor);
+}
+
+/* The tensors of the model that the keys describe, all of them and no other, such as a bias or a layer too many. The
+ * file has to have them before memory is taken for what its keys say. */
+static void require_tensors(const struct gguf *file, const rondo_graph_llama_desc *desc) {
+  for (int32_t i = 0; i < desc->layers; i++) find_layer(file, desc, i);
+  find_embedding(file, desc, "token_embd.weight");
+  find_norm(file, desc);
+  if (!desc->tied_embedding) find_embedding(file, desc, "output.weight");
+  for (uint64_t i = 0; i < file->tensor_count; i++)
+    if (!is_read(file, desc, &file->tensors[i]))
+      give_up("%s: it has a tensor %s, which would be left out", file->path, gguf_quote(file->tensors[i].name).text);
+}
+
 static float larger(float largest, const struct matrix *matrix) {
   float own;
   if (!matrix_largest(matrix, &own)) give_up("no memory for the weights");
@@ -213,7 +231,7 @@ static void upload_all(const struct gguf *file, const struct llama *llama) {
     upload(llama, &layer.down, desc->weights, to->down, to->down_scales);
   }
   struct matrix embedding = find_embedding(file, desc, "token_embd.weight");
-  struct matrix norm = {{tensor_of(file, "output_norm.weight", 1, desc->hidden)}, 1, false};
+  struct matrix norm = find_norm(file, desc);
   upload(llama, &embedding, desc->embedding, tensors->embedding, tensors->embedding_scales);
   upload(llama, &norm, desc->dtype, tensors->norm, none);
   if (desc->tied_embedding) return;
@@ -256,6 +274,7 @@ static void begin_step(struct llama *llama, struct llama_step *step, const struc
 
 void llama_open(const struct gguf *file, const struct llama_options *options, struct llama *llama) {
   *llama = (struct llama){.desc = describe(file, options)};
+  require_tensors(file, &llama->desc);
   llama->desc.nvfp4_scale = nvfp4_scale(file, &llama->desc);
   describe_step(&llama->decode, &llama->desc);
   rondo_graph_llama_desc prefill = llama->desc;

@@ -28,6 +28,7 @@ static void put_text(struct gguf_buffer *buffer, const char *text) {
 }
 
 void gguf_write_value(struct gguf_writer *writer, const char *key, uint32_t kind, const void *value, size_t bytes) {
+  if (writer->without && strcmp(key, writer->without) == 0) return;
   writer->entry_count++;
   put_text(&writer->entries, key);
   put_u32(&writer->entries, kind);

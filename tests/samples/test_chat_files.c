@@ -38,7 +38,16 @@ Test(chat_files, refuses_a_file_that_asks_for_what_it_does_not_compute) {
       gguf_write_u32(&writer, keys[i].key, keys[i].number);
     require_refusal(run_small_model(&writer), keys[i].sentence);
   }
-  static const char *const tensors[] = {"blk.0.attn_q.bias", "blk.0.ffn_gate_exps.weight", "rope_freqs.weight"};
+}
+
+/* A model without them would say something else. */
+Test(chat_files, refuses_tensors_that_nothing_reads) {
+  static const char *const tensors[] = {
+      "blk.0.attn_q.bias",       "blk.0.ffn_gate_exps.weight", "rope_freqs.weight", /* of models that are others */
+      "blk.1.attn_norm.weight",                                                     /* the model has one layer */
+      "blk.00.attn_norm.weight", "blk.foo.attn_norm.weight",   "attn_norm.weight",
+      "blk.0.token_embd.weight", "blk.0.output.weight",
+  };
   for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
     static const float values[64];
     struct gguf_writer writer = {0};
@@ -46,6 +55,25 @@ Test(chat_files, refuses_a_file_that_asks_for_what_it_does_not_compute) {
     char sentence[128];
     snprintf(sentence, sizeof sentence, "it has a tensor %s, which would be left out", tensors[i]);
     require_refusal(run_small_model(&writer), sentence);
+  }
+}
+
+/* A model as large as these keys say does not fit into any memory. */
+Test(chat_files, compares_the_keys_with_the_tensors_before_it_takes_memory) {
+  static const struct {
+    const char *key;
+    uint32_t number;
+    const char *sentence;
+  } keys[] = {
+      {"llama.block_count", INT32_MAX, "it has no tensor blk.1.attn_norm.weight"},
+      {"llama.feed_forward_length", 1 << 30, "tensor blk.0.ffn_gate.weight is 128 x 64, expected is 1073741824 x 64"},
+      {"llama.embedding_length", 1 << 30, "tensor blk.0.attn_norm.weight is 1 x 64, expected is 1 x 1073741824"},
+  };
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    struct gguf_writer writer = {0};
+    gguf_write_u32(&writer, keys[i].key, keys[i].number);
+    writer.without = keys[i].key;
+    require_refusal(run_small_model(&writer), keys[i].sentence);
   }
 }
 
