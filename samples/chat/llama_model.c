@@ -26,6 +26,13 @@ static float number_of(const struct gguf *file, const char *key) {
   return (float)value;
 }
 
+/* The library has a default in place of a zero. */
+static float positive_of(const struct gguf *file, const char *key) {
+  float value = number_of(file, key);
+  if (!(value > 0 && isfinite(value))) give_up("%s: %s is %g, not a positive number", file->path, key, (double)value);
+  return value;
+}
+
 /* A tensor that must be there, with so many rows of so many columns. */
 static const struct gguf_tensor *tensor_of(const struct gguf *file, const char *name, int64_t rows, int64_t columns) {
   const struct gguf_tensor *tensor = gguf_tensor(file, name);
@@ -42,6 +49,12 @@ static bool is_text(struct gguf_text text, const char *expected) {
   return text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
 }
 
+static bool has_text(const struct gguf *file, const char *key, const char *expected) {
+  char message[GGUF_MESSAGE_BYTES];
+  struct gguf_text value;
+  return gguf_string(file, key, &value, message) && is_text(value, expected);
+}
+
 static void require_text(const struct gguf *file, const char *key, const char *expected, const char *why) {
   char message[GGUF_MESSAGE_BYTES];
   struct gguf_text value;
@@ -50,31 +63,46 @@ static void require_text(const struct gguf *file, const char *key, const char *e
     give_up("%s: %s is %s, not %s: %s", file->path, key, gguf_quote(value).text, expected, why);
 }
 
-/* Where the file has the key at all. */
-static void require_number(const struct gguf *file, const char *key, int64_t expected, const char *why) {
+/* Where the file has the key at all; unset is a value that says no more than if it had not. */
+static void require_number(const struct gguf *file, const char *key, float expected, float unset, const char *why) {
   if (!gguf_find(file, key)) return;
   float value = number_of(file, key);
-  if (value != (float)expected)
-    give_up("%s: %s is %g, not %lld: %s", file->path, key, (double)value, (long long)expected, why);
+  if (value != expected && value != unset)
+    give_up("%s: %s is %g, not %g: %s", file->path, key, (double)value, (double)expected, why);
 }
 
-/* The keys that change what is computed. */
-static void require_plain(const struct gguf *file, int64_t head) {
-  static const char unscaled[] = "positions are not scaled",
-                    width[] = "a head has its share of the embedding's columns";
-  if (gguf_find(file, "llama.rope.scaling.type")) require_text(file, "llama.rope.scaling.type", "none", unscaled);
-  require_number(file, "llama.rope.scaling.factor", 1, unscaled);
-  require_number(file, "llama.rope.scaling.attn_factor", 1, unscaled);
-  require_number(file, "llama.rope.scale_linear", 1, unscaled);
-  require_number(file, "llama.rope.dimension_count", head, "a head is turned as a whole");
-  require_number(file, "llama.attention.key_length", head, width);
-  require_number(file, "llama.attention.value_length", head, width);
-  require_number(file, "llama.expert_count", 0, "a layer has one feed forward, which every token goes through");
+static void require_true(const struct gguf *file, const char *key, const char *why) {
+  const struct gguf_entry *entry = gguf_find(file, key);
+  if (entry && (entry->kind != GGUF_BOOL || entry->is_array || gguf_element(entry, 0) == 0))
+    give_up("%s: %s is not true: %s", file->path, key, why);
+}
+
+/* The keys that change what is computed; what is unset as in llama.cpp, which most files are made for. */
+static void require_plain(const struct gguf *file, int64_t head_columns) {
+  static const char unscaled[] = "positions are not scaled", type[] = "llama.rope.scaling.type";
+  static const char width[] = "a head has its share of the embedding's columns";
+  static const char plain[] = "nothing is multiplied by it";
+  float head = (float)head_columns;
+  if (gguf_find(file, type) && !has_text(file, type, "linear")) require_text(file, type, "none", unscaled);
+  require_number(file, "llama.rope.scaling.factor", 1, 0, unscaled);
+  require_number(file, "llama.rope.scaling.attn_factor", 1, 1, unscaled);
+  require_number(file, "llama.rope.scale_linear", 1, 0, unscaled);
+  require_number(file, "llama.rope.dimension_count", head, head, "a head is turned as a whole");
+  require_number(file, "llama.attention.key_length", head, head, width);
+  require_number(file, "llama.attention.value_length", head, head, width);
+  require_number(file, "llama.attention.scale", 1 / sqrtf(head), 0, "scores are divided by the root of a head's width");
+  require_number(file, "llama.attention.sliding_window", 0, 0, "a token sees all that are before it");
+  require_true(file, "llama.attention.causal", "a token sees none that is behind it");
+  require_number(file, "llama.logit_scale", 1, 0, plain);
+  require_number(file, "llama.embedding_scale", 1, 0, plain);
+  require_number(file, "llama.residual_scale", 1, 0, plain);
+  require_number(file, "llama.expert_count", 0, 0, "a layer has one feed forward, which every token goes through");
 }
 
 /* ---- The model --------------------------------------------------------------------------------------------------- */
 
 static rondo_graph_llama_desc describe(const struct gguf *file, const struct llama_options *options) {
+  static const char kv_heads[] = "llama.attention.head_count_kv", rope_base[] = "llama.rope.freq_base"; /* optional */
   require_text(file, "general.architecture", "llama", "no other is known");
   int64_t trained = integer_of(file, "llama.context_length");
   int64_t context = options->context ? options->context : trained;
@@ -90,13 +118,13 @@ static rondo_graph_llama_desc describe(const struct gguf *file, const struct lla
       .layers = (int32_t)integer_of(file, "llama.block_count"),
       .hidden = hidden,
       .query_heads = heads,
-      .kv_heads = integer_of(file, "llama.attention.head_count_kv"),
+      .kv_heads = gguf_find(file, kv_heads) ? integer_of(file, kv_heads) : heads,
       .feed_forward = integer_of(file, "llama.feed_forward_length"),
       .vocabulary = gguf_rows(embedding),
       .context = context,
-      .rope_base = number_of(file, "llama.rope.freq_base"),
+      .rope_base = gguf_find(file, rope_base) ? positive_of(file, rope_base) : 10000,
       .rope_pairing = RONDO_ROPE_INTERLEAVED,
-      .epsilon = number_of(file, "llama.attention.layer_norm_rms_epsilon"),
+      .epsilon = positive_of(file, "llama.attention.layer_norm_rms_epsilon"),
       .dtype = RONDO_BF16,
       .weights = options->weights,
       .embedding = options->embedding,

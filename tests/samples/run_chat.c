@@ -11,8 +11,7 @@ struct ran run_chat(const char *words, const char *input) {
   return shell_run(line);
 }
 
-struct ran run_small_model(struct gguf_writer *writer) {
-  char words[512];
+const char *write_small_model(struct gguf_writer *writer) {
   gguf_write_small_vocabulary(writer);
   gguf_write_small_model(writer);
   struct gguf_buffer bytes = gguf_write_end(writer);
@@ -20,7 +19,12 @@ struct ran run_small_model(struct gguf_writer *writer) {
   FILE *file = fopen(path, "wb");
   cr_assert(file && fwrite(bytes.bytes, 1, bytes.count, file) == bytes.count && fclose(file) == 0);
   free(bytes.bytes);
-  snprintf(words, sizeof words, "--backend host --context %d --tokens 3 --prompt hello --model %s", SMALL_CONTEXT,
-           path);
-  return run_chat(words, "");
+  return path;
+}
+
+struct ran run_small_model(struct gguf_writer *writer, const char *words) {
+  char all[512];
+  snprintf(all, sizeof all, "--backend host --context %d --prompt hello --model %s %s", SMALL_CONTEXT,
+           write_small_model(writer), words);
+  return run_chat(all, "");
 }
