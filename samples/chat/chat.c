@@ -75,7 +75,7 @@ static int32_t answer(struct chat *chat, int32_t token) {
   chat->figures.answering_ns += clock_ns() - begin;
   end_text(&stream);
   if (token != chat->template.end && llama_room(&chat->llama) == 0)
-    fprintf(stderr, "the context is full: %lld tokens\n", (long long)chat->options.llama.context);
+    fprintf(stderr, "the context is full: %lld tokens\n", (long long)chat->llama.desc.context);
   return token;
 }
 

@@ -17,7 +17,7 @@ static const char help[] =
     "  --prompt TEXT             answer this and end, instead of a conversation\n"
     "  --system TEXT             what the model is told to be\n"
     "  --tokens N                of an answer, at most (512)\n"
-    "  --context N               tokens of a conversation, at most (2048)\n"
+    "  --context N               tokens of a conversation, at most (2048, or as many as the model was trained for)\n"
     "  --temperature X           0: always the likeliest token (0)\n"
     "  --top-k N, --top-p X      with a temperature: draw from the N likeliest (40), and of these from the fewest "
     "that\n"
@@ -89,7 +89,7 @@ struct chat_options chat_options_parse(int argc, char **argv) {
       .model = ".model/SmolLM2-135M-Instruct.Q4_1.gguf",
       .system = template_default_system,
       .tokens = 512,
-      .llama = {.weights = RONDO_BF16, .embedding = RONDO_BF16, .context = 2048, .top_k = 40, .top_p = 0.95f},
+      .llama = {.weights = RONDO_BF16, .embedding = RONDO_BF16, .top_k = 40, .top_p = 0.95f},
   };
   for (int i = 1; i < argc; i += 2) {
     if (strcmp(argv[i], "--help") == 0) {

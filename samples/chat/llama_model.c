@@ -105,7 +105,8 @@ static rondo_graph_llama_desc describe(const struct gguf *file, const struct lla
   static const char kv_heads[] = "llama.attention.head_count_kv", rope_base[] = "llama.rope.freq_base"; /* optional */
   require_text(file, "general.architecture", "llama", "no other is known");
   int64_t trained = integer_of(file, "llama.context_length");
-  int64_t context = options->context ? options->context : trained;
+  int64_t context = options->context;
+  if (context == 0) context = trained < LLAMA_CONTEXT ? trained : LLAMA_CONTEXT;
   if (context > trained)
     give_up("%s: it was trained for %lld tokens, not for %lld", file->path, (long long)trained, (long long)context);
   int64_t hidden = integer_of(file, "llama.embedding_length"), heads = integer_of(file, "llama.attention.head_count");

@@ -10,13 +10,14 @@
 
 #include "gguf.h"
 
-enum { LLAMA_CHUNK = 16 }; /* tokens of a prompt that one replay takes */
+enum { LLAMA_CHUNK = 16 };     /* tokens of a prompt that one replay takes */
+enum { LLAMA_CONTEXT = 2048 }; /* tokens of a conversation where nobody asks for more */
 
 struct llama_options {
   rondo_backend backend;
   rondo_dtype weights;   /* RONDO_BF16, RONDO_E4M3 or RONDO_NVFP4 */
   rondo_dtype embedding; /* and the last product's matrix: RONDO_BF16 or RONDO_NVFP4 */
-  int64_t context;       /* tokens of a conversation; 0: as many as the model was trained for */
+  int64_t context;       /* tokens of a conversation; 0: LLAMA_CONTEXT, or as many as the model was trained for */
   bool with_logits;
   float temperature; /* 0: the likeliest token */
   int32_t top_k;     /* 0: all */

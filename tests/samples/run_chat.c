@@ -24,7 +24,6 @@ const char *write_small_model(struct gguf_writer *writer) {
 
 struct ran run_small_model(struct gguf_writer *writer, const char *words) {
   char all[512];
-  snprintf(all, sizeof all, "--backend host --context %d --prompt hello --model %s %s", SMALL_CONTEXT,
-           write_small_model(writer), words);
+  snprintf(all, sizeof all, "--backend host --prompt hello --model %s %s", write_small_model(writer), words);
   return run_chat(all, "");
 }

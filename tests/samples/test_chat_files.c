@@ -153,3 +153,14 @@ Test(chat_files, takes_a_file_without_its_optional_keys) {
   writer.without = "llama.attention.head_count_kv"; /* as many as queries have: the small model has fewer */
   require_refusal(run_small_model(&writer, ""), "tensor blk.0.attn_k.weight is 32 x 64, expected is 64 x 64");
 }
+
+/* A conversation is no longer than that, whoever asks. */
+Test(chat_files, takes_a_model_that_was_trained_for_few_tokens) {
+  struct gguf_writer writer = {0};
+  char sentence[64];
+  struct ran ran = run_small_model(&writer, "");
+  REQUIRE_CODE(ran, 0);
+  snprintf(sentence, sizeof sentence, "the context is full: %d tokens\n", SMALL_CONTEXT);
+  cr_assert_not_null(strstr(ran.error, sentence), "%s", ran.error);
+  require_refusal(run_small_model(&writer, "--context 257"), "it was trained for 256 tokens, not for 257");
+}
