@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "model.h"
@@ -16,34 +17,52 @@
 
 TestSuite(chat_interrupts, .fini = shell_remove_folder, .timeout = 300);
 
-/* A chat beside the test. What it has printed so far is in the two files; text and busy_ns are what a test waits for.
- */
+/* A chat beside the test, by the paths of its streams; text is what a test waits for. */
 struct beside {
   pid_t process;
-  char out[256], error[256];
+  char in[256], out[256], error[256];
   const char *text;
-  int64_t busy_ns;
 };
 
-/* SIGINT is as in front of a terminal, whatever this test began with. The chat does not outlive it. */
-static struct beside begin_chat(const char *words, const char *input_path) {
+/* Its input; output and error are files. */
+static struct beside chat_beside(const char *in) {
   struct beside chat = {0};
-  char line[4096];
-  struct gguf file = require_model();
-  gguf_close(&file);
+  snprintf(chat.in, sizeof chat.in, "%s", in);
   snprintf(chat.out, sizeof chat.out, "%s", shell_write("out", ""));
   snprintf(chat.error, sizeof chat.error, "%s", shell_write("error", ""));
-  snprintf(line, sizeof line, "exec %s/samples/chat --backend host %s <%s >%s 2>%s", shell_root(), words, input_path,
-           chat.out, chat.error);
-  chat.process = fork();
-  if (chat.process == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGINT, SIG_DFL);
-    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-    _exit(127);
-  }
-  cr_assert_gt(chat.process, 0);
   return chat;
+}
+
+static void become_chat(const struct beside *chat, const char *const *words) {
+  char path[4096], *arguments[16] = {path, "--backend", "host"};
+  snprintf(path, sizeof path, "%s/samples/chat", shell_root());
+  for (size_t i = 0; words[i]; i++) arguments[3 + i] = (char *)(uintptr_t)words[i];
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && dup2(open(chat->in, O_RDONLY), STDIN_FILENO) >= 0 &&
+      dup2(open(chat->out, O_WRONLY), STDOUT_FILENO) >= 0 && dup2(open(chat->error, O_WRONLY), STDERR_FILENO) >= 0)
+    execv(path, arguments);
+  _exit(127);
+}
+
+/* SIGINT is as in front of a terminal, whatever this test began with, and from the first moment on: the process never
+ * has a handler of another program. */
+static void begin_chat(struct beside *chat, const char *const *words) {
+  signal(SIGINT, SIG_DFL);
+  chat->process = fork();
+  if (chat->process == 0) become_chat(chat, words);
+  cr_assert_gt(chat->process, 0);
+}
+
+/* A pipe by its name, which waits for nobody: the test has both its ends. */
+static int open_fifo(const char *name, char path[256]) {
+  snprintf(path, 256, "%s/%s", shell_folder(), name);
+  cr_assert_eq(mkfifo(path, 0600), 0);
+  return open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+}
+
+static void need_model(void) {
+  skip_under_sanitizers();
+  struct gguf file = require_model();
+  gguf_close(&file);
 }
 
 static const char *proc_file(const struct beside *chat, const char *name) {
@@ -59,16 +78,22 @@ static bool catches_interrupts(const struct beside *chat) {
   return caught && (strtoull(caught + 7, NULL, 16) >> (SIGINT - 1) & 1);
 }
 
-/* What its threads have computed. */
-static int64_t busy_ns(const struct beside *chat) {
-  clockid_t clock;
-  struct timespec time = {0};
-  if (clock_getcpuclockid(chat->process, &clock) == 0) clock_gettime(clock, &time);
-  return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+static bool is_opening(const struct beside *chat) { return reads_the_model(chat) || catches_interrupts(chat); }
+static bool has_said(const struct beside *chat) { return strstr(shell_read(chat->out), chat->text) != NULL; }
+
+/* For tests that ask what follows: a kernel may keep it to itself. */
+static void need_system_calls(void) {
+  if (!*shell_read("/proc/self/syscall")) cr_skip_test("/proc/PID/syscall is not there");
 }
 
-static bool was_busy(const struct beside *chat) { return busy_ns(chat) >= chat->busy_ns; }
-static bool has_said(const struct beside *chat) { return strstr(shell_read(chat->out), chat->text) != NULL; }
+/* Of its first thread: the system call in which it waits, by number, and that call's first argument. */
+static bool waits_in(const struct beside *chat, long call, unsigned long argument) {
+  long number;
+  unsigned long first;
+  return sscanf(proc_file(chat, "syscall"), "%ld %lx", &number, &first) == 2 && number == call && first == argument;
+}
+
+static bool waits_for_a_line(const struct beside *chat) { return waits_in(chat, SYS_read, STDIN_FILENO); }
 
 static bool has_ended(const struct beside *chat) {
   siginfo_t info = {0};
@@ -102,24 +127,40 @@ static int answered_tokens(struct ran ran) {
 }
 
 /* It would repeat itself until the context is full. */
-static const char long_answer[] = "List a thousand animals.";
+static const char long_answer[] = "List a thousand animals.", many_tokens[] = "1900";
 enum { MANY_TOKENS = 1900 };
 
+/* Nearly as many tokens. */
+static const char *long_message(void) {
+  static char text[4 * MANY_TOKENS];
+  for (size_t at = 0; at + 400 < sizeof text; at++) text[at] = "the "[at % 4];
+  return text;
+}
+
+/* It is stopped to see that it is not too late for that. */
 Test(chat_interrupts, dies_of_an_interrupt_before_the_model_is_there) {
-  skip_under_sanitizers();
-  struct beside chat = begin_chat("--prompt hello", "/dev/null");
-  wait_until(reads_the_model, &chat);
-  interrupt(&chat);
+  need_model();
+  struct beside chat;
+  for (bool is_early = false; !is_early;) {
+    chat = chat_beside("/dev/null");
+    begin_chat(&chat, (const char *const[]){"--prompt", "hello", NULL});
+    wait_until(is_opening, &chat);
+    cr_assert_eq(kill(chat.process, SIGSTOP), 0);
+    cr_assert_eq(waitpid(chat.process, NULL, WUNTRACED), chat.process);
+    is_early = !catches_interrupts(&chat);
+    cr_assert_eq(kill(chat.process, is_early ? SIGINT : SIGKILL), 0);
+    if (!is_early) cr_assert_eq(waitpid(chat.process, NULL, 0), chat.process);
+  }
+  cr_assert_eq(kill(chat.process, SIGCONT), 0);
   struct ran ran = end_of(&chat);
   REQUIRE_CODE(ran, 128 + SIGINT);
   cr_assert(strlen(ran.out) == 0 && strlen(ran.error) == 0, "%s", ran.error);
 }
 
 Test(chat_interrupts, ends_its_answer_when_it_is_interrupted) {
-  skip_under_sanitizers();
-  char words[128];
-  snprintf(words, sizeof words, "--tokens %d --prompt '%s'", MANY_TOKENS, long_answer);
-  struct beside chat = begin_chat(words, "/dev/null");
+  need_model();
+  struct beside chat = chat_beside("/dev/null");
+  begin_chat(&chat, (const char *const[]){"--tokens", many_tokens, "--prompt", long_answer, NULL});
   chat.text = "1. ";
   wait_until(has_said, &chat);
   interrupt(&chat);
@@ -129,19 +170,20 @@ Test(chat_interrupts, ends_its_answer_when_it_is_interrupted) {
   cr_assert_eq(ran.out[strlen(ran.out) - 1], '\n');
 }
 
-/* The first message is interrupted on its way into the model, a thousand tokens before its end: what comes next is
+/* The first message is interrupted on its way into the model, where it takes a second or more: what comes next is
  * answered as if it were the first. */
 Test(chat_interrupts, forgets_a_message_that_is_interrupted) {
-  skip_under_sanitizers();
-  static char input[8192];
-  size_t at = 0;
-  while (at < 4 * MANY_TOKENS - 400) at += (size_t)snprintf(input + at, sizeof input - at, "the ");
-  snprintf(input + at, sizeof input - at, "\nWhat is the capital of Japan?\n");
-  struct beside chat = begin_chat("", shell_write("input", input));
+  need_model();
+  char path[256];
+  int input = open_fifo("in", path), left = 1;
+  struct beside chat = chat_beside(path);
+  begin_chat(&chat, (const char *const[]){NULL});
   wait_until(catches_interrupts, &chat);
-  chat.busy_ns = busy_ns(&chat) + 100000000; /* it has read the message long since */
-  wait_until(was_busy, &chat);
+  cr_assert_gt(dprintf(input, "%s\n", long_message()), 0);
+  while (left > 0) cr_assert_eq(ioctl(input, FIONREAD, &left), 0);
   interrupt(&chat);
+  cr_assert_gt(dprintf(input, "What is the capital of Japan?\n"), 0);
+  close(input);
   struct ran ran = end_of(&chat);
   REQUIRE_CODE(ran, 0);
   cr_assert_str_eq(ran.out, "The capital of Japan is Tokyo.\n");
@@ -149,26 +191,22 @@ Test(chat_interrupts, forgets_a_message_that_is_interrupted) {
   cr_assert_not_null(strstr(ran.error, "prompt     37 tokens"), "%s", ran.error);
 }
 
-/* One ends the first answer and nothing of the second; at the prompt one ends the program. It may come just before the
- * line is waited for, so there are more. */
+/* One ends the first answer and nothing of the second; at the prompt one ends the program. */
 Test(chat_interrupts, ends_one_thing_with_each_interrupt) {
-  skip_under_sanitizers();
-  char words[64], path[256];
-  snprintf(path, sizeof path, "%s/fifo", shell_folder());
-  cr_assert_eq(mkfifo(path, 0600), 0);
-  int input = open(path, O_RDWR | O_CLOEXEC); /* for both ends, so that it waits for nobody */
+  need_model();
+  need_system_calls();
+  char path[256];
+  int input = open_fifo("in", path);
   cr_assert_gt(dprintf(input, "%s\nWhat is the capital of Japan?\n", long_answer), 0);
-  snprintf(words, sizeof words, "--tokens %d", MANY_TOKENS);
-  struct beside chat = begin_chat(words, path);
+  struct beside chat = chat_beside(path);
+  begin_chat(&chat, (const char *const[]){"--tokens", many_tokens, NULL});
   chat.text = "1. ";
   wait_until(has_said, &chat);
   interrupt(&chat);
   chat.text = "The capital of Japan is Tokyo.\n";
   wait_until(has_said, &chat);
-  while (!has_ended(&chat)) {
-    interrupt(&chat);
-    usleep(10000);
-  }
+  wait_until(waits_for_a_line, &chat);
+  interrupt(&chat);
   struct ran ran = end_of(&chat);
   REQUIRE_CODE(ran, 0);
   cr_assert(answered_tokens(ran) > 8 && answered_tokens(ran) < MANY_TOKENS / 2, "%s", ran.error);
