@@ -1,6 +1,5 @@
 /* chat - a conversation with a small language model: a prompt takes a replay for every 16 of its tokens, an answer one
  * replay a token, which the graph feeds back to itself. While a token is printed the next one is on its way. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "chat_options.h"
 #include "figures.h"
 #include "template.h"
+#include "terminal.h"
 #include "utf8.h"
 
 struct chat {
@@ -21,21 +21,6 @@ struct chat {
   /* Of the conversation so far, what the model has not taken yet: the end of the last answer. */
   struct tokens pending;
 };
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal_number) {
-  (void)signal_number;
-  interrupted = 1;
-}
-
-/* From when there is something to end but the program. Without SA_RESTART: a line that is being read ends with an
- * error. */
-static void catch_interrupts(void) {
-  struct sigaction action = {.sa_handler = on_interrupt};
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, NULL);
-}
 
 /* ---- An answer --------------------------------------------------------------------------------------------------- */
 
@@ -65,7 +50,7 @@ static int32_t answer(struct chat *chat, int32_t token) {
   while (goes_on) {
     uint64_t replayed = clock_ns();
     bool ends = token == chat->template.end;
-    goes_on = !ends && --left > 0 && llama_room(&chat->llama) > 0 && !interrupted;
+    goes_on = !ends && --left > 0 && llama_room(&chat->llama) > 0 && !terminal_interrupted();
     if (goes_on) llama_begin_token(&chat->llama);
     print_token(chat, &stream, token);
     if (!goes_on) break;
@@ -93,12 +78,18 @@ static struct tokens tokens_of_message(const struct chat *chat, const char *text
   return tokens;
 }
 
-/* A chunk at a time, after each of which Ctrl-C may end it. false: it did, and the model is as before. */
+/* A chunk at a time, after each of which Ctrl-C may end it. false: it did, or there is no room, and the model is as
+ * before. */
 static bool take(struct chat *chat, const struct tokens *tokens, int32_t *next) {
   uint64_t begin = clock_ns();
-  int64_t before = chat->llama.position;
+  int64_t before = chat->llama.position, room = llama_room(&chat->llama);
   size_t done = 0;
-  while (done < tokens->count && !interrupted) {
+  if ((int64_t)tokens->count > room) {
+    fprintf(stderr, "that takes %zu tokens, the context has room for %lld more%s\n", tokens->count, (long long)room,
+            chat->options.prompt ? "" : "; /new forgets the conversation");
+    return false;
+  }
+  while (done < tokens->count && !terminal_interrupted()) {
     size_t left = tokens->count - done, rows = left < LLAMA_CHUNK ? left : LLAMA_CHUNK;
     *next = llama_prefill(&chat->llama, tokens->ids + done, rows);
     done += rows;
@@ -113,24 +104,19 @@ static bool take(struct chat *chat, const struct tokens *tokens, int32_t *next) 
   return true;
 }
 
-/* false: there is no room for it, and nothing was taken. */
+/* false: the message was not taken, and there is no answer. */
 static bool reply(struct chat *chat, const char *text) {
   struct tokens tokens = tokens_of_message(chat, text);
-  int64_t room = llama_room(&chat->llama);
-  bool fits = (int64_t)tokens.count <= room;
   int32_t token = -1;
-  if (!fits) {
-    fprintf(stderr, "that takes %zu tokens, the context has room for %lld more%s\n", tokens.count, (long long)room,
-            chat->options.prompt ? "" : "; /new forgets the conversation");
-  } else if (take(chat, &tokens, &token)) {
-    int32_t last = answer(chat, token);
-    chat->pending.count = 0;
-    if (!tokens_push(&chat->pending, last) ||
-        !template_answered(&chat->template, last != chat->template.end, &chat->pending))
-      give_up("no memory for the conversation");
-  }
+  bool taken = take(chat, &tokens, &token);
   tokens_free(&tokens);
-  return fits;
+  if (!taken) return false;
+  int32_t last = answer(chat, token);
+  chat->pending.count = 0;
+  if (!tokens_push(&chat->pending, last) ||
+      !template_answered(&chat->template, last != chat->template.end, &chat->pending))
+    give_up("no memory for the conversation");
+  return true;
 }
 
 static void forget(struct chat *chat) {
@@ -143,17 +129,17 @@ static void converse(struct chat *chat) {
   size_t capacity = 0;
   bool asks = isatty(STDIN_FILENO);
   if (asks)
-    fputs("A line is a message; /new forgets the conversation, Ctrl-C ends an answer, Ctrl-D the program.\n", stderr);
+    fputs("A line is a message; /new forgets the conversation. Ctrl-C takes back a message that is on its way in,\n"
+          "ends an answer, and at the prompt the program, as Ctrl-D does.\n",
+          stderr);
   for (;;) {
     if (asks) fputs("> ", stderr);
-    ssize_t length = getline(&line, &capacity, stdin);
-    if (length <= 0 || interrupted) break; /* the end, or Ctrl-C */
-    if (line[length - 1] == '\n') line[length - 1] = '\0';
+    if (!terminal_line(&line, &capacity)) break;
     if (strcmp(line, "/new") == 0)
       forget(chat);
     else if (*line)
       reply(chat, line);
-    interrupted = 0; /* it ended that reply, not the next one */
+    terminal_forget_interrupt(); /* it ended that reply, not the next one */
   }
   if (asks) fputc('\n', stderr);
   free(line);
@@ -187,7 +173,7 @@ static void close_chat(struct chat *chat) {
 int main(int argc, char **argv) {
   struct chat chat = {.options = chat_options_parse(argc, argv)};
   open_chat(&chat);
-  catch_interrupts();
+  terminal_catch_interrupts(); /* there is something to end but the program */
   bool fine = true;
   if (chat.options.prompt)
     fine = reply(&chat, chat.options.prompt);

@@ -11,9 +11,9 @@
 
 static const char help[] =
     "usage: chat [OPTION VALUE]...\n\n"
-    "Talks with SmolLM2-135M-Instruct: a line is a message, /new forgets the conversation, Ctrl-C ends an answer, "
-    "Ctrl-D\n"
-    "the program. What the model says goes to standard output, all else to standard error.\n\n"
+    "Talks with SmolLM2-135M-Instruct: a line is a message, /new forgets the conversation. Ctrl-C takes back a\n"
+    "message that is on its way in, ends an answer, and at the prompt the program, as Ctrl-D does. What the model\n"
+    "says goes to standard output, all else to standard error.\n\n"
     "  --prompt TEXT             answer this and end, instead of a conversation\n"
     "  --system TEXT             what the model is told to be\n"
     "  --tokens N                of an answer, at most (512)\n"

@@ -12,10 +12,11 @@ struct ran run_chat(const char *words, const char *input) {
 }
 
 const char *write_small_model(struct gguf_writer *writer) {
+  static char path[256];
   gguf_write_small_vocabulary(writer);
   gguf_write_small_model(writer);
   struct gguf_buffer bytes = gguf_write_end(writer);
-  const char *path = shell_write("small.gguf", "");
+  snprintf(path, sizeof path, "%s/small.gguf", shell_folder());
   FILE *file = fopen(path, "wb");
   cr_assert(file && fwrite(bytes.bytes, 1, bytes.count, file) == bytes.count && fclose(file) == 0);
   free(bytes.bytes);

@@ -7,7 +7,7 @@
 
 /* "chat WORDS" with this on its standard input. */
 struct ran run_chat(const char *words, const char *input);
-/* A file of the small model and of what a test has written before: its path. */
+/* A file of the small model and of what a test has written before: its path, which stays. */
 const char *write_small_model(struct gguf_writer *writer);
 /* The same, asked for an answer on the host. */
 struct ran run_small_model(struct gguf_writer *writer, const char *words);

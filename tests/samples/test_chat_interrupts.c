@@ -22,6 +22,7 @@ struct beside {
   pid_t process;
   char in[256], out[256], error[256];
   const char *text;
+  bool ignores_interrupts;
 };
 
 /* Its input; output and error are files. */
@@ -43,10 +44,10 @@ static void become_chat(const struct beside *chat, const char *const *words) {
   _exit(127);
 }
 
-/* SIGINT is as in front of a terminal, whatever this test began with, and from the first moment on: the process never
- * has a handler of another program. */
+/* SIGINT is as in front of a terminal, whatever this test began with, or ignored, and that from the first moment on:
+ * the process never has a handler of another program. */
 static void begin_chat(struct beside *chat, const char *const *words) {
-  signal(SIGINT, SIG_DFL);
+  signal(SIGINT, chat->ignores_interrupts ? SIG_IGN : SIG_DFL);
   chat->process = fork();
   if (chat->process == 0) become_chat(chat, words);
   cr_assert_gt(chat->process, 0);
@@ -57,6 +58,15 @@ static int open_fifo(const char *name, char path[256]) {
   snprintf(path, 256, "%s/%s", shell_folder(), name);
   cr_assert_eq(mkfifo(path, 0600), 0);
   return open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+}
+
+/* One that is full: who writes to it waits until it is read. */
+static int open_full_fifo(const char *name, char path[256], size_t *filled) {
+  static const char page[4096];
+  int fifo = open_fifo(name, path);
+  *filled = 0;
+  for (ssize_t written; (written = write(fifo, page, sizeof page)) > 0;) *filled += (size_t)written;
+  return fifo;
 }
 
 static void need_model(void) {
@@ -86,6 +96,12 @@ static void need_system_calls(void) {
   if (!*shell_read("/proc/self/syscall")) cr_skip_test("/proc/PID/syscall is not there");
 }
 
+/* A signal that was sent to it has reached it. */
+static bool was_reached(const struct beside *chat) {
+  const char *pending = strstr(proc_file(chat, "status"), "ShdPnd:");
+  return pending && (strtoull(pending + 7, NULL, 16) >> (SIGINT - 1) & 1) == 0;
+}
+
 /* Of its first thread: the system call in which it waits, by number, and that call's first argument. */
 static bool waits_in(const struct beside *chat, long call, unsigned long argument) {
   long number;
@@ -93,7 +109,11 @@ static bool waits_in(const struct beside *chat, long call, unsigned long argumen
   return sscanf(proc_file(chat, "syscall"), "%ld %lx", &number, &first) == 2 && number == call && first == argument;
 }
 
-static bool waits_for_a_line(const struct beside *chat) { return waits_in(chat, SYS_read, STDIN_FILENO); }
+static bool waits_for_a_line(const struct beside *chat) {
+  return strtol(proc_file(chat, "syscall"), NULL, 10) == SYS_ppoll;
+}
+static bool waits_to_say(const struct beside *chat) { return waits_in(chat, SYS_write, STDOUT_FILENO); }
+static bool waits_to_ask(const struct beside *chat) { return waits_in(chat, SYS_write, STDERR_FILENO); }
 
 static bool has_ended(const struct beside *chat) {
   siginfo_t info = {0};
@@ -110,14 +130,32 @@ static void wait_until(bool (*is_so)(const struct beside *chat), const struct be
 
 static void interrupt(const struct beside *chat) { cr_assert_eq(kill(chat->process, SIGINT), 0); }
 
-/* The exit status is a shell's: 128 and the signal that it died of. */
-static struct ran end_of(const struct beside *chat) {
-  static char out[SHELL_TEXT_BYTES];
+/* The exit status, which is a shell's: 128 and the signal that it died of. */
+static int code_of(const struct beside *chat) {
   int status;
   wait_until(has_ended, chat);
   cr_assert_eq(waitpid(chat->process, &status, 0), chat->process);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static struct ran end_of(const struct beside *chat) {
+  static char out[SHELL_TEXT_BYTES];
+  int code = code_of(chat);
   snprintf(out, sizeof out, "%s", shell_read(chat->out));
-  return (struct ran){WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out, shell_read(chat->error)};
+  return (struct ran){code, out, shell_read(chat->error)};
+}
+
+/* What is written to a full pipe until the chat has ended. */
+static const char *read_to_end(const struct beside *chat, int fifo, size_t filled) {
+  static char text[1 << 18];
+  size_t count = 0;
+  for (bool ended = false; !ended; usleep(1000)) {
+    ended = has_ended(chat);
+    for (ssize_t got; (got = read(fifo, text + count, sizeof text - 1 - count)) > 0;) count += (size_t)got;
+  }
+  cr_assert_geq(count, filled);
+  text[count] = '\0';
+  return text + filled;
 }
 
 /* Of all answers; 0 where there is no such figure. */
@@ -211,4 +249,85 @@ Test(chat_interrupts, ends_one_thing_with_each_interrupt) {
   REQUIRE_CODE(ran, 0);
   cr_assert(answered_tokens(ran) > 8 && answered_tokens(ran) < MANY_TOKENS / 2, "%s", ran.error);
   close(input);
+}
+
+/* Without a conversation there is no answer then, which a script has to notice. */
+Test(chat_interrupts, says_that_a_prompt_was_interrupted) {
+  need_model();
+  struct beside chat;
+  struct ran ran;
+  do { /* once more if the answer has begun */
+    chat = chat_beside("/dev/null");
+    begin_chat(&chat, (const char *const[]){"--tokens", "1", "--prompt", long_message(), NULL});
+    wait_until(catches_interrupts, &chat);
+    interrupt(&chat);
+    ran = end_of(&chat);
+  } while (strlen(ran.out) > 0);
+  REQUIRE_CODE(ran, 2);
+  cr_assert_not_null(strstr(ran.error, "the message is forgotten"), "%s", ran.error);
+}
+
+/* It comes after the last look for one and before the wait for a line: the program has something to say there, which it
+ * cannot until it is read. */
+Test(chat_interrupts, loses_no_interrupt_before_a_line) {
+  need_system_calls();
+  struct gguf_writer writer = {0};
+  const char *model = write_small_model(&writer);
+  size_t filled;
+  int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  cr_assert(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+  struct beside chat = chat_beside(ptsname(terminal));
+  int error = open_full_fifo("full", chat.error, &filled);
+  begin_chat(&chat, (const char *const[]){"--model", model, NULL});
+  wait_until(waits_to_ask, &chat);
+  interrupt(&chat);
+  wait_until(was_reached, &chat);
+  const char *said = read_to_end(&chat, error, filled);
+  cr_assert_eq(code_of(&chat), 0);
+  cr_assert_not_null(strstr(said, "Ctrl-C takes back a message"), "%s", said);
+  close(error);
+  close(terminal);
+}
+
+/* A write that waits goes on where it was. */
+Test(chat_interrupts, loses_nothing_of_an_answer_that_is_interrupted) {
+  need_system_calls();
+  struct gguf_writer writer = {0};
+  const char *model = write_small_model(&writer);
+  const char *const words[] = {"--model", model, "--tokens", "2", "--prompt", "hello", NULL};
+  size_t filled;
+  struct beside whole = chat_beside("/dev/null");
+  begin_chat(&whole, words);
+  struct ran ran = end_of(&whole);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_gt(strlen(ran.out), 2);
+  struct beside chat = chat_beside("/dev/null");
+  int out = open_full_fifo("full", chat.out, &filled);
+  begin_chat(&chat, words);
+  wait_until(waits_to_say, &chat);
+  interrupt(&chat);
+  wait_until(was_reached, &chat);
+  cr_assert_str_eq(read_to_end(&chat, out, filled), ran.out);
+  cr_assert_eq(code_of(&chat), 0);
+  close(out);
+}
+
+/* As of a shell's job in the background. */
+Test(chat_interrupts, ignores_interrupts_that_were_ignored_before) {
+  need_system_calls();
+  struct gguf_writer writer = {0};
+  const char *model = write_small_model(&writer);
+  char path[256];
+  int input = open_fifo("in", path);
+  struct beside chat = chat_beside(path);
+  chat.ignores_interrupts = true;
+  begin_chat(&chat, (const char *const[]){"--model", model, NULL});
+  wait_until(waits_for_a_line, &chat);
+  cr_assert_not(catches_interrupts(&chat));
+  interrupt(&chat);
+  cr_assert_gt(dprintf(input, "hello\n"), 0);
+  chat.text = "\n";
+  wait_until(has_said, &chat);
+  close(input);
+  REQUIRE_CODE(end_of(&chat), 0);
 }
