@@ -1,5 +1,6 @@
 /* chat - a conversation with a small language model: a prompt takes a replay for every 16 of its tokens, an answer one
  * replay a token, which the graph feeds back to itself. While a token is printed the next one is on its way. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,21 +25,24 @@ struct chat {
 
 /* ---- An answer --------------------------------------------------------------------------------------------------- */
 
+static void say(const char *text, size_t bytes) {
+  if (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) != 0) give_up("standard output: %s", strerror(errno));
+}
+
 static void print_token(const struct chat *chat, struct utf8_stream *stream, int32_t token) {
   if (tokenizer_is_special(&chat->tokenizer, token)) return;
   struct gguf_text text = tokenizer_bytes(&chat->tokenizer, token);
   char *out = malloc(3 * (text.length + 1));
   if (!out) give_up("no memory for a token's text");
-  fwrite(out, 1, utf8_pass(stream, text.bytes, text.length, out), stdout);
-  fflush(stdout);
+  say(out, utf8_pass(stream, text.bytes, text.length, out));
   free(out);
 }
 
 static void end_text(struct utf8_stream *stream) {
   char out[4];
-  fwrite(out, 1, utf8_end(stream, out), stdout);
-  fputc('\n', stdout);
-  fflush(stdout);
+  size_t bytes = utf8_end(stream, out);
+  out[bytes] = '\n';
+  say(out, bytes + 1);
 }
 
 /* From the prompt's next token on; returns the last one, which no replay has taken yet. */

@@ -53,6 +53,13 @@ Test(chat, answers_a_prompt) {
   cr_assert_not_null(strstr(ran.error, "opened     in "), "%s", ran.error);
 }
 
+Test(chat, says_that_an_answer_could_not_be_written) {
+  struct gguf_writer writer = {0};
+  struct ran ran = run_small_model(&writer, ">/dev/full");
+  REQUIRE_CODE(ran, 2);
+  cr_assert_not_null(strstr(ran.error, "standard output: No space left on device"), "%s", ran.error);
+}
+
 /* Cutting an answer and a prompt of several chunks change nothing of what was said before. */
 Test(chat, ends_an_answer_after_so_many_tokens) {
   skip_under_sanitizers();
