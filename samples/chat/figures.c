@@ -1,6 +1,7 @@
 /* figures.c - see figures.h. */
 #include "figures.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,8 @@ void figures_add(struct figures *figures, uint64_t token_ns) {
 
 /* The smallest that at least this share of the sorted times does not exceed. */
 static double percentile_us(const struct figures *figures, double share) {
-  size_t place = (size_t)(share * (double)figures->count);
-  return (double)figures->token_ns[place < figures->count ? place : figures->count - 1] / 1e3;
+  size_t place = (size_t)ceil(share * (double)figures->count) - 1;
+  return (double)figures->token_ns[place] / 1e3;
 }
 
 static void print_pool(const char *name, const rondo_pool_info *pool) {

@@ -60,6 +60,21 @@ Test(chat, says_that_an_answer_could_not_be_written) {
   cr_assert_not_null(strstr(ran.error, "standard output: No space left on device"), "%s", ran.error);
 }
 
+/* Of two times the shorter is the median: it is no shorter than half of them. (They may look alike, so that there are
+ * several runs.) */
+Test(chat, has_figures_that_so_many_tokens_do_not_exceed) {
+  double median = 0, most = 0;
+  for (int run = 0; run < 20 && median == most; run++) {
+    struct gguf_writer writer = {0};
+    struct ran ran = run_small_model(&writer, "--tokens 3");
+    const char *figures = strstr(ran.error, "answer     2 tokens");
+    REQUIRE_CODE(ran, 0);
+    cr_assert_not_null(figures, "%s", ran.error);
+    cr_assert_eq(sscanf(strstr(figures, "p50"), "p50 %lf us, p99 %lf us", &median, &most), 2, "%s", figures);
+  }
+  cr_assert_lt(median, most);
+}
+
 /* Cutting an answer and a prompt of several chunks change nothing of what was said before. */
 Test(chat, ends_an_answer_after_so_many_tokens) {
   skip_under_sanitizers();
