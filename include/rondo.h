@@ -85,7 +85,7 @@
  *   - A graph is used by one thread at a time: all that describes, plans, instantiates or draws it.
  *   - An exec: any number of threads may call rondo_acquire, with no lock. rondo_upload, rondo_upload_all and
  *     rondo_download want that no other thread replays it, or an exec that borrows from it; rondo_close_exec that
- * nobody uses it.
+ *     nobody uses it.
  *   - A slot is its holder's, who fills, replays, rebinds, profiles and releases it, one thread at a time, while others
  *     hold other slots. rondo_poll, rondo_wait and rondo_data may be called by any other thread too, at any time.
  *   - Different graphs and execs are independent of each other. Functions of values alone (rondo_dtype_bits, say) are

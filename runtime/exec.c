@@ -22,6 +22,11 @@ rondo_status exec_check(const rondo_exec *exec, const char *function) {
   return RONDO_OK;
 }
 
+rondo_status exec_check_outside(const rondo_exec *exec, const char *function) {
+  rondo_status status = exec_check(exec, function);
+  return status == RONDO_OK ? runtime_check_outside(exec->runtime, function) : status;
+}
+
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 /* How much there is of what an exec keeps. */
@@ -258,8 +263,7 @@ static void exec_dismantle(rondo_exec *exec) {
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
 
-/* What it borrows may be on its way to the device. (An exec is closed when its lane is idle, behind what it was sent.)
- */
+/* What it borrows may be on its way to the device; what a closed exec was sent has come, as its lane was idle then. */
 static rondo_status slots_create(rondo_exec *exec) {
   const struct device_ops *ops = exec->runtime->ops;
   rondo_status status = ops->await_uploads ? ops->await_uploads(exec->runtime->device, exec->lane) : RONDO_OK;
@@ -361,8 +365,7 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
 static rondo_status close_within(rondo_exec **exec_address, uint64_t timeout_ns, const char *function) {
   if (!exec_address || !*exec_address) return RONDO_OK;
   rondo_exec *exec = *exec_address;
-  rondo_status status = exec_check(exec, function);
-  if (status == RONDO_OK) status = runtime_check_outside(exec->runtime, function);
+  rondo_status status = exec_check_outside(exec, function);
   if (status != RONDO_OK) return status;
   pthread_mutex_lock(&exec->runtime->lock);
   uint32_t borrower_count = residents_borrowers(exec);

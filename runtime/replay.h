@@ -5,6 +5,8 @@
 #include "exec.h"
 
 rondo_status exec_check(const rondo_exec *exec, const char *function);
+/* That, and this thread is not inside of work of its runtime. */
+rondo_status exec_check_outside(const rondo_exec *exec, const char *function);
 
 /* The slot behind a handle that is held. */
 rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot);

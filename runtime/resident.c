@@ -230,11 +230,6 @@ static rondo_status resident_check(rondo_exec *exec, rondo_tensor tensor, const 
   return RONDO_OK;
 }
 
-static rondo_status exec_check_outside(rondo_exec *exec, const char *function) {
-  rondo_status status = exec_check(exec, function);
-  return status == RONDO_OK ? runtime_check_outside(exec->runtime, function) : status;
-}
-
 static rondo_status contents_check(rondo_exec *exec, const rondo_content *contents, uint32_t count,
                                    const char *function) {
   bool sets_state = false;

@@ -223,8 +223,7 @@ static void give_back(struct device *device) {
   if (!device->context_retained || device_lost(device)) return;
   int mode = device_relax(device);
   if (device_enter(device, "close") == RONDO_OK) {
-    /* A replay is done for the host a little before its last kernel has ended; what was uploaded some lane waits for.
-     */
+    /* A replay is done for the host a little before its last kernel has ended. For every upload some lane waits. */
     cu_result result = CU_SUCCESS;
     for (uint32_t i = 0; i < device->lane_count && result == CU_SUCCESS; i++)
       if (device->lanes[i].stream) result = device_synchronize(device, device->lanes[i].stream);
