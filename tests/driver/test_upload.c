@@ -100,6 +100,15 @@ static rondo_status large_open(struct large *s) {
   return rondo_open(&options, &s->runtime);
 }
 
+/* With an exec, and copies that run so. */
+static void large_ready(struct large *s, enum fake_mode mode) {
+  driver_setup();
+  set_mode(mode);
+  large_begin(s);
+  REQUIRE_OK(large_open(s));
+  REQUIRE_OK(rondo_instantiate(s->runtime, s->graph, NULL, &s->exec));
+}
+
 static void require_uploaded(struct large *s, const char *when) {
   memset(s->back, 0, LARGE_BYTES);
   REQUIRE_OK(rondo_upload(s->exec, s->state, s->data, LARGE_BYTES));
@@ -120,11 +129,7 @@ Test(upload, of_many_bytes_goes_through_staging_whenever_copies_run) {
   static const enum fake_mode modes[] = {FAKE_IMMEDIATE, FAKE_DEFERRED, FAKE_THREAD};
   for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
     struct large s = {0};
-    driver_setup();
-    set_mode(modes[i]);
-    large_begin(&s);
-    REQUIRE_OK(large_open(&s));
-    REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+    large_ready(&s, modes[i]);
     uint64_t copies = fake->calls("cuMemcpyHtoDAsync"), taken = fake->calls("cuMemHostAlloc");
     for (int again = 0; again < 3; again++) require_uploaded(&s, "through staging");
     cr_assert_gt(fake->calls("cuMemcpyHtoDAsync"), copies + 3);
@@ -157,11 +162,7 @@ Test(upload, of_many_bytes_that_fails_leaves_nothing_behind) {
   static const enum fake_mode modes[] = {FAKE_IMMEDIATE, FAKE_DEFERRED, FAKE_THREAD};
   for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
     struct large s = {0};
-    driver_setup();
-    set_mode(modes[i]);
-    large_begin(&s);
-    REQUIRE_OK(large_open(&s));
-    REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+    large_ready(&s, modes[i]);
     const char *failed = "";
     for (uint64_t n = 1; failed; n += n < 30 ? 1 : n / 3) {
       leave_one_on_its_way(&s);
@@ -186,11 +187,7 @@ Test(upload, of_many_bytes_that_loses_the_device_is_the_last) {
     const char *failed = "";
     for (uint64_t n = 1; failed; n += n < 30 ? 1 : n / 3) {
       struct large s = {0};
-      driver_setup();
-      set_mode(modes[i]);
-      large_begin(&s);
-      REQUIRE_OK(large_open(&s));
-      REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+      large_ready(&s, modes[i]);
       leave_one_on_its_way(&s);
       fake->fail_call(n, CU_ILLEGAL_ADDRESS);
       rondo_status status = rondo_upload(s.exec, s.state, s.data, LARGE_BYTES);
@@ -215,10 +212,7 @@ Test(upload, of_many_bytes_that_loses_the_device_is_the_last) {
 /* A lane that cannot be made to wait is waited for, by the host. */
 Test(upload, that_no_lane_can_wait_for_is_waited_for) {
   struct large s = {0};
-  set_mode(FAKE_DEFERRED);
-  large_begin(&s);
-  REQUIRE_OK(large_open(&s));
-  REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+  large_ready(&s, FAKE_DEFERRED);
   bool is_found = false;
   for (uint64_t n = 1; !is_found; n++) {
     memset(s.data, (int)n, PART_BYTES);

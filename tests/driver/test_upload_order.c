@@ -18,7 +18,7 @@ enum {
 
 /* Two lanes of which nothing runs but what is waited for. */
 struct lanes {
-  rondo_graph *graph, *borrowing;
+  rondo_graph *graph, *borrowing, *others; /* others: of the exec `other`, where a test has it */
   rondo_runtime *runtime;
   rondo_exec *owner, *borrower, *other;
   rondo_tensor weights, borrowed, output;
@@ -51,7 +51,9 @@ static void lanes_open(struct lanes *l) {
 static void lanes_close(struct lanes *l) {
   if (l->borrower) REQUIRE_OK(rondo_close_exec(&l->borrower));
   if (l->owner) REQUIRE_OK(rondo_close_exec(&l->owner));
+  if (l->other) REQUIRE_OK(rondo_close_exec(&l->other));
   REQUIRE_OK(rondo_close(&l->runtime));
+  if (l->others) REQUIRE_OK(rondo_graph_destroy(&l->others));
   REQUIRE_OK(rondo_graph_destroy(&l->borrowing));
   REQUIRE_OK(rondo_graph_destroy(&l->graph));
   free(l->data);
@@ -68,11 +70,14 @@ static void send(struct lanes *l, int value) {
   memset(l->data, 0, SMALL_BYTES); /* the caller's again */
 }
 
+static void require_filled(const unsigned char *bytes, unsigned char value) {
+  cr_assert(bytes[0] == value && !memcmp(bytes, bytes + 1, SMALL_BYTES - 1), "%d, expected %d", bytes[0], value);
+}
+
 static void require_downloaded(const struct lanes *l, rondo_exec *exec, rondo_tensor tensor, unsigned char value) {
   memset(l->back, value + 1, SMALL_BYTES);
   REQUIRE_OK(rondo_download(exec, tensor, l->back, SMALL_BYTES));
-  cr_assert(l->back[0] == value && !memcmp(l->back, l->back + 1, SMALL_BYTES - 1), "%d, expected %d", l->back[0],
-            value);
+  require_filled(l->back, value);
 }
 
 /* Each has one copy, the last one last; none has run. */
@@ -90,17 +95,14 @@ static void borrow_elsewhere(struct lanes *l) {
 static void require_seen_elsewhere(const struct lanes *l, unsigned char value) {
   REQUIRE_OK(rondo_replay(l->slot));
   REQUIRE_OK(rondo_wait(l->slot, RONDO_FOREVER));
-  const unsigned char *bytes = rondo_data(l->slot, l->output);
-  cr_assert(bytes[0] == value && !memcmp(bytes, bytes + 1, SMALL_BYTES - 1), "%d, expected %d", bytes[0], value);
+  require_filled(rondo_data(l->slot, l->output), value);
 }
 
 /* An exec of the other lane with a constant of its own. */
-static rondo_graph *open_others(struct lanes *l, rondo_tensor *constant) {
-  rondo_graph *graph = NULL;
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  REQUIRE_OK(rondo_constant(graph, "others", RONDO_U8, 1, (int64_t[]){SMALL_BYTES}, constant));
-  REQUIRE_OK(rondo_instantiate(l->runtime, graph, &(rondo_exec_options){.lane = OTHERS}, &l->other));
-  return graph;
+static void open_others(struct lanes *l, rondo_tensor *constant) {
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &l->others));
+  REQUIRE_OK(rondo_constant(l->others, "others", RONDO_U8, 1, (int64_t[]){SMALL_BYTES}, constant));
+  REQUIRE_OK(rondo_instantiate(l->runtime, l->others, &(rondo_exec_options){.lane = OTHERS}, &l->other));
 }
 
 Test(upload_order, returns_before_it_has_come_and_a_download_sees_it) {
@@ -119,14 +121,13 @@ Test(upload_order, waits_for_no_replay_of_its_lane) {
   struct lanes l = {0};
   lanes_open(&l);
   REQUIRE_OK(rondo_instantiate(l.runtime, l.borrowing, &(rondo_exec_options){.lane = OTHERS}, &l.borrower));
-  rondo_graph *graph = NULL;
   rondo_tensor input, output;
   rondo_slot slots[2];
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  REQUIRE_OK(rondo_input(graph, "input", RONDO_U8, 1, (int64_t[]){64}, &input));
-  REQUIRE_OK(rondo_output(graph, "output", RONDO_U8, 1, (int64_t[]){64}, &output));
-  add_copy(graph, "copy", input, output);
-  REQUIRE_OK(rondo_instantiate(l.runtime, graph, &(rondo_exec_options){.lane = OWNERS, .slots = 2}, &l.other));
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &l.others));
+  REQUIRE_OK(rondo_input(l.others, "input", RONDO_U8, 1, (int64_t[]){64}, &input));
+  REQUIRE_OK(rondo_output(l.others, "output", RONDO_U8, 1, (int64_t[]){64}, &output));
+  add_copy(l.others, "copy", input, output);
+  REQUIRE_OK(rondo_instantiate(l.runtime, l.others, &(rondo_exec_options){.lane = OWNERS, .slots = 2}, &l.other));
   for (int i = 0; i < 2; i++) REQUIRE_OK(rondo_acquire(l.other, &slots[i]));
   set_mode(FAKE_NEVER);
   for (int i = 0; i < 2; i++) {
@@ -142,8 +143,6 @@ Test(upload_order, waits_for_no_replay_of_its_lane) {
     REQUIRE_OK(rondo_release(slots[i]));
   }
   require_downloaded(&l, l.owner, l.weights, 8);
-  REQUIRE_OK(rondo_close_exec(&l.other));
-  REQUIRE_OK(rondo_graph_destroy(&graph));
   lanes_close(&l);
 }
 
@@ -174,7 +173,7 @@ Test(upload_order, into_what_is_closed_does_not_come_later) {
   rondo_exec *next = NULL;
   rondo_tensor others;
   lanes_open(&l);
-  rondo_graph *graph = open_others(&l, &others);
+  open_others(&l, &others);
   send_many(&l, 77);
   REQUIRE_OK(rondo_close_exec(&l.owner));
   REQUIRE_OK(rondo_instantiate(l.runtime, l.graph, &(rondo_exec_options){.lane = OTHERS}, &next));
@@ -183,8 +182,6 @@ Test(upload_order, into_what_is_closed_does_not_come_later) {
   require_downloaded(&l, l.other, others, 5);
   require_downloaded(&l, next, l.weights, 0);
   REQUIRE_OK(rondo_close_exec(&next));
-  REQUIRE_OK(rondo_close_exec(&l.other));
-  REQUIRE_OK(rondo_graph_destroy(&graph));
   lanes_close(&l);
 }
 
@@ -217,7 +214,7 @@ Test(upload_order, of_two_lanes_in_turns_comes_to_each) {
   struct lanes l = {0};
   rondo_tensor others;
   lanes_open(&l);
-  rondo_graph *graph = open_others(&l, &others);
+  open_others(&l, &others);
   set_mode(FAKE_NEVER);
   for (int value = 1; value < 4; value++) {
     send(&l, value);
@@ -227,8 +224,6 @@ Test(upload_order, of_two_lanes_in_turns_comes_to_each) {
   set_mode(FAKE_DEFERRED);
   require_downloaded(&l, l.other, others, 103);
   require_downloaded(&l, l.owner, l.weights, 3);
-  REQUIRE_OK(rondo_close_exec(&l.other));
-  REQUIRE_OK(rondo_graph_destroy(&graph));
   lanes_close(&l);
 }
 
