@@ -7,17 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../runtime/text.h"
+
 enum { HELP_COLUMN = 28, LINE_BYTES = 1024 };
 
 /* ---- Sentences --------------------------------------------------------------------------------------------------- */
 
 int arguments_wrong(const char *program, const char *format, ...) {
+  char text[SENTENCE_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  fprintf(stderr, "%s: ", program);
-  vfprintf(stderr, format, arguments);
-  fprintf(stderr, "; see %s --help\n", program);
+  vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  fprintf(stderr, "%s: ", program);
+  text_write(stderr, text, "");
+  fprintf(stderr, "; see %s --help\n", program);
   return EXIT_USAGE;
 }
 
@@ -156,7 +160,10 @@ void arguments_write(const struct argument_table *fields, const void *values, co
     const struct argument *field = &fields->items[i];
     const void *value = (const char *)values + field->offset;
     if (!field->choices && is_zero(field, values) && is_zero(field, preset)) continue;
-    if (field->kind == VALUE_TEXT) fprintf(file, " %s=%s", field->name, *(const char *const *)value);
+    if (field->kind == VALUE_TEXT) {
+      fprintf(file, " %s=", field->name);
+      text_write(file, *(const char *const *)value, "");
+    }
     if (field->kind == VALUE_INT32) fprintf(file, " %s=%" PRId32, field->name, *(const int32_t *)value);
     if (field->kind == VALUE_INT64) fprintf(file, " %s=%" PRId64, field->name, *(const int64_t *)value);
     if (field->kind == VALUE_FLOAT) fprintf(file, " %s=%.9g", field->name, (double)*(const float *)value);

@@ -47,6 +47,8 @@ struct grammar {
   struct argument_table options, fields;
 };
 
+enum { SENTENCE_BYTES = 4096 }; /* of one on stderr: what is longer is cut */
+
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, ARGUMENTS_READ = -1 };
 
 /* Reads the words into the two structures. ARGUMENTS_READ, or the code to exit with: EXIT_OK after --help, and

@@ -5,18 +5,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../runtime/text.h"
 #include "command.h"
 
 const struct choice backend_choices[] = {
     {"auto", RONDO_BACKEND_AUTO}, {"host", RONDO_BACKEND_HOST}, {"cuda", RONDO_BACKEND_CUDA}, {NULL, 0}};
 
 int command_failed(const char *format, ...) {
+  char text[SENTENCE_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  fputs("rondo: ", stderr);
-  vfprintf(stderr, format, arguments);
-  fputc('\n', stderr);
+  vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  fputs("rondo: ", stderr);
+  text_write(stderr, text, "");
+  fputc('\n', stderr);
   return EXIT_FAILED;
 }
 

@@ -4,15 +4,20 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "../runtime/text.h"
+
 static void write_text(FILE *file, const char *text) {
   fputc('"', file);
-  for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-    if (*at == '"' || *at == '\\')
-      fprintf(file, "\\%c", *at);
-    else if (*at < 32)
-      fprintf(file, "\\u%04x", *at);
+  for (uint32_t bytes; *text; text += bytes ? bytes : 1) {
+    bytes = text_character_bytes(text);
+    if (*text == '"' || *text == '\\')
+      fprintf(file, "\\%c", *text);
+    else if (bytes)
+      fwrite(text, 1, bytes, file);
+    else if ((unsigned char)*text < 128)
+      fprintf(file, "\\u%04x", (unsigned)*text);
     else
-      fputc(*at, file);
+      fputs(TEXT_REPLACEMENT, file);
   }
   fputc('"', file);
 }

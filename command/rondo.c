@@ -1,6 +1,7 @@
 /* rondo.c - the command: rondo info, explain, plan, profile, bench. docs/rondo.1 is its manual. */
 #include <string.h>
 
+#include "../runtime/text.h"
 #include "command.h"
 
 static const struct {
@@ -31,7 +32,9 @@ static int wrong_command(const char *word) {
   fputs("rondo: the command is ", stderr);
   for (int i = 0; i < COMMANDS; i++)
     fprintf(stderr, "%s%s", !i ? "" : i + 1 < COMMANDS ? ", " : " or ", commands[i].name);
-  fprintf(stderr, ", not '%s'; see rondo --help\n", word);
+  fputs(", not '", stderr);
+  text_write(stderr, word, "");
+  fputs("'; see rondo --help\n", stderr);
   return EXIT_USAGE;
 }
 

@@ -293,7 +293,8 @@ RONDO_API rondo_status rondo_graph_create(rondo_runtime *runtime_or_null, const 
 RONDO_API rondo_status rondo_graph_destroy(rondo_graph **graph);
 
 /* Adds a tensor: row-major, dense, 1 to 4 dimensions; a dimension may be 0. The name is copied (63 bytes kept), used
- * in messages and reports, and may be NULL. An nvfp4 tensor's last dimension is even.
+ * in messages and reports, and may be NULL; what of it is no character that can be printed, such as a control code, is
+ * shown there as U+FFFD. An nvfp4 tensor's last dimension is even.
  *   input      filled by the caller in each slot before a replay        (pinned, one per slot)
  *   output     read by the caller from the slot after a replay          (pinned, one per slot)
  *   constant   uploaded after instantiate, never written by a task

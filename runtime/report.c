@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "text.h"
+
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
 
 rondo_status report_open(struct report *report, const char *path, const char *function) {
@@ -33,22 +35,6 @@ rondo_status report_close(const struct report *report) {
 
 /* ---- Names ------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the UTF-8 character at the beginning of a text; 0 if there is none that XML has. */
-static uint32_t character_bytes(const char *text) {
-  const unsigned char *at = (const unsigned char *)text;
-  if (at[0] < 0x80) return at[0] >= 0x20 && at[0] != 0x7f;
-  uint32_t count = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
-  if (at[0] < 0xc2 || at[0] > 0xf4) return 0;
-  uint32_t code = at[0] & (0xffu >> (count + 1));
-  for (uint32_t i = 1; i < count; i++) {
-    if ((at[i] & 0xc0) != 0x80) return 0; /* the end of the text too */
-    code = code << 6 | (at[i] & 0x3fu);
-  }
-  bool is_overlong = (count == 3 && code < 0x800) || (count == 4 && code < 0x10000);
-  bool is_forbidden = code < 0xa0 || (code >= 0xd800 && code < 0xe000) || (code & 0xfffe) == 0xfffe || code > 0x10ffff;
-  return is_overlong || is_forbidden ? 0 : count;
-}
-
 static int32_t character_width(const char *text) {
   if ((unsigned char)*text >= 0x80) return 110;
   return (*text >= 'A' && *text <= 'Z') || strchr("mw@%&", *text) ? 95 : 64;
@@ -56,7 +42,7 @@ static int32_t character_width(const char *text) {
 
 static void write_character(FILE *file, const char *text, uint32_t bytes) {
   if (bytes == 0)
-    fputs("\xef\xbf\xbd", file);
+    fputs(TEXT_REPLACEMENT, file);
   else if (*text == '&')
     fputs("&amp;", file);
   else if (*text == '<')
@@ -72,7 +58,7 @@ static void write_character(FILE *file, const char *text, uint32_t bytes) {
 int32_t report_name_width(const char *name) {
   int32_t width = 0;
   for (uint32_t bytes; *name; name += bytes ? bytes : 1) {
-    bytes = character_bytes(name);
+    bytes = text_character_bytes(name);
     width += character_width(name);
   }
   return width;
@@ -83,23 +69,12 @@ void report_name(FILE *file, const char *name, int32_t width) {
   bool is_cut = report_name_width(name) > width;
   int32_t left = is_cut ? width - ellipsis : width;
   for (uint32_t bytes; *name; name += bytes ? bytes : 1) {
-    bytes = character_bytes(name);
+    bytes = text_character_bytes(name);
     left -= character_width(name);
     if (left < 0) break;
     write_character(file, name, bytes);
   }
   if (is_cut) fputs("\xe2\x80\xa6", file);
-}
-
-void report_line_name(FILE *file, const char *name, const char *escaped) {
-  for (uint32_t bytes; *name; name += bytes ? bytes : 1) {
-    bytes = character_bytes(name);
-    if (strchr(escaped, *name)) fputc('\\', file);
-    if (bytes)
-      fwrite(name, 1, bytes, file);
-    else
-      fputs("\xef\xbf\xbd", file);
-  }
 }
 
 size_t report_group_length(const char *name) {

@@ -25,8 +25,6 @@ enum { REPORT_NAME_WHOLE = INT32_MAX };
  * becomes a replacement character; what is too wide ends with an ellipsis. */
 void report_name(FILE *file, const char *name, int32_t width);
 int32_t report_name_width(const char *name);
-/* On a line of plain text, a backslash before each of `escaped`: "" for people, "\"\\" within a string of JSON. */
-void report_line_name(FILE *file, const char *name, const char *escaped);
 
 /* "17 B", "12.3 MiB". */
 enum { BYTES_TEXT = 24 };

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "report.h"
+#include "text.h"
 
 /* Items on the host, of all steps. */
 static int64_t host_items_of(const struct op_task *task) {
@@ -43,12 +44,14 @@ static rondo_status explain_node(FILE *file, const rondo_graph *graph, const str
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task task;
   if (node->kind == NODE_TASK) {
-    fprintf(file, "task %u '%s'", node->index, graph->tasks[node->index].name);
+    fprintf(file, "task %u '", node->index);
+    text_write(file, graph->tasks[node->index].name, "");
+    fputc('\'', file);
     task = graph_op_task(graph, &graph->tasks[node->index], operands);
   } else {
     char name[NAME_BYTES];
     plan_node_name(graph, node, name);
-    fputs(name, file);
+    text_write(file, name, "");
     task = plan_node_task(graph, node, operands);
   }
   return explain_task(file, &task, chip, blocks);

@@ -5,11 +5,15 @@
 #include <string.h>
 
 #include "report.h"
+#include "text.h"
 
 static rondo_status open_report(struct report *report, const rondo_task_profile *tasks,
                                 const rondo_profile_totals *totals, const char *path, const char *function) {
   if (!totals || (!tasks && totals->task_count))
     return status_set(RONDO_INVALID_ARGUMENT, "%s: the %s NULL", function, totals ? "tasks are" : "totals are");
+  for (uint32_t i = 0; i < totals->task_count; i++)
+    if (!tasks[i].operation)
+      return status_set(RONDO_INVALID_ARGUMENT, "%s: the operation of task %u is NULL", function, i);
   return report_open(report, path, function);
 }
 
@@ -46,7 +50,8 @@ static uint64_t reached_per_mille(const rondo_task_profile *task, const rondo_pr
 
 static void write_totals(FILE *file, const rondo_profile_totals *totals) {
   char a[NUMBER_TEXT], b[NUMBER_TEXT], bytes[BYTES_TEXT];
-  fprintf(file, "%s: ", totals->device_name);
+  text_write(file, totals->device_name, "");
+  fputs(": ", file);
   if (totals->bytes_per_second)
     fprintf(file, "a copy of %s moves %s GB/s, read and written\n", report_bytes(totals->copy_bytes, bytes),
             decimal(totals->bytes_per_second / 1000000, 1, a));
@@ -57,8 +62,19 @@ static void write_totals(FILE *file, const rondo_profile_totals *totals) {
     fputs("the bandwidth was not measured: there was no memory for a large copy\n", file);
   fprintf(file, "a whole replay takes %s us, of which a launch of next to nothing takes %s us\n",
           decimal(totals->replay_ns, 3, a), decimal(totals->launch_ns, 3, b));
-  fprintf(file, "%u tasks and copies take %s us one after the other, %s us along the longest path of edges\n\n",
-          totals->task_count, decimal(totals->tasks_ns, 3, a), decimal(totals->path_ns, 3, b));
+  fprintf(file, "%u %s %s us one after the other, %s us along the longest path of edges\n\n", totals->task_count,
+          totals->task_count == 1 ? "task or copy takes" : "tasks and copies take", decimal(totals->tasks_ns, 3, a),
+          decimal(totals->path_ns, 3, b));
+}
+
+/* Operations and tasks, which end a line. */
+static void write_names(FILE *file, const rondo_task_profile *task) {
+  const size_t operation_width = 18;
+  text_write(file, task->operation, "");
+  for (size_t width = strlen(task->operation); width < operation_width; width++) fputc(' ', file);
+  fputs("  ", file);
+  text_write(file, task->name, "");
+  fputc('\n', file);
 }
 
 static void write_task(FILE *file, uint32_t rank, const rondo_task_profile *task, const rondo_profile_totals *totals) {
@@ -69,11 +85,9 @@ static void write_task(FILE *file, uint32_t rank, const rondo_task_profile *task
   snprintf(reached, sizeof reached, "-");
   if (task->time_ns) decimal(bytes_per_second(task) / 1000000, 1, rate);
   if (task->time_ns && totals->bytes_per_second) decimal(100 * reached_per_mille(task, totals), 1, reached);
-  fprintf(file, "%5u  %12s  %6s  %10s  %10s  %8s  %8s  %-18s  ", rank, decimal(task->time_ns, 3, time), share,
-          report_bytes(task->bytes, bytes), task->bus_bytes ? report_bytes(task->bus_bytes, bus) : "-", rate, reached,
-          task->operation);
-  report_line_name(file, task->name, "");
-  fputc('\n', file);
+  fprintf(file, "%5u  %12s  %6s  %10s  %10s  %8s  %8s  ", rank, decimal(task->time_ns, 3, time), share,
+          report_bytes(task->bytes, bytes), task->bus_bytes ? report_bytes(task->bus_bytes, bus) : "-", rate, reached);
+  write_names(file, task);
 }
 
 /* An entry of the list by which tasks are ranked. */
@@ -104,9 +118,10 @@ static void write_operations(FILE *file, const rondo_task_profile *tasks, const 
   fprintf(file, "%5s  %12s  %6s  %s\n", "tasks", "time (us)", "%", "operation");
   for (uint32_t o = 0; o < used; o++) {
     char time[NUMBER_TEXT], share[NUMBER_TEXT];
-    fprintf(file, "%5u  %12s  %6s  %s\n", ranks[o].count, decimal(ranks[o].time_ns, 3, time),
-            decimal(per_mille((double)ranks[o].time_ns * 100, (double)totals->tasks_ns), 1, share),
-            tasks[ranks[o].task].operation);
+    fprintf(file, "%5u  %12s  %6s  ", ranks[o].count, decimal(ranks[o].time_ns, 3, time),
+            decimal(per_mille((double)ranks[o].time_ns * 100, (double)totals->tasks_ns), 1, share));
+    text_write(file, tasks[ranks[o].task].operation, "");
+    fputc('\n', file);
   }
   fputc('\n', file);
 }
@@ -160,19 +175,22 @@ static void write_event(FILE *file, int row, const char *name, const char *categ
                         uint64_t time_ns) {
   char begin[NUMBER_TEXT], time[NUMBER_TEXT];
   fprintf(file, "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"name\":\"", row);
-  report_line_name(file, *name ? name : " ", json_escaped);
-  fprintf(file, "\",\"cat\":\"%s\",\"ts\":%s,\"dur\":%s", category, decimal(begin_ns, 3, begin),
-          decimal(time_ns, 3, time));
+  text_write(file, *name ? name : " ", json_escaped);
+  fputs("\",\"cat\":\"", file);
+  text_write(file, category, json_escaped);
+  fprintf(file, "\",\"ts\":%s,\"dur\":%s", decimal(begin_ns, 3, begin), decimal(time_ns, 3, time));
 }
 
 static void write_task_event(FILE *file, int row, uint64_t begin_ns, const rondo_task_profile *task,
                              const rondo_profile_totals *totals) {
   char rate[NUMBER_TEXT], reached[NUMBER_TEXT];
   write_event(file, row, task->name, task->operation, begin_ns, task->time_ns);
+  fputs(",\"args\":{\"operation\":\"", file);
+  text_write(file, task->operation, json_escaped);
   fprintf(file,
-          ",\"args\":{\"operation\":\"%s\",\"bytes\":%" PRIu64 ",\"bus_bytes\":%" PRIu64 ",\"GB/s\":%s,"
+          "\",\"bytes\":%" PRIu64 ",\"bus_bytes\":%" PRIu64 ",\"GB/s\":%s,"
           "\"%% of a copy's bandwidth\":%s}},\n",
-          task->operation, task->bytes, task->bus_bytes, decimal(bytes_per_second(task) / 1000000, 3, rate),
+          task->bytes, task->bus_bytes, decimal(bytes_per_second(task) / 1000000, 3, rate),
           decimal(100 * reached_per_mille(task, totals), 1, reached));
 }
 
@@ -201,7 +219,7 @@ rondo_status rondo_write_trace(const rondo_task_profile *tasks, const rondo_prof
   fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{"
         "\"name\":\"Rondo: ",
         file);
-  report_line_name(file, totals->device_name, json_escaped);
+  text_write(file, totals->device_name, json_escaped);
   fputs("\"}},\n", file);
   write_row_name(file, REPLAY_ROW, "a whole replay, as the host sees it", 0);
   write_row_name(file, CHAIN_ROW, "tasks, one after the other", 0);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "status.h"
+#include "text.h"
 
 static _Thread_local __attribute__((tls_model("initial-exec"))) char error_text[512];
 
@@ -37,8 +38,5 @@ void status_text(const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  for (size_t i = 0; i < sizeof text; i++) {
-    error_text[i] = text[i];
-    if (text[i] == '\0') break;
-  }
+  text_print(error_text, sizeof error_text, text);
 }

@@ -342,6 +342,44 @@ Test(command, json_on_stdout_comes_alone) {
   }
 }
 
+static void require_no_escape(const char *text, const char *words) {
+  cr_assert_null(strpbrk(text, "\x1b\x07\r\x7f"), "%s: %s", words, text);
+}
+
+/* A name, or a wrong word, that would clear the terminal and change its title. */
+Test(command, what_was_typed_is_printed_without_control_codes) {
+  static const char *const lines[] = {"explain gemv m=64 k=64 name=\"$e\"",
+                                      "plan gemv m=64 k=64 name=\"$e\"",
+                                      "profile gemv m=64 k=64 name=\"$e\" --backend host --passes 1",
+                                      "plan llama name=\"$e$e\" layers=0",
+                                      "plan gemv m=64 k=64 --svg /nonexistent/\"$e\"",
+                                      "plan gemv m=64 k=64 --json /nonexistent/\"$e\"",
+                                      "plan gemv m=\"$e\"",
+                                      "plan qr form=\"$e\"",
+                                      "plan gemv \"$e\"",
+                                      "plan gemv \"$e\"=1",
+                                      "plan \"$e\"",
+                                      "plan --\"$e\"",
+                                      "--version \"$e\"",
+                                      "bench \"$e\"",
+                                      "bench kernels \"$e\"",
+                                      "bench kernels --only \"$e\"",
+                                      "bench plan --minimalloc /nonexistent/\"$e\"",
+                                      "bench llama --rivals /nonexistent/\"$e\"",
+                                      "\"$e\""};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    struct ran ran = shell_rondo("e=$(printf 'seen \\033[2J\\033]0;title\\007\\r\\177 end');", "%s", lines[i]);
+    require_no_escape(ran.out, lines[i]);
+    require_no_escape(ran.error, lines[i]);
+    cr_assert(strstr(ran.out, "seen") || strstr(ran.error, "seen") || ran.code == 1, "%s: %s%s", lines[i], ran.out,
+              ran.error);
+  }
+  struct ran ran = shell_rondo("e=$(printf 'seen \\033[2J\\377\\302 end');", "explain gemv name=\"$e\" --json -");
+  REQUIRE_CODE(ran, 0);
+  require_json(ran.out);
+  require_no_escape(ran.out, "JSON");
+}
+
 Test(command, bench_measures_the_groups_that_are_asked_for) {
   struct ran ran = shell_rondo("", "bench replay --backend host --samples 100 --only slots --only chains");
   REQUIRE_CODE(ran, 0);

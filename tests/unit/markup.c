@@ -23,6 +23,15 @@ static const char *character(const char *at) {
   return exists ? at + count : NULL;
 }
 
+const char *lines_fault(const char *text) {
+  for (const char *next; *text; text = next) {
+    bool is_c1 = (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] < 0xa0;
+    next = *text == '\t' || is_c1 ? NULL : character(text);
+    if (!next) return text;
+  }
+  return NULL;
+}
+
 static const char *entity(const char *at) {
   static const char *const known[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&apos;"};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)

@@ -10,6 +10,9 @@ const char *xml_fault(const char *text);
 /* A digraph: statements, braces that match, strings, and HTML-like labels that are XML. */
 const char *dot_fault(const char *text);
 
+/* Lines of characters: valid UTF-8 without control codes, and line ends. */
+const char *lines_fault(const char *text);
+
 /* One value of JSON, with strings of valid UTF-8. */
 const char *json_fault(const char *text);
 

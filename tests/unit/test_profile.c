@@ -217,7 +217,7 @@ Test(profile, wrong_arguments_are_clear_errors) {
   rondo_runtime *runtime = open_host(NULL, 0);
   struct lone_task task = lone_task(runtime, count_up, NULL, NULL);
   rondo_task_profile profile;
-  rondo_profile_totals totals;
+  rondo_profile_totals totals = {0};
   REQUIRE_ERROR(rondo_profile((rondo_slot){0}, NULL, &profile, 1, &totals), RONDO_INVALID_ARGUMENT, "exec is NULL");
   REQUIRE_ERROR(rondo_profile(task.slot, NULL, NULL, 1, &totals), RONDO_INVALID_ARGUMENT, "tasks are NULL");
   REQUIRE_ERROR(rondo_profile(task.slot, NULL, &profile, 1, NULL), RONDO_INVALID_ARGUMENT, "totals are NULL");
