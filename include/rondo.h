@@ -1095,9 +1095,10 @@ typedef struct rondo_task_profile {
   const char *operation; /* "gemv", "copy", "kernel" or "capture". Lives as long as the program */
   uint64_t time_ns;      /* what it adds to a chain of tasks, without the launch; 0: less than can be seen */
   uint64_t begin_ns;     /* the earliest, where every task takes its time and waits for nothing but its edges */
-  /* What it must move: its operands' dense bytes, once for a read and once for a write. Of an append's dst the rows
-   * that are written count; of another operand of which a replay may touch a part (a KV cache beyond kv_lengths) all
-   * bytes. */
+  /* What it must move: its operands' dense bytes, once for a read and once for a write. Of an operand of which a replay
+   * can touch no more than a part, by the shapes alone, that part counts: an append's new rows, as many rows of an
+   * embed's table as there are ids, a window of a KV cache, the pages that tables have room for. Where a length or a
+   * position on the device says how much (a KV cache beyond kv_lengths) all bytes do. */
   uint64_t bytes;     /* of the device's memory */
   uint64_t bus_bytes; /* of pinned memory, across the bus; 0 on the host, where all memory is the device's */
 } rondo_task_profile;

@@ -130,11 +130,10 @@ struct op {
   uint32_t once_operands;
   /* The tasks for which that holds; NULL: all. Whatever the chip, since graphs are planned without one. */
   bool (*touches_once)(const struct op_task *task);
-  /* Bit i: operand i is read and written by its description, and of it the kernels write so many elements, where they
-   * write any: at which place, they read on the device. For reports. */
-  uint32_t appended_operands;
-  int64_t (*appended_elements)(const struct op_task *task);
-  bool reads_appended;    /* the kernels read those operands too */
+  /* How many elements of a present operand the kernels may read, or write, where that is a part of it by the shapes
+   * alone: as many rows of a table as there are ids, the new rows of a cache, a window. NULL, or op_elements: all. For
+   * reports. */
+  int64_t (*touched_elements)(const struct op_task *task, uint32_t operand, rondo_access read_or_write);
   uint32_t launches_most; /* by select, for any task; 0 means 1 */
   /* Are shapes, dtypes and attributes right? On failure returns status_set(...): a sentence that starts with the
    * operand's name, e.g. "k has 5 heads, q has 12: query heads must be a multiple". graph.c puts phase and task before

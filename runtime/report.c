@@ -111,19 +111,17 @@ const char *report_bytes(uint64_t bytes, char text[BYTES_TEXT]) {
   return text;
 }
 
-static uint64_t operand_bytes(const struct op_operand *operand) {
-  return (uint64_t)op_elements(operand) * rondo_dtype_bits(operand->dtype) / 8;
+static uint64_t touched_bytes(const struct op_task *task, uint32_t index, rondo_access access) {
+  const struct op_operand *operand = &task->operands[index];
+  if (!(operand->access & access)) return 0;
+  bool knows = task->op && task->op->touched_elements;
+  int64_t elements = knows ? task->op->touched_elements(task, index, access) : op_elements(operand);
+  return (uint64_t)elements * rondo_dtype_bits(operand->dtype) / 8;
 }
 
 struct report_traffic report_operand_traffic(const struct op_task *task, uint32_t index) {
-  const struct op_operand *operand = &task->operands[index];
-  if (!operand->present) return (struct report_traffic){0};
-  const struct op *op = task->op;
-  uint64_t bytes = operand_bytes(operand);
-  if (op && op->appended_operands >> index & 1 && operand->access & RONDO_WRITE)
-    return (struct report_traffic){op->reads_appended ? bytes : 0,
-                                   (uint64_t)op->appended_elements(task) * rondo_dtype_bits(operand->dtype) / 8};
-  return (struct report_traffic){operand->access & RONDO_READ ? bytes : 0, operand->access & RONDO_WRITE ? bytes : 0};
+  if (!task->operands[index].present) return (struct report_traffic){0};
+  return (struct report_traffic){touched_bytes(task, index, RONDO_READ), touched_bytes(task, index, RONDO_WRITE)};
 }
 
 struct report_traffic report_traffic(const struct op_task *task) {

@@ -34,7 +34,8 @@ const char *report_bytes(uint64_t bytes, char text[BYTES_TEXT]);
 size_t report_group_length(const char *name);
 const char *report_short_name(const char *name); /* what is behind it and its dot */
 
-/* Reads and writes of one operand, dense, or of all of them: what the task has to move at least if it looks at all. */
+/* Reads and writes of one operand, dense, or of all of them: what the task has to move if it looks at all that it may
+ * touch by the shapes alone. */
 struct report_traffic {
   uint64_t read_bytes, written_bytes;
 };

@@ -77,13 +77,16 @@ struct append_shape append_shape_of(const struct op_task *task) {
   return shape;
 }
 
-static int64_t appended_elements(const struct op_task *task) { return op_elements(&task->operands[APPEND_SRC]); }
+/* What dst had stays: it is described as read too. */
+static int64_t append_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+  if (operand != APPEND_DST) return op_elements(&task->operands[operand]);
+  return access == RONDO_READ ? 0 : op_elements(&task->operands[APPEND_SRC]);
+}
 
 const struct op op_append = {
     .name = "append",
     .once_operands = 1u << APPEND_SRC,
-    .appended_operands = 1u << APPEND_DST,
-    .appended_elements = appended_elements,
+    .touched_elements = append_touched_elements,
     .check = append_check,
     .host_items = append_host_items,
     .host_run = append_host_run,

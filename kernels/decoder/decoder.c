@@ -235,18 +235,18 @@ struct feed_forward_shape feed_forward_shape_of(const struct op_task *task) {
                                      .columns = task->operands[FEED_FORWARD_GATE_UP].shape[0] / 2};
 }
 
-/* A new row of each sequence. */
-static int64_t appended_elements(const struct op_task *task) {
-  const struct op_operand *k = &task->operands[ATTENTION_BLOCK_K];
-  return k->shape[1] ? op_elements(k) / k->shape[1] : 0;
+/* Of a cache a new row of each sequence is written. */
+static int64_t attention_block_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+  const struct op_operand *touched = &task->operands[operand];
+  const bool is_cache = operand == ATTENTION_BLOCK_K || operand == ATTENTION_BLOCK_V;
+  if (!is_cache || access == RONDO_READ || touched->shape[1] == 0) return op_elements(touched);
+  return op_elements(touched) / touched->shape[1];
 }
 
 /* Nothing is touched once: a sum and a product may each touch it. */
 const struct op op_attention_block = {
     .name = "attention_block",
-    .appended_operands = 1u << ATTENTION_BLOCK_K | 1u << ATTENTION_BLOCK_V,
-    .appended_elements = appended_elements,
-    .reads_appended = true,
+    .touched_elements = attention_block_touched_elements,
     .launches_most = OP_MAX_LAUNCHES,
     .check = attention_block_check,
     .scratch_bytes = attention_block_scratch_bytes,

@@ -48,9 +48,19 @@ static rondo_status embed_check(const struct op_task *task) {
   return op_expect("out", out, out->present ? out->dtype : RONDO_BF16, 2, shape);
 }
 
+/* A row for each id, if they are all different. */
+static int64_t embed_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+  const struct op_operand *touched = &task->operands[operand];
+  const int64_t rows = touched->shape[0], ids = task->operands[EMBED_IDS].shape[0];
+  if ((operand != EMBED_TABLE && operand != EMBED_TABLE_SCALES) || access != RONDO_READ || ids >= rows)
+    return op_elements(touched);
+  return ids * touched->shape[1];
+}
+
 const struct op op_embed = {
     .name = "embed",
     .once_operands = 1u << EMBED_OUT,
+    .touched_elements = embed_touched_elements,
     .check = embed_check,
     .host_items = embed_host_items,
     .host_run = embed_host_run,

@@ -356,8 +356,22 @@ const struct op op_qr_panel = {
     .select = qr_select,
 };
 
+/* Reflectors stand in v's first min(m, n) columns. */
+static int64_t qr_apply_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+  if (operand != QR_APPLY_V || access != RONDO_READ) return op_elements(&task->operands[operand]);
+  const struct qr_problem problem = qr_problem_nowhere(task);
+  return problem.batch * problem.m * problem.k;
+}
+
+/* R stands in h's first min(m, n) rows, and Q of the identity is not read from anywhere. */
+static int64_t qr_extract_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+  const bool is_h = operand == QR_EXTRACT_H && access == RONDO_READ;
+  return op_elements(&task->operands[is_h ? (uint32_t)QR_EXTRACT_R : operand]);
+}
+
 const struct op op_qr_update = {
     .name = "qr_update",
+    .touched_elements = qr_apply_touched_elements,
     .check = qr_apply_check,
     .host_items = qr_apply_host_items,
     .host_run = qr_apply_host_run,
@@ -366,6 +380,7 @@ const struct op op_qr_update = {
 
 const struct op op_qr_apply = {
     .name = "qr_apply",
+    .touched_elements = qr_apply_touched_elements,
     .check = qr_apply_check,
     .host_items = qr_apply_host_items,
     .host_run = qr_apply_host_run,
@@ -375,6 +390,7 @@ const struct op op_qr_apply = {
 const struct op op_qr_extract = {
     .name = "qr_extract",
     .once_operands = 1u << QR_EXTRACT_H | 1u << QR_EXTRACT_R | 1u << QR_EXTRACT_Q,
+    .touched_elements = qr_extract_touched_elements,
     .check = qr_extract_check,
     .host_items = qr_extract_host_items,
     .host_run = qr_extract_host_run,

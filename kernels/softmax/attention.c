@@ -348,14 +348,22 @@ uint64_t attention_scratch_bytes(const struct op_task *task) {
   return attention_partial_bytes(task) + attention_append_scratch_bytes(task);
 }
 
-static int64_t appended_elements(const struct op_task *task) { return op_elements(&task->operands[ATTENTION_NEW_K]); }
+/* Of K and V the rows that some query may see, of a pool no more than the tables name; new rows are written. What
+ * lengths and positions leave of that is known on the device alone. */
+static int64_t attention_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+  const struct op_operand *touched = &task->operands[operand];
+  if (operand != ATTENTION_K && operand != ATTENTION_V) return op_elements(touched);
+  if (access == RONDO_WRITE) return op_elements(&task->operands[ATTENTION_NEW_K]);
+  const struct attention_shape shape = attention_shape_of(task);
+  int64_t seen = shape.window ? smaller(shape.capacity, shape.window + shape.query_length - 1) : shape.capacity;
+  if (shape.rows == 0) seen = 0;
+  return smaller(op_elements(touched), shape.batch * seen * shape.kv_heads * shape.head_dimension);
+}
 
 const struct op op_attention = {
     .name = "attention",
     .once_operands = 1u << ATTENTION_O | 1u << ATTENTION_LSE,
-    .appended_operands = 1u << ATTENTION_K | 1u << ATTENTION_V,
-    .appended_elements = appended_elements,
-    .reads_appended = true,
+    .touched_elements = attention_touched_elements,
     .launches_most = 3,
     .check = attention_check,
     .scratch_bytes = attention_scratch_bytes,

@@ -52,41 +52,6 @@ Test(report, dot_names_every_task_and_draws_every_edge) {
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
-/* One row of 64 f32 into a cache of 1024. */
-Test(report, an_append_moves_the_rows_that_it_writes) {
-  rondo_graph *graph = NULL;
-  rondo_tensor row, position, cache;
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  REQUIRE_OK(rondo_input(graph, "row", RONDO_F32, 2, (int64_t[]){1, 64}, &row));
-  REQUIRE_OK(rondo_input(graph, "position", RONDO_I32, 1, (int64_t[]){1}, &position));
-  REQUIRE_OK(rondo_state(graph, "cache", RONDO_F32, 2, (int64_t[]){1024, 64}, &cache));
-  REQUIRE_OK(rondo_add_append(graph, &(rondo_append_desc){.src = row, .dst = cache, .position = position}));
-  char *text = written(rondo_write_dot, graph);
-  cr_assert_not_null(strstr(text, ">append: reads 260 B, writes 256 B<"), "%s", text);
-  cr_assert_not_null(strstr(text, "cache [1024, 64] f32, 256 KiB, state, updated<"), "%s", text);
-  free(text);
-  REQUIRE_OK(rondo_graph_destroy(&graph));
-}
-
-/* One row of 64 f16 to each of two caches of 1024, which are read: 128 KiB each. */
-Test(report, an_attention_that_appends_writes_new_rows_alone) {
-  rondo_graph *graph = NULL;
-  rondo_attention_desc desc = {.causal = 1};
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  REQUIRE_OK(rondo_input(graph, "q", RONDO_F16, 4, (int64_t[]){1, 2, 1, 64}, &desc.q));
-  REQUIRE_OK(rondo_output(graph, "o", RONDO_F16, 4, (int64_t[]){1, 2, 1, 64}, &desc.o));
-  REQUIRE_OK(rondo_input(graph, "new k", RONDO_F16, 4, (int64_t[]){1, 1, 1, 64}, &desc.new_k));
-  REQUIRE_OK(rondo_input(graph, "new v", RONDO_F16, 4, (int64_t[]){1, 1, 1, 64}, &desc.new_v));
-  REQUIRE_OK(rondo_input(graph, "position", RONDO_I32, 1, (int64_t[]){1}, &desc.position));
-  REQUIRE_OK(rondo_state(graph, "k", RONDO_F16, 4, (int64_t[]){1, 1, 1024, 64}, &desc.k));
-  REQUIRE_OK(rondo_state(graph, "v", RONDO_F16, 4, (int64_t[]){1, 1, 1024, 64}, &desc.v));
-  REQUIRE_OK(rondo_add_attention(graph, &desc));
-  char *text = written(rondo_write_dot, graph);
-  cr_assert_not_null(strstr(text, ">attention: reads 256 KiB, writes 512 B<"), "%s", text);
-  free(text);
-  REQUIRE_OK(rondo_graph_destroy(&graph));
-}
-
 /* Three inputs that move together, each read by two tasks. */
 static rondo_graph *three_inputs(void) {
   static const char *const names[] = {"a", "b", "c"};
