@@ -30,7 +30,18 @@ const char *llama_name(const struct llama_builder *b, char text[NAME_BYTES], con
 rondo_status llama_resident_add(const struct llama_builder *b, llama_tensor_function add, const char *name,
                                 rondo_dtype dtype, uint32_t rank, const int64_t *shape, rondo_tensor lent,
                                 rondo_tensor *tensor) {
-  return b->desc.lender ? rondo_borrow(b->graph, lent, tensor) : add(b->graph, name, dtype, rank, shape, tensor);
+  if (!b->desc.lender) return add(b->graph, name, dtype, rank, shape, tensor);
+  if (!lent.graph) return status_set(RONDO_INVALID_ARGUMENT, "the lender has no '%s'", name);
+  rondo_status status = rondo_borrow(b->graph, lent, tensor);
+  if (status != RONDO_OK) return status;
+  const struct tensor *borrowed = &b->graph->tensors[tensor->index];
+  bool fits = borrowed->dtype == dtype && borrowed->rank == rank;
+  for (uint32_t i = 0; i < rank && fits; i++) fits = borrowed->shape[i] == shape[i];
+  if (fits) return RONDO_OK;
+  char has[96], expected[96];
+  shape_describe(has, sizeof has, borrowed->dtype, borrowed->rank, borrowed->shape);
+  shape_describe(expected, sizeof expected, dtype, rank, shape);
+  return status_set(RONDO_INVALID_ARGUMENT, "the lender's '%s' is %s, expected %s", name, has, expected);
 }
 
 rondo_status llama_norm_add(const struct llama_builder *b, const char *name, rondo_tensor lent, rondo_tensor *tensor) {
@@ -250,6 +261,28 @@ static rondo_status all_add(struct llama_builder *b) {
   return status == RONDO_OK ? next_add(b, logits) : status;
 }
 
+/* What no tensor shows: the caches hold keys that were turned, and the weights belong to one factor and one norm. */
+static rondo_status lender_numbers_check(const rondo_graph_llama_desc *desc) {
+  const rondo_graph_llama_tensors *lender = desc->lender;
+  const bool has_head = lender->head.graph != NULL, has_frequencies = lender->frequencies.graph != NULL;
+  const bool is_packed = desc->weights == RONDO_NVFP4 || desc->embedding == RONDO_NVFP4;
+  const struct {
+    const char *name;
+    double lent, wanted;
+  } numbers[] = {
+      {"tied_embedding", !has_head, desc->tied_embedding != 0},
+      {"rope_frequencies", has_frequencies, desc->rope_frequencies != 0},
+      {"rope_pairing", lender->rope_pairing, desc->rope_pairing},
+      {"rope_base", (double)lender->rope_base, (double)(desc->rope_frequencies ? lender->rope_base : desc->rope_base)},
+      {"epsilon", (double)lender->epsilon, (double)desc->epsilon},
+      {"nvfp4_scale", (double)lender->nvfp4_scale, (double)(is_packed ? desc->nvfp4_scale : lender->nvfp4_scale)}};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (numbers[i].lent != numbers[i].wanted)
+      return status_set(RONDO_INVALID_ARGUMENT, "%s is %.9g, expected the lender's, %.9g", numbers[i].name,
+                        numbers[i].wanted, numbers[i].lent);
+  return RONDO_OK;
+}
+
 static rondo_status lender_check(const rondo_graph_llama_desc *desc) {
   const rondo_graph_llama_tensors *lender = desc->lender;
   if (!lender->layers) return status_set(RONDO_INVALID_ARGUMENT, "the lender's layers are NULL");
@@ -259,7 +292,10 @@ static rondo_status lender_check(const rondo_graph_llama_desc *desc) {
   if (lender->sequences != desc->sequences)
     return status_set(RONDO_INVALID_ARGUMENT, "the lender has caches of %" PRId32 " sequences, expected %" PRId32,
                       lender->sequences, desc->sequences);
-  return RONDO_OK;
+  if (lender->context != desc->context)
+    return status_set(RONDO_INVALID_ARGUMENT, "the lender has a context of %" PRId64 ", expected %" PRId64,
+                      lender->context, desc->context);
+  return lender_numbers_check(desc);
 }
 
 /* What no task sees, or sees too late for its sizes to be computed with. */
@@ -299,6 +335,7 @@ static void defaults_fill(rondo_graph_llama_desc *desc) {
   if (!desc->sequences) desc->sequences = 1;
   if (desc->epsilon == 0) desc->epsilon = 1e-5f;
   if (desc->rope_base == 0) desc->rope_base = 10000.0f;
+  if (desc->nvfp4_scale == 0) desc->nvfp4_scale = 1;
   if (!desc->embedding) desc->embedding = desc->weights == RONDO_NVFP4 ? RONDO_NVFP4 : desc->dtype;
 }
 
@@ -325,6 +362,11 @@ rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc 
   status = graph_end(graph, &mark, status);
   made.layer_count = b.desc.layers;
   made.sequences = b.desc.sequences;
+  made.context = b.desc.context;
+  made.rope_pairing = b.desc.rope_pairing;
+  made.rope_base = b.desc.rope_base;
+  made.epsilon = b.desc.epsilon;
+  made.nvfp4_scale = b.desc.nvfp4_scale;
   if (status == RONDO_OK) *tensors = made;
   return status;
 }

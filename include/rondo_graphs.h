@@ -208,8 +208,9 @@ typedef struct rondo_graph_llama_desc {
   int32_t feed_back RONDO_ZERO;        /* 1: tokens and positions are states that the graph moves on itself */
   int32_t with_logits RONDO_ZERO;      /* 1: logits are an output too */
   int32_t with_sampling RONDO_ZERO;    /* 1: the next token is drawn, as rondo_add_sample does */
-  /* NULL: constants and states are made here. Else they are those of this graph, with as many layers, of the same sizes
-   * and types, and with feed_back if there is any here; its exec is open first. Read during the call only. */
+  /* NULL: constants and states are made here. Else they are those of this graph, whose description is the same but for
+   * name, one_order, tokens, sequence, with_logits and with_sampling, and feed_back, which it has if this one has; its
+   * exec is open first. Anything else is RONDO_INVALID_ARGUMENT. Read during the call only. */
   const struct rondo_graph_llama_tensors *lender RONDO_ZERO;
 } rondo_graph_llama_desc;
 
@@ -242,7 +243,10 @@ typedef struct rondo_graph_llama_tensors {
   rondo_tensor next;              /* output i32 [n] */
   rondo_tensor logits;            /* output f32 [n, vocabulary] */
   rondo_llama_layer *layers;      /* set before the call: room for desc->layers, of no use after a failed one */
-  int32_t layer_count, sequences; /* what who borrows must have too */
+  int32_t layer_count, sequences; /* from here on: of the description, what who borrows must have too */
+  int64_t context;
+  rondo_rope_pairing rope_pairing;
+  float rope_base, epsilon, nvfp4_scale;
 } rondo_graph_llama_tensors;
 
 /* Of the graph's limits it takes at most 5 tasks and, without scales, 8 to 10 tensors a layer, and some 30 besides. */

@@ -544,3 +544,93 @@ Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
   trial_end(&lending);
   llama_free(&l);
 }
+
+/* Describes one graph over another's weights and caches, decode and prefill; fragment NULL: it can be done. */
+static void require_borrowing(rondo_graph_llama_desc lent, rondo_graph_llama_desc wanted, const char *fragment) {
+  rondo_llama_layer lent_layers[LAYERS], layers[LAYERS];
+  rondo_graph_llama_tensors lender = {.layers = lent_layers}, tensors = {.layers = layers};
+  rondo_graph *lending = NULL, *graph = NULL;
+  rondo_plan empty, plan;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &lending));
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_plan_graph(graph, &empty));
+  REQUIRE_OK(rondo_graph_llama(lending, &lent, &lender));
+  for (int tokens = 0; tokens <= 4; tokens += 4) {
+    wanted.tokens = tokens, wanted.lender = &lender;
+    if (fragment)
+      REQUIRE_ERROR(rondo_graph_llama(graph, &wanted, &tensors), RONDO_INVALID_ARGUMENT, fragment);
+    else
+      REQUIRE_OK(rondo_graph_llama(graph, &wanted, &tensors));
+  }
+  REQUIRE_OK(rondo_plan_graph(graph, &plan));
+  if (fragment) cr_assert(!memcmp(&plan, &empty, sizeof plan), "a refused description left something behind");
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_graph_destroy(&lending));
+}
+
+/* A field at a time is another one, and the sentence names it, or the tensor that would be. */
+Test(graph_llama, a_lender_of_another_description_is_refused) {
+  struct llama l;
+  llama_make(&l, plain_desc(), 1);
+  const rondo_graph_llama_desc good = l.desc;
+  rondo_graph_llama_desc other = good;
+#define REFUSED(fragment)                                                                                              \
+  require_borrowing(good, other, fragment);                                                                            \
+  other = good
+  other.context = 100000;
+  REFUSED("rondo_graph_llama: the lender has a context of 20, expected 100000");
+  other.context = 19; /* its caches are not larger by chance */
+  REFUSED("the lender has a context of 20, expected 19");
+  other.head_dimension = 64;
+  REFUSED("the lender's 'layer0.qkv weights' is [256, 64] bf16, expected [512, 64] bf16");
+  other.query_heads = 4, other.kv_heads = 4;
+  REFUSED("the lender's 'layer0.qkv weights' is ");
+  other.query_heads = 6, other.kv_heads = 1; /* as many rows of q, k and v in all */
+  REFUSED("the lender's 'layer0.output weights' is ");
+  other.hidden = 128;
+  REFUSED("the lender's 'embedding weights' is [160, 64] bf16, expected [160, 128] bf16");
+  other.feed_forward = 112;
+  REFUSED("the lender's 'layer0.gate_up weights' is ");
+  other.vocabulary = 144;
+  REFUSED("the lender's 'embedding weights' is [160, 64] bf16, expected [144, 64] bf16");
+  other.rope_base = 500000;
+  REFUSED("rope_base is 500000, expected the lender's, 10000");
+  other.rope_pairing = RONDO_ROPE_INTERLEAVED;
+  REFUSED("rope_pairing is 0, expected the lender's, 1");
+  other.rope_frequencies = 1;
+  REFUSED("rope_frequencies is 1, expected the lender's, 0");
+  other.epsilon = 1e-6f;
+  REFUSED("epsilon is 9.99999997e-07, expected the lender's, 9.99999975e-06");
+  other.tied_embedding = !other.tied_embedding;
+  REFUSED("tied_embedding is ");
+  other.dtype = RONDO_F16, other.weights = RONDO_F16, other.embedding = 0;
+  REFUSED("the lender's 'embedding weights' is [160, 64] bf16, expected [160, 64] f16");
+  other.weights = RONDO_E4M3;
+  REFUSED("the lender's 'layer0.qkv weights' is [256, 64] bf16, expected [256, 64] e4m3");
+  other.weights = RONDO_NVFP4, other.embedding = RONDO_BF16;
+  REFUSED("the lender's 'layer0.qkv weights' is [256, 64] bf16, expected [256, 64] nvfp4");
+  other.embedding = RONDO_NVFP4;
+  REFUSED("the lender's 'embedding weights' is [160, 64] bf16, expected [160, 64] nvfp4");
+  other.feed_back = 1;
+  REFUSED("tensor 'token' is of kind input, expected a constant or a state");
+#undef REFUSED
+  llama_free(&l);
+}
+
+Test(graph_llama, what_weights_and_caches_do_not_depend_on_may_be_another_than_the_lenders) {
+  struct llama l;
+  llama_make(&l, plain_desc(), 1);
+  rondo_graph_llama_desc lent = l.desc, wanted = l.desc;
+  lent.feed_back = 1;
+  wanted.name = "draft", wanted.one_order = 1, wanted.with_logits = 0, wanted.with_sampling = 1;
+  wanted.nvfp4_scale = 7; /* of nothing */
+  require_borrowing(lent, wanted, NULL);
+  lent.rope_frequencies = wanted.rope_frequencies = 1;
+  wanted.rope_base = 500000; /* there are frequencies in its place */
+  require_borrowing(lent, wanted, NULL);
+  lent.weights = wanted.weights = RONDO_NVFP4, lent.nvfp4_scale = 1, wanted.nvfp4_scale = 0;
+  require_borrowing(lent, wanted, NULL);
+  wanted.nvfp4_scale = 0.5f;
+  require_borrowing(lent, wanted, "nvfp4_scale is 0.5, expected the lender's, 1");
+  llama_free(&l);
+}
