@@ -1,22 +1,35 @@
-/* fit - calibration curves of many sensors at once, in one graph: batched least squares.
+/* fit - batched least squares in one graph: of files, or calibration curves of many sensors at once.
  *
- * Each sensor was read at some temperatures, and its error is to be a cubic of the temperature. The readings are made
- * up: a cubic of each sensor's own with noise on top; and one sensor was read at a single temperature only, which no
- * cubic can be fitted to. Checked in fp64: a fit is right if what it leaves over is orthogonal to every column. */
+ * Without files each sensor was read at some temperatures, and its error is to be a cubic of the temperature. The
+ * readings are made up: a cubic of each sensor's own with noise on top; and one sensor was read at a single temperature
+ * only, which no cubic can be fitted to. Checked in fp64: a fit is right if what it leaves over is orthogonal to every
+ * column. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sample.h"
 
 enum { SENSORS = 4096, READINGS = 24, COEFFICIENTS = 4, BROKEN = 17 };
 
-static const char help[] = "usage: fit [OPTION VALUE]...\n\n"
-                           "Fits a cubic to 24 readings of each of 4096 sensors, float32.\n\n"
-                           "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
-                           "  --replays N               how many times to replay (100)\n"
-                           "  --out FILE.npy            write the coefficients, float32 [4096, 1, 4]\n";
+static const char help[] =
+    "usage: fit [OPTION VALUE]... [A.npy B.npy]\n\n"
+    "Finds the x that minimises |b - A x| for each matrix of A, float32 or float64 [batch, rows, columns], and each\n"
+    "right-hand side of B, of the same type, [batch, rows] or [batch, rows, sides]; or one such matrix without batch.\n"
+    "Without files it fits a cubic to 24 readings of each of 4096 sensors, float32.\n\n"
+    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
+    "  --replays N               how many times to replay (100)\n"
+    "  --out FILE.npy            write x, as B with columns in place of rows\n";
+
+/* ---- What is fitted ---------------------------------------------------------------------------------------------- */
+
+struct problem {
+  struct npy a, b, x; /* without a batch [rows, columns]; b and x have sides if there is more than one */
+  bool has_batch, is_made_up;
+  int64_t batch, rows, columns, sides;
+};
 
 /* The same numbers everywhere, in [-1, 1). */
 static float noise(void) {
@@ -25,7 +38,7 @@ static float noise(void) {
   return (float)(state >> 8) * 0x1p-23f - 1;
 }
 
-/* Column-major: a[sensor][power][reading] is the temperature's power, b[sensor][reading] the error. */
+/* a[sensor][reading][power] is the temperature's power, b[sensor][reading] the error. */
 static void make_readings(float *a, float *b) {
   for (int sensor = 0; sensor < SENSORS; sensor++) {
     float own[COEFFICIENTS];
@@ -33,82 +46,176 @@ static void make_readings(float *a, float *b) {
     for (int i = 0; i < READINGS; i++, b++) {
       float temperature = sensor == BROKEN ? 0 : noise(), power = 1;
       *b = 0.01f * noise();
-      for (int k = 0; k < COEFFICIENTS; k++, power *= temperature) {
-        a[(sensor * COEFFICIENTS + k) * READINGS + i] = power;
+      for (int k = 0; k < COEFFICIENTS; k++, a++, power *= temperature) {
+        *a = power;
         *b += own[k] * power;
       }
     }
   }
 }
 
-/* |a'(b - A x)| over |a| |b|, the largest, in units of readings times machine epsilon. */
-static double worst_of(const float *a, const float *b, const float *x) {
-  double left[READINGS], b_norm = 0, worst = 0;
-  for (int i = 0; i < READINGS; i++) {
-    left[i] = (double)b[i];
+static struct npy array_new(uint32_t rank, const int64_t *shape) {
+  struct npy array = {.type = NPY_F32, .rank = rank};
+  memcpy(array.shape, shape, rank * sizeof *shape);
+  array.bytes = (uint64_t)npy_count(&array) * sizeof(float);
+  array.data = malloc(array.bytes);
+  if (!array.data) give_up("no memory for the readings");
+  return array;
+}
+
+static void make_up(struct problem *p) {
+  p->is_made_up = true;
+  p->a = array_new(3, (int64_t[]){SENSORS, READINGS, COEFFICIENTS});
+  p->b = array_new(2, (int64_t[]){SENSORS, READINGS});
+  make_readings(p->a.data, p->b.data);
+}
+
+static void read_files(struct problem *p, const char *const *paths) {
+  p->a = read_numbers(paths[0], 2, 3);
+  p->b = read_numbers(paths[1], p->a.rank - 1, p->a.rank);
+  if (p->a.type != p->b.type)
+    give_up("%s: holds %s, expected is %s as in %s", paths[1], npy_type_name(p->b.type), npy_type_name(p->a.type),
+            paths[0]);
+  for (uint32_t i = 0; i + 1 < p->a.rank; i++)
+    if (p->a.shape[i] != p->b.shape[i])
+      give_up("%s: dimension %u is %lld, expected %lld as in %s", paths[1], i, (long long)p->b.shape[i],
+              (long long)p->a.shape[i], paths[0]);
+}
+
+/* The sizes, and how x is shaped. */
+static void take_sizes(struct problem *p) {
+  const uint32_t rank = p->a.rank;
+  p->has_batch = rank == 3;
+  p->batch = p->has_batch ? p->a.shape[0] : 1;
+  p->rows = p->a.shape[rank - 2];
+  p->columns = p->a.shape[rank - 1];
+  p->sides = p->b.rank == rank ? p->b.shape[rank - 1] : 1;
+  p->x = (struct npy){.type = p->a.type, .rank = p->b.rank};
+  memcpy(p->x.shape, p->b.shape, sizeof p->x.shape);
+  p->x.shape[rank - 2] = p->columns;
+}
+
+/* ---- The check --------------------------------------------------------------------------------------------------- */
+
+/* |a'(b - A x)| over |a| (|b| + |A| |x|), the largest of the columns a, in units of rows times machine epsilon. */
+static double ratio_of(const struct problem *p, int64_t matrix, int64_t side, double *left) {
+  const int64_t m = p->rows, n = p->columns, s = p->sides;
+  double b_norm = 0, x_norm = 0, a_norm = 0, worst = 0;
+  for (int64_t j = 0; j < n; j++) x_norm = hypot(x_norm, npy_element(&p->x, (matrix * n + j) * s + side));
+  for (int64_t i = 0; i < m; i++) {
+    left[i] = npy_element(&p->b, (matrix * m + i) * s + side);
     b_norm = hypot(b_norm, left[i]);
-    for (int k = 0; k < COEFFICIENTS; k++) left[i] -= (double)a[k * READINGS + i] * (double)x[k];
-  }
-  for (int k = 0; k < COEFFICIENTS; k++) {
-    double dot = 0, norm = 0;
-    for (int i = 0; i < READINGS; i++) {
-      dot += (double)a[k * READINGS + i] * left[i];
-      norm = hypot(norm, (double)a[k * READINGS + i]);
+    for (int64_t j = 0; j < n; j++) {
+      double element = npy_element(&p->a, (matrix * m + i) * n + j);
+      a_norm = hypot(a_norm, element);
+      left[i] -= element * npy_element(&p->x, (matrix * n + j) * s + side);
     }
-    double ratio = fabs(dot) / (norm * b_norm * READINGS * 0x1p-24);
+  }
+  for (int64_t j = 0; j < n; j++) {
+    double dot = 0, norm = 0;
+    for (int64_t i = 0; i < m; i++) {
+      double element = npy_element(&p->a, (matrix * m + i) * n + j);
+      dot += element * left[i];
+      norm = hypot(norm, element);
+    }
+    if (dot == 0) continue; /* nor is b, perhaps */
+    double ratio = fabs(dot) / (norm * (b_norm + a_norm * x_norm) * (double)m * epsilon_of(&p->a));
     if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN stays */
   }
   return worst;
 }
 
-int main(int argc, char **argv) {
-  struct options options = options_parse(argc, argv, help, 0);
-  printf("fit: a cubic to %d readings of each of %d sensors\n", READINGS, SENSORS);
+/* Of all that have full rank. What was made up says too which of them those are. */
+static bool check_all(const struct problem *p, const struct npy *residual, const int32_t *info) {
+  double worst = 0, largest = 0;
+  int64_t singular = 0, first = 0, wrong = 0;
+  double *left = malloc((size_t)p->rows * sizeof *left);
+  if (!left) give_up("no memory for the check");
+  for (int64_t matrix = 0; matrix < p->batch; matrix++) {
+    if ((info[matrix] != 0) != (matrix == BROKEN)) wrong++;
+    if (info[matrix] && singular++ == 0) first = matrix;
+    for (int64_t side = 0; side < p->sides && !info[matrix]; side++) {
+      double own = ratio_of(p, matrix, side, left);
+      if (own > worst || isnan(own)) worst = own;
+      largest = fmax(largest, npy_element(residual, matrix * p->sides + side));
+    }
+  }
+  free(left);
+  if (singular)
+    printf("singular   %lld of %lld, whose x is NaN; the first is %lld, by its column %d\n", (long long)singular,
+           (long long)p->batch, (long long)first, (int)info[first]);
+  if (p->is_made_up)
+    printf("residual   at most %.4f, with noise of 0.01 on each of %d readings\n", largest, READINGS);
+  else
+    printf("residual   at most %.6g\n", largest);
+  bool fine = !p->is_made_up || check("singular where it should not be, or not where it should", (double)wrong, 0);
+  return check("|a'(b - Ax)| / (|a| (|b| + |A| |x|) rows eps)", worst, 30) && fine;
+}
 
+/* ---- The graph --------------------------------------------------------------------------------------------------- */
+
+struct fit {
   rondo_graph *graph;
   rondo_tensor a, b, x, residual, info;
-  const int64_t sensors = SENSORS;
-  TRY(rondo_graph_create(NULL, NULL, &graph));
-  TRY(rondo_input(graph, "powers", RONDO_F32, 3, (int64_t[]){SENSORS, COEFFICIENTS, READINGS}, &a));
-  TRY(rondo_input(graph, "errors", RONDO_F32, 3, (int64_t[]){SENSORS, 1, READINGS}, &b));
-  TRY(rondo_output(graph, "coefficients", RONDO_F32, 3, (int64_t[]){SENSORS, 1, COEFFICIENTS}, &x));
-  TRY(rondo_output(graph, "residual", RONDO_F32, 2, (int64_t[]){SENSORS, 1}, &residual));
-  TRY(rondo_output(graph, "info", RONDO_I32, 1, &sensors, &info));
-  TRY(rondo_add_least_squares(
-      graph, &(rondo_least_squares_desc){.name = "fit", .a = a, .b = b, .x = x, .residual = residual, .info = info}));
+};
 
-  rondo_runtime *runtime = open_for(graph, &options, 1);
+static struct fit describe(const struct problem *p) {
+  struct fit f;
+  const rondo_dtype dtype = dtype_of(&p->a);
+  const uint32_t skipped = !p->has_batch, rank = 3 - skipped; /* of [batch, ..] */
+  const int64_t a[] = {p->batch, p->rows, p->columns}, b[] = {p->batch, p->rows, p->sides};
+  const int64_t x[] = {p->batch, p->columns, p->sides}, residual[] = {p->batch, p->sides};
+  TRY(rondo_graph_create(NULL, NULL, &f.graph));
+  TRY(rondo_input(f.graph, "A", dtype, rank, a + skipped, &f.a));
+  TRY(rondo_input(f.graph, "b", dtype, rank, b + skipped, &f.b));
+  TRY(rondo_output(f.graph, "x", dtype, rank, x + skipped, &f.x));
+  TRY(rondo_output(f.graph, "residual", dtype, rank - 1, residual + skipped, &f.residual));
+  TRY(rondo_output(f.graph, "info", RONDO_I32, 1, &p->batch, &f.info));
+  TRY(rondo_add_least_squares(f.graph, &(rondo_least_squares_desc){.name = "fit",
+                                                                   .layout = RONDO_ROW_MAJOR,
+                                                                   .a = f.a,
+                                                                   .b = f.b,
+                                                                   .x = f.x,
+                                                                   .residual = f.residual,
+                                                                   .info = f.info}));
+  return f;
+}
+
+int main(int argc, char **argv) {
+  struct options options = options_parse_any(argc, argv, help, 2);
+  struct problem p = {0};
+  if (options.paths[0])
+    read_files(&p, options.paths);
+  else
+    make_up(&p);
+  take_sizes(&p);
+  if (p.is_made_up)
+    printf("fit: a cubic to %d readings of each of %d sensors\n", READINGS, SENSORS);
+  else
+    printf("fit: %lld x %lld, %lld of them with %lld right-hand side%s, %s, from %s and %s\n", (long long)p.rows,
+           (long long)p.columns, (long long)p.batch, (long long)p.sides, p.sides == 1 ? "" : "s",
+           npy_type_name(p.a.type), options.paths[0], options.paths[1]);
+
+  struct fit f = describe(&p);
+  rondo_runtime *runtime = open_for(f.graph, &options, 1);
   rondo_exec *exec;
   rondo_slot slot;
-  TRY(rondo_instantiate(runtime, graph, NULL, &exec));
+  TRY(rondo_instantiate(runtime, f.graph, NULL, &exec));
   TRY(rondo_acquire(exec, &slot));
-  float *powers = rondo_data(slot, a), *errors = rondo_data(slot, b);
-  make_readings(powers, errors);
-  bool same = replay_timed(slot, &options, x);
+  if (p.a.bytes) memcpy(rondo_data(slot, f.a), p.a.data, p.a.bytes);
+  if (p.b.bytes) memcpy(rondo_data(slot, f.b), p.b.data, p.b.bytes);
+  bool same = replay_timed(slot, &options, f.x);
 
-  float *coefficients = rondo_data(slot, x);
-  const float *left = rondo_data(slot, residual);
-  const int32_t *singular = rondo_data(slot, info);
-  double worst = 0, largest = 0;
-  int wrong = 0;
-  for (int sensor = 0; sensor < SENSORS; sensor++) {
-    if ((singular[sensor] != 0) != (sensor == BROKEN)) wrong++;
-    if (singular[sensor]) continue;
-    size_t own_rows = (size_t)sensor * READINGS, own_columns = (size_t)sensor * COEFFICIENTS;
-    double own = worst_of(powers + own_rows * COEFFICIENTS, errors + own_rows, coefficients + own_columns);
-    if (own > worst || isnan(own)) worst = own;
-    largest = fmax(largest, (double)left[sensor]);
-  }
-  printf("singular   sensor %d, read at one temperature, column %d\n", BROKEN, (int)singular[BROKEN]);
-  printf("residual   at most %.4f, with noise of 0.01 on each of %d readings\n", largest, READINGS);
-  bool fine = check("singular where it should not be, or not where it should", wrong, 0) && same;
-  fine = check("|a'(b - Ax)| / (|a| |b| readings eps)", worst, 30) && fine;
-  write_array(&options,
-              &(struct npy){.type = NPY_F32, .rank = 3, .shape = {SENSORS, 1, COEFFICIENTS}, .data = coefficients});
+  p.x.data = rondo_data(slot, f.x);
+  const struct npy residual = {.type = p.a.type, .data = rondo_data(slot, f.residual)};
+  bool fine = check_all(&p, &residual, rondo_data(slot, f.info)) && same;
+  write_array(&options, &p.x);
 
   TRY(rondo_release(slot));
   TRY(rondo_close_exec(&exec));
-  TRY(rondo_graph_destroy(&graph));
+  TRY(rondo_graph_destroy(&f.graph));
   TRY(rondo_close(&runtime));
+  npy_free(&p.a);
+  npy_free(&p.b);
   return fine ? SAMPLE_OK : SAMPLE_WRONG;
 }

@@ -22,9 +22,16 @@ enum { MAX_HEADER_BYTES = 65536 };
 
 const char *npy_type_name(enum npy_type type) { return types[type].name; }
 
+static bool is_empty(const struct npy *array) {
+  for (uint32_t i = 0; i < array->rank; i++)
+    if (array->shape[i] == 0) return true;
+  return false;
+}
+
+/* Sizes beside one of 0 may be any: their product is not for computing with. */
 int64_t npy_count(const struct npy *array) {
-  int64_t count = 1;
-  for (uint32_t i = 0; i < array->rank; i++) count *= array->shape[i];
+  int64_t count = !is_empty(array);
+  for (uint32_t i = 0; i < array->rank && count; i++) count *= array->shape[i];
   return count;
 }
 
@@ -119,9 +126,16 @@ static const char *read_descr(struct text *text, struct npy *array) {
   return "its element type is not one of f2, f4, f8, i1, i4, u1, u2";
 }
 
-static const char *read_order(struct text *text) {
-  if (take(text, "False")) return NULL;
-  return take(text, "True") ? "it is in Fortran order" : "its fortran_order is neither True nor False";
+static const char *read_order(struct text *text, bool *is_fortran) {
+  *is_fortran = take(text, "True");
+  return *is_fortran || take(text, "False") ? NULL : "its fortran_order is neither True nor False";
+}
+
+/* Elements along one dimension lie in the same order either way. */
+static bool has_one_order(const struct npy *array) {
+  uint32_t long_dimensions = 0;
+  for (uint32_t i = 0; i < array->rank; i++) long_dimensions += array->shape[i] > 1;
+  return long_dimensions <= 1 || is_empty(array);
 }
 
 static const char *read_shape(struct text *text, struct npy *array) {
@@ -138,6 +152,7 @@ static const char *read_shape(struct text *text, struct npy *array) {
 static const char *read_dictionary(struct text text, struct npy *array) {
   enum { DESCR = 1, ORDER = 2, SHAPE = 4, ALL = 7 };
   unsigned seen = 0;
+  bool is_fortran = false;
   if (!take(&text, "{")) return "its header is not a dictionary";
   while (!take(&text, "}")) {
     char key[16];
@@ -149,7 +164,7 @@ static const char *read_dictionary(struct text text, struct npy *array) {
     if (bit == 0 || seen & bit) return "its header has an unknown or repeated key";
     seen |= bit;
     const char *wrong = bit == DESCR   ? read_descr(&text, array)
-                        : bit == ORDER ? read_order(&text)
+                        : bit == ORDER ? read_order(&text, &is_fortran)
                                        : read_shape(&text, array);
     if (wrong) return wrong;
     skip_spaces(&text);
@@ -157,7 +172,8 @@ static const char *read_dictionary(struct text text, struct npy *array) {
   }
   skip_spaces(&text);
   if (text.at != text.end) return "something follows the dictionary in its header";
-  return seen == ALL ? NULL : "its header lacks descr, fortran_order or shape";
+  if (seen != ALL) return "its header lacks descr, fortran_order or shape";
+  return is_fortran && !has_one_order(array) ? "it is in Fortran order: save numpy.ascontiguousarray of it" : NULL;
 }
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
@@ -169,12 +185,10 @@ static bool refuse(char message[NPY_MESSAGE_BYTES], const char *path, const char
 
 /* The elements' bytes, if they fit in 63 bits. */
 static bool count_bytes(struct npy *array) {
-  uint64_t bytes = types[array->type].bytes;
-  bool empty = false;
-  for (uint32_t i = 0; i < array->rank; i++) empty |= array->shape[i] == 0;
-  for (uint32_t i = 0; i < array->rank && !empty; i++)
+  uint64_t bytes = is_empty(array) ? 0 : types[array->type].bytes;
+  for (uint32_t i = 0; i < array->rank && bytes; i++)
     if (__builtin_mul_overflow(bytes, (uint64_t)array->shape[i], &bytes) || bytes > INT64_MAX) return false;
-  array->bytes = empty ? 0 : bytes;
+  array->bytes = bytes;
   return true;
 }
 

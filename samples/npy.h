@@ -1,6 +1,6 @@
 /* npy.h - NumPy's .npy files (format 1.0, 2.0 and 3.0: numpy.lib.format), for the samples: little-endian arrays in C
- * order with up to four dimensions. A file that is anything else, or damaged, is refused with a sentence that says why.
- * bf16, which NumPy lacks, travels as its bits in NPY_U16. */
+ * order, or of so few dimensions that Fortran's is the same, with up to four dimensions. A file that is anything else,
+ * or damaged, is refused with a sentence that says why. bf16, which NumPy lacks, travels as its bits in NPY_U16. */
 #ifndef NPY_H
 #define NPY_H
 
@@ -24,7 +24,7 @@ bool npy_read(const char *path, struct npy *array, char message[NPY_MESSAGE_BYTE
 bool npy_write(const char *path, const struct npy *array, char message[NPY_MESSAGE_BYTES]);
 void npy_free(struct npy *array);
 
-int64_t npy_count(const struct npy *array);                 /* elements */
+int64_t npy_count(const struct npy *array);                 /* elements, of an array that was read below 2^63 */
 double npy_element(const struct npy *array, int64_t index); /* in C order */
 const char *npy_type_name(enum npy_type type);              /* NumPy's: "float16" */
 

@@ -1,8 +1,8 @@
 /* orthogonalize - the thin Q of every head's weight block, in one graph: batched Householder QR.
  *
- * Reads weights [heads, rows, columns], computes A = Q R for each head, and checks in fp64, as LAPACK's own tester
- * (dqrt01) does, that Q is orthonormal and that Q R is A. Once as one task, and once in the steps that LAPACK has for
- * it (geqrf, then orgqr), to see what one task saves. */
+ * Reads weights [heads, rows, columns], computes A = Q R for each head in their type, and checks in fp64, as LAPACK's
+ * own tester (dqrt01) does, that Q is orthonormal and that Q R is A. Once as one task, and once in the steps that
+ * LAPACK has for it (geqrf, then orgqr), to see what one task saves. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>
@@ -11,12 +11,27 @@
 
 #include "sample.h"
 
-static const char help[] =
-    "usage: orthogonalize [OPTION VALUE]... WEIGHTS.npy\n\n"
-    "Computes the thin QR factorisation of each block of WEIGHTS, float32 [heads, rows, columns].\n\n"
-    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
-    "  --replays N               how many times to replay (100)\n"
-    "  --out FILE.npy            write Q, float32 [heads, rows, min(rows, columns)]\n";
+static const char help[] = "usage: orthogonalize [OPTION VALUE]... WEIGHTS.npy\n\n"
+                           "Computes the thin QR factorisation of each block of WEIGHTS, float32 or float64 [heads, "
+                           "rows, columns], or of one\n"
+                           "matrix [rows, columns].\n\n"
+                           "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
+                           "  --replays N               how many times to replay (100)\n"
+                           "  --out FILE.npy            write Q, of the same type, [heads, rows, min(rows, columns)], "
+                           "without heads if WEIGHTS\n"
+                           "                            has none\n";
+
+/* WEIGHTS as blocks: m x n, k the smaller of the two. */
+struct blocks {
+  int64_t heads, m, n, k;
+};
+static struct blocks blocks_of(const struct npy *weights) {
+  const int64_t *matrix = weights->shape + weights->rank - 2;
+  return (struct blocks){.heads = weights->rank == 3 ? weights->shape[0] : 1,
+                         .m = matrix[0],
+                         .n = matrix[1],
+                         .k = matrix[0] < matrix[1] ? matrix[0] : matrix[1]};
+}
 
 /* The largest column sum of |X|, for an X given element by element. */
 struct one_norm {
@@ -28,37 +43,49 @@ static void end_column(struct one_norm *norm) {
 }
 
 /* LAPACK's two ratios for one matrix, each in units of rows times machine epsilon: sound code stays below 30. */
-static void check_head(const float *a, const float *q, const float *r, int64_t m, int64_t n, double *orthogonality,
-                       double *residual) {
-  int64_t k = m < n ? m : n;
+static void check_head(const double *a, const double *q, const double *r, const struct blocks *blocks, double epsilon,
+                       double *orthogonality, double *residual) {
+  int64_t m = blocks->m, n = blocks->n, k = blocks->k;
   struct one_norm identity = {0}, difference = {0}, norm_a = {0};
   for (int64_t j = 0; j < k; j++, end_column(&identity))
     for (int64_t i = 0; i < k; i++) {
       double sum = i == j ? -1 : 0;
-      for (int64_t row = 0; row < m; row++) sum += (double)q[row * k + i] * (double)q[row * k + j];
+      for (int64_t row = 0; row < m; row++) sum += q[row * k + i] * q[row * k + j];
       identity.column += fabs(sum);
     }
   for (int64_t j = 0; j < n; j++, end_column(&difference), end_column(&norm_a))
     for (int64_t row = 0; row < m; row++) {
-      double sum = -(double)a[row * n + j];
-      for (int64_t i = 0; i < k; i++) sum += (double)q[row * k + i] * (double)r[i * n + j];
+      double sum = -a[row * n + j];
+      for (int64_t i = 0; i < k; i++) sum += q[row * k + i] * r[i * n + j];
       difference.column += fabs(sum);
-      norm_a.column += fabs((double)a[row * n + j]);
+      norm_a.column += fabs(a[row * n + j]);
     }
-  double unit = (double)(m > 0 ? m : 1) * 0x1p-24;
+  double unit = (double)(m > 0 ? m : 1) * epsilon;
   *orthogonality = identity.largest / unit;
   *residual = difference.largest == 0 ? 0 : difference.largest / (norm_a.largest * unit);
 }
 
-static bool check_all(const float *a, const float *q, const float *r, const int64_t *shape) {
-  int64_t m = shape[1], n = shape[2], k = m < n ? m : n;
+/* Matrix `head` of an array, in fp64. */
+static void widen(const struct npy *array, int64_t head, int64_t count, double *numbers) {
+  for (int64_t i = 0; i < count; i++) numbers[i] = npy_element(array, head * count + i);
+}
+
+static bool check_all(const struct npy *a, const struct npy *q, const struct npy *r, const struct blocks *blocks) {
+  int64_t a_count = blocks->m * blocks->n, q_count = blocks->m * blocks->k, r_count = blocks->k * blocks->n;
   double worst_orthogonality = 0, worst_residual = 0;
-  for (int64_t head = 0; head < shape[0]; head++) {
+  double *numbers = calloc((size_t)(a_count + q_count + r_count) + 1, sizeof *numbers);
+  if (!numbers) give_up("no memory for the check");
+  double *q_numbers = numbers + a_count, *r_numbers = q_numbers + q_count;
+  for (int64_t head = 0; head < blocks->heads; head++) {
     double orthogonality, residual;
-    check_head(a + head * m * n, q + head * m * k, r + head * k * n, m, n, &orthogonality, &residual);
+    widen(a, head, a_count, numbers);
+    widen(q, head, q_count, q_numbers);
+    widen(r, head, r_count, r_numbers);
+    check_head(numbers, q_numbers, r_numbers, blocks, epsilon_of(a), &orthogonality, &residual);
     if (orthogonality > worst_orthogonality || isnan(orthogonality)) worst_orthogonality = orthogonality;
     if (residual > worst_residual || isnan(residual)) worst_residual = residual;
   }
+  free(numbers);
   bool orthonormal = check("|I - Q'Q| / (rows eps)", worst_orthogonality, 30);
   return check("|A - QR| / (|A| rows eps)", worst_residual, 30) && orthonormal;
 }
@@ -68,21 +95,34 @@ struct factorisation {
   rondo_tensor a, q, r;
 };
 
-static struct factorisation describe(const int64_t *shape, bool in_steps) {
-  int64_t heads = shape[0], m = shape[1], n = shape[2], k = m < n ? m : n;
+/* rows x columns for each head, or one such matrix, as WEIGHTS is. */
+static struct npy like(const struct npy *weights, int64_t rows, int64_t columns) {
+  struct npy array = {.type = weights->type, .rank = weights->rank};
+  if (array.rank == 3) array.shape[0] = weights->shape[0];
+  array.shape[array.rank - 2] = rows;
+  array.shape[array.rank - 1] = columns;
+  return array;
+}
+
+static struct factorisation describe(const struct npy *weights, bool in_steps) {
+  const struct blocks blocks = blocks_of(weights);
+  const struct npy q = like(weights, blocks.m, blocks.k), r = like(weights, blocks.k, blocks.n);
+  const rondo_dtype dtype = dtype_of(weights);
+  const uint32_t rank = weights->rank;
   struct factorisation f;
   TRY(rondo_graph_create(NULL, NULL, &f.graph));
-  TRY(rondo_input(f.graph, "weights", RONDO_F32, 3, shape, &f.a));
-  TRY(rondo_output(f.graph, "q", RONDO_F32, 3, (int64_t[]){heads, m, k}, &f.q));
-  TRY(rondo_output(f.graph, "r", RONDO_F32, 3, (int64_t[]){heads, k, n}, &f.r));
+  TRY(rondo_input(f.graph, "weights", dtype, rank, weights->shape, &f.a));
+  TRY(rondo_output(f.graph, "q", dtype, rank, q.shape, &f.q));
+  TRY(rondo_output(f.graph, "r", dtype, rank, r.shape, &f.r));
   rondo_layout layout = RONDO_ROW_MAJOR;
   if (!in_steps) {
     TRY(rondo_add_qr(f.graph, &(rondo_qr_desc){.name = "qr", .layout = layout, .a = f.a, .q = f.q, .r = f.r}));
     return f;
   }
   rondo_tensor h, tau;
-  TRY(rondo_temporary(f.graph, "h", RONDO_F32, 3, shape, &h));
-  TRY(rondo_temporary(f.graph, "tau", RONDO_F32, 2, (int64_t[]){heads, k}, &tau));
+  const int64_t tau_shape[] = {blocks.heads, blocks.k};
+  TRY(rondo_temporary(f.graph, "h", dtype, rank, weights->shape, &h));
+  TRY(rondo_temporary(f.graph, "tau", dtype, rank - 1, tau_shape + 3 - rank, &tau));
   TRY(rondo_add_qr(f.graph, &(rondo_qr_desc){.name = "factor", .layout = layout, .a = f.a, .h = h, .tau = tau}));
   TRY(rondo_add_qr_extract(f.graph,
                            &(rondo_qr_extract_desc){.name = "extract", .layout = layout, .h = h, .r = f.r, .q = f.q}));
@@ -102,11 +142,12 @@ static bool run(struct factorisation *f, const struct npy *weights, const struct
   printf("%s\n", is_first ? "one task: qr to q and r" : "in steps: qr to h and tau, qr_extract, qr_apply");
   bool same = replay_timed(slot, options, f->q);
 
-  int64_t heads = weights->shape[0], m = weights->shape[1], n = weights->shape[2];
-  float *q = rondo_data(slot, f->q);
-  bool fine = check_all(weights->data, q, rondo_data(slot, f->r), weights->shape) && same;
-  if (is_first)
-    write_array(options, &(struct npy){.type = NPY_F32, .rank = 3, .shape = {heads, m, m < n ? m : n}, .data = q});
+  const struct blocks blocks = blocks_of(weights);
+  struct npy q = like(weights, blocks.m, blocks.k), r = like(weights, blocks.k, blocks.n);
+  q.data = rondo_data(slot, f->q);
+  r.data = rondo_data(slot, f->r);
+  bool fine = check_all(weights, &q, &r, &blocks) && same;
+  if (is_first) write_array(options, &q);
 
   TRY(rondo_release(slot));
   TRY(rondo_close_exec(&exec));
@@ -117,10 +158,12 @@ static bool run(struct factorisation *f, const struct npy *weights, const struct
 
 int main(int argc, char **argv) {
   struct options options = options_parse(argc, argv, help, 1);
-  struct npy weights = read_array(options.paths[0], NPY_F32, 3);
-  printf("orthogonalize: %lld blocks of %lld x %lld from %s\n", (long long)weights.shape[0],
-         (long long)weights.shape[1], (long long)weights.shape[2], options.paths[0]);
-  struct factorisation at_once = describe(weights.shape, false), in_steps = describe(weights.shape, true);
+  struct npy weights = read_numbers(options.paths[0], 2, 3);
+  const struct blocks blocks = blocks_of(&weights);
+  printf("orthogonalize: %lld block%s of %lld x %lld, %s, from %s\n", (long long)blocks.heads,
+         blocks.heads == 1 ? "" : "s", (long long)blocks.m, (long long)blocks.n, npy_type_name(weights.type),
+         options.paths[0]);
+  struct factorisation at_once = describe(&weights, false), in_steps = describe(&weights, true);
   bool fine = run(&at_once, &weights, &options, true);
   fine = run(&in_steps, &weights, &options, false) && fine;
   npy_free(&weights);

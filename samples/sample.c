@@ -37,7 +37,7 @@ static uint32_t replays_parse(const char *text) {
   return (uint32_t)count;
 }
 
-struct options options_parse(int argc, char **argv, const char *help, uint32_t path_count) {
+static struct options parse(int argc, char **argv, const char *help, uint32_t path_count, bool may_lack_paths) {
   struct options options = {.replays = 100};
   uint32_t paths = 0;
   for (int i = 1; i < argc; i++) {
@@ -62,21 +62,49 @@ struct options options_parse(int argc, char **argv, const char *help, uint32_t p
     else
       give_up("there is no option %s; see %s --help", word, argv[0]);
   }
-  if (paths < path_count) {
+  if (paths < path_count && (paths || !may_lack_paths)) {
     fputs(help, stderr);
-    give_up("%u of %u files are missing", path_count - paths, path_count);
+    give_up("%u of %u files %s missing", path_count - paths, path_count, path_count - paths == 1 ? "is" : "are");
   }
   return options;
 }
 
-struct npy read_array(const char *path, enum npy_type type, uint32_t rank) {
+struct options options_parse(int argc, char **argv, const char *help, uint32_t path_count) {
+  return parse(argc, argv, help, path_count, false);
+}
+
+struct options options_parse_any(int argc, char **argv, const char *help, uint32_t path_count) {
+  return parse(argc, argv, help, path_count, true);
+}
+
+static struct npy read_any(const char *path) {
   struct npy array;
   char message[NPY_MESSAGE_BYTES];
   if (!npy_read(path, &array, message)) give_up("%s", message);
-  if (array.type != type) give_up("%s: holds %s, expected is %s", path, npy_type_name(array.type), npy_type_name(type));
-  if (array.rank != rank) give_up("%s: has %u dimensions, expected are %u", path, array.rank, rank);
   return array;
 }
+
+struct npy read_array(const char *path, enum npy_type type, uint32_t rank) {
+  struct npy array = read_any(path);
+  if (array.type != type) give_up("%s: holds %s, expected is %s", path, npy_type_name(array.type), npy_type_name(type));
+  if (array.rank != rank)
+    give_up("%s: has %u dimension%s, expected are %u", path, array.rank, array.rank == 1 ? "" : "s", rank);
+  return array;
+}
+
+struct npy read_numbers(const char *path, uint32_t least_rank, uint32_t most_rank) {
+  struct npy array = read_any(path);
+  if (array.type != NPY_F32 && array.type != NPY_F64)
+    give_up("%s: holds %s, expected is float32 or float64", path, npy_type_name(array.type));
+  if (array.rank < least_rank || array.rank > most_rank)
+    give_up("%s: has %u dimension%s, expected are %u to %u", path, array.rank, array.rank == 1 ? "" : "s", least_rank,
+            most_rank);
+  return array;
+}
+
+rondo_dtype dtype_of(const struct npy *array) { return array->type == NPY_F64 ? RONDO_F64 : RONDO_F32; }
+
+double epsilon_of(const struct npy *array) { return array->type == NPY_F64 ? 0x1p-53 : 0x1p-24; }
 
 void write_array(const struct options *options, const struct npy *array) {
   char message[NPY_MESSAGE_BYTES];

@@ -16,8 +16,10 @@ struct options {
   const char *paths[SAMPLE_MAX_PATHS]; /* what remains */
 };
 
-/* Reads the command line; prints `help` for --help and ends the program. Exactly path_count paths are expected. */
+/* Reads the command line; prints `help` for --help and ends the program. Exactly path_count paths are expected;
+ * options_parse_any takes none as well. */
 struct options options_parse(int argc, char **argv, const char *help, uint32_t path_count);
+struct options options_parse_any(int argc, char **argv, const char *help, uint32_t path_count);
 
 /* What --backend says; gives up on another word. */
 rondo_backend backend_parse(const char *name);
@@ -31,6 +33,11 @@ void require_ok(rondo_status status, const char *call);
 
 /* Reads an array of a type and rank, or gives up. */
 struct npy read_array(const char *path, enum npy_type type, uint32_t rank);
+/* Numbers of either float32 or float64, of so many dimensions. */
+struct npy read_numbers(const char *path, uint32_t least_rank, uint32_t most_rank);
+/* The library's name of such an array's type, and half a unit in the last place of a number near 1. */
+rondo_dtype dtype_of(const struct npy *array);
+double epsilon_of(const struct npy *array);
 /* Writes one where --out says, if it does. */
 void write_array(const struct options *options, const struct npy *array);
 
