@@ -85,7 +85,8 @@
  *   - A graph is used by one thread at a time: all that describes, plans, instantiates or draws it.
  *   - An exec: any number of threads may call rondo_acquire, with no lock. rondo_upload, rondo_upload_all and
  *     rondo_download want that no other thread replays it, or an exec that borrows from it; rondo_close_exec that
- *     nobody uses it.
+ *     nobody uses it. Execs that share constants and states may be made, set, read and closed by several threads at a
+ *     time: what does not go together is refused, whoever comes first.
  *   - A slot is its holder's, who fills, replays, rebinds, profiles and releases it, one thread at a time, while others
  *     hold other slots. rondo_poll, rondo_wait and rondo_data may be called by any other thread too, at any time.
  *   - Different graphs and execs are independent of each other. Functions of values alone (rondo_dtype_bits, say) are
@@ -944,18 +945,20 @@ typedef struct rondo_exec_options {
  * replay costs no more than any other. All tasks run in it, the user's own kernels and captured work too: once per
  * slot, on inputs, states and constants of its own that are zeros, and on borrowed constants and states as they are.
  * Afterwards states are zero again, and no replay is counted. The option without_warm_up leaves it out; else only a
- * graph that writes a borrowed state is not warmed up, once that state may hold something: instantiate all graphs
- * first, then upload. While it is, no exec that shares the state is replayed by another thread.
+ * graph that writes a borrowed state is not warmed up, once that state may hold something or while another thread
+ * reads it: instantiate all graphs first, then upload. While it is, no exec that shares the state is replayed by
+ * another thread.
  * Of every graph that it borrows from exactly one exec must be open in the runtime. options may be NULL. The graph may
  * be changed or destroyed afterwards. Waits for the warm-up; not to be called from a task.
  * Errors: those of planning (see rondo_plan_graph); RONDO_OUT_OF_MEMORY where a pool is too small; RONDO_UNSUPPORTED;
- * RONDO_INVALID_STATE where a lender is not open, or lanes share a state; RONDO_DEVICE_LOST, also where the warm-up
- * does not end within 120 s. */
+ * RONDO_INVALID_STATE where a lender is not open, or is being closed, or lanes share a state; RONDO_BUSY while another
+ * thread profiles in the lane; RONDO_DEVICE_LOST, also where the warm-up does not end within 120 s. */
 RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
                                          rondo_exec **exec);
 
 /* Waits for replays in flight, without a limit (rondo_close_exec_within has one), then frees. Sets *exec to NULL.
- * RONDO_INVALID_STATE while another exec borrows from it, and inside a task of its runtime. A copy of the pointer is
+ * RONDO_INVALID_STATE while another exec borrows from it, while another thread uploads to it, downloads from it or
+ * closes it, and inside a task of its runtime. From the call on nobody borrows from it. A copy of the pointer is
  * refused as long as the runtime is open and no exec is made at the same address. */
 RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 
@@ -1126,9 +1129,9 @@ typedef struct rondo_profile_totals {
  * options may be NULL. Called by the slot's holder; nothing else is replayed in the lane meanwhile, and what a user's
  * kernel and capture was described with (image, callback) still lives: it is loaded and called once more.
  * Errors: RONDO_BUSY if the slot is in flight, another slot of the exec is held or another exec of the lane is in
- * flight; RONDO_INVALID_ARGUMENT if task_count is not node_count; RONDO_OUT_OF_MEMORY; those of rondo_replay and
- * rondo_wait. The exec stays as it was, with its states somewhere in between. A task that takes more than 120 seconds
- * counts as a lost device. */
+ * flight, profiled or being instantiated; RONDO_INVALID_ARGUMENT if task_count is not node_count; RONDO_OUT_OF_MEMORY;
+ * those of rondo_replay and rondo_wait. The exec stays as it was, with its states somewhere in between. A task that
+ * takes more than 120 seconds counts as a lost device. */
 RONDO_API rondo_status rondo_profile(rondo_slot slot, const rondo_profile_options *options, rondo_task_profile *tasks,
                                      uint32_t task_count, rondo_profile_totals *totals);
 

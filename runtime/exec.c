@@ -183,6 +183,8 @@ static rondo_status exec_take(rondo_exec *exec, const rondo_graph *graph, const 
                               const rondo_exec_options *options) {
   rondo_runtime *runtime = exec->runtime;
   uint64_t pinned_bytes = plan->summary.pinned_bytes_per_slot * exec->slot_count;
+  if (runtime->arenas[exec->lane].is_profiled)
+    return status_set(RONDO_BUSY, "another thread profiles in lane %u", exec->lane);
   rondo_status status = pool_carve(&runtime->device_pool, plan->own_bytes, "an exec", &exec->device_extent);
   if (status == RONDO_OK) status = pool_carve(&runtime->pinned_pool, pinned_bytes, "an exec", &exec->pinned_extent);
   if (status == RONDO_OK) status = arena_take(runtime, exec->lane, plan->summary.temporary_bytes);
@@ -215,7 +217,8 @@ static rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, con
   uint64_t host_bytes = exec_bytes(&counts, options->slots, backend);
   void *host = NULL;
   pthread_mutex_lock(&runtime->lock);
-  rondo_status status = pool_take(&runtime->host_pool, host_bytes, "an exec", false, &host);
+  rondo_status status = runtime_may_open(runtime);
+  if (status == RONDO_OK) status = pool_take(&runtime->host_pool, host_bytes, "an exec", false, &host);
   if (status == RONDO_OK) {
     memset(host, 0, host_bytes);
     rondo_exec *exec = *exec_out = cut_exec(&(struct cutter){host, 0}, &counts, options->slots, backend);
@@ -252,9 +255,9 @@ static void exec_dismantle(rondo_exec *exec) {
   for (uint32_t s = 0; s < exec->slot_count; s++)
     if (exec->slots[s].device_exec) runtime->ops->exec_destroy(exec->slots[s].device_exec);
   exec->magic = 0;
-  atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
   pthread_mutex_lock(&runtime->lock);
+  atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
   residents_detach(exec); /* leaked or not: it does not keep those that it borrowed from open */
   if (!is_touched) exec_give_back(exec);
   runtime->open_execs--;
@@ -367,12 +370,8 @@ static rondo_status close_within(rondo_exec **exec_address, uint64_t timeout_ns,
   rondo_exec *exec = *exec_address;
   rondo_status status = exec_check_outside(exec, function);
   if (status != RONDO_OK) return status;
-  pthread_mutex_lock(&exec->runtime->lock);
-  uint32_t borrower_count = residents_borrowers(exec);
-  pthread_mutex_unlock(&exec->runtime->lock);
-  if (borrower_count)
-    return status_set(RONDO_INVALID_STATE, "%s: %u open execs borrow its constants or states: close them first",
-                      function, borrower_count);
+  status = residents_close(exec, function);
+  if (status != RONDO_OK) return status;
   uint32_t slot = 0;
   status = slots_end(exec, timeout_ns, &slot);
   if (status == RONDO_TIMEOUT) {

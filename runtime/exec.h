@@ -69,14 +69,23 @@ struct rondo_exec {
   unsigned char *device_memory, *pinned_memory;
   unsigned char *arena_memory; /* its end is the end of the lane's arena */
   uint64_t arena_bytes, constant_bytes;
-  /* Guarded by the runtime's lock: the runtime's other execs, and those that it borrows from, each once. */
+  /* Guarded by the runtime's lock: the runtime's other execs, and those that it borrows from, each once; whether it is
+   * being closed, so that nobody begins to borrow from it; and uploads and downloads that are going on. */
   rondo_exec *next;
   rondo_exec **lenders;
   uint32_t lender_count;
+  bool is_closing;
+  uint32_t transfer_count;
   uint32_t warm_replays;                                         /* of each slot: 1, or 0; guarded as well */
   atomic_bool states_are_used;                                   /* something else than zeros may be in them */
   uint64_t device_bytes, pinned_bytes, host_bytes, driver_bytes; /* what it takes */
   struct slot slots[RONDO_MAX_SLOTS];
 };
+
+/* To whoever asked for it: of the execs in the list of the runtime not those that are being made, and may still fail.
+ */
+static inline bool exec_is_open(const rondo_exec *exec) {
+  return atomic_load_explicit(&exec->serial, memory_order_relaxed) != 0;
+}
 
 #endif

@@ -61,6 +61,23 @@ static void chunks_drop(rondo_graph *graph, const struct graph_chunk *last) {
 
 /* ---- The graph --------------------------------------------------------------------------------------------------- */
 
+/* Before it takes memory of the runtime's, until it has given it back: so long nobody closes the runtime. */
+static rondo_status count_in(rondo_runtime *runtime) {
+  if (!runtime) return RONDO_OK;
+  pthread_mutex_lock(&runtime->lock);
+  rondo_status status = runtime_may_open(runtime);
+  runtime->open_graphs += status == RONDO_OK;
+  pthread_mutex_unlock(&runtime->lock);
+  return status == RONDO_OK ? status : status_set(status, "rondo_graph_create: %s", rondo_error_text());
+}
+
+static void count_out(rondo_runtime *runtime) {
+  if (!runtime) return;
+  pthread_mutex_lock(&runtime->lock);
+  runtime->open_graphs--;
+  pthread_mutex_unlock(&runtime->lock);
+}
+
 rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits *limits, rondo_graph **graph_out) {
   if (!graph_out) return status_set(RONDO_INVALID_ARGUMENT, "rondo_graph_create: the graph's address is NULL");
   if (runtime) {
@@ -79,8 +96,13 @@ rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits
   void *memory;
   struct memory_source source;
   rondo_status status = memory_source_of(runtime, limits ? limits->allocator : NULL, "rondo_graph_create", &source);
-  if (status == RONDO_OK) status = memory_take(source, bytes, "a graph", &memory);
+  if (status == RONDO_OK) status = count_in(runtime);
   if (status != RONDO_OK) return status;
+  status = memory_take(source, bytes, "a graph", &memory);
+  if (status != RONDO_OK) {
+    count_out(runtime);
+    return status;
+  }
   rondo_graph *graph = memory;
   *graph = (rondo_graph){.magic = graph_magic,
                          .serial = serial_draw(),
@@ -90,11 +112,6 @@ rondo_status rondo_graph_create(rondo_runtime *runtime, const rondo_graph_limits
                          .task_limit = tasks,
                          .tensors = (void *)((unsigned char *)memory + tensor_begin),
                          .tasks = (void *)((unsigned char *)memory + task_begin)};
-  if (runtime) {
-    pthread_mutex_lock(&runtime->lock);
-    runtime->open_graphs++;
-    pthread_mutex_unlock(&runtime->lock);
-  }
   *graph_out = graph;
   return RONDO_OK;
 }
@@ -109,11 +126,7 @@ rondo_status rondo_graph_destroy(rondo_graph **graph_address) {
   graph->magic = graph->serial = 0;
   rondo_runtime *runtime = graph->source.runtime;
   memory_give(graph->source, graph, graph->memory_bytes);
-  if (runtime) {
-    pthread_mutex_lock(&runtime->lock);
-    runtime->open_graphs--;
-    pthread_mutex_unlock(&runtime->lock);
-  }
+  count_out(runtime);
   *graph_address = NULL;
   return RONDO_OK;
 }

@@ -17,6 +17,7 @@
 #include "program.h"
 #include "replay.h"
 #include "report.h"
+#include "resident.h"
 
 enum {
   PASSES = 20,
@@ -314,16 +315,35 @@ static rondo_status hold_others(rondo_exec *exec, const struct slot *own, bool h
   return RONDO_OK;
 }
 
-/* They share their temporaries with this one. */
-static rondo_status check_lane(const rondo_exec *exec) {
-  rondo_status status = RONDO_OK;
+static bool is_in_flight(const rondo_exec *exec) {
+  for (uint32_t s = 0; s < exec->slot_count; s++)
+    if (!slot_done(&exec->slots[s])) return true;
+  return false;
+}
+
+/* The execs of a lane share their temporaries with this one: until lane_give no warm replay comes between its tasks. */
+static rondo_status lane_take(const rondo_exec *exec) {
+  struct lane_arena *arena = &exec->runtime->arenas[exec->lane];
   pthread_mutex_lock(&exec->runtime->lock);
-  for (const rondo_exec *other = exec->runtime->execs; other; other = other->next)
-    for (uint32_t s = 0; s < other->slot_count && other->lane == exec->lane && status == RONDO_OK; s++)
-      if (!slot_done(&other->slots[s]))
-        status = status_set(RONDO_BUSY, "rondo_profile: another exec of lane %u is in flight", exec->lane);
+  rondo_status status = check_not_closing(exec, "rondo_profile");
+  if (status == RONDO_OK && arena->is_profiled)
+    status = status_set(RONDO_BUSY, "rondo_profile: another thread profiles in lane %u", exec->lane);
+  for (const rondo_exec *other = exec->runtime->execs; other && status == RONDO_OK; other = other->next) {
+    if (other->lane != exec->lane) continue;
+    if (!exec_is_open(other))
+      status = status_set(RONDO_BUSY, "rondo_profile: another exec of lane %u is being instantiated", exec->lane);
+    else if (is_in_flight(other))
+      status = status_set(RONDO_BUSY, "rondo_profile: another exec of lane %u is in flight", exec->lane);
+  }
+  if (status == RONDO_OK) arena->is_profiled = true;
   pthread_mutex_unlock(&exec->runtime->lock);
   return status;
+}
+
+static void lane_give(const rondo_exec *exec) {
+  pthread_mutex_lock(&exec->runtime->lock);
+  exec->runtime->arenas[exec->lane].is_profiled = false;
+  pthread_mutex_unlock(&exec->runtime->lock);
 }
 
 static rondo_status measure(struct profile *p, const rondo_profile_options *options, uint64_t copy_bytes) {
@@ -353,28 +373,33 @@ static rondo_status check(rondo_slot handle, const rondo_profile_options *option
     return status_set(RONDO_INVALID_ARGUMENT,
                       "%s: copy_bytes is %" PRIu64 ", expected a multiple of 4 and at most 4 times 2^31", function,
                       options->copy_bytes);
-  status = slot_ready(handle, function, slot);
-  return status == RONDO_OK ? check_lane(handle.exec) : status;
+  return slot_ready(handle, function, slot);
+}
+
+static rondo_status profile(struct profile *p, const rondo_profile_options *options, rondo_task_profile *tasks,
+                            rondo_profile_totals *totals) {
+  rondo_status status = hold_others(p->exec, p->slot, true);
+  if (status != RONDO_OK) return status;
+  uint64_t copy_bytes = options && options->copy_bytes ? options->copy_bytes : copy_bytes_wanted;
+  p->program_count = p->exec->node_count + 1;
+  status = measure(p, options, copy_bytes);
+  char cause[512] = ""; /* what is done now may fail too, and leave its own text */
+  if (status == RONDO_OK)
+    fill_all(p, copy_bytes, tasks, totals);
+  else
+    snprintf(cause, sizeof cause, "%s", rondo_error_text());
+  give_all(p);
+  hold_others(p->exec, p->slot, false);
+  return status == RONDO_OK ? status : status_set(status, "rondo_profile: %s", cause);
 }
 
 rondo_status rondo_profile(rondo_slot handle, const rondo_profile_options *options, rondo_task_profile *tasks,
                            uint32_t task_count, rondo_profile_totals *totals) {
   struct profile p = {.exec = handle.exec, .pass_count = options && options->passes ? options->passes : PASSES};
   rondo_status status = check(handle, options, tasks, task_count, totals, &p.slot);
-  if (status == RONDO_OK) status = hold_others(p.exec, p.slot, true);
+  if (status == RONDO_OK) status = lane_take(p.exec);
   if (status != RONDO_OK) return status;
-  uint64_t copy_bytes = options && options->copy_bytes ? options->copy_bytes : copy_bytes_wanted;
-  p.program_count = p.exec->node_count + 1;
-  status = measure(&p, options, copy_bytes);
-  if (status == RONDO_OK) fill_all(&p, copy_bytes, tasks, totals);
-  if (status != RONDO_OK) {
-    char cause[512]; /* what is done now may fail too, and leave its own text */
-    snprintf(cause, sizeof cause, "%s", rondo_error_text());
-    give_all(&p);
-    hold_others(p.exec, p.slot, false);
-    return status_set(status, "rondo_profile: %s", cause);
-  }
-  give_all(&p);
-  hold_others(p.exec, p.slot, false);
-  return RONDO_OK;
+  status = profile(&p, options, tasks, totals);
+  lane_give(p.exec);
+  return status;
 }

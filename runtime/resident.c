@@ -9,17 +9,20 @@
 
 /* ---- Whose they are ---------------------------------------------------------------------------------------------- */
 
-/* To whoever asked for it: not while it is made, when it may still fail, nor while it is taken apart. */
-static bool is_open(const rondo_exec *exec) { return atomic_load_explicit(&exec->serial, memory_order_relaxed) != 0; }
-
 static rondo_status find_owner(const rondo_exec *exec, const struct tensor *tensor, rondo_exec **owner) {
-  uint32_t found = 0;
+  uint32_t found = 0, closing = 0;
   for (rondo_exec *other = exec->runtime->execs; other; other = other->next) {
-    if (other->graph_serial != tensor->lender_serial || !is_open(other)) continue;
+    if (other->graph_serial != tensor->lender_serial) continue;
+    closing += other->is_closing;
+    if (other->is_closing || !exec_is_open(other)) continue;
     *owner = other;
     found++;
   }
   if (found == 1) return RONDO_OK;
+  if (!found && closing)
+    return status_set(RONDO_INVALID_STATE,
+                      "%s '%s' is borrowed from a graph whose exec another thread closes: instantiate the lender anew",
+                      tensor_kind_name(tensor->kind), tensor->name);
   return status_set(RONDO_INVALID_STATE,
                     "%s '%s' is borrowed from a graph of which %u execs are open in this runtime, expected one",
                     tensor_kind_name(tensor->kind), tensor->name, found);
@@ -127,10 +130,29 @@ void residents_detach(rondo_exec *exec) {
   for (uint32_t i = 0; i < exec->lender_count; i++) atomic_store(&exec->lenders[i]->states_are_used, true);
 }
 
-uint32_t residents_borrowers(const rondo_exec *exec) {
+static uint32_t count_borrowers(const rondo_exec *exec) {
   uint32_t count = 0;
   for (const rondo_exec *other = exec->runtime->execs; other; other = other->next) count += borrows_from(other, exec);
   return count;
+}
+
+rondo_status check_not_closing(const rondo_exec *exec, const char *function) {
+  if (!exec->is_closing) return RONDO_OK;
+  return status_set(RONDO_INVALID_STATE, "%s: another thread closes the exec", function);
+}
+
+rondo_status residents_close(rondo_exec *exec, const char *function) {
+  pthread_mutex_lock(&exec->runtime->lock);
+  uint32_t borrower_count = count_borrowers(exec);
+  rondo_status status = check_not_closing(exec, function);
+  if (status == RONDO_OK && borrower_count)
+    status = status_set(RONDO_INVALID_STATE, "%s: %u open execs borrow its constants or states: close them first",
+                        function, borrower_count);
+  if (status == RONDO_OK && exec->transfer_count)
+    status = status_set(RONDO_INVALID_STATE, "%s: another thread uploads to the exec or downloads from it", function);
+  if (status == RONDO_OK) exec->is_closing = true;
+  pthread_mutex_unlock(&exec->runtime->lock);
+  return status;
 }
 
 /* ---- The warm replay --------------------------------------------------------------------------------------------- */
@@ -140,8 +162,9 @@ static bool writes_borrowed_state(const rondo_exec *exec, uint32_t tensor) {
   return place->root == tensor && place->kind == TENSOR_STATE && place->owner != exec && place->access & RONDO_WRITE;
 }
 
+/* Or is being read: a warm replay would be seen. */
 static bool may_hold_something(const rondo_exec *owner) {
-  if (atomic_load(&owner->states_are_used) || was_replayed(owner)) return true;
+  if (atomic_load(&owner->states_are_used) || owner->transfer_count || was_replayed(owner)) return true;
   for (const rondo_exec *other = owner->runtime->execs; other; other = other->next)
     if (borrows_from(other, owner) && was_replayed(other)) return true;
   return false;
@@ -190,29 +213,38 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
 
 /* One that is being made has no slots yet, or is about to replay them for the first time, and to zero the states. */
 static rondo_status check_slots(const rondo_exec *exec, const char *function) {
-  if (!is_open(exec)) return status_set(RONDO_BUSY, "%s: an exec that borrows from it is being instantiated", function);
+  if (!exec_is_open(exec))
+    return status_set(RONDO_BUSY, "%s: an exec that borrows from it is being instantiated", function);
   for (uint32_t s = 0; s < exec->slot_count; s++)
     if (!slot_done(&exec->slots[s])) return slot_in_flight(exec, s, function);
   return RONDO_OK;
 }
 
 /* Neither the exec nor one that borrows from it may be in flight. Under the same lock a state that is about to be set
- * counts as used: whatever is instantiated from here on leaves it alone. */
-static rondo_status check_at_rest(rondo_exec *exec, bool sets_state, const char *function) {
-  rondo_status status = RONDO_OK;
+ * counts as used: whatever is instantiated from here on leaves it alone; and nobody closes the exec before
+ * transfer_end. */
+static rondo_status transfer_begin(rondo_exec *exec, bool sets_state, const char *function) {
   pthread_mutex_lock(&exec->runtime->lock);
+  rondo_status status = check_not_closing(exec, function);
   for (const rondo_exec *other = exec->runtime->execs; other && status == RONDO_OK; other = other->next)
     if (other == exec || borrows_from(other, exec)) {
       status = check_slots(other, function);
-      if (status == RONDO_BUSY && other != exec && is_open(other))
+      if (status == RONDO_BUSY && other != exec && exec_is_open(other))
         status = status_set(status, "%s, of an exec that borrows from it", rondo_error_text());
     }
   if (status == RONDO_OK && sets_state) atomic_store(&exec->states_are_used, true);
+  exec->transfer_count += status == RONDO_OK;
   pthread_mutex_unlock(&exec->runtime->lock);
   return status;
 }
 
-static rondo_status resident_check(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
+static void transfer_end(rondo_exec *exec) {
+  pthread_mutex_lock(&exec->runtime->lock);
+  exec->transfer_count--;
+  pthread_mutex_unlock(&exec->runtime->lock);
+}
+
+static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes,
                                    const char *function) {
   rondo_status status = exec_tensor_check(exec, tensor, 1u << TENSOR_CONSTANT | 1u << TENSOR_STATE, true,
                                           "a constant or a state", function);
@@ -230,18 +262,18 @@ static rondo_status resident_check(rondo_exec *exec, rondo_tensor tensor, const 
   return RONDO_OK;
 }
 
-static rondo_status contents_check(rondo_exec *exec, const rondo_content *contents, uint32_t count,
-                                   const char *function) {
-  bool sets_state = false;
+static rondo_status contents_check(const rondo_exec *exec, const rondo_content *contents, uint32_t count,
+                                   const char *function, bool *sets_state, uint64_t *bytes) {
   rondo_status status = exec_check_outside(exec, function);
   if (status == RONDO_OK && !contents && count)
     status = status_set(RONDO_INVALID_ARGUMENT, "%s: the contents are NULL, expected %" PRIu32, function, count);
   for (const rondo_content *content = contents; status == RONDO_OK && content < contents + count; content++) {
     status = resident_check(exec, content->tensor, content->data, content->bytes, function);
-    if (status == RONDO_OK && content->bytes)
-      sets_state = sets_state || exec->tensors[content->tensor.index].kind == TENSOR_STATE;
+    if (status != RONDO_OK || !content->bytes) continue;
+    *sets_state = *sets_state || exec->tensors[content->tensor.index].kind == TENSOR_STATE;
+    *bytes += content->bytes;
   }
-  return status == RONDO_OK ? check_at_rest(exec, sets_state, function) : status;
+  return status;
 }
 
 /* The lanes in which what the exec holds may be read, a bit each. */
@@ -264,19 +296,26 @@ static struct device_upload upload_at(const struct device_uploads *uploads, uint
                                 .room_bytes = is_whole ? pool_round(place->bytes) : place->bytes};
 }
 
-static rondo_status upload(rondo_exec *exec, const rondo_content *contents, uint32_t count, const char *function) {
-  rondo_status status = contents_check(exec, contents, count, function);
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < count && status == RONDO_OK; i++) bytes += contents[i].bytes;
-  if (!bytes) return status;
+static rondo_status send(rondo_exec *exec, const rondo_content *contents, uint32_t count) {
   const struct device_ops *ops = exec->runtime->ops;
   const struct device_uploads uploads = {.count = count, .at = upload_at, .exec = exec, .contents = contents};
-  status = ops->upload(exec->runtime->device, exec->lane, &uploads);
+  rondo_status status = ops->upload(exec->runtime->device, exec->lane, &uploads);
   const uint32_t lanes = status == RONDO_OK && ops->await_uploads ? lanes_of(exec) : 0;
   for (uint32_t lane = 0; lane < RONDO_MAX_LANES && status == RONDO_OK; lane++)
     if (lanes >> lane & 1) status = ops->await_uploads(exec->runtime->device, lane);
   for (uint32_t i = 0; i < count && status == RONDO_OK; i++)
     if (contents[i].bytes) exec->tensors[exec->tensors[contents[i].tensor.index].root].is_uploaded = true;
+  return status;
+}
+
+static rondo_status upload(rondo_exec *exec, const rondo_content *contents, uint32_t count, const char *function) {
+  bool sets_state = false;
+  uint64_t bytes = 0;
+  rondo_status status = contents_check(exec, contents, count, function, &sets_state, &bytes);
+  if (status == RONDO_OK) status = transfer_begin(exec, sets_state, function);
+  if (status != RONDO_OK) return status;
+  if (bytes) status = send(exec, contents, count);
+  transfer_end(exec);
   return status;
 }
 
@@ -291,11 +330,14 @@ rondo_status rondo_upload_all(rondo_exec *exec, const rondo_content *contents, u
 rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes) {
   rondo_status status = exec_check_outside(exec, "rondo_download");
   if (status == RONDO_OK) status = resident_check(exec, tensor, data, bytes, "rondo_download");
-  if (status == RONDO_OK) status = check_at_rest(exec, false, "rondo_download");
-  if (status != RONDO_OK || !bytes) return status;
+  if (status == RONDO_OK) status = transfer_begin(exec, false, "rondo_download");
+  if (status != RONDO_OK) return status;
   const struct exec_tensor *place = &exec->tensors[tensor.index];
-  return exec->runtime->ops->download(exec->runtime->device, exec->lane, data,
-                                      place->device_memory + place->offset_bytes, place->rows);
+  if (bytes)
+    status = exec->runtime->ops->download(exec->runtime->device, exec->lane, data,
+                                          place->device_memory + place->offset_bytes, place->rows);
+  transfer_end(exec);
+  return status;
 }
 
 rondo_status constants_check(const rondo_exec *exec, struct slot *slot, const char *function) {

@@ -10,8 +10,11 @@
 rondo_status residents_attach(rondo_exec *exec, const rondo_graph *graph, const rondo_exec_options *options);
 void residents_detach(rondo_exec *exec);
 
-/* How many open execs borrow from this one. */
-uint32_t residents_borrowers(const rondo_exec *exec);
+/* From now on nobody borrows from the exec, sets or reads what it holds. RONDO_INVALID_STATE while somebody does. */
+rondo_status residents_close(rondo_exec *exec, const char *function);
+
+/* RONDO_INVALID_STATE if so. The runtime's lock is held. */
+rondo_status check_not_closing(const rondo_exec *exec, const char *function);
 
 /* False if a warm replay would write a borrowed state that may hold something. If true exec->warm_replays becomes 1. */
 bool residents_allow_warming(rondo_exec *exec);

@@ -19,6 +19,10 @@ rondo_status runtime_check(const rondo_runtime *runtime, const char *function) {
   return RONDO_OK;
 }
 
+rondo_status runtime_may_open(const rondo_runtime *runtime) {
+  return runtime->is_closing ? status_set(RONDO_INVALID_STATE, "another thread closes the runtime") : RONDO_OK;
+}
+
 /* ---- Fork -------------------------------------------------------------------------------------------------------- */
 
 /* A child of fork has the memory of the runtime, but neither its threads nor its GPU: it would wait for ever. It is
@@ -217,15 +221,29 @@ extern rondo_status rondo_open(const rondo_options *options, rondo_runtime **run
 
 uint32_t rondo_version(void) { return RONDO_VERSION; }
 
+/* Under the lock, which whoever closed the last exec has left then. */
+static rondo_status close_begin(rondo_runtime *runtime) {
+  rondo_status status = RONDO_OK;
+  pthread_mutex_lock(&runtime->lock);
+  if (runtime->open_execs || runtime->open_graphs)
+    status = status_set(RONDO_INVALID_STATE, "close: %u execs and %u graphs of the runtime are still open",
+                        runtime->open_execs, runtime->open_graphs);
+  else if (runtime->is_closing)
+    status = status_set(RONDO_INVALID_STATE, "close: another thread closes the runtime");
+  else
+    runtime->is_closing = true;
+  pthread_mutex_unlock(&runtime->lock);
+  return status;
+}
+
 rondo_status rondo_close(rondo_runtime **runtime_address) {
   if (!runtime_address || !*runtime_address) return RONDO_OK;
   rondo_runtime *runtime = *runtime_address;
   rondo_status status = runtime_check(runtime, "rondo_close");
   if (status == RONDO_OK) status = runtime_check_outside(runtime, "rondo_close");
   if (status != RONDO_OK) return status;
-  if (runtime->open_execs || runtime->open_graphs)
-    return status_set(RONDO_INVALID_STATE, "close: %u execs and %u graphs of the runtime are still open",
-                      runtime->open_execs, runtime->open_graphs);
+  status = close_begin(runtime);
+  if (status != RONDO_OK) return status;
   bool all_ended = runtime->ops->close(runtime->device);
   pthread_mutex_destroy(&runtime->lock);
   runtime->magic = 0;

@@ -22,15 +22,20 @@ struct rondo_runtime {
   struct pool device_pool, pinned_pool, host_pool;
   void *host_memory;
   uint32_t open_graphs, open_execs;
+  bool is_closing; /* nothing is opened any more */
   rondo_exec *execs;
   struct lane_arena {
     struct pool_extent extent;
     uint64_t kept_bytes; /* also while no exec uses it */
+    bool is_profiled;    /* nobody else replays in the lane, a warm replay neither */
   } arenas[RONDO_MAX_LANES];
 };
 
 /* RONDO_INVALID_ARGUMENT if runtime is NULL, RONDO_INVALID_STATE if it was closed, or opened before fork. */
 rondo_status runtime_check(const rondo_runtime *runtime, const char *function);
+
+/* RONDO_INVALID_STATE while the runtime is being closed: no graph or exec more. The lock is held. */
+rondo_status runtime_may_open(const rondo_runtime *runtime);
 
 rondo_status forked_status(const char *function);
 

@@ -292,3 +292,40 @@ Test(open, two_runtimes_share_the_context) {
   REQUIRE_OK(rondo_close(&second));
   require_clean("after both closed");
 }
+
+/* ---- While the runtime is being closed --------------------------------------------------------------------------- */
+
+static struct {
+  rondo_runtime *runtime;
+  rondo_graph *graph;
+  uint32_t calls;
+} closing;
+
+/* Where rondo_close waits for the lanes. */
+static void open_more(void) {
+  rondo_graph *graph = NULL;
+  rondo_exec *exec = NULL;
+  closing.calls++;
+  REQUIRE_ERROR(rondo_graph_create(closing.runtime, NULL, &graph), RONDO_INVALID_STATE,
+                "rondo_graph_create: another thread closes the runtime");
+  REQUIRE_ERROR(rondo_instantiate(closing.runtime, closing.graph, NULL, &exec), RONDO_INVALID_STATE,
+                "instantiate: another thread closes the runtime");
+  rondo_runtime *copy = closing.runtime;
+  REQUIRE_ERROR(rondo_close(&copy), RONDO_INVALID_STATE, "close: another thread closes the runtime");
+}
+
+Test(open, nothing_is_opened_in_a_runtime_that_is_being_closed) {
+  rondo_runtime *runtime = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &closing.graph));
+  add_copy(closing.graph, "copy", add_vector(rondo_input, closing.graph, "x", 4),
+           add_vector(rondo_output, closing.graph, "y", 4));
+  rondo_options options = options_for(closing.graph, RONDO_BACKEND_CUDA, 1);
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  closing.runtime = runtime;
+  fake->before_call("cuStreamSynchronize", open_more);
+  REQUIRE_OK(rondo_close(&runtime));
+  fake->before_call(NULL, NULL);
+  cr_assert_gt(closing.calls, 0);
+  REQUIRE_OK(rondo_graph_destroy(&closing.graph));
+  require_clean("after close");
+}
