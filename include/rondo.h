@@ -199,7 +199,11 @@ typedef struct rondo_options {
   uint64_t device_bytes RONDO_ZERO; /* pool sizes; rondo_plan_graph says what a graph needs */
   uint64_t pinned_bytes RONDO_ZERO;
   uint64_t host_bytes RONDO_ZERO;   /* bookkeeping of graphs and execs; 0: 16 MiB */
-  uint32_t host_threads RONDO_ZERO; /* host backend: threads of all lanes; 0: one per core of the process, at most 64 */
+  /* Host backend: threads of all lanes. 0: one for each core, at most 64, and no more than the CPU quota of the
+   * process's control groups lets run all the time. Which cores there are rondo_open finds: those of the thread that
+   * calls it; if that is pinned to one, those of the main thread; if that is too, those that the process had when the
+   * library was loaded. On these cores, all of them, threads of the library run. */
+  uint32_t host_threads RONDO_ZERO;
   rondo_wait_mode wait_mode RONDO_ZERO;
   const rondo_allocator *allocator RONDO_ZERO; /* NULL: mimalloc. Copied */
   const rondo_lane *lanes RONDO_ZERO;          /* Copied */
@@ -843,8 +847,7 @@ typedef struct rondo_argument {
 
 /* The same work for the host backend: data[i] is the address of argument i: a tensor's first element, as aligned as its
  * offset in the tensor allows, whose own first byte is 256-byte aligned; or the copied value, 64-byte aligned. Runs on
- * one thread of the team, which takes no signals of the application and runs on all cores that the process was given,
- * wherever the caller of rondo_open is pinned.
+ * one thread of the team, on the cores that rondo_options.host_threads tells of. It takes no signals of the application.
  * It must return. It may replay and poll any exec, but waits for none of its own runtime: there rondo_wait of a replay
  * in flight, rondo_instantiate, rondo_upload, rondo_upload_all, rondo_download, rondo_close_exec and rondo_close answer
  * RONDO_INVALID_STATE. */

@@ -1,16 +1,21 @@
-/* own_thread.h - threads that the library starts: they take none of the application's signals, and run on all cores
- * that the process was given, wherever the thread that starts them is pinned. */
+/* own_thread.h - threads that the library starts: none of the application's signals, and the cores that were found when
+ * the runtime was opened. */
 #ifndef RONDO_OWN_THREAD_H
 #define RONDO_OWN_THREAD_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 
-/* The cores that the process was given before it pinned any thread to some of them; at least 1. */
-uint32_t own_thread_cores(void);
+#include "cores.h"
+
 /* As pthread_create, with the signals blocked. */
 int own_thread_start(pthread_t *thread, void *(*begin)(void *), void *argument);
-/* The first call of such a thread. */
-void own_thread_spread(void);
+/* The first call of such a thread. NULL: it stays where it was started. */
+void own_thread_begin(const struct cores *cores);
+
+/* Around calls in which others start threads, the driver above all: these inherit what is blocked. */
+void own_thread_block_signals(sigset_t *before);
+void own_thread_restore_signals(const sigset_t *before);
 
 #endif

@@ -320,6 +320,7 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
   pthread_mutex_init(&device->staging.lock, NULL);
   *info = (struct device_info){0};
   lanes_describe(options, info);
+  cores_find(&device->staging.filling.cores);
   rondo_status status = take_all(device, options, info);
   if (status != RONDO_OK) {
     char cause[CAUSE_BYTES]; /* what is done now may fail too, and leave its own text */

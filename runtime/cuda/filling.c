@@ -66,7 +66,7 @@ static void *help(void *argument) {
   struct helper *self = argument;
   struct filling *filling = self->filling;
   uint32_t idle = 0;
-  own_thread_spread();
+  own_thread_begin(&filling->cores);
   for (uint64_t since_ns = now_ns();;) {
     bool is_busy = filling_fill_some(filling);
     idle = is_busy ? 0 : idle + 1;
@@ -100,9 +100,9 @@ void filling_begin(struct filling *filling, uint64_t bytes) {
   filling->burst_bytes += bytes;
   if (filling->burst_bytes > most_burst_bytes) filling->burst_bytes = most_burst_bytes;
   atomic_store(&filling->is_uploading, true);
-  uint64_t wanted = filling->burst_bytes / bytes_a_helper, cores = own_thread_cores();
+  uint64_t wanted = filling->burst_bytes / bytes_a_helper, threads = cores_threads(&filling->cores);
   if (wanted > HELPERS_MOST) wanted = HELPERS_MOST;
-  if (wanted > cores - 1) wanted = cores - 1;
+  if (wanted > threads - 1) wanted = threads - 1;
   filling->helpers_wanted = (uint32_t)wanted;
   filling->helpers_seen = 0;
 }

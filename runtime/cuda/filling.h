@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../cores.h"
+
 enum { PLACES = 1024, HELPERS_MOST = 8 };
 
 enum helper_state { HELPER_NONE, HELPER_WORKS, HELPER_HAS_LEFT /* and is to be joined */ };
@@ -29,8 +31,9 @@ struct place {
   _Atomic uint64_t filled; /* its last piece, plus one */
 };
 
-/* All zeros at first. */
+/* All zeros at first, but for the cores. */
 struct filling {
+  struct cores cores; /* where helpers run */
   struct helper helpers[HELPERS_MOST];
   uint32_t helpers_wanted, helpers_seen; /* by this upload, and of those that it has looked for */
   uint64_t burst_bytes, ended_ns;        /* of uploads one right behind the other */

@@ -16,7 +16,6 @@
 #include <time.h>
 
 #include "../notice.h"
-#include "../own_thread.h"
 #include "team.h"
 
 enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000, REST_MOST_NS = 1000 * 1000 };
@@ -24,6 +23,7 @@ static const uint64_t patience_ns = UINT64_C(1000) * 1000 * 1000;
 
 struct device {
   rondo_allocator allocator;
+  struct cores cores;  /* of all teams */
   uint32_t team_count; /* that were started */
   struct team teams[RONDO_MAX_LANES];
   void *device_memory, *pinned_memory;
@@ -123,9 +123,9 @@ static bool host_close(struct device *device) {
   return true;
 }
 
-static uint32_t thread_count_of(const rondo_options *options) {
-  uint32_t cores = own_thread_cores();
-  return options->host_threads ? options->host_threads : cores > 64 ? 64 : cores;
+static uint32_t thread_count_of(const rondo_options *options, const struct cores *cores) {
+  uint32_t threads = cores_threads(cores);
+  return options->host_threads ? options->host_threads : threads > 64 ? 64 : threads;
 }
 
 /* Lanes that ask for threads get them, or, where they ask for more than there are, as one set of options for a GPU and
@@ -155,10 +155,11 @@ static void threads_share(const rondo_lane *lanes, uint32_t lane_count, uint32_t
 static rondo_status teams_start(struct device *device, const rondo_options *options, struct device_info *info) {
   static const rondo_lane whole;
   uint32_t counts[RONDO_MAX_LANES];
-  threads_share(options->lane_count ? options->lanes : &whole, info->lane_count, thread_count_of(options), counts);
+  threads_share(options->lane_count ? options->lanes : &whole, info->lane_count,
+                thread_count_of(options, &device->cores), counts);
   for (uint32_t i = 0; i < info->lane_count; i++) {
-    rondo_status status =
-        team_start(&device->teams[i], &device->allocator, counts[i], options->wait_mode, run_program, device);
+    rondo_status status = team_start(&device->teams[i], &device->allocator, &device->cores, counts[i],
+                                     options->wait_mode, run_program, device);
     if (status != RONDO_OK) return status;
     device->team_count++;
     info->lanes[i].chip.multiprocessors = (int32_t)counts[i];
@@ -168,6 +169,14 @@ static rondo_status teams_start(struct device *device, const rondo_options *opti
   return RONDO_OK;
 }
 
+static void name_device(const struct device *device, const rondo_options *options, struct device_info *info) {
+  int32_t threads = info->chip.multiprocessors;
+  int used = snprintf(info->name, sizeof info->name, "host, %d thread%s", threads, threads == 1 ? "" : "s");
+  if (!options->host_threads && cores_threads(&device->cores) < device->cores.count)
+    snprintf(info->name + used, sizeof info->name - (size_t)used, ": a quota of %u of %u cores", device->cores.quota,
+             device->cores.count);
+}
+
 static rondo_status host_open(const rondo_options *options, const rondo_allocator *allocator,
                               struct device **device_out, struct device_info *info, void **device_memory,
                               void **pinned_memory) {
@@ -175,6 +184,7 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
   if (!device) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %zu bytes", sizeof *device);
   memset(device, 0, sizeof *device);
   device->allocator = *allocator;
+  cores_find(&device->cores);
   device->device_bytes = options->device_bytes ? options->device_bytes : 1;
   device->pinned_bytes = options->pinned_bytes ? options->pinned_bytes : 1;
   device->device_memory = slab(allocator, device->device_bytes);
@@ -191,8 +201,7 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
     host_close(device);
     return status;
   }
-  int32_t threads = info->chip.multiprocessors;
-  snprintf(info->name, sizeof info->name, "host, %d thread%s", threads, threads == 1 ? "" : "s");
+  name_device(device, options, info);
   snprintf(info->reason, sizeof info->reason, "host: asked for");
   *device_out = device;
   *device_memory = device->device_memory;

@@ -145,7 +145,7 @@ bool team_has_finished(const struct team *team, uint64_t count) {
 
 static void begin(const struct team *team) {
   current_team = team;
-  own_thread_spread();
+  own_thread_begin(team->cores);
 }
 
 static void *worker(void *argument) {
@@ -185,9 +185,10 @@ static rondo_status start_threads(struct team *team) {
 
 static size_t queue_bytes(void) { return TEAM_QUEUE_LENGTH * sizeof(struct team_cell); }
 
-rondo_status team_start(struct team *team, const rondo_allocator *allocator, uint32_t thread_count,
-                        rondo_wait_mode wait_mode, team_program program, void *owner) {
+rondo_status team_start(struct team *team, const rondo_allocator *allocator, const struct cores *cores,
+                        uint32_t thread_count, rondo_wait_mode wait_mode, team_program program, void *owner) {
   memset(team, 0, sizeof *team);
+  team->cores = cores;
   team->wait_mode = wait_mode;
   team->thread_count = thread_count;
   team->program = program;

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "../cores.h"
 #include "../device.h"
 #include "bell.h"
 
@@ -22,6 +23,7 @@ struct team_job {
 };
 
 struct team {
+  const struct cores *cores;
   rondo_wait_mode wait_mode;
   uint32_t thread_count;
   uint32_t started_count; /* less only where not all could be started */
@@ -47,8 +49,9 @@ struct team {
   struct bell done_bell; /* for whoever waits for a program that tells of its end itself */
 };
 
-rondo_status team_start(struct team *team, const rondo_allocator *allocator, uint32_t thread_count,
-                        rondo_wait_mode wait_mode, team_program program, void *owner);
+/* On these cores, which are read until the threads have begun; NULL: where they are started. */
+rondo_status team_start(struct team *team, const rondo_allocator *allocator, const struct cores *cores,
+                        uint32_t thread_count, rondo_wait_mode wait_mode, team_program program, void *owner);
 /* Ends the threads of `count` teams once their queues are empty, and gives back the teams' memory. False, and nothing
  * of any team is given back, if that takes longer than timeout_ns: all the threads are left to themselves, since those
  * of one team may push to another. */

@@ -472,7 +472,7 @@ Test(host, a_full_queue_is_busy_and_takes_more_later) {
   static struct team team;
   int mark = 0;
   atomic_store(&gate_is_open, false);
-  REQUIRE_OK(team_start(&team, &ledger_allocator, 1, RONDO_WAIT_SPIN_YIELD, run_nothing, NULL));
+  REQUIRE_OK(team_start(&team, &ledger_allocator, NULL, 1, RONDO_WAIT_SPIN_YIELD, run_nothing, NULL));
   REQUIRE_OK(team_push(&team, &mark));
   while (team_push(&team, NULL) == RONDO_OK) {}
   while (atomic_load(&team.queue_tail) <= TEAM_QUEUE_LENGTH) team_push(&team, NULL); /* the leader takes one out */

@@ -1,0 +1,23 @@
+/* cgroup.h - the control groups that this process is in, whose limits it does not see otherwise (cgroups(7)). */
+#ifndef RONDO_CGROUP_H
+#define RONDO_CGROUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { CGROUP_PATH_BYTES = 1024 };
+
+struct cgroup {
+  char folder[CGROUP_PATH_BYTES];
+  size_t outermost; /* length of the outermost group's folder that is seen here */
+};
+
+/* The process's own group of a controller, such as "cpu": of version 1, or, with NULL, of version 2, which has one for
+ * all controllers. False: there is none, or no /proc to tell. `root` is before all paths, "" but in tests. */
+bool cgroup_find(struct cgroup *group, const char *root, const char *controller);
+/* The group around it, whose limits hold for it too. False: it was the outermost. */
+bool cgroup_leave(struct cgroup *group);
+/* The first line of a file of the group's, without its end. False: there is no such file. */
+bool cgroup_read(const struct cgroup *group, const char *file, char *line, size_t bytes);
+
+#endif

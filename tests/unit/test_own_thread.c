@@ -1,0 +1,124 @@
+/* test_own_thread.c - what a process around the library may be like: with pinned threads, and a CPU quota. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../../runtime/cores.h"
+
+TestSuite(own_thread, .timeout = 60);
+
+/* ---- Cores ------------------------------------------------------------------------------------------------------- */
+
+Test(own_thread, a_thread_on_one_core_says_nothing_of_the_process) {
+  enum { CALLER, MAIN, LOADED };
+  static const struct {
+    uint32_t counts[3]; /* cores of the thread that opens, of the main thread, and when the library was loaded */
+    int expected;
+    const char *what;
+  } cases[] = {
+      {{16, 16, 16}, CALLER, "a process that nobody has pinned"},
+      {{4, 16, 16}, CALLER, "the caller's share of a machine, such as the cores near its memory"},
+      {{1, 16, 16}, MAIN, "the thread that replays opens, pinned"},
+      {{1, 16, 1}, MAIN, "and has loaded the library so"},
+      {{16, 1, 16}, CALLER, "the main thread is pinned, and another one opens"},
+      {{16, 16, 1}, CALLER, "loaded by a pinned thread, opened by one that is not"},
+      {{16, 1, 1}, CALLER, "loaded by a pinned main thread, opened by another one"},
+      {{1, 1, 16}, LOADED, "a program of one thread, which has pinned itself"},
+      {{1, 1, 1}, CALLER, "a process that was given one core"},
+      {{0, 0, 0}, CALLER, "a system that does not tell"},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    struct cores cores[3] = {0};
+    for (int i = 0; i < 3; i++) cores[i].count = cases[c].counts[i];
+    cr_assert_eq(cores_choose(&cores[CALLER], &cores[MAIN], &cores[LOADED]) - cores, cases[c].expected, "%s",
+                 cases[c].what);
+  }
+}
+
+static void put(const char *root, const char *path, const char *text) {
+  char name[512];
+  snprintf(name, sizeof name, "%s%s", root, path);
+  for (char *slash = strchr(name + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = '\0';
+    mkdir(name, 0700);
+    *slash = '/';
+  }
+  FILE *file = fopen(name, "w");
+  cr_assert_not_null(file, "%s", name);
+  cr_assert_geq(fputs(text, file), 0);
+  fclose(file);
+}
+
+struct group_file {
+  const char *path, *text;
+};
+
+static uint32_t quota_with(const struct group_file *files) {
+  char root[] = "/tmp/rondo-quota-XXXXXX", command[64];
+  cr_assert_not_null(mkdtemp(root));
+  for (; files->path; files++) put(root, files->path, files->text);
+  uint32_t quota = cores_quota(root);
+  snprintf(command, sizeof command, "rm -r %s", root);
+  cr_assert_eq(system(command), 0);
+  return quota;
+}
+
+#define QUOTA(...) quota_with((const struct group_file[]){__VA_ARGS__, {0}})
+#define GROUPS     "/proc/self/cgroup"
+#define MOUNTS     "/proc/self/mountinfo"
+#define VERSION_2                                                                                                      \
+  { MOUNTS, "22 1 0:20 / /proc rw - proc proc rw\n30 1 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 c rw\n" }
+#define VERSION_1                                                                                                      \
+  {                                                                                                                    \
+    MOUNTS, "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup c "          \
+            "rw,cpu,cpuacct\n"                                                                                         \
+  }
+
+Test(own_thread, the_cpu_quota_of_every_group_around_the_process_counts) {
+  cr_assert_eq(QUOTA(VERSION_2, {GROUPS, "0::/a/b\n"}, {"/sys/fs/cgroup/a/b/cpu.max", "max 100000\n"}), 0);
+  cr_assert_eq(QUOTA(VERSION_2, {GROUPS, "0::/a/b\n"}, {"/sys/fs/cgroup/a/b/cpu.max", "350000 100000\n"}), 3);
+  cr_assert_eq(QUOTA(VERSION_2, {GROUPS, "0::/a/b\n"}, {"/sys/fs/cgroup/a/b/cpu.max", "500000 100000\n"},
+                     {"/sys/fs/cgroup/a/cpu.max", "400000 200000\n"}),
+               2, "the outer group has less");
+  cr_assert_eq(QUOTA(VERSION_2, {GROUPS, "0::/a/b\n"}, {"/sys/fs/cgroup/a/b/cgroup.procs", ""},
+                     {"/sys/fs/cgroup/a/cpu.max", "400000 200000\n"}),
+               2, "the inner one has no controller");
+  cr_assert_eq(QUOTA(VERSION_2, {GROUPS, "0::/\n"}, {"/sys/fs/cgroup/cpu.max", "50000 100000\n"}), 1,
+               "a container's own, of half a processor");
+  cr_assert_eq(QUOTA(VERSION_1, {GROUPS, "9:name=systemd:/\n4:cpu,cpuacct:/a\n0::/\n"},
+                     {"/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "250000\n"},
+                     {"/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n"},
+                     {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"},
+                     {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}),
+               2);
+  cr_assert_eq(QUOTA(VERSION_1, {GROUPS, "4:cpu,cpuacct:/docker/0123\n"},
+                     {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "600000\n"},
+                     {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}),
+               6, "a path of the host's, seen in a container");
+  cr_assert_eq(QUOTA({MOUNTS, "32 31 0:29 /docker/01 /sys/fs/cgroup/cpu ro - cgroup c rw,cpu\n"},
+                     {GROUPS, "4:cpu:/docker/01/inner\n"}, {"/sys/fs/cgroup/cpu/inner/cpu.cfs_quota_us", "700000\n"},
+                     {"/sys/fs/cgroup/cpu/inner/cpu.cfs_period_us", "100000\n"}),
+               7, "a part of the hierarchy is mounted");
+}
+
+Test(own_thread, where_there_is_nothing_to_read_there_is_no_quota) {
+  cr_assert_eq(cores_quota("/nowhere"), 0);
+  cr_assert_eq(QUOTA({GROUPS, "0::/a\n"}), 0, "no mountinfo");
+  cr_assert_eq(QUOTA(VERSION_2, {GROUPS, "rubbish\n\n:\n::\n"}), 0);
+  cr_assert_eq(QUOTA({MOUNTS, "rubbish\n - \n1 2 3\n1 2 3 / /x - cgroup2\n"}, {GROUPS, "0::/a\n"}), 0);
+  cr_assert_eq(QUOTA(VERSION_2, {GROUPS, "0::/a\n"}, {"/sys/fs/cgroup/a/cpu.max", "many 0\n"}), 0);
+  cr_assert_eq(QUOTA(VERSION_2, {GROUPS, "0::/a\n"}, {"/sys/fs/cgroup/a/cpu.max", "100000 0\n"}), 0);
+}
+
+Test(own_thread, a_runtime_has_as_many_threads_as_cores_or_as_the_quota_lets_run) {
+  struct cores cores = {.count = 16};
+  cr_assert_eq(cores_threads(&cores), 16);
+  cores.quota = 3;
+  cr_assert_eq(cores_threads(&cores), 3);
+  cores.quota = 64;
+  cr_assert_eq(cores_threads(&cores), 16);
+  cores = (struct cores){0};
+  cr_assert_eq(cores_threads(&cores), 1);
+}
