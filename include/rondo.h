@@ -847,7 +847,8 @@ typedef struct rondo_argument {
 
 /* The same work for the host backend: data[i] is the address of argument i: a tensor's first element, as aligned as its
  * offset in the tensor allows, whose own first byte is 256-byte aligned; or the copied value, 64-byte aligned. Runs on
- * one thread of the team, on the cores that rondo_options.host_threads tells of. It takes no signals of the application.
+ * one thread of the team, on the cores that rondo_options.host_threads tells of, with a stack of the default size or 1
+ * MiB. It takes no signals of the application.
  * It must return. It may replay and poll any exec, but waits for none of its own runtime: there rondo_wait of a replay
  * in flight, rondo_instantiate, rondo_upload, rondo_upload_all, rondo_download, rondo_close_exec and rondo_close answer
  * RONDO_INVALID_STATE. */

@@ -14,11 +14,24 @@ void own_thread_block_signals(sigset_t *before) {
 
 void own_thread_restore_signals(const sigset_t *before) { pthread_sigmask(SIG_SETMASK, before, NULL); }
 
+/* The default size is what the stack's limit was when the program began, and may be anything; host functions may count
+ * on it where it is larger. */
+static void ask_for_stack(pthread_attr_t *attributes) {
+  size_t bytes = 0;
+  if (pthread_attr_getstacksize(attributes, &bytes) == 0 && bytes < OWN_STACK_BYTES)
+    pthread_attr_setstacksize(attributes, OWN_STACK_BYTES);
+}
+
 int own_thread_start(pthread_t *thread, void *(*begin)(void *), void *argument) {
+  pthread_attr_t attributes;
+  int error = pthread_attr_init(&attributes);
+  if (error) return error;
+  ask_for_stack(&attributes);
   sigset_t before;
   own_thread_block_signals(&before);
-  int error = pthread_create(thread, NULL, begin, argument);
+  error = pthread_create(thread, &attributes, begin, argument);
   own_thread_restore_signals(&before);
+  pthread_attr_destroy(&attributes);
   return error;
 }
 

@@ -1,13 +1,113 @@
-/* test_own_thread.c - what a process around the library may be like: with pinned threads, and a CPU quota. */
+/* test_own_thread.c - what a process around the library may be like: with small default stacks, pinned threads, and a
+ * CPU quota. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "../../runtime/cores.h"
+#include "lone_task.h"
 
 TestSuite(own_thread, .timeout = 60);
+
+/* ---- Stacks ------------------------------------------------------------------------------------------------------ */
+
+enum { HEADS = 6, ROWS = 40, WIDEST = 256, OUTPUTS = HEADS * ROWS * WIDEST };
+
+struct attended {
+  uint16_t numbers[OUTPUTS];
+};
+
+/* The largest frames there are: attention's on the team, and those of all calls here. */
+static void *attend(void *argument) {
+  struct attended *attended = argument;
+  rondo_graph *graph = NULL;
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  rondo_slot slot;
+  rondo_tensor q, k, v, o;
+  rondo_plan plan;
+  const int64_t shape[] = {1, HEADS, ROWS, WIDEST};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_input(graph, "q", RONDO_BF16, 4, shape, &q));
+  REQUIRE_OK(rondo_input(graph, "k", RONDO_BF16, 4, shape, &k));
+  REQUIRE_OK(rondo_input(graph, "v", RONDO_BF16, 4, shape, &v));
+  REQUIRE_OK(rondo_output(graph, "o", RONDO_BF16, 4, shape, &o));
+  REQUIRE_OK(rondo_add_attention(graph, &(rondo_attention_desc){.q = q, .k = k, .v = v, .o = o, .causal = 1}));
+  REQUIRE_OK(rondo_explain(graph, 90, "/dev/null"));
+  REQUIRE_OK(rondo_plan_graph(graph, &plan));
+  REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_HOST,
+                                         .device_bytes = plan.device_bytes,
+                                         .pinned_bytes = plan.pinned_bytes_per_slot,
+                                         .host_bytes = plan.host_bytes,
+                                         .host_threads = 4},
+                        &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
+  REQUIRE_OK(rondo_acquire(exec, &slot));
+  rondo_tensor inputs[] = {q, k, v};
+  struct random random = {7};
+  for (int i = 0; i < 3; i++)
+    for (int n = 0; n < OUTPUTS; n++)
+      oracle_write(RONDO_BF16, rondo_data(slot, inputs[i]), n, random_uniform(&random) - 0.5);
+  REQUIRE_OK(rondo_replay(slot));
+  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+  memcpy(attended->numbers, rondo_data(slot, o), sizeof attended->numbers);
+  REQUIRE_OK(rondo_release(slot));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_close(&runtime));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  return NULL;
+}
+
+/* As where the stack's limit was so when the program began: the calling thread has no more either. */
+static void require_enough_stack(size_t bytes) {
+  static struct attended expected, attended;
+  pthread_attr_t attributes;
+  pthread_t thread;
+  attend(&expected);
+  cr_assert_eq(pthread_attr_init(&attributes), 0);
+  cr_assert_eq(pthread_attr_setstacksize(&attributes, bytes), 0);
+  cr_assert_eq(pthread_setattr_default_np(&attributes), 0);
+  cr_assert_eq(pthread_create(&thread, NULL, attend, &attended), 0);
+  cr_assert_eq(pthread_join(thread, NULL), 0);
+  cr_assert_eq(memcmp(&attended, &expected, sizeof attended), 0, "the results differ");
+}
+
+Test(own_thread, a_default_stack_of_128_kib_is_enough) { require_enough_stack(128 << 10); }
+Test(own_thread, a_default_stack_of_96_kib_is_enough) { require_enough_stack(96 << 10); }
+
+static void note_stack(void *user, void *const *data) {
+  (void)data;
+  pthread_attr_t attributes;
+  cr_assert_eq(pthread_getattr_np(pthread_self(), &attributes), 0);
+  cr_assert_eq(pthread_attr_getstacksize(&attributes, user), 0);
+  pthread_attr_destroy(&attributes);
+}
+
+static rondo_runtime *open_one(void) {
+  rondo_runtime *runtime = NULL;
+  REQUIRE_OK(rondo_open(
+      &(rondo_options){
+          .backend = RONDO_BACKEND_HOST, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16, .host_threads = 1},
+      &runtime));
+  return runtime;
+}
+
+Test(own_thread, a_host_function_has_the_default_stack_where_that_is_larger) {
+  const size_t wanted = 24 << 20;
+  size_t found = 0;
+  pthread_attr_t attributes;
+  cr_assert_eq(pthread_attr_init(&attributes), 0);
+  cr_assert_eq(pthread_attr_setstacksize(&attributes, wanted), 0);
+  cr_assert_eq(pthread_setattr_default_np(&attributes), 0);
+  rondo_runtime *runtime = open_one();
+  struct lone_task task = lone_task(runtime, note_stack, NULL, &found);
+  cr_assert_geq(found, wanted);
+  lone_task_end(&task);
+  REQUIRE_OK(rondo_close(&runtime));
+}
 
 /* ---- Cores ------------------------------------------------------------------------------------------------------- */
 
