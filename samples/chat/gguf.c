@@ -33,6 +33,16 @@ static const struct {
     {GGUF_TYPE_Q4_0, "Q4_0", 32, 18}, {GGUF_TYPE_Q4_1, "Q4_1", 32, 20}, {GGUF_TYPE_Q8_0, "Q8_0", 32, 34},
 };
 enum { TYPE_COUNT = sizeof types / sizeof *types };
+static const char read_types[] = "F32, F16, BF16, Q8_0, Q4_0 and Q4_1";
+
+/* By ggml's number: types that are not read, so that a file with them is told by the name that its maker knows. */
+static const char *const unread_types[] = {
+    [6] = "Q5_0",   [7] = "Q5_1",    [9] = "Q8_1",   [10] = "Q2_K",    [11] = "Q3_K",   [12] = "Q4_K",
+    [13] = "Q5_K",  [14] = "Q6_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
+    [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",
+    [25] = "I16",   [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [34] = "TQ1_0",
+    [35] = "TQ2_0", [39] = "MXFP4",  [40] = "NVFP4", [41] = "Q1_0",
+};
 
 /* Of an entry: a length, a kind and one byte; of a tensor: a length, a rank, a type and an offset. */
 enum { LEAST_ENTRY_BYTES = 13, LEAST_TENSOR_BYTES = 24, DEFAULT_ALIGNMENT = 32 };
@@ -114,13 +124,20 @@ static bool take_entry(struct reader *reader, struct gguf_entry *entry) {
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 
+static bool refuse_type(const struct reader *reader, const char *name, uint32_t type) {
+  if (type < sizeof unread_types / sizeof *unread_types && unread_types[type])
+    return refuse(reader, "tensor %s is of type %s; read are %s", name, unread_types[type], read_types);
+  return refuse(reader, "tensor %s is of type %" PRIu32 ", which has no name here; read are %s", name, type,
+                read_types);
+}
+
 /* What the shape and the type make of the tensor's bytes. */
 static bool measure(const struct reader *reader, struct gguf_tensor *tensor, uint32_t type) {
   struct gguf_quoted quoted = gguf_quote(tensor->name);
   const char *name = quoted.text;
   uint32_t known = 0;
   while (known < TYPE_COUNT && types[known].type != (enum gguf_type)type) known++;
-  if (known == TYPE_COUNT) return refuse(reader, "tensor %s: type %" PRIu32 " is none that is read", name, type);
+  if (known == TYPE_COUNT) return refuse_type(reader, name, type);
   tensor->type = types[known].type;
   uint64_t elements = 1;
   for (uint32_t i = 0; i < GGUF_MAX_RANK; i++) {
@@ -244,11 +261,32 @@ static bool take_file(struct reader *reader) {
   return take_entries(reader) && take_tensors(reader);
 }
 
+/* Of a name such as model-00002-of-00003.gguf the 3; 1 of another name. */
+static int64_t parts_by_name(const char *path) {
+  enum { TAIL = sizeof "-00002-of-00003.gguf" - 1 };
+  size_t length = strlen(path);
+  unsigned part, parts;
+  int end = 0;
+  if (length < TAIL || sscanf(path + length - TAIL, "-%5u-of-%5u.gguf%n", &part, &parts, &end) != 2) return 1;
+  return end == TAIL ? parts : 1;
+}
+
+/* A part has some of the tensors, and none but the first says what the model is. */
+static bool is_whole(const struct reader *reader) {
+  int64_t parts = parts_by_name(reader->file->path);
+  if (gguf_find(reader->file, "split.count") && !gguf_integer(reader->file, "split.count", &parts, reader->message))
+    return false;
+  return parts <= 1 || refuse(reader,
+                              "it is one of %" PRId64 " parts of a model, which is read from one file: "
+                              "llama-gguf-split --merge makes it",
+                              parts);
+}
+
 bool gguf_parse(const char *path, const void *bytes, uint64_t count, struct gguf *file,
                 char message[GGUF_MESSAGE_BYTES]) {
   *file = (struct gguf){.path = path, .file = bytes, .bytes = count};
   struct reader reader = {.file = file, .message = message};
-  if (take_file(&reader)) return true;
+  if (take_file(&reader) && is_whole(&reader)) return true;
   gguf_close(file);
   return false;
 }

@@ -186,8 +186,54 @@ Test(gguf, refuses_damaged_metadata) {
   expect_refusal(gguf_write_end(&writer), "are more than the file has");
 }
 
+/* As their makers call them, beside what is read. */
+Test(gguf, names_the_types_that_it_does_not_read) {
+  static const struct {
+    uint32_t type;
+    const char *sentence;
+  } types[] = {
+      {6, "tensor weight is of type Q5_0; read are F32, F16, BF16, Q8_0, Q4_0 and Q4_1"},
+      {12, "tensor weight is of type Q4_K; read are "},
+      {14, "tensor weight is of type Q6_K; read are "},
+      {20, "tensor weight is of type IQ4_NL; read are "},
+      {39, "tensor weight is of type MXFP4; read are "},
+      {4, "tensor weight is of type 4, which has no name here; read are "}, /* ggml had it once */
+      {UINT32_MAX, "tensor weight is of type 4294967295, which has no name here; read are "},
+  };
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    expect_refusal(one_tensor(types[i].type, 1, (int64_t[]){256}, 210), types[i].sentence);
+}
+
+/* Whatever of it says so: the key or the name. */
+Test(gguf, refuses_a_part_of_a_model) {
+  static const uint16_t counts[] = {3, 1};
+  static const char sentence[] =
+      "it is one of 3 parts of a model, which is read from one file: llama-gguf-split --merge";
+  for (int i = 0; i < 2; i++) {
+    struct gguf_writer writer = {0};
+    struct gguf file;
+    char message[GGUF_MESSAGE_BYTES] = "";
+    gguf_write_value(&writer, "split.count", GGUF_U16, &counts[i], sizeof counts[i]);
+    struct gguf_buffer bytes = gguf_write_end(&writer);
+    cr_assert_eq(gguf_parse("made.gguf", bytes.bytes, bytes.count, &file, message), i == 1);
+    if (i == 0) cr_assert_not_null(strstr(message, sentence), "%s", message);
+    gguf_close(&file);
+    free(bytes.bytes);
+  }
+  static const char *const names[] = {"/a-folder/model-00001-of-00003.gguf", "model-00001-of-00001.gguf",
+                                      "model-00001-of-00003.gguf.old", "of-00003.gguf"};
+  for (int i = 0; i < 4; i++) {
+    struct gguf_buffer bytes = one_tensor(GGUF_TYPE_F32, 1, (int64_t[]){1}, 4);
+    struct gguf file;
+    char message[GGUF_MESSAGE_BYTES] = "";
+    cr_assert_eq(gguf_parse(names[i], bytes.bytes, bytes.count, &file, message), i != 0, "%s", names[i]);
+    if (i == 0) cr_assert_not_null(strstr(message, sentence), "%s", message);
+    gguf_close(&file);
+    free(bytes.bytes);
+  }
+}
+
 Test(gguf, refuses_damaged_tensors) {
-  expect_refusal(one_tensor(6, 1, (int64_t[]){32}, 22), "tensor weight: type 6 is none that is read");
   expect_refusal(one_tensor(GGUF_TYPE_F32, 0, (int64_t[]){32}, 4), "tensor weight has 0 dimensions");
   expect_refusal(one_tensor(GGUF_TYPE_F32, 5, (int64_t[]){1, 1, 1, 1, 1}, 4), "tensor weight has 5 dimensions");
   expect_refusal(one_tensor(GGUF_TYPE_F32, 2, (int64_t[]){0, 1}, 4), "dimension 0 is not from 1");
