@@ -235,10 +235,18 @@ static float nvfp4_scale(const struct gguf *file, const rondo_graph_llama_desc *
   return nvfp4_scale_of(largest);
 }
 
-static void upload(const struct llama *llama, const struct matrix *matrix, rondo_dtype dtype, rondo_tensor tensor,
-                   rondo_tensor scales) {
+static _Noreturn void refuse_weight(const struct gguf *file, const struct weight_fault *fault, rondo_dtype dtype) {
+  if (!fault->tensor) give_up("no memory for the weights");
+  give_up("%s: tensor %s: row %lld, column %lld is %g, which is no number that %s has", file->path,
+          gguf_quote(fault->tensor->name).text, (long long)fault->row, (long long)fault->column, (double)fault->value,
+          rondo_dtype_name(dtype));
+}
+
+static void upload(const struct gguf *file, const struct llama *llama, const struct matrix *matrix, rondo_dtype dtype,
+                   rondo_tensor tensor, rondo_tensor scales) {
   struct packed packed;
-  if (!matrix_pack(matrix, dtype, llama->desc.nvfp4_scale, &packed)) give_up("no memory for the weights");
+  struct weight_fault fault;
+  if (!matrix_pack(matrix, dtype, llama->desc.nvfp4_scale, &packed, &fault)) refuse_weight(file, &fault, dtype);
   const rondo_content contents[] = {{tensor, packed.data, packed.data_bytes},
                                     {scales, packed.scales, packed.scale_bytes}};
   TRY(rondo_upload_all(llama->decode.exec, contents, packed.scale_bytes > 0 ? 2 : 1));
@@ -252,20 +260,20 @@ static void upload_all(const struct gguf *file, const struct llama *llama) {
   for (int32_t i = 0; i < desc->layers; i++) {
     struct layer_matrices layer = find_layer(file, desc, i);
     const rondo_llama_layer *to = &tensors->layers[i];
-    upload(llama, &layer.attention_norm, desc->dtype, to->attention_norm, none);
-    upload(llama, &layer.qkv, desc->weights, to->qkv, to->qkv_scales);
-    upload(llama, &layer.output, desc->weights, to->output, to->output_scales);
-    upload(llama, &layer.feed_forward_norm, desc->dtype, to->feed_forward_norm, none);
-    upload(llama, &layer.gate_up, desc->weights, to->gate_up, to->gate_up_scales);
-    upload(llama, &layer.down, desc->weights, to->down, to->down_scales);
+    upload(file, llama, &layer.attention_norm, desc->dtype, to->attention_norm, none);
+    upload(file, llama, &layer.qkv, desc->weights, to->qkv, to->qkv_scales);
+    upload(file, llama, &layer.output, desc->weights, to->output, to->output_scales);
+    upload(file, llama, &layer.feed_forward_norm, desc->dtype, to->feed_forward_norm, none);
+    upload(file, llama, &layer.gate_up, desc->weights, to->gate_up, to->gate_up_scales);
+    upload(file, llama, &layer.down, desc->weights, to->down, to->down_scales);
   }
   struct matrix embedding = find_embedding(file, desc, "token_embd.weight");
   struct matrix norm = find_norm(file, desc);
-  upload(llama, &embedding, desc->embedding, tensors->embedding, tensors->embedding_scales);
-  upload(llama, &norm, desc->dtype, tensors->norm, none);
+  upload(file, llama, &embedding, desc->embedding, tensors->embedding, tensors->embedding_scales);
+  upload(file, llama, &norm, desc->dtype, tensors->norm, none);
   if (desc->tied_embedding) return;
   struct matrix head = find_embedding(file, desc, "output.weight");
-  upload(llama, &head, desc->embedding, tensors->head, tensors->head_scales);
+  upload(file, llama, &head, desc->embedding, tensors->head, tensors->head_scales);
 }
 
 /* ---- Graphs ------------------------------------------------------------------------------------------------------ */

@@ -1,6 +1,7 @@
 /* weights.c - see weights.h. Row by row through fp32: no matrix is there as a whole in it. */
 #include "weights.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +20,21 @@ int64_t matrix_rows(const struct matrix *matrix) {
 
 int64_t matrix_columns(const struct matrix *matrix) { return matrix->parts[0]->shape[0]; }
 
-static void read_row(const struct matrix *matrix, int64_t row, float *out) {
+/* Whose row it is; *row becomes that tensor's own. */
+static const struct gguf_tensor *part_of(const struct matrix *matrix, int64_t *row) {
   uint32_t part = 0;
   if (matrix->interleaved) {
-    part = (uint32_t)(row % matrix->part_count);
-    row /= matrix->part_count;
+    part = (uint32_t)(*row % matrix->part_count);
+    *row /= matrix->part_count;
   } else {
-    for (; row >= gguf_rows(matrix->parts[part]); part++) row -= gguf_rows(matrix->parts[part]);
+    for (; *row >= gguf_rows(matrix->parts[part]); part++) *row -= gguf_rows(matrix->parts[part]);
   }
-  dequantize_row(matrix->parts[part], row, out);
+  return matrix->parts[part];
+}
+
+static void read_row(const struct matrix *matrix, int64_t row, float *out) {
+  const struct gguf_tensor *tensor = part_of(matrix, &row);
+  dequantize_row(tensor, row, out);
 }
 
 static float largest_of(const float *values, int64_t count) {
@@ -52,7 +59,11 @@ bool matrix_largest(const struct matrix *matrix, float *largest) {
   return true;
 }
 
-float nvfp4_scale_of(float largest) { return largest > 0 ? largest / (E2M1_MAX * E4M3_MAX) : 1; }
+/* A factor that is no normal number has lost bits, and at last all of them: what it divides would be infinite, or NaN.
+ */
+static float factor_of(float largest, float most) { return largest > 0 ? fmaxf(largest / most, FLT_MIN) : 1; }
+
+float nvfp4_scale_of(float largest) { return factor_of(largest, E2M1_MAX * E4M3_MAX); }
 
 /* ---- Rounding ---------------------------------------------------------------------------------------------------- */
 
@@ -122,7 +133,7 @@ static void pack_16(const struct target *target, const float *values, uint16_t (
 
 static void pack_e4m3(const struct target *target, const float *values) {
   uint8_t *out = (uint8_t *)target->packed->data + target->row * target->columns;
-  float largest = largest_of(values, target->columns), scale = largest > 0 ? largest / E4M3_MAX : 1;
+  float scale = factor_of(largest_of(values, target->columns), E4M3_MAX);
   ((float *)target->packed->scales)[target->row] = scale;
   for (int64_t i = 0; i < target->columns; i++) out[i] = to_e4m3(values[i] / scale);
 }
@@ -161,7 +172,27 @@ static void pack_row(const struct target *target, rondo_dtype dtype, const float
   }
 }
 
-bool matrix_pack(const struct matrix *matrix, rondo_dtype dtype, float global_scale, struct packed *packed) {
+/* Magnitudes from here on are rounded to infinity. */
+static float limit_of(rondo_dtype dtype) {
+  return dtype == RONDO_BF16 ? 0x1.ffp127f : dtype == RONDO_F16 ? 65520.0f : INFINITY;
+}
+
+/* false: an element is no number of the type. */
+static bool row_fits(const struct matrix *matrix, int64_t row, const float *values, float limit,
+                     struct weight_fault *fault) {
+  int64_t columns = matrix_columns(matrix), fitting = 0;
+  for (int64_t i = 0; i < columns; i++) fitting += fabsf(values[i]) < limit; /* not NaN either */
+  if (fitting == columns) return true;
+  int64_t column = 0;
+  while (fabsf(values[column]) < limit) column++;
+  const struct gguf_tensor *tensor = part_of(matrix, &row);
+  *fault = (struct weight_fault){tensor, row, column, values[column]};
+  return false;
+}
+
+bool matrix_pack(const struct matrix *matrix, rondo_dtype dtype, float global_scale, struct packed *packed,
+                 struct weight_fault *fault) {
+  *fault = (struct weight_fault){0};
   int64_t rows = matrix_rows(matrix), columns = matrix_columns(matrix);
   *packed = (struct packed){.data_bytes = (uint64_t)(rows * columns) * rondo_dtype_bits(dtype) / 8};
   if (dtype == RONDO_E4M3) packed->scale_bytes = (uint64_t)rows * sizeof(float);
@@ -172,7 +203,8 @@ bool matrix_pack(const struct matrix *matrix, rondo_dtype dtype, float global_sc
   bool fine = values && packed->data && packed->scales;
   for (int64_t row = 0; row < rows && fine; row++) {
     read_row(matrix, row, values);
-    pack_row(&(struct target){packed, row, columns, global_scale}, dtype, values);
+    fine = row_fits(matrix, row, values, limit_of(dtype), fault);
+    if (fine) pack_row(&(struct target){packed, row, columns, global_scale}, dtype, values);
   }
   free(values);
   if (!fine) packed_free(packed);

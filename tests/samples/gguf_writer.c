@@ -65,6 +65,7 @@ static uint32_t alignment_of(const struct gguf_writer *writer) { return writer->
 
 void gguf_write_tensor(struct gguf_writer *writer, const char *name, uint32_t type, uint32_t rank, const int64_t *shape,
                        const void *data, size_t bytes) {
+  if (writer->without && strcmp(name, writer->without) == 0) return;
   pad(&writer->data, alignment_of(writer));
   writer->tensor_count++;
   put_text(&writer->infos, name);

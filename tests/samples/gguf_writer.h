@@ -17,7 +17,7 @@ struct gguf_writer {
   uint64_t entry_count, tensor_count;
   uint32_t version;    /* 0: 3 */
   uint32_t alignment;  /* 0: 32, and no key says so */
-  const char *without; /* a number's key that is not written from now on */
+  const char *without; /* a number's key or a tensor that is not written from now on */
 };
 
 void gguf_write_string(struct gguf_writer *writer, const char *key, const char *value);

@@ -1,5 +1,6 @@
 /* test_chat_files.c - the chat sample refuses a file that it would compute otherwise than the file says. */
 #include <criterion/criterion.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -163,4 +164,20 @@ Test(chat_files, takes_a_model_that_was_trained_for_few_tokens) {
   snprintf(sentence, sizeof sentence, "the context is full: %d tokens\n", SMALL_CONTEXT);
   cr_assert_not_null(strstr(ran.error, sentence), "%s", ran.error);
   require_refusal(run_small_model(&writer, "--context 257"), "it was trained for 256 tokens, not for 257");
+}
+
+/* The model would answer something, or nothing: no logit is larger than NaN. */
+Test(chat_files, refuses_a_weight_that_is_no_number) {
+  static const float weights[] = {NAN, INFINITY, FLT_MAX};
+  static const char *const sentences[] = {"column 5 is nan", "column 5 is inf", "column 5 is 3.40282e+38"};
+  for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) {
+    char sentence[128];
+    float norm[64] = {[5] = weights[i]};
+    struct gguf_writer writer = {0};
+    gguf_write_tensor(&writer, "blk.0.ffn_norm.weight", GGUF_TYPE_F32, 1, (int64_t[]){64}, norm, sizeof norm);
+    writer.without = "blk.0.ffn_norm.weight";
+    snprintf(sentence, sizeof sentence, "tensor blk.0.ffn_norm.weight: row 0, %s, which is no number that bf16 has",
+             sentences[i]);
+    require_refusal(run_small_model(&writer, ""), sentence);
+  }
 }

@@ -1,6 +1,7 @@
 /* test_weights.c - the chat sample's weights are what their types say: nearest, and in NVFP4 the bytes that Rondo's own
  * quantisation gives. */
 #include <criterion/criterion.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,8 @@
 #define ROWS    INT64_C(48)
 #define COLUMNS INT64_C(96)
 
-/* Values of all sizes, with a row of zeros, one of tiny numbers, and ties between two codes. */
+/* Values of all sizes, with a row of zeros, one of tiny numbers, one of zeros and a number that no factor of its own is
+ * left for, and ties between two codes. */
 static float *some_values(void) {
   struct random random = {13};
   float *values = malloc((size_t)(ROWS * COLUMNS) * sizeof *values);
@@ -21,6 +23,8 @@ static float *some_values(void) {
     double value = row == 3 ? (double)random_between(&random, -24, 24) / 4 : random_normal(&random) * size;
     values[i] = (float)value;
   }
+  memset(values + 4 * COLUMNS, 0, COLUMNS * sizeof *values);
+  values[4 * COLUMNS + 5] = 1e-43f;
   return values;
 }
 
@@ -35,21 +39,27 @@ static struct gguf_tensor tensor_over(const float *values, int64_t rows) {
 
 static struct packed pack(const struct matrix *matrix, rondo_dtype dtype, float global_scale) {
   struct packed packed;
-  cr_assert(matrix_pack(matrix, dtype, global_scale, &packed));
+  struct weight_fault fault;
+  cr_assert(matrix_pack(matrix, dtype, global_scale, &packed, &fault));
   return packed;
 }
 
-Test(weights, in_16_bits_are_the_nearest) {
-  float *values = some_values();
+static void expect_nearest(const float *values, rondo_dtype dtype, uint16_t (*nearest)(double value)) {
   struct gguf_tensor tensor = tensor_over(values, ROWS);
   struct matrix matrix = {{&tensor}, 1, false};
-  struct packed bf16 = pack(&matrix, RONDO_BF16, 1), f16 = pack(&matrix, RONDO_F16, 1);
-  for (int64_t i = 0; i < ROWS * COLUMNS; i++) {
-    cr_assert_eq(((const uint16_t *)bf16.data)[i], oracle_to_bf16((double)values[i]), "bf16 of %a", (double)values[i]);
-    cr_assert_eq(((const uint16_t *)f16.data)[i], oracle_to_f16((double)values[i]), "f16 of %a", (double)values[i]);
-  }
-  packed_free(&bf16);
-  packed_free(&f16);
+  struct packed packed = pack(&matrix, dtype, 1);
+  for (int64_t i = 0; i < ROWS * COLUMNS; i++)
+    cr_assert_eq(((const uint16_t *)packed.data)[i], nearest((double)values[i]), "%s of %a", rondo_dtype_name(dtype),
+                 (double)values[i]);
+  packed_free(&packed);
+}
+
+/* f16 has nothing as large as one of the rows. */
+Test(weights, in_16_bits_are_the_nearest) {
+  float *values = some_values();
+  expect_nearest(values, RONDO_BF16, oracle_to_bf16);
+  for (int64_t i = 2 * COLUMNS; i < 3 * COLUMNS; i++) values[i] *= 0x1p-48f;
+  expect_nearest(values, RONDO_F16, oracle_to_f16);
   free(values);
 }
 
@@ -61,10 +71,12 @@ Test(weights, in_e4m3_have_a_factor_for_each_row) {
   for (int64_t row = 0; row < ROWS; row++) {
     float scale = ((const float *)packed.scales)[row], largest = 0;
     for (int64_t i = 0; i < COLUMNS; i++) largest = fmaxf(largest, fabsf(values[row * COLUMNS + i]));
-    cr_assert_eq(scale, largest > 0 ? largest / 448 : 1);
-    for (int64_t i = row * COLUMNS; i < (row + 1) * COLUMNS; i++)
+    cr_assert_eq(scale, largest > 0 ? fmaxf(largest / 448, FLT_MIN) : 1);
+    for (int64_t i = row * COLUMNS; i < (row + 1) * COLUMNS; i++) {
+      cr_assert_neq(((const uint8_t *)packed.data)[i] & 0x7f, 0x7f, "NaN of %a", (double)values[i]);
       cr_assert_eq(((const uint8_t *)packed.data)[i], oracle_to_e4m3((double)(values[i] / scale)), "e4m3 of %a / %a",
                    (double)values[i], (double)scale);
+    }
   }
   packed_free(&packed);
   free(values);
@@ -98,6 +110,50 @@ Test(weights, in_nvfp4_are_the_bytes_of_rondo_add_quantize_nvfp4) {
     trial_end(&trial);
   }
   free(values);
+}
+
+/* Blocks of zeros beside a largest number whose factor would be none. */
+Test(weights, in_nvfp4_have_a_factor_however_small_they_are) {
+  static float values[ROWS * COLUMNS];
+  static const float sizes[] = {1e-43f, FLT_MIN, 1e-30f, FLT_MAX};
+  struct gguf_tensor tensor = tensor_over(values, ROWS);
+  struct matrix matrix = {{&tensor}, 1, false};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    float largest;
+    values[7] = sizes[i];
+    cr_assert(matrix_largest(&matrix, &largest));
+    cr_assert(isnormal(nvfp4_scale_of(largest)));
+    struct packed packed = pack(&matrix, RONDO_NVFP4, nvfp4_scale_of(largest));
+    for (uint64_t block = 0; block < packed.scale_bytes; block++)
+      cr_assert_neq(((const uint8_t *)packed.scales)[block] & 0x7f, 0x7f, "NaN of %g", (double)sizes[i]);
+    packed_free(&packed);
+  }
+}
+
+/* By the tensor's name, whichever part of the matrix it is. */
+Test(weights, that_are_no_numbers_of_their_type_are_refused) {
+  static const struct {
+    float value;
+    rondo_dtype dtype;
+    bool fits;
+  } cases[] = {
+      {NAN, RONDO_BF16, false},        {INFINITY, RONDO_E4M3, false}, {-INFINITY, RONDO_NVFP4, false},
+      {NAN, RONDO_F32, false},         {NAN, RONDO_E4M3, false},      {FLT_MAX, RONDO_BF16, false},
+      {0x1.fep127f, RONDO_BF16, true}, {65519, RONDO_F16, true},      {-65520, RONDO_F16, false},
+      {FLT_MAX, RONDO_F32, true},      {FLT_MAX, RONDO_E4M3, true},   {FLT_MAX, RONDO_NVFP4, true},
+  };
+  static float first[COLUMNS], second[2 * COLUMNS];
+  struct gguf_tensor one = tensor_over(first, 1), two = tensor_over(second, 2);
+  struct matrix stacked = {{&one, &two}, 2, false};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct packed packed;
+    struct weight_fault fault;
+    second[COLUMNS + 9] = cases[i].value;
+    bool fits = matrix_pack(&stacked, cases[i].dtype, nvfp4_scale_of(FLT_MAX), &packed, &fault);
+    cr_assert_eq(fits, cases[i].fits, "%g", (double)cases[i].value);
+    if (!fits) cr_assert(fault.tensor == &two && fault.row == 1 && fault.column == 9 && !packed.data);
+    packed_free(&packed);
+  }
 }
 
 /* q, k and v of other heights stacked; gate and up a row of each in turn. */
