@@ -30,7 +30,7 @@ static void say(const char *text, size_t bytes) {
 }
 
 static void print_token(const struct chat *chat, struct utf8_stream *stream, int32_t token) {
-  if (tokenizer_is_special(&chat->tokenizer, token)) return;
+  if (!tokenizer_prints(&chat->tokenizer, token)) return;
   struct gguf_text text = tokenizer_bytes(&chat->tokenizer, token);
   char *out = malloc(3 * (text.length + 1));
   if (!out) give_up("no memory for a token's text");
@@ -53,17 +53,17 @@ static int32_t answer(struct chat *chat, int32_t token) {
   bool goes_on = true;
   while (goes_on) {
     uint64_t replayed = clock_ns();
-    bool ends = token == chat->template.end;
+    bool ends = template_ends(&chat->template, token);
     goes_on = !ends && --left > 0 && llama_room(&chat->llama) > 0 && !terminal_interrupted();
     if (goes_on) llama_begin_token(&chat->llama);
-    print_token(chat, &stream, token);
+    if (!ends) print_token(chat, &stream, token);
     if (!goes_on) break;
     token = llama_end_token(&chat->llama);
     figures_add(&chat->figures, clock_ns() - replayed);
   }
   chat->figures.answering_ns += clock_ns() - begin;
   end_text(&stream);
-  if (token != chat->template.end && llama_room(&chat->llama) == 0)
+  if (!template_ends(&chat->template, token) && llama_room(&chat->llama) == 0)
     fprintf(stderr, "the context is full: %lld tokens\n", (long long)chat->llama.desc.context);
   return token;
 }
@@ -73,9 +73,10 @@ static int32_t answer(struct chat *chat, int32_t token) {
 /* What the model takes before it answers: the rest of the last answer, or the system's message, and the user's. */
 static struct tokens tokens_of_message(const struct chat *chat, const char *text) {
   struct tokens tokens = {0};
-  bool fine = true;
-  if (chat->llama.position == 0 && *chat->options.system)
-    fine = template_message(&chat->template, "system", chat->options.system, &tokens);
+  bool fine = true, begins = chat->llama.position == 0;
+  if (begins) fine = template_begin(&chat->template, &tokens);
+  if (begins && *chat->options.system)
+    fine = fine && template_message(&chat->template, "system", chat->options.system, &tokens);
   for (size_t i = 0; i < chat->pending.count; i++) fine = fine && tokens_push(&tokens, chat->pending.ids[i]);
   if (!fine || !template_message(&chat->template, "user", text, &tokens) || !template_answer(&chat->template, &tokens))
     give_up("no memory for the message");
@@ -117,9 +118,7 @@ static bool reply(struct chat *chat, const char *text) {
   if (!taken) return false;
   int32_t last = answer(chat, token);
   chat->pending.count = 0;
-  if (!tokens_push(&chat->pending, last) ||
-      !template_answered(&chat->template, last != chat->template.end, &chat->pending))
-    give_up("no memory for the conversation");
+  if (!template_answered(&chat->template, last, &chat->pending)) give_up("no memory for the conversation");
   return true;
 }
 

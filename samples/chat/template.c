@@ -18,6 +18,11 @@ static bool add_text(const struct template *template, const char *text, struct t
   return tokenizer_encode(template->tokenizer, text, strlen(text), SPECIALS_ARE_TEXT, tokens);
 }
 
+bool template_begin(const struct template *template, struct tokens *tokens) {
+  int32_t begin = template->tokenizer->vocabulary.begin;
+  return begin < 0 || begin == template->start || tokens_push(tokens, begin);
+}
+
 bool template_message(const struct template *template, const char *role, const char *text, struct tokens *tokens) {
   size_t bytes = strlen(role) + strlen(text) + 2;
   char *joined = malloc(bytes);
@@ -33,6 +38,11 @@ bool template_answer(const struct template *template, struct tokens *tokens) {
   return tokens_push(tokens, template->start) && add_text(template, "assistant\n", tokens);
 }
 
-bool template_answered(const struct template *template, bool was_cut, struct tokens *tokens) {
-  return (!was_cut || tokens_push(tokens, template->end)) && add_text(template, "\n", tokens);
+bool template_ends(const struct template *template, int32_t token) {
+  return token == template->end || tokenizer_ends(template->tokenizer, token);
+}
+
+bool template_answered(const struct template *template, int32_t last, struct tokens *tokens) {
+  return (template_ends(template, last) || tokens_push(tokens, last)) && tokens_push(tokens, template->end) &&
+         add_text(template, "\n", tokens);
 }

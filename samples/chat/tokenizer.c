@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "marks.h"
 #include "pattern.h"
 
 enum { NONE = -1 };
@@ -130,8 +131,8 @@ static bool encode_piece(const struct vocabulary *vocabulary, struct work *work,
 /* ---- Texts ------------------------------------------------------------------------------------------------------- */
 
 /* Text without special tokens in it. */
-static bool encode_text(const struct tokenizer *tokenizer, struct work *work, const char *text, size_t bytes,
-                        struct tokens *tokens) {
+static bool encode_plain(const struct tokenizer *tokenizer, struct work *work, const char *text, size_t bytes,
+                         struct tokens *tokens) {
   struct pieces pieces;
   if (bytes == 0) return true;
   bool fine = pieces_begin(&pieces, tokenizer->pattern, text, bytes);
@@ -141,10 +142,12 @@ static bool encode_text(const struct tokenizer *tokenizer, struct work *work, co
   return fine;
 }
 
-/* The longest special token that the text begins with. */
-static int32_t special_at(const struct vocabulary *vocabulary, const char *text, size_t bytes) {
+/* The longest special token that the text begins with; in what a user wrote no control token begins. */
+static int32_t special_at(const struct vocabulary *vocabulary, const char *text, size_t bytes,
+                          enum tokenizer_specials specials) {
   for (int32_t i = 0; i < vocabulary->special_count; i++) {
     const struct vocabulary_token *token = &vocabulary->tokens[vocabulary->specials[i]];
+    if (specials == SPECIALS_ARE_TEXT && !token->prints) continue;
     if (token->length <= bytes && memcmp(token->bytes, text, token->length) == 0) return vocabulary->specials[i];
   }
   return NONE;
@@ -152,18 +155,17 @@ static int32_t special_at(const struct vocabulary *vocabulary, const char *text,
 
 static bool encode_all(const struct tokenizer *tokenizer, struct work *work, const char *text, size_t bytes,
                        enum tokenizer_specials specials, struct tokens *tokens) {
-  if (specials == SPECIALS_ARE_TEXT) return encode_text(tokenizer, work, text, bytes, tokens);
   size_t begin = 0, at = 0;
   while (at < bytes) {
-    int32_t token = special_at(&tokenizer->vocabulary, text + at, bytes - at);
+    int32_t token = special_at(&tokenizer->vocabulary, text + at, bytes - at, specials);
     if (token == NONE) {
       at++;
       continue;
     }
-    if (!encode_text(tokenizer, work, text + begin, at - begin, tokens) || !tokens_push(tokens, token)) return false;
+    if (!encode_plain(tokenizer, work, text + begin, at - begin, tokens) || !tokens_push(tokens, token)) return false;
     begin = at += tokenizer->vocabulary.tokens[token].length;
   }
-  return encode_text(tokenizer, work, text + begin, bytes - begin, tokens);
+  return encode_plain(tokenizer, work, text + begin, bytes - begin, tokens);
 }
 
 bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
@@ -177,19 +179,27 @@ bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------ */
 
+static bool is_token(const struct tokenizer *tokenizer, int32_t token) {
+  return token >= 0 && token < tokenizer->vocabulary.token_count;
+}
+
 struct gguf_text tokenizer_bytes(const struct tokenizer *tokenizer, int32_t token) {
-  if (token < 0 || token >= tokenizer->vocabulary.token_count) return (struct gguf_text){"", 0};
+  if (!is_token(tokenizer, token)) return (struct gguf_text){"", 0};
   const struct vocabulary_token *found = &tokenizer->vocabulary.tokens[token];
   return (struct gguf_text){found->bytes, found->length};
 }
 
-bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token) {
-  return token >= 0 && token < tokenizer->vocabulary.token_count && tokenizer->vocabulary.tokens[token].special;
+bool tokenizer_prints(const struct tokenizer *tokenizer, int32_t token) {
+  return is_token(tokenizer, token) && tokenizer->vocabulary.tokens[token].prints;
+}
+
+bool tokenizer_ends(const struct tokenizer *tokenizer, int32_t token) {
+  return is_token(tokenizer, token) && tokenizer->vocabulary.tokens[token].ends;
 }
 
 int32_t tokenizer_special(const struct tokenizer *tokenizer, const char *text) {
   size_t length = strlen(text);
-  int32_t token = special_at(&tokenizer->vocabulary, text, length);
+  int32_t token = special_at(&tokenizer->vocabulary, text, length, SPECIALS_ARE_TOKENS);
   return token != NONE && tokenizer->vocabulary.tokens[token].length == length ? token : NONE;
 }
 
@@ -210,9 +220,11 @@ static bool is_known(const struct gguf *file, char message[GGUF_MESSAGE_BYTES]) 
 bool tokenizer_open(const struct gguf *file, struct tokenizer *tokenizer, char message[GGUF_MESSAGE_BYTES]) {
   memset(tokenizer, 0, sizeof *tokenizer);
   if (!is_known(file, message) || !vocabulary_read(file, &tokenizer->vocabulary, message)) return false;
-  tokenizer->pattern = pattern_compile(message, GGUF_MESSAGE_BYTES);
-  if (!tokenizer->pattern) tokenizer_close(tokenizer);
-  return tokenizer->pattern != NULL;
+  if (marks_read(file, &tokenizer->vocabulary, message))
+    tokenizer->pattern = pattern_compile(message, GGUF_MESSAGE_BYTES);
+  if (tokenizer->pattern) return true;
+  tokenizer_close(tokenizer);
+  return false;
 }
 
 void tokenizer_close(struct tokenizer *tokenizer) {

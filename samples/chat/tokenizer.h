@@ -23,7 +23,7 @@ bool tokenizer_open(const struct gguf *file, struct tokenizer *tokenizer, char m
 void tokenizer_close(struct tokenizer *tokenizer);
 
 enum tokenizer_specials {
-  SPECIALS_ARE_TEXT, /* "<|im_end|>" is ten characters: for what a user wrote */
+  SPECIALS_ARE_TEXT, /* "<|im_end|>" is ten characters: for what a user wrote; user-defined tokens are found in it */
   SPECIALS_ARE_TOKENS
 };
 
@@ -33,7 +33,10 @@ bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_
 
 /* What a token stands for; nothing for one that is not in the vocabulary. */
 struct gguf_text tokenizer_bytes(const struct tokenizer *tokenizer, int32_t token);
-bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token);
+/* Is it text that a reader of an answer is shown? A control token is not, nor is one that is not in the vocabulary. */
+bool tokenizer_prints(const struct tokenizer *tokenizer, int32_t token);
+/* Does an answer end with it? */
+bool tokenizer_ends(const struct tokenizer *tokenizer, int32_t token);
 /* The special token of this text; -1 if there is none. */
 int32_t tokenizer_special(const struct tokenizer *tokenizer, const char *text);
 

@@ -115,6 +115,7 @@ static bool read_tokens(const struct gguf *file, const struct gguf_entry *kinds,
     if (texts[i].length > UINT32_MAX / 2) return refuse(file, message, "token", (uint64_t)i, "is too long");
     token->bytes = bytes;
     token->special = kind == CONTROL || kind == USER_DEFINED;
+    token->prints = kind == ORDINARY || kind == USER_DEFINED;
     token->length = (uint32_t)texts[i].length;
     if (kind != ORDINARY)
       memcpy(bytes, texts[i].bytes, texts[i].length);
@@ -193,6 +194,7 @@ static bool read_all(const struct gguf *file, const struct gguf_entry *tokens, c
   struct gguf_text *texts = calloc(tokens->count + 1, sizeof *texts);
   struct index index = {.texts = texts};
   vocabulary->token_count = (int32_t)tokens->count;
+  vocabulary->begin = -1;
   vocabulary->tokens = calloc(tokens->count + 1, sizeof *vocabulary->tokens);
   vocabulary->specials = malloc((tokens->count + 1) * sizeof *vocabulary->specials);
   size_t bytes = 1;

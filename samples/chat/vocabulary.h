@@ -8,7 +8,9 @@
 struct vocabulary_token {
   const char *bytes; /* what it stands for, any bytes */
   uint32_t length;
-  bool special; /* never made of text by merging, such as <|im_end|> */
+  bool special; /* never made of text by merging: a control token such as <|im_end|>, or a user-defined one */
+  bool prints;  /* a text of its own: an ordinary token or a user-defined one */
+  bool ends;    /* an answer; see marks.h */
 };
 
 /* rank tells which merge goes first. */
@@ -23,6 +25,7 @@ struct vocabulary {
   int32_t of_byte[256]; /* the token of a byte alone; -1: there is none */
   int32_t *specials;    /* the longest first */
   int32_t special_count;
+  int32_t begin;                   /* the token that a conversation begins with; -1: none. See marks.h. */
   struct vocabulary_merge *merges; /* a hash table of a power of two of places */
   uint32_t merge_mask;
   char *bytes; /* of all tokens */

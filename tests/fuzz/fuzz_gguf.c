@@ -66,6 +66,8 @@ static void encode_something(const struct gguf *file) {
     require(tokenizer_encode(&tokenizer, text, sizeof text, (enum tokenizer_specials)specials, &tokens), "no memory");
   for (size_t i = 0; i < tokens.count; i++)
     require(tokens.ids[i] >= 0 && tokens.ids[i] < tokenizer.vocabulary.token_count, "a token that is none");
+  require(tokenizer.vocabulary.begin >= -1 && tokenizer.vocabulary.begin < tokenizer.vocabulary.token_count,
+          "a conversation begins with a token that is none");
   tokens_free(&tokens);
   tokenizer_close(&tokenizer);
 }
@@ -106,6 +108,10 @@ int LLVMFuzzerInitialize(int *argument_count, char ***arguments) {
     gguf_write_tensor(&writer, name, types[i], 2, (int64_t[]){32, 2}, zeros, 2 * block_bytes[i]);
   }
   gguf_write_value(&writer, "a number", GGUF_F64, zeros, 8);
+  gguf_write_u32(&writer, "tokenizer.ggml.bos_token_id", SMALL_START);
+  gguf_write_u32(&writer, "tokenizer.ggml.eos_token_id", SMALL_END);
+  gguf_write_value(&writer, "tokenizer.ggml.add_bos_token", GGUF_BOOL, "\1", 1);
+  gguf_write_value(&writer, "tokenizer.ggml.add_eos_token", GGUF_BOOL, "\0", 1);
   gguf_write_small_vocabulary(&writer);
   good = gguf_write_end(&writer);
   return 0;

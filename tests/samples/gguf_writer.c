@@ -27,16 +27,25 @@ static void put_text(struct gguf_buffer *buffer, const char *text) {
   put(buffer, text, strlen(text));
 }
 
-void gguf_write_value(struct gguf_writer *writer, const char *key, uint32_t kind, const void *value, size_t bytes) {
-  if (writer->without && strcmp(key, writer->without) == 0) return;
+static bool leaves_out(const struct gguf_writer *writer, const char *name) {
+  return writer->without && strcmp(name, writer->without) == 0;
+}
+
+static void begin_value(struct gguf_writer *writer, const char *key, uint32_t kind) {
   writer->entry_count++;
   put_text(&writer->entries, key);
   put_u32(&writer->entries, kind);
+}
+
+void gguf_write_value(struct gguf_writer *writer, const char *key, uint32_t kind, const void *value, size_t bytes) {
+  if (leaves_out(writer, key)) return;
+  begin_value(writer, key, kind);
   put(&writer->entries, value, bytes);
 }
 
 void gguf_write_string(struct gguf_writer *writer, const char *key, const char *value) {
-  gguf_write_value(writer, key, STRING, NULL, 0);
+  if (leaves_out(writer, key)) return;
+  begin_value(writer, key, STRING);
   put_text(&writer->entries, value);
 }
 
@@ -46,13 +55,15 @@ void gguf_write_u32(struct gguf_writer *writer, const char *key, uint32_t value)
 
 void gguf_write_array(struct gguf_writer *writer, const char *key, uint32_t kind, uint64_t count, const void *values,
                       size_t bytes) {
-  gguf_write_value(writer, key, ARRAY, NULL, 0);
+  if (leaves_out(writer, key)) return;
+  begin_value(writer, key, ARRAY);
   put_u32(&writer->entries, kind);
   put_u64(&writer->entries, count);
   put(&writer->entries, values, bytes);
 }
 
 void gguf_write_strings(struct gguf_writer *writer, const char *key, uint64_t count, const char *const *values) {
+  if (leaves_out(writer, key)) return;
   gguf_write_array(writer, key, STRING, count, NULL, 0);
   for (uint64_t i = 0; i < count; i++) put_text(&writer->entries, values[i]);
 }
@@ -65,7 +76,7 @@ static uint32_t alignment_of(const struct gguf_writer *writer) { return writer->
 
 void gguf_write_tensor(struct gguf_writer *writer, const char *name, uint32_t type, uint32_t rank, const int64_t *shape,
                        const void *data, size_t bytes) {
-  if (writer->without && strcmp(name, writer->without) == 0) return;
+  if (leaves_out(writer, name)) return;
   pad(&writer->data, alignment_of(writer));
   writer->tensor_count++;
   put_text(&writer->infos, name);
@@ -147,10 +158,13 @@ static char *write_as_characters(char *out, const char *bytes, size_t count) {
   return out;
 }
 
+static int32_t small_count(const struct gguf_writer *writer) { return SMALL_TOKENS + writer->extra_count; }
+
 void gguf_write_small_vocabulary(struct gguf_writer *writer) {
+  enum { MOST = SMALL_TOKENS + 2 };
   char tokens[SMALL_TOKENS][40], merges[SMALL_MERGES][40];
-  const char *token_list[SMALL_TOKENS], *merge_list[SMALL_MERGES];
-  int32_t kinds[SMALL_TOKENS];
+  const char *token_list[MOST], *merge_list[SMALL_MERGES];
+  int32_t kinds[MOST], count = small_count(writer);
   for (int32_t i = 0; i < SMALL_TOKENS; i++) {
     struct small_token token = small_token(i);
     kinds[i] = i < SMALL_START ? 1 : 3;
@@ -160,6 +174,10 @@ void gguf_write_small_vocabulary(struct gguf_writer *writer) {
     else
       snprintf(tokens[i], sizeof tokens[i], "%s", token.bytes);
   }
+  for (int32_t i = SMALL_TOKENS; i < count; i++) {
+    token_list[i] = writer->extra_texts[i - SMALL_TOKENS];
+    kinds[i] = writer->extra_kinds[i - SMALL_TOKENS];
+  }
   for (int32_t i = 0; i < SMALL_MERGES; i++) {
     char *at = write_as_characters(merges[i], merge_texts[i][0], strlen(merge_texts[i][0]));
     *at++ = ' ';
@@ -168,30 +186,46 @@ void gguf_write_small_vocabulary(struct gguf_writer *writer) {
   }
   gguf_write_string(writer, "tokenizer.ggml.model", "gpt2");
   gguf_write_string(writer, "tokenizer.ggml.pre", "smollm");
-  gguf_write_strings(writer, "tokenizer.ggml.tokens", SMALL_TOKENS, token_list);
+  gguf_write_strings(writer, "tokenizer.ggml.tokens", (uint64_t)count, token_list);
   gguf_write_strings(writer, "tokenizer.ggml.merges", SMALL_MERGES, merge_list);
-  gguf_write_array(writer, "tokenizer.ggml.token_type", I32, SMALL_TOKENS, kinds, sizeof kinds);
+  gguf_write_array(writer, "tokenizer.ggml.token_type", I32, (uint64_t)count, kinds, (size_t)count * sizeof *kinds);
 }
 
 /* ---- A small model ----------------------------------------------------------------------------------------------- */
 
+enum { HIDDEN = 64, HEADS = 2, FORWARD = 128, KV = HIDDEN / HEADS };
+
+static void write_matrix(struct gguf_writer *writer, const char *name, int64_t rows, int64_t columns,
+                         const float *values) {
+  gguf_write_tensor(writer, name, TENSOR_F32, rows == 1 ? 1 : 2, (int64_t[]){columns, rows}, values,
+                    (size_t)(rows * columns) * sizeof *values);
+}
+
+static float *new_values(int64_t count) {
+  float *values = calloc((size_t)count, sizeof *values);
+  if (!values) abort();
+  return values;
+}
+
 /* Numbers from -0.5 to 0.5, other ones for each tensor. */
 static void write_weights(struct gguf_writer *writer, const char *name, int64_t rows, int64_t columns) {
-  size_t count = (size_t)(rows * columns);
-  float *values = malloc(count * sizeof *values);
-  if (!values) abort();
+  float *values = new_values(rows * columns);
   uint32_t state = (uint32_t)writer->tensor_count;
-  for (size_t i = 0; i < count; i++) {
+  for (int64_t i = 0; i < rows * columns; i++) {
     state = state * 1664525 + 1013904223; /* Numerical Recipes' generator */
     values[i] = (float)(state >> 8) * 0x1p-24f - 0.5f;
   }
-  gguf_write_tensor(writer, name, TENSOR_F32, rows == 1 ? 1 : 2, (int64_t[]){columns, rows}, values,
-                    count * sizeof *values);
+  write_matrix(writer, name, rows, columns, values);
   free(values);
 }
 
-void gguf_write_small_model(struct gguf_writer *writer) {
-  enum { HIDDEN = 64, HEADS = 2, FORWARD = 128, KV = HIDDEN / HEADS };
+static void write_zeros(struct gguf_writer *writer, const char *name, int64_t rows, int64_t columns) {
+  float *values = new_values(rows * columns);
+  write_matrix(writer, name, rows, columns, values);
+  free(values);
+}
+
+static void write_keys(struct gguf_writer *writer) {
   static const float epsilon = 1e-5f, base = 1e4f;
   gguf_write_string(writer, "general.architecture", "llama");
   gguf_write_u32(writer, "llama.context_length", SMALL_CONTEXT);
@@ -202,15 +236,48 @@ void gguf_write_small_model(struct gguf_writer *writer) {
   gguf_write_u32(writer, "llama.attention.head_count_kv", 1);
   gguf_write_value(writer, "llama.attention.layer_norm_rms_epsilon", F32, &epsilon, sizeof epsilon);
   gguf_write_value(writer, "llama.rope.freq_base", F32, &base, sizeof base);
-  write_weights(writer, "token_embd.weight", SMALL_TOKENS, HIDDEN);
-  write_weights(writer, "output_norm.weight", 1, HIDDEN);
+}
+
+/* A layer's, but for what it adds to the residual stream. */
+static void write_layer(struct gguf_writer *writer) {
   write_weights(writer, "blk.0.attn_norm.weight", 1, HIDDEN);
   write_weights(writer, "blk.0.attn_q.weight", HIDDEN, HIDDEN);
   write_weights(writer, "blk.0.attn_k.weight", KV, HIDDEN);
   write_weights(writer, "blk.0.attn_v.weight", KV, HIDDEN);
-  write_weights(writer, "blk.0.attn_output.weight", HIDDEN, HIDDEN);
   write_weights(writer, "blk.0.ffn_norm.weight", 1, HIDDEN);
   write_weights(writer, "blk.0.ffn_gate.weight", FORWARD, HIDDEN);
   write_weights(writer, "blk.0.ffn_up.weight", FORWARD, HIDDEN);
+}
+
+void gguf_write_small_model(struct gguf_writer *writer) {
+  write_keys(writer);
+  write_weights(writer, "token_embd.weight", small_count(writer), HIDDEN);
+  write_weights(writer, "output_norm.weight", 1, HIDDEN);
+  write_layer(writer);
+  write_weights(writer, "blk.0.attn_output.weight", HIDDEN, HIDDEN);
   write_weights(writer, "blk.0.ffn_down.weight", HIDDEN, FORWARD);
+}
+
+/* The layer adds nothing. Each said token has a column of its own in the embedding, all others the first one; the head
+ * looks for the next one's in it. */
+void gguf_write_saying_model(struct gguf_writer *writer, const int32_t *tokens, int32_t count) {
+  float *embedding = new_values(small_count(writer) * HIDDEN), *head = new_values(small_count(writer) * HIDDEN);
+  float norm[HIDDEN];
+  for (int i = 0; i < HIDDEN; i++) norm[i] = 1;
+  for (int32_t token = 0; token < small_count(writer); token++) embedding[token * HIDDEN] = 1;
+  for (int32_t i = 0; i < count; i++) {
+    embedding[tokens[i] * HIDDEN] = 0;
+    embedding[tokens[i] * HIDDEN + i + 1] = 1;
+    head[tokens[i] * HIDDEN + i] = 1;
+  }
+  head[tokens[0] * HIDDEN + count] = 1;
+  write_keys(writer);
+  write_matrix(writer, "token_embd.weight", small_count(writer), HIDDEN, embedding);
+  write_matrix(writer, "output.weight", small_count(writer), HIDDEN, head);
+  write_matrix(writer, "output_norm.weight", 1, HIDDEN, norm);
+  write_layer(writer);
+  write_zeros(writer, "blk.0.attn_output.weight", HIDDEN, HIDDEN);
+  write_zeros(writer, "blk.0.ffn_down.weight", HIDDEN, FORWARD);
+  free(embedding);
+  free(head);
 }

@@ -17,7 +17,10 @@ struct gguf_writer {
   uint64_t entry_count, tensor_count;
   uint32_t version;    /* 0: 3 */
   uint32_t alignment;  /* 0: 32, and no key says so */
-  const char *without; /* a number's key or a tensor that is not written from now on */
+  const char *without; /* a key or a tensor that is not written from now on */
+  /* Tokens behind those of the small vocabulary, with their types. */
+  const char *extra_texts[2];
+  int32_t extra_kinds[2], extra_count;
 };
 
 void gguf_write_string(struct gguf_writer *writer, const char *key, const char *value);
@@ -48,5 +51,9 @@ int32_t small_merge(int32_t left, int32_t right);
  * nothing. */
 enum { SMALL_CONTEXT = 256 };
 void gguf_write_small_model(struct gguf_writer *writer);
+/* The same, but it says these tokens one after the other, over and over, whatever it is told: other ones each, at most
+ * SMALL_SAID. */
+enum { SMALL_SAID = 63 };
+void gguf_write_saying_model(struct gguf_writer *writer, const int32_t *tokens, int32_t count);
 
 #endif

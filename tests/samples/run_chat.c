@@ -11,10 +11,8 @@ struct ran run_chat(const char *words, const char *input) {
   return shell_run(line);
 }
 
-const char *write_small_model(struct gguf_writer *writer) {
+static const char *write_model(struct gguf_writer *writer) {
   static char path[256];
-  gguf_write_small_vocabulary(writer);
-  gguf_write_small_model(writer);
   struct gguf_buffer bytes = gguf_write_end(writer);
   snprintf(path, sizeof path, "%s/small.gguf", shell_folder());
   FILE *file = fopen(path, "wb");
@@ -23,8 +21,28 @@ const char *write_small_model(struct gguf_writer *writer) {
   return path;
 }
 
-struct ran run_small_model(struct gguf_writer *writer, const char *words) {
+const char *write_small_model(struct gguf_writer *writer) {
+  gguf_write_small_vocabulary(writer);
+  gguf_write_small_model(writer);
+  return write_model(writer);
+}
+
+const char *write_saying_model(struct gguf_writer *writer, const int32_t *tokens, int32_t count) {
+  gguf_write_small_vocabulary(writer);
+  gguf_write_saying_model(writer, tokens, count);
+  return write_model(writer);
+}
+
+static struct ran run_on(const char *model, const char *words) {
   char all[512];
-  snprintf(all, sizeof all, "--backend host --prompt hello --model %s %s", write_small_model(writer), words);
+  snprintf(all, sizeof all, "--backend host --prompt hello --model %s %s", model, words);
   return run_chat(all, "");
+}
+
+struct ran run_small_model(struct gguf_writer *writer, const char *words) {
+  return run_on(write_small_model(writer), words);
+}
+
+struct ran run_saying_model(struct gguf_writer *writer, const int32_t *tokens, int32_t count, const char *words) {
+  return run_on(write_saying_model(writer, tokens, count), words);
 }

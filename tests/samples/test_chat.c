@@ -60,6 +60,31 @@ Test(chat, says_that_an_answer_could_not_be_written) {
   cr_assert_not_null(strstr(ran.error, "standard output: No space left on device"), "%s", ran.error);
 }
 
+/* Its own <|im_end|> never comes. */
+Test(chat, ends_an_answer_at_any_end) {
+  enum { CONTROL = 3, A = 'a', B, C, EXTRA = SMALL_TOKENS };
+  struct gguf_writer writer = {0};
+  struct ran ran = run_saying_model(&writer, (const int32_t[]){A, B, C}, 3, "--tokens 5");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_str_eq(ran.out, "abcab\n");
+  gguf_write_u32(&writer, "tokenizer.ggml.eot_token_id", C);
+  ran = run_saying_model(&writer, (const int32_t[]){A, B, C}, 3, "--tokens 5");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_str_eq(ran.out, "ab\n");
+  writer = (struct gguf_writer){.extra_texts = {"<|endoftext|>"}, .extra_kinds = {CONTROL}, .extra_count = 1};
+  ran = run_saying_model(&writer, (const int32_t[]){A, EXTRA, C}, 3, "--tokens 5");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_str_eq(ran.out, "a\n");
+}
+
+Test(chat, prints_user_defined_tokens) {
+  enum { USER_DEFINED = 4, EXTRA = SMALL_TOKENS };
+  struct gguf_writer writer = {.extra_texts = {"<think>"}, .extra_kinds = {USER_DEFINED}, .extra_count = 1};
+  struct ran ran = run_saying_model(&writer, (const int32_t[]){EXTRA, 'a', SMALL_END}, 3, "");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_str_eq(ran.out, "<think>a\n");
+}
+
 /* Of two times the shorter is the median: it is no shorter than half of them. (They may look alike, so that there are
  * several runs.) */
 Test(chat, has_figures_that_so_many_tokens_do_not_exceed) {

@@ -19,16 +19,21 @@ static struct tokenizer open_tokenizer(struct gguf file) {
   return tokenizer;
 }
 
-static struct tokenizer open_small(void) {
-  struct gguf_writer writer = {0};
-  gguf_write_small_vocabulary(&writer);
-  struct gguf_buffer bytes = gguf_write_end(&writer);
+/* With what a test has written before. */
+static struct tokenizer open_written(struct gguf_writer *writer) {
+  gguf_write_small_vocabulary(writer);
+  struct gguf_buffer bytes = gguf_write_end(writer);
   struct gguf file;
   char message[GGUF_MESSAGE_BYTES] = "";
   cr_assert(gguf_parse("small.gguf", bytes.bytes, bytes.count, &file, message), "%s", message);
   struct tokenizer tokenizer = open_tokenizer(file);
   free(bytes.bytes);
   return tokenizer;
+}
+
+static struct tokenizer open_small(void) {
+  struct gguf_writer writer = {0};
+  return open_written(&writer);
 }
 
 /* As text for a message: "1 2 3". */
@@ -141,10 +146,75 @@ Test(tokenizer, takes_special_tokens_for_text_unless_told) {
   expect_tokens(&tokenizer, text, strlen(text), SPECIALS_ARE_TEXT, "116 60 124 105 109 95 101 110 100 124 62 101");
   cr_assert_eq(tokenizer_special(&tokenizer, "<|im_end|>"), SMALL_END);
   cr_assert_eq(tokenizer_special(&tokenizer, "<|im_end|"), -1);
-  cr_assert(tokenizer_is_special(&tokenizer, SMALL_START) && !tokenizer_is_special(&tokenizer, 258));
+  cr_assert(!tokenizer_prints(&tokenizer, SMALL_START) && tokenizer_prints(&tokenizer, 258));
   cr_assert_eq(tokenizer_bytes(&tokenizer, -1).length, 0);
   cr_assert_eq(tokenizer_bytes(&tokenizer, SMALL_TOKENS).length, 0);
   tokenizer_close(&tokenizer);
+}
+
+/* A control token in a user's text would be a command; a user-defined one is text that is one token. */
+Test(tokenizer, finds_user_defined_tokens_in_any_text) {
+  enum { UNKNOWN = 2, USER_DEFINED = 4, THINK = SMALL_TOKENS };
+  struct gguf_writer writer = {
+      .extra_texts = {"<think>", "<unk>"}, .extra_kinds = {USER_DEFINED, UNKNOWN}, .extra_count = 2};
+  struct tokenizer tokenizer = open_written(&writer);
+  char expected[32];
+  snprintf(expected, sizeof expected, "97 %d 258", THINK);
+  expect_tokens(&tokenizer, "a<think>the", 11, SPECIALS_ARE_TEXT, expected);
+  expect_tokens(&tokenizer, "a<think>the", 11, SPECIALS_ARE_TOKENS, expected);
+  cr_assert(tokenizer_prints(&tokenizer, THINK) && !tokenizer_prints(&tokenizer, THINK + 1));
+  struct gguf_text text = tokenizer_bytes(&tokenizer, THINK);
+  cr_assert(text.length == 7 && memcmp(text.bytes, "<think>", 7) == 0);
+  tokenizer_close(&tokenizer);
+}
+
+/* ---- What a file says to put around texts ------------------------------------------------------------------------ */
+
+Test(tokenizer, knows_every_end_that_a_file_names_or_has) {
+  enum { CONTROL = 3, ORDINARY = 1, EXTRA = SMALL_TOKENS };
+  static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                     "tokenizer.ggml.eom_token_id"};
+  for (uint32_t i = 0; i < 3; i++) {
+    struct gguf_writer writer = {0};
+    gguf_write_u32(&writer, keys[i], 300 - 50 + i);
+    struct tokenizer tokenizer = open_written(&writer);
+    for (int32_t token = -1; token <= SMALL_TOKENS; token++)
+      cr_assert_eq(tokenizer_ends(&tokenizer, token), token == 250 + (int32_t)i || token == SMALL_END, "%d", token);
+    tokenizer_close(&tokenizer);
+  }
+  static const char *const texts[] = {"<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    struct gguf_writer writer = {
+        .extra_texts = {texts[i], "<|fim_pad|>"}, .extra_kinds = {CONTROL, CONTROL}, .extra_count = 2};
+    struct tokenizer tokenizer = open_written(&writer);
+    cr_assert(tokenizer_ends(&tokenizer, EXTRA) && !tokenizer_ends(&tokenizer, EXTRA + 1), "%s", texts[i]);
+    tokenizer_close(&tokenizer);
+    writer = (struct gguf_writer){.extra_texts = {"</s>"}, .extra_kinds = {ORDINARY}, .extra_count = 1}; /* of HTML */
+    tokenizer = open_written(&writer);
+    cr_assert_not(tokenizer_ends(&tokenizer, EXTRA));
+    tokenizer_close(&tokenizer);
+  }
+}
+
+static size_t tokens_before_a_message(uint32_t begin, uint8_t adds) {
+  struct gguf_writer writer = {0};
+  struct template template;
+  struct tokens tokens = {0};
+  gguf_write_u32(&writer, "tokenizer.ggml.bos_token_id", begin);
+  gguf_write_value(&writer, "tokenizer.ggml.add_bos_token", GGUF_BOOL, &adds, 1);
+  struct tokenizer tokenizer = open_written(&writer);
+  cr_assert(template_find(&tokenizer, &template) && template_begin(&template, &tokens));
+  size_t count = tokens.count;
+  if (count > 0) cr_assert_eq(tokens.ids[0], (int32_t)begin);
+  tokens_free(&tokens);
+  tokenizer_close(&tokenizer);
+  return count;
+}
+
+Test(tokenizer, begins_a_conversation_as_the_file_says) {
+  cr_assert_eq(tokens_before_a_message(42, 0), 0);
+  cr_assert_eq(tokens_before_a_message(42, 1), 1);
+  cr_assert_eq(tokens_before_a_message(SMALL_START, 1), 0); /* the first message begins with it */
 }
 
 /* A piece of four million letters, a text of a million pieces, and one of a million broken characters: each would take
@@ -260,4 +330,32 @@ Test(tokenizer, says_what_is_wrong_with_a_vocabulary) {
   write_vocabulary(&writer, "smollm", 3, tokens, "a b");
   gguf_write_array(&writer, "tokenizer.ggml.token_type", GGUF_I32, 1, "\1\0\0\0", 4);
   expect_refusal(&writer, "has another number of token types");
+}
+
+static void expect_refused_flag(const char *key, uint32_t kind, const void *value, size_t bytes, const char *fragment) {
+  struct gguf_writer writer = {0};
+  gguf_write_value(&writer, key, kind, value, bytes);
+  gguf_write_small_vocabulary(&writer);
+  expect_refusal(&writer, fragment);
+}
+
+/* Each would make other tokens of a text than are made here. */
+Test(tokenizer, refuses_a_file_that_wants_more_around_a_text) {
+  static const char *const flags[] = {"add_eos_token", "add_sep_token", "add_space_prefix", "remove_extra_whitespaces"};
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+    char key[64], sentence[96];
+    snprintf(key, sizeof key, "tokenizer.ggml.%s", flags[i]);
+    snprintf(sentence, sizeof sentence, "made.gguf: %s is true, not false: ", key);
+    expect_refused_flag(key, GGUF_BOOL, "\1", 1, sentence);
+    snprintf(sentence, sizeof sentence, "made.gguf: %s is not of type bool", key);
+    expect_refused_flag(key, GGUF_U32, "\0\0\0", 4, sentence);
+    struct gguf_writer writer = {0};
+    gguf_write_value(&writer, key, GGUF_BOOL, "\0", 1);
+    struct tokenizer tokenizer = open_written(&writer);
+    tokenizer_close(&tokenizer);
+  }
+  expect_refused_flag("tokenizer.ggml.add_bos_token", GGUF_BOOL, "\1", 1,
+                      "is true, and there is no tokenizer.ggml.bos");
+  expect_refused_flag("tokenizer.ggml.eos_token_id", GGUF_U32, "\0\1\1", 4,
+                      "tokenizer.ggml.eos_token_id is 65792, the vocabulary has 279 tokens");
 }
