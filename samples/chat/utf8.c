@@ -35,6 +35,13 @@ static size_t replace(char *out) {
   return REPLACEMENT_BYTES;
 }
 
+/* Of one that is whole; U+0080 to U+009F are the bytes c2 80 to c2 9f. */
+static bool steers_a_terminal(const char *bytes) {
+  uint8_t first = (uint8_t)bytes[0];
+  return (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f ||
+         (first == 0xc2 && (uint8_t)bytes[1] < 0xa0);
+}
+
 size_t utf8_pass(struct utf8_stream *stream, const char *bytes, size_t count, char *out) {
   size_t written = 0;
   for (size_t i = 0; i < count; i++) {
@@ -42,7 +49,7 @@ size_t utf8_pass(struct utf8_stream *stream, const char *bytes, size_t count, ch
     while (stream->count > 0) {
       struct utf8_sequence sequence = utf8_at(stream->held, stream->count);
       if (sequence.state == UTF8_CUT) break;
-      if (sequence.state == UTF8_INVALID) {
+      if (sequence.state == UTF8_INVALID || steers_a_terminal(stream->held)) {
         written += replace(out + written);
       } else {
         memcpy(out + written, stream->held, sequence.length);

@@ -18,13 +18,15 @@ struct utf8_sequence {
 };
 struct utf8_sequence utf8_at(const char *bytes, size_t count);
 
-/* Text on its way to a terminal: a character whose bytes come one after the other waits here until it is whole. */
+/* Text on its way to a reader, who may sit at a terminal: a character whose bytes come one after the other waits here
+ * until it is whole, and no control code passes but newline and tab, for others steer a terminal: ESC, a carriage
+ * return, and what stands for ESC and a letter, U+0080 to U+009F. */
 struct utf8_stream {
   char held[4];
   uint32_t count;
 };
-/* Passes on what is whole, and U+FFFD for what is no UTF-8. Returns the bytes written to out, at most
- * 3 * (count + 1). */
+/* Passes on what is whole, and U+FFFD for what is no UTF-8 and for each control code. Returns the bytes written to out,
+ * at most 3 * (count + 1). */
 size_t utf8_pass(struct utf8_stream *stream, const char *bytes, size_t count, char *out);
 /* The end: U+FFFD for what is still held, at most 3 bytes. */
 size_t utf8_end(struct utf8_stream *stream, char *out);

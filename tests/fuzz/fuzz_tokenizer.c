@@ -87,6 +87,9 @@ static void check_stream(const char *text, size_t bytes, const struct tokens *to
   for (size_t at = 0; at < whole_bytes;) {
     struct utf8_sequence sequence = utf8_at(whole + at, whole_bytes - at);
     require(sequence.state == UTF8_WHOLE, "a stream passes on what is no UTF-8");
+    uint8_t first = (uint8_t)whole[at], second = sequence.length > 1 ? (uint8_t)whole[at + 1] : 0xff;
+    require((first >= ' ' && first != 0x7f) || first == '\n' || first == '\t', "a stream passes on a control code");
+    require(first != 0xc2 || second >= 0xa0, "a stream passes on a control code of two bytes");
     at += sequence.length;
   }
 }

@@ -85,6 +85,16 @@ Test(chat, prints_user_defined_tokens) {
   cr_assert_str_eq(ran.out, "<think>a\n");
 }
 
+/* A terminal is steered by some, and a reader of a file or a pipe may show it on one. */
+Test(chat, writes_no_control_codes_that_a_model_says) {
+  struct gguf_writer writer = {0};
+  static const int32_t said[] = {'a', 27, '[', '2', 'J', 13, 0, 7, '\t', 0xc2, 0x9b, 'b', SMALL_END};
+  struct ran ran = run_saying_model(&writer, said, sizeof said / sizeof *said, "");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_str_eq(ran.out, "a\xef\xbf\xbd[2J\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\t\xef\xbf\xbd"
+                            "b\n");
+}
+
 /* Of two times the shorter is the median: it is no shorter than half of them. (They may look alike, so that there are
  * several runs.) */
 Test(chat, has_figures_that_so_many_tokens_do_not_exceed) {

@@ -276,6 +276,24 @@ Test(utf8, replaces_what_is_none) {
                                                                                  "d");
 }
 
+/* ESC [ 2 J clears a screen, and so does U+009B 2 J on some; a carriage return overwrites a line. */
+Test(utf8, passes_no_control_code_but_newline_and_tab) {
+  EXPECT_STREAM("a\n\tb", "a\n\tb");
+  EXPECT_STREAM(UNKNOWN "[2J", "\x1b[2J");
+  EXPECT_STREAM(UNKNOWN "2J", "\xc2", "\x9b", "2J");
+  EXPECT_STREAM("50%" UNKNOWN "100%" UNKNOWN "\n", "50%\r100%\r\n");
+  EXPECT_STREAM("\xc2\xa0\xc3\x9b", "\xc2\xa0\xc3\x9b"); /* U+00A0, U+00DB */
+  for (int code = 0; code < 0xa0; code++) {
+    char bytes[2] = {(char)code}, out[16];
+    size_t count = 1;
+    struct utf8_stream stream = {0};
+    if (code >= 0x80) bytes[0] = (char)0xc2, bytes[1] = (char)code, count = 2;
+    bool prints = (code >= ' ' && code <= '~') || code == '\n' || code == '\t';
+    size_t passed = utf8_pass(&stream, bytes, count, out);
+    cr_assert(prints ? passed == 1 && out[0] == bytes[0] : passed == 3 && memcmp(out, UNKNOWN, 3) == 0, "U+%04X", code);
+  }
+}
+
 /* Every first and second byte: what may begin a character is decided as the code points say. */
 Test(utf8, knows_every_character) {
   for (uint32_t code = 0x80; code < 0x110000; code++) {
