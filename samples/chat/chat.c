@@ -8,8 +8,8 @@
 
 #include "../sample.h"
 #include "chat_options.h"
+#include "conversation.h"
 #include "figures.h"
-#include "template.h"
 #include "terminal.h"
 #include "utf8.h"
 
@@ -18,9 +18,8 @@ struct chat {
   struct tokenizer tokenizer;
   struct template template;
   struct llama llama;
+  struct conversation conversation;
   struct figures figures;
-  /* Of the conversation so far, what the model has not taken yet: the end of the last answer. */
-  struct tokens pending;
 };
 
 /* ---- An answer --------------------------------------------------------------------------------------------------- */
@@ -30,7 +29,7 @@ static void say(const char *text, size_t bytes) {
 }
 
 static void print_token(const struct chat *chat, struct utf8_stream *stream, int32_t token) {
-  if (!tokenizer_prints(&chat->tokenizer, token)) return;
+  if (!tokenizer_prints(&chat->tokenizer, token) || template_ends(&chat->template, token)) return;
   struct gguf_text text = tokenizer_bytes(&chat->tokenizer, token);
   char *out = malloc(3 * (text.length + 1));
   if (!out) give_up("no memory for a token's text");
@@ -45,107 +44,118 @@ static void end_text(struct utf8_stream *stream) {
   say(out, bytes + 1);
 }
 
-/* From the prompt's next token on; returns the last one, which no replay has taken yet. */
-static int32_t answer(struct chat *chat, int32_t token) {
+/* From the prompt's next token on. false: the context's end cut it. */
+static bool answer(struct chat *chat, int32_t token) {
+  struct conversation *conversation = &chat->conversation;
   struct utf8_stream stream = {0};
   int64_t left = chat->options.tokens;
   uint64_t begin = clock_ns();
-  bool goes_on = true;
+  bool has_room = true, goes_on = true;
+  figures_begin_answer(&chat->figures);
   while (goes_on) {
     uint64_t replayed = clock_ns();
-    bool ends = template_ends(&chat->template, token);
-    goes_on = !ends && --left > 0 && llama_room(&chat->llama) > 0 && !terminal_interrupted();
-    if (goes_on) llama_begin_token(&chat->llama);
-    if (!ends) print_token(chat, &stream, token);
+    goes_on = !template_ends(&chat->template, token) && --left > 0 && !terminal_interrupted();
+    if (goes_on) goes_on = has_room = conversation_begin(conversation, token);
+    print_token(chat, &stream, token);
     if (!goes_on) break;
-    token = llama_end_token(&chat->llama);
+    token = conversation_end(conversation);
     figures_add(&chat->figures, clock_ns() - replayed);
   }
-  chat->figures.answering_ns += clock_ns() - begin;
+  figures_end_answer(&chat->figures, clock_ns() - begin);
   end_text(&stream);
-  if (!template_ends(&chat->template, token) && llama_room(&chat->llama) == 0)
-    fprintf(stderr, "the context is full: %lld tokens\n", (long long)chat->llama.desc.context);
-  return token;
+  conversation_answered(conversation, token);
+  return has_room;
 }
 
 /* ---- A message --------------------------------------------------------------------------------------------------- */
 
-/* What the model takes before it answers: the rest of the last answer, or the system's message, and the user's. */
-static struct tokens tokens_of_message(const struct chat *chat, const char *text) {
-  struct tokens tokens = {0};
-  bool fine = true, begins = chat->llama.position == 0;
-  if (begins) fine = template_begin(&chat->template, &tokens);
-  if (begins && *chat->options.system)
-    fine = fine && template_message(&chat->template, "system", chat->options.system, &tokens);
-  for (size_t i = 0; i < chat->pending.count; i++) fine = fine && tokens_push(&tokens, chat->pending.ids[i]);
-  if (!fine || !template_message(&chat->template, "user", text, &tokens) || !template_answer(&chat->template, &tokens))
-    give_up("no memory for the message");
-  return tokens;
+enum outcome { ANSWERED, INTERRUPTED, NO_ROOM };
+
+static void say_what_would_help(const struct llama *llama) {
+  if (llama->desc.context < llama->trained)
+    fprintf(stderr, "; --context N gives more, up to %lld\n", (long long)llama->trained);
+  else
+    fprintf(stderr, ", and the model was trained for no more\n");
 }
 
-/* A chunk at a time, after each of which Ctrl-C may end it. false: it did, or there is no room, and the model is as
- * before. */
-static bool take(struct chat *chat, const struct tokens *tokens, int32_t *next) {
-  uint64_t begin = clock_ns();
-  int64_t before = chat->llama.position, room = llama_room(&chat->llama);
-  size_t done = 0;
-  if ((int64_t)tokens->count > room) {
-    fprintf(stderr, "that takes %zu tokens, the context has room for %lld more%s\n", tokens->count, (long long)room,
-            chat->options.prompt ? "" : "; /new forgets the conversation");
-    return false;
-  }
-  while (done < tokens->count && !terminal_interrupted()) {
-    size_t left = tokens->count - done, rows = left < LLAMA_CHUNK ? left : LLAMA_CHUNK;
-    *next = llama_prefill(&chat->llama, tokens->ids + done, rows);
-    done += rows;
-  }
-  if (done < tokens->count) {
-    llama_rewind(&chat->llama, before);
-    fprintf(stderr, "interrupted after %zu of %zu tokens; the message is forgotten\n", done, tokens->count);
-    return false;
-  }
-  chat->figures.first_token_ns = clock_ns() - begin;
-  chat->figures.prompt_tokens = tokens->count;
-  return true;
+static void say_what_is_forgotten(struct conversation *conversation) {
+  if (conversation->forgotten > 0)
+    fprintf(stderr, "the context was full: the oldest %zu of the messages and their answers are forgotten\n",
+            conversation->forgotten);
+  conversation->forgotten = 0;
 }
 
-/* false: the message was not taken, and there is no answer. */
-static bool reply(struct chat *chat, const char *text) {
-  struct tokens tokens = tokens_of_message(chat, text);
+static enum outcome refuse(const struct chat *chat, enum conversation_taken taken, size_t count) {
+  if (taken == MESSAGE_INTERRUPTED) {
+    fprintf(stderr, "interrupted within %zu tokens; the message is forgotten\n", count);
+    return INTERRUPTED;
+  }
+  fprintf(stderr, "that takes %zu tokens, the context has room for %lld", count, (long long)chat->llama.desc.context);
+  say_what_would_help(&chat->llama);
+  return NO_ROOM;
+}
+
+static enum outcome reply(struct chat *chat, const char *text, size_t bytes) {
   int32_t token = -1;
-  bool taken = take(chat, &tokens, &token);
-  tokens_free(&tokens);
-  if (!taken) return false;
-  int32_t last = answer(chat, token);
-  chat->pending.count = 0;
-  if (!template_answered(&chat->template, last, &chat->pending)) give_up("no memory for the conversation");
-  return true;
+  uint64_t begin = clock_ns();
+  size_t count;
+  enum conversation_taken taken = conversation_ask(&chat->conversation, text, bytes, &token, &count);
+  if (taken != MESSAGE_TAKEN) return refuse(chat, taken, count);
+  chat->figures.first_token_ns = clock_ns() - begin;
+  chat->figures.prompt_tokens = count;
+  bool is_whole = answer(chat, token);
+  say_what_is_forgotten(&chat->conversation);
+  if (chat->options.statistics == STATISTICS_EACH)
+    figures_print_answer(&chat->figures, chat->llama.position, chat->llama.desc.context);
+  if (is_whole) return ANSWERED;
+  fprintf(stderr, "the context is full: %lld tokens", (long long)chat->llama.desc.context);
+  say_what_would_help(&chat->llama);
+  return NO_ROOM;
 }
 
-static void forget(struct chat *chat) {
-  llama_forget(&chat->llama);
-  chat->pending.count = 0;
+/* ---- A conversation ---------------------------------------------------------------------------------------------- */
+
+static const char commands[] = "/new    forgets the conversation\n"
+                               "/help   says this\n"
+                               "/quit   ends the program, as Ctrl-D and Ctrl-C do here\n";
+
+/* A word behind a slash could be a command that was mistyped: it is no message. */
+static bool looks_like_a_command(const struct line *line) {
+  return line->length > 1 && line->text[0] == '/' &&
+         strspn(line->text + 1, "abcdefghijklmnopqrstuvwxyz") == line->length - 1;
 }
 
-static void converse(struct chat *chat) {
-  char *line = NULL;
-  size_t capacity = 0;
-  bool asks = isatty(STDIN_FILENO);
+/* false: it ends the program. */
+static bool obey(struct chat *chat, const struct line *line) {
+  if (line_is(line, "/new"))
+    conversation_forget(&chat->conversation);
+  else if (line_is(line, "/help"))
+    fputs(commands, stderr);
+  else if (!line_is(line, "/quit"))
+    fprintf(stderr, "there is no command %s; /help lists them\n", line->text);
+  return !line_is(line, "/quit");
+}
+
+/* false: a message was not answered, or its answer was cut, for the context has no room. */
+static bool converse(struct chat *chat) {
+  struct line line = {0};
+  bool asks = isatty(STDIN_FILENO), goes_on = true, fine = true;
   if (asks)
-    fputs("A line is a message; /new forgets the conversation. Ctrl-C takes back a message that is on its way in,\n"
-          "ends an answer, and at the prompt the program, as Ctrl-D does.\n",
+    fputs("A line is a message; /help lists the commands. Ctrl-C takes back a message that is on its way in, ends an\n"
+          "answer, and at the prompt the program, as Ctrl-D does.\n",
           stderr);
-  for (;;) {
+  while (goes_on) {
     if (asks) fputs("> ", stderr);
-    if (!terminal_line(&line, &capacity)) break;
-    if (strcmp(line, "/new") == 0)
-      forget(chat);
-    else if (*line)
-      reply(chat, line);
+    if (!terminal_line(&line)) break;
+    if (looks_like_a_command(&line))
+      goes_on = obey(chat, &line);
+    else if (line.length > 0)
+      fine &= reply(chat, line.text, line.length) != NO_ROOM;
     terminal_forget_interrupt(); /* it ended that reply, not the next one */
   }
-  if (asks) fputc('\n', stderr);
-  free(line);
+  if (asks && goes_on) fputc('\n', stderr);
+  line_free(&line);
+  return fine;
 }
 
 /* ---- The program ------------------------------------------------------------------------------------------------- */
@@ -163,26 +173,25 @@ static void open_chat(struct chat *chat) {
     give_up("%s: its embedding has %lld rows for %d tokens", file.path, (long long)chat->llama.desc.vocabulary,
             chat->tokenizer.vocabulary.token_count);
   gguf_close(&file);
+  chat->conversation =
+      (struct conversation){.template = &chat->template, .llama = &chat->llama, .system = chat->options.system};
   chat->figures.opened_ns = clock_ns() - begin;
 }
 
 static void close_chat(struct chat *chat) {
+  conversation_free(&chat->conversation);
   llama_close(&chat->llama);
   tokenizer_close(&chat->tokenizer);
-  tokens_free(&chat->pending);
   figures_free(&chat->figures);
 }
 
 int main(int argc, char **argv) {
   struct chat chat = {.options = chat_options_parse(argc, argv)};
+  const char *prompt = chat.options.prompt;
   open_chat(&chat);
   terminal_catch_interrupts(); /* there is something to end but the program */
-  bool fine = true;
-  if (chat.options.prompt)
-    fine = reply(&chat, chat.options.prompt);
-  else
-    converse(&chat);
-  figures_print(&chat.figures, chat.llama.runtime);
+  bool fine = prompt ? reply(&chat, prompt, strlen(prompt)) == ANSWERED : converse(&chat);
+  if (chat.options.statistics != STATISTICS_NONE) figures_print(&chat.figures, chat.llama.runtime);
   close_chat(&chat);
   return fine ? SAMPLE_OK : SAMPLE_UNUSABLE;
 }

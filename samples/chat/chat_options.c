@@ -11,9 +11,12 @@
 
 static const char help[] =
     "usage: chat [OPTION VALUE]...\n\n"
-    "Talks with SmolLM2-135M-Instruct: a line is a message, /new forgets the conversation. Ctrl-C takes back a\n"
-    "message that is on its way in, ends an answer, and at the prompt the program, as Ctrl-D does. What the model\n"
-    "says goes to standard output, all else to standard error.\n\n"
+    "Talks with SmolLM2-135M-Instruct: a line is a message. /new\n"
+    "forgets the conversation, /help lists the other commands. Ctrl-C takes back a message that is on its way in,\n"
+    "ends an answer, and at the prompt the program, as Ctrl-D does. What the model says goes to standard output,\n"
+    "without control codes but newline and tab, all else to standard error.\n\n"
+    "Where the context is full the oldest messages and their answers are forgotten. Ends with 2 where something is\n"
+    "wrong, a message was too long for the context, or its end cut an answer.\n\n"
     "  --prompt TEXT             answer this and end, instead of a conversation\n"
     "  --system TEXT             what the model is told to be\n"
     "  --tokens N                of an answer, at most (512)\n"
@@ -25,6 +28,8 @@ static const char help[] =
     "  --seed N                  another seed, other draws (0)\n"
     "  --weights bf16|e4m3|nvfp4 the layers' weights, made from the file's (bf16)\n"
     "  --embedding bf16|nvfp4    the embedding's, which is the last product's matrix too (bf16)\n"
+    "  --statistics none|end|each\n"
+    "                            of time and memory: behind the conversation, or behind each answer too (end)\n"
     "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
     "  --model FILE.gguf         (.model/SmolLM2-135M-Instruct.Q4_1.gguf, which ./bootstrap model fetches)\n";
 
@@ -54,6 +59,13 @@ static rondo_dtype weights_parse(const char *option, const char *name) {
   give_up("%s is bf16%s nvfp4, not '%s'", option, layers ? ", e4m3 or" : " or", name);
 }
 
+static enum chat_statistics statistics_parse(const char *name) {
+  static const char *const known[] = {[STATISTICS_NONE] = "none", [STATISTICS_END] = "end", [STATISTICS_EACH] = "each"};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strcmp(name, known[i]) == 0) return (enum chat_statistics)i;
+  give_up("--statistics is none, end or each, not '%s'", name);
+}
+
 static void option_parse(struct chat_options *options, const char *option, const char *value) {
   struct llama_options *llama = &options->llama;
   if (strcmp(option, "--prompt") == 0)
@@ -76,6 +88,8 @@ static void option_parse(struct chat_options *options, const char *option, const
     llama->weights = weights_parse(option, value);
   else if (strcmp(option, "--embedding") == 0)
     llama->embedding = weights_parse(option, value);
+  else if (strcmp(option, "--statistics") == 0)
+    options->statistics = statistics_parse(value);
   else if (strcmp(option, "--backend") == 0)
     llama->backend = backend_parse(value);
   else if (strcmp(option, "--model") == 0)
@@ -89,6 +103,7 @@ struct chat_options chat_options_parse(int argc, char **argv) {
       .model = ".model/SmolLM2-135M-Instruct.Q4_1.gguf",
       .system = template_default_system,
       .tokens = 512,
+      .statistics = STATISTICS_END,
       .llama = {.weights = RONDO_BF16, .embedding = RONDO_BF16, .top_k = 40, .top_p = 0.95f},
   };
   for (int i = 1; i < argc; i += 2) {

@@ -4,11 +4,14 @@
 
 #include "llama_model.h"
 
+enum chat_statistics { STATISTICS_NONE, STATISTICS_END, STATISTICS_EACH };
+
 struct chat_options {
-  const char *model;  /* --model FILE */
-  const char *prompt; /* --prompt TEXT; NULL: a conversation */
-  const char *system; /* --system TEXT */
-  int64_t tokens;     /* --tokens N: of an answer, at most */
+  const char *model;               /* --model FILE */
+  const char *prompt;              /* --prompt TEXT; NULL: a conversation */
+  const char *system;              /* --system TEXT */
+  int64_t tokens;                  /* --tokens N: of an answer, at most */
+  enum chat_statistics statistics; /* --statistics none|end|each */
   struct llama_options llama;
 };
 

@@ -19,6 +19,22 @@ void figures_add(struct figures *figures, uint64_t token_ns) {
   figures->token_ns[figures->count++] = token_ns;
 }
 
+void figures_begin_answer(struct figures *figures) { figures->answer_begin = figures->count; }
+
+void figures_end_answer(struct figures *figures, uint64_t answer_ns) {
+  figures->answer_ns = answer_ns;
+  figures->answering_ns += answer_ns;
+}
+
+void figures_print_answer(const struct figures *figures, int64_t taken, int64_t context) {
+  size_t count = figures->count - figures->answer_begin;
+  fprintf(stderr, "[%zu tokens, the first of the answer %.1f ms after it; ", figures->prompt_tokens,
+          (double)figures->first_token_ns / 1e6);
+  if (count > 0)
+    fprintf(stderr, "%zu more, %.1f in a second; ", count, (double)count / ((double)figures->answer_ns / 1e9));
+  fprintf(stderr, "%lld of %lld tokens of context]\n", (long long)taken, (long long)context);
+}
+
 /* The smallest that at least this share of the sorted times does not exceed. */
 static double percentile_us(const struct figures *figures, double share) {
   size_t place = (size_t)ceil(share * (double)figures->count) - 1;

@@ -12,11 +12,18 @@ struct figures {
   uint64_t answering_ns;   /* from the first token of each answer to its last */
   uint64_t first_token_ns; /* of the last prompt */
   size_t prompt_tokens;    /* of the last prompt */
+  size_t answer_begin;     /* of the last answer: the count that it began with */
+  uint64_t answer_ns;      /* of the last answer */
 };
 
 /* Without memory a token is not counted. */
 void figures_add(struct figures *figures, uint64_t token_ns);
-/* Sorts the times. To standard error. */
+/* Around the tokens of an answer. */
+void figures_begin_answer(struct figures *figures);
+void figures_end_answer(struct figures *figures, uint64_t answer_ns);
+/* To standard error: a line about the last answer, of whose context so many tokens are taken; and all, which sorts the
+ * times. */
+void figures_print_answer(const struct figures *figures, int64_t taken, int64_t context);
 void figures_print(struct figures *figures, rondo_runtime *runtime);
 void figures_free(struct figures *figures);
 

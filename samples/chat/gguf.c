@@ -398,7 +398,7 @@ bool gguf_number(const struct gguf *file, const char *key, double *value, char m
 
 bool gguf_integer(const struct gguf *file, const char *key, int64_t *value, char message[GGUF_MESSAGE_BYTES]) {
   const struct gguf_entry *entry = gguf_find(file, key);
-  double number;
+  double number = 0;
   if (!entry || entry->kind == GGUF_F32 || entry->kind == GGUF_F64)
     return lacks(file, key, entry, "an integer", message);
   if (!gguf_number(file, key, &number, message)) return false;

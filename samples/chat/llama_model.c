@@ -101,14 +101,14 @@ static void require_plain(const struct gguf *file, int64_t head_columns) {
 
 /* ---- The model --------------------------------------------------------------------------------------------------- */
 
-static rondo_graph_llama_desc describe(const struct gguf *file, const struct llama_options *options) {
+static rondo_graph_llama_desc describe(const struct gguf *file, const struct llama_options *options, int64_t *trained) {
   static const char kv_heads[] = "llama.attention.head_count_kv", rope_base[] = "llama.rope.freq_base"; /* optional */
   require_text(file, "general.architecture", "llama", "no other is known");
-  int64_t trained = integer_of(file, "llama.context_length");
+  *trained = integer_of(file, "llama.context_length");
   int64_t context = options->context;
-  if (context == 0) context = trained < LLAMA_CONTEXT ? trained : LLAMA_CONTEXT;
-  if (context > trained)
-    give_up("%s: it was trained for %lld tokens, not for %lld", file->path, (long long)trained, (long long)context);
+  if (context == 0) context = *trained < LLAMA_CONTEXT ? *trained : LLAMA_CONTEXT;
+  if (context > *trained)
+    give_up("%s: it was trained for %lld tokens, not for %lld", file->path, (long long)*trained, (long long)context);
   int64_t hidden = integer_of(file, "llama.embedding_length"), heads = integer_of(file, "llama.attention.head_count");
   if (hidden % heads != 0)
     give_up("%s: %lld columns have no %lld heads", file->path, (long long)hidden, (long long)heads);
@@ -310,7 +310,8 @@ static void begin_step(struct llama *llama, struct llama_step *step, const struc
 }
 
 void llama_open(const struct gguf *file, const struct llama_options *options, struct llama *llama) {
-  *llama = (struct llama){.desc = describe(file, options)};
+  *llama = (struct llama){0};
+  llama->desc = describe(file, options, &llama->trained);
   require_tensors(file, &llama->desc);
   llama->desc.nvfp4_scale = nvfp4_scale(file, &llama->desc);
   describe_step(&llama->decode, &llama->desc);
@@ -345,10 +346,6 @@ void llama_rewind(struct llama *llama, int64_t position) {
   TRY(rondo_upload(llama->decode.exec, llama->decode.tensors.position, &value, sizeof value));
   llama->position = position;
 }
-
-void llama_forget(struct llama *llama) { llama_rewind(llama, 0); }
-
-int64_t llama_room(const struct llama *llama) { return llama->desc.context - llama->position; }
 
 static int32_t next_of(const struct llama_step *step) {
   return *(const int32_t *)rondo_data(step->slot, step->tensors.next);

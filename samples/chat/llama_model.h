@@ -39,17 +39,15 @@ struct llama {
   struct llama_step decode, prefill;
   const struct llama_step *last; /* what was replayed last */
   int64_t position;              /* tokens in the KV caches */
+  int64_t trained;               /* the longest context that the model was trained for */
 };
 
 /* Both give up with a sentence, as samples do, where something is wrong. */
 void llama_open(const struct gguf *file, const struct llama_options *options, struct llama *llama);
 void llama_close(struct llama *llama);
 
-/* Forgets what the KV caches took behind the first so many tokens; forget, all of it. */
+/* Forgets what the KV caches took behind the first so many tokens. */
 void llama_rewind(struct llama *llama, int64_t position);
-void llama_forget(struct llama *llama);
-/* How many more tokens the KV caches take. */
-int64_t llama_room(const struct llama *llama);
 
 /* Takes the tokens, at least one and no more than there is room for, and returns the next one. */
 int32_t llama_prefill(struct llama *llama, const int32_t *tokens, size_t count);

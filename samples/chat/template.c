@@ -2,7 +2,6 @@
  * all is one text, "user\nHello". */
 #include "template.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +13,12 @@ bool template_find(const struct tokenizer *tokenizer, struct template *template)
   return template->start >= 0 && template->end >= 0;
 }
 
-static bool add_text(const struct template *template, const char *text, struct tokens *tokens) {
-  return tokenizer_encode(template->tokenizer, text, strlen(text), SPECIALS_ARE_TEXT, tokens);
+static bool add_text(const struct template *template, const char *text, size_t bytes, struct tokens *tokens) {
+  return tokenizer_encode(template->tokenizer, text, bytes, SPECIALS_ARE_TEXT, tokens);
+}
+
+static bool add_newline(const struct template *template, struct tokens *tokens) {
+  return add_text(template, "\n", 1, tokens);
 }
 
 bool template_begin(const struct template *template, struct tokens *tokens) {
@@ -23,19 +26,23 @@ bool template_begin(const struct template *template, struct tokens *tokens) {
   return begin < 0 || begin == template->start || tokens_push(tokens, begin);
 }
 
-bool template_message(const struct template *template, const char *role, const char *text, struct tokens *tokens) {
-  size_t bytes = strlen(role) + strlen(text) + 2;
-  char *joined = malloc(bytes);
+bool template_message(const struct template *template, const char *role, const char *text, size_t bytes,
+                      struct tokens *tokens) {
+  size_t role_bytes = strlen(role) + 1;
+  char *joined = malloc(role_bytes + bytes);
   if (!joined) return false;
-  snprintf(joined, bytes, "%s\n%s", role, text);
-  bool fine = tokens_push(tokens, template->start) && add_text(template, joined, tokens) &&
-              tokens_push(tokens, template->end) && add_text(template, "\n", tokens);
+  memcpy(joined, role, role_bytes - 1);
+  joined[role_bytes - 1] = '\n';
+  memcpy(joined + role_bytes, text, bytes);
+  bool fine = tokens_push(tokens, template->start) && add_text(template, joined, role_bytes + bytes, tokens) &&
+              tokens_push(tokens, template->end) && add_newline(template, tokens);
   free(joined);
   return fine;
 }
 
 bool template_answer(const struct template *template, struct tokens *tokens) {
-  return tokens_push(tokens, template->start) && add_text(template, "assistant\n", tokens);
+  static const char role[] = "assistant\n";
+  return tokens_push(tokens, template->start) && add_text(template, role, sizeof role - 1, tokens);
 }
 
 bool template_ends(const struct template *template, int32_t token) {
@@ -43,6 +50,6 @@ bool template_ends(const struct template *template, int32_t token) {
 }
 
 bool template_answered(const struct template *template, int32_t last, struct tokens *tokens) {
-  return (template_ends(template, last) || tokens_push(tokens, last)) && tokens_push(tokens, template->end) &&
-         add_text(template, "\n", tokens);
+  bool is_text = last >= 0 && !template_ends(template, last);
+  return (!is_text || tokens_push(tokens, last)) && tokens_push(tokens, template->end) && add_newline(template, tokens);
 }

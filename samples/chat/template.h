@@ -20,12 +20,14 @@ bool template_find(const struct tokenizer *tokenizer, struct template *template)
 /* Each appends, and is false where memory lacks. begin: what the file wants before the first message, unless that
  * begins with it anyway. role is "system" or "user". */
 bool template_begin(const struct template *template, struct tokens *tokens);
-bool template_message(const struct template *template, const char *role, const char *text, struct tokens *tokens);
+bool template_message(const struct template *template, const char *role, const char *text, size_t bytes,
+                      struct tokens *tokens);
 /* What makes the model answer. */
 bool template_answer(const struct template *template, struct tokens *tokens);
 /* Does an answer end with it? */
 bool template_ends(const struct template *template, int32_t token);
-/* The end of an answer from its last token on: <|im_end|> stands behind it, whichever end it had, or none. */
+/* The end of an answer from its last token on, if there is one (else -1): <|im_end|> stands behind it, whichever end it
+ * had, or none. */
 bool template_answered(const struct template *template, int32_t last, struct tokens *tokens);
 
 #endif

@@ -5,10 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
-
-#include "../sample.h"
 
 static volatile sig_atomic_t interrupted;
 
@@ -27,32 +24,30 @@ void terminal_catch_interrupts(void) {
 bool terminal_interrupted(void) { return interrupted; }
 void terminal_forget_interrupt(void) { interrupted = 0; }
 
-static bool wait_for_input(void) {
+enum terminal_event terminal_wait(void) {
   struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
   sigset_t interrupt, before;
   sigemptyset(&interrupt);
   sigaddset(&interrupt, SIGINT);
   pthread_sigmask(SIG_BLOCK, &interrupt, &before);
-  while (!interrupted && ppoll(&input, 1, NULL, &before) < 0 && errno == EINTR) continue;
+  bool ended = !interrupted && ppoll(&input, 1, NULL, &before) < 0 && errno == EINTR;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return !interrupted;
+  return interrupted ? TERMINAL_INTERRUPT : ended ? TERMINAL_SIGNAL : TERMINAL_INPUT;
 }
 
-static void put(char **line, size_t *capacity, size_t at, char byte) {
-  if (at == *capacity) {
-    *capacity = 2 * *capacity + 256;
-    char *longer = realloc(*line, *capacity);
-    if (!longer) give_up("no memory for a line");
-    *line = longer;
-  }
-  (*line)[at] = byte;
+static bool wait_for_input(void) {
+  enum terminal_event event = TERMINAL_SIGNAL;
+  while (event == TERMINAL_SIGNAL) event = terminal_wait();
+  return event == TERMINAL_INPUT;
 }
 
 /* Byte by byte: what a stream holds back of a line, no poll could see. */
-bool terminal_line(char **line, size_t *capacity) {
-  size_t length = 0;
+bool terminal_line(struct line *line) {
   char byte = '\0';
-  while (wait_for_input() && read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n') put(line, capacity, length++, byte);
-  put(line, capacity, length, '\0');
-  return byte == '\n' || (length > 0 && !interrupted);
+  line->length = 0;
+  while (wait_for_input() && read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n') line_put(line, &byte, 1);
+  bool is_last = byte != '\n';
+  bool has_some = line->length > 0;
+  line_end(line);
+  return !is_last || (has_some && !interrupted);
 }

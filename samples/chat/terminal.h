@@ -1,9 +1,11 @@
-/* terminal.h - what is typed while the program runs: lines, and Ctrl-C, each of which ends one thing. */
+/* terminal.h - what comes in while the program runs: lines of a pipe or a file, and Ctrl-C, each of which ends one
+ * thing. (What is typed at a terminal: editor.h.) */
 #ifndef TERMINAL_H
 #define TERMINAL_H
 
 #include <stdbool.h>
-#include <stddef.h>
+
+#include "line.h"
 
 /* From now on Ctrl-C does not end the program by itself; where it is ignored, as behind nohup, it stays so. */
 void terminal_catch_interrupts(void);
@@ -11,8 +13,12 @@ void terminal_catch_interrupts(void);
 bool terminal_interrupted(void);
 void terminal_forget_interrupt(void);
 
-/* The next line of standard input, without its end, in memory as getline's, which is freed by the caller. false: there
- * is no more, or Ctrl-C came. */
-bool terminal_line(char **line, size_t *capacity);
+/* Waits for standard input, of which a signal may be the end: Ctrl-C, or another one that a handler has seen to. */
+enum terminal_event { TERMINAL_INPUT, TERMINAL_INTERRUPT, TERMINAL_SIGNAL };
+enum terminal_event terminal_wait(void);
+
+/* The next line of standard input, without its end, in place of what *line had. false: there is no more, or Ctrl-C
+ * came. */
+bool terminal_line(struct line *line);
 
 #endif

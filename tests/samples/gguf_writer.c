@@ -261,19 +261,20 @@ void gguf_write_small_model(struct gguf_writer *writer) {
 /* The layer adds nothing. Each said token has a column of its own in the embedding, all others the first one; the head
  * looks for the next one's in it. */
 void gguf_write_saying_model(struct gguf_writer *writer, const int32_t *tokens, int32_t count) {
-  float *embedding = new_values(small_count(writer) * HIDDEN), *head = new_values(small_count(writer) * HIDDEN);
-  float norm[HIDDEN];
+  int64_t rows = small_count(writer);
+  float *embedding = new_values(rows * HIDDEN), *head = new_values(rows * HIDDEN), norm[HIDDEN];
   for (int i = 0; i < HIDDEN; i++) norm[i] = 1;
-  for (int32_t token = 0; token < small_count(writer); token++) embedding[token * HIDDEN] = 1;
+  for (int64_t row = 0; row < rows; row++) embedding[row * HIDDEN] = 1;
   for (int32_t i = 0; i < count; i++) {
-    embedding[tokens[i] * HIDDEN] = 0;
-    embedding[tokens[i] * HIDDEN + i + 1] = 1;
-    head[tokens[i] * HIDDEN + i] = 1;
+    int64_t row = tokens[i];
+    embedding[row * HIDDEN] = 0;
+    embedding[row * HIDDEN + i + 1] = 1;
+    head[row * HIDDEN + i] = 1;
   }
-  head[tokens[0] * HIDDEN + count] = 1;
+  head[(int64_t)tokens[0] * HIDDEN + count] = 1;
   write_keys(writer);
-  write_matrix(writer, "token_embd.weight", small_count(writer), HIDDEN, embedding);
-  write_matrix(writer, "output.weight", small_count(writer), HIDDEN, head);
+  write_matrix(writer, "token_embd.weight", rows, HIDDEN, embedding);
+  write_matrix(writer, "output.weight", rows, HIDDEN, head);
   write_matrix(writer, "output_norm.weight", 1, HIDDEN, norm);
   write_layer(writer);
   write_zeros(writer, "blk.0.attn_output.weight", HIDDEN, HIDDEN);

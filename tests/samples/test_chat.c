@@ -26,6 +26,7 @@ Test(chat, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"--top-p 1.5", "--top-p is a number from 0 to 1, not '1.5'"},
       {"--weights q4", "--weights is bf16, e4m3 or nvfp4, not 'q4'"},
       {"--embedding e4m3", "--embedding is bf16 or nvfp4, not 'e4m3'"},
+      {"--statistics all", "--statistics is none, end or each, not 'all'"},
       {"--backend gpu", "--backend is auto, host or cuda, not 'gpu'"},
       {"--sede 1", "there is no option --sede"},
       {"--model /nonexistent.gguf", "/nonexistent.gguf: No such file or directory"},
@@ -149,15 +150,147 @@ Test(chat, keeps_the_conversation_until_it_is_told_to_forget) {
 Test(chat, says_that_the_context_is_full) {
   skip_under_sanitizers();
   struct ran ran = run_model("--context 40 --prompt 'What is the capital of Japan?'", "");
-  REQUIRE_CODE(ran, 0);
+  REQUIRE_CODE(ran, 2);
   cr_assert_str_eq(ran.out, "The capital of Japan\n"); /* 37 tokens, 3 that found room, and one that needs none */
-  cr_assert_not_null(strstr(ran.error, "the context is full: 40 tokens"), "%s", ran.error);
+  cr_assert_not_null(strstr(ran.error, "the context is full: 40 tokens; --context N gives more, up to"), "%s",
+                     ran.error);
+  static const char refusal[] = "that takes 37 tokens, the context has room for 20; --context N gives more, up to ";
   ran = run_model("--context 20 --prompt 'What is the capital of Japan?'", "");
   REQUIRE_CODE(ran, 2);
   cr_assert_str_empty(ran.out);
-  cr_assert_not_null(strstr(ran.error, "that takes 37 tokens, the context has room for 20 more\n"), "%s", ran.error);
+  cr_assert_not_null(strstr(ran.error, refusal), "%s", ran.error);
   ran = run_model("--context 20", "What is the capital of Japan?\n");
-  REQUIRE_CODE(ran, 0);
+  REQUIRE_CODE(ran, 2);
   cr_assert_str_empty(ran.out);
-  cr_assert_not_null(strstr(ran.error, "room for 20 more; /new forgets the conversation\n"), "%s", ran.error);
+  cr_assert_not_null(strstr(ran.error, refusal), "%s", ran.error);
+}
+
+/* ---- With a small model ------------------------------------------------------------------------------------------ */
+
+/* A conversation with it, on the host. */
+static struct ran talk(const char *model, const char *words, const char *input) {
+  char all[512];
+  snprintf(all, sizeof all, "--backend host --model %s %s", model, words);
+  return run_chat(all, input);
+}
+
+/* Of its first message. */
+static size_t taken_tokens(struct ran ran) {
+  const char *figure = strchr(ran.error, '[');
+  size_t tokens = 0;
+  cr_assert(figure && sscanf(figure, "[%zu tokens, ", &tokens) == 1, "%s", ran.error);
+  return tokens;
+}
+
+/* Fifty messages in a context of 256 tokens. */
+Test(chat, forgets_the_oldest_messages_of_a_full_context) {
+  struct gguf_writer writer = {0};
+  const char *model = write_saying_model(&writer, (const int32_t[]){'a', 'b', SMALL_END}, 3);
+  char input[1024] = "";
+  for (int i = 0; i < 50; i++) strcat(input, "hello the\n");
+  struct ran ran = talk(model, "--statistics each", input);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(shell_occurrences(ran.out, "ab\n"), 50, "%s", ran.out);
+  cr_assert_eq(strlen(ran.out), 50 * strlen("ab\n"));
+  cr_assert_gt(shell_occurrences(ran.error, "the context was full: the oldest "), 1, "%s", ran.error);
+  cr_assert_eq(shell_occurrences(ran.error, " of 256 tokens of context]"), 50, "%s", ran.error);
+}
+
+/* What stays answers as a conversation that began with it. */
+Test(chat, answers_behind_what_it_forgot_as_if_it_had_never_been) {
+  struct gguf_writer writer = {0};
+  const char *model = write_small_model(&writer);
+  char input[2048] = "", long_message[201];
+  memset(long_message, 'x', 200);
+  long_message[200] = '\0';
+  snprintf(input, sizeof input, "first\n%s\n", long_message);
+  struct ran ran = talk(model, "--system s --tokens 6", input);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_not_null(strstr(ran.error, "the context was full: the oldest 1 of the messages"), "%s", ran.error);
+  char both[256], *second = both;
+  snprintf(both, sizeof both, "%s", ran.out);
+  snprintf(input, sizeof input, "%s\n", long_message);
+  ran = talk(model, "--system s --tokens 6", input);
+  REQUIRE_CODE(ran, 0);
+  cr_assert(strlen(both) > strlen(ran.out));
+  second += strlen(both) - strlen(ran.out);
+  cr_assert_str_eq(second, ran.out);
+}
+
+/* There is only the answer left that could go. */
+Test(chat, cuts_an_answer_that_fills_the_context_alone) {
+  struct gguf_writer writer = {0};
+  const char *model = write_saying_model(&writer, (const int32_t[]){'a', 'b', 'c'}, 3);
+  struct ran ran = talk(model, "--system '' --tokens 10000 --statistics each", "hello\nhello\n");
+  REQUIRE_CODE(ran, 2);
+  cr_assert_eq(shell_occurrences(ran.error, "the context is full: 256 tokens, and the model was trained for no more"),
+               2, "%s", ran.error);
+  size_t length = strlen(ran.out) / 2;
+  cr_assert_eq(ran.out[length - 1], '\n');
+  cr_assert_eq(memcmp(ran.out, ran.out + length, length), 0, "%s", ran.out); /* the second begins with a free context */
+  cr_assert_eq(length - 1, SMALL_CONTEXT - taken_tokens(ran) + 1);           /* the last one needs no room */
+}
+
+Test(chat, goes_on_behind_a_message_that_is_too_long) {
+  struct gguf_writer writer = {0};
+  const char *model = write_saying_model(&writer, (const int32_t[]){'a', SMALL_END}, 2);
+  char input[1024];
+  memset(input, 'x', 600);
+  snprintf(input + 600, sizeof input - 600, "\nhello\n");
+  struct ran ran = talk(model, "", input);
+  REQUIRE_CODE(ran, 2);
+  cr_assert_str_eq(ran.out, "a\n");
+  cr_assert_not_null(strstr(ran.error, "the context has room for 256, and the model was trained for no more"), "%s",
+                     ran.error);
+}
+
+/* As Windows ends lines. */
+Test(chat, takes_commands_and_messages_with_a_carriage_return) {
+  struct gguf_writer writer = {0};
+  const char *model = write_small_model(&writer);
+  struct ran plain = talk(model, "--tokens 6", "hello\nthe\n/new\nhello\n");
+  REQUIRE_CODE(plain, 0);
+  char expected[256];
+  snprintf(expected, sizeof expected, "%s", plain.out);
+  struct ran ran = talk(model, "--tokens 6", "hello\r\nthe\r\n\r\n/new\r\nhello");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_str_eq(ran.out, expected);
+}
+
+Test(chat, obeys_commands) {
+  struct gguf_writer writer = {0};
+  const char *model = write_saying_model(&writer, (const int32_t[]){'a', SMALL_END}, 2);
+  struct ran ran = talk(model, "", "/help\n/hlep\n/etc/passwd\n/quit\nhello\n");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_str_eq(ran.out, "a\n"); /* to the path */
+  cr_assert_not_null(strstr(ran.error, "/new    forgets the conversation\n/help"), "%s", ran.error);
+  cr_assert_not_null(strstr(ran.error, "there is no command /hlep; /help lists them\n"), "%s", ran.error);
+}
+
+/* Their tokens are counted: a line that ended at its zero would take fewer. */
+Test(chat, takes_a_zero_within_a_line) {
+  struct gguf_writer writer = {0};
+  char line[512];
+  const char *model = write_saying_model(&writer, (const int32_t[]){'a', SMALL_END}, 2);
+  snprintf(line, sizeof line,
+           "printf 'ab\\0cd\\n/ne\\0w\\n' | %s/samples/chat --backend host --system '' --statistics each --model %s",
+           shell_root(), model);
+  struct ran ran = shell_run(line);
+  REQUIRE_CODE(ran, 0);
+  cr_assert_str_eq(ran.out, "a\na\n");
+  size_t tokens = taken_tokens(ran);
+  cr_assert_eq(tokens, taken_tokens(talk(model, "--system '' --statistics each", "abxcd\n")));
+}
+
+Test(chat, says_what_each_answer_took) {
+  struct gguf_writer writer = {0};
+  const char *model = write_saying_model(&writer, (const int32_t[]){'a', 'b', SMALL_END}, 3);
+  struct ran ran = talk(model, "--statistics none", "hello\n");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_str_empty(ran.error);
+  ran = talk(model, "--statistics each --system ''", "hello\nhello\n");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(shell_occurrences(ran.error, "tokens, the first of the answer "), 3, "%s", ran.error);
+  cr_assert_eq(shell_occurrences(ran.error, "; 2 more, "), 2, "%s", ran.error);
+  cr_assert_eq(shell_occurrences(ran.error, "device     "), 1, "%s", ran.error);
 }

@@ -321,7 +321,7 @@ Test(chat_interrupts, ignores_interrupts_that_were_ignored_before) {
   int input = open_fifo("in", path);
   struct beside chat = chat_beside(path);
   chat.ignores_interrupts = true;
-  begin_chat(&chat, (const char *const[]){"--model", model, NULL});
+  begin_chat(&chat, (const char *const[]){"--tokens", "20", "--model", model, NULL});
   wait_until(waits_for_a_line, &chat);
   cr_assert_not(catches_interrupts(&chat));
   interrupt(&chat);
@@ -329,5 +329,6 @@ Test(chat_interrupts, ignores_interrupts_that_were_ignored_before) {
   chat.text = "\n";
   wait_until(has_said, &chat);
   close(input);
-  REQUIRE_CODE(end_of(&chat), 0);
+  struct ran ran = end_of(&chat);
+  REQUIRE_CODE(ran, 0);
 }

@@ -120,7 +120,7 @@ static struct difference compare_prompts(struct llama *llama, const struct expec
   for (int prompt = 0; prompt < PROMPTS; prompt++) {
     size_t count = read_tokens(prompts, tokens);
     cr_assert_gt(count, 0);
-    llama_forget(llama);
+    llama_rewind(llama, 0);
     int32_t token = llama_prefill(llama, tokens, count);
     const struct step *steps = expected->steps + (ptrdiff_t)prompt * STEPS;
     compare_step(llama, expected, &steps[0], token, &difference);
@@ -147,7 +147,7 @@ static double perplexity(struct llama *llama) {
   size_t count = read_tokens(text, tokens);
   fclose(text);
   double sum = 0;
-  llama_forget(llama);
+  llama_rewind(llama, 0);
   for (size_t i = 0; i + 1 < count; i++) {
     llama_force(llama, tokens[i]);
     next_token(llama);

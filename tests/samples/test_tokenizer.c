@@ -107,8 +107,10 @@ Test(tokenizer, makes_a_prompt_what_the_chat_template_makes_of_it) {
     line[length - 1] = '\0';
     if (strncmp(line, "prompt ", 7) == 0) {
       tokens_free(&tokens);
-      cr_assert(template_message(&template, "system", template_default_system, &tokens) &&
-                template_message(&template, "user", line + 7, &tokens) && template_answer(&template, &tokens));
+      cr_assert(
+          template_message(&template, "system", template_default_system, strlen(template_default_system), &tokens) &&
+          template_message(&template, "user", line + 7, strlen(line + 7), &tokens) &&
+          template_answer(&template, &tokens));
     } else if (strncmp(line, "tokens ", 7) == 0) {
       join(&tokens, joined, sizeof joined);
       cr_assert_str_eq(joined, line + 7);

@@ -1,0 +1,132 @@
+/* conversation.c - see conversation.h. Keys in the caches are turned by their positions, so that what stays behind what
+ * went has to be taken once more: half of the context becomes free each time, for that to be rare. */
+#include "conversation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../sample.h"
+#include "terminal.h"
+
+static void require_memory(bool fine) {
+  if (!fine) give_up("no memory for the conversation");
+}
+
+static void begin_turn(struct conversation *conversation) {
+  if (conversation->turn_count == conversation->turn_capacity) {
+    size_t capacity = 2 * conversation->turn_capacity + 16;
+    size_t *turns = realloc(conversation->turns, capacity * sizeof *turns);
+    require_memory(turns);
+    conversation->turns = turns;
+    conversation->turn_capacity = capacity;
+  }
+  conversation->turns[conversation->turn_count++] = conversation->tokens.count;
+}
+
+static void rewind_to(struct conversation *conversation, size_t count) {
+  conversation->tokens.count = count;
+  if (conversation->llama->position > (int64_t)count) llama_rewind(conversation->llama, (int64_t)count);
+}
+
+/* ---- Room -------------------------------------------------------------------------------------------------------- */
+
+static size_t context_of(const struct conversation *conversation) { return (size_t)conversation->llama->desc.context; }
+
+/* The tokens of the oldest turns, which come behind those that are kept. */
+static void forget_turns(struct conversation *conversation, size_t turns) {
+  struct tokens *tokens = &conversation->tokens;
+  size_t begin = conversation->turns[turns], gone = begin - conversation->kept;
+  if (conversation->llama->position > (int64_t)conversation->kept)
+    llama_rewind(conversation->llama, (int64_t)conversation->kept);
+  memmove(tokens->ids + conversation->kept, tokens->ids + begin, (tokens->count - begin) * sizeof *tokens->ids);
+  tokens->count -= gone;
+  conversation->turn_count -= turns;
+  memmove(conversation->turns, conversation->turns + turns, conversation->turn_count * sizeof *conversation->turns);
+  for (size_t i = 0; i < conversation->turn_count; i++) conversation->turns[i] -= gone;
+  conversation->forgotten += turns;
+}
+
+/* For so many tokens more. false: the last turn leaves no room for them, and nothing has gone. */
+static bool make_room(struct conversation *conversation, size_t more) {
+  size_t count = conversation->tokens.count + more, context = context_of(conversation);
+  size_t last = conversation->turn_count - 1, turns = 0;
+  if (count <= context) return true;
+  if (count - (conversation->turns[last] - conversation->kept) > context) return false;
+  while (turns < last && count - (conversation->turns[turns] - conversation->kept) > context / 2) turns++;
+  forget_turns(conversation, turns);
+  return true;
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
+/* What the model has not taken, a chunk at a time, after each of which Ctrl-C may end it. */
+static bool take_all(struct conversation *conversation, int32_t *next) {
+  const struct tokens *tokens = &conversation->tokens;
+  while ((size_t)conversation->llama->position < tokens->count) {
+    size_t done = (size_t)conversation->llama->position, left = tokens->count - done;
+    if (terminal_interrupted()) return false;
+    *next = llama_prefill(conversation->llama, tokens->ids + done, left < LLAMA_CHUNK ? left : LLAMA_CHUNK);
+  }
+  return true;
+}
+
+static void begin_conversation(struct conversation *conversation) {
+  const struct template *template = conversation->template;
+  require_memory(template_begin(template, &conversation->tokens));
+  if (*conversation->system)
+    require_memory(template_message(template, "system", conversation->system, strlen(conversation->system),
+                                    &conversation->tokens));
+  conversation->kept = conversation->tokens.count;
+}
+
+static void take_back(struct conversation *conversation) {
+  size_t begin = conversation->turns[--conversation->turn_count];
+  if (conversation->turn_count == 0)
+    conversation_forget(conversation);
+  else
+    rewind_to(conversation, begin);
+}
+
+enum conversation_taken conversation_ask(struct conversation *conversation, const char *text, size_t bytes,
+                                         int32_t *next, size_t *count) {
+  const struct template *template = conversation->template;
+  if (conversation->turn_count == 0) begin_conversation(conversation);
+  begin_turn(conversation);
+  require_memory(template_message(template, "user", text, bytes, &conversation->tokens) &&
+                 template_answer(template, &conversation->tokens));
+  bool fits = make_room(conversation, 0);
+  *count = conversation->tokens.count - (size_t)conversation->llama->position;
+  if (fits && take_all(conversation, next)) return MESSAGE_TAKEN;
+  if (!fits)
+    *count = conversation->tokens.count - conversation->turns[conversation->turn_count - 1] + conversation->kept;
+  take_back(conversation);
+  return fits ? MESSAGE_INTERRUPTED : MESSAGE_TOO_LONG;
+}
+
+bool conversation_begin(struct conversation *conversation, int32_t token) {
+  if (!make_room(conversation, 1)) return false;
+  require_memory(tokens_push(&conversation->tokens, token));
+  conversation->replays = conversation->llama->position + 1 == (int64_t)conversation->tokens.count;
+  if (conversation->replays) llama_begin_token(conversation->llama);
+  return true;
+}
+
+int32_t conversation_end(struct conversation *conversation) {
+  int32_t next = -1;
+  if (conversation->replays) return llama_end_token(conversation->llama);
+  return take_all(conversation, &next) ? next : -1;
+}
+
+void conversation_answered(struct conversation *conversation, int32_t last) {
+  require_memory(template_answered(conversation->template, last, &conversation->tokens));
+}
+
+void conversation_forget(struct conversation *conversation) {
+  conversation->turn_count = 0;
+  rewind_to(conversation, 0);
+}
+
+void conversation_free(struct conversation *conversation) {
+  tokens_free(&conversation->tokens);
+  free(conversation->turns);
+}
