@@ -9,6 +9,7 @@
 #include "../sample.h"
 #include "chat_options.h"
 #include "conversation.h"
+#include "editor.h"
 #include "figures.h"
 #include "terminal.h"
 #include "utf8.h"
@@ -137,7 +138,7 @@ static bool obey(struct chat *chat, const struct line *line) {
 }
 
 /* false: a message was not answered, or its answer was cut, for the context has no room. */
-static bool converse(struct chat *chat) {
+static bool converse(struct chat *chat, bool edits) {
   struct line line = {0};
   bool asks = isatty(STDIN_FILENO), goes_on = true, fine = true;
   if (asks)
@@ -145,8 +146,8 @@ static bool converse(struct chat *chat) {
           "answer, and at the prompt the program, as Ctrl-D does.\n",
           stderr);
   while (goes_on) {
-    if (asks) fputs("> ", stderr);
-    if (!terminal_line(&line)) break;
+    if (asks && !edits) fputs("> ", stderr);
+    if (!(edits ? editor_line(&line) : terminal_line(&line))) break;
     if (looks_like_a_command(&line))
       goes_on = obey(chat, &line);
     else if (line.length > 0)
@@ -188,9 +189,10 @@ static void close_chat(struct chat *chat) {
 int main(int argc, char **argv) {
   struct chat chat = {.options = chat_options_parse(argc, argv)};
   const char *prompt = chat.options.prompt;
+  bool edits = !prompt && editor_open(); /* what is typed before the model is there is not lost */
   open_chat(&chat);
   terminal_catch_interrupts(); /* there is something to end but the program */
-  bool fine = prompt ? reply(&chat, prompt, strlen(prompt)) == ANSWERED : converse(&chat);
+  bool fine = prompt ? reply(&chat, prompt, strlen(prompt)) == ANSWERED : converse(&chat, edits);
   if (chat.options.statistics != STATISTICS_NONE) figures_print(&chat.figures, chat.llama.runtime);
   close_chat(&chat);
   return fine ? SAMPLE_OK : SAMPLE_UNUSABLE;

@@ -11,7 +11,7 @@
 
 static const char help[] =
     "usage: chat [OPTION VALUE]...\n\n"
-    "Talks with SmolLM2-135M-Instruct: a line is a message. /new\n"
+    "Talks with SmolLM2-135M-Instruct: a line is a message, and so is what is pasted into a terminal at once. /new\n"
     "forgets the conversation, /help lists the other commands. Ctrl-C takes back a message that is on its way in,\n"
     "ends an answer, and at the prompt the program, as Ctrl-D does. What the model says goes to standard output,\n"
     "without control codes but newline and tab, all else to standard error.\n\n"

@@ -30,6 +30,19 @@ struct utf8_sequence utf8_at(const char *bytes, size_t count) {
   return (struct utf8_sequence){UTF8_WHOLE, length};
 }
 
+uint32_t utf8_code(const char *bytes, uint32_t length) {
+  uint32_t code = length == 1 ? (uint8_t)bytes[0] : (uint8_t)bytes[0] & (0x7fu >> length);
+  for (uint32_t i = 1; i < length; i++) code = code << 6 | ((uint8_t)bytes[i] & 0x3f);
+  return code;
+}
+
+size_t utf8_put(uint32_t code, char bytes[4]) {
+  uint32_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  for (uint32_t i = length - 1; i > 0; i--, code >>= 6) bytes[i] = (char)(0x80 | (code & 0x3f));
+  bytes[0] = (char)(length == 1 ? code : (0xf00u >> length & 0xff) | code);
+  return length;
+}
+
 static size_t replace(char *out) {
   memcpy(out, "\xef\xbf\xbd", REPLACEMENT_BYTES);
   return REPLACEMENT_BYTES;

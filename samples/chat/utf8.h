@@ -17,6 +17,9 @@ struct utf8_sequence {
   uint32_t length;
 };
 struct utf8_sequence utf8_at(const char *bytes, size_t count);
+/* The code point of one that is whole; and a code point's bytes, of which it returns how many. */
+uint32_t utf8_code(const char *bytes, uint32_t length);
+size_t utf8_put(uint32_t code, char bytes[4]);
 
 /* Text on its way to a reader, who may sit at a terminal: a character whose bytes come one after the other waits here
  * until it is whole, and no control code passes but newline and tab, for others steer a terminal: ESC, a carriage

@@ -1,5 +1,6 @@
 /* test_chat_interrupts.c - what each Ctrl-C ends of the chat sample. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -275,7 +276,8 @@ Test(chat_interrupts, loses_no_interrupt_before_a_line) {
   const char *model = write_small_model(&writer);
   size_t filled;
   int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-  cr_assert(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+  if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0 || access(ptsname(terminal), R_OK) != 0)
+    cr_skip_test("there are no pseudo-terminals here: %s", strerror(errno));
   struct beside chat = chat_beside(ptsname(terminal));
   int error = open_full_fifo("full", chat.error, &filled);
   begin_chat(&chat, (const char *const[]){"--model", model, NULL});

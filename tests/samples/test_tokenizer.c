@@ -308,6 +308,9 @@ Test(utf8, knows_every_character) {
       struct utf8_sequence sequence = utf8_at(bytes, cut);
       cr_assert(sequence.state == (cut == length ? UTF8_WHOLE : UTF8_CUT) && sequence.length == cut, "U+%04X", code);
     }
+    char put[4];
+    cr_assert(utf8_code(bytes, length) == code && utf8_put(code, put) == length, "U+%04X", code);
+    cr_assert_eq(memcmp(put, bytes, length), 0, "U+%04X", code);
   }
 }
 

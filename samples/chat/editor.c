@@ -1,0 +1,233 @@
+/* editor.c - see editor.h. Debian's libedit knows nothing of bracketed paste, by which a terminal marks what is pasted
+ * (https://invisible-island.net/xterm/xterm-paste64.html): a function bound to its first mark reads up to the last one.
+ * And it reads bytes as the locale means them: here they are UTF-8, and the wait for them is terminal.h's, which loses
+ * no Ctrl-C. */
+#include "editor.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "../sample.h"
+#include "terminal.h"
+#include "utf8.h"
+
+enum { HISTORY_LINES = 1000 };
+
+static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l";
+static const wchar_t paste_begins[] = L"\033[200~", paste_ends[] = L"\033[201~";
+
+static EditLine *edit;
+static HistoryW *past; /* messages */
+static FILE *screen;
+static struct termios modes; /* as the terminal had them before */
+static bool marks_pastes;    /* the terminal was asked to */
+static volatile sig_atomic_t looks_wrong;
+
+/* ---- The terminal's modes ---------------------------------------------------------------------------------------- */
+
+/* Of a signal's handler too. */
+static void tell(const char *sequence) {
+  if (marks_pastes && write(fileno(screen), sequence, strlen(sequence)) < 0) return; /* it has gone */
+}
+
+/* The terminal is the shell's again, while the program is stopped, or for good. */
+static void on_leave(int signal_number) {
+  struct termios own;
+  tcgetattr(STDIN_FILENO, &own);
+  tell(paste_off);
+  tcsetattr(STDIN_FILENO, TCSANOW, &modes);
+  signal(signal_number, SIG_DFL);
+  raise(signal_number);
+  tcsetattr(STDIN_FILENO, TCSANOW, &own);
+  tell(paste_on);
+  sigaction(signal_number, &(struct sigaction){.sa_handler = on_leave, .sa_flags = SA_RESTART | SA_NODEFER}, NULL);
+  looks_wrong = 1;
+}
+
+static void on_resize(int signal_number) {
+  (void)signal_number;
+  looks_wrong = 1;
+}
+
+static void catch_signals(void) {
+  static const int leave[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGTSTP};
+  struct sigaction before, action = {.sa_handler = on_leave, .sa_flags = SA_RESTART | SA_NODEFER};
+  for (size_t i = 0; i < sizeof leave / sizeof *leave; i++)
+    if (sigaction(leave[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(leave[i], &action, NULL);
+  action = (struct sigaction){.sa_handler = on_resize, .sa_flags = SA_RESTART};
+  sigaction(SIGWINCH, &action, NULL);
+}
+
+static void close_editor(void) {
+  tell(paste_off);
+  el_end(edit);
+  history_wend(past);
+  tcsetattr(STDIN_FILENO, TCSADRAIN, &modes);
+  fclose(screen);
+}
+
+/* ---- Characters -------------------------------------------------------------------------------------------------- */
+
+/* A byte of standard input once there is one. */
+static bool read_byte(char *byte) {
+  for (enum terminal_event event; (event = terminal_wait()) != TERMINAL_INPUT;) {
+    if (event == TERMINAL_INTERRUPT) return false;
+    if (!looks_wrong) continue;
+    looks_wrong = 0;
+    el_resize(edit);
+    el_wset(edit, EL_REFRESH);
+  }
+  return read(STDIN_FILENO, byte, 1) == 1;
+}
+
+/* libedit's way to a character: 1, or 0 at the end. What is no UTF-8 is U+FFFD. */
+static int read_character(EditLine *unused, wchar_t *out) {
+  static char held[4];
+  static size_t count;
+  (void)unused;
+  struct utf8_sequence sequence = {UTF8_CUT, 0};
+  while (count == 0 || (sequence = utf8_at(held, count)).state == UTF8_CUT) {
+    if (!read_byte(&held[count])) return 0;
+    count++;
+  }
+  *out = sequence.state == UTF8_WHOLE ? (wchar_t)utf8_code(held, sequence.length) : 0xfffd;
+  count -= sequence.length;
+  memmove(held, held + sequence.length, count);
+  return 1;
+}
+
+/* ---- Pastes ------------------------------------------------------------------------------------------------------ */
+
+struct pasted {
+  wchar_t *text;
+  size_t count, capacity;
+};
+
+static void paste_put(struct pasted *pasted, wchar_t character) {
+  if (pasted->count == pasted->capacity) {
+    pasted->capacity = 2 * pasted->capacity + 1024;
+    pasted->text = realloc(pasted->text, pasted->capacity * sizeof *pasted->text);
+    if (!pasted->text) give_up("no memory for what is pasted");
+  }
+  pasted->text[pasted->count++] = character;
+}
+
+/* Ends of lines come as Enter, as they were, or as both; other control codes than tab are nothing to say. */
+static void paste_clean(struct pasted *pasted, wchar_t before, wchar_t character) {
+  bool is_control = character < 0x20 || (character >= 0x7f && character < 0xa0);
+  if (character == L'\r' || (character == L'\n' && before != L'\r'))
+    paste_put(pasted, L'\n');
+  else if (!is_control || character == L'\t')
+    paste_put(pasted, character);
+}
+
+/* Bound to the mark that a paste begins with. The other mark's escape is no text, but what follows it is until all of
+ * it is there. */
+static unsigned char paste(EditLine *unused, wint_t key) {
+  enum { MARK = sizeof paste_ends / sizeof *paste_ends - 1 };
+  struct pasted pasted = {0};
+  wchar_t last[MARK] = {0};
+  (void)unused;
+  (void)key;
+  do {
+    wmemmove(last, last + 1, MARK - 1);
+    if (el_wgetc(edit, &last[MARK - 1]) != 1) {
+      free(pasted.text);
+      return CC_EOF;
+    }
+    paste_clean(&pasted, last[MARK - 2], last[MARK - 1]);
+  } while (wmemcmp(last, paste_ends, MARK) != 0);
+  pasted.count -= pasted.count < MARK - 1 ? pasted.count : MARK - 1; /* which is always there */
+  paste_put(&pasted, L'\0');
+  el_winsertstr(edit, pasted.text);
+  free(pasted.text);
+  return CC_REFRESH;
+}
+
+/* ---- The editor -------------------------------------------------------------------------------------------------- */
+
+static wchar_t *prompt(EditLine *unused) {
+  static wchar_t text[] = L"> ";
+  (void)unused;
+  return text;
+}
+
+/* Which characters take room on the screen is the locale's to say; where none is of UTF-8, they are shown by number. */
+static void use_utf8(void) {
+  setlocale(LC_CTYPE, "");
+  if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+/* The terminal that is typed at, wherever the other streams go. */
+static FILE *open_screen(void) {
+  int flags = fcntl(STDIN_FILENO, F_GETFL);
+  const char *name = ttyname(STDIN_FILENO);
+  int descriptor = flags >= 0 && (flags & O_ACCMODE) == O_RDWR ? dup(STDIN_FILENO)
+                   : name                                      ? open(name, O_WRONLY | O_NOCTTY | O_CLOEXEC)
+                                                               : -1;
+  return descriptor < 0 ? NULL : fdopen(descriptor, "w");
+}
+
+static void bind_keys(void) {
+  el_wset(edit, EL_ADDFN, L"paste", L"what a terminal marks as pasted", paste);
+  el_wset(edit, EL_BIND, paste_begins, L"paste", NULL);
+  el_wset(edit, EL_BIND, L"\t", L"ed-insert", NULL);
+  el_wset(edit, EL_BIND, L"^R", L"em-inc-search-prev", NULL);
+  for (wchar_t letter = 0xa0; letter <= 0xff; letter++) /* else keys with Meta, where the locale has no such letters */
+    el_wset(edit, EL_BIND, (wchar_t[]){letter, L'\0'}, L"ed-insert", NULL);
+}
+
+/* Between messages (-x) and while one is edited (-d): no lines of the kernel's, and newlines as they came. */
+static void set_modes(void) {
+  el_wset(edit, EL_SETTY, L"-x", L"-icanon", L"-echo", L"-icrnl", NULL);
+  el_wset(edit, EL_SETTY, L"-d", L"-icrnl", L"-inlcr", NULL);
+}
+
+bool editor_open(void) {
+  HistEventW event;
+  if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &modes) != 0) return false;
+  screen = open_screen();
+  if (!screen) return false;
+  const char *terminal = getenv("TERM");
+  marks_pastes = terminal && *terminal && strcmp(terminal, "dumb") != 0;
+  use_utf8();
+  edit = el_init("chat", stdin, screen, stderr);
+  past = history_winit();
+  if (!edit || !past) give_up("no memory for the editor");
+  history_w(past, &event, H_SETSIZE, HISTORY_LINES);
+  history_w(past, &event, H_SETUNIQUE, 1);
+  el_wset(edit, EL_HIST, history_w, past);
+  el_wset(edit, EL_EDITOR, L"emacs");
+  el_wset(edit, EL_PROMPT, prompt);
+  el_wset(edit, EL_GETCFN, read_character);
+  bind_keys();
+  catch_signals();
+  atexit(close_editor);
+  set_modes();
+  tell(paste_on);
+  return true;
+}
+
+bool editor_line(struct line *line) {
+  HistEventW event;
+  int count = 0;
+  const wchar_t *text = el_wgets(edit, &count);
+  line->length = 0;
+  if (!text) return false;
+  for (int i = 0; i < count; i++) {
+    char bytes[4];
+    line_put(line, bytes, utf8_put((uint32_t)text[i], bytes));
+  }
+  if (text[0] != L'\n') history_w(past, &event, H_ENTER, text);
+  line_end(line);
+  return true;
+}
