@@ -287,11 +287,11 @@ static rondo_status lender_check(const rondo_graph_llama_desc *desc) {
   const rondo_graph_llama_tensors *lender = desc->lender;
   if (!lender->layers) return status_set(RONDO_INVALID_ARGUMENT, "the lender's layers are NULL");
   if (lender->layer_count != desc->layers)
-    return status_set(RONDO_INVALID_ARGUMENT, "the lender has %" PRId32 " layers, expected %" PRId32,
-                      lender->layer_count, desc->layers);
+    return status_set(RONDO_INVALID_ARGUMENT, "the lender has %" PRId32 " layer%s, expected %" PRId32,
+                      lender->layer_count, PLURAL(lender->layer_count), desc->layers);
   if (lender->sequences != desc->sequences)
-    return status_set(RONDO_INVALID_ARGUMENT, "the lender has caches of %" PRId32 " sequences, expected %" PRId32,
-                      lender->sequences, desc->sequences);
+    return status_set(RONDO_INVALID_ARGUMENT, "the lender has caches of %" PRId32 " sequence%s, expected %" PRId32,
+                      lender->sequences, PLURAL(lender->sequences), desc->sequences);
   if (lender->context != desc->context)
     return status_set(RONDO_INVALID_ARGUMENT, "the lender has a context of %" PRId64 ", expected %" PRId64,
                       lender->context, desc->context);

@@ -264,8 +264,11 @@ static rondo_status check_read(const struct walk *walk, uint32_t task, uint32_t 
   if (is_written(walk, writes, found_count, &walk->graph->tensors[tensor], element)) return RONDO_OK;
   char where[64] = "";
   if (writes->alive_count) describe_element(root, element, where, sizeof where);
-  return status_set(RONDO_INVALID_ARGUMENT, "plan: task %u '%s' reads %s%s '%s', which no earlier task writes", task,
-                    walk->graph->tasks[task].name, where, tensor_kind_name(root->kind), root->name);
+  return status_set(
+      RONDO_INVALID_ARGUMENT,
+      "plan: task %u '%s' reads %s%s '%s', which no earlier task writes: write it before, or make it an input, a "
+      "constant or a state",
+      task, walk->graph->tasks[task].name, where, tensor_kind_name(root->kind), root->name);
 }
 
 static rondo_status check_outputs(const struct walk *walk) {

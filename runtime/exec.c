@@ -210,6 +210,37 @@ static void exec_give_back(rondo_exec *exec) {
   pool_give(&runtime->host_pool, exec);
 }
 
+/* A pool was too small: all that are, at once, so that nobody opens a runtime for each. Where none of them is, an arena
+ * could not grow past its neighbour: what was said of it stays. */
+static rondo_status pools_too_small(const rondo_runtime *runtime, const struct plan *plan,
+                                    const rondo_exec_options *options, uint64_t host_bytes) {
+  enum { POOLS = 3 };
+  const uint64_t arena_bytes = arena_growth(runtime, options->lane, plan->summary.temporary_bytes);
+  const struct {
+    const struct pool *pool;
+    uint64_t bytes;
+  } needs[POOLS] = {{&runtime->device_pool, pool_round(plan->own_bytes) + arena_bytes},
+                    {&runtime->pinned_pool, pool_round(plan->summary.pinned_bytes_per_slot * options->slots)},
+                    {&runtime->host_pool, pool_take_bytes(host_bytes)}};
+  char lack[192] = "", wanted[192] = "";
+  size_t lack_used = 0, wanted_used = 0;
+  for (int i = 0; i < POOLS; i++) {
+    const struct pool *pool = needs[i].pool;
+    const uint64_t capacity_bytes = pool_capacity_for(pool, needs[i].bytes);
+    if (!capacity_bytes) continue;
+    lack_used +=
+        (size_t)snprintf(lack + lack_used, sizeof lack - lack_used,
+                         "%s%s pool: %" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64 " are in use",
+                         lack_used ? "; " : "", pool->name, needs[i].bytes, pool->used_bytes, pool->capacity_bytes);
+    wanted_used +=
+        (size_t)snprintf(wanted + wanted_used, sizeof wanted - wanted_used, "%s%s_bytes of at least %" PRIu64,
+                         wanted_used ? ", " : "", pool->name, capacity_bytes);
+    if (lack_used >= sizeof lack || wanted_used >= sizeof wanted) break; /* sizes that no machine has */
+  }
+  if (!lack_used) return status_set(RONDO_OUT_OF_MEMORY, "instantiate: %s", rondo_error_text());
+  return status_set(RONDO_OUT_OF_MEMORY, "instantiate: %s: open the runtime with %s", lack, wanted);
+}
+
 static rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, const rondo_graph *graph,
                               const struct plan *plan, const rondo_exec_options *options) {
   struct exec_counts counts = count_all(graph, plan);
@@ -233,7 +264,9 @@ static rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, con
     else
       exec_give_back(exec);
   }
+  if (status == RONDO_OUT_OF_MEMORY) status = pools_too_small(runtime, plan, options, host_bytes);
   pthread_mutex_unlock(&runtime->lock);
+  if (status == RONDO_OUT_OF_MEMORY) return status;
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
   memset((*exec_out)->pinned_memory, 0, (*exec_out)->pinned_bytes);
   return RONDO_OK;

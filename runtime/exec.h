@@ -63,6 +63,7 @@ struct rondo_exec {
   unsigned char *user_work;
   uint32_t *predecessors;
   char (*names)[NAME_BYTES];
+  const char *called; /* its first task's, "" if it has none: graphs have no names */
   char *tensor_names; /* of the roots, one behind the other */
   void *build_memory;
   struct pool_extent device_extent, pinned_extent; /* the exec itself is what it takes of the host pool */

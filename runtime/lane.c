@@ -71,6 +71,11 @@ rondo_status arena_take(rondo_runtime *runtime, uint32_t lane, uint64_t bytes) {
   return status;
 }
 
+uint64_t arena_growth(const rondo_runtime *runtime, uint32_t lane, uint64_t bytes) {
+  const uint64_t rounded = pool_round(bytes), has = runtime->arenas[lane].extent.bytes;
+  return rounded > has ? rounded - has : 0;
+}
+
 void arena_give(rondo_runtime *runtime, uint32_t lane) {
   struct lane_arena *arena = &runtime->arenas[lane];
   uint64_t bytes = arena->kept_bytes;

@@ -17,6 +17,8 @@ rondo_status lanes_reserve(rondo_runtime *runtime);
  * grows at its other end, and shrinks to what the largest of the runtime's execs in the lane has, or to what the lane
  * keeps. The runtime's lock is held. */
 rondo_status arena_take(rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
+/* What it would take of the pool besides. */
+uint64_t arena_growth(const rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
 void arena_give(rondo_runtime *runtime, uint32_t lane);
 unsigned char *arena_memory(const rondo_runtime *runtime, uint32_t lane, uint64_t bytes);
 

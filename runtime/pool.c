@@ -44,6 +44,14 @@ static rondo_status too_small(const struct pool *pool, const char *owner, uint64
                     capacity_with(pool, more_bytes));
 }
 
+uint64_t pool_capacity_for(const struct pool *pool, uint64_t bytes) {
+  const uint64_t rounded = pool_round(bytes ? bytes : 1);
+  const struct pool_extent *above = pool->ends.after;
+  while (above != &pool->ends && gap_below(pool, above) < rounded) above = above->after;
+  const uint64_t capacity_bytes = capacity_with(pool, rounded);
+  return gap_below(pool, above) >= rounded || capacity_bytes <= pool->capacity_bytes ? 0 : capacity_bytes;
+}
+
 static rondo_status round_checked(const struct pool *pool, const char *owner, uint64_t bytes, uint64_t *rounded) {
   if (bytes > UINT64_MAX / 2)
     return status_set(RONDO_OUT_OF_MEMORY, "%s pool: %s needs %" PRIu64 " bytes", pool->name, owner, bytes);

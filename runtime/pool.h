@@ -47,6 +47,9 @@ rondo_status pool_grow_down(struct pool *pool, uint64_t bytes, const char *owner
 /* Leaves an extent the last bytes (rounded up) of what it has; 0: gives it back. */
 void pool_shrink_up(struct pool *pool, uint64_t bytes, struct pool_extent *extent);
 
+/* 0 if an extent of so many bytes could be carved; else how large the pool would have to be. */
+uint64_t pool_capacity_for(const struct pool *pool, uint64_t bytes);
+
 /* Gives an extent back; one that is not carved is a no-op. */
 void pool_return(struct pool *pool, struct pool_extent *extent);
 

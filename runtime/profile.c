@@ -310,7 +310,7 @@ static rondo_status hold_others(rondo_exec *exec, const struct slot *own, bool h
       continue;
     while (s-- > 0)
       if (&exec->slots[s] != own) atomic_fetch_add_explicit(&exec->slots[s].lease, 1, memory_order_release);
-    return status_set(RONDO_BUSY, "rondo_profile: another slot of the exec is held");
+    return status_set(RONDO_BUSY, "rondo_profile: another slot of the exec is held: release it first");
   }
   return RONDO_OK;
 }
@@ -331,9 +331,11 @@ static rondo_status lane_take(const rondo_exec *exec) {
   for (const rondo_exec *other = exec->runtime->execs; other && status == RONDO_OK; other = other->next) {
     if (other->lane != exec->lane) continue;
     if (!exec_is_open(other))
-      status = status_set(RONDO_BUSY, "rondo_profile: another exec of lane %u is being instantiated", exec->lane);
+      status = status_set(RONDO_BUSY, "rondo_profile: another exec of lane %u is being instantiated: try again later",
+                          exec->lane);
     else if (is_in_flight(other))
-      status = status_set(RONDO_BUSY, "rondo_profile: another exec of lane %u is in flight", exec->lane);
+      status =
+          status_set(RONDO_BUSY, "rondo_profile: another exec of lane %u is in flight: try again later", exec->lane);
   }
   if (status == RONDO_OK) arena->is_profiled = true;
   pthread_mutex_unlock(&exec->runtime->lock);
@@ -367,8 +369,8 @@ static rondo_status check(rondo_slot handle, const rondo_profile_options *option
   if ((!tasks && task_count) || !totals)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: the %s NULL", function, totals ? "tasks are" : "totals are");
   if (task_count != handle.exec->node_count)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s: room for %u tasks, expected %u, the node_count of rondo_exec_info",
-                      function, task_count, handle.exec->node_count);
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: room for %u task%s, expected %u, the node_count of rondo_exec_info",
+                      function, task_count, PLURAL(task_count), handle.exec->node_count);
   if (options && (options->copy_bytes % 4 || options->copy_bytes / 4 > (uint64_t)RONDO_MAX_ELEMENTS))
     return status_set(RONDO_INVALID_ARGUMENT,
                       "%s: copy_bytes is %" PRIu64 ", expected a multiple of 4 and at most 4 times 2^31", function,

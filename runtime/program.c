@@ -62,6 +62,7 @@ static void tasks_fill(rondo_exec *exec, const rondo_graph *graph, const struct 
     if (node->kind == NODE_TASK) {
       const struct task *task = &graph->tasks[node->index];
       memcpy(exec->names[n], task->name, NAME_BYTES);
+      if (!exec->called) exec->called = exec->names[n];
       exec->tasks[n] = graph_op_task(graph, task, &exec->operands[operands]);
       if (task->user_work) filled->user_work = user_work_cut(&user_work, task->user_work);
     } else {

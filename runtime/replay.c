@@ -46,7 +46,9 @@ rondo_status slot_launch(const rondo_exec *exec, struct slot *slot) { return lau
 
 rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *function) {
   rondo_status status = exec->runtime->ops->health(exec->runtime->device);
-  return status == RONDO_OK ? status_set(RONDO_BUSY, "%s: slot %u is in flight", function, slot) : status;
+  return status == RONDO_OK
+             ? status_set(RONDO_BUSY, "%s: slot %u is in flight: try again later, or rondo_wait", function, slot)
+             : status;
 }
 
 static void pause_for(const rondo_exec *exec, const struct slot *slot, uint64_t waited_ns, uint64_t left_ns) {
@@ -70,7 +72,9 @@ static rondo_status done_after_all(const struct slot *slot, rondo_status status)
 }
 
 static rondo_status timed_out(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
-  return status_set(RONDO_TIMEOUT, "rondo_wait: slot %u was not done in time: it is in flight after %" PRIu64 " ns",
+  return status_set(RONDO_TIMEOUT,
+                    "rondo_wait: slot %u was not done in time: it is in flight after %" PRIu64
+                    " ns, and can be waited for again",
                     (uint32_t)(slot - exec->slots), timeout_ns);
 }
 
@@ -164,7 +168,12 @@ rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
     return RONDO_OK;
   }
   status = exec->runtime->ops->health(exec->runtime->device); /* of a lost device no slot comes back */
-  return status == RONDO_OK ? status_set(RONDO_BUSY, "rondo_acquire: all %u slots are held", exec->slot_count) : status;
+  return status == RONDO_OK ? status_set(RONDO_BUSY,
+                                         "rondo_acquire: %u slot%s of the exec %s held: release one, or instantiate "
+                                         "with more (%d at most)",
+                                         exec->slot_count, PLURAL(exec->slot_count),
+                                         exec->slot_count == 1 ? "is" : "are all", RONDO_MAX_SLOTS)
+                            : status;
 }
 
 void *rondo_data(rondo_slot handle, rondo_tensor tensor) {
@@ -195,7 +204,7 @@ rondo_status rondo_replay_on(rondo_slot handle, void *stream) {
   rondo_status status = slot_ready(handle, "rondo_replay_on", &slot);
   if (status != RONDO_OK) return status;
   if (!handle.exec->runtime->ops->exec_launch_on)
-    return status_set(RONDO_UNSUPPORTED, "rondo_replay_on: the host backend has no streams");
+    return status_set(RONDO_UNSUPPORTED, "rondo_replay_on: the host backend has no streams: expected rondo_replay");
   return launch(handle.exec, slot, &stream);
 }
 

@@ -401,9 +401,9 @@ static void write_head(const struct drawing *d) {
       "  node [fontname=\"Helvetica\", fontsize=11, shape=box, style=filled, color=\"#777777\", margin=\"0.06,0.03\", "
       "height=0.2, width=0.3];\n"
       "  edge [fontname=\"Helvetica\", fontsize=9, arrowsize=0.6, fontcolor=\"#555555\"];\n"
-      "  label=<<b>%u tasks</b>, arena %s, constants and states %s<br/>",
-      d->is_detailed ? "0.35" : "0.25", plan->task_count, report_bytes(plan->temporary_bytes, arena),
-      report_bytes(plan->constant_bytes + plan->borrowed_bytes, resident));
+      "  label=<<b>%u task%s</b>, arena %s, constants and states %s<br/>",
+      d->is_detailed ? "0.35" : "0.25", plan->task_count, PLURAL(plan->task_count),
+      report_bytes(plan->temporary_bytes, arena), report_bytes(plan->constant_bytes + plan->borrowed_bytes, resident));
   static const enum tensor_kind shown[] = {TENSOR_INPUT, TENSOR_OUTPUT, TENSOR_CONSTANT, TENSOR_STATE};
   for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
     fprintf(d->file, "<font color=\"%s\">%s</font>, ", kind_colours[shown[i]], tensor_kind_name(shown[i]));

@@ -23,7 +23,8 @@ static rondo_status explain_task(FILE *file, const struct op_task *task, const s
     return RONDO_OK;
   }
   if (!chip->version) {
-    fprintf(file, ": host, %" PRId64 " items\n", host_items_of(task));
+    const int64_t items = host_items_of(task);
+    fprintf(file, ": host, %" PRId64 " item%s\n", items, PLURAL(items));
     return RONDO_OK;
   }
   rondo_status status = task->op->select(&(struct op_call){.task = task, .data = op_nowhere}, chip, &launches);
@@ -79,7 +80,7 @@ rondo_status rondo_explain(rondo_graph *graph, int32_t chip_version, const char 
     if (!plan->is_awaited[n]) words += blocks ? blocks : COMPLETION_WORDS + 1;
   }
   if (chip->version && words && words <= COMPLETION_WORDS)
-    fprintf(report.file, "completion: %" PRIu64 " blocks at the end of the graph\n", words);
+    fprintf(report.file, "completion: %" PRIu64 " block%s at the end of the graph\n", words, PLURAL(words));
   else if (chip->version)
     fputs("completion: rondo_done\n", report.file);
   status = report_close(&report);

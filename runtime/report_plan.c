@@ -316,9 +316,9 @@ static void write_head(FILE *file, const rondo_plan *plan, int32_t height) {
       "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
       WIDTH / 10, height / 10, WIDTH, height, WIDTH, height);
   write_text(file, LEFT, 330, LARGE, "font-weight=\"bold\"", "Memory plan");
-  snprintf(text, sizeof text, "%u tasks in an arena of %s; lower bound %s; without sharing %s", plan->task_count,
-           report_bytes(plan->temporary_bytes, arena), report_bytes(plan->lower_bound_bytes, bound),
-           report_bytes(plan->unshared_bytes, unshared));
+  snprintf(text, sizeof text, "%u task%s in an arena of %s; lower bound %s; without sharing %s", plan->task_count,
+           PLURAL(plan->task_count), report_bytes(plan->temporary_bytes, arena),
+           report_bytes(plan->lower_bound_bytes, bound), report_bytes(plan->unshared_bytes, unshared));
   write_text(file, LEFT, 560, SMALL * 14 / 10, "", text);
 }
 
@@ -360,11 +360,11 @@ static void write_in_place(FILE *file, const rondo_graph *graph, const struct pl
     bytes += tensor_bytes(&graph->tensors[t]);
   }
   if (!count) return;
-  fprintf(
-      file,
-      "</title><text x=\"%d\" y=\"%d\" font-size=\"%d\">not drawn: %u small inputs and outputs, which stay in pinned "
-      "memory (%s)</text></g>\n",
-      LEFT, height - 60, SMALL, count, report_bytes(bytes, text));
+  fprintf(file,
+          "</title><text x=\"%d\" y=\"%d\" font-size=\"%d\">not drawn: %u small %s in pinned "
+          "memory (%s)</text></g>\n",
+          LEFT, height - 60, SMALL, count,
+          count == 1 ? "input or output, which stays" : "inputs and outputs, which stay", report_bytes(bytes, text));
 }
 
 rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path) {

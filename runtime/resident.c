@@ -3,6 +3,7 @@
 #include "resident.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "replay.h"
@@ -23,9 +24,17 @@ static rondo_status find_owner(const rondo_exec *exec, const struct tensor *tens
     return status_set(RONDO_INVALID_STATE,
                       "%s '%s' is borrowed from a graph whose exec another thread closes: instantiate the lender anew",
                       tensor_kind_name(tensor->kind), tensor->name);
-  return status_set(RONDO_INVALID_STATE,
-                    "%s '%s' is borrowed from a graph of which %u execs are open in this runtime, expected one",
-                    tensor_kind_name(tensor->kind), tensor->name, found);
+  if (!found)
+    return status_set(
+        RONDO_INVALID_STATE,
+        "%s '%s' is borrowed from a graph of which no exec is open in this runtime: instantiate that graph "
+        "first, and close its exec last",
+        tensor_kind_name(tensor->kind), tensor->name);
+  return status_set(
+      RONDO_INVALID_STATE,
+      "%s '%s' is borrowed from a graph of which %u execs are open in this runtime: close all but the one "
+      "that is to lend",
+      tensor_kind_name(tensor->kind), tensor->name, found);
 }
 
 static void note_lender(rondo_exec *exec, rondo_exec *owner) {
@@ -130,9 +139,28 @@ void residents_detach(rondo_exec *exec) {
   for (uint32_t i = 0; i < exec->lender_count; i++) atomic_store(&exec->lenders[i]->states_are_used, true);
 }
 
-static uint32_t count_borrowers(const rondo_exec *exec) {
+/* Adds an exec to "'a', 'b'": the first tasks of some. */
+static void name_exec(const rondo_exec *exec, uint32_t number, char text[RESIDENTS_TEXT]) {
+  enum { NAMED_MOST = 3 };
+  const size_t used = number ? strlen(text) : 0;
+  if (number < NAMED_MOST)
+    snprintf(text + used, RESIDENTS_TEXT - used, "%s'%s'", number ? ", " : "", exec->called ? exec->called : "");
+  else if (number == NAMED_MOST)
+    snprintf(text + used, RESIDENTS_TEXT - used, " and others");
+}
+
+static uint32_t count_borrowers(const rondo_exec *exec, char text[RESIDENTS_TEXT]) {
   uint32_t count = 0;
-  for (const rondo_exec *other = exec->runtime->execs; other; other = other->next) count += borrows_from(other, exec);
+  text[0] = '\0';
+  for (const rondo_exec *other = exec->runtime->execs; other; other = other->next)
+    if (borrows_from(other, exec)) name_exec(other, count++, text);
+  return count;
+}
+
+uint32_t residents_execs(const rondo_runtime *runtime, char text[RESIDENTS_TEXT]) {
+  uint32_t count = 0;
+  text[0] = '\0';
+  for (const rondo_exec *exec = runtime->execs; exec; exec = exec->next) name_exec(exec, count++, text);
   return count;
 }
 
@@ -142,12 +170,14 @@ rondo_status check_not_closing(const rondo_exec *exec, const char *function) {
 }
 
 rondo_status residents_close(rondo_exec *exec, const char *function) {
+  char borrowers[RESIDENTS_TEXT];
   pthread_mutex_lock(&exec->runtime->lock);
-  uint32_t borrower_count = count_borrowers(exec);
+  uint32_t borrower_count = count_borrowers(exec, borrowers);
   rondo_status status = check_not_closing(exec, function);
   if (status == RONDO_OK && borrower_count)
-    status = status_set(RONDO_INVALID_STATE, "%s: %u open execs borrow its constants or states: close them first",
-                        function, borrower_count);
+    status = status_set(RONDO_INVALID_STATE, "%s: %u open exec%s its constants or states: close first %s %s", function,
+                        borrower_count, borrower_count == 1 ? " borrows" : "s borrow",
+                        borrower_count == 1 ? "that of task" : "those of tasks", borrowers);
   if (status == RONDO_OK && exec->transfer_count)
     status = status_set(RONDO_INVALID_STATE, "%s: another thread uploads to the exec or downloads from it", function);
   if (status == RONDO_OK) exec->is_closing = true;
@@ -198,9 +228,10 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
     return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph than the exec was made from",
                       function);
   if (tensor.index >= exec->tensor_count)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "%s: tensor %u was added to the graph after rondo_instantiate, when there were %u", function,
-                      tensor.index, exec->tensor_count);
+    return status_set(
+        RONDO_INVALID_ARGUMENT,
+        "%s: tensor %u was added to the graph after rondo_instantiate, when there were %u: instantiate it anew",
+        function, tensor.index, exec->tensor_count);
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   bool is_view = place->root != tensor.index && !views;
   if (!is_view && (kinds >> place->kind & 1u)) return RONDO_OK;
@@ -214,7 +245,7 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
 /* One that is being made has no slots yet, or is about to replay them for the first time, and to zero the states. */
 static rondo_status check_slots(const rondo_exec *exec, const char *function) {
   if (!exec_is_open(exec))
-    return status_set(RONDO_BUSY, "%s: an exec that borrows from it is being instantiated", function);
+    return status_set(RONDO_BUSY, "%s: an exec that borrows from it is being instantiated: try again later", function);
   for (uint32_t s = 0; s < exec->slot_count; s++)
     if (!slot_done(&exec->slots[s])) return slot_in_flight(exec, s, function);
   return RONDO_OK;
@@ -251,12 +282,14 @@ static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, 
   if (status != RONDO_OK) return status;
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   if (place->owner != exec)
-    return status_set(RONDO_INVALID_ARGUMENT,
-                      "%s: tensor '%s' is borrowed: its content is that of the exec it belongs to", function,
-                      place->name);
+    return status_set(
+        RONDO_INVALID_ARGUMENT,
+        "%s: tensor '%s' is borrowed: its content is that of the exec it belongs to, which is what to call this with",
+        function, place->name);
   if (bytes != place->bytes)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s: %stensor '%s' has %" PRIu64 " bytes, not %" PRIu64, function,
-                      place->root != tensor.index ? "the view of " : "", place->name, place->bytes, bytes);
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: %stensor '%s' has %" PRIu64 " byte%s, not %" PRIu64, function,
+                      place->root != tensor.index ? "the view of " : "", place->name, place->bytes,
+                      PLURAL(place->bytes), bytes);
   if (!data && bytes)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor '%s': the data is NULL", function, place->name);
   return RONDO_OK;

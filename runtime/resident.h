@@ -16,6 +16,10 @@ rondo_status residents_close(rondo_exec *exec, const char *function);
 /* RONDO_INVALID_STATE if so. The runtime's lock is held. */
 rondo_status check_not_closing(const rondo_exec *exec, const char *function);
 
+/* How many execs the runtime has, and their first tasks: "'a', 'b'". The runtime's lock is held. */
+enum { RESIDENTS_TEXT = 256 };
+uint32_t residents_execs(const rondo_runtime *runtime, char text[RESIDENTS_TEXT]);
+
 /* False if a warm replay would write a borrowed state that may hold something. If true exec->warm_replays becomes 1. */
 bool residents_allow_warming(rondo_exec *exec);
 /* Zeros into all constants and states of the exec's own, and into what its warm replays wrote of others'. */

@@ -1,5 +1,6 @@
 /* runtime.c - rondo_open and rondo_close: a backend, a device, three pools. */
 #include "lane.h"
+#include "resident.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -221,13 +222,24 @@ extern rondo_status rondo_open(const rondo_options *options, rondo_runtime **run
 
 uint32_t rondo_version(void) { return RONDO_VERSION; }
 
+static rondo_status still_open(const rondo_runtime *runtime) {
+  char names[RESIDENTS_TEXT], execs[RESIDENTS_TEXT + 64] = "", graphs[64] = "";
+  const uint32_t exec_count = residents_execs(runtime, names), graph_count = runtime->open_graphs;
+  if (exec_count)
+    snprintf(execs, sizeof execs, "%u exec%s, of task%s %s (rondo_close_exec)", exec_count, PLURAL(exec_count),
+             PLURAL(exec_count), names);
+  if (graph_count)
+    snprintf(graphs, sizeof graphs, "%u graph%s (rondo_graph_destroy)", graph_count, PLURAL(graph_count));
+  return status_set(RONDO_INVALID_STATE, "close: the runtime still has %s%s%s", execs,
+                    exec_count && graph_count ? " and " : "", graphs);
+}
+
 /* Under the lock, which whoever closed the last exec has left then. */
 static rondo_status close_begin(rondo_runtime *runtime) {
   rondo_status status = RONDO_OK;
   pthread_mutex_lock(&runtime->lock);
   if (runtime->open_execs || runtime->open_graphs)
-    status = status_set(RONDO_INVALID_STATE, "close: %u execs and %u graphs of the runtime are still open",
-                        runtime->open_execs, runtime->open_graphs);
+    status = still_open(runtime);
   else if (runtime->is_closing)
     status = status_set(RONDO_INVALID_STATE, "close: another thread closes the runtime");
   else

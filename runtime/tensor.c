@@ -97,7 +97,8 @@ static rondo_status shape_check(const char *name, rondo_dtype dtype, uint32_t ra
 static rondo_status slot_of_table(rondo_graph *graph, const rondo_tensor *out) {
   if (!out) return status_set(RONDO_INVALID_ARGUMENT, "describe: the tensor's address is NULL");
   if (graph->tensor_count == graph->tensor_limit)
-    return status_set(RONDO_OUT_OF_MEMORY, "describe: the graph holds %u tensors and views: raise limits.tensors",
+    return status_set(RONDO_OUT_OF_MEMORY,
+                      "describe: the graph holds as many tensors and views as it may, %u: raise limits.tensors",
                       graph->tensor_limit);
   return RONDO_OK;
 }
@@ -206,8 +207,8 @@ static rondo_status reshape_check(const struct tensor *from, struct tensor *to) 
   int64_t elements = tensor_elements(to);
   if (elements != tensor_elements(from))
     return status_set(RONDO_INVALID_ARGUMENT,
-                      "describe: reshape of '%s': %s has %" PRId64 " elements, expected the %" PRId64 " of %s",
-                      from->name, new_text, elements, tensor_elements(from), old_text);
+                      "describe: reshape of '%s': %s has %" PRId64 " element%s, expected the %" PRId64 " of %s",
+                      from->name, new_text, elements, PLURAL(elements), tensor_elements(from), old_text);
   if (!elements) {
     for (uint32_t i = to->rank; i-- > 0;) to->stride[i] = i + 1 < to->rank ? to->stride[i + 1] * to->shape[i + 1] : 1;
     return RONDO_OK;
@@ -270,7 +271,8 @@ rondo_status rondo_borrow(rondo_graph *graph, rondo_tensor lent, rondo_tensor *o
   bool is_view = from != from_root;
   uint32_t needed = (root == NO_TENSOR ? 1u : 0) + (is_view ? 1u : 0);
   if (graph->tensor_limit - graph->tensor_count < needed)
-    return status_set(RONDO_OUT_OF_MEMORY, "describe: the graph holds %u tensors and views: raise limits.tensors",
+    return status_set(RONDO_OUT_OF_MEMORY,
+                      "describe: the graph holds as many tensors and views as it may, %u: raise limits.tensors",
                       graph->tensor_limit);
   graph_changed(graph);
   if (root == NO_TENSOR) {

@@ -33,8 +33,8 @@ static rondo_status rows_check(const struct op_operand *src, const struct op_ope
     return op_unexpected("src", src, expected);
   }
   if (src->shape[dimension] <= dst->shape[dimension]) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "src has %" PRId64 " rows, dst has room for %" PRId64,
-                    src->shape[dimension], dst->shape[dimension]);
+  return status_set(RONDO_INVALID_ARGUMENT, "src has %" PRId64 " row%s, dst has room for %" PRId64,
+                    src->shape[dimension], PLURAL(src->shape[dimension]), dst->shape[dimension]);
 }
 
 static rondo_status append_check(const struct op_task *task) {

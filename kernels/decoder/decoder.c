@@ -174,8 +174,8 @@ static rondo_status feed_forward_check(const struct op_task *task) {
   if (status == RONDO_OK) status = first_matrix_check(task, FEED_FORWARD_GATE_UP, "gate_up");
   if (status != RONDO_OK) return status;
   if (gate_up->shape[0] < 2 || gate_up->shape[0] % 2)
-    return status_set(RONDO_INVALID_ARGUMENT, "gate_up has %" PRId64 " rows, expected an even number of at least 2",
-                      gate_up->shape[0]);
+    return status_set(RONDO_INVALID_ARGUMENT, "gate_up has %" PRId64 " row%s, expected an even number of at least 2",
+                      gate_up->shape[0], PLURAL(gate_up->shape[0]));
   const struct feed_forward_shape shape = feed_forward_shape_of(task);
   status = matrix_check(task, FEED_FORWARD_GATE_UP, shape.decoder.weights, "gate_up", 2 * shape.columns,
                         shape.decoder.hidden);

@@ -190,8 +190,8 @@ static rondo_status check_finish(const struct op_task *task, const struct gemv_s
   int64_t out_shape[] = {shape->batch, shape->count, shape->columns}, bias_shape[] = {shape->batch, shape->m};
   const int64_t *out = out_shape + 3 - rank;
   if (attributes->silu_mul && shape->m % 2)
-    return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " rows, expected an even number with silu_mul",
-                      shape->m);
+    return status_set(RONDO_INVALID_ARGUMENT, "weights have %" PRId64 " row%s, expected an even number with silu_mul",
+                      shape->m, PLURAL(shape->m));
   rondo_status status = expect(task, GEMV_OUT, operands[GEMV_OUT].dtype, rank, out);
   if (status == RONDO_OK) status = check_quantised(task, rank, out);
   if (status == RONDO_OK && bias->present) { /* one for all matrices, or one for each */

@@ -166,8 +166,9 @@ static rondo_status pages_check(const struct op_task *task) {
                       q->shape[0]);
   const int64_t page_rows = task->operands[ATTENTION_K].shape[position_axis(task)];
   if (page_rows < ATTENTION_LEAST_PAGE_ROWS || (page_rows & (page_rows - 1)))
-    return status_set(RONDO_INVALID_ARGUMENT, "k has pages of %" PRId64 " rows, expected a power of two of at least %d",
-                      page_rows, ATTENTION_LEAST_PAGE_ROWS);
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "k has pages of %" PRId64 " row%s, expected a power of two of at least %d", page_rows,
+                      PLURAL(page_rows), ATTENTION_LEAST_PAGE_ROWS);
   if (pages->shape[1] > ATTENTION_MOST_CAPACITY / page_rows)
     return status_set(RONDO_INVALID_ARGUMENT,
                       "kv_pages has %" PRId64 " pages of %" PRId64 " rows for an item, expected at most %d rows",
@@ -179,8 +180,8 @@ static rondo_status same_size(const struct op_task *task, uint32_t index, const 
                               const char *other_name, int axis, const char *what) {
   int64_t size = task->operands[index].shape[axis], expected = task->operands[other].shape[axis];
   if (size == expected) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s has %" PRId64 " %s, %s has %" PRId64, name, size, what, other_name,
-                    expected);
+  return status_set(RONDO_INVALID_ARGUMENT, "%s has %" PRId64 " %s%s, %s has %" PRId64, name, size, what, PLURAL(size),
+                    other_name, expected);
 }
 
 static rondo_status optional_check(const struct op_task *task) {
@@ -220,17 +221,15 @@ static rondo_status attention_check(const struct op_task *task) {
   int64_t kv_heads = task->operands[ATTENTION_K].shape[head_axis(task)];
   if (kv_heads ? query_heads % kv_heads : query_heads)
     return status_set(RONDO_INVALID_ARGUMENT,
-                      "k has %" PRId64 " heads, q has %" PRId64 ": query heads must be a multiple", kv_heads,
-                      query_heads);
+                      "k has %" PRId64 " head%s, q has %" PRId64 ": query heads must be a multiple", kv_heads,
+                      PLURAL(kv_heads), query_heads);
   status = scales_check(task);
   if (status == RONDO_OK) status = pages_check(task);
-  if (status == RONDO_OK && paged(task)) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", 0, "pages");
-  if (status == RONDO_OK) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", head_axis(task), "heads");
-  if (status == RONDO_OK)
-    status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", position_axis(task), "positions");
-  if (status == RONDO_OK) status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", head_axis(task), "heads");
-  if (status == RONDO_OK)
-    status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", position_axis(task), "positions");
+  if (status == RONDO_OK && paged(task)) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", 0, "page");
+  if (status == RONDO_OK) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", head_axis(task), "head");
+  if (status == RONDO_OK) status = same_size(task, ATTENTION_V, "v", ATTENTION_K, "k", position_axis(task), "position");
+  if (status == RONDO_OK) status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", head_axis(task), "head");
+  if (status == RONDO_OK) status = same_size(task, ATTENTION_O, "o", ATTENTION_Q, "q", position_axis(task), "position");
   if (status == RONDO_OK) status = optional_check(task);
   return status == RONDO_OK ? attention_append_check(task) : status;
 }

@@ -33,8 +33,8 @@ rondo_status rondo_add_gemm_softmax(rondo_graph *graph, const rondo_gemm_softmax
 static rondo_status extent_check(const char *name, const struct op_operand *operand, uint32_t at, const char *what,
                                  int64_t expected, const char *other) {
   if (operand->shape[at] == expected) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "%s has %" PRId64 " %s, %s has %" PRId64, name, operand->shape[at], what,
-                    other, expected);
+  return status_set(RONDO_INVALID_ARGUMENT, "%s has %" PRId64 " %s%s, %s has %" PRId64, name, operand->shape[at], what,
+                    PLURAL(operand->shape[at]), other, expected);
 }
 
 static rondo_status product_check(const struct op_task *task, const char *out_name, uint32_t out_rank_less) {
@@ -50,19 +50,19 @@ static rondo_status product_check(const struct op_task *task, const char *out_na
     return status_set(RONDO_INVALID_ARGUMENT, "b is %s, expected the dtype of a, %s", rondo_dtype_name(b->dtype),
                       rondo_dtype_name(a->dtype));
   if (a->rank != 2 && a->rank != 3)
-    return status_set(RONDO_INVALID_ARGUMENT, "a has %" PRIu32 " dimensions, expected [m, k] or [batch, m, k]",
-                      a->rank);
+    return status_set(RONDO_INVALID_ARGUMENT, "a has %" PRIu32 " dimension%s, expected [m, k] or [batch, m, k]",
+                      a->rank, PLURAL(a->rank));
   if (b->rank != a->rank)
-    return status_set(RONDO_INVALID_ARGUMENT, "b has %" PRIu32 " dimensions, expected those of a, %" PRIu32, b->rank,
-                      a->rank);
+    return status_set(RONDO_INVALID_ARGUMENT, "b has %" PRIu32 " dimension%s, expected those of a, %" PRIu32, b->rank,
+                      PLURAL(b->rank), a->rank);
   if (out->rank != a->rank - out_rank_less)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s has %" PRIu32 " dimensions, expected %" PRIu32, out_name, out->rank,
-                      a->rank - out_rank_less);
+    return status_set(RONDO_INVALID_ARGUMENT, "%s has %" PRIu32 " dimension%s, expected %" PRIu32, out_name, out->rank,
+                      PLURAL(out->rank), a->rank - out_rank_less);
   uint32_t row = a->rank - 2;
-  rondo_status status = extent_check("b", b, row + 1, "columns", a->shape[row + 1], "a");
-  if (status == RONDO_OK && row) status = extent_check("b", b, 0, "matrices", a->shape[0], "a");
-  if (status == RONDO_OK && row) status = extent_check(out_name, out, 0, "matrices", a->shape[0], "a");
-  if (status == RONDO_OK) status = extent_check(out_name, out, row, "rows", a->shape[row], "a");
+  rondo_status status = extent_check("b", b, row + 1, "column", a->shape[row + 1], "a");
+  if (status == RONDO_OK && row) status = extent_check("b", b, 0, "item", a->shape[0], "a");
+  if (status == RONDO_OK && row) status = extent_check(out_name, out, 0, "item", a->shape[0], "a");
+  if (status == RONDO_OK) status = extent_check(out_name, out, row, "row", a->shape[row], "a");
   if (status != RONDO_OK) return status;
   const struct gemm_softmax_attributes *attributes = op_attributes(task);
   if (!isfinite(attributes->scale))
@@ -85,8 +85,9 @@ static rondo_status softmax_check(const struct op_task *task) {
   if (p->dtype != RONDO_F32 && p->dtype != RONDO_F16 && p->dtype != RONDO_BF16)
     return status_set(RONDO_INVALID_ARGUMENT, "p is %s, expected f16, bf16 or f32", rondo_dtype_name(p->dtype));
   if (p->shape[p->rank - 1] != b->shape[b->rank - 2])
-    return status_set(RONDO_INVALID_ARGUMENT, "p has %" PRId64 " columns, b has %" PRId64 " rows",
-                      p->shape[p->rank - 1], b->shape[b->rank - 2]);
+    return status_set(RONDO_INVALID_ARGUMENT, "p has %" PRId64 " column%s, b has %" PRId64 " row%s",
+                      p->shape[p->rank - 1], PLURAL(p->shape[p->rank - 1]), b->shape[b->rank - 2],
+                      PLURAL(b->shape[b->rank - 2]));
   return RONDO_OK;
 }
 

@@ -175,8 +175,8 @@ static rondo_status check_own_parameters(const struct build *build, const char *
   cu_result result = build->device->driver.cuKernelGetParamInfo(kernel, 0, &offset, &bytes);
   if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetParamInfo");
   if (bytes == launch->parameter_bytes) return RONDO_OK;
-  return status_set(RONDO_INTERNAL, "instantiate: task '%s': kernel '%s' takes %zu bytes, not %u", task, launch->kernel,
-                    bytes, launch->parameter_bytes);
+  return status_set(RONDO_INTERNAL, "instantiate: task '%s': kernel '%s' takes %zu byte%s, not %u", task,
+                    launch->kernel, bytes, PLURAL(bytes), launch->parameter_bytes);
 }
 
 static rondo_status check_user_parameters(const struct build *build, const char *task, const struct user_work *work,
@@ -190,15 +190,15 @@ static rondo_status check_user_parameters(const struct build *build, const char 
     bool exists = result == CU_SUCCESS;
     if (!exists && result != CU_INVALID_VALUE) return task_failed(build, result, task, "cuKernelGetParamInfo");
     if (!exists && i < count)
-      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has %u parameters, not %u", task,
-                        function, i, count);
+      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has %u parameter%s, not %u", task,
+                        function, i, PLURAL(i), count);
     if (exists && i == count)
-      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has more than %u parameters", task,
-                        function, count);
+      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has more than %u parameter%s",
+                        task, function, count, PLURAL(count));
     if (exists && found != expected)
       return status_set(RONDO_INVALID_ARGUMENT,
-                        "instantiate: task '%s': parameter %u of kernel '%s' has %zu bytes, not %zu", task, i, function,
-                        found, expected);
+                        "instantiate: task '%s': parameter %u of kernel '%s' has %zu byte%s, not %zu", task, i,
+                        function, found, PLURAL(found), expected);
   }
   return RONDO_OK;
 }
@@ -374,7 +374,8 @@ static rondo_status add_program_node(struct build *build, uint32_t index) {
     return add_user_kernel(build, node, &build->exits[index], &build->exec->launches[node->first_launch]);
   if (node->user_work->capture) return add_capture(build, node, &build->exits[index]);
   return status_set(RONDO_UNSUPPORTED,
-                    "instantiate: task '%s' has neither an image nor a callback, and this is the CUDA backend",
+                    "instantiate: task '%s' has neither an image nor a callback, and this is the CUDA backend: give it "
+                    "one, or open the runtime with RONDO_BACKEND_HOST",
                     node->call.task->name);
 }
 

@@ -310,8 +310,11 @@ static rondo_status host_exec_create(struct device *device, const struct device_
   if (program->operand_count) memcpy(exec->data, program->data, program->operand_count * sizeof(void *));
   for (uint32_t n = 0; n < program->node_count; n++)
     if (program->nodes[n].user_work && !program->nodes[n].user_work->host)
-      return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s' has no host function, and this is the host backend",
-                        program->nodes[n].call.task->name);
+      return status_set(
+          RONDO_UNSUPPORTED,
+          "instantiate: task '%s' has no host function, and this is the host backend: give it one, or open the "
+          "runtime with RONDO_BACKEND_CUDA",
+          program->nodes[n].call.task->name);
   *exec_out = exec;
   return RONDO_OK;
 }

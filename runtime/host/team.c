@@ -116,7 +116,8 @@ rondo_status team_push(struct team *team, void *program) {
     struct team_cell *cell = &team->queue[position % TEAM_QUEUE_LENGTH];
     uint64_t sequence = atomic_load_explicit(&cell->sequence, memory_order_acquire);
     if (sequence < position)
-      return status_set(RONDO_BUSY, "replay: %d replays of the lane are queued, and there can be no more",
+      return status_set(RONDO_BUSY,
+                        "replay: %d replays of the lane are queued, and there can be no more: try again later",
                         TEAM_QUEUE_LENGTH);
     if (sequence == position && atomic_compare_exchange_weak_explicit(&team->queue_tail, &position, position + 1,
                                                                       memory_order_relaxed, memory_order_relaxed)) {
@@ -197,8 +198,8 @@ rondo_status team_start(struct team *team, const rondo_allocator *allocator, con
   team->threads = allocator->allocate(allocator->user, thread_count * sizeof(pthread_t), 64);
   rondo_status status = RONDO_OK;
   if (!team->queue || !team->threads)
-    status =
-        status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no memory for a team of %u threads", thread_count);
+    status = status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no memory for a team of %u thread%s",
+                        thread_count, PLURAL(thread_count));
   for (uint64_t i = 0; i < TEAM_QUEUE_LENGTH && status == RONDO_OK; i++) atomic_init(&team->queue[i].sequence, i);
   if (status == RONDO_OK) status = start_threads(team);
   if (status != RONDO_OK) teams_stop(team, 1, allocator, RONDO_FOREVER);

@@ -529,9 +529,9 @@ Test(graph_llama, what_does_not_fit_is_refused_before_anything_is_added) {
   bad.lender = &lender, bad.feed_back = 1;
   REFUSED("rondo_borrow: tensor 'token' is of kind input, expected a constant or a state");
   bad.lender = &lender, bad.sequences = 2;
-  REFUSED("the lender has caches of 1 sequences, expected 2");
+  REFUSED("the lender has caches of 1 sequence, expected 2");
   bad.lender = &lender, bad.tokens = 4, bad.sequences = 2, bad.sequence = 1;
-  REFUSED("the lender has caches of 1 sequences, expected 2");
+  REFUSED("the lender has caches of 1 sequence, expected 2");
   bad.lender = &lender, bad.layers = LAYERS - 1;
   REFUSED("the lender has 2 layers, expected 1");
   bad.name = "a name that begins those of all";

@@ -398,13 +398,13 @@ Test(softmax, gemm_softmax_refuses_what_does_not_fit_together) {
   REQUIRE_ERROR(rowmax_add(g, a, b, absent), invalid, "max is absent");
   REQUIRE_ERROR(softmax_add(g, f32, b, p), invalid, "a is f32, expected f16 or bf16");
   REQUIRE_ERROR(softmax_add(g, a, bf16, p), invalid, "b is bf16, expected the dtype of a, f16");
-  REQUIRE_ERROR(softmax_add(g, tensor_of(g, RONDO_F16, 1, 8, 0, 0), b, p), invalid, "a has 1 dimensions");
+  REQUIRE_ERROR(softmax_add(g, tensor_of(g, RONDO_F16, 1, 8, 0, 0), b, p), invalid, "a has 1 dimension, expected");
   REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 2, 9, 16, 0), p), invalid, "b has 2 dimensions");
   REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 2, 8, 9, 0)), invalid, "p has 2 dimensions, expected 3");
   REQUIRE_ERROR(rowmax_add(g, a, b, p), invalid, "max has 3 dimensions, expected 2");
   REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 3, 2, 9, 17), p), invalid, "b has 17 columns, a has 16");
-  REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 3, 3, 9, 16), p), invalid, "b has 3 matrices, a has 2");
-  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 3, 8, 9)), invalid, "p has 3 matrices, a has 2");
+  REQUIRE_ERROR(softmax_add(g, a, tensor_of(g, RONDO_F16, 3, 3, 9, 16), p), invalid, "b has 3 items, a has 2");
+  REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 3, 8, 9)), invalid, "p has 3 items, a has 2");
   REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 2, 7, 9)), invalid, "p has 7 rows, a has 8");
   REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F32, 3, 2, 8, 8)), invalid, "p has 8 columns, b has 9 rows");
   REQUIRE_ERROR(softmax_add(g, a, b, tensor_of(g, RONDO_F64, 3, 2, 8, 9)), invalid, "p is f64");

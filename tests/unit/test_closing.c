@@ -161,7 +161,7 @@ Test(closing, nobody_borrows_from_an_exec_that_another_thread_closes) {
   atomic_store(&gate_is_open, true);
   pthread_join(closer, NULL);
   cr_assert_null(s.exec);
-  REQUIRE_ERROR(rondo_instantiate(s.runtime, s.borrower, NULL, &borrower), RONDO_INVALID_STATE, "0 execs are open");
+  REQUIRE_ERROR(rondo_instantiate(s.runtime, s.borrower, NULL, &borrower), RONDO_INVALID_STATE, "no exec is open");
   REQUIRE_OK(rondo_instantiate(s.runtime, s.lender, NULL, &s.exec));
   set_all(s.exec, s.weights, 8);
   require_weights(&s, 0, 8);
@@ -181,7 +181,7 @@ Test(closing, a_borrower_takes_the_exec_that_nobody_closes) {
   wait_until_closing(s.exec);
   rondo_exec *borrower = NULL;
   REQUIRE_OK(rondo_instantiate(s.runtime, s.borrower, &(rondo_exec_options){.lane = 1}, &borrower));
-  REQUIRE_ERROR(rondo_close_exec(&second), RONDO_INVALID_STATE, "1 open execs borrow");
+  REQUIRE_ERROR(rondo_close_exec(&second), RONDO_INVALID_STATE, "1 open exec borrows");
   REQUIRE_OK(rondo_close_exec(&borrower));
   atomic_store(&gate_is_open, true);
   pthread_join(closer, NULL);
@@ -204,7 +204,7 @@ Test(closing, an_exec_that_another_thread_closes_is_neither_set_nor_read_nor_clo
                 "another thread closes the exec");
   REQUIRE_ERROR(rondo_close_exec_within(&copy, 0), RONDO_INVALID_STATE,
                 "rondo_close_exec_within: another thread closes the exec");
-  REQUIRE_ERROR(rondo_close(&s.runtime), RONDO_INVALID_STATE, "2 execs and 0 graphs");
+  REQUIRE_ERROR(rondo_close(&s.runtime), RONDO_INVALID_STATE, "the runtime still has 2 execs, of tasks");
   atomic_store(&gate_is_open, true);
   pthread_join(closer, NULL);
   subject_close(&s);

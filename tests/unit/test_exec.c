@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -121,6 +122,85 @@ Test(exec, pools_of_the_planned_size_fit_and_one_byte_less_does_not) {
   REQUIRE_OK(rondo_graph_destroy(&d.graph));
 }
 
+/* Behind "device_bytes of at least ". 0: of that pool there is enough. */
+static uint64_t wanted_bytes(const char *pool) {
+  char text[64];
+  snprintf(text, sizeof text, "%s_bytes of at least ", pool);
+  const char *at = strstr(rondo_error_text(), text);
+  return at ? strtoull(at + strlen(text), NULL, 10) : 0;
+}
+
+/* One text tells what all pools lack: whoever does as it says is done. */
+Test(exec, pools_of_0_are_told_all_that_is_needed_at_once) {
+  struct doubling d = describe(NULL);
+  rondo_plan plan;
+  REQUIRE_OK(rondo_plan_graph(d.graph, &plan));
+  for (uint32_t slots = 1; slots <= 16; slots += 15)
+    for (int lacks_host = 0; lacks_host < 2; lacks_host++) {
+      const rondo_exec_options exec_options = {.slots = slots};
+      rondo_options options = {.backend = RONDO_BACKEND_HOST, .host_bytes = lacks_host ? 256 : 0};
+      rondo_runtime *runtime = NULL;
+      rondo_exec *exec = NULL;
+      REQUIRE_OK(rondo_open(&options, &runtime));
+      REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, &exec_options, &exec), RONDO_OUT_OF_MEMORY,
+                    "instantiate: device pool: ");
+      cr_assert_not_null(strstr(rondo_error_text(), " bytes are needed, 0 of 0 are in use; pinned pool: "));
+      options.device_bytes = wanted_bytes("device");
+      options.pinned_bytes = wanted_bytes("pinned");
+      options.host_bytes = wanted_bytes("host");
+      cr_assert_eq(options.device_bytes, plan.device_bytes);
+      cr_assert_eq(options.pinned_bytes, slots * plan.pinned_bytes_per_slot);
+      cr_assert_eq(options.host_bytes > 0, lacks_host, "%s", rondo_error_text());
+      REQUIRE_OK(rondo_close(&runtime));
+      REQUIRE_OK(rondo_open(&options, &runtime));
+      REQUIRE_OK(rondo_instantiate(runtime, d.graph, &exec_options, &exec));
+      /* A second one finds no room: as much again is asked for. */
+      rondo_exec *second = NULL;
+      REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, &exec_options, &second), RONDO_OUT_OF_MEMORY, "device pool");
+      cr_assert_gt(wanted_bytes("device"), options.device_bytes);
+      cr_assert_eq(wanted_bytes("pinned"), 2 * options.pinned_bytes);
+      REQUIRE_OK(rondo_close_exec(&exec));
+      REQUIRE_OK(rondo_close(&runtime));
+    }
+  REQUIRE_OK(rondo_graph_destroy(&d.graph));
+}
+
+/* Of one task, called so. */
+static rondo_exec *open_called(rondo_runtime *runtime, const char *name) {
+  rondo_graph *graph = NULL;
+  rondo_tensor from, to;
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_state(graph, "from", RONDO_F32, 1, (int64_t[]){1}, &from));
+  REQUIRE_OK(rondo_state(graph, "to", RONDO_F32, 1, (int64_t[]){1}, &to));
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.name = name, .src = from, .dst = to}));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  return exec;
+}
+
+Test(exec, what_is_still_open_is_named_by_its_first_task) {
+  static const char *const names[] = {"first", "second", "third", "fourth"};
+  static const char *const says[] = {
+      "close: the runtime still has 1 exec, of task 'first' (rondo_close_exec)",
+      "close: the runtime still has 2 execs, of tasks 'second', 'first' (rondo_close_exec)",
+      "close: the runtime still has 3 execs, of tasks 'third', 'second', 'first' (rondo_close_exec)",
+      "close: the runtime still has 4 execs, of tasks 'fourth', 'third', 'second' and others (rondo_close_exec)"};
+  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_graph *graph = NULL;
+  rondo_exec *execs[4];
+  for (int e = 0; e < 4; e++) {
+    execs[e] = open_called(runtime, names[e]);
+    REQUIRE_ERROR(rondo_close(&runtime), RONDO_INVALID_STATE, says[e]);
+  }
+  REQUIRE_OK(rondo_graph_create(runtime, NULL, &graph));
+  REQUIRE_ERROR(rondo_close(&runtime), RONDO_INVALID_STATE, "(rondo_close_exec) and 1 graph (rondo_graph_destroy)");
+  for (int e = 0; e < 4; e++) REQUIRE_OK(rondo_close_exec(&execs[e]));
+  REQUIRE_ERROR(rondo_close(&runtime), RONDO_INVALID_STATE, "the runtime still has 1 graph (rondo_graph_destroy)");
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
 Test(exec, a_graph_can_be_planned_and_created_in_the_planned_host_pool) {
   struct doubling d = describe(NULL);
   rondo_plan plan;
@@ -161,7 +241,8 @@ Test(exec, a_busy_slot_is_refused_and_a_wait_times_out) {
   rondo_slot slot, none;
   REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
   REQUIRE_OK(rondo_acquire(exec, &slot));
-  REQUIRE_ERROR(rondo_acquire(exec, &none), RONDO_BUSY, "all 1 slots");
+  REQUIRE_ERROR(rondo_acquire(exec, &none), RONDO_BUSY,
+                "1 slot of the exec is held: release one, or instantiate with more (16 at most)");
   REQUIRE_OK(rondo_poll(slot));
   atomic_store(&gate_open, false);
   REQUIRE_OK(rondo_replay(slot));
@@ -202,7 +283,7 @@ Test(exec, what_a_lost_exec_borrowed_from_can_be_closed, .timeout = 60) {
   REQUIRE_OK(rondo_acquire(user, &slot));
   atomic_store(&gate_open, false);
   REQUIRE_OK(rondo_replay(slot));
-  REQUIRE_ERROR(rondo_close_exec(&owner), RONDO_INVALID_STATE, "1 open execs borrow");
+  REQUIRE_ERROR(rondo_close_exec(&owner), RONDO_INVALID_STATE, "1 open exec borrows");
   REQUIRE_ERROR(rondo_close_exec_within(&user, 1000000), RONDO_DEVICE_LOST, "slot 0 was not done");
   REQUIRE_OK(rondo_close_exec(&owner));
   REQUIRE_OK(rondo_graph_destroy(&borrower));
@@ -252,7 +333,7 @@ Test(exec, closing_within_a_time_gives_up_what_hangs_and_ends, .timeout = 60) {
   cr_assert_gt(host_bytes, 0);
   cr_assert_gt(info.host.used_bytes, host_bytes);
   REQUIRE_OK(rondo_graph_destroy(&of_runtime));
-  REQUIRE_ERROR(rondo_close(&runtime), RONDO_INVALID_STATE, "1 execs");
+  REQUIRE_ERROR(rondo_close(&runtime), RONDO_INVALID_STATE, "1 exec, of task '");
   REQUIRE_OK(rondo_close_exec(&execs[1])); /* with a replay that is in flight for ever */
   REQUIRE_OK(rondo_runtime_info(runtime, &info));
   cr_assert_eq(info.host.used_bytes, host_bytes, "of an exec in flight nothing is given back");
@@ -288,7 +369,7 @@ Test(exec, stale_and_foreign_handles_are_refused) {
   REQUIRE_ERROR(rondo_upload(exec, other.state, &value, 4), RONDO_INVALID_ARGUMENT, "another graph");
   REQUIRE_ERROR(rondo_upload(exec, d.state, &value, 3), RONDO_INVALID_ARGUMENT, "has 4 bytes, not 3");
   REQUIRE_ERROR(rondo_upload(exec, d.state, NULL, 4), RONDO_INVALID_ARGUMENT, "data is NULL");
-  REQUIRE_ERROR(rondo_close(&runtime), RONDO_INVALID_STATE, "1 execs and 1 graphs");
+  REQUIRE_ERROR(rondo_close(&runtime), RONDO_INVALID_STATE, "the runtime still has 1 exec, of task '");
   rondo_exec *alias = exec;
   REQUIRE_OK(rondo_close_exec(&exec));
   REQUIRE_ERROR(rondo_acquire(alias, &slot), RONDO_INVALID_STATE, "exec is closed");

@@ -128,22 +128,27 @@ Test(lend, a_borrower_wants_exactly_one_exec_of_the_lender_and_keeps_it_open) {
   rondo_exec *borrower = NULL, *foreign = open_exec(elsewhere, c.lender);
   rondo_info before = info_of(runtime);
   REQUIRE_ERROR(rondo_instantiate(runtime, c.borrower, NULL, &borrower), RONDO_INVALID_STATE,
-                "constant 'weights' is borrowed from a graph of which 0 execs are open");
+                "constant 'weights' is borrowed from a graph of which no exec is open in this runtime: instantiate "
+                "that graph first");
   require_used(runtime, before);
   rondo_exec *lender = open_exec(runtime, c.lender), *second = open_exec(runtime, c.lender);
   before = info_of(runtime);
   REQUIRE_ERROR(rondo_instantiate(runtime, c.borrower, NULL, &borrower), RONDO_INVALID_STATE,
-                "instantiate: constant 'weights' is borrowed from a graph of which 2 execs are open");
+                "instantiate: constant 'weights' is borrowed from a graph of which 2 execs are open in this runtime: "
+                "close all but the one");
   cr_assert_null(borrower);
   require_used(runtime, before);
   REQUIRE_OK(rondo_close_exec(&second));
   borrower = open_exec(runtime, c.borrower);
   rondo_exec *another = open_exec(runtime, c.borrower);
-  REQUIRE_ERROR(rondo_close_exec(&lender), RONDO_INVALID_STATE, "2 open execs borrow");
+  REQUIRE_ERROR(rondo_close_exec(&lender), RONDO_INVALID_STATE,
+                "2 open execs borrow its constants or states: close first those of tasks ");
   cr_assert_not_null(lender);
-  REQUIRE_ERROR(rondo_close_exec_within(&lender, 0), RONDO_INVALID_STATE, "2 open execs borrow");
+  REQUIRE_ERROR(rondo_close_exec_within(&lender, 0), RONDO_INVALID_STATE,
+                "2 open execs borrow its constants or states: close first those of tasks ");
   REQUIRE_OK(rondo_close_exec(&borrower));
-  REQUIRE_ERROR(rondo_close_exec(&lender), RONDO_INVALID_STATE, "1 open execs borrow");
+  REQUIRE_ERROR(rondo_close_exec(&lender), RONDO_INVALID_STATE,
+                "1 open exec borrows its constants or states: close first that of task '");
   set_all(lender, c.cache, 3); /* a refused close leaves it as it was */
   require_all(lender, c.cache, 3);
   REQUIRE_OK(rondo_close_exec(&another));
@@ -325,7 +330,7 @@ Test(lend, nobody_borrows_from_an_exec_that_is_still_being_made) {
   add_task(c.lender, c.cache, RONDO_WRITE, wait_at_gate);
   struct instantiation making = {.runtime = runtime, .graph = c.lender};
   instantiate_up_to_gate(&making);
-  REQUIRE_ERROR(rondo_instantiate(runtime, c.borrower, NULL, &borrower), RONDO_INVALID_STATE, "0 execs are open");
+  REQUIRE_ERROR(rondo_instantiate(runtime, c.borrower, NULL, &borrower), RONDO_INVALID_STATE, "no exec is open");
   finish(&making);
   borrower = open_exec(runtime, c.borrower);
   REQUIRE_OK(rondo_close_exec(&borrower));
@@ -346,7 +351,8 @@ Test(lend, a_borrower_that_hangs_and_is_given_up_leaves_its_lender_closable) {
   REQUIRE_OK(rondo_replay(slot));
   REQUIRE_ERROR(rondo_close_exec_within(&borrower, 5000000), RONDO_DEVICE_LOST, "was not done");
   cr_assert_null(borrower);
-  REQUIRE_ERROR(rondo_close_exec(&lender), RONDO_INVALID_STATE, "1 open execs borrow");
+  REQUIRE_ERROR(rondo_close_exec(&lender), RONDO_INVALID_STATE,
+                "1 open exec borrows its constants or states: close first that of task '");
   REQUIRE_OK(rondo_close_exec(&second));
   REQUIRE_OK(rondo_close_exec(&lender));
   forget(&c);

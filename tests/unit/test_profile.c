@@ -206,7 +206,7 @@ Test(profile, wants_the_exec_for_itself_and_gives_it_back) {
   REQUIRE_OK(rondo_profile(slots[1], &quick, &profile, 1, &totals));
   REQUIRE_OK(rondo_acquire(exec, &slots[0]));
   REQUIRE_OK(rondo_acquire(exec, &slots[2]));
-  REQUIRE_ERROR(rondo_acquire(exec, &other), RONDO_BUSY, "all 3 slots");
+  REQUIRE_ERROR(rondo_acquire(exec, &other), RONDO_BUSY, "3 slots of the exec are all held");
   for (int i = 0; i < 3; i++) REQUIRE_OK(rondo_release(slots[i]));
   REQUIRE_OK(rondo_close_exec(&exec));
   REQUIRE_OK(rondo_graph_destroy(&graph));
