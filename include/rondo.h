@@ -91,6 +91,7 @@
  *     hold other slots. rondo_poll, rondo_wait and rondo_data may be called by any other thread too, at any time.
  *   - Different graphs and execs are independent of each other. Functions of values alone (rondo_dtype_bits, say) are
  *     for any thread at any time.
+ *   - Threads that the library starts, and that the driver starts in its calls, take no signals of the application.
  *   - A child of fork cannot use what was made before with a runtime: every call on such a runtime, graph, exec or
  *     slot, closing too, is RONDO_INVALID_STATE there, at once, and touches neither the GPU nor any thread (Linux 4.14
  *     and newer). The child need close nothing. It may open a runtime of its own; CUDA's driver refuses that, as
@@ -848,7 +849,9 @@ typedef struct rondo_argument {
 /* The same work for the host backend: data[i] is the address of argument i: a tensor's first element, as aligned as its
  * offset in the tensor allows, whose own first byte is 256-byte aligned; or the copied value, 64-byte aligned. Runs on
  * one thread of the team, on the cores that rondo_options.host_threads tells of, with a stack of the default size or 1
- * MiB. It takes no signals of the application.
+ * MiB. It leaves the thread's signals and cores as they are. The thread takes no signals of the application, and a child
+ * that the function starts would take none either, SIGTERM for one: it unblocks them between fork and exec, or with
+ * posix_spawnattr_setsigmask.
  * It must return. It may replay and poll any exec, but waits for none of its own runtime: there rondo_wait of a replay
  * in flight, rondo_instantiate, rondo_upload, rondo_upload_all, rondo_download, rondo_close_exec and rondo_close answer
  * RONDO_INVALID_STATE. */

@@ -1,7 +1,8 @@
 /* replay.c - the hot path: acquire, fill, replay, poll, wait, release. No allocation, no lock, and on the replaying
- * thread no system call of ours (the clock is read through the vDSO). */
+ * thread no system call of ours (the clock is read through the vDSO), but around the first launch of a slot. */
 #include "replay.h"
 #include "clock.h"
+#include "own_thread.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -37,7 +38,10 @@ static rondo_status launch(const rondo_exec *exec, struct slot *slot, void *cons
   /* Counted before the launch: whoever polls from another thread must not take the old completion for the new one. */
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
   atomic_store_explicit(&slot->launched, launched + 1, memory_order_release);
+  sigset_t signals;
+  if (launched == 0) own_thread_block_signals(&signals); /* a driver may start threads in the first */
   rondo_status status = stream ? ops->exec_launch_on(slot->device_exec, *stream) : ops->exec_launch(slot->device_exec);
+  if (launched == 0) own_thread_restore_signals(&signals);
   if (status != RONDO_OK) atomic_store_explicit(&slot->launched, launched, memory_order_release);
   return status;
 }

@@ -89,7 +89,10 @@ rondo_status capture_into(struct device *device, const struct lane *lane, struct
   atomic_store(&device->capturer, (uintptr_t)pthread_self());
   int mode = CU_CAPTURE_THREAD_LOCAL; /* not relaxed: what would break a capture of its own is refused */
   driver->cuThreadExchangeStreamCaptureMode(&mode);
+  sigset_t ours;
+  pthread_sigmask(SIG_SETMASK, &device->signals, &ours); /* the callback has the mask that the caller has */
   int refused = work->capture(work->user, lane->capture_stream, node->call.data);
+  pthread_sigmask(SIG_SETMASK, &ours, NULL);
   driver->cuThreadExchangeStreamCaptureMode(&mode);
   atomic_store(&device->capturer, 0);
   rondo_status status = RONDO_OK;

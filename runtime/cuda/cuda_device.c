@@ -15,6 +15,7 @@
 
 #include "../cutter.h"
 #include "../kernels.h"
+#include "../own_thread.h"
 
 enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256, OWN_BYTES = 256 };
 
@@ -321,7 +322,10 @@ static rondo_status cuda_open(const rondo_options *options, const rondo_allocato
   *info = (struct device_info){0};
   lanes_describe(options, info);
   cores_find(&device->staging.filling.cores);
+  sigset_t signals;
+  own_thread_block_signals(&signals); /* the driver starts threads */
   rondo_status status = take_all(device, options, info);
+  own_thread_restore_signals(&signals);
   if (status != RONDO_OK) {
     char cause[CAUSE_BYTES]; /* what is done now may fail too, and leave its own text */
     snprintf(cause, sizeof cause, "%s", rondo_error_text());

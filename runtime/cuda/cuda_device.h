@@ -3,6 +3,7 @@
 #define RONDO_CUDA_DEVICE_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 #include "../lane.h"
@@ -74,7 +75,9 @@ struct device {
   char cause[CAUSE_BYTES];
   /* Instantiating takes turns: kernel attributes, capture streams and the node list are the device's. */
   pthread_mutex_t lock;
+  sigset_t signals;          /* that were blocked before, by the thread that holds the lock */
   atomic_uintptr_t capturer; /* the thread that is in a callback and holds the lock; 0: none */
+  atomic_bool has_noticed;
   struct heartbeat heartbeat;
   struct staging staging;
   struct cu_graph_node **captured; /* CAPTURE_NODE_LIMIT */

@@ -9,6 +9,7 @@
 
 #include "../cutter.h"
 #include "../kernels.h"
+#include "../own_thread.h"
 #include "cuda_device.h"
 
 enum {
@@ -455,13 +456,16 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   rondo_status status = device_enter(device, "instantiate");
   if (status != RONDO_OK) return status;
   pthread_mutex_lock(&device->lock);
+  own_thread_block_signals(&device->signals); /* the driver may start threads */
   int mode = device_relax(device);
   struct build build;
   build_start(&build, device, program);
   status = build_graph(&build);
   if (status != RONDO_OK) release(build.exec);
   device_restore(device, mode);
+  const sigset_t signals = device->signals;
   pthread_mutex_unlock(&device->lock);
+  own_thread_restore_signals(&signals);
   device_leave(device);
   if (status == RONDO_OK) *exec = build.exec;
   return status;

@@ -1,6 +1,7 @@
 /* cuda_replay.c - launching an executable graph: into its lane, or into a stream of the caller's. */
 #include <sched.h>
 
+#include "../own_thread.h"
 #include "cuda_device.h"
 
 /* ---- Turns ------------------------------------------------------------------------------------------------------- */
@@ -33,11 +34,22 @@ static void leave_alone(struct lane *lane) {
 /* By a thread of the driver's, behind the replay in the lane's order. */
 static void send_notice(void *exec) { notice_send(&((struct device_exec *)exec)->notice); }
 
+/* The first one of a device may start the thread that runs them all. */
+static cu_result launch_send(struct device_exec *exec) {
+  struct device *device = exec->device;
+  sigset_t signals;
+  bool is_first = !atomic_exchange_explicit(&device->has_noticed, true, memory_order_relaxed);
+  if (is_first) own_thread_block_signals(&signals);
+  cu_result result = device->driver.cuLaunchHostFunc(exec->lane->stream, send_notice, exec);
+  if (is_first) own_thread_restore_signals(&signals);
+  return result;
+}
+
 /* The replay runs: that nobody will be told of its end cannot be taken back. */
 static rondo_status launch_notice(struct device_exec *exec) {
   struct device *device = exec->device;
   notice_expect(&exec->notice);
-  cu_result result = device->driver.cuLaunchHostFunc(exec->lane->stream, send_notice, exec);
+  cu_result result = launch_send(exec);
   if (result == CU_SUCCESS) return RONDO_OK;
   rondo_status status = device_failed(device, result, "replay: launched, and then cuLaunchHostFunc");
   return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "../own_thread.h"
 #include "cuda_device.h"
 
 enum {
@@ -41,6 +42,7 @@ static void *beat(void *argument) {
   int core = -1;
   uint64_t replays = 0;
   uint32_t beats = 0;
+  own_thread_begin(NULL);
   if (device_enter(device, "keep warm") != RONDO_OK) return NULL;
   while (!atomic_load_explicit(&heartbeat->stop, memory_order_relaxed) && !device_lost(device)) {
     int wanted = atomic_load_explicit(&heartbeat->core, memory_order_relaxed);
@@ -77,13 +79,16 @@ static rondo_status start(struct device *device) {
   if (status != RONDO_OK) return status;
   status = device_enter(device, "keep warm");
   if (status != RONDO_OK) return status;
+  sigset_t signals;
+  own_thread_block_signals(&signals);
   cu_result result = lane_stream(device, &device->lanes[0], 0, &heartbeat->stream);
+  own_thread_restore_signals(&signals);
   if (result != CU_SUCCESS) status = device_failed(device, result, "keep warm: a stream of its own");
   device_leave(device);
   if (status != RONDO_OK) return status;
   atomic_store(&heartbeat->stop, false);
   atomic_store(&heartbeat->core, sched_getcpu());
-  if (pthread_create(&heartbeat->thread, NULL, beat, device) == 0) return RONDO_OK;
+  if (own_thread_start(&heartbeat->thread, beat, device) == 0) return RONDO_OK;
   return status_set(RONDO_OUT_OF_MEMORY, "instantiate: keep_warm: no thread");
 }
 

@@ -1,11 +1,14 @@
-/* test_own_thread.c - what a process around the library may be like: with small default stacks, pinned threads, and a
- * CPU quota. */
+/* test_own_thread.c - what a process around the library may be like: with small default stacks, pinned threads, a CPU
+ * quota, and children that a host function starts. */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "../../runtime/cores.h"
 #include "lone_task.h"
@@ -107,6 +110,52 @@ Test(own_thread, a_host_function_has_the_default_stack_where_that_is_larger) {
   cr_assert_geq(found, wanted);
   lone_task_end(&task);
   REQUIRE_OK(rondo_close(&runtime));
+}
+
+/* ---- Children of a host function --------------------------------------------------------------------------------- */
+
+struct child {
+  bool unblocks; /* as rondo.h says */
+  pid_t process;
+};
+
+static void start_child(void *user, void *const *data) {
+  struct child *child = user;
+  (void)data;
+  sigset_t all, before;
+  if (child->process) return; /* no warm-up, no second replay */
+  sigemptyset(&all);
+  if (child->unblocks) {
+    sigfillset(&all);
+    cr_assert_eq(pthread_sigmask(SIG_BLOCK, NULL, &before), 0);
+    cr_assert(sigismember(&before, SIGTERM), "the thread takes no signals of the application");
+  }
+  child->process = fork();
+  if (child->process) return;
+  if (child->unblocks) pthread_sigmask(SIG_UNBLOCK, &all, NULL);
+  execl("/bin/sleep", "sleep", "20", (char *)NULL);
+  _exit(1);
+}
+
+/* Which signal ended the child: SIGTERM, or SIGKILL that is sent if it is still there a moment later. */
+static int signal_that_ends(bool unblocks) {
+  struct child child = {.unblocks = unblocks};
+  int status = 0;
+  rondo_runtime *runtime = open_one();
+  struct lone_task task = lone_task(runtime, start_child, NULL, &child);
+  cr_assert_gt(child.process, 0);
+  kill(child.process, SIGTERM);
+  usleep(200000);
+  if (!unblocks) kill(child.process, SIGKILL);
+  cr_assert_eq(waitpid(child.process, &status, 0), child.process);
+  lone_task_end(&task);
+  REQUIRE_OK(rondo_close(&runtime));
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+Test(own_thread, a_child_that_unblocks_signals_takes_them_and_another_one_does_not) {
+  cr_assert_eq(signal_that_ends(true), SIGTERM);
+  cr_assert_eq(signal_that_ends(false), SIGKILL);
 }
 
 /* ---- Cores ------------------------------------------------------------------------------------------------------- */
