@@ -42,28 +42,32 @@ static int open_terminal(struct typed *typed) {
   return tcgetattr(typed->terminal, &typed->modes);
 }
 
-static void become_chat(const struct typed *typed, const char *model, const char *const *words) {
-  char path[4096], *arguments[16] = {path, "--backend", "host", "--model", (char *)(uintptr_t)model, "--system", ""};
-  snprintf(path, sizeof path, "%s/samples/chat", shell_root());
-  for (size_t i = 0; words[i]; i++) arguments[7 + i] = (char *)(uintptr_t)words[i];
+static void become(const struct typed *typed, char *const *arguments) {
   setenv("TERM", "xterm", 1);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && setsid() >= 0 && dup2(typed->terminal, STDIN_FILENO) >= 0 &&
       ioctl(STDIN_FILENO, TIOCSCTTY, 0) == 0 && dup2(open(typed->out, O_WRONLY), STDOUT_FILENO) >= 0 &&
       dup2(typed->terminal, STDERR_FILENO) >= 0)
-    execv(path, arguments);
+    execv(arguments[0], arguments);
   _exit(127);
 }
 
 /* SIGINT is as in front of a terminal, whatever this test began with. */
-static struct typed begin_chat(const char *model, const char *const *words) {
+static struct typed begin_program(char *const *arguments) {
   struct typed typed = {0};
   cr_assert_eq(open_terminal(&typed), 0);
   snprintf(typed.out, sizeof typed.out, "%s", shell_write("typed-out", ""));
   signal(SIGINT, SIG_DFL);
   typed.process = fork();
-  if (typed.process == 0) become_chat(&typed, model, words);
+  if (typed.process == 0) become(&typed, arguments);
   cr_assert_gt(typed.process, 0);
   return typed;
+}
+
+static struct typed begin_chat(const char *model, const char *const *words) {
+  char path[4096], *arguments[16] = {path, "--backend", "host", "--model", (char *)(uintptr_t)model, "--system", ""};
+  snprintf(path, sizeof path, "%s/samples/chat", shell_root());
+  for (size_t i = 0; words[i]; i++) arguments[7 + i] = (char *)(uintptr_t)words[i];
+  return begin_program(arguments);
 }
 
 static void look(struct typed *typed) {
@@ -101,6 +105,14 @@ static void type(struct typed *typed, const char *bytes, size_t count) {
 
 static void type_text(struct typed *typed, const char *text) { type(typed, text, strlen(text)); }
 
+static void require_modes_of_before(const struct typed *typed) {
+  struct termios modes;
+  cr_assert_eq(tcgetattr(typed->terminal, &modes), 0);
+  cr_assert(modes.c_lflag == typed->modes.c_lflag && modes.c_iflag == typed->modes.c_iflag &&
+            modes.c_oflag == typed->modes.c_oflag);
+  cr_assert_eq(shell_occurrences(shown, ends), shell_occurrences(shown, begins));
+}
+
 /* Its exit status, as a shell's; the terminal is what it was before. */
 static int end_of(struct typed *typed) {
   int status;
@@ -110,11 +122,7 @@ static int end_of(struct typed *typed) {
   }
   look(typed);
   cr_assert_eq(waitpid(typed->process, &status, 0), typed->process);
-  struct termios modes;
-  cr_assert_eq(tcgetattr(typed->terminal, &modes), 0);
-  cr_assert(modes.c_lflag == typed->modes.c_lflag && modes.c_iflag == typed->modes.c_iflag &&
-            modes.c_oflag == typed->modes.c_oflag);
-  cr_assert_eq(shell_occurrences(shown, ends), shell_occurrences(shown, begins));
+  require_modes_of_before(typed);
   close(typed->terminal);
   close(typed->screen);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -282,4 +290,31 @@ Test(chat_terminal, leaves_the_terminal_as_it_was_when_a_signal_ends_it) {
     cr_assert_eq(kill(typed.process, signals[i]), 0);
     cr_assert_eq(end_of(&typed), 128 + signals[i]);
   }
+}
+
+/* Ctrl-Z in front of a shell that edits nothing: it would not show what is typed either. Behind fg the message goes on
+ * where it was. */
+Test(chat_terminal, lends_the_terminal_while_it_is_stopped) {
+  char line[512];
+  setenv("LC_ALL", "C", 1);
+  setenv("PS1", "shell: ", 1);
+  snprintf(line, sizeof line, "%s/samples/chat --backend host --statistics none --model %s\n", shell_root(),
+           write_roomy_model(SMALL_END));
+  struct typed typed = begin_program((char *const[]){"/bin/sh", "-i", NULL});
+  wait_until_shown(&typed, "shell: ", 1);
+  type_text(&typed, line);
+  wait_until_shown(&typed, "> ", 1);
+  type_text(&typed, "/he");
+  wait_until_shown(&typed, "> /he", 1);
+  type_text(&typed, "\032");
+  wait_until_shown(&typed, "shell: ", 2);
+  require_modes_of_before(&typed);
+  type_text(&typed, "fg\n");
+  wait_until_shown(&typed, "> /he", 2);
+  type_text(&typed, "lp\r");
+  wait_until_shown(&typed, "/new    forgets the conversation\r\n", 1);
+  type_text(&typed, "/quit\r");
+  wait_until_shown(&typed, "shell: ", 3);
+  type_text(&typed, "exit\n");
+  cr_assert_eq(end_of(&typed), 0);
 }
