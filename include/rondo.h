@@ -92,6 +92,8 @@
  *   - Different graphs and execs are independent of each other. Functions of values alone (rondo_dtype_bits, say) are
  *     for any thread at any time.
  *   - Threads that the library starts, and that the driver starts in its calls, take no signals of the application.
+ *   - What is computed is computed in the default floating-point state, whatever the calling thread's is (one that
+ *     flushes, rounds otherwise or traps); that stays as it was.
  *   - A child of fork cannot use what was made before with a runtime: every call on such a runtime, graph, exec or
  *     slot, closing too, is RONDO_INVALID_STATE there, at once, and touches neither the GPU nor any thread (Linux 4.14
  *     and newer). The child need close nothing. It may open a runtime of its own; CUDA's driver refuses that, as
@@ -199,7 +201,7 @@ typedef struct rondo_options {
   int32_t device RONDO_ZERO;        /* CUDA device ordinal */
   uint64_t device_bytes RONDO_ZERO; /* pool sizes; rondo_plan_graph says what a graph needs */
   uint64_t pinned_bytes RONDO_ZERO;
-  uint64_t host_bytes RONDO_ZERO;   /* bookkeeping of graphs and execs; 0: 16 MiB */
+  uint64_t host_bytes RONDO_ZERO; /* bookkeeping of graphs and execs; 0: 16 MiB */
   /* Host backend: threads of all lanes. 0: one for each core, at most 64, and no more than the CPU quota of the
    * process's control groups lets run all the time. Which cores there are rondo_open finds: those of the thread that
    * calls it; if that is pinned to one, those of the main thread; if that is too, those that the process had when the
@@ -848,9 +850,10 @@ typedef struct rondo_argument {
 
 /* The same work for the host backend: data[i] is the address of argument i: a tensor's first element, as aligned as its
  * offset in the tensor allows, whose own first byte is 256-byte aligned; or the copied value, 64-byte aligned. Runs on
- * one thread of the team, on the cores that rondo_options.host_threads tells of, with a stack of the default size or 1
- * MiB. It leaves the thread's signals and cores as they are. The thread takes no signals of the application, and a child
- * that the function starts would take none either, SIGTERM for one: it unblocks them between fork and exec, or with
+ * one thread of the team, on the cores that rondo_options.host_threads tells of, with a stack of 1 MiB or
+ * the default size if that is more, and begins in the default floating-point state, which it may change. It leaves the
+ * thread's signals and cores as they are. The thread takes no signals of the application, and a child that the function
+ * starts would take none either, SIGTERM for one: it unblocks them between fork and exec, or with
  * posix_spawnattr_setsigmask.
  * It must return. It may replay and poll any exec, but waits for none of its own runtime: there rondo_wait of a replay
  * in flight, rondo_instantiate, rondo_upload, rondo_upload_all, rondo_download, rondo_close_exec and rondo_close answer

@@ -181,7 +181,8 @@ rondo_status graph_begin(rondo_graph *graph, const char *function, struct graph_
                               .chunk_used = graph->chunks ? graph->chunks->used : 0,
                               .has_backward_edges = graph->has_backward_edges,
                               .dependencies = graph->dependencies,
-                              .plan = graph->plan};
+                              .plan = graph->plan,
+                              .floats = floats_default()};
   graph->dependencies = NULL;
   graph->plan = NULL;
   return RONDO_OK;
@@ -201,6 +202,7 @@ static void roll_back(rondo_graph *graph, const struct graph_mark *mark) {
 }
 
 rondo_status graph_end(rondo_graph *graph, const struct graph_mark *mark, rondo_status status) {
+  floats_set(mark->floats);
   struct dependencies *dependencies = graph->dependencies;
   struct plan *plan = graph->plan;
   bool is_kept = status == RONDO_OK;
@@ -313,7 +315,10 @@ static uint32_t once_operands(const rondo_graph *graph, const struct task *task)
   if (!task->op) return 0;
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task op_task = graph_op_task(graph, task, operands);
-  return !task->op->touches_once || task->op->touches_once(&op_task) ? task->op->once_operands : 0;
+  const struct floats floats = floats_default();
+  bool touches_once = !task->op->touches_once || task->op->touches_once(&op_task);
+  floats_set(floats);
+  return touches_once ? task->op->once_operands : 0;
 }
 
 /* Keeps count of what the plan asks before it leaves a tensor in pinned memory. */
@@ -366,7 +371,9 @@ rondo_status graph_add(rondo_graph *graph, const struct op *op, const char *name
   if (status != RONDO_OK) return status;
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task op_task = graph_op_task(graph, task, operands);
+  const struct floats floats = floats_default();
   status = op->check(&op_task);
+  floats_set(floats);
   if (status != RONDO_OK) return refused_by_check(status, graph, task, arguments, argument_count);
   status = operands_check_overlap(graph, task, arguments, argument_count);
   if (status != RONDO_OK) return status;

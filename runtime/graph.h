@@ -3,6 +3,7 @@
 #define RONDO_GRAPH_H
 
 #include "device.h"
+#include "floats.h"
 #include "runtime.h"
 
 enum { NAME_BYTES = 64, NO_TENSOR = UINT32_MAX };
@@ -97,6 +98,7 @@ struct graph_mark {
   bool has_backward_edges;
   struct dependencies *dependencies;
   struct plan *plan;
+  struct floats floats; /* of the caller's thread */
 };
 rondo_status graph_begin(rondo_graph *graph, const char *function, struct graph_mark *mark);
 rondo_status graph_end(rondo_graph *graph, const struct graph_mark *mark, rondo_status status);

@@ -3,6 +3,8 @@
 
 #include <sched.h>
 
+#include "floats.h"
+
 /* All signals but those that a thread's own instructions raise: the application's handlers run on its own threads. */
 void own_thread_block_signals(sigset_t *before) {
   static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
@@ -36,5 +38,6 @@ int own_thread_start(pthread_t *thread, void *(*begin)(void *), void *argument) 
 }
 
 void own_thread_begin(const struct cores *cores) {
+  floats_default();
   if (cores && cores->count) sched_setaffinity(0, sizeof cores->set, cores->set);
 }

@@ -1,5 +1,5 @@
-/* own_thread.h - threads that the library starts: none of the application's signals, a stack that all code of
- * Rondo's fits, and the cores that were found when the runtime was opened. */
+/* own_thread.h - threads that the library starts: none of the application's signals, the default floating-point state,
+ * a stack that all code of Rondo's fits, and the cores that were found when the runtime was opened. */
 #ifndef RONDO_OWN_THREAD_H
 #define RONDO_OWN_THREAD_H
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "floats.h"
 #include "lists.h"
 #include "place.h"
 
@@ -32,7 +33,10 @@ static uint64_t task_scratch_bytes(const rondo_graph *graph, const struct task *
   if (!task->op || !task->op->scratch_bytes) return 0;
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task op_task = graph_op_task(graph, task, operands);
-  return task->op->scratch_bytes(&op_task);
+  const struct floats floats = floats_default();
+  const uint64_t bytes = task->op->scratch_bytes(&op_task);
+  floats_set(floats);
+  return bytes;
 }
 
 uint32_t places_scratch_count(const rondo_graph *graph) {

@@ -290,7 +290,7 @@ static void fill_all(const struct profile *p, uint64_t copy_bytes, rondo_task_pr
   uint64_t copy_ns = median(p, node_count + 1);
   totals->copy_bytes = copy_bytes;
   if (copy_ns > totals->launch_ns)
-    totals->bytes_per_second = (uint64_t)(2e9 * (double)copy_bytes / (double)(copy_ns - totals->launch_ns));
+    totals->bytes_per_second = (uint64_t)((unsigned __int128)2000000000 * copy_bytes / (copy_ns - totals->launch_ns));
 }
 
 /* ---- The slots, and the call ------------------------------------------------------------------------------------- */

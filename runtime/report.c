@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "floats.h"
 #include "text.h"
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
@@ -115,7 +116,9 @@ static uint64_t touched_bytes(const struct op_task *task, uint32_t index, rondo_
   const struct op_operand *operand = &task->operands[index];
   if (!(operand->access & access)) return 0;
   bool knows = task->op && task->op->touched_elements;
+  const struct floats floats = floats_default();
   int64_t elements = knows ? task->op->touched_elements(task, index, access) : op_elements(operand);
+  floats_set(floats);
   return (uint64_t)elements * rondo_dtype_bits(operand->dtype) / 8;
 }
 

@@ -1,6 +1,7 @@
 /* report_explain.c - which kernels would run on a chip, task by task. */
 #include <inttypes.h>
 
+#include "floats.h"
 #include "report.h"
 #include "text.h"
 
@@ -22,12 +23,15 @@ static rondo_status explain_task(FILE *file, const struct op_task *task, const s
     fputc('\n', file);
     return RONDO_OK;
   }
+  const struct floats floats = floats_default();
+  int64_t items = chip->version ? 0 : host_items_of(task);
+  rondo_status status = RONDO_OK;
+  if (chip->version) status = task->op->select(&(struct op_call){.task = task, .data = op_nowhere}, chip, &launches);
+  floats_set(floats);
   if (!chip->version) {
-    const int64_t items = host_items_of(task);
     fprintf(file, ": host, %" PRId64 " item%s\n", items, PLURAL(items));
     return RONDO_OK;
   }
-  rondo_status status = task->op->select(&(struct op_call){.task = task, .data = op_nowhere}, chip, &launches);
   if (status != RONDO_OK) launches.count = 0;
   for (uint32_t i = 0; i < launches.count; i++) {
     const struct op_launch *launch = &launches.items[i];

@@ -42,11 +42,11 @@ struct scale {
 };
 
 static int32_t x_of(const struct scale *scale, uint64_t node) {
-  return LEFT + (int32_t)((double)(RIGHT - LEFT) * (double)node / (double)scale->node_count);
+  return LEFT + (int32_t)((RIGHT - LEFT) * node / scale->node_count);
 }
 
 static int32_t y_of(const struct scale *scale, uint64_t bytes) {
-  return BOTTOM - (int32_t)((double)(BOTTOM - TOP - HEADROOM) * (double)bytes / (double)scale->bytes);
+  return BOTTOM - (int32_t)((unsigned __int128)(BOTTOM - TOP - HEADROOM) * bytes / scale->bytes);
 }
 
 static void write_text(FILE *file, int32_t x, int32_t y, int32_t size, const char *attributes, const char *text) {

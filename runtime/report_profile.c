@@ -33,17 +33,23 @@ static const char *decimal(uint64_t thousandths, int digits, char text[NUMBER_TE
   return text;
 }
 
+/* Products of two numbers of 64 bits: rates in whole numbers, which no thread's floating-point state changes. */
+typedef unsigned __int128 wide;
+static const uint64_t ns_a_second = 1000000000;
+
 /* Thousandths of a part in a whole. */
-static uint64_t per_mille(double part, double whole) { return whole > 0 ? (uint64_t)(1000 * part / whole + 0.5) : 0; }
+static uint64_t per_mille(wide part, wide whole) {
+  return whole > 0 ? (uint64_t)((1000 * part + whole / 2) / whole) : 0;
+}
 
 static uint64_t bytes_per_second(const rondo_task_profile *task) {
-  return task->time_ns ? (uint64_t)((double)(task->bytes + task->bus_bytes) * 1e9 / (double)task->time_ns) : 0;
+  return task->time_ns ? (uint64_t)((wide)(task->bytes + task->bus_bytes) * ns_a_second / task->time_ns) : 0;
 }
 
 /* Of the bandwidth that a copy has: by the bytes of the device's memory alone. */
 static uint64_t reached_per_mille(const rondo_task_profile *task, const rondo_profile_totals *totals) {
   if (!task->time_ns) return 0;
-  return per_mille((double)task->bytes * 1e9 / (double)task->time_ns, (double)totals->bytes_per_second);
+  return per_mille((wide)task->bytes * ns_a_second, (wide)task->time_ns * totals->bytes_per_second);
 }
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
@@ -80,7 +86,7 @@ static void write_names(FILE *file, const rondo_task_profile *task) {
 static void write_task(FILE *file, uint32_t rank, const rondo_task_profile *task, const rondo_profile_totals *totals) {
   char time[NUMBER_TEXT], share[NUMBER_TEXT], bytes[BYTES_TEXT], bus[BYTES_TEXT], rate[NUMBER_TEXT],
       reached[NUMBER_TEXT];
-  decimal(per_mille((double)task->time_ns * 100, (double)totals->tasks_ns), 1, share);
+  decimal(per_mille((wide)task->time_ns * 100, totals->tasks_ns), 1, share);
   snprintf(rate, sizeof rate, "-");
   snprintf(reached, sizeof reached, "-");
   if (task->time_ns) decimal(bytes_per_second(task) / 1000000, 1, rate);
@@ -119,7 +125,7 @@ static void write_operations(FILE *file, const rondo_task_profile *tasks, const 
   for (uint32_t o = 0; o < used; o++) {
     char time[NUMBER_TEXT], share[NUMBER_TEXT];
     fprintf(file, "%5u  %12s  %6s  ", ranks[o].count, decimal(ranks[o].time_ns, 3, time),
-            decimal(per_mille((double)ranks[o].time_ns * 100, (double)totals->tasks_ns), 1, share));
+            decimal(per_mille((wide)ranks[o].time_ns * 100, totals->tasks_ns), 1, share));
     text_write(file, tasks[ranks[o].task].operation, "");
     fputc('\n', file);
   }

@@ -20,6 +20,9 @@ static inline float f32_of_bits(uint32_t bits) {
   return value;
 }
 
+/* A field of a descriptor, where zero means a default. Moves bits only: callers' threads may flush numbers or trap. */
+static inline float f32_or(float value, float instead) { return bits_of_f32(value) << 1 ? value : instead; }
+
 static inline float f32_of_bf16(uint16_t half) { return f32_of_bits((uint32_t)half << 16); }
 
 static inline uint16_t bf16_of_f32(float value) {

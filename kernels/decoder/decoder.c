@@ -7,11 +7,10 @@
 #include <stdio.h>
 
 #include "../../runtime/integer.h"
+#include "../common/number.h"
 #include "../softmax/attention.h"
 
 enum { WEIGHT_ALIGNMENT = 16, PARTS_RANK = 3, CACHE_RANK = 4 };
-
-static float or_one(float scale) { return scale == 0.0f ? 1.0f : scale; }
 
 rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention_block: the description is NULL");
@@ -31,7 +30,7 @@ rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention
       [ATTENTION_BLOCK_ROPE_FREQUENCIES] = {"rope_frequencies", desc->rope_frequencies, RONDO_READ, 0},
   };
   struct decoder_attributes attributes = {.norm_epsilon = desc->norm_epsilon,
-                                          .scale = or_one(desc->scale),
+                                          .scale = f32_or(desc->scale, 1.0f),
                                           .rope_base = desc->rope_base,
                                           .rope_pairing = (int32_t)desc->rope_pairing};
   return graph_add(graph, &op_attention_block, desc->name, arguments, ATTENTION_BLOCK_OPERANDS, &attributes,
@@ -51,7 +50,7 @@ rondo_status rondo_add_feed_forward(rondo_graph *graph, const rondo_feed_forward
       [FEED_FORWARD_DOWN] = {"down", desc->down, RONDO_READ, 0},
       [FEED_FORWARD_DOWN_SCALES] = {"down_scales", desc->down_scales, RONDO_READ, 0},
   };
-  struct decoder_attributes attributes = {.norm_epsilon = desc->norm_epsilon, .scale = or_one(desc->scale)};
+  struct decoder_attributes attributes = {.norm_epsilon = desc->norm_epsilon, .scale = f32_or(desc->scale, 1.0f)};
   return graph_add(graph, &op_feed_forward, desc->name, arguments, FEED_FORWARD_OPERANDS, &attributes,
                    sizeof attributes);
 }

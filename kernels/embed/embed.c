@@ -14,7 +14,7 @@ rondo_status rondo_add_embed(rondo_graph *graph, const rondo_embed_desc *desc) {
       [EMBED_IDS] = {"ids", desc->ids, RONDO_READ, 0},
       [EMBED_OUT] = {"out", desc->out, RONDO_WRITE, 0},
   };
-  struct embed_attributes attributes = {.scale = desc->scale == 0 ? 1.0f : desc->scale};
+  struct embed_attributes attributes = {.scale = f32_or(desc->scale, 1.0f)};
   return graph_add(graph, &op_embed, desc->name, arguments, EMBED_OPERANDS, &attributes, sizeof attributes);
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "../../runtime/integer.h"
+#include "../common/number.h"
 
 static const char *const operand_names[GEMV_OPERANDS] = {
     "weights", "weight_scales", "vectors", "vector_scales", "out", "norm", "bias", "residual", "out_scales",
@@ -23,7 +24,7 @@ rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc) {
       [GEMV_RESIDUAL] = {"residual", desc->residual, RONDO_READ, GEMV_OUT + 1},
       [GEMV_OUT_SCALES] = {"out_scales", desc->out_scales, RONDO_WRITE, 0},
   };
-  struct gemv_attributes attributes = {.scale = desc->scale == 0 ? 1.0f : desc->scale,
+  struct gemv_attributes attributes = {.scale = f32_or(desc->scale, 1.0f),
                                        .norm_epsilon = desc->norm_epsilon,
                                        .out_global_scale = desc->out_global_scale,
                                        .weight_scale_layout = (int32_t)desc->weight_scale_layout,

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "../common/number.h"
 #include "gemv.h"
 
 rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_nvfp4_desc *desc) {
@@ -11,7 +12,7 @@ rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_n
       [QUANTIZE_CODES] = {"codes", desc->codes, RONDO_WRITE, 0},
       [QUANTIZE_SCALES] = {"scales", desc->scales, RONDO_WRITE, 0},
   };
-  struct quantize_attributes attributes = {.global_scale = desc->global_scale == 0 ? 1.0f : desc->global_scale};
+  struct quantize_attributes attributes = {.global_scale = f32_or(desc->global_scale, 1.0f)};
   return graph_add(graph, &op_quantize_nvfp4, desc->name, arguments, QUANTIZE_OPERANDS, &attributes, sizeof attributes);
 }
 

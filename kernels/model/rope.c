@@ -15,9 +15,8 @@ rondo_status rondo_add_rope(rondo_graph *graph, const rondo_rope_desc *desc) {
       [ROPE_FREQUENCIES] = {"frequencies", desc->frequencies, RONDO_READ, 0},
       [ROPE_OUT] = {"out", desc->out, RONDO_WRITE, ROPE_X + 1},
   };
-  struct rope_attributes attributes = {.layout = (int32_t)desc->layout,
-                                       .pairing = (int32_t)desc->pairing,
-                                       .base = desc->base == 0 ? 10000.0f : desc->base};
+  struct rope_attributes attributes = {
+      .layout = (int32_t)desc->layout, .pairing = (int32_t)desc->pairing, .base = f32_or(desc->base, 10000.0f)};
   return graph_add(graph, &op_rope, desc->name, arguments, ROPE_OPERANDS, &attributes, sizeof attributes);
 }
 

@@ -5,6 +5,7 @@
  * with 32 the node is 0.3 us better, and blocks that count each other with an atomic never win. */
 #include <string.h>
 
+#include "../floats.h"
 #include "cuda_device.h"
 #include "encode.h"
 
@@ -14,7 +15,10 @@ static rondo_status select_launches(const struct device_exec *exec, const struct
                                     struct op_launches *launches) {
   const struct op_call *call = &program->nodes[node].call;
   launches->count = 0;
-  return call->task->op->select(call, &exec->lane->chip, launches);
+  const struct floats floats = floats_default();
+  rondo_status status = call->task->op->select(call, &exec->lane->chip, launches);
+  floats_set(floats);
+  return status;
 }
 
 /* Of the node's last launch; 0 if that cannot publish. */

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../floats.h"
 #include "../notice.h"
 #include "team.h"
 
@@ -95,6 +96,12 @@ static void run_task(struct team *team, const struct op_call *call) {
   if (job.items > 0) team_run(team, &job);
 }
 
+/* What it leaves of the floating-point state is nobody else's. */
+static void run_user_work(const struct user_work *work, void *const *data) {
+  work->host(work->user, data);
+  floats_default();
+}
+
 /* Of a lost device an exec is not touched after the task that was running: who gave up may have closed it. */
 static void run_program(struct team *team, void *owner, void *program) {
   const struct device *device = owner;
@@ -105,7 +112,7 @@ static void run_program(struct team *team, void *owner, void *program) {
     struct op_call call = node->call;
     call.data = exec->data + (node->call.data - exec->shared_data);
     if (node->user_work)
-      node->user_work->host(node->user_work->user, call.data);
+      run_user_work(node->user_work, call.data);
     else
       run_task(team, &call);
     if (is_lost(device)) return;

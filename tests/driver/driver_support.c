@@ -9,7 +9,7 @@
 /* Rondo's device code, as far as the fake has it: takes the place of the library's own table, which is empty where
  * there is no nvcc. Two images, so that a kernel is looked for in both. */
 static const char done_image[] = "fake image: rondo_begin rondo_done";
-static const char copy_image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer mapped_copy";
+static const char copy_image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer mapped_copy rondo_rope";
 const struct device_image device_images[] = {{"done.cu", done_image, done_image + sizeof done_image},
                                              {"copies.cu", copy_image, copy_image + sizeof copy_image}};
 const uint32_t device_image_count = 2;

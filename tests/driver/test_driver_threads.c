@@ -1,6 +1,6 @@
 /* test_driver_threads.c - what the application's threads and others have to do with each other: those that the driver
- * starts in our calls, and keep_warm's, take no signals of the application; and a thread that is not to be had is no
- * harm. */
+ * starts in our calls, and keep_warm's, take no signals of the application; what a kernel is told does not depend on
+ * the floating-point state of the thread that calls; and a thread that is not to be had is no harm. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -10,7 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../kernels/model/rope.h"
 #include "../../runtime/cores.h"
+#include "../../runtime/floats.h"
 #include "../unit/ledger.h"
 #include "driver_support.h"
 
@@ -145,6 +147,61 @@ Test(driver_threads, a_capture_callback_has_the_callers_signals) {
   REQUIRE_OK(rondo_close_exec(&exec));
   REQUIRE_OK(rondo_close(&runtime));
   REQUIRE_OK(rondo_graph_destroy(&graph));
+}
+
+/* ---- Floating-point state ---------------------------------------------------------------------------------------- */
+
+static struct rope_parameters told;
+
+static void note_parameters(const struct fake_launch *launch) {
+  memcpy(&told, launch->parameters[0], sizeof told);
+  told.x = told.out = NULL;
+  told.positions = NULL;
+  told.done = (struct completion){0};
+}
+
+/* The frequencies of a rotary embedding: each is a power. */
+static struct rope_parameters parameters_in(struct floats floats) {
+  rondo_graph *graph = NULL;
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  rondo_tensor x, turned, y;
+  const int64_t shape[] = {1, 2, 3, 64};
+  fake->register_kernel("rondo_rope", note_parameters, 1, (const size_t[]){sizeof(struct rope_parameters)});
+  memset(&told, 0, sizeof told);
+  const struct floats before = floats_default();
+  floats_set(floats);
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_input(graph, "x", RONDO_F32, 4, shape, &x));
+  REQUIRE_OK(rondo_temporary(graph, "turned", RONDO_F32, 4, shape, &turned));
+  REQUIRE_OK(rondo_output(graph, "y", RONDO_F32, 4, shape, &y));
+  REQUIRE_OK(rondo_add_rope(
+      graph, &(rondo_rope_desc){
+                 .x = x, .out = turned, .position = add_vector(rondo_input, graph, "position", 1), .base = 12345.5f}));
+  add_copy(graph, "copy", turned, y); /* which publishes */
+  rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 1);
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_close(&runtime));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  const struct floats after = floats_default();
+  floats_set(before);
+  cr_assert(after.sse >> 6 == floats.sse >> 6 && after.x87 == floats.x87, "the caller's state is as it was");
+  return told;
+}
+
+Test(driver_threads, kernels_are_told_the_same_whatever_the_callers_floating_point_state) {
+  static const struct floats states[] = {
+      {0x3f80, 0x077f}, {0x5f80, 0x0b7f}, {0x7f80, 0x0f7f}, {0x9fc0, 0x037f}, {0x0000, 0x0340}};
+  const struct rope_parameters expected = parameters_in((struct floats){0x1f80, 0x037f});
+  cr_assert_eq(expected.pairs, 32);
+  cr_assert_eq(expected.base_frequencies[0], 1);
+  cr_assert_float_eq(expected.base_frequencies[16], 1 / 111.11030, 1e-8);
+  for (size_t s = 0; s < sizeof states / sizeof *states; s++) {
+    const struct rope_parameters got = parameters_in(states[s]);
+    cr_assert_arr_eq(got.base_frequencies, expected.base_frequencies, sizeof got.base_frequencies, "state %zu", s);
+  }
 }
 
 /* ---- Threads that are not to be had ------------------------------------------------------------------------------ */
