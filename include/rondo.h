@@ -154,7 +154,7 @@ RONDO_API uint32_t rondo_version(void);
 typedef enum rondo_status {
   RONDO_OK = 0,
   RONDO_BUSY,             /* the slot is in flight, or no slot is free: try again later */
-  RONDO_TIMEOUT,          /* rondo_wait: the replay was not done in time; it is still in flight */
+  RONDO_TIMEOUT,          /* not in time. rondo_wait: the replay is still in flight */
   RONDO_INVALID_ARGUMENT, /* the call's arguments do not fit together */
   RONDO_INVALID_STATE,    /* the call is not allowed now: an exec still open, a stale slot, a sealed graph */
   RONDO_OUT_OF_MEMORY,    /* a pool or the allocator is too small; the text says how many bytes were needed */
@@ -1067,7 +1067,8 @@ RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *
 /* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd
  * (and nothing else: a pipe without a reader would raise a signal in a thread of the driver's), after rondo_poll says
  * RONDO_OK. -1, or the release of the slot, ends that, and waits for a write that is still on its way (microseconds):
- * then the file may be closed. Read it, or make it EFD_NONBLOCK: a full one stops all replays. Nothing is written for a
+ * then the file may be closed. One file may serve many slots, of all execs: what is read from it is how many replays
+ * have ended. A full one (2^64 - 2) is not written to, as whoever sleeps on it is awake. Nothing is written for a
  * replay that a lost device does not finish: sleep with a time limit, then ask rondo_poll. Costs each replay of this
  * slot a write by a thread of the team; with CUDA a second driver call, and behind the replay a call of a function by a
  * thread of the driver's, for which the replays queued behind it wait. If that call is refused the device counts as
@@ -1191,10 +1192,13 @@ RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, ro
 
 /* rondo_close_exec for one who must leave: waits so long at most (on the host backend a second longer where a task
  * hangs). If a replay is not done by then, a kernel that hangs say, the device counts as lost, with the slot and the
- * time as the cause, the exec is gone all the same, and the result is RONDO_DEVICE_LOST. From then on other execs can
- * be closed without waiting, and nothing else is done on the runtime. What the device, or a thread that does not
- * return, may still touch is leaked on purpose: the exec's part of the three pools until rondo_close, and for good,
- * after rondo_close, the pools and all that the driver was asked for (memory, streams, graphs, the context). */
+ * time as the cause, the exec is gone all the same, and the result is RONDO_DEVICE_LOST. Where all are done nothing is
+ * lost: a write of rondo_notify's that is still on its way is waited for besides, and if it does not come for a second,
+ * since another library's call holds the driver's thread up say, the result is RONDO_TIMEOUT and the exec stays open.
+ * From then on other execs can be closed without waiting, and nothing else is done on the runtime. What the device, or
+ * a thread that does not return, may still touch is leaked on purpose: the exec's part of the three pools until
+ * rondo_close, and for good, after rondo_close, the pools and all that the driver was asked for (memory, streams,
+ * graphs, the context). */
 RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
 
 /* Where host memory comes from. allocate returns NULL when out of memory; alignment is a power of two; release gets the

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "completion.h"
+#include "notice.h"
 #include "op.h"
 
 struct device;      /* a backend's own */
@@ -52,8 +53,9 @@ struct device_program {
    * already there. A backend that publishes in parts sets as many to zero in exec_create, and counts for each. */
   uint64_t *counts;
   _Atomic uint64_t *words;
-  void *host_memory;  /* device_ops.exec_host_bytes(program) bytes for the backend's bookkeeping, in the host pool */
-  void *build_memory; /* build_host_bytes of them, until exec_create returns */
+  struct notice *notice; /* of the slot: what every replay ends with, after its words are there. NULL: never anything */
+  void *host_memory;     /* device_ops.exec_host_bytes(program) bytes for the backend's bookkeeping, in the host pool */
+  void *build_memory;    /* build_host_bytes of them, until exec_create returns */
 };
 
 struct device_lane {
@@ -136,11 +138,7 @@ struct device_ops {
   void (*exec_rest)(struct device_exec *exec, uint64_t count, uint64_t most_ns);
   /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
-  /* From the next launch on every replay ends with a write of 1 to the file, after its words are there; -1: with none.
-   * Not in flight. What was still to be written has been when it returns, or the device is lost, or (RONDO_TIMEOUT,
-   * nothing is changed) it has not been in time. */
-  rondo_status (*exec_notify)(struct device_exec *exec, int file, uint64_t timeout_ns);
-  void (*exec_destroy)(struct device_exec *exec); /* not in flight, with no file to notify */
+  void (*exec_destroy)(struct device_exec *exec); /* not in flight, with no notice due */
   /* RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Called now and then while waiting. */
   rondo_status (*health)(struct device *device);
   /* Gives the device up as lost, with this cause: it does not finish what it was given. The first cause stays. */

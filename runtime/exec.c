@@ -14,6 +14,7 @@
 
 static const uint64_t exec_magic = 0x63657865646e6f52;
 static const uint64_t warm_replay_timeout_ns = UINT64_C(120) * 1000 * 1000 * 1000;
+static const uint64_t notice_patience_ns = UINT64_C(1000) * 1000 * 1000;
 
 rondo_status exec_check(const rondo_exec *exec, const char *function) {
   if (!exec) return status_set(RONDO_INVALID_ARGUMENT, "%s: the exec is NULL", function);
@@ -264,9 +265,10 @@ static rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, con
     else
       exec_give_back(exec);
   }
-  if (status == RONDO_OUT_OF_MEMORY) status = pools_too_small(runtime, plan, options, host_bytes);
+  const bool lacks_memory = status == RONDO_OUT_OF_MEMORY;
+  if (lacks_memory) status = pools_too_small(runtime, plan, options, host_bytes);
   pthread_mutex_unlock(&runtime->lock);
-  if (status == RONDO_OUT_OF_MEMORY) return status;
+  if (lacks_memory) return status;
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
   memset((*exec_out)->pinned_memory, 0, (*exec_out)->pinned_bytes);
   return RONDO_OK;
@@ -276,7 +278,7 @@ static rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, con
 static bool exec_is_touched(const rondo_exec *exec) {
   for (uint32_t s = 0; s < exec->slot_count; s++) {
     const struct slot *slot = &exec->slots[s];
-    if (slot->device_exec && (!slot_done(slot) || slot->notifies)) return true;
+    if (slot->device_exec && (!slot_done(slot) || notice_is_due(&slot->notice))) return true;
   }
   return false;
 }
@@ -398,6 +400,21 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   return RONDO_OK;
 }
 
+/* RONDO_TIMEOUT: the replays are done, and yet not all is written that tells of it. Nothing is lost then. A device that
+ * was lost before ends the wait early; closing goes on. */
+static rondo_status exec_end(const rondo_exec *exec, uint64_t timeout_ns, const char *function) {
+  uint32_t slot = 0;
+  rondo_status status = slots_wait(exec, timeout_ns, &slot);
+  if (status == RONDO_TIMEOUT) {
+    char cause[128];
+    snprintf(cause, sizeof cause, "%s: slot %u was not done after %" PRIu64 " ns", function, slot, timeout_ns);
+    return exec->runtime->ops->lose(exec->runtime->device, cause);
+  }
+  if (status == RONDO_OK) status = notices_wait(exec, timeout_ns == RONDO_FOREVER ? RONDO_FOREVER : notice_patience_ns);
+  return status == RONDO_TIMEOUT ? status_set(status, "%s: %s: the exec stays open", function, rondo_error_text())
+                                 : RONDO_OK;
+}
+
 static rondo_status close_within(rondo_exec **exec_address, uint64_t timeout_ns, const char *function) {
   if (!exec_address || !*exec_address) return RONDO_OK;
   rondo_exec *exec = *exec_address;
@@ -405,14 +422,10 @@ static rondo_status close_within(rondo_exec **exec_address, uint64_t timeout_ns,
   if (status != RONDO_OK) return status;
   status = residents_close(exec, function);
   if (status != RONDO_OK) return status;
-  uint32_t slot = 0;
-  status = slots_end(exec, timeout_ns, &slot);
+  status = exec_end(exec, timeout_ns, function);
   if (status == RONDO_TIMEOUT) {
-    char cause[128];
-    snprintf(cause, sizeof cause, "%s: slot %u was not done after %" PRIu64 " ns", function, slot, timeout_ns);
-    status = exec->runtime->ops->lose(exec->runtime->device, cause);
-  } else {
-    status = RONDO_OK; /* a device that was lost before ends the wait early; closing goes on */
+    residents_reopen(exec);
+    return status;
   }
   exec_dismantle(exec);
   *exec_address = NULL;

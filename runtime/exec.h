@@ -2,6 +2,7 @@
 #ifndef RONDO_EXEC_H
 #define RONDO_EXEC_H
 
+#include "notice.h"
 #include "plan.h"
 
 struct exec_tensor {
@@ -37,7 +38,7 @@ struct slot {
   void **rebound; /* by tensor: the caller's buffer, or NULL */
   void *backend_memory;
   uint32_t rebound_count;
-  bool notifies;
+  struct notice notice;
   bool constants_are_set; /* seen by a replay: not asked for again until a constant is bound no more */
   _Atomic uint32_t lease; /* odd while somebody holds the slot: what the holder did is seen by the next one */
 };

@@ -1,18 +1,18 @@
-/* notice.h - how a backend's exec tells a file of the caller's, an eventfd mostly, that a replay has ended: for the two
- * implementations of device_ops.exec_notify. */
+/* notice.h - how a replay tells an eventfd of the caller's that it has ended: what a slot keeps for that, and what a
+ * backend does at the end of a replay. */
 #ifndef RONDO_NOTICE_H
 #define RONDO_NOTICE_H
 
 #include <errno.h>
-#include <sched.h>
-#include <time.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "device.h"
-
 struct notice {
-  bool is_wanted; /* this and the file change only where nothing is in flight */
+  bool is_wanted; /* this, the file and whether it may block change only where nothing is in flight, and none is due */
+  bool may_block;
   int file;
   _Atomic uint32_t due_count; /* replays whose end may already be seen, with the notice of it still to be written */
 };
@@ -22,27 +22,27 @@ static inline void notice_expect(struct notice *notice) {
   atomic_fetch_add_explicit(&notice->due_count, 1, memory_order_relaxed);
 }
 
+/* Who sleeps on a full eventfd has been woken: no write is waited for that would block until somebody reads. */
+static inline bool notice_is_full(const struct notice *notice) {
+  struct pollfd room = {.fd = notice->file, .events = POLLOUT};
+  return notice->may_block && poll(&room, 1, 0) == 0;
+}
+
 /* After it can be seen. A file that is full or no more there has nobody to be told. */
 static inline void notice_send(struct notice *notice) {
   const uint64_t one = 1;
-  while (write(notice->file, &one, sizeof one) < 0 && errno == EINTR) {}
+  if (!notice_is_full(notice))
+    while (write(notice->file, &one, sizeof one) < 0 && errno == EINTR) {}
   atomic_fetch_sub_explicit(&notice->due_count, 1, memory_order_release);
 }
 
-/* -1: no more notices. None is on its way any more then: the file, and the exec, may go. RONDO_DEVICE_LOST if one is
- * but does not come, RONDO_TIMEOUT if it has not come yet: the file is full, and nobody reads it. */
-static inline rondo_status notice_change(struct notice *notice, int file, uint64_t timeout_ns,
-                                         const struct device_ops *ops, struct device *device) {
-  uint64_t begin_ns = now_ns();
-  while (atomic_load_explicit(&notice->due_count, memory_order_acquire)) {
-    rondo_status status = ops->health(device);
-    if (status != RONDO_OK) return status;
-    if (now_ns() - begin_ns >= timeout_ns) return status_set(RONDO_TIMEOUT, "the file to notify is full");
-    sched_yield();
-  }
-  notice->is_wanted = file >= 0;
-  notice->file = file;
-  return RONDO_OK;
+/* The replay was not begun after all. */
+static inline void notice_cancel(struct notice *notice) {
+  atomic_fetch_sub_explicit(&notice->due_count, 1, memory_order_relaxed);
+}
+
+static inline bool notice_is_due(const struct notice *notice) {
+  return atomic_load_explicit(&notice->due_count, memory_order_acquire) != 0;
 }
 
 #endif

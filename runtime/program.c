@@ -170,7 +170,7 @@ static void node_address(rondo_exec *exec, const struct slot *slot, uint32_t nod
   }
 }
 
-struct device_program program_of(const rondo_exec *exec, const struct slot *slot) {
+struct device_program program_of(const rondo_exec *exec, struct slot *slot) {
   return (struct device_program){.nodes = exec->nodes,
                                  .node_count = exec->node_count,
                                  .lane = exec->lane,
@@ -180,6 +180,7 @@ struct device_program program_of(const rondo_exec *exec, const struct slot *slot
                                  .data = exec->data,
                                  .counts = slot->counts,
                                  .words = slot->words,
+                                 .notice = &slot->notice,
                                  .host_memory = slot->backend_memory,
                                  .build_memory = exec->build_memory};
 }

@@ -11,6 +11,6 @@ uint32_t launches_most(const struct op *op);
 void program_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan);
 /* Gives all nodes the slot's addresses. */
 void program_address(rondo_exec *exec, const struct slot *slot);
-struct device_program program_of(const rondo_exec *exec, const struct slot *slot);
+struct device_program program_of(const rondo_exec *exec, struct slot *slot);
 
 #endif

@@ -101,27 +101,54 @@ rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t
   }
 }
 
-static rondo_status slot_notify(const rondo_exec *exec, struct slot *slot, int file, uint64_t timeout_ns) {
-  rondo_status status = exec->runtime->ops->exec_notify(slot->device_exec, file, timeout_ns);
-  if (status == RONDO_OK) slot->notifies = file >= 0;
-  return status;
-}
-
 static uint64_t left_of(uint64_t timeout_ns, uint64_t waited_ns) {
   if (timeout_ns == RONDO_FOREVER) return RONDO_FOREVER;
   return timeout_ns > waited_ns ? timeout_ns - waited_ns : 0;
 }
 
-rondo_status slots_end(rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot) {
+rondo_status slots_wait(const rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot) {
   rondo_status status = RONDO_OK;
   uint64_t begin_ns = now_ns(), waited_ns = 0;
   for (*slot = 0; *slot < exec->slot_count; ++*slot) {
-    struct slot *ending = &exec->slots[*slot];
-    status = slot_wait(exec, ending, left_of(timeout_ns, waited_ns));
-    waited_ns = now_ns() - begin_ns;
-    if (status == RONDO_OK && ending->notifies) status = slot_notify(exec, ending, -1, left_of(timeout_ns, waited_ns));
+    status = slot_wait(exec, &exec->slots[*slot], left_of(timeout_ns, waited_ns));
     if (status != RONDO_OK) return status;
+    waited_ns = now_ns() - begin_ns;
   }
+  return RONDO_OK;
+}
+
+/* ---- Notices ----------------------------------------------------------------------------------------------------- */
+
+/* Microseconds, unless whoever writes it is held up. */
+static rondo_status notice_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
+  uint64_t begin_ns = now_ns();
+  while (notice_is_due(&slot->notice)) {
+    rondo_status status = exec->runtime->ops->health(exec->runtime->device);
+    if (status != RONDO_OK) return status;
+    if (now_ns() - begin_ns >= timeout_ns)
+      return status_set(RONDO_TIMEOUT, "the replays are done, but the notice of slot %u is still to be written",
+                        (uint32_t)(slot - exec->slots));
+    sched_yield();
+  }
+  return RONDO_OK;
+}
+
+rondo_status notices_wait(const rondo_exec *exec, uint64_t timeout_ns) {
+  rondo_status status = RONDO_OK;
+  uint64_t begin_ns = now_ns();
+  for (uint32_t s = 0; s < exec->slot_count && status == RONDO_OK; s++)
+    status = notice_wait(exec, &exec->slots[s], left_of(timeout_ns, now_ns() - begin_ns));
+  return status;
+}
+
+/* -1: none any more. Of a slot that is not in flight. None is on its way then: the file may go. */
+static rondo_status slot_notify(const rondo_exec *exec, struct slot *slot, int file) {
+  rondo_status status = notice_wait(exec, slot, RONDO_FOREVER);
+  if (status != RONDO_OK) return status;
+  struct notice *notice = &slot->notice;
+  notice->is_wanted = file >= 0;
+  notice->file = file;
+  notice->may_block = notice->is_wanted && !(fcntl(file, F_GETFL) & O_NONBLOCK);
   return RONDO_OK;
 }
 
@@ -236,7 +263,7 @@ rondo_status rondo_notify(rondo_slot handle, int file) {
     return status_set(RONDO_INVALID_ARGUMENT, "rondo_notify: slot %u: %d is no open file, expected one or -1",
                       handle.index, file);
   if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_notify");
-  return slot_notify(handle.exec, slot, file, RONDO_FOREVER);
+  return slot_notify(handle.exec, slot, file);
 }
 
 rondo_status rondo_release(rondo_slot handle) {
@@ -245,7 +272,7 @@ rondo_status rondo_release(rondo_slot handle) {
   if (status != RONDO_OK) return status;
   if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_release");
   status = exec_unbind(handle.exec, slot);
-  if (status == RONDO_OK && slot->notifies) status = slot_notify(handle.exec, slot, -1, RONDO_FOREVER);
+  if (status == RONDO_OK && slot->notice.is_wanted) status = slot_notify(handle.exec, slot, -1);
   if (status != RONDO_OK) return status;
   uint32_t lease = handle.lease;
   if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,

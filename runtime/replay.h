@@ -44,8 +44,9 @@ rondo_status exec_unbind(rondo_exec *exec, struct slot *slot);
 
 /* RONDO_OK, RONDO_TIMEOUT or RONDO_DEVICE_LOST. */
 rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns);
-/* The same for all slots together, and for what their replays still have to notify; *slot is then the one that was not
- * done. */
-rondo_status slots_end(rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot);
+/* The same for all slots together; *slot is then the one that was not done. */
+rondo_status slots_wait(const rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot);
+/* The same for what their replays, which are done, still have to tell. */
+rondo_status notices_wait(const rondo_exec *exec, uint64_t timeout_ns);
 
 #endif

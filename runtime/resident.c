@@ -185,6 +185,12 @@ rondo_status residents_close(rondo_exec *exec, const char *function) {
   return status;
 }
 
+void residents_reopen(rondo_exec *exec) {
+  pthread_mutex_lock(&exec->runtime->lock);
+  exec->is_closing = false;
+  pthread_mutex_unlock(&exec->runtime->lock);
+}
+
 /* ---- The warm replay --------------------------------------------------------------------------------------------- */
 
 static bool writes_borrowed_state(const rondo_exec *exec, uint32_t tensor) {

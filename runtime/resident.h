@@ -13,7 +13,10 @@ void residents_detach(rondo_exec *exec);
 /* From now on nobody borrows from the exec, sets or reads what it holds. RONDO_INVALID_STATE while somebody does. */
 rondo_status residents_close(rondo_exec *exec, const char *function);
 
-/* RONDO_INVALID_STATE if so. The runtime's lock is held. */
+/* It is not closed after all. */
+void residents_reopen(rondo_exec *exec);
+
+/* RONDO_INVALID_STATE if somebody closes it. The runtime's lock is held. */
 rondo_status check_not_closing(const rondo_exec *exec, const char *function);
 
 /* How many execs the runtime has, and their first tasks: "'a', 'b'". The runtime's lock is held. */

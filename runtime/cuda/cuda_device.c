@@ -527,7 +527,6 @@ const struct device_ops cuda_device_ops = {
     .exec_launch = cuda_exec_launch,
     .exec_launch_on = cuda_exec_launch_on,
     .exec_rebind = cuda_exec_rebind,
-    .exec_notify = cuda_exec_notify,
     .exec_destroy = cuda_exec_destroy,
     .health = cuda_health,
     .lose = device_lose,

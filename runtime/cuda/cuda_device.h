@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 
 #include "../lane.h"
-#include "../notice.h"
 #include "driver.h"
 #include "filling.h"
 
@@ -124,7 +123,7 @@ struct device_exec {
   uint8_t *first_word;          /* of completion, for each node; see launches.c */
   uint32_t library_count;
   struct cu_library **libraries; /* of the user's images */
-  struct notice notice;
+  struct notice *notice;
 };
 
 /* launches.c: what an operation launches on this device. Its last launch publishes completion if it has words. */
@@ -150,7 +149,6 @@ uint64_t cuda_build_host_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
 rondo_status cuda_exec_launch(struct device_exec *exec);
 rondo_status cuda_exec_launch_on(struct device_exec *exec, void *stream);
-rondo_status cuda_exec_notify(struct device_exec *exec, int file, uint64_t timeout_ns);
 void cuda_exec_destroy(struct device_exec *exec);
 
 /* rebind.c */

@@ -84,6 +84,7 @@ static void build_start(struct build *build, struct device *device, const struct
   assert(exec);
   exec->device = device;
   exec->lane = &device->lanes[program->lane];
+  exec->notice = program->notice;
   uint32_t words = assign_words(exec, program, &build->end_count);
   for (uint32_t i = 1; i < words; i++) atomic_store(&program->words[i], 0);
   build->is_published = words > 0;

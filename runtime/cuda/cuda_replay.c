@@ -31,45 +31,55 @@ static void leave_alone(struct lane *lane) {
 
 /* ---- Notices ----------------------------------------------------------------------------------------------------- */
 
+/* Asked and counted before the launch: as soon as the replay's end can be seen, another thread may hold the slot. */
+static struct notice *notice_begin(const struct device_exec *exec) {
+  struct notice *notice = exec->notice;
+  if (!notice || !notice->is_wanted) return NULL;
+  notice_expect(notice);
+  return notice;
+}
+
 /* By a thread of the driver's, behind the replay in the lane's order. */
-static void send_notice(void *exec) { notice_send(&((struct device_exec *)exec)->notice); }
+static void send_notice(void *notice) { notice_send(notice); }
 
 /* The first one of a device may start the thread that runs them all. */
-static cu_result launch_send(struct device_exec *exec) {
-  struct device *device = exec->device;
+static cu_result launch_send(struct device *device, const struct lane *lane, struct notice *notice) {
   sigset_t signals;
   bool is_first = !atomic_exchange_explicit(&device->has_noticed, true, memory_order_relaxed);
   if (is_first) own_thread_block_signals(&signals);
-  cu_result result = device->driver.cuLaunchHostFunc(exec->lane->stream, send_notice, exec);
+  cu_result result = device->driver.cuLaunchHostFunc(lane->stream, send_notice, notice);
   if (is_first) own_thread_restore_signals(&signals);
   return result;
 }
 
-/* The replay runs: that nobody will be told of its end cannot be taken back. */
-static rondo_status launch_notice(struct device_exec *exec) {
-  struct device *device = exec->device;
-  notice_expect(&exec->notice);
-  cu_result result = launch_send(exec);
+/* Of a replay that runs, unless its launch was refused: then nobody is to be told. That nobody will be told of a
+ * replay's end cannot be taken back. */
+static rondo_status notice_launch(struct device *device, struct lane *lane, struct notice *notice,
+                                  rondo_status launched) {
+  if (!notice) return launched;
+  if (launched != RONDO_OK) {
+    notice_cancel(notice);
+    return launched;
+  }
+  cu_result result = launch_send(device, lane, notice);
   if (result == CU_SUCCESS) return RONDO_OK;
   rondo_status status = device_failed(device, result, "replay: launched, and then cuLaunchHostFunc");
   return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());
-}
-
-rondo_status cuda_exec_notify(struct device_exec *exec, int file, uint64_t timeout_ns) {
-  return notice_change(&exec->notice, file, timeout_ns, &cuda_device_ops, exec->device);
 }
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
 
 rondo_status cuda_exec_launch(struct device_exec *exec) {
   struct device *device = exec->device;
+  struct lane *lane = exec->lane;
   rondo_status status = device_enter(device, "replay");
   if (status != RONDO_OK) return status;
-  enter(exec->lane);
-  cu_result result = device->driver.cuGraphLaunch(exec->graph_exec, exec->lane->stream);
-  leave(exec->lane);
+  struct notice *notice = notice_begin(exec);
+  enter(lane);
+  cu_result result = device->driver.cuGraphLaunch(exec->graph_exec, lane->stream);
+  leave(lane);
   if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
-  if (status == RONDO_OK && exec->notice.is_wanted) status = launch_notice(exec);
+  status = notice_launch(device, lane, notice, status);
   device_leave(device);
   if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
   return status;
@@ -106,11 +116,13 @@ rondo_status cuda_exec_launch_on(struct device_exec *exec, void *stream) {
   else if (capturing)
     status = status_set(RONDO_INVALID_STATE, "rondo_replay_on: the stream captures");
   if (status == RONDO_OK) {
-    enter_alone(exec->lane);
+    struct lane *lane = exec->lane;
+    struct notice *notice = notice_begin(exec);
+    enter_alone(lane);
     status = launch_between(exec, stream);
-    leave_alone(exec->lane);
+    leave_alone(lane);
+    status = notice_launch(device, lane, notice, status);
   }
-  if (status == RONDO_OK && exec->notice.is_wanted) status = launch_notice(exec);
   device_leave(device);
   if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
   return status;

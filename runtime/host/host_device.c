@@ -16,7 +16,6 @@
 #include <time.h>
 
 #include "../floats.h"
-#include "../notice.h"
 #include "team.h"
 
 enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000, REST_MOST_NS = 1000 * 1000 };
@@ -40,7 +39,7 @@ struct device_exec {
   struct team *team;
   uint64_t *counts; /* both: the first is used */
   _Atomic uint64_t *words;
-  struct notice notice;
+  struct notice *notice;
   uint32_t node_count;
   const struct device_node *nodes; /* shared by the slots, all but the addresses */
   void **shared_data;              /* into which the nodes' calls point */
@@ -78,11 +77,11 @@ static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
 /* Whoever sees the word may close the exec, unless a notice is due; the team ends after its program. */
 static void publish(struct device_exec *exec) {
   struct team *team = exec->team;
-  bool is_wanted = exec->notice.is_wanted;
-  if (is_wanted) notice_expect(&exec->notice);
+  struct notice *notice = exec->notice && exec->notice->is_wanted ? exec->notice : NULL;
+  if (notice) notice_expect(notice);
   exec->counts[0]++;
   atomic_store(&exec->words[0], exec->counts[0]); /* memory_order_seq_cst, as bell.h asks */
-  if (is_wanted) notice_send(&exec->notice);
+  if (notice) notice_send(notice);
   bell_ring(&team->done_bell, INT_MAX);
 }
 
@@ -311,6 +310,7 @@ static rondo_status host_exec_create(struct device *device, const struct device_
                                .team = &device->teams[program->lane],
                                .counts = program->counts,
                                .words = program->words,
+                               .notice = program->notice,
                                .node_count = program->node_count,
                                .nodes = program->nodes,
                                .shared_data = program->data};
@@ -353,10 +353,6 @@ static void host_exec_rest(struct device_exec *exec, uint64_t count, uint64_t mo
   bell_sleep(&exec->team->done_bell, has_ended, &end, &most);
 }
 
-static rondo_status host_exec_notify(struct device_exec *exec, int file, uint64_t timeout_ns) {
-  return notice_change(&exec->notice, file, timeout_ns, &host_device_ops, exec->device);
-}
-
 /* Of a lost device nobody has waited for the exec's replays. Its team may be inside a task that does return, and then
  * leaves the exec; a task that does not is given a second from the loss, whatever number of execs is closed. */
 static void host_exec_destroy(struct device_exec *exec) {
@@ -380,7 +376,6 @@ const struct device_ops host_device_ops = {
     .exec_launch = host_exec_launch,
     .exec_rebind = host_exec_rebind,
     .exec_rest = host_exec_rest,
-    .exec_notify = host_exec_notify,
     .exec_destroy = host_exec_destroy,
     .health = host_health,
     .lose = host_lose,

@@ -101,3 +101,73 @@ Test(notify, who_waits_for_a_write_of_a_lost_device_is_told_so) {
   subject_close(&s);
   require_no_violation("after close");
 }
+
+/* ---- Closing with a notice on its way ---------------------------------------------------------------------------- */
+
+/* A replay whose last node has run, and whose notice is to come with a later step. */
+static void replay_but_for_the_notice(const struct subject *s) {
+  REQUIRE_OK(rondo_notify(s->slot, s->file));
+  set_mode(FAKE_DEFERRED);
+  REQUIRE_OK(rondo_replay(s->slot));
+  while (rondo_poll(s->slot) == RONDO_BUSY) {}
+  REQUIRE_OK(rondo_poll(s->slot));
+  set_mode(FAKE_NEVER);
+  cr_assert_eq(count_of(s), 0);
+}
+
+Test(notify, a_device_is_not_lost_for_a_notice_that_is_on_its_way) {
+  struct subject s = subject_open();
+  replay_but_for_the_notice(&s);
+  set_mode(FAKE_DEFERRED);
+  REQUIRE_OK(rondo_close_exec_within(&s.exec, 0));
+  cr_assert_eq(count_of(&s), 1);
+  REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec)); /* the device is there still */
+  subject_close(&s);
+  require_clean("after close");
+}
+
+/* As where another library's call keeps the driver's thread. */
+Test(notify, a_notice_that_does_not_come_leaves_the_exec_open_and_the_device_there) {
+  struct subject s = subject_open();
+  rondo_exec *exec = s.exec;
+  replay_but_for_the_notice(&s);
+  REQUIRE_ERROR(
+      rondo_close_exec_within(&s.exec, 0), RONDO_TIMEOUT,
+      "rondo_close_exec_within: the replays are done, but the notice of slot 0 is still to be written: the exec "
+      "stays open");
+  cr_assert_eq(s.exec, exec);
+  set_mode(FAKE_DEFERRED);
+  REQUIRE_OK(rondo_replay(s.slot)); /* as it was, its notices too */
+  REQUIRE_OK(rondo_wait(s.slot, RONDO_FOREVER));
+  REQUIRE_OK(rondo_notify(s.slot, -1));
+  cr_assert_eq(count_of(&s), 2);
+  subject_close(&s);
+  require_clean("after close");
+}
+
+/* The driver's thread may still come and count. */
+Test(notify, memory_of_an_exec_with_a_notice_due_is_not_given_away_when_the_device_is_lost) {
+  struct subject s = subject_open();
+  rondo_info before, after;
+  replay_but_for_the_notice(&s);
+  REQUIRE_OK(rondo_runtime_info(s.runtime, &before));
+  fake->fail_call(1, CU_ILLEGAL_ADDRESS);
+  REQUIRE_OK(rondo_close_exec(&s.exec));
+  REQUIRE_OK(rondo_runtime_info(s.runtime, &after));
+  cr_assert_eq(after.host.used_bytes, before.host.used_bytes);
+  cr_assert_eq(after.device.used_bytes, before.device.used_bytes);
+  subject_close(&s);
+}
+
+/* Counted before the launch, since whoever sees the replay's end may be another thread, and one that was refused is
+ * waited for by nobody. */
+Test(notify, a_launch_that_is_refused_leaves_no_notice_due) {
+  struct subject s = subject_open();
+  REQUIRE_OK(rondo_notify(s.slot, s.file));
+  fake->fail_call(2, 2); /* push, and the launch */
+  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_OUT_OF_MEMORY, "replay: cuGraphLaunch");
+  REQUIRE_OK(rondo_release(s.slot));
+  cr_assert_eq(count_of(&s), 0);
+  subject_close(&s);
+  require_clean("after close");
+}
