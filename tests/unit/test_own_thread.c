@@ -1,11 +1,14 @@
 /* test_own_thread.c - what a process around the library may be like: with small default stacks, pinned threads, a CPU
  * quota, and children that a host function starts. */
 #include <criterion/criterion.h>
+#include <dirent.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -111,6 +114,54 @@ Test(own_thread, a_host_function_has_the_default_stack_where_that_is_larger) {
   lone_task_end(&task);
   REQUIRE_OK(rondo_close(&runtime));
 }
+
+/* ---- Signals ----------------------------------------------------------------------------------------------------- */
+
+/* Threads of the process but the calling one that have SIGTERM or SIGUSR1 unblocked; one may be about to begin. */
+static int threads_that_take_signals(char *names, size_t bytes) {
+  int count = 0;
+  DIR *folder = opendir("/proc/self/task");
+  if (!folder) cr_skip_test("no /proc");
+  names[0] = '\0';
+  for (struct dirent *entry; (entry = readdir(folder));) {
+    char path[300], line[256], name[64] = "";
+    uint64_t blocked = UINT64_MAX;
+    if (entry->d_name[0] == '.' || strtol(entry->d_name, NULL, 10) == gettid()) continue;
+    snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+      sscanf(line, "Name: %63s", name);
+      sscanf(line, "SigBlk: %" SCNx64, &blocked);
+    }
+    if (file) fclose(file);
+    if (blocked >> (SIGTERM - 1) & blocked >> (SIGUSR1 - 1) & 1) continue;
+    snprintf(names + strlen(names), bytes - strlen(names), " %s", name);
+    count++;
+  }
+  closedir(folder);
+  return count;
+}
+
+/* With CUDA the driver's threads too: every one was started in a call of the library. */
+static void no_thread_takes_signals(rondo_backend backend) {
+  char names[512];
+  struct trial trial;
+  rondo_tensor x, y;
+  int file = eventfd(0, EFD_CLOEXEC);
+  trial_describe(&trial, backend);
+  REQUIRE_OK(rondo_input(trial.graph, "x", RONDO_F32, 1, (int64_t[]){1000}, &x));
+  REQUIRE_OK(rondo_output(trial.graph, "y", RONDO_F32, 1, (int64_t[]){1000}, &y));
+  REQUIRE_OK(rondo_add_copy(trial.graph, &(rondo_copy_desc){.src = x, .dst = y}));
+  trial_instantiate(&trial);
+  REQUIRE_OK(rondo_notify(trial.slot, file));
+  for (int i = 0; i < 3; i++) trial_replay(&trial);
+  int count = threads_that_take_signals(names, sizeof names);
+  cr_assert_eq(count, 0, "%d threads take signals:%s", count, names);
+  trial_end(&trial);
+  close(file);
+}
+
+BOTH_BACKENDS(own_thread, no_thread_takes_signals_of_the_program, no_thread_takes_signals)
 
 /* ---- Children of a host function --------------------------------------------------------------------------------- */
 
