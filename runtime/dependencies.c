@@ -2,8 +2,9 @@
  *
  * Tasks are gone through in the order in which they were added. Of each tensor the accesses are kept that a later task
  * can still have to wait for: a write drops every access whose rectangle it covers, since whoever would wait for that
- * access waits for the write. What is left of the writes is also all that is known of the tensor's content, so the same
- * walk sees an element that is read before anything writes it.
+ * access waits for the write. A task looks for what it has to wait for from the latest access to the first, and passes
+ * over what comes before something that it waits for already: so that the edges found are not many more than those that
+ * are kept in the end.
  *
  * The walk is made twice, to count the edges and to fill them in: memory is measured first and taken in one piece. */
 #include "dependencies.h"
@@ -13,22 +14,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cutter.h"
+#include "access_list.h"
 #include "elements.h"
+#include "written.h"
 
 enum {
-  NO_UNIT = UINT32_MAX,
   /* So many edges to the same tasks, wanted a second time, become a join. A join is a node, half a microsecond of a
    * replay, and an edge costs some ten nanoseconds to launch. */
   JOIN_LEAST = 16,
   EDGES_MOST = 1 << 30,
-  PIECES_MOST = 256, /* that are compared in pairs */
-};
-
-struct access {
-  struct box box;  /* the tensor's */
-  uint32_t tensor; /* whose elements they are */
-  uint32_t task;   /* NO_UNIT: nobody has to wait for it any more */
+  JOINS_KEPT = 64, /* of the latest it is known what comes before them */
 };
 
 /* A set of accesses that was large enough for a join; the last few of a list are kept. */
@@ -40,23 +35,22 @@ struct fan {
   uint32_t join;    /* NO_UNIT until another one does */
 };
 
-/* Accesses stay where they are put, in runs of RUN_LENGTH with a box around each: tasks that follow each other mostly
- * touch neighbours, so that nearly all runs are passed over with one look. */
-enum { RUN_LENGTH = 64 };
-
-struct access_list {
-  struct access *items;
-  struct box *runs;
-  uint32_t count, alive_count;
-  bool has_only_boxes; /* no access of elements that are not all of their box */
-  uint32_t first;      /* all before it are dead */
-  uint32_t version;    /* grows when the list changes; 0: never */
+struct accesses {
+  struct access_list list;
+  uint32_t most;    /* that there will be */
+  uint32_t version; /* grows when the list changes; 0: never */
   uint32_t next_fan;
   struct fan fans[FANS];
 };
 
 struct root {
-  struct access_list writes, reads;
+  struct accesses writes, reads;
+  struct box written; /* elements of which that is known */
+};
+
+struct joined {
+  uint32_t join;
+  struct chain_heights heights;
 };
 
 struct walk {
@@ -64,20 +58,15 @@ struct walk {
   bool checks, fills; /* what is read has been written; the edges */
   uint32_t *root_of_tensor;
   struct root *roots;
-  struct access *accesses; /* of all lists */
-  struct box *runs;
-  uint32_t *found; /* in the list that is looked at */
-  uint32_t *seen;  /* by task: 1 + the last task that waits for it */
+  struct access_room room;
+  struct chains chains;
+  struct joined *joined; /* by number of the join, of which so many are kept */
+  uint32_t *found;       /* in the list that is looked at */
+  uint32_t *seen;        /* by task: 1 + the last task that waits for it */
   uint64_t edge_count, join_edge_count;
   uint32_t join_count;
   struct dependencies *result;
 };
-
-static bool box_covers(const struct box *whole, const struct box *part) {
-  bool inside = true;
-  for (int i = 0; i < RONDO_MAX_RANK; i++) inside &= whole->low[i] <= part->low[i] && part->high[i] <= whole->high[i];
-  return inside;
-}
 
 /* ---- Edges ------------------------------------------------------------------------------------------------------- */
 
@@ -90,13 +79,22 @@ static void add_edge(struct walk *walk, uint32_t task, uint32_t before) {
   walk->edge_count++;
 }
 
-/* A join behind all accesses that were found. The joins' edges lie behind the tasks'. */
-static uint32_t add_join(struct walk *walk, uint32_t task, const struct access_list *list, uint32_t found_count) {
+/* A join behind all accesses that have an element of the tensor, whatever else the task waits for: other tasks will
+ * wait for it too. The joins' edges lie behind the tasks'. */
+static uint32_t add_join(struct walk *walk, uint32_t task, const struct access_list *list, uint32_t tensor) {
   uint32_t join = walk->graph->task_count + walk->join_count;
+  struct chain_heights now = walk->chains.now;
+  walk->chains.is_join = true;
+  walk->chains.now = (struct chain_heights){0};
+  uint32_t found_count =
+      access_list_find(list, walk->graph, &walk->graph->tensors[tensor], &walk->chains, NULL, walk->found);
+  walk->joined[join % JOINS_KEPT] = (struct joined){join, walk->chains.now};
+  walk->chains.now = now;
+  walk->chains.is_join = false;
   if (walk->fills) {
     struct dependencies *result = walk->result;
     uint32_t *edges = result->predecessors + result->begin[walk->graph->task_count] + walk->join_edge_count;
-    for (uint32_t i = 0; i < found_count; i++) edges[i] = list->items[walk->found[i]].task;
+    for (uint32_t i = 0; i < found_count; i++) edges[i] = list->items[walk->found[found_count - 1 - i]].task;
     result->join_task[walk->join_count] = task;
     result->begin[join + 1] = (uint32_t)(edges - result->predecessors) + found_count;
   }
@@ -106,10 +104,10 @@ static uint32_t add_join(struct walk *walk, uint32_t task, const struct access_l
 }
 
 /* NULL if nothing has waited for exactly this set lately. */
-static struct fan *find_fan(const rondo_graph *graph, struct access_list *list, uint32_t tensor) {
+static struct fan *find_fan(const rondo_graph *graph, struct accesses *accesses, uint32_t tensor) {
   for (uint32_t i = 0; i < FANS; i++) {
-    struct fan *fan = &list->fans[i];
-    if (!fan->version || fan->version != list->version) continue;
+    struct fan *fan = &accesses->fans[i];
+    if (!fan->version || fan->version != accesses->version) continue;
     if (fan->tensor == tensor) return fan;
     if (fan->tensor == NO_TENSOR || tensor == NO_TENSOR) continue;
     if (elements_equal(&graph->tensors[fan->tensor], &graph->tensors[tensor])) return fan;
@@ -117,137 +115,36 @@ static struct fan *find_fan(const rondo_graph *graph, struct access_list *list, 
   return NULL;
 }
 
-/* Into `found`: the accesses that overlap the box. Returns how many. */
-static uint32_t find_overlaps(const struct access_list *list, const struct box *box, uint32_t *found) {
-  uint32_t found_count = 0;
-  for (uint32_t run = list->first / RUN_LENGTH; run * RUN_LENGTH < list->count; run++) {
-    if (!boxes_overlap(&list->runs[run], box)) continue;
-    uint32_t end = list->count - run * RUN_LENGTH < RUN_LENGTH ? list->count : (run + 1) * RUN_LENGTH;
-    for (uint32_t i = run * RUN_LENGTH; i < end; i++) {
-      found[found_count] = i;
-      found_count += list->items[i].task != NO_UNIT && boxes_overlap(&list->items[i].box, box);
-    }
-  }
-  return found_count;
+/* The task waits for the join of a set that another one has waited for. */
+static void wait_for_join(struct walk *walk, uint32_t task, const struct accesses *accesses, uint32_t tensor,
+                          struct fan *fan) {
+  if (fan->task == task) return; /* by another operand */
+  fan->task = task;
+  if (fan->join == NO_UNIT) fan->join = add_join(walk, task, &accesses->list, tensor);
+  const struct joined *joined = &walk->joined[fan->join % JOINS_KEPT];
+  if (joined->join == fan->join) chain_heights_rise(&walk->chains.now, &joined->heights);
+  add_edge(walk, task, fan->join);
 }
 
-/* Into walk->found: the accesses that have an element of the tensor. Returns how many. */
-static uint32_t find_conflicts(const struct walk *walk, const struct access_list *list, const struct tensor *tensor) {
-  uint32_t *found = walk->found, box_count = find_overlaps(list, &tensor->box, found), found_count = 0;
-  if (tensor->is_box && list->has_only_boxes) return box_count;
-  for (uint32_t i = 0; i < box_count; i++)
-    if (elements_overlap(tensor, &walk->graph->tensors[list->items[found[i]].tensor])) found[found_count++] = found[i];
-  return found_count;
-}
-
-/* The task waits for what of the list overlaps the tensor. Leaves in walk->found what that is, and returns how many. */
-static uint32_t wait_for(struct walk *walk, uint32_t task, struct access_list *list, uint32_t tensor) {
-  uint32_t found_count = find_conflicts(walk, list, &walk->graph->tensors[tensor]);
-  if (found_count >= JOIN_LEAST) {
-    uint32_t what = found_count == list->alive_count ? NO_TENSOR : tensor;
-    struct fan *fan = find_fan(walk->graph, list, what);
-    if (fan) {
-      if (fan->task == task) return found_count; /* by another operand */
-      fan->task = task;
-      if (fan->join == NO_UNIT) fan->join = add_join(walk, task, list, found_count);
-      add_edge(walk, task, fan->join);
-      return found_count;
-    }
-    list->fans[list->next_fan++ % FANS] = (struct fan){list->version, what, task, NO_UNIT};
+/* The task waits for what of the list overlaps the tensor. */
+static void wait_for(struct walk *walk, uint32_t task, struct accesses *accesses, uint32_t tensor) {
+  const rondo_graph *graph = walk->graph;
+  const struct access_list *list = &accesses->list;
+  struct fan *fan = NULL;
+  bool wants_all = list->alive_count >= JOIN_LEAST && access_list_all_overlap(list, &graph->tensors[tensor]);
+  if (list->alive_count >= JOIN_LEAST) fan = find_fan(graph, accesses, wants_all ? NO_TENSOR : tensor);
+  if (fan) {
+    wait_for_join(walk, task, accesses, tensor, fan);
+    return;
   }
-  for (uint32_t i = 0; i < found_count; i++) add_edge(walk, task, list->items[walk->found[i]].task);
-  return found_count;
+  uint32_t found_count = access_list_find(list, graph, &graph->tensors[tensor], &walk->chains, NULL, walk->found);
+  if (found_count >= JOIN_LEAST)
+    accesses->fans[accesses->next_fan++ % FANS] =
+        (struct fan){accesses->version, wants_all ? NO_TENSOR : tensor, task, NO_UNIT};
+  while (found_count-- > 0) add_edge(walk, task, list->items[walk->found[found_count]].task);
 }
 
 /* ---- Is every element written before it is read? ----------------------------------------------------------------- */
-
-/* Goes through `box` in the order of memory, from the end of one written rectangle to the next; false at the first
- * element that none of the found writes has, which is left in `element`. All lines between `element` and `line_end` are
- * covered by the same rectangles, so they are passed at once. */
-static bool is_box_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
-                           const struct box *box, uint32_t *element) {
-  uint32_t line_end[RONDO_MAX_RANK], hint = 0;
-  memcpy(element, box->low, sizeof box->low);
-  memcpy(line_end, box->high, sizeof box->high);
-  for (;;) {
-    const struct box *write = NULL;
-    for (uint32_t i = 0; i < found_count && !write; i++) {
-      uint32_t candidate = hint + i < found_count ? hint + i : hint + i - found_count;
-      const struct box *other = &writes->items[walk->found[candidate]].box;
-      bool inside = true;
-      for (int d = 0; d < RONDO_MAX_RANK; d++) inside &= other->low[d] <= element[d] && element[d] < other->high[d];
-      if (!inside) continue;
-      write = other;
-      hint = candidate; /* neighbours are mostly written one after the other */
-    }
-    if (!write) return false;
-    for (int d = 0; d < RONDO_MAX_RANK; d++)
-      if (write->high[d] < line_end[d]) line_end[d] = write->high[d];
-    int d = RONDO_MAX_RANK - 1;
-    while (line_end[d] >= box->high[d]) { /* this direction is done: the next line of the one outside it */
-      if (d == 0) return true;
-      element[d] = box->low[d];
-      line_end[d] = box->high[d];
-      d--;
-    }
-    element[d] = line_end[d];
-    line_end[d] = box->high[d];
-  }
-}
-
-/* The same where not all are boxes: from the end of one written run of memory to the next. */
-static bool are_elements_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
-                                 const struct tensor *tensor, uint32_t *element) {
-  int64_t count = tensor_elements(tensor), run;
-  uint32_t hint = 0;
-  for (int64_t i = 0; i < count; i += run) {
-    int64_t at = elements_at(tensor, i), written = 0;
-    for (uint32_t f = 0; f < found_count && !written; f++) {
-      uint32_t candidate = hint + f < found_count ? hint + f : hint + f - found_count;
-      written = elements_run(&walk->graph->tensors[writes->items[walk->found[candidate]].tensor], at);
-      if (written) hint = candidate;
-    }
-    if (!written) {
-      const struct tensor *root = &walk->graph->tensors[tensor->root];
-      for (uint32_t d = 0; d < root->rank; at %= root->stride[d++]) element[d] = (uint32_t)(at / root->stride[d]);
-      return false;
-    }
-    run = elements_run(tensor, at);
-    if (written < run) run = written;
-  }
-  return true;
-}
-
-/* Is it plain without a look at every element: one write has all of them, or they lie in as many pieces as there are
- * writes? */
-static bool is_plainly_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
-                               const struct tensor *tensor) {
-  const struct tensor *tensors = walk->graph->tensors;
-  int64_t left = tensor_elements(tensor);
-  bool are_inside = tensor->is_box;
-  for (uint32_t i = 0; i < found_count; i++) {
-    const struct tensor *write = &tensors[writes->items[walk->found[i]].tensor];
-    if ((write->is_box && box_covers(&write->box, &tensor->box)) || elements_equal(write, tensor)) return true;
-    are_inside &= box_covers(&tensor->box, &write->box);
-    left -= tensor_elements(write);
-  }
-  if (left || !are_inside || found_count > PIECES_MOST) return false;
-  for (uint32_t i = 0; i < found_count; i++)
-    for (uint32_t j = 0; j < i; j++)
-      if (elements_overlap(&tensors[writes->items[walk->found[i]].tensor],
-                           &tensors[writes->items[walk->found[j]].tensor]))
-        return false;
-  return true;
-}
-
-/* Of all writes that have an element of the tensor. Where one is missing it is left in `element`, in the dimensions of
- * the root. */
-static bool is_written(const struct walk *walk, const struct access_list *writes, uint32_t found_count,
-                       const struct tensor *tensor, uint32_t *element) {
-  if (tensor->is_box && writes->has_only_boxes) return is_box_written(walk, writes, found_count, &tensor->box, element);
-  if (is_plainly_written(walk, writes, found_count, tensor)) return true;
-  return are_elements_written(walk, writes, found_count, tensor, element);
-}
 
 static void describe_element(const struct tensor *root, const uint32_t *element, char *text, size_t bytes) {
   size_t used = 0;
@@ -256,12 +153,14 @@ static void describe_element(const struct tensor *root, const uint32_t *element,
   if (used < bytes) snprintf(text + used, bytes - used, "] of ");
 }
 
-static rondo_status check_read(const struct walk *walk, uint32_t task, uint32_t tensor, uint32_t found_count) {
+static rondo_status check_read(const struct walk *walk, uint32_t task, uint32_t tensor) {
   const struct tensor *root = graph_root(walk->graph, tensor);
   if (!walk->checks || (root->kind != TENSOR_TEMPORARY && root->kind != TENSOR_OUTPUT)) return RONDO_OK;
-  const struct access_list *writes = &walk->roots[walk->root_of_tensor[root->root]].writes;
+  struct root *accesses = &walk->roots[walk->root_of_tensor[root->root]];
+  const struct access_list *writes = &accesses->writes.list;
   uint32_t element[RONDO_MAX_RANK];
-  if (is_written(walk, writes, found_count, &walk->graph->tensors[tensor], element)) return RONDO_OK;
+  if (is_written(writes, walk->graph, &walk->graph->tensors[tensor], &accesses->written, walk->found, element))
+    return RONDO_OK;
   char where[64] = "";
   if (writes->alive_count) describe_element(root, element, where, sizeof where);
   return status_set(
@@ -277,8 +176,9 @@ static rondo_status check_outputs(const struct walk *walk) {
     const struct tensor *tensor = &graph->tensors[t];
     if (tensor->root != t || tensor->kind != TENSOR_OUTPUT || !tensor_elements(tensor)) continue;
     uint32_t element[RONDO_MAX_RANK];
-    const struct access_list *writes = &walk->roots[walk->root_of_tensor[t]].writes;
-    if (is_written(walk, writes, find_conflicts(walk, writes, tensor), tensor, element)) continue;
+    struct root *root = &walk->roots[walk->root_of_tensor[t]];
+    const struct access_list *writes = &root->writes.list;
+    if (is_written(writes, graph, tensor, &root->written, walk->found, element)) continue;
     char where[64] = "";
     if (writes->alive_count) describe_element(tensor, element, where, sizeof where);
     return status_set(RONDO_INVALID_ARGUMENT, "plan: %soutput '%s' is written by no task", where, tensor->name);
@@ -296,70 +196,37 @@ static struct root *root_of(const struct walk *walk, uint32_t tensor) {
   return root == NO_TENSOR ? NULL : &walk->roots[root];
 }
 
-static void box_grow(struct box *box, const struct box *more) {
-  for (int i = 0; i < RONDO_MAX_RANK; i++) {
-    if (more->low[i] < box->low[i]) box->low[i] = more->low[i];
-    if (more->high[i] > box->high[i]) box->high[i] = more->high[i];
-  }
+static void drop_covered(const struct walk *walk, struct accesses *accesses, const struct tensor *tensor) {
+  if (access_list_drop(&accesses->list, walk->graph, tensor, walk->found)) accesses->version++;
 }
 
-/* Around what is alive in the run of an access; where nothing is, a box that nothing overlaps. */
-static void run_shrink(struct access_list *list, uint32_t index) {
-  uint32_t first = index / RUN_LENGTH * RUN_LENGTH;
-  uint32_t end = list->count - first < RUN_LENGTH ? list->count : first + RUN_LENGTH;
-  struct box box = {.low = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX}};
-  for (uint32_t i = first; i < end; i++)
-    if (list->items[i].task != NO_UNIT) box_grow(&box, &list->items[i].box);
-  list->runs[index / RUN_LENGTH] = box;
-}
-
-static void drop_covered(const struct walk *walk, struct access_list *list, const struct tensor *tensor) {
-  uint32_t *found = walk->found, found_count = find_overlaps(list, &tensor->box, found), dropped = NO_UNIT;
-  for (uint32_t i = 0; i < found_count; i++) {
-    struct access *access = &list->items[found[i]];
-    if (!(tensor->is_box && box_covers(&tensor->box, &access->box)) &&
-        !elements_equal(tensor, &walk->graph->tensors[access->tensor]))
-      continue;
-    if (dropped != NO_UNIT && dropped / RUN_LENGTH != found[i] / RUN_LENGTH) run_shrink(list, dropped);
-    dropped = found[i];
-    access->task = NO_UNIT;
-    list->alive_count--;
-    list->version++;
-  }
-  if (dropped != NO_UNIT) run_shrink(list, dropped);
-  while (list->first < list->count && list->items[list->first].task == NO_UNIT) list->first++;
-}
-
-static void keep_access(const struct walk *walk, struct root *root, uint32_t index, rondo_access access,
-                        uint32_t task) {
+static void keep_access(struct walk *walk, struct root *root, uint32_t index, rondo_access access, uint32_t task) {
   const struct tensor *tensor = &walk->graph->tensors[index];
+  struct accesses *accesses = access & RONDO_WRITE ? &root->writes : &root->reads;
   if (access & RONDO_WRITE) {
     drop_covered(walk, &root->writes, tensor);
     drop_covered(walk, &root->reads, tensor);
+    written_grow(&root->written, tensor);
   }
-  struct access_list *list = access & RONDO_WRITE ? &root->writes : &root->reads;
-  struct box *run = &list->runs[list->count / RUN_LENGTH];
-  if (list->count % RUN_LENGTH == 0) *run = tensor->box;
-  box_grow(run, &tensor->box);
-  list->items[list->count++] = (struct access){tensor->box, index, task};
-  list->has_only_boxes &= tensor->is_box;
-  list->alive_count++;
-  list->version++;
+  access_list_put(&accesses->list, tensor, index, task, &walk->chains);
+  accesses->version++;
 }
 
 static rondo_status walk_task(struct walk *walk, uint32_t number) {
   const struct task *task = &walk->graph->tasks[number];
   if (walk->fills) walk->result->begin[number] = (uint32_t)walk->edge_count;
+  chains_begin(&walk->chains, number);
   for (uint32_t i = 0; i < task->operand_count; i++) {
     struct root *root = root_of(walk, task->tensors[i]);
     if (!root) continue;
     rondo_access access = task_access(task, i);
     if (access & RONDO_WRITE) wait_for(walk, number, &root->reads, task->tensors[i]);
-    uint32_t found_count = wait_for(walk, number, &root->writes, task->tensors[i]);
+    wait_for(walk, number, &root->writes, task->tensors[i]);
     if (!(access & RONDO_READ)) continue;
-    rondo_status status = check_read(walk, number, task->tensors[i], found_count);
+    rondo_status status = check_read(walk, number, task->tensors[i]);
     if (status != RONDO_OK) return status;
   }
+  chains_end(&walk->chains);
   for (uint32_t i = 0; i < task->operand_count; i++) {
     struct root *root = root_of(walk, task->tensors[i]);
     if (root) keep_access(walk, root, task->tensors[i], task_access(task, i), number);
@@ -367,45 +234,46 @@ static rondo_status walk_task(struct walk *walk, uint32_t number) {
   return RONDO_OK;
 }
 
-/* Each root that a task touches gets lists as long as they can become. Returns how many roots and accesses there are;
- * walk->roots NULL: only counts. */
-static void lay_lists(struct walk *walk, uint32_t *root_count, uint32_t *access_count) {
+static bool has_accesses(const rondo_graph *graph, uint32_t tensor) {
+  return graph->tensors[tensor].root == tensor && graph->tensors[tensor].kind != TENSOR_CONSTANT;
+}
+
+static uint32_t count_roots(const rondo_graph *graph) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < graph->tensor_count; i++) count += has_accesses(graph, i);
+  return count;
+}
+
+/* Of each root, how often it is read and written. */
+static void count_accesses(struct walk *walk) {
   const rondo_graph *graph = walk->graph;
-  *root_count = *access_count = 0;
-  for (uint32_t t = 0; t < graph->task_count; t++)
-    for (uint32_t i = 0; i < graph->tasks[t].operand_count; i++)
-      *access_count += graph->tasks[t].tensors[i] != NO_TENSOR;
-  for (uint32_t i = 0; i < graph->tensor_count; i++)
-    *root_count += graph->tensors[i].root == i && graph->tensors[i].kind != TENSOR_CONSTANT;
-  if (!walk->roots) return;
   uint32_t roots = 0;
-  for (uint32_t i = 0; i < graph->tensor_count; i++) {
-    bool has_lists = graph->tensors[i].root == i && graph->tensors[i].kind != TENSOR_CONSTANT;
-    walk->root_of_tensor[i] = has_lists ? roots++ : NO_TENSOR;
-  }
-  memset(walk->roots, 0, *root_count * sizeof *walk->roots);
-  for (uint32_t t = 0; t < graph->task_count; t++) /* `count` counts what will be there, for a moment */
+  for (uint32_t i = 0; i < graph->tensor_count; i++)
+    walk->root_of_tensor[i] = has_accesses(graph, i) ? roots++ : NO_TENSOR;
+  memset(walk->roots, 0, roots * sizeof *walk->roots);
+  for (uint32_t t = 0; t < graph->task_count; t++)
     for (uint32_t i = 0; i < graph->tasks[t].operand_count; i++) {
       struct root *root = root_of(walk, graph->tasks[t].tensors[i]);
-      if (root) (task_access(&graph->tasks[t], i) & RONDO_WRITE ? &root->writes : &root->reads)->count++;
+      if (root) (task_access(&graph->tasks[t], i) & RONDO_WRITE ? &root->writes : &root->reads)->most++;
     }
-  uint32_t used = 0, runs_used = 0;
-  for (uint32_t r = 0; r < *root_count; r++) {
-    struct access_list *lists[] = {&walk->roots[r].writes, &walk->roots[r].reads};
-    for (int l = 0; l < 2; l++) {
-      uint32_t most = lists[l]->count;
-      *lists[l] =
-          (struct access_list){.items = walk->accesses + used, .runs = walk->runs + runs_used, .has_only_boxes = true};
-      used += most;
-      runs_used += (most + RUN_LENGTH - 1) / RUN_LENGTH;
-    }
+}
+
+/* Each list gets as much room as it can need. */
+static void lay_lists(struct walk *walk, uint32_t root_count) {
+  struct access_room room = walk->room;
+  count_accesses(walk);
+  for (uint32_t r = 0; r < root_count; r++) {
+    struct root *root = &walk->roots[r];
+    root->writes.list = access_list_lay(&room, root->writes.most);
+    root->reads.list = access_list_lay(&room, root->reads.most);
   }
 }
 
 static rondo_status walk_all(struct walk *walk) {
-  uint32_t roots, accesses;
-  lay_lists(walk, &roots, &accesses);
   assert(walk->seen);
+  lay_lists(walk, count_roots(walk->graph));
+  chains_clear(&walk->chains);
+  memset(walk->joined, 0xff, JOINS_KEPT * sizeof *walk->joined);
   memset(walk->seen, 0, walk->graph->task_count * sizeof *walk->seen);
   walk->edge_count = walk->join_edge_count = walk->join_count = 0;
   for (uint32_t t = 0; t < walk->graph->task_count; t++) {
@@ -417,13 +285,15 @@ static rondo_status walk_all(struct walk *walk) {
 
 static struct walk cut_walk(struct cutter *cutter, const rondo_graph *graph) {
   struct walk walk = {.graph = graph};
-  uint32_t roots, accesses;
-  lay_lists(&walk, &roots, &accesses);
+  uint64_t accesses = 0;
+  for (uint32_t t = 0; t < graph->task_count; t++)
+    for (uint32_t i = 0; i < graph->tasks[t].operand_count; i++) accesses += graph->tasks[t].tensors[i] != NO_TENSOR;
   walk.root_of_tensor = cut(cutter, graph->tensor_count * sizeof(uint32_t));
-  walk.roots = cut(cutter, roots * sizeof(struct root));
-  walk.accesses = cut(cutter, accesses * sizeof(struct access));
-  walk.runs = cut(cutter, (accesses / RUN_LENGTH + 2 * (uint64_t)roots) * sizeof(struct box));
-  walk.found = cut(cutter, (uint64_t)accesses * sizeof(uint32_t));
+  walk.roots = cut(cutter, count_roots(graph) * sizeof(struct root));
+  walk.room = access_room_cut(cutter, accesses);
+  chains_cut(&walk.chains, cutter, graph->task_count);
+  walk.joined = cut(cutter, JOINS_KEPT * sizeof *walk.joined);
+  walk.found = cut(cutter, accesses * sizeof(uint32_t));
   walk.seen = cut(cutter, graph->task_count * sizeof(uint32_t));
   return walk;
 }

@@ -134,7 +134,7 @@ static void minimalloc(const struct options *options, struct report *report) {
 
 static const struct argument arguments[] = {
     {.name = "scale",
-     .help = "instantiate 10,000 and 100,000 tasks on the host; default without a folder",
+     .help = "instantiate 10,000 to 100,000 tasks on the host; default without a folder",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, scale)},
     {.name = "minimalloc",

@@ -336,3 +336,56 @@ Test(plan, a_task_that_reads_the_same_tensor_twice_makes_no_join) {
   cr_assert_eq(plan->summary.edge_count, 2 * WRITERS + 1, "the first reader's, the join's, the second reader's");
   REQUIRE_OK(rondo_graph_destroy(&graph));
 }
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+enum shape { WINDOWS, FIXED_WINDOWS, ALL_AND_ELEMENTS, ROWS_AND_COLUMNS, ROWS_AND_COLUMNS_OF_STRIPES, SHAPES };
+
+/* Of a square state, what the task of this number touches. */
+static rondo_argument part_of(rondo_graph *graph, rondo_tensor state, int64_t side, enum shape shape, int64_t number,
+                              struct random *random) {
+  enum { STRIPES = 8 };
+  int64_t offset[] = {0, 0}, extent[] = {side, side}, stripe = number / 2 % STRIPES;
+  rondo_argument part = {.tensor = state, .access = number % 2 ? RONDO_WRITE : RONDO_READ};
+  if (shape == WINDOWS || shape == FIXED_WINDOWS) {
+    part.access = (rondo_access)random_between(random, 1, 3);
+    for (int d = 0; d < 2; d++) {
+      extent[d] = shape == WINDOWS ? random_between(random, 1, side) : side / 4;
+      offset[d] = random_between(random, 0, side - extent[d]);
+    }
+  } else if (shape == ALL_AND_ELEMENTS && number % 2) {
+    offset[0] = number / 2 / side, offset[1] = number / 2 % side, extent[0] = extent[1] = 1;
+  } else if (shape == ROWS_AND_COLUMNS) {
+    offset[number % 2] = number / 2 % side, extent[number % 2] = 1;
+  } else if (shape == ROWS_AND_COLUMNS_OF_STRIPES) {
+    int64_t width = side / STRIPES;
+    offset[1] = stripe * width, extent[1] = width;
+    if (number % 2)
+      offset[1] += number / 2 / STRIPES % width, extent[1] = 1;
+    else
+      offset[0] = number / 2 / STRIPES % side, extent[0] = 1;
+  }
+  REQUIRE_OK(rondo_view(graph, state, offset, extent, &part.tensor));
+  return part;
+}
+
+/* Each task conflicts with thousands before it, and is ordered behind nearly all of them by the latest few. */
+Test(plan, takes_memory_for_the_edges_that_are_left_and_not_for_all_conflicts) {
+  enum { TASKS = 8192, BYTES_MOST = 600 * TASKS };
+  struct random random = {41};
+  for (enum shape shape = 0; shape < SHAPES; shape++) {
+    int64_t side = shape == ROWS_AND_COLUMNS || shape == ROWS_AND_COLUMNS_OF_STRIPES ? TASKS / 2 : 256;
+    rondo_graph *graph = NULL;
+    rondo_tensor state;
+    const struct plan *plan;
+    REQUIRE_OK(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = TASKS + 1, .tasks = TASKS}, &graph));
+    REQUIRE_OK(rondo_state(graph, NULL, RONDO_U8, 2, (int64_t[]){side, side}, &state));
+    for (int64_t t = 0; t < TASKS; t++) {
+      rondo_argument part = part_of(graph, state, side, shape, t, &random);
+      add_task(graph, &part, 1);
+    }
+    REQUIRE_OK(plan_of(graph, &plan));
+    cr_assert_lt(plan->planning_bytes, BYTES_MOST, "shape %d", shape);
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+}

@@ -1,0 +1,126 @@
+/* chains.c - see chains.h. */
+#include "chains.h"
+
+#include <string.h>
+
+enum {
+  NONE = UINT32_MAX,
+  ON_CHAIN = UINT32_MAX - 1, /* in place of what comes behind a task */
+  AT_HAND = UINT32_MAX - 2,
+  /* Tasks that are put on a chain, until the top of another counts as left behind. */
+  TASKS_TO_REST = 1024,
+};
+
+void chains_cut(struct chains *chains, struct cutter *cutter, uint32_t task_count) {
+  chains->chain_of_task = cut(cutter, task_count);
+  chains->below = cut(cutter, task_count * sizeof(uint32_t));
+  chains->behind = cut(cutter, task_count * sizeof(uint32_t));
+  chains->heights = cut(cutter, task_count * sizeof(struct chain_heights));
+}
+
+void chains_clear(struct chains *chains) {
+  for (int i = 0; i < CHAINS; i++) chains->top[i] = NONE;
+  chains->losses = 0;
+  chains->is_join = false;
+}
+
+void chains_begin(struct chains *chains, uint32_t task) {
+  chains->task = task;
+  chains->behind[task] = AT_HAND;
+  memset(&chains->now, 0, sizeof chains->now);
+}
+
+/* ---- What comes before ------------------------------------------------------------------------------------------- */
+
+static bool is_taken_off(const struct chains *chains, uint32_t task) { return chains->behind[task] < AT_HAND; }
+
+/* From what was taken off to what comes behind it, to one of which no more is known, or that is on a chain or at hand.
+ * The way is remembered: the next time it is short. */
+static uint32_t last_behind(struct chains *chains, uint32_t task) {
+  uint32_t last = task;
+  while (is_taken_off(chains, last)) last = chains->behind[last];
+  while (task != last) {
+    uint32_t next = chains->behind[task];
+    chains->behind[task] = last;
+    task = next;
+  }
+  return last;
+}
+
+bool chains_find(struct chains *chains, uint32_t task, uint32_t *chain, uint32_t *height) {
+  uint32_t last = last_behind(chains, task);
+  *chain = chains->chain_of_task[last];
+  *height = last + 1;
+  return chains->behind[last] == ON_CHAIN;
+}
+
+bool chains_have(struct chains *chains, uint32_t earlier) {
+  uint32_t last = last_behind(chains, earlier);
+  if (chains->behind[last] == AT_HAND) return !chains->is_join;
+  return chains->behind[last] == ON_CHAIN && chains->now.of[chains->chain_of_task[last]] > last;
+}
+
+void chains_add(struct chains *chains, uint32_t before) {
+  chain_heights_rise(&chains->now, &chains->heights[before]);
+  if (chains->behind[last_behind(chains, before)] == NONE) chains->behind[before] = chains->task;
+}
+
+/* ---- A task's chain ---------------------------------------------------------------------------------------------- */
+
+/* How much of a chain comes before the top of some other one, and which. */
+static uint32_t height_before_another(const struct chains *chains, uint32_t chain, uint32_t *behind) {
+  uint32_t height = 0;
+  *behind = NONE;
+  for (uint32_t i = 0; i < CHAINS; i++) {
+    if (i == chain || chains->top[i] == NONE || chains->heights[chains->top[i]].of[chain] <= height) continue;
+    height = chains->heights[chains->top[i]].of[chain];
+    *behind = chains->top[i];
+  }
+  return height;
+}
+
+/* Of all chains on which nothing is to be taken off, the one that was longest at rest: the others end with what more of
+ * the next tasks come behind. */
+static uint32_t chain_to_go_on(const struct chains *chains) {
+  uint32_t best = NONE;
+  for (uint32_t i = 0; i < CHAINS; i++) {
+    if (chains->top[i] != NONE && chains->now.of[i] != chains->top[i] + 1) continue;
+    if (chains->top[i] != NONE && (best == NONE || chains->top[best] == NONE || chains->top[i] < chains->top[best]))
+      best = i;
+    if (best == NONE) best = i;
+  }
+  return best;
+}
+
+/* The chain of which nothing is forgotten that way; or one that was left behind; or else the one that was put to last:
+ * where many tasks stand side by side, the first of them stay on their chains. */
+static uint32_t chain_to_cut(const struct chains *chains) {
+  uint32_t oldest = 0, latest = 0, known = NONE, behind;
+  for (uint32_t i = 0; i < CHAINS; i++) {
+    uint32_t top = chains->top[i];
+    if (top < chains->top[oldest]) oldest = i;
+    if (top > chains->top[latest]) latest = i;
+    if ((known == NONE || top < chains->top[known]) && height_before_another(chains, i, &behind) == top + 1) known = i;
+  }
+  if (known != NONE) return known;
+  return chains->task - chains->top[oldest] > TASKS_TO_REST ? oldest : latest;
+}
+
+/* Takes off what the task does not come behind. */
+static void take_off(struct chains *chains, uint32_t chain) {
+  uint32_t behind, height = height_before_another(chains, chain, &behind);
+  chains->losses++;
+  for (uint32_t *top = &chains->top[chain]; *top != NONE && *top >= chains->now.of[chain]; *top = chains->below[*top])
+    chains->behind[*top] = *top < height ? behind : NONE;
+}
+
+void chains_end(struct chains *chains) {
+  uint32_t task = chains->task, chain = chain_to_go_on(chains);
+  if (chain == NONE) take_off(chains, chain = chain_to_cut(chains));
+  chains->chain_of_task[task] = (uint8_t)chain;
+  chains->below[task] = chains->top[chain];
+  chains->behind[task] = ON_CHAIN;
+  chains->top[chain] = task;
+  chains->now.of[chain] = task + 1;
+  chains->heights[task] = chains->now;
+}

@@ -1,0 +1,59 @@
+/* chains.h - a quick look at whether an earlier task comes before the task at hand, for a walk over the tasks in the
+ * order in which they were added. It may say no where the answer is yes, and never the other way round: then an edge is
+ * kept that others imply, and reach.c drops it.
+ *
+ * Each task is put on one of a few chains, behind all that is left on it. So of a chain exactly those come before a
+ * task that are below some height, and each task keeps one height a chain. What a new task on a chain does not come
+ * behind is taken off; of that it is kept, where it is known, which task comes behind it. */
+#ifndef RONDO_CHAINS_H
+#define RONDO_CHAINS_H
+
+#include <stdbool.h>
+
+#include "cutter.h"
+
+enum { CHAINS = 16 };
+
+/* By chain: 1 + the last task of it that comes before, or is, the one that this is about; 0: none. */
+struct chain_heights {
+  uint32_t of[CHAINS];
+};
+
+struct chains {
+  uint8_t *chain_of_task;
+  uint32_t *below;               /* by task that is on a chain: the next lower one of it */
+  uint32_t *behind;              /* by task that is not: one that comes after it */
+  struct chain_heights *heights; /* by task */
+  uint32_t top[CHAINS];
+  uint32_t losses; /* grows when tasks are taken off */
+  uint32_t task;   /* at hand */
+  bool is_join;    /* what is at hand is a join in front of the task */
+  struct chain_heights now;
+};
+
+void chains_cut(struct chains *chains, struct cutter *cutter, uint32_t task_count);
+void chains_clear(struct chains *chains);
+
+/* The next task; all that it waits for is added; then it is put on a chain. */
+void chains_begin(struct chains *chains, uint32_t task);
+void chains_add(struct chains *chains, uint32_t before);
+void chains_end(struct chains *chains);
+
+/* Is it known that `earlier` comes before what is at hand? */
+bool chains_have(struct chains *chains, uint32_t earlier);
+
+/* A chain and a height: what has that height there comes behind the task. False where none is known. Good until the
+ * next loss. */
+bool chains_find(struct chains *chains, uint32_t task, uint32_t *chain, uint32_t *height);
+
+static inline bool chain_heights_reach(const struct chain_heights *heights, const struct chain_heights *others) {
+  bool reach = true;
+  for (int i = 0; i < CHAINS; i++) reach &= heights->of[i] >= others->of[i];
+  return reach;
+}
+
+static inline void chain_heights_rise(struct chain_heights *heights, const struct chain_heights *others) {
+  for (int i = 0; i < CHAINS; i++) heights->of[i] = heights->of[i] > others->of[i] ? heights->of[i] : others->of[i];
+}
+
+#endif

@@ -1,0 +1,16 @@
+/* written.h - is every element written before it is read? What is left of a tensor's writes is all that is known of its
+ * content. */
+#ifndef RONDO_WRITTEN_H
+#define RONDO_WRITTEN_H
+
+#include "access_list.h"
+
+/* Is every element of the tensor in one of the writes? Where one is missing it is left in `element`, in the dimensions
+ * of the root. `written` is a rectangle of which that is known, and grows; `found` has room for all writes. */
+bool is_written(const struct access_list *writes, const rondo_graph *graph, const struct tensor *tensor,
+                struct box *written, uint32_t *found, uint32_t *element);
+
+/* It is known of one more. Of two rectangles the larger one is kept. */
+void written_grow(struct box *written, const struct tensor *tensor);
+
+#endif
