@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "room.h"
 
 /* Of all tensors: in every floating-point type this is a small positive number, and as a length more than there is. */
 enum { FILL_BYTE = 0x3c };
@@ -71,8 +72,7 @@ static rondo_status fill(const struct session *session, rondo_tensor tensor) {
     memset(data, FILL_BYTE, bytes);
     return RONDO_OK;
   }
-  data = malloc(bytes ? bytes : 1);
-  if (!data) exit(command_failed("no memory for %llu bytes of a tensor", (unsigned long long)bytes));
+  data = room_take(bytes, "profile");
   memset(data, FILL_BYTE, bytes);
   status = rondo_upload(session->exec, tensor, data, bytes);
   free(data);
@@ -92,8 +92,7 @@ static rondo_status take_profile(struct session *session, const struct options *
   rondo_exec_usage usage;
   rondo_status status = rondo_exec_info(session->exec, &usage);
   if (status != RONDO_OK) return status;
-  session->tasks = calloc(usage.node_count + 1, sizeof *session->tasks);
-  if (!session->tasks) exit(command_failed("no memory for the times of %u tasks", usage.node_count));
+  session->tasks = room_take((usage.node_count + UINT64_C(1)) * sizeof *session->tasks, "profile");
   return rondo_profile(session->slot,
                        &(rondo_profile_options){.passes = (uint32_t)options->passes,
                                                 .progress = tell_progress,

@@ -6,9 +6,28 @@
 
 #include "../runtime/status.h"
 
-static const struct choice dtypes[] = {{"f64", RONDO_F64},   {"f32", RONDO_F32},   {"f16", RONDO_F16},
-                                       {"bf16", RONDO_BF16}, {"e4m3", RONDO_E4M3}, {"nvfp4", RONDO_NVFP4},
-                                       {"i32", RONDO_I32},   {"u8", RONDO_U8},     {NULL, 0}};
+/* What a field takes, in the order of its help. */
+#define TYPES(name, ...) static const struct choice name[] = {__VA_ARGS__, {NULL, 0}}
+#define F64                                                                                                            \
+  { "f64", RONDO_F64 }
+#define F32                                                                                                            \
+  { "f32", RONDO_F32 }
+#define F16                                                                                                            \
+  { "f16", RONDO_F16 }
+#define BF16                                                                                                           \
+  { "bf16", RONDO_BF16 }
+#define E4M3                                                                                                           \
+  { "e4m3", RONDO_E4M3 }
+#define NVFP4                                                                                                          \
+  { "nvfp4", RONDO_NVFP4 }
+TYPES(halves, F16, BF16);
+TYPES(singles, F32, F64);
+TYPES(numbers, F32, F16, BF16);
+TYPES(weight_types, NVFP4, E4M3, F16, BF16);
+TYPES(vector_types, F16, BF16, NVFP4);
+TYPES(result_types, F32, F16, BF16, NVFP4);
+TYPES(embedding_types, F16, BF16, NVFP4);
+
 static const struct choice layouts[] = {
     {"column_major", RONDO_COLUMN_MAJOR}, {"row_major", RONDO_ROW_MAJOR}, {NULL, 0}};
 static const struct choice head_layouts[] = {{"bhsd", RONDO_BHSD}, {"bshd", RONDO_BSHD}, {NULL, 0}};
@@ -29,14 +48,14 @@ static const struct choice forms[] = {
   { FIELD(graph, field, VALUE_INT32, text) }
 #define REAL(graph, field, text)                                                                                       \
   { FIELD(graph, field, VALUE_FLOAT, text) }
-#define TYPE(graph, field, text)                                                                                       \
-  { FIELD(graph, field, VALUE_CHOICE, text), .choices = dtypes, .value_name = "TYPE" }
+#define TYPE(graph, field, list, text)                                                                                 \
+  { FIELD(graph, field, VALUE_CHOICE, text), .choices = (list), .value_name = "TYPE" }
 #define ONE_OF(graph, field, list, text)                                                                               \
   { FIELD(graph, field, VALUE_CHOICE, text), .choices = (list) }
 
 static const struct argument attention_fields[] = {
     NAME(attention),
-    TYPE(attention, dtype, "f16 or bf16"),
+    TYPE(attention, dtype, halves, "f16 or bf16"),
     ONE_OF(attention, layout, head_layouts, "order of dimensions: batch, heads, sequence, head dimension"),
     SIZE(attention, batch, "items"),
     SIZE(attention, query_heads, "a multiple of kv_heads"),
@@ -54,8 +73,8 @@ static const struct argument attention_fields[] = {
 
 static const struct argument gemm_softmax_fields[] = {
     NAME(gemm_softmax),
-    TYPE(gemm_softmax, dtype, "of A and B: f16 or bf16"),
-    TYPE(gemm_softmax, p_dtype, "of P: f16, bf16 or f32"),
+    TYPE(gemm_softmax, dtype, halves, "of A and B: f16 or bf16"),
+    TYPE(gemm_softmax, p_dtype, numbers, "of P: f16, bf16 or f32"),
     SIZE(gemm_softmax, batch, "matrices"),
     SIZE(gemm_softmax, m, "rows of A"),
     SIZE(gemm_softmax, n, "rows of B"),
@@ -67,24 +86,24 @@ static const struct argument gemm_softmax_fields[] = {
 
 static const struct argument gemv_fields[] = {
     NAME(gemv),
-    TYPE(gemv, weights, "nvfp4, e4m3, f16 or bf16"),
-    TYPE(gemv, vectors, "what the product sees"),
-    TYPE(gemv, out, "f32, f16 or bf16"),
+    TYPE(gemv, weights, weight_types, "nvfp4, e4m3, f16 or bf16"),
+    TYPE(gemv, vectors, vector_types, "what the product sees: f16, bf16 or nvfp4"),
+    TYPE(gemv, out, result_types, "f32, f16, bf16 or nvfp4"),
     SIZE(gemv, m, "rows of the weights"),
     SIZE(gemv, k, "columns of the weights"),
     SIZE(gemv, batch, "matrices; 0: no such dimension"),
     COUNT(gemv, count, "vectors of each matrix, 1 to 16; 0: 1"),
     REAL(gemv, scale, "of the product; 0: 1"),
     COUNT(gemv, row_scales, "1: e4m3 weights have a factor for each row"),
-    TYPE(gemv, quantize_from, "nvfp4 vectors: the input's type, f32, f16 or bf16"),
+    TYPE(gemv, quantize_from, numbers, "nvfp4 vectors: the input's type, f32, f16 or bf16"),
     REAL(gemv, quantize_scale, "factor of all of them; 0: 1"),
     ONE_OF(gemv, weight_scale_layout, scale_layouts, "of nvfp4 weights"),
     ONE_OF(gemv, vector_scale_layout, scale_layouts, "of nvfp4 vectors"),
     COUNT(gemv, one_order, "1: the same bits with any count of vectors"),
     REAL(gemv, norm_epsilon, "above 0: RMS norm of the vectors"),
-    TYPE(gemv, bias, "none, or f32, f16 or bf16"),
+    TYPE(gemv, bias, numbers, "f32, f16 or bf16; not given: there is none"),
     COUNT(gemv, silu_mul, "1: rows are gate and up in turn"),
-    TYPE(gemv, residual, "none, or f32, f16 or bf16"),
+    TYPE(gemv, residual, numbers, "f32, f16 or bf16; not given: there is none"),
     REAL(gemv, out_global_scale, "factor of nvfp4 results; 0: 1"),
 };
 
@@ -102,9 +121,9 @@ static const struct argument llama_fields[] = {
     ONE_OF(llama, rope_pairing, pairings, "which elements of a head turn together"),
     COUNT(llama, rope_frequencies, "1: a constant of them in place of rope_base"),
     REAL(llama, epsilon, "of RMS norms; 0: 1e-5"),
-    TYPE(llama, dtype, "of activations and KV caches: f16 or bf16"),
-    TYPE(llama, weights, "of the layers: as dtype, e4m3 or nvfp4"),
-    TYPE(llama, embedding, "as dtype or nvfp4; not given: as weights, not e4m3"),
+    TYPE(llama, dtype, halves, "of activations and KV caches: f16 or bf16"),
+    TYPE(llama, weights, weight_types, "of the layers: as dtype, e4m3 or nvfp4"),
+    TYPE(llama, embedding, embedding_types, "as dtype or nvfp4; not given: as weights, not e4m3"),
     REAL(llama, nvfp4_scale, "factor of all that is nvfp4; 0: 1"),
     COUNT(llama, tied_embedding, "1: the embedding is the head too"),
     COUNT(llama, one_order, "1: products have the same bits with any count of sequences"),
@@ -118,7 +137,7 @@ static const struct argument llama_fields[] = {
 
 static const struct argument qr_fields[] = {
     NAME(qr),
-    TYPE(qr, dtype, "f32 or f64"),
+    TYPE(qr, dtype, singles, "f32 or f64"),
     ONE_OF(qr, layout, layouts, "of each matrix"),
     SIZE(qr, m, "rows"),
     SIZE(qr, n, "columns"),

@@ -37,7 +37,7 @@ static void find_elapsed(struct bench_device *device) {
 static void choose_device(struct bench_device *device) {
   int count = 0, major = 0, minor = 0;
   REQUIRE(device, cuDeviceGetCount, &count);
-  if (!count) exit(command_failed("bench: no CUDA device"));
+  if (!count) exit(command_failed("bench: kernels are timed on a GPU, and there is none here: no CUDA device"));
   REQUIRE(device, cuDeviceGet, &device->ordinal, 0);
   REQUIRE(device, cuDeviceGetName, device->name, sizeof device->name, device->ordinal);
   const struct {
@@ -62,11 +62,12 @@ static void load(struct bench_device *device, const void *image) {
 
 void bench_device_open(struct bench_device *device) {
   memset(device, 0, sizeof *device);
-  if (driver_load(&device->driver) != RONDO_OK) exit(command_failed("bench: %s", rondo_error_text()));
+  if (driver_load(&device->driver) != RONDO_OK)
+    exit(command_failed("bench: kernels are timed on a GPU, and there is none here: %s", rondo_error_text()));
   find_elapsed(device);
   choose_device(device);
   if (!device_image_count || bench_data_fatbin_end - bench_data_fatbin == 0)
-    exit(command_failed("bench: built without nvcc: there are no kernels to time"));
+    exit(command_failed("bench: this build has no kernels to time: it was made without nvcc"));
   REQUIRE(device, cuDevicePrimaryCtxRetain, &device->context, device->ordinal);
   REQUIRE(device, cuCtxPushCurrent, device->context);
   REQUIRE(device, cuStreamCreateWithPriority, &device->stream, CU_STREAM_NON_BLOCKING, 0);

@@ -10,6 +10,7 @@
 #include "../../kernels/gemv/gemv.h"
 #include "../../runtime/graph.h"
 #include "../command.h"
+#include "../room.h"
 #include "reference.h"
 #include "timing.h"
 
@@ -77,11 +78,7 @@ static void fill_for(struct gemv_memory *memory, const struct kernel_case *shape
 
 /* ---- Check ------------------------------------------------------------------------------------------------------- */
 
-static void *take(uint64_t bytes) {
-  void *memory = malloc(bytes ? bytes : 1);
-  if (!memory) exit(command_failed("bench: no memory for %" PRIu64 " bytes", bytes));
-  return memory;
-}
+static void *take(uint64_t bytes) { return room_take(bytes, "bench"); }
 
 /* Rows of one operand on the host: codes, then scales, then values. */
 struct rows {

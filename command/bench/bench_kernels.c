@@ -497,5 +497,5 @@ int bench_kernels(int count, char **words) {
     measure(&bench, group);
   int code = report_end(&bench.report);
   if (bench.options.plot && !draw(&bench)) code = EXIT_FAILED;
-  return bench.wrong ? command_failed("bench: %u cases are wrong", bench.wrong) : code;
+  return bench.wrong ? command_failed("bench: %u case%s wrong", bench.wrong, bench.wrong == 1 ? " is" : "s are") : code;
 }

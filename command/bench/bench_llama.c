@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../json_lines.h"
+#include "../room.h"
 #include "bench.h"
 #include "timing.h"
 
@@ -75,9 +76,8 @@ struct source {
 static void source_fill(struct source *source, uint64_t bytes, struct pattern pattern) {
   if (source->bytes >= bytes) return;
   free(source->words);
-  source->words = malloc(bytes + sizeof *source->words);
+  source->words = room_take(bytes + sizeof *source->words, "bench llama: weights and caches");
   source->bytes = bytes;
-  if (!source->words) exit(command_failed("no memory for %llu bytes of weights", (unsigned long long)bytes));
   uint64_t state = UINT64_C(0x9e3779b97f4a7c15); /* xorshift (Marsaglia 2003) */
   for (uint64_t i = 0; i <= source->bytes / sizeof *source->words; i++) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -139,8 +139,8 @@ static void set_all(struct model *model) {
 
 static void find_contents(struct model *model) {
   enum { OF_A_LAYER = 12, AROUND = 3 };
-  model->contents = calloc((size_t)model->desc.layers * OF_A_LAYER + AROUND, sizeof *model->contents);
-  if (!model->contents) exit(command_failed("no memory for %d layers", model->desc.layers));
+  model->contents =
+      room_take(((uint64_t)model->desc.layers * OF_A_LAYER + AROUND) * sizeof *model->contents, "bench llama");
   set_all(model);
   for (uint32_t i = 0; i < model->content_count; i++) /* a longer tensor may have moved it */
     model->contents[i].data = ((const struct source *)model->contents[i].data)->words;
@@ -162,6 +162,8 @@ static void model_open(struct model *model, const struct options *options) {
   TRY(rondo_graph_create(NULL, &(rondo_graph_limits){.tensors = 8192, .tasks = 4096}, &model->graph));
   TRY(rondo_graph_llama(model->graph, &model->desc, &model->ends));
   TRY(rondo_plan_graph(model->graph, &plan));
+  if (options->backend == RONDO_BACKEND_HOST)
+    room_require(plan.device_bytes + plan.pinned_bytes_per_slot + plan.host_bytes, "bench llama: a model");
   TRY(rondo_open(&(rondo_options){.backend = options->backend,
                                   .device_bytes = plan.device_bytes,
                                   .pinned_bytes = plan.pinned_bytes_per_slot,
@@ -255,9 +257,9 @@ static void profile(const struct model *model, struct report *report) {
   rondo_exec_usage usage;
   rondo_profile_totals totals;
   TRY(rondo_exec_info(model->exec, &usage));
-  rondo_task_profile *tasks = calloc(usage.node_count + 1, sizeof *tasks);
+  rondo_task_profile *tasks = room_take((usage.node_count + UINT64_C(1)) * sizeof *tasks, "bench llama: times");
   FILE *table = memory_file(path);
-  if (!tasks || !table) exit(command_failed("no memory for the times of %u tasks", usage.node_count));
+  if (!table) exit(EXIT_FAILED);
   TRY(rondo_profile(model->slot, NULL, tasks, usage.node_count, &totals));
   TRY(rondo_write_profile(tasks, &totals, path));
   while (fgets(text, sizeof text, table)) output_print(&report->output, "%s", text);

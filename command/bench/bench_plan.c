@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../../runtime/place.h"
+#include "../room.h"
 #include "bench.h"
 #include "bench_scale.h"
 #include "timing.h"
@@ -18,11 +19,7 @@ struct options {
   const char *json;
 };
 
-static void *take(uint64_t bytes) {
-  void *memory = calloc(1, bytes ? bytes : 1);
-  if (memory) return memory;
-  exit(command_failed("no memory for %llu bytes", (unsigned long long)bytes));
-}
+static void *take(uint64_t bytes) { return room_take(bytes, "bench plan"); }
 
 /* ---- minimalloc -------------------------------------------------------------------------------------------------- */
 

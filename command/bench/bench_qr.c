@@ -10,6 +10,7 @@
 #include "../../kernels/qr/least_squares.h"
 #include "../../runtime/graph.h"
 #include "../command.h"
+#include "../room.h"
 #include "reference.h"
 
 /* The copies that make a case cold, or one of 2 GB. */
@@ -152,8 +153,7 @@ static double *fetch(const struct qr_memory *memory, const struct subject *subje
                      int64_t count) {
   const rondo_dtype dtype = subject->operands[operand].dtype;
   const uint64_t element_bytes = rondo_dtype_bits(dtype) / 8;
-  double *numbers = calloc((size_t)count, sizeof *numbers);
-  if (!numbers) exit(command_failed("bench: no memory for %" PRId64 " numbers", count));
+  double *numbers = room_take((uint64_t)count * sizeof *numbers, "bench");
   bench_fetch(memory->device, numbers, operand_at(memory, subject, operand, 0) + (uint64_t)first * element_bytes,
               (uint64_t)count * element_bytes);
   const float *narrow = (const float *)(const void *)numbers;

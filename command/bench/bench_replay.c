@@ -377,11 +377,15 @@ static void idleness(struct bench *bench) {
     struct subject cold = instantiate(bench, chain(1), &(rondo_exec_options){0});
     double without = after_idle_us(cold.slots[0], idle_ms[i] * 1000000, count, name);
     dismantle(&cold);
+    if (!bench->has_rival) { /* keep_warm has no effect on the host */
+      report_figure(&bench->report, name, without, "us", 0);
+      continue;
+    }
     struct subject warm = instantiate(bench, chain(1), &(rondo_exec_options){.keep_warm = 1});
     double with = after_idle_us(warm.slots[0], idle_ms[i] * 1000000, count, name);
     dismantle(&warm);
     snprintf(name, sizeof name, "after %u ms of idleness with keep_warm", (unsigned)idle_ms[i]);
-    report_ratio(&bench->report, name, with, without, "us", bench->has_rival && i ? 0.5 : 0);
+    report_ratio(&bench->report, name, with, without, "us", i ? 0.5 : 0);
   }
 }
 
@@ -424,6 +428,29 @@ static const struct argument arguments[] = {
     JSON_ARGUMENT(struct options),
 };
 
+/* Replays of one task that the groups make, in units of the samples, and what else they take. */
+static const struct {
+  double replays, seconds;
+} amounts[GROUPS] = {[LAUNCH] = {1, 0},   [VISIBLE] = {30, 0}, [IN_OUT] = {8, 0}, [CHAINS] = {40, 0},
+                     [BRANCHES] = {4, 0}, [IDLE] = {0, 5},     [SLOTS] = {3, 0}};
+
+/* So that nobody wonders whether it hangs: by what a few replays take, twice where each has a rival beside it. */
+static void tell_duration(struct bench *bench, uint32_t wanted) {
+  enum { TRIALS = 200 };
+  struct subject subject = instantiate(bench, chain(1), &(rondo_exec_options){0});
+  uint64_t begin = timing_now_ns();
+  for (int i = 0; i < TRIALS; i++) replay_once(subject.slots[0]);
+  const double replay_seconds = (double)(timing_now_ns() - begin) / 1e9 / TRIALS;
+  double seconds = 0;
+  dismantle(&subject);
+  for (int i = 0; i < GROUPS; i++)
+    if (!wanted || wanted >> i & 1)
+      seconds += amounts[i].seconds + amounts[i].replays * (double)bench->samples * replay_seconds;
+  if (bench->has_rival) seconds *= 2;
+  output_print(&bench->report.output, "takes some %.0f s with %zu samples (--samples)\n", ceil(seconds / 5) * 5,
+               bench->samples);
+}
+
 static void measure(struct bench *bench, uint32_t wanted) {
   rondo_info info;
   TRY(rondo_runtime_info(bench->runtime, &info));
@@ -431,6 +458,7 @@ static void measure(struct bench *bench, uint32_t wanted) {
   if (bench->has_rival && !rival_open(&bench->rival))
     exit(command_failed("the rival cannot use the GPU that Rondo uses: nothing to compare with"));
   report_machine(&bench->report, &info);
+  tell_duration(bench, wanted);
   for (int i = 0; i < GROUPS; i++)
     if (!wanted || wanted >> i & 1) measures[i](bench);
 }

@@ -12,6 +12,7 @@
 #include "../../kernels/softmax/softmax.h"
 #include "../../runtime/graph.h"
 #include "../command.h"
+#include "../room.h"
 #include "reference.h"
 
 /* Room for every case: the copies that make it cold, or one of 540 MB. */
@@ -203,11 +204,7 @@ static void add_task(const struct softmax_memory *memory, const struct subject *
 
 /* ---- Check ------------------------------------------------------------------------------------------------------- */
 
-static void *take(uint64_t bytes) {
-  void *memory = calloc(1, bytes ? bytes : 1);
-  if (!memory) exit(command_failed("bench: no memory for %" PRIu64 " bytes", bytes));
-  return memory;
-}
+static void *take(uint64_t bytes) { return room_take(bytes, "bench"); }
 
 /* `bytes` of an operand of copy 0, from byte `first` on. */
 static void *fetch(const struct softmax_memory *memory, const struct subject *subject, uint32_t operand, uint64_t first,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../room.h"
 #include "bench.h"
 #include "timing.h"
 
@@ -105,8 +106,8 @@ static void bench_size(struct subject *s, const struct options *options, struct 
 /* Random: what is all zeros the memory may hold once. */
 static unsigned char *source_make(const struct options *options) {
   size_t bytes = (size_t)options->total << 20;
-  uint64_t state = UINT64_C(0x9e3779b97f4a7c15), *words = malloc(bytes); /* xorshift (Marsaglia 2003) */
-  if (!words) exit(command_failed("no memory for %zu bytes of weights", bytes));
+  uint64_t state = UINT64_C(0x9e3779b97f4a7c15),
+           *words = room_take(bytes, "bench upload: weights"); /* xorshift (Marsaglia 2003) */
   for (size_t i = 0; i < bytes / sizeof *words; i++) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     words[i] = state;

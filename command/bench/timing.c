@@ -1,5 +1,6 @@
 /* timing.c - see timing.h. */
 #include "timing.h"
+#include "../room.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,8 +26,7 @@ void timing_sleep_ns(uint64_t ns) {
 /* ---- Samples ----------------------------------------------------------------------------------------------------- */
 
 struct samples samples_take(size_t capacity) {
-  struct samples samples = {.ns = malloc(capacity * sizeof(uint64_t)), .capacity = capacity};
-  if (!samples.ns) exit(command_failed("no memory for %zu samples", capacity));
+  struct samples samples = {.ns = room_take(capacity * sizeof(uint64_t), "bench: samples"), .capacity = capacity};
   memset(samples.ns, 0, capacity * sizeof(uint64_t)); /* no page fault while measuring */
   return samples;
 }
@@ -146,7 +146,10 @@ void report_figure(struct report *report, const char *name, double value, const 
 
 int report_end(struct report *report) {
   json_end(&report->output.json, ']');
-  output_print(&report->output, "%u figures missed what they must reach\n", report->missed);
+  output_print(&report->output,
+               report->missed == 1 ? "%u figure missed what it must reach\n"
+                                   : "%u figures missed what they must reach\n",
+               report->missed);
   if (!output_close(&report->output)) return EXIT_FAILED;
   return report->missed ? EXIT_MISSED : EXIT_OK;
 }

@@ -72,6 +72,13 @@ Test(command, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"plan gemv count=4294967297", "count is a whole number of 32 bits, not '4294967297'"},
       {"plan gemv scale=1e99", "scale is a number, not '1e99'"},
       {"plan qr form=q", "form is h_tau, r or thin_q, not 'q'"},
+      {"explain gemv weights=int4", "weights is nvfp4, e4m3, f16 or bf16, not 'int4'"},
+      {"explain gemv vectors=e4m3", "vectors is f16, bf16 or nvfp4, not 'e4m3'"},
+      {"explain gemv out=u8", "out is f32, f16, bf16 or nvfp4, not 'u8'"},
+      {"explain attention dtype=f32", "dtype is f16 or bf16, not 'f32'"},
+      {"explain gemm_softmax p_dtype=f64", "p_dtype is f32, f16 or bf16, not 'f64'"},
+      {"explain qr dtype=bf16", "dtype is f32 or f64, not 'bf16'"},
+      {"explain llama embedding=e4m3", "embedding is f16, bf16 or nvfp4, not 'e4m3'"},
       {"explain gemv --chip 75", "--chip is host, 80, 90, 100 or all, not '75'"},
       {"bench", "the bench is missing: replay, lanes, kernels, llama, plan or upload"},
       {"bench replays", "the bench is replay, lanes, kernels, llama, plan or upload, not 'replays'"},
@@ -103,7 +110,7 @@ Test(command, work_that_fails_exits_1_with_the_librarys_sentence) {
       {"plan gemv --json /dev/full", "'/dev/full' was not written whole"},
       {"plan gemv --json - >/dev/full", "stdout cannot be written"},
       {"bench replay --backend cuda", "rondo: open: "},
-      {"bench kernels", "rondo: bench: "},
+      {"bench kernels", "rondo: bench: kernels are timed on a GPU, and there is none here: "},
       {"bench kernels --from /nonexistent", "'/nonexistent' cannot be read: No such file"},
       {"bench kernels --rivals /dev/null", "'/dev/null' is no array of lines"},
       {"bench llama --rivals /nonexistent", "'/nonexistent' cannot be read: No such file"},
@@ -385,7 +392,34 @@ Test(command, bench_measures_the_groups_that_are_asked_for) {
   REQUIRE_CODE(ran, 0);
   cr_assert_eq(shell_occurrences(ran.out, "slots, a replay"), 3, "%s", ran.out);
   cr_assert_eq(shell_occurrences(ran.out, "\nchain of "), 4, "%s", ran.out);
-  cr_assert_eq(shell_occurrences(ran.out, "\n"), 1 + 3 + 4 + 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\n"), 2 + 3 + 4 + 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\ntakes some "), 1, "%s", ran.out);
+}
+
+Test(command, bench_compares_nothing_with_keep_warm_where_that_has_no_effect) {
+  struct ran ran = shell_rondo("", "bench replay --backend host --samples 100 --only idle");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(shell_occurrences(ran.out, "\nreplay after "), 3, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "keep_warm") + shell_occurrences(ran.out, " = "), 0, "%s", ran.out);
+}
+
+static uint64_t available_kib(void) {
+  unsigned long long kib = UINT64_MAX;
+  char line[128];
+  FILE *file = fopen("/proc/meminfo", "r");
+  while (file && fgets(line, sizeof line, file))
+    if (sscanf(line, "MemAvailable: %llu", &kib) == 1) break;
+  if (file) fclose(file);
+  return kib;
+}
+
+/* Of Llama 3.2 1B caches of 16 sequences of 131072 tokens: 71 GB, of which no byte is touched. */
+Test(command, bench_llama_takes_no_memory_that_is_not_there) {
+  if (available_kib() > UINT64_C(64) << 20) cr_skip_test("this machine has 64 GiB to spare, or does not tell");
+  struct ran ran = shell_rondo("", "bench llama --backend host --model llama --capacity 131072 --sequences 16");
+  REQUIRE_CODE(ran, 1);
+  cr_assert_not_null(strstr(ran.error, "rondo: bench llama: a model: 712074"), "%s", ran.error);
+  cr_assert_not_null(strstr(ran.error, " bytes are more than the "), "%s", ran.error);
 }
 
 Test(command, bench_llama_shows_rivals_beside_ours_of_the_same_token_in_bf16) {
@@ -428,7 +462,7 @@ Test(command, bench_plan_exits_3_if_buffers_do_not_fit) {
   REQUIRE_CODE(shell_run(line), 0);
   struct ran ran = shell_rondo("", "bench plan --minimalloc %s", shell_folder());
   REQUIRE_CODE(ran, 3);
-  cr_assert_not_null(strstr(ran.out, "1 figures missed"), "%s", ran.out);
+  cr_assert_not_null(strstr(ran.out, "1 figure missed what it must reach"), "%s", ran.out);
 }
 
 Test(command, info_says_what_runs_here_and_why) {
