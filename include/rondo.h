@@ -1065,14 +1065,14 @@ RONDO_API rondo_status rondo_replay_on(rondo_slot slot, void *stream);
 RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *memory);
 
 /* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd
- * (and nothing else: a pipe without a reader would raise a signal in a thread of the driver's), after rondo_poll says
+ * (no other file is taken: a pipe without a reader would raise a signal in a thread of the driver's), after rondo_poll says
  * RONDO_OK. -1, or the release of the slot, ends that, and waits for a write that is still on its way (microseconds):
  * then the file may be closed. One file may serve many slots, of all execs: what is read from it is how many replays
  * have ended. A full one (2^64 - 2) is not written to, as whoever sleeps on it is awake. Nothing is written for a
  * replay that a lost device does not finish: sleep with a time limit, then ask rondo_poll. Costs each replay of this
  * slot a write by a thread of the team; with CUDA a second driver call, and behind the replay a call of a function by a
  * thread of the driver's, for which the replays queued behind it wait. If that call is refused the device counts as
- * lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is not open. */
+ * lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is no open eventfd. */
 RONDO_API rondo_status rondo_notify(rondo_slot slot, int eventfd_or_minus_1);
 
 /* ---- Reports ----------------------------------------------------------------------------------------------------- */

@@ -1,10 +1,18 @@
 /* test_notify.c - who sleeps in poll or epoll is woken by each replay's end, finds it done, and is not written to by
  * anybody after the slot was released. */
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -254,14 +262,73 @@ BOTH_BACKENDS(notify, closing_in_no_time_loses_no_device_whose_replays_are_done,
 BOTH_BACKENDS(notify, a_full_file_holds_nobody_up, a_full_file_holds_nobody_up)
 BOTH_BACKENDS(notify, one_file_tells_of_all_slots, one_file_serves_all_slots)
 
+static void require_refused(const struct subject *s, int file) {
+  char text[64];
+  snprintf(text, sizeof text, "slot 0: file %d is no eventfd", file);
+  REQUIRE_ERROR(rondo_notify(s->slots[0], file), RONDO_INVALID_ARGUMENT, text);
+}
+
 Test(notify, a_file_that_is_not_open_is_refused) {
   struct subject s = subject_open(RONDO_BACKEND_HOST);
   int file = file_open();
   close(file);
-  REQUIRE_ERROR(rondo_notify(s.slots[0], file), RONDO_INVALID_ARGUMENT, "is no open file");
-  REQUIRE_ERROR(rondo_notify(s.slots[0], -2), RONDO_INVALID_ARGUMENT, "-2 is no open file");
+  require_refused(&s, file);
+  require_refused(&s, -2);
+  require_refused(&s, INT32_MAX);
+  require_refused(&s, INT32_MIN);
   REQUIRE_OK(rondo_notify(s.slots[0], -1));
   REQUIRE_OK(rondo_release(s.slots[0]));
   REQUIRE_ERROR(rondo_notify(s.slots[0], -1), RONDO_INVALID_STATE, "was released");
+  subject_close(&s);
+}
+
+Test(notify, a_file_that_is_no_eventfd_is_refused_and_not_written_to) {
+  enum { PIPE, PIPE_END, SOCKET, SOCKET_END, PLAIN, FIRST_OTHER };
+  struct subject s = subject_open(RONDO_BACKEND_HOST);
+  sigset_t signals;
+  sigemptyset(&signals);
+  int files[] = {[PIPE] = -1,
+                 [PIPE_END] = -1,
+                 [SOCKET] = -1,
+                 [SOCKET_END] = -1,
+                 [PLAIN] = memfd_create("plain", MFD_CLOEXEC),
+                 [FIRST_OTHER] = open("/dev/null", O_WRONLY | O_CLOEXEC),
+                 open("/", O_RDONLY | O_CLOEXEC),
+                 epoll_create1(EPOLL_CLOEXEC),
+                 timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC),
+                 signalfd(-1, &signals, SFD_CLOEXEC),
+                 inotify_init1(IN_CLOEXEC)};
+  cr_assert_eq(pipe2(files + PIPE, O_NONBLOCK | O_CLOEXEC), 0);
+  cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, files + SOCKET), 0);
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    if (files[i] < 0 && i >= FIRST_OTHER) continue; /* a kernel without it */
+    require_refused(&s, files[i]);
+  }
+  start(&s, 0, 1);
+  REQUIRE_OK(rondo_wait(s.slots[0], RONDO_FOREVER));
+  subject_close(&s);
+  char byte;
+  cr_assert_eq(read(files[PIPE], &byte, 1), -1, "a pipe was written to");
+  cr_assert_eq(read(files[SOCKET_END], &byte, 1), -1, "a socket was written to");
+  cr_assert_eq(lseek(files[PLAIN], 0, SEEK_END), 0, "a file was written to");
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) close(files[i]);
+}
+
+Test(notify, an_eventfd_of_any_kind_is_taken_and_keeps_its_count) {
+  struct subject s = subject_open(RONDO_BACKEND_HOST);
+  const uint64_t full = UINT64_MAX - 1;
+  for (int flags = 0; flags < 4; flags++) {
+    int file = eventfd(3, (flags & 1 ? EFD_NONBLOCK : 0) | (flags & 2 ? EFD_SEMAPHORE : 0));
+    uint64_t count = 0;
+    REQUIRE_OK(rondo_notify(s.slots[0], file));
+    cr_assert_eq(read(file, &count, sizeof count), sizeof count);
+    cr_assert_eq(count, flags & 2 ? 1 : 3);
+    close(file);
+    file = eventfd(0, flags & 1 ? EFD_NONBLOCK : 0);
+    cr_assert_eq(write(file, &full, sizeof full), sizeof full);
+    REQUIRE_OK(rondo_notify(s.slots[0], file)); /* a full one too, and nobody waits for its reader */
+    REQUIRE_OK(rondo_notify(s.slots[0], -1));
+    close(file);
+  }
   subject_close(&s);
 }
