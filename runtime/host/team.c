@@ -18,10 +18,8 @@ enum { END_POLL_NS = 1000 * 1000 };
 static const uint64_t ticket_mask = (UINT64_C(1) << TICKET_BITS) - 1;
 static_assert(TEAM_MAX_THREADS * CHUNKS_PER_THREAD < 1 << TICKET_BITS, "a chunk count fits a ticket");
 
-/* Of a team's own threads. In static TLS: touching it allocates nothing. */
-static _Thread_local __attribute__((tls_model("initial-exec"))) const struct team *current_team;
-
-bool team_is_mine(const struct team *team) { return current_team == team; }
+/* Programs, and so functions of the user's, run on the leader, which was started before it got one. */
+bool team_is_mine(const struct team *team) { return pthread_equal(pthread_self(), team->threads[0]); }
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
@@ -144,14 +142,9 @@ bool team_has_finished(const struct team *team, uint64_t count) {
 
 /* ---- Threads ----------------------------------------------------------------------------------------------------- */
 
-static void begin(const struct team *team) {
-  current_team = team;
-  own_thread_begin(team->cores);
-}
-
 static void *worker(void *argument) {
   struct team *team = argument;
-  begin(team);
+  own_thread_begin(team->cores);
   while (!atomic_load_explicit(&team->stop, memory_order_relaxed)) {
     while (help(team)) {}
     wait_until(team, worker_is_wanted, &team->worker_bell);
@@ -162,7 +155,7 @@ static void *worker(void *argument) {
 
 static void *leader(void *argument) {
   struct team *team = argument;
-  begin(team);
+  own_thread_begin(team->cores);
   for (;;) {
     wait_until(team, leader_is_wanted, &team->leader_bell);
     if (!is_program_queued(team)) break;
