@@ -166,8 +166,10 @@ static rondo_status device_open(rondo_runtime *runtime, const rondo_options *opt
   runtime->ops = &host_device_ops;
   rondo_status status =
       runtime->ops->open(options, &runtime->allocator, &runtime->device, info, device_memory, pinned_memory);
-  if (why_not_cuda[0] != '\0') snprintf(info->reason, sizeof info->reason, "host: %s", why_not_cuda);
-  return status;
+  if (why_not_cuda[0] == '\0') return status;
+  snprintf(info->reason, sizeof info->reason, "host: %s", why_not_cuda);
+  return status == RONDO_OK ? status
+                            : status_set(status, "%s; the host, because: %s", rondo_error_text(), why_not_cuda);
 }
 
 rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime_out) {

@@ -3,10 +3,14 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 typedef cu_result (*get_proc_address)(const char *symbol, void **function, int version, uint64_t flags, int *status);
+
+static const char library_name[] = "libcuda.so.1";
 
 enum need { MANDATORY, OPTIONAL };
 
@@ -80,12 +84,25 @@ static rondo_status driver_start(struct driver *driver) {
   return status_set(result == CU_OUT_OF_MEMORY ? RONDO_OUT_OF_MEMORY : RONDO_NO_DEVICE, "cuInit: %s", text);
 }
 
+/* Most machines without a GPU have no such file: few words. One that is there and cannot be loaded, because of itself
+ * or of a library that it needs, has the loader's words, in the program's language as those of the system for ENOENT
+ * are. */
+static rondo_status not_loaded(const char *why) {
+  char missing[128];
+  snprintf(missing, sizeof missing, "%s", strerror(ENOENT));
+  size_t why_length = why ? strlen(why) : 0, length = strlen(missing);
+  bool is_missing = why && !strncmp(why, library_name, sizeof library_name - 1) && why_length >= length &&
+                    !strcmp(why + why_length - length, missing);
+  if (!why || is_missing) return status_set(RONDO_NO_DEVICE, "no %s", library_name);
+  return status_set(RONDO_NO_DEVICE, "%s", why);
+}
+
 rondo_status driver_load(struct driver *driver) {
   memset(driver, 0, sizeof *driver);
   /* The bare libcuda.so is a developer's link, maybe to the stub. Never closed: the driver has threads and exit
    * handlers of its own, and dlopen counts. */
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library) return status_set(RONDO_NO_DEVICE, "no libcuda.so.1");
+  void *library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+  if (!library) return not_loaded(dlerror());
   void *symbol = dlsym(library, "cuGetProcAddress_v2");
   if (!symbol)
     return status_set(RONDO_NO_DEVICE, "libcuda.so.1 has no cuGetProcAddress_v2: the driver is older than 580");

@@ -183,9 +183,23 @@ static void name_device(const struct device *device, const rondo_options *option
              device->cores.count);
 }
 
+/* What the host's kernels are compiled for: `instructions` in build.ninja. All else runs without. */
+static rondo_status processor_check(void) {
+  const char *lacking = !__builtin_cpu_supports("avx2")   ? "AVX2"
+                        : !__builtin_cpu_supports("fma")  ? "FMA"
+                        : !__builtin_cpu_supports("bmi2") ? "BMI2"
+                                                          : NULL;
+  if (!lacking) return RONDO_OK;
+  return status_set(RONDO_UNSUPPORTED,
+                    "open: the host backend needs a processor with AVX2, FMA and BMI2 (x86-64-v3): this one has no %s",
+                    lacking);
+}
+
 static rondo_status host_open(const rondo_options *options, const rondo_allocator *allocator,
                               struct device **device_out, struct device_info *info, void **device_memory,
                               void **pinned_memory) {
+  rondo_status status = processor_check();
+  if (status != RONDO_OK) return status;
   struct device *device = allocator->allocate(allocator->user, sizeof *device, 256);
   if (!device) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %zu bytes", sizeof *device);
   memset(device, 0, sizeof *device);
@@ -195,7 +209,6 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
   device->pinned_bytes = options->pinned_bytes ? options->pinned_bytes : 1;
   device->device_memory = slab(allocator, device->device_bytes);
   device->pinned_memory = slab(allocator, device->pinned_bytes);
-  rondo_status status = RONDO_OK;
   if (!device->device_memory || !device->pinned_memory)
     status = status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes for the %s pool",
                         device->device_memory ? options->pinned_bytes : options->device_bytes,
