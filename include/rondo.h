@@ -215,6 +215,9 @@ typedef struct rondo_options {
 
 /* Opens a runtime: loads the driver, makes the context, takes the three pools. The runtime allocates nothing
  * after it, but in rondo_profile, and threads while uploads follow each other and a moment longer.
+ * What lies in the host's memory is no more than the machine and its control group have to spare now, or, with an
+ * allocator of the program's, than that gives. The system is asked for its pages when rondo_instantiate first uses them,
+ * and so they may be lacking then: RONDO_OUT_OF_MEMORY. None is first touched by a replay.
  * Errors: RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
  * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is, and a library of another ABI
  * than the program was compiled for), RONDO_UNSUPPORTED (a driver that cannot split the device).

@@ -2,6 +2,7 @@
  * hierarchy, /proc/self/mountinfo which part of the hierarchy is mounted where. */
 #include "cgroup.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -99,4 +100,16 @@ bool cgroup_read(const struct cgroup *group, const char *name, char *line, size_
   bool is_read = file && read_line(file, line, bytes);
   if (file) fclose(file);
   return is_read;
+}
+
+bool cgroup_field(const char *path, const char *name, uint64_t *number) {
+  char line[256];
+  size_t length = strlen(name);
+  bool is_found = false;
+  FILE *file = fopen(path, "re");
+  while (file && !is_found && read_line(file, line, sizeof line))
+    is_found = !strncmp(line, name, length) && (line[length] == ' ' || line[length] == ':') &&
+               sscanf(line + length + 1, "%" SCNu64, number) == 1;
+  if (file) fclose(file);
+  return is_found;
 }

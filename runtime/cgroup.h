@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { CGROUP_PATH_BYTES = 1024 };
 
@@ -19,5 +20,9 @@ bool cgroup_find(struct cgroup *group, const char *root, const char *controller)
 bool cgroup_leave(struct cgroup *group);
 /* The first line of a file of the group's, without its end. False: there is no such file. */
 bool cgroup_read(const struct cgroup *group, const char *file, char *line, size_t bytes);
+
+/* The number of a file's line "NAME NUMBER" or "NAME: NUMBER", as memory.stat and /proc/meminfo have them. False: there
+ * is none. */
+bool cgroup_field(const char *path, const char *name, uint64_t *number);
 
 #endif

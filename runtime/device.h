@@ -106,7 +106,7 @@ struct device_memory {
 
 struct device_ops {
   rondo_backend backend;
-  /* Opens the device and takes the two slabs (256-byte aligned, zeroed). RONDO_NO_DEVICE: this backend cannot be used
+  /* Opens the device and takes the two slabs (256-byte aligned, of any content). RONDO_NO_DEVICE: this backend cannot be used
    * here, with the reason as error text. `allocator` is where host memory may come from. */
   rondo_status (*open)(const rondo_options *options, const rondo_allocator *allocator, struct device **device,
                        struct device_info *info, void **device_memory, void **pinned_memory);
@@ -122,6 +122,9 @@ struct device_ops {
   rondo_status (*download)(struct device *device, uint32_t lane, void *destination, const void *source,
                            struct device_rows rows);
   rondo_status (*zero)(struct device *device, uint32_t lane, void *destination, uint64_t bytes);
+  /* Has every page of what an exec will use, all of it the device's or pinned memory, whatever it holds. NULL: they are
+   * there from open on. */
+  rondo_status (*settle)(struct device *device, void *memory, uint64_t bytes);
   /* For what is outside the promises of a replay. All addresses are NULL after a failure. Where a lost device may still
    * touch what is given back, that is leaked. */
   rondo_status (*memory_take)(struct device *device, struct device_memory *memory);

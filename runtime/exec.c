@@ -269,8 +269,23 @@ static rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, con
   if (lacks_memory) status = pools_too_small(runtime, plan, options, host_bytes);
   pthread_mutex_unlock(&runtime->lock);
   if (lacks_memory) return status;
+  return status == RONDO_OK ? status : status_set(status, "instantiate: %s", rondo_error_text());
+}
+
+/* Pages that no replay has to wait for. Others may be at work in the lane's arena. */
+static rondo_status exec_settle(const rondo_exec *exec) {
+  rondo_runtime *runtime = exec->runtime;
+  const struct {
+    void *memory;
+    uint64_t bytes;
+  } parts[] = {{exec->device_memory, exec->device_bytes},
+               {exec->pinned_memory, exec->pinned_bytes},
+               {exec->arena_memory, exec->arena_bytes}};
+  rondo_status status = RONDO_OK;
+  for (int i = 0; runtime->ops->settle && i < 3 && status == RONDO_OK; i++)
+    status = runtime->ops->settle(runtime->device, parts[i].memory, parts[i].bytes);
   if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
-  memset((*exec_out)->pinned_memory, 0, (*exec_out)->pinned_bytes);
+  memset(exec->pinned_memory, 0, exec->pinned_bytes);
   return RONDO_OK;
 }
 
@@ -378,7 +393,8 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   status = exec_make(&exec, runtime, graph, plan, &options);
   if (status != RONDO_OK) return status;
   uint64_t free_bytes = runtime_free_bytes(runtime);
-  status = slots_create(exec);
+  status = exec_settle(exec);
+  if (status == RONDO_OK) status = slots_create(exec);
   if (status == RONDO_OK) status = make_ready(exec, options.without_warm_up);
   if (status == RONDO_OK) {
     uint64_t left_bytes = runtime_free_bytes(runtime);

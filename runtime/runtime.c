@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "spare_memory.h"
+
 static const uint64_t runtime_magic = 0x6f646e6f52;
 static const uint64_t default_host_bytes = UINT64_C(16) << 20;
 
@@ -177,6 +179,8 @@ rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, 
   if (status != RONDO_OK) return status;
   rondo_allocator allocator = options->allocator ? *options->allocator : allocator_default();
   uint64_t host_bytes = pool_round(options->host_bytes ? options->host_bytes : default_host_bytes);
+  if (!options->allocator) status = spare_memory_check(host_bytes, "open: the host pool");
+  if (status != RONDO_OK) return status;
   rondo_runtime *runtime = allocator.allocate(allocator.user, sizeof *runtime, POOL_ALIGNMENT);
   if (!runtime)
     return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %zu bytes for the runtime", sizeof *runtime);
@@ -189,7 +193,6 @@ rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, 
         status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %" PRIu64 " bytes for the host pool", host_bytes);
     goto fail;
   }
-  memset(runtime->host_memory, 0, host_bytes); /* touch every page now, not in a replay */
   runtime->opened_here = fork_page_take();
   if (!runtime->opened_here) {
     status = status_set(RONDO_OUT_OF_MEMORY, "open: mmap has no page");

@@ -16,6 +16,7 @@
 #include "../cutter.h"
 #include "../kernels.h"
 #include "../own_thread.h"
+#include "../spare_memory.h"
 
 enum { OLDEST_CHIP = 80, SLAB_ALIGNMENT = 256, OWN_BYTES = 256 };
 
@@ -169,6 +170,9 @@ static rondo_status take_device_memory(struct device *device, uint64_t bytes) {
 static rondo_status take_pinned_memory(struct device *device, uint64_t bytes) {
   const struct driver *driver = &device->driver;
   size_t wanted = bytes < SLAB_ALIGNMENT ? SLAB_ALIGNMENT : bytes;
+  rondo_status status =
+      spare_memory_check(wanted, "open: the pinned pool"); /* a driver may take all there is, and fail */
+  if (status != RONDO_OK) return status;
   cu_result result =
       driver->cuMemHostAlloc(&device->pinned_memory, wanted, CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP);
   if (result != CU_SUCCESS) {

@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "../floats.h"
+#include "../spare_memory.h"
 #include "team.h"
 
 enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000, REST_MOST_NS = 1000 * 1000 };
@@ -28,6 +29,7 @@ struct device {
   struct team teams[RONDO_MAX_LANES];
   void *device_memory, *pinned_memory;
   uint64_t device_bytes, pinned_bytes; /* as asked of the allocator */
+  bool checks_memory;                  /* it may promise more than there is */
   /* Whoever wins `claimed` writes `cause` and `lost_ns`, and then sets `lost`. */
   atomic_bool claimed, lost;
   char cause[CAUSE_BYTES];
@@ -69,9 +71,17 @@ static rondo_status host_health(struct device *device) { return check_not_lost(d
 /* ---- Open and close ---------------------------------------------------------------------------------------------- */
 
 static void *slab(const rondo_allocator *allocator, uint64_t bytes) {
-  void *memory = bytes <= SIZE_MAX / 2 ? allocator->allocate(allocator->user, bytes, 256) : NULL;
-  if (memory) memset(memory, 0, bytes); /* also touches every page before the first replay */
-  return memory;
+  return bytes <= SIZE_MAX / 2 ? allocator->allocate(allocator->user, bytes, 256) : NULL;
+}
+
+/* An allocator of the program's knows what it has. Of mimalloc's memory the system promises more than there is. */
+static rondo_status pools_check(const rondo_options *options) {
+  char purpose[160];
+  if (options->allocator) return RONDO_OK;
+  snprintf(purpose, sizeof purpose,
+           "open: pools of %" PRIu64 " (device), %" PRIu64 " (pinned) and %" PRIu64 " (host) bytes",
+           options->device_bytes, options->pinned_bytes, options->host_bytes);
+  return spare_memory_check(options->device_bytes + options->pinned_bytes + options->host_bytes, purpose);
 }
 
 /* Whoever sees the word may close the exec, unless a notice is due; the team ends after its program. */
@@ -199,11 +209,13 @@ static rondo_status host_open(const rondo_options *options, const rondo_allocato
                               struct device **device_out, struct device_info *info, void **device_memory,
                               void **pinned_memory) {
   rondo_status status = processor_check();
+  if (status == RONDO_OK) status = pools_check(options);
   if (status != RONDO_OK) return status;
   struct device *device = allocator->allocate(allocator->user, sizeof *device, 256);
   if (!device) return status_set(RONDO_OUT_OF_MEMORY, "open: the allocator has no %zu bytes", sizeof *device);
   memset(device, 0, sizeof *device);
   device->allocator = *allocator;
+  device->checks_memory = !options->allocator;
   cores_find(&device->cores);
   device->device_bytes = options->device_bytes ? options->device_bytes : 1;
   device->pinned_bytes = options->pinned_bytes ? options->pinned_bytes : 1;
@@ -274,6 +286,10 @@ static rondo_status host_zero(struct device *device, uint32_t lane, void *destin
   return status;
 }
 
+static rondo_status host_settle(struct device *device, void *memory, uint64_t bytes) {
+  return spare_memory_settle(memory, bytes, device->checks_memory, "the host backend's pools");
+}
+
 static void host_memory_give(struct device *device, const struct device_memory *memory) {
   const struct {
     void *memory;
@@ -294,11 +310,15 @@ static rondo_status host_memory_take(struct device *device, struct device_memory
                {&memory->host, memory->host_bytes}};
   memory->device = memory->pinned = memory->host = NULL;
   for (int i = 0; i < 3; i++) {
-    if (parts[i].bytes) *parts[i].memory = slab(&device->allocator, parts[i].bytes);
-    if (*parts[i].memory || !parts[i].bytes) continue;
+    if (!parts[i].bytes) continue;
+    *parts[i].memory = slab(&device->allocator, parts[i].bytes);
+    rondo_status status =
+        *parts[i].memory ? host_settle(device, *parts[i].memory, parts[i].bytes)
+                         : status_set(RONDO_OUT_OF_MEMORY, "the allocator has no %" PRIu64 " bytes", parts[i].bytes);
+    if (status == RONDO_OK) continue;
     host_memory_give(device, memory);
     memory->device = memory->pinned = memory->host = NULL;
-    return status_set(RONDO_OUT_OF_MEMORY, "the allocator has no %" PRIu64 " bytes", parts[i].bytes);
+    return status;
   }
   return RONDO_OK;
 }
@@ -382,6 +402,7 @@ const struct device_ops host_device_ops = {
     .upload = host_upload,
     .download = host_download,
     .zero = host_zero,
+    .settle = host_settle,
     .memory_take = host_memory_take,
     .memory_give = host_memory_give,
     .exec_host_bytes = host_exec_bytes,

@@ -1,0 +1,28 @@
+/* spare_memory.h - how much memory there is for a process that asks for some: on the machine, and in the control groups
+ * that a container or a service is in. Without it a pool that is larger is promised by a system that overcommits, and
+ * ends the process when it is used. */
+#ifndef RONDO_SPARE_MEMORY_H
+#define RONDO_SPARE_MEMORY_H
+
+#include <stdbool.h>
+
+#include "status.h"
+
+struct spare_memory {
+  uint64_t bytes;    /* UINT64_MAX where nobody knows */
+  const char *whose; /* "the machine" or "the control group" */
+};
+
+/* As the files below root say, "" for those of the system. What the kernel would give up counts: caches, and swap.
+ * Without /proc: all that the machine has. */
+struct spare_memory spare_memory_under(const char *root);
+
+/* RONDO_OUT_OF_MEMORY unless there are so many bytes; the text begins with what they are for. */
+rondo_status spare_memory_check(uint64_t bytes, const char *purpose);
+
+/* Has every page of what was allocated now, and not when it is first written to: a replay is then free of page faults.
+ * Leaves the content as it is, also where others use it meanwhile. Where pages may be lacking, `checks` says that those
+ * that are to come are compared with what there is. */
+rondo_status spare_memory_settle(void *memory, uint64_t bytes, bool checks, const char *purpose);
+
+#endif
