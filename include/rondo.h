@@ -109,12 +109,18 @@
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
-#define RONDO_API    __attribute__((visibility("default")))
-#define RONDO_INLINE __attribute__((always_inline)) inline
-#else
+#if !defined(__GNUC__)
 #define RONDO_API
 #define RONDO_INLINE inline
+#elif defined(__cplusplus)
+#define RONDO_API    __attribute__((visibility("default")))
+#define RONDO_INLINE __attribute__((always_inline)) inline
+#elif defined(__GNUC_GNU_INLINE__) /* C before C99: what is inline there is also a function of every file's */
+#define RONDO_API    __attribute__((visibility("default")))
+#define RONDO_INLINE __attribute__((always_inline, gnu_inline)) extern __inline__
+#else
+#define RONDO_API    __attribute__((visibility("default")))
+#define RONDO_INLINE __attribute__((always_inline)) __inline__
 #endif
 
 /* What a field of a descriptor is that an initialiser leaves out. C knows; in C++ it keeps g++ -Wextra from a warning
@@ -216,9 +222,9 @@ typedef struct rondo_options {
 /* Opens a runtime: loads the driver, makes the context, takes the three pools. The runtime allocates nothing
  * after it, but in rondo_profile, and threads while uploads follow each other and a moment longer.
  * What lies in the host's memory is no more than the machine and its control group have to spare now, or, with an
- * allocator of the program's, than that gives. The system is asked for its pages when rondo_instantiate first uses them,
- * and so they may be lacking then: RONDO_OUT_OF_MEMORY. None is first touched by a replay.
- * Errors: RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
+ * allocator of the program's, than that gives. The system is asked for its pages when rondo_instantiate first uses
+ * them, and so they may be lacking then: RONDO_OUT_OF_MEMORY. None is first touched by a replay. Errors:
+ * RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
  * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is, and a library of another ABI
  * than the program was compiled for), RONDO_UNSUPPORTED (a driver that cannot split the device).
  * A program that finds its functions with dlsym calls rondo_open_abi(RONDO_ABI_VERSION, ...); the symbol rondo_open is
@@ -1068,7 +1074,8 @@ RONDO_API rondo_status rondo_replay_on(rondo_slot slot, void *stream);
 RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *memory);
 
 /* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd
- * (no other file is taken: a pipe without a reader would raise a signal in a thread of the driver's), after rondo_poll says
+ * (no other file is taken: a pipe without a reader would raise a signal in a thread of the driver's; who
+ * sleeps on it may be woken once by this call), after rondo_poll says
  * RONDO_OK. -1, or the release of the slot, ends that, and waits for a write that is still on its way (microseconds):
  * then the file may be closed. One file may serve many slots, of all execs: what is read from it is how many replays
  * have ended. A full one (2^64 - 2) is not written to, as whoever sleeps on it is awake. Nothing is written for a

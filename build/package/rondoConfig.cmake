@@ -1,10 +1,11 @@
 # find_package(rondo) makes rondo::rondo, the shared library, and rondo::rondo_static. All paths follow from where this
-# file is; REALPATH, because CMake may have come here through Debian's link /lib.
-include(CMakeFindDependencyMacro)
-find_dependency(Threads)
-
+# file is; REALPATH, because CMake may have come here through Debian's link /lib. Nothing asks for a language: a project
+# in CUDA or Fortran has no C, and FindThreads wants it.
 get_filename_component(_rondo_libraries "${CMAKE_CURRENT_LIST_DIR}/../.." REALPATH)
 string(REGEX REPLACE "/@LIBDIR@$" "" _rondo_prefix "${_rondo_libraries}")
+if(_rondo_prefix STREQUAL _rondo_libraries) # libraries are not below PREFIX
+  set(_rondo_prefix "@PREFIX@")
+endif()
 
 if(NOT TARGET rondo::rondo)
   add_library(rondo::rondo SHARED IMPORTED)
@@ -16,8 +17,7 @@ if(NOT TARGET rondo::rondo)
   add_library(rondo::rondo_static STATIC IMPORTED)
   set_target_properties(rondo::rondo_static PROPERTIES
     IMPORTED_LOCATION "${_rondo_libraries}/librondo.a"
-    IMPORTED_LINK_INTERFACE_LANGUAGES C
-    INTERFACE_LINK_LIBRARIES "mimalloc;m;${CMAKE_DL_LIBS};Threads::Threads"
+    INTERFACE_LINK_LIBRARIES "mimalloc;m;dl;pthread"
     INTERFACE_INCLUDE_DIRECTORIES "${_rondo_prefix}/include")
 endif()
 

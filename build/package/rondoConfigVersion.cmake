@@ -1,8 +1,16 @@
-# A program asks for 0.1 or 1: before 1.0 every minor version may break what was, afterwards every major one.
+# A program asks for 0.1 or 1: before 1.0 every minor version may break what was, afterwards every major one. One that
+# asks for 0 takes any before 1.0, and one that asks for a range, such as 0.1...<0.3, says itself what it takes.
 set(PACKAGE_VERSION @VERSION@)
 string(REGEX MATCH "^(0\\.[0-9]+|[1-9][0-9]*)" _rondo_series ${PACKAGE_VERSION})
 
-if("${PACKAGE_FIND_VERSION}." MATCHES "^${_rondo_series}\\." AND NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
+if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
+elseif(PACKAGE_FIND_VERSION_RANGE)
+  if(PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION_MAX
+     OR (PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION_MAX AND PACKAGE_FIND_VERSION_RANGE_MAX STREQUAL "INCLUDE"))
+    set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  endif()
+elseif("${PACKAGE_FIND_VERSION}." MATCHES "^${_rondo_series}\\." OR "${_rondo_series}." MATCHES "^${PACKAGE_FIND_VERSION}\\.")
   set(PACKAGE_VERSION_COMPATIBLE TRUE)
   if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
     set(PACKAGE_VERSION_EXACT TRUE)
