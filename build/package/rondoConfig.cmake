@@ -18,6 +18,7 @@ if(NOT TARGET rondo::rondo)
   set_target_properties(rondo::rondo_static PROPERTIES
     IMPORTED_LOCATION "${_rondo_libraries}/librondo.a"
     INTERFACE_LINK_LIBRARIES "mimalloc;m;dl;pthread"
+    INTERFACE_LINK_OPTIONS "LINKER:-z,nodelete" # a plugin with threads of Rondo's and mimalloc's stays
     INTERFACE_INCLUDE_DIRECTORIES "${_rondo_prefix}/include")
 endif()
 

@@ -50,7 +50,7 @@ static const char *file_of(const void *function) {
 }
 
 /* Says whose functions the program got, for the script to look at. */
-static void tell_origins(const void *open_function, const void *malloc_function) {
+static inline void tell_origins(const void *open_function, const void *malloc_function) {
   printf("version %s\n", RONDO_VERSION_STRING);
   printf("rondo from %s\n", file_of(open_function));
   printf("malloc from %s\n", file_of(malloc_function));
