@@ -489,6 +489,13 @@ typedef enum rondo_rope_pairing {
  *               rope_base > 0, or rope_frequencies (optional f32 [d/2], radians a position for each pair): q, f16 or
  *               bf16, and new_k are turned first, at position + row, and rounded, as by a rotary embedding of this
  *               base: pair i by (position + row) * rope_base^(-2i/d)
+ * How exact it is, with u half a unit of o's type (2^-11 for f16, 2^-8 for bf16), m the mean of |v| with the weights
+ * of the row, and s the error of a score:
+ *   |o - exact|   <= 1.01 u (|exact| + m) + (4 s + 2^-18) m + 2^-25 sum |v|
+ *   |lse - exact| <= s + 10^-6 (|lse| + log(rows seen) + 1)
+ *   s              = 2^-20 max over rows of scale * sum |q k|, and with soft_cap 2^-10 of the largest score more
+ * In bf16 the last term of the first line is 2^-126 sum |v|. Where products and weights are e4m3 the terms named above
+ * come to these.
  * On a GPU products of 16 bits are summed in fp32 by tensor cores, which truncate: o is low by some 2^-27 of the
  * weighted mean of |v| for each KV row of a split, 2^-10 at 131072 rows; by less where few query rows share a KV head.
  * With compute capability 9.0 or 10.0, an item's bits do not depend on a batch of up to 65535 where at most 16 query
@@ -571,8 +578,9 @@ RONDO_API rondo_status rondo_add_embed(rondo_graph *graph, const rondo_embed_des
  * k] and out in f32, f16 or bf16, of one shape; out may be x itself. norm optional [k] in f32, f16 or bf16. The factor
  * is good to (4 + sqrt(k/16)) 2^-24 of itself; a row has the same bits wherever it stands. Zeros with epsilon 0, and
  * numbers whose squares overflow, have no meaningful factor: NaN or zeros.
- *   x_parts  optional f32 [parts, .., k] of an x of rank 3 at most: what is normalised is x + the sum of the parts, in
- *            their order, rounded to x's type, as rondo_add_feed_forward leaves it */
+ *   x_parts  optional f32 [parts, .., k] of an x of rank 3 at most: what is normalised is x + the sum of the parts, as
+ *            rondo_add_feed_forward leaves it. The parts are added up in their order, from the first on, then x is
+ *            added; all in fp32, and the sum is rounded to x's type */
 typedef struct rondo_rms_norm_desc {
   const char *name RONDO_ZERO;
   rondo_tensor x RONDO_ZERO, norm RONDO_ZERO;
@@ -589,7 +597,8 @@ RONDO_API rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_no
  *   position     i32 [1] or [batch], read on the device at each replay
  *   base         0 means 10000
  *   frequencies  optional f32 [d/2]: radians a position for each pair, in place of the base's, for scaled embeddings
- * The frequency is fp32, t is one product in fp32, whose sine and cosine are good to 2^-22 of themselves. */
+ * The frequency is base^(-2i/d) in fp64, rounded to fp32 once; t is one product in fp32, whose sine and cosine are good
+ * to 2^-22 of themselves. */
 typedef struct rondo_rope_desc {
   const char *name RONDO_ZERO;
   rondo_head_layout layout RONDO_ZERO;
@@ -602,7 +611,8 @@ typedef struct rondo_rope_desc {
 RONDO_API rondo_status rondo_add_rope(rondo_graph *graph, const rondo_rope_desc *desc);
 
 /* out = silu(gate) * up, silu(x) = x / (1 + e^-x): all of one shape and type, f32, f16 or bf16. out may be gate or up
- * itself. Of a gate of -infinity comes NaN. */
+ * itself. Of a gate of -infinity comes NaN. With half a unit of out's type for its rounding:
+ *   |out - exact| <= 2^-21 |exact| + 2^-121 |up| + half a unit */
 typedef struct rondo_silu_mul_desc {
   const char *name RONDO_ZERO;
   rondo_tensor gate RONDO_ZERO, up RONDO_ZERO;
@@ -632,9 +642,11 @@ RONDO_API rondo_status rondo_add_argmax(rondo_graph *graph, const rondo_argmax_d
  * its share of softmax(x / temperature). x [count, n] in f32, f16 or bf16, n from 1 to 2^20; out i32 [count].
  *   temperature  optional, f32, [1] or [count], as all that follow, read on the device at each replay; absent: 1
  *   top_k        optional, i32; absent, or 0 or less: no limit
- *   top_p        optional, f32; absent, or 1 or more: no limit; 0 or less: the largest alone is left
- *   seed, step   i32: the same pair draws the same 64 random bits, wherever the row stands (Philox4x32-10, key = seed,
- *                counter = step). A program counts steps, so that no two draws are alike.
+ *   top_p        optional, f32: a share of the sum of those that top_k has left; absent, or 1 or more: no limit; 0 or
+ *                less: the largest alone is left
+ *   seed, step   i32: the same pair draws the same 64 random bits, wherever the row stands. They are words 1 (the high
+ *                half) and 0 of Philox4x32-10 of counter (step, 0, 0, 0) and key (seed, 0), as a fraction of 2^64. A
+ *                program counts steps, so that no two draws are alike.
  * Where numbers are equal the first column counts as the larger one. A temperature that is not above 0, or so small
  * that log2(e) / temperature overflows, takes the largest number, as rondo_add_argmax does; so does a row whose largest
  * is NaN or infinite. Which column is drawn depends on nothing but these values: it is the first, from the largest
@@ -658,9 +670,9 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  * A half takes the residual stream and adds to it:
  *   x          [rows, hidden] in f16 or bf16
  *   x_parts    optional f32 [parts, rows, hidden], 1 part or more: what is still to be added to x, by the half before
- *   out        [rows, hidden] of x's type: x + the sum of x_parts, in the order of the parts (in attention of several
- *              rows in another fixed one), in fp32, rounded once. This is what the half sees, and what the next one
- *              takes as x. Not x itself
+ *   out        [rows, hidden] of x's type: x + the sum of x_parts, added up in fp32, in an order that is fixed for
+ *              each kernel (x may come first or last), and rounded once. This is what the half sees, and what the next
+ *              one takes as x. Not x itself
  *   out_parts  f32 [parts, rows, hidden], 1 part or more: their sum is what the half adds to out, for the next one to
  *              take as x_parts. What each of them holds is not said, zeros maybe, and fewer than the kernels would like
  *              take time: 8, or for attention one for each KV head (with hidden 2048 and heads of 64: for every two
@@ -670,9 +682,14 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  * Weights are all of one type: x's, e4m3 (each with optional scales, f32 [rows of weights]) or nvfp4 (each with scales,
  * e4m3 [rows of weights, columns/16]).
  *   scale      a factor of all weights, such as NVFP4's; 0 means 1
- * Sums are fp32. What is handed on inside (rows of q, new rows of k and v, what attention gives, gated columns) is
- * rounded to x's type, or kept in up to fp32. A row of the result has the same bits in every replay, but others among
- * another number of rows. */
+ * Sums are fp32. What is handed on inside (normalised x * norm, rows of q, new rows of k and v, what attention gives,
+ * gated columns) is rounded to x's type, or kept in up to fp32. A row of the result has the same bits in every replay,
+ * but others among another number of rows. How exact it is, with u half a unit of x's type (2^-11 for f16, 2^-8 for
+ * bf16):
+ *   |out - exact|   <= (1 + 2^-10) u |exact| + (parts + 1) 2^-24 (|x| + sum |x_parts|) + 2^-25
+ *   |added - exact| <= 4 d + 10^-6, added being the sum of out_parts
+ * where d is the deviation that added would have if each number that is handed on inside were off by u of itself, all
+ * independently. The new rows of k and v are right to 4 d + 10^-6 of their own. */
 
 /* Attention: out_parts = output * attention(rope(qkv * normalised out)), of one token of each of `rows` sequences,
  * whose new rows of k and v it writes first.
