@@ -26,6 +26,7 @@
 #include "../kernels/qr/qr_tile_apply.h"
 #include "../kernels/qr/qr_tile_form.h"
 #include "../kernels/sample/argmax.h"
+#include "../kernels/sample/penalty.h"
 #include "../kernels/sample/sampling.h"
 #include "../kernels/softmax/attention.h"
 #include "../kernels/softmax/attention_any.h"
@@ -95,6 +96,7 @@ int main(void) {
   TRIANGULAR_INVERSE_KERNELS(PRINT);
   ARGMAX_KERNELS(PRINT);
   ARGMAX_CLUSTER_KERNELS(PRINT);
+  PENALTY_KERNELS(PRINT);
   SAMPLE_KERNELS(PRINT);
   SAMPLE_CLUSTER_KERNELS(PRINT);
   ATTENTION_KERNELS(PRINT);

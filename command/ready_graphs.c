@@ -133,6 +133,7 @@ static const struct argument llama_fields[] = {
     COUNT(llama, feed_back, "1: the graph moves tokens and positions on itself"),
     COUNT(llama, with_logits, "1: logits are an output too"),
     COUNT(llama, with_sampling, "1: the next token is drawn"),
+    COUNT(llama, penalized, "ids of a row that penalties see, up to 1024; 0: none"),
 };
 
 static const struct argument qr_fields[] = {

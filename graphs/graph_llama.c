@@ -217,6 +217,25 @@ static rondo_status draw_add(const struct llama_builder *b, rondo_tensor logits,
                                                          .step = step});
 }
 
+/* What makes tokens less likely that the caller names, in the logits' own place. */
+static rondo_status penalty_add(const struct llama_builder *b, rondo_tensor logits) {
+  rondo_graph_llama_tensors *made = b->made;
+  const int64_t items = llama_is_prefill(b) ? 1 : b->rows;
+  char name[NAME_BYTES];
+  rondo_status status = rondo_input(b->graph, llama_name(b, name, "recent"), RONDO_I32, 2,
+                                    (int64_t[]){items, b->desc.penalized}, &made->recent);
+  if (status == RONDO_OK) status = list_add(b, rondo_input, "repetition", RONDO_F32, items, &made->repetition);
+  if (status == RONDO_OK) status = list_add(b, rondo_input, "frequency", RONDO_F32, items, &made->frequency);
+  if (status == RONDO_OK) status = list_add(b, rondo_input, "presence", RONDO_F32, items, &made->presence);
+  if (status != RONDO_OK) return status;
+  return rondo_add_penalty(b->graph, &(rondo_penalty_desc){.name = llama_name(b, name, "penalty"),
+                                                           .x = logits,
+                                                           .ids = made->recent,
+                                                           .repetition = made->repetition,
+                                                           .frequency = made->frequency,
+                                                           .presence = made->presence});
+}
+
 /* The next token, to the host and, fed back, to the sequence's state. */
 static rondo_status next_add(const struct llama_builder *b, rondo_tensor logits) {
   rondo_graph_llama_tensors *made = b->made;
@@ -258,6 +277,7 @@ static rondo_status all_add(struct llama_builder *b) {
                                                       .scale = desc->embedding == RONDO_NVFP4 ? desc->nvfp4_scale : 0});
   for (int32_t i = 0; i < desc->layers && status == RONDO_OK; i++) status = llama_layer_add(b, i);
   if (status == RONDO_OK) status = head_add(b, &logits);
+  if (status == RONDO_OK && desc->penalized) status = penalty_add(b, logits);
   return status == RONDO_OK ? next_add(b, logits) : status;
 }
 
@@ -314,6 +334,7 @@ static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
                {"context", desc->context, 1, RONDO_MAX_ELEMENTS - LLAMA_PADDING},
                {"sequences", desc->sequences, 1, LLAMA_MOST_ROWS},
                {"tokens", desc->tokens, 0, LLAMA_MOST_ROWS},
+               {"penalized", desc->penalized, 0, LLAMA_MOST_PENALIZED},
                {"sequence", desc->sequence, 0, desc->tokens ? (int64_t)desc->sequences - 1 : 0}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)

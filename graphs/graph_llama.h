@@ -9,7 +9,7 @@
 #include <rondo_graphs.h>
 
 /* A cache has room for the padding behind a context's last token. */
-enum { LLAMA_MOST_ROWS = 16, LLAMA_PADDING = LLAMA_MOST_ROWS - 1 };
+enum { LLAMA_MOST_ROWS = 16, LLAMA_PADDING = LLAMA_MOST_ROWS - 1, LLAMA_MOST_PENALIZED = 1024 };
 
 /* What is being built. */
 struct llama_builder {

@@ -638,6 +638,23 @@ typedef struct rondo_argmax_desc {
 } rondo_argmax_desc;
 RONDO_API rondo_status rondo_add_argmax(rondo_graph *graph, const rondo_argmax_desc *desc);
 
+/* Makes columns less likely that were drawn lately, in place, before an argmax or a draw: each column of row i that
+ * stands among ids[i], `times` times, becomes (x > 0 ? x / repetition : x * repetition) - times * frequency - presence.
+ *   x           [count, n] in f32, f16 or bf16
+ *   ids         i32 [count, length], length up to 1024. An id that is no column, such as -1, fills up a list
+ *   repetition  optional f32 [1] or [count], above 0; absent: 1 (Keskar et al., CTRL, 2019)
+ *   frequency, presence
+ *               optional f32 [1] or [count]; absent: 0
+ * ids and penalties are read on the device at each replay. Numbers are taken as fp32, each operation is rounded, and
+ * the result once more to x's type: the host and every chip have the same bits. */
+typedef struct rondo_penalty_desc {
+  const char *name RONDO_ZERO;
+  rondo_tensor x RONDO_ZERO;
+  rondo_tensor ids RONDO_ZERO;
+  rondo_tensor repetition RONDO_ZERO, frequency RONDO_ZERO, presence RONDO_ZERO;
+} rondo_penalty_desc;
+RONDO_API rondo_status rondo_add_penalty(rondo_graph *graph, const rondo_penalty_desc *desc);
+
 /* Draws a column of each row: of the top_k largest numbers of the row, of these the fewest that reach top_p, each with
  * its share of softmax(x / temperature). x [count, n] in f32, f16 or bf16, n from 1 to 2^20; out i32 [count].
  *   temperature  optional, f32, [1] or [count], as all that follow, read on the device at each replay; absent: 1

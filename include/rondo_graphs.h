@@ -210,6 +210,7 @@ typedef struct rondo_graph_llama_desc {
   int32_t feed_back RONDO_ZERO;        /* 1: tokens and positions are states that the graph moves on itself */
   int32_t with_logits RONDO_ZERO;      /* 1: logits are an output too */
   int32_t with_sampling RONDO_ZERO;    /* 1: the next token is drawn, as rondo_add_sample does */
+  int32_t penalized RONDO_ZERO;        /* ids of a row that rondo_add_penalty sees, up to 1024; 0: no penalties */
   /* NULL: constants and states are made here. Else they are those of this graph, whose description is the same but for
    * name, one_order, tokens, sequence, with_logits and with_sampling, and feed_back, which it has if this one has; its
    * exec is open first. Anything else is RONDO_INVALID_ARGUMENT. Read during the call only. */
@@ -242,6 +243,8 @@ typedef struct rondo_graph_llama_tensors {
   rondo_tensor advance; /* feed_back: input i32 [n], added to positions: 1, or of prefill last + 1 */
   /* with_sampling: inputs [n] as rondo_add_sample has them. A draw's `step` is the position of the row drawn from. */
   rondo_tensor temperature, top_k, top_p, seed;
+  /* penalized: inputs i32 [n, penalized], and f32 [n] each. Logits that are an output are those with penalties. */
+  rondo_tensor recent, repetition, frequency, presence;
   rondo_tensor next;              /* output i32 [n] */
   rondo_tensor logits;            /* output f32 [n, vocabulary] */
   rondo_llama_layer *layers;      /* set before the call: room for desc->layers, of no use after a failed one */

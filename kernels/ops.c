@@ -15,16 +15,40 @@
 #include "qr/least_squares.h"
 #include "qr/qr.h"
 #include "sample/argmax.h"
+#include "sample/penalty.h"
 #include "sample/sampling.h"
 #include "softmax/attention.h"
 #include "softmax/softmax.h"
 
 const struct op *const op_table[] = {
-    &op_qr,           &op_qr_panel,     &op_qr_update, &op_qr_apply,      &op_qr_extract,     &op_triangular_inverse,
-    &op_gemm_rowmax,  &op_gemm_softmax, &op_attention, &op_gemv,          &op_quantize_nvfp4, &op_copy,
-    &op_append,       &op_transfer,     &op_join,      &op_least_squares, &op_embed,          &op_rms_norm,
-    &op_rope,         &op_silu_mul,     &op_add,       &op_argmax,        &op_sample,         &op_attention_block,
-    &op_feed_forward, &op_sum_parts,    NULL,
+    &op_qr,
+    &op_qr_panel,
+    &op_qr_update,
+    &op_qr_apply,
+    &op_qr_extract,
+    &op_triangular_inverse,
+    &op_gemm_rowmax,
+    &op_gemm_softmax,
+    &op_attention,
+    &op_gemv,
+    &op_quantize_nvfp4,
+    &op_copy,
+    &op_append,
+    &op_transfer,
+    &op_join,
+    &op_least_squares,
+    &op_embed,
+    &op_rms_norm,
+    &op_rope,
+    &op_silu_mul,
+    &op_add,
+    &op_argmax,
+    &op_sample,
+    &op_attention_block,
+    &op_feed_forward,
+    &op_sum_parts,
+    &op_penalty,
+    NULL,
 };
 
 #define DEFINE(chips, parameters, name, threads, constant)                                                             \

@@ -139,6 +139,9 @@ static void call_null(struct build *b) {
   case 25:
     status = rondo_graph_llama(graph, NULL, NULL);
     break;
+  case 26:
+    status = rondo_add_penalty(graph, NULL);
+    break;
   default:
     status = rondo_last_task(graph, NULL);
     break;
@@ -172,7 +175,7 @@ static void build(struct build *b, bool with_models) {
   for (int step = 0; step < MAX_STEPS && b->at < b->end; step++) {
     uint32_t choice = next(b), which = choice % 32;
     if (with_models && choice & 32) {
-      parts[which % PARTS](b);
+      which == 31 ? add_penalty(b) : parts[which % PARTS](b);
       continue;
     }
     if (which == STEPS) break;

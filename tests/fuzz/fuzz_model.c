@@ -98,6 +98,19 @@ void add_argmax(struct build *b) {
   ADDED(b, rondo_add_argmax(b->graph, &d), {d.x, RONDO_READ}, {d.out, RONDO_WRITE});
 }
 
+void add_penalty(struct build *b) {
+  int64_t count = size_up_to(b, 9), n = row_length(b), length = size_up_to(b, 9);
+  uint32_t bits = next(b), many = next(b);
+  rondo_penalty_desc d = {.name = any_name(b)};
+  d.x = operand_of(b, RONDO_READ_WRITE, any_number(b), matrix(false, 0, count, n, false));
+  d.ids = indices(b, matrix(false, 0, count, length, false), n);
+  if (bits & 1) d.repetition = operand_of(b, RONDO_READ, RONDO_F32, vector(false, 0, many & 1 ? count : 1));
+  if (bits & 2) d.frequency = operand_of(b, RONDO_READ, RONDO_F32, vector(false, 0, many & 2 ? count : 1));
+  if (bits & 4) d.presence = operand_of(b, RONDO_READ, RONDO_F32, vector(false, 0, many & 4 ? count : 1));
+  ADDED(b, rondo_add_penalty(b->graph, &d), {d.x, RONDO_READ_WRITE}, {d.ids, RONDO_READ}, {d.repetition, RONDO_READ},
+        {d.frequency, RONDO_READ}, {d.presence, RONDO_READ});
+}
+
 void add_sample(struct build *b) {
   int64_t count = size_up_to(b, 9), n = row_length(b);
   uint32_t bits = next(b), many = next(b);

@@ -128,7 +128,7 @@ static void llama_types(struct build *b, rondo_graph_llama_desc *d) {
 static void llama_options(struct build *b, rondo_graph_llama_desc *d) {
   uint32_t bits = next(b), prefill = next(b);
   d->one_order = bits & 1, d->feed_back = bits >> 1 & 1, d->with_logits = bits >> 2 & 1;
-  d->with_sampling = bits >> 3 & 1;
+  d->with_sampling = bits >> 3 & 1, d->penalized = bits >= 250 ? any_int(b) : (int32_t)(bits >> 4 & 3);
   d->tokens = prefill >= 250 ? any_int(b) : prefill & 1 ? 1 + (int32_t)below(b, 16) : 0;
   d->sequence = prefill >= 250                    ? any_int(b)
                 : prefill & 1 && d->sequences > 0 ? (int32_t)(prefill >> 1) % d->sequences

@@ -337,6 +337,48 @@ static void feeds_back(rondo_backend backend) {
 }
 BOTH_BACKENDS(graph_llama, fed_back_are_the_tokens_that_the_host_would_feed, feeds_back)
 
+/* Penalties change those logits that the program names, and no others, and the draw sees them. */
+static void step_with(const struct llama *l, rondo_backend backend, int32_t penalized, const int32_t recent[3][2],
+                      float logits[3][VOCABULARY], int32_t token[3]) {
+  struct machine m = {.count = 0};
+  rondo_graph_llama_desc desc = l->desc;
+  desc.sequences = 3, desc.penalized = penalized;
+  machine_add(&m, backend, desc);
+  machine_start(&m, l);
+  set_lists(&m, 0, m.tensors[0].token, (int32_t[]){3, 4, 5}, m.tensors[0].position, (int32_t[]){0, 0, 0});
+  if (penalized) {
+    trial_set(&m.trials[0], m.tensors[0].recent, recent);
+    trial_set(&m.trials[0], m.tensors[0].repetition, (float[]){1.5f, 1, 1});
+    trial_set(&m.trials[0], m.tensors[0].frequency, (float[]){0, 0.25f, 0});
+    trial_set(&m.trials[0], m.tensors[0].presence, (float[]){0, 0, 1000});
+  }
+  trial_replay(&m.trials[0]);
+  trial_get(&m.trials[0], m.tensors[0].logits, logits);
+  trial_get(&m.trials[0], m.tensors[0].next, token);
+  machine_end(&m);
+}
+
+static void penalizes(rondo_backend backend) {
+  static float plain[3][VOCABULARY], penalized[3][VOCABULARY];
+  int32_t token[3], other[3];
+  struct llama l;
+  llama_make(&l, plain_desc(), 91);
+  step_with(&l, backend, 0, NULL, plain, token);
+  const int32_t recent[3][2] = {{token[0], -1}, {token[1], token[1]}, {VOCABULARY, token[2]}};
+  step_with(&l, backend, 2, recent, penalized, other);
+  for (int s = 0; s < 3; s++)
+    for (int i = 0; i < VOCABULARY; i++) {
+      float x = plain[s][i], expected = x;
+      if (i == token[s]) expected = s == 0 ? (x > 0 ? x / 1.5f : x * 1.5f) : s == 1 ? x - 0.5f : x - 1000;
+      cr_assert_eq(penalized[s][i], expected, "sequence %d, token %d: %g, expected %g", s, i, (double)penalized[s][i],
+                   (double)expected);
+    }
+  for (int s = 0; s < 3; s++) cr_assert_eq(other[s], largest_of(penalized[s]), "sequence %d", s);
+  cr_assert_neq(other[2], token[2]);
+  llama_free(&l);
+}
+BOTH_BACKENDS(graph_llama, penalties_change_the_logits_that_are_named, penalizes)
+
 /* advance 0 leaves a sequence where it is, and its next token is set through a view. */
 static void rests(rondo_backend backend) {
   struct llama l;

@@ -1,0 +1,66 @@
+/* penalty.c - describing penalties on columns that were drawn lately: rondo_add_penalty and its check. */
+#include "penalty.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "../../runtime/integer.h"
+#include "../common/rows.h"
+
+rondo_status rondo_add_penalty(rondo_graph *graph, const rondo_penalty_desc *desc) {
+  if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_penalty: the description is NULL");
+  struct op_argument arguments[] = {
+      [PENALTY_X] = {"x", desc->x, RONDO_READ_WRITE, 0},
+      [PENALTY_IDS] = {"ids", desc->ids, RONDO_READ, 0},
+      [PENALTY_REPETITION] = {"repetition", desc->repetition, RONDO_READ, 0},
+      [PENALTY_FREQUENCY] = {"frequency", desc->frequency, RONDO_READ, 0},
+      [PENALTY_PRESENCE] = {"presence", desc->presence, RONDO_READ, 0},
+  };
+  return graph_add(graph, &op_penalty, desc->name, arguments, PENALTY_OPERANDS, NULL, 0);
+}
+
+/* Absent, one number, or one for each row. */
+static rondo_status check_penalty(const struct op_task *task, uint32_t index, const char *name) {
+  const struct op_operand *penalty = &task->operands[index];
+  int64_t count = task->operands[PENALTY_X].shape[0];
+  if (!penalty->present ||
+      (penalty->dtype == RONDO_F32 && penalty->rank == 1 && (penalty->shape[0] == 1 || penalty->shape[0] == count)))
+    return RONDO_OK;
+  char expected[48];
+  snprintf(expected, sizeof expected, "[1] or [%" PRId64 "] f32", count);
+  return op_unexpected(name, penalty, expected);
+}
+
+static rondo_status penalty_check(const struct op_task *task) {
+  static const char *const names[PENALTY_OPERANDS] = {"x", "ids", "repetition", "frequency", "presence"};
+  const struct op_operand *x = &task->operands[PENALTY_X], *ids = &task->operands[PENALTY_IDS];
+  if (!x->present || x->rank != 2 || !rows_are_numbers(x->dtype))
+    return op_unexpected("x", x, "[count, n] f32, f16 or bf16");
+  if (!ids->present || ids->dtype != RONDO_I32 || ids->rank != 2 || ids->shape[0] != x->shape[0] ||
+      ids->shape[1] > PENALTY_MOST_IDS) {
+    char expected[64];
+    snprintf(expected, sizeof expected, "[%" PRId64 ", up to %d] i32", x->shape[0], PENALTY_MOST_IDS);
+    return op_unexpected("ids", ids, expected);
+  }
+  rondo_status status = RONDO_OK;
+  for (uint32_t i = PENALTY_REPETITION; i < PENALTY_OPERANDS && status == RONDO_OK; i++)
+    status = check_penalty(task, i, names[i]);
+  return status;
+}
+
+/* A number of x for each id at most. */
+static int64_t penalty_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+  (void)access;
+  int64_t all = op_elements(&task->operands[operand]);
+  return operand == PENALTY_X ? smaller(all, op_elements(&task->operands[PENALTY_IDS])) : all;
+}
+
+const struct op op_penalty = {
+    .name = "penalty",
+    .once_operands = 1u << PENALTY_IDS,
+    .touched_elements = penalty_touched_elements,
+    .check = penalty_check,
+    .host_items = penalty_host_items,
+    .host_run = penalty_host_run,
+    .select = penalty_select,
+};

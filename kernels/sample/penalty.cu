@@ -1,0 +1,41 @@
+/* penalty.cu - penalties on columns that were drawn lately: a block for each row, a thread for each id. Only the
+ * columns that are among the ids are touched. Bound by the way to the first instruction and two reads in a row. */
+#include "../common/launch.cuh"
+#include "../common/numbers.cuh"
+#include "penalty.h"
+
+__device__ __forceinline__ float setting(const float *settings, uint32_t many, float absent) {
+  return settings ? settings[many ? blockIdx.x : 0] : absent;
+}
+
+/* The roundings of the host: no product and difference in one. */
+__device__ __forceinline__ float penalized(float value, float times, float repetition, float frequency,
+                                           float presence) {
+  value = value > 0 ? __fdiv_rn(value, repetition) : __fmul_rn(value, repetition);
+  return __fsub_rn(__fsub_rn(value, __fmul_rn(times, frequency)), presence);
+}
+
+__device__ __forceinline__ void penalize_row(const penalty_parameters &p) {
+  __shared__ int32_t ids[PENALTY_MOST_IDS];
+  const int64_t row = blockIdx.x;
+  const float repetition = setting(p.repetition, p.many_repetitions, 1);
+  const float frequency = setting(p.frequency, p.many_frequencies, 0);
+  const float presence = setting(p.presence, p.many_presences, 0);
+  for (uint32_t i = threadIdx.x; i < p.length; i += PENALTY_THREADS) ids[i] = p.ids[row * p.ids_stride + i];
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < p.length; i += PENALTY_THREADS) {
+    const int32_t id = ids[i];
+    uint32_t earlier = 0, times = 0;
+    for (uint32_t j = 0; j < p.length; j++) {
+      earlier += j < i && ids[j] == id;
+      times += ids[j] == id;
+    }
+    /* A column is changed once, by the thread that has it first. */
+    if (earlier || id < 0 || uint32_t(id) >= p.n) continue;
+    const int64_t element = row * p.stride + id;
+    const float value = load_number(p.dtype, p.x, element);
+    store_number(p.dtype, p.x, element, penalized(value, float(times), repetition, frequency, presence));
+  }
+}
+
+PENALTY_KERNELS(DEFINE_SHORT_KERNEL)

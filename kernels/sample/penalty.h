@@ -1,0 +1,48 @@
+/* penalty.h - making columns less likely that were drawn lately: the row of the operation table, and what host code and
+ * kernel tell each other. */
+#ifndef RONDO_PENALTY_H
+#define RONDO_PENALTY_H
+
+#include <stdint.h>
+
+#include "../../runtime/completion.h"
+
+enum {
+  PENALTY_THREADS = 256,
+  PENALTY_MOST_IDS = 1024, /* of a row: they are held in shared memory */
+};
+
+/* rondo_penalty. Strides are counted in elements; a penalty that is absent is NULL. */
+struct penalty_parameters {
+  void *x;
+  const int32_t *ids;
+  const float *repetition, *frequency, *presence;
+  int64_t stride, ids_stride;
+  uint32_t n, length;
+  uint32_t dtype;
+  uint32_t many_repetitions, many_frequencies, many_presences; /* 1: one for each row */
+  struct completion done;
+};
+
+/* KERNEL(chips, parameters, name, threads, what it calls) */
+#define PENALTY_KERNELS(KERNEL) KERNEL(EVERY_CHIP, penalty_parameters, rondo_penalty, PENALTY_THREADS, penalize_row)
+
+#ifndef __CUDACC__
+#include "../../runtime/kernels.h"
+
+enum {
+  PENALTY_X,
+  PENALTY_IDS,
+  PENALTY_REPETITION,
+  PENALTY_FREQUENCY,
+  PENALTY_PRESENCE,
+  PENALTY_OPERANDS
+}; /* operands */
+
+int64_t penalty_host_items(const struct op_task *task);
+void penalty_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status penalty_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+
+extern const struct op op_penalty;
+#endif
+#endif
