@@ -26,6 +26,7 @@ static const char help[] =
     "that\n"
     "                            reach X together (0.95)\n"
     "  --seed N                  another seed, other draws (0)\n"
+    "  --repeat-penalty X        above 1: tokens among the last 64 become less likely (1)\n"
     "  --weights bf16|e4m3|nvfp4 the layers' weights, made from the file's (bf16)\n"
     "  --embedding bf16|nvfp4    the embedding's, which is the last product's matrix too (bf16)\n"
     "  --statistics none|end|each\n"
@@ -84,6 +85,8 @@ static void option_parse(struct chat_options *options, const char *option, const
     llama->top_p = (float)number_parse(option, value, 0, 1);
   else if (strcmp(option, "--seed") == 0)
     llama->seed = (int32_t)count_parse(option, value, INT32_MIN, INT32_MAX);
+  else if (strcmp(option, "--repeat-penalty") == 0)
+    llama->repeat_penalty = (float)number_parse(option, value, 1, 100);
   else if (strcmp(option, "--weights") == 0)
     llama->weights = weights_parse(option, value);
   else if (strcmp(option, "--embedding") == 0)

@@ -133,6 +133,7 @@ static rondo_graph_llama_desc describe(const struct gguf *file, const struct lla
       .feed_back = 1,
       .with_logits = options->with_logits,
       .with_sampling = options->temperature > 0,
+      .penalized = options->repeat_penalty > 0 && options->repeat_penalty != 1 ? LLAMA_RECENT : 0,
   };
 }
 
@@ -302,6 +303,7 @@ static void open_runtime(struct llama *llama, rondo_backend backend) {
 static void begin_step(struct llama *llama, struct llama_step *step, const struct llama_options *options) {
   TRY(rondo_instantiate(llama->runtime, step->graph, NULL, &step->exec));
   TRY(rondo_acquire(step->exec, &step->slot));
+  if (llama->desc.penalized) *(float *)rondo_data(step->slot, step->tensors.repetition) = options->repeat_penalty;
   if (!llama->desc.with_sampling) return;
   *(float *)rondo_data(step->slot, step->tensors.temperature) = options->temperature;
   *(int32_t *)rondo_data(step->slot, step->tensors.top_k) = options->top_k;
@@ -309,8 +311,13 @@ static void begin_step(struct llama *llama, struct llama_step *step, const struc
   *(int32_t *)rondo_data(step->slot, step->tensors.seed) = options->seed;
 }
 
+static void forget(struct llama *llama) {
+  for (size_t i = 0; i < LLAMA_RECENT; i++) llama->recent[i] = -1;
+}
+
 void llama_open(const struct gguf *file, const struct llama_options *options, struct llama *llama) {
   *llama = (struct llama){0};
+  forget(llama);
   llama->desc = describe(file, options, &llama->trained);
   require_tensors(file, &llama->desc);
   llama->desc.nvfp4_scale = nvfp4_scale(file, &llama->desc);
@@ -345,10 +352,24 @@ void llama_rewind(struct llama *llama, int64_t position) {
   int32_t value = (int32_t)position;
   TRY(rondo_upload(llama->decode.exec, llama->decode.tensors.position, &value, sizeof value));
   llama->position = position;
+  if (position == 0) forget(llama);
 }
 
-static int32_t next_of(const struct llama_step *step) {
-  return *(const int32_t *)rondo_data(step->slot, step->tensors.next);
+static void remember(struct llama *llama, const int32_t *tokens, size_t count) {
+  size_t taken = count < LLAMA_RECENT ? count : LLAMA_RECENT, kept = LLAMA_RECENT - taken;
+  memmove(llama->recent, llama->recent + taken, kept * sizeof *tokens);
+  memcpy(llama->recent + kept, tokens + count - taken, taken * sizeof *tokens);
+}
+
+static void replay(const struct llama *llama, const struct llama_step *step) {
+  if (llama->desc.penalized) memcpy(rondo_data(step->slot, step->tensors.recent), llama->recent, sizeof llama->recent);
+  TRY(rondo_replay(step->slot));
+}
+
+static int32_t next_of(struct llama *llama, const struct llama_step *step) {
+  int32_t next = *(const int32_t *)rondo_data(step->slot, step->tensors.next);
+  remember(llama, &next, 1);
+  return next;
 }
 
 int32_t llama_prefill(struct llama *llama, const int32_t *tokens, size_t count) {
@@ -360,23 +381,24 @@ int32_t llama_prefill(struct llama *llama, const int32_t *tokens, size_t count) 
     memcpy(prompt, tokens + done, rows * sizeof *prompt);
     *(int32_t *)rondo_data(step->slot, step->tensors.last) = (int32_t)rows - 1;
     *(int32_t *)rondo_data(step->slot, step->tensors.advance) = (int32_t)rows;
-    TRY(rondo_replay(step->slot));
+    remember(llama, tokens + done, rows);
+    replay(llama, step);
     TRY(rondo_wait(step->slot, RONDO_FOREVER));
     llama->position += (int64_t)rows;
   }
   llama->last = step;
-  return next_of(step);
+  return next_of(llama, step);
 }
 
 void llama_begin_token(struct llama *llama) {
-  TRY(rondo_replay(llama->decode.slot));
+  replay(llama, &llama->decode);
   llama->last = &llama->decode;
   llama->position++;
 }
 
 int32_t llama_end_token(struct llama *llama) {
   TRY(rondo_wait(llama->decode.slot, RONDO_FOREVER));
-  return next_of(&llama->decode);
+  return next_of(llama, &llama->decode);
 }
 
 void llama_force(struct llama *llama, int32_t token) {

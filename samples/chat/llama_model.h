@@ -12,6 +12,7 @@
 
 enum { LLAMA_CHUNK = 16 };     /* tokens of a prompt that one replay takes */
 enum { LLAMA_CONTEXT = 2048 }; /* tokens of a conversation where nobody asks for more */
+enum { LLAMA_RECENT = 64 };    /* the last tokens, of prompts and answers, that a penalty sees */
 
 struct llama_options {
   rondo_backend backend;
@@ -23,6 +24,7 @@ struct llama_options {
   int32_t top_k;     /* 0: all */
   float top_p;
   int32_t seed;
+  float repeat_penalty; /* what tokens among the last LLAMA_RECENT are made less likely by; 0 or 1: nothing */
 };
 
 /* A graph and what a replay of it needs. */
@@ -40,6 +42,7 @@ struct llama {
   const struct llama_step *last; /* what was replayed last */
   int64_t position;              /* tokens in the KV caches */
   int64_t trained;               /* the longest context that the model was trained for */
+  int32_t recent[LLAMA_RECENT];  /* the last tokens, the oldest first; -1 in front of the first */
 };
 
 /* Both give up with a sentence, as samples do, where something is wrong. */

@@ -24,6 +24,7 @@ Test(chat, wrong_usage_exits_2_and_says_what_is_allowed) {
       {"--tokens", "'--tokens' is unknown or lacks its value"},
       {"--temperature -1", "--temperature is a number from 0 to 100, not '-1'"},
       {"--top-p 1.5", "--top-p is a number from 0 to 1, not '1.5'"},
+      {"--repeat-penalty 0.5", "--repeat-penalty is a number from 1 to 100, not '0.5'"},
       {"--weights q4", "--weights is bf16, e4m3 or nvfp4, not 'q4'"},
       {"--embedding e4m3", "--embedding is bf16 or nvfp4, not 'e4m3'"},
       {"--statistics all", "--statistics is none, end or each, not 'all'"},

@@ -257,3 +257,45 @@ static void check_nvfp4_embedding(rondo_backend backend) {
                                   .perplexity = 0.55});
 }
 BOTH_BACKENDS(llama_model, answers_recognisably_with_an_nvfp4_embedding, check_nvfp4_embedding)
+
+/* ---- Penalties --------------------------------------------------------------------------------------------------- */
+
+/* A prompt, and one token more, whatever the model would say. */
+static void logits_of(rondo_backend backend, float repeat_penalty, int32_t forced, float *logits, int64_t count) {
+  struct gguf file = require_model();
+  struct llama llama;
+  struct llama_options options = {.backend = backend,
+                                  .weights = RONDO_NVFP4,
+                                  .embedding = RONDO_NVFP4,
+                                  .context = 512,
+                                  .with_logits = true,
+                                  .repeat_penalty = repeat_penalty};
+  llama_open(&file, &options, &llama);
+  gguf_close(&file);
+  cr_assert_leq(count, llama.desc.vocabulary);
+  const int32_t prompt[] = {1, 300, 301, 302, 300, 303, 304, 305, 306, 307, 308, 309, 310, 311, 312, 313, 314};
+  llama_prefill(&llama, prompt, sizeof prompt / sizeof *prompt);
+  memcpy(logits, llama_logits(&llama), (size_t)count * sizeof *logits);
+  llama_force(&llama, forced);
+  llama.recent[LLAMA_RECENT - 1] = forced;
+  next_token(&llama);
+  memcpy(logits + count, llama_logits(&llama), (size_t)count * sizeof *logits);
+  llama_close(&llama);
+}
+
+/* Those of the prompt, and for the second step the token that was forced. */
+static void penalizes(rondo_backend backend) {
+  enum { COUNT = 400, FORCED = 350 };
+  static float plain[2 * COUNT], penalized[2 * COUNT];
+  skip_under_sanitizers();
+  logits_of(backend, 1, FORCED, plain, COUNT);
+  logits_of(backend, 1.5f, FORCED, penalized, COUNT);
+  for (int i = 0; i < 2 * COUNT; i++) {
+    const int token = i % COUNT;
+    bool was_there = token == 1 || (token >= 300 && token <= 314) || (i >= COUNT && token == FORCED);
+    float x = plain[i], expected = was_there ? x > 0 ? x / 1.5f : x * 1.5f : x;
+    cr_assert_eq(penalized[i], expected, "step %d, token %d: %g, expected %g", i / COUNT, token, (double)penalized[i],
+                 (double)expected);
+  }
+}
+BOTH_BACKENDS(llama_model, makes_tokens_that_were_there_less_likely, penalizes)
