@@ -75,6 +75,28 @@ Test(keep_warm, an_exec_can_be_left_though_its_heart_is_stuck_in_the_driver) {
   require_no_violation("after close");
 }
 
+/* However long a kernel hangs: beats would wait behind it without end, and fill the driver's queue. */
+Test(keep_warm, few_beats_are_sent_behind_those_that_do_not_end) {
+  enum { BEATS_A_LOOK = 32, TWO_LOOKS = 2 * BEATS_A_LOOK };
+  rondo_graph *graph = one_copy();
+  rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 1);
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, graph, &warm, &exec));
+  cr_assert(launches_rise(TWO_LOOKS), "they end, and go on");
+  set_mode(FAKE_NEVER);
+  uint64_t before = fake->calls("cuGraphLaunch");
+  for (int i = 0; i < 100 && fake->calls("cuGraphLaunch") <= before + BEATS_A_LOOK + 1; i++) sleep_ms(10);
+  cr_assert_leq(fake->calls("cuGraphLaunch"), before + BEATS_A_LOOK + 1);
+  set_mode(FAKE_IMMEDIATE);
+  cr_assert(launches_rise(TWO_LOOKS), "those before have ended");
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean("after close");
+}
+
 Test(keep_warm, replays_beside_the_beats_keep_their_results) {
   rondo_graph *graph = one_copy();
   rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 1);

@@ -1,9 +1,11 @@
 /* test_lanes.c - lanes on the fake driver: what each is granted, that its work runs there and only there, in order, and
  * that a replay in a stream of the caller's keeps its place. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
+#include "../../runtime/cuda/driver.h"
 #include "driver_support.h"
 
 TestSuite(lanes, .init = driver_setup, .timeout = 120);
@@ -325,6 +327,78 @@ Test(lanes, no_replay_of_another_thread_gets_between_the_calls_of_one_in_the_cal
   cr_assert_eq(pthread_join(meddler.thread, NULL), 0);
   for (uint32_t i = 0; i < 2; i++) REQUIRE_OK(rondo_wait(o->slots[i], RONDO_FOREVER));
   cr_assert_eq(fake->launches_into(o->lanes[0].stream), meddler.launches + 1);
+  cr_assert_eq(state_of(o), after(0, 2));
+  ordered_end(o);
+}
+
+/* What a program has put into the lanes' streams itself, too. */
+static atomic_int ended_count;
+
+static void end_one(void *unused) {
+  (void)unused;
+  atomic_fetch_add(&ended_count, 1);
+}
+
+Test(lanes, closing_waits_for_what_all_of_them_hold) {
+  enum { LANES = 3 };
+  static const rondo_lane lanes[LANES];
+  rondo_runtime *runtime = NULL;
+  struct driver driver;
+  struct cu_context *context = NULL;
+  REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA,
+                                         .device_bytes = 1 << 20,
+                                         .pinned_bytes = 1 << 20,
+                                         .lanes = lanes,
+                                         .lane_count = LANES},
+                        &runtime));
+  REQUIRE_OK(driver_load(&driver));
+  cr_assert_eq(driver.cuDevicePrimaryCtxRetain(&context, 0), CU_SUCCESS);
+  cr_assert_eq(driver.cuCtxPushCurrent(context), CU_SUCCESS);
+  set_mode(FAKE_DEFERRED);
+  for (uint32_t i = 0; i < LANES; i++) {
+    rondo_lane_grant grant;
+    REQUIRE_OK(rondo_lane_info(runtime, i, &grant));
+    cr_assert_eq(driver.cuLaunchHostFunc(grant.stream, end_one, NULL), CU_SUCCESS);
+  }
+  cr_assert_eq(atomic_load(&ended_count), 0);
+  REQUIRE_OK(rondo_close(&runtime));
+  cr_assert_eq(atomic_load(&ended_count), LANES);
+  cr_assert_eq(driver.cuCtxPopCurrent(&context), CU_SUCCESS);
+  cr_assert_eq(driver.cuDevicePrimaryCtxRelease(0), CU_SUCCESS);
+  require_clean("after close");
+}
+
+/* The other way round: the other thread's launch in the lane is not over yet. */
+static atomic_bool is_inside, may_leave;
+
+static void stay_inside(void) {
+  if (atomic_exchange(&is_inside, true)) return; /* the launch in the caller's stream */
+  while (!atomic_load(&may_leave)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void *replay_in_the_callers_stream(void *unused) {
+  (void)unused;
+  REQUIRE_OK(rondo_replay_on(meddler.ordered.slots[0], meddler.ordered.lanes[1].stream));
+  return NULL;
+}
+
+Test(lanes, a_replay_in_the_callers_stream_waits_for_launches_of_other_threads_in_the_lane) {
+  struct ordered *o = &meddler.ordered;
+  pthread_t inside, outside;
+  ordered_begin(o);
+  set_mode(FAKE_DEFERRED);
+  fake->before_call("cuGraphLaunch", stay_inside);
+  cr_assert_eq(pthread_create(&inside, NULL, replay_the_other_slot, NULL), 0);
+  while (!atomic_load(&is_inside)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  uint64_t records = fake->calls("cuEventRecord"), asked = fake->calls("cuStreamGetCaptureInfo");
+  cr_assert_eq(pthread_create(&outside, NULL, replay_in_the_callers_stream, NULL), 0);
+  while (fake->calls("cuStreamGetCaptureInfo") == asked) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+  cr_assert_eq(fake->calls("cuEventRecord"), records, "it would not be behind the launch that is not over");
+  atomic_store(&may_leave, true);
+  cr_assert_eq(pthread_join(inside, NULL), 0);
+  cr_assert_eq(pthread_join(outside, NULL), 0);
+  for (uint32_t i = 0; i < 2; i++) REQUIRE_OK(rondo_wait(o->slots[i], RONDO_FOREVER));
   cr_assert_eq(state_of(o), after(0, 2));
   ordered_end(o);
 }

@@ -125,6 +125,26 @@ static void large_end(struct large *s) {
   require_clean("after close");
 }
 
+/* Tensors that are neighbours go in one copy with what lies between them; between views of one there is something. */
+Test(upload, of_views_that_are_neighbours_leaves_what_is_between_them) {
+  enum { VIEW = 100, NEXT = 256 };
+  struct large s = {0};
+  rondo_tensor views[2];
+  unsigned char fresh[VIEW];
+  large_begin(&s);
+  for (int64_t i = 0; i < 2; i++)
+    REQUIRE_OK(rondo_view(s.graph, s.state, (int64_t[]){i * NEXT}, (int64_t[]){VIEW}, &views[i]));
+  REQUIRE_OK(large_open(&s));
+  REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, NULL, &s.exec));
+  require_uploaded(&s, "whole");
+  memset(fresh, 0xa5, VIEW);
+  REQUIRE_OK(rondo_upload_all(s.exec, (rondo_content[]){{views[0], fresh, VIEW}, {views[1], fresh, VIEW}}, 2));
+  for (int i = 0; i < 2; i++) memcpy(s.data + (size_t)i * NEXT, fresh, VIEW);
+  REQUIRE_OK(rondo_download(s.exec, s.state, s.back, LARGE_BYTES));
+  cr_assert(!memcmp(s.back, s.data, LARGE_BYTES));
+  large_end(&s);
+}
+
 Test(upload, of_many_bytes_goes_through_staging_whenever_copies_run) {
   static const enum fake_mode modes[] = {FAKE_IMMEDIATE, FAKE_DEFERRED, FAKE_THREAD};
   for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {

@@ -105,6 +105,28 @@ static void open_others(struct lanes *l, rondo_tensor *constant) {
   REQUIRE_OK(rondo_instantiate(l->runtime, l->others, &(rondo_exec_options){.lane = OTHERS}, &l->other));
 }
 
+/* The whole goes through staging, whose stream has nothing to do with the lane's; a view whose rows lie apart goes by
+ * the driver, and is the later one of the list. */
+Test(upload_order, of_a_list_is_that_of_the_list) {
+  enum { SIDE = 64, WIDTH = 16 };
+  struct lanes l = {0};
+  rondo_tensor square, left;
+  unsigned char whole[SIDE * SIDE], part[SIDE * WIDTH], back[SIDE * SIDE];
+  lanes_open(&l);
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &l.others));
+  REQUIRE_OK(rondo_state(l.others, "square", RONDO_U8, 2, (int64_t[]){SIDE, SIDE}, &square));
+  REQUIRE_OK(rondo_view(l.others, square, (int64_t[]){0, 0}, (int64_t[]){SIDE, WIDTH}, &left));
+  REQUIRE_OK(rondo_instantiate(l.runtime, l.others, &(rondo_exec_options){.lane = OTHERS}, &l.other));
+  memset(whole, 1, sizeof whole);
+  memset(part, 2, sizeof part);
+  set_mode(FAKE_DEFERRED);
+  const rondo_content list[] = {{square, whole, sizeof whole}, {left, part, sizeof part}};
+  REQUIRE_OK(rondo_upload_all(l.other, list, 2));
+  REQUIRE_OK(rondo_download(l.other, square, back, sizeof back));
+  for (int i = 0; i < SIDE * SIDE; i++) cr_assert_eq(back[i], i % SIDE < WIDTH ? 2 : 1, "element %d", i);
+  lanes_close(&l);
+}
+
 Test(upload_order, returns_before_it_has_come_and_a_download_sees_it) {
   struct lanes l = {0};
   lanes_open(&l);

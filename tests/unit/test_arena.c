@@ -214,6 +214,21 @@ static void execs_that_share_an_arena_may_all_be_in_flight(rondo_backend backend
 }
 BOTH_BACKENDS(arena, execs_that_share_an_arena_may_all_be_in_flight, execs_that_share_an_arena_may_all_be_in_flight)
 
+Test(arena, is_as_large_in_the_plan_of_a_set_as_the_largest_of_its_graphs) {
+  struct set set = describe_set();
+  rondo_plan all = plan_set(&set), one;
+  uint64_t temporary_bytes = 0, lower_bound_bytes = 0;
+  for (int i = 0; i < BUCKETS; i++) {
+    REQUIRE_OK(rondo_plan_graph(set.graphs[i], &one));
+    cr_assert_gt(one.lower_bound_bytes, 0);
+    if (one.temporary_bytes > temporary_bytes) temporary_bytes = one.temporary_bytes;
+    if (one.lower_bound_bytes > lower_bound_bytes) lower_bound_bytes = one.lower_bound_bytes;
+  }
+  cr_assert_eq(all.temporary_bytes, temporary_bytes);
+  cr_assert_eq(all.lower_bound_bytes, lower_bound_bytes);
+  forget(&set);
+}
+
 /* ---- What a lane keeps ------------------------------------------------------------------------------------------- */
 
 Test(arena, what_a_lane_keeps_is_there_from_open_on_and_does_not_go_away) {

@@ -78,6 +78,26 @@ Test(roll_back, leaves_the_graph_and_its_memory_as_they_were) {
     }
 }
 
+Test(roll_back, gives_back_the_room_that_was_used_of_a_chunk) {
+  rondo_graph *graph = NULL;
+  rondo_tensor in;
+  struct graph_mark mark;
+  REQUIRE_OK(rondo_graph_create(
+      NULL, &(rondo_graph_limits){.tensors = 64, .tasks = 400, .allocator = &ledger_allocator}, &graph));
+  REQUIRE_OK(rondo_input(graph, "in", RONDO_F32, 1, (int64_t[]){1000}, &in));
+  touch(graph, in, RONDO_READ, 1);
+  int live_count = ledger.live_count;
+  for (int round = 0; round < 100; round++) {
+    REQUIRE_OK(graph_begin(graph, "some_function", &mark));
+    touch(graph, in, RONDO_READ, 15);
+    cr_assert_neq(graph_end(graph, &mark, status_set(RONDO_OUT_OF_MEMORY, "a reason")), RONDO_OK);
+  }
+  touch(graph, in, RONDO_READ, 15);
+  cr_assert_eq(ledger.live_count, live_count, "the chunk has room for it");
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  cr_assert_eq(ledger.live_count, 0);
+}
+
 Test(roll_back, keeps_what_succeeded_and_drops_the_plan_of_before) {
   rondo_graph *graph = NULL;
   rondo_tensor in, out, other;
