@@ -1,13 +1,10 @@
-/* room.h - memory that a command takes for itself, if the machine has it; else the program ends with a sentence. */
+/* room.h - memory that a command takes for itself, if the machine has it. */
 #ifndef RONDO_COMMAND_ROOM_H
 #define RONDO_COMMAND_ROOM_H
 
 #include <stdint.h>
 
-/* Zeros, to be freed. `what` begins the sentence. */
+/* Zeros, to be freed. Ends the program with a sentence, which `what` begins, where there is not so much. */
 void *room_take(uint64_t bytes, const char *what);
-
-/* Ends the program unless there is so much. */
-void room_require(uint64_t bytes, const char *what);
 
 #endif
