@@ -80,15 +80,16 @@
  *     Ending NULL is a no-op.
  *
  * Threads:
- *   - A runtime: rondo_open, rondo_close and rondo_instantiate may be called by any thread, several at a time, and
- *     so may rondo_runtime_info and rondo_lane_info; nobody uses a runtime that is being closed.
+ *   - A runtime: rondo_open, rondo_close and rondo_instantiate may be called by any thread, several at a time, and so
+ *     may rondo_runtime_info, rondo_runtime_health and rondo_lane_info; nobody uses a runtime that is being closed.
  *   - A graph is used by one thread at a time: all that describes, plans, instantiates or draws it.
- *   - An exec: any number of threads may call rondo_acquire, with no lock. rondo_upload, rondo_upload_all and
- *     rondo_download want that no other thread replays it, or an exec that borrows from it; rondo_close_exec that
- *     nobody uses it. Execs that share constants and states may be made, set, read and closed by several threads at a
- *     time: what does not go together is refused, whoever comes first.
+ *   - An exec: any number of threads may call rondo_acquire, rondo_acquire_within, rondo_wait_any and rondo_exec_info,
+ *     with no lock. rondo_upload, rondo_upload_all and rondo_download want that no other thread replays it, or an exec
+ *     that borrows from it; rondo_close_exec that nobody uses it. Execs that share constants and states may be made,
+ *     set, read and closed by several threads at a time: what does not go together is refused, whoever comes first.
  *   - A slot is its holder's, who fills, replays, rebinds, profiles and releases it, one thread at a time, while others
- *     hold other slots. rondo_poll, rondo_wait and rondo_data may be called by any other thread too, at any time.
+ *     hold other slots. It may be handed on, as rondo_wait_any does or by any means that orders memory: then whoever
+ *     has it releases it. rondo_poll, rondo_wait and rondo_data may be called by any other thread too, at any time.
  *   - Different graphs and execs are independent of each other. Functions of values alone (rondo_dtype_bits, say) are
  *     for any thread at any time.
  *   - Threads that the library starts, and that the driver starts in its calls, take no signals of the application.
@@ -263,6 +264,10 @@ typedef struct rondo_info {
 
 /* What was opened, and how full its pools are now. */
 RONDO_API rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info);
+
+/* RONDO_OK, or RONDO_DEVICE_LOST with the first cause, for whoever has no slot to ask. Any thread, no lock of Rondo's;
+ * a question to the driver. A kernel that hangs is not seen so: its replay stays in flight. */
+RONDO_API rondo_status rondo_runtime_health(rondo_runtime *runtime);
 
 /* ---- Describe: tensors ------------------------------------------------------------------------------------------- */
 
@@ -1022,7 +1027,8 @@ typedef struct rondo_exec_usage {
   uint64_t driver_bytes; /* of the GPU's memory, by the driver for its graphs; measured as in rondo_info */
   uint32_t lane;
   uint32_t slot_count;
-  uint32_t node_count; /* tasks, and copies of inputs and outputs */
+  uint32_t node_count;                            /* tasks, and copies of inputs and outputs */
+  uint32_t free_slot_count, in_flight_slot_count; /* now. The others are held, and their last replay is done */
 } rondo_exec_usage;
 RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage);
 
@@ -1061,10 +1067,14 @@ typedef struct rondo_slot {
   uint32_t index;
   uint32_t lease;  /* which acquisition this is */
   uint64_t serial; /* of the exec */
+  void *user;      /* the program's own, NULL at first: rondo_wait_any hands on what rondo_replay was given with */
 } rondo_slot;
 
 /* Takes a free slot. RONDO_BUSY if none is free. No two callers get the same; there is no lock. */
 RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
+
+/* The same, but waits so long at most until another thread releases one; as rondo_wait_any does. RONDO_TIMEOUT. */
+RONDO_API rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_slot *slot);
 
 /* Where an input is filled or an output is read, dense row-major. NULL (and an error text) if the slot is stale or the
  * tensor is neither. */
@@ -1083,6 +1093,26 @@ RONDO_API rondo_status rondo_poll(rondo_slot slot);
  */
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
+
+/* Which slot is done: one whose last replay has ended and was not told of before, of any of these execs of a runtime,
+ * in whatever lanes, with its user pointer:
+ *
+ *     slot.user = request;                    // with rondo_acquire's slot, by any thread
+ *     rondo_replay(slot);
+ *     ...
+ *     while (rondo_wait_any(execs, count, timeout_ns, &slot) == RONDO_OK) answer(slot.user, slot), rondo_release(slot);
+ *
+ * Whoever gets the slot is its holder from then on. Any number of threads may call it at a time, while others acquire
+ * and replay; each replay is told once, to one of them. An exec in front of the array goes before one behind it, and
+ * the slots of an exec take turns. A slot that is replayed anew or released without having been told of is not told of
+ * any more, and one that is released in that very moment is told with a handle that is refused. Replays of
+ * rondo_profile are not told of. Costs a look at nine words for each slot, and nothing in rondo_replay. Waits, with
+ * nothing in flight too, as the wait_mode says, but where that does not only spin it sleeps 20 us between looks, after
+ * 50 us; who would rather sleep until there is something asks for notices of all slots (rondo_notify), in one file, and
+ * calls this with 0. Errors: RONDO_TIMEOUT; RONDO_DEVICE_LOST, once what was done has been told; RONDO_INVALID_STATE
+ * inside a task of its own runtime, with a timeout above 0. */
+RONDO_API rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint64_t timeout_ns,
+                                      rondo_slot *slot);
 
 /* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
  * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's, with

@@ -468,5 +468,6 @@ rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage) {
                               .lane = exec->lane,
                               .slot_count = exec->slot_count,
                               .node_count = exec->node_count};
+  slots_count(exec, &usage->free_slot_count, &usage->in_flight_slot_count);
   return RONDO_OK;
 }

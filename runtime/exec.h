@@ -31,6 +31,8 @@ struct operand_place {
 /* One in-flight replay. It is done when all words have reached `launched`. */
 struct slot {
   _Alignas(128) _Atomic uint64_t launched;
+  _Atomic uint64_t told;   /* of these, by rondo_wait_any; all of a slot that is free */
+  _Atomic(void *) user;    /* of the last rondo_replay's handle */
   _Atomic uint64_t *words; /* COMPLETION_WORDS, pinned, written by the device */
   struct device_exec *device_exec;
   unsigned char *pinned;
@@ -50,7 +52,7 @@ struct rondo_exec {
   rondo_runtime *runtime;
   uint64_t graph_serial; /* the graph may be gone */
   uint32_t slot_count;
-  _Atomic uint32_t next_slot; /* where the search for a free one begins: a hint */
+  _Atomic uint32_t next_slot, next_done; /* where the search for a free or a done one begins: hints */
   uint32_t lane;
   bool keeps_warm;
   uint32_t tensor_count, node_count, operand_count, user_kernel_count, launch_count;

@@ -12,10 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 enum {
   SPINS_PER_CLOCK = 128, /* the clock costs some 20 ns, a look at the completion word one */
   /* A driver call: a dead device never writes the word. It takes the driver's lock, which others launch under, so that
@@ -25,14 +21,6 @@ enum {
   SPIN_BEFORE_YIELD_NS = 50 * 1000,
   BLOCK_SLEEP_NS = 20 * 1000,
 };
-
-static inline void cpu_relax(void) {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
 
 /* stream NULL: the lane's. */
 static rondo_status launch(const rondo_exec *exec, struct slot *slot, void *const *stream) {
@@ -48,7 +36,13 @@ static rondo_status launch(const rondo_exec *exec, struct slot *slot, void *cons
   return status;
 }
 
-rondo_status slot_launch(const rondo_exec *exec, struct slot *slot) { return launch(exec, slot, NULL); }
+rondo_status slot_launch(const rondo_exec *exec, struct slot *slot) {
+  uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
+  atomic_store_explicit(&slot->told, launched + 1, memory_order_relaxed);
+  rondo_status status = launch(exec, slot, NULL);
+  if (status != RONDO_OK) atomic_store_explicit(&slot->told, launched, memory_order_relaxed);
+  return status;
+}
 
 rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *function) {
   rondo_status status = exec->runtime->ops->health(exec->runtime->device);
@@ -184,10 +178,7 @@ rondo_status slot_check(rondo_slot handle, const char *function, struct slot **s
   return RONDO_OK;
 }
 
-rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
-  rondo_status status = exec_check(exec, "rondo_acquire");
-  if (status != RONDO_OK) return status;
-  if (!handle) return status_set(RONDO_INVALID_ARGUMENT, "rondo_acquire: the slot's address is NULL");
+bool slot_take(rondo_exec *exec, rondo_slot *handle) {
   uint32_t first = atomic_load_explicit(&exec->next_slot, memory_order_relaxed);
   for (uint32_t i = 0; i < exec->slot_count; i++) {
     uint32_t index = (first + i) % exec->slot_count;
@@ -197,9 +188,20 @@ rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
                                                               memory_order_relaxed))
       continue; /* held, or somebody else was faster */
     atomic_store_explicit(&exec->next_slot, (index + 1) % exec->slot_count, memory_order_relaxed);
-    *handle = (rondo_slot){exec, index, lease + 1, atomic_load_explicit(&exec->serial, memory_order_relaxed)};
-    return RONDO_OK;
+    *handle = (rondo_slot){.exec = exec,
+                           .index = index,
+                           .lease = lease + 1,
+                           .serial = atomic_load_explicit(&exec->serial, memory_order_relaxed)};
+    return true;
   }
+  return false;
+}
+
+rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
+  rondo_status status = exec_check(exec, "rondo_acquire");
+  if (status != RONDO_OK) return status;
+  if (!handle) return status_set(RONDO_INVALID_ARGUMENT, "rondo_acquire: the slot's address is NULL");
+  if (slot_take(exec, handle)) return RONDO_OK;
   status = exec->runtime->ops->health(exec->runtime->device); /* of a lost device no slot comes back */
   return status == RONDO_OK ? status_set(RONDO_BUSY,
                                          "rondo_acquire: %u slot%s of the exec %s held: release one, or instantiate "
@@ -226,10 +228,19 @@ rondo_status slot_ready(rondo_slot handle, const char *function, struct slot **s
   return (*slot)->constants_are_set ? RONDO_OK : constants_check(handle.exec, *slot, function);
 }
 
+/* What the caller's pointer was stays if the launch is refused. */
+static rondo_status replay(rondo_slot handle, struct slot *slot, void *const *stream) {
+  void *before = atomic_load_explicit(&slot->user, memory_order_relaxed);
+  atomic_store_explicit(&slot->user, handle.user, memory_order_relaxed);
+  rondo_status status = launch(handle.exec, slot, stream);
+  if (status != RONDO_OK) atomic_store_explicit(&slot->user, before, memory_order_relaxed);
+  return status;
+}
+
 rondo_status rondo_replay(rondo_slot handle) {
   struct slot *slot = NULL;
   rondo_status status = slot_ready(handle, "rondo_replay", &slot);
-  return status == RONDO_OK ? slot_launch(handle.exec, slot) : status;
+  return status == RONDO_OK ? replay(handle, slot, NULL) : status;
 }
 
 rondo_status rondo_replay_on(rondo_slot handle, void *stream) {
@@ -238,7 +249,7 @@ rondo_status rondo_replay_on(rondo_slot handle, void *stream) {
   if (status != RONDO_OK) return status;
   if (!handle.exec->runtime->ops->exec_launch_on)
     return status_set(RONDO_UNSUPPORTED, "rondo_replay_on: the host backend has no streams: expected rondo_replay");
-  return launch(handle.exec, slot, &stream);
+  return replay(handle, slot, &stream);
 }
 
 rondo_status rondo_poll(rondo_slot handle) {
@@ -284,6 +295,7 @@ rondo_status rondo_release(rondo_slot handle) {
   status = exec_unbind(handle.exec, slot);
   if (status == RONDO_OK && slot->notice.is_wanted) status = slot_notify(handle.exec, slot, -1);
   if (status != RONDO_OK) return status;
+  atomic_store_explicit(&slot->told, atomic_load_explicit(&slot->launched, memory_order_relaxed), memory_order_relaxed);
   uint32_t lease = handle.lease;
   if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,
                                                memory_order_relaxed))

@@ -4,6 +4,10 @@
 
 #include "exec.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 rondo_status exec_check(const rondo_exec *exec, const char *function);
 /* That, and this thread is not inside of work of its runtime. */
 rondo_status exec_check_outside(const rondo_exec *exec, const char *function);
@@ -14,12 +18,24 @@ rondo_status slot_check(rondo_slot handle, const char *function, struct slot **s
 /* That, and it may be replayed: it is not in flight, and there is something in its constants. */
 rondo_status slot_ready(rondo_slot handle, const char *function, struct slot **slot);
 
-/* Has the slot's last launch completed? Acquires what the replay wrote. */
-static inline bool slot_done(const struct slot *slot) {
-  uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
+static inline void cpu_relax(void) {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/* Have as many of the slot's launches completed? Acquires what they wrote. */
+static inline bool slot_reached(const struct slot *slot, uint64_t launched) {
   for (int i = 0; i < COMPLETION_WORDS; i++)
     if (atomic_load_explicit(&slot->words[i], memory_order_acquire) < launched) return false;
   return true;
+}
+
+/* All of them? */
+static inline bool slot_done(const struct slot *slot) {
+  return slot_reached(slot, atomic_load_explicit(&slot->launched, memory_order_relaxed));
 }
 
 /* The answer where a slot that is in flight stands in the way: RONDO_BUSY, or RONDO_DEVICE_LOST if it stays in flight
@@ -34,7 +50,13 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
 /* resident.c: is there something in every constant that the exec's tasks read in this slot's replays? */
 rondo_status constants_check(const rondo_exec *exec, struct slot *slot, const char *function);
 
-/* The slot must not be in flight. */
+/* A free slot for the caller; false if there is none. */
+bool slot_take(rondo_exec *exec, rondo_slot *handle);
+
+/* any_slot.c: how many there are now. */
+void slots_count(const rondo_exec *exec, uint32_t *free_count, uint32_t *in_flight_count);
+
+/* The slot must not be in flight. For replays that nobody is told of. */
 rondo_status slot_launch(const rondo_exec *exec, struct slot *slot);
 
 /* program.c: rondo_rebind, and the end of all of them, of a slot that is not in flight. One tensor is bound

@@ -28,26 +28,25 @@ struct service {
 
 /* Serves the requests in order with `depth` of them in flight; answers hold y_bytes each. */
 static double serve(const struct service *service, uint32_t requests, uint32_t depth, unsigned char *answers) {
-  rondo_slot slots[SLOTS];
-  for (uint32_t i = 0; i < depth; i++) TRY(rondo_acquire(service->exec, &slots[i]));
-
   uint64_t begin = clock_ns();
-  for (uint32_t request = 0; request < requests + depth; request++) {
-    rondo_slot slot = slots[request % depth];
-    if (request >= depth) { /* the slot holds an older request: take its answer */
-      TRY(rondo_wait(slot, RONDO_FOREVER));
-      memcpy(answers + (request - depth) * service->y_bytes, rondo_data(slot, service->y), service->y_bytes);
-    }
-    if (request < requests) {
+  for (uint32_t request = 0, in_flight = 0; request < requests || in_flight > 0;) {
+    rondo_slot slot;
+    if (request < requests && in_flight < depth) {
+      TRY(rondo_acquire(service->exec, &slot));
       uint64_t vector = request % (uint64_t)service->vectors->shape[0];
       memcpy(rondo_data(slot, service->x), (const char *)service->vectors->data + vector * service->x_bytes,
              service->x_bytes);
+      slot.user = answers + request++ * service->y_bytes; /* where its answer goes */
       TRY(rondo_replay(slot));
+      in_flight++;
+    } else {
+      TRY(rondo_wait_any(&service->exec, 1, RONDO_FOREVER, &slot));
+      memcpy(slot.user, rondo_data(slot, service->y), service->y_bytes);
+      TRY(rondo_release(slot));
+      in_flight--;
     }
   }
   double seconds = (double)(clock_ns() - begin) / 1e9;
-
-  for (uint32_t i = 0; i < depth; i++) TRY(rondo_release(slots[i]));
   printf("in flight  %u: %u requests in %.2f ms, %.0f in a second\n", depth, requests, seconds * 1e3,
          requests / seconds);
   return seconds;

@@ -157,7 +157,7 @@ void misuse(struct build *b, rondo_exec *exec, uint32_t slot_count) {
   require(!CALL(rondo_close(&runtime)) && runtime, "a runtime with an exec open was closed");
   for (uint32_t index = 0; index < slot_count; index++)
     for (uint32_t lease = 1; lease < 64; lease++) { /* whatever is held */
-      rondo_slot slot = {exec, index, lease, exec->serial};
+      rondo_slot slot = {.exec = exec, .index = index, .lease = lease, .serial = exec->serial};
       if (rondo_wait(slot, RONDO_FOREVER) == RONDO_OK) require(lease % 2 == 0 || CALL(rondo_release(slot)), "release");
     }
 }

@@ -136,26 +136,28 @@ void subject_touch(const struct subject *s, rondo_slot slot) {
   memcpy(rondo_data(slot, s->large), s->large_data, SMALL_COUNT * sizeof *s->large_data);
 }
 
-static rondo_status finish(const struct subject *s, rondo_slot slot, subject_reader *read, void *user) {
-  rondo_status status = rondo_wait(slot, RONDO_FOREVER);
+static rondo_status finish(const struct subject *s, subject_reader *read, void *user, rondo_slot *slot) {
+  rondo_status status = rondo_wait_any(&s->exec, 1, RONDO_FOREVER, slot);
   if (status != RONDO_OK) return status;
-  bool accepted = read(user, s, slot);
-  status = rondo_release(slot);
+  bool accepted = read(user, s, *slot);
+  status = rondo_release(*slot);
   return status == RONDO_OK && !accepted ? RONDO_INTERNAL : status;
 }
 
+/* Of the two in flight the later one may be told of first, since it may end while the slots are being looked at. */
 rondo_status subject_replay(const struct subject *s, uint64_t count, subject_filler *fill, subject_reader *read,
                             void *user) {
-  rondo_slot before = {0};
+  rondo_slot before = {0}, done;
   rondo_status status = RONDO_OK;
   for (uint64_t i = 0; i < count && status == RONDO_OK; i++) {
     rondo_slot slot;
-    status = rondo_acquire(s->exec, &slot);
+    status = i % 2 ? rondo_acquire(s->exec, &slot) : rondo_acquire_within(s->exec, RONDO_FOREVER, &slot);
     if (status != RONDO_OK) break;
     fill(s, slot);
     status = rondo_replay(slot);
-    if (status == RONDO_OK && i > 0) status = finish(s, before, read, user);
-    before = slot;
+    if (status == RONDO_OK && i % 2) status = rondo_wait(before, RONDO_FOREVER);
+    if (status == RONDO_OK && i > 0) status = finish(s, read, user, &done);
+    if (i == 0 || done.index != slot.index) before = slot;
   }
-  return status == RONDO_OK && count > 0 ? finish(s, before, read, user) : status;
+  return status == RONDO_OK && count > 0 ? finish(s, read, user, &done) : status;
 }

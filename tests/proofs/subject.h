@@ -43,7 +43,7 @@ void subject_touch(const struct subject *subject, rondo_slot slot);
 typedef bool subject_reader(void *user, const struct subject *subject, rondo_slot slot);
 typedef void subject_filler(const struct subject *subject, rondo_slot slot);
 
-/* Acquire, fill, replay, wait, read, release: `count` times, each replay begun while the one before it is in flight in
+/* Acquire, fill, replay, wait for any, read, release: `count` times, each replay begun while another is in flight in
  * the other slot. RONDO_INTERNAL if `read` refused. */
 rondo_status subject_replay(const struct subject *subject, uint64_t count, subject_filler *fill, subject_reader *read,
                             void *user);

@@ -69,7 +69,8 @@ static void *use(void *argument) {
 static void *look(void *argument) {
   uint64_t serial = *(const uint64_t *)argument;
   while (atomic_load(&at_work)) {
-    rondo_slot slot = {exec, atomic_load(&looked_at_index), atomic_load(&looked_at_lease), serial};
+    rondo_slot slot = {
+        .exec = exec, .index = atomic_load(&looked_at_index), .lease = atomic_load(&looked_at_lease), .serial = serial};
     rondo_status polled = rondo_poll(slot), waited = rondo_wait(slot, 1000);
     check(polled == RONDO_OK || polled == RONDO_BUSY || polled == RONDO_INVALID_STATE, "rondo_poll");
     check(waited == RONDO_OK || waited == RONDO_TIMEOUT || waited == RONDO_INVALID_STATE, "rondo_wait");

@@ -363,7 +363,8 @@ Test(exec, stale_and_foreign_handles_are_refused) {
   REQUIRE_ERROR(rondo_release(stale), RONDO_INVALID_STATE, "was released");
   cr_assert_null(rondo_data(stale, d.x));
   REQUIRE_ERROR(rondo_replay((rondo_slot){0}), RONDO_INVALID_ARGUMENT, "exec is NULL");
-  REQUIRE_ERROR(rondo_replay((rondo_slot){exec, 9, 1, slot.serial}), RONDO_INVALID_ARGUMENT, "slot 9 does not exist");
+  REQUIRE_ERROR(rondo_replay((rondo_slot){.exec = exec, .index = 9, .lease = 1, .serial = slot.serial}),
+                RONDO_INVALID_ARGUMENT, "slot 9 does not exist");
   float value = 0;
   REQUIRE_ERROR(rondo_upload(exec, d.x, &value, 4), RONDO_INVALID_ARGUMENT, "expected a constant or a state");
   REQUIRE_ERROR(rondo_upload(exec, other.state, &value, 4), RONDO_INVALID_ARGUMENT, "another graph");

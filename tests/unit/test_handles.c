@@ -59,7 +59,7 @@ Test(handles, a_slot_of_a_closed_exec_is_refused_by_the_next_exec_at_its_address
   require_refused(old, c.in, "exec is closed");
   REQUIRE_OK(rondo_acquire(second, &new)); /* the same index and lease as the old one's */
   require_refused(old, c.in, "exec is closed");
-  require_refused((rondo_slot){second, new.index, new.lease, 0}, c.in, "exec is closed");
+  require_refused((rondo_slot){.exec = second, .index = new.index, .lease = new.lease}, c.in, "exec is closed");
   REQUIRE_OK(rondo_release(new));
   require_refused(new, c.in, "was released");
   REQUIRE_OK(rondo_close_exec(&second));

@@ -1,0 +1,136 @@
+/* any_slot.c - which of many slots is done, or free: by looking at their words, on the caller's thread, so that a
+ * replay costs no more for it. No allocation and no lock; with RONDO_WAIT_SPIN no system call. */
+#include <inttypes.h>
+#include <time.h>
+
+#include "clock.h"
+#include "replay.h"
+
+enum { LOOKS_PER_CLOCK = 16, SPIN_NS = 50 * 1000, SLEEP_NS = 20 * 1000, HEALTH_NS = 1000 * 1000 };
+
+/* Looks until there is something. RONDO_TIMEOUT; RONDO_DEVICE_LOST, where nothing comes any more. */
+static rondo_status look_until(const rondo_runtime *runtime, bool (*look)(void *subject), void *subject,
+                               uint64_t timeout_ns) {
+  const rondo_wait_mode mode = runtime->wait_mode;
+  uint64_t begin_ns = now_ns(), waited_ns = 0, health_ns = HEALTH_NS;
+  for (uint64_t looks = 0; !look(subject); looks++) {
+    if (waited_ns < timeout_ns) cpu_relax();
+    bool spins = mode == RONDO_WAIT_SPIN || (mode == RONDO_WAIT_SPIN_YIELD && waited_ns < SPIN_NS);
+    if (spins && timeout_ns && looks % LOOKS_PER_CLOCK) continue;
+    waited_ns = now_ns() - begin_ns;
+    bool is_over = waited_ns >= timeout_ns;
+    if (is_over || waited_ns >= health_ns) {
+      rondo_status status = runtime->ops->health(runtime->device);
+      if (status != RONDO_OK) return look(subject) ? RONDO_OK : status;
+      health_ns = waited_ns + HEALTH_NS;
+    }
+    if (is_over) return RONDO_TIMEOUT;
+    if (!spins) nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+  }
+  return RONDO_OK;
+}
+
+/* ---- Done -------------------------------------------------------------------------------------------------------- */
+
+struct any {
+  rondo_exec *const *execs;
+  uint32_t exec_count;
+  rondo_slot slot;
+};
+
+/* Each replay is told once: whoever moves `told` on has it. */
+static bool tell(rondo_exec *exec, uint32_t index, rondo_slot *handle) {
+  struct slot *slot = &exec->slots[index];
+  uint32_t lease = atomic_load_explicit(&slot->lease, memory_order_acquire);
+  uint64_t told = atomic_load_explicit(&slot->told, memory_order_relaxed);
+  uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_acquire);
+  if (lease % 2 == 0 || told >= launched || !slot_reached(slot, launched)) return false;
+  *handle = (rondo_slot){.exec = exec,
+                         .index = index,
+                         .lease = lease,
+                         .serial = atomic_load_explicit(&exec->serial, memory_order_relaxed),
+                         .user = atomic_load_explicit(&slot->user, memory_order_relaxed)};
+  return atomic_compare_exchange_strong_explicit(&slot->told, &told, launched, memory_order_relaxed,
+                                                 memory_order_relaxed) &&
+         atomic_load_explicit(&slot->lease, memory_order_relaxed) == lease; /* released meanwhile: no more its replay */
+}
+
+/* Behind the one that was told last, so that none is passed over for ever. */
+static bool look_for_done(void *argument) {
+  struct any *any = argument;
+  for (uint32_t e = 0; e < any->exec_count; e++) {
+    rondo_exec *exec = any->execs[e];
+    uint32_t first = atomic_load_explicit(&exec->next_done, memory_order_relaxed);
+    for (uint32_t i = 0; i < exec->slot_count; i++) {
+      uint32_t index = (first + i) % exec->slot_count;
+      if (!tell(exec, index, &any->slot)) continue;
+      atomic_store_explicit(&exec->next_done, (index + 1) % exec->slot_count, memory_order_relaxed);
+      return true;
+    }
+  }
+  return false;
+}
+
+rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint64_t timeout_ns, rondo_slot *slot) {
+  struct any any = {.execs = execs, .exec_count = exec_count};
+  if (!execs || !exec_count || !slot)
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_wait_any: the %s",
+                      slot ? "execs are NULL, or none" : "slot's address is NULL");
+  for (uint32_t e = 0; e < exec_count; e++) {
+    rondo_status status = exec_check(execs[e], "rondo_wait_any");
+    if (status != RONDO_OK) return status;
+    if (execs[e]->runtime != execs[0]->runtime)
+      return status_set(RONDO_INVALID_ARGUMENT, "rondo_wait_any: exec %" PRIu32 " is of another runtime than exec 0",
+                        e);
+  }
+  const rondo_runtime *runtime = execs[0]->runtime;
+  rondo_status status = timeout_ns ? runtime_check_outside(runtime, "rondo_wait_any") : RONDO_OK;
+  if (status == RONDO_OK) status = look_until(runtime, look_for_done, &any, timeout_ns);
+  if (status == RONDO_TIMEOUT)
+    return status_set(status, "rondo_wait_any: no replay that was not told of before was done after %" PRIu64 " ns",
+                      timeout_ns);
+  if (status == RONDO_OK) *slot = any.slot;
+  return status;
+}
+
+/* ---- Free -------------------------------------------------------------------------------------------------------- */
+
+struct free_slot {
+  rondo_exec *exec;
+  rondo_slot slot;
+};
+
+static bool look_for_free(void *argument) {
+  struct free_slot *free_slot = argument;
+  return slot_take(free_slot->exec, &free_slot->slot);
+}
+
+rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_slot *slot) {
+  rondo_status status = exec_check(exec, "rondo_acquire_within");
+  if (status != RONDO_OK) return status;
+  if (!slot) return status_set(RONDO_INVALID_ARGUMENT, "rondo_acquire_within: the slot's address is NULL");
+  if (timeout_ns) status = runtime_check_outside(exec->runtime, "rondo_acquire_within");
+  struct free_slot free_slot = {.exec = exec};
+  if (status == RONDO_OK) status = look_until(exec->runtime, look_for_free, &free_slot, timeout_ns);
+  if (status == RONDO_TIMEOUT)
+    return status_set(status, "rondo_acquire_within: all %" PRIu32 " slots were held for %" PRIu64 " ns",
+                      exec->slot_count, timeout_ns);
+  if (status == RONDO_OK) *slot = free_slot.slot;
+  return status;
+}
+
+void slots_count(const rondo_exec *exec, uint32_t *free_count, uint32_t *in_flight_count) {
+  *free_count = *in_flight_count = 0;
+  for (uint32_t s = 0; s < exec->slot_count; s++) {
+    const struct slot *slot = &exec->slots[s];
+    *free_count += atomic_load_explicit(&slot->lease, memory_order_relaxed) % 2 == 0;
+    *in_flight_count += !slot_done(slot);
+  }
+}
+
+/* ---- The device -------------------------------------------------------------------------------------------------- */
+
+rondo_status rondo_runtime_health(rondo_runtime *runtime) {
+  rondo_status status = runtime_check(runtime, "rondo_runtime_health");
+  return status == RONDO_OK ? runtime->ops->health(runtime->device) : status;
+}
