@@ -212,7 +212,8 @@ typedef struct rondo_options {
   /* Host backend: threads of all lanes. 0: one for each core, at most 64, and no more than the CPU quota of the
    * process's control groups lets run all the time. Which cores there are rondo_open finds: those of the thread that
    * calls it; if that is pinned to one, those of the main thread; if that is too, those that the process had when the
-   * library was loaded. On these cores, all of them, threads of the library run. */
+   * library was loaded. On these cores, all of them, threads of the library run. A service whose
+   * own threads are busy leaves cores to them: the team spins a moment before it sleeps. */
   uint32_t host_threads RONDO_ZERO;
   rondo_wait_mode wait_mode RONDO_ZERO;
   const rondo_allocator *allocator RONDO_ZERO; /* NULL: mimalloc. Copied */
@@ -317,8 +318,11 @@ RONDO_API rondo_status rondo_graph_destroy(rondo_graph **graph);
 /* Adds a tensor: row-major, dense, 1 to 4 dimensions; a dimension may be 0. The name is copied (63 bytes kept), used
  * in messages and reports, and may be NULL; what of it is no character that can be printed, such as a control code, is
  * shown there as U+FFFD. An nvfp4 tensor's last dimension is even.
- *   input      filled by the caller in each slot before a replay        (pinned, one per slot)
- *   output     read by the caller from the slot after a replay          (pinned, one per slot)
+ *   input      filled by the caller in each slot before a replay        (pinned, one per slot). It stays filled: rows
+ *              that a replay does not need, of a batch that is not full say, are computed from what lies there, zeros
+ *              at first
+ *   output     read by the caller from the slot after a replay          (pinned, one per slot); tasks may read it too,
+ *              behind those that write it
  *   constant   uploaded after instantiate, never written by a task
  *   state      lives across replays and slots, zero at first, e.g. a KV cache
  *   temporary  lives between its first writer and its last reader; shares bytes with others
@@ -909,7 +913,8 @@ typedef struct rondo_argument {
 typedef void (*rondo_host_function)(void *user, void *const *data);
 
 /* A CUDA kernel of the user's, from a cubin, fatbin or PTX image, which must live until the task is instantiated.
- * `host` stands in on the host backend; without it such a graph cannot be instantiated there.
+ * `host` stands in on the host backend; without it such a graph cannot be instantiated there, and with it alone, the
+ * image NULL, not on a GPU.
  * The kernel (or `host`) also runs once per slot inside rondo_instantiate, as that slot's warm-up, on inputs, states
  * and constants that are all zeros: it has to end, and to touch nothing out of bounds, where every length, position
  * and index that it reads is 0. One that does not is instantiated with without_warm_up. */
@@ -959,7 +964,7 @@ RONDO_API rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_ta
 /* What the graph needs of each pool. Pure: no device is opened. */
 typedef struct rondo_plan {
   uint64_t device_bytes;          /* of the device pool, for one exec with any number of slots */
-  uint64_t pinned_bytes_per_slot; /* of the pinned pool: times the slot count */
+  uint64_t pinned_bytes_per_slot; /* of the pinned pool: times the slot count, of each graph its own */
   uint64_t host_bytes;            /* of the host pool, for one exec and the planning itself */
   uint64_t constant_bytes;        /* of device_bytes: constants and states of the graph's own */
   uint64_t borrowed_bytes;        /* not of device_bytes: constants and states of other graphs */
@@ -967,7 +972,7 @@ typedef struct rondo_plan {
   uint64_t unshared_bytes;        /* what that arena would be if no bytes were shared */
   uint64_t lower_bound_bytes;     /* no placement can make that arena smaller than this */
   uint32_t task_count;
-  uint32_t edge_count; /* after transitive reduction */
+  uint32_t edge_count; /* between tasks and copies of inputs and outputs, after transitive reduction */
 } rondo_plan;
 
 /* Errors: RONDO_INVALID_ARGUMENT where a task reads an element that nothing has written, or an output is not written
@@ -1061,7 +1066,8 @@ RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, voi
 
 /* One in-flight replay with inputs and outputs of its own. A slot that was released, or whose exec was closed, is
  * refused by every call, whatever took its place since, as long as its runtime is open; after that using it is
- * undefined. (A lease is one of 2^31.) */
+ * undefined. (A lease is one of 2^31.) When the device is lost, a slot whose last replay was done is read and released
+ * as ever; one in flight stays so, and needs no release: closing its exec ends it. */
 typedef struct rondo_slot {
   rondo_exec *exec;
   uint32_t index;
