@@ -8,8 +8,9 @@
  * One reduction for each column: the dot products with the unscaled column x do not depend on its norm,
  *   y = a_j + (x . a) / (alpha - beta),  w = tau y,  a_j -= w,  a -= v w,  v = x / (alpha - beta),
  * unless the products leave the range of numbers; then they are summed again with v, which is at most 1 (LAPACK's
- * order). Every thread computes norm, beta and tau for itself from the same sums in the same order: no exchange is
- * needed. */
+ * order). Where w is no number all the same, the column is made smaller for that step: its norm is in the range of
+ * numbers, and so is what becomes of it. Every thread computes norm, beta and tau for itself from the same sums in the
+ * same order: no exchange is needed. */
 #ifndef RONDO_QR_DEVICE_CUH
 #define RONDO_QR_DEVICE_CUH
 
@@ -201,6 +202,47 @@ __device__ __forceinline__ void dot_with_v(const Team &team, const matrix_in<T, 
   for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] = sum_over_rows<Team::LANES>(dot[q]);
 }
 
+/* w = tau (row of the one + v . c) for the tile. Returns in bit q whether that of column q is no number. */
+template <typename T, typename Index>
+__device__ __forceinline__ uint32_t factors_of_v(const column_tile<T, Index> &tile, T tau,
+                                                 const T (&pivot)[QR_TILE_COLUMNS], const T (&dot)[QR_TILE_COLUMNS],
+                                                 T (&w)[QR_TILE_COLUMNS]) {
+  uint32_t beyond = 0;
+#pragma unroll
+  for (int q = 0; q < QR_TILE_COLUMNS; q++) {
+    w[q] = tau * (pivot[q] + dot[q]);
+    const T magnitude = w[q] < T(0) ? -w[q] : w[q];
+    if (tile.valid[q] && !(magnitude <= range_of<T>::largest)) beyond |= 1u << q;
+  }
+  return beyond;
+}
+
+/* Reflects the columns that `beyond` has bits for, made smaller meanwhile; subtract then leaves them as they are. */
+template <typename Team, typename T, typename Index>
+__device__ __forceinline__ void reflect_large(const Team &team, const matrix_in<T, Index> &v,
+                                              const matrix_in<T, Index> &target, const column_tile<T, Index> &tile,
+                                              Index m, Index j, const reflector<T> &step, uint32_t beyond,
+                                              T (&w)[QR_TILE_COLUMNS], T (&pivot)[QR_TILE_COLUMNS]) {
+  constexpr T SMALLER = T(0x1p-16), LARGER = T(0x1p16);
+#pragma unroll
+  for (int q = 0; q < QR_TILE_COLUMNS; q++) {
+    const bool large = beyond >> q & 1;
+    if (!__any_sync(0xffffffffu, large)) continue;
+    const Index from = team.first_row(j + 1), to = large ? m : from;
+    T sum = T(0);
+#pragma unroll 1
+    for (Index i = from; i < to; i += Team::LANES)
+      sum += v(i, 0) * step.scale * step.inverse * (target(i, tile.column[q]) * SMALLER);
+    const T top = pivot[q] * SMALLER, factor = step.tau * (top + sum_over_rows<Team::LANES>(sum));
+#pragma unroll 1
+    for (Index i = from; i < to; i += Team::LANES) {
+      const T reflected = target(i, tile.column[q]) * SMALLER - v(i, 0) * step.scale * step.inverse * factor;
+      target(i, tile.column[q]) = reflected * LARGER;
+    }
+    if (large) w[q] = T(0), pivot[q] = (top - factor) * LARGER;
+  }
+}
+
 /* Target := (I - tau v v^T) target for its columns [begin, end); v, already scaled, has its one in row j. */
 template <typename Team, typename T, typename Index>
 __device__ __forceinline__ void reflect(const Team &team, const matrix_in<T, Index> &v,
@@ -212,8 +254,9 @@ __device__ __forceinline__ void reflect(const Team &team, const matrix_in<T, Ind
     T pivot[QR_TILE_COLUMNS], w[QR_TILE_COLUMNS];
     pivot_row(team, target, tile, j, pivot);
     dot_with_v(team, v, target, tile, m, j, T(1), T(1), w);
-#pragma unroll
-    for (int q = 0; q < QR_TILE_COLUMNS; q++) w[q] = tau * (pivot[q] + w[q]);
+    const uint32_t beyond = factors_of_v(tile, tau, pivot, w, w);
+    if (__any_sync(0xffffffffu, beyond))
+      reflect_large(team, v, target, tile, m, j, {tau, T(0), T(1), T(1)}, beyond, w, pivot);
     subtract(team, v, target, tile, m, j, T(1), T(1), w, pivot);
   }
 }
@@ -246,12 +289,16 @@ __device__ __forceinline__ reflector<T> factor_step(const Team &team, const matr
     for (int q = 0; q < QR_TILE_COLUMNS; q++) {
       dot[q] = sum_over_rows<Team::LANES>(dot[q]);
       const T magnitude = dot[q] < T(0) ? -dot[q] : dot[q];
-      direct |= tile.valid[q] && !(magnitude >= tiny && magnitude <= range_of<T>::largest);
-      dot[q] *= step.inverse;
+      w[q] = step.tau * (pivot[q] + dot[q] * step.inverse);
+      const T size = w[q] < T(0) ? -w[q] : w[q];
+      direct |=
+          tile.valid[q] && !(magnitude >= tiny && magnitude <= range_of<T>::largest && size <= range_of<T>::largest);
     }
-    if (__any_sync(0xffffffffu, direct)) dot_with_v(team, a.part(0, j), a, tile, m, j, step.scale, step.inverse, dot);
-#pragma unroll
-    for (int q = 0; q < QR_TILE_COLUMNS; q++) w[q] = step.tau * (pivot[q] + dot[q]);
+    if (__any_sync(0xffffffffu, direct)) {
+      dot_with_v(team, a.part(0, j), a, tile, m, j, step.scale, step.inverse, dot);
+      const uint32_t beyond = factors_of_v(tile, step.tau, pivot, dot, w);
+      if (__any_sync(0xffffffffu, beyond)) reflect_large(team, a.part(0, j), a, tile, m, j, step, beyond, w, pivot);
+    }
     subtract(team, a.part(0, j), a, tile, m, j, step.scale, step.inverse, w, pivot);
     base += (Index)(QR_TILE_COLUMNS * team.columns);
   } while (base + team.warp_column < n);

@@ -69,11 +69,52 @@ static REAL NAME(reflector_make)(int64_t count, REAL *alpha_address, REAL *x, in
   return tau;
 }
 
-/* C := (I - tau v v^T) C, where c starts in the row of v's implicit one and v holds what lies below it. */
+/* Has it numbers so large that products of its columns with reflectors may leave the range of numbers? Of sums of 2^31
+ * numbers, doubled, no less than 2^34 of the largest can. */
+static bool NAME(is_large)(int64_t m, int64_t n, struct NAME(matrix) a) {
+  const bool by_rows = a.column_stride == 1;
+  const int64_t stride = by_rows ? 1 : a.row_stride, outer_stride = by_rows ? a.row_stride : a.column_stride;
+  int64_t inner = by_rows ? n : m, outer = by_rows ? m : n;
+  if (stride == 1 && inner == outer_stride) inner *= outer, outer = 1;
+  int large = 0;
+  for (int64_t i = 0; i < outer; i++) {
+    const REAL *x = a.data + i * outer_stride;
+    if (stride == 1)
+      for (int64_t k = 0; k < inner; k++) large |= !isfinite(x[k] * (REAL)0x1p34);
+    else
+      for (int64_t k = 0; k < inner; k++) large |= !isfinite(x[k * stride] * (REAL)0x1p34);
+  }
+  return large;
+}
+
+/* reflect for such columns, one after the other. Where the factor of v is no number the column is made smaller
+ * meanwhile: its norm is in the range, and so is the result. */
+__attribute__((noinline)) static void NAME(reflect_large)(int64_t count, const REAL *v, int64_t v_stride, REAL tau,
+                                                          struct NAME(matrix) c, int64_t columns) {
+  for (int64_t column = 0; column < columns; column++) {
+    REAL *x = c.data + column * c.column_stride, *below = count ? x + c.row_stride : x, larger = 1;
+    REAL w = tau * (x[0] + NAME(dot)(count, v, v_stride, below, c.row_stride));
+    if (!isfinite(w)) {
+      larger = (REAL)0x1p16;
+      for (int64_t i = 0; i <= count; i++) x[i * c.row_stride] /= larger;
+      w = tau * (x[0] + NAME(dot)(count, v, v_stride, below, c.row_stride));
+    }
+    x[0] = (x[0] - w) * larger;
+    for (int64_t i = 0; i < count; i++)
+      below[i * c.row_stride] = (below[i * c.row_stride] - v[i * v_stride] * w) * larger;
+  }
+}
+
+/* C := (I - tau v v^T) C, where c starts in the row of v's implicit one and v holds what lies below it. `large`: see
+ * is_large. */
 static void NAME(reflect)(int64_t count, const REAL *v, int64_t v_stride, REAL tau, struct NAME(matrix) c,
-                          int64_t columns) {
+                          int64_t columns, bool large) {
   assert(c.data || columns == 0);
   if (tau == 0) return;
+  if (large) {
+    NAME(reflect_large)(count, v, v_stride, tau, c, columns);
+    return;
+  }
   if (c.row_stride == 1) {
     for (int64_t column = 0; column < columns; column++) {
       REAL *target = c.data + column * c.column_stride;
@@ -111,10 +152,11 @@ static void NAME(reflect)(int64_t count, const REAL *v, int64_t v_stride, REAL t
 }
 
 static void NAME(factor)(int64_t m, int64_t n, struct NAME(matrix) a, REAL *tau) {
+  const bool large = NAME(is_large)(m, n, a);
   for (int64_t j = 0; j < m && j < n; j++) {
     REAL *x = NAME(element)(a, j + 1 < m ? j + 1 : j, j); /* no address outside the matrix in the last row */
     tau[j] = NAME(reflector_make)(m - j - 1, NAME(element)(a, j, j), x, a.row_stride);
-    if (j + 1 < n) NAME(reflect)(m - j - 1, x, a.row_stride, tau[j], NAME(part)(a, j, j + 1), n - j - 1);
+    if (j + 1 < n) NAME(reflect)(m - j - 1, x, a.row_stride, tau[j], NAME(part)(a, j, j + 1), n - j - 1, large);
   }
 }
 
@@ -122,7 +164,7 @@ static void NAME(factor)(int64_t m, int64_t n, struct NAME(matrix) a, REAL *tau)
 static void NAME(form)(int64_t m, int64_t k, struct NAME(matrix) q, const REAL *tau) {
   for (int64_t j = k; j-- > 0;) {
     REAL *x = NAME(element)(q, j + 1 < m ? j + 1 : j, j);
-    if (j + 1 < k) NAME(reflect)(m - j - 1, x, q.row_stride, tau[j], NAME(part)(q, j, j + 1), k - j - 1);
+    if (j + 1 < k) NAME(reflect)(m - j - 1, x, q.row_stride, tau[j], NAME(part)(q, j, j + 1), k - j - 1, false);
     for (int64_t i = 0; i < m - j - 1; i++) x[i * q.row_stride] *= -tau[j];
     *NAME(element)(q, j, j) = 1 - tau[j];
     for (int64_t i = 0; i < j; i++) *NAME(element)(q, i, j) = 0;
@@ -176,10 +218,11 @@ static void NAME(apply_item)(const struct op_call *call, int64_t item, int64_t f
       NAME(matrix_at)(qr_matrix_of(&operands[QR_APPLY_C], call->data[QR_APPLY_C], attributes->layout), item);
   struct qr_vector tau_vector = qr_vector_of(&operands[QR_APPLY_TAU], call->data[QR_APPLY_TAU]);
   const REAL *tau = (const REAL *)tau_vector.data + item * tau_vector.batch_stride;
+  const bool large = NAME(is_large)(problem.m, last - first, NAME(part)(c, 0, first));
   for (int64_t step = 0; step < problem.k; step++) {
     int64_t j = attributes->transpose ? step : problem.k - 1 - step;
     const REAL *x = NAME(element)(v, j + 1 < problem.m ? j + 1 : j, j);
-    NAME(reflect)(problem.m - j - 1, x, v.row_stride, tau[j], NAME(part)(c, j, first), last - first);
+    NAME(reflect)(problem.m - j - 1, x, v.row_stride, tau[j], NAME(part)(c, j, first), last - first, large);
   }
 }
 

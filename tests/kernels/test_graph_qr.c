@@ -11,7 +11,7 @@ struct factorisation {
   double *matrices; /* [batch][n][m] */
 };
 
-static const enum qr_kind kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_NEAR_OVERFLOW, QR_WILD_SCALES, QR_LOWER};
+static const enum qr_kind kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_LARGEST, QR_WILD_SCALES, QR_LOWER};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 static struct qr_place place_of(const rondo_graph_qr_desc *desc, int64_t m, int64_t n) {

@@ -48,19 +48,30 @@ static inline void problem_add(struct problem *p, struct trial *trial) {
 }
 
 /* Right-hand sides as large as the matrix, and far smaller ones beside them. */
+static inline void sides_fill(const struct problem *p, struct random *random, enum qr_kind kind, const double *a,
+                              double *b) {
+  double largest = 0;
+  for (int64_t i = 0; i < p->m * p->n; i++) largest = fmax(largest, fabs(a[i]));
+  if (largest == 0) largest = 1;
+  if (kind == QR_NEAR_OVERFLOW) largest /= 64;
+  for (int64_t s = 0; s < p->sides; s++, b += p->m) {
+    long double *exact = qr_memory(p->m, sizeof *exact);
+    for (int64_t i = 0; i < p->m; i++) exact[i] = random_normal(random) * largest;
+    if (kind == QR_LARGEST || kind == QR_SOME_LARGEST) qr_stretch(random, p->dtype, p->m, exact);
+    for (int64_t i = 0; i < p->m; i++) b[i] = qr_rounded(p->dtype, s % 2 ? exact[i] * 0x1p-60L : exact[i]);
+    free(exact);
+  }
+}
+
 static inline void problem_fill(struct problem *p, struct random *random) {
   const int64_t size = p->m * p->n, side_size = p->m * p->sides;
   p->matrices = qr_memory(p->batch * size, sizeof(double));
   p->rights = qr_memory(p->batch * side_size, sizeof(double));
   for (int64_t item = 0; item < p->batch; item++) {
     const enum qr_kind kind = p->kinds[item % p->kind_count];
-    double *a = p->matrices + item * size, *b = p->rights + item * side_size, largest = 0;
+    double *a = p->matrices + item * size;
     qr_fill(random, p->dtype, kind, p->m, p->n, a);
-    for (int64_t i = 0; i < size; i++) largest = fmax(largest, fabs(a[i]));
-    if (largest == 0) largest = 1;
-    if (kind == QR_NEAR_OVERFLOW) largest /= 64;
-    for (int64_t i = 0; i < side_size; i++)
-      b[i] = qr_rounded(p->dtype, random_normal(random) * largest * (i / p->m % 2 ? 0x1p-60 : 1));
+    sides_fill(p, random, kind, a, p->rights + item * side_size);
   }
 }
 

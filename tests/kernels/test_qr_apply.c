@@ -11,6 +11,7 @@ struct application {
   enum form form;
   int64_t m, n, columns, batch, padding;
   bool aligned; /* the padding in front too is whole vectors */
+  bool largest; /* columns of C have norms near the largest number, some of them or all */
   /* Filled by application_add and application_fill. */
   int64_t k;
   struct qr_place v_place, c_place;
@@ -61,7 +62,12 @@ static void application_fill(struct application *x, struct random *random) {
       if (j < x->k) x->factors[item * x->k + j] = random_uniform(random) < 0.1 ? 0 : qr_rounded(x->dtype, 2 / squares);
     }
   }
-  for (int64_t i = 0; i < x->batch * x->m * x->columns; i++) x->before[i] = qr_rounded(x->dtype, random_normal(random));
+  for (int64_t item = 0; item < x->batch; item++)
+    qr_fill(random, x->dtype,
+            !x->largest ? QR_RANDOM
+            : item % 2  ? QR_SOME_LARGEST
+                        : QR_LARGEST,
+            x->m, x->columns, x->before + item * x->m * x->columns);
 }
 
 static void application_free(struct application *x) {
@@ -151,7 +157,8 @@ static void every_shape(rondo_backend backend) {
                                     .n = shape[1],
                                     .columns = shape[2],
                                     .batch = shape[3],
-                                    .padding = i / FORMS % 3 == pass % 3 ? 3 : 0};
+                                    .padding = i / FORMS % 3 == pass % 3 ? 3 : 0,
+                                    .largest = (i / FORMS + pass) % 2};
     }
     applications_run(backend, all, sizeof all / sizeof all[0]);
   }
@@ -183,7 +190,8 @@ static void every_tile(rondo_backend backend) {
                                     .columns = shape[2],
                                     .batch = shape[3],
                                     .padding = INT64_C(4) * (pass / 2),
-                                    .aligned = pass / 2 == 2};
+                                    .aligned = pass / 2 == 2,
+                                    .largest = (i / 2 + pass) % 2};
     }
     applications_run(backend, all, sizeof all / sizeof all[0]);
   }
@@ -193,13 +201,13 @@ BOTH_BACKENDS(qr_apply, meets_the_gate_for_every_tile_full_and_partly_filled, ev
 /* Columns of C so long that fewer and fewer fit in shared memory, down to none, and enough of them to fill a chip. */
 static void long_and_wide(rondo_backend backend) {
   struct application all[] = {
-      {.dtype = RONDO_F32, .form = APPLY, .m = 2100, .n = 40, .columns = 20, .batch = 1},
+      {.dtype = RONDO_F32, .form = APPLY, .m = 2100, .n = 40, .columns = 20, .batch = 1, .largest = true},
       {.dtype = RONDO_F64, .form = UPDATE, .m = 2500, .n = 9, .columns = 5, .batch = 1},
       {.dtype = RONDO_F64, .form = APPLY, .layout = RONDO_ROW_MAJOR, .m = 12000, .n = 3, .columns = 2, .batch = 1},
-      {.dtype = RONDO_F64, .form = APPLY_TRANSPOSED, .m = 15000, .n = 3, .columns = 5, .batch = 2},
+      {.dtype = RONDO_F64, .form = APPLY_TRANSPOSED, .m = 15000, .n = 3, .columns = 5, .batch = 2, .largest = true},
       {.dtype = RONDO_F32, .form = APPLY, .layout = RONDO_ROW_MAJOR, .m = 31000, .n = 2, .columns = 3, .batch = 1},
       {.dtype = RONDO_F32, .form = UPDATE, .m = 40, .n = 33, .columns = 5000, .batch = 1},
-      {.dtype = RONDO_F64, .form = APPLY, .m = 20, .n = 9, .columns = 31, .batch = 300},
+      {.dtype = RONDO_F64, .form = APPLY, .m = 20, .n = 9, .columns = 31, .batch = 300, .largest = true},
   };
   applications_run(backend, all, sizeof all / sizeof all[0]);
 }

@@ -30,17 +30,17 @@ struct factorisation {
 };
 
 static const enum qr_kind every_kind[] = {
-    QR_DIAGONAL,       QR_UPPER,          QR_LOWER,     QR_CONDITION_2, QR_CONDITION_MIDDLE, QR_CONDITION_LARGE,
-    QR_NEAR_UNDERFLOW, QR_NEAR_OVERFLOW,  QR_RANDOM,    QR_DUPLICATE,   QR_RANK_DEFICIENT,   QR_COLUMN_SCALES,
-    QR_ROW_SCALES,     QR_NEAR_COLLINEAR, QR_CLUSTERED, QR_ALTERNATING, QR_TINY_BELOW,       QR_WILD_SCALES,
-    QR_BAND,           QR_ONE_TINY,       QR_ONE_HUGE,  QR_ONE_ZERO,    QR_ONE_DENORMAL,     QR_SMALL_UNITS,
-    QR_LARGE_UNITS,    QR_ZERO,
+    QR_DIAGONAL,       QR_UPPER,          QR_LOWER,     QR_CONDITION_2,  QR_CONDITION_MIDDLE, QR_CONDITION_LARGE,
+    QR_NEAR_UNDERFLOW, QR_NEAR_OVERFLOW,  QR_RANDOM,    QR_DUPLICATE,    QR_RANK_DEFICIENT,   QR_COLUMN_SCALES,
+    QR_ROW_SCALES,     QR_NEAR_COLLINEAR, QR_CLUSTERED, QR_ALTERNATING,  QR_TINY_BELOW,       QR_WILD_SCALES,
+    QR_BAND,           QR_ONE_TINY,       QR_ONE_HUGE,  QR_ONE_ZERO,     QR_ONE_DENORMAL,     QR_SMALL_UNITS,
+    QR_LARGE_UNITS,    QR_ZERO,           QR_LARGEST,   QR_SOME_LARGEST,
 };
-static const enum qr_kind hard_kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_NEAR_OVERFLOW, QR_WILD_SCALES};
+static const enum qr_kind hard_kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_LARGEST, QR_WILD_SCALES};
 static const enum qr_kind random_kind[] = {QR_RANDOM};
-static const enum qr_kind extreme_kinds[] = {QR_ONE_TINY,     QR_ONE_HUGE,    QR_ONE_ZERO,
-                                             QR_ONE_DENORMAL, QR_SMALL_UNITS, QR_LARGE_UNITS,
-                                             QR_ZERO,         QR_ALTERNATING, QR_NEAR_UNDERFLOW};
+static const enum qr_kind extreme_kinds[] = {QR_ONE_TINY,       QR_ONE_HUGE,    QR_ONE_ZERO,    QR_ONE_DENORMAL,
+                                             QR_SMALL_UNITS,    QR_LARGE_UNITS, QR_ZERO,        QR_ALTERNATING,
+                                             QR_NEAR_UNDERFLOW, QR_LARGEST,     QR_SOME_LARGEST};
 enum { EXTREME_KINDS = sizeof extreme_kinds / sizeof extreme_kinds[0] };
 
 static const double *matrix_of(const struct factorisation *f, int64_t item) { return f->matrices + item * f->m * f->n; }

@@ -67,6 +67,8 @@ enum qr_kind {
   QR_SMALL_UNITS, /* squares underflow */
   QR_LARGE_UNITS, /* squares overflow */
   QR_ZERO,
+  QR_LARGEST,      /* columns nearly along one line, their norms from half the largest number to it */
+  QR_SOME_LARGEST, /* such columns and tiny ones in turn */
   QR_KINDS
 };
 
@@ -141,9 +143,23 @@ static inline long double qr_value(struct random *random, rondo_dtype dtype, enu
     return x * sqrtl(qr_largest(dtype));
   case QR_ZERO:
     return 0;
+  case QR_SOME_LARGEST:
+    if (j % 2) return x * tiny * 100;
+    return shared[i] + x / 4;
+  case QR_LARGEST:
+    return (j % 3 ? -shared[i] : shared[i]) + x / 4;
   default:
     return x;
   }
+}
+
+/* Gives a column of m numbers a norm between half the largest number and 0.97 of it: twice a number that is made of it,
+ * such as the factor of a reflection, leaves the range. */
+static inline void qr_stretch(struct random *random, rondo_dtype dtype, int64_t m, long double *column) {
+  long double squares = 0;
+  for (int64_t i = 0; i < m; i++) squares += column[i] * column[i];
+  const long double wanted = qr_largest(dtype) * (0.5L + 0.47L * (long double)random_uniform(random));
+  for (int64_t i = 0; i < m; i++) column[i] *= wanted / sqrtl(squares);
 }
 
 static inline void qr_fill(struct random *random, rondo_dtype dtype, enum qr_kind kind, int64_t m, int64_t n,
@@ -161,6 +177,8 @@ static inline void qr_fill(struct random *random, rondo_dtype dtype, enum qr_kin
   else
     for (int64_t j = 0; j < n; j++)
       for (int64_t i = 0; i < m; i++) exact[j * m + i] = qr_value(random, dtype, kind, m, n, i, j, shared);
+  for (int64_t j = 0; j < n; j++)
+    if (kind == QR_LARGEST || (kind == QR_SOME_LARGEST && j % 2 == 0)) qr_stretch(random, dtype, m, exact + j * m);
   for (int64_t i = 0; i < m * n; i++) a[i] = qr_rounded(dtype, exact[i]);
   free(shared);
   free(exact);
