@@ -776,6 +776,17 @@ typedef enum rondo_layout {
  * Signs as LAPACK's: R's diagonal may be negative. Infinities and NaN stay inside their own matrix. A matrix has the
  * same bits in every replay, wherever it stands in a batch of whatever size.
  *
+ * How near, for columns of any size whose norm is below the largest number: eps is 2^-24 for f32 and 2^-53 for f64, |X|
+ * the largest sum of magnitudes in a column, a_j a column of A whose |a_j| counts as at least four times the smallest
+ * normal number, r_j one of R, Q the exact product of the reflectors that H and tau hold, or its first k columns.
+ *   |r_j - Q' a_j| <= 30 m eps |a_j|                                of H and tau, which is 0 or in [1, 2]
+ *   |A - Q R| <= 30 m eps |A|                                       of thin Q and R
+ *   |I - Q'Q| <= 30 m eps                                           of either Q
+ *   |(Q'A)_ij| <= 30 m eps |A| for i > j                            of Q alone
+ *   |a_i' a_j - r_i' r_j| <= 60 m eps (the largest a_s' a_s)        of R alone
+ * The first three are LAPACK's tests of its own and its threshold. A column whose norm is beyond the largest number, or
+ * within 30 m eps of it, may make its matrix infinite or NaN, as in LAPACK.
+ *
  * On a GPU, matrices up to 128 x 128 (H of f32: 160 x 160), and panels of up to 32 columns and 1024 rows (H of f64
  * beyond 512 rows: only column-major), stay in registers between their one read and their one write: one kernel factors
  * them, applies each reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on
@@ -799,7 +810,8 @@ typedef struct rondo_qr_desc {
 } rondo_qr_desc;
 RONDO_API rondo_status rondo_add_qr(rondo_graph *graph, const rondo_qr_desc *desc);
 
-/* Factors a panel in place (LAPACK geqr2): a is a view of m x nb, tau [batch, min(m, nb)]. */
+/* Factors a panel in place (LAPACK geqr2): a is a view of m x nb, tau [batch, min(m, nb)]. As near as H and tau of
+ * rondo_add_qr. */
 typedef struct rondo_qr_panel_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -817,7 +829,9 @@ typedef struct rondo_qr_update_desc {
 RONDO_API rondo_status rondo_add_qr_update(rondo_graph *graph, const rondo_qr_update_desc *desc);
 
 /* LAPACK ormqr from the left, in place: C := Q C, or Q^T C with `transpose`. v is m x n as qr leaves h, tau [batch, k],
- * c is m x nc. */
+ * c is m x nc, of columns of any size whose norm is below the largest number. With eps and |X| of rondo_add_qr and the
+ * exact Q of reflectors with tau = 2 / |v|^2 up to rounding, here and in the update above:
+ *   |result - Q C| <= 30 m eps |C| */
 typedef struct rondo_qr_apply_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -849,6 +863,11 @@ RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_e
  * not noticed (compare R's diagonal, rondo_add_qr). Infinities and NaN stay inside their own matrix, those of b inside
  * their own right-hand side. A matrix has the same bits in every replay, wherever it stands in a batch of whatever
  * size.
+ * How near, where x is finite, with 2-norms, eps of rondo_add_qr, a_j a column of A, whose norm counts as at least the
+ * smallest normal number, as the numbers of x do, and s = |b| + that number + the sum of all |a_j| |x_j|: as if A and b
+ * were changed by rounding.
+ *   |a_j' (b - A x)| <= 30 m eps |a_j| s
+ *   ||b - A x| - residual| <= 30 m eps s
  *
  * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64: 512, with one right-hand side
  * on sm_90 1024), take one kernel, which keeps the matrix in registers and writes neither Q nor R. It holds one
@@ -873,8 +892,9 @@ RONDO_API rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_l
 RONDO_API int32_t rondo_qr_panel_width(rondo_dtype dtype, int64_t m, int64_t n);
 
 /* Inverse of unit lower triangular matrices, f32 or f64, n = 16..128: a, out [batch, n, n], row-major. What a holds on
- * and above the diagonal is not used; out gets ones and zeros there. out may be a itself. As by substitution, a * out
- * differs from the identity by n eps |a| |out| at most, element by element. */
+ * and above the diagonal is not used; out gets ones and zeros there. out may be a itself. As by substitution, element
+ * by element, with eps of rondo_add_qr, the smallest normal number `tiny`, and |X| the matrix of magnitudes:
+ *   |a out - I| <= n (eps |a| |out| + tiny) */
 typedef struct rondo_triangular_inverse_desc {
   const char *name RONDO_ZERO;
   rondo_tensor a RONDO_ZERO, out RONDO_ZERO;

@@ -176,7 +176,7 @@ static inline long double oracle_solve(int64_t m, int64_t n, int64_t sides, long
 }
 
 /* Of one right-hand side: each column's product with the residual against what a small change of A and b makes, and the
- * norm of the residual. */
+ * norm of the residual: the bounds of rondo_least_squares_desc. */
 static inline void expect_stationary(const struct problem *p, const double *a, const double *b, const double *x,
                                      const double *norm, const char *where) {
   const long double eps = qr_epsilon(p->dtype), least = qr_smallest(p->dtype);
@@ -190,7 +190,7 @@ static inline void expect_stationary(const struct problem *p, const double *a, c
       r[i] -= element * x[j];
     }
     columns[j] = fmaxl(sqrtl(columns[j]), least); /* rounding to subnormal numbers counts for nothing */
-    size += columns[j] * (fabsl((long double)x[j]) + least);
+    size += columns[j] * fmaxl(fabsl((long double)x[j]), least);
   }
   size += sqrtl(b_norm);
   for (int64_t i = 0; i < p->m; i++) own += r[i] * r[i];

@@ -14,7 +14,7 @@
 
 #include "../support.h"
 
-/* LAPACK's gate, and where we want to be told. */
+/* LAPACK's gate, which rondo.h promises, and where we want to be told. */
 #define QR_RATIO_GATE  30.0L
 #define QR_RATIO_ALARM 5.0L
 
