@@ -266,9 +266,9 @@ static rondo_status exec_make(rondo_exec **exec_out, rondo_runtime *runtime, con
       exec_give_back(exec);
   }
   const bool lacks_memory = status == RONDO_OUT_OF_MEMORY;
-  if (lacks_memory) status = pools_too_small(runtime, plan, options, host_bytes);
+  if (lacks_memory) pools_too_small(runtime, plan, options, host_bytes);
   pthread_mutex_unlock(&runtime->lock);
-  if (lacks_memory) return status;
+  if (lacks_memory) return RONDO_OUT_OF_MEMORY;
   return status == RONDO_OK ? status : status_set(status, "instantiate: %s", rondo_error_text());
 }
 

@@ -1,6 +1,8 @@
 /* consumer_unload.c - a program whose threads use a plugin and end after it was unloaded: while they still run, or when
  * the plugin has been loaded again. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* barriers */
+#endif
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
