@@ -23,7 +23,7 @@ enum edges { EDGES_PLAIN, EDGES_PROGRAMMATIC };
 
 struct options {
   const char *only, *json, *rivals, *from, *plot;
-  int32_t edges, samples;
+  int32_t edges, samples, deviation;
   bool is_warm, has_one_order, is_portable;
 };
 
@@ -156,6 +156,7 @@ static void measure_softmax(struct bench *bench, bool is_attention) {
   for (size_t i = 0; i < count; i++) {
     char label[SOFTMAX_LABEL_BYTES];
     struct softmax_result results[2];
+    if (bench->options.deviation > 1) cases[i].deviation = bench->options.deviation;
     if (softmax_kind_is_attention(cases[i].kind) != is_attention || !is_softmax_wanted(bench, &cases[i], label))
       continue;
     fprintf(stderr, "%s\n", label);
@@ -264,7 +265,7 @@ static bool qr_label(size_t index, char label[LABEL_BYTES]) {
 }
 
 /* Which options a group knows. */
-enum { KNOWS_ONLY = 1, KNOWS_WARM = 2, KNOWS_EDGES = 4, KNOWS_ALIKE = 8, KNOWS_PORTABLE = 16 };
+enum { KNOWS_ONLY = 1, KNOWS_WARM = 2, KNOWS_EDGES = 4, KNOWS_ALIKE = 8, KNOWS_PORTABLE = 16, KNOWS_DEVIATION = 32 };
 
 static const struct group {
   const char *name;
@@ -274,9 +275,11 @@ static const struct group {
 } groups[] = {{"gemv", measure_gemv, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_ALIKE, gemv_label},
               {"chain", measure_chains, KNOWS_ONLY, chain_label},
               {"ladder", measure_ladder, KNOWS_ONLY, ladder_label},
-              {"attention", measure_attention, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_PORTABLE, attention_label},
+              {"attention", measure_attention, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_PORTABLE | KNOWS_DEVIATION,
+               attention_label},
               {"attention-steps", measure_attention_steps, KNOWS_ONLY, attention_steps_label},
-              {"softmax", measure_fused_softmax, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_PORTABLE, softmax_label},
+              {"softmax", measure_fused_softmax,
+               KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_PORTABLE | KNOWS_DEVIATION, softmax_label},
               {"rowmax-tile", measure_rowmax_tile, 0, NULL},
               {"qr", measure_qr, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES, qr_label}};
 enum { GROUPS = sizeof groups / sizeof *groups };
@@ -308,6 +311,12 @@ static const struct argument arguments[] = {
      .help = "attention and softmax by the kernels of chips that have none of their own",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, is_portable)},
+    {.name = "deviation",
+     .help = "of attention's and the softmax's scores; default 1",
+     .kind = VALUE_INT32,
+     .offset = offsetof(struct options, deviation),
+     .least = 1,
+     .most = 1000},
     {.name = "samples",
      .help = "replays, of which the median is taken; default 7",
      .kind = VALUE_INT32,
@@ -367,11 +376,10 @@ static bool knows_options(const struct options *options, const struct group *gro
     const char *name;
     bool is_given;
     unsigned bit;
-  } given[] = {{"only", options->only != NULL, KNOWS_ONLY},
-               {"warm", options->is_warm, KNOWS_WARM},
-               {"edges", options->edges != EDGES_PLAIN, KNOWS_EDGES},
-               {"alike", options->has_one_order, KNOWS_ALIKE},
-               {"portable", options->is_portable, KNOWS_PORTABLE}};
+  } given[] = {
+      {"only", options->only != NULL, KNOWS_ONLY},           {"warm", options->is_warm, KNOWS_WARM},
+      {"edges", options->edges != EDGES_PLAIN, KNOWS_EDGES}, {"alike", options->has_one_order, KNOWS_ALIKE},
+      {"portable", options->is_portable, KNOWS_PORTABLE},    {"deviation", options->deviation > 0, KNOWS_DEVIATION}};
   for (size_t i = 0; i < sizeof given / sizeof *given; i++)
     if (given[i].is_given && !(group->knows & given[i].bit)) {
       arguments_wrong(grammar.program, "%s has no --%s", group->name, given[i].name);

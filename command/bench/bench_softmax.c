@@ -88,6 +88,7 @@ static void describe_attention(struct subject *subject) {
   rondo_attention_desc desc = {.name = "attention",
                                .layout = has_heads_first(shape) ? RONDO_BHSD : RONDO_BSHD,
                                .causal = shape->causal,
+                               .scale = softmax_case_scale(shape),
                                .window = (int32_t)shape->window,
                                .q = add_heads(subject, "q", q, shape->batch, shape->heads, shape->queries),
                                .k = add_heads(subject, "k", kv, items, shape->kv_heads, rows),
@@ -102,12 +103,10 @@ static void describe_attention(struct subject *subject) {
   subject->out = ATTENTION_O;
 }
 
-static float gemm_scale(const struct softmax_case *shape) { return 1 / sqrtf((float)shape->dimension); }
-
 static void describe_gemm(struct subject *subject) {
   const struct softmax_case *shape = subject->shape;
   rondo_graph *graph = subject->graph;
-  float scale = gemm_scale(shape);
+  float scale = softmax_case_scale(shape);
   rondo_tensor a, b, out;
   TRY(rondo_constant(graph, "a", RONDO_BF16, 2, (int64_t[]){shape->queries, shape->dimension}, &a));
   TRY(rondo_constant(graph, "b", RONDO_BF16, 2, (int64_t[]){shape->keys, shape->dimension}, &b));
@@ -271,7 +270,7 @@ static double attention_row_error(const struct softmax_case *shape, const double
     seen = shape->window;
   }
   double *p = take((uint64_t)shape->keys * sizeof *p), worst = 0;
-  reference_softmax(q, k, (size_t)seen, (size_t)d, 1 / sqrt((double)d), p);
+  reference_softmax(q, k, (size_t)seen, (size_t)d, (double)softmax_case_scale(shape), p);
   for (int64_t c = 0; c < d; c++)
     worst = fmax(worst, reference_mean_error(o[c], p, v + c, (size_t)seen, (size_t)d, shape->e4m3 == SOFTMAX_E4M3_ALL));
   free(p);
@@ -318,7 +317,7 @@ static double gemm_error(const struct softmax_memory *memory, const struct subje
   for (int64_t s = 0; s < SAMPLED_ROWS; s++) {
     int64_t row = s * (m - 1) / (SAMPLED_ROWS - 1);
     for (int64_t i = 0; i < k; i++) a[i] = bf16(a_bits[row * k + i]);
-    double most = reference_softmax(a, b, (size_t)n, (size_t)k, (double)gemm_scale(shape), p);
+    double most = reference_softmax(a, b, (size_t)n, (size_t)k, (double)softmax_case_scale(shape), p);
     if (shape->kind == SOFTMAX_ROWMAX) worst = fmax(worst, fabs((double)((const float *)out)[row] - most) / 1e-4);
     for (int64_t j = 0; j < n && shape->kind == SOFTMAX_GEMM; j++)
       worst = fmax(worst, fabs(bf16(((const uint16_t *)out)[row * n + j]) - p[j]) / (ldexp(p[j], -7) + 1e-30));

@@ -110,7 +110,7 @@ size_t softmax_case_states(const struct softmax_case *shape, bool is_warm, enum 
 bool softmax_case_equal(const struct softmax_case *a, const struct softmax_case *b) {
   return a->kind == b->kind && a->batch == b->batch && a->heads == b->heads && a->kv_heads == b->kv_heads &&
          a->queries == b->queries && a->keys == b->keys && a->dimension == b->dimension && a->causal == b->causal &&
-         a->window == b->window && a->page_rows == b->page_rows && a->e4m3 == b->e4m3;
+         a->window == b->window && a->page_rows == b->page_rows && a->e4m3 == b->e4m3 && a->deviation == b->deviation;
 }
 
 struct softmax_case softmax_case_plain(const struct softmax_case *shape) {
@@ -128,10 +128,11 @@ bool softmax_kind_is_attention(enum softmax_kind kind) { return kind < SOFTMAX_G
 
 void softmax_case_label(const struct softmax_case *shape, char label[SOFTMAX_LABEL_BYTES]) {
   const char *name = softmax_kind_name(shape->kind);
-  char kv_heads[32] = "", window[32] = "", pages[32] = "", e4m3[16] = "";
+  char kv_heads[32] = "", window[32] = "", pages[32] = "", e4m3[16] = "", deviation[32] = "";
+  if (shape->deviation) snprintf(deviation, sizeof deviation, " deviation=%" PRId64, shape->deviation);
   if (!softmax_kind_is_attention(shape->kind)) {
-    snprintf(label, SOFTMAX_LABEL_BYTES, "%s %" PRId64 "x%" PRId64 " k=%" PRId64, name, shape->queries, shape->keys,
-             shape->dimension);
+    snprintf(label, SOFTMAX_LABEL_BYTES, "%s %" PRId64 "x%" PRId64 " k=%" PRId64 "%s", name, shape->queries,
+             shape->keys, shape->dimension, deviation);
     return;
   }
   if (shape->kv_heads != shape->heads) snprintf(kv_heads, sizeof kv_heads, " kv_heads=%" PRId64, shape->kv_heads);
@@ -139,11 +140,12 @@ void softmax_case_label(const struct softmax_case *shape, char label[SOFTMAX_LAB
   if (shape->page_rows) snprintf(pages, sizeof pages, " page_rows=%" PRId64, shape->page_rows);
   if (shape->e4m3) snprintf(e4m3, sizeof e4m3, " e4m3=%s", softmax_e4m3_name(shape->e4m3));
   snprintf(label, SOFTMAX_LABEL_BYTES,
-           "%s %s%" PRId64 "x%" PRId64 " hd=%" PRId64 " heads=%" PRId64 "%s batch=%" PRId64 "%s%s%s", name,
+           "%s %s%" PRId64 "x%" PRId64 " hd=%" PRId64 " heads=%" PRId64 "%s batch=%" PRId64 "%s%s%s%s", name,
            shape->kind == SOFTMAX_DECODE ? ""
            : shape->causal               ? "causal "
                                          : "full ",
-           shape->queries, shape->keys, shape->dimension, shape->heads, kv_heads, shape->batch, window, pages, e4m3);
+           shape->queries, shape->keys, shape->dimension, shape->heads, kv_heads, shape->batch, window, pages, e4m3,
+           deviation);
 }
 
 /* ---- Work -------------------------------------------------------------------------------------------------------- */
@@ -152,6 +154,10 @@ void softmax_case_label(const struct softmax_case *shape, char label[SOFTMAX_LAB
 static double causal_pairs(double queries, double keys, double window) {
   double rows = fmin(queries, keys), before = keys - rows, growing = fmin(fmax(window - before, 0), rows);
   return growing * (before + growing / 2) + (rows - growing) * window;
+}
+
+float softmax_case_scale(const struct softmax_case *shape) {
+  return (float)(shape->deviation ? shape->deviation : 1) / sqrtf((float)shape->dimension);
 }
 
 double softmax_case_flops(const struct softmax_case *shape) {

@@ -24,6 +24,7 @@ struct softmax_case {
   int64_t batch, heads, kv_heads, queries, keys, dimension;
   bool causal;
   int64_t window, page_rows; /* 0: none */
+  int64_t deviation;         /* of the scores, a whole number; 0: 1 */
   enum softmax_e4m3 e4m3;
 };
 
@@ -54,13 +55,16 @@ bool softmax_case_equal(const struct softmax_case *a, const struct softmax_case 
 struct softmax_case softmax_case_plain(const struct softmax_case *shape);
 bool softmax_kind_is_attention(enum softmax_kind kind);
 
-/* "prefill causal 4096x4096 hd=128 heads=16 kv_heads=4 batch=4 window=1024", "gemm_softmax 4096x4096 k=64". */
+/* "prefill causal 4096x4096 hd=128 heads=16 kv_heads=4 batch=4 window=1024", "gemm_softmax 4096x4096 k=64 deviation=8".
+ */
 enum { SOFTMAX_LABEL_BYTES = 128 };
 void softmax_case_label(const struct softmax_case *shape, char label[SOFTMAX_LABEL_BYTES]);
 const char *softmax_kind_name(enum softmax_kind kind);
 const char *softmax_state_name(enum softmax_state state);
 const char *softmax_e4m3_name(enum softmax_e4m3 e4m3);
 
+/* What products are multiplied by so that scores of normal numbers have the case's deviation. */
+float softmax_case_scale(const struct softmax_case *shape);
 /* Additions and multiplications of the products; of causal ones only those of pairs that see each other, half of them
  * if there are as many queries as keys and no window. */
 double softmax_case_flops(const struct softmax_case *shape);

@@ -153,6 +153,7 @@ Test(bench_kernels, words_that_no_case_has_are_wrong_usage_and_those_that_there_
 Test(bench_kernels, an_option_that_a_group_does_not_know_is_refused) {
   static const char *const wrong[][2] = {
       {"gemv --portable", "gemv has no --portable"},
+      {"gemv --deviation 8", "gemv has no --deviation"},
       {"chain --edges programmatic", "chain has no --edges"},
       {"ladder --warm", "ladder has no --warm"},
       {"ladder --alike", "ladder has no --alike"},

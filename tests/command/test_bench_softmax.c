@@ -32,6 +32,9 @@ Test(bench_softmax, something_is_asked_of_every_case_without_window_pages_and_e4
     cr_assert(must.us > 0 || must.rival > 0 || must.plain > 0, "case %zu", i);
   }
   struct softmax_case unknown = cases[0];
+  unknown.deviation = 8;
+  cr_assert_eq(softmax_case_must(&unknown).rival, 0);
+  unknown.deviation = 0;
   unknown.keys = 7;
   struct softmax_must must = softmax_case_must(&unknown);
   cr_assert(must.us == 0 && must.rival == 0 && must.plain == 0);
