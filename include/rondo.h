@@ -462,7 +462,8 @@ typedef enum rondo_rope_pairing {
 } rondo_rope_pairing;
 
 /* O = softmax(scale * Q K^T) V per head, f16 or bf16, head dimension 32, 64, 128 or 256. Query heads are a multiple of
- * KV heads (GQA). causal is bottom-right aligned: row i sees column j if j <= i + length - query length.
+ * KV heads (GQA). causal is bottom-right aligned: row i sees column j if j <= i + length - query length; with new_k, if
+ * j <= position + i.
  * K and V may also be e4m3, both of them, and then q as well; o is f16 or bf16, and of q's type where q is not e4m3.
  * Their numbers count exactly, but where q is e4m3 too, with compute capability 9.0, head dimension 128, at least 64
  * query positions and without kv_pages, window and soft_cap, products and weights are e4m3: a score is off by up to
@@ -489,8 +490,9 @@ typedef enum rondo_rope_pairing {
  *               optional, both: rows [batch, KV heads, query length, d] or, with BSHD, [batch, query length, KV heads,
  *               d], of k's type, f16 or bf16, that this task writes to k and v itself before it attends, row r of item
  *               b as KV row position[b] + r, through kv_pages too. A row that k has not, below 0, beyond the capacity
- *               or of no page, is not written. kv_lengths is absent: position + query length takes its place. k and v
- *               are written, so they are states, or temporaries that an earlier task writes; rows that one item writes
+ *               or of no page, is not written. kv_lengths is absent: position + query length takes its place, as far as
+ *               the capacity goes; causal, query row r sees KV rows 0 to position + r, those that there are, also
+ *               where new rows do not all fit. k and v are written, so they are states, or temporaries that an earlier task writes; rows that one item writes
  *               are of no page that another one has
  *   position    i32 [1] or [batch], read on the device at each replay: of query row 0 and new row 0; where there is
  *               new_k or a rotary embedding

@@ -321,6 +321,8 @@ struct attention_shape attention_shape_of(const struct op_task *task) {
       .by_halves = attributes->rope_pairing == RONDO_ROPE_HALVES,
   };
   extras(&shape, task);
+  const bool has_ends = shape.causal && (attributes->has_ends || shape.appends);
+  shape.most_length = shape.capacity + (has_ends && shape.query_length ? shape.query_length - 1 : 0);
   shape.rows = shape.query_length * shape.group;
   shape.total_rows = shape.batch * shape.kv_heads * shape.rows;
   rows_to_blocks(&shape, 64);

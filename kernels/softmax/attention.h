@@ -47,6 +47,7 @@ struct attention_parameters {
   uint32_t batch, kv_heads, group;
   uint32_t rows; /* of a KV head: query length * group */
   int32_t query_length, capacity;
+  int32_t most_length; /* of kv_lengths: see attention_shape */
   uint32_t row_tiles, splits;
   uint32_t section_heads; /* so many heads' rows are worked on side by side, the longest first */
   int32_t split_rows;     /* KV rows of a split */
@@ -115,6 +116,7 @@ struct attention_attributes {
   float q_scale, k_scale, v_scale; /* 0: 1 */
   float rope_base;                 /* 0: none */
   int32_t rope_pairing;            /* rondo_rope_pairing */
+  int32_t has_ends;                /* kv_lengths are ends of new rows: see attention_rest */
 };
 
 /* The sizes of a checked task, and how it is cut; from the description alone, so that the bits do not depend on the
@@ -141,6 +143,10 @@ struct attention_shape {
   bool appends;   /* rows of new_k and new_v to k and v, first */
   bool turns;     /* q and these rows, before all */
   bool by_halves; /* pairs that are turned are i and i + d/2 */
+  /* What kv_lengths are at most, the capacity; or, under a causal mask where they say at which position new rows end,
+   * so many more as there are new rows behind the first: row r then sees position + r + 1 KV rows, as far as the
+   * capacity goes. */
+  int64_t most_length;
 };
 struct attention_shape attention_shape_of(const struct op_task *task);
 /* Do all rows of q, k, v and o begin at multiples of 16 bytes? */

@@ -34,7 +34,7 @@ __device__ __forceinline__ void append_pairs(const attention_append_parameters &
   const int64_t index = blockIdx.x * (int64_t)ATTENTION_APPEND_THREADS + threadIdx.x;
   if (p.lengths && index < p.batch) {
     const int64_t length = (int64_t)p.positions[p.per_item ? index : 0] + p.query_length;
-    p.lengths[index] = (int32_t)min(max(length, (int64_t)0), (int64_t)p.capacity);
+    p.lengths[index] = (int32_t)min(max(length, (int64_t)0), (int64_t)p.most_length);
   }
   if (index >= p.pairs) return;
   const uint32_t heads = p.turned_heads + 2 * p.new_heads, pair = (uint32_t)(index % p.row_pairs);

@@ -13,7 +13,7 @@ enum { ATTENTION_APPEND_THREADS = 256 };
 struct attention_append_parameters {
   const void *q, *new_k, *new_v;
   void *turned, *k, *v; /* turned: [batch, query length, query heads, head dimension] */
-  int32_t *lengths;     /* [batch] */
+  int32_t *lengths;     /* [batch]: where new rows end, at least 0 and at most most_length */
   const int32_t *positions;
   const float *frequencies; /* radians a position, on the device; NULL: base_frequencies */
   const int32_t *kv_pages;  /* or NULL: then each item is a page */
@@ -23,7 +23,7 @@ struct attention_append_parameters {
   uint32_t turned_heads, new_heads; /* of q, and of new_k; 0: nothing is done to them */
   uint32_t row_pairs;
   uint32_t pool_pages, page_shift;
-  int32_t capacity;
+  int32_t capacity, most_length;
   int32_t turns, by_halves, bf16;
   int32_t per_item; /* 1: a position for each item; 0: one for all */
   float base_frequencies[ATTENTION_MOST_PAIRS];
@@ -35,7 +35,8 @@ struct attention_append_parameters {
   KERNEL(EVERY_CHIP, attention_append_parameters, rondo_attention_append, ATTENTION_APPEND_THREADS, append_pairs)
 
 #ifndef __CUDACC__
-/* The same attention without new rows and rotary embedding. */
+/* The same attention without new rows and rotary embedding. Its kv_lengths are where new rows end, even if they do not
+ * all fit. */
 struct attention_rest {
   struct op_operand operands[ATTENTION_OPERANDS];
   void *data[ATTENTION_OPERANDS];

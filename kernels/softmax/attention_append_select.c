@@ -52,6 +52,7 @@ static void rest_make(const struct op_call *call, const struct attention_shape *
   rest->task = *call->task;
   rest->task.operands = rest->operands;
   attributes.rope_base = 0.0f;
+  attributes.has_ends = shape->appends;
   memcpy(rest->task.attributes, &attributes, sizeof attributes);
   rest->call = *call;
   rest->call.task = &rest->task;
@@ -87,6 +88,7 @@ void attention_append_launch(const struct op_call *call, struct attention_rest *
       .pool_pages = (uint32_t)(shape.paged ? shape.pool_pages : shape.batch),
       .page_shift = shape.paged ? (uint32_t)log2_of(shape.page_rows) : 31,
       .capacity = (int32_t)shape.capacity,
+      .most_length = (int32_t)shape.most_length,
       .turns = shape.turns,
       .by_halves = shape.by_halves,
       .bf16 = operands[ATTENTION_Q].dtype == RONDO_BF16,

@@ -241,21 +241,26 @@ __device__ __forceinline__ void finish_warps(const attention_decode_parameters &
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* Asks for the first tiles. The very first does not wait for the length: what lies behind it is read, and not used. But
- * where there are pages or a window it must. Returns the length; with new rows, sets their position. */
+ * where there are pages or a window it must. Returns the length; sets the end, which is the length but where new rows
+ * do not all fit, and the position of new rows. */
 template <typename Size>
 __device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, const work<Size> &w, source<Size> &kv,
-                                          int32_t &position) {
+                                          int32_t &position, int32_t &end) {
   int32_t given = (int32_t)p.capacity;
   if (Size::appends && p.new_k) {
     position = p.positions[w.batch * p.position_step];
     given = min(position, given) + (int32_t)p.query_length;
   }
   if (p.kv_lengths) given = p.kv_lengths[w.batch];
+  const auto know = [&] {
+    end = min(max(given, 0), p.most_length);
+    return min((uint32_t)end, p.capacity);
+  };
   uint32_t length = p.capacity;
   if constexpr (Size::general)
     if (p.kv_pages || p.window < DECODE_NO_WINDOW) {
-      length = min((uint32_t)max(given, 0), p.capacity);
-      kv.begin(p, w, length);
+      length = know();
+      kv.begin(p, w, end, length);
     }
 #pragma unroll 1
   for (uint32_t stage = 0; stage < Size::ahead * Size::stage_bytes; stage += Size::stage_bytes) {
@@ -272,7 +277,7 @@ __device__ __forceinline__ uint32_t begin(const attention_decode_parameters &p, 
       __syncwarp();
       cluster_arrive();
     }
-    length = min((uint32_t)max(given, 0), p.capacity);
+    length = know();
   }
   return length;
 }
@@ -287,8 +292,9 @@ template <typename Size> __device__ __forceinline__ void decode(const attention_
   source<Size> kv(p, w);
   frequencies.load(p);
   int32_t position = INT32_MAX; /* of the first new row */
-  const uint32_t length = begin(p, w, kv, position);
-  const limits<Size> limits(p, w, length);
+  int32_t end;
+  const uint32_t length = begin(p, w, kv, position, end);
+  const limits<Size> limits(p, w, end, length);
   const lane_addresses at = addresses_of(w);
   if (Size::appends && p.turns) make_table(p, w, frequencies, position);
   query_fragments<Size> q;

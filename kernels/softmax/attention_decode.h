@@ -43,6 +43,8 @@ struct attention_decode_parameters {
   uint32_t group, group_reciprocal; /* row * group_reciprocal >> 16 is row / group */
   uint32_t rows;                    /* of a KV head: query length * group */
   int32_t causal;
+  int32_t most_length; /* of kv_lengths, and of where new rows end: see
+                          attention_shape */
   float scale_log2;
   void *o;
   struct attention_decode_stride o_stride;

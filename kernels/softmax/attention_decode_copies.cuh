@@ -168,9 +168,11 @@ template <typename Size> struct source<Size, true> : lane_copies<Size> {
     if (table) entries = look(p, w, next, p.capacity);
   }
 
-  /* Once the length is known, before the first tile, where there are pages or a window. */
-  __device__ __forceinline__ void begin(const attention_decode_parameters &p, const work<Size> &w, uint32_t length) {
-    const int first_seen = (int)(length - p.query_length) + 1 - p.window;
+  /* Once the length is known, before the first tile, where there are pages or a window; `end` is the length, or beyond
+   * it, if new rows do not all fit. */
+  __device__ __forceinline__ void begin(const attention_decode_parameters &p, const work<Size> &w, int end,
+                                        uint32_t length) {
+    const int first_seen = min(end - (int)p.query_length + 1, (int)length) - p.window;
     if (first_seen > 0) {
       low = (uint32_t)first_seen;
       next = start_of(w, part);

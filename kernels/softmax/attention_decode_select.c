@@ -90,6 +90,7 @@ void attention_decode_launch(const struct op_call *call, const struct attention_
       .group_reciprocal = (uint32_t)divide_up(1 << 16, shape->group),
       .rows = (uint32_t)shape->rows,
       .causal = shape->causal,
+      .most_length = (int32_t)shape->most_length,
       .scale_log2 = shape->scale * 1.44269504f,
       .o = call->data[ATTENTION_O],
       .o_stride = stride_of(&shape->o_stride),

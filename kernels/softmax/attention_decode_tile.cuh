@@ -203,13 +203,16 @@ template <typename Size> __device__ __forceinline__ void join(partial<Size> &all
 
 /* How many KV rows are seen. */
 template <typename Size> struct limits {
-  int by_first;                    /* by the first position; one more by each that follows, if there is a mask */
+  int by_first;                    /* by the first position; one more by each that follows, if there is a mask: */
+  int all;                         /* as many as there are */
   int position[Size::operands][2]; /* of the lane's columns */
   int positions;                   /* that see different KV rows */
   int window;                      /* each sees the last so many of these */
 
-  __device__ __forceinline__ limits(const attention_decode_parameters &p, const work<Size> &w, uint32_t length) {
-    by_first = (int)length - (p.causal ? (int)p.query_length - 1 : 0);
+  __device__ __forceinline__ limits(const attention_decode_parameters &p, const work<Size> &w, int end,
+                                    uint32_t length) {
+    all = (int)length;
+    by_first = p.causal ? end - ((int)p.query_length - 1) : all;
     positions = p.causal ? (int)p.query_length : 1;
     window = Size::general ? p.window : 0;
 #pragma unroll
@@ -222,9 +225,11 @@ template <typename Size> struct limits {
       }
   }
 
+  __device__ __forceinline__ int by(int position) const { return min(by_first + position, all); }
+
   /* Do all rows see all of this tile? */
   __device__ __forceinline__ bool whole(int begin) const {
-    return begin + DECODE_TILE <= by_first && (!Size::general || begin >= by_first + positions - 1 - window);
+    return begin + DECODE_TILE <= by(0) && (!Size::general || begin >= by(positions - 1) - window);
   }
 };
 
@@ -280,7 +285,7 @@ __device__ __forceinline__ void mask(const attention_decode_parameters &p, const
   for (int n = 0; n < Size::operands; n++)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const int kv_row = begin + (int)g + i / 2 * 8, end = limits.by_first + limits.position[n][i % 2];
+      const int kv_row = begin + (int)g + i / 2 * 8, end = limits.by(limits.position[n][i % 2]);
       if (kv_row >= end || (Size::general && kv_row < end - limits.window)) s[n][i] = -INFINITY;
     }
 }
@@ -379,7 +384,7 @@ __device__ __forceinline__ void accumulate_seen(const limits<Size> &limits, int 
     load_values<Size>(value, j, a);
 #pragma unroll 1
     for (int position = 0; position < limits.positions; position++) {
-      const int count = limits.by_first + position - begin - 2 * (int)t; /* the lane has KV rows 2 t + 0, 1, 8, 9 */
+      const int count = limits.by(position) - begin - 2 * (int)t; /* the lane has KV rows 2 t + 0, 1, 8, 9 */
       uint32_t low = first_of_two(count), high = first_of_two(count - 8);
       if (Size::general) {
         low &= ~first_of_two(count - limits.window);

@@ -200,14 +200,15 @@ static void block_attend(struct item *item, int64_t r, int64_t first, int64_t la
   item->sum[r] = sum;
 }
 
-static void item_begin(struct item *item, rondo_dtype dtype, const unsigned char *q, int64_t length, int64_t at) {
+/* `end` is how many KV rows there are or, where new rows do not all fit, would be. */
+static void item_begin(struct item *item, rondo_dtype dtype, const unsigned char *q, int64_t end, int64_t at) {
   const struct attention_shape *shape = item->shape;
   for (int64_t r = 0; r < item->row_count; r++) {
     int64_t position = (item->row_begin + r) / shape->group, head = (item->row_begin + r) % shape->group;
     row_read(dtype, q + bytes_of(dtype, position * shape->q_stride.position + head * shape->q_stride.head),
              shape->head_dimension, item->q[r]);
     row_turn(item, dtype, at + position, item->q[r]);
-    int64_t limit = shape->causal ? position + length - shape->query_length + 1 : length;
+    const int64_t limit = smaller(shape->causal ? position + end - shape->query_length + 1 : end, shape->capacity);
     item->limit[r] = larger(limit, 0);
     item->begin[r] = shape->window ? larger(limit - shape->window, 0) : 0;
     item->max[r] = -INFINITY;
@@ -275,13 +276,13 @@ static int64_t position_of(const struct op_call *call, int64_t batch) {
   return positions ? positions[call->task->operands[ATTENTION_POSITION].shape[0] > 1 ? batch : 0] : 0;
 }
 
-/* How many KV rows it has. */
-static int64_t length_of(const struct op_call *call, const struct attention_shape *shape, int64_t batch) {
+/* How many KV rows it has, or where its new rows end. */
+static int64_t end_of(const struct op_call *call, const struct attention_shape *shape, int64_t batch) {
   const int32_t *kv_lengths = call->data[ATTENTION_KV_LENGTHS];
   int64_t length = shape->capacity;
   if (kv_lengths) length = kv_lengths[batch];
   if (shape->appends) length = position_of(call, batch) + shape->query_length;
-  return smaller(larger(length, 0), shape->capacity);
+  return smaller(larger(length, 0), shape->most_length);
 }
 
 static void item_run(struct item *item, const struct op_call *call, int64_t batch, int64_t kv_head) {
@@ -291,7 +292,7 @@ static void item_run(struct item *item, const struct op_call *call, int64_t batc
   const rondo_dtype q_dtype = operands[ATTENTION_Q].dtype;
   const unsigned char *q = call->data[ATTENTION_Q];
   item_begin(item, q_dtype, q + bytes_of(q_dtype, batch * shape->q_stride.batch + head * shape->q_stride.head),
-             length_of(call, shape, batch), position_of(call, batch));
+             end_of(call, shape, batch), position_of(call, batch));
   const struct rows k = rows_of(call, shape, ATTENTION_K, &shape->k_stride, batch, kv_head),
                     v = rows_of(call, shape, ATTENTION_V, &shape->v_stride, batch, kv_head);
   item_attend(item, &k, &v);

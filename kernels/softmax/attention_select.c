@@ -83,6 +83,7 @@ static struct attention_parameters parameters_of(const struct op_call *call, con
       .rows = (uint32_t)shape->rows,
       .query_length = (int32_t)shape->query_length,
       .capacity = (int32_t)shape->capacity,
+      .most_length = (int32_t)shape->most_length,
       .row_tiles = (uint32_t)shape->row_tiles,
       .splits = (uint32_t)shape->splits,
       .section_heads = (uint32_t)section_heads(shape),

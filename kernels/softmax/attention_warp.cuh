@@ -12,18 +12,18 @@
 struct work {
   uint32_t batch, kv_head, split;
   int row_begin;         /* of the block */
-  int length;            /* KV rows there are */
+  int length;            /* KV rows there are; or where new rows end, which may be beyond the capacity */
+  int last_row;          /* of the KV head, or of those that no more KV rows are seen from than from this one */
   int kv_begin, kv_end;  /* KV rows of the split that some row of the block sees */
   int kv_all;            /* KV rows before this one are seen by every row of the block */
   const uint16_t *k, *v; /* the KV head's first rows */
 };
 
 /* The number of KV rows that a row sees. Rows behind the last are as the last. */
-__device__ __forceinline__ int limit_of(const attention_parameters &p, int row, int length) {
-  if (!p.causal) return length;
-  int last = (int)p.rows - 1;
-  int position = (int)((uint32_t)(row < last ? row : last) / p.group);
-  return max(position + length - p.query_length + 1, 0);
+__device__ __forceinline__ int limit_of(const attention_parameters &p, const work &w, int row) {
+  if (!p.causal) return w.length;
+  int position = (int)((uint32_t)(row < w.last_row ? row : w.last_row) / p.group);
+  return max(position + w.length - p.query_length + 1, 0);
 }
 
 template <typename Size> __device__ __forceinline__ work work_of(const attention_parameters &p) {
@@ -38,10 +38,11 @@ template <typename Size> __device__ __forceinline__ work work_of(const attention
   index /= p.splits;
   w.kv_head = index % p.kv_heads;
   w.batch = index / p.kv_heads;
-  w.length = p.kv_lengths ? min(max(p.kv_lengths[w.batch], 0), p.capacity) : p.capacity;
+  w.length = p.kv_lengths ? min(max(p.kv_lengths[w.batch], 0), p.most_length) : p.capacity;
+  w.last_row = (p.query_length - max(w.length - p.capacity, 0)) * (int)p.group - 1;
   w.kv_begin = (int)w.split * p.split_rows;
-  w.kv_end = min(w.kv_begin + p.split_rows, limit_of(p, w.row_begin + Size::rows - 1, w.length));
-  w.kv_all = limit_of(p, w.row_begin, w.length);
+  w.kv_end = min(w.kv_begin + p.split_rows, limit_of(p, w, w.row_begin + Size::rows - 1));
+  w.kv_all = limit_of(p, w, w.row_begin);
   w.k = static_cast<const uint16_t *>(p.k) + w.batch * p.k_stride.batch + w.kv_head * p.k_stride.head;
   w.v = static_cast<const uint16_t *>(p.v) + w.batch * p.v_stride.batch + w.kv_head * p.v_stride.head;
   return w;
@@ -191,13 +192,13 @@ __device__ __forceinline__ void score(const query_fragments<Size> &q, const unsi
 /* How many KV rows some row of the warp sees; 0 where it has no rows. */
 template <typename Size> __device__ __forceinline__ int warp_limit(const attention_parameters &p, const work &w) {
   const int begin = w.row_begin + warp_row<Size>();
-  return begin < (int)p.rows ? limit_of(p, begin + Size::warp_rows - 1, w.length) : 0;
+  return begin < (int)p.rows ? limit_of(p, w, begin + Size::warp_rows - 1) : 0;
 }
 
 /* Of the thread's row group or, as the second half, group + 8 of 16 rows. */
 template <typename Size>
 __device__ __forceinline__ int limit_of(const attention_parameters &p, const work &w, int part, int half) {
-  return limit_of(p, w.row_begin + warp_row<Size>() + 16 * part + 8 * half + lane_index() / 4, w.length);
+  return limit_of(p, w, w.row_begin + warp_row<Size>() + 16 * part + 8 * half + lane_index() / 4);
 }
 
 /* Scores that a row does not see to what the scale makes -infinity. */

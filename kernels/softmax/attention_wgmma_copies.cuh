@@ -121,8 +121,10 @@ __device__ __forceinline__ void clean(const attention_wgmma_parameters &p, const
         __syncwarp();
         if (!Size::window && (turn != lane / 8 || mine >= there)) continue;
         const int first = Size::causal ? row + mine - (tile.row_begin + tile.length - p.query_length) : 0;
+        /* The capacity's last rows stay in the window of those that would see rows behind it. */
+        const int last = row + mine < p.capacity - p.window ? first + p.window - 1 : Size::rows;
         store_shared_16(address, take_out<Size>(load_shared_16(address), at.columns, panel * 64 + eight * 8, first,
-                                                Size::window ? first + p.window - 1 : 0));
+                                                Size::window ? last : 0));
       }
     }
   }

@@ -49,6 +49,7 @@ struct attention_wgmma_parameters attention_wgmma_parameters_of(const struct op_
       .rounds = (uint32_t)plan->rounds,
       .query_length = (int32_t)shape->query_length,
       .capacity = (int32_t)shape->capacity,
+      .most_length = (int32_t)shape->most_length,
       .head_dimension = (int32_t)shape->head_dimension,
       .scale_log2 = capped ? shape->soft_cap * 1.44269504f : problem->scale_log2,
       .cap_scale = capped ? shape->scale / shape->soft_cap : 0.0f,

@@ -16,7 +16,7 @@
 struct query_tile {
   uint32_t batch, head;
   int row_begin;
-  int length;      /* KV rows there are */
+  int length;      /* KV rows there are; or where new rows end, which may be beyond the capacity */
   uint32_t number; /* of the block's tiles, from 0 */
 };
 
@@ -55,7 +55,7 @@ template <typename Size> struct tile_walk {
     tile.head = head - tile.batch * p.query_heads;
     tile.row_begin = (int)(row_tile * Size::cluster + rank) * Size::rows;
     tile.length = p.capacity;
-    if (p.kv_lengths) tile.length = min(max(p.kv_lengths[tile.batch], 0), p.capacity);
+    if (p.kv_lengths) tile.length = min(max(p.kv_lengths[tile.batch], 0), p.most_length);
     tile.number = number++;
     return true;
   }
@@ -64,7 +64,7 @@ template <typename Size> struct tile_walk {
 /* How many KV rows a row sees, of those that there are; below 1: none. */
 template <typename Size>
 __device__ __forceinline__ int limit_of(const attention_wgmma_parameters &p, const query_tile &tile, int row) {
-  return Size::causal ? min(row + 1 + tile.length - p.query_length, tile.length) : tile.length;
+  return Size::causal ? min(min(row + 1 - p.query_length, 0) + tile.length, p.capacity) : tile.length;
 }
 
 /* The first of them. */

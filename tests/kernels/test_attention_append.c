@@ -20,6 +20,7 @@ struct appended {
   int64_t position_count; /* 1 or the batch */
   int32_t positions[MOST_BATCH];
   int32_t lengths[MOST_BATCH];
+  int64_t begins[MOST_BATCH];
   rondo_tensor new_k, new_v, position, rope_frequencies;
   uint16_t *new_k_memory, *new_v_memory;
   uint16_t *q_turned, *k_expected, *v_expected;
@@ -132,6 +133,7 @@ static void fill(struct appended *t, struct random *random) {
   for (int64_t b = 0; b < a->batch; b++) {
     const int64_t length = t->appends ? position_of(t, b) + a->query_length : a->capacity;
     t->lengths[b] = (int32_t)(length < 0 ? 0 : length > a->capacity ? a->capacity : length);
+    t->begins[b] = position_of(t, b);
   }
   a->lengths = t->lengths;
   attention_fill(a, random);
@@ -192,6 +194,7 @@ static void check(struct appended *t, struct trial *trial) {
   struct attention turned = *a;
   turned.q_memory = t->q_turned, turned.k_memory = t->k_expected, turned.v_memory = t->v_expected;
   turned.lengths = t->lengths;
+  if (t->appends) turned.begins = t->begins;
   attention_check(&turned);
 }
 
@@ -307,6 +310,56 @@ static void models(rondo_backend backend) {
   run(backend, tasks, COUNT(tasks));
 }
 BOTH_BACKENDS(attention_append, decodes_and_prefills_as_models_do, models)
+
+/* New rows of which the capacity cuts some off, for each kernel: few query rows and many, aligned or not, in pages,
+ * with windows and soft caps. */
+static void cut_off(rondo_backend backend) {
+  static const struct {
+    int64_t kv_heads, group, query_length, capacity, dimension, page_rows;
+    int32_t window, splits;
+    float soft_cap;
+    enum place place;
+  } shapes[] = {{1, 1, 16, 24, 64, 0, 0, 0, 0, DENSE},      {2, 1, 8, 40, 128, 0, 0, 0, 0, DENSE},
+                {1, 4, 4, 300, 64, 0, 0, 3, 0, DENSE},      {1, 2, 8, 300, 128, 0, 0, 0, 0, STRIDED},
+                {1, 1, 16, 40, 256, 0, 0, 0, 0, DENSE},     {2, 1, 16, 64, 64, 16, 0, 0, 0, DENSE},
+                {1, 1, 16, 700, 128, 0, 9, 0, 0, DENSE},    {1, 2, 7, 96, 64, 32, 5, 0, 5, DENSE},
+                {1, 1, 16, 33, 32, 0, 0, 0, 0, DENSE},      {2, 3, 70, 200, 64, 0, 0, 0, 0, MISALIGNED},
+                {1, 1, 40, 1100, 128, 0, 0, 2, 0, DENSE},   {2, 2, 90, 128, 256, 64, 0, 0, 0, DENSE},
+                {1, 2, 90, 128, 64, 64, 30, 0, 5, DENSE},   {2, 2, 200, 384, 64, 0, 0, 0, 0, DENSE},
+                {2, 2, 128, 384, 128, 0, 0, 0, 0, DENSE},   {1, 2, 200, 300, 128, 0, 0, 0, 0, DENSE},
+                {1, 2, 128, 256, 256, 0, 0, 0, 0, DENSE},   {1, 2, 200, 300, 64, 0, 50, 0, 0, STRIDED},
+                {1, 2, 200, 301, 128, 0, 130, 0, 0, DENSE}, {1, 1, 200, 400, 256, 0, 70, 0, 0, DENSE},
+                {1, 2, 128, 384, 64, 0, 0, 0, 5, DENSE},    {1, 2, 200, 300, 128, 0, 20, 0, 5, DENSE},
+                {1, 1, 128, 384, 256, 0, 0, 0, 5, DENSE},   {1, 1, 64, 64, 32, 0, 0, 0, 0, DENSE}};
+  enum { BEGINS = 6 };
+  static struct appended tasks[COUNT(shapes) * 2];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    struct appended *t = &tasks[i];
+    const size_t s = i / 2;
+    const int64_t capacity = shapes[s].capacity, rows = shapes[s].query_length;
+    *t = (struct appended){.appends = true, .base = i % 2 ? 10000.0f : 0.0f, .position_count = BEGINS};
+    t->a = (struct attention){.dtype = dtypes[i % 2],
+                              .layout = s % 2 ? RONDO_BHSD : RONDO_BSHD,
+                              .batch = BEGINS,
+                              .query_heads = shapes[s].kv_heads * shapes[s].group,
+                              .kv_heads = shapes[s].kv_heads,
+                              .query_length = rows,
+                              .capacity = capacity,
+                              .dimension = shapes[s].dimension,
+                              .page_rows = shapes[s].page_rows,
+                              .window = shapes[s].window,
+                              .splits = shapes[s].splits,
+                              .soft_cap = shapes[s].soft_cap,
+                              .place = shapes[s].place,
+                              .lse_wanted = true,
+                              .causal = 1};
+    const int64_t begins[BEGINS] = {capacity - rows + 1, capacity - rows / 2,       capacity - 1, capacity,
+                                    capacity + 40,       capacity - rows - rows / 3};
+    for (int b = 0; b < BEGINS; b++) t->positions[b] = (int32_t)begins[b];
+  }
+  run(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_append, rows_that_do_not_fit_see_those_up_to_their_position, cut_off)
 
 /* ---- One task, and three ----------------------------------------------------------------------------------------- */
 

@@ -44,6 +44,7 @@ struct attention {
   float scale;
   int32_t causal, splits;
   const int32_t *lengths; /* [batch], or NULL: no such operand */
+  const int64_t *begins;  /* [batch], of query row 0 the position; or NULL: the last query row is the last KV row */
   bool lse_wanted;
   enum data data;
   enum place place;
@@ -465,7 +466,9 @@ static inline void oracle_row(const struct attention *a, const double *q, const 
 /* The KV rows that a query row sees, as oracle_row wants them: how many. */
 static inline int64_t rows_seen(const struct attention *a, const struct rectangle *kv, int64_t batch, int64_t head,
                                 int64_t position, int64_t *rows) {
-  const int64_t length = attention_length(a, batch), last = position + length - a->query_length;
+  const int64_t length = attention_length(a, batch);
+  const int64_t self = a->begins ? a->begins[batch] + position : position + length - a->query_length;
+  const int64_t last = self < length ? self : length - 1;
   int64_t count = 0;
   for (int64_t j = 0; j < length; j++) {
     const int64_t index = kv_index(a, kv, batch, head, j);
