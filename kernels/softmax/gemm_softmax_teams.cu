@@ -14,10 +14,10 @@
  * A lane has numbers of eight rows, r = 2 j + e, and each row is in the eight lanes of a t. Reductions leave row r with
  * the lane whose g is r: each lane speaks for one of the tile's 32 rows, 8 (g / 2) + 2 t + g % 2.
  *
- * Exponents are counted from what no logit of the row exceeds, factor |a| max |b|: known before the product and the
- * same in all blocks, so that these exchange sums alone. Where a row's sum says that this was too much, or something is
- * not finite, the tile is made again and counted from its maxima; all blocks see the same sums and decide alike.
- * Measured on an H200: docs/performance.md. */
+ * Exponents are counted from a share of what no logit of the row exceeds, factor |a| max |b|: known before the product
+ * and the same in all blocks, so that these exchange sums alone. Where a row's sum says that this was too much, or
+ * something is not finite, the tile is made again and counted from its maxima; all blocks see the same sums and decide
+ * alike. Measured on an H200: docs/performance.md. */
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
@@ -40,7 +40,7 @@ template <int Cluster, int Steps> struct team_places {
   static constexpr int OWN = STAGING + TEAMS * TEAM_WARPS * 2 * BOX_ROWS * 128; /* a row's sum, of each warp */
   static constexpr int OWN_AGAIN = OWN + TEAMS * TEAM_WARPS * TEAM_ROWS * 4;    /* {max, sum} */
   static constexpr int TOLD = OWN_AGAIN + TEAMS * TEAM_WARPS * TEAM_ROWS * 8;   /* of each block, two sets */
-  static constexpr int TOLD_AGAIN = TOLD + TEAMS * 2 * Cluster * TEAM_ROWS * 4;
+  static constexpr int TOLD_AGAIN = TOLD + TEAMS * 2 * Cluster * TEAM_ROWS * 8;
   static constexpr int A_LENGTHS = TOLD_AGAIN + TEAMS * Cluster * TEAM_ROWS * 8;
   static constexpr int B_LENGTHS = A_LENGTHS + TEAMS * TEAM_ROWS * 4; /* the longest row that each warp found */
   static constexpr int BARRIERS = B_LENGTHS + B_LENGTHS_COUNT * 4;
@@ -51,6 +51,16 @@ template <int Cluster, int Steps> struct team_places {
 };
 
 using tile_numbers = float[TEAM_PRODUCTS][16];
+
+/* Exponents are counted from a share of what no logit of a row exceeds, at which the largest of some thousand is likely
+ * to lie: of vectors in any directions they have a deviation of 1 / sqrt(k) of it, and the largest is some three of
+ * these. 2^63 times as large, exponentials then have as much room above as below. */
+template <int Steps> constexpr float likely_share = Steps == 1 ? 0.375f : 0.265f;
+constexpr float RAISED = 63.0f;
+/* Where a row's largest exponent is likely to be more than this, it is likely to be elsewhere by more than there is
+ * room for, and the tile is counted from its maxima at once. With k of 128 to ask costs 1.3 % of the time. */
+constexpr float MOST_LIKELY = 150.0f;
+template <int Steps> constexpr bool asks_if_far = Steps == 1;
 
 /* ---- Wrappers ---------------------------------------------------------------------------------------------------- */
 
@@ -73,6 +83,16 @@ __device__ __forceinline__ void store_one_there(uint32_t address, float x, uint3
 }
 __device__ __forceinline__ void shared_store(uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+/* warps_meet, and whether `here` is true in any thread that does. */
+__device__ __forceinline__ bool any_meets(uint32_t barrier, uint32_t threads, bool here) {
+  uint32_t any;
+  asm volatile("{\n.reg .pred here, any;\nsetp.ne.u32 here, %1, 0;\n"
+               "barrier.cta.red.or.aligned.pred any, %2, %3, here;\nselp.u32 %0, 1, 0, any;\n}"
+               : "=r"(any)
+               : "r"((uint32_t)here), "r"(barrier), "r"(threads)
+               : "memory");
+  return any;
 }
 __device__ __forceinline__ float root(float x) {
   float result;
@@ -294,7 +314,7 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
   const uint32_t my_turn = base + place::TURN + (team * 4 + w) * 8,
                  next_turn = base + place::TURN + ((team + 1) % TEAMS * 4 + w) * 8;
   const uint32_t a_stages = base + place::A + team * place::A_TILES * place::A_TILE,
-                 told = base + place::TOLD + team * 2 * Cluster * 128;
+                 told = base + place::TOLD + team * 2 * Cluster * 256;
   const uint32_t told_again = base + place::TOLD_AGAIN + team * Cluster * 256,
                  a_lengths = base + place::A_LENGTHS + team * 128;
   const uint32_t own_sums = base + place::OWN + team * TEAM_WARPS * 128;
@@ -355,7 +375,7 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
                       address_in(lane, b_known));
   } else
     cluster_wait();
-  float bound = 0.0f; /* of a row's exponents, for each unit of its length */
+  float likely = 0.0f; /* a row's largest exponent, for each unit of its length */
   uint32_t agains = 0;
 
   for (uint32_t turn = 0;; turn++) {
@@ -369,10 +389,24 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
     barrier_wait(a_full + 8 * a_buffer, turn / place::A_TILES & 1);
     barrier_wait(my_turn, team ? turn & 1 : turn & 1 ^ 1);
 
-    /* Exponentials are 2^RAISED times as large: with a sum of 1 and more none is lost that P could hold. */
-    constexpr float RAISED = 80.0f;
     float scale;
     bool from_maxima = false;
+    const auto from_the_maxima = [&](uint32_t told_to, uint32_t heard_by, uint32_t phase) {
+      const row_told own = exponentials_from_maxima(s, p.factor, g, t);
+      shared_store(own_again + w * 256 + lane * 8, own.max, own.sum);
+      warps_meet(1 + team, 128);
+      if (asks) barrier_expect(heard_by, Cluster * 256);
+      __syncwarp();
+      const row_told block = entries_join<TEAM_WARPS>(own_again + lane * 8, 256, p.factor);
+#pragma unroll
+      for (int i = 0; i < Cluster / 4; i++)
+        store_there(address_in(4 * i + w, told_to + rank * 256 + lane * 8), block.max, block.sum,
+                    address_in(4 * i + w, heard_by));
+      barrier_wait_cluster(heard_by, phase);
+      const row_told all = entries_join<Cluster>(told_to + lane * 8, 256, p.factor);
+      scale = weight_of(own.max, base_of(all.max), p.factor) * reciprocal(all.sum);
+    };
+    const uint32_t told_now = told + buffer * Cluster * 256, heard_now = heard + 8 * buffer;
     do { /* once, or twice: with two places that multiply ptxas spills */
       multiply<T, Steps>(s, base, b_full, a_tile);
       if (from_maxima) {
@@ -380,24 +414,13 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
 #pragma unroll
         for (int b = 0; b < TEAM_PRODUCTS; b++) pin(s[b]);
         prepare(s, p.negative, counts);
-        const row_told own = exponentials_from_maxima(s, p.factor, g, t);
-        shared_store(own_again + w * 256 + lane * 8, own.max, own.sum);
-        warps_meet(1 + team, 128);
-        if (asks) barrier_expect(heard_again, Cluster * 256);
-        __syncwarp();
-        const row_told block = entries_join<TEAM_WARPS>(own_again + lane * 8, 256, p.factor);
-#pragma unroll
-        for (int i = 0; i < Cluster / 4; i++)
-          store_there(address_in(4 * i + w, told_again + rank * 256 + lane * 8), block.max, block.sum,
-                      address_in(4 * i + w, heard_again));
-        barrier_wait_cluster(heard_again, agains & 1);
+        from_the_maxima(told_again, heard_again, agains & 1);
         agains++;
-        const row_told all = entries_join<Cluster>(told_again + lane * 8, 256, p.factor);
-        scale = weight_of(own.max, base_of(all.max), p.factor) * reciprocal(all.sum);
         break;
       }
 
       /* Lengths of the tile's rows, two rows to eight lanes. */
+      bool far = false;
       {
         const uint32_t row = 8 * w + g;
         float sum = 0.0f;
@@ -407,9 +430,13 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
           sum += squares<T>(a_tile + i / 2 * place::A_PANEL + row * 128 + ((chunk ^ g) << 4));
         }
         sum = quad_sum(sum);
-        if (t == 0) shared_store(a_lengths + row * 4, root(sum));
+        const float length = root(sum);
+        if (t == 0) shared_store(a_lengths + row * 4, length);
+        if constexpr (asks_if_far<Steps>)
+          far = any_meets(1 + team, 128, length * likely > MOST_LIKELY);
+        else
+          warps_meet(1 + team, 128);
       }
-      warps_meet(1 + team, 128);
       wgmma_wait<0>();
 #pragma unroll
       for (int b = 0; b < TEAM_PRODUCTS; b++) pin(s[b]);
@@ -420,21 +447,27 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
         float most = 0.0f;
         for (uint32_t i = lane; i < place::B_LENGTHS_COUNT; i += 32)
           most = max_or_nan(most, shared_float(base + place::B_LENGTHS + i * 4));
-        bound = p.factor * root(__uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most))));
+        likely = likely_share<Steps> * p.factor *
+                 root(__uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(most))));
+        if constexpr (asks_if_far<Steps>)
+          far = __any_sync(0xffffffffu, shared_float(a_lengths + lane * 4) * likely > MOST_LIKELY);
       }
       float less[8];
 #pragma unroll
       for (int j = 0; j < 4; j++) {
         const float2 two = load_shared_two(a_lengths + (8 * j + 2 * t) * 4);
-        less[2 * j] = two.x * bound - RAISED, less[2 * j + 1] = two.y * bound - RAISED;
+        less[2 * j] = two.x * likely - RAISED, less[2 * j + 1] = two.y * likely - RAISED;
       }
       prepare(s, p.negative, counts);
+      if (far) {
+        from_the_maxima(told_now, heard_now, parity);
+        break;
+      }
       const float own = exponentials_from(s, less, p.factor, g);
 
       /* The block's sums to all blocks. Two sets of slots: who tells of the next tile but one has heard of the next, so
        * that all have read of this. */
       float all = 0.0f;
-      const uint32_t told_now = told + buffer * Cluster * 128, heard_now = heard + 8 * buffer;
       shared_store(own_sums + w * 128 + lane * 4, own);
       warps_meet(1 + team, 128);
       if (asks) barrier_expect(heard_now, Cluster * 128);
@@ -450,7 +483,7 @@ __device__ __forceinline__ void softmax_by_teams(const gemm_softmax_wgmma_parame
 #pragma unroll
       for (int i = 0; i < Cluster; i++) all += shared_float(told_now + i * 128 + lane * 4);
       scale = reciprocal(all);
-      from_maxima = __any_sync(0xffffffffu, !(all >= 1.0f && all <= 0x1p120f));
+      from_maxima = __any_sync(0xffffffffu, !(all >= 1.0f && all <= 0x1p126f));
     } while (from_maxima);
     if (asks) a_load(turn + place::A_TILES);
     __syncwarp();

@@ -53,7 +53,7 @@ enum {
   TEAM_B_BYTES = TEAM_COLUMNS * 128,                                   /* for each WGMMA_DEPTH of k */
   TEAM_A_BYTES = TEAMS * 2 * TEAM_ROWS * 128,                          /* two panels: two tiles, or one */
   TEAM_BOX_BYTES = TEAMS * TEAM_WARPS * 2 * 32 * 128,                  /* two boxes of each warp, or two halves */
-  TEAM_TOLD_BYTES = TEAMS * TEAM_ROWS * 16 + TEAM_MEASURING_WARPS * 4, /* for each block of the cluster */
+  TEAM_TOLD_BYTES = TEAMS * TEAM_ROWS * 24 + TEAM_MEASURING_WARPS * 4, /* for each block of the cluster */
   TEAM_OWN_BYTES = TEAMS * TEAM_WARPS * TEAM_ROWS * 12 + TEAMS * TEAM_ROWS * 4 + 512
 };
 

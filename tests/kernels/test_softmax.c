@@ -231,6 +231,23 @@ static void gemm_softmax_survives_large_logits(rondo_backend backend) {
 }
 BOTH(gemm_softmax_survives_large_logits)
 
+/* From logits that lie near what they are counted from to those that lie far from it. */
+static void gemm_softmax_takes_logits_of_any_deviation(rondo_backend backend) {
+  static const float deviations[] = {1, 4, 8, 12, 16, 24, 32, 64, 200};
+  static const struct sizes sizes[] = {{1, 97, 1152, 64}, {1, 200, 4096, 64}, {1, 97, 4096, 128}, {2, 70, 1280, 120}};
+  struct product products[COUNT(deviations) * COUNT(sizes)];
+  for (size_t i = 0; i < COUNT(products); i++) {
+    const struct sizes *size = &sizes[i % COUNT(sizes)];
+    products[i] = (struct product){.dtype = i / COUNT(sizes) % 2 ? RONDO_F16 : RONDO_BF16,
+                                   .sizes = *size,
+                                   .scale = deviations[i / COUNT(sizes)] / sqrtf((float)size->k)};
+    if (i % 3 == 2) products[i].scale *= -1;
+    if (backend == RONDO_BACKEND_HOST) products[i].sizes.m = 20;
+  }
+  products_check(backend, products, COUNT(products), 13);
+}
+BOTH(gemm_softmax_takes_logits_of_any_deviation)
+
 /* A bound on logits from the lengths of rows is far off, infinite, not a number, or zero where it should not be. */
 static void gemm_softmax_does_not_depend_on_the_lengths_of_rows(rondo_backend backend) {
   static const struct product products[] = {
