@@ -53,6 +53,7 @@ template <typename Size> struct computing {
   float s[Size::tile / 2], o[Size::output / 2];
   uint32_t weights[Size::tile / 8], totals[Size::dimension / 4];
   softmax_rows rows;
+  bool wide; /* rows of this thread: tiles are weighed with their maximum */
 
   __device__ __forceinline__ computing(const attention_wgmma_parameters &p, const places<Size> &at, uint32_t warpgroup)
       : p(p), at(at),
@@ -127,6 +128,23 @@ template <typename Size> struct computing {
     mask(s, limit_of<Size>(p, tile, row) - column, limit_of<Size>(p, tile, row + 8) - column);
   }
 
+  /* As of 16 bits. */
+  __device__ __forceinline__ void weigh_first_tile(const query_tile &tile, int j) {
+    const bool part = needs_mask(tile, j), few = !Size::causal && tile.length - j * Size::tile < FEW_COLUMNS;
+    if (part) mask_tile(tile, j);
+    wide = weigh_first_e4m3(s, rows, p.scale_log2, !Size::causal && !part, few);
+  }
+  /* Products are all of its warps' or none's. */
+  __device__ __forceinline__ bool any_of_warpgroup(bool here) const {
+    uint32_t any;
+    asm volatile("{\n.reg .pred here, any;\nsetp.ne.u32 here, %1, 0;\n"
+                 "barrier.cta.red.or.aligned.pred any, %2, 128, here;\nselp.u32 %0, 1, 0, any;\n}"
+                 : "=r"(any)
+                 : "r"((uint32_t)here), "r"(WIDE_BARRIER + warpgroup)
+                 : "memory");
+    return any;
+  }
+
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int i = 0; i < Size::output / 2; i++) o[i] = 0.0f;
@@ -165,19 +183,21 @@ template <typename Size> struct computing {
     }
   }
 
-  /* A KV tile that some rows do not see whole. They come first: there are no totals yet. */
-  __device__ __forceinline__ void masked_step(const query_tile &tile, int j) {
+  /* A KV tile with the running maximum: one that some rows do not see whole, which come first, so that there are no
+   * totals yet; or one of wide rows. */
+  template <bool Masked> __device__ __forceinline__ void step_with_maximum(const query_tile &tile, int j) {
     float factor[2];
     uint16_t upper[Size::tile / 16];
     score_beside_accumulate();
-    mask_tile(tile, j);
-    weigh_with_maximum_e4m3(s, rows, p.scale_log2, factor);
+    if constexpr (Masked) mask_tile(tile, j);
+    wide = weigh_with_maximum_e4m3(s, rows, p.scale_log2, factor);
     round_upper_halves(upper, s);
     hold_e4m3(upper, p.scale_log2, at.never);
     end_accumulate();
     round_e4m3(weights, upper, s);
     pin(weights);
     rescale(o, factor);
+    if constexpr (!Masked) rescale_totals(factor);
   }
 
   /* Any other. The wait for the sums sits amid the exponentials. The words that are half made before it are finished
@@ -270,8 +290,7 @@ template <typename Size> struct computing {
     if (!query.wait(tile)) return;
     int j = kv_tiles_of<Size>(p, tile) - 1;
     score_alone();
-    if (needs_mask(tile, j)) mask_tile(tile, j);
-    weigh_first_e4m3(s, rows, p.scale_log2);
+    weigh_first_tile(tile, j);
     round_e4m3(weights, s);
     while (true) {
       clear();
@@ -279,9 +298,14 @@ template <typename Size> struct computing {
       j--;
       if constexpr (Size::causal)
         /* And the tile behind: a first one of a few columns makes a reference that would have to move. */
-        for (; j >= 0 && needs_mask(tile, j + 1); j--) masked_step(tile, j);
+        for (; j >= 0 && needs_mask(tile, j + 1); j--) step_with_maximum<true>(tile, j);
+      const bool all_wide = any_of_warpgroup(wide);
       while (true) {
-        for (const int end = max(j - Size::together, -1); j > end; j--) step();
+        const int end = max(j - Size::together, -1);
+        if (all_wide)
+          for (; j > end; j--) step_with_maximum<false>(tile, j);
+        else
+          for (; j > end; j--) step();
         if (j < 0) break;
         take_over();
       }
@@ -295,8 +319,7 @@ template <typename Size> struct computing {
       j = kv_tiles_of<Size>(p, tile) - 1;
       score_beside_accumulate();
       const softmax_rows done_rows = rows;
-      if (needs_mask(tile, j)) mask_tile(tile, j);
-      weigh_first_e4m3(s, rows, p.scale_log2);
+      weigh_first_tile(tile, j);
       uint16_t upper[Size::tile / 16];
       round_upper_halves(upper, s);
       /* Without a mask, finish() beside the exponentials is better. */

@@ -10,6 +10,28 @@
 
 #include "attention_wgmma_softmax.cuh"
 
+/* Whether scores lie so far apart that a later tile may have one whose weight overflows: known from how many exponents
+ * the largest score of a lane's columns, a quarter of the row's, is below the row's. Of normal scores in a whole tile
+ * that is 1 to 2.5 deviations for some lane of a warp, and an overflow of those of 64 takes 1.4. Where a row sees a few
+ * columns only, its maximum is low and the step up from there larger, but what is known is little. */
+__device__ __forceinline__ float far_apart(bool whole) { return whole ? 75.0f : 16.0f; }
+enum { FEW_COLUMNS = 16 }; /* so few tell nothing of the others */
+
+/* Over the row's four lanes. Whether the thread's scores are far apart. */
+template <int Count>
+__device__ __forceinline__ bool row_maximum(const float (&s)[Count], float (&maximum)[2], float scale_log2,
+                                            bool whole) {
+  bool is_wide = false;
+  own_maximum(s, maximum);
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const float own = maximum[half];
+    maximum[half] = quad_max(own);
+    is_wide |= own > -INFINITY && (maximum[half] - own) * scale_log2 > far_apart(whole);
+  }
+  return is_wide;
+}
+
 constexpr int first_exponent = 6;
 constexpr float rounded_to_448 = 432.0f; /* from here on */
 
@@ -37,11 +59,13 @@ __device__ __forceinline__ void weigh_e4m3(float (&s)[Count], float scale_log2, 
   for (int i = 0; i < Count; i++) s[i] = exp2_approximate(fmaf(s[i], scale_log2, -against[i / 2 % 2]));
 }
 
-/* The first tile: its maximum makes the reference. */
+/* The first tile, of which rows see all or a part: its maximum makes the reference. Whether the thread's rows are wide.
+ */
 template <int Count>
-__device__ __forceinline__ void weigh_first_e4m3(float (&s)[Count], softmax_rows &rows, float scale_log2) {
+__device__ __forceinline__ bool weigh_first_e4m3(float (&s)[Count], softmax_rows &rows, float scale_log2, bool whole,
+                                                 bool few) {
   float maximum[2], against[2];
-  row_maximum(s, maximum);
+  const bool wide = row_maximum(s, maximum, scale_log2, whole) || few;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     rows.reference[half] = fmaf(maximum[half], scale_log2, -(float)first_exponent);
@@ -49,14 +73,16 @@ __device__ __forceinline__ void weigh_first_e4m3(float (&s)[Count], softmax_rows
     rows.sum[half] = 0.0f;
   }
   weigh_e4m3(s, scale_log2, against);
+  return wide;
 }
 
-/* A later tile, with the running maximum. `factor` is what O has to be multiplied by. */
+/* A later tile, with the running maximum. `factor` is what O has to be multiplied by. Whether the
+ * thread's rows are wide. */
 template <int Count>
-__device__ __forceinline__ void weigh_with_maximum_e4m3(float (&s)[Count], softmax_rows &rows, float scale_log2,
+__device__ __forceinline__ bool weigh_with_maximum_e4m3(float (&s)[Count], softmax_rows &rows, float scale_log2,
                                                         float (&factor)[2]) {
   float maximum[2], against[2];
-  row_maximum(s, maximum);
+  const bool wide = row_maximum(s, maximum, scale_log2, false);
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const float highest = fmaxf(fmaf(maximum[half], scale_log2, -(float)first_exponent), rows.reference[half]);
@@ -66,6 +92,7 @@ __device__ __forceinline__ void weigh_with_maximum_e4m3(float (&s)[Count], softm
     rows.sum[half] *= factor[half];
   }
   weigh_e4m3(s, scale_log2, against);
+  return wide;
 }
 
 /* Brings a row's largest weight down to [2^6, 2^7), and all that was weighed with it, if it would be rounded to 448. If

@@ -32,6 +32,7 @@ struct wgmma_tiling {
 
 enum : uint32_t {
   TURN_BARRIER = 1, /* of the block's numbered barriers: one for each warpgroup that computes */
+  WIDE_BARRIER = 4, /* likewise */
   PASSES = 3,
   PASS_BYTES = ATTENTION_WGMMA_MOST_TILES / 8 + 4
 };

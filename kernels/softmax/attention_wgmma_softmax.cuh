@@ -43,8 +43,12 @@ template <int Count> __device__ __forceinline__ void cap(float (&s)[Count], floa
   for (int i = 0; i < Count; i++) asm("tanh.approx.f32 %0, %1;" : "=f"(s[i]) : "f"(s[i] * scale));
 }
 
-/* Over the row's four lanes. NaN is ignored here, and found in the sum. */
-template <int Count> __device__ __forceinline__ void row_maximum(const float (&s)[Count], float (&maximum)[2]) {
+/* Sums up to here need no new reference. No weight is larger; f16 ends at 65504, and O, of which a row of V may be 2^60
+ * and more, at 2^128. */
+template <typename T> constexpr float most_sum = 0x1p60f;
+template <> constexpr float most_sum<__half> = 0x1p15f;
+/* Of a thread's columns. NaN is ignored here, and found in the sum. */
+template <int Count> __device__ __forceinline__ void own_maximum(const float (&s)[Count], float (&maximum)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     float even = fmaxf(s[2 * half], s[2 * half + 1]), odd = fmaxf(s[4 + 2 * half], s[5 + 2 * half]);
@@ -53,8 +57,15 @@ template <int Count> __device__ __forceinline__ void row_maximum(const float (&s
       even = fmaxf(even, fmaxf(s[i], s[i + 1]));
       odd = fmaxf(odd, fmaxf(s[i + 4], s[i + 5]));
     }
-    maximum[half] = quad_max(fmaxf(even, odd));
+    maximum[half] = fmaxf(even, odd);
   }
+}
+
+/* Over the row's four lanes. */
+template <int Count> __device__ __forceinline__ void row_maximum(const float (&s)[Count], float (&maximum)[2]) {
+  own_maximum(s, maximum);
+#pragma unroll
+  for (int half = 0; half < 2; half++) maximum[half] = quad_max(maximum[half]);
 }
 
 /* s[Begin, End) to weights, which are added to the sums. */
@@ -115,10 +126,6 @@ __device__ __forceinline__ void weigh_with_maximum(float (&s)[Count], softmax_ro
   }
   weigh<0, Count>(s, scale_log2, against, rows.sum);
 }
-
-/* Sums up to here need no new reference. No weight is larger, and f16 ends at 65504. */
-template <typename T> constexpr float most_sum = 0x1p30f;
-template <> constexpr float most_sum<__half> = 0x1p15f;
 
 /* Brings the larger of a row's sums down to [1, 4), and all that was weighed with it. 2^-127 would be 0. */
 template <int Count>

@@ -76,6 +76,19 @@ static void high_weights(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_e4m3, weights_far_above_the_first_do_not_saturate, high_weights)
 
+static void deviations(rondo_backend backend) {
+  static const float some[] = {4, 12, 20, 32, 64, 300};
+  struct attention tasks[COUNT(some) * 4];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    tasks[i] = shaped(1, i);
+    tasks[i].query_length = 200, tasks[i].capacity = i % 4 < 2 ? 1100 : 641;
+    tasks[i].scale = some[i / 4] / sqrtf(128.0f);
+    tasks[i].causal = i % 2;
+  }
+  attentions_check(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_e4m3, scores_of_any_deviation_agree_with_double_precision, deviations)
+
 /* A reference is so rounded that the weights of its tile are 2^5, 2^11, 2^21, or vanish. */
 static void immense_scores(rondo_backend backend) {
   static const float scales[] = {1.0f, 5.0f, 10.0f, 30.0f};

@@ -104,6 +104,32 @@ static void computed_again(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_wgmma, scores_far_above_the_first_are_computed_again, computed_again)
 
+/* From scores of which no tile has to look at a maximum to those of which each does; first tiles of one column too. */
+static void deviations(rondo_backend backend) {
+  static const float some[] = {4, 12, 20, 32, 64, 300};
+  static const int64_t capacities[] = {520, 641, 385};
+  static struct attention tasks[COUNT(some) * COUNT(dimensions) * COUNT(capacities) * 2];
+  for (size_t i = 0; i < COUNT(tasks); i++) {
+    const size_t n = i / 2 % COUNT(dimensions), c = i / 2 / COUNT(dimensions) % COUNT(capacities);
+    struct attention *a = &tasks[i];
+    *a = (struct attention){.dtype = dtypes[(i / 3) % 2],
+                            .layout = RONDO_BSHD,
+                            .batch = 1,
+                            .query_heads = 2,
+                            .kv_heads = 1,
+                            .query_length = c == 2 ? 385 : 200,
+                            .capacity = capacities[c],
+                            .dimension = dimensions[n],
+                            .causal = i % 2,
+                            .lse_wanted = true};
+    a->scale = some[i / 2 / COUNT(dimensions) / COUNT(capacities)] / sqrtf((float)a->dimension);
+    if (i % 4 == 3) a->window = 150;
+    if (i % 7 == 5) a->soft_cap = 150;
+  }
+  attentions_check(backend, tasks, COUNT(tasks));
+}
+BOTH_BACKENDS(attention_wgmma, scores_of_any_deviation_agree_with_double_precision, deviations)
+
 static void immense_scores(rondo_backend backend) {
   struct attention tasks[COUNT(dtypes)];
   for (size_t t = 0; t < COUNT(dtypes); t++)
