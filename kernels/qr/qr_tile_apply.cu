@@ -4,16 +4,15 @@
  * where H has R. A step takes one reflector from there; its scalars are known, so none waits for another warp: a warp's
  * columns are its own. Bound by the issue of multiply-adds for tiles from 64 on, by memory below.
  *
- * Products with columns near the largest number may leave the range of numbers, though the results are in it: these are
- * made smaller before they come to the registers, and larger again behind. */
+ * Products with columns near the largest number may leave the range of numbers, though the results are in it. What is
+ * infinite stays so: at the end it is looked for, and such columns are made again, one at a time. */
 #include "qr_tile.cuh"
 #include "qr_tile_apply.h"
 
 template <typename Shape> struct applying_tile : register_tile<Shape> {
   using tile = register_tile<Shape>;
   using T = typename Shape::T;
-  using vector = typename tile::vector;
-  using tile::stage, tile::scales, tile::lane, tile::GR;
+  using tile::a, tile::stage, tile::scales, tile::lane, tile::GR;
   static constexpr int COLUMNS = Shape::COLUMNS, LEADING = Shape::LEADING;
   /* Rows above a reflector's one are left out, in a few coarse blocks of them. */
   static constexpr int BLOCKS = COLUMNS >= 32 ? 8 : 4, BLOCK = (Shape::LOWERED ? Shape::ROWS : COLUMNS) / BLOCKS;
@@ -32,71 +31,65 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
 
   /* ---- columns near the largest number ---- */
 
-  /* Behind each column of the stage is room that nothing else uses: what it is multiplied with at the end, and behind
-   * the first, whether any is other than one. */
-  static_assert(LEADING >= Shape::ROWS + 2);
-  __device__ __forceinline__ T &larger_of(int j) const { return stage[j * LEADING + Shape::ROWS]; }
-  __device__ __forceinline__ T &some_are_smaller() const { return stage[Shape::ROWS + 1]; }
+  static constexpr int WIDTH = tile_smaller(Shape::LANES, 32);
 
-  /* At least 2^-34 of the largest number, or none. */
-  static constexpr uint32_t LARGE = (uint32_t)(2 * tile_number<T>::BIAS + 1 - 34) << tile_number<T>::MANTISSA;
-  static __device__ __forceinline__ bool is_large(T x) { return (high_word(x) & 0x7fffffffu) >= LARGE; }
-  /* Of the lanes of a matrix. */
-  __device__ __forceinline__ bool any_lane(bool one) const {
+  static __device__ __forceinline__ bool any_of_block(bool one) {
+    return Shape::THREADS > 32 ? __syncthreads_or(one) : __any_sync(0xffffffffu, one);
+  }
+  __device__ __forceinline__ bool any_of_matrix(bool one) const {
     if constexpr (Shape::LANES > 32)
       return __syncthreads_or(one);
     else
       return __ballot_sync(0xffffffffu, one) >> tile::item_lane & (0xffffffffu >> (32 - Shape::LANES));
   }
 
-  /* A column of the stage times `factor`. */
-  __device__ __forceinline__ void multiply(int j, T factor) const {
-    for (int i = lane; i < Shape::ROWS; i += Shape::LANES) stage[j * LEADING + i] *= factor;
+  /* Infinite, or no number. */
+  static __device__ __forceinline__ bool is_beyond(T x) { return x * T(0) != T(0); }
+  __device__ __forceinline__ bool some_are_beyond() const {
+    T sum = T(0);
+#pragma unroll
+    for (int q = 0; q < tile::Q; q++)
+#pragma unroll
+      for (int i = 0; i < tile::P; i++) sum = fused(a[i][q], T(0), sum);
+    return any_of_block(is_beyond(sum));
   }
 
-  /* The high word of the largest magnitude in this lane's part of the stage. What is between columns is looked at too:
-   * if that is large, nothing changes. */
-  __device__ __forceinline__ uint32_t largest_in_stage() const {
-    constexpr int STEP = Shape::LANES * tile::VECTOR;
-    std::conditional_t<sizeof(T) == 4, T, uint32_t> most = 0;
-#pragma unroll 8
-    for (int k = 0; k < Shape::STAGE; k += STEP) {
-      const int i = k + lane * tile::VECTOR;
-      if (Shape::STAGE % STEP != 0 && i >= Shape::STAGE) break;
-      const vector v = *(const vector *)(stage + i);
-#pragma unroll
-      for (int e = 0; e < tile::VECTOR; e++)
-        if constexpr (sizeof(T) == 4)
-          most = fmaxf(most, fabsf(((const T *)&v)[e]));
-        else
-          most = max(most, high_word(((const T *)&v)[e]) & 0x7fffffffu);
-    }
-    if constexpr (sizeof(T) == 4)
-      return high_word(most);
-    else
-      return most;
-  }
-  __device__ __forceinline__ void make_smaller() const {
-    bool large = largest_in_stage() >= LARGE;
-    const bool some = Shape::LANES > 32 ? __syncthreads_or(large) : __any_sync(0xffffffffu, large);
-    if (some) {
+  /* The first `rows` numbers of a column of C, made smaller meanwhile, by up to 32 lanes. */
+  __device__ __forceinline__ void apply_again(const qr_tile_apply_parameters &out, int64_t item, const T *from, T *to,
+                                              int rows) const {
+    const int own = lane % WIDTH;
+    const T *tau = (const T *)out.tau.data + item * out.tau.batch_stride;
+    for (int i = own; i < rows; i += WIDTH) to[i] = from[i * out.c.row_stride] * T(0x1p-16);
 #pragma unroll 1
-      for (int j = 0; j < COLUMNS; j++) {
-        large = false;
-        for (int i = lane; i < Shape::ROWS; i += Shape::LANES) large |= is_large(stage[j * LEADING + i]);
-        large = any_lane(large);
-        multiply(j, large ? T(0x1p-16) : T(1));
-        if (lane == 0) larger_of(j) = large ? T(0x1p16) : T(1);
-      }
+    for (int step = 0; step < out.reflectors; step++) {
+      const int k = out.backward ? out.reflectors - 1 - step : step;
+      const T *v = (const T *)out.v.data + item * out.v.batch_stride + k * out.v.column_stride;
+      T sum = T(0);
+      for (int i = own; i < rows; i += WIDTH)
+        if (i >= k) sum += (i == k ? T(1) : v[i * out.v.row_stride]) * to[i];
+#pragma unroll
+      for (int offset = 1; offset < WIDTH; offset *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+      const T w = tau[k] * sum;
+      for (int i = own; i < rows; i += WIDTH)
+        if (i >= k) to[i] -= (i == k ? T(1) : v[i * out.v.row_stride]) * w;
+    }
+    for (int i = own; i < rows; i += WIDTH) to[i] *= T(0x1p16);
+  }
+
+  /* Columns of the stage that hold such numbers are made again from C, which is as it was. Matrices of a warp go along
+   * with each other, those that have nothing to do with no rows. */
+  __device__ __forceinline__ void mend(const qr_tile_apply_parameters &out, int64_t item, int64_t first, int columns) {
+    const T *c = (const T *)out.c.data + item * out.c.batch_stride + first * out.c.column_stride;
+#pragma unroll 1
+    for (int j = 0; j < out.group_columns; j++) {
+      T *to = stage + (this->across() + j) * LEADING + p.offset;
+      bool beyond = false;
+      for (int i = lane; i < out.m && j < columns; i += Shape::LANES) beyond |= is_beyond(to[i]);
+      beyond = any_of_matrix(beyond);
+      if (!any_of_block(beyond)) continue;
+      if (lane < WIDTH) apply_again(out, item, c + j * out.c.column_stride, to, beyond ? out.m : 0);
       this->sync();
     }
-    if (lane == 0) some_are_smaller() = some ? T(1) : T(0);
-  }
-  __device__ __forceinline__ void make_larger() const {
-    if (some_are_smaller() == T(0)) return;
-#pragma unroll 1
-    for (int j = 0; j < COLUMNS; j++) multiply(j, larger_of(j));
-    this->sync();
   }
 
   /* ---- reflectors ---- */
@@ -157,7 +150,6 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_apply(const qr
   p.h = p.a, p.h_access = p.a_access;
   applying_tile<Shape> tile(p, (T *)shared);
   tile.bring(item);
-  tile.make_smaller();
   tile.read_stage();
   tile.sync();
 
@@ -167,12 +159,13 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_apply(const qr
   for (int done = 0; done <= last; done += Shape::COLUMNS)
     tile.apply_some(out, item, out.backward ? last - done : done);
 
+  const bool beyond = tile.some_are_beyond();
   p.n = columns;
 #pragma unroll
   for (int q = 0; q < Shape::TILE_COLUMNS; q++)
     tile.write_column(tile.stage + (q * Shape::COLUMN_LANES + tile.column) * Shape::LEADING, q);
   tile.sync();
-  tile.make_larger();
+  if (beyond) tile.mend(out, item, first, columns);
   if (wanted) tile.put_h(item);
 }
 
