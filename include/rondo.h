@@ -491,9 +491,9 @@ typedef enum rondo_rope_pairing {
  *               d], of k's type, f16 or bf16, that this task writes to k and v itself before it attends, row r of item
  *               b as KV row position[b] + r, through kv_pages too. A row that k has not, below 0, beyond the capacity
  *               or of no page, is not written. kv_lengths is absent: position + query length takes its place, as far as
- *               the capacity goes; causal, query row r sees KV rows 0 to position + r, those that there are, also
- *               where new rows do not all fit. k and v are written, so they are states, or temporaries that an earlier task writes; rows that one item writes
- *               are of no page that another one has
+ *               the capacity goes. With causal, query row r sees those of KV rows 0 to position + r that there are,
+ *               also where the new rows do not all fit. k and v are written, so they are states, or temporaries that
+ *               an earlier task writes; rows that one item writes are of no page that another one has
  *   position    i32 [1] or [batch], read on the device at each replay: of query row 0 and new row 0; where there is
  *               new_k or a rotary embedding
  *   rope_base, rope_pairing, rope_frequencies

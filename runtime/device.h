@@ -106,8 +106,8 @@ struct device_memory {
 
 struct device_ops {
   rondo_backend backend;
-  /* Opens the device and takes the two slabs (256-byte aligned, of any content). RONDO_NO_DEVICE: this backend cannot be used
-   * here, with the reason as error text. `allocator` is where host memory may come from. */
+  /* Opens the device and takes the two slabs (256-byte aligned, of any content). RONDO_NO_DEVICE: this backend cannot
+   * be used here, with the reason as error text. `allocator` is where host memory may come from. */
   rondo_status (*open)(const rondo_options *options, const rondo_allocator *allocator, struct device **device,
                        struct device_info *info, void **device_memory, void **pinned_memory);
   /* False: of a lost device threads or a GPU may still touch the execs and the slabs; their memory is not to be given

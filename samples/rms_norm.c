@@ -23,8 +23,7 @@ static const char help[] =
 
 /* The stand-in on the host; data[i] is argument i. How many rows there are only the grid says, so `user` does here. The
  * processor converts between f16 and f32 (F16C). */
-__attribute__((target("f16c"))) /* of the conversions; Rondo's own host kernels need it too */
-static void rms_norm_on_host(void *user, void *const *data) {
+__attribute__((target("f16c"))) static void rms_norm_on_host(void *user, void *const *data) {
   const uint16_t *x = data[0];
   uint16_t *y = data[1];
   int columns = *(const int *)data[2];

@@ -114,7 +114,8 @@ static void *push_the_last(void *argument) {
 void cells_are_used_again(void) {
   static struct team team;
   pthread_t other;
-  require(team_start(&team, &allocator, NULL, 1, RONDO_WAIT_SPIN_YIELD, run_mark, NULL) == RONDO_OK, rondo_error_text());
+  require(team_start(&team, &allocator, NULL, 1, RONDO_WAIT_SPIN_YIELD, run_mark, NULL) == RONDO_OK,
+          rondo_error_text());
   pthread_create(&other, NULL, push_the_last, &team);
   for (int i = 0; i < TEAM_QUEUE_LENGTH; i++) require(team_push(&team, &marks[0]) == RONDO_OK, rondo_error_text());
   while (atomic_load_explicit(&runs, memory_order_relaxed) < TEAM_QUEUE_LENGTH) sched_yield();

@@ -286,7 +286,8 @@ Test(borrow, a_tensor_that_comes_back_to_its_graph_is_the_graphs_own) {
   view_in_b = rows_of(b, in_b, 2, 3);
   REQUIRE_OK(rondo_borrow(a, view_in_b, &view_back));
   REQUIRE_OK(rondo_borrow(a, in_b, &back)); /* takes no room in a full graph */
-  REQUIRE_ERROR(rondo_borrow(a, view_in_b, &back), RONDO_OUT_OF_MEMORY, "the graph holds as many tensors and views as it may, 2");
+  REQUIRE_ERROR(rondo_borrow(a, view_in_b, &back), RONDO_OUT_OF_MEMORY,
+                "the graph holds as many tensors and views as it may, 2");
   rondo_exec *exec = open_exec(runtime, a);
   float rows[ROWS][WIDTH], got[3][WIDTH];
   numbers(rows[0], ROWS * WIDTH, 1);
