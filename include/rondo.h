@@ -1132,13 +1132,14 @@ RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
  *
  * Whoever gets the slot is its holder from then on. Any number of threads may call it at a time, while others acquire
  * and replay; each replay is told once, to one of them. An exec in front of the array goes before one behind it, and
- * the slots of an exec take turns. A slot that is replayed anew or released without having been told of is not told of
- * any more, and one that is released in that very moment is told with a handle that is refused. Replays of
- * rondo_profile are not told of. Costs a look at nine words for each slot, and nothing in rondo_replay. Waits, with
- * nothing in flight too, as the wait_mode says, but where that does not only spin it sleeps 20 us between looks, after
- * 50 us; who would rather sleep until there is something asks for notices of all slots (rondo_notify), in one file, and
- * calls this with 0. Errors: RONDO_TIMEOUT; RONDO_DEVICE_LOST, once what was done has been told; RONDO_INVALID_STATE
- * inside a task of its own runtime, with a timeout above 0. */
+ * the slots of an exec take turns. A slot that is replayed anew, even if the launch is refused, or released without
+ * having been told of is not told of any more, and one that is released in that very moment is told with a handle that
+ * is refused. Replays of rondo_profile are not told of. Costs a look at two words of each slot, at ten where
+ * something may be done, and in rondo_replay three stores. Waits, with nothing in flight too, as the wait_mode says,
+ * but where that does not only spin it sleeps 20 us between looks: with RONDO_WAIT_BLOCK from the first one on, else
+ * after 50 us. Who would rather sleep until there is something asks for notices of all slots (rondo_notify), in one
+ * file, and calls this with 0. Errors: RONDO_TIMEOUT; RONDO_DEVICE_LOST, once what was done has been told;
+ * RONDO_INVALID_STATE inside a task of its own runtime, with a timeout above 0. */
 RONDO_API rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint64_t timeout_ns,
                                       rondo_slot *slot);
 

@@ -38,21 +38,24 @@ struct any {
   rondo_slot slot;
 };
 
-/* Each replay is told once: whoever moves `told` on has it. */
+/* Each replay is told once, to whoever moves `told` on to its number, and as it was launched. A replay moves `told` to
+ * the number before its own, then writes its pointer and its lease, and then its number (launch in replay.c). So what
+ * is read here is of replay `launched` or of a later one, and a later one has moved `told` beyond what was read before:
+ * then the exchange fails. The lease is that of the replay, not the slot's at some moment. Where the slot has another
+ * one by now it was released without having been told of, and nobody else needs to be told. */
 static bool tell(rondo_exec *exec, uint32_t index, rondo_slot *handle) {
   struct slot *slot = &exec->slots[index];
-  uint32_t lease = atomic_load_explicit(&slot->lease, memory_order_acquire);
-  uint64_t told = atomic_load_explicit(&slot->told, memory_order_relaxed);
+  uint64_t told = atomic_load_explicit(&slot->told, memory_order_acquire);
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_acquire);
-  if (lease % 2 == 0 || told >= launched || !slot_reached(slot, launched)) return false;
+  if (told >= launched || !slot_reached(slot, launched)) return false;
   *handle = (rondo_slot){.exec = exec,
                          .index = index,
-                         .lease = lease,
+                         .lease = atomic_load_explicit(&slot->user_lease, memory_order_acquire),
                          .serial = atomic_load_explicit(&exec->serial, memory_order_relaxed),
-                         .user = atomic_load_explicit(&slot->user, memory_order_relaxed)};
+                         .user = atomic_load_explicit(&slot->user, memory_order_acquire)};
   return atomic_compare_exchange_strong_explicit(&slot->told, &told, launched, memory_order_relaxed,
                                                  memory_order_relaxed) &&
-         atomic_load_explicit(&slot->lease, memory_order_relaxed) == lease; /* released meanwhile: no more its replay */
+         atomic_load_explicit(&slot->lease, memory_order_relaxed) == handle->lease;
 }
 
 /* Behind the one that was told last, so that none is passed over for ever. */
@@ -113,7 +116,7 @@ rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_s
   struct free_slot free_slot = {.exec = exec};
   if (status == RONDO_OK) status = look_until(exec->runtime, look_for_free, &free_slot, timeout_ns);
   if (status == RONDO_TIMEOUT)
-    return status_set(status, "rondo_acquire_within: all %" PRIu32 " slots were held for %" PRIu64 " ns",
+    return status_set(status, "rondo_acquire_within: no slot of the exec's %" PRIu32 " was free after %" PRIu64 " ns",
                       exec->slot_count, timeout_ns);
   if (status == RONDO_OK) *slot = free_slot.slot;
   return status;
@@ -123,8 +126,10 @@ void slots_count(const rondo_exec *exec, uint32_t *free_count, uint32_t *in_flig
   *free_count = *in_flight_count = 0;
   for (uint32_t s = 0; s < exec->slot_count; s++) {
     const struct slot *slot = &exec->slots[s];
-    *free_count += atomic_load_explicit(&slot->lease, memory_order_relaxed) % 2 == 0;
-    *in_flight_count += !slot_done(slot);
+    if (atomic_load_explicit(&slot->lease, memory_order_relaxed) % 2 == 0)
+      ++*free_count;
+    else
+      *in_flight_count += !slot_done(slot); /* a slot counts once, whatever becomes of it between the two looks */
   }
 }
 

@@ -31,8 +31,9 @@ struct operand_place {
 /* One in-flight replay. It is done when all words have reached `launched`. */
 struct slot {
   _Alignas(128) _Atomic uint64_t launched;
-  _Atomic uint64_t told;   /* of these, by rondo_wait_any; all of a slot that is free */
-  _Atomic(void *) user;    /* of the last rondo_replay's handle */
+  _Atomic uint64_t told; /* of these rondo_wait_any has no more to tell; grows only */
+  _Atomic(void *) user;  /* of the last rondo_replay's handle, and its lease: see tell in any_slot.c */
+  _Atomic uint32_t user_lease;
   _Atomic uint64_t *words; /* COMPLETION_WORDS, pinned, written by the device */
   struct device_exec *device_exec;
   unsigned char *pinned;

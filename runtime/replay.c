@@ -228,13 +228,12 @@ rondo_status slot_ready(rondo_slot handle, const char *function, struct slot **s
   return (*slot)->constants_are_set ? RONDO_OK : constants_check(handle.exec, *slot, function);
 }
 
-/* What the caller's pointer was stays if the launch is refused. */
+/* The replay before is told of no more, before anything of it is overwritten: see tell in any_slot.c. */
 static rondo_status replay(rondo_slot handle, struct slot *slot, void *const *stream) {
-  void *before = atomic_load_explicit(&slot->user, memory_order_relaxed);
-  atomic_store_explicit(&slot->user, handle.user, memory_order_relaxed);
-  rondo_status status = launch(handle.exec, slot, stream);
-  if (status != RONDO_OK) atomic_store_explicit(&slot->user, before, memory_order_relaxed);
-  return status;
+  atomic_store_explicit(&slot->told, atomic_load_explicit(&slot->launched, memory_order_relaxed), memory_order_relaxed);
+  atomic_store_explicit(&slot->user, handle.user, memory_order_release);
+  atomic_store_explicit(&slot->user_lease, handle.lease, memory_order_release);
+  return launch(handle.exec, slot, stream);
 }
 
 rondo_status rondo_replay(rondo_slot handle) {
@@ -295,7 +294,6 @@ rondo_status rondo_release(rondo_slot handle) {
   status = exec_unbind(handle.exec, slot);
   if (status == RONDO_OK && slot->notice.is_wanted) status = slot_notify(handle.exec, slot, -1);
   if (status != RONDO_OK) return status;
-  atomic_store_explicit(&slot->told, atomic_load_explicit(&slot->launched, memory_order_relaxed), memory_order_relaxed);
   uint32_t lease = handle.lease;
   if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,
                                                memory_order_relaxed))
