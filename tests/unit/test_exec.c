@@ -92,6 +92,32 @@ Test(exec, replays_and_states_live_across_replays_and_slots) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
+Test(exec, a_thousand_instantiates_leave_the_pools_as_they_were) {
+  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  struct doubling d = describe(runtime);
+  rondo_info before, now;
+  REQUIRE_OK(rondo_runtime_info(runtime, &before));
+  for (int i = 0; i < 1000; i++) {
+    rondo_exec *exec = NULL;
+    rondo_slot slot;
+    REQUIRE_OK(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 1 + (uint32_t)i % 16}, &exec));
+    REQUIRE_OK(rondo_acquire(exec, &slot));
+    ((float *)rondo_data(slot, d.x))[i % COUNT] = (float)i;
+    REQUIRE_OK(rondo_replay(slot));
+    REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
+    cr_assert_eq(((const float *)rondo_data(slot, d.y))[i % COUNT], 2 * (float)i);
+    REQUIRE_OK(rondo_release(slot));
+    REQUIRE_OK(rondo_close_exec(&exec));
+    REQUIRE_OK(rondo_runtime_info(runtime, &now));
+    cr_assert_eq(now.device.used_bytes, before.device.used_bytes);
+    cr_assert_eq(now.pinned.used_bytes, before.pinned.used_bytes);
+    cr_assert_eq(now.host.used_bytes, i ? before.host.used_bytes : now.host.used_bytes);
+    if (i == 0) before.host = now.host; /* the graph keeps its plan */
+  }
+  REQUIRE_OK(rondo_graph_destroy(&d.graph));
+  REQUIRE_OK(rondo_close(&runtime));
+}
+
 Test(exec, pools_of_the_planned_size_fit_and_one_byte_less_does_not) {
   struct doubling d = describe(NULL);
   rondo_plan plan;
