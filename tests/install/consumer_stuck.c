@@ -1,11 +1,17 @@
 /* consumer_stuck.c - a program that gives up a task which does not return, closes and unloads the library, and then the
- * task returns: into code of the library's. */
+ * task returns: into code of the library's, which ends that thread. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* gettid */
+#endif
 #include <dlfcn.h>
 #include <rondo.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <threads.h>
+#include <unistd.h>
+
+enum { LIMIT_MS = 60000 };
 
 static void *library;
 
@@ -20,12 +26,14 @@ static void *library;
   } while (0)
 
 static atomic_bool has_begun, may_return;
+static char of_thread[64]; /* the folder of the thread that the task runs in, as long as there is one */
 
 static void sleep_ms(long ms) { thrd_sleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
 
 static void task(void *user, void *const *data) {
   (void)user;
   (void)data;
+  snprintf(of_thread, sizeof of_thread, "/proc/self/task/%d", (int)gettid());
   atomic_store(&has_begun, true);
   while (!atomic_load(&may_return)) sleep_ms(1);
 }
@@ -56,7 +64,11 @@ int main(int count, char **arguments) {
   expected = RONDO_OK;
   CALL(rondo_close, &runtime);
   if (dlclose(library) != 0) return fprintf(stderr, "%s\n", dlerror()), 1;
+  if (access(of_thread, F_OK) != 0) return perror(of_thread), 1;
   atomic_store(&may_return, true);
-  sleep_ms(200);
+  for (int i = 0; access(of_thread, F_OK) == 0; i++) {
+    if (i == LIMIT_MS) return fprintf(stderr, "%s is still there\n", of_thread), 1;
+    sleep_ms(1);
+  }
   return 0;
 }
