@@ -211,10 +211,23 @@ static void exec_give_back(rondo_exec *exec) {
   pool_give(&runtime->host_pool, exec);
 }
 
+/* Memory of an exec's own and the growth of its lane's arena, as exec_take takes them: they need not be one piece. */
+static bool device_pool_has(rondo_runtime *runtime, const struct plan *plan, uint32_t lane) {
+  struct pool *pool = &runtime->device_pool;
+  struct pool_extent extent = {0};
+  const uint64_t high_water_bytes = pool->high_water_bytes;
+  bool has_both = pool_carve(pool, plan->own_bytes, "an exec", &extent) == RONDO_OK &&
+                  arena_take(runtime, lane, plan->summary.temporary_bytes) == RONDO_OK;
+  if (has_both) arena_give(runtime, lane);
+  pool_return(pool, &extent);
+  pool->high_water_bytes = high_water_bytes;
+  return has_both;
+}
+
 /* A pool was too small: all that are, at once, so that nobody opens a runtime for each. Where none of them is, an arena
  * could not grow past its neighbour: what was said of it stays. */
-static rondo_status pools_too_small(const rondo_runtime *runtime, const struct plan *plan,
-                                    const rondo_exec_options *options, uint64_t host_bytes) {
+static rondo_status pools_too_small(rondo_runtime *runtime, const struct plan *plan, const rondo_exec_options *options,
+                                    uint64_t host_bytes) {
   enum { POOLS = 3 };
   const uint64_t arena_bytes = arena_growth(runtime, options->lane, plan->summary.temporary_bytes);
   const struct {
@@ -223,12 +236,13 @@ static rondo_status pools_too_small(const rondo_runtime *runtime, const struct p
   } needs[POOLS] = {{&runtime->device_pool, pool_round(plan->own_bytes) + arena_bytes},
                     {&runtime->pinned_pool, pool_round(plan->summary.pinned_bytes_per_slot * options->slots)},
                     {&runtime->host_pool, pool_take_bytes(host_bytes)}};
-  char lack[192] = "", wanted[192] = "";
+  const bool has_device_memory = device_pool_has(runtime, plan, options->lane);
+  char lack[POOLS * 112] = "", wanted[POOLS * 48] = ""; /* of the largest numbers too */
   size_t lack_used = 0, wanted_used = 0;
   for (int i = 0; i < POOLS; i++) {
     const struct pool *pool = needs[i].pool;
     const uint64_t capacity_bytes = pool_capacity_for(pool, needs[i].bytes);
-    if (!capacity_bytes) continue;
+    if (!capacity_bytes || (i == 0 && has_device_memory)) continue;
     lack_used +=
         (size_t)snprintf(lack + lack_used, sizeof lack - lack_used,
                          "%s%s pool: %" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64 " are in use",
@@ -236,7 +250,6 @@ static rondo_status pools_too_small(const rondo_runtime *runtime, const struct p
     wanted_used +=
         (size_t)snprintf(wanted + wanted_used, sizeof wanted - wanted_used, "%s%s_bytes of at least %" PRIu64,
                          wanted_used ? ", " : "", pool->name, capacity_bytes);
-    if (lack_used >= sizeof lack || wanted_used >= sizeof wanted) break; /* sizes that no machine has */
   }
   if (!lack_used) return status_set(RONDO_OUT_OF_MEMORY, "instantiate: %s", rondo_error_text());
   return status_set(RONDO_OUT_OF_MEMORY, "instantiate: %s: open the runtime with %s", lack, wanted);

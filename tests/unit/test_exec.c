@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "../../runtime/exec.h"
@@ -189,6 +190,97 @@ Test(exec, pools_of_0_are_told_all_that_is_needed_at_once) {
       REQUIRE_OK(rondo_close(&runtime));
     }
   REQUIRE_OK(rondo_graph_destroy(&d.graph));
+}
+
+/* A copy of a state, with or without a temporary on its way. */
+static rondo_graph *describe_states(bool has_temporary) {
+  const int64_t shape[] = {INT64_C(100) * COUNT};
+  rondo_graph *graph = NULL;
+  rondo_tensor from, between, into;
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  REQUIRE_OK(rondo_state(graph, "from", RONDO_F32, 1, shape, &from));
+  REQUIRE_OK(rondo_state(graph, "into", RONDO_F32, 1, shape, &into));
+  if (has_temporary) {
+    REQUIRE_OK(rondo_temporary(graph, "between", RONDO_F32, 1, shape, &between));
+    REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = from, .dst = between}));
+  }
+  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = has_temporary ? between : from, .dst = into}));
+  return graph;
+}
+
+/* The exec's own memory fits between two others, and its temporaries above them. */
+Test(exec, a_pool_whose_gaps_are_large_enough_is_not_said_to_lack_anything) {
+  rondo_graph *small = describe_states(false), *large = describe_states(true);
+  rondo_plan small_plan, large_plan;
+  rondo_runtime *runtime = NULL;
+  rondo_exec *below = NULL, *above = NULL, *exec = NULL;
+  REQUIRE_OK(rondo_plan_graph(small, &small_plan));
+  REQUIRE_OK(rondo_plan_graph(large, &large_plan));
+  cr_assert_eq(small_plan.temporary_bytes, 0);
+  cr_assert_gt(large_plan.temporary_bytes, 0);
+  REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_HOST,
+                                         .host_threads = 1,
+                                         .device_bytes = 2 * small_plan.device_bytes + large_plan.temporary_bytes,
+                                         .pinned_bytes = 2 * small_plan.pinned_bytes_per_slot},
+                        &runtime));
+  REQUIRE_OK(rondo_instantiate(runtime, small, NULL, &below));
+  REQUIRE_OK(rondo_instantiate(runtime, small, NULL, &above));
+  REQUIRE_OK(rondo_close_exec(&below));
+  REQUIRE_ERROR(rondo_instantiate(runtime, large, &(rondo_exec_options){.slots = 2}, &exec), RONDO_OUT_OF_MEMORY,
+                "instantiate: pinned pool: ");
+  cr_assert_eq(wanted_bytes("device"), 0, "%s", rondo_error_text());
+  REQUIRE_OK(rondo_instantiate(runtime, large, NULL, &exec));
+  REQUIRE_OK(rondo_close_exec(&exec));
+  REQUIRE_OK(rondo_close_exec(&above));
+  REQUIRE_OK(rondo_close(&runtime));
+  REQUIRE_OK(rondo_graph_destroy(&small));
+  REQUIRE_OK(rondo_graph_destroy(&large));
+}
+
+static void *promise(void *user, size_t bytes, size_t alignment) {
+  (void)user, (void)alignment;
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void take_back(void *user, void *memory, size_t bytes) {
+  (void)user;
+  munmap(memory, bytes);
+}
+
+Test(exec, what_pools_lack_is_told_to_the_end_where_numbers_are_long) {
+  const rondo_allocator allocator = {.allocate = promise, .release = take_back};
+  const uint64_t bytes = UINT64_C(1) << 36;
+  const int64_t shape[] = {INT64_C(1) << 31};
+  rondo_graph *graph = NULL;
+  rondo_runtime *runtime = NULL;
+  rondo_exec *exec = NULL;
+  void *memory = promise(NULL, 3 * bytes, 1);
+  if (!memory) cr_skip_test("the system promises no more than it has");
+  take_back(NULL, memory, 3 * bytes);
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  for (int i = 0; i < 8; i++) {
+    rondo_tensor in, kept;
+    char name[] = "in0", other[] = "kept0";
+    name[2] = other[4] = (char)('0' + i);
+    REQUIRE_OK(rondo_input(graph, name, RONDO_F64, 1, shape, &in));
+    REQUIRE_OK(rondo_state(graph, other, RONDO_F64, 1, shape, &kept));
+    REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = in, .dst = kept}));
+  }
+  REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_HOST,
+                                         .host_threads = 1,
+                                         .device_bytes = bytes,
+                                         .pinned_bytes = bytes,
+                                         .host_bytes = 4096,
+                                         .allocator = &allocator},
+                        &runtime));
+  REQUIRE_ERROR(rondo_instantiate(runtime, graph, &(rondo_exec_options){.slots = 16}, &exec), RONDO_OUT_OF_MEMORY,
+                " 0 of 4096 are in use: open the runtime with device_bytes of at least ");
+  cr_assert_gt(wanted_bytes("device"), bytes);
+  cr_assert_gt(wanted_bytes("pinned"), 16 * bytes);
+  cr_assert_gt(wanted_bytes("host"), 4096);
+  REQUIRE_OK(rondo_close(&runtime));
+  REQUIRE_OK(rondo_graph_destroy(&graph));
 }
 
 /* Of one task, called so. */
