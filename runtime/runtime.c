@@ -199,7 +199,9 @@ rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, 
     goto fail;
   }
   void *device_memory = NULL, *pinned_memory = NULL;
-  status = device_open(runtime, options, &device_memory, &pinned_memory);
+  rondo_options sized = *options;
+  sized.host_bytes = host_bytes;
+  status = device_open(runtime, &sized, &device_memory, &pinned_memory);
   if (status != RONDO_OK) goto fail;
   pthread_mutex_init(&runtime->lock, NULL);
   pool_init(&runtime->device_pool, "device", device_memory, options->device_bytes);

@@ -34,14 +34,26 @@ static uint64_t machine_bytes(const char *root, uint64_t *swap_bytes) {
   return (uint64_t)info.totalram * info.mem_unit + *swap_bytes;
 }
 
-/* The two versions of control groups, of which a system has one for memory, or neither. */
+/* The two versions of control groups, of which a system has one for memory, or neither. The first limits memory and
+ * swap together, the second swap by itself. */
 static const struct version {
   const char *controller, *limit, *use;
+  const char *swap_limit, *swap_use;
+  bool swap_has_memory;
   const char *reclaimed[3]; /* in memory.stat: what goes when memory is wanted */
-} versions[] = {{NULL, "memory.max", "memory.current", {"inactive_file", "active_file", "slab_reclaimable"}},
+} versions[] = {{NULL,
+                 "memory.max",
+                 "memory.current",
+                 "memory.swap.max",
+                 "memory.swap.current",
+                 false,
+                 {"inactive_file", "active_file", "slab_reclaimable"}},
                 {"memory",
                  "memory.limit_in_bytes",
                  "memory.usage_in_bytes",
+                 "memory.memsw.limit_in_bytes",
+                 "memory.memsw.usage_in_bytes",
+                 true,
                  {"total_inactive_file", "total_active_file", "total_slab"}}};
 
 static bool number_of(const struct cgroup *group, const char *file, uint64_t *number) {
@@ -49,28 +61,44 @@ static bool number_of(const struct cgroup *group, const char *file, uint64_t *nu
   return cgroup_read(group, file, line, sizeof line) && sscanf(line, "%" SCNu64, number) == 1;
 }
 
-/* What a group has left; UINT64_MAX if it has no limit. */
-static uint64_t group_bytes(const struct cgroup *group, const struct version *version) {
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static uint64_t reclaimed_bytes(const struct cgroup *group, const struct version *version) {
   char path[CGROUP_PATH_BYTES + 64];
-  uint64_t limit = 0, use = 0;
-  if (!number_of(group, version->limit, &limit) || !number_of(group, version->use, &use)) return UINT64_MAX;
-  uint64_t left = limit > use ? limit - use : 0;
+  uint64_t reclaimed = 0;
   snprintf(path, sizeof path, "%s/memory.stat", group->folder);
   for (size_t i = 0; i < sizeof version->reclaimed / sizeof *version->reclaimed; i++) {
     uint64_t bytes = 0;
-    if (cgroup_field(path, version->reclaimed[i], &bytes)) left = sum(left, bytes);
+    if (cgroup_field(path, version->reclaimed[i], &bytes)) reclaimed = sum(reclaimed, bytes);
   }
-  return left < limit ? left : limit;
+  return reclaimed;
 }
 
-struct spare_memory spare_memory_under(const char *root) {
+/* What a limit leaves; UINT64_MAX if there is none. */
+static uint64_t left_bytes(const struct cgroup *group, const char *limit_file, const char *use_file,
+                           uint64_t reclaimed) {
+  uint64_t limit = 0, use = 0;
+  if (!number_of(group, limit_file, &limit) || !number_of(group, use_file, &use)) return UINT64_MAX;
+  return smaller(sum(limit > use ? limit - use : 0, reclaimed), limit);
+}
+
+/* What a group has left, where the machine has so much swap; UINT64_MAX if it has no limit. */
+static uint64_t group_bytes(const struct cgroup *group, const struct version *version, uint64_t swap_bytes) {
+  uint64_t reclaimed = reclaimed_bytes(group, version);
+  uint64_t memory = left_bytes(group, version->limit, version->use, reclaimed);
+  uint64_t swap = left_bytes(group, version->swap_limit, version->swap_use, version->swap_has_memory ? reclaimed : 0);
+  return version->swap_has_memory ? smaller(sum(memory, swap_bytes), swap) : sum(memory, smaller(swap, swap_bytes));
+}
+
+struct spare_memory spare_memory_under(const char *root, bool has_swap) {
   uint64_t swap_bytes;
   struct spare_memory spare = {machine_bytes(root, &swap_bytes), "the machine"};
+  if (!has_swap) spare.bytes -= swap_bytes, swap_bytes = 0;
   for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
     struct cgroup group;
     if (!cgroup_find(&group, root, versions[v].controller)) continue;
     do {
-      uint64_t bytes = sum(group_bytes(&group, &versions[v]), swap_bytes);
+      uint64_t bytes = group_bytes(&group, &versions[v], swap_bytes);
       if (bytes < spare.bytes) spare = (struct spare_memory){bytes, "the control group"};
     } while (cgroup_leave(&group));
   }
@@ -84,7 +112,11 @@ static rondo_status compare(struct spare_memory spare, uint64_t bytes, const cha
 }
 
 rondo_status spare_memory_check(uint64_t bytes, const char *purpose) {
-  return compare(spare_memory_under(""), bytes, purpose);
+  return compare(spare_memory_under("", true), bytes, purpose);
+}
+
+rondo_status spare_memory_check_pinned(uint64_t bytes, const char *purpose) {
+  return compare(spare_memory_under("", false), bytes, purpose);
 }
 
 /* ---- Pages ------------------------------------------------------------------------------------------------------- */
@@ -95,7 +127,7 @@ static uint64_t lacking_bytes(unsigned char *begin, uint64_t bytes, uint64_t pag
   for (uint64_t at = 0; at < bytes && lacking <= enough; at += PAGES_A_LOOK * page_bytes) {
     unsigned char is_there[PAGES_A_LOOK];
     uint64_t rest = bytes - at, some = rest < PAGES_A_LOOK * page_bytes ? rest : PAGES_A_LOOK * page_bytes;
-    if (mincore(begin + at, some, is_there) != 0) return lacking;
+    if (mincore(begin + at, some, is_there) != 0) return lacking + page_bytes; /* nobody knows: some may be */
     for (uint64_t i = 0; i * page_bytes < some; i++) lacking += is_there[i] & 1 ? 0 : page_bytes;
   }
   return lacking;
@@ -113,7 +145,7 @@ rondo_status spare_memory_settle(void *memory, uint64_t bytes, bool checks, cons
   /* Whole pages: those at the edges are the allocator's or another extent's too, and there. */
   unsigned char *begin = (unsigned char *)memory - (uintptr_t)memory % page_bytes;
   uint64_t whole = ((uintptr_t)memory + bytes - (uintptr_t)begin + page_bytes - 1) / page_bytes * page_bytes;
-  struct spare_memory spare = checks ? spare_memory_under("") : (struct spare_memory){UINT64_MAX, ""};
+  struct spare_memory spare = checks ? spare_memory_under("", true) : (struct spare_memory){UINT64_MAX, ""};
   uint64_t lacking = lacking_bytes(begin, whole, page_bytes, spare.bytes);
   rondo_status status = compare(spare, lacking, purpose);
   if (status == RONDO_OK && lacking) populate(begin, whole, page_bytes);

@@ -13,12 +13,14 @@ struct spare_memory {
   const char *whose; /* "the machine" or "the control group" */
 };
 
-/* As the files below root say, "" for those of the system. What the kernel would give up counts: caches, and swap.
- * Without /proc: all that the machine has. */
-struct spare_memory spare_memory_under(const char *root);
+/* As the files below root say, "" for those of the system. What the kernel would give up counts: caches, and where
+ * has_swap says so what it could swap. Without /proc: all that the machine has. */
+struct spare_memory spare_memory_under(const char *root, bool has_swap);
 
 /* RONDO_OUT_OF_MEMORY unless there are so many bytes; the text begins with what they are for. */
 rondo_status spare_memory_check(uint64_t bytes, const char *purpose);
+/* The same of memory that cannot be swapped. */
+rondo_status spare_memory_check_pinned(uint64_t bytes, const char *purpose);
 
 /* Has every page of what was allocated now, and not when it is first written to: a replay is then free of page faults.
  * Leaves the content as it is, also where others use it meanwhile. Where pages may be lacking, `checks` says that those

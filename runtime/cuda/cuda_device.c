@@ -167,12 +167,16 @@ static rondo_status take_device_memory(struct device *device, uint64_t bytes) {
   return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "open: cuStreamSynchronize");
 }
 
+/* A driver may take all there is, and fail. Of the host pool pages are to come, but for a program's own allocator. */
+static rondo_status check_host_memory(const rondo_options *options) {
+  rondo_status status = spare_memory_check_pinned(options->pinned_bytes, "open: the pinned pool");
+  if (status != RONDO_OK || options->allocator) return status;
+  return spare_memory_check(options->pinned_bytes + options->host_bytes, "open: the pinned pool and the host pool");
+}
+
 static rondo_status take_pinned_memory(struct device *device, uint64_t bytes) {
   const struct driver *driver = &device->driver;
   size_t wanted = bytes < SLAB_ALIGNMENT ? SLAB_ALIGNMENT : bytes;
-  rondo_status status =
-      spare_memory_check(wanted, "open: the pinned pool"); /* a driver may take all there is, and fail */
-  if (status != RONDO_OK) return status;
   cu_result result =
       driver->cuMemHostAlloc(&device->pinned_memory, wanted, CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICE_MAP);
   if (result != CU_SUCCESS) {
@@ -280,6 +284,7 @@ static rondo_status take_all(struct device *device, const rondo_options *options
   info->driver_bytes =
       left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0; /* others may have given some back */
   if (status == RONDO_OK) status = take_device_memory(device, options->device_bytes);
+  if (status == RONDO_OK) status = check_host_memory(options);
   if (status == RONDO_OK) status = take_pinned_memory(device, options->pinned_bytes);
   if (status == RONDO_OK) status = staging_open(device, options->device_bytes);
   device_restore(device, mode);

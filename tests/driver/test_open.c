@@ -1,6 +1,7 @@
 /* test_open.c - rondo_open on the fake driver: what it finds, and the reason it gives where it cannot be used. */
 #include <string.h>
 
+#include "../../runtime/spare_memory.h"
 #include "driver_support.h"
 
 TestSuite(open, .init = driver_setup, .timeout = 60);
@@ -50,6 +51,19 @@ Test(open, leaves_the_callers_context_as_it_was) {
   cr_assert_eq(fake->context_depth(), 0);
   REQUIRE_OK(rondo_close(&runtime));
   require_clean("after close");
+}
+
+/* Neither is too large by itself, and the host pool's pages are still to come. */
+Test(open, compares_the_pinned_and_the_host_pool_together_with_the_memory_there_is) {
+  const uint64_t spare = spare_memory_under("", true).bytes, pinnable = spare_memory_under("", false).bytes;
+  rondo_runtime *runtime = NULL;
+  if (spare == UINT64_MAX) cr_skip_test("nobody knows how much there is");
+  const rondo_options options = {.backend = RONDO_BACKEND_CUDA,
+                                 .device_bytes = 1 << 20,
+                                 .pinned_bytes = pinnable / 2,
+                                 .host_bytes = spare - pinnable / 4};
+  REQUIRE_ERROR(rondo_open(&options, &runtime), RONDO_OUT_OF_MEMORY, "open: the pinned pool and the host pool: ");
+  require_clean("after it was refused");
 }
 
 Test(open, pools_of_no_bytes_are_pools_too) {

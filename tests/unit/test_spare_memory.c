@@ -46,7 +46,7 @@ static void put(const char *file, const char *text) {
 }
 
 static void require_spare(uint64_t bytes, const char *whose) {
-  struct spare_memory spare = spare_memory_under(root);
+  struct spare_memory spare = spare_memory_under(root, true);
   cr_assert_eq(spare.bytes, bytes, "%ju, expected %ju", (uintmax_t)spare.bytes, (uintmax_t)bytes);
   cr_assert_str_eq(spare.whose, whose);
 }
@@ -59,6 +59,7 @@ static void put_machine(void) {
 Test(spare_memory, of_a_machine_is_what_is_available_and_the_swap_that_is_free) {
   put_machine();
   require_spare(504 * kibibyte, "the machine");
+  cr_assert_eq(spare_memory_under(root, false).bytes, 500 * kibibyte); /* for what is pinned */
 }
 
 Test(spare_memory, of_a_control_group_is_its_limit_less_what_it_uses_and_cannot_give_up) {
@@ -77,6 +78,25 @@ Test(spare_memory, of_a_control_group_is_its_limit_less_what_it_uses_and_cannot_
   require_spare(4 * kibibyte, "the control group"); /* full */
   put("/sys/fs/cgroup/a/b/memory.current", "2000\n");
   require_spare(4 * kibibyte, "the control group");
+}
+
+/* Of the machine's swap a group has what its own limit of it leaves. */
+Test(spare_memory, of_a_control_group_has_no_more_swap_than_the_group) {
+  static const struct {
+    const char *limit;
+    uint64_t bytes;
+  } swaps[] = {{"0\n", 0}, {"100\n", 0}, {"1100\n", 1000}, {"1000000\n", 4096}, {"max\n", 4096}};
+  put_machine();
+  put("/proc/self/cgroup", "0::/a\n");
+  put("/proc/self/mountinfo", "24 1 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  put("/sys/fs/cgroup/a/memory.max", "200000\n");
+  put("/sys/fs/cgroup/a/memory.current", "150000\n");
+  put("/sys/fs/cgroup/a/memory.swap.current", "100\n");
+  for (size_t i = 0; i < sizeof swaps / sizeof *swaps; i++) {
+    put("/sys/fs/cgroup/a/memory.swap.max", swaps[i].limit);
+    require_spare(50000 + swaps[i].bytes, "the control group");
+    cr_assert_eq(spare_memory_under(root, false).bytes, 50000);
+  }
 }
 
 /* It sees its own folder as the root, by whatever name it is called outside. */
@@ -104,10 +124,17 @@ Test(spare_memory, of_the_first_version_of_control_groups_counts_too) {
   put("/sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes", "70000\n");
   put("/sys/fs/cgroup/memory/docker/x/memory.stat", "inactive_file 5\ntotal_inactive_file 10\ntotal_active_file 7\n");
   require_spare(30017 + 4 * kibibyte, "the control group");
+  put("/sys/fs/cgroup/memory/docker/x/memory.memsw.limit_in_bytes", "100000\n"); /* of memory and swap together */
+  put("/sys/fs/cgroup/memory/docker/x/memory.memsw.usage_in_bytes", "70100\n");
+  require_spare(29917, "the control group");
+  put("/sys/fs/cgroup/memory/docker/x/memory.memsw.limit_in_bytes", "101000\n");
+  require_spare(30917, "the control group");
+  put("/sys/fs/cgroup/memory/docker/x/memory.memsw.limit_in_bytes", "9223372036854771712\n");
+  require_spare(30017 + 4 * kibibyte, "the control group");
 }
 
 Test(spare_memory, without_proc_is_all_that_the_machine_has) {
-  struct spare_memory spare = spare_memory_under(root);
+  struct spare_memory spare = spare_memory_under(root, true);
   cr_assert_geq(spare.bytes, (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
   cr_assert_str_eq(spare.whose, "the machine");
 }
