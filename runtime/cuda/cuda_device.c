@@ -504,7 +504,7 @@ static uint64_t cuda_free_bytes(struct device *device) {
 }
 
 static rondo_status cuda_health(struct device *device) {
-  if (device_lost(device)) return device_lost_status(device, "wait");
+  if (device_lost(device)) return device_lost_status(device, "device health");
   const char *function = "cuCtxPushCurrent";
   cu_result result = device->driver.cuCtxPushCurrent(device->context);
   if (result == CU_SUCCESS) {
@@ -516,7 +516,7 @@ static rondo_status cuda_health(struct device *device) {
   /* Whatever the code: a stream that cannot even be asked will not finish, and somebody is waiting for it. */
   char what[CAUSE_BYTES / 2], text[CAUSE_BYTES];
   driver_describe(&device->driver, result, what, sizeof what);
-  snprintf(text, sizeof text, "wait: %s: %s", function, what);
+  snprintf(text, sizeof text, "device health: %s: %s", function, what);
   return device_lose(device, text);
 }
 

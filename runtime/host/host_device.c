@@ -66,7 +66,7 @@ static rondo_status check_not_lost(const struct device *device, const char *phas
   return status_set(RONDO_DEVICE_LOST, "%s: the device was lost before: %s", phase, device->cause);
 }
 
-static rondo_status host_health(struct device *device) { return check_not_lost(device, "wait"); }
+static rondo_status host_health(struct device *device) { return check_not_lost(device, "device health"); }
 
 /* ---- Open and close ---------------------------------------------------------------------------------------------- */
 

@@ -145,7 +145,7 @@ static const char *const silent[] = {"cuLibraryUnload",
 static const char *const discovery[] = {"cuGetProcAddress_v2", "cuDriverGetVersion", "cuInit", NULL};
 
 /* A device that cannot even be asked while somebody waits is given up, whatever the error. */
-static bool is_of_a_wait(const char *text) { return !strncmp(text, "wait: ", 6); }
+static bool is_of_a_wait(const char *text) { return !strncmp(text, "device health: ", 15); }
 
 static bool is_in_open(const struct program *program) { return !strncmp(program->call, "rondo_open", 10); }
 
@@ -329,7 +329,7 @@ Test(failure, an_error_in_the_warm_replay_fails_instantiate) {
     REQUIRE_ERROR(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec), RONDO_DEVICE_LOST,
                   "CUDA_ERROR_LAUNCH_FAILED");
     cr_assert_null(program.exec);
-    cr_assert_eq(strstr(rondo_error_text(), "wait: "), rondo_error_text(), "'%s'", rondo_error_text());
+    cr_assert_eq(strstr(rondo_error_text(), "device health: "), rondo_error_text(), "'%s'", rondo_error_text());
     end(&program);
     require_no_violation("after close");
   }
@@ -342,8 +342,8 @@ Test(failure, a_device_that_cannot_be_asked_is_given_up) {
   set_mode(FAKE_NEVER);
   REQUIRE_OK(rondo_replay(program.slots[0]));
   fake->fail_call(1, UNKNOWN_ERROR);
-  REQUIRE_ERROR(rondo_wait(program.slots[0], RONDO_FOREVER), RONDO_DEVICE_LOST, "wait: cuCtxPushCurrent");
-  require_lost_for_good(&program, "wait: cuCtxPushCurrent");
+  REQUIRE_ERROR(rondo_wait(program.slots[0], RONDO_FOREVER), RONDO_DEVICE_LOST, "device health: cuCtxPushCurrent");
+  require_lost_for_good(&program, "device health: cuCtxPushCurrent");
   require_no_violation("after close");
 }
 
