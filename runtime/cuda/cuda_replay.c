@@ -42,13 +42,15 @@ static struct notice *notice_begin(const struct device_exec *exec) {
 /* By a thread of the driver's, behind the replay in the lane's order. */
 static void send_notice(void *notice) { notice_send(notice); }
 
-/* The first one of a device may start the thread that runs them all. */
+/* The first one of a device may start the thread that runs them all; until it has returned, any may be the first. */
 static cu_result launch_send(struct device *device, const struct lane *lane, struct notice *notice) {
+  if (atomic_load_explicit(&device->has_noticed, memory_order_acquire))
+    return device->driver.cuLaunchHostFunc(lane->stream, send_notice, notice);
   sigset_t signals;
-  bool is_first = !atomic_exchange_explicit(&device->has_noticed, true, memory_order_relaxed);
-  if (is_first) own_thread_block_signals(&signals);
+  own_thread_block_signals(&signals);
   cu_result result = device->driver.cuLaunchHostFunc(lane->stream, send_notice, notice);
-  if (is_first) own_thread_restore_signals(&signals);
+  own_thread_restore_signals(&signals);
+  if (result == CU_SUCCESS) atomic_store_explicit(&device->has_noticed, true, memory_order_release);
   return result;
 }
 
@@ -63,6 +65,7 @@ static rondo_status notice_launch(struct device *device, struct lane *lane, stru
   }
   cu_result result = launch_send(device, lane, notice);
   if (result == CU_SUCCESS) return RONDO_OK;
+  notice_cancel(notice); /* none will come: the slot can be released once its replay is done */
   rondo_status status = device_failed(device, result, "replay: launched, and then cuLaunchHostFunc");
   return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());
 }

@@ -88,6 +88,19 @@ Test(notify, a_refused_call_loses_the_device_with_its_cause) {
   cr_assert_eq(fake->context_depth(), 0);
 }
 
+/* No write will come of the refused call, so that nobody has to wait for one. */
+Test(notify, a_refused_call_leaves_no_notice_due_and_the_slot_can_be_released) {
+  struct subject s = subject_open();
+  REQUIRE_OK(rondo_notify(s.slot, s.file));
+  fake->fail_call(3, 2); /* push, launch, and this one */
+  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: launched, and then cuLaunchHostFunc");
+  REQUIRE_OK(rondo_poll(s.slot)); /* its replay was done in the launch */
+  REQUIRE_OK(rondo_release(s.slot));
+  cr_assert_eq(count_of(&s), 0);
+  subject_close(&s);
+  require_no_violation("after close");
+}
+
 Test(notify, who_waits_for_a_write_of_a_lost_device_is_told_so) {
   struct subject s = subject_open();
   REQUIRE_OK(rondo_notify(s.slot, s.file));
