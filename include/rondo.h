@@ -92,7 +92,8 @@
  *     has it releases it. rondo_poll, rondo_wait and rondo_data may be called by any other thread too, at any time.
  *   - Different graphs and execs are independent of each other. Functions of values alone (rondo_dtype_bits, say) are
  *     for any thread at any time.
- *   - Threads that the library starts, and that the driver starts in its calls, take no signals of the application.
+ *   - Threads that the library starts take no signals of the application; nor do those that the driver starts in
+ *     rondo_open and rondo_instantiate, in a slot's first replay and in a device's first notice.
  *   - What is computed is computed in the default floating-point state, whatever the calling thread's is (one that
  *     flushes, rounds otherwise or traps); that stays as it was.
  *   - A child of fork cannot use what was made before with a runtime: every call on such a runtime, graph, exec or
@@ -198,9 +199,10 @@ typedef enum rondo_backend {
 typedef enum rondo_wait_mode {
   RONDO_WAIT_SPIN_YIELD = 0, /* spin some microseconds, then yield the core between looks; on the host backend, whose
                                 tasks may need that core, sleep until the end */
-  RONDO_WAIT_SPIN,           /* spin only: rondo_replay and rondo_wait make no system call. On the host backend one
-                                thread of each lane spins too, busy with a core even when there is nothing to do */
-  RONDO_WAIT_BLOCK           /* sleep between looks: least CPU, tens of microseconds more latency */
+  RONDO_WAIT_SPIN, /* spin only: rondo_replay and rondo_wait make no system call, but for a slot's first replay
+                      where it had no warm-up. On the host backend one thread of each lane spins too, busy
+                      with a core even when there is nothing to do */
+  RONDO_WAIT_BLOCK /* sleep between looks: least CPU, tens of microseconds more latency */
 } rondo_wait_mode;
 
 typedef struct rondo_options {
@@ -210,10 +212,11 @@ typedef struct rondo_options {
   uint64_t pinned_bytes RONDO_ZERO;
   uint64_t host_bytes RONDO_ZERO; /* bookkeeping of graphs and execs; 0: 16 MiB */
   /* Host backend: threads of all lanes. 0: one for each core, at most 64, and no more than the CPU quota of the
-   * process's control groups lets run all the time. Which cores there are rondo_open finds: those of the thread that
-   * calls it; if that is pinned to one, those of the main thread; if that is too, those that the process had when the
-   * library was loaded. On these cores, all of them, threads of the library run. A service whose
-   * own threads are busy leaves cores to them: the team spins a moment before it sleeps. */
+   * process's control groups lets run all the time, but one a lane at least. Which cores there are rondo_open finds:
+   * those of the thread that calls it; if that is pinned to one, those of the main thread; if that is too, those that
+   * the process had when the library was loaded. On these cores, all of them, threads of the library run. The team
+   * spins a moment before it sleeps: a service whose own threads are busy sets host_threads to the cores that these
+   * leave. */
   uint32_t host_threads RONDO_ZERO;
   rondo_wait_mode wait_mode RONDO_ZERO;
   const rondo_allocator *allocator RONDO_ZERO; /* NULL: mimalloc. Copied */
@@ -225,7 +228,8 @@ typedef struct rondo_options {
  * after it, but in rondo_profile, and threads while uploads follow each other and a moment longer.
  * What lies in the host's memory is no more than the machine and its control group have to spare now, or, with an
  * allocator of the program's, than that gives. The system is asked for its pages when rondo_instantiate first uses
- * them, and so they may be lacking then: RONDO_OUT_OF_MEMORY. None is first touched by a replay. Errors:
+ * them, and so they may be lacking then: RONDO_OUT_OF_MEMORY. Those of the host pool are not asked for, but touched, by
+ * what describes, plans and instantiates. None is first touched by a replay. Errors:
  * RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
  * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is, and a library of another ABI
  * than the program was compiled for), RONDO_UNSUPPORTED (a driver that cannot split the device).
@@ -930,8 +934,9 @@ typedef struct rondo_argument {
  * starts would take none either, SIGTERM for one: it unblocks them between fork and exec, or with
  * posix_spawnattr_setsigmask.
  * It must return. It may replay and poll any exec, but waits for none of its own runtime: there rondo_wait of a replay
- * in flight, rondo_instantiate, rondo_upload, rondo_upload_all, rondo_download, rondo_close_exec and rondo_close answer
- * RONDO_INVALID_STATE. */
+ * in flight, rondo_wait_any and rondo_acquire_within with a timeout, rondo_instantiate, rondo_upload, rondo_upload_all,
+ * rondo_download, rondo_profile, rondo_close_exec, rondo_close_exec_within and rondo_close answer RONDO_INVALID_STATE.
+ */
 typedef void (*rondo_host_function)(void *user, void *const *data);
 
 /* A CUDA kernel of the user's, from a cubin, fatbin or PTX image, which must live until the task is instantiated.
@@ -1089,7 +1094,8 @@ RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, voi
 /* One in-flight replay with inputs and outputs of its own. A slot that was released, or whose exec was closed, is
  * refused by every call, whatever took its place since, as long as its runtime is open; after that using it is
  * undefined. (A lease is one of 2^31.) When the device is lost, a slot whose last replay was done is read and released
- * as ever; one in flight stays so, and needs no release: closing its exec ends it. */
+ * as ever, unless a notice of it (rondo_notify) is still to be written; one in flight stays so. Neither needs a
+ * release: closing its exec ends it. */
 typedef struct rondo_slot {
   rondo_exec *exec;
   uint32_t index;
@@ -1101,7 +1107,9 @@ typedef struct rondo_slot {
 /* Takes a free slot. RONDO_BUSY if none is free. No two callers get the same; there is no lock. */
 RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
 
-/* The same, but waits so long at most until another thread releases one; as rondo_wait_any does. RONDO_TIMEOUT. */
+/* The same, but waits so long at most until another thread releases one; as rondo_wait_any does. Errors: RONDO_TIMEOUT,
+ * also with a timeout of 0; RONDO_DEVICE_LOST, where none is free; RONDO_INVALID_STATE inside a task of its own
+ * runtime, with a timeout above 0. */
 RONDO_API rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_slot *slot);
 
 /* Where an input is filled or an output is read, dense row-major. NULL (and an error text) if the slot is stale or the
@@ -1144,8 +1152,9 @@ RONDO_API rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_co
                                       rondo_slot *slot);
 
 /* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
- * flight. Where nothing was bound it cannot fail otherwise; else as rondo_rebind, and the slot stays the caller's, with
- * some of what was bound in its own place already. */
+ * flight. Where nothing was bound and no notice of a lost device's is still to be written (RONDO_DEVICE_LOST) it cannot
+ * fail otherwise; else as rondo_rebind, and the slot stays the caller's, with some of what was bound in its own place
+ * already. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);
 
 /* ---- Replay, advanced: other streams, other buffers, sleeping ---------------------------------------------------- */
@@ -1166,16 +1175,16 @@ RONDO_API rondo_status rondo_replay_on(rondo_slot slot, void *stream);
  * RONDO_UNSUPPORTED where captured work touches the tensor. */
 RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *memory);
 
-/* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd
- * (no other file is taken: a pipe without a reader would raise a signal in a thread of the driver's; who
- * sleeps on it may be woken once by this call), after rondo_poll says
- * RONDO_OK. -1, or the release of the slot, ends that, and waits for a write that is still on its way (microseconds):
- * then the file may be closed. One file may serve many slots, of all execs: what is read from it is how many replays
- * have ended. A full one (2^64 - 2) is not written to, as whoever sleeps on it is awake. Nothing is written for a
- * replay that a lost device does not finish: sleep with a time limit, then ask rondo_poll. Costs each replay of this
- * slot a write by a thread of the team; with CUDA a second driver call, and behind the replay a call of a function by a
- * thread of the driver's, for which the replays queued behind it wait. If that call is refused the device counts as
- * lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is no open eventfd. */
+/* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd,
+ * after rondo_poll says RONDO_OK. No other file is taken: a pipe without a reader would raise a signal in a thread of
+ * the driver's. Who sleeps on the file may be woken once by this call. -1, or the release of the slot, ends that, and
+ * waits for a write that is still on its way (microseconds): then the file may be closed. One file may serve many
+ * slots, of all execs: what is read from it is how many replays have ended. A full one (2^64 - 2) is not written to, as
+ * whoever sleeps on it is awake. Nothing is written for a replay that a lost device does not finish: sleep with a time
+ * limit, then ask rondo_poll. Costs each replay of this slot a write by a thread of the team; with CUDA a second driver
+ * call, and behind the replay a call of a function by a thread of the driver's, for which the replays queued behind it
+ * wait. If that call is refused the device counts as lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT
+ * if the file is no open eventfd. */
 RONDO_API rondo_status rondo_notify(rondo_slot slot, int eventfd_or_minus_1);
 
 /* ---- Reports ----------------------------------------------------------------------------------------------------- */
@@ -1295,13 +1304,13 @@ RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, ro
 
 /* rondo_close_exec for one who must leave: waits so long at most (on the host backend a second longer where a task
  * hangs). If a replay is not done by then, a kernel that hangs say, the device counts as lost, with the slot and the
- * time as the cause, the exec is gone all the same, and the result is RONDO_DEVICE_LOST. Where all are done nothing is
- * lost: a write of rondo_notify's that is still on its way is waited for besides, and if it does not come for a second,
- * since another library's call holds the driver's thread up say, the result is RONDO_TIMEOUT and the exec stays open.
- * From then on other execs can be closed without waiting, and nothing else is done on the runtime. What the device, or
- * a thread that does not return, may still touch is leaked on purpose: the exec's part of the three pools until
- * rondo_close, and for good, after rondo_close, the pools and all that the driver was asked for (memory, streams,
- * graphs, the context). */
+ * time as the cause, the exec is gone all the same, and the result is RONDO_DEVICE_LOST. From then on other execs can
+ * be closed without waiting, and nothing else is done on the runtime. What the device, or a thread that does not
+ * return, may still touch is leaked on purpose: the exec's part of the three pools until rondo_close, and for good,
+ * after rondo_close, the pools and all that the driver was asked for (memory, streams, graphs, the context). Where all
+ * replays are done nothing is lost: a write of rondo_notify's that is still on its way is waited for besides, and if it
+ * does not come for a second, since another library's call holds the driver's thread up say, the result is
+ * RONDO_TIMEOUT and the exec stays open. */
 RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
 
 /* Where host memory comes from. allocate returns NULL when out of memory; alignment is a power of two; release gets the

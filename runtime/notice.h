@@ -22,7 +22,8 @@ static inline void notice_expect(struct notice *notice) {
   atomic_fetch_add_explicit(&notice->due_count, 1, memory_order_relaxed);
 }
 
-/* Who sleeps on a full eventfd has been woken: no write is waited for that would block until somebody reads. */
+/* Of a file that may block: a write to a full one would wait until somebody reads, and who sleeps on it has been woken
+ * already. One that does not block refuses the write by itself. */
 static inline bool notice_is_full(const struct notice *notice) {
   struct pollfd room = {.fd = notice->file, .events = POLLOUT};
   return notice->may_block && poll(&room, 1, 0) == 0;
