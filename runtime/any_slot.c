@@ -116,8 +116,8 @@ rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_s
   struct free_slot free_slot = {.exec = exec};
   if (status == RONDO_OK) status = look_until(exec->runtime, look_for_free, &free_slot, timeout_ns);
   if (status == RONDO_TIMEOUT)
-    return status_set(status, "rondo_acquire_within: no slot of the exec's %" PRIu32 " was free after %" PRIu64 " ns",
-                      exec->slot_count, timeout_ns);
+    return status_set(status, "rondo_acquire_within: no slot was free after %" PRIu64 " ns: the exec has %" PRIu32,
+                      timeout_ns, exec->slot_count);
   if (status == RONDO_OK) *slot = free_slot.slot;
   return status;
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* ---- Backends and statuses --------------------------------------------------------------------------------------- */
 
@@ -219,4 +220,17 @@ void oracle_write(rondo_dtype dtype, void *data, int64_t index, double value) {
   default:
     cr_assert_fail("oracle_write: dtype %d", (int)dtype);
   }
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+void *promised_memory(void *user, size_t bytes, size_t alignment) {
+  (void)user, (void)alignment;
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+void release_promised(void *user, void *memory, size_t bytes) {
+  (void)user;
+  munmap(memory, bytes);
 }

@@ -44,6 +44,10 @@ void trial_get(struct trial *trial, rondo_tensor tensor, void *data);       /* o
 const void *trial_output(struct trial *trial, rondo_tensor tensor);
 void trial_end(struct trial *trial);
 
+/* An allocator's two functions: memory that the system promises, also where it has less; NULL if it does not. */
+void *promised_memory(void *user, size_t bytes, size_t alignment);
+void release_promised(void *user, void *memory, size_t bytes);
+
 /* A fixed, portable generator: the same numbers everywhere. */
 struct random {
   uint64_t state;

@@ -209,8 +209,9 @@ Test(any_slot, who_acquires_within_a_time_gets_what_another_thread_releases) {
     rondo_exec *exec = open_exec(runtime, wait_at_gate, NULL);
     require_counts(exec, 2, 0);
     for (int i = 0; i < 2; i++) REQUIRE_OK(rondo_acquire_within(exec, 0, &slots[i]));
-    REQUIRE_ERROR(rondo_acquire_within(exec, 0, &slot), RONDO_TIMEOUT, "no slot of the exec's 2 was free after 0 ns");
-    REQUIRE_ERROR(rondo_acquire_within(exec, 1000000, &slot), RONDO_TIMEOUT, "no slot of the exec's 2 was free after 1000000 ns");
+    REQUIRE_ERROR(rondo_acquire_within(exec, 0, &slot), RONDO_TIMEOUT, "no slot was free after 0 ns: the exec has 2");
+    REQUIRE_ERROR(rondo_acquire_within(exec, 1000000, &slot), RONDO_TIMEOUT,
+                  "no slot was free after 1000000 ns: the exec has 2");
     cr_assert_eq(pthread_create(&releaser, NULL, release_later, &slots[1]), 0);
     REQUIRE_OK(rondo_acquire_within(exec, RONDO_FOREVER, &slot));
     pthread_join(releaser, NULL);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "../../runtime/exec.h"
@@ -237,27 +236,16 @@ Test(exec, a_pool_whose_gaps_are_large_enough_is_not_said_to_lack_anything) {
   REQUIRE_OK(rondo_graph_destroy(&large));
 }
 
-static void *promise(void *user, size_t bytes, size_t alignment) {
-  (void)user, (void)alignment;
-  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? NULL : memory;
-}
-
-static void take_back(void *user, void *memory, size_t bytes) {
-  (void)user;
-  munmap(memory, bytes);
-}
-
 Test(exec, what_pools_lack_is_told_to_the_end_where_numbers_are_long) {
-  const rondo_allocator allocator = {.allocate = promise, .release = take_back};
+  const rondo_allocator allocator = {.allocate = promised_memory, .release = release_promised};
   const uint64_t bytes = UINT64_C(1) << 36;
   const int64_t shape[] = {INT64_C(1) << 31};
   rondo_graph *graph = NULL;
   rondo_runtime *runtime = NULL;
   rondo_exec *exec = NULL;
-  void *memory = promise(NULL, 3 * bytes, 1);
+  void *memory = promised_memory(NULL, 3 * bytes, 1);
   if (!memory) cr_skip_test("the system promises no more than it has");
-  take_back(NULL, memory, 3 * bytes);
+  release_promised(NULL, memory, 3 * bytes);
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
   for (int i = 0; i < 8; i++) {
     rondo_tensor in, kept;

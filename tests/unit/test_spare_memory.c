@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -160,25 +159,14 @@ Test(spare_memory, refuses_a_pool_that_is_larger_at_once) {
     }
 }
 
-static void *promise(void *user, size_t bytes, size_t alignment) {
-  (void)user, (void)alignment;
-  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? NULL : memory;
-}
-
-static void take_back(void *user, void *memory, size_t bytes) {
-  (void)user;
-  munmap(memory, bytes);
-}
-
 /* A program's own knows what it has: nothing is written to what it gave before that is used. */
 Test(spare_memory, of_a_programs_allocator_is_not_asked_for) {
-  const rondo_allocator allocator = {.allocate = promise, .release = take_back};
+  const rondo_allocator allocator = {.allocate = promised_memory, .release = release_promised};
   rondo_runtime *runtime = NULL;
   const uint64_t bytes = UINT64_C(1) << 40;
-  void *memory = promise(NULL, 3 * bytes, 1);
+  void *memory = promised_memory(NULL, 3 * bytes, 1);
   if (!memory) cr_skip_test("the system promises no more than it has");
-  take_back(NULL, memory, 3 * bytes);
+  release_promised(NULL, memory, 3 * bytes);
   REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_HOST,
                                          .host_threads = 1,
                                          .device_bytes = bytes,
@@ -257,7 +245,7 @@ Test(spare_memory, of_an_exec_is_there_before_its_first_replay) {
 /* Of what is there already no more is asked for; of what is not, the machine is. */
 Test(spare_memory, settles_pages_and_leaves_their_content) {
   const uint64_t bytes = 64 * (uint64_t)MEBIBYTES, promised = UINT64_C(1) << 45, stride = UINT64_C(3) * 4096 + 1;
-  unsigned char *memory = promise(NULL, bytes, 1);
+  unsigned char *memory = promised_memory(NULL, bytes, 1);
   cr_assert_not_null(memory);
   for (uint64_t i = 0; i < bytes; i += stride) memory[i] = 7;
   uint64_t before = resident_bytes();
@@ -270,10 +258,10 @@ Test(spare_memory, settles_pages_and_leaves_their_content) {
   }
   cr_assert_eq(sevens, (bytes + stride - 1) / stride);
   cr_assert_eq(others, sevens);
-  take_back(NULL, memory, bytes);
-  memory = promise(NULL, promised, 1);
+  release_promised(NULL, memory, bytes);
+  memory = promised_memory(NULL, promised, 1);
   if (!memory) cr_skip_test("the system promises no more than it has");
   REQUIRE_ERROR(spare_memory_settle(memory, promised, true, "a test"), RONDO_OUT_OF_MEMORY,
                 " bytes are wanted, and the ");
-  take_back(NULL, memory, promised);
+  release_promised(NULL, memory, promised);
 }
