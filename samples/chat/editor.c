@@ -39,16 +39,28 @@ static void tell(const char *sequence) {
   if (marks_pastes && write(fileno(screen), sequence, strlen(sequence)) < 0) return; /* it has gone */
 }
 
-/* The terminal is the shell's again, while the program is stopped, or for good. */
+/* Then the terminal is another program's, and whoever sets its modes is stopped. (Where it is the terminal of another
+ * session there is no background.) */
+static bool is_in_background(void) {
+  pid_t front = tcgetpgrp(STDIN_FILENO);
+  return front >= 0 && front != getpgrp();
+}
+
+/* The terminal is the shell's again, while the program is stopped, or for good. Behind bg the program is stopped once
+ * more where it asks for the terminal back. */
 static void on_leave(int signal_number) {
   struct termios own;
-  tcgetattr(STDIN_FILENO, &own);
-  tell(paste_off);
-  tcsetattr(STDIN_FILENO, TCSANOW, &modes);
+  bool has_terminal = !is_in_background() && tcgetattr(STDIN_FILENO, &own) == 0;
+  if (has_terminal) {
+    tell(paste_off);
+    tcsetattr(STDIN_FILENO, TCSANOW, &modes);
+  }
   signal(signal_number, SIG_DFL);
   raise(signal_number);
-  tcsetattr(STDIN_FILENO, TCSANOW, &own);
-  tell(paste_on);
+  if (has_terminal) {
+    tcsetattr(STDIN_FILENO, TCSANOW, &own);
+    tell(paste_on);
+  }
   sigaction(signal_number, &(struct sigaction){.sa_handler = on_leave, .sa_flags = SA_RESTART | SA_NODEFER}, NULL);
   looks_wrong = 1;
 }
@@ -68,6 +80,7 @@ static void catch_signals(void) {
 }
 
 static void close_editor(void) {
+  if (is_in_background()) return;
   tell(paste_off);
   el_end(edit);
   history_wend(past);

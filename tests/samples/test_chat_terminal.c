@@ -292,9 +292,8 @@ Test(chat_terminal, leaves_the_terminal_as_it_was_when_a_signal_ends_it) {
   }
 }
 
-/* Ctrl-Z in front of a shell that edits nothing: it would not show what is typed either. Behind fg the message goes on
- * where it was. */
-Test(chat_terminal, lends_the_terminal_while_it_is_stopped) {
+/* A chat that a shell runs which edits nothing; some of a message, and Ctrl-Z. */
+static struct typed stop_a_chat(void) {
   char line[512];
   setenv("LC_ALL", "C", 1);
   setenv("PS1", "shell: ", 1);
@@ -309,12 +308,33 @@ Test(chat_terminal, lends_the_terminal_while_it_is_stopped) {
   type_text(&typed, "\032");
   wait_until_shown(&typed, "shell: ", 2);
   require_modes_of_before(&typed);
+  return typed;
+}
+
+/* The shell would not show what is typed either. Behind fg the message goes on where it was. */
+Test(chat_terminal, lends_the_terminal_while_it_is_stopped) {
+  struct typed typed = stop_a_chat();
   type_text(&typed, "fg\n");
   wait_until_shown(&typed, "> /he", 2);
   type_text(&typed, "lp\r");
   wait_until_shown(&typed, "/new    forgets the conversation\r\n", 1);
   type_text(&typed, "/quit\r");
   wait_until_shown(&typed, "shell: ", 3);
+  type_text(&typed, "exit\n");
+  cr_assert_eq(end_of(&typed), 0);
+}
+
+/* As bash's kill does, which lets what is stopped go on: a chat that wanted its terminal back first would be stopped
+ * once more. The shell sees that it has ended when it has something to do. */
+Test(chat_terminal, ends_where_it_is_stopped) {
+  int chat = 0;
+  struct typed typed = stop_a_chat();
+  type_text(&typed, "jobs -p\n");
+  wait_until_shown(&typed, "shell: ", 3);
+  cr_assert(sscanf(shell_read(typed.out), "%d", &chat) == 1 && chat > 1, "%s", shown);
+  cr_assert(kill(chat, SIGTERM) == 0 && kill(chat, SIGCONT) == 0);
+  for (; kill(chat, 0) == 0; usleep(10000)) type_text(&typed, "jobs\n");
+  require_modes_of_before(&typed);
   type_text(&typed, "exit\n");
   cr_assert_eq(end_of(&typed), 0);
 }
