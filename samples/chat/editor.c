@@ -1,7 +1,7 @@
 /* editor.c - see editor.h. Debian's libedit knows nothing of bracketed paste, by which a terminal marks what is pasted
- * (https://invisible-island.net/xterm/xterm-paste64.html): a function bound to its first mark reads up to the last one.
- * And it reads bytes as the locale means them: here they are UTF-8, and the wait for them is terminal.h's, which loses
- * no Ctrl-C. */
+ * (https://invisible-island.net/xterm/xterm-paste64.html): all between the marks is taken out of what libedit reads,
+ * which gets one key in its place, bound to a function that inserts it. And libedit reads bytes as the locale means
+ * them: here they are UTF-8, and the wait for them is terminal.h's, which loses no Ctrl-C. */
 #include "editor.h"
 
 #include <fcntl.h>
@@ -20,10 +20,11 @@
 #include "terminal.h"
 #include "utf8.h"
 
-enum { HISTORY_LINES = 1000 };
+enum { HISTORY_LINES = 1000, MARK = 6 };
 
 static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l";
-static const wchar_t paste_begins[] = L"\033[200~", paste_ends[] = L"\033[201~";
+static const wchar_t paste_begins[MARK + 1] = L"\033[200~", paste_ends[MARK + 1] = L"\033[201~";
+static const wchar_t paste_key = L'\0'; /* which nothing inserts, as another key after ^V would be */
 
 static EditLine *edit;
 static HistoryW *past; /* messages */
@@ -31,6 +32,12 @@ static FILE *screen;
 static struct termios modes; /* as the terminal had them before */
 static bool marks_pastes;    /* the terminal was asked to */
 static volatile sig_atomic_t looks_wrong;
+
+/* What was read of a paste and is not in the message yet; without a text: nothing. */
+static struct pasted {
+  wchar_t *text;
+  size_t count, capacity;
+} pasted;
 
 /* ---- The terminal's modes ---------------------------------------------------------------------------------------- */
 
@@ -102,68 +109,89 @@ static bool read_byte(char *byte) {
   return read(STDIN_FILENO, byte, 1) == 1;
 }
 
-/* libedit's way to a character: 1, or 0 at the end. What is no UTF-8 is U+FFFD. */
-static int read_character(EditLine *unused, wchar_t *out) {
+/* What is no UTF-8 is U+FFFD. */
+static bool decode(wchar_t *out) {
   static char held[4];
   static size_t count;
-  (void)unused;
   struct utf8_sequence sequence = {UTF8_CUT, 0};
   while (count == 0 || (sequence = utf8_at(held, count)).state == UTF8_CUT) {
-    if (!read_byte(&held[count])) return 0;
+    if (!read_byte(&held[count])) return false;
     count++;
   }
   *out = sequence.state == UTF8_WHOLE ? (wchar_t)utf8_code(held, sequence.length) : 0xfffd;
   count -= sequence.length;
   memmove(held, held + sequence.length, count);
-  return 1;
+  return true;
 }
 
 /* ---- Pastes ------------------------------------------------------------------------------------------------------ */
 
-struct pasted {
-  wchar_t *text;
-  size_t count, capacity;
-};
-
-static void paste_put(struct pasted *pasted, wchar_t character) {
-  if (pasted->count == pasted->capacity) {
-    pasted->capacity = 2 * pasted->capacity + 1024;
-    pasted->text = realloc(pasted->text, pasted->capacity * sizeof *pasted->text);
-    if (!pasted->text) give_up("no memory for what is pasted");
+static void paste_put(wchar_t character) {
+  if (pasted.count == pasted.capacity) {
+    pasted.capacity = 2 * pasted.capacity + 1024;
+    pasted.text = realloc(pasted.text, pasted.capacity * sizeof *pasted.text);
+    if (!pasted.text) give_up("no memory for what is pasted");
   }
-  pasted->text[pasted->count++] = character;
+  pasted.text[pasted.count++] = character;
+}
+
+static void paste_forget(void) {
+  free(pasted.text);
+  pasted = (struct pasted){0};
 }
 
 /* Ends of lines come as Enter, as they were, or as both; other control codes than tab are nothing to say. */
-static void paste_clean(struct pasted *pasted, wchar_t before, wchar_t character) {
+static void paste_clean(wchar_t before, wchar_t character) {
   bool is_control = character < 0x20 || (character >= 0x7f && character < 0xa0);
   if (character == L'\r' || (character == L'\n' && before != L'\r'))
-    paste_put(pasted, L'\n');
+    paste_put(L'\n');
   else if (!is_control || character == L'\t')
-    paste_put(pasted, character);
+    paste_put(character);
 }
 
-/* Bound to the mark that a paste begins with. The other mark's escape is no text, but what follows it is until all of
- * it is there. */
-static unsigned char paste(EditLine *unused, wint_t key) {
-  enum { MARK = sizeof paste_ends / sizeof *paste_ends - 1 };
-  struct pasted pasted = {0};
+/* Up to the last mark, whose escape is no text, but what follows it is until all of it is there. */
+static bool paste_read(void) {
   wchar_t last[MARK] = {0};
-  (void)unused;
-  (void)key;
   do {
     wmemmove(last, last + 1, MARK - 1);
-    if (el_wgetc(edit, &last[MARK - 1]) != 1) {
-      free(pasted.text);
-      return CC_EOF;
+    if (!decode(&last[MARK - 1])) {
+      paste_forget();
+      return false;
     }
-    paste_clean(&pasted, last[MARK - 2], last[MARK - 1]);
+    paste_clean(last[MARK - 2], last[MARK - 1]);
   } while (wmemcmp(last, paste_ends, MARK) != 0);
   pasted.count -= pasted.count < MARK - 1 ? pasted.count : MARK - 1; /* which is always there */
-  paste_put(&pasted, L'\0');
+  paste_put(L'\0');
+  return true;
+}
+
+/* Bound to paste_key. */
+static unsigned char paste(EditLine *unused, wint_t key) {
+  (void)unused;
+  (void)key;
+  if (!pasted.text) return CC_NORM; /* it was typed */
   el_winsertstr(edit, pasted.text);
-  free(pasted.text);
+  paste_forget();
   return CC_REFRESH;
+}
+
+/* libedit's way to a character: 1, or 0 at the end. Whatever could be the first mark is held back. The key comes until
+ * it is obeyed, since it may be the end of something else first: a search, or the keys behind an escape. */
+static int read_character(EditLine *unused, wchar_t *out) {
+  static wchar_t held[MARK];
+  static size_t count;
+  (void)unused;
+  while (!pasted.text && (count == 0 || wmemcmp(held, paste_begins, count) == 0)) {
+    if (count == MARK) {
+      count = 0;
+      if (!paste_read()) return 0;
+    } else if (!decode(&held[count++])) {
+      return 0;
+    }
+  }
+  *out = pasted.text ? paste_key : held[0];
+  if (!pasted.text) wmemmove(held, held + 1, --count);
+  return 1;
 }
 
 /* ---- The editor -------------------------------------------------------------------------------------------------- */
@@ -192,7 +220,9 @@ static FILE *open_screen(void) {
 
 static void bind_keys(void) {
   el_wset(edit, EL_ADDFN, L"paste", L"what a terminal marks as pasted", paste);
-  el_wset(edit, EL_BIND, paste_begins, L"paste", NULL);
+  el_wset(edit, EL_BIND, L"^@", L"paste", NULL);
+  el_wset(edit, EL_BIND, L"\033x", L"ed-ignore", NULL); /* else a line for commands to libedit, which takes any key */
+  el_wset(edit, EL_BIND, L"\033X", L"ed-ignore", NULL);
   el_wset(edit, EL_BIND, L"\t", L"ed-insert", NULL);
   el_wset(edit, EL_BIND, L"^R", L"em-inc-search-prev", NULL);
   for (wchar_t letter = 0xa0; letter <= 0xff; letter++) /* else keys with Meta, where the locale has no such letters */

@@ -222,6 +222,34 @@ Test(chat_terminal, takes_what_is_pasted_as_one_message) {
   cr_assert_str_eq(shell_read(typed.out), "a\na\na\n");
 }
 
+/* libedit reads on after each of these: a search, a key to take as it is, the keys behind an escape, the same with a
+ * number. What is found stays in the message. */
+Test(chat_terminal, takes_a_paste_in_the_middle_of_a_key) {
+  static const struct {
+    const char *keys, *message;
+  } lines[] = {{"\022hel", "one\ntwohello"}, {"\026", "one\ntwo"},  {"\033", "one\ntwo"},
+               {"\033[", "one\ntwo"},        {"\0332", "one\ntwo"}, {"\033x", "one\ntwo"}};
+  enum { LINES = sizeof lines / sizeof *lines };
+  const char *model = write_roomy_model(SMALL_END);
+  struct typed typed = begin_chat(model, roomy);
+  wait_until_shown(&typed, "> ", 1);
+  type_text(&typed, "hello\r");
+  wait_until_shown(&typed, "tokens of context]", 1);
+  for (int i = 0; i < LINES; i++) {
+    type_text(&typed, "/new\r");
+    type_text(&typed, lines[i].keys);
+    type_text(&typed, "\033[200~one\rtwo\033[201~\r");
+    wait_until_shown(&typed, "tokens of context]", i + 2);
+  }
+  type_text(&typed, "/quit\r");
+  cr_assert_eq(end_of(&typed), 0);
+  size_t tokens[2 + LINES] = {0};
+  cr_assert_eq(figures_of(shown, tokens, 2 + LINES), 1 + LINES, "%s", shown);
+  for (int i = 0; i < LINES; i++)
+    cr_assert_eq(tokens[1 + i], tokens_of(model, lines[i].message, strlen(lines[i].message)), "%d: %zu", i,
+                 tokens[1 + i]);
+}
+
 /* Backspace, a line from before, and a letter of two bytes that the locale may not know. */
 static void check_editing(void) {
   size_t tokens[8] = {0}, expected[8] = {0};
