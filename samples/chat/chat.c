@@ -80,8 +80,10 @@ static void say_what_would_help(const struct llama *llama) {
 }
 
 static void say_what_is_forgotten(struct conversation *conversation) {
-  if (conversation->forgotten > 0)
-    fprintf(stderr, "the context was full: the oldest %zu of the messages and their answers are forgotten\n",
+  if (conversation->forgotten == 1)
+    fputs("the context was full: the oldest message and its answer are forgotten\n", stderr);
+  else if (conversation->forgotten > 1)
+    fprintf(stderr, "the context was full: the oldest %zu messages and their answers are forgotten\n",
             conversation->forgotten);
   conversation->forgotten = 0;
 }
