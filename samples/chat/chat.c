@@ -45,32 +45,35 @@ static void end_text(struct utf8_stream *stream) {
   say(out, bytes + 1);
 }
 
-/* From the prompt's next token on. false: the context's end cut it. */
-static bool answer(struct chat *chat, int32_t token) {
+enum outcome { ANSWERED, INTERRUPTED, NO_ROOM };
+
+/* From the prompt's next token on. */
+static enum outcome answer(struct chat *chat, int32_t token) {
   struct conversation *conversation = &chat->conversation;
   struct utf8_stream stream = {0};
   int64_t left = chat->options.tokens;
   uint64_t begin = clock_ns();
-  bool has_room = true, goes_on = true;
+  enum outcome outcome = ANSWERED;
   figures_begin_answer(&chat->figures);
-  while (goes_on) {
+  for (;;) {
     uint64_t replayed = clock_ns();
-    goes_on = !template_ends(&chat->template, token) && --left > 0 && !terminal_interrupted();
-    if (goes_on) goes_on = has_room = conversation_begin(conversation, token);
+    bool goes_on = !template_ends(&chat->template, token) && --left > 0;
+    if (token < 0 || (goes_on && terminal_interrupted()))
+      outcome = INTERRUPTED;
+    else if (goes_on && !conversation_begin(conversation, token))
+      outcome = NO_ROOM;
     print_token(chat, &stream, token);
-    if (!goes_on) break;
+    if (!goes_on || outcome != ANSWERED) break;
     token = conversation_end(conversation);
     figures_add(&chat->figures, clock_ns() - replayed);
   }
   figures_end_answer(&chat->figures, clock_ns() - begin);
   end_text(&stream);
   conversation_answered(conversation, token);
-  return has_room;
+  return outcome;
 }
 
 /* ---- A message --------------------------------------------------------------------------------------------------- */
-
-enum outcome { ANSWERED, INTERRUPTED, NO_ROOM };
 
 static void say_what_would_help(const struct llama *llama) {
   if (llama->desc.context < llama->trained)
@@ -106,14 +109,16 @@ static enum outcome reply(struct chat *chat, const char *text, size_t bytes) {
   if (taken != MESSAGE_TAKEN) return refuse(chat, taken, count);
   chat->figures.first_token_ns = clock_ns() - begin;
   chat->figures.prompt_tokens = count;
-  bool is_whole = answer(chat, token);
+  enum outcome outcome = answer(chat, token);
   say_what_is_forgotten(&chat->conversation);
   if (chat->options.statistics == STATISTICS_EACH)
     figures_print_answer(&chat->figures, chat->llama.position, chat->llama.desc.context);
-  if (is_whole) return ANSWERED;
-  fprintf(stderr, "the context is full: %lld tokens", (long long)chat->llama.desc.context);
-  say_what_would_help(&chat->llama);
-  return NO_ROOM;
+  if (outcome == INTERRUPTED) fputs("interrupted; the answer is cut\n", stderr);
+  if (outcome == NO_ROOM) {
+    fprintf(stderr, "the context is full: %lld tokens", (long long)chat->llama.desc.context);
+    say_what_would_help(&chat->llama);
+  }
+  return outcome;
 }
 
 /* ---- A conversation ---------------------------------------------------------------------------------------------- */
