@@ -311,14 +311,11 @@ static void begin_step(struct llama *llama, struct llama_step *step, const struc
   *(int32_t *)rondo_data(step->slot, step->tensors.seed) = options->seed;
 }
 
-static void forget(struct llama *llama) {
-  for (size_t i = 0; i < LLAMA_RECENT; i++) llama->recent[i] = -1;
-}
-
 void llama_open(const struct gguf *file, const struct llama_options *options, struct llama *llama) {
   *llama = (struct llama){0};
-  forget(llama);
   llama->desc = describe(file, options, &llama->trained);
+  llama->tokens = malloc((size_t)(llama->desc.context + 1) * sizeof *llama->tokens);
+  if (!llama->tokens) give_up("no memory for %lld tokens", (long long)llama->desc.context);
   require_tensors(file, &llama->desc);
   llama->desc.nvfp4_scale = nvfp4_scale(file, &llama->desc);
   describe_step(&llama->decode, &llama->desc);
@@ -343,6 +340,7 @@ static void close_step(struct llama_step *step) {
 void llama_close(struct llama *llama) {
   close_step(&llama->prefill); /* it borrows from the other */
   close_step(&llama->decode);
+  free(llama->tokens);
   TRY(rondo_close(&llama->runtime));
 }
 
@@ -352,23 +350,22 @@ void llama_rewind(struct llama *llama, int64_t position) {
   int32_t value = (int32_t)position;
   TRY(rondo_upload(llama->decode.exec, llama->decode.tensors.position, &value, sizeof value));
   llama->position = position;
-  if (position == 0) forget(llama);
 }
 
-static void remember(struct llama *llama, const int32_t *tokens, size_t count) {
-  size_t taken = count < LLAMA_RECENT ? count : LLAMA_RECENT, kept = LLAMA_RECENT - taken;
-  memmove(llama->recent, llama->recent + taken, kept * sizeof *tokens);
-  memcpy(llama->recent + kept, tokens + count - taken, taken * sizeof *tokens);
+/* The last tokens in front of a position, the oldest first; -1 in front of the first. */
+static void put_recent(const struct llama *llama, int64_t end, int32_t *recent) {
+  for (int64_t i = 0, at = end - LLAMA_RECENT; i < LLAMA_RECENT; i++, at++) recent[i] = at < 0 ? -1 : llama->tokens[at];
 }
 
-static void replay(const struct llama *llama, const struct llama_step *step) {
-  if (llama->desc.penalized) memcpy(rondo_data(step->slot, step->tensors.recent), llama->recent, sizeof llama->recent);
+/* Of a step that takes so many tokens. */
+static void replay(const struct llama *llama, const struct llama_step *step, int64_t count) {
+  if (llama->desc.penalized) put_recent(llama, llama->position + count, rondo_data(step->slot, step->tensors.recent));
   TRY(rondo_replay(step->slot));
 }
 
 static int32_t next_of(struct llama *llama, const struct llama_step *step) {
   int32_t next = *(const int32_t *)rondo_data(step->slot, step->tensors.next);
-  remember(llama, &next, 1);
+  llama->tokens[llama->position] = next;
   return next;
 }
 
@@ -381,8 +378,8 @@ int32_t llama_prefill(struct llama *llama, const int32_t *tokens, size_t count) 
     memcpy(prompt, tokens + done, rows * sizeof *prompt);
     *(int32_t *)rondo_data(step->slot, step->tensors.last) = (int32_t)rows - 1;
     *(int32_t *)rondo_data(step->slot, step->tensors.advance) = (int32_t)rows;
-    remember(llama, tokens + done, rows);
-    replay(llama, step);
+    memcpy(llama->tokens + llama->position, tokens + done, rows * sizeof *tokens);
+    replay(llama, step, (int64_t)rows);
     TRY(rondo_wait(step->slot, RONDO_FOREVER));
     llama->position += (int64_t)rows;
   }
@@ -391,7 +388,7 @@ int32_t llama_prefill(struct llama *llama, const int32_t *tokens, size_t count) 
 }
 
 void llama_begin_token(struct llama *llama) {
-  replay(llama, &llama->decode);
+  replay(llama, &llama->decode, 1);
   llama->last = &llama->decode;
   llama->position++;
 }
@@ -403,6 +400,7 @@ int32_t llama_end_token(struct llama *llama) {
 
 void llama_force(struct llama *llama, int32_t token) {
   TRY(rondo_upload(llama->decode.exec, llama->decode.tensors.token, &token, sizeof token));
+  llama->tokens[llama->position] = token;
 }
 
 const float *llama_logits(const struct llama *llama) {

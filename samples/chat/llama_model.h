@@ -42,7 +42,7 @@ struct llama {
   const struct llama_step *last; /* what was replayed last */
   int64_t position;              /* tokens in the KV caches */
   int64_t trained;               /* the longest context that the model was trained for */
-  int32_t recent[LLAMA_RECENT];  /* the last tokens, the oldest first; -1 in front of the first */
+  int32_t *tokens;               /* those in the KV caches, and the one that was made last */
 };
 
 /* Both give up with a sentence, as samples do, where something is wrong. */

@@ -260,7 +260,7 @@ BOTH_BACKENDS(llama_model, answers_recognisably_with_an_nvfp4_embedding, check_n
 
 /* ---- Penalties --------------------------------------------------------------------------------------------------- */
 
-/* A prompt, and one token more, whatever the model would say. */
+/* A prompt in parts, with something in between that is taken back; and one token more, whatever the model would say. */
 static void logits_of(rondo_backend backend, float repeat_penalty, int32_t forced, float *logits, int64_t count) {
   struct gguf file = require_model();
   struct llama llama;
@@ -274,18 +274,23 @@ static void logits_of(rondo_backend backend, float repeat_penalty, int32_t force
   gguf_close(&file);
   cr_assert_leq(count, llama.desc.vocabulary);
   const int32_t prompt[] = {1, 300, 301, 302, 300, 303, 304, 305, 306, 307, 308, 309, 310, 311, 312, 313, 314};
-  llama_prefill(&llama, prompt, sizeof prompt / sizeof *prompt);
+  const int32_t taken_back[] = {1, 320, 321, 322, 323};
+  llama_prefill(&llama, prompt, 4);
+  llama_prefill(&llama, taken_back, sizeof taken_back / sizeof *taken_back);
+  llama_rewind(&llama, 4);
+  llama_prefill(&llama, prompt + 4, 4);
+  llama_prefill(&llama, prompt + 8, sizeof prompt / sizeof *prompt - 8);
   memcpy(logits, llama_logits(&llama), (size_t)count * sizeof *logits);
   llama_force(&llama, forced);
-  llama.recent[LLAMA_RECENT - 1] = forced;
   next_token(&llama);
   memcpy(logits + count, llama_logits(&llama), (size_t)count * sizeof *logits);
   llama_close(&llama);
 }
 
-/* Those of the prompt, and for the second step the token that was forced. */
+/* Those of the prompt, and for the second step the token that was forced; nothing that the model would have said within
+ * the prompt, and nothing that was taken back. */
 static void penalizes(rondo_backend backend) {
-  enum { COUNT = 400, FORCED = 350 };
+  enum { COUNT = 49152, FORCED = 350 };
   static float plain[2 * COUNT], penalized[2 * COUNT];
   skip_under_sanitizers();
   logits_of(backend, 1, FORCED, plain, COUNT);
