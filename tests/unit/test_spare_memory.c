@@ -236,7 +236,8 @@ Test(spare_memory, of_an_exec_is_there_before_its_first_replay) {
     REQUIRE_OK(rondo_release(slot));
   }
   getrusage(RUSAGE_SELF, &after);
-  cr_assert_lt(after.ru_minflt - before.ru_minflt, PAGES / 8, "%ld page faults", after.ru_minflt - before.ru_minflt);
+  /* Where nothing was there beforehand it is twice PAGES; the address sanitizer's own memory is a fourth of it. */
+  cr_assert_lt(after.ru_minflt - before.ru_minflt, PAGES / 2, "%ld page faults", after.ru_minflt - before.ru_minflt);
   REQUIRE_OK(rondo_close_exec(&exec));
   REQUIRE_OK(rondo_graph_destroy(&graph));
   REQUIRE_OK(rondo_close(&runtime));
