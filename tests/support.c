@@ -4,8 +4,20 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the sanitizer's name.
+ * Criterion's runner loses a little memory of its own when it has more than one worker; ours is still looked for. */
+const char *__lsan_default_suppressions(void) __attribute__((visibility("default"), weak));
+const char *__lsan_default_suppressions(void) { return "leak:libcriterion\n"; }
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+void skip_under_valgrind(const char *reason) {
+  const char *preloaded = getenv("LD_PRELOAD"); /* valgrind puts its own library there */
+  if (preloaded && strstr(preloaded, "vgpreload")) cr_skip_test("under valgrind %s", reason);
+}
 
 /* ---- Backends and statuses --------------------------------------------------------------------------------------- */
 

@@ -57,6 +57,9 @@ double random_uniform(struct random *random); /* [0, 1) */
 double random_normal(struct random *random);
 int64_t random_between(struct random *random, int64_t low, int64_t high); /* both included */
 
+/* Ends the test as skipped where valgrind runs it: what it cannot be asked for there. */
+void skip_under_valgrind(const char *reason);
+
 /* For an oracle's innermost loop. The sanitizers are there for the library: of the test's own arithmetic on its own
  * memory they would find nothing and take most of a test's time. */
 #define ORACLE_LOOP __attribute__((no_sanitize("address", "undefined")))

@@ -16,12 +16,6 @@ const uint32_t device_image_count = 2;
 
 const struct fake_driver *fake;
 
-/* NOLINTBEGIN(bugprone-reserved-identifier): the sanitizer's name.
- * Criterion's runner loses a little memory of its own when it has more than one worker; ours is still looked for. */
-const char *__lsan_default_suppressions(void) __attribute__((visibility("default"), weak));
-const char *__lsan_default_suppressions(void) { return "leak:libcriterion\n"; }
-/* NOLINTEND(bugprone-reserved-identifier) */
-
 const char mix_image[] = "fake image: mixture mix mix_unregistered";
 const size_t mix_image_bytes = sizeof mix_image;
 

@@ -83,6 +83,7 @@ static void *fail_and_stay(void *argument) {
 
 /* The tests' own thread has a place too, once something failed there. */
 Test(error_text, of_more_threads_than_there_are_places_says_so, .timeout = 240) {
+  skip_under_valgrind("there are at most 500 threads");
   pthread_t *threads = malloc(TOO_MANY * sizeof *threads);
   pthread_attr_t small;
   int started = 0;

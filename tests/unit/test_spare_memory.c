@@ -211,6 +211,7 @@ Test(spare_memory, of_an_exec_is_there_before_its_first_replay) {
   rondo_tensor in, out, between, kept;
   rondo_plan plan;
   struct rusage before, after;
+  skip_under_valgrind("page faults are valgrind's own");
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
   REQUIRE_OK(rondo_input(graph, "in", RONDO_I32, 2, (int64_t[]){ROWS, COLUMNS}, &in));
   REQUIRE_OK(rondo_temporary(graph, "between", RONDO_I32, 2, (int64_t[]){ROWS, COLUMNS}, &between));
