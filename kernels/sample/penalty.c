@@ -6,6 +6,7 @@
 
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
+#include "setting.h"
 
 rondo_status rondo_add_penalty(rondo_graph *graph, const rondo_penalty_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_penalty: the description is NULL");
@@ -17,18 +18,6 @@ rondo_status rondo_add_penalty(rondo_graph *graph, const rondo_penalty_desc *des
       [PENALTY_PRESENCE] = {"presence", desc->presence, RONDO_READ, 0},
   };
   return graph_add(graph, &op_penalty, desc->name, arguments, PENALTY_OPERANDS, NULL, 0);
-}
-
-/* Absent, one number, or one for each row. */
-static rondo_status check_penalty(const struct op_task *task, uint32_t index, const char *name) {
-  const struct op_operand *penalty = &task->operands[index];
-  int64_t count = task->operands[PENALTY_X].shape[0];
-  if (!penalty->present ||
-      (penalty->dtype == RONDO_F32 && penalty->rank == 1 && (penalty->shape[0] == 1 || penalty->shape[0] == count)))
-    return RONDO_OK;
-  char expected[48];
-  snprintf(expected, sizeof expected, "[1] or [%" PRId64 "] f32", count);
-  return op_unexpected(name, penalty, expected);
 }
 
 static rondo_status penalty_check(const struct op_task *task) {
@@ -44,7 +33,7 @@ static rondo_status penalty_check(const struct op_task *task) {
   }
   rondo_status status = RONDO_OK;
   for (uint32_t i = PENALTY_REPETITION; i < PENALTY_OPERANDS && status == RONDO_OK; i++)
-    status = check_penalty(task, i, names[i]);
+    if (task->operands[i].present) status = setting_check(task, i, names[i], RONDO_F32, x->shape[0]);
   return status;
 }
 

@@ -1,21 +1,16 @@
 /* penalty_host.c - penalties on columns that were drawn lately, on the host: an item is a row. */
 #include "../common/rows.h"
 #include "penalty.h"
+#include "setting.h"
 
 int64_t penalty_host_items(const struct op_task *task) { return task->operands[PENALTY_X].shape[0]; }
-
-/* The setting of a row; what is absent changes nothing. */
-static float setting(const struct op_call *call, uint32_t operand, int64_t row, float absent) {
-  const struct op_operand *of = &call->task->operands[operand];
-  const float *settings = call->data[operand];
-  return of->present ? settings[of->shape[0] > 1 ? row : 0] : absent;
-}
 
 static void penalize_row(const struct op_call *call, int64_t row) {
   const struct op_operand *x = &call->task->operands[PENALTY_X], *list = &call->task->operands[PENALTY_IDS];
   const int32_t *ids = (const int32_t *)call->data[PENALTY_IDS] + row * list->stride[0];
-  float repetition = setting(call, PENALTY_REPETITION, row, 1), frequency = setting(call, PENALTY_FREQUENCY, row, 0);
-  float presence = setting(call, PENALTY_PRESENCE, row, 0);
+  float repetition = setting_real(call, PENALTY_REPETITION, row, 1),
+        frequency = setting_real(call, PENALTY_FREQUENCY, row, 0);
+  float presence = setting_real(call, PENALTY_PRESENCE, row, 0);
   for (int64_t i = 0; i < list->shape[1]; i++) {
     int64_t earlier = 0, times = 0;
     if (ids[i] < 0 || ids[i] >= x->shape[1]) continue;

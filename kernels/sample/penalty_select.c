@@ -1,10 +1,9 @@
 /* penalty_select.c - a block for each row. */
 #include "../common/launch.h"
 #include "penalty.h"
+#include "setting.h"
 
 PENALTY_KERNELS(KERNEL_CONSTANT)
-
-static uint32_t has_many(const struct op_task *task, uint32_t index) { return task->operands[index].shape[0] > 1; }
 
 rondo_status penalty_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   const struct op_task *task = call->task;
@@ -23,9 +22,9 @@ rondo_status penalty_select(const struct op_call *call, const struct chip *chip,
       .n = (uint32_t)x->shape[1],
       .length = (uint32_t)ids->shape[1],
       .dtype = x->dtype,
-      .many_repetitions = has_many(task, PENALTY_REPETITION),
-      .many_frequencies = has_many(task, PENALTY_FREQUENCY),
-      .many_presences = has_many(task, PENALTY_PRESENCE),
+      .many_repetitions = setting_is_of_each_row(task, PENALTY_REPETITION),
+      .many_frequencies = setting_is_of_each_row(task, PENALTY_FREQUENCY),
+      .many_presences = setting_is_of_each_row(task, PENALTY_PRESENCE),
   };
   launch_add(launches, &rondo_penalty, x->shape[0], PENALTY_THREADS, 0, &parameters, sizeof parameters);
   return RONDO_OK;

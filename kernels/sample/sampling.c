@@ -2,10 +2,10 @@
 #include "sampling.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "../common/rows.h"
 #include "sample_number.h"
+#include "setting.h"
 
 rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_sample: the description is NULL");
@@ -19,18 +19,6 @@ rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc)
       [SAMPLE_STEP] = {"step", desc->step, RONDO_READ, 0},
   };
   return graph_add(graph, &op_sample, desc->name, arguments, SAMPLE_OPERANDS, NULL, 0);
-}
-
-/* One number, or one for each row. */
-static rondo_status check_setting(const struct op_task *task, uint32_t index, const char *name, rondo_dtype dtype) {
-  const struct op_operand *setting = &task->operands[index];
-  int64_t count = task->operands[SAMPLE_X].shape[0];
-  if (setting->present && setting->dtype == dtype && setting->rank == 1 &&
-      (setting->shape[0] == 1 || setting->shape[0] == count))
-    return RONDO_OK;
-  char expected[64];
-  snprintf(expected, sizeof expected, "[1] or [%" PRId64 "] %s", count, rondo_dtype_name(dtype));
-  return op_unexpected(name, setting, expected);
 }
 
 static rondo_status sample_check(const struct op_task *task) {
@@ -53,7 +41,7 @@ static rondo_status sample_check(const struct op_task *task) {
   rondo_status status = op_expect("out", &task->operands[SAMPLE_OUT], RONDO_I32, 1, x->shape);
   for (size_t i = 0; status == RONDO_OK && i < sizeof settings / sizeof *settings; i++)
     if (!settings[i].optional || task->operands[settings[i].index].present)
-      status = check_setting(task, settings[i].index, settings[i].name, settings[i].dtype);
+      status = setting_check(task, settings[i].index, settings[i].name, settings[i].dtype, x->shape[0]);
   return status;
 }
 

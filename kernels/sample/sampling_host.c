@@ -6,6 +6,7 @@
 #include "../common/rows.h"
 #include "sample_number.h"
 #include "sampling.h"
+#include "setting.h"
 
 enum { PIECE = 1024, DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS };
 
@@ -77,28 +78,18 @@ static uint64_t sum_down_to(const struct row *row, uint64_t key) {
   return sum;
 }
 
-/* The row's element of an operand that has one for all rows or one for each. */
-static int64_t place(const struct op_call *call, uint32_t index, int64_t row) {
-  return call->task->operands[index].shape[0] > 1 ? row : 0;
-}
-static float real_setting(const struct op_call *call, uint32_t index, int64_t row) {
-  return call->task->operands[index].present ? ((const float *)call->data[index])[place(call, index, row)] : 1.0f;
-}
-static int32_t whole_setting(const struct op_call *call, uint32_t index, int64_t row) {
-  return call->task->operands[index].present ? ((const int32_t *)call->data[index])[place(call, index, row)] : 0;
-}
-
 static uint64_t draw(const struct op_call *call, int64_t index, struct row *row) {
   uint64_t largest = largest_key(row), sum, last;
-  float temperature = real_setting(call, SAMPLE_TEMPERATURE, index), top_p = real_setting(call, SAMPLE_TOP_P, index);
-  int32_t top_k = whole_setting(call, SAMPLE_TOP_K, index);
+  float temperature = setting_real(call, SAMPLE_TEMPERATURE, index, 1),
+        top_p = setting_real(call, SAMPLE_TOP_P, index, 1);
+  int32_t top_k = setting_whole(call, SAMPLE_TOP_K, index, 0);
   row->largest = sample_value_of_key(largest), row->factor = sample_factor(temperature);
   if (!sample_is_drawn(row->largest, temperature, row->factor)) return largest;
   last = top_k > 0 ? find(row, true, (uint64_t)top_k) : 0;
   sum = sum_down_to(row, last);
   if (!(top_p >= 1)) sum = sum_down_to(row, find(row, false, sample_needed(top_p, sum)));
-  uint64_t random = sample_random((uint32_t)whole_setting(call, SAMPLE_SEED, index),
-                                  (uint32_t)whole_setting(call, SAMPLE_STEP, index));
+  uint64_t random = sample_random((uint32_t)setting_whole(call, SAMPLE_SEED, index, 0),
+                                  (uint32_t)setting_whole(call, SAMPLE_STEP, index, 0));
   return find(row, false, sample_drawn(random, sum));
 }
 

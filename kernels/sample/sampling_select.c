@@ -2,13 +2,12 @@
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "sampling.h"
+#include "setting.h"
 
 SAMPLE_KERNELS(KERNEL_CONSTANT)
 SAMPLE_CLUSTER_KERNELS(KERNEL_CONSTANT)
 
 enum { STATIC_BYTES = 1024 }; /* of shared memory, at most, besides what is asked for here */
-
-static bool has_many(const struct op_task *task, uint32_t index) { return task->operands[index].shape[0] > 1; }
 
 /* Clusters as long as they all run at once, if the row has something for each of their threads. */
 static bool by_clusters(const struct op_operand *x, const struct chip *chip) {
@@ -34,11 +33,11 @@ rondo_status sample_select(const struct op_call *call, const struct chip *chip, 
       .n = (uint32_t)x->shape[1],
       .dtype = x->dtype,
       .is_aligned = op_rows_aligned(x, 16),
-      .many_temperatures = has_many(task, SAMPLE_TEMPERATURE),
-      .many_ks = has_many(task, SAMPLE_TOP_K),
-      .many_ps = has_many(task, SAMPLE_TOP_P),
-      .many_seeds = has_many(task, SAMPLE_SEED),
-      .many_steps = has_many(task, SAMPLE_STEP),
+      .many_temperatures = setting_is_of_each_row(task, SAMPLE_TEMPERATURE),
+      .many_ks = setting_is_of_each_row(task, SAMPLE_TOP_K),
+      .many_ps = setting_is_of_each_row(task, SAMPLE_TOP_P),
+      .many_seeds = setting_is_of_each_row(task, SAMPLE_SEED),
+      .many_steps = setting_is_of_each_row(task, SAMPLE_STEP),
   };
   bool clusters = by_clusters(x, chip);
   int64_t columns = round_up(divide_up(x->shape[1], clusters ? SAMPLE_CLUSTER : 1), 8);
