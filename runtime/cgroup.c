@@ -102,6 +102,11 @@ bool cgroup_read(const struct cgroup *group, const char *name, char *line, size_
   return is_read;
 }
 
+bool cgroup_number(const struct cgroup *group, const char *file, int64_t *number) {
+  char line[64];
+  return cgroup_read(group, file, line, sizeof line) && sscanf(line, "%" SCNd64, number) == 1;
+}
+
 bool cgroup_field(const char *path, const char *name, uint64_t *number) {
   char line[256];
   size_t length = strlen(name);

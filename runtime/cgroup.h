@@ -20,6 +20,8 @@ bool cgroup_find(struct cgroup *group, const char *root, const char *controller)
 bool cgroup_leave(struct cgroup *group);
 /* The first line of a file of the group's, without its end. False: there is no such file. */
 bool cgroup_read(const struct cgroup *group, const char *file, char *line, size_t bytes);
+/* The number that it begins with. False: there is no such file, or no number, as of "max". */
+bool cgroup_number(const struct cgroup *group, const char *file, int64_t *number);
 
 /* The number of a file's line "NAME NUMBER" or "NAME: NUMBER", as memory.stat and /proc/meminfo have them. False: there
  * is none. */

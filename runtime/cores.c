@@ -48,19 +48,14 @@ struct bandwidth {
   int64_t quota, period;
 };
 
-static bool read_number(const struct cgroup *group, const char *file, int64_t *number) {
-  char line[64];
-  return cgroup_read(group, file, line, sizeof line) && sscanf(line, "%" SCNd64, number) == 1;
-}
-
 /* "max 100000" is no limit, and is not read; neither is a quota of -1. */
 static bool read_bandwidth(const struct cgroup *group, bool is_version_2, struct bandwidth *bandwidth) {
   char line[64];
   if (is_version_2)
     return cgroup_read(group, "cpu.max", line, sizeof line) &&
            sscanf(line, "%" SCNd64 " %" SCNd64, &bandwidth->quota, &bandwidth->period) == 2;
-  return read_number(group, "cpu.cfs_quota_us", &bandwidth->quota) &&
-         read_number(group, "cpu.cfs_period_us", &bandwidth->period);
+  return cgroup_number(group, "cpu.cfs_quota_us", &bandwidth->quota) &&
+         cgroup_number(group, "cpu.cfs_period_us", &bandwidth->period);
 }
 
 /* Rounded down: one thread more would be stopped for a part of each period, and the others would wait for it. */

@@ -56,11 +56,6 @@ static const struct version {
                  true,
                  {"total_inactive_file", "total_active_file", "total_slab"}}};
 
-static bool number_of(const struct cgroup *group, const char *file, uint64_t *number) {
-  char line[64];
-  return cgroup_read(group, file, line, sizeof line) && sscanf(line, "%" SCNu64, number) == 1;
-}
-
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static uint64_t reclaimed_bytes(const struct cgroup *group, const struct version *version) {
@@ -77,9 +72,10 @@ static uint64_t reclaimed_bytes(const struct cgroup *group, const struct version
 /* What a limit leaves; UINT64_MAX if there is none. */
 static uint64_t left_bytes(const struct cgroup *group, const char *limit_file, const char *use_file,
                            uint64_t reclaimed) {
-  uint64_t limit = 0, use = 0;
-  if (!number_of(group, limit_file, &limit) || !number_of(group, use_file, &use)) return UINT64_MAX;
-  return smaller(sum(limit > use ? limit - use : 0, reclaimed), limit);
+  int64_t limit = 0, use = 0;
+  if (!cgroup_number(group, limit_file, &limit) || !cgroup_number(group, use_file, &use) || limit < 0)
+    return UINT64_MAX;
+  return smaller(sum(limit > use ? (uint64_t)(limit - use) : 0, reclaimed), (uint64_t)limit);
 }
 
 /* What a group has left, where the machine has so much swap; UINT64_MAX if it has no limit. */
