@@ -6,26 +6,26 @@
 #include "clock.h"
 #include "replay.h"
 
-enum { LOOKS_PER_CLOCK = 16, SPIN_NS = 50 * 1000, SLEEP_NS = 20 * 1000, HEALTH_NS = 1000 * 1000 };
+enum { LOOKS_PER_CLOCK = 16 };
 
 /* Looks until there is something. RONDO_TIMEOUT; RONDO_DEVICE_LOST, where nothing comes any more. */
 static rondo_status look_until(const rondo_runtime *runtime, bool (*look)(void *subject), void *subject,
                                uint64_t timeout_ns) {
   const rondo_wait_mode mode = runtime->wait_mode;
-  uint64_t begin_ns = now_ns(), waited_ns = 0, health_ns = HEALTH_NS;
+  uint64_t begin_ns = now_ns(), waited_ns = 0, health_ns = HEALTH_MOST_NS;
   for (uint64_t looks = 0; !look(subject); looks++) {
     if (waited_ns < timeout_ns) cpu_relax();
-    bool spins = mode == RONDO_WAIT_SPIN || (mode == RONDO_WAIT_SPIN_YIELD && waited_ns < SPIN_NS);
+    bool spins = mode == RONDO_WAIT_SPIN || (mode == RONDO_WAIT_SPIN_YIELD && waited_ns < SPIN_BEFORE_YIELD_NS);
     if (spins && timeout_ns && looks % LOOKS_PER_CLOCK) continue;
     waited_ns = now_ns() - begin_ns;
     bool is_over = waited_ns >= timeout_ns;
     if (is_over || waited_ns >= health_ns) {
       rondo_status status = runtime->ops->health(runtime->device);
       if (status != RONDO_OK) return look(subject) ? RONDO_OK : status;
-      health_ns = waited_ns + HEALTH_NS;
+      health_ns = waited_ns + HEALTH_MOST_NS;
     }
     if (is_over) return RONDO_TIMEOUT;
-    if (!spins) nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    if (!spins) nanosleep(&(struct timespec){.tv_nsec = BLOCK_SLEEP_NS}, NULL);
   }
   return RONDO_OK;
 }

@@ -23,7 +23,6 @@ enum {
   PASSES = 20,
   TINY_BYTES = 8,
   COUNTS_BYTES = COMPLETION_WORDS * 8,
-  SPIN_BEFORE_YIELD_NS = 50 * 1000,
   SPIN_NS = 5 * 1000 * 1000, /* then rondo_wait's way will do, even where that sleeps */
 };
 static const uint64_t copy_bytes_wanted = UINT64_C(256) << 20;

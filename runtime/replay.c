@@ -15,11 +15,8 @@
 enum {
   SPINS_PER_CLOCK = 128, /* the clock costs some 20 ns, a look at the completion word one */
   /* A driver call: a dead device never writes the word. It takes the driver's lock, which others launch under, so that
-   * a long wait asks ever more rarely: when it has taken twice as long, and at least every millisecond. */
+   * a long wait asks ever more rarely: when it has taken twice as long, and at least every HEALTH_MOST_NS. */
   HEALTH_FIRST_NS = 100 * 1000,
-  HEALTH_MOST_NS = 1000 * 1000,
-  SPIN_BEFORE_YIELD_NS = 50 * 1000,
-  BLOCK_SLEEP_NS = 20 * 1000,
 };
 
 /* stream NULL: the lane's. */

@@ -8,6 +8,9 @@
 #include <immintrin.h>
 #endif
 
+/* How whoever waits spins, sleeps, and asks the driver for the device's health. */
+enum { SPIN_BEFORE_YIELD_NS = 50 * 1000, BLOCK_SLEEP_NS = 20 * 1000, HEALTH_MOST_NS = 1000 * 1000 };
+
 rondo_status exec_check(const rondo_exec *exec, const char *function);
 /* That, and this thread is not inside of work of its runtime. */
 rondo_status exec_check_outside(const rondo_exec *exec, const char *function);
