@@ -8,18 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <rondo.h>
+#include "check.h"
 
 enum { THREADS = 5, SLOTS = 3, ROUNDS = 400, COUNT = 64, ALIGNMENT = 256 };
 
 static rondo_backend backend = RONDO_BACKEND_HOST;
-
-static void check(bool good, const char *what) {
-  if (good) return;
-  fprintf(stderr, "%s: %s\n", what, rondo_error_text());
-  exit(1);
-}
-#define CHECK(call) check((call) == RONDO_OK, #call)
 
 static rondo_exec *exec;
 static rondo_tensor in, out;
@@ -79,10 +72,7 @@ static void *look(void *argument) {
 }
 
 int main(int argc, char **argv) {
-  if (argc == 2 && !strcmp(argv[1], "--cuda"))
-    backend = RONDO_BACKEND_CUDA;
-  else if (argc > 1)
-    return fprintf(stderr, "usage: acquire [--cuda]\n"), 2;
+  backend = backend_of(argc, argv, "acquire");
   rondo_runtime *runtime = NULL;
   rondo_graph *graph = NULL;
   const int64_t shape[] = {COUNT};

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <rondo.h>
+#include "check.h"
 
 enum { COUNT = 1024, ROUNDS = 150, ROUNDS_MOST = 100 * ROUNDS };
 /* What constants hold: those that are shared, and others that take the memory that was given back. */
@@ -30,21 +30,6 @@ static atomic_bool is_lent, is_over;
 static atomic_int borrowing;
 static atomic_uint lent_count, refused_count, read_count;
 
-static void check(bool good, const char *what) {
-  if (good) return;
-  fprintf(stderr, "%s: %s\n", what, rondo_error_text());
-  exit(1);
-}
-#define CHECK(call) check((call) == RONDO_OK, #call)
-
-static void require_all(const int32_t *data, int32_t value, const char *what) {
-  for (int i = 0; i < COUNT; i++) {
-    if (data[i] == value) continue;
-    fprintf(stderr, "%s: element %d is %d, expected %d\n", what, i, data[i], value);
-    exit(1);
-  }
-}
-
 static void set(rondo_exec *exec, rondo_tensor tensor, int32_t value) {
   int32_t data[COUNT];
   for (int i = 0; i < COUNT; i++) data[i] = value;
@@ -56,7 +41,7 @@ static void require_result(rondo_exec *exec, rondo_tensor out, int32_t value, co
   CHECK(rondo_acquire(exec, &slot));
   CHECK(rondo_replay(slot));
   CHECK(rondo_wait(slot, RONDO_FOREVER));
-  require_all(rondo_data(slot, out), value, what);
+  require_all(rondo_data(slot, out), COUNT, value, what);
   CHECK(rondo_release(slot));
 }
 
@@ -92,7 +77,7 @@ static void read_state(rondo_exec *exec) {
     rondo_status status = rondo_download(exec, state, data, sizeof data);
     check(status == RONDO_OK || status == RONDO_BUSY, "rondo_download");
     if (status != RONDO_OK) continue;
-    require_all(data, 0, "the state");
+    require_all(data, COUNT, 0, "the state");
     atomic_fetch_add(&read_count, 1);
   }
 }
@@ -172,10 +157,7 @@ static void *close_runtime(void *unused) {
 }
 
 int main(int argc, char **argv) {
-  if (argc == 2 && !strcmp(argv[1], "--cuda"))
-    backend = RONDO_BACKEND_CUDA;
-  else if (argc > 1)
-    return fprintf(stderr, "usage: closing [--cuda]\n"), 2;
+  backend = backend_of(argc, argv, "closing");
   rondo_exec *last = NULL;
   pthread_t threads[4], closer;
   describe();

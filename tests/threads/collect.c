@@ -8,18 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <rondo.h>
+#include "check.h"
 
 enum { EXECS = 2, SLOTS = 3, SENDERS = 3, COLLECTORS = 2, REQUESTS = 400, COUNT = 64 };
 
 static rondo_backend backend = RONDO_BACKEND_HOST;
-
-static void check(bool good, const char *what) {
-  if (good) return;
-  fprintf(stderr, "%s: %s\n", what, rondo_error_text());
-  exit(1);
-}
-#define CHECK(call) check((call) == RONDO_OK, #call)
 
 static rondo_exec *execs[EXECS];
 static rondo_tensor in, out;
@@ -67,10 +60,7 @@ static void *collect(void *unused) {
 }
 
 int main(int argc, char **argv) {
-  if (argc == 2 && !strcmp(argv[1], "--cuda"))
-    backend = RONDO_BACKEND_CUDA;
-  else if (argc > 1)
-    return fprintf(stderr, "usage: collect [--cuda]\n"), 2;
+  backend = backend_of(argc, argv, "collect");
   rondo_runtime *runtime = NULL;
   rondo_graph *graph = NULL;
   rondo_slot slot;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "../driver/fake_driver.h"
-#include <rondo.h>
+#include "check.h"
 
 enum { COUNT = 256, ROUNDS = 25, REPLAYS = 12, SHARED = 7, ALIGNMENT = 256 };
 /* The last has one user: while an exec is profiled nothing else is replayed in its lane. */
@@ -22,21 +22,6 @@ static rondo_backend backend = RONDO_BACKEND_HOST;
 static const int64_t shape[] = {COUNT};
 static rondo_runtime *runtime;
 static rondo_tensor constant; /* of the lender */
-
-static void check(bool good, const char *what) {
-  if (good) return;
-  fprintf(stderr, "%s: %s\n", what, rondo_error_text());
-  exit(1);
-}
-#define CHECK(call) check((call) == RONDO_OK, #call)
-
-static void require_all(const int32_t *data, int32_t value, const char *what) {
-  for (int i = 0; i < COUNT; i++) {
-    if (data[i] == value) continue;
-    fprintf(stderr, "%s: element %d is %d, expected %d\n", what, i, data[i], value);
-    exit(1);
-  }
-}
 
 static void fill(int32_t *data, int32_t value) {
   for (int i = 0; i < COUNT; i++) data[i] = value;
@@ -83,7 +68,7 @@ static void *borrow(void *unused) {
     for (int replay = 0; replay < REPLAYS; replay++) {
       CHECK(rondo_replay(slot));
       CHECK(rondo_wait(slot, RONDO_FOREVER));
-      require_all(rondo_data(slot, out), SHARED, "what is borrowed");
+      require_all(rondo_data(slot, out), COUNT, SHARED, "what is borrowed");
     }
     CHECK(rondo_close_exec(&exec));
     CHECK(rondo_graph_destroy(&graph));
@@ -103,7 +88,7 @@ static void *rebind(void *unused) {
     if (round % 3 == 2) CHECK(rondo_rebind(s.slot, s.in, NULL));
     CHECK(rondo_replay(s.slot));
     CHECK(rondo_wait(s.slot, RONDO_FOREVER));
-    require_all(rondo_data(s.slot, s.out), round % 3 == 1 ? -round : round, "what is bound");
+    require_all(rondo_data(s.slot, s.out), COUNT, round % 3 == 1 ? -round : round, "what is bound");
     if (round % 6 != 1) continue;
     CHECK(rondo_release(s.slot));
     CHECK(rondo_acquire(s.exec, &s.slot));
@@ -124,7 +109,7 @@ static void *profile(void *unused) {
     fill(rondo_data(s.slot, s.in), round);
     CHECK(rondo_profile(s.slot, &(rondo_profile_options){.passes = 3, .copy_bytes = 4096}, tasks, usage.node_count,
                         &totals));
-    require_all(rondo_data(s.slot, s.out), round, "what was profiled");
+    require_all(rondo_data(s.slot, s.out), COUNT, round, "what was profiled");
   }
   free(tasks);
   subject_close(&s);
@@ -147,7 +132,7 @@ static void *replay_elsewhere(void *unused) {
     for (int i = 0; i < 2; i++) {
       int which = (i + round) % 2;
       CHECK(rondo_wait(slots[which], RONDO_FOREVER));
-      require_all(rondo_data(slots[which], s.out), round + which, "a replay elsewhere");
+      require_all(rondo_data(slots[which], s.out), COUNT, round + which, "a replay elsewhere");
     }
   }
   subject_close(&s);
@@ -166,7 +151,7 @@ static void *notify(void *unused) {
       fill(rondo_data(s.slot, s.in), round + replay);
       CHECK(rondo_replay(s.slot));
       while (rondo_poll(s.slot) == RONDO_BUSY) sched_yield();
-      require_all(rondo_data(s.slot, s.out), round + replay, "what somebody is told of");
+      require_all(rondo_data(s.slot, s.out), COUNT, round + replay, "what somebody is told of");
     }
     subject_close(&s);
     uint64_t count = 0;
@@ -187,10 +172,7 @@ static void let_a_thread_run(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc == 2 && !strcmp(argv[1], "--cuda"))
-    backend = RONDO_BACKEND_CUDA;
-  else if (argc > 1)
-    return fprintf(stderr, "usage: together [--cuda]\n"), 2;
+  backend = backend_of(argc, argv, "together");
   static const rondo_lane lanes[LANES];
   static void *(*const uses[])(void *) = {borrow, borrow, rebind, rebind, profile, replay_elsewhere, notify, notify};
   enum { USES = sizeof uses / sizeof *uses };
