@@ -85,11 +85,11 @@
  *   - A graph is used by one thread at a time: all that describes, plans, instantiates or draws it.
  *   - An exec: any number of threads may call rondo_acquire, rondo_acquire_within, rondo_wait_any and rondo_exec_info,
  *     with no lock. rondo_upload, rondo_upload_all and rondo_download want that no other thread replays it, or an exec
- *     that borrows from it; rondo_close_exec that nobody uses it. Execs that share constants and states may be made,
- *     set, read and closed by several threads at a time: what does not go together is refused, whoever comes first.
+ *     that borrows from it; rondo_close_exec that nobody uses it. Several threads may make, set, read and close execs
+ *     that share constants and states: of two calls that exclude each other the second one is refused.
  *   - A slot is its holder's, who fills, replays, rebinds, profiles and releases it, one thread at a time, while others
- *     hold other slots. It may be handed on, as rondo_wait_any does or by any means that orders memory: then whoever
- *     has it releases it. rondo_poll, rondo_wait and rondo_data may be called by any other thread too, at any time.
+ *     hold other slots. The holder may hand it to another thread, by rondo_wait_any or by any means that orders memory;
+ *     that thread is then its holder. Any other thread may call rondo_poll, rondo_wait and rondo_data at any time.
  *   - Different graphs and execs are independent of each other. Functions of values alone (rondo_dtype_bits, say) are
  *     for any thread at any time.
  *   - Threads that the library starts take no signals of the application; nor do those that the driver starts in
@@ -270,8 +270,9 @@ typedef struct rondo_info {
 /* What was opened, and how full its pools are now. */
 RONDO_API rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info);
 
-/* RONDO_OK, or RONDO_DEVICE_LOST with the first cause, for whoever has no slot to ask. Any thread, no lock of Rondo's;
- * a question to the driver. A kernel that hangs is not seen so: its replay stays in flight. */
+/* Is the device still there? RONDO_OK, or RONDO_DEVICE_LOST with the first cause. It needs no slot, takes no lock of
+ * Rondo's, and asks the driver. Any thread may call it. It does not notice a kernel that hangs: its replay stays in
+ * flight. */
 RONDO_API rondo_status rondo_runtime_health(rondo_runtime *runtime);
 
 /* ---- Describe: tensors ------------------------------------------------------------------------------------------- */
@@ -1138,16 +1139,18 @@ RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
  *     ...
  *     while (rondo_wait_any(execs, count, timeout_ns, &slot) == RONDO_OK) answer(slot.user, slot), rondo_release(slot);
  *
- * Whoever gets the slot is its holder from then on. Any number of threads may call it at a time, while others acquire
- * and replay; each replay is told once, to one of them. An exec in front of the array goes before one behind it, and
- * the slots of an exec take turns. A slot that is replayed anew, even if the launch is refused, or released without
- * having been told of is not told of any more, and one that is released in that very moment is told with a handle that
- * is refused. Replays of rondo_profile are not told of. Costs a look at two words of each slot, at ten where
- * something may be done, and in rondo_replay three stores. Waits, with nothing in flight too, as the wait_mode says,
- * but where that does not only spin it sleeps 20 us between looks: with RONDO_WAIT_BLOCK from the first one on, else
- * after 50 us. Who would rather sleep until there is something asks for notices of all slots (rondo_notify), in one
- * file, and calls this with 0. Errors: RONDO_TIMEOUT; RONDO_DEVICE_LOST, once what was done has been told;
- * RONDO_INVALID_STATE inside a task of its own runtime, with a timeout above 0. */
+ * The thread that gets the slot is its holder from then on.
+ *   - Any number of threads may call it at a time, while others acquire and replay. Each replay is told to one of them,
+ *     once. Replays of rondo_profile are not told.
+ *   - Execs are looked at in the order of the array; the slots of an exec take turns.
+ *   - A replay is not told any more after its slot was released, or replayed anew, even if that launch is refused. If
+ *     the slot is released in the moment in which it is told, the handle is refused by every later call.
+ *   - It waits as the wait_mode says, also with nothing in flight. Unless that is RONDO_WAIT_SPIN, it sleeps 20 us
+ *     between looks: with RONDO_WAIT_BLOCK after the first one, else after 50 us. A program that would rather sleep
+ *     until a replay is done asks for notices of all slots in one file (rondo_notify), and calls this with 0.
+ *   - A look reads two words of each slot, and ten where a replay may be done. rondo_replay makes three stores for it.
+ * Errors: RONDO_TIMEOUT; RONDO_DEVICE_LOST, after all that was done has been told; RONDO_INVALID_STATE inside a task of
+ * its own runtime, with a timeout above 0. */
 RONDO_API rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint64_t timeout_ns,
                                       rondo_slot *slot);
 
