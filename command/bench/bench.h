@@ -8,5 +8,6 @@ int bench_llama(int count, char **words);
 int bench_plan(int count, char **words);
 int bench_replay(int count, char **words);
 int bench_upload(int count, char **words);
+int bench_wait(int count, char **words);
 
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "spin.h"
 #include "timing.h"
 
 enum {
@@ -17,27 +18,11 @@ enum {
   TINY = 2048,
   PAUSE_NS = 30 * 1000,
   NEIGHBOUR_US = 5000, /* a replay of what runs beside takes about as long */
-  SPIN_THREADS = 1024,
-  SPINS_EACH = 2, /* blocks that a multiprocessor holds */
+  SPINS_EACH = 2,      /* blocks that a multiprocessor holds */
   COPIES = 16,
   TURNS = 10,
 };
 static const int64_t copy_bytes = INT64_C(128) << 20;
-
-/* Nothing, for `ns` nanoseconds in each block. */
-static const char spin_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
-                               ".visible .entry spin(.param .u64 unused, .param .u64 ns)\n.maxntid 1024, 1, 1\n{\n"
-                               ".reg .b64 %rd<6>;\n.reg .pred %p;\n"
-                               "ld.param.u64 %rd1, [ns];\nmov.u64 %rd2, %globaltimer;\n"
-                               "AGAIN:\nmov.u64 %rd3, %globaltimer;\nsub.u64 %rd4, %rd3, %rd2;\n"
-                               "setp.lt.u64 %p, %rd4, %rd1;\n@%p bra AGAIN;\nret;\n}\n";
-
-static void spin_host(void *user, void *const *data) {
-  uint64_t ns, begin = timing_now_ns();
-  (void)user;
-  memcpy(&ns, data[1], sizeof ns);
-  while (timing_now_ns() - begin < ns) continue;
-}
 
 struct options {
   rondo_backend backend;
@@ -69,19 +54,10 @@ static rondo_graph *copies(int count, int64_t bytes) {
   return graph;
 }
 
-static rondo_graph *spins(uint64_t block_us, int32_t multiprocessors, bool on_host) {
+static rondo_graph *spins(uint64_t block_us, int32_t multiprocessors) {
   rondo_graph *graph = graph_make();
-  uint64_t waves = NEIGHBOUR_US / block_us + 1, ns = (on_host ? waves : 1) * block_us * 1000;
-  rondo_argument arguments[] = {{.tensor = state(graph, 16), .access = RONDO_WRITE}, {.value = &ns, .bytes = 8}};
-  TRY(rondo_add_kernel(graph, &(rondo_kernel_desc){.name = "spin",
-                                                   .image = spin_ptx,
-                                                   .image_bytes = sizeof spin_ptx,
-                                                   .function = "spin",
-                                                   .grid = {(uint32_t)(multiprocessors * SPINS_EACH) * (uint32_t)waves},
-                                                   .block = {SPIN_THREADS},
-                                                   .arguments = arguments,
-                                                   .argument_count = 2,
-                                                   .host = spin_host}));
+  uint64_t waves = NEIGHBOUR_US / block_us + 1, ns = block_us * 1000;
+  spin_add(graph, (uint32_t)(multiprocessors * SPINS_EACH) * (uint32_t)waves, ns, waves * ns);
   return graph;
 }
 
@@ -201,8 +177,8 @@ static void beside(const struct options *options, struct report *report, const s
   bool on_host = info.backend == RONDO_BACKEND_HOST;
   if (on_host && !block_us) return; /* it has no such bandwidth */
   struct neighbour neighbour;
-  neighbour_start(&neighbour, runtime,
-                  block_us ? spins(block_us, grant.multiprocessors, on_host) : copies(COPIES, copy_bytes), lane);
+  neighbour_start(&neighbour, runtime, block_us ? spins(block_us, grant.multiprocessors) : copies(COPIES, copy_bytes),
+                  lane);
   if (block_us)
     snprintf(name, sizeof name, "  beside blocks of %u us", (unsigned)block_us);
   else
