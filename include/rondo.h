@@ -194,15 +194,17 @@ typedef enum rondo_backend {
   RONDO_BACKEND_CUDA
 } rondo_backend;
 
-/* How rondo_wait and the host backend's threads wait. Threads of the host backend that have nothing to do soon sleep
- * until they are woken, by one system call of rondo_replay; all but the one that RONDO_WAIT_SPIN tells of. */
+/* How rondo_wait, rondo_wait_any and the host backend's threads wait. Threads of the host backend that have nothing to
+ * do soon sleep until they are woken, by one system call of rondo_replay; all but the one that RONDO_WAIT_SPIN tells
+ * of. */
 typedef enum rondo_wait_mode {
-  RONDO_WAIT_SPIN_YIELD = 0, /* spin some microseconds, then yield the core between looks; on the host backend, whose
-                                tasks may need that core, sleep until the end */
+  RONDO_WAIT_SPIN_YIELD = 0, /* with CUDA: spin 50 us, then yield the core between looks. On the host backend, whose
+                                tasks may need that core: spin, or sleep until the end, whichever was sooner when a few
+                                waits for the slot did the one and the other. Now and then that is tried anew */
   RONDO_WAIT_SPIN, /* spin only: rondo_replay and rondo_wait make no system call, but for a slot's first replay
                       where it had no warm-up. On the host backend one thread of each lane spins too, busy
                       with a core even when there is nothing to do */
-  RONDO_WAIT_BLOCK /* sleep between looks: least CPU, tens of microseconds more latency */
+  RONDO_WAIT_BLOCK /* least CPU. With CUDA: sleep 20 us between looks. On the host backend: sleep until the end */
 } rondo_wait_mode;
 
 typedef struct rondo_options {
@@ -1145,9 +1147,9 @@ RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
  *   - Execs are looked at in the order of the array; the slots of an exec take turns.
  *   - A replay is not told any more after its slot was released, or replayed anew, even if that launch is refused. If
  *     the slot is released in the moment in which it is told, the handle is refused by every later call.
- *   - It waits as the wait_mode says, also with nothing in flight. Unless that is RONDO_WAIT_SPIN, it sleeps 20 us
- *     between looks: with RONDO_WAIT_BLOCK after the first one, else after 50 us. A program that would rather sleep
- *     until a replay is done asks for notices of all slots in one file (rondo_notify), and calls this with 0.
+ *   - It waits as the wait_mode says, also with nothing in flight; but where rondo_wait yields, it sleeps 20 us. With
+ *     CUDA a program that would rather sleep until a replay is done asks for notices of all slots in one file
+ *     (rondo_notify), and calls this with 0.
  *   - A look reads two words of each slot, and ten where a replay may be done. rondo_replay makes three stores for it.
  * Errors: RONDO_TIMEOUT; RONDO_DEVICE_LOST, after all that was done has been told; RONDO_INVALID_STATE inside a task of
  * its own runtime, with a timeout above 0. */

@@ -1,34 +1,8 @@
 /* any_slot.c - which of many slots is done, or free: by looking at their words, on the caller's thread, so that a
- * replay costs no more for it. No allocation and no lock; with RONDO_WAIT_SPIN no system call. */
+ * replay costs no more for it. */
 #include <inttypes.h>
-#include <time.h>
 
-#include "clock.h"
 #include "replay.h"
-
-enum { LOOKS_PER_CLOCK = 16 };
-
-/* Looks until there is something. RONDO_TIMEOUT; RONDO_DEVICE_LOST, where nothing comes any more. */
-static rondo_status look_until(const rondo_runtime *runtime, bool (*look)(void *subject), void *subject,
-                               uint64_t timeout_ns) {
-  const rondo_wait_mode mode = runtime->wait_mode;
-  uint64_t begin_ns = now_ns(), waited_ns = 0, health_ns = HEALTH_MOST_NS;
-  for (uint64_t looks = 0; !look(subject); looks++) {
-    if (waited_ns < timeout_ns) cpu_relax();
-    bool spins = mode == RONDO_WAIT_SPIN || (mode == RONDO_WAIT_SPIN_YIELD && waited_ns < SPIN_BEFORE_YIELD_NS);
-    if (spins && timeout_ns && looks % LOOKS_PER_CLOCK) continue;
-    waited_ns = now_ns() - begin_ns;
-    bool is_over = waited_ns >= timeout_ns;
-    if (is_over || waited_ns >= health_ns) {
-      rondo_status status = runtime->ops->health(runtime->device);
-      if (status != RONDO_OK) return look(subject) ? RONDO_OK : status;
-      health_ns = waited_ns + HEALTH_MOST_NS;
-    }
-    if (is_over) return RONDO_TIMEOUT;
-    if (!spins) nanosleep(&(struct timespec){.tv_nsec = BLOCK_SLEEP_NS}, NULL);
-  }
-  return RONDO_OK;
-}
 
 /* ---- Done -------------------------------------------------------------------------------------------------------- */
 
@@ -88,7 +62,9 @@ rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint6
   }
   const rondo_runtime *runtime = execs[0]->runtime;
   rondo_status status = timeout_ns ? runtime_check_outside(runtime, "rondo_wait_any") : RONDO_OK;
-  if (status == RONDO_OK) status = look_until(runtime, look_for_done, &any, timeout_ns);
+  const struct waiting waiting = {
+      .runtime = runtime, .look = look_for_done, .subject = &any, .patience = &execs[0]->patience, .may_be_long = true};
+  if (status == RONDO_OK) status = wait_until(&waiting, timeout_ns);
   if (status == RONDO_TIMEOUT)
     return status_set(status, "rondo_wait_any: no replay that was not told of before was done after %" PRIu64 " ns",
                       timeout_ns);
@@ -114,7 +90,9 @@ rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_s
   if (!slot) return status_set(RONDO_INVALID_ARGUMENT, "rondo_acquire_within: the slot's address is NULL");
   if (timeout_ns) status = runtime_check_outside(exec->runtime, "rondo_acquire_within");
   struct free_slot free_slot = {.exec = exec};
-  if (status == RONDO_OK) status = look_until(exec->runtime, look_for_free, &free_slot, timeout_ns);
+  const struct waiting waiting = {
+      .runtime = exec->runtime, .look = look_for_free, .subject = &free_slot, .may_be_long = true};
+  if (status == RONDO_OK) status = wait_until(&waiting, timeout_ns);
   if (status == RONDO_TIMEOUT)
     return status_set(status, "rondo_acquire_within: no slot was free after %" PRIu64 " ns: the exec has %" PRIu32,
                       timeout_ns, exec->slot_count);

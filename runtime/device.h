@@ -136,9 +136,11 @@ struct device_ops {
   rondo_status (*exec_launch)(struct device_exec *exec); /* never blocks, never allocates */
   /* Likewise, in a stream of the caller's and yet in order with the lane. NULL: there are no streams. */
   rondo_status (*exec_launch_on)(struct device_exec *exec, void *stream);
-  /* Sleeps until the exec has ended for the count-th time, for most_ns or a millisecond at most: the tasks may need the
-   * core of whoever waits. May return for no reason. NULL: they do not. */
-  void (*exec_rest)(struct device_exec *exec, uint64_t count, uint64_t most_ns);
+  /* Sleeps until look(subject), which a replay's end or a ring may have made true, until the device is lost, or for
+   * most_ns (RONDO_FOREVER: no limit): the tasks may need the core of whoever waits. Returns what look said last, at
+   * once where that is true. May return for no reason. NULL: the tasks do not need it, and there is no ring. */
+  bool (*rest)(struct device *device, bool (*look)(void *subject), void *subject, uint64_t most_ns);
+  void (*ring)(struct device *device); /* looks of those who rest may be true now */
   /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
   void (*exec_destroy)(struct device_exec *exec); /* not in flight, with no notice due */

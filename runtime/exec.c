@@ -431,7 +431,7 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
 
 /* RONDO_TIMEOUT: the replays are done, and yet not all is written that tells of it. Nothing is lost then. A device that
  * was lost before ends the wait early; closing goes on. */
-static rondo_status exec_end(const rondo_exec *exec, uint64_t timeout_ns, const char *function) {
+static rondo_status exec_end(rondo_exec *exec, uint64_t timeout_ns, const char *function) {
   uint32_t slot = 0;
   rondo_status status = slots_wait(exec, timeout_ns, &slot);
   if (status == RONDO_TIMEOUT) {

@@ -3,6 +3,7 @@
 #define RONDO_EXEC_H
 
 #include "notice.h"
+#include "patience.h"
 #include "plan.h"
 
 struct exec_tensor {
@@ -42,6 +43,7 @@ struct slot {
   void *backend_memory;
   uint32_t rebound_count;
   struct notice notice;
+  struct patience patience;
   bool constants_are_set; /* seen by a replay: not asked for again until a constant is bound no more */
   _Atomic uint32_t lease; /* odd while somebody holds the slot: what the holder did is seen by the next one */
 };
@@ -54,6 +56,7 @@ struct rondo_exec {
   uint64_t graph_serial; /* the graph may be gone */
   uint32_t slot_count;
   _Atomic uint32_t next_slot, next_done; /* where the search for a free or a done one begins: hints */
+  struct patience patience;              /* of waits for any of several execs of which this is the first */
   uint32_t lane;
   bool keeps_warm;
   uint32_t tensor_count, node_count, operand_count, user_kernel_count, launch_count;

@@ -190,7 +190,7 @@ static void give_all(struct profile *p) {
 /* ---- Time -------------------------------------------------------------------------------------------------------- */
 
 /* Sleeping between looks would be measured too. */
-static rondo_status wait_awake(const struct profile *p, const struct slot *slot) {
+static rondo_status wait_awake(const struct profile *p, struct slot *slot) {
   for (uint64_t begin_ns = now_ns(); !slot_done(slot);) {
     uint64_t waited_ns = now_ns() - begin_ns;
     if (waited_ns > SPIN_NS) return slot_wait(p->exec, slot, timeout_ns);

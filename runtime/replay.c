@@ -12,13 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-  SPINS_PER_CLOCK = 128, /* the clock costs some 20 ns, a look at the completion word one */
-  /* A driver call: a dead device never writes the word. It takes the driver's lock, which others launch under, so that
-   * a long wait asks ever more rarely: when it has taken twice as long, and at least every HEALTH_MOST_NS. */
-  HEALTH_FIRST_NS = 100 * 1000,
-};
-
 /* stream NULL: the lane's. */
 static rondo_status launch(const rondo_exec *exec, struct slot *slot, void *const *stream) {
   const struct device_ops *ops = exec->runtime->ops;
@@ -48,20 +41,6 @@ rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *f
              : status;
 }
 
-static void pause_for(const rondo_exec *exec, const struct slot *slot, uint64_t waited_ns, uint64_t left_ns) {
-  const struct device_ops *ops = exec->runtime->ops;
-  rondo_wait_mode mode = exec->runtime->wait_mode;
-  if (mode == RONDO_WAIT_SPIN || (mode == RONDO_WAIT_SPIN_YIELD && waited_ns <= SPIN_BEFORE_YIELD_NS)) return;
-  if (ops->exec_rest) {
-    ops->exec_rest(slot->device_exec, atomic_load_explicit(&slot->launched, memory_order_relaxed), left_ns);
-  } else if (mode == RONDO_WAIT_BLOCK) {
-    struct timespec sleep = {.tv_nsec = BLOCK_SLEEP_NS};
-    nanosleep(&sleep, NULL);
-  } else {
-    sched_yield();
-  }
-}
-
 /* A device may be lost behind a replay that was done between the two looks: its result stands, for this call as for the
  * next. */
 static rondo_status done_after_all(const struct slot *slot, rondo_status status) {
@@ -75,31 +54,17 @@ static rondo_status timed_out(const rondo_exec *exec, const struct slot *slot, u
                     (uint32_t)(slot - exec->slots), timeout_ns);
 }
 
-rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
+static bool look_at_slot(void *slot) { return slot_done(slot); }
+
+rondo_status slot_wait(const rondo_exec *exec, struct slot *slot, uint64_t timeout_ns) {
   if (slot_done(slot)) return RONDO_OK;
-  uint64_t begin_ns = now_ns(), waited_ns = 0, health_ns = HEALTH_FIRST_NS;
-  for (uint64_t spins = 1;; spins++) {
-    cpu_relax();
-    if (slot_done(slot)) return RONDO_OK;
-    bool look_at_clock = spins % SPINS_PER_CLOCK == 0 || waited_ns > SPIN_BEFORE_YIELD_NS;
-    if (!look_at_clock && exec->runtime->wait_mode != RONDO_WAIT_BLOCK) continue;
-    waited_ns = now_ns() - begin_ns;
-    if (waited_ns >= health_ns) { /* by the clock: a spin that yields or sleeps may take milliseconds */
-      rondo_status status = exec->runtime->ops->health(exec->runtime->device);
-      if (status != RONDO_OK) return done_after_all(slot, status);
-      health_ns = waited_ns + (waited_ns < HEALTH_MOST_NS ? waited_ns : HEALTH_MOST_NS);
-    }
-    if (waited_ns >= timeout_ns) return timed_out(exec, slot, timeout_ns);
-    pause_for(exec, slot, waited_ns, timeout_ns - waited_ns);
-  }
+  const struct waiting waiting = {
+      .runtime = exec->runtime, .look = look_at_slot, .subject = slot, .patience = &slot->patience};
+  rondo_status status = wait_until(&waiting, timeout_ns);
+  return status == RONDO_TIMEOUT ? timed_out(exec, slot, timeout_ns) : status;
 }
 
-static uint64_t left_of(uint64_t timeout_ns, uint64_t waited_ns) {
-  if (timeout_ns == RONDO_FOREVER) return RONDO_FOREVER;
-  return timeout_ns > waited_ns ? timeout_ns - waited_ns : 0;
-}
-
-rondo_status slots_wait(const rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot) {
+rondo_status slots_wait(rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot) {
   rondo_status status = RONDO_OK;
   uint64_t begin_ns = now_ns(), waited_ns = 0;
   for (*slot = 0; *slot < exec->slot_count; ++*slot) {
@@ -295,6 +260,8 @@ rondo_status rondo_release(rondo_slot handle) {
   if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,
                                                memory_order_relaxed))
     return slot_released(handle, "rondo_release");
+  const rondo_runtime *runtime = handle.exec->runtime;
+  if (runtime->ops->ring) runtime->ops->ring(runtime->device);
   return RONDO_OK;
 }
 

@@ -2,14 +2,7 @@
 #ifndef RONDO_REPLAY_H
 #define RONDO_REPLAY_H
 
-#include "exec.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-/* How whoever waits spins, sleeps, and asks the driver for the device's health. */
-enum { SPIN_BEFORE_YIELD_NS = 50 * 1000, BLOCK_SLEEP_NS = 20 * 1000, HEALTH_MOST_NS = 1000 * 1000 };
+#include "waiting.h"
 
 rondo_status exec_check(const rondo_exec *exec, const char *function);
 /* That, and this thread is not inside of work of its runtime. */
@@ -20,14 +13,6 @@ rondo_status slot_check(rondo_slot handle, const char *function, struct slot **s
 
 /* That, and it may be replayed: it is not in flight, and there is something in its constants. */
 rondo_status slot_ready(rondo_slot handle, const char *function, struct slot **slot);
-
-static inline void cpu_relax(void) {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
 
 /* Have as many of the slot's launches completed? Acquires what they wrote. */
 static inline bool slot_reached(const struct slot *slot, uint64_t launched) {
@@ -68,9 +53,9 @@ rondo_status exec_rebind(rondo_exec *exec, struct slot *slot, rondo_tensor tenso
 rondo_status exec_unbind(rondo_exec *exec, struct slot *slot);
 
 /* RONDO_OK, RONDO_TIMEOUT or RONDO_DEVICE_LOST. */
-rondo_status slot_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns);
+rondo_status slot_wait(const rondo_exec *exec, struct slot *slot, uint64_t timeout_ns);
 /* The same for all slots together; *slot is then the one that was not done. */
-rondo_status slots_wait(const rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot);
+rondo_status slots_wait(rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot);
 /* The same for what their replays, which are done, still have to tell. */
 rondo_status notices_wait(const rondo_exec *exec, uint64_t timeout_ns);
 

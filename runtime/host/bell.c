@@ -5,15 +5,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-void bell_sleep(struct bell *bell, bool (*ready)(const void *subject), const void *subject,
-                const struct timespec *timeout) {
+bool bell_sleep(struct bell *bell, bool (*ready)(void *subject), void *subject, const struct timespec *timeout) {
   atomic_fetch_add(&bell->sleepers, 1);
   uint32_t seen = atomic_load(&bell->rings);
-  if (!ready(subject)) syscall(SYS_futex, &bell->rings, FUTEX_WAIT_PRIVATE, seen, timeout, NULL, 0);
+  bool is_ready = ready(subject);
+  if (!is_ready) syscall(SYS_futex, &bell->rings, FUTEX_WAIT_PRIVATE, seen, timeout, NULL, 0);
   atomic_fetch_sub(&bell->sleepers, 1);
+  return is_ready;
 }
 
 void bell_wake(struct bell *bell, uint32_t count) {
-  atomic_fetch_add(&bell->rings, 1);
   syscall(SYS_futex, &bell->rings, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }

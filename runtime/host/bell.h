@@ -1,20 +1,19 @@
-/* bell.h - where threads of a team sleep until there is something to do, and who waits for it until it is done, without
- * missing it; and
- * without a system call of whoever has something to do while nobody sleeps.
+/* bell.h - where threads of a team sleep until there is something to do, and who waits for its end until it is there,
+ * without missing it; and without a system call of whoever rings while nobody sleeps.
  *
- * Why no wake-up is lost. `ready` reads one atomic that whoever rings has written just before, and these four are
- * sequentially consistent, so that all threads see them in one order (C17 7.17.3):
+ * Why no wake-up is lost. `rings` and `sleepers` are sequentially consistent: all threads see what is done to them in
+ * one order (C17 7.17.3).
  *
  *     the sleeper                            the ringer
  *     S1  sleepers += 1                      R1  write what `ready` reads
- *     S2  seen = rings                       R2  read sleepers: if 0, nobody has to be woken
- *     S3  ready? then no sleep               R3  rings += 1
+ *     S2  seen = rings                       R2  rings += 1
+ *     S3  ready? then no sleep               R3  read sleepers: if 0, nobody has to be woken
  *     S4  FUTEX_WAIT while rings == seen     R4  FUTEX_WAKE
  *
- * If S3 comes after R1, the sleeper sees that it is ready. If it comes before, then S1 < S3 < R1 < R2, and the ringer
- * sees the sleeper; and S2 < S3 < R1 < R3, so that `seen` is an older count than the one R3 writes. The kernel compares
- * and queues under one lock, which R4 takes too: either S4 finds another count and returns, or it is in the queue when
- * R4 comes. */
+ * If S2 comes after R2 it synchronizes with it, and S3 sees R1, whatever and however much that is. If it comes before,
+ * then S1 < S2 < R2 < R3, and the ringer sees the sleeper; and `seen` is an older count than the one R2 writes. The
+ * kernel compares and queues under one lock, which R4 takes too: either S4 finds another count and returns, or it is in
+ * the queue when R4 comes. */
 #ifndef RONDO_HOST_BELL_H
 #define RONDO_HOST_BELL_H
 
@@ -28,13 +27,14 @@ struct bell {
   _Atomic uint32_t sleepers;
 };
 
-/* Sleeps until the bell is rung or `timeout` is over (NULL: never), unless ready(subject). May return for no reason. */
-void bell_sleep(struct bell *bell, bool (*ready)(const void *subject), const void *subject,
-                const struct timespec *timeout);
+/* Sleeps until the bell is rung or `timeout` is over (NULL: never), unless ready(subject); false then, and if it was
+ * not ready. May return for no reason. */
+bool bell_sleep(struct bell *bell, bool (*ready)(void *subject), void *subject, const struct timespec *timeout);
 
-/* Wakes up to `count` sleepers. What they wait for was written with memory_order_seq_cst. */
+/* Wakes up to `count` sleepers. */
 void bell_wake(struct bell *bell, uint32_t count);
 static inline void bell_ring(struct bell *bell, uint32_t count) {
+  atomic_fetch_add(&bell->rings, 1);
   if (atomic_load(&bell->sleepers)) bell_wake(bell, count);
 }
 

@@ -19,14 +19,15 @@
 #include "../spare_memory.h"
 #include "team.h"
 
-enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000, REST_MOST_NS = 1000 * 1000 };
-static const uint64_t patience_ns = UINT64_C(1000) * 1000 * 1000;
+enum { CAUSE_BYTES = 384, SPINS_BEFORE_SLEEP = 4000, DRAIN_POLL_NS = 100 * 1000 };
+static const uint64_t second_ns = UINT64_C(1000) * 1000 * 1000, grace_ns = UINT64_C(1000) * 1000 * 1000;
 
 struct device {
   rondo_allocator allocator;
   struct cores cores;  /* of all teams */
   uint32_t team_count; /* that were started */
   struct team teams[RONDO_MAX_LANES];
+  struct bell caller_bell; /* for those who wait for replays and slots */
   void *device_memory, *pinned_memory;
   uint64_t device_bytes, pinned_bytes; /* as asked of the allocator */
   bool checks_memory;                  /* it may promise more than there is */
@@ -48,6 +49,8 @@ struct device_exec {
   void *data[];                    /* the same of this slot */
 };
 
+static void ring_callers(struct device *device) { bell_ring(&device->caller_bell, INT_MAX); }
+
 /* ---- Loss -------------------------------------------------------------------------------------------------------- */
 
 static bool is_lost(const struct device *device) { return atomic_load_explicit(&device->lost, memory_order_acquire); }
@@ -57,6 +60,7 @@ static rondo_status host_lose(struct device *device, const char *cause) {
     snprintf(device->cause, sizeof device->cause, "%s", cause);
     device->lost_ns = now_ns();
     atomic_store_explicit(&device->lost, true, memory_order_release);
+    ring_callers(device);
   }
   return status_set(RONDO_DEVICE_LOST, "%s", cause);
 }
@@ -86,13 +90,13 @@ static rondo_status pools_check(const rondo_options *options) {
 
 /* Whoever sees the word may close the exec, unless a notice is due; the team ends after its program. */
 static void publish(struct device_exec *exec) {
-  struct team *team = exec->team;
+  struct device *owner = exec->device; /* asked for now: at the end the exec may be gone */
   struct notice *notice = exec->notice && exec->notice->is_wanted ? exec->notice : NULL;
   if (notice) notice_expect(notice);
   exec->counts[0]++;
-  atomic_store(&exec->words[0], exec->counts[0]); /* memory_order_seq_cst, as bell.h asks */
+  atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
   if (notice) notice_send(notice);
-  bell_ring(&team->done_bell, INT_MAX);
+  ring_callers(owner);
 }
 
 static void run_task(struct team *team, const struct op_call *call) {
@@ -131,7 +135,7 @@ static void run_program(struct team *team, void *owner, void *program) {
 
 static bool host_close(struct device *device) {
   rondo_allocator allocator = device->allocator;
-  uint64_t timeout_ns = is_lost(device) ? patience_ns : RONDO_FOREVER;
+  uint64_t timeout_ns = is_lost(device) ? grace_ns : RONDO_FOREVER;
   if (!teams_stop(device->teams, device->team_count, &allocator, timeout_ns)) return false;
   if (device->device_memory) allocator.release(allocator.user, device->device_memory, device->device_bytes);
   if (device->pinned_memory) allocator.release(allocator.user, device->pinned_memory, device->pinned_bytes);
@@ -370,20 +374,27 @@ static rondo_status host_exec_launch(struct device_exec *exec) {
   return status == RONDO_OK ? team_push(exec->team, exec) : status;
 }
 
-struct end {
-  const struct device_exec *exec;
-  uint64_t count;
+/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
+
+struct resting {
+  const struct device *device;
+  bool (*look)(void *subject);
+  void *subject;
+  bool is_there;
 };
 
-static bool has_ended(const void *argument) {
-  const struct end *end = argument;
-  return atomic_load(&end->exec->words[0]) >= end->count;
+static bool rests_no_more(void *argument) {
+  struct resting *resting = argument;
+  resting->is_there = resting->look(resting->subject);
+  return resting->is_there || is_lost(resting->device);
 }
 
-static void host_exec_rest(struct device_exec *exec, uint64_t count, uint64_t most_ns) {
-  struct end end = {exec, count};
-  struct timespec most = {.tv_nsec = (long)(most_ns < REST_MOST_NS ? most_ns : REST_MOST_NS)};
-  bell_sleep(&exec->team->done_bell, has_ended, &end, &most);
+/* A timer only where one is asked for: of a virtual machine it may take as long as the rest. */
+static bool host_rest(struct device *device, bool (*look)(void *subject), void *subject, uint64_t most_ns) {
+  struct resting resting = {device, look, subject, false};
+  struct timespec most = {.tv_sec = (time_t)(most_ns / second_ns), .tv_nsec = (long)(most_ns % second_ns)};
+  bell_sleep(&device->caller_bell, rests_no_more, &resting, most_ns == RONDO_FOREVER ? NULL : &most);
+  return resting.is_there;
 }
 
 /* Of a lost device nobody has waited for the exec's replays. Its team may be inside a task that does return, and then
@@ -391,7 +402,7 @@ static void host_exec_rest(struct device_exec *exec, uint64_t count, uint64_t mo
 static void host_exec_destroy(struct device_exec *exec) {
   if (!is_lost(exec->device)) return;
   uint64_t pushed = atomic_load(&exec->team->queue_tail);
-  while (!team_has_finished(exec->team, pushed) && now_ns() - exec->device->lost_ns < patience_ns)
+  while (!team_has_finished(exec->team, pushed) && now_ns() - exec->device->lost_ns < grace_ns)
     nanosleep(&(struct timespec){.tv_nsec = DRAIN_POLL_NS}, NULL);
 }
 
@@ -409,7 +420,8 @@ const struct device_ops host_device_ops = {
     .exec_create = host_exec_create,
     .exec_launch = host_exec_launch,
     .exec_rebind = host_exec_rebind,
-    .exec_rest = host_exec_rest,
+    .rest = host_rest,
+    .ring = ring_callers,
     .exec_destroy = host_exec_destroy,
     .health = host_health,
     .lose = host_lose,

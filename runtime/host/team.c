@@ -25,7 +25,7 @@ bool team_is_mine(const struct team *team) { return pthread_equal(pthread_self()
 
 /* Spins, yields, then sleeps on the bell, which whoever makes it ready rings. The leader of RONDO_WAIT_SPIN never
  * sleeps, so that nobody needs a system call to wake it. */
-static void wait_until(struct team *team, bool (*ready)(const void *team), struct bell *bell) {
+static void wait_for(struct team *team, bool (*ready)(void *team), struct bell *bell) {
   bool only_spins = team->wait_mode == RONDO_WAIT_SPIN && bell == &team->leader_bell;
   uint32_t yields = team->wait_mode == RONDO_WAIT_BLOCK ? 0 : YIELDS_BEFORE_SLEEP;
   for (uint32_t steps = 0; !ready(team); steps++) {
@@ -42,10 +42,10 @@ static void wait_until(struct team *team, bool (*ready)(const void *team), struc
   }
 }
 
-/* What is waited for; memory_order_seq_cst, as bell.h asks. */
+/* What is waited for. */
 static bool is_chunk_left(uint64_t ticket) { return (ticket & ticket_mask) < (ticket >> TICKET_BITS & ticket_mask); }
 
-static bool worker_is_wanted(const void *argument) {
+static bool worker_is_wanted(void *argument) {
   const struct team *team = argument;
   return is_chunk_left(atomic_load(&team->ticket)) || atomic_load(&team->stop);
 }
@@ -54,12 +54,12 @@ static bool is_program_queued(const struct team *team) {
   return atomic_load(&team->queue[team->queue_head % TEAM_QUEUE_LENGTH].sequence) == team->queue_head + 1;
 }
 
-static bool leader_is_wanted(const void *argument) {
+static bool leader_is_wanted(void *argument) {
   const struct team *team = argument;
   return is_program_queued(team) || atomic_load(&team->stop);
 }
 
-static bool all_chunks_are_done(const void *argument) {
+static bool all_chunks_are_done(void *argument) {
   const struct team *team = argument;
   return atomic_load(&team->unfinished_chunks) == 0;
 }
@@ -100,10 +100,11 @@ void team_run(struct team *team, const struct team_job *job) {
   atomic_store_explicit(&team->unfinished_chunks, job->chunks, memory_order_relaxed);
   atomic_store_explicit(&team->job, job, memory_order_relaxed);
   uint64_t generation = (atomic_load_explicit(&team->ticket, memory_order_relaxed) >> (2 * TICKET_BITS)) + 1;
-  atomic_store(&team->ticket, generation << (2 * TICKET_BITS) | (uint64_t)job->chunks << TICKET_BITS);
+  atomic_store_explicit(&team->ticket, generation << (2 * TICKET_BITS) | (uint64_t)job->chunks << TICKET_BITS,
+                        memory_order_release);
   bell_ring(&team->worker_bell, job->chunks - 1);
   while (help(team)) {}
-  wait_until(team, all_chunks_are_done, &team->leader_bell);
+  wait_for(team, all_chunks_are_done, &team->leader_bell);
 }
 
 /* ---- The queue --------------------------------------------------------------------------------------------------- */
@@ -120,7 +121,7 @@ rondo_status team_push(struct team *team, void *program) {
     if (sequence == position && atomic_compare_exchange_weak_explicit(&team->queue_tail, &position, position + 1,
                                                                       memory_order_relaxed, memory_order_relaxed)) {
       cell->program = program;
-      atomic_store(&cell->sequence, position + 1);
+      atomic_store_explicit(&cell->sequence, position + 1, memory_order_release);
       bell_ring(&team->leader_bell, 1);
       return RONDO_OK;
     }
@@ -147,7 +148,7 @@ static void *worker(void *argument) {
   own_thread_begin(team->cores);
   while (!atomic_load_explicit(&team->stop, memory_order_relaxed)) {
     while (help(team)) {}
-    wait_until(team, worker_is_wanted, &team->worker_bell);
+    wait_for(team, worker_is_wanted, &team->worker_bell);
   }
   atomic_fetch_add_explicit(&team->ended_count, 1, memory_order_release);
   return NULL;
@@ -157,7 +158,7 @@ static void *leader(void *argument) {
   struct team *team = argument;
   own_thread_begin(team->cores);
   for (;;) {
-    wait_until(team, leader_is_wanted, &team->leader_bell);
+    wait_for(team, leader_is_wanted, &team->leader_bell);
     if (!is_program_queued(team)) break;
     team->program(team, team->owner, pop(team));
     atomic_fetch_add_explicit(&team->finished, 1, memory_order_release);

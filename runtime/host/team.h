@@ -46,7 +46,6 @@ struct team {
   _Atomic uint32_t ended_count; /* threads that will touch nothing any more */
   _Atomic bool stop;
   struct bell leader_bell, worker_bell;
-  struct bell done_bell; /* for whoever waits for a program that tells of its end itself */
 };
 
 /* On these cores, which are read until the threads have begun; NULL: where they are started. */
