@@ -37,6 +37,14 @@ __device__ __forceinline__ void power_of_two(int exponent, double *out) {
   *out = __longlong_as_double((int64_t)(exponent + 1023) << 52);
 }
 
+/* One instruction with the comparison or the addition it is in; x < 0 ? -x : x is three. */
+__device__ __forceinline__ float size_of(float x) { return fabsf(x); }
+__device__ __forceinline__ double size_of(double x) { return fabs(x); }
+
+/* Less than the smallest normal number over eps. Integers are compared sooner than f64. */
+__device__ __forceinline__ bool is_tiny(float x) { return fabsf(x) < FLT_MIN / FLT_EPSILON; }
+__device__ __forceinline__ bool is_tiny(double x) { return (__double2hiint(x) & 0x7fffffff) < (1023 - 970) << 20; }
+
 /* A matrix in shared (Index int, row_stride 1) or global memory (Index int64_t). */
 template <typename T, typename Index> struct matrix_in {
   T *data;
@@ -179,9 +187,12 @@ __device__ __forceinline__ void subtract(const Team &team, const matrix_in<T, In
 #pragma unroll 2
   for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
     const T v_i = v(i, 0) * scale * inverse;
+    T c[QR_TILE_COLUMNS]; /* read before any is written: the compiler does not know that they are apart */
+#pragma unroll
+    for (int q = 0; q < QR_TILE_COLUMNS; q++) c[q] = tile.valid[q] ? target(i, tile.column[q]) : T(0);
 #pragma unroll
     for (int q = 0; q < QR_TILE_COLUMNS; q++)
-      if (tile.valid[q]) target(i, tile.column[q]) -= v_i * w[q];
+      if (tile.valid[q]) target(i, tile.column[q]) = c[q] - v_i * w[q];
   }
 }
 
@@ -194,57 +205,67 @@ __device__ __forceinline__ void dot_with_v(const Team &team, const matrix_in<T, 
   for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] = T(0);
 #pragma unroll 2
   for (Index i = team.first_row(j + 1); i < m; i += Team::LANES) {
+    T c[QR_TILE_COLUMNS];
+#pragma unroll
+    for (int q = 0; q < QR_TILE_COLUMNS; q++) c[q] = tile.valid[q] ? target(i, tile.column[q]) : T(0);
     const T v_i = v(i, 0) * scale * inverse;
 #pragma unroll
-    for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] += v_i * (tile.valid[q] ? target(i, tile.column[q]) : T(0));
+    for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] += v_i * c[q];
   }
 #pragma unroll
   for (int q = 0; q < QR_TILE_COLUMNS; q++) dot[q] = sum_over_rows<Team::LANES>(dot[q]);
 }
 
-/* w = tau (row of the one + v . c) for the tile. Returns in bit q whether that of column q is no number. */
-template <typename T, typename Index>
-__device__ __forceinline__ uint32_t factors_of_v(const column_tile<T, Index> &tile, T tau,
-                                                 const T (&pivot)[QR_TILE_COLUMNS], const T (&dot)[QR_TILE_COLUMNS],
-                                                 T (&w)[QR_TILE_COLUMNS]) {
-  uint32_t beyond = 0;
+/* w = tau (row of the one + v . c) for the tile. */
+template <typename T>
+__device__ __forceinline__ void factors_of_v(T tau, const T (&pivot)[QR_TILE_COLUMNS], const T (&dot)[QR_TILE_COLUMNS],
+                                             T (&w)[QR_TILE_COLUMNS]) {
 #pragma unroll
-  for (int q = 0; q < QR_TILE_COLUMNS; q++) {
-    w[q] = tau * (pivot[q] + dot[q]);
-    const T magnitude = w[q] < T(0) ? -w[q] : w[q];
-    if (tile.valid[q] && !(magnitude <= range_of<T>::largest)) beyond |= 1u << q;
-  }
-  return beyond;
+  for (int q = 0; q < QR_TILE_COLUMNS; q++) w[q] = tau * (pivot[q] + dot[q]);
 }
 
-/* Reflects the columns that `beyond` has bits for, made smaller meanwhile; subtract then leaves them as they are. */
+/* Is one of them infinite or no number? Or so large that their sum is: who asks looks again, one at a time. */
+template <typename T> __device__ __forceinline__ bool may_be_beyond(const T (&w)[QR_TILE_COLUMNS]) {
+  static_assert(QR_TILE_COLUMNS == 4);
+  return !((size_of(w[0]) + size_of(w[1])) + (size_of(w[2]) + size_of(w[3])) <= range_of<T>::largest);
+}
+
+/* As subtract with the factors of v, but one column after the other, and those whose factor is infinite or no number
+ * made smaller meanwhile. */
 template <typename Team, typename T, typename Index>
 __device__ __forceinline__ void reflect_large(const Team &team, const matrix_in<T, Index> &v,
-                                              const matrix_in<T, Index> &target, const column_tile<T, Index> &tile,
-                                              Index m, Index j, const reflector<T> &step, uint32_t beyond,
-                                              T (&w)[QR_TILE_COLUMNS], T (&pivot)[QR_TILE_COLUMNS]) {
-  constexpr T SMALLER = T(0x1p-16), LARGER = T(0x1p16);
-#pragma unroll
+                                              const matrix_in<T, Index> &target, Index base, Index end, Index m,
+                                              Index j, const reflector<T> &step) {
+  constexpr T SMALLER = T(0x1p-16);
+  const int owner = (int)(j & (Team::LANES - 1));
+#pragma unroll 1
   for (int q = 0; q < QR_TILE_COLUMNS; q++) {
-    const bool large = beyond >> q & 1;
-    if (!__any_sync(0xffffffffu, large)) continue;
-    const Index from = team.first_row(j + 1), to = large ? m : from;
-    T sum = T(0);
+    const Index column = base + (Index)(team.column + q * team.columns);
+    const Index from = column < end ? team.first_row(j + 1) : m;
+    const bool has_top = column < end && team.row == owner;
+    T smaller = T(1), top, w;
+    for (bool beyond = true; beyond;) {
+      T sum = T(0);
 #pragma unroll 1
-    for (Index i = from; i < to; i += Team::LANES)
-      sum += v(i, 0) * step.scale * step.inverse * (target(i, tile.column[q]) * SMALLER);
-    const T top = pivot[q] * SMALLER, factor = step.tau * (top + sum_over_rows<Team::LANES>(sum));
-#pragma unroll 1
-    for (Index i = from; i < to; i += Team::LANES) {
-      const T reflected = target(i, tile.column[q]) * SMALLER - v(i, 0) * step.scale * step.inverse * factor;
-      target(i, tile.column[q]) = reflected * LARGER;
+      for (Index i = from; i < m; i += Team::LANES)
+        sum += v(i, 0) * step.scale * step.inverse * (target(i, column) * smaller);
+      top = __shfl_sync(0xffffffffu, has_top ? target(j, column) * smaller : T(0), owner, Team::LANES);
+      w = step.tau * (top + sum_over_rows<Team::LANES>(sum));
+      const bool is_large = smaller == T(1) && !(size_of(w) <= range_of<T>::largest);
+      if (is_large) smaller = SMALLER;
+      beyond = __any_sync(0xffffffffu, is_large);
     }
-    if (large) w[q] = T(0), pivot[q] = (top - factor) * LARGER;
+    const T larger = smaller == T(1) ? T(1) : T(1) / SMALLER;
+    if (has_top) target(j, column) = (top - w) * larger;
+#pragma unroll 1
+    for (Index i = from; i < m; i += Team::LANES)
+      target(i, column) = fma(v(i, 0) * step.scale * step.inverse, -w, target(i, column) * smaller) * larger;
   }
 }
 
-/* Target := (I - tau v v^T) target for its columns [begin, end); v, already scaled, has its one in row j. */
-template <typename Team, typename T, typename Index>
+/* Target := (I - tau v v^T) target for its columns [begin, end); v, already scaled, has its one in row j. Columns near
+ * the largest number are looked for unless they are of Q. */
+template <bool OF_Q = false, typename Team, typename T, typename Index>
 __device__ __forceinline__ void reflect(const Team &team, const matrix_in<T, Index> &v,
                                         const matrix_in<T, Index> &target, Index m, Index j, T tau, Index begin,
                                         Index end) {
@@ -252,12 +273,13 @@ __device__ __forceinline__ void reflect(const Team &team, const matrix_in<T, Ind
   for (Index base = begin; base + team.warp_column < end; base += (Index)(QR_TILE_COLUMNS * team.columns)) {
     const column_tile<T, Index> tile(team, base, end);
     T pivot[QR_TILE_COLUMNS], w[QR_TILE_COLUMNS];
-    pivot_row(team, target, tile, j, pivot);
     dot_with_v(team, v, target, tile, m, j, T(1), T(1), w);
-    const uint32_t beyond = factors_of_v(tile, tau, pivot, w, w);
-    if (__any_sync(0xffffffffu, beyond))
-      reflect_large(team, v, target, tile, m, j, {tau, T(0), T(1), T(1)}, beyond, w, pivot);
-    subtract(team, v, target, tile, m, j, T(1), T(1), w, pivot);
+    pivot_row(team, target, tile, j, pivot);
+    factors_of_v(tau, pivot, w, w);
+    if (!OF_Q && __any_sync(0xffffffffu, may_be_beyond(w)))
+      reflect_large(team, v, target, base, end, m, j, {tau, T(0), T(1), T(1)});
+    else
+      subtract(team, v, target, tile, m, j, T(1), T(1), w, pivot);
   }
 }
 
@@ -266,7 +288,6 @@ __device__ __forceinline__ void reflect(const Team &team, const matrix_in<T, Ind
 template <typename Team, typename T, typename Index>
 __device__ __forceinline__ reflector<T> factor_step(const Team &team, const matrix_in<T, Index> &a, Index m, Index n,
                                                     Index j) {
-  constexpr T tiny = range_of<T>::smallest / range_of<T>::epsilon;
   reflector<T> step = {};
   Index base = j + 1;
   do {
@@ -288,18 +309,20 @@ __device__ __forceinline__ reflector<T> factor_step(const Team &team, const matr
 #pragma unroll
     for (int q = 0; q < QR_TILE_COLUMNS; q++) {
       dot[q] = sum_over_rows<Team::LANES>(dot[q]);
-      const T magnitude = dot[q] < T(0) ? -dot[q] : dot[q];
-      w[q] = step.tau * (pivot[q] + dot[q] * step.inverse);
-      const T size = w[q] < T(0) ? -w[q] : w[q];
-      direct |=
-          tile.valid[q] && !(magnitude >= tiny && magnitude <= range_of<T>::largest && size <= range_of<T>::largest);
+      direct |= tile.valid[q] && is_tiny(dot[q]); /* what is too large or no number makes none of w */
+      dot[q] *= step.inverse;
     }
-    if (__any_sync(0xffffffffu, direct)) {
+    factors_of_v(step.tau, pivot, dot, w);
+    bool is_large = false;
+    if (__any_sync(0xffffffffu, direct | may_be_beyond(w))) {
       dot_with_v(team, a.part(0, j), a, tile, m, j, step.scale, step.inverse, dot);
-      const uint32_t beyond = factors_of_v(tile, step.tau, pivot, dot, w);
-      if (__any_sync(0xffffffffu, beyond)) reflect_large(team, a.part(0, j), a, tile, m, j, step, beyond, w, pivot);
+      factors_of_v(step.tau, pivot, dot, w);
+      is_large = __any_sync(0xffffffffu, may_be_beyond(w));
     }
-    subtract(team, a.part(0, j), a, tile, m, j, step.scale, step.inverse, w, pivot);
+    if (is_large)
+      reflect_large(team, a.part(0, j), a, base, n, m, j, step);
+    else
+      subtract(team, a.part(0, j), a, tile, m, j, step.scale, step.inverse, w, pivot);
     base += (Index)(QR_TILE_COLUMNS * team.columns);
   } while (base + team.warp_column < n);
   return step;
@@ -345,10 +368,10 @@ __device__ __forceinline__ void store_column(const Team &team, const matrix_in<T
 template <typename Team, typename T, typename Index>
 __device__ __forceinline__ void form(const Team &team, const matrix_in<T, Index> &q, Index m, Index k, const T *tau) {
 #pragma unroll 1
-  for (Index j = k - 1; j >= 0; j--) {
+  for (Index j = k - 2; j >= 0; j--) {
     team.sync();
-    if (j < k - 1) store_column(team, q, m, j + 1, tau[j + 1]);
-    reflect(team, q.part(0, j), q, m, j, tau[j], j + 1, k);
+    store_column(team, q, m, j + 1, tau[j + 1]);
+    reflect<true>(team, q.part(0, j), q, m, j, tau[j], j + 1, k);
   }
   team.sync();
   if (k > 0) store_column(team, q, m, (Index)0, tau[0]);

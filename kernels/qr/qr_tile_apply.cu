@@ -5,7 +5,8 @@
  * columns are its own. Bound by the issue of multiply-adds for tiles from 64 on, by memory below.
  *
  * Products with columns near the largest number may leave the range of numbers, though the results are in it. What is
- * infinite stays so: at the end it is looked for, and such columns are made again, one at a time. */
+ * infinite stays so: at the end it is looked for, and such columns are made again, one at a time. No loop of that is
+ * unrolled: it is rare, and to jump over long code costs up to 4%. */
 #include "qr_tile.cuh"
 #include "qr_tile_apply.h"
 
@@ -31,27 +32,19 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
 
   /* ---- columns near the largest number ---- */
 
-  static constexpr int WIDTH = tile_smaller(Shape::LANES, 32);
+  static constexpr int WIDTH = tile_smaller(Shape::LANES, 32), COLUMN_LANES = WIDTH / GR; /* of a matrix in a warp */
 
-  static __device__ __forceinline__ bool any_of_block(bool one) {
-    return Shape::THREADS > 32 ? __syncthreads_or(one) : __any_sync(0xffffffffu, one);
-  }
   __device__ __forceinline__ bool any_of_matrix(bool one) const {
-    if constexpr (Shape::LANES > 32)
-      return __syncthreads_or(one);
-    else
-      return __ballot_sync(0xffffffffu, one) >> tile::item_lane & (0xffffffffu >> (32 - Shape::LANES));
+    return __ballot_sync(0xffffffffu, one) >> tile::item_lane & (0xffffffffu >> (32 - WIDTH));
   }
 
-  /* Infinite, or no number. */
-  static __device__ __forceinline__ bool is_beyond(T x) { return x * T(0) != T(0); }
+  /* In one of the warp's columns. A factor of v that is infinite or no number leaves none in any row from the
+   * reflector's one on, also where v is zero, and later steps leave it so: the last row shows it. */
   __device__ __forceinline__ bool some_are_beyond() const {
     T sum = T(0);
 #pragma unroll
-    for (int q = 0; q < tile::Q; q++)
-#pragma unroll
-      for (int i = 0; i < tile::P; i++) sum = fused(a[i][q], T(0), sum);
-    return any_of_block(is_beyond(sum));
+    for (int q = 0; q < tile::Q; q++) sum = fused(a[tile::P - 1][q], T(0), sum);
+    return __any_sync(0xffffffffu, sum != T(0));
   }
 
   /* The first `rows` numbers of a column of C, made smaller meanwhile, by up to 32 lanes. */
@@ -59,36 +52,43 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
                                               int rows) const {
     const int own = lane % WIDTH;
     const T *tau = (const T *)out.tau.data + item * out.tau.batch_stride;
+#pragma unroll 1
     for (int i = own; i < rows; i += WIDTH) to[i] = from[i * out.c.row_stride] * T(0x1p-16);
 #pragma unroll 1
     for (int step = 0; step < out.reflectors; step++) {
       const int k = out.backward ? out.reflectors - 1 - step : step;
       const T *v = (const T *)out.v.data + item * out.v.batch_stride + k * out.v.column_stride;
       T sum = T(0);
+#pragma unroll 1
       for (int i = own; i < rows; i += WIDTH)
         if (i >= k) sum += (i == k ? T(1) : v[i * out.v.row_stride]) * to[i];
 #pragma unroll
       for (int offset = 1; offset < WIDTH; offset *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
       const T w = tau[k] * sum;
+#pragma unroll 1
       for (int i = own; i < rows; i += WIDTH)
         if (i >= k) to[i] -= (i == k ? T(1) : v[i * out.v.row_stride]) * w;
     }
+#pragma unroll 1
     for (int i = own; i < rows; i += WIDTH) to[i] *= T(0x1p16);
   }
 
-  /* Columns of the stage that hold such numbers are made again from C, which is as it was. Matrices of a warp go along
-   * with each other, those that have nothing to do with no rows. */
+  /* Columns of this warp in the stage that hold such numbers are made again from C, which is as it was. Matrices of a
+   * warp go along with each other, those that have nothing to do with no rows. */
   __device__ __forceinline__ void mend(const qr_tile_apply_parameters &out, int64_t item, int64_t first, int columns) {
     const T *c = (const T *)out.c.data + item * out.c.batch_stride + first * out.c.column_stride;
+    __syncwarp();
 #pragma unroll 1
-    for (int j = 0; j < out.group_columns; j++) {
-      T *to = stage + (this->across() + j) * LEADING + p.offset;
+    for (int k = 0; k < tile::Q * COLUMN_LANES; k++) {
+      const int place = k / COLUMN_LANES * Shape::COLUMN_LANES + lane / WIDTH * COLUMN_LANES + k % COLUMN_LANES;
+      const int j = place - this->across();
+      T *to = stage + place * LEADING + p.offset;
       bool beyond = false;
-      for (int i = lane; i < out.m && j < columns; i += Shape::LANES) beyond |= is_beyond(to[i]);
+      if (j >= 0 && j < columns)
+#pragma unroll 1
+        for (int i = lane % WIDTH; i < out.m; i += WIDTH) beyond |= to[i] * T(0) != T(0);
       beyond = any_of_matrix(beyond);
-      if (!any_of_block(beyond)) continue;
-      if (lane < WIDTH) apply_again(out, item, c + j * out.c.column_stride, to, beyond ? out.m : 0);
-      this->sync();
+      if (__any_sync(0xffffffffu, beyond)) apply_again(out, item, c + j * out.c.column_stride, to, beyond ? out.m : 0);
     }
   }
 
@@ -98,6 +98,7 @@ template <typename Shape> struct applying_tile : register_tile<Shape> {
   __device__ __forceinline__ void mask_reflectors(int one, int begin) const {
 #pragma unroll 1
     for (int j = 0; j < p.n; j++)
+#pragma unroll 1
       for (int i = begin + lane; i <= one + j; i += Shape::LANES)
         stage[(this->across() + j) * LEADING + i] = i == one + j ? T(1) : T(0);
   }
@@ -159,13 +160,12 @@ template <typename Shape> __device__ __forceinline__ void qr_tile_apply(const qr
   for (int done = 0; done <= last; done += Shape::COLUMNS)
     tile.apply_some(out, item, out.backward ? last - done : done);
 
-  const bool beyond = tile.some_are_beyond();
   p.n = columns;
 #pragma unroll
   for (int q = 0; q < Shape::TILE_COLUMNS; q++)
     tile.write_column(tile.stage + (q * Shape::COLUMN_LANES + tile.column) * Shape::LEADING, q);
+  if (tile.some_are_beyond()) tile.mend(out, item, first, columns);
   tile.sync();
-  if (beyond) tile.mend(out, item, first, columns);
   if (wanted) tile.put_h(item);
 }
 
