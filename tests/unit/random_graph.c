@@ -127,6 +127,11 @@ static bool has_strides(const struct area *from, const int64_t *shape) {
   return true;
 }
 
+uint32_t random_graph_tile(struct random_graph *g, uint32_t parent, int64_t row, int64_t rows, int64_t column,
+                           int64_t columns) {
+  return random_graph_view(g, parent, (int64_t[]){row, column}, (int64_t[]){rows, columns});
+}
+
 uint32_t random_graph_reshape(struct random_graph *g, uint32_t parent, uint32_t rank, const int64_t *shape) {
   const struct area *from = &g->areas[parent];
   int64_t all[RONDO_MAX_RANK] = {1, 1, 1, 1};

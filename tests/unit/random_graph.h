@@ -56,6 +56,9 @@ void random_graph_end(struct random_graph *g);
 uint32_t random_graph_root(struct random_graph *g, enum tensor_kind kind, rondo_dtype dtype, uint32_t rank,
                            const int64_t *shape);
 uint32_t random_graph_view(struct random_graph *g, uint32_t parent, const int64_t *offset, const int64_t *extent);
+/* Some rows and columns of a tensor of two dimensions. */
+uint32_t random_graph_tile(struct random_graph *g, uint32_t parent, int64_t row, int64_t rows, int64_t column,
+                           int64_t columns);
 /* The tensor's number; NO_TENSOR if it was refused: exactly where no strides reach the elements. */
 uint32_t random_graph_reshape(struct random_graph *g, uint32_t parent, uint32_t rank, const int64_t *shape);
 /* A tensor that is there, or a new view or reshape of one. */

@@ -83,3 +83,27 @@ Test(plan, exactly_the_graphs_that_read_what_nothing_wrote_are_refused) {
   cr_assert(planned > 300 && read > 150 && unfinished > 50 && elements > 50,
             "%u planned, %u read, %u unfinished, %u named", planned, read, unfinished, elements);
 }
+
+/* Elements 3 to 14 of four lines of six: all of one line, and halves of its neighbours. */
+Test(plan, what_lies_around_a_written_run_of_memory_is_not_written) {
+  static const int64_t shape[] = {4, 6}, line[] = {24}, run[] = {12};
+  for (int64_t row = 0; row < 3; row++) {
+    rondo_graph *graph = NULL;
+    rondo_tensor board, flat, middle, source, read, out;
+    rondo_plan plan;
+    REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+    REQUIRE_OK(rondo_temporary(graph, "board", RONDO_U8, 2, shape, &board));
+    REQUIRE_OK(rondo_reshape(graph, board, 1, line, &flat));
+    REQUIRE_OK(rondo_view(graph, flat, (int64_t[]){3}, run, &middle));
+    REQUIRE_OK(rondo_input(graph, "source", RONDO_U8, 1, run, &source));
+    REQUIRE_OK(rondo_view(graph, board, (int64_t[]){row, 0}, (int64_t[]){1, 6}, &read));
+    REQUIRE_OK(rondo_output(graph, "out", RONDO_U8, 2, (int64_t[]){1, 6}, &out));
+    REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = source, .dst = middle}));
+    REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = read, .dst = out}));
+    if (row == 1)
+      REQUIRE_OK(rondo_plan_graph(graph, &plan));
+    else
+      REQUIRE_ERROR(rondo_plan_graph(graph, &plan), RONDO_INVALID_ARGUMENT, "'board'");
+    REQUIRE_OK(rondo_graph_destroy(&graph));
+  }
+}
