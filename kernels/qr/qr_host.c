@@ -12,6 +12,7 @@
 #define REAL_MIN     FLT_MIN
 #define REAL_MAX     FLT_MAX
 #define REAL_EPSILON FLT_EPSILON
+#define REAL_FMA     fmaf
 #define NAME(x)      x##_f32
 #include "qr_host_real.h"
 #include "qr_least_squares_real.h"
@@ -19,12 +20,14 @@
 #undef REAL_MIN
 #undef REAL_MAX
 #undef REAL_EPSILON
+#undef REAL_FMA
 #undef NAME
 
 #define REAL         double
 #define REAL_MIN     DBL_MIN
 #define REAL_MAX     DBL_MAX
 #define REAL_EPSILON DBL_EPSILON
+#define REAL_FMA     fma
 #define NAME(x)      x##_f64
 #include "qr_host_real.h"
 #include "qr_least_squares_real.h"

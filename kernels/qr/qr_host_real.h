@@ -1,5 +1,5 @@
-/* qr_host_real.h - Householder QR for one type of real number: included by qr_host.c with REAL, REAL_MIN, REAL_EPSILON
- * and NAME(x) defined, once for f32 and once for f64. The order of every sum is fixed by shape and strides. */
+/* qr_host_real.h - Householder QR for one type of real number: included by qr_host.c with REAL, what it says of
+ * it, and NAME(x) defined, once for f32 and once for f64. The order of every sum is fixed by shape and strides. */
 
 struct NAME(matrix) {
   REAL *data;
@@ -69,28 +69,45 @@ static REAL NAME(reflector_make)(int64_t count, REAL *alpha_address, REAL *x, in
   return tau;
 }
 
+/* Of numbers side by side, four vectors of them at a time where there are many. */
+static REAL NAME(sum_of_squares)(int64_t count, const REAL *x) {
+  REAL sums[8] = {0};
+  int64_t i = 0;
+  if (count >= 256) {
+    REAL many[32] = {0};
+    for (; i + 32 <= count; i += 32)
+      for (int lane = 0; lane < 32; lane++) many[lane] = REAL_FMA(x[i + lane], x[i + lane], many[lane]);
+    for (int lane = 0; lane < 8; lane++)
+      sums[lane] = (many[lane] + many[lane + 8]) + (many[lane + 16] + many[lane + 24]);
+  }
+  for (; i + 8 <= count; i += 8)
+    for (int lane = 0; lane < 8; lane++) sums[lane] = REAL_FMA(x[i + lane], x[i + lane], sums[lane]);
+  for (; i < count; i++) sums[0] = REAL_FMA(x[i], x[i], sums[0]);
+  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
 /* Has it numbers so large that products of its columns with reflectors may leave the range of numbers? Of sums of 2^31
- * numbers, doubled, no less than 2^34 of the largest can. */
+ * numbers, doubled, no less than 2^34 of the largest can. None has where the sum of squares is a number: a multiply-add
+ * for each tells it of most matrices. */
 static bool NAME(is_large)(int64_t m, int64_t n, struct NAME(matrix) a) {
   const bool by_rows = a.column_stride == 1;
   const int64_t stride = by_rows ? 1 : a.row_stride, outer_stride = by_rows ? a.row_stride : a.column_stride;
   int64_t inner = by_rows ? n : m, outer = by_rows ? m : n;
   if (stride == 1 && inner == outer_stride) inner *= outer, outer = 1;
-  int large = 0;
   for (int64_t i = 0; i < outer; i++) {
     const REAL *x = a.data + i * outer_stride;
-    if (stride == 1)
-      for (int64_t k = 0; k < inner; k++) large |= !isfinite(x[k] * (REAL)0x1p34);
-    else
-      for (int64_t k = 0; k < inner; k++) large |= !isfinite(x[k * stride] * (REAL)0x1p34);
+    if (stride == 1 && isfinite(NAME(sum_of_squares)(inner, x))) continue;
+    for (int64_t k = 0; k < inner; k++)
+      if (!isfinite(x[k * stride] * (REAL)0x1p34)) return true;
   }
-  return large;
+  return false;
 }
 
 /* reflect for such columns, one after the other. Where the factor of v is no number the column is made smaller
  * meanwhile: its norm is in the range, and so is the result. */
-__attribute__((noinline)) static void NAME(reflect_large)(int64_t count, const REAL *v, int64_t v_stride, REAL tau,
-                                                          struct NAME(matrix) c, int64_t columns) {
+__attribute__((noinline, cold)) static void NAME(reflect_large)(int64_t count, const REAL *v, int64_t v_stride,
+                                                                REAL tau, struct NAME(matrix) c, int64_t columns) {
+  if (tau == 0) return;
   for (int64_t column = 0; column < columns; column++) {
     REAL *x = c.data + column * c.column_stride, *below = count ? x + c.row_stride : x, larger = 1;
     REAL w = tau * (x[0] + NAME(dot)(count, v, v_stride, below, c.row_stride));
@@ -105,16 +122,11 @@ __attribute__((noinline)) static void NAME(reflect_large)(int64_t count, const R
   }
 }
 
-/* C := (I - tau v v^T) C, where c starts in the row of v's implicit one and v holds what lies below it. `large`: see
- * is_large. */
+/* C := (I - tau v v^T) C, where c starts in the row of v's implicit one and v holds what lies below it. */
 static void NAME(reflect)(int64_t count, const REAL *v, int64_t v_stride, REAL tau, struct NAME(matrix) c,
-                          int64_t columns, bool large) {
+                          int64_t columns) {
   assert(c.data || columns == 0);
   if (tau == 0) return;
-  if (large) {
-    NAME(reflect_large)(count, v, v_stride, tau, c, columns);
-    return;
-  }
   if (c.row_stride == 1) {
     for (int64_t column = 0; column < columns; column++) {
       REAL *target = c.data + column * c.column_stride;
@@ -156,7 +168,11 @@ static void NAME(factor)(int64_t m, int64_t n, struct NAME(matrix) a, REAL *tau)
   for (int64_t j = 0; j < m && j < n; j++) {
     REAL *x = NAME(element)(a, j + 1 < m ? j + 1 : j, j); /* no address outside the matrix in the last row */
     tau[j] = NAME(reflector_make)(m - j - 1, NAME(element)(a, j, j), x, a.row_stride);
-    if (j + 1 < n) NAME(reflect)(m - j - 1, x, a.row_stride, tau[j], NAME(part)(a, j, j + 1), n - j - 1, large);
+    if (j + 1 == n) break;
+    if (large)
+      NAME(reflect_large)(m - j - 1, x, a.row_stride, tau[j], NAME(part)(a, j, j + 1), n - j - 1);
+    else
+      NAME(reflect)(m - j - 1, x, a.row_stride, tau[j], NAME(part)(a, j, j + 1), n - j - 1);
   }
 }
 
@@ -164,7 +180,7 @@ static void NAME(factor)(int64_t m, int64_t n, struct NAME(matrix) a, REAL *tau)
 static void NAME(form)(int64_t m, int64_t k, struct NAME(matrix) q, const REAL *tau) {
   for (int64_t j = k; j-- > 0;) {
     REAL *x = NAME(element)(q, j + 1 < m ? j + 1 : j, j);
-    if (j + 1 < k) NAME(reflect)(m - j - 1, x, q.row_stride, tau[j], NAME(part)(q, j, j + 1), k - j - 1, false);
+    if (j + 1 < k) NAME(reflect)(m - j - 1, x, q.row_stride, tau[j], NAME(part)(q, j, j + 1), k - j - 1);
     for (int64_t i = 0; i < m - j - 1; i++) x[i * q.row_stride] *= -tau[j];
     *NAME(element)(q, j, j) = 1 - tau[j];
     for (int64_t i = 0; i < j; i++) *NAME(element)(q, i, j) = 0;
@@ -222,7 +238,10 @@ static void NAME(apply_item)(const struct op_call *call, int64_t item, int64_t f
   for (int64_t step = 0; step < problem.k; step++) {
     int64_t j = attributes->transpose ? step : problem.k - 1 - step;
     const REAL *x = NAME(element)(v, j + 1 < problem.m ? j + 1 : j, j);
-    NAME(reflect)(problem.m - j - 1, x, v.row_stride, tau[j], NAME(part)(c, j, first), last - first, large);
+    if (large)
+      NAME(reflect_large)(problem.m - j - 1, x, v.row_stride, tau[j], NAME(part)(c, j, first), last - first);
+    else
+      NAME(reflect)(problem.m - j - 1, x, v.row_stride, tau[j], NAME(part)(c, j, first), last - first);
   }
 }
 

@@ -43,7 +43,7 @@ static void NAME(least_squares_side)(int64_t m, int64_t n, struct NAME(matrix) h
                                      REAL *side) {
   for (int64_t j = 0; j < n; j++) {
     const REAL *v = NAME(element)(h, j + 1 < m ? j + 1 : j, j);
-    NAME(reflect)(m - j - 1, v, 1, tau[j], (struct NAME(matrix)){side + j, 1, m}, 1, false);
+    NAME(reflect)(m - j - 1, v, 1, tau[j], (struct NAME(matrix)){side + j, 1, m}, 1);
   }
   for (int64_t j = n; j-- > 0 && !singular;) {
     const REAL *column = NAME(element)(h, 0, j);
