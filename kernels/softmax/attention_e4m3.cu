@@ -52,6 +52,7 @@ template <typename Size> struct computing {
    * A. Totals of the output, two in bf16 to a word, those of the sums are in rows. */
   float s[Size::tile / 2], o[Size::output / 2];
   uint32_t weights[Size::tile / 8], totals[Size::dimension / 4];
+  float totals_factor[2]; /* that totals are still to be multiplied by */
   softmax_rows rows;
   bool wide; /* rows of this thread: tiles are weighed with their maximum */
 
@@ -119,20 +120,24 @@ template <typename Size> struct computing {
     keys.release();
   }
 
-  /* Does some row of the warpgroup, or none before it, not see all of KV tile j? */
+  /* Does some row of the warpgroup not see the end of KV tile j, or, under the causal mask, nothing behind it? */
   __device__ __forceinline__ bool needs_mask(const query_tile &tile, int j) const {
-    return (j + 1) * Size::tile >= limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64);
+    return (j + 1) * Size::tile + (Size::causal ? 0 : -1) >=
+           limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64);
   }
   __device__ __forceinline__ void mask_tile(const query_tile &tile, int j) {
     const int column = j * Size::tile + (int)threadIdx.x % 4 * 2, row = tile.row_begin + first_row;
     mask(s, limit_of<Size>(p, tile, row) - column, limit_of<Size>(p, tile, row + 8) - column);
   }
 
-  /* As of 16 bits. */
+  /* Does KV tile j tell too little of the others? Under the causal mask all do that need one. */
+  __device__ __forceinline__ bool is_poor(const query_tile &tile, int j) const {
+    return Size::causal ? needs_mask(tile, j) : tile.length - j * Size::tile < FEW_COLUMNS;
+  }
+
   __device__ __forceinline__ void weigh_first_tile(const query_tile &tile, int j) {
-    const bool part = needs_mask(tile, j), few = !Size::causal && tile.length - j * Size::tile < FEW_COLUMNS;
-    if (part) mask_tile(tile, j);
-    wide = weigh_first_e4m3(s, rows, p.scale_log2, !Size::causal && !part, few);
+    if (needs_mask(tile, j)) mask_tile(tile, j);
+    wide = weigh_first_e4m3(s, rows, p.scale_log2, FAR_E4M3);
   }
   /* Products are all of its warps' or none's. */
   __device__ __forceinline__ bool any_of_warpgroup(bool here) const {
@@ -152,34 +157,33 @@ template <typename Size> struct computing {
   __device__ __forceinline__ void clear_totals() {
 #pragma unroll
     for (int i = 0; i < Size::dimension / 4; i++) totals[i] = 0;
+    totals_factor[0] = totals_factor[1] = 1.0f;
   }
   /* O and the sums go to their totals. What a total of eight bits has no place for stays in O, and goes there when it
    * has become enough: else a total would grow no more after some 256 times. */
   __device__ __forceinline__ void take_over() {
+    add_totals();
 #pragma unroll
     for (int i = 0; i < Size::dimension / 4; i++) {
-      o[2 * i] += __uint_as_float(totals[i] << 16);
-      o[2 * i + 1] += __uint_as_float(totals[i] & 0xffff0000u);
       totals[i] = pack_two<__nv_bfloat16>(o[2 * i], o[2 * i + 1]);
       o[2 * i] -= __uint_as_float(totals[i] << 16);
       o[2 * i + 1] -= __uint_as_float(totals[i] & 0xffff0000u);
     }
+    totals_factor[0] = totals_factor[1] = 1.0f;
 #pragma unroll
     for (int half = 0; half < 2; half++) rows.sum[half] += o[Size::sums / 2 + 2 * half];
 #pragma unroll
     for (int i = Size::sums / 2; i < Size::output / 2; i++) o[i] = 0.0f;
   }
+  /* They are not multiplied before O is added to them. */
   __device__ __forceinline__ void rescale_totals(const float (&factor)[2]) {
-#pragma unroll
-    for (int i = 0; i < Size::dimension / 4; i++)
-      totals[i] = pack_two<__nv_bfloat16>(__uint_as_float(totals[i] << 16) * factor[i % 2],
-                                          __uint_as_float(totals[i] & 0xffff0000u) * factor[i % 2]);
+    totals_factor[0] *= factor[0], totals_factor[1] *= factor[1];
   }
   __device__ __forceinline__ void add_totals() {
 #pragma unroll
     for (int i = 0; i < Size::dimension / 4; i++) {
-      o[2 * i] += __uint_as_float(totals[i] << 16);
-      o[2 * i + 1] += __uint_as_float(totals[i] & 0xffff0000u);
+      o[2 * i] = fmaf(__uint_as_float(totals[i] << 16), totals_factor[i % 2], o[2 * i]);
+      o[2 * i + 1] = fmaf(__uint_as_float(totals[i] & 0xffff0000u), totals_factor[i % 2], o[2 * i + 1]);
     }
   }
 
@@ -190,7 +194,7 @@ template <typename Size> struct computing {
     uint16_t upper[Size::tile / 16];
     score_beside_accumulate();
     if constexpr (Masked) mask_tile(tile, j);
-    wide = weigh_with_maximum_e4m3(s, rows, p.scale_log2, factor);
+    wide = weigh_with_maximum_e4m3(s, rows, p.scale_log2, FAR_E4M3, factor);
     round_upper_halves(upper, s);
     hold_e4m3(upper, p.scale_log2, at.never);
     end_accumulate();
@@ -296,9 +300,8 @@ template <typename Size> struct computing {
       clear();
       clear_totals();
       j--;
-      if constexpr (Size::causal)
-        /* And the tile behind: a first one of a few columns makes a reference that would have to move. */
-        for (; j >= 0 && needs_mask(tile, j + 1); j--) step_with_maximum<true>(tile, j);
+      /* And the tile behind: a first one of a few columns makes a reference that would have to move. */
+      for (; j >= 0 && is_poor(tile, j + 1); j--) step_with_maximum<true>(tile, j);
       const bool all_wide = any_of_warpgroup(wide);
       while (true) {
         const int end = max(j - Size::together, -1);
@@ -352,7 +355,7 @@ template <typename Size> struct computing {
         score_alone();
         mask_tile(tile, j);
         scale_first(s, p.scale_log2);
-        weigh_with_maximum_e4m3(s, rows, 1.0f, factor);
+        weigh_with_maximum_e4m3(s, rows, 1.0f, ALWAYS_FAR, factor);
         rescale(o, factor);
         rescale_totals(factor);
         round_e4m3(weights, s);

@@ -8,10 +8,12 @@
  * tiles go from the last to the first, so that those that need a mask come first; with a window, those at its edge
  * last.
  *
- * What can go wrong is found in the sums and in O, and the query tile is computed again by the same launch: a second
- * time with the running maximum, where a sum is out of range (attention_wgmma_softmax.cuh); a third time with the
- * infinities and NaNs of V taken out, where O has one: a product spreads them to rows that do not see them, as 0 * NaN,
- * and so each column remembers which rows of the tile see what. V rows beyond a length are zeros from the start.
+ * Where scores of a query tile's first KV tile lie so far apart that a later weight may overflow, all its KV tiles take
+ * the running maximum (first_steps): 1.05 to 1.2 times as long. Otherwise what can go wrong is found in the sums and in
+ * O, and the query tile is computed again by the same launch: a second time with the running maximum, where a sum is
+ * out of range (attention_wgmma_softmax.cuh); a third time with the infinities and NaNs of V taken out, where O has
+ * one: a product spreads them to rows that do not see them, as 0 * NaN, and so each column remembers which rows of the
+ * tile see what. V rows beyond a length are zeros from the start.
  *
  * One block a multiprocessor: 384 threads with 40 registers to copy and 232 to compute, or 512 with 32 and 160; 166 to
  * 210 KB of shared memory. Bound by the chip's power at head dimensions 128 and 256, by the exponentials' latencies
@@ -64,6 +66,7 @@ template <typename Size> struct computing {
   float s[Size::tile / 2], o[Size::dimension / 2];
   uint32_t weights[Size::tile / 4];
   softmax_rows rows;
+  bool wide; /* rows of this thread: any_of_warpgroup() */
 
   __device__ __forceinline__ computing(const attention_wgmma_parameters &p, const places<Size> &at, uint32_t warpgroup,
                                        uint32_t rank)
@@ -112,18 +115,21 @@ template <typename Size> struct computing {
     values.release();
   }
 
-  /* The score of the next KV tile beside the sums of the one before; ends with the score. */
-  __device__ __forceinline__ void score_beside_accumulate() {
+  /* The score of the next KV tile beside the sums of the one before; ends with the score. Returns is_noted() if asked.
+   */
+  template <bool Asks = false> __device__ __forceinline__ bool score_beside_accumulate() {
     keys.wait();
     take_turn();
     begin_score();
     values.wait();
     begin_accumulate();
     pass_turn();
+    const bool noted = Asks && is_noted();
     wgmma_wait<1>();
     pin(s);
     keys.release();
     if constexpr (Size::capped) cap(s, p.cap_scale);
+    return noted;
   }
   __device__ __forceinline__ void score_alone() {
     keys.wait();
@@ -134,9 +140,9 @@ template <typename Size> struct computing {
     if constexpr (Size::capped) cap(s, p.cap_scale);
   }
 
-  /* Does some row of the warpgroup, or none before it, not see the end of KV tile j? */
+  /* Does some row of the warpgroup not see the end of KV tile j, or, under the causal mask, nothing behind it? */
   __device__ __forceinline__ bool needs_mask(const query_tile &tile, int j) const {
-    return kv_begin_of<Size>(p, tile) + (j + 1) * Size::tile >=
+    return kv_begin_of<Size>(p, tile) + (j + 1) * Size::tile + (Size::causal ? 0 : -1) >=
            limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64);
   }
   __device__ __forceinline__ void mask_tile(const query_tile &tile, int j) {
@@ -162,25 +168,92 @@ template <typename Size> struct computing {
     for (int i = 0; i < Size::dimension / 2; i++) o[i] = 0.0f;
   }
 
-  /* A KV tile that some rows do not see whole. */
-  __device__ __forceinline__ void masked_step(const query_tile &tile, int j) {
+  /* Scores of KV tile j that lie so many exponents apart need the maxima of the tiles behind. */
+  __device__ __forceinline__ float far_apart(const query_tile &tile, int j) const {
+    if (!needs_mask(tile, j)) return FAR_IN_WHOLE;
+    const int most = limit_of<Size>(p, tile, tile.row_begin + (int)warpgroup * 64 + 63) - kv_begin_of<Size>(p, tile) -
+                     j * Size::tile;
+    return most < FEW_COLUMNS ? ALWAYS_FAR : FAR_IN_PART;
+  }
+
+  /* Warps decide together whether scores of the last tile whose maximum was taken lie far apart, since products are all
+   * of a warpgroup's or none's. Under the causal mask they vote. Without one a thread notes it in shared memory, and
+   * all read it behind their next turn, where they have met: a vote would cost 3 % at 512 positions. There are two
+   * places, since the fastest warp may be a tile further than the slowest. */
+  __device__ __forceinline__ bool any_of_warpgroup(bool here) const {
+    uint32_t any;
+    asm volatile("{\n.reg .pred here, any;\nsetp.ne.u32 here, %1, 0;\n"
+                 "barrier.cta.red.or.aligned.pred any, %2, 128, here;\nselp.u32 %0, 1, 0, any;\n}"
+                 : "=r"(any)
+                 : "r"((uint32_t)here), "r"(WIDE_BARRIER + warpgroup)
+                 : "memory");
+    return uniform(any);
+  }
+  __device__ __forceinline__ uint32_t note() const { return at.wide + 8 * warpgroup + keys.taken % 2 * 4; }
+  __device__ __forceinline__ bool is_noted() const { return uniform(load_shared(note())) == keys.taken; }
+  __device__ __forceinline__ void note_if(bool far) {
+    if constexpr (Size::causal)
+      wide = far;
+    else if (far)
+      store_shared(note(), keys.taken);
+  }
+
+  /* The last KV tile, which comes first. */
+  __device__ __forceinline__ void weigh_first_tile(const query_tile &tile, int j) {
+    if (needs_mask(tile, j)) mask_tile(tile, j);
+    note_if(weigh_first(s, rows, p.scale_log2, far_apart(tile, j)));
+  }
+  /* Another, with the running maximum. */
+  __device__ __forceinline__ void weigh_tile_with_maximum(const query_tile &tile, int j) {
     float factor[2];
-    score_beside_accumulate();
-    mask_tile(tile, j);
-    weigh_with_maximum(s, rows, p.scale_log2, factor);
+    if constexpr (Size::causal)
+      if (needs_mask(tile, j) || j < edge_end(tile)) mask_tile(tile, j);
+    note_if(weigh_with_maximum(s, rows, p.scale_log2, far_apart(tile, j), factor));
     hold(s, rows, p.scale_log2, at.never);
     end_accumulate();
     round_weights<T>(weights, s);
     rescale(o, factor);
   }
 
+  /* Such are KV tiles that some rows do not see whole; where scores lie far apart in these the one behind, whose
+   * maximum is a better reference; and where they do in that, all. Returns the first that is to be done. */
+  __device__ __forceinline__ int first_steps(const query_tile &tile, int j) {
+    bool all = false;
+    if constexpr (Size::causal) {
+#pragma unroll 1
+      for (; j >= 0; j--) {
+        if (!all && !needs_mask(tile, j)) {
+          if (!any_of_warpgroup(wide)) break;
+          all = !needs_mask(tile, j + 1);
+        }
+        score_beside_accumulate();
+        weigh_tile_with_maximum(tile, j);
+      }
+      return j;
+    }
+    if (j < 0) return j;
+    bool far = score_beside_accumulate<true>();
+#pragma unroll 1
+    while (all || far) {
+      all = all || !needs_mask(tile, j + 1);
+      weigh_tile_with_maximum(tile, j);
+      if (--j < 0) return j;
+      far = score_beside_accumulate<true>();
+    }
+    weigh_tile(); /* its score is there */
+    return j - 1;
+  }
+
   /* Any other, or one that all rows see the end of, but not all the beginning: the window's edge. The wait for the sums
    * sits amid the exponentials: those behind it share the pipes with the rounding of the weights, instead of coming
    * before it. */
   template <bool Edge> __device__ __forceinline__ void step(const query_tile &tile, int j) {
-    const float against[2] = {rows.reference[0], rows.reference[1]};
     score_beside_accumulate();
     if constexpr (Edge) mask_edge(tile, j);
+    weigh_tile();
+  }
+  __device__ __forceinline__ void weigh_tile() {
+    const float against[2] = {rows.reference[0], rows.reference[1]};
     weigh<0, Size::early>(s, p.scale_log2, against, rows.sum);
     hold(s, rows, p.scale_log2, at.never);
     end_accumulate();
@@ -268,14 +341,11 @@ template <typename Size> struct computing {
     if (!query.wait(tile)) return;
     int j = kv_tiles_of<Size>(p, tile) - 1;
     score_alone();
-    if (needs_mask(tile, j)) mask_tile(tile, j);
-    weigh_first(s, rows, p.scale_log2);
+    weigh_first_tile(tile, j);
     round_weights<T>(weights, s);
     clear();
     while (true) {
-      j--;
-      if constexpr (Size::causal)
-        for (; j >= 0 && needs_mask(tile, j); j--) masked_step(tile, j);
+      j = first_steps(tile, j - 1);
       for (const int end = edge_end(tile); j >= end; j--) step<false>(tile, j);
       if constexpr (Size::window)
         for (; j >= 0; j--) step<true>(tile, j);
@@ -289,8 +359,7 @@ template <typename Size> struct computing {
       j = kv_tiles_of<Size>(p, tile) - 1;
       score_beside_accumulate();
       const softmax_rows done_rows = rows;
-      if (needs_mask(tile, j)) mask_tile(tile, j);
-      weigh_first(s, rows, p.scale_log2);
+      weigh_first_tile(tile, j);
       /* Without a mask, finish() beside the exponentials is better: 1 to 2 % at 512 and 1024 positions. */
       if constexpr (Size::causal) hold(s, rows, p.scale_log2, at.never);
       end_accumulate();
@@ -320,7 +389,7 @@ template <typename Size> struct computing {
         score_alone();
         mask_tile(tile, j);
         scale_first(s, p.scale_log2);
-        weigh_with_maximum(s, rows, 1.0f, factor);
+        weigh_with_maximum(s, rows, 1.0f, ALWAYS_FAR, factor);
         rescale(o, factor);
         round_weights<T>(weights, s);
         values.wait();
@@ -362,6 +431,7 @@ __device__ __forceinline__ void prepare(const attention_wgmma_parameters &p, con
     barriers_are_initialised();
   }
   for (uint32_t i = threadIdx.x; i < 2 * PASS_BYTES / 4; i += blockDim.x) store_shared(at.failed + 4 * i, 0);
+  if (threadIdx.x < 2 * Size::warpgroups) store_shared(at.wide + 4 * threadIdx.x, 0);
   if (Size::cluster > 1)
     cluster_meet();
   else

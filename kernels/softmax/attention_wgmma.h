@@ -44,12 +44,13 @@ struct attention_wgmma_parameters {
   int32_t bf16;  /* O's type: bf16, or f16 */
 };
 
-/* Shared memory of a block: slots of Q, K and V; barriers; 32 for each slot of Q; for each of two passes a
- * word and a bit for each tile; a word for each column of V, or with a window three bits for each query row. */
+/* Shared memory of a block: slots of Q, K and V; barriers; 32 for each slot of Q; 8 for each warpgroup; for each of two
+ * passes a word and a bit for each tile; a word for each column of V, or with a window three bits for each query row.
+ */
 #define ATTENTION_WGMMA_COLUMN_BYTES(warpgroups, mask) ((mask) == ATTENTION_WGMMA_WINDOW ? 24 * (warpgroups) : 4)
 #define ATTENTION_WGMMA_SHARED_BYTES(dimension, warpgroups, tile, kv_slots, query_slots, mask)                         \
   (2 * (dimension) * (64 * (warpgroups) * (query_slots) + 2 * (tile) * (kv_slots)) + ATTENTION_WGMMA_BARRIER_BYTES +   \
-   32 * (warpgroups) * (query_slots) + 2 * (ATTENTION_WGMMA_MOST_TILES / 8 + 4) +                                      \
+   32 * (warpgroups) * (query_slots) + 8 * (warpgroups) + 2 * (ATTENTION_WGMMA_MOST_TILES / 8 + 4) +                   \
    (dimension)*ATTENTION_WGMMA_COLUMN_BYTES(warpgroups, mask))
 
 /* KERNEL(chips, parameters, name, threads, type, head dimension, mask, whether scores have a cap, warpgroups that

@@ -47,6 +47,7 @@ template <typename Size> struct places {
   uint32_t columns_free, columns_full;                   /* one */
   uint32_t tile;                                         /* what a slot of Q is of, for each slot and warpgroup */
   uint32_t never;                                        /* written by nobody */
+  uint32_t wide;                                         /* two words for each warpgroup */
   uint32_t failed;                                       /* for two passes: a word, and a bit for each tile */
   uint32_t columns;                                      /* what the third pass has taken out of each column of V */
 
@@ -66,7 +67,8 @@ template <typename Size> struct places {
     columns_full = columns_free + 8;
     never = columns_full + 8;
     tile = key_full + ATTENTION_WGMMA_BARRIER_BYTES;
-    failed = tile + 32 * Size::query_slots * Size::warpgroups;
+    wide = tile + 32 * Size::query_slots * Size::warpgroups;
+    failed = wide + 8 * Size::warpgroups;
     columns = failed + 2 * PASS_BYTES;
     static_assert(32 * Size::kv_slots + 16 * Size::query_slots * Size::warpgroups + 8 * Size::landings + 32 <=
                       ATTENTION_WGMMA_BARRIER_BYTES,

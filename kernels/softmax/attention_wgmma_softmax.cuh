@@ -4,8 +4,9 @@
  * Weights are 2^(score * scale_log2 - reference). Any reference gives the same result up to rounding, as long as
  * nothing overflows or vanishes, since weights, sums and O all carry the same factor. So it need not be the running
  * maximum: a row keeps the maximum of its first tile and moves on only after a sum has grown large, which saves the
- * maximum of every other tile, its shuffles and the chain of latencies behind them. Where a score is so far above the
- * reference that a weight overflows, the sum shows it, and the row is computed again with the running maximum. */
+ * maximum of every other tile, its shuffles and the chain of latencies behind them. Where the first tile's scores lie
+ * far apart, it does have the running maximum. Where a score is so far above the reference that a weight overflows all
+ * the same, the sum shows it, and the row is computed again with the running maximum. */
 #ifndef RONDO_ATTENTION_WGMMA_SOFTMAX_CUH
 #define RONDO_ATTENTION_WGMMA_SOFTMAX_CUH
 
@@ -68,6 +69,28 @@ template <int Count> __device__ __forceinline__ void row_maximum(const float (&s
   for (int half = 0; half < 2; half++) maximum[half] = quad_max(maximum[half]);
 }
 
+/* The same. Whether scores of the thread's columns lie far apart from the row's: the largest of that quarter is more
+ * than `far` exponents below the largest of all. */
+template <int Count>
+__device__ __forceinline__ bool row_maximum(const float (&s)[Count], float (&maximum)[2], float scale_log2, float far) {
+  bool is_wide = false;
+  own_maximum(s, maximum);
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const float own = maximum[half];
+    maximum[half] = quad_max(own);
+    is_wide |= own > -INFINITY && (maximum[half] - own) * scale_log2 > far;
+  }
+  return is_wide;
+}
+
+/* How many exponents are far: so many that a weight of a later tile may overflow. Of normal scores in a tile that all
+ * rows see, some quarter of a warpgroup's rows lies 2 deviations and more below its row, and less than 4; an overflow
+ * of those of a deviation of 64 takes 1.4, of those of 16 5.5. Where rows see a part, a maximum of a few columns may be
+ * as low as others are high. So few tell nothing. */
+constexpr float FAR_IN_WHOLE = 85.0f, FAR_IN_PART = 30.0f, ALWAYS_FAR = -1.0f;
+enum { FEW_COLUMNS = 16 };
+
 /* s[Begin, End) to weights, which are added to the sums. */
 template <int Begin, int End, int Count>
 __device__ __forceinline__ void weigh(float (&s)[Count], float scale_log2, const float (&against)[2], float (&sum)[2]) {
@@ -89,11 +112,11 @@ __device__ __forceinline__ void weigh(float (&s)[Count], float scale_log2, const
 /* Against 0 while a row has seen nothing: 2^-infinity is 0, and a NaN stays one. */
 __device__ __forceinline__ float against_of(float reference) { return reference == -INFINITY ? 0.0f : reference; }
 
-/* The first tile: its maximum is the reference. */
+/* The first tile: its maximum is the reference. Whether the thread's scores lie far apart. */
 template <int Count>
-__device__ __forceinline__ void weigh_first(float (&s)[Count], softmax_rows &rows, float scale_log2) {
+__device__ __forceinline__ bool weigh_first(float (&s)[Count], softmax_rows &rows, float scale_log2, float far) {
   float against[2];
-  row_maximum(s, rows.reference);
+  const bool wide = row_maximum(s, rows.reference, scale_log2, far);
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     rows.reference[half] *= scale_log2;
@@ -101,6 +124,7 @@ __device__ __forceinline__ void weigh_first(float (&s)[Count], softmax_rows &row
     rows.sum[half] = 0.0f;
   }
   weigh<0, Count>(s, scale_log2, against, rows.sum);
+  return wide;
 }
 
 /* To exponents, rounded as their maximum is. Of scores beyond 2^25 the difference from a rounded reference, which
@@ -110,12 +134,13 @@ template <int Count> __device__ __forceinline__ void scale_first(float (&s)[Coun
   for (int i = 0; i < Count; i++) s[i] = __fmul_rn(s[i], scale_log2);
 }
 
-/* A later tile, with the running maximum as reference. `factor` is what O has to be multiplied by. */
+/* A later tile, with the running maximum as reference. `factor` is what O has to be multiplied by. Whether
+ * the thread's scores lie far apart. */
 template <int Count>
-__device__ __forceinline__ void weigh_with_maximum(float (&s)[Count], softmax_rows &rows, float scale_log2,
+__device__ __forceinline__ bool weigh_with_maximum(float (&s)[Count], softmax_rows &rows, float scale_log2, float far,
                                                    float (&factor)[2]) {
   float maximum[2], against[2];
-  row_maximum(s, maximum);
+  const bool wide = row_maximum(s, maximum, scale_log2, far);
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const float highest = fmaxf(maximum[half] * scale_log2, rows.reference[half]);
@@ -125,6 +150,7 @@ __device__ __forceinline__ void weigh_with_maximum(float (&s)[Count], softmax_ro
     rows.sum[half] *= factor[half];
   }
   weigh<0, Count>(s, scale_log2, against, rows.sum);
+  return wide;
 }
 
 /* Brings the larger of a row's sums down to [1, 4), and all that was weighed with it. 2^-127 would be 0. */

@@ -104,10 +104,11 @@ static void computed_again(rondo_backend backend) {
 }
 BOTH_BACKENDS(attention_wgmma, scores_far_above_the_first_are_computed_again, computed_again)
 
-/* From scores of which no tile has to look at a maximum to those of which each does; first tiles of one column too. */
+/* From scores of which no tile has to look at a maximum to those of which each does; last KV tiles, which come first,
+ * of one column, of eight, and whole ones too. */
 static void deviations(rondo_backend backend) {
   static const float some[] = {4, 12, 20, 32, 64, 300};
-  static const int64_t capacities[] = {520, 641, 385};
+  static const int64_t capacities[] = {520, 641, 385, 512};
   static struct attention tasks[COUNT(some) * COUNT(dimensions) * COUNT(capacities) * 2];
   for (size_t i = 0; i < COUNT(tasks); i++) {
     const size_t n = i / 2 % COUNT(dimensions), c = i / 2 / COUNT(dimensions) % COUNT(capacities);
