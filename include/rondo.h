@@ -4,9 +4,9 @@
  *     graph        ->     order, lifetimes ->  addresses, one exec -> one driver call,
  *     tensors, tasks      offsets, bytes       graph per slot         one word to wait on
  *
- * A program opens a runtime with three fixed pools (device, pinned, host), describes its work once as a graph of
- * tasks over tensors, instantiates it, and from then on only replays it. Where there is no GPU the same graph runs
- * on the host backend, with the same plan. All of it, for y = W x with four-bit weights and one vector at a time:
+ * A program opens a runtime with three fixed pools (device, pinned, host). It describes its work once, as a graph of
+ * tasks over tensors, and instantiates the graph. From then on it only replays. Without a GPU the same graph runs on
+ * the host backend, with the same plan. A complete program, for y = W x with four-bit weights, one vector at a time:
  *
  *     #include <rondo.h>
  *     #include <stdio.h>
@@ -65,41 +65,38 @@
  *       return wrong;
  *     }
  *
- * Conventions, true for every function below unless it says otherwise:
- *   - The result is a rondo_status; the last argument is the out-parameter, written only on RONDO_OK.
- *   - On failure rondo_error_text() gives one sentence about the last failed call of the calling thread: it names the
- *     phase, the task, the tensor and what was expected. A failed call changes nothing.
- *   - Every function may fail with RONDO_INVALID_ARGUMENT (a NULL or an ended handle, a tensor of another graph, what
- *     does not fit together) and RONDO_INVALID_STATE (not now, and not in a child of fork), those that describe or plan
- *     with RONDO_OUT_OF_MEMORY, and those that reach the device with RONDO_DEVICE_ERROR and RONDO_DEVICE_LOST. "Errors"
- *     below tells what else there is, or what is worth telling.
- *   - Structures are plain descriptors for designated initialisers: a zero field means the documented default, an
- *     all-zero rondo_tensor means "absent". What they point to is read during the call only, but for images of kernels,
- *     callbacks and their `user`.
- *   - Handles are owned by the caller and ended by the function that takes their address, which sets them to NULL.
- *     Ending NULL is a no-op.
+ * Conventions, unless a function says otherwise:
+ *   - A function returns a rondo_status and writes its last argument, the out-parameter, on RONDO_OK only.
+ *   - A failed call changes nothing. rondo_error_text() then gives one sentence with the phase, the task, the tensor
+ *     and what was expected.
+ *   - Every function may return RONDO_INVALID_ARGUMENT (a NULL or ended handle, a tensor of another graph, arguments
+ *     that do not fit together) and RONDO_INVALID_STATE (not allowed now); functions that describe or plan also
+ *     RONDO_OUT_OF_MEMORY; functions that reach the device also RONDO_DEVICE_ERROR and RONDO_DEVICE_LOST. "Errors:"
+ *     lists other codes, and special causes of these.
+ *   - Descriptors are for designated initialisers. A zero field means its default; an all-zero rondo_tensor is absent.
+ *     Memory behind pointers is read during the call only, except images of kernels, callbacks and `user`.
+ *   - The caller owns handles. The function that ends a handle takes its address and sets it to NULL; NULL is allowed.
  *
  * Threads:
- *   - A runtime: rondo_open, rondo_close and rondo_instantiate may be called by any thread, several at a time, and so
- *     may rondo_runtime_info, rondo_runtime_health and rondo_lane_info; nobody uses a runtime that is being closed.
- *   - A graph is used by one thread at a time: all that describes, plans, instantiates or draws it.
- *   - An exec: any number of threads may call rondo_acquire, rondo_acquire_within, rondo_wait_any and rondo_exec_info,
- *     with no lock. rondo_upload, rondo_upload_all and rondo_download want that no other thread replays it, or an exec
- *     that borrows from it; rondo_close_exec that nobody uses it. Several threads may make, set, read and close execs
- *     that share constants and states: of two calls that exclude each other the second one is refused.
- *   - A slot is its holder's, who fills, replays, rebinds, profiles and releases it, one thread at a time, while others
- *     hold other slots. The holder may hand it to another thread, by rondo_wait_any or by any means that orders memory;
- *     that thread is then its holder. Any other thread may call rondo_poll, rondo_wait and rondo_data at any time.
- *   - Different graphs and execs are independent of each other. Functions of values alone (rondo_dtype_bits, say) are
- *     for any thread at any time.
- *   - Threads that the library starts take no signals of the application; nor do those that the driver starts in
- *     rondo_open and rondo_instantiate, in a slot's first replay and in a device's first notice.
- *   - What is computed is computed in the default floating-point state, whatever the calling thread's is (one that
- *     flushes, rounds otherwise or traps); that stays as it was.
- *   - A child of fork cannot use what was made before with a runtime: every call on such a runtime, graph, exec or
- *     slot, closing too, is RONDO_INVALID_STATE there, at once, and touches neither the GPU nor any thread (Linux 4.14
- *     and newer). The child need close nothing. It may open a runtime of its own; CUDA's driver refuses that, as
- *     RONDO_NO_DEVICE, where the parent has used the GPU. Graphs made without a runtime are the child's as any memory.
+ *   - Runtime: any number of threads may call rondo_open, rondo_close, rondo_instantiate, rondo_runtime_info,
+ *     rondo_runtime_health and rondo_lane_info at a time. Nobody uses a runtime while it is being closed.
+ *   - Graph: one thread at a time describes, plans, instantiates or draws it.
+ *   - Exec: any number of threads may call rondo_acquire, rondo_acquire_within, rondo_wait_any and rondo_exec_info,
+ *     without a lock. During an upload or download no other thread replays the exec or a borrower. Nobody uses an exec
+ *     while it is being closed.
+ *   - Several threads may make, set, read and close execs that share constants and states. Of two calls that exclude
+ *     each other the second is refused.
+ *   - Slot: only its holder, one thread at a time, fills, replays, rebinds, profiles and releases it. The holder may
+ *     hand it on, by rondo_wait_any or any means that orders memory. Any thread may call rondo_poll, rondo_wait and
+ *     rondo_data.
+ *   - Different graphs and execs are independent. Any thread may call functions of values alone (rondo_dtype_bits).
+ *   - Threads of the library take no signals of the program, nor do those that the driver starts in rondo_open,
+ *     rondo_instantiate, a slot's first replay and a device's first notice.
+ *   - Results are computed in the default floating-point state, whatever the calling thread's, which stays as it was.
+ *   - fork: in the child, every call on a runtime of the parent, or on a graph, exec or slot made with it, returns
+ *     RONDO_INVALID_STATE at once, closing too, and touches neither the GPU nor a thread (Linux 4.14 and newer). The
+ *     child need not close them, and may use graphs made without a runtime. It may open a runtime of its own: if the
+ *     parent has used the GPU, CUDA refuses that as RONDO_NO_DEVICE.
  */
 #ifndef RONDO_H
 #define RONDO_H
@@ -117,7 +114,7 @@ extern "C" {
 #elif defined(__cplusplus)
 #define RONDO_API    __attribute__((visibility("default")))
 #define RONDO_INLINE __attribute__((always_inline)) inline
-#elif defined(__GNUC_GNU_INLINE__) /* C before C99: what is inline there is also a function of every file's */
+#elif defined(__GNUC_GNU_INLINE__) /* C before C99: an inline function would be defined in every file */
 #define RONDO_API    __attribute__((visibility("default")))
 #define RONDO_INLINE __attribute__((always_inline, gnu_inline)) extern __inline__
 #else
@@ -125,15 +122,15 @@ extern "C" {
 #define RONDO_INLINE __attribute__((always_inline)) __inline__
 #endif
 
-/* What a field of a descriptor is that an initialiser leaves out. C knows; in C++ it keeps g++ -Wextra from a warning
- * for each such field. Before C++14 a structure that says so would not be initialised in braces. */
+/* The default of a field, against a warning of g++ -Wextra for each field that an initialiser omits. Empty in C, and
+ * before C++14, where a structure with defaults takes no braces. */
 #if defined(__cplusplus) && __cplusplus >= 201402L
 #define RONDO_ZERO = {}
 #else
 #define RONDO_ZERO
 #endif
 
-/* Of this header; rondo_version tells the library's. RONDO_VERSION grows with every release: 10203 for 1.2.3. */
+/* The version of this header; rondo_version returns the library's. RONDO_VERSION is 10203 for 1.2.3. */
 #define RONDO_VERSION_MAJOR 0
 #define RONDO_VERSION_MINOR 1
 #define RONDO_VERSION_PATCH 0
@@ -145,7 +142,7 @@ extern "C" {
 #define RONDO_DOTTED(a, b, c)      RONDO_DOTTED_TEXT(a, b, c)
 #define RONDO_DOTTED_TEXT(a, b, c) #a "." #b "." #c
 
-/* What a program and the library must agree on: it is the number in the library's soname, and rondo_open checks it. */
+/* The ABI of this header, and the number in the library's soname. rondo_open checks that they agree. */
 #define RONDO_ABI_VERSION 2u
 
 #define RONDO_MAX_RANK  4
@@ -154,7 +151,7 @@ extern "C" {
 /* The most elements of one tensor: 2^31. */
 #define RONDO_MAX_ELEMENTS (INT64_C(1) << 31)
 
-/* The library's RONDO_VERSION. Any thread, any time; never fails. */
+/* The library's RONDO_VERSION. Any thread, at any time; never fails. */
 RONDO_API uint32_t rondo_version(void);
 
 /* ---- Status ------------------------------------------------------------------------------------------------------ */
@@ -162,50 +159,47 @@ RONDO_API uint32_t rondo_version(void);
 typedef enum rondo_status {
   RONDO_OK = 0,
   RONDO_BUSY,             /* the slot is in flight, or no slot is free: try again later */
-  RONDO_TIMEOUT,          /* not in time. rondo_wait: the replay is still in flight */
+  RONDO_TIMEOUT,          /* not in time; after rondo_wait the replay is still in flight */
   RONDO_INVALID_ARGUMENT, /* the call's arguments do not fit together */
   RONDO_INVALID_STATE,    /* the call is not allowed now: an exec still open, a stale slot, a sealed graph */
   RONDO_OUT_OF_MEMORY,    /* a pool or the allocator is too small; the text says how many bytes were needed */
   RONDO_UNSUPPORTED,      /* well-formed, but no code for it on this backend or chip */
-  RONDO_NO_DEVICE,        /* the backend asked for cannot be used here; the text says why */
+  RONDO_NO_DEVICE,        /* the backend cannot be used here; the text says why */
   RONDO_DEVICE_ERROR,     /* the driver refused a call; the runtime stays usable */
-  /* A fatal device error: every later call on the runtime returns this and the first cause. The driver then has no GPU
-   * for this process any more, whatever is closed and opened again: it must end. */
-  RONDO_DEVICE_LOST,
-  RONDO_IO_ERROR, /* a report could not be written */
-  RONDO_INTERNAL  /* a bug in Rondo */
+  RONDO_DEVICE_LOST,      /* a fatal device error. Later calls on the runtime return this, with the first cause. The
+                             driver gives this process no GPU any more: it must end */
+  RONDO_IO_ERROR,         /* a report could not be written */
+  RONDO_INTERNAL          /* a bug in Rondo */
 } rondo_status;
 
 /* The status as a word, such as "RONDO_BUSY". Never NULL. */
 RONDO_API const char *rondo_status_name(rondo_status status);
 
-/* The sentence about the last failed call of this thread, "" if none failed. Valid until the thread's next failure. */
+/* The sentence about this thread's last failed call; "" if none failed. Valid until the thread's next failure. */
 RONDO_API const char *rondo_error_text(void);
 
 /* ---- Runtime: one device, three fixed pools ---------------------------------------------------------------------- */
 
 typedef struct rondo_runtime rondo_runtime;
-typedef struct rondo_allocator rondo_allocator; /* see Advanced, at the end */
+typedef struct rondo_allocator rondo_allocator; /* defined at the end of this file */
 typedef struct rondo_lane rondo_lane;
 
 typedef enum rondo_backend {
-  RONDO_BACKEND_AUTO = 0, /* CUDA where a usable GPU is present, else the host */
+  RONDO_BACKEND_AUTO = 0, /* CUDA if there is a usable GPU, else the host */
   RONDO_BACKEND_HOST,
   RONDO_BACKEND_CUDA
 } rondo_backend;
 
-/* How rondo_wait, rondo_wait_any and the host backend's threads wait. Threads of the host backend that have nothing to
- * do soon sleep until they are woken, by one system call of rondo_replay; all but the one that RONDO_WAIT_SPIN tells
- * of. */
-typedef enum rondo_wait_mode {
-  RONDO_WAIT_SPIN_YIELD = 0, /* with CUDA: spin 50 us, then yield the core between looks. On the host backend, whose
-                                tasks may need that core: spin, or sleep until the end, whichever was sooner when a few
-                                waits for the slot did the one and the other. Now and then that is tried anew */
-  RONDO_WAIT_SPIN, /* spin only: rondo_replay and rondo_wait make no system call, but for a slot's first replay
-                      where it had no warm-up. On the host backend one thread of each lane spins too, busy
-                      with a core even when there is nothing to do */
-  RONDO_WAIT_BLOCK /* least CPU. With CUDA: sleep 20 us between looks. On the host backend: sleep until the end */
-} rondo_wait_mode;
+/* How rondo_wait, rondo_wait_any and the host backend's threads wait. Idle host threads sleep; rondo_replay wakes them
+ * with one system call.
+ *   RONDO_WAIT_SPIN_YIELD  CUDA: spins 50 us, then yields the core between looks. Host, whose tasks may need the core:
+ *                          spins, or sleeps until the end, whichever was sooner in a few trial waits for the slot.
+ *                          Trials are repeated now and then
+ *   RONDO_WAIT_SPIN        spins. No system call in rondo_replay and rondo_wait, except in a slot's first replay
+ *                          without warm-up. Host: one thread of each lane spins too, and so keeps a core busy even when
+ *                          idle
+ *   RONDO_WAIT_BLOCK       least CPU. CUDA: sleeps 20 us between looks. Host: sleeps until the end */
+typedef enum rondo_wait_mode { RONDO_WAIT_SPIN_YIELD = 0, RONDO_WAIT_SPIN, RONDO_WAIT_BLOCK } rondo_wait_mode;
 
 typedef struct rondo_options {
   rondo_backend backend RONDO_ZERO;
@@ -213,12 +207,11 @@ typedef struct rondo_options {
   uint64_t device_bytes RONDO_ZERO; /* pool sizes; rondo_plan_graph says what a graph needs */
   uint64_t pinned_bytes RONDO_ZERO;
   uint64_t host_bytes RONDO_ZERO; /* bookkeeping of graphs and execs; 0: 16 MiB */
-  /* Host backend: threads of all lanes. 0: one for each core, at most 64, and no more than the CPU quota of the
-   * process's control groups lets run all the time, but one a lane at least. Which cores there are rondo_open finds:
-   * those of the thread that calls it; if that is pinned to one, those of the main thread; if that is too, those that
-   * the process had when the library was loaded. On these cores, all of them, threads of the library run. The team
-   * spins a moment before it sleeps: a service whose own threads are busy sets host_threads to the cores that these
-   * leave. */
+  /* Threads of the host backend, for all lanes. 0: one per core, at most 64, at most the CPU quota of the process's
+   * control groups in full cores, and at least one per lane. The cores are those of the thread that calls rondo_open;
+   * if it has one core, the main thread's; if that has one too, the process's when the library was loaded. Threads run
+   * on all of these cores, and spin a moment before they sleep: a service with busy threads of its own sets the number
+   * of cores that they leave. */
   uint32_t host_threads RONDO_ZERO;
   rondo_wait_mode wait_mode RONDO_ZERO;
   const rondo_allocator *allocator RONDO_ZERO; /* NULL: mimalloc. Copied */
@@ -226,25 +219,25 @@ typedef struct rondo_options {
   uint32_t lane_count RONDO_ZERO; /* at most RONDO_MAX_LANES; 0: one lane, the whole device, of the highest priority */
 } rondo_options;
 
-/* Opens a runtime: loads the driver, makes the context, takes the three pools. The runtime allocates nothing
- * after it, but in rondo_profile, and threads while uploads follow each other and a moment longer.
- * What lies in the host's memory is no more than the machine and its control group have to spare now, or, with an
- * allocator of the program's, than that gives. The system is asked for its pages when rondo_instantiate first uses
- * them, and so they may be lacking then: RONDO_OUT_OF_MEMORY. Those of the host pool are not asked for, but touched, by
- * what describes, plans and instantiates. None is first touched by a replay. Errors:
- * RONDO_NO_DEVICE (anything that keeps CUDA from being used here; RONDO_BACKEND_AUTO then takes the host),
- * RONDO_OUT_OF_MEMORY, RONDO_INVALID_ARGUMENT (also lanes that ask for more than there is, and a library of another ABI
- * than the program was compiled for), RONDO_UNSUPPORTED (a driver that cannot split the device).
- * A program that finds its functions with dlsym calls rondo_open_abi(RONDO_ABI_VERSION, ...); the symbol rondo_open is
- * in the library as well, and passes the library's own number: no check. */
+/* Opens a runtime: loads the driver, creates the context and takes the three pools.
+ *   - Later the runtime allocates only in rondo_profile, and threads during successive uploads and shortly after.
+ *   - Pools in host memory are limited by what the machine and its control group can spare now, or by the program's
+ *     allocator. The system provides their pages at the first use, in rondo_instantiate, which returns
+ *     RONDO_OUT_OF_MEMORY if none are left. Calls that describe, plan and instantiate use pages of the host pool
+ *     without that check. No replay is the first to use a page.
+ *   - A program that uses dlsym calls rondo_open_abi(RONDO_ABI_VERSION, ...): the symbol rondo_open checks no ABI.
+ * Errors: RONDO_NO_DEVICE if CUDA cannot be used here (RONDO_BACKEND_AUTO then takes the host); RONDO_OUT_OF_MEMORY;
+ * RONDO_INVALID_ARGUMENT, also if lanes ask for too much or the library has another ABI; RONDO_UNSUPPORTED if the
+ * driver cannot split the device. */
 RONDO_API rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime);
 RONDO_API RONDO_INLINE rondo_status rondo_open(const rondo_options *options, rondo_runtime **runtime) {
   return rondo_open_abi(RONDO_ABI_VERSION, options, runtime);
 }
 
-/* Closes the runtime and sets *runtime to NULL. Waits, without a limit, for what is on its lanes' streams, work of
- * other libraries too. Of a lost device what may still be touched is leaked: see rondo_close_exec_within. Errors:
- * RONDO_INVALID_STATE while an exec or a graph made with it is open, or inside a task of its own. */
+/* Closes the runtime.
+ *   - Waits, without a limit, for all work on its lanes' streams, other libraries' too.
+ *   - Leaks memory that a lost device may still touch: see rondo_close_exec_within.
+ * Errors: RONDO_INVALID_STATE while an exec or graph of the runtime is open, and inside a task of its own. */
 RONDO_API rondo_status rondo_close(rondo_runtime **runtime);
 
 typedef struct rondo_pool_info {
@@ -262,28 +255,28 @@ typedef struct rondo_info {
   int32_t driver_version;  /* CUDA's number, 13000 for 13.0; 0 on the host */
   rondo_pool_info device, pinned, host;
   uint32_t lane_count; /* at least 1 */
-  /* Of the GPU's memory; 0 on the host, in a callback, or where the driver cannot tell. What rondo_open took beside the
-   * device pool: streams, lanes, Rondo's own device code. The CUDA context is not in it, since it may have been there
-   * before. Read off as free memory that went away, so what other processes take meanwhile is counted too. */
+  /* GPU memory; 0 on the host, in a callback, or if the driver cannot tell.
+   *   driver_bytes       taken by rondo_open besides the pool, for streams, lanes and Rondo's device code, without the
+   *                      CUDA context. A difference of free memory: what other processes take meanwhile counts too
+   *   free_device_bytes  free now, for all processes */
   uint64_t driver_bytes;
-  uint64_t free_device_bytes; /* now, for all processes */
+  uint64_t free_device_bytes;
 } rondo_info;
 
 /* What was opened, and how full its pools are now. */
 RONDO_API rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info);
 
-/* Is the device still there? RONDO_OK, or RONDO_DEVICE_LOST with the first cause. It needs no slot, takes no lock of
- * Rondo's, and asks the driver. Any thread may call it. It does not notice a kernel that hangs: its replay stays in
- * flight. */
+/* Asks the driver if the device is still there: RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Needs no slot and
+ * takes no lock of Rondo's. It does not notice a kernel that hangs: that replay stays in flight. */
 RONDO_API rondo_status rondo_runtime_health(rondo_runtime *runtime);
 
 /* ---- Describe: tensors ------------------------------------------------------------------------------------------- */
 
 typedef struct rondo_graph rondo_graph;
 
-/* A tensor or a view of one: a small value, valid while its graph lives. Of a destroyed graph it is refused, also by a
- * graph at the same address, as long as that graph's memory is there to be looked at: until the runtime it was made
- * with is closed. An exec takes the tensors of the graph that it was made from, whether that still lives or not. */
+/* A tensor or a view: a small value, valid while its graph lives. An exec takes its graph's tensors even after that
+ * graph is destroyed. All other calls refuse a tensor of a destroyed graph, even if a new graph has the same address,
+ * until the old graph's runtime is closed. */
 typedef struct rondo_tensor {
   rondo_graph *graph;
   uint32_t index;
@@ -301,7 +294,7 @@ typedef enum rondo_dtype {
   RONDO_U8
 } rondo_dtype;
 
-/* Bits of one element; 0 if dtype is not one of the above. */
+/* Bits of one element; 0 for an unknown dtype. */
 RONDO_API uint32_t rondo_dtype_bits(rondo_dtype dtype);
 /* "nvfp4", "bf16"; never NULL. */
 RONDO_API const char *rondo_dtype_name(rondo_dtype dtype);
@@ -312,29 +305,27 @@ typedef struct rondo_graph_limits {
   const rondo_allocator *allocator RONDO_ZERO; /* of a graph made without a runtime; NULL: mimalloc. Copied */
 } rondo_graph_limits;
 
-/* Creates an empty graph. With a runtime its memory is carved from the host pool, and limits->allocator must be NULL;
- * without one it comes from the allocator (such a graph can be planned anywhere, and instantiated on any runtime).
- * A user's own work takes more of that memory as it is added, and so does planning: the plan is made once, by whoever
- * asks for it first, and kept until the description changes. limits may be NULL.
- * Errors: RONDO_OUT_OF_MEMORY (the text says how many bytes were needed), RONDO_INVALID_ARGUMENT. */
+/* Creates an empty graph. limits may be NULL.
+ *   - With a runtime: its memory comes from the host pool, and limits->allocator is NULL.
+ *   - Without: its memory comes from the allocator, and any runtime can instantiate it.
+ *   - Own kernels and planning take more of that memory. The first call that needs the plan makes it; it is kept until
+ *     the description changes.
+ * Errors: RONDO_OUT_OF_MEMORY, with the bytes needed in the text. */
 RONDO_API rondo_status rondo_graph_create(rondo_runtime *runtime_or_null, const rondo_graph_limits *limits,
                                           rondo_graph **graph);
-/* Gives its memory back. Execs made from the graph live on without it. */
+/* Destroys the graph and gives back its memory. Execs made from it live on. */
 RONDO_API rondo_status rondo_graph_destroy(rondo_graph **graph);
 
-/* Adds a tensor: row-major, dense, 1 to 4 dimensions; a dimension may be 0. The name is copied (63 bytes kept), used
- * in messages and reports, and may be NULL; what of it is no character that can be printed, such as a control code, is
- * shown there as U+FFFD. An nvfp4 tensor's last dimension is even.
- *   input      filled by the caller in each slot before a replay        (pinned, one per slot). It stays filled: rows
- *              that a replay does not need, of a batch that is not full say, are computed from what lies there, zeros
- *              at first
- *   output     read by the caller from the slot after a replay          (pinned, one per slot); tasks may read it too,
- *              behind those that write it
+/* Adds a tensor: row-major, dense, 1 to 4 dimensions. A dimension may be 0; nvfp4's last one is even.
+ *   input      pinned, one per slot; the program fills it before a replay. Zero at first, and keeps its content: rows
+ *              that a small batch does not fill are computed from older data
+ *   output     pinned, one per slot; the program reads it after a replay. Tasks may read it after they wrote it
  *   constant   uploaded after instantiate, never written by a task
  *   state      lives across replays and slots, zero at first, e.g. a KV cache
- *   temporary  lives between its first writer and its last reader; shares bytes with others
- * Errors: RONDO_INVALID_ARGUMENT (a negative size, more than 2^31 elements, a type or rank that does not exist),
- * RONDO_OUT_OF_MEMORY (more tensors than the graph's limit). */
+ *   temporary  lives from its first writer to its last reader; shares bytes with others
+ * The name is for messages and reports: copied (63 bytes kept), may be NULL; unprintable characters show as U+FFFD.
+ * Errors: RONDO_INVALID_ARGUMENT for a negative size, more than 2^31 elements, an unknown type or rank;
+ * RONDO_OUT_OF_MEMORY for more tensors than the graph's limit. */
 RONDO_API rondo_status rondo_input(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
                                    const int64_t *shape, rondo_tensor *tensor);
 RONDO_API rondo_status rondo_output(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
@@ -346,29 +337,30 @@ RONDO_API rondo_status rondo_state(rondo_graph *graph, const char *name, rondo_d
 RONDO_API rondo_status rondo_temporary(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
                                        const int64_t *shape, rondo_tensor *tensor);
 
-/* A rectangle of a tensor (or of a view): offset and extent per dimension, same rank. It keeps the strides of the
- * tensor: this is how a matrix gets a leading dimension, and QR a column panel. nvfp4: even offset and extent in the
- * last dimension. Errors: as rondo_input; a rectangle that is not inside the tensor. */
+/* Makes a view of a rectangle of a tensor or view, of the same rank: offset and extent per dimension, even ones in the
+ * last dimension of nvfp4. It keeps the strides: a matrix gets a leading dimension, and QR a panel of columns.
+ * Errors: as rondo_input; RONDO_INVALID_ARGUMENT for a rectangle that is not inside the tensor. */
 RONDO_API rondo_status rondo_view(rondo_graph *graph, rondo_tensor tensor, const int64_t *offset, const int64_t *extent,
                                   rondo_tensor *view);
 
-/* The same elements, in the order of memory, in another shape of as many: a product [count, heads * d] as the queries
- * [count, heads, 1, d] of an attention. Nothing is copied. A tensor takes any shape, and so does a view that is dense.
- * A view with room between its rows takes a shape that keeps them apart: dimensions may be split, and joined where they
- * lie one behind the other; RONDO_INVALID_ARGUMENT otherwise. nvfp4: an even last dimension. A reshape is a view in
- * every other respect, and there are views of it and reshapes of those. */
+/* Makes a view of the same elements, in the order of memory, in another shape. Copies nothing. A product
+ * [count, heads * d] becomes the queries [count, heads, 1, d] of an attention.
+ *   - A tensor or dense view takes any shape; the last dimension of nvfp4 is even.
+ *   - A view with gaps between its rows keeps them: dimensions may be split, and joined if contiguous.
+ *   - The result is a view like any other; it can be viewed and reshaped.
+ * Errors: RONDO_INVALID_ARGUMENT for any other shape. */
 RONDO_API rondo_status rondo_reshape(rondo_graph *graph, rondo_tensor tensor, uint32_t rank, const int64_t *shape,
                                      rondo_tensor *view);
 
-/* A constant or state of another graph, or a view of one, in this graph too: one set of weights and KV caches, many
- * graphs over it. Its memory is that of the other graph's exec, uploaded there, once, and counted there; that exec is
- * open before this graph is instantiated, and closed after this graph's execs. The other graph lives during this call
- * only. What borrows the same tensor twice, or two views of it, gets views of one tensor, so that dependencies are
- * seen. Several graphs may write a state they share: execs of one lane follow each other.
- * Errors: RONDO_INVALID_ARGUMENT for a tensor that is neither constant nor state, or of the same graph. */
+/* Adds another graph's constant or state, or a view of one: many graphs share one set of weights and KV caches.
+ *   - The memory is the lender's, the other graph's exec: uploaded and counted there, once. The lender is open before
+ *     this graph is instantiated, and closed after this graph's execs. The other graph lives during this call only.
+ *   - Two borrowed views of one tensor are views of one tensor here, so dependencies are seen.
+ *   - Several graphs may write a state that they share: execs of one lane run one after the other.
+ * Errors: RONDO_INVALID_ARGUMENT for a tensor of this graph, or one that is neither constant nor state. */
 RONDO_API rondo_status rondo_borrow(rondo_graph *graph, rondo_tensor lent, rondo_tensor *tensor);
 
-/* Dense bytes of a tensor or view, as moved by rondo_upload and held by a slot. */
+/* Dense bytes of a tensor or view, as rondo_upload takes them and a slot holds them. */
 RONDO_API rondo_status rondo_tensor_bytes(rondo_tensor tensor, uint64_t *bytes);
 
 /* ---- Describe: tasks --------------------------------------------------------------------------------------------- */
@@ -916,12 +908,10 @@ typedef enum rondo_access { RONDO_READ = 1, RONDO_WRITE = 2, RONDO_READ_WRITE = 
 
 #define RONDO_MAX_ARGUMENTS 16
 
-/* One argument of a user's kernel, in the order of its parameters: a tensor (passed as the device pointer of its first
- * element) or, where tensor is absent, `bytes` bytes by value from `value` (copied when the task is added).
- * A value is fixed from then on. What changes from replay to replay, such as a position, a scale or a seed, is a small
- * input: it is written where rondo_data says before each replay, with no driver call and no change of the graph, and
- * the task reads it through its pointer. A kernel at the replay's begin moves small inputs to the device, eight at
- * once. */
+/* One argument of an own kernel, in the order of its parameters: a tensor, passed as the device pointer of its first
+ * element, or, if tensor is absent, a value, copied when the task is added and fixed from then on. A number that
+ * changes from replay to replay, such as a position or a seed, is a small input: the program writes it to rondo_data,
+ * without a driver call, and the kernel reads it through its pointer. */
 typedef struct rondo_argument {
   rondo_tensor tensor RONDO_ZERO;
   rondo_access access RONDO_ZERO;
@@ -929,32 +919,34 @@ typedef struct rondo_argument {
   uint32_t bytes RONDO_ZERO; /* at most 64 */
 } rondo_argument;
 
-/* The same work for the host backend: data[i] is the address of argument i: a tensor's first element, as aligned as its
- * offset in the tensor allows, whose own first byte is 256-byte aligned; or the copied value, 64-byte aligned. Runs on
- * one thread of the team, on the cores that rondo_options.host_threads tells of, with a stack of 1 MiB or
- * the default size if that is more, and begins in the default floating-point state, which it may change. It leaves the
- * thread's signals and cores as they are. The thread takes no signals of the application, and a child that the function
- * starts would take none either, SIGTERM for one: it unblocks them between fork and exec, or with
- * posix_spawnattr_setsigmask.
- * It must return. It may replay and poll any exec, but waits for none of its own runtime: there rondo_wait of a replay
- * in flight, rondo_wait_any and rondo_acquire_within with a timeout, rondo_instantiate, rondo_upload, rondo_upload_all,
- * rondo_download, rondo_profile, rondo_close_exec, rondo_close_exec_within and rondo_close answer RONDO_INVALID_STATE.
- */
+/* An own kernel on the host backend. data[i] is the address of argument i: a tensor's first element (tensors are
+ * 256-byte aligned, views as their offset allows), or the copied value, 64-byte aligned.
+ *   - Runs on one thread of the backend, on the cores of rondo_options.host_threads, with a stack of 1 MiB or the
+ *     system's default if that is more.
+ *   - Begins in the default floating-point state, and may change it. Must leave the thread's signals and cores as they
+ *     are.
+ *   - The thread blocks the program's signals, SIGTERM too, and child processes inherit that: unblock them between fork
+ *     and exec, or with posix_spawnattr_setsigmask.
+ *   - Must return. May replay and poll any exec, but must not wait for its own runtime. In it these return
+ *     RONDO_INVALID_STATE: rondo_wait of a replay in flight, rondo_wait_any and rondo_acquire_within with a timeout,
+ *     rondo_instantiate, rondo_upload, rondo_upload_all, rondo_download, rondo_profile, rondo_close_exec,
+ *     rondo_close_exec_within, rondo_close. */
 typedef void (*rondo_host_function)(void *user, void *const *data);
 
-/* A CUDA kernel of the user's, from a cubin, fatbin or PTX image, which must live until the task is instantiated.
- * `host` stands in on the host backend; without it such a graph cannot be instantiated there, and with it alone, the
- * image NULL, not on a GPU.
- * The kernel (or `host`) also runs once per slot inside rondo_instantiate, as that slot's warm-up, on inputs, states
- * and constants that are all zeros: it has to end, and to touch nothing out of bounds, where every length, position
- * and index that it reads is 0. One that does not is instantiated with without_warm_up. */
+/* Adds an own CUDA kernel, from a cubin, fatbin or PTX image.
+ *   image        lives until the task is instantiated; NULL: for the host only
+ *   grid, block  0 means 1
+ *   host         the same work on the host backend; NULL: the graph cannot be instantiated there
+ * As a warm-up, rondo_instantiate runs the kernel, or `host`, once per slot with inputs, states and constants that are
+ * zeros. A kernel that does not end, or leaves its bounds, if every length, position and index is 0 needs the option
+ * without_warm_up. */
 typedef struct rondo_kernel_desc {
   const char *name RONDO_ZERO;
   const void *image RONDO_ZERO;
   size_t image_bytes RONDO_ZERO;
   const char *function RONDO_ZERO;
-  uint32_t grid[3] RONDO_ZERO, block[3] RONDO_ZERO; /* zeros mean 1 */
-  uint32_t shared_bytes RONDO_ZERO;                 /* dynamic */
+  uint32_t grid[3] RONDO_ZERO, block[3] RONDO_ZERO;
+  uint32_t shared_bytes RONDO_ZERO; /* dynamic */
   const rondo_argument *arguments RONDO_ZERO;
   uint32_t argument_count RONDO_ZERO;
   rondo_host_function host RONDO_ZERO;
@@ -962,10 +954,10 @@ typedef struct rondo_kernel_desc {
 } rondo_kernel_desc;
 RONDO_API rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc);
 
-/* Third-party stream work (cuBLAS, cuDNN, NCCL). The callback enqueues its work on `stream` (a CUstream, also a
- * cudaStream_t) and returns 0; it is called once per slot at instantiate, while the stream captures. Work that
- * allocates, frees or calls back to the host is refused, and so is a graph of more than 131072 nodes that has captured
- * ones. The callback may ask for rondo_runtime_info, but not instantiate. Arguments must all be tensors. */
+/* Adds stream work of another library, such as cuBLAS, cuDNN or NCCL. All arguments are tensors.
+ *   - rondo_instantiate calls the callback once per slot, while `stream` (CUstream or cudaStream_t) captures. It
+ *     enqueues its work there and returns 0. It may call rondo_runtime_info, but must not instantiate.
+ *   - Refused: work that allocates, frees or calls back to the host; captured work in a graph of over 131072 nodes. */
 typedef int (*rondo_capture_function)(void *user, void *stream, void *const *data);
 typedef struct rondo_capture_desc {
   const char *name RONDO_ZERO;
@@ -979,38 +971,38 @@ RONDO_API rondo_status rondo_add_capture(rondo_graph *graph, const rondo_capture
 
 /* ---- Describe: an order that no tensor shows --------------------------------------------------------------------- */
 
-/* The number of a task in its graph: 0, 1, 2 ... in the order of the calls that added them. */
+/* The number of a task in its graph: 0, 1, 2 ... in the order of adding. */
 typedef uint32_t rondo_task;
 
-/* The task that the last successful rondo_add_* added. RONDO_INVALID_STATE if there is none. */
+/* The task that was added last. Errors: RONDO_INVALID_STATE if there is none. */
 RONDO_API rondo_status rondo_last_task(const rondo_graph *graph, rondo_task *task);
 
-/* Makes `task` wait for `prerequisite`, for dependencies that no tensor shows. RONDO_INVALID_ARGUMENT for an edge that
- * closes a cycle: where a task is to wait for a later one, that takes a look at the whole graph. */
+/* Makes `task` wait for `prerequisite`. If `prerequisite` was added later, the call searches the whole graph.
+ * Errors: RONDO_INVALID_ARGUMENT for an edge that closes a cycle. */
 RONDO_API rondo_status rondo_after(rondo_graph *graph, rondo_task task, rondo_task prerequisite);
 
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
-/* What the graph needs of each pool. Pure: no device is opened. */
 typedef struct rondo_plan {
   uint64_t device_bytes;          /* of the device pool, for one exec with any number of slots */
-  uint64_t pinned_bytes_per_slot; /* of the pinned pool: times the slot count, of each graph its own */
+  uint64_t pinned_bytes_per_slot; /* of the pinned pool: times the slot count of the graph's exec */
   uint64_t host_bytes;            /* of the host pool, for one exec and the planning itself */
-  uint64_t constant_bytes;        /* of device_bytes: constants and states of the graph's own */
-  uint64_t borrowed_bytes;        /* not of device_bytes: constants and states of other graphs */
+  uint64_t constant_bytes;        /* of device_bytes: the graph's own constants and states */
+  uint64_t borrowed_bytes;        /* not of device_bytes: borrowed constants and states */
   uint64_t temporary_bytes;       /* of device_bytes: the shared arena of temporaries, inputs and outputs */
-  uint64_t unshared_bytes;        /* what that arena would be if no bytes were shared */
-  uint64_t lower_bound_bytes;     /* no placement can make that arena smaller than this */
+  uint64_t unshared_bytes;        /* the arena's size if no bytes were shared */
+  uint64_t lower_bound_bytes;     /* no placement makes the arena smaller */
   uint32_t task_count;
   uint32_t edge_count; /* between tasks and copies of inputs and outputs, after transitive reduction */
 } rondo_plan;
 
-/* Errors: RONDO_INVALID_ARGUMENT where a task reads an element that nothing has written, or an output is not written
- * whole, with task, tensor and element; RONDO_OUT_OF_MEMORY. */
+/* Plans the graph: the bytes that it needs of each pool. Opens no device.
+ * Errors: RONDO_INVALID_ARGUMENT if a task reads an element that nothing wrote or an output is not written whole, with
+ * task, tensor and element in the text; RONDO_OUT_OF_MEMORY. */
 RONDO_API rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan);
-/* The same for several graphs with an exec of each open at the same time, in one lane: temporary_bytes is the largest
- * graph's, since the execs of a lane share their arena; all else adds up. What several graphs borrow is in device_bytes
- * once, with its owner. No graphs at all need nothing. */
+/* Plans several graphs, one exec of each open in one lane. temporary_bytes is the maximum, since execs of a lane share
+ * their arena; all else is a sum. Borrowed memory counts once, with its owner. If slot counts differ, use
+ * pinned_bytes_per_slot of each graph's own plan. Zero graphs need zero bytes. */
 RONDO_API rondo_status rondo_plan_graphs(rondo_graph *const *graphs, uint32_t graph_count, rondo_plan *plan);
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
@@ -1019,203 +1011,206 @@ typedef struct rondo_exec rondo_exec;
 
 typedef struct rondo_exec_options {
   uint32_t slots RONDO_ZERO; /* 1..16; 0: 1 */
-  /* 1: while the exec is open a thread of Rondo's keeps the core of the thread that replays, and the GPU, from falling
-   * asleep: where no replay came by for 200 us it launches a tiny kernel. It takes one to two percent of that core,
-   * which the replaying thread should be pinned to, and some power. No effect on the host backend. */
+  /* 1: keep warm while the exec is open. After 200 us without a replay a thread of Rondo's launches a tiny kernel, so
+   * that neither the GPU nor the core of the replaying thread, which should be pinned, falls asleep. Takes 1 to 2 % of
+   * that core and some power. No effect on the host. */
   int32_t keep_warm RONDO_ZERO;
-  uint32_t lane RONDO_ZERO; /* which of the runtime's lanes its replays run in */
-  /* 1: the program itself sees to it that a state which this exec shares with execs of other lanes is not written by
-   * one of them while another one touches it. Without it such an exec is refused: nothing orders lanes. */
+  uint32_t lane RONDO_ZERO; /* the lane of its replays */
+  /* 1: the exec may share states with execs of other lanes, else it is refused. Nothing orders lanes: the program
+   * ensures that no exec writes such a state while an exec of another lane uses it. */
   int32_t states_are_ordered RONDO_ZERO;
-  /* 1: no task runs inside rondo_instantiate. The first replay of each slot then pays what is paid only once. */
+  /* 1: rondo_instantiate runs no task; each slot's first replay has the one-time costs. */
   int32_t without_warm_up RONDO_ZERO;
-  /* 1: constants of the graph's own that were never uploaded are zeros, and no error; for timings, or where zeros are
-   * what is meant. What is borrowed follows the exec that it belongs to. */
+  /* 1: the graph's own constants are zeros until uploaded, rather than an error. Borrowed ones follow their exec. */
   int32_t constants_begin_as_zeros RONDO_ZERO;
 } rondo_exec_options;
 
-/* Places every tensor, builds one executable graph per slot, and replays each once as a warm-up, so that the first real
- * replay costs no more than any other. All tasks run in it, the user's own kernels and captured work too: once per
- * slot, on inputs, states and constants of its own that are zeros, and on borrowed constants and states as they are.
- * Afterwards states are zero again, and no replay is counted. The option without_warm_up leaves it out; else only a
- * graph that writes a borrowed state is not warmed up, once that state may hold something or while another thread
- * reads it: instantiate all graphs first, then upload. While it is, no exec that shares the state is replayed by
- * another thread.
- * Of every graph that it borrows from exactly one exec must be open in the runtime. options may be NULL. The graph may
- * be changed or destroyed afterwards. Waits for the warm-up; not to be called from a task.
- * Errors: those of planning (see rondo_plan_graph); RONDO_OUT_OF_MEMORY where a pool is too small; RONDO_UNSUPPORTED;
- * RONDO_INVALID_STATE where a lender is not open, or is being closed, or lanes share a state; RONDO_BUSY while another
- * thread profiles in the lane; RONDO_DEVICE_LOST, also where the warm-up does not end within 120 s. */
+/* Makes an exec: places every tensor, builds one executable graph per slot, and replays each once as a warm-up, so that
+ * the first real replay costs no more than any other. options may be NULL.
+ *   - The warm-up runs all tasks, own kernels and captured work too. Inputs and the graph's own states and constants
+ *     are zeros in it; borrowed ones are as they are. Afterwards states are zero, and no replay is counted.
+ *   - A graph that writes a borrowed state has no warm-up if the state may hold data already or another thread reads
+ *     it. So instantiate all graphs first, then upload. During the warm-up no other thread replays an exec that shares
+ *     the state.
+ *   - Each graph that it borrows from has exactly one exec open in the runtime.
+ *   - The graph may be changed or destroyed afterwards. Not to be called from a task.
+ * Errors: as rondo_plan_graph; RONDO_OUT_OF_MEMORY if a pool is too small; RONDO_UNSUPPORTED; RONDO_INVALID_STATE if a
+ * lender is not open or is being closed, or lanes share a state; RONDO_BUSY while another thread profiles in the lane;
+ * RONDO_DEVICE_LOST, also if the warm-up takes over 120 s. */
 RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
                                          rondo_exec **exec);
 
-/* Waits for replays in flight, without a limit (rondo_close_exec_within has one), then frees. Sets *exec to NULL.
- * RONDO_INVALID_STATE while another exec borrows from it, while another thread uploads to it, downloads from it or
- * closes it, and inside a task of its runtime. From the call on nobody borrows from it. A copy of the pointer is
- * refused as long as the runtime is open and no exec is made at the same address. */
+/* Waits for the exec's replays in flight, without a limit (see rondo_close_exec_within), and closes it. From the call
+ * on nobody borrows from it. A copy of the handle is refused until the runtime is closed or a new exec has its address.
+ * Errors: RONDO_INVALID_STATE while another exec borrows from it, while another thread uploads to it, downloads from it
+ * or closes it, and inside a task of its runtime. */
 RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 
-/* What an exec takes. */
 typedef struct rondo_exec_usage {
-  uint64_t device_bytes, pinned_bytes, host_bytes; /* of the pools; the lane's arena comes besides */
+  uint64_t device_bytes, pinned_bytes, host_bytes; /* of the pools, without the lane's arena */
   uint64_t arena_bytes;                            /* of the lane's arena, shared with its other execs */
-  uint64_t driver_bytes; /* of the GPU's memory, by the driver for its graphs; measured as in rondo_info */
+  uint64_t driver_bytes; /* GPU memory of the driver for its graphs, measured as in rondo_info */
   uint32_t lane;
   uint32_t slot_count;
   uint32_t node_count;                            /* tasks, and copies of inputs and outputs */
   uint32_t free_slot_count, in_flight_slot_count; /* now. The others are held, and their last replay is done */
 } rondo_exec_usage;
+/* What the exec takes, and how many of its slots are in use. */
 RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage);
 
-/* Sets a constant or a state, or a view of one, from dense data; bytes must be rondo_tensor_bytes. What is borrowed is
- * set through the exec that it belongs to. RONDO_BUSY while a replay of the exec, or of one that borrows from it, is in
- * flight, and while one that borrows from it is being instantiated by another thread.
- * The data is the caller's again when it returns. Through the CUDA backend the bytes may be on their way then: whatever
- * comes next through Rondo finds them there, and what keeps them from arriving is told by a later call, as
- * RONDO_DEVICE_LOST. rondo_download of anything of the exec waits for them.
- * Every constant that a task reads is uploaded before the first replay, in whole or in parts: the first part of a
- * constant counts as its upload, and elements that no upload has set are zeros. */
+/* Sets a constant or state, or a view of one, from dense data of rondo_tensor_bytes bytes.
+ *   - Every constant that a task reads is uploaded before the first replay. An upload of a part counts as the
+ *     constant's; other elements are zeros.
+ *   - A borrowed tensor is set through the lender.
+ *   - The program may reuse `data` at once. With CUDA the copy may still be in progress: later calls are ordered after
+ *     it, and rondo_download of any tensor of the exec waits for it. If it fails, a later call returns
+ *     RONDO_DEVICE_LOST.
+ * Errors: RONDO_BUSY while a replay of the exec or a borrower is in flight, or another thread instantiates a
+ * borrower. */
 RONDO_API rondo_status rondo_upload(rondo_exec *exec, rondo_tensor tensor, const void *data, uint64_t bytes);
 
-/* What a constant or a state, or a view of one, is to hold: dense data. */
+/* Dense data for a constant or a state, or for a view of one. */
 typedef struct rondo_content {
   rondo_tensor tensor;
   const void *data;
   uint64_t bytes;
 } rondo_content;
 
-/* As rondo_upload of each, in this order, but all are checked before the first is sent, and there is no pause between
- * them: many tensors below a megabyte come two to twenty times as fast, fastest in the order in which they were
- * described. A list of 0 is empty. Errors as rondo_upload; with one of the device's some may have come. */
+/* Uploads the contents in order, as rondo_upload does, but checks all before it sends the first. Tensors below a
+ * megabyte arrive 2 to 20 times as fast as one by one, fastest in the order of description.
+ * Errors: as rondo_upload; after an error of the device some may have arrived. */
 RONDO_API rondo_status rondo_upload_all(rondo_exec *exec, const rondo_content *contents, uint32_t count);
 
-/* Reads a constant or a state, or a view of one, back into dense data. Errors as rondo_upload. */
+/* Reads a constant or state, or a view of one, into dense data. Errors: as rondo_upload. */
 RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, void *data, uint64_t bytes);
 
 /* ---- Replay ------------------------------------------------------------------------------------------------------ */
 
-/* One in-flight replay with inputs and outputs of its own. A slot that was released, or whose exec was closed, is
- * refused by every call, whatever took its place since, as long as its runtime is open; after that using it is
- * undefined. (A lease is one of 2^31.) When the device is lost, a slot whose last replay was done is read and released
- * as ever, unless a notice of it (rondo_notify) is still to be written; one in flight stays so. Neither needs a
- * release: closing its exec ends it. */
+/* A set of inputs and outputs of an exec, with at most one replay in flight.
+ *   - A slot that was released, or whose exec was closed, is refused until its runtime is closed; later its use is
+ *     undefined. (`lease` repeats after 2^31 acquisitions.)
+ *   - On a lost device, a slot whose last replay is done is read and released as ever, unless a notice of it is not
+ *     written yet. A replay in flight stays so. Neither slot needs a release: closing the exec ends it. */
 typedef struct rondo_slot {
   rondo_exec *exec;
   uint32_t index;
-  uint32_t lease;  /* which acquisition this is */
+  uint32_t lease;  /* number of the acquisition */
   uint64_t serial; /* of the exec */
-  void *user;      /* the program's own, NULL at first: rondo_wait_any hands on what rondo_replay was given with */
+  void *user;      /* the program's own, NULL at first; rondo_wait_any returns the value given to rondo_replay */
 } rondo_slot;
 
-/* Takes a free slot. RONDO_BUSY if none is free. No two callers get the same; there is no lock. */
+/* Takes a free slot, without a lock. Errors: RONDO_BUSY if none is free. */
 RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
 
-/* The same, but waits so long at most until another thread releases one; as rondo_wait_any does. Errors: RONDO_TIMEOUT,
- * also with a timeout of 0; RONDO_DEVICE_LOST, where none is free; RONDO_INVALID_STATE inside a task of its own
- * runtime, with a timeout above 0. */
+/* Takes a free slot, and waits for one at most timeout_ns, as rondo_wait_any waits.
+ * Errors: RONDO_TIMEOUT, also for timeout_ns 0; RONDO_DEVICE_LOST if none is free; RONDO_INVALID_STATE inside a task of
+ * its own runtime for timeout_ns above 0. */
 RONDO_API rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_slot *slot);
 
-/* Where an input is filled or an output is read, dense row-major. NULL (and an error text) if the slot is stale or the
- * tensor is neither. */
+/* The memory of a slot's input or output, dense row-major. NULL, with an error text, for a stale slot or other
+ * tensor. */
 RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
 
-/* Starts the slot's graph and returns at once. RONDO_BUSY if its last replay is still in flight; on the host backend
- * also if 4096 replays of the lane wait for their turn. RONDO_INVALID_STATE if a constant that a task reads was never
- * uploaded, is not bound to a buffer of the caller's in this slot (rondo_rebind), and was not to begin as zeros. */
+/* Starts a replay and returns at once.
+ * Errors: RONDO_BUSY if the slot's last replay is in flight, or on the host if 4096 replays wait in the lane;
+ * RONDO_INVALID_STATE if a constant that a task reads was not uploaded, is not bound in this slot (rondo_rebind) and
+ * does not begin as zeros. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
-/* RONDO_OK once the last replay is done, or if there was none; RONDO_BUSY before. Costs a look at eight words of
- * memory, and where it answers RONDO_BUSY now and then a question to the driver: a lost device is RONDO_DEVICE_LOST. */
+
+/* RONDO_OK if the last replay is done or there was none, RONDO_BUSY if it is in flight. Reads eight words; in flight it
+ * sometimes asks the driver, and returns RONDO_DEVICE_LOST for a lost device. */
 RONDO_API rondo_status rondo_poll(rondo_slot slot);
 
-/* Waits for that, as the runtime's wait_mode says, and so long at most. The outputs may be read then, until the next
- * replay. Errors: RONDO_TIMEOUT (the replay is still in flight); RONDO_INVALID_STATE inside a task of its own runtime.
- */
+/* Waits in the runtime's wait_mode, at most timeout_ns, until the last replay is done. Outputs may then be read until
+ * the next replay.
+ * Errors: RONDO_TIMEOUT if it is still in flight; RONDO_INVALID_STATE inside a task of its own runtime. */
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
 
-/* Which slot is done: one whose last replay has ended and was not told of before, of any of these execs of a runtime,
- * in whatever lanes, with its user pointer:
+/* Waits for any replay of these execs of one runtime, in any lanes, and returns its slot, with the replay's user
+ * pointer. The calling thread becomes the slot's holder:
  *
  *     slot.user = request;                    // with rondo_acquire's slot, by any thread
  *     rondo_replay(slot);
  *     ...
  *     while (rondo_wait_any(execs, count, timeout_ns, &slot) == RONDO_OK) answer(slot.user, slot), rondo_release(slot);
  *
- * The thread that gets the slot is its holder from then on.
- *   - Any number of threads may call it at a time, while others acquire and replay. Each replay is told to one of them,
- *     once. Replays of rondo_profile are not told.
- *   - Execs are looked at in the order of the array; the slots of an exec take turns.
- *   - A replay is not told any more after its slot was released, or replayed anew, even if that launch is refused. If
- *     the slot is released in the moment in which it is told, the handle is refused by every later call.
- *   - It waits as the wait_mode says, also with nothing in flight; but where rondo_wait yields, it sleeps 20 us. With
- *     CUDA a program that would rather sleep until a replay is done asks for notices of all slots in one file
- *     (rondo_notify), and calls this with 0.
- *   - A look reads two words of each slot, and ten where a replay may be done. rondo_replay makes three stores for it.
- * Errors: RONDO_TIMEOUT; RONDO_DEVICE_LOST, after all that was done has been told; RONDO_INVALID_STATE inside a task of
- * its own runtime, with a timeout above 0. */
+ *   - Any number of threads may call it, while others acquire and replay. Each replay is returned to one, once.
+ *   - It searches execs in the order of the array, and their slots in turns.
+ *   - Never returned: replays of rondo_profile, or of slots that were released or replayed again, even by a launch that
+ *     was refused. If a slot is released just as it is returned, later calls refuse it.
+ *   - It waits as wait_mode says, even with nothing in flight, but sleeps 20 us where rondo_wait yields. To sleep until
+ *     a replay is done, with CUDA, use one eventfd for all slots (rondo_notify), and timeout_ns 0 here.
+ *   - A search reads two words per slot, ten if a replay may be done; rondo_replay makes three stores for it.
+ * Errors: RONDO_TIMEOUT; RONDO_DEVICE_LOST, after all replays that are done; RONDO_INVALID_STATE inside a task of its
+ * own runtime for timeout_ns above 0. */
 RONDO_API rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint64_t timeout_ns,
                                       rondo_slot *slot);
 
-/* Gives the slot back; every tensor lies in its own place again, for whoever acquires it next. RONDO_BUSY while in
- * flight. Where nothing was bound and no notice of a lost device's is still to be written (RONDO_DEVICE_LOST) it cannot
- * fail otherwise; else as rondo_rebind, and the slot stays the caller's, with some of what was bound in its own place
- * already. */
+/* Gives the slot back, and its bound tensors their own memory.
+ * Errors: RONDO_BUSY while in flight. If tensors are bound, those of rondo_rebind: the slot then stays held, with some
+ * tensors unbound. RONDO_DEVICE_LOST if a lost device still has to write a notice. No others. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);
 
 /* ---- Replay, advanced: other streams, other buffers, sleeping ---------------------------------------------------- */
 
-/* rondo_replay in a CUstream of the caller's (also a cudaStream_t) in place of the lane's: it follows what the stream
- * holds, and what is put there afterwards, an event too, follows it. Replays of the lane before and after it keep their
- * order with it. The stream belongs to the device's primary context, as those of CUDA's runtime do, and does not
- * capture. The stream's priority holds. Costs five more driver calls, for which other threads' replays in the
- * lane wait. Errors: those of rondo_replay; RONDO_UNSUPPORTED on the host. */
+/* Replays in a stream of the program's (CUstream or cudaStream_t) in place of the lane's.
+ *   - The replay follows what the stream holds; later work there, events too, follows the replay. It keeps its order
+ *     with the lane's replays, and has the stream's priority.
+ *   - The stream is of the device's primary context, as those of CUDA's runtime, and does not capture.
+ *   - Costs five more driver calls, for which other threads' replays in the lane wait.
+ * Errors: as rondo_replay; RONDO_UNSUPPORTED on the host. */
 RONDO_API rondo_status rondo_replay_on(rondo_slot slot, void *stream);
 
-/* Lets an input, output, constant or state lie in a buffer of the caller's, in this slot's replays only, until it is
- * bound anew or the slot is released; NULL: in its own place again. The buffer has rondo_tensor_bytes bytes, is
- * 256-byte aligned, can be reached by the device (device or pinned memory; on the host backend any), overlaps no other
- * tensor's, and outlives its use. Costs a driver call for every kernel that touches the tensor, and a somewhat slower
- * next replay: not for every replay. Releasing the slot costs as much again for each tensor that is still bound.
- * rondo_data, rondo_upload and rondo_download still mean the tensor's own place. Errors: RONDO_BUSY while in flight;
- * RONDO_UNSUPPORTED where captured work touches the tensor. */
+/* Binds an input, output, constant or state to a buffer of the program's, for this slot's replays, until it is bound
+ * again or the slot is released. NULL: its own memory again.
+ *   - The buffer has rondo_tensor_bytes bytes, is 256-byte aligned, is device or pinned memory (on the host any),
+ *     overlaps no other tensor and outlives its use.
+ *   - rondo_data, rondo_upload and rondo_download still mean the tensor's own memory.
+ *   - Costs a driver call per kernel that uses the tensor, again at release, and a slower next replay: not for every
+ *     replay.
+ * Errors: RONDO_BUSY while in flight; RONDO_UNSUPPORTED if captured work uses the tensor. */
 RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *memory);
 
-/* For services that sleep in poll or epoll: from now on every replay of this slot ends with a write of 1 to an eventfd,
- * after rondo_poll says RONDO_OK. No other file is taken: a pipe without a reader would raise a signal in a thread of
- * the driver's. Who sleeps on the file may be woken once by this call. -1, or the release of the slot, ends that, and
- * waits for a write that is still on its way (microseconds): then the file may be closed. One file may serve many
- * slots, of all execs: what is read from it is how many replays have ended. A full one (2^64 - 2) is not written to, as
- * whoever sleeps on it is awake. Nothing is written for a replay that a lost device does not finish: sleep with a time
- * limit, then ask rondo_poll. Costs each replay of this slot a write by a thread of the team; with CUDA a second driver
- * call, and behind the replay a call of a function by a thread of the driver's, for which the replays queued behind it
- * wait. If that call is refused the device counts as lost. Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT
- * if the file is no open eventfd. */
+/* Makes every replay of this slot end with a notice: a write of 1 to an eventfd, for programs that sleep in poll or
+ * epoll. rondo_poll returns RONDO_OK before it. A read of the file gives how many replays ended.
+ *   - -1, or the slot's release, ends that, and waits microseconds for a notice in progress. Then the file may be
+ *     closed.
+ *   - One file may serve many slots of several execs. A full one (2^64 - 2) is not written to: its reader is awake.
+ *   - No other file is taken: a pipe without a reader would raise a signal in a thread of the driver.
+ *   - The call itself may wake the reader once.
+ *   - A replay that a lost device does not finish gives no notice: sleep with a time limit, then ask rondo_poll.
+ *   - Cost per replay: on the host a write by a thread of the backend; with CUDA a second driver call, and a function
+ *     in a thread of the driver, for which later replays of the lane wait. If the driver refuses that call the device
+ *     is lost.
+ * Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is no open eventfd. */
 RONDO_API rondo_status rondo_notify(rondo_slot slot, int eventfd_or_minus_1);
 
 /* ---- Reports ----------------------------------------------------------------------------------------------------- */
 
-/* Each writes a file anew, and uses its graph as planning does. Errors, of all: RONDO_INVALID_ARGUMENT (path NULL),
- * RONDO_IO_ERROR, and where the graph has no plan yet those of rondo_plan_graph. */
+/* Each writes a file anew, and uses its graph as planning does.
+ * Errors, of all: RONDO_INVALID_ARGUMENT for a NULL path; RONDO_IO_ERROR; without a plan yet, those of
+ * rondo_plan_graph. */
 
-/* The graph for Graphviz, from top to bottom: tasks with the constants and states they touch, what they hand on, and
- * how many bytes that is. Tasks of names such as "layer3.query" stand in a frame "layer3"; in a graph of more than 32
- * tasks and copies, of three or more such groups that are alike the first is drawn. */
+/* Writes the graph for Graphviz, from top to bottom: tasks, their constants and states, and the tensors and bytes that
+ * they hand on. Tasks such as "layer3.query" stand in a frame "layer3"; of three or more equal frames only the first is
+ * drawn in a graph of more than 32 tasks and copies. */
 RONDO_API rondo_status rondo_write_dot(rondo_graph *graph, const char *path);
 
-/* The memory plan as a picture: time across, bytes up, one box a tensor, the lower bound as a line, and a bar of the
- * constants and states. */
+/* Draws the memory plan: time across, bytes up, a box per tensor, the lower bound, and a bar of constants and
+ * states. */
 RONDO_API rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path);
 
-/* Which kernels would run on a chip (80, 90, 100; 0: the host): a line for each task and for each copy of inputs and
- * outputs, and one for what publishes completion: the last kernels' own blocks, or a kernel behind them. */
+/* Lists the kernels for a chip (80, 90, 100; 0: the host): a line per task, per copy of inputs and outputs, and for the
+ * publication of completion, by the last kernels' own blocks or a kernel after them. */
 RONDO_API rondo_status rondo_explain(rondo_graph *graph, int32_t chip, const char *path);
 
 typedef struct rondo_profile_options {
-  uint32_t passes RONDO_ZERO; /* through all tasks, of which the medians are taken; 0: 20 */
-  /* Of the copy that measures the bandwidth: more than the device's caches hold, and twice as much is taken besides the
-   * pools for that time; 0: 256 MiB. */
+  uint32_t passes RONDO_ZERO; /* through all tasks; the results are medians; 0: 20 */
+  /* Size of the copy that measures the bandwidth: more than the caches hold; 0: 256 MiB. Takes twice as much memory,
+   * outside the pools. */
   uint64_t copy_bytes RONDO_ZERO;
-  /* After every pass, by the calling thread; may be NULL. It calls nothing of Rondo. */
+  /* Called after every pass, by the calling thread; may be NULL. It calls nothing of Rondo. */
   void (*progress)(void *user, uint32_t done, uint32_t passes) RONDO_ZERO;
   void *user RONDO_ZERO;
 } rondo_profile_options;
@@ -1224,105 +1219,103 @@ typedef struct rondo_profile_options {
 typedef struct rondo_task_profile {
   char name[64];         /* of the task; "copy in a, b" */
   const char *operation; /* "gemv", "copy", "kernel" or "capture". Lives as long as the program */
-  uint64_t time_ns;      /* what it adds to a chain of tasks, without the launch; 0: less than can be seen */
-  uint64_t begin_ns;     /* the earliest, where every task takes its time and waits for nothing but its edges */
-  /* What it must move: its operands' dense bytes, once for a read and once for a write. Of an operand of which a replay
-   * can touch no more than a part, by the shapes alone, that part counts: an append's new rows, as many rows of an
-   * embed's table as there are ids, a window of a KV cache, the pages that tables have room for. Where a length or a
-   * position on the device says how much (a KV cache beyond kv_lengths) all bytes do. */
+  uint64_t time_ns;      /* its time in a chain of tasks, without the launch; 0: too short to measure */
+  uint64_t begin_ns;     /* its earliest begin, if every task takes its time and waits only for its edges */
+  /* Bytes that it must move: its operands' dense bytes, once for a read and once for a write. If the shapes confine a
+   * replay to a part of an operand, that part counts: an append's new rows, an embed's rows for its ids, a KV cache's
+   * window, the pages of page tables. Lengths and positions on the device confine nothing. */
   uint64_t bytes;     /* of the device's memory */
-  uint64_t bus_bytes; /* of pinned memory, across the bus; 0 on the host, where all memory is the device's */
+  uint64_t bus_bytes; /* of pinned memory, across the bus; 0 on the host */
 } rondo_task_profile;
 
 typedef struct rondo_profile_totals {
   char device_name[96];
   uint32_t task_count;       /* of rondo_task_profile */
-  uint32_t replay_count;     /* as often have the exec's states advanced */
-  uint64_t replay_ns;        /* a whole replay, from rondo_replay until the host sees its end; the median */
-  uint64_t launch_ns;        /* the same of a replay of next to nothing: one block that copies 8 bytes */
-  uint64_t tasks_ns;         /* the sum of all time_ns. What overlap gives: launch_ns + tasks_ns - replay_ns */
-  uint64_t path_ns;          /* along the longest path of edges: less would need tasks that are faster */
-  uint64_t bytes_per_second; /* read and written by a copy of copy_bytes in the exec's lane, on the device and in the
-                                same call; 0: it was too small to be seen. What only reads may be a little faster */
-  uint64_t copy_bytes;       /* 0: there was no memory for the copy, and bytes_per_second is 0 too */
+  uint32_t replay_count;     /* how many replays the exec's states advanced */
+  uint64_t replay_ns;        /* a replay, from rondo_replay until the host sees its end; the median */
+  uint64_t launch_ns;        /* the same for a replay of one block that copies 8 bytes */
+  uint64_t tasks_ns;         /* the sum of all time_ns. Overlap saves launch_ns + tasks_ns - replay_ns */
+  uint64_t path_ns;          /* the longest path of edges: the least time without faster tasks */
+  uint64_t bytes_per_second; /* read and written by a copy of copy_bytes in the lane, in this call; 0: too small to
+                                measure. Reads alone may be a little faster */
+  uint64_t copy_bytes;       /* 0: no memory for the copy; bytes_per_second is 0 too */
 } rondo_profile_totals;
 
-/* How long each task takes, in the slot's replays: with its inputs as they were filled, and what is bound to it.
- * Outside the promises of a replay: it allocates (from the runtime's allocator and the driver) and takes long. Whole
- * replays alternate with passes in which every task is launched by itself, in the plan's order and in the exec's lane,
- * so that each finds the data and the caches that those before it left; the first of either is not kept. A task's time
- * is what it takes longer than the launch alone, with a tiny copy behind it in either. States advance by replay_count
- * replays, and are not restored; outputs are those of the last one.
- * tasks has room for the node_count of rondo_exec_info; it and *totals are the caller's, and written only on RONDO_OK.
- * options may be NULL. Called by the slot's holder; nothing else is replayed in the lane meanwhile, and what a user's
- * kernel and capture was described with (image, callback) still lives: it is loaded and called once more.
- * Errors: RONDO_BUSY if the slot is in flight, another slot of the exec is held or another exec of the lane is in
+/* Measures each task's time in the slot's replays, with its inputs and bound buffers. The slot's holder calls it. Takes
+ * long, and allocates, from the runtime's allocator and the driver.
+ *   - Whole replays alternate with passes that launch each task by itself, in the plan's order, in the lane, with data
+ *     and caches as earlier tasks left them. The first of each is dropped. A task's time is what it takes longer than
+ *     an empty launch, both followed by a tiny copy.
+ *   - States advance by replay_count replays, and are not restored. Outputs are the last replay's.
+ *   - tasks has room for node_count entries (rondo_exec_info). It and *totals are the caller's, and written on RONDO_OK
+ *     only. options may be NULL.
+ *   - Nothing else replays in the lane meanwhile. Images and callbacks of own kernels still live: they are used again.
+ * Errors: RONDO_BUSY if the slot is in flight, another slot of the exec is held, or another exec of the lane is in
  * flight, profiled or being instantiated; RONDO_INVALID_ARGUMENT if task_count is not node_count; RONDO_OUT_OF_MEMORY;
- * those of rondo_replay and rondo_wait. The exec stays as it was, with its states somewhere in between. A task that
- * takes more than 120 seconds counts as a lost device. */
+ * those of rondo_replay and rondo_wait. After an error the exec is as before, but its states may have advanced. A task
+ * of over 120 s counts as a lost device. */
 RONDO_API rondo_status rondo_profile(rondo_slot slot, const rondo_profile_options *options, rondo_task_profile *tasks,
                                      uint32_t task_count, rondo_profile_totals *totals);
 
-/* A profile as a table: what all tasks of an operation take together, then every task, the longest first, with its time
- * and its share of all tasks', the bytes it must move, and how near it came to the copy's bandwidth; more than 100 % of
- * that come from a cache. Any thread. */
+/* Writes a profile as a table: sums per operation, then each task, the longest first, with its time, its share, its
+ * bytes and their part of the copy's bandwidth (above 100 %: from a cache). Any thread. */
 RONDO_API rondo_status rondo_write_profile(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
                                            const char *path);
 
-/* The same for https://ui.perfetto.dev or chrome://tracing: the replay as it was measured, its tasks one after the
- * other, and its tasks each as early as its edges allow. */
+/* Writes a profile for https://ui.perfetto.dev or chrome://tracing: the measured replay, its tasks one after the other,
+ * and its tasks as early as edges allow. Any thread. */
 RONDO_API rondo_status rondo_write_trace(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
                                          const char *path);
 
 /* ---- Advanced: lanes --------------------------------------------------------------------------------------------- */
 
-/* A part of the device with a queue of its own. Execs of one lane follow each other; those of different lanes run side
- * by side, and where each lane has multiprocessors of its own no lane waits for another's kernels. Memory bandwidth and
- * caches stay shared. On the host backend each lane has a team of threads of its own: as many as multiprocessors asks
- * for, at least one, and in proportion where all lanes ask for more than host_threads. It knows no priorities. */
+/* A part of the device with a queue of its own.
+ *   - Execs of one lane run one after the other; lanes run side by side. Lanes with multiprocessors of their own do not
+ *     wait for each other's kernels. All share memory bandwidth and caches.
+ *   - On the host a lane has threads of its own, as many as multiprocessors says, at least one; if all lanes ask for
+ *     more than host_threads, in proportion. There are no priorities. */
 struct rondo_lane {
-  const char *name RONDO_ZERO; /* in messages; copied (63 bytes kept), may be NULL */
-  /* For this lane alone, rounded up to what the chip can split off (8 at a time on sm_90); 0: it shares what the other
+  const char *name RONDO_ZERO; /* for messages; copied (63 bytes kept), may be NULL */
+  /* For this lane alone, rounded up to what the chip can split off (8 at a time on sm_90); 0: shares those that other
    * lanes leave. */
   int32_t multiprocessors RONDO_ZERO;
-  /* Among lanes that share multiprocessors: 0 is the lowest, more goes first, where a block of a kernel ends; as far as
-   * the driver goes (5). */
+  /* Among lanes that share multiprocessors; 0 is the lowest, the driver's limit (5) the highest. Higher lanes go first
+   * when a block of a kernel ends. */
   int32_t priority RONDO_ZERO;
-  /* Kept at the top of the device pool for the temporaries of the lane's execs, which share them; 0: as much as its
-   * execs need, grown as they come. */
+  /* Of the device pool, for the temporaries of the lane's execs, which share them; 0: as much as its execs need. */
   uint64_t arena_bytes RONDO_ZERO;
 };
 
 /* What a lane was given. */
 typedef struct rondo_lane_grant {
   const char *name;        /* "" if it has none. Lives as long as the runtime */
-  int32_t multiprocessors; /* that its kernels run on and are chosen for; on the host threads of its team */
+  int32_t multiprocessors; /* its kernels run on these and are chosen for them; on the host its threads */
   int32_t priority;
-  uint64_t arena_bytes; /* as large as it is now */
-  void *stream; /* the lane's CUstream, for work of other libraries, in order with its replays; NULL on the host */
+  uint64_t arena_bytes; /* its size now */
+  void *stream;         /* its CUstream, for work of other libraries in order with its replays; NULL on the host */
 } rondo_lane_grant;
 
-/* RONDO_INVALID_ARGUMENT for a lane that the runtime has not. */
+/* What the lane was given. Errors: RONDO_INVALID_ARGUMENT if there is no such lane. */
 RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant);
 
 /* ---- Advanced: leaving what hangs, and where host memory comes from ---------------------------------------------- */
 
-/* rondo_close_exec for one who must leave: waits so long at most (on the host backend a second longer where a task
- * hangs). If a replay is not done by then, a kernel that hangs say, the device counts as lost, with the slot and the
- * time as the cause, the exec is gone all the same, and the result is RONDO_DEVICE_LOST. From then on other execs can
- * be closed without waiting, and nothing else is done on the runtime. What the device, or a thread that does not
- * return, may still touch is leaked on purpose: the exec's part of the three pools until rondo_close, and for good,
- * after rondo_close, the pools and all that the driver was asked for (memory, streams, graphs, the context). Where all
- * replays are done nothing is lost: a write of rondo_notify's that is still on its way is waited for besides, and if it
- * does not come for a second, since another library's call holds the driver's thread up say, the result is
- * RONDO_TIMEOUT and the exec stays open. */
+/* rondo_close_exec with a limit: waits at most timeout_ns (on the host a second more if a task hangs).
+ *   - If a replay is not done by then, the exec is closed all the same. The device counts as lost, with the slot and
+ *     the time as the cause, and the result is RONDO_DEVICE_LOST. Other execs can then be closed without a wait;
+ *     nothing else is done on the runtime.
+ *   - Memory that the device or a stuck thread may still touch is leaked on purpose: the exec's part of the pools until
+ *     rondo_close, then for good the pools and the driver's memory, streams, graphs and context.
+ *   - If all replays are done, nothing is lost. If a notice (rondo_notify) is not written within a second, e.g. because
+ *     another library's call holds the driver's thread, the result is RONDO_TIMEOUT and the exec stays open. */
 RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
 
-/* Where host memory comes from. allocate returns NULL when out of memory; alignment is a power of two; release gets the
- * bytes that allocate got. That of a runtime is called by rondo_open, rondo_close and rondo_profile only. That of a
- * graph made without a runtime is called by rondo_graph_create and _destroy, by what describes, and by what plans
- * (rondo_plan_graph, rondo_instantiate, the reports). Several threads may be in it at once where several use runtimes
- * and graphs. */
+/* The source of host memory. allocate returns NULL if there is none; alignment is a power of two; release gets the
+ * bytes that allocate got.
+ *   - A runtime's is called by rondo_open, rondo_close and rondo_profile only.
+ *   - That of a graph without a runtime is called by rondo_graph_create, rondo_graph_destroy and calls that describe or
+ *     plan (rondo_plan_graph, rondo_instantiate, reports).
+ *   - If several threads use runtimes and graphs, several may call it at once. */
 struct rondo_allocator {
   void *user;
   void *(*allocate)(void *user, size_t bytes, size_t alignment);
