@@ -92,7 +92,8 @@
  *   - Different graphs and execs are independent. Any thread may call functions of values alone (rondo_dtype_bits).
  *   - Threads of the library take no signals of the program, nor do those that the driver starts in rondo_open,
  *     rondo_instantiate, a slot's first replay and a device's first notice.
- *   - Results are computed in the default floating-point state, whatever the calling thread's, which stays as it was.
+ *   - Results are computed in the default floating-point state. The calling thread's state has no effect on them and
+ *     does not change.
  *   - fork: in the child, every call on a runtime of the parent, or on a graph, exec or slot made with it, returns
  *     RONDO_INVALID_STATE at once, closing too, and touches neither the GPU nor a thread (Linux 4.14 and newer). The
  *     child need not close them, and may use graphs made without a runtime. It may open a runtime of its own: if the
@@ -345,7 +346,7 @@ RONDO_API rondo_status rondo_view(rondo_graph *graph, rondo_tensor tensor, const
 
 /* Makes a view of the same elements, in the order of memory, in another shape. Copies nothing. A product
  * [count, heads * d] becomes the queries [count, heads, 1, d] of an attention.
- *   - A tensor or dense view takes any shape; the last dimension of nvfp4 is even.
+ *   - A tensor or dense view takes any shape of as many elements; the last dimension of nvfp4 is even.
  *   - A view with gaps between its rows keeps them: dimensions may be split, and joined if contiguous.
  *   - The result is a view like any other; it can be viewed and reshaped.
  * Errors: RONDO_INVALID_ARGUMENT for any other shape. */
@@ -1012,8 +1013,8 @@ typedef struct rondo_exec rondo_exec;
 typedef struct rondo_exec_options {
   uint32_t slots RONDO_ZERO; /* 1..16; 0: 1 */
   /* 1: keep warm while the exec is open. After 200 us without a replay a thread of Rondo's launches a tiny kernel, so
-   * that neither the GPU nor the core of the replaying thread, which should be pinned, falls asleep. Takes 1 to 2 % of
-   * that core and some power. No effect on the host. */
+   * that the GPU, and the core of the replaying thread, stay awake. Pin that thread. Takes 1 to 2 % of that core and
+   * some power. No effect on the host. */
   int32_t keep_warm RONDO_ZERO;
   uint32_t lane RONDO_ZERO; /* the lane of its replays */
   /* 1: the exec may share states with execs of other lanes, else it is refused. Nothing orders lanes: the program
@@ -1059,8 +1060,8 @@ typedef struct rondo_exec_usage {
 RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage);
 
 /* Sets a constant or state, or a view of one, from dense data of rondo_tensor_bytes bytes.
- *   - Every constant that a task reads is uploaded before the first replay. An upload of a part counts as the
- *     constant's; other elements are zeros.
+ *   - Every constant that a task reads is uploaded before the first replay. An upload of a part counts as an upload of
+ *     the constant; its other elements are zeros.
  *   - A borrowed tensor is set through the lender.
  *   - The program may reuse `data` at once. With CUDA the copy may still be in progress: later calls are ordered after
  *     it, and rondo_download of any tensor of the exec waits for it. If it fails, a later call returns
@@ -1192,17 +1193,17 @@ RONDO_API rondo_status rondo_notify(rondo_slot slot, int eventfd_or_minus_1);
  * Errors, of all: RONDO_INVALID_ARGUMENT for a NULL path; RONDO_IO_ERROR; without a plan yet, those of
  * rondo_plan_graph. */
 
-/* Writes the graph for Graphviz, from top to bottom: tasks, their constants and states, and the tensors and bytes that
- * they hand on. Tasks such as "layer3.query" stand in a frame "layer3"; of three or more equal frames only the first is
- * drawn in a graph of more than 32 tasks and copies. */
+/* Writes the graph for Graphviz, from top to bottom: tasks, their constants and states, and the tensors and bytes
+ * between tasks. Tasks such as "layer3.query" stand in a frame "layer3"; of three or more equal frames only the first
+ * is drawn in a graph of more than 32 tasks and copies. */
 RONDO_API rondo_status rondo_write_dot(rondo_graph *graph, const char *path);
 
 /* Draws the memory plan: time across, bytes up, a box per tensor, the lower bound, and a bar of constants and
  * states. */
 RONDO_API rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path);
 
-/* Lists the kernels for a chip (80, 90, 100; 0: the host): a line per task, per copy of inputs and outputs, and for the
- * publication of completion, by the last kernels' own blocks or a kernel after them. */
+/* Lists the kernels for a chip (80, 90, 100; 0: the host): a line per task and per copy of inputs and outputs, and one
+ * for the publication of completion: by the last kernels' own blocks, or by a kernel after them. */
 RONDO_API rondo_status rondo_explain(rondo_graph *graph, int32_t chip, const char *path);
 
 typedef struct rondo_profile_options {
@@ -1223,7 +1224,7 @@ typedef struct rondo_task_profile {
   uint64_t begin_ns;     /* its earliest begin, if every task takes its time and waits only for its edges */
   /* Bytes that it must move: its operands' dense bytes, once for a read and once for a write. If the shapes confine a
    * replay to a part of an operand, that part counts: an append's new rows, an embed's rows for its ids, a KV cache's
-   * window, the pages of page tables. Lengths and positions on the device confine nothing. */
+   * window, the pages of page tables. A length or position on the device confines nothing: all bytes count. */
   uint64_t bytes;     /* of the device's memory */
   uint64_t bus_bytes; /* of pinned memory, across the bus; 0 on the host */
 } rondo_task_profile;
@@ -1282,7 +1283,8 @@ struct rondo_lane {
   /* Among lanes that share multiprocessors; 0 is the lowest, the driver's limit (5) the highest. Higher lanes go first
    * when a block of a kernel ends. */
   int32_t priority RONDO_ZERO;
-  /* Of the device pool, for the temporaries of the lane's execs, which share them; 0: as much as its execs need. */
+  /* Of the device pool, for the temporaries of the lane's execs, which share them; 0: as much as they need, grown as they
+   * come. */
   uint64_t arena_bytes RONDO_ZERO;
 };
 
