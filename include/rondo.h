@@ -1283,8 +1283,8 @@ struct rondo_lane {
   /* Among lanes that share multiprocessors; 0 is the lowest, the driver's limit (5) the highest. Higher lanes go first
    * when a block of a kernel ends. */
   int32_t priority RONDO_ZERO;
-  /* Of the device pool, for the temporaries of the lane's execs, which share them; 0: as much as they need, grown as they
-   * come. */
+  /* Of the device pool, for the temporaries of the lane's execs, which share them; 0: as much as they need, grown as
+   * they come. */
   uint64_t arena_bytes RONDO_ZERO;
 };
 
