@@ -366,25 +366,31 @@ RONDO_API rondo_status rondo_tensor_bytes(rondo_tensor tensor, uint64_t *bytes);
 
 /* ---- Describe: tasks --------------------------------------------------------------------------------------------- */
 
-/* Tasks run as if in the order in which they are added; those whose elements do not conflict may run side by side.
- * Operands of one task must not overlap where one is written, unless the description allows in-place use.
- * Every name is optional, copied, and used in messages and reports. All rondo_add_*: RONDO_INVALID_ARGUMENT where
- * operands do not fit, with the operand and the tensor; RONDO_OUT_OF_MEMORY beyond the graph's limit of tasks. */
+/* Tasks behave as if they ran one after the other, in the order in which they are added; those whose elements do not
+ * conflict may run at the same time. An operand that a task writes must not overlap its other operands, except where
+ * in-place use is allowed. name is optional, copied, and used in messages and reports.
+ *
+ *   at replay  marks a tensor of ids, lengths, positions or settings that each replay reads on the device
+ *   u          relative error of one rounding: 2^-11 for f16, 2^-8 for bf16
+ *
+ * Errors of all rondo_add_*: RONDO_INVALID_ARGUMENT if an operand does not fit (the message names operand and tensor);
+ * RONDO_OUT_OF_MEMORY beyond the graph's limit of tasks. */
 
-/* dst := src, same dtype and shape; either may be a view. */
+/* Copy: dst := src, of one shape and any one type. Either may be a view. */
 typedef struct rondo_copy_desc {
   const char *name RONDO_ZERO;
   rondo_tensor src RONDO_ZERO, dst RONDO_ZERO;
 } rondo_copy_desc;
 RONDO_API rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc);
 
-/* Rows of src into dst, from a row on that is read on the device at each replay: what grows by itself, such as a KV
- * cache [batch, heads, capacity, d] (dimension 2) or [batch, capacity, heads, d] (dimension 1). What is not written of
- * dst stays as it was, so a dst that is a temporary or an output is written before. Any dtype; src has dst's, and its
- * shape but for the rows. An attention that follows takes kv_lengths = position + rows.
- *   dimension  which one counts rows; of nvfp4 not the last
- *   position   i32 [1], or [batch] with one for each of dimension 0: row r of src becomes row position + r of dst. A
- *              row that dst does not have, below 0 or beyond its capacity, is not written; the others are */
+/* Append: row position + r of dst := row r of src, such as new rows of a KV cache.
+ *   dst        any type; a KV cache is [batch, heads, capacity, d] (dimension 2) or [batch, capacity, heads, d]
+ *              (dimension 1)
+ *   src        dst's type and shape, with at most as many rows
+ *   position   i32 [1], or [batch] with one for each index of dimension 0; at replay
+ *   dimension  the one that counts rows; for nvfp4 not the last
+ * Rows below 0 or beyond the capacity are not written; other rows are. The rest of dst keeps its values, so an earlier
+ * task must write a dst that is a temporary or an output. A following attention takes kv_lengths = position + rows. */
 typedef struct rondo_append_desc {
   const char *name RONDO_ZERO;
   rondo_tensor src RONDO_ZERO, dst RONDO_ZERO;
@@ -393,45 +399,56 @@ typedef struct rondo_append_desc {
 } rondo_append_desc;
 RONDO_API rondo_status rondo_add_append(rondo_graph *graph, const rondo_append_desc *desc);
 
-/* How the scales of NVFP4 operands lie.
+/* Layout of the scale factors of NVFP4 operands.
  *   RONDO_SCALES_BY_ROW  [.., rows, k/16]
- *   RONDO_SCALES_128X4   blocked, as cuBLAS and Blackwell's tensor cores take them: [.., rows, k/16] with rows rounded
- * up to 128s and k/16 to 4s, dense. Tiles of 128 rows x 4 scales, 512 bytes each, follow each other along k and then
- * along rows; scale j of row i is byte i % 32 * 16 + i / 32 * 4 + j of its tile. What lies beyond the matrix is not
- * read */
+ *   RONDO_SCALES_128X4   that of cuBLAS and Blackwell's tensor cores: dense [.., rows, k/16], rows rounded up to a
+ *                        multiple of 128 and k/16 to one of 4. Tiles of 128 rows x 4 scales, 512 bytes, follow each
+ *                        other along k, then along rows. Scale j of row i of a tile is byte
+ *                          i % 32 * 16 + i / 32 * 4 + j
+ *                        Bytes outside the matrix are not read */
 typedef enum rondo_scale_layout { RONDO_SCALES_BY_ROW = 0, RONDO_SCALES_128X4 } rondo_scale_layout;
 
-/* y = scale * W x for 1..16 vectors: weights [batch, m, k], vectors [batch, count, k], out [batch, count, m] in f16,
- * bf16, f32 or nvfp4. The batch dimension may be left out of all. fp32 accumulation, sums in a fixed order. Several
- * matrices that see the same x, such as those of q, k and v, are one with all their rows, and their results views of
- * out.
- *   weights        f16, bf16 (vectors of the same type) | e4m3 (vectors f16 or bf16) | nvfp4 (vectors f16, bf16, nvfp4)
- *   weight_scales  nvfp4: e4m3 [batch, m, k/16], k a multiple of 16. e4m3: optional f32 [batch, m]. Else absent
- *   vector_scales  nvfp4 vectors: e4m3 [batch, count, k/16]. Else absent
- *   scale          per-tensor fp32 factor; 0 means 1
- *   one_order      1: a vector's result has the same bits with any count of vectors. 0: the order of its sums may
- *                  change between one vector, 2, 3 to 4, 5 to 8 and 9 to 16, which is faster
+/* Matrix times 1 to 16 vectors, with an optional RMS norm and epilogue:
+ *   z   = x * norm,   r = 1 / sqrt(mean(x^2) + norm_epsilon)     if norm_epsilon > 0, else z = x, r = 1
+ *   y   = r * scale * weight_scale * (W z) + bias                weight_scale is that of e4m3 rows, else 1
+ *   y   = silu(y[2i]) * y[2i + 1]                                if silu_mul
+ *   out = y + residual
  *
- * What is done to x before, for vectors in f16 and bf16 (RMS norm: x / sqrt(mean(x^2) + epsilon) * norm):
- *   norm_epsilon   > 0: x is normalised. The mean is fp32, and its factor is applied to the sums
- *   norm           optional [k], of the vectors' type; x * norm is rounded to that type
+ *   weights           [batch, m, k]. All tensors may omit the batch dimension
+ *   vectors           [batch, count, k], rows x
+ *   out               [batch, count, m] in f16, bf16, f32 or nvfp4
+ *   scale             0 means 1
+ *   one_order         1: a vector's result has the same bits with any count. 0, faster: bits may differ between counts
+ *                     of 1, 2, 3 to 4, 5 to 8 and 9 to 16
+ *   norm_epsilon      > 0 only with vectors in f16 or bf16
+ *   norm              optional [k] of the vectors' type, with norm_epsilon > 0
+ *   bias              optional [m] or [batch, m] in f16, bf16 or f32
+ *   silu_mul          1: rows 2i and 2i + 1 of W are gate and up; m is even, and out is [batch, count, m/2]
+ *   residual          optional, out's shape, in f16, bf16 or f32; may be out itself
+ *   out_scales        nvfp4 out, of a multiple of 16 columns: e4m3 [batch, count, columns/16]. Else absent
+ *   out_global_scale  nvfp4 out: global_scale of rondo_add_quantize_nvfp4; 0 means 1
  *
- * What is done to y before it is written, in this order, all of it in fp32:
- *   bias           optional [m] or [batch, m] in f16, bf16 or f32, added
- *   silu_mul       1: rows 2i and 2i + 1 of W are gate and up, and out is [batch, count, m/2]: silu(gate) * up
- *   residual       optional, of out's shape, in f16, bf16 or f32, added. It may be out itself
- *   out_scales     out is nvfp4, of rows that are a multiple of 16: e4m3 [batch, count, (columns of out)/16]. Quantised
- *                  as rondo_add_quantize_nvfp4 does
- *   out_global_scale  of that; 0 means 1
+ *   weights  vectors           weight_scales            vector_scales
+ *   f16      f16               absent                   absent
+ *   bf16     bf16              absent                   absent
+ *   e4m3     f16, bf16         optional f32 [batch, m]  absent
+ *   nvfp4    f16, bf16, nvfp4  e4m3 [batch, m, k/16]    of nvfp4 vectors: e4m3 [batch, count, k/16]
+ * With nvfp4, k is a multiple of 16.
  *
- * Codes and scales of nvfp4 and e4m3 are taken exactly. A sum is off from its exact value by at most
- *   (8 + 4 sqrt(k/16)) 2^-24 sum |w x| + k 2^-141, and
- *   2^-38 max|x| sum |w| more with bf16 vectors and e4m3 or nvfp4 weights: parts of a vector become f16, each after a
- *     power of two of its own
- * times all that it is multiplied with. The factor of RMS norm is good to (4 + sqrt(k/16)) 2^-24 of itself, what is
- * done to y adds fp32 roundings of its own, and out's rounding adds half a unit.
+ * Sums and epilogue are fp32, in a fixed order; z is rounded to the vectors' type. Matrices with one x, such as those
+ * of q, k and v, can be one matrix with all their rows, and their results views of out.
  *
- * Values beyond out's range become infinities; a NaN scale makes its row or vector NaN and no other; code 8 is -0. */
+ * Error bound of r * scale * weight_scale * (W z), with NVFP4 scales in w and z:
+ *   |error| <= |r * scale * weight_scale| ((8 + 4 sqrt(k/16)) 2^-24 sum|w z| + k 2^-141)
+ * With bf16 vectors and e4m3 or nvfp4 weights, parts of a vector become f16, each scaled by a power of two. The sum in
+ * parentheses then grows by
+ *   2^-38 max|z| sum|w|
+ * The relative error of r itself is at most
+ *   (4 + sqrt(k/16)) 2^-24
+ * The epilogue adds its fp32 roundings, and out half a unit in its last place.
+ *
+ * Codes and scales count exactly. Values beyond out's range become infinity. A NaN scale makes only its own row or
+ * vector NaN. Code 8 is -0. */
 typedef struct rondo_gemv_desc {
   const char *name RONDO_ZERO;
   rondo_tensor weights RONDO_ZERO, weight_scales RONDO_ZERO;
@@ -455,64 +472,70 @@ typedef enum rondo_head_layout {
   RONDO_BSHD      /* [batch, sequence, heads, head dimension] */
 } rondo_head_layout;
 
-/* Which two numbers of a row a rotary embedding turns together, as pair i. */
+/* The two numbers of a row that a rotary embedding turns together as pair i. */
 typedef enum rondo_rope_pairing {
   RONDO_ROPE_INTERLEAVED = 0, /* 2i and 2i + 1 */
   RONDO_ROPE_HALVES           /* i and i + d/2 */
 } rondo_rope_pairing;
 
-/* O = softmax(scale * Q K^T) V per head, f16 or bf16, head dimension 32, 64, 128 or 256. Query heads are a multiple of
- * KV heads (GQA). causal is bottom-right aligned: row i sees column j if j <= i + length - query length; with new_k, if
- * j <= position + i.
- * K and V may also be e4m3, both of them, and then q as well; o is f16 or bf16, and of q's type where q is not e4m3.
- * Their numbers count exactly, but where q is e4m3 too, with compute capability 9.0, head dimension 128, at least 64
- * query positions and without kv_pages, window and soft_cap, products and weights are e4m3: a score is off by up to
- * 2^-9 of the sum of its terms' magnitudes, o by up to 1/8 of the weighted mean of |v| (some 3% of o for random v), lse
- * by up to 0.08.
- *   kv_lengths  optional i32 [batch], read on the device at each replay: only the first kv_lengths[b] of the K and V
- *               rows count (clamped to 0 .. their capacity); what lies behind them is never used
- *   lse         optional f32 [batch, query heads, query length]: log-sum-exp of the scaled scores, -infinity for a row
- *               that sees nothing, or scores of -infinity alone (its output is 0)
- *   scale       0 means 1/sqrt(head dimension)
- *   splits      parts into which the KV sequence is cut, at most; 0 lets Rondo choose. The result's bits depend on it.
- *   kv_pages    optional i32 [batch, pages of an item], read on the device at each replay. k and v then are pools:
- *               [pages, KV heads, page rows, d] or, with BSHD, [pages, page rows, KV heads, d], page rows being a
- *               power of two of at least 16. KV row j of item b is row j % page rows of page
- *               kv_pages[b][j / page rows]; the capacity is pages of an item * page rows, at most 2^26. Items may
- *               share pages. An entry that is no page of the pool, such as -1, stands for rows that no query sees
- *   window      with causal: a row sees only the last so many of the columns that it would see; 0, as any number from
- *               the capacity on: all of them
- *   soft_cap    scores become soft_cap * tanh(score / soft_cap), before masks and softmax; 0: they stay as they are.
- *               With compute capability 9.0 and 64 query positions or more they may be off by 2^-11 of themselves
+/* Attention, for each query head:
+ *   O = softmax(mask(cap(scale * Q K^T))) V,   cap(s) = soft_cap * tanh(s / soft_cap)
+ *
+ * Shapes are those of RONDO_BHSD; RONDO_BSHD exchanges the middle two of four dimensions. d is 32, 64, 128 or 256.
+ *   q            [batch, query heads, query length, d] in f16, bf16 or e4m3
+ *   k, v         [batch, KV heads, capacity, d], both of q's type or both e4m3. Query heads are a multiple of KV heads
+ *                (GQA)
+ *   o            q's shape and type; f16 or bf16 if q is e4m3
  *   q_scale, k_scale, v_scale
- *               of an e4m3 tensor: its numbers are multiplied by this; 0 means 1
- *   new_k, new_v
- *               optional, both: rows [batch, KV heads, query length, d] or, with BSHD, [batch, query length, KV heads,
- *               d], of k's type, f16 or bf16, that this task writes to k and v itself before it attends, row r of item
- *               b as KV row position[b] + r, through kv_pages too. A row that k has not, below 0, beyond the capacity
- *               or of no page, is not written. kv_lengths is absent: position + query length takes its place, as far as
- *               the capacity goes. With causal, query row r sees those of KV rows 0 to position + r that there are,
- *               also where the new rows do not all fit. k and v are written, so they are states, or temporaries that
- *               an earlier task writes; rows that one item writes are of no page that another one has
- *   position    i32 [1] or [batch], read on the device at each replay: of query row 0 and new row 0; where there is
- *               new_k or a rotary embedding
- *   rope_base, rope_pairing, rope_frequencies
- *               rope_base > 0, or rope_frequencies (optional f32 [d/2], radians a position for each pair): q, f16 or
- *               bf16, and new_k are turned first, at position + row, and rounded, as by a rotary embedding of this
- *               base: pair i by (position + row) * rope_base^(-2i/d)
- * How exact it is, with u half a unit of o's type (2^-11 for f16, 2^-8 for bf16), m the mean of |v| with the weights
- * of the row, and s the error of a score:
- *   |o - exact|   <= 1.01 u (|exact| + m) + (4 s + 2^-18) m + 2^-25 sum |v|
+ *                factor of an e4m3 tensor; 0 means 1
+ *   scale        0 means 1/sqrt(d)
+ *   causal       1: query row i sees KV row j only if j <= i + length - query length (aligned at the bottom right);
+ *                with new_k, if j <= position + i
+ *   window       with causal: only the last `window` of these rows; 0, or the capacity or more: all
+ *   soft_cap     > 0: caps scores, before masks; 0: no cap
+ *   kv_lengths   optional i32 [batch], at replay: each item's length in KV rows, clamped to 0 .. capacity. Later rows
+ *                are never used. Absent: the capacity
+ *   lse          optional f32 [batch, query heads, query length]: log-sum-exp of the scores
+ *   splits       the most parts into which the KV sequence is cut; 0: Rondo chooses. The result's bits depend on it
+ *   kv_pages     optional i32 [batch, pages of an item], at replay: k and v are pools [pages, KV heads, page rows, d],
+ *                and KV row j of item b is row j % page rows of page kv_pages[b][j / page rows]. Page rows are a power
+ *                of two, at least 16. The capacity is pages of an item * page rows, at most 2^26. Items may share
+ *                pages. An entry that is no page, such as -1, stands for rows that no query sees
+ *   new_k, new_v optional, both: [batch, KV heads, query length, d] of k's type, f16 or bf16; see below
+ *   position     i32 [1] or [batch], at replay: of query row 0 and new row 0. Only with new_k or a rotary embedding
+ *   rope_base, rope_frequencies, rope_pairing
+ *                rope_base > 0, or rope_frequencies (f32 [d/2], radians per position): a rotary embedding first turns q
+ *                (f16 or bf16) and new_k, and rounds them. Pair i of row r turns by
+ *                  (position + r) * rope_base^(-2i/d)   or   (position + r) * rope_frequencies[i]
+ *
+ * A row that sees nothing, or only scores of -infinity, has output 0 and lse -infinity.
+ *
+ * With new_k, the task first writes row r of item b as KV row position[b] + r, through kv_pages if present. Rows below
+ * 0, beyond the capacity or of no page are not written. k and v are states, or temporaries that an earlier task writes;
+ * an item must not write to another item's pages. kv_lengths is absent: the length is position + query length, at most
+ * the capacity. With causal, query row r sees all existing KV rows 0 to position + r, even if new rows do not fit.
+ *
+ * Error bounds, with u of o's type, m the mean of |v| with the row's weights, and s the error of a score:
+ *   |o - exact|   <= 1.01 u (|exact| + m) + (4 s + 2^-18) m + 2^-25 sum|v|
  *   |lse - exact| <= s + 10^-6 (|lse| + log(rows seen) + 1)
- *   s              = 2^-20 max over rows of scale * sum |q k|, and with soft_cap 2^-10 of the largest score more
- * In bf16 the last term of the first line is 2^-126 sum |v|. Where products and weights are e4m3 the terms named above
- * come to these.
- * On a GPU products of 16 bits are summed in fp32 by tensor cores, which truncate: o is low by some 2^-27 of the
- * weighted mean of |v| for each KV row of a split, 2^-10 at 131072 rows; by less where few query rows share a KV head.
- * With compute capability 9.0 or 10.0, an item's bits do not depend on a batch of up to 65535 where at most 16 query
- * rows (query length * query heads / KV heads; with head dimension 256, 15, or 8 where K and V are e4m3) share a KV
- * head, the head dimension is 64 or more, q is not e4m3, rows begin at multiples of 16 bytes, and the exec's lane has
- * 16 multiprocessors or more. */
+ *   s              = 2^-20 max over rows of |scale| sum|q k|
+ * If K and V are bf16, the last term of the first line is 2^-126 sum|v|. With soft_cap, s grows by
+ *   2^-10 |largest score|
+ * e4m3 numbers count exactly. But if q is e4m3 and d is 128, a GPU may compute products and weights in e4m3. This adds
+ *   s              2^-9 max over rows of |scale| sum|q k|
+ *   |o - exact|    m/8 (for random v some 3% of o)
+ *   |lse - exact|  0.08
+ * On a GPU, tensor cores truncate fp32 sums of 16-bit products. For each KV row of a split, o is low by some
+ *   2^-27 m
+ * (2^-10 m at 131072 rows), by less if few query rows share a KV head.
+ *
+ * An item has the same bits in any batch up to 65535 if
+ *   - compute capability is 9.0 or 10.0, and the exec's lane has 16 multiprocessors or more
+ *   - query length * query heads / KV heads is at most 16 (with d = 256 at most 15, or 8 if K and V are e4m3)
+ *   - d is 64 or more, q is not e4m3, and rows begin at multiples of 16 bytes
+ *
+ * Errors: RONDO_INVALID_ARGUMENT also if f = scale * q_scale * k_scale is 0, |f| is above FLT_MAX / 2, or f / soft_cap
+ * is not a normal number. */
 typedef struct rondo_attention_desc {
   const char *name RONDO_ZERO;
   rondo_head_layout layout RONDO_ZERO;
@@ -534,10 +557,14 @@ typedef struct rondo_attention_desc {
 } rondo_attention_desc;
 RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc);
 
-/* P = softmax over the rows of S = scale * A B^T: a [batch, m, k], b [batch, n, k] in f16 or bf16 (same), p [batch, m,
- * n] in f16, bf16 or f32. causal: column j counts for row i only if j <= i + n - m (bottom-right aligned); a row
- * without columns gives zeros. The batch dimension may be left out of all. scale 0 means 1. fp32 accumulation; p in 16
- * bits may be rounded twice, to within a unit in the last place. */
+/* Softmax over the rows of a product: P = softmax(S), S = scale * A B^T.
+ *   a       [batch, m, k] in f16 or bf16. All tensors may omit the batch dimension
+ *   b       [batch, n, k] of a's type
+ *   p       [batch, m, n] in f16, bf16 or f32
+ *   scale   0 means 1
+ *   causal  1: row i sees column j only if j <= i + n - m
+ * A row without columns is zeros. Sums are fp32. p in 16 bits may be rounded twice, to within one unit in its last
+ * place. */
 typedef struct rondo_gemm_softmax_desc {
   const char *name RONDO_ZERO;
   rondo_tensor a RONDO_ZERO, b RONDO_ZERO, p RONDO_ZERO;
@@ -546,7 +573,7 @@ typedef struct rondo_gemm_softmax_desc {
 } rondo_gemm_softmax_desc;
 RONDO_API rondo_status rondo_add_gemm_softmax(rondo_graph *graph, const rondo_gemm_softmax_desc *desc);
 
-/* Row maxima of the same S: max f32 [batch, m]. A row without columns gives -infinity. */
+/* Row maxima of the same S: max f32 [batch, m], -infinity for a row without columns. */
 typedef struct rondo_gemm_rowmax_desc {
   const char *name RONDO_ZERO;
   rondo_tensor a RONDO_ZERO, b RONDO_ZERO, max RONDO_ZERO;
@@ -555,10 +582,15 @@ typedef struct rondo_gemm_rowmax_desc {
 } rondo_gemm_rowmax_desc;
 RONDO_API rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gemm_rowmax_desc *desc);
 
-/* Quantises rows to NVFP4: x [..., k] in f32, f16 or bf16, codes nvfp4 of the same shape, scales e4m3 [..., k/16], k a
- * multiple of 16. Per block of 16: scale = e4m3(amax / (6 global_scale)), code = e2m1(x / (scale global_scale)), both
- * round-to-nearest-even, saturating. x ~ code * scale * global_scale; global_scale 0 means 1. A NaN in a block makes
- * its scale NaN. */
+/* Quantisation of rows to NVFP4. For each 16 numbers of a row:
+ *   scale = e4m3(max|x| / (6 global_scale))
+ *   code  = e2m1(x / (scale * global_scale)), so that x ~ code * scale * global_scale
+ *
+ *   x             [.., k] in f32, f16 or bf16; k is a multiple of 16
+ *   codes         nvfp4, x's shape
+ *   scales        e4m3 [.., k/16]
+ *   global_scale  0 means 1; 448 * global_scale is finite
+ * Both roundings are to nearest even and saturate. A NaN makes the scale of its 16 numbers NaN. */
 typedef struct rondo_quantize_nvfp4_desc {
   const char *name RONDO_ZERO;
   rondo_tensor x RONDO_ZERO, codes RONDO_ZERO, scales RONDO_ZERO;
@@ -566,14 +598,12 @@ typedef struct rondo_quantize_nvfp4_desc {
 } rondo_quantize_nvfp4_desc;
 RONDO_API rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_nvfp4_desc *desc);
 
-/* The parts of a language model that are no products. All numbers are taken as fp32, which is what is computed in, and
- * rounded once. */
+/* The operations from here to rondo_add_sample compute in fp32 and round each result once. */
 
-/* Rows of a table by ids that are read on the device at each replay, such as an embedding: out[i, :] = scale *
- * table[ids[i], :]. The table may be any tensor, a temporary too: so rows of a result are gathered.
- *   table         [rows, width] in f32, f16, bf16 or nvfp4
+/* Embedding: out[i, :] = scale * table[ids[i], :].
+ *   table         [rows, width] in f32, f16, bf16 or nvfp4; any tensor, a temporary too
  *   table_scales  nvfp4: e4m3 [rows, width/16], width a multiple of 16. Else absent
- *   ids           i32 [count]. One that is no row of the table gives a row of NaN
+ *   ids           i32 [count], at replay. An id that is no row of the table gives a row of NaN
  *   out           [count, width] in f32, f16 or bf16
  *   scale         0 means 1 */
 typedef struct rondo_embed_desc {
@@ -585,13 +615,15 @@ typedef struct rondo_embed_desc {
 } rondo_embed_desc;
 RONDO_API rondo_status rondo_add_embed(rondo_graph *graph, const rondo_embed_desc *desc);
 
-/* RMS norm over the last dimension: out = x * norm / sqrt(mean(x^2) + epsilon), multiplied from left to right. x [..,
- * k] and out in f32, f16 or bf16, of one shape; out may be x itself. norm optional [k] in f32, f16 or bf16. The factor
- * is good to (4 + sqrt(k/16)) 2^-24 of itself; a row has the same bits wherever it stands. Zeros with epsilon 0, and
- * numbers whose squares overflow, have no meaningful factor: NaN or zeros.
- *   x_parts  optional f32 [parts, .., k] of an x of rank 3 at most: what is normalised is x + the sum of the parts, as
- *            rondo_add_feed_forward leaves it. The parts are added up in their order, from the first on, then x is
- *            added; all in fp32, and the sum is rounded to x's type */
+/* RMS norm over the last dimension: out = x * norm / sqrt(mean(x^2) + epsilon), multiplied from left to right.
+ *   x        [.., k] in f32, f16 or bf16
+ *   norm     optional [k] in f32, f16 or bf16
+ *   out      x's shape in f32, f16 or bf16; may be x itself
+ *   x_parts  optional f32 [parts, .., k], with x of rank 3 at most: x + the sum of the parts replaces x, as after a
+ *            layer half. The parts are added in their order, then x, in fp32; the sum is rounded to x's type
+ * A row has the same bits at any index. The relative error of the factor 1/sqrt(..) is at most
+ *   (4 + sqrt(k/16)) 2^-24
+ * Zeros with epsilon 0, and numbers whose squares overflow, give NaN or zeros. */
 typedef struct rondo_rms_norm_desc {
   const char *name RONDO_ZERO;
   rondo_tensor x RONDO_ZERO, norm RONDO_ZERO;
@@ -601,15 +633,17 @@ typedef struct rondo_rms_norm_desc {
 } rondo_rms_norm_desc;
 RONDO_API rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *desc);
 
-/* Rotary embedding (Su et al., RoFormer, 2021): x and out [batch, heads, sequence, d] or, with RONDO_BSHD, [batch,
- * sequence, heads, d], of one type, f32, f16 or bf16; d is even, up to 256. out may be x itself. A view of d's first
- * numbers turns a part of each row. Row s of item b stands at position[b] + s, and its pair i (a, b) becomes (a cos t -
- * b sin t, b cos t + a sin t), t = (position[b] + s) * base^(-2i/d).
- *   position     i32 [1] or [batch], read on the device at each replay
+/* Rotary embedding (Su et al., RoFormer, 2021). Pair i, (a, b), of row s of item n becomes
+ *   (a cos t - b sin t, b cos t + a sin t),   t = (position[n] + s) * base^(-2i/d)
+ *
+ *   x, out       [batch, heads, sequence, d] or, with RONDO_BSHD, [batch, sequence, heads, d], of one type, f32, f16 or
+ *                bf16. d is even, at most 256. A view of d's first numbers turns part of each row. out may be x itself
+ *   position     i32 [1] or [batch], at replay
  *   base         0 means 10000
- *   frequencies  optional f32 [d/2]: radians a position for each pair, in place of the base's, for scaled embeddings
- * The frequency is base^(-2i/d) in fp64, rounded to fp32 once; t is one product in fp32, whose sine and cosine are good
- * to 2^-22 of themselves. */
+ *   frequencies  optional f32 [d/2]: radians per position of each pair, in place of base^(-2i/d)
+ * base^(-2i/d) is computed in fp64 and rounded once to fp32. t is one fp32 product. The relative error of its sine and
+ * cosine is at most
+ *   2^-22 */
 typedef struct rondo_rope_desc {
   const char *name RONDO_ZERO;
   rondo_head_layout layout RONDO_ZERO;
@@ -621,9 +655,10 @@ typedef struct rondo_rope_desc {
 } rondo_rope_desc;
 RONDO_API rondo_status rondo_add_rope(rondo_graph *graph, const rondo_rope_desc *desc);
 
-/* out = silu(gate) * up, silu(x) = x / (1 + e^-x): all of one shape and type, f32, f16 or bf16. out may be gate or up
- * itself. Of a gate of -infinity comes NaN. With half a unit of out's type for its rounding:
- *   |out - exact| <= 2^-21 |exact| + 2^-121 |up| + half a unit */
+/* Gate of a feed forward: out = silu(gate) * up, silu(x) = x / (1 + e^-x).
+ *   gate, up, out  one shape and type: f32, f16 or bf16. out may be gate or up itself
+ * A gate of -infinity gives NaN. Error bound:
+ *   |out - exact| <= 2^-21 |exact| + 2^-121 |up| + half a unit in out's last place */
 typedef struct rondo_silu_mul_desc {
   const char *name RONDO_ZERO;
   rondo_tensor gate RONDO_ZERO, up RONDO_ZERO;
@@ -631,8 +666,9 @@ typedef struct rondo_silu_mul_desc {
 } rondo_silu_mul_desc;
 RONDO_API rondo_status rondo_add_silu_mul(rondo_graph *graph, const rondo_silu_mul_desc *desc);
 
-/* out = a + b: all of one shape and type, f32, f16, bf16, or i32, which wraps. out may be a or b itself: a position in
- * i32 that is a state moves on by itself. */
+/* Sum: out = a + b.
+ *   a, b, out  one shape and type: f32, f16, bf16, or i32, which wraps. out may be a or b itself: so a graph advances
+ *              a position that is an i32 state */
 typedef struct rondo_add_desc {
   const char *name RONDO_ZERO;
   rondo_tensor a RONDO_ZERO, b RONDO_ZERO;
@@ -640,8 +676,9 @@ typedef struct rondo_add_desc {
 } rondo_add_desc;
 RONDO_API rondo_status rondo_add_add(rondo_graph *graph, const rondo_add_desc *desc);
 
-/* out[i] = the column of the largest number of row i, the first of several; a NaN counts as the largest. x [count, n]
- * in f32, f16 or bf16, n at least 1; out i32 [count]. */
+/* Argmax: out[i] = the column of the largest number of row i. Of equal numbers the first wins; NaN is the largest.
+ *   x    [count, n] in f32, f16 or bf16; n is at least 1
+ *   out  i32 [count] */
 typedef struct rondo_argmax_desc {
   const char *name RONDO_ZERO;
   rondo_tensor x RONDO_ZERO;
@@ -649,15 +686,16 @@ typedef struct rondo_argmax_desc {
 } rondo_argmax_desc;
 RONDO_API rondo_status rondo_add_argmax(rondo_graph *graph, const rondo_argmax_desc *desc);
 
-/* Makes columns less likely that were drawn lately, in place, before an argmax or a draw: each column of row i that
- * stands among ids[i], `times` times, becomes (x > 0 ? x / repetition : x * repetition) - times * frequency - presence.
+/* Penalties, in place, on columns drawn lately, before an argmax or a draw. Each column that occurs in ids[i], `times`
+ * times, becomes in row i
+ *   (x > 0 ? x / repetition : x * repetition) - times * frequency - presence
+ *
  *   x           [count, n] in f32, f16 or bf16
- *   ids         i32 [count, length], length up to 1024. An id that is no column, such as -1, fills up a list
- *   repetition  optional f32 [1] or [count], above 0; absent: 1 (Keskar et al., CTRL, 2019)
+ *   ids         i32 [count, length], length at most 1024, at replay. An id that is no column, such as -1, is ignored
+ *   repetition  optional f32 [1] or [count], at replay, above 0; absent: 1 (Keskar et al., CTRL, 2019)
  *   frequency, presence
- *               optional f32 [1] or [count]; absent: 0
- * ids and penalties are read on the device at each replay. Numbers are taken as fp32, each operation is rounded, and
- * the result once more to x's type: the host and every chip have the same bits. */
+ *               optional f32 [1] or [count], at replay; absent: 0
+ * Each operation is rounded to fp32, the result to x's type. The host and every chip give the same bits. */
 typedef struct rondo_penalty_desc {
   const char *name RONDO_ZERO;
   rondo_tensor x RONDO_ZERO;
@@ -666,21 +704,24 @@ typedef struct rondo_penalty_desc {
 } rondo_penalty_desc;
 RONDO_API rondo_status rondo_add_penalty(rondo_graph *graph, const rondo_penalty_desc *desc);
 
-/* Draws a column of each row: of the top_k largest numbers of the row, of these the fewest that reach top_p, each with
- * its share of softmax(x / temperature). x [count, n] in f32, f16 or bf16, n from 1 to 2^20; out i32 [count].
- *   temperature  optional, f32, [1] or [count], as all that follow, read on the device at each replay; absent: 1
- *   top_k        optional, i32; absent, or 0 or less: no limit
- *   top_p        optional, f32: a share of the sum of those that top_k has left; absent, or 1 or more: no limit; 0 or
- *                less: the largest alone is left
- *   seed, step   i32: the same pair draws the same 64 random bits, wherever the row stands. They are words 1 (the high
- *                half) and 0 of Philox4x32-10 of counter (step, 0, 0, 0) and key (seed, 0), as a fraction of 2^64. A
- *                program counts steps, so that no two draws are alike.
- * Where numbers are equal the first column counts as the larger one. A temperature that is not above 0, or so small
- * that log2(e) / temperature overflows, takes the largest number, as rondo_add_argmax does; so does a row whose largest
- * is NaN or infinite. Which column is drawn depends on nothing but these values: it is the first, from the largest
- * number down, at which the sum of probabilities passes the random number's part of what all columns have that are
- * left. Probabilities are good to 2^-21 of themselves, and those below 2^-42 of the largest are 0; their sums are
- * exact. So the host and every chip draw the same column. */
+/* Draw of a column of each row. Candidates are the top_k largest numbers, and of these the fewest that reach the share
+ * top_p of the probability. Each is drawn with its share of p = softmax(x / temperature).
+ *   x            [count, n] in f32, f16 or bf16; n is 1 to 2^20
+ *   out          i32 [count]
+ *   temperature  optional f32; absent: 1
+ *   top_k        optional i32; absent, or 0 or less: no limit
+ *   top_p        optional f32, a share of the top_k's sum; absent, or 1 or more: no limit; 0 or less: the largest alone
+ *   seed, step   i32. The same pair gives the same random number at any row, so a program counts steps
+ * All from temperature on are [1] or [count], at replay.
+ *
+ * The random number r is 64 bits of Philox4x32-10 over 2^64: words 1 (high) and 0 for the counter (step, 0, 0, 0) and
+ * the key (seed, 0). The column drawn is the first, from the largest number down, with
+ *   sum of p down to this column > r * sum of p over all candidates
+ * Of equal numbers the first column counts as the larger one. The largest number is taken, as by rondo_add_argmax, if
+ * it is NaN or infinite, or if the temperature is not above 0 or so small that log2(e) / temperature overflows.
+ *
+ * p has a relative error of at most 2^-21, and is 0 below 2^-42 of the largest. Sums of p are exact: the host and every
+ * chip draw the same column. */
 typedef struct rondo_sample_desc {
   const char *name RONDO_ZERO;
   rondo_tensor x RONDO_ZERO;
@@ -690,46 +731,49 @@ typedef struct rondo_sample_desc {
 } rondo_sample_desc;
 RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc);
 
-/* The two halves of a decoder's layer (Llama and its like) for 1 to 16 rows, each as one task: what lies between their
- * products never leaves a GPU's multiprocessors where it has kernels for that (compute capability 9.0 and 10.0, rows of
- * weights and scales without gaps, sizes as usual models have them). Elsewhere, as on the host, a task is its products
- * and its attention one after the other, as rondo_add_gemv and rondo_add_attention do them, through scratch.
+/* Layer halves of a decoder (Llama and similar models), for 1 to 16 rows, each as one task. Without a kernel for its
+ * sizes, as on the host, a half computes as rondo_add_gemv and rondo_add_attention do, one after the other, through
+ * scratch. With one, intermediate results stay on the GPU's multiprocessors.
  *
- * A half takes the residual stream and adds to it:
- *   x          [rows, hidden] in f16 or bf16
- *   x_parts    optional f32 [parts, rows, hidden], 1 part or more: what is still to be added to x, by the half before
- *   out        [rows, hidden] of x's type: x + the sum of x_parts, added up in fp32, in an order that is fixed for
- *              each kernel (x may come first or last), and rounded once. This is what the half sees, and what the next
- *              one takes as x. Not x itself
- *   out_parts  f32 [parts, rows, hidden], 1 part or more: their sum is what the half adds to out, for the next one to
- *              take as x_parts. What each of them holds is not said, zeros maybe, and fewer than the kernels would like
- *              take time: 8, or for attention one for each KV head (with hidden 2048 and heads of 64: for every two
- *              query heads), are enough
- *   norm       optional [hidden], of x's type; norm_epsilon > 0: what the products see is normalised, as in
- *              rondo_gemv_desc
- * Weights are all of one type: x's, e4m3 (each with optional scales, f32 [rows of weights]) or nvfp4 (each with scales,
- * e4m3 [rows of weights, columns/16]).
- *   scale      a factor of all weights, such as NVFP4's; 0 means 1
- * Sums are fp32. What is handed on inside (normalised x * norm, rows of q, new rows of k and v, what attention gives,
- * gated columns) is rounded to x's type, or kept in up to fp32. A row of the result has the same bits in every replay,
- * but others among another number of rows. How exact it is, with u half a unit of x's type (2^-11 for f16, 2^-8 for
- * bf16):
- *   |out - exact|   <= (1 + 2^-10) u |exact| + (parts + 1) 2^-24 (|x| + sum |x_parts|) + 2^-25
- *   |added - exact| <= 4 d + 10^-6, added being the sum of out_parts
- * where d is the deviation that added would have if each number that is handed on inside were off by u of itself, all
- * independently. The new rows of k and v are right to 4 d + 10^-6 of their own. */
+ * A half takes the residual stream as x and x_parts and leaves it as out and out_parts, which the next half takes:
+ *   out              = x + sum of x_parts
+ *   sum of out_parts = the half's result, computed from out
+ *
+ *   x             [rows, hidden] in f16 or bf16
+ *   x_parts       optional f32 [parts, rows, hidden], 1 part or more
+ *   out           x's shape and type; not x itself. The sum is fp32, in an order fixed for each kernel (x first or
+ *                 last), and rounded once
+ *   out_parts     f32 [parts, rows, hidden], 1 part or more. Only their sum is defined; a part may be zeros. Use 8
+ *                 parts; for attention one per KV head (at hidden 2048 with heads of 64 one per two query heads).
+ *                 Fewer are slower
+ *   norm_epsilon  > 0: RMS norm of out before the products, as in rondo_gemv_desc
+ *   norm          optional [hidden] of x's type
+ *   scale         factor of all weights, such as NVFP4's; 0 means 1
+ * Weights are all of x's type, e4m3 (each with optional scales, f32 [rows of weights]) or nvfp4 (each with scales, e4m3
+ * [rows of weights, columns/16]).
+ *
+ * Sums are fp32. Intermediate results (the normalised x * norm, q, new rows of k and v, the attention's result, gated
+ * columns) are rounded to x's type or kept in up to fp32. A row has the same bits in every replay, but may have others
+ * with another number of rows.
+ *
+ * Error bounds, with u of x's type, added = sum of out_parts, and e the deviation of added if each intermediate number
+ * had an independent error of u of itself:
+ *   |out - exact|   <= (1 + 2^-10) u |exact| + (parts + 1) 2^-24 (|x| + sum|x_parts|) + 2^-25
+ *   |added - exact| <= 4 e + 10^-6
+ * The new rows of k and v are within 4 e + 10^-6, with e of their own. */
 
-/* Attention: out_parts = output * attention(rope(qkv * normalised out)), of one token of each of `rows` sequences,
- * whose new rows of k and v it writes first.
+/* Attention half, for one token of each of `rows` sequences. It first writes the token's rows of k and v.
+ *   sum of out_parts = output * attention(rope(qkv * normalised out))
+ *
  *   qkv       [(query heads + 2 KV heads) d, hidden]: rows of q, k, v
  *   output    [hidden, query heads * d]
- *   k, v      KV caches, [rows, capacity, KV heads, d] of x's type, read and written: states, or temporaries that an
- *             earlier task writes. d is 32, 64, 128 or 256. Scores are scaled by 1/sqrt(d)
- *   position  i32 [1] or [rows], read on the device at each replay: where the token stands. It sees rows 0 to position;
- *             what lies behind is never used. A row that k has not, below 0 or beyond the capacity, is not written; at
- *             a position below 0 nothing is seen, and nothing is added
+ *   k, v      KV caches [rows, capacity, KV heads, d] of x's type: states, or temporaries that an earlier task writes.
+ *             d is 32, 64, 128 or 256
+ *   position  i32 [1] or [rows], at replay: the token sees rows 0 to position. Later rows are never used
  *   rope_base, rope_pairing, rope_frequencies
- *             as in rondo_attention_desc: q and the new row of k are turned */
+ *             as in rondo_attention_desc, for q and the new row of k
+ * Scores are scaled by 1/sqrt(d). A new row below 0 or beyond the capacity is not written. At a position below 0 the
+ * token sees nothing, and the half adds nothing. */
 typedef struct rondo_attention_block_desc {
   const char *name RONDO_ZERO;
   rondo_tensor x RONDO_ZERO, x_parts RONDO_ZERO;
@@ -747,7 +791,9 @@ typedef struct rondo_attention_block_desc {
 } rondo_attention_block_desc;
 RONDO_API rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc);
 
-/* Feed forward: out_parts = down * (silu(gate * normalised out) * (up * normalised out)).
+/* Feed forward half.
+ *   sum of out_parts = down * (silu(gate * normalised out) * (up * normalised out))
+ *
  *   gate_up  [2 columns, hidden]: row 2i is gate's row i, row 2i + 1 is up's
  *   down     [hidden, columns] */
 typedef struct rondo_feed_forward_desc {
@@ -767,41 +813,36 @@ typedef enum rondo_layout {
   RONDO_ROW_MAJOR         /* an m x n matrix is a tensor [m, n] */
 } rondo_layout;
 
-/* Batched Householder QR (LAPACK geqrf), f32 or f64: A = Q R for each matrix, k = min(m, n), any m, n, batch >= 0.
- * a may also be f16 or bf16, up to 128 x 128 or 1024 x 32, where h and tau are wanted: these are f32, and so is what is
- * computed in. On a GPU that takes the shared memory named below, for a whole tile.
- * Matrices are the last two dimensions, in `layout`; a leading dimension, if any, is the batch.
- * Which outputs are present chooses the form:
- *   h and tau      H as geqrf leaves it (R above, reflectors below the diagonal) and tau [batch, k]; h may be a itself
- *   r              R only, k x n, zeros below the diagonal
- *   q, and maybe r thin Q, m x k, and R
- * Signs as LAPACK's: R's diagonal may be negative. Infinities and NaN stay inside their own matrix. A matrix has the
- * same bits in every replay, wherever it stands in a batch of whatever size.
+/* Batched Householder QR (LAPACK geqrf): A = Q R for each matrix, m x n, k = min(m, n); any m, n, batch >= 0. Matrices
+ * are the last two dimensions, in `layout`; a leading dimension is the batch.
+ *   a       f32 or f64; for h and tau also f16 or bf16, computed in f32, up to 128 x 128 or 1024 x 32
+ *   h, tau  m x n, as geqrf leaves H (R above, reflectors below the diagonal), and [batch, k]. h may be a itself
+ *   r       k x n, zeros below the diagonal
+ *   q       thin Q, m x k
+ * Outputs are h and tau, or r, or q, or q and r: f32 if a is f16 or bf16, else of a's type.
  *
- * How near, for columns of any size whose norm is below the largest number: eps is 2^-24 for f32 and 2^-53 for f64, |X|
- * the largest sum of magnitudes in a column, a_j a column of A whose |a_j| counts as at least four times the smallest
- * normal number, r_j one of R, Q the exact product of the reflectors that H and tau hold, or its first k columns.
- *   |r_j - Q' a_j| <= 30 m eps |a_j|                                of H and tau, which is 0 or in [1, 2]
- *   |A - Q R| <= 30 m eps |A|                                       of thin Q and R
- *   |I - Q'Q| <= 30 m eps                                           of either Q
- *   |(Q'A)_ij| <= 30 m eps |A| for i > j                            of Q alone
- *   |a_i' a_j - r_i' r_j| <= 60 m eps (the largest a_s' a_s)        of R alone
- * The first three are LAPACK's tests of its own and its threshold. A column whose norm is beyond the largest number, or
- * within 30 m eps of it, may make its matrix infinite or NaN, as in LAPACK.
+ * Signs are LAPACK's: R's diagonal may be negative. Infinities and NaN stay in their own matrix. A matrix has the same
+ * bits in every replay, at any index of a batch of any size. A subcolumn of less than 2^-34 (f64: 2^-280) of its column
+ * may count as zero: unlike in LAPACK, tau is then 0 and R's diagonal keeps its sign. The column's error from this is a
+ * thousandth of eps.
  *
- * On a GPU, matrices up to 128 x 128 (H of f32: 160 x 160), and panels of up to 32 columns and 1024 rows (H of f64
- * beyond 512 rows: only column-major), stay in registers between their one read and their one write: one kernel factors
- * them, applies each reflector at once, without forming T (Abdelfattah, Tomov and Dongarra, Batch QR Factorization on
- * GPUs: Design, Optimization, and Tuning, ICCS 2022), and writes H and tau, or R, and Q made there of the reflectors.
- * That takes up to 154 KB of shared memory, which sm_80, sm_90 and sm_100 have; with 99 KB f32 goes to 128 x 128 and
- * 512 x 32, f64 to 96 x 96 and 256 x 32. Larger ones, of more than 16 rows and up to 2048 (f64: 1024; with 99 KB 1024
- * and 512) and any number of columns, come from a kernel that takes a matrix through registers a block column at a time
- * and applies the reflectors on its left four at a time, as I - V T V^T (Schreiber and Van Loan, A Storage-Efficient WY
- * Representation for Products of Householder Transformations, 1989), and from a second one if Q is wanted. R alone then
- * takes scratch, about as much as a has at most. All others come from kernels that work in shared or global memory.
- * Those in registers compute with columns of extreme size multiplied by a power of two, so that no square overflows.
- * They depart from LAPACK in one point: a subcolumn of less than 2^-34 (f64: 2^-280) of its column may be taken as
- * zero, so that tau is 0 and R's diagonal keeps its sign; to the column that is an error of a thousandth of eps. */
+ * Error bounds, for columns of any size whose norm is below the largest number. eps is 2^-24 for f32 and 2^-53 for f64.
+ * |X| is the largest sum of magnitudes in a column. |a_j| of a column of A counts as at least four times the smallest
+ * normal number. Q is the output q, or the exact product of the reflectors of H and tau, or its first k columns.
+ *   |r_j - Q' a_j| <= 30 m eps |a_j|                             H and tau; tau is 0 or in [1, 2]
+ *   |A - Q R| <= 30 m eps |A|                                    thin Q and R
+ *   |I - Q'Q| <= 30 m eps                                        either Q
+ *   |(Q'A)_ij| <= 30 m eps |A| for i > j                         q without r
+ *   |a_i' a_j - r_i' r_j| <= 60 m eps (the largest a_s' a_s)     r alone
+ * The first three are LAPACK's own tests and threshold. A column whose norm is beyond the largest number, or within 30
+ * m eps of it, may make its matrix infinite or NaN, as in LAPACK.
+ *
+ * Sources: Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs: Design, Optimization, and Tuning, ICCS
+ * 2022; Schreiber and Van Loan, A Storage-Efficient WY Representation for Products of Householder Transformations,
+ * 1989.
+ *
+ * Errors: RONDO_UNSUPPORTED from rondo_instantiate if a GPU has too little shared memory for f16 or bf16. 99 KB for a
+ * block suffice up to 128 x 128 and 512 x 32. */
 typedef struct rondo_qr_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -812,8 +853,8 @@ typedef struct rondo_qr_desc {
 } rondo_qr_desc;
 RONDO_API rondo_status rondo_add_qr(rondo_graph *graph, const rondo_qr_desc *desc);
 
-/* Factors a panel in place (LAPACK geqr2): a is a view of m x nb, tau [batch, min(m, nb)]. As near as H and tau of
- * rondo_add_qr. */
+/* QR of a panel, in place (LAPACK geqr2): a is a view of m x nb, tau [batch, min(m, nb)]. Error bounds are those of H
+ * and tau of rondo_add_qr. */
 typedef struct rondo_qr_panel_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -821,8 +862,8 @@ typedef struct rondo_qr_panel_desc {
 } rondo_qr_panel_desc;
 RONDO_API rondo_status rondo_add_qr_panel(rondo_graph *graph, const rondo_qr_panel_desc *desc);
 
-/* Trailing update: C := Q^T C in place, with the reflectors of a panel v (m x nb, as qr_panel leaves it) applied one
- * after the other, without forming T. c is m x nc. */
+/* Trailing update, in place: C := Q^T C, with c of m x nc and a panel v of m x nb as rondo_add_qr_panel leaves it. The
+ * reflectors are applied one after the other, without T. The error bound is that of rondo_add_qr_apply. */
 typedef struct rondo_qr_update_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -830,9 +871,10 @@ typedef struct rondo_qr_update_desc {
 } rondo_qr_update_desc;
 RONDO_API rondo_status rondo_add_qr_update(rondo_graph *graph, const rondo_qr_update_desc *desc);
 
-/* LAPACK ormqr from the left, in place: C := Q C, or Q^T C with `transpose`. v is m x n as qr leaves h, tau [batch, k],
- * c is m x nc, of columns of any size whose norm is below the largest number. With eps and |X| of rondo_add_qr and the
- * exact Q of reflectors with tau = 2 / |v|^2 up to rounding, here and in the update above:
+/* Application of Q from the left, in place (LAPACK ormqr): C := Q C, or Q^T C with transpose.
+ *   v, tau  m x n as rondo_add_qr leaves h, and [batch, k]
+ *   c       m x nc; the norm of a column is below the largest number
+ * Error bound, with eps and |X| of rondo_add_qr and the exact Q of reflectors with tau = 2 / |v|^2 up to rounding:
  *   |result - Q C| <= 30 m eps |C| */
 typedef struct rondo_qr_apply_desc {
   const char *name RONDO_ZERO;
@@ -842,9 +884,10 @@ typedef struct rondo_qr_apply_desc {
 } rondo_qr_apply_desc;
 RONDO_API rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_apply_desc *desc);
 
-/* What is to be had of H as qr_panel and qr_update leave it: r := its upper triangle, k x n, zeros below (LAPACK's
- * lacpy), and q := the first k columns of the identity, m x k (laset), which qr_apply turns into thin Q. One of the two
- * may be absent. h is m x n, k = min(m, n), f32 or f64. */
+/* Extraction from H as rondo_add_qr_panel and rondo_add_qr_update leave it. Either output may be absent.
+ *   h  m x n, f32 or f64; k = min(m, n)
+ *   r  k x n := the upper triangle of h, zeros below (LAPACK lacpy)
+ *   q  m x k := the first columns of the identity (laset), which rondo_add_qr_apply turns into thin Q */
 typedef struct rondo_qr_extract_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -853,30 +896,25 @@ typedef struct rondo_qr_extract_desc {
 } rondo_qr_extract_desc;
 RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_extract_desc *desc);
 
-/* Batched least squares (LAPACK gels, m >= n >= 1): for each right-hand side the x that minimises |b - A x|, by
- * Householder QR, f32 or f64. a is m x n, b m x s and x n x s for each matrix, all in `layout`, s >= 1; a leading
- * dimension, if any, is the batch. a and b are kept.
- *   residual  [batch, s], or [s] without a batch, or absent: |b - A x|, from what Q^T b has below R, so without another
- *             pass over A
- *   info      i32 [batch], or [1] without one, or absent: LAPACK's: 0, or the first column, counted from one, whose
- *             diagonal element of R is zero (on a GPU also one so small beside its column that it is no normal number)
- * Where info is not 0, or would be if it were present, A has not full rank: all of that matrix's x is NaN, and residual
- * is the norm of what lies behind R. A graph goes on: look at info, or at x. Matrices that are only almost singular are
- * not noticed (compare R's diagonal, rondo_add_qr). Infinities and NaN stay inside their own matrix, those of b inside
- * their own right-hand side. A matrix has the same bits in every replay, wherever it stands in a batch of whatever
- * size.
- * How near, where x is finite, with 2-norms, eps of rondo_add_qr, a_j a column of A, whose norm counts as at least the
- * smallest normal number, as the numbers of x do, and s = |b| + that number + the sum of all |a_j| |x_j|: as if A and b
- * were changed by rounding.
- *   |a_j' (b - A x)| <= 30 m eps |a_j| s
- *   ||b - A x| - residual| <= 30 m eps s
+/* Batched least squares (LAPACK gels) by Householder QR: for each right-hand side b, the x that minimises |b - A x|.
+ * Matrices are in `layout`, f32 or f64; a leading dimension is the batch. a and b are kept.
+ *   a         m x n, m >= n >= 1
+ *   b         m x s, s >= 1
+ *   x         n x s
+ *   residual  optional [batch, s], without a batch [s]: |b - A x|
+ *   info      optional i32 [batch], without a batch [1]: as in LAPACK 0, or the first column, counted from 1, whose
+ *             diagonal element of R is zero (on a GPU also if it is so small beside its column that it is not normal)
  *
- * On a GPU, matrices up to 128 x 128, and panels of up to 32 columns and 1024 rows (f64: 512, with one right-hand side
- * on sm_90 1024), take one kernel, which keeps the matrix in registers and writes neither Q nor R. It holds one
- * right-hand side for each 32 threads of a matrix (1 to 8), and factors the matrix anew for every so many. All others
- * take two kernels, and scratch for H and tau of the whole batch; so do more than three times as many right-hand sides
- * in matrices of 2048 elements and more, and those that a chip has too little shared memory for: with less than 196 KB
- * f64 of more than 96 columns, with 99 KB panels of more than 512 rows (f64: 256) too. */
+ * If info is not 0, or would not be, A has not full rank: all of its x is NaN, and residual is the norm of Q^T b below
+ * R. The replay continues, so a program checks info or x. Almost singular matrices are not detected (compare R's
+ * diagonal, rondo_add_qr). Infinities and NaN stay in their own matrix, those of b in their own right-hand side. A
+ * matrix has the same bits in every replay, at any index of a batch of any size.
+ *
+ * Error bounds where x is finite, as if A and b were changed by rounding. Norms are 2-norms, eps is that of
+ * rondo_add_qr, tiny is the smallest normal number, and |a_j| of a column of A and |x_j| count as at least tiny:
+ *   s = |b| + tiny + sum over j of |a_j| |x_j|
+ *   |a_j' (b - A x)| <= 30 m eps |a_j| s
+ *   ||b - A x| - residual| <= 30 m eps s */
 typedef struct rondo_least_squares_desc {
   const char *name RONDO_ZERO;
   rondo_layout layout RONDO_ZERO;
@@ -887,15 +925,17 @@ typedef struct rondo_least_squares_desc {
 } rondo_least_squares_desc;
 RONDO_API rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squares_desc *desc);
 
-/* How many columns a panel of an m x n matrix should have: the most of 32, 16 and 8 that would fit in the shared memory
- * of every chip, else 8. 0: no panels, since the whole matrix would, or it is no wider than one panel. What kernels
- * keep in registers it does not know: rondo_graph_qr does. A pure function, for any thread; 0 too for other types than
- * f32 and f64 and for sizes below 1. */
+/* Recommended panel width of an m x n matrix: the largest of 32, 16 and 8 that fits in the shared memory of every chip,
+ * else 8. 0 means no panels: the whole matrix fits, it is no wider than a panel, the type is not f32 or f64, or a size
+ * is below 1. Kernels that keep a matrix in registers are not considered; rondo_graph_qr considers them. A pure
+ * function, for any thread. */
 RONDO_API int32_t rondo_qr_panel_width(rondo_dtype dtype, int64_t m, int64_t n);
 
-/* Inverse of unit lower triangular matrices, f32 or f64, n = 16..128: a, out [batch, n, n], row-major. What a holds on
- * and above the diagonal is not used; out gets ones and zeros there. out may be a itself. As by substitution, element
- * by element, with eps of rondo_add_qr, the smallest normal number `tiny`, and |X| the matrix of magnitudes:
+/* Inverse of unit lower triangular matrices, row-major.
+ *   a    [batch, n, n] in f32 or f64, n = 16 .. 128. The diagonal and the elements above it are not used
+ *   out  a's shape and type, with ones on the diagonal and zeros above it; may be a itself
+ * Error bound of each element, as by substitution, with eps of rondo_add_qr, tiny the smallest normal number, and |X|
+ * the matrix of magnitudes:
  *   |a out - I| <= n (eps |a| |out| + tiny) */
 typedef struct rondo_triangular_inverse_desc {
   const char *name RONDO_ZERO;
