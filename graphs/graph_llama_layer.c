@@ -14,7 +14,7 @@ enum { WIDE_HIDDEN = 2048, CLUSTER_HEADS = 2 };
 
 /* Five tasks are faster where a half would be steps of the same products: other types, wide models with wide heads. Of
  * several sequences a small model's halves are kernels, and a large one's in bf16 faster all the same, since its feed
- * forward is one (docs/performance.md). */
+ * forward is one (docs/design.md). */
 bool llama_in_halves(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const bool is_alone = desc->sequences == 1, is_bf16 = desc->weights == RONDO_BF16;

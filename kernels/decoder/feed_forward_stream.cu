@@ -441,7 +441,7 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
 }
 
 /* ptxas takes 64 registers a thread for sm_90a, and nothing but this says so: with more, a block finds no room beside
- * one of a wide attention (docs/decisions.md). */
+ * one of a wide attention (README.md). */
 #define DEFINE(chips, parameters, name, threads, type)                                                                 \
   extern "C" __global__ void __cluster_dims__(FEED_FORWARD_STREAM_CLUSTER, 1, 1) __launch_bounds__(threads, 1)         \
       name(const __grid_constant__ parameters p) {                                                                     \

@@ -1,4 +1,4 @@
-/* gemv_plan.c - see gemv_plan.h. The choices were measured (docs/performance.md) on an H200, for the shapes of small
+/* gemv_plan.c - see gemv_plan.h. The choices were measured (README.md) on an H200, for the shapes of small
  * and large language models; between these the first rule that fits is taken. */
 #include "gemv_plan.h"
 

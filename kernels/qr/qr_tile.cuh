@@ -18,7 +18,7 @@
  *
  * Tiles, lanes, threads and blocks are in the lists of qr_tile.h, shared memory in qr_tile_shared_bytes: 0.1 to 146 KB.
  * The bound is reading and writing the matrices once: 1000 and 10,000 of them come to 0.07 to 0.86 of copying at the
- * rate of 1 GB, panels of 16 columns nearest (docs/performance.md). What keeps squares and panels of 32 columns from it
+ * rate of 1 GB, panels of 16 columns nearest (README.md). What keeps squares and panels of 32 columns from it
  * is the chain of steps, with shuffles and a barrier in each. */
 #ifndef RONDO_QR_TILE_CUH
 #define RONDO_QR_TILE_CUH

@@ -8,7 +8,7 @@
  * tensor copies, to memory. For the maxima nobody waits: they go to the block that owns the tile, which ends with them.
  *
  * Softmax: 256 threads with 223 registers, 64 KB of B for each 64 of k, 64 KB of stores on their way. Measured on an
- * H200: docs/performance.md. */
+ * H200: README.md. */
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"

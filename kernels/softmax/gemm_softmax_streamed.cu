@@ -11,7 +11,7 @@
  *
  * 288 threads with 168 registers, or 384 of which those that multiply have 240, 192 KB of stages. Bound by the products
  * for long k: they run at the speed of a plain one, but rows wait for their softmax, some 3 us a tile. Measured on an
- * H200: docs/performance.md. */
+ * H200: README.md. */
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"

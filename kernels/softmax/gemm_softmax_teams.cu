@@ -17,7 +17,7 @@
  * Exponents are counted from a share of what no logit of the row exceeds, factor |a| max |b|: known before the product
  * and the same in all blocks, so that these exchange sums alone. Where a row's sum says that this was too much, or
  * something is not finite, the tile is made again and counted from its maxima; all blocks see the same sums and decide
- * alike. Measured on an H200: docs/performance.md. */
+ * alike. Measured on an H200: README.md. */
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"

@@ -1,6 +1,6 @@
 /* llama_decoder.h - a small language model that generates token after token, fed back by its graph: what a replay of a
  * whole model does is proven of it. Its layers are two tasks each, an attention block and a feed forward, as those of
- * the models that docs/performance.md has times of, and on a GPU with clusters each of them is the kernel that is timed
+ * the models that docs/results.md has times of, and on a GPU with clusters each of them is the kernel that is timed
  * there. The fake driver has none of these. */
 #ifndef LLAMA_DECODER_H
 #define LLAMA_DECODER_H
