@@ -99,6 +99,11 @@
  *     child need not close them, and may use graphs made without a runtime. It may open a runtime of its own: if the
  *     parent has used the GPU, CUDA refuses that as RONDO_NO_DEVICE.
  */
+#if defined(__cplusplus) && __cplusplus >= 201402L && defined(__has_include) && !defined(RONDO_CXX_H)
+#if __has_include("rondo_cxx.h")
+#include "rondo_cxx.h" /* installed: the same text, with a default for each field of a descriptor */
+#endif
+#endif
 #ifndef RONDO_H
 #define RONDO_H
 
@@ -121,14 +126,6 @@ extern "C" {
 #else
 #define RONDO_API    __attribute__((visibility("default")))
 #define RONDO_INLINE __attribute__((always_inline)) __inline__
-#endif
-
-/* The default of a field, against a warning of g++ -Wextra for each field that an initialiser omits. Empty in C, and
- * before C++14, where a structure with defaults takes no braces. */
-#if defined(__cplusplus) && __cplusplus >= 201402L
-#define RONDO_ZERO = {}
-#else
-#define RONDO_ZERO
 #endif
 
 /* The version of this header; rondo_version returns the library's. RONDO_VERSION is 10203 for 1.2.3. */
@@ -203,21 +200,21 @@ typedef enum rondo_backend {
 typedef enum rondo_wait_mode { RONDO_WAIT_SPIN_YIELD = 0, RONDO_WAIT_SPIN, RONDO_WAIT_BLOCK } rondo_wait_mode;
 
 typedef struct rondo_options {
-  rondo_backend backend RONDO_ZERO;
-  int32_t device RONDO_ZERO;        /* CUDA device ordinal */
-  uint64_t device_bytes RONDO_ZERO; /* pool sizes; rondo_plan_graph says what a graph needs */
-  uint64_t pinned_bytes RONDO_ZERO;
-  uint64_t host_bytes RONDO_ZERO; /* bookkeeping of graphs and execs; 0: 16 MiB */
+  rondo_backend backend;
+  int32_t device;        /* CUDA device ordinal */
+  uint64_t device_bytes; /* pool sizes; rondo_plan_graph says what a graph needs */
+  uint64_t pinned_bytes;
+  uint64_t host_bytes; /* bookkeeping of graphs and execs; 0: 16 MiB */
   /* Threads of the host backend, for all lanes. 0: one per core, at most 64, at most the CPU quota of the process's
    * control groups in full cores, and at least one per lane. The cores are those of the thread that calls rondo_open;
    * if it has one core, the main thread's; if that has one too, the process's when the library was loaded. Threads run
    * on all of these cores, and spin a moment before they sleep: a service with busy threads of its own sets the number
    * of cores that they leave. */
-  uint32_t host_threads RONDO_ZERO;
-  rondo_wait_mode wait_mode RONDO_ZERO;
-  const rondo_allocator *allocator RONDO_ZERO; /* NULL: mimalloc. Copied */
-  const rondo_lane *lanes RONDO_ZERO;          /* Copied */
-  uint32_t lane_count RONDO_ZERO; /* at most RONDO_MAX_LANES; 0: one lane, the whole device, of the highest priority */
+  uint32_t host_threads;
+  rondo_wait_mode wait_mode;
+  const rondo_allocator *allocator; /* NULL: mimalloc. Copied */
+  const rondo_lane *lanes;          /* Copied */
+  uint32_t lane_count; /* at most RONDO_MAX_LANES; 0: one lane, the whole device, of the highest priority */
 } rondo_options;
 
 /* Opens a runtime: loads the driver, creates the context and takes the three pools.
@@ -301,9 +298,9 @@ RONDO_API uint32_t rondo_dtype_bits(rondo_dtype dtype);
 RONDO_API const char *rondo_dtype_name(rondo_dtype dtype);
 
 typedef struct rondo_graph_limits {
-  uint32_t tensors RONDO_ZERO;                 /* tensors and views; 0: 1024, at most 1048576 */
-  uint32_t tasks RONDO_ZERO;                   /* 0: 256, at most 262144 */
-  const rondo_allocator *allocator RONDO_ZERO; /* of a graph made without a runtime; NULL: mimalloc. Copied */
+  uint32_t tensors;                 /* tensors and views; 0: 1024, at most 1048576 */
+  uint32_t tasks;                   /* 0: 256, at most 262144 */
+  const rondo_allocator *allocator; /* of a graph made without a runtime; NULL: mimalloc. Copied */
 } rondo_graph_limits;
 
 /* Creates an empty graph. limits may be NULL.
@@ -378,8 +375,8 @@ RONDO_API rondo_status rondo_tensor_bytes(rondo_tensor tensor, uint64_t *bytes);
 
 /* Copy: dst := src, of one shape and any one type. Either may be a view. */
 typedef struct rondo_copy_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor src RONDO_ZERO, dst RONDO_ZERO;
+  const char *name;
+  rondo_tensor src, dst;
 } rondo_copy_desc;
 RONDO_API rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc);
 
@@ -392,10 +389,10 @@ RONDO_API rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc 
  * Rows below 0 or beyond the capacity are not written; other rows are. The rest of dst keeps its values, so an earlier
  * task must write a dst that is a temporary or an output. A following attention takes kv_lengths = position + rows. */
 typedef struct rondo_append_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor src RONDO_ZERO, dst RONDO_ZERO;
-  rondo_tensor position RONDO_ZERO;
-  uint32_t dimension RONDO_ZERO;
+  const char *name;
+  rondo_tensor src, dst;
+  rondo_tensor position;
+  uint32_t dimension;
 } rondo_append_desc;
 RONDO_API rondo_status rondo_add_append(rondo_graph *graph, const rondo_append_desc *desc);
 
@@ -450,20 +447,20 @@ typedef enum rondo_scale_layout { RONDO_SCALES_BY_ROW = 0, RONDO_SCALES_128X4 } 
  * Codes and scales count exactly. Values beyond out's range become infinity. A NaN scale makes only its own row or
  * vector NaN. Code 8 is -0. */
 typedef struct rondo_gemv_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor weights RONDO_ZERO, weight_scales RONDO_ZERO;
-  rondo_tensor vectors RONDO_ZERO, vector_scales RONDO_ZERO;
-  rondo_tensor out RONDO_ZERO;
-  float scale RONDO_ZERO;
-  rondo_scale_layout weight_scale_layout RONDO_ZERO, vector_scale_layout RONDO_ZERO;
-  int32_t one_order RONDO_ZERO;
-  float norm_epsilon RONDO_ZERO;
-  rondo_tensor norm RONDO_ZERO;
-  rondo_tensor bias RONDO_ZERO;
-  int32_t silu_mul RONDO_ZERO;
-  rondo_tensor residual RONDO_ZERO;
-  rondo_tensor out_scales RONDO_ZERO;
-  float out_global_scale RONDO_ZERO;
+  const char *name;
+  rondo_tensor weights, weight_scales;
+  rondo_tensor vectors, vector_scales;
+  rondo_tensor out;
+  float scale;
+  rondo_scale_layout weight_scale_layout, vector_scale_layout;
+  int32_t one_order;
+  float norm_epsilon;
+  rondo_tensor norm;
+  rondo_tensor bias;
+  int32_t silu_mul;
+  rondo_tensor residual;
+  rondo_tensor out_scales;
+  float out_global_scale;
 } rondo_gemv_desc;
 RONDO_API rondo_status rondo_add_gemv(rondo_graph *graph, const rondo_gemv_desc *desc);
 
@@ -537,23 +534,23 @@ typedef enum rondo_rope_pairing {
  * Errors: RONDO_INVALID_ARGUMENT also if f = scale * q_scale * k_scale is 0, |f| is above FLT_MAX / 2, or f / soft_cap
  * is not a normal number. */
 typedef struct rondo_attention_desc {
-  const char *name RONDO_ZERO;
-  rondo_head_layout layout RONDO_ZERO;
-  rondo_tensor q RONDO_ZERO, k RONDO_ZERO, v RONDO_ZERO, o RONDO_ZERO;
-  rondo_tensor kv_lengths RONDO_ZERO;
-  rondo_tensor lse RONDO_ZERO;
-  float scale RONDO_ZERO;
-  int32_t causal RONDO_ZERO;
-  int32_t splits RONDO_ZERO;
-  rondo_tensor kv_pages RONDO_ZERO;
-  int32_t window RONDO_ZERO;
-  float soft_cap RONDO_ZERO;
-  float q_scale RONDO_ZERO, k_scale RONDO_ZERO, v_scale RONDO_ZERO;
-  rondo_tensor new_k RONDO_ZERO, new_v RONDO_ZERO;
-  rondo_tensor position RONDO_ZERO;
-  rondo_tensor rope_frequencies RONDO_ZERO;
-  float rope_base RONDO_ZERO;
-  rondo_rope_pairing rope_pairing RONDO_ZERO;
+  const char *name;
+  rondo_head_layout layout;
+  rondo_tensor q, k, v, o;
+  rondo_tensor kv_lengths;
+  rondo_tensor lse;
+  float scale;
+  int32_t causal;
+  int32_t splits;
+  rondo_tensor kv_pages;
+  int32_t window;
+  float soft_cap;
+  float q_scale, k_scale, v_scale;
+  rondo_tensor new_k, new_v;
+  rondo_tensor position;
+  rondo_tensor rope_frequencies;
+  float rope_base;
+  rondo_rope_pairing rope_pairing;
 } rondo_attention_desc;
 RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_attention_desc *desc);
 
@@ -566,19 +563,19 @@ RONDO_API rondo_status rondo_add_attention(rondo_graph *graph, const rondo_atten
  * A row without columns is zeros. Sums are fp32. p in 16 bits may be rounded twice, to within one unit in its last
  * place. */
 typedef struct rondo_gemm_softmax_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor a RONDO_ZERO, b RONDO_ZERO, p RONDO_ZERO;
-  float scale RONDO_ZERO;
-  int32_t causal RONDO_ZERO;
+  const char *name;
+  rondo_tensor a, b, p;
+  float scale;
+  int32_t causal;
 } rondo_gemm_softmax_desc;
 RONDO_API rondo_status rondo_add_gemm_softmax(rondo_graph *graph, const rondo_gemm_softmax_desc *desc);
 
 /* Row maxima of the same S: max f32 [batch, m], -infinity for a row without columns. */
 typedef struct rondo_gemm_rowmax_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor a RONDO_ZERO, b RONDO_ZERO, max RONDO_ZERO;
-  float scale RONDO_ZERO;
-  int32_t causal RONDO_ZERO;
+  const char *name;
+  rondo_tensor a, b, max;
+  float scale;
+  int32_t causal;
 } rondo_gemm_rowmax_desc;
 RONDO_API rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gemm_rowmax_desc *desc);
 
@@ -592,9 +589,9 @@ RONDO_API rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gem
  *   global_scale  0 means 1; 448 * global_scale is finite
  * Both roundings are to nearest even and saturate. A NaN makes the scale of its 16 numbers NaN. */
 typedef struct rondo_quantize_nvfp4_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor x RONDO_ZERO, codes RONDO_ZERO, scales RONDO_ZERO;
-  float global_scale RONDO_ZERO;
+  const char *name;
+  rondo_tensor x, codes, scales;
+  float global_scale;
 } rondo_quantize_nvfp4_desc;
 RONDO_API rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_nvfp4_desc *desc);
 
@@ -607,11 +604,11 @@ RONDO_API rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_
  *   out           [count, width] in f32, f16 or bf16
  *   scale         0 means 1 */
 typedef struct rondo_embed_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor table RONDO_ZERO, table_scales RONDO_ZERO;
-  rondo_tensor ids RONDO_ZERO;
-  rondo_tensor out RONDO_ZERO;
-  float scale RONDO_ZERO;
+  const char *name;
+  rondo_tensor table, table_scales;
+  rondo_tensor ids;
+  rondo_tensor out;
+  float scale;
 } rondo_embed_desc;
 RONDO_API rondo_status rondo_add_embed(rondo_graph *graph, const rondo_embed_desc *desc);
 
@@ -625,11 +622,11 @@ RONDO_API rondo_status rondo_add_embed(rondo_graph *graph, const rondo_embed_des
  *   (4 + sqrt(k/16)) 2^-24
  * Zeros with epsilon 0, and numbers whose squares overflow, give NaN or zeros. */
 typedef struct rondo_rms_norm_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor x RONDO_ZERO, norm RONDO_ZERO;
-  rondo_tensor out RONDO_ZERO;
-  float epsilon RONDO_ZERO;
-  rondo_tensor x_parts RONDO_ZERO;
+  const char *name;
+  rondo_tensor x, norm;
+  rondo_tensor out;
+  float epsilon;
+  rondo_tensor x_parts;
 } rondo_rms_norm_desc;
 RONDO_API rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *desc);
 
@@ -645,13 +642,13 @@ RONDO_API rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_no
  * cosine is at most
  *   2^-22 */
 typedef struct rondo_rope_desc {
-  const char *name RONDO_ZERO;
-  rondo_head_layout layout RONDO_ZERO;
-  rondo_rope_pairing pairing RONDO_ZERO;
-  rondo_tensor x RONDO_ZERO, out RONDO_ZERO;
-  rondo_tensor position RONDO_ZERO;
-  rondo_tensor frequencies RONDO_ZERO;
-  float base RONDO_ZERO;
+  const char *name;
+  rondo_head_layout layout;
+  rondo_rope_pairing pairing;
+  rondo_tensor x, out;
+  rondo_tensor position;
+  rondo_tensor frequencies;
+  float base;
 } rondo_rope_desc;
 RONDO_API rondo_status rondo_add_rope(rondo_graph *graph, const rondo_rope_desc *desc);
 
@@ -660,9 +657,9 @@ RONDO_API rondo_status rondo_add_rope(rondo_graph *graph, const rondo_rope_desc 
  * A gate of -infinity gives NaN. Error bound:
  *   |out - exact| <= 2^-21 |exact| + 2^-121 |up| + half a unit in out's last place */
 typedef struct rondo_silu_mul_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor gate RONDO_ZERO, up RONDO_ZERO;
-  rondo_tensor out RONDO_ZERO;
+  const char *name;
+  rondo_tensor gate, up;
+  rondo_tensor out;
 } rondo_silu_mul_desc;
 RONDO_API rondo_status rondo_add_silu_mul(rondo_graph *graph, const rondo_silu_mul_desc *desc);
 
@@ -670,9 +667,9 @@ RONDO_API rondo_status rondo_add_silu_mul(rondo_graph *graph, const rondo_silu_m
  *   a, b, out  one shape and type: f32, f16, bf16, or i32, which wraps. out may be a or b itself: so a graph advances
  *              a position that is an i32 state */
 typedef struct rondo_add_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor a RONDO_ZERO, b RONDO_ZERO;
-  rondo_tensor out RONDO_ZERO;
+  const char *name;
+  rondo_tensor a, b;
+  rondo_tensor out;
 } rondo_add_desc;
 RONDO_API rondo_status rondo_add_add(rondo_graph *graph, const rondo_add_desc *desc);
 
@@ -680,9 +677,9 @@ RONDO_API rondo_status rondo_add_add(rondo_graph *graph, const rondo_add_desc *d
  *   x    [count, n] in f32, f16 or bf16; n is at least 1
  *   out  i32 [count] */
 typedef struct rondo_argmax_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor x RONDO_ZERO;
-  rondo_tensor out RONDO_ZERO;
+  const char *name;
+  rondo_tensor x;
+  rondo_tensor out;
 } rondo_argmax_desc;
 RONDO_API rondo_status rondo_add_argmax(rondo_graph *graph, const rondo_argmax_desc *desc);
 
@@ -697,10 +694,10 @@ RONDO_API rondo_status rondo_add_argmax(rondo_graph *graph, const rondo_argmax_d
  *               optional f32 [1] or [count], at replay; absent: 0
  * Each operation is rounded to fp32, the result to x's type. The host and every chip give the same bits. */
 typedef struct rondo_penalty_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor x RONDO_ZERO;
-  rondo_tensor ids RONDO_ZERO;
-  rondo_tensor repetition RONDO_ZERO, frequency RONDO_ZERO, presence RONDO_ZERO;
+  const char *name;
+  rondo_tensor x;
+  rondo_tensor ids;
+  rondo_tensor repetition, frequency, presence;
 } rondo_penalty_desc;
 RONDO_API rondo_status rondo_add_penalty(rondo_graph *graph, const rondo_penalty_desc *desc);
 
@@ -723,11 +720,11 @@ RONDO_API rondo_status rondo_add_penalty(rondo_graph *graph, const rondo_penalty
  * p has a relative error of at most 2^-21, and is 0 below 2^-42 of the largest. Sums of p are exact: the host and every
  * chip draw the same column. */
 typedef struct rondo_sample_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor x RONDO_ZERO;
-  rondo_tensor out RONDO_ZERO;
-  rondo_tensor temperature RONDO_ZERO, top_k RONDO_ZERO, top_p RONDO_ZERO;
-  rondo_tensor seed RONDO_ZERO, step RONDO_ZERO;
+  const char *name;
+  rondo_tensor x;
+  rondo_tensor out;
+  rondo_tensor temperature, top_k, top_p;
+  rondo_tensor seed, step;
 } rondo_sample_desc;
 RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc);
 
@@ -775,19 +772,19 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  * Scores are scaled by 1/sqrt(d). A new row below 0 or beyond the capacity is not written. At a position below 0 the
  * token sees nothing, and the half adds nothing. */
 typedef struct rondo_attention_block_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor x RONDO_ZERO, x_parts RONDO_ZERO;
-  rondo_tensor norm RONDO_ZERO;
-  float norm_epsilon RONDO_ZERO;
-  float scale RONDO_ZERO;
-  rondo_tensor qkv RONDO_ZERO, qkv_scales RONDO_ZERO;
-  rondo_tensor output RONDO_ZERO, output_scales RONDO_ZERO;
-  rondo_tensor k RONDO_ZERO, v RONDO_ZERO;
-  rondo_tensor position RONDO_ZERO;
-  rondo_tensor rope_frequencies RONDO_ZERO;
-  float rope_base RONDO_ZERO;
-  rondo_rope_pairing rope_pairing RONDO_ZERO;
-  rondo_tensor out RONDO_ZERO, out_parts RONDO_ZERO;
+  const char *name;
+  rondo_tensor x, x_parts;
+  rondo_tensor norm;
+  float norm_epsilon;
+  float scale;
+  rondo_tensor qkv, qkv_scales;
+  rondo_tensor output, output_scales;
+  rondo_tensor k, v;
+  rondo_tensor position;
+  rondo_tensor rope_frequencies;
+  float rope_base;
+  rondo_rope_pairing rope_pairing;
+  rondo_tensor out, out_parts;
 } rondo_attention_block_desc;
 RONDO_API rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc);
 
@@ -797,14 +794,14 @@ RONDO_API rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo
  *   gate_up  [2 columns, hidden]: row 2i is gate's row i, row 2i + 1 is up's
  *   down     [hidden, columns] */
 typedef struct rondo_feed_forward_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor x RONDO_ZERO, x_parts RONDO_ZERO;
-  rondo_tensor norm RONDO_ZERO;
-  float norm_epsilon RONDO_ZERO;
-  float scale RONDO_ZERO;
-  rondo_tensor gate_up RONDO_ZERO, gate_up_scales RONDO_ZERO;
-  rondo_tensor down RONDO_ZERO, down_scales RONDO_ZERO;
-  rondo_tensor out RONDO_ZERO, out_parts RONDO_ZERO;
+  const char *name;
+  rondo_tensor x, x_parts;
+  rondo_tensor norm;
+  float norm_epsilon;
+  float scale;
+  rondo_tensor gate_up, gate_up_scales;
+  rondo_tensor down, down_scales;
+  rondo_tensor out, out_parts;
 } rondo_feed_forward_desc;
 RONDO_API rondo_status rondo_add_feed_forward(rondo_graph *graph, const rondo_feed_forward_desc *desc);
 
@@ -844,30 +841,30 @@ typedef enum rondo_layout {
  * Errors: RONDO_UNSUPPORTED from rondo_instantiate if a GPU has too little shared memory for f16 or bf16. 99 KB for a
  * block suffice up to 128 x 128 and 512 x 32. */
 typedef struct rondo_qr_desc {
-  const char *name RONDO_ZERO;
-  rondo_layout layout RONDO_ZERO;
-  rondo_tensor a RONDO_ZERO;
-  rondo_tensor h RONDO_ZERO, tau RONDO_ZERO;
-  rondo_tensor r RONDO_ZERO;
-  rondo_tensor q RONDO_ZERO;
+  const char *name;
+  rondo_layout layout;
+  rondo_tensor a;
+  rondo_tensor h, tau;
+  rondo_tensor r;
+  rondo_tensor q;
 } rondo_qr_desc;
 RONDO_API rondo_status rondo_add_qr(rondo_graph *graph, const rondo_qr_desc *desc);
 
 /* QR of a panel, in place (LAPACK geqr2): a is a view of m x nb, tau [batch, min(m, nb)]. Error bounds are those of H
  * and tau of rondo_add_qr. */
 typedef struct rondo_qr_panel_desc {
-  const char *name RONDO_ZERO;
-  rondo_layout layout RONDO_ZERO;
-  rondo_tensor a RONDO_ZERO, tau RONDO_ZERO;
+  const char *name;
+  rondo_layout layout;
+  rondo_tensor a, tau;
 } rondo_qr_panel_desc;
 RONDO_API rondo_status rondo_add_qr_panel(rondo_graph *graph, const rondo_qr_panel_desc *desc);
 
 /* Trailing update, in place: C := Q^T C, with c of m x nc and a panel v of m x nb as rondo_add_qr_panel leaves it. The
  * reflectors are applied one after the other, without T. The error bound is that of rondo_add_qr_apply. */
 typedef struct rondo_qr_update_desc {
-  const char *name RONDO_ZERO;
-  rondo_layout layout RONDO_ZERO;
-  rondo_tensor v RONDO_ZERO, tau RONDO_ZERO, c RONDO_ZERO;
+  const char *name;
+  rondo_layout layout;
+  rondo_tensor v, tau, c;
 } rondo_qr_update_desc;
 RONDO_API rondo_status rondo_add_qr_update(rondo_graph *graph, const rondo_qr_update_desc *desc);
 
@@ -877,10 +874,10 @@ RONDO_API rondo_status rondo_add_qr_update(rondo_graph *graph, const rondo_qr_up
  * Error bound, with eps and |X| of rondo_add_qr and the exact Q of reflectors with tau = 2 / |v|^2 up to rounding:
  *   |result - Q C| <= 30 m eps |C| */
 typedef struct rondo_qr_apply_desc {
-  const char *name RONDO_ZERO;
-  rondo_layout layout RONDO_ZERO;
-  int32_t transpose RONDO_ZERO;
-  rondo_tensor v RONDO_ZERO, tau RONDO_ZERO, c RONDO_ZERO;
+  const char *name;
+  rondo_layout layout;
+  int32_t transpose;
+  rondo_tensor v, tau, c;
 } rondo_qr_apply_desc;
 RONDO_API rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_apply_desc *desc);
 
@@ -889,10 +886,10 @@ RONDO_API rondo_status rondo_add_qr_apply(rondo_graph *graph, const rondo_qr_app
  *   r  k x n := the upper triangle of h, zeros below (LAPACK lacpy)
  *   q  m x k := the first columns of the identity (laset), which rondo_add_qr_apply turns into thin Q */
 typedef struct rondo_qr_extract_desc {
-  const char *name RONDO_ZERO;
-  rondo_layout layout RONDO_ZERO;
-  rondo_tensor h RONDO_ZERO;
-  rondo_tensor r RONDO_ZERO, q RONDO_ZERO;
+  const char *name;
+  rondo_layout layout;
+  rondo_tensor h;
+  rondo_tensor r, q;
 } rondo_qr_extract_desc;
 RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_extract_desc *desc);
 
@@ -916,12 +913,12 @@ RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_e
  *   |a_j' (b - A x)| <= 30 m eps |a_j| s
  *   ||b - A x| - residual| <= 30 m eps s */
 typedef struct rondo_least_squares_desc {
-  const char *name RONDO_ZERO;
-  rondo_layout layout RONDO_ZERO;
-  rondo_tensor a RONDO_ZERO, b RONDO_ZERO;
-  rondo_tensor x RONDO_ZERO;
-  rondo_tensor residual RONDO_ZERO;
-  rondo_tensor info RONDO_ZERO;
+  const char *name;
+  rondo_layout layout;
+  rondo_tensor a, b;
+  rondo_tensor x;
+  rondo_tensor residual;
+  rondo_tensor info;
 } rondo_least_squares_desc;
 RONDO_API rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_least_squares_desc *desc);
 
@@ -938,8 +935,8 @@ RONDO_API int32_t rondo_qr_panel_width(rondo_dtype dtype, int64_t m, int64_t n);
  * the matrix of magnitudes:
  *   |a out - I| <= n (eps |a| |out| + tiny) */
 typedef struct rondo_triangular_inverse_desc {
-  const char *name RONDO_ZERO;
-  rondo_tensor a RONDO_ZERO, out RONDO_ZERO;
+  const char *name;
+  rondo_tensor a, out;
 } rondo_triangular_inverse_desc;
 RONDO_API rondo_status rondo_add_triangular_inverse(rondo_graph *graph, const rondo_triangular_inverse_desc *desc);
 
@@ -954,10 +951,10 @@ typedef enum rondo_access { RONDO_READ = 1, RONDO_WRITE = 2, RONDO_READ_WRITE = 
  * changes from replay to replay, such as a position or a seed, is a small input: the program writes it to rondo_data,
  * without a driver call, and the kernel reads it through its pointer. */
 typedef struct rondo_argument {
-  rondo_tensor tensor RONDO_ZERO;
-  rondo_access access RONDO_ZERO;
-  const void *value RONDO_ZERO;
-  uint32_t bytes RONDO_ZERO; /* at most 64 */
+  rondo_tensor tensor;
+  rondo_access access;
+  const void *value;
+  uint32_t bytes; /* at most 64 */
 } rondo_argument;
 
 /* An own kernel on the host backend. data[i] is the address of argument i: a tensor's first element (tensors are
@@ -982,16 +979,16 @@ typedef void (*rondo_host_function)(void *user, void *const *data);
  * zeros. A kernel that does not end, or leaves its bounds, if every length, position and index is 0 needs the option
  * without_warm_up. */
 typedef struct rondo_kernel_desc {
-  const char *name RONDO_ZERO;
-  const void *image RONDO_ZERO;
-  size_t image_bytes RONDO_ZERO;
-  const char *function RONDO_ZERO;
-  uint32_t grid[3] RONDO_ZERO, block[3] RONDO_ZERO;
-  uint32_t shared_bytes RONDO_ZERO; /* dynamic */
-  const rondo_argument *arguments RONDO_ZERO;
-  uint32_t argument_count RONDO_ZERO;
-  rondo_host_function host RONDO_ZERO;
-  void *user RONDO_ZERO;
+  const char *name;
+  const void *image;
+  size_t image_bytes;
+  const char *function;
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes; /* dynamic */
+  const rondo_argument *arguments;
+  uint32_t argument_count;
+  rondo_host_function host;
+  void *user;
 } rondo_kernel_desc;
 RONDO_API rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc);
 
@@ -1001,11 +998,11 @@ RONDO_API rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_d
  *   - Refused: work that allocates, frees or calls back to the host; captured work in a graph of over 131072 nodes. */
 typedef int (*rondo_capture_function)(void *user, void *stream, void *const *data);
 typedef struct rondo_capture_desc {
-  const char *name RONDO_ZERO;
-  const rondo_argument *arguments RONDO_ZERO;
-  uint32_t argument_count RONDO_ZERO;
-  rondo_host_function host RONDO_ZERO;
-  void *user RONDO_ZERO;
+  const char *name;
+  const rondo_argument *arguments;
+  uint32_t argument_count;
+  rondo_host_function host;
+  void *user;
 } rondo_capture_desc;
 RONDO_API rondo_status rondo_add_capture(rondo_graph *graph, const rondo_capture_desc *desc,
                                          rondo_capture_function callback);
@@ -1051,19 +1048,19 @@ RONDO_API rondo_status rondo_plan_graphs(rondo_graph *const *graphs, uint32_t gr
 typedef struct rondo_exec rondo_exec;
 
 typedef struct rondo_exec_options {
-  uint32_t slots RONDO_ZERO; /* 1..16; 0: 1 */
+  uint32_t slots; /* 1..16; 0: 1 */
   /* 1: keep warm while the exec is open. After 200 us without a replay a thread of Rondo's launches a tiny kernel, so
    * that the GPU, and the core of the replaying thread, stay awake. Pin that thread. Takes 1 to 2 % of that core and
    * some power. No effect on the host. */
-  int32_t keep_warm RONDO_ZERO;
-  uint32_t lane RONDO_ZERO; /* the lane of its replays */
+  int32_t keep_warm;
+  uint32_t lane; /* the lane of its replays */
   /* 1: the exec may share states with execs of other lanes, else it is refused. Nothing orders lanes: the program
    * ensures that no exec writes such a state while an exec of another lane uses it. */
-  int32_t states_are_ordered RONDO_ZERO;
+  int32_t states_are_ordered;
   /* 1: rondo_instantiate runs no task; each slot's first replay has the one-time costs. */
-  int32_t without_warm_up RONDO_ZERO;
+  int32_t without_warm_up;
   /* 1: the graph's own constants are zeros until uploaded, rather than an error. Borrowed ones follow their exec. */
-  int32_t constants_begin_as_zeros RONDO_ZERO;
+  int32_t constants_begin_as_zeros;
 } rondo_exec_options;
 
 /* Makes an exec: places every tensor, builds one executable graph per slot, and replays each once as a warm-up, so that
@@ -1247,13 +1244,13 @@ RONDO_API rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path
 RONDO_API rondo_status rondo_explain(rondo_graph *graph, int32_t chip, const char *path);
 
 typedef struct rondo_profile_options {
-  uint32_t passes RONDO_ZERO; /* through all tasks; the results are medians; 0: 20 */
+  uint32_t passes; /* through all tasks; the results are medians; 0: 20 */
   /* Size of the copy that measures the bandwidth: more than the caches hold; 0: 256 MiB. Takes twice as much memory,
    * outside the pools. */
-  uint64_t copy_bytes RONDO_ZERO;
+  uint64_t copy_bytes;
   /* Called after every pass, by the calling thread; may be NULL. It calls nothing of Rondo. */
-  void (*progress)(void *user, uint32_t done, uint32_t passes) RONDO_ZERO;
-  void *user RONDO_ZERO;
+  void (*progress)(void *user, uint32_t done, uint32_t passes);
+  void *user;
 } rondo_profile_options;
 
 /* One task, or copy of inputs or outputs, in a replay. */
@@ -1316,16 +1313,16 @@ RONDO_API rondo_status rondo_write_trace(const rondo_task_profile *tasks, const 
  *   - On the host a lane has threads of its own, as many as multiprocessors says, at least one; if all lanes ask for
  *     more than host_threads, in proportion. There are no priorities. */
 struct rondo_lane {
-  const char *name RONDO_ZERO; /* for messages; copied (63 bytes kept), may be NULL */
+  const char *name; /* for messages; copied (63 bytes kept), may be NULL */
   /* For this lane alone, rounded up to what the chip can split off (8 at a time on sm_90); 0: shares those that other
    * lanes leave. */
-  int32_t multiprocessors RONDO_ZERO;
+  int32_t multiprocessors;
   /* Among lanes that share multiprocessors; 0 is the lowest, the driver's limit (5) the highest. Higher lanes go first
    * when a block of a kernel ends. */
-  int32_t priority RONDO_ZERO;
+  int32_t priority;
   /* Of the device pool, for the temporaries of the lane's execs, which share them; 0: as much as they need, grown as
    * they come. */
-  uint64_t arena_bytes RONDO_ZERO;
+  uint64_t arena_bytes;
 };
 
 /* What a lane was given. */

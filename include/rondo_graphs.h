@@ -6,6 +6,11 @@
  * all zero. name begins the names of tensors and tasks.
  *
  * Errors: RONDO_INVALID_ARGUMENT; RONDO_OUT_OF_MEMORY beyond the graph's limits. */
+#if defined(__cplusplus) && __cplusplus >= 201402L && defined(__has_include) && !defined(RONDO_GRAPHS_CXX_H)
+#if __has_include("rondo_graphs_cxx.h")
+#include "rondo_graphs_cxx.h" /* installed: the same text, with a default for each field of a descriptor */
+#endif
+#endif
 #ifndef RONDO_GRAPHS_H
 #define RONDO_GRAPHS_H
 
@@ -20,27 +25,27 @@ extern "C" {
 /* rondo_add_gemv: y = scale * W x for 1 to 16 vectors. One task; two if vectors are first quantised to NVFP4, which
  * makes the product one of integers. */
 typedef struct rondo_graph_gemv_desc {
-  const char *name RONDO_ZERO; /* NULL: "gemv" */
-  rondo_dtype weights RONDO_ZERO;
-  rondo_dtype vectors RONDO_ZERO; /* as the product sees them */
-  rondo_dtype out RONDO_ZERO;
-  int64_t m RONDO_ZERO, k RONDO_ZERO;
-  int64_t batch RONDO_ZERO;      /* matrices; 0: no batch dimension */
-  int32_t count RONDO_ZERO;      /* vectors of each matrix; 0: 1 */
-  float scale RONDO_ZERO;        /* 0: 1; such as NVFP4's per-tensor factor */
-  int32_t row_scales RONDO_ZERO; /* 1: e4m3 weights have a factor for each row */
+  const char *name; /* NULL: "gemv" */
+  rondo_dtype weights;
+  rondo_dtype vectors; /* as the product sees them */
+  rondo_dtype out;
+  int64_t m, k;
+  int64_t batch;      /* matrices; 0: no batch dimension */
+  int32_t count;      /* vectors of each matrix; 0: 1 */
+  float scale;        /* 0: 1; such as NVFP4's per-tensor factor */
+  int32_t row_scales; /* 1: e4m3 weights have a factor for each row */
   /* NVFP4 vectors: f32, f16 or bf16 is the type of the input, which is quantised with global_scale quantize_scale (0:
    * 1), a factor of the product too. 0: the input is NVFP4. */
-  rondo_dtype quantize_from RONDO_ZERO;
-  float quantize_scale RONDO_ZERO;
+  rondo_dtype quantize_from;
+  float quantize_scale;
   /* From here on as in rondo_gemv_desc. bias and residual are types of tensors; 0: absent. */
-  rondo_scale_layout weight_scale_layout RONDO_ZERO, vector_scale_layout RONDO_ZERO;
-  int32_t one_order RONDO_ZERO;
-  float norm_epsilon RONDO_ZERO; /* > 0: there is a norm */
-  rondo_dtype bias RONDO_ZERO;
-  int32_t silu_mul RONDO_ZERO;
-  rondo_dtype residual RONDO_ZERO;
-  float out_global_scale RONDO_ZERO;
+  rondo_scale_layout weight_scale_layout, vector_scale_layout;
+  int32_t one_order;
+  float norm_epsilon; /* > 0: there is a norm */
+  rondo_dtype bias;
+  int32_t silu_mul;
+  rondo_dtype residual;
+  float out_global_scale;
 } rondo_graph_gemv_desc;
 
 /* The tensors of rondo_gemv_desc. */
@@ -66,16 +71,16 @@ RONDO_API rondo_status rondo_graph_gemv(rondo_graph *graph, const rondo_graph_ge
  *   with_lengths  1: there is an input kv_lengths
  *   with_lse      1: there is an output lse */
 typedef struct rondo_graph_attention_desc {
-  const char *name RONDO_ZERO; /* NULL: "attention" */
-  rondo_dtype dtype RONDO_ZERO;
-  rondo_head_layout layout RONDO_ZERO;
-  int64_t batch RONDO_ZERO, query_heads RONDO_ZERO, kv_heads RONDO_ZERO;
-  int64_t query_length RONDO_ZERO, kv_length RONDO_ZERO;
-  int64_t head_dimension RONDO_ZERO;
-  float scale RONDO_ZERO;
-  int32_t causal RONDO_ZERO;
-  int32_t splits RONDO_ZERO;
-  int32_t kv_is_state RONDO_ZERO, with_lengths RONDO_ZERO, with_lse RONDO_ZERO;
+  const char *name; /* NULL: "attention" */
+  rondo_dtype dtype;
+  rondo_head_layout layout;
+  int64_t batch, query_heads, kv_heads;
+  int64_t query_length, kv_length;
+  int64_t head_dimension;
+  float scale;
+  int32_t causal;
+  int32_t splits;
+  int32_t kv_is_state, with_lengths, with_lse;
 } rondo_graph_attention_desc;
 
 typedef struct rondo_graph_attention_tensors {
@@ -92,13 +97,13 @@ RONDO_API rondo_status rondo_graph_attention(rondo_graph *graph, const rondo_gra
 
 /* rondo_add_gemm_softmax: P = softmax over rows of scale * A B^T, for `batch` matrices; sizes >= 0. */
 typedef struct rondo_graph_gemm_softmax_desc {
-  const char *name RONDO_ZERO;    /* NULL: "gemm_softmax" */
-  rondo_dtype dtype RONDO_ZERO;   /* of A and B: f16 or bf16 */
-  rondo_dtype p_dtype RONDO_ZERO; /* of P: f16, bf16 or f32 */
-  int64_t batch RONDO_ZERO, m RONDO_ZERO, n RONDO_ZERO, k RONDO_ZERO;
-  float scale RONDO_ZERO;        /* 0: 1 */
-  int32_t causal RONDO_ZERO;     /* 1: row i sees column j only if j <= i + n - m */
-  int32_t b_constant RONDO_ZERO; /* 1: B is a constant instead of an input */
+  const char *name;    /* NULL: "gemm_softmax" */
+  rondo_dtype dtype;   /* of A and B: f16 or bf16 */
+  rondo_dtype p_dtype; /* of P: f16, bf16 or f32 */
+  int64_t batch, m, n, k;
+  float scale;        /* 0: 1 */
+  int32_t causal;     /* 1: row i sees column j only if j <= i + n - m */
+  int32_t b_constant; /* 1: B is a constant instead of an input */
 } rondo_graph_gemm_softmax_desc;
 
 typedef struct rondo_graph_gemm_softmax_tensors {
@@ -124,12 +129,12 @@ typedef enum rondo_qr_form {
  * last bits may differ between a batch of 64 and one of 65.
  *   panel_width  columns of a panel; 0: Rondo chooses it, or no panels */
 typedef struct rondo_graph_qr_desc {
-  const char *name RONDO_ZERO; /* NULL: "qr" */
-  rondo_dtype dtype RONDO_ZERO;
-  rondo_layout layout RONDO_ZERO;
-  int64_t m RONDO_ZERO, n RONDO_ZERO, batch RONDO_ZERO;
-  rondo_qr_form form RONDO_ZERO;
-  int32_t panel_width RONDO_ZERO;
+  const char *name; /* NULL: "qr" */
+  rondo_dtype dtype;
+  rondo_layout layout;
+  int64_t m, n, batch;
+  rondo_qr_form form;
+  int32_t panel_width;
 } rondo_graph_qr_desc;
 
 /* Tensors [batch, columns, rows] (column-major) or [batch, rows, columns]. */
@@ -182,34 +187,34 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  * feed_back its advance is 0, and its token is set before it continues. */
 typedef struct rondo_graph_llama_desc {
   /* "draft" gives "draft.layer0.qkv"; at most 29 characters. NULL: no prefix */
-  const char *name RONDO_ZERO;
-  int32_t layers RONDO_ZERO;
-  int64_t hidden RONDO_ZERO;
-  int64_t query_heads RONDO_ZERO, kv_heads RONDO_ZERO;
-  int64_t head_dimension RONDO_ZERO; /* 0: hidden / query_heads */
-  int64_t feed_forward RONDO_ZERO, vocabulary RONDO_ZERO;
-  int64_t context RONDO_ZERO;                 /* the most tokens of a sequence */
-  float rope_base RONDO_ZERO;                 /* 0: 10000 */
-  rondo_rope_pairing rope_pairing RONDO_ZERO; /* Hugging Face: RONDO_ROPE_HALVES; GGUF: RONDO_ROPE_INTERLEAVED */
-  int32_t rope_frequencies RONDO_ZERO;        /* 1: a constant `frequencies` replaces rope_base */
-  float epsilon RONDO_ZERO;                   /* of RMS norms; 0: 1e-5 */
-  rondo_dtype dtype RONDO_ZERO;               /* f16 or bf16 */
-  rondo_dtype weights RONDO_ZERO;             /* of the layers: dtype, e4m3 or nvfp4 */
-  rondo_dtype embedding RONDO_ZERO;           /* and head: dtype or nvfp4; 0: nvfp4 if weights are, else dtype */
-  float nvfp4_scale RONDO_ZERO;               /* factor of all nvfp4 weights; 0: 1 */
-  int32_t tied_embedding RONDO_ZERO;          /* 1: the embedding is the head too */
-  int32_t one_order RONDO_ZERO;               /* 1: a sequence's products have the same bits beside any others */
-  int32_t sequences RONDO_ZERO;               /* 1 to 16; 0: 1 */
-  int32_t tokens RONDO_ZERO;                  /* prefill: 1 to 16; 0: decode */
-  int32_t sequence RONDO_ZERO;                /* prefill: its sequence, below `sequences` */
-  int32_t feed_back RONDO_ZERO;               /* 1: tokens and positions are states */
-  int32_t with_logits RONDO_ZERO;             /* 1: logits are an output */
-  int32_t with_sampling RONDO_ZERO;           /* 1: rondo_add_sample draws the next token */
-  int32_t penalized RONDO_ZERO;               /* ids of a row for rondo_add_penalty, up to 1024; 0: no penalties */
+  const char *name;
+  int32_t layers;
+  int64_t hidden;
+  int64_t query_heads, kv_heads;
+  int64_t head_dimension; /* 0: hidden / query_heads */
+  int64_t feed_forward, vocabulary;
+  int64_t context;                 /* the most tokens of a sequence */
+  float rope_base;                 /* 0: 10000 */
+  rondo_rope_pairing rope_pairing; /* Hugging Face: RONDO_ROPE_HALVES; GGUF: RONDO_ROPE_INTERLEAVED */
+  int32_t rope_frequencies;        /* 1: a constant `frequencies` replaces rope_base */
+  float epsilon;                   /* of RMS norms; 0: 1e-5 */
+  rondo_dtype dtype;               /* f16 or bf16 */
+  rondo_dtype weights;             /* of the layers: dtype, e4m3 or nvfp4 */
+  rondo_dtype embedding;           /* and head: dtype or nvfp4; 0: nvfp4 if weights are, else dtype */
+  float nvfp4_scale;               /* factor of all nvfp4 weights; 0: 1 */
+  int32_t tied_embedding;          /* 1: the embedding is the head too */
+  int32_t one_order;               /* 1: a sequence's products have the same bits beside any others */
+  int32_t sequences;               /* 1 to 16; 0: 1 */
+  int32_t tokens;                  /* prefill: 1 to 16; 0: decode */
+  int32_t sequence;                /* prefill: its sequence, below `sequences` */
+  int32_t feed_back;               /* 1: tokens and positions are states */
+  int32_t with_logits;             /* 1: logits are an output */
+  int32_t with_sampling;           /* 1: rondo_add_sample draws the next token */
+  int32_t penalized;               /* ids of a row for rondo_add_penalty, up to 1024; 0: no penalties */
   /* The graph whose constants and states this one borrows, and whose exec is open first; NULL: none. Its description
    * may differ in name, one_order, tokens, sequence, with_logits and with_sampling, and in feed_back if only the lender
    * has it; else RONDO_INVALID_ARGUMENT. Read during the call only. */
-  const struct rondo_graph_llama_tensors *lender RONDO_ZERO;
+  const struct rondo_graph_llama_tensors *lender;
 } rondo_graph_llama_desc;
 
 /* Constants, and the KV caches. Scales of e4m3 weights are f32 [rows], those of nvfp4 e4m3 [rows, columns / 16]. */
