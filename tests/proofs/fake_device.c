@@ -66,7 +66,7 @@ static void quantize(const struct fake_launch *launch) {
 /* ---- Rondo's device code ----------------------------------------------------------------------------------------- */
 
 /* The library's own table is empty where there is no nvcc, which the fake does not need. So Rondo's references to it
- * come here (--wrap in build/objects.ninja), where it is filled before the backend is opened. */
+ * come here (--wrap in build/programs.ninja), where it is filled before the backend is opened. */
 enum { IMAGES_MOST = 64 };
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names. */

@@ -1,6 +1,6 @@
 /* forbidden.h - traps for what Rondo must not do once an exec is instantiated: carve from a pool or give back to it,
  * and ask the driver for anything but what a replay is made of. The program is linked so that Rondo's calls come here
- * first (--wrap in build/objects.ninja) and go on from here. */
+ * first (--wrap in build/programs.ninja) and go on from here. */
 #ifndef FORBIDDEN_H
 #define FORBIDDEN_H
 
