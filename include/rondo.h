@@ -5,8 +5,8 @@
  *     tensors, tasks      offsets, bytes       graph per slot         one word to wait on
  *
  * A program opens a runtime with three fixed pools (device, pinned, host). It describes its work once, as a graph of
- * tasks over tensors, and instantiates the graph. From then on it only replays. Without a GPU the same graph runs on
- * the host backend, with the same plan. A complete program, for y = W x with four-bit weights, one vector at a time:
+ * tasks over tensors, and instantiates the graph. Then it only replays. Without a GPU the graph runs on the host
+ * backend, with the same plan. A complete program, for y = W x with four-bit weights:
  *
  *     #include <rondo.h>
  *     #include <stdio.h>
@@ -70,34 +70,34 @@
  *   - A failed call changes nothing. rondo_error_text() then gives one sentence with the phase, the task, the tensor
  *     and what was expected.
  *   - Every function may return RONDO_INVALID_ARGUMENT (a NULL or ended handle, a tensor of another graph, arguments
- *     that do not fit together) and RONDO_INVALID_STATE (not allowed now); functions that describe or plan also
- *     RONDO_OUT_OF_MEMORY; functions that reach the device also RONDO_DEVICE_ERROR and RONDO_DEVICE_LOST. "Errors:"
- *     lists other codes, and special causes of these.
+ *     that do not fit together) and RONDO_INVALID_STATE (not allowed now, such as a wait in a task for the task's own
+ *     runtime: see rondo_host_function). Functions that describe or plan may return RONDO_OUT_OF_MEMORY (beyond the
+ *     graph's limits or memory), functions that reach the device RONDO_DEVICE_ERROR and RONDO_DEVICE_LOST. "Errors:"
+ *     lists other codes and further causes.
  *   - Descriptors are for designated initialisers. A zero field means its default; an all-zero rondo_tensor is absent.
  *     Memory behind pointers is read during the call only, except images of kernels, callbacks and `user`.
  *   - The caller owns handles. The function that ends a handle takes its address and sets it to NULL; NULL is allowed.
  *
  * Threads:
  *   - Runtime: any number of threads may call rondo_open, rondo_close, rondo_instantiate, rondo_runtime_info,
- *     rondo_runtime_health and rondo_lane_info at a time. Nobody uses a runtime while it is being closed.
+ *     rondo_runtime_health and rondo_lane_info at a time. No thread uses a runtime or exec while another closes it.
  *   - Graph: one thread at a time describes, plans, instantiates or draws it.
  *   - Exec: any number of threads may call rondo_acquire, rondo_acquire_within, rondo_wait_any and rondo_exec_info,
- *     without a lock. During an upload or download no other thread replays the exec or a borrower. Nobody uses an exec
- *     while it is being closed.
+ *     without a lock. During an upload or download no other thread replays the exec or a borrower.
  *   - Several threads may make, set, read and close execs that share constants and states. Of two calls that exclude
  *     each other the second is refused.
  *   - Slot: only its holder, one thread at a time, fills, replays, rebinds, profiles and releases it. The holder may
  *     hand it on, by rondo_wait_any or any means that orders memory. Any thread may call rondo_poll, rondo_wait and
  *     rondo_data.
- *   - Different graphs and execs are independent. Any thread may call functions of values alone (rondo_dtype_bits).
- *   - Threads of the library take no signals of the program, nor do those that the driver starts in rondo_open,
+ *   - Different graphs and execs are independent. Any thread may call functions of values alone (rondo_version,
+ *     rondo_dtype_bits, rondo_qr_panel_width, rondo_write_profile, rondo_write_trace).
+ *   - Threads of the library block the program's signals. So do threads that the driver starts in rondo_open,
  *     rondo_instantiate, a slot's first replay and a device's first notice.
  *   - Results are computed in the default floating-point state. The calling thread's state has no effect on them and
  *     does not change.
  *   - fork: in the child, every call on a runtime of the parent, or on a graph, exec or slot made with it, returns
- *     RONDO_INVALID_STATE at once, closing too, and touches neither the GPU nor a thread (Linux 4.14 and newer). The
- *     child need not close them, and may use graphs made without a runtime. It may open a runtime of its own: if the
- *     parent has used the GPU, CUDA refuses that as RONDO_NO_DEVICE.
+ *     RONDO_INVALID_STATE at once (Linux 4.14 and newer). The child need not close them. It may use graphs made without
+ *     a runtime, and open a runtime of its own; if the parent has used the GPU, CUDA refuses that with RONDO_NO_DEVICE.
  */
 #if defined(__cplusplus) && __cplusplus >= 201402L && defined(__has_include) && !defined(RONDO_CXX_H)
 #if __has_include("rondo_cxx.h")
@@ -149,7 +149,7 @@ extern "C" {
 /* The most elements of one tensor: 2^31. */
 #define RONDO_MAX_ELEMENTS (INT64_C(1) << 31)
 
-/* The library's RONDO_VERSION. Any thread, at any time; never fails. */
+/* The library's RONDO_VERSION. */
 RONDO_API uint32_t rondo_version(void);
 
 /* ---- Status ------------------------------------------------------------------------------------------------------ */
@@ -165,7 +165,7 @@ typedef enum rondo_status {
   RONDO_NO_DEVICE,        /* the backend cannot be used here; the text says why */
   RONDO_DEVICE_ERROR,     /* the driver refused a call; the runtime stays usable */
   RONDO_DEVICE_LOST,      /* a fatal device error. Later calls on the runtime return this, with the first cause. The
-                             driver gives this process no GPU any more: it must end */
+                             driver gives this process no GPU any more: the process must end */
   RONDO_IO_ERROR,         /* a report could not be written */
   RONDO_INTERNAL          /* a bug in Rondo */
 } rondo_status;
@@ -190,12 +190,10 @@ typedef enum rondo_backend {
 
 /* How rondo_wait, rondo_wait_any and the host backend's threads wait. Idle host threads sleep; rondo_replay wakes them
  * with one system call.
- *   RONDO_WAIT_SPIN_YIELD  CUDA: spins 50 us, then yields the core between looks. Host, whose tasks may need the core:
- *                          spins, or sleeps until the end, whichever was sooner in a few trial waits for the slot.
- *                          Trials are repeated now and then
+ *   RONDO_WAIT_SPIN_YIELD  CUDA: spins 50 us, then yields the core between looks. Host: spins, or sleeps until the end,
+ *                          whichever was sooner in trial waits for the slot, repeated now and then
  *   RONDO_WAIT_SPIN        spins. No system call in rondo_replay and rondo_wait, except in a slot's first replay
- *                          without warm-up. Host: one thread of each lane spins too, and so keeps a core busy even when
- *                          idle
+ *                          without warm-up. Host: one thread of each lane spins too, even when idle
  *   RONDO_WAIT_BLOCK       least CPU. CUDA: sleeps 20 us between looks. Host: sleeps until the end */
 typedef enum rondo_wait_mode { RONDO_WAIT_SPIN_YIELD = 0, RONDO_WAIT_SPIN, RONDO_WAIT_BLOCK } rondo_wait_mode;
 
@@ -208,8 +206,8 @@ typedef struct rondo_options {
   /* Threads of the host backend, for all lanes. 0: one per core, at most 64, at most the CPU quota of the process's
    * control groups in full cores, and at least one per lane. The cores are those of the thread that calls rondo_open;
    * if it has one core, the main thread's; if that has one too, the process's when the library was loaded. Threads run
-   * on all of these cores, and spin a moment before they sleep: a service with busy threads of its own sets the number
-   * of cores that they leave. */
+   * on all of these cores, and spin briefly before they sleep. A service with busy threads of its own sets the number
+   * of cores that these leave free. */
   uint32_t host_threads;
   rondo_wait_mode wait_mode;
   const rondo_allocator *allocator; /* NULL: mimalloc. Copied */
@@ -218,11 +216,11 @@ typedef struct rondo_options {
 } rondo_options;
 
 /* Opens a runtime: loads the driver, creates the context and takes the three pools.
- *   - Later the runtime allocates only in rondo_profile, and threads during successive uploads and shortly after.
+ *   - Later the runtime allocates only in rondo_profile and for the threads that help with successive uploads.
  *   - Pools in host memory are limited by what the machine and its control group can spare now, or by the program's
  *     allocator. The system provides their pages at the first use, in rondo_instantiate, which returns
- *     RONDO_OUT_OF_MEMORY if none are left. Calls that describe, plan and instantiate use pages of the host pool
- *     without that check. No replay is the first to use a page.
+ *     RONDO_OUT_OF_MEMORY if none are left. Bookkeeping of graphs and execs in the host pool has no such check. No
+ *     replay is the first to use a page.
  *   - A program that uses dlsym calls rondo_open_abi(RONDO_ABI_VERSION, ...): the symbol rondo_open checks no ABI.
  * Errors: RONDO_NO_DEVICE if CUDA cannot be used here (RONDO_BACKEND_AUTO then takes the host); RONDO_OUT_OF_MEMORY;
  * RONDO_INVALID_ARGUMENT, also if lanes ask for too much or the library has another ABI; RONDO_UNSUPPORTED if the
@@ -235,7 +233,7 @@ RONDO_API RONDO_INLINE rondo_status rondo_open(const rondo_options *options, ron
 /* Closes the runtime.
  *   - Waits, without a limit, for all work on its lanes' streams, other libraries' too.
  *   - Leaks memory that a lost device may still touch: see rondo_close_exec_within.
- * Errors: RONDO_INVALID_STATE while an exec or graph of the runtime is open, and inside a task of its own. */
+ * Errors: RONDO_INVALID_STATE while an exec or graph of the runtime is open. */
 RONDO_API rondo_status rondo_close(rondo_runtime **runtime);
 
 typedef struct rondo_pool_info {
@@ -255,17 +253,18 @@ typedef struct rondo_info {
   uint32_t lane_count; /* at least 1 */
   /* GPU memory; 0 on the host, in a callback, or if the driver cannot tell.
    *   driver_bytes       taken by rondo_open besides the pool, for streams, lanes and Rondo's device code, without the
-   *                      CUDA context. A difference of free memory: what other processes take meanwhile counts too
+   *                      CUDA context. It is a difference of free memory, so other processes' allocations in between
+   *                      count too
    *   free_device_bytes  free now, for all processes */
   uint64_t driver_bytes;
   uint64_t free_device_bytes;
 } rondo_info;
 
-/* What was opened, and how full its pools are now. */
+/* The device, and the use of its pools now. */
 RONDO_API rondo_status rondo_runtime_info(rondo_runtime *runtime, rondo_info *info);
 
-/* Asks the driver if the device is still there: RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Needs no slot and
- * takes no lock of Rondo's. It does not notice a kernel that hangs: that replay stays in flight. */
+/* Asks the driver for the device's health: RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Takes no lock of
+ * Rondo's. A kernel that hangs is not noticed: its replay stays in flight. */
 RONDO_API rondo_status rondo_runtime_health(rondo_runtime *runtime);
 
 /* ---- Describe: tensors ------------------------------------------------------------------------------------------- */
@@ -273,8 +272,8 @@ RONDO_API rondo_status rondo_runtime_health(rondo_runtime *runtime);
 typedef struct rondo_graph rondo_graph;
 
 /* A tensor or a view: a small value, valid while its graph lives. An exec takes its graph's tensors even after that
- * graph is destroyed. All other calls refuse a tensor of a destroyed graph, even if a new graph has the same address,
- * until the old graph's runtime is closed. */
+ * graph is destroyed. All other calls refuse them, even if a new graph has the same address, until the old graph's
+ * runtime is closed. */
 typedef struct rondo_tensor {
   rondo_graph *graph;
   uint32_t index;
@@ -306,24 +305,22 @@ typedef struct rondo_graph_limits {
 /* Creates an empty graph. limits may be NULL.
  *   - With a runtime: its memory comes from the host pool, and limits->allocator is NULL.
  *   - Without: its memory comes from the allocator, and any runtime can instantiate it.
- *   - Own kernels and planning take more of that memory. The first call that needs the plan makes it; it is kept until
- *     the description changes.
- * Errors: RONDO_OUT_OF_MEMORY, with the bytes needed in the text. */
+ *   - Own kernels and planning take more of that memory. The first call that needs the plan makes it, and it is kept
+ *     until the description changes. */
 RONDO_API rondo_status rondo_graph_create(rondo_runtime *runtime_or_null, const rondo_graph_limits *limits,
                                           rondo_graph **graph);
 /* Destroys the graph and gives back its memory. Execs made from it live on. */
 RONDO_API rondo_status rondo_graph_destroy(rondo_graph **graph);
 
 /* Adds a tensor: row-major, dense, 1 to 4 dimensions. A dimension may be 0; nvfp4's last one is even.
- *   input      pinned, one per slot; the program fills it before a replay. Zero at first, and keeps its content: rows
- *              that a small batch does not fill are computed from older data
+ *   input      pinned, one per slot; the program fills it before a replay. Zero at first; keeps its content, so rows
+ *              that a small batch does not fill hold older data
  *   output     pinned, one per slot; the program reads it after a replay. Tasks may read it after they wrote it
  *   constant   uploaded after instantiate, never written by a task
  *   state      lives across replays and slots, zero at first, e.g. a KV cache
  *   temporary  lives from its first writer to its last reader; shares bytes with others
  * The name is for messages and reports: copied (63 bytes kept), may be NULL; unprintable characters show as U+FFFD.
- * Errors: RONDO_INVALID_ARGUMENT for a negative size, more than 2^31 elements, an unknown type or rank;
- * RONDO_OUT_OF_MEMORY for more tensors than the graph's limit. */
+ * Errors: RONDO_INVALID_ARGUMENT for a negative size, more than 2^31 elements, an unknown type or rank. */
 RONDO_API rondo_status rondo_input(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
                                    const int64_t *shape, rondo_tensor *tensor);
 RONDO_API rondo_status rondo_output(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
@@ -336,25 +333,27 @@ RONDO_API rondo_status rondo_temporary(rondo_graph *graph, const char *name, ron
                                        const int64_t *shape, rondo_tensor *tensor);
 
 /* Makes a view of a rectangle of a tensor or view, of the same rank: offset and extent per dimension, even ones in the
- * last dimension of nvfp4. It keeps the strides: a matrix gets a leading dimension, and QR a panel of columns.
- * Errors: as rondo_input; RONDO_INVALID_ARGUMENT for a rectangle that is not inside the tensor. */
+ * last dimension of nvfp4. It keeps the strides: a view of a matrix has a leading dimension, and may be a panel of
+ * columns for QR.
+ * Errors: RONDO_INVALID_ARGUMENT for a rectangle that is not inside the tensor. */
 RONDO_API rondo_status rondo_view(rondo_graph *graph, rondo_tensor tensor, const int64_t *offset, const int64_t *extent,
                                   rondo_tensor *view);
 
-/* Makes a view of the same elements, in the order of memory, in another shape. Copies nothing. A product
- * [count, heads * d] becomes the queries [count, heads, 1, d] of an attention.
+/* Makes a view of the same elements, in the order of memory, in another shape: a product [count, heads * d] becomes the
+ * queries [count, heads, 1, d] of an attention.
  *   - A tensor or dense view takes any shape of as many elements; the last dimension of nvfp4 is even.
  *   - A view with gaps between its rows keeps them: dimensions may be split, and joined if contiguous.
- *   - The result is a view like any other; it can be viewed and reshaped.
+ *   - The result can be viewed and reshaped again.
  * Errors: RONDO_INVALID_ARGUMENT for any other shape. */
 RONDO_API rondo_status rondo_reshape(rondo_graph *graph, rondo_tensor tensor, uint32_t rank, const int64_t *shape,
                                      rondo_tensor *view);
 
 /* Adds another graph's constant or state, or a view of one: many graphs share one set of weights and KV caches.
- *   - The memory is the lender's, the other graph's exec: uploaded and counted there, once. The lender is open before
- *     this graph is instantiated, and closed after this graph's execs. The other graph lives during this call only.
+ *   - The memory belongs to the lender, the other graph's exec. It is uploaded and counted there, once. The lender is
+ *     open before this graph is instantiated, and closed after this graph's execs. The other graph need not live longer
+ *     than this call.
  *   - Two borrowed views of one tensor are views of one tensor here, so dependencies are seen.
- *   - Several graphs may write a state that they share: execs of one lane run one after the other.
+ *   - Several graphs may write a shared state: execs of one lane run one after the other.
  * Errors: RONDO_INVALID_ARGUMENT for a tensor of this graph, or one that is neither constant nor state. */
 RONDO_API rondo_status rondo_borrow(rondo_graph *graph, rondo_tensor lent, rondo_tensor *tensor);
 
@@ -370,8 +369,7 @@ RONDO_API rondo_status rondo_tensor_bytes(rondo_tensor tensor, uint64_t *bytes);
  *   at replay  marks a tensor of ids, lengths, positions or settings that each replay reads on the device
  *   u          relative error of one rounding: 2^-11 for f16, 2^-8 for bf16
  *
- * Errors of all rondo_add_*: RONDO_INVALID_ARGUMENT if an operand does not fit (the message names operand and tensor);
- * RONDO_OUT_OF_MEMORY beyond the graph's limit of tasks. */
+ * Errors of all rondo_add_*: RONDO_INVALID_ARGUMENT if an operand does not fit; the text names operand and tensor. */
 
 /* Copy: dst := src, of one shape and any one type. Either may be a view. */
 typedef struct rondo_copy_desc {
@@ -432,8 +430,8 @@ typedef enum rondo_scale_layout { RONDO_SCALES_BY_ROW = 0, RONDO_SCALES_128X4 } 
  *   nvfp4    f16, bf16, nvfp4  e4m3 [batch, m, k/16]    of nvfp4 vectors: e4m3 [batch, count, k/16]
  * With nvfp4, k is a multiple of 16.
  *
- * Sums and epilogue are fp32, in a fixed order; z is rounded to the vectors' type. Matrices with one x, such as those
- * of q, k and v, can be one matrix with all their rows, and their results views of out.
+ * Sums and epilogue are fp32, in a fixed order; z is rounded to the vectors' type. Matrices of one x, such as those of
+ * q, k and v, can be one matrix of all their rows. Their results are then views of out.
  *
  * Error bound of r * scale * weight_scale * (W z), with NVFP4 scales in w and z:
  *   |error| <= |r * scale * weight_scale| ((8 + 4 sqrt(k/16)) 2^-24 sum|w z| + k 2^-141)
@@ -444,7 +442,7 @@ typedef enum rondo_scale_layout { RONDO_SCALES_BY_ROW = 0, RONDO_SCALES_128X4 } 
  *   (4 + sqrt(k/16)) 2^-24
  * The epilogue adds its fp32 roundings, and out half a unit in its last place.
  *
- * Codes and scales count exactly. Values beyond out's range become infinity. A NaN scale makes only its own row or
+ * Codes and scales are taken as exact. Values beyond out's range become infinity. A NaN scale makes only its own row or
  * vector NaN. Code 8 is -0. */
 typedef struct rondo_gemv_desc {
   const char *name;
@@ -518,13 +516,14 @@ typedef enum rondo_rope_pairing {
  *   s              = 2^-20 max over rows of |scale| sum|q k|
  * If K and V are bf16, the last term of the first line is 2^-126 sum|v|. With soft_cap, s grows by
  *   2^-10 |largest score|
- * e4m3 numbers count exactly. But if q is e4m3 and d is 128, a GPU may compute products and weights in e4m3. This adds
+ * e4m3 numbers are taken as exact. But if q is e4m3 and d is 128, a GPU may compute products and weights in e4m3. This
+ * adds
  *   s              2^-9 max over rows of |scale| sum|q k|
  *   |o - exact|    m/8 (for random v some 3% of o)
  *   |lse - exact|  0.08
- * On a GPU, tensor cores truncate fp32 sums of 16-bit products. For each KV row of a split, o is low by some
+ * On a GPU, tensor cores truncate fp32 sums of 16-bit products. For each KV row of a split, o is too small by about
  *   2^-27 m
- * (2^-10 m at 131072 rows), by less if few query rows share a KV head.
+ * (2^-10 m at 131072 rows), and by less if few query rows share a KV head.
  *
  * An item has the same bits in any batch up to 65535 if
  *   - compute capability is 9.0 or 10.0, and the exec's lane has 16 multiprocessors or more
@@ -728,9 +727,8 @@ typedef struct rondo_sample_desc {
 } rondo_sample_desc;
 RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc);
 
-/* Layer halves of a decoder (Llama and similar models), for 1 to 16 rows, each as one task. Without a kernel for its
- * sizes, as on the host, a half computes as rondo_add_gemv and rondo_add_attention do, one after the other, through
- * scratch. With one, intermediate results stay on the GPU's multiprocessors.
+/* Layer halves of a decoder (Llama and similar models), for 1 to 16 rows, each as one task. If a GPU has no kernel for
+ * the sizes, and on the host, a half runs as rondo_add_gemv and rondo_add_attention, one after the other.
  *
  * A half takes the residual stream as x and x_parts and leaves it as out and out_parts, which the next half takes:
  *   out              = x + sum of x_parts
@@ -754,7 +752,7 @@ RONDO_API rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_d
  * with another number of rows.
  *
  * Error bounds, with u of x's type, added = sum of out_parts, and e the deviation of added if each intermediate number
- * had an independent error of u of itself:
+ * had an independent relative error u:
  *   |out - exact|   <= (1 + 2^-10) u |exact| + (parts + 1) 2^-24 (|x| + sum|x_parts|) + 2^-25
  *   |added - exact| <= 4 e + 10^-6
  * The new rows of k and v are within 4 e + 10^-6, with e of their own. */
@@ -902,10 +900,10 @@ RONDO_API rondo_status rondo_add_qr_extract(rondo_graph *graph, const rondo_qr_e
  *   info      optional i32 [batch], without a batch [1]: as in LAPACK 0, or the first column, counted from 1, whose
  *             diagonal element of R is zero (on a GPU also if it is so small beside its column that it is not normal)
  *
- * If info is not 0, or would not be, A has not full rank: all of its x is NaN, and residual is the norm of Q^T b below
- * R. The replay continues, so a program checks info or x. Almost singular matrices are not detected (compare R's
- * diagonal, rondo_add_qr). Infinities and NaN stay in their own matrix, those of b in their own right-hand side. A
- * matrix has the same bits in every replay, at any index of a batch of any size.
+ * If info is not 0, or would not be if it were present, A does not have full rank: all of its x is NaN, and residual is
+ * the norm of Q^T b below R. The replay continues, so a program checks info or x. Almost singular matrices are not
+ * detected (compare R's diagonal, rondo_add_qr). Infinities, NaN and bits are as in rondo_add_qr; infinities and NaN of
+ * b stay in their own right-hand side.
  *
  * Error bounds where x is finite, as if A and b were changed by rounding. Norms are 2-norms, eps is that of
  * rondo_add_qr, tiny is the smallest normal number, and |a_j| of a column of A and |x_j| count as at least tiny:
@@ -924,8 +922,7 @@ RONDO_API rondo_status rondo_add_least_squares(rondo_graph *graph, const rondo_l
 
 /* Recommended panel width of an m x n matrix: the largest of 32, 16 and 8 that fits in the shared memory of every chip,
  * else 8. 0 means no panels: the whole matrix fits, it is no wider than a panel, the type is not f32 or f64, or a size
- * is below 1. Kernels that keep a matrix in registers are not considered; rondo_graph_qr considers them. A pure
- * function, for any thread. */
+ * is below 1. Kernels that keep a matrix in registers are not considered; rondo_graph_qr considers them. */
 RONDO_API int32_t rondo_qr_panel_width(rondo_dtype dtype, int64_t m, int64_t n);
 
 /* Inverse of unit lower triangular matrices, row-major.
@@ -946,10 +943,9 @@ typedef enum rondo_access { RONDO_READ = 1, RONDO_WRITE = 2, RONDO_READ_WRITE = 
 
 #define RONDO_MAX_ARGUMENTS 16
 
-/* One argument of an own kernel, in the order of its parameters: a tensor, passed as the device pointer of its first
- * element, or, if tensor is absent, a value, copied when the task is added and fixed from then on. A number that
- * changes from replay to replay, such as a position or a seed, is a small input: the program writes it to rondo_data,
- * without a driver call, and the kernel reads it through its pointer. */
+/* One argument of an own kernel, in the order of its parameters. A tensor is passed as the device pointer of its first
+ * element. If tensor is absent, the argument is a value, copied when the task is added and the same in every replay. A
+ * number that changes from replay to replay, such as a position or a seed, is a small input tensor. */
 typedef struct rondo_argument {
   rondo_tensor tensor;
   rondo_access access;
@@ -965,18 +961,18 @@ typedef struct rondo_argument {
  *     are.
  *   - The thread blocks the program's signals, SIGTERM too, and child processes inherit that: unblock them between fork
  *     and exec, or with posix_spawnattr_setsigmask.
- *   - Must return. May replay and poll any exec, but must not wait for its own runtime. In it these return
- *     RONDO_INVALID_STATE: rondo_wait of a replay in flight, rondo_wait_any and rondo_acquire_within with a timeout,
- *     rondo_instantiate, rondo_upload, rondo_upload_all, rondo_download, rondo_profile, rondo_close_exec,
- *     rondo_close_exec_within, rondo_close. */
+ *   - Must return. May replay and poll any exec. Calls that wait for its own runtime return RONDO_INVALID_STATE:
+ *     rondo_wait of a replay in flight, rondo_wait_any and rondo_acquire_within with a timeout, rondo_instantiate,
+ *     rondo_upload, rondo_upload_all, rondo_download, rondo_profile, rondo_close_exec, rondo_close_exec_within,
+ *     rondo_close. */
 typedef void (*rondo_host_function)(void *user, void *const *data);
 
 /* Adds an own CUDA kernel, from a cubin, fatbin or PTX image.
- *   image        lives until the task is instantiated; NULL: for the host only
+ *   image        lives until rondo_instantiate returns, for rondo_profile longer; NULL: for the host only
  *   grid, block  0 means 1
  *   host         the same work on the host backend; NULL: the graph cannot be instantiated there
  * As a warm-up, rondo_instantiate runs the kernel, or `host`, once per slot with inputs, states and constants that are
- * zeros. A kernel that does not end, or leaves its bounds, if every length, position and index is 0 needs the option
+ * zeros. If the kernel hangs or leaves its bounds with zeros as lengths, positions and indices, use the option
  * without_warm_up. */
 typedef struct rondo_kernel_desc {
   const char *name;
@@ -993,8 +989,8 @@ typedef struct rondo_kernel_desc {
 RONDO_API rondo_status rondo_add_kernel(rondo_graph *graph, const rondo_kernel_desc *desc);
 
 /* Adds stream work of another library, such as cuBLAS, cuDNN or NCCL. All arguments are tensors.
- *   - rondo_instantiate calls the callback once per slot, while `stream` (CUstream or cudaStream_t) captures. It
- *     enqueues its work there and returns 0. It may call rondo_runtime_info, but must not instantiate.
+ *   - rondo_instantiate calls the callback once per slot, while `stream` (CUstream or cudaStream_t) captures. The
+ *     callback enqueues its work there and returns 0. It may call rondo_runtime_info, but must not instantiate.
  *   - Refused: work that allocates, frees or calls back to the host; captured work in a graph of over 131072 nodes. */
 typedef int (*rondo_capture_function)(void *user, void *stream, void *const *data);
 typedef struct rondo_capture_desc {
@@ -1034,13 +1030,13 @@ typedef struct rondo_plan {
   uint32_t edge_count; /* between tasks and copies of inputs and outputs, after transitive reduction */
 } rondo_plan;
 
-/* Plans the graph: the bytes that it needs of each pool. Opens no device.
+/* Computes the bytes that the graph needs of each pool. Opens no device.
  * Errors: RONDO_INVALID_ARGUMENT if a task reads an element that nothing wrote or an output is not written whole, with
- * task, tensor and element in the text; RONDO_OUT_OF_MEMORY. */
+ * task, tensor and element in the text. */
 RONDO_API rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan);
 /* Plans several graphs, one exec of each open in one lane. temporary_bytes is the maximum, since execs of a lane share
  * their arena; all else is a sum. Borrowed memory counts once, with its owner. If slot counts differ, use
- * pinned_bytes_per_slot of each graph's own plan. Zero graphs need zero bytes. */
+ * pinned_bytes_per_slot of each graph's own plan. */
 RONDO_API rondo_status rondo_plan_graphs(rondo_graph *const *graphs, uint32_t graph_count, rondo_plan *plan);
 
 /* ---- Instantiate ------------------------------------------------------------------------------------------------- */
@@ -1049,17 +1045,18 @@ typedef struct rondo_exec rondo_exec;
 
 typedef struct rondo_exec_options {
   uint32_t slots; /* 1..16; 0: 1 */
-  /* 1: keep warm while the exec is open. After 200 us without a replay a thread of Rondo's launches a tiny kernel, so
-   * that the GPU, and the core of the replaying thread, stay awake. Pin that thread. Takes 1 to 2 % of that core and
-   * some power. No effect on the host. */
+  /* 1: keep warm while the exec is open. A thread of Rondo's launches a tiny kernel after each 200 us without a replay,
+   * so the GPU and the replaying thread's core stay awake. Pin the replaying thread. Takes 1 to 2 % of its core. No
+   * effect on the host. */
   int32_t keep_warm;
   uint32_t lane; /* the lane of its replays */
-  /* 1: the exec may share states with execs of other lanes, else it is refused. Nothing orders lanes: the program
-   * ensures that no exec writes such a state while an exec of another lane uses it. */
+  /* 1: the exec may share states with execs of other lanes; 0: such an exec is refused. The program ensures that no
+   * exec writes such a state while an exec of another lane uses it. */
   int32_t states_are_ordered;
   /* 1: rondo_instantiate runs no task; each slot's first replay has the one-time costs. */
   int32_t without_warm_up;
-  /* 1: the graph's own constants are zeros until uploaded, rather than an error. Borrowed ones follow their exec. */
+  /* 1: until uploaded, the graph's own constants are zeros, not an error. For borrowed ones the lender's option
+   * counts. */
   int32_t constants_begin_as_zeros;
 } rondo_exec_options;
 
@@ -1071,17 +1068,17 @@ typedef struct rondo_exec_options {
  *     it. So instantiate all graphs first, then upload. During the warm-up no other thread replays an exec that shares
  *     the state.
  *   - Each graph that it borrows from has exactly one exec open in the runtime.
- *   - The graph may be changed or destroyed afterwards. Not to be called from a task.
+ *   - The graph may be changed or destroyed afterwards.
  * Errors: as rondo_plan_graph; RONDO_OUT_OF_MEMORY if a pool is too small; RONDO_UNSUPPORTED; RONDO_INVALID_STATE if a
  * lender is not open or is being closed, or lanes share a state; RONDO_BUSY while another thread profiles in the lane;
  * RONDO_DEVICE_LOST, also if the warm-up takes over 120 s. */
 RONDO_API rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options,
                                          rondo_exec **exec);
 
-/* Waits for the exec's replays in flight, without a limit (see rondo_close_exec_within), and closes it. From the call
- * on nobody borrows from it. A copy of the handle is refused until the runtime is closed or a new exec has its address.
- * Errors: RONDO_INVALID_STATE while another exec borrows from it, while another thread uploads to it, downloads from it
- * or closes it, and inside a task of its runtime. */
+/* Waits for the exec's replays in flight, without a limit (see rondo_close_exec_within), and closes it. A copy of the
+ * handle is refused until the runtime is closed or a new exec has its address.
+ * Errors: RONDO_INVALID_STATE while another exec borrows from it, or another thread uploads to it, downloads from it or
+ * closes it. */
 RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 
 typedef struct rondo_exec_usage {
@@ -1093,14 +1090,14 @@ typedef struct rondo_exec_usage {
   uint32_t node_count;                            /* tasks, and copies of inputs and outputs */
   uint32_t free_slot_count, in_flight_slot_count; /* now. The others are held, and their last replay is done */
 } rondo_exec_usage;
-/* What the exec takes, and how many of its slots are in use. */
+/* The memory of the exec and the use of its slots. */
 RONDO_API rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage);
 
 /* Sets a constant or state, or a view of one, from dense data of rondo_tensor_bytes bytes.
  *   - Every constant that a task reads is uploaded before the first replay. An upload of a part counts as an upload of
  *     the constant; its other elements are zeros.
  *   - A borrowed tensor is set through the lender.
- *   - The program may reuse `data` at once. With CUDA the copy may still be in progress: later calls are ordered after
+ *   - The program may reuse `data` at once. With CUDA the copy may still be in progress. Later calls are ordered after
  *     it, and rondo_download of any tensor of the exec waits for it. If it fails, a later call returns
  *     RONDO_DEVICE_LOST.
  * Errors: RONDO_BUSY while a replay of the exec or a borrower is in flight, or another thread instantiates a
@@ -1114,9 +1111,9 @@ typedef struct rondo_content {
   uint64_t bytes;
 } rondo_content;
 
-/* Uploads the contents in order, as rondo_upload does, but checks all before it sends the first. Tensors below a
- * megabyte arrive 2 to 20 times as fast as one by one, fastest in the order of description.
- * Errors: as rondo_upload; after an error of the device some may have arrived. */
+/* Uploads the contents in order, as rondo_upload does, but checks all before it sends the first. For tensors below a
+ * megabyte it is faster than single uploads, most of all in the order of description.
+ * Errors: as rondo_upload. After an error of the device, some contents may have arrived. */
 RONDO_API rondo_status rondo_upload_all(rondo_exec *exec, const rondo_content *contents, uint32_t count);
 
 /* Reads a constant or state, or a view of one, into dense data. Errors: as rondo_upload. */
@@ -1125,10 +1122,10 @@ RONDO_API rondo_status rondo_download(rondo_exec *exec, rondo_tensor tensor, voi
 /* ---- Replay ------------------------------------------------------------------------------------------------------ */
 
 /* A set of inputs and outputs of an exec, with at most one replay in flight.
- *   - A slot that was released, or whose exec was closed, is refused until its runtime is closed; later its use is
+ *   - A slot that was released, or whose exec was closed, is refused until its runtime is closed; then its use is
  *     undefined. (`lease` repeats after 2^31 acquisitions.)
- *   - On a lost device, a slot whose last replay is done is read and released as ever, unless a notice of it is not
- *     written yet. A replay in flight stays so. Neither slot needs a release: closing the exec ends it. */
+ *   - On a lost device, a slot whose last replay is done can be read and released as usual, unless its notice is not
+ *     written yet. A replay in flight stays in flight. Closing the exec ends all of its slots. */
 typedef struct rondo_slot {
   rondo_exec *exec;
   uint32_t index;
@@ -1141,8 +1138,7 @@ typedef struct rondo_slot {
 RONDO_API rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *slot);
 
 /* Takes a free slot, and waits for one at most timeout_ns, as rondo_wait_any waits.
- * Errors: RONDO_TIMEOUT, also for timeout_ns 0; RONDO_DEVICE_LOST if none is free; RONDO_INVALID_STATE inside a task of
- * its own runtime for timeout_ns above 0. */
+ * Errors: RONDO_TIMEOUT, also for timeout_ns 0; RONDO_DEVICE_LOST if none is free. */
 RONDO_API rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_slot *slot);
 
 /* The memory of a slot's input or output, dense row-major. NULL, with an error text, for a stale slot or other
@@ -1155,48 +1151,46 @@ RONDO_API void *rondo_data(rondo_slot slot, rondo_tensor tensor);
  * does not begin as zeros. */
 RONDO_API rondo_status rondo_replay(rondo_slot slot);
 
-/* RONDO_OK if the last replay is done or there was none, RONDO_BUSY if it is in flight. Reads eight words; in flight it
- * sometimes asks the driver, and returns RONDO_DEVICE_LOST for a lost device. */
+/* RONDO_OK if the last replay is done or there was none, RONDO_BUSY if it is in flight. From time to time it asks the
+ * driver, and returns RONDO_DEVICE_LOST for a lost device. */
 RONDO_API rondo_status rondo_poll(rondo_slot slot);
 
 /* Waits in the runtime's wait_mode, at most timeout_ns, until the last replay is done. Outputs may then be read until
  * the next replay.
- * Errors: RONDO_TIMEOUT if it is still in flight; RONDO_INVALID_STATE inside a task of its own runtime. */
+ * Errors: RONDO_TIMEOUT if it is still in flight. */
 #define RONDO_FOREVER UINT64_MAX
 RONDO_API rondo_status rondo_wait(rondo_slot slot, uint64_t timeout_ns);
 
-/* Waits for any replay of these execs of one runtime, in any lanes, and returns its slot, with the replay's user
- * pointer. The calling thread becomes the slot's holder:
+/* Waits for any replay of these execs of one runtime, in any lanes. Returns its slot with the replay's user pointer.
+ * The calling thread becomes the slot's holder:
  *
  *     slot.user = request;                    // with rondo_acquire's slot, by any thread
  *     rondo_replay(slot);
  *     ...
  *     while (rondo_wait_any(execs, count, timeout_ns, &slot) == RONDO_OK) answer(slot.user, slot), rondo_release(slot);
  *
- *   - Any number of threads may call it, while others acquire and replay. Each replay is returned to one, once.
+ *   - Any number of threads may call it while others acquire and replay. Each replay is returned once.
  *   - It searches execs in the order of the array, and their slots in turns.
- *   - Never returned: replays of rondo_profile, or of slots that were released or replayed again, even by a launch that
- *     was refused. If a slot is released just as it is returned, later calls refuse it.
+ *   - Never returned: replays of rondo_profile, and of slots that were released or replayed again, even by a launch
+ *     that was refused. If a slot is released just as it is returned, later calls refuse it.
  *   - It waits as wait_mode says, even with nothing in flight, but sleeps 20 us where rondo_wait yields. To sleep until
  *     a replay is done, with CUDA, use one eventfd for all slots (rondo_notify), and timeout_ns 0 here.
- *   - A search reads two words per slot, ten if a replay may be done; rondo_replay makes three stores for it.
- * Errors: RONDO_TIMEOUT; RONDO_DEVICE_LOST, after all replays that are done; RONDO_INVALID_STATE inside a task of its
- * own runtime for timeout_ns above 0. */
+ * Errors: RONDO_TIMEOUT; RONDO_DEVICE_LOST, after all replays that are done. */
 RONDO_API rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint64_t timeout_ns,
                                       rondo_slot *slot);
 
 /* Gives the slot back, and its bound tensors their own memory.
- * Errors: RONDO_BUSY while in flight. If tensors are bound, those of rondo_rebind: the slot then stays held, with some
- * tensors unbound. RONDO_DEVICE_LOST if a lost device still has to write a notice. No others. */
+ * Errors: RONDO_BUSY while in flight; RONDO_DEVICE_LOST if a lost device still has to write a notice; if tensors are
+ * bound, those of rondo_rebind: the slot then stays held, with some tensors unbound. No others. */
 RONDO_API rondo_status rondo_release(rondo_slot slot);
 
 /* ---- Replay, advanced: other streams, other buffers, sleeping ---------------------------------------------------- */
 
-/* Replays in a stream of the program's (CUstream or cudaStream_t) in place of the lane's.
- *   - The replay follows what the stream holds; later work there, events too, follows the replay. It keeps its order
- *     with the lane's replays, and has the stream's priority.
+/* Replays in a stream of the program (CUstream or cudaStream_t) in place of the lane's stream.
+ *   - The replay follows the work already in the stream; later work there, events too, follows the replay. The replay
+ *     keeps its order with the lane's replays, and has the stream's priority.
  *   - The stream is of the device's primary context, as those of CUDA's runtime, and does not capture.
- *   - Costs five more driver calls, for which other threads' replays in the lane wait.
+ *   - Makes more driver calls; other threads' replays in the lane wait for these.
  * Errors: as rondo_replay; RONDO_UNSUPPORTED on the host. */
 RONDO_API rondo_status rondo_replay_on(rondo_slot slot, void *stream);
 
@@ -1205,22 +1199,18 @@ RONDO_API rondo_status rondo_replay_on(rondo_slot slot, void *stream);
  *   - The buffer has rondo_tensor_bytes bytes, is 256-byte aligned, is device or pinned memory (on the host any),
  *     overlaps no other tensor and outlives its use.
  *   - rondo_data, rondo_upload and rondo_download still mean the tensor's own memory.
- *   - Costs a driver call per kernel that uses the tensor, again at release, and a slower next replay: not for every
- *     replay.
+ *   - Slow, and the release and the next replay become slower too: not for every replay.
  * Errors: RONDO_BUSY while in flight; RONDO_UNSUPPORTED if captured work uses the tensor. */
 RONDO_API rondo_status rondo_rebind(rondo_slot slot, rondo_tensor tensor, void *memory);
 
 /* Makes every replay of this slot end with a notice: a write of 1 to an eventfd, for programs that sleep in poll or
- * epoll. rondo_poll returns RONDO_OK before it. A read of the file gives how many replays ended.
- *   - -1, or the slot's release, ends that, and waits microseconds for a notice in progress. Then the file may be
- *     closed.
- *   - One file may serve many slots of several execs. A full one (2^64 - 2) is not written to: its reader is awake.
- *   - No other file is taken: a pipe without a reader would raise a signal in a thread of the driver.
+ * epoll. Before the notice rondo_poll returns RONDO_OK. A read of the file gives the number of replays that ended.
+ *   - -1, or the slot's release, ends the notices, and waits for one in progress. Then the file may be closed.
+ *   - One file may serve many slots of several execs. A full one (2^64 - 2) is not written to.
  *   - The call itself may wake the reader once.
- *   - A replay that a lost device does not finish gives no notice: sleep with a time limit, then ask rondo_poll.
- *   - Cost per replay: on the host a write by a thread of the backend; with CUDA a second driver call, and a function
- *     in a thread of the driver, for which later replays of the lane wait. If the driver refuses that call the device
- *     is lost.
+ *   - A replay that a lost device does not finish gives no notice: sleep with a time limit, then call rondo_poll.
+ *   - With CUDA each replay makes a second driver call and runs a function in a thread of the driver; later replays of
+ *     the lane wait for it. If the driver refuses that call, the device is lost.
  * Errors: RONDO_BUSY while in flight; RONDO_INVALID_ARGUMENT if the file is no open eventfd. */
 RONDO_API rondo_status rondo_notify(rondo_slot slot, int eventfd_or_minus_1);
 
@@ -1240,7 +1230,7 @@ RONDO_API rondo_status rondo_write_dot(rondo_graph *graph, const char *path);
 RONDO_API rondo_status rondo_write_plan_svg(rondo_graph *graph, const char *path);
 
 /* Lists the kernels for a chip (80, 90, 100; 0: the host): a line per task and per copy of inputs and outputs, and one
- * for the publication of completion: by the last kernels' own blocks, or by a kernel after them. */
+ * for the publication of completion, by the last kernels' blocks or by a kernel after them. */
 RONDO_API rondo_status rondo_explain(rondo_graph *graph, int32_t chip, const char *path);
 
 typedef struct rondo_profile_options {
@@ -1260,8 +1250,8 @@ typedef struct rondo_task_profile {
   uint64_t time_ns;      /* its time in a chain of tasks, without the launch; 0: too short to measure */
   uint64_t begin_ns;     /* its earliest begin, if every task takes its time and waits only for its edges */
   /* Bytes that it must move: its operands' dense bytes, once for a read and once for a write. If the shapes confine a
-   * replay to a part of an operand, that part counts: an append's new rows, an embed's rows for its ids, a KV cache's
-   * window, the pages of page tables. A length or position on the device confines nothing: all bytes count. */
+   * replay to a part of an operand, only that part counts: an append's new rows, an embed's rows for its ids, a KV
+   * cache's window, the pages of page tables. Lengths and positions on the device confine nothing. */
   uint64_t bytes;     /* of the device's memory */
   uint64_t bus_bytes; /* of pinned memory, across the bus; 0 on the host */
 } rondo_task_profile;
@@ -1279,39 +1269,40 @@ typedef struct rondo_profile_totals {
   uint64_t copy_bytes;       /* 0: no memory for the copy; bytes_per_second is 0 too */
 } rondo_profile_totals;
 
-/* Measures each task's time in the slot's replays, with its inputs and bound buffers. The slot's holder calls it. Takes
- * long, and allocates, from the runtime's allocator and the driver.
+/* Measures each task's time in the slot's replays, with its inputs and bound buffers. Takes long, and allocates from
+ * the runtime's allocator and the driver.
  *   - Whole replays alternate with passes that launch each task by itself, in the plan's order, in the lane, with data
- *     and caches as earlier tasks left them. The first of each is dropped. A task's time is what it takes longer than
- *     an empty launch, both followed by a tiny copy.
+ *     and caches as earlier tasks left them. The first of each is dropped. A task's time is its time beyond an empty
+ *     launch, both followed by a tiny copy.
  *   - States advance by replay_count replays, and are not restored. Outputs are the last replay's.
- *   - tasks has room for node_count entries (rondo_exec_info). It and *totals are the caller's, and written on RONDO_OK
- *     only. options may be NULL.
- *   - Nothing else replays in the lane meanwhile. Images and callbacks of own kernels still live: they are used again.
+ *   - tasks has room for node_count entries (rondo_exec_info). *totals is written on RONDO_OK only, like tasks. options
+ *     may be NULL.
+ *   - Nothing else replays in the lane meanwhile. Images and callbacks of own kernels are used again, so they must
+ *     still live.
  * Errors: RONDO_BUSY if the slot is in flight, another slot of the exec is held, or another exec of the lane is in
  * flight, profiled or being instantiated; RONDO_INVALID_ARGUMENT if task_count is not node_count; RONDO_OUT_OF_MEMORY;
  * those of rondo_replay and rondo_wait. After an error the exec is as before, but its states may have advanced. A task
- * of over 120 s counts as a lost device. */
+ * of over 120 s makes the device lost. */
 RONDO_API rondo_status rondo_profile(rondo_slot slot, const rondo_profile_options *options, rondo_task_profile *tasks,
                                      uint32_t task_count, rondo_profile_totals *totals);
 
 /* Writes a profile as a table: sums per operation, then each task, the longest first, with its time, its share, its
- * bytes and their part of the copy's bandwidth (above 100 %: from a cache). Any thread. */
+ * bytes and their part of the copy's bandwidth (above 100 %: from a cache). */
 RONDO_API rondo_status rondo_write_profile(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
                                            const char *path);
 
 /* Writes a profile for https://ui.perfetto.dev or chrome://tracing: the measured replay, its tasks one after the other,
- * and its tasks as early as edges allow. Any thread. */
+ * and its tasks as early as edges allow. */
 RONDO_API rondo_status rondo_write_trace(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
                                          const char *path);
 
 /* ---- Advanced: lanes --------------------------------------------------------------------------------------------- */
 
 /* A part of the device with a queue of its own.
- *   - Execs of one lane run one after the other; lanes run side by side. Lanes with multiprocessors of their own do not
- *     wait for each other's kernels. All share memory bandwidth and caches.
- *   - On the host a lane has threads of its own, as many as multiprocessors says, at least one; if all lanes ask for
- *     more than host_threads, in proportion. There are no priorities. */
+ *   - Execs of one lane run one after the other; lanes run at the same time. Lanes with multiprocessors of their own do
+ *     not wait for each other's kernels. All lanes share memory bandwidth and caches.
+ *   - On the host a lane has `multiprocessors` threads of its own, at least one; if all lanes together ask for more
+ *     than host_threads, each gets its share. There are no priorities. */
 struct rondo_lane {
   const char *name; /* for messages; copied (63 bytes kept), may be NULL */
   /* For this lane alone, rounded up to what the chip can split off (8 at a time on sm_90); 0: shares those that other
@@ -1320,8 +1311,7 @@ struct rondo_lane {
   /* Among lanes that share multiprocessors; 0 is the lowest, the driver's limit (5) the highest. Higher lanes go first
    * when a block of a kernel ends. */
   int32_t priority;
-  /* Of the device pool, for the temporaries of the lane's execs, which share them; 0: as much as they need, grown as
-   * they come. */
+  /* The lane's arena in the device pool, for its execs' temporaries; 0: grows with the execs. */
   uint64_t arena_bytes;
 };
 
@@ -1334,17 +1324,16 @@ typedef struct rondo_lane_grant {
   void *stream;         /* its CUstream, for work of other libraries in order with its replays; NULL on the host */
 } rondo_lane_grant;
 
-/* What the lane was given. Errors: RONDO_INVALID_ARGUMENT if there is no such lane. */
+/* Errors: RONDO_INVALID_ARGUMENT if there is no such lane. */
 RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, rondo_lane_grant *grant);
 
 /* ---- Advanced: leaving what hangs, and where host memory comes from ---------------------------------------------- */
 
 /* rondo_close_exec with a limit: waits at most timeout_ns (on the host a second more if a task hangs).
- *   - If a replay is not done by then, the exec is closed all the same. The device counts as lost, with the slot and
- *     the time as the cause, and the result is RONDO_DEVICE_LOST. Other execs can then be closed without a wait;
- *     nothing else is done on the runtime.
- *   - Memory that the device or a stuck thread may still touch is leaked on purpose: the exec's part of the pools until
- *     rondo_close, then for good the pools and the driver's memory, streams, graphs and context.
+ *   - If a replay is not done by then, the exec is closed, the device counts as lost, with the slot and the time as the
+ *     cause, and the result is RONDO_DEVICE_LOST. Other execs can then be closed without a wait; new work is refused.
+ *   - Memory that the device or a stuck thread may still touch is leaked on purpose: until rondo_close the exec's part
+ *     of the pools; from then on the pools and the driver's memory, streams, graphs and context.
  *   - If all replays are done, nothing is lost. If a notice (rondo_notify) is not written within a second, e.g. because
  *     another library's call holds the driver's thread, the result is RONDO_TIMEOUT and the exec stays open. */
 RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
