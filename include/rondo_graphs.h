@@ -1,11 +1,8 @@
 /* rondo_graphs.h - ready-made graphs: each function adds tensors and tasks to a graph, from a descriptor of sizes, and
  * returns the tensors' handles.
  *
- * The conventions are those of rondo.h; one thread at a time describes a graph. A call that fails leaves the graph
- * unchanged; its message names the function and the wrong task or tensor. Tensors that a description does not need are
- * all zero. name begins the names of tensors and tasks.
- *
- * Errors: RONDO_INVALID_ARGUMENT; RONDO_OUT_OF_MEMORY beyond the graph's limits. */
+ * The conventions and errors are those of rondo.h; an error's text names the function and the wrong task or tensor.
+ * Tensors that a description does not need are all zero. The names of tensors and tasks begin with `name`. */
 #if defined(__cplusplus) && __cplusplus >= 201402L && defined(__has_include) && !defined(RONDO_GRAPHS_CXX_H)
 #if __has_include("rondo_graphs_cxx.h")
 #include "rondo_graphs_cxx.h" /* installed: the same text, with a default for each field of a descriptor */
@@ -22,8 +19,7 @@ extern "C" {
 
 /* ---- Products with vectors --------------------------------------------------------------------------------------- */
 
-/* rondo_add_gemv: y = scale * W x for 1 to 16 vectors. One task; two if vectors are first quantised to NVFP4, which
- * makes the product one of integers. */
+/* rondo_add_gemv: y = scale * W x for 1 to 16 vectors. One task; two if a task first quantises the vectors to NVFP4. */
 typedef struct rondo_graph_gemv_desc {
   const char *name; /* NULL: "gemv" */
   rondo_dtype weights;
@@ -34,8 +30,8 @@ typedef struct rondo_graph_gemv_desc {
   int32_t count;      /* vectors of each matrix; 0: 1 */
   float scale;        /* 0: 1; such as NVFP4's per-tensor factor */
   int32_t row_scales; /* 1: e4m3 weights have a factor for each row */
-  /* NVFP4 vectors: f32, f16 or bf16 is the type of the input, which is quantised with global_scale quantize_scale (0:
-   * 1), a factor of the product too. 0: the input is NVFP4. */
+  /* For NVFP4 vectors, the type of the input that is quantised: f32, f16 or bf16. quantize_scale (0: 1) is the
+   * global_scale, and a factor of the product. 0: the input is NVFP4. */
   rondo_dtype quantize_from;
   float quantize_scale;
   /* From here on as in rondo_gemv_desc. bias and residual are types of tensors; 0: absent. */
@@ -124,9 +120,9 @@ typedef enum rondo_qr_form {
 } rondo_qr_form;
 
 /* QR of `batch` matrices m x n, k = min(m, n), f32 or f64, sizes >= 0. Small matrices, and larger ones in large
- * batches, are one task. Others are factored by panels: factor one, update the next (to factor it at once), update the
- * rest beside it; thin Q is then formed from the last panel to the first. The choice depends on the description alone:
- * last bits may differ between a batch of 64 and one of 65.
+ * batches, are one task. Others are factored by panels with lookahead: the next panel is updated first, and factored
+ * while the rest is updated. Thin Q is then formed from the last panel to the first. The choice depends on the
+ * description alone, so last bits may differ between batches of 64 and 65.
  *   panel_width  columns of a panel; 0: Rondo chooses it, or no panels */
 typedef struct rondo_graph_qr_desc {
   const char *name; /* NULL: "qr" */
@@ -167,23 +163,23 @@ RONDO_API rondo_status rondo_graph_qr(rondo_graph *graph, const rondo_graph_qr_d
  *   "last row"                                                   prefill: gathers row `last`
  *   "norm"                                                       after halves or with a head in NVFP4; else in "head"
  *   "head", "next"                                               product that gives logits; argmax or draw
- * Sums are fp32, logits f32, the residual stream and results between five tasks `dtype`. Each task is as exact as its
- * operation; logits have no bound. With two layers of random weights they are off by at most 0.008 (f16) or 0.06 (bf16)
- * of the root mean square of their row.
+ * Sums are fp32, logits f32, the residual stream and results between five tasks `dtype`. Each task has the bound of its
+ * operation; logits have none. With two layers of random weights their error is at most 0.008 (f16) or 0.06 (bf16) of
+ * the root mean square of their row.
  *
- * Prefill takes `tokens` rows at consecutive positions. Rows up to `last` count; next and logits are row last's. Later
- * rows are padding of any tokens, such as 0: they are appended to the KV cache too (which has 15 rows beyond the
- * context for them), but no row that counts sees them, and the tokens of their positions overwrite them. So a prompt is
- * taken in chunks, each at the position where the previous one ended.
+ * Prefill takes a prompt in chunks of `tokens` rows at consecutive positions. Each chunk begins where the previous one
+ * ended. Rows up to `last` count; next and logits belong to row `last`. Later rows are padding of any tokens, such as
+ * 0. Padding enters the KV cache, which has 15 rows beyond the context for it, but no row that counts sees it, and
+ * later tokens overwrite it.
  *
- * With feed_back, each sequence's last token and its position are states, zeros at first. Decode takes the tokens
- * there, replaces them by the next ones (also output, by a copy "token"), and adds `advance` to the positions ("move").
- * Prefill begins at the sequence's position and leaves the next token and the new position. After the prompt, a program
- * only replays and reads next. rondo_upload sets the states, those of one sequence through a view made before
+ * With feed_back, each sequence's last token and its position are states, zeros at first. Decode reads these tokens,
+ * replaces them by the next ones (a task "token" copies these to the output), and adds `advance` to the positions
+ * ("move"). Prefill begins at the sequence's position and leaves the next token and the new position. After the prompt,
+ * a program only replays and reads next. rondo_upload sets the states; for one sequence it takes a view made before
  * rondo_instantiate.
  *
- * The program keeps positions of rows that count below `context` (results beyond mean nothing) and tokens below
- * `vocabulary` (else the row is NaN). A resting sequence takes any token at the position of its next one; with
+ * In rows that count, the program keeps positions below `context` (results beyond are undefined) and tokens below
+ * `vocabulary` (else the row is NaN). A sequence that pauses takes any token at the position of its next one; with
  * feed_back its advance is 0, and its token is set before it continues. */
 typedef struct rondo_graph_llama_desc {
   /* "draft" gives "draft.layer0.qkv"; at most 29 characters. NULL: no prefix */
