@@ -77,6 +77,8 @@
  *   - Descriptors are for designated initialisers. A zero field means its default; an all-zero rondo_tensor is absent.
  *     Memory behind pointers is read during the call only, except images of kernels, callbacks and `user`.
  *   - The caller owns handles. The function that ends a handle takes its address and sets it to NULL; NULL is allowed.
+ *   - Names are optional and copied (63 bytes kept). Messages and reports use them, with U+FFFD for unprintable
+ *     characters.
  *
  * Threads:
  *   - Runtime: any number of threads may call rondo_open, rondo_close, rondo_instantiate, rondo_runtime_info,
@@ -188,8 +190,7 @@ typedef enum rondo_backend {
   RONDO_BACKEND_CUDA
 } rondo_backend;
 
-/* How rondo_wait, rondo_wait_any and the host backend's threads wait. Idle host threads sleep; rondo_replay wakes them
- * with one system call.
+/* How rondo_wait, rondo_wait_any and the host backend's threads wait. Idle host threads sleep.
  *   RONDO_WAIT_SPIN_YIELD  CUDA: spins 50 us, then yields the core between looks. Host: spins, or sleeps until the end,
  *                          whichever was sooner in trial waits for the slot, repeated now and then
  *   RONDO_WAIT_SPIN        spins. No system call in rondo_replay and rondo_wait, except in a slot's first replay
@@ -319,7 +320,6 @@ RONDO_API rondo_status rondo_graph_destroy(rondo_graph **graph);
  *   constant   uploaded after instantiate, never written by a task
  *   state      lives across replays and slots, zero at first, e.g. a KV cache
  *   temporary  lives from its first writer to its last reader; shares bytes with others
- * The name is for messages and reports: copied (63 bytes kept), may be NULL; unprintable characters show as U+FFFD.
  * Errors: RONDO_INVALID_ARGUMENT for a negative size, more than 2^31 elements, an unknown type or rank. */
 RONDO_API rondo_status rondo_input(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
                                    const int64_t *shape, rondo_tensor *tensor);
@@ -362,9 +362,9 @@ RONDO_API rondo_status rondo_tensor_bytes(rondo_tensor tensor, uint64_t *bytes);
 
 /* ---- Describe: tasks --------------------------------------------------------------------------------------------- */
 
-/* Tasks behave as if they ran one after the other, in the order in which they are added; those whose elements do not
- * conflict may run at the same time. An operand that a task writes must not overlap its other operands, except where
- * in-place use is allowed. name is optional, copied, and used in messages and reports.
+/* Tasks behave as if they ran one after the other, in the order of adding; tasks without conflicting elements may run
+ * at the same time. An operand that a task writes must not overlap its other operands, except where in-place use is
+ * allowed.
  *
  *   at replay  marks a tensor of ids, lengths, positions or settings that each replay reads on the device
  *   u          relative error of one rounding: 2^-11 for f16, 2^-8 for bf16
@@ -832,10 +832,6 @@ typedef enum rondo_layout {
  * The first three are LAPACK's own tests and threshold. A column whose norm is beyond the largest number, or within 30
  * m eps of it, may make its matrix infinite or NaN, as in LAPACK.
  *
- * Sources: Abdelfattah, Tomov and Dongarra, Batch QR Factorization on GPUs: Design, Optimization, and Tuning, ICCS
- * 2022; Schreiber and Van Loan, A Storage-Efficient WY Representation for Products of Householder Transformations,
- * 1989.
- *
  * Errors: RONDO_UNSUPPORTED from rondo_instantiate if a GPU has too little shared memory for f16 or bf16. 99 KB for a
  * block suffice up to 128 x 128 and 512 x 32. */
 typedef struct rondo_qr_desc {
@@ -858,7 +854,7 @@ typedef struct rondo_qr_panel_desc {
 RONDO_API rondo_status rondo_add_qr_panel(rondo_graph *graph, const rondo_qr_panel_desc *desc);
 
 /* Trailing update, in place: C := Q^T C, with c of m x nc and a panel v of m x nb as rondo_add_qr_panel leaves it. The
- * reflectors are applied one after the other, without T. The error bound is that of rondo_add_qr_apply. */
+ * error bound is that of rondo_add_qr_apply. */
 typedef struct rondo_qr_update_desc {
   const char *name;
   rondo_layout layout;
@@ -1111,8 +1107,8 @@ typedef struct rondo_content {
   uint64_t bytes;
 } rondo_content;
 
-/* Uploads the contents in order, as rondo_upload does, but checks all before it sends the first. For tensors below a
- * megabyte it is faster than single uploads, most of all in the order of description.
+/* Uploads the contents in order, as rondo_upload does, but checks all before it sends the first. Faster than single
+ * uploads for tensors below a megabyte, most of all in the order of description.
  * Errors: as rondo_upload. After an error of the device, some contents may have arrived. */
 RONDO_API rondo_status rondo_upload_all(rondo_exec *exec, const rondo_content *contents, uint32_t count);
 
@@ -1271,12 +1267,11 @@ typedef struct rondo_profile_totals {
 
 /* Measures each task's time in the slot's replays, with its inputs and bound buffers. Takes long, and allocates from
  * the runtime's allocator and the driver.
- *   - Whole replays alternate with passes that launch each task by itself, in the plan's order, in the lane, with data
- *     and caches as earlier tasks left them. The first of each is dropped. A task's time is its time beyond an empty
- *     launch, both followed by a tiny copy.
+ *   - Whole replays alternate with passes that launch each task by itself, in the plan's order, with data and caches as
+ *     earlier tasks left them. The first of each is dropped. A task's time is its time beyond an empty launch, both
+ *     followed by a tiny copy.
  *   - States advance by replay_count replays, and are not restored. Outputs are the last replay's.
- *   - tasks has room for node_count entries (rondo_exec_info). *totals is written on RONDO_OK only, like tasks. options
- *     may be NULL.
+ *   - tasks has room for node_count entries (rondo_exec_info) and is written on RONDO_OK only. options may be NULL.
  *   - Nothing else replays in the lane meanwhile. Images and callbacks of own kernels are used again, so they must
  *     still live.
  * Errors: RONDO_BUSY if the slot is in flight, another slot of the exec is held, or another exec of the lane is in
@@ -1286,8 +1281,8 @@ typedef struct rondo_profile_totals {
 RONDO_API rondo_status rondo_profile(rondo_slot slot, const rondo_profile_options *options, rondo_task_profile *tasks,
                                      uint32_t task_count, rondo_profile_totals *totals);
 
-/* Writes a profile as a table: sums per operation, then each task, the longest first, with its time, its share, its
- * bytes and their part of the copy's bandwidth (above 100 %: from a cache). */
+/* Writes a profile as a table: sums per operation, then each task, the longest first, with time, share, bytes and part
+ * of the copy's bandwidth (above 100 %: from a cache). */
 RONDO_API rondo_status rondo_write_profile(const rondo_task_profile *tasks, const rondo_profile_totals *totals,
                                            const char *path);
 
@@ -1304,7 +1299,7 @@ RONDO_API rondo_status rondo_write_trace(const rondo_task_profile *tasks, const 
  *   - On the host a lane has `multiprocessors` threads of its own, at least one; if all lanes together ask for more
  *     than host_threads, each gets its share. There are no priorities. */
 struct rondo_lane {
-  const char *name; /* for messages; copied (63 bytes kept), may be NULL */
+  const char *name;
   /* For this lane alone, rounded up to what the chip can split off (8 at a time on sm_90); 0: shares those that other
    * lanes leave. */
   int32_t multiprocessors;
@@ -1334,16 +1329,16 @@ RONDO_API rondo_status rondo_lane_info(rondo_runtime *runtime, uint32_t lane, ro
  *     cause, and the result is RONDO_DEVICE_LOST. Other execs can then be closed without a wait; new work is refused.
  *   - Memory that the device or a stuck thread may still touch is leaked on purpose: until rondo_close the exec's part
  *     of the pools; from then on the pools and the driver's memory, streams, graphs and context.
- *   - If all replays are done, nothing is lost. If a notice (rondo_notify) is not written within a second, e.g. because
- *     another library's call holds the driver's thread, the result is RONDO_TIMEOUT and the exec stays open. */
+ *   - If all replays are done, nothing is lost. If a notice (rondo_notify) is then not written within a second, the
+ *     result is RONDO_TIMEOUT and the exec stays open. */
 RONDO_API rondo_status rondo_close_exec_within(rondo_exec **exec, uint64_t timeout_ns);
 
-/* The source of host memory. allocate returns NULL if there is none; alignment is a power of two; release gets the
- * bytes that allocate got.
+/* The source of host memory. allocate returns NULL if none is left; alignment is a power of two; release gets the bytes
+ * of allocate.
  *   - A runtime's is called by rondo_open, rondo_close and rondo_profile only.
- *   - That of a graph without a runtime is called by rondo_graph_create, rondo_graph_destroy and calls that describe or
+ *   - A graph's (without a runtime) is called by rondo_graph_create, rondo_graph_destroy and calls that describe or
  *     plan (rondo_plan_graph, rondo_instantiate, reports).
- *   - If several threads use runtimes and graphs, several may call it at once. */
+ *   - Several threads may call it at once. */
 struct rondo_allocator {
   void *user;
   void *(*allocate)(void *user, size_t bytes, size_t alignment);
