@@ -62,8 +62,12 @@ rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint6
   }
   const rondo_runtime *runtime = execs[0]->runtime;
   rondo_status status = timeout_ns ? runtime_check_outside(runtime, "rondo_wait_any") : RONDO_OK;
-  const struct waiting waiting = {
-      .runtime = runtime, .look = look_for_done, .subject = &any, .patience = &execs[0]->patience, .may_be_long = true};
+  const struct waiting waiting = {.runtime = runtime,
+                                  .look = look_for_done,
+                                  .subject = &any,
+                                  .for_what = FOR_ANY_REPLAY,
+                                  .patience = &execs[0]->patience,
+                                  .may_be_long = true};
   if (status == RONDO_OK) status = wait_until(&waiting, timeout_ns);
   if (status == RONDO_TIMEOUT)
     return status_set(status, "rondo_wait_any: no replay that was not told of before was done after %" PRIu64 " ns",
@@ -90,8 +94,11 @@ rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_s
   if (!slot) return status_set(RONDO_INVALID_ARGUMENT, "rondo_acquire_within: the slot's address is NULL");
   if (timeout_ns) status = runtime_check_outside(exec->runtime, "rondo_acquire_within");
   struct free_slot free_slot = {.exec = exec};
-  const struct waiting waiting = {
-      .runtime = exec->runtime, .look = look_for_free, .subject = &free_slot, .may_be_long = true};
+  const struct waiting waiting = {.runtime = exec->runtime,
+                                  .look = look_for_free,
+                                  .subject = &free_slot,
+                                  .for_what = FOR_FREE_SLOT,
+                                  .may_be_long = true};
   if (status == RONDO_OK) status = wait_until(&waiting, timeout_ns);
   if (status == RONDO_TIMEOUT)
     return status_set(status, "rondo_acquire_within: no slot was free after %" PRIu64 " ns: the exec has %" PRIu32,

@@ -104,6 +104,9 @@ struct device_memory {
   void *device, *pinned, *host;
 };
 
+/* What somebody rests for: a replay in the lane of that number, one in whatever lane, or a free slot. */
+enum { FOR_ANY_REPLAY = RONDO_MAX_LANES, FOR_FREE_SLOT };
+
 struct device_ops {
   rondo_backend backend;
   /* Opens the device and takes the two slabs (256-byte aligned, of any content). RONDO_NO_DEVICE: this backend cannot
@@ -139,8 +142,8 @@ struct device_ops {
   /* Sleeps until look(subject), which a replay's end or a ring may have made true, until the device is lost, or for
    * most_ns (RONDO_FOREVER: no limit): the tasks may need the core of whoever waits. Returns what look said last, at
    * once where that is true. May return for no reason. NULL: the tasks do not need it, and there is no ring. */
-  bool (*rest)(struct device *device, bool (*look)(void *subject), void *subject, uint64_t most_ns);
-  void (*ring)(struct device *device); /* looks of those who rest may be true now */
+  bool (*rest)(struct device *device, uint32_t for_what, bool (*look)(void *subject), void *subject, uint64_t most_ns);
+  void (*ring)(struct device *device); /* looks of those who rest for a free slot may be true now */
   /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
   void (*exec_destroy)(struct device_exec *exec); /* not in flight, with no notice due */

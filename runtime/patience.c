@@ -23,11 +23,20 @@ static uint64_t median_ns(const struct patience *p, bool rests) {
   return sorted[PATIENCE_TRIES / 2];
 }
 
-uint64_t patience_spin_ns(const struct patience *p) {
+static uint64_t spin_ns_of(const struct patience *p) {
   if (rests_next(p)) return 0;
   /* Longer than usual: then whoever spins may be what the work waits for. */
   uint64_t usual_ns = get(&p->kept) ? median_ns(p, get(&p->rests)) : PATIENCE_LONG_NS;
   return usual_ns < PATIENCE_LONG_NS ? 2 * usual_ns + PATIENCE_SHORT_NS : PATIENCE_FIRST_NS;
+}
+
+uint64_t patience_spin_ns(const struct patience *p) {
+  uint64_t spin_ns = spin_ns_of(p), before_ns = atomic_load_explicit(&p->before_ns, memory_order_relaxed);
+  return spin_ns > before_ns ? spin_ns - before_ns : 0;
+}
+
+void patience_end_early(struct patience *p, uint64_t waited_ns) {
+  atomic_fetch_add_explicit(&p->before_ns, waited_ns, memory_order_relaxed);
 }
 
 static void keep(struct patience *p, bool rests) {
@@ -60,6 +69,11 @@ static void learn_from_kept(struct patience *p, uint32_t waits, uint64_t waited_
 
 void patience_learn(struct patience *p, uint64_t waited_ns) {
   uint32_t waits = get(&p->waits);
+  uint64_t before_ns = atomic_load_explicit(&p->before_ns, memory_order_relaxed);
+  if (before_ns) {
+    waited_ns += before_ns;
+    atomic_store_explicit(&p->before_ns, 0, memory_order_relaxed);
+  }
   if (waited_ns < PATIENCE_SHORT_NS && !rests_next(p)) return;
   if (waits < 2 * PATIENCE_TURN)
     learn_from_try(p, waits, waited_ns);

@@ -26,11 +26,14 @@ struct patience {
   _Atomic uint32_t kept;                        /* 0: there was none */
   _Atomic uint32_t rests;                       /* which way is kept */
   _Atomic uint32_t off;
+  _Atomic uint64_t before_ns; /* what waits that ended too soon have taken already */
 };
 
 /* How long the next wait spins before it rests. */
 uint64_t patience_spin_ns(const struct patience *patience);
 /* How long it took. */
 void patience_learn(struct patience *patience, uint64_t waited_ns);
+/* The wait ended before what it was for: the next one goes on with it. */
+void patience_end_early(struct patience *patience, uint64_t waited_ns);
 
 #endif

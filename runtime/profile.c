@@ -301,14 +301,15 @@ static rondo_status hold_others(rondo_exec *exec, const struct slot *own, bool h
     if (slot == own) continue;
     uint32_t lease = atomic_load_explicit(&slot->lease, memory_order_relaxed);
     if (!holds) {
-      atomic_store_explicit(&slot->lease, lease + 1, memory_order_release);
+      slot_give(exec, slot, lease);
       continue;
     }
     if (lease % 2 == 0 && atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_acquire,
                                                                   memory_order_relaxed))
       continue;
     while (s-- > 0)
-      if (&exec->slots[s] != own) atomic_fetch_add_explicit(&exec->slots[s].lease, 1, memory_order_release);
+      if (&exec->slots[s] != own)
+        slot_give(exec, &exec->slots[s], atomic_load_explicit(&exec->slots[s].lease, memory_order_relaxed));
     return status_set(RONDO_BUSY, "rondo_profile: another slot of the exec is held: release it first");
   }
   return RONDO_OK;

@@ -58,8 +58,11 @@ static bool look_at_slot(void *slot) { return slot_done(slot); }
 
 rondo_status slot_wait(const rondo_exec *exec, struct slot *slot, uint64_t timeout_ns) {
   if (slot_done(slot)) return RONDO_OK;
-  const struct waiting waiting = {
-      .runtime = exec->runtime, .look = look_at_slot, .subject = slot, .patience = &slot->patience};
+  const struct waiting waiting = {.runtime = exec->runtime,
+                                  .look = look_at_slot,
+                                  .subject = slot,
+                                  .for_what = exec->lane,
+                                  .patience = &slot->patience};
   rondo_status status = wait_until(&waiting, timeout_ns);
   return status == RONDO_TIMEOUT ? timed_out(exec, slot, timeout_ns) : status;
 }
@@ -159,6 +162,16 @@ bool slot_take(rondo_exec *exec, rondo_slot *handle) {
   return false;
 }
 
+/* Whoever gets the slot may close the exec: it is not looked at afterwards. */
+bool slot_give(rondo_exec *exec, struct slot *slot, uint32_t lease) {
+  const rondo_runtime *runtime = exec->runtime;
+  if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,
+                                               memory_order_relaxed))
+    return false;
+  if (runtime->ops->ring) runtime->ops->ring(runtime->device);
+  return true;
+}
+
 rondo_status rondo_acquire(rondo_exec *exec, rondo_slot *handle) {
   rondo_status status = exec_check(exec, "rondo_acquire");
   if (status != RONDO_OK) return status;
@@ -256,13 +269,7 @@ rondo_status rondo_release(rondo_slot handle) {
   status = exec_unbind(handle.exec, slot);
   if (status == RONDO_OK && slot->notice.is_wanted) status = slot_notify(handle.exec, slot, -1);
   if (status != RONDO_OK) return status;
-  uint32_t lease = handle.lease;
-  if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,
-                                               memory_order_relaxed))
-    return slot_released(handle, "rondo_release");
-  const rondo_runtime *runtime = handle.exec->runtime;
-  if (runtime->ops->ring) runtime->ops->ring(runtime->device);
-  return RONDO_OK;
+  return slot_give(handle.exec, slot, handle.lease) ? RONDO_OK : slot_released(handle, "rondo_release");
 }
 
 rondo_status rondo_rebind(rondo_slot handle, rondo_tensor tensor, void *memory) {

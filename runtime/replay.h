@@ -40,6 +40,8 @@ rondo_status constants_check(const rondo_exec *exec, struct slot *slot, const ch
 
 /* A free slot for the caller; false if there is none. */
 bool slot_take(rondo_exec *exec, rondo_slot *handle);
+/* Gives one back that is held by this lease; false if it is not. Tells who waits for a slot. */
+bool slot_give(rondo_exec *exec, struct slot *slot, uint32_t lease);
 
 /* any_slot.c: how many there are now. */
 void slots_count(const rondo_exec *exec, uint32_t *free_count, uint32_t *in_flight_count);

@@ -23,7 +23,7 @@ static bool learns(const struct waiting *w) {
 /* Leaves the core to others for a moment. Is it there? */
 static bool rest(const struct waiting *w, uint64_t left_ns) {
   const struct device_ops *ops = w->runtime->ops;
-  if (ops->rest) return ops->rest(w->runtime->device, w->look, w->subject, left_ns);
+  if (ops->rest) return ops->rest(w->runtime->device, w->for_what, w->look, w->subject, left_ns);
   if (w->may_be_long || w->runtime->wait_mode == RONDO_WAIT_BLOCK)
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
   else
@@ -43,6 +43,7 @@ static uint64_t spin_ns_of(const struct waiting *w) {
 }
 
 rondo_status wait_until(const struct waiting *w, uint64_t timeout_ns) {
+  if (w->look(w->subject)) return RONDO_OK;
   const uint64_t begin_ns = now_ns(), spin_ns = timeout_ns ? spin_ns_of(w) : 0;
   uint64_t waited_ns = 0, health_ns = HEALTH_FIRST_NS;
   for (uint64_t looks = 1; !w->look(w->subject); looks++) {
@@ -58,7 +59,10 @@ rondo_status wait_until(const struct waiting *w, uint64_t timeout_ns) {
       if (status != RONDO_OK) return w->look(w->subject) ? RONDO_OK : status;
       health_ns = waited_ns + (waited_ns < HEALTH_MOST_NS ? waited_ns : HEALTH_MOST_NS);
     }
-    if (is_over) return RONDO_TIMEOUT;
+    if (is_over) {
+      if (learns(w)) patience_end_early(w->patience, waited_ns);
+      return RONDO_TIMEOUT;
+    }
     if (waited_ns >= spin_ns && rest(w, left_of(timeout_ns, waited_ns))) break;
   }
   /* Whoever spun saw the clock a microsecond ago, or never, and need not look again. */

@@ -30,6 +30,7 @@ struct waiting {
   const rondo_runtime *runtime;
   bool (*look)(void *subject); /* is it there? True once: what it found is in the subject */
   void *subject;
+  uint32_t for_what;         /* a lane's replay, or see device.h */
   struct patience *patience; /* for how long it looks before it rests; NULL: as the wait mode says */
   bool may_be_long;          /* where nothing wakes it, it sleeps between looks, and does not only yield */
 };

@@ -130,8 +130,8 @@ static void take_turn(const struct options *options, const struct work *work, co
   subject_open(&s, options, work, way);
   uint64_t begin = timing_now_ns(), limit = (uint64_t)(options->seconds * 1e9 / TURNS), end = begin + limit;
   for (int i = 0; i < 100 && timing_now_ns() < begin + limit / 5; i++) replay_once(&s);
-  size_t most = samples->count + samples->capacity / TURNS;
-  while (samples->count < most && (timing_now_ns() < end || samples->count + 1 < most / 2)) {
+  size_t before = samples->count, most = before + samples->capacity / TURNS;
+  while (samples->count < most && (timing_now_ns() < end || samples->count == before)) {
     uint64_t launched = timing_now_ns();
     replay_once(&s);
     samples_add(samples, timing_now_ns() - launched);

@@ -27,7 +27,8 @@ struct device {
   struct cores cores;  /* of all teams */
   uint32_t team_count; /* that were started */
   struct team teams[RONDO_MAX_LANES];
-  struct bell caller_bell; /* for those who wait for replays and slots */
+  /* For those who wait: for a replay of a lane, for one of whatever lane, for a free slot. */
+  struct bell bells[RONDO_MAX_LANES + 2];
   void *device_memory, *pinned_memory;
   uint64_t device_bytes, pinned_bytes; /* as asked of the allocator */
   bool checks_memory;                  /* it may promise more than there is */
@@ -49,7 +50,11 @@ struct device_exec {
   void *data[];                    /* the same of this slot */
 };
 
-static void ring_callers(struct device *device) { bell_ring(&device->caller_bell, INT_MAX); }
+static void ring(struct device *device, uint32_t for_what) { bell_ring(&device->bells[for_what], INT_MAX); }
+
+static void ring_all(struct device *device) {
+  for (uint32_t i = 0; i < sizeof device->bells / sizeof *device->bells; i++) ring(device, i);
+}
 
 /* ---- Loss -------------------------------------------------------------------------------------------------------- */
 
@@ -60,7 +65,7 @@ static rondo_status host_lose(struct device *device, const char *cause) {
     snprintf(device->cause, sizeof device->cause, "%s", cause);
     device->lost_ns = now_ns();
     atomic_store_explicit(&device->lost, true, memory_order_release);
-    ring_callers(device);
+    ring_all(device);
   }
   return status_set(RONDO_DEVICE_LOST, "%s", cause);
 }
@@ -91,12 +96,14 @@ static rondo_status pools_check(const rondo_options *options) {
 /* Whoever sees the word may close the exec, unless a notice is due; the team ends after its program. */
 static void publish(struct device_exec *exec) {
   struct device *owner = exec->device; /* asked for now: at the end the exec may be gone */
+  uint32_t lane = (uint32_t)(exec->team - owner->teams);
   struct notice *notice = exec->notice && exec->notice->is_wanted ? exec->notice : NULL;
   if (notice) notice_expect(notice);
   exec->counts[0]++;
   atomic_store_explicit(&exec->words[0], exec->counts[0], memory_order_release);
   if (notice) notice_send(notice);
-  ring_callers(owner);
+  ring(owner, lane);
+  ring(owner, FOR_ANY_REPLAY);
 }
 
 static void run_task(struct team *team, const struct op_call *call) {
@@ -390,12 +397,15 @@ static bool rests_no_more(void *argument) {
 }
 
 /* A timer only where one is asked for: of a virtual machine it may take as long as the rest. */
-static bool host_rest(struct device *device, bool (*look)(void *subject), void *subject, uint64_t most_ns) {
+static bool host_rest(struct device *device, uint32_t for_what, bool (*look)(void *subject), void *subject,
+                      uint64_t most_ns) {
   struct resting resting = {device, look, subject, false};
   struct timespec most = {.tv_sec = (time_t)(most_ns / second_ns), .tv_nsec = (long)(most_ns % second_ns)};
-  bell_sleep(&device->caller_bell, rests_no_more, &resting, most_ns == RONDO_FOREVER ? NULL : &most);
+  bell_sleep(&device->bells[for_what], rests_no_more, &resting, most_ns == RONDO_FOREVER ? NULL : &most);
   return resting.is_there;
 }
+
+static void host_ring(struct device *device) { ring(device, FOR_FREE_SLOT); }
 
 /* Of a lost device nobody has waited for the exec's replays. Its team may be inside a task that does return, and then
  * leaves the exec; a task that does not is given a second from the loss, whatever number of execs is closed. */
@@ -421,7 +431,7 @@ const struct device_ops host_device_ops = {
     .exec_launch = host_exec_launch,
     .exec_rebind = host_exec_rebind,
     .rest = host_rest,
-    .ring = ring_callers,
+    .ring = host_ring,
     .exec_destroy = host_exec_destroy,
     .health = host_health,
     .lose = host_lose,

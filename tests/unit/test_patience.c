@@ -87,3 +87,16 @@ Test(patience, a_spin_ends_where_it_takes_far_longer_than_usual) {
   wait_for(&patience, &(struct work){30000, 50000, 0}, 2 * PATIENCE_TURN);
   cr_assert_eq(patience_spin_ns(&patience), 2 * 30000 + PATIENCE_SHORT_NS);
 }
+
+/* Waits with a limit, one after the other, for the same replay spin no longer than one without. */
+Test(patience, what_ended_early_goes_on) {
+  struct patience patience;
+  memset(&patience, 0, sizeof patience);
+  for (int i = 0; i < 4; i++) {
+    cr_assert_eq(patience_spin_ns(&patience), (uint64_t)(4 - i) * PATIENCE_FIRST_NS / 4);
+    patience_end_early(&patience, PATIENCE_FIRST_NS / 4);
+  }
+  cr_assert_eq(patience_spin_ns(&patience), 0);
+  patience_learn(&patience, 1000);
+  cr_assert_eq(patience_spin_ns(&patience), PATIENCE_FIRST_NS);
+}

@@ -91,6 +91,35 @@ Test(waiting, a_slot_is_slept_for_once) {
   }
 }
 
+static void *acquire_later(void *argument) {
+  rondo_exec *exec = argument;
+  rondo_slot slot;
+  sleep_ms(LONG_MS);
+  REQUIRE_OK(rondo_acquire_within(exec, RONDO_FOREVER, &slot));
+  REQUIRE_OK(rondo_release(slot));
+  return NULL;
+}
+
+/* Which holds the other slots for as long as it takes: several times LONG_MS. */
+Test(waiting, a_profile_wakes_whoever_sleeps_for_a_slot) {
+  for (int m = 0; m < 2; m++) {
+    rondo_runtime *runtime = open_with(modes[m]);
+    struct lone_task task = lone_task(runtime, take_long, NULL, NULL);
+    rondo_task_profile tasks[1];
+    rondo_profile_totals totals;
+    pthread_t acquirer;
+    REQUIRE_OK(rondo_close_exec(&task.exec));
+    REQUIRE_OK(rondo_instantiate(runtime, task.graph, &(rondo_exec_options){.slots = 2}, &task.exec));
+    REQUIRE_OK(rondo_acquire(task.exec, &task.slot));
+    cr_assert_eq(pthread_create(&acquirer, NULL, acquire_later, task.exec), 0);
+    REQUIRE_OK(
+        rondo_profile(task.slot, &(rondo_profile_options){.passes = 2, .copy_bytes = 1 << 20}, tasks, 1, &totals));
+    pthread_join(acquirer, NULL);
+    lone_task_end(&task);
+    REQUIRE_OK(rondo_close(&runtime));
+  }
+}
+
 /* ---- A lost device wakes all who wait ---------------------------------------------------------------------------- */
 
 struct waiter {
