@@ -3,6 +3,12 @@
 #include <stdio.h>
 
 #include "../kernels/append/append.h"
+#include "../kernels/attention/attention.h"
+#include "../kernels/attention/attention_any.h"
+#include "../kernels/attention/attention_append.h"
+#include "../kernels/attention/attention_decode.h"
+#include "../kernels/attention/attention_e4m3.h"
+#include "../kernels/attention/attention_wgmma.h"
 #include "../kernels/common/done.h"
 #include "../kernels/copy/copy.h"
 #include "../kernels/copy/transfer.h"
@@ -14,12 +20,13 @@
 #include "../kernels/decoder/feed_forward_stream.h"
 #include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
+#include "../kernels/gemm_softmax/gemm_softmax_wgmma.h"
 #include "../kernels/gemv/gemv.h"
 #include "../kernels/gemv/gemv_tall.h"
+#include "../kernels/least_squares/least_squares.h"
 #include "../kernels/model/elementwise.h"
 #include "../kernels/model/norm.h"
 #include "../kernels/model/rope.h"
-#include "../kernels/qr/least_squares.h"
 #include "../kernels/qr/qr.h"
 #include "../kernels/qr/qr_block.h"
 #include "../kernels/qr/qr_tile.h"
@@ -28,13 +35,6 @@
 #include "../kernels/sample/argmax.h"
 #include "../kernels/sample/penalty.h"
 #include "../kernels/sample/sampling.h"
-#include "../kernels/softmax/attention.h"
-#include "../kernels/softmax/attention_any.h"
-#include "../kernels/softmax/attention_append.h"
-#include "../kernels/softmax/attention_decode.h"
-#include "../kernels/softmax/attention_e4m3.h"
-#include "../kernels/softmax/attention_wgmma.h"
-#include "../kernels/softmax/gemm_softmax_wgmma.h"
 
 static void print(const char *name, size_t parameter_bytes, int threads, uint32_t chips) {
   printf("%s %zu %d%s%s%s\n", name, parameter_bytes, threads, chips & CHIP_SM_80 ? " sm_80 compute_80" : "",

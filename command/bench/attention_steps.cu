@@ -2,8 +2,8 @@
  * out, so that what each buys can be measured on this chip. See attention_tile.cuh for what the steps are. */
 #include "attention_steps.h"
 
+#include "../../kernels/attention/attention_loop.cuh"
 #include "../../kernels/common/launch.cuh"
-#include "../../kernels/softmax/attention_block.cuh"
 
 struct with_running_maximum : every_step {
   static constexpr bool one_reference = false;

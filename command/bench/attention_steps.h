@@ -3,7 +3,7 @@
 #ifndef RONDO_ATTENTION_STEPS_H
 #define RONDO_ATTENTION_STEPS_H
 
-#include "../../kernels/softmax/attention.h"
+#include "../../kernels/attention/attention.h"
 
 /* KERNEL(name, what is left out, steps, threads of a block, blocks of a multiprocessor, parts of a warp, tiles in
  * shared memory, 16-column steps of Q in registers at dimension 128, and at 64); KV rows of a tile are

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/qr/least_squares.h"
+#include "../../kernels/least_squares/least_squares.h"
 #include "../../runtime/graph.h"
 #include "../command.h"
 #include "../room.h"

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/softmax/attention.h"
-#include "../../kernels/softmax/softmax.h"
+#include "../../kernels/attention/attention.h"
+#include "../../kernels/gemm_softmax/gemm_softmax.h"
 #include "../../runtime/graph.h"
 #include "../command.h"
 #include "../room.h"

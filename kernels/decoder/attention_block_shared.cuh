@@ -3,11 +3,11 @@
 #ifndef RONDO_ATTENTION_BLOCK_SHARED_CUH
 #define RONDO_ATTENTION_BLOCK_SHARED_CUH
 
+#include "../attention/attention_decode_tile.cuh"
 #include "../common/barrier.cuh"
 #include "../common/cluster.cuh"
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
-#include "../softmax/attention_decode_tile.cuh"
 #include "attention_block.h"
 #include "decoder_copy.cuh"
 #include "decoder_send.cuh"

@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include "../../runtime/integer.h"
+#include "../attention/attention.h"
 #include "../common/number.h"
-#include "../softmax/attention.h"
 
 enum { WEIGHT_ALIGNMENT = 16, PARTS_RANK = 3, CACHE_RANK = 4 };
 

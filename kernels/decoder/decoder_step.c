@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "../../runtime/integer.h"
+#include "../attention/attention.h"
 #include "../gemv/gemv.h"
-#include "../softmax/attention.h"
 #include "decoder.h"
 #include "sum_parts.h"
 

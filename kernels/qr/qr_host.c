@@ -6,7 +6,7 @@
 
 #include "../../runtime/integer.h"
 #include "../common/number.h"
-#include "least_squares.h"
+#include "../least_squares/least_squares.h"
 
 #define REAL         float
 #define REAL_MIN     FLT_MIN

@@ -1,7 +1,7 @@
 /* test_attention.c - rondo_add_attention: every type, head dimension, layout, mask, group and
  * cut against double precision, what memory behind lengths and around views must not do, and bad descriptions. */
-#include "../../kernels/softmax/attention.h"
-#include "../../kernels/softmax/attention_any.h"
+#include "../../kernels/attention/attention.h"
+#include "../../kernels/attention/attention_any.h"
 #include "test_attention_oracle.h"
 
 static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};

@@ -1,7 +1,7 @@
 /* test_attention_append.c - attention that writes new rows of K and V itself, and turns queries and new keys first:
  * what it writes, number by number, what it leaves alone, and what it attends. Numbers that are turned are drawn until
  * fp32 rounds them as double precision does, so that what is expected is exact. */
-#include "../../kernels/softmax/attention_append.h"
+#include "../../kernels/attention/attention_append.h"
 #include "test_attention_oracle.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])

@@ -1,7 +1,7 @@
 /* test_attention_decode.c - attention of few query rows: plans, which tasks its
  * kernels take, the same bits in any batch, lengths at every border, and
  * numbers that reach only who sees them. */
-#include "../../kernels/softmax/attention_decode.h"
+#include "../../kernels/attention/attention_decode.h"
 #include "../../runtime/integer.h"
 #include "test_attention_oracle.h"
 

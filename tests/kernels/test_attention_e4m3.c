@@ -3,7 +3,7 @@
  * sums of many rows, where NaNs may go, and which attentions are theirs. */
 #include <stdio.h>
 
-#include "../../kernels/softmax/attention.h"
+#include "../../kernels/attention/attention.h"
 #include "test_attention_oracle.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])

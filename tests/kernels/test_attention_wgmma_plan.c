@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/softmax/attention_wgmma_plan.h"
+#include "../../kernels/attention/attention_wgmma_plan.h"
 #include "../support.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])

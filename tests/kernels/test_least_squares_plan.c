@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "../../kernels/qr/least_squares.h"
+#include "../../kernels/least_squares/least_squares.h"
 #include "../support.h"
 
 enum { PROBLEMS = 100000 };

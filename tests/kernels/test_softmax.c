@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/softmax/softmax.h"
+#include "../../kernels/gemm_softmax/gemm_softmax.h"
 #include "test_softmax_oracle.h"
 #include <rondo_graphs.h>
 

@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "../../kernels/softmax/gemm_softmax_plan.h"
+#include "../../kernels/gemm_softmax/gemm_softmax_plan.h"
 #include "../support.h"
 
 enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 227 << 10 };

@@ -6,9 +6,9 @@
 #ifndef RONDO_LEAST_SQUARES_TILE_CUH
 #define RONDO_LEAST_SQUARES_TILE_CUH
 
+#include "../qr/qr_launch.cuh"
 #include "least_squares.h"
 #include "least_squares_side.cuh"
-#include "qr_launch.cuh"
 
 /* A matrix, and of its right-hand sides those from `first_side` on. Threads behind the last take it again, to keep in
  * step with the others of their warp, and are not wanted. */

@@ -1,7 +1,7 @@
-/* softmax.h - products whose rows are reduced while they are still in registers: the rows of the operation table, and
- * what host code and kernels tell each other. */
-#ifndef RONDO_SOFTMAX_H
-#define RONDO_SOFTMAX_H
+/* gemm_softmax.h - products whose rows are reduced while they are still in registers: the rows of the operation table,
+ * and what host code and kernels tell each other. */
+#ifndef RONDO_GEMM_SOFTMAX_H
+#define RONDO_GEMM_SOFTMAX_H
 
 #include <stdint.h>
 

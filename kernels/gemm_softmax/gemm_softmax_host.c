@@ -8,7 +8,7 @@
 
 #include "../../runtime/integer.h"
 #include "../common/number.h"
-#include "softmax.h"
+#include "gemm_softmax.h"
 
 enum { ROWS = 32, COLUMNS = 64, DEPTH = 64 };
 

@@ -4,7 +4,7 @@
 #define RONDO_GEMM_SOFTMAX_WGMMA_H
 
 #include "../common/tensor_map.h"
-#include "softmax.h"
+#include "gemm_softmax.h"
 
 enum {
   WGMMA_TILE = 64,                             /* rows of a warpgroup */

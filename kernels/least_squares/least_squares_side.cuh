@@ -10,8 +10,8 @@
 #ifndef RONDO_LEAST_SQUARES_SIDE_CUH
 #define RONDO_LEAST_SQUARES_SIDE_CUH
 
+#include "../qr/qr_tile.cuh"
 #include "least_squares.h"
-#include "qr_tile.cuh"
 
 /* x 2^exponent, for exponents of up to twice the range: rounded twice only where the result is denormal. */
 template <typename T> __device__ __forceinline__ T times_power(T x, int exponent) {

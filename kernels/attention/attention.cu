@@ -1,6 +1,6 @@
-/* attention.cu - the kernels of attention.h's list: attention_block.cuh, made for their sizes. */
+/* attention.cu - the kernels of attention.h's list: attention_loop.cuh, made for their sizes. */
 #include "../common/launch.cuh"
-#include "attention_block.cuh"
+#include "attention_loop.cuh"
 
 #if __CUDA_ARCH__ >= 900
 #define STAGES(stages, stages_80) stages

@@ -7,7 +7,7 @@
 #ifndef RONDO_LEAST_SQUARES_H
 #define RONDO_LEAST_SQUARES_H
 
-#include "qr_tile.h"
+#include "../qr/qr_tile.h"
 
 /* rondo_least_squares_f32_* and _f64_*. */
 struct least_squares_parameters {

@@ -9,8 +9,8 @@
 #ifndef RONDO_LEAST_SQUARES_SPREAD_CUH
 #define RONDO_LEAST_SQUARES_SPREAD_CUH
 
+#include "../qr/qr_launch.cuh"
 #include "least_squares_side.cuh"
-#include "qr_launch.cuh"
 
 /* Lane l of warp w has rows (w TILE_ROWS / WARPS + e) 32 + l. Pivots are in the first 32 rows: of warp 0, e = 0. */
 template <typename Shape> struct spread_side {

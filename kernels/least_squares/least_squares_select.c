@@ -7,8 +7,8 @@
 
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
+#include "../qr/qr_tile_plan.h"
 #include "least_squares.h"
-#include "qr_tile_plan.h"
 
 LEAST_SQUARES_BLOCK_KERNELS(KERNEL_CONSTANT)
 LEAST_SQUARES_BEHIND_KERNELS(KERNEL_CONSTANT)

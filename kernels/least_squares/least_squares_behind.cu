@@ -6,8 +6,8 @@
  * size, and no more than that. */
 #include <cmath>
 
+#include "../qr/qr_device.cuh"
 #include "least_squares.h"
-#include "qr_device.cuh"
 
 /* A block of one warp, with what it holds. */
 template <typename T> struct sides_of_warp {

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "softmax.h"
+#include "gemm_softmax.h"
 
 rondo_status rondo_add_gemm_rowmax(rondo_graph *graph, const rondo_gemm_rowmax_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_gemm_rowmax: the description is NULL");

@@ -1,4 +1,4 @@
-/* attention_block.cuh - softmax(scale Q K^T) V without ever storing the scores: FlashAttention-2 (Dao 2023, arXiv
+/* attention_loop.cuh - softmax(scale Q K^T) V without ever storing the scores: FlashAttention-2 (Dao 2023, arXiv
  * 2307.08691) on mma.m16n8k16, for every chip from sm_80 on. See attention.h for what a row is.
  *
  * A block has 64 or 128 rows of one KV head, a warp 16 or 32 of them, and walks over its split's KV rows in tiles,
@@ -18,8 +18,8 @@
  * what is not finite in V replaced by zeros, and the rows that do see it get it added afterwards.
  *
  * Bound by the tensor cores, shared memory and the exponentials in prefill, by the memory in decode. */
-#ifndef RONDO_ATTENTION_BLOCK_CUH
-#define RONDO_ATTENTION_BLOCK_CUH
+#ifndef RONDO_ATTENTION_LOOP_CUH
+#define RONDO_ATTENTION_LOOP_CUH
 
 #include "attention_warp.cuh"
 

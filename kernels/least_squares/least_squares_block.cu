@@ -13,10 +13,10 @@
  * Bound by these chains of some 400 and 200 cycles a group where there are few matrices, by reading H where many. */
 #include <cmath>
 
+#include "../qr/qr_device.cuh"
+#include "../qr/qr_launch.cuh"
+#include "../qr/qr_tile_memory.cuh"
 #include "least_squares.h"
-#include "qr_device.cuh"
-#include "qr_launch.cuh"
-#include "qr_tile_memory.cuh"
 
 template <typename T, int SIDES_> struct block_of_sides {
   using vector = typename tile_number<T>::vector;

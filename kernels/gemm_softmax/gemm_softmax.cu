@@ -14,7 +14,7 @@
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
-#include "softmax.h"
+#include "gemm_softmax.h"
 
 namespace {
 
