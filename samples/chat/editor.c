@@ -70,11 +70,13 @@ static void on_leave(int signal_number) {
   }
   sigaction(signal_number, &(struct sigaction){.sa_handler = on_leave, .sa_flags = SA_RESTART | SA_NODEFER}, NULL);
   looks_wrong = 1;
+  terminal_signal();
 }
 
 static void on_resize(int signal_number) {
   (void)signal_number;
   looks_wrong = 1;
+  terminal_signal();
 }
 
 static void catch_signals(void) {

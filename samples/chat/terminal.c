@@ -1,5 +1,5 @@
-/* terminal.c - see terminal.h. Between a look for Ctrl-C and the wait for a line none may be lost: SIGINT is blocked
- * but for the wait itself. (The library's threads take no signals.) */
+/* terminal.c - see terminal.h. Between a look for a signal and the wait for a line none may be lost: signals are
+ * blocked except in the wait itself. (The library's threads take no signals.) */
 #include "terminal.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, signalled;
 
 static void on_interrupt(int signal_number) {
   (void)signal_number;
@@ -23,14 +23,15 @@ void terminal_catch_interrupts(void) {
 
 bool terminal_interrupted(void) { return interrupted; }
 void terminal_forget_interrupt(void) { interrupted = 0; }
+void terminal_signal(void) { signalled = 1; }
 
 enum terminal_event terminal_wait(void) {
   struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
-  sigset_t interrupt, before;
-  sigemptyset(&interrupt);
-  sigaddset(&interrupt, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &interrupt, &before);
-  bool ended = !interrupted && ppoll(&input, 1, NULL, &before) < 0 && errno == EINTR;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  bool ended = signalled || (!interrupted && ppoll(&input, 1, NULL, &before) < 0 && errno == EINTR);
+  signalled = 0;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return interrupted ? TERMINAL_INTERRUPT : ended ? TERMINAL_SIGNAL : TERMINAL_INPUT;
 }

@@ -16,6 +16,8 @@ void terminal_forget_interrupt(void);
 /* Waits for standard input, of which a signal may be the end: Ctrl-C, or another one that a handler has seen to. */
 enum terminal_event { TERMINAL_INPUT, TERMINAL_INTERRUPT, TERMINAL_SIGNAL };
 enum terminal_event terminal_wait(void);
+/* A handler has seen to a signal: the wait ends, or, if none is in progress, the next one. */
+void terminal_signal(void);
 
 /* The next line of standard input, without its end, in place of what *line had. false: there is no more, or Ctrl-C
  * came. */
