@@ -97,7 +97,7 @@ rondo_status device_failed(struct device *device, cu_result result, const char *
 bool device_lost(const struct device *device);
 rondo_status device_lose(struct device *device, const char *cause);
 
-/* Lets the thread's calls through beside captures of others: see device.c. The mode is given back. */
+/* Lets the thread's calls through beside captures of others: see cuda_device.c. The mode is given back. */
 int device_relax(const struct device *device);
 void device_restore(const struct device *device, int mode);
 /* cuStreamQuery and cuStreamSynchronize, so let through. The context is current. */
