@@ -52,7 +52,7 @@ struct lane {
   struct cu_stream *stream;         /* its replays and downloads, and what the driver uploads, in order */
   struct cu_stream *capture_stream; /* replays go on while another graph is instantiated */
   struct chip chip;
-  _Atomic uint32_t launching; /* threads inside a launch: see replay.c */
+  _Atomic uint32_t launching; /* threads inside a launch: see cuda_replay.c */
 };
 
 struct device {
@@ -143,7 +143,7 @@ rondo_status lanes_open(struct device *device, const rondo_options *options, str
 void lanes_close(struct device *device);
 cu_result lane_stream(const struct device *device, const struct lane *lane, int priority, struct cu_stream **stream);
 
-/* graph.c, replay.c */
+/* cuda_graph.c, cuda_replay.c */
 uint64_t cuda_exec_host_bytes(const struct device_program *program);
 uint64_t cuda_build_host_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
