@@ -88,10 +88,11 @@ struct device {
 rondo_status device_enter(struct device *device, const char *phase);
 void device_leave(struct device *device);
 
-/* A driver call failed: text and status, and if the error is fatal the device is lost from now on. The sentence begins
- * as the format says, "instantiate: task 'a': cuGraphAddNode". */
 /* RONDO_DEVICE_LOST, with the first cause. */
 rondo_status device_lost_status(const struct device *device, const char *phase);
+
+/* A driver call failed: text and status, and if the error is fatal the device is lost from now on. The sentence begins
+ * as the format says, "instantiate: task 'a': cuGraphAddNode". */
 rondo_status device_failed(struct device *device, cu_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool device_lost(const struct device *device);
