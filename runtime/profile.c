@@ -16,7 +16,7 @@
 #include "kernels.h"
 #include "program.h"
 #include "replay.h"
-#include "report.h"
+#include "report/report.h"
 #include "resident.h"
 
 enum {

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cutter.h"
-#include "elements.h"
-#include "kernels.h"
+#include "../cutter.h"
+#include "../elements.h"
+#include "../kernels.h"
 #include "report.h"
 
 enum {

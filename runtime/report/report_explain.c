@@ -1,9 +1,9 @@
 /* report_explain.c - which kernels would run on a chip, task by task. */
 #include <inttypes.h>
 
-#include "floats.h"
+#include "../floats.h"
+#include "../text.h"
 #include "report.h"
-#include "text.h"
 
 /* Items on the host, of all steps. */
 static int64_t host_items_of(const struct op_task *task) {

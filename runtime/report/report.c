@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "floats.h"
-#include "text.h"
+#include "../floats.h"
+#include "../text.h"
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
 

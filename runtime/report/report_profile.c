@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../text.h"
 #include "report.h"
-#include "text.h"
 
 static rondo_status open_report(struct report *report, const rondo_task_profile *tasks,
                                 const rondo_profile_totals *totals, const char *path, const char *function) {

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "cutter.h"
+#include "../cutter.h"
 #include "report.h"
 
 struct work {

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "plan.h"
+#include "../plan.h"
 
 struct report {
   FILE *file;
