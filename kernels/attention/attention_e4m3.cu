@@ -141,13 +141,7 @@ template <typename Size> struct computing {
   }
   /* Products are all of its warps' or none's. */
   __device__ __forceinline__ bool any_of_warpgroup(bool here) const {
-    uint32_t any;
-    asm volatile("{\n.reg .pred here, any;\nsetp.ne.u32 here, %1, 0;\n"
-                 "barrier.cta.red.or.aligned.pred any, %2, 128, here;\nselp.u32 %0, 1, 0, any;\n}"
-                 : "=r"(any)
-                 : "r"((uint32_t)here), "r"(WIDE_BARRIER + warpgroup)
-                 : "memory");
-    return any;
+    return warpgroup_any(WIDE_BARRIER + warpgroup, here);
   }
 
   __device__ __forceinline__ void clear() {

@@ -181,13 +181,7 @@ template <typename Size> struct computing {
    * all read it behind their next turn, where they have met: a vote would cost 3 % at 512 positions. There are two
    * places, since the fastest warp may be a tile further than the slowest. */
   __device__ __forceinline__ bool any_of_warpgroup(bool here) const {
-    uint32_t any;
-    asm volatile("{\n.reg .pred here, any;\nsetp.ne.u32 here, %1, 0;\n"
-                 "barrier.cta.red.or.aligned.pred any, %2, 128, here;\nselp.u32 %0, 1, 0, any;\n}"
-                 : "=r"(any)
-                 : "r"((uint32_t)here), "r"(WIDE_BARRIER + warpgroup)
-                 : "memory");
-    return uniform(any);
+    return uniform(warpgroup_any(WIDE_BARRIER + warpgroup, here));
   }
   __device__ __forceinline__ uint32_t note() const { return at.wide + 8 * warpgroup + keys.taken % 2 * 4; }
   __device__ __forceinline__ bool is_noted() const { return uniform(load_shared(note())) == keys.taken; }

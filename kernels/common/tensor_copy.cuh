@@ -15,6 +15,17 @@ __device__ __forceinline__ void warps_meet(uint32_t barrier, uint32_t threads) {
 __device__ __forceinline__ void warps_arrive(uint32_t barrier, uint32_t threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
+/* The warps of a warpgroup meet at one of the block's numbered barriers. Returns 1 if `here` holds in a thread of
+ * theirs. */
+__device__ __forceinline__ uint32_t warpgroup_any(uint32_t barrier, bool here) {
+  uint32_t any;
+  asm volatile("{\n.reg .pred here, any;\nsetp.ne.u32 here, %1, 0;\n"
+               "barrier.cta.red.or.aligned.pred any, %2, 128, here;\nselp.u32 %0, 1, 0, any;\n}"
+               : "=r"(any)
+               : "r"((uint32_t)here), "r"(barrier)
+               : "memory");
+  return any;
+}
 
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
