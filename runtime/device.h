@@ -104,7 +104,7 @@ struct device_memory {
   void *device, *pinned, *host;
 };
 
-/* What somebody rests for: a replay in the lane of that number, one in whatever lane, or a free slot. */
+/* The reason for a rest: a replay in the lane of this number, a replay in any lane, or a free slot. */
 enum { FOR_ANY_REPLAY = RONDO_MAX_LANES, FOR_FREE_SLOT };
 
 struct device_ops {
@@ -139,11 +139,11 @@ struct device_ops {
   rondo_status (*exec_launch)(struct device_exec *exec); /* never blocks, never allocates */
   /* Likewise, in a stream of the caller's and yet in order with the lane. NULL: there are no streams. */
   rondo_status (*exec_launch_on)(struct device_exec *exec, void *stream);
-  /* Sleeps until look(subject), which a replay's end or a ring may have made true, until the device is lost, or for
-   * most_ns (RONDO_FOREVER: no limit): the tasks may need the core of whoever waits. Returns what look said last, at
-   * once where that is true. May return for no reason. NULL: the tasks do not need it, and there is no ring. */
+  /* Sleeps until look(subject) is true, the device is lost, or most_ns are over (RONDO_FOREVER: no limit). Replays of
+   * this kind and ring wake it, so that it looks again. Returns the last look's answer. May return for no reason.
+   * NULL: tasks do not need the waiting thread's core. */
   bool (*rest)(struct device *device, uint32_t for_what, bool (*look)(void *subject), void *subject, uint64_t most_ns);
-  void (*ring)(struct device *device); /* looks of those who rest for a free slot may be true now */
+  void (*ring)(struct device *device); /* wakes the threads that rest for a free slot; NULL as rest */
   /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
   void (*exec_destroy)(struct device_exec *exec); /* not in flight, with no notice due */

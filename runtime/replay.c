@@ -57,7 +57,6 @@ static rondo_status timed_out(const rondo_exec *exec, const struct slot *slot, u
 static bool look_at_slot(void *slot) { return slot_done(slot); }
 
 rondo_status slot_wait(const rondo_exec *exec, struct slot *slot, uint64_t timeout_ns) {
-  if (slot_done(slot)) return RONDO_OK;
   const struct waiting waiting = {.runtime = exec->runtime,
                                   .look = look_at_slot,
                                   .subject = slot,

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "clock.h"
+#include "cpu_relax.h"
 
 enum {
   LOOKS_PER_CLOCK = 64, /* the clock costs some 20 ns */
@@ -45,11 +46,11 @@ static uint64_t spin_ns_of(const struct waiting *w) {
 rondo_status wait_until(const struct waiting *w, uint64_t timeout_ns) {
   if (w->look(w->subject)) return RONDO_OK;
   const uint64_t begin_ns = now_ns(), spin_ns = timeout_ns ? spin_ns_of(w) : 0;
-  uint64_t waited_ns = 0, health_ns = HEALTH_FIRST_NS;
-  for (uint64_t looks = 1; !w->look(w->subject); looks++) {
+  uint64_t looks = 1, waited_ns = 0, health_ns = HEALTH_FIRST_NS;
+  do {
     if (waited_ns < spin_ns) {
       cpu_relax();
-      if (looks % LOOKS_PER_CLOCK) continue;
+      if (looks++ % LOOKS_PER_CLOCK) continue;
     }
     waited_ns = now_ns() - begin_ns;
     bool is_over = waited_ns >= timeout_ns;
@@ -64,7 +65,7 @@ rondo_status wait_until(const struct waiting *w, uint64_t timeout_ns) {
       return RONDO_TIMEOUT;
     }
     if (waited_ns >= spin_ns && rest(w, left_of(timeout_ns, waited_ns))) break;
-  }
+  } while (!w->look(w->subject));
   /* Whoever spun saw the clock a microsecond ago, or never, and need not look again. */
   if (learns(w)) patience_learn(w->patience, waited_ns >= spin_ns ? now_ns() - begin_ns : waited_ns);
   return RONDO_OK;

@@ -1,24 +1,12 @@
-/* waiting.h - how a thread of the caller's waits for what another thread or the device does: for one slot, and for any
- * of many. */
+/* waiting.h - how a thread of the program waits: for the replay of one slot, for a replay of any slot, for a free slot.
+ */
 #ifndef RONDO_WAITING_H
 #define RONDO_WAITING_H
 
 #include "exec.h"
 #include "patience.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 enum { SPIN_BEFORE_YIELD_NS = 50 * 1000 };
-
-static inline void cpu_relax(void) {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
 
 /* Of a time limit. */
 static inline uint64_t left_of(uint64_t timeout_ns, uint64_t waited_ns) {
@@ -28,14 +16,14 @@ static inline uint64_t left_of(uint64_t timeout_ns, uint64_t waited_ns) {
 
 struct waiting {
   const rondo_runtime *runtime;
-  bool (*look)(void *subject); /* is it there? True once: what it found is in the subject */
+  bool (*look)(void *subject); /* has it come? True once; the subject then has what was found */
   void *subject;
   uint32_t for_what;         /* a lane's replay, or see device.h */
-  struct patience *patience; /* for how long it looks before it rests; NULL: as the wait mode says */
-  bool may_be_long;          /* where nothing wakes it, it sleeps between looks, and does not only yield */
+  struct patience *patience; /* says how long to spin before a rest; NULL: SPIN_BEFORE_YIELD_NS */
+  bool may_be_long;          /* without a bell: sleep between looks instead of yielding */
 };
 
-/* RONDO_OK; RONDO_TIMEOUT, without a text; RONDO_DEVICE_LOST: it does not come any more. */
+/* RONDO_OK: look said so. RONDO_TIMEOUT, without a text. RONDO_DEVICE_LOST: it will not come. */
 rondo_status wait_until(const struct waiting *waiting, uint64_t timeout_ns);
 
 #endif

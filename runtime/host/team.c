@@ -7,10 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
+#include "../cpu_relax.h"
 #include "../own_thread.h"
 
 enum { TICKET_BITS = 13, CHUNKS_PER_THREAD = 4, SPINS_BEFORE_YIELD = 4000, YIELDS_BEFORE_SLEEP = 1000 };
@@ -30,9 +27,7 @@ static void wait_for(struct team *team, bool (*ready)(void *team), struct bell *
   uint32_t yields = team->wait_mode == RONDO_WAIT_BLOCK ? 0 : YIELDS_BEFORE_SLEEP;
   for (uint32_t steps = 0; !ready(team); steps++) {
     if (only_spins || steps < SPINS_BEFORE_YIELD) {
-#if defined(__x86_64__)
-      _mm_pause();
-#endif
+      cpu_relax();
     } else if (steps < SPINS_BEFORE_YIELD + yields) {
       sched_yield();
     } else {

@@ -2,7 +2,6 @@
  * has changed. Waits are made up: a wait that spins takes `spin_ns`, one that rests `rest_ns`. */
 #include <criterion/criterion.h>
 #include <stdbool.h>
-#include <string.h>
 
 #include "../../runtime/patience.h"
 
@@ -29,8 +28,7 @@ static uint32_t wait_for(struct patience *patience, const struct work *work, uin
 
 /* Of waits after the first thousand: no more than one in fifty goes the other way. */
 static void require_way(const struct work *work, bool rests) {
-  struct patience patience;
-  memset(&patience, 0, sizeof patience);
+  struct patience patience = {0};
   wait_for(&patience, work, 1000);
   uint32_t count = wait_for(&patience, work, 20000);
   cr_assert(rests ? count > 19600 : count < 400, "%u of 20000 rested", count);
@@ -62,16 +60,14 @@ Test(patience, waits_that_are_late_for_once_do_not_change_it) {
 }
 
 Test(patience, who_waits_less_than_a_system_call_takes_never_rests) {
-  struct patience patience;
-  memset(&patience, 0, sizeof patience);
+  struct patience patience = {0};
   cr_assert_eq(wait_for(&patience, &(struct work){PATIENCE_SHORT_NS - 1, 15000, 0}, 100000), 0);
 }
 
 /* Whatever was kept for however long. */
 Test(patience, other_work_is_tried_anew) {
   static const struct work works[] = {{10000, 25000, 0}, {180000, 110000, 0}, {30000, 50000, 0}, {900000, 500000, 0}};
-  struct patience patience;
-  memset(&patience, 0, sizeof patience);
+  struct patience patience = {0};
   for (int i = 0; i < 16; i++) {
     wait_for(&patience, &works[i % 4], 3 * PATIENCE_TURN);
     uint32_t rests = wait_for(&patience, &works[i % 4], PATIENCE_KEPT_LEAST - PATIENCE_TURN);
@@ -81,8 +77,7 @@ Test(patience, other_work_is_tried_anew) {
 }
 
 Test(patience, a_spin_ends_where_it_takes_far_longer_than_usual) {
-  struct patience patience;
-  memset(&patience, 0, sizeof patience);
+  struct patience patience = {0};
   cr_assert_eq(patience_spin_ns(&patience), PATIENCE_FIRST_NS);
   wait_for(&patience, &(struct work){30000, 50000, 0}, 2 * PATIENCE_TURN);
   cr_assert_eq(patience_spin_ns(&patience), 2 * 30000 + PATIENCE_SHORT_NS);
@@ -90,8 +85,7 @@ Test(patience, a_spin_ends_where_it_takes_far_longer_than_usual) {
 
 /* Waits with a limit, one after the other, for the same replay spin no longer than one without. */
 Test(patience, what_ended_early_goes_on) {
-  struct patience patience;
-  memset(&patience, 0, sizeof patience);
+  struct patience patience = {0};
   for (int i = 0; i < 4; i++) {
     cr_assert_eq(patience_spin_ns(&patience), (uint64_t)(4 - i) * PATIENCE_FIRST_NS / 4);
     patience_end_early(&patience, PATIENCE_FIRST_NS / 4);

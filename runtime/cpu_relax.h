@@ -1,0 +1,17 @@
+/* cpu_relax.h - what a loop that spins does between two looks. */
+#ifndef RONDO_CPU_RELAX_H
+#define RONDO_CPU_RELAX_H
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+static inline void cpu_relax(void) {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+#endif
