@@ -120,6 +120,8 @@ struct op_launch {
 
 /* Launches of one task, run one after the other. None is allowed: an empty task. */
 struct op_launches {
+  const char *choice; /* the design that was chosen, by its name in the family's table; NULL: there is one alone */
+  const char *why;    /* the reason for it, in words */
   uint32_t count;
   struct op_launch items[OP_MAX_LAUNCHES];
 };

@@ -40,6 +40,7 @@ static rondo_status explain_task(FILE *file, const struct op_task *task, const s
             launch->shared_bytes);
   }
   fputs(status != RONDO_OK ? ": no kernel\n" : launches.count ? "\n" : ": nothing to do\n", file);
+  if (launches.count && launches.choice) fprintf(file, "    %s: %s\n", launches.choice, launches.why);
   *blocks = op_publishing_blocks(&launches);
   return status;
 }
