@@ -1,4 +1,4 @@
-/* ops.c - the table of operations, the one place that names them all; and the kernels that belong to none. */
+/* ops.c - the rows of all operations, their table, and the kernels that belong to no operation. */
 #include "../runtime/join.h"
 #include "../runtime/kernels.h"
 #include "append/append.h"
@@ -19,6 +19,159 @@
 #include "sample/argmax.h"
 #include "sample/penalty.h"
 #include "sample/sampling.h"
+
+const struct op op_gemm_rowmax = {
+    .name = "gemm_rowmax",
+    .once_operands = 1u << GEMM_OUT,
+    .check = gemm_rowmax_check,
+    .host_items = gemm_softmax_host_items,
+    .host_run = gemm_rowmax_host_run,
+    .select = gemm_softmax_select,
+};
+
+const struct op op_gemm_softmax = {
+    .name = "gemm_softmax",
+    .once_operands = 1u << GEMM_OUT,
+    .check = gemm_softmax_check,
+    .host_items = gemm_softmax_host_items,
+    .host_run = gemm_softmax_host_run,
+    .select = gemm_softmax_select,
+};
+
+const struct op op_copy = {
+    .name = "copy",
+    .once_operands = 1u << COPY_SRC | 1u << COPY_DST,
+    .check = copy_check,
+    .host_items = copy_host_items,
+    .host_run = copy_host_run,
+    .select = copy_select,
+};
+
+const struct op op_append = {
+    .name = "append",
+    .once_operands = 1u << APPEND_SRC,
+    .touched_elements = append_touched_elements,
+    .check = append_check,
+    .host_items = append_host_items,
+    .host_run = append_host_run,
+    .select = append_select,
+};
+
+const struct op op_transfer = {
+    .name = "transfer",
+    .once_operands = (1u << 2 * TRANSFER_TENSORS) - 1,
+    .host_items = transfer_host_items,
+    .host_run = transfer_host_run,
+    .select = transfer_select,
+};
+
+const struct op op_join = {
+    .name = "join",
+    .host_items = join_host_items,
+    .host_run = join_host_run,
+    .select = join_select,
+};
+
+const struct op op_embed = {
+    .name = "embed",
+    .once_operands = 1u << EMBED_OUT,
+    .touched_elements = embed_touched_elements,
+    .check = embed_check,
+    .host_items = embed_host_items,
+    .host_run = embed_host_run,
+    .select = embed_select,
+};
+
+const struct op op_rms_norm = {
+    .name = "rms_norm",
+    .once_operands = 1u << RMS_NORM_OUT,
+    .check = rms_norm_check,
+    .host_items = rms_norm_host_items,
+    .host_run = rms_norm_host_run,
+    .select = rms_norm_select,
+};
+
+const struct op op_rope = {
+    .name = "rope",
+    .once_operands = 1u << ROPE_X | 1u << ROPE_OUT,
+    .check = rope_check,
+    .host_items = rope_host_items,
+    .host_run = rope_host_run,
+    .select = rope_select,
+};
+
+const struct op op_silu_mul = {
+    .name = "silu_mul",
+    .once_operands = 1u << ELEMENTWISE_OUT | 1u << ELEMENTWISE_A | 1u << ELEMENTWISE_B,
+    .check = silu_mul_check,
+    .host_items = elementwise_host_items,
+    .host_run = silu_mul_host_run,
+    .select = silu_mul_select,
+};
+
+const struct op op_add = {
+    .name = "add",
+    .once_operands = 1u << ELEMENTWISE_OUT | 1u << ELEMENTWISE_A | 1u << ELEMENTWISE_B,
+    .check = add_check,
+    .host_items = elementwise_host_items,
+    .host_run = add_host_run,
+    .select = add_select,
+};
+
+const struct op op_argmax = {
+    .name = "argmax",
+    .once_operands = 1u << ARGMAX_X | 1u << ARGMAX_OUT,
+    .check = argmax_check,
+    .host_items = argmax_host_items,
+    .host_run = argmax_host_run,
+    .select = argmax_select,
+};
+
+const struct op op_sample = {
+    .name = "sample",
+    .once_operands = 1u << SAMPLE_OUT,
+    .check = sample_check,
+    .host_items = sample_host_items,
+    .host_run = sample_host_run,
+    .select = sample_select,
+};
+
+/* Halves of a layer may touch operands more than once: a sum and a product each read x. */
+const struct op op_attention_block = {
+    .name = "attention_block",
+    .touched_elements = attention_block_touched_elements,
+    .launches_most = OP_MAX_LAUNCHES,
+    .check = attention_block_check,
+    .scratch_bytes = attention_block_scratch_bytes,
+    .step = attention_block_step,
+    .select = attention_block_select,
+};
+
+const struct op op_feed_forward = {
+    .name = "feed_forward",
+    .launches_most = 3,
+    .check = feed_forward_check,
+    .scratch_bytes = feed_forward_scratch_bytes,
+    .step = feed_forward_step,
+    .select = feed_forward_select,
+};
+
+const struct op op_sum_parts = {
+    .name = "sum_parts",
+    .host_items = sum_parts_host_items,
+    .host_run = sum_parts_host_run,
+    .select = sum_parts_select,
+};
+
+const struct op op_penalty = {
+    .name = "penalty",
+    .once_operands = 1u << PENALTY_IDS,
+    .touched_elements = penalty_touched_elements,
+    .check = penalty_check,
+    .host_items = penalty_host_items,
+    .host_run = penalty_host_run,
+    .select = penalty_select,
+};
 
 const struct op *const op_table[] = {
     &op_qr,

@@ -3,18 +3,18 @@
 
 #include "kernels.h"
 
-static int64_t join_host_items(const struct op_task *task) {
+int64_t join_host_items(const struct op_task *task) {
   (void)task;
   return 0;
 }
 
-static void join_host_run(const struct op_call *call, int64_t first, int64_t last) {
+void join_host_run(const struct op_call *call, int64_t first, int64_t last) {
   (void)call;
   (void)first;
   (void)last;
 }
 
-static rondo_status join_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+rondo_status join_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   (void)call;
   (void)chip;
   launches->count = 1;
@@ -24,10 +24,3 @@ static rondo_status join_select(const struct op_call *call, const struct chip *c
                                           .parameter_bytes = op_begin_kernel.parameter_bytes};
   return RONDO_OK;
 }
-
-const struct op op_join = {
-    .name = "join",
-    .host_items = join_host_items,
-    .host_run = join_host_run,
-    .select = join_select,
-};

@@ -7,4 +7,8 @@
 
 extern const struct op op_join;
 
+int64_t join_host_items(const struct op_task *task);
+void join_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status join_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
+
 #endif

@@ -4,8 +4,9 @@
  * calls check, the planner scratch_bytes, the host backend host_items and host_run, or step, the CUDA backend select.
  * Nothing here knows a device: select only says which kernel to launch, with which grid and parameters.
  *
- * Each family's folder holds FAMILY.h (its rows, attribute and parameter structs and the list of its kernels, shared
- * with the .cu files), FAMILY.c (rondo_add_*, check, scratch), FAMILY_host.c, FAMILY_select.c and FAMILY_*.cu.
+ * Each family's folder holds FAMILY.h (attribute and parameter structs and the list of its kernels, shared with the .cu
+ * files; the functions of its rows), FAMILY.c (rondo_add_*, check, scratch), FAMILY_host.c, FAMILY_select.c and
+ * FAMILY_*.cu.
  */
 #ifndef RONDO_OP_H
 #define RONDO_OP_H

@@ -37,7 +37,7 @@ static rondo_status rows_check(const struct op_operand *src, const struct op_ope
                     src->shape[dimension], PLURAL(src->shape[dimension]), dst->shape[dimension]);
 }
 
-static rondo_status append_check(const struct op_task *task) {
+rondo_status append_check(const struct op_task *task) {
   const struct op_operand *dst = &task->operands[APPEND_DST], *position = &task->operands[APPEND_POSITION];
   uint32_t dimension = dimension_of(task);
   if (!dst->present) return op_unexpected("dst", dst, "a tensor");
@@ -78,17 +78,7 @@ struct append_shape append_shape_of(const struct op_task *task) {
 }
 
 /* What dst had stays: it is described as read too. */
-static int64_t append_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+int64_t append_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   if (operand != APPEND_DST) return op_elements(&task->operands[operand]);
   return access == RONDO_READ ? 0 : op_elements(&task->operands[APPEND_SRC]);
 }
-
-const struct op op_append = {
-    .name = "append",
-    .once_operands = 1u << APPEND_SRC,
-    .touched_elements = append_touched_elements,
-    .check = append_check,
-    .host_items = append_host_items,
-    .host_run = append_host_run,
-    .select = append_select,
-};

@@ -10,7 +10,7 @@ rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc) {
   return graph_add(graph, &op_copy, desc->name, arguments, 2, NULL, 0);
 }
 
-static rondo_status copy_check(const struct op_task *task) {
+rondo_status copy_check(const struct op_task *task) {
   const struct op_operand *src = &task->operands[COPY_SRC], *dst = &task->operands[COPY_DST];
   if (!src->present || !dst->present)
     return status_set(RONDO_INVALID_ARGUMENT, "%s is absent, expected a tensor", src->present ? "dst" : "src");
@@ -47,12 +47,3 @@ struct copy_shape copy_shape_of(const struct op_task *task) {
   }
   return shape;
 }
-
-const struct op op_copy = {
-    .name = "copy",
-    .once_operands = 1u << COPY_SRC | 1u << COPY_DST,
-    .check = copy_check,
-    .host_items = copy_host_items,
-    .host_run = copy_host_run,
-    .select = copy_select,
-};

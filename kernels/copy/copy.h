@@ -60,6 +60,7 @@ struct copy_shape {
 };
 struct copy_shape copy_shape_of(const struct op_task *task);
 
+rondo_status copy_check(const struct op_task *task);
 int64_t copy_host_items(const struct op_task *task);
 void copy_host_run(const struct op_call *call, int64_t first, int64_t last);
 rondo_status copy_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);

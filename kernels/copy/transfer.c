@@ -19,13 +19,13 @@ static int64_t pair_bytes(const struct op_task *task, size_t pair) {
 
 enum { ITEM_BYTES = 64 * 1024 };
 
-static int64_t transfer_host_items(const struct op_task *task) {
+int64_t transfer_host_items(const struct op_task *task) {
   int64_t bytes = 0;
   for (size_t i = 0; i < pair_count(task); i++) bytes += pair_bytes(task, i);
   return divide_up(bytes, ITEM_BYTES);
 }
 
-static void transfer_host_run(const struct op_call *call, int64_t first, int64_t last) {
+void transfer_host_run(const struct op_call *call, int64_t first, int64_t last) {
   int64_t from = first * ITEM_BYTES, to = last * ITEM_BYTES;
   for (size_t i = 0; i < pair_count(call->task); i++) {
     int64_t bytes = pair_bytes(call->task, i), begin = from > 0 ? from : 0, end = to < bytes ? to : bytes;
@@ -42,7 +42,7 @@ static void transfer_host_run(const struct op_call *call, int64_t first, int64_t
 TRANSFER_KERNELS(KERNEL_CONSTANT)
 
 /* A block for each 4 KB is what a copy of up to 64 KB takes too (copy_select.c, where it was measured). */
-static rondo_status transfer_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+rondo_status transfer_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   (void)chip;
   struct transfer_parameters parameters = {0};
   uint32_t blocks = 0;
@@ -58,11 +58,3 @@ static rondo_status transfer_select(const struct op_call *call, const struct chi
   launch_add(launches, &rondo_transfer, blocks, COPY_THREADS, 0, &parameters, sizeof parameters);
   return RONDO_OK;
 }
-
-const struct op op_transfer = {
-    .name = "transfer",
-    .once_operands = (1u << 2 * TRANSFER_TENSORS) - 1,
-    .host_items = transfer_host_items,
-    .host_run = transfer_host_run,
-    .select = transfer_select,
-};

@@ -36,5 +36,9 @@ struct transfer_parameters {
 static_assert((int)TRANSFER_TENSORS == (int)OP_TRANSFER_TENSORS && (int)COPY_SMALL_BYTES == (int)OP_TRANSFER_BYTES,
               "what the runtime asks for");
 static_assert(2 * TRANSFER_TENSORS <= OP_MAX_OPERANDS, "a source and a destination each");
+
+int64_t transfer_host_items(const struct op_task *task);
+void transfer_host_run(const struct op_call *call, int64_t first, int64_t last);
+rondo_status transfer_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 #endif
 #endif

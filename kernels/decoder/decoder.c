@@ -149,7 +149,7 @@ static rondo_status query_heads_check(const struct op_task *task) {
 }
 
 /* What only attention takes, position and rotary embedding, it checks itself, by the same names. */
-static rondo_status attention_block_check(const struct op_task *task) {
+rondo_status attention_block_check(const struct op_task *task) {
   struct op_step step;
   rondo_status status = stream_check(task);
   if (status == RONDO_OK) status = first_matrix_check(task, ATTENTION_BLOCK_QKV, "qkv");
@@ -167,7 +167,7 @@ static rondo_status attention_block_check(const struct op_task *task) {
   return op_attention.check(&step.task);
 }
 
-static rondo_status feed_forward_check(const struct op_task *task) {
+rondo_status feed_forward_check(const struct op_task *task) {
   const struct op_operand *gate_up = &task->operands[FEED_FORWARD_GATE_UP];
   rondo_status status = stream_check(task);
   if (status == RONDO_OK) status = first_matrix_check(task, FEED_FORWARD_GATE_UP, "gate_up");
@@ -235,29 +235,9 @@ struct feed_forward_shape feed_forward_shape_of(const struct op_task *task) {
 }
 
 /* Of a cache a new row of each sequence is written. */
-static int64_t attention_block_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+int64_t attention_block_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   const struct op_operand *touched = &task->operands[operand];
   const bool is_cache = operand == ATTENTION_BLOCK_K || operand == ATTENTION_BLOCK_V;
   if (!is_cache || access == RONDO_READ || touched->shape[1] == 0) return op_elements(touched);
   return op_elements(touched) / touched->shape[1];
 }
-
-/* Nothing is touched once: a sum and a product may each touch it. */
-const struct op op_attention_block = {
-    .name = "attention_block",
-    .touched_elements = attention_block_touched_elements,
-    .launches_most = OP_MAX_LAUNCHES,
-    .check = attention_block_check,
-    .scratch_bytes = attention_block_scratch_bytes,
-    .step = attention_block_step,
-    .select = attention_block_select,
-};
-
-const struct op op_feed_forward = {
-    .name = "feed_forward",
-    .launches_most = 3,
-    .check = feed_forward_check,
-    .scratch_bytes = feed_forward_scratch_bytes,
-    .step = feed_forward_step,
-    .select = feed_forward_select,
-};

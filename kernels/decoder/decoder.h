@@ -78,6 +78,11 @@ struct feed_forward_shape {
 };
 struct feed_forward_shape feed_forward_shape_of(const struct op_task *task);
 
+/* decoder.c. */
+rondo_status attention_block_check(const struct op_task *task);
+rondo_status feed_forward_check(const struct op_task *task);
+int64_t attention_block_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
+
 /* decoder_step.c. */
 uint64_t attention_block_scratch_bytes(const struct op_task *task);
 uint64_t feed_forward_scratch_bytes(const struct op_task *task);

@@ -6,8 +6,7 @@
 
 SUM_PARTS_KERNELS(KERNEL_CONSTANT)
 
-static rondo_status sum_parts_select(const struct op_call *call, const struct chip *chip,
-                                     struct op_launches *launches) {
+rondo_status sum_parts_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   (void)chip;
   const struct op_operand *operands = call->task->operands, *x = &operands[SUM_PARTS_X];
   const struct op_operand *parts = &operands[SUM_PARTS_PARTS], *zeros = &operands[SUM_PARTS_ZEROS];
@@ -33,10 +32,3 @@ static rondo_status sum_parts_select(const struct op_call *call, const struct ch
              &parameters, sizeof parameters);
   return RONDO_OK;
 }
-
-const struct op op_sum_parts = {
-    .name = "sum_parts",
-    .host_items = sum_parts_host_items,
-    .host_run = sum_parts_host_run,
-    .select = sum_parts_select,
-};

@@ -35,6 +35,7 @@ extern const struct op op_sum_parts;
 /* Operands: x and out [rows, columns], f16 or bf16; f32 [parts, rows, columns], both optional. */
 enum { SUM_PARTS_X, SUM_PARTS_PARTS, SUM_PARTS_OUT, SUM_PARTS_ZEROS, SUM_PARTS_OPERANDS };
 
+rondo_status sum_parts_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 int64_t sum_parts_host_items(const struct op_task *task);
 void sum_parts_host_run(const struct op_call *call, int64_t first, int64_t last);
 #endif

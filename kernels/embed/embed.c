@@ -34,7 +34,7 @@ static rondo_status check_table(const struct op_task *task) {
   return op_expect("table_scales", scales, RONDO_E4M3, 2, (int64_t[]){table->shape[0], table->shape[1] / EMBED_BLOCK});
 }
 
-static rondo_status embed_check(const struct op_task *task) {
+rondo_status embed_check(const struct op_task *task) {
   const struct op_operand *ids = &task->operands[EMBED_IDS], *out = &task->operands[EMBED_OUT];
   const struct embed_attributes *attributes = op_attributes(task);
   if (!isfinite(attributes->scale))
@@ -49,20 +49,10 @@ static rondo_status embed_check(const struct op_task *task) {
 }
 
 /* A row for each id, if they are all different. */
-static int64_t embed_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+int64_t embed_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   const struct op_operand *touched = &task->operands[operand];
   const int64_t rows = touched->shape[0], ids = task->operands[EMBED_IDS].shape[0];
   if ((operand != EMBED_TABLE && operand != EMBED_TABLE_SCALES) || access != RONDO_READ || ids >= rows)
     return op_elements(touched);
   return ids * touched->shape[1];
 }
-
-const struct op op_embed = {
-    .name = "embed",
-    .once_operands = 1u << EMBED_OUT,
-    .touched_elements = embed_touched_elements,
-    .check = embed_check,
-    .host_items = embed_host_items,
-    .host_run = embed_host_run,
-    .select = embed_select,
-};

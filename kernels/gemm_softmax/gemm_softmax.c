@@ -70,7 +70,7 @@ static rondo_status product_check(const struct op_task *task, const char *out_na
   return RONDO_OK;
 }
 
-static rondo_status rowmax_check(const struct op_task *task) {
+rondo_status gemm_rowmax_check(const struct op_task *task) {
   rondo_status status = product_check(task, "max", 1);
   if (status != RONDO_OK) return status;
   rondo_dtype dtype = task->operands[GEMM_OUT].dtype;
@@ -78,7 +78,7 @@ static rondo_status rowmax_check(const struct op_task *task) {
   return RONDO_OK;
 }
 
-static rondo_status softmax_check(const struct op_task *task) {
+rondo_status gemm_softmax_check(const struct op_task *task) {
   rondo_status status = product_check(task, "p", 0);
   if (status != RONDO_OK) return status;
   const struct op_operand *b = &task->operands[GEMM_B], *p = &task->operands[GEMM_OUT];
@@ -112,21 +112,3 @@ struct gemm_softmax_shape gemm_softmax_shape_of(const struct op_task *task) {
       .causal = attributes->causal != 0,
   };
 }
-
-const struct op op_gemm_rowmax = {
-    .name = "gemm_rowmax",
-    .once_operands = 1u << GEMM_OUT,
-    .check = rowmax_check,
-    .host_items = gemm_softmax_host_items,
-    .host_run = gemm_rowmax_host_run,
-    .select = gemm_softmax_select,
-};
-
-const struct op op_gemm_softmax = {
-    .name = "gemm_softmax",
-    .once_operands = 1u << GEMM_OUT,
-    .check = softmax_check,
-    .host_items = gemm_softmax_host_items,
-    .host_run = gemm_softmax_host_run,
-    .select = gemm_softmax_select,
-};

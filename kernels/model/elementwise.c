@@ -32,13 +32,13 @@ static rondo_status check_others(const struct op_task *task, const char *second)
   return op_expect("out", &task->operands[ELEMENTWISE_OUT], a->dtype, a->rank, a->shape);
 }
 
-static rondo_status silu_mul_check(const struct op_task *task) {
+rondo_status silu_mul_check(const struct op_task *task) {
   const struct op_operand *gate = &task->operands[ELEMENTWISE_A];
   if (!gate->present || !rows_are_numbers(gate->dtype)) return op_unexpected("gate", gate, "f32, f16 or bf16");
   return check_others(task, "up");
 }
 
-static rondo_status add_check(const struct op_task *task) {
+rondo_status add_check(const struct op_task *task) {
   const struct op_operand *a = &task->operands[ELEMENTWISE_A];
   if (!a->present || (!rows_are_numbers(a->dtype) && a->dtype != RONDO_I32))
     return op_unexpected("a", a, "f32, f16, bf16 or i32");
@@ -70,21 +70,3 @@ struct elementwise_shape elementwise_shape_of(const struct op_task *task) {
   }
   return shape;
 }
-
-const struct op op_silu_mul = {
-    .name = "silu_mul",
-    .once_operands = 1u << ELEMENTWISE_OUT | 1u << ELEMENTWISE_A | 1u << ELEMENTWISE_B,
-    .check = silu_mul_check,
-    .host_items = elementwise_host_items,
-    .host_run = silu_mul_host_run,
-    .select = silu_mul_select,
-};
-
-const struct op op_add = {
-    .name = "add",
-    .once_operands = 1u << ELEMENTWISE_OUT | 1u << ELEMENTWISE_A | 1u << ELEMENTWISE_B,
-    .check = add_check,
-    .host_items = elementwise_host_items,
-    .host_run = add_host_run,
-    .select = add_select,
-};

@@ -42,6 +42,8 @@ struct elementwise_shape {
 };
 struct elementwise_shape elementwise_shape_of(const struct op_task *task);
 
+rondo_status silu_mul_check(const struct op_task *task);
+rondo_status add_check(const struct op_task *task);
 int64_t elementwise_host_items(const struct op_task *task);
 void silu_mul_host_run(const struct op_call *call, int64_t first, int64_t last);
 void add_host_run(const struct op_call *call, int64_t first, int64_t last);

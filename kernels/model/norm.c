@@ -28,7 +28,7 @@ static rondo_status parts_check(const struct op_operand *parts, const struct op_
   return op_expect("x_parts", parts, RONDO_F32, x->rank + 1, shape);
 }
 
-static rondo_status rms_norm_check(const struct op_task *task) {
+rondo_status rms_norm_check(const struct op_task *task) {
   const struct op_operand *x = &task->operands[RMS_NORM_X], *norm = &task->operands[RMS_NORM_NORM];
   const struct op_operand *out = &task->operands[RMS_NORM_OUT];
   const struct rms_norm_attributes *attributes = op_attributes(task);
@@ -46,11 +46,3 @@ static rondo_status rms_norm_check(const struct op_task *task) {
 }
 
 /* Nothing is touched once: sum and product may each read x. */
-const struct op op_rms_norm = {
-    .name = "rms_norm",
-    .once_operands = 1u << RMS_NORM_OUT,
-    .check = rms_norm_check,
-    .host_items = rms_norm_host_items,
-    .host_run = rms_norm_host_run,
-    .select = rms_norm_select,
-};

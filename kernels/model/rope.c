@@ -33,7 +33,7 @@ rondo_status rope_check_fields(const char *prefix, float base, int32_t pairing) 
                     "%spairing is %" PRId32 ", expected RONDO_ROPE_INTERLEAVED or RONDO_ROPE_HALVES", prefix, pairing);
 }
 
-static rondo_status rope_check(const struct op_task *task) {
+rondo_status rope_check(const struct op_task *task) {
   const struct op_operand *x = &task->operands[ROPE_X], *position = &task->operands[ROPE_POSITION];
   const struct op_operand *frequencies = &task->operands[ROPE_FREQUENCIES];
   const struct rope_attributes *attributes = op_attributes(task);
@@ -57,12 +57,3 @@ static rondo_status rope_check(const struct op_task *task) {
   if (x->shape[0] != 1) snprintf(expected, sizeof expected, "[1] or [%" PRId64 "] i32", x->shape[0]);
   return op_unexpected("position", position, expected);
 }
-
-const struct op op_rope = {
-    .name = "rope",
-    .once_operands = 1u << ROPE_X | 1u << ROPE_OUT,
-    .check = rope_check,
-    .host_items = rope_host_items,
-    .host_run = rope_host_run,
-    .select = rope_select,
-};

@@ -12,19 +12,10 @@ rondo_status rondo_add_argmax(rondo_graph *graph, const rondo_argmax_desc *desc)
   return graph_add(graph, &op_argmax, desc->name, arguments, ARGMAX_OPERANDS, NULL, 0);
 }
 
-static rondo_status argmax_check(const struct op_task *task) {
+rondo_status argmax_check(const struct op_task *task) {
   const struct op_operand *x = &task->operands[ARGMAX_X];
   if (!x->present || x->rank != 2 || !rows_are_numbers(x->dtype))
     return op_unexpected("x", x, "[count, n] f32, f16 or bf16");
   if (x->shape[1] < 1) return status_set(RONDO_INVALID_ARGUMENT, "x has rows of 0, expected at least 1 column");
   return op_expect("out", &task->operands[ARGMAX_OUT], RONDO_I32, 1, x->shape);
 }
-
-const struct op op_argmax = {
-    .name = "argmax",
-    .once_operands = 1u << ARGMAX_X | 1u << ARGMAX_OUT,
-    .check = argmax_check,
-    .host_items = argmax_host_items,
-    .host_run = argmax_host_run,
-    .select = argmax_select,
-};

@@ -20,7 +20,7 @@ rondo_status rondo_add_penalty(rondo_graph *graph, const rondo_penalty_desc *des
   return graph_add(graph, &op_penalty, desc->name, arguments, PENALTY_OPERANDS, NULL, 0);
 }
 
-static rondo_status penalty_check(const struct op_task *task) {
+rondo_status penalty_check(const struct op_task *task) {
   static const char *const names[PENALTY_OPERANDS] = {"x", "ids", "repetition", "frequency", "presence"};
   const struct op_operand *x = &task->operands[PENALTY_X], *ids = &task->operands[PENALTY_IDS];
   if (!x->present || x->rank != 2 || !rows_are_numbers(x->dtype))
@@ -38,18 +38,8 @@ static rondo_status penalty_check(const struct op_task *task) {
 }
 
 /* A number of x for each id at most. */
-static int64_t penalty_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+int64_t penalty_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   (void)access;
   int64_t all = op_elements(&task->operands[operand]);
   return operand == PENALTY_X ? smaller(all, op_elements(&task->operands[PENALTY_IDS])) : all;
 }
-
-const struct op op_penalty = {
-    .name = "penalty",
-    .once_operands = 1u << PENALTY_IDS,
-    .touched_elements = penalty_touched_elements,
-    .check = penalty_check,
-    .host_items = penalty_host_items,
-    .host_run = penalty_host_run,
-    .select = penalty_select,
-};

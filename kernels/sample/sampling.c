@@ -21,7 +21,7 @@ rondo_status rondo_add_sample(rondo_graph *graph, const rondo_sample_desc *desc)
   return graph_add(graph, &op_sample, desc->name, arguments, SAMPLE_OPERANDS, NULL, 0);
 }
 
-static rondo_status sample_check(const struct op_task *task) {
+rondo_status sample_check(const struct op_task *task) {
   const struct op_operand *x = &task->operands[SAMPLE_X];
   static const struct {
     uint32_t index;
@@ -44,12 +44,3 @@ static rondo_status sample_check(const struct op_task *task) {
       status = setting_check(task, settings[i].index, settings[i].name, settings[i].dtype, x->shape[0]);
   return status;
 }
-
-const struct op op_sample = {
-    .name = "sample",
-    .once_operands = 1u << SAMPLE_OUT,
-    .check = sample_check,
-    .host_items = sample_host_items,
-    .host_run = sample_host_run,
-    .select = sample_select,
-};
