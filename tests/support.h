@@ -27,6 +27,10 @@ void require_ok(rondo_status status, const char *what);
 void require_error(rondo_status got, rondo_status expected, const char *fragment, const char *what);
 #define REQUIRE_ERROR(call, expected, fragment) require_error((call), (expected), (fragment), #call)
 
+/* rondo_input, rondo_constant, rondo_state and the other functions that add a tensor. */
+typedef rondo_status (*tensor_kind)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
+                                    const int64_t *shape, rondo_tensor *tensor);
+
 /* A graph that is described, then run. */
 struct trial {
   rondo_backend backend;

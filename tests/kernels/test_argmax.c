@@ -1,5 +1,9 @@
 /* test_argmax.c - the first of the largest: ties, both zeros, infinities, NaN, every type and ragged sizes. */
-#include "test_frame.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "../oracles/frame.h"
 
 struct search {
   struct frame x;

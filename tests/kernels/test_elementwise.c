@@ -1,6 +1,12 @@
 /* test_elementwise.c - silu(gate) * up against fp64, a + b bit by bit: every type and rank, with room around and
  * without, in place on either side. */
-#include "test_frame.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/frame.h"
 
 struct pair {
   struct frame a, b, out;

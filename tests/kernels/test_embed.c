@@ -1,5 +1,10 @@
 /* test_embed.c - rows of a table by ids, bit by bit: every type of table and result, ids inside and outside. */
-#include "test_frame.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../oracles/frame.h"
 
 enum { ROWS = 37, COUNT = 29 };
 

@@ -1,10 +1,14 @@
 /* test_feed_back.c - the parts of a language model hand on to each other, and to the next replay, what they wrote last,
  * though kernels start before their predecessors have ended: each id's row of a table is largest at the next id, so the
  * ids follow a permutation that is known. */
+
+#include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "test_frame.h"
+#include "../oracles/frame.h"
 
 enum { WIDTH = 5000, COUNT = 3 };
 

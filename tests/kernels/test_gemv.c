@@ -1,6 +1,10 @@
 /* test_gemv.c - products with vectors of every pair of types and many shapes, which kernels are chosen for them, and
  * bad descriptions. */
-#include "test_gemv_oracle.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "../oracles/gemv_oracle.h"
 
 /* ---- Shapes ------------------------------------------------------------------------------------------------------ */
 

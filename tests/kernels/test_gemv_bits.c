@@ -1,6 +1,10 @@
 /* test_gemv_bits.c - products with vectors give the same bits: in every replay, in every slot, and for a vector beside
  * others of any count where the description asks for it, or of a count of the same class where it does not. */
-#include "test_gemv_oracle.h"
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/gemv_oracle.h"
 
 enum { VECTORS = 16, PRODUCTS = 9 };
 

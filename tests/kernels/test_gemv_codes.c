@@ -1,6 +1,10 @@
 /* test_gemv_codes.c - products with vectors of every code of the small formats, as weights, as elements of vectors and
  * as scales. All sums are exact in fp32, whatever their order, so that results have to be right to the last bit. */
-#include "test_gemv_oracle.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "../oracles/gemv_oracle.h"
 
 static void run_once(struct trial *trial, struct problem *p) {
   problems_run(trial, p, 1);

@@ -1,8 +1,12 @@
 /* test_gemv_finish.c - what a product with vectors does besides: normalising x, bias, silu(gate) * up, residual, NVFP4
  * results, blocked scales. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
 #include "../../runtime/graph.h"
-#include "test_gemv_oracle.h"
-#include "test_quantize_oracle.h"
+#include "../oracles/gemv_oracle.h"
+#include "../oracles/quantize_oracle.h"
 
 /* ---- All of it, alone and in pairs ------------------------------------------------------------------------------- */
 

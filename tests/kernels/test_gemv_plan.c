@@ -1,8 +1,13 @@
 /* test_gemv_plan.c - which kernel multiplies, and how rows and k are dealt to its blocks and warps: what the kernels
  * ask of a plan (gemv_integer.cu, gemv_quads.cuh) holds for every plan, and what rondo.h promises of the order of sums.
  */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "../../kernels/gemv/gemv_plan.h"
-#include "test_gemv_oracle.h"
+#include "../oracles/gemv_oracle.h"
 
 enum { MOST_SHARED_BYTES = 96 << 10, SHAPES = 20000 };
 

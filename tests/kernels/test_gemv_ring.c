@@ -1,6 +1,8 @@
 /* test_gemv_ring.c - products large enough for the ring (gemv_ring_plan.c), one for each of its kernels and most of its
  * shapes: every result matches fp64, and has the same bits in every replay. */
-#include "test_gemv_large.h"
+#include <criterion/criterion.h>
+
+#include "../oracles/gemv_large.h"
 
 /* Just large enough. Not all rows divide by blocks or tiles, and not all k by parts. */
 static const struct large larges[] = {

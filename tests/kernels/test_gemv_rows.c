@@ -1,7 +1,9 @@
 /* test_gemv_rows.c - products of 1 to 16 vectors with many short rows (gemv_rows_plan.c), for each of their kernels,
  * with one group a warp and several, rows that groups do not divide, and every place in a chunk where k may end: every
  * result matches fp64, and has the same bits in every replay, and whatever the count of vectors is. */
-#include "test_gemv_large.h"
+#include <criterion/criterion.h>
+
+#include "../oracles/gemv_large.h"
 
 #define NAME(name) "rondo_gemv_rows_" #name
 

@@ -3,9 +3,14 @@
  * and all that is done to results.
  *
  * The host takes them one way whatever their size, so there they have few rows. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "../../kernels/gemv/gemv_plan.h"
 #include "../../runtime/plan.h"
-#include "test_gemv_oracle.h"
+#include "../oracles/gemv_oracle.h"
 
 enum { REPLAYS = 20, SETS = 2, HOST_ROWS = 64 };
 

@@ -1,6 +1,9 @@
 /* test_gemv_sizes.c - products with vectors of sizes, places and numbers that a kernel cut into tiles could get wrong:
  * every remainder of rows and columns, rows longer than a block covers at once, views of every alignment. */
-#include "test_gemv_oracle.h"
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+#include "../oracles/gemv_oracle.h"
 
 /* Problems until there are enough for a graph. */
 struct queue {

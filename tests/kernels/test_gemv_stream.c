@@ -1,7 +1,9 @@
 /* test_gemv_stream.c - products of several vectors that the rings of warps take (gemv_stream_plan.c), for each of their
  * kernels, with two groups and one, several tiles and chunks, k that parts do not divide: every result matches fp64,
  * and has the same bits in every replay. */
-#include "test_gemv_large.h"
+#include <criterion/criterion.h>
+
+#include "../oracles/gemv_large.h"
 
 #define NAME(name) "rondo_gemv_stream_" #name
 

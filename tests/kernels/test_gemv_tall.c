@@ -1,8 +1,11 @@
 /* test_gemv_tall.c - products of 1 to 16 vectors with many short rows in 16 bits (gemv_tall_plan.c), for each of their
  * kernels, with slots for two tiles and for sixteen, rows that tiles do not divide, whole pieces of k and half ones:
  * every result matches fp64, and has the same bits in every replay. */
+#include <criterion/criterion.h>
+#include <math.h>
+
 #include "../../kernels/gemv/gemv_tall.h"
-#include "test_gemv_large.h"
+#include "../oracles/gemv_large.h"
 
 #define NAME(name) "rondo_gemv_tall_" #name
 

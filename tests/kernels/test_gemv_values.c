@@ -1,6 +1,10 @@
 /* test_gemv_values.c - products with vectors where the numbers are the difficulty: NaN and infinity, overflow, vectors
  * whose elements differ by more than a format holds. */
-#include "test_gemv_oracle.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "../oracles/gemv_oracle.h"
 
 /* ---- NaN --------------------------------------------------------------------------------------------------------- */
 

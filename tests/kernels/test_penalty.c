@@ -1,6 +1,12 @@
 /* test_penalty.c - penalties on columns that were drawn lately, against an oracle that counts for each column how often
  * it is named: every type, lists with and without doubles, ids that are no columns, settings for all rows or each. */
-#include "test_frame.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/frame.h"
 
 enum { MOST_ROWS = 16, MOST_IDS = 1024 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "test_quantize_oracle.h"
+#include "../oracles/quantize_oracle.h"
 
 /* ---- One tensor to quantise -------------------------------------------------------------------------------------- */
 

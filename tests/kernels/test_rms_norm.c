@@ -1,5 +1,11 @@
 /* test_rms_norm.c - RMS norm against fp64: every pair of types, rows of all lengths, in place too. */
-#include "test_frame.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/frame.h"
 
 struct normalised {
   struct frame x, parts, norm, out;

@@ -1,6 +1,12 @@
 /* test_rope.c - rotary embedding against fp64: both pairings and layouts, every type, positions up to the end of their
  * range, frequencies of a base and given ones. */
-#include "test_frame.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/frame.h"
 
 struct rotated {
   struct frame x, out;

@@ -1,6 +1,12 @@
 /* test_sample.c - drawing a column of each row, against an oracle that sorts the row and sums in fp64: what was drawn
  * is the column at which the sum passes the random number's part, to within what probabilities may be off by. */
-#include "test_frame.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/frame.h"
 
 struct setting {
   double temperature;

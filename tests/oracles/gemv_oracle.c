@@ -1,79 +1,31 @@
-/* test_gemv_oracle.h - what the GEMV tests share: one product in a graph, and its check against sums in fp64 of values
- * that the oracles decode.
+/* gemv_oracle.c - see gemv_oracle.h.
  *
- * The gate: a sum may be off by c 2^-24 sum |w x|, where c = 8 + 4 sqrt(k/16) stands for the rounding of as many fp32
- * additions, and of the factors at the end; k 2^-141 are additions of numbers at the small end of fp32, where the
- * sums of nvfp4 weights and bf16 vectors may be 2^-8 of what they stand for. bf16 vectors of nvfp4 and e4m3 weights may
- * also lose 2^-38 max|x| sum |w|: a kernel multiplies part of a vector by the power of two that brings its largest
- * magnitude to [2^13, 2^14) and rounds to f16, whose smallest step is 2^-24; an element is off by half of it at most.
- * What is done to a sum carries that on and adds its own fp32 roundings; storing adds half a unit of the output type.
- */
-#ifndef RONDO_TEST_GEMV_ORACLE_H
-#define RONDO_TEST_GEMV_ORACLE_H
+ * The bound of a sum is c 2^-24 sum |w x| + k 2^-141. c = 8 + 4 sqrt(k/16) stands for the roundings of the fp32
+ * additions and of the factors. k 2^-141 stands for additions at the small end of fp32, where the sums of NVFP4 weights
+ * and bf16 vectors may be 2^-8 of the values that they stand for. bf16 vectors of NVFP4 and e4m3 weights add 2^-38
+ * max|x| sum |w|: a kernel multiplies part of a vector by the power of two that brings its largest magnitude to [2^13,
+ * 2^14) and rounds to f16, whose smallest step is 2^-24, so that an element is off by half of 2^-24 at most. The steps
+ * after the sum carry the bound on and add their own fp32 roundings. Storing adds half a unit of the output type. */
+#include "gemv_oracle.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "../support.h"
+int64_t batch_of(const struct problem *problem) { return problem->batch ? problem->batch : 1; }
 
-enum { MOST_PROBLEMS = 64, PADDING = 32 };
+static int64_t columns_of(const struct problem *problem) { return problem->silu_mul ? problem->m / 2 : problem->m; }
 
-/* An operand inside a larger tensor: `margin` elements before each row, PADDING behind it, a row around the matrix. */
-struct operand {
-  rondo_dtype dtype;
-  uint32_t rank; /* 2 or 3; 1 or 2 for f32 scales */
-  int64_t batch, rows, columns;
-  int64_t margin;
-  bool padded;
-  bool blocked; /* scales, 128 x 4: rounded up to whole tiles */
-  rondo_tensor whole, view;
-  void *data; /* of the whole tensor */
-};
-
-struct problem {
-  rondo_dtype weights_dtype, vectors_dtype, out_dtype;
-  int64_t batch; /* 0: no batch dimension */
-  int64_t m, k, count;
-  float scale;
-  bool row_scales;
-  bool one_order;
-  bool exact;  /* every sum on the way is a number of fp32: the result is off by nothing */
-  bool padded; /* all operands but those that are dense: */
-  bool dense_weights, dense_vectors, dense_out;
-  int64_t margin;
-  double weight_size, vector_size; /* 0: 1 */
-  bool calm;                       /* scales in e4m3 are 0.5 to 1.9, that what is added to the sums shows */
-  bool blocked_weights, blocked_vectors;
-  float norm_epsilon;
-  bool norm;
-  rondo_dtype bias_dtype; /* 0: none */
-  bool bias_for_all;      /* matrices of a batch */
-  bool silu_mul;
-  rondo_dtype residual_dtype; /* 0: none */
-  bool in_place;              /* the residual is out itself */
-  float out_global_scale;
-  /* Set by problem_add. */
-  struct operand weights, weight_scales, vectors, vector_scales, out, norm_weights, bias, residual, out_scales;
-};
-
-static inline int64_t batch_of(const struct problem *problem) { return problem->batch ? problem->batch : 1; }
-
-static inline int64_t columns_of(const struct problem *problem) {
-  return problem->silu_mul ? problem->m / 2 : problem->m;
-}
-
-static inline int64_t whole_rows(const struct operand *o) {
+static int64_t whole_rows(const struct operand *o) {
   return o->blocked ? (o->rows + 127) / 128 * 128 : o->rows + (o->padded ? 2 : 0);
 }
-static inline int64_t whole_columns(const struct operand *o) {
+
+static int64_t whole_columns(const struct operand *o) {
   return o->blocked ? (o->columns + 3) / 4 * 4 : o->columns + (o->padded ? o->margin + PADDING : 0);
 }
 
-static inline int64_t index_of(const struct operand *o, int64_t batch, int64_t row, int64_t column) {
+int64_t index_of(const struct operand *o, int64_t batch, int64_t row, int64_t column) {
   if (o->blocked) {
     int64_t tile = batch * (whole_rows(o) / 128) + row / 128, i = row % 128;
     return (tile * (whole_columns(o) / 4) + column / 4) * 512 + i % 32 * 16 + i / 32 * 4 + column % 4;
@@ -81,19 +33,16 @@ static inline int64_t index_of(const struct operand *o, int64_t batch, int64_t r
   return (batch * whole_rows(o) + row + (o->padded ? 1 : 0)) * whole_columns(o) + column + (o->padded ? o->margin : 0);
 }
 
-static inline size_t bytes_of(const struct operand *o) {
+size_t bytes_of(const struct operand *o) {
   return (size_t)(o->batch * whole_rows(o) * whole_columns(o) * rondo_dtype_bits(o->dtype) / 8);
 }
 
-static inline double element_of(const struct operand *o, int64_t batch, int64_t row, int64_t column) {
+double element_of(const struct operand *o, int64_t batch, int64_t row, int64_t column) {
   return oracle_read(o->dtype, o->data, index_of(o, batch, row, column));
 }
 
-typedef rondo_status (*tensor_kind)(rondo_graph *, const char *, rondo_dtype, uint32_t, const int64_t *,
-                                    rondo_tensor *);
-
 /* The operand in a tensor of `kind`, filled with `poison`, and a view of it where there is padding. */
-static inline void operand_add(rondo_graph *graph, struct operand *o, const char *name, tensor_kind kind, int poison) {
+static void operand_add(rondo_graph *graph, struct operand *o, const char *name, tensor_kind kind, int poison) {
   int64_t shape[] = {o->batch, whole_rows(o), whole_columns(o)}, extent[] = {o->batch, o->rows, o->columns};
   int64_t offset[] = {0, o->padded ? 1 : 0, o->padded ? o->margin : 0};
   REQUIRE_OK(kind(graph, name, o->dtype, o->rank, shape + 3 - o->rank, &o->whole));
@@ -104,8 +53,7 @@ static inline void operand_add(rondo_graph *graph, struct operand *o, const char
   memset(o->data, poison, bytes);
 }
 
-static inline struct operand operand_of(const struct problem *problem, rondo_dtype dtype, int64_t rows, int64_t columns,
-                                        bool dense) {
+struct operand operand_of(const struct problem *problem, rondo_dtype dtype, int64_t rows, int64_t columns, bool dense) {
   return (struct operand){.dtype = dtype,
                           .rank = problem->batch ? 3 : 2,
                           .batch = batch_of(problem),
@@ -115,20 +63,20 @@ static inline struct operand operand_of(const struct problem *problem, rondo_dty
                           .margin = problem->margin};
 }
 
-static inline struct operand scales_of(const struct problem *problem, int64_t rows, bool dense, bool blocked) {
+static struct operand scales_of(const struct problem *problem, int64_t rows, bool dense, bool blocked) {
   struct operand scales = operand_of(problem, RONDO_E4M3, rows, problem->k / 16, dense);
   if (blocked) scales.blocked = true, scales.padded = false;
   return scales;
 }
 
 /* [batch, columns], or [columns] for all: the rows of the operand are the batch. */
-static inline struct operand rows_of(const struct problem *problem, rondo_dtype dtype, int64_t columns, bool for_all) {
+static struct operand rows_of(const struct problem *problem, rondo_dtype dtype, int64_t columns, bool for_all) {
   bool batched = problem->batch && !for_all;
   return (struct operand){
       .dtype = dtype, .rank = batched ? 2 : 1, .batch = 1, .rows = batched ? problem->batch : 1, .columns = columns};
 }
 
-static inline void operands_add(rondo_graph *graph, struct problem *p) {
+static void operands_add(rondo_graph *graph, struct problem *p) {
   p->weights = operand_of(p, p->weights_dtype, p->m, p->k, p->dense_weights);
   p->vectors = operand_of(p, p->vectors_dtype, p->count, p->k, p->dense_vectors);
   p->out = operand_of(p, p->out_dtype, p->count, columns_of(p), p->dense_out);
@@ -165,7 +113,7 @@ static inline void operands_add(rondo_graph *graph, struct problem *p) {
   }
 }
 
-static inline rondo_gemv_desc problem_desc(const struct problem *p) {
+rondo_gemv_desc problem_desc(const struct problem *p) {
   return (rondo_gemv_desc){.weights = p->weights.view,
                            .weight_scales = p->weight_scales.view,
                            .vectors = p->vectors.view,
@@ -184,20 +132,18 @@ static inline rondo_gemv_desc problem_desc(const struct problem *p) {
                            .out_global_scale = p->out_global_scale};
 }
 
-static inline void problem_add(struct trial *trial, struct problem *p) {
+void problem_add(struct trial *trial, struct problem *p) {
   operands_add(trial->graph, p);
   rondo_gemv_desc desc = problem_desc(p);
   REQUIRE_OK(rondo_add_gemv(trial->graph, &desc));
 }
 
-static inline void write_code(void *codes, int64_t element, unsigned code) {
+void write_code(void *codes, int64_t element, unsigned code) {
   uint8_t *byte = (uint8_t *)codes + element / 2;
   *byte = (uint8_t)(element % 2 ? (*byte & 15) | code << 4 : (*byte & 0xf0) | code);
 }
 
-/* Every code but NaN for e4m3 and nvfp4, else normal numbers of the given size. e4m3 elements are kept small, scales
- * are not. */
-static inline void operand_fill(struct operand *o, struct random *random, double size, bool scales) {
+void operand_fill(struct operand *o, struct random *random, double size, bool scales) {
   for (int64_t b = 0; b < o->batch; b++)
     for (int64_t r = 0; r < o->rows; r++)
       for (int64_t c = 0; c < o->columns; c++) {
@@ -212,7 +158,7 @@ static inline void operand_fill(struct operand *o, struct random *random, double
       }
 }
 
-static inline void operand_calm(struct operand *o) {
+static void operand_calm(struct operand *o) {
   uint8_t *bytes = o->data;
   for (int64_t b = 0; b < o->batch; b++)
     for (int64_t r = 0; r < o->rows; r++)
@@ -222,7 +168,7 @@ static inline void operand_calm(struct operand *o) {
       }
 }
 
-static inline void problem_fill(struct problem *p, struct random *random) {
+void problem_fill(struct problem *p, struct random *random) {
   operand_fill(&p->weights, random, p->weight_size, false);
   operand_fill(&p->vectors, random, p->vector_size, false);
   struct operand *scales[] = {&p->weight_scales, &p->vector_scales};
@@ -236,7 +182,7 @@ static inline void problem_fill(struct problem *p, struct random *random) {
     if (others[i]->data) operand_fill(others[i], random, 1, false);
 }
 
-static inline void problem_set(struct trial *trial, struct problem *p) {
+void problem_set(struct trial *trial, struct problem *p) {
   trial_set(trial, p->weights.whole, p->weights.data);
   trial_set(trial, p->vectors.whole, p->vectors.data);
   if (p->weight_scales.data) trial_set(trial, p->weight_scales.whole, p->weight_scales.data);
@@ -246,9 +192,7 @@ static inline void problem_set(struct trial *trial, struct problem *p) {
   if (p->residual_dtype) trial_set(trial, p->residual.whole, p->residual.data);
 }
 
-/* Rows of an operand in fp64, with the scales of nvfp4. */
-static inline void decode_row(const struct operand *o, const struct operand *scales, int64_t batch, int64_t row,
-                              double *out) {
+void decode_row(const struct operand *o, const struct operand *scales, int64_t batch, int64_t row, double *out) {
   double scale = 1;
   for (int64_t c = 0; c < o->columns; c++) {
     if (o->dtype == RONDO_NVFP4 && c % 16 == 0) scale = element_of(scales, batch, row, c / 16);
@@ -257,42 +201,37 @@ static inline void decode_row(const struct operand *o, const struct operand *sca
 }
 
 /* The largest finite number and the distance between neighbours around `value`. */
-static inline double unit_of(rondo_dtype dtype, double value) {
+static double unit_of(rondo_dtype dtype, double value) {
   int exponent, mantissa_bits = dtype == RONDO_F16 ? 10 : dtype == RONDO_BF16 ? 7 : 23;
   int least = dtype == RONDO_F16 ? -14 : -126;
   frexp(value, &exponent);
   return ldexp(1, (exponent - 1 < least ? least : exponent - 1) - mantissa_bits);
 }
 
-static inline double largest_of(rondo_dtype dtype) {
+double largest_of(rondo_dtype dtype) {
   return dtype == RONDO_F16 ? 65504 : dtype == RONDO_BF16 ? 0x1.fep127 : 0x1.fffffep127;
 }
 
-/* A number as fp64 has it, and how far fp32 may be from it. */
-struct number {
-  double value, error;
-};
-
-static inline struct number rounded_to_f32(struct number n) {
+static struct number rounded_to_f32(struct number n) {
   n.error += 0x1p-24 * fabs(n.value) + 0x1p-126;
   return n;
 }
 
-static inline struct number number_plus(struct number n, double term) {
+static struct number number_plus(struct number n, double term) {
   n.value += term;
   return rounded_to_f32(n);
 }
 
 /* silu's slope is below 1.1; its exponential and division are good to a few units. */
-static inline struct number silu_times(struct number gate, struct number up) {
+static struct number silu_times(struct number gate, struct number up) {
   double silu = gate.value / (1 + exp(-gate.value));
   struct number product = {silu * up.value, 1.1 * gate.error * (fabs(up.value) + up.error) + fabs(silu) * up.error};
   product.error += 8 * 0x1p-24 * fabs(product.value);
   return rounded_to_f32(product);
 }
 
-static inline void check_number(const struct problem *p, int index, int64_t batch, int64_t vector, int64_t column,
-                                struct number expected, double got) {
+void check_number(const struct problem *p, int index, int64_t batch, int64_t vector, int64_t column,
+                  struct number expected, double got) {
   double value = expected.value, error = fabs(got - value), bound = expected.error;
   if (!isfinite(value)) {
     cr_assert(got == value || (isnan(got) && isnan(value)), "problem %d: batch %d vector %d column %d: %g, expected %g",
@@ -314,8 +253,8 @@ static inline void check_number(const struct problem *p, int index, int64_t batc
 /* A block of NVFP4. Its scale is within 1/16 of a sixth of the largest magnitude, or within half of the least one;
  * codes are half a step off at most, which is one scale at the largest, and where the scale was rounded down the
  * largest saturates. The bytes are another test's. */
-static inline void check_block(const struct problem *p, int index, int64_t batch, int64_t vector, int64_t column,
-                               const struct number *block) {
+static void check_block(const struct problem *p, int index, int64_t batch, int64_t vector, int64_t column,
+                        const struct number *block) {
   double global = p->out_global_scale == 0 ? 1 : (double)p->out_global_scale, largest = 0, error = 0;
   double scale = element_of(&p->out_scales, batch, vector, column / 16) * global;
   for (int i = 0; i < 16; i++) largest = fmax(largest, fabs(block[i].value)), error = fmax(error, block[i].error);
@@ -329,14 +268,7 @@ static inline void check_block(const struct problem *p, int index, int64_t batch
   }
 }
 
-/* What one result is a sum of, and what the sum is multiplied with, but for the scale of its row. */
-struct sums {
-  double value, magnitude, weights; /* of w x, |w x|, |w| */
-  double largest;                   /* |x| */
-  struct number factor;             /* the error is relative */
-};
-
-static inline double bound_of(const struct problem *p, const struct sums *sums) {
+static double bound_of(const struct problem *p, const struct sums *sums) {
   bool becomes_f16 =
       p->vectors_dtype == RONDO_BF16 && (p->weights_dtype == RONDO_NVFP4 || p->weights_dtype == RONDO_E4M3);
   if (p->exact) return 0;
@@ -344,8 +276,7 @@ static inline double bound_of(const struct problem *p, const struct sums *sums) 
          (becomes_f16 ? 0x1p-38 * sums->largest * sums->weights : 0);
 }
 
-/* What is common to the sums of a vector, which becomes what is multiplied. */
-static inline struct sums sums_of_vector(const struct problem *p, double *vector) {
+struct sums sums_of_vector(const struct problem *p, double *vector) {
   struct sums sums = {.factor = {p->scale == 0 ? 1 : (double)p->scale, 0}};
   double squares = 0;
   for (int64_t i = 0; i < p->k; i++) {
@@ -363,8 +294,7 @@ static inline struct sums sums_of_vector(const struct problem *p, double *vector
   return sums;
 }
 
-/* The same with a row, decoded. */
-static inline struct sums sums_of_row(struct sums sums, const double *weights, const double *vector, int64_t k) {
+struct sums sums_of_row(struct sums sums, const double *weights, const double *vector, int64_t k) {
   for (int64_t i = 0; i < k; i++) {
     double product = weights[i] * vector[i];
     sums.value += product;
@@ -374,8 +304,7 @@ static inline struct sums sums_of_row(struct sums sums, const double *weights, c
   return sums;
 }
 
-/* The sums of every result, [batch][rows][vectors]. */
-static inline struct sums *problem_sums(const struct problem *p) {
+struct sums *problem_sums(const struct problem *p) {
   size_t row_bytes = (size_t)(p->k ? p->k : 1) * sizeof(double);
   double *weights = calloc(1, row_bytes), *vectors = calloc((size_t)p->count, row_bytes);
   struct sums *all = calloc((size_t)(batch_of(p) * p->m * p->count) + 1, sizeof *all), *next = all, of_vectors[16];
@@ -394,16 +323,14 @@ static inline struct sums *problem_sums(const struct problem *p) {
   return all;
 }
 
-/* A sum times its factors. */
-static inline struct number product_of(const struct problem *p, int64_t batch, int64_t row, const struct sums *sums) {
+struct number product_of(const struct problem *p, int64_t batch, int64_t row, const struct sums *sums) {
   double factor = sums->factor.value;
   if (p->row_scales) factor *= oracle_read(RONDO_F32, p->weight_scales.data, batch * p->m + row);
   double error = bound_of(p, sums) + fabs(sums->value) * sums->factor.error;
   return (struct number){sums->value * factor, error * fabs(factor)};
 }
 
-/* The results of a vector, of its sums in the rows of a matrix. */
-static inline void check_vector(const struct problem *p, int index, int64_t b, int64_t v, const struct sums *sums) {
+void check_vector(const struct problem *p, int index, int64_t b, int64_t v, const struct sums *sums) {
   struct number *numbers = calloc((size_t)p->m + 1, sizeof *numbers);
   for (int64_t r = 0; r < p->m; r++) {
     numbers[r] = product_of(p, b, r, &sums[r * p->count + v]);
@@ -420,7 +347,7 @@ static inline void check_vector(const struct problem *p, int index, int64_t b, i
   free(numbers);
 }
 
-static inline void problem_check(struct trial *trial, struct problem *p, int index) {
+void problem_check(struct trial *trial, struct problem *p, int index) {
   trial_get(trial, p->out.whole, p->out.data);
   if (p->out_dtype == RONDO_NVFP4) trial_get(trial, p->out_scales.whole, p->out_scales.data);
   struct sums *sums = problem_sums(p);
@@ -430,7 +357,7 @@ static inline void problem_check(struct trial *trial, struct problem *p, int ind
 }
 
 /* A state is zero at first, and what lies around the view of the result must stay so. */
-static inline void operand_check_around(const struct operand *o, int index) {
+static void operand_check_around(const struct operand *o, int index) {
   if (!o->padded) return;
   for (int64_t b = 0; b < o->batch; b++)
     for (int64_t r = -1; r <= o->rows; r++)
@@ -440,12 +367,12 @@ static inline void operand_check_around(const struct operand *o, int index) {
                     (int)c);
 }
 
-static inline void problem_check_around(const struct problem *p, int index) {
+static void problem_check_around(const struct problem *p, int index) {
   operand_check_around(&p->out, index);
   operand_check_around(&p->out_scales, index);
 }
 
-static inline void problem_end(struct problem *p) {
+void problem_end(struct problem *p) {
   free(p->weights.data);
   free(p->weight_scales.data);
   free(p->vectors.data);
@@ -457,8 +384,7 @@ static inline void problem_end(struct problem *p) {
   free(p->out_scales.data);
 }
 
-/* Describes and fills. */
-static inline void problems_begin(struct trial *trial, rondo_backend backend, struct problem *problems, int count) {
+void problems_begin(struct trial *trial, rondo_backend backend, struct problem *problems, int count) {
   struct random random = {.state = 3};
   trial_describe(trial, backend);
   for (int i = 0; i < count; i++) {
@@ -467,8 +393,7 @@ static inline void problems_begin(struct trial *trial, rondo_backend backend, st
   }
 }
 
-/* Runs and checks. */
-static inline void problems_run(struct trial *trial, struct problem *problems, int count) {
+void problems_run(struct trial *trial, struct problem *problems, int count) {
   trial_instantiate(trial);
   for (int i = 0; i < count; i++) problem_set(trial, &problems[i]);
   trial_replay(trial);
@@ -478,36 +403,19 @@ static inline void problems_run(struct trial *trial, struct problem *problems, i
   }
 }
 
-static inline void problems_end(struct trial *trial, struct problem *problems, int count) {
+void problems_end(struct trial *trial, struct problem *problems, int count) {
   for (int i = 0; i < count; i++) problem_end(&problems[i]);
   trial_end(trial);
 }
 
-static inline void check_problems(rondo_backend backend, struct problem *problems, int count) {
+void check_problems(rondo_backend backend, struct problem *problems, int count) {
   struct trial trial;
   problems_begin(&trial, backend, problems, count);
   problems_run(&trial, problems, count);
   problems_end(&trial, problems, count);
 }
 
-/* Every pair of types, with the size by which their dimensions come. */
-struct pair {
-  rondo_dtype weights, vectors;
-};
-static const struct pair pairs[] = {
-    {RONDO_F16, RONDO_F16},   {RONDO_BF16, RONDO_BF16},  {RONDO_E4M3, RONDO_F16},    {RONDO_E4M3, RONDO_BF16},
-    {RONDO_NVFP4, RONDO_F16}, {RONDO_NVFP4, RONDO_BF16}, {RONDO_NVFP4, RONDO_NVFP4},
-};
-enum { PAIRS = sizeof pairs / sizeof pairs[0] };
-/* Numbers of vectors: around those at which kernels may change. */
-static const int64_t counts[] = {1, 2, 3, 4, 5, 8, 9, 15, 16};
-enum { COUNTS = sizeof counts / sizeof counts[0] };
-static const rondo_dtype outs[] = {RONDO_F32, RONDO_F16, RONDO_BF16};
-
-/* The same shapes for every pair of types; the type of the result goes round. k is a multiple of 16, and other shapes
- * get `odd_k` more where the type of the weights allows. */
-static inline int for_every_pair(const struct problem *shapes, int shape_count, int64_t odd_k,
-                                 struct problem *problems) {
+int for_every_pair(const struct problem *shapes, int shape_count, int64_t odd_k, struct problem *problems) {
   int count = 0;
   for (int i = 0; i < PAIRS; i++)
     for (int s = 0; s < shape_count; s++) {
@@ -520,5 +428,3 @@ static inline int for_every_pair(const struct problem *shapes, int shape_count, 
     }
   return count;
 }
-
-#endif

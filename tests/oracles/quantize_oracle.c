@@ -1,13 +1,11 @@
-/* test_quantize_oracle.h - the bytes that a block of 16 values becomes in NVFP4: the nearest code is searched for. */
-#ifndef RONDO_TEST_QUANTIZE_ORACLE_H
-#define RONDO_TEST_QUANTIZE_ORACLE_H
+/* quantize_oracle.c - see quantize_oracle.h. The search tries every code with the decoders of support.h, so that it has
+ * nothing in common with the arithmetic of the library. */
+#include "quantize_oracle.h"
 
 #include <math.h>
 
-#include "../support.h"
-
-/* The nearest of the codes 0 .. last, ties to the even code, beyond the last the last. */
-static inline uint8_t nearest(double magnitude, double (*value)(uint8_t), uint8_t last) {
+/* The nearest of the codes 0 to `last`: the even one of two that are as near, and `last` for all larger magnitudes. */
+static uint8_t nearest(double magnitude, double (*value)(uint8_t), uint8_t last) {
   uint8_t best = 0;
   if (magnitude >= value(last)) return last;
   for (uint8_t code = 1; code <= last; code++) {
@@ -17,8 +15,7 @@ static inline uint8_t nearest(double magnitude, double (*value)(uint8_t), uint8_
   return best;
 }
 
-/* A quotient of floats, rounded once more from double to float, is the correctly rounded one (Figueroa 1995). */
-static inline void oracle_block(const double *x, float global_scale, uint8_t *codes, uint8_t *scale) {
+void oracle_block(const double *x, float global_scale, uint8_t *codes, uint8_t *scale) {
   double largest = 0;
   for (int i = 0; i < 16; i++)
     if (!(fabs(x[i]) <= largest)) largest = isnan(largest) ? largest : fabs(x[i]);
@@ -34,5 +31,3 @@ static inline void oracle_block(const double *x, float global_scale, uint8_t *co
     codes[i / 2] = (uint8_t)(i % 2 ? codes[i / 2] | code << 4 : code);
   }
 }
-
-#endif

@@ -1,31 +1,21 @@
-/* test_gemv_large.h - what the tests of kernels for large products share: values against fp64 and the same bits in
- * every replay, weights that a task in front writes, and what is done to results. A stage of a ring that is refilled
- * too early shows only in some replays, and most where the weights are still in L2, as they are here.
- *
- * The host takes all sizes one way, so there they have few rows. */
-#ifndef RONDO_TEST_GEMV_LARGE_H
-#define RONDO_TEST_GEMV_LARGE_H
+/* gemv_large.c - see gemv_large.h. */
+#include "gemv_large.h"
 
-#include "../../kernels/gemv/gemv_plan.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../runtime/graph.h"
 #include "../../runtime/plan.h"
-#include "test_gemv_oracle.h"
 
 enum { REPLAYS = 100, HOST_ROWS = 64, SAMPLES = 199, SETS = 2 };
 
-enum { PADDED = 1, NORMALISED = 2, IN_E4M3 = 4, IN_16_BITS = 8 /* of the vectors' type */ };
-
-struct large {
-  rondo_dtype vectors;
-  int64_t batch, m, k, count;
-  const char *kernel;
-  int with;
-};
-
-static inline rondo_dtype weights_of(const struct large *large) {
+static rondo_dtype weights_of(const struct large *large) {
   return large->with & IN_16_BITS ? large->vectors : large->with & IN_E4M3 ? RONDO_E4M3 : RONDO_NVFP4;
 }
 
-static inline struct problem problem_of(rondo_backend backend, const struct large *large, rondo_dtype out) {
+struct problem problem_of(rondo_backend backend, const struct large *large, rondo_dtype out) {
   return (struct problem){.weights_dtype = weights_of(large),
                           .row_scales = large->with & IN_E4M3,
                           .vectors_dtype = large->vectors,
@@ -40,7 +30,7 @@ static inline struct problem problem_of(rondo_backend backend, const struct larg
 }
 
 /* All codes of NVFP4; e4m3 that is no NaN; f16 between 1/8 and 2, bf16 between 1/8 and 1/2. */
-static inline void fill_operand(struct operand *o, struct random *random) {
+static void fill_operand(struct operand *o, struct random *random) {
   uint64_t kept = UINT64_MAX, set = 0;
   if (o->dtype == RONDO_E4M3) kept = UINT64_C(0x9f9f9f9f9f9f9f9f), set = UINT64_C(0x2020202020202020);
   if (o->dtype == RONDO_F16) kept = UINT64_C(0x8fff8fff8fff8fff), set = UINT64_C(0x3000300030003000);
@@ -52,20 +42,19 @@ static inline void fill_operand(struct operand *o, struct random *random) {
   }
 }
 
-static inline void fill_weights(struct problem *p, struct random *random) {
+void fill_weights(struct problem *p, struct random *random) {
   if (p->norm) operand_fill(&p->norm_weights, random, 1, false);
   if (p->row_scales) operand_fill(&p->weight_scales, random, 1, false);
   fill_operand(&p->weights, random);
   if (p->weights_dtype == RONDO_NVFP4) fill_operand(&p->weight_scales, random);
 }
 
-static inline void fill_vectors(struct problem *p, struct random *random) {
+void fill_vectors(struct problem *p, struct random *random) {
   operand_fill(&p->vectors, random, 1, false);
   if (p->vector_scales.data) operand_fill(&p->vector_scales, random, 1, true);
 }
 
-/* The first and the last rows of each matrix, and some in between. */
-static inline void check_samples(const struct problem *p, int index) {
+void check_samples(const struct problem *p, int index) {
   double *weights = calloc((size_t)p->k, sizeof *weights),
          *vectors = calloc((size_t)(p->count * p->k), sizeof *vectors);
   struct sums of_vectors[GEMV_COUNT];
@@ -87,8 +76,7 @@ static inline void check_samples(const struct problem *p, int index) {
   free(weights);
 }
 
-/* Of the graph's task `index`, on an H200. */
-static inline void require_kernel(const struct trial *trial, uint32_t index, const char *kernel) {
+void require_kernel(const struct trial *trial, uint32_t index, const char *kernel) {
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_launches launches;
   struct op_task task = graph_op_task(trial->graph, &trial->graph->tasks[index], operands);
@@ -97,12 +85,9 @@ static inline void require_kernel(const struct trial *trial, uint32_t index, con
   cr_assert_str_eq(launches.items[0].kernel, kernel);
 }
 
-/* ---- Values and bits ----------------------------------------------------------------------------------------------
- */
-
 /* Of constant weights, which are copied early. Two sets of vectors in turn, so that what one replay leaves in shared
  * memory is wrong for the next. */
-static inline void check_replays(struct trial *trial, struct problem *p, int index) {
+static void check_replays(struct trial *trial, struct problem *p, int index) {
   struct random random = {.state = 77};
   size_t bytes = bytes_of(&p->out);
   void *first[SETS] = {malloc(bytes), malloc(bytes)};
@@ -125,7 +110,7 @@ static inline void check_replays(struct trial *trial, struct problem *p, int ind
   for (int set = 0; set < SETS; set++) free(first[set]);
 }
 
-static inline void check_large(rondo_backend backend, const struct large *large, int index) {
+void check_large(rondo_backend backend, const struct large *large, int index) {
   struct random random = {.state = 21};
   struct trial trial;
   struct problem problem = problem_of(backend, large, outs[index % 3]);
@@ -141,8 +126,7 @@ static inline void check_large(rondo_backend backend, const struct large *large,
   trial_end(&trial);
 }
 
-/* Without a GPU too: the sizes are those of the kernels that they are to test. */
-static inline void check_chosen(const struct large *large) {
+void check_chosen(const struct large *large) {
   struct trial trial;
   struct problem problem = problem_of(RONDO_BACKEND_CUDA, large, RONDO_F32);
   trial_describe(&trial, RONDO_BACKEND_HOST);
@@ -152,18 +136,11 @@ static inline void check_chosen(const struct large *large) {
   trial_end(&trial);
 }
 
-/* For a list of kernels: each has a size among these. */
-#define REQUIRE_SIZE_FOR(chips, parameters, name, ...)                                                                 \
-  for (int i = 0, there = 0; !there; i++) {                                                                            \
-    cr_assert_lt(i, LARGES, "no size for " #name);                                                                     \
-    there = !strcmp(larges[i].kernel, #name);                                                                          \
-  }
-
 /* ---- Weights that are written -------------------------------------------------------------------------------------
  */
 
-static inline rondo_tensor copied(struct trial *trial, const char *name, rondo_dtype dtype, int64_t rows,
-                                  int64_t columns, rondo_tensor *from) {
+static rondo_tensor copied(struct trial *trial, const char *name, rondo_dtype dtype, int64_t rows, int64_t columns,
+                           rondo_tensor *from) {
   rondo_tensor to;
   int64_t shape[] = {rows, columns};
   REQUIRE_OK(rondo_input(trial->graph, name, dtype, 2, shape, from));
@@ -172,8 +149,7 @@ static inline rondo_tensor copied(struct trial *trial, const char *name, rondo_d
   return to;
 }
 
-/* A task in front writes the weights in every replay, others each time. */
-static inline void check_written(rondo_backend backend, const struct large *large) {
+void check_written(rondo_backend backend, const struct large *large) {
   struct random random = {.state = 31};
   struct problem sets[SETS];
   struct trial trial, unused;
@@ -221,8 +197,7 @@ struct finished {
   int64_t m, count;
 };
 
-static inline rondo_tensor matrix(struct trial *trial, const char *name, rondo_dtype dtype, int64_t rows,
-                                  int64_t columns) {
+static rondo_tensor matrix(struct trial *trial, const char *name, rondo_dtype dtype, int64_t rows, int64_t columns) {
   rondo_tensor tensor;
   REQUIRE_OK(rondo_output(trial->graph, name, dtype, 2, (int64_t[]){rows, columns}, &tensor));
   return tensor;
@@ -230,7 +205,7 @@ static inline rondo_tensor matrix(struct trial *trial, const char *name, rondo_d
 
 /* The product as it is; silu(gate) * up of it with a bias and a residual; and that in NVFP4, by the product itself and
  * by a task behind it. */
-static inline struct finished describe_finished(struct trial *trial, const struct problem *p) {
+static struct finished describe_finished(struct trial *trial, const struct problem *p) {
   struct finished f = {.m = p->m / 2, .count = p->count};
   rondo_gemv_desc desc = problem_desc(p);
   desc.out = f.plain = matrix(trial, "plain", RONDO_F32, f.count, p->m);
@@ -251,8 +226,7 @@ static inline struct finished describe_finished(struct trial *trial, const struc
   return f;
 }
 
-static inline void check_pairs(struct trial *trial, const struct finished *f, const float *bias,
-                               const float *residual) {
+static void check_pairs(struct trial *trial, const struct finished *f, const float *bias, const float *residual) {
   const float *plain = trial_output(trial, f->plain), *pairs = trial_output(trial, f->pairs);
   for (int64_t v = 0; v < f->count; v++)
     for (int64_t i = 0; i < f->m; i++) {
@@ -266,7 +240,7 @@ static inline void check_pairs(struct trial *trial, const struct finished *f, co
 }
 
 /* Ones for scales, so that all sums are exact: kernels for results that are finished may add in another order. */
-static inline void fill_exactly(struct problem *p, struct random *random) {
+static void fill_exactly(struct problem *p, struct random *random) {
   struct operand *operands[] = {&p->weights, &p->vectors};
   memset(p->weight_scales.data, 0x38, bytes_of(&p->weight_scales));
   if (p->vector_scales.data) memset(p->vector_scales.data, 0x38, bytes_of(&p->vector_scales));
@@ -278,8 +252,7 @@ static inline void fill_exactly(struct problem *p, struct random *random) {
         oracle_write(operands[i]->dtype, operands[i]->data, at / 2, (double)random_between(random, -12, 12) / 2);
 }
 
-/* The plain product by the large one's kernel, what is finished by `finishing`. */
-static inline void check_finished(rondo_backend backend, struct large large, const char *finishing) {
+void check_finished(rondo_backend backend, struct large large, const char *finishing) {
   struct random random = {.state = 41};
   struct trial trial;
   large.m = backend == RONDO_BACKEND_HOST ? (int64_t)2 * HOST_ROWS : large.m / 32 * 32 + 32;
@@ -311,5 +284,3 @@ static inline void check_finished(rondo_backend backend, struct large large, con
   problem_end(&p);
   trial_end(&trial);
 }
-
-#endif
