@@ -1,8 +1,14 @@
 /* test_attention.c - rondo_add_attention: every type, head dimension, layout, mask, group and
  * cut against double precision, what memory behind lengths and around views must not do, and bad descriptions. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "../../kernels/attention/attention.h"
 #include "../../kernels/attention/attention_any.h"
-#include "test_attention_oracle.h"
+#include "../oracles/attention_run.h"
 
 static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
 static const int64_t dimensions[] = {32, 64, 128, 256};

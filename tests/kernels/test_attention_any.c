@@ -1,7 +1,12 @@
 /* test_attention_any.c - pages, windows, soft caps and e4m3, alone and together, on whatever kernel takes them: every
  * number against double precision, what tables and windows hide must not be used, and the same bits where nothing but
  * the way to them differs. */
-#include "test_attention_oracle.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/attention_run.h"
 
 static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
 static const int64_t dimensions[] = {32, 64, 128, 256};

@@ -1,8 +1,13 @@
 /* test_attention_append.c - attention that writes new rows of K and V itself, and turns queries and new keys first:
  * what it writes, number by number, what it leaves alone, and what it attends. Numbers that are turned are drawn until
  * fp32 rounds them as double precision does, so that what is expected is exact. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "../../kernels/attention/attention_append.h"
-#include "test_attention_oracle.h"
+#include "../oracles/attention_run.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 

@@ -1,9 +1,14 @@
 /* test_attention_decode.c - attention of few query rows: plans, which tasks its
  * kernels take, the same bits in any batch, lengths at every border, and
  * numbers that reach only who sees them. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "../../kernels/attention/attention_decode.h"
 #include "../../runtime/integer.h"
-#include "test_attention_oracle.h"
+#include "../oracles/attention_run.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 

@@ -1,10 +1,13 @@
 /* test_attention_e4m3.c - attention of many query rows with e4m3 q, k and v, as the kernels of attention_e4m3.cu
  * compute it where there are products of e4m3: masks, lengths, scales and both types of o against double precision,
  * sums of many rows, where NaNs may go, and which attentions are theirs. */
-#include <stdio.h>
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
 
 #include "../../kernels/attention/attention.h"
-#include "test_attention_oracle.h"
+#include "../oracles/attention_run.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 

@@ -1,7 +1,12 @@
 /* test_attention_wgmma.c - attention of many query rows, as the kernels of attention_wgmma.cu compute it where there
  * are tensor maps and products of warpgroups: every type, head dimension, mask and tile against double precision, what
  * makes them compute a tile again, and where numbers that are none may go. */
-#include "test_attention_oracle.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/attention_run.h"
 
 static const rondo_dtype dtypes[] = {RONDO_F16, RONDO_BF16};
 static const int64_t dimensions[] = {32, 64, 128, 256};

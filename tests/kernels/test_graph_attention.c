@@ -1,5 +1,8 @@
 /* test_graph_attention.c - the ready-made graph of an attention, prefill and decode, and bad sizes. */
-#include "test_attention_oracle.h"
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "../oracles/attention_run.h"
 #include <rondo_graphs.h>
 
 static void ready_made(rondo_backend backend) {
