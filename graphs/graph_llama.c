@@ -3,74 +3,21 @@
  *     embedding -> (attention -> feed_forward) of each layer -> norm -> head -> next
  *     embedding -> (qkv -> attention -> output -> gate_up -> down) of each layer -> head -> next
  *
- * The first is decode, whose layers are two tasks of what a chip may have as one kernel each: they hand on the residual
- * stream and parts of a sum. The second is a prefill, and decode where that was not made for it or each sequence is to
- * have bits of its own: norms are prologues of products, gates and residuals their epilogues. All layers share their
- * temporaries: each task waits for the one before it anyway. */
+ * The first form is a decode step: a layer is two tasks, each one kernel if the chip has one for its sizes, and hands
+ * on the residual stream and parts of a sum. The second form is a prefill, and a decode step of sizes that no kernel
+ * suits or whose sequences must not depend on each other's number (one_order): there norms are prologues of products,
+ * gates and residuals their epilogues. All layers share their temporaries, since each task waits for the one before it.
+ */
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "graph_llama.h"
 
-enum { NVFP4_BLOCK = 16, NAME_MOST = NAME_BYTES - (int)sizeof ".layer65535.gate_up weights scales" };
-
-/* ---- What the layers are made with too --------------------------------------------------------------------------- */
-
-const char *llama_name(const struct llama_builder *b, char text[NAME_BYTES], const char *format, ...) {
-  va_list arguments;
-  int used = b->desc.name ? snprintf(text, NAME_BYTES, "%s.", b->desc.name) : 0;
-  va_start(arguments, format);
-  vsnprintf(text + used, (size_t)(NAME_BYTES - used), format, arguments);
-  va_end(arguments);
-  return text;
-}
-
-rondo_status llama_resident_add(const struct llama_builder *b, llama_tensor_function add, const char *name,
-                                rondo_dtype dtype, uint32_t rank, const int64_t *shape, rondo_tensor lent,
-                                rondo_tensor *tensor) {
-  if (!b->desc.lender) return add(b->graph, name, dtype, rank, shape, tensor);
-  if (!lent.graph) return status_set(RONDO_INVALID_ARGUMENT, "the lender has no '%s'", name);
-  rondo_status status = rondo_borrow(b->graph, lent, tensor);
-  if (status != RONDO_OK) return status;
-  const struct tensor *borrowed = &b->graph->tensors[tensor->index];
-  bool fits = borrowed->dtype == dtype && borrowed->rank == rank;
-  for (uint32_t i = 0; i < rank && fits; i++) fits = borrowed->shape[i] == shape[i];
-  if (fits) return RONDO_OK;
-  char has[96], expected[96];
-  shape_describe(has, sizeof has, borrowed->dtype, borrowed->rank, borrowed->shape);
-  shape_describe(expected, sizeof expected, dtype, rank, shape);
-  return status_set(RONDO_INVALID_ARGUMENT, "the lender's '%s' is %s, expected %s", name, has, expected);
-}
-
-rondo_status llama_norm_add(const struct llama_builder *b, const char *name, rondo_tensor lent, rondo_tensor *tensor) {
-  return llama_resident_add(b, rondo_constant, name, b->desc.dtype, 1, &b->desc.hidden, lent, tensor);
-}
-
-rondo_status llama_weights_add(const struct llama_builder *b, const char *name, rondo_dtype dtype, int64_t rows,
-                               int64_t columns, const rondo_tensor lent[2], rondo_tensor *weights,
-                               rondo_tensor *scales) {
-  char of_scales[NAME_BYTES];
-  int64_t shape[] = {rows, columns}, blocks[] = {rows, columns / NVFP4_BLOCK};
-  rondo_status status = llama_resident_add(b, rondo_constant, name, dtype, 2, shape, lent[0], weights);
-  if (status != RONDO_OK || (dtype != RONDO_E4M3 && dtype != RONDO_NVFP4)) return status;
-  snprintf(of_scales, sizeof of_scales, "%.55s scales", name);
-  bool is_packed = dtype == RONDO_NVFP4;
-  return llama_resident_add(b, rondo_constant, of_scales, is_packed ? RONDO_E4M3 : RONDO_F32, is_packed ? 2 : 1, blocks,
-                            lent[1], scales);
-}
-
-rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, rondo_gemv_desc product) {
-  product.scale = weights == RONDO_NVFP4 ? b->desc.nvfp4_scale : 0;
-  product.one_order = b->desc.one_order;
-  product.norm_epsilon = product.norm.graph ? b->desc.epsilon : 0;
-  return rondo_add_gemv(b->graph, &product);
-}
+enum { NAME_MOST = NAME_BYTES - (int)sizeof ".layer65535.gate_up weights scales" };
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 
-/* The constants that no layer has. */
+/* Constants outside of the layers. */
 static rondo_status ends_add(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
   rondo_graph_llama_tensors *made = b->made;
@@ -96,14 +43,14 @@ static rondo_status list_add(const struct llama_builder *b, llama_tensor_functio
   return add(b->graph, llama_name(b, name, "%s", part), dtype, 1, &count, tensor);
 }
 
-/* The sequence's item of a list, in a prefill; else the list. */
+/* In a prefill the sequence's item of a list, else the list. */
 static rondo_status item_of(const struct llama_builder *b, rondo_tensor list, rondo_tensor *item) {
   *item = list;
   if (!llama_is_prefill(b) || !b->desc.feed_back) return RONDO_OK;
   return rondo_view(b->graph, list, (int64_t[]){b->desc.sequence}, (int64_t[]){1}, item);
 }
 
-/* What says which tokens, and where they stand. */
+/* Token ids and positions. */
 static rondo_status places_add(struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const rondo_graph_llama_tensors lent = desc->lender ? *desc->lender : (rondo_graph_llama_tensors){0};
@@ -130,11 +77,10 @@ static rondo_status places_add(struct llama_builder *b) {
   return status == RONDO_OK ? item_of(b, made->position, &b->position) : status;
 }
 
-/* ---- Behind the layers ------------------------------------------------------------------------------------------- */
+/* ---- After the layers -------------------------------------------------------------------------------------------- */
 
-/* What the head multiplies, and the norm that its product does itself. Behind halves the norm is a task of its own,
- * which adds up what the last of them has left; and NVFP4 is multiplied faster where the product has to do nothing
- * else. */
+/* The head's vectors, and the norm that its product applies to them. After layer halves the norm is a task of its own,
+ * which adds the last half's parts. So it is with an NVFP4 head, whose product is faster without a norm. */
 static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, rondo_tensor *norm) {
   const int64_t shape[] = {llama_is_prefill(b) ? 1 : b->rows, b->desc.hidden};
   rondo_tensor rows = b->hidden;
@@ -150,7 +96,7 @@ static rondo_status seen_add(const struct llama_builder *b, rondo_tensor *seen, 
   }
   *seen = rows;
   *norm = b->made->norm;
-  if (status != RONDO_OK || (b->desc.embedding != RONDO_NVFP4 && !llama_in_halves(b))) return status;
+  if (status != RONDO_OK || (b->desc.embedding != RONDO_NVFP4 && !b->form.in_halves)) return status;
   *norm = (rondo_tensor){0};
   status = rondo_temporary(b->graph, llama_name(b, name, "normed"), b->desc.dtype, 2, shape, seen);
   if (status != RONDO_OK) return status;
@@ -184,7 +130,7 @@ static rondo_status head_add(const struct llama_builder *b, rondo_tensor *logits
                         .out = *logits});
 }
 
-/* The position of the row that is drawn from. */
+/* The position of the row that the next token is drawn for. */
 static rondo_status draw_step_add(const struct llama_builder *b, rondo_tensor *step) {
   char name[NAME_BYTES];
   *step = b->position;
@@ -217,7 +163,7 @@ static rondo_status draw_add(const struct llama_builder *b, rondo_tensor logits,
                                                          .step = step});
 }
 
-/* What makes tokens less likely that the caller names, in the logits' own place. */
+/* Makes the tokens that the caller lists less likely, in place. */
 static rondo_status penalty_add(const struct llama_builder *b, rondo_tensor logits) {
   rondo_graph_llama_tensors *made = b->made;
   const int64_t items = llama_is_prefill(b) ? 1 : b->rows;
@@ -236,7 +182,7 @@ static rondo_status penalty_add(const struct llama_builder *b, rondo_tensor logi
                                                            .presence = made->presence});
 }
 
-/* The next token, to the host and, fed back, to the sequence's state. */
+/* The next token: to the host, and with feed_back to the sequence's state. */
 static rondo_status next_add(const struct llama_builder *b, rondo_tensor logits) {
   rondo_graph_llama_tensors *made = b->made;
   char name[NAME_BYTES];
@@ -281,7 +227,7 @@ static rondo_status all_add(struct llama_builder *b) {
   return status == RONDO_OK ? next_add(b, logits) : status;
 }
 
-/* What no tensor shows: the caches hold keys that were turned, and the weights belong to one factor and one norm. */
+/* Fields that no tensor's shape shows: cached keys are already rotated, and weights belong to one scale and epsilon. */
 static rondo_status lender_numbers_check(const rondo_graph_llama_desc *desc) {
   const rondo_graph_llama_tensors *lender = desc->lender;
   const bool has_head = lender->head.graph != NULL, has_frequencies = lender->frequencies.graph != NULL;
@@ -318,7 +264,7 @@ static rondo_status lender_check(const rondo_graph_llama_desc *desc) {
   return lender_numbers_check(desc);
 }
 
-/* What no task sees, or sees too late for its sizes to be computed with. */
+/* Fields that no task checks, or that sizes are computed from before a task checks them. */
 static rondo_status desc_check(const rondo_graph_llama_desc *desc) {
   enum { MOST_HEADS = 1 << 16, MOST_LAYERS = 1 << 16 };
   const struct {
@@ -378,6 +324,7 @@ rondo_status rondo_graph_llama(rondo_graph *graph, const rondo_graph_llama_desc 
     b.rows = b.desc.tokens ? b.desc.tokens : b.desc.sequences;
     b.q_columns = b.desc.query_heads * b.desc.head_dimension;
     b.kv_columns = b.desc.kv_heads * b.desc.head_dimension;
+    b.form = llama_form_of(&b);
     status = all_add(&b);
   }
   status = graph_end(graph, &mark, status);

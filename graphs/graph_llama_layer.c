@@ -1,28 +1,21 @@
-/* graph_llama_layer.c - the layers of the ready-made Llama graph: their constants and caches, and their tasks, two that
- * leave parts of a sum, or five. */
+/* graph_llama_layer.c - the layers of the ready-made Llama graph: their constants, caches and tasks. A layer is two
+ * tasks, its halves, or five: attention, and a task for each product. */
 #include <inttypes.h>
 
 #include "graph_llama.h"
 
-/* Decode in halves: parts of the sum that a feed forward leaves, one for each of its clusters of eight blocks: of a
- * small model and of one that keeps the memory busy (an H200 runs fifteen such clusters at once, and a sixteenth behind
- * them); and the most KV heads, each of which leaves one too. */
-enum { SMALL_HIDDEN = 1024, SMALL_PARTS = 8, LARGE_PARTS = 15, MOST_PARTS = 16, NARROW_HEAD = 64, WIDE_HEAD = 128 };
-enum { WIDE_HIDDEN = 2048, CLUSTER_HEADS = 2 };
+/* ---- Form -------------------------------------------------------------------------------------------------------- */
 
-/* ---- Which form -------------------------------------------------------------------------------------------------- */
-
-/* Five tasks are faster where a half would be steps of the same products: other types, wide models with wide heads. Of
- * several sequences a small model's halves are kernels, and a large one's in bf16 faster all the same, since its feed
- * forward is one (docs/design.md). */
-bool llama_in_halves(const struct llama_builder *b) {
+struct layer_form llama_form_of(const struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
-  const bool is_alone = desc->sequences == 1, is_bf16 = desc->weights == RONDO_BF16;
-  if (llama_is_prefill(b) || desc->one_order || desc->kv_heads > MOST_PARTS || desc->dtype != RONDO_BF16 ||
-      (!is_bf16 && desc->weights != RONDO_NVFP4))
-    return false;
-  if (desc->head_dimension == WIDE_HEAD) return is_alone && desc->hidden <= SMALL_HIDDEN;
-  return desc->head_dimension == NARROW_HEAD && desc->hidden <= (is_alone || is_bf16 ? WIDE_HIDDEN : SMALL_HIDDEN);
+  if (llama_is_prefill(b) || desc->one_order) return (struct layer_form){0};
+  return layer_form_of(&(struct layer_sizes){.rows = desc->sequences,
+                                             .hidden = desc->hidden,
+                                             .query_heads = desc->query_heads,
+                                             .kv_heads = desc->kv_heads,
+                                             .head_dimension = desc->head_dimension,
+                                             .dtype = desc->dtype,
+                                             .weights = desc->weights});
 }
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
@@ -71,7 +64,7 @@ static rondo_status layer_tensors_add(const struct llama_builder *b, int32_t i, 
                             &layer->v);
 }
 
-/* Some columns of [rows, ..] as heads: of each sequence's one row, or of the rows of one sequence. */
+/* Some columns of [rows, ..] as heads: in a decode step of one row a sequence, in a prefill of one sequence's rows. */
 static rondo_status heads_of(const struct llama_builder *b, rondo_tensor rows, int64_t column, int64_t heads,
                              rondo_tensor *seen) {
   const int64_t d = b->desc.head_dimension, items = llama_is_prefill(b) ? 1 : b->rows;
@@ -94,23 +87,13 @@ static rondo_status parts_add(const struct llama_builder *b, const char *part, i
                          (int64_t[]){count, b->rows, b->desc.hidden}, tensor);
 }
 
-/* One of each KV head; of a wide model, whose kernels have two query heads in a cluster, one of each cluster; of
- * several sequences of such a model one, as attention is no kernel there. */
-static int64_t attended_parts(const rondo_graph_llama_desc *desc) {
-  const int64_t group = desc->query_heads / desc->kv_heads, clusters = desc->query_heads / CLUSTER_HEADS;
-  const bool is_wide = desc->hidden == WIDE_HIDDEN && desc->head_dimension == NARROW_HEAD;
-  if (desc->sequences > 1) return desc->hidden <= SMALL_HIDDEN ? desc->kv_heads : 1;
-  return is_wide && group % CLUSTER_HEADS == 0 && clusters <= MOST_PARTS ? clusters : desc->kv_heads;
-}
-
 rondo_status llama_temporaries_add(struct llama_builder *b) {
   const rondo_graph_llama_desc *desc = &b->desc;
   rondo_status status = rows_add(b, "hidden", desc->hidden, &b->hidden);
-  if (llama_in_halves(b)) {
+  if (b->form.in_halves) {
     if (status == RONDO_OK) status = rows_add(b, "hidden between", desc->hidden, &b->between);
-    if (status == RONDO_OK) status = parts_add(b, "attended", attended_parts(desc), &b->attended_parts);
-    const int64_t parts = desc->hidden <= SMALL_HIDDEN ? SMALL_PARTS : LARGE_PARTS;
-    return status == RONDO_OK ? parts_add(b, "gated", parts, &b->gated_parts) : status;
+    if (status == RONDO_OK) status = parts_add(b, "attended", b->form.attention_parts, &b->attended_parts);
+    return status == RONDO_OK ? parts_add(b, "gated", b->form.feed_forward_parts, &b->gated_parts) : status;
   }
   if (status == RONDO_OK) status = rows_add(b, "qkv", b->q_columns + 2 * b->kv_columns, &b->qkv);
   if (status == RONDO_OK) status = rows_add(b, "attended", b->q_columns, &b->attended);
@@ -123,7 +106,7 @@ rondo_status llama_temporaries_add(struct llama_builder *b) {
 
 /* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
-/* A layer's KV cache; in a prefill that of its sequence. */
+/* A layer's KV cache; in a prefill its sequence alone. */
 static rondo_status cache_of(const struct llama_builder *b, rondo_tensor cache, rondo_tensor *seen) {
   const rondo_graph_llama_desc *desc = &b->desc;
   *seen = cache;
@@ -155,7 +138,8 @@ static rondo_status attention_add(const struct llama_builder *b, int32_t i, cons
                                                      .rope_pairing = desc->rope_pairing});
 }
 
-/* From hidden, and what the layer before has left, to between, and to hidden again. */
+/* Attention adds the parts of the layer before to hidden and writes between; the feed forward adds attention's parts to
+ * between and writes hidden. */
 static rondo_status layer_halves_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
   const rondo_graph_llama_desc *desc = &b->desc;
   const float scale = desc->weights == RONDO_NVFP4 ? desc->nvfp4_scale : 0;
@@ -180,19 +164,20 @@ static rondo_status layer_halves_add(const struct llama_builder *b, int32_t i, c
                                               .out = b->between,
                                               .out_parts = b->attended_parts});
   if (status != RONDO_OK) return status;
-  return rondo_add_feed_forward(
-      b->graph, &(rondo_feed_forward_desc){.name = llama_name(b, name, "layer%" PRId32 ".feed_forward", i),
-                                           .x = b->between,
-                                           .x_parts = b->attended_parts,
-                                           .norm = layer->feed_forward_norm,
-                                           .norm_epsilon = desc->epsilon,
-                                           .scale = scale,
-                                           .gate_up = layer->gate_up,
-                                           .gate_up_scales = layer->gate_up_scales,
-                                           .down = layer->down,
-                                           .down_scales = layer->down_scales,
-                                           .out = b->hidden,
-                                           .out_parts = b->gated_parts});
+  return feed_forward_add(b->graph,
+                          &(rondo_feed_forward_desc){.name = llama_name(b, name, "layer%" PRId32 ".feed_forward", i),
+                                                     .x = b->between,
+                                                     .x_parts = b->attended_parts,
+                                                     .norm = layer->feed_forward_norm,
+                                                     .norm_epsilon = desc->epsilon,
+                                                     .scale = scale,
+                                                     .gate_up = layer->gate_up,
+                                                     .gate_up_scales = layer->gate_up_scales,
+                                                     .down = layer->down,
+                                                     .down_scales = layer->down_scales,
+                                                     .out = b->hidden,
+                                                     .out_parts = b->gated_parts},
+                          b->form.last_part_is_late);
 }
 
 static rondo_status layer_products_add(const struct llama_builder *b, int32_t i, const rondo_llama_layer *layer) {
@@ -237,5 +222,5 @@ rondo_status llama_layer_add(const struct llama_builder *b, int32_t i) {
   rondo_llama_layer *layer = &b->made->layers[i];
   rondo_status status = layer_tensors_add(b, i, layer);
   if (status != RONDO_OK) return status;
-  return llama_in_halves(b) ? layer_halves_add(b, i, layer) : layer_products_add(b, i, layer);
+  return b->form.in_halves ? layer_halves_add(b, i, layer) : layer_products_add(b, i, layer);
 }

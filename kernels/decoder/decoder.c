@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "../../runtime/integer.h"
+#include "../../runtime/layer_form.h"
 #include "../attention/attention.h"
 #include "../common/number.h"
 
@@ -38,6 +39,10 @@ rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention
 }
 
 rondo_status rondo_add_feed_forward(rondo_graph *graph, const rondo_feed_forward_desc *desc) {
+  return feed_forward_add(graph, desc, false);
+}
+
+rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_feed_forward: the description is NULL");
   struct op_argument arguments[] = {
       [DECODER_X] = {"x", desc->x, RONDO_READ, 0},
@@ -50,7 +55,8 @@ rondo_status rondo_add_feed_forward(rondo_graph *graph, const rondo_feed_forward
       [FEED_FORWARD_DOWN] = {"down", desc->down, RONDO_READ, 0},
       [FEED_FORWARD_DOWN_SCALES] = {"down_scales", desc->down_scales, RONDO_READ, 0},
   };
-  struct decoder_attributes attributes = {.norm_epsilon = desc->norm_epsilon, .scale = f32_or(desc->scale, 1.0f)};
+  struct decoder_attributes attributes = {
+      .norm_epsilon = desc->norm_epsilon, .scale = f32_or(desc->scale, 1.0f), .last_part_is_late = last_part_is_late};
   return graph_add(graph, &op_feed_forward, desc->name, arguments, FEED_FORWARD_OPERANDS, &attributes,
                    sizeof attributes);
 }

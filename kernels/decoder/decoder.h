@@ -49,6 +49,8 @@ struct decoder_attributes {
   /* The attention block's: */
   float rope_base;      /* 0: no rotary embedding, unless there are frequencies */
   int32_t rope_pairing; /* rondo_rope_pairing */
+  /* The feed forward's: */
+  int32_t last_part_is_late; /* runtime/layer_form.h */
 };
 
 /* The sizes of a checked task. */

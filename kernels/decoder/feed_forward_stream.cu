@@ -32,15 +32,15 @@ constexpr uint32_t cluster_blocks = FEED_FORWARD_STREAM_CLUSTER, chunk_columns =
 struct stream_place {
   uint32_t shared, rank, cluster, lane, warp, g, t;
   uint32_t first_group, groups; /* of the cluster */
-  bool starts_late;             /* see last_groups in feed_forward_stream_select.c */
+  bool is_last;                 /* cluster, with a number of groups of its own */
 
   __device__ __forceinline__ stream_place(const stream_parameters &p, uint32_t memory)
       : shared(memory), rank(blockIdx.x % cluster_blocks), cluster(blockIdx.x / cluster_blocks), lane(threadIdx.x % 32),
         warp(threadIdx.x / 32), g(lane / 4), t(lane % 4) {
     const uint32_t others = p.parts - 1, dealt = p.groups - p.last_groups;
-    starts_late = cluster == others;
-    first_group = starts_late ? dealt : cluster * dealt / others;
-    groups = starts_late ? p.last_groups : (cluster + 1) * dealt / others - first_group;
+    is_last = cluster == others;
+    first_group = is_last ? dealt : cluster * dealt / others;
+    groups = is_last ? p.last_groups : (cluster + 1) * dealt / others - first_group;
   }
   /* The row of a tile whose sum a lane gets, and the half of the columns. */
   __device__ __forceinline__ uint32_t sum_row() const { return g + t % 2 * 8; }
@@ -426,7 +426,7 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
   ask_scales(p, at), ask_second_scales(p, at);
   cp_async_commit();
   /* What the predecessors leave is not to stand behind weights in the queues to memory. */
-  if (p.early && !at.starts_late) give_way();
+  if (p.early && !at.is_last) give_way();
   if (multiplies) stream.fill(at), early.take(at, stream, tables);
   if (p.early) stream.bring_nearer(p, at);
   wait_for_cluster();

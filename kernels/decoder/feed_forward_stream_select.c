@@ -21,11 +21,11 @@ static int64_t take(uint32_t *at, int64_t *bytes, int64_t size) {
   return *bytes;
 }
 
-/* What the last cluster takes. Beside an attention block of 128 blocks it finds no room and starts when that ends, so
- * that it has half of the others' groups, unless one of them had more for it than when all are alike. */
-static int64_t last_groups(int64_t groups, int64_t parts) {
+/* Groups of the last cluster. A late one takes half of the others' number, as long as none of the others takes more
+ * than with equal shares. */
+static int64_t last_groups(int64_t groups, int64_t parts, bool is_late) {
   const int64_t most = divide_up(groups, parts);
-  return larger(groups - (parts - 1) * most, most / 2);
+  return is_late ? larger(groups - (parts - 1) * most, most / 2) : groups / parts;
 }
 
 static struct feed_forward_stream_parameters
@@ -45,7 +45,7 @@ parameters_make(const struct op_call *call, const struct feed_forward_shape *sha
       .columns = (uint32_t)shape->columns,
       .groups = (uint32_t)groups,
       .parts = (uint32_t)decoder->out_parts,
-      .last_groups = (uint32_t)last_groups(groups, decoder->out_parts),
+      .last_groups = (uint32_t)last_groups(groups, decoder->out_parts, attributes->last_part_is_late),
       .early = (call->settled_operands & early) == early,
       .x = call->data[DECODER_X],
       .norm = call->data[DECODER_NORM],

@@ -114,6 +114,8 @@ static void streamed(rondo_backend backend) {
     struct half h = sizes[i / 2];
     h.dtype = i % 2 ? RONDO_F16 : RONDO_BF16, h.weights = RONDO_NVFP4, h.rows = 1;
     run(backend, &h);
+    h.last_part_is_late = true;
+    run(backend, &h);
   }
 }
 BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_and_nvfp4_matches_fp64, streamed)

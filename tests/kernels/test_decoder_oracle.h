@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../runtime/layer_form.h"
 #include "../support.h"
 
 enum { HALF_MOST_ROWS = 16, HALF_PADDING = 32, HALF_BLOCK = 16, HALF_MOST_PAIRS = 128 };
@@ -34,6 +35,7 @@ struct half {
   int64_t x_parts, out_parts;                         /* x_parts 0: absent */
   float epsilon;                                      /* 0: no norm */
   bool no_norm_weights, no_row_scales, padded;
+  bool last_part_is_late; /* feed forward */
   float base;
   bool frequencies, one_position;
   bool state_position; /* so that it may be read before the tasks in front have ended */
@@ -215,7 +217,7 @@ static inline void half_task_add(rondo_graph *graph, const struct half *h) {
     REQUIRE_OK(rondo_add_attention_block(graph, &desc));
   } else {
     const rondo_feed_forward_desc desc = half_feed_forward_desc(h);
-    REQUIRE_OK(rondo_add_feed_forward(graph, &desc));
+    REQUIRE_OK(feed_forward_add(graph, &desc, h->last_part_is_late));
   }
 }
 

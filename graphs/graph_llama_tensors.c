@@ -1,0 +1,58 @@
+/* graph_llama_tensors.c - what all files of the ready-made Llama graph add: named constants and states, the graph's own
+ * or the lender's, and products. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "graph_llama.h"
+
+enum { NVFP4_SCALE_GROUP = 16 /* elements that share a scale factor */ };
+
+const char *llama_name(const struct llama_builder *b, char text[NAME_BYTES], const char *format, ...) {
+  va_list arguments;
+  int used = b->desc.name ? snprintf(text, NAME_BYTES, "%s.", b->desc.name) : 0;
+  va_start(arguments, format);
+  vsnprintf(text + used, (size_t)(NAME_BYTES - used), format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+rondo_status llama_resident_add(const struct llama_builder *b, llama_tensor_function add, const char *name,
+                                rondo_dtype dtype, uint32_t rank, const int64_t *shape, rondo_tensor lent,
+                                rondo_tensor *tensor) {
+  if (!b->desc.lender) return add(b->graph, name, dtype, rank, shape, tensor);
+  if (!lent.graph) return status_set(RONDO_INVALID_ARGUMENT, "the lender has no '%s'", name);
+  rondo_status status = rondo_borrow(b->graph, lent, tensor);
+  if (status != RONDO_OK) return status;
+  const struct tensor *borrowed = &b->graph->tensors[tensor->index];
+  bool fits = borrowed->dtype == dtype && borrowed->rank == rank;
+  for (uint32_t i = 0; i < rank && fits; i++) fits = borrowed->shape[i] == shape[i];
+  if (fits) return RONDO_OK;
+  char has[96], expected[96];
+  shape_describe(has, sizeof has, borrowed->dtype, borrowed->rank, borrowed->shape);
+  shape_describe(expected, sizeof expected, dtype, rank, shape);
+  return status_set(RONDO_INVALID_ARGUMENT, "the lender's '%s' is %s, expected %s", name, has, expected);
+}
+
+rondo_status llama_norm_add(const struct llama_builder *b, const char *name, rondo_tensor lent, rondo_tensor *tensor) {
+  return llama_resident_add(b, rondo_constant, name, b->desc.dtype, 1, &b->desc.hidden, lent, tensor);
+}
+
+rondo_status llama_weights_add(const struct llama_builder *b, const char *name, rondo_dtype dtype, int64_t rows,
+                               int64_t columns, const rondo_tensor lent[2], rondo_tensor *weights,
+                               rondo_tensor *scales) {
+  char of_scales[NAME_BYTES];
+  int64_t shape[] = {rows, columns}, scale_shape[] = {rows, columns / NVFP4_SCALE_GROUP};
+  rondo_status status = llama_resident_add(b, rondo_constant, name, dtype, 2, shape, lent[0], weights);
+  if (status != RONDO_OK || (dtype != RONDO_E4M3 && dtype != RONDO_NVFP4)) return status;
+  snprintf(of_scales, sizeof of_scales, "%.55s scales", name);
+  bool is_packed = dtype == RONDO_NVFP4;
+  return llama_resident_add(b, rondo_constant, of_scales, is_packed ? RONDO_E4M3 : RONDO_F32, is_packed ? 2 : 1,
+                            scale_shape, lent[1], scales);
+}
+
+rondo_status llama_product_add(const struct llama_builder *b, rondo_dtype weights, rondo_gemv_desc product) {
+  product.scale = weights == RONDO_NVFP4 ? b->desc.nvfp4_scale : 0;
+  product.one_order = b->desc.one_order;
+  product.norm_epsilon = product.norm.graph ? b->desc.epsilon : 0;
+  return rondo_add_gemv(b->graph, &product);
+}

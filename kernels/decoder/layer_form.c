@@ -1,0 +1,73 @@
+/* layer_form.c - the form of a decoder layer, for graphs that ask (runtime/layer_form.h): a table of measured cases.
+ *
+ * A layer is faster in halves if both halves are kernels, or if the feed forward is one and saves more than attention
+ * loses as steps. All other layers are faster as five tasks than as halves of the same products (figures: README.md).
+ */
+#include "../../runtime/layer_form.h"
+
+#include "attention_block_wide.h"
+#include "decoder.h"
+#include "feed_forward_one.h"
+
+enum {
+  SMALL_HIDDEN = 1024, /* to here the weights of a half fit in the shared memory of its clusters */
+  LARGE_PARTS = 15     /* clusters of eight blocks that an H200 runs at once */
+};
+
+struct range {
+  int64_t least, most;
+};
+
+/* A case of layers in halves. */
+struct measured {
+  int64_t head_dimension;
+  struct range rows, hidden;
+  bool only_bf16;          /* of weights; else NVFP4 too */
+  bool attention_is_steps; /* and leaves one part */
+  bool last_part_is_late;  /* next to the 128 blocks of attention_block_wide.cu */
+};
+
+static const struct measured cases[] = {
+    {.head_dimension = 128, .rows = {1, 1}, .hidden = {1, SMALL_HIDDEN}},
+    {.head_dimension = 64, .rows = {1, DECODER_MOST_ROWS}, .hidden = {1, SMALL_HIDDEN}},
+    {.head_dimension = 64,
+     .rows = {1, 1},
+     .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN},
+     .last_part_is_late = true},
+    {.head_dimension = 64,
+     .rows = {2, DECODER_MOST_ROWS},
+     .hidden = {SMALL_HIDDEN + 1, ATTENTION_BLOCK_WIDE_HIDDEN},
+     .only_bf16 = true,
+     .attention_is_steps = true},
+};
+
+static bool is_in(int64_t value, struct range range) { return range.least <= value && value <= range.most; }
+
+static const struct measured *case_of(const struct layer_sizes *layer) {
+  const bool is_bf16 = layer->weights == RONDO_BF16;
+  if (layer->dtype != RONDO_BF16 || (!is_bf16 && layer->weights != RONDO_NVFP4)) return NULL;
+  if (layer->kv_heads > FEED_FORWARD_MOST_PARTS) return NULL; /* attention leaves a part of each */
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    if (layer->head_dimension == cases[i].head_dimension && is_in(layer->rows, cases[i].rows) &&
+        is_in(layer->hidden, cases[i].hidden) && (is_bf16 || !cases[i].only_bf16))
+      return &cases[i];
+  return NULL;
+}
+
+/* A cluster has a KV head, or in attention_block_wide.cu a pair of query heads of one. */
+static int64_t attention_parts(const struct layer_sizes *layer) {
+  const int64_t group = layer->query_heads / layer->kv_heads, pairs = layer->query_heads / ATTENTION_BLOCK_WIDE_GROUP;
+  const bool is_wide = layer->rows == 1 && layer->hidden == ATTENTION_BLOCK_WIDE_HIDDEN &&
+                       layer->head_dimension == ATTENTION_BLOCK_WIDE_DIMENSION &&
+                       group % ATTENTION_BLOCK_WIDE_GROUP == 0 && pairs <= FEED_FORWARD_MOST_PARTS;
+  return is_wide ? pairs : layer->kv_heads;
+}
+
+struct layer_form layer_form_of(const struct layer_sizes *layer) {
+  const struct measured *measured = case_of(layer);
+  if (!measured) return (struct layer_form){0};
+  return (struct layer_form){.in_halves = true,
+                             .attention_parts = measured->attention_is_steps ? 1 : attention_parts(layer),
+                             .feed_forward_parts = layer->hidden <= SMALL_HIDDEN ? FEED_FORWARD_ONE_PARTS : LARGE_PARTS,
+                             .last_part_is_late = measured->last_part_is_late};
+}

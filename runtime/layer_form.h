@@ -1,0 +1,32 @@
+/* layer_form.h - the question of a ready-made graph before it describes a decoder layer: as two layer halves, or as a
+ * task for each product?
+ *
+ * graphs/ asks and kernels/ answers, so that no size of a kernel stands in a graph. A graph is described without a
+ * chip: the answer follows from the layer's sizes and types, and is the same on every chip and on the host. */
+#ifndef RONDO_LAYER_FORM_H
+#define RONDO_LAYER_FORM_H
+
+#include <rondo.h>
+#include <stdbool.h>
+
+/* One layer, in a step that takes one token of each sequence. */
+struct layer_sizes {
+  int64_t rows; /* tokens */
+  int64_t hidden, query_heads, kv_heads, head_dimension;
+  rondo_dtype dtype, weights; /* of the residual stream; of the matrices */
+};
+
+/* The form in which the layer is fastest. A half's parts are as many as its kernel has clusters. */
+struct layer_form {
+  bool in_halves; /* false: five tasks, and the rest is zero */
+  int64_t attention_parts, feed_forward_parts;
+  bool last_part_is_late; /* the feed forward's last cluster finds room only after attention has ended */
+};
+
+/* kernels/decoder/layer_form.c */
+struct layer_form layer_form_of(const struct layer_sizes *layer);
+
+/* rondo_add_feed_forward, which leaves less work to a late last part. */
+rondo_status feed_forward_add(rondo_graph *graph, const rondo_feed_forward_desc *desc, bool last_part_is_late);
+
+#endif
