@@ -20,15 +20,14 @@ template <rondo_dtype W> struct chunk_of;
 template <> struct chunk_of<RONDO_BF16> {
   static constexpr int elements = 64, row_bytes = 128, lane_elements = 8, slot = 2048;
 };
-template <> struct chunk_of<RONDO_F16> : chunk_of<RONDO_BF16> {};
 /* 64 numbers of a row: a lane has a block of sixteen; its scale lies in a word of four lanes. */
 template <> struct chunk_of<RONDO_NVFP4> {
   static constexpr int elements = 64, row_bytes = 32, lane_elements = 16, slot = 768;
 };
 
 /* See FEED_FORWARD_KERNELS. */
-template <rondo_dtype W, rondo_dtype V, bool Split, int Operands, int Slots> struct sizes {
-  static constexpr rondo_dtype weights = W, dtype = V, multiplied = W == RONDO_NVFP4 ? RONDO_BF16 : V;
+template <rondo_dtype W, bool Split, int Operands, int Slots> struct sizes {
+  static constexpr rondo_dtype weights = W;
   using chunk = chunk_of<W>;
   static constexpr int cluster = FEED_FORWARD_CLUSTER, operands = Operands, slots = Slots;
   static constexpr int parts = FEED_FORWARD_MOST_PARTS;
@@ -94,7 +93,6 @@ template <> struct source<RONDO_BF16> {
     codes += chunk::row_bytes;
   }
 };
-template <> struct source<RONDO_F16> : source<RONDO_BF16> {};
 
 /* Each lane asks for what it needs itself, of rows g and g + 8. */
 template <> struct source<RONDO_NVFP4> {
@@ -173,7 +171,6 @@ template <typename Size> struct slots {
 template <typename Size>
 __device__ __forceinline__ void multiply_chunk(const place<Size> &at, uint32_t slot, uint32_t column, uint32_t column_8,
                                                float (&c)[2][Size::operands][4]) {
-  constexpr bool bf16 = Size::multiplied == RONDO_BF16;
   if constexpr (Size::weights == RONDO_NVFP4) {
     const uint2 codes[2] = {load_two_words(slot + at.lane * 8), load_two_words(slot + at.lane * 8 + 256)};
     uint32_t scale[2];
@@ -205,8 +202,8 @@ __device__ __forceinline__ void multiply_chunk(const place<Size> &at, uint32_t s
 #pragma unroll
       for (int o = 0; o < Size::operands; o++) {
         const words x = load_words((o ? column_8 : column) + half);
-        multiply_accumulate<bf16>(c[0][o], low.word, high.word, x.word);
-        multiply_accumulate<bf16>(c[1][o], low.word + 2, high.word + 2, x.word + 2);
+        multiply_accumulate<true>(c[0][o], low.word, high.word, x.word);
+        multiply_accumulate<true>(c[1][o], low.word + 2, high.word + 2, x.word + 2);
       }
     }
   }
@@ -275,14 +272,12 @@ __device__ __forceinline__ void multiply_stream(const feed_forward_parameters &p
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-template <rondo_dtype V> __device__ __forceinline__ uint32_t pack(float low, float high) {
-  return pack_two<element<V>>(low, high);
-}
+__device__ __forceinline__ uint32_t pack(float low, float high) { return pack_two<__nv_bfloat16>(low, high); }
 
 /* What is left of two numbers beside those that are multiplied. */
-template <typename Size> __device__ __forceinline__ uint32_t rest_of(float low, float high, uint32_t rounded) {
-  const float2 two = f32_of_pair<Size::multiplied>(rounded);
-  return pack<Size::multiplied>(low - two.x, high - two.y);
+__device__ __forceinline__ uint32_t rest_of(float low, float high, uint32_t rounded) {
+  const float2 two = f32_of_pair<RONDO_BF16>(rounded);
+  return pack(low - two.x, high - two.y);
 }
 
 /* x and what is to be added, two columns a lane, times the norm, to all blocks of the cluster, which share the work;
@@ -300,18 +295,18 @@ __device__ __forceinline__ void gather(const feed_forward_parameters &p, const p
       part[j] = float2{};
       if (j < p.part_count) part[j] = *((const float2 *)p.x_parts + (j * p.rows * pairs + index));
     }
-    float2 two = f32_of_pair<Size::dtype>(x);
+    float2 two = f32_of_pair<RONDO_BF16>(x);
 #pragma unroll
     for (int j = 0; j < Size::parts; j++) two.x += part[j].x, two.y += part[j].y;
-    const uint32_t rounded = pack<Size::dtype>(two.x, two.y);
+    const uint32_t rounded = pack(two.x, two.y);
     if (at.cluster == 0) *((uint32_t *)p.out + index) = rounded;
-    two = f32_of_pair<Size::dtype>(rounded);
+    two = f32_of_pair<RONDO_BF16>(rounded);
     float square = two.x * two.x + two.y * two.y;
     if (p.norm) {
-      const float2 by = f32_of_pair<Size::dtype>(load_word(at.shared + p.sums + pair * 4));
+      const float2 by = f32_of_pair<RONDO_BF16>(load_word(at.shared + p.sums + pair * 4));
       two.x *= by.x, two.y *= by.y;
     }
-    const uint32_t high = pack<Size::multiplied>(two.x, two.y), low = rest_of<Size>(two.x, two.y, high);
+    const uint32_t high = pack(two.x, two.y), low = rest_of(two.x, two.y, high);
     const uint32_t to = at.shared + p.activations + token * Size::columns_of_token * p.pitch + pair / 4 * 16;
     send_of_four_lanes(high, to, at.shared + ROW);
     if (Size::split) send_of_four_lanes(low, to + p.pitch, at.shared + ROW);
@@ -366,8 +361,8 @@ __device__ __forceinline__ void send_gated(const feed_forward_parameters &p, con
     const float mine = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * (sum.y * factor);
     const float other = __shfl_xor_sync(0xffffffffu, mine, 1);
     const float low = kind ? other : mine, high = kind ? mine : other;
-    const uint32_t rounded = pack<Size::multiplied>(low, high);
-    const uint32_t word = kind ? rest_of<Size>(low, high, rounded) : rounded;
+    const uint32_t rounded = pack(low, high);
+    const uint32_t word = kind ? rest_of(low, high, rounded) : rounded;
     uint32_t words[4];
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, 2 * i + kind, 8);

@@ -55,18 +55,14 @@ struct feed_forward_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, the most threads, weights, x, whether a token is two columns of B (at most four
- * tokens), operands B, slots of a warp's ring, a chunk each). Tokens of f16 beside NVFP4 are always two columns: bf16,
- * in which these meet, has fewer bits. */
+/* KERNEL(chips, parameters, name, the most threads, weights, is a token two columns of B (at most four tokens),
+ * operands B, slots of a warp's ring, a chunk each). x is bf16. */
 #define FEED_FORWARD_KERNEL(KERNEL, name, ...)                                                                         \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_parameters, name, FEED_FORWARD_THREADS, __VA_ARGS__)
 #define FEED_FORWARD_KERNELS(KERNEL)                                                                                   \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_f16_few, RONDO_F16, RONDO_F16, true, 1, 3)                            \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few, RONDO_BF16, RONDO_BF16, true, 1, 3)                         \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_f16_few, RONDO_NVFP4, RONDO_F16, true, 1, 8)                    \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_bf16_few, RONDO_NVFP4, RONDO_BF16, true, 1, 8)                  \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_f16_many, RONDO_F16, RONDO_F16, false, 2, 3)                          \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, RONDO_BF16, false, 2, 3)                       \
-  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_bf16_many, RONDO_NVFP4, RONDO_BF16, false, 2, 8)
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_few, RONDO_BF16, true, 1, 3)                                     \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_few, RONDO_NVFP4, true, 1, 8)                                   \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_bf16_many, RONDO_BF16, false, 2, 3)                                   \
+  FEED_FORWARD_KERNEL(KERNEL, rondo_feed_forward_nvfp4_many, RONDO_NVFP4, false, 2, 8)
 
 #endif

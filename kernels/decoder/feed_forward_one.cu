@@ -66,7 +66,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   const bool has_column = Size::threads == hidden || thread < hidden;
   fragments<Size, Size::first_chunks> first = {};
   fragments<Size, Size::second_chunks> second = {};
-  uint32_t norm_bits = Size::dtype == RONDO_BF16 ? 0x3f80 : 0x3c00; /* 1 */
+  uint32_t norm_bits = 0x3f80; /* 1 */
   const auto load = [&] {
     const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * FEED_FORWARD_TILE;
     first.load(p.gate_up, p.gate_up_scales, first_row + g, hidden, first_element, never);
@@ -117,15 +117,14 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
       part[i] = 0.0f;
       if (i < part_count) part[i] = load_part(parts + i * (hidden * 4));
     }
-    float sum = f32_of_pair<Size::dtype>(number).x;
+    float sum = f32_of_pair<RONDO_BF16>(number).x;
 #pragma unroll
     for (uint32_t i = 0; i < most_parts; i++) sum += part[i];
-    const uint32_t rounded = round_number<Size::dtype>(sum);
-    const float seen = f32_of_pair<Size::dtype>(rounded).x, value = seen * f32_of_pair<Size::dtype>(norm_bits).x;
-    const uint32_t high = round_number<Size::multiplied>(value);
+    const uint32_t rounded = round_number(sum);
+    const float seen = f32_of_pair<RONDO_BF16>(rounded).x, value = seen * f32_of_pair<RONDO_BF16>(norm_bits).x;
+    const uint32_t high = round_number(value);
     store_shared_16(x_to, high);
-    store_shared_16(x_to + (hidden + Size::padding) * 2,
-                    round_number<Size::multiplied>(value - f32_of_pair<Size::multiplied>(high).x));
+    store_shared_16(x_to + (hidden + Size::padding) * 2, round_number(value - f32_of_pair<RONDO_BF16>(high).x));
     if (writes) asm volatile("st.global.u16 [%0], %1;" ::"l"(out), "r"(rounded) : "memory");
     square = seen * seen;
   }
@@ -162,9 +161,9 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
     const float value = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * up;
     const float other = __shfl_xor_sync(0xffffffffu, value, 1);
     const float low = odd ? other : value, high = odd ? value : other;
-    const uint32_t rounded = round_two<Size::multiplied>(low, high);
-    const float2 seen = f32_of_pair<Size::multiplied>(rounded);
-    const uint32_t rest = round_two<Size::multiplied>(low - seen.x, high - seen.y);
+    const uint32_t rounded = round_two(low, high);
+    const float2 seen = f32_of_pair<RONDO_BF16>(rounded);
+    const uint32_t rest = round_two(low - seen.x, high - seen.y);
     if (sends) send_word(there, odd ? rest : rounded, barrier_there);
   }
   barrier_wait_cluster(barrier, 0);

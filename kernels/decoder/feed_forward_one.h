@@ -27,25 +27,21 @@ struct feed_forward_one_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, weights, x, hidden, gated columns, cuts of k of the first and of the second
- * product). SmolLM2 135M has these sizes. */
-#define FEED_FORWARD_ONE_KERNEL(KERNEL, name, W, V)                                                                    \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_one_parameters, name, 576, W, V, 576, 1536, 6, 3)
+/* KERNEL(chips, parameters, name, threads, weights, hidden, gated columns, cuts of k of the first and of the second
+ * product). x is bf16. SmolLM2 135M has these sizes. */
+#define FEED_FORWARD_ONE_KERNEL(KERNEL, name, W)                                                                       \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_one_parameters, name, 576, W, 576, 1536, 6, 3)
 #define FEED_FORWARD_ONE_KERNELS(KERNEL)                                                                               \
-  FEED_FORWARD_ONE_KERNEL(KERNEL, rondo_feed_forward_one_f16_576, RONDO_F16, RONDO_F16)                                \
-  FEED_FORWARD_ONE_KERNEL(KERNEL, rondo_feed_forward_one_bf16_576, RONDO_BF16, RONDO_BF16)                             \
-  FEED_FORWARD_ONE_KERNEL(KERNEL, rondo_feed_forward_one_nvfp4_f16_576, RONDO_NVFP4, RONDO_F16)                        \
-  FEED_FORWARD_ONE_KERNEL(KERNEL, rondo_feed_forward_one_nvfp4_bf16_576, RONDO_NVFP4, RONDO_BF16)
+  FEED_FORWARD_ONE_KERNEL(KERNEL, rondo_feed_forward_one_bf16_576, RONDO_BF16)                                         \
+  FEED_FORWARD_ONE_KERNEL(KERNEL, rondo_feed_forward_one_nvfp4_576, RONDO_NVFP4)
 
 /* The same of several tokens: at most eight for each operand B. */
-#define FEED_FORWARD_ROWS_KERNEL(KERNEL, name, W, V, operands)                                                         \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_one_parameters, name, 576, operands, W, V, 576, 1536, 6, 3)
+#define FEED_FORWARD_ROWS_KERNEL(KERNEL, name, W, operands)                                                            \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_one_parameters, name, 576, operands, W, 576, 1536, 6, 3)
 #define FEED_FORWARD_ROWS_KERNELS(KERNEL)                                                                              \
-  FEED_FORWARD_ROWS_KERNEL(KERNEL, rondo_feed_forward_rows_f16_576_8, RONDO_F16, RONDO_F16, 1)                         \
-  FEED_FORWARD_ROWS_KERNEL(KERNEL, rondo_feed_forward_rows_f16_576_16, RONDO_F16, RONDO_F16, 2)                        \
-  FEED_FORWARD_ROWS_KERNEL(KERNEL, rondo_feed_forward_rows_bf16_576_8, RONDO_BF16, RONDO_BF16, 1)                      \
-  FEED_FORWARD_ROWS_KERNEL(KERNEL, rondo_feed_forward_rows_bf16_576_16, RONDO_BF16, RONDO_BF16, 2)                     \
-  FEED_FORWARD_ROWS_KERNEL(KERNEL, rondo_feed_forward_rows_nvfp4_bf16_576_8, RONDO_NVFP4, RONDO_BF16, 1)               \
-  FEED_FORWARD_ROWS_KERNEL(KERNEL, rondo_feed_forward_rows_nvfp4_bf16_576_16, RONDO_NVFP4, RONDO_BF16, 2)
+  FEED_FORWARD_ROWS_KERNEL(KERNEL, rondo_feed_forward_rows_bf16_576_8, RONDO_BF16, 1)                                  \
+  FEED_FORWARD_ROWS_KERNEL(KERNEL, rondo_feed_forward_rows_bf16_576_16, RONDO_BF16, 2)                                 \
+  FEED_FORWARD_ROWS_KERNEL(KERNEL, rondo_feed_forward_rows_nvfp4_576_8, RONDO_NVFP4, 1)                                \
+  FEED_FORWARD_ROWS_KERNEL(KERNEL, rondo_feed_forward_rows_nvfp4_576_16, RONDO_NVFP4, 2)
 
 #endif

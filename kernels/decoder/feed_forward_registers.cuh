@@ -9,8 +9,8 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 /* A line of the lists in feed_forward_one.h. */
-template <rondo_dtype W, rondo_dtype V, int Hidden, int Columns, int FirstCuts, int SecondCuts> struct sizes {
-  static constexpr rondo_dtype weights = W, dtype = V, multiplied = W == RONDO_NVFP4 ? RONDO_BF16 : V;
+template <rondo_dtype W, int Hidden, int Columns, int FirstCuts, int SecondCuts> struct sizes {
+  static constexpr rondo_dtype weights = W;
   static constexpr uint32_t cluster = FEED_FORWARD_CLUSTER, hidden = Hidden, columns = Columns,
                             own = Columns / FEED_FORWARD_ONE_PARTS;
   static constexpr uint32_t own_of_block = own / cluster;                           /* gated columns */
@@ -60,7 +60,6 @@ template <> struct eight<RONDO_BF16> {
     for (int i = 0; i < 4; i++) out[i] = loaded.word[i] ^ never;
   }
 };
-template <> struct eight<RONDO_F16> : eight<RONDO_BF16> {};
 template <> struct eight<RONDO_NVFP4> {
   uint32_t loaded, scale;
   __device__ __forceinline__ void load(const void *codes, const void *scales, uint32_t element) {
@@ -114,8 +113,8 @@ template <typename Size, int Chunks> struct fragments {
 #pragma unroll
       for (int o = 0; o < Operands; o++) {
         const words b = load_shared_words((o ? numbers_8 : numbers) + i * (FEED_FORWARD_ONE_CHUNK * 2));
-        multiply_accumulate<Size::multiplied == RONDO_BF16>(c[0][o], a[i][0], a[i][1], b.word);
-        multiply_accumulate<Size::multiplied == RONDO_BF16>(c[1][o], a[i][0] + 2, a[i][1] + 2, b.word + 2);
+        multiply_accumulate<true>(c[0][o], a[i][0], a[i][1], b.word);
+        multiply_accumulate<true>(c[1][o], a[i][0] + 2, a[i][1] + 2, b.word + 2);
       }
 #pragma unroll
     for (int o = 0; o < Operands; o++)
@@ -130,8 +129,8 @@ template <typename Size, int Chunks> struct fragments {
     for (int i = 0; i < Chunks; i++) b[i] = load_shared_words(numbers + i * (FEED_FORWARD_ONE_CHUNK * 2));
 #pragma unroll
     for (int i = 0; i < Chunks; i++) {
-      multiply_accumulate<Size::multiplied == RONDO_BF16>(c[0], a[i][0], a[i][1], b[i].word);
-      multiply_accumulate<Size::multiplied == RONDO_BF16>(c[1], a[i][0] + 2, a[i][1] + 2, b[i].word + 2);
+      multiply_accumulate<true>(c[0], a[i][0], a[i][1], b[i].word);
+      multiply_accumulate<true>(c[1], a[i][0] + 2, a[i][1] + 2, b[i].word + 2);
     }
     return {(c[0][0] + c[1][0]) + (c[0][1] + c[1][1]), (c[0][2] + c[1][2]) + (c[0][3] + c[1][3])};
   }
@@ -164,11 +163,10 @@ template <typename T> __device__ __forceinline__ T *kept(T *pointer) {
 }
 
 /* Two numbers rounded, and one in the low half. */
-template <rondo_dtype V> __device__ __forceinline__ uint32_t round_two(float low, float high) {
-  if constexpr (V == RONDO_BF16) return bits_of(__floats2bfloat162_rn(low, high));
-  return half_pair(low, high);
+__device__ __forceinline__ uint32_t round_two(float low, float high) {
+  return bits_of(__floats2bfloat162_rn(low, high));
 }
-template <rondo_dtype V> __device__ __forceinline__ uint32_t round_number(float x) { return round_two<V>(x, 0.0f); }
+__device__ __forceinline__ uint32_t round_number(float x) { return round_two(x, 0.0f); }
 
 #endif
 #endif

@@ -8,8 +8,8 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 /* Rows of numbers in shared memory are so far apart that what a quarter of a warp loads lies in different banks. */
-template <int Operands, rondo_dtype W, rondo_dtype V, int... Others> struct row_sizes : sizes<W, V, Others...> {
-  using base = sizes<W, V, Others...>;
+template <int Operands, rondo_dtype W, int... Others> struct row_sizes : sizes<W, Others...> {
+  using base = sizes<W, Others...>;
   static constexpr uint32_t operands = Operands, rows = 8 * Operands;
   /* A warp makes 96 numbers of a token, four a lane. */
   static constexpr uint32_t lanes = 24, row_warps = base::hidden / (4 * lanes),
@@ -70,15 +70,15 @@ template <typename Size> struct gatherer {
       part[i] = float4{};
       if (i < part_count && has_numbers) part[i] = load_parts(parts + i * part_bytes);
     }
-    float2 low = f32_of_pair<Size::dtype>(four.x), high = f32_of_pair<Size::dtype>(four.y);
+    float2 low = f32_of_pair<RONDO_BF16>(four.x), high = f32_of_pair<RONDO_BF16>(four.y);
 #pragma unroll
     for (uint32_t i = 0; i < FEED_FORWARD_ONE_X_PARTS; i++)
       low.x += part[i].x, low.y += part[i].y, high.x += part[i].z, high.y += part[i].w;
-    const uint2 rounded = {round_two<Size::dtype>(low.x, low.y), round_two<Size::dtype>(high.x, high.y)};
-    low = f32_of_pair<Size::dtype>(rounded.x), high = f32_of_pair<Size::dtype>(rounded.y);
-    const float2 norm = f32_of_pair<Size::dtype>(norm_bits.x), norm_2 = f32_of_pair<Size::dtype>(norm_bits.y);
-    const uint32_t mine[2] = {round_two<Size::multiplied>(low.x * norm.x, low.y * norm.y),
-                              round_two<Size::multiplied>(high.x * norm_2.x, high.y * norm_2.y)};
+    const uint2 rounded = {round_two(low.x, low.y), round_two(high.x, high.y)};
+    low = f32_of_pair<RONDO_BF16>(rounded.x), high = f32_of_pair<RONDO_BF16>(rounded.y);
+    const float2 norm = f32_of_pair<RONDO_BF16>(norm_bits.x), norm_2 = f32_of_pair<RONDO_BF16>(norm_bits.y);
+    const uint32_t mine[2] = {round_two(low.x * norm.x, low.y * norm.y),
+                              round_two(high.x * norm_2.x, high.y * norm_2.y)};
     const uint32_t other[2] = {__shfl_xor_sync(0xffffffffu, mine[0], 1), __shfl_xor_sync(0xffffffffu, mine[1], 1)};
     const bool odd = lane % 2;
     const uint32_t words[4] = {odd ? other[0] : mine[0], odd ? other[1] : mine[1], odd ? mine[0] : other[0],
@@ -139,7 +139,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   const uint32_t four = warp % Size::row_warps * Size::lanes + min(lane, Size::lanes - 1);
   fragments<Size, Size::first_chunks> first = {};
   fragments<Size, Size::second_chunks> second = {};
-  constexpr uint32_t ones = Size::dtype == RONDO_BF16 ? 0x3f803f80 : 0x3c003c00;
+  constexpr uint32_t ones = 0x3f803f80; /* 1 and 1 */
   uint2 norm_bits = {ones, ones};
   const auto load = [&] {
     const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * FEED_FORWARD_TILE;
@@ -226,7 +226,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
     for (uint32_t cut = 1; cut < Size::first_cuts; cut++) of_cut[0].x += of_cut[cut].x, of_cut[0].y += of_cut[cut].y;
     const float gate = of_cut[0].x * factor, up = of_cut[0].y * factor;
     const float value = gate * reciprocal(1.0f + exp2_approximate(gate * -1.44269504f)) * up;
-    const uint32_t word = round_two<Size::multiplied>(value, __shfl_down_sync(0xffffffffu, value, 1));
+    const uint32_t word = round_two(value, __shfl_down_sync(0xffffffffu, value, 1));
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) words[i] = __shfl_sync(0xffffffffu, word, 2 * i, 8);

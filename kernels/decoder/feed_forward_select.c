@@ -18,13 +18,13 @@ enum {
 
 struct variant {
   struct op_kernel kernel;
-  rondo_dtype weights, dtype;
+  rondo_dtype weights;
   bool split; /* a token is two columns of operand B */
   int64_t slots;
 };
 
-#define VARIANT(chips, parameters, name, threads, W, V, split, operands, slots)                                        \
-  {KERNEL_ENTRY(chips, parameters, name, threads), W, V, split, slots},
+#define VARIANT(chips, parameters, name, threads, W, split, operands, slots)                                           \
+  {KERNEL_ENTRY(chips, parameters, name, threads), W, split, slots},
 static const struct variant variants[] = {FEED_FORWARD_KERNELS(VARIANT)};
 
 /* A task as a kernel is told it, and what it needs. */
@@ -138,17 +138,16 @@ static bool variant_suits(const struct variant *variant, const struct feed_forwa
                           const struct deal *deal, const struct chip *chip) {
   const struct decoder_shape *decoder = &shape->decoder;
   return variant->kernel.chips & launch_chip(chip) && variant->weights == decoder->weights &&
-         variant->dtype == decoder->dtype && variant->split == (decoder->rows <= FEW) &&
-         deal->shared_bytes <= (uint64_t)chip->shared_bytes;
+         variant->split == (decoder->rows <= FEW) && deal->shared_bytes <= (uint64_t)chip->shared_bytes;
 }
 
 static bool shape_suits(const struct op_task *task, const struct feed_forward_shape *shape) {
   const struct decoder_shape *decoder = &shape->decoder;
   const int64_t units = decoder->hidden / FEED_FORWARD_UNIT;
   if (units * units * decoder->rows > 1 << 16) return false; /* the reciprocal is good so far */
-  return decoder_operands_are_dense(task) && decoder->dense_weights && decoder->hidden % FEED_FORWARD_UNIT == 0 &&
-         units > 0 && shape->columns % CHUNK_COLUMNS == 0 && shape->columns > 0 &&
-         decoder->x_parts <= FEED_FORWARD_MOST_PARTS &&
+  return decoder->dtype == RONDO_BF16 && decoder_operands_are_dense(task) && decoder->dense_weights &&
+         decoder->hidden % FEED_FORWARD_UNIT == 0 && units > 0 && shape->columns % CHUNK_COLUMNS == 0 &&
+         shape->columns > 0 && decoder->x_parts <= FEED_FORWARD_MOST_PARTS &&
          decoder->out_parts <= smaller(shape->columns / CHUNK_COLUMNS, FEED_FORWARD_MOST_PARTS);
 }
 
@@ -156,14 +155,14 @@ static bool shape_suits(const struct op_task *task, const struct feed_forward_sh
 
 struct known_variant {
   struct op_kernel kernel;
-  rondo_dtype weights, dtype;
+  rondo_dtype weights;
   int64_t hidden, columns, most_rows;
 };
 
-#define KNOWN_ONE(chips, parameters, name, threads, W, V, hidden, columns, first_cuts, second_cuts)                    \
-  {KERNEL_ENTRY(chips, parameters, name, threads), W, V, hidden, columns, 1},
-#define KNOWN_ROWS(chips, parameters, name, threads, operands, W, V, hidden, columns, first_cuts, second_cuts)         \
-  {KERNEL_ENTRY(chips, parameters, name, threads), W, V, hidden, columns, INT64_C(8) * (operands)},
+#define KNOWN_ONE(chips, parameters, name, threads, W, hidden, columns, first_cuts, second_cuts)                       \
+  {KERNEL_ENTRY(chips, parameters, name, threads), W, hidden, columns, 1},
+#define KNOWN_ROWS(chips, parameters, name, threads, operands, W, hidden, columns, first_cuts, second_cuts)            \
+  {KERNEL_ENTRY(chips, parameters, name, threads), W, hidden, columns, INT64_C(8) * (operands)},
 /* In the order of most_rows for each pair of types: the first that suits is taken. */
 static const struct known_variant known_variants[] = {FEED_FORWARD_ONE_KERNELS(KNOWN_ONE)
                                                           FEED_FORWARD_ROWS_KERNELS(KNOWN_ROWS)};
@@ -172,9 +171,9 @@ static bool known_suits(const struct known_variant *variant, const struct feed_f
                         const struct chip *chip) {
   const struct decoder_shape *decoder = &shape->decoder;
   return variant->kernel.chips & launch_chip(chip) && variant->weights == decoder->weights &&
-         variant->dtype == decoder->dtype && decoder->rows <= variant->most_rows &&
-         decoder->hidden == variant->hidden && shape->columns == variant->columns &&
-         decoder->out_parts == FEED_FORWARD_ONE_PARTS && decoder->x_parts <= FEED_FORWARD_ONE_X_PARTS;
+         decoder->rows <= variant->most_rows && decoder->hidden == variant->hidden &&
+         shape->columns == variant->columns && decoder->out_parts == FEED_FORWARD_ONE_PARTS &&
+         decoder->x_parts <= FEED_FORWARD_ONE_X_PARTS;
 }
 
 static bool known_launch(const struct op_call *call, const struct feed_forward_shape *shape, const struct chip *chip,

@@ -166,7 +166,7 @@ __device__ __forceinline__ float sum_of_neighbours(const float2 &sum, uint32_t t
 }
 
 /* What a lane gathers: two numbers of x, and what is to be added. */
-template <rondo_dtype V> struct gathered {
+struct gathered {
   uint32_t unit, pair, x;
   float2 part[FEED_FORWARD_STREAM_PARTS];
 
@@ -189,15 +189,15 @@ template <rondo_dtype V> struct gathered {
   }
   /* x and what is to be added, times the norm, to all blocks of the cluster, which share the work. */
   __device__ __forceinline__ void send(const stream_parameters &p, const stream_place &at) const {
-    float2 two = f32_of_pair<V>(x);
+    float2 two = f32_of_pair<RONDO_BF16>(x);
 #pragma unroll
     for (uint32_t j = 0; j < FEED_FORWARD_STREAM_PARTS; j++) two.x += part[j].x, two.y += part[j].y;
-    const uint32_t rounded = pack_two<element<V>>(two.x, two.y);
+    const uint32_t rounded = pack_two<__nv_bfloat16>(two.x, two.y);
     if (at.cluster == 0) *((uint32_t *)p.out + pair) = rounded;
-    two = f32_of_pair<V>(rounded);
+    two = f32_of_pair<RONDO_BF16>(rounded);
     float square = two.x * two.x + two.y * two.y;
     if (p.norm) {
-      const float2 by = f32_of_pair<V>(load_word(norm_at(at)));
+      const float2 by = f32_of_pair<RONDO_BF16>(load_word(norm_at(at)));
       two.x *= by.x, two.y *= by.y;
     }
     scaled_numbers(two).send(pair, at.shared + FEED_FORWARD_STREAM_X, x_low, at.shared + FEED_FORWARD_STREAM_BLOCKS,
@@ -386,7 +386,7 @@ __device__ __forceinline__ void meet_multiplying_warps() {
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(const stream_parameters &p) {
+__device__ __forceinline__ void feed_forward_stream(const stream_parameters &p) {
   extern __shared__ __align__(128) unsigned char feed_forward_stream_memory[];
   const stream_place at(p, shared_address(feed_forward_stream_memory));
   if (threadIdx.x == 0) {
@@ -406,7 +406,7 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
   if (threadIdx.x < 8) store_word(at.shared + FEED_FORWARD_STREAM_ZEROS + threadIdx.x * 4, 0);
   if (!p.early) only_wait_for_predecessors();
   if (at.warp >= block_warps) {
-    gathered<V> numbers(at);
+    gathered numbers(at);
     if (numbers.any(p)) numbers.ask_norm(p, at);
     cp_async_commit();
     wait_for_cluster();
@@ -442,11 +442,11 @@ template <rondo_dtype V> __device__ __forceinline__ void feed_forward_stream(con
 
 /* ptxas takes 64 registers a thread for sm_90a, and nothing but this says so: with more, a block finds no room beside
  * one of a wide attention (README.md). */
-#define DEFINE(chips, parameters, name, threads, type)                                                                 \
+#define DEFINE(chips, parameters, name, threads)                                                                       \
   extern "C" __global__ void __cluster_dims__(FEED_FORWARD_STREAM_CLUSTER, 1, 1) __launch_bounds__(threads, 1)         \
       name(const __grid_constant__ parameters p) {                                                                     \
     let_successors_start();                                                                                            \
-    feed_forward_stream<type>(p);                                                                                      \
+    feed_forward_stream(p);                                                                                            \
     publish(p.done);                                                                                                   \
   }
 FEED_FORWARD_STREAM_KERNELS(DEFINE)

@@ -40,12 +40,10 @@ struct feed_forward_stream_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, x) */
+/* KERNEL(chips, parameters, name, threads); x is bf16. */
 #define FEED_FORWARD_STREAM_KERNELS(KERNEL)                                                                            \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_stream_parameters, rondo_feed_forward_stream_f16,                    \
-         FEED_FORWARD_STREAM_THREADS, RONDO_F16)                                                                       \
-  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_stream_parameters, rondo_feed_forward_stream_bf16,                   \
-         FEED_FORWARD_STREAM_THREADS, RONDO_BF16)
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, feed_forward_stream_parameters, rondo_feed_forward_stream,                        \
+         FEED_FORWARD_STREAM_THREADS)
 
 /* Places in shared memory that do not depend on sizes. */
 enum {

@@ -7,13 +7,7 @@
 
 enum { BANKS = 128, HIDDEN_STEP = 256 /* whose scales are 16 bytes */ };
 
-struct variant {
-  struct op_kernel kernel;
-  rondo_dtype dtype;
-};
-
-#define VARIANT(chips, parameters, name, threads, dtype) {KERNEL_ENTRY(chips, parameters, name, threads), dtype},
-static const struct variant variants[] = {FEED_FORWARD_STREAM_KERNELS(VARIANT)};
+FEED_FORWARD_STREAM_KERNELS(KERNEL_CONSTANT)
 
 static int64_t take(uint32_t *at, int64_t *bytes, int64_t size) {
   *at = (uint32_t)*bytes;
@@ -72,10 +66,10 @@ parameters_make(const struct op_call *call, const struct feed_forward_shape *sha
 static bool shape_suits(const struct op_task *task, const struct feed_forward_shape *shape) {
   const struct decoder_shape *decoder = &shape->decoder;
   const int64_t groups = shape->columns / FEED_FORWARD_STREAM_GROUP;
-  return decoder_operands_are_dense(task) && decoder->rows == 1 && decoder->weights == RONDO_NVFP4 &&
-         decoder->dense_weights && decoder->hidden % HIDDEN_STEP == 0 && decoder->hidden > 0 &&
-         decoder->hidden <= FEED_FORWARD_STREAM_HIDDEN && shape->columns % FEED_FORWARD_STREAM_GROUP == 0 &&
-         decoder->x_parts <= FEED_FORWARD_STREAM_PARTS &&
+  return decoder->dtype == RONDO_BF16 && decoder_operands_are_dense(task) && decoder->rows == 1 &&
+         decoder->weights == RONDO_NVFP4 && decoder->dense_weights && decoder->hidden % HIDDEN_STEP == 0 &&
+         decoder->hidden > 0 && decoder->hidden <= FEED_FORWARD_STREAM_HIDDEN &&
+         shape->columns % FEED_FORWARD_STREAM_GROUP == 0 && decoder->x_parts <= FEED_FORWARD_STREAM_PARTS &&
          decoder->out_parts <= smaller(groups, FEED_FORWARD_STREAM_PARTS) &&
          divide_up(groups, decoder->out_parts) <= FEED_FORWARD_STREAM_GROUPS;
 }
@@ -86,14 +80,8 @@ bool feed_forward_stream_launch(const struct op_call *call, const struct chip *c
   if (!shape_suits(call->task, &shape)) return false;
   int64_t shared_bytes;
   const struct feed_forward_stream_parameters parameters = parameters_make(call, &shape, &shared_bytes);
-  for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-    const struct variant *variant = &variants[i];
-    if (!(variant->kernel.chips & launch_chip(chip)) || variant->dtype != shape.decoder.dtype ||
-        shared_bytes > chip->shared_bytes)
-      continue;
-    launch_add(launches, &variant->kernel, shape.decoder.out_parts * FEED_FORWARD_STREAM_CLUSTER,
-               variant->kernel.threads, (uint64_t)shared_bytes, &parameters, sizeof parameters);
-    return true;
-  }
-  return false;
+  if (!(rondo_feed_forward_stream.chips & launch_chip(chip)) || shared_bytes > chip->shared_bytes) return false;
+  launch_add(launches, &rondo_feed_forward_stream, shape.decoder.out_parts * FEED_FORWARD_STREAM_CLUSTER,
+             FEED_FORWARD_STREAM_THREADS, (uint64_t)shared_bytes, &parameters, sizeof parameters);
+  return true;
 }

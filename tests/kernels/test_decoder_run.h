@@ -73,23 +73,19 @@ static inline void half_attention_kernel(const struct half *h, char name[HALF_KE
 
 static inline void half_feed_forward_kernel(const struct half *h, char name[HALF_KERNEL_BYTES]) {
   const bool codes = h->weights == RONDO_NVFP4, small = h->hidden == 576 && h->columns == 1536;
-  const char *dtype = h->dtype == RONDO_F16 ? "f16" : "bf16";
-  char types[16];
-  snprintf(types, sizeof types, "%s%s", codes ? "nvfp4_" : "", dtype);
+  const char *weights = codes ? "nvfp4" : "bf16";
   snprintf(name, HALF_KERNEL_BYTES, HALF_STEPS);
-  if (h->padded || h->weights == RONDO_E4M3 || h->hidden % 64 || h->columns % 64 || h->x_parts > 16 ||
-      h->out_parts > 16 || h->out_parts > h->columns / 64)
+  if (h->padded || h->dtype != RONDO_BF16 || h->weights == RONDO_E4M3 || h->hidden % 64 || h->columns % 64 ||
+      h->x_parts > 16 || h->out_parts > 16 || h->out_parts > h->columns / 64)
     return;
   if (h->rows == 1 && codes && h->hidden % 256 == 0)
-    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_stream_%s", dtype);
+    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_stream");
   else if (h->rows == 1 && small && h->out_parts == 8 && h->x_parts <= 8)
-    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_one_%s_576", types);
-  else if (h->rows > 1 && small && h->out_parts == 8 && h->x_parts <= 8 && !(codes && h->dtype == RONDO_F16))
-    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_rows_%s_576_%d", types, h->rows <= 8 ? 8 : 16);
-  else if (h->rows <= 4)
-    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_%s_few", types);
-  else if (!(codes && h->dtype == RONDO_F16))
-    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_%s_many", types);
+    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_one_%s_576", weights);
+  else if (h->rows > 1 && small && h->out_parts == 8 && h->x_parts <= 8)
+    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_rows_%s_576_%d", weights, h->rows <= 8 ? 8 : 16);
+  else
+    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_%s_%s", weights, h->rows <= 4 ? "few" : "many");
 }
 
 static inline void half_kernel(const struct half *h, char name[HALF_KERNEL_BYTES]) {
