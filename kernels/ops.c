@@ -82,6 +82,8 @@ const struct op op_embed = {
     .select = embed_select,
 };
 
+/* x and its parts are not operands that a kernel reads once: it reads long rows for the sum and again for the
+ * product. */
 const struct op op_rms_norm = {
     .name = "rms_norm",
     .once_operands = 1u << RMS_NORM_OUT,

@@ -1,4 +1,4 @@
-/* append.c - describing an append: rondo_add_append, its check, and the tensors as pieces of bytes. */
+/* append.c - rondo_add_append: the check of its arguments, and the tensors as pieces of bytes. */
 #include "append.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@ rondo_status rondo_add_append(rondo_graph *graph, const rondo_append_desc *desc)
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_append: the description is NULL");
   struct op_argument arguments[] = {
       [APPEND_SRC] = {"src", desc->src, RONDO_READ, 0},
-      [APPEND_DST] = {"dst", desc->dst, RONDO_READ_WRITE, 0}, /* what is not written stays as it was */
+      [APPEND_DST] = {"dst", desc->dst, RONDO_READ_WRITE, 0}, /* the other rows keep their content */
       [APPEND_POSITION] = {"position", desc->position, RONDO_READ, 0},
   };
   struct append_attributes attributes = {desc->dimension};
@@ -28,12 +28,12 @@ static rondo_status rows_check(const struct op_operand *src, const struct op_ope
   if (!same) {
     char dst_text[96], expected[192];
     shape_describe(dst_text, sizeof dst_text, dst->dtype, dst->rank, dst->shape);
-    snprintf(expected, sizeof expected, "dst's dtype and, but for the rows in dimension %" PRIu32 ", its shape, %s",
-             dimension, dst_text);
+    snprintf(expected, sizeof expected, "the dtype and shape of dst, %s, where only dimension %" PRIu32 " may differ",
+             dst_text, dimension);
     return op_unexpected("src", src, expected);
   }
   if (src->shape[dimension] <= dst->shape[dimension]) return RONDO_OK;
-  return status_set(RONDO_INVALID_ARGUMENT, "src has %" PRId64 " row%s, dst has room for %" PRId64,
+  return status_set(RONDO_INVALID_ARGUMENT, "src has %" PRId64 " row%s, expected at most the %" PRId64 " of dst",
                     src->shape[dimension], PLURAL(src->shape[dimension]), dst->shape[dimension]);
 }
 
@@ -46,7 +46,7 @@ rondo_status append_check(const struct op_task *task) {
                       dimension, dst->rank);
   if (dst->dtype == RONDO_NVFP4 && dimension == dst->rank - 1)
     return status_set(RONDO_INVALID_ARGUMENT,
-                      "dimension is %" PRIu32 ", the last of dst, whose nvfp4 rows would be half a byte: expected less",
+                      "dimension is %" PRIu32 ", the last of dst, expected less: an nvfp4 value is half a byte",
                       dimension);
   rondo_status status = rows_check(&task->operands[APPEND_SRC], dst, dimension);
   if (status != RONDO_OK) return status;
@@ -77,7 +77,7 @@ struct append_shape append_shape_of(const struct op_task *task) {
   return shape;
 }
 
-/* What dst had stays: it is described as read too. */
+/* The task reads dst only in the sense that the other rows keep their content: it loads no element of dst. */
 int64_t append_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   if (operand != APPEND_DST) return op_elements(&task->operands[operand]);
   return access == RONDO_READ ? 0 : op_elements(&task->operands[APPEND_SRC]);

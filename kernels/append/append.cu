@@ -1,20 +1,22 @@
-/* append.cu - rows of src to rows of dst, from a position on that is read here, moved as vectors of 1 to 16 bytes.
+/* append.cu - copies the rows of src to consecutive rows of dst, from a position that the kernel reads.
  *
- * Consecutive threads take consecutive vectors of src, so that a warp reads and writes whole sectors where the pieces
- * are as long; each thread has four loads in flight before it stores the first. A vector whose row dst does not have is
- * not stored. Bound by the memory, and for the few rows of a decode step by the way to the first instruction. */
+ * Bound by memory. The few rows of a decode step are bound by the time to the first instruction.
+ *
+ * The kernel moves vectors of 1 to 16 bytes. Consecutive threads take consecutive vectors of src, so that a warp reads
+ * and writes whole sectors if the pieces are long enough. Each thread has four loads in flight before its first store.
+ * The kernel drops a vector whose row lies outside dst. */
 #include "../common/launch.cuh"
 #include "append.h"
 
-/* Where vector `index` of src lies in src and in dst; dst is -1 if it has no such row. */
-struct place {
+/* The offsets of one vector in src and in dst, in vectors; dst is -1 if the row lies outside dst. */
+struct offsets {
   int64_t src, dst;
 };
 
-__device__ __forceinline__ place place_of(const append_parameters &p, uint32_t index) {
+__device__ __forceinline__ offsets offsets_of(const append_parameters &p, uint32_t index) {
   uint32_t piece = index / p.piece, column = index - piece * p.piece, row = 0, item = 0;
   int64_t row_stride = 0;
-  place at = {column, column};
+  offsets at = {column, column};
 #pragma unroll
   for (int i = APPEND_OUTER - 1; i >= 0; i--) {
     uint32_t outer = piece / p.extent[i], inner = piece - outer * p.extent[i];
@@ -45,7 +47,7 @@ template <typename V> __device__ __forceinline__ void append(const append_parame
       uint64_t index = begin + u * (uint64_t)step;
       to[u] = -1;
       if (index >= p.total) continue;
-      place at = place_of(p, (uint32_t)index);
+      offsets at = offsets_of(p, (uint32_t)index);
       to[u] = at.dst;
       value[u] = src[at.src];
     }

@@ -1,4 +1,4 @@
-/* append_host.c - an append on the host: an item is some pieces, about 64 KB. */
+/* append_host.c - an append on the host. An item of work is a run of pieces, about 64 KB in all. */
 #include <string.h>
 
 #include "append.h"

@@ -1,4 +1,4 @@
-/* append_select.c - how wide the vectors of an append are and how many blocks it is spread over. */
+/* append_select.c - chooses the vector width and the number of blocks of an append. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "append.h"
@@ -6,7 +6,7 @@
 APPEND_KERNELS(KERNEL_CONSTANT)
 
 /* The widest vector that divides every offset, stride and size. Tensors begin at multiples of 256 bytes. The position
- * is not known here, but a row's stride is in it. */
+ * is unknown here. It moves dst by a multiple of the row stride, and so that stride counts even if src has one row. */
 static uint32_t vector_bytes_of(const struct op_task *task, const struct append_shape *shape) {
   uint64_t all = task->operands[APPEND_SRC].offset_bytes | task->operands[APPEND_DST].offset_bytes |
                  (uint64_t)shape->piece_bytes | APPEND_VECTOR_BYTES;
@@ -17,7 +17,8 @@ static uint32_t vector_bytes_of(const struct op_task *task, const struct append_
   return (uint32_t)(all & -all);
 }
 
-/* A vector for each thread until there are eight blocks for each multiprocessor, which then go on: not measured. */
+/* One vector for each thread, up to eight blocks for each multiprocessor. Beyond that, each thread loops. The limit of
+ * eight was not measured. */
 static int64_t blocks_of(int64_t vectors, const struct chip *chip) {
   return smaller(divide_up(vectors, APPEND_THREADS), 8 * larger(chip->multiprocessors, 1));
 }

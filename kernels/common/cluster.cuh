@@ -1,6 +1,8 @@
-/* cluster.cuh - the blocks of a cluster meet, and write into each other's shared memory (PTX ISA, mapa and
- * barrier.cluster). A block may touch another's only once that has begun and until it ends: kernels meet before the
- * first time and behind the last. */
+/* cluster.cuh - the barrier of a cluster, and accesses to another block's shared memory (PTX ISA, barrier.cluster and
+ * mapa).
+ *
+ * A block may access another block's shared memory only while that block runs. A kernel therefore calls meet_cluster()
+ * before the first such access and after the last. */
 #ifndef RONDO_CLUSTER_CUH
 #define RONDO_CLUSTER_CUH
 
@@ -12,7 +14,7 @@ __device__ __forceinline__ void meet_cluster() {
 #endif
 }
 
-/* The same in two steps, for where there is something else to do. */
+/* The same in two steps, for kernels with other work between them. */
 __device__ __forceinline__ void arrive_at_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -24,7 +26,7 @@ __device__ __forceinline__ void wait_for_cluster() {
 #endif
 }
 
-/* The place in block `rank` of the cluster that is `address` in this one; both are in shared memory. */
+/* The address in block `rank` of the cluster that corresponds to `address` in this block; both are in shared memory. */
 __device__ __forceinline__ uint32_t address_in_block(uint32_t address, uint32_t rank) {
   uint32_t there = address;
 #if __CUDA_ARCH__ >= 900

@@ -1,5 +1,7 @@
-/* done.cu - the nodes of one thread that Rondo adds to a graph: rondo_begin in front of many tasks that wait for
- * nothing, rondo_done behind several that nothing waits for, or behind one that does not publish completion itself. */
+/* done.cu - two kernels of one thread, which the runtime adds to graphs.
+ *
+ * rondo_begin precedes the first tasks of a graph with many of them. rondo_done follows the last tasks of a graph if
+ * there are several, or if the last task's kernel does not publish completion. */
 #include "done.h"
 #include "launch.cuh"
 

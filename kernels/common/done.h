@@ -1,4 +1,5 @@
-/* done.h - the list of the kernels in done.cu, and by what names the runtime has them (runtime/kernels.h). */
+/* done.h - the list of the kernels in done.cu, and the constants by which the runtime names them
+ * (runtime/kernels.h). */
 #ifndef RONDO_DONE_H
 #define RONDO_DONE_H
 

@@ -1,5 +1,5 @@
-/* element.cuh - the type on the device of what a list of kernels calls by its rondo_dtype. Numbers of less than 16 bits
- * have none that can be computed with: there the name is only a tag. */
+/* element.cuh - the C++ type of a rondo_dtype, for the lists of kernels. A type of less than 16 bits has no arithmetic
+ * type: element<> is then an empty struct, which only tells templates apart. */
 #ifndef RONDO_ELEMENT_CUH
 #define RONDO_ELEMENT_CUH
 

@@ -1,4 +1,4 @@
-/* launch.c - see launch.h. */
+/* launch.c - adds one launch to a task's list (launch.h). */
 #include "launch.h"
 
 #include <assert.h>

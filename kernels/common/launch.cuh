@@ -1,13 +1,16 @@
-/* launch.cuh - where a kernel meets the rest of its graph: its first statement and its last. */
+/* launch.cuh - the first and the last statement of a kernel, which connect it to its graph: the wait for the
+ * predecessors, and the publication of the replay's completion. */
 #ifndef RONDO_LAUNCH_CUH
 #define RONDO_LAUNCH_CUH
 
 #include "../../runtime/completion.h"
 
-/* The first statement of every kernel that does not fetch early, on every path of every thread. An edge between two of
- * Rondo's kernels is programmatic on chips that have it (PTX ISA, griddepcontrol): the successor's blocks may start
- * while this kernel still runs, so that launching costs them nothing, and wait here until it has ended and its writes
- * can be seen. Because each kernel waits, "before" holds along chains too. build/check-waits keeps the rule. */
+/* The first statement of every kernel that does not fetch early, on every path of every thread.
+ *
+ * An edge between two of Rondo's kernels is programmatic on chips with griddepcontrol (PTX ISA). The successor's blocks
+ * may start while this kernel still runs, which hides their launch. They wait here until this kernel has ended and its
+ * writes are visible. Since every kernel waits, a kernel also runs after its predecessors' predecessors.
+ * build/check-waits checks this rule. */
 __device__ __forceinline__ void wait_for_predecessors() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -15,9 +18,11 @@ __device__ __forceinline__ void wait_for_predecessors() {
 #endif
 }
 
-/* Without letting successors start: they start when all blocks have done so, or ended. Those that start early take what
- * multiprocessors are free, and clusters among them are then spread unevenly over the chip, which costs a fourth of the
- * bandwidth for as long as they run (H200, attention of one item with 8192 KV rows: 15.1 us against 11.2). */
+/* The same, but successors do not start yet. They start after all blocks have called let_successors_start() or ended.
+ *
+ * Blocks that start early occupy free multiprocessors. Clusters of this kernel would then be spread unevenly over the
+ * chip, and would lose a fourth of the bandwidth (H200, attention of one item with 8192 KV rows: 15.1 us instead of
+ * 11.2). */
 __device__ __forceinline__ void only_wait_for_predecessors() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -25,55 +30,62 @@ __device__ __forceinline__ void only_wait_for_predecessors() {
 }
 
 /* A kernel of DEFINE_EARLY_KERNEL calls wait_for_predecessors() itself, in one place that every path of every thread
- * comes by. Before it may stand arithmetic, shared memory and barriers, and fetches of what is settled (op.h): loads
- * through the read-only path, and asynchronous copies to shared memory or the L2 cache. Each of these says so:
+ * passes. Before that place it may compute, use shared memory and barriers, and fetch settled operands (op.h): with
+ * loads through the read-only path, or with asynchronous copies to shared memory or the L2 cache. Each fetch carries
+ * the mark EARLY:
  *
  *   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" EARLY : "=r"(..) ..);
  *
- * Whatever else the compiler moves before the wait has no such mark, and build/check-waits refuses it. */
+ * An access that the compiler moved before the wait has no mark, and build/check-waits rejects it. */
 #define EARLY " // early"
 
-/* Between early loads and the wait: `words` is made of all that they load. ptxas moves loads of the read-only path to
- * their uses, behind the wait, and then nothing is gained (measured, and refused by build/check-waits). It does not
- * across this branch, which uses them and is never taken: `never` is a parameter, and 0. */
+/* Called between early loads and the wait. `words` depends on all loaded values.
+ *
+ * ptxas moves loads of the read-only path down to their first use. If that use is after the wait, the loads are no
+ * longer early: the gain is lost, and build/check-waits rejects the kernel. This branch uses the loaded values before
+ * the wait. The program never takes it: `never` is a kernel parameter with the value 0, which ptxas cannot know. */
 __device__ __forceinline__ void keep_early(uint32_t never, uint32_t words) {
   if (never) asm volatile("nanosleep.u32 %0;" ::"r"(words));
 }
 
-/* Once in a kernel that fetches early: its first statement, or behind the wait where successors are to start later. */
+/* Called once by a kernel that fetches early: as its first statement, or after its wait if successors should start
+ * later. */
 __device__ __forceinline__ void let_successors_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-/* How many replays this block has ended; of use to thread 0. */
+/* The number of replays that this block has ended, in thread 0; 0 in other threads. */
 __device__ __forceinline__ uint64_t replay_count(const completion &done) {
   return done.words && threadIdx.x == 0 ? done.counts[blockIdx.x] : 0;
 }
 
-/* The last statement of every kernel, on every path of every thread: a replay whose blocks do not all arrive here never
- * ends. Each block publishes in a word of its own, so that none waits for another. The barrier orders the writes of all
- * its threads before the release, which passes them on, those to pinned memory too, to the host that acquires the word
- * (PTX ISA, memory consistency model, causality order). Blocks and the grids that publish have one dimension. */
+/* The last statement of every kernel, on every path of every thread: a replay never ends if one block does not come
+ * here.
+ *
+ * Each block publishes in its own word, and so no block waits for another. The barrier orders the writes of all threads
+ * before the release. A host that acquires the word sees these writes, including those to pinned memory (PTX ISA,
+ * memory consistency model, causality order). Blocks, and grids that publish, have one dimension. */
 __device__ __forceinline__ void publish(const completion &done, uint64_t count) {
   if (!done.words) return;
   __syncthreads();
   if (threadIdx.x) return;
   uint64_t number;
-  /* Volatile, because the compiler puts a plain addition right behind the load of the count, long before the barrier,
-   * and there the block waits for it. */
+  /* Volatile, because the compiler moves a plain addition up to the load of the count, long before the barrier. The
+   * block would wait for the load there. */
   asm volatile("add.u64 %0, %1, 1;" : "=l"(number) : "l"(count));
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(done.words + blockIdx.x), "l"(number) : "memory");
   done.counts[blockIdx.x] = number;
 }
 
-/* The same for kernels that have no registers to hold the count in: read here, its latency hides behind the barrier
- * only. */
+/* The same for kernels without free registers for the count. They load it here, and only the barrier hides the latency
+ * of the load. */
 __device__ __forceinline__ void publish(const completion &done) { publish(done, replay_count(done)); }
 
-/* For a list of kernels (launch.h): one that keeps both rules. `threads` is the most of a block, `blocks` how many of
- * them a multiprocessor must hold at least (0: ptxas may choose), and what is behind is called with the parameters. */
+/* For a list of kernels (launch.h): defines a kernel that keeps both rules. `threads` is the most threads of a block.
+ * `blocks` is the number of blocks that a multiprocessor must be able to hold (0: ptxas may choose). The last argument
+ * is the device function, which the kernel calls with its parameters. */
 #define DEFINE_KERNEL(chips, parameters, name, threads, blocks, ...)                                                   \
   extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
     wait_for_predecessors();                                                                                           \
@@ -81,7 +93,7 @@ __device__ __forceinline__ void publish(const completion &done) { publish(done, 
     publish(p.done);                                                                                                   \
   }
 
-/* The same for kernels that fetch what is settled before they wait, and wait themselves. */
+/* The same for kernels that fetch settled operands early. The device function waits for the predecessors itself. */
 #define DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, ...)                                             \
   extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
     let_successors_start();                                                                                            \
@@ -89,7 +101,7 @@ __device__ __forceinline__ void publish(const completion &done) { publish(done, 
     publish(p.done);                                                                                                   \
   }
 
-/* The same for kernels that are short and have registers to hold the count in. */
+/* The same for short kernels, which have registers for the count: they load it at the beginning. */
 #define DEFINE_SHORT_KERNEL(chips, parameters, name, threads, ...)                                                     \
   extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ parameters p) {                   \
     wait_for_predecessors();                                                                                           \

@@ -1,12 +1,12 @@
-/* launch.h - from the list of a family's kernels to a launch of one of them, on the host's side.
+/* launch.h - the lists of kernels on the host's side, and the launch of one kernel.
  *
- * A family's header states each of its kernels once, in a list that applies a macro to all of them:
+ * A family's header names each of its kernels once, in a list that applies a macro to all of them:
  *
- *   KERNEL(chips, parameters, name, the most threads of a block, what else the .cu and the select file have to agree
- *          on: types, tiles, stages, ..)
+ *   KERNEL(chips, parameters, name, the most threads of a block, constants that the .cu and the select file share:
+ *          types, tiles, stages, ..)
  *
- * The .cu file makes the kernels of it, the select file chooses among the entries, and build/list_kernels.c tells the
- * build what has to be in the device code. */
+ * The .cu file defines the kernels of the list. The select file chooses among its entries. build/list_kernels.c prints
+ * the list, and the build compares it with the device code. */
 #ifndef RONDO_LAUNCH_H
 #define RONDO_LAUNCH_H
 

@@ -1,6 +1,9 @@
-/* number.h - small number formats on the host, bit by bit: IEEE f16, bf16, OCP e4m3, e2m1. Conversions round to
- * nearest, ties to even. The device has its own instructions for these; tests check one against the other. Those to f32
- * have neither branches nor tables, so that loops over them become vector instructions. */
+/* number.h - conversions between f32 and the small number formats on the host, bit by bit: IEEE f16, bf16, OCP e4m3 and
+ * e2m1.
+ *
+ * Conversions from f32 round to nearest, ties to even. Conversions to f32 have neither branches nor tables, so that the
+ * compiler turns loops over them into vector instructions. The device has instructions for these conversions; tests
+ * compare the two. */
 #ifndef RONDO_NUMBER_H
 #define RONDO_NUMBER_H
 
@@ -20,7 +23,8 @@ static inline float f32_of_bits(uint32_t bits) {
   return value;
 }
 
-/* A field of a descriptor, where zero means a default. Moves bits only: callers' threads may flush numbers or trap. */
+/* A descriptor's field, or its default `instead` if the field is zero. The function does no arithmetic: the program's
+ * thread may flush subnormal numbers or trap on floating-point exceptions. */
 static inline float f32_or(float value, float instead) { return bits_of_f32(value) << 1 ? value : instead; }
 
 static inline float f32_of_bf16(uint16_t half) { return f32_of_bits((uint32_t)half << 16); }
@@ -34,7 +38,8 @@ static inline uint16_t bf16_of_f32(float value) {
 static inline float f32_of_f16(uint16_t half) {
   uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
   uint32_t rest = half & 0x7fffu;
-  /* 2^112 moves the exponent bias from 15 to 127 and makes subnormals normal; infinity and NaN keep their mantissa. */
+  /* The factor 2^112 moves the exponent bias from 15 to 127 and makes subnormals normal. The next line sets the
+   * exponent of infinity and NaN, which keep their mantissa. */
   uint32_t magnitude = bits_of_f32(f32_of_bits(rest << 13) * 0x1p112f);
   return f32_of_bits(sign | magnitude | (rest >= 0x7c00u ? 0x7f800000u : 0));
 }
@@ -45,7 +50,7 @@ static inline uint16_t f16_of_f32(float value) {
   bits &= 0x7fffffffu;
   if (bits > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
   if (bits >= 0x47800000u) return (uint16_t)(sign | 0x7c00u); /* 65536 and more */
-  if (bits < 0x38800000u)                                     /* subnormal: let the adder round at bit 2^-24 */
+  if (bits < 0x38800000u)                                     /* subnormal: the addition rounds at bit 2^-24 */
     return (uint16_t)(sign | (uint16_t)(bits_of_f32(f32_of_bits(bits) + 0.5f) - bits_of_f32(0.5f)));
   bits += 0xfffu + ((bits >> 13) & 1u);
   return (uint16_t)(sign | (uint16_t)((bits - 0x38000000u) >> 13));
@@ -65,7 +70,7 @@ static inline uint8_t e4m3_of_f32(float value) {
   bits &= 0x7fffffffu;
   if (bits > 0x7f800000u) return (uint8_t)(sign | 0x7fu);
   if (bits >= bits_of_f32(448.0f)) return (uint8_t)(sign | 0x7eu);
-  if (bits < bits_of_f32(0x1p-6f)) /* subnormal: round at bit 2^-9 */
+  if (bits < bits_of_f32(0x1p-6f)) /* subnormal: the addition rounds at bit 2^-9 */
     return (uint8_t)(sign | (uint8_t)(bits_of_f32(f32_of_bits(bits) + 0x1p14f) - bits_of_f32(0x1p14f)));
   bits += 0x7ffffu + ((bits >> 20) & 1u);
   return (uint8_t)(sign | (uint8_t)((bits - (120u << 23)) >> 20));

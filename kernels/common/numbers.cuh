@@ -1,6 +1,7 @@
-/* numbers.cuh - four or eight numbers of a row at a time, as f32, from and to f32, f16 and bf16: as vectors of 8 or 16
- * bytes where all rows begin at multiples of that, else one by one. Loads are plain: what is read may be the kernel's
- * own result. */
+/* numbers.cuh - loads and stores of four or eight numbers of a row as f32; in memory they are f32, f16 or bf16.
+ *
+ * If all rows begin at multiples of a vector, the numbers move as vectors of 8 or 16 bytes, else one by one. The loads
+ * do not use the read-only path, and so a kernel may read its own results. */
 #ifndef RONDO_NUMBERS_CUH
 #define RONDO_NUMBERS_CUH
 
@@ -23,7 +24,7 @@ __device__ __forceinline__ void store_number(uint32_t dtype, void *data, int64_t
     ((__nv_bfloat16 *)data)[element] = __float2bfloat16_rn(value);
 }
 
-/* Two 16-bit numbers in a word. */
+/* The two 16-bit numbers of a word. */
 __device__ __forceinline__ float2 numbers_of(uint32_t dtype, uint32_t word) {
   if (dtype == RONDO_F16) return __half22float2(*reinterpret_cast<__half2 *>(&word));
   return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
@@ -38,7 +39,8 @@ __device__ __forceinline__ uint32_t word_of(uint32_t dtype, float low, float hig
   return *reinterpret_cast<uint32_t *>(&pair);
 }
 
-/* values[i] for i < count, 1 to N; the others become 0. `whole`: vectors can be used where count is N. */
+/* Loads values[i] for i < count, with count from 1 to N; the other values become 0. `whole`: all rows begin at
+ * multiples of a vector, and so N numbers can move as vectors. */
 template <int N>
 __device__ __forceinline__ void load_numbers(uint32_t dtype, bool whole, const void *data, int64_t element,
                                              uint32_t count, float (&values)[N]) {

@@ -1,8 +1,12 @@
-/* ptx.cuh - thin wrappers, one instruction each (PTX ISA, sections on mma, ldmatrix, cp.async, shfl, ld and prmt).
+/* ptx.cuh - functions that wrap one instruction each (PTX ISA, sections on mma, ldmatrix, cp.async, shfl, ld and prmt).
  *
- * Fragments of mma.m16n8k16, lane = 4 group + quad: A is 16 x 16 in four registers of two 16-bit numbers, rows group
- * and group + 8, columns 2 quad and 2 quad + 8; B is 16 x 8 in two; C is 16 x 8 in four floats, row group in c[0..1],
- * row group + 8 in c[2..3], columns 2 quad and 2 quad + 1. A row of C therefore lives in the four lanes of one quad. */
+ * The fragments of mma.m16n8k16, with lane = 4 group + quad:
+ *
+ *   A, 16 x 16: four registers of two 16-bit numbers; rows group and group + 8, columns from 2 quad and 2 quad + 8
+ *   B, 16 x 8:  two such registers
+ *   C, 16 x 8:  four floats; c[0..1] are row group, c[2..3] row group + 8, columns 2 quad and 2 quad + 1
+ *
+ * The four lanes with the same group therefore hold whole rows of C. Functions and comments call them a quad too. */
 #ifndef RONDO_PTX_CUH
 #define RONDO_PTX_CUH
 
@@ -49,15 +53,16 @@ __device__ __forceinline__ float4 load_shared_four(uint32_t from) {
   return value;
 }
 
-/* Each nibble of the selector's low half picks one of eight bytes; its top bit asks for copies of that byte's sign
- * instead (PTX ISA, prmt). __byte_perm does not promise the latter. */
+/* Each nibble of the selector's low half picks one of eight bytes. With the nibble's top bit set, the result is eight
+ * copies of that byte's sign bit (PTX ISA, prmt). __byte_perm does not promise the copies. */
 __device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
   uint32_t result;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
   return result;
 }
 
-/* Four 8 x 8 matrices of 16-bit numbers; lane i gives the address of row i % 8 of matrix i / 8, 16 bytes each. */
+/* Loads four 8 x 8 matrices of 16-bit numbers. Lane i passes the address of row i % 8 of matrix i / 8, which has 16
+ * bytes. */
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -72,7 +77,7 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_
                : "memory");
 }
 
-/* Four such matrices back to shared memory: lane i gives the address of row i % 8 of matrix i / 8 (sm_90). */
+/* Stores four such matrices to shared memory; the addresses are passed in the same way (sm_90). */
 __device__ __forceinline__ void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
@@ -81,19 +86,19 @@ __device__ __forceinline__ void stmatrix_x4(uint32_t address, uint32_t a, uint32
 #endif
 }
 
-/* 16 bytes from global to shared memory, of which the first `bytes` (0 to 16) are read and the rest become zeros. */
+/* Copies the first `bytes` (0 to 16) bytes from global to shared memory and fills the rest of 16 bytes with zeros. */
 __device__ __forceinline__ void cp_async_16(uint32_t shared, const void *global, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/* Waits until at most `Pending` of this thread's newest groups are under way. */
+/* Waits until at most `Pending` of this thread's newest groups are in flight. */
 template <int Pending> __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-/* Over the four lanes of a quad: the same bits in each, in a fixed order. fmaxf ignores NaN. */
+/* Reductions over the four lanes of a quad, in a fixed order. All four lanes get the same bits. fmaxf ignores NaN. */
 __device__ __forceinline__ float quad_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
@@ -104,7 +109,7 @@ __device__ __forceinline__ float quad_sum(float value) {
   return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
-/* 2^x to 2 units in the last place, 0 below 2^-126; and 1/x to 1. */
+/* 2^x with an error of 2 units in the last place, and 0 for results below 2^-126. 1/x with an error of 1 unit. */
 __device__ __forceinline__ float exp2_approximate(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
@@ -116,8 +121,8 @@ __device__ __forceinline__ float reciprocal(float x) {
   return inverse;
 }
 
-/* tanh(x) / x by its series, x being below 0.25 and given by its square: 1 - 2 / (e^2x + 1) loses what there is of it.
- */
+/* tanh(x) / x for |x| < 0.25 by its series, from the square of x. The formula 1 - 2 / (e^2x + 1) loses all bits of a
+ * small x. */
 __device__ __forceinline__ float tanh_ratio(float square) {
   return fmaf(fmaf(fmaf(fmaf(62.0f / 2835, square, -17.0f / 315), square, 2.0f / 15), square, -1.0f / 3), square, 1.0f);
 }

@@ -1,11 +1,11 @@
-/* rectangle.cuh - a row of a rectangle by its number: rows along the last dimension, counted over the Outer dimensions
- * around them, outermost first. */
+/* rectangle.cuh - the indices of a row of a rectangle. A rectangle has rows along its last dimension and `Outer` other
+ * dimensions, the outermost first. */
 #ifndef RONDO_RECTANGLE_CUH
 #define RONDO_RECTANGLE_CUH
 
 #include <stdint.h>
 
-/* Calls take(i, index) for each dimension i of more than one element: the row's index along it. */
+/* Calls take(i, index) with the index of row number `row` in each dimension i that has more than one element. */
 template <int Outer, typename Take>
 __device__ __forceinline__ void row_indices(uint32_t row, const uint32_t (&extent)[Outer], const Take &take) {
 #pragma unroll

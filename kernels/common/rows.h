@@ -1,25 +1,23 @@
-/* rows.h - operands on the host as rows along their last dimension, whose numbers are taken as f32 and given back in
- * the operand's type; and several operands of one shape as one rectangle of rows, for a kernel. */
+/* rows.h - operands on the host as rows along their last dimension. rows_load converts numbers of a row to f32;
+ * rows_store converts them back to the operand's type. */
 #ifndef RONDO_ROWS_H
 #define RONDO_ROWS_H
 
 #include "../../runtime/op.h"
 #include "number.h"
 
-enum { ROWS_OUTER = RONDO_MAX_RANK - 1 };
-
 static inline bool rows_are_numbers(rondo_dtype dtype) {
   return dtype == RONDO_F32 || dtype == RONDO_F16 || dtype == RONDO_BF16;
 }
 
-/* How many rows of any length there are. */
+/* The number of rows, also of rows of length 0. */
 static inline int64_t rows_count(const struct op_operand *operand) {
   int64_t rows = 1;
   for (uint32_t i = 0; i + 1 < operand->rank; i++) rows *= operand->shape[i];
   return rows;
 }
 
-/* The element with which row `row` begins, counted outermost first. */
+/* The index of the first element of row number `row`. */
 static inline int64_t rows_begin(const struct op_operand *operand, int64_t row) {
   int64_t element = 0;
   for (uint32_t i = operand->rank - 1; i-- > 0; row /= operand->shape[i])

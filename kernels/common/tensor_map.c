@@ -21,8 +21,8 @@ bool has_tensor_map(const struct op_operand *operand) {
   return true;
 }
 
-/* Of a dimension of one element no stride is ever used, and whatever it is described with may be no multiple of 16: it
- * gets that of a dense tensor. */
+/* The copy never uses the stride of a dimension of one element. The operand's stride may not be a multiple of 16 there,
+ * as a tensor map demands, and so such a dimension gets a dense tensor's stride. */
 static void add_dimension(struct op_map *map, int64_t size, uint64_t stride_bytes, uint32_t box) {
   uint32_t i = map->rank++;
   uint64_t dense_bytes = i ? map->size[i - 1] * map->stride_bytes[i - 1] : stride_bytes;

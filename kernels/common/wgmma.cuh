@@ -1,11 +1,13 @@
-/* wgmma.cuh - matrix products of a warpgroup, sm_90a (PTX ISA, wgmma.mma_async): thin wrappers, one instruction each.
+/* wgmma.cuh - matrix products of a warpgroup, sm_90a (PTX ISA, wgmma.mma_async). Each function wraps one instruction.
  *
- * D is 64 x Columns in fp32: warp w of the warpgroup has rows 16 w to 16 w + 15, and lane 4 group + quad of them rows
- * group (d[i], i / 2 even) and group + 8, columns 8 (i / 4) + 2 quad + i % 2. A product reduces 16 numbers of two
- * bytes. A from registers is laid out as D is, two numbers to a register.
+ * D is 64 x Columns in fp32. Warp w of the warpgroup holds rows 16 w to 16 w + 15. Of these, lane 4 group + quad holds
  *
- * In shared memory an operand is in panels of 64 numbers by rows of 128 bytes with the 128-byte swizzle, as bulk tensor
- * copies leave it, at multiples of 1024 bytes. */
+ *   d[i] = D[group + 8 (i / 2 % 2)][8 (i / 4) + 2 quad + i % 2]
+ *
+ * One instruction sums over 16 numbers of two bytes. A in registers has the layout of D, two numbers to a register.
+ *
+ * In shared memory an operand is divided into panels of 64 columns. The rows of a panel have 128 bytes and the 128-byte
+ * swizzle, as bulk tensor copies write them. A panel begins at a multiple of 1024 bytes. */
 #ifndef RONDO_WGMMA_CUH
 #define RONDO_WGMMA_CUH
 
@@ -13,26 +15,26 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-/* The descriptor of an operand at `address`; `panel_bytes` lie between two panels, and matter where the dimension that
- * is not reduced is contiguous. 1024 bytes lie between one group of eight rows and the next. */
+/* The descriptor of an operand at `address`. `panel_bytes` is the distance of two panels; it matters only if the
+ * contiguous dimension is not the one that the product sums over. Groups of eight rows are 1024 bytes apart. */
 constexpr uint64_t operand_layout = (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
 __device__ __forceinline__ uint64_t operand_descriptor(uint32_t address, uint32_t panel_bytes) {
   return (address & 0x3ffff) >> 4 | (uint64_t)(panel_bytes >> 4) << 16 | operand_layout;
 }
-/* The same, so many bytes further. */
+/* The descriptor of the same operand, `bytes` bytes further. */
 __device__ __forceinline__ uint64_t operand_further(uint64_t descriptor, uint32_t bytes) {
   return descriptor + (bytes >> 4);
 }
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/* Until at most `Pending` of the newest groups are under way. */
+/* Waits until at most `Pending` of the newest groups are in flight. */
 template <int Pending> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
-/* Ties registers to their place in program order: no use of them moves across this. The compiler does not know that
- * products write registers long after the instruction. */
+/* Keeps every use of the registers on its side of this point. The compiler does not know that a product writes its
+ * registers long after the instruction. */
 template <int Count> __device__ __forceinline__ void pin(float (&registers)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; i++) asm volatile("" : "+f"(registers[i])::"memory");
@@ -42,8 +44,8 @@ template <int Count> __device__ __forceinline__ void pin(uint32_t (&registers)[C
   for (int i = 0; i < Count; i++) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
-/* shared: d = A B, or d += A B where `add`, both in shared memory with the reduced dimension contiguous. registers:
- * d += A B, A in registers, B in shared memory with the other dimension contiguous. */
+/* shared():    d = A B, or d += A B if `add`; A and B in shared memory, contiguous in the dimension of the sum.
+ * registers(): d += A B; A in registers, B in shared memory, contiguous in the other dimension. */
 template <typename T, int Columns> struct warpgroup_product;
 
 #define WGMMA_EIGHT(i)                                                                                                 \
@@ -69,7 +71,7 @@ template <typename T, int Columns> struct warpgroup_product;
                   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"       \
                   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-/* r0 to r4 are the numbers of the operands behind D. */
+/* r0 to r4 are the numbers of the asm operands that follow those of D. */
 #define WGMMA_PRODUCT(type, name, columns, r0, r1, r2, r3, r4)                                                         \
   template <> struct warpgroup_product<type, columns> {                                                                \
     static __device__ __forceinline__ void shared(float (&d)[columns / 2], uint64_t a, uint64_t b, int add) {          \

@@ -1,20 +1,22 @@
-/* wgmma_e4m3.cuh - matrix products of e4m3 numbers by a warpgroup, sm_90a: see wgmma.cuh.
+/* wgmma_e4m3.cuh - matrix products of e4m3 numbers by a warpgroup, sm_90a. wgmma.cuh describes D and the panels.
  *
- * A product reduces 32 numbers of one byte. Both operands have the reduced dimension contiguous. A from registers: of
- * each 32 columns a thread has, in rows group, group + 8, group, group + 8, columns 4 quad to 4 quad + 3, the latter
- * two 16 columns further; four numbers to a register. */
+ * One instruction sums over 32 numbers of one byte. Both operands are contiguous in the dimension of the sum. If A is
+ * in registers, a thread has four registers of four numbers for each 32 columns:
+ *
+ *   a0: row group,     columns 4 quad to 4 quad + 3        a2: row group,     the same columns + 16
+ *   a1: row group + 8, columns 4 quad to 4 quad + 3        a3: row group + 8, the same columns + 16 */
 #ifndef RONDO_WGMMA_E4M3_CUH
 #define RONDO_WGMMA_E4M3_CUH
 
 #include "wgmma.cuh"
 
-/* shared: d = A B, or d += A B where `add`, both in shared memory. registers: d += A B, A in registers. */
+/* shared(): d = A B, or d += A B if `add`; A and B in shared memory. registers(): d += A B; A in registers. */
 template <int Columns> struct e4m3_product;
 
 #define WGMMA_D_136     WGMMA_D_128, "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
 #define WGMMA_NAMES_136 WGMMA_NAMES_128 ", %64, %65, %66, %67"
 
-/* r0 to r4 are the numbers of the operands behind D. */
+/* r0 to r4 are the numbers of the asm operands that follow those of D. */
 #define WGMMA_E4M3_PRODUCT(columns, r0, r1, r2, r3, r4)                                                                \
   template <> struct e4m3_product<columns> {                                                                           \
     static __device__ __forceinline__ void shared(float (&d)[columns / 2], uint64_t a, uint64_t b, int add) {          \

@@ -1,4 +1,4 @@
-/* copy.c - describing a copy: rondo_add_copy, its check, and the rectangle as rows of bytes. */
+/* copy.c - rondo_add_copy: the check of its arguments, and the rectangle as rows of bytes. */
 #include "copy.h"
 
 rondo_status rondo_add_copy(rondo_graph *graph, const rondo_copy_desc *desc) {
@@ -20,8 +20,7 @@ rondo_status copy_check(const struct op_task *task) {
   char src_text[128], dst_text[128];
   shape_describe(src_text, sizeof src_text, src->dtype, src->rank, src->shape);
   shape_describe(dst_text, sizeof dst_text, dst->dtype, dst->rank, dst->shape);
-  return status_set(RONDO_INVALID_ARGUMENT, "dst is %s, expected the same dtype and shape as src, %s", dst_text,
-                    src_text);
+  return status_set(RONDO_INVALID_ARGUMENT, "dst is %s, expected the dtype and shape of src, %s", dst_text, src_text);
 }
 
 struct copy_shape copy_shape_of(const struct op_task *task) {
@@ -29,7 +28,7 @@ struct copy_shape copy_shape_of(const struct op_task *task) {
   int64_t bits = rondo_dtype_bits(src->dtype);
   struct copy_shape shape = {.extent = {1, 1, 1}, .row_bytes = bits, .rows = op_elements(src) > 0};
   if (!shape.rows) return shape;
-  /* Elements in the last dimension are dense and, for nvfp4, even in number, so that all below is whole bytes. */
+  /* The last dimension is dense. In nvfp4 it has an even number of elements, and so every size below is whole bytes. */
   shape.row_bytes = src->shape[src->rank - 1] * bits / 8;
   uint32_t outer = COPY_OUTER;
   for (uint32_t i = src->rank - 1; i-- > 0;) {

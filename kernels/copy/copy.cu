@@ -1,21 +1,22 @@
-/* copy.cu - dst := src, rows of bytes moved as vectors of 1 to 16 bytes.
+/* copy.cu - copies the rows of a rectangle from src to dst.
  *
- * Consecutive threads take consecutive vectors, so that a warp moves whole sectors, over PCIe whole read requests; each
- * thread has four loads in flight before it stores the first. Bound by the memory, or by the bus where src or dst is
- * pinned host memory; the smallest ones by the way to the first instruction and through the code, which is why they
- * have a kernel of their own, a fiftieth as long. */
+ * Bound by memory, or by the bus if src or dst is pinned host memory. The smallest copies are bound by the time to the
+ * first instruction and by the number of instructions. They have a kernel of their own with a fiftieth of the code.
+ *
+ * The kernel moves vectors of 1 to 16 bytes. Consecutive threads take consecutive vectors, so that a warp moves whole
+ * sectors, and over PCIe whole read requests. Each thread has four loads in flight before its first store. */
 #include "../common/launch.cuh"
 #include "../common/rectangle.cuh"
 #include "copy.h"
 
-/* Where vector `index` of the rectangle lies in src and in dst. */
-struct place {
+/* The offsets of one vector of the rectangle in src and in dst, in vectors. */
+struct offsets {
   int64_t src, dst;
 };
 
-__device__ __forceinline__ place place_of(const copy_parameters &p, uint32_t index) {
+__device__ __forceinline__ offsets offsets_of(const copy_parameters &p, uint32_t index) {
   uint32_t row = index / p.row, column = index - row * p.row;
-  place at = {column, column};
+  offsets at = {column, column};
   row_indices(row, p.extent, [&](int i, uint32_t index) {
     at.src += index * p.src_stride[i];
     at.dst += index * p.dst_stride[i];
@@ -35,7 +36,7 @@ template <typename V> __device__ __forceinline__ void copy(const copy_parameters
     for (int u = 0; u < COPY_UNROLL; u++) {
       uint32_t index = begin + u * step;
       if (index >= p.total) continue;
-      place at = dense ? place{index, index} : place_of(p, index);
+      offsets at = dense ? offsets{index, index} : offsets_of(p, index);
       to[u] = at.dst;
       value[u] = src[at.src];
     }
@@ -64,7 +65,7 @@ __device__ __forceinline__ void copy_rows(const copy_parameters &p) {
   }
 }
 
-/* No loop and no choice: what is copied here takes less time than the code does to arrive. */
+/* No loop and no choice of a width: fetching the instructions takes longer than the copy itself. */
 __device__ __forceinline__ void copy_small(const copy_small_parameters &p) {
   const uint32_t vectors = p.bytes / COPY_VECTOR_BYTES, rest = p.bytes % COPY_VECTOR_BYTES;
   const uint32_t vector_at = blockIdx.x * COPY_THREADS + threadIdx.x;

@@ -1,8 +1,8 @@
-/* copy.h - copying rectangles: the row of the operation table, and what host code and kernel tell each other.
+/* copy.h - rondo_add_copy: the operation, its kernels and their parameters. A copy moves a rectangle.
  *
- * A rectangle is rows of bytes: dimensions that lie densely in both tensors are folded into the row, and the rest, at
- * most three, are counted from outermost to innermost. exec.c uses the same operation to move an input or
- * output between pinned and device memory (several small ones: transfer.h), so either address may be the host's. */
+ * A rectangle is rows of bytes. Dimensions that are dense in both tensors become part of the row; at most three outer
+ * dimensions remain. exec.c uses this operation for inputs and outputs, between pinned and device memory, and so either
+ * address may be the host's. Several small inputs or outputs share one launch: transfer.h. */
 #ifndef RONDO_COPY_H
 #define RONDO_COPY_H
 
@@ -11,28 +11,30 @@
 #include "../../runtime/completion.h"
 
 enum {
-  COPY_OUTER = 3, /* dimensions around the rows */
+  COPY_OUTER = 3, /* outer dimensions at most */
   COPY_THREADS = 256,
   COPY_UNROLL = 4, /* loads in flight in each thread */
   COPY_VECTOR_BYTES = 16,
-  COPY_BLOCK_BYTES = COPY_THREADS * COPY_VECTOR_BYTES, /* of a small copy, for each block */
-  COPY_SMALL_BYTES = 64 * 1024,                        /* up to here a block for each 4 KB is best: copy_select.c */
+  COPY_BLOCK_BYTES = COPY_THREADS * COPY_VECTOR_BYTES, /* a block's share of a small copy */
+  COPY_SMALL_BYTES = 64 * 1024, /* up to this size one block for each 4 KB is fastest: copy_select.c */
 };
 
-/* rondo_copy. Everything is counted in vectors of vector_bytes: 16, 8, 4, 2 or 1, as alignment and sizes allow. A
- * tensor has at most 2^31 elements of at least half a byte and a vector holds whole bytes, so `total` fits. */
+/* rondo_copy. Strides and sizes are in vectors of vector_bytes: 16, 8, 4, 2 or 1, the most that the alignment of all
+ * offsets, strides and sizes allows. `total` fits 32 bits: a tensor has at most 2^31 elements, and a vector holds at
+ * least one element. */
 struct copy_parameters {
   const void *src;
   void *dst;
   int64_t src_stride[COPY_OUTER], dst_stride[COPY_OUTER];
-  uint32_t extent[COPY_OUTER]; /* outermost first; 1 where there is no dimension */
+  uint32_t extent[COPY_OUTER]; /* outermost first; 1 for a dimension that does not exist */
   uint32_t row;                /* vectors in a row */
   uint32_t total;              /* vectors in all */
   uint32_t vector_bytes;
   struct completion done;
 };
 
-/* rondo_copy_small: one row of at most COPY_SMALL_BYTES, from and to multiples of 16, a vector for each thread. */
+/* rondo_copy_small: one row of at most COPY_SMALL_BYTES. Both addresses are multiples of 16. A thread moves one
+ * vector. */
 struct copy_small_parameters {
   const void *src;
   void *dst;
@@ -41,7 +43,7 @@ struct copy_small_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, what it calls) */
+/* KERNEL(chips, parameters, name, threads, device function) */
 #define COPY_KERNELS(KERNEL)                                                                                           \
   KERNEL(EVERY_CHIP, copy_parameters, rondo_copy, COPY_THREADS, copy_rows)                                             \
   KERNEL(EVERY_CHIP, copy_small_parameters, rondo_copy_small, COPY_THREADS, copy_small)

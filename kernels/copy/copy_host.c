@@ -1,4 +1,4 @@
-/* copy_host.c - a copy on the host: an item is about 64 KB, some whole rows or a piece of one. */
+/* copy_host.c - a copy on the host. An item of work is about 64 KB: several whole rows, or a piece of one. */
 #include <string.h>
 
 #include "../../runtime/integer.h"
@@ -8,7 +8,7 @@ enum { ITEM_BYTES = 64 * 1024 };
 
 struct partition {
   int64_t rows_per_item;
-  int64_t pieces; /* items in a row, where a row is longer than an item */
+  int64_t pieces; /* items of a row, if a row is longer than an item; else 1 */
 };
 
 static struct partition partition_of(const struct copy_shape *shape) {

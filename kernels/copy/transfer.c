@@ -1,4 +1,4 @@
-/* transfer.c - the operation that copies several dense tensors: the host's copying, and the kernel's grid. */
+/* transfer.c - the operation that copies several dense tensors: its host function, and the launch of its kernel. */
 #include "transfer.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ static int64_t pair_bytes(const struct op_task *task, size_t pair) {
   return op_elements(src) * rondo_dtype_bits(src->dtype) / 8;
 }
 
-/* ---- On the host: the tensors laid end to end, an item is 64 KB of that ------------------------------------------ */
+/* ---- On the host: the tensors form one sequence of bytes; an item of work is 64 KB of it ------------------------- */
 
 enum { ITEM_BYTES = 64 * 1024 };
 
@@ -41,7 +41,7 @@ void transfer_host_run(const struct op_call *call, int64_t first, int64_t last) 
 
 TRANSFER_KERNELS(KERNEL_CONSTANT)
 
-/* A block for each 4 KB is what a copy of up to 64 KB takes too (copy_select.c, where it was measured). */
+/* One block for each 4 KB, as a copy of up to 64 KB has (copy_select.c has the measurement). */
 rondo_status transfer_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
   (void)chip;
   struct transfer_parameters parameters = {0};

@@ -1,12 +1,13 @@
-/* transfer.cu - dst := src for up to eight dense tensors.
+/* transfer.cu - copies up to eight dense tensors. Bound by the bus: one round trip, and the time of the bytes.
  *
- * A block moves 4 KB of one of them, each of its 256 threads one vector of 16 bytes, and the first few a byte of what
- * is left at a tensor's end; both loads are in flight before either is stored, and all blocks run at once. So the whole
- * takes one trip over the bus and what the bus needs for the bytes, which bounds it. */
+ * A block moves 4 KB of one tensor. Each of its 256 threads moves one vector of 16 bytes. At a tensor's end the first
+ * threads also move one byte each of the last, incomplete vector. A thread issues both loads before it stores either,
+ * and all blocks run at once. */
 #include "../common/launch.cuh"
 #include "transfer.h"
 
-/* The last segment that has begun; empty ones, which begin where the next does, are passed over. */
+/* The segment of a block: the last one whose first block is not after it. An empty segment has the same first block as
+ * the next segment, and so no block finds it. */
 __device__ __forceinline__ uint32_t segment_of(const transfer_parameters &p, uint32_t block) {
   uint32_t segment = 0;
 #pragma unroll

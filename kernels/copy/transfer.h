@@ -1,22 +1,21 @@
-/* transfer.h - several dense tensors copied by one launch: the row of the operation table, and what host code and
- * kernel tell each other.
+/* transfer.h - one launch that copies several dense tensors: the operation, its kernel and the kernel's parameters.
  *
- * No user asks for it. A graph's small inputs and outputs that are not used in place are moved by it, up to eight by
- * one node (runtime/plan.c), so either address of a pair may be the host's, and a caller's buffer of exactly its size.
- */
+ * Only the runtime adds this task. It moves a graph's small inputs and outputs that no task uses in place, up to eight
+ * with one node (runtime/plan.c). Either address of a pair may be the host's. It may also be a buffer of the program,
+ * which ends with the tensor's last byte. */
 #ifndef RONDO_TRANSFER_H
 #define RONDO_TRANSFER_H
 
 #include "copy.h"
 
-enum { TRANSFER_TENSORS = 8 }; /* of COPY_SMALL_BYTES in all; threads and blocks are those of small copies */
+enum { TRANSFER_TENSORS = 8 }; /* COPY_SMALL_BYTES in all at most; threads and blocks are those of a small copy */
 
-/* src and dst are multiples of 16. */
+/* One tensor. src and dst are multiples of 16. */
 struct transfer_segment {
   const void *src;
   void *dst;
   uint32_t bytes;
-  uint32_t first_block; /* of as many as it takes for all bytes; UINT32_MAX in segments behind the last */
+  uint32_t first_block; /* the tensor's first block; UINT32_MAX in unused segments */
 };
 
 /* rondo_transfer */
@@ -25,7 +24,7 @@ struct transfer_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, what it calls) */
+/* KERNEL(chips, parameters, name, threads, device function) */
 #define TRANSFER_KERNELS(KERNEL) KERNEL(EVERY_CHIP, transfer_parameters, rondo_transfer, COPY_THREADS, transfer)
 
 #ifndef __CUDACC__
@@ -34,8 +33,8 @@ struct transfer_parameters {
 #include "../../runtime/kernels.h"
 
 static_assert((int)TRANSFER_TENSORS == (int)OP_TRANSFER_TENSORS && (int)COPY_SMALL_BYTES == (int)OP_TRANSFER_BYTES,
-              "what the runtime asks for");
-static_assert(2 * TRANSFER_TENSORS <= OP_MAX_OPERANDS, "a source and a destination each");
+              "runtime/op.h states the same limits");
+static_assert(2 * TRANSFER_TENSORS <= OP_MAX_OPERANDS, "each tensor has a source and a destination");
 
 int64_t transfer_host_items(const struct op_task *task);
 void transfer_host_run(const struct op_call *call, int64_t first, int64_t last);

@@ -1,4 +1,4 @@
-/* embed.c - describing rows of a table by ids: rondo_add_embed and its check. */
+/* embed.c - rondo_add_embed and the check of its arguments. */
 #include "embed.h"
 
 #include <inttypes.h>
@@ -48,7 +48,7 @@ rondo_status embed_check(const struct op_task *task) {
   return op_expect("out", out, out->present ? out->dtype : RONDO_BF16, 2, shape);
 }
 
-/* A row for each id, if they are all different. */
+/* Of the table one row for each id: the most that the task can read, which is the case of different ids. */
 int64_t embed_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   const struct op_operand *touched = &task->operands[operand];
   const int64_t rows = touched->shape[0], ids = task->operands[EMBED_IDS].shape[0];

@@ -1,14 +1,17 @@
-/* embed.cu - rows of a table by ids that are read here: a thread has eight elements of a row. Bound by memory, and for
- * the one row of a decode step by the way to the id and from there to the row. */
+/* embed.cu - copies rows of a table, in the order of ids that the kernel reads. A thread copies eight elements of a
+ * row.
+ *
+ * Bound by memory. The one row of a decode step is bound by two dependent loads: the id, then the row. */
 #include <cuda_fp8.h>
 
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "embed.h"
 
-static_assert(EMBED_ELEMENTS == 8 && EMBED_BLOCK == 16, "what follows is written for");
+static_assert(EMBED_ELEMENTS == 8 && EMBED_BLOCK == 16, "the code below assumes these sizes");
 
-/* The values of e2m1 codes are n / 2, n = 0 1 2 3 4 6 8 12: a nibble each. A product with an e4m3 scale is exact. */
+/* The magnitude of code i is n_i / 2 with n = 0 1 2 3 4 6 8 12; the constant holds one n_i in each nibble. The product
+ * with an e4m3 scale factor is exact. */
 __device__ __forceinline__ float e2m1_value(uint32_t code) {
   const float magnitude = 0.5f * (float)(0xc8643210u >> (4 * (code & 7u)) & 15u);
   return code & 8u ? -magnitude : magnitude;
@@ -36,7 +39,7 @@ __device__ __forceinline__ void embed(const embed_parameters &p) {
     const uint32_t item = part / p.row_parts, column = (part - item * p.row_parts) * EMBED_ELEMENTS;
     const uint32_t count = min(p.width - column, (uint32_t)EMBED_ELEMENTS), row = (uint32_t)p.ids[item];
     float values[8];
-    if (row >= p.rows) { /* below 0 too */
+    if (row >= p.rows) { /* a negative id too: it is converted to uint32_t. The result is NaN. */
 #pragma unroll
       for (int i = 0; i < 8; i++) values[i] = __uint_as_float(0x7fffffffu);
     } else if (p.table_dtype == RONDO_NVFP4) {

@@ -1,5 +1,5 @@
-/* embed.h - rows of a table by ids that the device reads: the row of the operation table, and what host code and kernel
- * tell each other. */
+/* embed.h - rondo_add_embed: the operation, its kernel and the kernel's parameters. An embedding copies rows of a table
+ * by ids that the device reads. */
 #ifndef RONDO_EMBED_H
 #define RONDO_EMBED_H
 
@@ -7,7 +7,11 @@
 
 #include "../../runtime/completion.h"
 
-enum { EMBED_THREADS = 128, EMBED_ELEMENTS = 8 /* of a thread */, EMBED_BLOCK = 16 /* elements of an nvfp4 scale */ };
+enum {
+  EMBED_THREADS = 128,
+  EMBED_ELEMENTS = 8 /* of a thread */,
+  EMBED_BLOCK = 16 /* values of an nvfp4 scale factor */
+};
 
 /* rondo_embed. Strides are counted in elements. */
 struct embed_parameters {
@@ -18,14 +22,14 @@ struct embed_parameters {
   int64_t table_stride, scale_stride, out_stride;
   uint32_t rows, width; /* of the table */
   uint32_t row_parts;   /* threads for a row */
-  uint32_t parts;       /* in all */
+  uint32_t parts;       /* threads for all rows */
   uint32_t table_dtype, out_dtype;
-  uint32_t table_is_aligned, out_is_aligned; /* 1: rows begin at multiples of what a thread takes */
+  uint32_t table_is_aligned, out_is_aligned; /* 1: all rows begin at multiples of a thread's vector */
   float scale;
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, what it calls) */
+/* KERNEL(chips, parameters, name, threads, device function) */
 #define EMBED_KERNELS(KERNEL) KERNEL(EVERY_CHIP, embed_parameters, rondo_embed, EMBED_THREADS, embed)
 
 #ifndef __CUDACC__

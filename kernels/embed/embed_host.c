@@ -1,5 +1,7 @@
-/* embed_host.c - rows of a table by ids on the host: an item is a row. Every product is one that IEEE 754 defines to
- * the last bit, in the same order as in embed.cu: both give the same bits, but for those of NaN. */
+/* embed_host.c - an embedding on the host. An item of work is a row.
+ *
+ * The products and their order are those of embed.cu. IEEE 754 defines each product to the last bit, and so both give
+ * the same bits, except in NaNs. */
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
 #include "embed.h"
@@ -11,7 +13,7 @@ int64_t embed_host_items(const struct op_task *task) {
   return op_elements(out) ? out->shape[0] : 0;
 }
 
-/* Elements column .. column + length - 1 of a row of the table, of which both are multiples of 16 in nvfp4. */
+/* Loads the elements column .. column + length - 1 of a row. In nvfp4 both numbers are multiples of 16. */
 static void load(const struct op_call *call, int64_t row, int64_t column, int64_t length, float *values) {
   const struct op_operand *table = &call->task->operands[EMBED_TABLE];
   int64_t element = row * table->stride[0] + column;

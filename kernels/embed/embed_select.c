@@ -1,4 +1,4 @@
-/* embed_select.c - the launch of rows of a table by ids: a thread for every eight elements. */
+/* embed_select.c - the launch of an embedding: one thread for every eight elements. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "embed.h"

@@ -1,5 +1,4 @@
-/* elementwise.c - describing silu(gate) * up and a + b: rondo_add_silu_mul, rondo_add_add, their checks, and three
- * operands as rows. */
+/* elementwise.c - rondo_add_silu_mul and rondo_add_add: the checks of their arguments, and the operands as rows. */
 #include "elementwise.h"
 
 #include "../common/rows.h"
@@ -24,7 +23,7 @@ rondo_status rondo_add_add(rondo_graph *graph, const rondo_add_desc *desc) {
   return graph_add(graph, &op_add, desc->name, arguments, ELEMENTWISE_OPERANDS, NULL, 0);
 }
 
-/* The others have the first operand's type and shape. */
+/* The other operands must have the first one's type and shape. */
 static rondo_status check_others(const struct op_task *task, const char *second) {
   const struct op_operand *a = &task->operands[ELEMENTWISE_A];
   rondo_status status = op_expect(second, &task->operands[ELEMENTWISE_B], a->dtype, a->rank, a->shape);
@@ -45,7 +44,7 @@ rondo_status add_check(const struct op_task *task) {
   return check_others(task, "b");
 }
 
-/* Dimension i lies densely around the elements that the row has so far, in all three. */
+/* Is dimension i dense in all three operands, with rows of `row` elements? */
 static bool is_dense(const struct op_task *task, uint32_t i, int64_t row) {
   for (uint32_t o = 0; o < ELEMENTWISE_OPERANDS; o++)
     if (task->operands[o].stride[i] != row) return false;

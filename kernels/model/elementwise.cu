@@ -1,13 +1,16 @@
-/* elementwise.cu - silu(gate) * up and a + b: a thread has eight elements of a row. Bound by memory. What is computed
- * is fp32, and rounded once; out may be one of the operands, of which a thread reads nothing but what it writes. */
+/* elementwise.cu - silu(gate) * up and a + b. Bound by memory.
+ *
+ * A thread computes eight elements of a row in fp32 and rounds them once. The output may be one of the inputs, since a
+ * thread reads only the elements that it writes. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "../common/rectangle.cuh"
 #include "elementwise.h"
 
-static_assert(ELEMENTWISE_ELEMENTS == 8, "what follows is written for");
+static_assert(ELEMENTWISE_ELEMENTS == 8, "the code below assumes this size");
 
-/* Calls compute(a, b, out, count) with the elements at which this thread's part of each operand begins. */
+/* Calls compute(a, b, out, count): the index of this thread's first element in each operand, and the number of its
+ * elements. */
 template <typename Compute>
 __device__ __forceinline__ void of_this_thread(const elementwise_parameters &p, const Compute &compute) {
   const uint32_t part = blockIdx.x * ELEMENTWISE_THREADS + threadIdx.x;

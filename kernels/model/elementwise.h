@@ -1,7 +1,7 @@
-/* elementwise.h - silu(gate) * up and a + b: two rows of the operation table that differ in one line, and what host
- * code and kernel tell each other.
+/* elementwise.h - rondo_add_silu_mul and rondo_add_add: the two operations, their kernels and the kernels' parameters.
  *
- * Three operands of one shape and type are rows; dimensions that lie densely in all of them are folded into the row. */
+ * The three operands have one shape and one type. They are treated as rows: dimensions that are dense in all three
+ * become part of the row. */
 #ifndef RONDO_ELEMENTWISE_H
 #define RONDO_ELEMENTWISE_H
 
@@ -16,15 +16,15 @@ struct elementwise_parameters {
   const void *a, *b; /* gate and up of rondo_silu_mul */
   void *out;
   int64_t a_stride[ELEMENTWISE_OUTER], b_stride[ELEMENTWISE_OUTER], out_stride[ELEMENTWISE_OUTER];
-  uint32_t extent[ELEMENTWISE_OUTER]; /* outermost first; 1 where there is no dimension */
+  uint32_t extent[ELEMENTWISE_OUTER]; /* outermost first; 1 for a dimension that does not exist */
   uint32_t row;                       /* elements */
-  uint32_t row_parts, parts;          /* threads for a row, and in all */
+  uint32_t row_parts, parts;          /* threads for a row, and for all rows */
   uint32_t dtype;
   uint32_t is_aligned; /* 1: the rows of all three begin at multiples of 16 bytes */
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, what it calls) */
+/* KERNEL(chips, parameters, name, threads, device function) */
 #define ELEMENTWISE_KERNELS(KERNEL)                                                                                    \
   KERNEL(EVERY_CHIP, elementwise_parameters, rondo_silu_mul, ELEMENTWISE_THREADS, silu_mul)                            \
   KERNEL(EVERY_CHIP, elementwise_parameters, rondo_add, ELEMENTWISE_THREADS, add)

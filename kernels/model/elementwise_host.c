@@ -1,11 +1,12 @@
-/* elementwise_host.c - silu(gate) * up and a + b on the host: an item is some whole rows or a piece of one. */
+/* elementwise_host.c - silu(gate) * up and a + b on the host. An item of work is several whole rows, or a part of
+ * one. */
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
 #include "elementwise.h"
 
 enum { PIECE = 1024, ITEM_ELEMENTS = 16 * PIECE };
 
-/* How rows make items: several rows to one, or several items to a row. */
+/* Either an item has several rows, or a row has several items (pieces). */
 struct partition {
   int64_t rows_per_item, pieces;
 };
@@ -22,7 +23,7 @@ int64_t elementwise_host_items(const struct op_task *task) {
   return divide_up(shape.rows, partition.rows_per_item) * partition.pieces;
 }
 
-/* Where a piece of at most PIECE elements begins in each operand. */
+/* At most PIECE elements of a row: the index of the first one in each operand, and their number. */
 struct piece {
   int64_t at[ELEMENTWISE_OPERANDS], length;
 };

@@ -1,4 +1,4 @@
-/* elementwise_select.c - the launches of silu(gate) * up and a + b: a thread for every eight elements of a row. */
+/* elementwise_select.c - the launches of silu(gate) * up and a + b: one thread for every eight elements of a row. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "elementwise.h"

@@ -1,4 +1,4 @@
-/* norm.c - describing rows divided by their root mean square: rondo_add_rms_norm and its check. */
+/* norm.c - rondo_add_rms_norm and the check of its arguments. */
 #include "norm.h"
 
 #include <math.h>
@@ -18,11 +18,12 @@ rondo_status rondo_add_rms_norm(rondo_graph *graph, const rondo_rms_norm_desc *d
   return graph_add(graph, &op_rms_norm, desc->name, arguments, RMS_NORM_OPERANDS, &attributes, sizeof attributes);
 }
 
-/* f32, any number of parts of x's shape. */
+/* x_parts is f32 of shape [parts, the dimensions of x], with any number of parts. */
 static rondo_status parts_check(const struct op_operand *parts, const struct op_operand *x) {
   if (!parts->present) return RONDO_OK;
   if (x->rank == RONDO_MAX_RANK)
-    return status_set(RONDO_INVALID_ARGUMENT, "x has rank %d, expected less beside x_parts", RONDO_MAX_RANK);
+    return status_set(RONDO_INVALID_ARGUMENT, "x has rank %d, expected less: x_parts has one dimension more than x",
+                      RONDO_MAX_RANK);
   int64_t shape[RONDO_MAX_RANK] = {larger(parts->shape[0], 1)};
   memcpy(shape + 1, x->shape, x->rank * sizeof *shape);
   return op_expect("x_parts", parts, RONDO_F32, x->rank + 1, shape);
@@ -44,5 +45,3 @@ rondo_status rms_norm_check(const struct op_task *task) {
   if (status != RONDO_OK) return status;
   return op_expect("out", out, out->present ? out->dtype : x->dtype, x->rank, x->shape);
 }
-
-/* Nothing is touched once: sum and product may each read x. */

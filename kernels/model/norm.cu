@@ -1,18 +1,20 @@
-/* norm.cu - rows divided by their root mean square.
+/* norm.cu - divides rows by their root mean square.
  *
- * A power of two of threads has a row, eight numbers each at a time, and keeps the first ones in registers between the
- * sum of squares and the product; of longer rows the rest is read again, from a cache. Sums have a fixed order: a
- * thread's own, a tree over lanes, warps one after the other. What is done to a number is, in fp32, x * norm * factor,
- * and one rounding.
+ * rms_norm_rows: bound by memory, and for few rows by the latency of the loads. A power of two of threads shares a row;
+ * each loads eight numbers at a time. A thread keeps its first 16 numbers in registers between the sum of squares and
+ * the product. It reads the numbers of longer rows again, from a cache. Each result is x * norm * factor in fp32,
+ * rounded once.
  *
- * With parts to be added to x a block has a row, and a thread one number at a time, of which the parts are then all on
- * their way at once: of a step of decoding there are few rows, and time is what the loads wait for each other. */
+ * rms_norm_sums: first adds parts to x. Bound by the latency of the loads, since a decode step has few rows. A block
+ * has a row, and a thread loads all parts of one number at once.
+ *
+ * Sums have a fixed order: first each thread's own, then a tree over the lanes of a warp, then the warps in turn. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "../common/rectangle.cuh"
 #include "norm.h"
 
-/* The sum over a row's threads, for all of them. */
+/* The sum over a row's threads. All of them get it. */
 __device__ __forceinline__ float sum_over_row(float sum, uint32_t row_threads) {
   __shared__ float warps[RMS_NORM_THREADS / 32];
 #pragma unroll
@@ -50,7 +52,7 @@ __device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
     if (column < k) load_numbers(p.x_dtype, p.x_is_aligned, p.x, x + column, min(k - column, 8u), held[h]);
   }
 #pragma unroll
-  for (uint32_t h = 0; h < RMS_NORM_HELD; h++) { /* while the others are on their way */
+  for (uint32_t h = 0; h < RMS_NORM_HELD; h++) { /* while the loads of x are in flight */
     const uint32_t column = 8 * lane + h * step;
     if (column < k) load_norm(p, column, min(k - column, 8u), norms[h]);
   }
@@ -83,7 +85,7 @@ __device__ __forceinline__ void rms_norm_rows(const rms_norm_parameters &p) {
   }
 }
 
-/* x + the sum of the parts, in their order, rounded to x's type. */
+/* x plus the sum of its parts in their order, rounded to x's type. */
 __device__ __forceinline__ float sum_of_parts(const rms_norm_parameters &p, int64_t x, const float *part) {
   const float number = load_number(p.x_dtype, p.x, x);
   float sum = 0;

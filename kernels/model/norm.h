@@ -1,5 +1,5 @@
-/* norm.h - rows divided by their root mean square: the row of the operation table, and what host code and kernel
- * tell each other. */
+/* norm.h - rondo_add_rms_norm: the operation, its kernels and their parameters. The norm divides rows by their root
+ * mean square. */
 #ifndef RONDO_NORM_H
 #define RONDO_NORM_H
 
@@ -8,22 +8,22 @@
 #include "../../runtime/completion.h"
 
 enum {
-  RMS_NORM_THREADS = 1024, /* of a block, and of a row, at most; of a block at least RMS_NORM_BLOCK */
-  RMS_NORM_BLOCK = 256,
-  RMS_NORM_OUTER = 3,     /* dimensions around the rows */
-  RMS_NORM_HELD_SUMS = 2, /* numbers of a thread, with parts */
-  RMS_NORM_HELD = 2,      /* eights of a row that a thread keeps in registers between sum and product */
-  RMS_NORM_FEWEST = 8,    /* threads of a row; it is a power of two of them, up to all of a block */
+  RMS_NORM_THREADS = 1024, /* the most of a block, and of a row */
+  RMS_NORM_BLOCK = 256,    /* the fewest threads of a block */
+  RMS_NORM_OUTER = 3,      /* outer dimensions at most */
+  RMS_NORM_HELD_SUMS = 2,  /* numbers that a thread keeps in registers between sum and product, with parts */
+  RMS_NORM_HELD = 2,       /* groups of eight numbers that it keeps, without parts */
+  RMS_NORM_FEWEST = 8,     /* the fewest threads of a row; their number is a power of two */
 };
 
 /* rondo_rms_norm and rondo_rms_norm_parts. Strides are counted in elements. */
 struct rms_norm_parameters {
   const void *x, *norm; /* norm may be NULL */
-  const float *parts;   /* of the latter */
+  const float *parts;   /* of rondo_rms_norm_parts */
   void *out;
   int64_t x_stride[RMS_NORM_OUTER], out_stride[RMS_NORM_OUTER], parts_stride[RMS_NORM_OUTER];
-  int64_t part;                    /* stride, from one to the next */
-  uint32_t extent[RMS_NORM_OUTER]; /* outermost first; 1 where there is no dimension */
+  int64_t part;                    /* the stride from one part to the next */
+  uint32_t extent[RMS_NORM_OUTER]; /* outermost first; 1 for a dimension that does not exist */
   uint32_t rows, k;
   uint32_t row_threads;
   uint32_t x_dtype, norm_dtype, out_dtype;
@@ -33,7 +33,7 @@ struct rms_norm_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, what it calls) */
+/* KERNEL(chips, parameters, name, threads, device function) */
 #define RMS_NORM_KERNELS(KERNEL)                                                                                       \
   KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm, RMS_NORM_THREADS, rms_norm_rows)                             \
   KERNEL(EVERY_CHIP, rms_norm_parameters, rondo_rms_norm_parts, RMS_NORM_THREADS, rms_norm_sums)

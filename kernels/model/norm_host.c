@@ -1,5 +1,5 @@
-/* norm_host.c - rows divided by their root mean square on the host: an item is a row, whose squares are summed in
- * sixteen lanes. */
+/* norm_host.c - the norm on the host. An item of work is a row. Its squares are summed in sixteen lanes, so that the
+ * compiler uses vector instructions in a fixed order. */
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
 #include "norm.h"
@@ -11,7 +11,7 @@ int64_t rms_norm_host_items(const struct op_task *task) {
   return op_elements(x) ? rows_count(x) : 0;
 }
 
-/* Numbers of a row of x, with the parts' added and rounded to x's type. */
+/* Loads numbers of a row of x, plus their parts, rounded to x's type. */
 static void x_load(const struct op_call *call, int64_t row, int64_t column, int64_t length, float *values) {
   const struct op_operand *x = &call->task->operands[RMS_NORM_X], *parts = &call->task->operands[RMS_NORM_X_PARTS];
   rows_load(x->dtype, call->data[RMS_NORM_X], rows_begin(x, row) + column, length, values);

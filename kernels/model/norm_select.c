@@ -1,5 +1,5 @@
-/* norm_select.c - how many threads a row gets. It follows from the row's length alone, so that a row has the same
- * bits wherever it stands. */
+/* norm_select.c - chooses the number of threads of a row. It depends on the row's length alone, so that the same row
+ * has the same bits in any tensor. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "../common/rows.h"

@@ -1,4 +1,4 @@
-/* rope.c - describing a rotary embedding: rondo_add_rope, its check, and the frequencies of a base. */
+/* rope.c - rondo_add_rope, the check of its arguments, and the frequencies of a base. */
 #include "rope.h"
 
 #include <inttypes.h>
@@ -43,7 +43,8 @@ rondo_status rope_check(const struct op_task *task) {
   rondo_status status = rope_check_fields("", attributes->base, attributes->pairing);
   if (status != RONDO_OK) return status;
   if (!x->present || x->rank != 4 || !rows_are_numbers(x->dtype))
-    return op_unexpected("x", x, "[batch, heads, sequence, d] f32, f16 or bf16, or that with layout RONDO_BSHD");
+    return op_unexpected(
+        "x", x, "[batch, heads, sequence, d] f32, f16 or bf16 (layout RONDO_BSHD: [batch, sequence, heads, d])");
   int64_t d = x->shape[3], pairs = d / 2;
   if (d % 2 || pairs > ROPE_MOST_PAIRS)
     return status_set(RONDO_INVALID_ARGUMENT, "x has rows of %" PRId64 ", expected an even number up to %d", d,

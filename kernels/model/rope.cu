@@ -1,16 +1,18 @@
-/* rope.cu - rotary embedding: a thread has four pairs of a row, so eight numbers that lie together or two times four,
- * in one head or, where there are more threads than run at once, in four, which turn alike. Rows follow their position,
- * read here. */
+/* rope.cu - rotary embedding: rotates pairs of numbers by an angle that depends on the row's position. The kernel reads
+ * the position of the first row. Bound by memory, and for few rows by the latency of the loads.
+ *
+ * A thread has four pairs of a row: eight contiguous numbers, or two times four. If all threads fit on the device at
+ * once, a thread has these pairs in one head, else in four heads, which share the sines and cosines. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "rope.cuh"
 #include "rope.h"
 
-static_assert(ROPE_PAIRS == 4, "what follows is written for");
+static_assert(ROPE_PAIRS == 4, "the code below assumes this number");
 
 __device__ __forceinline__ void load_frequencies(const rope_parameters &p, uint32_t pair, uint32_t count,
                                                  float (&frequencies)[4]) {
-  if (!p.frequencies) { /* lanes with other pairs wait for each other: two loads rather than four */
+  if (!p.frequencies) { /* lanes with different pairs read parameters one after the other: two loads instead of four */
     const float2 *from = (const float2 *)&p.base_frequencies[pair], low = from[0], high = from[1];
     frequencies[0] = low.x, frequencies[1] = low.y, frequencies[2] = high.x, frequencies[3] = high.y;
     return;
@@ -19,7 +21,7 @@ __device__ __forceinline__ void load_frequencies(const rope_parameters &p, uint3
   for (uint32_t i = 0; i < 4; i++) frequencies[i] = i < count ? p.frequencies[pair + i] : 0;
 }
 
-/* The numbers of the four pairs in one head, `low` and `high` of each. */
+/* The two numbers of each of the four pairs, in one head. */
 struct quad {
   float low[4], high[4];
 };

@@ -1,9 +1,10 @@
-/* rope.cuh - the sine and cosine of a rotary embedding's angle, and a pair turned by them.
+/* rope.cuh - the sine and cosine of a rotary embedding's angle, and the rotation of a pair.
  *
- * An angle is a number of fp32, of any size, and counts exactly: the multiple of pi/2 nearest to it is taken off in two
- * steps of fp64, of which the first is exact below 2^52 quarter turns (Cody and Waite, Software Manual for the
- * Elementary Functions, 1980, with fused products), and what is left, pi/4 at most, is good to fp32's last bits. The
- * polynomials are those of Moshier's Cephes (sinf, cosf). No table and no branch: sinf keeps one in local memory. */
+ * The angle is an fp32 number of any size, and is taken as exact. The function subtracts the nearest multiple of pi/2
+ * in two fused steps of fp64 (Cody and Waite, Software Manual for the Elementary Functions, 1980). The first step is
+ * exact below 2^52 quarter turns. The remainder, pi/4 at most, is accurate to the last bits of fp32. The polynomials
+ * are those of Moshier's Cephes (sinf, cosf). There is no table and no branch; CUDA's sinf keeps a table in local
+ * memory. */
 #ifndef RONDO_ROPE_CUH
 #define RONDO_ROPE_CUH
 
@@ -26,7 +27,7 @@ __device__ __forceinline__ turn turn_by(float angle) {
   return {quadrant & 2u ? -s : s, quadrant + 1u & 2u ? -c : c};
 }
 
-/* The pair's numbers at `low` and `high`, turned. */
+/* Rotates the pair (low, high) in place. */
 __device__ __forceinline__ void turn_pair(const turn &by, float &low, float &high) {
   const float turned = __fmaf_rn(low, by.cosine, -(high * by.sine));
   high = __fmaf_rn(high, by.cosine, low * by.sine);

@@ -1,4 +1,4 @@
-/* rope.h - rotary embedding: the row of the operation table, and what host code and kernel tell each other. */
+/* rope.h - rondo_add_rope, the rotary embedding: the operation, its kernels and their parameters. */
 #ifndef RONDO_ROPE_H
 #define RONDO_ROPE_H
 
@@ -9,7 +9,7 @@
 enum {
   ROPE_THREADS = 128,
   ROPE_PAIRS = 4,        /* of a thread, in each of its heads */
-  ROPE_HEADS = 4,        /* of a thread, where there are many */
+  ROPE_HEADS = 4,        /* of a thread of rondo_rope_heads */
   ROPE_MOST_PAIRS = 128, /* of a row: the largest head dimension is 256 */
 };
 
@@ -18,19 +18,19 @@ struct rope_parameters {
   const void *x;
   void *out;
   const int32_t *positions;
-  const float *frequencies; /* radians a position, on the device; NULL: base_frequencies */
+  const float *frequencies; /* on the device, in radians for each position; NULL: base_frequencies */
   int64_t x_batch, x_head, x_row, out_batch, out_head, out_row;
   uint32_t batch, heads, sequence, pairs; /* pairs of a row */
-  uint32_t row_parts, head_parts, parts;  /* threads for a row, for a column of heads, and in all */
+  uint32_t row_parts, head_parts, parts;  /* threads for a row, for the same pairs of all heads, and in all */
   uint32_t dtype;
   uint32_t by_halves;
-  uint32_t is_aligned; /* 1: eight numbers of x and of out begin at multiples of what they take, in all rows */
-  uint32_t per_item;   /* 1: a position for each item; 0: one for all */
+  uint32_t is_aligned; /* 1: a thread's numbers begin at multiples of a vector, in all rows of x and out */
+  uint32_t per_item;   /* 1: one position for each item of the batch; 0: one position for all */
   float base_frequencies[ROPE_MOST_PAIRS];
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, what it calls) */
+/* KERNEL(chips, parameters, name, threads, device function) */
 #define ROPE_KERNELS(KERNEL)                                                                                           \
   KERNEL(EVERY_CHIP, rope_parameters, rondo_rope, ROPE_THREADS, rope_rows<1>)                                          \
   KERNEL(EVERY_CHIP, rope_parameters, rondo_rope_heads, ROPE_THREADS, rope_rows<ROPE_HEADS>)
@@ -45,9 +45,10 @@ struct rope_attributes {
   float base;
 };
 
-/* Radians a position of each of the d/2 pairs: base^(-2i/d), rounded to fp32 once. */
+/* The frequencies of the d/2 pairs in radians for each position: base^(-2i/d), rounded to fp32 once. */
 void rope_frequencies(float base, int64_t pairs, float *frequencies);
-/* base is 0 or more and finite, pairing one of the two: else a sentence that begins with `prefix` before the field. */
+/* Checks that base is finite and at least 0, and that pairing is one of the two. `prefix` precedes the field's name in
+ * the error. */
 rondo_status rope_check_fields(const char *prefix, float base, int32_t pairing);
 
 rondo_status rope_check(const struct op_task *task);

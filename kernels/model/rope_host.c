@@ -1,4 +1,4 @@
-/* rope_host.c - rotary embedding on the host: an item is a row of one head. */
+/* rope_host.c - rotary embedding on the host. An item of work is a row of one head. */
 #include "../common/rows.h"
 #include "rope.h"
 
@@ -7,7 +7,7 @@ int64_t rope_host_items(const struct op_task *task) {
   return op_elements(x) ? rows_count(x) : 0;
 }
 
-/* Which of the row's dimensions counts rows of a sequence. */
+/* The dimension of x that counts the rows of a sequence. */
 static uint32_t sequence_dimension(const struct op_task *task) {
   const struct rope_attributes *attributes = op_attributes(task);
   return attributes->layout == RONDO_BSHD ? 1 : 2;

@@ -1,5 +1,5 @@
-/* rope_select.c - the launch of a rotary embedding: a thread for every four pairs, in several heads where more threads
- * than run at once would have the same sines and cosines. */
+/* rope_select.c - the launch of a rotary embedding: one thread for every four pairs of a head. If these are more
+ * threads than run at once, a thread takes the pairs of four heads, which share the sines and cosines. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "rope.h"

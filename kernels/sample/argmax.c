@@ -1,4 +1,4 @@
-/* argmax.c - describing the column of each row's largest number: rondo_add_argmax and its check. */
+/* argmax.c - rondo_add_argmax and the check of its arguments. */
 #include "argmax.h"
 
 #include "../common/rows.h"

@@ -1,8 +1,9 @@
-/* argmax.cu - the column of each row's largest number, the first of several; NaN is above all. A block has a row, or
- * where there are few rows a cluster of eight.
+/* argmax.cu - finds the column of each row's largest number. Of equal numbers it takes the first; NaN counts as the
+ * largest. Bound by memory.
  *
- * A number and its column are one integer that grows with the number and falls with the column (sample_number.h): the
- * largest of these is the same in whatever order they are compared. */
+ * A row has one block, or a cluster of eight if there are few rows. A number and its column form one integer key, which
+ * grows with the number and falls with the column (sample_number.h). The largest key does not depend on the order of
+ * the comparisons. */
 #include "../common/cluster.cuh"
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
@@ -20,7 +21,7 @@ __device__ __forceinline__ uint64_t largest_of_warp(uint64_t key, int lanes = 32
 template <int Blocks> __device__ __forceinline__ void argmax_row(const argmax_parameters &p) {
   __shared__ uint64_t warps[ARGMAX_THREADS / 32], blocks[Blocks];
   const uint32_t rank = blockIdx.x % Blocks, row = blockIdx.x / Blocks;
-  if constexpr (Blocks > 1) arrive_at_cluster(); /* the first block's shared memory is there once all have */
+  if constexpr (Blocks > 1) arrive_at_cluster(); /* wait_for_cluster() below: the first block has started by then */
   float best = -INFINITY;
   uint32_t at = (rank * ARGMAX_THREADS + threadIdx.x) * 8;
   uint64_t key = 0;

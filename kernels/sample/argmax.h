@@ -1,5 +1,5 @@
-/* argmax.h - the column of each row's largest number: the row of the operation table, and what host code and kernel
- * tell each other. */
+/* argmax.h - rondo_add_argmax, the column of each row's largest number: the operation, its kernels and their
+ * parameters. */
 #ifndef RONDO_ARGMAX_H
 #define RONDO_ARGMAX_H
 
@@ -7,7 +7,7 @@
 
 #include "../../runtime/completion.h"
 
-enum { ARGMAX_THREADS = 1024, ARGMAX_CLUSTER = 8 /* blocks of a row, where there are clusters and few rows */ };
+enum { ARGMAX_THREADS = 1024, ARGMAX_CLUSTER = 8 /* blocks of a row in rondo_argmax_cluster */ };
 
 /* rondo_argmax and rondo_argmax_cluster. The stride is counted in elements. */
 struct argmax_parameters {
@@ -21,7 +21,7 @@ struct argmax_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, what it calls) */
+/* KERNEL(chips, parameters, name, threads, device function) */
 #define ARGMAX_KERNELS(KERNEL) KERNEL(EVERY_CHIP, argmax_parameters, rondo_argmax, ARGMAX_THREADS, argmax_row<1>)
 #define ARGMAX_CLUSTER_KERNELS(KERNEL)                                                                                 \
   KERNEL(CHIP_SM_90A | CHIP_SM_100A, argmax_parameters, rondo_argmax_cluster, ARGMAX_THREADS,                          \

@@ -1,4 +1,4 @@
-/* argmax_host.c - the column of each row's largest number on the host: an item is a row. */
+/* argmax_host.c - the column of each row's largest number on the host. An item of work is a row. */
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
 #include "argmax.h"
@@ -14,7 +14,7 @@ static int32_t argmax_row(rondo_dtype dtype, const void *data, int64_t begin, in
     int64_t length = smaller(n - column, PIECE);
     rows_load(dtype, data, begin + column, length, values);
     for (int64_t i = 0; i < length; i++) {
-      if (isnan(values[i])) return (int32_t)(column + i); /* all before are smaller */
+      if (isnan(values[i])) return (int32_t)(column + i); /* the first NaN is the largest */
       if (values[i] > largest) largest = values[i], best = column + i;
     }
   }

@@ -1,11 +1,11 @@
-/* argmax_select.c - a cluster for each row of a few, a block for each of many. */
+/* argmax_select.c - chooses one cluster or one block for each row. */
 #include "../common/launch.h"
 #include "argmax.h"
 
 ARGMAX_KERNELS(KERNEL_CONSTANT)
 ARGMAX_CLUSTER_KERNELS(KERNEL_CONSTANT)
 
-/* Clusters as long as they all run at once, if the row has something for most of their threads. */
+/* Clusters, if all of them run at once and a row has more than 4096 columns: half of what one block loads at once. */
 static bool by_clusters(const struct op_operand *x, const struct chip *chip) {
   return launch_chip(chip) != CHIP_SM_80 && x->shape[1] > 4 * ARGMAX_THREADS * 8 / ARGMAX_CLUSTER &&
          x->shape[0] * ARGMAX_CLUSTER <= chip->multiprocessors;

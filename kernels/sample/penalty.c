@@ -1,4 +1,4 @@
-/* penalty.c - describing penalties on columns that were drawn lately: rondo_add_penalty and its check. */
+/* penalty.c - rondo_add_penalty and the check of its arguments. */
 #include "penalty.h"
 
 #include <inttypes.h>
@@ -37,7 +37,7 @@ rondo_status penalty_check(const struct op_task *task) {
   return status;
 }
 
-/* A number of x for each id at most. */
+/* Of x at most one number for each id. */
 int64_t penalty_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   (void)access;
   int64_t all = op_elements(&task->operands[operand]);

@@ -1,5 +1,7 @@
-/* penalty.cu - penalties on columns that were drawn lately: a block for each row, a thread for each id. Only the
- * columns that are among the ids are touched. Bound by the way to the first instruction and two reads in a row. */
+/* penalty.cu - makes columns less likely whose ids were drawn recently. It accesses these columns only.
+ *
+ * Bound by the time to the first instruction and by two dependent loads: the id, then its column. A row has one block,
+ * an id one thread. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "penalty.h"
@@ -8,7 +10,7 @@ __device__ __forceinline__ float setting(const float *settings, uint32_t many, f
   return settings ? settings[many ? blockIdx.x : 0] : absent;
 }
 
-/* The roundings of the host: no product and difference in one. */
+/* Rounds as the host does: product and difference are not fused. */
 __device__ __forceinline__ float penalized(float value, float times, float repetition, float frequency,
                                            float presence) {
   value = value > 0 ? __fdiv_rn(value, repetition) : __fmul_rn(value, repetition);
@@ -30,7 +32,7 @@ __device__ __forceinline__ void penalize_row(const penalty_parameters &p) {
       earlier += j < i && ids[j] == id;
       times += ids[j] == id;
     }
-    /* A column is changed once, by the thread that has it first. */
+    /* The thread of an id's first occurrence changes the column; others skip it. */
     if (earlier || id < 0 || uint32_t(id) >= p.n) continue;
     const int64_t element = row * p.stride + id;
     const float value = load_number(p.dtype, p.x, element);

@@ -1,5 +1,5 @@
-/* penalty.h - making columns less likely that were drawn lately: the row of the operation table, and what host code and
- * kernel tell each other. */
+/* penalty.h - rondo_add_penalty, which makes recently drawn columns less likely: the operation, its kernel and the
+ * kernel's parameters. */
 #ifndef RONDO_PENALTY_H
 #define RONDO_PENALTY_H
 
@@ -9,10 +9,10 @@
 
 enum {
   PENALTY_THREADS = 256,
-  PENALTY_MOST_IDS = 1024, /* of a row: they are held in shared memory */
+  PENALTY_MOST_IDS = 1024, /* of a row; the kernel keeps them in shared memory */
 };
 
-/* rondo_penalty. Strides are counted in elements; a penalty that is absent is NULL. */
+/* rondo_penalty. Strides are counted in elements. The pointer of an absent penalty is NULL. */
 struct penalty_parameters {
   void *x;
   const int32_t *ids;
@@ -20,11 +20,11 @@ struct penalty_parameters {
   int64_t stride, ids_stride;
   uint32_t n, length;
   uint32_t dtype;
-  uint32_t many_repetitions, many_frequencies, many_presences; /* 1: one for each row */
+  uint32_t many_repetitions, many_frequencies, many_presences; /* 1: one value for each row; 0: one for all */
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, what it calls) */
+/* KERNEL(chips, parameters, name, threads, device function) */
 #define PENALTY_KERNELS(KERNEL) KERNEL(EVERY_CHIP, penalty_parameters, rondo_penalty, PENALTY_THREADS, penalize_row)
 
 #ifndef __CUDACC__

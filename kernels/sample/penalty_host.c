@@ -1,4 +1,4 @@
-/* penalty_host.c - penalties on columns that were drawn lately, on the host: an item is a row. */
+/* penalty_host.c - penalties on recently drawn columns, on the host. An item of work is a row. */
 #include "../common/rows.h"
 #include "penalty.h"
 #include "setting.h"
@@ -15,7 +15,7 @@ static void penalize_row(const struct op_call *call, int64_t row) {
     int64_t earlier = 0, times = 0;
     if (ids[i] < 0 || ids[i] >= x->shape[1]) continue;
     while (ids[earlier] != ids[i]) earlier++;
-    if (earlier < i) continue; /* a column is changed once, where it stands first */
+    if (earlier < i) continue; /* the id's first occurrence has changed the column */
     for (int64_t j = i; j < list->shape[1]; j++) times += ids[j] == ids[i];
     float value;
     rows_load(x->dtype, call->data[PENALTY_X], row * x->stride[0] + ids[i], 1, &value);

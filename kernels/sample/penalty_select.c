@@ -1,4 +1,4 @@
-/* penalty_select.c - a block for each row. */
+/* penalty_select.c - the launch of penalties: one block for each row. */
 #include "../common/launch.h"
 #include "penalty.h"
 #include "setting.h"

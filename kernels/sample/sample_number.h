@@ -1,8 +1,12 @@
-/* sample_number.h - the arithmetic of drawing from a row, the same lines on the host and on the device, of operations
- * that IEEE 754 and the integers define to the last bit: both draw the same columns.
+/* sample_number.h - the arithmetic of drawing a column, shared by host and device. IEEE 754 and integer arithmetic
+ * define every operation here to the last bit, and so both draw the same columns.
  *
- * Probabilities are integers: 2^-t with t = (largest - x) log2(e) / temperature comes as up to 2^42, so that sums of a
- * row's are exact, and the same in whatever order they are formed. */
+ * A number x of a row has the probability
+ *
+ *   2^-t with t = (largest - x) log2(e) / temperature,
+ *
+ * scaled to an integer up to 2^42. Sums over a row are therefore exact, and the same in any order. t is measured in
+ * octaves: factors of two. */
 #ifndef RONDO_SAMPLE_NUMBER_H
 #define RONDO_SAMPLE_NUMBER_H
 
@@ -29,26 +33,27 @@
 #endif
 
 enum {
-  SAMPLE_OCTAVES = 42,          /* t from here on counts as a probability of 0 */
-  SAMPLE_SHIFT = 18,            /* a mantissa of 24 bits times 2^18 is the largest probability */
-  SAMPLE_MOST_COLUMNS = 1 << 20 /* their sum stays below 2^63 */
+  SAMPLE_OCTAVES = 42,          /* from this t on the probability is 0 */
+  SAMPLE_SHIFT = 18,            /* the largest probability is a mantissa of 24 bits times 2^18 */
+  SAMPLE_MOST_COLUMNS = 1 << 20 /* the sum of their probabilities stays below 2^63 */
 };
 
-/* Grows with the value: equal for both zeros, and the most for NaN. Never 0. */
+/* An integer that grows with the value. It is the same for both zeros, largest for NaN, and never 0. */
 SAMPLE_FUNCTION uint32_t sample_order(float value) {
   const uint32_t bits = SAMPLE_BITS(value + 0.0f); /* -0 becomes 0 */
   const uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return value != value ? 0xffffffffu : order;
 }
 
-/* Is a later number the larger one? NaN is above all but another NaN. */
+/* Is `value` larger than the best number before it? A NaN is larger than every number, and not than another NaN. */
 SAMPLE_FUNCTION int sample_is_larger(float value, float best) { return best == best && !(best >= value); }
 
 SAMPLE_FUNCTION float sample_value(uint32_t order) {
   return SAMPLE_NUMBER(order & 0x80000000u ? order & 0x7fffffffu : ~order);
 }
 
-/* A number and its column as one integer: the larger number first, and of the same the first column. */
+/* The key of a number and its column: an integer that grows with the number and, for equal numbers, falls with the
+ * column. */
 SAMPLE_FUNCTION uint64_t sample_key(float value, uint32_t column) {
   return (uint64_t)sample_order(value) << 32 | (0xffffffffu - column);
 }
@@ -63,18 +68,18 @@ SAMPLE_FUNCTION float sample_factor(float temperature) {
 #endif
 }
 
-/* Else the largest is taken. */
+/* Is a column drawn? Else the result is the column of the largest number. */
 SAMPLE_FUNCTION int sample_is_drawn(float largest, float temperature, float factor) {
   return temperature > 0 && factor <= 3.4028235e38f && largest - largest == 0;
 }
 
-/* t, or at least SAMPLE_OCTAVES where the probability is 0. `factor` is log2(e) / temperature. */
+/* t, or SAMPLE_OCTAVES if the probability is 0. `factor` is log2(e) / temperature. */
 SAMPLE_FUNCTION float sample_octaves(float largest, float factor, float value) {
   const float t = SAMPLE_MUL(largest - value, factor);
-  return t < (float)SAMPLE_OCTAVES ? t : (float)SAMPLE_OCTAVES; /* NaN too: infinity times 0 */
+  return t < (float)SAMPLE_OCTAVES ? t : (float)SAMPLE_OCTAVES; /* also if t is NaN: infinity times 0 */
 }
 
-/* A number from 0 on and below 2^22, cut to a whole one, in full-rate instructions on the device. */
+/* The integer part of a number in [0, 2^22), as integer and as f32. The device uses full-rate instructions for it. */
 struct sample_whole {
   int32_t whole;
   float value;
@@ -90,7 +95,7 @@ SAMPLE_FUNCTION struct sample_whole sample_cut(float number) {
   return cut;
 }
 
-/* 2^(24 - f) for 0 <= f < 1, to within 4 units: 2^-0.5 2^-(f - 0.5) by its Taylor series. */
+/* 2^(24 - f) for 0 <= f < 1, with an error of at most 4 units: the Taylor series of 2^-0.5 2^-(f - 0.5). */
 SAMPLE_FUNCTION uint32_t sample_mantissa(float f) {
   const float g = f - 0.5f;
   float sum = -1.07853115e-5f;
@@ -105,7 +110,7 @@ SAMPLE_FUNCTION uint32_t sample_mantissa(float f) {
   return (SAMPLE_BITS(sum) & 0x7fffffu) | 0x800000u;
 }
 
-/* In units that all probabilities of an octave share: times 2^sample_unit(octave) it is the probability. */
+/* A probability in the unit of its octave: probability = part * 2^sample_unit(octave). */
 SAMPLE_FUNCTION uint32_t sample_part(float t, struct sample_whole octave) {
   return sample_mantissa(t - octave.value) >> (octave.whole > SAMPLE_SHIFT ? octave.whole - SAMPLE_SHIFT : 0);
 }
@@ -117,7 +122,8 @@ SAMPLE_FUNCTION uint64_t sample_probability(float t) {
   return (uint64_t)sample_part(t, octave) << sample_unit(octave.whole);
 }
 
-/* How much of the sum the most probable columns must reach: at least the first. */
+/* The sum that the most probable columns must reach together for this top_p. It is at least 1, so that the first column
+ * always counts. */
 SAMPLE_FUNCTION uint64_t sample_needed(float top_p, uint64_t sum) {
   if (!(top_p > 0)) return 1;
   if (top_p >= 1) return sum;
@@ -138,7 +144,7 @@ SAMPLE_FUNCTION uint64_t sample_random(uint32_t seed, uint32_t step) {
   return (uint64_t)b << 32 | a;
 }
 
-/* The probability that the columns up to the drawn one reach, of a sum that is not 0. */
+/* The sum of probabilities that the columns up to the drawn one reach, as a random share of a sum that is not 0. */
 SAMPLE_FUNCTION uint64_t sample_drawn(uint64_t random, uint64_t sum) { return SAMPLE_HIGH_64(random, sum) + 1; }
 
 #endif

@@ -1,4 +1,4 @@
-/* sampling.c - describing a draw from each row: rondo_add_sample and its check. */
+/* sampling.c - rondo_add_sample and the check of its arguments. */
 #include "sampling.h"
 
 #include <inttypes.h>

@@ -1,14 +1,20 @@
-/* sampling.cu - drawing a column of each row: by a block, or by a cluster of eight.
+/* sampling.cu - draws a column of each row. A row has one block, or a cluster of eight blocks. They keep the row in
+ * shared memory if there is room, since each search below passes over the row again.
  *
- * Numbers are counted, and their probabilities summed, in bins: a 24th of a factor of two each, the most probable
- * first. What is looked for is the number at which such a sum reaches something: top_k, top_p of all, the random
- * number's part. The sums of bins say in which bin it is. All that is in the bins up to there, if that is little, or
- * else in that bin alone, is sorted by the first block. A bin with more than SAMPLE_LISTED is divided into bins in its
- * turn. Where one of these still has more, thousands of columns that are equally probable, the number is found by
- * halving the range of keys, with a pass over the row each time: slow.
+ * The kernel sorts numbers into bins, the most probable first. A bin covers a 24th of an octave, a factor of two. The
+ * kernel counts the numbers of each bin and sums their probabilities. It then searches up to three numbers: those at
+ * which the running count reaches top_k, the running sum reaches the share top_p, and the running sum reaches the
+ * random share of the draw. Each search has these steps:
  *
- * All sums are of integers (sample_number.h). Nothing but shared memory is kept between passes, so that nothing is left
- * behind for the next replay. The code is small rather than unrolled: most of it runs once. */
+ *   1. The running sums of the bins tell the bin of the number.
+ *   2. If the bins up to this one have few numbers, the first block sorts all of them; else it sorts this bin alone.
+ *   3. If the bin has more than SAMPLE_LISTED numbers, it is itself divided into bins, and the search starts again
+ * there.
+ *   4. If such a smaller bin still has too many, thousands of columns are equally probable. The kernel then halves the
+ *      range of keys until one is left. This is slow: each step is a pass over the row.
+ *
+ * All sums are of integers (sample_number.h). All state is in shared memory, and so the next replay finds nothing to
+ * clear. The loops are not unrolled, since most code runs once. */
 #include "../common/cluster.cuh"
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
@@ -16,24 +22,24 @@
 #include "sample_number.h"
 #include "sampling.h"
 
-/* What the first block asks of all, to find a number. */
+/* A request of the first block to all blocks: to list the keys of some bins, or to halve the keys of one bin. */
 enum { ASK_LIST, ASK_HALVES };
 
 struct request {
   uint32_t ask, by_count;
-  uint32_t first_bin, last_bin;      /* that are listed, or the one whose keys are halved */
-  uint64_t count_before, sum_before; /* of numbers and probabilities, before the first bin */
-  uint64_t needed;                   /* of all bins */
+  uint32_t first_bin, last_bin;      /* the bins to list; ASK_HALVES: the bin whose keys are halved */
+  uint64_t count_before, sum_before; /* of numbers and probabilities, before first_bin */
+  uint64_t needed;                   /* the count or sum to reach, from the first bin of the row on */
 };
 enum { REQUEST_WORDS = sizeof(request) / 8 };
 
-/* In each block. */
+/* Static shared memory of each block. */
 struct sampler_shared {
-  uint64_t warps[32]; /* of one reduction or scan */
+  uint64_t warps[32]; /* each warp's value, in a reduction or scan */
   uint32_t warp_counts[32];
-  uint64_t exchanged[2][SAMPLE_CLUSTER]; /* what each block of the cluster has, twice in turn */
+  uint64_t exchanged[2][SAMPLE_CLUSTER]; /* each block's value in a reduction; reductions alternate between the two */
   request asked;
-  uint64_t found, sum_to_found; /* a key, and the probabilities down to it */
+  uint64_t found, sum_to_found; /* the key of the number, and the sum of probabilities up to it */
   uint32_t listed;
 };
 
@@ -46,19 +52,20 @@ template <int Blocks> struct sampler {
   const sample_parameters &p;
   sampler_shared &s;
   uint64_t *keys;                            /* SAMPLE_LISTED */
-  uint64_t *bin_sums;                        /* of probabilities, from the first bin to each */
-  uint32_t *bin_counts;                      /* likewise of numbers */
-  uint32_t *counts, *low_parts, *high_parts; /* of this block's columns: sums of the parts' low 12 bits and the rest */
+  uint64_t *bin_sums;                        /* running sums of probabilities, from the first bin to each bin */
+  uint32_t *bin_counts;                      /* running counts of numbers */
+  uint32_t *counts, *low_parts, *high_parts; /* of this block, by bin: numbers; sums of sample_part's low 12 bits, and
+                                                of its other bits */
   float *held;                               /* this block's numbers, if p.is_held */
   uint32_t rank, row, first_column, last_column;
   uint32_t exchanges;
   float largest, factor;
-  /* The bin that is divided into bins, or none: -1; and what there is before it. */
+  /* The bin that is divided into smaller bins, or -1; and the count and the sum before it. */
   int32_t divided;
   uint64_t count_before, sum_before;
-  uint32_t list_share;            /* keys of a thread, in the first block's sorted list */
-  uint64_t list_sum, list_before; /* probabilities of these, and of all before them */
-  bool is_listed;                 /* all from the largest number on, so all that can be looked for next */
+  uint32_t list_share;            /* a thread's number of keys in the first block's sorted list */
+  uint64_t list_sum, list_before; /* sums of probabilities: of these keys, and of all keys before them */
+  bool is_listed;                 /* the list begins with the largest number; later searches need no other keys */
 
   __device__ __forceinline__ sampler(const sample_parameters &p, sampler_shared &s, unsigned char *dynamic)
       : p(p), s(s), exchanges(0), divided(-1), count_before(0), sum_before(0), list_share(0), list_sum(0),
@@ -79,7 +86,7 @@ template <int Blocks> struct sampler {
       __syncthreads();
   }
 
-  /* Stores the value at the same place of a block's shared memory. */
+  /* Stores the value at the same address of another block's shared memory. */
   __device__ __forceinline__ void store(uint64_t *place, uint32_t block, uint64_t value) {
     if constexpr (Blocks > 1)
       store_in_block(address_in_block(shared_address(place), block), value);
@@ -87,7 +94,8 @@ template <int Blocks> struct sampler {
       *place = value;
   }
 
-  /* A reduction over all threads of all blocks, whose result all get. Every other one may be on its way. */
+  /* A reduction over all threads of all blocks. All threads get the result. A block may start the next reduction while
+   * others still read this one's values: the two use different rows of s.exchanged. */
   template <typename Join> __device__ __forceinline__ uint64_t reduce(uint64_t value, const Join &join) {
 #pragma unroll
     for (int step = 16; step; step /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, step));
@@ -109,7 +117,7 @@ template <int Blocks> struct sampler {
     return value;
   }
 
-  /* The sums of all threads of this block up to each. */
+  /* Running sums over the threads of this block, each thread's own value included. */
   __device__ __forceinline__ void scan(uint64_t &value, uint32_t &count) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
@@ -131,7 +139,7 @@ template <int Blocks> struct sampler {
 
   /* ---- The row ------------------------------------------------------------------------------------------------- */
 
-  /* The largest key of the row; keeps its numbers if there is room. */
+  /* The largest key of the row. Keeps the row's numbers in shared memory if there is room. */
   __device__ __forceinline__ uint64_t largest_key() {
     const uint32_t first = 8 * threadIdx.x;
     uint32_t at = first_column + first;
@@ -162,8 +170,7 @@ template <int Blocks> struct sampler {
       take(p.is_held ? held[i] : load_number(p.dtype, p.x, row * p.stride + first_column + i), first_column + i);
   }
 
-  /* Where a number counts; the bin is SAMPLE_BINS where its probability is 0, or it is not in the bin that is divided.
-   */
+  /* The bin of a number. It is SAMPLE_BINS if the probability is 0, or if another bin is divided. */
   __device__ __forceinline__ bin_place place_of(float value) const {
     const float t = sample_octaves(largest, factor, value);
     if (!(t < (float)SAMPLE_OCTAVES)) return {SAMPLE_BINS, t};
@@ -180,7 +187,7 @@ template <int Blocks> struct sampler {
     return sample_probability(sample_octaves(largest, factor, sample_value_of_key(key)));
   }
 
-  /* Leaves in all blocks what there is up to each bin; of probabilities only with `sums`. */
+  /* Computes bin_counts, and with `sums` also bin_sums, in all blocks. */
   __device__ __forceinline__ void fill_bins(bool sums) {
     counts[threadIdx.x] = low_parts[threadIdx.x] = high_parts[threadIdx.x] = 0;
     __syncthreads();
@@ -194,7 +201,8 @@ template <int Blocks> struct sampler {
       atomicAdd(&high_parts[at.bin], part >> 12);
     });
     meet();
-    /* Each block adds up its share of the bins, for which eight threads read a block's part each, for all blocks. */
+    /* Each block adds up its share of the bins for all blocks. Of the threads of a bin, each reads one block's
+     * counts. */
     constexpr uint32_t share = SAMPLE_BINS / Blocks;
     static_assert(share * Blocks == SAMPLE_THREADS, "a thread for each part of a bin");
     const uint32_t bin = rank * share + threadIdx.x / Blocks;
@@ -221,9 +229,9 @@ template <int Blocks> struct sampler {
     return load_from_block(address_in_block(shared_address(place), block));
   }
 
-  /* ---- The number at which a sum reaches something ------------------------------------------------------------- */
+  /* ---- The number at which a count or sum reaches `needed` ------------------------------------------------------ */
 
-  /* The thread whose bin it is asks for what is needed to find it there. Some bin reaches `needed`. */
+  /* A thread has a bin. The thread whose bin reaches `needed` writes the request; there is always one. */
   __device__ __forceinline__ void ask(bool by_count, uint64_t needed, bool is_last) {
     const uint32_t bin = threadIdx.x;
     const uint64_t count = count_before + bin_counts[bin], before = count_before + (bin ? bin_counts[bin - 1] : 0);
@@ -238,7 +246,7 @@ template <int Blocks> struct sampler {
     }
   }
 
-  /* The first block's request to all. */
+  /* Sends the first block's request to all blocks. */
   __device__ __forceinline__ void tell() {
     if constexpr (Blocks > 1) {
       __syncthreads();
@@ -248,7 +256,7 @@ template <int Blocks> struct sampler {
     meet();
   }
 
-  /* The keys of the bins asked for to the first block. */
+  /* Sends the keys of the requested bins to the first block. */
   __device__ __forceinline__ void list_keys() {
     each([&](float value, uint32_t column) {
       const uint32_t bin = place_of(value).bin;
@@ -261,8 +269,8 @@ template <int Blocks> struct sampler {
     meet();
   }
 
-  /* The first block's list, the largest first: where each of a few keys goes by comparing it with all, by some threads
-   * each. */
+  /* Sorts the first block's list of a few keys, the largest first. Several threads compare a key with all others; the
+   * number of larger keys is its index. */
   __device__ __forceinline__ void sort_few() {
     uint32_t threads = 32; /* of a key */
     while (s.listed * threads > SAMPLE_THREADS) threads /= 2;
@@ -276,8 +284,8 @@ template <int Blocks> struct sampler {
     __syncthreads();
   }
 
-  /* The same of many by a bitonic network (Batcher, Sorting networks and their applications, 1968), with zeros behind.
-   */
+  /* The same for many keys, by a bitonic network (Batcher, Sorting networks and their applications, 1968). Zeros fill
+   * the list up to a power of two. */
   __device__ __forceinline__ void sort_many() {
     uint32_t size = 2;
     while (size < s.listed) size *= 2;
@@ -288,7 +296,7 @@ template <int Blocks> struct sampler {
         if (stride >= 32 && sorted > 64)
           __syncthreads();
         else
-          __syncwarp(); /* 32 lanes have 64 keys that lie together, as they had at the step before */
+          __syncwarp(); /* the 32 lanes of a warp have 64 contiguous keys, the same as in the step before */
         for (uint32_t i = threadIdx.x; i < size / 2; i += SAMPLE_THREADS) {
           const uint32_t low = 2 * i - (i & (stride - 1)), high = low + stride;
           const uint64_t a = keys[low], b = keys[high];
@@ -298,8 +306,8 @@ template <int Blocks> struct sampler {
     __syncthreads();
   }
 
-  /* In the first block: what there is in the sorted list up to this thread's keys, one or, of many, some that follow
-   * each other. */
+  /* In the first block: the sum of the sorted list before this thread's keys. A thread has one key, or several
+   * consecutive keys of a long list. */
   __device__ __forceinline__ void sum_list() {
     uint64_t sum = 0;
     uint32_t none = 0;
@@ -311,7 +319,7 @@ template <int Blocks> struct sampler {
     list_before = s.asked.sum_before + sum - list_sum;
   }
 
-  /* In the first block: the number in the sorted list. */
+  /* In the first block: finds the number in the sorted list. */
   __device__ __forceinline__ void find_in_list() {
     const uint32_t first = threadIdx.x * list_share;
     uint64_t sum = list_before;
@@ -325,7 +333,7 @@ template <int Blocks> struct sampler {
     __syncthreads();
   }
 
-  /* What the bin's keys from this one up have, of all blocks. */
+  /* The count or sum over those keys of the bin that are at least `key`, of all blocks. */
   __device__ __forceinline__ uint64_t sum_from(uint64_t key, bool by_count) {
     uint64_t sum = 0;
     each([&](float value, uint32_t column) {
@@ -335,7 +343,7 @@ template <int Blocks> struct sampler {
     return reduce(sum, [](uint64_t a, uint64_t b) { return a + b; });
   }
 
-  /* By all blocks: the largest key from which on the bin has what is needed. */
+  /* In all blocks: finds the largest key for which sum_from(key) reaches the needed count or sum. */
   __device__ __forceinline__ void find_by_halves() {
     const uint64_t needed = s.asked.needed - (s.asked.by_count ? s.asked.count_before : s.asked.sum_before);
     uint64_t low = 0, high = ~0ull;
@@ -352,7 +360,7 @@ template <int Blocks> struct sampler {
     __syncthreads();
   }
 
-  /* By all blocks: bins of the one that has too many, in which it is looked for again. */
+  /* In all blocks: divides a bin with too many numbers into smaller bins, and searches there. */
   __device__ __forceinline__ void divide_bin() {
     const bool by_count = s.asked.by_count;
     const uint64_t needed = s.asked.needed;
@@ -362,8 +370,8 @@ template <int Blocks> struct sampler {
     meet();
   }
 
-  /* For the first block, by all: the number at which the sum reaches `needed`, and the probabilities down to it.
-   * `is_known`: all blocks know what is needed, or else the first. */
+  /* Called by all blocks: gives the first block the number at which the count or sum reaches `needed`, and the sum of
+   * probabilities up to it. `is_known`: all blocks know `needed`; else only the first does. */
   __device__ __forceinline__ void find(bool by_count, uint64_t needed, bool is_known, bool is_last) {
     if (is_listed) {
       if (rank) return;
@@ -426,7 +434,7 @@ template <int Blocks> struct sampler {
     return s.found;
   }
 
-  /* Are there more numbers than are listed together in the bins that reach this count? */
+  /* Do the bins that reach this count have too many numbers to be listed together? */
   __device__ __forceinline__ bool is_beyond_list(uint32_t count) {
     const uint32_t bin = threadIdx.x, up_to = bin_counts[bin], before = bin ? bin_counts[bin - 1] : 0;
     return __syncthreads_or(before < count && up_to > SAMPLE_TOGETHER && up_to >= count);

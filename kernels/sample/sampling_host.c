@@ -1,7 +1,8 @@
-/* sampling_host.c - drawing a column of each row on the host: an item is a row.
+/* sampling_host.c - draws a column of each row on the host. An item of work is a row.
  *
- * The column at which a sum passes a number is found by the digits of its key, the highest first: a pass over the row
- * sums, for each value of a digit, what the keys have that share the digits before. */
+ * find() searches the key at which a running count or sum reaches a number. It determines the key's digits of 8 bits,
+ * the highest first. One pass over the row adds up, for each value of the next digit, the keys with the digits found so
+ * far. */
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
 #include "sample_number.h"
@@ -14,7 +15,7 @@ struct row {
   rondo_dtype dtype;
   const void *data;
   int64_t begin, n;
-  float largest, factor; /* of sample_octaves */
+  float largest, factor; /* arguments of sample_octaves */
 };
 
 int64_t sample_host_items(const struct op_task *task) { return task->operands[SAMPLE_X].shape[0]; }
@@ -33,8 +34,8 @@ static uint64_t largest_key(const struct row *row) {
   return largest;
 }
 
-/* Adds what each key has, 1 or its probability, to the sum of its digit above `shift`, where the digits before are
- * those of `prefix`. */
+/* For each key whose digits above `shift` + 8 bits are those of `prefix`: adds 1 or its probability to the sum of its
+ * digit at `shift`. */
 static void sum_digits(const struct row *row, bool by_count, uint64_t prefix, int shift, uint64_t *sums) {
   float values[PIECE];
   for (int64_t column = 0; column < row->n; column += PIECE) {
@@ -50,7 +51,7 @@ static void sum_digits(const struct row *row, bool by_count, uint64_t prefix, in
   }
 }
 
-/* The key at which the sum from the largest key down reaches `needed`; 0 if it does not. */
+/* The key at which the count or sum reaches `needed`, from the largest key down; 0 if it does not reach it. */
 static uint64_t find(const struct row *row, bool by_count, uint64_t needed) {
   uint64_t prefix = 0;
   for (int shift = 64 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
@@ -64,7 +65,7 @@ static uint64_t find(const struct row *row, bool by_count, uint64_t needed) {
   return prefix;
 }
 
-/* What all keys from the largest down to this one have. */
+/* The sum of probabilities of all keys that are at least `key`. */
 static uint64_t sum_down_to(const struct row *row, uint64_t key) {
   uint64_t sum = 0;
   float values[PIECE];

@@ -1,4 +1,4 @@
-/* sampling_select.c - a cluster for each row of a few, a block for each of many. */
+/* sampling_select.c - chooses one cluster or one block for each row, and the shared memory. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
 #include "sampling.h"
@@ -7,9 +7,9 @@
 SAMPLE_KERNELS(KERNEL_CONSTANT)
 SAMPLE_CLUSTER_KERNELS(KERNEL_CONSTANT)
 
-enum { STATIC_BYTES = 1024 }; /* of shared memory, at most, besides what is asked for here */
+enum { STATIC_BYTES = 1024 }; /* the most static shared memory of the kernels */
 
-/* Clusters as long as they all run at once, if the row has something for each of their threads. */
+/* Clusters, if all of them run at once and a row has more than four numbers for each thread of a block. */
 static bool by_clusters(const struct op_operand *x, const struct chip *chip) {
   const int64_t columns = SAMPLE_THREADS;
   return launch_chip(chip) != CHIP_SM_80 && x->shape[1] > 4 * columns &&

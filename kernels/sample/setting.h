@@ -1,4 +1,4 @@
-/* setting.h - operands of operations on rows of logits that are one number for all rows, or one for each. */
+/* setting.h - settings of sampling and penalties: operands with one number for all rows, or one for each row. */
 #ifndef RONDO_SETTING_H
 #define RONDO_SETTING_H
 
@@ -7,7 +7,7 @@
 
 #include "../../runtime/op.h"
 
-/* Is it there, as "[1] or [count]" of this type? */
+/* Checks that the setting is present with this type and the shape [1] or [count]. */
 static inline rondo_status setting_check(const struct op_task *task, uint32_t index, const char *name,
                                          rondo_dtype dtype, int64_t count) {
   const struct op_operand *setting = &task->operands[index];
@@ -23,7 +23,7 @@ static inline bool setting_is_of_each_row(const struct op_task *task, uint32_t i
   return task->operands[index].shape[0] > 1;
 }
 
-/* On the host: the row's number, or `absent` where there is none. */
+/* On the host: the row's number, or `absent` if the setting is absent. */
 static inline float setting_real(const struct op_call *call, uint32_t index, int64_t row, float absent) {
   if (!call->task->operands[index].present) return absent;
   return ((const float *)call->data[index])[setting_is_of_each_row(call->task, index) ? row : 0];

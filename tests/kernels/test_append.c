@@ -269,14 +269,14 @@ Test(append, refuses_what_does_not_match) {
   REQUIRE_ERROR(rondo_add_append(g, &(rondo_append_desc){__VA_ARGS__}), RONDO_INVALID_ARGUMENT, fragment)
   REQUIRE_ERROR(rondo_add_append(g, NULL), RONDO_INVALID_ARGUMENT, "rondo_add_append: the description is NULL");
   REFUSED("dst is absent, expected a tensor", "k", rows, {0}, at, 2);
-  REFUSED("src is absent, expected dst's dtype", "k", {0}, cache, at, 2);
-  REFUSED("is [2, 3, 1, 64] f16, expected dst's dtype and, but for the rows in dimension 2, its shape, [2, 3, 8, 32] "
-          "f16",
-          "k", wide, cache, at, 2);
-  REFUSED("is [2, 3, 1, 32] bf16, expected dst's dtype", "k", other, cache, at, 2);
-  REFUSED("src has 9 rows, dst has room for 8", "k", many, cache, at, 2);
+  REFUSED("src is absent, expected the dtype and shape of dst", "k", {0}, cache, at, 2);
+  REFUSED(
+      "is [2, 3, 1, 64] f16, expected the dtype and shape of dst, [2, 3, 8, 32] f16, where only dimension 2 may differ",
+      "k", wide, cache, at, 2);
+  REFUSED("is [2, 3, 1, 32] bf16, expected the dtype and shape of dst", "k", other, cache, at, 2);
+  REFUSED("src has 9 rows, expected at most the 8 of dst", "k", many, cache, at, 2);
   REFUSED("dimension is 4, expected less than dst's rank, 4", "k", rows, cache, at, 4);
-  REFUSED("nvfp4 rows would be half a byte", "k", code_rows, codes, at, 1);
+  REFUSED("expected less: an nvfp4 value is half a byte", "k", code_rows, codes, at, 1);
   REFUSED("is [3] i32, expected [1] or [2] i32", "k", rows, cache, odd, 2);
   REFUSED("position is absent, expected [1] or [2] i32", "k", rows, cache, {0}, 2);
   REFUSED("is [2] i32, expected [1] i32", "k", cache, cache, at_each, 0);

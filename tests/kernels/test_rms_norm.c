@@ -179,7 +179,8 @@ Test(rms_norm, refuses_what_does_not_match) {
   REQUIRE_OK(rondo_state(g, "none", RONDO_F32, 3, (int64_t[]){0, 4, 32}, &none));
   REFUSED("x_parts is [2, 4, 31] f32, expected [2, 4, 32] f32", .x = x, .out = out, .x_parts = parts);
   REFUSED("x_parts is [0, 4, 32] f32, expected [1, 4, 32] f32", .x = x, .out = out, .x_parts = none);
-  REFUSED("x has rank 4, expected less beside x_parts", .x = deep, .out = deep, .x_parts = parts);
+  REFUSED("x has rank 4, expected less: x_parts has one dimension more than x", .x = deep, .out = deep,
+          .x_parts = parts);
   rondo_tensor top, middle;
   REQUIRE_OK(rondo_view(g, x, (int64_t[]){0, 0}, (int64_t[]){2, 32}, &top));
   REQUIRE_OK(rondo_view(g, x, (int64_t[]){1, 0}, (int64_t[]){2, 32}, &middle));
