@@ -1,8 +1,10 @@
 /* test_attention_block.c - the attention half of a decoder's layer against fp64: one sequence and several, sizes of
  * models and others, positions at all borders; and that each of its kernels has a case here. */
+#include <criterion/criterion.h>
+
 #include "../../kernels/decoder/attention_block_wide.h"
 #include "../../kernels/decoder/attention_rows.h"
-#include "test_decoder_run.h"
+#include "../oracles/decoder_run.h"
 
 static void attention_blocks(rondo_backend backend) { models_run(backend, true); }
 BOTH_BACKENDS(attention_block, of_models_matches_fp64, attention_blocks)
@@ -19,7 +21,7 @@ static void several_sequences(rondo_backend backend) {
     h.no_norm_weights = i == 5, h.state_position = i % 3 != 0;
     if (i == 9) h.epsilon = 0;
     h = at_positions(h, 7 * i);
-    run(backend, &h);
+    half_run(backend, &h);
   }
 }
 BOTH_BACKENDS(attention_block, of_several_sequences_matches_fp64, several_sequences)
@@ -39,7 +41,7 @@ static void wide_attention(rondo_backend backend) {
     h.no_norm_weights = i == 4, h.state_position = i % 3 != 0;
     if (i == 5) h.epsilon = 0;
     h = at_positions(h, 5 * i);
-    run(backend, &h);
+    half_run(backend, &h);
   }
 }
 BOTH_BACKENDS(attention_block, of_one_token_and_a_large_model_matches_fp64, wide_attention)
@@ -56,7 +58,7 @@ static void in_both_types(rondo_backend backend, struct half h, int64_t rows, si
     one.frequencies = number % 3 == 1, one.state_position = number / 2 % 2;
     if (!one.frequencies) one.base = 10000.0f;
     one = at_positions(one, 3 * number + type);
-    run(backend, &one);
+    half_run(backend, &one);
   }
 }
 
@@ -123,7 +125,7 @@ static void at_borders(rondo_backend backend, struct half h, int64_t rows, size_
     one.frequencies = first % 3 == 1, one.state_position = first / 2 % 2;
     if (!one.frequencies) one.base = 10000.0f;
     for (size_t b = 0; b < (size_t)rows; b++) one.positions[b] = borders[(first + b) % COUNT(borders)];
-    run(backend, &one);
+    half_run(backend, &one);
   }
 }
 
@@ -163,7 +165,7 @@ static void positions_of_other_types(rondo_backend backend) {
                                row_counts[i / 3 % COUNT(row_counts)], true);
     h.capacity = CAPACITY, h.out_parts = h.kv_heads, h.base = 10000.0f, h.one_position = i >= COUNT(borders);
     for (size_t b = 0; b < (size_t)h.rows; b++) h.positions[b] = borders[(i + b) % COUNT(borders)];
-    run(backend, &h);
+    half_run(backend, &h);
   }
 }
 BOTH_BACKENDS(attention_block, in_steps_at_and_beyond_all_borders_matches_fp64, positions_of_other_types)
@@ -172,7 +174,7 @@ BOTH_BACKENDS(attention_block, in_steps_at_and_beyond_all_borders_matches_fp64, 
 static void no_capacity(rondo_backend backend) {
   struct half h = with_types(models[0], 0, 2, true);
   h.capacity = 0, h.out_parts = 3;
-  run(backend, &h);
+  half_run(backend, &h);
 }
 BOTH_BACKENDS(attention_block, without_a_row_in_its_cache_gives_zeros, no_capacity)
 
@@ -188,9 +190,9 @@ static struct half wide_codes(size_t number) {
 
 static void wide_values(rondo_backend backend) {
   struct half h;
-  for (size_t i = 0; i < 2 * COUNT(x_changes); i++) h = wide_codes(i), run_changed(backend, &h, x_changes[i / 2]);
-  static void (*const plain[])(struct half *) = {NULL, mostly_zero, zero};
-  for (size_t i = 0; i < COUNT(plain); i++) h = wide_codes(i), h.epsilon = 0, run_changed(backend, &h, plain[i]);
+  for (size_t i = 0; i < 2 * COUNT(x_changes); i++) h = wide_codes(i), half_run_changed(backend, &h, x_changes[i / 2]);
+  static void (*const plain[])(struct half *) = {NULL, x_mostly_zero, x_zero};
+  for (size_t i = 0; i < COUNT(plain); i++) h = wide_codes(i), h.epsilon = 0, half_run_changed(backend, &h, plain[i]);
 }
 BOTH_BACKENDS(attention_block, of_a_large_model_and_nvfp4_takes_numbers_of_any_size, wide_values)
 
@@ -198,7 +200,7 @@ static void wide_not_finite(rondo_backend backend) {
   for (size_t i = 0; i < 3; i++) {
     struct half h = wide_codes(i);
     if (i == 2) h.epsilon = 0;
-    run_not_finite(backend, &h);
+    half_run_not_finite(backend, &h);
   }
 }
 BOTH_BACKENDS(attention_block, of_a_large_model_and_nvfp4_hides_no_nan, wide_not_finite)

@@ -1,10 +1,16 @@
 /* test_decoder.c - the halves of a decoder's layer against fp64: sizes of models and others, every type of weights, any
  * number of rows and parts; the same bits on every replay; and that each kernel of the feed forward has a case here.
  * Attention alone: test_attention_block.c. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "../../kernels/decoder/feed_forward_one.h"
 #include "../../kernels/decoder/feed_forward_stream.h"
 #include "../../kernels/decoder/sum_parts.h"
-#include "test_decoder_run.h"
+#include "../../runtime/graph.h"
+#include "../oracles/decoder_run.h"
 
 static void feed_forwards(rondo_backend backend) { models_run(backend, false); }
 BOTH_BACKENDS(decoder, a_feed_forward_of_models_matches_fp64, feed_forwards)
@@ -16,7 +22,7 @@ static void one_token(rondo_backend backend) {
     h.x_parts = (int64_t[]){3, 0, 8, 1, 9}[i % 5], h.out_parts = i % 7 == 6 ? 9 : 8;
     h.no_norm_weights = i % 4 == 1, h.padded = i == 8;
     if (i % 4 == 3) h.epsilon = 0;
-    run(backend, &h);
+    half_run(backend, &h);
   }
 }
 BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_matches_fp64, one_token)
@@ -29,7 +35,7 @@ static void several_tokens(rondo_backend backend) {
     h.x_parts = (int64_t[]){3, 0, 8, 1}[i % 4], h.out_parts = 8;
     h.no_norm_weights = i % 4 == 1;
     if (i % 5 == 4) h.epsilon = 0;
-    run(backend, &h);
+    half_run(backend, &h);
   }
 }
 BOTH_BACKENDS(decoder, a_feed_forward_of_several_tokens_matches_fp64, several_tokens)
@@ -42,10 +48,10 @@ static void large(rondo_backend backend) {
     struct half h = {.hidden = 2048, .query_heads = 32, .kv_heads = 8, .dimension = 64, .capacity = 150};
     h.columns = 8192, h.x_parts = 8, h.out_parts = 8, h.base = 500000.0f, h.pairing = RONDO_ROPE_HALVES;
     h = at_positions(with_types(h, some[i], rows[i], true), (uint64_t)i);
-    run(backend, &h);
+    half_run(backend, &h);
     h = with_types((struct half){.hidden = 2048, .columns = 8192, .x_parts = 8, .out_parts = 8}, some[i], rows[i],
                    false);
-    run(backend, &h);
+    half_run(backend, &h);
   }
 }
 BOTH_BACKENDS(decoder, halves_of_a_large_model_match_fp64, large)
@@ -57,7 +63,7 @@ static void uneven(rondo_backend backend) {
     struct half h =
         with_types((struct half){.hidden = 896, .columns = 4864}, i == 2 ? IN_NVFP4 : IN_BF16, rows[i], false);
     h.x_parts = 2, h.out_parts = 8;
-    run(backend, &h);
+    half_run(backend, &h);
   }
 }
 BOTH_BACKENDS(decoder, a_feed_forward_of_an_uneven_size_matches_fp64, uneven)
@@ -113,9 +119,9 @@ static void streamed(rondo_backend backend) {
   for (size_t i = 0; i < 2 * COUNT(sizes); i++) {
     struct half h = sizes[i / 2];
     h.dtype = i % 2 ? RONDO_F16 : RONDO_BF16, h.weights = RONDO_NVFP4, h.rows = 1;
-    run(backend, &h);
+    half_run(backend, &h);
     h.last_part_is_late = true;
-    run(backend, &h);
+    half_run(backend, &h);
   }
 }
 BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_and_nvfp4_matches_fp64, streamed)
@@ -124,7 +130,7 @@ static void streamed_values(rondo_backend backend) {
   for (size_t i = 0; i < 2 * COUNT(x_changes); i++) {
     struct half h = {.hidden = 1280, .columns = 1152, .out_parts = 3, .rows = 1, .epsilon = i % 2 ? 1e-5f : 0};
     h.dtype = RONDO_BF16, h.weights = RONDO_NVFP4;
-    run_changed(backend, &h, x_changes[i / 2]);
+    half_run_changed(backend, &h, x_changes[i / 2]);
   }
 }
 BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_and_nvfp4_takes_numbers_of_any_size, streamed_values)
@@ -152,7 +158,7 @@ static void odd(rondo_backend backend) {
     h.frequencies = i % 3 == 0, h.one_position = i % 4 == 1;
     if (i % 3 == 1) h.base = 10000.0f;
     h = at_positions(h, i);
-    run(backend, &h);
+    half_run(backend, &h);
   }
 }
 BOTH_BACKENDS(decoder, other_sizes_gaps_and_what_is_left_out_match_fp64, odd)
@@ -165,7 +171,7 @@ static void ragged(rondo_backend backend) {
       struct half h = {.hidden = hidden[i], .query_heads = 2, .kv_heads = 1, .dimension = 32, .capacity = 9};
       h.columns = 5 + (int64_t)i, h.x_parts = 2, h.out_parts = 3;
       h = at_positions(with_types(h, i, 1 + (int64_t)i * 5, attention), i);
-      run(backend, &h);
+      half_run(backend, &h);
     }
   }
 }
@@ -198,7 +204,7 @@ static void layers(rondo_backend backend) {
     for (int i = 0; i < HALVES; i++) half_get(&halves[i], &trial);
     for (int i = 0; i < HALVES; i++) half_check(&halves[i], "a half of a layer");
     for (int replay = 0; replay < 3; replay++)
-      for (int i = 0; i < HALVES; i++) repeat(&halves[i], &trial, "a half of a layer");
+      for (int i = 0; i < HALVES; i++) half_repeat(&halves[i], &trial, "a half of a layer");
     trial_end(&trial);
     for (int i = 0; i < HALVES; i++) half_free(&halves[i], i == 0);
   }
@@ -250,7 +256,7 @@ static void not_hidden(rondo_backend backend) {
   for (size_t i = 0; i < 2; i++) {
     struct half h = {.hidden = 1280, .columns = 1152, .out_parts = 3, .rows = 1, .epsilon = i ? 1e-5f : 0};
     h.dtype = RONDO_BF16, h.weights = RONDO_NVFP4;
-    run_not_finite(backend, &h);
+    half_run_not_finite(backend, &h);
   }
 }
 BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_and_nvfp4_hides_no_nan, not_hidden)

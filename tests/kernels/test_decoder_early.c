@@ -4,12 +4,17 @@
  * In front of the half stands a task that keeps one block busy for long, then tasks that write some of what the half
  * reads, each waiting for the one before: a kernel that did not wait would find what the replay before had. Replays
  * take two sets of values in turn, each checked once against fp64, and then for the same bits. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "../../kernels/decoder/attention_block.h"
 #include "../../kernels/decoder/decoder.h"
 #include "../../kernels/decoder/feed_forward_one.h"
 #include "../../kernels/decoder/feed_forward_stream.h"
 #include "../../runtime/exec.h"
-#include "test_decoder_run.h"
+#include "../oracles/decoder_run.h"
 
 enum { SETS = 2, LONG_ROW = 1 << 18 };
 
@@ -162,7 +167,7 @@ static void early_run(rondo_backend backend, const struct half *h, int written, 
   char what[200], text[240];
   void *first[SETS][2];
   early_describe(&early, backend, h, written);
-  describe(&early.sets[0], what);
+  half_describe(&early.sets[0], what);
   snprintf(text, sizeof text, "%s, written %d", what, written);
   half_check_launches(early.trial.graph, early.trial.graph->task_count - 1, &early.sets[0], text);
   trial_instantiate(&early.trial);

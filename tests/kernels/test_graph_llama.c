@@ -1,10 +1,14 @@
 /* test_graph_llama.c - the ready-made graph of a Llama's step: decode and prefill against 64 bits, sequences beside
  * each other and alone, tokens that the graph feeds back, and what it refuses. */
+
+#include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "../../runtime/graph.h"
-#include "test_llama_oracle.h"
+#include "../oracles/llama_oracle.h"
 
 static rondo_graph_llama_desc plain_desc(void) {
   return (rondo_graph_llama_desc){.dtype = RONDO_BF16,

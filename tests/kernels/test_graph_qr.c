@@ -1,7 +1,12 @@
 /* test_graph_qr.c - rondo_graph_qr: every form, fused and in panels, meets LAPACK's ratios, and panels have lookahead.
  */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "../../runtime/dependencies.h"
-#include "test_qr_oracle.h"
+#include "../oracles/qr_oracle.h"
 #include <rondo_graphs.h>
 
 /* One call of rondo_graph_qr and its matrices. */

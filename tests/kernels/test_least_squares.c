@@ -1,8 +1,13 @@
 /* test_least_squares.c - rondo_add_least_squares in register tiles and beyond them: every kind of matrix and layout,
  * against rounding's own bound and against LAPACK's gels; bits, singular matrices, NaN, and what is refused. */
-#include <lapacke.h>
 
-#include "test_least_squares_problem.h"
+#include <criterion/criterion.h>
+#include <lapacke.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/least_squares_oracle.h"
 
 /* The tiles, and shapes that stand somewhere in one; behind them shapes beyond all, which take two kernels. */
 static const int16_t tiles[][2] = {{8, 8},    {16, 16},  {32, 32},  {64, 64},  {128, 128}, {128, 16},
@@ -25,18 +30,18 @@ static const int16_t *shape_of(int i) {
 /* ---- Every kind, every layout ----------------------------------------------------------------------------------- */
 
 static void every_kind_of(rondo_backend backend, rondo_dtype dtype) {
-  struct problem all[TILES + BEYOND];
+  struct fit all[TILES + BEYOND];
   for (int i = 0; i < TILES + BEYOND; i++) {
     const int16_t *shape = i < TILES ? tiles[i] : beyond[i - TILES];
-    all[i] = (struct problem){.dtype = dtype,
-                              .m = shape[0],
-                              .n = shape[1],
-                              .sides = 1 + i % 2,
-                              .batch = QR_KINDS + 1, /* no multiple of the matrices of a warp */
-                              .kinds = every_kind,
-                              .kind_count = QR_KINDS};
+    all[i] = (struct fit){.dtype = dtype,
+                          .m = shape[0],
+                          .n = shape[1],
+                          .sides = 1 + i % 2,
+                          .batch = QR_KINDS + 1, /* no multiple of the matrices of a warp */
+                          .kinds = every_kind,
+                          .kind_count = QR_KINDS};
   }
-  problems_expect(backend, all, TILES + BEYOND);
+  fits_expect(backend, all, TILES + BEYOND);
 }
 static void kinds_f32(rondo_backend backend) { every_kind_of(backend, RONDO_F32); }
 static void kinds_f64(rondo_backend backend) { every_kind_of(backend, RONDO_F64); }
@@ -48,21 +53,21 @@ BOTH_BACKENDS(least_squares, every_kind_of_matrix_of_f64_is_solved_to_rounding, 
 static void every_layout_of(rondo_backend backend, rondo_dtype dtype) {
   static const int8_t sides[] = {1, 3, 4, 17, 50};
   for (int layout = 0; layout < 5; layout++) {
-    struct problem all[MOST];
+    struct fit all[MOST];
     for (int i = 0; i < MOST; i++)
-      all[i] = (struct problem){.dtype = dtype,
-                                .layout = layout >= 3 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR,
-                                .m = shape_of(i)[0],
-                                .n = shape_of(i)[1],
-                                .sides = sides[(i + layout) % 5],
-                                .batch = 5,
-                                .padding = layout == 0 || layout == 3 ? 0
-                                           : layout == 1              ? 8
-                                                                      : 4,
-                                .aligned = layout == 1,
-                                .kinds = hard_kinds,
-                                .kind_count = 4};
-    problems_expect(backend, all, MOST);
+      all[i] = (struct fit){.dtype = dtype,
+                            .layout = layout >= 3 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR,
+                            .m = shape_of(i)[0],
+                            .n = shape_of(i)[1],
+                            .sides = sides[(i + layout) % 5],
+                            .batch = 5,
+                            .padding = layout == 0 || layout == 3 ? 0
+                                       : layout == 1              ? 8
+                                                                  : 4,
+                            .aligned = layout == 1,
+                            .kinds = hard_kinds,
+                            .kind_count = 4};
+    fits_expect(backend, all, MOST);
   }
 }
 static void layouts_f32(rondo_backend backend) { every_layout_of(backend, RONDO_F32); }
@@ -73,18 +78,18 @@ BOTH_BACKENDS(least_squares, f64_of_every_shape_is_solved_in_every_layout, layou
 /* Columns too long for shared memory, and for the blocked kernels of qr. */
 static void long_columns(rondo_backend backend) {
   static const enum qr_kind kinds[] = {QR_RANDOM, QR_LARGEST};
-  struct problem all[] = {{.dtype = RONDO_F32, .m = 30000, .n = 3, .sides = 5, .batch = 2},
-                          {.dtype = RONDO_F64, .m = 13000, .n = 4, .sides = 2, .batch = 2},
-                          {.dtype = RONDO_F64, .m = 9000, .n = 2, .sides = 7, .batch = 3}};
+  struct fit all[] = {{.dtype = RONDO_F32, .m = 30000, .n = 3, .sides = 5, .batch = 2},
+                      {.dtype = RONDO_F64, .m = 13000, .n = 4, .sides = 2, .batch = 2},
+                      {.dtype = RONDO_F64, .m = 9000, .n = 2, .sides = 7, .batch = 3}};
   for (int i = 0; i < 3; i++) all[i].kinds = kinds, all[i].kind_count = 2;
-  problems_expect(backend, all, 3);
+  fits_expect(backend, all, 3);
 }
 BOTH_BACKENDS(least_squares, long_columns_are_solved_to_rounding, long_columns)
 
 /* ---- LAPACK ----------------------------------------------------------------------------------------------------- */
 
 /* dgels in double, of matrices so well conditioned that solutions can be compared. */
-static void expect_gels(const struct problem *p, const struct solution *got, int64_t item) {
+static void expect_gels(const struct fit *p, const struct solution *got, int64_t item) {
   const int64_t m = p->m, n = p->n;
   const double *x = got->x + item * n * p->sides, *b = p->rights + item * m * p->sides;
   double *a = qr_memory(m * n, sizeof *a), *expected = qr_memory(m * p->sides, sizeof *expected);
@@ -92,7 +97,7 @@ static void expect_gels(const struct problem *p, const struct solution *got, int
   memcpy(expected, b, (size_t)(m * p->sides) * sizeof *expected);
   cr_assert_eq(LAPACKE_dgels(LAPACK_COL_MAJOR, 'N', (int)m, (int)n, (int)p->sides, a, (int)m, expected, (int)m), 0);
   char where[160];
-  problem_describe(p, item, where, sizeof where);
+  fit_describe(p, item, where, sizeof where);
   for (int64_t s = 0; s < p->sides; s++) {
     double b_norm = 0, norm = 0, difference = 0;
     for (int64_t i = 0; i < m; i++) b_norm = hypot(b_norm, b[s * m + i]);
@@ -107,20 +112,20 @@ static void expect_gels(const struct problem *p, const struct solution *got, int
 
 static void like_gels(rondo_backend backend) {
   static const enum qr_kind kinds[] = {QR_CONDITION_2};
-  struct problem all[2 * MOST];
+  struct fit all[2 * MOST];
   struct solution solutions[2 * MOST];
   struct random random = {7};
   for (int i = 0; i < 2 * MOST; i++) {
-    all[i] = (struct problem){.dtype = i < MOST ? RONDO_F32 : RONDO_F64,
-                              .m = shape_of(i % MOST)[0],
-                              .n = shape_of(i % MOST)[1],
-                              .sides = 1 + i % MOST % 5,
-                              .batch = 2,
-                              .kinds = kinds,
-                              .kind_count = 1};
-    problem_fill(&all[i], &random);
+    all[i] = (struct fit){.dtype = i < MOST ? RONDO_F32 : RONDO_F64,
+                          .m = shape_of(i % MOST)[0],
+                          .n = shape_of(i % MOST)[1],
+                          .sides = 1 + i % MOST % 5,
+                          .batch = 2,
+                          .kinds = kinds,
+                          .kind_count = 1};
+    fit_fill(&all[i], &random);
   }
-  problems_run(backend, all, (size_t)2 * MOST, solutions);
+  fits_run(backend, all, (size_t)2 * MOST, solutions);
   for (int i = 0; i < 2 * MOST; i++) {
     for (int64_t item = 0; item < all[i].batch; item++) expect_gels(&all[i], &solutions[i], item);
     solution_free(&solutions[i]);
@@ -135,19 +140,19 @@ BOTH_BACKENDS(least_squares, solutions_and_residuals_are_those_of_lapack, like_g
  * the same bits. */
 static void same_bits(rondo_backend backend) {
   enum { BOTH = 2 * MOST, BATCH = 13 };
-  struct problem all[BOTH], again[BOTH], alone[BOTH];
+  struct fit all[BOTH], again[BOTH], alone[BOTH];
   struct solution solutions[BOTH], repeated[BOTH], single[BOTH];
   struct random random = {31};
   for (int i = 0; i < BOTH; i++) {
-    struct problem *p = &all[i];
-    *p = (struct problem){.dtype = i < MOST ? RONDO_F32 : RONDO_F64,
-                          .m = shape_of(i % MOST)[0],
-                          .n = shape_of(i % MOST)[1],
-                          .sides = 1 + (i % MOST + 2) % 3,
-                          .batch = BATCH,
-                          .kinds = random_kind,
-                          .kind_count = 1};
-    problem_fill(p, &random);
+    struct fit *p = &all[i];
+    *p = (struct fit){.dtype = i < MOST ? RONDO_F32 : RONDO_F64,
+                      .m = shape_of(i % MOST)[0],
+                      .n = shape_of(i % MOST)[1],
+                      .sides = 1 + (i % MOST + 2) % 3,
+                      .batch = BATCH,
+                      .kinds = random_kind,
+                      .kind_count = 1};
+    fit_fill(p, &random);
     for (int item = BATCH / 2; item < BATCH; item += BATCH - 1 - BATCH / 2) {
       memcpy(p->matrices + item * p->m * p->n, p->matrices, (size_t)(p->m * p->n) * sizeof(double));
       memcpy(p->rights + item * p->m * p->sides, p->rights, (size_t)(p->m * p->sides) * sizeof(double));
@@ -156,15 +161,15 @@ static void same_bits(rondo_backend backend) {
     alone[i].batch = 1;
     alone[i].x_alone = true;
   }
-  problems_run(backend, all, BOTH, solutions);
-  problems_run(backend, again, BOTH, repeated);
-  problems_run(backend, alone, BOTH, single);
+  fits_run(backend, all, BOTH, solutions);
+  fits_run(backend, again, BOTH, repeated);
+  fits_run(backend, alone, BOTH, single);
   for (int i = 0; i < BOTH; i++) {
-    const struct problem *p = &all[i];
+    const struct fit *p = &all[i];
     const size_t numbers = (size_t)(p->n * p->sides), bytes = numbers * sizeof(double);
     const double *x = solutions[i].x;
     char where[160];
-    problem_describe(p, 0, where, sizeof where);
+    fit_describe(p, 0, where, sizeof where);
     cr_expect(!memcmp(x, repeated[i].x, BATCH * bytes), "replays differ: %s", where);
     cr_expect(!memcmp(solutions[i].residual, repeated[i].residual, BATCH * (size_t)p->sides * sizeof(double)),
               "residuals of replays differ: %s", where);
@@ -183,20 +188,20 @@ BOTH_BACKENDS(least_squares, a_matrix_has_the_same_bits_in_every_replay_and_batc
  * item 9. Nothing else changes a bit, and a side of its own neither. */
 static void poisoned(rondo_backend backend) {
   enum { BOTH = 2 * MOST, BATCH = 13 };
-  struct problem good[BOTH], bad[BOTH];
+  struct fit good[BOTH], bad[BOTH];
   struct solution clean[BOTH], got[BOTH];
   struct random random = {100};
   for (int i = 0; i < BOTH; i++) {
-    good[i] = (struct problem){.dtype = i < MOST ? RONDO_F32 : RONDO_F64,
-                               .m = shape_of(i % MOST)[0],
-                               .n = shape_of(i % MOST)[1],
-                               .sides = 1 + i % MOST % 2,
-                               .batch = BATCH,
-                               .kinds = random_kind,
-                               .kind_count = 1};
-    problem_fill(&good[i], &random);
+    good[i] = (struct fit){.dtype = i < MOST ? RONDO_F32 : RONDO_F64,
+                           .m = shape_of(i % MOST)[0],
+                           .n = shape_of(i % MOST)[1],
+                           .sides = 1 + i % MOST % 2,
+                           .batch = BATCH,
+                           .kinds = random_kind,
+                           .kind_count = 1};
+    fit_fill(&good[i], &random);
   }
-  problems_run(backend, good, BOTH, clean);
+  fits_run(backend, good, BOTH, clean);
   for (int i = 0; i < BOTH; i++) {
     bad[i] = good[i];
     const int64_t m = bad[i].m, n = bad[i].n, sides = bad[i].sides;
@@ -205,11 +210,11 @@ static void poisoned(rondo_backend backend) {
     bad[i].matrices[7 * m * n + m * n / 3] = INFINITY;
     bad[i].rights[(10 * sides - 1) * m + m / 2] = (double)NAN;
   }
-  problems_run(backend, bad, BOTH, got);
+  fits_run(backend, bad, BOTH, got);
   for (int i = 0; i < BOTH; i++) {
     const int64_t n = bad[i].n, sides = bad[i].sides;
     char where[160];
-    problem_describe(&bad[i], 0, where, sizeof where);
+    fit_describe(&bad[i], 0, where, sizeof where);
     for (int64_t item = 0; item < BATCH; item++) {
       const double *x = got[i].x + item * sides * n, *before = clean[i].x + item * sides * n;
       const int64_t kept = item == 2 || item == 5 || item == 7 ? 0 : item == 9 ? (sides - 1) * n : sides * n;

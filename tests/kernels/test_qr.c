@@ -1,9 +1,14 @@
 /* test_qr.c - rondo_add_qr and rondo_add_qr_panel: LAPACK's ratios for every form, layout and kernel, and what batches,
  * padding and extreme numbers must not change. */
-#include <assert.h>
-#include <lapacke.h>
 
-#include "test_qr_factorisation.h"
+#include <assert.h>
+#include <criterion/criterion.h>
+#include <lapacke.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/qr_factorisation.h"
 
 /* ---- Ratios ----------------------------------------------------------------------------------------------------- */
 
@@ -26,7 +31,7 @@ static void small_shapes(rondo_backend backend) {
                                       .kinds = every_kind,
                                       .kind_count = QR_KINDS};
     }
-    run(backend, all, COUNT);
+    factorisations_run(backend, all, COUNT);
   }
 }
 BOTH_BACKENDS(qr, small_matrices_of_every_kind_meet_lapack_ratios, small_shapes)
@@ -50,7 +55,7 @@ static void middle_shapes(rondo_backend backend) {
                                     .batch = 4,
                                     .kinds = hard_kinds,
                                     .kind_count = 4};
-  run(backend, all, sizeof all / sizeof all[0]);
+  factorisations_run(backend, all, sizeof all / sizeof all[0]);
 }
 BOTH_BACKENDS(qr, middle_matrices_meet_lapack_ratios, middle_shapes)
 
@@ -78,7 +83,7 @@ static void large_shapes(rondo_backend backend) {
                                     .batch = 2,
                                     .kinds = i % 4 == 3 ? hard_kinds : random_and_largest,
                                     .kind_count = 2};
-  run(backend, all, COUNT);
+  factorisations_run(backend, all, COUNT);
 }
 BOTH_BACKENDS(qr, large_matrices_meet_lapack_ratios, large_shapes)
 
@@ -103,7 +108,7 @@ static void padded(rondo_backend backend) {
                                     .kind_count = 1};
     if (large) all[i].dtype = RONDO_F64;
   }
-  run(backend, all, sizeof all / sizeof all[0]);
+  factorisations_run(backend, all, sizeof all / sizeof all[0]);
 }
 BOTH_BACKENDS(qr, nothing_is_written_around_padded_matrices, padded)
 
@@ -207,9 +212,9 @@ static void huge_batch(rondo_backend backend) {
     struct random random = {65536};
     factorisation_fill(&f, &random);
     struct results results;
-    run_kept(backend, &f, 1, 1, &results);
+    factorisations_run_kept(backend, &f, 1, 1, &results);
     for (int64_t item = 0; item < f.batch; item += item < 100 || item > f.batch - 100 ? 1 : 97)
-      expect_item(&f, &results, item);
+      factorisation_expect(&f, &results, item);
     results_free(&results);
     free(f.matrices);
   }
@@ -231,8 +236,9 @@ static void more_than_workspaces(rondo_backend backend) {
     f->matrices = qr_memory(count, sizeof(double));
     for (int64_t i = 0; i < count; i++) f->matrices[i] = qr_rounded(f->dtype, random_uniform(&random) - 0.5);
     struct results results;
-    run_kept(backend, f, 1, 1, &results);
-    for (int64_t item = 0; item < f->batch; item += item < 3 || item >= 318 ? 1 : 63) expect_item(f, &results, item);
+    factorisations_run_kept(backend, f, 1, 1, &results);
+    for (int64_t item = 0; item < f->batch; item += item < 3 || item >= 318 ? 1 : 63)
+      factorisation_expect(f, &results, item);
     results_free(&results);
     free(f->matrices);
   }
@@ -251,7 +257,7 @@ static void empty_batch(rondo_backend backend) {
                                        .padding = form % 2 ? 4 : 0,
                                        .kinds = random_kind,
                                        .kind_count = 1};
-  run(backend, all, 5);
+  factorisations_run(backend, all, 5);
 }
 BOTH_BACKENDS(qr, a_batch_may_be_empty, empty_batch)
 
@@ -269,19 +275,19 @@ static void like_lapack(rondo_backend backend) {
     struct random random = {s + 30};
     factorisation_fill(&f, &random);
     struct results results;
-    run_kept(backend, &f, 1, 1, &results);
+    factorisations_run_kept(backend, &f, 1, 1, &results);
     assert(results.h && results.tau);
     for (int64_t item = 0; item < f.batch; item++) {
       double *expected = qr_memory(f.m * f.n, sizeof *expected), *expected_tau = qr_memory(f.k, sizeof(double));
-      memcpy(expected, matrix_of(&f, item), (size_t)(f.m * f.n) * sizeof(double));
+      memcpy(expected, factorisation_matrix(&f, item), (size_t)(f.m * f.n) * sizeof(double));
       cr_assert_eq(LAPACKE_dgeqrf(LAPACK_COL_MAJOR, (int)f.m, (int)f.n, expected, (int)f.m, expected_tau), 0);
       const double *h = (const double *)results.h + item * f.m * f.n;
       long double norm = 0;
-      for (int64_t i = 0; i < f.m * f.n; i++) norm = fmaxl(norm, fabsl((long double)matrix_of(&f, item)[i]));
+      for (int64_t i = 0; i < f.m * f.n; i++) norm = fmaxl(norm, fabsl((long double)factorisation_matrix(&f, item)[i]));
       bool exact = kinds[item] == QR_ZERO || kinds[item] == QR_UPPER || kinds[item] == QR_DIAGONAL;
       long double tolerance = exact || f.m == 1 ? 0 : 1e-9L;
       char where[160];
-      describe(&f, item, where, sizeof where);
+      factorisation_describe(&f, item, where, sizeof where);
       for (int64_t i = 0; i < f.m * f.n; i++) {
         int64_t row = i % f.m, column = i / f.m;
         long double size = row > column ? 1 : norm * (long double)f.m; /* reflectors, or R */
@@ -290,8 +296,9 @@ static void like_lapack(rondo_backend backend) {
                   (int)row, (int)column, h[i], expected[i], where);
       }
       for (int64_t j = 0; j < f.k; j++)
-        cr_expect(fabsl((long double)tau_of(&f, &results, item, j) - expected_tau[j]) <= tolerance * 1e3L,
-                  "tau[%d] is %g, LAPACK has %g: %s", (int)j, tau_of(&f, &results, item, j), expected_tau[j], where);
+        cr_expect(fabsl((long double)factorisation_tau(&f, &results, item, j) - expected_tau[j]) <= tolerance * 1e3L,
+                  "tau[%d] is %g, LAPACK has %g: %s", (int)j, factorisation_tau(&f, &results, item, j), expected_tau[j],
+                  where);
       free(expected);
       free(expected_tau);
     }

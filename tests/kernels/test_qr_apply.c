@@ -1,5 +1,11 @@
 /* test_qr_apply.c - rondo_add_qr_update and rondo_add_qr_apply against sums in long double. */
-#include "test_qr_oracle.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/qr_oracle.h"
 
 enum form { UPDATE, APPLY, APPLY_TRANSPOSED, FORMS };
 static const char *const form_names[] = {"qr_update", "qr_apply", "qr_apply transposed"};

@@ -3,7 +3,9 @@
  * batch and neighbours change no bit.
  *
  * A host has no such kernels: there the small matrices suffice, what takes long to check runs on the GPU only. */
-#include "test_qr_block_shapes.h"
+#include <criterion/criterion.h>
+
+#include "../oracles/qr_block_cases.h"
 
 BLOCK_TESTS(qr_block, run_in_every_layout, FORM_H, FORM_PANEL)
 

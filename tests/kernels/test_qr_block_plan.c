@@ -1,6 +1,8 @@
 /* test_qr_block_plan.c - which kernel factors by block columns: one that holds the rows, with as few of its own as
  * there are, on chips that have its shared memory. */
+
 #include <criterion/criterion.h>
+#include <string.h>
 
 #include "../../kernels/qr/qr_block_plan.h"
 #include "../support.h"

@@ -1,5 +1,9 @@
 /* test_qr_narrow.c - QR of matrices of f16 and bf16, computed in f32. */
-#include "test_qr_factorisation.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "../oracles/qr_factorisation.h"
 
 static const rondo_dtype narrow[] = {RONDO_F16, RONDO_BF16};
 /* Each tile of f32 (qr_tile.h), full and not, by vectors and not. */
@@ -27,7 +31,7 @@ static void every_shape(rondo_backend backend) {
                                       .dense_h = layout == 3,
                                       .kinds = kinds,
                                       .kind_count = narrow[(i + layout / 2) % 2] == RONDO_F16 ? KINDS - 1 : KINDS};
-    run(backend, all, SHAPES);
+    factorisations_run(backend, all, SHAPES);
   }
 }
 BOTH_BACKENDS(qr_narrow, f16_and_bf16_meet_the_ratios_of_f32, every_shape)

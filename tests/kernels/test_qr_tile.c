@@ -1,5 +1,7 @@
 /* test_qr_tile.c - H and tau of the shapes that the register tiles factor (qr_tile_plan.c): each tile full and partly
  * filled, in every layout, with every kind of matrix; and that batch and neighbours change no bit. */
+#include <criterion/criterion.h>
+
 #include "test_qr_tile_shapes.h"
 
 /* Tiles that only H and tau have, full and partly filled, up to the first shapes that are left to block columns. */
@@ -21,7 +23,7 @@ static void full(rondo_backend backend, rondo_dtype dtype, const int16_t (*shape
                                     .batch = QR_KINDS + 1, /* no multiple of the matrices of a warp */
                                     .kinds = every_kind,
                                     .kind_count = QR_KINDS};
-  run(backend, all, 2 * count);
+  factorisations_run(backend, all, 2 * count);
 }
 static void full_f32(rondo_backend backend) { full(backend, RONDO_F32, tiles, TILES); }
 static void full_f64(rondo_backend backend) { full(backend, RONDO_F64, tiles, TILES); }
@@ -63,7 +65,7 @@ static void extreme_columns(rondo_backend backend) {
                                     .kinds = extreme_kinds,
                                     .kind_count = EXTREME_KINDS};
   }
-  run(backend, all, BOTH);
+  factorisations_run(backend, all, BOTH);
 }
 BOTH_BACKENDS(qr_tile, tiny_huge_and_zero_columns_meet_lapack_ratios, extreme_columns)
 

@@ -1,6 +1,8 @@
 /* test_qr_tile_apply_plan.c - whatever the matrices, a plan to apply Q in a register tile keeps what its kernel relies
  * on (qr_tile_apply.cu), and no bit depends on the batch. */
+
 #include <criterion/criterion.h>
+#include <string.h>
 
 #include "../../kernels/qr/qr_tile_apply_plan.h"
 #include "../support.h"

@@ -1,6 +1,8 @@
 /* test_qr_tile_form.c - thin Q and R of the shapes that have register tiles for them (qr_tile_form.h): each tile full,
  * with the smallest matrices that it gets and with some between, in every layout and form; and that form, batch and
  * neighbours change no bit. */
+#include <criterion/criterion.h>
+
 #include "test_qr_tile_shapes.h"
 
 /* ---- Ratios ----------------------------------------------------------------------------------------------------- */
@@ -15,7 +17,7 @@ static void full(rondo_backend backend, rondo_dtype dtype) {
                                     .batch = QR_KINDS + 1, /* no multiple of the matrices of a warp */
                                     .kinds = every_kind,
                                     .kind_count = QR_KINDS};
-  run(backend, all, TILES);
+  factorisations_run(backend, all, TILES);
 }
 static void full_f32(rondo_backend backend) { full(backend, RONDO_F32); }
 static void full_f64(rondo_backend backend) { full(backend, RONDO_F64); }
@@ -53,7 +55,7 @@ static void extreme_columns(rondo_backend backend) {
                                     .kinds = kinds,
                                     .kind_count = KINDS};
   }
-  run(backend, all, BOTH);
+  factorisations_run(backend, all, BOTH);
 }
 BOTH_BACKENDS(qr_tile_form, tiny_huge_and_zero_columns_meet_lapack_ratios, extreme_columns)
 

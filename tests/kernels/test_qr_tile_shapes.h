@@ -2,7 +2,7 @@
 #ifndef RONDO_TEST_QR_TILE_SHAPES_H
 #define RONDO_TEST_QR_TILE_SHAPES_H
 
-#include "test_qr_factorisation.h"
+#include "../oracles/qr_factorisation.h"
 
 enum { TILES = 12, BOTH_TYPES = 2 * TILES };
 static const int16_t tiles[TILES][2] = {{8, 8},    {16, 16},  {32, 32},   {64, 64},  {128, 128}, {128, 16},

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "../../kernels/gemm_softmax/gemm_softmax.h"
-#include "test_softmax_oracle.h"
+#include "../oracles/gemm_softmax_oracle.h"
 #include <rondo_graphs.h>
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */

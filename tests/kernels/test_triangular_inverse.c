@@ -1,5 +1,11 @@
 /* test_triangular_inverse.c - rondo_add_triangular_inverse against sums in long double. */
-#include "test_qr_oracle.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../oracles/qr_oracle.h"
 
 enum triangle {
   TRIANGLE_SMALL,     /* entries of 1 / sqrt(n) */

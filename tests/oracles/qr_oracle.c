@@ -1,80 +1,36 @@
-/* test_qr_oracle.h - what the QR tests share: matrices of known difficulty, their place in a tensor, and LAPACK's
- * ratios computed in long double. No code in common with the library.
- *
- * A matrix here is column-major and dense, in double, whose values are exact in the type under test. */
-#ifndef RONDO_TEST_QR_ORACLE_H
-#define RONDO_TEST_QR_ORACLE_H
+/* qr_oracle.c - see qr_oracle.h. The kinds of matrices follow LAPACK's dchkqr, the ratios its dqrt01 and dqrt02. */
+#include "qr_oracle.h"
 
 #include <criterion/criterion.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "../support.h"
+int64_t qr_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* LAPACK's gate, which rondo.h promises, and where we want to be told. */
-#define QR_RATIO_GATE  30.0L
-#define QR_RATIO_ALARM 5.0L
+int64_t qr_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static inline int64_t qr_min(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t qr_max(int64_t a, int64_t b) { return a > b ? a : b; }
-
-static inline void *qr_memory(int64_t count, size_t bytes) {
+void *qr_memory(int64_t count, size_t bytes) {
   void *memory = calloc((size_t)qr_max(count, 1), bytes);
   cr_assert_not_null(memory);
   return memory;
 }
 
-/* The unit roundoff: LAPACK's eps. */
-static inline long double qr_epsilon(rondo_dtype dtype) {
+long double qr_epsilon(rondo_dtype dtype) {
   return dtype == RONDO_F32 ? (long double)FLT_EPSILON / 2 : (long double)DBL_EPSILON / 2;
 }
-static inline double qr_smallest(rondo_dtype dtype) { return dtype == RONDO_F32 ? (double)FLT_MIN : DBL_MIN; }
-static inline double qr_largest(rondo_dtype dtype) { return dtype == RONDO_F32 ? (double)FLT_MAX : DBL_MAX; }
-static inline double qr_rounded(rondo_dtype dtype, long double value) {
+
+double qr_smallest(rondo_dtype dtype) { return dtype == RONDO_F32 ? (double)FLT_MIN : DBL_MIN; }
+
+double qr_largest(rondo_dtype dtype) { return dtype == RONDO_F32 ? (double)FLT_MAX : DBL_MAX; }
+
+double qr_rounded(rondo_dtype dtype, long double value) {
   return dtype == RONDO_F32 ? (double)(float)value : (double)value;
 }
 
-/* ---- Matrices --------------------------------------------------------------------------------------------------- */
-
-/* LAPACK's eight (dchkqr), then those of research and practice. */
-enum qr_kind {
-  QR_DIAGONAL,
-  QR_UPPER,
-  QR_LOWER,
-  QR_CONDITION_2,
-  QR_CONDITION_MIDDLE, /* sqrt(0.1 / eps) */
-  QR_CONDITION_LARGE,  /* 0.1 / eps */
-  QR_NEAR_UNDERFLOW,
-  QR_NEAR_OVERFLOW,
-  QR_RANDOM,
-  QR_DUPLICATE,      /* two equal columns */
-  QR_RANK_DEFICIENT, /* the last quarter is zero */
-  QR_COLUMN_SCALES,  /* 1 .. 1e-12 */
-  QR_ROW_SCALES,     /* 1 .. 1e-8 */
-  QR_NEAR_COLLINEAR, /* columns 1e-4 apart */
-  QR_CLUSTERED,      /* half the columns at 4 eps */
-  QR_ALTERNATING,    /* every other column near underflow */
-  QR_TINY_BELOW,     /* ones on the diagonal, near underflow elsewhere */
-  QR_WILD_SCALES,    /* columns over most of the exponent range: their products leave it */
-  QR_BAND,
-  QR_ONE_TINY, /* one column among ordinary ones: near underflow, */
-  QR_ONE_HUGE, /* near overflow, */
-  QR_ONE_ZERO,
-  QR_ONE_DENORMAL,
-  QR_SMALL_UNITS, /* squares underflow */
-  QR_LARGE_UNITS, /* squares overflow */
-  QR_ZERO,
-  QR_LARGEST,      /* columns nearly along one line, their norms from half the largest number to it */
-  QR_SOME_LARGEST, /* such columns and tiny ones in turn */
-  QR_KINDS
-};
-
 /* Geometric singular values 1 .. 1 / condition between random reflectors on both sides. */
-static inline void qr_fill_conditioned(struct random *random, int64_t m, int64_t n, long double condition,
-                                       long double *a) {
+static void qr_fill_conditioned(struct random *random, int64_t m, int64_t n, long double condition, long double *a) {
   int64_t k = qr_min(m, n);
   for (int64_t i = 0; i < k; i++) a[i * m + i] = powl(condition, k > 1 ? -(long double)i / (long double)(k - 1) : 0);
   long double *u = qr_memory(qr_max(m, n), sizeof *u);
@@ -95,8 +51,8 @@ static inline void qr_fill_conditioned(struct random *random, int64_t m, int64_t
   free(u);
 }
 
-static inline long double qr_value(struct random *random, rondo_dtype dtype, enum qr_kind kind, int64_t m, int64_t n,
-                                   int64_t i, int64_t j, const double *shared) {
+static long double qr_value(struct random *random, rondo_dtype dtype, enum qr_kind kind, int64_t m, int64_t n,
+                            int64_t i, int64_t j, const double *shared) {
   long double x = random_normal(random), tiny = qr_smallest(dtype);
   switch (kind) {
   case QR_DIAGONAL:
@@ -153,17 +109,14 @@ static inline long double qr_value(struct random *random, rondo_dtype dtype, enu
   }
 }
 
-/* Gives a column of m numbers a norm between half the largest number and 0.97 of it: twice a number that is made of it,
- * such as the factor of a reflection, leaves the range. */
-static inline void qr_stretch(struct random *random, rondo_dtype dtype, int64_t m, long double *column) {
+void qr_stretch(struct random *random, rondo_dtype dtype, int64_t m, long double *column) {
   long double squares = 0;
   for (int64_t i = 0; i < m; i++) squares += column[i] * column[i];
   const long double wanted = qr_largest(dtype) * (0.5L + 0.47L * (long double)random_uniform(random));
   for (int64_t i = 0; i < m; i++) column[i] *= wanted / sqrtl(squares);
 }
 
-static inline void qr_fill(struct random *random, rondo_dtype dtype, enum qr_kind kind, int64_t m, int64_t n,
-                           double *a) {
+void qr_fill(struct random *random, rondo_dtype dtype, enum qr_kind kind, int64_t m, int64_t n, double *a) {
   long double *exact = qr_memory(m * n, sizeof *exact);
   double *shared = qr_memory(m, sizeof *shared);
   for (int64_t i = 0; i < m; i++) shared[i] = random_normal(random);
@@ -186,28 +139,20 @@ static inline void qr_fill(struct random *random, rondo_dtype dtype, enum qr_kin
 
 /* ---- Tensors ---------------------------------------------------------------------------------------------------- */
 
-/* A batch of matrices in a dense tensor that may be larger than them: rows and columns before and behind. */
-struct qr_place {
-  rondo_dtype dtype;
-  rondo_layout layout;
-  int64_t batch, m, n;
-  int64_t before, behind; /* rows and columns of padding */
-};
-
-static inline void qr_place_shape(const struct qr_place *place, int64_t shape[3]) {
+static void qr_place_shape(const struct qr_place *place, int64_t shape[3]) {
   int64_t pad = place->before + place->behind;
   shape[0] = place->batch;
   shape[1] = pad + (place->layout == RONDO_ROW_MAJOR ? place->m : place->n);
   shape[2] = pad + (place->layout == RONDO_ROW_MAJOR ? place->n : place->m);
 }
 
-static inline int64_t qr_place_count(const struct qr_place *place) {
+int64_t qr_place_count(const struct qr_place *place) {
   int64_t shape[3];
   qr_place_shape(place, shape);
   return shape[0] * shape[1] * shape[2];
 }
 
-static inline int64_t qr_place_index(const struct qr_place *place, int64_t item, int64_t row, int64_t column) {
+static int64_t qr_place_index(const struct qr_place *place, int64_t item, int64_t row, int64_t column) {
   int64_t shape[3];
   qr_place_shape(place, shape);
   int64_t outer = place->before + (place->layout == RONDO_ROW_MAJOR ? row : column);
@@ -215,23 +160,20 @@ static inline int64_t qr_place_index(const struct qr_place *place, int64_t item,
   return (item * shape[1] + outer) * shape[2] + inner;
 }
 
-static inline void qr_place_write(const struct qr_place *place, int64_t item, const double *a, void *data) {
+void qr_place_write(const struct qr_place *place, int64_t item, const double *a, void *data) {
   for (int64_t j = 0; j < place->n; j++)
     for (int64_t i = 0; i < place->m; i++)
       oracle_write(place->dtype, data, qr_place_index(place, item, i, j), a[j * place->m + i]);
 }
 
-static inline void qr_place_read(const struct qr_place *place, int64_t item, const void *data, double *a) {
+void qr_place_read(const struct qr_place *place, int64_t item, const void *data, double *a) {
   for (int64_t j = 0; j < place->n; j++)
     for (int64_t i = 0; i < place->m; i++)
       a[j * place->m + i] = oracle_read(place->dtype, data, qr_place_index(place, item, i, j));
 }
 
-/* Adds the tensor, and a view of the matrices in it where it is larger than them. */
-typedef rondo_status (*qr_tensor_function)(rondo_graph *graph, const char *name, rondo_dtype dtype, uint32_t rank,
-                                           const int64_t *shape, rondo_tensor *tensor);
-static inline rondo_tensor qr_place_add(const struct qr_place *place, rondo_graph *graph, qr_tensor_function add,
-                                        const char *name, rondo_tensor *view) {
+rondo_tensor qr_place_add(const struct qr_place *place, rondo_graph *graph, tensor_kind add, const char *name,
+                          rondo_tensor *view) {
   int64_t shape[3];
   qr_place_shape(place, shape);
   rondo_tensor tensor;
@@ -244,16 +186,13 @@ static inline rondo_tensor qr_place_add(const struct qr_place *place, rondo_grap
   return tensor;
 }
 
-static inline size_t qr_bytes(rondo_dtype dtype) { return dtype == RONDO_F32 ? 4 : 8; }
+size_t qr_bytes(rondo_dtype dtype) { return dtype == RONDO_F32 ? 4 : 8; }
 
 /* ---- Ratios ----------------------------------------------------------------------------------------------------- */
 
-/* The larger one; a NaN stays. */
-static inline long double qr_larger(long double largest, long double x) {
-  return x > largest || isnan(x) ? x : largest;
-}
+long double qr_larger(long double largest, long double x) { return x > largest || isnan(x) ? x : largest; }
 
-static inline long double qr_one_norm(int64_t m, int64_t n, const long double *a) {
+long double qr_one_norm(int64_t m, int64_t n, const long double *a) {
   long double largest = 0;
   for (int64_t j = 0; j < n; j++) {
     long double sum = 0;
@@ -263,14 +202,13 @@ static inline long double qr_one_norm(int64_t m, int64_t n, const long double *a
   return largest;
 }
 
-static inline void qr_expect_ratio(const char *what, long double ratio, const char *where) {
+void qr_expect_ratio(const char *what, long double ratio, const char *where) {
   if (ratio > QR_RATIO_ALARM) fprintf(stderr, "alarm: %s is %.1Lf for %s\n", what, ratio, where);
   cr_expect(ratio < QR_RATIO_GATE, "%s is %.1Lf for %s", what, ratio, where);
 }
 
-/* C := H_1 .. H_k C, or its transpose, from reflectors below the diagonal of v (leading dimension m). */
-static inline void qr_oracle_apply(int64_t m, int64_t k, const double *v, const double *tau, bool transpose,
-                                   int64_t columns, long double *c) {
+void qr_oracle_apply(int64_t m, int64_t k, const double *v, const double *tau, bool transpose, int64_t columns,
+                     long double *c) {
   for (int64_t step = 0; step < k; step++) {
     int64_t j = transpose ? step : k - 1 - step;
     for (int64_t column = 0; column < columns; column++) {
@@ -283,9 +221,7 @@ static inline void qr_oracle_apply(int64_t m, int64_t k, const double *v, const 
   }
 }
 
-/* |I - Q^T Q| / (m eps), Q m x k. */
-static inline void qr_expect_orthonormal(rondo_dtype dtype, int64_t m, int64_t k, const long double *q,
-                                         const char *where) {
+void qr_expect_orthonormal(rondo_dtype dtype, int64_t m, int64_t k, const long double *q, const char *where) {
   long double *gram = qr_memory(k * k, sizeof *gram);
   for (int64_t j = 0; j < k; j++)
     for (int64_t i = 0; i < k; i++) {
@@ -297,9 +233,9 @@ static inline void qr_expect_orthonormal(rondo_dtype dtype, int64_t m, int64_t k
   free(gram);
 }
 
-/* Each column of R - Q^T A against its own column of A, where rounding to subnormal numbers counts for nothing. */
-static inline void qr_expect_columns(rondo_dtype dtype, int64_t m, int64_t n, const double *a,
-                                     const long double *difference, const char *where) {
+/* Compares each column of R - Q'A with its own column of A. Rounding to subnormal numbers counts for nothing. */
+static void qr_expect_columns(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const long double *difference,
+                              const char *where) {
   long double denormal = qr_smallest(dtype) * qr_epsilon(dtype) * 2, worst = 0;
   for (int64_t j = 0; j < n; j++) {
     long double sum = 0, norm = 2 * denormal / qr_epsilon(dtype);
@@ -311,10 +247,8 @@ static inline void qr_expect_columns(rondo_dtype dtype, int64_t m, int64_t n, co
   qr_expect_ratio("|R - Q'A| of a column", worst, where);
 }
 
-/* H and tau: |R - Q^T A|, as a whole and by columns, and the orthogonality of its first columns (dqrt01, dqrt02); tau
- * in {0} and [1, 2]. */
-static inline void qr_expect_factored(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *h,
-                                      const double *tau, const char *where) {
+void qr_expect_factored(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *h, const double *tau,
+                        const char *where) {
   int64_t k = qr_min(m, n);
   for (int64_t j = 0; j < k; j++)
     cr_expect(tau[j] == 0 || (tau[j] >= 1 && tau[j] <= 2), "tau[%d] is %g for %s", (int)j, tau[j], where);
@@ -337,16 +271,13 @@ static inline void qr_expect_factored(rondo_dtype dtype, int64_t m, int64_t n, c
   free(q);
 }
 
-static inline void qr_expect_triangular(int64_t m, int64_t n, const double *r, const char *where) {
+static void qr_expect_triangular(int64_t m, int64_t n, const double *r, const char *where) {
   int64_t k = qr_min(m, n);
   for (int64_t j = 0; j < n; j++)
     for (int64_t i = j + 1; i < k; i++) cr_expect(r[j * k + i] == 0, "r(%d, %d) of %s", (int)i, (int)j, where);
 }
 
-/* R alone: R^T R = A^T A, in which an error of A counts twice. Squares of f64's largest numbers stay in the range of
- * long double. */
-static inline void qr_expect_gram(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *r,
-                                  const char *where) {
+void qr_expect_gram(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *r, const char *where) {
   int64_t k = qr_min(m, n);
   qr_expect_triangular(m, n, r, where);
   long double norm = 0, largest = 0;
@@ -362,9 +293,8 @@ static inline void qr_expect_gram(rondo_dtype dtype, int64_t m, int64_t n, const
                   largest == 0 ? 0 : largest / (2 * (long double)qr_max(m, 1) * norm * qr_epsilon(dtype)), where);
 }
 
-/* Thin Q and R: |A - Q R| and the orthogonality of Q. */
-static inline void qr_expect_thin(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *q,
-                                  const double *r, const char *where) {
+void qr_expect_thin(rondo_dtype dtype, int64_t m, int64_t n, const double *a, const double *q, const double *r,
+                    const char *where) {
   int64_t k = qr_min(m, n);
   qr_expect_triangular(m, n, r, where);
   long double *c = qr_memory(m * n, sizeof *c), *exact = qr_memory(m * k, sizeof *exact);
@@ -381,19 +311,16 @@ static inline void qr_expect_thin(rondo_dtype dtype, int64_t m, int64_t n, const
   free(exact);
   free(c);
 }
+
 /* ---- Around the matrices ---------------------------------------------------------------------------------------- */
 
-/* Padding is filled with a number that no result has. */
-static const double qr_guard = 1234.5;
-
-static inline void *qr_guarded(rondo_dtype dtype, int64_t count) {
+void *qr_guarded(rondo_dtype dtype, int64_t count) {
   void *data = qr_memory(count, qr_bytes(dtype));
   for (int64_t i = 0; i < count; i++) oracle_write(dtype, data, i, qr_guard);
   return data;
 }
 
-/* Everything outside the matrices still holds the guard. */
-static inline void qr_expect_guards(const struct qr_place *place, const void *data, const char *what) {
+void qr_expect_guards(const struct qr_place *place, const void *data, const char *what) {
   int64_t count = qr_place_count(place), touched = 0;
   bool *inside = qr_memory(count, sizeof *inside);
   for (int64_t item = 0; item < place->batch; item++)
@@ -405,9 +332,7 @@ static inline void qr_expect_guards(const struct qr_place *place, const void *da
   free(inside);
 }
 
-/* The matrices of a batch, one behind the other, with the guard around each. */
-static inline void qr_matrices_set(struct trial *trial, const struct qr_place *place, const double *matrices,
-                                   rondo_tensor tensor) {
+void qr_matrices_set(struct trial *trial, const struct qr_place *place, const double *matrices, rondo_tensor tensor) {
   void *data = qr_guarded(place->dtype, qr_place_count(place));
   for (int64_t item = 0; item < place->batch; item++)
     qr_place_write(place, item, matrices + item * place->m * place->n, data);
@@ -415,12 +340,8 @@ static inline void qr_matrices_set(struct trial *trial, const struct qr_place *p
   free(data);
 }
 
-/* For descriptions that are to be refused. */
-static inline rondo_tensor qr_state(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t x, int64_t y,
-                                    int64_t z) {
+rondo_tensor qr_state(rondo_graph *graph, rondo_dtype dtype, uint32_t rank, int64_t x, int64_t y, int64_t z) {
   rondo_tensor tensor;
   REQUIRE_OK(rondo_state(graph, NULL, dtype, rank, (int64_t[]){x, y, z}, &tensor));
   return tensor;
 }
-
-#endif

@@ -1,56 +1,23 @@
-/* test_qr_factorisation.h - one task of rondo_add_qr or rondo_add_qr_panel with its matrices, from description to
- * LAPACK's ratios. */
-#ifndef RONDO_TEST_QR_FACTORISATION_H
-#define RONDO_TEST_QR_FACTORISATION_H
+/* qr_factorisation.c - see qr_factorisation.h. */
+#include "qr_factorisation.h"
 
 #include <assert.h>
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "test_qr_oracle.h"
+const double *factorisation_matrix(const struct factorisation *f, int64_t item) {
+  return f->matrices + item * f->m * f->n;
+}
 
-enum form { FORM_H, FORM_PANEL, FORM_R, FORM_Q, FORM_QR };
-static const char *const form_names[] = {"h and tau", "panel", "r", "q", "q and r"};
-
-/* One task and its data. Item i of the batch is of kind kinds[i mod kind_count]. */
-struct factorisation {
-  rondo_dtype dtype;
-  rondo_layout layout;
-  enum form form;
-  int64_t m, n, batch;
-  int64_t padding;    /* rows and columns around every matrix, one of them before it, */
-  bool aligned;       /* or four; */
-  bool dense_h;       /* but none around h */
-  rondo_dtype narrow; /* of a, where it is not dtype */
-  const enum qr_kind *kinds;
-  int64_t kind_count;
-  /* Filled by factorisation_add and _read. */
-  int64_t k;
-  struct qr_place a_place, h_place, r_place, q_place;
-  rondo_tensor a, h, tau, r, q;
-  double *matrices; /* [batch][n][m] */
-};
-
-static const enum qr_kind every_kind[] = {
-    QR_DIAGONAL,       QR_UPPER,          QR_LOWER,     QR_CONDITION_2,  QR_CONDITION_MIDDLE, QR_CONDITION_LARGE,
-    QR_NEAR_UNDERFLOW, QR_NEAR_OVERFLOW,  QR_RANDOM,    QR_DUPLICATE,    QR_RANK_DEFICIENT,   QR_COLUMN_SCALES,
-    QR_ROW_SCALES,     QR_NEAR_COLLINEAR, QR_CLUSTERED, QR_ALTERNATING,  QR_TINY_BELOW,       QR_WILD_SCALES,
-    QR_BAND,           QR_ONE_TINY,       QR_ONE_HUGE,  QR_ONE_ZERO,     QR_ONE_DENORMAL,     QR_SMALL_UNITS,
-    QR_LARGE_UNITS,    QR_ZERO,           QR_LARGEST,   QR_SOME_LARGEST,
-};
-static const enum qr_kind hard_kinds[] = {QR_RANDOM, QR_CONDITION_LARGE, QR_LARGEST, QR_WILD_SCALES};
-static const enum qr_kind random_kind[] = {QR_RANDOM};
-static const enum qr_kind extreme_kinds[] = {QR_ONE_TINY,       QR_ONE_HUGE,    QR_ONE_ZERO,    QR_ONE_DENORMAL,
-                                             QR_SMALL_UNITS,    QR_LARGE_UNITS, QR_ZERO,        QR_ALTERNATING,
-                                             QR_NEAR_UNDERFLOW, QR_LARGEST,     QR_SOME_LARGEST};
-enum { EXTREME_KINDS = sizeof extreme_kinds / sizeof extreme_kinds[0] };
-
-static const double *matrix_of(const struct factorisation *f, int64_t item) { return f->matrices + item * f->m * f->n; }
-
-static inline struct qr_place place_of(const struct factorisation *f, int64_t m, int64_t n) {
+static struct qr_place place_of(const struct factorisation *f, int64_t m, int64_t n) {
   int64_t before = !f->padding ? 0 : f->aligned ? 4 : 1;
   return (struct qr_place){f->dtype, f->layout, f->batch, m, n, before, f->padding - before};
 }
 
-static inline void factorisation_add(struct factorisation *f, struct trial *trial) {
+static void factorisation_add(struct factorisation *f, struct trial *trial) {
   f->k = qr_min(f->m, f->n);
   bool panel = f->form == FORM_PANEL;
   f->a_place = f->h_place = place_of(f, f->m, f->n);
@@ -75,7 +42,7 @@ static inline void factorisation_add(struct factorisation *f, struct trial *tria
         rondo_add_qr(trial->graph, &(rondo_qr_desc){.layout = f->layout, .a = a, .h = h, .tau = tau, .r = r, .q = q}));
 }
 
-static inline void factorisation_fill(struct factorisation *f, struct random *random) {
+void factorisation_fill(struct factorisation *f, struct random *random) {
   f->matrices = qr_memory(f->batch * f->m * f->n, sizeof(double));
   for (int64_t item = 0; item < f->batch; item++)
     qr_fill(random, f->dtype, f->kinds[item % f->kind_count], f->m, f->n, f->matrices + item * f->m * f->n);
@@ -86,44 +53,40 @@ static inline void factorisation_fill(struct factorisation *f, struct random *ra
   }
 }
 
-static inline void guarded_set(struct trial *trial, const struct factorisation *f, rondo_tensor tensor, int64_t count) {
+static void guarded_set(struct trial *trial, const struct factorisation *f, rondo_tensor tensor, int64_t count) {
   if (!tensor.graph) return;
   void *data = qr_guarded(f->dtype, count);
   trial_set(trial, tensor, data);
   free(data);
 }
 
-static inline int64_t tau_count(const struct factorisation *f) { return f->batch * (f->k + f->padding); }
+static int64_t tau_count(const struct factorisation *f) { return f->batch * (f->k + f->padding); }
 
-static inline void factorisation_set(struct factorisation *f, struct trial *trial) {
+static void factorisation_set(struct factorisation *f, struct trial *trial) {
   if (f->form == FORM_H) guarded_set(trial, f, f->h, qr_place_count(&f->h_place));
   guarded_set(trial, f, f->tau, tau_count(f));
   guarded_set(trial, f, f->r, qr_place_count(&f->r_place));
   guarded_set(trial, f, f->q, qr_place_count(&f->q_place));
   void *data = qr_guarded(f->a_place.dtype, qr_place_count(&f->a_place));
-  for (int64_t item = 0; item < f->batch; item++) qr_place_write(&f->a_place, item, matrix_of(f, item), data);
+  for (int64_t item = 0; item < f->batch; item++)
+    qr_place_write(&f->a_place, item, factorisation_matrix(f, item), data);
   trial_set(trial, f->a, data);
   free(data);
 }
 
-static inline void *fetched(struct trial *trial, rondo_tensor tensor, rondo_dtype dtype, int64_t count) {
+static void *fetched(struct trial *trial, rondo_tensor tensor, rondo_dtype dtype, int64_t count) {
   void *data = qr_memory(count, qr_bytes(dtype));
   trial_get(trial, tensor, data);
   return data;
 }
 
-static inline void describe(const struct factorisation *f, int64_t item, char *text, size_t bytes) {
+void factorisation_describe(const struct factorisation *f, int64_t item, char *text, size_t bytes) {
   snprintf(text, bytes, "%s %dx%d %s, %s, item %d of kind %d", rondo_dtype_name(f->dtype), (int)f->m, (int)f->n,
            f->layout == RONDO_ROW_MAJOR ? "row-major" : "column-major", form_names[f->form], (int)item,
            (int)f->kinds[item % f->kind_count]);
 }
 
-/* The results of a factorisation. */
-struct results {
-  void *h, *tau, *r, *q;
-};
-
-static inline struct results results_get(const struct factorisation *f, struct trial *trial) {
+static struct results results_get(const struct factorisation *f, struct trial *trial) {
   struct results results = {0};
   if (f->h.graph) results.h = fetched(trial, f->h, f->dtype, qr_place_count(&f->h_place));
   if (f->tau.graph) results.tau = fetched(trial, f->tau, f->dtype, tau_count(f));
@@ -132,26 +95,26 @@ static inline struct results results_get(const struct factorisation *f, struct t
   return results;
 }
 
-static inline void results_free(struct results *results) {
+void results_free(struct results *results) {
   free(results->h);
   free(results->tau);
   free(results->r);
   free(results->q);
 }
 
-static inline double tau_of(const struct factorisation *f, const struct results *results, int64_t item, int64_t j) {
+double factorisation_tau(const struct factorisation *f, const struct results *results, int64_t item, int64_t j) {
   return oracle_read(f->dtype, results->tau, item * (f->k + f->padding) + (f->padding ? 1 : 0) + j);
 }
 
-static inline void expect_item(const struct factorisation *f, const struct results *results, int64_t item) {
+void factorisation_expect(const struct factorisation *f, const struct results *results, int64_t item) {
   char where[160];
-  describe(f, item, where, sizeof where);
+  factorisation_describe(f, item, where, sizeof where);
   double *h = qr_memory(f->m * f->n, sizeof *h), *tau = qr_memory(f->k, sizeof *tau);
   double *r = qr_memory(f->k * f->n, sizeof *r), *q = qr_memory(f->m * f->k, sizeof *q);
-  const double *a = matrix_of(f, item);
+  const double *a = factorisation_matrix(f, item);
   if (results->h) {
     qr_place_read(&f->h_place, item, results->h, h);
-    for (int64_t j = 0; j < f->k; j++) tau[j] = tau_of(f, results, item, j);
+    for (int64_t j = 0; j < f->k; j++) tau[j] = factorisation_tau(f, results, item, j);
     qr_expect_factored(f->dtype, f->m, f->n, a, h, tau, where);
   }
   if (results->r) qr_place_read(&f->r_place, item, results->r, r);
@@ -180,9 +143,9 @@ static inline void expect_item(const struct factorisation *f, const struct resul
   free(h), free(tau), free(r), free(q);
 }
 
-static inline void expect_all(const struct factorisation *f, struct trial *trial) {
+static void expect_all(const struct factorisation *f, struct trial *trial) {
   struct results results = results_get(f, trial);
-  for (int64_t item = 0; item < f->batch; item++) expect_item(f, &results, item);
+  for (int64_t item = 0; item < f->batch; item++) factorisation_expect(f, &results, item);
   if (results.h) qr_expect_guards(&f->h_place, results.h, "h");
   if (results.r) qr_expect_guards(&f->r_place, results.r, "r");
   if (results.q) qr_expect_guards(&f->q_place, results.q, "q");
@@ -195,8 +158,7 @@ static inline void expect_all(const struct factorisation *f, struct trial *trial
   results_free(&results);
 }
 
-/* Many factorisations in one graph. */
-static inline void run(rondo_backend backend, struct factorisation *all, size_t count) {
+void factorisations_run(rondo_backend backend, struct factorisation *all, size_t count) {
   struct trial trial;
   struct random random = {20260711};
   trial_describe(&trial, backend);
@@ -214,20 +176,16 @@ static inline void run(rondo_backend backend, struct factorisation *all, size_t 
   trial_end(&trial);
 }
 
-/* Dense, padded and aligned, padded and not, row-major, row-major and padded, padded with a dense H. */
-enum { LAYOUTS = 6, DENSE_H_LAYOUT = 5, LAYOUT_SHAPES_MOST = 48 };
-static inline void set_layout(struct factorisation *f, int layout) {
+static void set_layout(struct factorisation *f, int layout) {
   f->layout = layout == 3 || layout == 4 ? RONDO_ROW_MAJOR : RONDO_COLUMN_MAJOR;
   f->padding = layout == 0 || layout == 3 ? 0 : layout == 1 ? 8 : 4;
   f->aligned = layout == 1;
   f->dense_h = layout == DENSE_H_LAYOUT;
 }
 
-static const enum form thin_forms[] = {FORM_QR, FORM_R, FORM_Q};
-
-/* Shape and layout take turns with three forms, so that each shape sees all of them. */
-static inline void run_in_layouts(rondo_backend backend, rondo_dtype dtype, const enum form *forms, int layouts,
-                                  const int16_t (*shapes)[2], size_t count) {
+/* The three forms take turns, so that each shape sees all of them. */
+static void run_in_layouts(rondo_backend backend, rondo_dtype dtype, const enum form *forms, int layouts,
+                           const int16_t (*shapes)[2], size_t count) {
   cr_assert_leq(count, LAYOUT_SHAPES_MOST);
   for (int layout = 0; layout < layouts; layout++) {
     struct factorisation all[LAYOUT_SHAPES_MOST];
@@ -241,31 +199,26 @@ static inline void run_in_layouts(rondo_backend backend, rondo_dtype dtype, cons
                                       .kind_count = 4};
       set_layout(&all[i], layout);
     }
-    run(backend, all, count);
+    factorisations_run(backend, all, count);
   }
 }
 
-/* H and tau, every third one in place. */
-static inline void run_in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2],
-                                       size_t count) {
+void run_in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2], size_t count) {
   static const enum form reflector_forms[] = {FORM_PANEL, FORM_H, FORM_H};
   run_in_layouts(backend, dtype, reflector_forms, LAYOUTS, shapes, count);
 }
 
-static inline void run_thin_in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2],
-                                            size_t count) {
+void run_thin_in_every_layout(rondo_backend backend, rondo_dtype dtype, const int16_t (*shapes)[2], size_t count) {
   run_in_layouts(backend, dtype, thin_forms, DENSE_H_LAYOUT, shapes, count);
 }
 
-static inline void expect_same_memory(const struct factorisation *f, const void *x, const void *y, int64_t count) {
+static void expect_same_memory(const struct factorisation *f, const void *x, const void *y, int64_t count) {
   cr_assert((x == NULL) == (y == NULL));
   if (x) cr_expect_arr_eq(x, y, (size_t)count * qr_bytes(f->dtype), "replays differ: %s", form_names[f->form]);
 }
 
-/* Runs all of them for their own data, so many times in one graph, and keeps the results, which must be the same each
- * time. */
-static inline void run_kept(rondo_backend backend, struct factorisation *all, size_t count, int replays,
-                            struct results *kept) {
+void factorisations_run_kept(rondo_backend backend, struct factorisation *all, size_t count, int replays,
+                             struct results *kept) {
   struct trial trial;
   trial_describe(&trial, backend);
   for (size_t i = 0; i < count; i++) factorisation_add(&all[i], &trial);
@@ -289,15 +242,14 @@ static inline void run_kept(rondo_backend backend, struct factorisation *all, si
   trial_end(&trial);
 }
 
-/* All that was computed for one matrix, as doubles: to be freed. */
-static inline double *values_of(const struct factorisation *f, const struct results *results, int64_t item,
-                                int64_t *count) {
+/* All results of one matrix, as doubles. The caller frees them. */
+static double *values_of(const struct factorisation *f, const struct results *results, int64_t item, int64_t *count) {
   const int64_t h = f->m * f->n, r = f->k * f->n, q = f->m * f->k;
   double *values = qr_memory(h + f->k + r + q, sizeof *values);
   *count = 0;
   if (results->h) {
     qr_place_read(&f->h_place, item, results->h, values);
-    for (int64_t j = 0; j < f->k; j++) values[h + j] = tau_of(f, results, item, j);
+    for (int64_t j = 0; j < f->k; j++) values[h + j] = factorisation_tau(f, results, item, j);
     *count = h + f->k;
   }
   if (results->r) qr_place_read(&f->r_place, item, results->r, values + *count), *count += r;
@@ -306,23 +258,20 @@ static inline double *values_of(const struct factorisation *f, const struct resu
   return values;
 }
 
-/* The two differ in no more than their batch. */
-static inline void expect_same_item(const struct factorisation *f, const struct results *x, int64_t x_item,
-                                    const struct factorisation *g, const struct results *y, int64_t y_item) {
+/* The two factorisations differ in nothing but their batch. */
+static void expect_same_item(const struct factorisation *f, const struct results *x, int64_t x_item,
+                             const struct factorisation *g, const struct results *y, int64_t y_item) {
   int64_t x_count, y_count;
   double *x_values = values_of(f, x, x_item, &x_count), *y_values = values_of(g, y, y_item, &y_count);
   bool same = x_count == y_count && !memcmp(x_values, y_values, (size_t)x_count * sizeof *x_values);
   char where[160];
-  describe(f, x_item, where, sizeof where);
+  factorisation_describe(f, x_item, where, sizeof where);
   cr_expect(same, "items %d and %d differ: %s", (int)x_item, (int)y_item, where);
   free(x_values);
   free(y_values);
 }
 
-enum { BITS_MOST = 32 }; /* factorisations in the two below */
-
-/* Of each, the first matrix stands in the batch again, in the middle and at the end; alone it has the same bits too. */
-static inline void expect_same_bits(rondo_backend backend, struct factorisation *all, size_t count) {
+void expect_same_bits(rondo_backend backend, struct factorisation *all, size_t count) {
   struct results results[BITS_MOST] = {0}, single[BITS_MOST] = {0};
   struct factorisation alone[BITS_MOST];
   struct random random = {31};
@@ -338,8 +287,8 @@ static inline void expect_same_bits(rondo_backend backend, struct factorisation 
     alone[i] = *f;
     alone[i].batch = 1;
   }
-  run_kept(backend, all, count, 3, results);
-  run_kept(backend, alone, count, 1, single);
+  factorisations_run_kept(backend, all, count, 3, results);
+  factorisations_run_kept(backend, alone, count, 1, single);
   for (size_t i = 0; i < count; i++) {
     expect_same_item(&all[i], &results[i], 0, &all[i], &results[i], all[i].batch - 1);
     expect_same_item(&all[i], &results[i], 0, &all[i], &results[i], all[i].batch / 2);
@@ -350,9 +299,8 @@ static inline void expect_same_bits(rondo_backend backend, struct factorisation 
   }
 }
 
-/* Q and R together, R alone and Q alone, of the same matrices: in a layout, of shapes less `less` rows and columns. */
-static inline void expect_same_alone(rondo_backend backend, rondo_dtype dtype, int layout, const int16_t (*shapes)[2],
-                                     size_t count, int less) {
+void expect_same_alone(rondo_backend backend, rondo_dtype dtype, int layout, const int16_t (*shapes)[2], size_t count,
+                       int less) {
   struct factorisation all[3 * BITS_MOST];
   struct results results[3 * BITS_MOST] = {0};
   struct random random = {17};
@@ -371,7 +319,7 @@ static inline void expect_same_alone(rondo_backend backend, rondo_dtype dtype, i
     else
       all[i].matrices = all[i - 1].matrices;
   }
-  run_kept(backend, all, 3 * count, 1, results);
+  factorisations_run_kept(backend, all, 3 * count, 1, results);
   for (size_t i = 0; i < 3 * count; i += 3) {
     expect_same_memory(&all[i], results[i].r, results[i + 1].r, qr_place_count(&all[i].r_place));
     expect_same_memory(&all[i], results[i].q, results[i + 2].q, qr_place_count(&all[i].q_place));
@@ -380,20 +328,19 @@ static inline void expect_same_alone(rondo_backend backend, rondo_dtype dtype, i
   }
 }
 
-static inline bool none_is_nan(const double *values, int64_t count) {
+static bool none_is_nan(const double *values, int64_t count) {
   for (int64_t i = 0; i < count; i++)
     if (isnan(values[i])) return false;
   return true;
 }
 
-static inline bool all_are_finite(const double *values, int64_t count) {
+bool all_are_finite(const double *values, int64_t count) {
   for (int64_t i = 0; i < count; i++)
     if (!isfinite(values[i])) return false;
   return true;
 }
 
-static inline void expect_poisoned(const struct factorisation *f, const struct results *good,
-                                   const struct results *bad) {
+static void expect_poisoned(const struct factorisation *f, const struct results *good, const struct results *bad) {
   for (int64_t item = 0; item < f->batch; item++)
     if (item != 1 && item != 4 && item != 6) expect_same_item(f, good, item, f, bad, item);
   int64_t count;
@@ -403,13 +350,11 @@ static inline void expect_poisoned(const struct factorisation *f, const struct r
   double *r = qr_memory(f->k * f->n, sizeof *r);
   if (bad->r) qr_place_read(&f->r_place, 6, bad->r, r);
   for (int64_t j = 0; j + 1 < f->k; j++)
-    cr_expect(isnan(bad->r ? r[j * f->k + j] : tau_of(f, bad, 6, j)), "a column of NaN gives NaN");
+    cr_expect(isnan(bad->r ? r[j * f->k + j] : factorisation_tau(f, bad, 6, j)), "a column of NaN gives NaN");
   free(infinite), free(one), free(r);
 }
 
-/* Infinity, NaN and a matrix of NaN stay where they are, and no other matrix has other bits than without them. A
- * batch of 0 stands for 9. */
-static inline void expect_poison_stays(rondo_backend backend, struct factorisation *all, size_t count) {
+void expect_poison_stays(rondo_backend backend, struct factorisation *all, size_t count) {
   struct results good[BITS_MOST] = {0}, bad[BITS_MOST] = {0};
   struct random random = {100};
   cr_assert_leq(count, BITS_MOST);
@@ -418,14 +363,14 @@ static inline void expect_poison_stays(rondo_backend backend, struct factorisati
     all[i].kinds = random_kind, all[i].kind_count = 1;
     factorisation_fill(&all[i], &random);
   }
-  run_kept(backend, all, count, 1, good);
+  factorisations_run_kept(backend, all, count, 1, good);
   for (size_t i = 0; i < count; i++) {
     const int64_t size = all[i].m * all[i].n;
     all[i].matrices[size + size / 3] = INFINITY;
     all[i].matrices[4 * size + size / 2] = (double)NAN;
     for (int64_t e = 0; e < size; e++) all[i].matrices[6 * size + e] = (double)NAN;
   }
-  run_kept(backend, all, count, 1, bad);
+  factorisations_run_kept(backend, all, count, 1, bad);
   for (size_t i = 0; i < count; i++) {
     expect_poisoned(&all[i], &good[i], &bad[i]);
     results_free(&good[i]);
@@ -433,5 +378,3 @@ static inline void expect_poison_stays(rondo_backend backend, struct factorisati
     free(all[i].matrices);
   }
 }
-
-#endif

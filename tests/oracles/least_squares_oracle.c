@@ -1,34 +1,17 @@
-/* test_least_squares_problem.h - one task of rondo_add_least_squares with its matrices, from description to what a
- * solution has to be: stationary for a problem as near as rounding, with the norm of its own residual. Whether a matrix
- * is singular, and whether x can be represented, a factorisation in long double says. */
-#ifndef RONDO_TEST_LEAST_SQUARES_PROBLEM_H
-#define RONDO_TEST_LEAST_SQUARES_PROBLEM_H
+/* least_squares_oracle.c - see least_squares_oracle.h.
+ *
+ * A solution has to be stationary for a problem within rounding of the given one, and residual has to be the norm of
+ * its own residual. A factorisation in long double says whether a matrix is singular, and whether x can be represented.
+ */
+#include "least_squares_oracle.h"
 
-#include "test_qr_factorisation.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* Item i of the batch is of kind kinds[i mod kind_count]. */
-struct problem {
-  rondo_dtype dtype;
-  rondo_layout layout;
-  int64_t m, n, sides, batch;
-  int64_t padding; /* rows and columns around every matrix, one of them before it, */
-  bool aligned;    /* or four */
-  bool x_alone;    /* without residual and info */
-  const enum qr_kind *kinds;
-  int64_t kind_count;
-  /* Filled by problem_add and problem_fill. */
-  struct qr_place a_place, b_place, x_place;
-  rondo_tensor a, b, x, residual, info;
-  double *matrices, *rights; /* [batch][n][m], [batch][sides][m] */
-};
-
-/* What came out, dense. */
-struct solution {
-  double *x, *residual; /* [batch][sides][n], [batch][sides] */
-  int32_t *info;
-};
-
-static inline void problem_add(struct problem *p, struct trial *trial) {
+static void fit_add(struct fit *p, struct trial *trial) {
   const int64_t before = !p->padding ? 0 : p->aligned ? 4 : 1, behind = p->padding - before;
   p->a_place = (struct qr_place){p->dtype, p->layout, p->batch, p->m, p->n, before, behind};
   p->b_place = (struct qr_place){p->dtype, p->layout, p->batch, p->m, p->sides, before, behind};
@@ -47,9 +30,8 @@ static inline void problem_add(struct problem *p, struct trial *trial) {
   REQUIRE_OK(rondo_add_least_squares(trial->graph, &desc));
 }
 
-/* Right-hand sides as large as the matrix, and far smaller ones beside them. */
-static inline void sides_fill(const struct problem *p, struct random *random, enum qr_kind kind, const double *a,
-                              double *b) {
+/* Right-hand sides as large as the matrix, and each second one far smaller. */
+static void fit_sides_fill(const struct fit *p, struct random *random, enum qr_kind kind, const double *a, double *b) {
   double largest = 0;
   for (int64_t i = 0; i < p->m * p->n; i++) largest = fmax(largest, fabs(a[i]));
   if (largest == 0) largest = 1;
@@ -63,7 +45,7 @@ static inline void sides_fill(const struct problem *p, struct random *random, en
   }
 }
 
-static inline void problem_fill(struct problem *p, struct random *random) {
+void fit_fill(struct fit *p, struct random *random) {
   const int64_t size = p->m * p->n, side_size = p->m * p->sides;
   p->matrices = qr_memory(p->batch * size, sizeof(double));
   p->rights = qr_memory(p->batch * side_size, sizeof(double));
@@ -71,11 +53,11 @@ static inline void problem_fill(struct problem *p, struct random *random) {
     const enum qr_kind kind = p->kinds[item % p->kind_count];
     double *a = p->matrices + item * size;
     qr_fill(random, p->dtype, kind, p->m, p->n, a);
-    sides_fill(p, random, kind, a, p->rights + item * side_size);
+    fit_sides_fill(p, random, kind, a, p->rights + item * side_size);
   }
 }
 
-static inline void problem_set(const struct problem *p, struct trial *trial) {
+static void fit_set(const struct fit *p, struct trial *trial) {
   qr_matrices_set(trial, &p->a_place, p->matrices, p->a);
   qr_matrices_set(trial, &p->b_place, p->rights, p->b);
   const struct {
@@ -95,8 +77,8 @@ static inline void problem_set(const struct problem *p, struct trial *trial) {
   free(unset);
 }
 
-/* Reads the results, and looks at the numbers around them. */
-static inline struct solution solution_get(const struct problem *p, struct trial *trial) {
+/* Fetches the results, and checks the numbers around them. */
+static struct solution solution_get(const struct fit *p, struct trial *trial) {
   const int64_t size = p->n * p->sides, step = p->sides + p->padding;
   struct solution got = {.x = qr_memory(p->batch * size, sizeof(double))};
   void *data = qr_memory(qr_place_count(&p->x_place), qr_bytes(p->dtype));
@@ -122,35 +104,32 @@ static inline struct solution solution_get(const struct problem *p, struct trial
   return got;
 }
 
-static inline void solution_free(struct solution *solution) {
+void solution_free(struct solution *solution) {
   free(solution->x);
   free(solution->residual);
   free(solution->info);
 }
 
-/* Many problems in one graph, replayed once. */
-static inline void problems_run(rondo_backend backend, struct problem *all, size_t count, struct solution *solutions) {
+void fits_run(rondo_backend backend, struct fit *all, size_t count, struct solution *solutions) {
   struct trial trial;
   trial_describe(&trial, backend);
-  for (size_t i = 0; i < count; i++) problem_add(&all[i], &trial);
+  for (size_t i = 0; i < count; i++) fit_add(&all[i], &trial);
   trial_instantiate(&trial);
-  for (size_t i = 0; i < count; i++) problem_set(&all[i], &trial);
+  for (size_t i = 0; i < count; i++) fit_set(&all[i], &trial);
   trial_replay(&trial);
   for (size_t i = 0; i < count; i++) solutions[i] = solution_get(&all[i], &trial);
   trial_end(&trial);
 }
 
-static inline void problem_describe(const struct problem *p, int64_t item, char *text, size_t bytes) {
+void fit_describe(const struct fit *p, int64_t item, char *text, size_t bytes) {
   snprintf(text, bytes, "%s %dx%d %s, %d sides, item %d of kind %d", rondo_dtype_name(p->dtype), (int)p->m, (int)p->n,
            p->layout == RONDO_ROW_MAJOR ? "row-major" : "column-major", (int)p->sides, (int)item,
            (int)p->kinds[item % p->kind_count]);
 }
 
-/* ---- The oracle ------------------------------------------------------------------------------------------------- */
-
 /* Householder QR of [A | b] in long double, column by column, and the substitution: x in the first rows of b. Returns
  * the smallest |r_jj| / |a_j|. */
-static inline long double oracle_solve(int64_t m, int64_t n, int64_t sides, long double *a, long double *b) {
+static long double oracle_solve(int64_t m, int64_t n, int64_t sides, long double *a, long double *b) {
   long double smallest = 1;
   for (int64_t j = 0; j < n; j++) {
     long double *v = a + j * m, column = 0, below = 0;
@@ -177,8 +156,8 @@ static inline long double oracle_solve(int64_t m, int64_t n, int64_t sides, long
 
 /* Of one right-hand side: each column's product with the residual against what a small change of A and b makes, and the
  * norm of the residual: the bounds of rondo_least_squares_desc. */
-static inline void expect_stationary(const struct problem *p, const double *a, const double *b, const double *x,
-                                     const double *norm, const char *where) {
+static void expect_stationary(const struct fit *p, const double *a, const double *b, const double *x,
+                              const double *norm, const char *where) {
   const long double eps = qr_epsilon(p->dtype), least = qr_smallest(p->dtype);
   long double *r = qr_memory(p->m, sizeof *r), *columns = qr_memory(p->n, sizeof *columns);
   long double size = least, worst = 0, own = 0, b_norm = 0;
@@ -205,9 +184,9 @@ static inline void expect_stationary(const struct problem *p, const double *a, c
   free(r), free(columns);
 }
 
-static inline void expect_solution(const struct problem *p, const struct solution *got, int64_t item) {
+static void expect_solution(const struct fit *p, const struct solution *got, int64_t item) {
   char where[160];
-  problem_describe(p, item, where, sizeof where);
+  fit_describe(p, item, where, sizeof where);
   const double *a = p->matrices + item * p->m * p->n, *b = p->rights + item * p->m * p->sides;
   const double *x = got->x + item * p->n * p->sides;
   long double *factored = qr_memory(p->m * p->n, sizeof *factored);
@@ -239,11 +218,11 @@ static inline void expect_solution(const struct problem *p, const struct solutio
   }
 }
 
-static inline void problems_expect(rondo_backend backend, struct problem *all, size_t count) {
+void fits_expect(rondo_backend backend, struct fit *all, size_t count) {
   struct solution *solutions = qr_memory((int64_t)count, sizeof *solutions);
   struct random random = {20261122};
-  for (size_t i = 0; i < count; i++) problem_fill(&all[i], &random);
-  problems_run(backend, all, count, solutions);
+  for (size_t i = 0; i < count; i++) fit_fill(&all[i], &random);
+  fits_run(backend, all, count, solutions);
   for (size_t i = 0; i < count; i++) {
     for (int64_t item = 0; item < all[i].batch; item++) expect_solution(&all[i], &solutions[i], item);
     solution_free(&solutions[i]);
@@ -252,5 +231,3 @@ static inline void problems_expect(rondo_backend backend, struct problem *all, s
   }
   free(solutions);
 }
-
-#endif

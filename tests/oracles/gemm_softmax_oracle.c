@@ -1,59 +1,11 @@
-/* test_softmax_oracle.h - products for test_softmax.c: tensors inside larger ones, the numbers in them, and what S, its
- * maxima and its softmax must be, in fp64. */
-#ifndef RONDO_TEST_SOFTMAX_ORACLE_H
-#define RONDO_TEST_SOFTMAX_ORACLE_H
+/* gemm_softmax_oracle.c - see gemm_softmax_oracle.h. */
+#include "gemm_softmax_oracle.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "../support.h"
-
-enum numbers {
-  NORMAL,     /* random, of the normal distribution */
-  EQUAL,      /* all logits of a row the same */
-  INCREASING, /* the maximum moves in every block of columns */
-  DECREASING, /* and never */
-  SPECIAL,    /* NaN and infinities in some rows */
-  LATE,       /* the first 130 logits of every row are -infinity */
-  ONE_SIDED,  /* long rows whose products are small */
-  TOO_LONG,   /* the same, and no float holds the squares of their lengths */
-  TOO_SHORT,  /* A's rows: the squares of their lengths are zero in floats, the logits are not */
-};
-
-struct sizes {
-  int64_t batch, m, n, k;
-};
-
-struct product {
-  rondo_dtype dtype;
-  struct sizes sizes;
-  bool causal;
-  float scale; /* 0: 1 */
-  enum numbers numbers;
-  int64_t border; /* 0: dense tensors; else views that begin so many elements in */
-  bool matrix;    /* no batch dimension */
-};
-
-enum { MAX, P_F32, P_F16, P_BF16, RESULTS };
 static const rondo_dtype result_dtype[RESULTS] = {RONDO_F32, RONDO_F32, RONDO_F16, RONDO_BF16};
-static const char *const result_name[RESULTS] = {"max", "p in f32", "p in f16", "p in bf16"};
-
-/* A rectangle inside a state, so that what surrounds it can be seen. */
-struct place {
-  rondo_tensor state, view;
-  rondo_dtype dtype;
-  int64_t offset[3], stride[3], extent[3]; /* batch, row, column */
-  uint64_t bytes;
-  unsigned char *data;
-};
-
-struct trial_product {
-  struct product product;
-  struct place a, b, results[RESULTS];
-};
-
-/* ---- A graph of products ----------------------------------------------------------------------------------------- */
 
 static void place_add(struct place *place, struct trial *trial, const struct product *product, const char *name,
                       rondo_dtype dtype, int64_t rows, int64_t columns) {
@@ -102,7 +54,7 @@ static void place_write(struct place *place, int64_t batch, int64_t row, int64_t
   oracle_write(place->dtype, place->data, place_index(place, batch, row, column), value);
 }
 
-static void product_add(struct trial_product *t, struct trial *trial, const struct product *product) {
+void product_add(struct trial_product *t, struct trial *trial, const struct product *product) {
   const struct sizes *s = &product->sizes;
   t->product = *product;
   place_add(&t->a, trial, product, "a", product->dtype, s->m, s->k);
@@ -148,8 +100,7 @@ static double number_of(enum numbers numbers, bool is_b, int64_t row, int64_t ro
   }
 }
 
-/* Numbers everywhere, also around the rectangle: there NaN, which must not leak in. */
-static void place_fill(struct place *place, enum numbers numbers, bool is_b, struct random *random) {
+void place_fill(struct place *place, enum numbers numbers, bool is_b, struct random *random) {
   for (uint64_t i = 0; i < place->bytes / 2; i++) oracle_write(place->dtype, place->data, (int64_t)i, NAN);
   for (int64_t batch = 0; batch < place->extent[0]; batch++)
     for (int64_t row = 0; row < place->extent[1]; row++)
@@ -157,9 +108,7 @@ static void place_fill(struct place *place, enum numbers numbers, bool is_b, str
         place_write(place, batch, row, column, number_of(numbers, is_b, row, place->extent[1], column, random));
 }
 
-/* Row 1 is NaN, row 3 infinite of both signs, row 5 -infinity throughout; column 4 is -infinity for rows with a
- * positive first element, the last column is NaN: with a causal mask most rows do not count it. */
-static void plant_special(struct trial_product *t) {
+void plant_special(struct trial_product *t) {
   const struct sizes *s = &t->product.sizes;
   for (int64_t batch = 0; batch < s->batch; batch++) {
     for (int64_t column = 0; column < s->n; column++) place_write(&t->b, batch, column, s->k - 1, 1.0);
@@ -171,7 +120,7 @@ static void plant_special(struct trial_product *t) {
   }
 }
 
-static void plant_late(struct trial_product *t) {
+void plant_late(struct trial_product *t) {
   const struct sizes *s = &t->product.sizes;
   for (int64_t batch = 0; batch < s->batch; batch++) {
     for (int64_t row = 0; row < s->m; row++) place_write(&t->a, batch, row, 0, 1.0);
@@ -268,11 +217,6 @@ static void gate_take(struct gate *gate, double error, double plain_error, doubl
   if (allowance > gate->allowance) gate->allowance = allowance;
 }
 
-#define CASE_FORMAT "%s, batch %lld, m %lld, n %lld, k %lld, causal %d, scale %g, numbers %d, border %lld: "
-#define CASE_VALUES(c)                                                                                                 \
-  rondo_dtype_name((c)->dtype), (long long)(c)->sizes.batch, (long long)(c)->sizes.m, (long long)(c)->sizes.n,         \
-      (long long)(c)->sizes.k, (c)->causal, (double)(c)->scale, (int)(c)->numbers, (long long)(c)->border
-
 static double rounded(rondo_dtype dtype, double value) {
   if (dtype == RONDO_F16) return oracle_f16(oracle_to_f16(value));
   if (dtype == RONDO_BF16) return oracle_bf16(oracle_to_bf16(value));
@@ -329,7 +273,7 @@ static void p_check(const struct trial_product *t, const struct row_oracle *o, i
               whole);
 }
 
-static void product_check(const struct trial_product *t) {
+void product_check(const struct trial_product *t) {
   const struct product *c = &t->product;
   const struct sizes *s = &c->sizes;
   uint64_t n = (uint64_t)s->n + 1;
@@ -353,5 +297,3 @@ static void product_check(const struct trial_product *t) {
               CASE_VALUES(c), result_name[i], gates[i].worst, gates[i].plain_worst, gates[i].allowance);
   free(a), free(b), free(o.s), free(o.p), free(o.plain);
 }
-
-#endif

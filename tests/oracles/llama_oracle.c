@@ -1,51 +1,20 @@
-/* test_llama_oracle.h - a small Llama of random weights: the graphs of it on a backend, and its step in 64 bits,
- * rounded where tensors have 16. */
-#ifndef RONDO_TEST_LLAMA_ORACLE_H
-#define RONDO_TEST_LLAMA_ORACLE_H
+/* llama_oracle.c - see llama_oracle.h. */
+#include "llama_oracle.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support.h"
-#include <rondo_graphs.h>
-
-enum {
-  LAYERS = 2,
-  MOST_HIDDEN = 2048,
-  MOST_QUERY = 2048,
-  MOST_KV = 512,
-  MOST_GATED = 1536,
-  MOST_DIMENSION = 64,
-  VOCABULARY = 160,
-  CONTEXT = 20,
-  MOST_SEQUENCES = 16,
-};
-
-/* ---- Weights ----------------------------------------------------------------------------------------------------- */
-
-struct matrix {
-  void *codes, *scales; /* as they are uploaded */
-  double *numbers;
-};
-
-struct llama {
-  rondo_graph_llama_desc desc; /* of a decode of one sequence */
-  struct matrix embedding, head, norm, attention_norm[LAYERS], feed_forward_norm[LAYERS];
-  struct matrix qkv[LAYERS], output[LAYERS], gate_up[LAYERS], down[LAYERS];
-  float frequencies[MOST_DIMENSION / 2];
-};
-
-static inline void *oracle_memory(int64_t count, size_t bytes) {
+static void *oracle_memory(int64_t count, size_t bytes) {
   void *memory = calloc((size_t)count, bytes);
   cr_assert_not_null(memory);
   return memory;
 }
 
 /* Numbers of about `size`, or around `mean`. */
-static inline struct matrix matrix_random(struct random *random, rondo_dtype dtype, int64_t rows, int64_t columns,
-                                          double mean, double size, float nvfp4_scale) {
+static struct matrix matrix_random(struct random *random, rondo_dtype dtype, int64_t rows, int64_t columns, double mean,
+                                   double size, float nvfp4_scale) {
   const int64_t count = rows * columns;
   struct matrix made = {.codes = oracle_memory(count, 2),
                         .scales = oracle_memory(count, sizeof(float)),
@@ -67,14 +36,13 @@ static inline struct matrix matrix_random(struct random *random, rondo_dtype dty
   return made;
 }
 
-static inline void matrix_free(struct matrix *matrix) {
+static void matrix_free(struct matrix *matrix) {
   free(matrix->codes);
   free(matrix->scales);
   free(matrix->numbers);
 }
 
-/* Of sizes that `desc` leaves out, all but the head dimension, tiny ones are filled in. */
-static inline void llama_make(struct llama *l, rondo_graph_llama_desc desc, uint64_t seed) {
+void llama_make(struct llama *l, rondo_graph_llama_desc desc, uint64_t seed) {
   struct random random = {seed};
   if (!desc.hidden) desc.hidden = 64, desc.query_heads = 4, desc.kv_heads = 2, desc.feed_forward = 96;
   desc.layers = LAYERS, desc.vocabulary = VOCABULARY, desc.context = CONTEXT;
@@ -101,7 +69,7 @@ static inline void llama_make(struct llama *l, rondo_graph_llama_desc desc, uint
     l->frequencies[i] = (float)pow(500.0, -2.0 * (double)i / (double)desc.head_dimension);
 }
 
-static inline void llama_free(struct llama *l) {
+void llama_free(struct llama *l) {
   matrix_free(&l->embedding), matrix_free(&l->head), matrix_free(&l->norm);
   for (int i = 0; i < LAYERS; i++) {
     matrix_free(&l->attention_norm[i]), matrix_free(&l->feed_forward_norm[i]);
@@ -111,16 +79,11 @@ static inline void llama_free(struct llama *l) {
 
 /* ---- Its step in 64 bits ----------------------------------------------------------------------------------------- */
 
-/* What a sequence has seen: keys, rotated, and values. */
-struct history {
-  double k[LAYERS][CONTEXT][MOST_KV], v[LAYERS][CONTEXT][MOST_KV];
-};
-
-static inline double llama_rounded(const struct llama *l, double value) {
+static double llama_rounded(const struct llama *l, double value) {
   return l->desc.dtype == RONDO_F16 ? oracle_f16(oracle_to_f16(value)) : oracle_bf16(oracle_to_bf16(value));
 }
 
-static inline void multiply(const struct matrix *w, int64_t rows, int64_t columns, const double *x, double *y) {
+static void multiply(const struct matrix *w, int64_t rows, int64_t columns, const double *x, double *y) {
   for (int64_t i = 0; i < rows; i++) {
     y[i] = 0;
     for (int64_t j = 0; j < columns; j++) y[i] += w->numbers[i * columns + j] * x[j];
@@ -128,7 +91,7 @@ static inline void multiply(const struct matrix *w, int64_t rows, int64_t column
 }
 
 /* As a product's prologue does it. */
-static inline void normalise(const struct llama *l, const struct matrix *norm, const double *x, double *y) {
+static void normalise(const struct llama *l, const struct matrix *norm, const double *x, double *y) {
   const int64_t hidden = l->desc.hidden;
   double squares = 0;
   for (int64_t i = 0; i < hidden; i++) squares += x[i] * x[i];
@@ -136,7 +99,7 @@ static inline void normalise(const struct llama *l, const struct matrix *norm, c
     y[i] = llama_rounded(l, x[i] * norm->numbers[i]) / sqrt(squares / (double)hidden + 1e-5);
 }
 
-static inline void rotate(const struct llama *l, double *head, int position) {
+static void rotate(const struct llama *l, double *head, int position) {
   const int64_t d = l->desc.head_dimension;
   const bool halves = l->desc.rope_pairing == RONDO_ROPE_HALVES;
   const double base = l->desc.rope_base > 0 ? (double)l->desc.rope_base : 10000.0;
@@ -149,8 +112,7 @@ static inline void rotate(const struct llama *l, double *head, int position) {
   }
 }
 
-static inline void attend(const struct llama *l, const struct history *h, int layer, const double *q, int length,
-                          double *o) {
+static void attend(const struct llama *l, const struct history *h, int layer, const double *q, int length, double *o) {
   const int64_t d = l->desc.head_dimension, heads = l->desc.query_heads;
   for (int64_t head = 0; head < heads; head++) {
     const int64_t column = head / (heads / l->desc.kv_heads) * d;
@@ -169,11 +131,11 @@ static inline void attend(const struct llama *l, const struct history *h, int la
   }
 }
 
-static inline void add_rounded(const struct llama *l, double *x, const double *y) {
+static void add_rounded(const struct llama *l, double *x, const double *y) {
   for (int64_t i = 0; i < l->desc.hidden; i++) x[i] = llama_rounded(l, x[i] + y[i]);
 }
 
-static inline void layer_step(const struct llama *l, struct history *h, int layer, int position, double *x) {
+static void layer_step(const struct llama *l, struct history *h, int layer, int position, double *x) {
   const rondo_graph_llama_desc *desc = &l->desc;
   const int64_t d = desc->head_dimension, query = desc->query_heads * d, kv = desc->kv_heads * d, hidden = desc->hidden;
   double normed[MOST_HIDDEN], qkv[MOST_QUERY + 2 * MOST_KV], o[MOST_QUERY], y[MOST_HIDDEN], gates[2 * MOST_GATED],
@@ -195,9 +157,7 @@ static inline void layer_step(const struct llama *l, struct history *h, int laye
   add_rounded(l, x, y);
 }
 
-/* The logits of a token at a position, all before which the history has. */
-static inline void llama_step(const struct llama *l, struct history *h, int32_t token, int32_t position,
-                              double logits[VOCABULARY]) {
+void llama_step(const struct llama *l, struct history *h, int32_t token, int32_t position, double logits[VOCABULARY]) {
   const int64_t hidden = l->desc.hidden;
   double x[MOST_HIDDEN], normed[MOST_HIDDEN];
   for (int64_t i = 0; i < hidden; i++) x[i] = llama_rounded(l, l->embedding.numbers[token * hidden + i]);
@@ -208,17 +168,7 @@ static inline void llama_step(const struct llama *l, struct history *h, int32_t 
 
 /* ---- Its graphs on a backend ------------------------------------------------------------------------------------- */
 
-enum { MOST_GRAPHS = 3 };
-
-/* The first one has the weights, the others borrow. */
-struct machine {
-  struct trial trials[MOST_GRAPHS]; /* with one runtime */
-  rondo_graph_llama_tensors tensors[MOST_GRAPHS];
-  rondo_llama_layer layers[MOST_GRAPHS][LAYERS];
-  int count;
-};
-
-static inline void machine_add(struct machine *m, rondo_backend backend, rondo_graph_llama_desc desc) {
+void machine_add(struct machine *m, rondo_backend backend, rondo_graph_llama_desc desc) {
   const int i = m->count++;
   trial_describe(&m->trials[i], backend);
   m->tensors[i].layers = m->layers[i];
@@ -226,13 +176,12 @@ static inline void machine_add(struct machine *m, rondo_backend backend, rondo_g
   REQUIRE_OK(rondo_graph_llama(m->trials[i].graph, &desc, &m->tensors[i]));
 }
 
-static inline void matrix_set(struct trial *trial, rondo_tensor codes, rondo_tensor scales,
-                              const struct matrix *matrix) {
+static void matrix_set(struct trial *trial, rondo_tensor codes, rondo_tensor scales, const struct matrix *matrix) {
   if (codes.graph) trial_set(trial, codes, matrix->codes);
   if (scales.graph) trial_set(trial, scales, matrix->scales);
 }
 
-static inline void machine_upload(struct machine *m, const struct llama *l) {
+static void machine_upload(struct machine *m, const struct llama *l) {
   const rondo_graph_llama_tensors *t = &m->tensors[0];
   const rondo_tensor none = {0};
   struct trial *trial = &m->trials[0];
@@ -251,8 +200,7 @@ static inline void machine_upload(struct machine *m, const struct llama *l) {
   }
 }
 
-/* In pools of exactly the planned size. */
-static inline void machine_start(struct machine *m, const struct llama *l) {
+void machine_start(struct machine *m, const struct llama *l) {
   rondo_graph *graphs[MOST_GRAPHS];
   rondo_plan plan;
   rondo_runtime *runtime;
@@ -272,7 +220,7 @@ static inline void machine_start(struct machine *m, const struct llama *l) {
   machine_upload(m, l);
 }
 
-static inline void machine_end(struct machine *m) {
+void machine_end(struct machine *m) {
   rondo_runtime *runtime = m->trials[0].runtime;
   for (int i = m->count; i-- > 0;) {
     REQUIRE_OK(rondo_release(m->trials[i].slot));
@@ -282,5 +230,3 @@ static inline void machine_end(struct machine *m) {
   REQUIRE_OK(rondo_close(&runtime));
   m->count = 0;
 }
-
-#endif

@@ -1,0 +1,66 @@
+/* llama_oracle.h - a small Llama of random weights: its graphs on a backend, and its step in fp64, rounded where the
+ * graph's tensors have 16 bits. */
+#ifndef RONDO_TEST_LLAMA_ORACLE_H
+#define RONDO_TEST_LLAMA_ORACLE_H
+
+#include "../support.h"
+#include <rondo_graphs.h>
+
+enum {
+  LAYERS = 2,
+  MOST_HIDDEN = 2048,
+  MOST_QUERY = 2048,
+  MOST_KV = 512,
+  MOST_GATED = 1536,
+  MOST_DIMENSION = 64,
+  VOCABULARY = 160,
+  CONTEXT = 20,
+  MOST_SEQUENCES = 16,
+};
+
+struct matrix {
+  void *codes, *scales; /* as they are uploaded */
+  double *numbers;
+};
+
+struct llama {
+  rondo_graph_llama_desc desc; /* of a decode of one sequence */
+  struct matrix embedding, head, norm, attention_norm[LAYERS], feed_forward_norm[LAYERS];
+  struct matrix qkv[LAYERS], output[LAYERS], gate_up[LAYERS], down[LAYERS];
+  float frequencies[MOST_DIMENSION / 2];
+};
+
+/* Of sizes that `desc` leaves out, all but the head dimension, tiny ones are filled in. */
+void llama_make(struct llama *l, rondo_graph_llama_desc desc, uint64_t seed);
+
+/* Frees the weights. */
+void llama_free(struct llama *l);
+
+/* The keys, after RoPE, and the values of a sequence. */
+struct history {
+  double k[LAYERS][CONTEXT][MOST_KV], v[LAYERS][CONTEXT][MOST_KV];
+};
+
+/* The logits of a token at a position. The history has all positions before it, and receives this one. */
+void llama_step(const struct llama *l, struct history *h, int32_t token, int32_t position, double logits[VOCABULARY]);
+
+enum { MOST_GRAPHS = 3 };
+
+/* The graphs of a model in one runtime. */
+struct machine {
+  struct trial trials[MOST_GRAPHS]; /* with one runtime */
+  rondo_graph_llama_tensors tensors[MOST_GRAPHS];
+  rondo_llama_layer layers[MOST_GRAPHS][LAYERS];
+  int count;
+};
+
+/* Adds a graph of the model. The first one owns the weights, and the others borrow them. */
+void machine_add(struct machine *m, rondo_backend backend, rondo_graph_llama_desc desc);
+
+/* Opens a runtime with pools of exactly the planned size, instantiates the graphs and uploads the weights. */
+void machine_start(struct machine *m, const struct llama *l);
+
+/* Closes the graphs and the runtime. */
+void machine_end(struct machine *m);
+
+#endif
