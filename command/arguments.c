@@ -1,4 +1,5 @@
-/* arguments.c - see arguments.h. */
+/* arguments.c - the command line: reading options and fields, the messages about wrong ones, and --help
+ * (arguments.h). */
 #include "arguments.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ static void append(char *text, const char *more) {
   snprintf(text + length, LINE_BYTES - length, "%s", more);
 }
 
-/* Choice by choice, with what stands between two and before the last one. */
+/* The names of all choices, with `between` between two of them and `before_last` before the last one. */
 static void list_choices(const struct choice *choices, const char *between, const char *before_last, char *text) {
   *text = '\0';
   for (size_t i = 0; choices[i].name; i++) {
@@ -39,15 +40,15 @@ static void list_choices(const struct choice *choices, const char *between, cons
   }
 }
 
-/* "--svg, --dot and --help", or the fields. */
+/* "--svg, --dot or --help", or the names of all fields. */
 static void list_names(const struct argument_table *table, bool is_options, char *text) {
   *text = '\0';
   for (size_t i = 0; i < table->count; i++) {
-    if (i) append(text, is_options || i + 1 < table->count ? ", " : " and ");
+    if (i) append(text, is_options || i + 1 < table->count ? ", " : " or ");
     if (is_options) append(text, "--");
     append(text, table->items[i].name);
   }
-  if (is_options) append(text, table->count ? " and --help" : "--help");
+  if (is_options) append(text, table->count ? " or --help" : "--help");
 }
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
@@ -56,7 +57,7 @@ static bool is_whole(const struct argument *argument) {
   return argument->kind == VALUE_INT32 || argument->kind == VALUE_INT64;
 }
 
-/* A number in the range of the argument, or of its type. */
+/* Reads a number. False if it is not in the range of the argument, or of its type. */
 static bool read_number(const struct argument *argument, const char *text, int64_t *whole, double *number) {
   bool is_bounded = argument->least < argument->most;
   char *end;
@@ -72,7 +73,7 @@ static bool read_number(const struct argument *argument, const char *text, int64
   return !is_bounded || (*number >= argument->least && *number <= argument->most);
 }
 
-/* As it is typed: options with two dashes. */
+/* "--" before an option, nothing before a field. */
 static const char *dashes(const struct grammar *grammar, const struct argument *argument) {
   const struct argument_table *options = &grammar->options;
   return argument >= options->items && argument < options->items + options->count ? "--" : "";
@@ -81,13 +82,13 @@ static const char *dashes(const struct grammar *grammar, const struct argument *
 static int wrong_number(const struct grammar *grammar, const struct argument *argument, const char *text) {
   const char *kind = is_whole(argument) ? "a whole number" : "a number";
   if (argument->least < argument->most)
-    return arguments_wrong(grammar->program, "%s%s is %s from %.15g to %.15g, not '%s'", dashes(grammar, argument),
-                           argument->name, kind, argument->least, argument->most, text);
-  return arguments_wrong(grammar->program, "%s%s is %s%s, not '%s'", dashes(grammar, argument), argument->name, kind,
+    return arguments_wrong(grammar->program, "%s%s is '%s', expected %s from %.15g to %.15g", dashes(grammar, argument),
+                           argument->name, text, kind, argument->least, argument->most);
+  return arguments_wrong(grammar->program, "%s%s is '%s', expected %s%s", dashes(grammar, argument), argument->name,
+                         text, kind,
                          argument->kind == VALUE_INT32   ? " of 32 bits"
                          : argument->kind == VALUE_INT64 ? " of 64 bits"
-                                                         : "",
-                         text);
+                                                         : "");
 }
 
 static const struct choice *choice_called(const struct choice *choices, const char *name) {
@@ -101,8 +102,8 @@ static int store_choice(const struct grammar *grammar, const struct argument *ar
   if (!choice) {
     char list[LINE_BYTES];
     list_choices(argument->choices, ", ", " or ", list);
-    return arguments_wrong(grammar->program, "%s%s is %s, not '%s'", dashes(grammar, argument), argument->name, list,
-                           text);
+    return arguments_wrong(grammar->program, "%s%s is '%s', expected %s", dashes(grammar, argument), argument->name,
+                           text, list);
   }
   if (argument->kind == VALUE_CHOICES)
     *(uint32_t *)value |= (uint32_t)choice->value;
@@ -173,7 +174,18 @@ void arguments_write(const struct argument_table *fields, const void *values, co
   }
 }
 
-/* ---- Words ------------------------------------------------------------------------------------------------------- */
+/* The value as --help shows it: "FILE", "N", "f16|bf16". */
+static void value_text(const struct argument *argument, char *text) {
+  *text = '\0';
+  if (argument->value_name)
+    append(text, argument->value_name);
+  else if (argument->choices)
+    list_choices(argument->choices, "|", "|", text);
+  else if (argument->kind != VALUE_FLAG)
+    append(text, is_whole(argument) ? "N" : argument->kind == VALUE_TEXT ? "TEXT" : "X");
+}
+
+/* ---- The words of the command line ------------------------------------------------------------------------------- */
 
 static const struct argument *argument_called(const struct argument_table *table, const char *name, size_t length) {
   for (size_t i = 0; i < table->count; i++)
@@ -181,7 +193,7 @@ static const struct argument *argument_called(const struct argument_table *table
   return NULL;
 }
 
-/* The option in words[*at]; *at moves to the last word that belongs to it. */
+/* Reads the option at words[*at]. If its value is the next word, *at moves to that word. */
 static int read_option(const struct grammar *grammar, int count, char **words, int *at, void *options) {
   const char *name = words[*at] + 2, *equals = strchr(name, '=');
   size_t length = equals ? (size_t)(equals - name) : strlen(name);
@@ -189,25 +201,29 @@ static int read_option(const struct grammar *grammar, int count, char **words, i
   if (!option) {
     char list[LINE_BYTES];
     list_names(&grammar->options, true, list);
-    return arguments_wrong(grammar->program, "there is no option '--%.*s', only %s", (int)length, name, list);
+    return arguments_wrong(grammar->program, "unknown option '--%.*s', expected %s", (int)length, name, list);
   }
   if (option->kind == VALUE_FLAG && equals)
-    return arguments_wrong(grammar->program, "--%s takes no value", option->name);
+    return arguments_wrong(grammar->program, "--%s has the value '%s', expected none", option->name, equals + 1);
   if (option->kind == VALUE_FLAG) return store(grammar, option, NULL, options);
-  if (!equals && *at + 1 == count) return arguments_wrong(grammar->program, "--%s lacks its value", option->name);
+  if (!equals && *at + 1 == count) {
+    char value[LINE_BYTES];
+    value_text(option, value);
+    return arguments_wrong(grammar->program, "--%s has no value, expected %s", option->name, value);
+  }
   return store(grammar, option, equals ? equals + 1 : words[++*at], options);
 }
 
 static int read_field(const struct grammar *grammar, const char *word, void *fields) {
   const char *equals = strchr(word, '=');
   if (!grammar->fields.count || !equals)
-    return arguments_wrong(grammar->program, "'%s' is not an option%s", word,
-                           grammar->fields.count ? ", nor FIELD=VALUE" : "");
+    return arguments_wrong(grammar->program, "unexpected argument '%s'%s", word,
+                           grammar->fields.count ? ", expected FIELD=VALUE or an option" : ", expected an option");
   const struct argument *field = argument_called(&grammar->fields, word, (size_t)(equals - word));
   if (field) return store(grammar, field, equals + 1, fields);
   char list[LINE_BYTES];
   list_names(&grammar->fields, false, list);
-  return arguments_wrong(grammar->program, "there is no field '%.*s', only %s", (int)(equals - word), word, list);
+  return arguments_wrong(grammar->program, "unknown field '%.*s', expected %s", (int)(equals - word), word, list);
 }
 
 int arguments_read(const struct grammar *grammar, int count, char **words, void *options, void *fields) {
@@ -224,16 +240,6 @@ int arguments_read(const struct grammar *grammar, int count, char **words, void 
 }
 
 /* ---- Help -------------------------------------------------------------------------------------------------------- */
-
-static void value_text(const struct argument *argument, char *text) {
-  *text = '\0';
-  if (argument->value_name)
-    append(text, argument->value_name);
-  else if (argument->choices)
-    list_choices(argument->choices, "|", "|", text);
-  else if (argument->kind != VALUE_FLAG)
-    append(text, is_whole(argument) ? "N" : argument->kind == VALUE_TEXT ? "TEXT" : "X");
-}
 
 /* "--samples N", or "m=N". */
 static void typed_text(const struct argument *argument, bool is_option, char *text) {
@@ -271,8 +277,8 @@ void arguments_help(const struct grammar *grammar, FILE *file) {
     typed_text(&grammar->options.items[i], true, text);
     help_line(file, text, grammar->options.items[i].help);
   }
-  help_line(file, "--help", "this text");
+  help_line(file, "--help", "show this text");
   fprintf(file, "\n%s\n",
           grammar->status ? grammar->status
-                          : "Exit status: 0 done, 1 the work failed, as the text says, 2 wrong usage.");
+                          : "Exit status: 0 success, 1 failure, 2 wrong usage; the reason is on standard error.");
 }

@@ -1,4 +1,4 @@
-/* command.c - see command.h. */
+/* command.c - the output of the commands: messages, tables, JSON files and progress (command.h). */
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
@@ -39,7 +39,7 @@ bool output_close(struct output *output) {
   if (!file || file == stdout) return true;
   bool failed = ferror(file) != 0;
   if (!fclose(file) && !failed) return true;
-  command_failed("'%s' was not written whole: %s", output->path, strerror(errno));
+  command_failed("'%s' was not written completely: %s", output->path, strerror(errno));
   return false;
 }
 
@@ -54,12 +54,12 @@ FILE *memory_file(char path[MEMORY_PATH_BYTES]) {
   int descriptor = memfd_create("rondo", MFD_CLOEXEC);
   FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "r");
   snprintf(path, MEMORY_PATH_BYTES, "/proc/self/fd/%d", descriptor);
-  if (!file) command_failed("no file in memory: %s", strerror(errno));
+  if (!file) command_failed("a temporary file in memory cannot be created: %s", strerror(errno));
   if (!file && descriptor >= 0) close(descriptor);
   return file;
 }
 
-/* The cursor goes back, so that the next line of the table is written over it. */
+/* The cursor returns to the first column, so that the next line of the table overwrites this one. */
 void progress(const char *what, size_t done, size_t all) {
   if (!isatty(STDERR_FILENO)) return;
   if (done < all)

@@ -1,11 +1,13 @@
-/* command.h - the commands of `rondo`, and what several of them share: where results go, and how a graph is named. */
+/* command.h - the commands of `rondo`, and their shared parts: the output, and the graph that the command line
+ * describes. */
 #ifndef RONDO_COMMAND_H
 #define RONDO_COMMAND_H
 
 #include "json.h"
 #include "ready_graphs.h"
 
-/* The words behind the command's own name; the result is the exit code. A new command is a row in rondo.c. */
+/* `words` are those after the command's name. Each function returns the exit code. A new command is a row in
+ * rondo.c. */
 int command_bench(int count, char **words);
 int command_explain(int count, char **words);
 int command_info(int count, char **words);
@@ -16,20 +18,20 @@ int command_profile(int count, char **words);
 extern const struct choice backend_choices[];
 #define BACKEND_ARGUMENT(options)                                                                                      \
   {                                                                                                                    \
-    .name = "backend", .help = "where to run; auto, the default: a GPU if there is one", .kind = VALUE_CHOICE,         \
+    .name = "backend", .help = "default auto: a GPU if there is one", .kind = VALUE_CHOICE,                            \
     .offset = offsetof(options, backend), .choices = backend_choices                                                   \
   }
 
-/* "rondo: sentence" on stderr. Returns EXIT_FAILED. */
+/* Writes "rondo: sentence" to stderr. Returns EXIT_FAILED. */
 int command_failed(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- Where results go -------------------------------------------------------------------------------------------- */
+/* ---- Output ------------------------------------------------------------------------------------------------------ */
 
-/* --json FILE; "-" is stdout, in place of the table. */
+/* --json FILE. "-" is stdout; the table is then left out. */
 #define JSON_ARGUMENT(options)                                                                                         \
   {                                                                                                                    \
-    .name = "json", .value_name = "FILE", .help = "JSON too; -: to stdout, and no table", .kind = VALUE_TEXT,          \
-    .offset = offsetof(options, json)                                                                                  \
+    .name = "json", .value_name = "FILE", .help = "write JSON too; -: to stdout, without the table",                   \
+    .kind = VALUE_TEXT, .offset = offsetof(options, json)                                                              \
   }
 
 struct output {
@@ -38,23 +40,24 @@ struct output {
   const char *path;
 };
 
-/* For people: nothing if there is no table. */
+/* Writes to the table, if there is one. */
 void output_print(struct output *output, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-bool output_open(struct output *output, const char *json_path); /* false, with a sentence: it cannot be written */
-bool output_close(struct output *output);                       /* false, with a sentence: it was not written whole */
+/* Both return false after a sentence on stderr: the file cannot be opened, or its text was not written completely. */
+bool output_open(struct output *output, const char *json_path);
+bool output_close(struct output *output);
 
-/* The library's reports go to a path: that of a file in memory, to be read back. NULL, with a sentence: there is none.
- */
+/* A file in memory and its path. The library writes a report to the path, and the command reads it back from the file.
+ * NULL after a sentence on stderr: there is no such file. */
 enum { MEMORY_PATH_BYTES = 64 };
 FILE *memory_file(char path[MEMORY_PATH_BYTES]);
 
-/* A line on stderr while something long runs, where that is a terminal. */
+/* Shows the progress of long work on stderr, if that is a terminal. */
 void progress(const char *what, size_t done, size_t all);
 
 /* ---- Commands over ready-made graphs ----------------------------------------------------------------------------- */
 
-/* A graph that was described on the command line, and that line again: "gemv m=4096 k=4096". */
+/* A graph that the command line describes. `text` repeats the description: "gemv m=4096 k=4096". */
 struct described {
   rondo_graph *graph;
   union ready_tensors tensors;
@@ -68,7 +71,7 @@ struct graph_command {
   int (*run)(const struct described *described, const void *options);
 };
 
-/* GRAPH [FIELD=VALUE]... [OPTION]...: describes the graph, and runs the command on it. */
+/* Reads GRAPH [FIELD=VALUE]... [OPTION]..., describes the graph, and runs the command on it. */
 int graph_command_run(const struct graph_command *command, int count, char **words, void *options);
 
 #endif

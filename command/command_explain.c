@@ -1,4 +1,4 @@
-/* command_explain.c - rondo explain: which kernels would run for a graph, chip by chip. */
+/* command_explain.c - rondo explain: shows the kernels of a graph on each chip. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static const struct choice chips[] = {{"host", 0},  {"80", 80},          {"90", 
 
 static const struct argument arguments[] = {
     {.name = "chip",
-     .help = "compute capability times ten; default all",
+     .help = "compute capability times ten, or host; default all",
      .kind = VALUE_CHOICE,
      .offset = offsetof(struct options, chip),
      .choices = chips},
@@ -70,9 +70,9 @@ static int explain(const struct described *described, const void *values) {
 int command_explain(int count, char **words) {
   static const struct graph_command command = {
       .name = "explain",
-      .about =
-          "Says which kernels would run for a ready-made graph, on a chip that need not be here: a line for each task\n"
-          "and each copy, its grid, block and bytes of shared memory, and what publishes completion.\n",
+      .about = "Shows the kernels of a ready-made graph: a line for each task and each copy of inputs and outputs, "
+               "with grid,\n"
+               "block and bytes of shared memory, and the kernel that publishes completion. No GPU is needed.\n",
       .options = ARGUMENT_TABLE(arguments),
       .run = explain};
   return graph_command_run(&command, count, words, &(struct options){.chip = EVERY_CHIP});

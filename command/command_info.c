@@ -1,5 +1,5 @@
-/* command_info.c - rondo info: what a graph would run on here and why, and each device with what it can be split into.
- */
+/* command_info.c - rondo info: shows the device that Rondo chooses by default and the reason, and each device with the
+ * lanes that it can be divided into. */
 #include "../runtime/cuda/driver.h"
 #include "command.h"
 
@@ -9,7 +9,7 @@ struct options {
 
 static const struct argument arguments[] = {JSON_ARGUMENT(struct options)};
 
-/* The smallest pools that open: only what is told of the device matters. */
+/* Opens the smallest pools: the command only asks for facts about the device. */
 static rondo_status open_small(rondo_backend backend, int32_t device, const rondo_lane *lanes, uint32_t lane_count,
                                rondo_runtime **runtime) {
   return rondo_open(&(rondo_options){.backend = backend,
@@ -22,14 +22,14 @@ static rondo_status open_small(rondo_backend backend, int32_t device, const rond
                     runtime);
 }
 
-/* The code in the library that a chip runs. */
+/* The code of the library that a chip runs. */
 static const char *code_of(int32_t chip) {
   if (chip == 90) return "compiled for sm_90a";
   if (chip == 100) return "compiled for sm_100a";
   return chip < 90 ? "compiled for sm_80" : "PTX of sm_80, compiled by the driver";
 }
 
-/* A lane that asks for one multiprocessor, or thread, is given the fewest that can be split off. */
+/* Asks for a lane with one multiprocessor, or thread. It gets the fewest that a lane can have. */
 static void write_lanes(rondo_backend backend, int32_t device, int32_t multiprocessors, struct output *output) {
   rondo_runtime *runtime;
   rondo_lane_grant grant;
@@ -66,7 +66,7 @@ static void write_info(const rondo_info *info, struct output *output) {
   json_whole(&output->json, "multiprocessors", (uint64_t)info->multiprocessors);
 }
 
-/* One device; one that cannot be used with the reason. */
+/* One device. If it cannot be used, the reason. */
 static void write_device(rondo_backend backend, int32_t device, struct output *output) {
   rondo_runtime *runtime = NULL;
   rondo_info info;
@@ -125,9 +125,9 @@ static int write_all(struct output *output) {
 int command_info(int count, char **words) {
   static const struct grammar grammar = {
       .program = "rondo info",
-      .about =
-          "Says what a graph would run on if the program leaves the choice to Rondo, and why; and of each device its\n"
-          "chip, driver, multiprocessors, free memory, and the lanes that it can be split into.\n",
+      .about = "Shows the device that Rondo chooses if the program leaves the choice to it, and the reason. Shows the "
+               "chip,\n"
+               "driver, multiprocessors, free memory and possible lanes of each device.\n",
       .options = ARGUMENT_TABLE(arguments)};
   struct options options = {0};
   int done = arguments_read(&grammar, count, words, &options, NULL);

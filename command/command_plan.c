@@ -1,4 +1,4 @@
-/* command_plan.c - rondo plan: what a graph takes of each pool, and pictures of it. */
+/* command_plan.c - rondo plan: shows the bytes that a graph takes of each pool, and draws its memory plan. */
 #include <inttypes.h>
 
 #include "command.h"
@@ -27,15 +27,15 @@ static void write_plan(const struct described *described, const rondo_plan *plan
     uint64_t value;
   } figures[] = {
       {"device_bytes", "of the device pool, for any number of slots", plan->device_bytes},
-      {"pinned_bytes_per_slot", "of the pinned pool, times the slots", plan->pinned_bytes_per_slot},
+      {"pinned_bytes_per_slot", "of the pinned pool, for each slot", plan->pinned_bytes_per_slot},
       {"host_bytes", "of the host pool", plan->host_bytes},
-      {"constant_bytes", "of device_bytes: constants and states", plan->constant_bytes},
+      {"constant_bytes", "part of device_bytes: constants and states", plan->constant_bytes},
       {"borrowed_bytes", "constants and states of other graphs", plan->borrowed_bytes},
-      {"temporary_bytes", "of device_bytes: the arena of all else", plan->temporary_bytes},
-      {"unshared_bytes", "that arena if no bytes were shared", plan->unshared_bytes},
-      {"lower_bound_bytes", "no arena can be smaller", plan->lower_bound_bytes},
+      {"temporary_bytes", "part of device_bytes: the arena of the temporaries", plan->temporary_bytes},
+      {"unshared_bytes", "the arena if temporaries shared no memory", plan->unshared_bytes},
+      {"lower_bound_bytes", "no plan has a smaller arena", plan->lower_bound_bytes},
       {"task_count", "tasks", plan->task_count},
-      {"edge_count", "edges that are left to say", plan->edge_count},
+      {"edge_count", "edges, without those that follow from others", plan->edge_count},
   };
   output_print(output, "%s\n", described->text);
   json_begin(&output->json, NULL, '{');
@@ -62,9 +62,9 @@ static int plan(const struct described *described, const void *values) {
 
 int command_plan(int count, char **words) {
   static const struct graph_command command = {.name = "plan",
-                                               .about = "Plans a ready-made graph and prints what rondo_plan_graph "
-                                                        "says: how much of each pool it takes. No device is\n"
-                                                        "opened.\n",
+                                               .about = "Shows how much of each pool a ready-made graph takes, as "
+                                                        "rondo_plan_graph computes it, and draws\n"
+                                                        "the plan. No device is opened.\n",
                                                .options = ARGUMENT_TABLE(arguments),
                                                .run = plan};
   return graph_command_run(&command, count, words, &(struct options){0});

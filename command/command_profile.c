@@ -1,11 +1,13 @@
-/* command_profile.c - rondo profile: how long each task of a graph takes here, as a table, JSON and a trace. */
+/* command_profile.c - rondo profile: measures each task of a graph on this machine; writes a table, JSON and a
+ * trace. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "command.h"
 #include "room.h"
 
-/* Of all tensors: in every floating-point type this is a small positive number, and as a length more than there is. */
+/* The content of all tensors. In every floating-point type it is a small positive number. As a number of KV rows it is
+ * larger than any cache, and so all rows count. */
 enum { FILL_BYTE = 0x3c };
 
 struct options {
@@ -17,7 +19,7 @@ struct options {
 static const struct argument arguments[] = {
     BACKEND_ARGUMENT(struct options),
     {.name = "passes",
-     .help = "through all tasks, of which the medians are taken; default 20",
+     .help = "passes through all tasks; medians are shown; default 20",
      .kind = VALUE_INT32,
      .offset = offsetof(struct options, passes),
      .least = 1,
@@ -30,7 +32,7 @@ static const struct argument arguments[] = {
     JSON_ARGUMENT(struct options),
 };
 
-/* What is profiled, and what came of it. */
+/* The profiled exec, and the results. */
 struct session {
   rondo_runtime *runtime;
   rondo_exec *exec;
@@ -62,7 +64,7 @@ static void close_session(struct session *session) {
   free(session->tasks);
 }
 
-/* An input or output in the slot, else a constant or state. */
+/* Fills one tensor: an input or output in the slot, or a constant or state by an upload. */
 static rondo_status fill(const struct session *session, rondo_tensor tensor) {
   uint64_t bytes;
   rondo_status status = rondo_tensor_bytes(tensor, &bytes);
@@ -160,9 +162,9 @@ static int profile(const struct described *described, const void *values) {
 int command_profile(int count, char **words) {
   static const struct graph_command command = {
       .name = "profile",
-      .about = "Runs a ready-made graph here, task by task, and says how long each takes: a table, the longest first, "
-               "with the\n"
-               "bytes that a task must move and how near it came to the bandwidth of a copy.\n",
+      .about = "Measures each task of a ready-made graph on this machine, and lists the longest first, with the bytes "
+               "that it\n"
+               "must move and its share of a copy's bandwidth.\n",
       .options = ARGUMENT_TABLE(arguments),
       .run = profile};
   return graph_command_run(&command, count, words, &(struct options){0});

@@ -1,4 +1,5 @@
-/* graph_command.c - see command.h: what explain, plan and profile do alike. */
+/* graph_command.c - the common part of explain, plan and profile: reads the description of a ready-made graph from the
+ * command line, and runs the command on it (command.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,16 +11,16 @@ static void print_help(const struct graph_command *command, const char *program)
   char title[2 * PROGRAM_BYTES];
   snprintf(title, sizeof title, "%s GRAPH [FIELD=VALUE]...", program);
   arguments_help(&(struct grammar){.program = title, .about = command->about, .options = command->options}, stdout);
-  puts("\nGraphs, and what their fields are if not given:");
+  puts("\nGraphs, and the values of fields that are not given (all others are 0):");
   for (size_t i = 0; i < ready_graph_count; i++) {
     printf("  %-13s %s\n  %-13s", ready_graphs[i].name, ready_graphs[i].about, "");
     arguments_write(&ready_graphs[i].fields, &ready_graphs[i].preset, &ready_graphs[i].preset, stdout);
     putchar('\n');
   }
-  printf("\n%s GRAPH --help lists the fields of one.\n", program);
+  printf("\n%s GRAPH --help lists the fields of a graph.\n", program);
 }
 
-/* The graph's name and its fields. NULL: no memory. */
+/* The graph's name and its fields. NULL if there is no memory. */
 static char *description_text(const struct ready_graph *ready, const union ready_desc *desc) {
   char *text = NULL;
   size_t bytes;
@@ -41,7 +42,7 @@ static int run_on(const struct graph_command *command, const struct ready_graph 
     return command_failed("%s", rondo_error_text());
   char *text = description_text(ready, desc);
   described.text = text;
-  int code = text ? command->run(&described, options) : command_failed("no memory for the description");
+  int code = text ? command->run(&described, options) : command_failed("no memory for the text of the graph");
   free(text);
   rondo_graph_destroy(&described.graph);
   return code;
@@ -50,13 +51,13 @@ static int run_on(const struct graph_command *command, const struct ready_graph 
 int graph_command_run(const struct graph_command *command, int count, char **words, void *options) {
   char program[PROGRAM_BYTES], with_graph[2 * PROGRAM_BYTES];
   snprintf(program, sizeof program, "rondo %s", command->name);
-  if (!count) return arguments_wrong(program, "the graph is missing: %s", ready_graph_names);
+  if (!count) return arguments_wrong(program, "the graph is missing, expected %s", ready_graph_names);
   if (!strcmp(words[0], "--help")) {
     print_help(command, program);
     return EXIT_OK;
   }
   const struct ready_graph *ready = ready_graph_called(words[0]);
-  if (!ready) return arguments_wrong(program, "the graph is %s, not '%s'", ready_graph_names, words[0]);
+  if (!ready) return arguments_wrong(program, "the graph is '%s', expected %s", words[0], ready_graph_names);
   snprintf(with_graph, sizeof with_graph, "%s %s", program, ready->name);
   struct grammar grammar = {
       .program = with_graph, .about = command->about, .options = command->options, .fields = ready->fields};

@@ -1,4 +1,4 @@
-/* json.c - see json.h. */
+/* json.c - writes JSON (json.h). */
 #include "json.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ static void write_text(FILE *file, const char *text) {
 
 static void new_line(const struct json *json) { fprintf(json->file, "\n%*s", 2 * json->depth, ""); }
 
-/* All that comes before a value. false: there is no file. */
+/* Writes the comma, the line break and the key before a value. False if there is no file. */
 static bool lead(struct json *json, const char *key) {
   if (!json->file) return false;
   if (json->has_item) fputs(json->is_line ? ", " : ",", json->file);
@@ -53,7 +53,7 @@ void json_end(struct json *json, char bracket) {
   json->depth--;
   if (!json->is_line && json->has_item) new_line(json);
   fputc(bracket, json->file);
-  json->is_line = false; /* no line is within a line */
+  json->is_line = false; /* a line contains no other line */
   json->has_item = true;
   if (!json->depth) fputc('\n', json->file);
 }

@@ -1,5 +1,5 @@
-/* json.h - writes JSON: commas, indentation and escapes. Every call takes a key, which is NULL in an array.
- * Without a file nothing is written. */
+/* json.h - writes JSON with commas, indentation and escapes. The key is NULL for a value in an array. If the file is
+ * NULL, the functions write nothing. */
 #ifndef RONDO_JSON_H
 #define RONDO_JSON_H
 
@@ -10,18 +10,18 @@
 struct json {
   FILE *file;
   int depth;
-  bool has_item; /* at this depth, so far */
-  bool is_line;  /* on one line from here on */
+  bool has_item; /* the open array or object has an item */
+  bool is_line;  /* the open array or object is on one line */
 };
 
 /* bracket: '{' or '['. */
 void json_begin(struct json *json, const char *key, char bracket);
-/* The same on a line of its own, with all that is in it. */
+/* The same; the array or object is on one line, with all its items. */
 void json_begin_line(struct json *json, const char *key, char bracket);
 void json_end(struct json *json, char bracket);
 void json_text(struct json *json, const char *key, const char *text);
 void json_whole(struct json *json, const char *key, uint64_t number);
-/* null if it is not a finite number, for which JSON has no word. */
+/* Writes null for infinity and NaN, which JSON cannot express. */
 void json_real(struct json *json, const char *key, double number);
 void json_flag(struct json *json, const char *key, bool flag);
 

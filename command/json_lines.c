@@ -1,4 +1,4 @@
-/* json_lines.c - see json_lines.h. */
+/* json_lines.c - reads the JSON that the benches write (json_lines.h). */
 #include "json_lines.h"
 
 #include <ctype.h>
@@ -29,8 +29,8 @@ static int next(FILE *file) {
   return letter;
 }
 
-/* What stands behind a backslash; EOF if nothing does. A character beyond ASCII becomes a question mark: no bench
- * writes any. */
+/* Reads the rest of an escape after its backslash; EOF if it is wrong. A character beyond ASCII becomes a question
+ * mark; no bench writes one. */
 static int read_escape(FILE *file) {
   unsigned code;
   int letter = getc(file);
@@ -57,7 +57,7 @@ static int read_escape(FILE *file) {
   }
 }
 
-/* Behind the opening quote. */
+/* Reads a text after its opening quote. */
 static bool read_text(FILE *file, char text[JSON_TEXT_BYTES]) {
   size_t length = 0;
   for (int letter; (letter = getc(file)) != '"';) {
@@ -70,7 +70,7 @@ static bool read_text(FILE *file, char text[JSON_TEXT_BYTES]) {
   return true;
 }
 
-/* A number, or one of the three words. */
+/* Reads a number, or true, false or null. */
 static bool read_plain(FILE *file, int first, double *number) {
   static const struct {
     const char *word;
@@ -104,7 +104,7 @@ static bool read_field(FILE *file, struct json_object *object) {
   return true;
 }
 
-/* Behind the opening brace. */
+/* Reads an object after its opening brace. */
 static bool read_object(FILE *file, struct json_object *object) {
   int letter = next(file);
   object->count = 0;
@@ -139,7 +139,7 @@ bool json_lines_read(const char *path, void (*take)(void *user, const struct jso
   if (!file)
     command_failed("'%s' cannot be read: %s", path, strerror(errno));
   else if (!is_read)
-    command_failed("'%s' is no array of lines as --json writes them", path);
+    command_failed("'%s' is not an array of objects, as --json writes it", path);
   if (file) fclose(file);
   return is_read;
 }

@@ -1,5 +1,5 @@
-/* json_lines.h - reads what the benches write with --json: an array of objects whose values are texts, numbers, true,
- * false or null, and nothing deeper. */
+/* json_lines.h - reads the files that the benches write with --json: an array of objects. The values of an object are
+ * texts, numbers, true, false or null. */
 #ifndef RONDO_JSON_LINES_H
 #define RONDO_JSON_LINES_H
 
@@ -13,17 +13,17 @@ struct json_object {
   struct {
     char key[JSON_TEXT_BYTES];
     bool is_text;               /* else a number: true is 1, false 0, null NaN */
-    char text[JSON_TEXT_BYTES]; /* cut where it is longer */
+    char text[JSON_TEXT_BYTES]; /* a longer text is cut */
     double number;
-  } fields[JSON_FIELDS_MOST]; /* those beyond are read and left out */
+  } fields[JSON_FIELDS_MOST]; /* further fields are dropped */
 };
 
-/* Of the field, or what the object has where it has none: "" and NaN. */
+/* The value of a field; "" or NaN if the object does not have it. */
 const char *json_object_text(const struct json_object *object, const char *key);
 double json_object_number(const struct json_object *object, const char *key);
 
-/* Calls `take` for each object of the file. false, with a sentence on stderr: it cannot be read, or is no such array;
- * what came before the fault was taken. */
+/* Calls `take` for each object of the file. Returns false after a sentence on stderr: the file cannot be read, or is
+ * not such an array. `take` has then been called for the objects before the fault. */
 bool json_lines_read(const char *path, void (*take)(void *user, const struct json_object *object), void *user);
 
 #endif

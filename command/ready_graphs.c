@@ -1,12 +1,12 @@
-/* ready_graphs.c - see ready_graphs.h. A field keeps the name that it has in rondo_graphs.h; what values fit together
- * is for the library to say. */
+/* ready_graphs.c - the ready-made graphs and their fields (ready_graphs.h). A field has its name of rondo_graphs.h. The
+ * library checks whether the values fit together. */
 #include "ready_graphs.h"
 
 #include <string.h>
 
 #include "../runtime/status.h"
 
-/* What a field takes, in the order of its help. */
+/* The types that a field accepts, in the order of its help. */
 #define TYPES(name, ...) static const struct choice name[] = {__VA_ARGS__, {NULL, 0}}
 #define F64                                                                                                            \
   { "f64", RONDO_F64 }
@@ -41,7 +41,7 @@ static const struct choice forms[] = {
 #define FIELD(graph, field, kind_of, text)                                                                             \
   .name = #field, .help = (text), .kind = (kind_of), .offset = offsetof(rondo_graph_##graph##_desc, field)
 #define NAME(graph)                                                                                                    \
-  { FIELD(graph, name, VALUE_TEXT, "comes before the names of tensors and tasks") }
+  { FIELD(graph, name, VALUE_TEXT, "prefix of the names of tensors and tasks") }
 #define SIZE(graph, field, text)                                                                                       \
   { FIELD(graph, field, VALUE_INT64, text) }
 #define COUNT(graph, field, text)                                                                                      \
@@ -56,94 +56,94 @@ static const struct choice forms[] = {
 static const struct argument attention_fields[] = {
     NAME(attention),
     TYPE(attention, dtype, halves, "f16 or bf16"),
-    ONE_OF(attention, layout, head_layouts, "order of dimensions: batch, heads, sequence, head dimension"),
+    ONE_OF(attention, layout, head_layouts, "order of dimensions: b batch, h heads, s sequence, d head dimension"),
     SIZE(attention, batch, "items"),
     SIZE(attention, query_heads, "a multiple of kv_heads"),
     SIZE(attention, kv_heads, "heads of K and V"),
     SIZE(attention, query_length, "queries of each head"),
     SIZE(attention, kv_length, "rows of K and V"),
     SIZE(attention, head_dimension, "32, 64, 128 or 256"),
-    REAL(attention, scale, "of Q K^T; 0: 1 / sqrt(head_dimension)"),
+    REAL(attention, scale, "factor of Q K^T; 0: 1 / sqrt(head_dimension)"),
     COUNT(attention, causal, "1: later rows are masked"),
     COUNT(attention, splits, "parts of the KV rows; 0: Rondo chooses"),
-    COUNT(attention, kv_is_state, "1: K and V live across replays"),
-    COUNT(attention, with_lengths, "1: KV rows that count are an input"),
+    COUNT(attention, kv_is_state, "1: K and V are states: they keep their content between replays"),
+    COUNT(attention, with_lengths, "1: the number of KV rows is an input"),
     COUNT(attention, with_lse, "1: log-sum-exp is an output too"),
 };
 
 static const struct argument gemm_softmax_fields[] = {
     NAME(gemm_softmax),
-    TYPE(gemm_softmax, dtype, halves, "of A and B: f16 or bf16"),
-    TYPE(gemm_softmax, p_dtype, numbers, "of P: f16, bf16 or f32"),
+    TYPE(gemm_softmax, dtype, halves, "type of A and B: f16 or bf16"),
+    TYPE(gemm_softmax, p_dtype, numbers, "type of P: f32, f16 or bf16"),
     SIZE(gemm_softmax, batch, "matrices"),
     SIZE(gemm_softmax, m, "rows of A"),
     SIZE(gemm_softmax, n, "rows of B"),
     SIZE(gemm_softmax, k, "columns of both"),
-    REAL(gemm_softmax, scale, "of A B^T; 0: 1"),
+    REAL(gemm_softmax, scale, "factor of A B^T; 0: 1"),
     COUNT(gemm_softmax, causal, "1: later columns are masked"),
-    COUNT(gemm_softmax, b_constant, "1: B is uploaded once"),
+    COUNT(gemm_softmax, b_constant, "1: B is a constant: it is uploaded once"),
 };
 
 static const struct argument gemv_fields[] = {
     NAME(gemv),
     TYPE(gemv, weights, weight_types, "nvfp4, e4m3, f16 or bf16"),
-    TYPE(gemv, vectors, vector_types, "what the product sees: f16, bf16 or nvfp4"),
+    TYPE(gemv, vectors, vector_types, "type of the product's vectors: f16, bf16 or nvfp4"),
     TYPE(gemv, out, result_types, "f32, f16, bf16 or nvfp4"),
     SIZE(gemv, m, "rows of the weights"),
     SIZE(gemv, k, "columns of the weights"),
-    SIZE(gemv, batch, "matrices; 0: no such dimension"),
+    SIZE(gemv, batch, "matrices; 0: one matrix, without a batch dimension"),
     COUNT(gemv, count, "vectors of each matrix, 1 to 16; 0: 1"),
-    REAL(gemv, scale, "of the product; 0: 1"),
+    REAL(gemv, scale, "factor of the product; 0: 1"),
     COUNT(gemv, row_scales, "1: e4m3 weights have a factor for each row"),
-    TYPE(gemv, quantize_from, numbers, "nvfp4 vectors: the input's type, f32, f16 or bf16"),
-    REAL(gemv, quantize_scale, "factor of all of them; 0: 1"),
-    ONE_OF(gemv, weight_scale_layout, scale_layouts, "of nvfp4 weights"),
-    ONE_OF(gemv, vector_scale_layout, scale_layouts, "of nvfp4 vectors"),
-    COUNT(gemv, one_order, "1: the same bits with any count of vectors"),
-    REAL(gemv, norm_epsilon, "above 0: RMS norm of the vectors"),
-    TYPE(gemv, bias, numbers, "f32, f16 or bf16; not given: there is none"),
-    COUNT(gemv, silu_mul, "1: rows are gate and up in turn"),
-    TYPE(gemv, residual, numbers, "f32, f16 or bf16; not given: there is none"),
+    TYPE(gemv, quantize_from, numbers, "type of the input that becomes nvfp4 vectors: f32, f16 or bf16"),
+    REAL(gemv, quantize_scale, "factor of all nvfp4 vectors; 0: 1"),
+    ONE_OF(gemv, weight_scale_layout, scale_layouts, "layout of the scale factors of nvfp4 weights"),
+    ONE_OF(gemv, vector_scale_layout, scale_layouts, "layout of the scale factors of nvfp4 vectors"),
+    COUNT(gemv, one_order, "1: the same bits with any number of vectors"),
+    REAL(gemv, norm_epsilon, "greater than 0: RMS norm of the vectors"),
+    TYPE(gemv, bias, numbers, "f32, f16 or bf16; not given: no bias"),
+    COUNT(gemv, silu_mul, "1: rows are gate and up alternately; the result is silu(gate) * up"),
+    TYPE(gemv, residual, numbers, "f32, f16 or bf16; not given: no residual"),
     REAL(gemv, out_global_scale, "factor of nvfp4 results; 0: 1"),
 };
 
 static const struct argument llama_fields[] = {
     NAME(llama),
-    COUNT(llama, layers, "of a decoder"),
+    COUNT(llama, layers, "decoder layers"),
     SIZE(llama, hidden, "columns of the residual stream"),
     SIZE(llama, query_heads, "a multiple of kv_heads"),
     SIZE(llama, kv_heads, "heads of K and V"),
     SIZE(llama, head_dimension, "32, 64, 128 or 256; 0: hidden / query_heads"),
-    SIZE(llama, feed_forward, "columns between gate and up, and down"),
+    SIZE(llama, feed_forward, "rows of gate, and of up"),
     SIZE(llama, vocabulary, "rows of the embedding"),
-    SIZE(llama, context, "tokens of a sequence, at most"),
-    REAL(llama, rope_base, "of rotary embedding; 0: 10000"),
-    ONE_OF(llama, rope_pairing, pairings, "which elements of a head turn together"),
-    COUNT(llama, rope_frequencies, "1: a constant of them in place of rope_base"),
-    REAL(llama, epsilon, "of RMS norms; 0: 1e-5"),
-    TYPE(llama, dtype, halves, "of activations and KV caches: f16 or bf16"),
-    TYPE(llama, weights, weight_types, "of the layers: as dtype, e4m3 or nvfp4"),
-    TYPE(llama, embedding, embedding_types, "as dtype or nvfp4; not given: as weights, not e4m3"),
-    REAL(llama, nvfp4_scale, "factor of all that is nvfp4; 0: 1"),
-    COUNT(llama, tied_embedding, "1: the embedding is the head too"),
-    COUNT(llama, one_order, "1: products have the same bits with any count of sequences"),
+    SIZE(llama, context, "the most tokens of a sequence"),
+    REAL(llama, rope_base, "base of the rotary embedding; 0: 10000"),
+    ONE_OF(llama, rope_pairing, pairings, "pairs of elements that the rotary embedding rotates"),
+    COUNT(llama, rope_frequencies, "1: the frequencies are a constant; 0: they follow from rope_base"),
+    REAL(llama, epsilon, "epsilon of RMS norms; 0: 1e-5"),
+    TYPE(llama, dtype, halves, "type of activations and KV caches: f16 or bf16"),
+    TYPE(llama, weights, weight_types, "type of the layers' weights: dtype, e4m3 or nvfp4"),
+    TYPE(llama, embedding, embedding_types, "dtype or nvfp4; not given: nvfp4 if weights is, else dtype"),
+    REAL(llama, nvfp4_scale, "factor of all nvfp4 weights; 0: 1"),
+    COUNT(llama, tied_embedding, "1: the embedding is the head (the output matrix) too"),
+    COUNT(llama, one_order, "1: products have the same bits with any number of sequences"),
     COUNT(llama, sequences, "1 to 16; 0: 1"),
-    COUNT(llama, tokens, "prefill: 1 to 16 of one sequence; 0: decode"),
-    COUNT(llama, sequence, "prefill: which one"),
-    COUNT(llama, feed_back, "1: the graph moves tokens and positions on itself"),
+    COUNT(llama, tokens, "prefill: 1 to 16 tokens of one sequence; 0: decode"),
+    COUNT(llama, sequence, "prefill: the sequence's index"),
+    COUNT(llama, feed_back, "1: the graph feeds back the token and increments the position"),
     COUNT(llama, with_logits, "1: logits are an output too"),
     COUNT(llama, with_sampling, "1: the next token is drawn"),
-    COUNT(llama, penalized, "ids of a row that penalties see, up to 1024; 0: none"),
+    COUNT(llama, penalized, "recent tokens that penalties apply to, up to 1024; 0: no penalties"),
 };
 
 static const struct argument qr_fields[] = {
     NAME(qr),
     TYPE(qr, dtype, singles, "f32 or f64"),
-    ONE_OF(qr, layout, layouts, "of each matrix"),
+    ONE_OF(qr, layout, layouts, "layout of each matrix"),
     SIZE(qr, m, "rows"),
     SIZE(qr, n, "columns"),
     SIZE(qr, batch, "matrices"),
-    ONE_OF(qr, form, forms, "H and tau, R alone, or thin Q and R"),
+    ONE_OF(qr, form, forms, "result: H and tau, R alone, or thin Q and R"),
     COUNT(qr, panel_width, "columns of a panel; 0: Rondo chooses"),
 };
 
@@ -159,8 +159,8 @@ static rondo_status add_gemv(rondo_graph *graph, const union ready_desc *desc, u
 static rondo_status add_llama(rondo_graph *graph, const union ready_desc *desc, union ready_tensors *tensors) {
   rondo_graph_llama_tensors made = {.layers = tensors->llama.layers};
   if (desc->llama.layers > READY_LAYERS_MOST)
-    return status_set(RONDO_INVALID_ARGUMENT, "layers is %d, the command has room for %d", (int)desc->llama.layers,
-                      READY_LAYERS_MOST);
+    return status_set(RONDO_INVALID_ARGUMENT, "rondo_graph_llama: layers is %d, expected at most %d in this command",
+                      (int)desc->llama.layers, READY_LAYERS_MOST);
   rondo_status status = rondo_graph_llama(graph, &desc->llama, &made);
   if (status == RONDO_OK) memcpy(tensors->llama.ends, &made, sizeof tensors->llama.ends);
   return status;
@@ -198,7 +198,7 @@ const struct ready_graph ready_graphs[] = {
      .preset.gemv = {.weights = RONDO_NVFP4, .vectors = RONDO_BF16, .out = RONDO_F32, .m = 4096, .k = 4096},
      .add = add_gemv},
     {.name = "llama",
-     .about = "a decoder's step, as Llama 3.2 1B",
+     .about = "a step of a decoder with the sizes of Llama 3.2 1B",
      .fields = ARGUMENT_TABLE(llama_fields),
      .desc_bytes = offsetof(rondo_graph_llama_desc, lender),
      .preset.llama = {.layers = 16,
@@ -224,7 +224,7 @@ const struct ready_graph ready_graphs[] = {
          {.dtype = RONDO_F32, .layout = RONDO_ROW_MAJOR, .m = 64, .n = 16, .batch = 1000, .form = RONDO_QR_THIN_Q},
      .add = add_qr},
     {.name = "smollm2",
-     .about = "a decoder's step, as SmolLM2 135M",
+     .about = "a step of a decoder with the sizes of SmolLM2 135M",
      .fields = ARGUMENT_TABLE(llama_fields),
      .desc_bytes = offsetof(rondo_graph_llama_desc, lender),
      .preset.llama = {.layers = 30,

@@ -1,4 +1,5 @@
-/* room.c - see room.h. Linux grants memory that it has not, and kills whoever touches it. */
+/* room.c - allocates memory after a check (room.h). Without the check Linux grants memory that the machine does not
+ * have, and kills the process when it writes there. */
 #include "room.h"
 
 #include <inttypes.h>

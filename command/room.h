@@ -1,10 +1,11 @@
-/* room.h - memory that a command takes for itself, if the machine has it. */
+/* room.h - memory for a command's own data, if the machine has enough. */
 #ifndef RONDO_COMMAND_ROOM_H
 #define RONDO_COMMAND_ROOM_H
 
 #include <stdint.h>
 
-/* Zeros, to be freed. Ends the program with a sentence, which `what` begins, where there is not so much. */
+/* Returns zeros, for free(). If there is not enough memory, it ends the program with a sentence that begins with
+ * `what`. */
 void *room_take(uint64_t bytes, const char *what);
 
 #endif

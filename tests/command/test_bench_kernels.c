@@ -187,7 +187,7 @@ Test(bench_kernels, a_file_that_no_bench_wrote_is_refused) {
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     struct ran ran = shell_rondo("", "bench kernels --from %s", shell_write("bad.json", texts[i]));
     REQUIRE_CODE(ran, 1);
-    cr_assert_not_null(strstr(ran.error, "is no array of lines"), "%s: %s", texts[i], ran.error);
+    cr_assert_not_null(strstr(ran.error, "is not an array of objects"), "%s: %s", texts[i], ran.error);
   }
 }
 
