@@ -2,6 +2,9 @@
 #include "attention_run.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- Many tasks in one graph ------------------------------------------------------------------------------------- */
 
@@ -82,4 +85,61 @@ void attentions_check(rondo_backend backend, struct attention *tasks, size_t cou
       attention_free(&tasks[i]);
     }
   }
+}
+
+const rondo_dtype attention_types[] = {RONDO_F16, RONDO_BF16};
+const int64_t attention_dimensions[] = {32, 64, 128, 256};
+
+void attentions_check_cases(rondo_backend backend, enum attention_types_of_cases types, const struct attention *cases,
+                            size_t count) {
+  const size_t type_count = types == BOTH_TYPES ? ATTENTION_TYPES : 1;
+  struct attention *tasks = attention_memory((int64_t)(count * type_count * ATTENTION_DIMENSIONS), sizeof *tasks);
+  size_t task_count = 0;
+  for (size_t t = 0; t < type_count; t++)
+    for (size_t n = 0; n < ATTENTION_DIMENSIONS; n++)
+      for (size_t c = 0; c < count; c++) {
+        struct attention *task = &tasks[task_count++];
+        const size_t layout = types == BOTH_TYPES ? c + n + t : c / 2 + n / 2;
+        *task = cases[c];
+        task->dtype = attention_types[types == BOTH_TYPES ? t : (c + n) % ATTENTION_TYPES];
+        task->layout = layout % 2 ? RONDO_BSHD : RONDO_BHSD;
+        task->dimension = attention_dimensions[n];
+        if (task->deviation > 0) task->scale = task->deviation / sqrtf((float)task->dimension);
+      }
+  attentions_check(backend, tasks, task_count);
+  free(tasks);
+}
+
+void attentions_same_bits(rondo_backend backend, struct attention *tasks, size_t count, int replays) {
+  struct trial trial;
+  struct random random = {17};
+  trial_describe(&trial, backend);
+  for (size_t i = 0; i < count; i++) attention_add(&tasks[i], &trial);
+  trial_instantiate(&trial);
+  uint16_t **first = attention_memory((int64_t)count, sizeof *first);
+  uint64_t *bytes = attention_memory((int64_t)count, sizeof *bytes);
+  for (size_t i = 0; i < count; i++) {
+    attention_fill(&tasks[i], &random);
+    attention_set(&tasks[i], &trial);
+    REQUIRE_OK(rondo_tensor_bytes(tasks[i].o, &bytes[i]));
+    first[i] = attention_memory((int64_t)bytes[i], 1);
+  }
+  for (int replay = 0; replay < replays; replay++) {
+    for (size_t i = 0; i < count; i++) trial_set(&trial, tasks[i].o, tasks[i].q_memory); /* something else */
+    trial_replay(&trial);
+    for (size_t i = 0; i < count; i++) {
+      char text[256];
+      attention_get(&tasks[i], &trial);
+      if (!replay) memcpy(first[i], tasks[i].o_memory, bytes[i]);
+      cr_expect(!memcmp(first[i], tasks[i].o_memory, bytes[i]), "%s: replay %d differs",
+                attention_text(&tasks[i], text, sizeof text), replay);
+    }
+  }
+  for (size_t i = 0; i < count; i++) {
+    free(first[i]);
+    attention_free(&tasks[i]);
+  }
+  free(first);
+  free(bytes);
+  trial_end(&trial);
 }

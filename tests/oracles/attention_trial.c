@@ -267,13 +267,14 @@ void attention_free(struct attention *a) {
 }
 
 const char *attention_text(const struct attention *a, char *text, size_t bytes) {
-  snprintf(text, bytes,
-           "%s (q %s, kv %s) %s %ld x %ld/%ld heads x %ld on %ld x %ld%s%s, %d splits, data %d, place %d, window %d, "
-           "cap %g, %ld rows a page, table %d",
-           rondo_dtype_name(a->dtype), rondo_dtype_name(q_dtype(a)), rondo_dtype_name(kv_dtype(a)),
-           a->layout == RONDO_BHSD ? "BHSD" : "BSHD", (long)a->batch, (long)a->query_heads, (long)a->kv_heads,
-           (long)a->query_length, (long)a->capacity, (long)a->dimension, a->causal ? ", causal" : "",
-           a->lengths ? ", lengths" : "", a->splits, a->data, a->place, a->window, (double)a->soft_cap,
-           (long)a->page_rows, a->table);
+  snprintf(
+      text, bytes,
+      "%s%s%s (q %s, kv %s) %s %ld x %ld/%ld heads x %ld on %ld x %ld%s%s, %d splits, data %d, place %d, window %d, "
+      "cap %g, %ld rows a page, table %d",
+      a->name ? a->name : "", a->name ? ": " : "", rondo_dtype_name(a->dtype), rondo_dtype_name(q_dtype(a)),
+      rondo_dtype_name(kv_dtype(a)), a->layout == RONDO_BHSD ? "BHSD" : "BSHD", (long)a->batch, (long)a->query_heads,
+      (long)a->kv_heads, (long)a->query_length, (long)a->capacity, (long)a->dimension, a->causal ? ", causal" : "",
+      a->lengths ? ", lengths" : "", a->splits, a->data, a->place, a->window, (double)a->soft_cap, (long)a->page_rows,
+      a->table);
   return text;
 }

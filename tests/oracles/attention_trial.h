@@ -33,10 +33,12 @@ enum table {
 };
 
 struct attention {
+  const char *name;  /* of the case, for messages; or NULL */
   rondo_dtype dtype; /* of o, and of what is not e4m3 */
   rondo_head_layout layout;
   int64_t batch, query_heads, kv_heads, query_length, capacity, dimension;
   float scale;
+  float deviation; /* 0, or of the scores: attentions_check_cases makes the scale of it */
   int32_t causal, splits;
   const int32_t *lengths; /* [batch], or NULL: no such operand */
   const int64_t *begins;  /* [batch], of query row 0 the position; or NULL: the last query row is the last KV row */

@@ -42,6 +42,15 @@ static void matrix_free(struct matrix *matrix) {
   free(matrix->numbers);
 }
 
+rondo_graph_llama_desc llama_plain_desc(void) {
+  return (rondo_graph_llama_desc){.dtype = RONDO_BF16,
+                                  .weights = RONDO_BF16,
+                                  .head_dimension = 32,
+                                  .rope_pairing = RONDO_ROPE_HALVES,
+                                  .sequences = 1,
+                                  .with_logits = 1};
+}
+
 void llama_make(struct llama *l, rondo_graph_llama_desc desc, uint64_t seed) {
   struct random random = {seed};
   if (!desc.hidden) desc.hidden = 64, desc.query_heads = 4, desc.kv_heads = 2, desc.feed_forward = 96;

@@ -30,7 +30,10 @@ struct llama {
   float frequencies[MOST_DIMENSION / 2];
 };
 
-/* Of sizes that `desc` leaves out, all but the head dimension, tiny ones are filled in. */
+/* One sequence of a model in bf16, with logits. */
+rondo_graph_llama_desc llama_plain_desc(void);
+
+/* Random weights. Sizes that `desc` leaves out become tiny ones; the head dimension has to be there. */
 void llama_make(struct llama *l, rondo_graph_llama_desc desc, uint64_t seed);
 
 /* Frees the weights. */
