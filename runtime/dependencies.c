@@ -305,9 +305,7 @@ static struct dependencies *cut_result(struct cutter *cutter, const struct walk 
   uint32_t *predecessors = cut(cutter, (walk->edge_count + walk->join_edge_count) * sizeof(uint32_t));
   uint32_t *join_task = cut(cutter, walk->join_count * sizeof(uint32_t));
   if (cutter->base)
-    *result = (struct dependencies){.source = walk->graph->source,
-                                    .memory_bytes = cutter->used,
-                                    .task_count = tasks,
+    *result = (struct dependencies){.task_count = tasks,
                                     .join_count = walk->join_count,
                                     .begin = begin,
                                     .predecessors = predecessors,
@@ -333,7 +331,8 @@ static rondo_status infer(rondo_graph *graph, struct walk *walk) {
   result->is_checked = walk->checks;
   walk->checks = false;
   walk->fills = true;
-  graph->dependencies = result;
+  graph->made.dependencies = result;
+  graph->made.dependencies_bytes = cutter.used;
   return walk_all(walk);
 }
 
@@ -344,8 +343,8 @@ static uint64_t walk_bytes(const rondo_graph *graph) {
 }
 
 rondo_status dependencies_of(rondo_graph *graph, bool check, const struct dependencies **dependencies) {
-  if (graph->dependencies && check && !graph->dependencies->is_checked) dependencies_drop(graph);
-  if (!graph->dependencies) {
+  if (graph->made.dependencies && check && !graph->made.dependencies->is_checked) graph_drop_dependencies(graph);
+  if (!graph->made.dependencies) {
     uint64_t bytes = walk_bytes(graph);
     void *memory;
     rondo_status status = memory_take_for_now(graph->source, bytes, "planning", &memory);
@@ -357,17 +356,12 @@ rondo_status dependencies_of(rondo_graph *graph, bool check, const struct depend
     memory_give(graph->source, memory, bytes);
     if (status != RONDO_OK) return status;
   }
-  *dependencies = graph->dependencies;
+  *dependencies = graph->made.dependencies;
   return RONDO_OK;
 }
 
 uint64_t dependencies_most_bytes(const rondo_graph *graph) {
-  return pool_take_bytes(walk_bytes(graph)) + pool_take_bytes(graph->dependencies->memory_bytes);
-}
-
-void dependencies_drop(rondo_graph *graph) {
-  if (graph->dependencies) memory_give(graph->source, graph->dependencies, graph->dependencies->memory_bytes);
-  graph->dependencies = NULL;
+  return pool_take_bytes(walk_bytes(graph)) + pool_take_bytes(graph->made.dependencies_bytes);
 }
 
 /* ---- What rondo_after asks --------------------------------------------------------------------------------------- */
@@ -406,7 +400,7 @@ rondo_status dependencies_reach(rondo_graph *graph, uint32_t first, uint32_t sec
   void *memory;
   status = memory_take_for_now(graph->source, bytes, "the search for a cycle", &memory);
   if (status != RONDO_OK) {
-    dependencies_drop(graph); /* a failed call keeps nothing */
+    graph_drop_dependencies(graph); /* a failed call keeps nothing */
     return status;
   }
   bool *entered = (bool *)memory + units * sizeof(uint32_t);

@@ -7,8 +7,6 @@
 /* Units are the tasks, then the joins. A join does nothing: many tasks that each wait for the same many others wait for
  * one join instead, which waits for them all, so that there are as many edges as tasks and not as many as pairs. */
 struct dependencies {
-  struct memory_source source;
-  uint64_t memory_bytes; /* of the whole piece, which begins with this struct */
   uint32_t task_count, join_count;
   uint32_t *begin;        /* of a unit's predecessors below; task_count + join_count + 1 */
   uint32_t *predecessors; /* each once; some are implied by others */
@@ -21,7 +19,6 @@ struct dependencies {
 rondo_status dependencies_of(rondo_graph *graph, bool check, const struct dependencies **dependencies);
 /* How much host memory they have taken at the most while they were inferred; they are there. */
 uint64_t dependencies_most_bytes(const rondo_graph *graph);
-void dependencies_drop(rondo_graph *graph);
 
 /* Must `first` come before `second`, through inferred dependencies and what rondo_after has said? */
 rondo_status dependencies_reach(rondo_graph *graph, uint32_t first, uint32_t second, bool *reached);

@@ -7,6 +7,7 @@
 
 #include "cutter.h"
 #include "lane.h"
+#include "planner.h"
 #include "program.h"
 #include "replay.h"
 #include "resident.h"

@@ -66,6 +66,14 @@ struct graph_chunk {
   uint64_t bytes, used;
 };
 
+/* What is made of a description when it is first asked for, each in one piece of memory of the graph's source. It is
+ * dropped when the description changes. */
+struct graph_made {
+  struct dependencies *dependencies; /* between the tasks, without those of rondo_after: dependencies.h */
+  struct plan *plan;                 /* planner.h */
+  uint64_t dependencies_bytes, plan_bytes;
+};
+
 struct rondo_graph {
   uint64_t magic;
   uint64_t serial; /* what its tensors' handles carry */
@@ -77,15 +85,21 @@ struct rondo_graph {
   struct task *tasks;
   struct graph_chunk *chunks;
   bool has_backward_edges; /* rondo_after said that a task comes after a later one */
-  /* Made when first asked for, and dropped when the description changes. */
-  struct dependencies *dependencies; /* between the tasks so far; of what rondo_after says, nothing */
-  struct plan *plan;
+  struct graph_made made;
 };
 
 rondo_status graph_check(const rondo_graph *graph, const char *function);
 
-/* The description is about to change. */
+/* The description is about to change: drops what was made of it. */
 void graph_changed(rondo_graph *graph);
+void graph_drop_dependencies(rondo_graph *graph);
+void graph_drop_plan(rondo_graph *graph);
+
+/* Memory that lasts until the graph is destroyed, for something that only some tasks have. */
+rondo_status graph_keep(rondo_graph *graph, uint64_t bytes, void **memory);
+
+/* Counts a new task's accesses to each tensor: the plan leaves a tensor in pinned memory by these counts. */
+void graph_touch(rondo_graph *graph, const struct task *task);
 
 /* What a function adds by several calls, it adds wholly or not at all: between the two it calls what it likes, but
  * rondo_after only for tasks that it added. Nests. graph_end gives back `status`; where that is an error the graph is
@@ -96,8 +110,7 @@ struct graph_mark {
   struct graph_chunk *chunk;
   uint64_t chunk_used;
   bool has_backward_edges;
-  struct dependencies *dependencies;
-  struct plan *plan;
+  struct graph_made made;
   struct floats floats; /* of the caller's thread */
 };
 rondo_status graph_begin(rondo_graph *graph, const char *function, struct graph_mark *mark);

@@ -1,42 +1,41 @@
-/* plan.h - a legal order and a place for every tensor. Knows no device. */
+/* plan.h - the plan of a graph: its nodes in a legal order, the edges between them, and an offset for each tensor. A
+ * plan knows no device. planner.h makes it. */
 #ifndef RONDO_PLAN_H
 #define RONDO_PLAN_H
 
 #include "completion.h"
 #include "graph.h"
 
-/* What runs: the tasks, joins (see dependencies.h), and copies of the inputs (pinned to device, before all tasks that
- * touch them) and outputs (device to pinned, after all tasks that touch them) that are not used in place. Small ones
- * share a node, since a node costs more than the bytes of a small tensor. No node comes before an input's or after an
- * output's, so none of this can close a cycle. */
+/* A node is a task, a join (see dependencies.h), or a copy. Inputs that are not used in place are copied from pinned to
+ * device memory before all tasks that touch them; outputs are copied back after all tasks that touch them. Several
+ * small tensors share a node, since a node costs more than their bytes. No node precedes an input's node or follows an
+ * output's node, so copies cannot close a cycle. */
 enum node_kind { NODE_INPUT, NODE_TASK, NODE_JOIN, NODE_OUTPUT };
 
-/* Where the tasks find a tensor. */
-enum tensor_place {
-  PLACE_RESIDENT, /* in memory that lives across replays: a constant or a state, of this exec or of a lender */
-  PLACE_ARENA,    /* a temporary */
-  PLACE_MOVED,    /* in the arena: an input or output that a node moves from or to the slot's pinned memory */
-  PLACE_SLOT,     /* in the slot's pinned memory itself: an input or output used in place */
+/* The memory in which the tasks find a tensor. */
+enum allocation {
+  ALLOCATION_RESIDENT, /* it lives across replays: a constant or a state, of this exec or of a lender */
+  ALLOCATION_ARENA,    /* a temporary */
+  ALLOCATION_MOVED,    /* in the arena: an input or output that a node moves from or to the slot's pinned memory */
+  ALLOCATION_SLOT,     /* in the slot's pinned memory itself: an input or output used in place */
 };
 
 struct plan_node {
   enum node_kind kind;
   uint32_t index;          /* of the task */
-  const uint32_t *tensors; /* of an input's or output's node: what it moves */
+  const uint32_t *tensors; /* that an input's or output's node copies */
   uint32_t tensor_count;
 };
 
-/* A plan lives in one piece of memory taken from the graph's source, which begins with this struct. */
+/* A plan is one piece of memory of the graph's source, and begins with this struct. */
 struct plan {
   rondo_plan summary;
-  struct memory_source source;
-  uint64_t memory_bytes;
   /* Of a host pool: what making it took at the most, itself included, and where it ends once that is given back. */
   uint64_t planning_bytes, kept_bytes;
   uint32_t node_count;
   struct plan_node *nodes; /* in a legal order */
   uint32_t *moved;         /* the tensors of the nodes that move some, node by node */
-  uint8_t *places;         /* enum tensor_place, by tensor; a view's is its root's */
+  uint8_t *allocations;    /* enum allocation, by tensor; a view's is its root's */
   /* Node n waits for predecessors[begin[n]] to predecessors[begin[n + 1] - 1]: edges that no others imply. */
   uint32_t *begin, *predecessors;
   bool *is_awaited; /* by a later node */
@@ -61,11 +60,6 @@ enum {
   PLAN_PINNED_HEADER_BYTES = 256, /* a slot's completion words, apart from its tensors */
   PLAN_COUNTS_BYTES = RONDO_MAX_SLOTS * COMPLETION_WORDS * 8,
 };
-
-/* The graph's plan, made where the graph has none, and kept until the description changes. Errors: an element read
- * before anything writes it, an output that is not written whole, out of memory. */
-rondo_status plan_of(rondo_graph *graph, const struct plan **plan);
-void plan_drop(rondo_graph *graph);
 
 /* Of a node that is no task: "copy in a, b, c", cut to fit, or "join"; and what runs, without a name: for each tensor a
  * source and a destination. `operands` has room for OP_MAX_OPERANDS. */

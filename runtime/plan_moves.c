@@ -1,11 +1,7 @@
-/* plan_moves.c - see plan_moves.h. A node costs more than the bytes of a small tensor, so that small tensors move
- * together; where it is cheaper still, a small tensor is not moved at all. */
+/* plan_moves.c - see plan_moves.h. A node costs more than the bytes of a small tensor. So small tensors share a node,
+ * and a small tensor that the tasks touch only once is used in pinned memory, without a copy. */
 #include "plan_moves.h"
 
-#include <stdio.h>
-#include <string.h>
-
-#include "join.h"
 #include "kernels.h"
 
 /* Small inputs and outputs that the tasks touch only once stay in pinned memory: it saves the kernel that moves them.
@@ -13,11 +9,11 @@
  * where a kernel moves them in pieces as large as a copy's, but the bus is slow with small pieces. */
 enum { IN_PLACE_BYTES = 64 * 1024 };
 
-static enum tensor_place place_of(const struct tensor *root) {
-  if (tensor_is_resident(root)) return PLACE_RESIDENT;
-  if (root->kind == TENSOR_TEMPORARY) return PLACE_ARENA;
+static enum allocation allocation_of(const struct tensor *root) {
+  if (tensor_is_resident(root)) return ALLOCATION_RESIDENT;
+  if (root->kind == TENSOR_TEMPORARY) return ALLOCATION_ARENA;
   bool is_small = tensor_bytes(root) <= IN_PLACE_BYTES;
-  return is_small && !root->is_touched_often && root->reader_count <= 1 ? PLACE_SLOT : PLACE_MOVED;
+  return is_small && !root->is_touched_often && root->reader_count <= 1 ? ALLOCATION_SLOT : ALLOCATION_MOVED;
 }
 
 /* One more to move. Gives back the node that moves it, from 0 on, among those of small tensors, or of large ones. */
@@ -36,15 +32,15 @@ void moves_count(struct moves *moves, const rondo_graph *graph) {
   for (uint32_t i = 0; i < graph->tensor_count; i++) {
     const struct tensor *tensor = &graph->tensors[i];
     if (tensor->root != i) continue;
-    enum tensor_place place = place_of(tensor);
-    moves->in_arena += place == PLACE_ARENA || place == PLACE_MOVED;
-    if (place == PLACE_MOVED)
+    enum allocation allocation = allocation_of(tensor);
+    moves->in_arena += allocation == ALLOCATION_ARENA || allocation == ALLOCATION_MOVED;
+    if (allocation == ALLOCATION_MOVED)
       count_move(tensor->kind == TENSOR_INPUT ? &moves->inputs : &moves->outputs, tensor_bytes(tensor));
   }
 }
 
 void moves_cut(struct moves *moves, struct cutter *cutter, uint32_t tensor_count) {
-  moves->places = cut(cutter, tensor_count);
+  moves->allocations = cut(cutter, tensor_count);
   moves->node_of_tensor = cut(cutter, tensor_count * sizeof(uint32_t));
   moves->tensors = cut(cutter, (move_tensors(&moves->inputs) + move_tensors(&moves->outputs)) * sizeof(uint32_t));
 }
@@ -53,9 +49,9 @@ void moves_fill(struct moves *moves, const rondo_graph *graph, uint32_t first_ou
   struct move_counts inputs = {0}, outputs = {0};
   for (uint32_t i = 0; i < graph->tensor_count; i++) {
     const struct tensor *tensor = &graph->tensors[i];
-    moves->places[i] = tensor->root == i ? (uint8_t)place_of(tensor) : moves->places[tensor->root];
+    moves->allocations[i] = tensor->root == i ? (uint8_t)allocation_of(tensor) : moves->allocations[tensor->root];
     moves->node_of_tensor[i] = NO_NODE;
-    if (tensor->root != i || moves->places[i] != PLACE_MOVED) continue;
+    if (tensor->root != i || moves->allocations[i] != ALLOCATION_MOVED) continue;
     bool is_input = tensor->kind == TENSOR_INPUT, is_large = tensor_bytes(tensor) > OP_TRANSFER_BYTES;
     const struct move_counts *all = is_input ? &moves->inputs : &moves->outputs;
     struct move_counts *so_far = is_input ? &inputs : &outputs;
@@ -65,30 +61,4 @@ void moves_fill(struct moves *moves, const rondo_graph *graph, uint32_t first_ou
     moves->tensors[first] = i;
     moves->node_of_tensor[i] = first_node + count_move(so_far, tensor_bytes(tensor));
   }
-}
-
-/* ---- What such a node is ----------------------------------------------------------------------------------------- */
-
-void plan_node_name(const rondo_graph *graph, const struct plan_node *node, char name[NAME_BYTES]) {
-  size_t used = (size_t)snprintf(name, NAME_BYTES, "%s",
-                                 node->kind == NODE_JOIN    ? "join"
-                                 : node->kind == NODE_INPUT ? "copy in"
-                                                            : "copy out");
-  for (uint32_t i = 0; i < node->tensor_count && used < NAME_BYTES; i++)
-    used +=
-        (size_t)snprintf(name + used, NAME_BYTES - used, "%s %s", i ? "," : "", graph->tensors[node->tensors[i]].name);
-  if (used >= NAME_BYTES) memcpy(name + NAME_BYTES - 4, "...", 4);
-}
-
-struct op_task plan_node_task(const rondo_graph *graph, const struct plan_node *node, struct op_operand *operands) {
-  const struct op *op = node->kind == NODE_JOIN ? &op_join : node->tensor_count == 1 ? &op_copy : &op_transfer;
-  struct op_task task = {.op = op, .operand_count = 2 * node->tensor_count, .operands = operands};
-  for (uint32_t i = 0; i < task.operand_count; i++) {
-    const struct tensor *tensor = &graph->tensors[node->tensors[i / 2]];
-    operands[i] = (struct op_operand){.present = true, .dtype = tensor->dtype, .rank = tensor->rank};
-    memcpy(operands[i].shape, tensor->shape, sizeof operands[i].shape);
-    memcpy(operands[i].stride, tensor->stride, sizeof operands[i].stride);
-    operands[i].access = i % 2 ? RONDO_WRITE : RONDO_READ;
-  }
-  return task;
 }

@@ -1,4 +1,4 @@
-/* plan_moves.h - where the tasks find each tensor, and the nodes that move inputs and outputs there and back. */
+/* plan_moves.h - the allocation of each tensor, and the nodes that copy inputs to the device and outputs back. */
 #ifndef RONDO_PLAN_MOVES_H
 #define RONDO_PLAN_MOVES_H
 
@@ -17,7 +17,7 @@ struct move_counts {
 struct moves {
   struct move_counts inputs, outputs;
   uint32_t in_arena; /* how many roots lie there, moved or not */
-  uint8_t *places;
+  uint8_t *allocations;
   uint32_t *node_of_tensor; /* by root: that moves it, or NO_NODE */
   uint32_t *tensors;        /* node by node */
 };

@@ -105,7 +105,7 @@ static void places_fill(rondo_exec *exec, const rondo_graph *graph, const struct
       places[i] = (struct operand_place){NO_TENSOR, false};
       if (task->tensors[i] == NO_TENSOR) continue;
       uint32_t root = graph->tensors[task->tensors[i]].root;
-      places[i] = (struct operand_place){root, plan->places[root] == PLACE_SLOT};
+      places[i] = (struct operand_place){root, plan->allocations[root] == ALLOCATION_SLOT};
     }
     exec->nodes[n].call.scratch = exec->arena_memory + plan->scratch_offset[node->index];
   }

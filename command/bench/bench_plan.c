@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../runtime/place.h"
+#include "../../runtime/placement.h"
 #include "../room.h"
 #include "bench.h"
 #include "bench_scale.h"
@@ -72,19 +72,19 @@ static void place_instance(const struct options *options, struct report *report,
   uint32_t count = instance->count;
   uint64_t steps, *offsets = take(count * sizeof *offsets);
   struct bit_matrix conflicts = {take(bit_matrix_bytes(count, count)), bit_row_words(count)};
-  void *work = take(place_work_bytes(count));
+  void *work = take(placement_work_bytes(count));
   for (uint32_t a = 0; a < count; a++)
     for (uint32_t b = 0; b < count; b++)
       if (a != b && live_together(instance, a, b)) bit_put(bit_row(&conflicts, a), b);
   uint64_t begin_ns = timing_now_ns();
-  uint64_t peak = place_buffers(&(struct placement_problem){.count = count,
-                                                            .bytes = instance->bytes,
-                                                            .first = instance->first,
-                                                            .last = instance->last,
-                                                            .conflicts = conflicts,
-                                                            .step_limit = (uint64_t)options->step_limit,
-                                                            .steps = &steps},
-                                offsets, work);
+  uint64_t peak = placement_find(&(struct placement_problem){.count = count,
+                                                             .bytes = instance->bytes,
+                                                             .first = instance->first,
+                                                             .last = instance->last,
+                                                             .conflicts = conflicts,
+                                                             .step_limit = (uint64_t)options->step_limit,
+                                                             .steps = &steps},
+                                 offsets, work);
   double seconds = (double)(timing_now_ns() - begin_ns) / 1e9;
   check(name, instance, offsets, peak);
   struct json *json = &report->output.json;

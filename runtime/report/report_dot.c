@@ -145,7 +145,7 @@ static void add_in_place(struct drawing *d, uint32_t n) {
   if (node->kind != NODE_TASK) return;
   for (uint32_t i = 0; i < access_count(d, node); i++) {
     struct access access = access_of(d, node, i);
-    if (!access.access || d->plan->places[access.root] != PLACE_SLOT) continue;
+    if (!access.access || d->plan->allocations[access.root] != ALLOCATION_SLOT) continue;
     if (access.tensor->kind == TENSOR_INPUT)
       add_edge(d, id_of_tensor(d, access.root), n, FLOW);
     else
@@ -421,7 +421,7 @@ static void write_all(const struct drawing *d) {
     if (group_of_node(d, n) == NO_GROUP) write_node(d, n);
   for (uint32_t g = 0; g < d->groups.count; g++) write_frame(d, g);
   for (uint32_t t = 0; t < d->graph->tensor_count; t++)
-    if (d->graph->tensors[t].root == t && d->plan->places[t] == PLACE_SLOT) write_in_place_node(d, t);
+    if (d->graph->tensors[t].root == t && d->plan->allocations[t] == ALLOCATION_SLOT) write_in_place_node(d, t);
   for (uint32_t e = 0; e < d->edge_count; e++) write_edge(d, &d->edges[e]);
   fputs("}\n", d->file);
 }

@@ -354,7 +354,7 @@ static void write_in_place(FILE *file, const rondo_graph *graph, const struct pl
   uint64_t bytes = 0;
   char text[BYTES_TEXT];
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    if (graph->tensors[t].root != t || plan->places[t] != PLACE_SLOT) continue;
+    if (graph->tensors[t].root != t || plan->allocations[t] != ALLOCATION_SLOT) continue;
     fputs(count++ ? ", " : "<g><title>", file);
     report_name(file, graph->tensors[t].name, REPORT_NAME_WHOLE);
     bytes += tensor_bytes(&graph->tensors[t]);

@@ -258,7 +258,7 @@ void add_view(struct build *b) {
 }
 
 /* Where the element with this number lies. */
-static int64_t place_of(const struct record *r, int64_t element) {
+static int64_t allocation_of(const struct record *r, int64_t element) {
   int64_t at = r->first;
   for (uint32_t i = r->rank; i-- > 0; element /= r->shape[i]) at += element % r->shape[i] * r->stride[i];
   return at;
@@ -271,10 +271,10 @@ static void reshape(struct record *r, const struct record *from, uint32_t rank, 
   r->rank = rank;
   for (uint32_t i = rank; i-- > 0; inner *= shape[i]) {
     r->shape[i] = shape[i];
-    r->stride[i] = elements && shape[i] > 1 ? place_of(from, inner) - from->first : 1;
+    r->stride[i] = elements && shape[i] > 1 ? allocation_of(from, inner) - from->first : 1;
   }
   for (int64_t i = 0; i < elements && elements <= MAX_ELEMENTS; i++)
-    require(place_of(r, i) == place_of(from, i), "a reshape has other elements");
+    require(allocation_of(r, i) == allocation_of(from, i), "a reshape has other elements");
 }
 
 void add_reshape(struct build *b) {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "../../kernels/qr/qr.h"
-#include "../../runtime/plan.h"
+#include "../../runtime/planner.h"
 #include "../support.h"
 
 enum { POISON = 0xa5, MOST_INPUTS = 3, MOST_RESULTS = 3, HOST_REPLAYS = 6, CUDA_REPLAYS = 300 };
@@ -299,7 +299,7 @@ static void whole(rondo_backend backend, const struct family *family, struct ran
   const struct plan *plan;
   REQUIRE_OK(plan_of(trial->graph, &plan));
   for (uint32_t i = 0; i < subject.result_count; i++)
-    cr_assert_neq(plan->places[subject.results[i].index], PLACE_MOVED, "%s: a copy publishes", family->name);
+    cr_assert_neq(plan->allocations[subject.results[i].index], ALLOCATION_MOVED, "%s: a copy publishes", family->name);
   cr_expect_eq(publishing_blocks(trial->graph), family->publishing_blocks, "%s: %u", family->name,
                publishing_blocks(trial->graph));
   answers_make(&answers, &subject, random);

@@ -100,11 +100,11 @@ static void check_full(const char *name, rondo_status (*add)(rondo_graph *), uin
   rondo_plan before, after;
   char expected[80];
   REQUIRE_OK(rondo_plan_graph(graph, &before));
-  const struct plan *kept = graph->plan;
+  const struct plan *kept = graph->made.plan;
   snprintf(expected, sizeof expected, "describe: %s: ", name);
   REQUIRE_ERROR(add(graph), RONDO_OUT_OF_MEMORY, limit);
   cr_assert_eq(strncmp(rondo_error_text(), expected, strlen(expected)), 0, "%s", rondo_error_text());
-  cr_assert_eq(graph->plan, kept, "what was planned stays");
+  cr_assert_eq(graph->made.plan, kept, "what was planned stays");
   REQUIRE_OK(rondo_plan_graph(graph, &after));
   cr_assert(!memcmp(&before, &after, sizeof before), "%s with %u tensors and %u tasks", name, tensors, tasks);
   rondo_task last;

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../runtime/place.h"
+#include "../../runtime/first_fit.h"
+#include "../../runtime/placement.h"
 #include "../support.h"
 
 struct problem {
@@ -20,7 +21,7 @@ static struct problem problem_make(uint32_t count) {
                             .offsets = calloc(count + 1, sizeof(uint64_t)),
                             .first = calloc(count + 1, sizeof(uint32_t)),
                             .last = calloc(count + 1, sizeof(uint32_t)),
-                            .work = malloc(place_work_bytes(count) + 1)};
+                            .work = malloc(placement_work_bytes(count) + 1)};
   uint64_t *words = calloc(1, bit_matrix_bytes(count, count) + 1);
   problem.placement = (struct placement_problem){.count = count,
                                                  .bytes = problem.bytes,
@@ -96,7 +97,7 @@ static void check(const struct problem *problem, uint64_t peak) {
 }
 
 static uint64_t place(struct problem *problem) {
-  uint64_t peak = place_buffers(&problem->placement, problem->offsets, problem->work);
+  uint64_t peak = placement_find(&problem->placement, problem->offsets, problem->work);
   check(problem, peak);
   return peak;
 }
@@ -189,7 +190,7 @@ Test(place, gives_the_same_placement_every_time) {
     place(&problem);
     uint64_t steps_before = steps;
     memcpy(again, problem.offsets, sizeof again);
-    memset(problem.work, 0xa5, place_work_bytes(100)); /* what is left there must not matter */
+    memset(problem.work, 0xa5, placement_work_bytes(100)); /* what is left there must not matter */
     place(&problem);
     cr_assert_arr_eq(again, problem.offsets, sizeof again);
     cr_assert_eq(steps, steps_before);
@@ -358,7 +359,7 @@ Test(place, conflicts_beyond_the_positions_are_kept_and_known_to_be_the_optimum)
 static void rows_of_problem(void *context, const uint32_t *batch, uint32_t batch_count, uint64_t *rows) {
   const struct problem *problem = context;
   uint32_t words = problem->placement.conflicts.row_words;
-  cr_assert_leq(batch_count, PLACE_BATCH);
+  cr_assert_leq(batch_count, FIRST_FIT_BATCH);
   for (uint32_t i = 0; i < batch_count; i++)
     memcpy(rows + (uint64_t)i * words, bit_row(&problem->placement.conflicts, batch[i]), words * sizeof(uint64_t));
 }
@@ -379,9 +380,9 @@ static uint64_t lowest_fit(const struct problem *problem, const uint32_t *order,
 
 static void check_first_fit(struct problem *problem) {
   uint32_t count = problem->placement.count, *order = malloc(count * sizeof *order);
-  void *work = malloc(place_many_work_bytes(count));
-  place_order(count, problem->bytes, order);
-  check(problem, place_many(count, problem->bytes, order, rows_of_problem, problem, problem->offsets, work));
+  void *work = malloc(first_fit_work_bytes(count));
+  first_fit_order(count, problem->bytes, order);
+  check(problem, first_fit(count, problem->bytes, order, rows_of_problem, problem, problem->offsets, work));
   for (uint32_t i = 0; i < count; i++)
     if (problem->bytes[order[i]]) cr_assert_eq(problem->offsets[order[i]], lowest_fit(problem, order, i));
   free(order), free(work);
@@ -426,10 +427,10 @@ static void rows_of_chain(void *context, const uint32_t *batch, uint32_t batch_c
 Test(place, a_long_chain_needs_two_buffers) {
   uint32_t count = 20000, *order = malloc(count * sizeof *order);
   uint64_t *bytes = malloc(count * sizeof *bytes), *offsets = malloc(count * sizeof *offsets);
-  void *work = malloc(place_many_work_bytes(count));
+  void *work = malloc(first_fit_work_bytes(count));
   for (uint32_t b = 0; b < count; b++) bytes[b] = 256;
-  place_order(count, bytes, order);
-  cr_assert_eq(place_many(count, bytes, order, rows_of_chain, &count, offsets, work), 512);
+  first_fit_order(count, bytes, order);
+  cr_assert_eq(first_fit(count, bytes, order, rows_of_chain, &count, offsets, work), 512);
   for (uint32_t b = 1; b < count; b++) cr_assert_neq(offsets[b], offsets[b - 1]);
   free(order), free(bytes), free(offsets), free(work);
 }
@@ -440,7 +441,7 @@ Test(place, an_order_is_descending_with_ties_by_index) {
   uint32_t order[300];
   for (uint32_t count = 0; count <= 300; count += 25) {
     for (uint32_t i = 0; i < count; i++) keys[i] = (uint64_t)random_between(&random, 0, 40);
-    place_order(count, keys, order);
+    first_fit_order(count, keys, order);
     for (uint32_t i = 1; i < count; i++) {
       uint64_t before = keys[order[i - 1]], here = keys[order[i]];
       cr_assert(before > here || (before == here && order[i - 1] < order[i]));

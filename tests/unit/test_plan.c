@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../runtime/plan.h"
+#include "../../runtime/planner.h"
 #include "../support.h"
 
 enum { TENSORS = 40 };
@@ -190,10 +190,10 @@ Test(plan, what_is_moved_is_moved_once_before_all_that_read_it_and_after_all_tha
     }
     for (uint32_t t = 0; t < graph->tensor_count; t++) {
       const struct tensor *tensor = &graph->tensors[t];
-      cr_assert_eq(plan->places[t], plan->places[tensor->root]);
-      cr_assert_eq(plan->places[t] == PLACE_RESIDENT, tensor_is_resident(tensor));
-      cr_assert_eq(plan->places[t] == PLACE_ARENA, tensor->kind == TENSOR_TEMPORARY);
-      cr_assert_eq(moves[t], tensor->root == t && plan->places[t] == PLACE_MOVED);
+      cr_assert_eq(plan->allocations[t], plan->allocations[tensor->root]);
+      cr_assert_eq(plan->allocations[t] == ALLOCATION_RESIDENT, tensor_is_resident(tensor));
+      cr_assert_eq(plan->allocations[t] == ALLOCATION_ARENA, tensor->kind == TENSOR_TEMPORARY);
+      cr_assert_eq(moves[t], tensor->root == t && plan->allocations[t] == ALLOCATION_MOVED);
     }
     REQUIRE_OK(rondo_graph_destroy(&graph));
   }

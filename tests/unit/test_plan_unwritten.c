@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../runtime/plan.h"
+#include "../../runtime/planner.h"
 #include "random_graph.h"
 
 /* "... element [1, 2] of ...": its cell; false where the text names none. */

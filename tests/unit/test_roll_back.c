@@ -36,7 +36,7 @@ Test(roll_back, leaves_the_graph_and_its_memory_as_they_were) {
       if (tasks > 40) touch(graph, in, RONDO_READ, 15);
       REQUIRE_OK(rondo_last_task(graph, &first));
       if (planned) REQUIRE_OK(rondo_plan_graph(graph, &before));
-      const struct plan *kept = graph->plan;
+      const struct plan *kept = graph->made.plan;
       struct tensor tensors[2];
       memcpy(tensors, graph->tensors, sizeof tensors);
       int live_count = ledger.live_count;
@@ -54,7 +54,7 @@ Test(roll_back, leaves_the_graph_and_its_memory_as_they_were) {
                    RONDO_UNSUPPORTED);
       cr_assert_str_eq(rondo_error_text(), "describe: some_function: tensor 'x': a reason");
 
-      cr_assert_eq(graph->plan, kept);
+      cr_assert_eq(graph->made.plan, kept);
       cr_assert_eq(ledger.live_count, live_count, "%d tasks", tasks);
       cr_assert(!graph->has_backward_edges);
       for (int i = 0; i < 2; i++) {

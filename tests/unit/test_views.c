@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../../runtime/exec.h"
+#include "../../runtime/planner.h"
 #include "../../runtime/program.h"
 #include "../support.h"
 

@@ -134,7 +134,7 @@ static void check_buffers_are_there(struct trial_plan *p) {
   const rondo_graph *graph = p->g->graph;
   uint32_t expected = 0, used = 0, room = 0;
   for (uint32_t i = 0; i < graph->tensor_count; i++) {
-    bool in_arena = p->plan->places[i] == PLACE_ARENA || p->plan->places[i] == PLACE_MOVED;
+    bool in_arena = p->plan->allocations[i] == ALLOCATION_ARENA || p->plan->allocations[i] == ALLOCATION_MOVED;
     expected += p->g->areas[i].root == i && in_arena;
   }
   p->access_begin = take(p->plan->buffer_count + 1, sizeof *p->access_begin);

@@ -4,7 +4,7 @@
 #ifndef RONDO_TESTS_TRIAL_PLAN_H
 #define RONDO_TESTS_TRIAL_PLAN_H
 
-#include "../../runtime/plan.h"
+#include "../../runtime/planner.h"
 #include "random_graph.h"
 
 /* A plan beside the graph that it was made of. */

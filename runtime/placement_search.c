@@ -1,4 +1,4 @@
-/* place_search.c - see place_search.h.
+/* placement_search.c - see placement_search.h.
  *
  * The question asked again and again is: do the buffers fit below a given capacity? It is answered by a depth-first
  * search over placements that cannot be pushed down (Moffitt, "MiniMalloc: A Lightweight Memory Allocator for
@@ -24,11 +24,12 @@
  * position leave six unsolved after 100,000 steps each; with weights most of them take some thousands.
  *
  * Parts that do not conflict with each other at all are searched one by one. */
-#include "place_search.h"
+#include "placement_search.h"
 
 #include <string.h>
 
 #include "cutter.h"
+#include "first_fit.h"
 
 /* A value before it was changed, so that a step can be taken back. */
 struct change {
@@ -104,10 +105,10 @@ static void search_cut(struct search *search, uint32_t count, struct cutter *cut
   search->rank = cut(cutter, buffers * sizeof(uint32_t));
 }
 
-uint64_t place_search_work_bytes(uint32_t count) {
+uint64_t placement_search_work_bytes(uint32_t count) {
   struct search search;
   struct cutter cutter = {0};
-  if (count <= PLACE_SEARCH_COUNT) search_cut(&search, count, &cutter);
+  if (count <= PLACEMENT_SEARCH_MOST) search_cut(&search, count, &cutter);
   return cutter.used;
 }
 
@@ -201,7 +202,7 @@ static uint64_t find_cliques(struct search *search) {
   uint64_t bound = 0;
   search->clique_count = 0;
   memset(search->cliques_of.words, 0, bit_matrix_bytes(search->problem->count, search->clique_capacity));
-  place_order(search->problem->count, search->problem->bytes, search->order);
+  first_fit_order(search->problem->count, search->problem->bytes, search->order);
   for (uint32_t b = bits_next(search->part, words, 0); b < words * 64; b = bits_next(search->part, words, b + 1))
     add_alive(search, b);
   for (uint32_t b = bits_next(search->part, words, 0); b < words * 64; b = bits_next(search->part, words, b + 1))
@@ -386,7 +387,7 @@ static void rank(struct search *search, uint64_t round) {
     }
     search->keys[b] = search->weight[b] * factor;
   }
-  place_order(count, search->keys, search->order);
+  first_fit_order(count, search->keys, search->order);
   for (uint32_t i = 0; i < count; i++) search->rank[search->order[i]] = i;
 }
 
@@ -453,10 +454,10 @@ static uint64_t search_part(struct search *search, uint64_t bound, uint64_t peak
   return peak;
 }
 
-uint64_t place_search(const struct placement_problem *problem, uint64_t *offsets, void *work) {
+uint64_t placement_search(const struct placement_problem *problem, uint64_t *offsets, void *work) {
   struct search search = {.problem = problem};
   search_cut(&search, problem->count, &(struct cutter){.base = work});
-  uint64_t step_limit = problem->step_limit ? problem->step_limit : PLACE_DEFAULT_WORK / (problem->count + 1);
+  uint64_t step_limit = problem->step_limit ? problem->step_limit : PLACEMENT_DEFAULT_WORK / (problem->count + 1);
   uint64_t highest = 0; /* of the parts done: none of the others needs to lie lower */
   memset(search.done, 0, search.words * sizeof *search.done);
   for (uint32_t b = 0; b < problem->count; b++) {

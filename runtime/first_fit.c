@@ -1,15 +1,26 @@
-/* place_many.c - first fit in a given order, for hundreds or for hundreds of thousands of buffers.
+/* first_fit.c - see first_fit.h: for hundreds of buffers, or hundreds of thousands.
  *
- * A buffer goes into the lowest gap between the placed ones it conflicts with, which takes these by ascending offset.
- * Where it conflicts with few, they are collected from its row and sorted. Where it conflicts with many, all placed
- * buffers are passed in the order in which they lie. That order is kept as two lists, a long one and one of at most a
- * batch, so that an insertion never moves much; after each batch the short one is merged into the long one. */
-#include "place.h"
+ * A buffer goes into the lowest gap between the placed buffers that it conflicts with. To find the gap, these are
+ * visited by ascending offset. If they are few, they are collected from the buffer's row and sorted. If they are many,
+ * all placed buffers are visited in the order of their offsets. Two lists keep that order: a long one, and a short one
+ * of at most a batch, so that an insertion never moves many entries. After each batch the short list is merged into the
+ * long one. */
+#include "first_fit.h"
 
 #include <string.h>
 
 #include "cutter.h"
 #include "heap.h"
+
+static bool comes_after(const void *keys, uint32_t a, uint32_t b) {
+  uint64_t left = ((const uint64_t *)keys)[a], right = ((const uint64_t *)keys)[b];
+  return left != right ? left < right : a > b;
+}
+
+void first_fit_order(uint32_t count, const uint64_t *keys, uint32_t *order) {
+  for (uint32_t i = 0; i < count; i++) order[i] = i;
+  heap_sort((struct heap){order, count, comes_after, keys});
+}
 
 struct placed {
   uint64_t begin, end;
@@ -29,14 +40,14 @@ static struct packing cut_packing(struct cutter *cutter, uint32_t count) {
   struct packing packing = {0};
   packing.lying = cut(cutter, count * sizeof *packing.lying);
   packing.spare = cut(cutter, count * sizeof *packing.spare);
-  packing.recent = cut(cutter, PLACE_BATCH * sizeof *packing.recent);
+  packing.recent = cut(cutter, FIRST_FIT_BATCH * sizeof *packing.recent);
   packing.found = cut(cutter, count * sizeof *packing.found);
   packing.mask = cut(cutter, bit_matrix_bytes(1, count));
-  packing.rows = cut(cutter, bit_matrix_bytes(count < PLACE_BATCH ? count : PLACE_BATCH, count));
+  packing.rows = cut(cutter, bit_matrix_bytes(count < FIRST_FIT_BATCH ? count : FIRST_FIT_BATCH, count));
   return packing;
 }
 
-uint64_t place_many_work_bytes(uint32_t count) {
+uint64_t first_fit_work_bytes(uint32_t count) {
   struct cutter cutter = {0};
   cut_packing(&cutter, count);
   return cutter.used;
@@ -97,15 +108,15 @@ static void merge_recent(struct packing *packing) {
   packing->recent_count = 0;
 }
 
-uint64_t place_many(uint32_t count, const uint64_t *bytes, const uint32_t *order, conflict_rows rows, void *context,
-                    uint64_t *offsets, void *work) {
+uint64_t first_fit(uint32_t count, const uint64_t *bytes, const uint32_t *order, conflict_rows rows, void *context,
+                   uint64_t *offsets, void *work) {
   enum { FEW = 16 }; /* at most one in so many of the placed: sorting them costs less than passing all */
   struct packing packing = cut_packing(&(struct cutter){work, 0}, count);
   uint32_t words = bit_row_words(count);
   memset(packing.mask, 0, bit_matrix_bytes(1, count));
   uint64_t peak = 0;
-  for (uint32_t begin = 0; begin < count; begin += PLACE_BATCH) {
-    uint32_t batch = count - begin < PLACE_BATCH ? count - begin : PLACE_BATCH;
+  for (uint32_t begin = 0; begin < count; begin += FIRST_FIT_BATCH) {
+    uint32_t batch = count - begin < FIRST_FIT_BATCH ? count - begin : FIRST_FIT_BATCH;
     rows(context, order + begin, batch, packing.rows);
     for (uint32_t i = 0; i < batch; i++) {
       uint32_t b = order[begin + i];

@@ -1,24 +1,12 @@
-/* place.c - see place.h. Most graphs are easy: a first fit in one of a few orders reaches the lower bound. No order is
- * the best for all, and where none reaches the bound, the search goes on from the best of them. */
-#include "place.h"
+/* placement.c - see placement.h. For most graphs first fit in one of five orders reaches the lower bound. No order is
+ * best for all graphs. If none reaches the bound, the search starts from the best of them. */
+#include "placement.h"
 
 #include <string.h>
 
 #include "cutter.h"
-#include "heap.h"
-#include "place_search.h"
-
-/* ---- Order ------------------------------------------------------------------------------------------------------- */
-
-static bool comes_after(const void *keys, uint32_t a, uint32_t b) {
-  uint64_t left = ((const uint64_t *)keys)[a], right = ((const uint64_t *)keys)[b];
-  return left != right ? left < right : a > b;
-}
-
-void place_order(uint32_t count, const uint64_t *keys, uint32_t *order) {
-  for (uint32_t i = 0; i < count; i++) order[i] = i;
-  heap_sort((struct heap){order, count, comes_after, keys});
-}
+#include "first_fit.h"
+#include "placement_search.h"
 
 /* ---- First fit --------------------------------------------------------------------------------------------------- */
 
@@ -63,35 +51,35 @@ struct work {
 };
 
 static struct work cut_work(struct cutter *cutter, uint32_t count) {
-  uint64_t first_fit = place_many_work_bytes(count), search = place_search_work_bytes(count);
+  uint64_t fit_bytes = first_fit_work_bytes(count), search_bytes = placement_search_work_bytes(count);
   struct work work;
   work.offsets = cut(cutter, count * sizeof *work.offsets);
   work.keys = cut(cutter, count * sizeof *work.keys);
   work.order = cut(cutter, count * sizeof *work.order);
-  work.rest = cut(cutter, first_fit > search ? first_fit : search);
+  work.rest = cut(cutter, fit_bytes > search_bytes ? fit_bytes : search_bytes);
   return work;
 }
 
-uint64_t place_work_bytes(uint32_t count) {
+uint64_t placement_work_bytes(uint32_t count) {
   struct cutter cutter = {0};
   cut_work(&cutter, count);
   return cutter.used;
 }
 
-uint64_t place_buffers(const struct placement_problem *problem, uint64_t *offsets, void *memory) {
+uint64_t placement_find(const struct placement_problem *problem, uint64_t *offsets, void *memory) {
   struct work work = cut_work(&(struct cutter){memory, 0}, problem->count);
   struct placement_problem context = *problem;
   uint64_t best = UINT64_MAX;
   if (problem->steps) *problem->steps = 0;
   for (int key = 0; key < KEY_COUNT && best > problem->lower_bound_bytes; key++) {
     for (uint32_t b = 0; b < problem->count; b++) work.keys[b] = key_of(problem, (enum key)key, b);
-    place_order(problem->count, work.keys, work.order);
+    first_fit_order(problem->count, work.keys, work.order);
     uint64_t peak =
-        place_many(problem->count, problem->bytes, work.order, rows_of_matrix, &context, work.offsets, work.rest);
+        first_fit(problem->count, problem->bytes, work.order, rows_of_matrix, &context, work.offsets, work.rest);
     if (peak >= best) continue;
     best = peak;
     memcpy(offsets, work.offsets, problem->count * sizeof *offsets);
   }
-  if (best <= problem->lower_bound_bytes || problem->count > PLACE_SEARCH_COUNT) return best;
-  return place_search(problem, offsets, work.rest);
+  if (best <= problem->lower_bound_bytes || problem->count > PLACEMENT_SEARCH_MOST) return best;
+  return placement_search(problem, offsets, work.rest);
 }
