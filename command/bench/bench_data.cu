@@ -1,6 +1,7 @@
 /* bench_data.cu - what rondo bench kernels needs on the device beside the kernels that it times: random numbers, and
  * reading alone, which no kernel that needs the same bytes can beat. */
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <stdint.h>
 
@@ -33,8 +34,9 @@ __device__ float2 normal_pair(uint64_t random) {
   return make_float2(radius * sine, radius * cosine);
 }
 
-__device__ uint32_t normal_word(uint64_t random) {
+__device__ uint32_t normal_word(uint64_t random, bool is_f16) {
   const float2 pair = normal_pair(random);
+  if (is_f16) return __half_as_ushort(__float2half(pair.x)) | __half_as_ushort(__float2half(pair.y)) << 16;
   uint32_t low = __bfloat16_as_ushort(__float2bfloat16(pair.x)), high = __bfloat16_as_ushort(__float2bfloat16(pair.y));
   return low | high << 16;
 }
@@ -59,8 +61,8 @@ extern "C" __global__ void __launch_bounds__(BENCH_FILL_THREADS)
     uint32_t word = 0;
     if (data == BENCH_CODES)
       word = (uint32_t)random;
-    else if (data == BENCH_NORMAL)
-      word = normal_word(random);
+    else if (data == BENCH_NORMAL || data == BENCH_NORMAL_F16)
+      word = normal_word(random, data == BENCH_NORMAL_F16);
     else if (data == BENCH_NORMAL_E4M3)
       word = normal_half_word_e4m3(random) | normal_half_word_e4m3(random_bits(i, ~(uint64_t)seed)) << 16;
     else if (data == BENCH_NORMAL_F32 || data == BENCH_NORMAL_F64)

@@ -73,7 +73,7 @@ static bool is_right(struct bench_device *device, const struct way *way, const s
   bench_fetch(device, most, at->most, sizeof most);
   for (int m = 0; m < 2; m++) reference_decode(RONDO_BF16, (const uint8_t *)bits[m], NULL, NUMBERS, numbers[m]);
   for (size_t r = 0; r < ROWMAX_TILE; r++) {
-    double expected = reference_softmax(&numbers[0][r * ROWMAX_TILE], numbers[1], ROWMAX_TILE, ROWMAX_TILE, 1, row);
+    double expected = reference_softmax(&numbers[0][r * ROWMAX_TILE], numbers[1], ROWMAX_TILE, ROWMAX_TILE, 1, 0, row);
     if (fabs((double)most[r] - expected) <= 1e-5) continue;
     command_failed("bench: %s is wrong: row %zu has the maximum %.7g, not %.7g", way->kernel, r, (double)most[r],
                    expected);

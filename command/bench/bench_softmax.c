@@ -50,6 +50,8 @@ struct subject {
   uint32_t copies;
 };
 
+static rondo_dtype two_byte_type(const struct softmax_case *shape) { return shape->f16 ? RONDO_F16 : RONDO_BF16; }
+
 static uint64_t operand_bytes(const struct op_operand *operand) {
   return (uint64_t)op_elements(operand) * rondo_dtype_bits(operand->dtype) / 8;
 }
@@ -83,17 +85,18 @@ static void describe_attention(struct subject *subject) {
   const bool is_paged = shape->page_rows > 0;
   const int64_t items = is_paged ? shape->batch * item_pages(shape) : shape->batch,
                 rows = is_paged ? shape->page_rows : shape->keys;
-  const rondo_dtype q = shape->e4m3 == SOFTMAX_E4M3_ALL ? RONDO_E4M3 : RONDO_BF16,
-                    kv = shape->e4m3 == SOFTMAX_E4M3_NONE ? RONDO_BF16 : RONDO_E4M3;
+  const rondo_dtype o = two_byte_type(shape), q = shape->e4m3 == SOFTMAX_E4M3_ALL ? RONDO_E4M3 : o,
+                    kv = shape->e4m3 == SOFTMAX_E4M3_NONE ? o : RONDO_E4M3;
   rondo_attention_desc desc = {.name = "attention",
                                .layout = has_heads_first(shape) ? RONDO_BHSD : RONDO_BSHD,
                                .causal = shape->causal,
                                .scale = softmax_case_scale(shape),
                                .window = (int32_t)shape->window,
+                               .soft_cap = (float)shape->soft_cap,
                                .q = add_heads(subject, "q", q, shape->batch, shape->heads, shape->queries),
                                .k = add_heads(subject, "k", kv, items, shape->kv_heads, rows),
                                .v = add_heads(subject, "v", kv, items, shape->kv_heads, rows),
-                               .o = add_heads(subject, "o", RONDO_BF16, shape->batch, shape->heads, shape->queries)};
+                               .o = add_heads(subject, "o", o, shape->batch, shape->heads, shape->queries)};
   if (is_paged)
     TRY(rondo_constant(subject->graph, "kv pages", RONDO_I32, 2, (int64_t[]){shape->batch, item_pages(shape)},
                        &desc.kv_pages));
@@ -159,7 +162,8 @@ static void fill(const struct softmax_memory *memory, const struct subject *subj
   struct bench_device *device = memory->device;
   const struct softmax_case *shape = subject->shape;
   int32_t lengths[BATCH_MOST];
-  bench_fill(device, memory->operands, subject->copies * subject->copy_bytes, BENCH_NORMAL, 1);
+  bench_fill(device, memory->operands, subject->copies * subject->copy_bytes,
+             shape->f16 ? BENCH_NORMAL_F16 : BENCH_NORMAL, 1);
   for (uint32_t i = 0; i < subject->copies; i++)
     for (uint32_t o = 0; o < subject->task.operand_count; o++)
       if (subject->operands[o].dtype == RONDO_E4M3)
@@ -270,7 +274,7 @@ static double attention_row_error(const struct softmax_case *shape, const double
     seen = shape->window;
   }
   double *p = take((uint64_t)shape->keys * sizeof *p), worst = 0;
-  reference_softmax(q, k, (size_t)seen, (size_t)d, (double)softmax_case_scale(shape), p);
+  reference_softmax(q, k, (size_t)seen, (size_t)d, (double)softmax_case_scale(shape), (double)shape->soft_cap, p);
   for (int64_t c = 0; c < d; c++)
     worst = fmax(worst, reference_mean_error(o[c], p, v + c, (size_t)seen, (size_t)d, shape->e4m3 == SOFTMAX_E4M3_ALL));
   free(p);
@@ -317,7 +321,7 @@ static double gemm_error(const struct softmax_memory *memory, const struct subje
   for (int64_t s = 0; s < SAMPLED_ROWS; s++) {
     int64_t row = s * (m - 1) / (SAMPLED_ROWS - 1);
     for (int64_t i = 0; i < k; i++) a[i] = bf16(a_bits[row * k + i]);
-    double most = reference_softmax(a, b, (size_t)n, (size_t)k, (double)softmax_case_scale(shape), p);
+    double most = reference_softmax(a, b, (size_t)n, (size_t)k, (double)softmax_case_scale(shape), 0, p);
     if (shape->kind == SOFTMAX_ROWMAX) worst = fmax(worst, fabs((double)((const float *)out)[row] - most) / 1e-4);
     for (int64_t j = 0; j < n && shape->kind == SOFTMAX_GEMM; j++)
       worst = fmax(worst, fabs(bf16(((const uint16_t *)out)[row * n + j]) - p[j]) / (ldexp(p[j], -7) + 1e-30));
@@ -336,7 +340,7 @@ static bool is_all_numbers(const struct softmax_memory *memory, const struct sub
   const struct op_operand *operand = &subject->operands[subject->out];
   uint64_t count = operand_bytes(operand) / 2, bad = 0;
   uint16_t *bits = fetch(memory, subject, subject->out, 0, 2 * count);
-  uint16_t exponent = 0x7f80; /* of bf16, and of the upper half of an f32 */
+  uint16_t exponent = operand->dtype == RONDO_F16 ? 0x7c00 : 0x7f80; /* of bf16, and of the upper half of an f32 */
   for (uint64_t i = operand->dtype == RONDO_F32; i < count; i += operand->dtype == RONDO_F32 ? 2 : 1)
     bad += (bits[i] & exponent) == exponent;
   free(bits);

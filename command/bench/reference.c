@@ -57,12 +57,14 @@ double reference_error(double result, double scale, const double *a, const doubl
   return isfinite(result) ? (allowed > 0 ? error / allowed : error > 0 ? INFINITY : 0) : INFINITY;
 }
 
-double reference_softmax(const double *a, const double *b, size_t count, size_t k, double scale, double *p) {
+double reference_softmax(const double *a, const double *b, size_t count, size_t k, double scale, double cap,
+                         double *p) {
   double most = -INFINITY, sum = 0;
   for (size_t j = 0; j < count; j++) {
     p[j] = 0;
     for (size_t i = 0; i < k; i++) p[j] += a[i] * b[j * k + i];
     p[j] *= scale;
+    if (cap > 0) p[j] = cap * tanh(p[j] / cap);
     most = fmax(most, p[j]);
   }
   for (size_t j = 0; j < count; j++) sum += p[j] = exp(p[j] - most);

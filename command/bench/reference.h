@@ -16,8 +16,8 @@ void reference_decode(rondo_dtype dtype, const uint8_t *bytes, const uint8_t *sc
 double reference_error(double result, double scale, const double *a, const double *b, size_t count, rondo_dtype out);
 
 /* p[j] = softmax of scale times the product of a and row j of b, `count` rows of `k` numbers. Returns the largest
- * scaled product. */
-double reference_softmax(const double *a, const double *b, size_t count, size_t k, double scale, double *p);
+ * scaled product. With a `cap` above 0 the softmax is of cap * tanh(scaled product / cap). */
+double reference_softmax(const double *a, const double *b, size_t count, size_t k, double scale, double cap, double *p);
 
 /* A result that should be the sum of p[j] v[j * step]: how far off it is, in units of what is allowed. Allowed is in
  * bf16 the rounding of each weight and that of the result, and as much again. In e4m3 weights are off by 2^-4 at most,

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { TOKENS = 16384, MODEL_WIDTH = 2048, PAGE_ROWS = 64 };
+enum { TOKENS = 16384, MODEL_WIDTH = 2048, PAGE_ROWS = 64, SOFT_CAP = 50 };
 
 static const char *const kind_names[] = {"prefill", "single", "decode", "gemm_softmax", "gemm_rowmax"};
 static const char *const e4m3_names[] = {"none", "kv", "all"};
@@ -41,6 +41,10 @@ static const struct row {
     {{SOFTMAX_PREFILL, 4, 32, 32, 4096, 4096, .dimension = 64, .causal = true, .window = 1024}, {.us = 0}},
     {{SOFTMAX_PREFILL, 4, 16, 16, 4096, 4096, .dimension = 128, .e4m3 = SOFTMAX_E4M3_ALL}, {.us = 0}},
     {{SOFTMAX_PREFILL, 4, 16, 16, 4096, 4096, .dimension = 128, .causal = true, .e4m3 = SOFTMAX_E4M3_ALL}, {.us = 0}},
+    {{SOFTMAX_PREFILL, 4, 16, 16, 4096, 4096, .dimension = 128, .f16 = true}, {.us = 0}},
+    {{SOFTMAX_PREFILL, 4, 32, 32, 4096, 4096, .dimension = 64, .f16 = true}, {.us = 0}},
+    {{SOFTMAX_PREFILL, 4, 16, 16, 4096, 4096, .dimension = 128, .causal = true, .soft_cap = SOFT_CAP}, {.us = 0}},
+    {{SOFTMAX_PREFILL, 4, 32, 32, 4096, 4096, .dimension = 64, .causal = true, .soft_cap = SOFT_CAP}, {.us = 0}},
     {{SOFTMAX_GEMM, 1, 1, 1, 4096, 4096, .dimension = 64}, {.us = 16}},
     {{SOFTMAX_GEMM, 1, 1, 1, 4096, 4096, .dimension = 128}, {.us = 17}},
     {{SOFTMAX_GEMM, 1, 1, 1, 8192, 1024, .dimension = 1024}, {.us = 36}},
@@ -110,15 +114,17 @@ size_t softmax_case_states(const struct softmax_case *shape, bool is_warm, enum 
 bool softmax_case_equal(const struct softmax_case *a, const struct softmax_case *b) {
   return a->kind == b->kind && a->batch == b->batch && a->heads == b->heads && a->kv_heads == b->kv_heads &&
          a->queries == b->queries && a->keys == b->keys && a->dimension == b->dimension && a->causal == b->causal &&
-         a->window == b->window && a->page_rows == b->page_rows && a->e4m3 == b->e4m3 && a->deviation == b->deviation;
+         a->window == b->window && a->page_rows == b->page_rows && a->e4m3 == b->e4m3 && a->f16 == b->f16 &&
+         a->deviation == b->deviation && a->soft_cap == b->soft_cap;
 }
 
 struct softmax_case softmax_case_plain(const struct softmax_case *shape) {
   struct softmax_case plain = *shape;
   plain.kv_heads = plain.heads;
   plain.queries = plain.keys;
-  plain.window = plain.page_rows = 0;
+  plain.window = plain.page_rows = plain.soft_cap = 0;
   plain.e4m3 = SOFTMAX_E4M3_NONE;
+  plain.f16 = false;
   return plain;
 }
 
@@ -128,7 +134,7 @@ bool softmax_kind_is_attention(enum softmax_kind kind) { return kind < SOFTMAX_G
 
 void softmax_case_label(const struct softmax_case *shape, char label[SOFTMAX_LABEL_BYTES]) {
   const char *name = softmax_kind_name(shape->kind);
-  char kv_heads[32] = "", window[32] = "", pages[32] = "", e4m3[16] = "", deviation[32] = "";
+  char kv_heads[32] = "", window[32] = "", pages[32] = "", e4m3[16] = "", cap[32] = "", deviation[32] = "";
   if (shape->deviation) snprintf(deviation, sizeof deviation, " deviation=%" PRId64, shape->deviation);
   if (!softmax_kind_is_attention(shape->kind)) {
     snprintf(label, SOFTMAX_LABEL_BYTES, "%s %" PRId64 "x%" PRId64 " k=%" PRId64 "%s", name, shape->queries,
@@ -139,13 +145,14 @@ void softmax_case_label(const struct softmax_case *shape, char label[SOFTMAX_LAB
   if (shape->window) snprintf(window, sizeof window, " window=%" PRId64, shape->window);
   if (shape->page_rows) snprintf(pages, sizeof pages, " page_rows=%" PRId64, shape->page_rows);
   if (shape->e4m3) snprintf(e4m3, sizeof e4m3, " e4m3=%s", softmax_e4m3_name(shape->e4m3));
+  if (shape->soft_cap) snprintf(cap, sizeof cap, " soft_cap=%" PRId64, shape->soft_cap);
   snprintf(label, SOFTMAX_LABEL_BYTES,
-           "%s %s%" PRId64 "x%" PRId64 " hd=%" PRId64 " heads=%" PRId64 "%s batch=%" PRId64 "%s%s%s%s", name,
+           "%s %s%" PRId64 "x%" PRId64 " hd=%" PRId64 " heads=%" PRId64 "%s batch=%" PRId64 "%s%s%s%s%s%s", name,
            shape->kind == SOFTMAX_DECODE ? ""
            : shape->causal               ? "causal "
                                          : "full ",
            shape->queries, shape->keys, shape->dimension, shape->heads, kv_heads, shape->batch, window, pages, e4m3,
-           deviation);
+           shape->f16 ? " f16" : "", cap, deviation);
 }
 
 /* ---- Work -------------------------------------------------------------------------------------------------------- */

@@ -18,14 +18,16 @@ enum softmax_kind {
 
 enum softmax_e4m3 { SOFTMAX_E4M3_NONE, SOFTMAX_E4M3_KV /* K and V */, SOFTMAX_E4M3_ALL /* Q, K and V */ };
 
-/* All else in bf16; the last two kinds have one batch and one head, and a rowmax is f32. */
+/* Numbers that are not e4m3 are bf16, or f16. The last two kinds have one batch and one head; a rowmax is f32. */
 struct softmax_case {
   enum softmax_kind kind;
   int64_t batch, heads, kv_heads, queries, keys, dimension;
   bool causal;
   int64_t window, page_rows; /* 0: none */
   int64_t deviation;         /* of the scores, a whole number; 0: 1 */
+  int64_t soft_cap;          /* of the scores, a whole number; 0: none */
   enum softmax_e4m3 e4m3;
+  bool f16; /* in place of bf16 */
 };
 
 /* How the device was before a launch was timed. */
@@ -51,7 +53,7 @@ struct softmax_must softmax_case_must(const struct softmax_case *shape);
 size_t softmax_case_states(const struct softmax_case *shape, bool is_warm, enum softmax_state states[2]);
 
 bool softmax_case_equal(const struct softmax_case *a, const struct softmax_case *b);
-/* The case with as many heads and queries as there are of K and V, all in bf16, without window and pages. */
+/* The case with as many heads and queries as there are of K and V, all in bf16, without window, pages and cap. */
 struct softmax_case softmax_case_plain(const struct softmax_case *shape);
 bool softmax_kind_is_attention(enum softmax_kind kind);
 

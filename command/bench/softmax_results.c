@@ -59,6 +59,7 @@ void softmax_results_take(struct softmax_results *results, const struct json_obj
   const char *device = json_object_text(object, "device");
   if (*device) snprintf(results->device, sizeof results->device, "%s", device);
   shape->causal = json_object_number(object, "causal") == 1;
+  shape->f16 = json_object_number(object, "f16") == 1;
   bool is_whole =
       read_kind(json_object_text(object, "kind"), &shape->kind) &&
       read_state(json_object_text(object, "state"), &result.state) &&
@@ -66,7 +67,8 @@ void softmax_results_take(struct softmax_results *results, const struct json_obj
       read_whole(object, "heads", &shape->heads) && read_whole(object, "kv_heads", &shape->kv_heads) &&
       read_whole(object, "queries", &shape->queries) && read_whole(object, "keys", &shape->keys) &&
       read_whole(object, "dimension", &shape->dimension) && read_optional(object, "window", &shape->window) &&
-      read_optional(object, "page_rows", &shape->page_rows) && read_optional(object, "deviation", &shape->deviation);
+      read_optional(object, "page_rows", &shape->page_rows) && read_optional(object, "deviation", &shape->deviation) &&
+      read_optional(object, "soft_cap", &shape->soft_cap);
   if (!is_whole || !has_tensors(shape) || !isfinite(result.us) || result.us <= 0) return;
   if (!isfinite(result.read_us) || result.read_us < 0) result.read_us = 0;
   snprintf(result.kernel, sizeof result.kernel, "%s", json_object_text(object, "kernel"));
@@ -136,6 +138,8 @@ static void write_json(struct json *json, const struct softmax_result *result, d
   if (shape->window) json_whole(json, "window", (uint64_t)shape->window);
   if (shape->page_rows) json_whole(json, "page_rows", (uint64_t)shape->page_rows);
   if (shape->e4m3) json_text(json, "e4m3", softmax_e4m3_name(shape->e4m3));
+  if (shape->f16) json_flag(json, "f16", true);
+  if (shape->soft_cap) json_whole(json, "soft_cap", (uint64_t)shape->soft_cap);
   if (shape->deviation) json_whole(json, "deviation", (uint64_t)shape->deviation);
   json_whole(json, "bytes", softmax_case_bytes(shape));
   json_real(json, "flops", softmax_case_flops(shape));

@@ -23,12 +23,12 @@ TestSuite(bench_softmax, .fini = shell_remove_folder, .timeout = 120);
 
 static struct softmax_case cases[SOFTMAX_CASES_MOST];
 
-Test(bench_softmax, something_is_asked_of_every_case_without_window_pages_and_e4m3) {
+Test(bench_softmax, something_is_asked_of_every_plain_case_in_bf16) {
   size_t count = softmax_cases(cases);
   cr_assert_gt(count, 40);
   for (size_t i = 0; i < count; i++) {
     struct softmax_must must = softmax_case_must(&cases[i]);
-    if (cases[i].window || cases[i].page_rows || cases[i].e4m3) continue;
+    if (cases[i].window || cases[i].page_rows || cases[i].e4m3 || cases[i].f16 || cases[i].soft_cap) continue;
     cr_assert(must.us > 0 || must.rival > 0 || must.plain > 0, "case %zu", i);
   }
   struct softmax_case unknown = cases[0];
@@ -158,21 +158,25 @@ Test(bench_softmax, results_written_and_read_again_are_the_same) {
   cr_assert_eq(strncmp(ran.out, again, sizeof again - 1), 0, "%s", ran.out);
 }
 
-Test(bench_softmax, windows_pages_and_e4m3_are_written_and_read_and_make_other_cases) {
+Test(bench_softmax, what_is_not_plain_is_written_and_read_and_makes_other_cases) {
   const char *plain = PREFILL(4096, 4, "pause", 760, "a");
   char ours[1024];
   int length = (int)strlen(plain) - 1;
   snprintf(ours, sizeof ours,
-           "[%.*s, \"window\": 1024, \"page_rows\": 64, \"e4m3\": \"kv\"}, %.*s, \"e4m3\": \"odd\"}]", length, plain,
-           length, plain);
+           "[%.*s, \"window\": 1024, \"page_rows\": 64, \"e4m3\": \"kv\", \"f16\": true, \"soft_cap\": 50}, %.*s, "
+           "\"e4m3\": \"odd\"}]",
+           length, plain, length, plain);
   const char *rivals = shell_write("rivals.json", "[" PREFILL(4096, 4, "pause", 700, "cuDNN") "]");
   struct ran ran =
       shell_rondo("", "bench kernels --from %s --rivals %s --json -", shell_write("ours.json", ours), rivals);
   REQUIRE_CODE(ran, 0);
   cr_assert_eq(shell_occurrences(ran.out, "\"kind\": "), 1, "%s", ran.out);
-  cr_assert_eq(shell_occurrences(ran.out, "\"window\": 1024, \"page_rows\": 64, \"e4m3\": \"kv\""), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(
+                   ran.out, "\"window\": 1024, \"page_rows\": 64, \"e4m3\": \"kv\", \"f16\": true, \"soft_cap\": 50"),
+               1, "%s", ran.out);
   ran = shell_rondo("", "bench kernels --from %s --rivals %s", shell_write("ours.json", ours), rivals);
-  cr_assert_eq(shell_occurrences(ran.out, " batch=4 window=1024 page_rows=64 e4m3=kv "), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, " batch=4 window=1024 page_rows=64 e4m3=kv f16 soft_cap=50 "), 1, "%s",
+               ran.out);
   cr_assert_eq(shell_occurrences(ran.out, "cuDNN"), 0, "%s", ran.out);
 }
 
@@ -292,13 +296,15 @@ Test(bench_softmax, the_picture_names_six_contenders_within_its_width) {
 Test(bench_softmax, the_reference_is_a_softmax_of_products) {
   const double a[] = {1, 2}, b[] = {0, 0, log(2), 0, 0, log(4) / 2, -1000, -1000};
   double p[4];
-  cr_assert_float_eq(reference_softmax(a, b, 4, 2, 1, p), log(4), 1e-12);
+  cr_assert_float_eq(reference_softmax(a, b, 4, 2, 1, 0, p), log(4), 1e-12);
   cr_assert_float_eq(p[0], 1 / 7.0, 1e-12);
   cr_assert_float_eq(p[1], 2 / 7.0, 1e-12);
   cr_assert_float_eq(p[2], 4 / 7.0, 1e-12);
   cr_assert_eq(p[3], 0);
-  cr_assert_float_eq(reference_softmax(a, b, 3, 2, 2, p), 2 * log(4), 1e-12);
+  cr_assert_float_eq(reference_softmax(a, b, 3, 2, 2, 0, p), 2 * log(4), 1e-12);
   cr_assert_float_eq(p[1], 4 / 21.0, 1e-12);
+  reference_softmax(a, b, 2, 2, 1, 0.5, p);
+  cr_assert_float_eq(log(p[1] / p[0]), 0.5 * tanh(log(2) / 0.5), 1e-12);
 }
 
 /* The mean of so many numbers is small beside them, and what each weight may be off beside it. */
