@@ -1,8 +1,9 @@
 /* driver_support.c - see driver_support.h. */
-#include "driver_support.h"
-
+#include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <string.h>
+
+#include "driver_support.h"
 
 #include "../../runtime/kernels.h"
 
@@ -98,9 +99,7 @@ rondo_task add_copy(rondo_graph *graph, const char *name, rondo_tensor src, rond
   return task;
 }
 
-rondo_tensor add_vector(rondo_status (*add)(rondo_graph *, const char *, rondo_dtype, uint32_t, const int64_t *,
-                                            rondo_tensor *),
-                        rondo_graph *graph, const char *name, uint32_t count) {
+rondo_tensor add_vector(tensor_kind add, rondo_graph *graph, const char *name, uint32_t count) {
   rondo_tensor tensor;
   REQUIRE_OK(add(graph, name, RONDO_I32, 1, &(int64_t){count}, &tensor));
   return tensor;
@@ -114,4 +113,25 @@ rondo_options options_for(rondo_graph *graph, rondo_backend backend, uint32_t sl
                          .pinned_bytes = plan.pinned_bytes_per_slot * slots,
                          .host_bytes = plan.host_bytes,
                          .host_threads = 1};
+}
+
+rondo_options options_with_lanes(const rondo_lane *lanes, uint32_t count) {
+  return (rondo_options){.backend = RONDO_BACKEND_CUDA,
+                         .device_bytes = 1 << 20,
+                         .pinned_bytes = 1 << 20,
+                         .host_bytes = 4 << 20,
+                         .lanes = lanes,
+                         .lane_count = count};
+}
+
+rondo_runtime *open_lanes(const rondo_lane *lanes, uint32_t count) {
+  rondo_options options = options_with_lanes(lanes, count);
+  rondo_runtime *runtime = NULL;
+  REQUIRE_OK(rondo_open(&options, &runtime));
+  return runtime;
+}
+
+void close_clean(rondo_runtime *runtime) {
+  REQUIRE_OK(rondo_close(&runtime));
+  require_clean("after close");
 }

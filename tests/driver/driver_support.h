@@ -30,11 +30,14 @@ void mix_host(void *user, void *const *data);
 rondo_task add_mix(rondo_graph *graph, const char *name, rondo_tensor a, rondo_tensor b, rondo_tensor out,
                    uint32_t count, uint32_t salt);
 rondo_task add_copy(rondo_graph *graph, const char *name, rondo_tensor src, rondo_tensor dst);
-rondo_tensor add_vector(rondo_status (*add)(rondo_graph *, const char *, rondo_dtype, uint32_t, const int64_t *,
-                                            rondo_tensor *),
-                        rondo_graph *graph, const char *name, uint32_t count);
+rondo_tensor add_vector(tensor_kind add, rondo_graph *graph, const char *name, uint32_t count);
 
 /* A runtime with pools for one exec of the graph, with as many slots. */
 rondo_options options_for(rondo_graph *graph, rondo_backend backend, uint32_t slots);
+
+/* Options with small pools and these lanes; a runtime with them; closing it, after which nothing lives. */
+rondo_options options_with_lanes(const rondo_lane *lanes, uint32_t count);
+rondo_runtime *open_lanes(const rondo_lane *lanes, uint32_t count);
+void close_clean(rondo_runtime *runtime);
 
 #endif

@@ -1,70 +1,18 @@
-/* test_failure.c - what Rondo does when the driver fails: at each single call, in the middle of a replay, or by never
- * finishing. Every failure has a status and a text, leaves nothing behind, and changes nothing that was there before.
- */
+/* test_failure.c - what Rondo does when the driver fails, at each single call and in the middle of a replay, on the
+ * fake driver. Every failure has a status and a text, leaves nothing behind, and changes nothing that was there before.
+ * A lost device stays lost, and the driver is not called any more. A device that hangs: test_hang.c. */
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "driver_support.h"
+#include "driver_program.h"
 
 TestSuite(failure, .init = driver_setup, .timeout = 300);
 
-enum { COUNT = 48, SLOTS = 2, REPLAYS = 4, UNKNOWN_ERROR = 999 };
+enum { REPLAYS = 4, UNKNOWN_ERROR = 999 };
 
-/* ---- A program that uses all there is ---------------------------------------------------------------------------- */
-
-struct program {
-  rondo_graph *graph;
-  rondo_tensor x, y, state;
-  rondo_runtime *runtime;
-  rondo_exec *exec;
-  rondo_slot slots[SLOTS];
-  /* The first call that failed. */
-  rondo_status status;
-  const char *call;
-  char text[512];
-};
-
-static void add_thousand(void *const *arguments) {
-  const uint32_t *in = arguments[0];
-  uint32_t *out = arguments[1];
-  for (int i = 0; i < COUNT; i++) out[i] = in[i] + 1000;
-}
-
-static int library_call(void *user, void *stream, void *const *data) {
-  (void)user;
-  const struct fake_work inner = {.type = CU_NODE_EMPTY};
-  const struct fake_work work[] = {{CU_NODE_KERNEL, add_thousand, {data[0], data[1]}, NULL},
-                                   {.type = CU_NODE_GRAPH, .child = &inner}};
-  return fake->enqueue(stream, work, 2);
-}
-
-/* y = mix(state, library(x)), state := copy of y's way there. */
-static void describe(struct program *program) {
-  rondo_graph *graph = program->graph;
-  program->x = add_vector(rondo_input, graph, "x", COUNT);
-  program->y = add_vector(rondo_output, graph, "y", COUNT);
-  program->state = add_vector(rondo_state, graph, "state", COUNT);
-  rondo_tensor a = add_vector(rondo_temporary, graph, "a", COUNT), b = add_vector(rondo_temporary, graph, "b", COUNT);
-  rondo_argument arguments[] = {{.tensor = program->x, .access = RONDO_READ}, {.tensor = a, .access = RONDO_WRITE}};
-  REQUIRE_OK(rondo_add_capture(
-      graph, &(rondo_capture_desc){.name = "library", .arguments = arguments, .argument_count = 2}, library_call));
-  uint32_t count = COUNT, salt = 1;
-  rondo_argument mixed[] = {{.tensor = program->state, .access = RONDO_READ},
-                            {.tensor = a, .access = RONDO_READ},
-                            {.tensor = b, .access = RONDO_WRITE},
-                            {.value = &count, .bytes = 4},
-                            {.value = &salt, .bytes = 4}};
-  REQUIRE_OK(rondo_add_kernel(graph, &(rondo_kernel_desc){.name = "mix",
-                                                          .image = mix_image,
-                                                          .image_bytes = mix_image_bytes,
-                                                          .function = "mix",
-                                                          .shared_bytes = 64 * 1024,
-                                                          .arguments = mixed,
-                                                          .argument_count = MIX_ARGUMENTS}));
-  add_copy(graph, "keep", b, program->state);
-  add_copy(graph, "show", b, program->y);
-}
+/* ---- The whole program, with calls that may fail ------------------------------------------------------------------
+ */
 
 /* A call that fails changes nothing: it is made once more, and must then succeed, unless the device is lost. */
 static bool attempt(struct program *program, rondo_status status, const char *call) {
@@ -190,7 +138,7 @@ static void require_told(const struct program *program, uint64_t n, int32_t resu
 static void fail_each_call(int32_t result) {
   struct program program = {0};
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
-  describe(&program);
+  program_describe(&program);
   rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, SLOTS);
   options.wait_mode = RONDO_WAIT_SPIN; /* soonest asks the driver, which runs the work then */
   uint64_t n = 1;
@@ -231,7 +179,7 @@ Test(failure, optional_functions_are_not_missed) {
   static const char *const optional[] = {"cuFuncLoad", "cuKernelGetParamInfo", "cuMemGetInfo"};
   struct program program = {0};
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
-  describe(&program);
+  program_describe(&program);
   rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, SLOTS);
   for (int i = 0; i < 3; i++) {
     driver_setup();
@@ -245,23 +193,6 @@ Test(failure, optional_functions_are_not_missed) {
 }
 
 /* ---- The device is lost in a replay ------------------------------------------------------------------------------ */
-
-static void begin(struct program *program) {
-  *program = (struct program){0};
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &program->graph));
-  describe(program);
-  rondo_options options = options_for(program->graph, RONDO_BACKEND_CUDA, SLOTS);
-  REQUIRE_OK(rondo_open(&options, &program->runtime));
-  REQUIRE_OK(
-      rondo_instantiate(program->runtime, program->graph, &(rondo_exec_options){.slots = SLOTS}, &program->exec));
-  for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_acquire(program->exec, &program->slots[s]));
-}
-
-static void end(struct program *program) {
-  REQUIRE_OK(rondo_close_exec(&program->exec));
-  REQUIRE_OK(rondo_close(&program->runtime));
-  REQUIRE_OK(rondo_graph_destroy(&program->graph));
-}
 
 /* After the first, every call tells of the first cause and asks the driver nothing. */
 static void require_lost_for_good(struct program *program, const char *cause) {
@@ -279,7 +210,7 @@ static void require_lost_for_good(struct program *program, const char *cause) {
   REQUIRE_ERROR(rondo_upload(program->exec, program->state, data, sizeof data), RONDO_DEVICE_LOST, cause);
   REQUIRE_ERROR(rondo_download(program->exec, program->state, data, sizeof data), RONDO_DEVICE_LOST, cause);
   cr_assert_eq(fake->calls(NULL), calls, "the driver was called after the device was lost");
-  end(program);
+  program_end(program);
   cr_assert_eq(fake->calls(NULL), calls, "close called the driver after the device was lost");
 }
 
@@ -291,18 +222,18 @@ Test(failure, an_error_in_a_replay_ends_the_wait_and_stays) {
     for (uint64_t n = 0; !completed && n < MOST_NODES; n++) {
       driver_setup();
       struct program program;
-      begin(&program);
+      program_begin(&program);
       set_mode(modes[m]);
       fake->lose_after_nodes(n, CU_ILLEGAL_ADDRESS);
       REQUIRE_OK(rondo_replay(program.slots[0]));
       rondo_status status = rondo_wait(program.slots[0], RONDO_FOREVER);
       uint32_t data[COUNT];
       if (status == RONDO_OK && rondo_download(program.exec, program.state, data, sizeof data) != RONDO_OK) {
-        end(&program); /* lost in the last node, for which nobody waits */
+        program_end(&program); /* lost in the last node, for which nobody waits */
         require_no_violation("after the device was lost");
       } else if (status == RONDO_OK) { /* the replay has no more than n nodes */
         completed = true;
-        end(&program);
+        program_end(&program);
         require_clean("after close");
         cr_assert_gt(n, 5);
       } else {
@@ -322,7 +253,7 @@ Test(failure, an_error_in_the_warm_replay_fails_instantiate) {
     set_mode(FAKE_DEFERRED);
     struct program program = {0};
     REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
-    describe(&program);
+    program_describe(&program);
     rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, SLOTS);
     REQUIRE_OK(rondo_open(&options, &program.runtime));
     fake->lose_after_nodes(n, CU_LAUNCH_FAILED);
@@ -330,7 +261,7 @@ Test(failure, an_error_in_the_warm_replay_fails_instantiate) {
                   "CUDA_ERROR_LAUNCH_FAILED");
     cr_assert_null(program.exec);
     cr_assert_eq(strstr(rondo_error_text(), "device health: "), rondo_error_text(), "'%s'", rondo_error_text());
-    end(&program);
+    program_end(&program);
     require_no_violation("after close");
   }
 }
@@ -338,7 +269,7 @@ Test(failure, an_error_in_the_warm_replay_fails_instantiate) {
 /* Else closing would take apart what is still in flight. */
 Test(failure, a_device_that_cannot_be_asked_is_given_up) {
   struct program program;
-  begin(&program);
+  program_begin(&program);
   set_mode(FAKE_NEVER);
   REQUIRE_OK(rondo_replay(program.slots[0]));
   fake->fail_call(1, UNKNOWN_ERROR);
@@ -349,7 +280,7 @@ Test(failure, a_device_that_cannot_be_asked_is_given_up) {
 
 Test(failure, an_error_shows_in_poll_too) {
   struct program program;
-  begin(&program);
+  program_begin(&program);
   set_mode(FAKE_DEFERRED);
   fake->lose_after_nodes(3, CU_ILLEGAL_ADDRESS);
   REQUIRE_OK(rondo_replay(program.slots[0]));
@@ -363,7 +294,7 @@ Test(failure, an_error_shows_in_poll_too) {
 /* The slot whose replay was done before keeps its result. */
 Test(failure, what_was_done_before_the_loss_stays_readable) {
   struct program program;
-  begin(&program);
+  program_begin(&program);
   REQUIRE_OK(rondo_replay(program.slots[0]));
   REQUIRE_OK(rondo_wait(program.slots[0], RONDO_FOREVER));
   const uint32_t *y = rondo_data(program.slots[0], program.y);
@@ -373,101 +304,8 @@ Test(failure, what_was_done_before_the_loss_stays_readable) {
   REQUIRE_ERROR(rondo_wait(program.slots[1], RONDO_FOREVER), RONDO_DEVICE_LOST, "CUDA_ERROR_ILLEGAL_ADDRESS");
   REQUIRE_OK(rondo_wait(program.slots[0], RONDO_FOREVER));
   cr_assert_eq(y[0], before);
-  end(&program);
+  program_end(&program);
   require_no_violation("after close");
-}
-
-/* ---- The device hangs -------------------------------------------------------------------------------------------- */
-
-static void hang(rondo_wait_mode wait_mode) {
-  enum { TIMEOUT_NS = 20 * 1000 * 1000 };
-  struct program program = {0};
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
-  describe(&program);
-  rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, SLOTS);
-  options.wait_mode = wait_mode;
-  REQUIRE_OK(rondo_open(&options, &program.runtime));
-  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, &(rondo_exec_options){.slots = SLOTS}, &program.exec));
-  for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_acquire(program.exec, &program.slots[s]));
-  set_mode(FAKE_NEVER);
-  REQUIRE_OK(rondo_replay(program.slots[0]));
-  REQUIRE_ERROR(rondo_wait(program.slots[0], TIMEOUT_NS), RONDO_TIMEOUT, "rondo_wait: slot 0 was not done in time");
-  REQUIRE_ERROR(rondo_wait(program.slots[0], 0), RONDO_TIMEOUT, "rondo_wait");
-  cr_assert_eq(rondo_poll(program.slots[0]), RONDO_BUSY);
-  REQUIRE_ERROR(rondo_replay(program.slots[0]), RONDO_BUSY, "slot 0 is in flight");
-  REQUIRE_ERROR(rondo_release(program.slots[0]), RONDO_BUSY, "slot 0 is in flight");
-  REQUIRE_OK(rondo_replay(program.slots[1])); /* queued behind */
-  set_mode(FAKE_THREAD);
-  for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_wait(program.slots[s], RONDO_FOREVER));
-  const uint32_t *first = rondo_data(program.slots[0], program.y), *second = rondo_data(program.slots[1], program.y);
-  cr_assert_eq(first[0], 17 * 1000 + 1);
-  cr_assert_eq(second[0], 31 * first[0] + 17 * 1000 + 1);
-  end(&program);
-  require_clean("after close");
-}
-
-Test(failure, a_hang_times_out_and_may_still_complete) { hang(RONDO_WAIT_SPIN_YIELD); }
-Test(failure, a_hang_times_out_when_spinning) { hang(RONDO_WAIT_SPIN); }
-Test(failure, a_hang_times_out_when_blocking) { hang(RONDO_WAIT_BLOCK); }
-
-/* A service that must leave. */
-Test(failure, a_close_within_a_time_gives_a_hanging_device_up) {
-  struct program program;
-  rondo_exec *idle = NULL;
-  rondo_info info;
-  program = (struct program){0};
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
-  describe(&program);
-  rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, SLOTS);
-  options.device_bytes *= 3, options.pinned_bytes *= 3, options.host_bytes *= 3;
-  REQUIRE_OK(rondo_open(&options, &program.runtime));
-  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec));
-  REQUIRE_OK(rondo_close_exec_within(&program.exec, 0)); /* nothing hangs */
-  REQUIRE_OK(rondo_runtime_info(program.runtime, &info));
-  cr_assert_eq(info.host.used_bytes + info.pinned.used_bytes + info.device.used_bytes, 0);
-  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &idle));
-  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, &(rondo_exec_options){.slots = SLOTS}, &program.exec));
-  REQUIRE_OK(rondo_runtime_info(program.runtime, &info));
-  uint64_t used_bytes = info.pinned.used_bytes;
-  for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_acquire(program.exec, &program.slots[s]));
-  set_mode(FAKE_NEVER);
-  REQUIRE_OK(rondo_replay(program.slots[1]));
-  REQUIRE_ERROR(rondo_close_exec_within(&program.exec, 3000000), RONDO_DEVICE_LOST,
-                "rondo_close_exec_within: slot 1 was not done after 3000000 ns");
-  cr_assert_null(program.exec);
-  REQUIRE_OK(rondo_runtime_info(program.runtime, &info));
-  cr_assert_eq(info.pinned.used_bytes, used_bytes, "the device may still write there");
-  uint64_t calls = fake->calls(NULL);
-  REQUIRE_ERROR(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec), RONDO_DEVICE_LOST,
-                "slot 1 was not done after 3000000 ns");
-  REQUIRE_OK(rondo_close_exec(&idle));
-  end(&program);
-  cr_assert_eq(fake->calls(NULL), calls, "the driver was called after the device was given up");
-  require_no_violation("after close");
-}
-
-/* An exec that is done is closed at once, whatever another one of its lane holds up. */
-Test(failure, an_exec_that_is_done_is_closed_beside_one_that_hangs, .timeout = 20) {
-  struct program program = {0};
-  rondo_exec *done = NULL;
-  rondo_slot slot;
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
-  add_copy(program.graph, "copy", add_vector(rondo_input, program.graph, "x", COUNT),
-           add_vector(rondo_output, program.graph, "y", COUNT));
-  rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, 2);
-  options.device_bytes *= 2, options.host_bytes *= 2;
-  REQUIRE_OK(rondo_open(&options, &program.runtime));
-  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &done));
-  REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec));
-  REQUIRE_OK(rondo_acquire(program.exec, &slot));
-  set_mode(FAKE_NEVER);
-  REQUIRE_OK(rondo_replay(slot));
-  REQUIRE_OK(rondo_close_exec_within(&done, 3000000));
-  cr_assert_eq(rondo_poll(slot), RONDO_BUSY, "the device is not lost");
-  set_mode(FAKE_THREAD);
-  REQUIRE_OK(rondo_wait(slot, RONDO_FOREVER));
-  end(&program);
-  require_clean("after close");
 }
 
 /* Another library in the process captures, as PyTorch does, while Rondo is waited for. */
@@ -477,7 +315,7 @@ Test(failure, captures_of_others_and_rondo_do_not_break_each_other) {
   struct fake_settings settings = fake->settings();
   settings.captured_elsewhere = true;
   fake->configure(&settings);
-  begin(&program);
+  program_begin(&program);
   for (int mode = FAKE_DEFERRED; mode <= FAKE_THREAD; mode++) {
     set_mode((enum fake_mode)mode);
     for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_replay(program.slots[s]));
@@ -487,51 +325,6 @@ Test(failure, captures_of_others_and_rondo_do_not_break_each_other) {
   }
   REQUIRE_OK(rondo_close_exec(&program.exec));
   REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec));
-  end(&program);
+  program_end(&program);
   require_clean("after close");
-}
-
-/* The limit is that of all slots together. */
-Test(failure, a_close_within_a_time_waits_for_what_ends_in_time) {
-  struct program program;
-  begin(&program);
-  set_mode(FAKE_THREAD);
-  for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_replay(program.slots[s]));
-  REQUIRE_OK(rondo_close_exec_within(&program.exec, UINT64_C(20) * 1000 * 1000 * 1000));
-  cr_assert_null(program.exec);
-  end(&program);
-  require_clean("after close");
-}
-
-/* What a runtime keeps in host memory is not given back where somebody may still look at it. */
-static size_t live_bytes;
-static void *count_allocate(void *user, size_t bytes, size_t alignment) {
-  (void)user;
-  live_bytes += bytes;
-  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-static void count_release(void *user, void *memory, size_t bytes) {
-  (void)user;
-  live_bytes -= bytes;
-  free(memory);
-}
-
-Test(failure, the_host_pool_of_a_lost_device_is_leaked_and_nothing_else_of_the_allocators) {
-  for (int lost = 0; lost < 2; lost++) {
-    driver_setup();
-    struct program program = {0};
-    rondo_allocator allocator = {.allocate = count_allocate, .release = count_release};
-    REQUIRE_OK(rondo_graph_create(NULL, NULL, &program.graph));
-    describe(&program);
-    rondo_options options = options_for(program.graph, RONDO_BACKEND_CUDA, SLOTS);
-    options.allocator = &allocator;
-    REQUIRE_OK(rondo_open(&options, &program.runtime));
-    REQUIRE_OK(rondo_instantiate(program.runtime, program.graph, NULL, &program.exec));
-    REQUIRE_OK(rondo_acquire(program.exec, &program.slots[0]));
-    if (lost) set_mode(FAKE_NEVER);
-    REQUIRE_OK(rondo_replay(program.slots[0]));
-    cr_assert_eq(rondo_close_exec_within(&program.exec, lost ? 0 : RONDO_FOREVER), lost ? RONDO_DEVICE_LOST : RONDO_OK);
-    end(&program);
-    cr_assert_eq(live_bytes, lost ? (options.host_bytes + 255) / 256 * 256 : 0);
-  }
 }

@@ -1,5 +1,7 @@
-/* test_lanes.c - lanes on the fake driver: what each is granted, that its work runs there and only there, in order, and
- * that a replay in a stream of the caller's keeps its place. */
+/* test_lanes.c - lanes on the fake driver: what each is granted of the device, and that its work runs there and only
+ * there. Faults that would show: a lane that gets another's multiprocessors, a grant that is kept when open fails, a
+ * kernel that is chosen for the whole device. Replays in the caller's streams: test_caller_streams.c. */
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -37,29 +39,8 @@ static rondo_graph *where(rondo_tensor *result) {
 static const rondo_lane three[] = {
     {.name = "quick", .multiprocessors = 13, .priority = 2}, {.name = "bulk"}, {.name = "background", .priority = 99}};
 
-static rondo_options with_lanes(const rondo_lane *lanes, uint32_t count) {
-  return (rondo_options){.backend = RONDO_BACKEND_CUDA,
-                         .device_bytes = 1 << 20,
-                         .pinned_bytes = 1 << 20,
-                         .host_bytes = 4 << 20,
-                         .lanes = lanes,
-                         .lane_count = count};
-}
-
-static rondo_runtime *opened(const rondo_lane *lanes, uint32_t count) {
-  rondo_options options = with_lanes(lanes, count);
-  rondo_runtime *runtime = NULL;
-  REQUIRE_OK(rondo_open(&options, &runtime));
-  return runtime;
-}
-
-static void closed(rondo_runtime *runtime) {
-  REQUIRE_OK(rondo_close(&runtime));
-  require_clean("after close");
-}
-
 static void require_refused(const rondo_lane *lanes, uint32_t count, rondo_status expected, const char *fragment) {
-  rondo_options options = with_lanes(lanes, count);
+  rondo_options options = options_with_lanes(lanes, count);
   rondo_runtime *runtime = NULL;
   REQUIRE_ERROR(rondo_open(&options, &runtime), expected, fragment);
   cr_assert_null(runtime);
@@ -69,7 +50,7 @@ static void require_refused(const rondo_lane *lanes, uint32_t count, rondo_statu
 /* ---- What is granted --------------------------------------------------------------------------------------------- */
 
 Test(lanes, tell_what_they_were_granted) {
-  rondo_runtime *runtime = opened(three, 3);
+  rondo_runtime *runtime = open_lanes(three, 3);
   static const struct {
     const char *name;
     int32_t multiprocessors, priority;
@@ -88,33 +69,33 @@ Test(lanes, tell_what_they_were_granted) {
   REQUIRE_OK(rondo_runtime_info(runtime, &info));
   cr_assert_eq(info.lane_count, 3);
   cr_assert_eq(info.multiprocessors, MULTIPROCESSORS, "of the whole GPU");
-  closed(runtime);
+  close_clean(runtime);
 }
 
 Test(lanes, without_any_there_is_one_of_the_whole_device) {
-  rondo_runtime *runtime = opened(NULL, 0);
+  rondo_runtime *runtime = open_lanes(NULL, 0);
   rondo_lane_grant grant;
   REQUIRE_OK(rondo_lane_info(runtime, 0, &grant));
   cr_assert_str_eq(grant.name, "");
   cr_assert_eq(grant.multiprocessors, MULTIPROCESSORS);
   cr_assert_eq(grant.priority, 5);
   cr_assert_eq(fake->calls("cuGreenCtxCreate"), 0);
-  closed(runtime);
+  close_clean(runtime);
 }
 
 Test(lanes, of_priorities_alone_split_nothing) {
-  rondo_runtime *runtime = opened((const rondo_lane[]){{.priority = 1}, {0}}, 2);
+  rondo_runtime *runtime = open_lanes((const rondo_lane[]){{.priority = 1}, {0}}, 2);
   cr_assert_eq(fake->calls("cuGreenCtxCreate"), 0);
   cr_assert_eq(fake->calls("cuStreamCreateWithPriority"), 4);
-  closed(runtime);
+  close_clean(runtime);
 }
 
 Test(lanes, may_have_all_that_can_be_split_off) {
-  rondo_runtime *runtime = opened((const rondo_lane[]){{.multiprocessors = 56}, {.multiprocessors = 64}, {0}}, 3);
+  rondo_runtime *runtime = open_lanes((const rondo_lane[]){{.multiprocessors = 56}, {.multiprocessors = 64}, {0}}, 3);
   rondo_lane_grant grant;
   REQUIRE_OK(rondo_lane_info(runtime, 2, &grant));
   cr_assert_eq(grant.multiprocessors, 12, "what is in no group");
-  closed(runtime);
+  close_clean(runtime);
 }
 
 Test(lanes, that_ask_for_more_than_there_is_are_refused_with_the_numbers) {
@@ -144,7 +125,7 @@ Test(lanes, need_a_driver_that_can_split_only_if_one_asks_for_multiprocessors) {
     driver_setup();
     fake->hide(functions[i], CU_SYMBOL_NOT_FOUND);
     require_refused(three, 3, RONDO_UNSUPPORTED, "this driver has no green contexts");
-    closed(opened((const rondo_lane[]){{.priority = 1}, {0}}, 2));
+    close_clean(open_lanes((const rondo_lane[]){{.priority = 1}, {0}}, 2));
   }
 }
 
@@ -154,7 +135,7 @@ Test(lanes, are_all_given_back_whichever_call_of_open_fails) {
   for (; failed; n++) {
     driver_setup();
     fake->fail_call(n, CU_OUT_OF_MEMORY);
-    rondo_options options = with_lanes(three, 3);
+    rondo_options options = options_with_lanes(three, 3);
     rondo_runtime *runtime = NULL;
     rondo_status status = rondo_open(&options, &runtime);
     const char *function = fake->failed_call();
@@ -173,7 +154,7 @@ Test(lanes, run_their_own_execs_on_their_own_multiprocessors) {
   static const uint32_t expected[] = {16, 116, 116};
   rondo_tensor result;
   rondo_graph *graph = where(&result);
-  rondo_runtime *runtime = opened(three, 3);
+  rondo_runtime *runtime = open_lanes(three, 3);
   for (uint32_t i = 0; i < 3; i++) {
     rondo_exec *exec = NULL;
     rondo_slot slot;
@@ -196,7 +177,7 @@ Test(lanes, run_their_own_execs_on_their_own_multiprocessors) {
   REQUIRE_ERROR(rondo_instantiate(runtime, graph, &(rondo_exec_options){.lane = 3}, &exec), RONDO_INVALID_ARGUMENT,
                 "instantiate: lane 3 does not exist: the runtime has 3");
   REQUIRE_OK(rondo_graph_destroy(&graph));
-  closed(runtime);
+  close_clean(runtime);
 }
 
 static uint32_t blocks_most;
@@ -222,7 +203,7 @@ static uint32_t blocks_of_a_large_copy(uint32_t lane) {
   REQUIRE_OK(rondo_instantiate(runtime, graph, &(rondo_exec_options){.lane = lane}, &exec));
   REQUIRE_OK(rondo_close_exec(&exec));
   REQUIRE_OK(rondo_graph_destroy(&graph));
-  closed(runtime);
+  close_clean(runtime);
   return blocks_most;
 }
 
@@ -232,272 +213,8 @@ Test(lanes, have_kernels_chosen_for_their_multiprocessors) {
   cr_assert_eq(blocks_of_a_large_copy(1), 4 * 116);
 }
 
-/* ---- The caller's streams ---------------------------------------------------------------------------------------- */
-
-/* y := mix of x and the state, and the state := y: the order of replays shows. */
-struct ordered {
-  rondo_runtime *runtime;
-  rondo_graph *graph;
-  rondo_exec *exec;
-  rondo_tensor state;
-  rondo_slot slots[2];
-  rondo_lane_grant lanes[2];
-};
-
-static void ordered_begin(struct ordered *o) {
-  *o = (struct ordered){.runtime = opened((const rondo_lane[]){{.multiprocessors = 8}, {0}}, 2)};
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &o->graph));
-  o->state = add_vector(rondo_state, o->graph, "state", COUNT);
-  rondo_tensor next = add_vector(rondo_temporary, o->graph, "next", COUNT);
-  add_mix(o->graph, "mix", o->state, o->state, next, COUNT, 1);
-  add_copy(o->graph, "keep", next, o->state);
-  REQUIRE_OK(rondo_instantiate(o->runtime, o->graph, &(rondo_exec_options){.slots = 2}, &o->exec));
-  for (uint32_t i = 0; i < 2; i++) {
-    REQUIRE_OK(rondo_acquire(o->exec, &o->slots[i]));
-    REQUIRE_OK(rondo_lane_info(o->runtime, i, &o->lanes[i]));
-  }
-}
-
-static void ordered_end(struct ordered *o) {
-  REQUIRE_OK(rondo_close_exec(&o->exec));
-  REQUIRE_OK(rondo_graph_destroy(&o->graph));
-  closed(o->runtime);
-}
-
-static uint32_t state_of(const struct ordered *o) {
-  uint32_t state[COUNT];
-  REQUIRE_OK(rondo_download(o->exec, o->state, state, sizeof state));
-  return state[0];
-}
-
-static uint32_t after(uint32_t state, int replays) {
-  while (replays-- > 0) state = 31 * state + 17 * state + 1;
-  return state;
-}
-
-static void replays_take_turns(enum fake_mode mode) {
-  struct ordered o;
-  ordered_begin(&o);
-  set_mode(mode);
-  uint64_t before = fake->launches_into(o.lanes[1].stream);
-  for (int round = 0; round < 20; round++) {
-    REQUIRE_OK(rondo_replay(o.slots[0]));
-    REQUIRE_OK(rondo_replay_on(o.slots[1], o.lanes[1].stream));
-    REQUIRE_OK(rondo_wait(o.slots[0], RONDO_FOREVER));
-    REQUIRE_OK(rondo_replay(o.slots[0]));
-    REQUIRE_OK(rondo_wait(o.slots[1], RONDO_FOREVER));
-    REQUIRE_OK(rondo_wait(o.slots[0], RONDO_FOREVER));
-  }
-  cr_assert_eq(fake->launches_into(o.lanes[1].stream), before + 20);
-  cr_assert_eq(state_of(&o), after(0, 60));
-  ordered_end(&o);
-}
-
-Test(lanes, a_replay_in_the_callers_stream_keeps_its_place_among_the_lanes) { replays_take_turns(FAKE_DEFERRED); }
-Test(lanes, also_where_the_device_runs_by_itself) { replays_take_turns(FAKE_THREAD); }
-
-/* Another thread's replay, begun between the calls that a replay in the caller's stream consists of. */
-static struct {
-  struct ordered ordered;
-  pthread_t thread;
-  uint32_t records; /* of events: the second follows the launch */
-  uint64_t launches;
-} meddler;
-
-static void *replay_the_other_slot(void *unused) {
-  (void)unused;
-  REQUIRE_OK(rondo_replay(meddler.ordered.slots[1]));
-  return NULL;
-}
-
-static void meddle(void) {
-  if (++meddler.records != 2) return;
-  meddler.launches = fake->launches_into(meddler.ordered.lanes[0].stream);
-  cr_assert_eq(pthread_create(&meddler.thread, NULL, replay_the_other_slot, NULL), 0);
-  nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-  cr_assert_eq(fake->launches_into(meddler.ordered.lanes[0].stream), meddler.launches, "it is in order with neither");
-}
-
-Test(lanes, no_replay_of_another_thread_gets_between_the_calls_of_one_in_the_callers_stream) {
-  struct ordered *o = &meddler.ordered;
-  ordered_begin(o);
-  set_mode(FAKE_DEFERRED);
-  fake->before_call("cuEventRecord", meddle);
-  REQUIRE_OK(rondo_replay_on(o->slots[0], o->lanes[1].stream));
-  cr_assert_eq(pthread_join(meddler.thread, NULL), 0);
-  for (uint32_t i = 0; i < 2; i++) REQUIRE_OK(rondo_wait(o->slots[i], RONDO_FOREVER));
-  cr_assert_eq(fake->launches_into(o->lanes[0].stream), meddler.launches + 1);
-  cr_assert_eq(state_of(o), after(0, 2));
-  ordered_end(o);
-}
-
-/* What a program has put into the lanes' streams itself, too. */
-static atomic_int ended_count;
-
-static void end_one(void *unused) {
-  (void)unused;
-  atomic_fetch_add(&ended_count, 1);
-}
-
-Test(lanes, closing_waits_for_what_all_of_them_hold) {
-  enum { LANES = 3 };
-  static const rondo_lane lanes[LANES];
-  rondo_runtime *runtime = NULL;
-  struct driver driver;
-  struct cu_context *context = NULL;
-  REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_CUDA,
-                                         .device_bytes = 1 << 20,
-                                         .pinned_bytes = 1 << 20,
-                                         .lanes = lanes,
-                                         .lane_count = LANES},
-                        &runtime));
-  REQUIRE_OK(driver_load(&driver));
-  cr_assert_eq(driver.cuDevicePrimaryCtxRetain(&context, 0), CU_SUCCESS);
-  cr_assert_eq(driver.cuCtxPushCurrent(context), CU_SUCCESS);
-  set_mode(FAKE_DEFERRED);
-  for (uint32_t i = 0; i < LANES; i++) {
-    rondo_lane_grant grant;
-    REQUIRE_OK(rondo_lane_info(runtime, i, &grant));
-    cr_assert_eq(driver.cuLaunchHostFunc(grant.stream, end_one, NULL), CU_SUCCESS);
-  }
-  cr_assert_eq(atomic_load(&ended_count), 0);
-  REQUIRE_OK(rondo_close(&runtime));
-  cr_assert_eq(atomic_load(&ended_count), LANES);
-  cr_assert_eq(driver.cuCtxPopCurrent(&context), CU_SUCCESS);
-  cr_assert_eq(driver.cuDevicePrimaryCtxRelease(0), CU_SUCCESS);
-  require_clean("after close");
-}
-
-/* The other way round: the other thread's launch in the lane is not over yet. */
-static atomic_bool is_inside, may_leave;
-
-static void stay_inside(void) {
-  if (atomic_exchange(&is_inside, true)) return; /* the launch in the caller's stream */
-  while (!atomic_load(&may_leave)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
-static void *replay_in_the_callers_stream(void *unused) {
-  (void)unused;
-  REQUIRE_OK(rondo_replay_on(meddler.ordered.slots[0], meddler.ordered.lanes[1].stream));
-  return NULL;
-}
-
-Test(lanes, a_replay_in_the_callers_stream_waits_for_launches_of_other_threads_in_the_lane) {
-  struct ordered *o = &meddler.ordered;
-  pthread_t inside, outside;
-  ordered_begin(o);
-  set_mode(FAKE_DEFERRED);
-  fake->before_call("cuGraphLaunch", stay_inside);
-  cr_assert_eq(pthread_create(&inside, NULL, replay_the_other_slot, NULL), 0);
-  while (!atomic_load(&is_inside)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-  uint64_t records = fake->calls("cuEventRecord"), asked = fake->calls("cuStreamGetCaptureInfo");
-  cr_assert_eq(pthread_create(&outside, NULL, replay_in_the_callers_stream, NULL), 0);
-  while (fake->calls("cuStreamGetCaptureInfo") == asked) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-  nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-  cr_assert_eq(fake->calls("cuEventRecord"), records, "it would not be behind the launch that is not over");
-  atomic_store(&may_leave, true);
-  cr_assert_eq(pthread_join(inside, NULL), 0);
-  cr_assert_eq(pthread_join(outside, NULL), 0);
-  for (uint32_t i = 0; i < 2; i++) REQUIRE_OK(rondo_wait(o->slots[i], RONDO_FOREVER));
-  cr_assert_eq(state_of(o), after(0, 2));
-  ordered_end(o);
-}
-
-/* The download waits for the second lane's stream alone, whose replay waits for the one before it in the first lane. */
-Test(lanes, a_replay_in_the_callers_stream_waits_for_those_before_it) {
-  struct ordered o;
-  rondo_graph *graph = NULL;
-  rondo_exec *other = NULL;
-  uint32_t x[COUNT];
-  ordered_begin(&o);
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  rondo_tensor from = add_vector(rondo_state, graph, "from", COUNT), to = add_vector(rondo_state, graph, "to", COUNT);
-  add_copy(graph, "copy", from, to);
-  REQUIRE_OK(rondo_instantiate(o.runtime, graph, &(rondo_exec_options){.lane = 1}, &other));
-  set_mode(FAKE_DEFERRED);
-  REQUIRE_OK(rondo_replay(o.slots[0]));
-  REQUIRE_OK(rondo_replay_on(o.slots[1], o.lanes[1].stream));
-  REQUIRE_OK(rondo_download(other, to, x, sizeof x));
-  REQUIRE_OK(rondo_poll(o.slots[1]));
-  REQUIRE_OK(rondo_poll(o.slots[0]));
-  cr_assert_eq(state_of(&o), after(0, 2));
-  REQUIRE_OK(rondo_close_exec(&other));
-  REQUIRE_OK(rondo_graph_destroy(&graph));
-  ordered_end(&o);
-}
-
-/* Nothing of the second replay may run before the first, and the download must see both. */
-Test(lanes, a_download_sees_a_replay_in_the_callers_stream) {
-  struct ordered o;
-  ordered_begin(&o);
-  set_mode(FAKE_DEFERRED);
-  REQUIRE_OK(rondo_replay_on(o.slots[0], o.lanes[1].stream));
-  REQUIRE_ERROR(rondo_replay_on(o.slots[0], o.lanes[1].stream), RONDO_BUSY, "rondo_replay_on: slot 0 is in flight");
-  REQUIRE_OK(rondo_wait(o.slots[0], RONDO_FOREVER));
-  cr_assert_eq(state_of(&o), after(0, 1));
-  ordered_end(&o);
-}
-
-Test(lanes, a_failing_call_of_a_replay_in_the_callers_stream_is_told_and_changes_nothing_or_loses_the_device) {
-  bool failed = true;
-  uint32_t lost = 0, refused = 0;
-  for (uint64_t n = 1; failed; n++) {
-    struct ordered o;
-    driver_setup();
-    ordered_begin(&o);
-    fake->fail_call(n, 999);
-    rondo_status status = rondo_replay_on(o.slots[0], o.lanes[1].stream);
-    const char *function = fake->failed_call();
-    failed = function != NULL;
-    fake->fail_call(0, 0);
-    if (status == RONDO_DEVICE_LOST) {
-      cr_assert_neq(strstr(rondo_error_text(), "launched"), NULL, "%s", rondo_error_text());
-      REQUIRE_ERROR(rondo_replay(o.slots[1]), RONDO_DEVICE_LOST, "launched");
-      REQUIRE_OK(rondo_close_exec(&o.exec));
-      REQUIRE_OK(rondo_graph_destroy(&o.graph));
-      REQUIRE_OK(rondo_close(&o.runtime));
-      require_no_violation(function);
-      lost++;
-      continue;
-    }
-    cr_assert(status == RONDO_OK ? !failed || !strcmp(function, "cuCtxPopCurrent") : status == RONDO_DEVICE_ERROR,
-              "%s: %s", function, rondo_status_name(status));
-    refused += status != RONDO_OK;
-    int replays = status == RONDO_OK;
-    REQUIRE_OK(rondo_wait(o.slots[0], RONDO_FOREVER));
-    REQUIRE_OK(rondo_replay(o.slots[0]));
-    REQUIRE_OK(rondo_wait(o.slots[0], RONDO_FOREVER));
-    cr_assert_eq(state_of(&o), after(0, replays + 1), "%s", function);
-    ordered_end(&o);
-  }
-  cr_assert_eq(refused, 5, "%u", refused);
-  cr_assert_eq(lost, 2, "%u", lost);
-}
-
-static int replay_in_capture(void *user, void *stream, void *const *data) {
-  (void)data;
-  struct ordered *o = user;
-  REQUIRE_ERROR(rondo_replay_on(o->slots[0], stream), RONDO_INVALID_STATE, "the stream captures");
-  return 0;
-}
-
-Test(lanes, a_stream_that_captures_is_no_place_for_a_replay) {
-  struct ordered o;
-  ordered_begin(&o);
-  rondo_graph *graph = NULL;
-  rondo_exec *exec = NULL;
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  rondo_argument argument = {.tensor = add_vector(rondo_output, graph, "y", COUNT), .access = RONDO_WRITE};
-  REQUIRE_OK(rondo_add_capture(graph, &(rondo_capture_desc){.arguments = &argument, .argument_count = 1, .user = &o},
-                               replay_in_capture));
-  REQUIRE_OK(rondo_instantiate(o.runtime, graph, NULL, &exec));
-  REQUIRE_OK(rondo_close_exec(&exec));
-  REQUIRE_OK(rondo_graph_destroy(&graph));
-  ordered_end(&o);
-}
-
 Test(lanes, the_host_has_no_streams) {
-  rondo_options options = with_lanes(three, 3);
+  rondo_options options = options_with_lanes(three, 3);
   options.backend = RONDO_BACKEND_HOST;
   rondo_runtime *runtime = NULL;
   rondo_lane_grant grant;

@@ -1,68 +1,21 @@
-/* test_exec.c - runtimes, execs and slots: their states, their errors, and that nothing is left behind. Host backend.
- */
+/* test_exec.c - runtimes, execs and slots on the host: replays and states, handles that are stale or foreign, what is
+ * still open at close, waits with a time limit, and threads. Nothing is left in a pool. Pools that are too small:
+ * test_exec_pools.c. */
+
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "../../runtime/exec.h"
 #include "../support.h"
-
-enum { COUNT = 1000 };
-
-/* y = 2 x + state; state += 1, as two tasks of the user's own. */
-static void scale(void *user, void *const *data) {
-  (void)user;
-  const float *x = data[0], *state = data[1];
-  float *y = data[2];
-  for (int i = 0; i < COUNT; i++) y[i] = 2 * x[i] + state[0];
-}
-
-static void count_up(void *user, void *const *data) {
-  (void)user;
-  float step;
-  memcpy(&step, data[1], sizeof step);
-  ((float *)data[0])[0] += step;
-}
-
-struct doubling {
-  rondo_graph *graph;
-  rondo_tensor x, y, state;
-};
-
-static struct doubling describe(rondo_runtime *runtime) {
-  struct doubling d = {0};
-  int64_t shape[] = {COUNT}, one[] = {1};
-  REQUIRE_OK(rondo_graph_create(runtime, &(rondo_graph_limits){.tensors = 16, .tasks = 16}, &d.graph));
-  REQUIRE_OK(rondo_input(d.graph, "x", RONDO_F32, 1, shape, &d.x));
-  REQUIRE_OK(rondo_output(d.graph, "y", RONDO_F32, 1, shape, &d.y));
-  REQUIRE_OK(rondo_state(d.graph, "count", RONDO_F32, 1, one, &d.state));
-  rondo_argument first[] = {{.tensor = d.x, .access = RONDO_READ},
-                            {.tensor = d.state, .access = RONDO_READ},
-                            {.tensor = d.y, .access = RONDO_WRITE}};
-  REQUIRE_OK(rondo_add_kernel(
-      d.graph, &(rondo_kernel_desc){.name = "scale", .host = scale, .arguments = first, .argument_count = 3}));
-  float step = 1;
-  rondo_argument second[] = {{.tensor = d.state, .access = RONDO_READ_WRITE}, {.value = &step, .bytes = sizeof step}};
-  REQUIRE_OK(rondo_add_kernel(
-      d.graph, &(rondo_kernel_desc){.name = "count", .host = count_up, .arguments = second, .argument_count = 2}));
-  return d;
-}
-
-static rondo_runtime *open_host(uint64_t device_bytes, uint64_t pinned_bytes) {
-  rondo_runtime *runtime = NULL;
-  rondo_options options = {
-      .backend = RONDO_BACKEND_HOST, .device_bytes = device_bytes, .pinned_bytes = pinned_bytes, .host_threads = 2};
-  REQUIRE_OK(rondo_open(&options, &runtime));
-  return runtime;
-}
+#include "doubling.h"
 
 Test(exec, replays_and_states_live_across_replays_and_slots) {
-  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
-  struct doubling d = describe(runtime);
+  rondo_runtime *runtime = open_host_pools(1 << 20, 1 << 20);
+  struct doubling d = doubling_describe(runtime);
   rondo_exec *exec = NULL;
   REQUIRE_OK(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 3}, &exec));
   REQUIRE_OK(rondo_graph_destroy(&d.graph)); /* execs live on without their graph */
@@ -93,8 +46,8 @@ Test(exec, replays_and_states_live_across_replays_and_slots) {
 }
 
 Test(exec, a_thousand_instantiates_leave_the_pools_as_they_were) {
-  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
-  struct doubling d = describe(runtime);
+  rondo_runtime *runtime = open_host_pools(1 << 20, 1 << 20);
+  struct doubling d = doubling_describe(runtime);
   rondo_info before, now;
   REQUIRE_OK(rondo_runtime_info(runtime, &before));
   for (int i = 0; i < 1000; i++) {
@@ -118,159 +71,6 @@ Test(exec, a_thousand_instantiates_leave_the_pools_as_they_were) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
-Test(exec, pools_of_the_planned_size_fit_and_one_byte_less_does_not) {
-  struct doubling d = describe(NULL);
-  rondo_plan plan;
-  REQUIRE_OK(rondo_plan_graph(d.graph, &plan));
-  for (int less = 0; less < 4; less++) {
-    rondo_options options = {.backend = RONDO_BACKEND_HOST,
-                             .device_bytes = plan.device_bytes - (less == 1),
-                             .pinned_bytes = 2 * plan.pinned_bytes_per_slot - (less == 2),
-                             .host_bytes = less == 3 ? 4096 : plan.host_bytes};
-    static const char *const pool[] = {"", "device pool", "pinned pool", "host pool"};
-    rondo_runtime *runtime = NULL;
-    rondo_exec *exec = NULL;
-    REQUIRE_OK(rondo_open(&options, &runtime));
-    if (less)
-      REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 2}, &exec), RONDO_OUT_OF_MEMORY,
-                    pool[less]);
-    else
-      REQUIRE_OK(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 2}, &exec));
-    cr_assert_eq(exec == NULL, less > 0);
-    rondo_info info;
-    REQUIRE_OK(rondo_runtime_info(runtime, &info));
-    if (less)
-      cr_assert_eq(info.device.used_bytes + info.pinned.used_bytes + info.host.used_bytes, 0,
-                   "something is left in a pool");
-    REQUIRE_OK(rondo_close_exec(&exec));
-    REQUIRE_OK(rondo_close(&runtime));
-  }
-  REQUIRE_OK(rondo_graph_destroy(&d.graph));
-}
-
-/* Behind "device_bytes of at least ". 0: of that pool there is enough. */
-static uint64_t wanted_bytes(const char *pool) {
-  char text[64];
-  snprintf(text, sizeof text, "%s_bytes of at least ", pool);
-  const char *at = strstr(rondo_error_text(), text);
-  return at ? strtoull(at + strlen(text), NULL, 10) : 0;
-}
-
-/* One text tells what all pools lack: whoever does as it says is done. */
-Test(exec, pools_of_0_are_told_all_that_is_needed_at_once) {
-  struct doubling d = describe(NULL);
-  rondo_plan plan;
-  REQUIRE_OK(rondo_plan_graph(d.graph, &plan));
-  for (uint32_t slots = 1; slots <= 16; slots += 15)
-    for (int lacks_host = 0; lacks_host < 2; lacks_host++) {
-      const rondo_exec_options exec_options = {.slots = slots};
-      rondo_options options = {.backend = RONDO_BACKEND_HOST, .host_bytes = lacks_host ? 256 : 0};
-      rondo_runtime *runtime = NULL;
-      rondo_exec *exec = NULL;
-      REQUIRE_OK(rondo_open(&options, &runtime));
-      REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, &exec_options, &exec), RONDO_OUT_OF_MEMORY,
-                    "instantiate: device pool: ");
-      cr_assert_not_null(strstr(rondo_error_text(), " bytes are needed, 0 of 0 are in use; pinned pool: "));
-      options.device_bytes = wanted_bytes("device");
-      options.pinned_bytes = wanted_bytes("pinned");
-      options.host_bytes = wanted_bytes("host");
-      cr_assert_eq(options.device_bytes, plan.device_bytes);
-      cr_assert_eq(options.pinned_bytes, slots * plan.pinned_bytes_per_slot);
-      cr_assert_eq(options.host_bytes > 0, lacks_host, "%s", rondo_error_text());
-      REQUIRE_OK(rondo_close(&runtime));
-      REQUIRE_OK(rondo_open(&options, &runtime));
-      REQUIRE_OK(rondo_instantiate(runtime, d.graph, &exec_options, &exec));
-      /* A second one finds no room: as much again is asked for. */
-      rondo_exec *second = NULL;
-      REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, &exec_options, &second), RONDO_OUT_OF_MEMORY, "device pool");
-      cr_assert_gt(wanted_bytes("device"), options.device_bytes);
-      cr_assert_eq(wanted_bytes("pinned"), 2 * options.pinned_bytes);
-      REQUIRE_OK(rondo_close_exec(&exec));
-      REQUIRE_OK(rondo_close(&runtime));
-    }
-  REQUIRE_OK(rondo_graph_destroy(&d.graph));
-}
-
-/* A copy of a state, with or without a temporary on its way. */
-static rondo_graph *describe_states(bool has_temporary) {
-  const int64_t shape[] = {INT64_C(100) * COUNT};
-  rondo_graph *graph = NULL;
-  rondo_tensor from, between, into;
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  REQUIRE_OK(rondo_state(graph, "from", RONDO_F32, 1, shape, &from));
-  REQUIRE_OK(rondo_state(graph, "into", RONDO_F32, 1, shape, &into));
-  if (has_temporary) {
-    REQUIRE_OK(rondo_temporary(graph, "between", RONDO_F32, 1, shape, &between));
-    REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = from, .dst = between}));
-  }
-  REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = has_temporary ? between : from, .dst = into}));
-  return graph;
-}
-
-/* The exec's own memory fits between two others, and its temporaries above them. */
-Test(exec, a_pool_whose_gaps_are_large_enough_is_not_said_to_lack_anything) {
-  rondo_graph *small = describe_states(false), *large = describe_states(true);
-  rondo_plan small_plan, large_plan;
-  rondo_runtime *runtime = NULL;
-  rondo_exec *below = NULL, *above = NULL, *exec = NULL;
-  REQUIRE_OK(rondo_plan_graph(small, &small_plan));
-  REQUIRE_OK(rondo_plan_graph(large, &large_plan));
-  cr_assert_eq(small_plan.temporary_bytes, 0);
-  cr_assert_gt(large_plan.temporary_bytes, 0);
-  REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_HOST,
-                                         .host_threads = 1,
-                                         .device_bytes = 2 * small_plan.device_bytes + large_plan.temporary_bytes,
-                                         .pinned_bytes = 2 * small_plan.pinned_bytes_per_slot},
-                        &runtime));
-  REQUIRE_OK(rondo_instantiate(runtime, small, NULL, &below));
-  REQUIRE_OK(rondo_instantiate(runtime, small, NULL, &above));
-  REQUIRE_OK(rondo_close_exec(&below));
-  REQUIRE_ERROR(rondo_instantiate(runtime, large, &(rondo_exec_options){.slots = 2}, &exec), RONDO_OUT_OF_MEMORY,
-                "instantiate: pinned pool: ");
-  cr_assert_eq(wanted_bytes("device"), 0, "%s", rondo_error_text());
-  REQUIRE_OK(rondo_instantiate(runtime, large, NULL, &exec));
-  REQUIRE_OK(rondo_close_exec(&exec));
-  REQUIRE_OK(rondo_close_exec(&above));
-  REQUIRE_OK(rondo_close(&runtime));
-  REQUIRE_OK(rondo_graph_destroy(&small));
-  REQUIRE_OK(rondo_graph_destroy(&large));
-}
-
-Test(exec, what_pools_lack_is_told_to_the_end_where_numbers_are_long) {
-  const rondo_allocator allocator = {.allocate = promised_memory, .release = release_promised};
-  const uint64_t bytes = UINT64_C(1) << 36;
-  const int64_t shape[] = {INT64_C(1) << 31};
-  rondo_graph *graph = NULL;
-  rondo_runtime *runtime = NULL;
-  rondo_exec *exec = NULL;
-  void *memory = promised_memory(NULL, 3 * bytes, 1);
-  if (!memory) cr_skip_test("the system promises no more than it has");
-  release_promised(NULL, memory, 3 * bytes);
-  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  for (int i = 0; i < 8; i++) {
-    rondo_tensor in, kept;
-    char name[] = "in0", other[] = "kept0";
-    name[2] = other[4] = (char)('0' + i);
-    REQUIRE_OK(rondo_input(graph, name, RONDO_F64, 1, shape, &in));
-    REQUIRE_OK(rondo_state(graph, other, RONDO_F64, 1, shape, &kept));
-    REQUIRE_OK(rondo_add_copy(graph, &(rondo_copy_desc){.src = in, .dst = kept}));
-  }
-  REQUIRE_OK(rondo_open(&(rondo_options){.backend = RONDO_BACKEND_HOST,
-                                         .host_threads = 1,
-                                         .device_bytes = bytes,
-                                         .pinned_bytes = bytes,
-                                         .host_bytes = 4096,
-                                         .allocator = &allocator},
-                        &runtime));
-  REQUIRE_ERROR(rondo_instantiate(runtime, graph, &(rondo_exec_options){.slots = 16}, &exec), RONDO_OUT_OF_MEMORY,
-                " 0 of 4096 are in use: open the runtime with device_bytes of at least ");
-  cr_assert_gt(wanted_bytes("device"), bytes);
-  cr_assert_gt(wanted_bytes("pinned"), 16 * bytes);
-  cr_assert_gt(wanted_bytes("host"), 4096);
-  REQUIRE_OK(rondo_close(&runtime));
-  REQUIRE_OK(rondo_graph_destroy(&graph));
-}
-
 /* Of one task, called so. */
 static rondo_exec *open_called(rondo_runtime *runtime, const char *name) {
   rondo_graph *graph = NULL;
@@ -292,7 +92,7 @@ Test(exec, what_is_still_open_is_named_by_its_first_task) {
       "close: the runtime still has 2 execs, of tasks 'second', 'first' (rondo_close_exec)",
       "close: the runtime still has 3 execs, of tasks 'third', 'second', 'first' (rondo_close_exec)",
       "close: the runtime still has 4 execs, of tasks 'fourth', 'third', 'second' and others (rondo_close_exec)"};
-  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_runtime *runtime = open_host_pools(1 << 20, 1 << 20);
   rondo_graph *graph = NULL;
   rondo_exec *execs[4];
   for (int e = 0; e < 4; e++) {
@@ -307,24 +107,6 @@ Test(exec, what_is_still_open_is_named_by_its_first_task) {
   REQUIRE_OK(rondo_close(&runtime));
 }
 
-Test(exec, a_graph_can_be_planned_and_created_in_the_planned_host_pool) {
-  struct doubling d = describe(NULL);
-  rondo_plan plan;
-  REQUIRE_OK(rondo_plan_graph(d.graph, &plan));
-  rondo_options options = {.backend = RONDO_BACKEND_HOST,
-                           .device_bytes = plan.device_bytes,
-                           .pinned_bytes = 16 * plan.pinned_bytes_per_slot,
-                           .host_bytes = plan.host_bytes};
-  rondo_runtime *runtime = NULL;
-  rondo_exec *exec = NULL;
-  REQUIRE_OK(rondo_open(&options, &runtime));
-  REQUIRE_OK(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 16}, &exec));
-  REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, NULL, &exec), RONDO_OUT_OF_MEMORY, "pool");
-  REQUIRE_OK(rondo_close_exec(&exec));
-  REQUIRE_OK(rondo_graph_destroy(&d.graph));
-  REQUIRE_OK(rondo_close(&runtime));
-}
-
 static atomic_bool gate_open;
 static void wait_at_gate(void *user, void *const *data) {
   (void)user;
@@ -333,7 +115,7 @@ static void wait_at_gate(void *user, void *const *data) {
 }
 
 Test(exec, a_busy_slot_is_refused_and_a_wait_times_out) {
-  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_runtime *runtime = open_host_pools(1 << 20, 1 << 20);
   rondo_graph *graph = NULL;
   rondo_tensor state, x;
   REQUIRE_OK(rondo_graph_create(runtime, NULL, &graph));
@@ -378,7 +160,7 @@ static rondo_graph *gate_over(rondo_tensor *state, const rondo_tensor *lent) {
 }
 
 Test(exec, what_a_lost_exec_borrowed_from_can_be_closed, .timeout = 60) {
-  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_runtime *runtime = open_host_pools(1 << 20, 1 << 20);
   rondo_tensor state, borrowed;
   rondo_graph *lender = gate_over(&state, NULL), *borrower = gate_over(&borrowed, &state);
   rondo_exec *owner = NULL, *user = NULL;
@@ -401,7 +183,7 @@ Test(exec, what_a_lost_exec_borrowed_from_can_be_closed, .timeout = 60) {
 /* A task that does not return, and somebody who must leave. */
 Test(exec, closing_within_a_time_gives_up_what_hangs_and_ends, .timeout = 60) {
   enum { TIMEOUT_NS = 5 * 1000 * 1000 };
-  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_runtime *runtime = open_host_pools(1 << 20, 1 << 20);
   rondo_graph *graph = NULL, *of_runtime = NULL;
   rondo_tensor state;
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
@@ -449,8 +231,8 @@ Test(exec, closing_within_a_time_gives_up_what_hangs_and_ends, .timeout = 60) {
 }
 
 Test(exec, stale_and_foreign_handles_are_refused) {
-  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
-  struct doubling d = describe(runtime), other = describe(NULL);
+  rondo_runtime *runtime = open_host_pools(1 << 20, 1 << 20);
+  struct doubling d = doubling_describe(runtime), other = doubling_describe(NULL);
   rondo_exec *exec = NULL;
   REQUIRE_ERROR(rondo_instantiate(runtime, d.graph, &(rondo_exec_options){.slots = 17}, &exec), RONDO_INVALID_ARGUMENT,
                 "17 slots");
@@ -509,7 +291,7 @@ Test(exec, open_refuses_what_it_does_not_know) {
 }
 
 Test(exec, a_kernel_with_no_host_function_is_refused_on_the_host) {
-  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_runtime *runtime = open_host_pools(1 << 20, 1 << 20);
   rondo_graph *graph = NULL;
   REQUIRE_OK(rondo_graph_create(runtime, NULL, &graph));
   REQUIRE_OK(rondo_add_kernel(
@@ -523,7 +305,7 @@ Test(exec, a_kernel_with_no_host_function_is_refused_on_the_host) {
 
 Test(exec, a_runtime_holds_as_many_execs_as_its_pools_have_room_for) {
   enum { EXECS = 1000 };
-  struct doubling d = describe(NULL);
+  struct doubling d = doubling_describe(NULL);
   static rondo_graph *graphs[EXECS];
   for (int e = 0; e < EXECS; e++) graphs[e] = d.graph;
   rondo_plan plan;
@@ -574,7 +356,7 @@ Test(exec, a_node_that_moves_tensors_is_named_after_them) {
       {{"twenty-seven letters or so,", "twenty-seven more of them,,", "x"},
        "copy in twenty-seven letters or so,, twenty-seven more of th..."},
   };
-  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_runtime *runtime = open_host_pools(1 << 20, 1 << 20);
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     rondo_graph *graph = NULL;
     rondo_exec *exec = NULL;
@@ -636,7 +418,7 @@ struct replayer {
 
 static void *replay_many(void *argument) {
   struct replayer *replayer = argument;
-  struct doubling d = describe(NULL);
+  struct doubling d = doubling_describe(NULL);
   rondo_exec *exec = NULL;
   REQUIRE_OK(rondo_instantiate(replayer->runtime, d.graph, NULL, &exec));
   rondo_slot slot;
@@ -655,7 +437,7 @@ static void *replay_many(void *argument) {
 }
 
 Test(exec, two_threads_may_use_two_execs_of_one_runtime) {
-  rondo_runtime *runtime = open_host(1 << 20, 1 << 20);
+  rondo_runtime *runtime = open_host_pools(1 << 20, 1 << 20);
   pthread_t threads[2];
   struct replayer replayers[2] = {{runtime, 0}, {runtime, 1000}};
   for (int i = 0; i < 2; i++) cr_assert_eq(pthread_create(&threads[i], NULL, replay_many, &replayers[i]), 0);
