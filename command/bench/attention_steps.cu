@@ -1,5 +1,5 @@
-/* attention_steps.cu - the library's portable attention kernel for many rows, and the same with one of its steps left
- * out, so that what each buys can be measured on this chip. See attention_tile.cuh for what the steps are. */
+/* attention_steps.cu - the library's portable attention kernel for many rows, complete and with one of its steps left
+ * out. Their times show the gain of each step on a chip. attention_tile.cuh describes the steps. */
 #include "attention_steps.h"
 
 #include "../../kernels/attention/attention_loop.cuh"
@@ -21,7 +21,7 @@ struct without_swizzle : every_step {
   static constexpr bool swizzle = false;
 };
 struct with_whole_tile : every_step {
-  static constexpr int read_ahead = 7; /* of the eight steps of 128 columns, or four */
+  static constexpr int read_ahead = 7; /* all but one of the eight steps of 128 columns; 64 columns have four steps */
 };
 struct with_two_buffers : every_step {
   static constexpr int read_ahead = 1;

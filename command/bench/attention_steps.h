@@ -1,13 +1,13 @@
-/* attention_steps.h - what attention_steps.cu and bench_attention_steps.c tell each other: the library's kernels of
- * many rows, in bf16, as they are and with one step of attention_tile.cuh left out. */
+/* attention_steps.h - the kernels of attention_steps.cu: the library's portable attention kernel for many rows in bf16,
+ * complete and with one step of attention_tile.cuh left out. */
 #ifndef RONDO_ATTENTION_STEPS_H
 #define RONDO_ATTENTION_STEPS_H
 
 #include "../../kernels/attention/attention.h"
 
-/* KERNEL(name, what is left out, steps, threads of a block, blocks of a multiprocessor, parts of a warp, tiles in
- * shared memory, 16-column steps of Q in registers at dimension 128, and at 64); KV rows of a tile are
- * ATTENTION_STEPS_TILE. */
+/* KERNEL(name, the omitted step, steps, threads of a block, blocks of a multiprocessor, parts of a warp, tiles in
+ * shared memory, 16-column steps of Q in registers at dimension 128, and at 64). A tile has ATTENTION_STEPS_TILE KV
+ * rows. */
 #define ATTENTION_STEPS(KERNEL)                                                                                        \
   KERNEL(every_step, "with all", every_step, 128, 2, 2, 2, 0, 0)                                                       \
   KERNEL(running_maximum, "a running maximum", with_running_maximum, 128, 2, 2, 2, 0, 0)                               \

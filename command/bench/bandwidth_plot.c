@@ -1,4 +1,4 @@
-/* bandwidth_plot.c - see bandwidth_plot.h. Lengths are tenths of a pixel, so that no number needs a decimal point. */
+/* bandwidth_plot.c - draws the picture of products (bandwidth_plot.h). Lengths are tenths of a pixel. */
 #include "bandwidth_plot.h"
 
 #include <inttypes.h>
@@ -14,10 +14,10 @@ enum {
   TOP = 900,
   RIGHT = 9300,
   BOTTOM = 5200,
-  SMALL = 130, /* sizes of letters */
+  SMALL = 130, /* sizes of text */
   LARGE = 190,
   DOT = 40,
-  DASH = 70, /* half of one */
+  DASH = 70, /* half the width of a dash */
   LEGEND_LEFT = 6500,
   LEGEND_LINE = 220,
   PERCENT_STEP = 20,
@@ -27,7 +27,7 @@ enum {
 static const char *const colours[SERIES_MOST] = {"#0072b2", "#009e73", "#d55e00", "#b85c9e",
                                                  "#56b4e9", "#806b00", "#000000", "#7f3f00"};
 
-/* What a point is: of a product, of reading its bytes, of what it must reach. */
+/* The meaning of a point: a product, reading its bytes, or the share to reach. */
 enum measure { OURS, READING, MUST };
 
 /* A pair of types. */
@@ -37,8 +37,8 @@ struct series {
 
 struct plot {
   const struct kernel_results *results, *rivals;
-  int64_t vector_count;           /* of the products that are shown */
-  double least_bytes, most_bytes; /* around what they move */
+  int64_t vector_count;           /* of the products in the picture */
+  double least_bytes, most_bytes; /* the range of the axis */
   int32_t most_percent;
   struct series series[SERIES_MOST];
   size_t series_count;
@@ -53,7 +53,7 @@ static double bytes_of(const struct plot *plot, size_t index) {
   return (double)kernel_case_bytes(&plot->results->items[index].shape);
 }
 
-/* Of the read rate at 1 GB; 0: there is no such point. */
+/* The percentage of the read rate at 1 GB. 0 if there is no such point. */
 static double percent_of(const struct plot *plot, size_t index, enum measure measure) {
   const struct kernel_result *result = &plot->results->items[index];
   double us = measure == OURS      ? result->us
@@ -85,7 +85,7 @@ static struct plot plot_of(const struct kernel_results *results, const struct ke
     most = fmax(most, bytes_of(&plot, i));
     for (enum measure m = OURS; m <= MUST; m++) most_percent = fmax(most_percent, percent_of(&plot, i, m));
   }
-  /* Warm products may be far above what memory gives. */
+  /* Warm products may be far above the rate of memory. */
   plot.most_percent = (int32_t)ceil(fmin(most_percent, 1000) / PERCENT_STEP) * PERCENT_STEP;
   plot.least_bytes = (least > 0 ? least : 1e5) / 1.5;
   plot.most_bytes = fmax(most, 10 * plot.least_bytes) * 1.5;
@@ -104,7 +104,7 @@ static int32_t y_of(const struct plot *plot, double percent) {
 
 /* ---- Axes -------------------------------------------------------------------------------------------------------- */
 
-/* "100 KB", "1 GB": of a power of ten. */
+/* The text of a power of ten: "100 KB", "1 GB". */
 static void bytes_text(double bytes, char *text, size_t text_bytes) {
   static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
   size_t unit = 0;
@@ -137,7 +137,7 @@ static void write_axes(FILE *file, const struct plot *plot) {
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
-/* The points of a line, from left to right. series NULL: of all, for reading. */
+/* The points of a line from left to right. series NULL: the points of reading, for all products. */
 struct line {
   size_t count, items[KERNEL_CASES_MOST];
 };
@@ -181,7 +181,7 @@ static void write_dots(FILE *file, const struct plot *plot, const struct line *l
   }
 }
 
-/* From the frame's bottom up, where no line is: what moves much is near the top. */
+/* The legend is at the bottom of the frame. The lines end near the top, where products move many bytes. */
 static void write_legend(FILE *file, const struct plot *plot) {
   int32_t y = BOTTOM - LEGEND_LINE * (int32_t)(plot->series_count + 2);
   for (size_t s = 0; s < plot->series_count + 2; s++, y += LEGEND_LINE) {
@@ -191,7 +191,7 @@ static void write_legend(FILE *file, const struct plot *plot) {
       snprintf(text, sizeof text, "%s x %s", rondo_dtype_name(plot->series[s].weights),
                rondo_dtype_name(plot->series[s].vectors));
     else
-      snprintf(text, sizeof text, "%s", s == plot->series_count ? "only reading the same bytes" : "what it must reach");
+      snprintf(text, sizeof text, "%s", s == plot->series_count ? "only reading the same bytes" : "share to reach");
     if (s <= plot->series_count)
       fprintf(file, "<path d=\"M%d %dh360\" stroke=\"%s\" %s/>\n", LEGEND_LEFT, y, colour,
               s < plot->series_count ? "stroke-width=\"20\"" : "stroke-dasharray=\"60 40\" stroke-width=\"14\"");

@@ -1,4 +1,4 @@
-/* bench.h - the commands below `rondo bench`. */
+/* bench.h - the measurements of `rondo bench`. */
 #ifndef RONDO_BENCH_H
 #define RONDO_BENCH_H
 

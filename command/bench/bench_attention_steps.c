@@ -1,4 +1,5 @@
-/* bench_attention_steps.c - see bench_attention_steps.h. Each launch is the library's own, but for the kernel. */
+/* bench_attention_steps.c - measures the kernels of attention_steps.cu (bench_attention_steps.h). Each launch is the
+ * library's, with another kernel. */
 #include "bench_attention_steps.h"
 
 #include <stdio.h>
@@ -25,7 +26,7 @@ static const struct step {
   const char *about;
   const char *kernels[2]; /* for dimensions of 128 and 64 */
   uint32_t threads, shared_bytes[2];
-  bool one_by_one; /* heads one after another, where the library has them side by side: under the causal mask */
+  bool one_by_one; /* with a causal mask: one head after the other; the library takes several together */
 } steps[] = {ATTENTION_STEPS(STEP){"heads one after another",
                                    {"attention_every_step_128", "attention_every_step_64"},
                                    128,
@@ -48,7 +49,7 @@ static struct softmax_case case_of(int column) {
                                .causal = columns[column].causal};
 }
 
-/* The library's launch, by the step's kernel: as many rows a block, and the same parameters. */
+/* Gives the library's launch the step's kernel. Rows of a block and parameters stay the same. */
 static void change(const void *user, struct op_launch *launch) {
   const struct step *step = user;
   struct attention_parameters parameters;
@@ -61,7 +62,7 @@ static void change(const void *user, struct op_launch *launch) {
   launch->shared_bytes = step->shared_bytes[i];
 }
 
-/* Microseconds; 0: wrong. */
+/* The time in microseconds; 0 if a result is wrong. */
 static double measure_step(struct softmax_memory *memory, const struct step *step, const struct softmax_case *shape,
                            uint32_t samples) {
   const struct softmax_options options = {
@@ -87,7 +88,7 @@ static void write_figure(struct report *report, const struct step *step, int col
   json_end(json, '}');
 }
 
-/* One line. Returns how many of its results are wrong. */
+/* Measures one line. Returns the number of wrong results. */
 static uint32_t measure_line(struct softmax_memory *memory, struct report *report, const struct step *step,
                              const bool wanted[CASES], uint32_t samples) {
   struct bench_use use[2];

@@ -1,15 +1,15 @@
-/* bench_attention_steps.h - the kernels of attention_steps.cu, timed on this chip one after the other. */
+/* bench_attention_steps.h - measures the kernels of attention_steps.cu one after the other. */
 #ifndef RONDO_BENCH_ATTENTION_STEPS_H
 #define RONDO_BENCH_ATTENTION_STEPS_H
 
 #include "bench_softmax.h"
 #include "timing.h"
 
-/* Of one of the cases; false: so many there are not. */
+/* The label of a case. False if there is no case of this index. */
 bool attention_steps_label(size_t index, char label[SOFTMAX_LABEL_BYTES]);
 
-/* A line for each step, with a column for each of four cases whose labels have all of the words `only`. Returns how
- * many results were wrong. */
+/* Writes a line for each step, with a column for each of the four cases whose labels have all words of `only`. Returns
+ * the number of wrong results. */
 uint32_t attention_steps_measure(struct softmax_memory *memory, struct report *report, const char *only,
                                  uint32_t samples);
 

@@ -1,5 +1,5 @@
-/* bench_data.cu - what rondo bench kernels needs on the device beside the kernels that it times: random numbers, and
- * reading alone, which no kernel that needs the same bytes can beat. */
+/* bench_data.cu - the device code of rondo bench kernels besides the timed kernels: random numbers, and only reading
+ * bytes, which is a lower bound for every kernel that needs these bytes. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -7,7 +7,7 @@
 
 #include "bench_data.h"
 
-/* splitmix64 (Steele, Lea, Flood 2014), of an element's index. */
+/* splitmix64 (Steele, Lea, Flood 2014) of an element's index. */
 __device__ uint64_t random_bits(uint64_t index, uint64_t seed) {
   uint64_t z = (index + 1) * 0x9E3779B97F4A7C15ull + seed * 0xD1B54A32D192ED03ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -15,19 +15,19 @@ __device__ uint64_t random_bits(uint64_t index, uint64_t seed) {
   return z ^ (z >> 31);
 }
 
-/* Any number but NaN; of scales 15 of 16 lie between 1/4 and 4. */
+/* A random number that is not NaN. A scale factor lies between 1/4 and 4 in 15 of 16 cases. */
 __device__ uint32_t e4m3_byte(uint32_t random, bool is_scale) {
   uint32_t byte = is_scale && random >> 8 & 15 ? 0x28 + (random & 31) : random & 255;
   return (byte & 127) == 127 ? byte ^ 1 : byte;
 }
 
-/* Normal numbers of both signs: bf16 from 2^-9 to 2^3, f16 from 2^-7 to 2^3. */
+/* Two 16-bit numbers of both signs that are not subnormal: bf16 from 2^-9 to 2^3, f16 from 2^-7 to 2^3. */
 __device__ uint32_t half_word(uint32_t random, bool is_bf16) {
   return is_bf16 ? (random & 0x807f) | (118 + (random >> 7 & 255) % 12) << 7
                  : (random & 0x83ff) | (8 + (random >> 10 & 31) % 10) << 10;
 }
 
-/* Two (Box and Muller 1958). */
+/* Two normally distributed numbers (Box and Muller 1958). */
 __device__ float2 normal_pair(uint64_t random) {
   float radius = sqrtf(-2 * logf(((uint32_t)random + 1.0f) * 0x1p-32f)), sine, cosine;
   sincospif((float)(uint32_t)(random >> 32) * 0x1p-31f, &sine, &cosine);
@@ -45,7 +45,7 @@ __device__ uint32_t normal_half_word_e4m3(uint64_t random) {
   return __nv_cvt_float2_to_fp8x2(normal_pair(random), __NV_SATFINITE, __NV_E4M3);
 }
 
-/* One word of two numbers of f32, or of one of f64. */
+/* One word of a pair of normally distributed numbers: an f32 number, or half of an f64 number. */
 __device__ uint32_t normal_word_of_pair(uint64_t index, uint64_t seed, bool is_f64) {
   const float2 pair = normal_pair(random_bits(index / 2, seed));
   if (!is_f64) return __float_as_uint(index & 1 ? pair.y : pair.x);
@@ -77,8 +77,9 @@ extern "C" __global__ void __launch_bounds__(BENCH_FILL_THREADS)
   }
 }
 
-/* A block reads chunks of four times 16 bytes a thread, all asked for before the first is used; as many blocks as the
- * launch has take turns. The sum is written where it can never be, so that nothing is left out and nothing stored. */
+/* Each thread of a block reads four times 16 bytes of a chunk, and issues all four loads before it uses the first. The
+ * blocks take the chunks round-robin. The store of the sum has a condition that is never true: the compiler has to keep
+ * the loads, and nothing is stored. */
 extern "C" __global__ void __launch_bounds__(BENCH_READ_THREADS_MOST)
     bench_read(const uint4 *data, uint64_t vectors, uint32_t *sink) {
   const uint64_t chunk = 4 * (uint64_t)blockDim.x;

@@ -1,11 +1,11 @@
-/* bench_data.h - what bench_data.cu and its caller tell each other. */
+/* bench_data.h - the parameters of the kernel that fills memory with random numbers (bench_data.cu). */
 #ifndef RONDO_BENCH_DATA_H
 #define RONDO_BENCH_DATA_H
 
 enum { BENCH_FILL_THREADS = 256, BENCH_READ_THREADS_MOST = 512 };
 
-/* What the numbers are, for bench_fill; BENCH_NORMAL: bf16, normally distributed around 0 with variance 1, and
- * the others the same in their types. */
+/* The numbers that bench_fill writes. BENCH_NORMAL: bf16, normally distributed around 0 with variance 1. The others
+ * have the same distribution in their types. */
 enum bench_data {
   BENCH_CODES,
   BENCH_E4M3,

@@ -1,4 +1,4 @@
-/* bench_device.c - see bench_device.h. */
+/* bench_device.c - the GPU for the timing of kernels (bench_device.h). */
 #include "bench_device.h"
 
 #include <dlfcn.h>
@@ -26,11 +26,11 @@ static void require(const struct bench_device *device, cu_result result, const c
 
 /* ---- Open and close ---------------------------------------------------------------------------------------------- */
 
-/* The runtime never takes the time with events, so its table of the driver has no function for it. */
+/* The runtime never times with events, and so its table of the driver's functions lacks this one. */
 static void find_elapsed(struct bench_device *device) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *symbol = NULL;
   if (library) symbol = dlsym(library, "cuEventElapsedTime");
-  if (!symbol) exit(command_failed("bench: libcuda.so.1 has no cuEventElapsedTime: there is nothing to time with"));
+  if (!symbol) exit(command_failed("bench: libcuda.so.1 has no cuEventElapsedTime, which the timing needs"));
   memcpy(&device->elapsed, &symbol, sizeof symbol);
 }
 
@@ -56,7 +56,8 @@ static void choose_device(struct bench_device *device) {
 }
 
 static void load(struct bench_device *device, const void *image) {
-  if (device->library_count == BENCH_LIBRARIES_MOST) exit(command_failed("bench: more images than there is room for"));
+  if (device->library_count == BENCH_LIBRARIES_MOST)
+    exit(command_failed("bench: more than %d images of device code", BENCH_LIBRARIES_MOST));
   REQUIRE(device, cuLibraryLoadData, &device->libraries[device->library_count++], image, NULL, NULL, 0, NULL, NULL, 0);
 }
 
@@ -67,7 +68,7 @@ void bench_device_open(struct bench_device *device) {
   find_elapsed(device);
   choose_device(device);
   if (!device_image_count || bench_data_fatbin_end - bench_data_fatbin == 0)
-    exit(command_failed("bench: this build has no kernels to time: it was made without nvcc"));
+    exit(command_failed("bench: this build has no kernels to time: nvcc was missing when it was built"));
   REQUIRE(device, cuDevicePrimaryCtxRetain, &device->context, device->ordinal);
   REQUIRE(device, cuCtxPushCurrent, device->context);
   REQUIRE(device, cuStreamCreateWithPriority, &device->stream, CU_STREAM_NON_BLOCKING, 0);
@@ -106,7 +107,7 @@ struct bench_use bench_kernel_use(struct bench_device *device, const char *name)
     SHARED_BYTES = 1,
     LOCAL_BYTES = 3,
     REGISTERS = 4
-  }; /* of CUfunction_attribute, which the runtime needs less of */
+  }; /* values of CUfunction_attribute that the runtime does not use */
   struct cu_kernel *kernel = bench_kernel(device, name);
   struct bench_use use;
   REQUIRE(device, cuKernelGetAttribute, &use.shared_bytes, SHARED_BYTES, kernel, device->ordinal);
@@ -122,7 +123,7 @@ static void synchronize(struct bench_device *device) { REQUIRE(device, cuStreamS
 cu_address bench_take(struct bench_device *device, uint64_t bytes) {
   cu_address memory;
   if (device->allocation_count == BENCH_ALLOCATIONS_MOST)
-    exit(command_failed("bench: more allocations than there is room for"));
+    exit(command_failed("bench: too many allocations of device memory"));
   REQUIRE(device, cuMemAlloc, &memory, bytes);
   device->allocations[device->allocation_count++] = memory;
   return memory;
@@ -166,8 +167,8 @@ struct bench_graph bench_graph_begin(struct bench_device *device, bool is_progra
   return graph;
 }
 
-/* What a first launch would pay for. Without asking, a kernel may have 48 KB of shared memory, its static share among
- * them. */
+/* Loads the kernel before its first launch, and requests its shared memory: more than 48 KB, static memory included,
+ * need a request. */
 static void prepare(struct bench_device *device, struct cu_kernel *kernel, uint32_t shared_bytes) {
   struct cu_function *function;
   int allowed = 0;
@@ -279,7 +280,7 @@ uint32_t bench_copies(uint64_t bytes_of_copy, bool is_warm) {
 
 double bench_read_us(struct bench_device *device, cu_address memory, uint64_t bytes, uint64_t apart, uint32_t copies,
                      uint32_t samples) {
-  /* Blocks a multiprocessor that take turns; 0: a block a chunk, once. */
+  /* resident: blocks for each multiprocessor, which loop over the chunks; 0: one block for each chunk. */
   static const struct { uint32_t threads, resident; } grids[] = {{512, 0}, {256, 0}, {128, 0}, {512, 4}, {256, 8}};
   struct cu_kernel *kernel = bench_kernel(device, "bench_read");
   uint64_t vectors = bytes / 16;

@@ -1,6 +1,6 @@
-/* bench_device.h - a GPU as the timing of kernels sees it: the driver used directly, memory that is filled with random
- * numbers, and graphs of many launches that are timed by events around them. Whatever the driver refuses ends the
- * program, with the call and the driver's sentence: there is nothing to measure then. */
+/* bench_device.h - the GPU for the timing of kernels: memory with random numbers, and graphs of many launches that
+ * events time. It uses the CUDA driver directly. If a call of the driver fails, the program ends with the call's name
+ * and the driver's sentence. */
 #ifndef RONDO_BENCH_DEVICE_H
 #define RONDO_BENCH_DEVICE_H
 
@@ -25,26 +25,26 @@ struct bench_device {
   uint32_t allocation_count;
 };
 
-/* The first GPU, with all of the library's kernels and the bench's own. */
+/* Opens the first GPU, with all kernels of the library and of the benches. */
 void bench_device_open(struct bench_device *device);
 void bench_device_close(struct bench_device *device);
 
 struct cu_kernel *bench_kernel(struct bench_device *device, const char *name);
 
-/* What a kernel takes, of local memory for each thread, of shared memory without what its launch adds. */
+/* A kernel's resources. Local memory is that of one thread; shared memory is the static part. */
 struct bench_use {
   int registers, local_bytes, shared_bytes;
 };
 struct bench_use bench_kernel_use(struct bench_device *device, const char *name);
 
-/* Until the device is closed; 256-byte aligned. */
+/* Allocates memory until the device is closed. The address is a multiple of 256. */
 cu_address bench_take(struct bench_device *device, uint64_t bytes);
 void bench_fill(struct bench_device *device, cu_address memory, uint64_t bytes, enum bench_data data, uint32_t seed);
 void bench_set(struct bench_device *device, cu_address memory, unsigned char value, uint64_t bytes);
 void bench_fetch(struct bench_device *device, void *to, cu_address memory, uint64_t bytes);
 void bench_store(struct bench_device *device, cu_address memory, const void *from, uint64_t bytes);
 
-/* Launches one after the other. */
+/* A graph of successive launches. */
 struct bench_graph {
   struct bench_device *device;
   struct cu_graph *graph;
@@ -52,33 +52,35 @@ struct bench_graph {
   struct cu_graph_node *last;
   struct cu_edge edge; /* from each launch to the next */
 };
-/* is_programmatic: a launch may begin before the one in front of it ends, where this chip's kernels wait for it. */
+/* is_programmatic: a launch may begin before its predecessor ends, if the kernels of this chip wait for it. */
 struct bench_graph bench_graph_begin(struct bench_device *device, bool is_programmatic);
 void bench_graph_add(struct bench_graph *graph, const struct op_launch *launch);
 void bench_graph_add_kernel(struct bench_graph *graph, struct cu_kernel *kernel, const uint32_t grid[3],
                             uint32_t threads, uint32_t shared_bytes, void **parameters);
-/* Instantiates it; nothing is added afterwards. */
+/* Instantiates the graph. No launch can be added afterwards. */
 void bench_graph_finish(struct bench_graph *graph);
 void bench_graph_run(struct bench_graph *graph);
-/* The median of `samples` runs, after two that are not kept. Microseconds. */
+/* The median time of `samples` runs in microseconds, after two runs that do not count. */
 double bench_graph_us(struct bench_graph *graph, uint32_t samples);
-/* The same behind a pause before each run, or behind runs without one for so long. A chip that is held by its power
- * limit is up to 15 % slower than one that was idle: times of different loads are not to be compared. */
+/* The same after a pause before each run, or after a time of runs without pauses. A chip at its power limit is up to 15
+ * % slower than one that was idle. Times of different loads cannot be compared. */
 struct bench_load {
   uint64_t pause_ns, busy_ns;
 };
 double bench_graph_us_under(struct bench_graph *graph, uint32_t samples, struct bench_load load);
 void bench_graph_end(struct bench_graph *graph);
 
-/* ---- Method: what all timings have in common --------------------------------------------------------------------- */
+/* ---- The method of all timings ----------------------------------------------------------------------------------- */
 
-/* A graph moves about 20 GB, or has 2000 launches if that is less, so that its ends do not show. */
+/* The launches of a graph: 20 GB in all, or 2000 launches if these move less. Its first and last launch then hardly
+ * count. */
 uint32_t bench_launches(uint64_t bytes_of_launch);
-/* Cold: between two uses of a copy pass 400 MB, more than any cache holds. */
+/* The copies of an operand. Cold: 400 MB of other copies, more than any cache holds, pass between two uses of a
+ * copy. */
 uint32_t bench_copies(uint64_t bytes_of_copy, bool is_warm);
 
-/* Reading alone, the best of a few grids: microseconds for `bytes`, of copies that lie `apart` bytes from each other in
- * `memory`. */
+/* The time of only reading `bytes` bytes, in microseconds: the best of a few grids. `memory` has copies at a distance
+ * of `apart` bytes. */
 double bench_read_us(struct bench_device *device, cu_address memory, uint64_t bytes, uint64_t apart, uint32_t copies,
                      uint32_t samples);
 

@@ -1,4 +1,4 @@
-/* bench_gemv.c - see bench_gemv.h. */
+/* bench_gemv.c - the timing of products, and of reading the same bytes (bench_gemv.h). */
 #include "bench_gemv.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "reference.h"
 #include "timing.h"
 
-/* Room for every case: the copies that make it cold, or one of 1.05 GB; below 2 GB in all. */
+/* Memory for every case: either the copies for cold operands, or one copy of 1.05 GB. All memory is below 2 GB. */
 #define WEIGHT_CAPACITY UINT64_C(1400000000)
 enum {
   SCALE_CAPACITY = 160000000,
@@ -27,9 +27,9 @@ enum {
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-/* Copies of the weights lie behind each other. */
+/* The copies of the weights follow each other. */
 struct layout {
-  uint64_t weight_bytes, weight_scale_bytes; /* of a copy, aligned */
+  uint64_t weight_bytes, weight_scale_bytes; /* of one copy, rounded up to the alignment */
   uint32_t copies;
 };
 
@@ -38,7 +38,7 @@ static struct layout layout_of(const struct kernel_case *shape, bool is_warm) {
   struct layout layout = {aligned(weights), aligned(scales), bench_copies(weights + scales, is_warm)};
   if (layout.copies * layout.weight_bytes > WEIGHT_CAPACITY ||
       layout.copies * layout.weight_scale_bytes > SCALE_CAPACITY)
-    exit(command_failed("bench: weights of %" PRIu64 " bytes are more than there is room for", weights));
+    exit(command_failed("bench: the weights have %" PRIu64 " bytes, more than the memory for them", weights));
   return layout;
 }
 
@@ -71,7 +71,8 @@ static void fill_for(struct gemv_memory *memory, const struct kernel_case *shape
     bench_fill(memory->device, memory->at.vectors, VECTOR_CAPACITY, data_of(shape->vectors), 2);
   memory->filled_weights = shape->weights;
   memory->filled_vectors = shape->vectors;
-  /* A NaN in every type of out: what is not written shows. The scratch is zero for whoever counts in it. */
+  /* These bytes are NaN in every type of out: the check finds a result that was not written. The scratch begins with
+   * zeros, since some kernels count in it. */
   bench_set(memory->device, memory->at.out, 0xff, OUT_CAPACITY);
   bench_set(memory->device, memory->at.scratch, 0, SCRATCH_CAPACITY);
 }
@@ -80,7 +81,7 @@ static void fill_for(struct gemv_memory *memory, const struct kernel_case *shape
 
 static void *take(uint64_t bytes) { return room_take(bytes, "bench"); }
 
-/* Rows of one operand on the host: codes, then scales, then values. */
+/* Rows of one operand on the host: codes, then scale factors, then values. */
 struct rows {
   rondo_dtype dtype;
   uint64_t k;
@@ -107,8 +108,8 @@ static void rows_fetch(struct rows *rows, struct bench_device *device, cu_addres
   reference_decode(rows->dtype, rows->bytes, rows->scales, count * rows->k, rows->values);
 }
 
-/* The worst error of a few rows of each matrix, the first and the last among them, for every vector, in units of what
- * is allowed; and every result is a number. */
+/* The largest error of a few rows of each matrix, the first and the last among them, for every vector. It is divided by
+ * the allowed error. A result that is not finite counts as an error. */
 static double worst_error(struct bench_device *device, const struct kernel_case *shape, const struct gemv_operands *at,
                           float scale) {
   enum { SAMPLED_ROWS = 4 };
@@ -144,20 +145,20 @@ static bool is_right(struct bench_device *device, const struct kernel_case *shap
   if (worst <= 1) return true;
   char label[KERNEL_LABEL_BYTES];
   kernel_case_label(shape, label);
-  command_failed("bench: %s: %s is wrong: a sampled row is %.3g times as far from its value in fp64 as is allowed",
-                 label, name, worst);
+  command_failed("bench: %s: %s is wrong: the error of a sampled row is %.3g times the allowed one", label, name,
+                 worst);
   return false;
 }
 
 /* ---- Times ------------------------------------------------------------------------------------------------------- */
 
-/* So that results do not overflow in f16, and those of a chain stay about as large as they are. */
+/* A scale that keeps results within f16. In a chain all results keep about the same size. */
 static float scale_for(const struct kernel_case *shape, bool is_chain) {
   if (shape->out == RONDO_F16) return 0x1p-14f;
   return is_chain ? 0x1p-12f : 1;
 }
 
-/* Of the product `index`; previous_out: of the one before it. */
+/* The operands of product number `index`. previous_out: the previous product's result. */
 static struct gemv_operands operands_of(const struct gemv_memory *memory, const struct kernel_case *shape,
                                         const struct gemv_options *options, const struct layout *layout, uint32_t index,
                                         cu_address previous_out) {
@@ -186,7 +187,7 @@ double gemv_time_us(struct gemv_memory *memory, const struct kernel_case *shape,
   }
   bench_graph_finish(&graph);
   bench_graph_run(&graph);
-  /* The operands of the last one are still there. */
+  /* The operands of the last product are still in memory. */
   bool is_timed = is_right(memory->device, shape, &at, scale, way->name);
   double us = is_timed ? bench_graph_us(&graph, options->samples) / count : NAN;
   bench_graph_end(&graph);
@@ -195,7 +196,7 @@ double gemv_time_us(struct gemv_memory *memory, const struct kernel_case *shape,
 
 /* ---- What the library launches ----------------------------------------------------------------------------------- */
 
-/* A task as the library sees it. */
+/* A product as a task of the library. */
 struct product {
   rondo_graph *graph;
   struct op_operand operands[OP_MAX_OPERANDS];
@@ -232,7 +233,7 @@ static void product_describe(struct product *product, const struct kernel_case *
   product->task = graph_op_task(graph, &graph->tasks[0], product->operands);
   const struct op *op = product->task.op;
   if (op->scratch_bytes && op->scratch_bytes(&product->task) > SCRATCH_CAPACITY)
-    exit(command_failed("bench: a product's scratch of %" PRIu64 " bytes is more than there is room for",
+    exit(command_failed("bench: a product's scratch has %" PRIu64 " bytes, more than the memory for it",
                         op->scratch_bytes(&product->task)));
 }
 
@@ -243,20 +244,20 @@ static void add_chosen(void *user, struct bench_graph *graph, const struct gemv_
   const struct op_operand *operands = product->operands;
   void *data[OP_MAX_OPERANDS] = {NULL};
   struct op_launches launches = {0};
-  (void)scale; /* it was described */
+  (void)scale; /* the description of the task has it */
   data[GEMV_WEIGHTS] = pointer(true, at->weights);
   data[GEMV_WEIGHT_SCALES] = pointer(operands[GEMV_WEIGHT_SCALES].present, at->weight_scales);
   data[GEMV_VECTORS] = pointer(true, at->vectors);
   data[GEMV_VECTOR_SCALES] = pointer(operands[GEMV_VECTOR_SCALES].present, at->vector_scales);
   data[GEMV_OUT] = pointer(true, at->out);
-  /* As the runtime says it of constants: not of the first task, which follows none. */
+  /* As the runtime does for constants. The first task has no predecessor, and so nothing is early there. */
   bool is_early = product->weights_are_settled && graph->last;
   struct op_call call = {.task = &product->task,
                          .data = data,
                          .scratch = (void *)at->scratch,
                          .settled_operands = is_early ? 1u << GEMV_WEIGHTS | 1u << GEMV_WEIGHT_SCALES : 0};
   TRY(product->task.op->select(&call, product->chip, &launches));
-  if (!launches.count) exit(command_failed("bench: the library launches nothing for a product"));
+  if (!launches.count) exit(command_failed("bench: the library chooses no kernel for a product"));
   for (uint32_t i = 0; i < launches.count; i++) bench_graph_add(graph, &launches.items[i]);
   snprintf(product->kernel, sizeof product->kernel, "%s", launches.items[0].kernel);
 }
@@ -278,7 +279,8 @@ double gemv_read_us(const struct gemv_memory *memory, const struct kernel_case *
                     const struct gemv_options *options) {
   uint64_t bytes = kernel_case_bytes(shape), apart = aligned(bytes);
   uint32_t copies = bench_copies(bytes, options->is_warm);
-  if (copies * apart > WEIGHT_CAPACITY) exit(command_failed("bench: %" PRIu64 " bytes are too many to read", bytes));
+  if (copies * apart > WEIGHT_CAPACITY)
+    exit(command_failed("bench: %" PRIu64 " bytes to read are more than the memory for them", bytes));
   return bench_read_us(memory->device, memory->at.weights, bytes, apart, copies, options->samples);
 }
 

@@ -1,5 +1,6 @@
-/* bench_kernels.c - rondo bench kernels: how long kernels take where they are used, in a graph, with operands that no
- * cache holds; beside reading the same bytes alone, what is asked of them, and rivals that another program timed. */
+/* bench_kernels.c - rondo bench kernels: times kernels in graphs, with operands that no cache holds. Beside each time
+ * stand the time of only reading the same bytes, the figure to reach, and the times of rivals, which rivals.py
+ * measures. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ struct bench {
   struct softmax_results softmax_results, softmax_rivals;
   struct qr_results qr_results, qr_rivals;
   struct bench_device device;
-  /* Of no device until a group needs them. */
+  /* A group opens the device when it needs it. */
   struct gemv_memory memory;
   struct softmax_memory softmax_memory;
   uint32_t wrong; /* cases */
@@ -53,7 +54,7 @@ static bool is_wanted(const struct bench *bench, const struct kernel_case *shape
   return kernel_label_wanted(label, bench->options.only);
 }
 
-/* Reading depends little on the number of vectors: once for all counts. */
+/* The time of reading hardly depends on the number of vectors. It is measured once for all numbers. */
 static double read_us(const struct bench *bench, const struct kernel_case *shape, const struct gemv_options *options) {
   for (size_t i = 0; i < bench->results.count; i++) {
     const struct kernel_case *known = &bench->results.items[i].shape;
@@ -179,7 +180,7 @@ static void measure_attention_steps(struct bench *bench) {
                                           (uint32_t)bench->options.samples);
 }
 
-/* Not where all groups are asked for some words of a label: it has none. */
+/* Left out if all groups are to measure the cases with some words: this group has no labels. */
 static void measure_rowmax_tile(struct bench *bench) {
   if (!bench->options.only)
     bench->wrong += rowmax_tile_measure(&bench->device, &bench->report, (uint32_t)bench->options.samples);
@@ -192,7 +193,7 @@ static bool is_qr_wanted(const struct bench *bench, const struct qr_case *shape,
   return kernel_label_wanted(label, bench->options.only);
 }
 
-/* Cold, and those that have something to reach warm too. */
+/* All cases cold, and those with a figure to reach warm too. */
 static void measure_qr(struct bench *bench) {
   struct qr_case cases[QR_CASES_MOST];
   struct qr_memory memory;
@@ -264,14 +265,14 @@ static bool qr_label(size_t index, char label[LABEL_BYTES]) {
   return true;
 }
 
-/* Which options a group knows. */
+/* The options of a group. */
 enum { KNOWS_ONLY = 1, KNOWS_WARM = 2, KNOWS_EDGES = 4, KNOWS_ALIKE = 8, KNOWS_PORTABLE = 16, KNOWS_DEVIATION = 32 };
 
 static const struct group {
   const char *name;
   void (*measure)(struct bench *bench);
   unsigned knows;
-  bool (*label)(size_t index, char label[LABEL_BYTES]); /* false: so many cases there are not */
+  bool (*label)(size_t index, char label[LABEL_BYTES]); /* false: there is no case of this index */
 } groups[] = {{"gemv", measure_gemv, KNOWS_ONLY | KNOWS_WARM | KNOWS_EDGES | KNOWS_ALIKE, gemv_label},
               {"chain", measure_chains, KNOWS_ONLY, chain_label},
               {"ladder", measure_ladder, KNOWS_ONLY, ladder_label},
@@ -290,51 +291,51 @@ static const struct choice edge_choices[] = {{"plain", EDGES_PLAIN}, {"programma
 
 static const struct argument arguments[] = {
     {.name = "only",
-     .help = "cases with these words in their labels: \"nvfp4:bf16 count=1\"",
+     .help = "only cases with all of these words in their labels: \"nvfp4:bf16 count=1\"",
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, only),
      .value_name = "WORDS"},
     {.name = "edges",
-     .help = "between one launch and the next; default plain",
+     .help = "edges from one launch to the next; default plain",
      .kind = VALUE_CHOICE,
      .offset = offsetof(struct options, edges),
      .choices = edge_choices},
     {.name = "warm",
-     .help = "one copy of the weights, KV cache or matrices, which the chip's cache may hold",
+     .help = "one copy of the weights, KV caches or matrices, so that caches may hold it",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, is_warm)},
     {.name = "alike",
-     .help = "products with one_order: a vector has the same bits in any company",
+     .help = "products with one_order: a vector's result has the same bits beside any other vectors",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, has_one_order)},
     {.name = "portable",
-     .help = "attention and softmax by the kernels of chips that have none of their own",
+     .help = "attention and softmax with the portable kernels",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, is_portable)},
     {.name = "deviation",
-     .help = "of attention's and the softmax's scores; default 1",
+     .help = "standard deviation of the scores of attention and softmax; default 1",
      .kind = VALUE_INT32,
      .offset = offsetof(struct options, deviation),
      .least = 1,
      .most = 1000},
     {.name = "samples",
-     .help = "replays, of which the median is taken; default 7",
+     .help = "replays; the median is shown; default 7",
      .kind = VALUE_INT32,
      .offset = offsetof(struct options, samples),
      .least = 1,
      .most = 10000},
     {.name = "rivals",
-     .help = "what command/bench/rivals.py wrote: theirs beside ours",
+     .help = "show the times in a file of command/bench/rivals.py beside Rondo's",
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, rivals),
      .value_name = "FILE"},
     {.name = "from",
-     .help = "reads what --json wrote, in place of measuring",
+     .help = "read a file of --json instead of measuring",
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, from),
      .value_name = "FILE"},
     {.name = "plot",
-     .help = "draws bandwidth over bytes as SVG, or attention's speed over length, or QR's over size",
+     .help = "draw an SVG: bandwidth over bytes, attention's speed over length, or QR's speed over size",
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, plot),
      .value_name = "FILE"},
@@ -343,18 +344,21 @@ static const struct argument arguments[] = {
 
 static const struct grammar grammar = {
     .program = "rondo bench kernels",
-    .about = "Times kernels in graphs of many launches, with operands that no cache holds, beside reading the same\n"
-             "bytes alone. gemv: products of a matrix with 1 to 16 vectors; chain: products one after the other, with\n"
-             "and without weights that are asked for early; ladder: eight kernels that show what each step from a\n"
-             "plain one buys; attention: prompts, behind a pause and under sustained load, and decoding;\n"
-             "attention-steps: the portable attention kernel without one of its steps at a time; softmax: products\n"
-             "whose rows become their softmax or their maximum; rowmax-tile: the maxima of one tile's rows, by way\n"
-             "of shared memory and in registers; qr: batched QR, to H and tau, to thin Q and R, to R alone, least\n"
-             "squares, Q applied, and inverses of triangles. All, if none is named. Each case is checked first.\n",
+    .about =
+        "Times kernels in graphs of many launches, with operands that no cache holds. Before that, it checks\n"
+        "sampled rows of each result. GROUP is one of these; the default is all:\n"
+        "  gemv             products of a matrix with 1 to 16 vectors, beside only reading the same bytes\n"
+        "  chain            successive products, with and without weights that are fetched early\n"
+        "  ladder           eight kernels outside of the library, each with one more idea than the previous one\n"
+        "  attention        prompts, after a pause and under sustained load, and decoding\n"
+        "  attention-steps  the portable attention kernel, complete and with each step left out in turn\n"
+        "  softmax          softmax, or maxima, of the rows of products\n"
+        "  rowmax-tile      row maxima of one tile, through shared memory and in registers\n"
+        "  qr               batched QR: H and tau, thin Q and R, R alone, least squares, Q'C, inverses of triangles\n",
     .status = BENCH_STATUS,
     .options = ARGUMENT_TABLE(arguments)};
 
-/* The leading word, if there is one: which group alone; GROUPS: all. -1, with a sentence: no such group. */
+/* The group that the first word names, or GROUPS for all. -1 after a sentence on stderr: there is no such group. */
 static int read_group(int *count, char ***words) {
   if (!*count || (*words)[0][0] == '-') return GROUPS;
   for (int i = 0; i < GROUPS; i++) {
@@ -365,12 +369,12 @@ static int read_group(int *count, char ***words) {
   }
   arguments_wrong(
       grammar.program,
-      "what is timed is gemv, chain, ladder, attention, attention-steps, softmax, rowmax-tile or qr, not '%s'",
+      "the group is '%s', expected gemv, chain, ladder, attention, attention-steps, softmax, rowmax-tile or qr",
       (*words)[0]);
   return -1;
 }
 
-/* A group that is named has to know what it is told; all together take what they know. */
+/* Does the named group have all given options? If no group is named, each takes the options that it has. */
 static bool knows_options(const struct options *options, const struct group *group) {
   const struct {
     const char *name;
@@ -388,7 +392,7 @@ static bool knows_options(const struct options *options, const struct group *gro
   return true;
 }
 
-/* The words of a label, behind those that are there, but for those that are among them. */
+/* Appends the words of a label to `words`, without those that `words` has. */
 static void add_words(char *label, char *words, size_t words_bytes) {
   for (const char *word = strtok(label, " "); word; word = strtok(NULL, " ")) {
     const size_t length = strlen(words);
@@ -397,7 +401,7 @@ static void add_words(char *label, char *words, size_t words_bytes) {
   }
 }
 
-/* Is there a case that --only picks? Else, with a sentence, what could be picked. */
+/* Does --only pick a case? If not, a sentence on stderr lists the words of all labels. */
 static bool picks_some(const char *only, int group) {
   char label[LABEL_BYTES], words[1 << 12] = "";
   for (int g = 0; g < GROUPS; g++)
@@ -405,7 +409,7 @@ static bool picks_some(const char *only, int group) {
       if (kernel_label_wanted(label, only)) return true;
       add_words(label, words, sizeof words);
     }
-  arguments_wrong(grammar.program, "no case%s%s has all the words '%s'; those that there are: %s",
+  arguments_wrong(grammar.program, "no case%s%s has all the words '%s', expected some of: %s",
                   group == GROUPS ? "" : " of ", group == GROUPS ? "" : groups[group].name, only, words);
   return false;
 }
@@ -424,7 +428,7 @@ static void measure(struct bench *bench, int group) {
   bench_device_close(&bench->device);
 }
 
-/* A line has a time of one of them. */
+/* The results of a file. An object has the time of one of these. */
 struct read {
   struct kernel_results *products;
   struct softmax_results *softmax;
@@ -438,13 +442,13 @@ static void take_line(void *user, const struct json_object *object) {
   qr_results_take(read->qr, object);
 }
 
-/* Once, as it may be a pipe. */
+/* Reads the file once, since it may be a pipe. */
 static bool read_all(const char *path, struct kernel_results *products, struct softmax_results *softmax,
                      struct qr_results *qr) {
   return json_lines_read(path, take_line, &(struct read){products, softmax, qr});
 }
 
-/* Has what was read a case with the words of --only? */
+/* Has the file a case with the words of --only? */
 static bool is_any_wanted(const struct bench *bench) {
   char label[KERNEL_LABEL_BYTES], other_label[SOFTMAX_LABEL_BYTES], factored_label[QR_LABEL_BYTES];
   for (size_t i = 0; i < bench->results.count; i++)
@@ -476,7 +480,7 @@ static void report_again(struct bench *bench) {
       qr_result_report(&bench->report, &bench->qr_results, &bench->qr_results.items[i], &bench->qr_rivals);
 }
 
-/* Products if there are any, else attention, else QR. */
+/* Draws the products if there are any, else attention, else QR. */
 static bool draw(const struct bench *bench) {
   const char *path = bench->options.plot;
   if (!bench->results.count && bench->softmax_results.count)

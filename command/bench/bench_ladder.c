@@ -1,4 +1,4 @@
-/* bench_ladder.c - see bench_ladder.h. */
+/* bench_ladder.c - measures the steps of ladder.cu (bench_ladder.h). */
 #include "bench_ladder.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@ struct step {
   uint32_t threads, rows; /* of a thread block */
   uint32_t shared_bytes;
   int32_t oldest_chip;
-  double b200_us[SHAPES]; /* what the write-up of the competition has for it, on a B200 */
+  double b200_us[SHAPES]; /* the time on a B200 in the write-up of the competition */
 };
 
 enum {
@@ -41,7 +41,7 @@ enum { STEPS = sizeof steps / sizeof *steps };
 
 static const char ours[] = "the library's";
 
-/* What add_step needs to know. */
+/* The data of add_step. */
 struct climb {
   const struct step *step;
   const struct kernel_case *shape;
@@ -65,7 +65,7 @@ static void add_step(void *user, struct bench_graph *graph, const struct gemv_op
                          climb->step->shared_bytes, parameters);
 }
 
-/* A line of the table: what was measured, of the shapes that are wanted. */
+/* Writes a line of the table with the measured times of the wanted shapes. */
 static void write_row(struct report *report, const char *name, const bool wanted[SHAPES], const double us[SHAPES],
                       const double b200_us[SHAPES]) {
   struct json *json = &report->output.json;
@@ -134,7 +134,7 @@ uint32_t ladder_measure(struct gemv_memory *memory, struct report *report, const
   if (!is_any_wanted) return 0;
   print_heading(report, wanted);
   for (int i = 0; i <= STEPS; i++) {
-    const struct step *step = i < STEPS ? &steps[i] : NULL; /* NULL: the library's */
+    const struct step *step = i < STEPS ? &steps[i] : NULL; /* NULL: the kernels that the library chooses */
     if (step && memory->device->chip.version < step->oldest_chip) continue;
     double us[SHAPES];
     for (int s = 0; s < SHAPES; s++) {

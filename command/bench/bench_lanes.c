@@ -1,8 +1,9 @@
-/* bench_lanes.c - rondo bench lanes: does a replay keep its time beside work that fills the GPU? Ten small tasks,
- * replayed every 30 us and waited for, in turns alone and beside an exec of another lane that another thread replays:
- * in multiprocessors of their own, with a higher priority, and in the same lane. What runs beside are blocks that do
- * nothing for 20, 200 or 2000 us, as many as all other multiprocessors hold and more, and copies that want all of the
- * memory's bandwidth. */
+/* bench_lanes.c - rondo bench lanes: times replays of ten small tasks while another lane's work fills the GPU.
+ *
+ * A replay starts every 30 us, and the program waits for it. The times with the other work alternate with times without
+ * it. The ten tasks have multiprocessors of their own, or a higher priority, or the same lane. The other work is an
+ * exec that another thread replays: thread blocks that wait for 20, 200 or 2000 us, more of them than the other
+ * multiprocessors hold, or copies that use all of the memory's bandwidth. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@ enum {
   TASKS = 10,
   TINY = 2048,
   PAUSE_NS = 30 * 1000,
-  NEIGHBOUR_US = 5000, /* a replay of what runs beside takes about as long */
+  NEIGHBOUR_US = 5000, /* about the time of a replay of the other work */
   SPINS_EACH = 2,      /* blocks that a multiprocessor holds */
   COPIES = 16,
   TURNS = 10,
@@ -27,7 +28,7 @@ static const int64_t copy_bytes = INT64_C(128) << 20;
 struct options {
   rondo_backend backend;
   int64_t samples;
-  double seconds;  /* of each measurement at most */
+  double seconds;  /* the most time of each measurement */
   uint32_t wanted; /* bits of sharings; 0: all */
   const char *json;
 };
@@ -63,13 +64,13 @@ static rondo_graph *spins(uint64_t block_us, int32_t multiprocessors) {
 
 /* ---- One measurement --------------------------------------------------------------------------------------------- */
 
-/* What runs beside: a thread keeps one replay running and one behind it, or lets both end. */
+/* The other work. A thread keeps two replays in flight, one after the other, or lets both end. */
 struct neighbour {
   rondo_exec *exec;
   rondo_slot slots[2];
   pthread_t thread;
-  atomic_bool wanted, stop; /* what the thread is asked for */
-  atomic_bool runs;         /* and what it does */
+  atomic_bool wanted, stop; /* the requests to the thread */
+  atomic_bool runs;         /* its state */
 };
 
 static void *neighbour_run(void *argument) {
@@ -107,11 +108,11 @@ static void neighbour_end(struct neighbour *neighbour) {
   TRY(rondo_close_exec(&neighbour->exec));
 }
 
-/* One turn of replays. */
+/* A series of replays. */
 static void take_turn(const struct options *options, const char *name, rondo_slot slot, struct samples *samples) {
   uint64_t end = timing_now_ns() + (uint64_t)(options->seconds * 1e9 / TURNS);
   size_t most = samples->count + (size_t)options->samples / TURNS + 1;
-  for (int i = 0; i < 100 && timing_now_ns() < end; i++) { /* until caches and clocks are as they will be */
+  for (int i = 0; i < 100 && timing_now_ns() < end; i++) { /* until caches and clocks are steady */
     TRY(rondo_replay(slot));
     TRY(rondo_wait(slot, RONDO_FOREVER));
   }
@@ -130,9 +131,9 @@ static void take_turn(const struct options *options, const char *name, rondo_slo
 
 struct sharing {
   const char *name;
-  rondo_lane lanes[2]; /* of the ten tasks, and of what runs beside */
+  rondo_lane lanes[2]; /* of the ten tasks, and of the other work */
   uint32_t lane_count;
-  double limit; /* of the p99 beside, as a multiple of that alone */
+  double limit; /* the most of: p99 beside the other work / p99 alone */
 };
 
 static const struct sharing sharings[] = {
@@ -165,7 +166,7 @@ static rondo_runtime *open_with(const struct options *options, const struct shar
   return runtime;
 }
 
-/* Alone and beside in turns, so that what else disturbs the machine disturbs both. */
+/* Alternates between alone and beside, so that other programs disturb both equally. */
 static void beside(const struct options *options, struct report *report, const struct sharing *sharing,
                    rondo_runtime *runtime, rondo_slot slot, uint64_t block_us) {
   char name[96];
@@ -175,7 +176,7 @@ static void beside(const struct options *options, struct report *report, const s
   TRY(rondo_runtime_info(runtime, &info));
   TRY(rondo_lane_info(runtime, lane, &grant));
   bool on_host = info.backend == RONDO_BACKEND_HOST;
-  if (on_host && !block_us) return; /* it has no such bandwidth */
+  if (on_host && !block_us) return; /* copies do not fill the host's memory bandwidth */
   struct neighbour neighbour;
   neighbour_start(&neighbour, runtime, block_us ? spins(block_us, grant.multiprocessors) : copies(COPIES, copy_bytes),
                   lane);
@@ -190,7 +191,7 @@ static void beside(const struct options *options, struct report *report, const s
     neighbour_ask(&neighbour, true);
     take_turn(options, name, slot, &shared);
   }
-  report_samples(report, "  alone, in turns with what follows", &alone);
+  report_samples(report, "  alone, alternating with the next line", &alone);
   report_samples(report, name, &shared);
   report_ratio(report, "    p99 to its p99 alone", samples_us(&shared, 99), samples_us(&alone, 99), "us",
                on_host || !block_us ? 0 : sharing->limit);
@@ -218,7 +219,7 @@ static void share(const struct options *options, struct report *report, const st
   TRY(rondo_close(&runtime));
 }
 
-/* ---- All of them ------------------------------------------------------------------------------------------------- */
+/* ---- The command ------------------------------------------------------------------------------------------------- */
 
 /* In the order of the table. */
 static const struct choice sharing_names[] = {{"own-8", 1},    {"own-16", 2}, {"own-32", 4},
@@ -228,19 +229,19 @@ _Static_assert(sizeof sharing_names / sizeof *sharing_names == SHARINGS + 1, "a 
 static const struct argument arguments[] = {
     BACKEND_ARGUMENT(struct options),
     {.name = "samples",
-     .help = "of each measurement at most; default 20000",
+     .help = "the most samples of each measurement; default 20000",
      .kind = VALUE_INT64,
      .offset = offsetof(struct options, samples),
      .least = 1,
      .most = 1e7},
     {.name = "seconds",
-     .help = "for each measurement at most; default 2",
+     .help = "the most seconds of each measurement; default 2",
      .kind = VALUE_DOUBLE,
      .offset = offsetof(struct options, seconds),
      .least = 0.01,
      .most = 3600},
     {.name = "only",
-     .help = "some ways to share the device; may come several times",
+     .help = "only this way to share the device; may be repeated",
      .kind = VALUE_CHOICES,
      .offset = offsetof(struct options, wanted),
      .choices = sharing_names},
@@ -250,7 +251,7 @@ static const struct argument arguments[] = {
 int bench_lanes(int count, char **words) {
   static const struct grammar grammar = {
       .program = "rondo bench lanes",
-      .about = "Times replays of ten small tasks beside work of another lane that fills the device.\n",
+      .about = "Times replays of ten small tasks while work of another lane fills the device.\n",
       .status = BENCH_STATUS,
       .options = ARGUMENT_TABLE(arguments)};
   struct options options = {.samples = 20000, .seconds = 2};

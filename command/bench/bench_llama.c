@@ -1,7 +1,8 @@
-/* bench_llama.c - rondo bench llama: how long a token of a language model takes, from rondo_replay until the host sees
- * it: the sizes of SmolLM2 135M and Llama 3.2 1B with random weights, in 16 and in 4 bits, one sequence and several,
- * behind contexts of different length. Tokens are fed back by the graph; positions stay where they are. Beside those in
- * bf16 what another program timed, llama_rivals.py. */
+/* bench_llama.c - rondo bench llama: times a token of a language model, from rondo_replay until the host sees it.
+ *
+ * The models have the sizes of SmolLM2 135M and Llama 3.2 1B and random weights, in bf16, e4m3 and NVFP4. Cases differ
+ * in the number of sequences and in the length of the context. The graph feeds tokens back; positions stay the same.
+ * Beside the times in bf16 stand those of PyTorch, which llama_rivals.py measures. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,14 +21,14 @@ static const char *const model_names[MODELS] = {"smollm2", "llama"};
 static const rondo_dtype weight_types[WEIGHTS] = {RONDO_BF16, RONDO_E4M3, RONDO_NVFP4};
 static const int32_t all_sequences[COUNTS] = {1, 4, 16}, all_contexts[COUNTS] = {128, 512, 4096};
 
-/* Microseconds of a token of one sequence with MUST_CONTEXT before it, of an H200; 0: none is set. */
+/* The figures to reach: microseconds of a token of one sequence with a context of MUST_CONTEXT, on an H200. 0: none. */
 static const double musts_us[MODELS][WEIGHTS] = {
     [SMOLLM2] = {[BF16] = 340, [NVFP4] = 300}, [LLAMA] = {[BF16] = 720, [NVFP4] = 330}};
-static const double most_of_sixteen = 1.6;     /* of SmolLM2: a step of 16 sequences over one of one */
+static const double most_of_sixteen = 1.6;     /* SmolLM2: the time of 16 sequences over that of one */
 static const double most_of_the_slowest = 1.5; /* the 99.9th percentile over the median */
 static const double most_to_instantiate = 1;   /* seconds */
 
-/* Tokens in bf16 that another program timed. */
+/* Times of tokens in bf16 from llama_rivals.py. */
 struct rival_token {
   int which; /* model */
   double sequences, context, us;
@@ -40,17 +41,17 @@ struct rival_tokens {
 
 struct options {
   rondo_backend backend;
-  uint32_t models, weights; /* bits; 0: all, of weights bf16 and nvfp4 */
+  uint32_t models, weights; /* bits. models 0: all; weights 0: bf16 and nvfp4 */
   int32_t sequences, context, capacity;
   int64_t samples;
   bool is_profiled;
   const char *rivals_path, *json;
-  struct rival_tokens rivals; /* of that file */
+  struct rival_tokens rivals; /* from that file */
 };
 
 /* ---- Random numbers ---------------------------------------------------------------------------------------------- */
 
-/* Bits of every 64 that are random, and that are set. */
+/* Of each 64 bits: those that are random, and those that are set. */
 struct pattern {
   uint64_t random, set;
 };
@@ -65,7 +66,7 @@ static const struct pattern small_bf16 = {OF_16(0x81ff), OF_16(0x3c00)}, /* +-[2
                             row_scales = {UINT64_C(0x003fffff003fffff),
                                           UINT64_C(0x3d0000003d000000)}; /* [2^-5, 2^-4.4) */
 
-/* What is uploaded, as long as the largest tensor of its pattern. */
+/* The bytes that are uploaded: as many as the largest tensor of a pattern has. */
 enum { SOURCES = 8 };
 struct source {
   uint64_t *words;
@@ -97,10 +98,10 @@ struct model {
   rondo_exec *exec;
   rondo_slot slot;
   struct source sources[SOURCES];
-  rondo_content *contents; /* of what is set */
+  rondo_content *contents; /* of the constants and states */
   uint32_t content_count;
   uint64_t instantiate_ns, upload_ns, upload_bytes;
-  bool is_on_gpu; /* else nothing is asked of it */
+  bool is_on_gpu; /* on the host there is no figure to reach */
 };
 
 static void set(struct model *model, rondo_tensor tensor, struct pattern pattern) {
@@ -142,11 +143,12 @@ static void find_contents(struct model *model) {
   model->contents =
       room_take(((uint64_t)model->desc.layers * OF_A_LAYER + AROUND) * sizeof *model->contents, "bench llama");
   set_all(model);
-  for (uint32_t i = 0; i < model->content_count; i++) /* a longer tensor may have moved it */
+  for (uint32_t i = 0; i < model->content_count; i++) /* a longer tensor may have moved the source */
     model->contents[i].data = ((const struct source *)model->contents[i].data)->words;
 }
 
-/* Until all are there: an upload may be on its way when it returns, and a download comes behind it. */
+/* Returns after the uploads have ended. An upload may still be in progress when its call returns; a download waits for
+ * it. */
 static void upload_all(struct model *model) {
   int32_t positions[MOST_SEQUENCES];
   uint64_t bytes = (uint64_t)model->desc.sequences * sizeof *positions, begin = timing_now_ns();
@@ -204,7 +206,7 @@ static void take_rival(void *user, const struct json_object *object) {
   rivals->items[rivals->count++] = token;
 }
 
-/* A line for each that took a token of the same model, with as many sequences and as much before it. */
+/* Writes a line for each rival with the same model, number of sequences and context. */
 static void report_rivals(struct report *report, const struct rival_tokens *rivals, int which, int32_t sequences,
                           int32_t context, double us) {
   for (size_t i = 0; i < rivals->count; i++) {
@@ -218,7 +220,7 @@ static void report_rivals(struct report *report, const struct rival_tokens *riva
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------ */
 
-/* A token of every sequence; false: it is none of the vocabulary. */
+/* Replays one token of every sequence. False if a token is not in the vocabulary. */
 static bool replay_once(const struct model *model) {
   TRY(rondo_replay(model->slot));
   TRY(rondo_wait(model->slot, RONDO_FOREVER));
@@ -226,7 +228,7 @@ static bool replay_once(const struct model *model) {
   return token >= 0 && token < model->desc.vocabulary;
 }
 
-/* In microseconds. */
+/* The times of a token in microseconds. */
 struct token_time {
   double p50, p99_9;
 };
@@ -235,12 +237,12 @@ static struct token_time measure(const struct model *model, const struct options
                                  const char *name, int32_t context) {
   int32_t positions[MOST_SEQUENCES];
   struct samples samples = samples_take((size_t)options->samples);
-  for (int i = 0; i < MOST_SEQUENCES; i++) positions[i] = context - 1; /* the token is the last of so many */
+  for (int i = 0; i < MOST_SEQUENCES; i++) positions[i] = context - 1; /* the token is the last one of the context */
   TRY(rondo_upload(model->exec, model->ends.position, positions, (uint64_t)model->desc.sequences * sizeof(int32_t)));
   for (int64_t i = 0; i < WARM_REPLAYS && i < options->samples; i++) replay_once(model);
   for (int64_t i = 0; i < options->samples; i++) {
     uint64_t begin = timing_now_ns();
-    if (!replay_once(model)) exit(command_failed("bench: %s: a token is none of the vocabulary", name));
+    if (!replay_once(model)) exit(command_failed("bench: %s: a token is not in the vocabulary", name));
     samples_add(&samples, timing_now_ns() - begin);
     if (i % 100 == 99) progress(name, (size_t)i + 1, (size_t)options->samples);
   }
@@ -265,7 +267,7 @@ static void profile(const struct model *model, struct report *report) {
   free(tasks);
 }
 
-/* All contexts of one exec; the median with MUST_CONTEXT, or 0. */
+/* Measures all contexts of one exec. Returns the median for MUST_CONTEXT, or 0. */
 static double measure_contexts(struct model *model, const struct options *options, struct report *report, int which,
                                int weights) {
   struct token_time at_must = {0};
@@ -289,7 +291,7 @@ static double measure_contexts(struct model *model, const struct options *option
   return at_must.p50;
 }
 
-/* How long it took until the first token could be asked for. */
+/* Reports the time before the first replay. */
 static void report_opening(const struct model *model, struct report *report, int which, int weights) {
   char name[80];
   snprintf(name, sizeof name, "%s %s, %d sequence%s, to instantiate", model_names[which],
@@ -305,7 +307,7 @@ static void bench_model(const struct options *options, struct report *report, in
     struct model model = {.desc = ready_graph_called(model_names[which])->preset.llama};
     model.desc.weights = weight_types[weights];
     model.desc.nvfp4_scale = 0.01f;
-    model.desc.rope_frequencies = 0; /* as fast either way */
+    model.desc.rope_frequencies = 0; /* the time is the same with and without them */
     model.desc.context = options->context > options->capacity ? options->context : options->capacity;
     model.desc.sequences = options->sequences ? options->sequences : all_sequences[s];
     model_open(&model, options);
@@ -328,29 +330,29 @@ static const struct choice weights[] = {{"bf16", 1 << BF16}, {"e4m3", 1 << E4M3}
 static const struct argument arguments[] = {
     BACKEND_ARGUMENT(struct options),
     {.name = "model",
-     .help = "one of them only; may come several times",
+     .help = "only this model; may be repeated",
      .kind = VALUE_CHOICES,
      .offset = offsetof(struct options, models),
      .choices = models},
     {.name = "weights",
-     .help = "in one type only; may come several times; default bf16 and nvfp4",
+     .help = "only this type; may be repeated; default bf16 and nvfp4",
      .kind = VALUE_CHOICES,
      .offset = offsetof(struct options, weights),
      .choices = weights},
     {.name = "sequences",
-     .help = "that get a token at once; default 1, 4 and 16",
+     .help = "sequences that get a token at once; default 1, 4 and 16",
      .kind = VALUE_INT32,
      .offset = offsetof(struct options, sequences),
      .least = 1,
      .most = MOST_SEQUENCES},
     {.name = "context",
-     .help = "tokens that each one sees, with the last one; default 128, 512 and 4096",
+     .help = "tokens that each sequence sees, the last one included; default 128, 512 and 4096",
      .kind = VALUE_INT32,
      .offset = offsetof(struct options, context),
      .least = 1,
      .most = 131072},
     {.name = "capacity",
-     .help = "tokens that a KV cache has room for; default 4096",
+     .help = "capacity of a KV cache in tokens; default 4096",
      .kind = VALUE_INT32,
      .offset = offsetof(struct options, capacity),
      .least = 1,
@@ -362,11 +364,11 @@ static const struct argument arguments[] = {
      .least = 1,
      .most = 1e7},
     {.name = "profile",
-     .help = "how long each task takes, too",
+     .help = "also measure each task",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, is_profiled)},
     {.name = "rivals",
-     .help = "what command/bench/rivals.py llama wrote: theirs beside ours, of bf16",
+     .help = "show the times in a file of command/bench/rivals.py llama beside Rondo's in bf16",
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, rivals_path),
      .value_name = "FILE"},
@@ -376,8 +378,9 @@ static const struct argument arguments[] = {
 int bench_llama(int count, char **words) {
   static const struct grammar grammar = {
       .program = "rondo bench llama",
-      .about = "Times a token of a language model, from rondo_replay until the host sees it: models of the sizes of\n"
-               "SmolLM2 135M and Llama 3.2 1B, of random weights.\n",
+      .about =
+          "Times a token of a language model, from rondo_replay until the host sees it. The models have the sizes\n"
+          "of SmolLM2 135M and Llama 3.2 1B and random weights.\n",
       .status = BENCH_STATUS,
       .options = ARGUMENT_TABLE(arguments)};
   struct options options = {.samples = 2000, .capacity = 4096};

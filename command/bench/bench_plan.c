@@ -1,5 +1,5 @@
-/* bench_plan.c - rondo bench plan: how well and how fast buffers are placed, of the public minimalloc instances, read
- * from a folder; and how long large graphs take, from bench_scale.c. */
+/* bench_plan.c - rondo bench plan: places the buffers of the public minimalloc instances, which it reads from a folder,
+ * and shows the memory and the time. bench_scale.c measures large graphs. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -23,8 +23,8 @@ static void *take(uint64_t bytes) { return room_take(bytes, "bench plan"); }
 
 /* ---- minimalloc -------------------------------------------------------------------------------------------------- */
 
-/* https://github.com/google/minimalloc, benchmarks/challenging: all fit into this many bytes. Lines of
- * id,lower,upper,size after a head; a buffer lives from lower up to, but not including, upper. */
+/* https://github.com/google/minimalloc, benchmarks/challenging. All instances fit into CAPACITY bytes. After a heading,
+ * a file has lines of id,lower,upper,size; a buffer lives in the half-open interval [lower, upper). */
 enum { CAPACITY = 1048576, INSTANCE_BUFFERS = 4096 };
 
 struct instance {
@@ -55,7 +55,7 @@ static bool live_together(const struct instance *instance, uint32_t a, uint32_t 
   return instance->first[a] <= instance->last[b] && instance->first[b] <= instance->last[a];
 }
 
-/* Ends the program if two that live together share a byte: such a figure would be worth nothing. */
+/* Ends the program if two buffers that live at the same time share a byte: the figure would be worthless. */
 static void check(const char *name, const struct instance *instance, const uint64_t *offsets, uint64_t peak) {
   const uint64_t *bytes = instance->bytes;
   for (uint32_t a = 0; a < instance->count; a++) {
@@ -63,7 +63,7 @@ static void check(const char *name, const struct instance *instance, const uint6
     for (uint32_t b = 0; b < a; b++)
       wrong = wrong || (live_together(instance, a, b) && offsets[a] < offsets[b] + bytes[b] &&
                         offsets[b] < offsets[a] + bytes[a]);
-    if (wrong) exit(command_failed("%s: buffer %u is placed wrongly", name, a));
+    if (wrong) exit(command_failed("%s: buffer %u shares bytes with another one, or exceeds the memory", name, a));
   }
 }
 
@@ -131,16 +131,16 @@ static void minimalloc(const struct options *options, struct report *report) {
 
 static const struct argument arguments[] = {
     {.name = "scale",
-     .help = "instantiate 10,000 to 100,000 tasks on the host; default without a folder",
+     .help = "instantiate graphs of 10,000 to 100,000 tasks on the host; the default without --minimalloc",
      .kind = VALUE_FLAG,
      .offset = offsetof(struct options, scale)},
     {.name = "minimalloc",
-     .help = "place the buffers of each .csv file in it, as minimalloc's benchmarks have them",
+     .help = "place the buffers of each .csv file in the folder, which has minimalloc's format",
      .kind = VALUE_TEXT,
      .offset = offsetof(struct options, minimalloc),
      .value_name = "FOLDER"},
     {.name = "steps",
-     .help = "at most so many in a search; default what a plan takes",
+     .help = "the most steps of a search; default as for a plan",
      .kind = VALUE_INT64,
      .offset = offsetof(struct options, step_limit),
      .least = 1,
@@ -152,8 +152,8 @@ int bench_plan(int count, char **words) {
   static const struct grammar grammar = {
       .program = "rondo bench plan",
       .about =
-          "Times how long large graphs take from their description to an exec, and places the buffers of minimalloc's\n"
-          "benchmarks, which must fit into 1048576 bytes.\n",
+          "Measures the time from the description of large graphs to an exec, and the placement of the buffers of\n"
+          "minimalloc's benchmarks, which must fit into 1048576 bytes.\n",
       .status = BENCH_STATUS,
       .options = ARGUMENT_TABLE(arguments)};
   struct options options = {0};

@@ -1,4 +1,4 @@
-/* bench_qr.c - see bench_qr.h. */
+/* bench_qr.c - the timing of batched QR, its application, and inverses of triangles (bench_qr.h). */
 #include "bench_qr.h"
 
 #include <inttypes.h>
@@ -13,14 +13,15 @@
 #include "../room.h"
 #include "reference.h"
 
-/* The copies that make a case cold, or one of 2 GB. */
+/* Memory for every case: either the copies for cold operands, or one copy of 2 GB. */
 #define OPERAND_CAPACITY UINT64_C(2100000000)
 #define COPIED_BYTES     UINT64_C(500000000)
 enum { SCRATCH_CAPACITY = 704 << 20, ALIGNMENT = 256, LEAST_LAUNCHES = 4, RATIO_GATE = 30 };
 
 /* ---- What the library launches ----------------------------------------------------------------------------------- */
 
-/* A task as the library sees it, and where its operands lie in each copy. Not to be moved: the task points at them. */
+/* A case as a task of the library, and the offsets of its operands in each copy. The structure must not move, since the
+ * task points into it. */
 struct subject {
   rondo_graph *graph;
   struct op_operand operands[OP_MAX_OPERANDS];
@@ -53,7 +54,7 @@ static void add_task(const struct qr_memory *memory, const struct subject *subje
     if (subject->operands[i].present) data[i] = (void *)operand_at(memory, subject, i, copy);
   struct op_call call = {.task = &subject->task, .data = data, .scratch = (void *)memory->scratch};
   TRY(subject->task.op->select(&call, &memory->device->chip, &launches));
-  if (!launches.count) exit(command_failed("bench: the library launches nothing for '%s'", subject->task.op->name));
+  if (!launches.count) exit(command_failed("bench: the library chooses no kernel for '%s'", subject->task.op->name));
   for (uint32_t i = 0; i < launches.count; i++) bench_graph_add(graph, &launches.items[i]);
   snprintf(kernel, QR_NAME_BYTES, "%s", launches.items[0].kernel);
 }
@@ -68,7 +69,7 @@ static void add_least_squares(const struct qr_case *shape, rondo_graph *graph) {
   TRY(rondo_add_least_squares(graph, &desc));
 }
 
-/* V is factored where it is: orthogonal factors, which C can go through again and again. */
+/* V is factored in place. Its Q is orthogonal, and so it can be applied to C any number of times. */
 static void add_apply(const struct qr_case *shape, rondo_graph *graph) {
   const int64_t k = shape->m < shape->n ? shape->m : shape->n, factors[] = {shape->batch, k};
   const int64_t panels[] = {shape->batch, shape->n, shape->m}, others[] = {shape->batch, shape->columns, shape->m};
@@ -114,7 +115,7 @@ static void describe(const struct qr_case *shape, struct subject *subject) {
   subject_end_description(subject);
   const struct op *op = subject->task.op;
   if (op->scratch_bytes && op->scratch_bytes(&subject->task) > SCRATCH_CAPACITY)
-    exit(command_failed("bench: the scratch of a QR is more than there is room for"));
+    exit(command_failed("bench: the scratch of a QR is larger than the memory for it"));
 }
 
 /* ---- The bound --------------------------------------------------------------------------------------------------- */
@@ -148,7 +149,7 @@ void qr_memory_take(struct bench_device *device, uint32_t samples, struct qr_mem
 
 /* ---- Check ------------------------------------------------------------------------------------------------------- */
 
-/* `count` numbers of an operand of copy 0, from number `first` on. */
+/* Downloads `count` numbers of an operand of copy 0, from number `first` on. */
 static double *fetch(const struct qr_memory *memory, const struct subject *subject, uint32_t operand, int64_t first,
                      int64_t count) {
   const rondo_dtype dtype = subject->operands[operand].dtype;
@@ -187,7 +188,7 @@ static double solution_ratio(const struct qr_memory *memory, const struct subjec
   return ratio;
 }
 
-/* Of one more launch, since C is replaced. */
+/* The ratio of one more launch, since a launch replaces C. */
 static double applied_ratio(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
                             int64_t item) {
   char kernel[QR_NAME_BYTES];
@@ -217,7 +218,7 @@ static double inverse_ratio(const struct qr_memory *memory, const struct subject
   return ratio;
 }
 
-/* The first matrix, one in the middle and the last. */
+/* Checks the first matrix, one in the middle and the last. */
 static bool is_right(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
                      const char *kernel) {
   double worst = 0;
@@ -227,23 +228,23 @@ static bool is_right(const struct qr_memory *memory, const struct subject *subje
                    : shape->outputs == QR_INVERSE ? inverse_ratio(memory, subject, shape, item)
                    : shape->outputs == QR_X       ? solution_ratio(memory, subject, shape, item)
                                                   : ratio_of(memory, subject, shape, item);
-    if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN stays */
+    if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN is kept */
   }
   if (worst < RATIO_GATE) return true;
-  fprintf(stderr, "bench: LAPACK's ratio of %s is %.3g, at most %d is right\n", kernel, worst, RATIO_GATE);
+  fprintf(stderr, "bench: %s is wrong: LAPACK's ratio is %.3g, expected less than %d\n", kernel, worst, RATIO_GATE);
   return false;
 }
 
 /* ---- Time -------------------------------------------------------------------------------------------------------- */
 
-/* Of factorisations that take long, fewer. */
+/* Fewer launches of long factorisations. */
 static uint32_t launches_of(const struct qr_case *shape) {
   const double flops_of_graph = 5e10, most = bench_launches(qr_case_bytes(shape));
   double launches = flops_of_graph / qr_case_flops(shape);
   return (uint32_t)(launches > most ? most : launches < LEAST_LAUNCHES ? LEAST_LAUNCHES : launches);
 }
 
-/* V of every copy, where Q is applied. */
+/* QR_APPLIED: factors V of every copy. */
 static void factor_panels(const struct qr_memory *memory, const struct subject *subject, uint32_t copies) {
   static_assert((int)QR_PANEL_A == (int)QR_APPLY_V && (int)QR_PANEL_TAU == (int)QR_APPLY_TAU, "offsets are the same");
   struct subject panel = *subject;
@@ -256,7 +257,7 @@ static void factor_panels(const struct qr_memory *memory, const struct subject *
   bench_graph_end(&graph);
 }
 
-/* NaNs in the outputs: what is not written shows. */
+/* Fills the outputs with NaNs, so that the check finds a result that was not written. */
 static void poison_outputs(const struct qr_memory *memory, const struct subject *subject, const struct qr_case *shape,
                            uint32_t copies) {
   const uint32_t first = shape->outputs == QR_X         ? (uint32_t)LEAST_SQUARES_X
@@ -274,7 +275,7 @@ bool qr_measure(const struct qr_memory *memory, const struct qr_case *shape, con
   struct bench_device *device = memory->device;
   const uint32_t copies = bench_copies(subject.copy_bytes, options->is_warm), launches = launches_of(shape);
   if (copies * subject.copy_bytes > OPERAND_CAPACITY)
-    exit(command_failed("bench: %" PRIu64 " bytes of operands are more than there is room for", subject.copy_bytes));
+    exit(command_failed("bench: %" PRIu64 " bytes of operands are more than the memory for them", subject.copy_bytes));
   *result = (struct qr_result){.shape = *shape,
                                .is_warm = options->is_warm,
                                .is_programmatic = options->is_programmatic,

@@ -1,5 +1,5 @@
-/* bench_qr.h - times batched QR, what applies it, and triangular inverses in graphs of many launches. A graph's
- * launches take turns with copies of A and the outputs between whose uses 400 MB pass, unless they are to be warm. */
+/* bench_qr.h - times batched QR, its application, and triangular inverses, in graphs of many launches. The launches
+ * cycle through copies of A and of the outputs. Cold: 400 MB of other copies pass between two uses of a copy. */
 #ifndef RONDO_BENCH_QR_H
 #define RONDO_BENCH_QR_H
 
@@ -9,7 +9,7 @@
 struct qr_memory {
   struct bench_device *device;
   cu_address operands, scratch;
-  double copy_rate; /* bytes read and written in a microsecond */
+  double copy_rate; /* bytes read plus bytes written, for each microsecond */
 };
 
 struct qr_options {
@@ -17,10 +17,11 @@ struct qr_options {
   uint32_t samples;
 };
 
-/* Room for every case, until the device is closed; and the rate of copying 1 GB. */
+/* Allocates memory for every case, until the device is closed, and measures the rate of copying 1 GB. */
 void qr_memory_take(struct bench_device *device, uint32_t samples, struct qr_memory *memory);
 
-/* Times a case. false, with a sentence on stderr: a sampled matrix misses LAPACK's ratios, and nothing was timed. */
+/* Times a case. If a sampled matrix fails LAPACK's checks, it returns false after a sentence on stderr, and does not
+ * time the case. */
 bool qr_measure(const struct qr_memory *memory, const struct qr_case *shape, const struct qr_options *options,
                 struct qr_result *result);
 

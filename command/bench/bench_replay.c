@@ -1,7 +1,8 @@
-/* bench_replay.c - rondo bench replay: how long a replay takes: until it is launched, until its result can be seen,
- * from one task to a thousand, with inputs and outputs, in parallel branches, after idleness, with several slots. Each
- * beside the same work launched with the CUDA driver directly, in turns within one run. Without a GPU: the host
- * backend, by itself. */
+/* bench_replay.c - rondo bench replay: times replays until they are launched, and until their results are visible. The
+ * graphs have 1 to 1000 tasks, inputs and outputs, parallel branches, idle times before a replay, or several slots.
+ *
+ * Beside each graph, the same work is launched with the CUDA driver directly, alternately in one run. Without a GPU,
+ * only the host backend is timed. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +66,7 @@ static rondo_graph *chain(uint32_t count) {
   return graph;
 }
 
-/* 1 + width + 1 tasks. */
+/* One task, `width` tasks that read its result, and one task that reads theirs. */
 static rondo_graph *fan(uint32_t width) {
   rondo_graph *graph = graph_make();
   rondo_tensor first = tiny_state(graph), second = tiny_state(graph), middle, last;
@@ -98,7 +99,8 @@ static rondo_graph *in_out(uint64_t bytes, rondo_tensor *in, rondo_tensor *out) 
   return graph;
 }
 
-/* MANY times: an input that two tasks read, an output that two write and a third reads and writes. So all are moved. */
+/* MANY branches: an input that two tasks read, and an output that two tasks write and a third one reads and writes. No
+ * task can then use an input or output in place: all are copied. */
 static rondo_graph *many_in_out(void) {
   static const int64_t in_shape[] = {2, MANY_BYTES / 2}, out_shape[] = {3, MANY_BYTES / 2}, row[] = {1, MANY_BYTES / 2};
   rondo_graph *graph = graph_make();
@@ -128,7 +130,7 @@ static void dismantle(struct subject *subject) {
   TRY(rondo_graph_destroy(&subject->graph));
 }
 
-/* ---- One replay after the other ---------------------------------------------------------------------------------- */
+/* ---- Successive replays ------------------------------------------------------------------------------------------ */
 
 static void replay_once(rondo_slot slot) {
   TRY(rondo_replay(slot));
@@ -140,7 +142,7 @@ static void rival_once(struct bench *bench, struct cu_graph_exec *exec) {
   rival_synchronize(&bench->rival);
 }
 
-/* Takes turns of a hundred, so that clocks and neighbours treat both alike. */
+/* Alternates after every hundred replays, so that clocks and other programs affect both equally. */
 static void in_turns(struct bench *bench, const char *name, rondo_slot slot, struct cu_graph_exec *rival, size_t count,
                      struct samples *ours, struct samples *theirs) {
   *ours = samples_take(count);
@@ -161,7 +163,8 @@ static void in_turns(struct bench *bench, const char *name, rondo_slot slot, str
   }
 }
 
-/* Visible time of a graph beside its rival's; the rival's p50 in *rival_us if asked for. */
+/* Measures the time until a graph's result is visible, beside its rival's. The rival's p50 goes to *rival_us, unless
+ * that is NULL. */
 static void compare(struct bench *bench, const char *name, rondo_graph *graph, struct cu_graph_exec *rival,
                     const char *against, double limit) {
   struct report *report = &bench->report;
@@ -183,7 +186,7 @@ static void compare(struct bench *bench, const char *name, rondo_graph *graph, s
 
 /* ---- The measurements -------------------------------------------------------------------------------------------- */
 
-/* The call alone: what Rondo adds to cuGraphLaunch. */
+/* The time of the call: the time that Rondo adds to cuGraphLaunch. */
 static void launch_cost(struct bench *bench) {
   if (!bench->has_rival) return;
   size_t count = bench->samples;
@@ -212,7 +215,7 @@ static void launch_cost(struct bench *bench) {
   dismantle(&subject);
 }
 
-/* PyTorch's replay of a graph with one small kernel, if python3 has torch and a GPU. 0: it has not. */
+/* The time of PyTorch's replay of a graph with one small kernel. 0 if python3 has no torch or no GPU. */
 static double torch_replay_us(void) {
   static const char script[] =
       "python3 - 2>/dev/null <<'END'\n"
@@ -236,7 +239,7 @@ static double torch_replay_us(void) {
 
 static const char one_task[] = "one task, result in host memory", on_device[] = "one task, result left on the device";
 
-/* One task beside its rival's. Leaves ours sorted, to be freed. */
+/* Measures one task beside its rival. Returns Rondo's samples, sorted; the caller frees them. */
 static struct samples visible_result(struct bench *bench, const char *name, rondo_graph *graph,
                                      struct cu_graph_exec *rival) {
   struct report *report = &bench->report;
@@ -256,8 +259,8 @@ static struct samples visible_result(struct bench *bench, const char *name, rond
   return ours;
 }
 
-/* What the operating system takes from a program that only looks at the clock, for as long as a replay lasts: no replay
- * can be steadier. */
+/* The interruptions by the operating system, for a program that only reads the clock for the length of a replay. No
+ * replay can be steadier. */
 static void machine(struct bench *bench, const struct samples *replays, double replay_us) {
   struct samples spins = samples_take(replays->count);
   for (size_t i = 0; i < replays->count; i++) {
@@ -265,7 +268,7 @@ static void machine(struct bench *bench, const struct samples *replays, double r
     while ((double)(now - begin) < replay_us * 1e3) now = timing_now_ns();
     samples_add(&spins, now - begin);
   }
-  report_samples(&bench->report, "  as long, looking at the clock only", &spins);
+  report_samples(&bench->report, "  the same time, only reading the clock", &spins);
   report_figure(&bench->report, "  p99.9 / p50", samples_us(&spins, 99.9) / samples_us(&spins, 50), "x", 0);
   samples_free(&spins);
 }
@@ -301,7 +304,7 @@ static void inputs_and_outputs(struct bench *bench) {
   compare(bench, "4 times 1 KB in, read by 2 tasks, 1.5 KB out", many_in_out(), rival, "copy nodes + synchronize", 0);
 }
 
-/* Replays back to back, `slots` in flight: microseconds a replay. */
+/* The time of a replay in microseconds, with `slots` replays in flight. */
 static double throughput_us(struct bench *bench, rondo_graph *graph, uint32_t slots, size_t replays) {
   struct subject subject = instantiate(bench, graph, &(rondo_exec_options){.slots = slots});
   uint64_t begin = 0;
@@ -328,7 +331,7 @@ static double rival_throughput_us(struct bench *bench, struct cu_graph_exec *riv
   return (double)(timing_now_ns() - begin) / 1e3 / (double)replays;
 }
 
-/* Device time: replays follow each other without a gap, so the time of one is the device's. */
+/* The device's time: replays follow each other without a gap, and so the time of one is that of the device. */
 static void chains(struct bench *bench) {
   static const uint32_t counts[] = {1, 10, 100, 1000};
   size_t replays = bench->samples / 10 + 100;
@@ -398,9 +401,9 @@ static void slots(struct bench *bench) {
   }
 }
 
-/* ---- All of them ------------------------------------------------------------------------------------------------- */
+/* ---- The command ------------------------------------------------------------------------------------------------- */
 
-/* One bit each, in the order in which they run. */
+/* Each group is a bit of options.groups. They run in this order. */
 enum group { LAUNCH, VISIBLE, IN_OUT, CHAINS, BRANCHES, IDLE, SLOTS, GROUPS };
 
 static void (*const measures[GROUPS])(struct bench *) = {
@@ -415,26 +418,26 @@ static const struct choice groups[] = {
 static const struct argument arguments[] = {
     BACKEND_ARGUMENT(struct options),
     {.name = "samples",
-     .help = "of each measurement, ten times as many for one task; default 20000",
+     .help = "samples of each measurement, ten times as many for one task; default 20000",
      .kind = VALUE_INT64,
      .offset = offsetof(struct options, samples),
      .least = 100,
      .most = 1e7},
     {.name = "only",
-     .help = "some of the groups; may come several times",
+     .help = "only this group; may be repeated",
      .kind = VALUE_CHOICES,
      .offset = offsetof(struct options, groups),
      .choices = groups},
     JSON_ARGUMENT(struct options),
 };
 
-/* Replays of one task that the groups make, in units of the samples, and what else they take. */
+/* The work of each group: replays of one task for each sample, and other seconds. */
 static const struct {
   double replays, seconds;
 } amounts[GROUPS] = {[LAUNCH] = {1, 0},   [VISIBLE] = {30, 0}, [IN_OUT] = {8, 0}, [CHAINS] = {40, 0},
                      [BRANCHES] = {4, 0}, [IDLE] = {0, 5},     [SLOTS] = {3, 0}};
 
-/* So that nobody wonders whether it hangs: by what a few replays take, twice where each has a rival beside it. */
+/* Shows the expected duration, from the time of a few replays; twice that if each has a rival. */
 static void tell_duration(struct bench *bench, uint32_t wanted) {
   enum { TRIALS = 200 };
   struct subject subject = instantiate(bench, chain(1), &(rondo_exec_options){0});
@@ -447,7 +450,7 @@ static void tell_duration(struct bench *bench, uint32_t wanted) {
     if (!wanted || wanted >> i & 1)
       seconds += amounts[i].seconds + amounts[i].replays * (double)bench->samples * replay_seconds;
   if (bench->has_rival) seconds *= 2;
-  output_print(&bench->report.output, "takes some %.0f s with %zu samples (--samples)\n", ceil(seconds / 5) * 5,
+  output_print(&bench->report.output, "takes about %.0f s with %zu samples (--samples)\n", ceil(seconds / 5) * 5,
                bench->samples);
 }
 
@@ -456,7 +459,8 @@ static void measure(struct bench *bench, uint32_t wanted) {
   TRY(rondo_runtime_info(bench->runtime, &info));
   bench->has_rival = info.backend == RONDO_BACKEND_CUDA;
   if (bench->has_rival && !rival_open(&bench->rival))
-    exit(command_failed("the rival cannot use the GPU that Rondo uses: nothing to compare with"));
+    exit(command_failed(
+        "bench: the CUDA driver used directly cannot open Rondo's GPU: there is nothing to compare with"));
   report_machine(&bench->report, &info);
   tell_duration(bench, wanted);
   for (int i = 0; i < GROUPS; i++)
@@ -466,8 +470,8 @@ static void measure(struct bench *bench, uint32_t wanted) {
 int bench_replay(int count, char **words) {
   static const struct grammar grammar = {.program = "rondo bench replay",
                                          .about = "Times replays, each kind beside the same work launched with the "
-                                                  "CUDA driver directly. Without a GPU: the host\n"
-                                                  "backend by itself, and no figure can miss.\n",
+                                                  "CUDA driver directly. Without a GPU\n"
+                                                  "it times the host backend alone, and there is no figure to reach.\n",
                                          .status = BENCH_STATUS,
                                          .options = ARGUMENT_TABLE(arguments)};
   struct options options = {.samples = 20000};

@@ -1,4 +1,4 @@
-/* bench_rowmax_tile.c - see bench_rowmax_tile.h. */
+/* bench_rowmax_tile.c - checks and measures the kernels of rowmax_tile.cu (bench_rowmax_tile.h). */
 #include "bench_rowmax_tile.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@
 
 enum {
   NUMBERS = ROWMAX_TILE * ROWMAX_TILE,
-  PRODUCTS = 10000, /* of a launch whose cycles are counted */
-  LAUNCHES = 200,   /* of a graph that is timed, one product each */
+  PRODUCTS = 10000, /* products of a launch whose cycles are counted */
+  LAUNCHES = 200,   /* launches of a timed graph, with one product each */
   ALIGNMENT = 256,
 };
 
@@ -22,7 +22,7 @@ static const struct way {
 } ways[] = {ROWMAX_TILE_KERNELS(WAY)};
 enum { WAYS = sizeof ways / sizeof *ways };
 
-/* On the device. */
+/* Addresses on the device. */
 struct operands {
   cu_address a, b, most, cycles;
 };
@@ -48,7 +48,7 @@ static double cycles_of_product(struct bench_device *device, const struct way *w
   struct bench_graph graph = bench_graph_begin(device, false);
   add_way(&graph, way, at, PRODUCTS);
   bench_graph_finish(&graph);
-  for (int i = 0; i < 2; i++) bench_graph_run(&graph); /* once for the caches */
+  for (int i = 0; i < 2; i++) bench_graph_run(&graph); /* the first run fills the caches */
   bench_graph_end(&graph);
   bench_fetch(device, &cycles, at->cycles, sizeof cycles);
   return (double)cycles / PRODUCTS;
@@ -64,7 +64,7 @@ static double us_of_launch(struct bench_device *device, const struct way *way, c
   return us;
 }
 
-/* Sixteen products of bf16, added in fp32 in any order. */
+/* Checks the maxima of sums of 16 products of bf16 numbers, added in fp32 in any order. */
 static bool is_right(struct bench_device *device, const struct way *way, const struct operands *at) {
   uint16_t bits[2][NUMBERS];
   double numbers[2][NUMBERS], row[ROWMAX_TILE];
@@ -75,7 +75,7 @@ static bool is_right(struct bench_device *device, const struct way *way, const s
   for (size_t r = 0; r < ROWMAX_TILE; r++) {
     double expected = reference_softmax(&numbers[0][r * ROWMAX_TILE], numbers[1], ROWMAX_TILE, ROWMAX_TILE, 1, 0, row);
     if (fabs((double)most[r] - expected) <= 1e-5) continue;
-    command_failed("bench: %s is wrong: row %zu has the maximum %.7g, not %.7g", way->kernel, r, (double)most[r],
+    command_failed("bench: %s is wrong: the maximum of row %zu is %.7g, expected %.7g", way->kernel, r, (double)most[r],
                    expected);
     return false;
   }
@@ -91,7 +91,8 @@ uint32_t rowmax_tile_measure(struct bench_device *device, struct report *report,
   for (int i = 0; i < WAYS; i++) {
     const struct way *way = &ways[i];
     fprintf(stderr, "rowmax-tile: %s\n", way->about);
-    bench_set(device, at.most, 0xff, ROWMAX_TILE * sizeof(float)); /* NaNs: what is not written shows */
+    bench_set(device, at.most, 0xff,
+              ROWMAX_TILE * sizeof(float)); /* NaNs: the check finds a result that was not written */
     const double cycles = cycles_of_product(device, way, &at);
     if (!is_right(device, way, &at)) {
       wrong++;

@@ -1,5 +1,6 @@
-/* bench_scale.c - see bench_scale.h. Graphs of user kernels, since only their number and their tensors matter here: the
- * shapes that were slow once, two factorisations of a matrix of tiles, and the layers of a transformer. */
+/* bench_scale.c - measures the planning of large graphs (bench_scale.h). The tasks are own kernels, since only the
+ * number of tasks and their tensors matter. The graphs have shapes that were slow in earlier versions, two
+ * factorisations of a matrix of tiles, and the layers of a transformer. */
 #include "bench_scale.h"
 
 #include <stdio.h>
@@ -7,12 +8,12 @@
 
 enum { VECTOR_BYTES = 1024, ROW_BYTES = 64, TILE = 8 };
 
-/* What is asked for: of 10,000 tasks a second in all and 20 MB, of ten times as many ten seconds. The planning of
- * 32,768 takes two seconds and 200 MB at the most. */
+/* The figures to reach: 10,000 tasks take at most 1 second and 20 MB, 100,000 tasks at most 10 seconds. Planning 32,768
+ * tasks takes at most 2 seconds and 200 MB. */
 static const double seconds_per_task_most = 1e-4, host_bytes_per_task_most = 2000;
 static const double planning_seconds_per_task_most = 2.0 / 32768, peak_bytes_per_task_most = 200e6 / 32768;
 
-/* A graph that is being described. `task_limit` is what its shape aims at; some end a little below. */
+/* A graph during its description. A shape adds up to `task_limit` tasks; some shapes end a little below. */
 struct subject {
   rondo_graph *graph;
   uint32_t task_limit, task_count;
@@ -78,7 +79,7 @@ static void fan_in(struct subject *s) {
   ADD(s, READS(all), WRITES(s->out));
 }
 
-/* Half of them write a row each, the others read all rows. */
+/* Half of the tasks write a row each; the others read all rows. */
 static void bipartite(struct subject *s) {
   int64_t half = s->task_limit / 2;
   rondo_tensor from, to;
@@ -89,14 +90,14 @@ static void bipartite(struct subject *s) {
   ADD(s, READS(s->in), WRITES(s->out));
 }
 
-/* ---- Shapes of many conflicts, nearly all of which others imply -------------------------------------------------- */
+/* ---- Shapes of many conflicts, nearly all of which follow from others -------------------------------------------- */
 
 static uint32_t random_below(uint64_t *state, uint32_t limit) {
   *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407); /* Knuth's MMIX */
   return (uint32_t)((*state >> 32) * limit >> 32);
 }
 
-/* Of one state, read, written or both. */
+/* Each task reads a window of one state, writes it, or both. */
 static void windows(struct subject *s) {
   enum { SIDE = 4096 };
   static const rondo_access accesses[] = {RONDO_READ, RONDO_WRITE, RONDO_READ_WRITE};
@@ -114,7 +115,7 @@ static void windows(struct subject *s) {
   ADD(s, READS(s->in), WRITES(s->out));
 }
 
-/* One reads all, the next one writes an element, in turn. */
+/* Alternately, a task reads all elements and a task writes one. */
 static void all_and_elements(struct subject *s) {
   rondo_tensor column;
   TRY(rondo_state(s->graph, "column", RONDO_U8, 2, (int64_t[]){s->task_limit, 1}, &column));
@@ -126,7 +127,7 @@ static void all_and_elements(struct subject *s) {
   ADD(s, READS(s->in), WRITES(s->out));
 }
 
-/* One reads a row, the next one writes a column, in turn. */
+/* Alternately, a task reads a row and a task writes a column. */
 static void rows_and_columns(struct subject *s) {
   int64_t side = s->task_limit / 2;
   rondo_tensor square;
@@ -178,7 +179,7 @@ static void cholesky(struct subject *s) {
   free(a.at);
 }
 
-/* Each step factors a column of tiles, one under the other, and each of these is applied to the columns behind it. */
+/* Each step factors a column of tiles from top to bottom, and applies each factor to the columns right of it. */
 static void qr(struct subject *s) {
   int64_t n = 1;
   while (n * (n + 1) * (2 * n + 1) / 6 < s->task_limit) n++;
@@ -200,7 +201,8 @@ static void qr(struct subject *s) {
   free(a.at);
 }
 
-/* Twelve tasks a layer: two norms, q, k and v side by side, attention, three projections, an activation, two sums. */
+/* A layer has twelve tasks: two norms, q, k and v in parallel, attention, three projections, an activation, two
+ * sums. */
 static void transformer(struct subject *s) {
   enum { TASKS_OF_A_LAYER = 12, HIDDEN = 64 * 1024, WIDE = 4 * HIDDEN };
   rondo_tensor x = temporary(s, HIDDEN);
@@ -235,7 +237,7 @@ static double seconds_since(uint64_t *begin_ns) {
   return (double)passed_ns / 1e9;
 }
 
-/* What a graph has taken of memory, now and at the most. */
+/* The memory of the process: now, and the most so far. */
 struct taken {
   uint64_t bytes, most;
 };
@@ -254,7 +256,7 @@ static void give_counted(void *user, void *memory, size_t bytes) {
   free(memory);
 }
 
-/* A line of the table. Returns the bytes of the temporaries. */
+/* Measures a graph and writes a line of the table. Returns the bytes of the temporaries. */
 static uint64_t measure(const char *name, void (*shape)(struct subject *), uint32_t task_count, struct report *report) {
   struct subject s = {.task_limit = task_count};
   struct taken taken = {0};
@@ -283,7 +285,7 @@ static uint64_t measure(const char *name, void (*shape)(struct subject *), uint3
   TRY(rondo_close_exec(&exec));
   TRY(rondo_graph_destroy(&s.graph));
   TRY(rondo_close(&runtime));
-  /* Small graphs are there for their bytes. */
+  /* Small graphs are measured for their bytes only. */
   bool is_missed =
       task_count >= 1000 &&
       (all > seconds_per_task_most * task_count || (double)plan.host_bytes > host_bytes_per_task_most * task_count ||

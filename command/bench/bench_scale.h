@@ -1,10 +1,10 @@
-/* bench_scale.h - how long large graphs take from their description to an exec, and how much memory. */
+/* bench_scale.h - measures large graphs: the time from the description to an exec, and the memory. */
 #ifndef RONDO_BENCH_SCALE_H
 #define RONDO_BENCH_SCALE_H
 
 #include "timing.h"
 
-/* A line a graph, on the host backend. */
+/* Writes a line for each graph, on the host backend. */
 void bench_scale(struct report *report);
 
 #endif

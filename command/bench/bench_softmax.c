@@ -1,5 +1,5 @@
-/* bench_softmax.c - see bench_softmax.h. Numbers are normally distributed, as those of the rivals are: how much power a
- * product takes depends on them. */
+/* bench_softmax.c - the timing of attention and the fused softmax (bench_softmax.h). The operands are normally
+ * distributed, as those of the rivals are: the power that a product takes depends on its numbers. */
 #include "bench_softmax.h"
 
 #include <inttypes.h>
@@ -15,15 +15,15 @@
 #include "../room.h"
 #include "reference.h"
 
-/* Room for every case: the copies that make it cold, or one of 540 MB. */
+/* Memory for every case: either the copies for cold operands, or one copy of 540 MB. */
 #define OPERAND_CAPACITY UINT64_C(1000000000)
 enum {
   SCRATCH_CAPACITY = 512 << 20,
   BATCH_MOST = 64,
   PAGES_MOST = 4096,
   ALIGNMENT = 256,
-  LEAST_CHIP = 90,    /* with kernels of its own */
-  PORTABLE_CHIP = 91, /* no chip is: without any, and else as the one at hand, whose machine code runs */
+  LEAST_CHIP = 90,    /* the oldest chip with its own attention kernels */
+  PORTABLE_CHIP = 91, /* no chip has this number: the library chooses portable kernels for it */
   PORTABLE_SHARED_BYTES = 163 * 1024,
   PAUSE_NS = 100 * 1000 * 1000,
   LOAD_NS = 200 * 1000 * 1000,
@@ -39,13 +39,13 @@ void softmax_memory_take(struct bench_device *device, struct softmax_memory *mem
 
 /* ---- What the library launches ----------------------------------------------------------------------------------- */
 
-/* A task as the library sees it, and where its operands lie in each copy. */
+/* A case as a task of the library, and the offsets of its operands in each copy. */
 struct subject {
   const struct softmax_case *shape;
   rondo_graph *graph;
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task task;
-  uint32_t out; /* which operand it is */
+  uint32_t out; /* the operand's index */
   uint64_t offset[OP_MAX_OPERANDS], copy_bytes;
   uint32_t copies;
 };
@@ -56,7 +56,7 @@ static uint64_t operand_bytes(const struct op_operand *operand) {
   return (uint64_t)op_elements(operand) * rondo_dtype_bits(operand->dtype) / 8;
 }
 
-/* A prompt's heads lie side by side, as a projection leaves them; a cache's behind each other. */
+/* In a prompt the heads of a token are contiguous, as a projection writes them. In a cache the rows of a head are. */
 static bool has_heads_first(const struct softmax_case *shape) { return shape->kind == SOFTMAX_DECODE; }
 
 static rondo_tensor add_heads(const struct subject *subject, const char *name, rondo_dtype dtype, int64_t items,
@@ -70,11 +70,11 @@ static rondo_tensor add_heads(const struct subject *subject, const char *name, r
   return tensor;
 }
 
-/* Of a batch item; the pool has as many as all items have. */
+/* The pages of a batch item. The pool has the pages of all items and no others. */
 static int64_t item_pages(const struct softmax_case *shape) { return shape->keys / shape->page_rows; }
 
-/* Which page of the pool is page `index` of an item: neighbours lie apart. The factor has no divisor in common with a
- * power of two, which the number of pages is. */
+/* The page of the pool for page `index` of an item. Neighbours are far apart in the pool. The factor is odd and the
+ * number of pages a power of two, and so each page of the pool is used once. */
 static int64_t page_of(const struct softmax_case *shape, int64_t item, int64_t index) {
   int64_t pages = item_pages(shape);
   return (item * pages + index) * 40503 % (shape->batch * pages);
@@ -141,7 +141,7 @@ static void subject_describe(struct subject *subject, const struct softmax_case 
   const struct op *op = subject->task.op;
   if (subject->copies * subject->copy_bytes > OPERAND_CAPACITY || shape->batch > BATCH_MOST ||
       (op->scratch_bytes && op->scratch_bytes(&subject->task) > SCRATCH_CAPACITY))
-    exit(command_failed("bench: %" PRIu64 " bytes of operands, or their scratch, are more than there is room for",
+    exit(command_failed("bench: %" PRIu64 " bytes of operands, or their scratch, are more than the memory for them",
                         subject->copy_bytes));
 }
 
@@ -169,7 +169,7 @@ static void fill(const struct softmax_memory *memory, const struct subject *subj
       if (subject->operands[o].dtype == RONDO_E4M3)
         bench_fill(device, operand_at(memory, subject, o, i), operand_bytes(&subject->operands[o]), BENCH_NORMAL_E4M3,
                    2 + o);
-  /* NaNs: what is not written shows, and what is read of scratch that nobody has written. */
+  /* NaNs: the check finds a result that was not written, and a read of scratch that no kernel has written. */
   for (uint32_t i = 0; i < subject->copies; i++)
     bench_set(device, operand_at(memory, subject, subject->out, i), 0xff,
               operand_bytes(&subject->operands[subject->out]));
@@ -199,7 +199,7 @@ static void add_task(const struct softmax_memory *memory, const struct subject *
   if (subject->shape->page_rows) data[ATTENTION_KV_PAGES] = (void *)memory->pages;
   struct op_call call = {.task = &subject->task, .data = data, .scratch = (void *)memory->scratch};
   TRY(subject->task.op->select(&call, &chip, &launches));
-  if (!launches.count) exit(command_failed("bench: the library launches nothing for '%s'", subject->task.op->name));
+  if (!launches.count) exit(command_failed("bench: the library chooses no kernel for '%s'", subject->task.op->name));
   if (options->change) options->change(options->user, &launches.items[0]);
   for (uint32_t i = 0; i < launches.count; i++) bench_graph_add(graph, &launches.items[i]);
   snprintf(kernel, SOFTMAX_NAME_BYTES, "%s", launches.items[0].kernel);
@@ -209,7 +209,7 @@ static void add_task(const struct softmax_memory *memory, const struct subject *
 
 static void *take(uint64_t bytes) { return room_take(bytes, "bench"); }
 
-/* `bytes` of an operand of copy 0, from byte `first` on. */
+/* Downloads `bytes` bytes of an operand of copy 0, from byte `first` on. */
 static void *fetch(const struct softmax_memory *memory, const struct subject *subject, uint32_t operand, uint64_t first,
                    uint64_t bytes) {
   void *fetched = take(bytes);
@@ -233,7 +233,7 @@ static void decode(rondo_dtype dtype, const uint8_t *bytes, int64_t count, doubl
   for (int64_t i = 0; i < count && dtype == RONDO_BF16; i++) values[i] = bf16(bits[i]);
 }
 
-/* The rows of one head of a batch item, one behind the other; without pages all of the item comes at once. */
+/* The rows of one head of a batch item, contiguous. Without pages one download fetches all rows of the item. */
 static double *head_rows(const struct softmax_memory *memory, const struct subject *subject, uint32_t index,
                          int64_t item, int64_t head, int64_t count) {
   const struct op_operand *operand = &subject->operands[index];
@@ -264,7 +264,7 @@ static double *head_rows(const struct softmax_memory *memory, const struct subje
   return values;
 }
 
-/* In units of what is allowed. */
+/* The error of a row, divided by the allowed error. */
 static double attention_row_error(const struct softmax_case *shape, const double *q, const double *k, const double *v,
                                   int64_t row, const double *o) {
   int64_t seen = shape->causal ? row + 1 + shape->keys - shape->queries : shape->keys, d = shape->dimension;
@@ -281,7 +281,7 @@ static double attention_row_error(const struct softmax_case *shape, const double
   return worst;
 }
 
-/* First, middle and last row of one head. */
+/* The largest error of the first, middle and last row of one head. */
 static double head_error(const struct softmax_memory *memory, const struct subject *subject, int64_t item,
                          int64_t head) {
   const struct softmax_case *shape = subject->shape;
@@ -307,7 +307,7 @@ static double attention_error(const struct softmax_memory *memory, const struct 
               head_error(memory, subject, subject->shape->batch - 1, subject->shape->heads - 1));
 }
 
-/* A few rows, the first and the last among them. */
+/* The largest error of a few rows, the first and the last among them. */
 static double gemm_error(const struct softmax_memory *memory, const struct subject *subject) {
   enum { SAMPLED_ROWS = 6 };
   const struct softmax_case *shape = subject->shape;
@@ -335,7 +335,7 @@ static double gemm_error(const struct softmax_memory *memory, const struct subje
   return worst;
 }
 
-/* Of the result in copy 0. */
+/* Are all numbers of the result in copy 0 finite? */
 static bool is_all_numbers(const struct softmax_memory *memory, const struct subject *subject) {
   const struct op_operand *operand = &subject->operands[subject->out];
   uint64_t count = operand_bytes(operand) / 2, bad = 0;
@@ -351,20 +351,21 @@ static bool is_right(const struct softmax_memory *memory, const struct subject *
   char label[SOFTMAX_LABEL_BYTES];
   softmax_case_label(subject->shape, label);
   if (!is_all_numbers(memory, subject)) {
-    command_failed("bench: %s: %s leaves results that are no numbers", label, kernel);
+    command_failed("bench: %s: %s is wrong: a result is NaN or infinite", label, kernel);
     return false;
   }
   double worst =
       softmax_kind_is_attention(subject->shape->kind) ? attention_error(memory, subject) : gemm_error(memory, subject);
   if (worst <= 1) return true;
-  command_failed("bench: %s: %s is wrong: a sampled row is %.3g times as far from its value in fp64 as is allowed",
-                 label, kernel, worst);
+  command_failed("bench: %s: %s is wrong: the error of a sampled row is %.3g times the allowed one", label, kernel,
+                 worst);
   return false;
 }
 
 /* ---- Times ------------------------------------------------------------------------------------------------------- */
 
-/* What is bound by arithmetic need not be cold: about 8 ms on an H200, so that a pause's clock lasts for all of it. */
+/* Cases that are bound by arithmetic need no cold operands. Their graph takes about 8 ms on an H200, so that the clock
+ * of a pause lasts for all of it. */
 static uint32_t launch_count(const struct softmax_case *shape, enum softmax_state state) {
   if (state == SOFTMAX_COLD || shape->kind == SOFTMAX_DECODE || !softmax_kind_is_attention(shape->kind))
     return bench_launches(softmax_case_bytes(shape));

@@ -1,5 +1,6 @@
-/* bench_upload.c - rondo bench upload: how fast weights come to the device, in tensors of one size, in one call and in
- * one each, from ordinary memory that no cache holds, beside one upload from pinned memory, which is the bus. */
+/* bench_upload.c - rondo bench upload: times uploads of tensors of one size to the device, in one call and in one call
+ * per tensor. The source is ordinary memory that no cache holds. An upload of one tensor from pinned memory shows the
+ * speed of the bus. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ struct options {
   const char *json;
 };
 
-/* `count` tensors in a graph of their own, and one to download. */
+/* A graph with `count` tensors to upload, and one to download. */
 struct subject {
   rondo_graph *graph;
   rondo_runtime *runtime;
@@ -59,7 +60,8 @@ static void subject_close(struct subject *s) {
   TRY(rondo_graph_destroy(&s->graph));
 }
 
-/* Until all are there: an upload may be on its way when it returns, and a download of the exec's comes behind it. */
+/* Uploads all tensors and waits for their end. An upload may still be in progress when its call returns; a download
+ * from the same exec waits for it. */
 static uint64_t upload_all(const struct subject *s, bool in_one_call) {
   uint64_t word, begin = timing_now_ns();
   if (in_one_call) TRY(rondo_upload_all(s->exec, s->contents, s->count));
@@ -69,7 +71,7 @@ static uint64_t upload_all(const struct subject *s, bool in_one_call) {
   return timing_now_ns() - begin;
 }
 
-/* The median of some, in GB/s. */
+/* The median speed in GB/s. */
 static double measure(struct subject *s, const unsigned char *source, int64_t bytes, bool in_one_call,
                       int64_t sample_count) {
   for (uint32_t i = 0; i < s->count; i++)
@@ -81,7 +83,7 @@ static double measure(struct subject *s, const unsigned char *source, int64_t by
   return (double)(s->count * bytes) / us / 1e3;
 }
 
-/* Of the input's place, which is pinned, and whose content is whatever was there. */
+/* The speed of an upload from an input's memory, which is pinned. Its content does not matter. */
 static double measure_bus(struct subject *s, const struct options *options) {
   subject_open(s, options, pinned_bytes(options));
   s->count = 1;
@@ -103,7 +105,7 @@ static void bench_size(struct subject *s, const struct options *options, struct 
   subject_close(s);
 }
 
-/* Random: what is all zeros the memory may hold once. */
+/* Random numbers: the memory may store pages of zeros only once. */
 static unsigned char *source_make(const struct options *options) {
   size_t bytes = (size_t)options->total << 20;
   uint64_t state = UINT64_C(0x9e3779b97f4a7c15),
@@ -118,13 +120,13 @@ static unsigned char *source_make(const struct options *options) {
 static const struct argument arguments[] = {
     BACKEND_ARGUMENT(struct options),
     {.name = "samples",
-     .help = "of each size; default 7",
+     .help = "uploads of all tensors of a size; the median is shown; default 7",
      .kind = VALUE_INT64,
      .offset = offsetof(struct options, samples),
      .least = 1,
      .most = 1e4},
     {.name = "total",
-     .help = "MB of all tensors of a size, of which there are 4096 at most; default 512",
+     .help = "MB of all tensors of one size, at most 4096 of them; default 512",
      .kind = VALUE_INT64,
      .offset = offsetof(struct options, total),
      .least = 1,
@@ -135,7 +137,7 @@ static const struct argument arguments[] = {
 int bench_upload(int count, char **words) {
   static const struct grammar grammar = {
       .program = "rondo bench upload",
-      .about = "Times uploads of tensors of one size, in one call and in one each, until all are on the device.\n",
+      .about = "Times uploads of tensors of one size, in one call and in one call per tensor.\n",
       .status = BENCH_STATUS,
       .options = ARGUMENT_TABLE(arguments)};
   static struct subject subject;

@@ -1,6 +1,6 @@
-/* bench_wait.c - rondo bench wait: how long after its launch a replay is seen to be done, by each way to wait, for work
- * from a microsecond to ten milliseconds: of one thread, and of products that all threads of the host backend share,
- * where whoever waits may stand in their way. */
+/* bench_wait.c - rondo bench wait: times replays from their launch until the host sees their end, for each way to wait.
+ * The work takes 1 us to 10 ms. It is that of one thread, or products that all threads of the host backend share; a
+ * thread that spins while it waits may then slow them down. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct options {
   rondo_backend backend;
   int64_t samples;
   int32_t threads;
-  double seconds; /* of each measurement at most */
+  double seconds; /* the most time of each measurement */
   const char *json;
 };
 
@@ -26,7 +26,7 @@ struct options {
 struct work {
   const char *name;
   uint64_t spin_ns;    /* of one thread; 0: products */
-  int32_t rows, count; /* of their matrix, and how many there are, one after the other */
+  int32_t rows, count; /* of the matrix; and the number of successive products */
 };
 
 static const struct work works[] = {
@@ -61,10 +61,10 @@ static void products_add(rondo_graph *graph, const struct work *work) {
 struct way {
   const char *name;
   rondo_wait_mode mode;
-  bool polls; /* a notice's file, as services do */
+  bool polls; /* waits in poll for a notice, as services do */
 };
 
-/* The default is the last. */
+/* The last way is the default. */
 static const struct way ways[] = {
     {"spin", RONDO_WAIT_SPIN, false},
     {"block", RONDO_WAIT_BLOCK, false},
@@ -123,7 +123,7 @@ static void replay_once(const struct subject *s) {
 
 /* ---- Measurements ------------------------------------------------------------------------------------------------ */
 
-/* Each turn in a runtime of its own: one that spins takes a core as long as it is open. */
+/* Each series has its own runtime: a runtime that spins occupies a core while it is open. */
 static void take_turn(const struct options *options, const struct work *work, const struct way *way,
                       struct samples *samples) {
   struct subject s;
@@ -139,7 +139,7 @@ static void take_turn(const struct options *options, const struct work *work, co
   subject_close(&s);
 }
 
-/* All ways in turns, so that what else disturbs the machine disturbs all. */
+/* Alternates between all ways, so that other programs disturb all equally. */
 static void measure(const struct options *options, struct report *report, const struct work *work) {
   struct samples samples[WAYS];
   char name[96];
@@ -161,19 +161,19 @@ static void measure(const struct options *options, struct report *report, const 
 static const struct argument arguments[] = {
     BACKEND_ARGUMENT(struct options),
     {.name = "samples",
-     .help = "of each way at most; default 2000",
+     .help = "the most replays of each way; default 2000",
      .kind = VALUE_INT64,
      .offset = offsetof(struct options, samples),
      .least = 10,
      .most = 1e7},
     {.name = "seconds",
-     .help = "for each way at most; default 1",
+     .help = "the most seconds of each way; default 1",
      .kind = VALUE_DOUBLE,
      .offset = offsetof(struct options, seconds),
      .least = 0.01,
      .most = 3600},
     {.name = "threads",
-     .help = "of the host backend; 0, the default: one a core",
+     .help = "threads of the host backend; default 0: one for each core",
      .kind = VALUE_INT32,
      .offset = offsetof(struct options, threads),
      .least = 0,
@@ -184,7 +184,8 @@ static const struct argument arguments[] = {
 int bench_wait(int count, char **words) {
   static const struct grammar grammar = {
       .program = "rondo bench wait",
-      .about = "Times replays until their end is seen, by each way to wait, for work from 1 us to 10 ms.\n",
+      .about = "Times replays from the launch until the host sees their end, by each way to wait, for work from 1 us\n"
+               "to 10 ms.\n",
       .status = BENCH_STATUS,
       .options = ARGUMENT_TABLE(arguments)};
   struct options options = {.samples = 2000, .seconds = 1};

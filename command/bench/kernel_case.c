@@ -1,4 +1,4 @@
-/* kernel_case.c - see kernel_case.h. */
+/* kernel_case.c - the table of products, labels and bytes (kernel_case.h). */
 #include "kernel_case.h"
 
 #include <ctype.h>
@@ -18,9 +18,9 @@ static const struct {
              {RONDO_BF16, RONDO_BF16, RONDO_BF16}};
 enum { TYPES = sizeof types / sizeof *types };
 
-/* The last three columns are those of one vector: microseconds, or what stands beside them. The first three shapes are
- * those of the competition that asked for NVFP4 x NVFP4; then a large decoder's, its vocabulary, and a small model's.
- */
+/* The last three columns are figures to reach for one vector: microseconds, or the factor beside them. The first three
+ * shapes are those of a competition for NVFP4 x NVFP4. The others are those of a large decoder, of its vocabulary, and
+ * of a small model. */
 static const struct {
   int64_t m, k, batch;
   struct kernel_must must[TYPES];
@@ -45,7 +45,7 @@ static const struct {
 } counts[] = {{1, 0}, {2, 1.3}, {4, 1.3}, {8, 1.4}, {16, 2}};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-_Static_assert(TYPES *SHAPES *COUNTS <= KERNEL_CASES_MOST, "the table has room");
+_Static_assert(TYPES *SHAPES *COUNTS <= KERNEL_CASES_MOST, "the table has room for all cases");
 
 static struct kernel_case case_at(size_t t, size_t s, size_t c) {
   return (struct kernel_case){types[t].weights, types[t].vectors, types[t].out,   shapes[s].m,
@@ -85,7 +85,7 @@ void kernel_case_label(const struct kernel_case *shape, char label[KERNEL_LABEL_
            rondo_dtype_name(shape->weights), rondo_dtype_name(shape->vectors), shape->m, shape->k, batch, shape->count);
 }
 
-/* Does the word stand in the label with no letter or digit on either side? */
+/* Is the word in the label, with no letter or digit before or after it? */
 static bool has_word(const char *label, const char *word, size_t length) {
   for (const char *at = label; *at; at++) {
     bool begins = at == label || !isalnum((unsigned char)at[-1]);

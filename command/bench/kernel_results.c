@@ -1,4 +1,4 @@
-/* kernel_results.c - see kernel_results.h. */
+/* kernel_results.c - results of timing products (kernel_results.h). */
 #include "kernel_results.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ void kernel_results_add(struct kernel_results *results, const struct kernel_resu
 
 /* ---- From a file ------------------------------------------------------------------------------------------------- */
 
-/* 0: no such type. */
+/* The type of this name; 0 if there is none. */
 static rondo_dtype dtype_called(const char *name) {
   for (rondo_dtype dtype = RONDO_F64; rondo_dtype_bits(dtype); dtype++)
     if (!strcmp(rondo_dtype_name(dtype), name)) return dtype;
@@ -27,7 +27,7 @@ static int64_t whole(const struct json_object *object, const char *key) {
 
 static double finite_or_zero(double number) { return isfinite(number) && number > 0 ? number : 0; }
 
-/* Each has 2^31 elements at most, as the library's have: bytes can be counted then. */
+/* Has each tensor at most 2^31 elements, as the library demands? The number of bytes then fits. */
 static bool has_tensors(const struct kernel_case *shape) {
   double m = (double)shape->m, k = (double)shape->k, count = (double)shape->count;
   return (double)shape->batch * fmax(m * k, count * fmax(m, k)) <= 0x1p31;
@@ -53,9 +53,9 @@ void kernel_results_take(struct kernel_results *results, const struct json_objec
   kernel_results_add(results, &result);
 }
 
-/* ---- What it must reach ------------------------------------------------------------------------------------------ */
+/* ---- Figures to reach -------------------------------------------------------------------------------------------- */
 
-/* The time of the fastest result of the same shape with these types and as many vectors; 0: there is none. */
+/* The time of the fastest result of the same shape, with these types and this number of vectors; 0 if there is none. */
 static double fastest_us(const struct kernel_results *results, size_t count, const struct kernel_case *shape,
                          rondo_dtype weights, rondo_dtype vectors, int64_t vector_count) {
   double best = 0;
@@ -68,7 +68,7 @@ static double fastest_us(const struct kernel_results *results, size_t count, con
   return best;
 }
 
-/* A rival multiplies what its library takes: e4m3 by e4m3, where ours keeps the vector in 16 bits. */
+/* A rival has the types that its library supports: e4m3 by e4m3, while Rondo's vector has 16 bits. */
 static double rival_us(const struct kernel_results *rivals, const struct kernel_case *shape, rondo_dtype type) {
   return fastest_us(rivals, rivals->count, shape, type, type, shape->count);
 }

@@ -1,5 +1,5 @@
-/* kernel_results.h - what the timing of products found: lines of a table and of JSON, what each must reach, and the
- * same read back from a file. No device. */
+/* kernel_results.h - results of timing products: lines of a table and of JSON, the figures to reach, and reading
+ * results from a file. It uses no device. */
 #ifndef RONDO_KERNEL_RESULTS_H
 #define RONDO_KERNEL_RESULTS_H
 
@@ -7,14 +7,14 @@
 #include "bench_gemv.h"
 #include "timing.h"
 
-/* Ours, or a rival's, of which only the case, the time and the name count. */
+/* A result of Rondo or of a rival. A rival's has a case, a time and a name; its other fields do not count. */
 struct kernel_result {
   struct kernel_case shape;
   double us;
-  double read_us;  /* the same bytes, only read */
-  double bound_us; /* at the rate of reading 1 GB */
+  double read_us;  /* of only reading the same bytes */
+  double bound_us; /* of the same bytes at the rate of reading 1 GB */
   bool is_warm, is_programmatic;
-  char kernel[KERNEL_NAME_BYTES]; /* a rival: its name */
+  char kernel[KERNEL_NAME_BYTES]; /* or the rival's name */
 };
 
 struct kernel_results {
@@ -24,14 +24,14 @@ struct kernel_results {
 };
 
 void kernel_results_add(struct kernel_results *results, const struct kernel_result *result);
-/* Adds a line of a file, if it has a time of a product. */
+/* Adds an object of a file, if it has the time of a product. */
 void kernel_results_take(struct kernel_results *results, const struct json_object *object);
 
-/* The most that results->items[index] may take, cold, by what is known so far: the products before it in `results`, and
- * the rivals. 0: nothing is asked of it. */
+/* The most time that results->items[index] may take, cold. It follows from the products before it in `results`, and
+ * from the rivals. 0: there is no figure to reach. */
 double kernel_must_us(const struct kernel_results *results, size_t index, const struct kernel_results *rivals);
 
-/* A line of the table and of the JSON; counts what is missed. */
+/* Writes a line of the table and of the JSON. Counts a missed figure. */
 void kernel_result_report(struct report *report, const struct kernel_results *results, size_t index,
                           const struct kernel_results *rivals);
 

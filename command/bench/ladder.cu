@@ -1,19 +1,21 @@
-/* ladder.cu - the same product in eight steps, from a thread a row to bulk copies: the ladder that the write-up of a
- * competition's batched NVFP4 GEMV climbs on a B200, so that its gains can be measured one by one on this chip. Each
- * kernel says what it changes against the one before it and why; the names of its versions stand in brackets. None of
- * them is in the library, whose own kernels come from what these teach, and from what they do not. */
+/* ladder.cu - the same product in eight kernels, from one thread for each row to bulk copies. They repeat the steps of
+ * a write-up of a competition for batched NVFP4 GEMV on a B200, so that the gain of each step can be measured on other
+ * chips.
+ *
+ * The comment of a kernel states its change from the previous kernel and the reason. The name in brackets is that of
+ * the write-up. The library has none of these kernels. */
 #include <cuda_fp16.h>
 #include <cuda_fp4.h>
 #include <cuda_fp8.h>
 
 #include "ladder.h"
 
-constexpr uint32_t BLOCK = 16; /* elements that share a scale: eight bytes of codes */
+constexpr uint32_t BLOCK = 16; /* elements with one scale factor: eight bytes of codes */
 constexpr uint32_t TILE_ROWS = LADDER_WARPS * LADDER_ROWS;
 constexpr uint32_t THREADS = 32 * LADDER_WARPS;
-constexpr uint32_t PASS = 32 * BLOCK; /* elements of a row that a warp takes at once: a block of 16 a lane */
+constexpr uint32_t PASS = 32 * BLOCK; /* elements of a row in a pass of a warp: 16 for each lane */
 
-/* ---- What the steps share ---------------------------------------------------------------------------------------- */
+/* ---- Common code ------------------------------------------------------------------------------------------------- */
 
 __device__ ladder_product matrix_of(const ladder_product &p) {
   ladder_product one = p;
@@ -26,7 +28,7 @@ __device__ ladder_product matrix_of(const ladder_product &p) {
   return one;
 }
 
-/* CUDA's own conversions: many instructions where the chip has none for it. */
+/* CUDA's own conversions: many instructions on a chip without an instruction for them. */
 __device__ __half2 pair_of(uint32_t byte) {
   __half2_raw raw = __nv_cvt_fp4x2_to_halfraw2((__nv_fp4x2_storage_t)byte, __NV_E2M1);
   return __half2(raw);
@@ -41,7 +43,8 @@ __device__ void store(const ladder_product &p, uint32_t row, float sum) {
   p.c[row] = __half_as_ushort(__float2half_rn(sum * p.scale));
 }
 
-/* A block of 16 of one row, a byte at a time. Products of two codes, and sums of eight, are exact in f16. */
+/* The product of 16 elements of one row, byte by byte. Products of two codes, and sums of eight of them, are exact in
+ * f16. */
 __device__ float block_product(const ladder_product &p, uint32_t row, uint32_t block) {
   const uint8_t *a = p.a + (size_t)row * (p.k / 2) + block * 8, *b = p.b + block * 8;
   __half2 sum = __half2half2(0);
@@ -49,7 +52,7 @@ __device__ float block_product(const ladder_product &p, uint32_t row, uint32_t b
   return both(sum) * scale_of(p.a_scales[(size_t)row * (p.k / BLOCK) + block]) * scale_of(p.b_scales[block]);
 }
 
-/* A block that was loaded at once. */
+/* Converts 16 elements that one load has fetched. */
 __device__ void convert(uint64_t codes, __half2 (&pairs)[8]) {
 #pragma unroll
   for (int i = 0; i < 8; i++) pairs[i] = pair_of((uint32_t)(codes >> 8 * i) & 255);
@@ -71,7 +74,7 @@ __device__ float warp_sum(float sum) {
   return sum;
 }
 
-/* The rows of a warp, from `row` on. */
+/* Stores the results of a warp's rows, from `row` on. */
 __device__ void store_rows(const ladder_product &p, uint32_t row, const float (&sums)[LADDER_ROWS]) {
 #pragma unroll
   for (int r = 0; r < LADDER_ROWS; r++) {
@@ -80,10 +83,10 @@ __device__ void store_rows(const ladder_product &p, uint32_t row, const float (&
   }
 }
 
-/* ---- 1 [v1]: a thread a row -------------------------------------------------------------------------------------- */
+/* ---- 1 [v1]: one thread for each row ----------------------------------------------------------------------------- */
 
-/* The plain loop. One launch for all matrices, but too few threads, and neighbours read addresses that lie a whole row
- * apart. */
+/* The plain loop. One launch computes all matrices. It has too few threads, and neighbouring threads read addresses
+ * that are a whole row apart. */
 extern "C" __global__ void __launch_bounds__(LADDER_LANES)
     ladder_thread_a_row(const __grid_constant__ ladder_product given) {
   const ladder_product p = matrix_of(given);
@@ -94,10 +97,10 @@ extern "C" __global__ void __launch_bounds__(LADDER_LANES)
   store(p, row, sum);
 }
 
-/* ---- 2 [v2]: a thread block a row -------------------------------------------------------------------------------- */
+/* ---- 2 [v2]: one thread block for each row ----------------------------------------------------------------------- */
 
-/* k is split over the threads, 32 elements at a time: now every multiprocessor has work whatever the shape, and
- * neighbours read neighbours. The parts meet in shared memory, half as many threads at every step. */
+/* k is split over the threads, 32 elements at a time. Every multiprocessor now has work for every shape, and
+ * neighbouring threads read neighbouring addresses. A tree in shared memory adds up the sums of the threads. */
 extern "C" __global__ void __launch_bounds__(LADDER_LANES)
     ladder_block_a_row(const __grid_constant__ ladder_product given) {
   __shared__ float sums[LADDER_LANES];
@@ -116,8 +119,8 @@ extern "C" __global__ void __launch_bounds__(LADDER_LANES)
 
 /* ---- 3 [v3]: shuffles -------------------------------------------------------------------------------------------- */
 
-/* The parts of a warp meet by shuffles, so that only one number a warp goes through shared memory, with one barrier
- * instead of seven. */
+/* Shuffles add up the sums of a warp. Only one number of each warp goes through shared memory, with one barrier instead
+ * of seven. */
 extern "C" __global__ void __launch_bounds__(LADDER_LANES)
     ladder_shuffle(const __grid_constant__ ladder_product given) {
   __shared__ float sums[LADDER_LANES / 32];
@@ -133,10 +136,10 @@ extern "C" __global__ void __launch_bounds__(LADDER_LANES)
   store(p, blockIdx.x, sum);
 }
 
-/* ---- 4 [v4]: four rows a warp -------------------------------------------------------------------------- */
+/* ---- 4 [v4]: four rows for each warp ----------------------------------------------------------------------------- */
 
-/* A warp has four neighbouring rows, and k to itself. What is loaded and converted of the vector is used four times,
- * loads are of eight bytes, and nothing goes through shared memory. */
+/* A warp computes four neighbouring rows over all of k. It uses each loaded and converted element of the vector four
+ * times. Loads have eight bytes, and nothing goes through shared memory. */
 extern "C" __global__ void __launch_bounds__(THREADS) ladder_four_rows(const __grid_constant__ ladder_product given) {
   const ladder_product p = matrix_of(given);
   const uint32_t row = blockIdx.x * TILE_ROWS + threadIdx.x / 32 * LADDER_ROWS, blocks = p.k / BLOCK;
@@ -157,14 +160,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) ladder_four_rows(const __g
 
 /* ---- 5 [v6_2_2]: the vector is converted once for a thread block ------------------------------------------------- */
 
-/* A pass of k: codes and scales of all rows, and the vector, ready to be multiplied. */
+/* A pass over a part of k: codes and scale factors of all rows, and the converted vector. */
 struct pass {
   uint64_t codes[TILE_ROWS][32];
   float scales[TILE_ROWS][32], vector_scales[32];
   __half2 vector[8][32];
 };
 
-/* What a thread brings to a pass: a block of each of its warp's rows, and the first warp's lanes one of the vector. */
+/* A thread's share of the loads of a pass: 16 elements of each of its warp's rows. The lanes of the first warp also
+ * load 16 elements of the vector. */
 struct brought {
   uint64_t codes[LADDER_ROWS], vector;
   uint8_t scales[LADDER_ROWS], vector_scale;
@@ -209,8 +213,8 @@ __device__ void multiply_pass(const pass &from, float (&sums)[LADDER_ROWS]) {
     sums[r] += block_product(from.codes[row + r][lane], vector) * from.vector_scales[lane] * from.scales[row + r][lane];
 }
 
-/* Codes, scales and the vector go through shared memory, where the vector is found converted: once for 32 rows instead
- * of once for four. The price is two barriers a pass, between which nothing is under way. */
+/* Codes, scale factors and the vector go through shared memory. The vector is converted once for 32 rows instead of
+ * once for four. The price are two barriers for each pass; no load is in flight between them. */
 extern "C" __global__ void __launch_bounds__(THREADS) ladder_staged(const __grid_constant__ ladder_product given) {
   __shared__ pass staged;
   const ladder_product p = matrix_of(given);
@@ -227,8 +231,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) ladder_staged(const __grid
 
 /* ---- 6 [v7]: double buffering ------------------------------------------------------------------------------------ */
 
-/* Two passes in shared memory: the loads of the next are asked for before the products of this one, and wait in
- * registers until those are done. Memory and arithmetic overlap, and one barrier a pass is enough. */
+/* Shared memory holds two passes. A thread issues the loads of the next pass before the products of this one, and keeps
+ * the loaded values in registers until these products are done. Memory and arithmetic overlap, and one barrier for each
+ * pass is enough. */
 extern "C" __global__ void __launch_bounds__(THREADS)
     ladder_double_buffer(const __grid_constant__ ladder_product given) {
   __shared__ pass staged[2];
@@ -250,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 constexpr uint32_t RING = 5;
 
-/* A pass as it lies in memory. */
+/* A pass in the format of global memory. */
 struct raw_pass {
   uint64_t codes[TILE_ROWS][32], vector[32];
   uint8_t scales[TILE_ROWS][32], vector_scales[32];
@@ -262,7 +267,8 @@ template <uint32_t Bytes> __device__ void copy_async(void *shared, const void *g
                : "memory");
 }
 
-/* Every warp copies its own rows; the vector comes with the first one's. One group a pass, empty at the end. */
+/* Every warp copies its own rows; the first warp also copies the vector. Each pass commits one group; after the last
+ * pass the groups are empty. */
 __device__ void copy_pass(raw_pass &to, const ladder_product &p, uint32_t first_row, uint32_t at) {
   const uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 * LADDER_ROWS;
   const size_t blocks = p.k / BLOCK, block = at * 32;
@@ -270,7 +276,7 @@ __device__ void copy_pass(raw_pass &to, const ladder_product &p, uint32_t first_
 #pragma unroll
     for (int r = 0; r < LADDER_ROWS; r++)
       copy_async<8>(&to.codes[row + r][lane], (const uint64_t *)p.a + (first_row + row + r) * blocks + block + lane);
-    const uint32_t r = lane / 8, four = lane % 8 * 4; /* eight lanes copy the 32 scales of a row */
+    const uint32_t r = lane / 8, four = lane % 8 * 4; /* eight lanes copy the 32 scale factors of a row */
     copy_async<4>(&to.scales[row + r][four], p.a_scales + (first_row + row + r) * blocks + block + four);
     if (row == 0) copy_async<8>(&to.vector[lane], (const uint64_t *)p.b + block + lane);
     if (row == 0 && lane < 8) copy_async<4>(&to.vector_scales[four], p.b_scales + block + four);
@@ -278,8 +284,8 @@ __device__ void copy_pass(raw_pass &to, const ladder_product &p, uint32_t first_
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Copies that need no registers keep four passes under way while one is multiplied: more bytes in flight, and none of
- * them waits in a register. What they bring has to be converted where it is used. */
+/* Asynchronous copies need no registers. Four passes are in flight while one is multiplied, which puts more bytes in
+ * flight. The copied codes have to be converted at each use. */
 extern "C" __global__ void __launch_bounds__(THREADS) ladder_ring(const __grid_constant__ ladder_product given) {
   __shared__ __align__(16) raw_pass ring[RING];
   const ladder_product p = matrix_of(given);
@@ -288,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) ladder_ring(const __grid_c
   for (uint32_t at = 0; at < RING - 1; at++) copy_pass(ring[at], p, first_row, at);
   for (uint32_t at = 0; at < p.k / PASS; at++) {
     asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2) : "memory");
-    __syncthreads(); /* for the vector; and so that the pass before this one is no longer read */
+    __syncthreads(); /* the vector has arrived, and no warp reads the previous pass any more */
     copy_pass(ring[(at + RING - 1) % RING], p, first_row, at + RING - 1);
     const raw_pass &now = ring[at % RING];
     __half2 vector[8];
@@ -305,16 +311,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) ladder_ring(const __grid_c
 
 #if __CUDA_ARCH__ >= 900
 
-/* Two blocks of 16 a lane, as they lie in memory. */
+/* Two times 16 elements for each lane, in the format of global memory. */
 struct stage {
   uint4 codes[TILE_ROWS][32], vector[32];
   uint16_t scales[TILE_ROWS][32], vector_scales[32];
 };
 static_assert(sizeof(stage) == LADDER_STAGE_BYTES, "the host asks for as much shared memory");
 
-/* A block to f16: by the instruction for it (sm_100a), else sign and magnitude go to their places in f16, which makes
- * 2^-14 of the number, subnormals and all, and sums of products with the vector are as exact. The order of the pairs
- * differs between the two ways, and is the vector's too. */
+/* Converts 16 elements to f16. sm_100a has an instruction for it. On other chips sign and magnitude are moved to their
+ * bits of f16, which gives 2^-14 times the number, also for subnormal codes; sums of products stay exact. The two ways
+ * produce different orders of the pairs. The vector has the same order. */
 __device__ void convert_natively(uint32_t low, uint32_t high, __half2 (&pairs)[8]) {
   uint32_t words[8];
 #pragma unroll
@@ -330,7 +336,7 @@ __device__ void convert_natively(uint32_t low, uint32_t high, __half2 (&pairs)[8
   }
   memcpy(pairs, words, sizeof words);
 }
-constexpr float CONVERTED = __CUDA_ARCH__ >= 1000 ? 1 : 16384; /* what a converted number is to be multiplied by */
+constexpr float CONVERTED = __CUDA_ARCH__ >= 1000 ? 1 : 16384; /* number / converted number */
 
 __device__ float2 scales_of(uint32_t two) {
   return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)two, __NV_E4M3)));
@@ -345,8 +351,8 @@ __device__ void copy_bulk(void *shared, const void *global, uint32_t bytes, cons
                : "memory");
 }
 
-/* By the first warp: a copy a row, its codes and its scales, of a lane each. A tensor map would make it one copy, and
- * the host would have to encode it. */
+/* Called by the first warp. Each lane issues the copies of one row: its codes and its scale factors. With a tensor map
+ * one copy would do, but the host would have to encode the map. */
 __device__ void copy_stage(stage &to, const uint64_t *barrier, const ladder_product &p, uint32_t first_row,
                            uint32_t at) {
   const uint32_t lane = threadIdx.x % 32;
@@ -395,9 +401,9 @@ __device__ void multiply_stage(const stage &now, float (&sums)[LADDER_ROWS]) {
   }
 }
 
-/* One warp's bulk copies bring whole rows, and a barrier counts their bytes: no thread computes addresses for others,
- * and a lane takes 16 bytes at once. Two codes are converted by one to four instructions, where CUDA's own conversion
- * takes dozens on a chip that has none: what all the steps before are bound by. */
+/* Bulk copies of one warp fetch whole rows, and a barrier counts their bytes. Other threads compute no addresses, and a
+ * lane reads 16 bytes at once. One to four instructions convert two codes; CUDA's own conversion takes dozens on a chip
+ * without an instruction for it, and bounds all previous steps. */
 extern "C" __global__ void __launch_bounds__(THREADS) ladder_bulk(const __grid_constant__ ladder_product given) {
   extern __shared__ __align__(128) unsigned char shared[];
   stage *const stages = (stage *)(shared + LADDER_BARRIER_BYTES);
@@ -417,7 +423,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) ladder_bulk(const __grid_c
     const uint32_t i = at % LADDER_STAGES;
     wait_for(&barriers[i], at / LADDER_STAGES % 2);
     multiply_stage(stages[i], sums);
-    __syncthreads(); /* the stage is no longer read */
+    __syncthreads(); /* no warp reads the stage any more */
     if (copies && at + LADDER_STAGES < count) copy_stage(stages[i], &barriers[i], p, first_row, at + LADDER_STAGES);
   }
   store_rows(p, first_row + threadIdx.x / 32 * LADDER_ROWS, sums);

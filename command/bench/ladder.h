@@ -1,4 +1,4 @@
-/* ladder.h - what ladder.cu and bench_ladder.c tell each other. */
+/* ladder.h - the kernels of ladder.cu and their parameters. */
 #ifndef RONDO_LADDER_H
 #define RONDO_LADDER_H
 
@@ -6,15 +6,16 @@
 
 enum {
   LADDER_LANES = 128, /* threads of a block in the first steps */
-  LADDER_WARPS = 8,   /* of a block from ladder_four_rows on */
-  LADDER_ROWS = 4,    /* of a warp, from there on */
-  LADDER_STAGES = 4,  /* of the last step's ring */
+  LADDER_WARPS = 8,   /* warps of a block from ladder_four_rows on */
+  LADDER_ROWS = 4,    /* rows of a warp from ladder_four_rows on */
+  LADDER_STAGES = 4,  /* stages of the last step's ring */
   LADDER_STAGE_BYTES = 19008,
   LADDER_BARRIER_BYTES = 64,
 };
 
-/* c = scale A b for each matrix of a batch, NVFP4 times NVFP4, dense, scales by row; k a multiple of 1024 and m of 32.
- * 16-byte aligned. The grid's second dimension counts matrices. */
+/* c = scale A b for each matrix of a batch, NVFP4 times NVFP4. All tensors are dense and begin at multiples of 16
+ * bytes; scale factors are stored by row. k is a multiple of 1024, m of 32. The grid's second dimension counts
+ * matrices. */
 struct ladder_product {
   const uint8_t *a, *a_scales, *b, *b_scales;
   uint16_t *c; /* f16 */

@@ -1,10 +1,10 @@
-"""The language models of rivals.py: a token of a Llama in PyTorch, by its own operations and by what torch.compile makes of
-them, each captured in a CUDA graph. Sizes and method are those of `rondo bench llama`, see bench_llama.c: from the replay
-until the host has read the token; tokens are fed back by the graph, positions stay where they are.
+"""The language models of rivals.py: times a token of a Llama in PyTorch, with PyTorch's operations and with torch.compile,
+each captured in a CUDA graph. Sizes and method are those of `rondo bench llama` (bench_llama.c): the time from the replay
+until the host has read the token. The graph feeds tokens back; positions stay the same.
 
-PyTorch gets what makes it faster: q, k and v are one product, gate and up another; of its kernels for attention the fastest
-counts; caches end with the context, so that nothing is masked, and all sequences are at the same position; the graph
-copies the tokens to pinned memory. Logits must be those of the same step in f32, as nearly as bf16 has them."""
+PyTorch gets every advantage: q, k and v are one product, gate and up another; the fastest of its attention kernels counts;
+caches end with the context, so that nothing is masked; all sequences are at the same position; the graph copies the tokens
+to pinned memory. The logits are compared with those of the same step in f32, within the precision of bf16."""
 import copy
 import ctypes
 import math
@@ -20,7 +20,7 @@ BF16 = torch.bfloat16
 EPSILON = 1e-5
 SEQUENCES, CONTEXTS = [1, 4, 16], [128, 512, 4096]
 WARM_STEPS, WARM_REPLAYS = 3, 100
-LOGITS_ERROR = 0.1  # of the norm of those in f32; what bf16 rounds in so many layers makes 0.03 to 0.05
+LOGITS_ERROR = 0.1  # relative to the norm of the logits in f32; the roundings of bf16 in all layers cause 0.03 to 0.05
 
 
 class Shape(NamedTuple):
@@ -33,10 +33,10 @@ class Shape(NamedTuple):
     rope_base: float
 
 
-# As ready_graphs.c has them.
+# The sizes of ready_graphs.c.
 MODELS = {"smollm2": Shape(30, 576, 9, 3, 1536, 49152, 1e5), "llama": Shape(16, 2048, 32, 8, 8192, 128256, 1e4)}
 
-# Name, what PyTorch may choose from, and whether the query heads of a KV head are rows of one query.
+# Name, the kernels that PyTorch may choose from, and whether the query heads of a KV head are rows of one query.
 ATTENTION = [("FlashAttention-2", SDPBackend.FLASH_ATTENTION, False),
              ("FlashAttention-2 by rows", SDPBackend.FLASH_ATTENTION, True),
              ("cuDNN", SDPBackend.CUDNN_ATTENTION, False), ("cuDNN by rows", SDPBackend.CUDNN_ATTENTION, True),
@@ -152,7 +152,7 @@ def time_us(model, step, expected, samples):
         return logits
 
     with torch.cuda.stream(stream):
-        for _ in range(WARM_STEPS):  # libraries choose, compile and allocate outside of the capture
+        for _ in range(WARM_STEPS):  # libraries choose, compile and allocate before the capture
             work()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
@@ -170,7 +170,7 @@ def try_us(name, *arguments):
     begin = time.monotonic()
     try:
         us, far = time_us(*arguments)
-    except Exception as error:  # each library has errors of its own for what it does not support
+    except Exception as error:  # each library reports an unsupported case by its own exception
         print(f"  {name}: {' '.join(str(error).split())[:200] or repr(error)}", file=sys.stderr, flush=True)
         torch.cuda.synchronize()
         return None
@@ -197,7 +197,7 @@ def measure_case(model, expected, samples):
         return
     us, attention, backend, model.by_rows = best
     yield us, f"PyTorch, {attention}"
-    torch.compiler.reset()  # else a function that was compiled a few times is refused
+    torch.compiler.reset()  # without it torch rejects a function that was compiled several times
     step = torch.compile(model.step, mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False)
     print("  torch.compile: a minute or so", file=sys.stderr, flush=True)
     with sdpa_kernel(backend):
@@ -209,7 +209,7 @@ def measure_case(model, expected, samples):
 def measure(samples, is_wanted, models=None, sequences=None, contexts=None):
     """The objects of all cases that are wanted: two each, or as many of them as run."""
     torch.set_grad_enabled(False)
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # else products of bf16 are widened first
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # without it products of bf16 are converted to f32 first
     for name in models or MODELS:
         for count in sequences or SEQUENCES:
             for context in contexts or CONTEXTS:

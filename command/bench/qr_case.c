@@ -1,4 +1,4 @@
-/* qr_case.c - see qr_case.h. */
+/* qr_case.c - the table of batched QR, labels and work (qr_case.h). */
 #include "qr_case.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ enum {
   STEPPED_MOST = 160,
   PLOTTED_STEP = 4,
 };
-/* Of V and C where Q is applied: squares, few columns, and trailing columns beside a panel. */
+/* The shapes of V and C for applying Q: squares, few columns, and the trailing columns of a panel. */
 static const struct applied {
   int64_t m, n, columns, batch;
 } applied[] = {

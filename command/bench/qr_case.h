@@ -1,5 +1,5 @@
-/* qr_case.h - the batched QR that rondo bench kernels times, and what it must reach: the table, labels, and how much
- * work a case is. No device. */
+/* qr_case.h - the batched QR that rondo bench kernels times: the table, the labels, the figures to reach, and the work
+ * of a case. It uses no device. */
 #ifndef RONDO_QR_CASE_H
 #define RONDO_QR_CASE_H
 
@@ -8,23 +8,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* QR_X: least squares with one right-hand side. QR_APPLIED: Q'C, in place, of V and tau. QR_INVERSE: of a unit lower
- * triangle, row-major. */
+/* QR_X: least squares with one right-hand side. QR_APPLIED: Q'C in place, from V and tau. QR_INVERSE: the inverse of a
+ * unit lower triangle, row-major. */
 enum qr_outputs { QR_H_AND_TAU, QR_Q_AND_R, QR_R_ALONE, QR_X, QR_APPLIED, QR_INVERSE };
 
-/* `batch` matrices of m x n, column-major and dense, the outputs beside A. */
+/* `batch` matrices of m x n, column-major and dense. The outputs have memory of their own. */
 struct qr_case {
   rondo_dtype dtype; /* f32 or f64 */
   int64_t m, n, batch;
   enum qr_outputs outputs;
-  int64_t columns; /* of C where Q is applied to it, else 0 */
+  int64_t columns; /* QR_APPLIED: of C; else 0 */
 };
 
 enum { QR_CASES_MOST = 512 };
 size_t qr_cases(struct qr_case cases[QR_CASES_MOST]);
-/* H and tau: the most microseconds on an H200, cold, in a graph; 0: nothing is asked. */
+/* The most microseconds of H and tau on an H200, cold, in a graph. 0: there is no figure to reach. */
 double qr_case_must_us(const struct qr_case *shape);
-/* Is it one of those that the picture shows: H and tau, square, a thousand of them? */
+/* Does the picture show the case? It shows H and tau of 1000 square matrices. */
 bool qr_case_is_plotted(const struct qr_case *shape);
 
 bool qr_case_equal(const struct qr_case *a, const struct qr_case *b);
@@ -34,10 +34,10 @@ const char *qr_outputs_name(enum qr_outputs outputs);
 enum { QR_LABEL_BYTES = 96 };
 void qr_case_label(const struct qr_case *shape, char label[QR_LABEL_BYTES]);
 
-/* As LAPACK counts them: 2 m n^2 - 2/3 n^3 of each, where m >= n, as many again for Q, and 4 m n - n^2 for x; of
- * applying Q to c columns 4 m c k - 2 c k^2, of an inverse n^3/3. */
+/* The floating-point operations, as LAPACK counts them. For each matrix with m >= n: 2 m n^2 - 2/3 n^3; the same again
+ * for Q; 4 m n - n^2 for x; 4 m c k - 2 c k^2 for applying Q to c columns; n^3/3 for an inverse. */
 double qr_case_flops(const struct qr_case *shape);
-/* A and the outputs once, and the right-hand side; C twice, of a triangle that is inverted the half. */
+/* The bytes: A, the outputs and the right-hand side once; C twice; half of a triangle that is inverted. */
 uint64_t qr_case_bytes(const struct qr_case *shape);
 
 #endif

@@ -1,4 +1,4 @@
-/* qr_plot.c - see qr_plot.h. Lengths are tenths of a pixel. */
+/* qr_plot.c - draws the picture of QR results (qr_plot.h). Lengths are tenths of a pixel. */
 #include "qr_plot.h"
 
 #include <math.h>
@@ -11,11 +11,11 @@ enum {
   WIDTH = 8200,
   HEIGHT = 9600,
   LEFT = 1000,
-  TOP = 1200, /* of the first panel, and from one to the next */
+  TOP = 1200, /* the top of the first panel; and the distance from one panel to the next */
   PANEL_WIDTH = 6800,
   PANEL_HEIGHT = 3300,
   DOWNWARD = 4000,
-  SMALL = 130, /* sizes of letters */
+  SMALL = 130, /* sizes of text */
   LARGE = 190,
   DOT = 30,
   SERIES_MOST = SVG_COLOURS,
@@ -23,7 +23,7 @@ enum {
   SIZE_STEP = 16,
 };
 
-/* Ours in each type first, then every rival's name in each. */
+/* Rondo's results in each type first, then those of every rival in each type. */
 struct series {
   const struct qr_results *results;
   const char *kernel; /* NULL: any */
@@ -36,14 +36,14 @@ struct plot {
   size_t series_count;
   double most_size;
   double least_speed, most_speed; /* powers of ten */
-  double most_fraction, step;     /* of the lines there */
+  double most_fraction, step;     /* of the lower panel's axis */
 };
 
 enum panel { SPEED, FRACTION };
 
 static bool is_shown(const struct qr_result *result) { return !result->is_warm && qr_case_is_plotted(&result->shape); }
 
-/* Rivals have no bound of their own: the bytes are the same. */
+/* A rival's result has no bound. It is that of the same case of Rondo, which moves the same bytes. */
 static double bound_of(const struct qr_results *ours, const struct qr_result *result) {
   for (size_t i = 0; i < ours->count; i++)
     if (ours->items[i].bound_us > 0 && qr_case_equal(&ours->items[i].shape, &result->shape))
@@ -57,7 +57,7 @@ static double value_of(const struct qr_results *ours, const struct qr_result *re
   return panel == SPEED ? speed_of(result, result->us) : bound_of(ours, result) / result->us;
 }
 
-/* ---- What is drawn ----------------------------------------------------------------------------------------------- */
+/* ---- The contents of the picture --------------------------------------------------------------------------------- */
 
 static void add_series(struct plot *plot, const struct qr_results *results, const char *kernel, const char *name,
                        rondo_dtype dtype) {
@@ -80,7 +80,7 @@ static void stretch(struct plot *plot, const struct qr_results *ours, const stru
   }
 }
 
-/* About eight lines, at 1, 2 or 5 times a power of ten. */
+/* The step of about eight lines: 1, 2 or 5 times a power of ten. */
 static double step_for(double most) {
   double power = pow(10, floor(log10(most / 8)));
   return most / 8 <= power ? power : most / 8 <= 2 * power ? 2 * power : most / 8 <= 5 * power ? 5 * power : 10 * power;
@@ -108,7 +108,7 @@ static int32_t x_of(const struct plot *plot, double size) {
 
 static int32_t bottom_of(enum panel panel) { return TOP + (int32_t)panel * DOWNWARD + PANEL_HEIGHT; }
 
-/* Speeds by their logarithm. */
+/* The axis of speeds is logarithmic. */
 static int32_t y_of(const struct plot *plot, enum panel panel, double value) {
   const double height = panel == SPEED ? log(value / plot->least_speed) / log(plot->most_speed / plot->least_speed)
                                        : value / plot->most_fraction;
@@ -143,11 +143,11 @@ static void write_axes(FILE *file, const struct plot *plot, enum panel panel) {
     svg_text(file, x_of(plot, size), bottom + 2 * SMALL, SMALL, "middle", text);
   }
   svg_text(file, LEFT, top - SMALL, SMALL, "start",
-           panel == SPEED ? "GFLOP/s over n; dashed: in the time of copying as many bytes"
-                          : "time of copying as many bytes / time, over n");
+           panel == SPEED ? "GFLOP/s over n; dashed: the bound, copying the same bytes"
+                          : "fraction of the bound over n: time of copying the same bytes / time");
 }
 
-/* Of one size the fastest; sorted by size. Returns how many. */
+/* The fastest result of each size, sorted by size. Returns their number. */
 static size_t points_of(const struct series *series, const struct qr_result *points[POINTS_MOST]) {
   size_t count = 0;
   for (size_t i = 0; i < series->results->count; i++) {

@@ -1,12 +1,12 @@
-/* qr_plot.h - a picture of results: how fast a thousand square QR factorisations are, over their size. */
+/* qr_plot.h - a picture of QR results: the speed of 1000 square factorisations over their size. */
 #ifndef RONDO_QR_PLOT_H
 #define RONDO_QR_PLOT_H
 
 #include "qr_results.h"
 
-/* Writes an SVG of the square matrices, a thousand of them, cold: GFLOP/s over n, by their logarithm, with those of
- * the bound, and below the fraction of the bound; in both a line for ours in f32 and in f64, and for each rival. false,
- * with a sentence: the file was not written whole. */
+/* Writes an SVG of 1000 square matrices, cold. The upper panel has GFLOP/s over n, both logarithmic, and the bound. The
+ * lower panel has the fraction of the bound. Both have a line for Rondo in f32 and in f64, and for each rival. Returns
+ * false after a sentence on stderr if the file was not written completely. */
 bool qr_plot_write(const char *path, const struct qr_results *results, const struct qr_results *rivals);
 
 #endif

@@ -1,4 +1,4 @@
-/* qr_results.c - see qr_results.h. */
+/* qr_results.c - results of timing batched QR (qr_results.h). */
 #include "qr_results.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static bool read_dtype(const char *name, rondo_dtype *dtype) {
   return strcmp(name, rondo_dtype_name(*dtype)) == 0;
 }
 
-/* Rivals and old files do not say: H and tau. */
+/* Rivals' and old files lack this field, and mean H and tau. */
 static enum qr_outputs read_outputs(const char *name) {
   for (int outputs = QR_INVERSE; outputs > QR_H_AND_TAU; outputs--)
     if (strcmp(name, qr_outputs_name((enum qr_outputs)outputs)) == 0) return (enum qr_outputs)outputs;
@@ -44,7 +44,7 @@ void qr_results_take(struct qr_results *results, const struct json_object *objec
   bool is_whole = strcmp(json_object_text(object, "kind"), "qr") == 0 &&
                   read_dtype(json_object_text(object, "dtype"), &shape->dtype) && read_whole(object, "m", &shape->m) &&
                   read_whole(object, "n", &shape->n) && read_whole(object, "batch", &shape->batch);
-  /* As many elements as a tensor may have: work and bytes can be counted then. */
+  /* A tensor has at most 2^31 elements. The numbers of operations and bytes then fit. */
   const double widest = (double)(shape->columns > shape->n ? shape->columns : shape->n);
   if (!is_whole || (double)shape->m * widest * (double)shape->batch > 0x1p31) return;
   if ((shape->outputs == QR_APPLIED) != (shape->columns > 0)) return;

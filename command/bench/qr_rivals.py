@@ -1,6 +1,6 @@
 """The batched QR of rivals.py: cuBLAS's geqrfBatched, called directly. Method, states and inputs are those of
-`rondo bench kernels qr`, see bench_qr.c, but that cuBLAS works in place: it factors what the last launch left, which
-takes as long."""
+`rondo bench kernels qr` (bench_qr.c), with one difference: cuBLAS works in place, and so it factors the previous launch's
+result. The time is the same."""
 import ctypes
 import sys
 
@@ -14,13 +14,13 @@ COLD_BYTES, GRAPH_S, LAUNCHES_MOST = 400_000_000, 0.02, 2000
 
 
 def cublas():
-    """PyTorch has loaded it, under the name of its own version."""
+    """The cuBLAS that PyTorch has loaded. Its name has a version."""
     for version in (13, 12, 11):
         try:
             return ctypes.CDLL(f"libcublas.so.{version}")
         except OSError:
             continue
-    raise RuntimeError("PyTorch has brought no cuBLAS that is known here")
+    raise RuntimeError("no libcublas.so.13, .12 or .11, which PyTorch should have loaded")
 
 
 def cases():

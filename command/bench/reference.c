@@ -1,4 +1,4 @@
-/* reference.c - see reference.h. */
+/* reference.c - references in double precision (reference.h). */
 #include "reference.h"
 
 #include <math.h>
@@ -10,7 +10,8 @@ static double e2m1(unsigned code) {
   return code & 8 ? -magnitudes[code & 7] : magnitudes[code & 7];
 }
 
-/* A sign, `exponent_bits` and `mantissa_bits`, as IEEE 754 has it but for what the largest exponent means. */
+/* A number of a sign, `exponent_bits` and `mantissa_bits`, as in IEEE 754. The largest exponent has no special
+ * meaning. */
 static double number(unsigned bits, int exponent_bits, int mantissa_bits) {
   int bias = (1 << (exponent_bits - 1)) - 1, exponent = (int)(bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
   double mantissa = ldexp(bits & ((1u << mantissa_bits) - 1), -mantissa_bits);
@@ -29,7 +30,7 @@ static double half(unsigned bits, int exponent_bits, int mantissa_bits) {
 }
 
 void reference_decode(rondo_dtype dtype, const uint8_t *bytes, const uint8_t *scales, size_t count, double *values) {
-  double table[256]; /* of e4m3 */
+  double table[256]; /* the values of e4m3 */
   for (unsigned i = 0; i < 256; i++) table[i] = e4m3(i);
   for (size_t i = 0; i < count; i++) {
     uint16_t bits = 0;
@@ -50,7 +51,7 @@ double reference_error(double result, double scale, const double *a, const doubl
     sum += a[i] * b[i];
     magnitude += fabs(a[i] * b[i]);
   }
-  /* Half a unit in the last place, and of f16 half the smallest number. */
+  /* Half a unit in the last place; for f16 also half the smallest number. */
   double rounding = out == RONDO_F16 ? ldexp(fabs(scale * sum), -11) + ldexp(1, -25) : ldexp(fabs(scale * sum), -8);
   double allowed = rounding + 4e-6 * fabs(scale) * magnitude;
   double error = fabs(result - scale * sum);
@@ -87,7 +88,7 @@ double reference_mean_error(double result, const double *p, const double *v, siz
 
 /* ---- QR ---------------------------------------------------------------------------------------------------------- */
 
-/* x := (I - tau v v') x for reflector j of H. */
+/* x := (I - tau v v') x, with reflector j of H. */
 static void reflect(size_t m, const double *h, double tau, size_t j, double *x) {
   const double *v = h + j * m;
   double dot = x[j];
@@ -128,7 +129,7 @@ static double lack_of_orthogonality(size_t m, size_t k, const double *q) {
       for (size_t i = 0; i < m; i++) dot += q[c * m + i] * q[other * m + i];
       sum += fabs(dot);
     }
-    if (sum > worst || isnan(sum)) worst = sum; /* a NaN stays */
+    if (sum > worst || isnan(sum)) worst = sum; /* a NaN is kept */
   }
   return worst;
 }
@@ -149,7 +150,7 @@ double reference_qr_ratio(rondo_dtype dtype, size_t m, size_t n, const double *a
   return ratio > lack || isnan(ratio) ? ratio : lack;
 }
 
-/* A number of x'y. */
+/* x'y. */
 static double dot(size_t count, const double *x, const double *y) {
   double sum = 0;
   for (size_t i = 0; i < count; i++) sum += x[i] * y[i];
@@ -166,7 +167,7 @@ static double gram_residual(size_t m, size_t n, const double *a, const double *r
     if (own > *norm) *norm = own;
     for (size_t other = 0; other <= c; other++) {
       double off = fabs(dot(m, a + c * m, a + other * m) - dot(k, r + c * k, r + other * k));
-      if (off > worst || isnan(off)) worst = off; /* a NaN stays */
+      if (off > worst || isnan(off)) worst = off; /* a NaN is kept */
     }
   }
   return worst;
@@ -185,7 +186,7 @@ static double product_residual(size_t m, size_t n, const double *a, const double
       sum += fabs(off);
       own += fabs(a[c * m + i]);
     }
-    if (sum > worst || isnan(sum)) worst = sum; /* a NaN stays */
+    if (sum > worst || isnan(sum)) worst = sum; /* a NaN is kept */
     if (own > *norm) *norm = own;
   }
   return worst;
@@ -196,7 +197,7 @@ double reference_thin_ratio(rondo_dtype dtype, size_t m, size_t n, const double 
   const double unit = (double)m * (dtype == RONDO_F32 ? 0x1p-24 : 0x1p-53);
   for (size_t c = 0; c < n; c++)
     for (size_t i = c + 1; i < k; i++)
-      if (r[c * k + i] != 0) return NAN; /* no triangle */
+      if (r[c * k + i] != 0) return NAN; /* R is not a triangle */
   double norm, residual = q ? product_residual(m, n, a, q, r, &norm) : gram_residual(m, n, a, r, &norm) / 2;
   double lack = q ? lack_of_orthogonality(m, k, q) / unit : 0, ratio = residual == 0 ? 0 : residual / (norm * unit);
   return ratio > lack || isnan(ratio) ? ratio : lack;
@@ -227,7 +228,7 @@ double reference_least_squares_ratio(rondo_dtype dtype, size_t m, size_t n, cons
         continue;
       }
       const double ratio = fabs(dot) / (norm * size * unit);
-      if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN stays */
+      if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN is kept */
     }
   free(left);
   return worst;
@@ -244,7 +245,7 @@ double reference_applied_ratio(rondo_dtype dtype, size_t m, size_t n, size_t col
     for (size_t i = 0; i < m; i++) own += fabs(x[i]);
     for (size_t j = 0; j < (m < n ? m : n); j++) reflect(m, h, tau[j], j, x);
     for (size_t i = 0; i < m; i++) sum += fabs(x[i] - after[c * m + i]);
-    if (sum > off || isnan(sum)) off = sum; /* a NaN stays */
+    if (sum > off || isnan(sum)) off = sum; /* a NaN is kept */
     if (own > norm) norm = own;
   }
   free(x);
@@ -264,7 +265,7 @@ double reference_inverse_ratio(rondo_dtype dtype, size_t n, const double *a, con
       own_x += fabs(x[i * n + c]);
       if (i > c) own_l += fabs(a[i * n + c]);
     }
-    if (sum > off || isnan(sum)) off = sum; /* a NaN stays */
+    if (sum > off || isnan(sum)) off = sum; /* a NaN is kept */
     if (own_l > norm_l) norm_l = own_l;
     if (own_x > norm_x) norm_x = own_x;
   }

@@ -1,4 +1,5 @@
-/* rival.c - see rival.h. The kernel is Rondo's own copy kernel, so that only what surrounds it differs. */
+/* rival.c - graphs made with the CUDA driver directly (rival.h). Their kernel is Rondo's copy kernel, so that only the
+ * launch and the completion differ. */
 #include "rival.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ bool rival_open(struct rival *rival) {
   return copy != NULL;
 }
 
-/* The launch that Rondo chooses for the same copy. */
+/* Adds the launch that Rondo chooses for the same copy. */
 static struct cu_graph_node *add_copy(struct rival *rival, struct cu_graph *graph, struct cu_graph_node *after,
                                       uint64_t source, uint64_t destination, uint64_t bytes) {
   struct op_operand dense = {.present = true, .dtype = RONDO_U8, .rank = 1, .shape = {(int64_t)bytes}, .stride = {1}};
@@ -98,8 +99,8 @@ struct cu_graph_exec *rival_result(struct rival *rival) {
   return instantiate(rival, graph);
 }
 
-/* A copy node between byte `offset` of the pinned memory and `device`. It is captured, and then is the only node that
- * the stream's next work would wait for. */
+/* Adds a copy node between byte `offset` of the pinned memory and `device`. It is captured from a stream; the stream
+ * then depends on this node alone, by which the function finds it. */
 static struct cu_graph_node *add_copy_node(struct rival *rival, struct cu_graph *graph,
                                            struct cu_graph_node *const *after, size_t after_count, bool is_input,
                                            uint64_t offset, cu_address device, uint64_t bytes) {

@@ -1,4 +1,4 @@
-/* rival.h - the same small graphs made with the CUDA driver directly: what Rondo is measured against. */
+/* rival.h - the rival of rondo bench replay: the same small graphs, made with the CUDA driver directly. */
 #ifndef RONDO_TIMING_RIVAL_H
 #define RONDO_TIMING_RIVAL_H
 
@@ -18,19 +18,19 @@ struct rival {
   void *pinned;
 };
 
-/* false: no usable GPU. */
+/* False if there is no usable GPU. */
 bool rival_open(struct rival *rival);
 
 /* count copies of TINY_BYTES, one after the other. */
 struct cu_graph_exec *rival_chain(struct rival *rival, uint32_t count);
-/* The same side by side. */
+/* The same copies without edges between them. */
 struct cu_graph_exec *rival_side_by_side(struct rival *rival, uint32_t count);
-/* One copy of TINY_BYTES into pinned memory: what the host reads. */
+/* One copy of TINY_BYTES into pinned memory, where the host reads the result. */
 struct cu_graph_exec *rival_result(struct rival *rival);
 /* Copy node in, one kernel, copy node out. */
 struct cu_graph_exec *rival_in_out(struct rival *rival, uint64_t bytes);
-/* MANY times side by side: copy node in, two kernels that each move half of it, a third behind the second, copy node
- * out. */
+/* MANY branches: a copy node in, two kernels that move half of it each, a third kernel after the second one, and a copy
+ * node out. */
 struct cu_graph_exec *rival_many_in_out(struct rival *rival);
 
 void rival_launch(struct rival *rival, struct cu_graph_exec *exec);

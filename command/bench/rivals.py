@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Other libraries' times for the cases of `rondo bench kernels`, through PyTorch: bf16 and fp8 products of cuBLAS; with
-the word attention or softmax, what softmax_rivals.py names, and with qr what qr_rivals.py does. With llama, a token of the
-language models of `rondo bench llama`, see llama_rivals.py.
+"""Measures other libraries on the cases of `rondo bench kernels` and `rondo bench llama`, through PyTorch. Without a group:
+bf16 and fp8 products of cuBLAS. Groups: attention and softmax (softmax_rivals.py), qr (qr_rivals.py), llama
+(llama_rivals.py).
 
     python3 command/bench/rivals.py [attention] --json rivals.json [--only "bf16 4096x4096"]
     rondo bench kernels [attention] --rivals rivals.json
     python3 command/bench/rivals.py llama --json llama.json [--model smollm2 --sequences 1 --context 512]
     rondo bench llama --rivals llama.json
 
-By hand, on a machine with PyTorch and the GPU of the other run. The method is that run's: launches in a graph that moves
-about 20 GB, or of 2000, weights that rotate over copies so that 400 MB pass between two uses, events around the graph,
-the median of seven replays. Of several calls that give the same product the fastest counts: which one is in "kernel".
-fp8 multiplies e4m3 by e4m3 with 16 vectors at least, since cuBLAS takes no fewer; ours keeps the vectors in bf16.
+Run it by hand, on a machine with PyTorch and the GPU of Rondo's run. The method is the same: a graph of launches that
+move about 20 GB, or of 2000 launches; copies of the weights, so that 400 MB pass between two uses of a copy; events around
+the graph; the median of seven replays. Of several calls that give the same product the fastest counts; "kernel" names it.
+fp8 multiplies e4m3 by e4m3 with at least 16 vectors, since cuBLAS takes no fewer. Rondo keeps the vectors in bf16.
 """
 import argparse
 import json

@@ -1,9 +1,9 @@
 /* rowmax_tile.cu - one warp multiplies two 16 x 16 matrices of bf16 on the tensor cores and takes the maximum of each
- * row of the product, as the softmax of a tile begins: the experiment of Morales, "Accelerating Fused WMMA Operations
- * via In-Register Data Permutation", whose kernels are the first two. The others show what of it is needed.
+ * row of the product. The softmax of a tile begins with these steps. The first two kernels are those of Morales,
+ * "Accelerating Fused WMMA Operations via In-Register Data Permutation"; the others show the necessary part of them.
  *
- * Of a 16 x 16 accumulator lane 4 group + quad has eight numbers: x[0], x[1], x[4] and x[5] are of row group, columns
- * 2 quad, 2 quad + 1 and those plus 8; the others of row group + 8. */
+ * Lane 4 group + quad has eight numbers of a 16 x 16 accumulator: x[0], x[1], x[4] and x[5] belong to row group and the
+ * columns 2 quad, 2 quad + 1, 2 quad + 8 and 2 quad + 9; the others belong to row group + 8. */
 #include <cuda_bf16.h>
 #include <mma.h>
 #include <stdint.h>
@@ -15,19 +15,19 @@ template <typename Use, typename T, typename... Layout>
 using tile_fragment = wmma::fragment<Use, ROWMAX_TILE, ROWMAX_TILE, ROWMAX_TILE, T, Layout...>;
 using accumulator = tile_fragment<wmma::accumulator, float>;
 
-/* Each way returns the maximum of some row in each lane; of row `row_of` where that is one of the sixteen, once for
- * each of them. */
+/* Each way returns the maximum of a row in each lane. row_of(lane) is the index of that row. One lane has each of the
+ * 16 rows; in the other lanes the index is at least 16. */
 
 /* ---- Through shared memory --------------------------------------------------------------------------------------- */
 
-/* Without knowing who has what: all of the tile is stored, and a thread reads its row, the upper half of the warp those
- * of the lower again. */
+/* Works without the layout of the accumulator. The warp stores the whole tile, and each thread reads a row. The upper
+ * half of the warp reads the same rows as the lower half. */
 struct through_shared_memory {
   static __device__ int row_of(int lane) { return lane; }
 
   static __device__ float maximum(const accumulator &product) {
     __shared__ float tile[ROWMAX_TILE * ROWMAX_TILE];
-    __syncthreads(); /* the tile of the product before is no longer read */
+    __syncthreads(); /* no thread reads the previous product's tile any more */
     wmma::store_matrix_sync(tile, product, ROWMAX_TILE, wmma::mem_row_major);
     __syncthreads();
     const float *row = tile + threadIdx.x % ROWMAX_TILE * ROWMAX_TILE;
@@ -46,7 +46,7 @@ __device__ float of_quad(float most, unsigned mask) {
   return fmaxf(most, __shfl_xor_sync(mask, most, 2));
 }
 
-/* A quad has two rows: an even lane speaks for the first, an odd one for the second. */
+/* A quad has two rows. Its even lanes return the maximum of the first, its odd lanes that of the second. */
 struct in_registers {
   static __device__ int row_of(int lane) { return lane % 4 < 2 ? lane / 4 + 8 * (lane % 4) : ROWMAX_TILE; }
 
@@ -57,9 +57,9 @@ struct in_registers {
   }
 };
 
-/* Numbers of a row are brought to neighbouring registers, and only the four lanes of a quad meet. The compiler knows
- * where a number is without moving it, so that the permutation is nothing; a mask that differs from quad to quad is
- * something. */
+/* The numbers of a row move to neighbouring registers, and only the four lanes of a quad reduce together. The compiler
+ * renames registers instead of moving numbers, and so the permutation costs nothing. A shuffle mask that differs
+ * between quads does cost time. */
 template <bool ByQuads> struct permuted_with : in_registers {
   static __device__ float maximum(accumulator &product) {
     auto &x = product.x;
@@ -75,7 +75,7 @@ template <bool ByQuads> struct permuted_with : in_registers {
 using permuted_by_quads = permuted_with<true>;
 using permuted = permuted_with<false>;
 
-/* What the library's kernels do. */
+/* The way of the library's kernels. */
 struct as_they_lie : in_registers {
   static __device__ float maximum(const accumulator &product) {
     const auto &x = product.x;
@@ -85,8 +85,8 @@ struct as_they_lie : in_registers {
 
 /* ---- The kernels ------------------------------------------------------------------------------------------------- */
 
-/* So many products one after the other, each of which waits for the maxima of the one before it; out has those of the
- * last, and cycles those of all. */
+/* Computes a number of successive products, each of which waits for the maxima of the previous one. `out` gets the
+ * maxima of the last product, `cycles` the cycles of all. */
 template <typename How>
 __device__ void multiply(const __nv_bfloat16 *a, const __nv_bfloat16 *b, float *out, uint64_t *cycles, uint32_t times) {
   tile_fragment<wmma::matrix_a, __nv_bfloat16, wmma::row_major> left;

@@ -1,10 +1,10 @@
-/* rowmax_tile.h - what rowmax_tile.cu and bench_rowmax_tile.c tell each other. */
+/* rowmax_tile.h - the kernels of rowmax_tile.cu and their parameters. */
 #ifndef RONDO_ROWMAX_TILE_H
 #define RONDO_ROWMAX_TILE_H
 
 enum { ROWMAX_TILE = 16 }; /* rows, columns and depth of the product */
 
-/* KERNEL(name, how it is done, barriers as ptxas counts them) */
+/* KERNEL(name, description, barriers as ptxas counts them) */
 #define ROWMAX_TILE_KERNELS(KERNEL)                                                                                    \
   KERNEL(through_shared_memory, "shared memory, a thread a row", 1)                                                    \
   KERNEL(permuted_by_quads, "registers, permuted, a mask a quad", 0)                                                   \

@@ -1,4 +1,4 @@
-/* softmax_case.c - see softmax_case.h. */
+/* softmax_case.c - the table of attention and the fused softmax, labels and work (softmax_case.h). */
 #include "softmax_case.h"
 
 #include <inttypes.h>
@@ -53,8 +53,8 @@ static const struct row {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* Those of as many tokens as a batch of a large model's layer has, whatever the length of a sequence. The plain ones of
- * a length come before those that are measured by them. */
+/* Every prompt case has the same number of tokens, as in a batch of a large model's layer, in sequences of these
+ * lengths. The plain case of a length precedes the cases whose figures depend on it. */
 static const int64_t lengths[] = {512, 1024, 2048, 4096, 8192, 16384};
 static const int64_t dimensions[] = {128, 64, 256};
 enum { LENGTHS = sizeof lengths / sizeof *lengths, DIMENSIONS = sizeof dimensions / sizeof *dimensions };
@@ -157,7 +157,7 @@ void softmax_case_label(const struct softmax_case *shape, char label[SOFTMAX_LAB
 
 /* ---- Work -------------------------------------------------------------------------------------------------------- */
 
-/* Each row sees one column more than the row before it, until it sees a window of them. */
+/* Each row sees one column more than the previous row, up to the width of the window. */
 static double causal_pairs(double queries, double keys, double window) {
   double rows = fmin(queries, keys), before = keys - rows, growing = fmin(fmax(window - before, 0), rows);
   return growing * (before + growing / 2) + (rows - growing) * window;

@@ -1,4 +1,4 @@
-/* softmax_results.c - see softmax_results.h. */
+/* softmax_results.c - results of timing attention and the fused softmax (softmax_results.h). */
 #include "softmax_results.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static bool read_state(const char *name, enum softmax_state *state) {
 }
 
 static bool read_e4m3(const char *name, enum softmax_e4m3 *e4m3) {
-  if (!*name) return true; /* lines of rivals say nothing of it */
+  if (!*name) return true; /* rivals' results lack the field */
   for (*e4m3 = SOFTMAX_E4M3_NONE; *e4m3 <= SOFTMAX_E4M3_ALL; ++*e4m3)
     if (!strcmp(name, softmax_e4m3_name(*e4m3))) return true;
   return false;
@@ -40,12 +40,12 @@ static bool read_whole(const struct json_object *object, const char *key, int64_
   return *number > 0;
 }
 
-/* What most cases lack, and lines of rivals. */
+/* Reads a field that most cases, and all rivals' results, lack. */
 static bool read_optional(const struct json_object *object, const char *key, int64_t *number) {
   return read_whole(object, key, number) || isnan(json_object_number(object, key));
 }
 
-/* Each has 2^31 elements at most, as the library's have: work and bytes can be counted then. */
+/* Has each tensor at most 2^31 elements, as the library demands? The numbers of operations and bytes then fit. */
 static bool has_tensors(const struct softmax_case *shape) {
   double queries = (double)shape->heads * (double)shape->queries, keys = (double)shape->kv_heads * (double)shape->keys;
   return (double)shape->batch * (double)shape->dimension * fmax(queries, keys) <= 0x1p31;
@@ -75,7 +75,7 @@ void softmax_results_take(struct softmax_results *results, const struct json_obj
   softmax_results_add(results, &result);
 }
 
-/* ---- What it must reach ------------------------------------------------------------------------------------------ */
+/* ---- Figures to reach -------------------------------------------------------------------------------------------- */
 
 static bool is_same(const struct softmax_result *a, const struct softmax_result *b) {
   return a->state == b->state && softmax_case_equal(&a->shape, &b->shape);
@@ -102,7 +102,7 @@ static double plain_us(const struct softmax_results *results, size_t index) {
   return 0;
 }
 
-/* What a portable kernel must reach is asked of long sequences with common heads. */
+/* Portable kernels have a figure to reach only for long sequences with common numbers of heads. */
 static struct softmax_must must_of(const struct softmax_result *result) {
   struct softmax_must must = softmax_case_must(&result->shape);
   if (!result->is_portable) return must;
@@ -152,7 +152,7 @@ static void write_json(struct json *json, const struct softmax_result *result, d
   json_end(json, '}');
 }
 
-/* Of each rival its fastest, in the order in which they first come. */
+/* Writes the fastest result of each rival, in the order of their first results. */
 static void print_rivals(struct output *output, const struct softmax_results *rivals,
                          const struct softmax_result *result) {
   for (size_t i = 0; i < rivals->count; i++) {

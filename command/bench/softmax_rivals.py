@@ -1,6 +1,6 @@
-"""The attention and the fused softmax of rivals.py: cuDNN and FlashAttention-2 through PyTorch, FlashAttention-3 where its
-package is (PyPI fa3-fwd), and a product followed by torch's softmax or maximum. Method, states and inputs are those of
-`rondo bench kernels attention` and `softmax`: see bench_softmax.c."""
+"""The attention and the fused softmax of rivals.py: cuDNN and FlashAttention-2 through PyTorch, FlashAttention-3 if its
+package is installed (PyPI fa3-fwd), and a product followed by torch's softmax or maximum. Method, states and inputs are
+those of `rondo bench kernels attention` and `softmax` (bench_softmax.c)."""
 import math
 import re
 import sys
@@ -137,7 +137,7 @@ def attention_calls(case, copies):
     elif flash3:
         yield "FlashAttention-3", lambda i: flash3.flash_attn_func(q[i], k[i], v[i], causal=causal)
     if causal and case["queries"] != case["keys"]:
-        return  # PyTorch aligns the diagonal to the first key
+        return  # PyTorch aligns the mask's diagonal to the first key, Rondo to the last
     q, k, v = ([x.transpose(1, 2).contiguous() for x in operand] for operand in (q, k, v))
     q, k, v = list(q), list(k), list(v)
 
@@ -187,7 +187,7 @@ def measure(group, samples, is_wanted, rival):
                 continue
             try:
                 times = time_us(call, copies, case, samples)
-            except Exception as error:  # each library has errors of its own for what it does not support
+            except Exception as error:  # each library reports an unsupported case by its own exception
                 print(f"{label}: {name}: {str(error).splitlines()[0][:100] if str(error) else error!r}", file=sys.stderr)
                 torch.cuda.synchronize()
                 continue

@@ -1,4 +1,4 @@
-/* speed_plot.c - see speed_plot.h. Lengths are tenths of a pixel. */
+/* speed_plot.c - draws the picture of attention results (speed_plot.h). Lengths are tenths of a pixel. */
 #include "speed_plot.h"
 
 #include <inttypes.h>
@@ -11,13 +11,13 @@
 enum {
   WIDTH = 9600,
   HEIGHT = 8800,
-  LEFT = 900, /* the frame of the first panel, and from one to the next */
+  LEFT = 900, /* the frame of the first panel; and the distances from one panel to the next */
   TOP = 1200,
   PANEL_WIDTH = 3700,
   PANEL_HEIGHT = 2900,
   RIGHTWARD = 4600,
   DOWNWARD = 3700,
-  SMALL = 130, /* sizes of letters */
+  SMALL = 130, /* sizes of text */
   LARGE = 190,
   DOT = 36,
   SPEED_STEP = 100,
@@ -25,7 +25,7 @@ enum {
   POINTS_MOST = 16,
 };
 
-/* Ours first, then every rival's name. */
+/* Rondo's results first, then those of every rival. */
 struct series {
   const struct softmax_results *results;
   const char *kernel; /* NULL: any */
@@ -54,7 +54,7 @@ static bool is_shown(const struct softmax_result *result) {
          (result->shape.dimension == 64 || result->shape.dimension == 128);
 }
 
-/* ---- What is drawn ----------------------------------------------------------------------------------------------- */
+/* ---- The contents of the picture --------------------------------------------------------------------------------- */
 
 static void add_series(struct plot *plot, const struct softmax_results *results, const char *kernel,
                        const char *title) {
@@ -117,7 +117,7 @@ static void write_axes(FILE *file, const struct plot *plot, const struct panel *
   svg_text(file, panel->left, panel->top - SMALL, SMALL, "start", text);
 }
 
-/* Of one length the fastest; sorted by length. Returns how many. */
+/* The fastest result of each length, sorted by length. Returns their number. */
 static size_t points_of(const struct series *series, const struct panel *panel, enum softmax_state state,
                         const struct softmax_result *points[POINTS_MOST]) {
   size_t count = 0;
@@ -175,7 +175,7 @@ static void draw(FILE *file, const void *user) {
   struct plot plot = plot_of(drawing->results, drawing->rivals);
   svg_begin(file, WIDTH, HEIGHT);
   svg_text(file, LEFT, 380, LARGE, "start",
-           "Attention of 16384 tokens in bf16, whole lines behind a pause, dashed under load");
+           "Attention of 16384 tokens in bf16; solid lines: after a pause, dashed: under load");
   svg_text(file, LEFT, 640, SMALL, "start", drawing->results->device);
   for (int p = 0; p < 4; p++) {
     struct panel panel = {p < 2 ? 128 : 64, p % 2 != 0, LEFT + p % 2 * RIGHTWARD, TOP + p / 2 * DOWNWARD};

@@ -1,12 +1,13 @@
-/* speed_plot.h - a picture of results: how fast attention of long prompts is, over their length, ours and rivals'. */
+/* speed_plot.h - a picture of attention results: the speed of Rondo and of rivals over the length of prompts. */
 #ifndef RONDO_SPEED_PLOT_H
 #define RONDO_SPEED_PLOT_H
 
 #include "softmax_results.h"
 
-/* Writes an SVG of the prompts with as many heads and queries as there are of K and V: a panel for each head dimension
- * of 64 and 128, causal and not; in it lines for ours and for each rival, whole behind a pause and dashed under
- * sustained load. false, with a sentence: the file was not written whole. */
+/* Writes an SVG of the prompts with as many query heads as KV heads, and as many queries as KV rows. It has a panel for
+ * each head dimension of 64 and 128, causal and not. A panel has a line for Rondo and for each rival: solid after a
+ * pause, dashed under sustained load. Returns false after a sentence on stderr if the file was not written
+ * completely. */
 bool speed_plot_write(const char *path, const struct softmax_results *results, const struct softmax_results *rivals);
 
 #endif

@@ -1,11 +1,11 @@
-/* spin.c - see spin.h. */
+/* spin.c - a task that waits for a given time (spin.h). */
 #include "spin.h"
 
 #include <string.h>
 
 #include "timing.h"
 
-/* Nothing, for `ns` nanoseconds in each block. */
+/* A kernel that waits for `ns` nanoseconds in each block. */
 static const char spin_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
                                ".visible .entry spin(.param .u64 unused, .param .u64 ns, .param .u64 host_ns)\n"
                                ".maxntid 1024, 1, 1\n{\n"
@@ -22,7 +22,7 @@ static void spin_host(void *user, void *const *data) {
 }
 
 void spin_add(rondo_graph *graph, uint32_t blocks, uint64_t ns, uint64_t host_ns) {
-  rondo_tensor unused; /* a task without a tensor would have nothing to do */
+  rondo_tensor unused; /* a task must have a tensor */
   TRY(rondo_state(graph, "unused", RONDO_U8, 1, (int64_t[]){16}, &unused));
   rondo_argument arguments[] = {{.tensor = unused, .access = RONDO_WRITE},
                                 {.value = &ns, .bytes = sizeof ns},

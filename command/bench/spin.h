@@ -1,4 +1,4 @@
-/* spin.h - a task that takes a known time and no memory's bandwidth. */
+/* spin.h - a task of a known duration that uses no memory bandwidth. */
 #ifndef RONDO_SPIN_H
 #define RONDO_SPIN_H
 
@@ -6,8 +6,8 @@
 
 enum { SPIN_THREADS = 1024 };
 
-/* `blocks` blocks of SPIN_THREADS threads that do nothing for `ns` nanoseconds each. On the host one thread does, for
- * `host_ns`. */
+/* Adds a task of `blocks` blocks of SPIN_THREADS threads; each block waits for `ns` nanoseconds. On the host one thread
+ * waits for `host_ns` nanoseconds. */
 void spin_add(rondo_graph *graph, uint32_t blocks, uint64_t ns, uint64_t host_ns);
 
 #endif

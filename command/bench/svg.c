@@ -1,4 +1,4 @@
-/* svg.c - see svg.h. */
+/* svg.c - draws SVG (svg.h). */
 #include "svg.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* svg.h - what the pictures of the benches are drawn with. Lengths are tenths of a pixel, so that no number needs a
+/* svg.h - functions that draw the benches' pictures as SVG. Lengths are tenths of a pixel, so that no number needs a
  * decimal point. */
 #ifndef RONDO_SVG_H
 #define RONDO_SVG_H
@@ -7,20 +7,21 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Lines that can be told apart, also by those who do not see all colours alike; and those behind them. */
+/* Colours that readers with colour blindness can tell apart as well. */
 enum { SVG_COLOURS = 6 };
 extern const char *const svg_colours[SVG_COLOURS];
 extern const char svg_grid[];
 
-/* Writes a file by `draw`, which begins with svg_begin. false, with a sentence: it was not written whole. */
+/* Writes a file with `draw`, which must first call svg_begin. Returns false after a sentence on stderr if the file was
+ * not written completely. */
 bool svg_write(const char *path, void (*draw)(FILE *file, const void *user), const void *user);
 
-/* White, with thin lines and dark letters. */
+/* Begins a picture: a white background, thin lines, dark letters. */
 void svg_begin(FILE *file, int32_t width, int32_t height);
-/* anchor: "start", "middle" or "end" is at x. */
+/* anchor: x is the "start", "middle" or "end" of the text. */
 void svg_text(FILE *file, int32_t x, int32_t y, int32_t size, const char *anchor, const char *text);
 void svg_line(FILE *file, int32_t x1, int32_t y1, int32_t x2, int32_t y2, const char *colour);
-/* What it says shows where the pointer rests on it. */
+/* A viewer shows the title while the pointer rests on the dot. */
 void svg_dot(FILE *file, int32_t x, int32_t y, int32_t radius, const char *colour, const char *title);
 
 #endif

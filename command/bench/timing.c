@@ -1,4 +1,4 @@
-/* timing.c - see timing.h. */
+/* timing.c - samples, percentiles, histograms and the report of the benches (timing.h). */
 #include "timing.h"
 #include "../room.h"
 
@@ -27,7 +27,7 @@ void timing_sleep_ns(uint64_t ns) {
 
 struct samples samples_take(size_t capacity) {
   struct samples samples = {.ns = room_take(capacity * sizeof(uint64_t), "bench: samples"), .capacity = capacity};
-  memset(samples.ns, 0, capacity * sizeof(uint64_t)); /* no page fault while measuring */
+  memset(samples.ns, 0, capacity * sizeof(uint64_t)); /* touches all pages, so that measuring causes no page fault */
   return samples;
 }
 
@@ -76,7 +76,7 @@ void report_heading(struct report *report, const char *name, int32_t multiproces
   output_print(&report->output, "%s (%d):\n", name, multiprocessors);
 }
 
-/* Bars over time, each bin a tenth wider than the one before. The last one is all that came later. */
+/* Bars over time. Each bin is a tenth wider than the previous one. The last bin has all later samples. */
 static void print_histogram(struct output *output, const struct samples *samples) {
   enum { BINS = 24, BAR = 60 };
   size_t counts[BINS] = {0}, most = 1;
@@ -88,7 +88,7 @@ static void print_histogram(struct output *output, const struct samples *samples
   }
   for (size_t bin = 0; bin < BINS; bin++) {
     if (!counts[bin]) continue;
-    /* Logarithmic, so that a tail of a few among a million shows. */
+    /* Logarithmic, so that a few late samples among a million are visible. */
     int length = (int)lround(log1p((double)counts[bin]) / log1p((double)most) * BAR);
     output_print(output, "    %s%8.2f us %9zu %.*s\n", bin == BINS - 1 ? ">" : " ", first * pow(1.1, (double)bin) / 1e3,
                  counts[bin], length, "############################################################");
@@ -111,7 +111,7 @@ void report_samples(struct report *report, const char *name, struct samples *sam
   if (report->histogram && samples->count) print_histogram(&report->output, samples);
 }
 
-/* The end of a line: what it must reach, and whether it does. */
+/* Writes the end of a line: the limit, and whether the figure reaches it. */
 static void write_limit(struct report *report, double value, double limit, const char *unit) {
   bool missed = limit > 0 && !(value <= limit);
   report->missed += missed;
@@ -147,8 +147,7 @@ void report_figure(struct report *report, const char *name, double value, const 
 int report_end(struct report *report) {
   json_end(&report->output.json, ']');
   output_print(&report->output,
-               report->missed == 1 ? "%u figure missed what it must reach\n"
-                                   : "%u figures missed what they must reach\n",
+               report->missed == 1 ? "%u figure missed its limit\n" : "%u figures missed their limits\n",
                report->missed);
   if (!output_close(&report->output)) return EXIT_FAILED;
   return report->missed ? EXIT_MISSED : EXIT_OK;

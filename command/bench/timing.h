@@ -1,5 +1,5 @@
-/* timing.h - what the benches share: samples, their percentiles and histogram, and a report for people and, with
- * --json, for programs. */
+/* timing.h - the common part of the benches: samples, percentiles, histograms, and the report as a table and as
+ * JSON. */
 #ifndef RONDO_TIMING_H
 #define RONDO_TIMING_H
 
@@ -9,7 +9,7 @@
 
 #include "../command.h"
 
-/* Ends the program with the library's text unless the call succeeds. */
+/* Ends the program with the library's error text if the call fails. */
 #define TRY(call) timing_try(call)
 void timing_try(rondo_status status);
 
@@ -22,34 +22,35 @@ struct samples {
 };
 struct samples samples_take(size_t capacity);
 void samples_add(struct samples *samples, uint64_t ns);
-/* Percentile in 0 .. 100, nearest rank; sorts the samples. */
+/* A percentile from 0 to 100, nearest rank. Sorts the samples. */
 double samples_us(struct samples *samples, double percentile);
 void samples_free(struct samples *samples);
 
 enum { EXIT_MISSED = 3 };
 #define BENCH_STATUS                                                                                                   \
-  "Exit status: 0 all figures reach what they must, 1 the work failed, as the text says, 2 wrong usage, 3 some do "    \
-  "not."
+  "Exit status: 0 all figures are reached, 1 failure, 2 wrong usage (1 and 2: the reason is on standard error), 3 "    \
+  "some "                                                                                                              \
+  "figures are missed."
 
 struct report {
   struct output output;
   bool histogram;
-  uint32_t missed; /* ratios above what they must reach */
+  uint32_t missed; /* figures that miss their limit */
 };
 
 /* Ends the program if the JSON cannot be written. */
 void report_begin(struct report *report, const char *json_path);
-/* What it is measured on. */
+/* Writes the machine of the measurement. */
 void report_machine(struct report *report, const rondo_info *info);
-/* What the next figures have in common, and how many multiprocessors, or threads, it has. */
+/* Writes a heading for the next figures, with the number of multiprocessors or threads. */
 void report_heading(struct report *report, const char *name, int32_t multiprocessors);
-/* p50, p99, p99.9 and max of one figure, and its histogram. */
+/* Writes p50, p99, p99.9 and the maximum of one figure, and its histogram. */
 void report_samples(struct report *report, const char *name, struct samples *samples);
-/* ours / rival, with what it must reach; limit 0: no such demand. */
+/* Writes ours / rival and the limit that it must not exceed. limit 0: there is no limit. */
 void report_ratio(struct report *report, const char *name, double ours, double rival, const char *unit, double limit);
 void report_figure(struct report *report, const char *name, double value, const char *unit, double limit);
-/* Says how many figures missed. Returns the exit code: EXIT_OK, EXIT_MISSED, or EXIT_FAILED if the JSON is not whole.
- */
+/* Writes the number of missed figures. Returns the exit code: EXIT_OK, EXIT_MISSED, or EXIT_FAILED if the JSON was not
+ * written completely. */
 int report_end(struct report *report);
 
 #endif
