@@ -21,7 +21,12 @@
 #include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
 #include "../kernels/gemm_softmax/gemm_softmax_wgmma.h"
-#include "../kernels/gemv/gemv.h"
+#include "../kernels/gemv/gemv_quads.h"
+#include "../kernels/gemv/gemv_ring.h"
+#include "../kernels/gemv/gemv_rows.h"
+#include "../kernels/gemv/gemv_scalar.h"
+#include "../kernels/gemv/gemv_short.h"
+#include "../kernels/gemv/gemv_stream.h"
 #include "../kernels/gemv/gemv_tall.h"
 #include "../kernels/least_squares/least_squares.h"
 #include "../kernels/model/elementwise.h"
@@ -70,7 +75,7 @@ int main(void) {
   GEMV_SHORT_KERNELS(PRINT);
   GEMV_STREAM_KERNELS(PRINT);
   GEMV_TALL_KERNELS(PRINT);
-  GEMV_OTHER_KERNELS(PRINT);
+  GEMV_SCALAR_KERNELS(PRINT);
   QUANTIZE_KERNELS(PRINT);
   ELEMENTWISE_KERNELS(PRINT);
   RMS_NORM_KERNELS(PRINT);

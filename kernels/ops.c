@@ -38,6 +38,25 @@ const struct op op_gemm_softmax = {
     .select = gemm_softmax_select,
 };
 
+const struct op op_gemv = {
+    .name = "gemv",
+    .once_operands = 1u << GEMV_OUT | 1u << GEMV_OUT_SCALES | 1u << GEMV_RESIDUAL,
+    .touched_elements = gemv_touched_elements,
+    .check = gemv_check,
+    .host_items = gemv_host_items,
+    .host_run = gemv_host_run,
+    .select = gemv_select,
+};
+
+const struct op op_quantize_nvfp4 = {
+    .name = "quantize_nvfp4",
+    .once_operands = 1u << QUANTIZE_X | 1u << QUANTIZE_CODES | 1u << QUANTIZE_SCALES,
+    .check = quantize_check,
+    .host_items = quantize_host_items,
+    .host_run = quantize_host_run,
+    .select = quantize_select,
+};
+
 const struct op op_copy = {
     .name = "copy",
     .once_operands = 1u << COPY_SRC | 1u << COPY_DST,

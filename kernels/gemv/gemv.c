@@ -204,7 +204,7 @@ static rondo_status check_finish(const struct op_task *task, const struct gemv_s
   return status;
 }
 
-static rondo_status gemv_check(const struct op_task *task) {
+rondo_status gemv_check(const struct op_task *task) {
   static const uint32_t needed[] = {GEMV_WEIGHTS, GEMV_VECTORS, GEMV_OUT};
   for (uint32_t i = 0; i < 3; i++)
     if (!task->operands[needed[i]].present)
@@ -248,20 +248,9 @@ struct gemv_shape gemv_shape_of(const struct op_task *task) {
   };
 }
 
-/* Tiles of blocked scales are filled up behind the matrix, with what is not read. */
-static int64_t gemv_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
+int64_t gemv_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access) {
   const bool is_weights = operand == GEMV_WEIGHT_SCALES && task->operands[GEMV_WEIGHTS].dtype == RONDO_NVFP4;
   if ((!is_weights && operand != GEMV_VECTOR_SCALES) || access != RONDO_READ)
     return op_elements(&task->operands[operand]);
   return op_elements(&task->operands[is_weights ? GEMV_WEIGHTS : GEMV_VECTORS]) / GEMV_BLOCK;
 }
-
-const struct op op_gemv = {
-    .name = "gemv",
-    .once_operands = 1u << GEMV_OUT | 1u << GEMV_OUT_SCALES | 1u << GEMV_RESIDUAL,
-    .touched_elements = gemv_touched_elements,
-    .check = gemv_check,
-    .host_items = gemv_host_items,
-    .host_run = gemv_host_run,
-    .select = gemv_select,
-};

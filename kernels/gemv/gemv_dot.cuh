@@ -5,7 +5,7 @@
 #ifndef RONDO_GEMV_DOT_CUH
 #define RONDO_GEMV_DOT_CUH
 
-#include "gemv_formats.cuh"
+#include "gemv_addresses.cuh"
 
 /* A constant in a register that the compiler cannot see through: it rematerialises a plain one before each use by an
  * instruction that takes no immediate there, which prmt is with two constants. */

@@ -7,7 +7,7 @@
 #define RONDO_GEMV_FINISH_CUH
 
 #include "../common/numbers.cuh"
-#include "gemv_formats.cuh"
+#include "gemv_addresses.cuh"
 #include "quantize.cuh"
 
 __device__ __forceinline__ float silu(float x) { return __fdiv_rn(x, 1.0f + expf(-x)); }
@@ -47,7 +47,7 @@ __device__ __forceinline__ tile_rows tile_of(const gemv_parameters &p, uint32_t 
 /* The f32 scales of a matrix's rows, or NULL. */
 __device__ __forceinline__ const float *row_scales(const gemv_parameters &p, uint32_t batch) {
   if (p.weight_dtype != RONDO_E4M3 || !p.weight_scales) return nullptr;
-  return (const float *)(p.weight_scales + batch * p.batch_bytes.weight_scales);
+  return (const float *)p.weight_scales + (uint64_t)batch * p.weight_scale_batch;
 }
 
 /* Sixteen lanes, those of the warp's lower or upper half, have a block of results, which begins at this column. */
@@ -57,21 +57,21 @@ __device__ __forceinline__ void store_quantised(const gemv_parameters &p, int64_
   uint32_t largest = magnitude_bits(value);
 #pragma unroll
   for (uint32_t distance = 8; distance; distance /= 2) largest = max(largest, __shfl_xor_sync(half, largest, distance));
-  const uint32_t scale = scale_of_block(largest, p.six_out_global_scale);
-  const float divisor = divisor_of_block(scale, p.out_global_scale);
+  const uint32_t scale = scale_of_block(largest, p.epilogue.six_out_global_scale);
+  const float divisor = divisor_of_block(scale, p.epilogue.out_global_scale);
   const uint32_t code = divisor > 0 ? e2m1_of(__fdiv_rn(value, divisor)) : 0;
   const uint32_t above = __shfl_xor_sync(half, code, 1);
   if (lane % 2 == 0) ((unsigned char *)p.out)[(codes + column) / 2] = (unsigned char)(code | above << 4);
-  if (lane % GEMV_BLOCK == 0) p.out_scales[scales + column / GEMV_BLOCK] = (unsigned char)scale;
+  if (lane % GEMV_BLOCK == 0) p.epilogue.out_scales[scales + column / GEMV_BLOCK] = (unsigned char)scale;
 }
 
 /* What is added to the first column that a lane of `vector`'s warp finishes: asked for while the vector is on its way,
  * so that a short product does not wait for memory twice. */
 __device__ __forceinline__ float first_residual(const gemv_parameters &p, const tile_rows &tile, uint32_t vector) {
-  const uint32_t pair = p.silu_mul ? 1 : 0, column = (tile.first_new_row >> pair) + threadIdx.x % 32;
-  if (!p.residual || vector >= p.count || column >= tile.rows >> pair) return 0.0f;
-  const int64_t residual = tile.batch * p.residual_batch + vector * p.residual_row;
-  return load_number(p.residual_dtype, p.residual, residual + ((tile.first_row >> pair) + column));
+  const uint32_t pair = p.epilogue.silu_mul ? 1 : 0, column = (tile.first_new_row >> pair) + threadIdx.x % 32;
+  if (!p.epilogue.residual || vector >= p.count || column >= tile.rows >> pair) return 0.0f;
+  const int64_t residual = tile.batch * p.epilogue.residual_batch + vector * p.epilogue.residual_row;
+  return load_number(p.epilogue.residual_dtype, p.epilogue.residual, residual + ((tile.first_row >> pair) + column));
 }
 
 /* What few products ask for, of one vector. A lane has a column of the results, which are two rows of the matrix where
@@ -79,21 +79,23 @@ __device__ __forceinline__ float first_residual(const gemv_parameters &p, const 
 template <typename Result, typename Residual>
 __device__ __forceinline__ void finish_columns(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
                                                const Result &result_of, const Residual &residual_of) {
-  const uint32_t pair = p.silu_mul ? 1 : 0, first_column = tile.first_row >> pair;
-  const int64_t residual = tile.batch * p.residual_batch + vector * p.residual_row;
+  const uint32_t pair = p.epilogue.silu_mul ? 1 : 0, first_column = tile.first_row >> pair;
+  const int64_t residual = tile.batch * p.epilogue.residual_batch + vector * p.epilogue.residual_row;
   const int64_t out = tile.batch * p.out_batch + vector * p.out_row;
   const auto biased = [&](uint32_t row) {
     const float result = result_of(row);
-    if (!p.bias) return result;
-    return result + load_number(p.bias_dtype, p.bias, tile.batch * p.bias_batch + tile.first_row + row);
+    if (!p.epilogue.bias) return result;
+    return result + load_number(p.epilogue.bias_dtype, p.epilogue.bias,
+                                tile.batch * p.epilogue.bias_batch + tile.first_row + row);
   };
   for (uint32_t i = (tile.first_new_row >> pair) + computed_here(threadIdx.x) % 32; i < tile.rows >> pair; i += 32) {
     const uint32_t column = first_column + i;
     float value = biased(i << pair);
     if (pair) value = silu(value) * biased(2 * i + 1);
-    if (p.residual) value += residual_of(i, residual + column);
-    if (p.out_scales)
-      store_quantised(p, out, tile.batch * p.out_scale_batch + vector * p.out_scale_row, column, value);
+    if (p.epilogue.residual) value += residual_of(i, residual + column);
+    if (p.epilogue.out_scales)
+      store_quantised(p, out, tile.batch * p.epilogue.out_scale_batch + vector * p.epilogue.out_scale_row, column,
+                      value);
     else
       store_number(p.out_dtype, p.out, out + column, value);
   }
@@ -102,8 +104,9 @@ __device__ __forceinline__ void finish_columns(const gemv_parameters &p, const t
 template <typename Result>
 __device__ __forceinline__ void finish_columns(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
                                                const Result &result_of) {
-  finish_columns(p, tile, vector, result_of,
-                 [&](uint32_t, int64_t element) { return load_number(p.residual_dtype, p.residual, element); });
+  finish_columns(p, tile, vector, result_of, [&](uint32_t, int64_t element) {
+    return load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
+  });
 }
 
 /* All three are called by all threads of a block, with a barrier behind the last write of what sum_of and factor_of
@@ -175,7 +178,9 @@ __device__ __forceinline__ row_of_lane row_of_this_lane(const gemv_parameters &p
 }
 
 /* Nothing is split: a warp has whole sums, which need not meet, and whole squares. */
-__device__ __forceinline__ bool has_whole_sums(const gemv_parameters &p) { return p.parts == 1 && !p.out_scales; }
+__device__ __forceinline__ bool has_whole_sums(const gemv_parameters &p) {
+  return p.parts == 1 && !p.epilogue.out_scales;
+}
 
 /* The row whose sum the lane has after sums_over_lanes, of one vector, and what is added to its result. */
 struct whole_row {
@@ -186,15 +191,18 @@ struct whole_row {
 };
 template <int Rows>
 __device__ __forceinline__ whole_row whole_row_of(const gemv_parameters &p, const tile_rows &tile, uint32_t first_row) {
-  const uint32_t lane = threadIdx.x % 32, pair = p.silu_mul ? 1 : 0;
+  const uint32_t lane = threadIdx.x % 32, pair = p.epilogue.silu_mul ? 1 : 0;
   const uint32_t row = first_row + lane / (32 / Rows), column = (tile.first_row + row) >> pair;
   whole_row at = {nullptr, 0.0f, 0.0f, row, lane % (32 / Rows) == 0 && row >= tile.first_new_row && row < tile.rows};
   if (!at.is_mine) return at;
   if (p.finishing) {
-    if (p.bias) at.bias = load_number(p.bias_dtype, p.bias, tile.batch * p.bias_batch + tile.first_row + row);
+    if (p.epilogue.bias)
+      at.bias = load_number(p.epilogue.bias_dtype, p.epilogue.bias,
+                            tile.batch * p.epilogue.bias_batch + tile.first_row + row);
     at.is_mine = !pair || row % 2 == 0;
-    if (p.residual && at.is_mine)
-      at.residual = load_number(p.residual_dtype, p.residual, tile.batch * p.residual_batch + column);
+    if (p.epilogue.residual && at.is_mine)
+      at.residual =
+          load_number(p.epilogue.residual_dtype, p.epilogue.residual, tile.batch * p.epilogue.residual_batch + column);
   }
   at.out = (unsigned char *)p.out + ((tile.batch * p.out_batch + column) << (p.out_dtype == RONDO_F32 ? 2 : 1));
   asm volatile("" : "+l"(at.out)); /* now, not where it is used */
@@ -205,9 +213,9 @@ __device__ __forceinline__ whole_row whole_row_of(const gemv_parameters &p, cons
 template <int Rows>
 __device__ __forceinline__ void finish_whole_row(const gemv_parameters &p, const whole_row &at, float value) {
   if (p.finishing) {
-    if (p.bias) value += at.bias;
-    if (p.silu_mul) value = silu(value) * __shfl_down_sync(0xffffffffu, value, 32 / Rows);
-    if (p.residual) value += at.residual;
+    if (p.epilogue.bias) value += at.bias;
+    if (p.epilogue.silu_mul) value = silu(value) * __shfl_down_sync(0xffffffffu, value, 32 / Rows);
+    if (p.epilogue.residual) value += at.residual;
   }
   if (at.is_mine) store_number(p.out_dtype, at.out, 0, value);
 }
@@ -243,8 +251,9 @@ __device__ __forceinline__ void finish_vector(const gemv_parameters &p, const ti
 template <typename Sum, typename Factor>
 __device__ __forceinline__ void finish_vector(const gemv_parameters &p, const tile_rows &tile, uint32_t vector,
                                               const Sum &sum_of, const Factor &factor_of) {
-  finish_vector(p, tile, vector, sum_of, factor_of,
-                [&](uint32_t, int64_t element) { return load_number(p.residual_dtype, p.residual, element); });
+  finish_vector(p, tile, vector, sum_of, factor_of, [&](uint32_t, int64_t element) {
+    return load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
+  });
 }
 
 /* With p.finishing, of a block's one tile; `first` is what first_residual gave for the warp's first vector. */
@@ -254,8 +263,8 @@ __device__ __forceinline__ void finish_rows_fully(const gemv_parameters &p, cons
   const uint32_t warp = computed_here(threadIdx.x) / 32;
   for (uint32_t vector = warp; vector < p.count; vector += blockDim.x / 32)
     finish_vector(p, tile, vector, sum_of, factor_of, [&](uint32_t column, int64_t element) {
-      const bool is_first = vector == warp && column < 32 + (tile.first_new_row >> (p.silu_mul ? 1 : 0));
-      return is_first ? first : load_number(p.residual_dtype, p.residual, element);
+      const bool is_first = vector == warp && column < 32 + (tile.first_new_row >> (p.epilogue.silu_mul ? 1 : 0));
+      return is_first ? first : load_number(p.epilogue.residual_dtype, p.epilogue.residual, element);
     });
 }
 

@@ -1,4 +1,4 @@
-/* gemv_formats.cuh - what the kernels of products with vectors share: loads, number formats, sums over lanes. */
+/* gemv_formats.cuh - loads, number formats, and sums over lanes, for products and for the decoder's kernels. */
 #ifndef RONDO_GEMV_FORMATS_CUH
 #define RONDO_GEMV_FORMATS_CUH
 
@@ -9,7 +9,7 @@
 #include "../common/launch.cuh"
 #include "../common/ptx.cuh"
 #include "e2m1.cuh"
-#include "gemv.h"
+#include <rondo.h>
 
 /* ---- Loads ------------------------------------------------------------------------------------------------------ */
 
@@ -68,56 +68,11 @@ __device__ __forceinline__ const unsigned char *offset(const unsigned char *base
   return base + (uint64_t)index * stride;
 }
 
-/* Where the scales of a row begin, and from there those of a multiple of four blocks of 16 elements: both layouts of
- * rondo_scale_layout by one formula. Up to a multiple of 32 rows lie strides.row apart. */
-__device__ __forceinline__ uint32_t scales_of_row(const gemv_scale_strides &strides, uint32_t row) {
-  return row * strides.row + row / 32 * strides.more_32 + row / 128 * strides.more_128;
-}
-__device__ __forceinline__ uint32_t place_of_block(uint32_t four, uint32_t block) {
-  return block / 4 * four + block % 4;
-}
-
-/* Where the loads of 16 bytes of a row of this block's matrix begin, and those of its scales; the same of its vectors.
- */
-__device__ __forceinline__ const unsigned char *weights_from(const gemv_parameters &p, uint32_t row, uint32_t load) {
-  return offset(offset(p.weights, blockIdx.y * p.weight_batch + load, 16), row, p.weight_row);
-}
-__device__ __forceinline__ const unsigned char *weight_scales_from(const gemv_parameters &p, uint32_t row,
-                                                                   uint32_t block) {
-  return p.weight_scales + (blockIdx.y * p.weight_scale_batch + scales_of_row(p.weight_scale_strides, row) +
-                            place_of_block(p.weight_scale_strides.four, block));
-}
-__device__ __forceinline__ const unsigned char *vector_from(const gemv_parameters &p, uint32_t row, uint32_t load) {
-  return offset(offset(p.vectors, blockIdx.y * p.vector_batch + load, 16), row, p.vector_row);
-}
-__device__ __forceinline__ const unsigned char *vector_scales_from(const gemv_parameters &p, uint32_t row,
-                                                                   uint32_t block) {
-  return p.vector_scales +
-         (blockIdx.y * p.vector_scale_batch + row * p.vector_scale_row + place_of_block(p.vector_scale_four, block));
-}
-
 /* Here and now, not where it is used. */
 __device__ __forceinline__ const unsigned char *computed_now(const unsigned char *address) {
   asm volatile("" : "+l"(address));
   return address;
 }
-
-/* A lane's first piece of a vector; the next ones lie a constant number of elements further, in multiples of 64, or of
- * 32 from a multiple of 64 on. Addresses are known before anything is asked for: under the predicate whether a piece
- * exists, each constant that they are made of would be a load of its own (LDC instead of ULDC). */
-template <rondo_dtype V> struct vector_place {
-  const unsigned char *data, *scales;
-  __device__ __forceinline__ vector_place(const gemv_parameters &p, uint32_t row, uint32_t element) {
-    data = computed_now(vector_from(p, row, element / (V == RONDO_NVFP4 ? 32 : 8)));
-    if constexpr (V == RONDO_NVFP4) scales = computed_now(vector_scales_from(p, row, element / 16));
-  }
-  __device__ __forceinline__ words load(int further) const {
-    return load_vector(data + further * (V == RONDO_NVFP4 ? 4 : 16) / 8);
-  }
-  __device__ __forceinline__ uint32_t load_scales(const gemv_parameters &p, int further) const {
-    return load_vector_scales(scales + (further / 64 * p.vector_scale_four + further % 64 / 16));
-  }
-};
 
 /* ---- Number formats --------------------------------------------------------------------------------------------- */
 
@@ -150,56 +105,6 @@ __device__ __forceinline__ __half2 half2_of_e4m3_high(uint32_t pairs) {
   return half2_of_e4m3(pairs >> 16);
 #endif
 }
-
-/* ---- Places ----------------------------------------------------------------------------------------------------- */
-
-/* A warp's place in its block: see gemv_parameters. */
-struct warp_place {
-  uint32_t part, group;
-};
-__device__ __forceinline__ warp_place place_of_warp(const gemv_parameters &p) {
-  const uint32_t warp = threadIdx.x / 32, group = warp * p.part_reciprocal >> 16;
-  return {warp - group * p.parts, group};
-}
-
-/* The first row of a tile. The last one moves up to end with the matrix, so that no row needs a bound: it computes some
- * again, which finish_rows does not store. */
-__device__ __forceinline__ uint32_t first_row_of(const gemv_parameters &p, uint32_t tile, uint32_t rows) {
-  return min(tile * rows, p.m - rows);
-}
-
-/* ---- The order of loads ----------------------------------------------------------------------------------------- */
-
-/* A branch that is never taken. The compiler moves no load across; and as what is loaded in front of it is used behind
- * it, the loads stay in front too, instead of sinking to where registers are cheapest. Without them half of the bytes
- * are not in flight, or not before the predecessors end (the SASS says; asm volatile alone does not hold ptxas). */
-#define KEEP_LOADED(p, number, all)                                                                                    \
-  if ((p).never == (number)) {                                                                                         \
-    *(uint32_t *)(p).out = (all);                                                                                      \
-    return;                                                                                                            \
-  }
-#define KEEP_ORDER(p, number)                                                                                          \
-  if ((p).never == (number)) return
-
-/* ---- Successors -------------------------------------------------------------------------------------------------- */
-
-/* Of kernels that let their successors start at once, as many wait side by side as there is room for. Where matrices
- * are small these are a dozen, and on an H200 a product then takes up to 1.5 us longer. With GEMV_STARTS_ONE successors
- * start behind the wait: one is there, and has its weights. */
-__device__ __forceinline__ void may_start_all(const gemv_parameters &p) {
-  if (!(p.early & GEMV_STARTS_ONE)) let_successors_start();
-}
-__device__ __forceinline__ void wait_and_may_start_one(const gemv_parameters &p) {
-  only_wait_for_predecessors();
-  if (p.early & GEMV_STARTS_ONE) let_successors_start();
-}
-
-#define DEFINE_TILES_KERNEL(chips, parameters, name, threads, blocks, ...)                                             \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ parameters p) {           \
-    may_start_all(p);                                                                                                  \
-    __VA_ARGS__(p);                                                                                                    \
-    publish(p.done);                                                                                                   \
-  }
 
 /* ---- Sums ------------------------------------------------------------------------------------------------------- */
 

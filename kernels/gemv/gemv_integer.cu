@@ -5,9 +5,10 @@
  *
  * Tiles and halves of tiles are those of gemv_quads.cuh. Where a matrix fills the GPU once only, the vector is asked
  * for before its weights, if these are not early; where it fills it several times, the other order is faster. */
+#include "gemv_addresses.cuh"
 #include "gemv_dot.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_formats.cuh"
+#include "gemv_quads.h"
 
 /* Where a lane's pieces of a tile's first row lie. */
 template <int Slices> struct slices_of_rows { const unsigned char *weights[Slices], *scales[Slices]; };
@@ -78,7 +79,7 @@ __device__ __forceinline__ void gemv_integer(const gemv_parameters &p) {
       }
     if (early) {
       load_rows(first, 0, first_rows);
-      keep_early(p.never, all_of(0, first_rows));
+      keep_early(p.always_zero, all_of(0, first_rows));
     }
     if (Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
     if (!Half && !early) load_rows(first, 0, Rows);

@@ -1,18 +1,19 @@
-/* gemv_plan.h - which kernel multiplies, and how rows and k are dealt to blocks and warps: split-K. */
+/* gemv_plan.h - which design multiplies, and how it deals rows and k to blocks and warps.
+ *
+ * gemv_choose.c has the family's one table. Its rows are asked in order; a row names the problems that it takes by
+ * ranges, and its planner (gemv_*_plan.c) lays out the launch or refuses. Ranges and planners are pure functions of the
+ * problem, so that bits never change. */
 #ifndef RONDO_GEMV_PLAN_H
 #define RONDO_GEMV_PLAN_H
 
-#include "gemv.h"
+#include "../common/launch.h"
+#include "gemv_quads.h"
 
-/* A kernel of gemv_integer.cu (quads is 0) or gemv_quads.cuh. */
-struct gemv_variant {
-  struct op_kernel kernel;
-  int64_t blocks; /* of as many threads as it may have, that a multiprocessor holds */
-  rondo_dtype weights, vectors;
-  int64_t quads, operands, rows, slices;
-  bool half;
-  enum gemv_cut cut;
-  int64_t cluster; /* blocks that split k */
+enum {
+  GEMV_MOST_SHARED_BYTES = 227 << 10, /* of a block, with compute capability 9.0 and 10.0 */
+  GEMV_SHARED_ALIGNMENT = 128,        /* of what asynchronous copies fill */
+  GEMV_MOST_BATCH = 65535,            /* a grid's second dimension */
+  GEMV_MOST_BLOCKS = INT32_MAX,
 };
 
 struct gemv_problem {
@@ -20,134 +21,173 @@ struct gemv_problem {
   int64_t batch, m, k, count;
   uint32_t chip; /* one of CHIP_SM_80, .. */
   int64_t multiprocessors;
-  int64_t row_multiple; /* of a tile: what finishing takes at a time */
+  int64_t row_multiple; /* of a tile: the epilogue takes this many rows at a time */
   int64_t scale_bytes;  /* that a load of NVFP4's scales may take at once: 1, 2, .. 16 */
   bool blocked_scales;  /* 128 x 4 */
   bool wide_loads;      /* rows are multiples of 16 bytes, and aligned to them */
-  bool dense_weights;   /* of NVFP4: so are rows of scales by row, and rows of a matrix have no gaps */
-  bool packed_weights;  /* rows, and NVFP4's scales, have no gaps, and each matrix's begin at multiples of 16 bytes */
+  bool dense_weights;   /* of NVFP4: rows have no gaps; each row of weights and of scales begins at 16 bytes */
+  bool packed_weights;  /* rows, and NVFP4's scales, have no gaps; each matrix's begin at multiples of 16 bytes */
   bool norm;            /* vectors are normalised */
-  bool finishing;       /* anything but a factor is done to the results */
+  bool finishing;       /* results get more than a factor: bias, silu, residual or NVFP4 */
   bool one_order;
 };
 
-struct gemv_plan {
-  const struct gemv_variant *variant; /* NULL: the kernel for everything */
-  int64_t parts, groups;              /* warps of a block that split k, and that have rows of their own */
-  int64_t chunks;                     /* how often they do so, one after the other, to come to the end of k */
-  int64_t tiles, blocks;              /* of one matrix; blocks are a multiple of a cluster's */
-  int64_t shared_bytes;
-  bool starts_one; /* see gemv_early */
-};
+/* Bytes of weights, in all matrices. */
+int64_t gemv_weight_bytes(const struct gemv_problem *problem);
 
-/* Pure: from the problem alone, so that bits never change. Of the count of vectors only the class counts (1, 2 to 4, 5
- * to 8, 9 to 16); with one_order k is cut by k, the types and row_multiple alone. */
-struct gemv_plan gemv_plan_of(const struct gemv_problem *problem);
+/* ---- Plans ------------------------------------------------------------------------------------------------------ */
+
+/* Each design's list of kernels becomes a table whose entries begin so. */
+struct gemv_kernel {
+  struct op_kernel kernel;
+  rondo_dtype weights, vectors;
+};
+/* All of the family's parameter structs begin with struct gemv_parameters, which has `done`. */
+#define GEMV_KERNEL(chips, parameters, name, threads, weights, vectors)                                                \
+  { {#name, sizeof(struct parameters), offsetof(struct gemv_parameters, done), chips, threads}, weights, vectors }
+
+/* The kernel of a table of `count` entries of `bytes` that is for the problem's types and chip and whose name ends with
+ * "_" and `ending`; or NULL. */
+const void *gemv_kernel_for(const struct gemv_problem *problem, const char *ending, const void *table, size_t count,
+                            size_t bytes);
+#define GEMV_KERNEL_FOR(problem, ending, table)                                                                        \
+  gemv_kernel_for(problem, ending, table, sizeof(table) / sizeof *(table), sizeof *(table))
+
+/* A kernel of gemv_integer.cu (quads is 0) or gemv_quads.cuh. */
+struct gemv_quads_kernel {
+  struct gemv_kernel of;
+  int64_t blocks; /* of as many threads as it may have, that a multiprocessor holds */
+  int64_t quads, operands, rows, slices;
+  bool half;
+  enum gemv_cut cut;
+  int64_t cluster; /* blocks that split k */
+};
 
 /* A kernel of gemv_ring.cu: see GEMV_RING_KERNELS. */
-struct gemv_ring_variant {
-  struct op_kernel kernel;
+struct gemv_ring_kernel {
+  struct gemv_kernel of;
   int64_t blocks; /* as above */
-  rondo_dtype vectors;
-  int64_t most, rows, part, behind;
+  int64_t most, rows, part, beyond;
+};
+struct gemv_ring_layout {
+  const struct gemv_ring_kernel *kernel;
+  int64_t block_rows, group_rows, stages, stage_bytes, first_stage, window_tiles, window_pitch, held_pitch;
 };
 
-/* See gemv_parameters. */
-struct gemv_ring_plan {
-  const struct gemv_ring_variant *variant; /* NULL: it is not right */
-  int64_t parts, groups, tiles, block_rows, group_rows;
-  int64_t stages, stage_bytes, first_stage;
-  int64_t window_tiles, window_pitch, held_pitch;
-  int64_t blocks; /* of one matrix */
-  int64_t threads, shared_bytes;
+/* A kernel of gemv_stream.cuh: see GEMV_STREAM_KERNELS. */
+struct gemv_stream_kernel {
+  struct gemv_kernel of;
+  int64_t operands, slices, stages, cluster;
+  bool in_bf16; /* the tensor cores multiply bf16 */
 };
-
-/* Is asked third, and pure as well. Whether it is right depends on the matrices' bytes and the GPU too, so that with
- * it the cut of k does; k is cut by k, the types and the class of the count: 1, 2, 3 to 4. Never with one_order. */
-struct gemv_ring_plan gemv_ring_plan_of(const struct gemv_problem *problem);
+/* Elements of k that a warp has at once. */
+static inline int64_t gemv_stream_part(const struct gemv_stream_kernel *kernel) { return 128 * kernel->slices; }
+struct gemv_stream_layout {
+  const struct gemv_stream_kernel *kernel;
+  int64_t first_stage;
+};
 
 /* A kernel of gemv_short.cu: see GEMV_SHORT_KERNELS. */
-struct gemv_short_variant {
-  struct op_kernel kernel;
-  rondo_dtype vectors;
+struct gemv_short_kernel {
+  struct gemv_kernel of;
   int64_t blocks; /* of 16 elements, that a lane has of a row */
 };
 
-/* See gemv_parameters. */
-struct gemv_short_plan {
-  const struct gemv_short_variant *variant; /* NULL: it is not right */
-  int64_t groups;                           /* of eight rows, that a block has */
-  int64_t blocks;                           /* of one matrix */
-  int64_t shared_bytes;
-};
-
-/* Is asked first, and pure as well. Whether it is right depends on the rows and the GPU too; the order of a
- * row's sums then on k and the vector's type alone. Never with one_order. */
-struct gemv_short_plan gemv_short_plan_of(const struct gemv_problem *problem);
-
-/* A kernel of gemv_rows.cu: see GEMV_ROWS_KERNELS. */
-struct gemv_rows_variant {
-  struct op_kernel kernel;
-  rondo_dtype weights, vectors;
+/* Kernels of gemv_rows.cu and gemv_tall.cu: see GEMV_ROWS_KERNELS, GEMV_TALL_KERNELS. */
+struct gemv_columns_kernel {
+  struct gemv_kernel of;
   int64_t operands;
 };
-
-/* See gemv_parameters. */
-struct gemv_rows_plan {
-  const struct gemv_rows_variant *variant; /* NULL: it is not right */
-  int64_t block_rows, blocks;              /* of one matrix */
-  int64_t warps, slot_bytes, first_stage;
-  int64_t row_loads; /* of 16 bytes */
-  int64_t shared_bytes;
+struct gemv_rows_layout {
+  const struct gemv_columns_kernel *kernel;
+  int64_t block_rows, slot_bytes, first_slot;
+};
+struct gemv_tall_layout {
+  const struct gemv_columns_kernel *kernel;
+  int64_t slots, early_slots; /* of a block; those that are asked for before the vectors */
+  int64_t slot_bytes, first_slot;
 };
 
-/* Is asked second, and pure as well. Whether it is right depends on the rows, the GPU and whether there is one vector
- * or more than eight too; k is not cut, so that the order of a row's sums depends on k alone. Never with one_order. */
-struct gemv_rows_plan gemv_rows_plan_of(const struct gemv_problem *problem);
-
-/* A kernel of gemv_tall.cu: see GEMV_TALL_KERNELS. */
-struct gemv_tall_variant {
-  struct op_kernel kernel;
-  rondo_dtype dtype; /* of weights and vectors */
-  int64_t operands;
+struct gemv_plan {
+  const struct op_kernel *kernel; /* NULL: none */
+  int64_t blocks;                 /* of one matrix; a multiple of a cluster's */
+  int64_t threads, shared_bytes;
+  int64_t parts,
+      groups;      /* warps of a block that split k, and that have rows of their own; see struct gemv_parameters */
+  int64_t chunks;  /* how often they do so, one after the other, to come to the end of k */
+  int64_t tiles;   /* of one matrix, or of a block of the ring */
+  bool starts_one; /* see enum gemv_early */
+  union {          /* what the design's own kernels are told */
+    const struct gemv_quads_kernel *quads;
+    const struct gemv_short_kernel *of_short;
+    struct gemv_rows_layout of_rows;
+    struct gemv_ring_layout ring;
+    struct gemv_stream_layout stream;
+    struct gemv_tall_layout of_tall;
+  } design;
 };
 
-/* See gemv_parameters. */
-struct gemv_tall_plan {
-  const struct gemv_tall_variant *variant; /* NULL: it is not right */
-  int64_t tiles, blocks;                   /* of one matrix */
-  int64_t slots, first_slots;              /* of a block; those that are asked for before the vectors */
-  int64_t slot_bytes, first_stage;
-  int64_t shared_bytes;
+/* ---- Choices ---------------------------------------------------------------------------------------------------- */
+
+/* What a problem may ask for beyond the plain case, as bits. */
+enum gemv_demand {
+  GEMV_WITH_NORM = 1,
+  GEMV_WITH_EPILOGUE = 2,       /* finishing */
+  GEMV_WITH_ONE_ORDER = 4,      /* all counts of vectors have one order of sums */
+  GEMV_WITH_BLOCKED_SCALES = 8, /* of weights */
+  GEMV_WITH_GAPS = 16,          /* weights are not packed */
+  GEMV_WITH_LOOSE_ROWS = 32,    /* nor dense */
+  GEMV_WITH_NARROW_ROWS = 64,   /* no loads of 16 bytes */
+  GEMV_WITH_MANY_MATRICES = 128 /* more than GEMV_MOST_BATCH */
 };
 
-/* Pure as well, and of 16-bit weights alone, of the others only gemv_plan_of takes these: so it is asked fifth.
- * Whether it is right depends on the rows and the GPU too; k is not cut, so that the order of a row's sums depends on k
- * alone. Never with one_order. */
-struct gemv_tall_plan gemv_tall_plan_of(const struct gemv_problem *problem);
+struct gemv_range {
+  int64_t first, last; /* last: 0 for no limit */
+};
+static inline bool gemv_in_range(struct gemv_range range, int64_t value) {
+  return value >= range.first && (!range.last || value <= range.last);
+}
 
-/* A kernel of gemv_stream.cuh: see GEMV_STREAM_KERNELS. */
-struct gemv_stream_variant {
-  struct op_kernel kernel;
-  rondo_dtype vectors;
-  int64_t operands, slices, stages, cluster;
-  bool in_bf16; /* what the tensor cores are given */
+struct gemv_choice {
+  const char *name;
+  uint32_t chips;                    /* CHIP_SM_80, .. */
+  uint32_t weights, vectors;         /* types, as bits 1 << rondo_dtype; 0: any */
+  struct gemv_range count, k, bytes; /* bytes of all weights */
+  int64_t k_multiple;                /* 0: any */
+  uint32_t takes;                    /* demands that it can meet */
+  /* May refuse. `plan` is zero. */
+  bool (*plan)(const struct gemv_problem *problem, struct gemv_plan *plan);
+  /* Adds the launch; `parameters` has what all designs are told of the problem. */
+  void (*launch)(const struct op_call *call, const struct gemv_plan *plan, const struct gemv_parameters *parameters,
+                 struct op_launches *launches);
+  const char *why;
 };
 
-/* Elements of k that a warp has at once. */
-static inline int64_t gemv_stream_part(const struct gemv_stream_variant *variant) { return 128 * variant->slices; }
+/* In the order in which they are asked. */
+const struct gemv_choice *gemv_choices(size_t *count);
+/* Does this row take the problem? The plan has no kernel otherwise. */
+bool gemv_plan_by(const struct gemv_choice *choice, const struct gemv_problem *problem, struct gemv_plan *plan);
+/* The first row that does: there is always one. */
+const struct gemv_choice *gemv_choose(const struct gemv_problem *problem, struct gemv_plan *plan);
 
-/* See gemv_parameters. */
-struct gemv_stream_plan {
-  const struct gemv_stream_variant *variant; /* NULL: it is not right */
-  int64_t parts, groups, chunks, tiles;
-  int64_t blocks; /* of one matrix; a multiple of a cluster's */
-  int64_t threads, first_stage, shared_bytes;
-};
-
-/* Is asked fourth, and pure as well. Whether it is right depends on the matrices' bytes too, so that with it the cut of
- * k does; k is cut by k, the types, row_multiple, finishing and the class of the count: 2 to 8, 9 to 16. Never with
- * one_order. */
-struct gemv_stream_plan gemv_stream_plan_of(const struct gemv_problem *problem);
+/* The planners and launches of the rows. Those of quads, integer and scalar are told no more than all designs are. */
+#define GEMV_PLANNER(name) bool name(const struct gemv_problem *problem, struct gemv_plan *plan)
+#define GEMV_LAUNCHER(name)                                                                                            \
+  void name(const struct op_call *call, const struct gemv_plan *plan, const struct gemv_parameters *parameters,        \
+            struct op_launches *launches)
+GEMV_PLANNER(gemv_short_plan);
+GEMV_PLANNER(gemv_rows_plan);
+GEMV_PLANNER(gemv_ring_plan);
+GEMV_PLANNER(gemv_stream_plan);
+GEMV_PLANNER(gemv_tall_plan);
+GEMV_PLANNER(gemv_integer_plan);
+GEMV_PLANNER(gemv_quads_plan);
+GEMV_PLANNER(gemv_scalar_plan);
+GEMV_LAUNCHER(gemv_rows_launch);
+GEMV_LAUNCHER(gemv_ring_launch);
+GEMV_LAUNCHER(gemv_stream_launch);
+GEMV_LAUNCHER(gemv_tall_launch);
+GEMV_LAUNCHER(gemv_scalar_launch);
+GEMV_LAUNCHER(gemv_launch);
 
 #endif

@@ -16,7 +16,8 @@
 
 #include "gemv_clusters.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_operands.cuh"
+#include "gemv_quads.h"
+#include "gemv_vectors.cuh"
 
 /* Whether the tensor cores are given bf16. */
 template <rondo_dtype W, rondo_dtype V, int Rows>
@@ -60,7 +61,7 @@ template <int Count> struct pieces_of_row {
  *   sums     [2][parts][vectors][pitch]   of a tile; two, so that one barrier a tile is enough
  *   squares  [parts][vectors]             with RMS norm
  *   held     [tiles of a block][count][tile rows]  with several chunks of k: the sums of those before
- * (gemv_plan.c says how much). */
+ * (gemv_quads_plan.c says how much). */
 template <rondo_dtype W, rondo_dtype V, int Quads, int Columns, int Rows, int Slices, bool Half, gemv_cut Cut,
           int Cluster>
 __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
@@ -179,7 +180,7 @@ __device__ __forceinline__ void gemv_quads(const gemv_parameters &p) {
       load_scales(first);
       load_items(first, 0, first_items);
       const uint32_t touched = Quads == 8 ? touch_norm<W, V, Slices, slice>(p, element) : 0;
-      keep_early(p.never, all_of(0, first_items) ^ touched);
+      keep_early(p.always_zero, all_of(0, first_items) ^ touched);
     }
     if (Cut != GEMV_CHUNKED) wait_and_may_start_one(p);
     raw_vector<W, V, Slices> raw[Columns];

@@ -14,7 +14,8 @@
 #include "gemv_bulk.cuh"
 #include "gemv_dot.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_operands.cuh"
+#include "gemv_ring.h"
+#include "gemv_vectors.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -38,7 +39,7 @@ template <int Bytes> __device__ __forceinline__ uint32_t load_shared_scales(uint
 struct ring_place {
   uint32_t stage, parity;
 };
-__device__ __forceinline__ void advance(const gemv_parameters &p, ring_place &at) {
+__device__ __forceinline__ void advance(const gemv_ring_parameters &p, ring_place &at) {
   if (++at.stage < p.stages) return;
   at.stage = 0;
   at.parity ^= 1;
@@ -53,11 +54,11 @@ struct producer {
   uint32_t tile_rows, rows_left;
   uint64_t policy;
 
-  __device__ __forceinline__ producer(const gemv_parameters &p, uint32_t first_row, uint32_t rows)
+  __device__ __forceinline__ producer(const gemv_ring_parameters &p, uint32_t first_row, uint32_t rows)
       : weights(weights_from(p, first_row, 0)), scales(weight_scales_from(p, first_row, 0)),
         tile_rows(p.groups * p.group_rows), rows_left(rows), policy(evict_first()) {}
 
-  __device__ __forceinline__ void copy_tile(const gemv_parameters &p, uint32_t ring, uint32_t stage) {
+  __device__ __forceinline__ void copy_tile(const gemv_ring_parameters &p, uint32_t ring, uint32_t stage) {
     const uint32_t rows = min(tile_rows, rows_left), full = full_barrier(ring, stage);
     const uint32_t weight_bytes = rows * p.weight_row, scale_bytes = rows * p.weight_scale_strides.row;
     const uint32_t to = ring + p.first_stage + stage * p.stage_bytes;
@@ -71,10 +72,10 @@ struct producer {
     scales += scale_bytes;
     rows_left -= rows;
   }
-  __device__ __forceinline__ void fill(const gemv_parameters &p, uint32_t ring) {
+  __device__ __forceinline__ void fill(const gemv_ring_parameters &p, uint32_t ring) {
     for (uint32_t stage = 0; stage < p.stages && rows_left; stage++) copy_tile(p, ring, stage);
   }
-  __device__ __forceinline__ void refill(const gemv_parameters &p, uint32_t ring) {
+  __device__ __forceinline__ void refill(const gemv_ring_parameters &p, uint32_t ring) {
     for (ring_place at = {0, 0}; rows_left; advance(p, at)) {
       barrier_wait(empty_barrier(ring, at.stage), at.parity);
       copy_tile(p, ring, at.stage);
@@ -94,7 +95,7 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
    * row makes it NaN anyway. */
   uint32_t element, last;
 
-  __device__ __forceinline__ void take_vectors(const gemv_parameters &p, uint32_t part) {
+  __device__ __forceinline__ void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
     element = part * (Slices * 1024) + threadIdx.x % 32 * 32;
     last = element + 1024 * (Slices - 1) < p.k ? element + 1024 * (Slices - 1) : 0;
     t = load_tables();
@@ -104,7 +105,7 @@ template <rondo_dtype V, int Rows, int Slices> struct integer_product {
   }
 
   template <typename Release>
-  __device__ __forceinline__ void multiply(const gemv_parameters &p, uint32_t weights_at, uint32_t scales_at,
+  __device__ __forceinline__ void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at,
                                            uint32_t sums, const Release &release) {
     const uint32_t lane = threadIdx.x % 32;
     words weights[Rows][Slices];
@@ -138,7 +139,7 @@ template <int Quads, int Slices, int Together> struct lane_slices {
 
   static __device__ constexpr int place_of(int s) { return s / Together * (lanes * 32 * Together) + s % Together * 32; }
 
-  __device__ __forceinline__ void set(const gemv_parameters &p, uint32_t part) {
+  __device__ __forceinline__ void set(const gemv_ring_parameters &p, uint32_t part) {
     element = part * (Slices * lanes * 32) + threadIdx.x % lanes * (32 * Together);
     last = element + place_of(Slices - Together);
     if (last >= p.k) last = 0;
@@ -151,8 +152,8 @@ template <int Quads, int Slices, int Together> struct lane_slices {
 
 /* A lane's piece s of a vector, so many elements behind its first, if it is in it. */
 template <rondo_dtype V, int Slices>
-__device__ __forceinline__ void load_piece(const gemv_parameters &p, const vector_place<V> &from, int further, bool in,
-                                           int s, raw_vector<RONDO_NVFP4, V, Slices> &raw) {
+__device__ __forceinline__ void load_piece(const gemv_ring_parameters &p, const vector_place<V> &from, int further,
+                                           bool in, int s, raw_vector<RONDO_NVFP4, V, Slices> &raw) {
 #pragma unroll
   for (int i = 0; i < raw.eights; i++) {
     raw.loaded[s][i] = words();
@@ -171,7 +172,7 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
   float corrections[2]; /* of the result's columns 2 t and 2 t + 1 */
   lane_slices<Quads, Slices, 1> slices;
 
-  __device__ __forceinline__ void take_vectors(const gemv_parameters &p, uint32_t part) {
+  __device__ __forceinline__ void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
     const uint32_t lane = threadIdx.x % 32;
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices> raw;
@@ -186,7 +187,7 @@ template <rondo_dtype V, int Quads, int Slices> struct quads_product {
   }
 
   template <typename Release>
-  __device__ __forceinline__ void multiply(const gemv_parameters &p, uint32_t weights_at, uint32_t scales_at,
+  __device__ __forceinline__ void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at,
                                            uint32_t sums, const Release &release) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float c[2][4] = {}; /* two, since each product waits for the one before it */
@@ -241,7 +242,7 @@ template <rondo_dtype V, int Slices> struct blocks_product {
   float corrections[2];
   lane_slices<1, Slices, 2> slices;
 
-  __device__ __forceinline__ void take_vectors(const gemv_parameters &p, uint32_t part) {
+  __device__ __forceinline__ void take_vectors(const gemv_ring_parameters &p, uint32_t part) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     slices.set(p, part);
     raw_vector<RONDO_NVFP4, V, Slices / 2> raw;
@@ -256,7 +257,7 @@ template <rondo_dtype V, int Slices> struct blocks_product {
   }
 
   template <typename Release>
-  __device__ __forceinline__ void multiply(const gemv_parameters &p, uint32_t weights_at, uint32_t scales_at,
+  __device__ __forceinline__ void multiply(const gemv_ring_parameters &p, uint32_t weights_at, uint32_t scales_at,
                                            uint32_t sums, const Release &release) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float sum[2][2] = {}; /* [row][column] */
@@ -313,7 +314,8 @@ __device__ __forceinline__ void meet_consumers(uint32_t consumers) {
 
 /* A warp has 32 rows of a vector. */
 template <typename Do>
-__device__ __forceinline__ void share_rows(const gemv_parameters &p, uint32_t rows, uint32_t warps, const Do &todo) {
+__device__ __forceinline__ void share_rows(const gemv_ring_parameters &p, uint32_t rows, uint32_t warps,
+                                           const Do &todo) {
   uint32_t vector = 0;
   for (uint32_t row = threadIdx.x / 32 * 32;; row += warps * 32) {
     for (; row >= rows; row -= (rows + 31) / 32 * 32)
@@ -325,7 +327,7 @@ __device__ __forceinline__ void share_rows(const gemv_parameters &p, uint32_t ro
 /* Shared memory: a full and an empty barrier of each stage; floats met [parts][count][window_pitch], the sums of a
  * window of window_tiles tiles; if there are several windows, held [count][held_pitch], of those before the last; from
  * first_stage on the stages, each weights [tile rows][weight_row] and scales [tile rows][weight_scale_row]. */
-template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv_parameters &p) {
+template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv_ring_parameters &p) {
   extern __shared__ __align__(128) unsigned char ring_memory[];
   const uint32_t ring = computed_here(shared_address(ring_memory)), consumers = p.parts * p.groups;
   const uint32_t first_row = blockIdx.x * p.block_rows, rows = computed_here(min(p.block_rows, p.m - first_row));
@@ -364,12 +366,12 @@ template <typename Product> __device__ __forceinline__ void gemv_ring(const gemv
     /* A warp without rows of the tile waits too, and releases it. So no stage is filled again that some warp has not
      * seen filled: a phase of a barrier has one bit, and who passed one by could take the next but one for it. */
     barrier_wait(full_barrier(ring, at.stage), at.parity);
-    /* Of all that was loaded something is used (`never` is 0), so that it has come. Without that the stage is refilled
+    /* Of all that was loaded something is used (`always_zero`), so that it has come. Without that the stage is refilled
      * below the feet of loads from shared memory, though the arrival releases: with weights in L2, up to 54 launches of
      * 60 had sums of the next tile's bytes (H200, 7 plans of 96), and none with it. */
     const auto release = [&](uint32_t loaded) {
       __syncwarp();
-      if (threadIdx.x % 32 == (loaded & p.never)) barrier_arrive(empty_barrier(ring, at.stage));
+      if (threadIdx.x % 32 == (loaded & p.always_zero)) barrier_arrive(empty_barrier(ring, at.stage));
     };
     const uint32_t end = min(p.group_rows, rows - tile - min(rows - tile, group_row));
     const uint32_t stage = ring + p.first_stage + at.stage * p.stage_bytes;

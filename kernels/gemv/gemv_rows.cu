@@ -22,7 +22,8 @@
  * NVFP4 and eight vectors some 80 instructions. */
 #include "gemv_copies.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_operands.cuh"
+#include "gemv_rows.h"
+#include "gemv_vectors.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -30,20 +31,20 @@ enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_ROWS_GROUP };
 
 /* ---- Shared memory ---------------------------------------------------------------------------------------------- */
 
-/* What sums of each vector are multiplied with, GEMV_ROWS_FACTOR_BYTES; the vectors; each warp's slot, p.stage_bytes,
- * from p.first_stage on: rows, then NVFP4's scales without gaps; with p.finishing the block's results,
+/* What sums of each vector are multiplied with, GEMV_ROWS_FACTOR_BYTES; the vectors; each warp's slot, p.slot_bytes,
+ * from p.first_slot on: rows, then NVFP4's scales without gaps; with p.finishing the block's results,
  * [count][block_rows]. */
 template <rondo_dtype W> struct rows_places {
   static constexpr uint32_t lane_bytes = W == RONDO_NVFP4 ? 8 : 16; /* of 16 elements */
   uint32_t factors, vectors, vector_pitch, row_pitch, slot, scales, held;
 
-  __device__ __forceinline__ rows_places(const gemv_parameters &p, const void *memory) {
+  __device__ __forceinline__ rows_places(const gemv_rows_parameters &p, const void *memory) {
     factors = shared_address(memory);
     vectors = factors + GEMV_ROWS_FACTOR_BYTES;
     vector_pitch = GEMV_ROWS_VECTOR_PITCH(p.k), row_pitch = GEMV_ROWS_PITCH(p.k, lane_bytes);
-    slot = factors + p.first_stage + threadIdx.x / 32 * p.stage_bytes;
+    slot = factors + p.first_slot + threadIdx.x / 32 * p.slot_bytes;
     scales = slot + ROWS * row_pitch;
-    held = factors + p.first_stage + blockDim.x / 32 * p.stage_bytes;
+    held = factors + p.first_slot + blockDim.x / 32 * p.slot_bytes;
   }
 };
 
@@ -61,7 +62,7 @@ template <rondo_dtype W> struct rows_copies {
   uint64_t policy;
   uint32_t row, rows, step; /* of the block: the group's first, all, and from one group to the next */
 
-  __device__ __forceinline__ rows_copies(const gemv_parameters &p, uint32_t first_row, uint32_t of_block)
+  __device__ __forceinline__ rows_copies(const gemv_rows_parameters &p, uint32_t first_row, uint32_t of_block)
       : row(threadIdx.x / 32 * ROWS), rows(of_block), step(blockDim.x / 32 * ROWS) {
     const uint32_t lane = threadIdx.x % 32;
     weights = weights_from(p, first_row + row, lane);
@@ -69,15 +70,15 @@ template <rondo_dtype W> struct rows_copies {
     policy = evict_first();
   }
   __device__ __forceinline__ bool has_group() const { return row < rows; }
-  __device__ __forceinline__ uint32_t loads(const gemv_parameters &p) const {
+  __device__ __forceinline__ uint32_t loads(const gemv_rows_parameters &p) const {
     return has_group() ? min(ROWS, rows - row) * p.parts : 0;
   }
-  __device__ __forceinline__ void go_on(const gemv_parameters &p) {
+  __device__ __forceinline__ void go_on(const gemv_rows_parameters &p) {
     row += step;
     weights += (uint64_t)step * p.weight_row;
     scales += step * (p.k / GEMV_BLOCK);
   }
-  __device__ __forceinline__ void ask_for_scales(const gemv_parameters &p, uint32_t to) const {
+  __device__ __forceinline__ void ask_for_scales(const gemv_rows_parameters &p, uint32_t to) const {
     if (W != RONDO_NVFP4 || !has_group()) return;
     const uint32_t lane = threadIdx.x % 32, bytes = min(ROWS, rows - row) * (p.k / GEMV_BLOCK);
 #pragma unroll
@@ -88,7 +89,7 @@ template <rondo_dtype W> struct rows_copies {
       for (uint32_t i = (bytes & ~15u) + 2 * lane; i < bytes; i += 64) copy_scale_pair(to + i, scales - lane * 16 + i);
   }
   /* Loads first .. end - 1 of the group; `first` is 0 or `end`. */
-  __device__ __forceinline__ void ask(const gemv_parameters &p, const rows_places<W> &places, uint32_t first,
+  __device__ __forceinline__ void ask(const gemv_rows_parameters &p, const rows_places<W> &places, uint32_t first,
                                       uint32_t end) const {
     const uint32_t lane = threadIdx.x % 32, gap = places.row_pitch - p.parts * 16;
     const unsigned char *from = weights + first * 16;
@@ -116,7 +117,7 @@ template <rondo_dtype W, rondo_dtype V> struct rows_vector {
   words loaded[pieces];
   uint32_t scales; /* of NVFP4 */
 
-  __device__ __forceinline__ void fetch(const gemv_parameters &p, uint32_t vector) {
+  __device__ __forceinline__ void fetch(const gemv_rows_parameters &p, uint32_t vector) {
     const uint32_t lane = threadIdx.x % 32;
     scales = 0;
     if constexpr (V == RONDO_NVFP4)
@@ -129,7 +130,7 @@ template <rondo_dtype W, rondo_dtype V> struct rows_vector {
     }
   }
   /* To `at`; returns what sums are to be multiplied with. */
-  __device__ __forceinline__ float convert(const gemv_parameters &p, uint32_t at) const {
+  __device__ __forceinline__ float convert(const gemv_rows_parameters &p, uint32_t at) const {
     const uint32_t lane = threadIdx.x % 32, end = divide_up_64(p.k) / elements;
     float factor = 1, correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
     if constexpr (V == RONDO_NVFP4) {
@@ -190,7 +191,7 @@ template <rondo_dtype W, int Columns> struct rows_product {
   float sums[2][Columns][4];
   uint32_t row_at, scales_at, vectors_at, t;
 
-  __device__ __forceinline__ rows_product(const gemv_parameters &p, const rows_places<W> &places) {
+  __device__ __forceinline__ rows_product(const gemv_rows_parameters &p, const rows_places<W> &places) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4;
     t = lane % 4;
     row_at = places.slot + g * places.row_pitch;
@@ -204,7 +205,7 @@ template <rondo_dtype W, int Columns> struct rows_product {
         for (int j = 0; j < 4; j++) sums[i][n][j] = 0;
   }
   /* 64 elements from `first` on, which counts blocks of 16. */
-  __device__ __forceinline__ void add(const gemv_parameters &p, const rows_places<W> &places, uint32_t first) {
+  __device__ __forceinline__ void add(const gemv_rows_parameters &p, const rows_places<W> &places, uint32_t first) {
     const uint32_t blocks = p.k / GEMV_BLOCK;
     /* Behind the end vectors are zero, and a NaN of the row makes it NaN anyway. */
     const uint32_t block = min(first + t, blocks - 1), vector_at = vectors_at + (first + t) * 32;
@@ -263,7 +264,7 @@ struct turn_of_warp {
 };
 
 template <rondo_dtype W, rondo_dtype V, int Columns>
-__device__ __forceinline__ void gemv_rows(const gemv_parameters &p) {
+__device__ __forceinline__ void gemv_rows(const gemv_rows_parameters &p) {
   extern __shared__ __align__(128) unsigned char rows_memory[];
   const rows_places<W> places(p, rows_memory);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, first_row = blockIdx.x * p.block_rows;

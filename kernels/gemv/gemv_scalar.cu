@@ -11,8 +11,8 @@
 
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
-#include "gemv.h"
 #include "gemv_finish.cuh"
+#include "gemv_scalar.h"
 
 constexpr int warp_count = GEMV_SCALAR_THREADS / 32;
 constexpr int unroll = GEMV_SCALAR_STEP / 64; /* pairs of a lane in a step */
@@ -77,7 +77,7 @@ __device__ __forceinline__ float2 load_pair(const row &row, uint32_t column, uin
 
 /* A vector's elements as they are multiplied: times the norm's weights, rounded to the vector's type. */
 template <rondo_dtype Dtype>
-__device__ __forceinline__ float2 load_normed(const gemv_parameters &p, const row &vector, uint32_t column) {
+__device__ __forceinline__ float2 load_normed(const gemv_scalar_parameters &p, const row &vector, uint32_t column) {
   float2 x = load_pair<Dtype>(vector, column, p.k);
   if constexpr (!is_nvfp4<Dtype>) {
     if (p.norm) {
@@ -95,8 +95,8 @@ __device__ __forceinline__ float sum_of_warp(float sum) {
   return sum;
 }
 
-__device__ __forceinline__ row vector_of(const gemv_parameters &p, uint32_t batch, uint32_t vector) {
-  return row_of(p.vectors + batch * p.batch_bytes.vectors, p.vector_scales + batch * p.batch_bytes.vector_scales,
+__device__ __forceinline__ row vector_of(const gemv_scalar_parameters &p, uint32_t batch, uint32_t vector) {
+  return row_of(p.vectors + batch * p.vector_batch_bytes, p.vector_scales + (uint64_t)batch * p.vector_scale_batch,
                 vector, p.vector_row, {p.vector_scale_row, 0, 0, p.vector_scale_four});
 }
 
@@ -104,13 +104,13 @@ __device__ __forceinline__ row vector_of(const gemv_parameters &p, uint32_t batc
 
 /* The warp's sums with `Pass` vectors from `first` on. */
 template <rondo_dtype Weights, rondo_dtype Vectors, int Pass>
-__device__ __forceinline__ void multiply_pass(const gemv_parameters &p, uint32_t batch, uint32_t first_row,
+__device__ __forceinline__ void multiply_pass(const gemv_scalar_parameters &p, uint32_t batch, uint32_t first_row,
                                               uint32_t begin, uint32_t first, shared_sums &shared) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   row rows[GEMV_SCALAR_ROWS], vectors[Pass];
 #pragma unroll
   for (uint32_t i = 0; i < GEMV_SCALAR_ROWS; i++)
-    rows[i] = row_of(p.weights + batch * p.batch_bytes.weights, p.weight_scales + batch * p.batch_bytes.weight_scales,
+    rows[i] = row_of(p.weights + batch * p.weight_batch_bytes, p.weight_scales + (uint64_t)batch * p.weight_scale_batch,
                      min(first_row + i, p.m - 1), p.weight_row, p.weight_scale_strides);
 #pragma unroll
   for (uint32_t v = 0; v < Pass; v++) vectors[v] = vector_of(p, batch, min(first + v, p.count - 1));
@@ -144,7 +144,7 @@ __device__ __forceinline__ void multiply_pass(const gemv_parameters &p, uint32_t
 
 /* Every thread has a part of each vector, whatever rows its warp has. */
 template <rondo_dtype Vectors>
-__device__ __forceinline__ void add_squares(const gemv_parameters &p, uint32_t batch, shared_sums &shared) {
+__device__ __forceinline__ void add_squares(const gemv_scalar_parameters &p, uint32_t batch, shared_sums &shared) {
   for (uint32_t v = 0; v < p.count; v++) {
     const row vector = vector_of(p, batch, v);
     float sum = 0;
@@ -159,8 +159,8 @@ __device__ __forceinline__ void add_squares(const gemv_parameters &p, uint32_t b
 }
 
 template <rondo_dtype Weights, rondo_dtype Vectors>
-__device__ __forceinline__ void multiply(const gemv_parameters &p, uint32_t batch, uint32_t first_row, uint32_t begin,
-                                         shared_sums &shared) {
+__device__ __forceinline__ void multiply(const gemv_scalar_parameters &p, uint32_t batch, uint32_t first_row,
+                                         uint32_t begin, shared_sums &shared) {
   if constexpr (!is_nvfp4<Vectors>) {
     if (p.norm_epsilon > 0) add_squares<Vectors>(p, batch, shared);
   }
@@ -174,7 +174,7 @@ __device__ __forceinline__ void multiply(const gemv_parameters &p, uint32_t batc
 /* ---- A block ---------------------------------------------------------------------------------------------------- */
 
 /* Its warps: groups of four rows each, and in a group the parts of k. parts * groups == warp_count. */
-__device__ __forceinline__ void gemv_scalar(const gemv_parameters &p) {
+__device__ __forceinline__ void gemv_scalar(const gemv_scalar_parameters &p) {
   __shared__ shared_sums shared;
   const uint32_t batch = blockIdx.y + gridDim.y * blockIdx.z, rows_of_tile = p.groups * GEMV_SCALAR_ROWS;
   if (batch >= p.batch) return; /* the whole block */
@@ -217,4 +217,4 @@ __device__ __forceinline__ void gemv_scalar(const gemv_parameters &p) {
     finish_rows<true, true>(p, done, threadIdx.x, sum_of, factor_of);
 }
 
-GEMV_OTHER_KERNELS(DEFINE_KERNEL)
+GEMV_SCALAR_KERNELS(DEFINE_KERNEL)

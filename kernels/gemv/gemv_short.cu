@@ -20,7 +20,8 @@
 #include "gemv_copies.cuh"
 #include "gemv_dot.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_operands.cuh"
+#include "gemv_short.h"
+#include "gemv_vectors.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 

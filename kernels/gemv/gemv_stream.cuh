@@ -26,7 +26,8 @@
 
 #include "gemv_clusters.cuh"
 #include "gemv_copies.cuh"
-#include "gemv_operands.cuh"
+#include "gemv_stream.h"
+#include "gemv_vectors.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -73,7 +74,7 @@ template <int Slices> struct stream_piece {
 template <typename Piece> struct stream_source {
   const unsigned char *weights, *scales;
 
-  __device__ __forceinline__ void set_part(const gemv_parameters &p, uint32_t group_row, uint32_t part_element) {
+  __device__ __forceinline__ void set_part(const gemv_stream_parameters &p, uint32_t group_row, uint32_t part_element) {
     const uint32_t lane = threadIdx.x % 32, element = part_element + lane % Piece::chunks_of_row * 32;
     const uint32_t of_scales = part_element + lane % 2 * (Piece::elements / 2);
     weights = weights_from(p, group_row + lane / Piece::chunks_of_row, element < p.k ? element / 32 : 0);
@@ -84,7 +85,7 @@ template <typename Piece> struct stream_source {
   }
 
   /* The piece of a tile that begins with `row`, to this lane's places in a stage. */
-  __device__ __forceinline__ void copy_piece(const gemv_parameters &p, uint32_t to, uint32_t scales_to,
+  __device__ __forceinline__ void copy_piece(const gemv_stream_parameters &p, uint32_t to, uint32_t scales_to,
                                              uint32_t row) const {
     const unsigned char *from = offset(weights, row, p.weight_row);
     const unsigned char *scales_from = offset(scales, row, p.weight_scale_strides.row);
@@ -140,7 +141,7 @@ enum : uint32_t {
 static_assert(STREAM_HELD == GEMV_STREAM_FIXED_BYTES, "what gemv_stream_plan.c counts with");
 
 template <rondo_dtype V, int Columns, int Slices, int Stages, int Cluster, bool InBf16>
-__device__ __forceinline__ void gemv_stream(const gemv_parameters &p) {
+__device__ __forceinline__ void gemv_stream(const gemv_stream_parameters &p) {
   constexpr rondo_dtype W = RONDO_NVFP4;
   using Piece = stream_piece<Slices>;
   using Sums = stream_sums<Columns>;

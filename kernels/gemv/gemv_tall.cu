@@ -20,8 +20,8 @@
 #include "../common/numbers.cuh"
 #include "gemv_bulk.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_operands.cuh"
 #include "gemv_tall.h"
+#include "gemv_vectors.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -29,32 +29,32 @@ enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_TALL_ROWS };
 
 /* ---- Shared memory ---------------------------------------------------------------------------------------------- */
 
-/* A barrier of each slot, what sums of each vector are multiplied with, the vectors; from p.first_stage on the slots.
+/* A barrier of each slot, what sums of each vector are multiplied with, the vectors; from p.first_slot on the slots.
  */
 struct tall_places {
   uint32_t barriers, factors, vectors, vector_pitch, slots;
 
-  __device__ __forceinline__ tall_places(const gemv_parameters &p, const void *memory) {
+  __device__ __forceinline__ tall_places(const gemv_tall_parameters &p, const void *memory) {
     barriers = shared_address(memory);
     factors = barriers + GEMV_TALL_WARPS * 8;
     vectors = barriers + GEMV_TALL_FIXED_BYTES;
     vector_pitch = GEMV_TALL_VECTOR_PITCH(p.k);
-    slots = barriers + p.first_stage;
+    slots = barriers + p.first_slot;
   }
 };
 
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
 /* By all lanes of a warp, which agree. */
-__device__ __forceinline__ void ask_for_tile(const gemv_parameters &p, const tall_places &places, uint32_t slot,
+__device__ __forceinline__ void ask_for_tile(const gemv_tall_parameters &p, const tall_places &places, uint32_t slot,
                                              uint32_t tile) {
   if (tile >= p.tiles) return;
   const unsigned char *const from = weights_from(p, first_row_of(p, tile, ROWS), 0);
-  const uint32_t barrier = places.barriers + slot * 8, to = places.slots + slot * p.stage_bytes;
+  const uint32_t barrier = places.barriers + slot * 8, to = places.slots + slot * p.slot_bytes;
   const uint64_t policy = evict_first();
   if (elected()) {
-    bulk_copy(to, from, p.stage_bytes, barrier, policy);
-    barrier_expect(barrier, p.stage_bytes);
+    bulk_copy(to, from, p.slot_bytes, barrier, policy);
+    barrier_expect(barrier, p.slot_bytes);
   }
 }
 
@@ -62,7 +62,7 @@ __device__ __forceinline__ void ask_for_tile(const gemv_parameters &p, const tal
 
 /* A warp has one: normalised, if that is asked for, and otherwise as it is. */
 template <rondo_dtype T>
-__device__ __forceinline__ void take_vector(const gemv_parameters &p, const tall_places &places, uint32_t vector) {
+__device__ __forceinline__ void take_vector(const gemv_tall_parameters &p, const tall_places &places, uint32_t vector) {
   constexpr int slice = 32 * 8, slices = GEMV_TALL_MOST_K / slice;
   const uint32_t lane = threadIdx.x % 32, element = lane * 8;
   const uint32_t to = places.vectors + vector * places.vector_pitch + lane * 16;
@@ -90,10 +90,10 @@ __device__ __forceinline__ void take_vector(const gemv_parameters &p, const tall
 template <rondo_dtype T, int Columns> struct tall_product {
   float sums[Columns][4];
 
-  __device__ __forceinline__ void multiply(const gemv_parameters &p, const tall_places &places, uint32_t slot) {
+  __device__ __forceinline__ void multiply(const gemv_tall_parameters &p, const tall_places &places, uint32_t slot) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const bool turned = p.k / 32 % 2 == 0 && g % 2;
-    uint32_t row_at = places.slots + slot * p.stage_bytes + g * p.weight_row + t * 16;
+    uint32_t row_at = places.slots + slot * p.slot_bytes + g * p.weight_row + t * 16;
     uint32_t vector_at = places.vectors + g * places.vector_pitch + t * 16;
     const uint32_t first = turned ? 64 : 0, second = 64 - first;
 #pragma unroll
@@ -154,7 +154,7 @@ struct tall_results {
   uint32_t shift;
   int64_t vector_bytes;
 
-  __device__ __forceinline__ tall_results(const gemv_parameters &p) : shift(p.out_dtype == RONDO_F32 ? 2 : 1) {
+  __device__ __forceinline__ tall_results(const gemv_tall_parameters &p) : shift(p.out_dtype == RONDO_F32 ? 2 : 1) {
     const uint32_t lane = threadIdx.x % 32;
     const int64_t element = blockIdx.y * p.out_batch + lane % 4 * 2 * p.out_row + lane / 4;
     out = (unsigned char *)p.out + (element << shift);
@@ -162,7 +162,7 @@ struct tall_results {
   }
   /* The last tile may have rows of the one before, which are not stored twice. */
   template <int Columns>
-  __device__ __forceinline__ void store(const gemv_parameters &p, uint32_t tile, const float (&sums)[Columns][4],
+  __device__ __forceinline__ void store(const gemv_tall_parameters &p, uint32_t tile, const float (&sums)[Columns][4],
                                         const float2 (&factors)[Columns]) const {
     const uint32_t lane = threadIdx.x % 32, first_row = first_row_of(p, tile, ROWS);
     unsigned char *const at = out + ((uint64_t)first_row << shift);
@@ -180,18 +180,18 @@ struct tall_results {
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
-template <rondo_dtype T, int Columns> __device__ __forceinline__ void gemv_tall(const gemv_parameters &p) {
+template <rondo_dtype T, int Columns> __device__ __forceinline__ void gemv_tall(const gemv_tall_parameters &p) {
   extern __shared__ __align__(128) unsigned char tall_memory[];
   const tall_places places(p, tall_memory);
   /* From one lane, that ptxas knows it to be the same in all of them. */
   const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-  const uint32_t step = p.stages * gridDim.x, barrier = places.barriers + warp * 8;
-  uint32_t tile = warp < p.stages ? blockIdx.x + warp * gridDim.x : p.tiles;
+  const uint32_t step = p.slots * gridDim.x, barrier = places.barriers + warp * 8;
+  uint32_t tile = warp < p.slots ? blockIdx.x + warp * gridDim.x : p.tiles;
   if (elected()) {
     barrier_init(barrier, 1);
     barriers_are_initialised();
   }
-  const bool asks_first = warp < p.groups;
+  const bool asks_first = warp < p.early_slots;
   if (p.early && asks_first) ask_for_tile(p, places, warp, tile);
   wait_for_predecessors();
   if (!p.early && asks_first) ask_for_tile(p, places, warp, tile);
@@ -210,8 +210,8 @@ template <rondo_dtype T, int Columns> __device__ __forceinline__ void gemv_tall(
     barrier_wait(barrier, parity);
     tall_product<T, Columns> product;
     product.multiply(p, places, warp);
-    /* Nothing is written over that has not come: `never` is 0 (see gemv_ring.cu). */
-    ask_for_tile(p, places, warp, tile + step + (product.bits() & p.never));
+    /* Nothing is written over that has not come: `always_zero` (see gemv_ring.cu). */
+    ask_for_tile(p, places, warp, tile + step + (product.bits() & p.always_zero));
     results.store(p, tile, product.sums, factors);
   }
 }

@@ -16,7 +16,7 @@ rondo_status rondo_add_quantize_nvfp4(rondo_graph *graph, const rondo_quantize_n
   return graph_add(graph, &op_quantize_nvfp4, desc->name, arguments, QUANTIZE_OPERANDS, &attributes, sizeof attributes);
 }
 
-static rondo_status quantize_check(const struct op_task *task) {
+rondo_status quantize_check(const struct op_task *task) {
   const struct op_operand *x = &task->operands[QUANTIZE_X];
   if (!x->present) return status_set(RONDO_INVALID_ARGUMENT, "x is absent, expected a tensor");
   if (x->dtype != RONDO_F32 && x->dtype != RONDO_F16 && x->dtype != RONDO_BF16)
@@ -38,12 +38,3 @@ static rondo_status quantize_check(const struct op_task *task) {
   scale_shape[x->rank - 1] = k / GEMV_BLOCK;
   return op_expect("scales", &task->operands[QUANTIZE_SCALES], RONDO_E4M3, x->rank, scale_shape);
 }
-
-const struct op op_quantize_nvfp4 = {
-    .name = "quantize_nvfp4",
-    .once_operands = 1u << QUANTIZE_X | 1u << QUANTIZE_CODES | 1u << QUANTIZE_SCALES,
-    .check = quantize_check,
-    .host_items = quantize_host_items,
-    .host_run = quantize_host_run,
-    .select = quantize_select,
-};

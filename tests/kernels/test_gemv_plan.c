@@ -8,6 +8,7 @@
 
 #include "../../kernels/gemv/gemv_plan.h"
 #include "../oracles/gemv_oracle.h"
+#include "test_gemv_problem.h"
 
 enum { MOST_SHARED_BYTES = 96 << 10, SHAPES = 20000 };
 
@@ -74,18 +75,23 @@ static const char *text_of(const struct gemv_problem *p) {
 }
 
 /* Elements of k that a warp has at once: wide loads of all lanes, of which quads share rows. */
-static int64_t part_elements(const struct gemv_variant *variant) {
-  int64_t lanes = variant->quads ? 4 * variant->quads : 32;
-  return lanes * 128 / (int64_t)rondo_dtype_bits(variant->weights) * variant->slices;
+static int64_t part_elements(const struct gemv_quads_kernel *kernel) {
+  int64_t lanes = kernel->quads ? 4 * kernel->quads : 32;
+  return lanes * 128 / (int64_t)rondo_dtype_bits(kernel->of.weights) * kernel->slices;
+}
+
+static struct gemv_plan quads_plan_of(const struct gemv_problem *problem) {
+  const struct gemv_plan integer = design_plan("integer", problem);
+  return integer.kernel ? integer : design_plan("quads", problem);
 }
 
 /* ---- What kernels ask of a plan ---------------------------------------------------------------------------------- */
 
-#define REQUIRE_PLAN(condition) cr_assert((condition), "%s: %s", plan->variant->kernel.name, text_of(p))
+#define REQUIRE_PLAN(condition) cr_assert((condition), "%s: %s", plan->kernel->name, text_of(p))
 
 static void check_k(const struct gemv_problem *p, const struct gemv_plan *plan) {
-  int64_t part = part_elements(plan->variant), chunk = plan->parts * part * plan->variant->cluster;
-  enum gemv_cut cut = plan->variant->cut;
+  int64_t part = part_elements(plan->design.quads), chunk = plan->parts * part * plan->design.quads->cluster;
+  enum gemv_cut cut = plan->design.quads->cut;
   REQUIRE_PLAN(plan->parts >= 1 && plan->parts <= GEMV_MOST_PARTS && plan->chunks >= 1);
   REQUIRE_PLAN(plan->chunks * chunk >= p->k);      /* all of it */
   REQUIRE_PLAN((plan->chunks - 1) * chunk < p->k); /* and no chunk too many */
@@ -96,34 +102,34 @@ static void check_k(const struct gemv_problem *p, const struct gemv_plan *plan) 
 }
 
 static void check_rows(const struct gemv_problem *p, const struct gemv_plan *plan) {
-  int64_t rows = plan->groups * plan->variant->rows;
+  int64_t rows = plan->groups * plan->design.quads->rows;
   REQUIRE_PLAN(plan->groups >= 1 && rows <= p->m && rows % p->row_multiple == 0);
   REQUIRE_PLAN(plan->tiles * rows >= p->m && (plan->tiles - 1) * rows < p->m);
-  const int64_t cluster = plan->variant->cluster;
+  const int64_t cluster = plan->design.quads->cluster;
   REQUIRE_PLAN(plan->blocks >= 1 && plan->blocks <= plan->tiles * cluster && plan->blocks % cluster == 0);
-  if (plan->variant->half || plan->variant->cut == GEMV_SINGLE ||
-      (p->finishing && plan->variant->cut != GEMV_CHUNKED && cluster == 1))
+  if (plan->design.quads->half || plan->design.quads->cut == GEMV_SINGLE ||
+      (p->finishing && plan->design.quads->cut != GEMV_CHUNKED && cluster == 1))
     REQUIRE_PLAN(plan->blocks == plan->tiles); /* the kernel takes one tile and ends */
 }
 
 static void check_kernel(const struct gemv_problem *p, const struct gemv_plan *plan) {
-  const struct gemv_variant *variant = plan->variant;
-  REQUIRE_PLAN(variant->weights == p->weights && variant->vectors == p->vectors);
-  REQUIRE_PLAN(variant->kernel.chips & p->chip);
-  REQUIRE_PLAN(variant->quads ? p->count <= 8 / variant->quads * variant->operands : p->count == 1);
-  if (variant->weights == RONDO_NVFP4 && variant->quads)
-    REQUIRE_PLAN(p->scale_bytes >= (variant->slices > 1 ? 4 : 2) && p->k % (32 * variant->slices) == 0);
-  if (p->blocked_scales) REQUIRE_PLAN(p->m % variant->rows == 0);
+  const struct gemv_quads_kernel *kernel = plan->design.quads;
+  REQUIRE_PLAN(kernel->of.weights == p->weights && kernel->of.vectors == p->vectors);
+  REQUIRE_PLAN(kernel->of.kernel.chips & p->chip);
+  REQUIRE_PLAN(kernel->quads ? p->count <= 8 / kernel->quads * kernel->operands : p->count == 1);
+  if (kernel->of.weights == RONDO_NVFP4 && kernel->quads)
+    REQUIRE_PLAN(p->scale_bytes >= (kernel->slices > 1 ? 4 : 2) && p->k % (32 * kernel->slices) == 0);
+  if (p->blocked_scales) REQUIRE_PLAN(p->m % kernel->rows == 0);
 }
 
 static void check_limits(const struct gemv_problem *p, const struct gemv_plan *plan) {
-  const struct gemv_variant *variant = plan->variant;
-  REQUIRE_PLAN(32 * plan->parts * plan->groups <= variant->kernel.threads);
+  const struct gemv_quads_kernel *kernel = plan->design.quads;
+  REQUIRE_PLAN(32 * plan->parts * plan->groups <= kernel->of.kernel.threads);
   REQUIRE_PLAN(plan->shared_bytes > 0 && plan->shared_bytes <= MOST_SHARED_BYTES);
   /* A warp's sums of each of the tile's rows and vectors, at least, and in chunks those of all of a block's tiles. */
-  int64_t teams = plan->blocks / variant->cluster, tiles = (plan->tiles + teams - 1) / teams,
-          rows = plan->groups * variant->rows;
-  int64_t sums = plan->parts * rows + (variant->cut == GEMV_CHUNKED || variant->cluster > 1 ? tiles * rows : 0);
+  int64_t teams = plan->blocks / kernel->cluster, tiles = (plan->tiles + teams - 1) / teams,
+          rows = plan->groups * kernel->rows;
+  int64_t sums = plan->parts * rows + (kernel->cut == GEMV_CHUNKED || kernel->cluster > 1 ? tiles * rows : 0);
   REQUIRE_PLAN(plan->shared_bytes >= sums * p->count * (int64_t)sizeof(float));
   REQUIRE_PLAN(p->batch <= 65535 && plan->blocks <= INT32_MAX);
 }
@@ -140,8 +146,8 @@ Test(gemv_plan, every_plan_covers_rows_and_k_once_within_the_limits_of_its_kerne
   int planned = 0;
   for (int i = 0; i < SHAPES; i++) {
     struct gemv_problem problem = random_problem(&random);
-    struct gemv_plan plan = gemv_plan_of(&problem);
-    if (!plan.variant) continue;
+    struct gemv_plan plan = quads_plan_of(&problem);
+    if (!plan.kernel) continue;
     check_plan(&problem, &plan);
     planned++;
   }
@@ -166,8 +172,8 @@ static void check_fast(struct gemv_problem p) {
   for (int i = 0; i < 3 * 4 * 4; i++) {
     p.chip = chips[i % 3], p.multiprocessors = multiprocessors[i / 3 % 4], p.row_multiple = row_multiples[i / 12];
     p.finishing = p.row_multiple > 1;
-    struct gemv_plan plan = gemv_plan_of(&p);
-    cr_assert(plan.variant, "%s", text_of(&p));
+    struct gemv_plan plan = quads_plan_of(&p);
+    cr_assert(plan.kernel, "%s", text_of(&p));
     check_plan(&p, &plan);
   }
 }
@@ -189,24 +195,24 @@ Test(gemv_plan, what_wide_loads_cannot_take_has_no_plan) {
   for (int pair = 0; pair < PAIRS; pair++)
     for (int64_t count = 1; count <= GEMV_COUNT; count++) {
       struct gemv_problem problem = problem_of(pairs[pair], 1, 4096, 4096, count);
-      cr_assert(gemv_plan_of(&problem).variant);
+      cr_assert(quads_plan_of(&problem).kernel);
       problem.wide_loads = false;
-      cr_assert_null(gemv_plan_of(&problem).variant);
+      cr_assert_null(quads_plan_of(&problem).kernel);
       problem.wide_loads = true, problem.batch = 65536; /* more than a grid has in its second dimension */
-      cr_assert_null(gemv_plan_of(&problem).variant);
+      cr_assert_null(quads_plan_of(&problem).kernel);
     }
 }
 
 /* ---- The order of sums ------------------------------------------------------------------------------------------- */
 
 static bool same_cut(const struct gemv_plan *a, const struct gemv_plan *b) {
-  if (!a->variant || !b->variant) return a->variant == b->variant;
-  return part_elements(a->variant) == part_elements(b->variant) && a->parts == b->parts && a->chunks == b->chunks &&
-         a->variant->quads == b->variant->quads;
+  if (!a->kernel || !b->kernel) return a->kernel == b->kernel;
+  return part_elements(a->design.quads) == part_elements(b->design.quads) && a->parts == b->parts &&
+         a->chunks == b->chunks && a->design.quads->quads == b->design.quads->quads;
 }
 
 static bool same_plan(const struct gemv_plan *a, const struct gemv_plan *b) {
-  return a->variant == b->variant && a->parts == b->parts && a->groups == b->groups && a->chunks == b->chunks &&
+  return a->kernel == b->kernel && a->parts == b->parts && a->groups == b->groups && a->chunks == b->chunks &&
          a->tiles == b->tiles && a->blocks == b->blocks && a->shared_bytes == b->shared_bytes &&
          a->starts_one == b->starts_one;
 }
@@ -217,10 +223,10 @@ Test(gemv_plan, a_problem_has_the_same_plan_whatever_was_planned_before) {
   struct random random = {.state = 42};
   for (int i = 0; i < SHAPES; i++) {
     problems[i] = random_problem(&random);
-    plans[i] = gemv_plan_of(&problems[i]);
+    plans[i] = quads_plan_of(&problems[i]);
   }
   for (int i = SHAPES; i--;) {
-    struct gemv_plan again = gemv_plan_of(&problems[i]);
+    struct gemv_plan again = quads_plan_of(&problems[i]);
     cr_assert(same_plan(&plans[i], &again), "%s", text_of(&problems[i]));
   }
   free(plans);
@@ -230,9 +236,9 @@ Test(gemv_plan, a_problem_has_the_same_plan_whatever_was_planned_before) {
 /* Plans for counts first .. last cut k as that for `last` does. */
 static void check_counts(struct gemv_problem p, int64_t first, int64_t last) {
   p.count = last;
-  struct gemv_plan expected = gemv_plan_of(&p);
+  struct gemv_plan expected = quads_plan_of(&p);
   for (p.count = first; p.count < last; p.count++) {
-    struct gemv_plan plan = gemv_plan_of(&p);
+    struct gemv_plan plan = quads_plan_of(&p);
     cr_assert(same_cut(&plan, &expected), "%s", text_of(&p));
   }
 }
@@ -255,7 +261,7 @@ Test(gemv_plan, with_one_order_any_number_of_vectors_cuts_k_alike_on_every_gpu) 
     problem.one_order = other.one_order = true;
     check_counts(problem, 1, 16);
     other.chip = chips[random_of(&random, 3)], other.multiprocessors = multiprocessors[random_of(&random, 4)];
-    struct gemv_plan plan = gemv_plan_of(&problem), elsewhere = gemv_plan_of(&other);
+    struct gemv_plan plan = quads_plan_of(&problem), elsewhere = quads_plan_of(&other);
     cr_assert(same_cut(&plan, &elsewhere), "%s", text_of(&problem));
   }
 }

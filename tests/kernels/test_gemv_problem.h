@@ -14,6 +14,20 @@ static inline int64_t one_of(struct random *random, const int64_t *values, int64
   return values[random_between(random, 0, count - 1)];
 }
 
+/* The plan of the first row of the table, called `design` or `design`_.., that takes the problem; it has no kernel
+ * where none does. */
+static inline struct gemv_plan design_plan(const char *design, const struct gemv_problem *problem) {
+  size_t count;
+  struct gemv_plan plan = {0};
+  const struct gemv_choice *choices = gemv_choices(&count);
+  const size_t length = strlen(design);
+  for (size_t i = 0; i < count && !plan.kernel; i++)
+    if (!strncmp(choices[i].name, design, length) &&
+        (choices[i].name[length] == '\0' || choices[i].name[length] == '_'))
+      gemv_plan_by(&choices[i], problem, &plan);
+  return plan;
+}
+
 /* Of any size, NVFP4 with loads of 16 bytes, on any chip. */
 static inline struct gemv_problem problem_begin(struct random *random) {
   static const int64_t multiples[] = {1, 1, 2, 16, 32}, multiprocessors[] = {1, 78, 114, 132, 148};

@@ -2,6 +2,7 @@
  * shapes: every result matches fp64, and has the same bits in every replay. */
 #include <criterion/criterion.h>
 
+#include "../../kernels/gemv/gemv_ring.h"
 #include "../oracles/gemv_large.h"
 
 /* Just large enough. Not all rows divide by blocks or tiles, and not all k by parts. */

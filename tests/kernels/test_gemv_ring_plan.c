@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../../kernels/gemv/gemv_plan.h"
+#include "../../kernels/gemv/gemv_ring.h"
 #include "../../runtime/plan.h"
 #include "../support.h"
 #include "test_gemv_launch.h"
@@ -29,41 +30,46 @@ static struct gemv_problem random_problem(struct random *random) {
   return problem;
 }
 
-static void check_memory(const struct gemv_problem *problem, const struct gemv_ring_plan *plan) {
-  int64_t tile_rows = plan->groups * plan->group_rows, number = sizeof(float);
+static void check_memory(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  int64_t tile_rows = plan->groups * plan->design.ring.group_rows, number = sizeof(float);
   cr_assert_eq(problem->k / 2 % 16, 0); /* copies are multiples of rows */
   cr_assert_eq(problem->k / 16 % 16, 0);
-  cr_assert_eq(plan->stage_bytes % 128, 0);
-  cr_assert_eq(plan->first_stage % 128, 0);
-  cr_assert_geq(plan->stage_bytes, tile_rows * (problem->k / 2 + problem->k / 16));
-  cr_assert(plan->window_tiles >= 1 && plan->window_tiles <= plan->tiles);
-  cr_assert_geq(plan->window_pitch, plan->window_tiles * tile_rows);
-  if (plan->window_tiles < plan->tiles) cr_assert_geq(plan->held_pitch, plan->block_rows);
-  int64_t sums = plan->parts * problem->count * plan->window_pitch + problem->count * plan->held_pitch;
-  cr_assert_geq(plan->first_stage, 16 * plan->stages + sums * number);
-  cr_assert_geq(plan->shared_bytes, plan->first_stage + plan->stages * plan->stage_bytes);
-  cr_assert_leq(plan->variant->blocks * (plan->shared_bytes + BLOCK_BYTES), MULTIPROCESSOR_BYTES);
+  cr_assert_eq(plan->design.ring.stage_bytes % 128, 0);
+  cr_assert_eq(plan->design.ring.first_stage % 128, 0);
+  cr_assert_geq(plan->design.ring.stage_bytes, tile_rows * (problem->k / 2 + problem->k / 16));
+  cr_assert(plan->design.ring.window_tiles >= 1 && plan->design.ring.window_tiles <= plan->tiles);
+  cr_assert_geq(plan->design.ring.window_pitch, plan->design.ring.window_tiles * tile_rows);
+  if (plan->design.ring.window_tiles < plan->tiles)
+    cr_assert_geq(plan->design.ring.held_pitch, plan->design.ring.block_rows);
+  int64_t sums =
+      plan->parts * problem->count * plan->design.ring.window_pitch + problem->count * plan->design.ring.held_pitch;
+  cr_assert_geq(plan->design.ring.first_stage, 16 * plan->design.ring.stages + sums * number);
+  cr_assert_geq(plan->shared_bytes,
+                plan->design.ring.first_stage + plan->design.ring.stages * plan->design.ring.stage_bytes);
+  cr_assert_leq(plan->design.ring.kernel->blocks * (plan->shared_bytes + BLOCK_BYTES), MULTIPROCESSOR_BYTES);
 }
 
-static void check_rows(const struct gemv_problem *problem, const struct gemv_ring_plan *plan) {
-  int64_t tile_rows = plan->groups * plan->group_rows;
-  cr_assert_eq(plan->block_rows % problem->row_multiple, 0);
-  cr_assert(plan->blocks * plan->block_rows >= problem->m && (plan->blocks - 1) * plan->block_rows < problem->m);
-  cr_assert(plan->tiles * tile_rows >= plan->block_rows && (plan->tiles - 1) * tile_rows < plan->block_rows);
-  cr_assert(plan->stages >= 1 && plan->stages <= plan->tiles);
-  cr_assert_eq(plan->group_rows % plan->variant->rows, 0);
+static void check_rows(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  int64_t tile_rows = plan->groups * plan->design.ring.group_rows;
+  cr_assert_eq(plan->design.ring.block_rows % problem->row_multiple, 0);
+  cr_assert(plan->blocks * plan->design.ring.block_rows >= problem->m &&
+            (plan->blocks - 1) * plan->design.ring.block_rows < problem->m);
+  cr_assert(plan->tiles * tile_rows >= plan->design.ring.block_rows &&
+            (plan->tiles - 1) * tile_rows < plan->design.ring.block_rows);
+  cr_assert(plan->design.ring.stages >= 1 && plan->design.ring.stages <= plan->tiles);
+  cr_assert_eq(plan->design.ring.group_rows % plan->design.ring.kernel->rows, 0);
 }
 
-static void check_warps(const struct gemv_problem *problem, const struct gemv_ring_plan *plan) {
-  const struct gemv_ring_variant *variant = plan->variant;
-  int64_t behind = plan->parts * variant->part - problem->k;
-  cr_assert(behind >= 0 && behind < variant->behind);
+static void check_warps(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_ring_kernel *kernel = plan->design.ring.kernel;
+  int64_t beyond = plan->parts * kernel->part - problem->k;
+  cr_assert(beyond >= 0 && beyond < kernel->beyond);
   cr_assert_eq(plan->threads, 32 * (plan->parts * plan->groups + 1));
-  cr_assert_leq(plan->threads, variant->kernel.threads);
+  cr_assert_leq(plan->threads, kernel->of.kernel.threads);
   cr_assert_gt(plan->threads / 32, problem->count);
-  cr_assert_leq(problem->count, variant->most);
-  cr_assert_eq(variant->vectors, problem->vectors);
-  cr_assert(variant->kernel.chips & problem->chip);
+  cr_assert_leq(problem->count, kernel->most);
+  cr_assert_eq(kernel->of.vectors, problem->vectors);
+  cr_assert(kernel->of.kernel.chips & problem->chip);
 }
 
 #define NAME(chips, parameters, name, ...) #name,
@@ -72,12 +78,12 @@ enum { KERNELS = sizeof kernels / sizeof *kernels };
 
 static const char *check_one(struct random *random) {
   struct gemv_problem problem = random_problem(random);
-  struct gemv_ring_plan plan = gemv_ring_plan_of(&problem);
-  if (!plan.variant) return NULL;
+  struct gemv_plan plan = design_plan("ring", &problem);
+  if (!plan.kernel) return NULL;
   check_memory(&problem, &plan);
   check_rows(&problem, &plan);
   check_warps(&problem, &plan);
-  return plan.variant->kernel.name;
+  return plan.kernel->name;
 }
 
 Test(gemv_ring_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
@@ -91,13 +97,13 @@ Test(gemv_ring_plan, counts_of_a_class_cut_k_alike) {
   for (int i = 0; i < PROBLEMS; i++) {
     struct gemv_problem problem = random_problem(&random);
     if (problem.count < 3 || problem.count > 4) continue;
-    struct gemv_ring_plan plan = gemv_ring_plan_of(&problem);
+    struct gemv_plan plan = design_plan("ring", &problem);
     for (problem.count = 3; problem.count <= 4; problem.count++) {
-      struct gemv_ring_plan other = gemv_ring_plan_of(&problem);
-      cr_assert(other.variant == plan.variant && other.parts == plan.parts, "%d x [%d, %d], %d vectors",
+      struct gemv_plan other = design_plan("ring", &problem);
+      cr_assert(other.kernel == plan.kernel && other.parts == plan.parts, "%d x [%d, %d], %d vectors",
                 (int)problem.batch, (int)problem.m, (int)problem.k, (int)problem.count);
     }
-    taken += plan.variant != NULL;
+    taken += plan.kernel != NULL;
   }
   cr_assert_gt(taken, 1000);
 }
@@ -121,7 +127,7 @@ static struct gemv_problem taken(rondo_dtype vectors, int64_t count) {
                                .dense_weights = true};
 }
 
-static bool takes(struct gemv_problem problem) { return gemv_ring_plan_of(&problem).variant; }
+static bool takes(struct gemv_problem problem) { return design_plan("ring", &problem).kernel; }
 
 #define NOT_WITH(change)                                                                                               \
   do {                                                                                                                 \
@@ -148,9 +154,9 @@ Test(gemv_ring_plan, blocks_that_would_leave_multiprocessors_idle_are_not_taken)
   struct gemv_problem problem = taken(RONDO_NVFP4, 4);
   problem.m = 1024;
   for (problem.batch = 7; problem.batch <= 500; problem.batch++) {
-    struct gemv_ring_plan plan = gemv_ring_plan_of(&problem);
+    struct gemv_plan plan = design_plan("ring", &problem);
     int64_t blocks = plan.blocks * problem.batch, waves = (blocks + 131) / 132;
-    if (plan.variant) cr_expect_geq(blocks * 10, waves * 132 * 9, "%d matrices", (int)problem.batch);
+    if (plan.kernel) cr_expect_geq(blocks * 10, waves * 132 * 9, "%d matrices", (int)problem.batch);
   }
   problem.batch = 66;
   cr_expect(takes(problem));

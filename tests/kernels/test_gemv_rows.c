@@ -3,6 +3,7 @@
  * result matches fp64, and has the same bits in every replay, and whatever the count of vectors is. */
 #include <criterion/criterion.h>
 
+#include "../../kernels/gemv/gemv_rows.h"
 #include "../oracles/gemv_large.h"
 
 #define NAME(name) "rondo_gemv_rows_" #name

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../../kernels/gemv/gemv_plan.h"
+#include "../../kernels/gemv/gemv_rows.h"
 #include "test_gemv_problem.h"
 
 enum { MOST_SHARED_BYTES = 232448 };
@@ -25,37 +26,41 @@ static struct gemv_problem random_problem(struct random *random) {
   return problem;
 }
 
-static void check_rows(const struct gemv_problem *problem, const struct gemv_rows_plan *plan) {
-  cr_assert_eq(plan->block_rows % 16, 0);
-  cr_assert_eq(plan->block_rows % problem->row_multiple, 0);
-  cr_assert(plan->blocks * plan->block_rows >= problem->m && (plan->blocks - 1) * plan->block_rows < problem->m);
+static void check_rows(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  cr_assert_eq(plan->design.of_rows.block_rows % 16, 0);
+  cr_assert_eq(plan->design.of_rows.block_rows % problem->row_multiple, 0);
+  cr_assert(plan->blocks * plan->design.of_rows.block_rows >= problem->m &&
+            (plan->blocks - 1) * plan->design.of_rows.block_rows < problem->m);
   cr_assert_leq(plan->blocks * problem->batch, problem->multiprocessors);
 }
 
 /* In shared memory rows are whole steps of 64 elements, an odd number of them. */
-static void check_memory(const struct gemv_problem *problem, const struct gemv_rows_plan *plan) {
+static void check_memory(const struct gemv_problem *problem, const struct gemv_plan *plan) {
   const bool in_e4m3 = problem->weights == RONDO_E4M3;
   const int64_t k = problem->k, step_bytes = in_e4m3 ? 64 : 32, steps = (k + 63) / 64;
   cr_assert_eq(k % (in_e4m3 ? 16 : 32), 0);
   cr_assert_leq(k, GEMV_ROWS_MOST_K);
-  cr_assert_eq(plan->row_loads * 16, in_e4m3 ? k : k / 2);
-  const int64_t vectors = 8 * plan->variant->operands * (steps * 128 + 16), pitch = (steps | 1) * step_bytes;
-  cr_assert_eq(plan->first_stage % 128, 0);
-  cr_assert_geq(plan->first_stage, 16 * (int64_t)sizeof(float) + vectors);
-  cr_assert_eq(plan->slot_bytes % 16, 0);
-  cr_assert_geq(plan->slot_bytes, 16 * (pitch + (in_e4m3 ? 0 : k / 16)));
-  const int64_t held = problem->finishing ? problem->count * plan->block_rows * (int64_t)sizeof(float) : 0;
-  cr_assert_geq(plan->shared_bytes, plan->first_stage + plan->warps * plan->slot_bytes + held);
+  cr_assert_eq(plan->parts * 16, in_e4m3 ? k : k / 2);
+  const int64_t vectors = 8 * plan->design.of_rows.kernel->operands * (steps * 128 + 16),
+                pitch = (steps | 1) * step_bytes;
+  cr_assert_eq(plan->design.of_rows.first_slot % 128, 0);
+  cr_assert_geq(plan->design.of_rows.first_slot, 16 * (int64_t)sizeof(float) + vectors);
+  cr_assert_eq(plan->design.of_rows.slot_bytes % 16, 0);
+  cr_assert_geq(plan->design.of_rows.slot_bytes, 16 * (pitch + (in_e4m3 ? 0 : k / 16)));
+  const int64_t held =
+      problem->finishing ? problem->count * plan->design.of_rows.block_rows * (int64_t)sizeof(float) : 0;
+  cr_assert_geq(plan->shared_bytes,
+                plan->design.of_rows.first_slot + plan->threads / 32 * plan->design.of_rows.slot_bytes + held);
   cr_assert_leq(plan->shared_bytes, MOST_SHARED_BYTES);
 }
 
-static void check_kernel(const struct gemv_problem *problem, const struct gemv_rows_plan *plan) {
-  const struct gemv_rows_variant *variant = plan->variant;
-  cr_assert(variant->weights == problem->weights && variant->vectors == problem->vectors);
-  cr_assert(variant->kernel.chips & problem->chip);
-  cr_assert_leq(problem->count, 8 * variant->operands);
-  cr_assert_leq(32 * plan->warps, variant->kernel.threads);
-  cr_assert_geq(plan->warps, problem->count); /* each converts a vector */
+static void check_kernel(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_columns_kernel *kernel = plan->design.of_rows.kernel;
+  cr_assert(kernel->of.weights == problem->weights && kernel->of.vectors == problem->vectors);
+  cr_assert(kernel->of.kernel.chips & problem->chip);
+  cr_assert_leq(problem->count, 8 * kernel->operands);
+  cr_assert_leq(32 * plan->threads / 32, kernel->of.kernel.threads);
+  cr_assert_geq(plan->threads / 32, problem->count); /* each converts a vector */
 }
 
 #define NAME(chips, parameters, name, ...) #name,
@@ -64,12 +69,12 @@ enum { KERNELS = sizeof kernels / sizeof *kernels };
 
 static const char *check_one(struct random *random) {
   struct gemv_problem problem = random_problem(random);
-  struct gemv_rows_plan plan = gemv_rows_plan_of(&problem);
-  if (!plan.variant) return NULL;
+  struct gemv_plan plan = design_plan("rows", &problem);
+  if (!plan.kernel) return NULL;
   check_kernel(&problem, &plan);
   check_rows(&problem, &plan);
   check_memory(&problem, &plan);
-  return plan.variant->kernel.name;
+  return plan.kernel->name;
 }
 
 Test(gemv_rows_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
@@ -79,7 +84,7 @@ Test(gemv_rows_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
 /* ---- What is not taken --------------------------------------------------------------------------------------------
  */
 
-static bool takes(struct gemv_problem problem) { return gemv_rows_plan_of(&problem).variant; }
+static bool takes(struct gemv_problem problem) { return design_plan("rows", &problem).kernel; }
 
 #define NOT_WITH(change)                                                                                               \
   do {                                                                                                                 \

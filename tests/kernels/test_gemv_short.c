@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../../kernels/gemv/gemv_plan.h"
+#include "../../kernels/gemv/gemv_short.h"
 #include "../../runtime/plan.h"
 #include "../oracles/gemv_oracle.h"
 

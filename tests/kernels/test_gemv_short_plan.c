@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../../kernels/gemv/gemv_plan.h"
+#include "../../kernels/gemv/gemv_short.h"
 #include "../../runtime/plan.h"
 #include "../support.h"
 #include "test_gemv_launch.h"
@@ -26,13 +27,13 @@ static struct gemv_problem random_problem(struct random *random) {
   return problem;
 }
 
-static void check_plan(const struct gemv_problem *problem, const struct gemv_short_plan *plan) {
-  const struct gemv_short_variant *variant = plan->variant;
-  const int64_t rows = 8 * plan->groups, pitch = 32 * variant->blocks;
-  cr_assert_eq(variant->vectors, problem->vectors);
-  cr_assert(variant->kernel.chips & problem->chip);
-  cr_assert_eq(variant->blocks % 2, 1);
-  cr_assert(variant->blocks <= problem->k / 16 && problem->k / 16 <= 4 * variant->blocks);
+static void check_plan(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_short_kernel *kernel = plan->design.of_short;
+  const int64_t rows = 8 * plan->groups, pitch = 32 * kernel->blocks;
+  cr_assert_eq(kernel->of.vectors, problem->vectors);
+  cr_assert(kernel->of.kernel.chips & problem->chip);
+  cr_assert_eq(kernel->blocks % 2, 1);
+  cr_assert(kernel->blocks <= problem->k / 16 && problem->k / 16 <= 4 * kernel->blocks);
   cr_assert_eq(problem->k % 32, 0); /* eight rows have whole copies of scales */
   cr_assert_leq(2 * problem->k + VECTOR_BYTES, GEMV_SHORT_VECTOR_BYTES);
   cr_assert_leq(plan->groups, MOST_GROUPS);
@@ -51,10 +52,10 @@ enum { KERNELS = sizeof kernels / sizeof *kernels };
 
 static const char *check_one(struct random *random) {
   struct gemv_problem problem = random_problem(random);
-  struct gemv_short_plan plan = gemv_short_plan_of(&problem);
-  if (!plan.variant) return NULL;
+  struct gemv_plan plan = design_plan("short", &problem);
+  if (!plan.kernel) return NULL;
   check_plan(&problem, &plan);
-  return plan.variant->kernel.name;
+  return plan.kernel->name;
 }
 
 Test(gemv_short_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
@@ -80,7 +81,7 @@ static struct gemv_problem taken(rondo_dtype vectors) {
                                .packed_weights = true};
 }
 
-static bool takes(struct gemv_problem problem) { return gemv_short_plan_of(&problem).variant; }
+static bool takes(struct gemv_problem problem) { return design_plan("short", &problem).kernel; }
 
 #define NOT_WITH(change)                                                                                               \
   do {                                                                                                                 \
@@ -127,8 +128,8 @@ Test(gemv_short_plan, the_cut_of_k_depends_on_k_and_the_type_alone) {
   for (int i = 0; i < PROBLEMS; i++) {
     struct gemv_problem problem = random_problem(&random), other = random_problem(&random);
     other.k = problem.k, other.vectors = problem.vectors;
-    const struct gemv_short_variant *one = gemv_short_plan_of(&problem).variant;
-    const struct gemv_short_variant *two = gemv_short_plan_of(&other).variant;
+    const struct op_kernel *one = design_plan("short", &problem).kernel;
+    const struct op_kernel *two = design_plan("short", &other).kernel;
     cr_assert(!one || !two || one == two);
   }
 }

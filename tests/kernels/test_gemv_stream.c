@@ -3,6 +3,7 @@
  * and has the same bits in every replay. */
 #include <criterion/criterion.h>
 
+#include "../../kernels/gemv/gemv_stream.h"
 #include "../oracles/gemv_large.h"
 
 #define NAME(name) "rondo_gemv_stream_" #name

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../../kernels/gemv/gemv_plan.h"
+#include "../../kernels/gemv/gemv_stream.h"
 #include "../../runtime/plan.h"
 #include "../support.h"
 #include "test_gemv_launch.h"
@@ -30,49 +31,49 @@ static struct gemv_problem random_problem(struct random *random) {
 
 /* ---- What kernels ask of a plan ---------------------------------------------------------------------------------- */
 
-static int64_t elements_of_part(const struct gemv_stream_variant *variant) { return variant->slices * 128; }
+static int64_t elements_of_part(const struct gemv_stream_kernel *kernel) { return kernel->slices * 128; }
 
-static void check_k(const struct gemv_problem *problem, const struct gemv_stream_plan *plan) {
-  const struct gemv_stream_variant *variant = plan->variant;
-  int64_t part = elements_of_part(variant), chunk = plan->parts * part * variant->cluster;
+static void check_k(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_stream_kernel *kernel = plan->design.stream.kernel;
+  int64_t part = elements_of_part(kernel), chunk = plan->parts * part * kernel->cluster;
   cr_assert(plan->parts >= 1 && plan->parts <= GEMV_MOST_PARTS && plan->chunks >= 1);
   cr_assert(plan->chunks * chunk >= problem->k && (plan->chunks - 1) * chunk < problem->k);
-  cr_assert(variant->cluster > 1 || plan->chunks == 1);
+  cr_assert(kernel->cluster > 1 || plan->chunks == 1);
   /* Two lanes copy the scales of a row of a piece: none of their copies crosses the end of k, all are aligned. */
   cr_assert_eq(problem->k % (part / 2), 0);
   cr_assert_geq(problem->scale_bytes, part / 32);
 }
 
-static void check_rows(const struct gemv_problem *problem, const struct gemv_stream_plan *plan) {
-  int64_t rows = plan->groups * ROWS, cluster = plan->variant->cluster;
+static void check_rows(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  int64_t rows = plan->groups * ROWS, cluster = plan->design.stream.kernel->cluster;
   cr_assert(plan->groups == 1 || (plan->groups == 2 && plan->parts <= 8)); /* sums lie in 16 slots */
   cr_assert(rows <= problem->m && rows % problem->row_multiple == 0);
   cr_assert(plan->tiles * rows >= problem->m && (plan->tiles - 1) * rows < problem->m);
   cr_assert(plan->blocks >= cluster && plan->blocks <= plan->tiles * cluster && plan->blocks % cluster == 0);
 }
 
-static void check_memory(const struct gemv_problem *problem, const struct gemv_stream_plan *plan) {
-  const struct gemv_stream_variant *variant = plan->variant;
-  int64_t teams = plan->blocks / variant->cluster, tiles = (plan->tiles + teams - 1) / teams;
-  int64_t number = sizeof(float), tile_sums = number * ROWS * 8 * variant->operands;
+static void check_memory(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_stream_kernel *kernel = plan->design.stream.kernel;
+  int64_t teams = plan->blocks / kernel->cluster, tiles = (plan->tiles + teams - 1) / teams;
+  int64_t number = sizeof(float), tile_sums = number * ROWS * 8 * kernel->operands;
   int64_t first_stage = tile_sums * 2 * 16 + 16 + number * (1 + 16 + 16) * 16; /* sums, meeting, factors, squares */
-  if (variant->cluster > 1) first_stage += tiles * plan->groups * ROWS * problem->count * number;
-  int64_t piece = ROWS * elements_of_part(variant) / 2 + ROWS * elements_of_part(variant) / 16;
-  cr_assert_eq(plan->first_stage % 128, 0);
-  cr_assert_geq(plan->first_stage, first_stage);
-  cr_assert_geq(plan->shared_bytes, plan->first_stage + plan->threads / 32 * variant->stages * piece);
+  if (kernel->cluster > 1) first_stage += tiles * plan->groups * ROWS * problem->count * number;
+  int64_t piece = ROWS * elements_of_part(kernel) / 2 + ROWS * elements_of_part(kernel) / 16;
+  cr_assert_eq(plan->design.stream.first_stage % 128, 0);
+  cr_assert_geq(plan->design.stream.first_stage, first_stage);
+  cr_assert_geq(plan->shared_bytes, plan->design.stream.first_stage + plan->threads / 32 * kernel->stages * piece);
   cr_assert_leq(plan->shared_bytes, MOST_SHARED_BYTES);
 }
 
-static void check_kernel(const struct gemv_problem *problem, const struct gemv_stream_plan *plan) {
-  const struct gemv_stream_variant *variant = plan->variant;
+static void check_kernel(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_stream_kernel *kernel = plan->design.stream.kernel;
   cr_assert_eq(plan->threads, 32 * plan->parts * plan->groups);
-  cr_assert_leq(plan->threads, variant->kernel.threads);
-  cr_assert(problem->count > 1 && problem->count <= 8 * variant->operands);
-  cr_assert_eq(variant->vectors, problem->vectors);
-  cr_assert(variant->kernel.chips & problem->chip);
-  cr_assert(variant->cluster > 1 || !problem->finishing);
-  cr_assert(variant->stages >= 2 && (variant->slices == 2 || variant->slices == 4));
+  cr_assert_leq(plan->threads, kernel->of.kernel.threads);
+  cr_assert(problem->count > 1 && problem->count <= 8 * kernel->operands);
+  cr_assert_eq(kernel->of.vectors, problem->vectors);
+  cr_assert(kernel->of.kernel.chips & problem->chip);
+  cr_assert(kernel->cluster > 1 || !problem->finishing);
+  cr_assert(kernel->stages >= 2 && (kernel->slices == 2 || kernel->slices == 4));
 }
 
 #define NAME(chips, parameters, name, ...) #name,
@@ -81,21 +82,21 @@ enum { KERNELS = sizeof kernels / sizeof *kernels };
 
 static const char *check_one(struct random *random) {
   struct gemv_problem problem = random_problem(random);
-  struct gemv_stream_plan plan = gemv_stream_plan_of(&problem);
-  if (!plan.variant) return NULL;
+  struct gemv_plan plan = design_plan("stream", &problem);
+  if (!plan.kernel) return NULL;
   check_kernel(&problem, &plan);
   check_k(&problem, &plan);
   check_rows(&problem, &plan);
   check_memory(&problem, &plan);
-  return plan.variant->kernel.name;
+  return plan.kernel->name;
 }
 
 Test(gemv_stream_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
   plans_check(5, check_one, kernels, KERNELS, 0);
 }
 
-static bool same_cut(const struct gemv_stream_plan *a, const struct gemv_stream_plan *b) {
-  return a->variant == b->variant && a->parts == b->parts && a->chunks == b->chunks;
+static bool same_cut(const struct gemv_plan *a, const struct gemv_plan *b) {
+  return a->kernel == b->kernel && a->parts == b->parts && a->chunks == b->chunks;
 }
 
 /* What rondo.h says of the order of sums, and that the number of rows or multiprocessors does not change how the same
@@ -107,19 +108,19 @@ Test(gemv_stream_plan, counts_of_a_class_and_any_rows_cut_k_alike) {
   for (int i = 0; i < PROBLEMS; i++) {
     struct gemv_problem problem = random_problem(&random);
     if (problem.count < 2) continue;
-    struct gemv_stream_plan plan = gemv_stream_plan_of(&problem);
+    struct gemv_plan plan = design_plan("stream", &problem);
     const int64_t *class = classes[problem.count <= 4 ? 0 : problem.count <= 8 ? 1 : 2];
     for (problem.count = class[0]; problem.count <= class[1]; problem.count++) {
-      struct gemv_stream_plan other = gemv_stream_plan_of(&problem);
+      struct gemv_plan other = design_plan("stream", &problem);
       cr_assert(same_cut(&plan, &other), "%d x [%d, %d], %d vectors", (int)problem.batch, (int)problem.m,
                 (int)problem.k, (int)problem.count);
     }
     problem.count = class[0];
     problem.m += 32 * random_between(&random, 0, 100);
     problem.multiprocessors = random_between(&random, 1, 200);
-    struct gemv_stream_plan other = gemv_stream_plan_of(&problem);
-    if (plan.variant && other.variant == plan.variant) cr_assert(same_cut(&plan, &other));
-    taken += plan.variant != NULL;
+    struct gemv_plan other = design_plan("stream", &problem);
+    if (plan.kernel && other.kernel == plan.kernel) cr_assert(same_cut(&plan, &other));
+    taken += plan.kernel != NULL;
   }
   cr_assert_gt(taken, 1000);
 }
@@ -142,7 +143,7 @@ static struct gemv_problem taken(rondo_dtype vectors, int64_t count) {
                                .wide_loads = true};
 }
 
-static bool takes(struct gemv_problem problem) { return gemv_stream_plan_of(&problem).variant; }
+static bool takes(struct gemv_problem problem) { return design_plan("stream", &problem).kernel; }
 
 #define NOT_WITH(change)                                                                                               \
   do {                                                                                                                 \
@@ -172,8 +173,8 @@ Test(gemv_stream_plan, whatever_finishing_takes_at_a_time_is_in_one_tile) {
     for (int64_t multiple = 1; multiple <= 32; multiple *= 2) {
       struct gemv_problem problem = taken(RONDO_F16, count);
       problem.finishing = true, problem.row_multiple = multiple;
-      struct gemv_stream_plan plan = gemv_stream_plan_of(&problem);
-      cr_assert(plan.variant && plan.variant->cluster > 1);
+      struct gemv_plan plan = design_plan("stream", &problem);
+      cr_assert(plan.kernel && plan.design.stream.kernel->cluster > 1);
       cr_assert_eq(plan.groups * ROWS % multiple, 0);
     }
 }
@@ -187,8 +188,8 @@ Test(gemv_stream_plan, large_matrices_fill_the_multiprocessors) {
   for (int i = 0; i < 6; i++) {
     struct gemv_problem problem = taken(RONDO_NVFP4, cases[i].count);
     problem.batch = cases[i].batch, problem.m = cases[i].m, problem.k = cases[i].k;
-    cr_expect_eq(gemv_stream_plan_of(&problem).blocks, cases[i].blocks, "case %d: %d", i,
-                 (int)gemv_stream_plan_of(&problem).blocks);
+    cr_expect_eq(design_plan("stream", &problem).blocks, cases[i].blocks, "case %d: %d", i,
+                 (int)design_plan("stream", &problem).blocks);
   }
 }
 

@@ -25,7 +25,7 @@ static struct gemv_problem random_problem(struct random *random) {
 }
 
 /* Every slot's first tile is asked for where there is one, and each tile has all of its rows. */
-static void check_rows(const struct gemv_problem *problem, const struct gemv_tall_plan *plan) {
+static void check_rows(const struct gemv_problem *problem, const struct gemv_plan *plan) {
   cr_assert_geq(problem->m, ROWS);
   cr_assert(plan->tiles * ROWS >= problem->m && (plan->tiles - 1) * ROWS < problem->m);
   cr_assert_leq(plan->blocks * problem->batch, problem->multiprocessors);
@@ -33,24 +33,26 @@ static void check_rows(const struct gemv_problem *problem, const struct gemv_tal
 }
 
 /* Barriers, factors, then vectors, an odd number of pieces apart; a slot holds sixteen rows without gaps. */
-static void check_memory(const struct gemv_problem *problem, const struct gemv_tall_plan *plan) {
-  const int64_t pieces = problem->k / 32, vectors = 8 * plan->variant->operands;
+static void check_memory(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const int64_t pieces = problem->k / 32, vectors = 8 * plan->design.of_tall.kernel->operands;
   cr_assert_eq(problem->k % 32, 0);
   cr_assert_leq(problem->k, GEMV_TALL_MOST_K);
-  cr_assert_eq(plan->first_stage % 128, 0);
-  cr_assert_geq(plan->first_stage, INT64_C(16) * 8 + 16 * (int64_t)sizeof(float) + vectors * (pieces | 1) * 64);
-  cr_assert_eq(plan->slot_bytes, INT64_C(2) * ROWS * problem->k);
-  cr_assert_geq(plan->shared_bytes, plan->first_stage + plan->slots * plan->slot_bytes);
+  cr_assert_eq(plan->design.of_tall.first_slot % 128, 0);
+  cr_assert_geq(plan->design.of_tall.first_slot,
+                INT64_C(16) * 8 + 16 * (int64_t)sizeof(float) + vectors * (pieces | 1) * 64);
+  cr_assert_eq(plan->design.of_tall.slot_bytes, INT64_C(2) * ROWS * problem->k);
+  cr_assert_geq(plan->shared_bytes,
+                plan->design.of_tall.first_slot + plan->design.of_tall.slots * plan->design.of_tall.slot_bytes);
   cr_assert_leq(plan->shared_bytes, MOST_SHARED_BYTES);
 }
 
-static void check_kernel(const struct gemv_problem *problem, const struct gemv_tall_plan *plan) {
-  const struct gemv_tall_variant *variant = plan->variant;
-  cr_assert(variant->dtype == problem->weights && variant->kernel.chips & problem->chip);
-  cr_assert_leq(problem->count, 8 * variant->operands);
-  cr_assert_leq(32 * problem->count, variant->kernel.threads); /* each warp has a vector */
-  cr_assert(plan->first_slots >= 1 && plan->first_slots <= plan->slots);
-  cr_assert(plan->slots >= 2 && 32 * plan->slots <= variant->kernel.threads);
+static void check_kernel(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_columns_kernel *kernel = plan->design.of_tall.kernel;
+  cr_assert(kernel->of.weights == problem->weights && kernel->of.kernel.chips & problem->chip);
+  cr_assert_leq(problem->count, 8 * kernel->operands);
+  cr_assert_leq(32 * problem->count, kernel->of.kernel.threads); /* each warp has a vector */
+  cr_assert(plan->design.of_tall.early_slots >= 1 && plan->design.of_tall.early_slots <= plan->design.of_tall.slots);
+  cr_assert(plan->design.of_tall.slots >= 2 && 32 * plan->design.of_tall.slots <= kernel->of.kernel.threads);
 }
 
 #define NAME(chips, parameters, name, ...) #name,
@@ -59,12 +61,12 @@ enum { KERNELS = sizeof kernels / sizeof *kernels };
 
 static const char *check_one(struct random *random) {
   struct gemv_problem problem = random_problem(random);
-  struct gemv_tall_plan plan = gemv_tall_plan_of(&problem);
-  if (!plan.variant) return NULL;
+  struct gemv_plan plan = design_plan("tall", &problem);
+  if (!plan.kernel) return NULL;
   check_kernel(&problem, &plan);
   check_rows(&problem, &plan);
   check_memory(&problem, &plan);
-  return plan.variant->kernel.name;
+  return plan.kernel->name;
 }
 
 Test(gemv_tall_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
@@ -74,7 +76,7 @@ Test(gemv_tall_plan, plans_keep_what_the_kernels_rely_on_and_use_all_of_them) {
 /* ---- What is not taken --------------------------------------------------------------------------------------------
  */
 
-static bool takes(struct gemv_problem problem) { return gemv_tall_plan_of(&problem).variant; }
+static bool takes(struct gemv_problem problem) { return design_plan("tall", &problem).kernel; }
 
 #define NOT_WITH(change)                                                                                               \
   do {                                                                                                                 \

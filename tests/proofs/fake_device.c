@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "../../kernels/common/number.h"
-#include "../../kernels/gemv/gemv.h"
+#include "../../kernels/gemv/gemv_quads.h"
 #include "../../runtime/kernels.h"
 #include "../driver/fake_driver.h"
 
@@ -25,10 +25,10 @@ static float dot(const uint16_t *a, const uint16_t *b, uint32_t count) {
   return sum;
 }
 
-/* Each of the kernels that gemv_plan.c has for one f16 vector of f16 weights. */
+/* Each of the kernels that quads has for one f16 vector of f16 weights. */
 static void gemv(const struct fake_launch *launch) {
   const struct gemv_parameters *p = launch->parameters[0];
-  if (p->weight_dtype != RONDO_F16 || p->count != 1 || p->batch != 1) abort();
+  if (p->weight_dtype != RONDO_F16 || p->count != 1 || launch->grid[1] != 1) abort();
   for (uint32_t row = 0; row < p->m; row++) {
     const char *weights = (const char *)p->weights + (size_t)row * p->weight_row;
     float sum = p->scale * dot((const void *)weights, (const void *)p->vectors, p->k);

@@ -1,0 +1,185 @@
+/* gemv_choose.c - which design multiplies: the family's one table. README.md has its names and reasons too, and
+ * tests/unit/test_choices.c compares the two. */
+#include <string.h>
+
+#include "gemv_plan.h"
+
+enum {
+  NEWER = CHIP_SM_90A | CHIP_SM_100A,
+  NVFP4 = 1 << RONDO_NVFP4,
+  E4M3 = 1 << RONDO_E4M3,
+  SIXTEEN_BITS = 1 << RONDO_F16 | 1 << RONDO_BF16,
+  ALL_LOADS_WIDE = GEMV_WITH_NORM | GEMV_WITH_EPILOGUE | GEMV_WITH_ONE_ORDER | GEMV_WITH_BLOCKED_SCALES |
+                   GEMV_WITH_GAPS | GEMV_WITH_LOOSE_ROWS,
+  EVERYTHING = ALL_LOADS_WIDE | GEMV_WITH_NARROW_ROWS | GEMV_WITH_MANY_MATRICES,
+};
+
+static const struct gemv_choice choices[] = {
+    {
+        .name = "short",
+        .chips = NEWER,
+        .weights = NVFP4,
+        .count = {1, 1},
+        .k = {384, 960},
+        .k_multiple = 32,
+        .takes = GEMV_WITH_EPILOGUE | GEMV_WITH_LOOSE_ROWS,
+        .plan = gemv_short_plan,
+        .launch = gemv_launch,
+        .why = "a block owns a multiprocessor and asks for its share of the matrix at once: no refill, one barrier",
+    },
+    {
+        .name = "rows",
+        .chips = NEWER,
+        .weights = NVFP4,
+        .count = {2, 16},
+        .k = {384, 1024},
+        .k_multiple = 32,
+        .takes = GEMV_WITH_EPILOGUE | GEMV_WITH_LOOSE_ROWS,
+        .plan = gemv_rows_plan,
+        .launch = gemv_rows_launch,
+        .why = "a warp has whole rows on tensor cores and waits for its own copies only",
+    },
+    {
+        .name = "rows_e4m3",
+        .chips = NEWER,
+        .weights = E4M3,
+        .k = {384, 1024},
+        .takes = GEMV_WITH_EPILOGUE | GEMV_WITH_LOOSE_ROWS,
+        .plan = gemv_rows_plan,
+        .launch = gemv_rows_launch,
+        .why = "a warp has whole rows on tensor cores and waits for its own copies only",
+    },
+    {
+        .name = "ring",
+        .chips = NEWER,
+        .weights = NVFP4,
+        .vectors = SIXTEEN_BITS,
+        .count = {1, 1},
+        .k = {2048, 16384},
+        .k_multiple = 256,
+        .bytes = {12 << 20},
+        .takes = GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS,
+        .plan = gemv_ring_plan,
+        .launch = gemv_ring_launch,
+        .why = "bulk copies into stages of shared memory: bytes in flight cost no registers",
+    },
+    {
+        .name = "ring_nvfp4",
+        .chips = NEWER,
+        .weights = NVFP4,
+        .vectors = NVFP4,
+        .count = {1, 4},
+        .k = {3073, 14336},
+        .k_multiple = 256,
+        .bytes = {24 << 20},
+        .takes = GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS,
+        .plan = gemv_ring_plan,
+        .launch = gemv_ring_launch,
+        .why = "bulk copies into stages of shared memory: bytes in flight cost no registers",
+    },
+    {
+        .name = "stream",
+        .chips = NEWER,
+        .weights = NVFP4,
+        .count = {2, 16},
+        .k = {1537},
+        .takes = GEMV_WITH_NORM | GEMV_WITH_EPILOGUE | GEMV_WITH_GAPS | GEMV_WITH_LOOSE_ROWS,
+        .plan = gemv_stream_plan,
+        .launch = gemv_stream_launch,
+        .why = "each warp copies its own weights into a ring of its own: no producer, no barrier with one",
+    },
+    {
+        .name = "tall",
+        .chips = NEWER,
+        .weights = SIXTEEN_BITS,
+        .k = {256, 2048},
+        .k_multiple = 32,
+        .takes = GEMV_WITH_NORM | GEMV_WITH_LOOSE_ROWS,
+        .plan = gemv_tall_plan,
+        .launch = gemv_tall_launch,
+        .why = "sixteen rows without gaps are one bulk copy; a warp has a slot and all of k",
+    },
+    {
+        .name = "integer",
+        .chips = EVERY_CHIP,
+        .weights = NVFP4,
+        .vectors = NVFP4,
+        .count = {1, 1},
+        .takes = ALL_LOADS_WIDE & ~GEMV_WITH_ONE_ORDER,
+        .plan = gemv_integer_plan,
+        .launch = gemv_launch,
+        .why = "twice an e2m1 value is an integer: 16 products that share a scale factor are exact (dp4a)",
+    },
+    {
+        .name = "quads",
+        .chips = EVERY_CHIP,
+        .takes = ALL_LOADS_WIDE,
+        .plan = gemv_quads_plan,
+        .launch = gemv_launch,
+        .why = "weights and vectors go straight to registers; one scheme serves 1 to 16 vectors",
+    },
+    {
+        .name = "scalar",
+        .chips = EVERY_CHIP,
+        .takes = EVERYTHING,
+        .plan = gemv_scalar_plan,
+        .launch = gemv_scalar_launch,
+        .why = "it takes every type, k and alignment",
+    },
+};
+
+const struct gemv_choice *gemv_choices(size_t *count) {
+  *count = sizeof choices / sizeof *choices;
+  return choices;
+}
+
+int64_t gemv_weight_bytes(const struct gemv_problem *problem) {
+  return problem->batch * problem->m * problem->k * (int64_t)rondo_dtype_bits(problem->weights) / 8;
+}
+
+static uint32_t demands_of(const struct gemv_problem *problem) {
+  return (problem->norm ? GEMV_WITH_NORM : 0u) | (problem->finishing ? GEMV_WITH_EPILOGUE : 0u) |
+         (problem->one_order ? GEMV_WITH_ONE_ORDER : 0u) | (problem->blocked_scales ? GEMV_WITH_BLOCKED_SCALES : 0u) |
+         (problem->packed_weights ? 0u : GEMV_WITH_GAPS) | (problem->dense_weights ? 0u : GEMV_WITH_LOOSE_ROWS) |
+         (problem->wide_loads ? 0u : GEMV_WITH_NARROW_ROWS) |
+         (problem->batch > GEMV_MOST_BATCH ? GEMV_WITH_MANY_MATRICES : 0u);
+}
+
+static bool is_in_ranges(const struct gemv_choice *choice, const struct gemv_problem *problem) {
+  return choice->chips & problem->chip && (!choice->weights || choice->weights >> problem->weights & 1) &&
+         (!choice->vectors || choice->vectors >> problem->vectors & 1) &&
+         gemv_in_range(choice->count, problem->count) && gemv_in_range(choice->k, problem->k) &&
+         gemv_in_range(choice->bytes, gemv_weight_bytes(problem)) &&
+         (!choice->k_multiple || problem->k % choice->k_multiple == 0) && !(demands_of(problem) & ~choice->takes);
+}
+
+bool gemv_plan_by(const struct gemv_choice *choice, const struct gemv_problem *problem, struct gemv_plan *plan) {
+  *plan = (struct gemv_plan){0};
+  if (is_in_ranges(choice, problem) && choice->plan(problem, plan)) return true;
+  *plan = (struct gemv_plan){0};
+  return false;
+}
+
+const struct gemv_choice *gemv_choose(const struct gemv_problem *problem, struct gemv_plan *plan) {
+  const struct gemv_choice *choice = choices;
+  while (!gemv_plan_by(choice, problem, plan)) choice++;
+  return choice;
+}
+
+/* ---- Kernels by name --------------------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *name, const char *ending) {
+  const size_t length = strlen(name), of_ending = strlen(ending);
+  return length > of_ending && name[length - of_ending - 1] == '_' && !strcmp(name + length - of_ending, ending);
+}
+
+const void *gemv_kernel_for(const struct gemv_problem *problem, const char *ending, const void *table, size_t count,
+                            size_t bytes) {
+  for (size_t i = 0; i < count; i++) {
+    const struct gemv_kernel *kernel = (const void *)((const char *)table + i * bytes);
+    if (kernel->weights == problem->weights && kernel->vectors == problem->vectors &&
+        kernel->kernel.chips & problem->chip && ends_with(kernel->kernel.name, ending))
+      return kernel;
+  }
+  return NULL;
+}

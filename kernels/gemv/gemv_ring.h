@@ -1,0 +1,35 @@
+/* gemv_ring.h - what gemv_ring.cu and gemv_ring_plan.c agree on. */
+#ifndef RONDO_GEMV_RING_H
+#define RONDO_GEMV_RING_H
+
+#include "gemv.h"
+
+/* gemv_ring.cu: rows of a block, and of a group in a tile; the stages, their bytes and where the first one begins;
+ * tiles of a window, after which the parts' sums meet; floats from vector to vector of the sums of a window, and of a
+ * block. */
+GEMV_PARAMETERS(gemv_ring_parameters) {
+  GEMV_COMMON
+  uint32_t block_rows, group_rows, stages, stage_bytes, first_stage, window_tiles, window_pitch, held_pitch;
+};
+
+/* KERNEL(chips, parameters, name, the most threads of a block, blocks of as many that a multiprocessor holds, vectors,
+ * how many at most, rows that a group multiplies at a time, elements of a part, how many of the last part's may lie
+ * behind the end of k, product and what it is a template of): gemv_ring.cu. */
+#define GEMV_RING(KERNEL, name, threads, blocks, V, most, rows, part, behind, ...)                                     \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_ring_parameters, name, threads, blocks, V, most, rows, part, behind,         \
+         __VA_ARGS__)
+#define GEMV_RING_16(KERNEL, name, V)                                                                                  \
+  GEMV_RING(KERNEL, name##_blocks_s4, 512, 1, V, 1, 16, 512, 256, blocks_product, 4)                                   \
+  GEMV_RING(KERNEL, name##_q8_s1, 480, 2, V, 1, 2, 1024, 1024, quads_product, 8, 1)                                    \
+  GEMV_RING(KERNEL, name##_q8_s2, 288, 2, V, 1, 2, 2048, 1024, quads_product, 8, 2)
+#define GEMV_RING_NVFP4(KERNEL, name, V)                                                                               \
+  GEMV_RING(KERNEL, name##_s7, 384, 1, V, 1, 1, 7168, 1024, integer_product, 1, 7)                                     \
+  GEMV_RING(KERNEL, name##_s4, 512, 1, V, 1, 1, 4096, 1024, integer_product, 1, 4)                                     \
+  GEMV_RING(KERNEL, name##_q4_s2, 512, 1, V, 2, 4, 1024, 512, quads_product, 4, 2)                                     \
+  GEMV_RING(KERNEL, name##_q2_s4, 512, 1, V, 4, 8, 1024, 256, quads_product, 2, 4)
+#define GEMV_RING_KERNELS(KERNEL)                                                                                      \
+  GEMV_RING_16(KERNEL, rondo_gemv_ring_f16, RONDO_F16)                                                                 \
+  GEMV_RING_16(KERNEL, rondo_gemv_ring_bf16, RONDO_BF16)                                                               \
+  GEMV_RING_NVFP4(KERNEL, rondo_gemv_ring_nvfp4, RONDO_NVFP4)
+
+#endif
