@@ -18,24 +18,17 @@ enum softmax_kind {
 
 enum softmax_e4m3 { SOFTMAX_E4M3_NONE, SOFTMAX_E4M3_KV /* K and V */, SOFTMAX_E4M3_ALL /* Q, K and V */ };
 
-<<<<<<< HEAD
-/* Numbers that are not e4m3 are bf16, or f16. The last two kinds have one batch and one head; a rowmax is f32. */
-=======
-/* All other tensors are bf16, except that a row maximum is f32. The last two kinds have one batch and one head. */
->>>>>>> 10a5794 (Heads, comments and help of the benches in plain English)
+/* Tensors that are not e4m3 are bf16, or f16, except that a row maximum is f32. The last two kinds have one batch and
+ * one head. */
 struct softmax_case {
   enum softmax_kind kind;
   int64_t batch, heads, kv_heads, queries, keys, dimension;
   bool causal;
   int64_t window, page_rows; /* 0: none */
-<<<<<<< HEAD
-  int64_t deviation;         /* of the scores, a whole number; 0: 1 */
-  int64_t soft_cap;          /* of the scores, a whole number; 0: none */
-=======
-  int64_t deviation; /* standard deviation of the scores; 0: 1 */
->>>>>>> 10a5794 (Heads, comments and help of the benches in plain English)
+  int64_t deviation;         /* standard deviation of the scores; 0: 1 */
+  int64_t soft_cap;          /* of the scores; 0: none */
   enum softmax_e4m3 e4m3;
-  bool f16; /* in place of bf16 */
+  bool f16; /* instead of bf16 */
 };
 
 /* The state of the device before a timed launch. */
@@ -61,12 +54,8 @@ struct softmax_must softmax_case_must(const struct softmax_case *shape);
 size_t softmax_case_states(const struct softmax_case *shape, bool is_warm, enum softmax_state states[2]);
 
 bool softmax_case_equal(const struct softmax_case *a, const struct softmax_case *b);
-<<<<<<< HEAD
-/* The case with as many heads and queries as there are of K and V, all in bf16, without window, pages and cap. */
-=======
-/* The plain case: as many query heads as KV heads, as many queries as KV rows, all in bf16, without window and
- * pages. */
->>>>>>> 10a5794 (Heads, comments and help of the benches in plain English)
+/* The plain case: as many query heads as KV heads, as many queries as KV rows, all in bf16, without window, pages and
+ * cap. */
 struct softmax_case softmax_case_plain(const struct softmax_case *shape);
 bool softmax_kind_is_attention(enum softmax_kind kind);
 
