@@ -236,3 +236,12 @@ Test(array_samples, help_exits_0_and_names_the_types) {
     cr_assert_not_null(strstr(ran.out, i < 2 ? "float32 or float64" : "float16"), "%s", ran.out);
   }
 }
+
+Test(array_samples, matvec_says_once_where_it_runs) {
+  free(array_new("weights.npy", NPY_F16, 2, (int64_t[]){32, 64}));
+  free(array_new("vectors.npy", NPY_F16, 2, (int64_t[]){2, 64}));
+  struct ran ran = run("matvec", "weights.npy vectors.npy");
+  REQUIRE_CODE(ran, 0);
+  cr_assert_eq(shell_occurrences(ran.out, "runs on"), 1, "%s", ran.out);
+  cr_assert_eq(shell_occurrences(ran.out, "\nmemory"), 1, "%s", ran.out);
+}

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "../../command/ready_graphs.h"
-#include "../../samples/npy.h"
 #include "../support.h"
 #include "shell.h"
 
@@ -486,27 +485,4 @@ Test(command, info_lists_each_gpu_with_its_driver_and_lanes) {
   cr_assert_not_null(strstr(ran.out, "multiprocessors  132\n"), "%s", ran.out);
   cr_assert_not_null(strstr(ran.out, "driver           CUDA 13.0\n"), "%s", ran.out);
   cr_assert_not_null(strstr(ran.out, "at most 8 with multiprocessors of their own, 8 at a time\n"), "%s", ran.out);
-}
-
-/* ---- Samples ----------------------------------------------------------------------------------------------------- */
-
-static void write_ones(const char *path, int64_t rows, int64_t columns) {
-  static uint16_t ones[64 * 64];
-  char message[NPY_MESSAGE_BYTES];
-  for (int64_t i = 0; i < rows * columns; i++) ones[i] = 0x3c00;
-  struct npy array = {.type = NPY_F16, .rank = 2, .shape = {rows, columns}, .data = ones};
-  cr_assert(npy_write(path, &array, message), "%s", message);
-}
-
-Test(command, matvec_says_once_where_it_runs) {
-  char weights[256], vectors[256], line[1024];
-  snprintf(weights, sizeof weights, "%s/weights.npy", shell_folder());
-  snprintf(vectors, sizeof vectors, "%s/vectors.npy", shell_folder());
-  write_ones(weights, 32, 64);
-  write_ones(vectors, 2, 64);
-  snprintf(line, sizeof line, "%s/samples/matvec --backend host --replays 2 %s %s", shell_root(), weights, vectors);
-  struct ran ran = shell_run(line);
-  REQUIRE_CODE(ran, 0);
-  cr_assert_eq(shell_occurrences(ran.out, "runs on"), 1, "%s", ran.out);
-  cr_assert_eq(shell_occurrences(ran.out, "\nmemory"), 1, "%s", ran.out);
 }
