@@ -1,8 +1,8 @@
 /* accumulator_layout - which lane and register of a warp holds which element of a product of mma.m16n8k16.
  *
- * A kernel of one's own in a graph: rondo_add_kernel with an image, a fatbin built into this program, and a function
- * that stands in for it on the host. The kernel multiplies the identity with a tracer matrix in which every element is
- * its own address, and writes the registers as they are; the map is then read off the values. */
+ * It shows an own kernel in a graph: rondo_add_kernel with an image, which is a fatbin in this program, and a function
+ * that computes the same on the host. The kernel multiplies the identity with a matrix whose elements are their own
+ * addresses, and writes its registers as they are; the values are the map. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>

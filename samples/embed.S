@@ -1,5 +1,5 @@
 /* embed.S - a fatbin as a byte array, NAME_fatbin to NAME_fatbin_end, inside a program that brings a kernel of its own to
- * rondo_add_kernel. -DNAME=... says which; with -DNONE, where there is no nvcc, it is empty. (C23 has #embed for this,
+ * rondo_add_kernel. -DNAME=... names the fatbin; -DNONE, where there is no nvcc, makes it empty. (C23 has #embed for this,
  * and `xxd -i` writes an array for any C.) */
 
 .macro embed name

@@ -1,9 +1,8 @@
 /* fit - batched least squares in one graph: of files, or calibration curves of many sensors at once.
  *
- * Without files each sensor was read at some temperatures, and its error is to be a cubic of the temperature. The
- * readings are made up: a cubic of each sensor's own with noise on top; and one sensor was read at a single temperature
- * only, which no cubic can be fitted to. Checked in fp64: a fit is right if what it leaves over is orthogonal to every
- * column. */
+ * Without files, a cubic of the temperature is fitted to each sensor's error. The readings are made up: a cubic for
+ * each sensor, with noise. One sensor was read at a single temperature, to which no cubic can be fitted. The check is
+ * in fp64: the residual of a fit is orthogonal to every column. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* matvec - y = W x with weights of four bits: NVFP4, quantised on the device, then multiplied as constants.
  *
- * The product is checked in fp64 against the four-bit weights; what the four bits themselves cost is printed too. */
+ * The product is checked in fp64 against the four-bit weights. The error of the four bits themselves is printed too. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* npy.c - see npy.h. The header is read by hand, strictly, and nothing of it is believed before the file's own size
- * has confirmed it: no allocation is larger than the file. */
+/* npy.c - see npy.h. The header is read by hand, strictly. Its sizes are used only after the file's own size has
+ * confirmed them: no allocation is larger than the file. */
 #include "npy.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* npy.h - NumPy's .npy files (format 1.0, 2.0 and 3.0: numpy.lib.format), for the samples: little-endian arrays in C
- * order, or of so few dimensions that Fortran's is the same, with up to four dimensions. A file that is anything else,
- * or damaged, is refused with a sentence that says why. bf16, which NumPy lacks, travels as its bits in NPY_U16. */
+/* npy.h - NumPy's .npy files (formats 1.0, 2.0 and 3.0: numpy.lib.format) for the samples: little-endian arrays in C
+ * order with up to four dimensions; Fortran order only if it is the same. Any other or damaged file is refused with a
+ * sentence that says why. NumPy has no bf16: its bits travel as NPY_U16. */
 #ifndef NPY_H
 #define NPY_H
 

@@ -1,8 +1,8 @@
 /* orthogonalize - the thin Q of every head's weight block, in one graph: batched Householder QR.
  *
  * Reads weights [heads, rows, columns], computes A = Q R for each head in their type, and checks in fp64, as LAPACK's
- * own tester (dqrt01) does, that Q is orthonormal and that Q R is A. Once as one task, and once in the steps that
- * LAPACK has for it (geqrf, then orgqr), to see what one task saves. */
+ * own tester (dqrt01) does, that Q is orthonormal and that Q R is A. It runs once as one task and once in LAPACK's
+ * steps (geqrf, then orgqr), and prints the times of both. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* rms_norm - a kernel of one's own in a graph: normalises vectors with rms_norm.cu, then multiplies a matrix with them
- * by an operation of Rondo's. docs/own-kernels.md walks through it. */
+/* rms_norm - an own kernel in a graph: rms_norm.cu normalises vectors, then an operation of Rondo's multiplies a matrix
+ * with them. docs/own-kernels.md walks through it. */
 #include <immintrin.h>
 #include <math.h>
 #include <rondo.h>

@@ -1,4 +1,4 @@
-/* sample.h - what the samples share that is not Rondo: the command line, files, and the clock. */
+/* sample.h - what the samples share and Rondo does not provide: the command line, files, and the clock. */
 #ifndef SAMPLE_H
 #define SAMPLE_H
 

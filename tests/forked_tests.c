@@ -1,5 +1,5 @@
-/* forked_tests.c - in Criterion's place, for valgrind: each test in a fork of this process. Criterion starts a program
- * for each, and valgrind takes a second to translate its loader again.
+/* forked_tests.c - stands in for Criterion under valgrind: each test runs in a fork of this process. Criterion starts
+ * a program for each test, and valgrind would translate its loader each time, which takes a second.
  *
  *   unit [PART PARTS]: every PARTS-th test from number PART on. */
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* plain_malloc.c - stands in for mimalloc where a checker is to see every block: under the sanitizers and valgrind. */
+/* plain_malloc.c - stands in for mimalloc, so that a checker sees every block: under the sanitizers and valgrind. */
 #include <mimalloc.h>
 #include <stdlib.h>
 

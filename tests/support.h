@@ -1,5 +1,5 @@
-/* support.h - what the tests share: one graph on one backend from description to result, random numbers, conversions.
- * Every failure inside ends the test with the library's own error text. */
+/* support.h - what all tests share: a graph on one backend from description to result, random numbers, and
+ * conversions. A failure inside ends the test with the library's own error text. */
 #ifndef RONDO_TESTS_SUPPORT_H
 #define RONDO_TESTS_SUPPORT_H
 

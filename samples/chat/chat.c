@@ -1,5 +1,6 @@
-/* chat - a conversation with a small language model: a prompt takes a replay for every 16 of its tokens, an answer one
- * replay a token, which the graph feeds back to itself. While a token is printed the next one is on its way. */
+/* chat - a conversation with a small language model. A prompt takes one replay for every 16 of its tokens; an answer
+ * takes one replay a token, and the graph feeds the token back to itself. The next token is computed while a token is
+ * printed. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

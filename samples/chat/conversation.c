@@ -1,5 +1,6 @@
-/* conversation.c - see conversation.h. Keys in the caches are turned by their positions, so that what stays behind what
- * went has to be taken once more: half of the context becomes free each time, for that to be rare. */
+/* conversation.c - see conversation.h. Keys in the caches are turned by their positions, so that the messages that
+ * stay have to be taken once more after older ones were dropped. Therefore half of the context becomes free each time,
+ * and it happens rarely. */
 #include "conversation.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* conversation.h - what was said, as tokens: the model has taken the first of them, and takes the others before it
- * answers. Where the context is full the oldest messages go, each with its answer; the system's message stays. */
+/* conversation.h - a conversation as tokens: the model has taken the first of them, and takes the others before it
+ * answers. When the context is full, the oldest messages are dropped, each with its answer; the system's message
+ * stays. */
 #ifndef CONVERSATION_H
 #define CONVERSATION_H
 

@@ -1,4 +1,4 @@
-/* dequantize.h - rows of a GGUF file's tensors as fp32. */
+/* dequantize.h - rows of a GGUF file's tensors, converted to fp32. */
 #ifndef DEQUANTIZE_H
 #define DEQUANTIZE_H
 

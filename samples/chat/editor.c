@@ -1,7 +1,7 @@
-/* editor.c - see editor.h. Debian's libedit knows nothing of bracketed paste, by which a terminal marks what is pasted
- * (https://invisible-island.net/xterm/xterm-paste64.html): all between the marks is taken out of what libedit reads,
- * which gets one key in its place, bound to a function that inserts it. And libedit reads bytes as the locale means
- * them: here they are UTF-8, and the wait for them is terminal.h's, which loses no Ctrl-C. */
+/* editor.c - see editor.h. Debian's libedit knows nothing of bracketed paste, by which a terminal marks pasted text
+ * (https://invisible-island.net/xterm/xterm-paste64.html). Everything between the marks is taken out of what libedit
+ * reads; libedit gets one key instead, bound to a function that inserts the text. libedit reads bytes as the locale
+ * has them: here they are UTF-8. The wait for bytes is that of terminal.h, which loses no Ctrl-C. */
 #include "editor.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-/* editor.h - messages typed at a terminal: libedit's editing, with a history of the program's life. What is pasted at
- * once is one message, whatever lines it has, and no line is too long: the terminal is not in the mode in which the
- * kernel ends a line at 4095 bytes and forgets the rest, not even while an answer is printed. */
+/* editor.h - messages typed at a terminal: libedit's editing, with a history for the program's life. Text that is
+ * pasted at once is one message, with all its lines, and a line may have any length: the terminal is never in the mode
+ * in which the kernel ends a line at 4095 bytes, not even while an answer is printed. */
 #ifndef EDITOR_H
 #define EDITOR_H
 

@@ -1,4 +1,4 @@
-/* figures.h - how long opening and tokens took, and what was taken of the pools. */
+/* figures.h - the times of opening and of tokens, and the memory taken of the pools. */
 #ifndef FIGURES_H
 #define FIGURES_H
 

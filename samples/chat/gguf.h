@@ -1,7 +1,7 @@
-/* gguf.h - GGUF files, version 3, little-endian: what a model is called, how large it is, its vocabulary and its
- * tensors (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). Nothing is copied: what a reader gets points
- * into the file, which is mapped. A file that is damaged, a part of a model, of types that are not read, or that lacks
- * what is asked for, is refused with a sentence that names the file and the offset, the key or the tensor.
+/* gguf.h - GGUF files, version 3, little-endian: a model's name and sizes, its vocabulary and its tensors
+ * (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). Nothing is copied: a reader gets pointers into the
+ * mapped file. A file is refused if it is damaged, is a part of a model, has types that are not read, or lacks what is
+ * asked for; the sentence names the file and the offset, key or tensor.
  *
  * The order of dimensions is the file's: shape[0] is the length of a row, whose elements lie beside each other. */
 #ifndef GGUF_H

@@ -1,4 +1,4 @@
-/* line.h - a message as it comes in, a byte after the other: any bytes, zeros too. */
+/* line.h - a message that arrives byte by byte: any bytes, zeros too. */
 #ifndef LINE_H
 #define LINE_H
 

@@ -1,7 +1,7 @@
-/* llama_model.h - a Llama-like model of a GGUF file on Rondo: two graphs over one set of weights and KV caches, one
- * that takes a prompt 16 tokens a replay, and one that makes a token a replay and feeds it back to itself.
+/* llama_model.h - a Llama-like model of a GGUF file on Rondo: two graphs over one set of weights and KV caches. One
+ * takes a prompt, 16 tokens a replay; the other makes a token a replay and feeds it back to itself.
  *
- * The token that was made last is not in the KV caches yet: it is what the next replay begins with. */
+ * The newest token is not in the KV caches yet: the next replay begins with it. */
 #ifndef LLAMA_MODEL_H
 #define LLAMA_MODEL_H
 

@@ -1,5 +1,5 @@
-/* marks.h - what a file says to put around texts: the token that a conversation begins with, and those that end an
- * answer. */
+/* marks.h - the marks that a file puts around texts: the token at the beginning of a conversation, and the tokens that
+ * end an answer. */
 #ifndef MARKS_H
 #define MARKS_H
 

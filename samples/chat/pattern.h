@@ -1,5 +1,5 @@
-/* pattern.h - the pieces of a text that byte-level BPE merges within: words with the space before them, digits, runs of
- * other characters, and runs of spaces. */
+/* pattern.h - cuts a text into the pieces within which byte-level BPE merges: words with the space before them,
+ * digits, runs of other characters, and runs of spaces. */
 #ifndef PATTERN_H
 #define PATTERN_H
 

@@ -1,5 +1,5 @@
-/* template.c - see template.h. A special token parts two texts, so that no merge reaches across it; between two of them
- * all is one text, "user\nHello". */
+/* template.c - see template.h. A special token separates two texts, so that no merge reaches across it. Between two
+ * special tokens all is one text, "user\nHello". */
 #include "template.h"
 
 #include <stdlib.h>

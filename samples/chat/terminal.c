@@ -1,5 +1,5 @@
-/* terminal.c - see terminal.h. Between a look for a signal and the wait for a line none may be lost: signals are
- * blocked except in the wait itself. (The library's threads take no signals.) */
+/* terminal.c - see terminal.h. No signal may be lost between a look for one and the wait for a line: signals are
+ * blocked except in the wait itself. The library's threads take no signals. */
 #include "terminal.h"
 
 #include <errno.h>

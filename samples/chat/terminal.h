@@ -1,5 +1,5 @@
-/* terminal.h - what comes in while the program runs: lines of a pipe or a file, and Ctrl-C, each of which ends one
- * thing. (What is typed at a terminal: editor.h.) */
+/* terminal.h - input while the program runs: lines of a pipe or a file, and Ctrl-C, each of which ends one thing.
+ * Input typed at a terminal: editor.h. */
 #ifndef TERMINAL_H
 #define TERMINAL_H
 

@@ -1,6 +1,6 @@
-/* tokenizer.c - see tokenizer.h. A piece begins as its bytes' tokens; of all neighbours that the vocabulary merges
- * those of the lowest rank go first, the leftmost of several, until none are left. A heap finds them: n log n for a
- * piece of n bytes, however long (as in Hugging Face's tokenizers, models/bpe/word.rs). */
+/* tokenizer.c - see tokenizer.h. A piece begins as the tokens of its bytes. Then neighbours that the vocabulary merges
+ * become one token, those of the lowest rank first and of several the leftmost, until none are left. A heap finds
+ * them: n log n steps for a piece of n bytes (as in Hugging Face's tokenizers, models/bpe/word.rs). */
 #include "tokenizer.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* tokenizer.h - text to tokens and back, as SmolLM2's tokenizer does it: byte-level BPE over pieces that a pattern cuts
- * (GPT-2's, and every digit alone). Any bytes are text: what is no UTF-8 is kept as it is, so that decoding gives back
- * what was encoded, but for bytes that the vocabulary has no token for (SmolLM2's lacks 13 that no UTF-8 has, two that
- * nothing in Unicode needs yet, and six control characters), which are left out. */
+/* tokenizer.h - text to tokens and back, as SmolLM2's tokenizer does it: byte-level BPE over pieces that a pattern
+ * cuts (GPT-2's, and every digit alone). Any bytes are text: bytes that are no UTF-8 are kept, so that decoding gives
+ * them back. Only bytes without a token of the vocabulary are left out: SmolLM2's lacks 13 that no UTF-8 has, two that
+ * Unicode does not need yet, and six control characters. */
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 

@@ -1,5 +1,5 @@
-/* utf8.c - see utf8.h. Well-formed sequences are those of table 3-7 of the Unicode Standard; what is not is replaced by
- * its maximal subparts, as that standard recommends in 3.9. */
+/* utf8.c - see utf8.h. Well-formed sequences are those of table 3-7 of the Unicode Standard. Anything else is replaced
+ * by its maximal subparts, as section 3.9 of the standard recommends. */
 #include "utf8.h"
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* utf8.h - which bytes are UTF-8, and text that arrives in pieces cut anywhere. */
+/* utf8.h - tells which bytes are UTF-8, also of text that arrives in pieces cut anywhere. */
 #ifndef UTF8_H
 #define UTF8_H
 

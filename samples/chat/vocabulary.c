@@ -1,6 +1,6 @@
-/* vocabulary.c - see vocabulary.h. In the file every byte of an ordinary token is written as a printable character:
- * itself where it is one in Latin-1, else one of U+0100 to U+0143 (bytes_to_unicode in GPT-2's encoder.py). A merge is
- * two such texts with a space between them. */
+/* vocabulary.c - see vocabulary.h. The file writes every byte of an ordinary token as a printable character: itself if
+ * it is one in Latin-1, else one of U+0100 to U+0143 (bytes_to_unicode in GPT-2's encoder.py). A merge is two such
+ * texts with a space between them. */
 #include "vocabulary.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* vocabulary.h - the tokens of a byte-level BPE vocabulary (GPT-2's kind) in a GGUF file: the bytes that each stands
- * for, and which two tokens become which third, in which order. */
+/* vocabulary.h - the tokens of a byte-level BPE vocabulary (GPT-2's kind) in a GGUF file: the bytes of each token, and
+ * the merges of two tokens into a third, in their order. */
 #ifndef VOCABULARY_H
 #define VOCABULARY_H
 

@@ -1,4 +1,4 @@
-/* weights.c - see weights.h. Row by row through fp32: no matrix is there as a whole in it. */
+/* weights.c - see weights.h. Weights are converted row by row through fp32, so that no whole matrix is there in it. */
 #include "weights.h"
 
 #include <float.h>

@@ -1,4 +1,4 @@
-/* weights.h - matrices of a GGUF file in the types and the order that a graph wants them in. */
+/* weights.h - matrices of a GGUF file in the types and the order that a graph takes. */
 #ifndef WEIGHTS_H
 #define WEIGHTS_H
 

@@ -1,4 +1,4 @@
-/* shell.h - runs the programs of this build as a person would, and keeps what they print. */
+/* shell.h - runs the programs of this build as a person does, and keeps what they print. */
 #ifndef RONDO_TESTS_SHELL_H
 #define RONDO_TESTS_SHELL_H
 

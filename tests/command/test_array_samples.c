@@ -1,5 +1,5 @@
-/* test_array_samples.c - the samples that read .npy files, run as a person runs them: arrays of either type, with and
- * without a batch, results that are right, and sentences about what does not fit. */
+/* test_array_samples.c - the samples that read .npy files, run as a person runs them: arrays of each type, with and
+ * without a batch, results against fp64, and a sentence for each file that does not fit. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

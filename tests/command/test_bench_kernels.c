@@ -1,5 +1,5 @@
-/* test_bench_kernels.c - what of rondo bench kernels needs no GPU: which cases there are and which a word picks, what
- * each must reach, results read back, the picture, and the reference that every timed kernel is checked against. */
+/* test_bench_kernels.c - the parts of `rondo bench kernels` that need no GPU: the cases, the words that pick them,
+ * what each must reach, results read back, the picture, and the reference that checks every timed kernel. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* test_bench_qr.c - what of rondo bench kernels qr needs no GPU: which cases there are, what each must reach, results
- * read back, the picture, and LAPACK's ratios that every timed kernel is checked with. */
+/* test_bench_qr.c - the parts of `rondo bench kernels qr` that need no GPU: the cases, what each must reach, results
+ * read back, the picture, and the LAPACK ratios that check every timed kernel. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

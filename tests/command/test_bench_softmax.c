@@ -1,5 +1,5 @@
-/* test_bench_softmax.c - what of rondo bench kernels attention and softmax needs no GPU: which cases there are, what
- * each must reach, results read back, the picture, and the softmax that every timed kernel is checked against. */
+/* test_bench_softmax.c - the parts of `rondo bench kernels attention` and `softmax` that need no GPU: the cases, what
+ * each must reach, results read back, the picture, and the softmax that checks every timed kernel. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* test_command.c - the command `rondo`, run as a person runs it: help, exit codes, what is printed and what is written.
- * None of it needs a GPU. */
+/* test_command.c - the command `rondo`, run as a person runs it: help, exit codes, what is printed and what is
+ * written. Needs no GPU. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

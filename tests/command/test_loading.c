@@ -1,4 +1,4 @@
-/* test_loading.c - machines on which something that Rondo loads or runs on is missing or broken: the command says what,
+/* test_loading.c - machines on which a file or a feature that Rondo needs is missing or broken: the command names it
  * and does not crash. */
 #include <criterion/criterion.h>
 #include <stdio.h>

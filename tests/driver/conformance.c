@@ -1,10 +1,10 @@
-/* conformance.c - the same small behaviours on whichever libcuda.so.1 the loader finds: NVIDIA's on a machine with a
- * GPU, the fake with LD_LIBRARY_PATH. So the fake cannot drift from the driver it stands in for: the two outputs are to
- * be equal, line by line. Where the driver's documentation leaves several answers open, all of them pass and the actual
- * one is printed, for the fake to follow; the comments say what it assumes until a GPU has told.
+/* conformance.c - small behaviours of the libcuda.so.1 that the loader finds: NVIDIA's on a machine with a GPU, the
+ * fake with LD_LIBRARY_PATH. The two outputs have to be equal, line by line, so that the fake cannot drift from the
+ * driver. If the driver's documentation leaves several answers open, all of them pass and the actual one is printed,
+ * for the fake to follow. The comments say what the fake assumes until a GPU has answered.
  *
- * Not tried, because a real driver does not define it: anything with a graph, an executable graph or a stream that has
- * been destroyed, destroying one twice, and destroying what is in flight. */
+ * Not tried, because a real driver does not define it: the use of a graph, executable graph or stream after it was
+ * destroyed, a second destruction of one, and the destruction of one in flight. */
 #include <stdio.h>
 #include <string.h>
 

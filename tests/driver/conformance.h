@@ -1,5 +1,5 @@
-/* conformance.h - what the files of conformance share: the driver and what is open on it, verdicts, and the steps that
- * behaviours are made of. */
+/* conformance.h - what the files of conformance share: the driver and what is open on it, verdicts, and single steps.
+ */
 #ifndef RONDO_CONFORMANCE_H
 #define RONDO_CONFORMANCE_H
 

@@ -1,4 +1,4 @@
-/* conformance_basics.c - what the driver does without a graph: errors, devices, contexts, memory and kernels. */
+/* conformance_basics.c - the driver without a graph: errors, devices, contexts, memory and kernels. */
 #include <string.h>
 
 #include "conformance.h"

@@ -1,4 +1,4 @@
-/* conformance_capture.c - what the driver does when a stream is captured to a graph. */
+/* conformance_capture.c - the driver's capture of a stream into a graph. */
 #include "conformance.h"
 
 static cu_result begin(const struct after *after) {

@@ -1,4 +1,4 @@
-/* conformance_graph.c - what the driver does with a graph: its nodes and edges, and its replays. */
+/* conformance_graph.c - the driver's graphs: nodes, edges and replays. */
 #include <string.h>
 
 #include "conformance.h"

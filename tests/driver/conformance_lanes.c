@@ -1,4 +1,4 @@
-/* conformance_lanes.c - what the driver does with parts of the device, and with events between streams. */
+/* conformance_lanes.c - the driver's parts of a device, and events between streams. */
 #include "conformance.h"
 
 enum { GROUPS = 64, INVALID_CONFIGURATION = 915 };

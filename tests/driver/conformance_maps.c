@@ -1,5 +1,5 @@
-/* conformance_maps.c - which tensor maps the driver makes. What is in them only the chip knows. Not tried: a place that
- * is no multiple of 64 bytes, which the documentation forbids and an H200's driver does not look at. */
+/* conformance_maps.c - the tensor maps that the driver makes. Only the chip knows their content. Not tried: an address
+ * that is no multiple of 64 bytes, which the documentation forbids and the driver of an H200 accepts. */
 #include "conformance.h"
 
 /* 100 rows of two panels of 64 bf16 elements, in two heads and two batches. */

@@ -1,4 +1,4 @@
-/* conformance_support.c - what the behaviours of conformance are made of: verdicts, memory, nodes and replays. */
+/* conformance_support.c - the steps of conformance: verdicts, memory, nodes and replays. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>

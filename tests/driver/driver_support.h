@@ -1,5 +1,5 @@
-/* driver_support.h - what the tests on the fake driver share: finding it, kernels to register with it, graphs to run on
- * it and on the host alike. */
+/* driver_support.h - what the tests on the fake driver share: the fake itself, kernels that it runs, graphs for it and
+ * for the host. */
 #ifndef RONDO_DRIVER_SUPPORT_H
 #define RONDO_DRIVER_SUPPORT_H
 

@@ -1,4 +1,4 @@
-/* fake_capture.c - stream capture into a graph: what a library enqueues becomes nodes behind those before. */
+/* fake_capture.c - stream capture into a graph: what a library enqueues becomes nodes after the nodes before it. */
 #include "fake.h"
 
 /* ---- Entry points ------------------------------------------------------------------------------------------------ */

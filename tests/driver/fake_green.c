@@ -1,5 +1,5 @@
-/* fake_green.c - parts of the device: its multiprocessors split into groups, and contexts of some of them. The numbers
- * are those that an H200 answers: 132 multiprocessors make 15 groups of 8 and a rest of 12. */
+/* fake_green.c - parts of the device: its multiprocessors in groups, and contexts of some of them. The numbers are
+ * those of an H200: 132 multiprocessors make 15 groups of 8 and a rest of 12. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* fake_object.c - handles that know when they ended, and the list of what was done wrong. */
+/* fake_object.c - handles that know when they ended, and the list of violations. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

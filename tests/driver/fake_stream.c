@@ -1,5 +1,5 @@
-/* fake_stream.c - streams: work in order, and within a graph in any order that its edges allow, drawn at random; when
- * it runs is a mode. And the sticky error, after which nothing runs. */
+/* fake_stream.c - streams: work in order, and within a graph in any order that its edges allow, drawn at random. The
+ * mode says when it runs. After a sticky error nothing runs. */
 #include <stdlib.h>
 #include <string.h>
 

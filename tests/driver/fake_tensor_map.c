@@ -1,5 +1,5 @@
-/* fake_tensor_map.c - tensor maps: what the driver's documentation allows, kept as it was given where a real driver
- * writes what the chip reads. */
+/* fake_tensor_map.c - tensor maps: what the driver's documentation allows, kept as it was given. A real driver writes
+ * what the chip reads. */
 #include <string.h>
 
 #include "fake.h"

@@ -1,5 +1,5 @@
-/* test_cuda_graph.c - the CUDA backend's graphs on the fake driver: in whatever order its edges allow, a graph's result
- * is that of the host backend. */
+/* test_cuda_graph.c - the CUDA backend's graphs on the fake driver, which runs nodes in any order that the edges
+ * allow: the result is that of the host backend. A missing edge shows as another result. */
 #include <string.h>
 
 #include "driver_support.h"

@@ -1,5 +1,5 @@
-/* test_cuda_notify.c - rondo_notify on the fake driver: one call behind each replay that asked for it, in the stream's
- * order, and what happens when that is refused or the device is lost. */
+/* test_cuda_notify.c - rondo_notify on the fake driver: one call of the driver after each replay that asked for it, in
+ * the stream's order, and the cases in which the driver refuses it or the device is lost. */
 #include <sys/eventfd.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-/* test_cuda_profile.c - rondo_profile on the fake driver: it leaves what replays leave, and nothing else, whatever call
- * fails. */
+/* test_cuda_profile.c - rondo_profile on the fake driver: the exec is left as replays leave it, whichever call fails.
+ */
 #include <stdio.h>
 #include <string.h>
 

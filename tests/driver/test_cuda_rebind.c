@@ -1,5 +1,5 @@
-/* test_cuda_rebind.c - rondo_rebind on the fake driver: user's kernels and copies take new addresses, and when a driver
- * call fails on the way nothing has changed. */
+/* test_cuda_rebind.c - rondo_rebind on the fake driver: own kernels and copies take the new addresses; if a driver
+ * call fails, nothing has changed. */
 #include <string.h>
 
 #include "../../runtime/cuda/driver.h"

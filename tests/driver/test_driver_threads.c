@@ -1,6 +1,6 @@
-/* test_driver_threads.c - what the application's threads and others have to do with each other: those that the driver
- * starts in our calls, and keep_warm's, take no signals of the application; what a kernel is told does not depend on
- * the floating-point state of the thread that calls; and a thread that is not to be had is no harm. */
+/* test_driver_threads.c - the application's threads and the driver's: threads that the driver starts in our calls, and
+ * the thread of keep_warm, take no signals of the application; a kernel's parameters do not depend on the caller's
+ * floating-point state; a thread that cannot be started does no harm. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* test_fake.c - the fake driver itself: that it forgives no more than a driver, and that a missing edge shows. */
+/* test_fake.c - the fake driver itself: it forgives no more than a driver does, and a missing edge shows. */
 #include <string.h>
 
 #include "../../runtime/cuda/driver.h"

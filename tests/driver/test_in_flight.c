@@ -1,5 +1,5 @@
-/* test_in_flight.c - a replay on the fake driver between its launch and its end: what a task sees of it that runs
- * before the launch returns, what closing waits for, and which nodes may begin before others have ended. */
+/* test_in_flight.c - a replay on the fake driver between its launch and its end: a task that runs before the launch
+ * returns, what closing waits for, and the nodes that may begin before others have ended. */
 #include "driver_support.h"
 
 TestSuite(in_flight, .init = driver_setup, .timeout = 120);

@@ -1,5 +1,5 @@
 /* test_keep_warm.c - keep_warm on the fake driver: it beats while nothing is replayed, stops with the last exec that
- * asked for it, and leaves nothing behind, whatever fails. */
+ * asked for it, and leaves nothing behind, whichever call fails. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>

@@ -1,4 +1,5 @@
-/* test_open.c - rondo_open on the fake driver: what it finds, and the reason it gives where it cannot be used. */
+/* test_open.c - rondo_open on the fake driver: what it finds, and the reason that it gives if it cannot use the
+ * device. */
 #include <string.h>
 
 #include "../../runtime/spare_memory.h"

@@ -1,5 +1,5 @@
 /* test_share.c - graphs that share states on the fake driver, with a failure at every driver call of an instantiate;
- * and inputs that change with each replay at the cost of no driver call. */
+ * and inputs that change with each replay without a driver call. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

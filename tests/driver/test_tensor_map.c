@@ -1,7 +1,7 @@
-/* test_tensor_map.c - tensor maps on the fake driver: whatever address a launch has, its map has the same; a map that
- * cannot be made is an error that names its task, and leaves nothing behind.
+/* test_tensor_map.c - tensor maps on the fake driver: the map of a launch has the launch's address; a map that cannot
+ * be made is an error that names its task and leaves nothing behind.
  *
- * The operation of these tests reads its operand through a map alone: a result is right where the map is. */
+ * The operation of these tests reads its operand through a map only, so that a wrong map shows as a wrong result. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* test_upload.c - constants and states moved by the CUDA backend: how many calls that costs, and what is left when one
- * of them fails. */
+/* test_upload.c - uploads of constants and states by the CUDA backend: the number of driver calls, and what is left
+ * when one of them fails. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* test_upload_order.c - what an upload on the CUDA backend is ordered with while it is on its way: it waits for
- * nothing, and everything that may read it comes behind it; and lists of many tensors. */
+/* test_upload_order.c - the order of uploads on the CUDA backend: an upload waits for nothing, and everything that may
+ * read its tensor comes after it; and lists of many tensors. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* floats.c - the same bits whatever floating-point state the caller's thread has: one that flushes numbers to zero, as
- * every thread of a program linked with -ffast-math does, one that rounds otherwise, one that traps. All of it is done
- * in that state, from the description to the result, and it is the caller's own afterwards. Prints a line for all bits:
- * `ninja emulate` compares those of this processor with those of one without AVX-512.
+/* floats.c - the same bits in every floating-point state of the caller's thread: one that flushes numbers to zero, as
+ * all threads of a program linked with -ffast-math do, one that rounds otherwise, one that traps. Everything from the
+ * description to the result runs in that state, and afterwards the thread still has it. The program prints one line for
+ * all bits: `ninja emulate` compares the line of this processor with that of one without AVX-512.
  *
  *   floats [--without-avx512]: that processor has none, or it is an error */
 #include <fenv.h>

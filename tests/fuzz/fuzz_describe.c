@@ -1,4 +1,4 @@
-/* fuzz_describe.c - an input's bytes as arguments and tensors, and a check of every call that takes them. */
+/* fuzz_describe.c - turns an input's bytes into arguments and tensors, and checks every call that takes them. */
 #include "fuzz_describe.h"
 
 #include <inttypes.h>

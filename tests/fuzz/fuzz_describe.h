@@ -1,4 +1,5 @@
-/* fuzz_describe.h - the program that an input's bytes are, and what the harness knows of the graph it describes. */
+/* fuzz_describe.h - the program that an input's bytes are, and what the harness knows of the graph that it describes.
+ */
 #ifndef RONDO_FUZZ_DESCRIBE_H
 #define RONDO_FUZZ_DESCRIBE_H
 

@@ -1,5 +1,5 @@
-/* fuzz_gguf.c - any bytes as a GGUF file, and a good one with some bytes changed: refused with a sentence, or every
- * key, every element and every row of it is there, and its vocabulary is refused with a sentence or takes any text. */
+/* fuzz_gguf.c - any bytes as a GGUF file, and a good file with some bytes changed. The reader refuses it with a
+ * sentence, or every key, element and row is there, and its vocabulary takes any text or is refused with a sentence. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* fuzz_model.c - tasks of a language model's parts, with operands right and wrong: what is no product, the halves of a
- * decoder's layer, and attention that writes its KV cache itself. */
+/* fuzz_model.c - tasks of a language model's parts, with operands right and wrong: those that are no products, layer
+ * halves, and attention that writes its KV cache. */
 #include "fuzz_tasks.h"
 
 static rondo_dtype any_number(struct build *b) {

@@ -1,4 +1,4 @@
-/* fuzz_ready_made.c - whole ready-made graphs, and a Llama that borrows from another one. */
+/* fuzz_ready_made.c - whole ready-made graphs, and a Llama that borrows from another. */
 #include <string.h>
 
 #include "fuzz_tasks.h"

@@ -1,4 +1,5 @@
-/* fuzz_run.c - replays of what was described, twice in each slot, and slots misused; what must hold of the results. */
+/* fuzz_run.c - replays of the described graph, twice in each slot, misuse of slots, and what must hold of the results.
+ */
 #include "fuzz_run.h"
 #include "../../runtime/exec.h"
 

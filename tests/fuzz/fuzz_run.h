@@ -1,4 +1,4 @@
-/* fuzz_run.h - what was described, planned and run on the host backend. */
+/* fuzz_run.h - a graph that is described, planned and run on the host backend. */
 #ifndef RONDO_FUZZ_RUN_H
 #define RONDO_FUZZ_RUN_H
 

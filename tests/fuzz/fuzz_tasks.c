@@ -1,4 +1,5 @@
-/* fuzz_tasks.c - tasks of every operation but a model's parts, with operands right and wrong; the user's own. */
+/* fuzz_tasks.c - tasks of every operation but a model's parts, with operands right and wrong, and tasks of the user's
+ * own. */
 #include "fuzz_tasks.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* consumer_copies.c - a program that loads the libraries that it is given, one after the other, and keeps them all. Of
- * Rondo's each has error texts of its own. */
+/* consumer_copies.c - a program that loads the given libraries one after the other and keeps them. Each of Rondo's has
+ * error texts of its own. */
 #include <dlfcn.h>
 #include <rondo.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* consumer_dlopen.c - a program that is linked with nothing and loads the library that it is given. */
+/* consumer_dlopen.c - a program that is linked with nothing and loads the library given to it. */
 #include <dlfcn.h>
 #include <rondo.h>
 #include <stdio.h>

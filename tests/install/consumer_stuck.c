@@ -1,5 +1,5 @@
-/* consumer_stuck.c - a program that gives up a task which does not return, closes and unloads the library, and then the
- * task returns: into code of the library's, which ends that thread. */
+/* consumer_stuck.c - a program that gives up a task which does not return, closes and unloads the library. Then the
+ * task returns, into code of the library, which ends that thread. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* gettid */
 #endif

@@ -1,5 +1,5 @@
-/* consumer_unload.c - a program whose threads use a plugin and end after it was unloaded: while they still run, or when
- * the plugin has been loaded again. */
+/* consumer_unload.c - a program whose threads use a plugin and end after it was unloaded: while they still run, or
+ * after the plugin was loaded again. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* barriers */
 #endif

@@ -1,4 +1,4 @@
-/* plugin.c - what a program loads and unloads: a library of its own that uses Rondo. */
+/* plugin.c - a library that uses Rondo, for a program to load and unload. */
 #include "consumer.h"
 
 void use_rondo(int opens);

@@ -1,4 +1,4 @@
-/* every_e2m1.h - kernels/gemv/e2m1.cuh on every pair of bytes, the same on the host and on the device. */
+/* every_e2m1.h - decodes every pair of bytes with kernels/gemv/e2m1.cuh, on the host and on the device alike. */
 #ifndef RONDO_TEST_EVERY_E2M1_H
 #define RONDO_TEST_EVERY_E2M1_H
 

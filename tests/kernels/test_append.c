@@ -1,6 +1,7 @@
-/* test_append.c - rondo_add_append: every dtype, rank, spacing and dimension, at positions inside and outside, byte by
- * byte, and nothing beside the rows that fit touched. The kernel's parameters are followed in plain C too, so that a
- * wrong stride or vector is seen where there is no GPU. */
+/* test_append.c - rondo_add_append against plain C, byte by byte: every type, rank, stride and dimension, at positions
+ * inside and outside. Rows that fit are written, and no byte beside them. The kernel's parameters are walked through
+ * in plain C too, so that a wrong stride or vector size shows without a GPU. Faults that would show: a row at the
+ * wrong position, a write beyond the capacity, a stride of another dimension. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

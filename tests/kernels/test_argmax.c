@@ -1,4 +1,6 @@
-/* test_argmax.c - the first of the largest: ties, both zeros, infinities, NaN, every type and ragged sizes. */
+/* test_argmax.c - rondo_add_argmax against a plain loop: the first of several largest columns, both zeros, infinities,
+ * NaN, every type, and rows of odd lengths. Faults that would show: the last of equal columns, a NaN that wins or is
+ * lost wrongly, columns at the end of a row that are skipped. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

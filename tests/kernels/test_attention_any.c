@@ -1,6 +1,7 @@
-/* test_attention_any.c - pages, windows, soft caps and e4m3, alone and together, on whatever kernel takes them: every
- * number against double precision, what tables and windows hide must not be used, and the same bits where nothing but
- * the way to them differs. */
+/* test_attention_any.c - attention with pages, windows, soft caps and e4m3, alone and together, against double
+ * precision, on whichever kernel takes them. Where only the way to a number differs, such as pages instead of dense
+ * rows, the bits are the same. Faults that would show: a page or a row outside of the window that is used, a scale
+ * factor that is applied twice, a table that is read beyond the length. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,7 @@
-/* test_attention_block.c - the attention half of a decoder's layer against fp64: one sequence and several, sizes of
- * models and others, positions at all borders; and that each of its kernels has a case here. */
+/* test_attention_block.c - the attention half of a decoder layer against fp64: one sequence and several, the sizes of
+ * models and others, positions at all borders. Each kernel has a case here, and each case takes the kernel that it is
+ * for. Faults that would show: a cache row that is missed or read too early, a part that is added twice, a size that
+ * falls back to the steps. */
 #include <criterion/criterion.h>
 
 #include "../../kernels/decoder/attention_block_wide.h"

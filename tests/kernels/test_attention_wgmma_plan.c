@@ -1,5 +1,5 @@
-/* test_attention_wgmma_plan.c - which attentions go to the kernels of attention_wgmma.cu, with which maps, and that
- * every tile is dealt once, whatever the problem. */
+/* test_attention_wgmma_plan.c - the plans of attention_wgmma.cu: which tasks they take, with which tensor maps, and
+ * that the blocks together compute every tile once, for random problems. Needs no GPU. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,7 @@
-/* test_completion.c - the result is whole when the word says so. Each graph here ends in the one kernel it is about,
- * which publishes completion itself if it has few blocks, with results in pinned memory where its operation allows
- * that. A block that publishes too early shows as bytes that are not there yet, one that never does as a replay without
- * end.
- */
+/* test_completion.c - the result is whole when the completion word says so. Each graph ends in one kernel, which
+ * publishes completion itself if it has few blocks and whose results lie in pinned memory if its operation allows it.
+ * Faults that would show: a block that publishes too early, as bytes that are missing; a block that never publishes,
+ * as a replay without an end. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

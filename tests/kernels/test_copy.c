@@ -1,5 +1,5 @@
-/* test_copy.c - rondo_add_copy: every dtype, rank and spacing, byte by byte, and nothing beside the rectangle touched.
- */
+/* test_copy.c - rondo_add_copy against plain C, byte by byte: every type, rank and stride. No byte outside of the
+ * rectangle changes. Faults that would show: a vector of bytes over the end of a row, a stride of another dimension. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
-/* test_decode_layer.c - the attention of a decoder's layer, one token a replay, described with operations alone: the
- * products for q, k and v in one gemv, k and v appended to their caches, attention over as much as there is, the output
- * product. Against the same in 64 bits, rounded where tensors are f16. */
+/* test_decode_layer.c - the attention of a decoder layer, described with single operations: one gemv for q, k and v,
+ * appends to the caches, attention over the rows that are there, the output product. One token a replay, against the
+ * same in fp64, rounded where tensors are f16. Faults that would show: an operation that starts before its predecessor
+ * has ended, a position that is off by one. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* test_decoder.c - the halves of a decoder's layer against fp64: sizes of models and others, every type of weights, any
- * number of rows and parts; the same bits on every replay; and that each kernel of the feed forward has a case here.
- * Attention alone: test_attention_block.c. */
+/* test_decoder.c - layer halves against fp64: the sizes of models and others, every type of weights, any number of
+ * rows and parts, and the same bits in every replay. Each kernel of the feed forward has a case here, and each case
+ * takes the kernel that it is for. Attention alone: test_attention_block.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,8 @@
-/* test_decoder_early.c - the halves of a decoder's layer take what was written last, though their kernels start before
- * their predecessors have ended, and read early what no task in front of them writes (runtime/op.h, settled_operands).
- *
- * In front of the half stands a task that keeps one block busy for long, then tasks that write some of what the half
- * reads, each waiting for the one before: a kernel that did not wait would find what the replay before had. Replays
- * take two sets of values in turn, each checked once against fp64, and then for the same bits. */
+/* test_decoder_early.c - layer halves use the values that were written last, although their kernels start before their
+ * predecessors have ended and read settled operands early (runtime/op.h). Before the half stands a task that keeps one
+ * block busy, then tasks that write some of its operands. Replays take two sets of values in turn, checked once
+ * against fp64 and then for the same bits. Faults that would show: a kernel that reads an operand before its writer
+ * has ended, and so finds the values of the replay before. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

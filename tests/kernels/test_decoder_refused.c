@@ -1,4 +1,4 @@
-/* test_decoder_refused.c - what no half of a decoder's layer is described with, and the sentence that says so. */
+/* test_decoder_refused.c - the descriptions of layer halves that are refused, each with its sentence. */
 #include <criterion/criterion.h>
 #include <math.h>
 

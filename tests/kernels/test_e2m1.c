@@ -1,5 +1,5 @@
-/* test_e2m1.c - the decoding of e2m1 codes to halves, bit by bit. On the host these are the lines that chips without an
- * instruction for it run; on the device, what its chip runs. */
+/* test_e2m1.c - the decoding of e2m1 codes to f16, bit by bit, against the table of support.h. On the host it runs the
+ * lines for chips without an instruction for it; on the device, the lines of that chip. */
 #include <criterion/criterion.h>
 #include <math.h>
 

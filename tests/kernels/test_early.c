@@ -1,6 +1,7 @@
-/* test_early.c - weights are those that were written last, though kernels of Rondo's start before their predecessors
- * have ended, and may read early what no task in front of them writes (runtime/op.h, settled_operands). Every row has
- * one value, which changes with each replay and which NVFP4 holds exactly; vectors are ones: the sums are exact. */
+/* test_early.c - products use the weights that were written last, although kernels start before their predecessors
+ * have ended and read settled operands early (runtime/op.h). All weights of a row have one value, which NVFP4 holds
+ * exactly and which changes with each replay; the vectors are ones, so that sums are exact. A kernel that reads
+ * weights before their writer has ended shows as the value of the replay before. */
 #include <criterion/criterion.h>
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* test_elementwise.c - silu(gate) * up against fp64, a + b bit by bit: every type and rank, with room around and
- * without, in place on either side. */
+/* test_elementwise.c - silu(gate) * up against fp64, and a + b bit by bit: every type and rank, dense and with room
+ * around the operands, and in place of either operand. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* test_embed.c - rows of a table by ids, bit by bit: every type of table and result, ids inside and outside. */
+/* test_embed.c - rondo_add_embed, bit by bit: every type of table and result, ids inside and outside of the table. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* test_gemv.c - products with vectors of every pair of types and many shapes, which kernels are chosen for them, and
- * bad descriptions. */
+/* test_gemv.c - products with vectors against fp64: every pair of types, many shapes, the kernels that are chosen for
+ * them, and the descriptions that are refused. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* test_gemv_bits.c - products with vectors give the same bits: in every replay, in every slot, and for a vector beside
- * others of any count where the description asks for it, or of a count of the same class where it does not. */
+/* test_gemv_bits.c - products with vectors have the same bits in every replay and in every slot. A vector has the same
+ * bits beside any number of others if the description asks for one order, and otherwise beside numbers of the same
+ * class. Faults that would show: a sum whose order depends on timing or neighbours. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

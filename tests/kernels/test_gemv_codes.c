@@ -1,5 +1,6 @@
-/* test_gemv_codes.c - products with vectors of every code of the small formats, as weights, as elements of vectors and
- * as scales. All sums are exact in fp32, whatever their order, so that results have to be right to the last bit. */
+/* test_gemv_codes.c - every code of the small formats, as a weight, as an element of a vector and as a scale. All sums
+ * are exact in fp32 in any order, so that results have to be right to the last bit. Faults that would show: a code
+ * that is decoded wrongly, a scale of another block. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_gemv_finish.c - what a product with vectors does besides: normalising x, bias, silu(gate) * up, residual, NVFP4
- * results, blocked scales. */
+/* test_gemv_finish.c - what a product with vectors does besides, against fp64: the norm of x, bias, silu(gate) * up,
+ * residual, NVFP4 results and blocked scales, alone and in pairs. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

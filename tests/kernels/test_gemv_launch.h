@@ -1,4 +1,4 @@
-/* test_gemv_launch.h - what the library launches for a product on an H200, asked for without one. */
+/* test_gemv_launch.h - the launch that the library selects for a product on an H200. Needs no GPU. */
 #ifndef RONDO_TEST_GEMV_LAUNCH_H
 #define RONDO_TEST_GEMV_LAUNCH_H
 

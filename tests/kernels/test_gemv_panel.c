@@ -1,5 +1,5 @@
-/* test_gemv_panel.c - the host's loops over AVX2 and AVX-512 registers give the same bits, for every code of a weight,
- * and whatever rows, columns and vectors are multiplied together. */
+/* test_gemv_panel.c - the host's loops over AVX2 and over AVX-512 registers give the same bits: for every code of a
+ * weight, and for any rows, columns and vectors that are multiplied together. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

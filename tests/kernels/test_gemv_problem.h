@@ -1,4 +1,4 @@
-/* test_gemv_problem.h - what random problems for the plans of products have in common. */
+/* test_gemv_problem.h - random problems for the plans of products. */
 #ifndef RONDO_TEST_GEMV_PROBLEM_H
 #define RONDO_TEST_GEMV_PROBLEM_H
 

@@ -1,5 +1,5 @@
-/* test_gemv_refused.c - norm, bias, gates, residual, NVFP4 results and blocked scales that do not fit their product are
- * refused with a sentence. */
+/* test_gemv_refused.c - the descriptions of norm, bias, gates, residual, NVFP4 results and blocked scales that gemv
+ * refuses, each with its sentence. */
 #include <criterion/criterion.h>
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* test_gemv_sizes.c - products with vectors of sizes, places and numbers that a kernel cut into tiles could get wrong:
- * every remainder of rows and columns, rows longer than a block covers at once, views of every alignment. */
+/* test_gemv_sizes.c - products with vectors against fp64 at the edges of tiles: every remainder of rows and columns,
+ * rows longer than a block covers at once, views of every alignment. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 

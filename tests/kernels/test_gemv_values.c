@@ -1,5 +1,5 @@
-/* test_gemv_values.c - products with vectors where the numbers are the difficulty: NaN and infinity, overflow, vectors
- * whose elements differ by more than a format holds. */
+/* test_gemv_values.c - products with vectors of difficult numbers, against fp64: NaN and infinity, overflow, and
+ * vectors whose elements differ by more than a format holds. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

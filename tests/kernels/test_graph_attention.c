@@ -1,4 +1,5 @@
-/* test_graph_attention.c - the ready-made graph of an attention, prefill and decode, and bad sizes. */
+/* test_graph_attention.c - the ready-made graph of an attention, prefill and decode, against double precision, and the
+ * sizes that it refuses. */
 #include <criterion/criterion.h>
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* test_graph_gemv.c - the ready-made graph of a product with vectors, described, filled and run as a user would,
- * against fp64. Inputs that are quantised are ones that NVFP4 holds exactly, so that the same gate holds. */
+/* test_graph_gemv.c - the ready-made graph of a product with vectors, described, filled and run as a user does it,
+ * against fp64. Inputs that are quantised hold numbers that NVFP4 has, so that the bound is that of other types. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

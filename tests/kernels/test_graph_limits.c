@@ -1,4 +1,5 @@
-/* test_graph_limits.c - ready-made graphs at every limit of the graph's tables: all of it is added, or nothing. */
+/* test_graph_limits.c - ready-made graphs at every limit of the graph's tables. A graph is added wholly or not at all.
+ */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

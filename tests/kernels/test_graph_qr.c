@@ -1,5 +1,5 @@
-/* test_graph_qr.c - rondo_graph_qr: every form, fused and in panels, meets LAPACK's ratios, and panels have lookahead.
- */
+/* test_graph_qr.c - rondo_graph_qr in every form, as one task and in panels, meets LAPACK's ratios; its panels have
+ * lookahead. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,7 @@
-/* test_least_squares.c - rondo_add_least_squares in register tiles and beyond them: every kind of matrix and layout,
- * against rounding's own bound and against LAPACK's gels; bits, singular matrices, NaN, and what is refused. */
+/* test_least_squares.c - rondo_add_least_squares in register tiles and beyond them: every kind of matrix and layout
+ * against the bound of rounding and against LAPACK's gels, the same bits, singular matrices, NaN, and refusals. Faults
+ * that would show: a right-hand side that is transformed by another matrix's reflectors, a singular matrix that is not
+ * reported. */
 
 #include <criterion/criterion.h>
 #include <lapacke.h>

@@ -1,6 +1,5 @@
-/* test_least_squares_plan.c - whatever the problem and the chip, least squares
- * launches what its kernels rely on, and has scratch wherever it launches two.
- */
+/* test_least_squares_plan.c - the launches of least squares, for random problems on every chip: shared memory within
+ * the chip's, and scratch wherever there are two launches. Needs no GPU. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* test_number.c - kernels/common/number.h, code by code, against the oracles' own tables. */
+/* test_number.c - kernels/common/number.h, code by code, against the tables of support.h. */
 #include "../../kernels/common/number.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,6 @@
-/* test_penalty.c - penalties on columns that were drawn lately, against an oracle that counts for each column how often
- * it is named: every type, lists with and without doubles, ids that are no columns, settings for all rows or each. */
+/* test_penalty.c - penalties on columns that were drawn lately, against a loop that counts for each column how often
+ * it is named: every type, lists with and without duplicates, ids that are no columns, settings for all rows or for
+ * each. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

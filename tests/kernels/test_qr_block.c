@@ -1,8 +1,6 @@
-/* test_qr_block.c - H and tau of matrices wider or longer than the register tiles, which are factored by block columns
- * (qr_block_plan.c): rows that fill a kernel and rows that do not, in every layout, with every kind of matrix; and that
- * batch and neighbours change no bit.
- *
- * A host has no such kernels: there the small matrices suffice, what takes long to check runs on the GPU only. */
+/* test_qr_block.c - H and tau by block columns (qr_block_plan.c), of matrices wider or longer than the register tiles,
+ * against LAPACK's ratios: rows that fill a kernel and rows that do not, every layout and kind of matrix. Batch and
+ * neighbours change no bit. The host has no such kernels: only small matrices run there. */
 #include <criterion/criterion.h>
 
 #include "../oracles/qr_block_cases.h"

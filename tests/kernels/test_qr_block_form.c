@@ -1,8 +1,6 @@
-/* test_qr_block_form.c - thin Q and R, R alone and Q alone of matrices wider or longer than the register tiles, by
- * block columns (qr_block.h): in every layout, with every kind of matrix; and that form, batch and neighbours change no
- * bit.
- *
- * A host has no such kernels: there the small matrices suffice, what takes long to check runs on the GPU only. */
+/* test_qr_block_form.c - thin Q and R, R alone and Q alone by block columns (qr_block.h), against LAPACK's ratios, in
+ * every layout and kind of matrix. Form, batch and neighbours change no bit. The host has no such kernels: only small
+ * matrices run there. */
 #include <criterion/criterion.h>
 
 #include "../oracles/qr_block_cases.h"

@@ -1,4 +1,4 @@
-/* test_qr_narrow.c - QR of matrices of f16 and bf16, computed in f32. */
+/* test_qr_narrow.c - QR of matrices in f16 and bf16, which is computed in f32, against LAPACK's ratios. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* test_qr_panel_width.c - how wide rondo_qr_panel_width makes panels, against what shared memory holds. */
+/* test_qr_panel_width.c - the widths of rondo_qr_panel_width, against what shared memory holds. */
 #include <criterion/criterion.h>
 
 #include "../../kernels/qr/qr.h"

@@ -1,5 +1,5 @@
-/* test_qr_tile.c - H and tau of the shapes that the register tiles factor (qr_tile_plan.c): each tile full and partly
- * filled, in every layout, with every kind of matrix; and that batch and neighbours change no bit. */
+/* test_qr_tile.c - H and tau of matrices that register tiles factor (qr_tile_plan.c), against LAPACK's ratios: each
+ * tile full and partly filled, every layout and kind of matrix. Batch and neighbours change no bit. */
 #include <criterion/criterion.h>
 
 #include "test_qr_tile_shapes.h"

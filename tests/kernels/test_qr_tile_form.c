@@ -1,5 +1,5 @@
-/* test_qr_tile_form.c - thin Q and R of the shapes that have register tiles for them (qr_tile_form.h): each tile full,
- * with the smallest matrices that it gets and with some between, in every layout and form; and that form, batch and
+/* test_qr_tile_form.c - thin Q and R of matrices that have register tiles for it (qr_tile_form.h), against LAPACK's
+ * ratios: each tile full, with its smallest matrices and with some between, in every layout and form. Form, batch and
  * neighbours change no bit. */
 #include <criterion/criterion.h>
 

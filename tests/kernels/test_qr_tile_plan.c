@@ -1,5 +1,5 @@
-/* test_qr_tile_plan.c - whatever the matrices, a plan for a register tile keeps what its kernel relies on
- * (qr_tile_memory.cuh), and the batch changes nothing but the grid. */
+/* test_qr_tile_plan.c - plans of register tiles keep what the kernels rely on (qr_tile_memory.cuh), for random
+ * matrices; the batch changes nothing but the grid. Needs no GPU. */
 #include <criterion/criterion.h>
 #include <string.h>
 

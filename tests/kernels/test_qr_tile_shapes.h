@@ -1,4 +1,4 @@
-/* test_qr_tile_shapes.h - the shapes that tests of the register tiles share. */
+/* test_qr_tile_shapes.h - the shapes of the tests of register tiles. */
 #ifndef RONDO_TEST_QR_TILE_SHAPES_H
 #define RONDO_TEST_QR_TILE_SHAPES_H
 

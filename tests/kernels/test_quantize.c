@@ -1,5 +1,4 @@
-/* test_quantize.c - NVFP4 quantisation against an oracle that searches for the nearest code: the bytes are exact, on
- * every backend. */
+/* test_quantize.c - NVFP4 quantisation against a search for the nearest code: the bytes are exact, on every backend. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* test_rms_norm.c - RMS norm against fp64: every pair of types, rows of all lengths, in place too. */
+/* test_rms_norm.c - RMS norm against fp64: every pair of types, rows of all lengths, and in place. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

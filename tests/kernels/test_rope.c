@@ -1,5 +1,5 @@
-/* test_rope.c - rotary embedding against fp64: both pairings and layouts, every type, positions up to the end of their
- * range, frequencies of a base and given ones. */
+/* test_rope.c - the rotary embedding against fp64: both pairings and layouts, every type, positions up to the end of
+ * their range, frequencies of a base and given ones. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

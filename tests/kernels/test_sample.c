@@ -1,5 +1,5 @@
-/* test_sample.c - drawing a column of each row, against an oracle that sorts the row and sums in fp64: what was drawn
- * is the column at which the sum passes the random number's part, to within what probabilities may be off by. */
+/* test_sample.c - the drawing of a column of each row, against a sort of the row and sums in fp64. The column that was
+ * drawn is the one at which the sum passes the random number's part, within the error of the probabilities. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

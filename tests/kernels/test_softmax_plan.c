@@ -1,6 +1,5 @@
-/* test_softmax_plan.c - whatever the problem, a plan for the kernels of sm_90a keeps what they rely on
- * (gemm_softmax_resident.cu, gemm_softmax_teams.cu, gemm_softmax_streamed.cu), and what these cannot do is not sent
- * there. */
+/* test_softmax_plan.c - plans of the gemm_softmax kernels of sm_90a keep what the kernels rely on, for random
+ * problems, and problems that these cannot do get no plan. Needs no GPU. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* test_touched_once.c - whose inputs and outputs a plan may leave in pinned memory: the tasks that touch them once. */
+/* test_touched_once.c - the inputs and outputs that a plan may leave in pinned memory: those of tasks that touch them
+ * once. */
 #include <criterion/criterion.h>
 
 #include "../../runtime/graph.h"

@@ -1,5 +1,5 @@
-/* test_transfer.c - the small inputs and outputs that one kernel moves together: every byte of each arrives, none
- * beside them is touched, replay after replay; and the operation's own grid. */
+/* test_transfer.c - the small inputs and outputs that one kernel moves together: every byte arrives, none beside it is
+ * touched, in replay after replay; and the grid of that kernel. */
 #include <criterion/criterion.h>
 #include <string.h>
 

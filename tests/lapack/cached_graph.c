@@ -1,3 +1,4 @@
+/* cached_graph.c - see cached_graph.h. */
 #include "cached_graph.h"
 
 #include <stdio.h>

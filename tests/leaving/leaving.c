@@ -1,5 +1,5 @@
-/* leaving.c - a process may end at any time without closing anything: a hundred of them do, at different stages, and
- * each ends with the status that it asked for, in its own time.
+/* leaving.c - a process may end at any time without closing anything: a hundred processes do so, at different stages,
+ * and each ends at once, with the status that it asked for.
  *
  *   leaving [--backend host|cuda]: host by default */
 #include <pthread.h>

@@ -1,5 +1,4 @@
-/* fake_device.h - what the subject needs on the fake driver (tests/driver), if that is the libcuda.so.1 that is found.
- */
+/* fake_device.h - the subject on the fake driver (tests/driver), if that is the libcuda.so.1 that the loader finds. */
 #ifndef FAKE_DEVICE_H
 #define FAKE_DEVICE_H
 

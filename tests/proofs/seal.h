@@ -1,4 +1,4 @@
-/* seal.h - takes the right to make system calls from the calling thread. */
+/* seal.h - takes from the calling thread the right to make system calls. */
 #ifndef SEAL_H
 #define SEAL_H
 

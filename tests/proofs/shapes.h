@@ -1,5 +1,5 @@
-/* shapes.h - graphs of tiny copies that are wide, long or both. What cuGraphLaunch does for a graph depends on how many
- * nodes begin it, end it and lie side by side. */
+/* shapes.h - graphs of tiny copies that are wide, long or both. The work of cuGraphLaunch depends on how many nodes
+ * begin a graph, end it and lie side by side. */
 #ifndef SHAPES_H
 #define SHAPES_H
 

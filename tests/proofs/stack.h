@@ -1,4 +1,4 @@
-/* stack.h - who called: a stack as text, such as "libcuda.so.1+0x1234 < cuGraphLaunch < ...". */
+/* stack.h - the caller: a stack as text, such as "libcuda.so.1+0x1234 < cuGraphLaunch < ...". */
 #ifndef STACK_H
 #define STACK_H
 

@@ -1,4 +1,4 @@
-/* subject.h - the graph that the proofs replay, and one way to go through a replay. */
+/* subject.h - the graph that the proofs replay, and the steps of one replay. */
 #ifndef SUBJECT_H
 #define SUBJECT_H
 

@@ -1,4 +1,4 @@
-/* model.h - SmolLM2-135M-Instruct, for tests that need it: ./bootstrap model fetches it. */
+/* model.h - SmolLM2-135M-Instruct, for tests that need it. ./bootstrap model fetches it. */
 #ifndef RONDO_TESTS_MODEL_H
 #define RONDO_TESTS_MODEL_H
 

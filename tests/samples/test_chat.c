@@ -1,5 +1,5 @@
-/* test_chat.c - the chat sample, run as a person runs it: what it says of wrong usage, what it answers, a conversation
- * that it remembers, and a context that is full. */
+/* test_chat.c - the chat sample, run as a person runs it: wrong usage, answers, a conversation that it remembers, and
+ * a context that is full. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

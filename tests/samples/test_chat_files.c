@@ -1,4 +1,5 @@
-/* test_chat_files.c - the chat sample refuses a file that it would compute otherwise than the file says. */
+/* test_chat_files.c - files that the chat sample would compute otherwise than they say: it refuses them, each with its
+ * sentence. */
 #include <criterion/criterion.h>
 #include <float.h>
 #include <math.h>

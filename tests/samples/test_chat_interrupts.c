@@ -1,4 +1,4 @@
-/* test_chat_interrupts.c - what each Ctrl-C ends of the chat sample. */
+/* test_chat_interrupts.c - what each Ctrl-C ends in the chat sample. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>

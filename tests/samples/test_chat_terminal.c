@@ -1,5 +1,5 @@
-/* test_chat_terminal.c - the chat sample at a terminal, which is a pseudo-terminal here: long lines, pastes, commands,
- * the history, and what the terminal is left as. The pipe beside it, whose lines nothing edits, tells what is right. */
+/* test_chat_terminal.c - the chat sample at a pseudo-terminal: long lines, pastes, commands, the history, and the
+ * state in which it leaves the terminal. The oracle is the same conversation over a pipe, whose lines nothing edits. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>

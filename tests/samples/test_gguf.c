@@ -1,5 +1,5 @@
-/* test_gguf.c - the chat sample's GGUF reader believes nothing: each way in which a file can be wrong is refused with a
- * sentence of its own, and what was written is read back. */
+/* test_gguf.c - the chat sample's GGUF reader: each way in which a file can be wrong is refused with a sentence of its
+ * own, and a file that was written is read back. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

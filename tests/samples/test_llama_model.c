@@ -1,7 +1,6 @@
-/* test_llama_model.c - the chat sample's model answers as the numpy reference does (tests/model/reference.py, which
- * computes in fp32 with the file's own weights): logits and the perplexity of a page of English to within what a type
- * of weights costs, and the same tokens wherever the reference's two best are further apart than that type can tell.
- * What is promised of each type stands in docs/model.md too. */
+/* test_llama_model.c - the chat sample's model against the numpy reference (tests/model/reference.py, in fp32 with the
+ * file's weights): logits and the perplexity of a page of English within what a type of weights costs, and the same
+ * tokens where the reference's two best differ by more than that. docs/model.md names the bounds too. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* test_tokenizer.c - the chat sample's tokens are those of Hugging Face's tokenizers on SmolLM2's vocabulary
- * (tests/model/tokenizer_vectors.txt), any bytes survive, long texts take time in proportion, and UTF-8 that is cut
+/* test_tokenizer.c - the chat sample's tokens against those of Hugging Face's tokenizers on SmolLM2's vocabulary
+ * (tests/model/tokenizer_vectors.txt). Any bytes survive, long texts take time in proportion, and UTF-8 that is cut
  * between two tokens comes out whole. */
 #include <criterion/criterion.h>
 #include <stdio.h>

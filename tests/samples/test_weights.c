@@ -1,5 +1,5 @@
-/* test_weights.c - the chat sample's weights are what their types say: nearest, and in NVFP4 the bytes that Rondo's own
- * quantisation gives. */
+/* test_weights.c - the chat sample's weights are the nearest of their type, and in NVFP4 the bytes of Rondo's own
+ * quantisation. */
 #include <criterion/criterion.h>
 #include <float.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* acquire.c - slots taken, used and given back by more threads than there are slots, and looked at by threads that hold
- * none. For ThreadSanitizer, as threads.c; on the host backend, and with --cuda on the CUDA backend. */
+/* acquire.c - more threads than slots acquire, use and release slots, while threads that hold none look at them. Runs
+ * under ThreadSanitizer, as threads.c does, on the host backend and, with --cuda, on the CUDA backend. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* check.h - what the programs for ThreadSanitizer share, which have no Criterion: checks that end the process with a
- * sentence, and their one option. */
+/* check.h - checks for the programs that run under ThreadSanitizer, where Criterion does not start: a check that fails
+ * ends the process with a sentence. And their one option. */
 #ifndef RONDO_TESTS_CHECK_H
 #define RONDO_TESTS_CHECK_H
 

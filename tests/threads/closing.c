@@ -1,7 +1,6 @@
-/* closing.c - threads that make, read and close execs which share constants and states, each when it likes: what they
- * get is whole, or refused. For ThreadSanitizer, as threads.c; on the host backend, and with --cuda on the CUDA
- * backend.
- */
+/* closing.c - threads make, read and close execs that share constants and states, each at any time: what they get is
+ * whole, or refused. Runs under ThreadSanitizer, as threads.c does, on the host backend and, with --cuda, on the CUDA
+ * backend. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

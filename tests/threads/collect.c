@@ -1,6 +1,6 @@
 /* collect.c - some threads acquire slots of execs in two lanes and replay, others are told which are done and release
- * them: each replay once. For ThreadSanitizer, as threads.c; on the host backend, and with --cuda on the CUDA backend.
- */
+ * them: each replay is seen once. Runs under ThreadSanitizer, as threads.c does, on the host backend and, with --cuda,
+ * on the CUDA backend. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>

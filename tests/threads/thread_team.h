@@ -1,5 +1,5 @@
-/* thread_team.h - the host team's protocol on its own; see team.c. Each ends the program with a sentence if it fails.
- */
+/* thread_team.h - the host team's protocol on its own (team.c). Each function ends the program with a sentence if it
+ * fails. */
 #ifndef RONDO_TESTS_THREADS_TEAM_H
 #define RONDO_TESTS_THREADS_TEAM_H
 

@@ -1,7 +1,7 @@
-/* threads.c - the thread rules of rondo.h, exercised for ThreadSanitizer: two threads on two execs of one runtime, one
- * thread replaying while another waits, two that upload, several wait modes and team sizes, close while in flight. A
- * program of its own because Criterion's sandbox does not start under ThreadSanitizer. Runs on the host backend, and
- * with --cuda on the CUDA backend (or whatever stands in for its driver). */
+/* threads.c - the thread rules of rondo.h under ThreadSanitizer: two threads on two execs of one runtime, one thread
+ * that replays while another waits, two that upload, several wait modes and team sizes, close while in flight. It is a
+ * program of its own because Criterion does not start under ThreadSanitizer. Runs on the host backend and, with
+ * --cuda, on the CUDA backend or a stand-in for its driver. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
-/* together.c - what threads do with execs of their own at the same time: borrow and give back, bind buffers, profile,
- * replay in another stream, and close as soon as a replay is done that somebody is told of. For ThreadSanitizer, as
- * threads.c; on the host backend, and with --cuda on the CUDA backend, where the fake driver runs work on a thread. */
+/* together.c - threads with execs of their own at the same time: they borrow and give back, bind buffers, profile,
+ * replay in another stream, and close as soon as a replay is done. Runs under ThreadSanitizer, as threads.c does, on
+ * the host backend and, with --cuda, on the CUDA backend, where the fake driver runs work on a thread. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>

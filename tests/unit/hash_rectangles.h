@@ -1,6 +1,6 @@
-/* hash_rectangles.h - a task for tests of the runtime, the same on the host and on the device: it hashes every element
- * of the rectangles it reads and writes numbers made of the hash to every element of those it writes, so that one wrong
- * byte changes all that follows. Elements are 32 bits. */
+/* hash_rectangles.h - a task for tests of the runtime, the same on the host and on the device. It hashes every element
+ * of the rectangles that it reads, and writes numbers made of the hash to every element of those that it writes. One
+ * wrong byte changes all that follows. Elements have 32 bits. */
 #ifndef RONDO_TESTS_HASH_RECTANGLES_H
 #define RONDO_TESTS_HASH_RECTANGLES_H
 

@@ -1,4 +1,4 @@
-/* ledger.h - what the library takes of the system, memory and threads: written down, and refused on demand. */
+/* ledger.h - the memory and threads that the library takes of the system: counted, and refused on demand. */
 #ifndef RONDO_TESTS_LEDGER_H
 #define RONDO_TESTS_LEDGER_H
 

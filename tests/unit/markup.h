@@ -1,5 +1,5 @@
-/* markup.h - is a text what readers of XML, DOT or JSON take? Each gives NULL, or where it is not. Strict rather than
- * complete: what the reports do not use is a fault. */
+/* markup.h - readers of XML, DOT and JSON for tests of reports: NULL for a text that is well-formed, else the place of
+ * the fault. They are strict rather than complete: what the reports do not use is a fault. */
 #ifndef RONDO_TESTS_MARKUP_H
 #define RONDO_TESTS_MARKUP_H
 

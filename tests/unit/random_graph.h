@@ -1,6 +1,6 @@
-/* random_graph.h - graphs of everything that can be described, and beside each what its description means, element by
- * element: which task must come before which, and whether an element is read that nothing wrote. The meaning is kept in
- * a map of all elements and shares no code with runtime/dependencies.c. */
+/* random_graph.h - random graphs of everything that can be described, each with its meaning, element by element: the
+ * order of its tasks, and whether an element is read that nothing wrote. The meaning is kept in a map of all elements
+ * and shares no code with the library. */
 #ifndef RONDO_TESTS_RANDOM_GRAPH_H
 #define RONDO_TESTS_RANDOM_GRAPH_H
 

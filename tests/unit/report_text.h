@@ -1,4 +1,4 @@
-/* report_text.h - what a report wrote, as text. */
+/* report_text.h - a report as text. */
 #ifndef RONDO_TESTS_REPORT_TEXT_H
 #define RONDO_TESTS_REPORT_TEXT_H
 

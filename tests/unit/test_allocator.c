@@ -1,5 +1,5 @@
-/* test_allocator.c - who calls the caller's allocators, and when: what was taken is given back as it was taken, and
- * nothing of a runtime's is taken between open and close. Host backend. */
+/* test_allocator.c - the caller's allocators, on the host backend: memory is given back as it was taken, and nothing
+ * of a runtime is taken between open and close. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

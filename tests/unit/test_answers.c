@@ -1,4 +1,4 @@
-/* test_answers.c - what rondo.h says of questions that a service's author has: inputs that nobody fills, outputs that
+/* test_answers.c - what rondo.h says about questions of a service's author: inputs that nobody fills, outputs that
  * tasks read, pools for graphs with different numbers of slots, a task that only the host can run. */
 #include <criterion/criterion.h>
 

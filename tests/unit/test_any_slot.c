@@ -1,4 +1,4 @@
-/* test_any_slot.c - which slots are done, with whose request in them, and how many are free: without asking each. */
+/* test_any_slot.c - which slots are done, with whose request, and how many are free, without asking each. */
 #include <criterion/criterion.h>
 #include <poll.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* test_any_slot_steps.c - what another thread may do while rondo_wait_any and the counts look at a slot: done before
- * each of their steps in turn, so that what would need a rare moment is seen every time. */
+/* test_any_slot_steps.c - rondo_wait_any and the counts while another thread acts: the other thread's call is made
+ * before each of their steps in turn, so that a rare moment is seen every time. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 

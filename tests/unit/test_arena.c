@@ -1,5 +1,5 @@
-/* test_arena.c - execs of a lane share one arena of temporaries: a set of buckets takes little more than the largest of
- * them, in whatever order its execs come and go, and none spoils another's results. Lanes share none. */
+/* test_arena.c - execs of a lane share one arena of temporaries: a set of buckets takes little more than its largest,
+ * in whatever order its execs come and go, and none spoils another's results. Lanes share none. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <string.h>

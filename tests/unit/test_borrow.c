@@ -1,5 +1,5 @@
-/* test_borrow.c - rondo_borrow: one set of constants and states, many graphs over it: what is described, what it takes
- * of the pools, and what comes out. When execs open, close and are busy is in test_lend.c. */
+/* test_borrow.c - rondo_borrow: one set of constants and states for many graphs: what is described, what it takes of
+ * the pools, and the results. When execs open, close and are busy: test_lend.c. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* test_closing.c - what another thread does while an exec is being closed, set, read or profiled: it is refused, or
- * what it gets is whole. */
+/* test_closing.c - calls of another thread while an exec is closed, set, read or profiled: they are refused, or what
+ * they get is whole. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>

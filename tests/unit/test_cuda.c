@@ -1,5 +1,5 @@
-/* test_cuda.c - the CUDA backend on a real GPU: slots in flight, the user's kernels, third-party capture, and the
- * errors that only a driver can tell. Skipped where there is no GPU. */
+/* test_cuda.c - the CUDA backend on a real GPU: slots in flight, the user's kernels, captured library calls, and the
+ * errors that only a driver tells. Skipped where there is no GPU. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_error_text.c - a thread's sentence about its last failure is its own, stays until its next one, and leaves
- * nothing behind when the thread ends; and there is always one. */
+/* test_error_text.c - a thread's sentence about its last failure: it is the thread's own, stays until its next
+ * failure, leaves nothing behind when the thread ends, and is never missing. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <semaphore.h>

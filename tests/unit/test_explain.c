@@ -1,5 +1,5 @@
-/* test_explain.c - for every ready-made graph rondo_explain names a kernel for each task on each chip that the README
- * names, with a launch that the chip can do. */
+/* test_explain.c - rondo_explain names a kernel for each task of every ready-made graph on each chip of the README,
+ * with a launch that the chip can do. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* test_first_replay.c - what runs before an exec's first replay, what constants and states hold then, and the error
- * that a constant is which nobody has uploaded. */
+/* test_first_replay.c - the time before an exec's first replay: what runs, what constants and states hold, and the
+ * error for a constant that nobody has uploaded. */
 #include <criterion/criterion.h>
 #include <string.h>
 

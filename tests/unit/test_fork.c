@@ -1,5 +1,5 @@
-/* test_fork.c - a child of fork is told that the runtime is not its own, by every call and at once; it can open its
- * own, and its parent does not notice. Host backend. */
+/* test_fork.c - a child of fork, on the host backend: every call tells it at once that the runtime is not its own; it
+ * can open its own, and its parent does not notice. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

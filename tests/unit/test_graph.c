@@ -1,4 +1,4 @@
-/* test_graph.c - what the builder accepts, refuses, and which dependencies it infers. */
+/* test_graph.c - the builder: what it accepts and refuses, and the dependencies that it infers. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

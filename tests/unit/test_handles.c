@@ -1,5 +1,5 @@
-/* test_handles.c - a handle that outlived what it was made for is refused, also where something new lies at the same
- * address. Host backend. */
+/* test_handles.c - a handle whose object is gone is refused, even if a new object has the same address. Host backend.
+ */
 #include <criterion/criterion.h>
 #include <string.h>
 

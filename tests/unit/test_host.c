@@ -1,5 +1,5 @@
 /* test_host.c - what a host function and a program around the host backend may rely on: alignment, signals, cores, the
- * allocator's contract, which calls a task may make, and what is left of a device that was lost. */
+ * allocator's contract, the calls that a task may make, and what is left of a lost device. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* test_host_lanes.c - lanes on the host backend: what each is granted, that they run side by side and wait for nobody
- * else's work, and that what is in one lane runs in order. */
+/* test_host_lanes.c - lanes on the host backend: what each is granted, that they run side by side and wait for no
+ * other work, and that the work of one lane runs in order. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_large_upload.c - uploads that go through staging in pieces: every byte at its place and none beside it, from two
- * threads at once, and beside replays of the lane. */
+/* test_large_upload.c - uploads that go through staging in pieces: every byte at its place and none beside it, from
+ * two threads at once, and beside replays of the lane. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdlib.h>

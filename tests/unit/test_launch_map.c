@@ -1,5 +1,5 @@
-/* test_launch_map.c - the tensor map that describes an operand (kernels/common/tensor_map.h): every coordinate leads to
- * the operand's element, whatever its layout, and what the driver documents as invalid is never described. */
+/* test_launch_map.c - tensor maps of operands (kernels/common/tensor_map.h): every coordinate leads to the operand's
+ * element, in every layout, and what the driver documents as invalid is never described. */
 #include <criterion/criterion.h>
 
 #include "../../kernels/common/tensor_map.h"

@@ -1,5 +1,5 @@
-/* test_names.c - a name may be any bytes: of tasks, tensors, lanes, kernels and files. Whatever prints one, a report or
- * an error text, shows no control code, ends no line and stays valid UTF-8; what is legible of the name is there. */
+/* test_names.c - names of tasks, tensors, lanes, kernels and files may be any bytes. A report or an error text that
+ * prints one shows no control code, ends no line and stays valid UTF-8, and the legible part of the name is there. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* test_notify.c - who sleeps in poll or epoll is woken by each replay's end, finds it done, and is not written to by
- * anybody after the slot was released. */
+/* test_notify.c - notices: a thread that sleeps in poll or epoll is woken by each replay's end, finds it done, and
+ * gets no write after the slot was released. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
-/* test_npy.c - the samples' .npy reader believes nothing: each way in which a file can be wrong is refused with its own
- * sentence, and what was written is read back. */
+/* test_npy.c - the samples' .npy reader: each way in which a file can be wrong is refused with its own sentence, and a
+ * file that was written is read back. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <math.h>

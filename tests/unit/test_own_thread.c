@@ -1,5 +1,5 @@
-/* test_own_thread.c - what a process around the library may be like: with small default stacks, pinned threads, a CPU
- * quota, and children that a host function starts. */
+/* test_own_thread.c - processes of every kind around the library: small default stacks, pinned threads, a CPU quota,
+ * and children that a host function starts. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <inttypes.h>

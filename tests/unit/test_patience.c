@@ -1,5 +1,5 @@
-/* test_patience.c - whether waits spin or rest: which way is found to be sooner, at what price, and how soon after it
- * has changed. Waits are made up: a wait that spins takes `spin_ns`, one that rests `rest_ns`. */
+/* test_patience.c - whether waits spin or rest: which way is found to be sooner, at what price, and how soon after a
+ * change. The times are made up: a wait that spins takes `spin_ns`, one that rests `rest_ns`. */
 #include <criterion/criterion.h>
 #include <stdbool.h>
 

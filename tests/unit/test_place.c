@@ -1,6 +1,6 @@
-/* test_place.c - placement: no two buffers in conflict ever share a byte, the peak is what it is said to be, the
- * optimum on small problems, near the lower bound on those planners are judged by, and the same placement every time.
- */
+/* test_place.c - placement against brute force: no two buffers in conflict share a byte, the peak is the one that is
+ * told, small problems reach the optimum and known hard ones nearly the lower bound, and the same problem gives the
+ * same placement. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_plan.c - the plan: never an overlap of two tensors that may live together in some legal order, never below the
- * lower bound, and what is moved is moved once. */
+/* test_plan.c - the plan: two tensors that may live together in some legal order never overlap, the peak is never
+ * below the lower bound, and what is moved is moved once. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* test_plan_random.c - plans of random graphs of everything that can be described, and of wide ones. */
+/* test_plan_random.c - plans of random graphs of everything that can be described, and of wide ones, against
+ * trial_plan.h. */
 #include <criterion/criterion.h>
 
 #include "trial_plan.h"

@@ -1,5 +1,5 @@
 /* test_plan_unwritten.c - random graphs of which some read what nothing wrote: the planner refuses exactly those, and
- * names an element that random_graph.c, too, says is not written. */
+ * names an element that random_graph.c also finds unwritten. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
-/* test_profile.c - rondo_profile measures every task and leaves the exec as after so many replays; what it says of
- * bytes and edges is right, and its reports are what readers of tables and traces take. How long anything took is not
- * tested. */
+/* test_profile.c - rondo_profile measures every task and leaves the exec as the same number of replays does. Its bytes
+ * and edges are right, and its reports are valid tables and traces. How long anything took is not tested. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 #include <stdlib.h>

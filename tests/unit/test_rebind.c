@@ -1,5 +1,5 @@
-/* test_rebind.c - rondo_rebind: an input, an output, a constant and a state in buffers of the caller's, slot by slot,
- * for tensors that copies move, that stay in pinned memory, and that only tasks touch; and back again. */
+/* test_rebind.c - rondo_rebind: an input, an output, a constant and a state in buffers of the caller's, slot by slot:
+ * tensors that copies move, tensors that stay in pinned memory, tensors that only tasks touch; and back again. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* test_replay.c - a replayed graph computes what its tasks compute one by one: random graphs whose tasks hash random
- * rectangles, against an interpreter with memory of its own for every tensor, so that a shared byte or a missing edge
- * shows as a wrong value. */
+/* test_replay.c - a replayed graph computes what its tasks compute one by one: random graphs of tasks that hash random
+ * rectangles, against an interpreter with memory of its own for every tensor. A shared byte or a missing edge shows as
+ * a wrong value. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_report.c - the reports name every task and tensor, stay well-formed whatever the names are, and say why they
- * cannot be written. */
+/* test_report.c - reports name every task and tensor, stay well-formed whatever the names are, and say why they cannot
+ * be written. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

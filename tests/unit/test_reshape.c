@@ -1,4 +1,5 @@
-/* test_reshape.c - tensors in other shapes: which are accepted, which elements they have, and what lies there. */
+/* test_reshape.c - tensors in other shapes: which shapes are accepted, which elements they have, and where those lie.
+ */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* test_roll_back.c - what several calls add is there wholly or not at all, in everything that a graph keeps. */
+/* test_roll_back.c - the calls that add several things add all of them or none, in everything that a graph keeps. */
 #include <criterion/criterion.h>
 #include <string.h>
 

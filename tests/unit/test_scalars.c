@@ -1,5 +1,5 @@
-/* test_scalars.c - what changes from replay to replay: small inputs that are written in the slot and read through a
- * pointer, with no change of the graph, and moved together by one node. What is passed by value stays. */
+/* test_scalars.c - numbers that change from replay to replay: small inputs that are written in the slot and read
+ * through a pointer, without a change of the graph, and moved together by one node. Arguments by value stay. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* test_settled.c - what a task's kernels may read before the tasks in front of it have ended (op.h, settled_operands):
- * what is there when the replay begins and is written by nobody in front of the task. */
+/* test_settled.c - settled operands (runtime/op.h): what a task's kernels may read before their predecessors have
+ * ended is there when the replay begins, and no earlier task writes it. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* test_spare_memory.c - a pool that the machine has no memory for is refused at once, one that nobody uses takes none,
- * and what an exec uses is there before its first replay. */
+/* test_spare_memory.c - pools and the machine's memory: a pool that the machine cannot back is refused at once, a pool
+ * that nobody uses takes none, and what an exec uses is there before its first replay. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <ftw.h>

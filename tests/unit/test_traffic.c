@@ -1,5 +1,5 @@
-/* test_traffic.c - what reports say that a task reads and writes: of an operand of which no replay can touch more than
- * a part, that part. */
+/* test_traffic.c - the bytes that reports say a task reads and writes: of an operand of which a replay can touch a
+ * part only, that part. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_upload_all.c - lists of contents: every tensor gets its own and nothing beside it changes, in whatever order the
- * list is; what is wrong with one of them leaves all as they were. */
+/* test_upload_all.c - uploads of lists: every tensor gets its own content and nothing beside it changes, in any order
+ * of the list; one bad entry leaves all as they were. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* test_waiting.c - whoever waits on the host backend leaves its core to the team: it sleeps until it is woken, once, by
- * the end of a replay, by a slot that is released, or by the loss of the device. */
+/* test_waiting.c - waits on the host backend leave their core to the team: the waiting thread sleeps and is woken
+ * once, by the end of a replay, by a slot that is released, or by the loss of the device. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>

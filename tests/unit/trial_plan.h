@@ -1,6 +1,5 @@
-/* trial_plan.h - a plan of a random graph, held against what random_graph.c says that the graph means: the order is the
- * one that the elements ask for and nothing more, and buffers share exactly when every path allows it. What is checked
- * is worked out by brute force over all pairs. */
+/* trial_plan.h - checks a plan of a random graph against random_graph.c by brute force over all pairs: the order is
+ * the one that the elements ask for and no more, and buffers share bytes exactly if every path allows it. */
 #ifndef RONDO_TESTS_TRIAL_PLAN_H
 #define RONDO_TESTS_TRIAL_PLAN_H
 
