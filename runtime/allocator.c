@@ -1,10 +1,11 @@
-/* allocator.c - the default host allocator: mimalloc. The only file that knows it.
+/* allocator.c - see allocator.h. No other file knows mimalloc.
  *
- * Aligned here and not by mi_malloc_aligned, which in the version that Debian 12 has (2.0.9) returns small blocks that
- * are not (microsoft/mimalloc#700). The address of the block itself lies before what is handed out. */
-#include <mimalloc.h>
+ * Blocks are aligned here, since mi_malloc_aligned of Debian 12 (version 2.0.9) returns small blocks that are not
+ * aligned (microsoft/mimalloc#700). The address of the whole block lies before the memory that is handed out. */
+#include "allocator.h"
 
-#include "runtime.h"
+#include <mimalloc.h>
+#include <stdint.h>
 
 static void *allocate(void *user, size_t bytes, size_t alignment) {
   (void)user;

@@ -1,8 +1,11 @@
 /* any_slot.c - which of many slots is done, or free: by looking at their words, on the caller's thread, so that a
  * replay costs no more for it. */
+#include "any_slot.h"
+
 #include <inttypes.h>
 
-#include "replay.h"
+#include "slot.h"
+#include "waiting.h"
 
 /* ---- Done -------------------------------------------------------------------------------------------------------- */
 
@@ -18,7 +21,7 @@ struct any {
  * then the exchange fails. The lease is that of the replay, not the slot's at some moment. Where the slot has another
  * one by now it was released without having been told of, and nobody else needs to be told. */
 static bool tell(rondo_exec *exec, uint32_t index, rondo_slot *handle) {
-  struct slot *slot = &exec->slots[index];
+  struct slot *slot = &exec->slots.items[index];
   uint64_t told = atomic_load_explicit(&slot->told, memory_order_acquire);
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_acquire);
   if (told >= launched || !slot_reached(slot, launched)) return false;
@@ -37,11 +40,11 @@ static bool look_for_done(void *argument) {
   struct any *any = argument;
   for (uint32_t e = 0; e < any->exec_count; e++) {
     rondo_exec *exec = any->execs[e];
-    uint32_t first = atomic_load_explicit(&exec->next_done, memory_order_relaxed);
-    for (uint32_t i = 0; i < exec->slot_count; i++) {
-      uint32_t index = (first + i) % exec->slot_count;
+    uint32_t first = atomic_load_explicit(&exec->slots.next_done, memory_order_relaxed);
+    for (uint32_t i = 0; i < exec->slots.count; i++) {
+      uint32_t index = (first + i) % exec->slots.count;
       if (!tell(exec, index, &any->slot)) continue;
-      atomic_store_explicit(&exec->next_done, (index + 1) % exec->slot_count, memory_order_relaxed);
+      atomic_store_explicit(&exec->slots.next_done, (index + 1) % exec->slots.count, memory_order_relaxed);
       return true;
     }
   }
@@ -66,7 +69,7 @@ rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint6
                                   .look = look_for_done,
                                   .subject = &any,
                                   .for_what = FOR_ANY_REPLAY,
-                                  .patience = &execs[0]->patience,
+                                  .patience = &execs[0]->slots.patience,
                                   .may_be_long = true};
   if (status == RONDO_OK) status = wait_until(&waiting, timeout_ns);
   if (status == RONDO_TIMEOUT)
@@ -102,25 +105,18 @@ rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_s
   if (status == RONDO_OK) status = wait_until(&waiting, timeout_ns);
   if (status == RONDO_TIMEOUT)
     return status_set(status, "rondo_acquire_within: no slot was free after %" PRIu64 " ns: the exec has %" PRIu32,
-                      timeout_ns, exec->slot_count);
+                      timeout_ns, exec->slots.count);
   if (status == RONDO_OK) *slot = free_slot.slot;
   return status;
 }
 
 void slots_count(const rondo_exec *exec, uint32_t *free_count, uint32_t *in_flight_count) {
   *free_count = *in_flight_count = 0;
-  for (uint32_t s = 0; s < exec->slot_count; s++) {
-    const struct slot *slot = &exec->slots[s];
+  for (uint32_t s = 0; s < exec->slots.count; s++) {
+    const struct slot *slot = &exec->slots.items[s];
     if (atomic_load_explicit(&slot->lease, memory_order_relaxed) % 2 == 0)
       ++*free_count;
     else
       *in_flight_count += !slot_done(slot); /* a slot counts once, whatever becomes of it between the two looks */
   }
-}
-
-/* ---- The device -------------------------------------------------------------------------------------------------- */
-
-rondo_status rondo_runtime_health(rondo_runtime *runtime) {
-  rondo_status status = runtime_check(runtime, "rondo_runtime_health");
-  return status == RONDO_OK ? runtime->ops->health(runtime->device) : status;
 }

@@ -1,8 +1,7 @@
-/* device.h - the seam between exec and a backend: one table of functions, two implementations (host/, cuda/).
+/* device.h - the interface between the runtime and a backend: a table of functions that host/ and cuda/ implement.
  *
- * exec.c turns a graph and its plan into a program: a list of nodes in a legal order, with addresses and exact
- * predecessors. A backend makes one launchable thing of it per slot. Nothing above this line knows CUDA.
- */
+ * The runtime turns a graph and its plan into a program: nodes in a legal order, with addresses and exact predecessors.
+ * A backend makes an executable graph of the program for each slot. No file above this interface knows CUDA. */
 #ifndef RONDO_DEVICE_H
 #define RONDO_DEVICE_H
 
@@ -15,7 +14,7 @@
 struct device;      /* a backend's own */
 struct device_exec; /* one launchable graph, of one slot */
 
-/* Of rondo_add_kernel or rondo_add_capture, in one piece with what it points to; see user_work.h. */
+/* The work of rondo_add_kernel or rondo_add_capture, in one piece with all it points to; see user_work.h. */
 struct user_work {
   const void *image; /* NULL: a capture */
   size_t image_bytes;
@@ -48,14 +47,15 @@ struct device_program {
   uint32_t user_kernel_count; /* nodes with an image */
   uint32_t launch_count;      /* of all nodes, at most */
   void **data;                /* of all operands; node->call.data points into it */
-  /* Completion, COMPLETION_WORDS of each. After every node words[0] (pinned) holds the number of replays, counted in
-   * counts[0] (device memory, zero at first) and released after all the nodes' writes. The other words are UINT64_MAX:
-   * already there. A backend that publishes in parts sets as many to zero in exec_create, and counts for each. */
+  /* Completion: COMPLETION_WORDS counts in device memory, zero at first, and as many words in pinned memory. After the
+   * last node the backend adds 1 to counts[0] and stores the sum in words[0], with release after the writes of all
+   * nodes. The other words are UINT64_MAX, so they never hold a wait up. A backend that publishes by several blocks
+   * sets that many words to zero in exec_create, and counts for each. */
   uint64_t *counts;
   _Atomic uint64_t *words;
-  struct notice *notice; /* of the slot: what every replay ends with, after its words are there. NULL: never anything */
-  void *host_memory;     /* device_ops.exec_host_bytes(program) bytes for the backend's bookkeeping, in the host pool */
-  void *build_memory;    /* build_host_bytes of them, until exec_create returns */
+  struct notice *notice; /* of the slot: sent after the words of each replay are written. NULL: none */
+  void *host_memory;     /* exec_bytes(program).slot bytes for the backend's bookkeeping, in the host pool */
+  void *build_memory;    /* exec_bytes(program).build bytes, until exec_create returns */
 };
 
 struct device_lane {
@@ -71,13 +71,14 @@ struct device_info {
   char reason[384];
   struct chip chip; /* version 0 on the host */
   int32_t driver_version;
-  uint64_t driver_bytes; /* of device memory, gone at open beside the slab */
+  uint64_t driver_bytes; /* of device memory that the driver took at open, besides the slab */
   uint32_t lane_count;   /* at least 1; open fills chip, priority and stream */
   struct device_lane lanes[RONDO_MAX_LANES];
 };
 
-/* A rectangle as rows of bytes, dense in the host's memory. In the device's count[0] of them lie pitch_bytes[0] apart,
- * that count[1] times, and that count[2] times. */
+/* A rectangle as rows of bytes. In host memory the rows are dense. In device memory count[0] rows lie pitch_bytes[0]
+ * apart; this plane is repeated count[1] times, pitch_bytes[1] apart, and the whole count[2] times, pitch_bytes[2]
+ * apart. */
 struct device_rows {
   uint64_t bytes;
   uint64_t count[3], pitch_bytes[3];
@@ -87,10 +88,10 @@ struct device_upload {
   unsigned char *destination; /* in device memory */
   const unsigned char *source;
   struct device_rows rows;
-  uint64_t room_bytes; /* of a single row: that much may be written, with zeros behind the row */
+  uint64_t room_bytes; /* of a single row: so many bytes may be written, zeros after the row */
 };
 
-/* A list of them, which nobody has in one piece. Some may have no bytes. */
+/* A list of uploads that is computed entry by entry. Some entries may have no bytes. */
 struct device_uploads {
   uint32_t count;
   struct device_upload (*at)(const struct device_uploads *uploads, uint32_t index);
@@ -107,59 +108,79 @@ struct device_memory {
 /* The reason for a rest: a replay in the lane of this number, a replay in any lane, or a free slot. */
 enum { FOR_ANY_REPLAY = RONDO_MAX_LANES, FOR_FREE_SLOT };
 
-struct device_ops {
-  rondo_backend backend;
-  /* Opens the device and takes the two slabs (256-byte aligned, of any content). RONDO_NO_DEVICE: this backend cannot
-   * be used here, with the reason as error text. `allocator` is where host memory may come from. */
-  rondo_status (*open)(const rondo_options *options, const rondo_allocator *allocator, struct device **device,
-                       struct device_info *info, void **device_memory, void **pinned_memory);
-  /* False: of a lost device threads or a GPU may still touch the execs and the slabs; their memory is not to be given
-   * back. */
-  bool (*close)(struct device *device);
-  /* To execs of the lane that are at rest, one after the other. They may be on their way when it returns, unless it
-   * fails; their sources are free then. */
+/* Memory. Addresses are the device's unless a comment says otherwise. */
+struct device_memory_ops {
+  /* Uploads to execs of the lane that are at rest, one after the other. After RONDO_OK the copies may still be in
+   * progress, but their sources are free. After an error none is in progress. */
   rondo_status (*upload)(struct device *device, uint32_t lane, const struct device_uploads *uploads);
-  /* Whatever the lane gets from here on comes behind all that was uploaded. Waits for no replay. NULL: it has come. */
+  /* Orders all later work of the lane after all uploads so far. Waits for no replay. NULL: upload waits for its copies.
+   */
   rondo_status (*await_uploads)(struct device *device, uint32_t lane);
-  /* In order with all replays of the lane. device_memory addresses on the device side. */
+  /* Both in order with the replays of the lane, and done on return. `destination` of a download is the host's. */
   rondo_status (*download)(struct device *device, uint32_t lane, void *destination, const void *source,
                            struct device_rows rows);
   rondo_status (*zero)(struct device *device, uint32_t lane, void *destination, uint64_t bytes);
-  /* Has every page of what an exec will use, all of it the device's or pinned memory, whatever it holds. NULL: they are
-   * there from open on. */
+  /* Makes all pages of a part of a pool resident, and keeps their content. NULL: they are resident from open on. */
   rondo_status (*settle)(struct device *device, void *memory, uint64_t bytes);
-  /* For what is outside the promises of a replay. All addresses are NULL after a failure. Where a lost device may still
-   * touch what is given back, that is leaked. */
-  rondo_status (*memory_take)(struct device *device, struct device_memory *memory);
-  void (*memory_give)(struct device *device, const struct device_memory *memory);
-  /* One executable graph. exec_host_bytes is pure and looks at the program's counts only. */
-  uint64_t (*exec_host_bytes)(const struct device_program *program);
-  uint64_t (*build_host_bytes)(const struct device_program *program); /* NULL: none */
-  rondo_status (*exec_create)(struct device *device, const struct device_program *program, struct device_exec **exec);
-  rondo_status (*exec_launch)(struct device_exec *exec); /* never blocks, never allocates */
-  /* Likewise, in a stream of the caller's and yet in order with the lane. NULL: there are no streams. */
-  rondo_status (*exec_launch_on)(struct device_exec *exec, void *stream);
-  /* Sleeps until look(subject) is true, the device is lost, or most_ns are over (RONDO_FOREVER: no limit). Replays of
-   * this kind and ring wake it, so that it looks again. Returns the last look's answer. May return for no reason.
-   * NULL: tasks do not need the waiting thread's core. */
+  /* Memory besides the pools, for rondo_profile. After an error all addresses are NULL. Memory that a lost device may
+   * still touch is leaked. */
+  rondo_status (*take)(struct device *device, struct device_memory *memory);
+  void (*give)(struct device *device, const struct device_memory *memory);
+};
+
+/* The sleep of waiting threads, for a backend whose tasks need the cores of these threads. */
+struct device_rest_ops {
+  /* Sleeps until look(subject) is true, the device is lost, or most_ns are over (RONDO_FOREVER: no limit). The end of a
+   * replay of this kind and `ring` wake the thread, so that it looks again. Returns the last look's answer. May return
+   * for no reason. */
   bool (*rest)(struct device *device, uint32_t for_what, bool (*look)(void *subject), void *subject, uint64_t most_ns);
-  void (*ring)(struct device *device); /* wakes the threads that rest for a free slot; NULL as rest */
-  /* Takes over the addresses in program->nodes[node].call, all else as it was created. Not in flight; no capture. */
+  /* Wakes the threads that rest for a free slot. */
+  void (*ring)(struct device *device);
+};
+
+/* Bytes of the host pool for an exec's program: of each slot, and until exec_create returns. */
+struct device_exec_bytes {
+  uint64_t slot, build;
+};
+
+struct device_ops {
+  rondo_backend backend;
+  /* Opens the device and takes two slabs, 256-byte aligned and of any content. RONDO_NO_DEVICE: this backend cannot be
+   * used here; the error text has the reason. Host memory comes from `allocator`. */
+  rondo_status (*open)(const rondo_options *options, const rondo_allocator *allocator, struct device **device,
+                       struct device_info *info, void **device_memory, void **pinned_memory);
+  /* False: the device is lost, and threads or a GPU may still touch execs and slabs. Their memory must not be given
+   * back. */
+  bool (*close)(struct device *device);
+  struct device_memory_ops memory;
+
+  /* ---- Executable graphs, one for each slot of an exec ---- */
+  struct device_exec_bytes (*exec_bytes)(const struct device_program *program); /* by the program's counts alone */
+  rondo_status (*exec_create)(struct device *device, const struct device_program *program, struct device_exec **exec);
+  /* Never blocks and never allocates. stream: NULL, or the address of a stream of the caller's, in which the replay
+   * runs in order with the lane. A lane without a stream (device_info) takes NULL alone. */
+  rondo_status (*exec_launch)(struct device_exec *exec, void *const *stream);
+  /* Takes over the addresses in program->nodes[node].call; all else is as it was created. Not in flight; no capture. */
   rondo_status (*exec_rebind)(struct device_exec *exec, const struct device_program *program, uint32_t node);
   void (*exec_destroy)(struct device_exec *exec); /* not in flight, with no notice due */
-  /* RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Called now and then while waiting. */
+
+  /* ---- Waits and failures ---- */
+  const struct device_rest_ops *rest; /* NULL: tasks do not need the waiting thread's core */
+  /* RONDO_OK, or RONDO_DEVICE_LOST with the first cause. Waiting threads call it now and then. */
   rondo_status (*health)(struct device *device);
-  /* Gives the device up as lost, with this cause: it does not finish what it was given. The first cause stays. */
+  /* Gives the device up as lost. The first cause stays. */
   rondo_status (*lose)(struct device *device, const char *cause);
-  /* Starts and stops keeping the device awake; counted. From any thread, but with no lock of the runtime's held: it may
-   * wait for an exec_create, whose callbacks may want that lock. NULL: it never sleeps. */
-  rondo_status (*keep_warm)(struct device *device, bool on);
-  /* Waits until everything launched in the lane is done. */
+  /* Waits until all work that was launched in the lane is done. */
   rondo_status (*drain)(struct device *device, uint32_t lane);
-  /* Is the calling thread inside a task of this device, or in a callback it made, so that to wait for the device would
-   * be to wait for itself? NULL: never. */
+  /* Is the calling thread inside a task of this device, or in a callback that the device called? Then a wait for the
+   * device would never end. */
   bool (*in_callback)(struct device *device);
-  /* Of device memory, for whoever asks; 0 if that is not known. NULL: there is no such memory. */
+
+  /* ---- GPUs only: NULL elsewhere ---- */
+  /* Starts and stops keeping the device awake; calls are counted. Any thread may call it, without the runtime's lock:
+   * it may wait for an exec_create, and the callbacks of that may take the lock. */
+  rondo_status (*keep_warm)(struct device *device, bool on);
+  /* Free bytes of device memory; 0 if that is not known. */
   uint64_t (*free_bytes)(struct device *device);
 };
 

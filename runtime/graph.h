@@ -4,7 +4,7 @@
 
 #include "device.h"
 #include "floats.h"
-#include "runtime.h"
+#include "memory_source.h"
 
 enum { NAME_BYTES = 64, NO_TENSOR = UINT32_MAX };
 

@@ -80,7 +80,7 @@ void arena_give(rondo_runtime *runtime, uint32_t lane) {
   struct lane_arena *arena = &runtime->arenas[lane];
   uint64_t bytes = arena->kept_bytes;
   for (const rondo_exec *exec = runtime->execs; exec; exec = exec->next)
-    if (exec->lane == lane && exec->arena_bytes > bytes) bytes = exec->arena_bytes;
+    if (exec->lane == lane && exec->memory.arena_bytes > bytes) bytes = exec->memory.arena_bytes;
   pool_shrink_up(&runtime->device_pool, bytes, &arena->extent);
 }
 

@@ -14,10 +14,11 @@
 #include "cutter.h"
 #include "join.h"
 #include "kernels.h"
+#include "ownership.h"
 #include "program.h"
-#include "replay.h"
 #include "report/report.h"
-#include "resident.h"
+#include "slot.h"
+#include "waiting.h"
 
 enum {
   PASSES = 20,
@@ -69,8 +70,8 @@ static void copy_describe(struct copy *copy, const char *name, uint64_t bytes, u
 
 /* What a program measures; its task is NULL in that of the tiny copy alone. */
 static struct device_node measured_node(const struct profile *p, uint32_t index) {
-  if (index < p->exec->node_count) return p->exec->nodes[index];
-  bool is_large = index > p->exec->node_count;
+  if (index < p->exec->program.node_count) return p->exec->program.nodes[index];
+  bool is_large = index > p->exec->program.node_count;
   return (struct device_node){.call = {.task = is_large ? &p->large.task : NULL, .data = p->large.data}};
 }
 
@@ -137,9 +138,9 @@ static void cut_host(struct cutter *cutter, struct profile *p) {
   p->times = cut(cutter, (p->program_count + UINT64_C(1)) * p->pass_count * sizeof *p->times);
   for (uint32_t i = 0; i < p->program_count; i++) {
     struct device_program counts = program_counts(p, i);
-    uint64_t build = ops->build_host_bytes ? ops->build_host_bytes(&counts) : 0;
-    if (build > build_bytes) build_bytes = build;
-    struct program program = {.slot.backend_memory = cut(cutter, ops->exec_host_bytes(&counts)),
+    struct device_exec_bytes bytes = ops->exec_bytes(&counts);
+    if (bytes.build > build_bytes) build_bytes = bytes.build;
+    struct program program = {.slot.backend_memory = cut(cutter, bytes.slot),
                               .data = cut(cutter, counts.operand_count * sizeof(void *))};
     if (cutter->base) p->programs[i] = program;
   }
@@ -150,7 +151,7 @@ static void cut_host(struct cutter *cutter, struct profile *p) {
 static rondo_status take_large(struct profile *p, uint64_t bytes) {
   rondo_runtime *runtime = p->exec->runtime;
   p->large_memory = (struct device_memory){.device_bytes = 2 * bytes};
-  rondo_status status = runtime->ops->memory_take(runtime->device, &p->large_memory);
+  rondo_status status = runtime->ops->memory.take(runtime->device, &p->large_memory);
   if (status == RONDO_OK) {
     copy_describe(&p->large, "the large copy of rondo_profile", bytes, p->large_memory.device, bytes);
     p->program_count++;
@@ -166,7 +167,7 @@ static rondo_status take_all(struct profile *p) {
   p->memory = (struct device_memory){.device_bytes = 2 * tiny_stride + p->program_count * (uint64_t)COUNTS_BYTES,
                                      .pinned_bytes = p->program_count * (uint64_t)COUNTS_BYTES,
                                      .host_bytes = cutter.used};
-  rondo_status status = runtime->ops->memory_take(runtime->device, &p->memory);
+  rondo_status status = runtime->ops->memory.take(runtime->device, &p->memory);
   if (status != RONDO_OK) return status;
   cutter = (struct cutter){p->memory.host, 0};
   cut_host(&cutter, p);
@@ -176,15 +177,15 @@ static rondo_status take_all(struct profile *p) {
     p->programs[i].slot.counts = (void *)(device + 2 * tiny_stride + (size_t)i * COUNTS_BYTES);
     p->programs[i].slot.words = (void *)(pinned + (size_t)i * COUNTS_BYTES);
   }
-  return runtime->ops->zero(runtime->device, p->exec->lane, p->memory.device, p->memory.device_bytes);
+  return runtime->ops->memory.zero(runtime->device, p->exec->lane, p->memory.device, p->memory.device_bytes);
 }
 
 static void give_all(struct profile *p) {
   rondo_runtime *runtime = p->exec->runtime;
   runtime->ops->drain(runtime->device, p->exec->lane); /* a last kernel may still end */
   while (p->created_count > 0) runtime->ops->exec_destroy(p->programs[--p->created_count].slot.device_exec);
-  runtime->ops->memory_give(runtime->device, &p->memory);
-  runtime->ops->memory_give(runtime->device, &p->large_memory);
+  runtime->ops->memory.give(runtime->device, &p->memory);
+  runtime->ops->memory.give(runtime->device, &p->large_memory);
 }
 
 /* ---- Time -------------------------------------------------------------------------------------------------------- */
@@ -202,7 +203,7 @@ static rondo_status wait_awake(const struct profile *p, struct slot *slot) {
 static rondo_status time_launch(const struct profile *p, struct slot *slot, uint64_t *time_ns) {
   rondo_runtime *runtime = p->exec->runtime;
   uint64_t begin_ns = now_ns();
-  rondo_status status = slot_launch(p->exec, slot);
+  rondo_status status = slot_launch_untold(p->exec, slot);
   if (status == RONDO_OK) status = wait_awake(p, slot);
   *time_ns = now_ns() - begin_ns;
   return status == RONDO_TIMEOUT ? runtime->ops->lose(runtime->device, "rondo_profile: not done after 120 s") : status;
@@ -258,13 +259,13 @@ static void fill_bytes(const struct profile *p, uint32_t node, rondo_task_profil
 
 static void fill_tasks(const struct profile *p, uint64_t launch_ns, rondo_task_profile *tasks,
                        rondo_profile_totals *totals) {
-  for (uint32_t n = 0; n < p->exec->node_count; n++) {
-    const struct device_node *node = &p->exec->nodes[n];
+  for (uint32_t n = 0; n < p->exec->program.node_count; n++) {
+    const struct device_node *node = &p->exec->program.nodes[n];
     const struct op *op = node->call.task->op;
     rondo_task_profile *task = &tasks[n];
     uint64_t time_ns = median(p, n);
     *task = (rondo_task_profile){.operation = report_operation(op, node->user_work)};
-    memcpy(task->name, p->exec->names[n], sizeof task->name);
+    memcpy(task->name, p->exec->program.names[n], sizeof task->name);
     if (op != &op_join && time_ns > launch_ns) task->time_ns = time_ns - launch_ns; /* a join launches nothing */
     for (uint32_t i = 0; i < node->predecessor_count; i++) {
       const rondo_task_profile *before = &tasks[node->predecessors[i]];
@@ -278,7 +279,7 @@ static void fill_tasks(const struct profile *p, uint64_t launch_ns, rondo_task_p
 
 static void fill_all(const struct profile *p, uint64_t copy_bytes, rondo_task_profile *tasks,
                      rondo_profile_totals *totals) {
-  uint32_t node_count = p->exec->node_count;
+  uint32_t node_count = p->exec->program.node_count;
   *totals = (rondo_profile_totals){.task_count = node_count,
                                    .replay_count = 2 * (p->pass_count + 1),
                                    .replay_ns = median(p, p->program_count),
@@ -296,8 +297,8 @@ static void fill_all(const struct profile *p, uint64_t copy_bytes, rondo_task_pr
 
 /* Of the other slots, all that are held afterwards if `holds`, else none. */
 static rondo_status hold_others(rondo_exec *exec, const struct slot *own, bool holds) {
-  for (uint32_t s = 0; s < exec->slot_count; s++) {
-    struct slot *slot = &exec->slots[s];
+  for (uint32_t s = 0; s < exec->slots.count; s++) {
+    struct slot *slot = &exec->slots.items[s];
     if (slot == own) continue;
     uint32_t lease = atomic_load_explicit(&slot->lease, memory_order_relaxed);
     if (!holds) {
@@ -308,16 +309,16 @@ static rondo_status hold_others(rondo_exec *exec, const struct slot *own, bool h
                                                                   memory_order_relaxed))
       continue;
     while (s-- > 0)
-      if (&exec->slots[s] != own)
-        slot_give(exec, &exec->slots[s], atomic_load_explicit(&exec->slots[s].lease, memory_order_relaxed));
+      if (&exec->slots.items[s] != own)
+        slot_give(exec, &exec->slots.items[s], atomic_load_explicit(&exec->slots.items[s].lease, memory_order_relaxed));
     return status_set(RONDO_BUSY, "rondo_profile: another slot of the exec is held: release it first");
   }
   return RONDO_OK;
 }
 
 static bool is_in_flight(const rondo_exec *exec) {
-  for (uint32_t s = 0; s < exec->slot_count; s++)
-    if (!slot_done(&exec->slots[s])) return true;
+  for (uint32_t s = 0; s < exec->slots.count; s++)
+    if (!slot_done(&exec->slots.items[s])) return true;
   return false;
 }
 
@@ -368,9 +369,9 @@ static rondo_status check(rondo_slot handle, const rondo_profile_options *option
   if (status != RONDO_OK) return status;
   if ((!tasks && task_count) || !totals)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: the %s NULL", function, totals ? "tasks are" : "totals are");
-  if (task_count != handle.exec->node_count)
+  if (task_count != handle.exec->program.node_count)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: room for %u task%s, expected %u, the node_count of rondo_exec_info",
-                      function, task_count, PLURAL(task_count), handle.exec->node_count);
+                      function, task_count, PLURAL(task_count), handle.exec->program.node_count);
   if (options && (options->copy_bytes % 4 || options->copy_bytes / 4 > (uint64_t)RONDO_MAX_ELEMENTS))
     return status_set(RONDO_INVALID_ARGUMENT,
                       "%s: copy_bytes is %" PRIu64 ", expected a multiple of 4 and at most 4 times 2^31", function,
@@ -383,7 +384,7 @@ static rondo_status profile(struct profile *p, const rondo_profile_options *opti
   rondo_status status = hold_others(p->exec, p->slot, true);
   if (status != RONDO_OK) return status;
   uint64_t copy_bytes = options && options->copy_bytes ? options->copy_bytes : copy_bytes_wanted;
-  p->program_count = p->exec->node_count + 1;
+  p->program_count = p->exec->program.node_count + 1;
   status = measure(p, options, copy_bytes);
   char cause[512] = ""; /* what is done now may fail too, and leave its own text */
   if (status == RONDO_OK)

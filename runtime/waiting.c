@@ -24,7 +24,7 @@ static bool learns(const struct waiting *w) {
 /* Leaves the core to others for a moment. Is it there? */
 static bool rest(const struct waiting *w, uint64_t left_ns) {
   const struct device_ops *ops = w->runtime->ops;
-  if (ops->rest) return ops->rest(w->runtime->device, w->for_what, w->look, w->subject, left_ns);
+  if (ops->rest) return ops->rest->rest(w->runtime->device, w->for_what, w->look, w->subject, left_ns);
   if (w->may_be_long || w->runtime->wait_mode == RONDO_WAIT_BLOCK)
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
   else

@@ -145,11 +145,9 @@ void lanes_close(struct device *device);
 cu_result lane_stream(const struct device *device, const struct lane *lane, int priority, struct cu_stream **stream);
 
 /* cuda_graph.c, cuda_replay.c */
-uint64_t cuda_exec_host_bytes(const struct device_program *program);
-uint64_t cuda_build_host_bytes(const struct device_program *program);
+struct device_exec_bytes cuda_exec_bytes(const struct device_program *program);
 rondo_status cuda_exec_create(struct device *device, const struct device_program *program, struct device_exec **exec);
-rondo_status cuda_exec_launch(struct device_exec *exec);
-rondo_status cuda_exec_launch_on(struct device_exec *exec, void *stream);
+rondo_status cuda_exec_launch(struct device_exec *exec, void *const *stream);
 void cuda_exec_destroy(struct device_exec *exec);
 
 /* rebind.c */

@@ -64,16 +64,11 @@ static void cut_build(struct cutter *cutter, const struct device_program *progra
   build->images = cut(cutter, program->user_kernel_count * sizeof *build->images);
 }
 
-uint64_t cuda_exec_host_bytes(const struct device_program *program) {
-  struct cutter cutter = {0};
-  cut_exec(&cutter, program);
-  return cutter.used;
-}
-
-uint64_t cuda_build_host_bytes(const struct device_program *program) {
-  struct cutter cutter = {0};
-  cut_build(&cutter, program, &(struct build){0});
-  return cutter.used;
+struct device_exec_bytes cuda_exec_bytes(const struct device_program *program) {
+  struct cutter slot = {0}, build = {0};
+  cut_exec(&slot, program);
+  cut_build(&build, program, &(struct build){0});
+  return (struct device_exec_bytes){.slot = slot.used, .build = build.used};
 }
 
 static void build_start(struct build *build, struct device *device, const struct device_program *program) {

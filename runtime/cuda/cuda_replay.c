@@ -72,7 +72,7 @@ static rondo_status notice_launch(struct device *device, struct lane *lane, stru
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
 
-rondo_status cuda_exec_launch(struct device_exec *exec) {
+static rondo_status launch_in_lane(struct device_exec *exec) {
   struct device *device = exec->device;
   struct lane *lane = exec->lane;
   rondo_status status = device_enter(device, "replay");
@@ -84,7 +84,6 @@ rondo_status cuda_exec_launch(struct device_exec *exec) {
   if (result != CU_SUCCESS) status = device_failed(device, result, "replay: cuGraphLaunch");
   status = notice_launch(device, lane, notice, status);
   device_leave(device);
-  if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
   return status;
 }
 
@@ -108,7 +107,7 @@ static rondo_status launch_between(struct device_exec *exec, struct cu_stream *s
   return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());
 }
 
-rondo_status cuda_exec_launch_on(struct device_exec *exec, void *stream) {
+static rondo_status launch_in_stream(struct device_exec *exec, struct cu_stream *stream) {
   struct device *device = exec->device;
   rondo_status status = device_enter(device, "replay");
   if (status != RONDO_OK) return status;
@@ -127,6 +126,12 @@ rondo_status cuda_exec_launch_on(struct device_exec *exec, void *stream) {
     status = notice_launch(device, lane, notice, status);
   }
   device_leave(device);
+  return status;
+}
+
+rondo_status cuda_exec_launch(struct device_exec *exec, void *const *stream) {
+  struct device *device = exec->device;
+  rondo_status status = stream ? launch_in_stream(exec, *stream) : launch_in_lane(exec);
   if (atomic_load_explicit(&device->heartbeat.users, memory_order_relaxed)) heartbeat_follow(device);
   return status;
 }

@@ -74,7 +74,7 @@ static rondo_status start(struct device *device) {
   struct device_program program = {.counts = device->own_memory,
                                    .words = (_Atomic uint64_t *)(void *)(device->own_memory + 1),
                                    .host_memory = heartbeat->memory};
-  assert(cuda_exec_host_bytes(&program) <= sizeof heartbeat->memory);
+  assert(cuda_exec_bytes(&program).slot <= sizeof heartbeat->memory);
   rondo_status status = cuda_exec_create(device, &program, &heartbeat->exec);
   if (status != RONDO_OK) return status;
   status = device_enter(device, "keep warm");

@@ -343,8 +343,8 @@ static bool host_in_callback(struct device *device) {
 
 /* ---- Execs ------------------------------------------------------------------------------------------------------- */
 
-static uint64_t host_exec_bytes(const struct device_program *program) {
-  return sizeof(struct device_exec) + program->operand_count * sizeof(void *);
+static struct device_exec_bytes host_exec_bytes(const struct device_program *program) {
+  return (struct device_exec_bytes){.slot = sizeof(struct device_exec) + program->operand_count * sizeof(void *)};
 }
 
 static rondo_status host_exec_create(struct device *device, const struct device_program *program,
@@ -376,7 +376,8 @@ static rondo_status host_exec_rebind(struct device_exec *exec, const struct devi
   return RONDO_OK;
 }
 
-static rondo_status host_exec_launch(struct device_exec *exec) {
+static rondo_status host_exec_launch(struct device_exec *exec, void *const *stream) {
+  (void)stream; /* there are no streams */
   rondo_status status = check_not_lost(exec->device, "replay");
   return status == RONDO_OK ? team_push(exec->team, exec) : status;
 }
@@ -416,23 +417,24 @@ static void host_exec_destroy(struct device_exec *exec) {
     nanosleep(&(struct timespec){.tv_nsec = DRAIN_POLL_NS}, NULL);
 }
 
+static const struct device_rest_ops rest_ops = {.rest = host_rest, .ring = host_ring};
+
 const struct device_ops host_device_ops = {
     .backend = RONDO_BACKEND_HOST,
     .open = host_open,
     .close = host_close,
-    .upload = host_upload,
-    .download = host_download,
-    .zero = host_zero,
-    .settle = host_settle,
-    .memory_take = host_memory_take,
-    .memory_give = host_memory_give,
-    .exec_host_bytes = host_exec_bytes,
+    .memory = {.upload = host_upload,
+               .download = host_download,
+               .zero = host_zero,
+               .settle = host_settle,
+               .take = host_memory_take,
+               .give = host_memory_give},
+    .exec_bytes = host_exec_bytes,
     .exec_create = host_exec_create,
     .exec_launch = host_exec_launch,
     .exec_rebind = host_exec_rebind,
-    .rest = host_rest,
-    .ring = host_ring,
     .exec_destroy = host_exec_destroy,
+    .rest = &rest_ops,
     .health = host_health,
     .lose = host_lose,
     .drain = host_drain,

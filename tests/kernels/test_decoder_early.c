@@ -146,11 +146,12 @@ static void early_of(const struct op_launch *launch, bool *weights, bool *contex
 /* In this graph as it is instantiated: else there would be nothing to wait for. */
 static void check_early(const struct early *early, const struct half *h, int written, const char *what) {
   const rondo_exec *exec = early->trial.exec;
-  for (uint32_t n = 0; n < exec->node_count; n++) {
-    const struct op_call *call = &exec->nodes[n].call;
+  for (uint32_t n = 0; n < exec->program.node_count; n++) {
+    const struct op_call *call = &exec->program.nodes[n].call;
     struct op_launches launches;
     bool weights, context;
-    if (exec->nodes[n].user_work || (call->task->op != &op_attention_block && call->task->op != &op_feed_forward))
+    if (exec->program.nodes[n].user_work ||
+        (call->task->op != &op_attention_block && call->task->op != &op_feed_forward))
       continue;
     REQUIRE_OK(call->task->op->select(call, &(struct chip){90, 132, 232448}, &launches));
     early_of(&launches.items[0], &weights, &context);

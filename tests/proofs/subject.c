@@ -104,7 +104,7 @@ rondo_status subject_open(struct subject *s, enum ending ending, rondo_backend b
 }
 
 bool subject_ends_as_meant(const struct subject *s) {
-  bool ends_in_blocks = atomic_load(&s->exec->slots[0].words[1]) != UINT64_MAX;
+  bool ends_in_blocks = atomic_load(&s->exec->slots.items[0].words[1]) != UINT64_MAX;
   return ends_in_blocks == (s->ending == ENDS_IN_BLOCKS);
 }
 

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 
+#include "../../runtime/any_slot.h"
 #include "../../runtime/exec.h"
 
 /* ---- The functions, with a step in front of each look and each exchange ------------------------------------------ */
@@ -43,12 +44,10 @@ static rondo_status (*const library_wait_any)(rondo_exec *const *execs, uint32_t
 
 rondo_status stepped_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint64_t timeout_ns, rondo_slot *slot);
 rondo_status stepped_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_slot *slot);
-rondo_status stepped_runtime_health(rondo_runtime *runtime);
 void stepped_slots_count(const rondo_exec *exec, uint32_t *free_count, uint32_t *in_flight_count);
 
 #define rondo_wait_any       stepped_wait_any
 #define rondo_acquire_within stepped_acquire_within
-#define rondo_runtime_health stepped_runtime_health
 #define slots_count          stepped_slots_count
 #undef atomic_load_explicit
 #undef atomic_compare_exchange_strong_explicit
@@ -203,11 +202,11 @@ static rondo_status rebind_at_release(struct device_exec *device_exec, const str
                                       uint32_t node) {
   rondo_status status = host_device_ops.exec_rebind(device_exec, program, node);
   runtime->ops = &host_device_ops;
-  exec->slots[0].rebound[0] = NULL; /* the other thread, which holds the slot too, unbinds it and releases it */
-  exec->slots[0].rebound_count = 0;
+  exec->slots.items[0].rebound[0] = NULL; /* the other thread, which holds the slot too, unbinds it and releases it */
+  exec->slots.items[0].rebound_count = 0;
   REQUIRE_OK(rondo_release(held));
   acquire_and_replay();
-  exec->slots[0].rebound_count = 1; /* as this thread has found it */
+  exec->slots.items[0].rebound_count = 1; /* as this thread has found it */
   return status;
 }
 

@@ -112,7 +112,7 @@ static void set_weights(const struct set *set, rondo_exec *store) {
 
 /* Another exec's temporaries, or worse. */
 static void poison(const rondo_exec *exec) {
-  if (exec->runtime->ops->backend == RONDO_BACKEND_HOST) memset(exec->arena_memory, 0xff, exec->arena_bytes);
+  if (exec->runtime->ops->backend == RONDO_BACKEND_HOST) memset(exec->memory.arena, 0xff, exec->memory.arena_bytes);
 }
 
 static void run_bucket(const struct set *set, rondo_exec *exec, int bucket, float first) {
@@ -133,7 +133,7 @@ static void run_bucket(const struct set *set, rondo_exec *exec, int bucket, floa
 static uint64_t largest_arena(rondo_exec *const execs[BUCKETS]) {
   uint64_t bytes = 0;
   for (int i = 0; i < BUCKETS; i++)
-    if (execs[i] && execs[i]->arena_bytes > bytes) bytes = execs[i]->arena_bytes;
+    if (execs[i] && execs[i]->memory.arena_bytes > bytes) bytes = execs[i]->memory.arena_bytes;
   return bytes;
 }
 
@@ -190,7 +190,8 @@ static void execs_that_share_an_arena_may_all_be_in_flight(rondo_backend backend
   for (int i = 0; i < BUCKETS; i++) {
     REQUIRE_OK(rondo_instantiate(runtime, set.graphs[i], &(rondo_exec_options){.slots = SLOTS}, &execs[i]));
     for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_acquire(execs[i], &slots[i][s]));
-    cr_assert_eq(execs[i]->arena_memory + execs[i]->arena_bytes, execs[0]->arena_memory + execs[0]->arena_bytes);
+    cr_assert_eq(execs[i]->memory.arena + execs[i]->memory.arena_bytes,
+                 execs[0]->memory.arena + execs[0]->memory.arena_bytes);
   }
   for (int round = 0; round < ROUNDS; round++) {
     for (int s = 0; s < SLOTS; s++)
@@ -275,7 +276,7 @@ Test(arena, one_that_cannot_grow_says_what_to_do_and_changes_nothing) {
                 "give the lane arena_bytes");
   cr_assert(strstr(rondo_error_text(), "lane 0 'decode'"), "%s", rondo_error_text());
   cr_assert_eq(used_bytes(runtime), before);
-  cr_assert_eq(arena_bytes(runtime, 0), small->arena_bytes);
+  cr_assert_eq(arena_bytes(runtime, 0), small->memory.arena_bytes);
   run_bucket(&set, small, 1, 1);
   run_bucket(&set, below, 0, 1);
   REQUIRE_OK(rondo_instantiate(runtime, set.graphs[4], &(rondo_exec_options){.lane = 1}, &large)); /* the lowest can */
@@ -344,7 +345,7 @@ Test(arena, two_lanes_share_no_byte_of_temporaries_and_run_side_by_side) {
       REQUIRE_OK(
           rondo_instantiate(runtime, set.graphs[i], &(rondo_exec_options){.lane = lane}, &workers[lane].execs[i]));
       const rondo_exec *exec = workers[lane].execs[i];
-      arenas[lane][i] = (struct range){exec->arena_memory, exec->arena_memory + exec->arena_bytes};
+      arenas[lane][i] = (struct range){exec->memory.arena, exec->memory.arena + exec->memory.arena_bytes};
     }
   for (int i = 0; i < BUCKETS; i++) {
     for (int k = 0; k < BUCKETS; k++) require_apart(arenas[0][i], arenas[1][k]);
@@ -353,9 +354,11 @@ Test(arena, two_lanes_share_no_byte_of_temporaries_and_run_side_by_side) {
       for (int other = 0; other < 2; other++)
         for (int k = 0; k < BUCKETS; k++) {
           const rondo_exec *exec = workers[other].execs[k];
-          require_apart(arenas[lane][i], (struct range){exec->device_memory, exec->device_memory + exec->device_bytes});
+          require_apart(arenas[lane][i],
+                        (struct range){exec->memory.device, exec->memory.device + exec->memory.device_bytes});
         }
-      require_apart(arenas[lane][i], (struct range){store->device_memory, store->device_memory + store->device_bytes});
+      require_apart(arenas[lane][i],
+                    (struct range){store->memory.device, store->memory.device + store->memory.device_bytes});
     }
   }
   for (int w = 0; w < 2; w++) cr_assert_eq(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);

@@ -136,7 +136,7 @@ static void require_weights(const struct subject *s, uint32_t lane, float expect
 static void wait_until_closing(rondo_exec *exec) {
   for (bool is_closing = false; !is_closing; rest()) {
     pthread_mutex_lock(&exec->runtime->lock);
-    is_closing = exec->is_closing;
+    is_closing = exec->lending.is_closing;
     pthread_mutex_unlock(&exec->runtime->lock);
   }
 }
@@ -252,7 +252,7 @@ static void read_up_to_gate(struct reading *reading, struct subject *s) {
   cr_assert_eq(pthread_create(&reading->thread, NULL, read_cache, reading), 0);
   for (uint32_t count = 0; !count; rest()) {
     pthread_mutex_lock(&s->runtime->lock);
-    count = s->exec->transfer_count;
+    count = s->exec->lending.transfer_count;
     pthread_mutex_unlock(&s->runtime->lock);
   }
 }

@@ -370,8 +370,8 @@ Test(exec, a_node_that_moves_tensors_is_named_after_them) {
     REQUIRE_OK(rondo_add_kernel(
         graph, &(rondo_kernel_desc){.host = no_work, .arguments = arguments, .argument_count = count}));
     REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &exec));
-    cr_assert_eq(exec->node_count, 2);
-    cr_assert_str_eq(exec->tasks[0].name, cases[c].name);
+    cr_assert_eq(exec->program.node_count, 2);
+    cr_assert_str_eq(exec->program.tasks[0].name, cases[c].name);
     REQUIRE_OK(rondo_close_exec(&exec));
     REQUIRE_OK(rondo_graph_destroy(&graph));
   }

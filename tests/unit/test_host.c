@@ -412,12 +412,13 @@ static struct hang lose_a_device(uint32_t lane_count) {
   REQUIRE_ERROR(ops->health(hang.runtime->device), RONDO_DEVICE_LOST, cause);
   for (uint32_t lane = 0; lane < lane_count; lane++) {
     REQUIRE_ERROR(ops->drain(hang.runtime->device, lane), RONDO_DEVICE_LOST, cause);
-    REQUIRE_ERROR(ops->zero(hang.runtime->device, lane, NULL, 0), RONDO_DEVICE_LOST, cause);
-    REQUIRE_ERROR(ops->upload(hang.runtime->device, lane, &(struct device_uploads){0}), RONDO_DEVICE_LOST, cause);
-    REQUIRE_ERROR(ops->download(hang.runtime->device, lane, NULL, NULL, (struct device_rows){0}), RONDO_DEVICE_LOST,
+    REQUIRE_ERROR(ops->memory.zero(hang.runtime->device, lane, NULL, 0), RONDO_DEVICE_LOST, cause);
+    REQUIRE_ERROR(ops->memory.upload(hang.runtime->device, lane, &(struct device_uploads){0}), RONDO_DEVICE_LOST,
                   cause);
+    REQUIRE_ERROR(ops->memory.download(hang.runtime->device, lane, NULL, NULL, (struct device_rows){0}),
+                  RONDO_DEVICE_LOST, cause);
   }
-  REQUIRE_ERROR(ops->exec_launch(hang.queued.exec->slots[0].device_exec), RONDO_DEVICE_LOST, cause);
+  REQUIRE_ERROR(ops->exec_launch(hang.queued.exec->slots.items[0].device_exec, NULL), RONDO_DEVICE_LOST, cause);
   REQUIRE_ERROR(rondo_wait(hang.stuck.slot, RONDO_FOREVER), RONDO_DEVICE_LOST, cause);
   REQUIRE_ERROR(rondo_poll(hang.queued.slot), RONDO_DEVICE_LOST, cause);
   REQUIRE_ERROR(rondo_replay(hang.queued.slot), RONDO_DEVICE_LOST, cause);

@@ -196,8 +196,8 @@ Test(notify, closing_in_no_time_waits_for_a_write_that_takes_long) {
   REQUIRE_OK(rondo_notify(s.slots[1], file));
   start(&s, 1, 1);
   REQUIRE_OK(rondo_wait(s.slots[1], RONDO_FOREVER));
-  notice_expect(&s.exec->slots[s.slots[1].index].notice);
-  cr_assert_eq(pthread_create(&writer, NULL, write_later, &s.exec->slots[s.slots[1].index].notice), 0);
+  notice_expect(&s.exec->slots.items[s.slots[1].index].notice);
+  cr_assert_eq(pthread_create(&writer, NULL, write_later, &s.exec->slots.items[s.slots[1].index].notice), 0);
   REQUIRE_OK(rondo_close_exec_within(&s.exec, 0));
   pthread_join(writer, NULL);
   cr_assert_eq(count_of(file), 2);

@@ -158,7 +158,7 @@ static void the_next_holder_finds_nothing_bound(rondo_backend backend) {
   REQUIRE_OK(rondo_release(s.slots[0]));
   for (int t = 0; t < TENSORS; t++) memset(buffers[t], 77, bytes[t]);
   uint32_t before = s.slots[0].index;
-  cr_assert_eq(s.exec->slots[before].rebound_count, 0, "else every release to come would look for what is bound");
+  cr_assert_eq(s.exec->slots.items[before].rebound_count, 0, "else every release to come would look for what is bound");
   REQUIRE_OK(rondo_acquire(s.exec, &s.slots[0]));
   cr_assert_eq(s.slots[0].index, before);
   memset(rondo_data(s.slots[0], s.small), 1, SMALL);

@@ -67,7 +67,7 @@ static void run(int task_count) {
       .backend = RONDO_BACKEND_HOST, .device_bytes = 1 << 16, .pinned_bytes = 1 << 16, .host_threads = 1};
   REQUIRE_OK(rondo_open(&options, &runtime));
   REQUIRE_OK(rondo_instantiate(runtime, s.graph, &(rondo_exec_options){.slots = SLOTS}, &exec));
-  cr_assert_eq(exec->node_count, (uint32_t)task_count + 2, "one node moves the inputs, and one the outputs");
+  cr_assert_eq(exec->program.node_count, (uint32_t)task_count + 2, "one node moves the inputs, and one the outputs");
   for (int i = 0; i < SLOTS; i++) REQUIRE_OK(rondo_acquire(exec, &slots[i]));
   for (int replay = 0; replay < 50; replay++) {
     replay_and_check(&s, slots[replay % SLOTS], task_count, replay);

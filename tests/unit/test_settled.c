@@ -78,10 +78,10 @@ static void scene_end(struct scene *scene) {
 
 /* Of the task of that name, its operand that lies in the tensor, or in the one that this is a view of. */
 static bool is_settled(const rondo_exec *exec, const char *task, rondo_tensor of) {
-  for (uint32_t n = 0; n < exec->node_count; n++) {
-    const struct op_call *call = &exec->nodes[n].call;
-    const struct operand_place *places = exec->places + (call->data - exec->data);
-    if (strcmp(exec->names[n], task) != 0) continue;
+  for (uint32_t n = 0; n < exec->program.node_count; n++) {
+    const struct op_call *call = &exec->program.nodes[n].call;
+    const struct operand_source *places = exec->program.sources + (call->data - exec->program.data);
+    if (strcmp(exec->program.names[n], task) != 0) continue;
     for (uint32_t i = 0; i < call->task->operand_count; i++)
       if (places[i].tensor == exec->tensors[of.index].root) return call->settled_operands >> i & 1;
   }

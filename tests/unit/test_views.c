@@ -192,7 +192,7 @@ static struct exec_tensor lay_out(rondo_dtype dtype, uint32_t rank, const int64_
   REQUIRE_OK(rondo_constant(graph, "large", dtype, rank, shape, &whole));
   REQUIRE_OK(rondo_view(graph, whole, offset, extent, &view));
   REQUIRE_OK(plan_of(graph, &plan));
-  rondo_exec *exec = &(rondo_exec){.tensors = tensors, .predecessors = no_edges, .tensor_names = names};
+  rondo_exec *exec = &(rondo_exec){.tensors = tensors, .program.predecessors = no_edges, .tensor_names = names};
   program_fill(exec, graph, plan);
   REQUIRE_OK(rondo_graph_destroy(&graph));
   return tensors[1];

@@ -1,0 +1,189 @@
+/* instantiate.c - rondo_instantiate: addresses for everything, one launchable graph per slot, a warm replay of each.
+ * And the end of an exec: rondo_close_exec. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "any_slot.h"
+#include "exec_memory.h"
+#include "lane.h"
+#include "notices.h"
+#include "ownership.h"
+#include "planner.h"
+#include "program.h"
+#include "slot.h"
+#include "warm_up.h"
+
+static const uint64_t notice_patience_ns = UINT64_C(1000) * 1000 * 1000;
+
+/* ---- Make ready -------------------------------------------------------------------------------------------------- */
+
+/* Pages that no replay has to wait for. Others may be at work in the lane's arena. */
+static rondo_status exec_settle(const rondo_exec *exec) {
+  rondo_runtime *runtime = exec->runtime;
+  const struct {
+    void *memory;
+    uint64_t bytes;
+  } parts[] = {{exec->memory.device, exec->memory.device_bytes},
+               {exec->memory.pinned, exec->memory.pinned_bytes},
+               {exec->memory.arena, exec->memory.arena_bytes}};
+  rondo_status status = RONDO_OK;
+  for (int i = 0; runtime->ops->memory.settle && i < 3 && status == RONDO_OK; i++)
+    status = runtime->ops->memory.settle(runtime->device, parts[i].memory, parts[i].bytes);
+  if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
+  memset(exec->memory.pinned, 0, exec->memory.pinned_bytes);
+  return RONDO_OK;
+}
+
+/* Does the device, or a thread, still touch it? On a lost device for ever. */
+static bool exec_is_touched(const rondo_exec *exec) {
+  for (uint32_t s = 0; s < exec->slots.count; s++) {
+    const struct slot *slot = &exec->slots.items[s];
+    if (slot->device_exec && (!slot_done(slot) || notice_is_due(&slot->notice))) return true;
+  }
+  return false;
+}
+
+/* Nobody gets memory that is still touched. */
+static void exec_dismantle(rondo_exec *exec) {
+  rondo_runtime *runtime = exec->runtime;
+  bool is_touched = exec_is_touched(exec);
+  for (uint32_t s = 0; s < exec->slots.count; s++)
+    if (exec->slots.items[s].device_exec) runtime->ops->exec_destroy(exec->slots.items[s].device_exec);
+  exec->magic = 0;
+  if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
+  pthread_mutex_lock(&runtime->lock);
+  atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
+  ownership_detach(exec); /* leaked or not: it does not keep those that it borrowed from open */
+  if (!is_touched) exec_give_back(exec);
+  runtime->open_execs--;
+  pthread_mutex_unlock(&runtime->lock);
+}
+
+/* What it borrows may be on its way to the device; what a closed exec was sent has come, as its lane was idle then. */
+static rondo_status slots_create(rondo_exec *exec) {
+  const struct device_ops *ops = exec->runtime->ops;
+  rondo_status status =
+      ops->memory.await_uploads ? ops->memory.await_uploads(exec->runtime->device, exec->lane) : RONDO_OK;
+  if (status == RONDO_OK)
+    status = ops->memory.zero(exec->runtime->device, exec->lane, exec->slots.items[0].counts, PLAN_COUNTS_BYTES);
+  for (uint32_t s = 0; s < exec->slots.count && status == RONDO_OK; s++) {
+    struct slot *slot = &exec->slots.items[s];
+    for (int i = 0; i < COMPLETION_WORDS; i++) atomic_store(&slot->words[i], i ? UINT64_MAX : 0);
+    program_address(exec, slot);
+    struct device_program program = program_of(exec, slot);
+    status = ops->exec_create(exec->runtime->device, &program, &slot->device_exec);
+  }
+  return status;
+}
+
+static rondo_status keep_warm(rondo_exec *exec) {
+  rondo_runtime *runtime = exec->runtime;
+  if (!runtime->ops->keep_warm) return RONDO_OK;
+  rondo_status status = runtime->ops->keep_warm(runtime->device, true);
+  exec->keeps_warm = status == RONDO_OK;
+  return status;
+}
+
+rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const rondo_exec_options *options_or_null,
+                               rondo_exec **exec_out) {
+  rondo_exec_options options = options_or_null ? *options_or_null : (rondo_exec_options){0};
+  if (!options.slots) options.slots = 1;
+  rondo_status status = runtime_check(runtime, "rondo_instantiate");
+  if (status == RONDO_OK) status = graph_check(graph, "rondo_instantiate");
+  if (status == RONDO_OK) status = runtime_check_outside(runtime, "rondo_instantiate");
+  if (status != RONDO_OK) return status;
+  if (!exec_out) return status_set(RONDO_INVALID_ARGUMENT, "rondo_instantiate: the exec's address is NULL");
+  if (options.slots > RONDO_MAX_SLOTS)
+    return status_set(RONDO_INVALID_ARGUMENT, "instantiate: %u slots, expected 1 to %d", options.slots,
+                      RONDO_MAX_SLOTS);
+  status = lane_exists(runtime, options.lane, "instantiate");
+  if (status == RONDO_OK) status = runtime->ops->health(runtime->device);
+  if (status != RONDO_OK) return status;
+  const struct plan *plan;
+  status = plan_of(graph, &plan);
+  if (status != RONDO_OK) return status_set(status, "instantiate: %s", rondo_error_text());
+  rondo_exec *exec = NULL;
+  status = exec_make(&exec, runtime, graph, plan, &options);
+  if (status != RONDO_OK) return status;
+  uint64_t free_bytes = runtime_free_bytes(runtime);
+  status = exec_settle(exec);
+  if (status == RONDO_OK) status = slots_create(exec);
+  if (status == RONDO_OK) status = exec_make_ready(exec, options.without_warm_up);
+  if (status == RONDO_OK) {
+    uint64_t left_bytes = runtime_free_bytes(runtime);
+    /* Others may have given some back meanwhile. */
+    exec->memory.driver_bytes = left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0;
+  }
+  if (status == RONDO_OK && options.keep_warm) status = keep_warm(exec);
+  if (status != RONDO_OK) {
+    char cause[512]; /* what is done now may fail too, and leave its own text */
+    snprintf(cause, sizeof cause, "%s", rondo_error_text());
+    runtime->ops->drain(runtime->device, options.lane); /* a warm replay may still run */
+    if (exec->warm_replays) exec_zero(exec);            /* or has written what is borrowed and stays */
+    exec_dismantle(exec);
+    return status_set(status, "%s", cause);
+  }
+  exec->magic = exec_magic;
+  atomic_store_explicit(&exec->serial, serial_draw(), memory_order_relaxed);
+  *exec_out = exec;
+  return RONDO_OK;
+}
+
+/* ---- Close ------------------------------------------------------------------------------------------------------- */
+
+/* RONDO_TIMEOUT: the replays are done, and yet not all is written that tells of it. Nothing is lost then. A device that
+ * was lost before ends the wait early; closing goes on. */
+static rondo_status exec_end(rondo_exec *exec, uint64_t timeout_ns, const char *function) {
+  uint32_t slot = 0;
+  rondo_status status = slots_wait(exec, timeout_ns, &slot);
+  if (status == RONDO_TIMEOUT) {
+    char cause[128];
+    snprintf(cause, sizeof cause, "%s: slot %u was not done after %" PRIu64 " ns", function, slot, timeout_ns);
+    return exec->runtime->ops->lose(exec->runtime->device, cause);
+  }
+  if (status == RONDO_OK) status = notices_wait(exec, timeout_ns == RONDO_FOREVER ? RONDO_FOREVER : notice_patience_ns);
+  return status == RONDO_TIMEOUT ? status_set(status, "%s: %s: the exec stays open", function, rondo_error_text())
+                                 : RONDO_OK;
+}
+
+static rondo_status close_within(rondo_exec **exec_address, uint64_t timeout_ns, const char *function) {
+  if (!exec_address || !*exec_address) return RONDO_OK;
+  rondo_exec *exec = *exec_address;
+  rondo_status status = exec_check_outside(exec, function);
+  if (status != RONDO_OK) return status;
+  status = ownership_close(exec, function);
+  if (status != RONDO_OK) return status;
+  status = exec_end(exec, timeout_ns, function);
+  if (status == RONDO_TIMEOUT) {
+    ownership_reopen(exec);
+    return status;
+  }
+  exec_dismantle(exec);
+  *exec_address = NULL;
+  return status;
+}
+
+rondo_status rondo_close_exec_within(rondo_exec **exec_address, uint64_t timeout_ns) {
+  return close_within(exec_address, timeout_ns, "rondo_close_exec_within");
+}
+
+rondo_status rondo_close_exec(rondo_exec **exec_address) {
+  return close_within(exec_address, RONDO_FOREVER, "rondo_close_exec");
+}
+
+rondo_status rondo_exec_info(rondo_exec *exec, rondo_exec_usage *usage) {
+  rondo_status status = exec_check(exec, "rondo_exec_info");
+  if (status != RONDO_OK) return status;
+  if (!usage) return status_set(RONDO_INVALID_ARGUMENT, "rondo_exec_info: the usage's address is NULL");
+  *usage = (rondo_exec_usage){.device_bytes = exec->memory.device_bytes,
+                              .arena_bytes = exec->memory.arena_bytes,
+                              .pinned_bytes = exec->memory.pinned_bytes,
+                              .host_bytes = exec->memory.host_bytes,
+                              .driver_bytes = exec->memory.driver_bytes,
+                              .lane = exec->lane,
+                              .slot_count = exec->slots.count,
+                              .node_count = exec->program.node_count};
+  slots_count(exec, &usage->free_slot_count, &usage->in_flight_slot_count);
+  return RONDO_OK;
+}

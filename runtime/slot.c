@@ -1,0 +1,155 @@
+/* slot.c - see slot.h. No allocation and no lock. On the replaying thread no system call of ours, except around the
+ * first launch of a slot; the clock is read through the vDSO. */
+#include "slot.h"
+
+#include <inttypes.h>
+
+#include "clock.h"
+#include "own_thread.h"
+#include "waiting.h"
+
+/* ---- Launch ------------------------------------------------------------------------------------------------------ */
+
+/* stream NULL: the lane's. */
+rondo_status slot_launch(const rondo_exec *exec, struct slot *slot, void *const *stream) {
+  const struct device_ops *ops = exec->runtime->ops;
+  /* Counted before the launch: whoever polls from another thread must not take the old completion for the new one. */
+  uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
+  atomic_store_explicit(&slot->launched, launched + 1, memory_order_release);
+  sigset_t signals;
+  if (launched == 0) own_thread_block_signals(&signals); /* a driver may start threads in the first */
+  rondo_status status = ops->exec_launch(slot->device_exec, stream);
+  if (launched == 0) own_thread_restore_signals(&signals);
+  if (status != RONDO_OK) atomic_store_explicit(&slot->launched, launched, memory_order_release);
+  return status;
+}
+
+rondo_status slot_launch_untold(const rondo_exec *exec, struct slot *slot) {
+  uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
+  atomic_store_explicit(&slot->told, launched + 1, memory_order_relaxed);
+  rondo_status status = slot_launch(exec, slot, NULL);
+  if (status != RONDO_OK) atomic_store_explicit(&slot->told, launched, memory_order_relaxed);
+  return status;
+}
+
+rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *function) {
+  rondo_status status = exec->runtime->ops->health(exec->runtime->device);
+  return status == RONDO_OK
+             ? status_set(RONDO_BUSY, "%s: slot %u is in flight: try again later, or rondo_wait", function, slot)
+             : status;
+}
+
+/* ---- Wait -------------------------------------------------------------------------------------------------------- */
+
+static rondo_status timed_out(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
+  return status_set(RONDO_TIMEOUT,
+                    "rondo_wait: slot %u was not done in time: it is in flight after %" PRIu64
+                    " ns, and can be waited for again",
+                    (uint32_t)(slot - exec->slots.items), timeout_ns);
+}
+
+static bool look_at_slot(void *slot) { return slot_done(slot); }
+
+rondo_status slot_wait(const rondo_exec *exec, struct slot *slot, uint64_t timeout_ns) {
+  const struct waiting waiting = {.runtime = exec->runtime,
+                                  .look = look_at_slot,
+                                  .subject = slot,
+                                  .for_what = exec->lane,
+                                  .patience = &slot->patience};
+  rondo_status status = wait_until(&waiting, timeout_ns);
+  return status == RONDO_TIMEOUT ? timed_out(exec, slot, timeout_ns) : status;
+}
+
+rondo_status slots_wait(rondo_exec *exec, uint64_t timeout_ns, uint32_t *slot) {
+  rondo_status status = RONDO_OK;
+  uint64_t begin_ns = now_ns(), waited_ns = 0;
+  for (*slot = 0; *slot < exec->slots.count; ++*slot) {
+    status = slot_wait(exec, &exec->slots.items[*slot], left_of(timeout_ns, waited_ns));
+    if (status != RONDO_OK) return status;
+    waited_ns = now_ns() - begin_ns;
+  }
+  return RONDO_OK;
+}
+
+/* ---- Handles ----------------------------------------------------------------------------------------------------- */
+
+static rondo_status slot_refused(rondo_slot handle, const char *function) {
+  if (!handle.exec) return status_set(RONDO_INVALID_ARGUMENT, "%s: the slot's exec is NULL", function);
+  if (!handle.serial || atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial)
+    return status_set(RONDO_INVALID_STATE, "%s: the slot's exec is closed", function);
+  forked_status(function);
+  return RONDO_INVALID_STATE;
+}
+
+rondo_status slot_released(rondo_slot handle, const char *function) {
+  return status_set(RONDO_INVALID_STATE, "%s: slot %u was released: rondo_acquire gives one anew", function,
+                    handle.index);
+}
+
+/* Of a closed exec the memory is still there, with anything in it: no more than the serial is looked at. */
+rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot) {
+  if (!handle.exec || !handle.serial ||
+      atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial ||
+      !atomic_load_explicit(handle.exec->opened_here, memory_order_relaxed))
+    return slot_refused(handle, function);
+  if (handle.index >= handle.exec->slots.count)
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: slot %u does not exist: the exec has %u", function, handle.index,
+                      handle.exec->slots.count);
+  *slot = &handle.exec->slots.items[handle.index];
+  if (atomic_load_explicit(&(*slot)->lease, memory_order_relaxed) != handle.lease)
+    return slot_released(handle, function);
+  return RONDO_OK;
+}
+
+static rondo_status constants_check(const rondo_exec *exec, struct slot *slot, const char *function) {
+  for (uint32_t i = 0; i < exec->tensor_count; i++) {
+    const struct exec_tensor *kept = &exec->tensors[i];
+    bool is_read = kept->root == i && kept->kind == TENSOR_CONSTANT && kept->access && kept->bytes;
+    if (!is_read || slot->rebound[i] || kept->owner->tensors[kept->owner_index].is_uploaded) continue;
+    return status_set(RONDO_INVALID_STATE,
+                      "%s: constant '%s'%s has never been uploaded: rondo_upload it, or instantiate with "
+                      "constants_begin_as_zeros",
+                      function, kept->name, kept->owner == exec ? "" : ", borrowed from another exec,");
+  }
+  slot->constants_are_set = true;
+  return RONDO_OK;
+}
+
+/* Constants are asked for at the slot's first replay, and then no more. */
+rondo_status slot_ready(rondo_slot handle, const char *function, struct slot **slot) {
+  rondo_status status = slot_check(handle, function, slot);
+  if (status != RONDO_OK) return status;
+  if (!slot_done(*slot)) return slot_in_flight(handle.exec, handle.index, function);
+  return (*slot)->constants_are_set ? RONDO_OK : constants_check(handle.exec, *slot, function);
+}
+
+/* ---- Leases ------------------------------------------------------------------------------------------------------ */
+
+bool slot_take(rondo_exec *exec, rondo_slot *handle) {
+  uint32_t first = atomic_load_explicit(&exec->slots.next_free, memory_order_relaxed);
+  for (uint32_t i = 0; i < exec->slots.count; i++) {
+    uint32_t index = (first + i) % exec->slots.count;
+    struct slot *slot = &exec->slots.items[index];
+    uint32_t lease = atomic_load_explicit(&slot->lease, memory_order_relaxed);
+    if (lease % 2 || !atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_acquire,
+                                                              memory_order_relaxed))
+      continue; /* held, or somebody else was faster */
+    atomic_store_explicit(&exec->slots.next_free, (index + 1) % exec->slots.count, memory_order_relaxed);
+    *handle = (rondo_slot){.exec = exec,
+                           .index = index,
+                           .lease = lease + 1,
+                           .serial = atomic_load_explicit(&exec->serial, memory_order_relaxed)};
+    return true;
+  }
+  return false;
+}
+
+/* Whoever gets the slot may close the exec: it is not looked at afterwards. */
+bool slot_give(rondo_exec *exec, struct slot *slot, uint32_t lease) {
+  const rondo_runtime *runtime = exec->runtime;
+  if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,
+                                               memory_order_relaxed))
+    return false;
+  if (runtime->ops->rest) runtime->ops->rest->ring(runtime->device);
+  return true;
+}

@@ -1,0 +1,76 @@
+/* warm_up.c - see warm_up.h. A warm replay writes states. That is harmless for the exec's own states, which are zeroed
+ * afterwards. It is harmless for a borrowed state only while that state is known to be all zeros. */
+#include "warm_up.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "ownership.h"
+#include "slot.h"
+
+static const uint64_t warm_replay_timeout_ns = UINT64_C(120) * 1000 * 1000 * 1000;
+
+static bool writes_borrowed_state(const rondo_exec *exec, uint32_t tensor) {
+  const struct exec_tensor *kept = &exec->tensors[tensor];
+  return kept->root == tensor && kept->kind == TENSOR_STATE && kept->owner != exec && kept->access & RONDO_WRITE;
+}
+
+/* Or is being read: a warm replay would be seen. */
+static bool may_hold_something(const rondo_exec *owner) {
+  if (atomic_load(&owner->lending.states_are_used) || owner->lending.transfer_count || was_replayed(owner)) return true;
+  for (const rondo_exec *other = owner->runtime->execs; other; other = other->next)
+    if (borrows_from(other, owner) && was_replayed(other)) return true;
+  return false;
+}
+
+static bool allows_warm_up(rondo_exec *exec) {
+  bool forbidden = false;
+  pthread_mutex_lock(&exec->runtime->lock);
+  for (uint32_t i = 0; i < exec->tensor_count && !forbidden; i++)
+    forbidden = writes_borrowed_state(exec, i) && may_hold_something(exec->tensors[i].owner);
+  if (!forbidden) exec->warm_replays = 1;
+  pthread_mutex_unlock(&exec->runtime->lock);
+  return !forbidden;
+}
+
+rondo_status exec_zero(rondo_exec *exec) {
+  const struct device_ops *ops = exec->runtime->ops;
+  rondo_status status =
+      ops->memory.zero(exec->runtime->device, exec->lane, exec->memory.device, exec->memory.constant_bytes);
+  for (uint32_t i = 0; exec->warm_replays && i < exec->tensor_count && status == RONDO_OK; i++)
+    if (writes_borrowed_state(exec, i))
+      status =
+          ops->memory.zero(exec->runtime->device, exec->lane, exec->tensors[i].device_memory, exec->tensors[i].bytes);
+  return status;
+}
+
+/* A warm replay that does not end can neither be waited for nor be taken apart. */
+static rondo_status give_up(const rondo_runtime *runtime, uint32_t slot) {
+  char cause[96];
+  snprintf(cause, sizeof cause, "instantiate: the warm replay of slot %u was not done after 120 s", slot);
+  return runtime->ops->lose(runtime->device, cause);
+}
+
+static rondo_status slot_warm_up(rondo_exec *exec, uint32_t index) {
+  struct slot *slot = &exec->slots.items[index];
+  rondo_status status = slot_launch_untold(exec, slot);
+  if (status == RONDO_OK) status = slot_wait(exec, slot, warm_replay_timeout_ns);
+  if (status == RONDO_TIMEOUT) status = give_up(exec->runtime, index);
+  for (int i = 0; i < COMPLETION_WORDS && status == RONDO_OK; i++) {
+    uint64_t replays = atomic_load(&slot->words[i]);
+    if (replays == 1 || (i && replays == UINT64_MAX)) continue;
+    status = status_set(RONDO_INTERNAL, "instantiate: slot %u completed %" PRIu64 " warm replays, expected 1", index,
+                        replays);
+  }
+  return status;
+}
+
+/* Constants and states begin as zeros. Every lazy cost of the first launch is paid here, and what that wrote is zeroed
+ * again. Without a warm-up, since none is wanted or a borrowed state may already hold something, the first replay pays
+ * what is left to pay. */
+rondo_status exec_make_ready(rondo_exec *exec, bool without_warm_up) {
+  bool warms_up = !without_warm_up && allows_warm_up(exec);
+  rondo_status status = exec_zero(exec);
+  for (uint32_t s = 0; warms_up && s < exec->slots.count && status == RONDO_OK; s++) status = slot_warm_up(exec, s);
+  return warms_up && status == RONDO_OK ? exec_zero(exec) : status;
+}
