@@ -11,7 +11,7 @@
 #include "../attention/attention.h"
 #include "../common/number.h"
 
-enum { WEIGHT_ALIGNMENT = 16, PARTS_RANK = 3, CACHE_RANK = 4 };
+enum { PARTS_RANK = 3, CACHE_RANK = 4 };
 
 rondo_status rondo_add_attention_block(rondo_graph *graph, const rondo_attention_block_desc *desc) {
   if (!desc) return status_set(RONDO_INVALID_ARGUMENT, "describe: rondo_add_attention_block: the description is NULL");
@@ -117,11 +117,11 @@ static rondo_status matrix_check(const struct op_task *task, uint32_t index, ron
   snprintf(of_scales, sizeof of_scales, "%s_scales", name);
   rondo_status status = op_expect(name, matrix, dtype, 2, (int64_t[]){rows, columns});
   if (status != RONDO_OK) return status;
-  if (dtype == RONDO_NVFP4 && columns % DECODER_SCALE_BLOCK)
+  if (dtype == RONDO_NVFP4 && columns % DECODER_SCALE_GROUP)
     return status_set(RONDO_INVALID_ARGUMENT, "%s has rows of %" PRId64 ", expected a multiple of %d in nvfp4", name,
-                      columns, DECODER_SCALE_BLOCK);
+                      columns, DECODER_SCALE_GROUP);
   if (dtype == RONDO_NVFP4)
-    return op_expect(of_scales, scales, RONDO_E4M3, 2, (int64_t[]){rows, columns / DECODER_SCALE_BLOCK});
+    return op_expect(of_scales, scales, RONDO_E4M3, 2, (int64_t[]){rows, columns / DECODER_SCALE_GROUP});
   if (!scales->present) return RONDO_OK;
   if (dtype == RONDO_E4M3) return op_expect(of_scales, scales, RONDO_F32, 1, &rows);
   return status_set(RONDO_INVALID_ARGUMENT, "%s is present, expected none with %s in %s", of_scales, name,
@@ -162,12 +162,12 @@ rondo_status attention_block_check(const struct op_task *task) {
   if (status == RONDO_OK) status = cache_check(task);
   if (status == RONDO_OK) status = query_heads_check(task);
   if (status != RONDO_OK) return status;
-  const struct attention_block_shape shape = attention_block_shape_of(task);
+  const struct decoder_shape shape = decoder_shape_of(task);
   const int64_t columns = shape.query_heads * shape.head_dimension;
   const int64_t rows = columns + 2 * shape.kv_heads * shape.head_dimension;
-  status = matrix_check(task, ATTENTION_BLOCK_QKV, shape.decoder.weights, "qkv", rows, shape.decoder.hidden);
+  status = matrix_check(task, ATTENTION_BLOCK_QKV, shape.weights, "qkv", rows, shape.hidden);
   if (status == RONDO_OK)
-    status = matrix_check(task, ATTENTION_BLOCK_OUTPUT, shape.decoder.weights, "output", shape.decoder.hidden, columns);
+    status = matrix_check(task, ATTENTION_BLOCK_OUTPUT, shape.weights, "output", shape.hidden, columns);
   if (status != RONDO_OK) return status;
   attention_block_step(&(struct op_call){.task = task, .data = op_nowhere}, ATTENTION_BLOCK_ATTENTION, &step);
   return op_attention.check(&step.task);
@@ -181,63 +181,10 @@ rondo_status feed_forward_check(const struct op_task *task) {
   if (gate_up->shape[0] < 2 || gate_up->shape[0] % 2)
     return status_set(RONDO_INVALID_ARGUMENT, "gate_up has %" PRId64 " row%s, expected an even number of at least 2",
                       gate_up->shape[0], PLURAL(gate_up->shape[0]));
-  const struct feed_forward_shape shape = feed_forward_shape_of(task);
-  status = matrix_check(task, FEED_FORWARD_GATE_UP, shape.decoder.weights, "gate_up", 2 * shape.columns,
-                        shape.decoder.hidden);
+  const struct decoder_shape shape = decoder_shape_of(task);
+  status = matrix_check(task, FEED_FORWARD_GATE_UP, shape.weights, "gate_up", 2 * shape.columns, shape.hidden);
   if (status != RONDO_OK) return status;
-  return matrix_check(task, FEED_FORWARD_DOWN, shape.decoder.weights, "down", shape.decoder.hidden, shape.columns);
-}
-
-/* ---- Shape ------------------------------------------------------------------------------------------------------- */
-
-static bool is_dense(const struct op_operand *matrix) {
-  return !matrix->present || matrix->rank == 1 || matrix->shape[0] == 1 || matrix->stride[0] == matrix->shape[1];
-}
-
-/* `matrix` is the first of the two, with its scales behind each. */
-static bool weights_are_dense(const struct op_operand *matrix) {
-  for (int i = 0; i < 4; i++)
-    if (!is_dense(&matrix[i])) return false;
-  for (int i = 0; i < 4; i += 2)
-    if (!op_rows_aligned(&matrix[i], WEIGHT_ALIGNMENT) || matrix[i + 1].offset_bytes % WEIGHT_ALIGNMENT) return false;
-  return true;
-}
-
-struct decoder_shape decoder_shape_of(const struct op_task *task) {
-  const struct op_operand *x = &task->operands[DECODER_X], *parts = &task->operands[DECODER_X_PARTS];
-  const struct decoder_attributes *attributes = op_attributes(task);
-  return (struct decoder_shape){
-      .rows = x->shape[0],
-      .hidden = x->shape[1],
-      .x_parts = parts->present ? parts->shape[0] : 0,
-      .out_parts = task->operands[DECODER_OUT_PARTS].shape[0],
-      .dtype = x->dtype,
-      .weights = task->operands[DECODER_OPERANDS].dtype, /* of the first matrix */
-      .has_norm = attributes->norm_epsilon > 0,
-      .dense_weights = weights_are_dense(&task->operands[DECODER_OPERANDS]),
-  };
-}
-
-struct attention_block_shape attention_block_shape_of(const struct op_task *task) {
-  const int64_t *k = task->operands[ATTENTION_BLOCK_K].shape;
-  const struct decoder_attributes *attributes = op_attributes(task);
-  const int64_t query_heads = task->operands[ATTENTION_BLOCK_OUTPUT].shape[1] / k[3];
-  return (struct attention_block_shape){
-      .decoder = decoder_shape_of(task),
-      .query_heads = query_heads,
-      .kv_heads = k[2],
-      .group = query_heads / k[2],
-      .head_dimension = k[3],
-      .capacity = k[1],
-      .turns = attributes->rope_base > 0 || task->operands[ATTENTION_BLOCK_ROPE_FREQUENCIES].present,
-      .by_halves = attributes->rope_pairing == RONDO_ROPE_HALVES,
-      .position_of_each_row = task->operands[ATTENTION_BLOCK_POSITION].shape[0] > 1,
-  };
-}
-
-struct feed_forward_shape feed_forward_shape_of(const struct op_task *task) {
-  return (struct feed_forward_shape){.decoder = decoder_shape_of(task),
-                                     .columns = task->operands[FEED_FORWARD_GATE_UP].shape[0] / 2};
+  return matrix_check(task, FEED_FORWARD_DOWN, shape.weights, "down", shape.hidden, shape.columns);
 }
 
 /* Of a cache a new row of each sequence is written. */

@@ -1,13 +1,12 @@
-/* decoder.h - the two halves of a decoder's layer, each as one task: rows of the operation table, what their kernels,
- * the host and the form that is composed of other operations are told.
+/* decoder.h - the two halves of a decoder layer, each one task: operands, attributes and sizes, and the functions of
+ * their rows in kernels/ops.c.
  *
- * On chips that have clusters a half is one kernel, where its sizes suit (attention_block_launch, feed_forward_launch).
- * Everywhere else it is steps, each a task of an operation that there is anyway (decoder_step.c): a sum of parts, a
- * product, attention, a product. */
+ * On chips with clusters a half is one kernel if its sizes suit one (decoder_choose.h). Everywhere else it is steps,
+ * each a task of another operation (decoder_step.c): a sum of parts, a product, attention, a product. */
 #ifndef RONDO_DECODER_H
 #define RONDO_DECODER_H
 
-enum { DECODER_MOST_ROWS = 16, DECODER_SCALE_BLOCK = 16 /* nvfp4: elements that share a scale */ };
+enum { DECODER_MOST_ROWS = 16, DECODER_SCALE_GROUP = 16 /* NVFP4: elements that share a scale factor */ };
 
 #ifndef __CUDACC__
 #include "../../runtime/op.h"
@@ -25,7 +24,7 @@ enum {
 };
 enum {
   ATTENTION_BLOCK_QKV = DECODER_OPERANDS, /* [(query heads + 2 KV heads) d, hidden] */
-  ATTENTION_BLOCK_QKV_SCALES,             /* behind each matrix its scales */
+  ATTENTION_BLOCK_QKV_SCALES,             /* after each matrix its scales */
   ATTENTION_BLOCK_OUTPUT,                 /* [hidden, query heads * d] */
   ATTENTION_BLOCK_OUTPUT_SCALES,
   ATTENTION_BLOCK_K, /* [rows, capacity, KV heads, d] */
@@ -53,54 +52,45 @@ struct decoder_attributes {
   int32_t last_part_is_late; /* runtime/layer_form.h */
 };
 
-/* The sizes of a checked task. */
+/* The sizes of a checked task. Those of the other operation are 0. */
 struct decoder_shape {
   int64_t rows, hidden;
   int64_t x_parts; /* 0: absent */
   int64_t out_parts;
   rondo_dtype dtype, weights; /* of x, and of the matrices */
-  bool has_norm;              /* norm_epsilon > 0 */
-  bool dense_weights;         /* rows of both matrices, and of their scales, lie without gaps, all from multiples of 16
-                                 bytes on; NVFP4's scales from such a multiple on in all */
-};
-struct decoder_shape decoder_shape_of(const struct op_task *task);
-
-struct attention_block_shape {
-  struct decoder_shape decoder;
+  /* Attention: */
   int64_t query_heads, kv_heads, group; /* group: query heads of a KV head */
   int64_t head_dimension, capacity;
-  bool turns, by_halves;     /* a rotary embedding; of pairs i and i + d/2 */
-  bool position_of_each_row; /* else one for all */
+  bool has_rope, rope_is_halves; /* pairs i and i + d/2; else 2 i and 2 i + 1 */
+  bool position_of_each_row;     /* else one for all */
+  /* Feed forward: */
+  int64_t columns; /* gated: gate_up has twice as many rows */
+  bool last_part_is_late;
 };
-struct attention_block_shape attention_block_shape_of(const struct op_task *task);
 
-struct feed_forward_shape {
-  struct decoder_shape decoder;
-  int64_t columns; /* gated: rows of gate_up are twice as many */
-};
-struct feed_forward_shape feed_forward_shape_of(const struct op_task *task);
+/* decoder_shape.c */
+struct decoder_shape decoder_shape_of(const struct op_task *task);
+/* Rows of both matrices, and of their scales, lie without gaps; each begins at a multiple of 16 bytes, NVFP4's scales
+ * as a whole do. */
+bool decoder_weights_are_dense(const struct op_task *task);
+/* So it is with all operands but weights and caches. */
+bool decoder_operands_are_dense(const struct op_task *task);
+/* May the kernel read those of the operands that are present before its predecessors end? */
+bool decoder_are_settled(const struct op_call *call, const uint32_t *operands, size_t count);
 
-/* decoder.c. */
+/* decoder.c */
 rondo_status attention_block_check(const struct op_task *task);
 rondo_status feed_forward_check(const struct op_task *task);
 int64_t attention_block_touched_elements(const struct op_task *task, uint32_t operand, rondo_access access);
 
-/* decoder_step.c. */
+/* decoder_step.c */
 uint64_t attention_block_scratch_bytes(const struct op_task *task);
 uint64_t feed_forward_scratch_bytes(const struct op_task *task);
 enum { ATTENTION_BLOCK_ATTENTION = 2 }; /* which step is attention's */
 bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step);
 bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step);
 
-/* The kernels of chips that have clusters, in attention_block_select.c, feed_forward_select.c and
- * feed_forward_stream_select.c: false, and no launch, where they do not suit the task or the chip. */
-bool attention_block_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-bool feed_forward_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-bool feed_forward_stream_launch(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
-
-/* decoder_select.c. */
-/* Rows of all that a half is given, weights aside, follow each other, from multiples of 16 bytes on. */
-bool decoder_operands_are_dense(const struct op_task *task);
+/* decoder_choose.c */
 rondo_status attention_block_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 rondo_status feed_forward_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches);
 #endif

@@ -23,7 +23,7 @@ static uint64_t bytes_of_rows(int64_t rows, int64_t columns) {
   return (uint64_t)round_up(rows * columns * TWO_BYTES, ALIGNMENT);
 }
 
-static void *behind(void *data, int64_t bytes) { return data ? (unsigned char *)data + bytes : NULL; }
+static void *after(void *data, int64_t bytes) { return data ? (unsigned char *)data + bytes : NULL; }
 
 static void begin(const struct op_call *call, const struct op *op, uint32_t operand_count, struct op_step *step) {
   *step = (struct op_step){.task = {.op = op, .name = call->task->name, .operand_count = operand_count}};
@@ -50,7 +50,7 @@ static void take_scratch(const struct op_call *call, int64_t columns, uint64_t o
                                            .rank = 2,
                                            .shape = {x->shape[0], columns},
                                            .stride = {columns, 1}};
-  step->data[to] = behind(call->scratch, (int64_t)offset);
+  step->data[to] = after(call->scratch, (int64_t)offset);
 }
 
 /* Columns [column, column + heads * d) of rows that were taken: [rows, 1, heads, d]. */
@@ -59,7 +59,7 @@ static void see_heads(struct op_step *step, uint32_t index, int64_t column, int6
   const int64_t row = operand->stride[0];
   operand->rank = 4;
   operand->offset_bytes += (uint64_t)column * TWO_BYTES;
-  step->data[index] = behind(step->data[index], column * TWO_BYTES);
+  step->data[index] = after(step->data[index], column * TWO_BYTES);
   const int64_t shape[] = {operand->shape[0], 1, heads, d}, stride[] = {row, row, d, 1};
   for (int i = 0; i < 4; i++) operand->shape[i] = shape[i], operand->stride[i] = stride[i];
 }
@@ -75,7 +75,7 @@ static void sum_step(const struct op_call *call, struct op_step *step) {
   const int64_t part_bytes = zeros->stride[0] * (int64_t)sizeof(float);
   zeros->shape[0]--;
   zeros->offset_bytes += (uint64_t)part_bytes;
-  step->data[SUM_PARTS_ZEROS] = behind(step->data[SUM_PARTS_ZEROS], part_bytes);
+  step->data[SUM_PARTS_ZEROS] = after(step->data[SUM_PARTS_ZEROS], part_bytes);
   if (zeros->shape[0]) return;
   *zeros = (struct op_operand){0};
   step->data[SUM_PARTS_ZEROS] = NULL;
@@ -123,16 +123,16 @@ struct attention_parts {
   uint64_t attended, own; /* where they begin */
 };
 
-static struct attention_parts attention_parts_of(const struct attention_block_shape *shape) {
+static struct attention_parts attention_parts_of(const struct decoder_shape *shape) {
   struct attention_parts parts = {.q_columns = shape->query_heads * shape->head_dimension,
                                   .kv_columns = shape->kv_heads * shape->head_dimension};
   parts.qkv_columns = parts.q_columns + 2 * parts.kv_columns;
-  parts.attended = bytes_of_rows(shape->decoder.rows, parts.qkv_columns);
-  parts.own = parts.attended + bytes_of_rows(shape->decoder.rows, parts.q_columns);
+  parts.attended = bytes_of_rows(shape->rows, parts.qkv_columns);
+  parts.own = parts.attended + bytes_of_rows(shape->rows, parts.q_columns);
   return parts;
 }
 
-static void attention_step(const struct op_call *call, const struct attention_block_shape *shape,
+static void attention_step(const struct op_call *call, const struct decoder_shape *shape,
                            const struct attention_parts *parts, struct op_step *step) {
   const struct decoder_attributes *described = op_attributes(call->task);
   const int64_t d = shape->head_dimension;
@@ -156,11 +156,11 @@ static void attention_step(const struct op_call *call, const struct attention_bl
   take(call, ATTENTION_BLOCK_V, step, ATTENTION_V, RONDO_READ_WRITE);
   take(call, ATTENTION_BLOCK_POSITION, step, ATTENTION_POSITION, RONDO_READ);
   take(call, ATTENTION_BLOCK_ROPE_FREQUENCIES, step, ATTENTION_ROPE_FREQUENCIES, RONDO_READ);
-  step->call.scratch = behind(call->scratch, (int64_t)parts->own);
+  step->call.scratch = after(call->scratch, (int64_t)parts->own);
 }
 
 bool attention_block_step(const struct op_call *call, uint32_t index, struct op_step *step) {
-  const struct attention_block_shape shape = attention_block_shape_of(call->task);
+  const struct decoder_shape shape = decoder_shape_of(call->task);
   const struct attention_parts parts = attention_parts_of(&shape);
   switch (index) {
   case SUM:
@@ -181,7 +181,7 @@ bool attention_block_step(const struct op_call *call, uint32_t index, struct op_
 }
 
 uint64_t attention_block_scratch_bytes(const struct op_task *task) {
-  const struct attention_block_shape shape = attention_block_shape_of(task);
+  const struct decoder_shape shape = decoder_shape_of(task);
   struct op_step step;
   attention_block_step(&(struct op_call){.task = task, .data = op_nowhere}, ATTENTION, &step);
   return attention_parts_of(&shape).own + attention_scratch_bytes(&step.task);
@@ -190,7 +190,7 @@ uint64_t attention_block_scratch_bytes(const struct op_task *task) {
 /* ---- Feed forward ------------------------------------------------------------------------------------------------ */
 
 bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_step *step) {
-  const struct feed_forward_shape shape = feed_forward_shape_of(call->task);
+  const struct decoder_shape shape = decoder_shape_of(call->task);
   switch (index) {
   case SUM:
     sum_step(call, step);
@@ -207,6 +207,6 @@ bool feed_forward_step(const struct op_call *call, uint32_t index, struct op_ste
 }
 
 uint64_t feed_forward_scratch_bytes(const struct op_task *task) {
-  const struct feed_forward_shape shape = feed_forward_shape_of(task);
-  return bytes_of_rows(shape.decoder.rows, shape.columns);
+  const struct decoder_shape shape = decoder_shape_of(task);
+  return bytes_of_rows(shape.rows, shape.columns);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../../kernels/decoder/decoder_choose.h"
 #include "../../kernels/gemv/gemv_plan.h"
 #include "../support.h"
 
@@ -29,9 +30,11 @@ struct family {
     return count;                                                                                                      \
   }
 
+ROWS_OF(decoder, decoder_choice, decoder_choices)
 ROWS_OF(gemv, gemv_choice, gemv_choices)
 
 static const struct family families[] = {
+    {"decoder", decoder_rows},
     {"gemv", gemv_rows},
 };
 enum { FAMILIES = sizeof families / sizeof *families };

@@ -1,9 +1,8 @@
-/* attention_rows_select.c - whether a kernel of attention_rows.cu suits an attention block, and its sizes. It follows
- * from the shapes alone, so that a task has the same bits wherever it stands. */
+/* attention_rows_plan.c - sizes and places for the kernels of attention_rows.cu. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
-#include "attention_block_plan.h"
 #include "attention_rows.h"
+#include "decoder_choose.h"
 
 enum { ALIGNMENT = 128, BYTES_OF_TWO = 2, PITCH_PADDING = 16, DIMENSION = 64 };
 
@@ -16,12 +15,10 @@ struct variant {
   {KERNEL_ENTRY(chips, parameters, name, threads), dtype, weights},
 static const struct variant variants[] = {ATTENTION_ROWS_KERNELS(VARIANT)};
 
-static const struct variant *variant_for(const struct attention_block_shape *shape, uint32_t chip) {
+static const struct variant *variant_for(const struct decoder_shape *shape, uint32_t chip) {
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
     const struct variant *variant = &variants[i];
-    if (variant->kernel.chips & chip && variant->dtype == shape->decoder.dtype &&
-        variant->weights == shape->decoder.weights)
-      return variant;
+    if (variant->kernel.chips & chip && variant->weights == shape->weights) return variant;
   }
   return NULL;
 }
@@ -32,10 +29,9 @@ static int64_t take(uint32_t *place, int64_t *at, int64_t bytes) {
 }
 
 /* Products' shares, places in shared memory. */
-static void lay_out(const struct variant *variant, const struct attention_block_shape *shape,
-                    struct attention_block_plan *plan) {
-  struct attention_block_parameters *p = &plan->parameters;
-  const int64_t group = p->group, columns = group * DIMENSION, hidden = shape->decoder.hidden;
+static void lay_out(const struct variant *variant, const struct decoder_shape *shape, struct decoder_plan *plan) {
+  struct attention_block_parameters *p = &plan->told.attention;
+  const int64_t group = p->group, columns = group * DIMENSION, hidden = shape->hidden;
   const int64_t of_chunk = ATTENTION_BLOCK_CHUNK_COLUMNS(variant->weights);
   p->first = attention_block_share_of(columns + INT64_C(2) * DIMENSION, hidden / of_chunk, ATTENTION_BLOCK_WARPS);
   p->second = attention_block_share_of(hidden, columns / of_chunk, ATTENTION_BLOCK_WARPS);
@@ -62,18 +58,16 @@ static bool has_registers(const struct attention_block_share *share, int64_t mos
   return share->tiles * share->cuts <= ATTENTION_BLOCK_WARPS && divide_up(share->chunks, share->cuts) <= most;
 }
 
-bool attention_rows_plan(const struct attention_block_shape *shape, const struct chip *chip,
-                         struct attention_block_plan *plan) {
+bool attention_rows_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
   const struct variant *variant = variant_for(shape, launch_chip(chip));
-  if (!variant || shape->head_dimension != DIMENSION) return false;
-  const int64_t splits = divide_up(shape->decoder.rows, ATTENTION_ROWS_TOKENS);
-  *plan = (struct attention_block_plan){.kernel = &variant->kernel,
-                                        .parameters = {.group = (uint32_t)shape->group,
-                                                       .splits = (uint32_t)splits,
-                                                       .factor = ATTENTION_BLOCK_FACTOR(shape->decoder.weights)},
-                                        .parts = shape->kv_heads * splits};
+  if (!variant || shape->out_parts < shape->kv_heads || !shape->capacity) return false;
+  struct attention_block_parameters *p = &plan->told.attention;
+  const int64_t splits = divide_up(shape->rows, ATTENTION_ROWS_TOKENS);
+  plan->kernel = &variant->kernel, plan->clusters = shape->kv_heads * splits;
+  p->group = (uint32_t)shape->group;
+  p->splits = (uint32_t)splits;
+  p->factor = ATTENTION_BLOCK_FACTOR(shape->weights);
   lay_out(variant, shape, plan);
-  return plan->shared_bytes <= chip->shared_bytes &&
-         has_registers(&plan->parameters.first, ATTENTION_ROWS_FIRST(variant->weights)) &&
-         has_registers(&plan->parameters.second, ATTENTION_ROWS_SECOND(variant->weights));
+  return has_registers(&p->first, ATTENTION_ROWS_FIRST(variant->weights)) &&
+         has_registers(&p->second, ATTENTION_ROWS_SECOND(variant->weights));
 }

@@ -1,0 +1,162 @@
+/* decoder_choose.c - which kernel does a layer half: a table of choices in the order in which they are tried, and the
+ * launches of the first that takes the task. README.md has the same table. */
+#include "decoder_choose.h"
+
+#include <assert.h>
+
+#include "../common/launch.h"
+
+static decoder_launcher steps_launch;
+
+static const struct decoder_choice choices[] = {
+    {.name = "attention_wide",
+     .op = &op_attention_block,
+     .rows = {1, 1},
+     .hidden = {2048, 2048},
+     .head_dimension = {64, 64},
+     .group = {2, ATTENTION_BLOCK_MOST_GROUP},
+     .lies_well = attention_one_row_lies_well,
+     .plan = attention_block_wide_plan,
+     .launch = attention_block_launch,
+     .why = "sizes are constants, and two blocks share a multiprocessor, so that sixteen clusters find room"},
+    {.name = "attention_one_row",
+     .op = &op_attention_block,
+     .rows = {1, 1},
+     .head_dimension = {64, 128},
+     .group = {1, ATTENTION_BLOCK_MOST_GROUP},
+     .hidden_step = ATTENTION_BLOCK_STEP,
+     .lies_well = attention_one_row_lies_well,
+     .plan = attention_block_plan,
+     .launch = attention_block_launch,
+     .why = "a cluster has a KV head and holds its weights; two exchanges replace two ends of a grid"},
+    {.name = "attention_rows",
+     .op = &op_attention_block,
+     .rows = {2, DECODER_MOST_ROWS},
+     .head_dimension = {64, 64},
+     .group = {1, ATTENTION_BLOCK_MOST_GROUP},
+     .hidden_step = ATTENTION_BLOCK_STEP,
+     .lies_well = attention_rows_lie_well,
+     .plan = attention_rows_plan,
+     .launch = attention_block_launch,
+     .why = "eight tokens share a cluster's weights, which lie in registers; each block attends for one token"},
+    {.name = "attention_steps",
+     .op = &op_attention_block,
+     .launch = steps_launch,
+     .why = "no kernel takes these types, sizes or layouts"},
+    {.name = "feed_forward_stream",
+     .op = &op_feed_forward,
+     .weights = RONDO_NVFP4,
+     .rows = {1, 1},
+     .hidden = {1, FEED_FORWARD_STREAM_HIDDEN},
+     .x_parts = {0, FEED_FORWARD_STREAM_PARTS},
+     .out_parts = {1, FEED_FORWARD_STREAM_PARTS},
+     .hidden_step = 256, /* whose scales are 16 bytes */
+     .columns_step = FEED_FORWARD_STREAM_GROUP,
+     .lies_well = feed_forward_lies_well,
+     .plan = feed_forward_stream_plan,
+     .launch = feed_forward_stream_launch,
+     .why = "weights come from memory: before x arrives the kernel fills shared memory, registers and L2"},
+    {.name = "feed_forward_one",
+     .op = &op_feed_forward,
+     .rows = {1, 1},
+     .x_parts = {0, FEED_FORWARD_ONE_X_PARTS},
+     .out_parts = {FEED_FORWARD_ONE_PARTS, FEED_FORWARD_ONE_PARTS},
+     .lies_well = feed_forward_lies_well,
+     .plan = feed_forward_known_plan,
+     .launch = feed_forward_known_launch,
+     .why = "sizes are known to the compiler: all weights lie in registers before x arrives"},
+    {.name = "feed_forward_rows",
+     .op = &op_feed_forward,
+     .rows = {2, DECODER_MOST_ROWS},
+     .x_parts = {0, FEED_FORWARD_ONE_X_PARTS},
+     .out_parts = {FEED_FORWARD_ONE_PARTS, FEED_FORWARD_ONE_PARTS},
+     .lies_well = feed_forward_lies_well,
+     .plan = feed_forward_known_plan,
+     .launch = feed_forward_known_launch,
+     .why = "the same with a token in each column of the product"},
+    {.name = "feed_forward_ring",
+     .op = &op_feed_forward,
+     .x_parts = {0, FEED_FORWARD_MOST_PARTS},
+     .out_parts = {1, FEED_FORWARD_MOST_PARTS},
+     .hidden_step = FEED_FORWARD_UNIT,
+     .columns_step = FEED_FORWARD_UNIT,
+     .lies_well = feed_forward_lies_well,
+     .plan = feed_forward_plan,
+     .launch = feed_forward_launch,
+     .why = "each warp has a ring of slots that it fills before x arrives and runs through both products"},
+    {.name = "feed_forward_steps",
+     .op = &op_feed_forward,
+     .launch = steps_launch,
+     .why = "no kernel takes these types, sizes or layouts"},
+};
+
+const struct decoder_choice *decoder_choices(size_t *count) {
+  *count = sizeof choices / sizeof *choices;
+  return choices;
+}
+
+static bool is_in(int64_t value, struct decoder_range range) {
+  return !range.most || (range.least <= value && value <= range.most);
+}
+
+static bool is_multiple(int64_t value, int64_t step) { return !step || value % step == 0; }
+
+/* All that ranges, types and layout say of a kernel. */
+static bool may_take(const struct decoder_choice *choice, const struct op_task *task,
+                     const struct decoder_shape *shape) {
+  const bool has_type = choice->weights ? shape->weights == choice->weights
+                                        : shape->weights == RONDO_BF16 || shape->weights == RONDO_NVFP4;
+  return shape->dtype == RONDO_BF16 && has_type && is_in(shape->rows, choice->rows) &&
+         is_in(shape->hidden, choice->hidden) && is_in(shape->head_dimension, choice->head_dimension) &&
+         is_in(shape->group, choice->group) && is_in(shape->x_parts, choice->x_parts) &&
+         is_in(shape->out_parts, choice->out_parts) && is_multiple(shape->hidden, choice->hidden_step) &&
+         is_multiple(shape->columns, choice->columns_step) && decoder_weights_are_dense(task) &&
+         choice->lies_well(task);
+}
+
+static rondo_status select_first(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  const struct decoder_shape shape = decoder_shape_of(call->task);
+  struct decoder_plan plan;
+  const struct decoder_choice *choice = choices;
+  for (;; choice++) {
+    if (choice->op != call->task->op) continue;
+    if (!choice->plan) break;
+    plan = (struct decoder_plan){0};
+    if (may_take(choice, call->task, &shape) && choice->plan(&shape, chip, &plan) &&
+        plan.shared_bytes <= chip->shared_bytes)
+      break;
+  }
+  launches->count = 0;
+  launches->choice = choice->name, launches->why = choice->why;
+  return choice->launch(call, chip, &shape, &plan, launches);
+}
+
+rondo_status attention_block_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  return select_first(call, chip, launches);
+}
+
+rondo_status feed_forward_select(const struct op_call *call, const struct chip *chip, struct op_launches *launches) {
+  return select_first(call, chip, launches);
+}
+
+/* ---- Launches ---------------------------------------------------------------------------------------------------- */
+
+rondo_status decoder_launch_add(const struct decoder_plan *plan, struct op_launches *launches) {
+  launch_add(launches, plan->kernel, plan->clusters * DECODER_CLUSTER, plan->kernel->threads,
+             (uint64_t)plan->shared_bytes, &plan->told, plan->kernel->parameter_bytes);
+  return RONDO_OK;
+}
+
+static rondo_status steps_launch(const struct op_call *call, const struct chip *chip, const struct decoder_shape *shape,
+                                 struct decoder_plan *plan, struct op_launches *launches) {
+  (void)shape, (void)plan;
+  struct op_step step;
+  struct op_launches of_step;
+  for (uint32_t i = 0; call->task->op->step(call, i, &step); i++) {
+    rondo_status status = step.task.op->select(&step.call, chip, &of_step);
+    if (status != RONDO_OK) return status;
+    assert(launches->count + of_step.count <= call->task->op->launches_most);
+    for (uint32_t k = 0; k < of_step.count; k++) launches->items[launches->count++] = of_step.items[k];
+  }
+  return RONDO_OK;
+}
