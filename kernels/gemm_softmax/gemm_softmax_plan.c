@@ -1,11 +1,8 @@
-/* gemm_softmax_plan.c - see gemm_softmax_plan.h.
- *
- * Short k and rows that only a cluster with B in shared memory holds at once: there they stay. Everything else streams,
- * which is faster where its clusters hold the rows too (measured for 1024 x 1024 x 64: 5.1 us, against 6.8). */
-#include "gemm_softmax_plan.h"
-
+/* gemm_softmax_plan.c - the planners of gemm_softmax_choose.h: which kernel of a list, how rows are dealt to clusters,
+ * and shared memory. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
+#include "gemm_softmax_choose.h"
 
 #define VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster, held)                                    \
   {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held, 0},
@@ -20,13 +17,20 @@ enum {
   STREAMED = sizeof streamed / sizeof *streamed
 };
 
-enum {
-  MOST = 1 << 30,                       /* rows and columns: both have to be coordinates, and their difference too */
-  STREAMED_COLUMNS = 4 * WGMMA_COLUMNS, /* of a cluster that streams */
-  LEAST_COLUMNS = 129 /* up to there the portable kernel makes S once, and half of a warpgroup's columns are idle */
+struct portable_variant {
+  struct op_kernel kernel;
+  rondo_dtype dtype;
+  int64_t columns, shared_bytes;
+  bool is_softmax;
 };
 
-/* The narrowest that holds the row, or the widest there is. */
+#define PORTABLE_VARIANT(chips, parameters, name, threads, dtype, columns, is_softmax, blocks)                         \
+  {KERNEL_ENTRY(chips, parameters, name, threads), dtype, columns, GEMM_SOFTMAX_SHARED_BYTES(columns), is_softmax},
+static const struct portable_variant portable[] = {GEMM_SOFTMAX_KERNELS(PORTABLE_VARIANT)};
+
+enum { MOST = 1 << 30 /* blocks, and tiles of all matrices */ };
+
+/* The narrowest that holds a row, or the widest of the list. */
 static const struct gemm_softmax_variant *variant_of(const struct gemm_softmax_variant *list, size_t count,
                                                      const struct gemm_softmax_problem *problem,
                                                      int64_t columns_of_block) {
@@ -41,14 +45,13 @@ static const struct gemm_softmax_variant *variant_of(const struct gemm_softmax_v
   return best;
 }
 
-/* Clusters lie within parts of a chip: of an H200's 132 multiprocessors those of four and eight find 120. */
+/* A cluster lies within a part of the chip: clusters of four and eight find 120 of an H200's 132 multiprocessors. */
 static int64_t clusters_at_once(int64_t multiprocessors, int64_t cluster) {
   const int64_t found = cluster > 2 ? multiprocessors * 10 / 11 : multiprocessors;
   return larger(found / cluster, 1);
 }
 
-/* The work of the cluster with the most rows: so many times 64 rows of a block of columns, of those that blocks make
- * one after the other. */
+/* Work of the cluster with the most rows: products of 64 rows by a block of columns, one after the other. */
 static int64_t work_of(const struct gemm_softmax_problem *problem, const struct gemm_softmax_variant *variant,
                        int64_t tiles) {
   const int64_t rows = divide_up(tiles * problem->batch, clusters_at_once(problem->multiprocessors, variant->cluster));
@@ -56,11 +59,11 @@ static int64_t work_of(const struct gemm_softmax_problem *problem, const struct 
   return rows * blocks * (blocks > 1 && !variant->held ? 2 : 1);
 }
 
-/* The one that streams with the least work; with as much, the one that holds nothing and rounds once. */
+/* The streaming kernel with the least work; of two with the same work the one that holds nothing and rounds once. */
 static const struct gemm_softmax_variant *streamed_variant_of(const struct gemm_softmax_problem *problem,
                                                               int64_t tiles) {
   const struct gemm_softmax_variant *best = variant_of(streamed, STREAMED, problem, WGMMA_COLUMNS);
-  if (divide_up(problem->k, WGMMA_DEPTH) <= RESIDENT_MOST_STEPS) return best; /* the softmax is the most of it */
+  if (divide_up(problem->k, WGMMA_DEPTH) <= RESIDENT_MOST_STEPS) return best; /* the softmax bounds it */
   for (size_t i = 0; i < STREAMED; i++) {
     const struct gemm_softmax_variant *v = &streamed[i];
     if (!v->held || v->dtype != problem->dtype || !problem->is_softmax || problem->is_exact) continue;
@@ -70,68 +73,67 @@ static const struct gemm_softmax_variant *streamed_variant_of(const struct gemm_
   return best;
 }
 
-static bool resident_is_right(const struct gemm_softmax_problem *problem, const struct gemm_softmax_variant *variant) {
-  const int64_t columns = variant->cluster * RESIDENT_COLUMNS;
-  return divide_up(problem->k, WGMMA_DEPTH) <= RESIDENT_MOST_STEPS && problem->n <= columns &&
-         problem->n > STREAMED_COLUMNS;
+/* ---- Plans ------------------------------------------------------------------------------------------------------- */
+
+/* B in shared memory: clusters of a matrix, of which each takes a tile of rows after the other. */
+static bool clusters_deal(const struct gemm_softmax_problem *problem, const struct gemm_softmax_variant *variant,
+                          int64_t least, struct gemm_softmax_plan *plan) {
+  const int64_t found = clusters_at_once(problem->multiprocessors, variant->cluster) / problem->batch;
+  plan->kernel = &variant->kernel, plan->cluster = variant->cluster;
+  plan->clusters = smaller(larger(larger(found, least), 1), plan->tiles);
+  plan->grid = problem->batch * plan->clusters * variant->cluster;
+  return plan->grid <= MOST && plan->tiles <= MOST / problem->batch;
 }
 
-static void plan_resident(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
-  const struct gemm_softmax_variant *variant = plan->variant;
+bool gemm_softmax_teams_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  const struct gemm_softmax_variant *variant = variant_of(teams, TEAMS_LISTED, problem, TEAM_COLUMNS);
+  if (!variant) return false;
+  plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, TEAM_ROWS);
+  plan->a_box_rows = TEAM_ROWS, plan->b_box_rows = 16, plan->p_box_rows = TEAM_BOX_ROWS(plan->steps);
+  plan->shared_bytes = TEAM_SHARED_BYTES(plan->steps, variant->cluster);
+  return clusters_deal(problem, variant, 1, plan);
+}
+
+bool gemm_softmax_resident_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  const struct gemm_softmax_variant *variant = variant_of(resident, RESIDENT, problem, RESIDENT_COLUMNS);
+  if (!variant) return false;
   const int64_t cluster = variant->cluster, panel = WGMMA_PANEL_BYTES;
   const int64_t stages = problem->is_softmax ? RESIDENT_STAGES : RESIDENT_ROWMAX_STAGES;
-  plan->resident = true;
-  /* A block has room for the maxima of so many tiles that it owns. */
-  const int64_t least = problem->is_softmax ? 1 : divide_up(plan->tiles, cluster * RESIDENT_ROWMAX_TURNS);
-  plan->clusters = clusters_at_once(problem->multiprocessors, cluster) / problem->batch;
-  plan->clusters = smaller(larger(larger(plan->clusters, least), 1), plan->tiles);
-  plan->grid = problem->batch * plan->clusters * cluster;
+  plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, WGMMA_TILE);
   plan->a_box_rows = WGMMA_TILE, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = WGMMA_TILE;
   plan->shared_bytes = plan->steps * (RESIDENT_B_BYTES + stages * panel) +
                        (problem->is_softmax ? RESIDENT_STAGING_BYTES : 0) +
                        RESIDENT_SLOT_BYTES(problem->is_softmax, cluster) + WGMMA_BARRIER_BYTES;
+  /* A block has room for the maxima of RESIDENT_ROWMAX_TURNS tiles. */
+  const int64_t least = problem->is_softmax ? 1 : divide_up(plan->tiles, cluster * RESIDENT_ROWMAX_TURNS);
+  return clusters_deal(problem, variant, least, plan);
 }
 
-static void plan_teams(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
-  const int64_t cluster = plan->variant->cluster;
-  plan->resident = true;
-  plan->tiles = divide_up(problem->m, TEAM_ROWS);
-  plan->clusters = clusters_at_once(problem->multiprocessors, cluster) / problem->batch;
-  plan->clusters = smaller(larger(plan->clusters, 1), plan->tiles);
-  plan->grid = problem->batch * plan->clusters * cluster;
-  plan->a_box_rows = TEAM_ROWS, plan->b_box_rows = 16, plan->p_box_rows = TEAM_BOX_ROWS(plan->steps);
-  plan->shared_bytes = TEAM_SHARED_BYTES(plan->steps, cluster);
-}
-
-static void plan_streamed(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
-  const int64_t cluster = plan->variant->cluster;
+bool gemm_softmax_streamed_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, WGMMA_TILE);
+  const struct gemm_softmax_variant *variant = streamed_variant_of(problem, plan->tiles);
+  if (!variant) return false;
+  const int64_t cluster = variant->cluster;
+  plan->kernel = &variant->kernel, plan->cluster = cluster;
   plan->clusters = smaller(clusters_at_once(problem->multiprocessors, cluster), plan->tiles * problem->batch);
   plan->column_blocks = divide_up(problem->n, cluster * WGMMA_COLUMNS);
   plan->grid = plan->clusters * cluster;
   plan->a_box_rows = STREAMED_ROWS / cluster, plan->b_box_rows = WGMMA_COLUMNS, plan->p_box_rows = 16;
   plan->shared_bytes = STREAMED_RING_BYTES + (problem->is_softmax ? STREAMED_STAGING_BYTES : 0) +
                        STREAMED_SLOT_BYTES(cluster) + WGMMA_BARRIER_BYTES;
+  return true;
 }
 
-struct gemm_softmax_plan gemm_softmax_plan_of(const struct gemm_softmax_problem *problem) {
-  struct gemm_softmax_plan plan = {.steps = divide_up(problem->k, WGMMA_DEPTH),
-                                   .tiles = divide_up(problem->m, WGMMA_TILE)};
-  if (problem->n < LEAST_COLUMNS || problem->n > MOST || problem->m > MOST || problem->k > MOST || problem->k < 1 ||
-      problem->m < 1 || problem->batch < 1 || problem->batch > MOST / plan.tiles)
-    return plan;
-  const bool has_teams = problem->is_softmax && !problem->is_exact && problem->is_dealt;
-  plan.variant = has_teams ? variant_of(teams, TEAMS_LISTED, problem, TEAM_COLUMNS)
-                           : variant_of(resident, RESIDENT, problem, RESIDENT_COLUMNS);
-  if (plan.variant && resident_is_right(problem, plan.variant)) {
-    if (has_teams)
-      plan_teams(problem, &plan);
-    else
-      plan_resident(problem, &plan);
-    if (plan.grid <= MOST && plan.tiles <= MOST / problem->batch) return plan;
+bool gemm_softmax_portable_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  const int64_t columns = problem->n > 64 ? 128 : 64;
+  for (size_t i = 0; i < sizeof portable / sizeof *portable; i++) {
+    const struct portable_variant *v = &portable[i];
+    if (v->is_softmax != problem->is_softmax || v->dtype != problem->dtype || v->columns != columns) continue;
+    plan->kernel = &v->kernel, plan->cluster = 1;
+    plan->tiles = divide_up(problem->m, GEMM_SOFTMAX_ROWS);
+    plan->grid = plan->tiles * problem->batch;
+    plan->shared_bytes = v->shared_bytes;
+    return true;
   }
-  plan.resident = false;
-  plan.tiles = divide_up(problem->m, WGMMA_TILE);
-  plan.variant = streamed_variant_of(problem, plan.tiles);
-  if (plan.variant) plan_streamed(problem, &plan);
-  return plan;
+  return false;
 }

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "../../kernels/gemm_softmax/gemm_softmax_plan.h"
+#include "../../kernels/gemm_softmax/gemm_softmax_choose.h"
 #include "../support.h"
 
 enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 227 << 10 };
@@ -18,81 +18,97 @@ static struct gemm_softmax_problem random_problem(struct random *random) {
   return (struct gemm_softmax_problem){.dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
                                        .is_softmax = random_between(random, 0, 1),
                                        .is_exact = random_between(random, 0, 1),
+                                       .has_maps = random_between(random, 0, 7) != 0,
                                        .is_dealt = random_between(random, 0, 1),
                                        .batch = one_of(random, batches, 6),
                                        .m = random_between(random, 0, one_of(random, most, 6)),
                                        .n = random_between(random, 0, one_of(random, most, 6)),
                                        .k = random_between(random, 0, one_of(random, depths, 7)),
-                                       .multiprocessors = one_of(random, multiprocessors, 4)};
+                                       .multiprocessors = one_of(random, multiprocessors, 4),
+                                       .shared_bytes = MOST_SHARED_BYTES};
 }
 
-static bool has_teams(const struct gemm_softmax_problem *problem) {
-  return problem->is_softmax && !problem->is_exact && problem->is_dealt;
+static bool is_named(const struct gemm_softmax_choice *choice, const char *name) {
+  return choice && strcmp(choice->name, name) == 0;
 }
 
-/* One tile of rows after the other comes to a cluster of its matrix; all of B's columns and k are in shared memory. */
+/* One tile of rows after the other comes to a cluster of its matrix; shared memory holds all of B's columns and k. */
 static void check_resident(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
-  const int64_t cluster = plan->variant->cluster;
   cr_assert(plan->clusters >= 1 && plan->clusters <= plan->tiles);
-  cr_assert_eq(plan->grid, problem->batch * plan->clusters * cluster);
-  cr_assert_eq(plan->variant->steps > 0, has_teams(problem));
-  if (has_teams(problem)) {
-    cr_assert_geq(cluster * TEAM_COLUMNS, problem->n);
-    cr_assert_eq(plan->variant->steps, plan->steps);
-    cr_assert(plan->a_box_rows == 32 && plan->b_box_rows == 16 && plan->p_box_rows == (plan->steps == 1 ? 32 : 16));
-    return;
-  }
-  cr_assert_geq(cluster * RESIDENT_PARTS * WGMMA_COLUMNS, problem->n);
+  cr_assert_eq(plan->grid, problem->batch * plan->clusters * plan->cluster);
+  cr_assert_geq(plan->cluster * RESIDENT_PARTS * WGMMA_COLUMNS, problem->n);
   cr_assert_leq(plan->steps, RESIDENT_MOST_STEPS);
   cr_assert(plan->a_box_rows == 64 && plan->b_box_rows == 256 && plan->p_box_rows == 64);
   if (!problem->is_softmax) { /* the maxima of the tiles that a block owns */
     const int64_t turns = (plan->tiles + plan->clusters - 1) / plan->clusters;
-    cr_assert_leq(turns, RESIDENT_ROWMAX_TURNS * cluster);
+    cr_assert_leq(turns, RESIDENT_ROWMAX_TURNS * plan->cluster);
   }
 }
 
-/* Every cluster has rows, and blocks of columns cover n, no more of them than it takes. Who holds one makes two. */
+static void check_teams(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
+  cr_assert(problem->is_softmax && !problem->is_exact && problem->is_dealt);
+  cr_assert(plan->clusters >= 1 && plan->clusters <= plan->tiles);
+  cr_assert_eq(plan->grid, problem->batch * plan->clusters * plan->cluster);
+  cr_assert_geq(plan->cluster * TEAM_COLUMNS, problem->n);
+  cr_assert(plan->a_box_rows == 32 && plan->b_box_rows == 16 && plan->p_box_rows == (plan->steps == 1 ? 32 : 16));
+  cr_assert(strstr(plan->kernel->name, plan->steps == 1 ? "_k64_" : "_k128_"), "%s", plan->kernel->name);
+}
+
+/* Every cluster has rows, and the blocks of columns that it takes cover n. A kernel that holds one makes two. */
 static void check_streamed(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
-  const int64_t cluster = plan->variant->cluster, columns = cluster * WGMMA_COLUMNS;
+  const int64_t columns = plan->cluster * WGMMA_COLUMNS;
   cr_assert(plan->clusters >= 1 && plan->clusters <= plan->tiles * problem->batch);
-  cr_assert_eq(plan->grid, plan->clusters * cluster);
+  cr_assert_eq(plan->grid, plan->clusters * plan->cluster);
   cr_assert(plan->column_blocks * columns >= problem->n && (plan->column_blocks - 1) * columns < problem->n);
-  cr_assert(plan->a_box_rows * cluster == 128 && plan->b_box_rows == 256 && plan->p_box_rows == 16);
-  if (plan->variant->held) cr_assert(problem->is_softmax && !problem->is_exact && plan->column_blocks == 2);
+  cr_assert(plan->a_box_rows * plan->cluster == 128 && plan->b_box_rows == 256 && plan->p_box_rows == 16);
+  if (strstr(plan->kernel->name, "_held_"))
+    cr_assert(problem->is_softmax && !problem->is_exact && plan->column_blocks == 2);
+}
+
+/* Of all kernels of warpgroups. */
+static void check_warpgroups(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan,
+                             int64_t rows) {
+  cr_assert(problem->has_maps);
+  cr_assert(strstr(plan->kernel->name, problem->dtype == RONDO_F16 ? "_f16_" : "_bf16_"), "%s", plan->kernel->name);
+  cr_assert_eq(strstr(plan->kernel->name, "rowmax") == NULL, problem->is_softmax);
+  cr_assert(plan->steps * 64 >= problem->k && (plan->steps - 1) * 64 < problem->k);
+  cr_assert(plan->tiles * rows >= problem->m && (plan->tiles - 1) * rows < problem->m);
+  cr_assert(plan->tiles * problem->batch <= INT32_MAX && plan->grid <= INT32_MAX);
+  cr_assert_leq(plan->shared_bytes, MOST_SHARED_BYTES);
+  cr_assert_eq(plan->grid % plan->cluster, 0);
 }
 
 Test(softmax_plan, gemm_softmax_plan_keeps_what_its_kernels_rely_on) {
   struct random random = {1};
-  int64_t residents = 0, streams = 0, held = 0, portable = 0;
+  int64_t teams = 0, residents = 0, streams = 0, held = 0, portable = 0;
   for (int i = 0; i < PROBLEMS; i++) {
     const struct gemm_softmax_problem problem = random_problem(&random);
-    const struct gemm_softmax_plan plan = gemm_softmax_plan_of(&problem);
-    if (!plan.variant) {
+    struct gemm_softmax_plan plan;
+    const struct gemm_softmax_choice *choice = gemm_softmax_choose(&problem, &plan);
+    if (!choice || is_named(choice, "portable")) {
       portable++;
       continue;
     }
-    cr_assert(plan.variant->dtype == problem.dtype && plan.variant->is_softmax == problem.is_softmax);
-    cr_assert(plan.steps * 64 >= problem.k && (plan.steps - 1) * 64 < problem.k);
-    const int64_t rows = plan.resident && has_teams(&problem) ? TEAM_ROWS : 64;
-    cr_assert(plan.tiles * rows >= problem.m && (plan.tiles - 1) * rows < problem.m);
-    cr_assert(plan.tiles * problem.batch <= INT32_MAX && plan.grid <= INT32_MAX);
-    cr_assert_leq(plan.shared_bytes, MOST_SHARED_BYTES);
-    cr_assert_eq(plan.grid % plan.variant->cluster, 0);
-    if (plan.resident) {
+    check_warpgroups(&problem, &plan, is_named(choice, "teams") ? TEAM_ROWS : 64);
+    if (is_named(choice, "teams")) {
+      check_teams(&problem, &plan);
+      teams++;
+    } else if (is_named(choice, "resident")) {
       check_resident(&problem, &plan);
       residents++;
     } else {
+      cr_assert(is_named(choice, "streamed"));
       check_streamed(&problem, &plan);
       streams++;
-      held += plan.variant->held;
+      held += strstr(plan.kernel->name, "_held_") != NULL;
     }
   }
-  cr_assert(residents > 1000 && streams > 1000 && held > 100 && portable > 1000,
-            "%lld resident, %lld streamed, %lld of them held, %lld portable", (long long)residents, (long long)streams,
-            (long long)held, (long long)portable);
+  cr_assert(teams > 100 && residents > 1000 && streams > 1000 && held > 100 && portable > 1000,
+            "%lld of teams, %lld resident, %lld streamed, %lld of them held, %lld portable", (long long)teams,
+            (long long)residents, (long long)streams, (long long)held, (long long)portable);
 }
 
-/* What was measured. */
+/* The choices that were measured. */
 Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
   struct {
     int64_t m, n, k;
@@ -119,15 +135,17 @@ Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
     const struct gemm_softmax_problem problem = {.dtype = RONDO_BF16,
                                                  .is_softmax = cases[i].is_softmax,
                                                  .is_exact = cases[i].is_exact,
+                                                 .has_maps = true,
                                                  .is_dealt = cases[i].n % TEAM_GROUP == 0,
                                                  .batch = 1,
                                                  .m = cases[i].m,
                                                  .n = cases[i].n,
                                                  .k = cases[i].k,
-                                                 .multiprocessors = 132};
-    const struct gemm_softmax_plan plan = gemm_softmax_plan_of(&problem);
-    cr_assert(plan.variant && strcmp(plan.variant->kernel.name, cases[i].name) == 0, "case %zu takes %s", i,
-              plan.variant ? plan.variant->kernel.name : "a portable kernel");
+                                                 .multiprocessors = 132,
+                                                 .shared_bytes = MOST_SHARED_BYTES};
+    struct gemm_softmax_plan plan;
+    cr_assert(gemm_softmax_choose(&problem, &plan), "case %zu", i);
+    cr_assert_str_eq(plan.kernel->name, cases[i].name, "case %zu", i);
     cr_assert_eq(plan.grid, cases[i].grid, "case %zu has %lld blocks", i, (long long)plan.grid);
   }
 }
@@ -137,11 +155,14 @@ Test(softmax_plan, gemm_softmax_plan_leaves_narrow_and_empty_products_to_the_por
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     const struct gemm_softmax_problem problem = {.dtype = RONDO_F16,
                                                  .is_softmax = true,
+                                                 .has_maps = true,
                                                  .batch = 1,
                                                  .m = sizes[i][0],
                                                  .n = sizes[i][1],
                                                  .k = sizes[i][2],
-                                                 .multiprocessors = 132};
-    cr_assert_null(gemm_softmax_plan_of(&problem).variant, "case %zu", i);
+                                                 .multiprocessors = 132,
+                                                 .shared_bytes = MOST_SHARED_BYTES};
+    struct gemm_softmax_plan plan;
+    cr_assert(is_named(gemm_softmax_choose(&problem, &plan), "portable"), "case %zu", i);
   }
 }

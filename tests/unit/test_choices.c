@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../../kernels/decoder/decoder_choose.h"
+#include "../../kernels/gemm_softmax/gemm_softmax_choose.h"
 #include "../../kernels/gemv/gemv_plan.h"
 #include "../support.h"
 
@@ -31,10 +32,12 @@ struct family {
   }
 
 ROWS_OF(decoder, decoder_choice, decoder_choices)
+ROWS_OF(gemm_softmax, gemm_softmax_choice, gemm_softmax_choices)
 ROWS_OF(gemv, gemv_choice, gemv_choices)
 
 static const struct family families[] = {
     {"decoder", decoder_rows},
+    {"gemm_softmax", gemm_softmax_rows},
     {"gemv", gemv_rows},
 };
 enum { FAMILIES = sizeof families / sizeof *families };

@@ -1,0 +1,74 @@
+/* gemm_softmax_choose.h - the table of the kernels of products whose rows are reduced (gemm_softmax_choose.c), and
+ * their planners.
+ *
+ * A choice says by ranges which sizes its design takes. Its planner, a pure function of problem and choice, fills a
+ * plan or refuses; its launch makes the launch of a plan. */
+#ifndef RONDO_GEMM_SOFTMAX_CHOOSE_H
+#define RONDO_GEMM_SOFTMAX_CHOOSE_H
+
+#include "gemm_softmax_wgmma.h"
+
+/* A kernel as the lists describe it. */
+struct gemm_softmax_variant {
+  struct op_kernel kernel;
+  rondo_dtype dtype;
+  bool is_softmax;
+  int64_t cluster; /* blocks that share rows */
+  bool held;       /* each makes two blocks of columns at once, the first held in 16 bits */
+  int64_t steps;   /* teams: of WGMMA_DEPTH in k; else 0, any */
+};
+
+struct gemm_softmax_problem {
+  rondo_dtype dtype;
+  bool is_softmax;
+  bool is_exact; /* results have more than 16 bits */
+  bool has_maps; /* of sm_90a: tensor maps of all operands can be made */
+  bool is_dealt; /* all columns count, in groups of TEAM_GROUP, and a map of B has the groups */
+  int64_t batch, m, n, k;
+  int64_t multiprocessors, shared_bytes;
+};
+
+struct gemm_softmax_plan {
+  const struct op_kernel *kernel;
+  int64_t steps, tiles;  /* see gemm_softmax_wgmma_parameters */
+  int64_t cluster;       /* blocks that share rows */
+  int64_t clusters;      /* teams, resident: of a matrix; streamed: of all */
+  int64_t column_blocks; /* streamed */
+  int64_t a_box_rows, b_box_rows, p_box_rows;
+  int64_t grid, shared_bytes;
+};
+
+struct gemm_softmax_range {
+  int64_t least, most;
+};
+
+struct gemm_softmax_choice {
+  const char *name, *why;
+  bool needs_maps, needs_deal; /* has_maps; is_dealt, and a softmax in 16 bits */
+  struct gemm_softmax_range n, k;
+  bool (*plan)(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
+  void (*launch)(const struct op_call *call, const struct gemm_softmax_plan *plan, struct op_launches *launches);
+};
+
+/* In the order in which they are tried. */
+const struct gemm_softmax_choice *gemm_softmax_choices(size_t *count);
+/* The first choice that takes the problem, and its plan; NULL: none does. */
+const struct gemm_softmax_choice *gemm_softmax_choose(const struct gemm_softmax_problem *problem,
+                                                      struct gemm_softmax_plan *plan);
+
+/* gemm_softmax_plan.c */
+bool gemm_softmax_teams_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
+bool gemm_softmax_resident_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
+bool gemm_softmax_streamed_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
+bool gemm_softmax_portable_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
+
+/* gemm_softmax_launch.c */
+struct gemm_softmax_problem gemm_softmax_problem_of(const struct op_call *call, const struct chip *chip);
+void gemm_softmax_teams_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
+                               struct op_launches *launches);
+void gemm_softmax_wgmma_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
+                               struct op_launches *launches);
+void gemm_softmax_portable_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
+                                  struct op_launches *launches);
+
+#endif
