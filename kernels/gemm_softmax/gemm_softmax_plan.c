@@ -20,7 +20,8 @@ enum {
 struct portable_variant {
   struct op_kernel kernel;
   rondo_dtype dtype;
-  int64_t columns, shared_bytes;
+  int64_t columns;
+  uint32_t shared_bytes;
   bool is_softmax;
 };
 
