@@ -1,5 +1,5 @@
-/* list_kernels.c - prints what the families list, for build/compare-kernels: a line for each kernel with its name, the
- * bytes of its parameter struct in C, the most threads of a block, and the chips that have it. */
+/* list_kernels.c - prints the families' lists of kernels for build/compare-kernels: a line for each kernel with its
+ * name, the bytes of its parameter struct in C, the most threads of a block, and its chips. */
 #include <stdio.h>
 
 #include "../kernels/append/append.h"

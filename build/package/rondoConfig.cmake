@@ -1,9 +1,9 @@
-# find_package(rondo) makes rondo::rondo, the shared library, and rondo::rondo_static. All paths follow from where this
-# file is; REALPATH, because CMake may have come here through Debian's link /lib. Nothing asks for a language: a project
-# in CUDA or Fortran has no C, and FindThreads wants it.
+# find_package(rondo) defines rondo::rondo, the shared library, and rondo::rondo_static. All paths follow from the folder of
+# this file; REALPATH, since CMake may have reached it through Debian's link /lib. The file does not use FindThreads, which
+# needs C: a project in CUDA or Fortran may not have C.
 get_filename_component(_rondo_libraries "${CMAKE_CURRENT_LIST_DIR}/../.." REALPATH)
 string(REGEX REPLACE "/@LIBDIR@$" "" _rondo_prefix "${_rondo_libraries}")
-if(_rondo_prefix STREQUAL _rondo_libraries) # libraries are not below PREFIX
+if(_rondo_prefix STREQUAL _rondo_libraries) # the libraries are outside of PREFIX
   set(_rondo_prefix "@PREFIX@")
 endif()
 
@@ -18,7 +18,7 @@ if(NOT TARGET rondo::rondo)
   set_target_properties(rondo::rondo_static PROPERTIES
     IMPORTED_LOCATION "${_rondo_libraries}/librondo.a"
     INTERFACE_LINK_LIBRARIES "mimalloc;m;dl;pthread"
-    INTERFACE_LINK_OPTIONS "LINKER:-z,nodelete" # a plugin with threads of Rondo's and mimalloc's stays
+    INTERFACE_LINK_OPTIONS "LINKER:-z,nodelete" # a plugin with threads of Rondo and mimalloc must not be unloaded
     INTERFACE_INCLUDE_DIRECTORIES "${_rondo_prefix}/include")
 endif()
 

@@ -1,5 +1,5 @@
-# A program asks for 0.1 or 1: before 1.0 every minor version may break what was, afterwards every major one. One that
-# asks for 0 takes any before 1.0, and one that asks for a range, such as 0.1...<0.3, says itself what it takes.
+# A project requests a series, 0.1 or 1: before 1.0 a new minor version may break programs, later only a new major version.
+# The request 0 accepts every version before 1.0. A range, such as 0.1...<0.3, accepts the versions inside it.
 set(PACKAGE_VERSION @VERSION@)
 string(REGEX MATCH "^(0\\.[0-9]+|[1-9][0-9]*)" _rondo_series ${PACKAGE_VERSION})
 
