@@ -60,6 +60,8 @@ uint64_t random_bits(struct random *random);
 double random_uniform(struct random *random); /* [0, 1) */
 double random_normal(struct random *random);
 int64_t random_between(struct random *random, int64_t low, int64_t high); /* both included */
+/* An element of an array. */
+#define RANDOM_OF(random, array) ((array)[random_between((random), 0, (int64_t)(sizeof(array) / sizeof *(array)) - 1)])
 
 /* Ends the test as skipped where valgrind runs it: what it cannot be asked for there. */
 void skip_under_valgrind(const char *reason);

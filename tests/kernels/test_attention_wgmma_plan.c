@@ -15,10 +15,6 @@ static const struct chip h200 = {90, 132, 232448};
 
 /* ---- Plans ------------------------------------------------------------------------------------------------------- */
 
-static int64_t one_of(struct random *random, const int64_t *values, int64_t count) {
-  return values[random_between(random, 0, count - 1)];
-}
-
 /* Mostly one that is taken. */
 static struct attention_wgmma_problem random_problem(struct random *random) {
   static const int64_t multiprocessors[] = {1, 16, 78, 114, 132}, dimensions[] = {64, 128, 256},
@@ -27,7 +23,7 @@ static struct attention_wgmma_problem random_problem(struct random *random) {
   const bool causal = random_between(random, 0, 1);
   return (struct attention_wgmma_problem){
       .chip = CHIP_SM_90A,
-      .multiprocessors = one_of(random, multiprocessors, 5),
+      .multiprocessors = RANDOM_OF(random, multiprocessors),
       .shared_bytes = 232448,
       .dtype = random_between(random, 0, 1) ? RONDO_F16 : RONDO_BF16,
       .causal = causal,
@@ -37,11 +33,11 @@ static struct attention_wgmma_problem random_problem(struct random *random) {
       .soft_cap = random_between(random, 0, 2) ? 0.0f : 30.0f,
       .window = causal && random_between(random, 0, 1) ? random_between(random, 1, 2000) : 0,
       .batch = random_between(random, 1, 9),
-      .query_heads = kv_heads * one_of(random, groups, 4),
+      .query_heads = kv_heads * RANDOM_OF(random, groups),
       .kv_heads = kv_heads,
       .query_length = random_between(random, 64, 2000),
       .capacity = random_between(random, 1, 3000),
-      .head_dimension = one_of(random, dimensions, 3)};
+      .head_dimension = RANDOM_OF(random, dimensions)};
 }
 
 static int64_t divided_up(int64_t value, int64_t by) { return (value + by - 1) / by; }

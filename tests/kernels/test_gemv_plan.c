@@ -1,160 +1,342 @@
-/* test_gemv_plan.c - which kernel multiplies, and how rows and k are dealt to its blocks and warps: what the kernels
- * ask of a plan (gemv_integer.cu, gemv_quads.cuh) holds for every plan, and what rondo.h promises of the order of sums.
- */
+/* test_gemv_plan.c - the plans of gemv, for problems of all kinds and every design. A plan gives each row and each
+ * element of k to a warp once, stays within the limits of its chip and kernel, lays out what the kernel relies on, is a
+ * function of the problem alone, and cuts k alike for all counts of vectors of a class, as rondo.h promises. Problems
+ * that a design cannot do get no plan of it. Needs no GPU. Faults that would show: a row that no block has, shared
+ * memory that overlaps or is too large, an order of sums that changes with the neighbours. */
 #include <criterion/criterion.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
-#include "../../kernels/gemv/gemv_plan.h"
-#include "../oracles/gemv_oracle.h"
-#include "test_gemv_problem.h"
+#include "../oracles/gemv_designs.h"
 
-enum { MOST_SHARED_BYTES = 96 << 10, SHAPES = 20000 };
+enum { PROBLEMS = 200000, CLASS_PROBLEMS = 50000 };
 
-static const uint32_t chips[] = {CHIP_SM_80, CHIP_SM_90A, CHIP_SM_100A};
-static const int64_t multiprocessors[] = {1, 108, 132, 148};
-/* Rows that finishing takes at a time: one, gate and up, a block of NVFP4 results, or both. */
-static const int64_t row_multiples[] = {1, 2, 16, 32};
+#define REQUIRE(condition)                                                                                             \
+  cr_assert((condition), "%s, %s for %s: %s", design->name, plan->kernel->name, gemv_problem_text(problem), #condition)
 
-/* ---- Problems ---------------------------------------------------------------------------------------------------- */
+/* ---- Every design ------------------------------------------------------------------------------------------------ */
 
-/* Dense operands, as gemv_select.c describes them. */
-static struct gemv_problem problem_of(struct pair pair, int64_t batch, int64_t m, int64_t k, int64_t count) {
-  struct gemv_problem problem = {.weights = pair.weights,
-                                 .vectors = pair.vectors,
-                                 .batch = batch,
-                                 .m = m,
-                                 .k = k,
-                                 .count = count,
-                                 .chip = CHIP_SM_90A,
-                                 .multiprocessors = 132,
-                                 .row_multiple = 1,
-                                 .scale_bytes = 8,
-                                 .wide_loads = true};
-  while (pair.weights == RONDO_NVFP4 && k / 16 % problem.scale_bytes) problem.scale_bytes /= 2;
-  return problem;
-}
-
-/* The size of a weight, or of a step of k that wide loads allow. */
-static int64_t step_of(rondo_dtype weights) { return weights == RONDO_NVFP4 ? 32 : weights == RONDO_E4M3 ? 16 : 8; }
-
-/* 1 to `most`, small numbers as often as large ones. */
-static int64_t random_size(struct random *random, double most) {
-  return (int64_t)exp(random_uniform(random) * log(most + 1));
-}
-
-static uint64_t random_of(struct random *random, uint64_t count) { return random_bits(random) % count; }
-
-static struct gemv_problem random_problem(struct random *random) {
-  struct pair pair = pairs[random_of(random, PAIRS)];
-  int64_t multiple = row_multiples[random_of(random, 4)];
-  int64_t m = random_size(random, 200000), k = random_size(random, 4096) * step_of(pair.weights);
-  struct gemv_problem problem = problem_of(pair, random_size(random, 300), (m + multiple - 1) / multiple * multiple, k,
-                                           1 + (int64_t)random_of(random, 16));
-  problem.chip = chips[random_of(random, 3)];
-  problem.multiprocessors = multiprocessors[random_of(random, 4)];
-  problem.row_multiple = multiple;
-  problem.finishing = multiple > 1 || random_of(random, 2);
-  problem.one_order = random_of(random, 4) == 0;
-  if (pair.weights == RONDO_NVFP4) {
-    problem.blocked_scales = random_of(random, 2);
-    if (random_of(random, 8) == 0) problem.scale_bytes = 2;
+Test(gemv_plan, each_choice_of_the_table_is_of_one_design_here) {
+  size_t count;
+  const struct gemv_choice *choices = gemv_choices(&count);
+  for (size_t i = 0; i < count; i++) {
+    int designs = 0;
+    for (int d = 0; d < GEMV_DESIGNS; d++) designs += gemv_design_has(&gemv_designs[d], &choices[i]);
+    cr_expect_eq(designs, 1, "%s is of %d designs", choices[i].name, designs);
   }
-  return problem;
 }
 
-static const char *text_of(const struct gemv_problem *p) {
-  static char text[256];
-  snprintf(
-      text, sizeof text, "%s x %s, %d x [%d, %d], %d vectors, chip %d of %d multiprocessors, %d rows at a time%s%s%s",
-      rondo_dtype_name(p->weights), rondo_dtype_name(p->vectors), (int)p->batch, (int)p->m, (int)p->k, (int)p->count,
-      (int)p->chip, (int)p->multiprocessors, (int)p->row_multiple, p->finishing ? ", finishing" : "",
-      p->one_order ? ", one order" : "", p->blocked_scales ? ", blocked scales" : "");
-  return text;
+static void check_cover(const struct gemv_design *design, const struct gemv_problem *problem,
+                        const struct gemv_plan *plan, const struct gemv_share *share) {
+  const int64_t chunks = plan->chunks ? plan->chunks : 1, chunk = plan->parts * share->part * share->cluster;
+  REQUIRE(share->pieces * share->rows >= problem->m && (share->pieces - 1) * share->rows < problem->m);
+  REQUIRE(!problem->finishing || share->rows % problem->row_multiple == 0);
+  REQUIRE(!share->part || (chunks * chunk >= problem->k && (chunks - 1) * chunk < problem->k));
+  REQUIRE(plan->blocks >= share->cluster && plan->blocks <= share->pieces * share->cluster);
+  REQUIRE(plan->blocks % share->cluster == 0);
 }
 
-/* Elements of k that a warp has at once: wide loads of all lanes, of which quads share rows. */
-static int64_t part_elements(const struct gemv_quads_kernel *kernel) {
-  int64_t lanes = kernel->quads ? 4 * kernel->quads : 32;
-  return lanes * 128 / (int64_t)rondo_dtype_bits(kernel->of.weights) * kernel->slices;
+static void check_limits(const struct gemv_design *design, const struct gemv_problem *problem,
+                         const struct gemv_plan *plan, const struct gemv_share *share) {
+  REQUIRE(plan->kernel->chips & problem->chip);
+  REQUIRE(plan->threads >= 32 && plan->threads % 32 == 0 && plan->threads <= plan->kernel->threads);
+  REQUIRE(plan->shared_bytes >= share->least_bytes && plan->shared_bytes <= GEMV_MOST_SHARED_BYTES);
+  REQUIRE(plan->blocks <= GEMV_MOST_BLOCKS);
 }
 
-static struct gemv_plan quads_plan_of(const struct gemv_problem *problem) {
-  const struct gemv_plan integer = design_plan("integer", problem);
-  return integer.kernel ? integer : design_plan("quads", problem);
+/* The same again, whatever was planned in between. */
+static void check_pure(const struct gemv_design *design, const struct gemv_problem *problem,
+                       const struct gemv_plan *plan) {
+  const struct gemv_plan again = gemv_design_plan(design, problem);
+  REQUIRE(!memcmp(&again, plan, sizeof again));
 }
 
-/* ---- What kernels ask of a plan ---------------------------------------------------------------------------------- */
-
-#define REQUIRE_PLAN(condition) cr_assert((condition), "%s: %s", plan->kernel->name, text_of(p))
-
-static void check_k(const struct gemv_problem *p, const struct gemv_plan *plan) {
-  int64_t part = part_elements(plan->design.quads), chunk = plan->parts * part * plan->design.quads->cluster;
-  enum gemv_cut cut = plan->design.quads->cut;
-  REQUIRE_PLAN(plan->parts >= 1 && plan->parts <= GEMV_MOST_PARTS && plan->chunks >= 1);
-  REQUIRE_PLAN(plan->chunks * chunk >= p->k);      /* all of it */
-  REQUIRE_PLAN((plan->chunks - 1) * chunk < p->k); /* and no chunk too many */
-  REQUIRE_PLAN(plan->chunks == 1 || cut == GEMV_CHUNKED);
-  /* Each warp has something, in the first block of a cluster at least. */
-  REQUIRE_PLAN(plan->chunks > 1 || (plan->parts - 1) * part < p->k);
-  REQUIRE_PLAN(cut != GEMV_EXACT || p->k % part == 0);
-}
-
-static void check_rows(const struct gemv_problem *p, const struct gemv_plan *plan) {
-  int64_t rows = plan->groups * plan->design.quads->rows;
-  REQUIRE_PLAN(plan->groups >= 1 && rows <= p->m && rows % p->row_multiple == 0);
-  REQUIRE_PLAN(plan->tiles * rows >= p->m && (plan->tiles - 1) * rows < p->m);
-  const int64_t cluster = plan->design.quads->cluster;
-  REQUIRE_PLAN(plan->blocks >= 1 && plan->blocks <= plan->tiles * cluster && plan->blocks % cluster == 0);
-  if (plan->design.quads->half || plan->design.quads->cut == GEMV_SINGLE ||
-      (p->finishing && plan->design.quads->cut != GEMV_CHUNKED && cluster == 1))
-    REQUIRE_PLAN(plan->blocks == plan->tiles); /* the kernel takes one tile and ends */
-}
-
-static void check_kernel(const struct gemv_problem *p, const struct gemv_plan *plan) {
-  const struct gemv_quads_kernel *kernel = plan->design.quads;
-  REQUIRE_PLAN(kernel->of.weights == p->weights && kernel->of.vectors == p->vectors);
-  REQUIRE_PLAN(kernel->of.kernel.chips & p->chip);
-  REQUIRE_PLAN(kernel->quads ? p->count <= 8 / kernel->quads * kernel->operands : p->count == 1);
-  if (kernel->of.weights == RONDO_NVFP4 && kernel->quads)
-    REQUIRE_PLAN(p->scale_bytes >= (kernel->slices > 1 ? 4 : 2) && p->k % (32 * kernel->slices) == 0);
-  if (p->blocked_scales) REQUIRE_PLAN(p->m % kernel->rows == 0);
-}
-
-static void check_limits(const struct gemv_problem *p, const struct gemv_plan *plan) {
-  const struct gemv_quads_kernel *kernel = plan->design.quads;
-  REQUIRE_PLAN(32 * plan->parts * plan->groups <= kernel->of.kernel.threads);
-  REQUIRE_PLAN(plan->shared_bytes > 0 && plan->shared_bytes <= MOST_SHARED_BYTES);
-  /* A warp's sums of each of the tile's rows and vectors, at least, and in chunks those of all of a block's tiles. */
-  int64_t teams = plan->blocks / kernel->cluster, tiles = (plan->tiles + teams - 1) / teams,
-          rows = plan->groups * kernel->rows;
-  int64_t sums = plan->parts * rows + (kernel->cut == GEMV_CHUNKED || kernel->cluster > 1 ? tiles * rows : 0);
-  REQUIRE_PLAN(plan->shared_bytes >= sums * p->count * (int64_t)sizeof(float));
-  REQUIRE_PLAN(p->batch <= 65535 && plan->blocks <= INT32_MAX);
-}
-
-static void check_plan(const struct gemv_problem *p, const struct gemv_plan *plan) {
-  check_kernel(p, plan);
-  check_k(p, plan);
-  check_rows(p, plan);
-  check_limits(p, plan);
-}
-
-Test(gemv_plan, every_plan_covers_rows_and_k_once_within_the_limits_of_its_kernel) {
-  struct random random = {.state = 41};
-  int planned = 0;
-  for (int i = 0; i < SHAPES; i++) {
-    struct gemv_problem problem = random_problem(&random);
-    struct gemv_plan plan = quads_plan_of(&problem);
+static void check_design(const struct gemv_design *design, uint64_t seed) {
+  enum { MOST_KERNELS = 64 };
+  struct random random = {.state = seed};
+  struct gemv_problem last = {0};
+  struct gemv_plan of_last = {0};
+  int planned = 0, taken[MOST_KERNELS] = {0};
+  cr_assert_leq(design->kernel_count, MOST_KERNELS);
+  for (int i = 0; i < PROBLEMS; i++) {
+    const struct gemv_problem problem = design->draw(&random);
+    const struct gemv_plan plan = gemv_design_plan(design, &problem);
+    if (of_last.kernel) check_pure(design, &last, &of_last);
+    last = problem, of_last = plan;
     if (!plan.kernel) continue;
-    check_plan(&problem, &plan);
+    const struct gemv_share share = design->share(&problem, &plan);
+    check_limits(design, &problem, &plan, &share);
+    check_cover(design, &problem, &plan, &share);
+    if (design->check) design->check(&problem, &plan);
     planned++;
+    for (int k = 0; k < design->kernel_count; k++) taken[k] += !strcmp(design->kernels[k], plan.kernel->name);
   }
-  cr_assert_gt(planned, SHAPES / 2);
+  cr_expect_gt(planned, 1000, "%s takes %d problems", design->name, planned);
+  for (int k = 0; k < design->kernel_count; k++)
+    cr_expect_gt(taken[k], 0, "%s: %s is never taken", design->name, design->kernels[k]);
 }
 
-/* ---- Which problems have one ------------------------------------------------------------------------------------- */
+Test(gemv_plan, every_plan_covers_rows_and_k_once_within_the_limits_of_chip_and_kernel) {
+  for (int d = 0; d < GEMV_DESIGNS; d++) check_design(&gemv_designs[d], 5 + (uint64_t)d);
+}
+
+/* ---- The order of sums ------------------------------------------------------------------------------------------- */
+
+/* Whether both plans add up a row in the same order. */
+static bool same_order(const struct gemv_design *design, const struct gemv_problem *a, const struct gemv_plan *of_a,
+                       const struct gemv_problem *b, const struct gemv_plan *of_b) {
+  if (!of_a->kernel || !of_b->kernel) return of_a->kernel == of_b->kernel;
+  const struct gemv_share x = design->share(a, of_a), y = design->share(b, of_b);
+  return x.part == y.part && x.order == y.order && of_a->parts == of_b->parts && of_a->chunks == of_b->chunks;
+}
+
+/* Plans for counts first to last have one order. */
+static bool check_class(const struct gemv_design *design, struct gemv_problem problem, int64_t first, int64_t last) {
+  problem.count = first;
+  const struct gemv_problem like = problem;
+  const struct gemv_plan expected = gemv_design_plan(design, &like);
+  for (; problem.count <= last; problem.count++) {
+    const struct gemv_plan plan = gemv_design_plan(design, &problem);
+    cr_assert(same_order(design, &like, &expected, &problem, &plan), "%s: %s", design->name,
+              gemv_problem_text(&problem));
+  }
+  return expected.kernel;
+}
+
+Test(gemv_plan, counts_of_a_class_are_taken_alike_and_have_one_order_of_sums) {
+  for (int d = 0; d < GEMV_DESIGNS; d++) {
+    const struct gemv_design *design = &gemv_designs[d];
+    for (int c = 0; c < 3 && design->classes[c][1]; c++) {
+      struct random random = {.state = 43};
+      int taken = 0;
+      for (int i = 0; i < CLASS_PROBLEMS; i++)
+        taken += check_class(design, design->draw(&random), design->classes[c][0], design->classes[c][1]);
+      cr_expect_gt(taken, 1000, "%s takes %d problems of class %d", design->name, taken, c);
+    }
+  }
+}
+
+Test(gemv_plan, with_one_order_any_number_of_vectors_cuts_k_alike_on_every_gpu) {
+  const struct gemv_design *design = &gemv_designs[6];
+  struct random random = {.state = 44};
+  cr_assert_str_eq(design->name, "quads");
+  for (int i = 0; i < CLASS_PROBLEMS / 2; i++) {
+    struct gemv_problem problem = gemv_draw_quads(&random), other = problem;
+    const struct gemv_problem drawn = gemv_draw_quads(&random);
+    problem.one_order = other.one_order = true;
+    check_class(design, problem, 1, 16);
+    other.chip = drawn.chip, other.multiprocessors = drawn.multiprocessors;
+    const struct gemv_plan plan = gemv_design_plan(design, &problem), elsewhere = gemv_design_plan(design, &other);
+    cr_assert(same_order(design, &problem, &plan, &other, &elsewhere), "%s", gemv_problem_text(&problem));
+  }
+}
+
+/* Neither the number of rows nor that of multiprocessors changes how the same kernel cuts k. */
+Test(gemv_plan, a_streams_cut_of_k_does_not_depend_on_rows) {
+  const struct gemv_design *design = &gemv_designs[3];
+  struct random random = {.state = 6};
+  int compared = 0;
+  cr_assert_str_eq(design->name, "stream");
+  for (int i = 0; i < CLASS_PROBLEMS; i++) {
+    const struct gemv_problem problem = design->draw(&random);
+    struct gemv_problem other = problem;
+    other.m += 32 * random_between(&random, 0, 100);
+    other.multiprocessors = random_between(&random, 1, 200);
+    const struct gemv_plan plan = gemv_design_plan(design, &problem), of_other = gemv_design_plan(design, &other);
+    if (!plan.kernel || of_other.kernel != plan.kernel) continue;
+    cr_assert(same_order(design, &problem, &plan, &other, &of_other), "%s", gemv_problem_text(&problem));
+    compared++;
+  }
+  cr_assert_gt(compared, 1000);
+}
+
+/* A row's sums are in an order of their own kernel's. */
+Test(gemv_plan, the_kernel_of_short_depends_on_k_and_the_type_alone) {
+  const struct gemv_design *design = &gemv_designs[0];
+  struct random random = {.state = 9};
+  cr_assert_str_eq(design->name, "short");
+  for (int i = 0; i < PROBLEMS; i++) {
+    const struct gemv_problem problem = design->draw(&random);
+    struct gemv_problem other = design->draw(&random);
+    other.k = problem.k, other.vectors = problem.vectors;
+    const struct op_kernel *one = gemv_design_plan(design, &problem).kernel;
+    const struct op_kernel *two = gemv_design_plan(design, &other).kernel;
+    cr_assert(!one || !two || one == two, "%s", gemv_problem_text(&problem));
+  }
+}
+
+/* ---- What is taken, and what is not ------------------------------------------------------------------------------ */
+
+static bool takes(const char *design, struct gemv_problem problem) { return gemv_plan_of(design, &problem).kernel; }
+
+/* The problem is taken; with the change it is not. */
+#define NOT(design, problem_, change)                                                                                  \
+  do {                                                                                                                 \
+    struct gemv_problem problem = problem_;                                                                            \
+    cr_expect(takes(design, problem), "%s without %s", design, #change);                                               \
+    problem.change;                                                                                                    \
+    cr_expect_not(takes(design, problem), "%s takes %s", design, #change);                                             \
+  } while (0)
+
+Test(gemv_plan, what_short_cannot_do_is_not_taken) {
+#define ONE gemv_head_problem(RONDO_NVFP4, RONDO_BF16, 1)
+  cr_assert(takes("short", gemv_head_problem(RONDO_NVFP4, RONDO_F16, 1)));
+  cr_assert(takes("short", gemv_head_problem(RONDO_NVFP4, RONDO_NVFP4, 1)));
+  NOT("short", ONE, weights = RONDO_E4M3);
+  NOT("short", ONE, vectors = RONDO_E4M3);
+  NOT("short", ONE, chip = CHIP_SM_80);
+  NOT("short", ONE, wide_loads = false);
+  NOT("short", ONE, packed_weights = false);
+  NOT("short", ONE, blocked_scales = true);
+  NOT("short", ONE, norm = true);
+  NOT("short", ONE, one_order = true);
+  NOT("short", ONE, count = 2);
+  NOT("short", ONE, k = 592);
+  NOT("short", ONE, k = 128);
+  NOT("short", ONE, k = 992);
+  NOT("short", ONE, batch = 133);
+  NOT("short", ONE, m = 100);
+  NOT("short", ONE, m = INT64_C(120) * 132);
+  NOT("short", ONE, m = INT64_C(512) * 132 + 1);
+  NOT("short", ONE, batch = 100); /* a block each, and 32 multiprocessors without */
+  struct gemv_problem problem = ONE;
+  problem.m = INT64_C(120) * 132 + 1;
+  cr_expect(takes("short", problem));
+  problem.m = INT64_C(512) * 132;
+  cr_expect(takes("short", problem));
+  problem.batch = 132, problem.m = 371;
+  cr_expect(takes("short", problem));
+#undef ONE
+}
+
+Test(gemv_plan, what_rows_cannot_do_is_not_taken) {
+#define EIGHT gemv_head_problem(RONDO_NVFP4, RONDO_BF16, 8)
+  for (int64_t count = 2; count <= 16; count++) {
+    cr_assert(takes("rows", gemv_head_problem(RONDO_NVFP4, RONDO_NVFP4, count)));
+    cr_assert(takes("rows", gemv_head_problem(RONDO_NVFP4, RONDO_BF16, count)));
+    cr_assert(takes("rows", gemv_head_problem(RONDO_E4M3, RONDO_F16, count)));
+    cr_assert(takes("rows", gemv_head_problem(RONDO_E4M3, RONDO_BF16, count)));
+  }
+  NOT("rows", gemv_head_problem(RONDO_E4M3, RONDO_BF16, 1), k = 512); /* another design is faster */
+  NOT("rows", EIGHT, count = 1);
+  NOT("rows", EIGHT, weights = RONDO_BF16);
+  NOT("rows", EIGHT, chip = CHIP_SM_80);
+  NOT("rows", EIGHT, wide_loads = false);
+  NOT("rows", EIGHT, packed_weights = false);
+  NOT("rows", EIGHT, blocked_scales = true);
+  NOT("rows", EIGHT, norm = true);
+  NOT("rows", EIGHT, one_order = true);
+  NOT("rows", EIGHT, k = 592);
+  NOT("rows", EIGHT, k = 352);
+  NOT("rows", EIGHT, k = 1056);
+  NOT("rows", EIGHT, batch = 133);
+  NOT("rows", EIGHT, m = 31680); /* 240 rows a multiprocessor */
+#undef EIGHT
+}
+
+/* 7168 x 16384; of several vectors k is 14336. */
+static struct gemv_problem large(rondo_dtype vectors, int64_t count) {
+  struct gemv_problem problem = gemv_dense_problem(RONDO_NVFP4, vectors, 1, 7168, count > 1 ? 14336 : 16384, count);
+  problem.dense_weights = true;
+  return problem;
+}
+
+Test(gemv_plan, what_the_ring_cannot_do_is_not_taken) {
+#define ONE large(RONDO_BF16, 1)
+  cr_assert(takes("ring", large(RONDO_F16, 1)) && takes("ring", large(RONDO_NVFP4, 2)));
+  NOT("ring", ONE, weights = RONDO_E4M3);
+  NOT("ring", ONE, chip = CHIP_SM_80);
+  NOT("ring", ONE, wide_loads = false);
+  NOT("ring", ONE, dense_weights = false);
+  NOT("ring", ONE, blocked_scales = true);
+  NOT("ring", ONE, norm = true);
+  NOT("ring", ONE, one_order = true);
+  NOT("ring", ONE, count = 2);
+  NOT("ring", ONE, k = 16384 - 32);
+  NOT("ring", ONE, batch = 65536);
+#undef ONE
+}
+
+Test(gemv_plan, a_ring_that_would_leave_multiprocessors_idle_is_not_taken) {
+  struct gemv_problem problem = large(RONDO_NVFP4, 4);
+  problem.m = 1024;
+  for (problem.batch = 7; problem.batch <= 500; problem.batch++) {
+    const struct gemv_plan plan = gemv_plan_of("ring", &problem);
+    const int64_t blocks = plan.blocks * problem.batch, waves = (blocks + 131) / 132;
+    if (plan.kernel) cr_expect_geq(blocks * 10, waves * 132 * 9, "%d matrices", (int)problem.batch);
+  }
+  problem.batch = 66;
+  cr_expect(takes("ring", problem));
+  problem.batch = 100;
+  cr_expect_not(takes("ring", problem));
+}
+
+Test(gemv_plan, what_streams_cannot_do_is_not_taken) {
+#define SIXTEEN gemv_dense_problem(RONDO_NVFP4, RONDO_BF16, 1, 7168, 16384, 16)
+  for (int64_t count = 2; count <= 16; count++) {
+    cr_assert(takes("stream", gemv_dense_problem(RONDO_NVFP4, RONDO_BF16, 1, 7168, 16384, count)));
+    cr_assert(takes("stream", gemv_dense_problem(RONDO_NVFP4, RONDO_F16, 1, 7168, 16384, count)));
+    cr_assert(takes("stream", gemv_dense_problem(RONDO_NVFP4, RONDO_NVFP4, 1, 7168, 16384, count)));
+  }
+  NOT("stream", SIXTEEN, weights = RONDO_E4M3);
+  NOT("stream", SIXTEEN, chip = CHIP_SM_80);
+  NOT("stream", SIXTEEN, wide_loads = false);
+  NOT("stream", SIXTEEN, blocked_scales = true);
+  NOT("stream", SIXTEEN, one_order = true);
+  NOT("stream", SIXTEEN, scale_bytes = 4);
+  NOT("stream", SIXTEEN, count = 1);
+  NOT("stream", SIXTEEN, k = 16384 - 32);
+  NOT("stream", SIXTEEN, m = 15);
+  NOT("stream", SIXTEEN, batch = 65536);
+#undef SIXTEEN
+}
+
+/* Results of gate and up in NVFP4 come from 32 rows at a time: two groups, so that parts are half as many. */
+Test(gemv_plan, a_streams_tile_has_all_rows_that_the_epilogue_takes_at_a_time) {
+  for (int64_t count = 2; count <= 16; count++)
+    for (int64_t multiple = 1; multiple <= 32; multiple *= 2) {
+      struct gemv_problem problem = gemv_dense_problem(RONDO_NVFP4, RONDO_F16, 1, 7168, 16384, count);
+      problem.finishing = true, problem.row_multiple = multiple;
+      const struct gemv_plan plan = gemv_plan_of("stream", &problem);
+      cr_assert(plan.kernel && plan.design.stream.kernel->cluster > 1);
+      cr_assert_eq(plan.groups * 16 % multiple, 0);
+    }
+}
+
+/* All multiprocessors have a block, and blocks as many tiles as each other, but for a matrix's last. */
+Test(gemv_plan, streams_of_large_matrices_fill_the_multiprocessors) {
+  static const struct {
+    int64_t batch, m, k, count, blocks;
+  } cases[] = {{1, 7168, 16384, 16, 128},  {8, 4096, 7168, 16, 16},   {8, 4096, 7168, 8, 16},
+               {1, 128256, 4096, 16, 132}, {1, 14336, 4096, 16, 128}, {1, 4096, 14336, 8, 128}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct gemv_problem problem =
+        gemv_dense_problem(RONDO_NVFP4, RONDO_NVFP4, cases[i].batch, cases[i].m, cases[i].k, cases[i].count);
+    cr_expect_eq(gemv_plan_of("stream", &problem).blocks, cases[i].blocks, "%s", gemv_problem_text(&problem));
+  }
+}
+
+Test(gemv_plan, what_tall_cannot_do_is_not_taken) {
+#define SIXTEEN gemv_head_problem(RONDO_BF16, RONDO_BF16, 16)
+  for (int64_t count = 1; count <= 16; count++) {
+    cr_assert(takes("tall", gemv_head_problem(RONDO_F16, RONDO_F16, count)));
+    cr_assert(takes("tall", gemv_head_problem(RONDO_BF16, RONDO_BF16, count)));
+  }
+  NOT("tall", SIXTEEN, weights = RONDO_NVFP4);
+  NOT("tall", SIXTEEN, weights = RONDO_E4M3);
+  NOT("tall", SIXTEEN, chip = CHIP_SM_80);
+  NOT("tall", SIXTEEN, wide_loads = false);
+  NOT("tall", SIXTEEN, packed_weights = false);
+  NOT("tall", SIXTEEN, finishing = true);
+  NOT("tall", SIXTEEN, one_order = true);
+  NOT("tall", SIXTEEN, k = 584);
+  NOT("tall", SIXTEEN, k = 2080);
+  NOT("tall", SIXTEEN, k = 224);
+  NOT("tall", SIXTEEN, batch = 133);
+  NOT("tall", SIXTEEN, m = 594 * 16 - 16); /* less than 4.5 tiles a multiprocessor */
+#undef SIXTEEN
+}
+
+/* ---- Integer and quads ------------------------------------------------------------------------------------------- */
 
 static const struct shape {
   int64_t batch, m, k;
@@ -167,101 +349,48 @@ static const struct shape {
 };
 enum { LANGUAGE_MODELS = sizeof language_models / sizeof language_models[0] };
 
-/* On every chip, whatever is done to the results. */
+static const rondo_dtype types[][2] = {
+    {RONDO_F16, RONDO_F16},   {RONDO_BF16, RONDO_BF16},  {RONDO_E4M3, RONDO_F16},    {RONDO_E4M3, RONDO_BF16},
+    {RONDO_NVFP4, RONDO_F16}, {RONDO_NVFP4, RONDO_BF16}, {RONDO_NVFP4, RONDO_NVFP4},
+};
+enum { TYPES = sizeof types / sizeof types[0] };
+
+/* On every chip, with every multiple of rows that the epilogue may take at a time. */
 static void check_fast(struct gemv_problem p) {
+  static const uint32_t chips[] = {CHIP_SM_80, CHIP_SM_90A, CHIP_SM_100A};
+  static const int64_t multiprocessors[] = {1, 108, 132, 148}, row_multiples[] = {1, 2, 16, 32};
   for (int i = 0; i < 3 * 4 * 4; i++) {
     p.chip = chips[i % 3], p.multiprocessors = multiprocessors[i / 3 % 4], p.row_multiple = row_multiples[i / 12];
     p.finishing = p.row_multiple > 1;
-    struct gemv_plan plan = quads_plan_of(&p);
-    cr_assert(plan.kernel, "%s", text_of(&p));
-    check_plan(&p, &plan);
+    cr_assert(takes("integer", p) || takes("quads", p), "%s", gemv_problem_text(&p));
   }
 }
 
 Test(gemv_plan, the_shapes_of_language_models_have_a_fast_kernel_with_any_types_and_count) {
-  for (int pair = 0; pair < PAIRS; pair++)
+  for (int t = 0; t < TYPES; t++)
     for (int s = 0; s < LANGUAGE_MODELS; s++)
       for (int64_t count = 1; count <= GEMV_COUNT; count++)
         for (int options = 0; options < 4; options++) {
           const struct shape *shape = &language_models[s];
-          struct gemv_problem problem = problem_of(pairs[pair], shape->batch, shape->m, shape->k, count);
+          struct gemv_problem problem =
+              gemv_dense_problem(types[t][0], types[t][1], shape->batch, shape->m, shape->k, count);
           problem.one_order = options & 1;
-          problem.blocked_scales = options & 2 && pairs[pair].weights == RONDO_NVFP4;
+          problem.blocked_scales = options & 2 && types[t][0] == RONDO_NVFP4;
           check_fast(problem);
         }
 }
 
-Test(gemv_plan, what_wide_loads_cannot_take_has_no_plan) {
-  for (int pair = 0; pair < PAIRS; pair++)
-    for (int64_t count = 1; count <= GEMV_COUNT; count++) {
-      struct gemv_problem problem = problem_of(pairs[pair], 1, 4096, 4096, count);
-      cr_assert(quads_plan_of(&problem).kernel);
-      problem.wide_loads = false;
-      cr_assert_null(quads_plan_of(&problem).kernel);
-      problem.wide_loads = true, problem.batch = 65536; /* more than a grid has in its second dimension */
-      cr_assert_null(quads_plan_of(&problem).kernel);
-    }
-}
-
-/* ---- The order of sums ------------------------------------------------------------------------------------------- */
-
-static bool same_cut(const struct gemv_plan *a, const struct gemv_plan *b) {
-  if (!a->kernel || !b->kernel) return a->kernel == b->kernel;
-  return part_elements(a->design.quads) == part_elements(b->design.quads) && a->parts == b->parts &&
-         a->chunks == b->chunks && a->design.quads->quads == b->design.quads->quads;
-}
-
-static bool same_plan(const struct gemv_plan *a, const struct gemv_plan *b) {
-  return a->kernel == b->kernel && a->parts == b->parts && a->groups == b->groups && a->chunks == b->chunks &&
-         a->tiles == b->tiles && a->blocks == b->blocks && a->shared_bytes == b->shared_bytes &&
-         a->starts_one == b->starts_one;
-}
-
-Test(gemv_plan, a_problem_has_the_same_plan_whatever_was_planned_before) {
-  struct gemv_problem *problems = malloc(SHAPES * sizeof *problems);
-  struct gemv_plan *plans = malloc(SHAPES * sizeof *plans);
-  struct random random = {.state = 42};
-  for (int i = 0; i < SHAPES; i++) {
-    problems[i] = random_problem(&random);
-    plans[i] = quads_plan_of(&problems[i]);
-  }
-  for (int i = SHAPES; i--;) {
-    struct gemv_plan again = quads_plan_of(&problems[i]);
-    cr_assert(same_plan(&plans[i], &again), "%s", text_of(&problems[i]));
-  }
-  free(plans);
-  free(problems);
-}
-
-/* Plans for counts first .. last cut k as that for `last` does. */
-static void check_counts(struct gemv_problem p, int64_t first, int64_t last) {
-  p.count = last;
-  struct gemv_plan expected = quads_plan_of(&p);
-  for (p.count = first; p.count < last; p.count++) {
-    struct gemv_plan plan = quads_plan_of(&p);
-    cr_assert(same_cut(&plan, &expected), "%s", text_of(&p));
-  }
-}
-
-Test(gemv_plan, two_to_four_five_to_eight_and_more_vectors_cut_k_alike_each) {
-  struct random random = {.state = 43};
-  for (int i = 0; i < SHAPES; i++) {
-    struct gemv_problem problem = random_problem(&random);
-    problem.one_order = false;
-    check_counts(problem, 2, 4);
-    check_counts(problem, 5, 8);
-    check_counts(problem, 9, 16);
-  }
-}
-
-Test(gemv_plan, with_one_order_any_number_of_vectors_cuts_k_alike_on_every_gpu) {
-  struct random random = {.state = 44};
-  for (int i = 0; i < SHAPES; i++) {
-    struct gemv_problem problem = random_problem(&random), other = problem;
-    problem.one_order = other.one_order = true;
-    check_counts(problem, 1, 16);
-    other.chip = chips[random_of(&random, 3)], other.multiprocessors = multiprocessors[random_of(&random, 4)];
-    struct gemv_plan plan = quads_plan_of(&problem), elsewhere = quads_plan_of(&other);
-    cr_assert(same_cut(&plan, &elsewhere), "%s", text_of(&problem));
-  }
+Test(gemv_plan, what_wide_loads_cannot_take_is_left_to_scalar) {
+  for (int t = 0; t < TYPES; t++)
+    for (int64_t count = 1; count <= GEMV_COUNT; count++)
+      for (int many = 0; many < 2; many++) {
+        struct gemv_problem problem = gemv_dense_problem(types[t][0], types[t][1], 1, 4096, 4096, count);
+        cr_assert(takes("integer", problem) || takes("quads", problem));
+        if (many)
+          problem.batch = 65536; /* more than a grid has in its second dimension */
+        else
+          problem.wide_loads = false;
+        cr_assert_not(takes("integer", problem) || takes("quads", problem), "%s", gemv_problem_text(&problem));
+        cr_assert(takes("scalar", problem));
+      }
 }

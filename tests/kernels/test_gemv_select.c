@@ -1,7 +1,10 @@
 /* test_gemv_select.c - what rondo.h says of the order of sums, of the kernels that are launched: within a class of
  * counts a product has one kernel, which cuts k in one way. The plans' own tests ask each of them alone; here is which
  * of them is asked first, too. */
-#include "test_gemv_launch.h"
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "../oracles/gemv_launch.h"
 
 /* Shapes of language models, and others that more than one plan would take. */
 static const struct {

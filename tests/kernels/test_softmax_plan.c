@@ -8,10 +8,6 @@
 
 enum { PROBLEMS = 200000, MOST_SHARED_BYTES = 227 << 10 };
 
-static int64_t one_of(struct random *random, const int64_t *values, int64_t count) {
-  return values[random_between(random, 0, count - 1)];
-}
-
 static struct gemm_softmax_problem random_problem(struct random *random) {
   static const int64_t most[] = {1, 64, 300, 5000, 100000, (int64_t)1 << 31}, batches[] = {1, 1, 2, 7, 300, 1 << 20};
   static const int64_t depths[] = {1, 64, 65, 128, 129, 512, 100000}, multiprocessors[] = {1, 78, 132, 148};
@@ -20,11 +16,11 @@ static struct gemm_softmax_problem random_problem(struct random *random) {
                                        .is_exact = random_between(random, 0, 1),
                                        .has_maps = random_between(random, 0, 7) != 0,
                                        .is_dealt = random_between(random, 0, 1),
-                                       .batch = one_of(random, batches, 6),
-                                       .m = random_between(random, 0, one_of(random, most, 6)),
-                                       .n = random_between(random, 0, one_of(random, most, 6)),
-                                       .k = random_between(random, 0, one_of(random, depths, 7)),
-                                       .multiprocessors = one_of(random, multiprocessors, 4),
+                                       .batch = RANDOM_OF(random, batches),
+                                       .m = random_between(random, 0, RANDOM_OF(random, most)),
+                                       .n = random_between(random, 0, RANDOM_OF(random, most)),
+                                       .k = random_between(random, 0, RANDOM_OF(random, depths)),
+                                       .multiprocessors = RANDOM_OF(random, multiprocessors),
                                        .shared_bytes = MOST_SHARED_BYTES};
 }
 

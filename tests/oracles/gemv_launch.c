@@ -1,16 +1,12 @@
-/* test_gemv_launch.h - the launch that the library selects for a product on an H200. Needs no GPU. */
-#ifndef RONDO_TEST_GEMV_LAUNCH_H
-#define RONDO_TEST_GEMV_LAUNCH_H
+/* gemv_launch.c - see gemv_launch.h. */
+#include "gemv_launch.h"
 
 #include <criterion/criterion.h>
 
-#include "../../kernels/gemv/gemv.h"
 #include "../../runtime/graph.h"
 #include "../../runtime/plan.h"
-#include "../support.h"
 
-/* The launch of the trial's only task, which there is one of; ends the trial. Weights are settled unless written. */
-static inline struct op_launch selected_launch(struct trial *trial, bool written) {
+struct op_launch selected_launch(struct trial *trial, bool written) {
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_launches launches;
   struct op_task task = graph_op_task(trial->graph, &trial->graph->tasks[0], operands);
@@ -22,19 +18,8 @@ static inline struct op_launch selected_launch(struct trial *trial, bool written
   return launches.items[0];
 }
 
-struct described {
-  rondo_dtype vectors;
-  int64_t m, k;  /* 0: 7168, 16384 */
-  int64_t count; /* of vectors; 0: one */
-  int64_t gap;   /* elements behind each row of the weights */
-  rondo_scale_layout layout;
-  float norm_epsilon;
-  int32_t one_order, silu_mul;
-  bool written; /* the weights are an input: something writes them in each replay */
-};
-
-static inline rondo_tensor columns_of(rondo_graph *graph, bool written, const char *name, rondo_dtype dtype,
-                                      int64_t rows, int64_t columns, int64_t gap) {
+static rondo_tensor columns_of(rondo_graph *graph, bool written, const char *name, rondo_dtype dtype, int64_t rows,
+                               int64_t columns, int64_t gap) {
   rondo_tensor whole, view;
   int64_t shape[] = {rows, columns + gap}, zero[] = {0, 0}, extent[] = {rows, columns};
   REQUIRE_OK((written ? rondo_input : rondo_constant)(graph, name, dtype, 2, shape, &whole));
@@ -43,7 +28,7 @@ static inline rondo_tensor columns_of(rondo_graph *graph, bool written, const ch
   return view;
 }
 
-static inline struct op_launch launch_of(struct described what) {
+struct op_launch launch_of(struct described what) {
   struct trial trial;
   const int64_t m = what.m ? what.m : 7168, k = what.k ? what.k : 16384, count = what.count ? what.count : 1;
   trial_describe(&trial, RONDO_BACKEND_HOST);
@@ -60,5 +45,3 @@ static inline struct op_launch launch_of(struct described what) {
   REQUIRE_OK(rondo_add_gemv(trial.graph, &desc));
   return selected_launch(&trial, what.written);
 }
-
-#endif
