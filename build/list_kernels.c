@@ -14,9 +14,9 @@
 #include "../kernels/copy/transfer.h"
 #include "../kernels/decoder/attention_block.h"
 #include "../kernels/decoder/attention_block_wide.h"
-#include "../kernels/decoder/attention_rows.h"
+#include "../kernels/decoder/attention_several_tokens.h"
 #include "../kernels/decoder/feed_forward.h"
-#include "../kernels/decoder/feed_forward_one.h"
+#include "../kernels/decoder/feed_forward_known.h"
 #include "../kernels/decoder/feed_forward_stream.h"
 #include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
@@ -55,10 +55,10 @@ int main(void) {
   TRANSFER_KERNELS(PRINT);
   ATTENTION_BLOCK_KERNELS(PRINT);
   ATTENTION_BLOCK_WIDE_KERNELS(PRINT);
-  ATTENTION_ROWS_KERNELS(PRINT);
+  ATTENTION_SEVERAL_TOKENS_KERNELS(PRINT);
   FEED_FORWARD_KERNELS(PRINT);
-  FEED_FORWARD_ONE_KERNELS(PRINT);
-  FEED_FORWARD_ROWS_KERNELS(PRINT);
+  FEED_FORWARD_ONE_TOKEN_KERNELS(PRINT);
+  FEED_FORWARD_SEVERAL_TOKENS_KERNELS(PRINT);
   FEED_FORWARD_STREAM_KERNELS(PRINT);
   SUM_PARTS_KERNELS(PRINT);
   EMBED_KERNELS(PRINT);

@@ -129,13 +129,13 @@ template <typename Size> __device__ __forceinline__ void attention_block(const a
                  second_slots =
                      first_slots + p.first.tiles * p.first.chunks * ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
   ask_weights<Size>(b, p.first, p.qkv, p.qkv_scales, p.hidden, 0, first_slots,
-                    qkv_rows<Size>{b.part, b.kv_head, p.heads, 1, p.group, (uint32_t)p.by_halves});
+                    qkv_rows<Size>{b.part, b.kv_head, p.heads, 1, p.group, (uint32_t)p.rope_is_halves});
   ask_weights<Size>(b, p.second, p.output, p.output_scales, p.heads * columns, b.kv_head * columns, second_slots,
                     output_rows{});
   ask_norm<Size>(p, b);
   cp_async_commit();
   constexpr uint32_t table_warp = ATTENTION_BLOCK_WARPS / 2; /* has little else to do */
-  const bool has_table = b.warp == table_warp && p.turns;
+  const bool has_table = b.warp == table_warp && p.has_rope;
   const lane_angles<Size> angles(p, has_table);
   const first_unit first(b, p.first), second(b, p.second);
   const tile_ring<Size> tiles(p, b);
@@ -145,7 +145,7 @@ template <typename Size> __device__ __forceinline__ void attention_block(const a
   wait_for_predecessors();
   const int32_t position = *p.position;
   const bool attends = b.warp < Size::attending;
-  const bool is_blind = b.warp < ATTENTION_BLOCK_BLIND && first_row < p.capacity;
+  const bool is_blind = b.warp < ATTENTION_BLOCK_UNCONDITIONAL && first_row < p.capacity;
   if (is_blind) tiles.ask(p.capacity, first_row, 0);
   gather<Size>(p, b);
   const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;

@@ -15,11 +15,11 @@
 enum {
   ATTENTION_BLOCK_WARPS = 12,
   ATTENTION_BLOCK_CLUSTER = 8,
-  ATTENTION_BLOCK_BLIND = 4,      /* warps that ask for a tile of K and V before the position has come */
-  ATTENTION_BLOCK_STAGES = 2,     /* of each of their rings */
-  ATTENTION_BLOCK_TILE = 16,      /* rows, of weights and of K and V */
-  ATTENTION_BLOCK_MOST_GROUP = 8, /* query heads of a KV head */
-  ATTENTION_BLOCK_STEP = 64       /* columns of the products, whose multiples a model's are */
+  ATTENTION_BLOCK_UNCONDITIONAL = 4, /* warps that ask for a tile of K and V before the position has come */
+  ATTENTION_BLOCK_STAGES = 2,        /* of each of their rings */
+  ATTENTION_BLOCK_TILE = 16,         /* rows, of weights and of K and V */
+  ATTENTION_BLOCK_MOST_GROUP = 8,    /* query heads of a KV head */
+  ATTENTION_BLOCK_STEP = 64          /* columns of the products, whose multiples a model's are */
 };
 
 /* A chunk: what the lanes of a warp load at once of a tile's rows, 16 or 8 bytes each of two rows; with NVFP4 the
@@ -53,7 +53,7 @@ struct attention_block_parameters {
   uint32_t received, cuts, activations, norm_copy, weights, ring;
   uint32_t pitch;  /* bytes from activations to what rounding left of them */
   uint32_t splits; /* clusters of a KV head, which share its query heads (attention_block_wide.h) or rows */
-  /* Of attention_rows.h's kernels: */
+  /* Of attention_several_tokens.h's kernels: */
   uint32_t squares, table, positions, rows;
   uint32_t position_of_each; /* 1: each row has a position; 0: one for all */
   uint32_t k_batch, v_batch;
@@ -74,7 +74,7 @@ struct attention_block_parameters {
 
   const float *frequencies; /* radians a position, or NULL: */
   double frequency_step;    /* exponents to base 2, from pair to pair */
-  int32_t turns, by_halves;
+  int32_t has_rope, rope_is_halves;
   struct completion done;
 };
 

@@ -61,13 +61,13 @@ template <typename Size>
 __device__ __forceinline__ uint2 turn_and_round(const attention_block_parameters &p, uint32_t head, float4 sum,
                                                 uint32_t table) {
   using T = typename Size::type;
-  if (p.turns && head <= Size::group(p)) {
+  if (p.has_rope && head <= Size::group(p)) {
     const float4 by = load_shared_four(table);
     turn_pair({by.y, by.x}, sum.x, sum.y);
     turn_pair({by.w, by.z}, sum.z, sum.w);
   }
-  return {p.by_halves ? pack_two<T>(sum.x, sum.z) : pack_two<T>(sum.x, sum.y),
-          p.by_halves ? pack_two<T>(sum.y, sum.w) : pack_two<T>(sum.z, sum.w)};
+  return {p.rope_is_halves ? pack_two<T>(sum.x, sum.z) : pack_two<T>(sum.x, sum.y),
+          p.rope_is_halves ? pack_two<T>(sum.y, sum.w) : pack_two<T>(sum.z, sum.w)};
 }
 
 /* These words to a block. */
@@ -75,9 +75,9 @@ template <typename Size>
 __device__ __forceinline__ void send_pairs(const attention_block_parameters &p, const block_place &b, uint32_t head,
                                            uint32_t pair, uint2 words, uint32_t to_block) {
   const uint32_t there = address_in_block(b.shared, to_block),
-                 to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.by_halves ? 2 : 4);
+                 to = there + ATTENTION_BLOCK_NUMBERS + head * Size::numbers_pitch + pair * (p.rope_is_halves ? 2 : 4);
   send_word(to, words.x, there + ATTENTION_BLOCK_BARRIERS);
-  send_word(to + (p.by_halves ? Size::dimension : 4), words.y, there + ATTENTION_BLOCK_BARRIERS);
+  send_word(to + (p.rope_is_halves ? Size::dimension : 4), words.y, there + ATTENTION_BLOCK_BARRIERS);
 }
 
 /* Sums of the first product, times `factor`, turned and rounded, to all blocks. */

@@ -54,12 +54,12 @@ static bool parts_are_dense(const struct op_operand *parts) {
   return !parts->present || parts->shape[0] == 1 || parts->stride[0] == parts->shape[2];
 }
 
-bool attention_one_row_lies_well(const struct op_task *task) {
+bool attention_one_token_lies_well(const struct op_task *task) {
   return is_aligned(task) && parts_are_dense(&task->operands[DECODER_X_PARTS]) &&
          parts_are_dense(&task->operands[DECODER_OUT_PARTS]);
 }
 
-bool attention_rows_lie_well(const struct op_task *task) {
+bool attention_several_tokens_lie_well(const struct op_task *task) {
   return is_aligned(task) && decoder_operands_are_dense(task);
 }
 
@@ -167,8 +167,8 @@ static void set_numbers(const struct op_call *call, const struct decoder_shape *
   parameters->position_of_each = shape->position_of_each_row;
   parameters->k_batch = (uint32_t)k_stride[0];
   parameters->v_batch = (uint32_t)v_stride[0];
-  parameters->turns = shape->has_rope;
-  parameters->by_halves = shape->rope_is_halves;
+  parameters->has_rope = shape->has_rope;
+  parameters->rope_is_halves = shape->rope_is_halves;
   if (attributes->rope_base > 0) parameters->frequency_step = -log2((double)attributes->rope_base) * 2 / dimension;
 }
 

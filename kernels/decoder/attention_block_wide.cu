@@ -146,7 +146,7 @@ template <typename Size> __device__ __forceinline__ void attention_block_wide(co
   weight_stream<Size> stream(p, b);
   set_up<Size>(p, b);
   const row_share<Size> share(p, b);
-  const bool has_table = b.warp == Size::attending - 1 && p.turns;
+  const bool has_table = b.warp == Size::attending - 1 && p.has_rope;
   const lane_angles<Size> angles(p, has_table);
   const tile_ring<Size> tiles(p, b);
   const sender<Size> sender(p);

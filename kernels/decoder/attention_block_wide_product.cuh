@@ -72,7 +72,7 @@ template <typename Size> struct weight_stream {
 
   /* Asks for scales, and in a group behind them for as many weights as there are slots. */
   __device__ __forceinline__ weight_stream(const attention_block_parameters &p, const block_place &b) {
-    const qkv_rows<Size> rows_of{b.part, b.kv_head, p.heads, p.splits, Size::group(p), (uint32_t)p.by_halves};
+    const qkv_rows<Size> rows_of{b.part, b.kv_head, p.heads, p.splits, Size::group(p), (uint32_t)p.rope_is_halves};
     constexpr uint32_t tiles = ATTENTION_BLOCK_WIDE_TILES, cuts = ATTENTION_BLOCK_WIDE_CUTS;
     const uint32_t cut = b.warp / tiles, first_tile = b.warp % tiles * Size::cluster + b.rank,
                    second_tile = b.warp * Size::cluster + b.rank, all_columns = p.heads * p.splits * Size::columns;

@@ -8,7 +8,7 @@
 
 #include "attention_block.h"
 #include "decoder.h"
-#include "feed_forward_one.h"
+#include "feed_forward_known.h"
 #include "feed_forward_stream.h"
 
 /* Every kernel runs in clusters of as many blocks. */
@@ -20,7 +20,7 @@ struct decoder_plan {
   union {
     struct attention_block_parameters attention;
     struct feed_forward_parameters ring;
-    struct feed_forward_one_parameters known;
+    struct feed_forward_known_parameters known;
     struct feed_forward_stream_parameters stream;
   } told;
 };
@@ -49,14 +49,14 @@ struct decoder_choice {
 const struct decoder_choice *decoder_choices(size_t *count);
 
 /* attention_block_plan.c */
-bool attention_one_row_lies_well(const struct op_task *task);
-bool attention_rows_lie_well(const struct op_task *task);
+bool attention_one_token_lies_well(const struct op_task *task);
+bool attention_several_tokens_lie_well(const struct op_task *task);
 decoder_planner attention_block_plan;
 decoder_launcher attention_block_launch; /* of all three */
 /* How a product's rows and chunks of columns are shared by a cluster's blocks and their warps. */
 struct attention_block_share attention_block_share_of(int64_t rows, int64_t chunks, int64_t warps);
 
-decoder_planner attention_block_wide_plan, attention_rows_plan; /* files of these names */
+decoder_planner attention_block_wide_plan, attention_several_tokens_plan; /* files of these names */
 
 /* feed_forward_plan.c, feed_forward_stream_plan.c */
 decoder_planner feed_forward_plan, feed_forward_known_plan, feed_forward_stream_plan;

@@ -159,13 +159,13 @@ struct known_variant {
   int64_t hidden, columns, most_rows;
 };
 
-#define KNOWN_ONE(chips, parameters, name, threads, W, hidden, columns, first_cuts, second_cuts)                       \
+#define KNOWN_TOKEN(chips, parameters, name, threads, W, hidden, columns, first_cuts, second_cuts)                     \
   {KERNEL_ENTRY(chips, parameters, name, threads), W, hidden, columns, 1},
-#define KNOWN_ROWS(chips, parameters, name, threads, operands, W, hidden, columns, first_cuts, second_cuts)            \
+#define KNOWN_TOKENS(chips, parameters, name, threads, operands, W, hidden, columns, first_cuts, second_cuts)          \
   {KERNEL_ENTRY(chips, parameters, name, threads), W, hidden, columns, INT64_C(8) * (operands)},
 /* In the order of most_rows for each type and size: the first that suits is taken. */
-static const struct known_variant known_variants[] = {FEED_FORWARD_ONE_KERNELS(KNOWN_ONE)
-                                                          FEED_FORWARD_ROWS_KERNELS(KNOWN_ROWS)};
+static const struct known_variant known_variants[] = {FEED_FORWARD_ONE_TOKEN_KERNELS(KNOWN_TOKEN)
+                                                          FEED_FORWARD_SEVERAL_TOKENS_KERNELS(KNOWN_TOKENS)};
 
 bool feed_forward_known_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
   for (size_t i = 0; i < sizeof known_variants / sizeof *known_variants; i++) {
@@ -173,7 +173,7 @@ bool feed_forward_known_plan(const struct decoder_shape *shape, const struct chi
     if (!(variant->kernel.chips & launch_chip(chip)) || variant->weights != shape->weights ||
         shape->rows > variant->most_rows || shape->hidden != variant->hidden || shape->columns != variant->columns)
       continue;
-    plan->kernel = &variant->kernel, plan->clusters = FEED_FORWARD_ONE_PARTS;
+    plan->kernel = &variant->kernel, plan->clusters = FEED_FORWARD_KNOWN_PARTS;
     return true;
   }
   return false;
@@ -184,7 +184,7 @@ rondo_status feed_forward_known_launch(const struct op_call *call, const struct 
                                        struct op_launches *launches) {
   (void)chip;
   const struct decoder_attributes *attributes = op_attributes(call->task);
-  plan->told.known = (struct feed_forward_one_parameters){
+  plan->told.known = (struct feed_forward_known_parameters){
       .gate_up = call->data[FEED_FORWARD_GATE_UP],
       .gate_up_scales = call->data[FEED_FORWARD_GATE_UP_SCALES],
       .down = call->data[FEED_FORWARD_DOWN],

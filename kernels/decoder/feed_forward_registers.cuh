@@ -4,28 +4,28 @@
 #define RONDO_FEED_FORWARD_REGISTERS_CUH
 
 #include "decoder_shared.cuh"
-#include "feed_forward_one.h"
+#include "feed_forward_known.h"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/* A line of the lists in feed_forward_one.h. */
+/* A line of the lists in feed_forward_known.h. */
 template <rondo_dtype W, int Hidden, int Columns, int FirstCuts, int SecondCuts> struct sizes {
   static constexpr rondo_dtype weights = W;
   static constexpr uint32_t cluster = FEED_FORWARD_CLUSTER, hidden = Hidden, columns = Columns,
-                            own = Columns / FEED_FORWARD_ONE_PARTS;
+                            own = Columns / FEED_FORWARD_KNOWN_PARTS;
   static constexpr uint32_t own_of_block = own / cluster;                           /* gated columns */
   static constexpr uint32_t first_tiles = own_of_block / 8, first_cuts = FirstCuts; /* of a block */
   static constexpr uint32_t second_all = Hidden / FEED_FORWARD_TILE, second_cuts = SecondCuts;
   static constexpr uint32_t second_tiles = (second_all + cluster - 1) / cluster;
-  static constexpr uint32_t first_chunks = Hidden / FEED_FORWARD_ONE_CHUNK / FirstCuts; /* of a warp */
-  static constexpr uint32_t second_chunks = own / FEED_FORWARD_ONE_CHUNK / SecondCuts;
+  static constexpr uint32_t first_chunks = Hidden / FEED_FORWARD_KNOWN_CHUNK / FirstCuts; /* of a warp */
+  static constexpr uint32_t second_chunks = own / FEED_FORWARD_KNOWN_CHUNK / SecondCuts;
   static constexpr uint32_t warps = first_tiles * FirstCuts, threads = 32 * warps, padded_warps = (warps + 3) / 4 * 4;
   static constexpr uint32_t padding = 32; /* rounded numbers, and what is left of them: in different banks */
   static constexpr float factor = W == RONDO_NVFP4 ? 1.0f / nvfp4_factor_bf16 : 1.0f;
-  static_assert(Columns % (FEED_FORWARD_ONE_PARTS * FEED_FORWARD_CLUSTER * 8) == 0 &&
-                    own % (FEED_FORWARD_ONE_CHUNK * SecondCuts) == 0,
+  static_assert(Columns % (FEED_FORWARD_KNOWN_PARTS * FEED_FORWARD_CLUSTER * 8) == 0 &&
+                    own % (FEED_FORWARD_KNOWN_CHUNK * SecondCuts) == 0,
                 "");
-  static_assert(Hidden % (FEED_FORWARD_ONE_CHUNK * FirstCuts) == 0 && Hidden <= threads &&
+  static_assert(Hidden % (FEED_FORWARD_KNOWN_CHUNK * FirstCuts) == 0 && Hidden <= threads &&
                     second_tiles * SecondCuts <= warps,
                 "");
   static_assert(Hidden * 2 % 128 == 0 && own * 2 % 128 == 0 && own_of_block <= 32 && own_of_block % 2 == 0, "");
@@ -55,9 +55,9 @@ template <> struct eight<RONDO_BF16> {
   __device__ __forceinline__ void load(const void *codes, const void *, uint32_t element) {
     loaded = load_weights((const unsigned char *)codes + element * 2);
   }
-  __device__ __forceinline__ void decode(uint32_t never, uint32_t (&out)[4]) const {
+  __device__ __forceinline__ void decode(uint32_t always_zero, uint32_t (&out)[4]) const {
 #pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = loaded.word[i] ^ never;
+    for (int i = 0; i < 4; i++) out[i] = loaded.word[i] ^ always_zero;
   }
 };
 template <> struct eight<RONDO_NVFP4> {
@@ -80,17 +80,17 @@ template <typename Size, int Chunks> struct fragments {
   uint32_t a[Chunks][2][4];
 
   __device__ __forceinline__ void load(const void *codes, const void *row_scales, uint32_t row, uint32_t columns,
-                                       uint32_t first, uint32_t never) {
+                                       uint32_t first, uint32_t always_zero) {
     eight<Size::weights> raw[Chunks][2];
 #pragma unroll
     for (int i = 0; i < Chunks; i++)
 #pragma unroll
       for (int h = 0; h < 2; h++)
-        raw[i][h].load(codes, row_scales, (row + 8 * h) * columns + first + i * FEED_FORWARD_ONE_CHUNK);
+        raw[i][h].load(codes, row_scales, (row + 8 * h) * columns + first + i * FEED_FORWARD_KNOWN_CHUNK);
 #pragma unroll
     for (int i = 0; i < Chunks; i++)
 #pragma unroll
-      for (int h = 0; h < 2; h++) raw[i][h].decode(never, a[i][h]);
+      for (int h = 0; h < 2; h++) raw[i][h].decode(always_zero, a[i][h]);
   }
   __device__ __forceinline__ uint32_t all() const {
     uint32_t all = 0;
@@ -112,7 +112,7 @@ template <typename Size, int Chunks> struct fragments {
     for (int i = 0; i < Chunks; i++)
 #pragma unroll
       for (int o = 0; o < Operands; o++) {
-        const words b = load_shared_words((o ? numbers_8 : numbers) + i * (FEED_FORWARD_ONE_CHUNK * 2));
+        const words b = load_shared_words((o ? numbers_8 : numbers) + i * (FEED_FORWARD_KNOWN_CHUNK * 2));
         multiply_accumulate<true>(c[0][o], a[i][0], a[i][1], b.word);
         multiply_accumulate<true>(c[1][o], a[i][0] + 2, a[i][1] + 2, b.word + 2);
       }
@@ -126,7 +126,7 @@ template <typename Size, int Chunks> struct fragments {
     float c[2][4] = {};
     words b[Chunks];
 #pragma unroll
-    for (int i = 0; i < Chunks; i++) b[i] = load_shared_words(numbers + i * (FEED_FORWARD_ONE_CHUNK * 2));
+    for (int i = 0; i < Chunks; i++) b[i] = load_shared_words(numbers + i * (FEED_FORWARD_KNOWN_CHUNK * 2));
 #pragma unroll
     for (int i = 0; i < Chunks; i++) {
       multiply_accumulate<true>(c[0], a[i][0], a[i][1], b[i].word);

@@ -7,7 +7,7 @@
 
 #include "attention_block_wide.h"
 #include "decoder.h"
-#include "feed_forward_one.h"
+#include "feed_forward_known.h"
 
 enum {
   SMALL_HIDDEN = 1024, /* to here the weights of a half fit in the shared memory of its clusters */
@@ -68,6 +68,7 @@ struct layer_form layer_form_of(const struct layer_sizes *layer) {
   if (!measured) return (struct layer_form){0};
   return (struct layer_form){.in_halves = true,
                              .attention_parts = measured->attention_is_steps ? 1 : attention_parts(layer),
-                             .feed_forward_parts = layer->hidden <= SMALL_HIDDEN ? FEED_FORWARD_ONE_PARTS : LARGE_PARTS,
+                             .feed_forward_parts =
+                                 layer->hidden <= SMALL_HIDDEN ? FEED_FORWARD_KNOWN_PARTS : LARGE_PARTS,
                              .last_part_is_late = measured->last_part_is_late};
 }

@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 
 #include "../../kernels/decoder/attention_block_wide.h"
-#include "../../kernels/decoder/attention_rows.h"
+#include "../../kernels/decoder/attention_several_tokens.h"
 #include "../oracles/decoder_run.h"
 
 static void attention_blocks(rondo_backend backend) { models_run(backend, true); }
@@ -217,14 +217,14 @@ Test(attention_block, each_kernel_has_a_case_here) {
   sequences_of_shapes(RONDO_BACKEND_HOST), tokens_of_shapes(RONDO_BACKEND_HOST), wide_shapes(RONDO_BACKEND_HOST);
   ATTENTION_BLOCK_KERNELS(REQUIRE_HALF_FOR)
   ATTENTION_BLOCK_WIDE_KERNELS(REQUIRE_HALF_FOR)
-  ATTENTION_ROWS_KERNELS(REQUIRE_HALF_FOR)
+  ATTENTION_SEVERAL_TOKENS_KERNELS(REQUIRE_HALF_FOR)
   /* So it is of positions alone. */
   noted.count = 0;
   positions_of_one(RONDO_BACKEND_HOST), positions_of_several(RONDO_BACKEND_HOST);
   ATTENTION_BLOCK_KERNELS(REQUIRE_HALF_FOR)
   ATTENTION_BLOCK_WIDE_KERNELS(REQUIRE_HALF_FOR)
-  ATTENTION_ROWS_KERNELS(REQUIRE_HALF_FOR)
+  ATTENTION_SEVERAL_TOKENS_KERNELS(REQUIRE_HALF_FOR)
   noted.count = 0;
   one_position_of_all(RONDO_BACKEND_HOST);
-  ATTENTION_ROWS_KERNELS(REQUIRE_HALF_FOR)
+  ATTENTION_SEVERAL_TOKENS_KERNELS(REQUIRE_HALF_FOR)
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/decoder/feed_forward_one.h"
+#include "../../kernels/decoder/feed_forward_known.h"
 #include "../../kernels/decoder/feed_forward_stream.h"
 #include "../../kernels/decoder/sum_parts.h"
 #include "../../runtime/graph.h"
@@ -270,8 +270,8 @@ Test(decoder, each_kernel_of_the_feed_forward_has_a_case_here) {
   feed_forwards(RONDO_BACKEND_HOST), one_token(RONDO_BACKEND_HOST), several_tokens(RONDO_BACKEND_HOST);
   uneven(RONDO_BACKEND_HOST), streamed(RONDO_BACKEND_HOST);
   FEED_FORWARD_KERNELS(REQUIRE_HALF_FOR)
-  FEED_FORWARD_ONE_KERNELS(REQUIRE_HALF_FOR)
-  FEED_FORWARD_ROWS_KERNELS(REQUIRE_HALF_FOR)
+  FEED_FORWARD_ONE_TOKEN_KERNELS(REQUIRE_HALF_FOR)
+  FEED_FORWARD_SEVERAL_TOKENS_KERNELS(REQUIRE_HALF_FOR)
   FEED_FORWARD_STREAM_KERNELS(REQUIRE_HALF_FOR)
   SUM_PARTS_KERNELS(REQUIRE_HALF_FOR)
 }

@@ -10,7 +10,7 @@
 
 #include "../../kernels/decoder/attention_block.h"
 #include "../../kernels/decoder/decoder.h"
-#include "../../kernels/decoder/feed_forward_one.h"
+#include "../../kernels/decoder/feed_forward_known.h"
 #include "../../kernels/decoder/feed_forward_stream.h"
 #include "../../runtime/exec.h"
 #include "../oracles/decoder_run.h"
@@ -136,8 +136,8 @@ static void early_of(const struct op_launch *launch, bool *weights, bool *contex
     *weights = p->early, *context = p->early_context;
   } else if (strstr(launch->kernel, "stream")) {
     *weights = ((const struct feed_forward_stream_parameters *)told)->early;
-  } else if (strstr(launch->kernel, "576")) {
-    *weights = ((const struct feed_forward_one_parameters *)told)->early;
+  } else if (strstr(launch->kernel, "135m")) {
+    *weights = ((const struct feed_forward_known_parameters *)told)->early;
   } else {
     *weights = ((const struct feed_forward_parameters *)told)->early;
   }

@@ -63,7 +63,7 @@ static void half_attention_kernel(const struct half *h, char name[HALF_KERNEL_BY
       group > 8 || h->out_parts < h->kv_heads || !h->capacity)
     return;
   if (h->rows > 1 && d == 64 && h->hidden <= half_widest_rows(h))
-    snprintf(name, HALF_KERNEL_BYTES, "rondo_attention_rows_%s", weights);
+    snprintf(name, HALF_KERNEL_BYTES, "rondo_attention_several_tokens_%s", weights);
   if (h->rows == 1 && wide) snprintf(name, HALF_KERNEL_BYTES, "rondo_attention_block_wide_%s", weights);
   if (h->rows == 1 && !wide && half_bytes_of_block(h) <= 1 << 17)
     snprintf(name, HALF_KERNEL_BYTES, "rondo_attention_block_%s_%d", weights, (int)d);
@@ -79,9 +79,10 @@ static void half_feed_forward_kernel(const struct half *h, char name[HALF_KERNEL
   if (h->rows == 1 && codes && h->hidden % 256 == 0)
     snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_stream");
   else if (h->rows == 1 && small && h->out_parts == 8 && h->x_parts <= 8)
-    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_one_%s_576", weights);
+    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_one_token_smollm2_135m_%s", weights);
   else if (h->rows > 1 && small && h->out_parts == 8 && h->x_parts <= 8)
-    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_rows_%s_576_%d", weights, h->rows <= 8 ? 8 : 16);
+    snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_several_tokens_smollm2_135m_%s_%d", weights,
+             h->rows <= 8 ? 8 : 16);
   else
     snprintf(name, HALF_KERNEL_BYTES, "rondo_feed_forward_%s_%s", weights, h->rows <= 4 ? "few" : "many");
 }

@@ -1,8 +1,9 @@
-/* feed_forward_rows.cu - silu(gate) * up and the product behind it, of up to 16 tokens, where all sizes are known.
+/* feed_forward_several_tokens.cu - silu(gate) * up and the product behind it, of up to 16 tokens, where all sizes are
+ * known.
  *
- * As feed_forward_one.cu, with a token in each column of operand B. A block of a cluster makes two tokens' numbers for
- * all (st.async), since each of them would take as long as the one token does there; what is gated goes to all blocks
- * as it does there. */
+ * As feed_forward_one_token.cu, with a token in each column of operand B. A block of a cluster makes two tokens'
+ * numbers for all (st.async), since each of them would take as long as the one token does there; what is gated goes to
+ * all blocks as it does there. */
 #include "feed_forward_registers.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -62,17 +63,17 @@ template <typename Size> struct gatherer {
 
   __device__ __forceinline__ void gather(uint32_t lane) const {
     if (!has_row) return;
-    float4 part[FEED_FORWARD_ONE_X_PARTS];
+    float4 part[FEED_FORWARD_KNOWN_X_PARTS];
     uint2 four = {};
     if (has_numbers) four = load_four_rounded(x);
 #pragma unroll
-    for (uint32_t i = 0; i < FEED_FORWARD_ONE_X_PARTS; i++) {
+    for (uint32_t i = 0; i < FEED_FORWARD_KNOWN_X_PARTS; i++) {
       part[i] = float4{};
       if (i < part_count && has_numbers) part[i] = load_parts(parts + i * part_bytes);
     }
     float2 low = f32_of_pair<RONDO_BF16>(four.x), high = f32_of_pair<RONDO_BF16>(four.y);
 #pragma unroll
-    for (uint32_t i = 0; i < FEED_FORWARD_ONE_X_PARTS; i++)
+    for (uint32_t i = 0; i < FEED_FORWARD_KNOWN_X_PARTS; i++)
       low.x += part[i].x, low.y += part[i].y, high.x += part[i].z, high.y += part[i].w;
     const uint2 rounded = {round_two(low.x, low.y), round_two(high.x, high.y)};
     low = f32_of_pair<RONDO_BF16>(rounded.x), high = f32_of_pair<RONDO_BF16>(rounded.y);
@@ -108,13 +109,13 @@ __device__ __forceinline__ void store_sums(uint32_t to, float (&sum)[Operands][4
     for (int i = 0; i < 4; i++) store_number(to + (o * 8 + i % 2) * (Pitch * 4) + i / 2 * 32, sum[o][i]);
 }
 
-template <typename Size> __device__ __forceinline__ void feed_forward(const feed_forward_one_parameters &p) {
+template <typename Size> __device__ __forceinline__ void feed_forward(const feed_forward_known_parameters &p) {
   constexpr uint32_t hidden = Size::hidden;
   __shared__ memory<Size> m;
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
   const uint32_t rank = blockIdx.x % Size::cluster, cluster = blockIdx.x / Size::cluster;
   /* 0, which the compiler does not know: what is made with it is made once, before the wait, and kept. */
-  const uint32_t never = p.never, rows = kept_by_each(p.rows);
+  const uint32_t always_zero = p.always_zero, rows = kept_by_each(p.rows);
   const uint32_t barrier = kept(shared_address(m.barriers));
   if (thread == 0) {
     barrier_init(barrier, 1);
@@ -129,10 +130,10 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   arrive_at_cluster();
 
   const uint32_t first_tile = warp / Size::first_cuts, first_cut = warp % Size::first_cuts;
-  const uint32_t first_element = first_cut * (Size::first_chunks * FEED_FORWARD_ONE_CHUNK) + t * 8;
+  const uint32_t first_element = first_cut * (Size::first_chunks * FEED_FORWARD_KNOWN_CHUNK) + t * 8;
   const uint32_t second_cut = warp / Size::second_tiles, in_block = warp % Size::second_tiles;
   const uint32_t second_tile = rank + in_block * Size::cluster;
-  const uint32_t second_element = second_cut * (Size::second_chunks * FEED_FORWARD_ONE_CHUNK) + t * 8;
+  const uint32_t second_element = second_cut * (Size::second_chunks * FEED_FORWARD_KNOWN_CHUNK) + t * 8;
   const bool has_second = second_cut < Size::second_cuts && second_tile < Size::second_all;
   /* Of x: a token, and four columns of it. */
   const uint32_t mine = rank + warp / Size::row_warps * Size::cluster;
@@ -143,10 +144,10 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   uint2 norm_bits = {ones, ones};
   const auto load = [&] {
     const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * FEED_FORWARD_TILE;
-    first.load(p.gate_up, p.gate_up_scales, first_row + g, hidden, first_element, never);
+    first.load(p.gate_up, p.gate_up_scales, first_row + g, hidden, first_element, always_zero);
     if (has_second)
       second.load(p.down, p.down_scales, second_tile * FEED_FORWARD_TILE + g, Size::columns,
-                  cluster * Size::own + second_element, never);
+                  cluster * Size::own + second_element, always_zero);
     if (p.norm)
       norm_bits = {load_early((const unsigned char *)p.norm + four * 8),
                    load_early((const unsigned char *)p.norm + four * 8 + 4)};
@@ -195,7 +196,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
                        result_four % 4 * 4);
   const uint32_t has_result = kept(result_token < p.rows && result_tile < Size::second_all ? 1u : 0u);
   const uint32_t late = kept_by_each(p.early ^ 1);
-  keep_early(never, first.all() ^ second.all() ^ norm_bits.x ^ norm_bits.y);
+  keep_early(always_zero, first.all() ^ second.all() ^ norm_bits.x ^ norm_bits.y);
   wait_for_cluster();
   only_wait_for_predecessors();
   if (__builtin_expect(late, 0)) load();
@@ -256,5 +257,5 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
     feed_forward<row_sizes<operands, __VA_ARGS__>>(p);                                                                 \
     publish(p.done);                                                                                                   \
   }
-FEED_FORWARD_ROWS_KERNELS(DEFINE)
+FEED_FORWARD_SEVERAL_TOKENS_KERNELS(DEFINE)
 #endif

@@ -1,4 +1,5 @@
-/* attention_rows.cu - the attention half of a decoder's layer for several rows, in one launch (attention_rows.h).
+/* attention_several_tokens.cu - the attention half of a decoder's layer for several rows, in one launch
+ * (attention_several_tokens.h).
  *
  * As attention_block.cu, with eight tokens in the columns of operand B, and what rounding left of their numbers in
  * those of a second one. A block makes the numbers of its token for all, gets its q, k and v from all, and attends its
@@ -8,15 +9,15 @@
  * Before it waits, a block takes its weights to registers, and the first 576 rows of K and V to where they lay. */
 #include "attention_block_attend.cuh"
 #include "attention_block_numbers.cuh"
-#include "attention_rows.h"
+#include "attention_several_tokens.h"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 template <rondo_dtype Dtype, rondo_dtype Weights> struct row_sizes : block_sizes<Dtype, Weights, 64> {
   using base = block_sizes<Dtype, Weights, 64>;
-  static constexpr uint32_t tokens = ATTENTION_ROWS_TOKENS, sharing = 1, attending = base::warps;
+  static constexpr uint32_t tokens = ATTENTION_SEVERAL_TOKENS_TOKENS, sharing = 1, attending = base::warps;
   static constexpr uint32_t row_step = attending * ATTENTION_BLOCK_TILE;
-  static constexpr uint32_t stages = ATTENTION_ROWS_STAGES, ring_bytes = stages * base::stage_bytes;
+  static constexpr uint32_t stages = ATTENTION_SEVERAL_TOKENS_STAGES, ring_bytes = stages * base::stage_bytes;
   static __device__ __forceinline__ uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
     return (stage + base::stage_bytes) % ring_bytes;
   }
@@ -31,8 +32,8 @@ struct row_place : block_place {
 
   __device__ __forceinline__ row_place(const attention_block_parameters &p, uint32_t memory)
       : block_place(memory, p.splits) {
-    first_token = (part - kv_head * p.splits) * ATTENTION_ROWS_TOKENS;
-    tokens = min(p.rows - first_token, (uint32_t)ATTENTION_ROWS_TOKENS);
+    first_token = (part - kv_head * p.splits) * ATTENTION_SEVERAL_TOKENS_TOKENS;
+    tokens = min(p.rows - first_token, (uint32_t)ATTENTION_SEVERAL_TOKENS_TOKENS);
     token = first_token + rank, has_token = rank < tokens, keeps_row = true;
   }
 };
@@ -65,7 +66,7 @@ template <typename Size> struct row_gatherer {
     parts = reinterpret_cast<const unsigned char *>(p.x_parts) + (uint64_t)i * 16 + (uint64_t)half * part_bytes;
     part_step = 2 * part_bytes, norm = b.shared + p.norm_copy + first * 8;
     to = p.activations + b.rank * p.pitch + first * 16;
-    square = p.squares + (b.rank * ATTENTION_ROWS_SQUARES(p.hidden) + of_warps) * 4;
+    square = p.squares + (b.rank * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) + of_warps) * 4;
 #pragma unroll
     for (uint32_t j = 0; j < Size::cluster / 2; j++)
       there[j] = address_in_block(b.shared, 2 * j + half), keep(there[j]);
@@ -118,7 +119,7 @@ template <typename Size> struct row_gatherer {
       const uint4 words = numbers_and_rest<T>(low, high);
 #pragma unroll
       for (uint32_t j = 0; j < Size::cluster / 2; j++)
-        send_four_words(there[j] + to + skipped * 16, words, there[j] + ATTENTION_ROWS_BARRIER);
+        send_four_words(there[j] + to + skipped * 16, words, there[j] + ATTENTION_SEVERAL_TOKENS_BARRIER);
       if (b.kv_head == 0 && !half) static_cast<uint2 *>(p.out)[b.token * (p.hidden / 4) + four] = row;
 #pragma unroll
       for (int distance = 16; distance; distance /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, distance);
@@ -133,8 +134,9 @@ __device__ __forceinline__ float row_factor(const attention_block_parameters &p,
   if (p.epsilon == 0.0f) return p.factor;
   float sum = 0;
 #pragma unroll 4
-  for (uint32_t i = 0; i < ATTENTION_ROWS_SQUARES(p.hidden); i += 4) {
-    const float4 four = load_shared_four(b.shared + p.squares + (token * ATTENTION_ROWS_SQUARES(p.hidden) + i) * 4);
+  for (uint32_t i = 0; i < ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden); i += 4) {
+    const float4 four =
+        load_shared_four(b.shared + p.squares + (token * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) + i) * 4);
     sum += (four.x + four.y) + (four.z + four.w);
   }
   return rsqrtf(fmaf(sum, p.inverse_hidden, p.epsilon)) * p.factor;
@@ -159,7 +161,7 @@ template <typename Size, int Most> struct row_weights {
     count = has ? (share.chunks - cut + share.cuts - 1) / share.cuts : 0;
     step = share.cuts * columns * 4;
     numbers = b.shared + p.activations + b.g * p.pitch + cut * columns * 4 + b.t * columns;
-    to = b.shared + p.cuts + (b.warp * Size::tokens + 2 * b.t) * ATTENTION_ROWS_CUT_BYTES + b.g * 8;
+    to = b.shared + p.cuts + (b.warp * Size::tokens + 2 * b.t) * ATTENTION_SEVERAL_TOKENS_CUT_BYTES + b.g * 8;
     keep(count), keep(step), keep(numbers), keep(to);
 #pragma unroll
     for (int i = 0; i < Most; i++)
@@ -216,8 +218,9 @@ template <typename Size, int Most> struct row_weights {
     if (!count) return;
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      store_shared_two(to + i * ATTENTION_ROWS_CUT_BYTES, {(c[0][i] + c[1][i]) + (c[2][i] + c[3][i]),
-                                                           (c[0][i + 2] + c[1][i + 2]) + (c[2][i + 2] + c[3][i + 2])});
+      store_shared_two(
+          to + i * ATTENTION_SEVERAL_TOKENS_CUT_BYTES,
+          {(c[0][i] + c[1][i]) + (c[2][i] + c[3][i]), (c[0][i + 2] + c[1][i + 2]) + (c[2][i + 2] + c[3][i + 2])});
   }
 };
 
@@ -226,8 +229,9 @@ template <typename Size>
 __device__ __forceinline__ float4 sum_row_cuts(const attention_block_parameters &p, const row_place &b,
                                                const attention_block_share &share, uint32_t tile, uint32_t couple,
                                                uint32_t token, float factor) {
-  const uint32_t from = b.shared + p.cuts + (tile * Size::tokens + token) * ATTENTION_ROWS_CUT_BYTES + couple * 16;
-  return sum_fours(from, share, Size::tokens * ATTENTION_ROWS_CUT_BYTES, factor);
+  const uint32_t from =
+      b.shared + p.cuts + (tile * Size::tokens + token) * ATTENTION_SEVERAL_TOKENS_CUT_BYTES + couple * 16;
+  return sum_fours(from, share, Size::tokens * ATTENTION_SEVERAL_TOKENS_CUT_BYTES, factor);
 }
 
 /* ---- q, k and v -------------------------------------------------------------------------------------------------- */
@@ -239,7 +243,7 @@ __device__ __forceinline__ void make_row_tables(const attention_block_parameters
 #pragma unroll 1
   for (uint32_t token = b.warp; token < b.tokens; token += warps) {
     const turn by = turn_by((float)(int32_t)load_word(b.shared + p.positions + token * 4) * frequency);
-    store_shared_two(b.shared + p.table + (token * ATTENTION_ROWS_PAIRS + b.lane) * 8, {by.cosine, by.sine});
+    store_shared_two(b.shared + p.table + (token * ATTENTION_SEVERAL_TOKENS_PAIRS + b.lane) * 8, {by.cosine, by.sine});
   }
 }
 
@@ -257,7 +261,7 @@ __device__ __forceinline__ void send_row_numbers(const attention_block_parameter
     const uint32_t head = tile / of_head, pair = tile % of_head * 8 + couple * 2;
     const float4 sum = sum_row_cuts<Size>(p, b, p.first, mine, couple, token, factor);
     const uint2 words =
-        turn_and_round<Size>(p, head, sum, b.shared + p.table + (token * ATTENTION_ROWS_PAIRS + pair) * 8);
+        turn_and_round<Size>(p, head, sum, b.shared + p.table + (token * ATTENTION_SEVERAL_TOKENS_PAIRS + pair) * 8);
     if (token < b.tokens) send_pairs<Size>(p, b, head, pair, words, token);
   }
 }
@@ -330,7 +334,7 @@ __device__ __forceinline__ void store_rows(const attention_block_parameters &p, 
 /* Barriers, which the other blocks may use once the cluster has met, and sums of squares that nobody makes. */
 template <typename Size>
 __device__ __forceinline__ void set_up_rows(const attention_block_parameters &p, const row_place &b) {
-  const uint32_t squares = ATTENTION_ROWS_WARPS(p.hidden);
+  const uint32_t squares = ATTENTION_SEVERAL_TOKENS_WARPS(p.hidden);
   if (threadIdx.x == 0) {
     barrier_init(b.numbers_barrier(), 1);
     barrier_init(b.partials_barrier(), 1);
@@ -341,8 +345,8 @@ __device__ __forceinline__ void set_up_rows(const attention_block_parameters &p,
     barrier_expect(b.row_barrier(), b.tokens * (p.hidden * 4 + squares * (uint32_t)sizeof(float)));
   }
   if (threadIdx.x < Size::tokens)
-    for (uint32_t i = squares; i < ATTENTION_ROWS_SQUARES(p.hidden); i++)
-      store_shared(b.shared + p.squares + (threadIdx.x * ATTENTION_ROWS_SQUARES(p.hidden) + i) * 4, 0.0f);
+    for (uint32_t i = squares; i < ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden); i++)
+      store_shared(b.shared + p.squares + (threadIdx.x * ATTENTION_SEVERAL_TOKENS_SQUARES(p.hidden) + i) * 4, 0.0f);
   __syncwarp();
   arrive_at_cluster();
 }
@@ -364,7 +368,7 @@ __device__ __forceinline__ void fetch_tile(const tile_ring<Size> &tiles, const r
                                                             : v + (uint64_t)row * tiles.v_row));
 }
 
-template <typename Size> __device__ __forceinline__ void attention_rows(const attention_block_parameters &p) {
+template <typename Size> __device__ __forceinline__ void attention_several_tokens(const attention_block_parameters &p) {
   extern __shared__ __align__(128) unsigned char attention_rows_memory[];
   const row_place b(p, shared_address(attention_rows_memory));
   set_up_rows<Size>(p, b);
@@ -374,7 +378,7 @@ template <typename Size> __device__ __forceinline__ void attention_rows(const at
                  second_slots =
                      first_slots + p.first.tiles * p.first.chunks * ATTENTION_BLOCK_CHUNK_BYTES(Size::weights);
   ask_weights<Size>(b, p.first, p.qkv, p.qkv_scales, p.hidden, 0, first_slots,
-                    qkv_rows<Size>{b.kv_head, b.kv_head, p.heads, 1, p.group, (uint32_t)p.by_halves});
+                    qkv_rows<Size>{b.kv_head, b.kv_head, p.heads, 1, p.group, (uint32_t)p.rope_is_halves});
   ask_weights<Size>(b, p.second, p.output, p.output_scales, p.heads * columns, b.kv_head * columns, second_slots,
                     output_rows{});
   const row_gatherer<Size> gatherer(p, b);
@@ -385,8 +389,8 @@ template <typename Size> __device__ __forceinline__ void attention_rows(const at
   tile_ring<Size> tiles(p, b);
   tiles.k += (uint64_t)b.token * p.k_batch * 2, tiles.v += (uint64_t)b.token * p.v_batch * 2;
   const uint32_t first_row = first_row_of<Size>(b);
-  row_weights<Size, ATTENTION_ROWS_FIRST(Size::weights)> first;
-  row_weights<Size, ATTENTION_ROWS_SECOND(Size::weights)> second;
+  row_weights<Size, ATTENTION_SEVERAL_TOKENS_FIRST(Size::weights)> first;
+  row_weights<Size, ATTENTION_SEVERAL_TOKENS_SECOND(Size::weights)> second;
   cp_async_wait<0>();
   __syncwarp();
   first.take(p, b, p.first, first_slots), second.take(p, b, p.second, second_slots);
@@ -412,7 +416,7 @@ template <typename Size> __device__ __forceinline__ void attention_rows(const at
   wait_for_cluster();
   only_wait_for_predecessors();
   if (b.has_token) gatherer.gather(p, b);
-  if (p.turns) make_row_tables(p, b, frequency, Size::warps);
+  if (p.has_rope) make_row_tables(p, b, frequency, Size::warps);
   barrier_wait_cluster(b.row_barrier(), 0);
   first.multiply();
   const float factor = row_factor(p, b, b.g);
@@ -437,9 +441,9 @@ template <typename Size> __device__ __forceinline__ void attention_rows(const at
   extern "C" __global__ void __cluster_dims__(ATTENTION_BLOCK_CLUSTER, 1, 1) __launch_bounds__(threads, 1)             \
       name(const __grid_constant__ parameters p) {                                                                     \
     let_successors_start();                                                                                            \
-    attention_rows<row_sizes<type, weights>>(p);                                                                       \
+    attention_several_tokens<row_sizes<type, weights>>(p);                                                             \
     publish(p.done);                                                                                                   \
   }
-ATTENTION_ROWS_KERNELS(DEFINE)
+ATTENTION_SEVERAL_TOKENS_KERNELS(DEFINE)
 
 #endif

@@ -1,4 +1,4 @@
-/* feed_forward_one.cu - silu(gate) * up and the product behind it, of one token, where all sizes are known.
+/* feed_forward_one_token.cu - silu(gate) * up and the product behind it, of one token, where all sizes are known.
  *
  * A launch of this size takes as long as the instructions that one warp has to get through behind the wait, at five to
  * ten cycles each, and the latencies between them; bytes cost nothing. So what can be done before is done before: each
@@ -40,13 +40,13 @@ __device__ __forceinline__ void store_shared_16(uint32_t address, uint32_t bits)
   asm volatile("{.reg .b16 low, high; mov.b32 {low, high}, %1; st.shared.b16 [%0], low;}" ::"r"(address), "r"(bits)
                : "memory");
 }
-template <typename Size> __device__ __forceinline__ void feed_forward(const feed_forward_one_parameters &p) {
-  constexpr uint32_t hidden = Size::hidden, most_parts = FEED_FORWARD_ONE_X_PARTS;
+template <typename Size> __device__ __forceinline__ void feed_forward(const feed_forward_known_parameters &p) {
+  constexpr uint32_t hidden = Size::hidden, most_parts = FEED_FORWARD_KNOWN_X_PARTS;
   __shared__ __align__(128) memory<Size> m;
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
   const uint32_t rank = blockIdx.x % Size::cluster, cluster = blockIdx.x / Size::cluster;
   /* 0, which the compiler does not know: what is made with it is made once, before the wait, and kept. */
-  const uint32_t never = p.never;
+  const uint32_t always_zero = p.always_zero;
   const uint32_t barrier = kept(shared_address(&m.barrier));
   if (thread == 0) {
     barrier_init(barrier, 1);
@@ -58,10 +58,10 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   arrive_at_cluster();
 
   const uint32_t first_tile = warp / Size::first_cuts, first_cut = warp % Size::first_cuts;
-  const uint32_t first_element = first_cut * (Size::first_chunks * FEED_FORWARD_ONE_CHUNK) + t * 8;
+  const uint32_t first_element = first_cut * (Size::first_chunks * FEED_FORWARD_KNOWN_CHUNK) + t * 8;
   const uint32_t second_cut = warp / Size::second_tiles, in_block = warp % Size::second_tiles;
   const uint32_t second_tile = rank + in_block * Size::cluster;
-  const uint32_t second_element = second_cut * (Size::second_chunks * FEED_FORWARD_ONE_CHUNK) + t * 8;
+  const uint32_t second_element = second_cut * (Size::second_chunks * FEED_FORWARD_KNOWN_CHUNK) + t * 8;
   const bool has_second = second_cut < Size::second_cuts && second_tile < Size::second_all;
   const bool has_column = Size::threads == hidden || thread < hidden;
   fragments<Size, Size::first_chunks> first = {};
@@ -69,10 +69,10 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   uint32_t norm_bits = 0x3f80; /* 1 */
   const auto load = [&] {
     const uint32_t first_row = 2 * (cluster * Size::own + rank * Size::own_of_block) + first_tile * FEED_FORWARD_TILE;
-    first.load(p.gate_up, p.gate_up_scales, first_row + g, hidden, first_element, never);
+    first.load(p.gate_up, p.gate_up_scales, first_row + g, hidden, first_element, always_zero);
     if (has_second)
       second.load(p.down, p.down_scales, second_tile * FEED_FORWARD_TILE + g, Size::columns,
-                  cluster * Size::own + second_element, never);
+                  cluster * Size::own + second_element, always_zero);
     if (p.norm && has_column) norm_bits = load_early_16((const uint16_t *)p.norm + thread);
   };
   if (p.early) load();
@@ -103,7 +103,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   const bool is_one = thread < FEED_FORWARD_TILE * Size::second_tiles && result_tile < Size::second_all;
   const uint32_t has_result = kept(is_one ? 1u : 0u);
   const uint32_t late = kept_by_each(p.early ^ 1);
-  keep_early(never, first.all() ^ second.all() ^ norm_bits);
+  keep_early(always_zero, first.all() ^ second.all() ^ norm_bits);
   wait_for_cluster();
   only_wait_for_predecessors();
   if (__builtin_expect(late, 0)) load();
@@ -187,5 +187,5 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
     feed_forward<sizes<__VA_ARGS__>>(p);                                                                               \
     publish(p.done);                                                                                                   \
   }
-FEED_FORWARD_ONE_KERNELS(DEFINE)
+FEED_FORWARD_ONE_TOKEN_KERNELS(DEFINE)
 #endif

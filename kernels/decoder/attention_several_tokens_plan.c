@@ -1,7 +1,7 @@
-/* attention_rows_plan.c - sizes and places for the kernels of attention_rows.cu. */
+/* attention_several_tokens_plan.c - sizes and places for the kernels of attention_several_tokens.cu. */
 #include "../../runtime/integer.h"
 #include "../common/launch.h"
-#include "attention_rows.h"
+#include "attention_several_tokens.h"
 #include "decoder_choose.h"
 
 enum { ALIGNMENT = 128, BYTES_OF_TWO = 2, PITCH_PADDING = 16, DIMENSION = 64 };
@@ -13,7 +13,7 @@ struct variant {
 
 #define VARIANT(chips, parameters, name, threads, dtype, weights)                                                      \
   {KERNEL_ENTRY(chips, parameters, name, threads), dtype, weights},
-static const struct variant variants[] = {ATTENTION_ROWS_KERNELS(VARIANT)};
+static const struct variant variants[] = {ATTENTION_SEVERAL_TOKENS_KERNELS(VARIANT)};
 
 static const struct variant *variant_for(const struct decoder_shape *shape, uint32_t chip) {
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
@@ -40,17 +40,19 @@ static void lay_out(const struct variant *variant, const struct decoder_shape *s
   const int64_t units = larger((int64_t)p->first.tiles * p->first.cuts, (int64_t)p->second.tiles * p->second.cuts);
   const int64_t chunks = (int64_t)p->first.tiles * p->first.chunks + (int64_t)p->second.tiles * p->second.chunks;
   int64_t at = ATTENTION_BLOCK_NUMBERS + (group + 2) * ATTENTION_BLOCK_NUMBERS_PITCH(DIMENSION);
-  take(&p->positions, &at, ATTENTION_ROWS_TOKENS * (int64_t)sizeof(int32_t));
-  take(&p->table, &at, INT64_C(2) * ATTENTION_ROWS_TOKENS * ATTENTION_ROWS_PAIRS * (int64_t)sizeof(float));
-  take(&p->squares, &at, ATTENTION_ROWS_TOKENS * ATTENTION_ROWS_SQUARES(hidden) * (int64_t)sizeof(float));
-  take(&p->cuts, &at, units * ATTENTION_ROWS_TOKENS * ATTENTION_ROWS_CUT_BYTES);
-  take(&p->activations, &at, (int64_t)ATTENTION_ROWS_TOKENS * p->pitch);
+  take(&p->positions, &at, ATTENTION_SEVERAL_TOKENS_TOKENS * (int64_t)sizeof(int32_t));
+  take(&p->table, &at,
+       INT64_C(2) * ATTENTION_SEVERAL_TOKENS_TOKENS * ATTENTION_SEVERAL_TOKENS_PAIRS * (int64_t)sizeof(float));
+  take(&p->squares, &at,
+       ATTENTION_SEVERAL_TOKENS_TOKENS * ATTENTION_SEVERAL_TOKENS_SQUARES(hidden) * (int64_t)sizeof(float));
+  take(&p->cuts, &at, units * ATTENTION_SEVERAL_TOKENS_TOKENS * ATTENTION_SEVERAL_TOKENS_CUT_BYTES);
+  take(&p->activations, &at, (int64_t)ATTENTION_SEVERAL_TOKENS_TOKENS * p->pitch);
   take(&p->norm_copy, &at, hidden * BYTES_OF_TWO);
   /* Tiles of K and V lie where the weights have been. */
   p->ring = p->weights = (uint32_t)at;
   plan->shared_bytes = at + larger(chunks * ATTENTION_BLOCK_CHUNK_BYTES(variant->weights),
-                                   INT64_C(2) * ATTENTION_BLOCK_WARPS * ATTENTION_ROWS_STAGES * ATTENTION_BLOCK_TILE *
-                                       DIMENSION * BYTES_OF_TWO);
+                                   INT64_C(2) * ATTENTION_BLOCK_WARPS * ATTENTION_SEVERAL_TOKENS_STAGES *
+                                       ATTENTION_BLOCK_TILE * DIMENSION * BYTES_OF_TWO);
 }
 
 /* A warp has one piece of each product. */
@@ -58,16 +60,17 @@ static bool has_registers(const struct attention_block_share *share, int64_t mos
   return share->tiles * share->cuts <= ATTENTION_BLOCK_WARPS && divide_up(share->chunks, share->cuts) <= most;
 }
 
-bool attention_rows_plan(const struct decoder_shape *shape, const struct chip *chip, struct decoder_plan *plan) {
+bool attention_several_tokens_plan(const struct decoder_shape *shape, const struct chip *chip,
+                                   struct decoder_plan *plan) {
   const struct variant *variant = variant_for(shape, launch_chip(chip));
   if (!variant || shape->out_parts < shape->kv_heads || !shape->capacity) return false;
   struct attention_block_parameters *p = &plan->told.attention;
-  const int64_t splits = divide_up(shape->rows, ATTENTION_ROWS_TOKENS);
+  const int64_t splits = divide_up(shape->rows, ATTENTION_SEVERAL_TOKENS_TOKENS);
   plan->kernel = &variant->kernel, plan->clusters = shape->kv_heads * splits;
   p->group = (uint32_t)shape->group;
   p->splits = (uint32_t)splits;
   p->factor = ATTENTION_BLOCK_FACTOR(shape->weights);
   lay_out(variant, shape, plan);
-  return has_registers(&p->first, ATTENTION_ROWS_FIRST(variant->weights)) &&
-         has_registers(&p->second, ATTENTION_ROWS_SECOND(variant->weights));
+  return has_registers(&p->first, ATTENTION_SEVERAL_TOKENS_FIRST(variant->weights)) &&
+         has_registers(&p->second, ATTENTION_SEVERAL_TOKENS_SECOND(variant->weights));
 }
