@@ -33,7 +33,7 @@ static void rewind_to(struct conversation *conversation, size_t count) {
 
 static size_t context_of(const struct conversation *conversation) { return (size_t)conversation->llama->desc.context; }
 
-/* The tokens of the oldest turns, which come behind those that are kept. */
+/* The tokens of the oldest turns, which come after those that are kept. */
 static void forget_turns(struct conversation *conversation, size_t turns) {
   struct tokens *tokens = &conversation->tokens;
   size_t begin = conversation->turns[turns], gone = begin - conversation->kept;

@@ -178,7 +178,7 @@ static unsigned char paste(EditLine *unused, wint_t key) {
 }
 
 /* libedit's way to a character: 1, or 0 at the end. Whatever could be the first mark is held back. The key comes until
- * it is obeyed, since it may be the end of something else first: a search, or the keys behind an escape. */
+ * it is obeyed, since it may be the end of something else first: a search, or the keys after an escape. */
 static int read_character(EditLine *unused, wchar_t *out) {
   static wchar_t held[MARK];
   static size_t count;

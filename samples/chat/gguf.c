@@ -206,7 +206,7 @@ static bool take_entries(struct reader *reader) {
   return true;
 }
 
-/* The data begins behind the last tensor's description, at the next multiple of the alignment. */
+/* The data begins after the last tensor's description, at the next multiple of the alignment. */
 static bool begin_data(struct reader *reader, uint64_t *alignment) {
   int64_t value = DEFAULT_ALIGNMENT;
   if (gguf_find(reader->file, "general.alignment") &&

@@ -352,7 +352,7 @@ void llama_rewind(struct llama *llama, int64_t position) {
   llama->position = position;
 }
 
-/* The last tokens in front of a position, the oldest first; -1 in front of the first. */
+/* The last tokens before a position, the oldest first; -1 before the first. */
 static void put_recent(const struct llama *llama, int64_t end, int32_t *recent) {
   for (int64_t i = 0, at = end - LLAMA_RECENT; i < LLAMA_RECENT; i++, at++) recent[i] = at < 0 ? -1 : llama->tokens[at];
 }

@@ -49,7 +49,7 @@ struct llama {
 void llama_open(const struct gguf *file, const struct llama_options *options, struct llama *llama);
 void llama_close(struct llama *llama);
 
-/* Forgets what the KV caches took behind the first so many tokens. */
+/* Forgets what the KV caches took after the first so many tokens. */
 void llama_rewind(struct llama *llama, int64_t position);
 
 /* Takes the tokens, at least one and no more than there is room for, and returns the next one. */

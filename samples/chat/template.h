@@ -26,7 +26,7 @@ bool template_message(const struct template *template, const char *role, const c
 bool template_answer(const struct template *template, struct tokens *tokens);
 /* Does an answer end with it? */
 bool template_ends(const struct template *template, int32_t token);
-/* The end of an answer from its last token on, if there is one (else -1): <|im_end|> stands behind it, whichever end it
+/* The end of an answer from its last token on, if there is one (else -1): <|im_end|> stands after it, whichever end it
  * had, or none. */
 bool template_answered(const struct template *template, int32_t last, struct tokens *tokens);
 

@@ -61,7 +61,7 @@ static struct ran run(const char *sample, const char *words) {
   return shell_run(line);
 }
 
-/* What the header alone says, with no data behind it. */
+/* What the header alone says, with no data after it. */
 static void hostile(const char *name, const char *descr, const char *shape) {
   char text[160];
   snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);

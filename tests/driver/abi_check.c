@@ -250,7 +250,7 @@ typedef CUresult int_cuTensorMapEncodeTiled(CUtensorMap *, int, cuuint32_t, void
   static_assert(__builtin_types_compatible_p(with_enum *, theirs), "the same function but for ints");
 /* NOLINTEND(bugprone-macro-parentheses) */
 
-/* A function named here gets the second check: the macro adds an argument in front of the first. */
+/* A function named here gets the second check: the macro adds an argument before the first. */
 #define ENUM_cuDeviceGetAttribute              ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuLibraryLoadData                 ~, SAME_BUT_FOR_ENUMS
 #define ENUM_cuKernelGetAttribute              ~, SAME_BUT_FOR_ENUMS

@@ -42,7 +42,7 @@ extern struct cu_kernel *copy_kernel, *done_kernel; /* NULL: no device code */
 extern cu_address device_memory;                    /* the pieces, and a counter */
 extern unsigned char *host_memory;                  /* pinned: a piece, and a word */
 
-/* Of the behaviour that runs; made before it and destroyed behind it. */
+/* Of the behaviour that runs; made before it and destroyed after it. */
 extern struct cu_stream *stream;
 extern struct cu_graph *graph;
 extern struct cu_graph_exec *exec;

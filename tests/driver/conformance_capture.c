@@ -52,7 +52,7 @@ static bool has_type(struct cu_graph_node *node, int expected) {
   return expect("cuGraphNodeGetType", driver.cuGraphNodeGetType(node, &type), CU_SUCCESS) && type == expected;
 }
 
-/* A fill and a copy, captured behind a node. */
+/* A fill and a copy, captured after a node. */
 static void capture_becomes_nodes(void) {
   struct after first = {.count = 1}, leaves = {0};
   struct cu_graph_node *nodes[3];

@@ -102,7 +102,7 @@ struct fake_driver {
   uint64_t (*programmatic_edges)(void);    /* that were added to graphs */
   uint64_t (*launches_into)(void *stream); /* of graphs, since the stream was made */
 
-  /* As a library's call on a stream, such as a captured cuBLAS one: `count` pieces of work side by side, behind what is
+  /* As a library's call on a stream, such as a captured cuBLAS one: `count` pieces of work side by side, after what is
    * on the stream and before what comes. Returns a cu_result. */
   int32_t (*enqueue)(void *stream, const struct fake_work *work, uint32_t count);
   /* As a library that makes a call which a capture does not survive. */

@@ -224,8 +224,8 @@ static uint32_t exec_append(struct exec *exec, const struct node_work *work, con
   return exec->node_count++;
 }
 
-/* Appends a graph's nodes behind `entry` (the node that stands for its beginning, UINT32_MAX: none). A child graph is
- * its nodes, and then an empty one behind all of them. */
+/* Appends a graph's nodes after `entry` (the node that stands for its beginning, UINT32_MAX: none). A child graph is
+ * its nodes, and then an empty one after all of them. */
 static void flatten(struct exec *exec, const struct graph *graph, uint32_t entry, uint32_t *index_of_last) {
   uint32_t *index = calloc(graph->node_count + 1u, sizeof *index);
   uint32_t *dependencies = calloc(graph->node_count + 1u, sizeof *dependencies);

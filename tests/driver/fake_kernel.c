@@ -162,7 +162,7 @@ static bool image_has(const char *image, const char *name) {
   return false;
 }
 
-/* Parameters lie one behind the other, aligned as C aligns what has their size. */
+/* Parameters lie one after the other, aligned as C aligns what has their size. */
 size_t kernel_parameter_offset(const struct kernel_code *code, size_t index) {
   size_t offset = 0;
   for (size_t i = 0;; i++) {

@@ -11,7 +11,7 @@ enum { DEVICE_ALIGNMENT = 512, PINNED_ALIGNMENT = 4096, GARBAGE = 0xa5 };
 static void *memory_take(size_t bytes, bool pinned) {
   struct memory *memory = calloc(1, sizeof *memory);
   void *begin = NULL;
-  /* The exact size, so that AddressSanitizer sees the first byte behind it. */
+  /* The exact size, so that AddressSanitizer sees the first byte after it. */
   if (!memory || posix_memalign(&begin, pinned ? PINNED_ALIGNMENT : DEVICE_ALIGNMENT, bytes)) abort();
   memset(begin, GARBAGE, bytes);
   *memory = (struct memory){.next = fake.memory, .begin = begin, .bytes = bytes, .pinned = pinned};

@@ -300,7 +300,7 @@ Test(failure, what_was_done_before_the_loss_stays_readable) {
   const uint32_t *y = rondo_data(program.slots[0], program.y);
   uint32_t before = y[0];
   fake->lose_after_nodes(2, CU_ILLEGAL_ADDRESS);
-  REQUIRE_OK(rondo_replay(program.slots[1])); /* the device is lost behind the call */
+  REQUIRE_OK(rondo_replay(program.slots[1])); /* the device is lost after the call */
   REQUIRE_ERROR(rondo_wait(program.slots[1], RONDO_FOREVER), RONDO_DEVICE_LOST, "CUDA_ERROR_ILLEGAL_ADDRESS");
   REQUIRE_OK(rondo_wait(program.slots[0], RONDO_FOREVER));
   cr_assert_eq(y[0], before);

@@ -213,7 +213,7 @@ Test(fake, the_chosen_call_fails_and_no_other) {
   cr_assert_eq(driver.cuDeviceGetCount(&count), CU_SUCCESS);
 }
 
-Test(fake, a_sticky_error_sticks_and_calls_behind_it_are_noticed) {
+Test(fake, a_sticky_error_sticks_and_calls_after_it_are_noticed) {
   fake->fail_call(1, CU_ILLEGAL_ADDRESS);
   cr_assert_eq(driver.cuStreamQuery(stream), CU_ILLEGAL_ADDRESS);
   char text[256];

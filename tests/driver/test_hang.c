@@ -25,7 +25,7 @@ static void hang(rondo_wait_mode wait_mode) {
   cr_assert_eq(rondo_poll(program.slots[0]), RONDO_BUSY);
   REQUIRE_ERROR(rondo_replay(program.slots[0]), RONDO_BUSY, "slot 0 is in flight");
   REQUIRE_ERROR(rondo_release(program.slots[0]), RONDO_BUSY, "slot 0 is in flight");
-  REQUIRE_OK(rondo_replay(program.slots[1])); /* queued behind */
+  REQUIRE_OK(rondo_replay(program.slots[1])); /* queued after */
   set_mode(FAKE_THREAD);
   for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_wait(program.slots[s], RONDO_FOREVER));
   const uint32_t *first = rondo_data(program.slots[0], program.y), *second = rondo_data(program.slots[1], program.y);

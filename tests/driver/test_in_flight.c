@@ -61,7 +61,7 @@ Test(in_flight, an_exec_is_closed_when_its_last_node_has_ended_too) {
   rondo_exec *exec = NULL;
   rondo_slot slot;
   REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
-  for (int i = 0; i < 3; i++) /* three ends that publish completion, and a node behind them */
+  for (int i = 0; i < 3; i++) /* three ends that publish completion, and a node after them */
     add_copy(graph, "copy", add_vector(rondo_state, graph, "x", 1), add_vector(rondo_state, graph, "y", 1));
   set_mode(FAKE_DEFERRED);
   rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 1);
@@ -108,7 +108,7 @@ static uint64_t programmatic_edges(int32_t chip) {
   return edges;
 }
 
-Test(in_flight, kernels_begin_early_behind_kernels_that_allow_it_and_behind_no_others) {
+Test(in_flight, kernels_begin_early_after_kernels_that_allow_it_and_after_no_others) {
   cr_assert_eq(programmatic_edges(90), 2, "the first copy to the second, the third to the last");
   cr_assert_eq(programmatic_edges(100), 2);
   cr_assert_eq(programmatic_edges(80), 0, "griddepcontrol came with sm_90");

@@ -52,7 +52,7 @@ Test(keep_warm, beats_while_idle_and_stops_with_the_last_exec) {
   require_clean("after close");
 }
 
-/* A kernel that hangs fills the device, and the beats behind it the driver's queue: the thread does not come back. */
+/* A kernel that hangs fills the device, and the beats after it the driver's queue: the thread does not come back. */
 Test(keep_warm, an_exec_can_be_left_though_its_heart_is_stuck_in_the_driver) {
   rondo_graph *graph = one_copy();
   rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 1);
@@ -75,8 +75,8 @@ Test(keep_warm, an_exec_can_be_left_though_its_heart_is_stuck_in_the_driver) {
   require_no_violation("after close");
 }
 
-/* However long a kernel hangs: beats would wait behind it without end, and fill the driver's queue. */
-Test(keep_warm, few_beats_are_sent_behind_those_that_do_not_end) {
+/* However long a kernel hangs: beats would wait after it without end, and fill the driver's queue. */
+Test(keep_warm, few_beats_are_sent_after_those_that_do_not_end) {
   enum { BEATS_A_LOOK = 32, TWO_LOOKS = 2 * BEATS_A_LOOK };
   rondo_graph *graph = one_copy();
   rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 1);

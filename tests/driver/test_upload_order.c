@@ -138,7 +138,7 @@ Test(upload_order, returns_before_it_has_come_and_a_download_sees_it) {
   lanes_close(&l);
 }
 
-/* Of another exec: neither those in front of it nor those that came between two uploads. */
+/* Of another exec: neither those before it nor those that came between two uploads. */
 Test(upload_order, waits_for_no_replay_of_its_lane) {
   struct lanes l = {0};
   lanes_open(&l);

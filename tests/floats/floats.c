@@ -127,7 +127,7 @@ static rondo_tensor out(struct bench *bench, rondo_dtype dtype, uint32_t rank, c
 #define SHAPE(...)                                                                                                     \
   sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]) { __VA_ARGS__ }
 
-/* Leaves behind what none of the tasks that follow it may see. */
+/* Leaves a state that none of the following tasks may see. */
 static void spoil(void *user, void *const *data) {
   struct bench *bench = user;
   struct floats found = floats_default();
@@ -164,7 +164,7 @@ static void add_known(struct bench *bench) {
                                                                   .out = known[3]}));
 }
 
-/* Several vectors of each type, and what is done to them before and behind. */
+/* Several vectors of each type, and what is done to them before and after. */
 static void add_products(struct bench *bench) {
   enum { M = 40, K = 160, COUNT = 3 };
   rondo_tensor vectors = in(bench, RONDO_BF16, SHAPE(COUNT, K)), halves = in(bench, RONDO_F16, SHAPE(COUNT, K));
@@ -260,7 +260,7 @@ static void add_factors(struct bench *bench, rondo_dtype dtype) {
                                                                         .out = out(bench, dtype, SHAPE(BATCH, N, N))}));
 }
 
-/* All of them behind the host function. */
+/* All of them after the host function. */
 static void describe(struct bench *bench) {
   REQUIRE(rondo_graph_create(NULL, NULL, &bench->graph));
   add_spoiler(bench);

@@ -27,7 +27,7 @@ static void fill_row(struct frame *x, struct random *random, int64_t row) {
   int64_t n = x->extent[1], begin = row * n, where = random_between(random, 0, n - 1);
   for (int64_t i = 0; i < n; i++) frame_write(x, begin + i, random_normal(random));
   switch (row % 8) {
-  case 0: /* the largest at a place of its own, and once more behind */
+  case 0: /* the largest at a place of its own, and once more after */
     frame_write(x, begin + where, 40);
     frame_write(x, begin + random_between(random, where, n - 1), 40);
     break;

@@ -51,7 +51,7 @@ static void pages(rondo_backend backend) {
         tasks[count].place = (enum place)(count % 5 < 3 ? DENSE : count % 5 - 2);
         if (count % 3 == 0) tasks[count].batch = COUNT(some_lengths), tasks[count].lengths = some_lengths;
       }
-  attentions_check(backend, tasks, count); /* NaN behind lengths and in pages that nobody has */
+  attentions_check(backend, tasks, count); /* NaN after lengths and in pages that nobody has */
 }
 BOTH_BACKENDS(attention_any, rows_are_found_through_tables_of_pages, pages)
 

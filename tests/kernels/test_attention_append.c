@@ -317,7 +317,7 @@ static void models(rondo_backend backend) {
   }
   run(backend, tasks, COUNT(tasks));
 }
-BOTH_BACKENDS(attention_append, decodes_and_prefills_as_models_do, models)
+BOTH_BACKENDS(attention_append, decode_and_prefill_of_models_agree_with_double_precision, models)
 
 /* New rows of which the capacity cuts some off, for each kernel: few query rows and many, aligned or not, in pages,
  * with windows and soft caps. */
@@ -383,7 +383,7 @@ static rondo_tensor tensor(rondo_graph *graph, const char *name, int64_t heads, 
   return made;
 }
 
-/* A sequence that grows row by row, by this task and by two appends in front of an attention: the same bits. */
+/* A sequence that grows row by row, by this task and by two appends before an attention: the same bits. */
 static void grows(rondo_backend backend) {
   struct trial trial;
   struct random random = {3};

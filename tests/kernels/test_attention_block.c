@@ -117,7 +117,7 @@ enum { CAPACITY = 130 };
 static const int32_t borders[] = {-1,           0,         1,         2,   15,      16, 17, 63, 64, 127, 128,
                                   CAPACITY - 1, INT32_MAX, INT32_MIN, 100, CAPACITY};
 
-/* In both types; all sequences stand where one does, or each behind that in the list. */
+/* In both types; all sequences stand where one does, or each after that in the list. */
 static void at_borders(rondo_backend backend, struct half h, int64_t rows, size_t first, bool one_position) {
   for (size_t type = IN_BF16; type <= IN_NVFP4; type += IN_NVFP4 - IN_BF16) {
     struct half one = with_types(h, type, rows, true);

@@ -70,7 +70,7 @@ Test(attention_decode, a_plan_keeps_what_its_kernels_rely_on) {
     other.multiprocessors = 132;
     struct attention_decode_plan others = attention_decode_plan_of(&other);
     if (!others.variant) { /* new rows that a cluster has no room for are
-                              written in front of it */
+                              written before it */
       cr_assert_gt(other.new_rows, 0);
       other.kind = DECODE_GENERAL, other.new_rows = 0;
       others = attention_decode_plan_of(&other);
@@ -175,7 +175,7 @@ static void check_choice(const struct choice *choice, const struct extras *extra
   REQUIRE_OK(attention_select(&call, &chip, &launches));
   cr_assert_geq(launches.count, 1);
   const struct op_launch *first = &launches.items[0];
-  if (!strcmp(first->kernel, "rondo_attention_append")) { /* in front of the kernel that attends */
+  if (!strcmp(first->kernel, "rondo_attention_append")) { /* before the kernel that attends */
     cr_expect_eq(strncmp(choice->kernel, "after ", 6), 0);
     cr_expect_str_eq(launches.items[1].kernel, choice->kernel + 6);
     cr_expect_eq(launches.count, 2);
@@ -254,7 +254,7 @@ Test(attention_decode, new_rows_are_written_and_turned_by_the_kernel_that_attend
       {{2, 32, 8, 1, 512, 128, 0, 90, 132, 0, APPEND("128_8"), {64, 2, 1}}, {.appends = true}},
       {{1, 8, 8, 16, 512, 128, 1, 90, 132, 0, GENERAL("128_16"), {64, 1, 1}}, {.appends = true}},
       {{1, 8, 1, 1, 32768, 128, 0, 100, 148, 0, GENERAL("128_8"), {8, 1, 8}}, {.appends = true, .paged = true}},
-      /* What they cannot do, a kernel in front of another one does. */
+      /* What they cannot do, a kernel before another one does. */
       {{1, 9, 3, 1, 512, 64, 1, 80, 108, 0, "after rondo_attention_bf16_64", {3, 1, 1}}, {.appends = true}},
       {{1, 9, 3, 1, 512, 64, 1, 90, 132, 0, "after rondo_attention_decode_bf16_64_8", {24, 1, 1}}, {.turns = true}},
       {{1, 9, 3, 1, 512, 64, 1, 90, 132, 0, "after rondo_attention_decode_bf16_64_8", {24, 1, 1}},

@@ -220,7 +220,7 @@ static void lengths(rondo_backend backend) {
           if (kind && count % 4 == 1) tasks[count].window = 0, tasks[count].table = MISSING;
           if (kind && count % 4 == 2) tasks[count].window = 17, tasks[count].soft_cap = 0.0f;
         }
-  attentions_check(backend, tasks, count); /* attention_fill has put NaN behind every length */
+  attentions_check(backend, tasks, count); /* attention_fill has put NaN after every length */
 }
 BOTH_BACKENDS(attention_decode, lengths_at_every_border_agree_with_double_precision, lengths)
 

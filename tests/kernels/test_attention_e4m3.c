@@ -61,9 +61,9 @@ static void lengths(rondo_backend backend) {
     tasks[i].query_length = i < 2 ? 70 : 210, tasks[i].capacity = 200;
     tasks[i].causal = i % 2;
   }
-  attentions_check(backend, tasks, COUNT(tasks)); /* attention_fill has put NaN behind every length */
+  attentions_check(backend, tasks, COUNT(tasks)); /* attention_fill has put NaN after every length */
 }
-BOTH_BACKENDS(attention_e4m3, rows_behind_a_length_may_hold_anything, lengths)
+BOTH_BACKENDS(attention_e4m3, rows_after_a_length_may_hold_anything, lengths)
 
 /* Weights beyond what e4m3 has: the reference moves, or the tile is computed again. */
 static void high_weights(rondo_backend backend) {

@@ -169,7 +169,7 @@ static void lengths(rondo_backend backend) {
                                   .lse_wanted = true};
   attentions_check_cases(backend, TYPES_IN_TURN, cases, COUNT(cases));
 }
-BOTH_BACKENDS(attention, what_lies_behind_a_length_is_never_used, lengths)
+BOTH_BACKENDS(attention, what_lies_after_a_length_is_never_used, lengths)
 
 /* The same exec, other lengths: memory that counted before is NaN afterwards. */
 static void changing_lengths(rondo_backend backend) {

@@ -110,7 +110,7 @@ static void lengths(rondo_backend backend) {
   }
   attentions_check_cases(backend, TYPES_IN_TURN, tasks, COUNT(tasks));
 }
-BOTH_BACKENDS(attention_wgmma, rows_behind_a_length_may_hold_anything, lengths)
+BOTH_BACKENDS(attention_wgmma, rows_after_a_length_may_hold_anything, lengths)
 
 /* Scores of +-1e4, and scores so far above all of the first KV tile that weights overflow. */
 static void computed_again(rondo_backend backend) {

@@ -188,4 +188,4 @@ static void decodes(rondo_backend backend) {
     trial_end(&trial);
   }
 }
-BOTH_BACKENDS(decode_layer, of_operations_alone_decodes_token_after_token, decodes)
+BOTH_BACKENDS(decode_layer, of_single_operations_matches_fp64_token_after_token, decodes)

@@ -135,7 +135,7 @@ static void streamed_values(rondo_backend backend) {
 }
 BOTH_BACKENDS(decoder, a_feed_forward_of_one_token_and_nvfp4_takes_numbers_of_any_size, streamed_values)
 
-/* Sizes that suit no fast kernel, rows with gaps behind them, and what is optional left out. */
+/* Sizes that suit no fast kernel, rows with gaps after them, and what is optional left out. */
 static void odd(rondo_backend backend) {
   static const struct half shapes[] = {
       {.hidden = 48, .query_heads = 1, .kv_heads = 1, .dimension = 32, .capacity = 5, .columns = 16},
@@ -179,7 +179,7 @@ BOTH_BACKENDS(decoder, ragged_sizes_match_fp64, ragged)
 
 /* ---- A layer ----------------------------------------------------------------------------------------------------- */
 
-/* Halves one behind the other, each of what the one before leaves, with K and V that are fetched while it still runs;
+/* Halves one after the other, each of what the one before leaves, with K and V that are fetched while it still runs;
  * every replay gives the same bits. */
 static void layers(rondo_backend backend) {
   enum { HALVES = 6 };

@@ -17,7 +17,7 @@
 
 enum { SETS = 2, LONG_ROW = 1 << 18 };
 
-/* What tasks in front of the half write; the rest has been there since before the replay. */
+/* What tasks before the half write; the rest has been there since before the replay. */
 enum { NOTHING = 0, MATRICES = 1, NORM = 2, CONTEXT = 4, POSITION = 8, ALL = 15 };
 
 static int replays_on(rondo_backend backend) { return backend == RONDO_BACKEND_HOST ? 4 : 40; }
@@ -261,7 +261,7 @@ static void require_early(const struct half *h, uint32_t of_weights, uint32_t of
   half_free(&described, true);
 }
 
-Test(early, halves_read_nothing_early_that_a_task_in_front_writes) {
+Test(early, halves_read_nothing_early_that_an_earlier_task_writes) {
   const uint32_t of_attention = 1u << DECODER_NORM | 1u << ATTENTION_BLOCK_QKV | 1u << ATTENTION_BLOCK_QKV_SCALES |
                                 1u << ATTENTION_BLOCK_OUTPUT | 1u << ATTENTION_BLOCK_OUTPUT_SCALES,
                  of_context = 1u << ATTENTION_BLOCK_K | 1u << ATTENTION_BLOCK_V | 1u << ATTENTION_BLOCK_POSITION,

@@ -52,7 +52,7 @@ Test(gemv_rows, each_kernel_has_a_size_here_that_it_is_chosen_for) {
   GEMV_ROWS_KERNELS(REQUIRE_SIZE_FOR)
 }
 
-/* Copied behind the wait for predecessors, and so after the vectors are asked for. */
+/* Copied after the wait for predecessors, and so after the vectors are asked for. */
 static void check_all_written(rondo_backend backend) {
   static const int written[] = {0, 7, 11};
   for (int i = 0; i < 3; i++) check_written(backend, &larges[written[i]]);

@@ -50,7 +50,7 @@ Test(gemv_stream, each_kernel_has_a_size_here_that_it_is_chosen_for) {
   GEMV_STREAM_KERNELS(REQUIRE_SIZE_FOR)
 }
 
-/* Copied behind the wait for predecessors, and so after the vectors are asked for. */
+/* Copied after the wait for predecessors, and so after the vectors are asked for. */
 static void check_all_written(rondo_backend backend) {
   static const int written[] = {0, 7, 5, 18};
   for (int i = 0; i < 4; i++) {

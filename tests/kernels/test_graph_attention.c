@@ -55,7 +55,7 @@ static void ready_made(rondo_backend backend) {
     trial_end(&trial);
   }
 }
-BOTH_BACKENDS(graph_attention, prefills_and_decodes, ready_made)
+BOTH_BACKENDS(graph_attention, prefill_and_decode_agree_with_double_precision, ready_made)
 
 Test(graph_attention, refuses_bad_sizes_before_it_adds_anything) {
   struct trial trial;

@@ -216,7 +216,7 @@ static int32_t prefill_and_check(const struct llama *l, struct machine *m, int r
   return next;
 }
 
-/* Chunks that end in padding, once behind the context's end; then the sequence goes on beside one that rests. */
+/* Chunks that end in padding, once after the context's end; then the sequence goes on beside one that rests. */
 static void prefills(rondo_backend backend) {
   static const struct {
     int rows, length;

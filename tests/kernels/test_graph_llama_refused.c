@@ -25,7 +25,7 @@ static bool is_explained(rondo_graph *graph, const char *task) {
   return is_found;
 }
 
-/* With nothing in front of them, and with what the graph is called. */
+/* With nothing before them, and with what the graph is called. */
 static void check_names(rondo_graph_llama_desc desc, const char *const *parts, rondo_task expected_last) {
   struct llama l;
   llama_make(&l, desc, 1);

@@ -11,7 +11,7 @@
 
 #include "../oracles/least_squares_oracle.h"
 
-/* The tiles, and shapes that stand somewhere in one; behind them shapes beyond all, which take two kernels. */
+/* The tiles, and shapes that stand somewhere in one; after them shapes beyond all, which take two kernels. */
 static const int16_t tiles[][2] = {{8, 8},    {16, 16},  {32, 32},  {64, 64},  {128, 128}, {128, 16},
                                    {256, 16}, {128, 32}, {256, 32}, {512, 32}, {1024, 32}, {96, 96}};
 static const int16_t partly[][2] = {{1, 1},     {5, 3},     {8, 4},    {7, 7},    {16, 11},  {13, 2},

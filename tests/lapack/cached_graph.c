@@ -8,7 +8,7 @@
 enum { MOST = 4096, POOL_BYTES = 256 << 20 };
 
 static rondo_runtime *runtime;
-static struct cached_graph graphs[MOST]; /* a hash table: a graph is in the first free place behind its own */
+static struct cached_graph graphs[MOST]; /* a hash table: a graph is in the first free place after its own */
 static size_t graph_count;
 static char device_name[128];
 

@@ -21,7 +21,7 @@ struct graph_shape {
   bool transpose;
 };
 
-/* What the caller fills before a replay, and reads behind it. */
+/* What the caller fills before a replay, and reads after it. */
 struct cached_graph {
   struct graph_shape shape;
   rondo_exec *exec;

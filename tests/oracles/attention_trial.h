@@ -51,7 +51,7 @@ struct attention {
   float q_scale, k_scale, v_scale;
   int64_t page_rows; /* 0: no pages; else capacity is a multiple */
   enum table table;
-  bool made; /* lengths and pages are temporaries, which tasks in front of it copy */
+  bool made; /* lengths and pages are temporaries, which tasks before it copy */
   /* Filled by attention_add and attention_fill. */
   bool device;
   rondo_tensor q, k, v, o, lse, kv_lengths, kv_pages;  /* the whole tensors */

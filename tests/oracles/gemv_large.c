@@ -204,7 +204,7 @@ static rondo_tensor matrix(struct trial *trial, const char *name, rondo_dtype dt
 }
 
 /* The product as it is; silu(gate) * up of it with a bias and a residual; and that in NVFP4, by the product itself and
- * by a task behind it. */
+ * by a task after it. */
 static struct finished describe_finished(struct trial *trial, const struct problem *p) {
   struct finished f = {.m = p->m / 2, .count = p->count};
   rondo_gemv_desc desc = problem_desc(p);

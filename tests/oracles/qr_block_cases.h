@@ -20,7 +20,7 @@ rondo_dtype block_type(int kernel);
     function;                                                                                                          \
   }
 
-/* More columns than rows, one row, a column more than a tile, rows that end within a vector, a layer, or behind one. */
+/* More columns than rows, one row, a column more than a tile, rows that end within a vector, a layer, or after one. */
 static const int16_t block_small[][2] = {{17, 165}, {20, 170}, {129, 33}, {64, 161}, {130, 36}, {161, 33}};
 
 static const int16_t block_middle[][2] = {{129, 129}, {159, 150}, {100, 200}, {192, 50}, {255, 65}};

@@ -9,7 +9,7 @@
 
 enum shape_kind {
   SHAPE_BESIDE,  /* `width` tasks that have nothing to do with each other */
-  SHAPE_BETWEEN, /* the same behind one task and in front of another */
+  SHAPE_BETWEEN, /* the same after one task and before another */
   SHAPE_CHAINS,  /* `width` chains of ten */
   SHAPE_KINDS
 };

@@ -11,7 +11,7 @@ enum { SLOTS = 2, SMALL_COUNT = 512, LARGE_ROWS = 256, OUTPUTS = 5, OUTPUT_BYTES
 enum { WEIGHT_ROWS = 16, PRODUCT_ROWS = 4 };
 
 /* How a replay says that it is done (runtime/cuda/launches.c), by how many rows the last output has: the few blocks at
- * the graph's end do, or a node behind too many. */
+ * the graph's end do, or a node after too many. */
 enum ending { ENDS_IN_BLOCKS = 8, ENDS_IN_A_NODE = 64 };
 
 struct subject {

@@ -18,7 +18,7 @@ struct gguf_writer {
   uint32_t version;    /* 0: 3 */
   uint32_t alignment;  /* 0: 32, and no key says so */
   const char *without; /* a key or a tensor that is not written from now on */
-  /* Tokens behind those of the small vocabulary, with their types. */
+  /* Tokens after those of the small vocabulary, with their types. */
   const char *extra_texts[2];
   int32_t extra_kinds[2], extra_count;
 };
@@ -35,7 +35,7 @@ void gguf_write_tensor(struct gguf_writer *writer, const char *name, uint32_t ty
 /* The file, which the caller frees; the writer is empty afterwards. */
 struct gguf_buffer gguf_write_end(struct gguf_writer *writer);
 
-/* Keys of a tokenizer: 256 tokens of one byte, those that merge_texts make, two special ones behind them. */
+/* Keys of a tokenizer: 256 tokens of one byte, those that merge_texts make, two special ones after them. */
 enum { SMALL_MERGES = 21, SMALL_START = 256 + SMALL_MERGES, SMALL_END, SMALL_TOKENS };
 void gguf_write_small_vocabulary(struct gguf_writer *writer);
 /* What a token of it stands for. */

@@ -134,7 +134,7 @@ Test(chat, draws_the_same_answer_from_the_same_seed) {
   }
 }
 
-/* The second answer needs the first message; behind /new the first answer comes again. */
+/* The second answer needs the first message; after /new the first answer comes again. */
 Test(chat, keeps_the_conversation_until_it_is_told_to_forget) {
   skip_under_sanitizers();
   static const char message[] = "What is the capital of Japan?";

@@ -45,7 +45,7 @@ static void become_chat(const struct beside *chat, const char *const *words) {
   _exit(127);
 }
 
-/* SIGINT is as in front of a terminal, whatever this test began with, or ignored, and that from the first moment on:
+/* SIGINT is as at a terminal, whatever this test began with, or ignored, and that from the first moment on:
  * the process never has a handler of another program. */
 static void begin_chat(struct beside *chat, const char *const *words) {
   signal(SIGINT, chat->ignores_interrupts ? SIG_IGN : SIG_DFL);

@@ -51,7 +51,7 @@ static void become(const struct typed *typed, char *const *arguments) {
   _exit(127);
 }
 
-/* SIGINT is as in front of a terminal, whatever this test began with. */
+/* SIGINT is as at a terminal, whatever this test began with. */
 static struct typed begin_program(char *const *arguments) {
   struct typed typed = {0};
   cr_assert_eq(open_terminal(&typed), 0);
@@ -175,7 +175,7 @@ static size_t tokens_of(const char *model, const char *text, size_t bytes) {
 }
 
 /* A terminal in its usual mode ends a line at 4095 bytes and forgets the rest. The first line is typed while the model
- * is on its way, the second one behind it; how many tokens they are is told by their refusal. */
+ * is on its way, the second one after it; how many tokens they are is told by their refusal. */
 Test(chat_terminal, takes_lines_of_ten_thousand_bytes) {
   enum { BYTES = 10000 };
   static char line[BYTES + 1];
@@ -222,7 +222,7 @@ Test(chat_terminal, takes_what_is_pasted_as_one_message) {
   cr_assert_str_eq(shell_read(typed.out), "a\na\na\n");
 }
 
-/* libedit reads on after each of these: a search, a key to take as it is, the keys behind an escape, the same with a
+/* libedit reads on after each of these: a search, a key to take as it is, the keys after an escape, the same with a
  * number. What is found stays in the message. */
 Test(chat_terminal, takes_a_paste_in_the_middle_of_a_key) {
   static const struct {

@@ -250,7 +250,7 @@ Test(gguf, refuses_damaged_tensors) {
   expect_refusal(gguf_write_end(&writer), "tensor weight is there twice");
   gguf_write_tensor(&writer, "weight", GGUF_TYPE_F32, 1, (int64_t[]){1}, "1234", 4);
   struct gguf_buffer shifted = gguf_write_end(&writer);
-  shifted.bytes[24 + 8 + 6 + 4 + 8 + 4] = 4; /* behind the header: the tensor's offset */
+  shifted.bytes[24 + 8 + 6 + 4 + 8 + 4] = 4; /* after the header: the tensor's offset */
   expect_refusal(shifted, "its offset 4 is not a multiple of 32");
 }
 

@@ -11,7 +11,7 @@ struct lone_task {
   rondo_tensor state;
 };
 
-/* A graph of `function`, and behind it `next` unless NULL; in lane 0 or in one that is named. */
+/* A graph of `function`, and after it `next` unless NULL; in lane 0 or in one that is named. */
 struct lone_task lone_task(rondo_runtime *runtime, rondo_host_function function, rondo_host_function next, void *user);
 struct lone_task lone_task_in(rondo_runtime *runtime, uint32_t lane, rondo_host_function function,
                               rondo_host_function next, void *user);

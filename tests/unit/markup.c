@@ -66,7 +66,7 @@ struct tags {
   int depth;
 };
 
-/* From '<' to behind '>'. NULL: *fault says where. */
+/* From '<' to after '>'. NULL: *fault says where. */
 static const char *tag(const char *at, struct tags *tags, const char **fault) {
   *fault = at++;
   bool closes = *at == '/';
@@ -109,7 +109,7 @@ const char *xml_fault(const char *text) {
   return *at ? at : NULL;
 }
 
-/* From '<' to behind the '>' that ends it. */
+/* From '<' to after the '>' that ends it. */
 static const char *html(const char *at, const char **fault) {
   struct tags tags = {.depth = 0};
   *fault = at++;

@@ -6,7 +6,7 @@
 #include "../../runtime/any_slot.h"
 #include "../../runtime/exec.h"
 
-/* ---- The functions, with a step in front of each look and each exchange ------------------------------------------ */
+/* ---- The functions, with a step before each look and each exchange ---------------------------------------------- */
 
 static void step(void);
 static bool exchanged; /* since the look began */

@@ -166,7 +166,7 @@ static rondo_runtime *open_known_team(rondo_wait_mode wait_mode, pid_t team[TEAM
   return runtime;
 }
 
-/* What stands behind "KEY:" in a thread's status. */
+/* What stands after "KEY:" in a thread's status. */
 static void thread_status(pid_t thread, const char *key, char *value, size_t bytes) {
   char path[64], line[256];
   snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)thread);

@@ -161,9 +161,9 @@ static void between_replays(rondo_backend backend) {
   free(data);
   free(back);
 }
-BOTH_BACKENDS(large_upload, is_seen_by_the_next_replay_and_by_none_in_front, between_replays)
+BOTH_BACKENDS(large_upload, is_seen_by_the_next_replay_and_by_none_before, between_replays)
 
-/* ---- Many, one right behind the other ---------------------------------------------------------------------------- */
+/* ---- Many, one right after the other ---------------------------------------------------------------------------- */
 
 enum { PARTS = 400 };
 

@@ -85,7 +85,7 @@ Test(names, every_report_of_a_graph_prints_them_on_their_line) {
   }
 }
 
-/* Three about the whole, and two headings with a line behind each, all of them apart. */
+/* Three about the whole, and two headings with a line after each, all of them apart. */
 enum { PROFILE_LINES = 3 + 1 + 2 + 1 + 2 };
 
 Test(names, every_report_of_a_profile_prints_them_on_their_line) {

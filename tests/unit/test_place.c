@@ -212,7 +212,7 @@ Test(place, buffers_of_no_bytes_are_in_nobodys_way) {
   problem_end(&problem);
 }
 
-Test(place, none_and_one) {
+Test(place, zero_buffers_need_nothing_and_one_needs_its_size) {
   struct problem none = problem_make(0), one = problem_make(1);
   cr_assert_eq(place(&none), 0);
   one.bytes[0] = 4096;
@@ -241,7 +241,7 @@ static uint64_t layers_peak(uint32_t layers, uint64_t *steps) {
   return peak;
 }
 
-Test(place, identical_layers_need_no_more_for_being_many) {
+Test(place, a_hundred_identical_layers_need_no_more_than_four) {
   uint64_t steps, four = layers_peak(4, &steps);
   cr_assert_eq(layers_peak(100, &steps), four);
   cr_assert_eq(layers_peak(24, &steps), four);

@@ -369,7 +369,7 @@ static rondo_argument part_of(rondo_graph *graph, rondo_tensor state, int64_t si
   return part;
 }
 
-/* Each task conflicts with thousands before it, and is ordered behind nearly all of them by the latest few. */
+/* Each task conflicts with thousands before it, and is ordered after nearly all of them by the latest few. */
 Test(plan, takes_memory_for_the_edges_that_are_left_and_not_for_all_conflicts) {
   enum { TASKS = 8192, BYTES_MOST = 600 * TASKS };
   struct random random = {41};

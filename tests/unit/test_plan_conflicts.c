@@ -70,7 +70,7 @@ Test(plan, what_thousands_of_conflicts_imply_is_exact) {
 
 /* The second reader of the board waits for one of its writers by another tensor first; the third one has nothing but
  * the join. Meanwhile so many tasks stand side by side that nobody remembers what comes before the first reader. */
-Test(plan, a_join_is_behind_all_even_what_its_first_task_waits_for_otherwise) {
+Test(plan, a_join_is_after_all_even_what_its_first_task_waits_for_otherwise) {
   enum { ROWS = 40, BYSTANDERS = 1200 };
   struct random random = {39};
   struct random_graph g;
@@ -97,7 +97,7 @@ Test(plan, a_join_is_behind_all_even_what_its_first_task_waits_for_otherwise) {
   random_graph_end(&g);
 }
 
-/* More lines of tasks, each behind the one before it by a state of its line's, than the planner has chains; each task
+/* More lines of tasks, each after the one before it by a state of its line's, than the planner has chains; each task
  * writes a row of its own of a board that all lines share, and some tasks read many rows. So what was known of a group
  * of accesses goes out of date, again and again, though the accesses stay. */
 Test(plan, what_is_known_of_more_lines_than_there_are_chains_is_exact) {

@@ -44,7 +44,7 @@ static rondo_task copy(const struct scene *scene, const char *name, rondo_tensor
   return last_task(scene);
 }
 
-/* A copy to an output of its own, behind "before". */
+/* A copy to an output of its own, after "before". */
 static void read_behind(const struct scene *scene, const char *name, rondo_tensor src) {
   rondo_task task = copy(scene, name, src, tensor(scene, rondo_output, name));
   REQUIRE_OK(rondo_after(scene->graph, task, scene->before));
@@ -91,7 +91,7 @@ static bool is_settled(const rondo_exec *exec, const char *task, rondo_tensor of
 
 /* ---- What is there when the replay begins ------------------------------------------------------------------------ */
 
-Test(settled, constants_are) {
+Test(settled, constants_are_settled) {
   struct scene scene = scene_describe();
   rondo_tensor weights = tensor(&scene, rondo_constant, "weights");
   read_behind(&scene, "whole", weights);
@@ -103,7 +103,7 @@ Test(settled, constants_are) {
   scene_end(&scene);
 }
 
-Test(settled, inputs_are_where_nothing_copies_them) {
+Test(settled, inputs_are_settled_if_nothing_copies_them) {
   struct scene scene = scene_describe();
   rondo_tensor in_place = tensor(&scene, rondo_input, "in place"), moved = tensor(&scene, rondo_input, "moved");
   read_behind(&scene, "one", in_place);
@@ -116,7 +116,7 @@ Test(settled, inputs_are_where_nothing_copies_them) {
   scene_end(&scene);
 }
 
-Test(settled, states_are_only_where_no_task_in_front_writes_a_part_of_them) {
+Test(settled, states_are_settled_if_no_earlier_task_writes_a_part_of_them) {
   struct scene scene = scene_describe();
   rondo_tensor unwritten = tensor(&scene, rondo_state, "unwritten"), before = tensor(&scene, rondo_state, "before"),
                after = tensor(&scene, rondo_state, "after"), beside = tensor(&scene, rondo_state, "beside"), rest;
@@ -141,7 +141,7 @@ Test(settled, states_are_only_where_no_task_in_front_writes_a_part_of_them) {
   scene_end(&scene);
 }
 
-/* What a task reads and writes itself, it may read early: only who stands in front of it matters. */
+/* What a task reads and writes itself, it may read early: only who stands before it matters. */
 static void attention_block(const struct scene *scene, const char *name, rondo_tensor k, rondo_tensor v) {
   const int64_t row[] = {1, COLUMNS}, parts[] = {1, 1, COLUMNS};
   rondo_attention_block_desc desc = {.name = name, .k = k, .v = v};
@@ -155,7 +155,7 @@ static void attention_block(const struct scene *scene, const char *name, rondo_t
   REQUIRE_OK(rondo_after(scene->graph, last_task(scene), scene->before));
 }
 
-Test(settled, what_a_task_reads_and_writes_is_until_it_has_written_it) {
+Test(settled, what_a_task_reads_and_writes_is_settled_until_it_has_written_it) {
   struct scene scene = scene_describe();
   rondo_tensor k, v;
   REQUIRE_OK(rondo_state(scene.graph, "k", RONDO_F16, 4, (int64_t[]){1, ROWS, 1, COLUMNS}, &k));
@@ -171,7 +171,7 @@ Test(settled, what_a_task_reads_and_writes_is_until_it_has_written_it) {
 }
 
 /* Replays of a lane follow each other, so that only the graph's own tasks matter; the user's kernels are among them. */
-Test(settled, what_is_borrowed_is_unless_the_borrower_has_written_it) {
+Test(settled, what_is_borrowed_is_settled_unless_the_borrower_has_written_it) {
   struct scene lender = scene_describe(), borrower = scene_describe();
   rondo_tensor read = tensor(&lender, rondo_state, "read"), written = tensor(&lender, rondo_state, "written");
   rondo_tensor weights = tensor(&lender, rondo_constant, "weights"), there[3];
@@ -199,7 +199,7 @@ Test(settled, what_is_borrowed_is_unless_the_borrower_has_written_it) {
   scene_end(&lender);
 }
 
-Test(settled, what_another_task_makes_is_not) {
+Test(settled, what_another_task_makes_is_not_settled) {
   struct scene scene = scene_describe();
   rondo_tensor x = tensor(&scene, rondo_input, "vectors"), y = tensor(&scene, rondo_output, "products");
   rondo_tensor codes, scales, again = tensor(&scene, rondo_output, "again");
@@ -226,7 +226,7 @@ Test(settled, what_another_task_makes_is_not) {
 
 /* ---- Whom the task follows --------------------------------------------------------------------------------------- */
 
-Test(settled, nothing_is_where_a_task_follows_none_of_rondos_kernels) {
+Test(settled, nothing_is_settled_for_a_task_that_follows_none_of_rondos_kernels) {
   struct scene scene = scene_describe();
   rondo_tensor weights = tensor(&scene, rondo_constant, "weights");
   copy(&scene, "first", weights, tensor(&scene, rondo_output, "a"));
@@ -251,8 +251,8 @@ static void product(const struct scene *scene, const char *name, rondo_tensor we
                             &(rondo_gemv_desc){.name = name, .weights = weights, .vectors = vectors, .out = out}));
 }
 
-/* The copy that moves an input is a kernel too, and so is the join in front of the second task that waits for many. */
-Test(settled, constants_are_behind_a_node_that_the_plan_adds) {
+/* The copy that moves an input is a kernel too, and so is the join before the second task that waits for many. */
+Test(settled, constants_are_settled_after_a_node_that_the_plan_adds) {
   enum { WRITERS = 16 };
   struct scene scene = scene_describe();
   rondo_tensor weights = tensor(&scene, rondo_constant, "weights"), moved = tensor(&scene, rondo_input, "moved"), rows;
