@@ -241,9 +241,10 @@ static void immense_scores(rondo_backend backend) {
       {.name = "many rows", .batch = 12, .query_heads = 8, .kv_heads = 8, .query_length = MANY, .capacity = MANY},
       {.name = "a window of all rows but one", .query_length = FEW, .capacity = 257, .causal = 1, .window = 256},
   };
-  struct attention tasks[COUNT(cases) * ATTENTION_DIMENSIONS * ATTENTION_TYPES];
+  enum { OF_CASE = ATTENTION_DIMENSIONS * ATTENTION_TYPES };
+  struct attention tasks[COUNT(cases) * OF_CASE];
   for (size_t i = 0; i < COUNT(tasks); i++) {
-    tasks[i] = cases[i / (ATTENTION_DIMENSIONS * ATTENTION_TYPES)];
+    tasks[i] = cases[i / OF_CASE];
     tasks[i].dtype = attention_types[i % ATTENTION_TYPES];
     tasks[i].dimension = attention_dimensions[i / ATTENTION_TYPES % ATTENTION_DIMENSIONS];
     tasks[i].layout = RONDO_BHSD, tasks[i].splits = 1, tasks[i].place = MISALIGNED;
@@ -295,10 +296,10 @@ static void not_numbers(rondo_backend backend) {
        .causal = 1,
        .splits = 1},
   };
-  enum { PLANTS = 2 * ATTENTION_TYPES }; /* into scores and into values, of each type */
-  static struct attention tasks[COUNT(cases) * ATTENTION_DIMENSIONS * PLANTS];
+  enum { PLANTS = 2 * ATTENTION_TYPES, OF_CASE = ATTENTION_DIMENSIONS * PLANTS }; /* into scores and into values */
+  static struct attention tasks[COUNT(cases) * OF_CASE];
   for (size_t i = 0; i < COUNT(tasks); i++) {
-    tasks[i] = cases[i / (ATTENTION_DIMENSIONS * PLANTS)];
+    tasks[i] = cases[i / OF_CASE];
     tasks[i].dtype = attention_types[i % ATTENTION_TYPES];
     tasks[i].dimension = attention_dimensions[i / PLANTS % ATTENTION_DIMENSIONS];
     tasks[i].layout = RONDO_BSHD, tasks[i].capacity = 150;

@@ -196,10 +196,12 @@ static void plant(struct attention *a, bool values) {
   oracle_write(a->dtype, a->k_memory, row_index(a, &kv, 0, 1, a->capacity / 2) + 7, INFINITY);
 }
 
-static void plant_either(struct attention *a, size_t i) { plant(a, i % 4 != 0 || i == ATTENTION_DIMENSIONS * 4); }
+enum { HIGH_TILES = 4 * ATTENTION_DIMENSIONS }; /* the last task */
+
+static void plant_either(struct attention *a, size_t i) { plant(a, i % 4 != 0 || i == HIGH_TILES); }
 
 static void special_numbers(rondo_backend backend) {
-  struct attention tasks[ATTENTION_DIMENSIONS * 4 + 1];
+  struct attention tasks[HIGH_TILES + 1];
   for (size_t i = 0; i < COUNT(tasks); i++) {
     tasks[i] = (struct attention){.dtype = attention_types[i % 2],
                                   .layout = RONDO_BSHD,
@@ -212,7 +214,7 @@ static void special_numbers(rondo_backend backend) {
                                   .causal = i % 4 != 2,
                                   .lse_wanted = true};
     /* High tiles, and KV rows that are more than 255 too far for the first of them. */
-    if (i == ATTENTION_DIMENSIONS * 4) {
+    if (i == HIGH_TILES) {
       tasks[i].dimension = 64, tasks[i].query_heads = 32;
       tasks[i].query_length = 261, tasks[i].capacity = 326, tasks[i].causal = 1;
     }

@@ -47,7 +47,9 @@ static void check_limits(const struct gemv_design *design, const struct gemv_pro
 static void check_pure(const struct gemv_design *design, const struct gemv_problem *problem,
                        const struct gemv_plan *plan) {
   const struct gemv_plan again = gemv_design_plan(design, problem);
-  REQUIRE(!memcmp(&again, plan, sizeof again));
+  REQUIRE(again.kernel == plan->kernel && again.blocks == plan->blocks && again.threads == plan->threads);
+  REQUIRE(again.shared_bytes == plan->shared_bytes && again.parts == plan->parts && again.groups == plan->groups);
+  REQUIRE(again.chunks == plan->chunks && again.tiles == plan->tiles && again.starts_one == plan->starts_one);
 }
 
 static void check_design(const struct gemv_design *design, uint64_t seed) {

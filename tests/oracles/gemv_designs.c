@@ -155,7 +155,7 @@ static void check_rows(const struct gemv_problem *problem, const struct gemv_pla
   require_types(problem, plan, &layout->kernel->of);
   REQUIRE(k % (in_e4m3 ? 16 : 32) == 0 && k <= GEMV_ROWS_MOST_K);
   REQUIRE(plan->parts * 16 == (in_e4m3 ? k : k / 2));
-  REQUIRE(layout->first_slot % 128 == 0 && layout->first_slot >= 16 * NUMBER + vectors);
+  REQUIRE(layout->first_slot % 128 == 0 && layout->first_slot >= INT64_C(16) * NUMBER + vectors);
   REQUIRE(layout->slot_bytes % 16 == 0 && layout->slot_bytes >= 16 * (pitch + (in_e4m3 ? 0 : k / 16)));
   REQUIRE(layout->block_rows % 16 == 0);
   REQUIRE(plan->blocks * problem->batch <= problem->multiprocessors);
@@ -237,7 +237,8 @@ static struct gemv_share share_stream(const struct gemv_problem *problem, const 
   const struct gemv_stream_kernel *kernel = plan->design.stream.kernel;
   const int64_t part = 128 * kernel->slices, piece = TILE_ROWS * part / 2 + TILE_ROWS * part / 16;
   const int64_t teams = plan->blocks / kernel->cluster, tiles = (plan->tiles + teams - 1) / teams;
-  int64_t first_stage = NUMBER * TILE_ROWS * 8 * kernel->operands * 2 * 16 + 16 + NUMBER * (1 + 16 + 16) * 16;
+  int64_t first_stage =
+      INT64_C(2) * 16 * NUMBER * TILE_ROWS * 8 * kernel->operands + 16 + INT64_C(16) * (1 + 16 + 16) * NUMBER;
   if (kernel->cluster > 1) first_stage += tiles * plan->groups * TILE_ROWS * problem->count * NUMBER;
   if (first_stage < plan->design.stream.first_stage) first_stage = plan->design.stream.first_stage;
   return (struct gemv_share){.rows = plan->groups * TILE_ROWS,
@@ -296,7 +297,7 @@ static void check_tall(const struct gemv_problem *problem, const struct gemv_pla
   require_types(problem, plan, &layout->kernel->of);
   REQUIRE(problem->k % 32 == 0 && problem->k <= GEMV_TALL_MOST_K && problem->m >= TILE_ROWS);
   REQUIRE(layout->first_slot % 128 == 0 && layout->first_slot >= 16 * 8 + 16 * NUMBER + vectors * (pieces | 1) * 64);
-  REQUIRE(layout->slot_bytes == 2 * TILE_ROWS * problem->k);
+  REQUIRE(layout->slot_bytes == INT64_C(2) * TILE_ROWS * problem->k);
   REQUIRE(plan->blocks * problem->batch <= problem->multiprocessors);
   REQUIRE(problem->count <= 8 * layout->kernel->operands);
   REQUIRE(32 * problem->count <= layout->kernel->of.kernel.threads); /* each warp has a vector */
@@ -401,7 +402,7 @@ static const char *const scalar_kernels[] = {GEMV_SCALAR_KERNELS(NAME)};
 
 /* ---- The designs ------------------------------------------------------------------------------------------------- */
 
-#define KERNELS(array) .kernels = array, .kernel_count = LENGTH(array)
+#define KERNELS(array) .kernels = (array), .kernel_count = LENGTH(array)
 
 const struct gemv_design gemv_designs[] = {
     {"short", draw_short, share_short, check_short, KERNELS(short_kernels)},
