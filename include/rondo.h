@@ -253,9 +253,8 @@ typedef struct rondo_info {
   rondo_pool_info device, pinned, host;
   uint32_t lane_count; /* at least 1 */
   /* GPU memory; 0 on the host, in a callback, or if the driver cannot tell.
-   *   driver_bytes       taken by rondo_open besides the pool, for streams, lanes and Rondo's device code, without the
-   *                      CUDA context. It is a difference of free memory, so other processes' allocations in between
-   *                      count too
+   *   driver_bytes       taken by rondo_open besides the pool, for streams and lanes, without the CUDA context. It is a
+   *                      difference of free memory, so other processes' allocations count too
    *   free_device_bytes  free now, for all processes */
   uint64_t driver_bytes;
   uint64_t free_device_bytes;
@@ -1080,7 +1079,7 @@ RONDO_API rondo_status rondo_close_exec(rondo_exec **exec);
 typedef struct rondo_exec_usage {
   uint64_t device_bytes, pinned_bytes, host_bytes; /* of the pools, without the lane's arena */
   uint64_t arena_bytes;                            /* of the lane's arena, shared with its other execs */
-  uint64_t driver_bytes; /* GPU memory of the driver for its graphs, measured as in rondo_info */
+  uint64_t driver_bytes; /* GPU memory of the driver for its graphs and new device code, as in rondo_info */
   uint32_t lane;
   uint32_t slot_count;
   uint32_t node_count;                            /* tasks, and copies of inputs and outputs */

@@ -23,6 +23,7 @@ struct device_image {
   const char *name; /* the .cu file, for messages */
   const void *begin;
   const void *end;
+  const char *kernels; /* their names, each with a NUL after it; an empty name ends the list */
 };
 extern const struct device_image device_images[];
 extern const uint32_t device_image_count;

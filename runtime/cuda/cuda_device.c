@@ -193,33 +193,44 @@ static rondo_status take_pinned_memory(struct device *device, uint64_t bytes) {
   return RONDO_OK;
 }
 
-/* Not for this chip: the device cannot be used. */
-static rondo_status image_failed(struct device *device, cu_result result, const char *image) {
+/* The image that has a kernel. It is loaded when a graph first asks for one of its kernels, because the driver keeps
+ * the machine code of each loaded image in host memory. */
+static uint32_t image_of(const char *kernel) {
+  for (uint32_t i = 0; i < device_image_count; i++)
+    for (const char *name = device_images[i].kernels; *name; name += strlen(name) + 1)
+      if (!strcmp(name, kernel)) return i;
+  return device_image_count;
+}
+
+cu_result device_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel,
+                             const char **function) {
+  uint32_t image = image_of(name);
+  if (image == device_image_count) return CU_NOT_FOUND;
+  struct cu_library **library = &device->libraries[image];
+  *function = "cuLibraryLoadData";
+  cu_result result = CU_SUCCESS;
+  if (!*library)
+    result = device->driver.cuLibraryLoadData(library, device_images[image].begin, NULL, NULL, 0, NULL, NULL, 0);
+  if (result != CU_SUCCESS) return *library = NULL, result;
+  *function = "cuLibraryGetKernel";
+  return device->driver.cuLibraryGetKernel(kernel, *library, name);
+}
+
+/* All images are for the same chips. So one of them, which every graph may need, tells whether any is for this chip. */
+static rondo_status load_first_image(struct device *device) {
+  struct cu_kernel *kernel;
+  const char *function = "";
+  cu_result result = device_find_kernel(device, op_done_kernel.name, &kernel, &function);
+  if (result == CU_SUCCESS) return RONDO_OK;
   rondo_status status =
-      device_failed(device, result, "open: cuLibraryLoadData of %s for sm_%d", image, device->chip.version);
+      device_failed(device, result, "open: %s of %s for sm_%d", function, op_done_kernel.name, device->chip.version);
   return status == RONDO_UNSUPPORTED ? status_set(RONDO_NO_DEVICE, "%s", rondo_error_text()) : status;
-}
-
-static rondo_status load_images(struct device *device) {
-  for (uint32_t i = 0; i < device_image_count; i++) {
-    cu_result result =
-        device->driver.cuLibraryLoadData(&device->libraries[i], device_images[i].begin, NULL, NULL, 0, NULL, NULL, 0);
-    if (result != CU_SUCCESS) return image_failed(device, result, device_images[i].name);
-    device->library_count = i + 1;
-  }
-  return RONDO_OK;
-}
-
-cu_result device_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel) {
-  cu_result result = CU_NOT_FOUND;
-  for (uint32_t i = 0; i < device->library_count && result == CU_NOT_FOUND; i++)
-    result = device->driver.cuLibraryGetKernel(kernel, device->libraries[i], name);
-  return result;
 }
 
 static void release_all(struct device *device) {
   const struct driver *driver = &device->driver;
-  for (uint32_t i = device->library_count; i-- > 0;) driver->cuLibraryUnload(device->libraries[i]);
+  for (uint32_t i = device_image_count; i-- > 0;)
+    if (device->libraries[i]) driver->cuLibraryUnload(device->libraries[i]);
   staging_close(device);
   if (device->pinned_memory) driver->cuMemFreeHost(device->pinned_memory);
   if (device->device_memory) driver->cuMemFree(device->device_memory);
@@ -279,7 +290,7 @@ static rondo_status take_all(struct device *device, const rondo_options *options
   uint64_t free_bytes = 0, left_bytes = 0;
   status = free_memory(device, &free_bytes);
   if (status == RONDO_OK) status = lanes_open(device, options, info);
-  if (status == RONDO_OK) status = load_images(device);
+  if (status == RONDO_OK) status = load_first_image(device);
   if (status == RONDO_OK) status = free_memory(device, &left_bytes);
   info->driver_bytes =
       left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0; /* others may have given some back */

@@ -80,8 +80,7 @@ struct device {
   struct heartbeat heartbeat;
   struct staging staging;
   struct cu_graph_node **captured; /* CAPTURE_NODE_LIMIT */
-  uint32_t library_count;
-  struct cu_library *libraries[]; /* of device_images */
+  struct cu_library *libraries[];  /* of device_images; NULL: no graph has asked for one of its kernels yet */
 };
 
 /* Makes the device's context current; RONDO_DEVICE_LOST once it is lost. */
@@ -105,8 +104,9 @@ void device_restore(const struct device *device, int mode);
 cu_result device_query(const struct device *device, struct cu_stream *stream);
 cu_result device_synchronize(const struct device *device, struct cu_stream *stream);
 
-/* Looks a kernel up in Rondo's own images. CU_NOT_FOUND if none has it. */
-cu_result device_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel);
+/* Looks a kernel up in Rondo's own images, and loads its image the first time. CU_NOT_FOUND if no image has the kernel.
+ * *function is the driver's function that failed. The caller holds the device's lock, or opens the device. */
+cu_result device_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel, const char **function);
 
 /* A kernel node, as rondo_rebind changes it. */
 struct launch_node {

@@ -235,11 +235,12 @@ void own_kernel_node(struct op_launch *launch, void **parameter, struct cu_kerne
 static rondo_status add_own_kernel(const struct build *build, const char *task, struct op_launch *launch,
                                    const struct waits *waits, struct exit *exit, struct cu_kernel **kernel_out) {
   struct cu_kernel *kernel = NULL;
-  cu_result result = device_find_kernel(build->device, launch->kernel, &kernel);
+  const char *function = "";
+  cu_result result = device_find_kernel(build->device, launch->kernel, &kernel, &function);
   if (result == CU_NOT_FOUND)
     return status_set(RONDO_INTERNAL, "instantiate: task '%s': no kernel '%s' for sm_%d in the library", task,
                       launch->kernel, build->device->chip.version);
-  if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryGetKernel");
+  if (result != CU_SUCCESS) return task_failed(build, result, task, function);
   rondo_status status = check_own_parameters(build, task, launch, kernel);
   if (status != RONDO_OK) return status;
   void *parameter;

@@ -260,6 +260,31 @@ Test(open, an_exec_tells_what_it_takes_of_the_pools_and_what_the_driver_takes_fo
   require_clean("after close");
 }
 
+/* Each runtime loads an image once, and none that its graphs do not ask for. */
+Test(open, loads_an_image_when_a_graph_first_asks_for_a_kernel_of_it) {
+  rondo_graph *graph = NULL;
+  rondo_runtime *runtime = NULL;
+  rondo_exec *execs[2] = {0};
+  REQUIRE_OK(rondo_graph_create(NULL, NULL, &graph));
+  add_copy(graph, "copy", add_vector(rondo_input, graph, "x", 4), add_vector(rondo_output, graph, "y", 4));
+  rondo_options options = options_for(graph, RONDO_BACKEND_CUDA, 1);
+  options.device_bytes *= 2, options.pinned_bytes *= 2, options.host_bytes *= 2;
+  for (uint64_t opened = 1; opened < 3; opened++) {
+    REQUIRE_OK(rondo_open(&options, &runtime));
+    cr_assert_eq(fake->calls("cuLibraryLoadData"), 2 * opened - 1, "at open: only the image of rondo_done");
+    for (int i = 0; i < 2; i++) {
+      REQUIRE_OK(rondo_instantiate(runtime, graph, NULL, &execs[i]));
+      cr_assert_eq(fake->calls("cuLibraryLoadData"), 2 * opened);
+    }
+    for (int i = 0; i < 2; i++) REQUIRE_OK(rondo_close_exec(&execs[i]));
+    cr_assert_eq(fake->calls("cuLibraryUnload"), 2 * opened - 2, "images stay loaded until the runtime is closed");
+    REQUIRE_OK(rondo_close(&runtime));
+    cr_assert_eq(fake->calls("cuLibraryUnload"), 2 * opened);
+  }
+  REQUIRE_OK(rondo_graph_destroy(&graph));
+  require_clean("after close");
+}
+
 /* ---- No usable device -------------------------------------------------------------------------------------------- */
 
 Test(open, a_device_that_does_not_exist_is_refused) {

@@ -219,6 +219,8 @@ Test(tensor_map, an_encoding_that_fails_leaves_nothing_half_built) {
   rondo_exec_options exec_options = {.slots = SLOTS, .constants_begin_as_zeros = 1};
   static const char *const tasks[] = {"all of x", "all of the constant", "all of a"};
   char before[1024], after[1024], text[128];
+  REQUIRE_OK(rondo_instantiate(s.runtime, s.graph, &exec_options, &s.exec)); /* loads images, which stay */
+  REQUIRE_OK(rondo_close_exec(&s.exec));
   fake->live(before, sizeof before);
   fake->before_call("cuTensorMapEncodeTiled", fail_when_due);
   for (uint32_t n = 0; n < 3 * SLOTS; n++) {

@@ -78,15 +78,19 @@ struct device_image __wrap_device_images[IMAGES_MOST];
 uint32_t __wrap_device_image_count;
 
 static void choose_images(bool is_fake) {
-#define NAMED(chips, parameters, name, ...) " " #name
+#define SPACED(chips, parameters, name, ...) " " #name
+#define LISTED(chips, parameters, name, ...) #name "\0"
   static const char image[] = "fake image: rondo_copy rondo_copy_small rondo_transfer rondo_begin rondo_done "
-                              "rondo_quantize_nvfp4" GEMV_QUADS_16(NAMED, rondo_gemv_f16, RONDO_F16);
-#undef NAMED
+                              "rondo_quantize_nvfp4" GEMV_QUADS_16(SPACED, rondo_gemv_f16, RONDO_F16);
+  static const char kernels[] = "rondo_copy\0rondo_copy_small\0rondo_transfer\0rondo_begin\0rondo_done\0"
+                                "rondo_quantize_nvfp4\0" GEMV_QUADS_16(LISTED, rondo_gemv_f16, RONDO_F16);
+#undef SPACED
+#undef LISTED
   __wrap_device_image_count = is_fake ? 1 : __real_device_image_count;
   if (__wrap_device_image_count > IMAGES_MOST) abort();
   for (uint32_t i = 0; i < __wrap_device_image_count; i++)
     __wrap_device_images[i] =
-        is_fake ? (struct device_image){"all.cu", image, image + sizeof image} : __real_device_images[i];
+        is_fake ? (struct device_image){"all.cu", image, image + sizeof image, kernels} : __real_device_images[i];
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
 
