@@ -8,12 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* NOLINTBEGIN(bugprone-reserved-identifier): the sanitizer's name.
- * Criterion's runner loses a little memory of its own when it has more than one worker; ours is still looked for. */
-const char *__lsan_default_suppressions(void) __attribute__((visibility("default"), weak));
-const char *__lsan_default_suppressions(void) { return "leak:libcriterion\n"; }
-/* NOLINTEND(bugprone-reserved-identifier) */
-
 void skip_under_valgrind(const char *reason) {
   const char *preloaded = getenv("LD_PRELOAD"); /* valgrind puts its own library there */
   if (preloaded && strstr(preloaded, "vgpreload")) cr_skip_test("under valgrind %s", reason);
@@ -21,13 +15,20 @@ void skip_under_valgrind(const char *reason) {
 
 /* ---- Backends and statuses --------------------------------------------------------------------------------------- */
 
+bool keeps_backend;
+
 void require_backend(rondo_backend backend) {
+  static rondo_runtime *kept;
   rondo_runtime *runtime = NULL;
   rondo_options options = {.backend = backend};
+  if (kept && backend == RONDO_BACKEND_CUDA) return;
   rondo_status status = rondo_open(&options, &runtime);
   if (status == RONDO_NO_DEVICE) cr_skip_test("%s", rondo_error_text());
   require_ok(status, "rondo_open");
-  require_ok(rondo_close(&runtime), "rondo_close");
+  if (keeps_backend && backend == RONDO_BACKEND_CUDA)
+    kept = runtime;
+  else
+    require_ok(rondo_close(&runtime), "rondo_close");
 }
 
 void require_ok(rondo_status status, const char *what) {

@@ -12,6 +12,10 @@
 /* Ends the test as skipped, with a reason, if the backend cannot be used here. Call it first. */
 void require_backend(rondo_backend backend);
 
+/* Whether tests share this process. The first that uses the CUDA backend then leaves a runtime open, and with it the
+ * GPU's context. */
+extern bool keeps_backend;
+
 /* One promise as two tests, one a backend. */
 #define BOTH_BACKENDS(suite, name, function)                                                                           \
   Test(suite, name##_host) { function(RONDO_BACKEND_HOST); }                                                           \
