@@ -21,13 +21,11 @@
 #include "../kernels/decoder/sum_parts.h"
 #include "../kernels/embed/embed.h"
 #include "../kernels/gemm_softmax/gemm_softmax_wgmma.h"
+#include "../kernels/gemv/gemv_head.h"
 #include "../kernels/gemv/gemv_quads.h"
 #include "../kernels/gemv/gemv_ring.h"
-#include "../kernels/gemv/gemv_rows.h"
 #include "../kernels/gemv/gemv_scalar.h"
-#include "../kernels/gemv/gemv_short.h"
 #include "../kernels/gemv/gemv_stream.h"
-#include "../kernels/gemv/gemv_tall.h"
 #include "../kernels/least_squares/least_squares.h"
 #include "../kernels/model/elementwise.h"
 #include "../kernels/model/norm.h"
@@ -71,10 +69,10 @@ int main(void) {
   GEMV_CLUSTERS_16_KERNELS(PRINT);
   GEMV_LARGE_E4M3_KERNELS(PRINT);
   GEMV_RING_KERNELS(PRINT);
-  GEMV_ROWS_KERNELS(PRINT);
-  GEMV_SHORT_KERNELS(PRINT);
+  GEMV_HEAD_KERNELS(PRINT);
+  GEMV_HEAD_ONE_KERNELS(PRINT);
   GEMV_STREAM_KERNELS(PRINT);
-  GEMV_TALL_KERNELS(PRINT);
+  GEMV_HEAD_16_KERNELS(PRINT);
   GEMV_SCALAR_KERNELS(PRINT);
   QUANTIZE_KERNELS(PRINT);
   ELEMENTWISE_KERNELS(PRINT);

@@ -45,7 +45,7 @@ struct gemv_epilogue {
 
 /* What every design is told. A block has `groups` x `parts` warps: a group has rows of its own, and its parts split k
  * among them. `chunks` times, one after the other, they cover the block's share of k. In the designs for short rows, a
- * part is a load of 16 bytes of a row; in gemv_short.cu a group is eight rows, and a block has more groups than warps.
+ * part is a load of 16 bytes of a row.
  *
  * The order is that of need: a kernel reads its parameters by lines of 64 bytes, of which the first has 48 for them,
  * and each line costs a short kernel some 70 ns (H200). */

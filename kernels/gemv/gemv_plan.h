@@ -87,25 +87,15 @@ struct gemv_stream_layout {
   int64_t first_stage;
 };
 
-/* A kernel of gemv_short.cu: see GEMV_SHORT_KERNELS. */
-struct gemv_short_kernel {
+/* A kernel of gemv_head.cu, gemv_head_16.cu (operands B) or gemv_head_one.cu (scale groups of a lane): see gemv_head.h,
+ * which has the layout's fields too. */
+struct gemv_head_kernel {
   struct gemv_kernel of;
-  int64_t blocks; /* of 16 elements, that a lane has of a row */
+  int64_t width;
 };
-
-/* Kernels of gemv_rows.cu and gemv_tall.cu: see GEMV_ROWS_KERNELS, GEMV_TALL_KERNELS. */
-struct gemv_columns_kernel {
-  struct gemv_kernel of;
-  int64_t operands;
-};
-struct gemv_rows_layout {
-  const struct gemv_columns_kernel *kernel;
-  int64_t block_rows, slot_bytes, first_slot;
-};
-struct gemv_tall_layout {
-  const struct gemv_columns_kernel *kernel;
-  int64_t slots, early_slots; /* of a block; those that are asked for before the vectors */
-  int64_t slot_bytes, first_slot;
+struct gemv_head_layout {
+  const struct gemv_head_kernel *kernel;
+  int64_t block_rows, slots, early_slots, slot_bytes, first_slot;
 };
 
 struct gemv_plan {
@@ -119,11 +109,9 @@ struct gemv_plan {
   bool starts_one; /* see enum gemv_early */
   union {          /* what the design's own kernels are told */
     const struct gemv_quads_kernel *quads;
-    const struct gemv_short_kernel *of_short;
-    struct gemv_rows_layout of_rows;
+    struct gemv_head_layout head;
     struct gemv_ring_layout ring;
     struct gemv_stream_layout stream;
-    struct gemv_tall_layout of_tall;
   } design;
 };
 
@@ -175,18 +163,17 @@ const struct gemv_choice *gemv_choose(const struct gemv_problem *problem, struct
 #define GEMV_LAUNCHER(name)                                                                                            \
   void name(const struct op_call *call, const struct gemv_plan *plan, const struct gemv_parameters *parameters,        \
             struct op_launches *launches)
-GEMV_PLANNER(gemv_short_plan);
-GEMV_PLANNER(gemv_rows_plan);
+GEMV_PLANNER(gemv_head_one_plan);
+GEMV_PLANNER(gemv_head_plan);
+GEMV_PLANNER(gemv_head_16_plan);
 GEMV_PLANNER(gemv_ring_plan);
 GEMV_PLANNER(gemv_stream_plan);
-GEMV_PLANNER(gemv_tall_plan);
 GEMV_PLANNER(gemv_integer_plan);
 GEMV_PLANNER(gemv_quads_plan);
 GEMV_PLANNER(gemv_scalar_plan);
-GEMV_LAUNCHER(gemv_rows_launch);
+GEMV_LAUNCHER(gemv_head_launch);
 GEMV_LAUNCHER(gemv_ring_launch);
 GEMV_LAUNCHER(gemv_stream_launch);
-GEMV_LAUNCHER(gemv_tall_launch);
 GEMV_LAUNCHER(gemv_scalar_launch);
 GEMV_LAUNCHER(gemv_launch);
 

@@ -2,12 +2,11 @@
  * parameters.
  */
 #include "../../runtime/integer.h"
+#include "gemv_head.h"
 #include "gemv_plan.h"
 #include "gemv_ring.h"
-#include "gemv_rows.h"
 #include "gemv_scalar.h"
 #include "gemv_stream.h"
-#include "gemv_tall.h"
 
 enum { WIDE_LOAD = 16 }; /* bytes */
 
@@ -210,10 +209,12 @@ GEMV_LAUNCHER(gemv_launch) {
   add(call, plan, &p, sizeof p, launches);
 }
 
-GEMV_LAUNCHER(gemv_rows_launch) {
-  const struct gemv_rows_layout *layout = &plan->design.of_rows;
-  const struct gemv_rows_parameters p = {.common = dealt(plan, parameters),
+GEMV_LAUNCHER(gemv_head_launch) {
+  const struct gemv_head_layout *layout = &plan->design.head;
+  const struct gemv_head_parameters p = {.common = dealt(plan, parameters),
                                          .block_rows = (uint32_t)layout->block_rows,
+                                         .slots = (uint32_t)layout->slots,
+                                         .early_slots = (uint32_t)layout->early_slots,
                                          .slot_bytes = (uint32_t)layout->slot_bytes,
                                          .first_slot = (uint32_t)layout->first_slot};
   add(call, plan, &p, sizeof p, launches);
@@ -236,16 +237,6 @@ GEMV_LAUNCHER(gemv_ring_launch) {
 GEMV_LAUNCHER(gemv_stream_launch) {
   const struct gemv_stream_parameters p = {.common = dealt(plan, parameters),
                                            .first_stage = (uint32_t)plan->design.stream.first_stage};
-  add(call, plan, &p, sizeof p, launches);
-}
-
-GEMV_LAUNCHER(gemv_tall_launch) {
-  const struct gemv_tall_layout *layout = &plan->design.of_tall;
-  const struct gemv_tall_parameters p = {.common = dealt(plan, parameters),
-                                         .slots = (uint32_t)layout->slots,
-                                         .early_slots = (uint32_t)layout->early_slots,
-                                         .slot_bytes = (uint32_t)layout->slot_bytes,
-                                         .first_slot = (uint32_t)layout->first_slot};
   add(call, plan, &p, sizeof p, launches);
 }
 

@@ -89,73 +89,112 @@ __device__ __forceinline__ float normalise(const gemv_parameters &p, uint32_t el
   return squares;
 }
 
-/* As operand B, in the order of decode_eight. Returns what the sums are to be multiplied with. */
+/* ---- bf16 as f16 ------------------------------------------------------------------------------------------------- */
+
+/* The larger of two pairs of magnitudes, as bits: of bf16 values so far, and of four words more. */
+__device__ __forceinline__ uint32_t larger_magnitudes(uint32_t largest, const uint32_t (&word)[4]) {
+#pragma unroll
+  for (int j = 0; j < 4; j++) largest = __vmaxu2(largest, word[j] & 0x7fff7fffu);
+  return largest;
+}
+
+/* A power of two that brings the largest magnitude to [2^13, 2^14), and its inverse. */
+struct power_of_two {
+  float factor, inverse;
+};
+__device__ __forceinline__ power_of_two power_for(uint32_t largest) {
+  const int exponent = min(13 + 127 - (int)(largest >> 7), 126);
+  return {__uint_as_float((uint32_t)(127 + exponent) << 23), __uint_as_float((uint32_t)(127 - exponent) << 23)};
+}
+
+/* Eight bf16 values times `factor` as f16, beside NVFP4 weights in the order of decode_e2m1. */
+template <rondo_dtype W>
+__device__ __forceinline__ void f16_of_bf16(const uint32_t (&word)[4], float factor, uint32_t *pairs) {
+  float value[8];
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    const float2 pair = f32_of_bf16_pair(word[j]);
+    value[2 * j] = pair.x * factor, value[2 * j + 1] = pair.y * factor;
+  }
+#pragma unroll
+  for (int j = 0; j < 4; j++)
+    pairs[j] = W == RONDO_NVFP4 ? half_pair(value[e2m1_element(2 * j)], value[e2m1_element(2 * j + 1)])
+                                : half_pair(value[2 * j], value[2 * j + 1]);
+}
+
+/* ---- Operand B --------------------------------------------------------------------------------------------------- */
+
+/* Eight elements as they are, in the order of decode_eight. */
+template <rondo_dtype W, bool Bf16>
+__device__ __forceinline__ void order_eight(const uint32_t (&word)[4], uint32_t *pairs) {
+  if constexpr (W == RONDO_NVFP4 && Bf16) {
+    order_as_bf16(word, pairs);
+  } else if constexpr (W == RONDO_NVFP4) {
+    order_as_e2m1(word, pairs);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; j++) pairs[j] = word[j];
+  }
+}
+
+template <int Slices>
+__device__ __forceinline__ void convert_nvfp4(const raw_vector<RONDO_NVFP4, RONDO_NVFP4, Slices> &raw,
+                                              uint32_t (&out)[Slices][16]) {
+#pragma unroll
+  for (int s = 0; s < Slices; s++) {
+    const __half2 pair = block_scales(raw.scales[s]);
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+      decode_e2m1(raw.loaded[s][0].word[w], &out[s][4 * w]);
+      const __half2 scale = w < 2 ? __low2half2(pair) : __high2half2(pair);
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        __half2 value = __hmul2(half2_of(out[s][4 * w + j]), scale);
+        if (nvfp4_factor != 1) value = __hmul2(value, half2_of(TWO_TO_THE_7));
+        out[s][4 * w + j] = bits_of(value);
+      }
+    }
+  }
+}
+
+template <rondo_dtype W, bool Bf16, int Slices, int Eights, int Pairs>
+__device__ __forceinline__ void reorder(const words (&loaded)[Slices][Eights], uint32_t (&out)[Slices][Pairs]) {
+#pragma unroll
+  for (int s = 0; s < Slices; s++)
+#pragma unroll
+    for (int i = 0; i < Eights; i++) order_eight<W, Bf16>(loaded[s][i].word, &out[s][4 * i]);
+}
+
+/* bf16 to f16 by one power of two for the quad's part. Returns its inverse. */
+template <rondo_dtype W, int Slices, int Eights, int Pairs>
+__device__ __forceinline__ float convert_bf16(const words (&loaded)[Slices][Eights], uint32_t (&out)[Slices][Pairs]) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (int s = 0; s < Slices; s++)
+#pragma unroll
+    for (int i = 0; i < Eights; i++) largest = larger_magnitudes(largest, loaded[s][i].word);
+  largest = max(largest & 0xffffu, largest >> 16);
+  largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+  largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+  const power_of_two power = power_for(largest);
+#pragma unroll
+  for (int s = 0; s < Slices; s++)
+#pragma unroll
+    for (int i = 0; i < Eights; i++) f16_of_bf16<W>(loaded[s][i].word, power.factor, &out[s][4 * i]);
+  return power.inverse;
+}
+
+/* As operand B, in the order of decode_eight. Returns the factor of the sums. */
 template <rondo_dtype W, rondo_dtype V, int Slices, bool Bf16 = W == RONDO_BF16>
 __device__ __forceinline__ float convert_vector(const raw_vector<W, V, Slices> &raw,
                                                 uint32_t (&out)[Slices][elements_per_load<W> / 2]) {
-  float correction = W == RONDO_NVFP4 ? 1 / (Bf16 ? nvfp4_factor_bf16 : nvfp4_factor) : 1.0f;
-  if constexpr (V == RONDO_NVFP4) {
-#pragma unroll
-    for (int s = 0; s < Slices; s++) {
-      const __half2 pair = block_scales(raw.scales[s]);
-#pragma unroll
-      for (int w = 0; w < 4; w++) {
-        decode_e2m1(raw.loaded[s][0].word[w], &out[s][4 * w]);
-        const __half2 scale = w < 2 ? __low2half2(pair) : __high2half2(pair);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-          __half2 value = __hmul2(half2_of(out[s][4 * w + j]), scale);
-          if (nvfp4_factor != 1) value = __hmul2(value, half2_of(TWO_TO_THE_7));
-          out[s][4 * w + j] = bits_of(value);
-        }
-      }
-    }
-  } else if constexpr (V == RONDO_F16 || Bf16) {
-#pragma unroll
-    for (int s = 0; s < Slices; s++)
-#pragma unroll
-      for (int i = 0; i < raw.eights; i++) {
-        const uint32_t(&word)[4] = raw.loaded[s][i].word;
-        uint32_t *eight = &out[s][4 * i];
-        if constexpr (W == RONDO_NVFP4 && Bf16) {
-          order_as_bf16(word, eight);
-        } else if constexpr (W == RONDO_NVFP4) {
-          order_as_e2m1(word, eight);
-        } else {
-#pragma unroll
-          for (int j = 0; j < 4; j++) eight[j] = word[j];
-        }
-      }
-  } else {
-    uint32_t largest = 0; /* two maxima, of magnitudes as bits */
-#pragma unroll
-    for (int s = 0; s < Slices; s++)
-#pragma unroll
-      for (int i = 0; i < raw.eights; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) largest = __vmaxu2(largest, raw.loaded[s][i].word[j] & 0x7fff7fffu);
-    largest = max(largest & 0xffffu, largest >> 16);
-    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-    const int exponent = min(13 + 127 - (int)(largest >> 7), 126); /* the largest comes to lie in [2^13, 2^14) */
-    const float factor = __uint_as_float((uint32_t)(127 + exponent) << 23);
-    correction *= __uint_as_float((uint32_t)(127 - exponent) << 23);
-#pragma unroll
-    for (int s = 0; s < Slices; s++)
-#pragma unroll
-      for (int i = 0; i < raw.eights; i++) {
-        float value[8];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const float2 pair = f32_of_bf16_pair(raw.loaded[s][i].word[j]);
-          value[2 * j] = pair.x * factor, value[2 * j + 1] = pair.y * factor;
-        }
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-          out[s][4 * i + j] = W == RONDO_NVFP4 ? half_pair(value[e2m1_element(2 * j)], value[e2m1_element(2 * j + 1)])
-                                               : half_pair(value[2 * j], value[2 * j + 1]);
-      }
-  }
+  const float correction = W == RONDO_NVFP4 ? 1 / (Bf16 ? nvfp4_factor_bf16 : nvfp4_factor) : 1.0f;
+  if constexpr (V == RONDO_NVFP4)
+    convert_nvfp4(raw, out);
+  else if constexpr (V == RONDO_F16 || Bf16)
+    reorder<W, Bf16>(raw.loaded, out);
+  else
+    return correction * convert_bf16<W>(raw.loaded, out);
   return correction;
 }
 

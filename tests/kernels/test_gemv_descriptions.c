@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "../../kernels/gemv/gemv_head.h"
 #include "../oracles/gemv_launch.h"
 
 /* ---- Ring -------------------------------------------------------------------------------------------------------- */
@@ -52,9 +53,9 @@ Test(gemv_descriptions, streams_copy_weights_early_if_nobody_writes_them) {
   }
 }
 
-/* ---- Short ------------------------------------------------------------------------------------------------------- */
+/* ---- Head -------------------------------------------------------------------------------------------------------- */
 
-struct short_product {
+struct one_product {
   int64_t batch; /* 0: no batch dimension */
   int64_t m, k;
   int64_t offset; /* elements before the scales */
@@ -63,7 +64,7 @@ struct short_product {
 };
 
 /* The launch of a product with one vector. */
-static struct op_launch launch_of_short(struct short_product what) {
+static struct op_launch launch_of_one(struct one_product what) {
   struct trial trial;
   trial_describe(&trial, RONDO_BACKEND_HOST);
   rondo_gemv_desc desc = {0};
@@ -87,29 +88,28 @@ static struct op_launch launch_of_short(struct short_product what) {
   return selected_launch(&trial, what.written);
 }
 
-static bool is_short(struct short_product what) { return strstr(launch_of_short(what).kernel, "_short_") != NULL; }
+static bool is_head_one(struct one_product what) { return strstr(launch_of_one(what).kernel, "_head_one_") != NULL; }
 
-Test(gemv_descriptions, scales_of_short_may_begin_where_a_copy_of_a_matrix_can) {
-  cr_expect(is_short((struct short_product){.m = 49152, .k = 576}));
-  cr_expect(is_short((struct short_product){.m = 49152, .k = 576, .written = true}));
-  cr_expect(is_short((struct short_product){.m = 49151, .k = 576, .offset = 16}));
-  cr_expect_not(is_short((struct short_product){.m = 49152, .k = 576, .offset = 8}));
-  cr_expect_not(is_short((struct short_product){.m = 49152, .k = 576, .gap = 32}));
-  cr_expect(is_short((struct short_product){.batch = 2, .m = 24576, .k = 576}));
-  cr_expect_not(is_short((struct short_product){.batch = 2, .m = 24575, .k = 576}));
+Test(gemv_descriptions, scales_of_head_one_may_begin_where_a_copy_of_a_matrix_can) {
+  cr_expect(is_head_one((struct one_product){.m = 49152, .k = 576}));
+  cr_expect(is_head_one((struct one_product){.m = 49152, .k = 576, .written = true}));
+  cr_expect(is_head_one((struct one_product){.m = 49151, .k = 576, .offset = 16}));
+  cr_expect_not(is_head_one((struct one_product){.m = 49152, .k = 576, .offset = 8}));
+  cr_expect_not(is_head_one((struct one_product){.m = 49152, .k = 576, .gap = 32}));
+  cr_expect(is_head_one((struct one_product){.batch = 2, .m = 24576, .k = 576}));
+  cr_expect_not(is_head_one((struct one_product){.batch = 2, .m = 24575, .k = 576}));
 }
 
-Test(gemv_descriptions, the_kernel_of_short_is_told_what_it_lays_out) {
-  struct gemv_parameters parameters;
+Test(gemv_descriptions, the_kernel_of_head_one_is_told_what_it_lays_out) {
+  struct gemv_head_parameters told;
   for (int written = 0; written < 2; written++) {
-    struct op_launch launch =
-        launch_of_short((struct short_product){.batch = 2, .m = 24576, .k = 576, .written = written});
-    memcpy(&parameters, launch.parameters, sizeof parameters);
-    cr_expect_eq(parameters.early, !written);
-    cr_expect_eq(parameters.parts, 576 / 32);
-    cr_expect_eq(parameters.groups, 47);
+    struct op_launch launch = launch_of_one((struct one_product){.batch = 2, .m = 24576, .k = 576, .written = written});
+    memcpy(&told, launch.parameters, sizeof told);
+    cr_expect_eq(told.common.early, !written);
+    cr_expect_eq(told.common.parts, 576 / 32);
+    cr_expect_eq(told.block_rows, 47 * 8);
     cr_expect(launch.grid[0] == 66 && launch.grid[1] == 2 && launch.grid[2] == 1);
     for (uint32_t load = 0; load < 256; load++) /* of eight rows */
-      cr_assert_eq(load * parameters.part_reciprocal >> 16, load / parameters.parts);
+      cr_assert_eq(load * told.common.part_reciprocal >> 16, load / told.common.parts);
   }
 }

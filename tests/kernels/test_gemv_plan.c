@@ -152,10 +152,10 @@ Test(gemv_plan, a_streams_cut_of_k_does_not_depend_on_rows) {
 }
 
 /* A row's sums are in an order of their own kernel's. */
-Test(gemv_plan, the_kernel_of_short_depends_on_k_and_the_type_alone) {
+Test(gemv_plan, the_kernel_of_one_depends_on_k_and_the_type_alone) {
   const struct gemv_design *design = &gemv_designs[0];
   struct random random = {.state = 9};
-  cr_assert_str_eq(design->name, "short");
+  cr_assert_str_eq(design->name, "head_one");
   for (int i = 0; i < PROBLEMS; i++) {
     const struct gemv_problem problem = design->draw(&random);
     struct gemv_problem other = design->draw(&random);
@@ -179,59 +179,59 @@ static bool takes(const char *design, struct gemv_problem problem) { return gemv
     cr_expect_not(takes(design, problem), "%s takes %s", design, #change);                                             \
   } while (0)
 
-Test(gemv_plan, what_short_cannot_do_is_not_taken) {
+Test(gemv_plan, what_head_one_cannot_do_is_not_taken) {
 #define ONE gemv_head_problem(RONDO_NVFP4, RONDO_BF16, 1)
-  cr_assert(takes("short", gemv_head_problem(RONDO_NVFP4, RONDO_F16, 1)));
-  cr_assert(takes("short", gemv_head_problem(RONDO_NVFP4, RONDO_NVFP4, 1)));
-  NOT("short", ONE, weights = RONDO_E4M3);
-  NOT("short", ONE, vectors = RONDO_E4M3);
-  NOT("short", ONE, chip = CHIP_SM_80);
-  NOT("short", ONE, wide_loads = false);
-  NOT("short", ONE, packed_weights = false);
-  NOT("short", ONE, blocked_scales = true);
-  NOT("short", ONE, norm = true);
-  NOT("short", ONE, one_order = true);
-  NOT("short", ONE, count = 2);
-  NOT("short", ONE, k = 592);
-  NOT("short", ONE, k = 128);
-  NOT("short", ONE, k = 992);
-  NOT("short", ONE, batch = 133);
-  NOT("short", ONE, m = 100);
-  NOT("short", ONE, m = INT64_C(120) * 132);
-  NOT("short", ONE, m = INT64_C(512) * 132 + 1);
-  NOT("short", ONE, batch = 100); /* a block each, and 32 multiprocessors without */
+  cr_assert(takes("head_one", gemv_head_problem(RONDO_NVFP4, RONDO_F16, 1)));
+  cr_assert(takes("head_one", gemv_head_problem(RONDO_NVFP4, RONDO_NVFP4, 1)));
+  NOT("head_one", ONE, weights = RONDO_E4M3);
+  NOT("head_one", ONE, vectors = RONDO_E4M3);
+  NOT("head_one", ONE, chip = CHIP_SM_80);
+  NOT("head_one", ONE, wide_loads = false);
+  NOT("head_one", ONE, packed_weights = false);
+  NOT("head_one", ONE, blocked_scales = true);
+  NOT("head_one", ONE, norm = true);
+  NOT("head_one", ONE, one_order = true);
+  NOT("head_one", ONE, count = 2);
+  NOT("head_one", ONE, k = 592);
+  NOT("head_one", ONE, k = 128);
+  NOT("head_one", ONE, k = 992);
+  NOT("head_one", ONE, batch = 133);
+  NOT("head_one", ONE, m = 100);
+  NOT("head_one", ONE, m = INT64_C(120) * 132);
+  NOT("head_one", ONE, m = INT64_C(512) * 132 + 1);
+  NOT("head_one", ONE, batch = 100); /* a block each, and 32 multiprocessors without */
   struct gemv_problem problem = ONE;
   problem.m = INT64_C(120) * 132 + 1;
-  cr_expect(takes("short", problem));
+  cr_expect(takes("head_one", problem));
   problem.m = INT64_C(512) * 132;
-  cr_expect(takes("short", problem));
+  cr_expect(takes("head_one", problem));
   problem.batch = 132, problem.m = 371;
-  cr_expect(takes("short", problem));
+  cr_expect(takes("head_one", problem));
 #undef ONE
 }
 
-Test(gemv_plan, what_rows_cannot_do_is_not_taken) {
+Test(gemv_plan, what_head_several_cannot_do_is_not_taken) {
 #define EIGHT gemv_head_problem(RONDO_NVFP4, RONDO_BF16, 8)
   for (int64_t count = 2; count <= 16; count++) {
-    cr_assert(takes("rows", gemv_head_problem(RONDO_NVFP4, RONDO_NVFP4, count)));
-    cr_assert(takes("rows", gemv_head_problem(RONDO_NVFP4, RONDO_BF16, count)));
-    cr_assert(takes("rows", gemv_head_problem(RONDO_E4M3, RONDO_F16, count)));
-    cr_assert(takes("rows", gemv_head_problem(RONDO_E4M3, RONDO_BF16, count)));
+    cr_assert(takes("head_several", gemv_head_problem(RONDO_NVFP4, RONDO_NVFP4, count)));
+    cr_assert(takes("head_several", gemv_head_problem(RONDO_NVFP4, RONDO_BF16, count)));
+    cr_assert(takes("head_several", gemv_head_problem(RONDO_E4M3, RONDO_F16, count)));
+    cr_assert(takes("head_several", gemv_head_problem(RONDO_E4M3, RONDO_BF16, count)));
   }
-  NOT("rows", gemv_head_problem(RONDO_E4M3, RONDO_BF16, 1), k = 512); /* another design is faster */
-  NOT("rows", EIGHT, count = 1);
-  NOT("rows", EIGHT, weights = RONDO_BF16);
-  NOT("rows", EIGHT, chip = CHIP_SM_80);
-  NOT("rows", EIGHT, wide_loads = false);
-  NOT("rows", EIGHT, packed_weights = false);
-  NOT("rows", EIGHT, blocked_scales = true);
-  NOT("rows", EIGHT, norm = true);
-  NOT("rows", EIGHT, one_order = true);
-  NOT("rows", EIGHT, k = 592);
-  NOT("rows", EIGHT, k = 352);
-  NOT("rows", EIGHT, k = 1056);
-  NOT("rows", EIGHT, batch = 133);
-  NOT("rows", EIGHT, m = 31680); /* 240 rows a multiprocessor */
+  NOT("head_several", gemv_head_problem(RONDO_E4M3, RONDO_BF16, 1), k = 512); /* another design is faster */
+  NOT("head_several", EIGHT, count = 1);
+  NOT("head_several", EIGHT, weights = RONDO_BF16);
+  NOT("head_several", EIGHT, chip = CHIP_SM_80);
+  NOT("head_several", EIGHT, wide_loads = false);
+  NOT("head_several", EIGHT, packed_weights = false);
+  NOT("head_several", EIGHT, blocked_scales = true);
+  NOT("head_several", EIGHT, norm = true);
+  NOT("head_several", EIGHT, one_order = true);
+  NOT("head_several", EIGHT, k = 592);
+  NOT("head_several", EIGHT, k = 352);
+  NOT("head_several", EIGHT, k = 1056);
+  NOT("head_several", EIGHT, batch = 133);
+  NOT("head_several", EIGHT, m = 31680); /* 240 rows a multiprocessor */
 #undef EIGHT
 }
 
@@ -317,24 +317,24 @@ Test(gemv_plan, streams_of_large_matrices_fill_the_multiprocessors) {
   }
 }
 
-Test(gemv_plan, what_tall_cannot_do_is_not_taken) {
+Test(gemv_plan, what_head_16_cannot_do_is_not_taken) {
 #define SIXTEEN gemv_head_problem(RONDO_BF16, RONDO_BF16, 16)
   for (int64_t count = 1; count <= 16; count++) {
-    cr_assert(takes("tall", gemv_head_problem(RONDO_F16, RONDO_F16, count)));
-    cr_assert(takes("tall", gemv_head_problem(RONDO_BF16, RONDO_BF16, count)));
+    cr_assert(takes("head_16", gemv_head_problem(RONDO_F16, RONDO_F16, count)));
+    cr_assert(takes("head_16", gemv_head_problem(RONDO_BF16, RONDO_BF16, count)));
   }
-  NOT("tall", SIXTEEN, weights = RONDO_NVFP4);
-  NOT("tall", SIXTEEN, weights = RONDO_E4M3);
-  NOT("tall", SIXTEEN, chip = CHIP_SM_80);
-  NOT("tall", SIXTEEN, wide_loads = false);
-  NOT("tall", SIXTEEN, packed_weights = false);
-  NOT("tall", SIXTEEN, finishing = true);
-  NOT("tall", SIXTEEN, one_order = true);
-  NOT("tall", SIXTEEN, k = 584);
-  NOT("tall", SIXTEEN, k = 2080);
-  NOT("tall", SIXTEEN, k = 224);
-  NOT("tall", SIXTEEN, batch = 133);
-  NOT("tall", SIXTEEN, m = 594 * 16 - 16); /* less than 4.5 tiles a multiprocessor */
+  NOT("head_16", SIXTEEN, weights = RONDO_NVFP4);
+  NOT("head_16", SIXTEEN, weights = RONDO_E4M3);
+  NOT("head_16", SIXTEEN, chip = CHIP_SM_80);
+  NOT("head_16", SIXTEEN, wide_loads = false);
+  NOT("head_16", SIXTEEN, packed_weights = false);
+  NOT("head_16", SIXTEEN, finishing = true);
+  NOT("head_16", SIXTEEN, one_order = true);
+  NOT("head_16", SIXTEEN, k = 584);
+  NOT("head_16", SIXTEEN, k = 2080);
+  NOT("head_16", SIXTEEN, k = 224);
+  NOT("head_16", SIXTEEN, batch = 133);
+  NOT("head_16", SIXTEEN, m = 594 * 16 - 16); /* less than 4.5 tiles a multiprocessor */
 #undef SIXTEEN
 }
 

@@ -6,12 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../../kernels/gemv/gemv_head.h"
 #include "../../kernels/gemv/gemv_ring.h"
-#include "../../kernels/gemv/gemv_rows.h"
 #include "../../kernels/gemv/gemv_scalar.h"
-#include "../../kernels/gemv/gemv_short.h"
 #include "../../kernels/gemv/gemv_stream.h"
-#include "../../kernels/gemv/gemv_tall.h"
 
 enum { TILE_ROWS = 16, NUMBER = sizeof(float), MULTIPROCESSOR_BYTES = 228 << 10, BLOCK_BYTES = 1 << 10 };
 
@@ -77,9 +75,9 @@ static void require_types(const struct gemv_problem *problem, const struct gemv_
   REQUIRE(kernel->weights == problem->weights && kernel->vectors == problem->vectors);
 }
 
-/* ---- Short: one vector, many short rows -------------------------------------------------------------------------- */
+/* ---- Head, one vector -------------------------------------------------------------------------------------------- */
 
-static struct gemv_problem draw_short(struct random *random) {
+static struct gemv_problem draw_one(struct random *random) {
   static const int64_t vectors[] = {RONDO_NVFP4, RONDO_F16, RONDO_BF16}, batches[] = {1, 1, 1, 2, 4, 37, 132};
   struct gemv_problem problem = draw_newer(random);
   problem.vectors = (rondo_dtype)RANDOM_OF(random, vectors);
@@ -93,34 +91,37 @@ static struct gemv_problem draw_short(struct random *random) {
 }
 
 /* The vector, then rows, scales and sums of all of a block's rows. */
-static struct gemv_share share_short(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const int64_t rows = 8 * plan->groups, pitch = 32 * plan->design.of_short->blocks;
+static struct gemv_share share_one(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_head_layout *layout = &plan->design.head;
+  const int64_t rows = layout->block_rows, pitch = 32 * layout->kernel->width;
   const int64_t after = rows * (problem->k / 16) + 4 + (problem->finishing ? NUMBER * rows : 0);
   return (struct gemv_share){.rows = rows,
                              .pieces = plan->blocks,
                              .part = 32,
                              .cluster = 1,
-                             .least_bytes = GEMV_SHORT_VECTOR_BYTES + rows * pitch + after};
+                             .least_bytes = GEMV_ONE_VECTOR_BYTES + rows * pitch + after};
 }
 
-static void check_short(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+static void check_one(const struct gemv_problem *problem, const struct gemv_plan *plan) {
   enum { VECTOR_BYTES = 16, MOST_GROUPS = 16 * 4 };
-  const struct gemv_short_kernel *kernel = plan->design.of_short;
+  const struct gemv_head_layout *layout = &plan->design.head;
+  const struct gemv_head_kernel *kernel = layout->kernel;
   require_types(problem, plan, &kernel->of);
-  REQUIRE(kernel->blocks % 2 == 1);
-  REQUIRE(kernel->blocks <= problem->k / 16 && problem->k / 16 <= 4 * kernel->blocks);
+  REQUIRE(kernel->width % 2 == 1);
+  REQUIRE(kernel->width <= problem->k / 16 && problem->k / 16 <= 4 * kernel->width);
   REQUIRE(problem->k % 32 == 0); /* eight rows have whole copies of scales */
-  REQUIRE(2 * problem->k + VECTOR_BYTES <= GEMV_SHORT_VECTOR_BYTES);
-  REQUIRE(plan->groups <= MOST_GROUPS);
+  REQUIRE(2 * problem->k + VECTOR_BYTES <= GEMV_ONE_VECTOR_BYTES);
+  REQUIRE(layout->block_rows % 8 == 0 && layout->block_rows / 8 <= MOST_GROUPS);
   REQUIRE(plan->blocks * problem->batch <= problem->multiprocessors);
   REQUIRE(plan->blocks * problem->batch * 10 >= problem->multiprocessors * 9);
 }
 
-static const char *const short_kernels[] = {GEMV_SHORT_KERNELS(NAME)};
+static const char *const one_kernels[] = {GEMV_HEAD_ONE_KERNELS(NAME)};
 
-/* ---- Rows: several vectors, many short rows ---------------------------------------------------------------------- */
+/* ---- Head, several vectors ----------------------------------------------------------------------------------------
+ */
 
-static struct gemv_problem draw_rows(struct random *random) {
+static struct gemv_problem draw_several(struct random *random) {
   static const int64_t vectors[] = {RONDO_F16, RONDO_BF16, RONDO_NVFP4}, batches[] = {1, 1, 1, 2, 4, 37, 132};
   const bool in_e4m3 = random_between(random, 0, 1);
   struct gemv_problem problem = draw_newer(random);
@@ -136,8 +137,8 @@ static struct gemv_problem draw_rows(struct random *random) {
 }
 
 /* A slot of each warp and, for the epilogue, all results of a block. */
-static struct gemv_share share_rows(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_rows_layout *layout = &plan->design.of_rows;
+static struct gemv_share share_several(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_head_layout *layout = &plan->design.head;
   const int64_t held = problem->finishing ? problem->count * layout->block_rows * NUMBER : 0;
   return (struct gemv_share){.rows = layout->block_rows,
                              .pieces = plan->blocks,
@@ -147,23 +148,23 @@ static struct gemv_share share_rows(const struct gemv_problem *problem, const st
 }
 
 /* In shared memory rows are whole steps of 64 elements, an odd number of them. */
-static void check_rows(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_rows_layout *layout = &plan->design.of_rows;
+static void check_several(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_head_layout *layout = &plan->design.head;
   const bool in_e4m3 = problem->weights == RONDO_E4M3;
   const int64_t k = problem->k, step_bytes = in_e4m3 ? 64 : 32, steps = (k + 63) / 64;
-  const int64_t vectors = 8 * layout->kernel->operands * (steps * 128 + 16), pitch = (steps | 1) * step_bytes;
+  const int64_t vectors = 8 * layout->kernel->width * (steps * 128 + 16), pitch = (steps | 1) * step_bytes;
   require_types(problem, plan, &layout->kernel->of);
-  REQUIRE(k % (in_e4m3 ? 16 : 32) == 0 && k <= GEMV_ROWS_MOST_K);
+  REQUIRE(k % (in_e4m3 ? 16 : 32) == 0 && k <= GEMV_HEAD_MOST_K);
   REQUIRE(plan->parts * 16 == (in_e4m3 ? k : k / 2));
   REQUIRE(layout->first_slot % 128 == 0 && layout->first_slot >= INT64_C(16) * NUMBER + vectors);
   REQUIRE(layout->slot_bytes % 16 == 0 && layout->slot_bytes >= 16 * (pitch + (in_e4m3 ? 0 : k / 16)));
   REQUIRE(layout->block_rows % 16 == 0);
   REQUIRE(plan->blocks * problem->batch <= problem->multiprocessors);
-  REQUIRE(problem->count <= 8 * layout->kernel->operands);
+  REQUIRE(problem->count <= 8 * layout->kernel->width);
   REQUIRE(plan->threads / 32 >= problem->count); /* each converts a vector */
 }
 
-static const char *const rows_kernels[] = {GEMV_ROWS_KERNELS(NAME)};
+static const char *const several_kernels[] = {GEMV_HEAD_KERNELS(NAME)};
 
 /* ---- Ring: large matrices through stages of shared memory -------------------------------------------------------- */
 
@@ -266,9 +267,10 @@ static void check_stream(const struct gemv_problem *problem, const struct gemv_p
 
 static const char *const stream_kernels[] = {GEMV_STREAM_KERNELS(NAME)};
 
-/* ---- Tall: many short rows in 16 bits ---------------------------------------------------------------------------- */
+/* ---- Head, 16 bits ------------------------------------------------------------------------------------------------
+ */
 
-static struct gemv_problem draw_tall(struct random *random) {
+static struct gemv_problem draw_16(struct random *random) {
   static const int64_t types[] = {RONDO_F16, RONDO_BF16}, batches[] = {1, 1, 1, 2, 4, 37, 132, 300};
   struct gemv_problem problem = draw_newer(random);
   problem.weights = problem.vectors = (rondo_dtype)RANDOM_OF(random, types);
@@ -281,8 +283,8 @@ static struct gemv_problem draw_tall(struct random *random) {
   return problem;
 }
 
-static struct gemv_share share_tall(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_tall_layout *layout = &plan->design.of_tall;
+static struct gemv_share share_16(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_head_layout *layout = &plan->design.head;
   (void)problem;
   return (struct gemv_share){.rows = TILE_ROWS,
                              .pieces = plan->tiles,
@@ -291,21 +293,21 @@ static struct gemv_share share_tall(const struct gemv_problem *problem, const st
 }
 
 /* Barriers, factors, then vectors, an odd number of pieces apart; a slot holds sixteen rows without gaps. */
-static void check_tall(const struct gemv_problem *problem, const struct gemv_plan *plan) {
-  const struct gemv_tall_layout *layout = &plan->design.of_tall;
-  const int64_t pieces = problem->k / 32, vectors = 8 * layout->kernel->operands;
+static void check_16(const struct gemv_problem *problem, const struct gemv_plan *plan) {
+  const struct gemv_head_layout *layout = &plan->design.head;
+  const int64_t pieces = problem->k / 32, vectors = 8 * layout->kernel->width;
   require_types(problem, plan, &layout->kernel->of);
-  REQUIRE(problem->k % 32 == 0 && problem->k <= GEMV_TALL_MOST_K && problem->m >= TILE_ROWS);
+  REQUIRE(problem->k % 32 == 0 && problem->k <= GEMV_HEAD_16_MOST_K && problem->m >= TILE_ROWS);
   REQUIRE(layout->first_slot % 128 == 0 && layout->first_slot >= 16 * 8 + 16 * NUMBER + vectors * (pieces | 1) * 64);
   REQUIRE(layout->slot_bytes == INT64_C(2) * TILE_ROWS * problem->k);
   REQUIRE(plan->blocks * problem->batch <= problem->multiprocessors);
-  REQUIRE(problem->count <= 8 * layout->kernel->operands);
+  REQUIRE(problem->count <= 8 * layout->kernel->width);
   REQUIRE(32 * problem->count <= layout->kernel->of.kernel.threads); /* each warp has a vector */
   REQUIRE(layout->early_slots >= 1 && layout->early_slots <= layout->slots);
   REQUIRE(layout->slots >= 2 && 32 * layout->slots <= layout->kernel->of.kernel.threads);
 }
 
-static const char *const tall_kernels[] = {GEMV_TALL_KERNELS(NAME)};
+static const char *const kernels_of_16[] = {GEMV_HEAD_16_KERNELS(NAME)};
 
 /* ---- Integer and quads ------------------------------------------------------------------------------------------- */
 
@@ -405,11 +407,12 @@ static const char *const scalar_kernels[] = {GEMV_SCALAR_KERNELS(NAME)};
 #define KERNELS(array) .kernels = (array), .kernel_count = LENGTH(array)
 
 const struct gemv_design gemv_designs[] = {
-    {"short", draw_short, share_short, check_short, KERNELS(short_kernels)},
-    {"rows", draw_rows, share_rows, check_rows, KERNELS(rows_kernels), .classes = {{2, 8}, {9, 16}}},
+    {"head_one", draw_one, share_one, check_one, KERNELS(one_kernels)},
+    {"head_several", draw_several, share_several, check_several, KERNELS(several_kernels),
+     .classes = {{2, 8}, {9, 16}}},
     {"ring", draw_ring, share_ring, check_ring, KERNELS(ring_kernels), .classes = {{3, 4}}},
     {"stream", draw_stream, share_stream, check_stream, KERNELS(stream_kernels), .classes = {{2, 4}, {5, 8}, {9, 16}}},
-    {"tall", draw_tall, share_tall, check_tall, KERNELS(tall_kernels), .classes = {{2, 4}, {5, 8}, {9, 16}}},
+    {"head_16", draw_16, share_16, check_16, KERNELS(kernels_of_16), .classes = {{2, 4}, {5, 8}, {9, 16}}},
     {"integer", draw_integer, share_quads, check_quads, .classes = {{0}}},
     {"quads", gemv_draw_quads, share_quads, check_quads, .classes = {{2, 4}, {5, 8}, {9, 16}}},
     {"scalar", draw_scalar, share_scalar, NULL, KERNELS(scalar_kernels), .classes = {{1, 16}}},

@@ -1,44 +1,44 @@
-/* gemv_tall.cu - 1 to 16 vectors, matrices of many short rows in 16 bits: a warp has whole rows, which come by bulk
- * copies.
+/* gemv_head_16.cu - 1 to 16 vectors and a matrix of many short rows in 16 bits: a warp has whole rows, by bulk copies.
  *
- * A tile are sixteen rows of a matrix without gaps, so one copy. Blocks, one of a multiprocessor, take tiles gridDim.x
- * apart, and their warps take turns: a warp has a slot of its own, multiplies what has come there, and asks for its
- * next tile. The slots of the others are under way meanwhile, nearly all of shared memory. k is not split, so nothing
- * meets, and behind the one barrier that hands over the vectors no warp waits for another.
+ * When: f16 or bf16, k from 256 to 2048, at least k / 128 tiles of 16 rows a block, no epilogue (gemv_head_plan.c).
+ * Bound by memory.
  *
- * Half of the slots are asked for before the vectors, if the weights are settled before the predecessors end, and half
- * when the vectors are there: behind all of them vectors would come last, and leave all arithmetic to the end (H200,
- * 49152 x 576 in bf16 with sixteen vectors: 16.7 us, behind another product 16.5; so 16.0 and 14.4).
+ * A tile is sixteen rows of a matrix without gaps, so one copy. There is a block a multiprocessor. Blocks take tiles
+ * gridDim.x apart, and their warps take turns: a warp has a slot of its own, multiplies the tile there, and asks for
+ * its next tile, while the other slots, nearly all of shared memory, are under way. k is not split, so no sums meet.
+ * After the one barrier that hands over the vectors, no warp waits for another.
+ *
+ * Half of the slots are asked for before the vectors, and before the predecessors end if the weights are settled; the
+ * other half when the vectors are there. After all of the slots, vectors would come last and leave all arithmetic to
+ * the end (H200, 49152 x 576 in bf16 with sixteen vectors: 16.7 us, after another product 16.5; so 16.0 and 14.4).
  *
  * Tiles are operand A of mma.m16n8k16, as in gemv_operands.cuh; operand B's columns are vectors, which lie in shared
- * memory as they are multiplied. Quads take 64 bytes of a row at a time, 16 a lane, that serve two products. Where rows
- * lie a multiple of 128 bytes apart, lanes of odd rows load the second of two such pieces first, so that eight lanes
- * find theirs in different banks; vectors lie an odd multiple of 64 bytes apart.
- *
- * It takes k of whole pieces, and does to results no more than multiply them with a factor, RMS norm's too.
- * gemv_tall_plan.c sees to that. Bound by memory. */
+ * memory as they are multiplied. Quads take 64 bytes of a row at a time, 16 a lane, for two products. Where rows lie a
+ * multiple of 128 bytes apart, lanes of odd rows load the second of two such pieces first, so that eight lanes find
+ * theirs in different banks; vectors lie an odd multiple of 64 bytes apart. Results get a factor, RMS norm's too, and
+ * no more. */
 #include "../common/numbers.cuh"
 #include "gemv_bulk.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_tall.h"
+#include "gemv_head.h"
 #include "gemv_vectors.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_TALL_ROWS };
+enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_HEAD_ROWS };
 
 /* ---- Shared memory ---------------------------------------------------------------------------------------------- */
 
 /* A barrier of each slot, what sums of each vector are multiplied with, the vectors; from p.first_slot on the slots.
  */
-struct tall_places {
+struct shared_layout {
   uint32_t barriers, factors, vectors, vector_pitch, slots;
 
-  __device__ __forceinline__ tall_places(const gemv_tall_parameters &p, const void *memory) {
+  __device__ __forceinline__ shared_layout(const gemv_head_parameters &p, const void *memory) {
     barriers = shared_address(memory);
-    factors = barriers + GEMV_TALL_WARPS * 8;
-    vectors = barriers + GEMV_TALL_FIXED_BYTES;
-    vector_pitch = GEMV_TALL_VECTOR_PITCH(p.k);
+    factors = barriers + GEMV_HEAD_16_WARPS * 8;
+    vectors = barriers + GEMV_HEAD_16_FIXED_BYTES;
+    vector_pitch = GEMV_HEAD_16_VECTOR_PITCH(p.k);
     slots = barriers + p.first_slot;
   }
 };
@@ -46,11 +46,11 @@ struct tall_places {
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
 /* By all lanes of a warp, which agree. */
-__device__ __forceinline__ void ask_for_tile(const gemv_tall_parameters &p, const tall_places &places, uint32_t slot,
+__device__ __forceinline__ void ask_for_tile(const gemv_head_parameters &p, const shared_layout &layout, uint32_t slot,
                                              uint32_t tile) {
   if (tile >= p.tiles) return;
   const unsigned char *const from = weights_from(p, first_row_of(p, tile, ROWS), 0);
-  const uint32_t barrier = places.barriers + slot * 8, to = places.slots + slot * p.slot_bytes;
+  const uint32_t barrier = layout.barriers + slot * 8, to = layout.slots + slot * p.slot_bytes;
   const uint64_t policy = evict_first();
   if (elected()) {
     bulk_copy(to, from, p.slot_bytes, barrier, policy);
@@ -62,10 +62,11 @@ __device__ __forceinline__ void ask_for_tile(const gemv_tall_parameters &p, cons
 
 /* A warp has one: normalised, if that is asked for, and otherwise as it is. */
 template <rondo_dtype T>
-__device__ __forceinline__ void take_vector(const gemv_tall_parameters &p, const tall_places &places, uint32_t vector) {
-  constexpr int slice = 32 * 8, slices = GEMV_TALL_MOST_K / slice;
+__device__ __forceinline__ void take_vector(const gemv_head_parameters &p, const shared_layout &layout,
+                                            uint32_t vector) {
+  constexpr int slice = 32 * 8, slices = GEMV_HEAD_16_MOST_K / slice;
   const uint32_t lane = threadIdx.x % 32, element = lane * 8;
-  const uint32_t to = places.vectors + vector * places.vector_pitch + lane * 16;
+  const uint32_t to = layout.vectors + vector * layout.vector_pitch + lane * 16;
   raw_vector<T, T, slices> raw;
   load_raw<T, T, slices, slice>(p, vector, element, raw);
   float factor = p.scale;
@@ -78,7 +79,7 @@ __device__ __forceinline__ void take_vector(const gemv_tall_parameters &p, const
 #pragma unroll
   for (int s = 0; s < slices; s++)
     if (element + s * slice < p.k) store_shared_words(to + s * slice * 2, raw.loaded[s][0].word);
-  if (lane == 0) store_shared(places.factors + vector * NUMBER, factor);
+  if (lane == 0) store_shared(layout.factors + vector * NUMBER, factor);
 }
 
 /* ---- Products --------------------------------------------------------------------------------------------------- */
@@ -87,14 +88,14 @@ __device__ __forceinline__ void take_vector(const gemv_tall_parameters &p, const
  * cores cut each product off below the last place of the largest number that it is added to (Fasi, Higham, Mikaitis and
  * Pranesh, Numerical behavior of NVIDIA tensor cores, 2021). So they add up sixteen of them only, and the sums of these
  * are added here, rounded to nearest. */
-template <rondo_dtype T, int Columns> struct tall_product {
+template <rondo_dtype T, int Columns> struct row_product {
   float sums[Columns][4];
 
-  __device__ __forceinline__ void multiply(const gemv_tall_parameters &p, const tall_places &places, uint32_t slot) {
+  __device__ __forceinline__ void multiply(const gemv_head_parameters &p, const shared_layout &layout, uint32_t slot) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const bool turned = p.k / 32 % 2 == 0 && g % 2;
-    uint32_t row_at = places.slots + slot * p.slot_bytes + g * p.weight_row + t * 16;
-    uint32_t vector_at = places.vectors + g * places.vector_pitch + t * 16;
+    uint32_t row_at = layout.slots + slot * p.slot_bytes + g * p.weight_row + t * 16;
+    uint32_t vector_at = layout.vectors + g * layout.vector_pitch + t * 16;
     const uint32_t first = turned ? 64 : 0, second = 64 - first;
 #pragma unroll
     for (int n = 0; n < Columns; n++)
@@ -113,19 +114,19 @@ template <rondo_dtype T, int Columns> struct tall_product {
           a[1][h].word[i] = turned ? loaded[0].word[i] : loaded[1].word[i];
         }
       }
-      add(places, vector_at, a[0]);
-      add(places, vector_at + 64, a[1]);
+      add(layout, vector_at, a[0]);
+      add(layout, vector_at + 64, a[1]);
     }
     if (p.k % 64) {
       const words last[2] = {load_shared_words(row_at), load_shared_words(row_at + 8 * p.weight_row)};
-      add(places, vector_at, last);
+      add(layout, vector_at, last);
     }
   }
   /* 32 elements of each row. */
-  __device__ __forceinline__ void add(const tall_places &places, uint32_t vector_at, const words (&a)[2]) {
+  __device__ __forceinline__ void add(const shared_layout &layout, uint32_t vector_at, const words (&a)[2]) {
 #pragma unroll
     for (int n = 0; n < Columns; n++) {
-      const words x = load_shared_words(vector_at + n * (8 * places.vector_pitch));
+      const words x = load_shared_words(vector_at + n * (8 * layout.vector_pitch));
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         float sixteen[4] = {};
@@ -149,12 +150,12 @@ template <rondo_dtype T, int Columns> struct tall_product {
 /* ---- Results ---------------------------------------------------------------------------------------------------- */
 
 /* Where this lane's lie if a tile begins with row 0. */
-struct tall_results {
+struct row_results {
   unsigned char *out;
   uint32_t shift;
   int64_t vector_bytes;
 
-  __device__ __forceinline__ tall_results(const gemv_tall_parameters &p) : shift(p.out_dtype == RONDO_F32 ? 2 : 1) {
+  __device__ __forceinline__ row_results(const gemv_head_parameters &p) : shift(p.out_dtype == RONDO_F32 ? 2 : 1) {
     const uint32_t lane = threadIdx.x % 32;
     const int64_t element = blockIdx.y * p.out_batch + lane % 4 * 2 * p.out_row + lane / 4;
     out = (unsigned char *)p.out + (element << shift);
@@ -162,7 +163,7 @@ struct tall_results {
   }
   /* The last tile may have rows of the one before, which are not stored twice. */
   template <int Columns>
-  __device__ __forceinline__ void store(const gemv_tall_parameters &p, uint32_t tile, const float (&sums)[Columns][4],
+  __device__ __forceinline__ void store(const gemv_head_parameters &p, uint32_t tile, const float (&sums)[Columns][4],
                                         const float2 (&factors)[Columns]) const {
     const uint32_t lane = threadIdx.x % 32, first_row = first_row_of(p, tile, ROWS);
     unsigned char *const at = out + ((uint64_t)first_row << shift);
@@ -180,44 +181,44 @@ struct tall_results {
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
-template <rondo_dtype T, int Columns> __device__ __forceinline__ void gemv_tall(const gemv_tall_parameters &p) {
-  extern __shared__ __align__(128) unsigned char tall_memory[];
-  const tall_places places(p, tall_memory);
+template <rondo_dtype T, int Columns> __device__ __forceinline__ void gemv_head_16(const gemv_head_parameters &p) {
+  extern __shared__ __align__(128) unsigned char head_memory[];
+  const shared_layout layout(p, head_memory);
   /* From one lane, that ptxas knows it to be the same in all of them. */
   const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-  const uint32_t step = p.slots * gridDim.x, barrier = places.barriers + warp * 8;
+  const uint32_t step = p.slots * gridDim.x, barrier = layout.barriers + warp * 8;
   uint32_t tile = warp < p.slots ? blockIdx.x + warp * gridDim.x : p.tiles;
   if (elected()) {
     barrier_init(barrier, 1);
     barriers_are_initialised();
   }
   const bool asks_first = warp < p.early_slots;
-  if (p.early && asks_first) ask_for_tile(p, places, warp, tile);
+  if (p.early && asks_first) ask_for_tile(p, layout, warp, tile);
   wait_for_predecessors();
-  if (!p.early && asks_first) ask_for_tile(p, places, warp, tile);
-  if (warp < p.count) take_vector<T>(p, places, warp);
+  if (!p.early && asks_first) ask_for_tile(p, layout, warp, tile);
+  if (warp < p.count) take_vector<T>(p, layout, warp);
   __syncthreads();
-  if (!asks_first) ask_for_tile(p, places, warp, tile);
+  if (!asks_first) ask_for_tile(p, layout, warp, tile);
 
-  const tall_results results(p);
+  const row_results results(p);
   float2 factors[Columns];
 #pragma unroll
   for (int n = 0; n < Columns; n++)
-    factors[n] = load_shared_two(places.factors + (8 * n + threadIdx.x % 4 * 2) * NUMBER);
+    factors[n] = load_shared_two(layout.factors + (8 * n + threadIdx.x % 4 * 2) * NUMBER);
   uint32_t parity = 0;
 #pragma unroll 1
   for (; tile < p.tiles; tile += step, parity ^= 1) {
     barrier_wait(barrier, parity);
-    tall_product<T, Columns> product;
-    product.multiply(p, places, warp);
+    row_product<T, Columns> product;
+    product.multiply(p, layout, warp);
     /* Nothing is written over that has not come: `always_zero` (see gemv_ring.cu). */
-    ask_for_tile(p, places, warp, tile + step + (product.bits() & p.always_zero));
+    ask_for_tile(p, layout, warp, tile + step + (product.bits() & p.always_zero));
     results.store(p, tile, product.sums, factors);
   }
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, ...)                                                          \
-  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_tall<__VA_ARGS__>)
-GEMV_TALL_KERNELS(DEFINE)
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_head_16<__VA_ARGS__>)
+GEMV_HEAD_16_KERNELS(DEFINE)
 
 #endif

@@ -1,12 +1,12 @@
-/* test_gemv_rows.c - products of 1 to 16 vectors with many short rows (gemv_rows_plan.c), for each of their kernels,
+/* test_gemv_head.c - products of 1 to 16 vectors with many short rows (gemv_head_plan.c), for each of their kernels,
  * with one group a warp and several, rows that groups do not divide, and every place in a chunk where k may end: every
  * result matches fp64, and has the same bits in every replay, and whatever the count of vectors is. */
 #include <criterion/criterion.h>
 
-#include "../../kernels/gemv/gemv_rows.h"
+#include "../../kernels/gemv/gemv_head.h"
 #include "../oracles/gemv_large.h"
 
-#define NAME(name) "rondo_gemv_rows_" #name
+#define NAME(name) "rondo_gemv_head_" #name
 
 static const struct large larges[] = {
     {RONDO_NVFP4, 0, 49152, 576, 8, NAME(nvfp4_nvfp4_q1), 0},
@@ -43,13 +43,13 @@ static void check_e4m3(rondo_backend backend) {
   check_values_of(backend, IN_E4M3, RONDO_F16);
   check_values_of(backend, IN_E4M3, RONDO_BF16);
 }
-BOTH_BACKENDS(gemv_rows, many_short_rows_with_nvfp4_match_fp64_with_the_same_bits_in_every_replay, check_nvfp4)
-BOTH_BACKENDS(gemv_rows, many_short_rows_with_16_bits_match_fp64_with_the_same_bits_in_every_replay, check_16_bits)
-BOTH_BACKENDS(gemv_rows, many_short_rows_of_e4m3_match_fp64_with_the_same_bits_in_every_replay, check_e4m3)
+BOTH_BACKENDS(gemv_head, many_short_rows_with_nvfp4_match_fp64_with_the_same_bits_in_every_replay, check_nvfp4)
+BOTH_BACKENDS(gemv_head, many_short_rows_with_16_bits_match_fp64_with_the_same_bits_in_every_replay, check_16_bits)
+BOTH_BACKENDS(gemv_head, many_short_rows_of_e4m3_match_fp64_with_the_same_bits_in_every_replay, check_e4m3)
 
-Test(gemv_rows, each_kernel_has_a_size_here_that_it_is_chosen_for) {
+Test(gemv_head, each_kernel_has_a_size_here_that_it_is_chosen_for) {
   for (int i = 0; i < LARGES; i++) check_chosen(&larges[i]);
-  GEMV_ROWS_KERNELS(REQUIRE_SIZE_FOR)
+  GEMV_HEAD_KERNELS(REQUIRE_SIZE_FOR)
 }
 
 /* Copied after the wait for predecessors, and so after the vectors are asked for. */
@@ -57,10 +57,10 @@ static void check_all_written(rondo_backend backend) {
   static const int written[] = {0, 7, 11};
   for (int i = 0; i < 3; i++) check_written(backend, &larges[written[i]]);
 }
-BOTH_BACKENDS(gemv_rows, weights_follow_the_task_that_writes_them, check_all_written)
+BOTH_BACKENDS(gemv_head, weights_follow_the_task_that_writes_them, check_all_written)
 
 static void check_all_finished(rondo_backend backend) {
   static const int finished[] = {0, 4, 10, 8};
   for (int i = 0; i < 4; i++) check_finished(backend, larges[finished[i]], larges[finished[i]].kernel);
 }
-BOTH_BACKENDS(gemv_rows, what_is_done_to_results_is_done_to_all_of_them, check_all_finished)
+BOTH_BACKENDS(gemv_head, what_is_done_to_results_is_done_to_all_of_them, check_all_finished)

@@ -1,6 +1,6 @@
-/* test_gemv_short.c - products of one vector with many short rows (gemv_short_plan.c), all of whose results match fp64:
- * each kernel, with the least and the most rows, odd numbers of them, every place in the lanes' pieces where k may end,
- * and all that is done to results.
+/* test_gemv_head_one.c - products of one vector with many short rows (gemv_head_plan.c), all of whose results match
+ * fp64: each kernel, with the least and the most rows, odd numbers of them, every place in the lanes' pieces where k
+ * may end, and all that is done to results.
  *
  * The host takes them one way whatever their size, so there they have few rows. */
 #include <criterion/criterion.h>
@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../kernels/gemv/gemv_head.h"
 #include "../../kernels/gemv/gemv_plan.h"
-#include "../../kernels/gemv/gemv_short.h"
 #include "../../runtime/plan.h"
 #include "../oracles/gemv_oracle.h"
 
 enum { REPLAYS = 20, SETS = 2, HOST_ROWS = 64 };
 
-#define NVFP4 "rondo_gemv_short_nvfp4_"
-#define F16   "rondo_gemv_short_f16_"
-#define BF16  "rondo_gemv_short_bf16_"
+#define NVFP4 "rondo_gemv_head_one_nvfp4_"
+#define F16   "rondo_gemv_head_one_f16_"
+#define BF16  "rondo_gemv_head_one_bf16_"
 
 struct many {
   const char *kernel;
@@ -124,13 +124,13 @@ static void check_cases(rondo_backend backend, const struct many *cases, int cou
 }
 
 static void check_values(rondo_backend backend) { check_cases(backend, manys, MANYS); }
-BOTH_BACKENDS(gemv_short, many_short_rows_match_fp64, check_values)
+BOTH_BACKENDS(gemv_head_one, many_short_rows_match_fp64, check_values)
 
 static void check_finished(rondo_backend backend) { check_cases(backend, finished, FINISHED); }
-BOTH_BACKENDS(gemv_short, what_is_done_to_results_is_done_to_all_of_them, check_finished)
+BOTH_BACKENDS(gemv_head_one, what_is_done_to_results_is_done_to_all_of_them, check_finished)
 
 /* Without a GPU too: the sizes above are those of the kernels that they are to test. */
-Test(gemv_short, each_kernel_has_a_size_here_that_it_is_chosen_for) {
+Test(gemv_head_one, each_kernel_has_a_size_here_that_it_is_chosen_for) {
   for (int i = 0; i < MANYS + FINISHED; i++) {
     const struct many *many = i < MANYS ? &manys[i] : &finished[i - MANYS];
     struct problem problem = problem_of(RONDO_BACKEND_CUDA, many, i);
@@ -146,7 +146,7 @@ Test(gemv_short, each_kernel_has_a_size_here_that_it_is_chosen_for) {
     cr_assert_lt(i, MANYS, "no size for " #name);                                                                      \
     there = !strcmp(manys[i].kernel, #name);                                                                           \
   }
-  GEMV_SHORT_KERNELS(IS_THERE)
+  GEMV_HEAD_ONE_KERNELS(IS_THERE)
 }
 
 /* ---- Values that are the difficulty -------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ static void check_all_special(rondo_backend backend) {
     check_not_finite(backend, &many, cases[i]);
   }
 }
-BOTH_BACKENDS(gemv_short, nan_infinity_zeros_and_the_largest_numbers_stay_in_their_rows, check_all_special)
+BOTH_BACKENDS(gemv_head_one, nan_infinity_zeros_and_the_largest_numbers_stay_in_their_rows, check_all_special)
 
 /* ---- Replays ------------------------------------------------------------------------------------------------------
  */
@@ -283,4 +283,4 @@ static void check_all_replays(rondo_backend backend) {
     check_replays(backend, &many, rondo_input);
   }
 }
-BOTH_BACKENDS(gemv_short, replays_have_the_same_bits_and_weights_follow_who_writes_them, check_all_replays)
+BOTH_BACKENDS(gemv_head_one, replays_have_the_same_bits_and_weights_follow_who_writes_them, check_all_replays)

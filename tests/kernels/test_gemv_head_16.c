@@ -1,13 +1,13 @@
-/* test_gemv_tall.c - products of 1 to 16 vectors with many short rows in 16 bits (gemv_tall_plan.c), for each of their
- * kernels, with slots for two tiles and for sixteen, rows that tiles do not divide, whole pieces of k and half ones:
- * every result matches fp64, and has the same bits in every replay. */
+/* test_gemv_head_16.c - products of 1 to 16 vectors with many short rows in 16 bits (gemv_head_plan.c), for each of
+ * their kernels, with slots for two tiles and for sixteen, rows that tiles do not divide, whole pieces of k and half
+ * ones: every result matches fp64, and has the same bits in every replay. */
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "../../kernels/gemv/gemv_tall.h"
+#include "../../kernels/gemv/gemv_head.h"
 #include "../oracles/gemv_large.h"
 
-#define NAME(name) "rondo_gemv_tall_" #name
+#define NAME(name) "rondo_gemv_head_" #name
 
 static const struct large larges[] = {
     {RONDO_BF16, 0, 49152, 576, 16, NAME(bf16_q1x2), IN_16_BITS},
@@ -30,12 +30,12 @@ static void check_values_of(rondo_backend backend, rondo_dtype vectors) {
 }
 static void check_f16(rondo_backend backend) { check_values_of(backend, RONDO_F16); }
 static void check_bf16(rondo_backend backend) { check_values_of(backend, RONDO_BF16); }
-BOTH_BACKENDS(gemv_tall, many_short_rows_of_f16_match_fp64_with_the_same_bits_in_every_replay, check_f16)
-BOTH_BACKENDS(gemv_tall, many_short_rows_of_bf16_match_fp64_with_the_same_bits_in_every_replay, check_bf16)
+BOTH_BACKENDS(gemv_head_16, many_short_rows_of_f16_match_fp64_with_the_same_bits_in_every_replay, check_f16)
+BOTH_BACKENDS(gemv_head_16, many_short_rows_of_bf16_match_fp64_with_the_same_bits_in_every_replay, check_bf16)
 
-Test(gemv_tall, each_kernel_has_a_size_here_that_it_is_chosen_for) {
+Test(gemv_head_16, each_kernel_has_a_size_here_that_it_is_chosen_for) {
   for (int i = 0; i < LARGES; i++) check_chosen(&larges[i]);
-  GEMV_TALL_KERNELS(REQUIRE_SIZE_FOR)
+  GEMV_HEAD_16_KERNELS(REQUIRE_SIZE_FOR)
 }
 
 static void check_all_written(rondo_backend backend) {
@@ -46,7 +46,7 @@ static void check_all_written(rondo_backend backend) {
     check_written(backend, &large);
   }
 }
-BOTH_BACKENDS(gemv_tall, weights_follow_the_task_that_writes_them, check_all_written)
+BOTH_BACKENDS(gemv_head_16, weights_follow_the_task_that_writes_them, check_all_written)
 
 /* NaN, infinities and large numbers in one place of a row, others with zeros of either sign or the smallest normal
  * numbers in all places; and each once in a vector. A row's neighbours in memory, and the vectors beside one, have
@@ -87,4 +87,4 @@ static void check_special(rondo_backend backend) {
   check_special_of(backend, &larges[0]);
   check_special_of(backend, &larges[9]);
 }
-BOTH_BACKENDS(gemv_tall, what_is_no_number_stays_in_its_row_and_in_its_vector, check_special)
+BOTH_BACKENDS(gemv_head_16, what_is_no_number_stays_in_its_row_and_in_its_vector, check_special)

@@ -1,31 +1,31 @@
-/* gemv_short.cu - one vector, NVFP4 matrices of many short rows: a multiprocessor's whole share at once.
+/* gemv_head_one.cu - one vector and an NVFP4 matrix of many short rows: a multiprocessor's whole share at once.
  *
- * A block has a multiprocessor for itself and owns `groups` times eight rows of one matrix, which follow each other and
- * fit into shared memory all together: nothing is refilled, and memory is never idle. A warp copies the rows that it
- * multiplies, eight at a time, and so waits for its own copies only. Behind the one barrier that hands it the converted
- * vector, no warp waits for another. Copies are made by lanes, 16 bytes each: they begin earlier than bulk copies,
- * which where all is over after five microseconds counts for more than what their instructions cost.
+ * When: NVFP4, k up to 960, 128 to 512 rows a multiprocessor (gemv_head_plan.c). Bound by memory, and by the tail from
+ * the last byte's arrival to the last store: a group of eight rows takes some 300 instructions of a warp.
  *
- * Four lanes have a row, each `Blocks` neighbouring blocks of 16 elements, and hold that piece of the vector in
- * registers. Where four pieces are more than the row, a lane begins earlier, so that nobody reads beyond the row, and
- * its vector is zero in what another lane has (a NaN of the row makes the row NaN anyway). In shared memory rows lie as
- * far apart as if they were whole: `Blocks` is odd, and 8 x Blocks x lane has then no two lanes of half a warp in one
- * bank.
+ * A block has a multiprocessor for itself and block_rows rows of one matrix, all of which fit into shared memory. So
+ * nothing is refilled, and memory is never idle. A warp copies the groups of eight rows that it multiplies, and waits
+ * for its own copies only. After the one barrier that hands over the converted vector, no warp waits for another. Lanes
+ * copy 16 bytes each. Bulk copies begin later, which costs more than the lanes' instructions where all is over after
+ * five microseconds.
  *
- * It takes rows without gaps and k a multiple of 32, so that scales of eight rows are a multiple of 16 bytes; what is
- * left of those of the last rows comes by plain loads. No RMS norm. gemv_short_plan.c sees to that.
+ * Four lanes have a row. Each has `Groups` neighbouring scale groups of 16 elements, and holds that piece of the vector
+ * in registers. Where four pieces are more than the row, a lane begins earlier, so that nothing beyond the row is read;
+ * its vector is zero where another lane has the same elements (a NaN of the row makes the row NaN in any case). Rows in
+ * shared memory are as far apart as if they were whole: `Groups` is odd, so 8 x Groups x lane puts no two lanes of half
+ * a warp into one bank.
  *
- * Bound by memory. What counts is the tail, from the last byte's arrival to the last store: eight rows are some 300
- * instructions of a warp. */
+ * Rows have no gaps, and k is a multiple of 32, so that the scales of eight rows are a multiple of 16 bytes. The rest
+ * of the last rows' scales comes by plain loads. There is no RMS norm. */
 #include "gemv_copies.cuh"
 #include "gemv_dot.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_short.h"
+#include "gemv_head.h"
 #include "gemv_vectors.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_SHORT_ROWS, WARPS = GEMV_SHORT_WARPS };
+enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_ONE_ROWS, WARPS = GEMV_ONE_WARPS };
 
 /* Of the copies a turn's go out before the predecessors end, the others behind the vector: the first level of the cache
  * answers in the order it was asked, and what of the vector came last would leave all arithmetic to the end. */
@@ -33,20 +33,20 @@ enum : uint32_t { EARLY_TURNS = 1 };
 
 /* ---- Shared memory ---------------------------------------------------------------------------------------------- */
 
-/* The vector, converted, in GEMV_SHORT_VECTOR_BYTES; the block's rows, `pitch` apart; their scales, without gaps, and
- * GEMV_SHORT_BEHIND bytes; with p.finishing, the rows' sums. gemv_short_plan.c says how much. */
-template <int Blocks> struct short_places {
-  static constexpr uint32_t pitch = GEMV_SHORT_PITCH(Blocks), weights = GEMV_SHORT_VECTOR_BYTES;
+/* The vector, converted, in GEMV_ONE_VECTOR_BYTES; the block's rows, `pitch` apart; their scales, without gaps, and
+ * GEMV_ONE_PADDING bytes; with p.finishing, the rows' sums. gemv_head_plan.c says how much. */
+template <int Groups> struct shared_layout {
+  static constexpr uint32_t pitch = GEMV_ONE_PITCH(Groups), weights = GEMV_ONE_VECTOR_BYTES;
   uint32_t shared, scales;
 
-  __device__ __forceinline__ short_places(const gemv_parameters &p, const void *memory)
-      : shared(shared_address(memory)), scales(shared + weights + p.groups * (ROWS * pitch)) {}
+  __device__ __forceinline__ shared_layout(const gemv_head_parameters &p, const void *memory)
+      : shared(shared_address(memory)), scales(shared + weights + p.block_rows * pitch) {}
   __device__ __forceinline__ uint32_t weights_of(uint32_t row) const { return shared + weights + row * pitch; }
-  __device__ __forceinline__ uint32_t scales_of(const gemv_parameters &p, uint32_t row) const {
+  __device__ __forceinline__ uint32_t scales_of(const gemv_head_parameters &p, uint32_t row) const {
     return scales + row * (p.k / GEMV_BLOCK);
   }
-  __device__ __forceinline__ uint32_t sum_of(const gemv_parameters &p, uint32_t row) const {
-    return scales_of(p, p.groups * ROWS) + GEMV_SHORT_BEHIND + row * NUMBER;
+  __device__ __forceinline__ uint32_t sum_of(const gemv_head_parameters &p, uint32_t row) const {
+    return scales_of(p, p.block_rows) + GEMV_ONE_PADDING + row * NUMBER;
   }
 };
 
@@ -59,7 +59,7 @@ __device__ __forceinline__ uint32_t load_shared_word(uint32_t address) {
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void wait_for_turn(uint32_t turn) {
-  static_assert(GEMV_SHORT_TURNS == 4, "");
+  static_assert(GEMV_ONE_TURNS == 4, "");
   if (turn == 0) cp_async_wait<3>();
   if (turn == 1) cp_async_wait<2>();
   if (turn == 2) cp_async_wait<1>();
@@ -69,14 +69,14 @@ __device__ __forceinline__ void wait_for_turn(uint32_t turn) {
 
 /* A warp's groups of eight rows, one a turn. Rows of weights are p.parts loads of 16 bytes, which lie in memory without
  * gaps, and lane after lane takes one. */
-template <int Blocks> struct short_copies {
-  static constexpr int loads = (Blocks + 1) / 2; /* of a lane, at most */
+template <int Groups> struct row_copies {
+  static constexpr int loads = (Groups + 1) / 2; /* of a lane, at most */
   const unsigned char *weights, *scales;
   uint64_t policy;
   uint32_t to[loads], scales_to, row, rows;
 
-  __device__ __forceinline__ short_copies(const gemv_parameters &p, const short_places<Blocks> &places,
-                                          uint32_t first_row, uint32_t of_block)
+  __device__ __forceinline__ row_copies(const gemv_head_parameters &p, const shared_layout<Groups> &layout,
+                                        uint32_t first_row, uint32_t of_block)
       : row(threadIdx.x / 32 * ROWS), rows(of_block) {
     const uint32_t lane = threadIdx.x % 32, first = first_row + row;
     weights = weights_from(p, first, lane);
@@ -85,19 +85,19 @@ template <int Blocks> struct short_copies {
 #pragma unroll
     for (int i = 0; i < loads; i++) {
       const uint32_t load = lane + 32 * i, of_row = load * p.part_reciprocal >> 16;
-      to[i] = places.weights_of(row + of_row) + (load - of_row * p.parts) * 16;
+      to[i] = layout.weights_of(row + of_row) + (load - of_row * p.parts) * 16;
     }
-    scales_to = places.scales_of(p, row);
+    scales_to = layout.scales_of(p, row);
   }
   /* The next turn's, if there are any. */
-  __device__ __forceinline__ void ask(const gemv_parameters &p) {
+  __device__ __forceinline__ void ask(const gemv_head_parameters &p) {
     if (row < rows) {
       const uint32_t lane = threadIdx.x % 32, here = min(ROWS, rows - row);
       const uint32_t weight_loads = here * p.parts, scale_bytes = here * (p.k / GEMV_BLOCK);
 #pragma unroll
       for (int i = 0; i < loads; i++) {
         if (lane + 32 * i < weight_loads) copy_16(to[i], weights + 512 * i, policy);
-        to[i] += WARPS * ROWS * short_places<Blocks>::pitch;
+        to[i] += WARPS * ROWS * shared_layout<Groups>::pitch;
       }
       if (lane * 16 + 16 <= scale_bytes) copy_16(scales_to + lane * 16, scales + lane * 16, policy);
 #pragma unroll 1
@@ -114,41 +114,41 @@ template <int Blocks> struct short_copies {
 
 /* ---- A lane's piece of a row ------------------------------------------------------------------------------------ */
 
-template <int Blocks> struct row_piece {
-  static constexpr int pairs = (Blocks + 1) / 2, scale_words = (Blocks + 6) / 4;
+template <int Groups> struct row_piece {
+  static constexpr int pairs = (Groups + 1) / 2, scale_words = (Groups + 6) / 4;
   uint32_t row, lane; /* of eight; in the row */
   uint32_t start;     /* the first block */
   uint32_t weights_at, scales_at;
   uint32_t selectors[2]; /* of even and odd pairs of scales */
 
-  __device__ __forceinline__ row_piece(const gemv_parameters &p, const short_places<Blocks> &places) {
+  __device__ __forceinline__ row_piece(const gemv_head_parameters &p, const shared_layout<Groups> &layout) {
     row = threadIdx.x % 32 / 4;
     lane = threadIdx.x % 4;
-    start = min(lane * Blocks, p.k / GEMV_BLOCK - Blocks);
-    weights_at = places.weights_of(row) + start * 8;
+    start = min(lane * Groups, p.k / GEMV_BLOCK - Groups);
+    weights_at = layout.weights_of(row) + start * 8;
     /* At any byte; the words around them are loaded. Eight rows have a multiple of four bytes. */
-    const uint32_t at = places.scales_of(p, row) + start, shift = at % 4;
+    const uint32_t at = layout.scales_of(p, row) + start, shift = at % 4;
     scales_at = at - shift;
     selectors[0] = shift * 0x11 + 0x10;
     selectors[1] = selectors[0] + 0x22;
   }
   /* Whether block j counts here. */
-  __device__ __forceinline__ bool has(uint32_t j) const { return start + j >= lane * Blocks; }
+  __device__ __forceinline__ bool has(uint32_t j) const { return start + j >= lane * Groups; }
 };
 
 /* Its bytes, in the group of eight that begins with this row. */
-template <int Blocks> struct row_bytes {
-  using piece = row_piece<Blocks>;
-  uint2 weights[Blocks];
+template <int Groups> struct row_bytes {
+  using piece = row_piece<Groups>;
+  uint2 weights[Groups];
   uint32_t scales[piece::scale_words];
 
-  __device__ __forceinline__ row_bytes(const gemv_parameters &p, const piece &of, uint32_t first_row) {
-    const uint32_t weights_at = of.weights_at + first_row * short_places<Blocks>::pitch;
+  __device__ __forceinline__ row_bytes(const gemv_head_parameters &p, const piece &of, uint32_t first_row) {
+    const uint32_t weights_at = of.weights_at + first_row * shared_layout<Groups>::pitch;
     const uint32_t scales_at = of.scales_at + first_row * (p.k / GEMV_BLOCK);
 #pragma unroll
     for (int i = 0; i < piece::scale_words; i++) scales[i] = load_shared_word(scales_at + 4 * i);
 #pragma unroll
-    for (int j = 0; j < Blocks; j++) weights[j] = load_shared_codes(weights_at + 8 * j);
+    for (int j = 0; j < Groups; j++) weights[j] = load_shared_codes(weights_at + 8 * j);
   }
   /* Those of blocks 2 i and 2 i + 1, the latter anything beyond the last. */
   __device__ __forceinline__ __half2 scale_pair(const piece &of, int i) const {
@@ -160,21 +160,21 @@ template <int Blocks> struct row_bytes {
 /* ---- Vectors of NVFP4: integers --------------------------------------------------------------------------------- */
 
 /* In shared memory: bytes of twice the value, then the scales as halves. A thread converts eight codes. */
-template <rondo_dtype V, int Blocks> struct short_product {
+template <rondo_dtype V, int Groups> struct vector_product {
   static_assert(V == RONDO_NVFP4, "");
-  using piece = row_piece<Blocks>;
+  using piece = row_piece<Groups>;
   tables t;
-  uint32_t bytes[Blocks][4];
+  uint32_t bytes[Groups][4];
   __half2 scales[piece::pairs]; /* a quarter: dot products are four times */
   uint32_t codes, scale;        /* of the vector, as loaded */
 
-  __device__ __forceinline__ void fetch(const gemv_parameters &p, uint32_t thread) {
+  __device__ __forceinline__ void fetch(const gemv_head_parameters &p, uint32_t thread) {
     codes = scale = 0;
     if (thread >= p.k / 8) return;
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(codes) : "l"(vector_from(p, 0, 0) + thread * 4) : "memory");
     asm volatile("ld.global.u8 %0, [%1];" : "=r"(scale) : "l"(vector_scales_from(p, 0, thread / 2)) : "memory");
   }
-  __device__ __forceinline__ void convert(const gemv_parameters &p, uint32_t at, uint32_t thread) const {
+  __device__ __forceinline__ void convert(const gemv_head_parameters &p, uint32_t at, uint32_t thread) const {
     if (thread >= p.k / 8) return;
     uint32_t first, second;
     decode_vector_word(codes, first, second);
@@ -183,10 +183,10 @@ template <rondo_dtype V, int Blocks> struct short_product {
     if (thread % 2 == 0)
       asm volatile("st.shared.u16 [%0], %1;" ::"r"(at + p.k + thread), "h"((uint16_t)quarter) : "memory");
   }
-  __device__ __forceinline__ void take(const gemv_parameters &p, uint32_t at, const piece &of) {
+  __device__ __forceinline__ void take(const gemv_head_parameters &p, uint32_t at, const piece &of) {
     t = load_tables();
 #pragma unroll
-    for (int j = 0; j < Blocks; j++) {
+    for (int j = 0; j < Groups; j++) {
       words loaded = {};
       if (of.has(j)) loaded = load_shared_words(at + (of.start + j) * 16);
 #pragma unroll
@@ -195,17 +195,17 @@ template <rondo_dtype V, int Blocks> struct short_product {
 #pragma unroll
     for (int i = 0; i < piece::pairs; i++) {
       const uint32_t from = at + p.k + (of.start + 2 * i) * 2;
-      const uint32_t low = load_shared_pair(from), high = 2 * i + 1 < Blocks ? load_shared_pair(from + 2) : 0;
+      const uint32_t low = load_shared_pair(from), high = 2 * i + 1 < Groups ? load_shared_pair(from + 2) : 0;
       scales[i] = half2_of(low | high << 16);
     }
   }
-  __device__ __forceinline__ float multiply(const row_bytes<Blocks> &of_row, const piece &of) const {
+  __device__ __forceinline__ float multiply(const row_bytes<Groups> &of_row, const piece &of) const {
     float even = 0, odd = 0;
 #pragma unroll
     for (int i = 0; i < piece::pairs; i++) {
       /* Exact in f16: at most 8 bits, a multiple of 2^-20, at most 50176. */
       const __half2 product = __hmul2(of_row.scale_pair(of, i), scales[i]);
-      const int j = 2 * i, next = j + 1 < Blocks ? j + 1 : j;
+      const int j = 2 * i, next = j + 1 < Groups ? j + 1 : j;
       even = __fmaf_rn(dot_of_block(of_row.weights[j].x, of_row.weights[j].y, bytes[j], t), __low2float(product), even);
       if (next != j)
         odd = __fmaf_rn(dot_of_block(of_row.weights[next].x, of_row.weights[next].y, bytes[next], t),
@@ -224,14 +224,14 @@ template <rondo_dtype V, int Blocks> struct short_product {
  *
  * In shared memory: what results are multiplied with, in 16 bytes, and the vector as f16 in the order of decode_e2m1.
  * bf16 becomes f16 by a power of two of the largest magnitude, which each warp that converts finds for itself. */
-template <rondo_dtype V, int Blocks> struct short_halves {
-  using piece = row_piece<Blocks>;
-  static constexpr int eights = (8 * Blocks + 31) / 32; /* a lane's, if its warp loads the whole vector */
+template <rondo_dtype V, int Groups> struct vector_of_16_bits {
+  using piece = row_piece<Groups>;
+  static constexpr int eights = (8 * Groups + 31) / 32; /* a lane's, if its warp loads the whole vector */
   uint32_t b[piece::pairs][8];
   float correction;
   words loaded[V == RONDO_BF16 ? eights : 1];
 
-  __device__ __forceinline__ void fetch(const gemv_parameters &p, uint32_t thread) {
+  __device__ __forceinline__ void fetch(const gemv_head_parameters &p, uint32_t thread) {
     if (thread / 32 * 32 >= p.k / 8) return;
 #pragma unroll
     for (int i = 0; i < (V == RONDO_BF16 ? eights : 1); i++) {
@@ -240,41 +240,30 @@ template <rondo_dtype V, int Blocks> struct short_halves {
       if (at < p.k / 8) loaded[i] = load_vector(vector_from(p, 0, at));
     }
   }
-  __device__ __forceinline__ void convert(const gemv_parameters &p, uint32_t at, uint32_t thread) const {
+  __device__ __forceinline__ void convert(const gemv_head_parameters &p, uint32_t at, uint32_t thread) const {
     if (thread / 32 * 32 >= p.k / 8) return;
     uint32_t pairs[4];
     float inverse = 1;
     if constexpr (V == RONDO_BF16) {
-      uint32_t largest = 0; /* two maxima, of magnitudes as bits */
+      uint32_t largest = 0;
 #pragma unroll
-      for (int i = 0; i < eights; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) largest = __vmaxu2(largest, loaded[i].word[j] & 0x7fff7fffu);
-      largest = __reduce_max_sync(0xffffffffu, max(largest & 0xffffu, largest >> 16));
-      const int exponent = min(13 + 127 - (int)(largest >> 7), 126); /* it comes to lie in [2^13, 2^14) */
-      const float factor = __uint_as_float((uint32_t)(127 + exponent) << 23);
-      inverse = __uint_as_float((uint32_t)(127 - exponent) << 23);
-      float value[8];
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        const float2 pair = f32_of_bf16_pair(loaded[0].word[j]);
-        value[2 * j] = pair.x * factor, value[2 * j + 1] = pair.y * factor;
-      }
-#pragma unroll
-      for (int j = 0; j < 4; j++) pairs[j] = half_pair(value[e2m1_element(2 * j)], value[e2m1_element(2 * j + 1)]);
+      for (int i = 0; i < eights; i++) largest = larger_magnitudes(largest, loaded[i].word);
+      const power_of_two power = power_for(__reduce_max_sync(0xffffffffu, max(largest & 0xffffu, largest >> 16)));
+      f16_of_bf16<RONDO_NVFP4>(loaded[0].word, power.factor, pairs);
+      inverse = power.inverse;
     } else {
       order_as_e2m1(loaded[0].word, pairs);
     }
     if (thread < p.k / 8) store_shared_words(at + 16 + thread * 16, pairs);
     if (thread == 0) store_shared(at, inverse);
   }
-  __device__ __forceinline__ void take(const gemv_parameters &, uint32_t at, const piece &of) {
+  __device__ __forceinline__ void take(const gemv_head_parameters &, uint32_t at, const piece &of) {
     correction = load_shared(at);
 #pragma unroll
     for (int i = 0; i < piece::pairs; i++) {
       const uint32_t j = 2 * i + of.row % 2;
       words first = {}, second = {};
-      if (of.row / 2 == of.lane && j < Blocks && of.has(j)) {
+      if (of.row / 2 == of.lane && j < Groups && of.has(j)) {
         first = load_shared_words(at + 16 + (of.start + j) * 32);
         second = load_shared_words(at + 16 + (of.start + j) * 32 + 16);
       }
@@ -282,11 +271,11 @@ template <rondo_dtype V, int Blocks> struct short_halves {
       for (int w = 0; w < 4; w++) b[i][w] = first.word[w], b[i][4 + w] = second.word[w];
     }
   }
-  __device__ __forceinline__ float multiply(const row_bytes<Blocks> &of_row, const piece &of) const {
+  __device__ __forceinline__ float multiply(const row_bytes<Groups> &of_row, const piece &of) const {
     float even = 0, odd = 0;
 #pragma unroll
     for (int i = 0; i < piece::pairs; i++) {
-      const int j = 2 * i, next = j + 1 < Blocks ? j + 1 : j;
+      const int j = 2 * i, next = j + 1 < Groups ? j + 1 : j;
       float c[4] = {};
 #pragma unroll
       for (int w = 0; w < 2; w++) {
@@ -304,42 +293,42 @@ template <rondo_dtype V, int Blocks> struct short_halves {
     return (even + odd) * (1 / (nvfp4_factor * nvfp4_factor)) * correction;
   }
 };
-template <int Blocks> struct short_product<RONDO_F16, Blocks> : short_halves<RONDO_F16, Blocks> {};
-template <int Blocks> struct short_product<RONDO_BF16, Blocks> : short_halves<RONDO_BF16, Blocks> {};
+template <int Groups> struct vector_product<RONDO_F16, Groups> : vector_of_16_bits<RONDO_F16, Groups> {};
+template <int Groups> struct vector_product<RONDO_BF16, Groups> : vector_of_16_bits<RONDO_BF16, Groups> {};
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
-template <rondo_dtype V, int Blocks> __device__ __forceinline__ void gemv_short(const gemv_parameters &p) {
-  extern __shared__ __align__(128) unsigned char short_memory[];
-  const short_places<Blocks> places(p, short_memory);
-  const uint32_t warp = threadIdx.x / 32, first_row = blockIdx.x * p.groups * ROWS;
-  const uint32_t rows = min(p.groups * ROWS, p.m - first_row);
+template <rondo_dtype V, int Groups> __device__ __forceinline__ void gemv_head_one(const gemv_head_parameters &p) {
+  extern __shared__ __align__(128) unsigned char head_memory[];
+  const shared_layout<Groups> layout(p, head_memory);
+  const uint32_t warp = threadIdx.x / 32, first_row = blockIdx.x * p.block_rows;
+  const uint32_t rows = min(p.block_rows, p.m - first_row);
   const uint32_t early_turns = p.early ? EARLY_TURNS : 0;
-  short_copies<Blocks> copies(p, places, first_row, rows);
+  row_copies<Groups> copies(p, layout, first_row, rows);
 #pragma unroll 1
   for (uint32_t turn = 0; turn < early_turns; turn++) copies.ask(p);
   wait_for_predecessors();
   /* By the last warps, whose share is the smaller one. */
   const uint32_t converts = (WARPS - 1 - warp) * 32 + threadIdx.x % 32;
-  short_product<V, Blocks> product;
+  vector_product<V, Groups> product;
   product.fetch(p, converts);
 #pragma unroll 1
-  for (uint32_t turn = early_turns; turn < GEMV_SHORT_TURNS; turn++) copies.ask(p);
-  product.convert(p, places.shared, converts);
+  for (uint32_t turn = early_turns; turn < GEMV_ONE_TURNS; turn++) copies.ask(p);
+  product.convert(p, layout.shared, converts);
   __syncthreads();
-  const row_piece<Blocks> piece(p, places);
-  product.take(p, places.shared, piece);
+  const row_piece<Groups> piece(p, layout);
+  product.take(p, layout.shared, piece);
 
   /* A loop, and not copies of 300 instructions, which a first wave would have to fetch. */
 #pragma unroll 1
-  for (uint32_t turn = 0; turn < GEMV_SHORT_TURNS; turn++) {
+  for (uint32_t turn = 0; turn < GEMV_ONE_TURNS; turn++) {
     wait_for_turn(turn);
     const uint32_t row = (turn * WARPS + warp) * ROWS;
     if (row >= rows) break;
-    const float sum = quad_sum(product.multiply(row_bytes<Blocks>(p, piece, row), piece));
+    const float sum = quad_sum(product.multiply(row_bytes<Groups>(p, piece, row), piece));
     if (piece.lane || row + piece.row >= rows) continue;
     if (p.finishing)
-      store_shared(places.sum_of(p, row + piece.row), sum);
+      store_shared(layout.sum_of(p, row + piece.row), sum);
     else
       store_number(p.out_dtype, p.out, blockIdx.y * p.out_batch + first_row + row + piece.row, sum * p.scale);
   }
@@ -347,11 +336,11 @@ template <rondo_dtype V, int Blocks> __device__ __forceinline__ void gemv_short(
   __syncthreads();
   for (uint32_t first = warp * 32; first < rows; first += WARPS * 32)
     finish_columns(p, {blockIdx.y, first_row + first, min(32u, rows - first), 0}, 0,
-                   [&](uint32_t row) { return load_shared(places.sum_of(p, first + row)) * p.scale; });
+                   [&](uint32_t row) { return load_shared(layout.sum_of(p, first + row)) * p.scale; });
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, ...)                                                          \
-  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_short<__VA_ARGS__>)
-GEMV_SHORT_KERNELS(DEFINE)
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_head_one<__VA_ARGS__>)
+GEMV_HEAD_ONE_KERNELS(DEFINE)
 
 #endif

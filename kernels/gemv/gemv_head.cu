@@ -1,47 +1,45 @@
-/* gemv_rows.cu - 1 to 16 vectors, matrices of many short rows in NVFP4 or e4m3: a warp has whole rows, and asks for all
- * of them at once.
+/* gemv_head.cu - 1 to 16 vectors and a matrix of many short rows in NVFP4 or e4m3: a warp has whole rows.
  *
- * A block has a multiprocessor for itself and `block_rows` rows of one matrix that follow each other. Each warp takes
- * every so manieth group of sixteen of them, as operand A of mma.m16n8k16; operand B's columns are vectors, eight or,
- * with two operands, sixteen. k is not split, so nothing meets: behind the one barrier that hands over the converted
- * vectors no warp waits for another, and each only for what it asked for itself, with copies of 16 bytes a lane into a
- * slot of its own. Mostly a multiprocessor's share fits into its slots; else a slot is filled again when its rows are
- * multiplied. Warps ask in turns. What a warp asks for at a time follows each other in memory: pieces of 32 or 96 bytes
- * of each row, which would let it begin earlier, arrive later by more than that.
+ * When: k from 384 to 1024, at least 256 rows a multiprocessor (gemv_head_plan.c). Bound by memory, and by the tail
+ * from the last byte's arrival to the last store: sixteen rows by 64 elements of NVFP4 and eight vectors take some 80
+ * instructions.
  *
- * Quads take 64 elements of a row at a time, 16 a lane: a block of NVFP4 with its scale, of which operand A is made as
- * in gemv_operands.cuh. Vectors lie in shared memory as f16 in the order of the decoded weights, and zeros behind the
- * end of k. Rows there are an odd multiple of 64 elements apart, and vectors an odd multiple of 16 bytes, so that no
- * two lanes that are served together meet in a bank.
+ * A block has a multiprocessor for itself and block_rows rows of one matrix. Its warps take groups of sixteen rows in
+ * turn, as operand A of mma.m16n8k16; operand B's columns are vectors, eight or, with two operands, sixteen. k is not
+ * split, so no sums meet. After the one barrier that hands over the converted vectors, a warp waits for its own copies
+ * only: lanes copy 16 bytes each into the warp's slot. Mostly a multiprocessor's share fits into its slots; otherwise a
+ * slot is filled again when its rows are multiplied. A warp asks for what follows each other in memory. Pieces of 32 or
+ * 96 bytes of each row would let it begin earlier, and arrive later by more than that.
  *
- * It takes rows of whole loads, so k a multiple of 16 in e4m3 and of 32 in NVFP4, whose scales have no gaps: those of
- * sixteen rows are a multiple of 16 bytes, and what is left of those of the last rows comes by plain loads. No RMS
- * norm. gemv_rows_plan.c sees to that.
+ * Quads take 64 elements of a row at a time, 16 a lane: a scale group of NVFP4, of which operand A is made as in
+ * gemv_operands.cuh. Vectors lie in shared memory as f16 in the order of the decoded weights, with zeros after the end
+ * of k. Rows there are an odd multiple of 64 elements apart, and vectors an odd multiple of 16 bytes, so that no two
+ * lanes that are served together meet in a bank.
  *
- * Bound by memory, and by the tail from the last byte's arrival to the last store: of sixteen rows by 64 elements of
- * NVFP4 and eight vectors some 80 instructions. */
+ * Rows have whole loads: k is a multiple of 16 in e4m3 and of 32 in NVFP4, whose scales have no gaps. The scales of
+ * sixteen rows are a multiple of 16 bytes; the rest of the last rows' comes by plain loads. There is no RMS norm. */
 #include "gemv_copies.cuh"
 #include "gemv_finish.cuh"
-#include "gemv_rows.h"
+#include "gemv_head.h"
 #include "gemv_vectors.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_ROWS_GROUP };
+enum : uint32_t { NUMBER = sizeof(float), ROWS = GEMV_HEAD_ROWS };
 
 /* ---- Shared memory ---------------------------------------------------------------------------------------------- */
 
-/* What sums of each vector are multiplied with, GEMV_ROWS_FACTOR_BYTES; the vectors; each warp's slot, p.slot_bytes,
+/* What sums of each vector are multiplied with, GEMV_HEAD_FACTOR_BYTES; the vectors; each warp's slot, p.slot_bytes,
  * from p.first_slot on: rows, then NVFP4's scales without gaps; with p.finishing the block's results,
  * [count][block_rows]. */
-template <rondo_dtype W> struct rows_places {
+template <rondo_dtype W> struct shared_layout {
   static constexpr uint32_t lane_bytes = W == RONDO_NVFP4 ? 8 : 16; /* of 16 elements */
   uint32_t factors, vectors, vector_pitch, row_pitch, slot, scales, held;
 
-  __device__ __forceinline__ rows_places(const gemv_rows_parameters &p, const void *memory) {
+  __device__ __forceinline__ shared_layout(const gemv_head_parameters &p, const void *memory) {
     factors = shared_address(memory);
-    vectors = factors + GEMV_ROWS_FACTOR_BYTES;
-    vector_pitch = GEMV_ROWS_VECTOR_PITCH(p.k), row_pitch = GEMV_ROWS_PITCH(p.k, lane_bytes);
+    vectors = factors + GEMV_HEAD_FACTOR_BYTES;
+    vector_pitch = GEMV_HEAD_VECTOR_PITCH(p.k), row_pitch = GEMV_HEAD_PITCH(p.k, lane_bytes);
     slot = factors + p.first_slot + threadIdx.x / 32 * p.slot_bytes;
     scales = slot + ROWS * row_pitch;
     held = factors + p.first_slot + blockDim.x / 32 * p.slot_bytes;
@@ -57,12 +55,12 @@ __device__ __forceinline__ uint32_t load_shared_byte(uint32_t address) {
 /* ---- Copies ----------------------------------------------------------------------------------------------------- */
 
 /* A warp's groups, one after the other. Rows are p.parts loads of 16 bytes, and lane after lane takes one. */
-template <rondo_dtype W> struct rows_copies {
+template <rondo_dtype W> struct row_copies {
   const unsigned char *weights, *scales; /* of this lane, in the group */
   uint64_t policy;
   uint32_t row, rows, step; /* of the block: the group's first, all, and from one group to the next */
 
-  __device__ __forceinline__ rows_copies(const gemv_rows_parameters &p, uint32_t first_row, uint32_t of_block)
+  __device__ __forceinline__ row_copies(const gemv_head_parameters &p, uint32_t first_row, uint32_t of_block)
       : row(threadIdx.x / 32 * ROWS), rows(of_block), step(blockDim.x / 32 * ROWS) {
     const uint32_t lane = threadIdx.x % 32;
     weights = weights_from(p, first_row + row, lane);
@@ -70,30 +68,30 @@ template <rondo_dtype W> struct rows_copies {
     policy = evict_first();
   }
   __device__ __forceinline__ bool has_group() const { return row < rows; }
-  __device__ __forceinline__ uint32_t loads(const gemv_rows_parameters &p) const {
+  __device__ __forceinline__ uint32_t loads(const gemv_head_parameters &p) const {
     return has_group() ? min(ROWS, rows - row) * p.parts : 0;
   }
-  __device__ __forceinline__ void go_on(const gemv_rows_parameters &p) {
+  __device__ __forceinline__ void go_on(const gemv_head_parameters &p) {
     row += step;
     weights += (uint64_t)step * p.weight_row;
     scales += step * (p.k / GEMV_BLOCK);
   }
-  __device__ __forceinline__ void ask_for_scales(const gemv_rows_parameters &p, uint32_t to) const {
+  __device__ __forceinline__ void ask_for_scales(const gemv_head_parameters &p, uint32_t to) const {
     if (W != RONDO_NVFP4 || !has_group()) return;
     const uint32_t lane = threadIdx.x % 32, bytes = min(ROWS, rows - row) * (p.k / GEMV_BLOCK);
 #pragma unroll
-    for (uint32_t i = 0; i < GEMV_ROWS_MOST_K / 512; i++)
+    for (uint32_t i = 0; i < GEMV_HEAD_MOST_K / 512; i++)
       if (lane * 16 + i * 512 + 16 <= bytes) copy_16(to + lane * 16 + i * 512, scales + i * 512, policy);
     if (bytes % 16) /* of the matrix's last rows */
 #pragma unroll 1
       for (uint32_t i = (bytes & ~15u) + 2 * lane; i < bytes; i += 64) copy_scale_pair(to + i, scales - lane * 16 + i);
   }
   /* Loads first .. end - 1 of the group; `first` is 0 or `end`. */
-  __device__ __forceinline__ void ask(const gemv_rows_parameters &p, const rows_places<W> &places, uint32_t first,
+  __device__ __forceinline__ void ask(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t first,
                                       uint32_t end) const {
-    const uint32_t lane = threadIdx.x % 32, gap = places.row_pitch - p.parts * 16;
+    const uint32_t lane = threadIdx.x % 32, gap = layout.row_pitch - p.parts * 16;
     const unsigned char *from = weights + first * 16;
-    const uint32_t to = places.slot + lane * 16;
+    const uint32_t to = layout.slot + lane * 16;
     if (gap == 0) {
 #pragma unroll 1
       for (uint32_t i = first; i < end; i += 128, from += 2048)
@@ -110,14 +108,13 @@ template <rondo_dtype W> struct rows_copies {
 
 /* ---- Vectors ---------------------------------------------------------------------------------------------------- */
 
-/* A warp converts one. In 16 bits a lane has pieces of 8 elements, 32 pieces apart; in NVFP4 one of 32. bf16 becomes
- * f16 by a power of two of the largest magnitude. */
-template <rondo_dtype W, rondo_dtype V> struct rows_vector {
-  static constexpr int elements = V == RONDO_NVFP4 ? 32 : 8, pieces = GEMV_ROWS_MOST_K / 32 / elements;
+/* A warp converts one. In 16 bits a lane has pieces of 8 elements, 32 pieces apart; in NVFP4 one piece of 32. */
+template <rondo_dtype W, rondo_dtype V> struct vector_words {
+  static constexpr int elements = V == RONDO_NVFP4 ? 32 : 8, pieces = GEMV_HEAD_MOST_K / 32 / elements;
   words loaded[pieces];
   uint32_t scales; /* of NVFP4 */
 
-  __device__ __forceinline__ void fetch(const gemv_rows_parameters &p, uint32_t vector) {
+  __device__ __forceinline__ void fetch(const gemv_head_parameters &p, uint32_t vector) {
     const uint32_t lane = threadIdx.x % 32;
     scales = 0;
     if constexpr (V == RONDO_NVFP4)
@@ -129,74 +126,66 @@ template <rondo_dtype W, rondo_dtype V> struct rows_vector {
       if (piece < p.k / elements) loaded[i] = load_vector(vector_from(p, vector, piece));
     }
   }
-  /* To `at`; returns what sums are to be multiplied with. */
-  __device__ __forceinline__ float convert(const gemv_rows_parameters &p, uint32_t at) const {
-    const uint32_t lane = threadIdx.x % 32, end = divide_up_64(p.k) / elements;
-    float factor = 1, correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
+  /* To `at`; returns the factor of the sums. */
+  __device__ __forceinline__ float convert(const gemv_head_parameters &p, uint32_t at) const {
+    float correction = W == RONDO_NVFP4 ? 1 / nvfp4_factor : 1.0f;
     if constexpr (V == RONDO_NVFP4) {
-      raw_vector<RONDO_NVFP4, V, 1> raw;
-      uint32_t out[1][16];
-      raw.loaded[0][0] = loaded[0], raw.scales[0] = scales;
-      correction = convert_vector<RONDO_NVFP4, V, 1, false>(raw, out);
-      if (lane < end)
+      store_nvfp4(p, at);
+    } else if constexpr (V == RONDO_BF16) {
+      uint32_t largest = 0;
 #pragma unroll
-        for (int i = 0; i < 4; i++) store_shared_words(at + lane * 64 + i * 16, &out[0][4 * i]);
-    }
-    if constexpr (V != RONDO_NVFP4) {
-      if constexpr (V == RONDO_BF16) {
-        uint32_t largest = 0; /* two maxima, of magnitudes as bits */
-#pragma unroll
-        for (int i = 0; i < pieces; i++)
-#pragma unroll
-          for (int j = 0; j < 4; j++) largest = __vmaxu2(largest, loaded[i].word[j] & 0x7fff7fffu);
-        largest = __reduce_max_sync(0xffffffffu, max(largest & 0xffffu, largest >> 16));
-        const int exponent = min(13 + 127 - (int)(largest >> 7), 126); /* it comes to lie in [2^13, 2^14) */
-        factor = __uint_as_float((uint32_t)(127 + exponent) << 23);
-        correction *= __uint_as_float((uint32_t)(127 - exponent) << 23);
-      }
-#pragma unroll
-      for (int i = 0; i < pieces; i++) {
-        const uint32_t piece = lane + 32 * i;
-        uint32_t pairs[4];
-        if constexpr (V == RONDO_BF16) {
-          float value[8];
-#pragma unroll
-          for (int j = 0; j < 4; j++) {
-            const float2 pair = f32_of_bf16_pair(loaded[i].word[j]);
-            value[2 * j] = pair.x * factor, value[2 * j + 1] = pair.y * factor;
-          }
-#pragma unroll
-          for (int j = 0; j < 4; j++)
-            pairs[j] = W == RONDO_NVFP4 ? half_pair(value[e2m1_element(2 * j)], value[e2m1_element(2 * j + 1)])
-                                        : half_pair(value[2 * j], value[2 * j + 1]);
-        } else if constexpr (W == RONDO_NVFP4) {
-          order_as_e2m1(loaded[i].word, pairs);
-        } else {
-#pragma unroll
-          for (int j = 0; j < 4; j++) pairs[j] = loaded[i].word[j];
-        }
-        if (piece < end) store_shared_words(at + piece * 16, pairs);
-      }
+      for (int i = 0; i < pieces; i++) largest = larger_magnitudes(largest, loaded[i].word);
+      const power_of_two power = power_for(__reduce_max_sync(0xffffffffu, max(largest & 0xffffu, largest >> 16)));
+      correction *= power.inverse;
+      store_pieces(p, at,
+                   [&](const uint32_t(&word)[4], uint32_t *pairs) { f16_of_bf16<W>(word, power.factor, pairs); });
+    } else {
+      store_pieces(p, at, [&](const uint32_t(&word)[4], uint32_t *pairs) { order_eight<W, false>(word, pairs); });
     }
     return correction;
   }
-  static __device__ __forceinline__ uint32_t divide_up_64(uint32_t k) { return (k + 63) & ~63u; }
+
+private:
+  /* Zeros fill the last step of 64 elements. */
+  static __device__ __forceinline__ uint32_t end(uint32_t k) { return ((k + 63) & ~63u) / elements; }
+
+  __device__ __forceinline__ void store_nvfp4(const gemv_head_parameters &p, uint32_t at) const {
+    const uint32_t lane = threadIdx.x % 32;
+    raw_vector<RONDO_NVFP4, RONDO_NVFP4, 1> raw;
+    uint32_t out[1][16];
+    raw.loaded[0][0] = loaded[0], raw.scales[0] = scales;
+    convert_nvfp4(raw, out);
+    if (lane < end(p.k))
+#pragma unroll
+      for (int i = 0; i < 4; i++) store_shared_words(at + lane * 64 + i * 16, &out[0][4 * i]);
+  }
+  template <typename Convert>
+  __device__ __forceinline__ void store_pieces(const gemv_head_parameters &p, uint32_t at,
+                                               const Convert &convert_eight) const {
+#pragma unroll
+    for (int i = 0; i < pieces; i++) {
+      const uint32_t piece = threadIdx.x % 32 + 32 * i;
+      uint32_t pairs[4];
+      convert_eight(loaded[i].word, pairs);
+      if (piece < end(p.k)) store_shared_words(at + piece * 16, pairs);
+    }
+  }
 };
 
 /* ---- Products --------------------------------------------------------------------------------------------------- */
 
 /* Of sixteen rows: lane 4 g + t gets those of rows g and g + 8 with vectors 2 t and 2 t + 1 (of each eight). The two
  * halves of eight elements have sums of their own, so that products which follow each other wait for no other. */
-template <rondo_dtype W, int Columns> struct rows_product {
+template <rondo_dtype W, int Columns> struct row_product {
   float sums[2][Columns][4];
   uint32_t row_at, scales_at, vectors_at, t;
 
-  __device__ __forceinline__ rows_product(const gemv_rows_parameters &p, const rows_places<W> &places) {
+  __device__ __forceinline__ row_product(const gemv_head_parameters &p, const shared_layout<W> &layout) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4;
     t = lane % 4;
-    row_at = places.slot + g * places.row_pitch;
-    scales_at = places.scales + g * (p.k / GEMV_BLOCK);
-    vectors_at = places.vectors + g * places.vector_pitch;
+    row_at = layout.slot + g * layout.row_pitch;
+    scales_at = layout.scales + g * (p.k / GEMV_BLOCK);
+    vectors_at = layout.vectors + g * layout.vector_pitch;
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -205,7 +194,7 @@ template <rondo_dtype W, int Columns> struct rows_product {
         for (int j = 0; j < 4; j++) sums[i][n][j] = 0;
   }
   /* 64 elements from `first` on, which counts blocks of 16. */
-  __device__ __forceinline__ void add(const gemv_rows_parameters &p, const rows_places<W> &places, uint32_t first) {
+  __device__ __forceinline__ void add(const gemv_head_parameters &p, const shared_layout<W> &layout, uint32_t first) {
     const uint32_t blocks = p.k / GEMV_BLOCK;
     /* Behind the end vectors are zero, and a NaN of the row makes it NaN anyway. */
     const uint32_t block = min(first + t, blocks - 1), vector_at = vectors_at + (first + t) * 32;
@@ -213,7 +202,7 @@ template <rondo_dtype W, int Columns> struct rows_product {
     uint32_t scale[2] = {};
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      const uint32_t at = row_at + h * (8 * places.row_pitch) + block * places.lane_bytes;
+      const uint32_t at = row_at + h * (8 * layout.row_pitch) + block * layout.lane_bytes;
       if constexpr (W == RONDO_NVFP4) {
         const uint2 codes = load_shared_codes(at);
         loaded[h].word[0] = codes.x, loaded[h].word[1] = codes.y;
@@ -225,7 +214,7 @@ template <rondo_dtype W, int Columns> struct rows_product {
 #pragma unroll
     for (int n = 0; n < Columns; n++)
 #pragma unroll
-      for (int w = 0; w < 2; w++) x[n][w] = load_shared_words(vector_at + n * (8 * places.vector_pitch) + w * 16);
+      for (int w = 0; w < 2; w++) x[n][w] = load_shared_words(vector_at + n * (8 * layout.vector_pitch) + w * 16);
 #pragma unroll
     for (int w = 0; w < 2; w++) {
       uint32_t a[2][4];
@@ -264,27 +253,27 @@ struct turn_of_warp {
 };
 
 template <rondo_dtype W, rondo_dtype V, int Columns>
-__device__ __forceinline__ void gemv_rows(const gemv_rows_parameters &p) {
-  extern __shared__ __align__(128) unsigned char rows_memory[];
-  const rows_places<W> places(p, rows_memory);
+__device__ __forceinline__ void gemv_head(const gemv_head_parameters &p) {
+  extern __shared__ __align__(128) unsigned char head_memory[];
+  const shared_layout<W> layout(p, head_memory);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, first_row = blockIdx.x * p.block_rows;
   const uint32_t rows = min(p.block_rows, p.m - first_row);
-  rows_copies<W> copies(p, first_row, rows);
+  row_copies<W> copies(p, first_row, rows);
   const turn_of_warp turns;
   const uint32_t loads = copies.loads(p), early_loads = p.early && turns.turn == 0 ? loads : 0;
-  copies.ask(p, places, 0, early_loads);
+  copies.ask(p, layout, 0, early_loads);
   wait_for_predecessors();
-  rows_vector<W, V> vector;
+  vector_words<W, V> vector;
   const uint32_t converts = turns.warps - 1 - warp; /* by those that ask last */
   if (converts < p.count) vector.fetch(p, converts);
   turns.begin();
-  copies.ask_for_scales(p, places.scales);
-  copies.ask(p, places, early_loads, loads);
+  copies.ask_for_scales(p, layout.scales);
+  copies.ask(p, layout, early_loads, loads);
   turns.end();
   cp_async_commit();
   if (converts < p.count) {
-    const float correction = vector.convert(p, places.vectors + converts * places.vector_pitch);
-    if (lane == 0) store_shared(places.factors + converts * NUMBER, correction);
+    const float correction = vector.convert(p, layout.vectors + converts * layout.vector_pitch);
+    if (lane == 0) store_shared(layout.factors + converts * NUMBER, correction);
   }
   __syncthreads();
 
@@ -302,20 +291,20 @@ __device__ __forceinline__ void gemv_rows(const gemv_rows_parameters &p) {
     const uint32_t row = copies.row;
     cp_async_wait<0>();
     __syncwarp();
-    rows_product<W, Columns> product(p, places);
+    row_product<W, Columns> product(p, layout);
 #pragma unroll 1
-    for (uint32_t first = 0; first < p.k / GEMV_BLOCK; first += 4) product.add(p, places, first);
+    for (uint32_t first = 0; first < p.k / GEMV_BLOCK; first += 4) product.add(p, layout, first);
     copies.go_on(p);
     if (copies.has_group()) {
       __syncwarp(); /* every lane has read what is written over */
-      copies.ask_for_scales(p, places.scales);
-      copies.ask(p, places, 0, copies.loads(p));
+      copies.ask_for_scales(p, layout.scales);
+      copies.ask(p, layout, 0, copies.loads(p));
       cp_async_commit();
     }
     const float row_factor[2] = {factor_of_row(row), factor_of_row(row + 8)};
 #pragma unroll
     for (int n = 0; n < Columns; n++) {
-      const float2 factor = load_shared_two(places.factors + (own_vector + 8 * n) * NUMBER);
+      const float2 factor = load_shared_two(layout.factors + (own_vector + 8 * n) * NUMBER);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         float &sum = product.sums[0][n][i];
@@ -334,7 +323,7 @@ __device__ __forceinline__ void gemv_rows(const gemv_rows_parameters &p) {
         const float sum = product.sums[0][n][i];
         unsigned char *const to = at + n * eight_vectors + (i % 2 ? one_vector : 0);
         if (p.finishing)
-          store_shared(places.held + ((own_vector + vector_here) * p.block_rows + row + own_row + row_here) * NUMBER,
+          store_shared(layout.held + ((own_vector + vector_here) * p.block_rows + row + own_row + row_here) * NUMBER,
                        sum);
         else if (shift == 2)
           *(float *)(to + row_here * 4) = sum;
@@ -349,13 +338,13 @@ __device__ __forceinline__ void gemv_rows(const gemv_rows_parameters &p) {
   for (uint32_t i = warp; i < pieces * p.count; i += blockDim.x / 32) {
     const uint32_t vector_here = i / pieces, from = i % pieces * 32;
     finish_columns(p, {blockIdx.y, first_row + from, min(32u, rows - from), 0}, vector_here, [&](uint32_t row) {
-      return load_shared(places.held + (vector_here * p.block_rows + from + row) * NUMBER);
+      return load_shared(layout.held + (vector_here * p.block_rows + from + row) * NUMBER);
     });
   }
 }
 
 #define DEFINE(chips, parameters, name, threads, blocks, ...)                                                          \
-  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_rows<__VA_ARGS__>)
-GEMV_ROWS_KERNELS(DEFINE)
+  DEFINE_EARLY_KERNEL(chips, parameters, name, threads, blocks, gemv_head<__VA_ARGS__>)
+GEMV_HEAD_KERNELS(DEFINE)
 
 #endif

@@ -1,0 +1,75 @@
+/* gemv_head.h - what the kernels of matrices with many short rows and gemv_head_plan.c agree on. */
+#ifndef RONDO_GEMV_HEAD_H
+#define RONDO_GEMV_HEAD_H
+
+#include "gemv.h"
+
+/* Rows of a block. A slot of shared memory is what a warp multiplies at a time: all slots, those that are asked for
+ * before the vectors, the bytes of one, and where the first one begins. */
+GEMV_PARAMETERS(gemv_head_parameters) {
+  GEMV_COMMON
+  uint32_t block_rows, slots, early_slots, slot_bytes, first_slot;
+};
+
+/* One vector, NVFP4: gemv_head_one.cu. A warp has at most GEMV_ONE_TURNS groups of eight rows. */
+enum {
+  GEMV_ONE_ROWS = 8,
+  GEMV_ONE_WARPS = 16,
+  GEMV_ONE_TURNS = 4,
+  GEMV_ONE_VECTOR_BYTES = 2048, /* of shared memory: 960 elements in 16 bits, and 16 bytes more */
+  GEMV_ONE_PADDING = 16,        /* after the scales: bytes that are read in vain */
+};
+/* Bytes from row to row in shared memory: four lanes' scale groups of weights. */
+#define GEMV_ONE_PITCH(scale_groups) (4 * (scale_groups)*GEMV_BLOCK / 2)
+/* KERNEL(chips, parameters, name, the most threads of a block, blocks of a multiprocessor, vectors, groups of 16
+ * elements that a lane has of a row: an odd number. Seventeen do not fit into registers). */
+#define GEMV_ONE(KERNEL, name, V, scale_groups)                                                                        \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name, GEMV_ONE_WARPS * 32, 1, V, scale_groups)
+#define GEMV_HEAD_ONE_KERNELS(KERNEL)                                                                                  \
+  GEMV_ONE(KERNEL, rondo_gemv_head_one_f16_b9, RONDO_F16, 9)                                                           \
+  GEMV_ONE(KERNEL, rondo_gemv_head_one_f16_b15, RONDO_F16, 15)                                                         \
+  GEMV_ONE(KERNEL, rondo_gemv_head_one_bf16_b9, RONDO_BF16, 9)                                                         \
+  GEMV_ONE(KERNEL, rondo_gemv_head_one_bf16_b15, RONDO_BF16, 15)                                                       \
+  GEMV_ONE(KERNEL, rondo_gemv_head_one_nvfp4_b9, RONDO_NVFP4, 9)                                                       \
+  GEMV_ONE(KERNEL, rondo_gemv_head_one_nvfp4_b15, RONDO_NVFP4, 15)
+
+/* 1 to 16 vectors, NVFP4 or e4m3: gemv_head.cu. A slot has sixteen rows. */
+enum {
+  GEMV_HEAD_ROWS = 16,
+  GEMV_HEAD_WARPS = 24, /* at most */
+  GEMV_HEAD_MOST_K = 1024,
+  GEMV_HEAD_FACTOR_BYTES = 64,
+};
+/* Bytes in shared memory from row to row, where 16 elements have `bytes`, and from vector to vector. */
+#define GEMV_HEAD_PITCH(k, bytes) ((((k) + 63) / 64 | 1) * 4 * (bytes))
+#define GEMV_HEAD_VECTOR_PITCH(k) (((k) + 63) / 64 * 128 + 16)
+/* KERNEL(chips, parameters, name, the most threads of a block, blocks of a multiprocessor, weights, vectors, operands
+ * B). */
+#define GEMV_HEAD(KERNEL, name, W, V)                                                                                  \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name##_q1, GEMV_HEAD_WARPS * 32, 1, W, V, 1)                \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name##_q1x2, GEMV_HEAD_WARPS * 32, 1, W, V, 2)
+#define GEMV_HEAD_KERNELS(KERNEL)                                                                                      \
+  GEMV_HEAD(KERNEL, rondo_gemv_head_nvfp4_nvfp4, RONDO_NVFP4, RONDO_NVFP4)                                             \
+  GEMV_HEAD(KERNEL, rondo_gemv_head_nvfp4_f16, RONDO_NVFP4, RONDO_F16)                                                 \
+  GEMV_HEAD(KERNEL, rondo_gemv_head_nvfp4_bf16, RONDO_NVFP4, RONDO_BF16)                                               \
+  GEMV_HEAD(KERNEL, rondo_gemv_head_e4m3_f16, RONDO_E4M3, RONDO_F16)                                                   \
+  GEMV_HEAD(KERNEL, rondo_gemv_head_e4m3_bf16, RONDO_E4M3, RONDO_BF16)
+
+/* 1 to 16 vectors in 16 bits: gemv_head_16.cu. A slot has sixteen rows. */
+enum {
+  GEMV_HEAD_16_WARPS = 16, /* a vector each */
+  GEMV_HEAD_16_MOST_K = 2048,
+  GEMV_HEAD_16_FIXED_BYTES = GEMV_HEAD_16_WARPS * 8 + GEMV_COUNT * 4, /* of shared memory: barriers and factors */
+};
+/* Bytes in shared memory from vector to vector. */
+#define GEMV_HEAD_16_VECTOR_PITCH(k) (((k) / 32 | 1) * 64)
+/* KERNEL(chips, parameters, name, the most threads of a block, blocks of a multiprocessor, weights and vectors,
+ * operands B). */
+#define GEMV_HEAD_16(KERNEL, name, T)                                                                                  \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name##_q1, GEMV_HEAD_16_WARPS * 32, 1, T, 1)                \
+  KERNEL(CHIP_SM_90A | CHIP_SM_100A, gemv_head_parameters, name##_q1x2, GEMV_HEAD_16_WARPS * 32, 1, T, 2)
+#define GEMV_HEAD_16_KERNELS(KERNEL)                                                                                   \
+  GEMV_HEAD_16(KERNEL, rondo_gemv_head_f16, RONDO_F16)                                                                 \
+  GEMV_HEAD_16(KERNEL, rondo_gemv_head_bf16, RONDO_BF16)
+
+#endif

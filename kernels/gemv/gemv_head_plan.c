@@ -1,0 +1,124 @@
+/* gemv_head_plan.c - how the kernels of many short rows, such as a model's head, deal the rows.
+ *
+ * A block has a multiprocessor for itself, warps have whole rows, and k is not split: the order of a row's sums depends
+ * on k, the types and the number of vectors (1, or more) alone. Measured on an H200 beside quads:
+ *   one, 49152 x 576:  6.6 us with an NVFP4 vector and 7.2 us with one in 16 bits; quads 8.2 and 9.9 us
+ *   several, k 448 to 1024, 34000 to 262144 rows, 2, 8 and 16 vectors: quads take 0.94 to 1.59 times as long with NVFP4
+ *     (49152 x 576, NVFP4 x NVFP4: 9.2, 9.8 and 12.3 us, here 8.2, 8.2 and 9.3), and 0.92 to 2.05 times with e4m3 and
+ *     eight or more vectors (17.3 and 21.8 us, here 10.1 and 10.7)
+ * One vector beside e4m3 is better off with quads where k has no remainder. */
+#include <stddef.h>
+
+#include "../../runtime/integer.h"
+#include "gemv_head.h"
+#include "gemv_plan.h"
+
+#define ONE(chips, parameters, name, threads, blocks, V, scale_groups)                                                 \
+  {GEMV_KERNEL(chips, parameters, name, threads, RONDO_NVFP4, V), scale_groups},
+#define SEVERAL(chips, parameters, name, threads, blocks, W, V, operands)                                              \
+  {GEMV_KERNEL(chips, parameters, name, threads, W, V), operands},
+#define SIXTEEN_BITS(chips, parameters, name, threads, blocks, T, operands)                                            \
+  {GEMV_KERNEL(chips, parameters, name, threads, T, T), operands},
+static const struct gemv_head_kernel kernels_of_one[] = {GEMV_HEAD_ONE_KERNELS(ONE)};
+static const struct gemv_head_kernel kernels[] = {GEMV_HEAD_KERNELS(SEVERAL)};
+static const struct gemv_head_kernel kernels_of_16[] = {GEMV_HEAD_16_KERNELS(SIXTEEN_BITS)};
+
+/* What a block gets if each multiprocessor has one, and every matrix as many as the others. */
+static int64_t share_of(const struct gemv_problem *problem) {
+  return divide_up(problem->m, problem->multiprocessors / problem->batch);
+}
+
+/* ---- One vector -------------------------------------------------------------------------------------------------- */
+
+enum {
+  SMALLER_K = 4 * 9 * GEMV_BLOCK, /* four lanes of nine scale groups have a row */
+  COPIED = 2 * GEMV_BLOCK,        /* elements in 16 bytes */
+};
+
+/* What gemv_head_one.cu lays out: the vector, rows, scales, sums. Matrices of several waves are refused: no other block
+ * hides a block's first bytes and its tail. */
+GEMV_PLANNER(gemv_head_one_plan) {
+  if (problem->batch > problem->multiprocessors) return false;
+  const struct gemv_head_kernel *kernel =
+      GEMV_KERNEL_FOR(problem, problem->k <= SMALLER_K ? "b9" : "b15", kernels_of_one);
+  if (!kernel) return false;
+  struct gemv_head_layout *layout = &plan->design.head;
+  layout->kernel = kernel;
+  layout->block_rows = round_up(share_of(problem), larger(problem->row_multiple, GEMV_ONE_ROWS));
+  const int64_t groups = layout->block_rows / GEMV_ONE_ROWS;
+  const int64_t row_bytes =
+      GEMV_ONE_PITCH(kernel->width) + problem->k / GEMV_BLOCK + (problem->finishing ? (int64_t)sizeof(float) : 0);
+  plan->parts = problem->k / COPIED, plan->groups = plan->chunks = plan->tiles = 1;
+  plan->blocks = divide_up(problem->m, layout->block_rows), plan->threads = INT64_C(32) * GEMV_ONE_WARPS;
+  plan->shared_bytes = GEMV_ONE_VECTOR_BYTES + layout->block_rows * row_bytes + GEMV_ONE_PADDING;
+  plan->kernel = &kernel->of.kernel;
+  /* In smaller matrices warps would have nothing to do, or multiprocessors; and others are as fast there. */
+  return groups >= GEMV_ONE_WARPS && groups <= GEMV_ONE_WARPS * GEMV_ONE_TURNS &&
+         plan->shared_bytes <= GEMV_MOST_SHARED_BYTES &&
+         plan->blocks * problem->batch * 10 >= problem->multiprocessors * 9;
+}
+
+/* ---- Several vectors --------------------------------------------------------------------------------------------- */
+
+enum {
+  REMAINDER = 256,   /* of e4m3: what 16 lanes load, half of what a warp of quads has */
+  FEWEST_WARPS = 16, /* each converts a vector */
+};
+
+/* What gemv_head.cu lays out: the vectors, slots, results. */
+static bool lay_out(const struct gemv_problem *problem, struct gemv_plan *plan) {
+  struct gemv_head_layout *layout = &plan->design.head;
+  const int64_t k = problem->k, vectors = 8 * layout->kernel->width;
+  const int64_t lane_bytes = GEMV_BLOCK * (int64_t)rondo_dtype_bits(problem->weights) / 8;
+  const int64_t scales = problem->weights == RONDO_NVFP4 ? k / GEMV_BLOCK : 0;
+  const int64_t held = problem->finishing ? vectors * layout->block_rows * (int64_t)sizeof(float) : 0;
+  const int64_t groups = layout->block_rows / GEMV_HEAD_ROWS;
+  layout->first_slot = round_up(GEMV_HEAD_FACTOR_BYTES + vectors * GEMV_HEAD_VECTOR_PITCH(k), GEMV_SHARED_ALIGNMENT);
+  layout->slot_bytes = GEMV_HEAD_ROWS * (GEMV_HEAD_PITCH(k, lane_bytes) + scales);
+  plan->parts = k * lane_bytes / GEMV_BLOCK / 16; /* loads of 16 bytes of a row */
+  const int64_t slots = (GEMV_MOST_SHARED_BYTES - layout->first_slot - held) / layout->slot_bytes;
+  const int64_t most = smaller(slots, GEMV_HEAD_WARPS);
+  if (most < FEWEST_WARPS) return false;
+  const int64_t turns = divide_up(groups, most);
+  layout->slots = larger(divide_up(groups, turns), FEWEST_WARPS);
+  plan->threads = 32 * layout->slots;
+  plan->shared_bytes = layout->first_slot + layout->slots * layout->slot_bytes + held;
+  return true;
+}
+
+GEMV_PLANNER(gemv_head_plan) {
+  if (problem->batch > problem->multiprocessors || (problem->count == 1 && problem->k % REMAINDER == 0)) return false;
+  const struct gemv_head_kernel *kernel = GEMV_KERNEL_FOR(problem, problem->count > 8 ? "q1x2" : "q1", kernels);
+  if (!kernel) return false;
+  struct gemv_head_layout *layout = &plan->design.head;
+  layout->kernel = kernel;
+  layout->block_rows = round_up(share_of(problem), larger(problem->row_multiple, GEMV_HEAD_ROWS));
+  plan->blocks = divide_up(problem->m, layout->block_rows);
+  plan->groups = plan->chunks = plan->tiles = 1;
+  plan->kernel = &kernel->of.kernel;
+  return layout->block_rows / GEMV_HEAD_ROWS >= FEWEST_WARPS && lay_out(problem, plan);
+}
+
+/* ---- 16 bits ----------------------------------------------------------------------------------------------------- */
+
+enum { COLUMNS_A_TILE = 128 /* of a block's tiles: with fewer, slots are not filled often enough to be faster */ };
+
+/* What gemv_head_16.cu lays out. At the largest k there are two slots. */
+GEMV_PLANNER(gemv_head_16_plan) {
+  if (problem->batch > problem->multiprocessors) return false;
+  const struct gemv_head_kernel *kernel = GEMV_KERNEL_FOR(problem, problem->count > 8 ? "q1x2" : "q1", kernels_of_16);
+  if (!kernel) return false;
+  struct gemv_head_layout *layout = &plan->design.head;
+  const int64_t vectors = GEMV_HEAD_16_FIXED_BYTES + 8 * kernel->width * GEMV_HEAD_16_VECTOR_PITCH(problem->k);
+  layout->kernel = kernel;
+  layout->first_slot = round_up(vectors, GEMV_SHARED_ALIGNMENT);
+  layout->slot_bytes = INT64_C(2) * GEMV_HEAD_ROWS * problem->k;
+  layout->slots = smaller((GEMV_MOST_SHARED_BYTES - layout->first_slot) / layout->slot_bytes, GEMV_HEAD_16_WARPS);
+  layout->early_slots = divide_up(layout->slots, 2);
+  plan->parts = plan->groups = plan->chunks = 1;
+  plan->tiles = divide_up(problem->m, GEMV_HEAD_ROWS);
+  plan->blocks = problem->multiprocessors / problem->batch, plan->threads = INT64_C(32) * GEMV_HEAD_16_WARPS;
+  plan->shared_bytes = layout->first_slot + layout->slots * layout->slot_bytes;
+  plan->kernel = &kernel->of.kernel;
+  return plan->tiles * COLUMNS_A_TILE >= plan->blocks * problem->k;
+}
