@@ -1,8 +1,8 @@
-/* accumulator_layout - which lane and register of a warp holds which element of a product of mma.m16n8k16.
+/* accumulator_layout - prints the lane and the register of each element of a product of mma.m16n8k16.
  *
- * It shows an own kernel in a graph: rondo_add_kernel with an image, which is a fatbin in this program, and a function
- * that computes the same on the host. The kernel multiplies the identity with a matrix whose elements are their own
- * addresses, and writes its registers as they are; the values are the map. */
+ * The sample shows an own kernel in a graph: rondo_add_kernel with an image, which is a fatbin in this program, and
+ * with a function that computes the same on the host. The kernel multiplies the identity with a matrix whose elements
+ * are their own positions, and writes its registers. Each value is then the position of its register. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 enum { SIZE = 16, LANES = 32, REGISTERS = 8 };
 
-/* The compiled layout_probe.cu; of no bytes where the sample was built without nvcc. */
+/* The compiled layout_probe.cu. Without nvcc it has no bytes. */
 extern const unsigned char layout_probe_fatbin[], layout_probe_fatbin_end[];
 
 static const char help[] =
@@ -21,12 +21,12 @@ static const char help[] =
     "Prints where a warp keeps the elements of a 16 x 16 product made by two mma.m16n8k16, as measured with a tracer\n"
     "matrix, and compares it with the PTX ISA. On the host the instruction is emulated, so that nothing is "
     "measured.\n\n"
-    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
-    "  --replays N               how many times to replay (100)\n"
+    "  --backend auto|host|cuda  default auto: a GPU if there is one\n"
+    "  --replays N               number of replays; default 100\n"
     "  --out FILE.npy            write the registers, float32 [lane 32, register 8]\n";
 
-/* PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type": the accumulators, for the left eight columns
- * in registers 0 to 3 and the right eight in 4 to 7. */
+/* The accumulators of PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type". Registers 0 to 3 hold the
+ * left eight columns, registers 4 to 7 the right eight. */
 static int documented_row(int lane, int i) { return lane / 4 + (i & 2 ? 8 : 0); }
 static int documented_column(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i & 4 ? 8 : 0); }
 
@@ -39,7 +39,7 @@ static float integer_of_f16(uint16_t bits) {
   return bits ? ldexpf((float)(1024 + (bits & 0x3ff)), (bits >> 10) - 25) : 0;
 }
 
-/* The stand-in: the product, laid out in registers as documented. */
+/* The kernel's function on the host: the product in the documented layout of registers. */
 static void layout_probe_emulated(void *user, void *const *data) {
   const uint16_t *a = data[0], *b = data[1];
   float *registers = data[2];
@@ -54,7 +54,8 @@ static void layout_probe_emulated(void *user, void *const *data) {
     }
 }
 
-/* A = I and B = the tracer, 16 row + column, so that C is the tracer. The instruction wants B by columns. */
+/* A is the identity. B has the elements 16 row + column, stored by columns, as the instruction expects. C is then equal
+ * to B. */
 static void tracer_fill(uint16_t *a, uint16_t *b) {
   for (int row = 0; row < SIZE; row++)
     for (int column = 0; column < SIZE; column++) {
@@ -63,7 +64,7 @@ static void tracer_fill(uint16_t *a, uint16_t *b) {
     }
 }
 
-/* Reads the map off the values, prints it, and says how many registers are not where they are documented to be. */
+/* Prints the map that the values show. Returns the number of registers that differ from the documentation. */
 static int map_print(const float *registers) {
   int place[SIZE * SIZE], wrong = 0;
   for (int i = 0; i < SIZE * SIZE; i++) place[i] = -1;
@@ -83,7 +84,7 @@ static int map_print(const float *registers) {
     else
       printf(" %2d.%d", place[i] / REGISTERS, place[i] % REGISTERS);
   }
-  printf("\n\nA row lies in four neighbouring lanes: its maximum is a loop over registers and two shuffles.\n\n");
+  printf("\n\nFour neighbouring lanes hold a row: its maximum is a loop over registers and two shuffles.\n\n");
   return wrong;
 }
 
@@ -113,8 +114,8 @@ int main(int argc, char **argv) {
   rondo_info info;
   TRY(rondo_runtime_info(runtime, &info));
   bool emulated = info.backend == RONDO_BACKEND_HOST;
-  printf("registers  %s\n", emulated ? "emulated from the documentation: nothing is measured here"
-                                     : "measured: as the tensor cores left them");
+  printf("registers  %s\n",
+         emulated ? "emulated from the documentation, not measured" : "measured on the tensor cores");
   rondo_exec *exec;
   rondo_slot slot;
   TRY(rondo_instantiate(runtime, graph, NULL, &exec));
@@ -123,7 +124,7 @@ int main(int argc, char **argv) {
   bool same = replay_timed(slot, &options, registers);
 
   float *values = rondo_data(slot, registers);
-  bool fine = check("registers that are not where the PTX ISA says", map_print(values), 0) && same;
+  bool fine = check("registers that differ from the PTX ISA", map_print(values), 0) && same;
   write_array(&options, &(struct npy){.type = NPY_F32, .rank = 2, .shape = {LANES, REGISTERS}, .data = values});
 
   TRY(rondo_release(slot));

@@ -1,6 +1,6 @@
-/* attend - attention over whole heads: O = softmax(Q K' / sqrt(d)) V.
+/* attend - attention: O = softmax(Q K' / sqrt(d)) V.
  *
- * Reads Q, K and V as [batch, heads, length, d] and checks rows of O against the same sum in fp64. */
+ * The sample reads Q, K and V as [batch, heads, length, d], and compares rows of O with the same sums in fp64. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>
@@ -12,11 +12,11 @@
 static const char help[] =
     "usage: attend [OPTION VALUE]... Q.npy K.npy V.npy\n\n"
     "Computes softmax(Q K' / sqrt(d)) V for float16 arrays [batch, heads, length, d], d 32, 64, 128 or 256.\n\n"
-    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
-    "  --replays N               how many times to replay (100)\n"
-    "  --out FILE.npy            write O, float16, shaped as Q\n";
+    "  --backend auto|host|cuda  default auto: a GPU if there is one\n"
+    "  --replays N               number of replays; default 100\n"
+    "  --out FILE.npy            write O, float16, with the shape of Q\n";
 
-/* One row in fp64: the expected values, and for each the sum of |p v| that rounding errors scale with. */
+/* One row in fp64: the expected values, and for each the sum of |p v|, to which rounding errors are proportional. */
 static void attend_row(const struct npy *q, const struct npy *k, const struct npy *v, int64_t q_row, int64_t kv_row,
                        double *scores, double *expected, double *magnitude) {
   int64_t d = q->shape[3], length = k->shape[2];
@@ -37,11 +37,11 @@ static void attend_row(const struct npy *q, const struct npy *k, const struct np
     }
 }
 
-/* Weights and result are each rounded to fp16 once, at most 2^-11 of sum |p v| each; the rest is fp32. So the error is
- * at most about 2 in units of 2^-11 sum |p v|, plus half the spacing of fp16 around zero. */
+/* The weights and the result are each rounded to fp16 once, with an error of at most 2^-11 sum |p v| each. All other
+ * arithmetic is fp32. The error is therefore at most about 2 * 2^-11 sum |p v|, plus half the smallest fp16 number. */
 static bool check_rows(const struct npy *q, const struct npy *k, const struct npy *v, const struct npy *o) {
   int64_t d = q->shape[3], length = q->shape[2], rows = npy_count(q) / d, step = rows / 500 + 1;
-  int64_t group = q->shape[1] / k->shape[1]; /* query heads to a KV head */
+  int64_t group = q->shape[1] / k->shape[1]; /* query heads of a KV head */
   double *scores = malloc((size_t)(k->shape[2] + 2 * d) * sizeof *scores), worst = 0;
   if (!scores) give_up("no memory for the check");
   double *expected = scores + k->shape[2], *magnitude = expected + d;
@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
   printf("attend: batch %lld, %lld heads of %lld, %lld queries, %lld keys\n", (long long)q_data.shape[0],
          (long long)q_data.shape[1], (long long)q_data.shape[3], (long long)q_data.shape[2],
          (long long)k_data.shape[2]);
-  if (npy_count(&q_data) == 0) give_up("%s: there is nothing to compute", options.paths[0]);
+  if (npy_count(&q_data) == 0) give_up("%s: the array has no elements", options.paths[0]);
 
   rondo_graph *graph;
   rondo_tensor q, k, v, o;

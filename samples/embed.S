@@ -1,6 +1,6 @@
-/* embed.S - a fatbin as a byte array, NAME_fatbin to NAME_fatbin_end, inside a program that brings a kernel of its own to
- * rondo_add_kernel. -DNAME=... names the fatbin; -DNONE, where there is no nvcc, makes it empty. (C23 has #embed for this,
- * and `xxd -i` writes an array for any C.) */
+/* embed.S - a fatbin as a byte array, NAME_fatbin to NAME_fatbin_end, in a program with own kernels (rondo_add_kernel).
+ * -DNAME=... is the name of the fatbin. -DNONE makes the array empty, for builds without nvcc. (C23 has #embed for this, and
+ * `xxd -i` writes an array for any C.) */
 
 .macro embed name
   .section .rodata, "a", @progbits

@@ -1,8 +1,8 @@
-/* fit - batched least squares in one graph: of files, or calibration curves of many sensors at once.
+/* fit - batched least squares in one graph, on files or on the calibration of many sensors.
  *
- * Without files, a cubic of the temperature is fitted to each sensor's error. The readings are made up: a cubic for
- * each sensor, with noise. One sensor was read at a single temperature, to which no cubic can be fitted. The check is
- * in fp64: the residual of a fit is orthogonal to every column. */
+ * Without files, the sample fits a cubic of the temperature to each sensor's error. It generates the readings: a cubic
+ * for each sensor, plus noise. One sensor has readings at a single temperature, and so its matrix is singular. The
+ * check is in fp64: the residual of a fit must be orthogonal to every column. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>
@@ -18,11 +18,11 @@ static const char help[] =
     "Finds the x that minimises |b - A x| for each matrix of A, float32 or float64 [batch, rows, columns], and each\n"
     "right-hand side of B, of the same type, [batch, rows] or [batch, rows, sides]; or one such matrix without batch.\n"
     "Without files it fits a cubic to 24 readings of each of 4096 sensors, float32.\n\n"
-    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
-    "  --replays N               how many times to replay (100)\n"
-    "  --out FILE.npy            write x, as B with columns in place of rows\n";
+    "  --backend auto|host|cuda  default auto: a GPU if there is one\n"
+    "  --replays N               number of replays; default 100\n"
+    "  --out FILE.npy            write x, with the shape of B, columns in place of rows\n";
 
-/* ---- What is fitted ---------------------------------------------------------------------------------------------- */
+/* ---- The problem ------------------------------------------------------------------------------------------------- */
 
 struct problem {
   struct npy a, b, x; /* without a batch [rows, columns]; b and x have sides if there is more than one */
@@ -30,14 +30,14 @@ struct problem {
   int64_t batch, rows, columns, sides;
 };
 
-/* The same numbers everywhere, in [-1, 1). */
+/* Random numbers in [-1, 1), the same on every machine. */
 static float noise(void) {
   static uint32_t state = 1;
   state = state * 1664525 + 1013904223;
   return (float)(state >> 8) * 0x1p-23f - 1;
 }
 
-/* a[sensor][reading][power] is the temperature's power, b[sensor][reading] the error. */
+/* a[sensor][reading][power] is a power of the temperature, b[sensor][reading] the error. */
 static void make_readings(float *a, float *b) {
   for (int sensor = 0; sensor < SENSORS; sensor++) {
     float own[COEFFICIENTS];
@@ -73,7 +73,7 @@ static void read_files(struct problem *p, const char *const *paths) {
   p->a = read_numbers(paths[0], 2, 3);
   p->b = read_numbers(paths[1], p->a.rank - 1, p->a.rank);
   if (p->a.type != p->b.type)
-    give_up("%s: holds %s, expected is %s as in %s", paths[1], npy_type_name(p->b.type), npy_type_name(p->a.type),
+    give_up("%s: holds %s, expected %s as in %s", paths[1], npy_type_name(p->b.type), npy_type_name(p->a.type),
             paths[0]);
   for (uint32_t i = 0; i + 1 < p->a.rank; i++)
     if (p->a.shape[i] != p->b.shape[i])
@@ -81,7 +81,7 @@ static void read_files(struct problem *p, const char *const *paths) {
               (long long)p->a.shape[i], paths[0]);
 }
 
-/* The sizes, and how x is shaped. */
+/* Takes the sizes from the arrays, and sets the shape of x. */
 static void take_sizes(struct problem *p) {
   const uint32_t rank = p->a.rank;
   p->has_batch = rank == 3;
@@ -96,7 +96,7 @@ static void take_sizes(struct problem *p) {
 
 /* ---- The check --------------------------------------------------------------------------------------------------- */
 
-/* |a'(b - A x)| over |a| (|b| + |A| |x|), the largest of the columns a, in units of rows times machine epsilon. */
+/* The largest |a'(b - A x)| / (|a| (|b| + |A| |x|)) of the columns a, divided by rows * machine epsilon. */
 static double ratio_of(const struct problem *p, int64_t matrix, int64_t side, double *left) {
   const int64_t m = p->rows, n = p->columns, s = p->sides;
   double b_norm = 0, x_norm = 0, a_norm = 0, worst = 0;
@@ -117,14 +117,14 @@ static double ratio_of(const struct problem *p, int64_t matrix, int64_t side, do
       dot += element * left[i];
       norm = hypot(norm, element);
     }
-    if (dot == 0) continue; /* nor is b, perhaps */
+    if (dot == 0) continue; /* the denominator may be 0 too */
     double ratio = fabs(dot) / (norm * (b_norm + a_norm * x_norm) * (double)m * epsilon_of(&p->a));
-    if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN stays */
+    if (ratio > worst || isnan(ratio)) worst = ratio; /* a NaN is kept */
   }
   return worst;
 }
 
-/* Of all that have full rank. What was made up says too which of them those are. */
+/* Checks all matrices of full rank. For generated readings it also checks which matrices are reported as singular. */
 static bool check_all(const struct problem *p, const struct npy *residual, const int32_t *info) {
   double worst = 0, largest = 0;
   int64_t singular = 0, first = 0, wrong = 0;
@@ -147,7 +147,7 @@ static bool check_all(const struct problem *p, const struct npy *residual, const
     printf("residual   at most %.4f, with noise of 0.01 on each of %d readings\n", largest, READINGS);
   else
     printf("residual   at most %.6g\n", largest);
-  bool fine = !p->is_made_up || check("singular where it should not be, or not where it should", (double)wrong, 0);
+  bool fine = !p->is_made_up || check("matrices with a wrong report of singularity", (double)wrong, 0);
   return check("|a'(b - Ax)| / (|a| (|b| + |A| |x|) rows eps)", worst, 30) && fine;
 }
 

@@ -1,15 +1,14 @@
-/* layout_probe.cu - C = A B^T for 16 x 16 matrices by one warp, with every lane's accumulators written as they are:
- * what samples/accumulator_layout.c reads the layout from. A user's kernel, given to rondo_add_kernel: no part of the
- * library, and it includes nothing of it.
+/* layout_probe.cu - an own kernel of samples/accumulator_layout.c: one warp computes C = A B^T for 16 x 16 matrices and
+ * writes each lane's accumulators. It includes nothing of the library.
  *
- * The fragments come through ldmatrix (PTX ISA): A whole, B as two halves of eight columns, and two mma.m16n8k16 make
+ * ldmatrix (PTX ISA) loads the fragments: A as a whole, B as two halves of eight columns. Two mma.m16n8k16 compute the
  * 16 columns of C. */
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-constexpr int SIZE = 16, PITCH = 24; /* 48 bytes: the eight rows of an ldmatrix fall in different banks */
+constexpr int SIZE = 16, PITCH = 24; /* 48 bytes: the eight rows of an ldmatrix are in different banks */
 
-/* Four 8 x 8 matrices of 16-bit numbers; lane i gives the address of row i % 8 of matrix i / 8. */
+/* Loads four 8 x 8 matrices of 16-bit numbers. Lane i passes the address of row i % 8 of matrix i / 8. */
 __device__ void load_fragment(uint32_t (&fragment)[4], const uint16_t *row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])

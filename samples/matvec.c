@@ -1,6 +1,8 @@
-/* matvec - y = W x with weights of four bits: NVFP4, quantised on the device, then multiplied as constants.
+/* matvec - y = W x with weights of four bits. One graph quantises the weights to NVFP4 on the device; another
+ * multiplies with them as constants.
  *
- * The product is checked in fp64 against the four-bit weights. The error of the four bits themselves is printed too. */
+ * The sample compares the product with one in fp64 of the four-bit weights. It also prints the error of the
+ * quantisation. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>
@@ -13,23 +15,23 @@ static const char help[] =
     "usage: matvec [OPTION VALUE]... WEIGHTS.npy VECTORS.npy\n\n"
     "Quantises WEIGHTS, float16 [m, k], to NVFP4 and multiplies them with 1 to 16 VECTORS, float16 [count, k];\n"
     "k is a multiple of 16.\n\n"
-    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
-    "  --replays N               how many times to replay (100)\n"
+    "  --backend auto|host|cuda  default auto: a GPU if there is one\n"
+    "  --replays N               number of replays; default 100\n"
     "  --out FILE.npy            write y, float32 [count, m]\n";
 
 struct quantised {
-  uint8_t *codes;  /* two elements a byte, the even one in the low nibble */
-  uint8_t *scales; /* e4m3, one for 16 elements */
+  uint8_t *codes;  /* two elements in a byte, the even one in the low nibble */
+  uint8_t *scales; /* e4m3 scale factors, one for 16 elements */
   uint64_t code_bytes, scale_bytes;
   float global_scale;
 };
 
-/* A graph of its own, replayed once. */
+/* Quantises the weights in a graph of its own, which is replayed once. */
 static struct quantised quantise(const struct npy *weights, const struct options *options) {
   int64_t m = weights->shape[0], k = weights->shape[1];
   double largest = 0;
   for (int64_t i = 0; i < m * k; i++) largest = fmax(largest, fabs(npy_element(weights, i)));
-  /* The largest weight becomes the largest code, 6, times the largest scale, 448. */
+  /* The largest weight becomes the largest code, 6, times the largest scale factor, 448. */
   struct quantised result = {.global_scale = largest > 0 ? (float)(largest / (6 * 448)) : 1};
 
   rondo_graph *graph;
@@ -94,8 +96,8 @@ static bool check_product(const struct npy *weights, const struct npy *vectors, 
     lost += difference * difference;
     whole += exact * exact;
   }
-  printf("quantised  |W - W in NVFP4| / |W| is %.3f: the price of 4.5 bits a weight\n", sqrt(lost / whole));
-  /* k products summed in fp32, in whatever order (Higham, Accuracy and Stability, 3.1). */
+  printf("quantised  |W - W in NVFP4| / |W| is %.3f, with 4.5 bits for each weight\n", sqrt(lost / whole));
+  /* The bound for k products that are summed in fp32 in any order (Higham, Accuracy and Stability, 3.1). */
   return check("|y - y in fp64| / sum |w x|", worst, (double)k * 0x1p-24);
 }
 
@@ -104,7 +106,7 @@ int main(int argc, char **argv) {
   struct npy weights = read_array(options.paths[0], NPY_F16, 2), vectors = read_array(options.paths[1], NPY_F16, 2);
   int64_t m = weights.shape[0], k = weights.shape[1], count = vectors.shape[0];
   printf("matvec: weights %lld x %lld, %lld vectors\n", (long long)m, (long long)k, (long long)count);
-  if (m == 0 || k == 0 || count == 0) give_up("there is nothing to compute");
+  if (m == 0 || k == 0 || count == 0) give_up("WEIGHTS or VECTORS has no elements");
   struct quantised w = quantise(&weights, &options);
 
   rondo_graph *graph;

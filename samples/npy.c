@@ -1,5 +1,5 @@
-/* npy.c - see npy.h. The header is read by hand, strictly. Its sizes are used only after the file's own size has
- * confirmed them: no allocation is larger than the file. */
+/* npy.c - reads and writes .npy files (npy.h). The reader accepts only strict headers. It compares their sizes with the
+ * size of the file before it uses them: no allocation is larger than the file. */
 #include "npy.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static bool is_empty(const struct npy *array) {
   return false;
 }
 
-/* Sizes beside one of 0 may be any: their product is not for computing with. */
+/* If one size is 0, the others may be so large that their product overflows. */
 int64_t npy_count(const struct npy *array) {
   int64_t count = !is_empty(array);
   for (uint32_t i = 0; i < array->rank && count; i++) count *= array->shape[i];
@@ -73,7 +73,8 @@ double npy_element(const struct npy *array, int64_t index) {
 
 /* The header is a Python dictionary, such as
  *   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
- * Each function takes what it names from the front of the text, or nothing. */
+ * Each function removes the element that it names from the front of the text. If the element is not there, it removes
+ * nothing and returns false. */
 struct text {
   const char *at, *end;
 };
@@ -113,7 +114,7 @@ static bool take_dimension(struct text *text, int64_t *dimension) {
   return text->at > begin;
 }
 
-/* Each of these returns NULL, or what is wrong. */
+/* Each of these functions returns NULL, or the fault. */
 static const char *read_descr(struct text *text, struct npy *array) {
   char descr[16];
   if (!take_string(text, descr, sizeof descr)) return "its descr is not the name of a plain type";
@@ -131,7 +132,7 @@ static const char *read_order(struct text *text, bool *is_fortran) {
   return *is_fortran || take(text, "False") ? NULL : "its fortran_order is neither True nor False";
 }
 
-/* Elements along one dimension lie in the same order either way. */
+/* An array with one dimension that is not 1 has the same order of elements in C and in Fortran. */
 static bool has_one_order(const struct npy *array) {
   uint32_t long_dimensions = 0;
   for (uint32_t i = 0; i < array->rank; i++) long_dimensions += array->shape[i] > 1;
@@ -143,8 +144,9 @@ static const char *read_shape(struct text *text, struct npy *array) {
   array->rank = 0;
   while (!take(text, ")")) {
     if (array->rank == NPY_MAX_RANK) return "it has more than 4 dimensions";
-    if (!take_dimension(text, &array->shape[array->rank++])) return "its shape holds something not a size below 2^63";
-    if (!take(text, ",") && (text->at == text->end || *text->at != ')')) return "its shape is not closed";
+    if (!take_dimension(text, &array->shape[array->rank++]))
+      return "its shape has a size that is not from 0 to 2^63 - 1";
+    if (!take(text, ",") && (text->at == text->end || *text->at != ')')) return "its shape has no closing parenthesis";
   }
   return NULL;
 }
@@ -183,7 +185,7 @@ static bool refuse(char message[NPY_MESSAGE_BYTES], const char *path, const char
   return false;
 }
 
-/* The elements' bytes, if they fit in 63 bits. */
+/* Computes the bytes of the elements. False if they do not fit in 63 bits. */
 static bool count_bytes(struct npy *array) {
   uint64_t bytes = is_empty(array) ? 0 : types[array->type].bytes;
   for (uint32_t i = 0; i < array->rank && bytes; i++)
@@ -222,7 +224,7 @@ static bool read_open_file(FILE *file, const char *path, struct npy *array, char
   }
   if (array->bytes == 0) return true;
   array->data = malloc(array->bytes);
-  if (!array->data) return refuse(message, path, "is too large for the memory");
+  if (!array->data) return refuse(message, path, "there is no memory for its data");
   if (fread(array->data, 1, array->bytes, file) != array->bytes) return refuse(message, path, "cannot be read");
   return true;
 }

@@ -1,6 +1,6 @@
-/* npy.h - NumPy's .npy files (formats 1.0, 2.0 and 3.0: numpy.lib.format) for the samples: little-endian arrays in C
- * order with up to four dimensions; Fortran order only if it is the same. Any other or damaged file is refused with a
- * sentence that says why. NumPy has no bf16: its bits travel as NPY_U16. */
+/* npy.h - NumPy's .npy files (numpy.lib.format, versions 1.0, 2.0 and 3.0) for the samples: little-endian arrays in C
+ * order with up to four dimensions. Fortran order is accepted if it is the same order. The reader rejects every other
+ * or damaged file with a reason. NumPy has no bf16; files store its bits as NPY_U16. */
 #ifndef NPY_H
 #define NPY_H
 
@@ -18,13 +18,13 @@ struct npy {
   void *data;     /* NULL if there are no elements */
 };
 
-/* Reads a whole file; data is released by npy_free. On failure *array is all zero and message says why. */
+/* Reads a file; npy_free releases the data. On failure *array is all zero, and message has the reason. */
 bool npy_read(const char *path, struct npy *array, char message[NPY_MESSAGE_BYTES]);
 /* Writes format 1.0. Uses type, rank, shape and data. */
 bool npy_write(const char *path, const struct npy *array, char message[NPY_MESSAGE_BYTES]);
 void npy_free(struct npy *array);
 
-int64_t npy_count(const struct npy *array);                 /* elements, of an array that was read below 2^63 */
+int64_t npy_count(const struct npy *array);                 /* elements; below 2^63 in an array that was read */
 double npy_element(const struct npy *array, int64_t index); /* in C order */
 const char *npy_type_name(enum npy_type type);              /* NumPy's: "float16" */
 

@@ -1,8 +1,8 @@
-/* orthogonalize - the thin Q of every head's weight block, in one graph: batched Householder QR.
+/* orthogonalize - the thin Q of every head's block of weights, in one graph: batched Householder QR.
  *
- * Reads weights [heads, rows, columns], computes A = Q R for each head in their type, and checks in fp64, as LAPACK's
- * own tester (dqrt01) does, that Q is orthonormal and that Q R is A. It runs once as one task and once in LAPACK's
- * steps (geqrf, then orgqr), and prints the times of both. */
+ * The sample reads weights [heads, rows, columns] and computes A = Q R for each head, in their type. It checks in fp64
+ * that Q is orthonormal and that Q R is A, as LAPACK's tester dqrt01 does. It runs the factorisation as one task and in
+ * LAPACK's steps (geqrf, then orgqr), and prints both times. */
 #include <math.h>
 #include <rondo.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@ static const char help[] = "usage: orthogonalize [OPTION VALUE]... WEIGHTS.npy\n
                            "Computes the thin QR factorisation of each block of WEIGHTS, float32 or float64 [heads, "
                            "rows, columns], or of one\n"
                            "matrix [rows, columns].\n\n"
-                           "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
-                           "  --replays N               how many times to replay (100)\n"
+                           "  --backend auto|host|cuda  default auto: a GPU if there is one\n"
+                           "  --replays N               number of replays; default 100\n"
                            "  --out FILE.npy            write Q, of the same type, [heads, rows, min(rows, columns)], "
                            "without heads if WEIGHTS\n"
                            "                            has none\n";
@@ -33,16 +33,16 @@ static struct blocks blocks_of(const struct npy *weights) {
                          .k = matrix[0] < matrix[1] ? matrix[0] : matrix[1]};
 }
 
-/* The largest column sum of |X|, for an X given element by element. */
+/* The largest column sum of |X|, whose elements are added one by one. */
 struct one_norm {
   double largest, column;
 };
 static void end_column(struct one_norm *norm) {
-  if (norm->column > norm->largest || isnan(norm->column)) norm->largest = norm->column; /* a NaN stays */
+  if (norm->column > norm->largest || isnan(norm->column)) norm->largest = norm->column; /* a NaN is kept */
   norm->column = 0;
 }
 
-/* LAPACK's two ratios for one matrix, each in units of rows times machine epsilon: sound code stays below 30. */
+/* LAPACK's two ratios for one matrix, each divided by rows * machine epsilon. Correct code stays below 30. */
 static void check_head(const double *a, const double *q, const double *r, const struct blocks *blocks, double epsilon,
                        double *orthogonality, double *residual) {
   int64_t m = blocks->m, n = blocks->n, k = blocks->k;
@@ -95,7 +95,7 @@ struct factorisation {
   rondo_tensor a, q, r;
 };
 
-/* rows x columns for each head, or one such matrix, as WEIGHTS is. */
+/* An array of rows x columns for each head, or one such matrix if WEIGHTS is one. */
 static struct npy like(const struct npy *weights, int64_t rows, int64_t columns) {
   struct npy array = {.type = weights->type, .rank = weights->rank};
   if (array.rank == 3) array.shape[0] = weights->shape[0];
@@ -131,7 +131,7 @@ static struct factorisation describe(const struct npy *weights, bool in_steps) {
   return f;
 }
 
-/* Times it, checks it, and writes Q if it is to be written. */
+/* Times a factorisation, checks it, and writes Q if --out is given. */
 static bool run(struct factorisation *f, const struct npy *weights, const struct options *options, bool is_first) {
   rondo_runtime *runtime = is_first ? open_for(f->graph, options, 1) : open_quietly(f->graph, options, 1);
   rondo_exec *exec;

@@ -1,7 +1,7 @@
-/* pipeline - four slots in flight: while the device works on one request, the host fills the next.
+/* pipeline - four slots: while the device works on one request, the host fills the input of the next.
  *
- * A request is one vector, its answer W x. All requests are served twice, with one slot and with four, and the answers
- * must be the same bits. */
+ * A request is one vector x, its answer W x. The sample serves all requests with one slot and again with four. Both
+ * series of answers must have the same bits. */
 #include <rondo.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,10 @@ enum { SLOTS = 4 };
 
 static const char help[] =
     "usage: pipeline [OPTION VALUE]... WEIGHTS.npy VECTORS.npy\n\n"
-    "Multiplies WEIGHTS, float16 [m, k], with one vector after the other of VECTORS, float16 [count, k], and reports\n"
-    "the requests served in a second with one and with four in flight.\n\n"
-    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
+    "Multiplies WEIGHTS, float16 [m, k], with the VECTORS, float16 [count, k], one by one. Prints the requests per "
+    "second\n"
+    "with one and with four replays in flight.\n\n"
+    "  --backend auto|host|cuda  default auto: a GPU if there is one\n"
     "  --replays N               requests (100)\n"
     "  --out FILE.npy            write the answers to the first round of vectors, float32 [count, m]\n";
 
@@ -26,7 +27,7 @@ struct service {
   uint64_t x_bytes, y_bytes;
 };
 
-/* Serves the requests in order with `depth` of them in flight; answers hold y_bytes each. */
+/* Serves the requests in order with `depth` of them in flight. An answer has y_bytes bytes. */
 static double serve(const struct service *service, uint32_t requests, uint32_t depth, unsigned char *answers) {
   uint64_t begin = clock_ns();
   for (uint32_t request = 0, in_flight = 0; request < requests || in_flight > 0;) {
@@ -36,7 +37,7 @@ static double serve(const struct service *service, uint32_t requests, uint32_t d
       uint64_t vector = request % (uint64_t)service->vectors->shape[0];
       memcpy(rondo_data(slot, service->x), (const char *)service->vectors->data + vector * service->x_bytes,
              service->x_bytes);
-      slot.user = answers + request++ * service->y_bytes; /* where its answer goes */
+      slot.user = answers + request++ * service->y_bytes; /* the place of its answer */
       TRY(rondo_replay(slot));
       in_flight++;
     } else {
@@ -58,10 +59,10 @@ int main(int argc, char **argv) {
   int64_t m = weights.shape[0], k = weights.shape[1];
   printf("pipeline: weights %lld x %lld from %s, %u requests\n", (long long)m, (long long)k, options.paths[0],
          options.replays);
-  if (npy_count(&weights) == 0 || npy_count(&vectors) == 0) give_up("there is nothing to compute");
+  if (npy_count(&weights) == 0 || npy_count(&vectors) == 0) give_up("WEIGHTS or VECTORS has no elements");
   if (vectors.shape[1] != k)
-    give_up("%s: vectors of %lld do not fit weights of %lld columns", options.paths[1], (long long)vectors.shape[1],
-            (long long)k);
+    give_up("%s: the vectors have %lld elements, expected %lld, the columns of the weights", options.paths[1],
+            (long long)vectors.shape[1], (long long)k);
 
   struct service service = {.vectors = &vectors, .x_bytes = 2 * (uint64_t)k, .y_bytes = 4 * (uint64_t)m};
   rondo_graph *graph;

@@ -1,5 +1,5 @@
-/* rms_norm - an own kernel in a graph: rms_norm.cu normalises vectors, then an operation of Rondo's multiplies a matrix
- * with them. docs/own-kernels.md walks through it. */
+/* rms_norm - an own kernel in a graph. The kernel in rms_norm.cu normalises vectors, and an operation of Rondo
+ * multiplies a matrix with them. docs/own-kernels.md explains the sample. */
 #include <immintrin.h>
 #include <math.h>
 #include <rondo.h>
@@ -8,21 +8,21 @@
 
 #include "sample.h"
 
-enum { THREADS = 128 }; /* as in rms_norm.cu */
+enum { THREADS = 128 }; /* the same as in rms_norm.cu */
 
-/* The compiled rms_norm.cu; of no bytes where the sample was built without nvcc. */
+/* The compiled rms_norm.cu. Without nvcc it has no bytes. */
 extern const unsigned char rms_norm_fatbin[], rms_norm_fatbin_end[];
 
 static const char help[] =
     "usage: rms_norm [OPTION VALUE]... WEIGHTS.npy VECTORS.npy\n\n"
     "Divides 1 to 16 VECTORS, float16 [count, k], by their root mean square with a kernel of the sample's own, and\n"
     "multiplies WEIGHTS, float16 [m, k], with them.\n\n"
-    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
-    "  --replays N               how many times to replay (100)\n"
+    "  --backend auto|host|cuda  default auto: a GPU if there is one\n"
+    "  --replays N               number of replays; default 100\n"
     "  --out FILE.npy            write the products, float32 [count, m]\n";
 
-/* The stand-in on the host; data[i] is argument i. How many rows there are only the grid says, so `user` does here. The
- * processor converts between f16 and f32 (F16C). */
+/* The kernel's function on the host; data[i] is argument i. The kernel gets the number of rows from its grid, this
+ * function from `user`. The processor converts between f16 and f32 (F16C). */
 __attribute__((target("f16c"))) static void rms_norm_on_host(void *user, void *const *data) {
   const uint16_t *x = data[0];
   uint16_t *y = data[1];
@@ -38,7 +38,8 @@ __attribute__((target("f16c"))) static void rms_norm_on_host(void *user, void *c
 
 static const float epsilon = 1e-6f;
 
-/* y := x over its root mean square. The values are copied; the image and `rows` must live until instantiate. */
+/* Adds y = x / its root mean square. The graph copies the arguments' values. The image must stay valid until
+ * rondo_instantiate returns, `rows` as long as the exec. */
 static void add_rms_norm(rondo_graph *graph, rondo_tensor x, rondo_tensor y, int64_t *rows, int columns) {
   size_t image_bytes = (size_t)(rms_norm_fatbin_end - rms_norm_fatbin);
   rondo_argument arguments[] = {{.tensor = x, .access = RONDO_READ},
@@ -57,7 +58,7 @@ static void add_rms_norm(rondo_graph *graph, rondo_tensor x, rondo_tensor y, int
                                                    .user = rows}));
 }
 
-/* The worst error of a product, over the sum of its terms' magnitudes. */
+/* The largest error of a product, divided by the sum of its terms' magnitudes. */
 static double worst_error(const struct npy *weights, const struct npy *vectors, const float *products) {
   int64_t m = weights->shape[0], k = weights->shape[1];
   double worst = 0;
@@ -85,7 +86,7 @@ int main(int argc, char **argv) {
   int64_t m = weights.shape[0], k = weights.shape[1], count = vectors.shape[0];
   printf("rms_norm: %lld vectors of %lld, weights %lld x %lld\n", (long long)count, (long long)k, (long long)m,
          (long long)k);
-  if (m == 0 || k == 0 || count == 0) give_up("there is nothing to compute");
+  if (m == 0 || k == 0 || count == 0) give_up("WEIGHTS or VECTORS has no elements");
 
   rondo_graph *graph;
   rondo_tensor w, x, normed, y;
@@ -107,7 +108,8 @@ int main(int argc, char **argv) {
   bool same = replay_timed(slot, &options, y);
 
   float *products = rondo_data(slot, y);
-  /* Rounding the normed vectors to f16 costs 2^-11 of each term, and the sum in fp32 k 2^-24. */
+  /* The rounding of the normalised vectors to f16 causes an error of 2^-11 of each term, the sum in fp32 one of k
+   * 2^-24. */
   bool fine = check("|y - y in fp64| / sum |w x|", worst_error(&weights, &vectors, products),
                     0x1p-11 + (double)(k + 8) * 0x1p-24);
   write_array(&options, &(struct npy){.type = NPY_F32, .rank = 2, .shape = {count, m}, .data = products});

@@ -1,10 +1,10 @@
-/* rms_norm.cu - rows divided by their root mean square: a user's kernel, which rms_norm.c puts in a graph. It includes
- * nothing of Rondo's and keeps no rule of Rondo's but one: what it writes depends only on its arguments. */
+/* rms_norm.cu - an own kernel of rms_norm.c: divides rows by their root mean square. It includes nothing of Rondo. It
+ * keeps the only rule for own kernels: its results depend only on its arguments. */
 #include <cuda_fp16.h>
 
 constexpr int THREADS = 128;
 
-/* The same sum in every thread, in a fixed order, so that every replay gives the same bits. */
+/* The sum over all threads of the block, for every thread, in a fixed order: every replay gives the same bits. */
 __device__ float block_sum(float value) {
   __shared__ float parts[THREADS / 32];
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffffu, value, lanes);
@@ -15,7 +15,7 @@ __device__ float block_sum(float value) {
   return sum;
 }
 
-/* x and y [rows, columns], a block for each row. A row of zeros, as the warm-up has it, gives zeros: epsilon > 0. */
+/* x and y are [rows, columns]; a block computes one row. With epsilon > 0 the zeros of the warm-up give zeros. */
 extern "C" __global__ void rms_norm(const __half *x, __half *y, int columns, float epsilon) {
   x += (size_t)blockIdx.x * columns;
   y += (size_t)blockIdx.x * columns;

@@ -1,4 +1,4 @@
-/* sample.c - see sample.h. */
+/* sample.c - the common code of the samples (sample.h). */
 #include "sample.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ rondo_backend backend_parse(const char *name) {
   if (strcmp(name, "auto") == 0) return RONDO_BACKEND_AUTO;
   if (strcmp(name, "host") == 0) return RONDO_BACKEND_HOST;
   if (strcmp(name, "cuda") == 0) return RONDO_BACKEND_CUDA;
-  give_up("--backend is auto, host or cuda, not '%s'", name);
+  give_up("--backend is '%s', expected auto, host or cuda", name);
 }
 
 static uint32_t replays_parse(const char *text) {
@@ -33,7 +33,7 @@ static uint32_t replays_parse(const char *text) {
   errno = 0;
   long count = strtol(text, &end, 10);
   if (errno || end == text || *end || count < 1 || count > 1000000)
-    give_up("--replays is a number from 1 to 1000000, not '%s'", text);
+    give_up("--replays is '%s', expected a number from 1 to 1000000", text);
   return (uint32_t)count;
 }
 
@@ -47,11 +47,11 @@ static struct options parse(int argc, char **argv, const char *help, uint32_t pa
       exit(SAMPLE_OK);
     }
     if (strncmp(word, "--", 2) != 0) {
-      if (paths == path_count) give_up("'%s' is one file too many; see %s --help", word, argv[0]);
+      if (paths == path_count) give_up("unexpected file '%s'; see %s --help", word, argv[0]);
       options.paths[paths++] = word;
       continue;
     }
-    if (i + 1 == argc) give_up("%s is unknown or lacks its value; see %s --help", word, argv[0]);
+    if (i + 1 == argc) give_up("%s is unknown or has no value; see %s --help", word, argv[0]);
     const char *value = argv[++i];
     if (strcmp(word, "--backend") == 0)
       options.backend = backend_parse(value);
@@ -60,7 +60,7 @@ static struct options parse(int argc, char **argv, const char *help, uint32_t pa
     else if (strcmp(word, "--out") == 0)
       options.out = value;
     else
-      give_up("there is no option %s; see %s --help", word, argv[0]);
+      give_up("unknown option %s; see %s --help", word, argv[0]);
   }
   if (paths < path_count && (paths || !may_lack_paths)) {
     fputs(help, stderr);
@@ -86,18 +86,18 @@ static struct npy read_any(const char *path) {
 
 struct npy read_array(const char *path, enum npy_type type, uint32_t rank) {
   struct npy array = read_any(path);
-  if (array.type != type) give_up("%s: holds %s, expected is %s", path, npy_type_name(array.type), npy_type_name(type));
+  if (array.type != type) give_up("%s: holds %s, expected %s", path, npy_type_name(array.type), npy_type_name(type));
   if (array.rank != rank)
-    give_up("%s: has %u dimension%s, expected are %u", path, array.rank, array.rank == 1 ? "" : "s", rank);
+    give_up("%s: has %u dimension%s, expected %u", path, array.rank, array.rank == 1 ? "" : "s", rank);
   return array;
 }
 
 struct npy read_numbers(const char *path, uint32_t least_rank, uint32_t most_rank) {
   struct npy array = read_any(path);
   if (array.type != NPY_F32 && array.type != NPY_F64)
-    give_up("%s: holds %s, expected is float32 or float64", path, npy_type_name(array.type));
+    give_up("%s: holds %s, expected float32 or float64", path, npy_type_name(array.type));
   if (array.rank < least_rank || array.rank > most_rank)
-    give_up("%s: has %u dimension%s, expected are %u to %u", path, array.rank, array.rank == 1 ? "" : "s", least_rank,
+    give_up("%s: has %u dimension%s, expected %u to %u", path, array.rank, array.rank == 1 ? "" : "s", least_rank,
             most_rank);
   return array;
 }
@@ -168,7 +168,7 @@ bool replay_timed(rondo_slot slot, const struct options *options, rondo_tensor o
   printf("replay     %.1f us, the median of %u\n", (double)median / 1e3, options->replays);
   free(times);
   free(first);
-  return check("replays whose bits differ from the first one's", different, 0);
+  return check("replays with other bits than the first", different, 0);
 }
 
 bool check(const char *what, double figure, double bound) {

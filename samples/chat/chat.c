@@ -1,6 +1,6 @@
-/* chat - a conversation with a small language model. A prompt takes one replay for every 16 of its tokens; an answer
- * takes one replay a token, and the graph feeds the token back to itself. The next token is computed while a token is
- * printed. */
+/* chat - a conversation with a small language model. One replay processes 16 tokens of a prompt. One replay makes one
+ * token of an answer, and the graph feeds the token back. The device computes the next token while the host prints
+ * one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static void end_text(struct utf8_stream *stream) {
 
 enum outcome { ANSWERED, INTERRUPTED, NO_ROOM };
 
-/* From the prompt's next token on. */
+/* Prints an answer, which begins with this token. */
 static enum outcome answer(struct chat *chat, int32_t token) {
   struct conversation *conversation = &chat->conversation;
   struct utf8_stream stream = {0};
@@ -85,19 +85,20 @@ static void say_what_would_help(const struct llama *llama) {
 
 static void say_what_is_forgotten(struct conversation *conversation) {
   if (conversation->forgotten == 1)
-    fputs("the context was full: the oldest message and its answer are forgotten\n", stderr);
+    fputs("the context was full: the oldest message and its answer are dropped\n", stderr);
   else if (conversation->forgotten > 1)
-    fprintf(stderr, "the context was full: the oldest %zu messages and their answers are forgotten\n",
+    fprintf(stderr, "the context was full: the oldest %zu messages and their answers are dropped\n",
             conversation->forgotten);
   conversation->forgotten = 0;
 }
 
 static enum outcome refuse(const struct chat *chat, enum conversation_taken taken, size_t count) {
   if (taken == MESSAGE_INTERRUPTED) {
-    fprintf(stderr, "interrupted within %zu tokens; the message is forgotten\n", count);
+    fprintf(stderr, "interrupted while %zu tokens were processed; the message is dropped\n", count);
     return INTERRUPTED;
   }
-  fprintf(stderr, "that takes %zu tokens, the context has room for %lld", count, (long long)chat->llama.desc.context);
+  fprintf(stderr, "the message takes %zu tokens, the context has room for %lld", count,
+          (long long)chat->llama.desc.context);
   say_what_would_help(&chat->llama);
   return NO_ROOM;
 }
@@ -128,31 +129,32 @@ static const char commands[] = "/new    forgets the conversation\n"
                                "/help   says this\n"
                                "/quit   ends the program, as Ctrl-D and Ctrl-C do here\n";
 
-/* A word behind a slash could be a command that was mistyped: it is no message. */
+/* A line of a slash and one word may be a mistyped command: it is not sent as a message. */
 static bool looks_like_a_command(const struct line *line) {
   return line->length > 1 && line->text[0] == '/' &&
          strspn(line->text + 1, "abcdefghijklmnopqrstuvwxyz") == line->length - 1;
 }
 
-/* false: it ends the program. */
+/* Executes a command. False if it ends the program. */
 static bool obey(struct chat *chat, const struct line *line) {
   if (line_is(line, "/new"))
     conversation_forget(&chat->conversation);
   else if (line_is(line, "/help"))
     fputs(commands, stderr);
   else if (!line_is(line, "/quit"))
-    fprintf(stderr, "there is no command %s; /help lists them\n", line->text);
+    fprintf(stderr, "unknown command %s; /help lists the commands\n", line->text);
   return !line_is(line, "/quit");
 }
 
-/* false: a message was not answered, or its answer was cut, for the context has no room. */
+/* Returns false if a message was not answered, or its answer was cut, since the context had no room. */
 static bool converse(struct chat *chat, bool edits) {
   struct line line = {0};
   bool asks = isatty(STDIN_FILENO), goes_on = true, fine = true;
   if (asks)
-    fputs("A line is a message; /help lists the commands. Ctrl-C takes back a message that is on its way in, ends an\n"
-          "answer, and at the prompt the program, as Ctrl-D does.\n",
-          stderr);
+    fputs(
+        "Each line is a message; /help lists the commands. Ctrl-C drops a message that is being processed, or ends an\n"
+        "answer. At the prompt Ctrl-C and Ctrl-D end the program.\n",
+        stderr);
   while (goes_on) {
     if (asks && !edits) fputs("> ", stderr);
     if (!(edits ? editor_line(&line) : terminal_line(&line))) break;
@@ -160,7 +162,7 @@ static bool converse(struct chat *chat, bool edits) {
       goes_on = obey(chat, &line);
     else if (line.length > 0)
       fine &= reply(chat, line.text, line.length) != NO_ROOM;
-    terminal_forget_interrupt(); /* it ended that reply, not the next one */
+    terminal_forget_interrupt(); /* an interrupt of this answer must not end the next one */
   }
   if (asks && goes_on) fputc('\n', stderr);
   line_free(&line);
@@ -176,11 +178,11 @@ static void open_chat(struct chat *chat) {
   if (!gguf_open(chat->options.model, &file, message)) give_up("%s", message);
   if (!tokenizer_open(&file, &chat->tokenizer, message)) give_up("%s", message);
   if (!template_find(&chat->tokenizer, &chat->template))
-    give_up("%s: it has no <|im_start|> and <|im_end|>", file.path);
+    give_up("%s: its vocabulary lacks <|im_start|> or <|im_end|>", file.path);
   llama_open(&file, &chat->options.llama, &chat->llama);
   if (chat->llama.desc.vocabulary < chat->tokenizer.vocabulary.token_count)
-    give_up("%s: its embedding has %lld rows for %d tokens", file.path, (long long)chat->llama.desc.vocabulary,
-            chat->tokenizer.vocabulary.token_count);
+    give_up("%s: its embedding has %lld rows, expected %d, one for each token", file.path,
+            (long long)chat->llama.desc.vocabulary, chat->tokenizer.vocabulary.token_count);
   gguf_close(&file);
   chat->conversation =
       (struct conversation){.template = &chat->template, .llama = &chat->llama, .system = chat->options.system};
@@ -197,9 +199,9 @@ static void close_chat(struct chat *chat) {
 int main(int argc, char **argv) {
   struct chat chat = {.options = chat_options_parse(argc, argv)};
   const char *prompt = chat.options.prompt;
-  bool edits = !prompt && editor_open(); /* what is typed before the model is there is not lost */
+  bool edits = !prompt && editor_open(); /* before the model is loaded, so that text typed meanwhile is not lost */
   open_chat(&chat);
-  terminal_catch_interrupts(); /* there is something to end but the program */
+  terminal_catch_interrupts(); /* from now on Ctrl-C ends a message or an answer, not the program */
   bool fine = prompt ? reply(&chat, prompt, strlen(prompt)) == ANSWERED : converse(&chat, edits);
   if (chat.options.statistics != STATISTICS_NONE) figures_print(&chat.figures, chat.llama.runtime);
   close_chat(&chat);

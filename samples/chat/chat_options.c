@@ -1,4 +1,4 @@
-/* chat_options.c - see chat_options.h. */
+/* chat_options.c - the command line of the chat sample (chat_options.h). */
 #include "chat_options.h"
 
 #include <errno.h>
@@ -11,28 +11,31 @@
 
 static const char help[] =
     "usage: chat [OPTION VALUE]...\n\n"
-    "Talks with SmolLM2-135M-Instruct: a line is a message, and so is what is pasted into a terminal at once. /new\n"
-    "forgets the conversation, /help lists the other commands. Ctrl-C takes back a message that is on its way in,\n"
-    "ends an answer, and at the prompt the program, as Ctrl-D does. What the model says goes to standard output,\n"
-    "without control codes but newline and tab, all else to standard error.\n\n"
-    "Where the context is full the oldest messages and their answers are forgotten. The exit status is 2 where\n"
-    "something is wrong, where a message is too long for the context, where an answer is cut because the context is\n"
-    "full, and where Ctrl-C interrupts --prompt. An answer that --tokens cuts was asked for: the status is 0.\n\n"
-    "  --prompt TEXT             answer this and end, instead of a conversation\n"
-    "  --system TEXT             what the model is told to be\n"
-    "  --tokens N                of an answer, at most (512)\n"
-    "  --context N               tokens of a conversation, at most (2048, or as many as the model was trained for)\n"
-    "  --temperature X           0: always the likeliest token (0)\n"
+    "A conversation with SmolLM2-135M-Instruct. A message is a line, or a text that is pasted into a terminal. /new "
+    "begins\n"
+    "a new conversation, /help lists the other commands. Ctrl-C drops a message that is being processed, or ends an\n"
+    "answer. At the prompt Ctrl-C and Ctrl-D end the program. Answers go to standard output; of the control codes "
+    "they\n"
+    "have only newline and tab. All other text goes to standard error.\n\n"
+    "If the context is full, the oldest messages and their answers are dropped. The exit status is 2 after an error, "
+    "if\n"
+    "a message is too long for the context, if an answer is cut because the context is full, and if Ctrl-C interrupts\n"
+    "--prompt. It is 0 if --tokens cuts an answer.\n\n"
+    "  --prompt TEXT             answer this message and end\n"
+    "  --system TEXT             the system message\n"
+    "  --tokens N                the most tokens of an answer (512)\n"
+    "  --context N               the most tokens of a conversation (2048, or the trained context if that is less)\n"
+    "  --temperature X           0: always the most probable token (0)\n"
     "  --top-k N, --top-p X      with a temperature: draw from the N likeliest (40), and of these from the fewest "
     "that\n"
     "                            reach X together (0.95)\n"
-    "  --seed N                  another seed, other draws (0)\n"
+    "  --seed N                  the seed of the draws (0)\n"
     "  --repeat-penalty X        above 1: tokens among the last 64 become less likely (1)\n"
-    "  --weights bf16|e4m3|nvfp4 the layers' weights, made from the file's (bf16)\n"
-    "  --embedding bf16|nvfp4    the embedding's, which is the last product's matrix too (bf16)\n"
+    "  --weights bf16|e4m3|nvfp4 type of the layers' weights, converted from the file's (bf16)\n"
+    "  --embedding bf16|nvfp4    type of the embedding, which is also the output matrix (bf16)\n"
     "  --statistics none|end|each\n"
     "                            of time and memory: behind the conversation, or behind each answer too (end)\n"
-    "  --backend auto|host|cuda  where to run (auto: a GPU if there is one)\n"
+    "  --backend auto|host|cuda  default auto: a GPU if there is one\n"
     "  --model FILE.gguf         (.model/SmolLM2-135M-Instruct.Q4_1.gguf, which ./bootstrap model fetches)\n";
 
 static double number_parse(const char *option, const char *text, double low, double high) {
@@ -40,7 +43,7 @@ static double number_parse(const char *option, const char *text, double low, dou
   errno = 0;
   double value = strtod(text, &end);
   if (errno || end == text || *end || !(value >= low && value <= high))
-    give_up("%s is a number from %g to %g, not '%s'", option, low, high, text);
+    give_up("%s is '%s', expected a number from %g to %g", option, text, low, high);
   return value;
 }
 
@@ -49,7 +52,7 @@ static int64_t count_parse(const char *option, const char *text, int64_t low, in
   errno = 0;
   long long value = strtoll(text, &end, 10);
   if (errno || end == text || *end || value < low || value > high)
-    give_up("%s is an integer from %lld to %lld, not '%s'", option, (long long)low, (long long)high, text);
+    give_up("%s is '%s', expected an integer from %lld to %lld", option, text, (long long)low, (long long)high);
   return value;
 }
 
@@ -58,14 +61,14 @@ static rondo_dtype weights_parse(const char *option, const char *name) {
   bool layers = strcmp(option, "--weights") == 0;
   for (size_t i = 0; i < (layers ? 3 : 2); i++)
     if (strcmp(name, rondo_dtype_name(known[i])) == 0) return known[i];
-  give_up("%s is bf16%s nvfp4, not '%s'", option, layers ? ", e4m3 or" : " or", name);
+  give_up("%s is '%s', expected bf16%s nvfp4", option, name, layers ? ", e4m3 or" : " or");
 }
 
 static enum chat_statistics statistics_parse(const char *name) {
   static const char *const known[] = {[STATISTICS_NONE] = "none", [STATISTICS_END] = "end", [STATISTICS_EACH] = "each"};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strcmp(name, known[i]) == 0) return (enum chat_statistics)i;
-  give_up("--statistics is none, end or each, not '%s'", name);
+  give_up("--statistics is '%s', expected none, end or each", name);
 }
 
 static void option_parse(struct chat_options *options, const char *option, const char *value) {
@@ -99,7 +102,7 @@ static void option_parse(struct chat_options *options, const char *option, const
   else if (strcmp(option, "--model") == 0)
     options->model = value;
   else
-    give_up("there is no option %s; see --help", option);
+    give_up("unknown option %s; see --help", option);
 }
 
 struct chat_options chat_options_parse(int argc, char **argv) {
@@ -115,7 +118,7 @@ struct chat_options chat_options_parse(int argc, char **argv) {
       fputs(help, stdout);
       exit(SAMPLE_OK);
     }
-    if (i + 1 == argc) give_up("'%s' is unknown or lacks its value; see %s --help", argv[i], argv[0]);
+    if (i + 1 == argc) give_up("'%s' is unknown or has no value; see %s --help", argv[i], argv[0]);
     option_parse(&options, argv[i], argv[i + 1]);
   }
   return options;

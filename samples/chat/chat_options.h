@@ -10,12 +10,12 @@ struct chat_options {
   const char *model;               /* --model FILE */
   const char *prompt;              /* --prompt TEXT; NULL: a conversation */
   const char *system;              /* --system TEXT */
-  int64_t tokens;                  /* --tokens N: of an answer, at most */
+  int64_t tokens;                  /* --tokens N: the most tokens of an answer */
   enum chat_statistics statistics; /* --statistics none|end|each */
   struct llama_options llama;
 };
 
-/* Prints what --help asks for and ends the program; gives up with a sentence where an option is wrong. */
+/* Reads the command line. Ends the program after --help, or with a sentence if an option is wrong. */
 struct chat_options chat_options_parse(int argc, char **argv);
 
 #endif

@@ -1,6 +1,6 @@
-/* conversation.c - see conversation.h. Keys in the caches are turned by their positions, so that the messages that
- * stay have to be taken once more after older ones were dropped. Therefore half of the context becomes free each time,
- * and it happens rarely. */
+/* conversation.c - a conversation as a list of tokens (conversation.h). The keys in the caches are rotated by their
+ * positions, and so the remaining messages are processed again after older ones were dropped. To make this rare, half
+ * of the context is freed each time. */
 #include "conversation.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void rewind_to(struct conversation *conversation, size_t count) {
 
 static size_t context_of(const struct conversation *conversation) { return (size_t)conversation->llama->desc.context; }
 
-/* The tokens of the oldest turns, which come after those that are kept. */
+/* Drops the tokens of the oldest turns, which follow the tokens that are kept. */
 static void forget_turns(struct conversation *conversation, size_t turns) {
   struct tokens *tokens = &conversation->tokens;
   size_t begin = conversation->turns[turns], gone = begin - conversation->kept;
@@ -47,7 +47,7 @@ static void forget_turns(struct conversation *conversation, size_t turns) {
   conversation->forgotten += turns;
 }
 
-/* For so many tokens more. false: the last turn leaves no room for them, and nothing has gone. */
+/* Makes room for `more` tokens. False if the last turn leaves no room for them; nothing is dropped then. */
 static bool make_room(struct conversation *conversation, size_t more) {
   size_t count = conversation->tokens.count + more, context = context_of(conversation);
   size_t last = conversation->turn_count - 1, turns = 0;
@@ -60,7 +60,7 @@ static bool make_room(struct conversation *conversation, size_t more) {
 
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
-/* What the model has not taken, a chunk at a time, after each of which Ctrl-C may end it. */
+/* Processes all new tokens, one chunk after the other. Ctrl-C can end it after each chunk. */
 static bool take_all(struct conversation *conversation, int32_t *next) {
   const struct tokens *tokens = &conversation->tokens;
   while ((size_t)conversation->llama->position < tokens->count) {

@@ -1,6 +1,6 @@
-/* conversation.h - a conversation as tokens: the model has taken the first of them, and takes the others before it
- * answers. When the context is full, the oldest messages are dropped, each with its answer; the system's message
- * stays. */
+/* conversation.h - a conversation as a list of tokens. The model has processed the first of them; it processes the
+ * others before it answers. If the context is full, the oldest messages are dropped with their answers. The system
+ * message stays. */
 #ifndef CONVERSATION_H
 #define CONVERSATION_H
 
@@ -10,28 +10,28 @@
 struct conversation {
   const struct template *template;
   struct llama *llama;
-  const char *system; /* its message, which may be empty */
+  const char *system; /* the system message, which may be empty */
   struct tokens tokens;
-  size_t *turns; /* where each of the user's messages begins, the oldest first */
+  size_t *turns; /* the index of each user message's first token, the oldest message first */
   size_t turn_count, turn_capacity;
-  size_t kept;      /* tokens before the first message, which stay */
-  size_t forgotten; /* messages that went, until somebody says so and sets it to 0 */
-  bool replays;     /* the token under way is a replay of the model's; else all tokens have to be taken once more */
+  size_t kept;      /* tokens before the first message, which are never dropped */
+  size_t forgotten; /* dropped messages; the caller reports them and sets it to 0 */
+  bool replays;     /* the next token is a replay of decode; otherwise all tokens are processed again */
 };
 
 enum conversation_taken { MESSAGE_TAKEN, MESSAGE_INTERRUPTED, MESSAGE_TOO_LONG };
 
-/* Takes the user's message and returns the answer's first token in *next, and in *count how many tokens it took. Ctrl-C
- * ends it; then, and where the context has no room for the message alone, all is as if it had never been. */
+/* Adds the user's message. *next is the answer's first token, *count the number of processed tokens. After Ctrl-C, or
+ * if the context has no room for the message alone, the conversation is unchanged. */
 enum conversation_taken conversation_ask(struct conversation *conversation, const char *text, size_t bytes,
                                          int32_t *next, size_t *count);
 
-/* Begins to take a token of the answer, the one made last; false: there is no room for it, though all else has gone.
- * Then waits for the next one; -1: Ctrl-C came. */
+/* Begins to process the newest token of the answer. False if the context has no room for it, even without all older
+ * messages. conversation_end waits for the next token; -1 after Ctrl-C. */
 bool conversation_begin(struct conversation *conversation, int32_t token);
 int32_t conversation_end(struct conversation *conversation);
 
-/* Behind an answer, whose last token the model has not taken, -1 where there is none. */
+/* Ends an answer. `last` is its last token, which the model has not processed; -1 if there is none. */
 void conversation_answered(struct conversation *conversation, int32_t last);
 
 void conversation_forget(struct conversation *conversation);

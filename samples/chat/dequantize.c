@@ -1,8 +1,6 @@
-/* dequantize.c - see dequantize.h. A block of ggml's quantised types (ggml-quants.c) has 32 elements:
- *   Q4_0  f16 d, 16 bytes: d * (code - 8)
- *   Q4_1  f16 d, f16 m, 16 bytes: d * code + m
- *   Q8_0  f16 d, 32 signed bytes: d * code
- * Of 16 bytes the low nibbles are elements 0 to 15, the high ones 16 to 31. */
+/* dequantize.c - converts rows to fp32 (dequantize.h). A block of ggml's quantised types (ggml-quants.c) has 32
+ * elements: Q4_0  f16 d, 16 bytes: d * (code - 8) Q4_1  f16 d, f16 m, 16 bytes: d * code + m Q8_0  f16 d, 32 signed
+ * bytes: d * code The low nibbles of the 16 bytes are elements 0 to 15, the high nibbles elements 16 to 31. */
 #include "dequantize.h"
 
 #include <string.h>
@@ -17,7 +15,7 @@ static float f32_of_bits(uint32_t bits) {
 
 static uint16_t half_word(const uint8_t *bytes) { return (uint16_t)(bytes[0] | bytes[1] << 8); }
 
-/* Exact: fp32 has every fp16, the smallest ones as normal numbers. */
+/* The conversion is exact: every fp16 number is an fp32 number, the subnormal ones as normal numbers. */
 static float f16_value(uint16_t bits) {
   uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = bits >> 10 & 31, fraction = bits & 1023;
   if (exponent == 31) return f32_of_bits(sign | 0x7f800000 | fraction << 13);

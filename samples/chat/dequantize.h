@@ -4,7 +4,7 @@
 
 #include "gguf.h"
 
-/* Writes the shape[0] elements of a row, 0 to gguf_rows - 1. */
+/* Writes the shape[0] elements of row `row`, from 0 to gguf_rows - 1. */
 void dequantize_row(const struct gguf_tensor *tensor, int64_t row, float *out);
 
 #endif

@@ -1,7 +1,10 @@
-/* editor.c - see editor.h. Debian's libedit knows nothing of bracketed paste, by which a terminal marks pasted text
- * (https://invisible-island.net/xterm/xterm-paste64.html). Everything between the marks is taken out of what libedit
- * reads; libedit gets one key instead, bound to a function that inserts the text. libedit reads bytes as the locale
- * has them: here they are UTF-8. The wait for bytes is that of terminal.h, which loses no Ctrl-C. */
+/* editor.c - messages typed at a terminal (editor.h). Debian's libedit does not support bracketed paste, by which a
+ * terminal marks pasted text (https://invisible-island.net/xterm/xterm-paste64.html). This file removes all text
+ * between the marks from libedit's input. libedit reads one key instead, which is bound to a function that inserts the
+ * text.
+ *
+ * libedit decodes bytes by the locale; this file always decodes UTF-8. It waits for bytes with terminal.h, which loses
+ * no Ctrl-C. */
 #include "editor.h"
 
 #include <fcntl.h>
@@ -24,16 +27,16 @@ enum { HISTORY_LINES = 1000, MARK = 6 };
 
 static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l";
 static const wchar_t paste_begins[MARK + 1] = L"\033[200~", paste_ends[MARK + 1] = L"\033[201~";
-static const wchar_t paste_key = L'\0'; /* which nothing inserts, as another key after ^V would be */
+static const wchar_t paste_key = L'\0'; /* never inserted as text; after ^V another key would be */
 
 static EditLine *edit;
-static HistoryW *past; /* messages */
+static HistoryW *past; /* the history of messages */
 static FILE *screen;
-static struct termios modes; /* as the terminal had them before */
-static bool marks_pastes;    /* the terminal was asked to */
+static struct termios modes; /* the terminal's modes before the program */
+static bool marks_pastes;    /* bracketed paste is on */
 static volatile sig_atomic_t looks_wrong;
 
-/* What was read of a paste and is not in the message yet; without a text: nothing. */
+/* The read part of a paste that is not in the message yet. text is NULL if there is none. */
 static struct pasted {
   wchar_t *text;
   size_t count, capacity;
@@ -41,20 +44,20 @@ static struct pasted {
 
 /* ---- The terminal's modes ---------------------------------------------------------------------------------------- */
 
-/* Of a signal's handler too. */
+/* Sends a sequence to the terminal. A signal handler may call it. */
 static void tell(const char *sequence) {
-  if (marks_pastes && write(fileno(screen), sequence, strlen(sequence)) < 0) return; /* it has gone */
+  if (marks_pastes && write(fileno(screen), sequence, strlen(sequence)) < 0) return; /* the terminal has gone */
 }
 
-/* Then the terminal is another program's, and whoever sets its modes is stopped. (Where it is the terminal of another
- * session there is no background.) */
+/* Is the program in the background? The terminal then belongs to another program, and setting its modes would stop this
+ * one. (If it is the terminal of another session, there is no background.) */
 static bool is_in_background(void) {
   pid_t front = tcgetpgrp(STDIN_FILENO);
   return front >= 0 && front != getpgrp();
 }
 
-/* The terminal is the shell's again, while the program is stopped, or for good. Behind bg the program is stopped once
- * more where it asks for the terminal back. */
+/* Gives the terminal back to the shell while the program is stopped, or at its end. After `bg` the program is stopped
+ * again when it sets the terminal's modes. */
 static void on_leave(int signal_number) {
   struct termios own;
   bool has_terminal = !is_in_background() && tcgetattr(STDIN_FILENO, &own) == 0;
@@ -99,7 +102,7 @@ static void close_editor(void) {
 
 /* ---- Characters -------------------------------------------------------------------------------------------------- */
 
-/* A byte of standard input once there is one. */
+/* Waits for a byte of standard input. */
 static bool read_byte(char *byte) {
   for (enum terminal_event event; (event = terminal_wait()) != TERMINAL_INPUT;) {
     if (event == TERMINAL_INTERRUPT) return false;
@@ -111,7 +114,7 @@ static bool read_byte(char *byte) {
   return read(STDIN_FILENO, byte, 1) == 1;
 }
 
-/* What is no UTF-8 is U+FFFD. */
+/* Reads a character. Bytes that are not UTF-8 give U+FFFD. */
 static bool decode(wchar_t *out) {
   static char held[4];
   static size_t count;
@@ -132,7 +135,7 @@ static void paste_put(wchar_t character) {
   if (pasted.count == pasted.capacity) {
     pasted.capacity = 2 * pasted.capacity + 1024;
     pasted.text = realloc(pasted.text, pasted.capacity * sizeof *pasted.text);
-    if (!pasted.text) give_up("no memory for what is pasted");
+    if (!pasted.text) give_up("no memory for the pasted text");
   }
   pasted.text[pasted.count++] = character;
 }
@@ -142,7 +145,8 @@ static void paste_forget(void) {
   pasted = (struct pasted){0};
 }
 
-/* Ends of lines come as Enter, as they were, or as both; other control codes than tab are nothing to say. */
+/* Line ends in a paste arrive as Enter (carriage return), as newline, or as both: each becomes one newline. Control
+ * codes other than tab are dropped. */
 static void paste_clean(wchar_t before, wchar_t character) {
   bool is_control = character < 0x20 || (character >= 0x7f && character < 0xa0);
   if (character == L'\r' || (character == L'\n' && before != L'\r'))
@@ -151,7 +155,8 @@ static void paste_clean(wchar_t before, wchar_t character) {
     paste_put(character);
 }
 
-/* Up to the last mark, whose escape is no text, but what follows it is until all of it is there. */
+/* Reads a paste up to the end mark. The mark's first byte, ESC, is dropped like all control codes. Its other bytes are
+ * stored as text, and removed when the mark is complete. */
 static bool paste_read(void) {
   wchar_t last[MARK] = {0};
   do {
@@ -162,23 +167,24 @@ static bool paste_read(void) {
     }
     paste_clean(last[MARK - 2], last[MARK - 1]);
   } while (wmemcmp(last, paste_ends, MARK) != 0);
-  pasted.count -= pasted.count < MARK - 1 ? pasted.count : MARK - 1; /* which is always there */
+  pasted.count -= pasted.count < MARK - 1 ? pasted.count : MARK - 1; /* the rest of the mark */
   paste_put(L'\0');
   return true;
 }
 
-/* Bound to paste_key. */
+/* The function of paste_key: inserts the paste into the message. */
 static unsigned char paste(EditLine *unused, wint_t key) {
   (void)unused;
   (void)key;
-  if (!pasted.text) return CC_NORM; /* it was typed */
+  if (!pasted.text) return CC_NORM; /* the user typed the key */
   el_winsertstr(edit, pasted.text);
   paste_forget();
   return CC_REFRESH;
 }
 
-/* libedit's way to a character: 1, or 0 at the end. Whatever could be the first mark is held back. The key comes until
- * it is obeyed, since it may be the end of something else first: a search, or the keys after an escape. */
+/* libedit's function for a character: returns 1, or 0 at the end. It holds bytes back that may begin the first mark. It
+ * returns paste_key again and again until libedit calls paste, since the key may first end something else: a search, or
+ * the keys after an escape. */
 static int read_character(EditLine *unused, wchar_t *out) {
   static wchar_t held[MARK];
   static size_t count;
@@ -204,13 +210,13 @@ static wchar_t *prompt(EditLine *unused) {
   return text;
 }
 
-/* Which characters take room on the screen is the locale's to say; where none is of UTF-8, they are shown by number. */
+/* The locale determines the width of characters on the screen. Without a UTF-8 locale libedit shows them as numbers. */
 static void use_utf8(void) {
   setlocale(LC_CTYPE, "");
   if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-/* The terminal that is typed at, wherever the other streams go. */
+/* Opens the terminal of standard input for writing, independent of the other streams. */
 static FILE *open_screen(void) {
   int flags = fcntl(STDIN_FILENO, F_GETFL);
   const char *name = ttyname(STDIN_FILENO);
@@ -221,17 +227,18 @@ static FILE *open_screen(void) {
 }
 
 static void bind_keys(void) {
-  el_wset(edit, EL_ADDFN, L"paste", L"what a terminal marks as pasted", paste);
+  el_wset(edit, EL_ADDFN, L"paste", L"inserts a pasted text", paste);
   el_wset(edit, EL_BIND, L"^@", L"paste", NULL);
-  el_wset(edit, EL_BIND, L"\033x", L"ed-ignore", NULL); /* else a line for commands to libedit, which takes any key */
+  el_wset(edit, EL_BIND, L"\033x", L"ed-ignore", NULL); /* by default it opens libedit's command line */
   el_wset(edit, EL_BIND, L"\033X", L"ed-ignore", NULL);
   el_wset(edit, EL_BIND, L"\t", L"ed-insert", NULL);
   el_wset(edit, EL_BIND, L"^R", L"em-inc-search-prev", NULL);
-  for (wchar_t letter = 0xa0; letter <= 0xff; letter++) /* else keys with Meta, where the locale has no such letters */
+  for (wchar_t letter = 0xa0; letter <= 0xff;
+       letter++) /* without it, keys with Meta if the locale lacks these letters */
     el_wset(edit, EL_BIND, (wchar_t[]){letter, L'\0'}, L"ed-insert", NULL);
 }
 
-/* Between messages (-x) and while one is edited (-d): no lines of the kernel's, and newlines as they came. */
+/* Sets the modes between messages (-x) and during editing (-d): no canonical mode, and no conversion of newlines. */
 static void set_modes(void) {
   el_wset(edit, EL_SETTY, L"-x", L"-icanon", L"-echo", L"-icrnl", NULL);
   el_wset(edit, EL_SETTY, L"-d", L"-icrnl", L"-inlcr", NULL);

@@ -1,4 +1,4 @@
-/* figures.c - see figures.h. */
+/* figures.c - the statistics of the chat sample (figures.h). */
 #include "figures.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ void figures_print_answer(const struct figures *figures, int64_t taken, int64_t 
   fprintf(stderr, "%lld of %lld tokens of context]\n", (long long)taken, (long long)context);
 }
 
-/* The smallest that at least this share of the sorted times does not exceed. */
+/* The percentile: the smallest time that at least this share of the sorted times does not exceed. */
 static double percentile_us(const struct figures *figures, double share) {
   size_t place = (size_t)ceil(share * (double)figures->count) - 1;
   return (double)figures->token_ns[place] / 1e3;

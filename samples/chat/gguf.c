@@ -1,5 +1,5 @@
-/* gguf.c - see gguf.h. The file is read from its beginning to its end once; every length is compared with what is left
- * of the file before it is believed, and no allocation is larger than a few times the file. */
+/* gguf.c - reads GGUF files (gguf.h). The reader passes once over the file. It compares every length with the rest of
+ * the file before it uses the length. No allocation is larger than a few times the file. */
 #include "gguf.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 static const struct {
   const char *name;
-  uint32_t bytes; /* 0: it has no size of its own */
+  uint32_t bytes; /* 0: the size varies */
 } kinds[GGUF_KIND_COUNT] = {
     [GGUF_U8] = {"u8", 1},   [GGUF_I8] = {"i8", 1},         [GGUF_U16] = {"u16", 2},     [GGUF_I16] = {"i16", 2},
     [GGUF_U32] = {"u32", 4}, [GGUF_I32] = {"i32", 4},       [GGUF_F32] = {"f32", 4},     [GGUF_BOOL] = {"bool", 1},
@@ -23,7 +23,7 @@ static const struct {
     [GGUF_F64] = {"f64", 8},
 };
 
-/* Elements and bytes of what is quantised together. */
+/* The elements and bytes of a block of each type. */
 static const struct {
   enum gguf_type type;
   const char *name;
@@ -35,7 +35,7 @@ static const struct {
 enum { TYPE_COUNT = sizeof types / sizeof *types };
 static const char read_types[] = "F32, F16, BF16, Q8_0, Q4_0 and Q4_1";
 
-/* By ggml's number: types that are not read, so that a file with them is told by the name that its maker knows. */
+/* The names of unsupported types by ggml's number, for messages. */
 static const char *const unread_types[] = {
     [6] = "Q5_0",   [7] = "Q5_1",    [9] = "Q8_1",   [10] = "Q2_K",    [11] = "Q3_K",   [12] = "Q4_K",
     [13] = "Q5_K",  [14] = "Q6_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
@@ -44,7 +44,7 @@ static const char *const unread_types[] = {
     [35] = "TQ2_0", [39] = "MXFP4",  [40] = "NVFP4", [41] = "Q1_0",
 };
 
-/* Of an entry: a length, a kind and one byte; of a tensor: a length, a rank, a type and an offset. */
+/* The shortest entry has a length, a kind and one byte; the shortest tensor a length, a rank, a type and an offset. */
 enum { LEAST_ENTRY_BYTES = 13, LEAST_TENSOR_BYTES = 24, DEFAULT_ALIGNMENT = 32 };
 
 /* ---- Reading on -------------------------------------------------------------------------------------------------- */
@@ -80,7 +80,8 @@ static bool take_text(struct reader *reader, const char *what, struct gguf_text 
   uint64_t length = 0;
   if (!take(reader, what, &length, sizeof length)) return false;
   if (length > left(reader))
-    return refuse(reader, "%s is %" PRIu64 " bytes long, of which the file has %" PRIu64, what, length, left(reader));
+    return refuse(reader, "%s is %" PRIu64 " bytes long, but only %" PRIu64 " bytes of the file are left", what, length,
+                  left(reader));
   *text = (struct gguf_text){(const char *)reader->file->file + reader->at, (size_t)length};
   reader->at += length;
   return true;
@@ -91,8 +92,7 @@ static bool take_text(struct reader *reader, const char *what, struct gguf_text 
 static bool take_kind(struct reader *reader, struct gguf_text key, enum gguf_kind *kind) {
   uint32_t number = 0;
   if (!take(reader, "the type of a value", &number, sizeof number)) return false;
-  if (number >= GGUF_KIND_COUNT)
-    return refuse(reader, "key %s: there is no type %" PRIu32, gguf_quote(key).text, number);
+  if (number >= GGUF_KIND_COUNT) return refuse(reader, "key %s: unknown type %" PRIu32, gguf_quote(key).text, number);
   *kind = (enum gguf_kind)number;
   return true;
 }
@@ -105,7 +105,7 @@ static bool take_entry(struct reader *reader, struct gguf_entry *entry) {
                           !take(reader, "the length of an array", &entry->count, sizeof entry->count)))
     return false;
   if (entry->kind == GGUF_ARRAY)
-    return refuse(reader, "key %s: an array of arrays is not read", gguf_quote(entry->key).text);
+    return refuse(reader, "key %s: arrays of arrays are not supported", gguf_quote(entry->key).text);
 
   entry->data = reader->file->file + reader->at;
   uint64_t bytes = kinds[entry->kind].bytes;
@@ -126,12 +126,11 @@ static bool take_entry(struct reader *reader, struct gguf_entry *entry) {
 
 static bool refuse_type(const struct reader *reader, const char *name, uint32_t type) {
   if (type < sizeof unread_types / sizeof *unread_types && unread_types[type])
-    return refuse(reader, "tensor %s is of type %s; read are %s", name, unread_types[type], read_types);
-  return refuse(reader, "tensor %s is of type %" PRIu32 ", which has no name here; read are %s", name, type,
-                read_types);
+    return refuse(reader, "tensor %s is of type %s, expected %s", name, unread_types[type], read_types);
+  return refuse(reader, "tensor %s is of the unknown type %" PRIu32 ", expected %s", name, type, read_types);
 }
 
-/* What the shape and the type make of the tensor's bytes. */
+/* Computes the tensor's bytes from its shape and type. */
 static bool measure(const struct reader *reader, struct gguf_tensor *tensor, uint32_t type) {
   struct gguf_quoted quoted = gguf_quote(tensor->name);
   const char *name = quoted.text;
@@ -153,14 +152,14 @@ static bool measure(const struct reader *reader, struct gguf_tensor *tensor, uin
   return true;
 }
 
-/* Its data is an offset until all tensors have been read. */
+/* Reads a tensor's description. *offset is the place of its data, whose address is known after all descriptions. */
 static bool take_tensor(struct reader *reader, struct gguf_tensor *tensor, uint64_t *offset) {
   uint32_t type = 0;
   if (!take_text(reader, "a tensor's name", &tensor->name) ||
       !take(reader, "a tensor's rank", &tensor->rank, sizeof tensor->rank))
     return false;
   if (tensor->rank < 1 || tensor->rank > GGUF_MAX_RANK)
-    return refuse(reader, "tensor %s has %" PRIu32 " dimensions, 1 to 4 are read", gguf_quote(tensor->name).text,
+    return refuse(reader, "tensor %s has %" PRIu32 " dimensions, expected 1 to 4", gguf_quote(tensor->name).text,
                   tensor->rank);
   for (uint32_t i = 0; i < GGUF_MAX_RANK; i++) tensor->shape[i] = 1;
   return take(reader, "a tensor's shape", tensor->shape, tensor->rank * sizeof tensor->shape[0]) &&
@@ -202,7 +201,7 @@ static bool take_entries(struct reader *reader) {
   if (file->entry_count > 0) qsort(file->entries, file->entry_count, sizeof *file->entries, compare_entries);
   for (uint64_t i = 1; i < file->entry_count; i++)
     if (compare_entries(&file->entries[i - 1], &file->entries[i]) == 0)
-      return refuse(reader, "key %s is there twice", gguf_quote(file->entries[i].key).text);
+      return refuse(reader, "the file has the key %s twice", gguf_quote(file->entries[i].key).text);
   return true;
 }
 
@@ -213,7 +212,7 @@ static bool begin_data(struct reader *reader, uint64_t *alignment) {
       !gguf_integer(reader->file, "general.alignment", &value, reader->message))
     return false;
   if (value < 1 || value > 1 << 20 || (value & (value - 1)) != 0)
-    return refuse(reader, "general.alignment is %" PRId64 ", expected is a power of two up to 2^20", value);
+    return refuse(reader, "general.alignment is %" PRId64 ", expected a power of two up to 2^20", value);
   *alignment = (uint64_t)value;
   uint64_t padding = (*alignment - reader->at % *alignment) % *alignment;
   reader->at += padding < left(reader) ? padding : left(reader);
@@ -234,7 +233,7 @@ static bool take_tensors(struct reader *reader) {
   if (file->tensor_count > 0) qsort(file->tensors, file->tensor_count, sizeof *file->tensors, compare_tensors);
   for (uint64_t i = 1; i < file->tensor_count; i++)
     if (compare_tensors(&file->tensors[i - 1], &file->tensors[i]) == 0)
-      return refuse(reader, "tensor %s is there twice", gguf_quote(file->tensors[i].name).text);
+      return refuse(reader, "the file has the tensor %s twice", gguf_quote(file->tensors[i].name).text);
   return true;
 }
 
@@ -246,7 +245,7 @@ static bool take_file(struct reader *reader) {
     return refuse(reader, "it is not a GGUF file");
   if (!take(reader, "the magic", magic, sizeof magic) || !take(reader, "the version", &version, sizeof version))
     return false;
-  if (version != 3) return refuse(reader, "it is of GGUF version %" PRIu32 ", 3 is read", version);
+  if (version != 3) return refuse(reader, "it has GGUF version %" PRIu32 ", expected 3", version);
   uint64_t entries = 0, tensors = 0;
   if (!take(reader, "the number of tensors", &tensors, sizeof tensors) ||
       !take(reader, "the number of keys", &entries, sizeof entries))
@@ -261,7 +260,7 @@ static bool take_file(struct reader *reader) {
   return take_entries(reader) && take_tensors(reader);
 }
 
-/* Of a name such as model-00002-of-00003.gguf the 3; 1 of another name. */
+/* The number of parts by the file's name: 3 for model-00002-of-00003.gguf, 1 for other names. */
 static int64_t parts_by_name(const char *path) {
   enum { TAIL = sizeof "-00002-of-00003.gguf" - 1 };
   size_t length = strlen(path);
@@ -271,14 +270,14 @@ static int64_t parts_by_name(const char *path) {
   return end == TAIL ? parts : 1;
 }
 
-/* A part has some of the tensors, and none but the first says what the model is. */
+/* Is the file a whole model? A part has only some of the tensors, and only the first part has the metadata. */
 static bool is_whole(const struct reader *reader) {
   int64_t parts = parts_by_name(reader->file->path);
   if (gguf_find(reader->file, "split.count") && !gguf_integer(reader->file, "split.count", &parts, reader->message))
     return false;
   return parts <= 1 || refuse(reader,
-                              "it is one of %" PRId64 " parts of a model, which is read from one file: "
-                              "llama-gguf-split --merge makes it",
+                              "it is one of %" PRId64 " parts of a model, expected one file: make it with "
+                              "llama-gguf-split --merge",
                               parts);
 }
 
@@ -291,7 +290,7 @@ bool gguf_parse(const char *path, const void *bytes, uint64_t count, struct gguf
   return false;
 }
 
-/* NULL, or why not. */
+/* Returns NULL, or the reason of a failure. */
 static const char *map_file(const char *path, const void **bytes, uint64_t *count) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return strerror(errno);
@@ -303,7 +302,7 @@ static const char *map_file(const char *path, const void **bytes, uint64_t *coun
   int error = errno;
   close(descriptor);
   if (*bytes != MAP_FAILED) return NULL;
-  return error ? strerror(error) : "is not a regular file with something in it";
+  return error ? strerror(error) : "is not a regular file, or is empty";
 }
 
 bool gguf_open(const char *path, struct gguf *file, char message[GGUF_MESSAGE_BYTES]) {
@@ -336,7 +335,7 @@ struct gguf_quoted gguf_quote(struct gguf_text text) {
   return quoted;
 }
 
-/* ---- What is asked of it ----------------------------------------------------------------------------------------- */
+/* ---- Keys and tensors -------------------------------------------------------------------------------------------- */
 
 static struct gguf_text text_of(const char *string) { return (struct gguf_text){string, strlen(string)}; }
 
@@ -355,7 +354,7 @@ const struct gguf_tensor *gguf_tensor(const struct gguf *file, const char *name)
 static bool lacks(const struct gguf *file, const char *key, const struct gguf_entry *entry, const char *expected,
                   char message[GGUF_MESSAGE_BYTES]) {
   if (entry)
-    snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %.80s is of type %s%s, expected is %s", file->path, key,
+    snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %.80s is of type %s%s, expected %s", file->path, key,
              entry->is_array ? "array of " : "", kinds[entry->kind].name, expected);
   else
     snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: it has no %.80s", file->path, key);
@@ -403,7 +402,7 @@ bool gguf_integer(const struct gguf *file, const char *key, int64_t *value, char
     return lacks(file, key, entry, "an integer", message);
   if (!gguf_number(file, key, &number, message)) return false;
   if (!(number >= 0 && number <= 0x1p53)) {
-    snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %.80s is %g, expected is 0 to 2^53", file->path, key, number);
+    snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %.80s is %g, expected 0 to 2^53", file->path, key, number);
     return false;
   }
   *value = (int64_t)number;

@@ -1,9 +1,9 @@
-/* gguf.h - GGUF files, version 3, little-endian: a model's name and sizes, its vocabulary and its tensors
- * (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). Nothing is copied: a reader gets pointers into the
- * mapped file. A file is refused if it is damaged, is a part of a model, has types that are not read, or lacks what is
- * asked for; the sentence names the file and the offset, key or tensor.
+/* gguf.h - GGUF files, version 3, little-endian: a model's metadata, vocabulary and tensors
+ * (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). Nothing is copied: the functions return pointers into
+ * the mapped file. They reject a file that is damaged, is one part of a model, has unsupported types, or lacks a
+ * requested key or tensor. The message names the file and the offset, key or tensor.
  *
- * The order of dimensions is the file's: shape[0] is the length of a row, whose elements lie beside each other. */
+ * Dimensions have the file's order: shape[0] is the length of a row, whose elements are contiguous. */
 #ifndef GGUF_H
 #define GGUF_H
 
@@ -13,7 +13,7 @@
 
 enum { GGUF_MAX_RANK = 4, GGUF_MESSAGE_BYTES = 320 };
 
-/* Of metadata. */
+/* The types of metadata. */
 enum gguf_kind {
   GGUF_U8,
   GGUF_I8,
@@ -31,7 +31,7 @@ enum gguf_kind {
   GGUF_KIND_COUNT
 };
 
-/* Of tensors: ggml's numbers, of which these are read. */
+/* The supported types of tensors, with ggml's numbers. */
 enum gguf_type {
   GGUF_TYPE_F32 = 0,
   GGUF_TYPE_F16 = 1,
@@ -42,12 +42,12 @@ enum gguf_type {
 };
 
 struct gguf_text {
-  const char *bytes; /* not ended by a zero */
+  const char *bytes; /* without a zero at the end */
   size_t length;
 };
 
-/* For messages: as much of a text as they have room for, with ? for what does not print. A file's bytes could be a
- * terminal's commands. */
+/* A text for messages: cut to a maximal length, with ? for characters that are not printable. A file's bytes could be
+ * commands for a terminal. */
 struct gguf_quoted {
   char text[72];
 };
@@ -55,24 +55,24 @@ struct gguf_quoted gguf_quote(struct gguf_text text);
 
 struct gguf_entry {
   struct gguf_text key;
-  enum gguf_kind kind; /* of an array, of its elements, which are no arrays */
-  bool is_array;       /* else count is 1 */
+  enum gguf_kind kind; /* of the value, or of an array's elements, which are not arrays themselves */
+  bool is_array;       /* if not, count is 1 */
   uint64_t count;      /* elements */
-  const uint8_t *data; /* the first; of any alignment */
+  const uint8_t *data; /* the first element, with any alignment */
 };
 
 struct gguf_tensor {
   struct gguf_text name;
   enum gguf_type type;
   uint32_t rank;
-  int64_t shape[GGUF_MAX_RANK]; /* 1 beyond rank */
+  int64_t shape[GGUF_MAX_RANK]; /* 1 in dimensions from rank on */
   uint64_t row_bytes, bytes;
   const uint8_t *data;
 };
 
 struct gguf {
-  const char *path;    /* the caller's, in messages */
-  const uint8_t *file; /* all of it */
+  const char *path;    /* for messages; it belongs to the caller */
+  const uint8_t *file; /* the whole file */
   uint64_t bytes;
   bool mapped;
   struct gguf_entry *entries; /* by key, in order */
@@ -81,29 +81,29 @@ struct gguf {
   uint64_t tensor_count;
 };
 
-/* Maps a file and checks all of its structure. On failure *file is all zero and message says why. The path is kept. The
- * file must not be written or cut while it is open. */
+/* Maps a file and checks its whole structure. On failure *file is all zero, and message has the reason. The structure
+ * keeps the path. The file must not change while it is open. */
 bool gguf_open(const char *path, struct gguf *file, char message[GGUF_MESSAGE_BYTES]);
-/* The same of a file in memory, which stays the caller's and outlives *file; the path is for messages. */
+/* The same for a file in memory, which belongs to the caller and must outlive *file. The path is for messages. */
 bool gguf_parse(const char *path, const void *bytes, uint64_t count, struct gguf *file,
                 char message[GGUF_MESSAGE_BYTES]);
 void gguf_close(struct gguf *file);
 
-/* Metadata, NULL if there is none of this key. */
+/* The metadata of a key. NULL if the file does not have the key. */
 const struct gguf_entry *gguf_find(const struct gguf *file, const char *key);
-/* A value, which must be there and of this kind (any integer that is not negative; a number). */
+/* A value that must exist, with the right type: any integer that is not negative, any number, or a string. */
 bool gguf_integer(const struct gguf *file, const char *key, int64_t *value, char message[GGUF_MESSAGE_BYTES]);
 bool gguf_number(const struct gguf *file, const char *key, double *value, char message[GGUF_MESSAGE_BYTES]);
 bool gguf_string(const struct gguf *file, const char *key, struct gguf_text *value, char message[GGUF_MESSAGE_BYTES]);
-/* An array of elements of this kind. */
+/* An array that must exist, with elements of this kind. */
 bool gguf_array(const struct gguf *file, const char *key, enum gguf_kind kind, struct gguf_entry *array,
                 char message[GGUF_MESSAGE_BYTES]);
-/* Element by element, of an array of strings: where *at stands, which begins as the array's data and is moved on. */
+/* Reads the next string of an array of strings and advances *at, which begins as the array's data. */
 struct gguf_text gguf_next_string(const uint8_t **at);
-/* Element `index` of an entry of any kind of number, as one. */
+/* Element `index` of an entry with any number type. */
 double gguf_element(const struct gguf_entry *entry, uint64_t index);
 
-/* NULL if there is none of this name. */
+/* The tensor of this name. NULL if the file does not have it. */
 const struct gguf_tensor *gguf_tensor(const struct gguf *file, const char *name);
 int64_t gguf_rows(const struct gguf_tensor *tensor);
 const char *gguf_type_name(enum gguf_type type);

@@ -1,4 +1,4 @@
-/* line.c - see line.h. */
+/* line.c - a message that arrives byte by byte (line.h). */
 #include "line.h"
 
 #include <stdlib.h>

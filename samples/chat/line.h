@@ -5,15 +5,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* {0} is an empty one. */
+/* {0} is an empty message. */
 struct line {
-  char *text; /* ended by a zero that does not count, once line_end was called */
+  char *text; /* after line_end with a zero at the end, which does not count */
   size_t length, capacity;
 };
 
-/* Gives up where memory lacks. */
+/* Appends bytes. Ends the program if there is no memory. */
 void line_put(struct line *line, const char *bytes, size_t count);
-/* Without what a line ends with elsewhere: a carriage return, of a terminal's or a paste's newlines too. */
+/* Removes a carriage return at the end, which other systems write; in a pasted text also before each newline. */
 void line_end(struct line *line);
 bool line_is(const struct line *line, const char *text);
 void line_free(struct line *line);

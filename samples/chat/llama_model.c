@@ -29,7 +29,8 @@ static float number_of(const struct gguf *file, const char *key) {
 /* The library has a default in place of a zero. */
 static float positive_of(const struct gguf *file, const char *key) {
   float value = number_of(file, key);
-  if (!(value > 0 && isfinite(value))) give_up("%s: %s is %g, not a positive number", file->path, key, (double)value);
+  if (!(value > 0 && isfinite(value)))
+    give_up("%s: %s is %g, expected a positive number", file->path, key, (double)value);
   return value;
 }
 
@@ -38,7 +39,7 @@ static const struct gguf_tensor *tensor_of(const struct gguf *file, const char *
   const struct gguf_tensor *tensor = gguf_tensor(file, name);
   if (!tensor) give_up("%s: it has no tensor %s", file->path, name);
   if (tensor->shape[0] != columns || gguf_rows(tensor) != rows)
-    give_up("%s: tensor %s is %lld x %lld, expected is %lld x %lld", file->path, name, (long long)gguf_rows(tensor),
+    give_up("%s: tensor %s is %lld x %lld, expected %lld x %lld", file->path, name, (long long)gguf_rows(tensor),
             (long long)tensor->shape[0], (long long)rows, (long long)columns);
   return tensor;
 }
@@ -60,58 +61,61 @@ static void require_text(const struct gguf *file, const char *key, const char *e
   struct gguf_text value;
   if (!gguf_string(file, key, &value, message)) give_up("%s", message);
   if (!is_text(value, expected))
-    give_up("%s: %s is %s, not %s: %s", file->path, key, gguf_quote(value).text, expected, why);
+    give_up("%s: %s is %s, expected %s: %s", file->path, key, gguf_quote(value).text, expected, why);
 }
 
-/* Where the file has the key at all; unset is a value that says no more than if it had not. */
+/* Checks a key if the file has it. `unset` is a value that means the same as no key. */
 static void require_number(const struct gguf *file, const char *key, float expected, float unset, const char *why) {
   if (!gguf_find(file, key)) return;
   float value = number_of(file, key);
   if (value != expected && value != unset)
-    give_up("%s: %s is %g, not %g: %s", file->path, key, (double)value, (double)expected, why);
+    give_up("%s: %s is %g, expected %g: %s", file->path, key, (double)value, (double)expected, why);
 }
 
 static void require_true(const struct gguf *file, const char *key, const char *why) {
   const struct gguf_entry *entry = gguf_find(file, key);
   if (entry && (entry->kind != GGUF_BOOL || entry->is_array || gguf_element(entry, 0) == 0))
-    give_up("%s: %s is not true: %s", file->path, key, why);
+    give_up("%s: %s is false, expected true: %s", file->path, key, why);
 }
 
-/* The keys that change what is computed; what is unset as in llama.cpp, which most files are made for. */
+/* Checks the keys that would change the computation. The unset values are those of llama.cpp, for which most files are
+ * made. */
 static void require_plain(const struct gguf *file, int64_t head_columns) {
-  static const char unscaled[] = "positions are not scaled", type[] = "llama.rope.scaling.type";
-  static const char width[] = "a head has its share of the embedding's columns";
-  static const char plain[] = "nothing is multiplied by it";
+  static const char unscaled[] = "scaled positions are not supported", type[] = "llama.rope.scaling.type";
+  static const char width[] = "the heads must divide the embedding's columns evenly";
+  static const char plain[] = "this factor is not supported";
   float head = (float)head_columns;
   if (gguf_find(file, type) && !has_text(file, type, "linear")) require_text(file, type, "none", unscaled);
   require_number(file, "llama.rope.scaling.factor", 1, 0, unscaled);
   require_number(file, "llama.rope.scaling.attn_factor", 1, 1, unscaled);
   require_number(file, "llama.rope.scale_linear", 1, 0, unscaled);
-  require_number(file, "llama.rope.dimension_count", head, head, "a head is turned as a whole");
+  require_number(file, "llama.rope.dimension_count", head, head, "the rotary embedding must apply to whole heads");
   require_number(file, "llama.attention.key_length", head, head, width);
   require_number(file, "llama.attention.value_length", head, head, width);
-  require_number(file, "llama.attention.scale", 1 / sqrtf(head), 0, "scores are divided by the root of a head's width");
-  require_number(file, "llama.attention.sliding_window", 0, 0, "a token sees all that are before it");
-  require_true(file, "llama.attention.causal", "a token sees none that is behind it");
+  require_number(file, "llama.attention.scale", 1 / sqrtf(head), 0,
+                 "other scales than 1 / sqrt(head width) are not supported");
+  require_number(file, "llama.attention.sliding_window", 0, 0, "sliding windows are not supported");
+  require_true(file, "llama.attention.causal", "attention without a causal mask is not supported");
   require_number(file, "llama.logit_scale", 1, 0, plain);
   require_number(file, "llama.embedding_scale", 1, 0, plain);
   require_number(file, "llama.residual_scale", 1, 0, plain);
-  require_number(file, "llama.expert_count", 0, 0, "a layer has one feed forward, which every token goes through");
+  require_number(file, "llama.expert_count", 0, 0, "mixtures of experts are not supported");
 }
 
 /* ---- The model --------------------------------------------------------------------------------------------------- */
 
 static rondo_graph_llama_desc describe(const struct gguf *file, const struct llama_options *options, int64_t *trained) {
   static const char kv_heads[] = "llama.attention.head_count_kv", rope_base[] = "llama.rope.freq_base"; /* optional */
-  require_text(file, "general.architecture", "llama", "no other is known");
+  require_text(file, "general.architecture", "llama", "other architectures are not supported");
   *trained = integer_of(file, "llama.context_length");
   int64_t context = options->context;
   if (context == 0) context = *trained < LLAMA_CONTEXT ? *trained : LLAMA_CONTEXT;
   if (context > *trained)
-    give_up("%s: it was trained for %lld tokens, not for %lld", file->path, (long long)*trained, (long long)context);
+    give_up("%s: the model was trained for %lld tokens, less than the context of %lld", file->path, (long long)*trained,
+            (long long)context);
   int64_t hidden = integer_of(file, "llama.embedding_length"), heads = integer_of(file, "llama.attention.head_count");
   if (hidden % heads != 0)
-    give_up("%s: %lld columns have no %lld heads", file->path, (long long)hidden, (long long)heads);
+    give_up("%s: its %lld columns cannot be divided into %lld heads", file->path, (long long)hidden, (long long)heads);
   require_plain(file, hidden / heads);
   const struct gguf_tensor *embedding = gguf_tensor(file, "token_embd.weight");
   if (!embedding) give_up("%s: it has no tensor token_embd.weight", file->path);
@@ -139,7 +143,7 @@ static rondo_graph_llama_desc describe(const struct gguf *file, const struct lla
 
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
-/* The matrices of one layer as the graph has them, or of what stands around the layers. */
+/* The matrices of one layer, or those outside the layers, as the graph has them. */
 struct layer_matrices {
   struct matrix attention_norm, qkv, output, feed_forward_norm, gate_up, down;
 };
@@ -169,7 +173,7 @@ static struct layer_matrices find_layer(const struct gguf *file, const rondo_gra
   };
 }
 
-/* Around the layers. */
+/* The embedding, or another matrix outside the layers. */
 static struct matrix find_embedding(const struct gguf *file, const rondo_graph_llama_desc *desc, const char *name) {
   return (struct matrix){{tensor_of(file, name, desc->vocabulary, desc->hidden)}, 1, false};
 }
@@ -197,8 +201,8 @@ static bool is_read(const struct gguf *file, const rondo_graph_llama_desc *desc,
          has_part(&layer.down, tensor);
 }
 
-/* The tensors of the model that the keys describe, all of them and no other, such as a bias or a layer too many. The
- * file has to have them before memory is taken for what its keys say. */
+/* Checks that the file has exactly the tensors of the model that its keys describe: no bias, for example, and no
+ * further layer. This comes before allocations whose sizes follow from the keys. */
 static void require_tensors(const struct gguf *file, const rondo_graph_llama_desc *desc) {
   for (int32_t i = 0; i < desc->layers; i++) find_layer(file, desc, i);
   find_embedding(file, desc, "token_embd.weight");
@@ -206,7 +210,7 @@ static void require_tensors(const struct gguf *file, const rondo_graph_llama_des
   if (!desc->tied_embedding) find_embedding(file, desc, "output.weight");
   for (uint64_t i = 0; i < file->tensor_count; i++)
     if (!is_read(file, desc, &file->tensors[i]))
-      give_up("%s: it has a tensor %s, which would be left out", file->path, gguf_quote(file->tensors[i].name).text);
+      give_up("%s: it has the tensor %s, which is not supported", file->path, gguf_quote(file->tensors[i].name).text);
 }
 
 static float larger(float largest, const struct matrix *matrix) {
@@ -215,7 +219,7 @@ static float larger(float largest, const struct matrix *matrix) {
   return fmaxf(largest, own);
 }
 
-/* One factor for all that is NVFP4: block scales have 15 powers of two to stay apart in. */
+/* One factor for all NVFP4 weights. It suits all of them, since scale factors have a range of 15 powers of two. */
 static float nvfp4_scale(const struct gguf *file, const rondo_graph_llama_desc *desc) {
   float largest = 0;
   for (int32_t i = 0; i < desc->layers && desc->weights == RONDO_NVFP4; i++) {
@@ -238,7 +242,7 @@ static float nvfp4_scale(const struct gguf *file, const rondo_graph_llama_desc *
 
 static _Noreturn void refuse_weight(const struct gguf *file, const struct weight_fault *fault, rondo_dtype dtype) {
   if (!fault->tensor) give_up("no memory for the weights");
-  give_up("%s: tensor %s: row %lld, column %lld is %g, which is no number that %s has", file->path,
+  give_up("%s: tensor %s: row %lld, column %lld is %g, which %s cannot express", file->path,
           gguf_quote(fault->tensor->name).text, (long long)fault->row, (long long)fault->column, (double)fault->value,
           rondo_dtype_name(dtype));
 }
@@ -299,7 +303,7 @@ static void open_runtime(struct llama *llama, rondo_backend backend) {
                  &llama->runtime));
 }
 
-/* What stays the same from replay to replay is filled in once. */
+/* Opens a step, and fills in the inputs that stay the same in all replays. */
 static void begin_step(struct llama *llama, struct llama_step *step, const struct llama_options *options) {
   TRY(rondo_instantiate(llama->runtime, step->graph, NULL, &step->exec));
   TRY(rondo_acquire(step->exec, &step->slot));
@@ -338,7 +342,7 @@ static void close_step(struct llama_step *step) {
 }
 
 void llama_close(struct llama *llama) {
-  close_step(&llama->prefill); /* it borrows from the other */
+  close_step(&llama->prefill); /* before decode, from which it borrows */
   close_step(&llama->decode);
   free(llama->tokens);
   TRY(rondo_close(&llama->runtime));
@@ -352,12 +356,12 @@ void llama_rewind(struct llama *llama, int64_t position) {
   llama->position = position;
 }
 
-/* The last tokens before a position, the oldest first; -1 before the first. */
+/* The last tokens before a position, the oldest first, with -1 before the first token. */
 static void put_recent(const struct llama *llama, int64_t end, int32_t *recent) {
   for (int64_t i = 0, at = end - LLAMA_RECENT; i < LLAMA_RECENT; i++, at++) recent[i] = at < 0 ? -1 : llama->tokens[at];
 }
 
-/* Of a step that takes so many tokens. */
+/* Replays a step with `count` tokens. */
 static void replay(const struct llama *llama, const struct llama_step *step, int64_t count) {
   if (llama->desc.penalized) put_recent(llama, llama->position + count, rondo_data(step->slot, step->tensors.recent));
   TRY(rondo_replay(step->slot));

@@ -1,12 +1,12 @@
-/* marks.c - see marks.h. */
+/* marks.c - the special tokens of a file (marks.h). */
 #include "marks.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* What models end an answer with, whatever their file's keys say: one that has <|im_end|> as its end may say
- * <|endoftext|> all the same. */
+/* Texts of tokens that end an answer, besides those of the file's keys: a model whose key names <|im_end|> may also end
+ * an answer with <|endoftext|>. */
 static const char *const end_texts[] = {
     "<|endoftext|>",
     "<|im_end|>",
@@ -35,7 +35,7 @@ static bool ends_by_text(const struct vocabulary_token *token) {
   return false;
 }
 
-/* *token is -1 where the file has no such key. */
+/* *token is -1 if the file does not have the key. */
 static bool read_token(const struct gguf *file, const char *key, const struct vocabulary *vocabulary, int32_t *token,
                        char message[GGUF_MESSAGE_BYTES]) {
   int64_t number;
@@ -46,37 +46,37 @@ static bool read_token(const struct gguf *file, const char *key, const struct vo
     *token = (int32_t)number;
     return true;
   }
-  snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %s is %" PRId64 ", the vocabulary has %" PRId32 " tokens", file->path,
-           key, number, vocabulary->token_count);
+  snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %s is %" PRId64 ", but the vocabulary has %" PRId32 " tokens",
+           file->path, key, number, vocabulary->token_count);
   return false;
 }
 
-/* false where the file has no such key. */
+/* *flag is false if the file does not have the key. */
 static bool read_flag(const struct gguf *file, const char *key, bool *flag, char message[GGUF_MESSAGE_BYTES]) {
   const struct gguf_entry *entry = gguf_find(file, key);
   *flag = false;
   if (!entry) return true;
   if (entry->kind != GGUF_BOOL || entry->is_array) {
-    snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %s is not of type bool", file->path, key);
+    snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: the type of %s is not bool", file->path, key);
     return false;
   }
   *flag = gguf_element(entry, 0) != 0;
   return true;
 }
 
-/* What would make other tokens of a text. */
+/* Checks the keys that would change the tokens of a text. */
 static bool asks_for_nothing_else(const struct gguf *file, char message[GGUF_MESSAGE_BYTES]) {
   static const char *const refused[][2] = {
-      {"tokenizer.ggml.add_eos_token", "behind an end there is nothing to answer"},
-      {"tokenizer.ggml.add_sep_token", "nothing is put between texts"},
-      {"tokenizer.ggml.add_space_prefix", "no space is put before a text"},
-      {"tokenizer.ggml.remove_extra_whitespaces", "a text keeps its spaces"},
+      {"tokenizer.ggml.add_eos_token", "an end token after a text is not supported"},
+      {"tokenizer.ggml.add_sep_token", "separators between texts are not supported"},
+      {"tokenizer.ggml.add_space_prefix", "a space before a text is not supported"},
+      {"tokenizer.ggml.remove_extra_whitespaces", "removing spaces is not supported"},
   };
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     bool flag;
     if (!read_flag(file, refused[i][0], &flag, message)) return false;
     if (!flag) continue;
-    snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %s is true, not false: %s", file->path, refused[i][0],
+    snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %s is true, expected false: %s", file->path, refused[i][0],
              refused[i][1]);
     return false;
   }
@@ -90,7 +90,8 @@ static bool read_begin(const struct gguf *file, struct vocabulary *vocabulary, c
   if (!read_flag(file, flag_key, &flag, message) || !read_token(file, token_key, vocabulary, &token, message))
     return false;
   if (flag && token < 0)
-    snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %s is true, and there is no %s", file->path, flag_key, token_key);
+    snprintf(message, GGUF_MESSAGE_BYTES, "%.120s: %s is true, but the file has no %s", file->path, flag_key,
+             token_key);
   if (flag) vocabulary->begin = token;
   return !flag || token >= 0;
 }

@@ -1,9 +1,9 @@
-/* pattern.c - see pattern.h. SmolLM2's tokenizer.json cuts twice: every character of the class N alone, then each part
- * by GPT-2's pattern,
- *   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- * One pattern does both: a number is a piece, and spaces may end before one as before the text's end.
+/* pattern.c - cuts a text into pieces (pattern.h). SmolLM2's tokenizer.json cuts twice: first every character of the
+ * class N alone, then each part by GPT-2's pattern, 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
+ * ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ One pattern does both: a character of N is a piece, and a run of spaces may end
+ * before one, as before the text's end.
  *
- * \s is spelled out as Unicode's White_Space; PCRE2's own also has U+180E, which is none since Unicode 6.3. */
+ * \s is written as Unicode's White_Space: PCRE2's \s also has U+180E, which is not white space since Unicode 6.3. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "pattern.h"
 
@@ -23,7 +23,7 @@ struct pattern *pattern_compile(char *message, size_t message_bytes) {
   pcre2_code *code =
       pcre2_compile((PCRE2_SPTR)expression, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_ANCHORED, &error, &offset, NULL);
   if (!code) {
-    int length = snprintf(message, message_bytes, "PCRE2 refuses the pattern at %zu: ", offset);
+    int length = snprintf(message, message_bytes, "PCRE2 rejects the pattern at %zu: ", offset);
     if (length > 0 && (size_t)length < message_bytes)
       pcre2_get_error_message(error, (PCRE2_UCHAR *)message + length, message_bytes - (size_t)length);
   }
@@ -38,7 +38,7 @@ bool pieces_begin(struct pieces *pieces, const struct pattern *pattern, const ch
   return pieces->match != NULL;
 }
 
-/* From at on: the bytes that are UTF-8, or those that are not. */
+/* The length of the run of bytes from `at` on that are UTF-8, or that are not. */
 static size_t run_length(const struct pieces *pieces, bool valid) {
   size_t at = pieces->at;
   while (at < pieces->bytes) {
@@ -49,7 +49,7 @@ static size_t run_length(const struct pieces *pieces, bool valid) {
   return at - pieces->at;
 }
 
-/* What is known to be UTF-8 is not looked at again: PCRE2 would look at all of the rest for every piece. */
+/* Checks each byte for UTF-8 once. PCRE2's own check would pass over the whole rest of the text for every piece. */
 size_t pieces_next(struct pieces *pieces) {
   if (pieces->at == pieces->bytes) return 0;
   if (pieces->at >= pieces->valid_end) {

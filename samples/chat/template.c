@@ -1,5 +1,5 @@
-/* template.c - see template.h. A special token separates two texts, so that no merge reaches across it. Between two
- * special tokens all is one text, "user\nHello". */
+/* template.c - a conversation as tokens (template.h). Tokens never merge across a special token. All text between two
+ * special tokens is encoded as one text, such as "user\nHello". */
 #include "template.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* template.h - a conversation as the tokens that SmolLM2 was trained on (tokenizer.chat_template in its file):
  *   <|im_start|>system\n...<|im_end|>\n<|im_start|>user\n...<|im_end|>\n<|im_start|>assistant\n...<|im_end|>\n
- * What a user writes is text, whatever it looks like: it ends no message. */
+ * A user's message is always plain text: "<|im_end|>" in it does not end the message. */
 #ifndef TEMPLATE_H
 #define TEMPLATE_H
 
@@ -11,23 +11,22 @@ struct template {
   int32_t start, end; /* the tokens <|im_start|> and <|im_end|> */
 };
 
-/* The system's message where there is none of the user's own. */
+/* The system message without --system. */
 extern const char template_default_system[];
 
-/* false: the vocabulary lacks the two. */
+/* False if the vocabulary lacks one of the two. */
 bool template_find(const struct tokenizer *tokenizer, struct template *template);
 
-/* Each appends, and is false where memory lacks. begin: what the file wants before the first message, unless that
- * begins with it anyway. role is "system" or "user". */
+/* Each function appends tokens, and returns false if there is no memory. template_begin appends the file's token for
+ * the beginning, unless the first message begins with it. role is "system" or "user". */
 bool template_begin(const struct template *template, struct tokens *tokens);
 bool template_message(const struct template *template, const char *role, const char *text, size_t bytes,
                       struct tokens *tokens);
-/* What makes the model answer. */
+/* Appends the beginning of the assistant's message, which the model continues. */
 bool template_answer(const struct template *template, struct tokens *tokens);
-/* Does an answer end with it? */
+/* Does this token end an answer? */
 bool template_ends(const struct template *template, int32_t token);
-/* The end of an answer from its last token on, if there is one (else -1): <|im_end|> stands after it, whichever end it
- * had, or none. */
+/* Appends the last token of an answer, unless it is -1 or an end, and then always <|im_end|> and a newline. */
 bool template_answered(const struct template *template, int32_t last, struct tokens *tokens);
 
 #endif

@@ -1,5 +1,5 @@
-/* terminal.c - see terminal.h. No signal may be lost between a look for one and the wait for a line: signals are
- * blocked except in the wait itself. The library's threads take no signals. */
+/* terminal.c - input and Ctrl-C (terminal.h). Signals are blocked except during the wait for input, so that none is
+ * lost between the check for a signal and the wait. The library's threads receive no signals. */
 #include "terminal.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static void on_interrupt(int signal_number) {
   interrupted = 1;
 }
 
-/* Whatever is written goes on where it was: only ppoll ends. */
+/* SA_RESTART: a signal does not interrupt writes. Only ppoll ends. */
 void terminal_catch_interrupts(void) {
   struct sigaction before, action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
   sigemptyset(&action.sa_mask);
@@ -42,7 +42,7 @@ static bool wait_for_input(void) {
   return event == TERMINAL_INPUT;
 }
 
-/* Byte by byte: what a stream holds back of a line, no poll could see. */
+/* Reads byte by byte without a stream: poll would not see bytes in a stream's buffer. */
 bool terminal_line(struct line *line) {
   char byte = '\0';
   line->length = 0;

@@ -1,5 +1,5 @@
-/* terminal.h - input while the program runs: lines of a pipe or a file, and Ctrl-C, each of which ends one thing.
- * Input typed at a terminal: editor.h. */
+/* terminal.h - input from a pipe or a file, and Ctrl-C. Each Ctrl-C ends one operation. editor.h is for input typed at
+ * a terminal. */
 #ifndef TERMINAL_H
 #define TERMINAL_H
 
@@ -7,20 +7,19 @@
 
 #include "line.h"
 
-/* From now on Ctrl-C does not end the program by itself; where it is ignored, as behind nohup, it stays so. */
+/* From now on Ctrl-C does not end the program. If it is ignored, as after nohup, it stays ignored. */
 void terminal_catch_interrupts(void);
-/* Was there one? */
+/* Was there a Ctrl-C? */
 bool terminal_interrupted(void);
 void terminal_forget_interrupt(void);
 
-/* Waits for standard input, of which a signal may be the end: Ctrl-C, or another one that a handler has seen to. */
+/* Waits for standard input, or for a signal: Ctrl-C, or another one whose handler called terminal_signal. */
 enum terminal_event { TERMINAL_INPUT, TERMINAL_INTERRUPT, TERMINAL_SIGNAL };
 enum terminal_event terminal_wait(void);
-/* A handler has seen to a signal: the wait ends, or, if none is in progress, the next one. */
+/* Called by a signal handler. It ends the wait in progress, or else the next wait. */
 void terminal_signal(void);
 
-/* The next line of standard input, without its end, in place of what *line had. false: there is no more, or Ctrl-C
- * came. */
+/* Reads the next line of standard input into *line, without its end. False at the end of the input, or after Ctrl-C. */
 bool terminal_line(struct line *line);
 
 #endif

@@ -1,6 +1,7 @@
-/* tokenizer.c - see tokenizer.h. A piece begins as the tokens of its bytes. Then neighbours that the vocabulary merges
- * become one token, those of the lowest rank first and of several the leftmost, until none are left. A heap finds
- * them: n log n steps for a piece of n bytes (as in Hugging Face's tokenizers, models/bpe/word.rs). */
+/* tokenizer.c - text to tokens and back (tokenizer.h). A piece begins as the tokens of its bytes. Then two neighbours
+ * that the vocabulary merges become one token, until there are none. The merge of the lowest rank is first, of several
+ * the leftmost. A heap finds it: n log n steps for a piece of n bytes (as in Hugging Face's tokenizers,
+ * models/bpe/word.rs). */
 #include "tokenizer.h"
 
 #include <stdio.h>
@@ -31,15 +32,15 @@ void tokens_free(struct tokens *tokens) {
 
 /* ---- Merging ----------------------------------------------------------------------------------------------------- */
 
-/* A list in both directions; what was merged into its left neighbour has token NONE. */
+/* An element of a doubly linked list. A symbol that was merged into its left neighbour has the token NONE. */
 struct symbol {
   int32_t token;
   int32_t previous, next; /* NONE at the ends */
 };
 
-/* Two neighbours that may be merged, if they are still what they were. */
+/* Two neighbours that can be merged, unless one of them has changed since. */
 struct candidate {
-  int32_t rank, place; /* of the left one */
+  int32_t rank, place; /* of the merge; index of the left symbol */
   int32_t left, right, token;
 };
 
@@ -50,7 +51,7 @@ struct work {
   size_t capacity; /* bytes of a piece */
 };
 
-/* Each of n bytes begins as a candidate at most, and each of n merges adds two. */
+/* There are at most 3 n candidates for n bytes: n at the beginning, and two for each merge. */
 static bool work_reserve(struct work *work, size_t bytes) {
   if (bytes <= work->capacity) return true;
   if (bytes > INT32_MAX / 4) return false;
@@ -130,7 +131,7 @@ static bool encode_piece(const struct vocabulary *vocabulary, struct work *work,
 
 /* ---- Texts ------------------------------------------------------------------------------------------------------- */
 
-/* Text without special tokens in it. */
+/* Encodes a text without special tokens. */
 static bool encode_plain(const struct tokenizer *tokenizer, struct work *work, const char *text, size_t bytes,
                          struct tokens *tokens) {
   struct pieces pieces;
@@ -142,7 +143,7 @@ static bool encode_plain(const struct tokenizer *tokenizer, struct work *work, c
   return fine;
 }
 
-/* The longest special token that the text begins with; in what a user wrote no control token begins. */
+/* The longest special token at the beginning of the text. In a user's text control tokens do not count. */
 static int32_t special_at(const struct vocabulary *vocabulary, const char *text, size_t bytes,
                           enum tokenizer_specials specials) {
   for (int32_t i = 0; i < vocabulary->special_count; i++) {
@@ -212,7 +213,7 @@ static bool is_known(const struct gguf *file, char message[GGUF_MESSAGE_BYTES]) 
       memcmp(pre.bytes, "smollm", 6) == 0)
     return true;
   snprintf(message, GGUF_MESSAGE_BYTES,
-           "%.160s: its tokenizer is %.32s with the pattern %.32s, known is gpt2 with smollm", file->path,
+           "%.160s: its tokenizer is %.32s with the pattern %.32s, expected gpt2 with smollm", file->path,
            gguf_quote(model).text, gguf_quote(pre).text);
   return false;
 }

@@ -1,7 +1,7 @@
-/* tokenizer.h - text to tokens and back, as SmolLM2's tokenizer does it: byte-level BPE over pieces that a pattern
- * cuts (GPT-2's, and every digit alone). Any bytes are text: bytes that are no UTF-8 are kept, so that decoding gives
- * them back. Only bytes without a token of the vocabulary are left out: SmolLM2's lacks 13 that no UTF-8 has, two that
- * Unicode does not need yet, and six control characters. */
+/* tokenizer.h - converts text to tokens and back, as SmolLM2's tokenizer does: byte-level BPE on pieces, which a
+ * pattern cuts (GPT-2's pattern, and each digit alone). A text may have any bytes: bytes that are not UTF-8 are kept,
+ * and decoding returns them. Only bytes without a token are dropped: SmolLM2's vocabulary lacks 13 bytes that never
+ * occur in UTF-8, two that Unicode does not use yet, and six control characters. */
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 
@@ -12,30 +12,31 @@ struct tokenizer {
   struct pattern *pattern;
 };
 
-/* A list that grows; {0} is an empty one, and tokens_free releases it. */
+/* A growing list. {0} is an empty list; tokens_free releases it. */
 struct tokens {
   int32_t *ids;
   size_t count, capacity;
 };
 
-/* On failure *tokenizer is all zero and message says why. The file may be closed afterwards. */
+/* On failure *tokenizer is all zero, and message has the reason. The file may be closed afterwards. */
 bool tokenizer_open(const struct gguf *file, struct tokenizer *tokenizer, char message[GGUF_MESSAGE_BYTES]);
 void tokenizer_close(struct tokenizer *tokenizer);
 
 enum tokenizer_specials {
-  SPECIALS_ARE_TEXT, /* "<|im_end|>" is ten characters: for what a user wrote; user-defined tokens are found in it */
+  SPECIALS_ARE_TEXT, /* "<|im_end|>" is ten characters: for a user's text; user-defined tokens are still found */
   SPECIALS_ARE_TOKENS
 };
 
-/* Appends the tokens of a text. false: out of memory, and the list has some of them. Any number of threads. */
+/* Appends the tokens of a text. False if there is no memory; the list then has some of the tokens. Any number of
+ * threads may call it. */
 bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
                       enum tokenizer_specials specials, struct tokens *tokens);
 
-/* What a token stands for; nothing for one that is not in the vocabulary. */
+/* The text of a token; empty for a token that is not in the vocabulary. */
 struct gguf_text tokenizer_bytes(const struct tokenizer *tokenizer, int32_t token);
-/* Is it text that a reader of an answer is shown? A control token is not, nor is one that is not in the vocabulary. */
+/* Is the token printed in an answer? A control token is not, nor is a token outside the vocabulary. */
 bool tokenizer_prints(const struct tokenizer *tokenizer, int32_t token);
-/* Does an answer end with it? */
+/* Does this token end an answer? */
 bool tokenizer_ends(const struct tokenizer *tokenizer, int32_t token);
 /* The special token of this text; -1 if there is none. */
 int32_t tokenizer_special(const struct tokenizer *tokenizer, const char *text);

@@ -1,5 +1,5 @@
-/* utf8.c - see utf8.h. Well-formed sequences are those of table 3-7 of the Unicode Standard. Anything else is replaced
- * by its maximal subparts, as section 3.9 of the standard recommends. */
+/* utf8.c - recognises UTF-8 (utf8.h). Well-formed sequences are those of table 3-7 of the Unicode Standard. In other
+ * bytes each maximal subpart is replaced, as section 3.9 of the standard recommends. */
 #include "utf8.h"
 
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 
 enum { REPLACEMENT_BYTES = 3 };
 
-/* The second byte is narrower for some first ones: no overlong forms, no surrogates, nothing beyond U+10FFFF. */
+/* After some first bytes, fewer second bytes are allowed: no overlong forms, no surrogates, nothing beyond U+10FFFF. */
 static bool may_follow(uint8_t first, uint32_t position, uint8_t byte) {
   uint8_t low = 0x80, high = 0xbf;
   if (position == 1) {
@@ -48,7 +48,7 @@ static size_t replace(char *out) {
   return REPLACEMENT_BYTES;
 }
 
-/* Of one that is whole; U+0080 to U+009F are the bytes c2 80 to c2 9f. */
+/* Is a whole character a command for a terminal? U+0080 to U+009F are the bytes c2 80 to c2 9f. */
 static bool steers_a_terminal(const char *bytes) {
   uint8_t first = (uint8_t)bytes[0];
   return (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f ||

@@ -1,6 +1,6 @@
-/* vocabulary.c - see vocabulary.h. The file writes every byte of an ordinary token as a printable character: itself if
- * it is one in Latin-1, else one of U+0100 to U+0143 (bytes_to_unicode in GPT-2's encoder.py). A merge is two such
- * texts with a space between them. */
+/* vocabulary.c - reads a vocabulary (vocabulary.h). The file writes every byte of an ordinary token as a printable
+ * character: itself if it is printable in Latin-1, else one of U+0100 to U+0143 (bytes_to_unicode in GPT-2's
+ * encoder.py). A merge is two such texts with a space between them. */
 #include "vocabulary.h"
 
 #include <inttypes.h>
@@ -25,14 +25,14 @@ static bool is_written_as_itself(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
 }
 
-/* byte_of[character], -1 where it stands for none. */
+/* byte_of[character] is the byte of a character, or -1. */
 static void fill_byte_of(int16_t byte_of[WRITTEN_CODES]) {
   for (int code = 0; code < WRITTEN_CODES; code++) byte_of[code] = -1;
   int next = 0x100;
   for (int16_t byte = 0; byte < 256; byte++) byte_of[is_written_as_itself(byte) ? byte : next++] = byte;
 }
 
-/* Appends the bytes that the text stands for; false if it has another character. */
+/* Appends the bytes of a text in these characters. False if it has another character. */
 static bool unwrite(const int16_t byte_of[WRITTEN_CODES], struct gguf_text text, char *out, uint32_t *length) {
   *length = 0;
   for (size_t at = 0; at < text.length;) {
@@ -49,7 +49,7 @@ static bool unwrite(const int16_t byte_of[WRITTEN_CODES], struct gguf_text text,
 
 /* ---- Tokens by their text ---------------------------------------------------------------------------------------- */
 
-/* For reading merges; gone afterwards. */
+/* A hash table of the tokens by their texts, for reading the merges. */
 struct index {
   const struct gguf_text *texts;
   int32_t *places; /* -1: empty */
@@ -72,7 +72,7 @@ static bool same_text(struct gguf_text a, struct gguf_text b) {
   return a.length == b.length && (a.length == 0 || memcmp(a.bytes, b.bytes, a.length) == 0);
 }
 
-/* Where the text is, or would be. */
+/* The entry of a text, or the empty entry for it. */
 static int32_t *find_place(const struct index *index, struct gguf_text text) {
   uint32_t place = hash_text(text) & index->mask;
   for (;; place = (place + 1) & index->mask) {
@@ -89,7 +89,7 @@ static bool index_tokens(struct index *index, uint64_t count) {
   memset(index->places, 0xff, places * sizeof *index->places);
   for (uint64_t token = 0; token < count; token++) {
     int32_t *place = find_place(index, index->texts[token]);
-    if (*place < 0) *place = (int32_t)token; /* of several with one text the first */
+    if (*place < 0) *place = (int32_t)token; /* the first of several tokens with the same text */
   }
   return true;
 }
@@ -102,7 +102,7 @@ static int compare_lengths(const void *a, const void *b, void *tokens) {
   return (x < y) - (x > y);
 }
 
-/* Their bytes never take more room than their texts. */
+/* Reads the tokens. Their bytes are never longer than their texts in the file. */
 static bool read_tokens(const struct gguf *file, const struct gguf_entry *kinds, const struct gguf_text *texts,
                         struct vocabulary *vocabulary, char message[GGUF_MESSAGE_BYTES]) {
   int16_t byte_of[WRITTEN_CODES];
@@ -120,7 +120,7 @@ static bool read_tokens(const struct gguf *file, const struct gguf_entry *kinds,
     if (kind != ORDINARY)
       memcpy(bytes, texts[i].bytes, texts[i].length);
     else if (!unwrite(byte_of, texts[i], bytes, &token->length))
-      return refuse(file, message, "token", (uint64_t)i, "is not written in GPT-2's characters for bytes");
+      return refuse(file, message, "token", (uint64_t)i, "has a character that is not one of GPT-2's for bytes");
     if (token->special && token->length > 0) vocabulary->specials[vocabulary->special_count++] = i;
     if (kind == ORDINARY && token->length == 1 && vocabulary->of_byte[(uint8_t)*bytes] < 0)
       vocabulary->of_byte[(uint8_t)*bytes] = i;
@@ -149,7 +149,7 @@ const struct vocabulary_merge *vocabulary_merge(const struct vocabulary *vocabul
   return merge->left < 0 ? NULL : merge;
 }
 
-/* A merge's three tokens, whose text is "left right" in the file and leftright in the index. */
+/* Reads the three tokens of a merge: the file has "left right", and the third token has the text leftright. */
 static bool read_merge(const struct index *index, struct gguf_text text, char *joined, struct vocabulary_merge *merge) {
   const char *space = memchr(text.bytes, ' ', text.length);
   if (!space) return false;
@@ -181,7 +181,7 @@ static bool read_merges(const struct gguf *file, const struct gguf_entry *merges
   for (uint64_t rank = 0; rank < merges->count && fine; rank++) {
     struct vocabulary_merge merge = {.rank = (int32_t)rank};
     fine = read_merge(index, gguf_next_string(&at), joined, &merge);
-    if (!fine) refuse(file, message, "merge", rank, "is not two tokens that make a third");
+    if (!fine) refuse(file, message, "merge", rank, "is not two tokens whose texts together are a third token");
     struct vocabulary_merge *place = fine ? merge_place(vocabulary, merge.left, merge.right) : NULL;
     if (place && place->left < 0) *place = merge;
   }
@@ -226,7 +226,7 @@ bool vocabulary_read(const struct gguf *file, struct vocabulary *vocabulary, cha
     return refuse(file, message, "a vocabulary of", tokens.count, "tokens is too large");
   if (merges.count > INT32_MAX / 4) return refuse(file, message, "a list of", merges.count, "merges is too long");
   if (has_kinds && kinds.count != tokens.count)
-    return refuse(file, message, "a vocabulary of", tokens.count, "tokens has another number of token types");
+    return refuse(file, message, "a vocabulary of", tokens.count, "tokens has a different number of token types");
   if (read_all(file, &tokens, &merges, has_kinds ? &kinds : NULL, vocabulary, message)) return true;
   vocabulary_free(vocabulary);
   return false;

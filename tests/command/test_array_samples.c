@@ -205,20 +205,20 @@ Test(array_samples, what_does_not_fit_is_a_sentence) {
     const char *sample, *words, *says;
   } lines[] = {
       {"orthogonalize", "", "1 of 1 files is missing"},
-      {"orthogonalize", "cube.npy", "cube.npy: has 4 dimensions, expected are 2 to 3"},
-      {"orthogonalize", "line.npy", "line.npy: has 1 dimension, expected are 2 to 3"},
-      {"orthogonalize", "half.npy", "half.npy: holds float16, expected is float32 or float64"},
+      {"orthogonalize", "cube.npy", "cube.npy: has 4 dimensions, expected 2 to 3"},
+      {"orthogonalize", "line.npy", "line.npy: has 1 dimension, expected 2 to 3"},
+      {"orthogonalize", "half.npy", "half.npy: holds float16, expected float32 or float64"},
       {"orthogonalize", "huge.npy", "the dimensions, those of 0 left out, multiply to more than 2^31"},
       {"fit", "a.npy", "1 of 2 files is missing"},
-      {"fit", "a.npy line.npy a.npy", "'a.npy' is one file too many"},
-      {"fit", "a.npy double.npy", "double.npy: holds float64, expected is float32 as in a.npy"},
+      {"fit", "a.npy line.npy a.npy", "unexpected file 'a.npy'"},
+      {"fit", "a.npy double.npy", "double.npy: holds float64, expected float32 as in a.npy"},
       {"fit", "a.npy short.npy", "short.npy: dimension 0 is 3, expected 5 as in a.npy"},
-      {"fit", "a.npy cube.npy", "cube.npy: has 4 dimensions, expected are 1 to 2"},
+      {"fit", "a.npy cube.npy", "cube.npy: has 4 dimensions, expected 1 to 2"},
       {"fit", "wide.npy short.npy", "a is [3, 5] f32"},
       {"fit", "huge.npy huge.npy", "multiply to more than 2^31"},
-      {"matvec", "huge_half.npy huge_half.npy", "there is nothing to compute"},
-      {"pipeline", "huge_half.npy huge_half.npy", "there is nothing to compute"},
-      {"attend", "huge_heads.npy huge_heads.npy huge_heads.npy", "there is nothing to compute"},
+      {"matvec", "huge_half.npy huge_half.npy", "WEIGHTS or VECTORS has no elements"},
+      {"pipeline", "huge_half.npy huge_half.npy", "WEIGHTS or VECTORS has no elements"},
+      {"attend", "huge_heads.npy huge_heads.npy huge_heads.npy", "the array has no elements"},
   };
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     struct ran ran = run(lines[i].sample, lines[i].words);

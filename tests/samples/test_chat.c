@@ -20,18 +20,18 @@ static struct ran run_model(const char *words, const char *input) {
 
 Test(chat, wrong_usage_exits_2_and_says_what_is_allowed) {
   static const char *const lines[][2] = {
-      {"--tokens x", "--tokens is an integer from 1 to 2147483647, not 'x'"},
-      {"--tokens", "'--tokens' is unknown or lacks its value"},
-      {"--temperature -1", "--temperature is a number from 0 to 100, not '-1'"},
-      {"--top-p 1.5", "--top-p is a number from 0 to 1, not '1.5'"},
-      {"--repeat-penalty 0.5", "--repeat-penalty is a number from 1 to 100, not '0.5'"},
-      {"--weights q4", "--weights is bf16, e4m3 or nvfp4, not 'q4'"},
-      {"--embedding e4m3", "--embedding is bf16 or nvfp4, not 'e4m3'"},
-      {"--statistics all", "--statistics is none, end or each, not 'all'"},
-      {"--backend gpu", "--backend is auto, host or cuda, not 'gpu'"},
-      {"--sede 1", "there is no option --sede"},
+      {"--tokens x", "--tokens is 'x', expected an integer from 1 to 2147483647"},
+      {"--tokens", "'--tokens' is unknown or has no value"},
+      {"--temperature -1", "--temperature is '-1', expected a number from 0 to 100"},
+      {"--top-p 1.5", "--top-p is '1.5', expected a number from 0 to 1"},
+      {"--repeat-penalty 0.5", "--repeat-penalty is '0.5', expected a number from 1 to 100"},
+      {"--weights q4", "--weights is 'q4', expected bf16, e4m3 or nvfp4"},
+      {"--embedding e4m3", "--embedding is 'e4m3', expected bf16 or nvfp4"},
+      {"--statistics all", "--statistics is 'all', expected none, end or each"},
+      {"--backend gpu", "--backend is 'gpu', expected auto, host or cuda"},
+      {"--sede 1", "unknown option --sede"},
       {"--model /nonexistent.gguf", "/nonexistent.gguf: No such file or directory"},
-      {"--model /dev/null", "/dev/null: is not a regular file with something in it"},
+      {"--model /dev/null", "/dev/null: is not a regular file, or is empty"},
   };
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     struct ran ran = run_chat(lines[i][0], "");
@@ -155,7 +155,8 @@ Test(chat, says_that_the_context_is_full) {
   cr_assert_str_eq(ran.out, "The capital of Japan\n"); /* 37 tokens, 3 that found room, and one that needs none */
   cr_assert_not_null(strstr(ran.error, "the context is full: 40 tokens; --context N gives more, up to"), "%s",
                      ran.error);
-  static const char refusal[] = "that takes 37 tokens, the context has room for 20; --context N gives more, up to ";
+  static const char refusal[] =
+      "the message takes 37 tokens, the context has room for 20; --context N gives more, up to ";
   ran = run_model("--context 20 --prompt 'What is the capital of Japan?'", "");
   REQUIRE_CODE(ran, 2);
   cr_assert_str_empty(ran.out);
@@ -207,7 +208,7 @@ Test(chat, answers_behind_what_it_forgot_as_if_it_had_never_been) {
   snprintf(input, sizeof input, "first\n%s\n", long_message);
   struct ran ran = talk(model, "--system s --tokens 6", input);
   REQUIRE_CODE(ran, 0);
-  cr_assert_not_null(strstr(ran.error, "the context was full: the oldest message and its answer are forgotten\n"), "%s",
+  cr_assert_not_null(strstr(ran.error, "the context was full: the oldest message and its answer are dropped\n"), "%s",
                      ran.error);
   char both[256], *second = both;
   snprintf(both, sizeof both, "%s", ran.out);
@@ -266,7 +267,7 @@ Test(chat, obeys_commands) {
   REQUIRE_CODE(ran, 0);
   cr_assert_str_eq(ran.out, "a\n"); /* to the path */
   cr_assert_not_null(strstr(ran.error, "/new    forgets the conversation\n/help"), "%s", ran.error);
-  cr_assert_not_null(strstr(ran.error, "there is no command /hlep; /help lists them\n"), "%s", ran.error);
+  cr_assert_not_null(strstr(ran.error, "unknown command /hlep; /help lists the commands\n"), "%s", ran.error);
 }
 
 /* Their tokens are counted: a line that ended at its zero would take fewer. */

@@ -24,20 +24,24 @@ Test(chat_files, refuses_a_file_that_asks_for_what_it_does_not_compute) {
     uint32_t number;
     const char *sentence;
   } keys[] = {
-      {"llama.rope.scaling.type", "yarn", 0, "scaling.type is yarn, not none: positions are not scaled"},
-      {"llama.rope.scaling.factor", NULL, 8, "scaling.factor is 8, not 1: positions are not scaled"},
-      {"llama.rope.scaling.attn_factor", NULL, 2, "scaling.attn_factor is 2, not 1: positions are not scaled"},
-      {"llama.rope.scale_linear", NULL, 2, "rope.scale_linear is 2, not 1: positions are not scaled"},
-      {"llama.rope.dimension_count", NULL, 16, "dimension_count is 16, not 32: a head is turned as a whole"},
-      {"llama.attention.key_length", NULL, 64, "key_length is 64, not 32: a head has its share"},
-      {"llama.attention.value_length", NULL, 64, "value_length is 64, not 32: a head has its share"},
-      {"llama.attention.scale", NULL, 1, "attention.scale is 1, not 0.176777: scores are divided by the root"},
-      {"llama.attention.sliding_window", NULL, 64, "sliding_window is 64, not 0: a token sees all that are before"},
-      {"llama.logit_scale", NULL, 2, "llama.logit_scale is 2, not 1: nothing is multiplied by it"},
-      {"llama.embedding_scale", NULL, 2, "llama.embedding_scale is 2, not 1: nothing is multiplied by it"},
-      {"llama.residual_scale", NULL, 2, "llama.residual_scale is 2, not 1: nothing is multiplied by it"},
-      {"llama.attention.causal", NULL, 0, "llama.attention.causal is not true: a token sees none that is behind"},
-      {"llama.expert_count", NULL, 8, "llama.expert_count is 8, not 0: a layer has one feed forward"},
+      {"llama.rope.scaling.type", "yarn", 0, "scaling.type is yarn, expected none: scaled positions are not supported"},
+      {"llama.rope.scaling.factor", NULL, 8, "scaling.factor is 8, expected 1: scaled positions are not supported"},
+      {"llama.rope.scaling.attn_factor", NULL, 2,
+       "scaling.attn_factor is 2, expected 1: scaled positions are not supported"},
+      {"llama.rope.scale_linear", NULL, 2, "rope.scale_linear is 2, expected 1: scaled positions are not supported"},
+      {"llama.rope.dimension_count", NULL, 16,
+       "dimension_count is 16, expected 32: the rotary embedding must apply to whole heads"},
+      {"llama.attention.key_length", NULL, 64, "key_length is 64, expected 32: the heads must divide"},
+      {"llama.attention.value_length", NULL, 64, "value_length is 64, expected 32: the heads must divide"},
+      {"llama.attention.scale", NULL, 1, "attention.scale is 1, expected 0.176777: other scales than"},
+      {"llama.attention.sliding_window", NULL, 64,
+       "sliding_window is 64, expected 0: sliding windows are not supported"},
+      {"llama.logit_scale", NULL, 2, "llama.logit_scale is 2, expected 1: this factor is not supported"},
+      {"llama.embedding_scale", NULL, 2, "llama.embedding_scale is 2, expected 1: this factor is not supported"},
+      {"llama.residual_scale", NULL, 2, "llama.residual_scale is 2, expected 1: this factor is not supported"},
+      {"llama.attention.causal", NULL, 0,
+       "llama.attention.causal is false, expected true: attention without a causal mask"},
+      {"llama.expert_count", NULL, 8, "llama.expert_count is 8, expected 0: mixtures of experts"},
   };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     struct gguf_writer writer = {0};
@@ -62,7 +66,7 @@ Test(chat_files, refuses_tensors_that_nothing_reads) {
     struct gguf_writer writer = {0};
     gguf_write_tensor(&writer, tensors[i], GGUF_TYPE_F32, 1, (int64_t[]){64}, values, sizeof values);
     char sentence[128];
-    snprintf(sentence, sizeof sentence, "it has a tensor %s, which would be left out", tensors[i]);
+    snprintf(sentence, sizeof sentence, "it has the tensor %s, which is not supported", tensors[i]);
     require_refusal(run_small_model(&writer, ""), sentence);
   }
 }
@@ -75,8 +79,8 @@ Test(chat_files, compares_the_keys_with_the_tensors_before_it_takes_memory) {
     const char *sentence;
   } keys[] = {
       {"llama.block_count", INT32_MAX, "it has no tensor blk.1.attn_norm.weight"},
-      {"llama.feed_forward_length", 1 << 30, "tensor blk.0.ffn_gate.weight is 128 x 64, expected is 1073741824 x 64"},
-      {"llama.embedding_length", 1 << 30, "tensor blk.0.attn_norm.weight is 1 x 64, expected is 1 x 1073741824"},
+      {"llama.feed_forward_length", 1 << 30, "tensor blk.0.ffn_gate.weight is 128 x 64, expected 1073741824 x 64"},
+      {"llama.embedding_length", 1 << 30, "tensor blk.0.attn_norm.weight is 1 x 64, expected 1 x 1073741824"},
   };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     struct gguf_writer writer = {0};
@@ -90,9 +94,9 @@ Test(chat_files, compares_the_keys_with_the_tensors_before_it_takes_memory) {
 Test(chat_files, shows_what_the_file_says_as_text) {
   struct gguf_writer writer = {0};
   gguf_write_string(&writer, "llama.rope.scaling.type", "\x1b[2J");
-  require_refusal(run_small_model(&writer, ""), "scaling.type is ?[2J, not none");
+  require_refusal(run_small_model(&writer, ""), "scaling.type is ?[2J, expected none");
   gguf_write_tensor(&writer, "\x1b[2J", GGUF_TYPE_F32, 1, (int64_t[]){1}, (float[]){0}, sizeof(float));
-  require_refusal(run_small_model(&writer, ""), "it has a tensor ?[2J, which would be left out");
+  require_refusal(run_small_model(&writer, ""), "it has the tensor ?[2J, which is not supported");
 }
 
 /* In place of the small model's own; the library would take a zero for its own default. */
@@ -104,7 +108,7 @@ Test(chat_files, refuses_a_base_and_an_epsilon_that_are_not_positive) {
     struct gguf_writer writer = {0};
     gguf_write_value(&writer, key, GGUF_F32, &values[i / 2], sizeof values[i / 2]);
     writer.without = key;
-    require_refusal(run_small_model(&writer, ""), ", not a positive number");
+    require_refusal(run_small_model(&writer, ""), ", expected a positive number");
   }
 }
 
@@ -153,7 +157,7 @@ Test(chat_files, takes_a_file_without_its_optional_keys) {
   struct gguf_writer writer = {.without = "llama.rope.freq_base"};
   require_answer(&writer, answer);
   writer.without = "llama.attention.head_count_kv"; /* as many as queries have: the small model has fewer */
-  require_refusal(run_small_model(&writer, ""), "tensor blk.0.attn_k.weight is 32 x 64, expected is 64 x 64");
+  require_refusal(run_small_model(&writer, ""), "tensor blk.0.attn_k.weight is 32 x 64, expected 64 x 64");
 }
 
 /* A conversation is no longer than that, whoever asks. */
@@ -164,7 +168,8 @@ Test(chat_files, takes_a_model_that_was_trained_for_few_tokens) {
   REQUIRE_CODE(ran, 2);
   snprintf(sentence, sizeof sentence, "the context is full: %d tokens, and", SMALL_CONTEXT);
   cr_assert_not_null(strstr(ran.error, sentence), "%s", ran.error);
-  require_refusal(run_small_model(&writer, "--context 257"), "it was trained for 256 tokens, not for 257");
+  require_refusal(run_small_model(&writer, "--context 257"),
+                  "the model was trained for 256 tokens, less than the context of 257");
 }
 
 /* The model would answer something, or nothing: no logit is larger than NaN. */
@@ -177,7 +182,7 @@ Test(chat_files, refuses_a_weight_that_is_no_number) {
     struct gguf_writer writer = {0};
     gguf_write_tensor(&writer, "blk.0.ffn_norm.weight", GGUF_TYPE_F32, 1, (int64_t[]){64}, norm, sizeof norm);
     writer.without = "blk.0.ffn_norm.weight";
-    snprintf(sentence, sizeof sentence, "tensor blk.0.ffn_norm.weight: row 0, %s, which is no number that bf16 has",
+    snprintf(sentence, sizeof sentence, "tensor blk.0.ffn_norm.weight: row 0, %s, which bf16 cannot express",
              sentences[i]);
     require_refusal(run_small_model(&writer, ""), sentence);
   }

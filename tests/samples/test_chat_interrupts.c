@@ -228,7 +228,7 @@ Test(chat_interrupts, forgets_a_message_that_is_interrupted) {
   struct ran ran = end_of(&chat);
   REQUIRE_CODE(ran, 0);
   cr_assert_str_eq(ran.out, "The capital of Japan is Tokyo.\n");
-  cr_assert_eq(shell_occurrences(ran.error, "the message is forgotten"), 1, "%s", ran.error);
+  cr_assert_eq(shell_occurrences(ran.error, "the message is dropped"), 1, "%s", ran.error);
   cr_assert_not_null(strstr(ran.error, "prompt     37 tokens"), "%s", ran.error);
 }
 
@@ -267,7 +267,7 @@ Test(chat_interrupts, says_that_a_prompt_was_interrupted) {
     ran = end_of(&chat);
   } while (strlen(ran.out) > 0);
   REQUIRE_CODE(ran, 2);
-  cr_assert_not_null(strstr(ran.error, "the message is forgotten"), "%s", ran.error);
+  cr_assert_not_null(strstr(ran.error, "the message is dropped"), "%s", ran.error);
 }
 
 /* It comes after the last look for one and before the wait for a line: the program has something to say there, which it
@@ -288,7 +288,7 @@ Test(chat_interrupts, loses_no_interrupt_before_a_line) {
   wait_until(was_reached, &chat);
   const char *said = read_to_end(&chat, error, filled);
   cr_assert_eq(code_of(&chat), 0);
-  cr_assert_not_null(strstr(said, "Ctrl-C takes back a message"), "%s", said);
+  cr_assert_not_null(strstr(said, "Ctrl-C drops a message"), "%s", said);
   close(error);
   close(terminal);
 }

@@ -188,7 +188,7 @@ Test(chat_terminal, takes_lines_of_ten_thousand_bytes) {
   line[BYTES] = '\r';
   type(&typed, line, sizeof line);
   type(&typed, line, sizeof line);
-  snprintf(refusal, sizeof refusal, "that takes %zu tokens, ", tokens_of(model, line, BYTES));
+  snprintf(refusal, sizeof refusal, "the message takes %zu tokens, ", tokens_of(model, line, BYTES));
   wait_until_shown(&typed, refusal, 2);
   type_text(&typed, "/quit\r");
   cr_assert_eq(end_of(&typed), 2);
@@ -284,7 +284,7 @@ Test(chat_terminal, obeys_commands) {
   type_text(&typed, "/help\r");
   wait_until_shown(&typed, "/new    forgets the conversation\r\n", 1);
   type_text(&typed, "/nwe\r");
-  wait_until_shown(&typed, "there is no command /nwe; /help lists them\r\n", 1);
+  wait_until_shown(&typed, "unknown command /nwe; /help lists the commands\r\n", 1);
   type_text(&typed, "/quit\r");
   cr_assert_eq(end_of(&typed), 0);
   cr_assert_str_empty(shell_read(typed.out));

@@ -93,14 +93,14 @@ Test(gguf, says_which_key_is_missing_or_of_another_type) {
   cr_assert_not(gguf_integer(&file, "llama.block_count", &count, message));
   cr_assert_str_eq(message, "made.gguf: it has no llama.block_count");
   cr_assert_not(gguf_integer(&file, "name", &count, message));
-  cr_assert_str_eq(message, "made.gguf: name is of type string, expected is a number");
+  cr_assert_str_eq(message, "made.gguf: name is of type string, expected a number");
   cr_assert_not(gguf_integer(&file, "minus one", &count, message));
   cr_assert_not_null(strstr(message, "minus one is -1"), "%s", message);
   cr_assert_not(gguf_number(&file, "name", &number, message));
   cr_assert_not(gguf_string(&file, "minus one", &text, message));
-  cr_assert_str_eq(message, "made.gguf: minus one is of type i32, expected is a string");
+  cr_assert_str_eq(message, "made.gguf: minus one is of type i32, expected a string");
   cr_assert_not(gguf_array(&file, "name", GGUF_F32, &array, message));
-  cr_assert_str_eq(message, "made.gguf: name is of type string, expected is array of f32");
+  cr_assert_str_eq(message, "made.gguf: name is of type string, expected array of f32");
   cr_assert_null(gguf_find(&file, "nam"));
   cr_assert_null(gguf_find(&file, "name "));
   cr_assert_null(gguf_tensor(&file, "name"));
@@ -160,7 +160,7 @@ Test(gguf, refuses_what_is_not_gguf) {
   cr_assert_not_null(strstr(message, "not a regular file"), "%s", message);
   expect_refusal((struct gguf_buffer){.bytes = (uint8_t *)strdup("PK\3\4 no model"), .count = 13}, "not a GGUF file");
   struct gguf_writer writer = {.version = 2};
-  expect_refusal(gguf_write_end(&writer), "version 2, 3 is read");
+  expect_refusal(gguf_write_end(&writer), "version 2, expected 3");
 }
 
 Test(gguf, refuses_damaged_metadata) {
@@ -168,9 +168,9 @@ Test(gguf, refuses_damaged_metadata) {
   static const uint64_t huge = UINT64_MAX;
   struct gguf_writer writer = {0};
   gguf_write_value(&writer, "key", 13, zeros, 16);
-  expect_refusal(gguf_write_end(&writer), "key key: there is no type 13");
+  expect_refusal(gguf_write_end(&writer), "key key: unknown type 13");
   gguf_write_array(&writer, "key", GGUF_ARRAY, 1, zeros, 16);
-  expect_refusal(gguf_write_end(&writer), "key key: an array of arrays");
+  expect_refusal(gguf_write_end(&writer), "key key: arrays of arrays");
   gguf_write_array(&writer, "key", GGUF_U64, UINT64_MAX / 8, zeros, 16);
   expect_refusal(gguf_write_end(&writer), "values of type u64 are more than the file has");
   gguf_write_array(&writer, "key", GGUF_STRING, UINT64_MAX, zeros, 16);
@@ -179,7 +179,7 @@ Test(gguf, refuses_damaged_metadata) {
   expect_refusal(gguf_write_end(&writer), "a string is 18446744073709551615 bytes long");
   gguf_write_u32(&writer, "key", 1);
   gguf_write_u32(&writer, "key", 2);
-  expect_refusal(gguf_write_end(&writer), "key key is there twice");
+  expect_refusal(gguf_write_end(&writer), "the file has the key key twice");
   writer.entry_count = UINT64_MAX;
   expect_refusal(gguf_write_end(&writer), "are more than the file has");
   writer.tensor_count = UINT64_MAX / 2;
@@ -192,13 +192,13 @@ Test(gguf, names_the_types_that_it_does_not_read) {
     uint32_t type;
     const char *sentence;
   } types[] = {
-      {6, "tensor weight is of type Q5_0; read are F32, F16, BF16, Q8_0, Q4_0 and Q4_1"},
-      {12, "tensor weight is of type Q4_K; read are "},
-      {14, "tensor weight is of type Q6_K; read are "},
-      {20, "tensor weight is of type IQ4_NL; read are "},
-      {39, "tensor weight is of type MXFP4; read are "},
-      {4, "tensor weight is of type 4, which has no name here; read are "}, /* ggml had it once */
-      {UINT32_MAX, "tensor weight is of type 4294967295, which has no name here; read are "},
+      {6, "tensor weight is of type Q5_0, expected F32, F16, BF16, Q8_0, Q4_0 and Q4_1"},
+      {12, "tensor weight is of type Q4_K, expected "},
+      {14, "tensor weight is of type Q6_K, expected "},
+      {20, "tensor weight is of type IQ4_NL, expected "},
+      {39, "tensor weight is of type MXFP4, expected "},
+      {4, "tensor weight is of the unknown type 4, expected "}, /* ggml had it once */
+      {UINT32_MAX, "tensor weight is of the unknown type 4294967295, expected "},
   };
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     expect_refusal(one_tensor(types[i].type, 1, (int64_t[]){256}, 210), types[i].sentence);
@@ -208,7 +208,7 @@ Test(gguf, names_the_types_that_it_does_not_read) {
 Test(gguf, refuses_a_part_of_a_model) {
   static const uint16_t counts[] = {3, 1};
   static const char sentence[] =
-      "it is one of 3 parts of a model, which is read from one file: llama-gguf-split --merge";
+      "it is one of 3 parts of a model, expected one file: make it with llama-gguf-split --merge";
   for (int i = 0; i < 2; i++) {
     struct gguf_writer writer = {0};
     struct gguf file;
@@ -247,7 +247,7 @@ Test(gguf, refuses_damaged_tensors) {
   writer.alignment = 0;
   gguf_write_tensor(&writer, "weight", GGUF_TYPE_F32, 1, (int64_t[]){1}, "1234", 4);
   gguf_write_tensor(&writer, "weight", GGUF_TYPE_F32, 1, (int64_t[]){1}, "1234", 4);
-  expect_refusal(gguf_write_end(&writer), "tensor weight is there twice");
+  expect_refusal(gguf_write_end(&writer), "the file has the tensor weight twice");
   gguf_write_tensor(&writer, "weight", GGUF_TYPE_F32, 1, (int64_t[]){1}, "1234", 4);
   struct gguf_buffer shifted = gguf_write_end(&writer);
   shifted.bytes[24 + 8 + 6 + 4 + 8 + 4] = 4; /* after the header: the tensor's offset */

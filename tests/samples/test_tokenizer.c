@@ -341,18 +341,18 @@ Test(tokenizer, says_what_is_wrong_with_a_vocabulary) {
   struct gguf_writer writer = {0};
   expect_refusal(&writer, "it has no tokenizer.ggml.model");
   write_vocabulary(&writer, "llama-bpe", 3, tokens, "a b");
-  expect_refusal(&writer, "its tokenizer is gpt2 with the pattern llama-bpe, known is gpt2 with smollm");
+  expect_refusal(&writer, "its tokenizer is gpt2 with the pattern llama-bpe, expected gpt2 with smollm");
   write_vocabulary(&writer, "\x1b[2Jsmollm", 3, tokens, "a b");
-  expect_refusal(&writer, "with the pattern ?[2Jsmollm, known is"); /* else it clears the screen */
+  expect_refusal(&writer, "with the pattern ?[2Jsmollm, expected"); /* else it clears the screen */
   write_vocabulary(&writer, "smollm", 4, tokens, "a b");
-  expect_refusal(&writer, "token 3 is not written in GPT-2's characters");
+  expect_refusal(&writer, "token 3 has a character that is not one of GPT-2");
   write_vocabulary(&writer, "smollm", 3, tokens, "b a");
-  expect_refusal(&writer, "merge 0 is not two tokens that make a third");
+  expect_refusal(&writer, "merge 0 is not two tokens whose texts together");
   write_vocabulary(&writer, "smollm", 3, tokens, "ab");
-  expect_refusal(&writer, "merge 0 is not two tokens that make a third");
+  expect_refusal(&writer, "merge 0 is not two tokens whose texts together");
   write_vocabulary(&writer, "smollm", 3, tokens, "a b");
   gguf_write_array(&writer, "tokenizer.ggml.token_type", GGUF_I32, 1, "\1\0\0\0", 4);
-  expect_refusal(&writer, "has another number of token types");
+  expect_refusal(&writer, "has a different number of token types");
 }
 
 static void expect_refused_flag(const char *key, uint32_t kind, const void *value, size_t bytes, const char *fragment) {
@@ -366,11 +366,11 @@ static void expect_refused_flag(const char *key, uint32_t kind, const void *valu
 Test(tokenizer, refuses_a_file_that_wants_more_around_a_text) {
   static const char *const flags[] = {"add_eos_token", "add_sep_token", "add_space_prefix", "remove_extra_whitespaces"};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-    char key[64], sentence[96];
+    char key[64], sentence[128];
     snprintf(key, sizeof key, "tokenizer.ggml.%s", flags[i]);
-    snprintf(sentence, sizeof sentence, "made.gguf: %s is true, not false: ", key);
+    snprintf(sentence, sizeof sentence, "made.gguf: %s is true, expected false: ", key);
     expect_refused_flag(key, GGUF_BOOL, "\1", 1, sentence);
-    snprintf(sentence, sizeof sentence, "made.gguf: %s is not of type bool", key);
+    snprintf(sentence, sizeof sentence, "made.gguf: the type of %s is not bool", key);
     expect_refused_flag(key, GGUF_U32, "\0\0\0", 4, sentence);
     struct gguf_writer writer = {0};
     gguf_write_value(&writer, key, GGUF_BOOL, "\0", 1);
@@ -378,7 +378,7 @@ Test(tokenizer, refuses_a_file_that_wants_more_around_a_text) {
     tokenizer_close(&tokenizer);
   }
   expect_refused_flag("tokenizer.ggml.add_bos_token", GGUF_BOOL, "\1", 1,
-                      "is true, and there is no tokenizer.ggml.bos");
+                      "is true, but the file has no tokenizer.ggml.bos");
   expect_refused_flag("tokenizer.ggml.eos_token_id", GGUF_U32, "\0\1\1", 4,
-                      "tokenizer.ggml.eos_token_id is 65792, the vocabulary has 279 tokens");
+                      "tokenizer.ggml.eos_token_id is 65792, but the vocabulary has 279 tokens");
 }
