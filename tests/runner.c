@@ -255,7 +255,8 @@ static const char *value_of(char ***word, const char *name, const char *letter) 
   size_t length = strlen(name);
   if (!strncmp(text, name, length) && text[length] == '=') return text + length + 1;
   if (letter && !strncmp(text, letter, 2) && text[2]) return text + 2;
-  if (strcmp(text, name) && (!letter || strcmp(text, letter))) return NULL;
+  bool is_named = !strcmp(text, name) || (letter && !strcmp(text, letter));
+  if (!is_named) return NULL;
   if (!(*word)[1]) return NULL;
   return *++*word;
 }
