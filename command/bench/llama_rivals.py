@@ -44,7 +44,7 @@ ATTENTION = [("FlashAttention-2", SDPBackend.FLASH_ATTENTION, False),
 
 
 class Llama:
-    """Random weights, KV caches of so many sequences and tokens, and the last token of each sequence."""
+    """Random weights, KV caches for a number of sequences and tokens, and the last token of each sequence."""
 
     def __init__(self, shape, sequences, context, device="cuda"):
         def random(*size):

@@ -99,10 +99,10 @@ double qr_case_flops(const struct qr_case *shape) {
   double m = (double)shape->m, n = (double)shape->n, k = m < n ? m : n, c = (double)shape->columns;
   if (shape->outputs == QR_APPLIED) return (4 * m * c * k - 2 * c * k * k) * (double)shape->batch;
   if (shape->outputs == QR_INVERSE) return n * n * n / 3 * (double)shape->batch;
-  double behind = shape->outputs == QR_Q_AND_R ? 2 * m * k * k - 2 * k * k * k / 3
-                  : shape->outputs == QR_X     ? 4 * m * n - n * n
-                                               : 0;
-  return (4 * m * n * k - 2 * (m + n) * k * k + 4 * k * k * k / 3 + behind) * (double)shape->batch;
+  double further = shape->outputs == QR_Q_AND_R ? 2 * m * k * k - 2 * k * k * k / 3
+                   : shape->outputs == QR_X     ? 4 * m * n - n * n
+                                                : 0;
+  return (4 * m * n * k - 2 * (m + n) * k * k + 4 * k * k * k / 3 + further) * (double)shape->batch;
 }
 
 uint64_t qr_case_bytes(const struct qr_case *shape) {

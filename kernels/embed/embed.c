@@ -28,10 +28,11 @@ static rondo_status check_table(const struct op_task *task) {
     return status_set(RONDO_INVALID_ARGUMENT, "table_scales is present, expected none with table in %s",
                       rondo_dtype_name(table->dtype));
   }
-  if (table->shape[1] % EMBED_BLOCK)
+  if (table->shape[1] % EMBED_SCALE_GROUP)
     return status_set(RONDO_INVALID_ARGUMENT, "table has rows of %" PRId64 ", expected a multiple of %d",
-                      table->shape[1], EMBED_BLOCK);
-  return op_expect("table_scales", scales, RONDO_E4M3, 2, (int64_t[]){table->shape[0], table->shape[1] / EMBED_BLOCK});
+                      table->shape[1], EMBED_SCALE_GROUP);
+  return op_expect("table_scales", scales, RONDO_E4M3, 2,
+                   (int64_t[]){table->shape[0], table->shape[1] / EMBED_SCALE_GROUP});
 }
 
 rondo_status embed_check(const struct op_task *task) {

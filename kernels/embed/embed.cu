@@ -8,7 +8,7 @@
 #include "../common/numbers.cuh"
 #include "embed.h"
 
-static_assert(EMBED_ELEMENTS == 8 && EMBED_BLOCK == 16, "the code below assumes these sizes");
+static_assert(EMBED_ELEMENTS == 8 && EMBED_SCALE_GROUP == 16, "the code below assumes these sizes");
 
 /* The magnitude of code i is n_i / 2 with n = 0 1 2 3 4 6 8 12; the constant holds one n_i in each nibble. The product
  * with an e4m3 scale factor is exact. */
@@ -20,7 +20,7 @@ __device__ __forceinline__ float e2m1_value(uint32_t code) {
 __device__ __forceinline__ void load_codes(const embed_parameters &p, uint32_t row, uint32_t column,
                                            float (&values)[8]) {
   const uint8_t *codes = (const uint8_t *)p.table + (row * p.table_stride + column) / 2;
-  const uint8_t scale_code = p.table_scales[row * p.scale_stride + column / EMBED_BLOCK];
+  const uint8_t scale_code = p.table_scales[row * p.scale_stride + column / EMBED_SCALE_GROUP];
   const float scale = __half2float(__half(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)scale_code, __NV_E4M3)));
   uint32_t word = 0;
   if (p.table_is_aligned) {

@@ -10,7 +10,7 @@
 enum {
   EMBED_THREADS = 128,
   EMBED_ELEMENTS = 8 /* of a thread */,
-  EMBED_BLOCK = 16 /* values of an nvfp4 scale factor */
+  EMBED_SCALE_GROUP = 16 /* values of an nvfp4 scale factor */
 };
 
 /* rondo_embed. Strides are counted in elements. */

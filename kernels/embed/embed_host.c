@@ -23,9 +23,9 @@ static void load(const struct op_call *call, int64_t row, int64_t column, int64_
   }
   const uint8_t *codes = (const uint8_t *)call->data[EMBED_TABLE] + element / 2;
   const uint8_t *scales = (const uint8_t *)call->data[EMBED_TABLE_SCALES] +
-                          row * call->task->operands[EMBED_TABLE_SCALES].stride[0] + column / EMBED_BLOCK;
+                          row * call->task->operands[EMBED_TABLE_SCALES].stride[0] + column / EMBED_SCALE_GROUP;
   for (int64_t i = 0; i < length; i++)
-    values[i] = f32_of_e2m1((unsigned)codes[i / 2] >> i % 2 * 4 & 15u) * f32_of_e4m3(scales[i / EMBED_BLOCK]);
+    values[i] = f32_of_e2m1((unsigned)codes[i / 2] >> i % 2 * 4 & 15u) * f32_of_e4m3(scales[i / EMBED_SCALE_GROUP]);
 }
 
 void embed_host_run(const struct op_call *call, int64_t first, int64_t last) {

@@ -34,7 +34,7 @@ static float positive_of(const struct gguf *file, const char *key) {
   return value;
 }
 
-/* A tensor that must be there, with so many rows of so many columns. */
+/* A tensor that must exist, with this number of rows and columns. */
 static const struct gguf_tensor *tensor_of(const struct gguf *file, const char *name, int64_t rows, int64_t columns) {
   const struct gguf_tensor *tensor = gguf_tensor(file, name);
   if (!tensor) give_up("%s: it has no tensor %s", file->path, name);
