@@ -118,8 +118,7 @@ static void check_one(const struct gemv_problem *problem, const struct gemv_plan
 
 static const char *const one_kernels[] = {GEMV_HEAD_ONE_KERNELS(NAME)};
 
-/* ---- Head, several vectors ----------------------------------------------------------------------------------------
- */
+/* ---- Head, several vectors --------------------------------------------------------------------------------------- */
 
 static struct gemv_problem draw_several(struct random *random) {
   static const int64_t vectors[] = {RONDO_F16, RONDO_BF16, RONDO_NVFP4}, batches[] = {1, 1, 1, 2, 4, 37, 132};
@@ -267,8 +266,7 @@ static void check_stream(const struct gemv_problem *problem, const struct gemv_p
 
 static const char *const stream_kernels[] = {GEMV_STREAM_KERNELS(NAME)};
 
-/* ---- Head, 16 bits ------------------------------------------------------------------------------------------------
- */
+/* ---- Head, 16 bits ----------------------------------------------------------------------------------------------- */
 
 static struct gemv_problem draw_16(struct random *random) {
   static const int64_t types[] = {RONDO_F16, RONDO_BF16}, batches[] = {1, 1, 1, 2, 4, 37, 132, 300};
@@ -432,9 +430,13 @@ struct gemv_plan gemv_design_plan(const struct gemv_design *design, const struct
   return plan;
 }
 
-struct gemv_plan gemv_plan_of(const char *design, const struct gemv_problem *problem) {
+const struct gemv_design *gemv_design_called(const char *name) {
   for (int i = 0; i < GEMV_DESIGNS; i++)
-    if (!strcmp(gemv_designs[i].name, design)) return gemv_design_plan(&gemv_designs[i], problem);
-  cr_assert_fail("no design is called %s", design);
-  return (struct gemv_plan){0};
+    if (!strcmp(gemv_designs[i].name, name)) return &gemv_designs[i];
+  cr_assert_fail("no design is called %s", name);
+  return NULL;
+}
+
+struct gemv_plan gemv_plan_of(const char *design, const struct gemv_problem *problem) {
+  return gemv_design_plan(gemv_design_called(design), problem);
 }

@@ -33,7 +33,9 @@ extern const struct gemv_design gemv_designs[GEMV_DESIGNS];
 bool gemv_design_has(const struct gemv_design *design, const struct gemv_choice *choice);
 /* The plan of the design's first choice that takes the problem; without a kernel if none does. */
 struct gemv_plan gemv_design_plan(const struct gemv_design *design, const struct gemv_problem *problem);
-/* The same by the design's name. */
+/* The design of this name. */
+const struct gemv_design *gemv_design_called(const char *name);
+/* The plan by the design of this name. */
 struct gemv_plan gemv_plan_of(const char *design, const struct gemv_problem *problem);
 
 /* A problem as text, for messages. */
