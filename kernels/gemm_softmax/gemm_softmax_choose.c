@@ -12,13 +12,13 @@ enum {
 };
 
 static const struct gemm_softmax_choice choices[] = {
-    {.name = "teams",
+    {.name = "staggered",
      .needs_maps = true,
      .needs_deal = true,
      .n = {WIDEST_STREAM + 1, WIDEST_RESIDENT},
      .k = {1, SHORT_K},
-     .plan = gemm_softmax_teams_plan,
-     .launch = gemm_softmax_teams_launch,
+     .plan = gemm_softmax_staggered_plan,
+     .launch = gemm_softmax_staggered_launch,
      .why = "B stays in shared memory; of three warpgroups one multiplies, one takes exponentials and one stores"},
     {.name = "resident",
      .needs_maps = true,

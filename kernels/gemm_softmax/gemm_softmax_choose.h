@@ -15,7 +15,7 @@ struct gemm_softmax_variant {
   bool is_softmax;
   int64_t cluster; /* blocks that share rows */
   bool held;       /* each makes two blocks of columns at once, the first held in 16 bits */
-  int64_t steps;   /* teams: of WGMMA_DEPTH in k; else 0, any */
+  int64_t steps;   /* staggered: of WGMMA_DEPTH in k; else 0, any */
 };
 
 struct gemm_softmax_problem {
@@ -23,7 +23,7 @@ struct gemm_softmax_problem {
   bool is_softmax;
   bool is_exact; /* results have more than 16 bits */
   bool has_maps; /* of sm_90a: tensor maps of all operands can be made */
-  bool is_dealt; /* all columns count, in groups of TEAM_GROUP, and a map of B has the groups */
+  bool is_dealt; /* all columns count, in groups of STAGGERED_GROUP, and a map of B has the groups */
   int64_t batch, m, n, k;
   int64_t multiprocessors, shared_bytes;
 };
@@ -32,7 +32,7 @@ struct gemm_softmax_plan {
   const struct op_kernel *kernel;
   int64_t steps, tiles;  /* see gemm_softmax_wgmma_parameters */
   int64_t cluster;       /* blocks that share rows */
-  int64_t clusters;      /* teams, resident: of a matrix; streamed: of all */
+  int64_t clusters;      /* staggered, resident: of a matrix; streamed: of all */
   int64_t column_blocks; /* streamed */
   int64_t a_box_rows, b_box_rows, p_box_rows;
   int64_t grid, shared_bytes;
@@ -57,15 +57,15 @@ const struct gemm_softmax_choice *gemm_softmax_choose(const struct gemm_softmax_
                                                       struct gemm_softmax_plan *plan);
 
 /* gemm_softmax_plan.c */
-bool gemm_softmax_teams_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
+bool gemm_softmax_staggered_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
 bool gemm_softmax_resident_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
 bool gemm_softmax_streamed_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
 bool gemm_softmax_portable_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan);
 
 /* gemm_softmax_launch.c */
 struct gemm_softmax_problem gemm_softmax_problem_of(const struct op_call *call, const struct chip *chip);
-void gemm_softmax_teams_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
-                               struct op_launches *launches);
+void gemm_softmax_staggered_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
+                                   struct op_launches *launches);
 void gemm_softmax_wgmma_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
                                struct op_launches *launches);
 void gemm_softmax_portable_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,

@@ -42,13 +42,13 @@ static bool may_have_maps(const struct op_task *task, const struct gemm_softmax_
   return true;
 }
 
-/* B's rows in the order of the teams: {128 i, 16 j, l, k} for row 128 i + 16 j + l. Returns the number of groups of 128
- * from one matrix to the next, or 0 if there is no such view. */
+/* B's rows in the order of the staggered kernels: {128 i, 16 j, l, k} for row 128 i + 16 j + l. Returns the number of
+ * groups of 128 from one matrix to the next, or 0 if there is no such view. */
 static uint32_t groups_of(const struct op_call *call, const struct gemm_softmax_shape *shape,
                           struct op_operand *groups) {
-  const int64_t row = shape->b_row_stride, group = TEAM_GROUP * row, each = shape->n / TEAM_GROUP;
+  const int64_t row = shape->b_row_stride, group = STAGGERED_GROUP * row, each = shape->n / STAGGERED_GROUP;
   const int64_t stride = shape->batch > 1 ? shape->b_batch_stride : each * group;
-  if (group <= 0 || shape->n % TEAM_GROUP != 0 || stride % group != 0) return 0;
+  if (group <= 0 || shape->n % STAGGERED_GROUP != 0 || stride % group != 0) return 0;
   const int64_t count = stride / group;
   *groups = call->task->operands[GEMM_B];
   groups->rank = 4;
@@ -118,14 +118,14 @@ void gemm_softmax_wgmma_launch(const struct op_call *call, const struct gemm_sof
   if (call->task->op == &op_gemm_softmax) map_add_p(launch, call, plan);
 }
 
-void gemm_softmax_teams_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
-                               struct op_launches *launches) {
+void gemm_softmax_staggered_launch(const struct op_call *call, const struct gemm_softmax_plan *plan,
+                                   struct op_launches *launches) {
   const struct gemm_softmax_shape shape = gemm_softmax_shape_of(call->task);
   struct op_operand groups;
   const uint32_t count = groups_of(call, &shape, &groups);
   struct op_launch *launch = launch_begin(call, plan, count, launches);
   launch_map(launch, offsetof(struct gemm_softmax_wgmma_parameters, b), &groups, call->data[GEMM_B],
-             (const uint32_t[]){TEAM_COLUMNS / TEAM_GROUP, 1, (uint32_t)plan->b_box_rows, WGMMA_DEPTH});
+             (const uint32_t[]){STAGGERED_COLUMNS / STAGGERED_GROUP, 1, (uint32_t)plan->b_box_rows, WGMMA_DEPTH});
   map_add_p(launch, call, plan);
 }
 

@@ -6,13 +6,13 @@
 
 #define VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster, held)                                    \
   {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held, 0},
-#define TEAMS_VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster, held, steps)                       \
+#define STAGGERED_VARIANT(chips, parameters, name, threads, dtype, is_softmax, cluster, held, steps)                   \
   {KERNEL_ENTRY(chips, parameters, name, threads), dtype, is_softmax, cluster, held, steps},
-static const struct gemm_softmax_variant teams[] = {GEMM_SOFTMAX_TEAMS_KERNELS(TEAMS_VARIANT)};
+static const struct gemm_softmax_variant staggered[] = {GEMM_SOFTMAX_STAGGERED_KERNELS(STAGGERED_VARIANT)};
 static const struct gemm_softmax_variant resident[] = {GEMM_SOFTMAX_RESIDENT_KERNELS(VARIANT)};
 static const struct gemm_softmax_variant streamed[] = {GEMM_SOFTMAX_STREAMED_KERNELS(VARIANT)};
 enum {
-  TEAMS_LISTED = sizeof teams / sizeof *teams,
+  STAGGERED = sizeof staggered / sizeof *staggered,
   RESIDENT = sizeof resident / sizeof *resident,
   STREAMED = sizeof streamed / sizeof *streamed
 };
@@ -86,12 +86,12 @@ static bool clusters_deal(const struct gemm_softmax_problem *problem, const stru
   return plan->grid <= MOST && plan->tiles <= MOST / problem->batch;
 }
 
-bool gemm_softmax_teams_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
-  const struct gemm_softmax_variant *variant = variant_of(teams, TEAMS_LISTED, problem, TEAM_COLUMNS);
+bool gemm_softmax_staggered_plan(const struct gemm_softmax_problem *problem, struct gemm_softmax_plan *plan) {
+  const struct gemm_softmax_variant *variant = variant_of(staggered, STAGGERED, problem, STAGGERED_COLUMNS);
   if (!variant) return false;
-  plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, TEAM_ROWS);
-  plan->a_box_rows = TEAM_ROWS, plan->b_box_rows = 16, plan->p_box_rows = TEAM_BOX_ROWS(plan->steps);
-  plan->shared_bytes = TEAM_SHARED_BYTES(plan->steps, variant->cluster);
+  plan->steps = divide_up(problem->k, WGMMA_DEPTH), plan->tiles = divide_up(problem->m, STAGGERED_ROWS);
+  plan->a_box_rows = STAGGERED_ROWS, plan->b_box_rows = 16, plan->p_box_rows = STAGGERED_BOX_ROWS(plan->steps);
+  plan->shared_bytes = STAGGERED_SHARED_BYTES(plan->steps, variant->cluster);
   return clusters_deal(problem, variant, 1, plan);
 }
 

@@ -39,30 +39,34 @@ enum {
   ((is_softmax) ? 2 * (cluster)*RESIDENT_PARTS * WGMMA_SLOT_BYTES                                                      \
                 : RESIDENT_ROWMAX_TURNS * (cluster)*RESIDENT_PARTS * WGMMA_TILE * 4)
 
-/* rondo_gemm_softmax_teams_*: gemm_softmax_teams.cu. The same by teams of warps, for softmax in 16 bits. */
+/* rondo_gemm_softmax_staggered_*: gemm_softmax_staggered.cu. The same for softmax in 16 bits: warpgroups take turns. */
 enum {
-  TEAMS = 3, /* of a block */
-  TEAM_WARPS = 4,
-  TEAM_THREADS = TEAMS * TEAM_WARPS * 32,
-  TEAM_MEASURING_WARPS = (TEAMS - 1) * TEAM_WARPS, /* that find the longest row of B */
-  TEAM_ROWS = 32,                                  /* of a tile */
-  TEAM_GROUP = 128,                                /* columns of a warp */
-  TEAM_COLUMNS = 4 * TEAM_GROUP,                   /* of a block */
-  TEAM_PRODUCTS = TEAM_COLUMNS / 64,               /* of a team */
-  /* Of shared memory, for all teams: */
-  TEAM_B_BYTES = TEAM_COLUMNS * 128,                                   /* for each WGMMA_DEPTH of k */
-  TEAM_A_BYTES = TEAMS * 2 * TEAM_ROWS * 128,                          /* two panels: two tiles, or one */
-  TEAM_BOX_BYTES = TEAMS * TEAM_WARPS * 2 * 32 * 128,                  /* two boxes of each warp, or two halves */
-  TEAM_TOLD_BYTES = TEAMS * TEAM_ROWS * 24 + TEAM_MEASURING_WARPS * 4, /* for each block of the cluster */
-  TEAM_OWN_BYTES = TEAMS * TEAM_WARPS * TEAM_ROWS * 12 + TEAMS * TEAM_ROWS * 4 + 512
+  STAGGERED_WARPGROUPS = 3, /* of a block */
+  STAGGERED_WARPS = 4,
+  STAGGERED_THREADS = STAGGERED_WARPGROUPS * STAGGERED_WARPS * 32,
+  STAGGERED_MEASURING_WARPS = (STAGGERED_WARPGROUPS - 1) * STAGGERED_WARPS, /* that find the longest row of B */
+  STAGGERED_ROWS = 32,                                                      /* of a tile */
+  STAGGERED_GROUP = 128,                                                    /* columns of a warp */
+  STAGGERED_COLUMNS = 4 * STAGGERED_GROUP,                                  /* of a block */
+  STAGGERED_PRODUCTS = STAGGERED_COLUMNS / 64,                              /* of a warpgroup */
+  /* Of shared memory, for all warpgroups: */
+  STAGGERED_B_BYTES = STAGGERED_COLUMNS * 128,                         /* for each WGMMA_DEPTH of k */
+  STAGGERED_A_BYTES = STAGGERED_WARPGROUPS * 2 * STAGGERED_ROWS * 128, /* two panels: two tiles, or one */
+  STAGGERED_BOX_BYTES =
+      STAGGERED_WARPGROUPS * STAGGERED_WARPS * 2 * 32 * 128, /* two boxes of each warp, or two halves */
+  STAGGERED_TOLD_BYTES =
+      STAGGERED_WARPGROUPS * STAGGERED_ROWS * 24 + STAGGERED_MEASURING_WARPS * 4, /* for each block of the cluster */
+  STAGGERED_OWN_BYTES =
+      STAGGERED_WARPGROUPS * STAGGERED_WARPS * STAGGERED_ROWS * 12 + STAGGERED_WARPGROUPS * STAGGERED_ROWS * 4 + 512
 };
 
-/* Of a team: A's tiles; and rows of the two boxes that each of its warps stores by. */
-#define TEAM_A_TILES(steps)  (2 / (steps))
-#define TEAM_BOX_ROWS(steps) (32 / (steps))
+/* Of a warpgroup: A's tiles; and rows of the two boxes through which each of its warps stores. */
+#define STAGGERED_A_TILES(steps)  (2 / (steps))
+#define STAGGERED_BOX_ROWS(steps) (32 / (steps))
 
-#define TEAM_SHARED_BYTES(steps, cluster)                                                                              \
-  ((steps)*TEAM_B_BYTES + TEAM_A_BYTES + TEAM_BOX_BYTES / (steps) + (cluster)*TEAM_TOLD_BYTES + TEAM_OWN_BYTES)
+#define STAGGERED_SHARED_BYTES(steps, cluster)                                                                         \
+  ((steps)*STAGGERED_B_BYTES + STAGGERED_A_BYTES + STAGGERED_BOX_BYTES / (steps) + (cluster)*STAGGERED_TOLD_BYTES +    \
+   STAGGERED_OWN_BYTES)
 
 /* rondo_gemm_softmax_streamed_*, rondo_gemm_rowmax_streamed_*: gemm_softmax_streamed.cu. */
 enum {
@@ -86,11 +90,11 @@ struct gemm_softmax_wgmma_parameters {
   int64_t max_batch_stride, max_row_stride;
   uint32_t batch, m, n;
   uint32_t steps;    /* of WGMMA_DEPTH in k */
-  uint32_t tiles;    /* of rows in a matrix: of 64, or of a team's */
-  uint32_t clusters; /* resident, teams: of a matrix; streamed: of all */
+  uint32_t tiles;    /* of rows in a matrix: of 64, staggered of 32 */
+  uint32_t clusters; /* resident, staggered: of a matrix; streamed: of all */
   uint32_t blocks;   /* streamed: of columns, that a block takes one after the other; 2 where it holds one */
   uint32_t causal, negative, output;
-  uint32_t b_groups; /* teams: of B's rows, from one matrix to the next */
+  uint32_t b_groups; /* staggered: of B's rows, from one matrix to the next */
   float factor;      /* |scale|, times log2(e) for the softmax */
   struct completion done;
 };
@@ -106,18 +110,18 @@ struct gemm_softmax_wgmma_parameters {
   GEMM_SOFTMAX_RESIDENT(KERNEL, bf16, RONDO_BF16)
 
 /* The same, and steps. */
-#define GEMM_SOFTMAX_TEAMS(KERNEL, T, type)                                                                            \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k64_c4, TEAM_THREADS, type, true,  \
-         4, false, 1)                                                                                                  \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k64_c8, TEAM_THREADS, type, true,  \
-         8, false, 1)                                                                                                  \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k128_c4, TEAM_THREADS, type, true, \
-         4, false, 2)                                                                                                  \
-  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_teams_##T##_k128_c8, TEAM_THREADS, type, true, \
-         8, false, 2)
-#define GEMM_SOFTMAX_TEAMS_KERNELS(KERNEL)                                                                             \
-  GEMM_SOFTMAX_TEAMS(KERNEL, f16, RONDO_F16)                                                                           \
-  GEMM_SOFTMAX_TEAMS(KERNEL, bf16, RONDO_BF16)
+#define GEMM_SOFTMAX_STAGGERED(KERNEL, T, type)                                                                        \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_staggered_##T##_k64_c4, STAGGERED_THREADS,     \
+         type, true, 4, false, 1)                                                                                      \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_staggered_##T##_k64_c8, STAGGERED_THREADS,     \
+         type, true, 8, false, 1)                                                                                      \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_staggered_##T##_k128_c4, STAGGERED_THREADS,    \
+         type, true, 4, false, 2)                                                                                      \
+  KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_staggered_##T##_k128_c8, STAGGERED_THREADS,    \
+         type, true, 8, false, 2)
+#define GEMM_SOFTMAX_STAGGERED_KERNELS(KERNEL)                                                                         \
+  GEMM_SOFTMAX_STAGGERED(KERNEL, f16, RONDO_F16)                                                                       \
+  GEMM_SOFTMAX_STAGGERED(KERNEL, bf16, RONDO_BF16)
 
 #define GEMM_SOFTMAX_STREAMED(KERNEL, T, type)                                                                         \
   KERNEL(CHIP_SM_90A, gemm_softmax_wgmma_parameters, rondo_gemm_softmax_streamed_##T##_c1, STREAMED_THREADS, type,     \

@@ -143,13 +143,13 @@ Test(softmax, gemm_softmax_select_takes_warpgroups_on_sm_90_where_operands_can_b
 }
 
 /* B's rows are dealt by groups of 128, where its view has them and all columns count. */
-Test(softmax, gemm_softmax_select_deals_rows_of_b_to_teams_where_a_map_can) {
+Test(softmax, gemm_softmax_select_deals_rows_of_b_where_a_map_can) {
   struct op_operand operands[] = {operand_of(RONDO_F16, 500, 104, 104, 0), operand_of(RONDO_F16, 2176, 104, 112, 0),
                                   operand_of(RONDO_BF16, 500, 2176, 2176, 0)};
   const struct gemm_softmax_attributes plain = {0};
   struct op_launches launches;
   const struct op_launch *launch = selected(operands, plain, h200, &launches);
-  cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_teams_f16_k128_c8") == 0, "%s", launch->kernel);
+  cr_assert(strcmp(launch->kernel, "rondo_gemm_softmax_staggered_f16_k128_c8") == 0, "%s", launch->kernel);
   cr_assert(launch->map_count == 3 && launch->maps[1].rank == 4);
   static const uint64_t sizes[] = {104, 16, 8, 17}, strides[] = {2, 224, 3584, 28672};
   static const uint32_t box[] = {64, 16, 1, 4};

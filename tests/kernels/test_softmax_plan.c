@@ -41,11 +41,11 @@ static void check_resident(const struct gemm_softmax_problem *problem, const str
   }
 }
 
-static void check_teams(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
+static void check_staggered(const struct gemm_softmax_problem *problem, const struct gemm_softmax_plan *plan) {
   cr_assert(problem->is_softmax && !problem->is_exact && problem->is_dealt);
   cr_assert(plan->clusters >= 1 && plan->clusters <= plan->tiles);
   cr_assert_eq(plan->grid, problem->batch * plan->clusters * plan->cluster);
-  cr_assert_geq(plan->cluster * TEAM_COLUMNS, problem->n);
+  cr_assert_geq(plan->cluster * STAGGERED_COLUMNS, problem->n);
   cr_assert(plan->a_box_rows == 32 && plan->b_box_rows == 16 && plan->p_box_rows == (plan->steps == 1 ? 32 : 16));
   cr_assert(strstr(plan->kernel->name, plan->steps == 1 ? "_k64_" : "_k128_"), "%s", plan->kernel->name);
 }
@@ -76,7 +76,7 @@ static void check_warpgroups(const struct gemm_softmax_problem *problem, const s
 
 Test(softmax_plan, gemm_softmax_plan_keeps_what_its_kernels_rely_on) {
   struct random random = {1};
-  int64_t teams = 0, residents = 0, streams = 0, held = 0, portable = 0;
+  int64_t staggered = 0, residents = 0, streams = 0, held = 0, portable = 0;
   for (int i = 0; i < PROBLEMS; i++) {
     const struct gemm_softmax_problem problem = random_problem(&random);
     struct gemm_softmax_plan plan;
@@ -85,10 +85,10 @@ Test(softmax_plan, gemm_softmax_plan_keeps_what_its_kernels_rely_on) {
       portable++;
       continue;
     }
-    check_warpgroups(&problem, &plan, is_named(choice, "teams") ? TEAM_ROWS : 64);
-    if (is_named(choice, "teams")) {
-      check_teams(&problem, &plan);
-      teams++;
+    check_warpgroups(&problem, &plan, is_named(choice, "staggered") ? STAGGERED_ROWS : 64);
+    if (is_named(choice, "staggered")) {
+      check_staggered(&problem, &plan);
+      staggered++;
     } else if (is_named(choice, "resident")) {
       check_resident(&problem, &plan);
       residents++;
@@ -99,8 +99,8 @@ Test(softmax_plan, gemm_softmax_plan_keeps_what_its_kernels_rely_on) {
       held += strstr(plan.kernel->name, "_held_") != NULL;
     }
   }
-  cr_assert(teams > 100 && residents > 1000 && streams > 1000 && held > 100 && portable > 1000,
-            "%lld of teams, %lld resident, %lld streamed, %lld of them held, %lld portable", (long long)teams,
+  cr_assert(staggered > 100 && residents > 1000 && streams > 1000 && held > 100 && portable > 1000,
+            "%lld staggered, %lld resident, %lld streamed, %lld of them held, %lld portable", (long long)staggered,
             (long long)residents, (long long)streams, (long long)held, (long long)portable);
 }
 
@@ -112,11 +112,11 @@ Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
     const char *name;
     int64_t grid;
   } cases[] = {
-      {4096, 4096, 64, true, false, "rondo_gemm_softmax_teams_bf16_k64_c8", 120},
+      {4096, 4096, 64, true, false, "rondo_gemm_softmax_staggered_bf16_k64_c8", 120},
       {4096, 4096, 64, true, true, "rondo_gemm_softmax_resident_bf16_c8", 120},
-      {4096, 4096, 128, true, false, "rondo_gemm_softmax_teams_bf16_k128_c8", 120},
+      {4096, 4096, 128, true, false, "rondo_gemm_softmax_staggered_bf16_k128_c8", 120},
       {1024, 1024, 64, true, false, "rondo_gemm_softmax_streamed_bf16_c4", 64},
-      {2048, 2048, 64, true, false, "rondo_gemm_softmax_teams_bf16_k64_c4", 120},
+      {2048, 2048, 64, true, false, "rondo_gemm_softmax_staggered_bf16_k64_c4", 120},
       {4096, 4088, 64, true, false, "rondo_gemm_softmax_resident_bf16_c8", 120},
       {4096, 4096, 64, false, false, "rondo_gemm_rowmax_resident_bf16_c8", 120},
       {8192, 1024, 1024, true, false, "rondo_gemm_softmax_held_bf16_c2", 132},
@@ -132,7 +132,7 @@ Test(softmax_plan, gemm_softmax_plan_takes_what_was_fastest) {
                                                  .is_softmax = cases[i].is_softmax,
                                                  .is_exact = cases[i].is_exact,
                                                  .has_maps = true,
-                                                 .is_dealt = cases[i].n % TEAM_GROUP == 0,
+                                                 .is_dealt = cases[i].n % STAGGERED_GROUP == 0,
                                                  .batch = 1,
                                                  .m = cases[i].m,
                                                  .n = cases[i].n,
