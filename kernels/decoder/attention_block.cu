@@ -1,10 +1,10 @@
-/* attention_block.cu - the attention half of a decoder's layer for one row, in one launch (attention_block.h).
+/* attention_block.cu - the attention half of a layer for one token, in one launch (attention_block.h). It runs if a
+ * cluster's shared memory holds the weights of a KV head. Steps that wait for each other bound it, not bytes.
  *
- * What takes time are not bytes but steps that wait for each other. So x is read and normalised by every block for
- * itself; the factor of the norm is multiplied to the sums of the product; a block sends q, k and v, turned and
- * rounded, to all others, and its maximum, sum and O; and tiles of K and V are on their way from the moment that the
- * position is known, the first ones before. Weights, the norm's too, are fetched before the kernel waits.
- */
+ * So each block reads and normalises x for itself, and multiplies the norm's factor into the sums of the product. A
+ * block sends q, k and v, rotated and rounded, to all others, later its maximum, sum and O. Tiles of K and V are
+ * requested as soon as the position is known, the first ones before that. Weights, and the norm's, are fetched before
+ * the wait. */
 #include "attention_block_attend.cuh"
 #include "attention_block_numbers.cuh"
 
@@ -32,7 +32,7 @@ __device__ __forceinline__ uint2 sum_parts(const attention_block_parameters &p, 
   return {pack_two<T>(sum.x, sum.y), pack_two<T>(sum.z, sum.w)};
 }
 
-/* The norm's weights come from far away as the others do. Each thread uses what it asked for. */
+/* The norm's weights come from memory too. Each thread uses its own request. */
 template <typename Size>
 __device__ __forceinline__ void ask_norm(const attention_block_parameters &p, const block_place &b) {
   if (!p.norm) return;
@@ -41,8 +41,8 @@ __device__ __forceinline__ void ask_norm(const attention_block_parameters &p, co
     copy_early<8>(b.shared + p.norm_copy + i * 8, static_cast<const uint2 *>(p.norm) + i);
 }
 
-/* The row as the first product's vector, and the sums of its squares. The last warps begin: the first ones have tiles
- * of K and V to ask for. */
+/* The row as the first product's vector, and the sums of its squares. The last warps begin, since the first warps
+ * request tiles of K and V. */
 template <typename Size>
 __device__ __forceinline__ void gather(const attention_block_parameters &p, const block_place &b) {
   using T = typename Size::type;
@@ -98,7 +98,7 @@ __device__ __forceinline__ void store_sums(const attention_block_parameters &p, 
     *reinterpret_cast<float2 *>(to + 8) = {sum.y, sum.w};
 #pragma unroll 1
     for (uint32_t part = b.kv_head + p.heads; part < p.out_part_count; part += p.heads) {
-      to += (uint64_t)p.heads * p.hidden; /* parts that nobody needs */
+      to += (uint64_t)p.heads * p.hidden; /* parts without a cluster */
       *reinterpret_cast<float2 *>(to) = *reinterpret_cast<float2 *>(to + 8) = float2{};
     }
   }
@@ -106,7 +106,7 @@ __device__ __forceinline__ void store_sums(const attention_block_parameters &p, 
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-/* Barriers, which the other blocks may use once the cluster has met. */
+/* Barriers. Other blocks use them after the cluster has met. */
 template <typename Size>
 __device__ __forceinline__ void set_up(const attention_block_parameters &p, const block_place &b) {
   if (threadIdx.x == 0) {
@@ -134,7 +134,7 @@ template <typename Size> __device__ __forceinline__ void attention_block(const a
                     output_rows{});
   ask_norm<Size>(p, b);
   cp_async_commit();
-  constexpr uint32_t table_warp = ATTENTION_BLOCK_WARPS / 2; /* has little else to do */
+  constexpr uint32_t table_warp = ATTENTION_BLOCK_WARPS / 2; /* the least busy warp */
   const bool has_table = b.warp == table_warp && p.has_rope;
   const lane_angles<Size> angles(p, has_table);
   const first_unit first(b, p.first), second(b, p.second);
@@ -170,12 +170,12 @@ template <typename Size> __device__ __forceinline__ void attention_block(const a
   send_partial<Size>(p, b, sender, length);
   barrier_wait_cluster(b.partials_barrier(), 0);
   join_partials<Size>(p, b);
-  cp_async_wait<0>(); /* tiles that were asked for too soon, too */
+  cp_async_wait<0>(); /* and tiles that were requested without need */
   __syncthreads();
   multiply<Size>(p, b, p.second, second, second_slots);
   __syncthreads();
   store_sums<Size>(p, b);
-  /* Nothing is on its way to a block that has ended. */
+  /* No block ends while something is sent to it. */
   if (threadIdx.x == 0) barrier_wait_cluster(b.numbers_barrier(), 0);
 }
 

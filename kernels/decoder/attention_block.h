@@ -1,9 +1,8 @@
-/* attention_block.h - the attention half of a decoder's layer in one launch, for one row: its kernels and what they are
- * told.
+/* attention_block.h - the attention half of a layer in one launch, for one token: its kernels and their parameters.
  *
- * A cluster of blocks has a KV head and its group of query heads. Its blocks share the rows of q, k and v, then the
- * context, then the rows of the output, of which the cluster sums the columns of its own heads: part `KV head` of the
- * results. What one block finds and another needs goes from shared memory to shared memory. */
+ * A cluster has a KV head and its group of query heads. Its blocks share the rows of q, k and v, then the context, then
+ * the rows of the output. The cluster sums the output's columns of its own heads: that is part number `KV head` of the
+ * result. Blocks exchange results from shared memory to shared memory. */
 #ifndef RONDO_ATTENTION_BLOCK_H
 #define RONDO_ATTENTION_BLOCK_H
 
@@ -15,22 +14,22 @@
 enum {
   ATTENTION_BLOCK_WARPS = 12,
   ATTENTION_BLOCK_CLUSTER = 8,
-  ATTENTION_BLOCK_UNCONDITIONAL = 4, /* warps that ask for a tile of K and V before the position has come */
+  ATTENTION_BLOCK_UNCONDITIONAL = 4, /* warps that request a tile of K and V before the position is known */
   ATTENTION_BLOCK_STAGES = 2,        /* of each of their rings */
   ATTENTION_BLOCK_TILE = 16,         /* rows, of weights and of K and V */
   ATTENTION_BLOCK_MOST_GROUP = 8,    /* query heads of a KV head */
-  ATTENTION_BLOCK_STEP = 64          /* columns of the products, whose multiples a model's are */
+  ATTENTION_BLOCK_STEP = 64          /* hidden is a multiple of this */
 };
 
-/* A chunk: what the lanes of a warp load at once of a tile's rows, 16 or 8 bytes each of two rows; with NVFP4 the
- * scales of the 16 rows behind them. */
+/* A chunk: one load of all lanes of a warp from a tile's rows, 16 or 8 bytes of two rows each; in NVFP4 followed by the
+ * scales of the 16 rows. */
 #define ATTENTION_BLOCK_CHUNK_COLUMNS(weights) ((weights) == RONDO_NVFP4 ? 64 : 32)
 #define ATTENTION_BLOCK_CHUNK_BYTES(weights)   ((weights) == RONDO_NVFP4 ? 576 : 1024)
 
-/* Warps that have tiles of K and V: as many bytes for each head dimension. */
+/* Warps that attend. Their rings have the same bytes for each head dimension. */
 #define ATTENTION_BLOCK_ATTENDING(dimension) ((dimension) == 64 ? 8 : 4)
 
-/* What sums are to be multiplied with: attention_block_product.cuh has NVFP4's weights times 2^-8. */
+/* Factor of the sums: attention_block_product.cuh multiplies NVFP4's weights by 2^-8. */
 #define ATTENTION_BLOCK_FACTOR(weights) ((weights) == RONDO_NVFP4 ? 256.0f : 1.0f)
 
 /* How a product is shared: tiles among the blocks of a cluster, pieces of a row among the warps. */
@@ -47,11 +46,11 @@ struct attention_block_parameters {
   const void *qkv_scales, *output_scales; /* of NVFP4 */
   uint32_t hidden, group, heads;          /* heads: of K and V */
   struct attention_block_share first, second;
-  uint32_t early;         /* weights are settled, and the norm's */
-  uint32_t early_context; /* so are K, V but for the new row, and the position */
+  uint32_t early;         /* weights and norm are settled */
+  uint32_t early_context; /* so are the position, and K and V except for the new row */
   /* Places in shared memory: */
   uint32_t received, cuts, activations, norm_copy, weights, ring;
-  uint32_t pitch;  /* bytes from activations to what rounding left of them */
+  uint32_t pitch;  /* bytes from rounded activations to their remainders */
   uint32_t splits; /* clusters of a KV head, which share its query heads (attention_block_wide.h) or rows */
   /* Of attention_several_tokens.h's kernels: */
   uint32_t squares, table, positions, rows;

@@ -1,8 +1,8 @@
-/* attention_block_attend.cuh - attention of one row over a block's share of the context, for attention_block.cu, and
- * how the blocks of a cluster join what they found.
+/* attention_block_attend.cuh - attention of one token over a block's share of the context, and the sum over a cluster's
+ * blocks, for attention_block.cu and attention_block_wide.cu.
  *
- * KV rows are dealt in tiles of 16 to the blocks, and then to the warps of each, which bring and attend them as those
- * of attention_decode.cu do. */
+ * Tiles of 16 KV rows are dealt to the blocks, then to a block's warps, which copy and attend them like those of
+ * attention_decode.cu. */
 #ifndef RONDO_ATTENTION_BLOCK_ATTEND_CUH
 #define RONDO_ATTENTION_BLOCK_ATTEND_CUH
 
@@ -10,7 +10,7 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/* The warp's ring, and what asking for a tile needs. */
+/* The warp's ring, and the addresses for the request of a tile. */
 template <typename Size> struct tile_ring {
   const unsigned char *k, *v; /* the lane's chunk of the head's first row */
   uint32_t k_row, v_row;      /* bytes */
@@ -28,7 +28,7 @@ template <typename Size> struct tile_ring {
     keep(k), keep(v), keep(to), keep(ring);
   }
 
-  /* Behind the cache's last row comes that one again. Early: before the kernel waits. */
+  /* Past the cache's last row, that row again. Early: before the wait. */
   template <bool Early = false>
   __device__ __forceinline__ void ask(uint32_t capacity, uint32_t first, uint32_t stage) const {
     using tile = typename Size::tile;
@@ -67,7 +67,7 @@ __device__ __forceinline__ void place_new_row(const attention_block_parameters &
   __syncwarp();
 }
 
-/* Of the heads behind the group the last one's again. */
+/* Past the group's last head, that head again. */
 template <typename Size>
 __device__ __forceinline__ void load_query(const attention_block_parameters &p, const block_place &b,
                                            query_fragments<typename Size::tile> &q) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ void load_query(const attention_block_parameters &p, 
   }
 }
 
-/* A tile that has come, of which `count` rows are seen. */
+/* A tile that has arrived, of which `count` rows count. */
 template <typename Size>
 __device__ __forceinline__ void attend_tile(const block_place &b, float scale_log2,
                                             const query_fragments<typename Size::tile> &q, uint32_t key, uint32_t value,
@@ -105,7 +105,7 @@ __device__ __forceinline__ void attend_tile(const block_place &b, float scale_lo
   }
 }
 
-/* What the warp found, in place of its first tile. */
+/* The warp's result, in place of its first tile. */
 template <typename Size>
 __device__ __forceinline__ void lay_out(const attention_block_parameters &p, const block_place &b, uint32_t ring,
                                         const partial<typename Size::tile> &all) {
@@ -125,7 +125,7 @@ __device__ __forceinline__ void lay_out(const attention_block_parameters &p, con
   }
 }
 
-/* The first tile has come, and all stages have been asked for. */
+/* The first tile has arrived, and all stages are requested. */
 template <typename Size>
 __device__ __forceinline__ void attend(const attention_block_parameters &p, const block_place &b,
                                        const tile_ring<Size> &tiles, uint32_t length, int32_t position) {
@@ -156,7 +156,7 @@ __device__ __forceinline__ void attend(const attention_block_parameters &p, cons
   lay_out<Size>(p, b, tiles.ring, all);
 }
 
-/* Which numbers of a partial result a thread joins, and to which blocks it sends them: found before the kernel waits.
+/* The numbers of a partial result that a thread joins, and the blocks that it sends them to: computed before the wait.
  */
 template <typename Size> struct sender {
   uint32_t packed; /* one register: head, four of its numbers, first block, step */
@@ -174,7 +174,7 @@ template <typename Size> struct sender {
   __device__ __forceinline__ uint32_t step() const { return packed >> 24; }
 };
 
-/* What the warps found, joined, to all blocks. */
+/* The warps' results, joined, to all blocks. */
 template <typename Size>
 __device__ __forceinline__ void send_partial(const attention_block_parameters &p, const block_place &b,
                                              const sender<Size> &sender, uint32_t length) {
@@ -220,8 +220,8 @@ __device__ __forceinline__ void send_partial(const attention_block_parameters &p
   }
 }
 
-/* What all blocks found, joined, as the second product's vector: in each block all of it. Of a head's row a warp has
- * sixteen columns at a time, and each half of it every other block's. */
+/* All blocks' results, joined, as the second product's vector: each block makes all of it. A warp has sixteen columns
+ * of a head's row at a time; each half of the warp joins every other block's result. */
 template <typename Size>
 __device__ __forceinline__ void join_partials(const attention_block_parameters &p, const block_place &b) {
   using T = typename Size::type;

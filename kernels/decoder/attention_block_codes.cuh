@@ -1,4 +1,4 @@
-/* attention_block_codes.cuh - what decoder_integers.cuh's products need of attention_block_wide.cu. */
+/* attention_block_codes.cuh - operands of decoder_integers.cuh's products, for attention_block_wide.cu. */
 #ifndef RONDO_ATTENTION_BLOCK_CODES_CUH
 #define RONDO_ATTENTION_BLOCK_CODES_CUH
 
@@ -7,8 +7,8 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/* As scaled_numbers, of one number a lane, sixteen lanes a block, to `to` and `to_low`, where the block's begin. Lanes
- * behind the sixteenth have the same numbers, and store the low bytes. */
+/* As scaled_numbers, with one number a lane and sixteen lanes a scale group, to the group's `to` and `to_low`. The
+ * upper sixteen lanes have the same numbers and store the low bytes. */
 __device__ __forceinline__ void store_scaled(float number, uint32_t to, uint32_t to_low, uint32_t to_power) {
   uint32_t most = __float_as_uint(number) & 0x7fffffffu, high, low;
 #pragma unroll

@@ -1,5 +1,5 @@
 /* attention_block_numbers.cuh - from the first product's sums to q, k and v, for attention_block.cu and
- * attention_block_wide.cu: which rows of the matrix a block has, turning them, and sending them to all blocks. */
+ * attention_block_wide.cu: a block's rows of the matrix, their rotation, and their way to all blocks. */
 #ifndef RONDO_ATTENTION_BLOCK_NUMBERS_CUH
 #define RONDO_ATTENTION_BLOCK_NUMBERS_CUH
 
@@ -8,7 +8,8 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/* Radians a position of the lane's pairs, lane + 32 i: of a base, made before the kernel waits. */
+/* Radians a position of the lane's pairs, lane + 32 i. If they follow from a base, they are computed before the wait.
+ */
 template <typename Size> struct lane_angles {
   float frequency[Size::dimension / 64];
 
@@ -34,7 +35,7 @@ template <typename Size> struct lane_angles {
   }
 };
 
-/* The rows of a pair are the numbers that are turned together: their sums come to one lane. */
+/* The rows of a pair are a rotary pair: their sums meet in one lane. */
 template <typename Size> struct qkv_rows {
   uint32_t part, kv_head, heads, splits, group, halves;
 
@@ -55,8 +56,8 @@ struct output_rows {
   }
 };
 
-/* Two pairs of a head's numbers, `sum` (see sum_cuts), turned by the cosines and sines at `table` where the head is of
- * q or k, and rounded: two words as they lie in shared memory. */
+/* Two pairs of a head's numbers, `sum` (see sum_cuts), rounded: two words as in shared memory. Those of q and k are
+ * rotated by the cosines and sines at `table`. */
 template <typename Size>
 __device__ __forceinline__ uint2 turn_and_round(const attention_block_parameters &p, uint32_t head, float4 sum,
                                                 uint32_t table) {
@@ -80,7 +81,7 @@ __device__ __forceinline__ void send_pairs(const attention_block_parameters &p, 
   send_word(to + (p.rope_is_halves ? Size::dimension : 4), words.y, there + ATTENTION_BLOCK_BARRIERS);
 }
 
-/* Sums of the first product, times `factor`, turned and rounded, to all blocks. */
+/* Sums of the first product, times `factor`, rotated and rounded, to all blocks. */
 template <typename Size>
 __device__ __forceinline__ void send_numbers(const attention_block_parameters &p, const block_place &b, float factor) {
   constexpr uint32_t of_head = Size::dimension / 16;

@@ -1,10 +1,10 @@
 /* attention_block_product.cuh - the two products of attention_block.cu with one vector, on tensor cores.
  *
- * Of mma.m16n8k16, A are 16 rows of weights, and two of B's columns the vector: its 16-bit numbers, and what rounding
- * left of them, so that sums are nearly those of fp32. Which k a lane has is free as long as both have the same: so a
- * lane takes what it loads, 16 bytes of two rows or with NVFP4 8 bytes.
+ * Operand A of mma.m16n8k16 is 16 rows of weights. Two columns of operand B are the vector: its 16-bit numbers, and the
+ * remainders of their rounding, so that sums are nearly those of fp32. The order of k within a lane is free if A and B
+ * have the same: a lane multiplies its own loads, 16 bytes of two rows, in NVFP4 8 bytes.
  *
- * All weights of a block lie in shared memory, asked for before the kernel waits. Tiles of 16 rows and pieces of their
+ * All weights of a block lie in shared memory and are requested before the wait. Tiles of 16 rows and pieces of their
  * columns are dealt to the warps, whose sums meet in shared memory. */
 #ifndef RONDO_ATTENTION_BLOCK_PRODUCT_CUH
 #define RONDO_ATTENTION_BLOCK_PRODUCT_CUH
@@ -19,7 +19,7 @@ struct weight_rows {
   uint32_t low, high;
 };
 
-/* Asks for all chunks of the warp: `rows_of(tile, pair)` says which rows a pair of a tile has, whose numbers begin at
+/* Requests all chunks of the warp. `rows_of(tile, pair)` returns the rows of a pair of a tile; their numbers begin at
  * `column` of `columns`. */
 template <typename Size, typename Rows>
 __device__ __forceinline__ void ask_weights(const block_place &b, const attention_block_share &share,
@@ -54,8 +54,8 @@ __device__ __forceinline__ void ask_weights(const block_place &b, const attentio
   }
 }
 
-/* A block's scale as a pair of bf16, times 2^118: with codes that decode_e2m1_bf16 leaves times 2^-126, a product has
- * 2^-8 in it. Exact: a code has two bits, a scale four. */
+/* A scale factor as a pair of bf16, times 2^118. decode_e2m1_bf16 leaves codes times 2^-126, so that a product has the
+ * factor 2^-8. Exact: a code has two bits, a scale four. */
 __device__ __forceinline__ __nv_bfloat162 block_scale(uint32_t from) {
   uint32_t byte, halves;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(from) : "memory");
@@ -103,7 +103,7 @@ __device__ __forceinline__ void multiply_chunk(const block_place &b, uint32_t sl
   }
 }
 
-/* The warp's first piece of a tile, found before the kernel waits: divisions are slow. */
+/* The warp's first piece of a tile, computed before the wait, since divisions are slow. */
 struct first_unit {
   uint32_t cut, mine;
   __device__ __forceinline__ first_unit(const block_place &b, const attention_block_share &share) {

@@ -1,5 +1,5 @@
-/* attention_block_shared.cuh - what the parts of attention_block.cu have in common: a block's place, and numbers in
- * shared memory. */
+/* attention_block_shared.cuh - shared by the parts of attention_block.cu: a block's position in its cluster, and
+ * numbers in shared memory. */
 #ifndef RONDO_ATTENTION_BLOCK_SHARED_CUH
 #define RONDO_ATTENTION_BLOCK_SHARED_CUH
 
@@ -15,7 +15,7 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/* What a kernel is made for: a line of the list in attention_block.h. */
+/* A line of the list in attention_block.h. */
 template <rondo_dtype Dtype, rondo_dtype Weights, int Dimension> struct block_sizes {
   using type = element<Dtype>;
   using tile = tiling<Dtype, DECODE_APPEND, Dimension, 1, 1, 1, DECODE_PARTS>; /* of K and V */
@@ -28,7 +28,7 @@ template <rondo_dtype Dtype, rondo_dtype Weights, int Dimension> struct block_si
   static constexpr uint32_t numbers_pitch = ATTENTION_BLOCK_NUMBERS_PITCH(Dimension);
   static constexpr uint32_t stages = ATTENTION_BLOCK_STAGES, stage_bytes = tile::stage_bytes,
                             ring_bytes = stages * stage_bytes;
-  /* From a stage to the next one, bytes behind the warp's first. */
+  /* From a stage to the next, in bytes from the warp's first. */
   static __device__ __forceinline__ uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
     static_assert(stages == 2, "there and back");
     return stage ^ stage_bytes;
@@ -36,7 +36,7 @@ template <rondo_dtype Dtype, rondo_dtype Weights, int Dimension> struct block_si
   static constexpr uint32_t sharing = cluster; /* blocks that share a context */
   static constexpr bool scaled_vector = false; /* of the products: see decoder_integers.cuh */
   static constexpr bool knows_sizes = false;   /* at compile time */
-  /* What the kernel is told, or in attention_block_wide.cu what the compiler knows: */
+  /* Parameters of the kernel, or constants in attention_block_wide.cu: */
   typedef const attention_block_parameters &told;
   static __device__ __forceinline__ attention_block_share first(told p) { return p.first; }
   static __device__ __forceinline__ uint32_t group(told p) { return p.group; }

@@ -1,9 +1,9 @@
-/* attention_block_wide.cu - the attention half of a decoder's layer for one row of a wide model, in one launch
- * (attention_block_wide.h).
+/* attention_block_wide.cu - the attention half of a layer for one token of a wide model, in one launch
+ * (attention_block_wide.h). Instructions bound it: each runs for the first time, some six cycles after the one before.
  *
- * As attention_block.cu; but the blocks of a cluster share the adding of x and its parts, which are more than what they
- * send each other of it. What takes time are instructions: each comes for the first time, some six cycles behind the
- * one before it. So sizes are known to the compiler, and addresses are made before the kernel waits. */
+ * It works like attention_block.cu, with two differences. The blocks of a cluster share the addition of x and its
+ * parts, since these are more bytes than the sums to exchange. Sizes are known to the compiler, and addresses are
+ * computed before the wait. */
 #include "attention_block_attend.cuh"
 #include "attention_block_wide_product.cuh"
 
@@ -11,7 +11,7 @@
 
 /* ---- The row ----------------------------------------------------------------------------------------------------- */
 
-/* Of the warps behind those that have tiles of K and V each has a unit of x. */
+/* Each warp that does not attend has a unit of x. */
 template <typename Size> __device__ __forceinline__ uint32_t unit_of(const block_place &b) {
   return (b.warp - Size::attending) * Size::cluster + b.rank;
 }
@@ -23,7 +23,7 @@ __device__ __forceinline__ void ask_norm(const attention_block_parameters &p, co
   copy_early<4>(norm_copy<Size>(b), static_cast<const uint32_t *>(p.norm) + unit_of<Size>(b) * 32 + b.lane);
 }
 
-/* Two numbers of x of a lane, and where they are to go in each block of the cluster. */
+/* A lane's two numbers of x, and their destinations in each block of the cluster. */
 template <typename Size> struct row_share {
   static constexpr uint32_t units = ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_WIDE_UNIT;
   static_assert(units == (Size::warps - Size::attending) * Size::cluster, "one of a warp");
@@ -43,7 +43,7 @@ template <typename Size> struct row_share {
     for (uint32_t j = 0; j < Count; j++) two.x += part[j].x, two.y += part[j].y;
   }
 
-  /* x and its parts, added; the first cluster keeps it. As the first product's vector to all blocks. */
+  /* The sum of x and its parts, to all blocks as the first product's vector. The first cluster stores it. */
   __device__ __forceinline__ void gather(const attention_block_parameters &p, const block_place &b) const {
     using T = typename Size::type;
     float2 two = two_numbers<T>(static_cast<const uint32_t *>(p.x)[pair]);
@@ -60,7 +60,7 @@ template <typename Size> struct row_share {
     two = two_numbers<T>(row);
     float square = two.x * two.x + two.y * two.y;
     if (p.norm) {
-      cp_async_wait<Size::turns_round ? Size::slots : 2>(); /* what was asked for before weights */
+      cp_async_wait<Size::turns_round ? Size::slots : 2>(); /* requests before those of the weights */
       const float2 by = two_numbers<T>(load_word(norm_copy<Size>(b)));
       two.x *= by.x, two.y *= by.y;
     }
@@ -90,7 +90,7 @@ template <typename Size> struct row_share {
   }
 };
 
-/* What the first product's sums are to be multiplied with. */
+/* Factor of the first product's sums. */
 __device__ __forceinline__ float norm_factor(const attention_block_parameters &p, const block_place &b) {
   static_assert(ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_WIDE_UNIT == 32, "a lane has one");
   barrier_wait_cluster(b.squares_barrier(), 0);
@@ -101,7 +101,7 @@ __device__ __forceinline__ float norm_factor(const attention_block_parameters &p
   return rsqrtf(fmaf(square, p.inverse_hidden, p.epsilon)) * p.factor;
 }
 
-/* Tiles for the stages that there are behind the first product. */
+/* Tiles for the stages that become free after the first product. */
 template <typename Size>
 __device__ __forceinline__ void ask_further(const attention_block_parameters &p, const block_place &b,
                                             const tile_ring<Size> &tiles, uint32_t length) {
@@ -117,7 +117,7 @@ __device__ __forceinline__ void ask_further(const attention_block_parameters &p,
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-/* Barriers, which the other blocks may use once the cluster has met. */
+/* Barriers. Other blocks use them after the cluster has met. */
 template <typename Size>
 __device__ __forceinline__ void set_up(const attention_block_parameters &p, const block_place &b) {
   if (threadIdx.x == 0) {
@@ -157,7 +157,7 @@ template <typename Size> __device__ __forceinline__ void attention_block_wide(co
   const int32_t position = *p.position;
   const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
   if (attends) {
-    if (first_row < p.capacity) tiles.ask(p.capacity, first_row, 0); /* whatever the position is */
+    if (first_row < p.capacity) tiles.ask(p.capacity, first_row, 0); /* for any position */
     cp_async_commit();
     if (has_table) angles.make_table(p, b, position);
     const uint32_t row = first_row + Size::row_step;
@@ -176,10 +176,10 @@ template <typename Size> __device__ __forceinline__ void attention_block_wide(co
   if (threadIdx.x < ATTENTION_BLOCK_WIDE_TILES * 4 * Size::cluster)
     send_numbers<Size>(p, b, norm_factor(p, b) * of_codes);
   if (attends) ask_further<Size>(p, b, tiles, length);
-  /* All blocks are done with the first product when they have sent numbers: partial results may come. */
+  /* A block that has sent its numbers has finished the first product: partial results may arrive. */
   barrier_wait_cluster(b.numbers_barrier(), 0);
   if (attends && first_row < length) {
-    /* What has been asked for since then are weights, or further tiles. */
+    /* Later requests are weights, or further tiles. */
     cp_async_wait<Size::turns_round ? Size::slots : Size::stages - 1>();
     attend<Size>(p, b, tiles, length, position);
   }

@@ -1,10 +1,9 @@
-/* attention_block_wide.h - the attention half of a decoder's layer in one launch, for one row of a wide model: its
- * kernels. They are told what those of attention_block.h are; but sizes are known to the compiler, since what takes
- * time are instructions that come for the first time.
+/* attention_block_wide.h - the attention half of a layer in one launch, for one token of a wide model: its kernels.
+ * They have the parameters of attention_block.h, but sizes are known to the compiler, since instructions that run for
+ * the first time bound the kernel.
  *
- * Several clusters, `splits`, share the query heads of a KV head; each has numbers of k and v of its own, and leaves a
- * part of the results. Two blocks lie on a multiprocessor: of sixteen clusters of eight only fifteen would find room
- * otherwise. */
+ * Several clusters, `splits`, share the query heads of a KV head. Each computes k and v for itself, and leaves a part
+ * of the result. Two blocks share a multiprocessor: otherwise only fifteen of sixteen clusters of eight find room. */
 #ifndef RONDO_ATTENTION_BLOCK_WIDE_H
 #define RONDO_ATTENTION_BLOCK_WIDE_H
 
@@ -28,7 +27,7 @@ enum {
 
 /* Places in shared memory. */
 enum {
-  ATTENTION_BLOCK_WIDE_ZEROS = 512,       /* behind the table of 32 pairs */
+  ATTENTION_BLOCK_WIDE_ZEROS = 512,       /* after the table of 32 pairs */
   ATTENTION_BLOCK_WIDE_CODE_TABLES = 576, /* [warps] two words */
   ATTENTION_BLOCK_WIDE_SUMS = 2048,
   ATTENTION_BLOCK_WIDE_ROW_SQUARES = ATTENTION_BLOCK_WIDE_SUMS + ATTENTION_BLOCK_WIDE_WARPS * 64,
@@ -36,8 +35,8 @@ enum {
       ATTENTION_BLOCK_WIDE_ROW_SQUARES + ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_WIDE_UNIT * 4,
   ATTENTION_BLOCK_WIDE_NORM = ATTENTION_BLOCK_WIDE_POWERS + ATTENTION_BLOCK_WIDE_HIDDEN / 16 * 4,
   ATTENTION_BLOCK_WIDE_ROW = ATTENTION_BLOCK_WIDE_NORM + ATTENTION_BLOCK_WIDE_HIDDEN / ATTENTION_BLOCK_CLUSTER * 2,
-  ATTENTION_BLOCK_WIDE_PITCH = ATTENTION_BLOCK_WIDE_HIDDEN * 2 + 16, /* to what rounding left, or low bytes */
-  /* In place of it the second product's vector, and partial results, which come when the first product is done: */
+  ATTENTION_BLOCK_WIDE_PITCH = ATTENTION_BLOCK_WIDE_HIDDEN * 2 + 16, /* to the remainders, or low bytes */
+  /* In its place, after the first product, the second product's vector and partial results: */
   ATTENTION_BLOCK_WIDE_SECOND_PITCH = ATTENTION_BLOCK_WIDE_GROUP * ATTENTION_BLOCK_WIDE_DIMENSION * 2 + 16,
   ATTENTION_BLOCK_WIDE_RECEIVED = ATTENTION_BLOCK_WIDE_ROW + 640,
   ATTENTION_BLOCK_WIDE_RING = ATTENTION_BLOCK_WIDE_ROW + 2 * ATTENTION_BLOCK_WIDE_PITCH + 96,

@@ -1,8 +1,8 @@
-/* attention_block_wide_product.cuh - the two products of attention_block_wide.cu: weights in slots of each warp.
+/* attention_block_wide_product.cuh - the two products of attention_block_wide.cu: each warp has slots for weights.
  *
- * Each lane asks by cp.async for the 16 bytes that it needs itself of two rows, and the warp for their scales, so that
- * nobody meets. NVFP4's weights all have slots; those of bf16 run through them as through a ring. The first product's
- * tiles are cut among the warps, the second's dealt to them. */
+ * Each lane requests by cp.async the 16 bytes of two rows that it multiplies itself, and the warp their scales, so that
+ * there is no barrier. In NVFP4 all weights have slots of their own; in bf16 the slots are a ring. Warps share each
+ * tile of the first product; of the second product each warp has its own tiles. */
 #ifndef RONDO_ATTENTION_BLOCK_WIDE_PRODUCT_CUH
 #define RONDO_ATTENTION_BLOCK_WIDE_PRODUCT_CUH
 
@@ -12,7 +12,7 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/* What a kernel is made for: a line of the list in attention_block_wide.h. */
+/* A line of the list in attention_block_wide.h. */
 template <rondo_dtype Weights> struct wide_sizes : block_sizes<RONDO_BF16, Weights, ATTENTION_BLOCK_WIDE_DIMENSION> {
   using base = block_sizes<RONDO_BF16, Weights, ATTENTION_BLOCK_WIDE_DIMENSION>;
   using told = const attention_block_parameters &;
@@ -33,8 +33,8 @@ template <rondo_dtype Weights> struct wide_sizes : block_sizes<RONDO_BF16, Weigh
                     columns + 2 * ATTENTION_BLOCK_WIDE_DIMENSION,
                 "all tiles are there");
 
-  /* Where weights do not turn round, K and V have two more stages when the first product is done: in place of its
-   * weights, of the warp and of one that does not attend. */
+  /* If the slots are no ring, K and V have two more stages after the first product: in place of the weights of the
+   * warp, and of a warp that does not attend. */
   static constexpr uint32_t stages = base::stages + (turns_round ? 0 : 2);
   static_assert(turns_round || (warps == 2 * attending && first_chunks * slot == base::stage_bytes), "room");
   static __device__ __forceinline__ uint32_t stage_behind(uint32_t stage, uint32_t warp) {
@@ -62,7 +62,7 @@ template <rondo_dtype Weights> struct wide_sizes : block_sizes<RONDO_BF16, Weigh
   static __device__ __forceinline__ uint32_t ring(told) { return ATTENTION_BLOCK_WIDE_RING; }
 };
 
-/* Where the warp's weights lie, and what comes next into its slots. */
+/* The warp's weights, and the next request for its slots. */
 template <typename Size> struct weight_stream {
   const unsigned char *from, *second;
   uint32_t high, second_high; /* bytes from the lane's first row to its second */
@@ -70,7 +70,7 @@ template <typename Size> struct weight_stream {
   uint32_t scales;            /* the warp's */
   code_tables tables;         /* of NVFP4 */
 
-  /* Asks for scales, and in a group behind them for as many weights as there are slots. */
+  /* Requests scales, and in a later group weights for all slots. */
   __device__ __forceinline__ weight_stream(const attention_block_parameters &p, const block_place &b) {
     const qkv_rows<Size> rows_of{b.part, b.kv_head, p.heads, p.splits, Size::group(p), (uint32_t)p.rope_is_halves};
     constexpr uint32_t tiles = ATTENTION_BLOCK_WIDE_TILES, cuts = ATTENTION_BLOCK_WIDE_CUTS;
@@ -120,7 +120,7 @@ template <typename Size> struct weight_stream {
     from += Size::chunk_bytes;
   }
   __device__ __forceinline__ void begin_second() { from = second, high = second_high; }
-  /* Of the second product, the one behind `before` others. */
+  /* The second product's chunk number `before`. */
   __device__ __forceinline__ void ask_second(uint32_t slot, uint32_t before) {
     ask(slot);
     if ((before + 1) % Size::second_chunks == 0)
@@ -183,7 +183,7 @@ __device__ __forceinline__ void multiply_first(const block_place &b, weight_stre
   if (b.t == 0) store_shared_two(b.shared + ATTENTION_BLOCK_WIDE_SUMS + b.warp * 64 + b.g * 8, sum);
 }
 
-/* The second product's results, the block's rows of its cluster's part; zeros where nobody needs a part. */
+/* The second product's results, the block's rows of its cluster's part; zeros in parts without a cluster. */
 template <typename Size>
 __device__ __forceinline__ void multiply_second(const attention_block_parameters &p, const block_place &b,
                                                 const weight_stream<Size> &stream, float factor) {

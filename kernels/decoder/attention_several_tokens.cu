@@ -1,12 +1,12 @@
-/* attention_several_tokens.cu - the attention half of a decoder's layer for several rows, in one launch
- * (attention_several_tokens.h).
+/* attention_several_tokens.cu - the attention half of a layer for 2 to 16 tokens, in one launch
+ * (attention_several_tokens.h). It runs if a warp's weights fit in its registers. The chain of exchanges bounds it.
  *
- * As attention_block.cu, with eight tokens in the columns of operand B, and what rounding left of their numbers in
- * those of a second one. A block makes the numbers of its token for all, gets its q, k and v from all, and attends its
- * whole context: what it sends is a vector again and no partial result. A token's bits do not depend on where it
- * stands, nor on the others.
+ * It works like attention_block.cu, with eight tokens in the columns of operand B and their rounding's remainders in a
+ * second operand B. A block makes the numbers of its token for all blocks, receives the token's q, k and v from all,
+ * and attends the token's whole context, so that it sends a vector and no partial result. A token's bits depend neither
+ * on its position among the tokens nor on the others.
  *
- * Before it waits, a block takes its weights to registers, and the first 576 rows of K and V to where they lay. */
+ * Before the wait a block moves its weights to registers, and requests the first 576 rows of K and V in their place. */
 #include "attention_block_attend.cuh"
 #include "attention_block_numbers.cuh"
 #include "attention_several_tokens.h"
@@ -21,7 +21,7 @@ template <rondo_dtype Dtype, rondo_dtype Weights> struct row_sizes : block_sizes
   static __device__ __forceinline__ uint32_t stage_behind(uint32_t stage, uint32_t /* warp */) {
     return (stage + base::stage_bytes) % ring_bytes;
   }
-  /* Tiles of a warp that have come as far as the cache when it asks for them. */
+  /* Tiles of a warp that are complete in the cache when it requests them. */
   static constexpr uint32_t fetched = 2;
 };
 
@@ -38,7 +38,7 @@ struct row_place : block_place {
   }
 };
 
-/* Four numbers rounded, and behind them what that left: so a token's numbers lie in shared memory. */
+/* Four rounded numbers, then their remainders: the order of a token's numbers in shared memory. */
 template <typename T> __device__ __forceinline__ uint4 numbers_and_rest(float2 low, float2 high) {
   const uint2 numbers = {pack_two<T>(low.x, low.y), pack_two<T>(high.x, high.y)};
   const float2 low_rounded = two_numbers<T>(numbers.x), high_rounded = two_numbers<T>(numbers.y);
@@ -48,9 +48,9 @@ template <typename T> __device__ __forceinline__ uint4 numbers_and_rest(float2 l
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-/* Four columns of the block's token, made by two lanes, each of which has half of the parts and half of the blocks that
- * are sent the numbers. All addresses are known before the kernel waits. The last warps begin, with columns 64 by 64:
- * hidden is a multiple of that. */
+/* Four columns of the block's token, made by two lanes. Each adds half of the parts and sends to half of the blocks.
+ * All addresses are computed before the wait. The last warps begin, each with 64 columns: hidden is a multiple of 64.
+ */
 template <typename Size> struct row_gatherer {
   using T = typename Size::type;
   static constexpr uint32_t of_warp = 16, of_block = of_warp * Size::warps, at_once = 4;
@@ -144,14 +144,14 @@ __device__ __forceinline__ float row_factor(const attention_block_parameters &p,
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
-/* The warp's piece of a tile: its weights in registers, taken from where they came before the kernel waits, as bf16.
- * What lanes take they have asked for themselves, scales but for those of the warp. */
+/* The warp's piece of a tile: its weights in registers as bf16, moved there before the wait. Lanes move their own
+ * requests; scales are requested by the warp. */
 template <typename Size, int Most> struct row_weights {
   static constexpr bool codes = Size::weights == RONDO_NVFP4;
   static constexpr uint32_t bytes = ATTENTION_BLOCK_CHUNK_BYTES(Size::weights),
                             columns = ATTENTION_BLOCK_CHUNK_COLUMNS(Size::weights), steps = columns / 16;
   uint32_t a[Most][steps][4];
-  uint32_t numbers, to; /* the lane's numbers of the vector; where its sums belong */
+  uint32_t numbers, to; /* the lane's numbers of the vector; the destination of its sums */
   uint32_t count, step;
 
   __device__ __forceinline__ void take(const attention_block_parameters &p, const row_place &b,
@@ -191,7 +191,7 @@ template <typename Size, int Most> struct row_weights {
     }
   }
 
-  /* Sums of the piece, of each token; half of them are of what rounding left. */
+  /* Sums of the piece, of each token; half of them are those of the remainders. */
   __device__ __forceinline__ void multiply() const {
     using T = typename Size::type;
     float c[4][4] = {};
@@ -247,7 +247,7 @@ __device__ __forceinline__ void make_row_tables(const attention_block_parameters
   }
 }
 
-/* Sums of the first product, normalised, turned and rounded, to the blocks of their token: a warp has a tile, four of
+/* Sums of the first product, normalised, rotated and rounded, to the block of their token: a warp has a tile, four of
  * its lanes a token. */
 template <typename Size>
 __device__ __forceinline__ void send_row_numbers(const attention_block_parameters &p, const row_place &b,
@@ -268,9 +268,9 @@ __device__ __forceinline__ void send_row_numbers(const attention_block_parameter
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
-/* What the warps found, joined, as the second product's vector to all blocks, one each of eight lanes. It takes the
- * place of the token's x, which a block that still multiplies may read if the token stands below 0, since nothing was
- * waited for then: only that token's sums are made of it, and nobody uses them. */
+/* The warps' results, joined, to all blocks as the second product's vector; each of eight lanes sends to one block. It
+ * takes the place of the token's x. If the token's position is below 0, nothing was waited for, and a block that still
+ * multiplies may read it: then only that token's sums are wrong, and they are not used. */
 template <typename Size>
 __device__ __forceinline__ void send_result(const attention_block_parameters &p, const row_place &b, uint32_t length) {
   using T = typename Size::type;
@@ -323,7 +323,7 @@ __device__ __forceinline__ void store_rows(const attention_block_parameters &p, 
     *reinterpret_cast<float2 *>(to + 8) = {sum.y, sum.w};
 #pragma unroll 1
     for (uint32_t part = b.kv_head + p.heads; part < p.out_part_count; part += p.heads) {
-      to += (uint64_t)p.heads * p.rows * p.hidden; /* parts that nobody needs */
+      to += (uint64_t)p.heads * p.rows * p.hidden; /* parts without a cluster */
       *reinterpret_cast<float2 *>(to) = *reinterpret_cast<float2 *>(to + 8) = float2{};
     }
   }
@@ -331,7 +331,7 @@ __device__ __forceinline__ void store_rows(const attention_block_parameters &p, 
 
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
-/* Barriers, which the other blocks may use once the cluster has met, and sums of squares that nobody makes. */
+/* Barriers, which other blocks use after the cluster has met, and zeros for sums of squares without a warp. */
 template <typename Size>
 __device__ __forceinline__ void set_up_rows(const attention_block_parameters &p, const row_place &b) {
   const uint32_t squares = ATTENTION_SEVERAL_TOKENS_WARPS(p.hidden);
@@ -399,7 +399,7 @@ template <typename Size> __device__ __forceinline__ void attention_several_token
     ask_positions(p, b);
     cp_async_wait<0>();
   }
-  __syncthreads(); /* tiles of K and V take the weights' place */
+  __syncthreads(); /* tiles of K and V replace the weights */
   const int32_t position = b.has_token ? (int32_t)load_word(b.shared + p.positions + b.rank * 4) : -1;
   const uint32_t length = position < 0 ? 0 : min((uint32_t)position, p.capacity - 1) + 1;
 #pragma unroll
@@ -433,7 +433,7 @@ template <typename Size> __device__ __forceinline__ void attention_several_token
   second.multiply();
   __syncthreads();
   store_rows<Size>(p, b);
-  /* Nothing is on its way to a block that has ended. */
+  /* No block ends while something is sent to it. */
   if (threadIdx.x == 0) barrier_wait_cluster(b.numbers_barrier(), 0);
 }
 

@@ -1,8 +1,8 @@
-/* attention_several_tokens.h - the attention half of a decoder's layer in one launch, for several rows: its kernels.
- * They are told what those of attention_block.h are.
+/* attention_several_tokens.h - the attention half of a layer in one launch, for 2 to 16 tokens: its kernels, with the
+ * parameters of attention_block.h.
  *
- * A cluster has a KV head and eight rows, each of which is a token of its own sequence: its blocks share the products,
- * whose weights are read once for eight tokens, and each has the context of one. */
+ * A cluster has a KV head and eight tokens, each of a sequence of its own. Its blocks share the products, whose weights
+ * are read once for eight tokens; each block attends the context of one token. */
 #ifndef RONDO_ATTENTION_SEVERAL_TOKENS_H
 #define RONDO_ATTENTION_SEVERAL_TOKENS_H
 
@@ -12,15 +12,15 @@ enum {
   ATTENTION_SEVERAL_TOKENS_TOKENS = ATTENTION_BLOCK_CLUSTER,        /* of a cluster, each a column of operand B */
   ATTENTION_SEVERAL_TOKENS_STAGES = 3,                              /* of a warp's ring: 576 rows of K and V for all */
   ATTENTION_SEVERAL_TOKENS_BARRIER = ATTENTION_BLOCK_BARRIERS + 16, /* of numbers of x */
-  ATTENTION_SEVERAL_TOKENS_PAIRS = 32,                              /* that a rotary embedding turns */
+  ATTENTION_SEVERAL_TOKENS_PAIRS = 32,                              /* rotary pairs of a head */
   ATTENTION_SEVERAL_TOKENS_CUT_BYTES = 80 /* sums of a tile and token, so far apart that banks differ */
 };
 
-/* Chunks of a warp, at most, of the first and of the second product: they are in registers. */
+/* The most chunks of a warp, of the first and of the second product: they lie in registers. */
 #define ATTENTION_SEVERAL_TOKENS_FIRST(weights)  ((weights) == RONDO_NVFP4 ? 3 : 5)
 #define ATTENTION_SEVERAL_TOKENS_SECOND(weights) ((weights) == RONDO_NVFP4 ? 2 : 3)
 
-/* Sums of squares of a token: of so many warps, each of which makes 64 numbers. */
+/* Warps that make a token's numbers, 64 each, and their sums of squares. */
 #define ATTENTION_SEVERAL_TOKENS_WARPS(hidden)   (((hidden) + 63) / 64)
 #define ATTENTION_SEVERAL_TOKENS_SQUARES(hidden) ((ATTENTION_SEVERAL_TOKENS_WARPS(hidden) + 3) / 4 * 4)
 
