@@ -2,7 +2,6 @@
  * place among the replays of the lane, whatever other threads do between their calls. Faults that would show: a replay
  * that overtakes another, a close or a download that does not wait for the stream, a failing call that changes the
  * order. */
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -2,7 +2,6 @@
  * around it, in every slot and order. A capture that cannot be replayed is refused at instantiate, with the task's
  * name. Faults that would show: a successor that does not wait for all leaves, a forbidden node that passes, a callback
  * that can deadlock or upload at the wrong time, a refused capture that keeps memory or a context. */
-
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* test_failure.c - what Rondo does when the driver fails, at each single call and in the middle of a replay, on the
  * fake driver. Every failure has a status and a text, leaves nothing behind, and changes nothing that was there before.
  * A lost device stays lost, and the driver is not called any more. A device that hangs: test_hang.c. */
-
 #include <stdio.h>
 #include <string.h>
 

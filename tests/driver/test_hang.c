@@ -1,7 +1,6 @@
 /* test_hang.c - a device that never finishes, on the fake driver: waits end at their time limit in every wait mode, and
  * a close within a time gives the device up. Faults that would show: a wait that never returns, memory given back while
  * the device may still write there, an exec that is held up by another. */
-
 #include <stdlib.h>
 
 #include "driver_program.h"

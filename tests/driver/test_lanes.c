@@ -1,7 +1,6 @@
 /* test_lanes.c - lanes on the fake driver: what each is granted of the device, and that its work runs there and only
  * there. Faults that would show: a lane that gets another's multiprocessors, a grant that is kept when open fails, a
  * kernel that is chosen for the whole device. Replays in the caller's streams: test_caller_streams.c. */
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -4,7 +4,6 @@
  * factor that is applied twice, a table that is read beyond the length. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../oracles/attention_run.h"
@@ -255,39 +254,14 @@ BOTH_BACKENDS(attention_any, tables_and_lengths_may_come_from_earlier_tasks_of_t
 
 static void repeat(rondo_backend backend) {
   static struct attention tasks[16];
-  struct trial trial;
-  struct random random = {41};
-  uint16_t *first[COUNT(tasks)];
-  uint64_t bytes[COUNT(tasks)];
-  trial_describe(&trial, backend);
   for (size_t i = 0; i < COUNT(tasks); i++) {
     tasks[i] = shaped(i % COUNT(shapes), i);
     tasks[i].page_rows = i & 1 ? 64 : 0;
     tasks[i].window = i & 2 ? 100 : 0;
     tasks[i].soft_cap = i & 4 ? 10.0f : 0.0f;
     tasks[i].e4m3_kv = i & 8;
-    attention_add(&tasks[i], &trial);
   }
-  trial_instantiate(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    attention_fill(&tasks[i], &random);
-    attention_set(&tasks[i], &trial);
-    REQUIRE_OK(rondo_tensor_bytes(tasks[i].o, &bytes[i]));
-    first[i] = attention_memory((int64_t)bytes[i], 1);
-  }
-  for (int replay = 0; replay < (backend == RONDO_BACKEND_HOST ? 3 : 1000); replay++) {
-    trial_replay(&trial);
-    for (size_t i = 0; i < COUNT(tasks); i++) {
-      attention_get(&tasks[i], &trial);
-      if (!replay) memcpy(first[i], tasks[i].o_memory, bytes[i]);
-      cr_assert(!memcmp(first[i], tasks[i].o_memory, bytes[i]), "task %zu differs in replay %d", i, replay);
-    }
-  }
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    free(first[i]);
-    attention_free(&tasks[i]);
-  }
-  trial_end(&trial);
+  attentions_same_bits(backend, tasks, COUNT(tasks), backend == RONDO_BACKEND_HOST ? 3 : 1000);
 }
 BOTH_BACKENDS(attention_any, a_thousand_replays_give_the_same_bits, repeat)
 

@@ -1,7 +1,6 @@
 /* test_attention_decode.c - the kernels of attention for few query rows: what their plans promise, for random problems,
  * and which tasks take them. Needs no GPU. Faults that would show: a split that leaves rows out, shared memory beyond
  * the chip's, a task that its kernels cannot do. The results are checked in test_attention_decode_numbers.c. */
-
 #include <criterion/criterion.h>
 #include <string.h>
 

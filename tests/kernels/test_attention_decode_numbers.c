@@ -4,7 +4,6 @@
  * show: a sum whose order depends on the neighbours, a read after a length, a weight that becomes zero too early. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../../kernels/attention/attention_decode.h"
@@ -163,37 +162,11 @@ static void replays(rondo_backend backend) {
        .dimension = 128,
        .e4m3_kv = true},
   };
-  struct trial trial;
-  struct random random = {23};
-  uint16_t *first[COUNT(tasks)];
-  trial_describe(&trial, backend);
   for (size_t i = 0; i < COUNT(tasks); i++) {
     tasks[i].dtype = dtypes[i % 2];
     tasks[i].causal = 1;
-    attention_add(&tasks[i], &trial);
   }
-  trial_instantiate(&trial);
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    attention_fill(&tasks[i], &random);
-    attention_set(&tasks[i], &trial);
-  }
-  const int count = backend == RONDO_BACKEND_HOST ? 2 : REPLAYS;
-  for (int replay = 0; replay < count; replay++) {
-    trial_replay(&trial);
-    for (size_t i = 0; i < COUNT(tasks); i++) {
-      const size_t bytes =
-          (size_t)(tasks[i].batch * tasks[i].query_heads * tasks[i].query_length * tasks[i].dimension) *
-          sizeof(uint16_t);
-      attention_get(&tasks[i], &trial);
-      if (!replay) first[i] = memcpy(attention_memory((int64_t)bytes, 1), tasks[i].o_memory, bytes);
-      cr_assert(!memcmp(first[i], tasks[i].o_memory, bytes), "task %zu differs in replay %d", i, replay);
-    }
-  }
-  for (size_t i = 0; i < COUNT(tasks); i++) {
-    free(first[i]);
-    attention_free(&tasks[i]);
-  }
-  trial_end(&trial);
+  attentions_same_bits(backend, tasks, COUNT(tasks), backend == RONDO_BACKEND_HOST ? 2 : REPLAYS);
 }
 BOTH_BACKENDS(attention_decode, a_thousand_replays_give_the_same_bits, replays)
 

@@ -2,7 +2,6 @@
  * compute in attention_e4m3.cu, against double precision: masks, lengths, scales and both types of o. It also says
  * which tasks those kernels take. Faults that would show: a scale in the wrong place, sums that lose too many bits
  * over many rows, a NaN that spreads to rows that do not see it. */
-
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

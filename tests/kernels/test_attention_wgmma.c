@@ -3,7 +3,6 @@
  * compute a tile again, and where NaN and infinities may go. Faults that would show: a column at the end of a tile or a
  * window that is counted wrongly, weights that overflow before the maximum is found, a row after a length that is used,
  * a tile that is stored in another's place. */
-
 #include <criterion/criterion.h>
 #include <math.h>
 

@@ -1,7 +1,6 @@
 /* test_feed_back.c - the parts of a language model hand on what they wrote last, to each other and to the next replay,
  * although kernels start before their predecessors have ended. Each id's row of a table is largest at the next id, so
  * that the ids follow a known permutation. A kernel that reads too early shows as an id that comes twice. */
-
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
  * rest. A sequence alone has the bits that it has beside others. Faults that would show: a task that is left out or
  * takes another layer's weights, a cache row at the wrong position, a token that is fed back from another sequence.
  * Names and refusals: test_graph_llama_refused.c. */
-
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* test_graph_llama_refused.c - the ready-made graph of a Llama's step without its numbers: the names of its tasks, the
  * parts that attention leaves, and the descriptions and lenders that it refuses, each with its sentence, before
  * anything is added. */
-
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

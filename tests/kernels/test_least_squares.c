@@ -2,7 +2,6 @@
  * against the bound of rounding and against LAPACK's gels, the same bits, singular matrices, NaN, and refusals. Faults
  * that would show: a right-hand side that is transformed by another matrix's reflectors, a singular matrix that is not
  * reported. */
-
 #include <criterion/criterion.h>
 #include <lapacke.h>
 #include <math.h>

@@ -1,7 +1,6 @@
 /* test_qr.c - rondo_add_qr and rondo_add_qr_panel against LAPACK's ratios, for every form, layout and kernel. Batch,
  * padding and extreme numbers change nothing. Faults that would show: a norm that overflows, a reflector of another
  * matrix, a write into the padding. */
-
 #include <assert.h>
 #include <criterion/criterion.h>
 #include <lapacke.h>

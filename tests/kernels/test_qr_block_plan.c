@@ -1,6 +1,5 @@
 /* test_qr_block_plan.c - the kernel that factors by block columns holds the rows, with as few of its own as there are,
  * on chips that have its shared memory. Needs no GPU. */
-
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* test_qr_tile_apply_plan.c - plans that apply Q in a register tile keep what the kernel relies on (qr_tile_apply.cu),
  * for random matrices, and do not depend on the batch. Needs no GPU. */
-
 #include <criterion/criterion.h>
 #include <string.h>
 

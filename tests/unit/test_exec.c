@@ -1,7 +1,6 @@
 /* test_exec.c - runtimes, execs and slots on the host: replays and states, handles that are stale or foreign, what is
  * still open at close, waits with a time limit, and threads. Nothing is left in a pool. Pools that are too small:
  * test_exec_pools.c. */
-
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>
