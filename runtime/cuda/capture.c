@@ -1,9 +1,11 @@
-/* capture.c - third-party stream work becomes nodes: the user's callback runs once, while a stream captures into the
- * graph being built. What was enqueued is looked through in the end: memory allocation and host callbacks would break
- * the promise that a replay allocates nothing and calls nobody, so they are refused by name. */
+/* capture.c - see capture.h. The user's callback runs once, while a stream captures into the graph. Afterwards the
+ * captured nodes are inspected. Memory allocation and host callbacks are refused by name, since a replay promises to
+ * allocate nothing and to call no host function. */
+#include "capture.h"
+
 #include <string.h>
 
-#include "cuda_device.h"
+#include "cuda_failure.h"
 
 static const char *forbidden(int type) {
   switch (type) {
@@ -29,7 +31,7 @@ static rondo_status list_nodes(struct device *device, struct cu_graph *graph, si
   return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "instantiate: cuGraphGetNodes");
 }
 
-/* Every node; Rondo's own are all allowed. Child graphs go deeper behind their parents' nodes. */
+/* All nodes; those of Rondo are allowed. The nodes of a child graph are listed after those of its parent. */
 static rondo_status audit(struct device *device, struct cu_graph *graph, size_t used, const char **found,
                           size_t *index) {
   const struct driver *driver = &device->driver;
@@ -58,7 +60,7 @@ rondo_status capture_audit(struct device *device, struct cu_graph *graph, const 
 
 bool cuda_in_callback(struct device *device) { return atomic_load(&device->capturer) == (uintptr_t)pthread_self(); }
 
-/* The nodes that the next work on the stream would wait for, kept at the start of device->captured. */
+/* The nodes that the next work on the stream would wait for: to the start of device->captured. */
 static rondo_status read_leaves(struct device *device, const struct lane *lane, const char *task, size_t *leaf_count) {
   int capturing = 0;
   struct cu_graph_node *const *leaves = NULL;
@@ -99,7 +101,7 @@ rondo_status capture_into(struct device *device, const struct lane *lane, struct
   if (refused)
     status = status_set(RONDO_DEVICE_ERROR, "instantiate: task '%s': the callback returned %d", task, refused);
   if (status == RONDO_OK) status = read_leaves(device, lane, task, &captured->leaf_count);
-  /* Ended in any case, or the stream would capture for ever. The driver destroys the graph of a broken capture. */
+  /* In any case, or the stream would capture for ever. The driver destroys the graph of a broken capture. */
   struct cu_graph *ended = NULL;
   result = device_lost(device) ? CU_SUCCESS : driver->cuStreamEndCapture(lane->capture_stream, &ended);
   if (result != CU_SUCCESS && !ended) *graph = NULL;

@@ -1,24 +1,28 @@
-/* cuda_graph.c - a program becomes an executable graph: explicit kernel nodes with exactly the program's edges,
- * captured nodes for third-party work, and a node that publishes completion behind all of them where they do not
- * themselves.
+/* cuda_graph.c - see cuda_graph.h. The graph has a kernel node for each launch, with exactly the program's edges, and
+ * captured nodes for work of other libraries. If the last kernels do not publish completion, a node after them does.
  *
- * Everything a first launch would pay for is paid here: kernels are loaded, shared memory is opted into, the graph is
- * uploaded. A launch afterwards is one cuGraphLaunch: replay.c. */
+ * The costs of a first launch are paid here: kernels are loaded, shared memory is opted into, the graph is uploaded. A
+ * launch is then one cuGraphLaunch: cuda_replay.c. */
+#include "cuda_graph.h"
+
 #include <string.h>
 #include <time.h>
 
 #include "../cutter.h"
 #include "../kernels.h"
 #include "../own_thread.h"
-#include "cuda_device.h"
+#include "capture.h"
+#include "cuda_failure.h"
+#include "images.h"
+#include "launches.h"
 
 enum {
-  /* Of tasks that wait for nothing. Measured on an H200: each beyond the first costs 0.5 us in cuGraphLaunch, and a
-   * node in front of them 0.4 us on the device. */
+  /* The most nodes without predecessors. Measured on an H200: each beyond the first costs 0.5 us in cuGraphLaunch, and
+   * a node before them 0.4 us on the device. */
   BEGINNINGS_MOST = 2,
 };
 
-/* After which node a task is done. */
+/* The node after which a task is done. */
 struct exit {
   struct cu_graph_node *node;
   bool is_own_kernel;
@@ -26,14 +30,14 @@ struct exit {
   uint32_t node_count; /* of the graph once the task was captured; 0: it was not */
 };
 
-/* What a node waits for. */
+/* The predecessors of the node that is being added, and the kinds of its edges. */
 struct waits {
   struct cu_graph_node **nodes;
   struct cu_edge *edges;
   size_t count;
 };
 
-/* One instantiation on its way. The arrays have a place for each node of the program. */
+/* One instantiation in progress. The arrays have an entry for each node of the program. */
 struct build {
   struct device *device;
   const struct device_program *program;
@@ -41,13 +45,13 @@ struct build {
   struct exit *exits;
   struct waits waits;  /* of the node that is being added */
   const void **images; /* of exec->libraries */
-  struct exit begin;   /* in front of all others, if there is one */
+  struct exit begin;   /* a node before all others, if there is one */
   bool has_captures;
   bool is_published;  /* completion, by the nodes that end the graph */
   uint32_t end_count; /* of those nodes */
 };
 
-/* The memory of an exec, and of its build; without memory they only measure. */
+/* The memory of an exec, and of its build. Without memory they only measure. */
 static struct device_exec *cut_exec(struct cutter *cutter, const struct device_program *program) {
   struct device_exec *exec = cut(cutter, sizeof *exec), parts = {0};
   parts.libraries = cut(cutter, program->user_kernel_count * sizeof *parts.libraries);
@@ -105,7 +109,7 @@ static struct cu_edge edge_from(const struct build *build, const struct exit *ex
                   : (struct cu_edge){0};
 }
 
-/* One more node that the next one to be added waits for. */
+/* One more predecessor of the next node. */
 static void wait_for(struct build *build, const struct exit *before, bool is_own_kernel) {
   struct waits *waits = &build->waits;
   waits->nodes[waits->count] = before->node;
@@ -131,8 +135,8 @@ static rondo_status allow_shared_memory(const struct build *build, const char *t
                        task, shared_bytes);
 }
 
-/* A kernel that says itself that its clusters have more than the eight blocks that every chip can run is launched only
- * where it is allowed to (CUDA driver API, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED). */
+/* Each chip can run clusters of eight blocks. A kernel with larger clusters needs an attribute
+ * (CUDA driver API, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED). */
 static rondo_status allow_clusters(const struct build *build, const char *task, struct cu_kernel *kernel) {
   enum { PORTABLE_WIDTH = 8 };
   const struct driver *driver = &build->device->driver;
@@ -163,8 +167,8 @@ static rondo_status prepare_kernel(const struct build *build, const char *task, 
   return status == RONDO_OK ? allow_shared_memory(build, task, kernel, shared_bytes) : status;
 }
 
-/* A kernel must have as many parameters as there are arguments, each of the argument's size: what the driver is given
- * are addresses only. Rondo's own kernels take one struct. */
+/* The driver gets the addresses of parameters, without their number and sizes. So both are compared with those that the
+ * kernel has. Rondo's own kernels take one struct. */
 static rondo_status check_own_parameters(const struct build *build, const char *task, const struct op_launch *launch,
                                          struct cu_kernel *kernel) {
   size_t offset = 0, bytes = 0;
@@ -212,7 +216,7 @@ static rondo_status add_kernel_node(const struct build *build, const char *task,
   return add_node(build, task, &parameters, waits, exit);
 }
 
-/* Keeps the edges of a task that launches nothing. */
+/* For a task that launches nothing: keeps its edges. */
 static rondo_status add_empty_node(const struct build *build, const char *task, const struct waits *waits,
                                    struct exit *exit) {
   struct cu_node_parameters parameters;
@@ -223,20 +227,11 @@ static rondo_status add_empty_node(const struct build *build, const char *task, 
   return add_node(build, task, &parameters, &full, exit);
 }
 
-/* One of Rondo's own kernels, which take one struct by value. */
-void own_kernel_node(struct op_launch *launch, void **parameter, struct cu_kernel_node *kernel_node) {
-  *parameter = launch->parameters;
-  *kernel_node = (struct cu_kernel_node){.grid = {launch->grid[0], launch->grid[1], launch->grid[2]},
-                                         .block = {launch->block[0], launch->block[1], launch->block[2]},
-                                         .shared_bytes = launch->shared_bytes,
-                                         .parameters = parameter};
-}
-
 static rondo_status add_own_kernel(const struct build *build, const char *task, struct op_launch *launch,
                                    const struct waits *waits, struct exit *exit, struct cu_kernel **kernel_out) {
   struct cu_kernel *kernel = NULL;
   const char *function = "";
-  cu_result result = device_find_kernel(build->device, launch->kernel, &kernel, &function);
+  cu_result result = images_find_kernel(build->device, launch->kernel, &kernel, &function);
   if (result == CU_NOT_FOUND)
     return status_set(RONDO_INTERNAL, "instantiate: task '%s': no kernel '%s' for sm_%d in the library", task,
                       launch->kernel, build->device->chip.version);
@@ -272,7 +267,7 @@ static rondo_status add_operation(struct build *build, uint32_t index) {
 
 /* ---- The user's kernels ------------------------------------------------------------------------------------------ */
 
-/* The driver is given no length: what is neither a fatbin nor an ELF file it reads as text, up to a NUL. */
+/* The driver gets no length. It reads an image that is neither a fatbin nor an ELF file as text, up to a NUL. */
 static bool is_bounded(const struct user_work *work) {
   static const unsigned char fatbin[4] = {0x50, 0xed, 0x55, 0xba}, elf[4] = {0x7f, 'E', 'L', 'F'};
   if (work->image_bytes < sizeof elf) return false;
@@ -297,16 +292,6 @@ static rondo_status load_user_image(const struct build *build, const char *task,
   build->images[exec->library_count] = work->image;
   exec->libraries[exec->library_count++] = *library;
   return RONDO_OK;
-}
-
-void user_kernel_node(const struct device_node *node, void **parameters, struct cu_kernel_node *kernel_node) {
-  const struct user_work *work = node->user_work;
-  for (uint32_t i = 0; i < work->argument_count; i++)
-    parameters[i] = work->argument_bytes[i] ? node->call.data[i] : (void *)&node->call.data[i];
-  *kernel_node = (struct cu_kernel_node){.grid = {work->grid[0], work->grid[1], work->grid[2]},
-                                         .block = {work->block[0], work->block[1], work->block[2]},
-                                         .shared_bytes = work->shared_bytes,
-                                         .parameters = parameters};
 }
 
 static rondo_status add_user_kernel(const struct build *build, const struct device_node *node, struct exit *exit,
@@ -347,8 +332,8 @@ static rondo_status add_capture(struct build *build, const struct device_node *n
   return add_empty_node(build, node->call.task->name, &leaves, exit);
 }
 
-/* Once behind all captures: each would have the whole graph read again. Nodes are listed in the order in which they
- * were added, and so have a task; nothing but the sentence depends on it. */
+/* Once after all captures, since each look reads the whole graph. The driver lists nodes in the order in which they
+ * were added, which gives a node its task for the error text. */
 static rondo_status audit(const struct build *build) {
   const char *forbidden = NULL, *task = "";
   size_t index = 0;
@@ -396,8 +381,9 @@ static rondo_status add_begin(struct build *build) {
   return add_point(build, op_begin_kernel.name, (struct completion){0}, &build->begin);
 }
 
-/* A graph ends in one node: for each other end cuGraphLaunch of driver 580 takes longer, and from some number on it
- * allocates memory in every launch. That node publishes completion unless the ends do: then nobody waits for it. */
+/* A graph ends in one node. Each further last node makes cuGraphLaunch of driver 580 slower, and from some number on
+ * each launch allocates memory. The one node publishes completion unless the nodes before it do; then no wait depends
+ * on it. */
 static rondo_status add_done(struct build *build) {
   const struct device_program *program = build->program;
   if (build->is_published && build->end_count == 1) return RONDO_OK;
@@ -468,9 +454,9 @@ rondo_status cuda_exec_create(struct device *device, const struct device_program
   return status;
 }
 
-/* The host knew that the replay was done a little before its last node has ended: microseconds. What the lane holds
- * for longer is another exec's, and not waited for: it may hang. The driver frees what is still in flight once it has
- * ended (cuGraphExecDestroy). */
+/* The host sees the end of a replay some microseconds before its last node has ended. Longer work of the lane belongs
+ * to another exec and may hang, so it is not waited for. The driver frees a graph in flight once it has ended
+ * (cuGraphExecDestroy). */
 static cu_result wait_for_last_node(const struct device_exec *exec) {
   enum { WAIT_NS = 2 * 1000 * 1000, POLL_NS = 10 * 1000 };
   cu_result result = CU_NOT_READY;

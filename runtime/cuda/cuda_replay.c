@@ -1,14 +1,17 @@
-/* cuda_replay.c - launching an executable graph: into its lane, or into a stream of the caller's. */
+/* cuda_replay.c - see cuda_replay.h. A launch goes into the lane's stream, or into a stream of the caller's, in order
+ * with the lane. */
+#include "cuda_replay.h"
+
 #include <sched.h>
 
 #include "../own_thread.h"
-#include "cuda_device.h"
+#include "cuda_failure.h"
+#include "heartbeat.h"
 
 /* ---- Turns ------------------------------------------------------------------------------------------------------- */
 
-/* A launch in the caller's stream is five calls, between which no other thread may launch in the lane: its replay would
- * be in order with neither what is before nor what is behind. Launches in the lane itself do not wait for each other.
- */
+/* A launch in the caller's stream is five calls. Between them no other thread may launch in the lane, since the order
+ * of the two replays would be undefined. Launches in the lane itself do not wait for each other. */
 enum { ALONE = 1 << 30 };
 
 static void enter(struct lane *lane) {
@@ -31,7 +34,8 @@ static void leave_alone(struct lane *lane) {
 
 /* ---- Notices ----------------------------------------------------------------------------------------------------- */
 
-/* Asked and counted before the launch: as soon as the replay's end can be seen, another thread may hold the slot. */
+/* The notice is looked at and counted before the launch: once the end of the replay can be seen, another thread may
+ * hold the slot. */
 static struct notice *notice_begin(const struct device_exec *exec) {
   struct notice *notice = exec->notice;
   if (!notice || !notice->is_wanted) return NULL;
@@ -39,10 +43,11 @@ static struct notice *notice_begin(const struct device_exec *exec) {
   return notice;
 }
 
-/* By a thread of the driver's, behind the replay in the lane's order. */
+/* A thread of the driver's calls it, after the replay in the order of the lane. */
 static void send_notice(void *notice) { notice_send(notice); }
 
-/* The first one of a device may start the thread that runs them all; until it has returned, any may be the first. */
+/* The first call of a device may start the driver's thread for all of them. Until it has returned, any call may be the
+ * first. */
 static cu_result launch_send(struct device *device, const struct lane *lane, struct notice *notice) {
   if (atomic_load_explicit(&device->has_noticed, memory_order_acquire))
     return device->driver.cuLaunchHostFunc(lane->stream, send_notice, notice);
@@ -54,8 +59,8 @@ static cu_result launch_send(struct device *device, const struct lane *lane, str
   return result;
 }
 
-/* Of a replay that runs, unless its launch was refused: then nobody is to be told. That nobody will be told of a
- * replay's end cannot be taken back. */
+/* `launched`: the status of the replay's launch. A replay that was refused sends no notice. A replay that runs cannot
+ * be taken back, so if its notice fails, the device is lost. */
 static rondo_status notice_launch(struct device *device, struct lane *lane, struct notice *notice,
                                   rondo_status launched) {
   if (!notice) return launched;
@@ -87,8 +92,8 @@ static rondo_status launch_in_lane(struct device_exec *exec) {
   return status;
 }
 
-/* Behind what the lane holds, before what it will hold. A call that fails after the launch leaves that order broken,
- * and a replay on its way that the caller takes for refused: nothing after it can be trusted. */
+/* After all work of the lane so far, before all later work. If a call fails after the launch, that order is broken and
+ * a replay runs that the caller takes for refused: so the device is lost. */
 static rondo_status launch_between(struct device_exec *exec, struct cu_stream *stream) {
   struct device *device = exec->device;
   const struct driver *driver = &device->driver;

@@ -1,22 +1,26 @@
-/* heartbeat.c - keep_warm: what falls asleep between replays is above all the processor core that starts them, with its
- * clock, its caches and the driver's code in them, and then the GPU. A thread on that same core launches a graph of one
- * tiny kernel whenever no replay came by lately, on a stream of its own, so that no replay waits for it. It beats in
- * the first lane, whichever the replays are in: what it keeps awake is the core and the whole GPU.
+/* heartbeat.c - see heartbeat.h. Between replays the processor core that launches them falls asleep, with its clock and
+ * its caches, and then the GPU. A thread on the same core launches a graph of one tiny kernel whenever there was no
+ * replay lately. It has a stream of its own, so no replay waits for it. It beats in the first lane, whichever lane the
+ * replays are in, since it keeps the core and the whole GPU awake.
  *
  * Measured on an H200: after 10 ms and 100 ms of idleness a replay takes 17 and 35 us; with a beat every 200 us 6 and
  * 7 us; with one every millisecond 8 and 11 us; with beats from another core as long as with none. */
+#include "heartbeat.h"
+
 #include <assert.h>
 #include <sched.h>
 #include <time.h>
 
 #include "../own_thread.h"
-#include "cuda_device.h"
+#include "cuda_failure.h"
+#include "cuda_graph.h"
+#include "lanes.h"
 
 enum {
   PERIOD_NS = 200 * 1000,
   PATIENCE_BEATS = 10,
-  /* Behind a kernel that hangs beats would fill the driver's queue, and then block in it, so now and then one is sent
-   * only if those before it have ended. Not each time: a look costs the replays as much as a beat. */
+  /* After a kernel that hangs, beats would fill the driver's queue and then block. So each 32nd beat is sent only if
+   * those before it have ended. Not each beat: the question costs the replays as much as a beat. */
   BEATS_A_LOOK = 32,
 };
 
@@ -26,7 +30,7 @@ void heartbeat_follow(struct device *device) {
   atomic_fetch_add_explicit(&heartbeat->replays, 1, memory_order_relaxed);
 }
 
-/* Where that is not allowed the thread stays where it is: keep_warm is then less use, and no error. */
+/* If the system refuses, the thread stays where it is. keep_warm helps less then, and there is no error. */
 static void move_to(int core) {
   cpu_set_t set;
   if (core < 0 || core >= CPU_SETSIZE) return;
@@ -60,7 +64,7 @@ static void *beat(void *argument) {
     replays = seen;
     nanosleep(&(struct timespec){.tv_nsec = PERIOD_NS}, NULL);
   }
-  /* The last beat mostly ends at once. One that does not is destroyed on its way, as any replay is. */
+  /* The last beat mostly ends at once. A beat that does not is destroyed in flight, as any replay is. */
   for (int i = 0; i < PATIENCE_BEATS && !device_lost(device); i++) {
     if (device_query(device, heartbeat->stream) != CU_NOT_READY) break;
     nanosleep(&(struct timespec){.tv_nsec = PERIOD_NS}, NULL);
@@ -103,7 +107,7 @@ static void clean_up(struct device *device) {
   heartbeat->exec = NULL;
 }
 
-/* The driver may hold a launch up for ever where a kernel that hangs has filled its queue. */
+/* The driver may hold up a launch for ever after a kernel that hangs has filled its queue. */
 static bool has_ended(struct device *device) {
   enum { PATIENCE_S = 1 };
   pthread_t thread = device->heartbeat.thread;

@@ -1,15 +1,17 @@
-/* lanes.c - the lanes of a GPU: streams, and where a lane wants multiprocessors of its own, green contexts.
+/* lanes.c - see lanes.h. A lane is a stream and, if it wants multiprocessors of its own, a green context.
  *
- * A green context is the device's primary context with a part of its multiprocessors: memory, kernels and events are
- * the same, and a kernel node that names it runs there. The driver splits the device once, into equal groups, and makes
- * a context of any of them; what it has split it does not split again. So there is one split into the smallest groups,
- * of which each lane takes as many as it needs, and the last context has the rest.
+ * A green context is the device's primary context with a part of its multiprocessors. Memory, kernels and events are
+ * the same, and a kernel node that names the green context runs on its multiprocessors. The driver splits the device
+ * into equal groups, makes a context of any number of them, and does not split a part again. So the device is split
+ * once, into the smallest groups. Each lane takes the groups that it needs, and the last context has the rest.
  *
  * Measured on an H200, whose 132 multiprocessors make 15 groups of 8 and a rest of 12: beside kernels that fill all
- * others a replay in 8 of its own takes what it takes alone. */
+ * other multiprocessors, a replay on 8 of its own takes as long as alone. */
+#include "lanes.h"
+
 #include <string.h>
 
-#include "cuda_device.h"
+#include "cuda_failure.h"
 
 enum { GROUPS_MOST = 128 };
 

@@ -1,6 +1,9 @@
-/* rebind.c - new addresses for a kernel node of an executable graph. Kernels and launch shapes stay: which ones they
- * are does not depend on addresses. Measured on an H200: 0.3 us for each node. */
-#include "cuda_device.h"
+/* rebind.c - see rebind.h. Kernels and launch shapes stay, since their choice does not depend on addresses. Measured on
+ * an H200: 0.3 us for each node. */
+#include "rebind.h"
+
+#include "cuda_failure.h"
+#include "launches.h"
 
 static rondo_status set_parameters(struct device_exec *exec, const struct launch_node *launch,
                                    struct cu_kernel_node *kernel_node, const char *task) {

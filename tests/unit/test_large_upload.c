@@ -7,7 +7,7 @@
 
 #include "../support.h"
 
-/* As in runtime/cuda/upload.c: pieces, what is asked of the driver first, the most of a copy, and all of the staging.
+/* As in runtime/cuda/staging.c: pieces, what is asked of the driver first, the most of a copy, and all of the staging.
  */
 enum { PIECE = 32 << 10, DIRECT = 1 << 20, COPY = 4 << 20, STAGING = 16 << 20 };
 enum { ROOM = 24 << 20, MARGIN = 3, FILL = 0x5a };

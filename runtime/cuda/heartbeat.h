@@ -1,0 +1,12 @@
+/* heartbeat.h - keeps an idle GPU awake: see heartbeat.c. */
+#ifndef RONDO_HEARTBEAT_H
+#define RONDO_HEARTBEAT_H
+
+#include "cuda_device.h"
+
+rondo_status cuda_keep_warm(struct device *device, bool on);
+
+/* The calling thread has launched a replay: beats come from its core, and none is due now. */
+void heartbeat_follow(struct device *device);
+
+#endif

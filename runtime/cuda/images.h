@@ -1,0 +1,16 @@
+/* images.h - the device code of the library, loaded for one device. The context is current for all functions. */
+#ifndef RONDO_IMAGES_H
+#define RONDO_IMAGES_H
+
+#include "cuda_device.h"
+
+/* Loads one image, which every graph may need. All images are for the same chips, so RONDO_NO_DEVICE means that there
+ * is no code for this chip. */
+rondo_status images_load_first(struct device *device);
+void images_unload(struct device *device);
+
+/* Looks a kernel up, and loads its image the first time. CU_NOT_FOUND if no image has the kernel. *function is the
+ * driver's function that failed. The caller holds the device's lock, or opens the device. */
+cu_result images_find_kernel(struct device *device, const char *name, struct cu_kernel **kernel, const char **function);
+
+#endif
