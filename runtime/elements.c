@@ -1,13 +1,39 @@
-/* elements.c - see elements.h. */
+/* elements.c - see elements.h. The elements of a view are a lattice: blocks of blocks of elements. Each level has a
+ * count and a stride. Levels that are dense together are one level, so a row of elements is a level of stride 1.
+ *
+ * Example: a root [4, 12] with two views. `a` has rows 0 to 2 of columns 1 to 4. It begins at element 1; its levels,
+ * count x stride, are 3 x 12 and 4 x 1. `b` is a view of the reshape [4, 2, 6]: columns 3 and 9 of rows 1 and 2. It
+ * begins at element 15 and has one level, 4 x 6. Both have the elements marked *.
+ *
+ *     column   0  1  2  3  4  5  6  7  8  9 10 11
+ *     row 0    .  a  a  a  a  .  .  .  .  .  .  .
+ *     row 1    .  a  a  *  a  .  .  .  .  b  .  .
+ *     row 2    .  a  a  *  a  .  .  .  .  b  .  .
+ *     row 3    .  .  .  .  .  .  .  .  .  .  .  .
+ *
+ * First the boxes are compared. `a` fills its box, but the box of `b` is columns 3 to 9, which has more elements than
+ * `b`. So the lattices are compared, from the outermost level inwards. `distance` is the number of elements from the
+ * first of `a` to the first of `b`, here 14.
+ *
+ * 1. The outer strides are 12 and 6, and 6 divides 12. So `b` is cut into groups of 12 elements; its levels are then
+ *    2 x 12 and 2 x 6.
+ * 2. The outer strides are equal now. Block j of `b` can meet blocks j + 1 and j + 2 of `a` only, since
+ *    14 = 1 * 12 + 2. For each of the two, the inner levels are compared:
+ *
+ *        block 1 of a    13 14 15 16                   4 x 1
+ *        block 0 of b          15 .. .. .. .. .. 21    2 x 6, distance 14 - 12 = 2
+ *
+ * 3. If neither stride divides the other, each block of one is compared with all of the other, until the pattern
+ *    repeats. */
 #include "elements.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* ---- Where they lie ---------------------------------------------------------------------------------------------- */
+/* ---- Lattices ---------------------------------------------------------------------------------------------------- */
 
-/* Blocks of blocks of elements, from the outermost to the innermost; a block reaches no further than the stride around
- * it. The outermost is two levels while it is cut into groups. */
+/* Levels from the outermost to the innermost. A block ends before the stride of the level around it. While a lattice is
+ * cut into groups its outermost level is two. */
 enum { LEVELS_MOST = RONDO_MAX_RANK + 1 };
 struct lattice {
   uint32_t levels;
@@ -32,8 +58,9 @@ static struct lattice lattice_of(const struct tensor *tensor) {
 
 /* ---- The box ----------------------------------------------------------------------------------------------------- */
 
-/* From the innermost level to the outermost, each is laid along the outermost dimension of the root whose stride
- * divides its own. What it does not find room for there makes that dimension whole and goes on in the next. */
+/* Each level, from the innermost outwards, lies along the outermost dimension of the root whose stride divides the
+ * level's. If it reaches beyond that dimension, the box has the whole dimension, and the level goes on in the next one
+ * outwards. */
 void elements_find_box(struct tensor *tensor, const struct tensor *root) {
   struct box *box = &tensor->box;
   int64_t elements = 1, rest = tensor->first;
@@ -80,8 +107,7 @@ static int64_t floor_of(int64_t value, int64_t divisor) { return value / divisor
 
 static bool overlap(const struct lattice *a, const struct lattice *b, int64_t distance);
 
-/* Blocks of both begin every `stride` elements: block i of a can meet block j of b where i - j is one of two numbers.
- */
+/* Both have the same outer stride: block i of a can meet block j of b only if i - j is one of two numbers. */
 static bool overlap_in_step(const struct lattice *a, const struct lattice *b, int64_t distance) {
   int64_t stride = a->level[0].stride;
   struct lattice a_block = block_of(a), b_block = block_of(b);
@@ -92,7 +118,7 @@ static bool overlap_in_step(const struct lattice *a, const struct lattice *b, in
   return false;
 }
 
-/* b's blocks, of which several fit into one of a's strides, are cut into groups as long as that; some may be left. */
+/* b's stride divides a's: b's blocks become groups as long as a's stride, and perhaps a rest. */
 static bool overlap_in_groups(const struct lattice *a, const struct lattice *b, int64_t distance) {
   int64_t stride = a->level[0].stride, per_group = stride / b->level[0].stride;
   assert(per_group);
@@ -115,8 +141,9 @@ static int64_t common_divisor(int64_t a, int64_t b) {
   return a;
 }
 
-/* Each of a's blocks with all of b. Where b's stride divides the way between two of them they meet the same, or less
- * where b begins or ends within one: as only the first and the last can be. */
+/* Compares each block of a with all of b. Two blocks of a whose distance b's stride divides meet b alike, unless b
+ * begins or ends within one of them, which only the first and the last block can be. So the blocks up to the first
+ * repetition are enough. */
 static bool overlap_block_by_block(const struct lattice *a, const struct lattice *b, int64_t distance) {
   int64_t stride = a->level[0].stride, b_stride = b->levels ? b->level[0].stride : stride;
   int64_t first = floor_of(distance, stride), last = floor_of(distance + last_of(b), stride);
@@ -129,7 +156,7 @@ static bool overlap_block_by_block(const struct lattice *a, const struct lattice
   return false;
 }
 
-/* Has b, which begins `distance` elements behind a, an element of a's? */
+/* Do a and b share an element? b begins `distance` elements after a. */
 static bool overlap(const struct lattice *a, const struct lattice *b, int64_t distance) {
   int64_t a_stride = a->levels ? a->level[0].stride : 0, b_stride = b->levels ? b->level[0].stride : 0;
   int64_t b_last = last_of(b);
@@ -158,7 +185,7 @@ bool elements_equal(const struct tensor *a, const struct tensor *b) {
          memcmp(a_lattice.level, b_lattice.level, sizeof a_lattice.level) == 0;
 }
 
-/* ---- One by one -------------------------------------------------------------------------------------------------- */
+/* ---- Single elements --------------------------------------------------------------------------------------------- */
 
 int64_t elements_at(const struct tensor *tensor, int64_t index) {
   int64_t at = tensor->first;

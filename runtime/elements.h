@@ -1,6 +1,6 @@
-/* elements.h - which elements of its root a tensor, a view or a reshape has. Nobody needs more than the box where
- * `is_box` says that it is all; what is here is exact for the others too. Elements are counted in the order of memory,
- * from the root's first. */
+/* elements.h - the elements of its root that a tensor, a view or a reshape has. If `is_box` is true, they are all
+ * elements of its box, and the box is enough. These functions are exact for all others too. Elements are counted in the
+ * order of memory, from the root's first. */
 #ifndef RONDO_ELEMENTS_H
 #define RONDO_ELEMENTS_H
 
@@ -16,12 +16,12 @@ static inline bool boxes_overlap(const struct box *a, const struct box *b) {
 }
 
 bool elements_overlap(const struct tensor *a, const struct tensor *b);
-/* Are they the same? May be false for equal sets in different shapes, of which one is no box. */
+/* Do both have the same elements? May be false for equal sets of different shapes if one is no box. */
 bool elements_equal(const struct tensor *a, const struct tensor *b);
 
-/* Where element `index` of the tensor lies. */
+/* The position of element `index` of the tensor in the root. */
 int64_t elements_at(const struct tensor *tensor, int64_t index);
-/* How many elements from `at` on lie one behind the other in the tensor; 0 if it has not that one. */
+/* The number of elements of the tensor from position `at` on without a gap; 0 if it does not have that element. */
 int64_t elements_run(const struct tensor *tensor, int64_t at);
 
 #endif

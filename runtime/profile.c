@@ -1,12 +1,13 @@
-/* profile.c - how long each task takes. Every node of an exec becomes a program of its own, of the node and a tiny copy
- * behind it, which is launched in the exec's lane; what it takes longer than the tiny copy alone is the node's time.
- * The copy is there so that all programs end alike, whatever publishes completion, and so that a node is measured as
- * what it is in a replay: something that another kernel waits for.
+/* profile.c - rondo_profile: the time of each task. Each node of an exec becomes a program of its own: the node, and
+ * after it a tiny copy. The program is launched in the exec's lane. The node's time is the program's time less that of
+ * the tiny copy alone. With the copy all programs end alike, whatever publishes completion, and another kernel waits
+ * for the node, as in a replay.
  *
- * Timed by the host's clock, from the launch until the host sees the end, as a replay is. The programs have memory of
- * their own, besides the pools; the exec's slots are touched by whole replays only. */
+ * The host's clock times a launch until the host sees its end, as for a replay. The programs have memory of their own,
+ * besides the pools; only whole replays touch the exec's slots. */
 #include <inttypes.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,20 +17,20 @@
 #include "kernels.h"
 #include "ownership.h"
 #include "program.h"
-#include "report/report.h"
 #include "slot.h"
+#include "traffic.h"
 #include "waiting.h"
 
 enum {
   PASSES = 20,
   TINY_BYTES = 8,
   COUNTS_BYTES = COMPLETION_WORDS * 8,
-  SPIN_NS = 5 * 1000 * 1000, /* then rondo_wait's way will do, even where that sleeps */
+  SPIN_NS = 5 * 1000 * 1000, /* a longer wait may sleep, as rondo_wait does */
 };
 static const uint64_t copy_bytes_wanted = UINT64_C(256) << 20;
 static const uint64_t timeout_ns = UINT64_C(120) * 1000 * 1000 * 1000;
 
-/* The tiny copy, and in front of it what is measured, if there is something. */
+/* The measured node, if there is one, and after it the tiny copy. */
 struct program {
   struct slot slot; /* what it is launched with */
   struct device_node nodes[2];
@@ -68,14 +69,14 @@ static void copy_describe(struct copy *copy, const char *name, uint64_t bytes, u
   copy->data[1] = memory + stride;
 }
 
-/* What a program measures; its task is NULL in that of the tiny copy alone. */
+/* The node that a program measures. Its task is NULL in the program of the tiny copy alone. */
 static struct device_node measured_node(const struct profile *p, uint32_t index) {
   if (index < p->exec->program.node_count) return p->exec->program.nodes[index];
   bool is_large = index > p->exec->program.node_count;
   return (struct device_node){.call = {.task = is_large ? &p->large.task : NULL, .data = p->large.data}};
 }
 
-/* How much there is of everything, but nothing of it. */
+/* Only the counts of a program. */
 static struct device_program program_counts(const struct profile *p, uint32_t index) {
   struct device_node measured = measured_node(p, index);
   const struct op_task *task = measured.call.task;
@@ -130,7 +131,8 @@ static rondo_status programs_create(struct profile *p) {
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-/* Without memory it only measures. The programs come first: their slots are aligned further than a cutter aligns. */
+/* Without memory it only measures. The programs come first, since their slots need a larger alignment than a cutter
+ * gives. */
 static void cut_host(struct cutter *cutter, struct profile *p) {
   const struct device_ops *ops = p->exec->runtime->ops;
   uint64_t build_bytes = 0;
@@ -147,7 +149,7 @@ static void cut_host(struct cutter *cutter, struct profile *p) {
   p->build_memory = cut(cutter, build_bytes);
 }
 
-/* Where there is no memory for the large copy, all else is measured. */
+/* Without memory for the large copy, all else is measured. */
 static rondo_status take_large(struct profile *p, uint64_t bytes) {
   rondo_runtime *runtime = p->exec->runtime;
   p->large_memory = (struct device_memory){.device_bytes = 2 * bytes};
@@ -190,7 +192,8 @@ static void give_all(struct profile *p) {
 
 /* ---- Time -------------------------------------------------------------------------------------------------------- */
 
-/* Sleeping between looks would be measured too. */
+/* A wait of its own: wait_until of waiting.h may sleep after 50 us, or at once with RONDO_WAIT_BLOCK, and the time
+ * until a sleeper wakes would be measured too. It takes over after SPIN_NS. */
 static rondo_status wait_awake(const struct profile *p, struct slot *slot) {
   for (uint64_t begin_ns = now_ns(); !slot_done(slot);) {
     uint64_t waited_ns = now_ns() - begin_ns;
@@ -213,7 +216,7 @@ static uint64_t *times_of(const struct profile *p, uint32_t program) {
   return p->times + (size_t)program * p->pass_count;
 }
 
-/* A whole replay, then all programs one by one. The first pass is not kept: its place is taken by the next. */
+/* A whole replay, then all programs one by one. The times of the first pass are overwritten by the next. */
 static rondo_status run_pass(const struct profile *p, uint32_t place) {
   rondo_status status = time_launch(p, p->slot, &times_of(p, p->program_count)[place]);
   for (uint32_t i = 0; i < p->program_count && status == RONDO_OK; i++)
@@ -241,7 +244,7 @@ static uint64_t median(const struct profile *p, uint32_t program) {
   return times[p->pass_count / 2];
 }
 
-/* ---- What it comes to -------------------------------------------------------------------------------------------- */
+/* ---- Results ---------------------------------------------------------------------------------------------------- */
 
 static bool is_across_the_bus(const rondo_runtime *runtime, const void *address) {
   uintptr_t offset = (uintptr_t)address - (uintptr_t)runtime->pinned_pool.base;
@@ -251,7 +254,7 @@ static bool is_across_the_bus(const rondo_runtime *runtime, const void *address)
 static void fill_bytes(const struct profile *p, uint32_t node, rondo_task_profile *task) {
   const struct op_call *call = &p->programs[node].nodes[0].call;
   for (uint32_t i = 0; i < call->task->operand_count; i++) {
-    struct report_traffic traffic = report_operand_traffic(call->task, i);
+    struct traffic traffic = traffic_of_operand(call->task, i);
     bool is_bus = is_across_the_bus(p->exec->runtime, call->data[i]);
     *(is_bus ? &task->bus_bytes : &task->bytes) += traffic.read_bytes + traffic.written_bytes;
   }
@@ -264,7 +267,7 @@ static void fill_tasks(const struct profile *p, uint64_t launch_ns, rondo_task_p
     const struct op *op = node->call.task->op;
     rondo_task_profile *task = &tasks[n];
     uint64_t time_ns = median(p, n);
-    *task = (rondo_task_profile){.operation = report_operation(op, node->user_work)};
+    *task = (rondo_task_profile){.operation = operation_name(op, node->user_work)};
     memcpy(task->name, p->exec->program.names[n], sizeof task->name);
     if (op != &op_join && time_ns > launch_ns) task->time_ns = time_ns - launch_ns; /* a join launches nothing */
     for (uint32_t i = 0; i < node->predecessor_count; i++) {
@@ -295,7 +298,7 @@ static void fill_all(const struct profile *p, uint64_t copy_bytes, rondo_task_pr
 
 /* ---- The slots, and the call ------------------------------------------------------------------------------------- */
 
-/* Of the other slots, all that are held afterwards if `holds`, else none. */
+/* Holds all other slots, or gives them back. */
 static rondo_status hold_others(rondo_exec *exec, const struct slot *own, bool holds) {
   for (uint32_t s = 0; s < exec->slots.count; s++) {
     struct slot *slot = &exec->slots.items[s];
@@ -322,7 +325,8 @@ static bool is_in_flight(const rondo_exec *exec) {
   return false;
 }
 
-/* The execs of a lane share their temporaries with this one: until lane_give no warm replay comes between its tasks. */
+/* The execs of a lane share their temporaries: until lane_give no other exec's replay may come between the tasks of
+ * this one. */
 static rondo_status lane_take(const rondo_exec *exec) {
   struct lane_arena *arena = &exec->runtime->arenas[exec->lane];
   pthread_mutex_lock(&exec->runtime->lock);
@@ -353,7 +357,7 @@ static rondo_status measure(struct profile *p, const rondo_profile_options *opti
   rondo_status status = take_large(p, copy_bytes);
   if (status == RONDO_OK) status = take_all(p);
   if (status == RONDO_OK) {
-    pthread_mutex_lock(&p->exec->runtime->lock); /* the nodes' addresses are the exec's, as rebinding changes them */
+    pthread_mutex_lock(&p->exec->runtime->lock); /* a binding changes the same addresses */
     program_address(p->exec, p->slot);
     pthread_mutex_unlock(&p->exec->runtime->lock);
     status = programs_create(p);
@@ -386,7 +390,7 @@ static rondo_status profile(struct profile *p, const rondo_profile_options *opti
   uint64_t copy_bytes = options && options->copy_bytes ? options->copy_bytes : copy_bytes_wanted;
   p->program_count = p->exec->program.node_count + 1;
   status = measure(p, options, copy_bytes);
-  char cause[512] = ""; /* what is done now may fail too, and leave its own text */
+  char cause[512] = ""; /* the calls below may fail too, with a text of their own */
   if (status == RONDO_OK)
     fill_all(p, copy_bytes, tasks, totals);
   else

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../floats.h"
 #include "../planner.h"
 #include "../text.h"
 
@@ -111,33 +110,4 @@ const char *report_bytes(uint64_t bytes, char text[BYTES_TEXT]) {
   else
     snprintf(text, BYTES_TEXT, "%" PRIu64 ".%02" PRIu64 " %s", whole, hundredths, units[unit]);
   return text;
-}
-
-static uint64_t touched_bytes(const struct op_task *task, uint32_t index, rondo_access access) {
-  const struct op_operand *operand = &task->operands[index];
-  if (!(operand->access & access)) return 0;
-  bool knows = task->op && task->op->touched_elements;
-  const struct floats floats = floats_default();
-  int64_t elements = knows ? task->op->touched_elements(task, index, access) : op_elements(operand);
-  floats_set(floats);
-  return (uint64_t)elements * rondo_dtype_bits(operand->dtype) / 8;
-}
-
-struct report_traffic report_operand_traffic(const struct op_task *task, uint32_t index) {
-  if (!task->operands[index].present) return (struct report_traffic){0};
-  return (struct report_traffic){touched_bytes(task, index, RONDO_READ), touched_bytes(task, index, RONDO_WRITE)};
-}
-
-struct report_traffic report_traffic(const struct op_task *task) {
-  struct report_traffic all = {0};
-  for (uint32_t i = 0; i < task->operand_count; i++) {
-    struct report_traffic traffic = report_operand_traffic(task, i);
-    all.read_bytes += traffic.read_bytes;
-    all.written_bytes += traffic.written_bytes;
-  }
-  return all;
-}
-
-const char *report_operation(const struct op *op, const struct user_work *work) {
-  return op ? op->name : work->capture ? "capture" : "kernel";
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "../plan.h"
+#include "../traffic.h"
 
 struct report {
   FILE *file;
@@ -33,15 +34,6 @@ const char *report_bytes(uint64_t bytes, char text[BYTES_TEXT]);
 /* How much of a name tells its group: "layer3" of "layer3.query.scale", "layers.3" of "layers.3.query"; 0: none. */
 size_t report_group_length(const char *name);
 const char *report_short_name(const char *name); /* what is behind it and its dot */
-
-/* Reads and writes of one operand, dense, or of all of them: what the task has to move if it looks at all that it may
- * touch by the shapes alone. */
-struct report_traffic {
-  uint64_t read_bytes, written_bytes;
-};
-struct report_traffic report_operand_traffic(const struct op_task *task, uint32_t operand);
-struct report_traffic report_traffic(const struct op_task *task);
-const char *report_operation(const struct op *op, const struct user_work *work);
 
 /* report_groups.c: tasks by the beginnings of their names, and groups that are alike: as many tasks, with the same ends
  * of names, operations and bytes, in the same order. */

@@ -216,13 +216,13 @@ static void write_tensor_row(const struct drawing *d, uint32_t group, const stru
 static void write_task_rows(const struct drawing *d, uint32_t group, const struct task *task) {
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task op_task = graph_op_task(d->graph, task, operands);
-  struct report_traffic traffic = report_traffic(&op_task);
+  struct traffic traffic = traffic_of(&op_task);
   char end[128], in[BYTES_TEXT], out[BYTES_TEXT];
   write_row(d->file, "<b>", short_name(d, group, task->name), "</b>");
   if (!d->is_detailed) return;
   snprintf(end, sizeof end, ": reads %s, writes %s</font>", report_bytes(traffic.read_bytes, in),
            report_bytes(traffic.written_bytes, out));
-  write_row(d->file, "<font color=\"#555555\" point-size=\"9\">", report_operation(task->op, task->user_work), end);
+  write_row(d->file, "<font color=\"#555555\" point-size=\"9\">", operation_name(task->op, task->user_work), end);
   for (uint32_t i = 0; i < task->operand_count; i++) {
     if (task->tensors[i] == NO_TENSOR) continue;
     const struct tensor *tensor = &d->graph->tensors[task->tensors[i]];

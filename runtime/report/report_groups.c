@@ -46,7 +46,7 @@ static uint32_t find_group(struct report_groups *groups, const struct work *work
 static uint64_t hash_task(const rondo_graph *graph, const struct task *task, size_t name_length, uint64_t hash) {
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task op_task = graph_op_task(graph, task, operands);
-  struct report_traffic traffic = report_traffic(&op_task);
+  struct traffic traffic = traffic_of(&op_task);
   hash = hash_bytes(hash, task->name + name_length, strlen(task->name + name_length) + 1);
   hash = hash_bytes(hash, &task->op, sizeof task->op);
   hash = hash_bytes(hash, &traffic.read_bytes, sizeof traffic.read_bytes);

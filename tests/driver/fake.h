@@ -83,7 +83,7 @@ struct fake {
 
 extern struct fake fake;
 
-/* ---- Calls: fake_driver.c ---------------------------------------------------------------------------------------- */
+/* ---- Calls: fake_calls.c ----------------------------------------------------------------------------------------- */
 
 /* Every entry point begins with CALL or ENDING_CALL, which take the lock until it returns. An injected failure returns
  * at once from a CALL; an ENDING_CALL does its work and returns call.later, so that no handle outlives its end. */
@@ -118,7 +118,7 @@ void object_end(const void *handle);
 uint32_t objects_live(char *text, size_t bytes);
 void objects_reset(void);
 
-/* ---- Device and context: fake_driver.c --------------------------------------------------------------------------- */
+/* ---- Device and context: fake_calls.c ---------------------------------------------------------------------------- */
 
 bool device_exists(cu_device device);
 void primary_retain(void);

@@ -1,4 +1,4 @@
-/* fake_driver.c - the fake CUDA driver's door: how its functions are found, what every call goes through (counting,
+/* fake_calls.c - the fake CUDA driver's door: how its functions are found, what every call goes through (counting,
  * injected failures, the sticky error), device and context; and the table by which tests steer it. */
 #include "fake_driver.h"
 
