@@ -55,13 +55,13 @@ rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint6
   struct any any = {.execs = execs, .exec_count = exec_count};
   if (!execs || !exec_count || !slot)
     return status_set(RONDO_INVALID_ARGUMENT, "rondo_wait_any: the %s",
-                      slot ? "execs are NULL, or none" : "slot's address is NULL");
+                      slot ? "execs are NULL, or their count is 0" : "slot's address is NULL");
   for (uint32_t e = 0; e < exec_count; e++) {
     rondo_status status = exec_check(execs[e], "rondo_wait_any");
     if (status != RONDO_OK) return status;
     if (execs[e]->runtime != execs[0]->runtime)
-      return status_set(RONDO_INVALID_ARGUMENT, "rondo_wait_any: exec %" PRIu32 " is of another runtime than exec 0",
-                        e);
+      return status_set(RONDO_INVALID_ARGUMENT,
+                        "rondo_wait_any: exec %" PRIu32 " belongs to another runtime than exec 0", e);
   }
   const rondo_runtime *runtime = execs[0]->runtime;
   rondo_status status = timeout_ns ? runtime_check_outside(runtime, "rondo_wait_any") : RONDO_OK;
@@ -73,8 +73,7 @@ rondo_status rondo_wait_any(rondo_exec *const *execs, uint32_t exec_count, uint6
                                   .may_be_long = true};
   if (status == RONDO_OK) status = wait_until(&waiting, timeout_ns);
   if (status == RONDO_TIMEOUT)
-    return status_set(status, "rondo_wait_any: no replay that was not told of before was done after %" PRIu64 " ns",
-                      timeout_ns);
+    return status_set(status, "rondo_wait_any: no further replay ended within %" PRIu64 " ns", timeout_ns);
   if (status == RONDO_OK) *slot = any.slot;
   return status;
 }
@@ -104,7 +103,7 @@ rondo_status rondo_acquire_within(rondo_exec *exec, uint64_t timeout_ns, rondo_s
                                   .may_be_long = true};
   if (status == RONDO_OK) status = wait_until(&waiting, timeout_ns);
   if (status == RONDO_TIMEOUT)
-    return status_set(status, "rondo_acquire_within: no slot was free after %" PRIu64 " ns: the exec has %" PRIu32,
+    return status_set(status, "rondo_acquire_within: no slot became free within %" PRIu64 " ns: the exec has %" PRIu32,
                       timeout_ns, exec->slots.count);
   if (status == RONDO_OK) *slot = free_slot.slot;
   return status;

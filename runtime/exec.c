@@ -17,12 +17,11 @@ rondo_status exec_tensor_check(const rondo_exec *exec, rondo_tensor tensor, uint
                                const char *expected, const char *function) {
   if (!tensor.serial) return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor is absent (all zeros)", function);
   if (tensor.serial != exec->graph_serial)
-    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph than the exec was made from",
-                      function);
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: the tensor belongs to another graph than the exec's", function);
   if (tensor.index >= exec->tensor_count)
     return status_set(
         RONDO_INVALID_ARGUMENT,
-        "%s: tensor %u was added to the graph after rondo_instantiate, when there were %u: instantiate it anew",
+        "%s: tensor %u was added to the graph after rondo_instantiate, when there were %u: instantiate it again",
         function, tensor.index, exec->tensor_count);
   const struct exec_tensor *place = &exec->tensors[tensor.index];
   bool is_view = place->root != tensor.index && !views;

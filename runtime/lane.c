@@ -9,7 +9,7 @@
 rondo_status lanes_check(const rondo_options *options) {
   uint64_t arena_bytes = 0;
   if (options->lane_count > RONDO_MAX_LANES)
-    return status_set(RONDO_INVALID_ARGUMENT, "open: %u lanes are too many: %d at most", options->lane_count,
+    return status_set(RONDO_INVALID_ARGUMENT, "open: %u lanes, expected at most %d", options->lane_count,
                       RONDO_MAX_LANES);
   if (options->lane_count && !options->lanes)
     return status_set(RONDO_INVALID_ARGUMENT, "open: the lanes are NULL, and their count is %u", options->lane_count);

@@ -9,9 +9,7 @@ rondo_status memory_source_of(rondo_runtime *runtime, const rondo_allocator *all
                               struct memory_source *source) {
   if (runtime && allocator)
     return status_set(RONDO_INVALID_ARGUMENT,
-                      "%s: the runtime's host pool is where memory comes from, so that no "
-                      "allocator can be given",
-                      function);
+                      "%s: with a runtime, memory comes from its host pool: expected no allocator", function);
   if (allocator && (!allocator->allocate || !allocator->release))
     return status_set(RONDO_INVALID_ARGUMENT, "%s: the allocator lacks allocate or release", function);
   *source = (struct memory_source){.runtime = runtime};

@@ -18,7 +18,7 @@ static rondo_status notice_wait(const rondo_exec *exec, const struct slot *slot,
     rondo_status status = exec->runtime->ops->health(exec->runtime->device);
     if (status != RONDO_OK) return status;
     if (now_ns() - begin_ns >= timeout_ns)
-      return status_set(RONDO_TIMEOUT, "the replays are done, but the notice of slot %u is still to be written",
+      return status_set(RONDO_TIMEOUT, "the replays are done, but the notice of slot %u is not written yet",
                         (uint32_t)(slot - exec->slots.items));
     sched_yield();
   }
@@ -57,8 +57,9 @@ rondo_status rondo_notify(rondo_slot handle, int file) {
   rondo_status status = slot_check(handle, "rondo_notify", &slot);
   if (status != RONDO_OK) return status;
   if (file != -1 && !is_eventfd(file))
-    return status_set(RONDO_INVALID_ARGUMENT, "rondo_notify: slot %u: file %d is no eventfd, expected one or -1",
-                      handle.index, file);
+    return status_set(RONDO_INVALID_ARGUMENT,
+                      "rondo_notify: slot %u: file %d is not an eventfd: expected an eventfd or -1", handle.index,
+                      file);
   if (!slot_done(slot)) return slot_in_flight(handle.exec, handle.index, "rondo_notify");
   return slot_notify(handle.exec, slot, file);
 }

@@ -42,8 +42,7 @@ static rondo_status options_check(uint32_t abi_version, const rondo_options *opt
     return status_set(RONDO_INVALID_ARGUMENT, "open: wait mode %d does not exist", (int)options->wait_mode);
   if (options->device < 0) return status_set(RONDO_INVALID_ARGUMENT, "open: device %d is negative", options->device);
   if (options->host_threads > 1024)
-    return status_set(RONDO_INVALID_ARGUMENT, "open: %u host threads are too many: 1024 at most",
-                      options->host_threads);
+    return status_set(RONDO_INVALID_ARGUMENT, "open: %u host threads, expected at most 1024", options->host_threads);
   if (options->allocator && (!options->allocator->allocate || !options->allocator->release))
     return status_set(RONDO_INVALID_ARGUMENT, "open: the allocator lacks allocate or release");
   const struct {
@@ -79,8 +78,9 @@ static rondo_status device_open(rondo_runtime *runtime, const rondo_options *opt
       runtime->ops->open(options, &runtime->allocator, &runtime->device, info, device_memory, pinned_memory);
   if (why_not_cuda[0] == '\0') return status;
   snprintf(info->reason, sizeof info->reason, "host: %s", why_not_cuda);
-  return status == RONDO_OK ? status
-                            : status_set(status, "%s; the host, because: %s", rondo_error_text(), why_not_cuda);
+  return status == RONDO_OK
+             ? status
+             : status_set(status, "%s; the host was tried because: %s", rondo_error_text(), why_not_cuda);
 }
 
 rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, rondo_runtime **runtime_out) {
@@ -104,7 +104,7 @@ rondo_status rondo_open_abi(uint32_t abi_version, const rondo_options *options, 
   }
   runtime->opened_here = fork_page_take();
   if (!runtime->opened_here) {
-    status = status_set(RONDO_OUT_OF_MEMORY, "open: mmap has no page");
+    status = status_set(RONDO_OUT_OF_MEMORY, "open: mmap returned no page");
     goto fail;
   }
   void *device_memory = NULL, *pinned_memory = NULL;

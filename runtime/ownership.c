@@ -19,7 +19,7 @@ static rondo_status find_owner(const rondo_exec *exec, const struct tensor *tens
   if (found == 1) return RONDO_OK;
   if (!found && closing)
     return status_set(RONDO_INVALID_STATE,
-                      "%s '%s' is borrowed from a graph whose exec another thread closes: instantiate the lender anew",
+                      "%s '%s' is borrowed from a graph whose exec another thread closes: instantiate the lender again",
                       tensor_kind_name(tensor->kind), tensor->name);
   if (!found)
     return status_set(
@@ -27,11 +27,10 @@ static rondo_status find_owner(const rondo_exec *exec, const struct tensor *tens
         "%s '%s' is borrowed from a graph of which no exec is open in this runtime: instantiate that graph "
         "first, and close its exec last",
         tensor_kind_name(tensor->kind), tensor->name);
-  return status_set(
-      RONDO_INVALID_STATE,
-      "%s '%s' is borrowed from a graph of which %u execs are open in this runtime: close all but the one "
-      "that is to lend",
-      tensor_kind_name(tensor->kind), tensor->name, found);
+  return status_set(RONDO_INVALID_STATE,
+                    "%s '%s' is borrowed from a graph of which %u execs are open in this runtime: close all except "
+                    "the lender",
+                    tensor_kind_name(tensor->kind), tensor->name, found);
 }
 
 static void note_lender(rondo_exec *exec, rondo_exec *owner) {
@@ -60,7 +59,7 @@ static rondo_status owners_fill(rondo_exec *exec, const rondo_graph *graph) {
     if (tensor->lender_index >= kept->owner->tensor_count)
       return status_set(RONDO_INVALID_STATE,
                         "%s '%s' was added to its graph after rondo_instantiate made the exec that would lend it: "
-                        "instantiate the lender anew",
+                        "instantiate the lender again",
                         tensor_kind_name(tensor->kind), tensor->name);
     kept->owner_index = tensor->lender_index;
     kept->device_memory = kept->owner->tensors[tensor->lender_index].device_memory;
@@ -95,12 +94,11 @@ static rondo_status lanes_share(const rondo_exec *exec, const rondo_graph *graph
       if (other->lane == exec->lane) continue;
       uint32_t others = access_of(other, kept->owner, kept->owner_index);
       if (!others || !((others | kept->access) & RONDO_WRITE)) continue;
-      return status_set(
-          RONDO_INVALID_STATE,
-          "state '%s' is %s in lane %u and %s in lane %u: nothing orders lanes, so say states_are_ordered "
-          "if the program does",
-          graph->tensors[i].name, kept->access & RONDO_WRITE ? "written" : "read", exec->lane,
-          others & RONDO_WRITE ? "written" : "read", other->lane);
+      return status_set(RONDO_INVALID_STATE,
+                        "state '%s' is %s in lane %u and %s in lane %u: lanes are not ordered: set states_are_ordered "
+                        "if the program orders them",
+                        graph->tensors[i].name, kept->access & RONDO_WRITE ? "written" : "read", exec->lane,
+                        others & RONDO_WRITE ? "written" : "read", other->lane);
     }
   }
   return RONDO_OK;
@@ -176,7 +174,7 @@ rondo_status ownership_close(rondo_exec *exec, const char *function) {
   uint32_t borrower_count = count_borrowers(exec, borrowers);
   rondo_status status = check_not_closing(exec, function);
   if (status == RONDO_OK && borrower_count)
-    status = status_set(RONDO_INVALID_STATE, "%s: %u open exec%s its constants or states: close first %s %s", function,
+    status = status_set(RONDO_INVALID_STATE, "%s: %u open exec%s its constants or states: first close %s %s", function,
                         borrower_count, borrower_count == 1 ? " borrows" : "s borrow",
                         borrower_count == 1 ? "that of task" : "those of tasks", borrowers);
   if (status == RONDO_OK && exec->lending.transfer_count)

@@ -42,9 +42,7 @@ rondo_status slot_in_flight(const rondo_exec *exec, uint32_t slot, const char *f
 /* ---- Wait -------------------------------------------------------------------------------------------------------- */
 
 static rondo_status timed_out(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
-  return status_set(RONDO_TIMEOUT,
-                    "rondo_wait: slot %u was not done in time: it is in flight after %" PRIu64
-                    " ns, and can be waited for again",
+  return status_set(RONDO_TIMEOUT, "rondo_wait: slot %u is still in flight after %" PRIu64 " ns: wait for it again",
                     (uint32_t)(slot - exec->slots.items), timeout_ns);
 }
 
@@ -82,8 +80,7 @@ static rondo_status slot_refused(rondo_slot handle, const char *function) {
 }
 
 rondo_status slot_released(rondo_slot handle, const char *function) {
-  return status_set(RONDO_INVALID_STATE, "%s: slot %u was released: rondo_acquire gives one anew", function,
-                    handle.index);
+  return status_set(RONDO_INVALID_STATE, "%s: slot %u was released: call rondo_acquire again", function, handle.index);
 }
 
 /* Of a closed exec the memory is still there, with anything in it: no more than the serial is looked at. */
@@ -107,7 +104,7 @@ static rondo_status constants_check(const rondo_exec *exec, struct slot *slot, c
     bool is_read = kept->root == i && kept->kind == TENSOR_CONSTANT && kept->access && kept->bytes;
     if (!is_read || slot->rebound[i] || kept->owner->tensors[kept->owner_index].is_uploaded) continue;
     return status_set(RONDO_INVALID_STATE,
-                      "%s: constant '%s'%s has never been uploaded: rondo_upload it, or instantiate with "
+                      "%s: constant '%s'%s has never been uploaded: call rondo_upload, or instantiate with "
                       "constants_begin_as_zeros",
                       function, kept->name, kept->owner == exec ? "" : ", borrowed from another exec,");
   }

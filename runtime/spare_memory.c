@@ -103,7 +103,7 @@ struct spare_memory spare_memory_under(const char *root, bool has_swap) {
 
 static rondo_status compare(struct spare_memory spare, uint64_t bytes, const char *purpose) {
   if (bytes <= spare.bytes) return RONDO_OK;
-  return status_set(RONDO_OUT_OF_MEMORY, "%s: %" PRIu64 " bytes are wanted, and %s has %" PRIu64 " to spare", purpose,
+  return status_set(RONDO_OUT_OF_MEMORY, "%s: %" PRIu64 " bytes are needed, but %s has %" PRIu64 " to spare", purpose,
                     bytes, spare.whose, spare.bytes);
 }
 

@@ -68,8 +68,7 @@ static rondo_status operands_check_overlap(const rondo_graph *graph, const struc
 /* Prepares the next row of the task table; nothing is kept unless task_commit follows. */
 static rondo_status task_begin(rondo_graph *graph, const char *name, const char *default_name, struct task **out) {
   if (graph->task_count == graph->task_limit)
-    return status_set(RONDO_OUT_OF_MEMORY,
-                      "describe: task '%s': the graph holds as many tasks as it may, %u: raise limits.tasks",
+    return status_set(RONDO_OUT_OF_MEMORY, "describe: task '%s': the graph is full, with %u tasks: raise limits.tasks",
                       name ? name : default_name, graph->task_limit);
   struct task *task = &graph->tasks[graph->task_count];
   memset(task, 0, sizeof *task);

@@ -84,7 +84,7 @@ static rondo_status shape_check(const char *name, rondo_dtype dtype, uint32_t ra
     int64_t factor = shape[i] ? shape[i] : 1;
     if (factor > RONDO_MAX_ELEMENTS / elements)
       return status_set(RONDO_INVALID_ARGUMENT,
-                        "describe: tensor '%s': the dimensions, those of 0 left out, multiply to more than 2^31", name);
+                        "describe: tensor '%s': the product of the dimensions, without zeros, is more than 2^31", name);
     elements *= factor;
   }
   if (dtype == RONDO_NVFP4 && shape[rank - 1] % 2)
@@ -98,7 +98,7 @@ static rondo_status slot_of_table(rondo_graph *graph, const rondo_tensor *out) {
   if (!out) return status_set(RONDO_INVALID_ARGUMENT, "describe: the tensor's address is NULL");
   if (graph->tensor_count == graph->tensor_limit)
     return status_set(RONDO_OUT_OF_MEMORY,
-                      "describe: the graph holds as many tensors and views as it may, %u: raise limits.tensors",
+                      "describe: the graph is full, with %u tensors and views: raise limits.tensors",
                       graph->tensor_limit);
   return RONDO_OK;
 }
@@ -272,7 +272,7 @@ rondo_status rondo_borrow(rondo_graph *graph, rondo_tensor lent, rondo_tensor *o
   uint32_t needed = (root == NO_TENSOR ? 1u : 0) + (is_view ? 1u : 0);
   if (graph->tensor_limit - graph->tensor_count < needed)
     return status_set(RONDO_OUT_OF_MEMORY,
-                      "describe: the graph holds as many tensors and views as it may, %u: raise limits.tensors",
+                      "describe: the graph is full, with %u tensors and views: raise limits.tensors",
                       graph->tensor_limit);
   graph_changed(graph);
   if (root == NO_TENSOR) {

@@ -45,10 +45,8 @@ static rondo_status resident_check(const rondo_exec *exec, rondo_tensor tensor, 
   if (status != RONDO_OK) return status;
   const struct exec_tensor *kept = &exec->tensors[tensor.index];
   if (kept->owner != exec)
-    return status_set(
-        RONDO_INVALID_ARGUMENT,
-        "%s: tensor '%s' is borrowed: its content is that of the exec it belongs to, which is what to call this with",
-        function, kept->name);
+    return status_set(RONDO_INVALID_ARGUMENT, "%s: tensor '%s' is borrowed: call this with the exec that owns it",
+                      function, kept->name);
   if (bytes != kept->bytes)
     return status_set(RONDO_INVALID_ARGUMENT, "%s: %stensor '%s' has %" PRIu64 " byte%s, not %" PRIu64, function,
                       kept->root != tensor.index ? "the view of " : "", kept->name, kept->bytes, PLURAL(kept->bytes),

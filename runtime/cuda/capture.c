@@ -25,7 +25,7 @@ static rondo_status list_nodes(struct device *device, struct cu_graph *graph, si
   const struct driver *driver = &device->driver;
   cu_result result = driver->cuGraphGetNodes(graph, NULL, count);
   if (result == CU_SUCCESS && *count > CAPTURE_NODE_LIMIT - used)
-    return status_set(RONDO_UNSUPPORTED, "instantiate: the graph has captured work and more than %d nodes: %zu",
+    return status_set(RONDO_UNSUPPORTED, "instantiate: the graph with captured work has more than %d nodes: %zu",
                       CAPTURE_NODE_LIMIT, used + *count);
   if (result == CU_SUCCESS) result = driver->cuGraphGetNodes(graph, device->captured + used, count);
   return result == CU_SUCCESS ? RONDO_OK : device_failed(device, result, "instantiate: cuGraphGetNodes");
@@ -72,7 +72,7 @@ static rondo_status read_leaves(struct device *device, const struct lane *lane, 
   if (capturing != CU_CAPTURE_ACTIVE)
     return status_set(RONDO_DEVICE_ERROR, "instantiate: task '%s': the callback broke the stream's capture", task);
   if (*leaf_count > CAPTURE_NODE_LIMIT)
-    return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': more than %d nodes were captured", task,
+    return status_set(RONDO_UNSUPPORTED, "instantiate: task '%s': the callback captured more than %d nodes", task,
                       CAPTURE_NODE_LIMIT);
   if (*leaf_count) memcpy(device->captured, leaves, *leaf_count * sizeof *leaves); /* of none, leaves may be NULL */
   return RONDO_OK;

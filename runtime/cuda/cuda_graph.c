@@ -176,7 +176,8 @@ static rondo_status check_own_parameters(const struct build *build, const char *
   cu_result result = build->device->driver.cuKernelGetParamInfo(kernel, 0, &offset, &bytes);
   if (result != CU_SUCCESS) return task_failed(build, result, task, "cuKernelGetParamInfo");
   if (bytes == launch->parameter_bytes) return RONDO_OK;
-  return status_set(RONDO_INTERNAL, "instantiate: task '%s': kernel '%s' takes %zu byte%s, not %u", task,
+  return status_set(RONDO_INTERNAL,
+                    "instantiate: task '%s': the parameters of kernel '%s' have %zu byte%s, expected %u", task,
                     launch->kernel, bytes, PLURAL(bytes), launch->parameter_bytes);
 }
 
@@ -191,14 +192,14 @@ static rondo_status check_user_parameters(const struct build *build, const char 
     bool exists = result == CU_SUCCESS;
     if (!exists && result != CU_INVALID_VALUE) return task_failed(build, result, task, "cuKernelGetParamInfo");
     if (!exists && i < count)
-      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has %u parameter%s, not %u", task,
-                        function, i, PLURAL(i), count);
+      return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has %u parameter%s, expected %u",
+                        task, function, i, PLURAL(i), count);
     if (exists && i == count)
       return status_set(RONDO_INVALID_ARGUMENT, "instantiate: task '%s': kernel '%s' has more than %u parameter%s",
                         task, function, count, PLURAL(count));
     if (exists && found != expected)
       return status_set(RONDO_INVALID_ARGUMENT,
-                        "instantiate: task '%s': parameter %u of kernel '%s' has %zu byte%s, not %zu", task, i,
+                        "instantiate: task '%s': parameter %u of kernel '%s' has %zu byte%s, expected %zu", task, i,
                         function, found, PLURAL(found), expected);
   }
   return RONDO_OK;
@@ -233,7 +234,7 @@ static rondo_status add_own_kernel(const struct build *build, const char *task, 
   const char *function = "";
   cu_result result = images_find_kernel(build->device, launch->kernel, &kernel, &function);
   if (result == CU_NOT_FOUND)
-    return status_set(RONDO_INTERNAL, "instantiate: task '%s': no kernel '%s' for sm_%d in the library", task,
+    return status_set(RONDO_INTERNAL, "instantiate: task '%s': the library has no kernel '%s' for sm_%d", task,
                       launch->kernel, build->device->chip.version);
   if (result != CU_SUCCESS) return task_failed(build, result, task, function);
   rondo_status status = check_own_parameters(build, task, launch, kernel);
@@ -285,7 +286,7 @@ static rondo_status load_user_image(const struct build *build, const char *task,
   }
   if (!is_bounded(work))
     return status_set(RONDO_INVALID_ARGUMENT,
-                      "instantiate: task '%s': the image is no fatbin or cubin, and as PTX it has no NUL at its end",
+                      "instantiate: task '%s': the image is neither a fatbin nor a cubin, and PTX must end with a NUL",
                       task);
   cu_result result = build->device->driver.cuLibraryLoadData(library, work->image, NULL, NULL, 0, NULL, NULL, 0);
   if (result != CU_SUCCESS) return task_failed(build, result, task, "cuLibraryLoadData");

@@ -71,7 +71,7 @@ static rondo_status notice_launch(struct device *device, struct lane *lane, stru
   cu_result result = launch_send(device, lane, notice);
   if (result == CU_SUCCESS) return RONDO_OK;
   notice_cancel(notice); /* none will come: the slot can be released once its replay is done */
-  rondo_status status = device_failed(device, result, "replay: launched, and then cuLaunchHostFunc");
+  rondo_status status = device_failed(device, result, "replay: cuLaunchHostFunc after the launch");
   return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());
 }
 
@@ -108,7 +108,7 @@ static rondo_status launch_between(struct device_exec *exec, struct cu_stream *s
   if (result == CU_SUCCESS) result = driver->cuStreamWaitEvent(own, exec->event, 0);
   if (result == CU_SUCCESS) return RONDO_OK;
   rondo_status status =
-      device_failed(device, result, "replay: launched, and the lane cannot wait for the caller's stream");
+      device_failed(device, result, "replay: after the launch the lane cannot wait for the caller's stream");
   return status == RONDO_DEVICE_LOST ? status : device_lose(device, rondo_error_text());
 }
 
@@ -121,7 +121,7 @@ static rondo_status launch_in_stream(struct device_exec *exec, struct cu_stream 
   if (result != CU_SUCCESS)
     status = device_failed(device, result, "replay in the caller's stream: cuStreamGetCaptureInfo");
   else if (capturing)
-    status = status_set(RONDO_INVALID_STATE, "rondo_replay_on: the stream captures");
+    status = status_set(RONDO_INVALID_STATE, "rondo_replay_on: the stream is being captured");
   if (status == RONDO_OK) {
     struct lane *lane = exec->lane;
     struct notice *notice = notice_begin(exec);

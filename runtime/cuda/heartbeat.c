@@ -87,13 +87,13 @@ static rondo_status start(struct device *device) {
   own_thread_block_signals(&signals);
   cu_result result = lane_stream(device, &device->lanes[0], 0, &heartbeat->stream);
   own_thread_restore_signals(&signals);
-  if (result != CU_SUCCESS) status = device_failed(device, result, "keep warm: a stream of its own");
+  if (result != CU_SUCCESS) status = device_failed(device, result, "keep warm: no stream for the beats");
   device_leave(device);
   if (status != RONDO_OK) return status;
   atomic_store(&heartbeat->stop, false);
   atomic_store(&heartbeat->core, sched_getcpu());
   if (own_thread_start(&heartbeat->thread, beat, device) == 0) return RONDO_OK;
-  return status_set(RONDO_OUT_OF_MEMORY, "instantiate: keep_warm: no thread");
+  return status_set(RONDO_OUT_OF_MEMORY, "instantiate: keep_warm: no thread could be started");
 }
 
 static void clean_up(struct device *device) {

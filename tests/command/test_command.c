@@ -421,7 +421,7 @@ Test(command, bench_llama_takes_no_memory_that_is_not_there) {
   if (available_kib() > UINT64_C(64) << 20) cr_skip_test("this machine has 64 GiB to spare, or does not tell");
   struct ran ran = shell_rondo("", "bench llama --backend host --model llama --capacity 131072 --sequences 16");
   REQUIRE_CODE(ran, 1);
-  cr_assert_not_null(strstr(ran.error, " bytes are wanted, and the "), "%s", ran.error);
+  cr_assert_not_null(strstr(ran.error, " bytes are needed, but the "), "%s", ran.error);
 }
 
 Test(command, bench_llama_shows_rivals_beside_ours_of_the_same_token_in_bf16) {

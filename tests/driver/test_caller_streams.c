@@ -231,8 +231,8 @@ Test(caller_streams, a_failing_call_of_a_replay_in_the_callers_stream_is_told_an
     failed = function != NULL;
     fake->fail_call(0, 0);
     if (status == RONDO_DEVICE_LOST) {
-      cr_assert_neq(strstr(rondo_error_text(), "launched"), NULL, "%s", rondo_error_text());
-      REQUIRE_ERROR(rondo_replay(o.slots[1]), RONDO_DEVICE_LOST, "launched");
+      cr_assert_neq(strstr(rondo_error_text(), "after the launch"), NULL, "%s", rondo_error_text());
+      REQUIRE_ERROR(rondo_replay(o.slots[1]), RONDO_DEVICE_LOST, "after the launch");
       REQUIRE_OK(rondo_close_exec(&o.exec));
       REQUIRE_OK(rondo_graph_destroy(&o.graph));
       REQUIRE_OK(rondo_close(&o.runtime));
@@ -257,7 +257,7 @@ Test(caller_streams, a_failing_call_of_a_replay_in_the_callers_stream_is_told_an
 static int replay_in_capture(void *user, void *stream, void *const *data) {
   (void)data;
   struct ordered *o = user;
-  REQUIRE_ERROR(rondo_replay_on(o->slots[0], stream), RONDO_INVALID_STATE, "the stream captures");
+  REQUIRE_ERROR(rondo_replay_on(o->slots[0], stream), RONDO_INVALID_STATE, "the stream is being captured");
   return 0;
 }
 

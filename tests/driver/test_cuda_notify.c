@@ -80,9 +80,9 @@ Test(notify, a_refused_call_loses_the_device_with_its_cause) {
   REQUIRE_OK(rondo_notify(s.slot, s.file));
   set_mode(FAKE_NEVER);
   fake->fail_call(3, 2); /* push, launch, and this one */
-  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: launched, and then cuLaunchHostFunc");
+  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: cuLaunchHostFunc after the launch");
   cr_assert_str_eq(fake->failed_call(), "cuLaunchHostFunc");
-  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: launched, and then cuLaunchHostFunc");
+  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: cuLaunchHostFunc after the launch");
   subject_close(&s);
   require_no_violation("after close");
   cr_assert_eq(fake->context_depth(), 0);
@@ -93,7 +93,7 @@ Test(notify, a_refused_call_leaves_no_notice_due_and_the_slot_can_be_released) {
   struct subject s = subject_open();
   REQUIRE_OK(rondo_notify(s.slot, s.file));
   fake->fail_call(3, 2); /* push, launch, and this one */
-  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: launched, and then cuLaunchHostFunc");
+  REQUIRE_ERROR(rondo_replay(s.slot), RONDO_DEVICE_LOST, "replay: cuLaunchHostFunc after the launch");
   REQUIRE_OK(rondo_poll(s.slot)); /* its replay was done in the launch */
   REQUIRE_OK(rondo_release(s.slot));
   cr_assert_eq(count_of(&s), 0);
@@ -144,10 +144,9 @@ Test(notify, a_notice_that_does_not_come_leaves_the_exec_open_and_the_device_the
   struct subject s = subject_open();
   rondo_exec *exec = s.exec;
   replay_but_for_the_notice(&s);
-  REQUIRE_ERROR(
-      rondo_close_exec_within(&s.exec, 0), RONDO_TIMEOUT,
-      "rondo_close_exec_within: the replays are done, but the notice of slot 0 is still to be written: the exec "
-      "stays open");
+  REQUIRE_ERROR(rondo_close_exec_within(&s.exec, 0), RONDO_TIMEOUT,
+                "rondo_close_exec_within: the replays are done, but the notice of slot 0 is not written yet: the exec "
+                "stays open");
   cr_assert_eq(s.exec, exec);
   set_mode(FAKE_DEFERRED);
   REQUIRE_OK(rondo_replay(s.slot)); /* as it was, its notices too */

@@ -214,7 +214,7 @@ Test(driver_threads, without_a_thread_nothing_is_kept_warm_and_nothing_is_left_b
   REQUIRE_OK(rondo_open(&options, &runtime));
   thread_calls = 0, thread_fail_at = 1;
   REQUIRE_ERROR(rondo_instantiate(runtime, graph, &(rondo_exec_options){.keep_warm = 1}, &exec), RONDO_OUT_OF_MEMORY,
-                "keep_warm: no thread");
+                "keep_warm: no thread could be started");
   cr_assert_eq(thread_calls, 1);
   cr_assert_null(exec);
   REQUIRE_OK(rondo_instantiate(runtime, graph, &(rondo_exec_options){.keep_warm = 1}, &exec));

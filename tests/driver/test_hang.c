@@ -19,7 +19,7 @@ static void hang(rondo_wait_mode wait_mode) {
   for (int s = 0; s < SLOTS; s++) REQUIRE_OK(rondo_acquire(program.exec, &program.slots[s]));
   set_mode(FAKE_NEVER);
   REQUIRE_OK(rondo_replay(program.slots[0]));
-  REQUIRE_ERROR(rondo_wait(program.slots[0], TIMEOUT_NS), RONDO_TIMEOUT, "rondo_wait: slot 0 was not done in time");
+  REQUIRE_ERROR(rondo_wait(program.slots[0], TIMEOUT_NS), RONDO_TIMEOUT, "rondo_wait: slot 0 is still in flight after");
   REQUIRE_ERROR(rondo_wait(program.slots[0], 0), RONDO_TIMEOUT, "rondo_wait");
   cr_assert_eq(rondo_poll(program.slots[0]), RONDO_BUSY);
   REQUIRE_ERROR(rondo_replay(program.slots[0]), RONDO_BUSY, "slot 0 is in flight");

@@ -108,7 +108,7 @@ Test(lanes, that_ask_for_more_than_there_is_are_refused_with_the_numbers) {
 
 Test(lanes, that_make_no_sense_are_refused) {
   rondo_lane many[RONDO_MAX_LANES + 1] = {0};
-  require_refused(many, RONDO_MAX_LANES + 1, RONDO_INVALID_ARGUMENT, "9 lanes are too many: 8 at most");
+  require_refused(many, RONDO_MAX_LANES + 1, RONDO_INVALID_ARGUMENT, "9 lanes, expected at most 8");
   require_refused(NULL, 2, RONDO_INVALID_ARGUMENT, "the lanes are NULL, and their count is 2");
   require_refused((const rondo_lane[]){{.multiprocessors = -1}}, 1, RONDO_INVALID_ARGUMENT, "neither is negative");
   require_refused((const rondo_lane[]){{.priority = -1}}, 1, RONDO_INVALID_ARGUMENT, "neither is negative");

@@ -58,7 +58,7 @@ static rondo_slot start(const struct subject *s, int exec, int32_t *request) {
 
 static void require_nothing_done(const struct subject *s) {
   rondo_slot slot;
-  REQUIRE_ERROR(rondo_wait_any(s->execs, 2, 0, &slot), RONDO_TIMEOUT, "no replay that was not told of before was done");
+  REQUIRE_ERROR(rondo_wait_any(s->execs, 2, 0, &slot), RONDO_TIMEOUT, "no further replay ended within");
 }
 
 static void require_counts(rondo_exec *exec, uint32_t free_count, uint32_t in_flight_count) {
@@ -209,9 +209,10 @@ Test(any_slot, who_acquires_within_a_time_gets_what_another_thread_releases) {
     rondo_exec *exec = open_exec(runtime, wait_at_gate, NULL);
     require_counts(exec, 2, 0);
     for (int i = 0; i < 2; i++) REQUIRE_OK(rondo_acquire_within(exec, 0, &slots[i]));
-    REQUIRE_ERROR(rondo_acquire_within(exec, 0, &slot), RONDO_TIMEOUT, "no slot was free after 0 ns: the exec has 2");
+    REQUIRE_ERROR(rondo_acquire_within(exec, 0, &slot), RONDO_TIMEOUT,
+                  "no slot became free within 0 ns: the exec has 2");
     REQUIRE_ERROR(rondo_acquire_within(exec, 1000000, &slot), RONDO_TIMEOUT,
-                  "no slot was free after 1000000 ns: the exec has 2");
+                  "no slot became free within 1000000 ns: the exec has 2");
     cr_assert_eq(pthread_create(&releaser, NULL, release_later, &slots[1]), 0);
     REQUIRE_OK(rondo_acquire_within(exec, RONDO_FOREVER, &slot));
     pthread_join(releaser, NULL);
@@ -219,7 +220,7 @@ Test(any_slot, who_acquires_within_a_time_gets_what_another_thread_releases) {
     atomic_store(&gate_is_open, false);
     REQUIRE_OK(rondo_replay(slots[0]));
     require_counts(exec, 0, 1);
-    REQUIRE_ERROR(rondo_wait_any(&exec, 1, 1000000, &slot), RONDO_TIMEOUT, "was done after 1000000 ns");
+    REQUIRE_ERROR(rondo_wait_any(&exec, 1, 1000000, &slot), RONDO_TIMEOUT, "ended within 1000000 ns");
     atomic_store(&gate_is_open, true);
     REQUIRE_OK(rondo_wait_any(&exec, 1, RONDO_FOREVER, &slot));
     cr_assert_eq(slot.index, slots[0].index);
@@ -272,11 +273,13 @@ Test(any_slot, what_cannot_be_asked_is_refused) {
   struct subject s = subject_open(RONDO_BACKEND_HOST), other = subject_open(RONDO_BACKEND_HOST);
   rondo_slot slot;
   rondo_exec *mixed[] = {s.execs[0], other.execs[0]}, *none[] = {NULL};
-  REQUIRE_ERROR(rondo_wait_any(NULL, 1, 0, &slot), RONDO_INVALID_ARGUMENT, "the execs are NULL, or none");
-  REQUIRE_ERROR(rondo_wait_any(s.execs, 0, 0, &slot), RONDO_INVALID_ARGUMENT, "the execs are NULL, or none");
+  REQUIRE_ERROR(rondo_wait_any(NULL, 1, 0, &slot), RONDO_INVALID_ARGUMENT, "the execs are NULL, or their count is 0");
+  REQUIRE_ERROR(rondo_wait_any(s.execs, 0, 0, &slot), RONDO_INVALID_ARGUMENT,
+                "the execs are NULL, or their count is 0");
   REQUIRE_ERROR(rondo_wait_any(s.execs, 2, 0, NULL), RONDO_INVALID_ARGUMENT, "the slot's address is NULL");
   REQUIRE_ERROR(rondo_wait_any(none, 1, 0, &slot), RONDO_INVALID_ARGUMENT, "rondo_wait_any: the exec is NULL");
-  REQUIRE_ERROR(rondo_wait_any(mixed, 2, 0, &slot), RONDO_INVALID_ARGUMENT, "exec 1 is of another runtime than exec 0");
+  REQUIRE_ERROR(rondo_wait_any(mixed, 2, 0, &slot), RONDO_INVALID_ARGUMENT,
+                "exec 1 belongs to another runtime than exec 0");
   REQUIRE_ERROR(rondo_acquire_within(s.execs[0], 0, NULL), RONDO_INVALID_ARGUMENT, "the slot's address is NULL");
   REQUIRE_ERROR(rondo_acquire_within(NULL, 0, &slot), RONDO_INVALID_ARGUMENT, "the exec is NULL");
   REQUIRE_ERROR(rondo_runtime_health(NULL), RONDO_INVALID_ARGUMENT, "rondo_runtime_health: the runtime is NULL");

@@ -136,8 +136,8 @@ Test(exec, a_busy_slot_is_refused_and_a_wait_times_out) {
   REQUIRE_ERROR(rondo_replay(slot), RONDO_BUSY, "in flight");
   cr_assert_eq(rondo_poll(slot), RONDO_BUSY);
   REQUIRE_ERROR(rondo_release(slot), RONDO_BUSY, "in flight");
-  REQUIRE_ERROR(rondo_wait(slot, 0), RONDO_TIMEOUT, "not done in time");
-  REQUIRE_ERROR(rondo_wait(slot, 2000000), RONDO_TIMEOUT, "not done in time");
+  REQUIRE_ERROR(rondo_wait(slot, 0), RONDO_TIMEOUT, "still in flight");
+  REQUIRE_ERROR(rondo_wait(slot, 2000000), RONDO_TIMEOUT, "still in flight");
   float value = 0;
   REQUIRE_ERROR(rondo_upload(exec, state, &value, sizeof value), RONDO_BUSY, "in flight");
   atomic_store(&gate_open, true);

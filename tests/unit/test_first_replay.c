@@ -80,7 +80,7 @@ static void constants_are_asked_for(rondo_backend backend) {
   rondo_slot slots[2] = {acquire(exec), acquire(exec)};
   for (int s = 0; s < 2; s++)
     REQUIRE_ERROR(rondo_replay(slots[s]), RONDO_INVALID_STATE,
-                  "rondo_replay: constant 'w' has never been uploaded: rondo_upload it");
+                  "rondo_replay: constant 'w' has never been uploaded: call rondo_upload");
   rondo_task_profile tasks[8];
   rondo_profile_totals totals;
   rondo_exec_usage usage;

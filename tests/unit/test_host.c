@@ -405,7 +405,7 @@ static struct hang lose_a_device(uint32_t lane_count) {
   REQUIRE_OK(rondo_replay(hang.stuck.slot));
   REQUIRE_OK(rondo_replay(hang.queued.slot));
   while (!atomic_load(&is_at_gate)) sleep_us(100); /* what has not begun would not be stuck */
-  REQUIRE_ERROR(rondo_wait(hang.stuck.slot, 1000000), RONDO_TIMEOUT, "not done in time");
+  REQUIRE_ERROR(rondo_wait(hang.stuck.slot, 1000000), RONDO_TIMEOUT, "still in flight");
   const struct device_ops *ops = hang.runtime->ops;
   cr_assert_eq(ops->lose(hang.runtime->device, cause), RONDO_DEVICE_LOST);
   cr_assert_eq(ops->lose(hang.runtime->device, "a later cause"), RONDO_DEVICE_LOST);

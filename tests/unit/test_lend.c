@@ -135,20 +135,20 @@ Test(lend, a_borrower_wants_exactly_one_exec_of_the_lender_and_keeps_it_open) {
   before = info_of(runtime);
   REQUIRE_ERROR(rondo_instantiate(runtime, c.borrower, NULL, &borrower), RONDO_INVALID_STATE,
                 "instantiate: constant 'weights' is borrowed from a graph of which 2 execs are open in this runtime: "
-                "close all but the one");
+                "close all except the lender");
   cr_assert_null(borrower);
   require_used(runtime, before);
   REQUIRE_OK(rondo_close_exec(&second));
   borrower = open_exec(runtime, c.borrower);
   rondo_exec *another = open_exec(runtime, c.borrower);
   REQUIRE_ERROR(rondo_close_exec(&lender), RONDO_INVALID_STATE,
-                "2 open execs borrow its constants or states: close first those of tasks ");
+                "2 open execs borrow its constants or states: first close those of tasks ");
   cr_assert_not_null(lender);
   REQUIRE_ERROR(rondo_close_exec_within(&lender, 0), RONDO_INVALID_STATE,
-                "2 open execs borrow its constants or states: close first those of tasks ");
+                "2 open execs borrow its constants or states: first close those of tasks ");
   REQUIRE_OK(rondo_close_exec(&borrower));
   REQUIRE_ERROR(rondo_close_exec(&lender), RONDO_INVALID_STATE,
-                "1 open exec borrows its constants or states: close first that of task '");
+                "1 open exec borrows its constants or states: first close that of task '");
   set_all(lender, c.cache, 3); /* a refused close leaves it as it was */
   require_all(lender, c.cache, 3);
   REQUIRE_OK(rondo_close_exec(&another));
@@ -352,7 +352,7 @@ Test(lend, a_borrower_that_hangs_and_is_given_up_leaves_its_lender_closable) {
   REQUIRE_ERROR(rondo_close_exec_within(&borrower, 5000000), RONDO_DEVICE_LOST, "was not done");
   cr_assert_null(borrower);
   REQUIRE_ERROR(rondo_close_exec(&lender), RONDO_INVALID_STATE,
-                "1 open exec borrows its constants or states: close first that of task '");
+                "1 open exec borrows its constants or states: first close that of task '");
   REQUIRE_OK(rondo_close_exec(&second));
   REQUIRE_OK(rondo_close_exec(&lender));
   forget(&c);

@@ -266,7 +266,7 @@ BOTH_BACKENDS(notify, one_file_tells_of_all_slots, one_file_serves_all_slots)
 
 static void require_refused(const struct subject *s, int file) {
   char text[64];
-  snprintf(text, sizeof text, "slot 0: file %d is no eventfd", file);
+  snprintf(text, sizeof text, "slot 0: file %d is not an eventfd", file);
   REQUIRE_ERROR(rondo_notify(s->slots[0], file), RONDO_INVALID_ARGUMENT, text);
 }
 

@@ -151,7 +151,7 @@ Test(spare_memory, refuses_a_pool_that_is_larger_at_once) {
       if (pool == 3) options.device_bytes = options.pinned_bytes = sizes[i] / 2; /* neither is too large by itself */
       snprintf(asked, sizeof asked, "%ju", (uintmax_t)sizes[i]);
       if (pool < 3) REQUIRE_ERROR(rondo_open(&options, &runtime), RONDO_OUT_OF_MEMORY, asked);
-      REQUIRE_ERROR(rondo_open(&options, &runtime), RONDO_OUT_OF_MEMORY, " bytes are wanted, and the ");
+      REQUIRE_ERROR(rondo_open(&options, &runtime), RONDO_OUT_OF_MEMORY, " bytes are needed, but the ");
       REQUIRE_ERROR(rondo_open(&options, &runtime), RONDO_OUT_OF_MEMORY, " to spare");
       cr_assert_null(runtime);
       options.backend = RONDO_BACKEND_AUTO;
@@ -264,6 +264,6 @@ Test(spare_memory, settles_pages_and_leaves_their_content) {
   memory = promised_memory(NULL, promised, 1);
   if (!memory) cr_skip_test("the system promises no more than it has");
   REQUIRE_ERROR(spare_memory_settle(memory, promised, true, "a test"), RONDO_OUT_OF_MEMORY,
-                " bytes are wanted, and the ");
+                " bytes are needed, but the ");
   release_promised(NULL, memory, promised);
 }
