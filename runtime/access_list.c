@@ -1,4 +1,5 @@
-/* access_list.c - see access_list.h. */
+/* access_list.c - see access_list.h. Accesses are kept in groups of 64 with a box around each group, so a search passes
+ * over whole groups. */
 #include "access_list.h"
 
 #include <string.h>

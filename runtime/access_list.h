@@ -1,5 +1,4 @@
-/* access_list.h - of a tensor, who has read or written what of it, as far as a later task can still have to wait for
- * it. */
+/* access_list.h - the reads and writes of one tensor that a later task may still have to wait for. */
 #ifndef RONDO_ACCESS_LIST_H
 #define RONDO_ACCESS_LIST_H
 
@@ -11,20 +10,20 @@ enum { NO_UNIT = UINT32_MAX };
 struct access {
   struct box box;  /* the tensor's */
   uint32_t tensor; /* whose elements they are */
-  uint32_t task;   /* NO_UNIT: nobody has to wait for it any more */
+  uint32_t task;   /* NO_UNIT: no task has to wait for it any more */
   uint32_t next;   /* of the same bucket */
 };
 
-/* Accesses lie in groups, and groups in groups of groups, in the order of their tasks and with a box around each: tasks
- * that follow each other mostly touch neighbours, or come behind the same others, so that nearly all is passed over
- * with a look at a group. */
+/* Accesses lie in groups, and groups in groups of groups, in the order of their tasks and with a box around each.
+ * Successive tasks mostly touch neighbours, or follow the same tasks. So a search skips nearly all accesses by a look
+ * at a group. */
 enum { ACCESS_GROUP = 64, ACCESS_LEVELS = 2 };
 
 /* Of what is alive in it. */
 struct access_group {
   struct box around;
   struct box common; /* the largest `low` and the lowest `high`: where all overlap, what they have in common */
-  struct chain_heights heights; /* what has these comes behind all of it */
+  struct chain_heights heights; /* a task with these heights follows all of the group */
   uint32_t losses;              /* of the chains, when the heights were found */
   uint32_t least;               /* elements of a box */
   bool is_stale;                /* the heights are to be found */
@@ -40,7 +39,7 @@ struct access_list {
   bool has_only_boxes; /* no access of elements that are not all of their box */
 };
 
-/* Of which lists are laid out, one behind the other: for so many accesses, however they are spread over lists. */
+/* The memory of all lists, one after the other. It is enough for this number of accesses, however they are spread. */
 struct access_room {
   struct access *items;
   struct access_group *groups;

@@ -1,5 +1,5 @@
-/* any_slot.c - which of many slots is done, or free: by looking at their words, on the caller's thread, so that a
- * replay costs no more for it. */
+/* any_slot.c - rondo_wait_any and rondo_acquire_within: a done slot, or a free one, out of many. The calling thread
+ * looks at the words of all slots, so a replay costs nothing more. */
 #include "any_slot.h"
 
 #include <inttypes.h>
@@ -15,11 +15,11 @@ struct any {
   rondo_slot slot;
 };
 
-/* Each replay is told once, to whoever moves `told` on to its number, and as it was launched. A replay moves `told` to
- * the number before its own, then writes its pointer and its lease, and then its number (launch in replay.c). So what
- * is read here is of replay `launched` or of a later one, and a later one has moved `told` beyond what was read before:
- * then the exchange fails. The lease is that of the replay, not the slot's at some moment. Where the slot has another
- * one by now it was released without having been told of, and nobody else needs to be told. */
+/* Each replay is told once: to the thread that moves `told` on to its number. A replay moves `told` to the number
+ * before its own, then writes its pointer and its lease, and then its number (replay.c, slot_launch). So pointer and
+ * lease read here are those of replay `launched` or of a later one. A later one has moved `told` beyond the value read
+ * before, and the exchange fails. The lease is that of the replay. If the slot has another lease by now, it was
+ * released untold, and the replay is told to no thread. */
 static bool tell(rondo_exec *exec, uint32_t index, rondo_slot *handle) {
   struct slot *slot = &exec->slots.items[index];
   uint64_t told = atomic_load_explicit(&slot->told, memory_order_acquire);

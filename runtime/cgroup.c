@@ -1,5 +1,5 @@
-/* cgroup.c - see cgroup.h. Where a group lies is told by two files of proc(5): /proc/self/cgroup has its path in the
- * hierarchy, /proc/self/mountinfo which part of the hierarchy is mounted where. */
+/* cgroup.c - see cgroup.h. Two files of proc(5) give the folder of a group: /proc/self/cgroup has its path in the
+ * hierarchy, and /proc/self/mountinfo has the part of the hierarchy that is mounted, and its mount point. */
 #include "cgroup.h"
 
 #include <inttypes.h>

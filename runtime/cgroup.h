@@ -1,4 +1,4 @@
-/* cgroup.h - the control groups that this process is in, whose limits it does not see otherwise (cgroups(7)). */
+/* cgroup.h - the control groups of this process (cgroups(7)) and their limits on memory and processor time. */
 #ifndef RONDO_CGROUP_H
 #define RONDO_CGROUP_H
 

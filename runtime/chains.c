@@ -5,9 +5,9 @@
 
 enum {
   NONE = UINT32_MAX,
-  ON_CHAIN = UINT32_MAX - 1, /* in place of what comes behind a task */
+  ON_CHAIN = UINT32_MAX - 1, /* in place of a task that follows */
   AT_HAND = UINT32_MAX - 2,
-  /* Tasks that are put on a chain, until the top of another counts as left behind. */
+  /* The tasks that are put on a chain before the top of another chain counts as idle. */
   TASKS_TO_REST = 1024,
 };
 
@@ -34,8 +34,8 @@ void chains_begin(struct chains *chains, uint32_t task) {
 
 static bool is_taken_off(const struct chains *chains, uint32_t task) { return chains->behind[task] < AT_HAND; }
 
-/* From what was taken off to what comes behind it, to one of which no more is known, or that is on a chain or at hand.
- * The way is remembered: the next time it is short. */
+/* Follows the tasks that were taken off to a task that is on a chain, is the current one, or has no known follower. The
+ * path is shortened for the next time. */
 static uint32_t last_behind(struct chains *chains, uint32_t task) {
   uint32_t last = task;
   while (is_taken_off(chains, last)) last = chains->behind[last];
@@ -79,8 +79,8 @@ static uint32_t height_before_another(const struct chains *chains, uint32_t chai
   return height;
 }
 
-/* Of all chains on which nothing is to be taken off, the one that was longest at rest: the others end with what more of
- * the next tasks come behind. */
+/* Of all chains whose top the task follows, the one that was idle longest. The tops of the others are tasks that more
+ * of the next tasks follow. */
 static uint32_t chain_to_go_on(const struct chains *chains) {
   uint32_t best = NONE;
   for (uint32_t i = 0; i < CHAINS; i++) {
@@ -92,8 +92,8 @@ static uint32_t chain_to_go_on(const struct chains *chains) {
   return best;
 }
 
-/* The chain of which nothing is forgotten that way; or one that was left behind; or else the one that was put to last:
- * where many tasks stand side by side, the first of them stay on their chains. */
+/* The chain on which nothing is taken off; or an idle one; or else the one with the latest task. So of many independent
+ * tasks the first ones stay on their chains. */
 static uint32_t chain_to_cut(const struct chains *chains) {
   uint32_t oldest = 0, latest = 0, known = NONE, behind;
   for (uint32_t i = 0; i < CHAINS; i++) {
@@ -106,7 +106,7 @@ static uint32_t chain_to_cut(const struct chains *chains) {
   return chains->task - chains->top[oldest] > TASKS_TO_REST ? oldest : latest;
 }
 
-/* Takes off what the task does not come behind. */
+/* Takes off the tasks that this task does not follow. */
 static void take_off(struct chains *chains, uint32_t chain) {
   uint32_t behind, height = height_before_another(chains, chain, &behind);
   chains->losses++;

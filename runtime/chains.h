@@ -1,10 +1,10 @@
-/* chains.h - a quick look at whether an earlier task comes before the task at hand, for a walk over the tasks in the
- * order in which they were added. It may say no where the answer is yes, and never the other way round: then an edge is
- * kept that others imply, and reach.c drops it.
+/* chains.h - does an earlier task come before the current one? A quick answer for a walk over the tasks in the order in
+ * which they were added. A wrong answer is always "no": then an edge is kept that others imply, and reach.c drops it.
  *
- * Each task is put on one of a few chains, behind all that is left on it. So of a chain exactly those come before a
- * task that are below some height, and each task keeps one height a chain. What a new task on a chain does not come
- * behind is taken off; of that it is kept, where it is known, which task comes behind it. */
+ * Each task is put on one of a few chains, after all tasks that are still on it. So the predecessors of a task on one
+ * chain are exactly those below some height, and each task keeps one height a chain. If a new task does not follow the
+ * top of its chain, the top is taken off. For a task that was taken off it is kept, where known, which task follows it.
+ */
 #ifndef RONDO_CHAINS_H
 #define RONDO_CHAINS_H
 
@@ -27,7 +27,7 @@ struct chains {
   uint32_t top[CHAINS];
   uint32_t losses; /* grows when tasks are taken off */
   uint32_t task;   /* at hand */
-  bool is_join;    /* what is at hand is a join in front of the task */
+  bool is_join;    /* the current unit is a join before the task */
   struct chain_heights now;
 };
 
@@ -42,8 +42,8 @@ void chains_end(struct chains *chains);
 /* Is it known that `earlier` comes before what is at hand? */
 bool chains_have(struct chains *chains, uint32_t earlier);
 
-/* A chain and a height: what has that height there comes behind the task. False where none is known. Good until the
- * next loss. */
+/* A chain and a height: tasks with that height there follow the task. False if none is known. Valid until the next
+ * loss. */
 bool chains_find(struct chains *chains, uint32_t task, uint32_t *chain, uint32_t *height);
 
 static inline bool chain_heights_reach(const struct chain_heights *heights, const struct chain_heights *others) {

@@ -1,4 +1,4 @@
-/* clock.h - nanoseconds that only ever grow; without a system call where the clock is in the vDSO. */
+/* clock.h - nanoseconds of a clock that only grows. No system call if the kernel offers the clock in the vDSO. */
 #ifndef RONDO_CLOCK_H
 #define RONDO_CLOCK_H
 

@@ -1,5 +1,5 @@
-/* completion.h - how the last kernels of a graph say that the replay is done: part of their parameters, shared by host
- * code and kernels. */
+/* completion.h - the words by which the last kernels of a graph publish that the replay is done. They are part of the
+ * kernels' parameters, shared by host code and kernels. */
 #ifndef RONDO_COMPLETION_H
 #define RONDO_COMPLETION_H
 

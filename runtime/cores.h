@@ -1,8 +1,9 @@
-/* cores.h - where the threads of a runtime run, and how many of them can be busy all the time: found when it is opened.
+/* cores.h - the processor cores for a runtime's threads, and how many of these threads can be busy all the time. Both
+ * are found at open.
  *
- * The cores are those of the thread that opens it. One core alone says that this thread is pinned, as the thread that
- * replays should be, and nothing of the process: then they are the main thread's, and where that has one alone too,
- * those that the process had when the library was loaded, if they were more. */
+ * The cores are those of the thread that opens the runtime. A single core means that this thread is pinned, as a
+ * replaying thread should be, which says nothing of the process. Then the main thread's cores count. If these are a
+ * single core too, the cores of the process at the load of the library count, if they were more. */
 #ifndef RONDO_CORES_H
 #define RONDO_CORES_H
 

@@ -1,4 +1,4 @@
-/* cpu_relax.h - what a loop that spins does between two looks. */
+/* cpu_relax.h - the pause of a spinning loop between two looks. */
 #ifndef RONDO_CPU_RELAX_H
 #define RONDO_CPU_RELAX_H
 

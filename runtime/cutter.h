@@ -1,5 +1,5 @@
-/* cutter.h - one piece of memory for many arrays: the same function measures with a cutter that has no memory, and cuts
- * with one that has as much as was measured. */
+/* cutter.h - one piece of memory for many arrays. The same function first measures, with a cutter that has no memory,
+ * and then cuts, with a cutter that has the measured number of bytes. */
 #ifndef RONDO_CUTTER_H
 #define RONDO_CUTTER_H
 

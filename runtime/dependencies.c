@@ -1,12 +1,12 @@
 /* dependencies.c - see dependencies.h.
  *
- * Tasks are gone through in the order in which they were added. Of each tensor the accesses are kept that a later task
- * can still have to wait for: a write drops every access whose rectangle it covers, since whoever would wait for that
- * access waits for the write. A task looks for what it has to wait for from the latest access to the first, and passes
- * over what comes before something that it waits for already: so that the edges found are not many more than those that
- * are kept in the end.
+ * A walk visits the tasks in the order in which they were added. For each tensor it keeps the accesses that a later
+ * task may still have to wait for. A write drops each access whose rectangle it covers: a task that would wait for that
+ * access waits for the write. A task looks for its predecessors from the latest access to the first, and skips accesses
+ * of tasks that precede a predecessor already found. So it finds few edges more than are kept in the end.
  *
- * The walk is made twice, to count the edges and to fill them in: memory is measured first and taken in one piece. */
+ * The walk is made twice, first to count the edges and then to fill them in. The memory is measured in between and
+ * taken in one piece. */
 #include "dependencies.h"
 
 #include <assert.h>
@@ -60,7 +60,7 @@ struct walk {
   struct root *roots;
   struct access_room room;
   struct chains chains;
-  struct joined *joined; /* by number of the join, of which so many are kept */
+  struct joined *joined; /* by number of the join; the latest JOINS_KEPT */
   uint32_t *found;       /* in the list that is looked at */
   uint32_t *seen;        /* by task: 1 + the last task that waits for it */
   uint64_t edge_count, join_edge_count;
@@ -79,8 +79,8 @@ static void add_edge(struct walk *walk, uint32_t task, uint32_t before) {
   walk->edge_count++;
 }
 
-/* A join behind all accesses that have an element of the tensor, whatever else the task waits for: other tasks will
- * wait for it too. The joins' edges lie behind the tasks'. */
+/* A join after all accesses that share an element with the tensor, whatever else the task waits for: other tasks will
+ * wait for it too. The joins' edges lie after the tasks'. */
 static uint32_t add_join(struct walk *walk, uint32_t task, const struct access_list *list, uint32_t tensor) {
   uint32_t join = walk->graph->task_count + walk->join_count;
   struct chain_heights now = walk->chains.now;

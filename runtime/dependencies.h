@@ -1,4 +1,4 @@
-/* dependencies.h - which task must come before which, inferred from the rectangles that tasks read and write. */
+/* dependencies.h - the tasks that each task must follow, inferred from the rectangles that tasks read and write. */
 #ifndef RONDO_DEPENDENCIES_H
 #define RONDO_DEPENDENCIES_H
 

@@ -88,7 +88,7 @@ struct device_upload {
   unsigned char *destination; /* in device memory */
   const unsigned char *source;
   struct device_rows rows;
-  uint64_t room_bytes; /* of a single row: so many bytes may be written, zeros after the row */
+  uint64_t room_bytes; /* of a single row: bytes that may be written, zeros after the row */
 };
 
 /* A list of uploads that is computed entry by entry. Some entries may have no bytes. */

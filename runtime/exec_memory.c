@@ -15,7 +15,7 @@
 
 /* ---- Host memory: measured first and cut afterwards -------------------------------------------------------------- */
 
-/* How much there is of what an exec keeps. */
+/* The counts of all that an exec keeps. */
 struct exec_counts {
   uint32_t tensors, borrowed, nodes, operands, edges, user_kernels, launches;
   uint64_t user_work_bytes, tensor_name_bytes;
@@ -53,7 +53,7 @@ static struct device_exec_bytes backend_bytes(const struct device_ops *ops, cons
                                                   .launch_count = counts->launches});
 }
 
-/* An exec and all that it points to; without memory it only measures. */
+/* An exec and all that it points to. Without memory it only measures. */
 static rondo_exec *cut_exec(struct cutter *cutter, const struct exec_counts *counts, uint32_t slot_count,
                             struct device_exec_bytes backend) {
   rondo_exec *exec = cut(cutter, sizeof *exec), parts = {0};
@@ -149,7 +149,7 @@ rondo_status rondo_plan_graph(rondo_graph *graph, rondo_plan *plan) {
 
 /* ---- All pools --------------------------------------------------------------------------------------------------- */
 
-/* Before the runtime's other execs can find it: whoever looks whether it is at rest reads the words. */
+/* Before other threads can find the exec in the runtime's list, since they read the words. */
 static void slots_place(rondo_exec *exec, const struct plan *plan) {
   uint64_t *counts = (void *)(exec->memory.device + plan->counts_offset);
   for (uint32_t s = 0; s < exec->slots.count; s++) {
@@ -160,8 +160,8 @@ static void slots_place(rondo_exec *exec, const struct plan *plan) {
   }
 }
 
-/* Memory of all pools, the lane's arena, and what the graph borrows. The runtime's lock is held; what was taken when it
- * failed is given back by exec_give_back. */
+/* Takes memory of all pools and of the lane's arena, and finds the owners of borrowed tensors. The runtime's lock is
+ * held. After an error exec_give_back gives back what was taken. */
 static rondo_status exec_take(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan,
                               const rondo_exec_options *options) {
   rondo_runtime *runtime = exec->runtime;
@@ -194,7 +194,7 @@ void exec_give_back(rondo_exec *exec) {
   pool_give(&runtime->host_pool, exec);
 }
 
-/* Memory of an exec's own and the growth of its lane's arena, as exec_take takes them: they need not be one piece. */
+/* Tries to take the exec's own memory and the growth of the arena, as exec_take does: they need not be one piece. */
 static bool device_pool_has(rondo_runtime *runtime, const struct plan *plan, uint32_t lane) {
   struct pool *pool = &runtime->device_pool;
   struct pool_extent extent = {0};
@@ -207,8 +207,8 @@ static bool device_pool_has(rondo_runtime *runtime, const struct plan *plan, uin
   return has_both;
 }
 
-/* A pool was too small: all that are, at once, so that nobody opens a runtime for each. Where none of them is, an arena
- * could not grow past its neighbour: what was said of it stays. */
+/* A pool was too small. The text names all pools that are, so that the program opens a runtime once, not once for each.
+ * If none is, an arena could not grow past its neighbour, and the text stays. */
 static rondo_status pools_too_small(rondo_runtime *runtime, const struct plan *plan, const rondo_exec_options *options,
                                     uint64_t host_bytes) {
   enum { POOLS = 3 };

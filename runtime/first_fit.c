@@ -110,7 +110,7 @@ static void merge_recent(struct packing *packing) {
 
 uint64_t first_fit(uint32_t count, const uint64_t *bytes, const uint32_t *order, conflict_rows rows, void *context,
                    uint64_t *offsets, void *work) {
-  enum { FEW = 16 }; /* at most one in so many of the placed: sorting them costs less than passing all */
+  enum { FEW = 16 }; /* at most one in FEW of the placed buffers: sorting them costs less than visiting all */
   struct packing packing = cut_packing(&(struct cutter){work, 0}, count);
   uint32_t words = bit_row_words(count);
   memset(packing.mask, 0, bit_matrix_bytes(1, count));

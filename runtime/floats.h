@@ -1,6 +1,6 @@
-/* floats.h - the floating-point state of a thread: how it rounds, what it flushes to zero and what traps (Intel SDM,
- * volume 1, 8.1.5 and 10.2.3). Threads inherit it from those that start them, and a program may have any: one linked
- * with -ffast-math flushes. All that Rondo computes is computed in the default state. */
+/* floats.h - the floating-point state of a thread: rounding, flushing to zero, traps (Intel SDM, volume 1, 8.1.5
+ * and 10.2.3). A thread inherits it from the thread that starts it. A program may have any state; -ffast-math, for
+ * example, flushes. Rondo computes everything in the default state. */
 #ifndef RONDO_FLOATS_H
 #define RONDO_FLOATS_H
 
@@ -11,7 +11,7 @@ struct floats {
   uint16_t x87;
 };
 
-/* What is read from memory behind it is computed behind it. */
+/* The compiler moves no read of memory before it, so computations on such values come after it. */
 static inline void floats_set(struct floats floats) {
   __asm__ volatile("ldmxcsr %0\n\tfldcw %1" : : "m"(floats.sse), "m"(floats.x87) : "memory");
 }

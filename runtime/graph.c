@@ -66,7 +66,8 @@ static void chunks_drop(rondo_graph *graph, const struct graph_chunk *last) {
 
 /* ---- The graph --------------------------------------------------------------------------------------------------- */
 
-/* Before it takes memory of the runtime's, until it has given it back: so long nobody closes the runtime. */
+/* Counted before the graph takes memory of the runtime, until it has given it back: the runtime cannot be closed then.
+ */
 static rondo_status count_in(rondo_runtime *runtime) {
   if (!runtime) return RONDO_OK;
   pthread_mutex_lock(&runtime->lock);

@@ -1,4 +1,4 @@
-/* graph.h - the description: tensors, tasks, and which task must come before which. Pure data; no device. */
+/* graph.h - the description: tensors, tasks, and the order that rondo_after demands. Pure data, without a device. */
 #ifndef RONDO_GRAPH_H
 #define RONDO_GRAPH_H
 
@@ -119,7 +119,7 @@ rondo_status graph_end(rondo_graph *graph, const struct graph_mark *mark, rondo_
 /* The task as its operation sees it. `operands` has room for OP_MAX_OPERANDS, or for as many as the task has. */
 struct op_task graph_op_task(const rondo_graph *graph, const struct task *task, struct op_operand *operands);
 
-/* The tensor behind a handle; the caller has checked that it belongs to this graph. */
+/* The root of a tensor; the caller has checked that the tensor belongs to this graph. */
 static inline const struct tensor *graph_root(const rondo_graph *graph, uint32_t index) {
   return &graph->tensors[graph->tensors[index].root];
 }

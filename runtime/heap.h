@@ -1,4 +1,4 @@
-/* heap.h - a binary heap of numbers: on top is the one that comes first. For queues, and to sort in place. */
+/* heap.h - a binary heap of numbers, for queues and for sorting in place. The item that comes first is on top. */
 #ifndef RONDO_HEAP_H
 #define RONDO_HEAP_H
 

@@ -1,5 +1,5 @@
-/* instantiate.c - rondo_instantiate: addresses for everything, one launchable graph per slot, a warm replay of each.
- * And the end of an exec: rondo_close_exec. */
+/* instantiate.c - rondo_instantiate takes memory, makes an executable graph for each slot, and replays each slot once.
+ * rondo_close_exec takes all this apart. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static const uint64_t notice_patience_ns = UINT64_C(1000) * 1000 * 1000;
 
 /* ---- Make ready -------------------------------------------------------------------------------------------------- */
 
-/* Pages that no replay has to wait for. Others may be at work in the lane's arena. */
+/* Makes all pages resident, so that no replay waits for one. Other execs may run in the lane's arena meanwhile. */
 static rondo_status exec_settle(const rondo_exec *exec) {
   rondo_runtime *runtime = exec->runtime;
   const struct {
@@ -35,7 +35,7 @@ static rondo_status exec_settle(const rondo_exec *exec) {
   return RONDO_OK;
 }
 
-/* Does the device, or a thread, still touch it? On a lost device for ever. */
+/* Does the device, or a thread, still touch the exec? On a lost device for ever. */
 static bool exec_is_touched(const rondo_exec *exec) {
   for (uint32_t s = 0; s < exec->slots.count; s++) {
     const struct slot *slot = &exec->slots.items[s];
@@ -44,7 +44,7 @@ static bool exec_is_touched(const rondo_exec *exec) {
   return false;
 }
 
-/* Nobody gets memory that is still touched. */
+/* Memory that is still touched is not given back. */
 static void exec_dismantle(rondo_exec *exec) {
   rondo_runtime *runtime = exec->runtime;
   bool is_touched = exec_is_touched(exec);
@@ -54,13 +54,14 @@ static void exec_dismantle(rondo_exec *exec) {
   if (exec->keeps_warm) runtime->ops->keep_warm(runtime->device, false);
   pthread_mutex_lock(&runtime->lock);
   atomic_store_explicit(&exec->serial, 0, memory_order_relaxed);
-  ownership_detach(exec); /* leaked or not: it does not keep those that it borrowed from open */
+  ownership_detach(exec); /* even if it is leaked: it keeps no lender open */
   if (!is_touched) exec_give_back(exec);
   runtime->open_execs--;
   pthread_mutex_unlock(&runtime->lock);
 }
 
-/* What it borrows may be on its way to the device; what a closed exec was sent has come, as its lane was idle then. */
+/* Uploads of borrowed tensors may still be in progress. Uploads to a closed exec are not, since its lane was idle then.
+ */
 static rondo_status slots_create(rondo_exec *exec) {
   const struct device_ops *ops = exec->runtime->ops;
   rondo_status status =
@@ -112,15 +113,15 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
   if (status == RONDO_OK) status = exec_make_ready(exec, options.without_warm_up);
   if (status == RONDO_OK) {
     uint64_t left_bytes = runtime_free_bytes(runtime);
-    /* Others may have given some back meanwhile. */
+    /* Other users of the GPU may have given some back meanwhile. */
     exec->memory.driver_bytes = left_bytes && left_bytes < free_bytes ? free_bytes - left_bytes : 0;
   }
   if (status == RONDO_OK && options.keep_warm) status = keep_warm(exec);
   if (status != RONDO_OK) {
-    char cause[512]; /* what is done now may fail too, and leave its own text */
+    char cause[512]; /* the calls below may fail too, with a text of their own */
     snprintf(cause, sizeof cause, "%s", rondo_error_text());
     runtime->ops->drain(runtime->device, options.lane); /* a warm replay may still run */
-    if (exec->warm_replays) exec_zero(exec);            /* or has written what is borrowed and stays */
+    if (exec->warm_replays) exec_zero(exec);            /* or has written borrowed states */
     exec_dismantle(exec);
     return status_set(status, "%s", cause);
   }
@@ -132,8 +133,8 @@ rondo_status rondo_instantiate(rondo_runtime *runtime, rondo_graph *graph, const
 
 /* ---- Close ------------------------------------------------------------------------------------------------------- */
 
-/* RONDO_TIMEOUT: the replays are done, and yet not all is written that tells of it. Nothing is lost then. A device that
- * was lost before ends the wait early; closing goes on. */
+/* RONDO_TIMEOUT: the replays are done, but not all notices are written; the device is not lost then. A device that was
+ * lost before ends the wait early, and closing goes on. */
 static rondo_status exec_end(rondo_exec *exec, uint64_t timeout_ns, const char *function) {
   uint32_t slot = 0;
   rondo_status status = slots_wait(exec, timeout_ns, &slot);

@@ -1,4 +1,4 @@
-/* integer.h - operations that C has no function for. */
+/* integer.h - integer operations that the C library lacks. */
 #ifndef RONDO_INTEGER_H
 #define RONDO_INTEGER_H
 

@@ -1,4 +1,5 @@
-/* join.c - see join.h. On the device it is the node of one thread that stands in front of many beginnings too. */
+/* join.c - see join.h. On the device a join is a node of one thread. The same kernel precedes many first nodes of a
+ * graph. */
 #include "join.h"
 
 #include "kernels.h"

@@ -1,5 +1,5 @@
-/* join.h - the operation that does nothing: a point of the graph behind many tasks and in front of many others, so that
- * not each of these has an edge from each of those. No user asks for it; the plan does. */
+/* join.h - the operation that does nothing: a node after many tasks and before many others. It replaces an edge from
+ * each of the former to each of the latter. Only the planner adds joins. */
 #ifndef RONDO_JOIN_H
 #define RONDO_JOIN_H
 

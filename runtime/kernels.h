@@ -1,5 +1,5 @@
-/* kernels.h - what kernels/ hands in. The runtime knows no family of operations: tasks bring theirs with them
- * (graph_add), and the few that a plan adds by itself are declared here, with the device code of all. */
+/* kernels.h - the part of kernels/ that the runtime names: the few operations that a plan adds by itself, and the
+ * device code. All other operations come with the tasks that use them (graph_add). */
 #ifndef RONDO_KERNELS_H
 #define RONDO_KERNELS_H
 
@@ -14,8 +14,8 @@ extern const struct op op_copy;
 extern const struct op op_transfer;
 enum { OP_TRANSFER_TENSORS = 8, OP_TRANSFER_BYTES = 64 * 1024 };
 
-/* Two kernels that the CUDA backend launches by itself, of one thread, which take a struct completion: one in front of
- * many tasks that wait for nothing, one behind what does not publish completion itself. */
+/* Two kernels of one thread that the CUDA backend launches by itself. Both take a struct completion: one before many
+ * tasks without predecessors, one after tasks that do not publish completion themselves. */
 extern const struct op_kernel op_begin_kernel, op_done_kernel;
 
 /* The compiled device code, one fatbin for each .cu file; none where Rondo was built without nvcc. */

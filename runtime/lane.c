@@ -1,4 +1,4 @@
-/* lane.c - lanes as rondo_open is asked for them, and as they were granted. Splitting the device is the backend's. */
+/* lane.c - see lane.h. The backend splits the device. */
 #include "lane.h"
 
 #include <inttypes.h>

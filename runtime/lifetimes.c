@@ -1,4 +1,5 @@
-/* lifetimes.c - see lifetimes.h. */
+/* lifetimes.c - see lifetimes.h. Reachability is computed for a batch of buffers at a time, one bit a buffer (reach.h).
+ */
 #include "lifetimes.h"
 
 #include <string.h>
@@ -58,8 +59,8 @@ void lifetimes_prepare(struct lifetimes *l) {
 
 /* ---- Who comes wholly before whom -------------------------------------------------------------------------------- */
 
-/* One direction: forward asks which buffers lie behind those of the batch, by the batch's last accesses and the others'
- * first ones; backward which lie before them. */
+/* One direction. Forward: the buffers that follow those of the batch, by the last accesses of the batch and the first
+ * accesses of the others. Backward: the buffers that precede them. */
 struct direction {
   bool is_forward;
   const uint32_t *batch_begin, *batch_nodes;

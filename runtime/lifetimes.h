@@ -1,8 +1,8 @@
-/* lifetimes.h - which buffers may share bytes.
+/* lifetimes.h - the pairs of buffers that may share bytes.
  *
- * Two may only if every access of one comes before every access of the other along every path of the graph: then no
- * legal order, however parallel, lets them live at the same time. Planners that look at one total order (TFLM, XNNPACK,
- * XLA's heap simulator) allow more, and would race here. */
+ * Two buffers may share bytes only if, along every path of the graph, all accesses of one precede all accesses of the
+ * other. Then no legal order, however parallel, lets them live at the same time. Planners that look at one total order
+ * (TFLM, XNNPACK, XLA's heap simulator) allow more, and would race here. */
 #ifndef RONDO_LIFETIMES_H
 #define RONDO_LIFETIMES_H
 
@@ -21,12 +21,12 @@ struct lifetimes {
   uint32_t *mark, *other_mark;       /* by node */
   uint32_t *column_of_node, *next;   /* the columns that stand for a node, as a list; by node, by column */
   uint64_t *rows, *other_rows;       /* by node */
-  uint64_t *ordered, *other_ordered; /* by buffer: bit x, it lies wholly behind, or before, buffer x of the batch */
+  uint64_t *ordered, *other_ordered; /* by buffer: bit x, it lies wholly after, or before, buffer x of the batch */
   uint64_t *live;                    /* bytes, by node */
 };
 
-/* Cuts all arrays; nodes has room for access_count. begin and nodes are then filled by the caller, who calls
- * lifetimes_prepare before the rest. */
+/* Cuts all arrays; nodes has room for access_count. The caller then fills begin and nodes, and calls lifetimes_prepare
+ * before the other functions. */
 void lifetimes_cut(struct lifetimes *lifetimes, struct cutter *cutter, uint32_t node_count, uint32_t buffer_count,
                    uint64_t access_count);
 void lifetimes_prepare(struct lifetimes *lifetimes);

@@ -1,7 +1,7 @@
-/* lists.h - many lists in one array, made in two passes over the same entries: the first, with no array, counts the
- * entries of each list in begin[list]; lists_end turns the counts into where each list ends; the second puts each entry
- * in front of those of its list that are there. Then begin says where each list begins, and, by its last element, where
- * the last one ends. */
+/* lists.h - many lists in one array, made by two passes over the same entries. The first pass, without an array, counts
+ * the entries of each list in begin[list]. lists_end turns the counts into the ends of the lists. The second pass puts
+ * each entry before the entries of its list that are already there. Then begin[list] is the begin of each list, and
+ * begin[list + 1] its end. */
 #ifndef RONDO_LISTS_H
 #define RONDO_LISTS_H
 

@@ -1,5 +1,5 @@
-/* notice.h - how a replay tells an eventfd of the caller's that it has ended: what a slot keeps for that, and what a
- * backend does at the end of a replay. */
+/* notice.h - the write to an eventfd that ends a replay: the state that a slot keeps for it, and the steps of a
+ * backend. */
 #ifndef RONDO_NOTICE_H
 #define RONDO_NOTICE_H
 
@@ -22,14 +22,14 @@ static inline void notice_expect(struct notice *notice) {
   atomic_fetch_add_explicit(&notice->due_count, 1, memory_order_relaxed);
 }
 
-/* Of a file that may block: a write to a full one would wait until somebody reads, and who sleeps on it has been woken
- * already. One that does not block refuses the write by itself. */
+/* A write to a full file that may block would wait until a thread reads. The threads that sleep on a full file have
+ * been woken already, so it needs no write. A file that does not block refuses the write by itself. */
 static inline bool notice_is_full(const struct notice *notice) {
   struct pollfd room = {.fd = notice->file, .events = POLLOUT};
   return notice->may_block && poll(&room, 1, 0) == 0;
 }
 
-/* After it can be seen. A file that is full or no more there has nobody to be told. */
+/* After the end of the replay can be seen. A file that is full or closed has no thread to wake. */
 static inline void notice_send(struct notice *notice) {
   const uint64_t one = 1;
   if (!notice_is_full(notice))

@@ -1,4 +1,4 @@
-/* notices.c - see notices.h, and rondo_notify. */
+/* notices.c - see notices.h, and rondo_notify. A notice is written some microseconds after its replay is done. */
 #include "notices.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include "slot.h"
 #include "waiting.h"
 
-/* Microseconds, unless whoever writes it is held up. */
+/* Takes microseconds, unless the thread that writes the notice is held up. */
 static rondo_status notice_wait(const rondo_exec *exec, const struct slot *slot, uint64_t timeout_ns) {
   uint64_t begin_ns = now_ns();
   while (notice_is_due(&slot->notice)) {
@@ -33,7 +33,7 @@ rondo_status notices_wait(const rondo_exec *exec, uint64_t timeout_ns) {
   return status;
 }
 
-/* -1: none any more. Of a slot that is not in flight. None is on its way then: the file may go. */
+/* Waits until the last notice is written, so that its file may be closed. */
 rondo_status slot_notify(const rondo_exec *exec, struct slot *slot, int file) {
   rondo_status status = notice_wait(exec, slot, RONDO_FOREVER);
   if (status != RONDO_OK) return status;

@@ -1,4 +1,5 @@
-/* op.c - what operations share: operands in words for their checks, alignment for the choice of a kernel. */
+/* op.c - helpers for operations: an operand in words for error texts, and the alignment of operands for the choice of a
+ * kernel. */
 #include "op.h"
 
 #include <inttypes.h>

@@ -53,10 +53,9 @@ struct op_call {
   const struct op_task *task;
   void *const *data;
   void *scratch;
-  /* Bit i: the task follows a kernel of Rondo's that may still run when its own kernels start, and no task in front in
-   * the order writes what operand i lies in: they may read it before they wait (kernels/common/launch.cuh), except for
-   * what they write themselves. 0 for a task that follows none: it loses nothing by waiting, and what it should read
-   * first is another question. */
+  /* Bit i: operand i is settled, and a kernel of Rondo precedes the task. No earlier task writes the tensor of the
+   * operand, so the task's kernels may read it before their wait (kernels/common/launch.cuh), except for elements that
+   * they write. Zero if no kernel of Rondo precedes the task: there is nothing to overlap with. */
   uint32_t settled_operands;
 };
 

@@ -19,7 +19,7 @@ static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 static const _Atomic uint32_t *fork_page_take(void) {
   _Atomic uint32_t *page = mmap(NULL, page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return NULL;
-  madvise((void *)page, page_bytes(), MADV_WIPEONFORK); /* before Linux 4.14 a child is not told apart */
+  madvise((void *)page, page_bytes(), MADV_WIPEONFORK); /* before Linux 4.14 a child is not detected */
   atomic_init(page, 1);
   return page;
 }
@@ -56,7 +56,7 @@ static rondo_status options_check(uint32_t abi_version, const rondo_options *opt
   return lanes_check(options);
 }
 
-/* Opens the backend asked for; AUTO falls back to the host and keeps CUDA's reason. */
+/* Opens the requested backend. AUTO falls back to the host and keeps the reason why CUDA cannot be used. */
 static rondo_status device_open(rondo_runtime *runtime, const rondo_options *options, void **device_memory,
                                 void **pinned_memory) {
   struct device_info *info = &runtime->info;
@@ -152,7 +152,7 @@ static rondo_status still_open(const rondo_runtime *runtime) {
                     exec_count && graph_count ? " and " : "", graphs);
 }
 
-/* Under the lock, which whoever closed the last exec has left then. */
+/* Under the lock, so that the thread that closed the last exec has left it. */
 static rondo_status close_begin(rondo_runtime *runtime) {
   rondo_status status = RONDO_OK;
   pthread_mutex_lock(&runtime->lock);

@@ -13,7 +13,7 @@ void order_cut(struct order_work *work, struct cutter *cutter, uint32_t unit_cou
   work->heap = cut(cutter, unit_count * sizeof(uint32_t));
 }
 
-/* The other way round: who waits for a unit. Counted with no successors yet, and then filled in. */
+/* The successors of each unit: counted first, with no array, and then filled in. */
 static void put_successors(struct order_work *work, const rondo_graph *graph, const struct dependencies *dependencies,
                            uint32_t unit_count, uint32_t *successors) {
   for (uint32_t unit = 0; unit < unit_count; unit++) {

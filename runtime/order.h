@@ -1,4 +1,4 @@
-/* order.h - a legal order of tasks and joins. */
+/* order.h - a legal order of tasks and joins, as close to the order of adding as rondo_after allows. */
 #ifndef RONDO_ORDER_H
 #define RONDO_ORDER_H
 

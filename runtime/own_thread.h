@@ -1,5 +1,5 @@
-/* own_thread.h - threads that the library starts: none of the application's signals, the default floating-point state,
- * a stack that all code of Rondo's fits, and the cores that were found when the runtime was opened. */
+/* own_thread.h - threads that the library starts. They block the application's signals, have the default floating-point
+ * state and a stack that is large enough for all code of Rondo, and run on the cores that were found at open. */
 #ifndef RONDO_OWN_THREAD_H
 #define RONDO_OWN_THREAD_H
 

@@ -44,7 +44,7 @@ static rondo_status owners_fill(rondo_exec *exec, const rondo_graph *graph) {
     const struct tensor *tensor = &graph->tensors[i];
     struct exec_tensor *kept = &exec->tensors[i];
     if (!tensor_is_resident(tensor)) continue;
-    if (tensor->root != i) { /* a view: its root was there before */
+    if (tensor->root != i) { /* a view comes after its root */
       const struct exec_tensor *root = &exec->tensors[tensor->root];
       kept->owner = root->owner;
       kept->owner_index = root->owner_index;
@@ -76,7 +76,7 @@ bool borrows_from(const rondo_exec *exec, const rondo_exec *owner) {
   return false;
 }
 
-/* What the tasks of an exec do with a state of the owner's. */
+/* The accesses of an exec's tasks to a state of the owner. */
 static uint32_t access_of(const rondo_exec *exec, const rondo_exec *owner, uint32_t owner_index) {
   if (exec == owner) return owner->tensors[owner_index].access;
   uint32_t access = 0;
@@ -137,7 +137,7 @@ void ownership_detach(rondo_exec *exec) {
 
 /* ---- Close ------------------------------------------------------------------------------------------------------- */
 
-/* Adds an exec to "'a', 'b'": the first tasks of some. */
+/* Appends the name of an exec's first task: "'a', 'b'". */
 static void name_exec(const rondo_exec *exec, uint32_t number, char text[EXEC_NAMES_BYTES]) {
   enum { NAMED_MOST = 3 };
   const size_t used = number ? strlen(text) : 0;

@@ -1,4 +1,5 @@
-/* patience.c - see patience.h. */
+/* patience.c - see patience.h. A trial is PATIENCE_TURN spins and as many rests; the way with the lower median is kept.
+ */
 #include "patience.h"
 
 #include <stdbool.h>
@@ -25,7 +26,7 @@ static uint64_t median_ns(const struct patience *p, bool rests) {
 
 static uint64_t spin_ns_of(const struct patience *p) {
   if (rests_next(p)) return 0;
-  /* Longer than usual: then whoever spins may be what the work waits for. */
+  /* Longer than usual: the work may wait for the core that spins. */
   uint64_t usual_ns = get(&p->kept) ? median_ns(p, get(&p->rests)) : PATIENCE_LONG_NS;
   return usual_ns < PATIENCE_LONG_NS ? 2 * usual_ns + PATIENCE_SHORT_NS : PATIENCE_FIRST_NS;
 }

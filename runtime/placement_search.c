@@ -1,29 +1,29 @@
 /* placement_search.c - see placement_search.h.
  *
- * The question asked again and again is: do the buffers fit below a given capacity? It is answered by a depth-first
- * search over placements that cannot be pushed down (Moffitt, "MiniMalloc: A Lightweight Memory Allocator for
- * Hardware-Accelerated Machine Learning", ASPLOS 2023, calls them canonical). In such a placement every buffer rests on
- * another one or on the ground, and no buffer can be taken out and put into a hole below.
+ * The search asks again and again whether the buffers fit below a given capacity. A depth-first search over placements
+ * that cannot be pushed down answers (Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated
+ * Machine Learning", ASPLOS 2023, calls them canonical). In such a placement each buffer rests on another buffer or on
+ * the ground, and no buffer fits into a hole below it.
  *
- * State. `rest` of a buffer is where it would lie on the placed ones it conflicts with; `low` is a proved lower bound
- * of its offset. A step takes the unplaced buffer with the lowest `low` among those with low == rest, and puts it down
- * there. If that fails, its offset must be higher: low = rest + 1, and it waits until another buffer is pushed below
- * it. Each step so splits the placements in two without overlap, and nothing is visited twice.
+ * State. `rest` of a buffer is its offset on top of the placed buffers that it conflicts with; `low` is a proved lower
+ * bound of its offset. A step takes the unplaced buffer with the lowest `low` among those with low == rest, and places
+ * it there. If that fails, its offset must be higher: low becomes rest + 1, and the buffer waits until another one is
+ * pushed below it. So each step divides the placements into two disjoint sets, and nothing is visited twice.
  *
  * Three inferences cut branches off:
- *  - Buffers that all conflict with each other (cliques: those alive at one position, and others) must fit between the
- *    lowest `low` of those unplaced and the capacity.
- *  - A buffer that waits will rest on an unplaced one it conflicts with, so not below the lowest end of these.
- *  - A buffer that waits although no such buffer can begin below its end at `rest` could as well lie at `rest`: this
- *    branch is dominated by one already visited.
+ *  - Buffers that all conflict with each other (cliques: those alive at one position, and others) must fit between
+ *    the lowest `low` of those not yet placed and the capacity.
+ *  - A waiting buffer will rest on an unplaced buffer that it conflicts with, so not below the lowest end of these.
+ *  - If no such buffer can begin below the end of a waiting buffer at `rest`, the waiting buffer could as well lie at
+ *    `rest`. Then a branch that was already visited dominates this one.
  *
- * Which of several buffers with the same `low` comes first decides everything, and no fixed rule is good for all
- * problems. So it is learned: what takes part in a contradiction gains weight, the heavy come first, and the search
- * starts anew every few steps with the weights it has (Boussemart et al., "Boosting Systematic Search by Weighting
+ * The choice among buffers with the same `low` decides everything, and no fixed rule is good for all problems. So the
+ * rule is learned. A buffer that takes part in a contradiction gains weight, heavy buffers come first, and the search
+ * restarts every few steps with the current weights (Boussemart et al., "Boosting Systematic Search by Weighting
  * Constraints", ECAI 2004). Of the eleven public minimalloc instances, orders by bytes, lifetime and load of the
- * position leave six unsolved after 100,000 steps each; with weights most of them take some thousands.
+ * position leave six unsolved after 100,000 steps each. With weights most of them take some thousands.
  *
- * Parts that do not conflict with each other at all are searched one by one. */
+ * Parts of the problem without conflicts between them are searched one by one. */
 #include "placement_search.h"
 
 #include <string.h>
@@ -73,7 +73,7 @@ struct search {
 enum {
   CLIQUES_PER_BUFFER = 2,   /* at most, on average */
   CHANGES_PER_BUFFER = 256, /* for the first thousand, for the others a quarter; a round that needs more ends early */
-  CHANGES_PER_STEP = 8,     /* at most so many times the buffers: 2 for cliques, 2 put higher, 1 that waits, ... */
+  CHANGES_PER_STEP = 8,     /* the most, times the buffers: 2 for cliques, 2 put higher, 1 that waits, ... */
 };
 
 static void search_cut(struct search *search, uint32_t count, struct cutter *cutter) {
@@ -349,7 +349,7 @@ static void begin(struct search *search) {
   memcpy(search->left, search->whole, search->clique_count * sizeof *search->left);
 }
 
-/* Can the part be placed below the capacity? Undecided after so many steps. */
+/* Can the part be placed below the capacity? Undecided after the limit of steps. */
 static enum outcome decide(struct search *search, uint64_t step_limit) {
   uint32_t depth = 0, words = search->words;
   uint64_t margin = (uint64_t)CHANGES_PER_STEP * search->problem->count, steps = 0;

@@ -1,4 +1,4 @@
-/* plan.c - see plan.h: the nodes of a plan that are no tasks. */
+/* plan.c - see plan.h: names and tasks of the nodes that are no tasks of the graph. */
 #include "plan.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 
 enum { NO_NODE = UINT32_MAX };
 
-/* How much there is to move of one kind. Small tensors share nodes, large ones have their own, behind those. */
+/* The tensors to copy of one kind. Small tensors share nodes; large ones have nodes of their own, after those. */
 struct move_counts {
   uint32_t small_tensors, small_nodes, large_tensors;
   uint32_t last_tensors; /* in the last node of small ones */

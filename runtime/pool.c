@@ -1,5 +1,5 @@
-/* pool.c - see pool.h. A runtime carves some extents for each graph and exec, none in a replay, so that a list and a
- * linear search are enough, and easy to be sure of. */
+/* pool.c - see pool.h. A runtime carves some extents for each graph and exec, and none in a replay. So a list and a
+ * linear search are enough, and easy to verify. */
 #include "pool.h"
 
 #include <assert.h>

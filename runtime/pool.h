@@ -1,6 +1,6 @@
-/* pool.h - a fixed pool: extents carved from one slab, from its bottom or from its top. It never grows and never asks
- * anyone for memory, not even for its bookkeeping: every extent has a node in its owner's memory, and the pool is a
- * list through the nodes. So there can be any number of them, and the slab may be memory that the host cannot reach. */
+/* pool.h - a fixed pool: extents carved from one slab, from its bottom or its top. It never grows and never allocates,
+ * not even for its bookkeeping: each extent has a node in its owner's memory, and the pool is a list of these nodes. So
+ * the number of extents is not limited, and the slab may be memory that the host cannot reach. */
 #ifndef RONDO_POOL_H
 #define RONDO_POOL_H
 
@@ -47,7 +47,7 @@ rondo_status pool_grow_down(struct pool *pool, uint64_t bytes, const char *owner
 /* Leaves an extent the last bytes (rounded up) of what it has; 0: gives it back. */
 void pool_shrink_up(struct pool *pool, uint64_t bytes, struct pool_extent *extent);
 
-/* 0 if an extent of so many bytes could be carved; else how large the pool would have to be. */
+/* 0 if an extent of these bytes could be carved; else the capacity that the pool would need. */
 uint64_t pool_capacity_for(const struct pool *pool, uint64_t bytes);
 
 /* Gives an extent back; one that is not carved is a no-op. */
@@ -57,7 +57,7 @@ static inline unsigned char *pool_memory(const struct pool *pool, const struct p
   return pool->base + extent->offset;
 }
 
-/* Of a pool in the host's memory: the node lies in front of what is taken. NULL is a no-op for pool_give. */
+/* For a pool in host memory: the node lies before the memory that is taken. pool_give ignores NULL. */
 rondo_status pool_take(struct pool *pool, uint64_t bytes, const char *owner, bool from_top, void **memory);
 void pool_give(struct pool *pool, void *memory);
 

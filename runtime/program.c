@@ -25,7 +25,7 @@ static struct device_rows rows_of(const struct tensor *tensor) {
   return rows;
 }
 
-/* A root comes before its views. */
+/* A root comes before its views, so its name is there. */
 static void tensors_fill(rondo_exec *exec, const rondo_graph *graph, const struct plan *plan) {
   char *names = exec->tensor_names;
   for (uint32_t i = 0; i < graph->tensor_count; i++) {

@@ -1,4 +1,5 @@
-/* reach.c - see reach.h. */
+/* reach.c - see reach.h. Nodes are numbered in a legal order, so one pass over the edges sees each predecessor first.
+ */
 #include "reach.h"
 
 #include <string.h>

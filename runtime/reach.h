@@ -1,5 +1,6 @@
-/* reach.h - which nodes of a graph lie behind which, for any number of nodes in memory that grows with their number:
- * the question is asked for REACH_COLUMNS nodes at a time, a bit for each, and one pass over the edges answers it. */
+/* reach.h - which nodes of a graph follow which. The question is asked for REACH_COLUMNS nodes at a time, with one bit
+ * for each, and one pass over the edges answers it. So the memory grows with the number of nodes, not with its square.
+ */
 #ifndef RONDO_REACH_H
 #define RONDO_REACH_H
 
@@ -21,7 +22,7 @@ static inline uint64_t reach_rows_bytes(uint32_t count) { return (uint64_t)count
 /* Drops every edge that other edges imply. `rows` has a row for each node. */
 void reach_reduce(struct reach_graph *graph, uint64_t *rows);
 
-/* Bits are passed on along the edges, from each node to all behind it, or to all before it. */
+/* Bits are passed on along the edges, from each node to all that follow it, or to all that precede it. */
 void reach_spread_forward(const struct reach_graph *graph, uint64_t *rows);
 void reach_spread_backward(const struct reach_graph *graph, uint64_t *rows);
 

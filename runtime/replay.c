@@ -26,7 +26,7 @@ void *rondo_data(rondo_slot handle, rondo_tensor tensor) {
   return slot->pinned + handle.exec->tensors[tensor.index].pinned_offset;
 }
 
-/* The replay before is told of no more, before anything of it is overwritten: see tell in any_slot.c. */
+/* First `told` moves past the replay before, then its pointer and lease are overwritten: see tell in any_slot.c. */
 static rondo_status replay(rondo_slot handle, struct slot *slot, void *const *stream) {
   atomic_store_explicit(&slot->told, atomic_load_explicit(&slot->launched, memory_order_relaxed), memory_order_relaxed);
   atomic_store_explicit(&slot->user, handle.user, memory_order_release);
@@ -49,8 +49,8 @@ rondo_status rondo_replay_on(rondo_slot handle, void *stream) {
   return replay(handle, slot, &stream);
 }
 
-/* A device may be lost behind a replay that was done between the two looks: its result stands, for this call as for the
- * next. */
+/* A replay may be done between the two looks, and the device be lost after it. Its result stands, for this call as for
+ * the next. */
 static rondo_status done_after_all(const struct slot *slot, rondo_status status) {
   return slot_done(slot) ? RONDO_OK : status;
 }

@@ -16,8 +16,8 @@ rondo_status runtime_may_open(const rondo_runtime *runtime) {
   return runtime->is_closing ? status_set(RONDO_INVALID_STATE, "another thread closes the runtime") : RONDO_OK;
 }
 
-/* A child of fork has the memory of the runtime, but neither its threads nor its GPU: it would wait for ever. It is
- * told apart by a page that the kernel clears in children, so that every call may ask, a replay too: it costs a load.
+/* A child of fork has the memory of the runtime, but neither its threads nor its GPU: it would wait for ever. The
+ * kernel clears one page of the runtime in children (open.c), so each call, a replay too, detects a child by one load.
  */
 rondo_status forked_status(const char *function) {
   return status_set(RONDO_INVALID_STATE, "%s: the runtime was opened before fork: open one in the child", function);
@@ -25,7 +25,7 @@ rondo_status forked_status(const char *function) {
 
 uint64_t serial_draw(void) {
   uint64_t serial = 0;
-  /* The call itself: a library's function may take memory for it. */
+  /* The system call itself: the function of libc may allocate memory. */
   if (syscall(SYS_getrandom, &serial, sizeof serial, 0) != (long)sizeof serial) { /* older than Linux 3.17 */
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);

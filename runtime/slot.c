@@ -10,10 +10,9 @@
 
 /* ---- Launch ------------------------------------------------------------------------------------------------------ */
 
-/* stream NULL: the lane's. */
 rondo_status slot_launch(const rondo_exec *exec, struct slot *slot, void *const *stream) {
   const struct device_ops *ops = exec->runtime->ops;
-  /* Counted before the launch: whoever polls from another thread must not take the old completion for the new one. */
+  /* Counted before the launch: a thread that polls must not take the old completion for the new one. */
   uint64_t launched = atomic_load_explicit(&slot->launched, memory_order_relaxed);
   atomic_store_explicit(&slot->launched, launched + 1, memory_order_release);
   sigset_t signals;
@@ -83,7 +82,8 @@ rondo_status slot_released(rondo_slot handle, const char *function) {
   return status_set(RONDO_INVALID_STATE, "%s: slot %u was released: call rondo_acquire again", function, handle.index);
 }
 
-/* Of a closed exec the memory is still there, with anything in it: no more than the serial is looked at. */
+/* The memory of a closed exec is still there, with any content: so its serial is checked before anything else is read.
+ */
 rondo_status slot_check(rondo_slot handle, const char *function, struct slot **slot) {
   if (!handle.exec || !handle.serial ||
       atomic_load_explicit(&handle.exec->serial, memory_order_relaxed) != handle.serial ||
@@ -112,7 +112,7 @@ static rondo_status constants_check(const rondo_exec *exec, struct slot *slot, c
   return RONDO_OK;
 }
 
-/* Constants are asked for at the slot's first replay, and then no more. */
+/* Constants are checked at the slot's first replay, and again after a constant's buffer is unbound. */
 rondo_status slot_ready(rondo_slot handle, const char *function, struct slot **slot) {
   rondo_status status = slot_check(handle, function, slot);
   if (status != RONDO_OK) return status;
@@ -130,7 +130,7 @@ bool slot_take(rondo_exec *exec, rondo_slot *handle) {
     uint32_t lease = atomic_load_explicit(&slot->lease, memory_order_relaxed);
     if (lease % 2 || !atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_acquire,
                                                               memory_order_relaxed))
-      continue; /* held, or somebody else was faster */
+      continue; /* held, or another thread was faster */
     atomic_store_explicit(&exec->slots.next_free, (index + 1) % exec->slots.count, memory_order_relaxed);
     *handle = (rondo_slot){.exec = exec,
                            .index = index,
@@ -141,7 +141,7 @@ bool slot_take(rondo_exec *exec, rondo_slot *handle) {
   return false;
 }
 
-/* Whoever gets the slot may close the exec: it is not looked at afterwards. */
+/* The next holder may close the exec, so it is not looked at after the exchange. */
 bool slot_give(rondo_exec *exec, struct slot *slot, uint32_t lease) {
   const rondo_runtime *runtime = exec->runtime;
   if (!atomic_compare_exchange_strong_explicit(&slot->lease, &lease, lease + 1, memory_order_release,

@@ -123,7 +123,7 @@ static uint64_t lacking_bytes(unsigned char *begin, uint64_t bytes, uint64_t pag
   for (uint64_t at = 0; at < bytes && lacking <= enough; at += PAGES_A_LOOK * page_bytes) {
     unsigned char is_there[PAGES_A_LOOK];
     uint64_t rest = bytes - at, some = rest < PAGES_A_LOOK * page_bytes ? rest : PAGES_A_LOOK * page_bytes;
-    if (mincore(begin + at, some, is_there) != 0) return lacking + page_bytes; /* nobody knows: some may be */
+    if (mincore(begin + at, some, is_there) != 0) return lacking + page_bytes; /* not known: some may be lacking */
     for (uint64_t i = 0; i * page_bytes < some; i++) lacking += is_there[i] & 1 ? 0 : page_bytes;
   }
   return lacking;

@@ -1,6 +1,5 @@
-/* spare_memory.h - how much memory there is for a process that asks for some: on the machine, and in the control groups
- * that a container or a service is in. Without it a pool that is larger is promised by a system that overcommits, and
- * ends the process when it is used. */
+/* spare_memory.h - the memory that a process can still get: of the machine, and of the control groups of a container or
+ * a service. A system that overcommits promises a pool beyond it, and ends the process that then uses the pool. */
 #ifndef RONDO_SPARE_MEMORY_H
 #define RONDO_SPARE_MEMORY_H
 
@@ -9,7 +8,7 @@
 #include "status.h"
 
 struct spare_memory {
-  uint64_t bytes;    /* UINT64_MAX where nobody knows */
+  uint64_t bytes;    /* UINT64_MAX if not known */
   const char *whose; /* "the machine" or "the control group" */
 };
 
@@ -17,7 +16,7 @@ struct spare_memory {
  * has_swap says so what it could swap. Without /proc: all that the machine has. */
 struct spare_memory spare_memory_under(const char *root, bool has_swap);
 
-/* RONDO_OUT_OF_MEMORY unless there are so many bytes; the text begins with what they are for. */
+/* RONDO_OUT_OF_MEMORY unless there are these bytes; the text begins with the purpose. */
 rondo_status spare_memory_check(uint64_t bytes, const char *purpose);
 /* The same of memory that cannot be swapped. */
 rondo_status spare_memory_check_pinned(uint64_t bytes, const char *purpose);

@@ -1,10 +1,10 @@
-/* status.c - status names and the sentence about a thread's last failure.
+/* status.c - names of statuses, and the sentence about a thread's last failure.
  *
- * The text is kept per thread and not per runtime, so that a failed rondo_open has one too, and so that two threads on
- * two execs never overwrite each other's. It lies in a table that is there from the beginning: a failure allocates
- * nothing, RONDO_BUSY in the middle of replays neither. It is no thread-local variable: static ones are few in a
- * library that is loaded by dlopen, and the others are allocated when a thread first touches them, with an end of the
- * process where there is no memory. A place in the table is given back when its thread ends. */
+ * The text is kept for each thread, not for each runtime: a failed rondo_open has one too, and two threads on two execs
+ * never overwrite each other's. It lies in a static table, so a failure allocates nothing, not even RONDO_BUSY between
+ * replays. Thread-local variables would not do: static ones are scarce in a library that dlopen loads, and dynamic ones
+ * are allocated at a thread's first access, which ends the process if there is no memory. The entry of a thread is free
+ * again when the thread ends. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>

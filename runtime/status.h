@@ -1,4 +1,4 @@
-/* status.h - the sentence behind rondo_error_text. */
+/* status.h - sets the text of rondo_error_text. */
 #ifndef RONDO_STATUS_H
 #define RONDO_STATUS_H
 

@@ -83,7 +83,7 @@ static void task_commit(rondo_graph *graph, const struct task *task) {
   graph->task_count++;
 }
 
-/* The check's sentence starts with an operand's name; behind it comes what the tensor there is called. */
+/* The check's sentence begins with an operand's name. The name of that operand's tensor is appended. */
 static rondo_status refused_by_check(rondo_status status, const rondo_graph *graph, const struct task *task,
                                      const struct op_argument *arguments, uint32_t count) {
   const char *text = rondo_error_text();

@@ -1,4 +1,4 @@
-/* tensor.c - describing tensors, views and reshapes. */
+/* tensor.c - rondo_input and its siblings, rondo_view, rondo_reshape, rondo_borrow: tensors and views of a graph. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -103,7 +103,7 @@ static rondo_status slot_of_table(rondo_graph *graph, const rondo_tensor *out) {
   return RONDO_OK;
 }
 
-/* The next row of the table is filled in, all but its box. */
+/* The next row of the table is filled in, except its box. */
 static rondo_tensor tensor_commit(rondo_graph *graph, struct tensor *tensor) {
   elements_find_box(tensor, &graph->tensors[tensor->root]);
   graph_changed(graph);
@@ -184,8 +184,8 @@ rondo_status rondo_view(rondo_graph *graph, rondo_tensor handle, const int64_t *
   return RONDO_OK;
 }
 
-/* The strides of the same elements in another shape; false if there are none. Dimensions that lie one behind the other
- * are one run; each run has to be as long as some of the new dimensions together, which then share it. */
+/* The strides of the same elements in another shape; false if there are none. Adjacent dimensions without a gap are one
+ * run. Each run must be the product of some of the new dimensions, which then share it. */
 static bool reshape_strides(const struct tensor *from, struct tensor *to) {
   uint32_t at = to->rank;
   for (uint32_t i = from->rank; i-- > 0;) {

@@ -1,4 +1,4 @@
-/* text.c - see text.h. */
+/* text.c - see text.h. A character is valid UTF-8 and no control character. */
 #include "text.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* text.h - what a name is printed as. Names come from programs and files, and may be any bytes: whatever prints one, an
- * error text, a report or the command, shows characters, and for all else a replacement character. */
+/* text.h - printing of names. A name comes from a program or a file and may have any bytes. An error text, a report and
+ * the command print its characters, and a replacement character for all other bytes. */
 #ifndef RONDO_TEXT_H
 #define RONDO_TEXT_H
 
@@ -13,8 +13,8 @@
  * ends, what is no UTF-8 and what XML has not. That is one byte to be replaced. */
 uint32_t text_character_bytes(const char *text);
 
-/* Copies `from` with replacements, as many whole characters as fit in `bytes` with the zero behind them. They do not
- * overlap. */
+/* Copies `from` with replacements: all whole characters that fit into `bytes` together with a zero at the end. `from`
+ * and `to` do not overlap. */
 void text_print(char *to, size_t bytes, const char *from);
 
 /* The same to a file, with a backslash before each of `escaped`: "" for people, "\"\\" within a string of JSON. */

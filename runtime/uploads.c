@@ -5,7 +5,7 @@
 #include "ownership.h"
 #include "slot.h"
 
-/* One that is being made has no slots yet, or is about to replay them for the first time, and to zero the states. */
+/* An exec that is being made has no slots yet, or is about to replay them for the first time and to zero the states. */
 static rondo_status check_slots(const rondo_exec *exec, const char *function) {
   if (!exec_is_open(exec))
     return status_set(RONDO_BUSY, "%s: an exec that borrows from it is being instantiated: try again later", function);
@@ -14,9 +14,8 @@ static rondo_status check_slots(const rondo_exec *exec, const char *function) {
   return RONDO_OK;
 }
 
-/* Neither the exec nor one that borrows from it may be in flight. Under the same lock a state that is about to be set
- * counts as used: whatever is instantiated from here on leaves it alone; and nobody closes the exec before
- * transfer_end. */
+/* Neither the exec nor one that borrows from it may be in flight. Under the same lock a state that will be set counts
+ * as used, so no later warm replay touches it; and the exec cannot be closed before transfer_end. */
 static rondo_status transfer_begin(rondo_exec *exec, bool sets_state, const char *function) {
   pthread_mutex_lock(&exec->runtime->lock);
   rondo_status status = check_not_closing(exec, function);
@@ -70,7 +69,7 @@ static rondo_status contents_check(const rondo_exec *exec, const rondo_content *
   return status;
 }
 
-/* The lanes in which what the exec holds may be read, a bit each. */
+/* The lanes in which tasks may read constants and states of the exec, a bit each. */
 static uint32_t lanes_of(const rondo_exec *exec) {
   uint32_t lanes = 1u << exec->lane;
   pthread_mutex_lock(&exec->runtime->lock);

@@ -1,6 +1,6 @@
-/* user_work.h - the user's own work as one movable piece of memory: the struct, its by-value arguments behind it, each
- * aligned to 64 bytes as any type of C's may ask, then the function's name. The graph keeps such a piece, and an exec a
- * copy of it. */
+/* user_work.h - the user's own work as one movable piece of memory: the struct, then its by-value arguments, each
+ * aligned to 64 bytes as any C type may demand, then the function's name. The graph keeps such a piece, and an exec
+ * keeps a copy. */
 #ifndef RONDO_USER_WORK_H
 #define RONDO_USER_WORK_H
 

@@ -10,18 +10,18 @@
 enum {
   LOOKS_PER_CLOCK = 64, /* the clock costs some 20 ns */
   SLEEP_NS = 20 * 1000,
-  /* A driver call: a dead device never writes the word. It takes the driver's lock, which others launch under, so that
-   * a long wait asks ever more rarely: when it has taken twice as long, and at least every HEALTH_MOST_NS. */
+  /* A lost device never writes the word, so the driver is asked for its health. The call takes the driver's lock, under
+   * which others launch. So a wait asks when its time has doubled, and at least every HEALTH_MOST_NS. */
   HEALTH_FIRST_NS = 100 * 1000,
   HEALTH_MOST_NS = 1000 * 1000
 };
 
-/* Is there a choice between two ways? */
+/* Does the wait choose between spinning and resting? */
 static bool learns(const struct waiting *w) {
   return w->patience && w->runtime->ops->rest && w->runtime->wait_mode == RONDO_WAIT_SPIN_YIELD;
 }
 
-/* Leaves the core to others for a moment. Is it there? */
+/* Leaves the core to others for a moment. True: the look was true. */
 static bool rest(const struct waiting *w, uint64_t left_ns) {
   const struct device_ops *ops = w->runtime->ops;
   if (ops->rest) return ops->rest->rest(w->runtime->device, w->for_what, w->look, w->subject, left_ns);
@@ -56,7 +56,7 @@ rondo_status wait_until(const struct waiting *w, uint64_t timeout_ns) {
     bool is_over = waited_ns >= timeout_ns;
     if (is_over || waited_ns >= health_ns) { /* by the clock: a rest may take milliseconds */
       rondo_status status = w->runtime->ops->health(w->runtime->device);
-      /* It may have come between the two looks, and stands, for this call as for the next. */
+      /* It may have come between the two looks. Then it stands, for this call as for the next. */
       if (status != RONDO_OK) return w->look(w->subject) ? RONDO_OK : status;
       health_ns = waited_ns + (waited_ns < HEALTH_MOST_NS ? waited_ns : HEALTH_MOST_NS);
     }
@@ -66,7 +66,7 @@ rondo_status wait_until(const struct waiting *w, uint64_t timeout_ns) {
     }
     if (waited_ns >= spin_ns && rest(w, left_of(timeout_ns, waited_ns))) break;
   } while (!w->look(w->subject));
-  /* Whoever spun saw the clock a microsecond ago, or never, and need not look again. */
+  /* A thread that spun read the clock a microsecond ago, or never, and need not read it again. */
   if (learns(w)) patience_learn(w->patience, waited_ns >= spin_ns ? now_ns() - begin_ns : waited_ns);
   return RONDO_OK;
 }

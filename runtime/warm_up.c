@@ -15,7 +15,7 @@ static bool writes_borrowed_state(const rondo_exec *exec, uint32_t tensor) {
   return kept->root == tensor && kept->kind == TENSOR_STATE && kept->owner != exec && kept->access & RONDO_WRITE;
 }
 
-/* Or is being read: a warm replay would be seen. */
+/* May its states hold something else than zeros, or be read now, so that a warm replay would be seen? */
 static bool may_hold_something(const rondo_exec *owner) {
   if (atomic_load(&owner->lending.states_are_used) || owner->lending.transfer_count || was_replayed(owner)) return true;
   for (const rondo_exec *other = owner->runtime->execs; other; other = other->next)
@@ -44,7 +44,7 @@ rondo_status exec_zero(rondo_exec *exec) {
   return status;
 }
 
-/* A warm replay that does not end can neither be waited for nor be taken apart. */
+/* A warm replay that does not end cannot be taken apart, so the device is lost. */
 static rondo_status give_up(const rondo_runtime *runtime, uint32_t slot) {
   char cause[96];
   snprintf(cause, sizeof cause, "instantiate: the warm replay of slot %u was not done after 120 s", slot);

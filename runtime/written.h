@@ -1,5 +1,5 @@
-/* written.h - is every element written before it is read? What is left of a tensor's writes is all that is known of its
- * content. */
+/* written.h - is each element written before it is read? The answer follows from those writes of a tensor that no later
+ * write covers. */
 #ifndef RONDO_WRITTEN_H
 #define RONDO_WRITTEN_H
 

@@ -1,5 +1,5 @@
-/* driver.c - finding the CUDA driver at run time: libcuda.so.1 by dlopen, everything in it by cuGetProcAddress_v2 with
- * the version of the signature we were compiled with. Each step that can fail gives a reason a user can act on. */
+/* driver.c - see driver.h. libcuda.so.1 comes by dlopen, and each function by cuGetProcAddress_v2 with the version of
+ * its signature in abi.h. Each step that fails gives a reason that a user can act on. */
 #include "driver.h"
 
 #include <dlfcn.h>

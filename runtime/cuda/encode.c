@@ -1,4 +1,4 @@
-/* encode.c - see encode.h. What a map may be is not checked here: the driver does, and its rules are the chip's. */
+/* encode.c - see encode.h. The driver checks the maps, since their rules depend on the chip. */
 #include "encode.h"
 
 #include <assert.h>

@@ -16,7 +16,7 @@
 enum { GROUPS_MOST = 128 };
 
 struct split {
-  struct cu_resource groups[GROUPS_MOST + 1]; /* and behind them what is in none */
+  struct cu_resource groups[GROUPS_MOST + 1]; /* and after them the rest, which is in no group */
   uint32_t count;                             /* of groups */
   uint32_t taken;
   bool has_remainder;

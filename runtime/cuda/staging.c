@@ -134,7 +134,7 @@ static bool is_filled(struct staging *staging, uint64_t piece) {
   return atomic_load_explicit(&piece_at(staging, piece)->filled, memory_order_acquire) == piece + 1;
 }
 
-/* Fills the first pieces that nobody has claimed: one of few, several of many. False: there is none. */
+/* Fills the first unclaimed pieces: one of few, several of many. False: there is none. */
 static bool fill_some(struct staging *staging) {
   uint64_t number = atomic_load_explicit(&staging->claimed, memory_order_relaxed), end;
   do {

@@ -1,4 +1,4 @@
-/* bell.c - see bell.h. A futex (futex(2)); no library wraps it. */
+/* bell.c - see bell.h. It uses the futex system call (futex(2)), which has no function in libc. */
 #include "bell.h"
 
 #include <linux/futex.h>

@@ -1,11 +1,11 @@
-/* host_device.c - the host backend: the same execs, slots and byte offsets as on a GPU, with "device" memory from the
- * allocator, and for each lane a team of threads for a stream. Tasks run in the plan's order, each one shared by its
- * lane's team. Teams share nothing but the cores, which the system deals out.
+/* host_device.c - the host backend: the same execs, slots and byte offsets as on a GPU. "Device" memory comes from the
+ * allocator, and a team of threads takes the place of each lane's stream. Tasks run in the plan's order; the team of
+ * the lane shares each task. Teams share nothing except the cores, which the system assigns.
  *
- * A device is lost when a task of the user's does not return and somebody gives up waiting for it. All its teams then
- * start nothing more. An exec is closed when its team has left it, or a second after the loss. If threads have not
- * ended a second after the device is closed, they are left to themselves, and what they may still touch is leaked on
- * purpose: the teams, both slabs, the device, and the host pool with the execs' bookkeeping (close returns false). */
+ * A device is lost when a task of the user's does not return and a thread gives up waiting for it. Then no team starts
+ * another task. An exec is closed when its team has left it, or a second after the loss. Threads that have not ended a
+ * second after the device is closed are abandoned. All memory that they may still touch is leaked on purpose: the
+ * teams, both slabs, the device, and the host pool with the execs' bookkeeping (close returns false). */
 #include "../clock.h"
 #include "../lane.h"
 
@@ -27,12 +27,12 @@ struct device {
   struct cores cores;  /* of all teams */
   uint32_t team_count; /* that were started */
   struct team teams[RONDO_MAX_LANES];
-  /* For those who wait: for a replay of a lane, for one of whatever lane, for a free slot. */
+  /* For threads that wait: for a replay of a lane, for a replay of any lane, for a free slot. */
   struct bell bells[RONDO_MAX_LANES + 2];
   void *device_memory, *pinned_memory;
   uint64_t device_bytes, pinned_bytes; /* as asked of the allocator */
   bool checks_memory;                  /* it may promise more than there is */
-  /* Whoever wins `claimed` writes `cause` and `lost_ns`, and then sets `lost`. */
+  /* The thread that wins `claimed` writes `cause` and `lost_ns`, and then sets `lost`. */
   atomic_bool claimed, lost;
   char cause[CAUSE_BYTES];
   uint64_t lost_ns;
@@ -45,7 +45,7 @@ struct device_exec {
   _Atomic uint64_t *words;
   struct notice *notice;
   uint32_t node_count;
-  const struct device_node *nodes; /* shared by the slots, all but the addresses */
+  const struct device_node *nodes; /* shared by the slots, except the addresses */
   void **shared_data;              /* into which the nodes' calls point */
   void *data[];                    /* the same of this slot */
 };
@@ -93,7 +93,7 @@ static rondo_status pools_check(const rondo_options *options) {
   return spare_memory_check(options->device_bytes + options->pinned_bytes + options->host_bytes, purpose);
 }
 
-/* Whoever sees the word may close the exec, unless a notice is due; the team ends after its program. */
+/* A thread that sees the word may close the exec, unless a notice is due. The team outlives its programs. */
 static void publish(struct device_exec *exec) {
   struct device *owner = exec->device; /* asked for now: at the end the exec may be gone */
   uint32_t lane = (uint32_t)(exec->team - owner->teams);
@@ -116,13 +116,13 @@ static void run_task(struct team *team, const struct op_call *call) {
   if (job.items > 0) team_run(team, &job);
 }
 
-/* What it leaves of the floating-point state is nobody else's. */
+/* Restores the default floating-point state after the user's function. */
 static void run_user_work(const struct user_work *work, void *const *data) {
   work->host(work->user, data);
   floats_default();
 }
 
-/* Of a lost device an exec is not touched after the task that was running: who gave up may have closed it. */
+/* On a lost device the exec is not touched after the running task: the thread that gave up may have closed it. */
 static void run_program(struct team *team, void *owner, void *program) {
   const struct device *device = owner;
   struct device_exec *exec = program;
@@ -408,8 +408,8 @@ static bool host_rest(struct device *device, uint32_t for_what, bool (*look)(voi
 
 static void host_ring(struct device *device) { ring(device, FOR_FREE_SLOT); }
 
-/* Of a lost device nobody has waited for the exec's replays. Its team may be inside a task that does return, and then
- * leaves the exec; a task that does not is given a second from the loss, whatever number of execs is closed. */
+/* On a lost device no thread has waited for the exec's replays. If the team is inside a task that returns, it then
+ * leaves the exec. A task that does not return is given a second from the loss, for all execs together. */
 static void host_exec_destroy(struct device_exec *exec) {
   if (!is_lost(exec->device)) return;
   uint64_t pushed = atomic_load(&exec->team->queue_tail);

@@ -1,5 +1,5 @@
-/* team.c - see team.h. Which thread computes an item never changes its bits: an item is one thread's work in a fixed
- * order, and items do not overlap. */
+/* team.c - see team.h. An item is the work of one thread in a fixed order, and items do not overlap. So the bits do not
+ * depend on the thread that computes an item. */
 #include "team.h"
 
 #include <assert.h>
@@ -20,8 +20,8 @@ bool team_is_mine(const struct team *team) { return pthread_equal(pthread_self()
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
-/* Spins, yields, then sleeps on the bell, which whoever makes it ready rings. The leader of RONDO_WAIT_SPIN never
- * sleeps, so that nobody needs a system call to wake it. */
+/* Spins, yields, then sleeps on the bell; the thread that makes `ready` true rings it. With RONDO_WAIT_SPIN the leader
+ * never sleeps, so no replay needs a system call to wake it. */
 static void wait_for(struct team *team, bool (*ready)(void *team), struct bell *bell) {
   bool only_spins = team->wait_mode == RONDO_WAIT_SPIN && bell == &team->leader_bell;
   uint32_t yields = team->wait_mode == RONDO_WAIT_BLOCK ? 0 : YIELDS_BEFORE_SLEEP;

@@ -39,7 +39,7 @@ struct team {
   _Alignas(128) uint64_t queue_head;
   _Atomic uint64_t finished; /* programs run to their end */
   /* The job in progress. ticket = generation | chunk count | next chunk: taking a chunk is one compare-and-swap, which
-   * fails if the leader has moved on, so that nobody has to wait for a worker that slept through a job. */
+   * fails if the leader has moved on, so a worker that slept through a job delays no one. */
   _Alignas(128) _Atomic uint64_t ticket;
   _Atomic(const struct team_job *) job;
   _Alignas(128) _Atomic uint32_t unfinished_chunks;

@@ -80,7 +80,7 @@ void report_name(FILE *file, const char *name, int32_t width) {
 
 size_t report_group_length(const char *name) {
   const char *first = strchr(name, '.');
-  if (!first || !first[1]) return 0; /* nothing behind it */
+  if (!first || !first[1]) return 0; /* nothing after it */
   for (const char *dot = first; dot && dot[1]; dot = strchr(dot + 1, '.'))
     if (dot > name && dot[-1] >= '0' && dot[-1] <= '9') return (size_t)(dot - name);
   return (size_t)(first - name);

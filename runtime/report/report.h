@@ -1,5 +1,5 @@
-/* report.h - what the reports share: a file that is written whole or told of as an error, names that no XML or DOT
- * reader stumbles over, bytes as people read them, and groups of tasks by the beginnings of their names. */
+/* report.h - helpers of the reports: a file that is written whole or returned as an error, names that any XML or DOT
+ * reader accepts, bytes in readable units, and groups of tasks by the beginnings of their names. */
 #ifndef RONDO_REPORT_H
 #define RONDO_REPORT_H
 
@@ -33,7 +33,7 @@ const char *report_bytes(uint64_t bytes, char text[BYTES_TEXT]);
 
 /* How much of a name tells its group: "layer3" of "layer3.query.scale", "layers.3" of "layers.3.query"; 0: none. */
 size_t report_group_length(const char *name);
-const char *report_short_name(const char *name); /* what is behind it and its dot */
+const char *report_short_name(const char *name); /* the part after the group and its dot */
 
 /* report_groups.c: tasks by the beginnings of their names, and groups that are alike: as many tasks, with the same ends
  * of names, operations and bytes, in the same order. */

@@ -14,7 +14,7 @@
 enum {
   LARGE_NODES = 32,  /* a graph of more nodes: frames that are alike are drawn once */
   DETAIL_NODES = 72, /* where more are drawn: names alone */
-  FLOW_NODES = 2048, /* where there are more, who wrote what a task reads is not looked for */
+  FLOW_NODES = 2048, /* with more nodes, the writers of what a task reads are not searched */
   ALIKE_LEAST = 3,
   LABEL_TENSORS = 3, /* on an edge */
   NAME_WIDTH = 2400, /* as report_name has it */
@@ -22,7 +22,7 @@ enum {
 
 enum edge_kind { FLOW, ORDER, NEXT };
 
-/* Nodes are those of the plan, and behind them one for each tensor that is used in place. */
+/* The nodes of the plan, and after them one for each tensor that is used in place. */
 struct edge {
   uint32_t from, to;   /* as drawn */
   uint32_t tail, head; /* what they stand for */
@@ -126,7 +126,7 @@ static bool precedes(const struct drawing *d, uint32_t tail, uint32_t head) {
   return false;
 }
 
-/* Who wrote what the node reads, where the plan needs no edge for it since others imply it. */
+/* The writer of a tensor that the node reads, if the plan has no edge for it since others imply it. */
 static void add_flow(struct drawing *d, uint32_t head) {
   const struct plan_node *node = &d->plan->nodes[head];
   for (uint32_t i = 0; i < access_count(d, node); i++) {

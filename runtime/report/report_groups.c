@@ -42,7 +42,7 @@ static uint32_t find_group(struct report_groups *groups, const struct work *work
   return groups->count++;
 }
 
-/* What a task is, but for its group's name. */
+/* A task without its group's name. */
 static uint64_t hash_task(const rondo_graph *graph, const struct task *task, size_t name_length, uint64_t hash) {
   struct op_operand operands[OP_MAX_OPERANDS];
   struct op_task op_task = graph_op_task(graph, task, operands);

@@ -87,7 +87,7 @@ static void write_box_name(FILE *file, struct drawn_box box, const char *name, u
   if (has_bytes) write_text(file, x, y + line, SMALL, "", report_bytes(bytes, text));
 }
 
-/* A box up to where its explanation begins, and what is behind that. */
+/* A box up to the begin of its explanation, and the part after it. */
 static void begin_box(FILE *file, struct drawn_box box, enum colour colour) {
   fprintf(file, "<g><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\"%s/><title>", box.x, box.y, box.width,
           box.height, kinds[colour].colour, box.height < 40 ? " class=\"thin\"" : "");
@@ -224,7 +224,7 @@ static bool is_resident_root(const rondo_graph *graph, uint32_t index, enum tens
   return tensor->root == index && tensor->kind == kind && tensor_bytes(tensor) > 0;
 }
 
-/* In a bar of many, those that are called the same but for their groups are one piece: "key weights x 30". */
+/* In a bar of many tensors, those whose names differ in their groups only are one piece: "key weights x 30". */
 static bool are_one_piece(const rondo_graph *graph, uint32_t first, uint32_t other) {
   const struct tensor *a = &graph->tensors[first], *b = &graph->tensors[other];
   return is_resident_root(graph, other, a->kind) && report_group_length(a->name) && report_group_length(b->name) &&
@@ -273,7 +273,7 @@ static void write_piece(struct bar *bar, uint32_t first) {
           tensor_kind_name(tensor->kind), bytes);
   char name[NAME_BYTES + 16];
   bool fits = report_name_width(tensor->name) * LEAST_NAME / 100 <= box.width - 2 * MARGIN;
-  if (count > 1) /* in front, where nothing is cut */
+  if (count > 1) /* at the begin, where nothing is cut */
     snprintf(name, sizeof name, "%u \xc3\x97 %s", count, report_short_name(tensor->name));
   else
     snprintf(name, sizeof name, "%s", fits ? tensor->name : report_short_name(tensor->name));

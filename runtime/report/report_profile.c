@@ -1,5 +1,5 @@
-/* report_profile.c - what rondo_profile measured: as a table, and as a trace for Perfetto. Numbers are written from
- * whole ones, since some locales have a comma for the decimal point. */
+/* report_profile.c - the results of rondo_profile, as a table and as a trace for Perfetto. Numbers are written as
+ * integers, since some locales have a comma for the decimal point. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static rondo_status open_report(struct report *report, const rondo_task_profile 
 
 enum { NUMBER_TEXT = 32 };
 
-/* A number of thousandths, with so many digits behind the point. */
+/* A number of thousandths, with `digits` digits after the point. */
 static const char *decimal(uint64_t thousandths, int digits, char text[NUMBER_TEXT]) {
   static const uint64_t units[] = {1000, 100, 10, 1};
   uint64_t unit = units[digits], rounded = (thousandths + unit / 2) / unit;
@@ -209,7 +209,7 @@ static void write_by_edges(FILE *file, const rondo_task_profile *tasks, const ro
       if (free_from_ns[row] < free_from_ns[soonest]) soonest = row;
       row++;
     }
-    if (row == EDGE_ROWS) row = soonest; /* so many side by side, and no more */
+    if (row == EDGE_ROWS) row = soonest; /* the most rows side by side */
     if (row == used) write_row_name(file, FIRST_EDGE_ROW + used++, "tasks, as early as their edges allow", row + 1);
     uint64_t begin_ns = tasks[i].begin_ns > free_from_ns[row] ? tasks[i].begin_ns : free_from_ns[row];
     free_from_ns[row] = begin_ns + tasks[i].time_ns;
