@@ -94,8 +94,8 @@ __device__ __forceinline__ void attend_tile(const block_place &b, float scale_lo
   move_reference<tile>(s, all);
   uint32_t weights[1][2];
   weigh<tile>(s, all, weights);
-  const int behind = (int)count - 2 * (int)b.t; /* the lane has KV rows 2 t + 0, 1, 8, 9 */
-  const uint32_t low = first_of_two(behind), high = first_of_two(behind - 8);
+  const int after = (int)count - 2 * (int)b.t; /* the lane has KV rows 2 t + 0, 1, 8, 9 */
+  const uint32_t low = first_of_two(after), high = first_of_two(after - 8);
 #pragma unroll
   for (int j = 0; j < Size::dimension / 16; j++) {
     value_fragments<tile> a;

@@ -41,9 +41,9 @@ template <rondo_dtype Weights> struct wide_sizes : block_sizes<RONDO_BF16, Weigh
     if (turns_round) return base::stage_behind(stage, warp);
     constexpr uint32_t warp_bytes = slots * slot;
     const uint32_t third = ATTENTION_BLOCK_WIDE_RING_BYTES + warp * warp_bytes - warp * base::ring_bytes;
-    const uint32_t in_front = stage == 0 ? base::stage_bytes : third,
-                   behind = stage == third ? third + attending * warp_bytes : 0;
-    return stage <= base::stage_bytes ? in_front : behind; /* no branches: a sixtieth of 4096 rows' time */
+    const uint32_t before = stage == 0 ? base::stage_bytes : third,
+                   after = stage == third ? third + attending * warp_bytes : 0;
+    return stage <= base::stage_bytes ? before : after; /* no branches: a sixtieth of 4096 rows' time */
   }
 
   static constexpr __device__ uint32_t bytes_of(uint32_t number) {

@@ -1,5 +1,4 @@
-/* decoder.c - describing the halves of a decoder's layer: rondo_add_attention_block, rondo_add_feed_forward, their
- * checks and shapes. */
+/* decoder.c - rondo_add_attention_block and rondo_add_feed_forward, and their checks. */
 #include "decoder.h"
 
 #include <inttypes.h>
@@ -98,7 +97,7 @@ static rondo_status stream_check(const struct op_task *task) {
   return status == RONDO_OK ? parts_check(task, DECODER_OUT_PARTS, "out_parts") : status;
 }
 
-/* The first matrix says of which type all are, and how many rows it has. */
+/* The first matrix determines the type of all, and its own number of rows. */
 static rondo_status first_matrix_check(const struct op_task *task, uint32_t index, const char *name) {
   const struct op_operand *matrix = &task->operands[index];
   const rondo_dtype dtype = task->operands[DECODER_X].dtype;
@@ -109,7 +108,7 @@ static rondo_status first_matrix_check(const struct op_task *task, uint32_t inde
   return matrix->present && matrix->rank == 2 && fits ? RONDO_OK : op_unexpected(name, matrix, expected);
 }
 
-/* A matrix of the first one's type, and its scales behind it. */
+/* A matrix of the first one's type, and its scales after it. */
 static rondo_status matrix_check(const struct op_task *task, uint32_t index, rondo_dtype dtype, const char *name,
                                  int64_t rows, int64_t columns) {
   const struct op_operand *matrix = &task->operands[index], *scales = &task->operands[index + 1];
@@ -154,7 +153,7 @@ static rondo_status query_heads_check(const struct op_task *task) {
                     columns, group_columns, k->shape[2], k->shape[3]);
 }
 
-/* What only attention takes, position and rotary embedding, it checks itself, by the same names. */
+/* attention checks position and rotary embedding itself, under the same names. */
 rondo_status attention_block_check(const struct op_task *task) {
   struct op_step step;
   rondo_status status = stream_check(task);

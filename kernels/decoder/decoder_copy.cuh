@@ -1,6 +1,5 @@
-/* decoder_copy.cuh - asynchronous copies to shared memory of what a kernel may read before it waits for its
- * predecessors (EARLY in launch.cuh): weights, and what else no task in front writes. Whole lines come to the L2 cache.
- */
+/* decoder_copy.cuh - asynchronous copies of settled operands to shared memory, before the wait (EARLY in launch.cuh).
+ * Whole lines go to the L2 cache. */
 #ifndef RONDO_DECODER_COPY_CUH
 #define RONDO_DECODER_COPY_CUH
 

@@ -1,10 +1,11 @@
-/* decoder_integers.cuh - products of NVFP4's codes and a vector as integers, where instructions a code bound them.
+/* decoder_integers.cuh - products of NVFP4's codes and a vector as integers, for kernels that the number of
+ * instructions a code bounds.
  *
- * Twice a code's value is an integer, and a number of the vector is a power of two of its block of 16 times
- * high * high_step + low, two signed bytes. A lane's 16 bytes of a row are two blocks. The eight columns of
- * mma.m16n8k32's operand B keep the lanes of a quad apart: column 2 t has the high bytes of lane t's numbers, column
- * 2 t + 1 the low ones, and both are zero where the other lanes' are. So each lane finds its own blocks' sums in its
- * own registers, and multiplies the scale to two sums instead of to 16 codes. */
+ * Twice a code's value is an integer. A number of the vector is its group's power of two times high * high_step + low,
+ * two signed bytes; a group has 16 numbers. A lane's 16 bytes of a row are two groups. The eight columns of
+ * mma.m16n8k32's operand B keep the lanes of a quad apart: column 2 t has the high bytes of lane t's numbers, column 2
+ * t + 1 the low bytes, and both are zero at the other lanes' k. So each lane has its own groups' sums in its own
+ * registers, and multiplies two sums by the scale, not 16 codes. */
 #ifndef RONDO_DECODER_INTEGERS_CUH
 #define RONDO_DECODER_INTEGERS_CUH
 
@@ -18,16 +19,16 @@
 
 /* Numbers are integers up to 2^14 times a power of two. */
 constexpr uint32_t number_bits = 14;
-constexpr int high_step = 144; /* no power of two, whose product would be one more instruction of the pipe of logic */
+constexpr int high_step = 144; /* no power of two, since a product with one would be an instruction of the logic pipe */
 /* What takes back that codes come twice. */
 constexpr float codes_factor = 0.5f;
 
 /* ---- Codes ------------------------------------------------------------------------------------------------------- */
 
-/* prmt looks four codes up in a table of eight bytes, and where a code's sign is set gives the sign of the byte
- * instead. So a look with the codes gives the positive ones' bytes, and zeros, and one with their signs turned the
- * negative ones' bytes, and -1 where a code is positive: those have one more in their own table. Both are multiplied by
- * the same numbers into the same sums. */
+/* prmt looks four codes up in a table of eight bytes; for a code with its sign set it returns the byte's sign instead.
+ * So a look-up of the codes gives the bytes of positive codes, and zeros. A look-up with inverted signs gives the bytes
+ * of negative codes, and -1 for positive ones, whose own table has one more. Both are multiplied by the same numbers
+ * into the same sums. */
 enum : uint32_t {
   POSITIVE_LOW = 0x04030200u,
   POSITIVE_HIGH = 0x0d090705u,
@@ -35,7 +36,7 @@ enum : uint32_t {
   NEGATIVE_HIGH = 0xf4f8fafcu
 };
 
-/* By the pipe of products, since that of logic is what a tile waits for. */
+/* By the multiply pipe, since the logic pipe bounds a tile. */
 __device__ __forceinline__ uint32_t upper_half(uint32_t word) {
   uint32_t half;
   asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(half) : "r"(word), "r"(0x0100), "r"(0));
@@ -48,8 +49,8 @@ __device__ __forceinline__ void multiply_bytes(int32_t (&d)[4], const uint32_t (
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 }
 
-/* The low words of the tables. From shared memory, so that they have registers: those that the compiler knows, or knows
- * to be alike in all lanes, it would move there anew for each look. */
+/* The low words of the tables. They come from shared memory, so that they stay in registers: constants, or values equal
+ * in all lanes, the compiler would move to registers for each look-up. */
 struct code_tables {
   uint32_t positive, negative;
 
@@ -118,8 +119,8 @@ __device__ __forceinline__ float2 of_two_e4m3(uint32_t two) {
   return __half22float2(*reinterpret_cast<const __half2 *>(&halves));
 }
 
-/* The sums of a lane's two rows with its numbers, times its two blocks' powers and the rows' scales: integers below
- * 2^22, which f32 has. */
+/* The sums of a lane's two rows with its numbers, times its two groups' powers and the rows' scales: integers below
+ * 2^22, exact in f32. */
 template <typename Bytes>
 __device__ __forceinline__ void multiply_codes(const Bytes &bytes, float2 powers, const uint32_t (&b)[8],
                                                uint32_t scales, uint32_t second_scales, float2 &sum) {
@@ -148,7 +149,7 @@ __device__ __forceinline__ void load_numbers(uint32_t from, uint32_t (&b)[8]) {
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
-/* The power of two that makes numbers up to `most`, its bits, integers; and its inverse, NaN where it is not finite. */
+/* The power of two that makes numbers up to `most` (its bits) integers; and its inverse, NaN if it is not finite. */
 struct block_power {
   float up, down;
   __device__ __forceinline__ explicit block_power(uint32_t most) {
@@ -157,16 +158,16 @@ struct block_power {
     down = __uint_as_float(exponent == 255 ? 0x7fffffffu : (exponent + 1 - number_bits) << 23);
   }
 };
-/* The bytes of a number times `up`, in the lowest bits. What is added to a float and taken away again makes it an
- * integer, which then lies in its lowest bits: instructions for that would come a fifth as often. */
+/* The bytes of a number times `up`, in the lowest bits. A large constant, added to a float, makes it an integer in its
+ * lowest bits: conversion instructions run at a fifth of this rate. */
 __device__ __forceinline__ void split(float number, float up, uint32_t &high, uint32_t &low) {
   constexpr float round = 0x1.8p23f, step = high_step;
   const float rounded = fmaf(number, up, round), highs = fmaf(rounded - round, 1 / step, round);
   high = __float_as_uint(highs), low = __float_as_uint(fmaf(-step, highs - round, rounded));
 }
 
-/* Two numbers a lane, eight lanes a block: as integers times the block's power of two. Lanes with an even number get
- * the high bytes of their four numbers and their neighbour's, those with an odd one the low ones. */
+/* Two numbers a lane, eight lanes a group: integers times the group's power of two. Even lanes get the high bytes of
+ * their own and their neighbour's numbers, odd lanes the low bytes. */
 struct scaled_numbers {
   uint32_t bytes;
   float power;
@@ -184,11 +185,11 @@ struct scaled_numbers {
                    other = __shfl_xor_sync(0xffffffffu, odd ? highs : lows, 1);
     bytes = odd ? permute(other, lows, 0x5410) : permute(highs, other, 0x5410);
   }
-  /* Of a pair: the place of what the lane has, where low bytes lie `low` behind the high ones. */
+  /* Of a pair: the address of the lane's bytes, with low bytes `low` after the high ones. */
   static __device__ __forceinline__ uint32_t place(uint32_t pair, uint32_t low) {
     return pair / 2 * 4 + (pair % 2 ? low : 0);
   }
-  /* To all blocks of a cluster of eight: bytes behind `to`, powers behind `to_powers`. */
+  /* To all blocks of a cluster of eight: bytes from `to` on, powers from `to_powers` on. */
   __device__ __forceinline__ void send(uint32_t pair, uint32_t to, uint32_t low, uint32_t to_powers,
                                        uint32_t barrier) const {
 #pragma unroll

@@ -1,6 +1,6 @@
-/* decoder_send.cuh - words and numbers to another block of a cluster, whose barrier counts their bytes when they have
- * come (PTX ISA, st.async): nobody waits for the cluster to meet, and each waits for what it needs alone. A barrier
- * counts what is sent, one by one: sixteen bytes at once take as long as four. */
+/* decoder_send.cuh - words and numbers to another block of a cluster, whose barrier counts their bytes as they arrive
+ * (PTX ISA, st.async): a block waits for its own bytes only, and the cluster does not meet. A barrier handles one
+ * packet at a time: sixteen bytes take as long as four. */
 #ifndef RONDO_DECODER_SEND_CUH
 #define RONDO_DECODER_SEND_CUH
 

@@ -1,5 +1,5 @@
-/* decoder_shared.cuh - what the kernels of a layer's gated half have in common, beside what they send and copy as its
- * attention half does. */
+/* decoder_shared.cuh - shared by the kernels of the feed forward half; decoder_send.cuh and decoder_copy.cuh are shared
+ * with attention. */
 #ifndef RONDO_DECODER_SHARED_CUH
 #define RONDO_DECODER_SHARED_CUH
 

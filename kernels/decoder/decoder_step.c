@@ -81,7 +81,7 @@ static void sum_step(const struct op_call *call, struct op_step *step) {
   step->data[SUM_PARTS_ZEROS] = NULL;
 }
 
-/* A product with the matrix `index`; vectors and out are the caller's to say. */
+/* A product with the matrix `index`; the caller adds vectors and out. */
 static void product_begin(const struct op_call *call, uint32_t index, struct gemv_attributes attributes,
                           struct op_step *step) {
   const struct decoder_attributes *described = op_attributes(call->task);
@@ -92,7 +92,7 @@ static void product_begin(const struct op_call *call, uint32_t index, struct gem
   take(call, index + 1, step, GEMV_WEIGHT_SCALES, RONDO_READ);
 }
 
-/* Of what the half sees: normalised out, by the matrix `index`, to the beginning of scratch. */
+/* The normalised `out` times the matrix `index`, to the beginning of scratch. */
 static void first_product(const struct op_call *call, uint32_t index, int64_t columns, bool silu_mul,
                           struct op_step *step) {
   const struct decoder_attributes *described = op_attributes(call->task);
@@ -117,7 +117,7 @@ static void last_product(const struct op_call *call, uint32_t index, int64_t col
 
 /* ---- Attention block --------------------------------------------------------------------------------------------- */
 
-/* Scratch: rows of q, k and v, then what attention gives, then what it needs itself. */
+/* Scratch: rows of q, k and v, then attention's result, then attention's own scratch. */
 struct attention_parts {
   int64_t qkv_columns, q_columns, kv_columns;
   uint64_t attended, own; /* where they begin */

@@ -1,4 +1,4 @@
-/* decoder_words.cuh - words and numbers in shared memory, for a decoder's halves. */
+/* decoder_words.cuh - words and numbers in shared memory, for both layer halves. */
 #ifndef RONDO_DECODER_WORDS_CUH
 #define RONDO_DECODER_WORDS_CUH
 

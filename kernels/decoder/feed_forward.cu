@@ -1,26 +1,26 @@
-/* feed_forward.cu - silu(gate) * up and the product behind it, of a few tokens, in one launch.
+/* feed_forward.cu - the feed forward half of a layer for 1 to 16 tokens, in one launch: silu(gate) * up, and the
+ * product of it. It runs for all sizes that no special kernel takes. Memory bounds it in bf16.
  *
- * Weights travel by themselves: each warp asks by cp.async for what its own fragments of operand A need, into slots
- * that nobody else reads, so that there is no barrier: a ring of slots that is filled before the kernel waits for its
- * predecessors, and runs through both products. Operand B are the tokens' numbers in shared memory, of up to four
- * tokens each as two columns: a rounded number and what is left of it. The order of k inside of a chunk is the one in
- * which weights are loaded. What is gated goes to all blocks of the cluster (st.async), each of which waits for the
- * bytes that it needs and for nothing else. */
+ * Each warp requests by cp.async the weights of its own fragments of operand A, into slots that no other warp reads, so
+ * that there is no barrier. Its slots are a ring, which is filled before the wait and runs through both products.
+ * Operand B is the tokens' numbers in shared memory; up to four tokens have two columns each, the rounded numbers and
+ * their remainders. The order of k within a chunk is the order of the loads. Gated numbers go to all blocks of the
+ * cluster (st.async), each of which waits for its own bytes only. */
 #include "decoder_shared.cuh"
 #include "feed_forward.h"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/* Barriers, in bytes from where shared memory begins: x has come, what is gated has. */
+/* Barriers, in bytes from the beginning of shared memory: x has arrived; the gated numbers have. */
 enum { ROW = 0, GATED = 8 };
 static_assert(GATED + 8 <= FEED_FORWARD_BARRIERS, "");
 
 template <rondo_dtype W> struct chunk_of;
-/* 64 numbers of a row, a line of the memory's: a lane multiplies twice eight. */
+/* 64 numbers of a row, one line of memory: a lane multiplies eight of them twice. */
 template <> struct chunk_of<RONDO_BF16> {
   static constexpr int elements = 64, row_bytes = 128, lane_elements = 8, slot = 2048;
 };
-/* 64 numbers of a row: a lane has a block of sixteen; its scale lies in a word of four lanes. */
+/* 64 numbers of a row: a lane has a scale group of sixteen; a word has the scales of four lanes. */
 template <> struct chunk_of<RONDO_NVFP4> {
   static constexpr int elements = 64, row_bytes = 32, lane_elements = 16, slot = 768;
 };
@@ -32,8 +32,8 @@ template <rondo_dtype W, bool Split, int Operands, int Slots> struct sizes {
   static constexpr int cluster = FEED_FORWARD_CLUSTER, operands = Operands, slots = Slots;
   static constexpr int parts = FEED_FORWARD_MOST_PARTS;
   static constexpr bool split = Split;
-  /* Few registers where they suffice: a multiprocessor has room for a block of the kernel in front beside this one,
-   * which fetches weights while that ends. */
+  /* Few registers if they suffice: then a multiprocessor holds a block of the predecessor too, which ends while this
+   * one fetches weights. */
   static constexpr int blocks = Split && W != RONDO_NVFP4 ? 2 : 1;
   static constexpr uint32_t columns_of_token = Split ? 2 : 1;
 };
@@ -72,10 +72,10 @@ template <typename Size> struct share {
 
 /* ---- A warp's weights -------------------------------------------------------------------------------------------- */
 
-/* Where a lane finds what it asks for of a tile's next chunk. */
+/* Addresses of a lane's requests for a tile's next chunk. */
 template <rondo_dtype W> struct source;
 
-/* Eight lanes ask for a row's line, so that the memory sees whole lines: four rows at once. */
+/* Eight lanes request a row's line, four rows at once, so that memory sees whole lines. */
 template <> struct source<RONDO_BF16> {
   using chunk = chunk_of<RONDO_BF16>;
   const unsigned char *codes;
@@ -94,7 +94,7 @@ template <> struct source<RONDO_BF16> {
   }
 };
 
-/* Each lane asks for what it needs itself, of rows g and g + 8. */
+/* Each lane requests its own operands, of rows g and g + 8. */
 template <> struct source<RONDO_NVFP4> {
   using chunk = chunk_of<RONDO_NVFP4>;
   const unsigned char *codes, *codes_8, *scales, *scales_8;
@@ -233,8 +233,8 @@ __device__ __forceinline__ void store_sums(const feed_forward_parameters &p, con
   }
 }
 
-/* Where lane (g, t) finds its numbers of operand B: columns without a token repeat the last, and their sums are not
- * looked at. */
+/* The address of lane (g, t)'s numbers of operand B. Columns without a token repeat the last token; their sums are not
+ * used. */
 template <typename Size>
 __device__ __forceinline__ uint32_t column_of(const feed_forward_parameters &p, const place<Size> &at,
                                               uint32_t activations, uint32_t pitch, uint32_t operand) {
@@ -274,14 +274,14 @@ __device__ __forceinline__ void multiply_stream(const feed_forward_parameters &p
 
 __device__ __forceinline__ uint32_t pack(float low, float high) { return pack_two<__nv_bfloat16>(low, high); }
 
-/* What is left of two numbers beside those that are multiplied. */
+/* The remainders of two numbers after rounding. */
 __device__ __forceinline__ uint32_t rest_of(float low, float high, uint32_t rounded) {
   const float2 two = f32_of_pair<RONDO_BF16>(rounded);
   return pack(low - two.x, high - two.y);
 }
 
-/* x and what is to be added, two columns a lane, times the norm, to all blocks of the cluster, which share the work;
- * its factor is made of the sums of squares later, and multiplied into the sums. */
+/* x and its parts, two columns a lane, times the norm, to all blocks of the cluster, which share the work. The norm's
+ * factor follows later from the sums of squares, and is multiplied into the products' sums. */
 template <typename Size>
 __device__ __forceinline__ void gather(const feed_forward_parameters &p, const place<Size> &at) {
   const uint32_t pairs = p.hidden / 2;
@@ -344,7 +344,7 @@ __device__ __forceinline__ float2 sum_of_cuts(const feed_forward_parameters &p, 
 }
 
 /* silu(gate) * up, to all blocks. A warp has a tile of a token: its quarters share the cuts, and each of eight lanes
- * has a column. Sixteen bytes are the tile's numbers, or what is left of them. */
+ * has a column. Sixteen bytes are the tile's numbers, or their remainders. */
 template <typename Size>
 __device__ __forceinline__ void send_gated(const feed_forward_parameters &p, const place<Size> &at,
                                            const share<Size> &share) {

@@ -1,8 +1,8 @@
-/* feed_forward.h - the gated half of a decoder's layer in one launch: its kernels and what they are told.
+/* feed_forward.h - the feed forward half of a layer in one launch: its kernels and their parameters.
  *
- * A cluster has a share of the gated columns: its blocks share the rows of gate and up that make them, tell each other
- * what they found, and share the rows of the second product, of which the cluster has its own columns: one part of the
- * results. */
+ * A cluster has a share of the gated columns. Its blocks share the rows of gate and up for these columns, exchange the
+ * gated numbers, and share the rows of the second product. The cluster multiplies its own columns only: that is one
+ * part of the result. */
 #ifndef RONDO_FEED_FORWARD_H
 #define RONDO_FEED_FORWARD_H
 
@@ -19,9 +19,9 @@ enum {
   FEED_FORWARD_MOST_PARTS = 16
 };
 
-/* How a product is dealt to the blocks of a cluster and their warps. Tile rank + i * cluster is block rank's i-th. Its
- * warps cut k, so that all have as much to do: warp w has cut w % cuts of tile w / cuts, and of every step-th behind.
- */
+/* The shares of a cluster's blocks and their warps in a product. Tile rank + i * cluster is block rank's i-th. Its
+ * warps cut k, so that all have the same work: warp w has cut w % cuts of tile w / cuts, and of every step-th tile
+ * after it. */
 struct feed_forward_product {
   const void *weights, *scales;
   uint32_t row_bytes, scale_row_bytes;
@@ -39,8 +39,8 @@ struct feed_forward_parameters {
   uint32_t groups;                 /* of 64 gated columns: dealt to the clusters */
   uint32_t parts;                  /* clusters */
   uint32_t units, unit_reciprocal; /* of a token; 2^16 / units, rounded up */
-  /* Places in shared memory; at `sums` first the norm, which is done with when all of x has come, then the first
-   * product's sums, which are when all gated numbers have, then the second's. */
+  /* Places in shared memory. At `sums` lies the norm until all of x has arrived, then the first product's sums until
+   * all gated numbers have, then the second product's sums. */
   uint32_t squares, activations, received, sums, ring;
   uint32_t pitch, received_pitch; /* bytes of a row of activations */
 

@@ -1,11 +1,11 @@
-/* feed_forward_one_token.cu - silu(gate) * up and the product behind it, of one token, where all sizes are known.
+/* feed_forward_one_token.cu - the feed forward half of a layer for one token, if the compiler knows all sizes. The
+ * instructions of one warp after the wait, at five to ten cycles each, and the latencies between them bound it.
  *
- * A launch of this size takes as long as the instructions that one warp has to get through behind the wait, at five to
- * ten cycles each, and the latencies between them; bytes cost nothing. So what can be done before is done before: each
- * lane loads its fragments of operand A of both products, decodes those of nvfp4 to bf16 (exact, scales included: six
- * bits), and knows all addresses. Operand B are the token's numbers in shared memory, twice: rounded, and what is left
- * of them; its eight columns repeat the two. The order of k inside of a chunk is that of the loads. What is gated goes
- * to all blocks of the cluster (st.async), each of which waits for its bytes alone. */
+ * So everything possible happens before the wait: each lane loads its fragments of operand A of both products, decodes
+ * NVFP4 to bf16 (exact, scales included: six bits), and computes all addresses. Operand B is the token's numbers in
+ * shared memory, rounded numbers and remainders; its eight columns repeat the two. The order of k within a chunk is the
+ * order of the loads. Gated numbers go to all blocks of the cluster (st.async), each of which waits for its own bytes
+ * only. */
 #include "feed_forward_registers.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -45,7 +45,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   __shared__ __align__(128) memory<Size> m;
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
   const uint32_t rank = blockIdx.x % Size::cluster, cluster = blockIdx.x / Size::cluster;
-  /* 0, which the compiler does not know: what is made with it is made once, before the wait, and kept. */
+  /* 0, which the compiler cannot know: values computed with it are computed once, before the wait, and kept. */
   const uint32_t always_zero = p.always_zero;
   const uint32_t barrier = kept(shared_address(&m.barrier));
   if (thread == 0) {

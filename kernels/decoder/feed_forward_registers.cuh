@@ -1,5 +1,5 @@
-/* feed_forward_registers.cuh - a decoder's weights in registers before the wait: fragments of operand A of
- * mma.m16n8k16, what is known of addresses by then, and how the compiler is kept from undoing it. */
+/* feed_forward_registers.cuh - a layer's weights in registers before the wait: fragments of operand A of mma.m16n8k16,
+ * and functions that keep the compiler from computing fragments and addresses again after the wait. */
 #ifndef RONDO_FEED_FORWARD_REGISTERS_CUH
 #define RONDO_FEED_FORWARD_REGISTERS_CUH
 
@@ -20,7 +20,7 @@ template <rondo_dtype W, int Hidden, int Columns, int FirstCuts, int SecondCuts>
   static constexpr uint32_t first_chunks = Hidden / FEED_FORWARD_KNOWN_CHUNK / FirstCuts; /* of a warp */
   static constexpr uint32_t second_chunks = own / FEED_FORWARD_KNOWN_CHUNK / SecondCuts;
   static constexpr uint32_t warps = first_tiles * FirstCuts, threads = 32 * warps, padded_warps = (warps + 3) / 4 * 4;
-  static constexpr uint32_t padding = 32; /* rounded numbers, and what is left of them: in different banks */
+  static constexpr uint32_t padding = 32; /* rounded numbers and remainders lie in different banks */
   static constexpr float factor = W == RONDO_NVFP4 ? 1.0f / nvfp4_factor_bf16 : 1.0f;
   static_assert(Columns % (FEED_FORWARD_KNOWN_PARTS * FEED_FORWARD_CLUSTER * 8) == 0 &&
                     own % (FEED_FORWARD_KNOWN_CHUNK * SecondCuts) == 0,
@@ -121,7 +121,7 @@ template <typename Size, int Chunks> struct fragments {
 #pragma unroll
       for (int i = 0; i < 4; i++) sum[o][i] = c[0][o][i] + c[1][o][i];
   }
-  /* Times a column's numbers, 8 to a lane: what rows g and g + 8 sum up to, in every lane of a quad. */
+  /* Times a column's numbers, 8 to a lane: the sums of rows g and g + 8, in every lane of a quad. */
   __device__ __forceinline__ float2 multiply(uint32_t numbers) const {
     float c[2][4] = {};
     words b[Chunks];
@@ -144,14 +144,14 @@ __device__ __forceinline__ float root_reciprocal(float x) {
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
   return root;
 }
-/* The same value, which the compiler cannot make again from what it was made of: it is kept, or would be computed
- * behind the wait. */
+/* The same value, which the compiler cannot compute again after the wait: so it is kept. */
 __device__ __forceinline__ uint32_t kept(uint32_t value) {
   uint32_t same;
   asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(same) : "r"(value), "r"(threadIdx.x % 32));
   return same;
 }
-/* Of what is the same in all lanes: unknown to the compiler, which would take it from the parameters again. */
+/* The same for a value that is equal in all lanes, which the compiler would otherwise read from the parameters again.
+ */
 __device__ __forceinline__ uint32_t kept_by_each(uint32_t value) { return kept(value ^ kept(threadIdx.x % 32) / 32); }
 __device__ __forceinline__ float kept_by_each(float value) {
   return __uint_as_float(kept_by_each(__float_as_uint(value)));

@@ -1,14 +1,14 @@
-/* feed_forward_several_tokens.cu - silu(gate) * up and the product behind it, of up to 16 tokens, where all sizes are
- * known.
+/* feed_forward_several_tokens.cu - the feed forward half of a layer for 2 to 16 tokens, if the compiler knows all
+ * sizes.
  *
- * As feed_forward_one_token.cu, with a token in each column of operand B. A block of a cluster makes two tokens'
- * numbers for all (st.async), since each of them would take as long as the one token does there; what is gated goes to
- * all blocks as it does there. */
+ * It works and is bound like feed_forward_one_token.cu, with a token in each column of operand B. Each block of a
+ * cluster makes two tokens' numbers and sends them to all blocks (st.async), since to make all of them takes too long.
+ */
 #include "feed_forward_registers.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/* Rows of numbers in shared memory are so far apart that what a quarter of a warp loads lies in different banks. */
+/* The pitch of rows in shared memory puts the loads of a quarter of a warp in different banks. */
 template <int Operands, rondo_dtype W, int... Others> struct row_sizes : sizes<W, Others...> {
   using base = sizes<W, Others...>;
   static constexpr uint32_t operands = Operands, rows = 8 * Operands;
@@ -25,7 +25,7 @@ template <int Operands, rondo_dtype W, int... Others> struct row_sizes : sizes<W
 };
 
 template <typename Size> struct memory {
-  /* The second product's sums take the place of x, which has been multiplied by then. */
+  /* The second product's sums replace x, which has been multiplied by then. */
   union {
     alignas(128) unsigned char x[Size::rows * Size::x_pitch];
     float second[Size::second_cuts][Size::rows][Size::second_pitch];
@@ -114,7 +114,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   __shared__ memory<Size> m;
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
   const uint32_t rank = blockIdx.x % Size::cluster, cluster = blockIdx.x / Size::cluster;
-  /* 0, which the compiler does not know: what is made with it is made once, before the wait, and kept. */
+  /* 0, which the compiler cannot know: values computed with it are computed once, before the wait, and kept. */
   const uint32_t always_zero = p.always_zero, rows = kept_by_each(p.rows);
   const uint32_t barrier = kept(shared_address(m.barriers));
   if (thread == 0) {
@@ -167,7 +167,7 @@ template <typename Size> __device__ __forceinline__ void feed_forward(const feed
   of_x.has_numbers = kept(lane < Size::lanes ? 1u : 0u);
   of_x.writes = kept(cluster == 0 ? 1u : 0u);
 
-  /* Columns without a token repeat the last, and their sums are not looked at. */
+  /* Columns without a token repeat the last token; their sums are not used. */
   const uint32_t token = min(g, p.rows - 1), token_8 = min(g + 8, p.rows - 1);
   const uint32_t x_from = kept(shared_address(m.x) + token * Size::x_pitch + first_element * 2);
   const uint32_t x_from_8 = kept(shared_address(m.x) + token_8 * Size::x_pitch + first_element * 2);

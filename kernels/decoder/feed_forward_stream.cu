@@ -1,16 +1,16 @@
-/* feed_forward_stream.cu - silu(gate) * up and the product behind it, of one token and NVFP4 weights that come from
- * far.
+/* feed_forward_stream.cu - the feed forward half of a layer for one token, with NVFP4 weights that are not in L2. Bytes
+ * and the number of instructions a code bound it.
  *
- * What bounds it beside the bytes are instructions a code, so that everything else is kept out of the loop: a warp has
- * the same 128 columns of all the block's tiles of gate and up, whose numbers of x stay in its registers, and a tile of
- * the second product; all scales lie in shared memory before; each lane asks by cp.async for the 16 bytes that it needs
- * itself of rows g and g + 8, so that nobody meets. Before x comes the memory would have nothing to do: what finds room
- * is in shared memory then, a tile even decoded in registers, and the rest in the L2 cache.
- * Four more warps do all else, so that these do not wait between tiles: they gather x; then, as soon as all have had
- * their share of a tile, it is gated, sent to the cluster's other blocks, and what comes from there made integers,
- * while the next tiles are multiplied. The second product begins where the first ends, and has all but the last of its
- * chunks then.
- * The products are those of decoder_integers.cuh. */
+ * Sixteen warps multiply. A warp has the same 128 columns of all of the block's tiles of gate and up, so that its
+ * numbers of x stay in registers, and one tile of the second product. All scales lie in shared memory before the loop.
+ * Each lane requests by cp.async the 16 bytes of rows g and g + 8 that it multiplies itself, so that there is no
+ * barrier. Before x arrives the kernel prefetches: the first tiles into shared memory, one decoded tile into registers,
+ * the rest into L2.
+ *
+ * Four more warps do everything else, so that the others do not wait between tiles. They gather x. As soon as all warps
+ * have finished a tile, they gate it and send it to the cluster's other blocks; received numbers they convert to
+ * integers. Meanwhile the next tiles are multiplied. When the first product ends, all chunks of the second product
+ * except the last are complete. The products are those of decoder_integers.cuh. */
 #include "decoder_integers.cuh"
 #include "decoder_shared.cuh"
 #include "feed_forward_stream.h"
@@ -42,7 +42,7 @@ struct stream_place {
     first_group = is_last ? dealt : cluster * dealt / others;
     groups = is_last ? p.last_groups : (cluster + 1) * dealt / others - first_group;
   }
-  /* The row of a tile whose sum a lane gets, and the half of the columns. */
+  /* The row of a tile whose sum a lane has, and its half of the columns. */
   __device__ __forceinline__ uint32_t sum_row() const { return g + t % 2 * 8; }
   __device__ __forceinline__ uint32_t sum_half() const { return t / 2; }
   __device__ __forceinline__ uint32_t chunks() const { return (groups + 1) / 2; }
@@ -61,7 +61,7 @@ struct stream_place {
 
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
-/* What a warp asks for: its columns of the first product's tiles, then its tile of the second, chunk by chunk. */
+/* A warp's requests: its columns of the first product's tiles, then its tile of the second product, chunk by chunk. */
 struct code_stream {
   const unsigned char *from, *second_from; /* of a lane's row g */
   uint32_t eight_rows, eight_second_rows;  /* bytes from there to its row g + 8 */
@@ -81,8 +81,8 @@ struct code_stream {
     to = at.shared + p.ring + at.warp * (slot_count * slot_bytes) + at.lane * 16;
   }
   __device__ __forceinline__ uint32_t slot(uint32_t i) const { return to + i * slot_bytes; }
-  /* In the second product there is one more, where the first one's scales were: of nine groups, below which nobody asks
-   * for it, they take more. */
+  /* The second product has one more slot, in place of the first product's scales. It is requested from nine groups on,
+   * whose scales are larger than a slot. */
   static_assert((2 * slot_count + 1) * 16 * scale_pitch >= block_warps * slot_bytes, "");
   static __device__ __forceinline__ uint32_t last_slot(const stream_parameters &p, const stream_place &at) {
     return at.shared + p.scales + at.warp * slot_bytes + at.lane * 16;
@@ -96,7 +96,7 @@ struct code_stream {
     copy_early_16(slot, second_from + chunk * chunk_bytes);
     copy_early_16(slot + 512, second_from + chunk * chunk_bytes + eight_second_rows);
   }
-  /* The next chunk of the first product, `tile`, or what has the slot in the second. */
+  /* The next chunk of the first product, `tile`, or the second product's chunk in the same slot. */
   __device__ __forceinline__ void ask(const stream_place &at, uint32_t i, uint32_t tile) {
     if (tile < at.groups) {
       from += 16 * eight_rows; /* before, so that no copy of it is kept */
@@ -110,8 +110,8 @@ struct code_stream {
 #pragma unroll 1
     for (uint32_t i = 0; i < slot_count; i++) ask(at, i, i);
   }
-  /* What has no slot yet comes to the L2 cache while the predecessor leaves the memory alone; behind what has. A tile
-   * of the first product lies in one piece. */
+  /* Weights without a slot go to the L2 cache, after those with a slot, while the predecessor does not use memory. A
+   * tile of the first product is one piece. */
   __device__ __forceinline__ void bring_nearer(const stream_parameters &p, const stream_place &at) const {
     cp_async_wait<1>();
     const uint32_t tile = at.warp + slot_count + 1, row_bytes = p.hidden / 2, second_row_bytes = p.columns / 2;
@@ -129,11 +129,11 @@ struct code_stream {
   }
 };
 
-/* A block starts when the last kernel but one ends, and the one between now loads what that has left: not beside this
- * one's weights, of which it would be 0.2 us later. */
+/* A block starts when the last kernel but one ends. The predecessor then loads that kernel's results: the requests for
+ * weights let these pass, or it would be 0.2 us later. */
 __device__ __forceinline__ void give_way() { asm volatile("nanosleep.u32 400;"); }
 
-/* The scales of the block's rows of the first product, 16 bytes at once. */
+/* Scales of the block's rows of the first product, 16 bytes at once. */
 __device__ __forceinline__ void ask_scales(const stream_parameters &p, const stream_place &at) {
   const uint32_t pieces = p.hidden / 256, piece = threadIdx.x % 8, rows = block_warps * 4;
   if (piece < pieces)
@@ -165,7 +165,7 @@ __device__ __forceinline__ float sum_of_neighbours(const float2 &sum, uint32_t t
   return keep + __shfl_xor_sync(0xffffffffu, give, 1);
 }
 
-/* What a lane gathers: two numbers of x, and what is to be added. */
+/* A lane's two numbers of x, and their parts. */
 struct gathered {
   uint32_t unit, pair, x;
   float2 part[FEED_FORWARD_STREAM_PARTS];
@@ -187,7 +187,7 @@ struct gathered {
       if (j < p.part_count) part[j] = *((const float2 *)p.x_parts + (j * (p.hidden / 2) + pair));
     }
   }
-  /* x and what is to be added, times the norm, to all blocks of the cluster, which share the work. */
+  /* x and its parts, times the norm, to all blocks of the cluster, which share the work. */
   __device__ __forceinline__ void send(const stream_parameters &p, const stream_place &at) const {
     float2 two = f32_of_pair<RONDO_BF16>(x);
 #pragma unroll
@@ -248,7 +248,7 @@ __device__ __forceinline__ void send_gated(const stream_parameters &p, const str
     send_word(address_in_block(to, block), __float_as_uint(gated), address_in_block(at.received(tile / 2), block));
 }
 
-/* A warp's half of a chunk of what has been received, as the second product's numbers; zeros behind. */
+/* A warp's half of a received chunk, as the second product's numbers; zeros after its end. */
 __device__ __forceinline__ void convert_gated(const stream_place &at, uint32_t chunk, uint32_t half) {
   const uint32_t pair = chunk * (chunk_columns / 2) + half * 32 + at.lane;
   static_assert(chunk_columns == 128, "two warps have a chunk");
@@ -264,7 +264,7 @@ __device__ __forceinline__ void convert_gated(const stream_place &at, uint32_t c
 }
 
 static_assert(FEED_FORWARD_STREAM_THREADS == 32 * (block_warps + gathering_warps) && gathering_warps == 4, "");
-/* The warps that have no weights: two gate tiles in turn, two convert chunks together. */
+/* The warps without weights: two gate tiles in turn, two convert chunks together. */
 __device__ __forceinline__ void gate_and_convert(const stream_parameters &p, const stream_place &at) {
   const uint32_t odd = at.warp % 2;
   if (at.warp < block_warps + 2) {
@@ -279,7 +279,8 @@ __device__ __forceinline__ void gate_and_convert(const stream_parameters &p, con
 
 /* ---- The products ------------------------------------------------------------------------------------------------ */
 
-/* A warp's first tile, whose codes are bytes before x has come, and whose slot has the first that found none. */
+/* A warp's first tile: its codes are decoded to bytes before x arrives, and its slot goes to the first tile without
+ * one. */
 struct early_tile {
   added_bytes bytes;
 
@@ -294,7 +295,7 @@ struct row_scales {
   uint32_t row, second_row;
 };
 
-/* Of one warp: where the scales of its tiles lie, and their sums. */
+/* Of one warp: addresses of its tiles' scales and sums. */
 struct first_tiles {
   uint32_t scales, to, b[8];
   float2 powers;
@@ -425,7 +426,7 @@ __device__ __forceinline__ void feed_forward_stream(const stream_parameters &p) 
   early_tile early;
   ask_scales(p, at), ask_second_scales(p, at);
   cp_async_commit();
-  /* What the predecessors leave is not to stand behind weights in the queues to memory. */
+  /* The predecessors' results must not queue after weights on the way to memory. */
   if (p.early && !at.is_last) give_way();
   if (multiplies) stream.fill(at), early.take(at, stream, tables);
   if (p.early) stream.bring_nearer(p, at);
@@ -440,8 +441,8 @@ __device__ __forceinline__ void feed_forward_stream(const stream_parameters &p) 
   second_product(p, at, stream, tables);
 }
 
-/* ptxas takes 64 registers a thread for sm_90a, and nothing but this says so: with more, a block finds no room beside
- * one of a wide attention (README.md). */
+/* ptxas takes 64 registers a thread for sm_90a. With more, a block would not fit next to one of attention_block_wide.cu
+ * (README.md); nothing enforces this. */
 #define DEFINE(chips, parameters, name, threads)                                                                       \
   extern "C" __global__ void __cluster_dims__(FEED_FORWARD_STREAM_CLUSTER, 1, 1) __launch_bounds__(threads, 1)         \
       name(const __grid_constant__ parameters p) {                                                                     \

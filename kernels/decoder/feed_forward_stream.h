@@ -1,5 +1,5 @@
-/* feed_forward_stream.h - the gated half of a decoder's layer in one launch, of one token and a large matrix in NVFP4:
- * its kernels and what they are told. Who shares what is as in feed_forward.h. */
+/* feed_forward_stream.h - the feed forward half of a layer in one launch, for one token and large matrices in NVFP4:
+ * its kernel and its parameters. Clusters and blocks share the work as in feed_forward.h. */
 #ifndef RONDO_FEED_FORWARD_STREAM_H
 #define RONDO_FEED_FORWARD_STREAM_H
 
@@ -47,8 +47,8 @@ struct feed_forward_stream_parameters {
 
 /* Places in shared memory that do not depend on sizes. */
 enum {
-  /* Barriers: x and its powers are here; its squares; [groups] a tile's sums; [chunks] what is gated of all blocks;
-   * [chunks] integers made of it. */
+  /* Barriers of arrivals: x and its powers; its squares; [groups] a tile's sums; [chunks] gated numbers of all blocks;
+     [chunks] the integers made of them. */
   FEED_FORWARD_STREAM_X_HERE = 0,
   FEED_FORWARD_STREAM_SQUARES_HERE = 8,
   FEED_FORWARD_STREAM_SUMMED = 16,

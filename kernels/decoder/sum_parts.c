@@ -1,4 +1,4 @@
-/* sum_parts.c - the row of the operation table of x + a sum of parts, and its launch. */
+/* sum_parts.c - the launch of x + a sum of parts. */
 #include "sum_parts.h"
 
 #include "../../runtime/integer.h"

@@ -1,5 +1,5 @@
-/* sum_parts.cu - out = x + the sum of parts, one thread a number. Parts are added in their order, with eight loads on
- * their way at a time. */
+/* sum_parts.cu - out = x + the sum of parts, one thread a number. Parts are added in their order, with eight loads in
+ * flight. */
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "sum_parts.h"

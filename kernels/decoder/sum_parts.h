@@ -1,5 +1,5 @@
-/* sum_parts.h - what one task leaves for the next to add: out = x + the sum of parts; and zeros for those parts of a
- * task's own that it does not use. A step of tasks that are made of others, described by no graph itself. */
+/* sum_parts.h - the first step of a layer half: out = x + the sum of the parts of the half before; and zeros for those
+ * of its own parts that no product writes. No graph describes it. */
 #ifndef RONDO_SUM_PARTS_H
 #define RONDO_SUM_PARTS_H
 
@@ -23,7 +23,7 @@ struct sum_parts_parameters {
   struct completion done;
 };
 
-/* KERNEL(chips, parameters, name, threads, what it calls) */
+/* KERNEL(chips, parameters, name, threads, the function that it calls) */
 #define SUM_PARTS_KERNELS(KERNEL)                                                                                      \
   KERNEL(EVERY_CHIP, sum_parts_parameters, rondo_sum_parts, SUM_PARTS_THREADS, sum_parts)
 

@@ -9,7 +9,7 @@
  * normalizer calculation for softmax, 2018), then the blocks are made again and P is stored: S is cheaper to make twice
  * than to move. A row that fits in one block is made once.
  *
- * Columns that do not count, behind n or above the causal diagonal, are -infinity in the reductions and zero in P.
+ * Columns that do not count, past n or above the causal diagonal, are -infinity in the reductions and zero in P.
  * Blocks of columns that count for no row of the tile are not made. */
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
@@ -269,7 +269,7 @@ __device__ __forceinline__ void gemm_softmax(const gemm_softmax_parameters &p) {
     const int64_t at = out + rows[r].index * p.out_row_stride;
     if constexpr (!Softmax) {
       if (quad == 0) ((float *)p.out)[at] = rows[r].max;
-    } else { /* columns behind the last block that was made */
+    } else { /* columns after the last block that was made */
       for (int64_t column = (int64_t)blocks * Columns + 2 * quad; column < p.n; column += 8)
         pair_store(p, at + column, 0.0f, 0.0f, columns_from<2>(column, p.n));
     }

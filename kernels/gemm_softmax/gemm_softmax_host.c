@@ -52,7 +52,7 @@ static void multiply(struct tile *tile, int64_t depth) {
   }
 }
 
-/* s := scale A B^T in columns [first, first + count). Columns behind count hold what nobody reads. */
+/* s := scale A B^T in columns [first, first + count). Columns after count are not read. */
 static void block_make(struct tile *tile, int64_t first, int64_t count) {
   const struct gemm_softmax_shape *shape = &tile->shape;
   float line[DEPTH];

@@ -1,14 +1,15 @@
-/* gemm_softmax_resident.cu - softmax and maxima of the rows of S = scale A B^T where k is short: what they cost then is
- * to make S and, for the softmax, to write P.
+/* gemm_softmax_resident.cu - softmax and maxima of the rows of S = scale A B^T for short k, where
+ * gemm_softmax_staggered.cu does not suit. The product, and for the softmax the write of P, bound it.
  *
- * A cluster takes 64 rows of S at a time, a warpgroup of each of its blocks 256 columns of them. B's rows of a block
- * stay in shared memory, where one thread has asked for them once; A's tiles come one behind the other. S never leaves
- * the registers: a warpgroup takes exponentials counted from its own maximum, tells its {max, sum} to all blocks of the
- * cluster, hears theirs, and scales. The next product is under way before P goes to shared memory and from there, by
- * tensor copies, to memory. For the maxima nobody waits: they go to the block that owns the tile, which ends with them.
+ * A cluster takes 64 rows of S at a time, a warpgroup of each of its blocks 256 columns of them. A block's rows of B
+ * stay in shared memory, where one thread requests them once; A's tiles follow each other. S never leaves the
+ * registers. A warpgroup takes exponentials counted from its own maximum, sends its {max, sum} to all blocks of the
+ * cluster, receives theirs, and scales. The next product is under way before P goes to shared memory and from there, by
+ * tensor copies, to memory. For the maxima no warpgroup waits: they go to the block that owns the tile, which ends with
+ * them.
  *
- * Softmax: 256 threads with 223 registers, 64 KB of B for each 64 of k, 64 KB of stores on their way. Measured on an
- * H200: README.md. */
+ * Softmax: 256 threads with 223 registers, 64 KB of B for each 64 of k, 64 KB of stores in flight. Measured on an H200:
+ * README.md. */
 #include "../common/element.cuh"
 #include "../common/launch.cuh"
 #include "../common/wgmma.cuh"
@@ -104,7 +105,7 @@ __device__ __forceinline__ void resident(const gemm_softmax_wgmma_parameters &p)
   float s[N / 2];
   const auto valid = [&](uint32_t item) { return tile_of(item / PARTS) < p.tiles; };
   const auto multiply =
-      [&](uint32_t item) { /* behind the last item it multiplies what lies there, for nobody */
+      [&](uint32_t item) { /* after the last item the product is not used */
                            const uint32_t turn = item / PARTS, part = item % PARTS, stage = turn % STAGES;
                            if (valid(item)) {
                              barrier_wait(at.a_full + 8 * stage, turn / STAGES & 1);

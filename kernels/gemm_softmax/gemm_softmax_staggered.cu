@@ -188,7 +188,7 @@ __device__ __forceinline__ void softmax_staggered(const gemm_softmax_wgmma_param
       for (int b = 0; b < STAGGERED_PRODUCTS; b++) pin(s[b]);
       __syncwarp();
       if (lane == 0) barrier_arrive(next_turn);
-      if (turn == 0) { /* behind the turn: B's longest row is known later than the first product */
+      if (turn == 0) { /* after the turn, since B's longest row is known later than the first product */
         barrier_wait_cluster(b_known, 0);
         float most = 0.0f;
         for (uint32_t i = lane; i < place::B_LENGTHS_COUNT; i += 32)
