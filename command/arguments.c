@@ -260,7 +260,7 @@ static void help_line(FILE *file, const char *typed, const char *help) {
 
 void arguments_help(const struct grammar *grammar, FILE *file) {
   char text[LINE_BYTES];
-  fprintf(file, "usage: %s", grammar->program);
+  fprintf(file, "usage: %s%s%s", grammar->program, grammar->words ? " " : "", grammar->words ? grammar->words : "");
   if (grammar->fields.count) fputs(" [FIELD=VALUE]...", file);
   for (size_t i = 0; i < grammar->options.count; i++) {
     typed_text(&grammar->options.items[i], true, text);

@@ -43,6 +43,7 @@ struct argument_table {
 
 struct grammar {
   const char *program; /* "rondo plan" */
+  const char *words;   /* "GRAPH", the words before the options, for --help; may be NULL */
   const char *about;   /* the description in --help; whole lines */
   const char *status;  /* the exit codes in --help; NULL: 0, 1 and 2, as for all commands */
   struct argument_table options, fields;

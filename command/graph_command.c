@@ -8,9 +8,10 @@
 enum { PROGRAM_BYTES = 64 };
 
 static void print_help(const struct graph_command *command, const char *program) {
-  char title[2 * PROGRAM_BYTES];
-  snprintf(title, sizeof title, "%s GRAPH [FIELD=VALUE]...", program);
-  arguments_help(&(struct grammar){.program = title, .about = command->about, .options = command->options}, stdout);
+  arguments_help(
+      &(struct grammar){
+          .program = program, .words = "GRAPH [FIELD=VALUE]...", .about = command->about, .options = command->options},
+      stdout);
   puts("\nGraphs, and the values of fields that are not given (all others are 0):");
   for (size_t i = 0; i < ready_graph_count; i++) {
     printf("  %-13s %s\n  %-13s", ready_graphs[i].name, ready_graphs[i].about, "");

@@ -344,6 +344,7 @@ static const struct argument arguments[] = {
 
 static const struct grammar grammar = {
     .program = "rondo bench kernels",
+    .words = "[GROUP]",
     .about =
         "Times kernels in graphs of many launches, with operands that no cache holds. Before that, it checks\n"
         "sampled rows of each result. GROUP is one of these; the default is all:\n"

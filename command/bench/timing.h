@@ -28,9 +28,8 @@ void samples_free(struct samples *samples);
 
 enum { EXIT_MISSED = 3 };
 #define BENCH_STATUS                                                                                                   \
-  "Exit status: 0 all figures are reached, 1 failure, 2 wrong usage (1 and 2: the reason is on standard error), 3 "    \
-  "some "                                                                                                              \
-  "figures are missed."
+  "Exit status: 0 all figures are reached, 1 failure, 2 wrong usage, 3 some figures are missed. Standard error has\n"  \
+  "the reason of 1 and 2."
 
 struct report {
   struct output output;

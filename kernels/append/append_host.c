@@ -1,4 +1,4 @@
-/* append_host.c - an append on the host. An item of work is a run of pieces, about 64 KB in all. */
+/* append_host.c - an append on the host. An item is a run of pieces, about 64 KB in all. */
 #include <string.h>
 
 #include "append.h"

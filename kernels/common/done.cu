@@ -1,7 +1,7 @@
 /* done.cu - two kernels of one thread, which the runtime adds to graphs.
  *
- * rondo_begin precedes the first tasks of a graph with many of them. rondo_done follows the last tasks of a graph if
- * there are several, or if the last task's kernel does not publish completion. */
+ * If a graph has many first tasks, rondo_begin precedes them. If a graph has several last tasks, or one whose kernel
+ * does not publish completion, rondo_done follows them. */
 #include "done.h"
 #include "launch.cuh"
 

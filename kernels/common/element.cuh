@@ -1,5 +1,5 @@
-/* element.cuh - the C++ type of a rondo_dtype, for the lists of kernels. A type of less than 16 bits has no arithmetic
- * type: element<> is then an empty struct, which only tells templates apart. */
+/* element.cuh - the C++ type of a rondo_dtype, for the lists of kernels. C++ has no arithmetic type of less
+ * than 16 bits: element<> is then an empty struct, which only tells templates apart. */
 #ifndef RONDO_ELEMENT_CUH
 #define RONDO_ELEMENT_CUH
 

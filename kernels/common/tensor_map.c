@@ -1,4 +1,4 @@
-/* tensor_map.c - see tensor_map.h. */
+/* tensor_map.c - describes the tensor map of an operand in a launch (tensor_map.h). */
 #include "tensor_map.h"
 
 #include <assert.h>

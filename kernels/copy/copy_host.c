@@ -1,4 +1,4 @@
-/* copy_host.c - a copy on the host. An item of work is about 64 KB: several whole rows, or a piece of one. */
+/* copy_host.c - a copy on the host. An item is about 64 KB: several whole rows, or a piece of one. */
 #include <string.h>
 
 #include "../../runtime/integer.h"

@@ -15,7 +15,7 @@ static int64_t pair_bytes(const struct op_task *task, size_t pair) {
   return op_elements(src) * rondo_dtype_bits(src->dtype) / 8;
 }
 
-/* ---- On the host: the tensors form one sequence of bytes; an item of work is 64 KB of it ------------------------- */
+/* ---- On the host: the tensors form one sequence of bytes; an item is 64 KB of it --------------------------------- */
 
 enum { ITEM_BYTES = 64 * 1024 };
 

@@ -1,4 +1,4 @@
-/* transfer.cu - copies up to eight dense tensors. Bound by the bus: one round trip, and the time of the bytes.
+/* transfer.cu - copies up to eight dense tensors. Bound by the bus: one round trip, plus the transfer of the bytes.
  *
  * A block moves 4 KB of one tensor. Each of its 256 threads moves one vector of 16 bytes. At a tensor's end the first
  * threads also move one byte each of the last, incomplete vector. A thread issues both loads before it stores either,

@@ -1,4 +1,4 @@
-/* embed_host.c - an embedding on the host. An item of work is a row.
+/* embed_host.c - an embedding on the host. An item is a row.
  *
  * The products and their order are those of embed.cu. IEEE 754 defines each product to the last bit, and so both give
  * the same bits, except in NaNs. */

@@ -1,4 +1,4 @@
-/* elementwise_host.c - silu(gate) * up and a + b on the host. An item of work is several whole rows, or a part of
+/* elementwise_host.c - silu(gate) * up and a + b on the host. An item is several whole rows, or a part of
  * one. */
 #include "../../runtime/integer.h"
 #include "../common/rows.h"

@@ -1,5 +1,5 @@
-/* norm_host.c - the norm on the host. An item of work is a row. Its squares are summed in sixteen lanes, so that the
- * compiler uses vector instructions in a fixed order. */
+/* norm_host.c - the norm on the host. An item is a row. Its squares are summed in sixteen lanes: the
+ * compiler uses vector instructions, and the order is fixed. */
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
 #include "norm.h"

@@ -1,4 +1,4 @@
-/* rope_host.c - rotary embedding on the host. An item of work is a row of one head. */
+/* rope_host.c - rotary embedding on the host. An item is a row of one head. */
 #include "../common/rows.h"
 #include "rope.h"
 

@@ -1,4 +1,4 @@
-/* argmax_host.c - the column of each row's largest number on the host. An item of work is a row. */
+/* argmax_host.c - the column of each row's largest number on the host. An item is a row. */
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
 #include "argmax.h"

@@ -1,4 +1,4 @@
-/* penalty_host.c - penalties on recently drawn columns, on the host. An item of work is a row. */
+/* penalty_host.c - penalties on recently drawn columns, on the host. An item is a row. */
 #include "../common/rows.h"
 #include "penalty.h"
 #include "setting.h"

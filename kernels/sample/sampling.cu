@@ -1,15 +1,20 @@
 /* sampling.cu - draws a column of each row. A row has one block, or a cluster of eight blocks. They keep the row in
  * shared memory if there is room, since each search below passes over the row again.
  *
- * The kernel sorts numbers into bins, the most probable first. A bin covers a 24th of an octave, a factor of two. The
- * kernel counts the numbers of each bin and sums their probabilities. It then searches up to three numbers: those at
- * which the running count reaches top_k, the running sum reaches the share top_p, and the running sum reaches the
- * random share of the draw. Each search has these steps:
+ * The kernel assigns the numbers to bins, the most probable numbers to the first bin. A bin covers a 24th of an octave;
+ * an octave is a factor of two. The kernel counts the numbers of each bin and sums their probabilities. Then it
+ * searches for up to three numbers:
+ *
+ *   - the number at which the running count reaches top_k;
+ *   - the number at which the running sum reaches the share top_p;
+ *   - the number at which the running sum reaches the random share of the draw: the result.
+ *
+ * Each search has these steps:
  *
  *   1. The running sums of the bins tell the bin of the number.
  *   2. If the bins up to this one have few numbers, the first block sorts all of them; else it sorts this bin alone.
- *   3. If the bin has more than SAMPLE_LISTED numbers, it is itself divided into bins, and the search starts again
- * there.
+ *   3. If the bin has more than SAMPLE_LISTED numbers, it is divided into smaller bins, and the search continues
+ *      there.
  *   4. If such a smaller bin still has too many, thousands of columns are equally probable. The kernel then halves the
  *      range of keys until one is left. This is slow: each step is a pass over the row.
  *

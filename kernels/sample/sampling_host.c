@@ -1,8 +1,8 @@
-/* sampling_host.c - draws a column of each row on the host. An item of work is a row.
+/* sampling_host.c - draws a column of each row on the host. An item is a row.
  *
- * find() searches the key at which a running count or sum reaches a number. It determines the key's digits of 8 bits,
- * the highest first. One pass over the row adds up, for each value of the next digit, the keys with the digits found so
- * far. */
+ * find() searches for the key at which a running count or sum reaches a number. It determines the key's digits of 8
+ * bits, the highest first. One pass over the row adds up, for each value of the next digit, the keys with the digits
+ * found so far. */
 #include "../../runtime/integer.h"
 #include "../common/rows.h"
 #include "sample_number.h"
