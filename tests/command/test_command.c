@@ -206,8 +206,9 @@ static void require_explained(const struct ready_graph *ready, const char *words
   char *rest = NULL;
   for (char *line = strtok_r((char *)(uintptr_t)strstr(ran.out, "\n  "), "\n", &rest); line;
        line = strtok_r(NULL, "\n", &rest))
-    cr_assert(strstr(line, is_host ? ": host, " : " grid ") || strstr(line, "  completion: "), "nothing runs: %s",
-              line);
+    cr_assert(strstr(line, is_host ? ": host, " : " grid ") || strstr(line, "  completion: ") ||
+                  (!is_host && !strncmp(line, "      ", 6)), /* the design of the kernel above, and the reason for it */
+              "nothing runs: %s", line);
 }
 
 Test(command, explain_names_what_runs_every_task_of_every_graph_on_every_chip) {
