@@ -72,7 +72,9 @@ int command_explain(int count, char **words) {
       .name = "explain",
       .about = "Shows the kernels of a ready-made graph: a line for each task and each copy of inputs and outputs, "
                "with grid,\n"
-               "block and bytes of shared memory, and the kernel that publishes completion. No GPU is needed.\n",
+               "block and bytes of shared memory. If a family has several designs, the next line shows the kernel's "
+               "design and\n"
+               "the reason for it. The last line shows the publication of completion. No GPU is needed.\n",
       .options = ARGUMENT_TABLE(arguments),
       .run = explain};
   return graph_command_run(&command, count, words, &(struct options){.chip = EVERY_CHIP});
