@@ -54,11 +54,9 @@ enum gemv_cut {
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s2, 512, 1, RONDO_E4M3, V, 8, 1, 4, 2, false, GEMV_EXACT)           \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q8_r4_s1_chunked, 512, 1, RONDO_E4M3, V, 8, 1, 4, 1, false, GEMV_CHUNKED) \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r8_s4, 512, 1, RONDO_E4M3, V, 2, 1, 8, 4, false, GEMV_EXACT)           \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q2_r32_s2_half, 512, 1, RONDO_E4M3, V, 2, 1, 32, 2, true, GEMV_EXACT)     \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s4, 512, 1, RONDO_E4M3, V, 1, 1, 16, 4, false, GEMV_EXACT)         \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r16_s2_chunked, 512, 1, RONDO_E4M3, V, 1, 1, 16, 2, false,             \
          GEMV_CHUNKED)                                                                                                 \
-  KERNEL(EVERY_CHIP, gemv_parameters, name##_q1_r32_s4_half, 512, 1, RONDO_E4M3, V, 1, 1, 32, 4, true, GEMV_EXACT)     \
   KERNEL(EVERY_CHIP, gemv_parameters, name##_q1x2_r16_s2_chunked, 512, 1, RONDO_E4M3, V, 1, 2, 16, 2, false,           \
          GEMV_CHUNKED)
 #define GEMV_QUADS_16(KERNEL, name, T)                                                                                 \

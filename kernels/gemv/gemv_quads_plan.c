@@ -123,7 +123,6 @@ static const struct rule e4m3_rules[][MOST_RULES] = {
         {0},
     },
     {
-        {.kernel = "q2_r32_s2_half", .placement = WAVE, .parts = 16, .warps = 16, .from_bytes = 8 << 20},
         {.kernel = "q2_r8_s4", .placement = WAVE, .parts = 4, .warps = 1},
         {.kernel = "q1_r16_s4", .placement = STAYS, .parts = 16, .warps = 16},
         {.kernel = "q2_r8_s4", .placement = STAYS, .parts = 16, .warps = 16},
@@ -132,7 +131,6 @@ static const struct rule e4m3_rules[][MOST_RULES] = {
         {0},
     },
     {
-        {.kernel = "q1_r32_s4_half", .placement = WAVE, .parts = 16, .warps = 16, .from_bytes = 8 << 20},
         {.kernel = "q1_r16_s4", .placement = WAVE, .parts = 8, .warps = 1},
         {.kernel = "q1_r16_s4", .placement = STAYS, .parts = 16, .warps = 16},
         {.kernel = "q1_r16_s4_c4", .placement = STAYS, .parts = 16, .warps = 16},
